@@ -98,9 +98,8 @@ def derive(now: datetime) -> None:
     from apps.clusters.models import Cluster
     from apps.fairness import services as fairness
     from apps.pending import services as pending
-    from apps.pending.domain.diagnose import diagnose_cluster
 
-    pending.take_in_pods([Cluster.objects.get().pk], now=now, look=diagnose_cluster)
+    pending.take_in_pods([Cluster.objects.get().pk], now=now)
     fairness.compute_hours(now=now, at_most=24 * 31)
     fairness.roll_days(now=now)
 

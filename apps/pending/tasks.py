@@ -5,7 +5,6 @@ from datetime import UTC, datetime
 from celery import shared_task
 
 from apps.pending import services
-from apps.pending.domain.diagnose import diagnose_cluster
 
 
 @shared_task(name="pending.schedule_refreshes")
@@ -16,7 +15,7 @@ def schedule_refreshes(**_: object) -> int:
 @shared_task(name="pending.refresh_cluster")
 def refresh_cluster(*, cluster_id: int, **_: object) -> int:
     """Look at what waits in a cluster; a failure is kept with the cluster, and beat comes again."""
-    return services.refresh(cluster_id, now=_now(), look=diagnose_cluster)
+    return services.refresh(cluster_id, now=_now())
 
 
 @shared_task(name="pending.roll_days")

@@ -70,7 +70,7 @@ def measure(nodes: str, waiting: str) -> dict[str, Any]:
     times = iter(NOW + n * _STEP for n in range(1000))
 
     def again() -> float:
-        return timed(partial(refresh, cluster.pk, now=next(times), look=watched)).wall
+        return timed(partial(refresh, cluster.pk, now=next(times), diagnose=watched)).wall
 
     first = again()
     same = [timed(again) for _ in range(REPETITIONS)]

@@ -165,7 +165,7 @@ def test_demand_is_unknown_until_the_pods_of_series_are_in_the_pending_history(
     assert compute_hours(now=NOW) == 1
     assert _told(world.gold)[0] == "missing"
     assert due_hours(now=NOW + 3 * DAY / 4) == []
-    refresh(world.cluster.pk, now=NOW, look=lambda _: ())
+    refresh(world.cluster.pk, now=NOW, diagnose=lambda _: ())
     assert due_hours(now=NOW + 3 * DAY / 4) == [START]
     assert compute_hours(now=NOW) == 1
     assert _told(world.gold)[0] == "complete"

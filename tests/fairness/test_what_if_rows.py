@@ -251,7 +251,7 @@ def test_before_the_watch_what_if_and_fairness_deny_alike(pods: World) -> None:
     Episode.objects.all().delete()
     Pod.objects.filter(name="asks").delete()
     Pod.objects.update(source="metrics", unschedulable=True)
-    refresh(pods.cluster.pk, now=NOW, look=lambda _: ())
+    refresh(pods.cluster.pk, now=NOW, diagnose=lambda _: ())
     compute_hours(now=NOW + DAY, at_most=100)
     window = Window(WINDOW.start, START + 50 * HOUR)
     (before,) = what_if(window, [], visibility=OUTSIDER).before

@@ -14,9 +14,9 @@ from apps.pending.domain.episodes import (
     Recording,
     changed_at,
     interval_changes,
-    pod_course,
+    object_episode,
+    pod_episode,
     rescaled,
-    thing_course,
 )
 
 
@@ -83,7 +83,7 @@ def test_a_pod_waits_until_it_is_bound_and_starts_until_it_runs(
     intervals: list[tuple[float, float | None, str]],
     outcome: Outcome | None,
 ) -> None:
-    course = pod_course(life, marks, counted=2.0)
+    course = pod_episode(life, marks, counted=2.0)
     assert told(course) == intervals
     assert course.outcome is outcome
 
@@ -107,11 +107,11 @@ some_marks = st.lists(
 def test_intervals_are_contiguous_and_cover_the_episode(
     life: PodLife, marks: list[CauseSpan]
 ) -> None:
-    course = pod_course(life, marks, counted=2.0)
+    course = pod_episode(life, marks, counted=2.0)
     intervals = course.intervals
     assert all(one.end == other.start for one, other in pairwise(intervals))
     assert all(one.end is None or one.end > one.start for one in intervals)
-    assert not any(one.alike(other) for one, other in pairwise(intervals))
+    assert not any(one.is_same(other) for one, other in pairwise(intervals))
     if course.until is not None and course.until <= course.since:
         assert intervals == ()
         return
@@ -124,21 +124,21 @@ def test_intervals_are_contiguous_and_cover_the_episode(
 
 @given(st.builds(PodLife, times, maybe, maybe, maybe), some_marks)
 def test_the_course_of_what_is_kept_is_what_is_kept(life: PodLife, marks: list[CauseSpan]) -> None:
-    course = pod_course(life, marks, counted=2.0)
-    again = pod_course(life, course.intervals, counted=2.0)
+    course = pod_episode(life, marks, counted=2.0)
+    again = pod_episode(life, course.intervals, counted=2.0)
     assert again == course
     changes = interval_changes(course.intervals, again.intervals)
     assert (changes.write, changes.delete, changes.touched) == ((), (), None)
 
 
 def test_anything_else_ends_no_sooner_than_it_began() -> None:
-    course = thing_course(10.0, [mark(10.0)], until=5.0, outcome=Outcome.SETTLED)
+    course = object_episode(10.0, [mark(10.0)], until=5.0, outcome=Outcome.SETTLED)
     assert (course.until, course.intervals, course.outcome) == (10.0, (), Outcome.SETTLED)
 
 
 def test_only_what_changed_of_the_intervals_is_written() -> None:
-    known = thing_course(10.0, [mark(10.0), mark(20.0, Cause.QUOTA)]).intervals
-    wanted = thing_course(10.0, [*known, mark(30.0, Cause.TAINT)]).intervals
+    known = object_episode(10.0, [mark(10.0), mark(20.0, Cause.QUOTA)]).intervals
+    wanted = object_episode(10.0, [*known, mark(30.0, Cause.TAINT)]).intervals
     changes = interval_changes(known, wanted)
     assert [(interval.start, interval.end) for interval in changes.write] == [
         (20.0, 30.0),

@@ -245,7 +245,7 @@ def test_what_is_seen_to_wait_since_before_the_retention_leaves_old_sums_alone(
     )
     later = NOW + timedelta(minutes=1)
     make_looked(west, NOW)
-    assert refresh(west.pk, now=later, look=Script([job])) >= 1
+    assert refresh(west.pk, now=later, diagnose=Script([job])) >= 1
     mark = RefreshState.objects.get(cluster=west).rolled_to
     assert mark is not None
     assert mark > old + timedelta(days=2)
@@ -279,7 +279,7 @@ def test_a_cluster_whose_days_cannot_be_summed_keeps_no_other_from_it(portal: Po
 def test_what_is_written_into_a_day_just_summed_is_summed_the_next_time(portal: Portal) -> None:
     west = portal.clusters[0]
     train = make_workload(west, "vision", "train")
-    refresh(west.pk, now=NOW, look=Script())
+    refresh(west.pk, now=NOW, diagnose=Script())
     roll_days(now=NOW)
     RefreshState.objects.update(rolled_to=MONDAY)
     before = total(cluster=west, day=day_of(MONDAY, portal.zone))
@@ -293,7 +293,7 @@ def test_what_is_written_into_a_day_just_summed_is_summed_the_next_time(portal: 
             if len(written) == 2:
                 at = MONDAY + 3 * HOUR
                 make_pod(train, "late", created_at=at, bound_at=at + HOUR, started_at=at + HOUR)
-                refresh(west.pk, now=NOW, look=Script())
+                refresh(west.pk, now=NOW, diagnose=Script())
         return result
 
     with connection.execute_wrapper(meanwhile):

@@ -237,7 +237,7 @@ def test_a_workload_waits_in_its_queue_with_what_would_admit_it(
 def raised(one: Suggestion, state: ClusterState) -> ClusterState:
     """Return the state after a nominal quota was raised."""
     change = one.change
-    by_kind = dict(state.sightings)
+    by_kind = dict(state.objects)
     changed = []
     for each in by_kind[ObservedKind.CLUSTER_QUEUE]:
         assert isinstance(each.body, ClusterQueueSnapshot)

@@ -18,7 +18,6 @@ from apps.clusters.models import Cluster, WatchCoverage
 from apps.clusters.services.watch.follow import snapshot
 from apps.fairness.selectors import what_if
 from apps.fairness.services import compute_hours, roll_days
-from apps.pending.domain.diagnose import diagnose_cluster
 from apps.pending.domain.queues.demand import (
     Counted,
     LocalLink,
@@ -79,7 +78,7 @@ class World:
         collect_window("lab", window, now=self.now())
 
     def derive(self) -> None:
-        take_in_pods([self.cluster.pk], now=self.now(), look=diagnose_cluster)
+        take_in_pods([self.cluster.pk], now=self.now())
         roll_pending(now=self.now())
         compute_hours(now=self.now(), at_most=100)
         roll_days(now=self.now())
@@ -97,7 +96,7 @@ class World:
         WatchCoverage.objects.update_or_create(
             cluster=self.cluster, defaults={"start": began, "end": self.now()}
         )
-        refresh(self.cluster.pk, now=self.now(), look=diagnose_cluster)
+        refresh(self.cluster.pk, now=self.now())
 
     def get(self, path: str, **query: str) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = self.client.get(f"/api/v1/{path}", WINDOW | query).json()[

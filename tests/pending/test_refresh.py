@@ -56,7 +56,7 @@ class World:
                 cluster=self.cluster, start=WATCHED_FROM, defaults={"end": self.now}
             )
         self.script.found = found
-        return refresh(self.cluster.pk, now=self.now, look=self.script)
+        return refresh(self.cluster.pk, now=self.now, diagnose=self.script)
 
     def pod(self, uid: str = "uid-a", **values: Any) -> Pod:
         given = {"created_at": self.now, "uid": uid, **values}
@@ -265,7 +265,7 @@ def test_a_look_after_the_watch_had_gone_did_not_see_what_ended_then(world: Worl
     thing = waits("uid-w", kind="Workload", since=NOW.timestamp(), counts=Counts.SUPPRESSED)
     world.look(thing)
     world.script.found = [thing]
-    refresh(world.cluster.pk, now=NOW + seconds(100), look=world.script)
+    refresh(world.cluster.pk, now=NOW + seconds(100), diagnose=world.script)
     world.now += HOUR
     WatchCoverage.objects.create(cluster=world.cluster, start=world.now, end=world.now + HOUR)
     admitted = Condition("QuotaReserved", "True", since=NOW.timestamp() + 20.0)
@@ -321,7 +321,7 @@ def test_all_pods_of_a_backfill_are_taken_in_though_the_oldest_came_last(
     for back in range(1, 8):
         at = NOW - back * HOUR
         world.pod(f"uid-{back}", created_at=at, bound_at=at + seconds(60), source="metrics")
-    take_in_pods([world.cluster.pk], now=NOW, look=world.script)
+    take_in_pods([world.cluster.pk], now=NOW, diagnose=world.script)
     assert Episode.objects.count() == 7
 
 
@@ -544,7 +544,7 @@ def test_a_failure_is_kept_and_raised_and_the_next_look_goes_on(world: World) ->
     world.pod()
     world.look()
     with pytest.raises(RuntimeError):
-        refresh(world.cluster.pk, now=world.now + seconds(15), look=broken)
+        refresh(world.cluster.pk, now=world.now + seconds(15), diagnose=broken)
     assert RefreshState.objects.get().error == "RuntimeError: no such thing"
     assert RefreshState.objects.get().at == world.now
     world.look(waiting_since(world))
@@ -556,12 +556,12 @@ def test_two_refreshes_of_one_cluster_do_not_mix(world: World) -> None:
     counts = []
 
     def meanwhile(state: ClusterState) -> Sequence[PendingItem]:
-        counts.append(refresh(world.cluster.pk, now=world.now + seconds(1), look=Script()))
+        counts.append(refresh(world.cluster.pk, now=world.now + seconds(1), diagnose=Script()))
         return [waits(since=NOW.timestamp())]
 
     world.look()
     world.pod()
-    assert refresh(world.cluster.pk, now=world.now, look=meanwhile) == 1
+    assert refresh(world.cluster.pk, now=world.now, diagnose=meanwhile) == 1
     assert counts == [0]
     assert Episode.objects.count() == 1
 
@@ -572,10 +572,10 @@ def test_who_lost_its_lease_writes_nothing(world: World) -> None:
     WatchCoverage.objects.update(end=world.now + seconds(400))
 
     def slow(state: ClusterState) -> Sequence[PendingItem]:
-        refresh(world.cluster.pk, now=world.now + seconds(300), look=Script())
+        refresh(world.cluster.pk, now=world.now + seconds(300), diagnose=Script())
         return [waits(since=NOW.timestamp(), cause=Cause.TAINT)]
 
-    assert refresh(world.cluster.pk, now=world.now, look=slow) == 0
+    assert refresh(world.cluster.pk, now=world.now, diagnose=slow) == 0
     assert not Episode.objects.filter(cause="taint").exists()
 
 

@@ -204,7 +204,7 @@ def test_a_pod_that_is_there_after_all_when_its_cluster_comes_back_waited_on(
     # The watch finds that it waits still.
     Pod.objects.filter(pk=pod.pk).update(deleted_at=None, ended_at=None, lost=False)
     seen = waits(uid=episode.uid, name=episode.name, since=episode.since.timestamp())
-    refresh(west.pk, now=NOW + 2 * HOUR, look=Script([seen]))
+    refresh(west.pk, now=NOW + 2 * HOUR, diagnose=Script([seen]))
     again = Episode.objects.get()
     assert (again.since, again.until, again.counts) == (episode.since, None, "pending")
 

@@ -31,17 +31,17 @@ from apps.pending.selectors import (
     PendingOrder,
     PendingRow,
     PodCause,
+    blocking_teams,
     causes_of,
     episodes_of,
     eviction_sums,
     find_waiting,
     freshness,
-    in_front,
-    look_rows,
     partial_gangs,
     pending_history,
     pending_now,
     pending_sums,
+    refresh_rows,
     time_to_start,
     typical_wait,
 )
@@ -191,7 +191,7 @@ def test_what_may_not_be_read_any_more_is_stale_since_then(portal: Portal) -> No
         "train-2": (False, NOW),
         "late": (False, NOW),
     }
-    assert [row.cluster for row in look_rows(freshness(NOW), visibility=EVERYTHING)] == [
+    assert [row.cluster for row in refresh_rows(freshness(NOW), visibility=EVERYTHING)] == [
         "east",
         "west",
     ]
@@ -331,7 +331,7 @@ def test_what_nobody_watches_is_stale(portal: Portal) -> None:
     rows = pending_now(later, visibility=EVERYTHING).rows
     assert {(row.stale, row.as_of) for row in rows if row.cluster == "west"} == {(True, NOW)}
     with at_most(3):
-        told = look_rows(freshness(NOW), visibility=OUTSIDER)
+        told = refresh_rows(freshness(NOW), visibility=OUTSIDER)
     assert [(one.cluster, one.stale, one.error) for one in told] == [
         ("east", False, ""),
         ("west", False, ""),
@@ -341,20 +341,22 @@ def test_what_nobody_watches_is_stale(portal: Portal) -> None:
 def test_a_cluster_of_metrics_alone_is_known_until_its_last_collected_hour(portal: Portal) -> None:
     at = NOW + 2 * HOUR
     make_looked(portal.clusters[1], at)
-    east, _ = look_rows(freshness(at), visibility=EVERYTHING)
+    east, _ = refresh_rows(freshness(at), visibility=EVERYTHING)
     assert (east.cluster, east.as_of, east.stale) == ("east", NOW, False)
     CollectionWindow.objects.all().delete()
-    east, _ = look_rows(freshness(at), visibility=EVERYTHING)
+    east, _ = refresh_rows(freshness(at), visibility=EVERYTHING)
     assert (east.as_of, east.stale) == (None, True)
 
 
 def test_a_failed_look_shows_and_its_text_to_who_runs_the_portal(portal: Portal) -> None:
     make_looked(portal.clusters[0], NOW, error="RuntimeError: no")
-    assert [(one.stale, one.error) for one in look_rows(freshness(NOW), visibility=EVERYTHING)] == [
+    assert [
+        (one.stale, one.error) for one in refresh_rows(freshness(NOW), visibility=EVERYTHING)
+    ] == [
         (False, ""),
         (True, "RuntimeError: no"),
     ]
-    assert {one.error for one in look_rows(freshness(NOW), visibility=OUTSIDER)} == {""}
+    assert {one.error for one in refresh_rows(freshness(NOW), visibility=OUTSIDER)} == {""}
 
 
 def test_every_episode_of_a_thing_is_told_with_its_causes(portal: Portal) -> None:
@@ -394,7 +396,7 @@ def test_who_is_in_front_is_told_by_team_with_idle_holders_first(portal: Portal)
     portal.collect(Window(NOW - 6 * HOUR, NOW))
     row = pending_now(NOW, visibility=EVERYTHING).rows[1]
     with at_most(7):
-        teams = in_front(row, NOW, visibility=of(portal.vision))
+        teams = blocking_teams(row, NOW, visibility=of(portal.vision))
     assert {team.team: (team.pods, team.gpu_equivalents) for team in teams} == {
         "vision": (2, 5.0),
         "speech": (1, 1.0),
@@ -444,15 +446,15 @@ def test_what_waits_in_a_queue_waits_for_what_that_admitted(
     see(west, kind, "uid-serve", body, at=NOW, namespace="vision-prod")
     row = find_waiting("vision", "w", at=NOW, visibility=EVERYTHING)[0].row
     with at_most(8):
-        (team,) = in_front(row, NOW, visibility=EVERYTHING)
+        (team,) = blocking_teams(row, NOW, visibility=EVERYTHING)
     assert [pod.pod for pod in team.listed] == ["serve-abc"]
     nobody = replace(row, in_front=(f"{queue}-other",))
-    assert in_front(nobody, NOW, visibility=EVERYTHING) == []
+    assert blocking_teams(nobody, NOW, visibility=EVERYTHING) == []
 
 
 def test_nobody_is_in_front_of_what_names_nobody(portal: Portal) -> None:
     row = pending_now(NOW, visibility=EVERYTHING).rows[2]
-    assert in_front(row, NOW, visibility=EVERYTHING) == []
+    assert blocking_teams(row, NOW, visibility=EVERYTHING) == []
 
 
 def test_the_typical_wait_is_that_of_the_same_requests(portal: Portal) -> None:

@@ -8,7 +8,6 @@ from datetime import UTC, datetime
 from apps.clusters.gateways import cluster_source
 from apps.clusters.models import Cluster, WatchCoverage
 from apps.clusters.services.watch.follow import snapshot
-from apps.pending.domain.diagnose import diagnose_cluster
 from apps.pending.services import refresh
 from simulator.scenarios.base import Scenario
 from tests.factories import ensure_builtin, make_report, make_team, make_tier
@@ -41,7 +40,7 @@ class WatchedLab:
             start=datetime.fromtimestamp(self.began, UTC),
             defaults={"end": now},
         )
-        refresh(self.cluster.pk, now=now, look=diagnose_cluster)
+        refresh(self.cluster.pk, now=now)
         return now
 
 

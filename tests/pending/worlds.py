@@ -55,11 +55,11 @@ def is_gpu_name(name: str) -> bool:
 
 
 def world(
-    *sightings: ObservedObject, holders: Iterable[BoundPod] = (), at: float = AT
+    *objects: ObservedObject, holders: Iterable[BoundPod] = (), at: float = AT
 ) -> ClusterState:
     """Return a state of these objects."""
     by_kind: dict[ObservedKind, list[ObservedObject]] = defaultdict(list)
-    for one in sightings:
+    for one in objects:
         by_kind[one.kind].append(one)
     return ClusterState(at, by_kind, holders=tuple(holders), is_gpu=is_gpu_name)
 

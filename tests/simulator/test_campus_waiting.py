@@ -341,7 +341,7 @@ def test_a_portal_finds_no_room_for_what_waits_and_both_causes(campus: Scenario)
     for at in (NOW - 3 * DAY, NOW + 66 * 3600):
         with watched_lab(campus, at) as lab:
             lab.look()
-            refresh(lab.cluster.pk, now=lab.now(), look=kept)
+            refresh(lab.cluster.pk, now=lab.now(), diagnose=kept)
     causes = {one.diagnosis.cause for one in found}
 
     assert {Cause.CAPACITY, Cause.QUEUE, Cause.QUOTA} <= causes

@@ -68,6 +68,6 @@ def make_promises(portal: Portal, *, now: datetime) -> None:
     see_quota(west, "speech", 4.0, used=4.0, since=SINCE)
     fill_key(portal, 8.0, 6.0)
     WatchCoverage.objects.create(cluster=west, start=MORNING, end=MORNING + COMPUTED * HOUR)
-    take_in_pods([east.pk], now=now, look=lambda _: ())
+    take_in_pods([east.pk], now=now, diagnose=lambda _: ())
     for number in range(COMPUTED):
         compute_hour(MORNING + number * HOUR, now=now)

@@ -8,9 +8,9 @@ from zoneinfo import ZoneInfo
 from apps.clusters.domain.durations import duration
 from apps.clusters.domain.quantities import gpus, quantity
 from apps.pending.selectors import (
+    BlockingTeam,
     CauseIntervalRow,
     EpisodeRow,
-    InFrontTeam,
     PendingRow,
     TypicalWait,
 )
@@ -30,7 +30,7 @@ def answer(
     *,
     now: datetime,
     zone: ZoneInfo,
-    in_front: Sequence[InFrontTeam] = (),
+    in_front: Sequence[BlockingTeam] = (),
     typical: TypicalWait | None = None,
 ) -> str:
     """Return the whole answer for one episode: what, why, what would help, who is in front."""
@@ -83,7 +83,7 @@ def _said(row: PendingRow) -> list[str]:
     return [line for line in (row.message, *counts, *row.context) if line]
 
 
-def _in_front(teams: Sequence[InFrontTeam]) -> Iterator[str]:
+def _in_front(teams: Sequence[BlockingTeam]) -> Iterator[str]:
     for team in teams[:_MOST_TEAMS]:
         yield f"{team.team}: {gpus(team.gpu_equivalents)} in {team.pods} pods{_used(team)}"
         for pod in team.listed[:_MOST_PODS]:
@@ -93,7 +93,7 @@ def _in_front(teams: Sequence[InFrontTeam]) -> Iterator[str]:
         yield f"and {len(teams) - _MOST_TEAMS} teams more"
 
 
-def _used(team: InFrontTeam) -> str:
+def _used(team: BlockingTeam) -> str:
     return f", {_share(team.utilization)}"
 
 

@@ -20,7 +20,6 @@ from apps.fairness import services as fairness
 from apps.operations.services.alerting import gather_notices
 from apps.operations.services.doctor import run_doctor
 from apps.pending import services as pending
-from apps.pending.domain.diagnose import diagnose_cluster
 from apps.quota_requests import services as changes
 from apps.quotas import services as quotas
 from apps.usage import services as usage
@@ -58,11 +57,11 @@ def _look_at_devices(now: datetime) -> int:
 
 
 def _look_at_pending(now: datetime) -> int:
-    return sum(pending.refresh(pk, now=now, look=diagnose_cluster) for pk in active_clusters())
+    return sum(pending.refresh(pk, now=now) for pk in active_clusters())
 
 
 def _take_in_pods(now: datetime) -> int:
-    return pending.take_in_pods(active_clusters(), now=now, look=diagnose_cluster)
+    return pending.take_in_pods(active_clusters(), now=now)
 
 
 _OF_NOW: Sequence[DerivingStep] = (

@@ -11,14 +11,13 @@ from django.db import DatabaseError, InterfaceError, OperationalError, connectio
 
 from apps.clusters.models import Cluster
 from apps.pending import services as pending
-from apps.pending.domain.diagnose import diagnose_cluster
 
 logger = logging.getLogger(__name__)
 
 
 def look_at_waiting(cluster_id: int) -> int:
     """Look at what waits in a cluster now; return how many things do."""
-    return pending.refresh(cluster_id, now=datetime.now(UTC), look=diagnose_cluster)
+    return pending.refresh(cluster_id, now=datetime.now(UTC))
 
 
 def clusters_to_look_at(name: str | None = None) -> list[int]:

@@ -36,9 +36,9 @@ class Claims:
         return [self.by_name[key] for key in keys if key in self.by_name]
 
 
-def claims_of(world: ClusterIndex) -> Claims:
+def claims_of(index: ClusterIndex) -> Claims:
     """Return the claims seen of a cluster."""
-    seen = bodies(world.state.of(ObservedKind.RESOURCE_CLAIM), ClaimSnapshot)
+    seen = bodies(index.state.of(ObservedKind.RESOURCE_CLAIM), ClaimSnapshot)
     return Claims({(one.namespace, one.name): (one, claim) for one, claim in seen})
 
 
@@ -142,11 +142,11 @@ def unallocated(
 
 
 def _why(waiting: list[tuple[ObservedObject, ClaimSnapshot]], free_devices: int) -> str:
-    wishes = [text for _, claim in waiting for one in claim.requests for text in one.selectors]
+    selectors = [text for _, claim in waiting for one in claim.requests for text in one.selectors]
     names = listed([seen.name for seen, _ in waiting]) or "of the pod"
-    if wishes:
+    if selectors:
         return (
-            f"No device meets what the ResourceClaim {names} asks for ({listed(wishes)});"
+            f"No device meets what the ResourceClaim {names} asks for ({listed(selectors)});"
             f" {count(free_devices, 'device')} of its class are free."
         )
     return f"The scheduler cannot allocate the ResourceClaim {names}."
@@ -154,10 +154,10 @@ def _why(waiting: list[tuple[ObservedObject, ClaimSnapshot]], free_devices: int)
 
 def _change(seen: ObservedObject, claim: ClaimSnapshot) -> Suggestion:
     name = claim.requests[0].device_class if claim.requests else ""
-    wishes = [text for one in claim.requests for text in one.selectors]
-    what = f"Change the selector of the ResourceClaim {seen.name} ({listed(wishes)})"
+    selectors = [text for one in claim.requests for text in one.selectors]
+    what = f"Change the selector of the ResourceClaim {seen.name} ({listed(selectors)})"
     return Suggestion(
         Action.CHANGE_CLAIM,
-        f"{what if wishes else f'Change the ResourceClaim {seen.name}'}: no device meets it.",
+        f"{what if selectors else f'Change the ResourceClaim {seen.name}'}: no device meets it.",
         {"namespace": seen.namespace, "name": seen.name, "device_class": name},
     )

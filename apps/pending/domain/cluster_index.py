@@ -152,9 +152,9 @@ class ClusterIndex:
         )
 
 
-def bodies(sightings: Iterable[ObservedObject], of: type[B]) -> list[tuple[ObservedObject, B]]:
+def bodies(objects: Iterable[ObservedObject], of: type[B]) -> list[tuple[ObservedObject, B]]:
     """Return observed objects with their bodies, those of one class."""
-    return [(one, one.body) for one in sightings if isinstance(one.body, of)]
+    return [(one, one.body) for one in objects if isinstance(one.body, of)]
 
 
 def plain(message: str) -> str:

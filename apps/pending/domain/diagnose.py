@@ -1,4 +1,4 @@
-"""What waits in a cluster and why: one `Waiting` for each thing, its GPUs counted once.
+"""What waits in a cluster and why: one `Waiting` for each item, its GPUs counted once.
 
 Pods count what they ask for themselves. A Workload, a PodGroup or a controller counts only the
 share of its GPUs for which there is no pod yet; a claim counts nothing, its pod does.
@@ -34,20 +34,20 @@ _NOTHING = Counts.NOTHING
 
 def diagnose_cluster(state: ClusterState) -> list[PendingItem]:
     """Return everything that waits in a cluster, by namespace, kind and name. Never raises."""
-    world = ClusterIndex(state)
-    claims = claims_of(world)
-    placer = Placer(world, claims)
-    kueue, gangs = KueueQueues(world, placer), Gangs(world, placer)
+    index = ClusterIndex(state)
+    claims = claims_of(index)
+    placer = Placer(index, claims)
+    kueue, gangs = KueueQueues(index, placer), Gangs(index, placer)
     queued = [(one, kueue.why(one)) for one in kueue.waiting]
     waiting_gangs = [(one, gangs.why(one)) for one in gangs.waiting]
     flavors = {one.seen.uid: kueue.node_labels(one) for one in kueue.waiting}
-    pods = Pods(world, placer, claims, queued, flavors, waiting_gangs)
+    pods = Pods(index, placer, claims, queued, flavors, waiting_gangs)
     found = pods.waiting()
-    by_owner, selectors = _pods_by_owner(world), _selectors(world)
+    by_owner, selectors = _pods_by_owner(index), _selectors(index)
     workloads = [
         w
         for one, why in queued
-        if (w := _workload(world, one, why, by_owner, _wanted(one, kueue, selectors)))
+        if (w := _workload(index, one, why, by_owner, _wanted(one, kueue, selectors)))
     ]
     stood_for = {(w.namespace, w.owner_kind, w.owner) for w in workloads}
     groups = [_gang(gangs, one, why, stood_for) for one, why in waiting_gangs]
@@ -56,16 +56,16 @@ def diagnose_cluster(state: ClusterState) -> list[PendingItem]:
         for w in (*workloads, *groups)
         if w.counts is not _NOTHING
     }
-    refused = list(_refused(world, stood_for | counted, counted))
-    away = turned_away(world, frozenset(w.uid for w in refused))
-    everything = [*found, *workloads, *groups, *refused, *away, *_claims(world, found)]
+    refused = list(_refused(index, stood_for | counted, counted))
+    away = turned_away(index, frozenset(w.uid for w in refused))
+    everything = [*found, *workloads, *groups, *refused, *away, *_claims(index, found)]
     return sorted(everything, key=lambda w: (w.namespace, w.kind, w.name, w.uid))
 
 
-def _pods_by_owner(world: ClusterIndex) -> dict[Owner, list[PodSnapshot]]:
+def _pods_by_owner(index: ClusterIndex) -> dict[Owner, list[PodSnapshot]]:
     """Return the pods that wait by their top controller, and by their group as kind ""."""
     found: dict[Owner, list[PodSnapshot]] = {}
-    for seen, pod in world.pods:
+    for seen, pod in index.pods:
         if pod.phase == "Failed":
             continue
         found.setdefault((seen.namespace, pod.owner_kind, pod.owner), []).append(pod)
@@ -75,12 +75,12 @@ def _pods_by_owner(world: ClusterIndex) -> dict[Owner, list[PodSnapshot]]:
 
 
 def _counted(
-    world: ClusterIndex, requests: Mapping[str, float], pods: Iterable[PodSnapshot | BoundPod]
+    index: ClusterIndex, requests: Mapping[str, float], pods: Iterable[PodSnapshot | BoundPod]
 ) -> tuple[Counts, float]:
-    """Return what a thing adds beyond its pods: as what, and which share of its requests."""
+    """Return what a item adds beyond its pods: as what, and which share of its requests."""
     there: dict[str, float] = {}
     for pod in pods:
-        for resource, units in world.gpus(pod.requests).items():
+        for resource, units in index.gpus(pod.requests).items():
             there[resource] = there.get(resource, 0.0) + units
     whole = sum(requests.values())
     left = sum(max(0.0, units - there.get(r, 0.0)) for r, units in requests.items())
@@ -89,7 +89,7 @@ def _counted(
 
 
 def _workload(
-    world: ClusterIndex,
+    index: ClusterIndex,
     one: Queued,
     why: Diagnosis,
     by_owner: Mapping[Owner, list[PodSnapshot]],
@@ -99,14 +99,14 @@ def _workload(
 
     One that asks for none itself waits there all the same; it counts nothing.
     """
-    requests = world.gpus(total(one.body))
+    requests = index.gpus(total(one.body))
     if not requests and not one.of_gpus:
         return None
     seen, body = one.seen, one.body
     pods = by_owner.get((seen.namespace, "", seen.name)) or by_owner.get(
         (seen.namespace, body.owner_kind, body.owner), []
     )
-    counts, share = _counted(world, requests, pods)
+    counts, share = _counted(index, requests, pods)
     owner_kind, owner = (body.owner_kind, body.owner) if body.owner else ("Workload", seen.name)
     return PendingItem(
         kind=seen.kind.short,
@@ -127,14 +127,14 @@ def _workload(
     )
 
 
-def _selectors(world: ClusterIndex) -> dict[Owner, Mapping[str, str]]:
+def _selectors(index: ClusterIndex) -> dict[Owner, Mapping[str, str]]:
     """Return the node selectors of top controllers and of groups, of one with several any one's."""
     found: dict[Owner, Mapping[str, str]] = {}
-    for seen, pod in world.pods:
+    for seen, pod in index.pods:
         found[seen.namespace, pod.owner_kind, pod.owner] = selector(pod.placement)
         if pod.group:
             found[seen.namespace, "", pod.group] = selector(pod.placement)
-    controllers = world.controllers.values()
+    controllers = index.controllers.values()
     return found | {_owner(seen, body): selector(body.placement) for seen, body in controllers}
 
 
@@ -154,7 +154,7 @@ def _gang(gangs: Gangs, one: Gang, why: Diagnosis, stood_for: set[Owner]) -> Pen
     requests = gangs.total(one)
     there: list[PodSnapshot | BoundPod] = [pod for _, pod in one.pods]
     there += gangs.held(one)
-    counts, share = _counted(gangs.world, requests, there)
+    counts, share = _counted(gangs.index, requests, there)
     first = one.pods[0][1] if one.pods else None
     owner_kind, owner = body.owner_kind, body.owner
     if not owner:
@@ -182,15 +182,15 @@ def _gang(gangs: Gangs, one: Gang, why: Diagnosis, stood_for: set[Owner]) -> Pen
 
 
 def _refused(
-    world: ClusterIndex, stood_for: set[Owner], counted: set[Owner]
+    index: ClusterIndex, stood_for: set[Owner], counted: set[Owner]
 ) -> Iterable[PendingItem]:
     """Yield the controllers whose pods were refused, and suspended ones nobody stands for.
 
     Of `stood_for` something waits, of `counted` something that counts what has no pods: of others
     the refused pods are counted here.
     """
-    blocked = Blocked(world)
-    for seen, body in world.controllers.values():
+    blocked = Blocked(index)
+    for seen, body in index.controllers.values():
         missing = body.wanted - body.pods
         owner = _owner(seen, body)
         if body.suspended:
@@ -202,7 +202,7 @@ def _refused(
             if refused is None:
                 continue
             why = refused
-        each = world.gpus(body.requests)
+        each = index.gpus(body.requests)
         counts = owner not in counted and bool(each) and missing > 0
         yield PendingItem(
             kind=seen.kind.short,
@@ -226,30 +226,30 @@ def _queued_job(body: ControllerSnapshot) -> Diagnosis:
     return Diagnosis(Cause.QUEUE, "suspended", text)
 
 
-def _claims(world: ClusterIndex, pods: list[PendingItem]) -> Iterable[PendingItem]:
+def _claims(index: ClusterIndex, pods: list[PendingItem]) -> Iterable[PendingItem]:
     """Yield claims that a pod waits for; they count nothing, their pods do.
 
     A claim is allocated for a pod: one that no pod names waits for nothing.
     """
     by_claim: dict[tuple[str, str], PendingItem] = {}
     waiting = {w.uid: w for w in pods}
-    for seen, pod in world.pods:
+    for seen, pod in index.pods:
         if seen.uid in waiting:
             for use in pod.claims:
                 by_claim.setdefault((seen.namespace, use.claim), waiting[seen.uid])
-    for seen, body in bodies(world.state.of(ObservedKind.RESOURCE_CLAIM), ClaimSnapshot):
+    for seen, body in bodies(index.state.of(ObservedKind.RESOURCE_CLAIM), ClaimSnapshot):
         if body.allocated is None and body.deleting is None:
             of_pod = by_claim.get((seen.namespace, seen.name))
             if of_pod is not None:
-                yield _claim(world, seen, body, of_pod)
+                yield _claim(index, seen, body, of_pod)
 
 
 def _claim(
-    world: ClusterIndex, seen: ObservedObject, body: ClaimSnapshot, pod: PendingItem
+    index: ClusterIndex, seen: ObservedObject, body: ClaimSnapshot, pod: PendingItem
 ) -> PendingItem:
     requests: dict[str, float] = {}
     for one in body.requests:
-        if not one.admin and world.is_gpu(one.device_class):
+        if not one.admin and index.is_gpu(one.device_class):
             units = float(one.count if one.count is not None else 1)
             requests[one.device_class] = requests.get(one.device_class, 0.0) + units
     why = of_pod = pod.diagnosis

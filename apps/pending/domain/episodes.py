@@ -26,7 +26,7 @@ class CauseSpan:
     message: str = ""
     end: float | None = None
 
-    def alike(self, other: "CauseSpan") -> bool:
+    def is_same(self, other: "CauseSpan") -> bool:
         """Say whether both say the same but for their times and the raw text."""
         return (
             self.cause is other.cause
@@ -67,7 +67,7 @@ def exact(seconds: float) -> float:
     return round(seconds, 6)
 
 
-def pod_course(
+def pod_episode(
     life: PodLife, marks: Iterable[CauseSpan], *, counted: float, detail: str = ""
 ) -> EpisodeTimes:
     """Return the episode of a pod: waiting until it is bound, then starting until it runs.
@@ -122,7 +122,7 @@ def _pod_end(life: PodLife) -> tuple[float | None, Outcome | None]:
     return None, None
 
 
-def thing_course(
+def object_episode(
     since: float,
     marks: Iterable[CauseSpan],
     *,
@@ -151,7 +151,7 @@ def _chain(marks: Sequence[CauseSpan], start: float, end: float | None) -> list[
         at = max(start, mark.start) if chain else start
         if chain and chain[-1].start >= at:
             chain.pop()
-        if chain and chain[-1].alike(mark):
+        if chain and chain[-1].is_same(mark):
             chain[-1] = replace(chain[-1], message=mark.message)
             continue
         at = at if chain else start
@@ -164,7 +164,7 @@ def _chain(marks: Sequence[CauseSpan], start: float, end: float | None) -> list[
 
 
 def rescaled(marks: Sequence[CauseSpan], before: float, now: float) -> list[CauseSpan]:
-    """Return marks for a thing that counts as `now` GPU-equivalents instead of `before`.
+    """Return marks for a item that counts as `now` GPU-equivalents instead of `before`.
 
     A pod is weighed anew when it is bound: only its node tells what a unit is.
     """
@@ -203,7 +203,7 @@ def interval_changes(known: Sequence[CauseSpan], wanted: Sequence[CauseSpan]) ->
     times = list(delete)
     for interval in new.values():
         before = old.get(interval.start)
-        if before is None or not before.alike(interval):
+        if before is None or not before.is_same(interval):
             times.append(interval.start)
         elif before.end != interval.end:
             times += [end for end in (before.end, interval.end) if end is not None]

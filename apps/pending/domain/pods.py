@@ -33,14 +33,14 @@ class Pods:
 
     def __init__(
         self,
-        world: ClusterIndex,
+        index: ClusterIndex,
         placer: Placer,
         claims: Claims,
         queued: Iterable[tuple[Queued, Diagnosis]],
         flavors: Mapping[str, Mapping[str, str]],
         gangs: Iterable[tuple[Gang, Diagnosis]],
     ) -> None:
-        self._world = world
+        self._index = index
         self._placer = placer
         self._claims = claims
         self._queued: dict[Owner, Diagnosis] = {}
@@ -56,14 +56,14 @@ class Pods:
         """Return the pods that wait; those that are over or being deleted do not."""
         return [
             self._waiting(seen, pod)
-            for seen, pod in self._world.pods
+            for seen, pod in self._index.pods
             if pod.phase not in ("Failed", "Succeeded") and pod.deleting is None
         ]
 
     def _waiting(self, seen: ObservedObject, pod: PodSnapshot) -> PendingItem:
         why = self._why(seen, pod)
-        context = self._world.context(seen)
-        requests = self._world.gpus(pod.requests)
+        context = self._index.context(seen)
+        requests = self._index.gpus(pod.requests)
         bound = bool(pod.node)
         counts = Counts.STARTING if bound else Counts.PENDING
         return PendingItem(
@@ -83,12 +83,12 @@ class Pods:
             node_selector={**self._flavor_labels(seen, pod), **selector(pod.placement)},
             queue=pod.queue,
             priority=pod.priority,
-            again=not bound and self._world.preempted_at(pod) is not None,
+            again=not bound and self._index.preempted_at(pod) is not None,
         )
 
     def _why(self, seen: ObservedObject, pod: PodSnapshot) -> Diagnosis:
         if pod.node:
-            return why_not_running(pod, self._world.events(seen))
+            return why_not_running(pod, self._index.events(seen))
         message = self._message(seen, pod)
         if pod.gates:
             return self._gated(seen, pod, message)
@@ -102,7 +102,7 @@ class Pods:
                 text = "The scheduler failed on it and will try again."
                 return Diagnosis(Cause.SCHEDULER, SCHEDULER_ERROR, text, message)
             return self._placer.why(seen, pod, message)
-        events = self._world.events(seen)
+        events = self._index.events(seen)
         return unmade(seen.namespace, pod, self._claims, events) or self._unseen(pod)
 
     def _message(self, seen: ObservedObject, pod: PodSnapshot) -> str:
@@ -110,7 +110,7 @@ class Pods:
         told = pod.scheduled
         if told is not None and told.status == "False" and told.message:
             return told.message
-        return self._world.failed_scheduling(seen)
+        return self._index.failed_scheduling(seen)
 
     def _workload_of(self, seen: ObservedObject, pod: PodSnapshot) -> Owner | None:
         """Return by what the Workload is found that holds a pod back; None where none does."""
@@ -148,7 +148,7 @@ class Pods:
 
     def _unseen(self, pod: PodSnapshot) -> Diagnosis:
         name = pod.scheduler
-        if name != _DEFAULT_SCHEDULER and name not in self._world.schedulers:
+        if name != _DEFAULT_SCHEDULER and name not in self._index.schedulers:
             step = Suggestion(
                 Action.SET_SCHEDULER,
                 f"Set schedulerName to {_DEFAULT_SCHEDULER}, or start the scheduler {name}.",
@@ -167,7 +167,7 @@ def selector(placement: Placement) -> dict[str, str]:
     """Return the labels that a node must have, also those that affinity asks for alone."""
     found = dict(placement.node_selector)
     if len(placement.affinity) == 1:
-        for wish in placement.affinity[0]:
-            if wish.operator == "In" and len(wish.values) == 1 and not wish.field:
-                found.setdefault(wish.key, wish.values[0])
+        for expression in placement.affinity[0]:
+            if expression.operator == "In" and len(expression.values) == 1 and not expression.field:
+                found.setdefault(expression.key, expression.values[0])
     return found

@@ -1,4 +1,4 @@
-"""What is known of a cluster when its waiting things are looked at, and what the look finds."""
+"""What is known of a cluster when its waiting items are looked at, and what the look finds."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -29,27 +29,27 @@ class BoundPod:
 class ClusterState:
     """Everything seen of a cluster at `at` (Unix seconds) that waiting can be explained by.
 
-    `sightings` are by kind, of what is there; pods and controllers that went less than a while
+    `objects` are by kind, of what is there; pods and controllers that went less than a while
     ago are in `gone`. `is_gpu` says whether a resource or device class is one of GPUs.
     """
 
     at: float
-    sightings: Mapping[ObservedKind, Sequence[ObservedObject]]
+    objects: Mapping[ObservedKind, Sequence[ObservedObject]]
     holders: Sequence[BoundPod] = ()
     gone: Sequence[ObservedObject] = ()
     is_gpu: Callable[[str], bool] = field(default=lambda resource: "gpu" in resource)
 
     def of(self, *kinds: ObservedKind) -> list[ObservedObject]:
         """Return what is there of these kinds, in the order given."""
-        return [one for kind in kinds for one in self.sightings.get(kind, ())]
+        return [one for kind in kinds for one in self.objects.get(kind, ())]
 
 
 @dataclass(frozen=True, slots=True)
 class PendingItem:
-    """One thing that waits, and why.
+    """One item that waits, and why.
 
     `uid` identifies it: of pods turned away by a kubelet and of refused pods it is that of their
-    controller, and `name` its name. `requests` is what the whole thing asks for, of GPU resources
+    controller, and `name` its name. `requests` is what the whole item asks for, of GPU resources
     and device classes; `share` (0..1) what part of that counts in sums, so that a gang and its
     pods count once. `since` and `bound` are Unix seconds; `node_selector` is what may settle its
     tier. `again`: it had run and lost its GPUs (preempted, evicted, requeued).

@@ -1,5 +1,6 @@
 """Reads of waiting: what waits now and why, who is in front, history, gangs, evictions."""
 
+from apps.pending.selectors.blocking import blocking_teams
 from apps.pending.selectors.context import Context
 from apps.pending.selectors.explained import FIGURES, explain_pending, queue_time
 from apps.pending.selectors.explained_losses import (
@@ -8,7 +9,7 @@ from apps.pending.selectors.explained_losses import (
     explain_eviction,
     explain_partial,
 )
-from apps.pending.selectors.freshness import freshness, look_rows
+from apps.pending.selectors.freshness import freshness, refresh_rows
 from apps.pending.selectors.gangs import partial_gangs
 from apps.pending.selectors.history.days import pending_history
 from apps.pending.selectors.history.demand import counted_causes
@@ -26,15 +27,13 @@ from apps.pending.selectors.known import (
 )
 from apps.pending.selectors.now import pending_now, pending_sums
 from apps.pending.selectors.pod_causes import causes_of
-from apps.pending.selectors.pods_in_front import in_front
 from apps.pending.selectors.rows import (
+    BlockingPod,
+    BlockingTeam,
     CauseIntervalRow,
     EpisodeRow,
     EvictionSum,
     HistoryRow,
-    InFrontPod,
-    InFrontTeam,
-    LookRow,
     PartialGang,
     PendingFilters,
     PendingGrouping,
@@ -43,6 +42,7 @@ from apps.pending.selectors.rows import (
     PendingSum,
     PodCause,
     QueueTimeSums,
+    RefreshRow,
     StartTimes,
     SuggestionRow,
 )

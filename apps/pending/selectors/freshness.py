@@ -9,7 +9,7 @@ from django.db.models import Max
 from apps.accounts.permissions import Visibility
 from apps.clusters.models import Cluster
 from apps.pending.selectors.known import STALE, newest_hour
-from apps.pending.selectors.rows import LookRow
+from apps.pending.selectors.rows import RefreshRow
 
 _HOUR = timedelta(hours=1)
 _COLLECTED_LATE = 3 * _HOUR
@@ -31,15 +31,15 @@ _FROZEN_BY = {
 class Freshness:
     """Until when a cluster's waiting is known; None: never was.
 
-    `looked` is when it was last looked at, None before a look worked; `waiting` how many things
-    waited then; `error` what the look after that failed with. `tried`: anything was ever noted.
+    `refreshed_at` is when the last refresh worked, None before one did; `waiting` how many items
+    pended then; `error` what the refresh after that failed with. `tried`: anything was ever noted.
     `frozen`: kinds that may not be read any more, so that they stay as they were, since when.
     """
 
     as_of: datetime | None
     stale: bool
     cluster: str = ""
-    looked: datetime | None = None
+    refreshed_at: datetime | None = None
     waiting: int = 0
     error: str = ""
     tried: bool = False
@@ -85,36 +85,36 @@ def _freshness(
     watched: datetime | None,
     collected: datetime | None,
     noted: int | None,
-    looked: datetime | None,
+    refreshed_at: datetime | None,
     waiting: int | None,
     error: str | None,
 ) -> Freshness:
     closed = None if collected is None else collected + _HOUR
     proven, most = (closed, _COLLECTED_LATE) if kubernetes is None else (watched, STALE)
-    times = [looked, proven]
+    times = [refreshed_at, proven]
     known = [time for time in times if time is not None]
-    late = looked is None or at - looked > _LATE
+    late = refreshed_at is None or at - refreshed_at > _LATE
     unwatched = proven is None or at - proven > most
     return Freshness(
         as_of=min(known) if len(known) == len(times) else None,
         stale=late or unwatched,
         cluster=cluster,
-        looked=looked,
+        refreshed_at=refreshed_at,
         waiting=waiting or 0,
         error=error or "",
         tried=noted is not None,
     )
 
 
-def look_rows(known: Mapping[int, Freshness], *, visibility: Visibility) -> list[LookRow]:
+def refresh_rows(known: Mapping[int, Freshness], *, visibility: Visibility) -> list[RefreshRow]:
     """Return how fresh waiting is of the clusters that were ever looked at, or tried to be.
 
     `error` is empty but for who sees how the portal runs. Adds no query.
     """
     return [
-        LookRow(
+        RefreshRow(
             cluster=one.cluster,
-            at=one.looked,
+            at=one.refreshed_at,
             as_of=one.as_of,
             stale=one.stale or bool(one.error),
             waiting=one.waiting,

@@ -140,7 +140,7 @@ class PendingSum:
 
 
 @dataclass(frozen=True, slots=True)
-class LookRow:
+class RefreshRow:
     """How fresh a cluster's waiting is: `at` is the last look that worked, None before it.
 
     `as_of` is until when `watch` vouches for it; `stale` when that is too long ago, or where the
@@ -209,7 +209,7 @@ class StartTimes:
 
 
 @dataclass(frozen=True, slots=True)
-class InFrontPod:
+class BlockingPod:
     """A pod that holds what something waits for; `utilization` of the last closed 24 hours.
 
     None where nothing of it was measured.
@@ -228,7 +228,7 @@ class InFrontPod:
 
 
 @dataclass(frozen=True, slots=True)
-class InFrontTeam:
+class BlockingTeam:
     """What the pods of a team hold of what something waits for; idlest pods first.
 
     `listed` is empty for teams that the reader does not see.
@@ -238,7 +238,7 @@ class InFrontTeam:
     pods: int
     gpu_equivalents: float
     utilization: float | None
-    listed: tuple[InFrontPod, ...]
+    listed: tuple[BlockingPod, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,7 +56,7 @@ def note_evictions(cluster_id: int, *, now: datetime, since: datetime | None) ->
     return len(rows)
 
 
-def lately_evicted(cluster_id: int, now: datetime) -> dict[int, float]:
+def recently_evicted(cluster_id: int, now: datetime) -> dict[int, float]:
     """Return when pods of a workload last lost their GPUs, by its id; of the last hour."""
     rows = Eviction.objects.filter(cluster_id=cluster_id, at__gte=now - _LATE).order_by("at", "pk")
     return {pk: at.timestamp() for pk, at in rows.values_list("workload_id", "at")}

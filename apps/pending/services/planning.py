@@ -1,4 +1,4 @@
-"""What becomes of each thing that waits or waited: its episode as it is to be kept."""
+"""What becomes of each item that waits or waited: its episode as it is to be kept."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -22,22 +22,22 @@ from apps.pending.domain.episodes import (
     changed_at,
     exact,
     interval_changes,
-    pod_course,
+    object_episode,
+    pod_episode,
     pod_times,
     rescaled,
-    thing_course,
     unseen_cause,
 )
 from apps.pending.domain.state import PendingItem
 from apps.pending.models import Episode
 from apps.pending.services.appearance import SHOWN, clean, named, shown
-from apps.pending.services.asking import PendingDemand, Weights
 from apps.pending.services.endings import ending
 from apps.pending.services.ledger import LedgerPod
+from apps.pending.services.weights import PendingDemand, Weights
 
 POD = "Pod"
 Key = tuple[str, str]
-"""Kind and uid of a thing."""
+"""Kind and uid of a item."""
 Owned = tuple[str, str, str]
 """Namespace, kind and name of a top controller."""
 
@@ -51,7 +51,7 @@ _UNSEEN_SECONDS = 600.0
 
 @dataclass(slots=True)
 class PendingRecord:
-    """A thing and all that is known of it: how it waits now, its ledger row, its last episode.
+    """A item and all that is known of it: how it waits now, its ledger row, its last episode.
 
     `past`: it was seen to wait, and has gone since. `revised`: series have changed its ledger row.
     """
@@ -70,7 +70,7 @@ class PendingRecord:
 
 @dataclass(frozen=True, slots=True)
 class RefreshContext:
-    """What a refresh knows apart from the things; times in Unix seconds.
+    """What a refresh knows apart from the items; times in Unix seconds.
 
     `before` is when the last look was, `certain` whether this one saw all that waits, so that
     what it did not see does not wait. `objects` are by kind and uid; `newest_pods` is when the
@@ -102,198 +102,201 @@ class EpisodePlan:
     changed: Span | None
 
 
-def must_wait(thing: PendingRecord, looked: RefreshContext) -> bool:
+def must_wait(record: PendingRecord, context: RefreshContext) -> bool:
     """Say whether a pod is so new that what it waits for may be seen only next time."""
-    pod = thing.pod
-    if pod is None or thing.row is not None or thing.waiting is not None:
+    pod = record.pod
+    if pod is None or record.row is not None or record.waiting is not None:
         return False
     over = pod.bound is not None or pod.ended is not None
-    return not over and looked.certain and looked.now - pod.created < _YOUNG_SECONDS
+    return not over and context.certain and context.now - pod.created < _YOUNG_SECONDS
 
 
-def is_unchanged(thing: PendingRecord, looked: RefreshContext) -> bool:
-    """Say whether the episode of a thing already says all that is known of it."""
-    row, waiting = thing.row, thing.waiting
-    if row is None or thing.revised or (row.until is not None and not thing.is_pod):
+def is_unchanged(record: PendingRecord, context: RefreshContext) -> bool:
+    """Say whether the episode of a item already says all that is known of it."""
+    row, waiting = record.row, record.waiting
+    if row is None or record.revised or (row.until is not None and not record.is_pod):
         return False
-    if row.until is not None and thing.pod is None and waiting is None:
+    if row.until is not None and record.pod is None and waiting is None:
         return True
-    if thing.is_pod:
-        return _is_pod_as_kept(thing, row, looked.weights)
-    return waiting is not None and _shows(row, waiting, looked.weights.asked(waiting))
+    if record.is_pod:
+        return _is_pod_unchanged(record, row, context.weights)
+    return waiting is not None and _is_stored(row, waiting, context.weights.demand(waiting))
 
 
-def _is_pod_as_kept(thing: PendingRecord, row: Episode, weights: Weights) -> bool:
-    pod, waiting = thing.pod, thing.waiting
+def _is_pod_unchanged(record: PendingRecord, row: Episode, weights: Weights) -> bool:
+    pod, waiting = record.pod, record.waiting
     if pod is None:
         return False
-    bound, until, outcome = pod_times(_life(thing))
+    bound, until, outcome = pod_times(_life(record))
     known = (row.bound_at, row.until, row.outcome)
     same = known == (_moment(bound), _moment(until), "" if outcome is None else outcome.value)
-    asked = _asked_by(pod, waiting, weights)
-    if not same or (row.tier_id, row.gpu_equivalents) != (asked.tier_id, asked.gpu_equivalents):
+    demand = _demand_of(pod, waiting, weights)
+    if not same or (row.tier_id, row.gpu_equivalents) != (demand.tier_id, demand.gpu_equivalents):
         return False
-    return waiting is None or row.until is not None or _shows(row, waiting, asked)
+    return waiting is None or row.until is not None or _is_stored(row, waiting, demand)
 
 
-def _shows(row: Episode, waiting: PendingItem, asked: PendingDemand) -> bool:
+def _is_stored(row: Episode, waiting: PendingItem, demand: PendingDemand) -> bool:
     given = shown(waiting.diagnosis)
     return (
         row.counts == waiting.counts.value
-        and row.counted == asked.gpu_equivalents * waiting.share
-        and (row.tier_id, row.gpu_equivalents) == (asked.tier_id, asked.gpu_equivalents)
+        and row.counted == demand.gpu_equivalents * waiting.share
+        and (row.tier_id, row.gpu_equivalents) == (demand.tier_id, demand.gpu_equivalents)
         and (row.queue, row.priority) == (named(waiting.queue), waiting.priority)
         and all(getattr(row, name) == given[name] for name in SHOWN)
     )
 
 
 def plan(
-    thing: PendingRecord, known: Sequence[CauseSpan], looked: RefreshContext
+    record: PendingRecord, known: Sequence[CauseSpan], context: RefreshContext
 ) -> EpisodePlan | None:
-    """Return what to write of a thing; `known` are the intervals of its row. None: nothing to.
+    """Return what to write of a item; `known` are the intervals of its row. None: nothing to.
 
     A new episode of what had one before begins no sooner than that ended.
     """
-    row = thing.row
+    row = record.row
     if known and row is not None and known[-1].cause.value == row.cause:
         # While an interval lasts its newest text is kept with the episode alone.
         known = [*known[:-1], replace(known[-1], message=row.message)]
-    if thing.is_pod:
-        return _pod_plan(thing, known, looked)
-    return _thing_plan(thing, known, looked)
+    if record.is_pod:
+        return _pod_plan(record, known, context)
+    return _object_plan(record, known, context)
 
 
 def _pod_plan(
-    thing: PendingRecord, known: Sequence[CauseSpan], looked: RefreshContext
+    record: PendingRecord, known: Sequence[CauseSpan], context: RefreshContext
 ) -> EpisodePlan | None:
-    pod, row = thing.pod, thing.row
-    asked = _asked(thing, looked)
-    if asked is None:
+    pod, row = record.pod, record.row
+    demand = _demand(record, context)
+    if demand is None:
         return None
-    created = _created(thing)
-    detail = _unseen(thing, looked, created).detail
-    before = asked.gpu_equivalents if row is None else row.gpu_equivalents
-    marks = rescaled(known, before, asked.gpu_equivalents)
+    created = _created(record)
+    detail = _unseen(record, context, created).detail
+    before = demand.gpu_equivalents if row is None else row.gpu_equivalents
+    marks = rescaled(known, before, demand.gpu_equivalents)
     if pod is not None and pod.unschedulable:
         marks = [_refused(mark) for mark in marks]
-    marks += _new_marks(thing, asked, looked, created)
-    course = pod_course(_life(thing), marks, counted=asked.gpu_equivalents, detail=detail)
-    if pod is None and thing.waiting is None and row is not None:
+    marks += _new_marks(record, demand, context, created)
+    course = pod_episode(_life(record), marks, counted=demand.gpu_equivalents, detail=detail)
+    if pod is None and record.waiting is None and row is not None:
         # It never came into the ledger: its object tells when it went.
         at, outcome = ending(
-            looked.objects.get(thing.key), Cause(row.cause), before=looked.before, now=looked.now
+            context.objects.get(record.key),
+            Cause(row.cause),
+            before=context.before,
+            now=context.now,
         )
-        course = thing_course(created, marks, until=at, outcome=outcome)
-    return _plan(thing, asked, course, known, looked)
+        course = object_episode(created, marks, until=at, outcome=outcome)
+    return _plan(record, demand, course, known, context)
 
 
-def _thing_plan(
-    thing: PendingRecord, known: Sequence[CauseSpan], looked: RefreshContext
+def _object_plan(
+    record: PendingRecord, known: Sequence[CauseSpan], context: RefreshContext
 ) -> EpisodePlan | None:
-    row, waiting = thing.row, thing.waiting
+    row, waiting = record.row, record.waiting
     if waiting is None:
         if row is None or row.until is not None:
             return None
-        asked = PendingDemand(row.tier_id, row.resource, row.units, row.gpu_equivalents)
-        newest = looked.newest_pods.get(_owned_by(row))
+        demand = PendingDemand(row.tier_id, row.resource, row.units, row.gpu_equivalents)
+        newest = context.newest_pods.get(_owned_by(row))
         at, outcome = ending(
-            looked.objects.get(thing.key),
+            context.objects.get(record.key),
             Cause(row.cause),
-            before=looked.before,
-            now=looked.now,
+            before=context.before,
+            now=context.now,
             newest_pod=newest,
         )
-        course = thing_course(row.since.timestamp(), known, until=at, outcome=outcome)
-        return _plan(thing, asked, course, known, looked)
-    asked = looked.weights.asked(waiting)
-    since = min(exact(waiting.since), looked.now)
+        course = object_episode(row.since.timestamp(), known, until=at, outcome=outcome)
+        return _plan(record, demand, course, known, context)
+    demand = context.weights.demand(waiting)
+    since = min(exact(waiting.since), context.now)
     if row is not None and row.until is not None:
         # It waits again: since it says so, unless that was said before the last end too.
         ended = row.until.timestamp()
         if since <= ended:
-            since = max(ended, looked.now if looked.before is None else looked.before)
-        thing.row, known = None, ()
+            since = max(ended, context.now if context.before is None else context.before)
+        record.row, known = None, ()
     elif row is not None:
         since = row.since.timestamp()
-    before = asked.gpu_equivalents if thing.row is None else thing.row.gpu_equivalents
-    marks = rescaled(known, before, asked.gpu_equivalents)
-    marks += _new_marks(thing, asked, looked, since)
-    return _plan(thing, asked, thing_course(since, marks), known, looked)
+    before = demand.gpu_equivalents if record.row is None else record.row.gpu_equivalents
+    marks = rescaled(known, before, demand.gpu_equivalents)
+    marks += _new_marks(record, demand, context, since)
+    return _plan(record, demand, object_episode(since, marks), known, context)
 
 
-def _asked(thing: PendingRecord, looked: RefreshContext) -> PendingDemand | None:
-    waiting = thing.waiting
-    if thing.pod is not None:
-        return _asked_by(thing.pod, waiting, looked.weights)
+def _demand(record: PendingRecord, context: RefreshContext) -> PendingDemand | None:
+    waiting = record.waiting
+    if record.pod is not None:
+        return _demand_of(record.pod, waiting, context.weights)
     if waiting is not None:
-        return looked.weights.asked(waiting)
-    row = thing.row
-    if row is None or not looked.certain:
+        return context.weights.demand(waiting)
+    row = record.row
+    if row is None or not context.certain:
         return None
     return PendingDemand(row.tier_id, row.resource, row.units, row.gpu_equivalents)
 
 
-def _asked_by(pod: LedgerPod, waiting: PendingItem | None, weights: Weights) -> PendingDemand:
+def _demand_of(pod: LedgerPod, waiting: PendingItem | None, weights: Weights) -> PendingDemand:
     """Return what a pod asks for: by its own spec, else by the flavor of what holds it back."""
     own = PendingDemand(pod.tier_id, pod.resource, pod.units, pod.gpu_equivalents)
     if waiting is None or pod.bound is not None or not weights.is_open(own):
         return own
-    return weights.asked(waiting)
+    return weights.demand(waiting)
 
 
-def _created(thing: PendingRecord) -> float:
-    if thing.row is not None:
-        return thing.row.since.timestamp()
-    if thing.pod is not None:
-        return thing.pod.created
-    return 0.0 if thing.waiting is None else exact(thing.waiting.since)
+def _created(record: PendingRecord) -> float:
+    if record.row is not None:
+        return record.row.since.timestamp()
+    if record.pod is not None:
+        return record.pod.created
+    return 0.0 if record.waiting is None else exact(record.waiting.since)
 
 
-def _life(thing: PendingRecord) -> PodLife:
-    seen = None if thing.waiting is None or thing.past else thing.waiting.bound
+def _life(record: PendingRecord) -> PodLife:
+    seen = None if record.waiting is None or record.past else record.waiting.bound
     seen = None if seen is None else exact(seen)
-    pod = thing.pod
-    life = PodLife(_created(thing), seen) if pod is None else pod.life(bound=seen)
+    pod = record.pod
+    life = PodLife(_created(record), seen) if pod is None else pod.life(bound=seen)
     # An episode keeps its beginning, by which it is found.
-    created = _created(thing)
+    created = _created(record)
     return life if life.created == created else replace(life, created=created)
 
 
 def _new_marks(
-    thing: PendingRecord, asked: PendingDemand, looked: RefreshContext, since: float
+    record: PendingRecord, demand: PendingDemand, context: RefreshContext, since: float
 ) -> list[CauseSpan]:
-    """Return what a look adds to what is known of the causes of a thing."""
-    waiting, row = thing.waiting, thing.row
+    """Return what a look adds to what is known of the causes of a item."""
+    waiting, row = record.waiting, record.row
     if waiting is None:
         return []
-    mark = _mark(thing, waiting, asked, since)
-    start = looked.recording.start
+    mark = _mark(record, waiting, demand, since)
+    start = context.recording.start
     if row is not None:
-        seen = looked.objects.get(thing.key)
+        seen = context.objects.get(record.key)
         changed = None if seen is None else exact(seen.changed)
-        return [replace(mark, start=changed_at(changed, before=looked.before, now=looked.now))]
+        return [replace(mark, start=changed_at(changed, before=context.before, now=context.now))]
     if start is not None and since < start:
-        unseen = _unseen(thing, looked, since)
-        counts = Counts.PENDING if thing.is_pod else mark.counts
+        unseen = _unseen(record, context, since)
+        counts = Counts.PENDING if record.is_pod else mark.counts
         earlier = CauseSpan(since, unseen.cause, counts, mark.counted, unseen.detail)
         return [earlier, replace(mark, start=start)]
     return [mark]
 
 
-def _unseen(thing: PendingRecord, looked: RefreshContext, since: float) -> Diagnosis:
-    """Return what is known of the wait of a thing that nobody saw wait."""
-    pod = thing.pod
-    detail = looked.recording.unseen(since, inferred=pod is not None and pod.inferred)
+def _unseen(record: PendingRecord, context: RefreshContext, since: float) -> Diagnosis:
+    """Return what is known of the wait of a item that nobody saw wait."""
+    pod = record.pod
+    detail = context.recording.unseen(since, inferred=pod is not None and pod.inferred)
     if pod is not None and detail == NOT_SEEN:
-        ends = (at for at in (pod.bound, pod.ended, looked.now) if at is not None)
+        ends = (at for at in (pod.bound, pod.ended, context.now) if at is not None)
         detail = NOT_WATCHED if next(ends) - since > _UNSEEN_SECONDS else detail
     cause = unseen_cause(detail, unschedulable=pod is not None and pod.unschedulable)
     return Diagnosis(cause, detail)
 
 
-def _rejection(thing: PendingRecord) -> Diagnosis | None:
+def _rejection(record: PendingRecord) -> Diagnosis | None:
     """Return why a kubelet refused a pod that nobody saw pend, as the pod's end says."""
-    pod = thing.pod
+    pod = record.pod
     cause = None if pod is None else pod.rejection
     return None if pod is None or cause is None else Diagnosis(cause, pod.end_reason)
 
@@ -304,14 +307,14 @@ def _refused(mark: CauseSpan) -> CauseSpan:
 
 
 def _mark(
-    thing: PendingRecord, waiting: PendingItem, asked: PendingDemand, since: float
+    record: PendingRecord, waiting: PendingItem, demand: PendingDemand, since: float
 ) -> CauseSpan:
     diagnosis, counts = waiting.diagnosis, waiting.counts
-    counted = asked.gpu_equivalents * waiting.share
-    pod = thing.pod
+    counted = demand.gpu_equivalents * waiting.share
+    pod = record.pod
     if counts is Counts.NOTHING and pod is not None and pod.bound is not None:
         # A kubelet turned it away: it asks for nothing more, and until then it held its GPUs.
-        counts, counted = Counts.STARTING, asked.gpu_equivalents
+        counts, counted = Counts.STARTING, demand.gpu_equivalents
     return CauseSpan(
         start=since,
         cause=diagnosis.cause,
@@ -323,30 +326,30 @@ def _mark(
 
 
 def _plan(
-    thing: PendingRecord,
-    asked: PendingDemand,
+    record: PendingRecord,
+    demand: PendingDemand,
     course: EpisodeTimes,
     known: Sequence[CauseSpan],
-    looked: RefreshContext,
+    context: RefreshContext,
 ) -> EpisodePlan:
-    row, waiting = thing.row, thing.waiting
+    row, waiting = record.row, record.waiting
     since, bound, until, outcome = _times(course)
     fields: dict[str, Any] = {
         "since": since,
         "bound_at": bound,
         "until": until,
         "outcome": outcome,
-        "tier_id": asked.tier_id,
-        "resource": asked.resource,
-        "units": asked.units,
-        "gpu_equivalents": asked.gpu_equivalents,
-        **_identity(thing, looked),
-        **_appearance(thing, course, looked),
+        "tier_id": demand.tier_id,
+        "resource": demand.resource,
+        "units": demand.units,
+        "gpu_equivalents": demand.gpu_equivalents,
+        **_identity(record, context),
+        **_appearance(record, course, context),
     }
-    fields["kind"], fields["uid"] = thing.key
+    fields["kind"], fields["uid"] = record.key
     changes = interval_changes(known, course.intervals)
     touched = changes.touched
-    if row is None or row.tier_id != asked.tier_id:
+    if row is None or row.tier_id != demand.tier_id:
         touched = course.since
     elif row.until != until:
         moved = [end.timestamp() for end in (row.until, until) if end is not None]
@@ -360,14 +363,14 @@ def _plan(
     return EpisodePlan(fields, changes, owned, changed)
 
 
-def _identity(thing: PendingRecord, looked: RefreshContext) -> dict[str, Any]:
-    row, pod, waiting = thing.row, thing.pod, thing.waiting
+def _identity(record: PendingRecord, context: RefreshContext) -> dict[str, Any]:
+    row, pod, waiting = record.row, record.pod, record.waiting
     found: dict[str, Any] = {"queue": "", "priority": 0, "again": False}
     if row is not None:
         found |= {n: getattr(row, n) for n in ("name", "workload_id", "queue", "priority", "again")}
     if pod is not None:
         found |= {"name": pod.name, "workload_id": pod.workload_id}
-        lost = looked.evicted.get(pod.workload_id)
+        lost = context.evicted.get(pod.workload_id)
         if row is None and lost is not None:
             found["again"] = 0.0 <= pod.created - lost <= _AGAIN_SECONDS
     if waiting is not None:
@@ -379,10 +382,10 @@ def _identity(thing: PendingRecord, looked: RefreshContext) -> dict[str, Any]:
 
 
 def _appearance(
-    thing: PendingRecord, course: EpisodeTimes, looked: RefreshContext
+    record: PendingRecord, course: EpisodeTimes, context: RefreshContext
 ) -> dict[str, Any]:
     """Return how an episode shows itself: as last seen, else as its last interval says."""
-    row, waiting = thing.row, thing.waiting
+    row, waiting = record.row, record.waiting
     last = course.intervals[-1] if course.intervals else None
     # What a look said has an explanation; what series tell has none, and changes with them.
     was_seen = row is not None and bool(row.explanation)
@@ -391,7 +394,7 @@ def _appearance(
     elif row is not None and was_seen:
         found = {name: getattr(row, name) for name in SHOWN}
     else:
-        found = shown(_unseen(thing, looked, course.since))
+        found = shown(_unseen(record, context, course.since))
     never_seen = waiting is None and not was_seen
     counts, counted = Counts.PENDING.value, 0.0
     if row is not None and not never_seen:
@@ -403,7 +406,7 @@ def _appearance(
         found = shown(Diagnosis(last.cause, last.detail))
     elif last is not None and never_seen:
         found["detail"] = last.detail
-    rejection = _rejection(thing)
+    rejection = _rejection(record)
     if rejection is not None and never_seen:
         found = shown(rejection)
     return found | {"counts": counts, "counted": counted}

@@ -218,9 +218,9 @@ def _waits(cluster_id: int, window: Window, resources: Iterable[str]) -> list[_W
     for resource, space, queue, counted, units, whole, since, until in timed.order_by(
         "pk"
     ).values_list(*columns, *amounts, "since", "until"):
-        asked = counted * units / whole if whole else counted
+        demand = counted * units / whole if whole else counted
         end = window.end_seconds if until is None else until
-        found.append(_Wait(resource, space, queue, asked, since, end))
+        found.append(_Wait(resource, space, queue, demand, since, end))
     return found
 
 

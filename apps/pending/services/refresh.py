@@ -11,15 +11,15 @@ from apps.clusters.domain.observed.objects import ObservedKind, ObservedObject
 from apps.clusters.models import Cluster, Pod, WatchCoverage
 from apps.clusters.services import TierHistory, chunks
 from apps.pending.domain.causes import Outcome
+from apps.pending.domain.diagnose import diagnose_cluster
 from apps.pending.domain.episodes import CauseSpan, Recording
 from apps.pending.domain.state import ClusterState, PendingItem
 from apps.pending.models import CauseInterval, Episode, RefreshState
 from apps.pending.selectors.known import STALE
 from apps.pending.services.appearance import named
-from apps.pending.services.asking import Weights
-from apps.pending.services.evictions import lately_evicted, note_evictions
+from apps.pending.services.cluster_state import came_and_went, read_state
+from apps.pending.services.evictions import note_evictions, recently_evicted
 from apps.pending.services.ledger import LedgerPod, ledger_pods, pods_of
-from apps.pending.services.look_state import came_and_went, read_state
 from apps.pending.services.planning import (
     POD,
     Key,
@@ -32,8 +32,9 @@ from apps.pending.services.planning import (
 )
 from apps.pending.services.queue_demand import take_in_queues
 from apps.pending.services.store import RefreshLeaseLost, claim, interval_of, release, store
+from apps.pending.services.weights import Weights
 
-Look = Callable[[ClusterState], Sequence[PendingItem]]
+Diagnose = Callable[[ClusterState], Sequence[PendingItem]]
 
 _GONE_FOR = timedelta(minutes=10)
 """What went so long before the last look is seen again: it may be written later than it went."""
@@ -47,7 +48,7 @@ _MOST_NEW = 5000
 """So many pods without an episode are taken in at a time; the next refresh goes on."""
 
 
-def refresh(cluster_id: int, *, now: datetime, look: Look) -> int:
+def refresh(cluster_id: int, *, now: datetime, diagnose: Diagnose = diagnose_cluster) -> int:
     """Look at what waits in a cluster and bring its episodes up to date; return how many wait.
 
     Times are the ledger's, where it knows them. While nobody watches the cluster nothing is
@@ -58,7 +59,7 @@ def refresh(cluster_id: int, *, now: datetime, look: Look) -> int:
     if held is None:
         return 0
     try:
-        return _refresh(held, now, look)
+        return _refresh(held, now, diagnose)
     except RefreshLeaseLost:
         return 0
     except Exception as error:
@@ -66,7 +67,7 @@ def refresh(cluster_id: int, *, now: datetime, look: Look) -> int:
         raise
 
 
-def _refresh(held: RefreshState, now: datetime, look: Look) -> int:
+def _refresh(held: RefreshState, now: datetime, diagnose: Diagnose) -> int:
     cluster = Cluster.objects.get(pk=held.cluster_id)
     since = min(now, held.at or now) - _GONE_FOR
     pods = ledger_pods(cluster.pk, Q(ended_at__isnull=True) | Q(ended_at__gte=since))
@@ -78,21 +79,21 @@ def _refresh(held: RefreshState, now: datetime, look: Look) -> int:
     catalog = TierHistory.load()
     if cluster.kubernetes is not None and _is_watched(spans, now):
         state = read_state(cluster.pk, pods, now=now, gone_since=since, catalog=catalog)
-        waiting = _look(cluster.pk, state, look, rows)
-    looked = RefreshContext(
+        waiting = _diagnose(cluster.pk, state, diagnose, rows)
+    context = RefreshContext(
         now=now.timestamp(),
-        before=_last_look(held, spans),
+        before=_last_refresh(held, spans),
         certain=state is not None,
         recording=Recording(spans),
         weights=Weights(catalog, now.timestamp(), state.of(ObservedKind.NODE) if state else ()),
         objects=_objects(state) if state else {},
         newest_pods=_newest_pods(pods),
-        evicted=lately_evicted(cluster.pk, now),
+        evicted=recently_evicted(cluster.pk, now),
     )
-    things = _things(cluster.pk, waiting, rows)
-    to = _with_pods(cluster.pk, things, pods, held)
-    _with_revised(cluster.pk, things, held)
-    young = _plan_and_store(held, things, looked)
+    records = _records(cluster.pk, waiting, rows)
+    to = _add_pods(cluster.pk, records, pods, held)
+    _add_revised(cluster.pk, records, held)
+    young = _plan_and_store(held, records, context)
     to = min([to, *(pk - 1 for pk in young)])
     mark = take_in_queues(held, spans, catalog)
     count = Episode.objects.filter(cluster=cluster, until__isnull=True).count()
@@ -111,7 +112,7 @@ def _refresh(held: RefreshState, now: datetime, look: Look) -> int:
     return count
 
 
-def _last_look(held: RefreshState, spans: Sequence[tuple[float, float]]) -> float | None:
+def _last_refresh(held: RefreshState, spans: Sequence[tuple[float, float]]) -> float | None:
     """Return until when the last look knew what waits; None before the first.
 
     It may have come a little after the watch had gone, which has begun anew since.
@@ -134,14 +135,14 @@ def _watched(cluster: Cluster) -> tuple[tuple[float, float], ...]:
 
 def _open_rows(cluster_id: int, now: datetime) -> dict[Key, Episode]:
     """Return the episodes that last, and those that ended lately as pods that never started."""
-    lately = Q(kind=POD, outcome=Outcome.GAVE_UP.value, until__gte=now - _REVISED)
-    found = Episode.objects.filter(Q(until__isnull=True) | lately, cluster_id=cluster_id)
+    recently = Q(kind=POD, outcome=Outcome.GAVE_UP.value, until__gte=now - _REVISED)
+    found = Episode.objects.filter(Q(until__isnull=True) | recently, cluster_id=cluster_id)
     rows = found.select_related("workload__namespace").order_by("since", "pk")
     return {(row.kind, row.uid): row for row in rows}
 
 
-def _look(
-    cluster_id: int, state: ClusterState, look: Look, rows: dict[Key, Episode]
+def _diagnose(
+    cluster_id: int, state: ClusterState, diagnose: Diagnose, rows: dict[Key, Episode]
 ) -> list[tuple[PendingItem, bool]]:
     """Return what waits, and whether it has gone since.
 
@@ -153,16 +154,16 @@ def _look(
         kept = {row.uid for row in _rows_of(cluster_id, [one.uid for one in gone])}
         gone = [one for one in gone if one.uid not in kept]
     past = {one.uid for one in gone}
-    seen = dict(state.sightings)
+    seen = dict(state.objects)
     seen[ObservedKind.POD] = [*seen.get(ObservedKind.POD, ()), *gone]
-    found = look(replace(state, sightings=seen) if gone else state)
+    found = diagnose(replace(state, objects=seen) if gone else state)
     return [(one, one.kind == POD and one.uid in past) for one in found]
 
 
 def _objects(state: ClusterState) -> dict[Key, ObservedObject]:
     """Return objects as they were seen last, by kind and uid."""
     objects = {(one.kind.short, one.uid): one for one in state.gone}
-    for group in state.sightings.values():
+    for group in state.objects.values():
         objects.update({(one.kind.short, one.uid): one for one in group if one.gone is None})
     return objects
 
@@ -176,23 +177,23 @@ def _newest_pods(pods: Iterable[LedgerPod]) -> dict[Owned, float]:
     return dict(newest)
 
 
-def _things(
+def _records(
     cluster_id: int, waiting: Sequence[tuple[PendingItem, bool]], rows: dict[Key, Episode]
 ) -> dict[Key, PendingRecord]:
-    things = {key: PendingRecord(key, row=row) for key, row in rows.items()}
+    records = {key: PendingRecord(key, row=row) for key, row in rows.items()}
     new = []
     for one, past in waiting:
         # An owner reference is what a user wrote: it need not be a kind or a uid.
         key = (named(one.kind, 63), named(one.uid, 64))
-        if key not in things:
+        if key not in records:
             new.append(key[1])
-        thing = things.setdefault(key, PendingRecord(key))
-        thing.waiting, thing.past = one, past
+        record = records.setdefault(key, PendingRecord(key))
+        record.waiting, record.past = one, past
     for row in _rows_of(cluster_id, new):
-        thing = things.get((row.kind, row.uid), PendingRecord((row.kind, row.uid)))
-        if thing.row is None or row.since > thing.row.since:
-            thing.row = row
-    return things
+        record = records.get((row.kind, row.uid), PendingRecord((row.kind, row.uid)))
+        if record.row is None or row.since > record.row.since:
+            record.row = row
+    return records
 
 
 def _rows_of(cluster_id: int, uids: Collection[str]) -> list[Episode]:
@@ -203,38 +204,41 @@ def _rows_of(cluster_id: int, uids: Collection[str]) -> list[Episode]:
     return found
 
 
-def _with_pods(
-    cluster_id: int, things: dict[Key, PendingRecord], pods: Sequence[LedgerPod], held: RefreshState
+def _add_pods(
+    cluster_id: int,
+    records: dict[Key, PendingRecord],
+    pods: Sequence[LedgerPod],
+    held: RefreshState,
 ) -> int:
-    """Give things their ledger rows; return up to which id the ledger was looked through."""
+    """Give items their ledger rows; return up to which id the ledger was looked through."""
     new, to = _without_episode(cluster_id, held.pods_to)
     for pod in new:
         if not pod.is_claim:
-            things.setdefault((POD, pod.uid), PendingRecord((POD, pod.uid)))
+            records.setdefault((POD, pod.uid), PendingRecord((POD, pod.uid)))
     known = {pod.uid: pod for pod in [*pods, *new] if not pod.is_claim}
-    missing = [uid for kind, uid in things if kind == POD and uid not in known]
+    missing = [uid for kind, uid in records if kind == POD and uid not in known]
     known.update(pods_of(cluster_id, missing))
-    for (kind, uid), thing in things.items():
+    for (kind, uid), record in records.items():
         if kind == POD:
-            thing.pod = known.get(uid)
+            record.pod = known.get(uid)
     if to is not None:
         return to
     return max((pod.id for pod in (*pods, *new)), default=held.pods_to)
 
 
-def _with_revised(cluster_id: int, things: dict[Key, PendingRecord], held: RefreshState) -> None:
+def _add_revised(cluster_id: int, records: dict[Key, PendingRecord], held: RefreshState) -> None:
     """Add the pods of which series tell something else since the last refresh."""
     revised = Q(revised_at__isnull=False)
     if held.revised_to is not None:
         revised &= Q(revised_at__gte=held.revised_to - _LATE_REVISION)
     pods = {pod.uid: pod for pod in ledger_pods(cluster_id, revised) if not pod.is_claim}
-    for row in _rows_of(cluster_id, [uid for uid in pods if (POD, uid) not in things]):
+    for row in _rows_of(cluster_id, [uid for uid in pods if (POD, uid) not in records]):
         if row.kind == POD:
-            things[POD, row.uid] = PendingRecord((POD, row.uid), row=row)
+            records[POD, row.uid] = PendingRecord((POD, row.uid), row=row)
     for uid, pod in pods.items():
-        thing = things.get((POD, uid))
-        if thing is not None:
-            thing.pod, thing.revised = pod, True
+        record = records.get((POD, uid))
+        if record is not None:
+            record.pod, record.revised = pod, True
 
 
 def _without_episode(cluster_id: int, pods_to: int) -> tuple[list[LedgerPod], int | None]:
@@ -255,32 +259,32 @@ def _without_episode(cluster_id: int, pods_to: int) -> tuple[list[LedgerPod], in
 
 
 def _plan_and_store(
-    held: RefreshState, things: dict[Key, PendingRecord], looked: RefreshContext
+    held: RefreshState, records: dict[Key, PendingRecord], context: RefreshContext
 ) -> list[int]:
     """Write what changed; return the ids of pods that are left for the next time."""
     young, due = [], []
-    for thing in things.values():
-        if must_wait(thing, looked):
-            young += [] if thing.pod is None else [thing.pod.id]
-        elif not is_unchanged(thing, looked) and not _is_unknown(thing, looked):
-            due.append(thing)
-    intervals = _intervals([thing.row.pk for thing in due if thing.row is not None])
+    for record in records.values():
+        if must_wait(record, context):
+            young += [] if record.pod is None else [record.pod.id]
+        elif not is_unchanged(record, context) and not _is_unknown(record, context):
+            due.append(record)
+    intervals = _intervals([record.row.pk for record in due if record.row is not None])
     plans = [
         found
-        for thing in due
-        if (found := plan(thing, intervals.get(_pk(thing), []), looked)) is not None
+        for record in due
+        if (found := plan(record, intervals.get(_pk(record), []), context)) is not None
     ]
     store(held, plans)
     return young
 
 
-def _is_unknown(thing: PendingRecord, looked: RefreshContext) -> bool:
-    """Say whether nothing can be said of a thing now, for nobody looked."""
-    return thing.waiting is None and thing.pod is None and not looked.certain
+def _is_unknown(record: PendingRecord, context: RefreshContext) -> bool:
+    """Say whether nothing can be said of a item now, for nobody looked."""
+    return record.waiting is None and record.pod is None and not context.certain
 
 
-def _pk(thing: PendingRecord) -> int:
-    return 0 if thing.row is None else thing.row.pk
+def _pk(record: PendingRecord) -> int:
+    return 0 if record.row is None else record.row.pk
 
 
 def _intervals(episodes: Sequence[int]) -> dict[int, list[CauseSpan]]:

@@ -17,7 +17,7 @@ logger = logging.getLogger(__name__)
 
 
 def end_retired(*, now: datetime) -> int:
-    """End what lasts in clusters that left the catalog; return how many things waited there.
+    """End what lasts in clusters that left the catalog; return how many items waited there.
 
     They waited as long as that was known (`known_until`), and have no outcome: how they ended
     nobody saw. The ledger's pods and nodes end likewise, those learnt from series with the last

@@ -8,10 +8,10 @@ from apps.clusters.domain.quantities import gpus
 from apps.pending.domain.causes import Outcome
 from apps.pending.domain.placement.messages import parse
 from apps.pending.selectors import (
+    BlockingPod,
+    BlockingTeam,
     CauseIntervalRow,
     EpisodeRow,
-    InFrontPod,
-    InFrontTeam,
     PendingRow,
     TypicalWait,
 )
@@ -173,7 +173,7 @@ def earlier(episodes: Sequence[EpisodeRow], reading: QuerySession) -> Table:
 _MOST_PODS = 100
 
 
-def teams_in_front(teams: Sequence[InFrontTeam], reading: QuerySession) -> Table:
+def teams_in_front(teams: Sequence[BlockingTeam], reading: QuerySession) -> Table:
     """Return a line per team that holds what it waits for, the idlest first."""
     return Table(
         id="front",
@@ -204,7 +204,7 @@ def teams_in_front(teams: Sequence[InFrontTeam], reading: QuerySession) -> Table
     )
 
 
-def pods_in_front(teams: Sequence[InFrontTeam], reading: QuerySession) -> Table:
+def pods_in_front(teams: Sequence[BlockingTeam], reading: QuerySession) -> Table:
     """Return a line per holding pod that the reader may see, the idlest first."""
     pods = sorted((pod for team in teams for pod in team.listed), key=_idleness)
     teams_of = {pod.uid: team.team for team in teams for pod in team.listed}
@@ -227,11 +227,11 @@ def pods_in_front(teams: Sequence[InFrontTeam], reading: QuerySession) -> Table:
     )
 
 
-def _idleness(pod: InFrontPod) -> tuple[bool, float, float, str]:
+def _idleness(pod: BlockingPod) -> tuple[bool, float, float, str]:
     return (pod.utilization is None, pod.utilization or 0.0, -pod.gpu_equivalents, pod.uid)
 
 
-def _holder(pod: InFrontPod, team: str, reading: QuerySession) -> Row:
+def _holder(pod: BlockingPod, team: str, reading: QuerySession) -> Row:
     return Row(
         {
             "pod": pod.pod,

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from apps.pending.selectors import LookRow, PendingSum
+from apps.pending.selectors import PendingSum, RefreshRow
 from apps.web.components.formats import duration
 from apps.web.components.links import with_query
 from apps.web.pending.causes import Badge, badge
@@ -116,7 +116,7 @@ def _gpus(one: PendingSum) -> float:
     return one.pending + one.suppressed + one.starting
 
 
-def looked(rows: Sequence[LookRow], reading: QuerySession) -> PendingFreshness:
+def looked(rows: Sequence[RefreshRow], reading: QuerySession) -> PendingFreshness:
     """Return how fresh the clusters of the reading are.
 
     A cluster that was never looked at has no row and is stale: nothing is known of it.
@@ -136,7 +136,7 @@ def looked(rows: Sequence[LookRow], reading: QuerySession) -> PendingFreshness:
     )
 
 
-def _stale(name: str, row: LookRow | None, now: datetime) -> Stale:
+def _stale(name: str, row: RefreshRow | None, now: datetime) -> Stale:
     as_of = row.as_of if row else None
     age = duration(max(0.0, (now - as_of).total_seconds())) if as_of else ""
     return Stale(name, as_of, age, row.error if row else "")

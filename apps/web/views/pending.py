@@ -12,13 +12,13 @@ from apps.pending.selectors import (
     Context,
     PendingGrouping,
     PendingRow,
+    blocking_teams,
     episodes_of,
-    in_front,
-    look_rows,
     partial_gangs,
     pending_now,
     pending_sums,
     queues_unwatched,
+    refresh_rows,
     typical_wait,
 )
 from apps.usage import selectors as usage
@@ -60,7 +60,7 @@ def waiting_list(request: PageRequest) -> HttpResponseBase:
         context=context,
     )
     shown = [one for one in everywhere if not asked.causes or one.name in asked.causes]
-    fresh = look_rows(context.freshness(reading.now), visibility=reading.visibility)
+    fresh = refresh_rows(context.freshness(reading.now), visibility=reading.visibility)
     looked = sums.looked(fresh, reading)
     gangs = partial_gangs(
         reading.now, visibility=reading.visibility, filters=filters, context=context
@@ -196,7 +196,7 @@ def waiting(request: PageRequest, cluster: str, uid: str) -> HttpResponseBase:
     row = newest.row
     front = []
     if not row.until:
-        front = in_front(row, reading.now, visibility=reading.visibility, context=context)
+        front = blocking_teams(row, reading.now, visibility=reading.visibility, context=context)
     tables = [pending_detail.timeline(newest, reading)]
     if front:
         tables += [

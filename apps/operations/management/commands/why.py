@@ -54,7 +54,7 @@ class Command(BaseCommand):
             found,
             now=now,
             zone=zone,
-            in_front=pending.in_front(row, now, visibility=EVERYTHING),
+            in_front=pending.blocking_teams(row, now, visibility=EVERYTHING),
             typical=typical,
         )
 

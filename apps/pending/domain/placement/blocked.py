@@ -50,18 +50,18 @@ class Shortfall:
 class Blocked:
     """The controllers of a cluster that have fewer pods than they want, and why."""
 
-    def __init__(self, world: ClusterIndex) -> None:
-        self._world = world
+    def __init__(self, index: ClusterIndex) -> None:
+        self._index = index
         self._quotas: dict[str, list[tuple[str, QuotaSnapshot]]] = {}
         self._sums: dict[tuple[str, str], float] = {}
-        for seen, quota in bodies(world.state.of(ObservedKind.RESOURCE_QUOTA), QuotaSnapshot):
+        for seen, quota in bodies(index.state.of(ObservedKind.RESOURCE_QUOTA), QuotaSnapshot):
             self._quotas.setdefault(seen.namespace, []).append((seen.name, quota))
 
     @cached_property
     def _in_want(self) -> dict[str, dict[str, ControllerSnapshot]]:
         """Return by namespace the controllers, by uid, that a quota refused pods of."""
         found: dict[str, dict[str, ControllerSnapshot]] = {}
-        for seen, body in self._world.controllers.values():
+        for seen, body in self._index.controllers.values():
             if body.wanted > body.pods and not body.suspended:
                 why = refusal(self._message(seen, body))
                 if why.cause is Cause.QUOTA:
@@ -86,7 +86,7 @@ class Blocked:
         why = refusal(message)
         short = self._shortfalls(seen, body, missing, why.quota)
         if not message:
-            settled = self._world.state.at - seen.changed >= _SETTLE_SECONDS
+            settled = self._index.state.at - seen.changed >= _SETTLE_SECONDS
             return self._by_quota(seen, body, missing, short, "") if short and settled else None
         if why.cause is not Cause.QUOTA:
             return self._not_admitted(body, missing, why, message)
@@ -114,7 +114,7 @@ class Blocked:
             f"Resume the {seen.kind.short} {seen.namespace}/{seen.name}.",
             {"kind": seen.kind.short, "namespace": seen.namespace, "name": seen.name},
         )
-        asks = amounts(sorted(self._world.gpus(body.requests).items()))
+        asks = amounts(sorted(self._index.gpus(body.requests).items()))
         text = f"Wants {count(body.wanted, 'pod')} of {asks}; suspended, so none is made."
         said = next((c.message for c in body.conditions if c.type == "Suspended"), "")
         return Diagnosis(Cause.ADMISSION, SUSPENDED, text, said, suggestions=(step,))
@@ -129,8 +129,8 @@ class Blocked:
 
     def _failed_creates(self, seen: ObservedObject) -> list[EventSnapshot]:
         """Return the events of pods not made that were told lately, latest first."""
-        earliest = self._world.state.at - _SPEAKS_SECONDS
-        found = self._world.events(seen, *_FAILED_CREATE)
+        earliest = self._index.state.at - _SPEAKS_SECONDS
+        found = self._index.events(seen, *_FAILED_CREATE)
         return [e for e in found if (e.last or e.first or earliest) >= earliest]
 
     def _quota(self, namespace: str, name: str) -> QuotaSnapshot | None:
@@ -145,7 +145,7 @@ class Blocked:
         short: list[Shortfall],
         message: str,
     ) -> Diagnosis:
-        each = amounts(sorted(self._world.gpus(body.requests).items()))
+        each = amounts(sorted(self._index.gpus(body.requests).items()))
         full = [
             f"{s.quota} ({s.key}: {quantity(s.used)} of {quantity(s.limit)} used)" for s in short
         ]

@@ -79,9 +79,9 @@ class Gpu(NamedTuple):
 class Nodes:
     """The nodes of a cluster, asked which of them fit."""
 
-    def __init__(self, sightings: Sequence[ObservedObject], is_gpu: Callable[[str], bool]) -> None:
+    def __init__(self, objects: Sequence[ObservedObject], is_gpu: Callable[[str], bool]) -> None:
         known = sorted(
-            (s for s in sightings if isinstance(s.body, NodeSnapshot)), key=lambda s: s.name
+            (s for s in objects if isinstance(s.body, NodeSnapshot)), key=lambda s: s.name
         )
         self.names = [s.name for s in known]
         self.seen: list[NodeSnapshot] = [s.body for s in known if isinstance(s.body, NodeSnapshot)]
@@ -203,11 +203,13 @@ class Nodes:
     def _by_field(self, key: str) -> dict[str, int]:
         return {name: 1 << i for i, name in enumerate(self.names)} if key == _HOST_NAME else {}
 
-    def _matching(self, wish: Expression) -> int:
-        values = self._by_field(wish.key) if wish.field else self._by_label(wish.key)
+    def _matching(self, expression: Expression) -> int:
+        values = (
+            self._by_field(expression.key) if expression.field else self._by_label(expression.key)
+        )
         has = self._any(values.values())
-        among = self._any(values.get(value, 0) for value in wish.values)
-        match wish.operator:
+        among = self._any(values.get(value, 0) for value in expression.values)
+        match expression.operator:
             case "In":
                 return among
             case "NotIn":
@@ -217,7 +219,7 @@ class Nodes:
             case "DoesNotExist":
                 return self.every & ~has
             case "Gt" | "Lt" as operator:
-                return self._compared(values, operator, wish.values)
+                return self._compared(values, operator, expression.values)
         return 0
 
     def _compared(self, values: Mapping[str, int], operator: str, than: tuple[str, ...]) -> int:

@@ -51,18 +51,25 @@ def together(steps: Sequence[Suggestion]) -> list[Suggestion]:
 
 
 def steps_on(
-    nodes: Nodes, at: int, wish: SchedulingConstraints, holders: Mapping[str, Sequence[BoundPod]]
+    nodes: Nodes,
+    at: int,
+    constraints: SchedulingConstraints,
+    holders: Mapping[str, Sequence[BoundPod]],
 ) -> list[Suggestion]:
     """Return what must be done for the pod to start on node `at`; empty when nothing must."""
+
+    def gpu_first(item: tuple[str, float]) -> tuple[bool, str]:
+        return (item[0] not in constraints.gpus, item[0])
+
     room = [
         step
-        for resource, wanted in sorted(wish.requests.items(), key=_gpu_first(wish))
+        for resource, wanted in sorted(constraints.requests.items(), key=gpu_first)
         for step in _make_room(nodes, at, resource, wanted, holders)
     ]
     return [
-        *_select(nodes, at, wish.placement),
-        *_tolerate(nodes, at, wish.placement),
-        *_uncordon(nodes, at, wish.placement),
+        *_select(nodes, at, constraints.placement),
+        *_tolerate(nodes, at, constraints.placement),
+        *_uncordon(nodes, at, constraints.placement),
         # What can never be met comes before what is only held by others now.
         *sorted(room, key=lambda step: step.action is Action.FREE),
     ]
@@ -116,37 +123,47 @@ def unmet(nodes: Nodes, at: int, placement: Placement) -> tuple[dict[str, str], 
     labels = nodes.seen[at].labels
     items = {k: v for k, v in placement.node_selector.items() if labels.get(k) != v}
     terms = [
-        [wish for wish in term if not nodes.matching(wish) >> at & 1]
+        [one for one in term if not nodes.matching(one) >> at & 1]
         for term in placement.affinity
         if term
     ]
     return items, min(terms, key=len, default=[])
 
 
-def as_text(wish: Expression) -> str:
+def as_text(expression: Expression) -> str:
     """Return an expression as one reads it aloud: `nvidia.com/gpu.memory Gt 100000`."""
-    return " ".join([wish.key, wish.operator, *([", ".join(wish.values)] if wish.values else [])])
+    return " ".join(
+        [
+            expression.key,
+            expression.operator,
+            *([", ".join(expression.values)] if expression.values else []),
+        ]
+    )
 
 
-def _gpu_first(wish: SchedulingConstraints) -> Callable[[tuple[str, float]], tuple[bool, str]]:
-    return lambda item: (item[0] not in wish.gpus, item[0])
+def _gpu_first(
+    constraints: SchedulingConstraints,
+) -> Callable[[tuple[str, float]], tuple[bool, str]]:
+    return lambda item: (item[0] not in constraints.gpus, item[0])
 
 
 def _select(nodes: Nodes, at: int, placement: Placement) -> list[Suggestion]:
-    items, wishes = unmet(nodes, at, placement)
-    if not items and not wishes:
+    items, expressions = unmet(nodes, at, placement)
+    if not items and not expressions:
         return []
     labels = nodes.seen[at].labels
     remove: dict[str, str] | list[str]
     remove = (
-        items if not wishes else [*(f"{k}={v}" for k, v in items.items()), *map(as_text, wishes)]
+        items
+        if not expressions
+        else [*(f"{k}={v}" for k, v in items.items()), *map(as_text, expressions)]
     )
     change: dict[str, Any] = {"remove": remove, "nodes": [nodes.names[at]]}
-    keys = [*items, *(wish.key for wish in wishes if not wish.field)]
+    keys = [*items, *(one.key for one in expressions if not one.field)]
     add = {key: labels[key] for key in dict.fromkeys(keys) if key in labels}
     if add:
         change["add"] = add
-    said = [*(f"{k}={v}" for k, v in items.items()), *map(as_text, wishes)]
+    said = [*(f"{k}={v}" for k, v in items.items()), *map(as_text, expressions)]
     instead = f" choose {listed([f'{k}={v}' for k, v in add.items()])} instead" if add else ""
     drop = "" if add else " drop it"
     text = f"{nodes.names[at]} does not match {listed(said)}:{instead}{drop}."

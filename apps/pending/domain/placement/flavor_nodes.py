@@ -12,9 +12,9 @@ from apps.clusters.domain.observed.objects import (
     WorkloadSnapshot,
 )
 from apps.clusters.domain.quantities import quantity
-from apps.pending.domain.alike import alike
 from apps.pending.domain.cluster_index import ClusterIndex, Owner, bodies
 from apps.pending.domain.diagnosis import Action, Suggestion
+from apps.pending.domain.placement.equivalent_nodes import equivalent_nodes
 from apps.pending.domain.placement.fits import EPSILON, bits, free, offered
 from apps.pending.domain.placement.fixes import ALSO, free_some
 from apps.pending.domain.placement.unschedulable import Placer, key_of
@@ -56,24 +56,24 @@ class Taken:
 class FlavorNodes:
     """Finds room for the pods of Workloads on the nodes of a flavor."""
 
-    def __init__(self, world: ClusterIndex, placer: Placer) -> None:
-        self._world = world
+    def __init__(self, index: ClusterIndex, placer: Placer) -> None:
+        self._index = index
         self._placer = placer
-        found = bodies(world.state.of(ObservedKind.RESOURCE_FLAVOR), FlavorSnapshot)
+        found = bodies(index.state.of(ObservedKind.RESOURCE_FLAVOR), FlavorSnapshot)
         self._could: dict[tuple[object, ...], bool] = {}
         self._flavors = {seen.name: body for seen, body in found}
         self._placements: dict[Owner, Placement] = {
             (seen.namespace, seen.kind.short, seen.name): body.placement
-            for seen, body in world.controllers.values()
+            for seen, body in index.controllers.values()
         }
-        for seen, pod in world.pods:
+        for seen, pod in index.pods:
             self._placements.setdefault((seen.namespace, "Pod", seen.name), pod.placement)
             if pod.group:
                 self._placements.setdefault((seen.namespace, "", pod.group), pod.placement)
 
     def known(self, flavor: str) -> bool:
         """Say whether the flavor and nodes at all were seen."""
-        return flavor in self._flavors and len(self._world.nodes) > 0
+        return flavor in self._flavors and len(self._index.nodes) > 0
 
     def shapes(self, one: Workload, flavor: str, *, agreeing: bool = False) -> list[Shape]:
         """Return the pods of a Workload that ask for GPUs, as the flavor makes them.
@@ -84,7 +84,7 @@ class FlavorNodes:
         return [
             Shape(part.count, part.requests, placement)
             for part in one[1].pod_sets
-            if part.count > 0 and self._world.gpus(part.requests)
+            if part.count > 0 and self._index.gpus(part.requests)
         ]
 
     def admitted(self, one: Workload, flavor: str) -> list[Shape]:
@@ -93,7 +93,7 @@ class FlavorNodes:
         given = [
             part
             for part in body.pod_sets
-            if flavor in {part.flavors.get(r, flavor) for r in self._world.gpus(part.requests)}
+            if flavor in {part.flavors.get(r, flavor) for r in self._index.gpus(part.requests)}
         ]
         return self.shapes((seen, replace(body, pod_sets=tuple(given))), flavor)
 
@@ -108,7 +108,7 @@ class FlavorNodes:
         remove = self.contradicted(one, flavor)
         if not remove:
             return []
-        labels, nodes = self._flavors[flavor].node_labels, self._world.nodes
+        labels, nodes = self._flavors[flavor].node_labels, self._index.nodes
         add = {key: labels[key] for key in remove}
         mask = nodes.selected(Placement(node_selector=labels))
         was, instead = (listed([f"{k}={v}" for k, v in x.items()]) for x in (remove, add))
@@ -120,10 +120,10 @@ class FlavorNodes:
         """Say whether a flavor's nodes are none that a Workload asks for, and have other GPUs."""
         if not self.contradicted(one, flavor):
             return False
-        nodes, asked = self._world.nodes, self._asked(one)
+        nodes, asked = self._index.nodes, self._asked(one)
         mask = nodes.selected(Placement(node_selector=self._flavors[flavor].node_labels))
-        gpus = {r for part in one[1].pod_sets for r in self._world.gpus(part.requests)}
-        return bool(mask) and not all(mask & alike(nodes, r, asked) for r in gpus)
+        gpus = {r for part in one[1].pod_sets for r in self._index.gpus(part.requests)}
+        return bool(mask) and not all(mask & equivalent_nodes(nodes, r, asked) for r in gpus)
 
     def missing_flavor(self, one: Workload, queue: str) -> Suggestion:
         """Return that a queue lacks a flavor of the GPUs that a Workload asks for."""
@@ -163,7 +163,7 @@ class FlavorNodes:
         """Return how much of a resource all nodes of a flavor have; None where it is not known."""
         if not self.known(flavor):
             return None
-        nodes = self._world.nodes
+        nodes = self._index.nodes
         mask = nodes.selected(Placement(node_selector=self._flavors[flavor].node_labels))
         return sum(offered(nodes.seen[at], resource) for at in bits(mask))
 
@@ -200,8 +200,8 @@ class FlavorNodes:
     def _going(self, one: Workload) -> Taken:
         """Return what a Workload's own pods give back: it is not admitted, so they are to go."""
         taken, (seen, body) = Taken(), one
-        for holder in self._world.held_by((seen.namespace, body.owner_kind, body.owner)):
-            at = self._world.nodes.place_of(holder.node)
+        for holder in self._index.held_by((seen.namespace, body.owner_kind, body.owner)):
+            at = self._index.nodes.place_of(holder.node)
             if at is not None:
                 taken.add(at, holder.requests, -1)
                 taken.more |= 1 << at
@@ -223,7 +223,7 @@ class FlavorNodes:
     def _times(
         self, shape: Shape, at: int, taken: Taken, has: Callable[[NodeSnapshot, str], float]
     ) -> int:
-        node = self._world.nodes.seen[at]
+        node = self._index.nodes.seen[at]
         times = (
             (min(has(node, r) - taken.of(at, r), offered(node, r)) + EPSILON) / units
             for r, units in shape.requests.items()
@@ -237,10 +237,10 @@ class FlavorNodes:
             return []
         seen, body = one
         mine = (seen.namespace, body.owner_kind, body.owner)
-        around = self._world.around_of((mine,) if self._world.held_by(mine) else ())
-        resource, units = next(iter(self._world.gpus(shape.requests).items()))
+        around = self._index.around_of((mine,) if self._index.held_by(mine) else ())
+        resource, units = next(iter(self._index.gpus(shape.requests).items()))
         fitting = self._placer.fit_of(shape.requests, shape.placement)
-        roomy = fitting.could & fitting.nodes.room(fitting.wish.rest)
+        roomy = fitting.could & fitting.nodes.room(fitting.constraints.rest)
         if not roomy:
             why = self._placer.by_state(shape.requests, shape.placement)
             first = why.suggestions if why is not None else ()
@@ -258,7 +258,7 @@ class FlavorNodes:
                 f" {amount(resource, units * left)} more, {quantity(units)} on one node each."
             )
             return [Suggestion(Action.COMPLETE_GANG, text, change)]
-        names = self._world.nodes.names
+        names = self._index.nodes.names
         return [
             free_some(resource, short, [names[at]], around.holders.get(names[at], ()))
             for at, _, short in needed
@@ -268,7 +268,7 @@ class FlavorNodes:
         self, shape: Shape, resource: str, units: float, left: int, taken: Taken, mask: int
     ) -> list[tuple[int, int, float]]:
         """Return (node, pods, what is to be freed there): nodes where least is missing first."""
-        nodes = self._world.nodes
+        nodes = self._index.nodes
         found = []
         for at in bits(mask):
             node = nodes.seen[at]

@@ -17,7 +17,7 @@ class Fit:
     """
 
     nodes: Nodes
-    wish: SchedulingConstraints
+    constraints: SchedulingConstraints
     selected: int
     tolerated: int
     open: int
@@ -42,17 +42,17 @@ class Fit:
         return self.could & self.room
 
 
-def fit(nodes: Nodes, wish: SchedulingConstraints) -> Fit:
+def fit(nodes: Nodes, constraints: SchedulingConstraints) -> Fit:
     """Return which nodes fit a pod in which respect."""
-    gpus, tolerations = wish.gpus, wish.placement.tolerations
+    gpus, tolerations = constraints.gpus, constraints.placement.tolerations
     return Fit(
         nodes=nodes,
-        wish=wish,
-        selected=nodes.selected(wish.placement),
+        constraints=constraints,
+        selected=nodes.selected(constraints.placement),
         tolerated=nodes.tolerated(tolerations),
         open=nodes.uncordoned(tolerations),
-        offering=nodes.offering(wish.requests),
-        room=nodes.room(wish.requests),
+        offering=nodes.offering(constraints.requests),
+        room=nodes.room(constraints.requests),
         gpu_offering=nodes.offering(gpus),
         gpu_room=nodes.room(gpus),
     )
@@ -62,12 +62,12 @@ def cause_of(found: Fit) -> Cause | None:
     """Return why no node takes the pod; None when one has room for it."""
     if found.now:
         return None
-    wished = found.selected & found.offering
+    suited = found.selected & found.offering
     if found.could or not found.offering:
         return Cause.CAPACITY
-    if not wished:
+    if not suited:
         return Cause.CAPACITY if found.selected else Cause.AFFINITY
-    only_cordoned, only_tainted = wished & found.tolerated, wished & found.open
+    only_cordoned, only_tainted = suited & found.tolerated, suited & found.open
     if only_cordoned & found.room or not only_tainted & found.room:
         return Cause.CORDON if only_cordoned else Cause.TAINT
     return Cause.TAINT
@@ -75,11 +75,11 @@ def cause_of(found: Fit) -> Cause | None:
 
 def almost(found: Fit) -> int:
     """Return the nodes that miss one label or expression alone of those asked for."""
-    nodes, placement = found.nodes, found.wish.placement
-    wishes = [Expression(k, "In", (v,)) for k, v in placement.node_selector.items()]
+    nodes, placement = found.nodes, found.constraints.placement
+    expressions = [Expression(k, "In", (v,)) for k, v in placement.node_selector.items()]
     if len(placement.affinity) == 1:
-        wishes += placement.affinity[0]
-    each = [nodes.matching(wish) for wish in wishes]
+        expressions += placement.affinity[0]
+    each = [nodes.matching(expression) for expression in expressions]
     if len(placement.affinity) > 1:
         each.append(nodes.selected(Placement(affinity=placement.affinity)))
     mask = 0

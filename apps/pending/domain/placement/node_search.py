@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from apps.clusters.domain.quantities import quantity
-from apps.pending.domain.alike import alike
 from apps.pending.domain.causes import Cause
 from apps.pending.domain.diagnosis import Action, Diagnosis, Suggestion
+from apps.pending.domain.placement.equivalent_nodes import equivalent_nodes
 from apps.pending.domain.placement.fits import (
     EPSILON,
     LIFECYCLE_TAINTS,
@@ -83,7 +83,7 @@ def _detail(found: Fit, cause: Cause) -> str:
         case Cause.CAPACITY:
             return _short_of(found)
         case Cause.AFFINITY:
-            return "affinity" if not found.wish.placement.node_selector else "selector"
+            return "affinity" if not found.constraints.placement.node_selector else "selector"
         case Cause.TAINT:
             return NOT_READY if _sick(found) else "untolerated"
     return "cordoned"
@@ -96,7 +96,7 @@ def _short_of(found: Fit) -> str:
         return f"{_short(found, gpu)[0]} short" if gpu else NONE_OFFERED
     if lacking := _short(found, found.could & found.gpu_room):
         return f"{lacking[0]} short"
-    gpus = found.wish.gpus or found.wish.requests
+    gpus = found.constraints.gpus or found.constraints.requests
     if all(found.nodes.free_in_all(found.could, r) >= a - EPSILON for r, a in gpus.items()):
         return FRAGMENTED
     return NONE_FREE
@@ -106,7 +106,7 @@ def _short(found: Fit, mask: int) -> list[str]:
     """Return what, other than GPU, no node of a mask has enough of (free, else at all)."""
     if not mask:
         return []
-    rest = found.wish.rest
+    rest = found.constraints.rest
     never = [r for r, a in sorted(rest.items()) if not mask & found.nodes.offering({r: a})]
     now = [r for r, a in sorted(rest.items()) if not mask & found.nodes.room({r: a})]
     return never or now or sorted(rest)[:1]
@@ -114,7 +114,7 @@ def _short(found: Fit, mask: int) -> list[str]:
 
 def _sick(found: Fit) -> bool:
     mask = found.selected & found.offering & ~found.tolerated
-    tolerations = found.wish.placement.tolerations
+    tolerations = found.constraints.placement.tolerations
     taints = [t for i in bits(mask) for t in untolerated(found.nodes.seen[i], tolerations)]
     return bool(taints) and all(t.key.startswith(LIFECYCLE_TAINTS) for t in taints)
 
@@ -127,11 +127,11 @@ def _holding(found: Fit, cause: Cause) -> list[str]:
 
 
 def _explanation(found: Fit, cause: Cause, detail: str) -> str:
-    nodes, wish = found.nodes, found.wish
-    asks = f"Asks for {amounts(_asked(wish))}."
+    nodes, constraints = found.nodes, found.constraints
+    asks = f"Asks for {amounts(_asked(constraints))}."
     if cause is not Cause.CAPACITY:
         return f"{asks} {_kept_away(found, cause)}"
-    resource, wanted = _asked(wish)[0]
+    resource, wanted = _asked(constraints)[0]
     if detail == NONE_OFFERED:
         largest = nodes.most_offered(found.allowed or nodes.every, resource)
         size = offered(nodes.seen[largest], resource) if largest is not None else 0.0
@@ -141,13 +141,13 @@ def _explanation(found: Fit, cause: Cause, detail: str) -> str:
     if detail.endswith(" short"):
         resource = detail.removesuffix(" short")
         could = found.could & found.gpu_room or found.could or found.gpu_offering
-        wanted = wish.requests.get(resource, wanted)
+        wanted = constraints.requests.get(resource, wanted)
     most = nodes.most_free(could, resource)
     at_most = max(0.0, free(nodes.seen[most], resource)) if most is not None else 0.0
     total = nodes.free_in_all(could, resource)
     where = f"{count(could.bit_count(), 'node')} ({nodes.listed(could)})"
     could_hold = "could hold it" if found.could else "could hold its GPUs"
-    unit = "" if resource == _asked(wish)[0][0] else f" of the {amount(resource, wanted)}"
+    unit = "" if resource == _asked(constraints)[0][0] else f" of the {amount(resource, wanted)}"
     most_free = quantity(at_most) if not unit else amount(resource, at_most)
     in_all = quantity(total) if not unit else amount(resource, total)
     return (
@@ -157,20 +157,20 @@ def _explanation(found: Fit, cause: Cause, detail: str) -> str:
 
 
 def _kept_away(found: Fit, cause: Cause) -> str:
-    wished = found.selected & found.offering
+    suited = found.selected & found.offering
     if cause is Cause.AFFINITY:
         big = found.nodes.listed(found.offering & found.tolerated & found.open or found.offering)
         return f"No node matches its node selector or affinity; {big} would be large enough."
     verb = "cordoned" if cause is Cause.CORDON else "tainted"
     return (
-        f"{count(wished.bit_count(), 'node')} would be large enough and match its selector,"
-        f" but {found.nodes.listed(wished)} {'is' if wished.bit_count() == 1 else 'are'} {verb}."
+        f"{count(suited.bit_count(), 'node')} would be large enough and match its selector,"
+        f" but {found.nodes.listed(suited)} {'is' if suited.bit_count() == 1 else 'are'} {verb}."
     )
 
 
-def _asked(wish: SchedulingConstraints) -> list[tuple[str, float]]:
-    gpus = sorted(wish.gpus.items())
-    rest = sorted((r, a) for r, a in wish.requests.items() if r != "pods")
+def _asked(constraints: SchedulingConstraints) -> list[tuple[str, float]]:
+    gpus = sorted(constraints.gpus.items())
+    rest = sorted((r, a) for r, a in constraints.requests.items() if r != "pods")
     return gpus or rest or [("pods", 1.0)]
 
 
@@ -182,14 +182,14 @@ def _suggestions(found: Fit, cause: Cause, around: PlacementContext) -> list[Sug
 
 def _main(found: Fit, cause: Cause, around: PlacementContext) -> list[Suggestion]:
     """Return the steps on the one node where least must be done."""
-    kept = around.kept(found.nodes, found.wish.requests)
+    kept = around.kept(found.nodes, found.constraints.requests)
     at = _nearest(found, cause, kept)
     if at is None:
-        resource, wanted = _asked(found.wish)[0]
+        resource, wanted = _asked(found.constraints)[0]
         why = "there is none" if not kept else "its own pods hold what there is"
         text = f"Add a node that it may go to with {amount(resource, wanted)}: {why}."
         return [Suggestion(Action.ADD_NODE, text, {"resource": resource, "amount": wanted})]
-    steps = steps_on(found.nodes, at, found.wish, around.holders)
+    steps = steps_on(found.nodes, at, found.constraints, around.holders)
     if len(steps) == 1 and steps[0].action is Action.FREE:
         return [_anywhere(found, at, steps[0], around, kept)]
     return together(steps)
@@ -200,8 +200,8 @@ def _anywhere(
 ) -> Suggestion:
     """Name all nodes on which freeing the same amount is enough, the nearest first."""
     resource, short = step.change["resource"], step.change["amount"]
-    wanted = found.wish.requests[resource]
-    others = {r: a for r, a in found.wish.requests.items() if r != resource}
+    wanted = found.constraints.requests[resource]
+    others = {r: a for r, a in found.constraints.requests.items() if r != resource}
     like = found.could & found.nodes.room({**others, resource: wanted - short}) & ~(1 << at | kept)
     names = [found.nodes.names[at], *found.nodes.names_of(like, _NAMED - 1)]
     if len(names) == 1:
@@ -211,8 +211,8 @@ def _anywhere(
 
 def _nearest(found: Fit, cause: Cause, kept: int) -> int | None:
     """Return the node where least must be done, None where none offers what is asked for."""
-    resource = _asked(found.wish)[0][0]
-    rest = found.nodes.room(found.wish.rest)
+    resource = _asked(found.constraints)[0][0]
+    rest = found.nodes.room(found.constraints.rest)
     with_gpus = found.could & found.gpu_room & ~kept
     if lacking := _short(found, with_gpus):
         return found.nodes.most_free(with_gpus, lacking[0])
@@ -225,13 +225,13 @@ def _nearest(found: Fit, cause: Cause, kept: int) -> int | None:
 
 
 def _candidates(found: Fit, cause: Cause) -> list[int]:
-    wished = found.selected & found.offering
+    suited = found.selected & found.offering
     unselected = found.offering & ~found.selected
-    resource = _asked(found.wish)[0][0]
+    resource = _asked(found.constraints)[0][0]
     some = found.nodes.offering({resource: EPSILON * 2})
     by_cause = {
-        Cause.CORDON: [wished & found.tolerated],
-        Cause.TAINT: [wished & found.open],
+        Cause.CORDON: [suited & found.tolerated],
+        Cause.TAINT: [suited & found.open],
         Cause.AFFINITY: [
             almost(found) & found.tolerated & found.open & found.offering & found.room
         ],
@@ -239,7 +239,7 @@ def _candidates(found: Fit, cause: Cause) -> list[int]:
     masks = [
         found.could,
         *by_cause.get(cause, []),
-        wished,
+        suited,
         *([found.allowed & found.gpu_offering] if found.selected else []),
         unselected & found.tolerated & found.open & found.room,
         found.allowed & some,
@@ -248,38 +248,39 @@ def _candidates(found: Fit, cause: Cause) -> list[int]:
         found.gpu_offering,
         found.selected & some,
     ]
-    good = found.selected | _alike(found)
+    good = found.selected | _equivalent_nodes(found)
     return [mask & good for mask in masks]
 
 
-def _alike(found: Fit) -> int:
+def _equivalent_nodes(found: Fit) -> int:
     """Return the nodes that a pod may be told to choose instead of those it asks for."""
     nodes = found.nodes.every
-    for resource in found.wish.gpus:
-        nodes &= alike(found.nodes, resource, found.wish.placement)
+    for resource in found.constraints.gpus:
+        nodes &= equivalent_nodes(found.nodes, resource, found.constraints.placement)
     return nodes
 
 
 def _alternatives(found: Fit) -> list[Suggestion]:
     """Return other single steps after which some node has room now."""
-    nodes, wished = found.nodes, found.selected & found.room
+    nodes, suited = found.nodes, found.selected & found.room
     steps: list[Suggestion] = []
     steps += _less(found)
     steps += _instead(found)
-    if tainted := wished & found.open & ~found.tolerated:
+    if tainted := suited & found.open & ~found.tolerated:
         steps += _bear_one(found, tainted)
-    if cordoned := wished & found.tolerated & ~found.open:
+    if cordoned := suited & found.tolerated & ~found.open:
         steps.append(uncordon(nodes.names_of(cordoned, _NAMED)))
-    elsewhere = found.room & found.tolerated & found.open & ~found.selected & _alike(found)
-    at = nodes.most_free(elsewhere, _asked(found.wish)[0][0])
+    elsewhere = found.room & found.tolerated & found.open & _equivalent_nodes(found)
+    elsewhere &= ~found.selected
+    at = nodes.most_free(elsewhere, _asked(found.constraints)[0][0])
     if at is not None and not found.now:
-        steps += steps_on(nodes, at, found.wish, {})
+        steps += steps_on(nodes, at, found.constraints, {})
     return steps
 
 
 def _bear_one(found: Fit, tainted: int) -> list[Suggestion]:
     """Suggest the taint whose toleration opens most nodes, of nodes with no other taint."""
-    tolerations = found.wish.placement.tolerations
+    tolerations = found.constraints.placement.tolerations
     by_taint: dict[tuple[str, str, str], list[int]] = {}
     for i in bits(tainted):
         taints = untolerated(found.nodes.seen[i], tolerations)
@@ -295,11 +296,11 @@ def _bear_one(found: Fit, tainted: int) -> list[Suggestion]:
 
 def _less(found: Fit) -> list[Suggestion]:
     """Suggest as many of the same GPUs as one node has free, when that is at least one."""
-    gpus = found.wish.gpus
+    gpus = found.constraints.gpus
     if len(gpus) != 1:
         return []
     ((resource, wanted),) = gpus.items()
-    place = found.allowed & found.nodes.room(found.wish.rest)
+    place = found.allowed & found.nodes.room(found.constraints.rest)
     at = found.nodes.most_free(place, resource)
     there = float(int(free(found.nodes.seen[at], resource) + EPSILON)) if at is not None else 0.0
     if at is None or not 1 <= there < wanted:
@@ -309,11 +310,11 @@ def _less(found: Fit) -> list[Suggestion]:
 
 def _instead(found: Fit) -> list[Suggestion]:
     """Suggest one unit of another GPU resource that is free where the pod may go."""
-    gpus = found.wish.gpus
+    gpus = found.constraints.gpus
     if len(gpus) != 1 or next(iter(gpus.values())) != 1:
         return []
     (resource,) = gpus
-    place = found.allowed & found.nodes.room(found.wish.rest)
+    place = found.allowed & found.nodes.room(found.constraints.rest)
     options = []
     for other in found.nodes.gpu_resources:
         if other == resource:

@@ -1,4 +1,4 @@
-"""Pods that a kubelet turned away: one waiting thing for each controller that goes on trying."""
+"""Pods that a kubelet turned away: one waiting item for each controller that goes on trying."""
 
 import re
 
@@ -16,33 +16,33 @@ _OUT_OF = re.compile(
     r" used: (?P<used>[0-9]{1,18}), capacity: (?P<capacity>[0-9]{1,18})",
     re.ASCII,
 )
-_LATELY_SECONDS = 900.0
+_RECENT_SECONDS = 900.0
 """A controller makes a new pod sooner than this: one that did not has stopped trying."""
 
 
-def turned_away(world: ClusterIndex, refused: frozenset[str]) -> list[PendingItem]:
+def turned_away(index: ClusterIndex, refused: frozenset[str]) -> list[PendingItem]:
     """Return what waits because a kubelet turned its pods away.
 
     `refused` are the uids of controllers whose missing pods are accounted for already.
     """
     groups: dict[str, list[tuple[ObservedObject, PodSnapshot]]] = {}
-    for seen, pod in world.pods:
+    for seen, pod in index.pods:
         if pod.phase == "Failed" and rejection(pod.reason, pod.message) is not None:
             groups.setdefault(pod.controller or seen.uid, []).append((seen, pod))
     found = []
     for uid, pods in groups.items():
         if uid in refused:
             continue
-        controller = world.controllers.get(uid)
+        controller = index.controllers.get(uid)
         if controller is None:
-            found.append(_alone(world, pods))
-        elif one := _of_controller(world, *controller, pods):
+            found.append(_alone(index, pods))
+        elif one := _of_controller(index, *controller, pods):
             found.append(one)
     return found
 
 
 def _of_controller(
-    world: ClusterIndex,
+    index: ClusterIndex,
     seen: ObservedObject,
     body: ControllerSnapshot,
     pods: list[tuple[ObservedObject, PodSnapshot]],
@@ -51,16 +51,16 @@ def _of_controller(
 
     Only those of the last row of tries tell: an old one that is left over explains nothing.
     """
-    waiting = world.waiting_of.get(seen.uid, 0)
+    waiting = index.waiting_of.get(seen.uid, 0)
     missing = max(0, body.wanted - body.pods)
     idle = missing + waiting
     if not idle:
         return None
-    pods = _lately(pods, world.state.at)
+    pods = _recent(pods, index.state.at)
     if not pods:
         return None
     last, pod = _last(pods)
-    each = world.gpus(body.requests)
+    each = index.gpus(body.requests)
     return PendingItem(
         kind=seen.kind.short,
         uid=seen.uid,
@@ -79,7 +79,7 @@ def _of_controller(
     )
 
 
-def _alone(world: ClusterIndex, pods: list[tuple[ObservedObject, PodSnapshot]]) -> PendingItem:
+def _alone(index: ClusterIndex, pods: list[tuple[ObservedObject, PodSnapshot]]) -> PendingItem:
     """Return a pod that nobody is known to make again: it adds to nothing."""
     seen, pod = _last(pods)
     owned = bool(pod.controller)
@@ -91,7 +91,7 @@ def _alone(world: ClusterIndex, pods: list[tuple[ObservedObject, PodSnapshot]]) 
         owner_kind=pod.owner_kind or "Pod",
         owner=pod.owner or seen.name,
         since=min(_at(one) for _, one in pods),
-        requests=world.gpus(pod.requests),
+        requests=index.gpus(pod.requests),
         counts=Counts.NOTHING,
         diagnosis=_diagnosis(seen, pod, len(pods)),
         share=0.0,
@@ -106,13 +106,13 @@ def _at(pod: PodSnapshot) -> float:
     return pod.bound or pod.created
 
 
-def _lately(
+def _recent(
     pods: list[tuple[ObservedObject, PodSnapshot]], now: float
 ) -> list[tuple[ObservedObject, PodSnapshot]]:
     """Return the last tries that followed close upon each other; none when that is long ago."""
     found, after = [], now
     for one in sorted(pods, key=lambda one: -_at(one[1])):
-        if after - _at(one[1]) > _LATELY_SECONDS:
+        if after - _at(one[1]) > _RECENT_SECONDS:
             break
         found.append(one)
         after = _at(one[1])

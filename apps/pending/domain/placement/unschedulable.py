@@ -34,8 +34,8 @@ Key = tuple[object, ...]
 class Placer:
     """Finds why pods have no place; pods of one shape are looked at once."""
 
-    def __init__(self, world: ClusterIndex, claims: Claims) -> None:
-        self._world = world
+    def __init__(self, index: ClusterIndex, claims: Claims) -> None:
+        self._index = index
         self._claims = claims
         self._fits: dict[Key, Fit] = {}
         self._by_state: dict[Key, Diagnosis | None] = {}
@@ -56,8 +56,8 @@ class Placer:
         """Return which nodes fit a shape of pods."""
         key = key_of(requests, placement)
         if key not in self._fits:
-            wish = constraints_of(requests, placement, self._world.is_gpu)
-            self._fits[key] = fit(self._world.nodes, wish)
+            constraints = constraints_of(requests, placement, self._index.is_gpu)
+            self._fits[key] = fit(self._index.nodes, constraints)
         return self._fits[key]
 
     def by_state(
@@ -72,9 +72,9 @@ class Placer:
         """
         key = (*key_of(requests, placement), mine)
         if key not in self._by_state:
-            known = len(self._world.nodes) > 0
+            known = len(self._index.nodes) > 0
             found = self.fit_of(requests, placement)
-            around = self._world.around_of(mine)
+            around = self._index.around_of(mine)
             self._by_state[key] = diagnose(found, around) if known else None
         return self._by_state[key]
 
@@ -109,7 +109,7 @@ class Placer:
             return None
         if Cause.CLAIM in late and self._picky(pod, verdict):
             return None
-        mine = self._world.mine(seen.namespace, pod)
+        mine = self._index.mine(seen.namespace, pod)
         return self.by_state(pod.requests, pod.placement, mine)
 
     def _refused_otherwise(self, pod: PodSnapshot, verdict: SchedulerMessage) -> Diagnosis | None:
@@ -122,7 +122,7 @@ class Placer:
         known_too = bool(insufficient(verdict.reasons))
         if not fitting or (known_too and fitting.bit_count() > sum(unknown.values())):
             return None
-        names = self._world.nodes.names_of(fitting, 10)
+        names = self._index.nodes.names_of(fitting, 10)
         reason = listed(list(unknown))
         fits = f"{listed(names)} {'fits' if len(names) == 1 else 'fit'} by all that is known"
         step = Suggestion(
@@ -139,7 +139,7 @@ class Placer:
         if any("device class" in text or "in use" in text for text in texts):
             return True
         fitting = self.fit_of(pod.requests, pod.placement)
-        wanted = self._world.gpus(pod.requests)
+        wanted = self._index.gpus(pod.requests)
         return not wanted or bool(fitting.allowed & fitting.gpu_room) or not fitting.gpu_offering
 
     def _by_text(
@@ -155,7 +155,7 @@ class Placer:
                 return _volume(seen.namespace, pod, listed(verdict.caused_by(Cause.VOLUME)))
             case Cause.SPREAD:
                 fitting = self.fit_of(pod.requests, pod.placement)
-                return _spread(verdict, self._world.nodes.names_of(fitting.now, 10))
+                return _spread(verdict, self._index.nodes.names_of(fitting.now, 10))
             case Cause.CAPACITY:
                 return self._stale(pod, verdict)
             case None:
@@ -165,10 +165,10 @@ class Placer:
 
     def _stale(self, pod: PodSnapshot, verdict: SchedulerMessage) -> Diagnosis:
         short = insufficient(verdict.reasons)
-        detail = _short_of(short, self._world.is_gpu)
-        asks = f"Asks for {amounts(sorted(self._world.gpus(pod.requests).items()))}."
+        detail = _short_of(short, self._index.is_gpu)
+        asks = f"Asks for {amounts(sorted(self._index.gpus(pod.requests).items()))}."
         fitting = self.fit_of(pod.requests, pod.placement)
-        names = self._world.nodes.names_of(fitting.now, 10)
+        names = self._index.nodes.names_of(fitting.now, 10)
         if not names:
             text = f"{asks} The scheduler finds too little of {listed(list(short))}."
             return Diagnosis(Cause.CAPACITY, detail, text)
@@ -182,8 +182,8 @@ class Placer:
         return Diagnosis(Cause.CAPACITY, detail, text, suggestions=(step,), in_front=front)
 
     def _free_devices(self, pod: PodSnapshot) -> int:
-        classes = self._world.gpus(pod.requests)
-        nodes = self._world.nodes
+        classes = self._index.gpus(pod.requests)
+        nodes = self._index.nodes
         return int(sum(nodes.free_in_all(nodes.every, one) for one in classes))
 
 

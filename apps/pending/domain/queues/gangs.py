@@ -47,31 +47,31 @@ class Gang:
 class Gangs:
     """The PodGroups of a cluster that wait, and why each does."""
 
-    def __init__(self, world: ClusterIndex, placer: Placer) -> None:
-        self.world = world
+    def __init__(self, index: ClusterIndex, placer: Placer) -> None:
+        self.index = index
         self._placer = placer
-        found = bodies(world.state.of(ObservedKind.VOLCANO_QUEUE), VolcanoQueueSnapshot)
+        found = bodies(index.state.of(ObservedKind.VOLCANO_QUEUE), VolcanoQueueSnapshot)
         self._queues = {seen.name: body for seen, body in found}
         members: dict[tuple[str, str], list[tuple[ObservedObject, PodSnapshot]]] = {}
-        for seen, pod in world.pods:
+        for seen, pod in index.pods:
             if pod.group and not pod.node and pod.phase != "Failed":
                 members.setdefault((seen.namespace, pod.group), []).append((seen, pod))
         self._bound: dict[tuple[str, str], int] = {}
-        for holder in world.state.holders:
+        for holder in index.state.holders:
             key = (holder.namespace, holder.group)
             self._bound[key] = self._bound.get(key, 0) + 1
         self.waiting = [
             Gang(seen, body, tuple(members.get((seen.namespace, seen.name), ())))
-            for seen, body in bodies(world.state.of(*POD_GROUPS), PodGroupSnapshot)
+            for seen, body in bodies(index.state.of(*POD_GROUPS), PodGroupSnapshot)
             if waits(seen.kind, body)
         ]
 
     def total(self, gang: Gang) -> dict[str, float]:
         """Return the GPUs that a gang asks for: as it says itself, at least what its pods do."""
-        said = self.world.gpus(gang.body.requests)
+        said = self.index.gpus(gang.body.requests)
         asked: dict[str, float] = {}
         for _, pod in gang.pods:
-            for resource, units in self.world.gpus(pod.requests).items():
+            for resource, units in self.index.gpus(pod.requests).items():
                 asked[resource] = asked.get(resource, 0.0) + units
         return {r: max(said.get(r, 0.0), asked.get(r, 0.0)) for r in sorted({*said, *asked})}
 
@@ -95,10 +95,10 @@ class Gangs:
         An owner may have several gangs: of its pods no more are this one's than run of it.
         """
         seen, body = gang.seen, gang.body
-        named = self.world.held_by((seen.namespace, "", seen.name))
+        named = self.index.held_by((seen.namespace, "", seen.name))
         if named or not body.owner:
             return list(named)
-        found = self.world.held_by((seen.namespace, body.owner_kind, body.owner))
+        found = self.index.held_by((seen.namespace, body.owner_kind, body.owner))
         # That of Kubernetes itself does not say how many run.
         most = len(found) if seen.kind is ObservedKind.GANG_POD_GROUP else self._bound_pods(gang)
         return list(found[:most])
@@ -119,7 +119,7 @@ class Gangs:
 
     def _message(self, gang: Gang) -> str:
         said = [one.message for one in gang.body.conditions if one.message and _blocks(one)]
-        told = [plain(e.message) for e in self.world.events(gang.seen, *_EVENTS)]
+        told = [plain(e.message) for e in self.index.events(gang.seen, *_EVENTS)]
         return next(iter([*said, *told]), "")
 
     def _not_enqueued(self, gang: Gang, message: str) -> Diagnosis:
@@ -238,7 +238,7 @@ class Gangs:
     def _one(self, gang: Gang) -> dict[str, float]:
         """Return what one pod of a gang asks for; an even share where no pod is there."""
         if gang.pods:
-            return self.world.gpus(gang.pods[0][1].requests)
+            return self.index.gpus(gang.pods[0][1].requests)
         size = max(1, gang.body.min_member)
         return {r: units / size for r, units in self.total(gang).items()}
 
@@ -248,13 +248,13 @@ class Gangs:
             return 0, None
         seen, pod = gang.pods[0]
         fitting = self._placer.fit_of(pod.requests, pod.placement)
-        nodes = self.world.nodes
+        nodes = self.index.nodes
         asked = [(r, units) for r, units in pod.requests.items() if units > 0]
         fits = (
             min((_times(free(nodes.seen[i], r), units) for r, units in asked), default=0)
             for i in bits(fitting.now)
         )
-        mine = self.world.mine(seen.namespace, pod)
+        mine = self.index.mine(seen.namespace, pod)
         return int(sum(fits)), self._placer.by_state(pod.requests, pod.placement, mine)
 
 

@@ -56,15 +56,15 @@ _FRESH = frozenset({WAITING, EVALUATION, BEHIND, "waiting-for-preempted"})
 class KueueQueues:
     """The queues of a cluster and who waits in them."""
 
-    def __init__(self, world: ClusterIndex, placer: Placer) -> None:
-        self._is_gpu = world.is_gpu
-        self.queues: QueueLimits = queues_of(world.state)
-        self._admitting = Admitting(self.queues, FlavorNodes(world, placer), world.is_gpu)
-        found = bodies(world.state.of(ObservedKind.LOCAL_QUEUE), LocalQueueSnapshot)
+    def __init__(self, index: ClusterIndex, placer: Placer) -> None:
+        self._is_gpu = index.is_gpu
+        self.queues: QueueLimits = queues_of(index.state)
+        self._admitting = Admitting(self.queues, FlavorNodes(index, placer), index.is_gpu)
+        found = bodies(index.state.of(ObservedKind.LOCAL_QUEUE), LocalQueueSnapshot)
         self._local = {(s.namespace, s.name): body for s, body in found}
-        flavors = bodies(world.state.of(ObservedKind.RESOURCE_FLAVOR), FlavorSnapshot)
+        flavors = bodies(index.state.of(ObservedKind.RESOURCE_FLAVOR), FlavorSnapshot)
         self._flavors = {seen.name: body for seen, body in flavors}
-        workloads = bodies(world.state.of(ObservedKind.KUEUE_WORKLOAD), WorkloadSnapshot)
+        workloads = bodies(index.state.of(ObservedKind.KUEUE_WORKLOAD), WorkloadSnapshot)
         self.waiting = self._in_order([(s, w) for s, w in workloads if waits(w)])
 
     def why(self, one: Queued) -> Diagnosis:

@@ -12,7 +12,7 @@ from apps.clusters.domain.observed.objects import ObservedKind
 from apps.clusters.domain.tiers import UNDETERMINED
 from apps.clusters.models import ObservedObject, Pod
 from apps.pending.selectors.context import Context
-from apps.pending.selectors.rows import InFrontPod, InFrontTeam, PendingRow
+from apps.pending.selectors.rows import BlockingPod, BlockingTeam, PendingRow
 from apps.pending.selectors.scope import EVERYTHING_WAITING, PendingScope
 from apps.pending.selectors.utilization import Used, used_by
 
@@ -35,13 +35,13 @@ _COLUMNS = (
 )
 
 
-def in_front(
+def blocking_teams(
     waiting: PendingRow,
     at: datetime,
     *,
     visibility: Visibility,
     context: Context | None = None,
-) -> list[InFrontTeam]:
+) -> list[BlockingTeam]:
     """Return whose pods hold at `at` what something waits for, the idlest team first.
 
     Pods of the same resource on the nodes, or in the queue, that its episode names. Utilization
@@ -106,7 +106,7 @@ def _admitted(cluster: str, named: Iterable[str]) -> list[Q]:
 
 def _team(
     name: str, rows: Sequence[Any], used: dict[int, Used], scope: PendingScope
-) -> InFrontTeam:
+) -> BlockingTeam:
     none = Used()
     measured = sum(used.get(row.pk, none).measured for row in rows)
     busy = sum(used.get(row.pk, none).busy for row in rows)
@@ -114,7 +114,7 @@ def _team(
         _pod(row, used.get(row.pk, none)) for row in rows if scope.seen(row.workload__namespace_id)
     ]
     listed.sort(key=lambda pod: (*_idleness(pod.utilization), -pod.gpu_equivalents, pod.uid))
-    return InFrontTeam(
+    return BlockingTeam(
         team=name,
         pods=len(rows),
         gpu_equivalents=sum(row.gpu_equivalents for row in rows),
@@ -123,8 +123,8 @@ def _team(
     )
 
 
-def _pod(row: Any, used: Used) -> InFrontPod:
-    return InFrontPod(
+def _pod(row: Any, used: Used) -> BlockingPod:
+    return BlockingPod(
         cluster=row.cluster__name,
         namespace=row.workload__namespace__name,
         pod=row.name,

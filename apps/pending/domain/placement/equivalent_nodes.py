@@ -4,7 +4,7 @@ from apps.clusters.domain.observed.objects import Placement
 from apps.pending.domain.placement.fits import EPSILON, Gpu, Nodes, gpu_of
 
 
-def alike(nodes: Nodes, resource: str, placement: Placement) -> int:
+def equivalent_nodes(nodes: Nodes, resource: str, placement: Placement) -> int:
     """Return the nodes (bits) of which one unit of `resource` is no less than what is asked for.
 
     That is as large a part of a card with as much memory, and not shared where it was not. What

@@ -46,7 +46,7 @@ def read_state(
             gone.append(one)
     return ClusterState(
         at=now.timestamp(),
-        sightings=there,
+        objects=there,
         holders=holders(pods),
         gone=gone,
         is_gpu=_gpu_finder(catalog),

@@ -1,4 +1,4 @@
-"""What a waiting thing asks for: its tier, its main resource, and how much that is in GPUs."""
+"""What a waiting item asks for: its tier, its main resource, and how much that is in GPUs."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from apps.pending.domain.state import PendingItem
 
 @dataclass(frozen=True, slots=True)
 class PendingDemand:
-    """What a thing asks for; `resource` is empty and `units` 0 where that is no GPU any more."""
+    """What a item asks for; `resource` is empty and `units` 0 where that is no GPU any more."""
 
     tier_id: int | None
     resource: str
@@ -34,11 +34,11 @@ class Weights:
         )
         self._tiers = dict(Tier.objects.order_by("pk").values_list("name", "pk"))
 
-    def is_open(self, asked: PendingDemand) -> bool:
+    def is_open(self, demand: PendingDemand) -> bool:
         """Say whether the request of a pod alone leaves open which tier it is for."""
-        return asked.tier_id is not None and asked.tier_id == self._tiers.get(UNDETERMINED)
+        return demand.tier_id is not None and demand.tier_id == self._tiers.get(UNDETERMINED)
 
-    def asked(self, waiting: PendingItem) -> PendingDemand:
+    def demand(self, waiting: PendingItem) -> PendingDemand:
         """Return what it asks for before any node holds it: as it weighs where it could come to."""
         if not waiting.requests:
             return PendingDemand(self._tiers.get(UNMATCHED), "", 0.0, 0.0)
