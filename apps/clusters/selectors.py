@@ -129,7 +129,7 @@ def team_rows(*, visibility: Visibility, former: bool = False) -> list[TeamRow]:
     """Return active teams by name, with the namespace patterns they claim. Three queries.
 
     With `former` also those that left the catalog. Of a team that the reader does not see in
-    detail only the name is told.
+    detail only the name is shown.
     """
     leads = leads_by_team()
     patterns: dict[int, list[str]] = defaultdict(list)
@@ -193,13 +193,13 @@ def team_spans(window: Window, namespaces: Iterable[str]) -> dict[str, tuple[Tea
             if found and found[-1].team_id == team:
                 start = found.pop().start
             found.append(TeamSpan(team, names.get(team, UNASSIGNED), start, end))
-    told = _told(spans)
+    named = _with_unassigned(spans)
     if "" in names_asked:
-        told[""] = (TeamSpan(_NOBODY, NO_TEAM, window.start, window.end),)
-    return told
+        named[""] = (TeamSpan(_NOBODY, NO_TEAM, window.start, window.end),)
+    return named
 
 
-def _told(spans: Mapping[str, Sequence[TeamSpan]]) -> dict[str, tuple[TeamSpan, ...]]:
+def _with_unassigned(spans: Mapping[str, Sequence[TeamSpan]]) -> dict[str, tuple[TeamSpan, ...]]:
     """Return the spans, those that nobody claims given to the team `unassigned`."""
     if not any(span.team_id == _NOBODY for found in spans.values() for span in found):
         return {namespace: tuple(found) for namespace, found in spans.items()}

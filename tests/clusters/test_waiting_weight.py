@@ -100,9 +100,9 @@ def _waiting() -> dict[str, object]:
     return pod(spec={"nodeSelector": {PRODUCT: "NVIDIA-L40S"}})
 
 
-def _take(recorder: Informer, *items: Item) -> tuple[str | None, float]:
-    recorder.take(items)
-    recorder.write()
+def _apply(informer: Informer, *items: Item) -> tuple[str | None, float]:
+    informer.apply(items)
+    informer.write()
     row = Pod.objects.select_related("tier").get()
     return (row.tier.name if row.tier else None, row.gpu_equivalents)
 
@@ -111,18 +111,18 @@ def _take(recorder: Informer, *items: Item) -> tuple[str | None, float]:
 def test_a_waiting_pod_of_a_shared_tier_does_not_wait_for_whole_cards(cluster: Cluster) -> None:
     shared = node(labels=L40S, gpus=8)
     lists = (Relisted(NODES, [shared], T0), Relisted(PODS, [_waiting()], T0))
-    assert _take(Informer(cluster.pk, FakeCluster()), *lists) == ("mps", 0.25)
+    assert _apply(Informer(cluster.pk, FakeCluster()), *lists) == ("mps", 0.25)
     # The pods' list may also be the first to come.
     Pod.objects.all().delete()
-    assert _take(Informer(cluster.pk, FakeCluster()), *reversed(lists)) == ("mps", 0.25)
+    assert _apply(Informer(cluster.pk, FakeCluster()), *reversed(lists)) == ("mps", 0.25)
 
 
 @pytest.mark.django_db
 def test_a_waiting_pod_is_weighed_again_when_nodes_come(cluster: Cluster) -> None:
-    recorder = Informer(cluster.pk, FakeCluster())
-    assert _take(recorder, Relisted(NODES, [], T0), Relisted(PODS, [_waiting()], T0)) == ("mps", 1)
+    informer = Informer(cluster.pk, FakeCluster())
+    assert _apply(informer, Relisted(NODES, [], T0), Relisted(PODS, [_waiting()], T0)) == ("mps", 1)
     shared = node(labels=L40S, gpus=8)
-    assert _take(recorder, WatchEvent(NODES, ObjectChange("ADDED", shared), T0 + 9)) == (
+    assert _apply(informer, WatchEvent(NODES, ObjectChange("ADDED", shared), T0 + 9)) == (
         "mps",
         0.25,
     )

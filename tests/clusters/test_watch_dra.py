@@ -119,15 +119,15 @@ def listed(when: float = 0, **kinds: list[dict[str, Any]]) -> list[Item]:
 
 
 def following(cluster: Cluster, *batches: list[Item]) -> Informer:
-    recorder = Informer(cluster.pk, FakeCluster(), PATHS)
+    informer = Informer(cluster.pk, FakeCluster(), PATHS)
     for batch in batches:
-        take(recorder, batch)
-    return recorder
+        apply(informer, batch)
+    return informer
 
 
-def take(recorder: Informer, batch: list[Item]) -> None:
-    recorder.take(batch)
-    recorder.write()
+def apply(informer: Informer, batch: list[Item]) -> None:
+    informer.apply(batch)
+    informer.write()
 
 
 def seen(path: str, item: dict[str, Any], when: float, kind: str = "MODIFIED") -> Item:
@@ -312,30 +312,30 @@ def test_a_mig_device_weighs_its_slices_whatever_comes_last(last: str, cluster: 
 
 
 def test_a_claim_allocated_before_its_pod_was_made(cluster: Cluster) -> None:
-    recorder = following(cluster, listed(claims=[claim("one", result(), at=-50)]))
-    take(recorder, [seen(PODS, dra_pod(), 20, "ADDED")])
+    informer = following(cluster, listed(claims=[claim("one", result(), at=-50)]))
+    apply(informer, [seen(PODS, dra_pod(), 20, "ADDED")])
     assert claims() == [("one", -50, None, [CARD.format(0)])]
     assert Pod.objects.get(uid="p").claims == ["uid-claim-one"]
 
 
 def test_a_pod_that_came_before_its_claim_is_looked_at_again(cluster: Cluster) -> None:
     waiting = pod("p", **using("one", template=True))
-    recorder = following(cluster, listed(pods=[waiting]))
+    informer = following(cluster, listed(pods=[waiting]))
     assert not Pod.objects.exists()
     made = pod("p", **using("one", template=True))
     made["status"]["resourceClaimStatuses"] = [{"name": "one", "resourceClaimName": "p-one"}]
-    take(recorder, [seen(PODS, made, 10)])
+    apply(informer, [seen(PODS, made, 10)])
     assert not Pod.objects.exists()
-    take(recorder, [seen(CLAIMS, claim("p-one"), 11, "ADDED")])
+    apply(informer, [seen(CLAIMS, claim("p-one"), 11, "ADDED")])
     row = Pod.objects.get()
     assert (row.requests, row.claims, row.bound_at) == ({GPUS: 1.0}, ["uid-claim-p-one"], None)
 
 
 def test_a_pod_that_came_in_one_batch_with_the_list_is_looked_at_again(cluster: Cluster) -> None:
     both = [*listed(), seen(PODS, dra_pod(), 10, "ADDED")]
-    recorder = following(cluster, both)
+    informer = following(cluster, both)
     assert not Pod.objects.exists()
-    take(recorder, [seen(CLAIMS, claim("one", result()), 11, "ADDED")])
+    apply(informer, [seen(CLAIMS, claim("one", result()), 11, "ADDED")])
     assert Pod.objects.get(uid="p").claims == ["uid-claim-one"]
 
 
@@ -347,9 +347,9 @@ def test_an_extended_resource_becomes_its_claim_also_when_that_comes_late(
         "resourceClaimName": "ext",
         "requestMappings": [{"containerName": "main", "resourceName": GPU, "requestName": "r"}],
     }
-    recorder = following(cluster, listed(pods=[item]))
+    informer = following(cluster, listed(pods=[item]))
     assert Pod.objects.get().requests == {GPU: 1.0}
-    take(recorder, [seen(CLAIMS, claim("ext", result(), uid="u"), 11, "ADDED")])
+    apply(informer, [seen(CLAIMS, claim("ext", result(), uid="u"), 11, "ADDED")])
     row = Pod.objects.get(workload__kind="Pod")
     assert (row.resource, row.requests, row.claims) == (GPUS, {GPUS: 1.0}, ["u"])
     assert row.gpu_model is not None
@@ -358,9 +358,9 @@ def test_an_extended_resource_becomes_its_claim_also_when_that_comes_late(
 
 def test_a_class_that_comes_late_makes_its_pods_ask_for_gpus(cluster: Cluster) -> None:
     asks = [request(device_class="fast")]
-    recorder = following(cluster, listed(claims=[claim(requests=asks)], pods=[pod(**using("one"))]))
+    informer = following(cluster, listed(claims=[claim(requests=asks)], pods=[pod(**using("one"))]))
     assert not Pod.objects.exists()
-    take(recorder, [seen(CLASSES, class_of("fast"), 9, "ADDED")])
+    apply(informer, [seen(CLASSES, class_of("fast"), 9, "ADDED")])
     assert Pod.objects.get().requests == {"fast": 1.0}
 
 
@@ -368,40 +368,40 @@ def test_a_class_that_comes_late_makes_its_pods_ask_for_gpus(cluster: Cluster) -
 
 
 def test_a_claim_freed_and_allocated_again_has_two_intervals_and_one_row(cluster: Cluster) -> None:
-    recorder = following(cluster, listed(claims=[claim("one", result())]))
-    take(recorder, [seen(CLAIMS, claim("one"), 40)])
+    informer = following(cluster, listed(claims=[claim("one", result())]))
+    apply(informer, [seen(CLAIMS, claim("one"), 40)])
     assert claims() == [("one", 5, 40, [CARD.format(0)])]
     assert times(Pod.objects.get()) == [5, 5, None, None, 40, 40]
     again = claim("one", result("gpu-1"), at=60)
-    take(recorder, [seen(CLAIMS, again, 61)])
+    apply(informer, [seen(CLAIMS, again, 61)])
     assert claims() == [("one", 5, 40, [CARD.format(0)]), ("one", 60, None, [CARD.format(1)])]
     assert times(Pod.objects.get()) == [5, 5, None, None, None, None]
-    take(recorder, [seen(CLAIMS, again, 90, "DELETED")])
+    apply(informer, [seen(CLAIMS, again, 90, "DELETED")])
     assert claims()[1][2] == 90
     assert times(Pod.objects.get())[-1] == 90
     assert [r.released for r in recorded_claims(cluster, Window(at(50), at(100)))] == [T0 + 90]
 
 
 def test_what_came_and_went_within_one_batch_is_kept(cluster: Cluster) -> None:
-    recorder = following(cluster, listed())
+    informer = following(cluster, listed())
     short = claim("one", result(), at=20)
     batch = [
         seen(CLAIMS, short, 21, "ADDED"),
         seen(CLAIMS, claim("one"), 22),
         seen(CLAIMS, claim("one"), 23, "DELETED"),
     ]
-    recorder.take(batch)
-    recorder.take(batch)
-    recorder.write()
+    informer.apply(batch)
+    informer.apply(batch)
+    informer.write()
     assert claims() == [("one", 20, 22, [CARD.format(0)])]
 
 
 def test_a_pod_outlives_its_claim_in_the_ledger(cluster: Cluster) -> None:
-    recorder = following(cluster, listed(claims=[claim("one", result())], pods=[dra_pod()]))
+    informer = following(cluster, listed(claims=[claim("one", result())], pods=[dra_pod()]))
     ended: dict[str, Any] = {"phase": "Succeeded", "statuses": [status(state=terminated(9, 50))]}
-    take(recorder, [seen(CLAIMS, claim("one"), 51, "DELETED")])
-    take(recorder, [seen(PODS, dra_pod(**ended), 52)])
-    take(recorder, [seen(PODS, dra_pod(**ended), 70, "DELETED")])
+    apply(informer, [seen(CLAIMS, claim("one"), 51, "DELETED")])
+    apply(informer, [seen(PODS, dra_pod(**ended), 52)])
+    apply(informer, [seen(PODS, dra_pod(**ended), 70, "DELETED")])
     row = Pod.objects.get(uid="p")
     assert (row.requests, row.claims) == ({GPUS: 1.0}, ["uid-claim-one"])
     assert times(row) == [0, 5, 9, 50, 70, 50]
@@ -420,13 +420,13 @@ def test_after_a_restart_a_pod_whose_claim_has_gone_is_known(cluster: Cluster) -
 
 def test_a_relist_neither_loses_nor_doubles_a_claim(cluster: Cluster) -> None:
     one = claim("one", result())
-    recorder = following(cluster, listed(claims=[one], pods=[dra_pod()]))
+    informer = following(cluster, listed(claims=[one], pods=[dra_pod()]))
     ends: list[Item] = [WatchClosed(path, T0 + 60, T0 + 1) for path in (*PATHS, NODES, PODS)]
-    take(recorder, ends)
-    take(recorder, listed(200, claims=[one], pods=[dra_pod()]))
+    apply(informer, ends)
+    apply(informer, listed(200, claims=[one], pods=[dra_pod()]))
     assert claims() == [("one", 5, None, [CARD.format(0)])]
-    take(recorder, ends)
-    take(recorder, [Relisted(CLAIMS, [], T0 + 400)])
+    apply(informer, ends)
+    apply(informer, [Relisted(CLAIMS, [], T0 + 400)])
     assert claims() == [("one", 5, 200, [CARD.format(0)])]
     assert Pod.objects.get(uid="p").ended_at is None
 
@@ -441,10 +441,10 @@ def test_a_claims_row_is_no_pod_that_a_list_of_pods_could_lose(cluster: Cluster)
 def test_two_processes_agree_on_a_claim(cluster: Cluster) -> None:
     one = following(cluster, listed(claims=[claim("one", result())]))
     other = following(cluster, listed(10, claims=[claim("one", result())]))
-    take(one, [seen(CLAIMS, claim("one"), 40)])
-    take(other, [seen(CLAIMS, claim("one"), 41)])
-    take(one, [seen(CLAIMS, claim("one", result(), at=60), 61)])
-    take(other, [seen(CLAIMS, claim("one", result(), at=60), 62)])
+    apply(one, [seen(CLAIMS, claim("one"), 40)])
+    apply(other, [seen(CLAIMS, claim("one"), 41)])
+    apply(one, [seen(CLAIMS, claim("one", result(), at=60), 61)])
+    apply(other, [seen(CLAIMS, claim("one", result(), at=60), 62)])
     assert [row[1:3] for row in claims()] == [(5, 41), (60, None)]
 
 
@@ -453,35 +453,35 @@ def test_a_process_that_is_behind_does_not_reach_into_the_next_allocation(
 ) -> None:
     behind = following(cluster, listed(claims=[claim("one", result())]))
     ahead = following(cluster, listed(claims=[claim("one", result())]))
-    take(ahead, [seen(CLAIMS, claim("one", result("gpu-1"), at=30), 31)])
-    take(behind, [seen(CLAIMS, claim("one"), 40)])
+    apply(ahead, [seen(CLAIMS, claim("one", result("gpu-1"), at=30), 31)])
+    apply(behind, [seen(CLAIMS, claim("one"), 40)])
     assert claims() == [("one", 5, 30, [CARD.format(0)]), ("one", 30, None, [CARD.format(1)])]
     assert Pod.objects.get().ended_at is None
 
 
 def test_a_change_of_slices_begins_a_new_interval(cluster: Cluster) -> None:
-    recorder = following(cluster, listed())
+    informer = following(cluster, listed())
     cut = slice_of(gpu(0), mig(1, 0), mig(1, 1), generation=2)
-    take(recorder, [seen(SLICES, cut, 60)])
-    take(recorder, [seen(SLICES, cut, 70)])
-    take(recorder, [seen(SLICES, cut, 80, "DELETED")])
+    apply(informer, [seen(SLICES, cut, 60)])
+    apply(informer, [seen(SLICES, cut, 70)])
+    apply(informer, [seen(SLICES, cut, 80, "DELETED")])
     assert intervals() == [(0, 60, 2), (60, 80, 3)]
 
 
 def test_a_node_keeps_its_devices_while_no_slice_was_seen(cluster: Cluster) -> None:
     following(cluster, listed())
-    recorder = Informer(cluster.pk, FakeCluster(), PATHS)
-    take(recorder, [Relisted(NODES, [bare()], T0 + 30)])
-    take(recorder, [WatchForbidden(SLICES, T0 + 31, "forbidden")])
-    take(recorder, [seen(NODES, bare(cordoned=True), 40)])
+    informer = Informer(cluster.pk, FakeCluster(), PATHS)
+    apply(informer, [Relisted(NODES, [bare()], T0 + 30)])
+    apply(informer, [WatchForbidden(SLICES, T0 + 31, "forbidden")])
+    apply(informer, [seen(NODES, bare(cordoned=True), 40)])
     assert intervals() == [(0, 40, 2), (40, None, 2)]
-    take(recorder, [Relisted(SLICES, [slice_of(gpu(0))], T0 + 50)])
+    apply(informer, [Relisted(SLICES, [slice_of(gpu(0))], T0 + 50)])
     assert intervals()[1:] == [(40, 50, 2), (50, None, 1)]
 
 
 def test_a_node_that_goes_takes_its_devices_along(cluster: Cluster) -> None:
-    recorder = following(cluster, listed())
-    take(recorder, [seen(NODES, bare(), 30, "DELETED"), seen(SLICES, slice_of(gpu(0)), 31)])
+    informer = following(cluster, listed())
+    apply(informer, [seen(NODES, bare(), 30, "DELETED"), seen(SLICES, slice_of(gpu(0)), 31)])
     assert intervals() == [(0, 30, 2)]
 
 
@@ -493,31 +493,31 @@ def _spans() -> list[tuple[float | None, float | None]]:
 
 
 def test_claims_that_are_not_followed_are_not_observed_for(cluster: Cluster) -> None:
-    recorder = following(cluster, listed())
-    take(recorder, [WatchClosed(path, T0 + 60, T0 + 1) for path in (NODES, PODS)])
+    informer = following(cluster, listed())
+    apply(informer, [WatchClosed(path, T0 + 60, T0 + 1) for path in (NODES, PODS)])
     assert _spans() == [(0, 0)]
-    take(recorder, [WatchClosed(path, T0 + 60, T0 + 1) for path in PATHS])
+    apply(informer, [WatchClosed(path, T0 + 60, T0 + 1) for path in PATHS])
     assert _spans() == [(0, 60)]
 
 
 def test_claims_that_may_not_be_read_are_not_waited_for(cluster: Cluster) -> None:
-    recorder = following(cluster, [item for item in listed() if item.path in {NODES, PODS}])
+    informer = following(cluster, [item for item in listed() if item.path in {NODES, PODS}])
     assert _spans() == []
-    take(recorder, [WatchForbidden(path, T0 + 1, "forbidden") for path in PATHS])
-    take(recorder, [WatchClosed(path, T0 + 60, T0 + 1) for path in (NODES, PODS)])
+    apply(informer, [WatchForbidden(path, T0 + 1, "forbidden") for path in PATHS])
+    apply(informer, [WatchClosed(path, T0 + 60, T0 + 1) for path in (NODES, PODS)])
     assert _spans() == [(0, 60)]
     # Allowed meanwhile: from now on they vouch too.
-    take(recorder, listed(70))
-    take(recorder, [WatchClosed(path, T0 + 90, T0 + 71) for path in (NODES, PODS)])
+    apply(informer, listed(70))
+    apply(informer, [WatchClosed(path, T0 + 90, T0 + 71) for path in (NODES, PODS)])
     assert _spans() == [(0, 60), (70, 70)]
 
 
 def test_a_change_of_claims_after_a_pause_is_late(cluster: Cluster) -> None:
-    recorder = following(cluster, listed(claims=[claim("one", result())]))
-    take(recorder, [WatchClosed(path, T0 + 60, T0 + 11) for path in PATHS])
+    informer = following(cluster, listed(claims=[claim("one", result())]))
+    apply(informer, [WatchClosed(path, T0 + 60, T0 + 11) for path in PATHS])
     last = claim("one", result())
     last["metadata"]["deletionTimestamp"] = rfc3339(T0 + 100)
-    take(recorder, [WatchEvent(CLAIMS, ObjectChange("DELETED", last), T0 + 661, T0 + 660)])
+    apply(informer, [WatchEvent(CLAIMS, ObjectChange("DELETED", last), T0 + 661, T0 + 660)])
     assert claims() == [("one", 5, 100, [CARD.format(0)])]
 
 
@@ -526,10 +526,10 @@ def test_an_older_look_at_a_claim_changes_nothing(cluster: Cluster) -> None:
         item["metadata"]["resourceVersion"] = str(number)
         return item
 
-    recorder = following(cluster, listed(claims=[version(claim("one", result()), 7)]))
+    informer = following(cluster, listed(claims=[version(claim("one", result()), 7)]))
     bookmark = {"metadata": {"resourceVersion": "9"}}
-    take(
-        recorder,
+    apply(
+        informer,
         [seen(CLAIMS, version(claim("one"), 5), 40), seen(CLAIMS, bookmark, 41, "BOOKMARK")],
     )
     assert claims() == [("one", 5, None, [CARD.format(0)])]
@@ -537,15 +537,15 @@ def test_an_older_look_at_a_claim_changes_nothing(cluster: Cluster) -> None:
 
 def test_odd_objects_are_passed_over(cluster: Cluster) -> None:
     odd = {"metadata": {"uid": "odd"}}
-    recorder = following(cluster, listed(slices=[odd], classes=[odd], claims=[odd]))
-    take(recorder, [seen(path, odd, 20) for path in PATHS])
-    take(recorder, [seen(path, odd, 21, "DELETED") for path in PATHS])
+    informer = following(cluster, listed(slices=[odd], classes=[odd], claims=[odd]))
+    apply(informer, [seen(path, odd, 20) for path in PATHS])
+    apply(informer, [seen(path, odd, 21, "DELETED") for path in PATHS])
     assert (claims(), intervals()) == ([], [])
 
 
 def test_old_claims_are_forgotten(cluster: Cluster) -> None:
-    recorder = following(cluster, listed(claims=[claim("one", result())]))
-    take(recorder, [seen(CLAIMS, claim("one"), 40)])
+    informer = following(cluster, listed(claims=[claim("one", result())]))
+    apply(informer, [seen(CLAIMS, claim("one"), 40)])
     forget_ledger(before=at(30))
     assert ClaimInterval.objects.count() == 1
     forget_ledger(before=at(50))

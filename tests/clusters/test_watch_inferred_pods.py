@@ -182,11 +182,11 @@ def test_many_pods_cost_few_queries_and_none_is_written_twice(cluster: Cluster) 
 
 
 def _watched(cluster: Cluster, item: dict[str, Any]) -> Informer:
-    recorder = Informer(cluster.pk, FakeCluster())
-    recorder.take([Relisted(NODES, [node()], T0), Relisted(PODS, [item], T0 + 10)])
-    recorder.take([WatchClosed(NODES, T0 + 60), WatchClosed(PODS, T0 + 60)])
-    recorder.write()
-    return recorder
+    informer = Informer(cluster.pk, FakeCluster())
+    informer.apply([Relisted(NODES, [node()], T0), Relisted(PODS, [item], T0 + 10)])
+    informer.apply([WatchClosed(NODES, T0 + 60), WatchClosed(PODS, T0 + 60)])
+    informer.write()
+    return informer
 
 
 def test_what_the_api_said_stays(cluster: Cluster) -> None:
@@ -200,7 +200,7 @@ def test_what_the_api_said_stays(cluster: Cluster) -> None:
 def _lost(cluster: Cluster) -> None:
     _watched(cluster, run_pod())
     later = Informer(cluster.pk, FakeCluster())
-    later.take([Relisted(NODES, [node()], T0 + 900), Relisted(PODS, [], T0 + 900)])
+    later.apply([Relisted(NODES, [node()], T0 + 900), Relisted(PODS, [], T0 + 900)])
     later.write()
     assert Pod.objects.get().lost
 
@@ -280,15 +280,15 @@ def test_a_pod_of_series_that_the_api_shows_becomes_the_apis(cluster: Cluster) -
 
 
 def test_the_ledger_is_read_back_as_it_was_seen(cluster: Cluster) -> None:
-    recorder = _watched(cluster, run_pod())
-    recorder.take(
+    informer = _watched(cluster, run_pod())
+    informer.apply(
         [
             WatchEvent(NODES, ObjectChange("MODIFIED", node(allocatable=7)), T0 + 1000),
             WatchEvent(PODS, ObjectChange("MODIFIED", done_pod(end=1500)), T0 + 1500),
             WatchEvent(PODS, ObjectChange("ADDED", pod("next", created=1600)), T0 + 1600),
         ]
     )
-    recorder.write()
+    informer.write()
     store_inferred_pods(cluster, [_record("metrics-only", end=300)], CATALOG, LABELS, now=at(0))
     window = Window(at(0), at(1800))
     pods = [row.record for row in recorded_pod_rows(cluster, window)]
@@ -307,10 +307,10 @@ def test_the_ledger_is_read_back_as_it_was_seen(cluster: Cluster) -> None:
 
 
 def test_what_was_watched_is_what_spans_cover(cluster: Cluster) -> None:
-    recorder = _watched(cluster, pod(statuses=[status(state=running(1))]))
-    recorder.take([Relisted(NODES, [node()], T0 + 100), Relisted(PODS, [], T0 + 100)])
-    recorder.take([WatchClosed(NODES, T0 + 150), WatchClosed(PODS, T0 + 150)])
-    recorder.write()
+    informer = _watched(cluster, pod(statuses=[status(state=running(1))]))
+    informer.apply([Relisted(NODES, [node()], T0 + 100), Relisted(PODS, [], T0 + 100)])
+    informer.apply([WatchClosed(NODES, T0 + 150), WatchClosed(PODS, T0 + 150)])
+    informer.write()
     window = Window(at(0), at(200))
     assert watched_spans(cluster, window) == ((T0 + 10, T0 + 60), (T0 + 100, T0 + 150))
     assert watched_spans(cluster, Window(at(300), at(400))) == ()

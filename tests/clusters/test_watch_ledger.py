@@ -198,45 +198,45 @@ def test_looks_cost_few_queries_however_many_pods_there_are(cluster: Cluster) ->
 
 
 def test_a_waiting_pod_is_undetermined_until_its_node_settles_it(cluster: Cluster) -> None:
-    recorder = Informer(cluster.pk, FakeCluster())
+    informer = Informer(cluster.pk, FakeCluster())
     t4 = node(labels={PRODUCT: "Tesla-T4-SHARED", "nvidia.com/gpu.replicas": "4"})
-    recorder.take([Relisted(NODES, [t4], T0), Relisted(PODS, [pod()], T0)])
-    recorder.write()
+    informer.apply([Relisted(NODES, [t4], T0), Relisted(PODS, [pod()], T0)])
+    informer.write()
     row = Pod.objects.get()
     assert (row.tier and row.tier.name, row.gpu_model, row.gpu_equivalents) == (
         "undetermined",
         None,
         1,
     )
-    recorder.take([WatchEvent(PODS, ObjectChange("MODIFIED", run_pod()), T0 + 9)])
-    recorder.write()
+    informer.apply([WatchEvent(PODS, ObjectChange("MODIFIED", run_pod()), T0 + 9)])
+    informer.write()
     row = Pod.objects.get()
     assert (row.tier and row.tier.name, row.gpu_equivalents) == ("shared", 0.25)
 
 
 def test_a_pod_keeps_what_it_counts_as_whatever_its_node_becomes(cluster: Cluster) -> None:
-    recorder = Informer(cluster.pk, FakeCluster())
-    recorder.take([Relisted(NODES, [node()], T0), Relisted(PODS, [run_pod()], T0 + 10)])
-    recorder.write()
+    informer = Informer(cluster.pk, FakeCluster())
+    informer.apply([Relisted(NODES, [node()], T0), Relisted(PODS, [run_pod()], T0 + 10)])
+    informer.write()
     relabelled = node(labels={PRODUCT: "Tesla-T4-SHARED", "nvidia.com/gpu.replicas": "4"})
-    recorder.take(
+    informer.apply(
         [
             WatchEvent(NODES, ObjectChange("MODIFIED", relabelled), T0 + 20),
             WatchEvent(PODS, ObjectChange("MODIFIED", done_pod()), T0 + 90),
         ]
     )
-    recorder.write()
+    informer.write()
     row = Pod.objects.get()
     assert (row.tier and row.tier.name, row.gpu_equivalents) == ("whole", 1.0)
 
 
 def test_a_pod_bound_before_its_node_is_labelled_is_settled_by_the_labels(cluster: Cluster) -> None:
-    recorder = Informer(cluster.pk, FakeCluster())
-    recorder.take([Relisted(NODES, [node(labels={})], T0), Relisted(PODS, [run_pod()], T0 + 10)])
-    recorder.write()
+    informer = Informer(cluster.pk, FakeCluster())
+    informer.apply([Relisted(NODES, [node(labels={})], T0), Relisted(PODS, [run_pod()], T0 + 10)])
+    informer.write()
     assert Pod.objects.get(tier__name="unmatched")
-    recorder.take([WatchEvent(NODES, ObjectChange("MODIFIED", node()), T0 + 20)])
-    recorder.write()
+    informer.apply([WatchEvent(NODES, ObjectChange("MODIFIED", node()), T0 + 20)])
+    informer.write()
     row = Pod.objects.get()
     assert (row.tier and row.tier.name, row.gpu_model and row.gpu_model.name) == ("whole", A100)
 
@@ -247,10 +247,10 @@ def test_a_pod_is_matched_by_the_rules_valid_when_it_was_bound(cluster: Cluster)
     TierRule.objects.create(
         tier=newer, position=0, sharing="exclusive", resources=[GPU], valid_from=at(50)
     )
-    recorder = Informer(cluster.pk, FakeCluster())
+    informer = Informer(cluster.pk, FakeCluster())
     pods = [run_pod("uid-1"), run_pod("uid-2", bound=60)]
-    recorder.take([Relisted(NODES, [node()], T0 + 100), Relisted(PODS, pods, T0 + 100)])
-    recorder.write()
+    informer.apply([Relisted(NODES, [node()], T0 + 100), Relisted(PODS, pods, T0 + 100)])
+    informer.write()
     tiers = Pod.objects.order_by("uid").values_list("tier__name", flat=True)
     assert list(tiers) == ["whole", "newer"]
 
@@ -258,29 +258,29 @@ def test_a_pod_is_matched_by_the_rules_valid_when_it_was_bound(cluster: Cluster)
 def test_pods_that_no_tier_matched_are_matched_when_the_catalog_has_one(cluster: Cluster) -> None:
     rules = TierRule.objects.filter(tier__name="whole")
     rules.update(resources=[])
-    recorder = Informer(cluster.pk, FakeCluster())
-    recorder.take([Relisted(NODES, [node()], T0 + 10), Relisted(PODS, [run_pod()], T0 + 10)])
-    recorder.write()
+    informer = Informer(cluster.pk, FakeCluster())
+    informer.apply([Relisted(NODES, [node()], T0 + 10), Relisted(PODS, [run_pod()], T0 + 10)])
+    informer.write()
     assert Pod.objects.get(tier__name="unmatched")
     rules.update(resources=[GPU])
-    recorder.take([WatchClosed(PODS, T0 + 60)])
-    recorder.write()
+    informer.apply([WatchClosed(PODS, T0 + 60)])
+    informer.write()
     assert Pod.objects.get(tier__name="whole")
 
 
 def test_new_names_in_the_catalog_ask_for_everything_anew(cluster: Cluster) -> None:
-    recorder = Informer(cluster.pk, FakeCluster())
+    informer = Informer(cluster.pk, FakeCluster())
     npu = pod(containers=[{"name": "main", "resources": {"requests": {"acme.com/npu": "2"}}}])
-    assert not recorder.take([Relisted(NODES, [node()], T0), Relisted(PODS, [npu], T0)])
-    recorder.write()
+    assert not informer.apply([Relisted(NODES, [node()], T0), Relisted(PODS, [npu], T0)])
+    informer.write()
     assert not Pod.objects.exists()
     tier = Tier.objects.create(name="npu")
     TierRule.objects.create(
         tier=tier, position=9, sharing="exclusive", resources=["acme.com/npu"], valid_from=at(-9)
     )
-    assert recorder.take([WatchClosed(PODS, T0 + 60)])
-    recorder.take([Relisted(PODS, [npu], T0 + 61)])
-    recorder.write()
+    assert informer.apply([WatchClosed(PODS, T0 + 60)])
+    informer.apply([Relisted(PODS, [npu], T0 + 61)])
+    informer.write()
     assert Pod.objects.get().resource == "acme.com/npu"
 
 
@@ -300,24 +300,24 @@ def _ten_seconds() -> list[Item]:
 
 
 def test_a_pod_that_lived_ten_seconds_is_in_the_ledger(cluster: Cluster) -> None:
-    recorder = Informer(cluster.pk, FakeCluster())
-    recorder.take([Relisted(NODES, [node()], T0), Relisted(PODS, [], T0), *_ten_seconds()])
-    recorder.write()
+    informer = Informer(cluster.pk, FakeCluster())
+    informer.apply([Relisted(NODES, [node()], T0), Relisted(PODS, [], T0), *_ten_seconds()])
+    informer.write()
     row = Pod.objects.get()
     assert times(row) == [100, 101, 9, 110, 111.3, 110]
     assert row.end_reason == "Completed"
 
 
 def test_a_forced_deletion_is_taken_as_observed(cluster: Cluster) -> None:
-    recorder = Informer(cluster.pk, FakeCluster())
-    recorder.take(
+    informer = Informer(cluster.pk, FakeCluster())
+    informer.apply(
         [
             Relisted(NODES, [node()], T0),
             Relisted(PODS, [run_pod()], T0 + 10),
             WatchEvent(PODS, ObjectChange("DELETED", run_pod()), T0 + 70.5),
         ]
     )
-    recorder.write()
+    informer.write()
     row = Pod.objects.get()
     assert times(row) == [0, 5, 9, None, 70.5, 70.5]
     assert (row.lost, row.end_reason, row.runs) == (False, "Deleted", [[T0 + 9, T0 + 70.5]])
@@ -327,8 +327,8 @@ def test_an_older_version_after_a_newer_one_is_ignored(cluster: Cluster) -> None
     old, new, gone = run_pod(), done_pod(), done_pod()
     for item, version in ((old, "7"), (new, "10"), (gone, "11")):
         item["metadata"]["resourceVersion"] = version
-    recorder = Informer(cluster.pk, FakeCluster())
-    recorder.take(
+    informer = Informer(cluster.pk, FakeCluster())
+    informer.apply(
         [
             Relisted(PODS, [], T0),
             WatchEvent(PODS, ObjectChange("ADDED", new), T0 + 90),
@@ -337,14 +337,14 @@ def test_an_older_version_after_a_newer_one_is_ignored(cluster: Cluster) -> None
             WatchEvent(PODS, ObjectChange("MODIFIED", old), T0 + 96),
         ]
     )
-    recorder.write()
-    recorder.take([WatchEvent(PODS, ObjectChange("MODIFIED", old), T0 + 97)])
-    recorder.write()
+    informer.write()
+    informer.apply([WatchEvent(PODS, ObjectChange("MODIFIED", old), T0 + 97)])
+    informer.write()
     assert times(Pod.objects.get()) == [0, 5, 9, 90, 95, 90]
 
 
 def test_a_change_of_a_node_closes_its_interval_and_opens_another(cluster: Cluster) -> None:
-    recorder = Informer(cluster.pk, FakeCluster())
+    informer = Informer(cluster.pk, FakeCluster())
     states = [
         node(cordoned=True),
         node(cordoned=True, ready=False),
@@ -352,12 +352,12 @@ def test_a_change_of_a_node_closes_its_interval_and_opens_another(cluster: Clust
         node(allocatable=7),
         node(allocatable=7),
     ]
-    recorder.take([Relisted(NODES, [node()], T0), Relisted(PODS, [], T0)])
+    informer.apply([Relisted(NODES, [node()], T0), Relisted(PODS, [], T0)])
     for n, state in enumerate(states):
-        recorder.take([WatchEvent(NODES, ObjectChange("MODIFIED", state), T0 + 10 * (n + 1))])
-        recorder.write()
-    recorder.take([WatchEvent(NODES, ObjectChange("DELETED", states[-1]), T0 + 60)])
-    recorder.write()
+        informer.apply([WatchEvent(NODES, ObjectChange("MODIFIED", state), T0 + 10 * (n + 1))])
+        informer.write()
+    informer.apply([WatchEvent(NODES, ObjectChange("DELETED", states[-1]), T0 + 60)])
+    informer.write()
     assert intervals() == [
         ("node-a", 0, 10, 8, True, True),
         ("node-a", 10, 20, 8, True, False),
@@ -368,27 +368,27 @@ def test_a_change_of_a_node_closes_its_interval_and_opens_another(cluster: Clust
 
 
 def test_two_changes_of_a_node_in_one_instant_are_one_interval(cluster: Cluster) -> None:
-    recorder = Informer(cluster.pk, FakeCluster())
-    recorder.take(
+    informer = Informer(cluster.pk, FakeCluster())
+    informer.apply(
         [
             Relisted(NODES, [node()], T0),
             WatchEvent(NODES, ObjectChange("MODIFIED", node(cordoned=True)), T0 + 5),
             WatchEvent(NODES, ObjectChange("MODIFIED", node(allocatable=6)), T0 + 5),
         ]
     )
-    recorder.write()
+    informer.write()
     assert intervals() == [("node-a", 0, 5, 8, True, True), ("node-a", 5, None, 6, True, True)]
 
 
 def test_a_node_that_loses_its_gpus_ends_its_interval(cluster: Cluster) -> None:
-    recorder = Informer(cluster.pk, FakeCluster())
-    recorder.take(
+    informer = Informer(cluster.pk, FakeCluster())
+    informer.apply(
         [
             Relisted(NODES, [node()], T0),
             WatchEvent(NODES, ObjectChange("MODIFIED", node(gpus=None)), T0 + 5),
         ]
     )
-    recorder.write()
+    informer.write()
     assert intervals() == [("node-a", 0, 5, 8, True, True)]
 
 
@@ -396,29 +396,29 @@ def test_a_node_that_loses_its_gpus_ends_its_interval(cluster: Cluster) -> None:
 
 
 def test_any_line_of_both_streams_extends_the_span(cluster: Cluster) -> None:
-    recorder = Informer(cluster.pk, FakeCluster())
+    informer = Informer(cluster.pk, FakeCluster())
     bookmark = ObjectChange("BOOKMARK", {"metadata": {"resourceVersion": "9"}})
-    recorder.take([Relisted(NODES, [node()], T0), Relisted(PODS, [], T0 + 2)])
-    recorder.write()
-    recorder.take([WatchEvent(PODS, bookmark, T0 + 60)])
-    recorder.write()
+    informer.apply([Relisted(NODES, [node()], T0), Relisted(PODS, [], T0 + 2)])
+    informer.write()
+    informer.apply([WatchEvent(PODS, bookmark, T0 + 60)])
+    informer.write()
     assert spans() == [(2, 2)]
-    recorder.take([WatchEvent(NODES, bookmark, T0 + 61), WatchClosed(PODS, T0 + 65)])
-    recorder.write()
+    informer.apply([WatchEvent(NODES, bookmark, T0 + 61), WatchClosed(PODS, T0 + 65)])
+    informer.write()
     assert spans() == [(2, 61)]
 
 
 def test_a_list_anew_begins_a_span_and_leaves_a_gap(cluster: Cluster) -> None:
-    recorder = Informer(cluster.pk, FakeCluster())
-    recorder.take([Relisted(NODES, [node()], T0), Relisted(PODS, [run_pod()], T0)])
-    recorder.take([WatchClosed(NODES, T0 + 60), WatchClosed(PODS, T0 + 60)])
-    recorder.write()
-    recorder.take([WatchClosed(NODES, T0 + end) for end in (120, 180, 240, 300)])
+    informer = Informer(cluster.pk, FakeCluster())
+    informer.apply([Relisted(NODES, [node()], T0), Relisted(PODS, [run_pod()], T0)])
+    informer.apply([WatchClosed(NODES, T0 + 60), WatchClosed(PODS, T0 + 60)])
+    informer.write()
+    informer.apply([WatchClosed(NODES, T0 + end) for end in (120, 180, 240, 300)])
     # The pods' version had expired when the server came back.
-    recorder.take(
+    informer.apply(
         [Relisted(PODS, [], T0 + 301), WatchClosed(NODES, T0 + 360), WatchClosed(PODS, T0 + 360)]
     )
-    recorder.write()
+    informer.write()
     assert spans() == [(0, 60), (301, 360)]
     row = Pod.objects.get()
     assert (times(row), row.lost) == ([0, 5, 9, None, 60, 60], True)
@@ -427,12 +427,12 @@ def test_a_list_anew_begins_a_span_and_leaves_a_gap(cluster: Cluster) -> None:
 def test_an_outage_leaves_the_intervals_of_nodes_that_changed_in_it_open(cluster: Cluster) -> None:
     first = Informer(cluster.pk, FakeCluster())
     nodes = [node("same"), node("changed"), node("gone")]
-    first.take([Relisted(NODES, nodes, T0), Relisted(PODS, [], T0)])
-    first.take([WatchClosed(NODES, T0 + 60), WatchClosed(PODS, T0 + 60)])
+    first.apply([Relisted(NODES, nodes, T0), Relisted(PODS, [], T0)])
+    first.apply([WatchClosed(NODES, T0 + 60), WatchClosed(PODS, T0 + 60)])
     first.write()
     second = Informer(cluster.pk, FakeCluster())
     later = [node("same"), node("changed", allocatable=5), node("new")]
-    second.take([Relisted(NODES, later, T0 + 500), Relisted(PODS, [], T0 + 500)])
+    second.apply([Relisted(NODES, later, T0 + 500), Relisted(PODS, [], T0 + 500)])
     second.write()
     assert intervals() == [
         ("changed", 0, 60, 8, True, True),
@@ -444,14 +444,14 @@ def test_an_outage_leaves_the_intervals_of_nodes_that_changed_in_it_open(cluster
 
 
 def test_nothing_new_costs_no_query(cluster: Cluster) -> None:
-    recorder = Informer(cluster.pk, FakeCluster())
-    recorder.take([Relisted(NODES, [node()], T0), Relisted(PODS, [run_pod()], T0)])
-    recorder.write()
+    informer = Informer(cluster.pk, FakeCluster())
+    informer.apply([Relisted(NODES, [node()], T0), Relisted(PODS, [run_pod()], T0)])
+    informer.write()
     with CaptureQueriesContext(connection) as queries:
-        recorder.take([])
-        recorder.write()
-        recorder.take([WatchEvent(NODES, ObjectChange("MODIFIED", node()), T0)])
-        recorder.write()
+        informer.apply([])
+        informer.write()
+        informer.apply([WatchEvent(NODES, ObjectChange("MODIFIED", node()), T0)])
+        informer.write()
     assert len(queries) == 0
 
 
@@ -540,16 +540,16 @@ def _listed_after(items: Sequence[Item], now: float) -> list[Item]:
 def _rows(cluster: Cluster, batches: Sequence[Sequence[Item]], crashes: set[int]) -> list[Any]:
     """Return the ledger after these batches, each written; crash before some and list anew."""
     with transaction.atomic():
-        recorder = Informer(cluster.pk, FakeCluster())
-        recorder.take(START)
+        informer = Informer(cluster.pk, FakeCluster())
+        informer.apply(START)
         done: list[Item] = []
         for n, batch in enumerate(batches):
             if n in crashes:
                 now = max((item.at for item in done), default=T0)
-                recorder = Informer(cluster.pk, FakeCluster())
-                recorder.take(_listed_after(done, now))
-            recorder.take(batch)
-            recorder.write()
+                informer = Informer(cluster.pk, FakeCluster())
+                informer.apply(_listed_after(done, now))
+            informer.apply(batch)
+            informer.write()
             done += batch
         pods = [
             (row.uid, times(row), row.runs, row.end_reason, row.lost)

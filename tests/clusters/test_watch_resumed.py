@@ -51,12 +51,12 @@ def spans() -> list[tuple[float | None, float | None]]:
 
 
 def _followed(cluster: Cluster, *pods: dict[str, Any], nodes: Any = None) -> Informer:
-    """Return a recorder that listed at 0 and followed both streams until 60."""
-    recorder = Informer(cluster.pk, FakeCluster())
-    recorder.take([Relisted(NODES, nodes or [node()], T0), Relisted(PODS, pods, T0)])
-    recorder.take([WatchClosed(path, T0 + 60, T0 + 1) for path in (NODES, PODS)])
-    recorder.write()
-    return recorder
+    """Return a informer that listed at 0 and followed both streams until 60."""
+    informer = Informer(cluster.pk, FakeCluster())
+    informer.apply([Relisted(NODES, nodes or [node()], T0), Relisted(PODS, pods, T0)])
+    informer.apply([WatchClosed(path, T0 + 60, T0 + 1) for path in (NODES, PODS)])
+    informer.write()
+    return informer
 
 
 # ---------------------------------------------------------------- times of what came late
@@ -77,20 +77,20 @@ DELETIONS: dict[str, tuple[dict[str, Any], list[float | None]]] = {
 def test_a_deletion_during_a_pause_has_the_pods_own_time(
     cluster: Cluster, last: dict[str, Any], expected: list[float | None]
 ) -> None:
-    recorder = _followed(cluster, run_pod())
-    recorder.take([WatchEvent(PODS, ObjectChange("DELETED", last), T0 + 661, T0 + 660)])
-    recorder.write()
+    informer = _followed(cluster, run_pod())
+    informer.apply([WatchEvent(PODS, ObjectChange("DELETED", last), T0 + 661, T0 + 660)])
+    informer.write()
     row = Pod.objects.get()
     assert (times(row), row.lost) == (expected, False)
     assert row.runs == [[T0 + 9, row.ended_at and row.ended_at.timestamp()]]
 
 
 def test_a_deletion_seen_as_it_happens_has_the_time_it_was_seen(cluster: Cluster) -> None:
-    recorder = _followed(cluster, run_pod())
+    informer = _followed(cluster, run_pod())
     # Asked to go at 40 with a grace of 30 s, it hung for 15 s more.
     last = run_pod(grace_ends=70)
-    recorder.take([WatchEvent(PODS, ObjectChange("DELETED", last), T0 + 85, T0 + 60)])
-    recorder.write()
+    informer.apply([WatchEvent(PODS, ObjectChange("DELETED", last), T0 + 85, T0 + 60)])
+    informer.write()
     assert times(Pod.objects.get()) == [0, 5, 9, None, 85, 85]
 
 
@@ -106,10 +106,10 @@ READY: dict[str, tuple[float | None, float]] = {
 def test_a_node_is_unready_since_it_says_so(
     cluster: Cluster, told: float | None, expected: float
 ) -> None:
-    recorder = _followed(cluster)
+    informer = _followed(cluster)
     change = ObjectChange("MODIFIED", node(ready=False, ready_since=told))
-    recorder.take([WatchEvent(NODES, change, T0 + 661, T0 + 660)])
-    recorder.write()
+    informer.apply([WatchEvent(NODES, change, T0 + 661, T0 + 660)])
+    informer.write()
     rows = NodeInterval.objects.order_by("start")
     assert [(offset(row.start), offset(row.end), row.ready) for row in rows] == [
         (0, expected, True),
@@ -120,7 +120,7 @@ def test_a_node_is_unready_since_it_says_so(
 def test_a_container_out_of_sight_ran_until_that_was_seen(cluster: Cluster) -> None:
     containers = [container("a"), container("b")]
     both = [status("a", running_since(9)), status("b", running_since(9))]
-    recorder = _followed(cluster, run_pod(containers=containers, statuses=both))
+    informer = _followed(cluster, run_pod(containers=containers, statuses=both))
     lost = {"terminated": {"reason": "ContainerStatusUnknown", "exitCode": 137}}
     last = pod(
         bound=5,
@@ -129,8 +129,8 @@ def test_a_container_out_of_sight_ran_until_that_was_seen(cluster: Cluster) -> N
         statuses=[status("a", terminated(9, 30)), status("b", lost)],
     )
     for seen in (70, 80):
-        recorder.take([WatchEvent(PODS, ObjectChange("MODIFIED", last), T0 + seen, T0 + 60)])
-        recorder.write()
+        informer.apply([WatchEvent(PODS, ObjectChange("MODIFIED", last), T0 + seen, T0 + 60)])
+        informer.write()
     row = Pod.objects.get()
     assert times(row) == [0, 5, 9, 70, None, 70]
     assert row.runs == [[T0 + 9, T0 + 70]]
@@ -146,18 +146,18 @@ def running_since(start: float) -> dict[str, Any]:
 def test_a_pause_of_more_than_90_seconds_leaves_a_gap_from_the_last_proof(
     cluster: Cluster,
 ) -> None:
-    recorder = _followed(cluster)
+    informer = _followed(cluster)
     for path in (NODES, PODS):
-        recorder.take([WatchClosed(path, T0 + 720, T0 + 660)])
-    recorder.write()
+        informer.apply([WatchClosed(path, T0 + 720, T0 + 660)])
+    informer.write()
     assert spans() == [(0, 60), (660, 720)]
 
 
 def test_a_shorter_pause_leaves_none(cluster: Cluster) -> None:
-    recorder = _followed(cluster)
+    informer = _followed(cluster)
     for path in (NODES, PODS):
-        recorder.take([WatchClosed(path, T0 + 200, T0 + 145)])
-    recorder.write()
+        informer.apply([WatchClosed(path, T0 + 200, T0 + 145)])
+    informer.write()
     assert spans() == [(0, 200)]
 
 
@@ -194,11 +194,11 @@ def test_a_stream_that_ends_in_order_was_followed_to_its_end() -> None:
 
 
 def test_a_list_amid_a_backlog_last_saw_what_was_proven_before(cluster: Cluster) -> None:
-    recorder = _followed(cluster, run_pod())
+    informer = _followed(cluster, run_pod())
     other = run_pod("other", created=600, bound=600)
-    recorder.take([WatchEvent(PODS, ObjectChange("ADDED", other), T0 + 661, T0 + 660)])
-    recorder.take([Relisted(PODS, [], T0 + 700)])
-    recorder.write()
+    informer.apply([WatchEvent(PODS, ObjectChange("ADDED", other), T0 + 661, T0 + 660)])
+    informer.apply([Relisted(PODS, [], T0 + 700)])
+    informer.write()
     row = Pod.objects.get(uid="uid-1")
     assert (times(row), row.lost) == ([0, 5, 9, None, 60, 60], True)
 
@@ -297,8 +297,8 @@ def test_a_stream_tells_when_nothing_was_heard_for_long(*, optional: bool, told:
 def test_a_change_of_the_catalog_is_not_forgotten_while_the_database_is_away(
     cluster: Cluster,
 ) -> None:
-    recorder = Informer(cluster.pk, FakeCluster())
-    recorder.take([Relisted(NODES, [], T0), Relisted(PODS, [], T0)])
+    informer = Informer(cluster.pk, FakeCluster())
+    informer.apply([Relisted(NODES, [], T0), Relisted(PODS, [], T0)])
     TierRule.objects.create(
         tier=Tier.objects.create(name="npu"),
         position=9,
@@ -314,9 +314,9 @@ def test_a_change_of_the_catalog_is_not_forgotten_while_the_database_is_away(
         return execute(sql, *more)
 
     with connection.execute_wrapper(away), pytest.raises(OperationalError, match="away"):
-        recorder.take(batch)
-    assert recorder.take(batch)
-    assert not recorder.take([WatchClosed(PODS, T0 + 120)])
+        informer.apply(batch)
+    assert informer.apply(batch)
+    assert not informer.apply([WatchClosed(PODS, T0 + 120)])
 
 
 def test_memory_does_not_grow_with_pods_that_came_and_went() -> None:
@@ -334,11 +334,11 @@ def test_memory_does_not_grow_with_pods_that_came_and_went() -> None:
 
 
 def test_a_late_look_at_a_pod_that_is_gone_is_not_kept(cluster: Cluster) -> None:
-    recorder = _followed(cluster, run_pod())
-    recorder.take([WatchEvent(PODS, ObjectChange("DELETED", run_pod()), T0 + 61, T0 + 60)])
-    recorder.write()
-    recorder.take([WatchEvent(PODS, ObjectChange("MODIFIED", run_pod()), T0 + 62, T0 + 60)])
-    recorder.write()
-    assert recorder.counts == (1, 0)
+    informer = _followed(cluster, run_pod())
+    informer.apply([WatchEvent(PODS, ObjectChange("DELETED", run_pod()), T0 + 61, T0 + 60)])
+    informer.write()
+    informer.apply([WatchEvent(PODS, ObjectChange("MODIFIED", run_pod()), T0 + 62, T0 + 60)])
+    informer.write()
+    assert informer.counts == (1, 0)
     assert times(Pod.objects.get())[-1] == 61
     assert Pod.objects.get().resource == GPU

@@ -36,14 +36,14 @@ def intervals() -> Told:
 
 
 def _watcher(cluster: Cluster, when: float) -> Informer:
-    recorder = Informer(cluster.pk, FakeCluster())
-    recorder.take([Relisted(NODES, [node()], T0 + when), Relisted(PODS, [], T0 + when)])
-    recorder.write()
-    return recorder
+    informer = Informer(cluster.pk, FakeCluster())
+    informer.apply([Relisted(NODES, [node()], T0 + when), Relisted(PODS, [], T0 + when)])
+    informer.write()
+    return informer
 
 
-def _node(recorder: Informer, when: float, *, ready: bool, kind: str = "MODIFIED") -> None:
-    recorder.take([WatchEvent(NODES, ObjectChange(kind, node(ready=ready)), T0 + when)])
+def _node(informer: Informer, when: float, *, ready: bool, kind: str = "MODIFIED") -> None:
+    informer.apply([WatchEvent(NODES, ObjectChange(kind, node(ready=ready)), T0 + when)])
 
 
 ORDERS = list(itertools.permutations(("old", "new")))
@@ -87,7 +87,7 @@ def test_one_look_beside_the_watch_does_not_shorten_what_it_saw(
     watch = _watcher(cluster, 0)
     look = Informer(cluster.pk, FakeCluster())
     _node(watch, 99.5, ready=False)
-    look.take([Relisted(NODES, [node(ready=False)], T0 + 100), Relisted(PODS, [], T0 + 100)])
+    look.apply([Relisted(NODES, [node(ready=False)], T0 + 100), Relisted(PODS, [], T0 + 100)])
     for name in order:
         {"watch": watch, "look": look}[name].write()
     assert intervals() == [(0, 99.5, True), (99.5, 100, False), (100, None, False)]
@@ -164,15 +164,15 @@ def test_the_order_of_two_writers_does_not_matter(
 # ---------------------------------------------------------------- pods
 
 
-def _pod(recorder: Informer, kind: str, item: dict[str, object], when: float) -> None:
-    recorder.take([WatchEvent(PODS, ObjectChange(kind, item), T0 + when)])
+def _pod(informer: Informer, kind: str, item: dict[str, object], when: float) -> None:
+    informer.apply([WatchEvent(PODS, ObjectChange(kind, item), T0 + when)])
 
 
 def test_an_end_that_one_process_wrote_is_not_undone_by_one_behind(cluster: Cluster) -> None:
     ahead, behind = _watcher(cluster, 0), _watcher(cluster, 1)
-    for recorder in (ahead, behind):
-        _pod(recorder, "ADDED", pod(bound=5), 6)
-        recorder.write()
+    for informer in (ahead, behind):
+        _pod(informer, "ADDED", pod(bound=5), 6)
+        informer.write()
     _pod(behind, "MODIFIED", run_pod(), 9)
     _pod(ahead, "MODIFIED", run_pod(), 9)
     _pod(ahead, "MODIFIED", done_pod(), 90)
@@ -191,7 +191,7 @@ def test_a_pod_that_was_seen_to_go_is_not_lost(cluster: Cluster, order: tuple[st
     watch.write()
     look = Informer(cluster.pk, FakeCluster())
     _pod(watch, "DELETED", run_pod(), 70)
-    look.take([Relisted(NODES, [node()], T0 + 75), Relisted(PODS, [], T0 + 75)])
+    look.apply([Relisted(NODES, [node()], T0 + 75), Relisted(PODS, [], T0 + 75)])
     for name in order:
         {"watch": watch, "look": look}[name].write()
     row = Pod.objects.get()
@@ -208,7 +208,7 @@ def test_a_pod_missing_from_a_list_after_it_was_seen_to_end_is_gone_and_not_lost
     look = Informer(cluster.pk, FakeCluster())
     _pod(watch, "MODIFIED", done_pod(), 90)
     watch.write()
-    look.take([Relisted(NODES, [node()], T0 + 95), Relisted(PODS, [], T0 + 95)])
+    look.apply([Relisted(NODES, [node()], T0 + 95), Relisted(PODS, [], T0 + 95)])
     look.write()
     row = Pod.objects.get()
     assert (times(row)[3], row.deleted_at is None, row.lost) == (90, False, False)

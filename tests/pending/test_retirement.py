@@ -11,7 +11,8 @@ from pytest_django import DjangoAssertNumQueries
 
 from apps.clusters.domain.pods.ledger import LastSeen
 from apps.clusters.models import Cluster, Node, NodeInterval, Pod, WatchCoverage
-from apps.clusters.services import retirement, store_inferred_pods
+from apps.clusters.services import retirement
+from apps.clusters.services.pods.inferred_pods import store_inferred_pods
 from apps.clusters.services.pods.ledger_rows import pod_record_of
 from apps.clusters.services.tier_history import TierHistory
 from apps.pending import tasks

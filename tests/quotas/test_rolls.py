@@ -21,7 +21,7 @@ from apps.clusters.domain.observed.objects import (
 )
 from apps.clusters.domain.window import Window
 from apps.clusters.models import Cluster, NamespaceClaim, Pod, WatchCoverage
-from apps.clusters.models import ObservedObject as SightingRow
+from apps.clusters.models import ObservedObject as ObservedObjectRow
 from apps.clusters.models.claims import ClaimInterval
 from apps.clusters.ports import QueueSlot, QuotaSlot, SourceUnavailable
 from apps.quotas.models import QuotaHour, QuotaKey, QuotaKeyHour
@@ -226,7 +226,7 @@ def test_a_queue_that_nobody_watches_any_more_is_one_still(cluster: Cluster) -> 
     kueue(cluster)
     collected(cluster, NOON)
     roll_hour(cluster.pk, NOON, now=NOW)
-    SightingRow.objects.all().delete()
+    ObservedObjectRow.objects.all().delete()
     WatchCoverage.objects.all().delete()
     (row,) = quota_rows(NOW, visibility=EVERYTHING).rows
     assert (row.resource, row.unit, row.hard, row.used) == (GPU, "GPUs", 8, 3)
@@ -396,7 +396,7 @@ def test_a_cluster_queue_has_a_history_of_plain_pods_too(cluster: Cluster) -> No
     """Kueue makes a Workload of each pod of a Deployment; the ledger keeps them under that."""
     watch(cluster)
     kueue(cluster)
-    row = SightingRow.objects.get(kind=ObservedKind.KUEUE_WORKLOAD.value)
+    row = ObservedObjectRow.objects.get(kind=ObservedKind.KUEUE_WORKLOAD.value)
     own = {"owner_kind": "Pod", "owner": "api-7f9-x2", "pods": ["api-7f9-x2"]}
     row.body |= own | {"created": (NOON + HOUR / 4).timestamp()}
     row.save()
@@ -428,7 +428,7 @@ def test_what_is_forgotten_of_an_old_hour_stays_as_it_was_summed(cluster: Cluste
     collected(cluster, NOON)
     roll_hour(cluster.pk, NOON, now=NOW)
     before = rows(cluster)
-    SightingRow.objects.filter(kind=ObservedKind.KUEUE_WORKLOAD.value).delete()
+    ObservedObjectRow.objects.filter(kind=ObservedKind.KUEUE_WORKLOAD.value).delete()
     roll_hour(cluster.pk, NOON, now=NOW + timedelta(days=3))
     assert rows(cluster) == before
 

@@ -9,7 +9,7 @@ import msgspec
 from apps.clusters.domain.observed.objects import Body, ObservedKind, QuotaScope, QuotaSnapshot
 from apps.clusters.domain.window import Window
 from apps.clusters.models import Cluster, WatchCoverage
-from apps.clusters.models import ObservedObject as SightingRow
+from apps.clusters.models import ObservedObject as ObservedObjectRow
 from apps.clusters.ports import QueueSlot, QuotaSlot
 from apps.pending.models import CauseInterval, Episode
 from apps.quotas.services import roll_window
@@ -34,7 +34,7 @@ def see(
     uid: str = "",
 ) -> None:
     """Note an object as `watch` would."""
-    SightingRow.objects.create(
+    ObservedObjectRow.objects.create(
         cluster=cluster,
         kind=kind.value,
         uid=uid or f"{kind.value}/{namespace}/{name}",

@@ -30,14 +30,16 @@ class ObservedObject(models.Model):
         ordering = ["cluster", "kind", "uid", "first_at"]
         constraints = [
             models.UniqueConstraint(
-                fields=["cluster", "kind", "uid", "first_at"], name="sighting_once"
+                fields=["cluster", "kind", "uid", "first_at"], name="observed_object_once"
             ),
             models.CheckConstraint(
                 condition=Q(gone_at__isnull=True) | Q(gone_at__gte=F("first_at")),
-                name="sighting_forward",
+                name="observed_object_forward",
             ),
         ]
-        indexes = [models.Index(fields=["cluster", "kind", "gone_at"], name="sighting_present")]
+        indexes = [
+            models.Index(fields=["cluster", "kind", "gone_at"], name="observed_object_present")
+        ]
 
     def __str__(self) -> str:
         return f"{self.kind} {self.namespace}/{self.name}"

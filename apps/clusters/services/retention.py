@@ -16,7 +16,7 @@ from apps.clusters.models import (
     WatchCoverage,
 )
 
-SIGHTINGS_KEPT = timedelta(hours=48)
+OBJECTS_KEPT = timedelta(hours=48)
 """How long is kept, after it went, what is read to explain waiting alone."""
 
 _AT_A_TIME = 5000
@@ -49,7 +49,7 @@ def forget_objects(*, now: datetime, history_before: datetime) -> int:
     Of quotas and queues every setting is kept until `history_before`: they are history too.
     """
     kinds = [kind.value for kind in WITH_HISTORY]
-    recent = Q(gone_at__lt=now - SIGHTINGS_KEPT) & ~Q(kind__in=kinds)
+    recent = Q(gone_at__lt=now - OBJECTS_KEPT) & ~Q(kind__in=kinds)
     deleted = 0
     while True:
         old = ObservedObject.objects.filter(recent | Q(gone_at__lt=history_before)).order_by("pk")

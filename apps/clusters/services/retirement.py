@@ -97,9 +97,9 @@ def _end(cluster_id: int, now: datetime) -> int:
     watched = last_watched(cluster_id)
     if watched is None or now.timestamp() - watched < STILL_SECONDS:
         return 0
-    book = PodStore(present_pods(cluster_id))
-    book.listed((), now.timestamp(), watched)
-    gone = {uid: book.pods[uid] for uid in book.changed}
+    store = PodStore(present_pods(cluster_id))
+    store.listed((), now.timestamp(), watched)
+    gone = {uid: store.pods[uid] for uid in store.changed}
     for uids in chunks(sorted(gone)):
         rows = list(Pod.objects.filter(cluster_id=cluster_id, uid__in=list(uids)))
         for row in rows:

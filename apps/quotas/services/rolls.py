@@ -15,7 +15,7 @@ from apps.clusters.gateways import metrics_source
 from apps.clusters.models import Cluster
 from apps.clusters.ports import MetricsSource, SourceRejected, SourceUnavailable
 from apps.clusters.selectors import team_spans
-from apps.clusters.services import SIGHTINGS_KEPT, revision_of_hour, team_finder_at
+from apps.clusters.services import OBJECTS_KEPT, revision_of_hour, team_finder_at
 from apps.quotas.domain.keys import Counting, QuotaSource
 from apps.quotas.domain.saturation import Filled, KeyId, KeyIntervals, fill, fill_queue, together
 from apps.quotas.models import QuotaHour, QuotaKey, QuotaKeyHour
@@ -58,7 +58,7 @@ def roll_window(
     written = 0
     for hour in window.hours():
         if hour.start in collected:
-            recent = now - hour.start < SIGHTINGS_KEPT
+            recent = now - hour.start < OBJECTS_KEPT
             rows = list(_rows(hour, inputs, recent=recent))
             _write(cluster_id, hour, rows, ids, collected[hour.start])
             written += len(rows)

@@ -17,7 +17,7 @@ _Name = tuple[str, str]
 
 
 class EventStore:
-    """Events about things that the book has, or pods that the ledger has.
+    """Events about things that the store has, or pods that the ledger has.
 
     An event may come before what it is about: the latest of these wait in memory, of at most
     `MOST_EARLY` things. One that explains something stays, whatever the server forgets, until
@@ -25,8 +25,8 @@ class EventStore:
     stays only until it has not been repeated for an hour.
     """
 
-    def __init__(self, book: ObjectStore, is_ledger_pod: Callable[[str], bool]) -> None:
-        self._book = book
+    def __init__(self, store: ObjectStore, is_ledger_pod: Callable[[str], bool]) -> None:
+        self._store = store
         self._is_ledger_pod = is_ledger_pod
         self._early: dict[str, dict[str, tuple[_Name, EventSnapshot, float]]] = {}
         self._looked = 0.0
@@ -39,8 +39,8 @@ class EventStore:
         metadata = item["metadata"]
         uid = str(metadata.get("uid", ""))
         name = (str(metadata.get("namespace") or ""), str(metadata.get("name") or ""))
-        if self._is_known(event.about_uid) or (ObservedKind.EVENT, uid) in self._book.present:
-            self._book.seen(ObservedKind.EVENT, uid, name, event, at)
+        if self._is_known(event.about_uid) or (ObservedKind.EVENT, uid) in self._store.present:
+            self._store.seen(ObservedKind.EVENT, uid, name, event, at)
             return
         about = self._early.pop(event.about_uid, {})
         about[uid] = (name, event, at)
@@ -52,27 +52,27 @@ class EventStore:
         """Bring in events whose subjects have come; now and then let go of what is over."""
         for about in [uid for uid in self._early if self._is_known(uid)]:
             for uid, (name, event, seen) in self._early.pop(about).items():
-                self._book.seen(ObservedKind.EVENT, uid, name, event, seen)
+                self._store.seen(ObservedKind.EVENT, uid, name, event, seen)
         if at - self._looked >= _LOOK_SECONDS:
             self._looked = at
             self._let_go(at)
 
     def _let_go(self, at: float) -> None:
-        for uid in list(self._book.uids(ObservedKind.EVENT)):
-            known = self._book.present[ObservedKind.EVENT, uid]
+        for uid in list(self._store.uids(ObservedKind.EVENT)):
+            known = self._store.present[ObservedKind.EVENT, uid]
             if isinstance(known.body, EventSnapshot) and self._is_over(known.body, at):
-                self._book.gone(ObservedKind.EVENT, uid, at)
-        self._book.forget_gone(at - KEEP_SECONDS)
+                self._store.gone(ObservedKind.EVENT, uid, at)
+        self._store.forget_gone(at - KEEP_SECONDS)
 
     def _is_over(self, event: EventSnapshot, at: float) -> bool:
-        """Say whether what an event is about is gone, and it was last told an hour ago."""
+        """Say whether what an event is about is gone, and it was last issues an hour ago."""
         last = event.last if event.last is not None else at
         if event.reason in _OF_ATTEMPTS:
             return at - last > KEEP_SECONDS
-        if self._book.has(event.about_uid):
+        if self._store.has(event.about_uid):
             return False
-        since = max(last, self._book.gone_at.get(event.about_uid, last))
+        since = max(last, self._store.gone_at.get(event.about_uid, last))
         return at - since > KEEP_SECONDS
 
     def _is_known(self, uid: str) -> bool:
-        return self._book.has(uid) or uid in self._book.gone_at or self._is_ledger_pod(uid)
+        return self._store.has(uid) or uid in self._store.gone_at or self._is_ledger_pod(uid)

@@ -87,13 +87,13 @@ class ObjectStore:
         if kind is not ObservedKind.EVENT:
             self._subjects.add(uid)
 
-    def _keep(self, sighting: ObservedObject) -> None:
-        self.present[sighting.kind, sighting.uid] = sighting
-        self._note(sighting)
+    def _keep(self, one: ObservedObject) -> None:
+        self.present[one.kind, one.uid] = one
+        self._note(one)
 
-    def _note(self, sighting: ObservedObject) -> None:
-        first = sighting.first if sighting.kind in WITH_HISTORY else None
-        self.changed[sighting.kind, sighting.uid, first] = sighting
+    def _note(self, one: ObservedObject) -> None:
+        first = one.first if one.kind in WITH_HISTORY else None
+        self.changed[one.kind, one.uid, first] = one
 
 
 def _is_set_anew(kind: ObservedKind, known: ObservedObject, body: Body) -> bool:

@@ -1,4 +1,4 @@
-"""What explains waiting, as `watch` follows it: from objects in any order to the book."""
+"""What explains waiting, as `watch` follows it: from objects in any order to the store."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -30,7 +30,7 @@ from apps.clusters.services.pods.node_use import NodeUse
 from apps.clusters.services.watch.versions import uid_of
 
 Object = Mapping[str, Any]
-BesideOf = Callable[[ObservedKind, Object], ExtractionContext]
+ContextOf = Callable[[ObservedKind, Object], ExtractionContext]
 OwnersOf = Callable[[Iterable[Object]], Mapping[str, Owner]]
 
 _NAMES_CLAIMS = frozenset({ObservedKind.POD, ObservedKind.RESOURCE_CLAIM, *CONTROLLERS})
@@ -39,12 +39,12 @@ _NAMES_CLAIMS = frozenset({ObservedKind.POD, ObservedKind.RESOURCE_CLAIM, *CONTR
 class SyncContext(NamedTuple):
     """What the rest of the watch knows, asked for when it is needed.
 
-    `beside` tells what is known of an object, `owners` the top controllers of several by uid,
+    `context` tells what is known of an object, `owners` the top controllers of several by uid,
     `offered` the devices of a node, `held` every device that an open claim has, `is_ledger_pod`
     whether the ledger has a pod of that uid.
     """
 
-    beside: BesideOf
+    context: ContextOf
     owners: OwnersOf
     offered: Callable[[str], tuple[OfferedDevice, ...]]
     held: Callable[[], Iterable[ClaimedDevice]]
@@ -52,7 +52,7 @@ class SyncContext(NamedTuple):
 
 
 class ObjectWatch:
-    """The book of observed objects of one cluster and what is needed to keep it.
+    """The observed objects of one cluster and what is needed to keep it.
 
     Taking in the same again changes nothing. Nothing here reads or writes the database.
     """
@@ -60,10 +60,10 @@ class ObjectWatch:
     def __init__(
         self, sources: Sources, around: SyncContext, present: Iterable[ObservedObject]
     ) -> None:
-        self.book = ObjectStore(present)
+        self.store = ObjectStore(present)
         self.templates: dict[tuple[str, str], Mapping[str, float]] = {}
         self.use = NodeUse()
-        self._events = EventStore(self.book, around.is_ledger_pod)
+        self._events = EventStore(self.store, around.is_ledger_pod)
         self._sources = sources
         self._around = around
         self._refusals = dict(sources.refusals or {})
@@ -150,7 +150,7 @@ class ObjectWatch:
             if kind is ObservedKind.POD and is_settled(item):
                 body = None
             else:
-                body = observed_object(kind, item, self._around.beside(kind, item))
+                body = observed_object(kind, item, self._around.context(kind, item))
             found.append((item, body))
         owned = [item for item, body in found if isinstance(body, _OWNED) and controller_of(item)]
         owners = self._around.owners(owned) if owned else {}
@@ -163,12 +163,12 @@ class ObjectWatch:
         if isinstance(body, NodeSnapshot):
             known = self._bases.get(name[1])
             if known is not None and known[0] != uid_of(item):
-                self.book.gone(ObservedKind.NODE, known[0], at)
+                self.store.gone(ObservedKind.NODE, known[0], at)
             if known != (uid_of(item), body):
                 self._bases[name[1]] = (uid_of(item), body)
                 self.use.dirty.add(name[1])
             return
-        self.book.seen(kind, uid_of(item), name, body, at)
+        self.store.seen(kind, uid_of(item), name, body, at)
 
     def _remember(self, kind: ObservedKind, item: Object) -> None:
         spec = item.get("spec") or {}
@@ -183,7 +183,7 @@ class ObjectWatch:
         if kind is ObservedKind.NODE:
             for name in [name for name, known in self._bases.items() if known[0] == uid]:
                 del self._bases[name]
-        self.book.gone(kind, uid, at)
+        self.store.gone(kind, uid, at)
 
     def keep_only(self, kind: ObservedKind, uids: Collection[str], at: float) -> None:
         """Take in that of a kind only these are there."""
@@ -191,7 +191,7 @@ class ObjectWatch:
             del self._naming[key]
         if kind is ObservedKind.NODE:
             self._bases = {name: one for name, one in self._bases.items() if one[0] in uids}
-        self.book.keep_only(kind, uids, at)
+        self.store.keep_only(kind, uids, at)
 
     # ------------------------------------------------------------ what follows from all of it
 
@@ -210,13 +210,13 @@ class ObjectWatch:
         """Bring nodes and events in line; `touched` are nodes whose devices may differ now."""
         if self._unserved is not None:
             for kind in self._unserved:
-                self.book.keep_only(kind, (), at)
+                self.store.keep_only(kind, (), at)
             self._unserved = None
         dirty = (self.use.dirty | set(touched)) & self._bases.keys()
         held = list(self._around.held()) if dirty else []
         for name in sorted(dirty):
             uid, base = self._bases[name]
-            self.book.seen(ObservedKind.NODE, uid, ("", name), self._node(name, base, held), at)
+            self.store.seen(ObservedKind.NODE, uid, ("", name), self._node(name, base, held), at)
         self.use.dirty.clear()
         self._events.settle(at)
 
@@ -232,8 +232,8 @@ class ObjectWatch:
 
     def notes(self) -> dict[str, str]:
         """Return what keeps this from being whole, by what it is about."""
-        told = {**self._silent, **self._refusals}
-        return {f"waiting:{path.rpartition('/')[2]}": why for path, why in told.items()}
+        issues = {**self._silent, **self._refusals}
+        return {f"waiting:{path.rpartition('/')[2]}": why for path, why in issues.items()}
 
 
 _OF_THE_LEDGER = {ObservedKind.POD, ObservedKind.NODE, ObservedKind.RESOURCE_CLAIM}

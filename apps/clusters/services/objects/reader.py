@@ -9,7 +9,7 @@ from django.db.models import Q, TextField
 from django.db.models.functions import Cast
 
 from apps.clusters.domain.observed.objects import BODIES, ObservedKind, ObservedObject
-from apps.clusters.models import ObservedObject as SightingRow
+from apps.clusters.models import ObservedObject as ObservedObjectRow
 from apps.clusters.services.pods.unix_seconds import UnixSeconds
 
 _COLUMNS = (
@@ -31,7 +31,7 @@ def observed_objects(
     there = Q(gone_at__isnull=True)
     if gone_since is not None:
         there |= Q(gone_at__gte=gone_since)
-    rows = SightingRow.objects.filter(
+    rows = ObservedObjectRow.objects.filter(
         there, cluster_id=cluster_id, kind__in=[kind.value for kind in kinds]
     ).order_by("kind", "uid", "first_at")
     values = rows.annotate(
@@ -40,20 +40,9 @@ def observed_objects(
         changed_seconds=UnixSeconds("changed_at"),
         gone_seconds=UnixSeconds("gone_at"),
     ).values_list(*_COLUMNS)
-    return [_sighting(*row) for row in values.iterator()]
-
-
-def _sighting(
-    kind: str,
-    uid: str,
-    namespace: str,
-    name: str,
-    text: str,
-    first: float,
-    changed: float,
-    gone: float | None,
-) -> ObservedObject:
-    of = ObservedKind(kind)
-    return ObservedObject(
-        of, uid, namespace, name, _DECODERS[of].decode(text), first, changed, gone
-    )
+    return [
+        ObservedObject(
+            of := ObservedKind(kind), uid, namespace, name, _DECODERS[of].decode(text), *at
+        )
+        for kind, uid, namespace, name, text, *at in values.iterator()
+    ]

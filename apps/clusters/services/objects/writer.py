@@ -10,7 +10,7 @@ from apps.clusters.domain.observed.extract import setting_of
 from apps.clusters.domain.observed.objects import BODIES, WITH_HISTORY, ObservedKind, ObservedObject
 from apps.clusters.domain.window import from_seconds
 from apps.clusters.models import Cluster
-from apps.clusters.models import ObservedObject as SightingRow
+from apps.clusters.models import ObservedObject as ObservedObjectRow
 from apps.clusters.services.objects.reader import observed_objects
 
 AT_ONCE = 500
@@ -18,7 +18,7 @@ _INSTANT_SECONDS = 1e-3
 _FIELDS = ["namespace", "name", "changed_at", "gone_at", "body"]
 
 # (kind, uid) → rows of it, the oldest first.
-_There = Mapping[tuple[str, str], Sequence[SightingRow]]
+_There = Mapping[tuple[str, str], Sequence[ObservedObjectRow]]
 
 
 def present_objects(cluster_id: int) -> list[ObservedObject]:
@@ -41,11 +41,11 @@ def write_objects(cluster_id: int, changed: Sequence[ObservedObject]) -> None:
                 Cluster.objects.filter(pk=cluster_id).order_by("pk").select_for_update(no_key=True)
             )
             there = _there(cluster_id, part)
-            rows: dict[tuple[object, ...], SightingRow] = {}
+            rows: dict[tuple[object, ...], ObservedObjectRow] = {}
             for one in sorted(part, key=lambda one: (one.kind.value, one.uid, one.first)):
                 for row in _rows(cluster_id, one, there):
                     rows[row.kind, row.uid, row.first_at] = row
-            SightingRow.objects.bulk_create(
+            ObservedObjectRow.objects.bulk_create(
                 rows.values(),
                 update_conflicts=True,
                 unique_fields=["cluster", "kind", "uid", "first_at"],
@@ -54,8 +54,8 @@ def write_objects(cluster_id: int, changed: Sequence[ObservedObject]) -> None:
 
 
 def _there(cluster_id: int, part: Sequence[ObservedObject]) -> _There:
-    found: dict[tuple[str, str], list[SightingRow]] = defaultdict(list)
-    rows = SightingRow.objects.filter(
+    found: dict[tuple[str, str], list[ObservedObjectRow]] = defaultdict(list)
+    rows = ObservedObjectRow.objects.filter(
         cluster_id=cluster_id,
         kind__in={one.kind.value for one in part},
         uid__in={one.uid for one in part},
@@ -67,7 +67,7 @@ def _there(cluster_id: int, part: Sequence[ObservedObject]) -> _There:
     return found
 
 
-def _rows(cluster_id: int, one: ObservedObject, there: _There) -> list[SightingRow]:
+def _rows(cluster_id: int, one: ObservedObject, there: _There) -> list[ObservedObjectRow]:
     known = there.get((one.kind.value, one.uid), ())
     ours = _row(cluster_id, one)
     if one.kind not in WITH_HISTORY:
@@ -87,7 +87,7 @@ def _rows(cluster_id: int, one: ObservedObject, there: _There) -> list[SightingR
     return [*before, ours]
 
 
-def _is_same(row: SightingRow, ours: SightingRow, one: ObservedObject) -> bool:
+def _is_same(row: ObservedObjectRow, ours: ObservedObjectRow, one: ObservedObject) -> bool:
     """Say whether a row is of this setting: of its time, or set alike at a time of it."""
     if abs((row.first_at - ours.first_at).total_seconds()) < _INSTANT_SECONDS:
         return True
@@ -99,8 +99,8 @@ def _is_same(row: SightingRow, ours: SightingRow, one: ObservedObject) -> bool:
     return setting_of(body) == setting_of(one.body)
 
 
-def _row(cluster_id: int, one: ObservedObject) -> SightingRow:
-    return SightingRow(
+def _row(cluster_id: int, one: ObservedObject) -> ObservedObjectRow:
+    return ObservedObjectRow(
         cluster_id=cluster_id,
         kind=one.kind.value,
         uid=one.uid,

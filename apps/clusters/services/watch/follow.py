@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 from typing import NamedTuple, TypeVar
 
 from django.db import InterfaceError, OperationalError, connection
@@ -39,7 +40,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """How much one look at a cluster found: GPU nodes, pods that ask for GPU, rows written."""
+    """How much one snapshot of a cluster found: GPU nodes, pods that ask for GPU, rows written."""
 
     nodes: int
     pods: int
@@ -47,7 +48,7 @@ class Snapshot:
 
 
 def snapshot(cluster: Cluster, source: ClusterSource, now: datetime) -> Snapshot:
-    """Write one whole look at a cluster, taken at `now`; the same look twice changes nothing.
+    """Write all that a cluster shows at `now`; the same twice changes nothing.
 
     Raises SourceUnavailable or SourceRejected before anything is written. ResourceClaims and
     what belongs to them, and what only explains waiting, may be refused: that is noted, and the
@@ -56,13 +57,13 @@ def snapshot(cluster: Cluster, source: ClusterSource, now: datetime) -> Snapshot
     at = now.timestamp()
     found, items = _discovered(source, at)
     # Before the lists: what another process writes after them is newer than they are.
-    recorder = Informer(cluster.pk, source, found.claims, found.sources)
+    informer = Informer(cluster.pk, source, found.claims, found.sources)
     items += [_looked_at(source, path, at) for path in found.claims]
     items += [Relisted(path, source.list(path).items, at) for path in COLLECTIONS]
     items += _explained(source, found.sources, at)
-    recorder.take(items)
-    rows = recorder.write()
-    nodes, pods = recorder.counts
+    informer.apply(items)
+    rows = informer.write()
+    nodes, pods = informer.counts
     return Snapshot(nodes=nodes, pods=pods, rows=rows)
 
 
@@ -142,29 +143,32 @@ def follow(
     def stopped() -> bool:
         return stop.is_set() or ended.is_set()
 
-    streams = _streams(cluster.name, source, inbox, clock, stopped, wait, collections)
+    stream = partial(
+        Stream, cluster.name, source=source, inbox=inbox, clock=clock, stopped=stopped, wait=wait
+    )
+    streams = _streams(collections, stream)
     due = clock().timestamp() + DISCOVER_SECONDS
     threads = [_thread(stream) for stream in streams]
     try:
-        recorder = _persist(
+        informer = _persist(
             lambda: Informer(cluster.pk, source, collections.claims, collections.sources),
             stop,
             wait,
         )
-        if recorder is None:
+        if informer is None:
             return
-        _record(recorder, refused, streams, stop, wait)
+        _persist_batch(informer, refused, streams, stop, wait)
         for thread in threads:
             thread.start()
         while not stop.is_set():
             batch = _gather(inbox, stop, flush_seconds)
-            _record(recorder, batch, streams, stop, wait)
+            _persist_batch(informer, batch, streams, stop, wait)
             _check_alive(threads, stop)
             if clock().timestamp() >= due:
                 due += DISCOVER_SECONDS
                 if _is_outdated(collections, source, cluster.name):
                     break
-        _record(recorder, _arrived(inbox), streams, stop, wait)
+        _persist_batch(informer, _arrived(inbox), streams, stop, wait)
     finally:
         ended.set()
         source.close()
@@ -173,23 +177,15 @@ def follow(
                 thread.join(_JOIN_SECONDS)
 
 
-def _streams(
-    cluster: str,
-    source: ClusterSource,
-    inbox: "queue.Queue[Item]",
-    clock: Callable[[], datetime],
-    stopped: Callable[[], bool],
-    wait: Callable[[float], object],
-    collections: _Found,
-) -> list[Stream]:
-    """Return a stream for each collection, all into one inbox; none is begun."""
+def _streams(found: _Found, stream: Callable[..., Stream]) -> list[Stream]:
+    """Return a stream for each collection, made by `stream`; none is begun."""
     return [
-        Stream(
-            *(cluster, path, source, inbox, clock, stopped, wait, threading.Event()),
-            optional=path in collections.optional,
+        stream(
+            path=path,
+            optional=path in found.optional,
             keep=tells_of_waiting if path == EVENTS else None,
         )
-        for path in (*COLLECTIONS, *collections.optional)
+        for path in (*COLLECTIONS, *found.optional)
     ]
 
 
@@ -231,18 +227,18 @@ def _is_outdated(before: _Found, source: ClusterSource, cluster: str) -> bool:
     return False
 
 
-def _record(
-    recorder: Informer,
+def _persist_batch(
+    informer: Informer,
     batch: list[Item],
     streams: list[Stream],
     stop: threading.Event,
     wait: Callable[[float], object],
 ) -> None:
-    if _persist(lambda: recorder.take(batch), stop, wait):
+    if _persist(lambda: informer.apply(batch), stop, wait):
         logger.info("the catalog's tiers name other resources or labels: listing again")
         for stream in streams:
             stream.relist.set()
-    _persist(recorder.write, stop, wait)
+    _persist(informer.write, stop, wait)
 
 
 def _gather(inbox: "queue.Queue[Item]", stop: threading.Event, seconds: float) -> list[Item]:

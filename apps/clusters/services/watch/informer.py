@@ -83,7 +83,7 @@ class _Pods:
 class Informer:
     """The state of one cluster's ledger in memory, and how it gets into the database.
 
-    `take` reads in a batch and `write` stores what changed; either may be called again after a
+    `apply` reads in a batch and `write` stores what changed; either may be called again after a
     database error and then does what it would have done. Only one thread may use it. `claims`
     are the collections of dynamic resource allocation that the server has, `sources` those that
     tell why things wait.
@@ -110,21 +110,21 @@ class Informer:
         self._listed_pods = False
         self._coverage = StreamCoverage((NODES, PODS, *claims))
         self._versions: dict[str, Versions] = defaultdict(Versions)
-        self._relist = False
+        self._relist_wanted = False
         self._namespaces: set[str] = set()
         self._now = 0.0
         self._nodes_known: NodeOffers | None = None
         self._gpu_classes: frozenset[str] = frozenset()
         self._tops: dict[str, Owner] = {}
         around = SyncContext(
-            beside=self._beside,
+            context=self._context,
             owners=self._owners.top_owners,
             offered=self._devices_offered,
             held=self._devices_held,
             is_ledger_pod=lambda uid: uid in self._pods.pods,
         )
         present = writer.present_objects(cluster_id)
-        self._seen = ObjectWatch(sources, around, present)
+        self._objects = ObjectWatch(sources, around, present)
 
     @property
     def counts(self) -> tuple[int, int]:
@@ -133,7 +133,7 @@ class Informer:
 
     # ------------------------------------------------------------ taking in
 
-    def take(self, batch: Sequence[Item]) -> bool:
+    def apply(self, batch: Sequence[Item]) -> bool:
         """Take in a batch, in order. Return whether the catalog now needs everything listed anew.
 
         That is so when tiers name other resources or node labels than before: objects that were
@@ -146,36 +146,36 @@ class Informer:
         # First, so that the pods and nodes of this batch are read with what they need.
         ours = [item for item in batch if self._dra.follows(item.path)]
         for item in sorted(ours, key=lambda item: self._dra.place(item.path)):
-            self._take_claims(item)
+            self._apply_claims(item)
         self._dra.settle(self._tiers.device_classes, now)
-        beside = [item for item in batch if self._seen.follows(item.path)]
+        beside = [item for item in batch if self._objects.follows(item.path)]
         for item in beside:
-            if self._seen.is_of_templates(item.path):
-                self._take_seen(item)
+            if self._objects.is_of_templates(item.path):
+                self._apply_object(item)
         batch = [
             item
             for item in batch
-            if not self._dra.follows(item.path) and not self._seen.follows(item.path)
+            if not self._dra.follows(item.path) and not self._objects.follows(item.path)
         ]
         pods = self._prepared(batch)
-        for item, looks in zip(batch, pods.of_item, strict=True):
-            self._take_item(item, looks, pods.assumed)
+        for item, observations in zip(batch, pods.of_item, strict=True):
+            self._apply_item(item, observations, pods.assumed)
         self._now = max(self._now, now)
         naming = {str(pod["metadata"]["uid"]) for pod in self._dra.pods_to_see()}
-        touched = self._look_again(pods, now)
-        self._take_sightings(beside, naming, touched, now)
-        relist, self._relist = self._relist, False
+        touched = self._reassess(pods, now)
+        self._apply_observed(beside, naming, touched, now)
+        relist, self._relist_wanted = self._relist_wanted, False
         return relist
 
-    def _take_item(self, item: Item, looks: list[PodObservation], assumed: Assumed) -> None:
+    def _apply_item(self, item: Item, observations: list[PodObservation], assumed: Assumed) -> None:
         if isinstance(item, Relisted):
-            self._take_list(item, looks, assumed)
+            self._apply_list(item, observations, assumed)
         elif isinstance(item, WatchEvent) and item.change.type != "BOOKMARK":
-            self._take_change(item, looks, assumed)
+            self._apply_change(item, observations, assumed)
         elif isinstance(item, WatchEvent | WatchClosed):
             self._coverage.caught_up(item.path, item.at, item.asked)
 
-    def _take_claims(self, item: Item) -> None:
+    def _apply_claims(self, item: Item) -> None:
         """Take in what is told of slices, classes and claims. The same twice changes nothing."""
         path, proof = item.path, self._coverage.last_proof(item.path)
         if isinstance(item, WatchForbidden):
@@ -187,8 +187,8 @@ class Informer:
             last_seen = self._last_watched if proof is None else proof
             self._dra.listed(path, item.items, item.at, last_seen)
             if path.endswith(CLAIMS):
-                self._seen.objects(ObservedKind.RESOURCE_CLAIM, item.items, item.at)
-                self._seen.keep_only(ObservedKind.RESOURCE_CLAIM, _uids(item.items), item.at)
+                self._objects.objects(ObservedKind.RESOURCE_CLAIM, item.items, item.at)
+                self._objects.keep_only(ObservedKind.RESOURCE_CLAIM, _uids(item.items), item.at)
         elif isinstance(item, WatchEvent) and item.change.type != "BOOKMARK":
             late = self._coverage.arrived(path, item.at, item.asked)
             thing, deleted = item.change.object, item.change.type == "DELETED"
@@ -198,11 +198,11 @@ class Informer:
             gone = deletion_time(thing, after=after, at=item.at) if late else item.at
             self._dra.changed(path, thing, item.at, gone if deleted else None)
             if path.endswith(CLAIMS):
-                self._see(ObservedKind.RESOURCE_CLAIM, thing, item.at, deleted=deleted)
+                self._observe(ObservedKind.RESOURCE_CLAIM, thing, item.at, deleted=deleted)
         elif isinstance(item, WatchEvent | WatchClosed):
             self._coverage.caught_up(path, item.at, item.asked)
 
-    def _look_again(self, pods: _Pods, at: float) -> set[str]:
+    def _reassess(self, pods: _Pods, at: float) -> set[str]:
         """See nodes whose devices changed, which are returned, and pods whose claims did."""
         touched = set(self._dra.nodes_to_see(self._states.keys()))
         for name in sorted(touched):
@@ -211,24 +211,26 @@ class Informer:
             # What waits weighs what it would on the nodes there are.
             self._nodes_known = None
             self._pods.look_again({""})
-        for look in pods.again:
-            if self._dra.is_there(look.record.uid):
-                self._pods.seen(look, at, assumed=pods.assumed.get(look.record.uid, ()))
-        self._pods.doubt({look.record.uid for look in pods.again})
+        for observation in pods.again:
+            if self._dra.is_there(observation.record.uid):
+                self._pods.seen(
+                    observation, at, assumed=pods.assumed.get(observation.record.uid, ())
+                )
+        self._pods.doubt({observation.record.uid for observation in pods.again})
         self._dra.pods_seen()
         return touched
 
     def _refresh_tiers(self, now: float) -> None:
         """Read the catalog's rules now and then; note when everything must be listed anew.
 
-        The note is kept until `take` succeeds: the database may go away in between.
+        The note is kept until `apply` succeeds: the database may go away in between.
         """
         if now - self._tiers_at < _RULES_SECONDS:
             return
         before, self._tiers, self._tiers_at = self._tiers, TierHistory.load(), now
         if self._tiers != before:
             self._pods.look_again()
-        self._relist = self._relist or not (
+        self._relist_wanted = self._relist_wanted or not (
             self._tiers.resources <= before.resources
             and self._tiers.label_keys <= before.label_keys
         )
@@ -245,23 +247,25 @@ class Informer:
         again = list(self._parse((pod, None) for pod in self._dra.pods_to_see()))
         found = [pair for pairs in (*parsed, again) for pair in pairs]
         tops = self._owners.top_owners(pod for pod, _ in found)
-        new = self._pods.unknown(look.record.uid for _, look in found)
+        new = self._pods.unknown(observation.record.uid for _, observation in found)
         self._pods.adopt(ledger_writer.known_pods(self._cluster, new))
         unseen = frozenset(new)
         return _Pods(
-            of_item=[[_owned(look, tops) for _, look in pairs] for pairs in parsed],
-            again=[_owned(look, tops) for _, look in again],
+            of_item=[
+                [_with_top_owner(observation, tops) for _, observation in pairs] for pairs in parsed
+            ],
+            again=[_with_top_owner(observation, tops) for _, observation in again],
             assumed={
-                look.record.uid: assumed_runs(pod, self._tiers.resources, self._claims(pod))
-                for pod, look in found
-                if look.record.uid in unseen
+                observation.record.uid: assumed_runs(pod, self._tiers.resources, self._claims(pod))
+                for pod, observation in found
+                if observation.record.uid in unseen
             },
         )
 
     def _parse(
         self, pods: Iterable[tuple[Mapping[str, Any], float | None]]
     ) -> Iterator[tuple[Mapping[str, Any], PodObservation]]:
-        """Yield those pods that ask for GPU, each with the look at it that this is."""
+        """Yield those pods that ask for GPU, each with the observation at it that this is."""
         named = self._tiers.resources
         for pod, deleted in pods:
             claims = self._claims(pod)
@@ -274,7 +278,9 @@ class Informer:
         known = self._pods.pods.get(str(pod["metadata"]["uid"]))
         return self._dra.claims_of(pod, None if known is None else known.record)
 
-    def _take_list(self, listed: Relisted, looks: list[PodObservation], assumed: Assumed) -> None:
+    def _apply_list(
+        self, listed: Relisted, observations: list[PodObservation], assumed: Assumed
+    ) -> None:
         proof = self._coverage.last_proof(listed.path)
         last_seen = proof if proof is not None else self._last_watched
         self._coverage.listed(listed.path, listed.at)
@@ -284,19 +290,25 @@ class Informer:
             states = [self._state(item) for item in listed.items]
             self._nodes.listed(states, listed.at, last_seen)
             self._pods.look_again({state.name for state in states})
-            self._seen.objects(ObservedKind.NODE, listed.items, listed.at)
-            self._seen.keep_only(ObservedKind.NODE, _uids(listed.items), listed.at)
+            self._objects.objects(ObservedKind.NODE, listed.items, listed.at)
+            self._objects.keep_only(ObservedKind.NODE, _uids(listed.items), listed.at)
         elif listed.path == PODS:
             self._listed_pods = True
-            for look in looks:
-                self._pods.seen(look, listed.at, assumed=assumed.get(look.record.uid, ()))
-            self._pods.listed({look.record.uid for look in looks}, listed.at, last_seen)
+            for observation in observations:
+                self._pods.seen(
+                    observation, listed.at, assumed=assumed.get(observation.record.uid, ())
+                )
+            self._pods.listed(
+                {observation.record.uid for observation in observations}, listed.at, last_seen
+            )
             self._dra.keep_only(_uids(listed.items))
-            self._see_pods(listed, looks)
+            self._observe_pods(listed, observations)
         else:
             self._namespaces.update(str(i["metadata"]["name"]) for i in listed.items)
 
-    def _take_change(self, seen: WatchEvent, looks: list[PodObservation], assumed: Assumed) -> None:
+    def _apply_change(
+        self, seen: WatchEvent, observations: list[PodObservation], assumed: Assumed
+    ) -> None:
         item, kind = seen.change.object, seen.change.type
         proof = self._coverage.last_proof(seen.path)
         after = seen.at if proof is None else proof
@@ -306,27 +318,31 @@ class Informer:
             return
         gone = deletion_time(item, after=after, at=seen.at) if late else seen.at
         if seen.path == NODES:
-            self._take_node(item, seen.at, after, gone if deleted else None)
+            self._apply_node(item, seen.at, after, gone if deleted else None)
         elif seen.path == PODS:
-            for look in looks:
-                record = replace(look.record, deleted=gone) if deleted else look.record
+            for observation in observations:
+                record = (
+                    replace(observation.record, deleted=gone) if deleted else observation.record
+                )
                 runs = assumed.get(record.uid, ())
-                self._pods.seen(look._replace(record=record), seen.at, assumed=runs)
+                self._pods.seen(observation._replace(record=record), seen.at, assumed=runs)
             if deleted:
                 self._dra.forget(str(item["metadata"]["uid"]))
             else:
                 # A list of the same batch dropped the pods that it did not have.
                 self._dra.keep(item)
-            self._tops = {look.record.uid: look.record.owner for look in looks}
-            self._see(ObservedKind.POD, item, seen.at, deleted=deleted)
+            self._tops = {
+                observation.record.uid: observation.record.owner for observation in observations
+            }
+            self._observe(ObservedKind.POD, item, seen.at, deleted=deleted)
         elif not deleted:
             self._namespaces.add(str(item["metadata"]["name"]))
 
-    def _take_node(
+    def _apply_node(
         self, item: Mapping[str, Any], at: float, after: float, gone: float | None
     ) -> None:
         state = self._state(item)
-        self._see(ObservedKind.NODE, item, at, deleted=gone is not None)
+        self._observe(ObservedKind.NODE, item, at, deleted=gone is not None)
         if gone is not None:
             self._nodes.gone(state.name, gone)
             self._states.pop(state.name, None)
@@ -353,29 +369,31 @@ class Informer:
 
     # ------------------------------------------------------------ what explains waiting
 
-    def _see_pods(self, listed: Relisted, looks: list[PodObservation]) -> None:
+    def _observe_pods(self, listed: Relisted, observations: list[PodObservation]) -> None:
         uids = _uids(listed.items)
-        self._tops = {look.record.uid: look.record.owner for look in looks}
+        self._tops = {
+            observation.record.uid: observation.record.owner for observation in observations
+        }
         for pod in listed.items:
-            self._seen.use.seen(pod)
-        self._seen.use.keep_only(uids)
-        self._seen.objects(ObservedKind.POD, listed.items, listed.at)
-        self._seen.keep_only(ObservedKind.POD, uids, listed.at)
+            self._objects.use.seen(pod)
+        self._objects.use.keep_only(uids)
+        self._objects.objects(ObservedKind.POD, listed.items, listed.at)
+        self._objects.keep_only(ObservedKind.POD, uids, listed.at)
 
-    def _see(
+    def _observe(
         self, kind: ObservedKind, item: Mapping[str, Any], at: float, *, deleted: bool
     ) -> None:
         uid = str(item["metadata"].get("uid", ""))
         if deleted:
-            self._seen.gone(kind, uid, at)
+            self._objects.gone(kind, uid, at)
         else:
-            self._seen.objects(kind, [item], at)
+            self._objects.objects(kind, [item], at)
         if kind is ObservedKind.POD and deleted:
-            self._seen.use.gone(uid)
+            self._objects.use.gone(uid)
         elif kind is ObservedKind.POD:
-            self._seen.use.seen(item)
+            self._objects.use.seen(item)
 
-    def _take_sightings(
+    def _apply_observed(
         self, items: Sequence[Item], naming: set[str], touched: set[str], at: float
     ) -> None:
         """Take in what is read to explain waiting, and what follows for nodes and claims.
@@ -384,40 +402,40 @@ class Informer:
         None of this counts for the span watched.
         """
         for item in items:
-            if not self._seen.is_of_templates(item.path):
-                self._take_seen(item)
+            if not self._objects.is_of_templates(item.path):
+                self._apply_object(item)
         classes = self._dra.devices.gpu_classes | self._tiers.device_classes
         other, self._gpu_classes = classes != self._gpu_classes, classes
-        self._seen.claims_changed(at, everything=other, pods=naming)
+        self._objects.claims_changed(at, everything=other, pods=naming)
         holders = {record.node for record in self._dra.claims.changed.values()}
-        self._seen.settle(at, self._states.keys() if "" in holders else touched | holders)
+        self._objects.settle(at, self._states.keys() if "" in holders else touched | holders)
 
-    def _take_seen(self, item: Item) -> None:
+    def _apply_object(self, item: Item) -> None:
         if isinstance(item, Relisted):
             self._versions[item.path].listed(item.items)
-            self._seen.listed(item.path, item.items, item.at)
+            self._objects.listed(item.path, item.items, item.at)
         elif isinstance(item, WatchForbidden):
-            self._seen.refused(item.path, item.why)
+            self._objects.refused(item.path, item.why)
         elif isinstance(item, WatchSilent):
-            self._seen.unanswered(item.path, item.why)
+            self._objects.unanswered(item.path, item.why)
         else:
-            self._take_change_seen(item)
+            self._apply_object_change(item)
 
-    def _take_change_seen(self, item: WatchEvent | WatchClosed) -> None:
-        self._seen.answered(item.path)
+    def _apply_object_change(self, item: WatchEvent | WatchClosed) -> None:
+        self._objects.answered(item.path)
         if isinstance(item, WatchEvent) and item.change.type in _KINDS:
             deleted = item.change.type == "DELETED"
             if not self._versions[item.path].is_stale(item.change.object, gone=deleted):
-                self._seen.changed(item.path, item.change.object, item.at, gone=deleted)
+                self._objects.changed(item.path, item.change.object, item.at, gone=deleted)
 
-    def _beside(self, kind: ObservedKind, item: Mapping[str, Any]) -> ExtractionContext:
+    def _context(self, kind: ObservedKind, item: Mapping[str, Any]) -> ExtractionContext:
         is_pod = kind is ObservedKind.POD
         return ExtractionContext(
             named=self._tiers.resources,
             owner=self._tops.get(str(item["metadata"].get("uid", ""))) if is_pod else None,
             claims=self._claims(item) if is_pod else NO_CLAIMS,
             is_gpu_class=self._dra.is_gpu,
-            template_classes=self._seen.templates,
+            template_classes=self._objects.templates,
         )
 
     def _devices_offered(self, node: str) -> tuple[OfferedDevice, ...]:
@@ -440,18 +458,18 @@ class Informer:
             # A namespace or workload was deleted beside us: its id must be made anew.
             self._names = NameRegistry(self._cluster)
             rows = self._write()
-        self._write_sightings()
+        self._write_objects()
         return rows
 
-    def _write_sightings(self) -> None:
-        book = self._seen.book
+    def _write_objects(self) -> None:
+        store = self._objects.store
         try:
-            writer.write_objects(self._cluster, list(book.changed.values()))
+            writer.write_objects(self._cluster, list(store.changed.values()))
         except (DataError, IntegrityError):
             # One that no database takes must neither stop the others nor come back for ever.
-            for one in book.changed.values():
+            for one in store.changed.values():
                 self._write_alone(one)
-        book.written()
+        store.written()
 
     def _write_alone(self, one: ObservedObject) -> None:
         try:
@@ -468,7 +486,7 @@ class Informer:
         claims = list(self._dra.claims.changed.values())
         if claims:
             claim_writer.write_claims(self._cluster, claims, self._names, self._assigned_claim)
-        notes = {**self._dra.notes(), **self._seen.notes()}
+        notes = {**self._dra.notes(), **self._objects.notes()}
         if notes != self._notes:
             claim_writer.write_notes(self._cluster, notes, self._now)
         intervals = dict(self._nodes.changed)
@@ -496,14 +514,14 @@ class Informer:
             return None
         labels = None if interval is None else interval.state.labels
         devices = self._dra.devices_of(tracked.record.claims)
-        places = self._places() if tracked.record.bound is None else None
-        return self._tiers.assign(tracked.record, labels, self._now, devices, places)
+        offers = self._offers() if tracked.record.bound is None else None
+        return self._tiers.assign(tracked.record, labels, self._now, devices, offers)
 
-    def _places(self) -> NodeOffers:
+    def _offers(self) -> NodeOffers:
         """Return the nodes that pods may come to, made anew when one of them changed."""
         if self._nodes_known is None:
             self._nodes_known = NodeOffers(
-                [_place(interval.state) for _, interval in sorted(self._nodes.open.items())]
+                [_node_offer(interval.state) for _, interval in sorted(self._nodes.open.items())]
             )
         return self._nodes_known
 
@@ -514,7 +532,7 @@ class Informer:
         return self._tiers.assign(tracked.record, labels, self._now, claim.devices)
 
 
-def _place(state: NodeState) -> NodeOffer:
+def _node_offer(state: NodeState) -> NodeOffer:
     amounts = (*state.capacity.items(), *state.allocatable.items())
     offers = {resource for resource, units in amounts if units > 0}
     parts: dict[str, Counter[float]] = defaultdict(Counter)
@@ -529,10 +547,14 @@ def _uids(items: Iterable[Mapping[str, Any]]) -> set[str]:
     return {str(item["metadata"].get("uid", "")) for item in items}
 
 
-def _owned(look: PodObservation, tops: Mapping[str, Owner]) -> PodObservation:
-    record = look.record
+def _with_top_owner(observation: PodObservation, tops: Mapping[str, Owner]) -> PodObservation:
+    record = observation.record
     top = tops.get(record.uid, record.owner)
-    return look if top == record.owner else look._replace(record=replace(record, owner=top))
+    return (
+        observation
+        if top == record.owner
+        else observation._replace(record=replace(record, owner=top))
+    )
 
 
 def _pods_of(item: Item) -> Iterator[tuple[Mapping[str, Any], float | None]]:

@@ -4,7 +4,7 @@ import logging
 import queue
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
@@ -58,7 +58,7 @@ class Stream:
     clock: Callable[[], datetime]
     stopped: Callable[[], bool]
     wait: Callable[[float], object]
-    relist: threading.Event
+    relist: threading.Event = field(default_factory=threading.Event)
     put_seconds: float = _PUT_SECONDS
     optional: bool = False
     keep: Callable[[Mapping[str, Any]], bool] | None = None

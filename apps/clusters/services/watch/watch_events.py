@@ -1,4 +1,4 @@
-"""What streams of collections hand to the recorder."""
+"""What streams of collections hand to the informer."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

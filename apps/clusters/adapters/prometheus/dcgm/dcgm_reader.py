@@ -59,7 +59,7 @@ class _Slot:
         """Return (UUID, MIG instance) of the devices that have rows."""
         return {(holder.uuid, holder.gpu_instance) for holder in self.rows}
 
-    def take(self, holder: HolderLabels, row: DeviceRow) -> None:
+    def add(self, holder: HolderLabels, row: DeviceRow) -> None:
         """Add a row with what is known of it already."""
         row.memory = self.memory.pop(holder, row.memory)
         row.energy = self.energy.pop(holder, row.energy)
@@ -286,8 +286,7 @@ class PartReader:
                 self.part.matchers,
                 set(uuids),
                 form=self.part.form,
-                start=slot,
-                end=slot + SLOT_SECONDS,
+                span=(slot, slot + SLOT_SECONDS),
             )
         except SourceRejected as refusal:
             self._reading.remark(f"raw samples are refused ({refusal})")
@@ -345,7 +344,7 @@ class PartReader:
             self._use(metric, number, rest)
             for holder, row in rest.items():
                 self.fallen_back.add(holder.uuid)
-                slot.take(holder, row)
+                slot.add(holder, row)
 
     # ------------------------------------------------------------ what is left
 
@@ -371,7 +370,7 @@ class PartReader:
                 )
                 slot = self._slots[number]
                 if holder in slot.memory:
-                    slot.take(holder, self._new_row(number, holder, device, None))
+                    slot.add(holder, self._new_row(number, holder, device, None))
 
 
 def _order(device: DeviceLabels) -> tuple[str, ...]:

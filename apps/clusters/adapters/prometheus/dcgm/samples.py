@@ -99,7 +99,7 @@ def _part_series(
     end = min(window.end_seconds, part.slots[-1] + SLOT_SECONDS)
     if not part.dialect.native:
         return vendor_series(reading, part, metric, uuids, start=start, end=end)
-    return raw_series(reading, metric, part.matchers, uuids, form=part.form, start=start, end=end)
+    return raw_series(reading, metric, part.matchers, uuids, form=part.form, span=(start, end))
 
 
 def _gather(

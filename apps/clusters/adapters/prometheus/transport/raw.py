@@ -13,6 +13,7 @@ from apps.clusters.adapters.prometheus.dcgm.exporter_metrics import DCGM, Export
 from apps.clusters.adapters.prometheus.dcgm.label_schemes import PLAIN, HolderLabels, LabelScheme
 from apps.clusters.adapters.prometheus.promql import END_MARGIN_SECONDS, Matcher, one_of, raw
 from apps.clusters.adapters.prometheus.transport.window_reader import WindowReader
+from apps.clusters.domain.time_spans import Span
 
 UUIDS_PER_QUERY = 50
 # From how many devices on a query for all of them is cheaper than naming them.
@@ -47,10 +48,10 @@ def raw_series(
     uuids: Collection[str],
     *,
     form: LabelScheme,
-    start: float,
-    end: float,
+    span: Span,
 ) -> Raw:
-    """Return the raw samples of start..end of some devices."""
+    """Return the raw samples of a span of some devices."""
+    start, end = span
     found: Raw = {}
     for some in batches(uuids):
         query = raw(metric, (*matchers, one_of(form.uuid_label, some)), seconds=end - start)

@@ -16,7 +16,7 @@ from apps.clusters.domain.observed.objects import (
 )
 from apps.clusters.domain.window import from_seconds
 from apps.clusters.models import Cluster, Pod, WatchCoverage
-from apps.clusters.models import ObservedObject as SightingRow
+from apps.clusters.models import ObservedObject as ObservedObjectRow
 from apps.clusters.models.ledger import WatchIssue
 from apps.clusters.ports import Listing, ObjectChange, SourceRejected, SourceUnavailable
 from apps.clusters.services.objects.collections import EVENTS, EVERYWHERE, Sources
@@ -96,24 +96,24 @@ def job(wanted: int = 2, active: int = 0, **spec: Any) -> dict[str, Any]:
 
 
 class World:
-    """A recorder that follows streams, and what the table has after each batch."""
+    """A informer that follows streams, and what the table has after each batch."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
-        self.recorder = Informer(cluster.pk, FakeCluster(), sources=SOURCES)
+        self.informer = Informer(cluster.pk, FakeCluster(), sources=SOURCES)
 
-    def take(self, *items: Item) -> None:
-        self.recorder.take(items)
-        self.recorder.write()
+    def apply(self, *items: Item) -> None:
+        self.informer.apply(items)
+        self.informer.write()
 
     def lists(self, when: float = 0, **kinds: list[dict[str, Any]]) -> None:
         there = {NODES: kinds.get("nodes", [node()]), PODS: kinds.get("pods", [])}
         there |= {QUOTAS: kinds.get("quotas", []), JOBS: kinds.get("jobs", [])}
         there |= {EVENTS: kinds.get("events", [])}
-        self.take(*(Relisted(path, items, T0 + when) for path, items in there.items()))
+        self.apply(*(Relisted(path, items, T0 + when) for path, items in there.items()))
 
     def see(self, path: str, item: dict[str, Any], when: float, kind: str = "MODIFIED") -> None:
-        self.take(WatchEvent(path, ObjectChange(kind, item), T0 + when, T0 + 1))
+        self.apply(WatchEvent(path, ObjectChange(kind, item), T0 + when, T0 + 1))
 
     def there(self, *kinds: ObservedKind) -> list[ObservedObject]:
         return observed_objects(self.cluster.pk, kinds or list(ObservedKind))
@@ -146,18 +146,18 @@ def test_a_pod_is_seen_while_it_waits_and_gone_when_it_runs(world: World) -> Non
     assert (bound.bound, bound.waiting[0].reason) == (T0 + 5, "Pull")
     world.see(PODS, run_pod(), 10)
     assert world.there(ObservedKind.POD) == []
-    row = SightingRow.objects.get(kind="Pod")
+    row = ObservedObjectRow.objects.get(kind="Pod")
     assert (offset(row.first_at), offset(row.changed_at), offset(row.gone_at)) == (0, 6, 10)
 
 
-def test_a_pod_that_waits_again_is_the_same_sighting(world: World) -> None:
+def test_a_pod_that_waits_again_is_the_same_object(world: World) -> None:
     world.lists(pods=[pod()])
     world.see(PODS, run_pod(), 10)
     crashed = status(state={"waiting": {"reason": "CrashLoopBackOff"}}, last=running(9))
     world.see(PODS, run_pod(statuses=[crashed]), 30)
     (again,) = world.there(ObservedKind.POD)
     assert (again.first - T0, again.changed - T0) == (0, 30)
-    assert SightingRow.objects.filter(kind="Pod").count() == 1
+    assert ObservedObjectRow.objects.filter(kind="Pod").count() == 1
 
 
 def test_a_pod_that_goes_is_gone(world: World) -> None:
@@ -230,7 +230,7 @@ def test_a_quota_has_a_row_for_each_setting_and_none_for_its_use(world: World) -
     world.see(QUOTAS, quota(12, used=3), 20)
     world.see(QUOTAS, quota(12, used=5), 30)
     world.see(QUOTAS, quota(12, used=5), 40, "DELETED")
-    rows = SightingRow.objects.filter(kind="ResourceQuota").order_by("first_at")
+    rows = ObservedObjectRow.objects.filter(kind="ResourceQuota").order_by("first_at")
     assert [(offset(row.first_at), offset(row.gone_at)) for row in rows] == [(0, 20), (20, 40)]
     uses = [row.body["used"][f"requests.{GPU}"] for row in rows]
     assert uses == [3, 5]
@@ -240,7 +240,7 @@ def test_a_setting_that_comes_back_is_a_setting_of_its_own(world: World) -> None
     world.lists(quotas=[quota(8)])
     world.see(QUOTAS, quota(12), 20)
     world.see(QUOTAS, quota(8), 30)
-    rows = SightingRow.objects.filter(kind="ResourceQuota").order_by("first_at")
+    rows = ObservedObjectRow.objects.filter(kind="ResourceQuota").order_by("first_at")
     assert [(offset(row.first_at), offset(row.gone_at)) for row in rows] == [
         (0, 20),
         (20, 30),
@@ -300,9 +300,9 @@ def test_a_process_started_anew_goes_on_with_the_same_rows(world: World) -> None
         "events": [event()],
     }
     world.lists(**things)
-    before = list(SightingRow.objects.order_by("pk").values())
+    before = list(ObservedObjectRow.objects.order_by("pk").values())
     world.again().lists(100, **things)
-    assert list(SightingRow.objects.order_by("pk").values()) == before
+    assert list(ObservedObjectRow.objects.order_by("pk").values()) == before
 
 
 def test_what_went_while_nobody_watched_is_gone(world: World) -> None:
@@ -316,11 +316,11 @@ def test_what_went_while_nobody_watched_is_gone(world: World) -> None:
 
 def test_kinds_that_the_server_no_longer_has_are_gone(world: World) -> None:
     queue = {"metadata": {"uid": "q", "name": "cq"}, "spec": {"cohortName": "all"}}
-    world.take(Relisted(QUEUES, [queue], T0))
+    world.apply(Relisted(QUEUES, [queue], T0))
     assert len(world.there(ObservedKind.CLUSTER_QUEUE)) == 1
-    recorder = Informer(world.cluster.pk, FakeCluster(), sources=Sources(EVERYWHERE))
-    recorder.take([Relisted(NODES, [node()], T0 + 50)])
-    recorder.write()
+    informer = Informer(world.cluster.pk, FakeCluster(), sources=Sources(EVERYWHERE))
+    informer.apply([Relisted(NODES, [node()], T0 + 50)])
+    informer.write()
     assert world.there(ObservedKind.CLUSTER_QUEUE) == []
 
 
@@ -332,8 +332,8 @@ def test_two_processes_write_one_row_for_each_thing(world: World, late: float) -
     for one, delay in ((world, 0.0), (other, late)):
         one.see(QUOTAS, quota(12), 60 + delay)
         one.see(PODS, run_pod(), 61 + delay)
-    assert SightingRow.objects.filter(kind="Pod").count() == 1
-    rows = SightingRow.objects.filter(kind="ResourceQuota").order_by("first_at")
+    assert ObservedObjectRow.objects.filter(kind="Pod").count() == 1
+    rows = ObservedObjectRow.objects.filter(kind="ResourceQuota").order_by("first_at")
     assert [row.body["hard"][f"requests.{GPU}"] for row in rows] == [8, 12]
     assert [row.gone_at is None for row in rows] == [False, True]
     assert rows[0].gone_at == rows[1].first_at
@@ -341,24 +341,24 @@ def test_two_processes_write_one_row_for_each_thing(world: World, late: float) -
 
 def test_nothing_new_costs_no_query(world: World) -> None:
     world.lists(pods=[pod()], quotas=[quota()])
-    world.recorder.take([WatchEvent(QUOTAS, ObjectChange("MODIFIED", quota()), T0 + 5, T0 + 1)])
+    world.informer.apply([WatchEvent(QUOTAS, ObjectChange("MODIFIED", quota()), T0 + 5, T0 + 1)])
     with CaptureQueriesContext(connection) as queries:
-        world.recorder.write()
+        world.informer.write()
     assert len(queries) == 0
 
 
 def test_many_things_cost_few_queries(world: World) -> None:
     pods = [pod(f"uid-{n}") for n in range(900)]
     events = [event(f"e-{n}", f"uid-{n}") for n in range(900)]
-    world.recorder.take(
+    world.informer.apply(
         [Relisted(PODS, pods, T0), Relisted(NODES, [node()], T0), Relisted(EVENTS, events, T0)]
     )
     with CaptureQueriesContext(connection) as queries:
-        world.recorder._write_sightings()
+        world.informer._write_objects()
     # 1801 rows in four parts: each is locked, read and written in one short transaction, which
     # SQLite does a hundred rows at a time.
     assert len(queries) <= 4 * 10
-    assert SightingRow.objects.count() == 1801
+    assert ObservedObjectRow.objects.count() == 1801
 
 
 def test_what_no_database_takes_does_not_stop_the_ledger(
@@ -368,8 +368,8 @@ def test_what_no_database_takes_does_not_stop_the_ledger(
     strange = ObservedObject(
         ObservedKind.JOB, "u", "", "j", ControllerSnapshot(0.0), T0, T0, T0 - 10
     )
-    world.recorder._seen.book.changed[ObservedKind.JOB, "u", None] = strange
-    world.take(Relisted(PODS, [pod()], T0), Relisted(NODES, [node()], T0))
+    world.informer._objects.store.changed[ObservedKind.JOB, "u", None] = strange
+    world.apply(Relisted(PODS, [pod()], T0), Relisted(NODES, [node()], T0))
     assert "Job u is not written" in caplog.text
     assert Pod.objects.count() == 1
     assert [one.uid for one in world.there(ObservedKind.POD)] == ["uid-1"]
@@ -447,7 +447,7 @@ def test_streams_bring_what_explains_waiting(cluster: Cluster) -> None:
         ObservedKind.RESOURCE_QUOTA,
         ObservedKind.EVENT,
     }
-    assert SightingRow.objects.filter(kind="Event").count() == 1
+    assert ObservedObjectRow.objects.filter(kind="Event").count() == 1
 
 
 # ---------------------------------------------------------------- forgetting
@@ -460,21 +460,21 @@ def test_what_went_is_forgotten_after_two_days_but_settings_are_kept(world: Worl
     world.see(PODS, pod("new"), 90_000, "DELETED")
     now = from_seconds(T0 + 20 + 48 * 3600 + 1)
     assert forget_objects(now=now, history_before=at(-1)) == 1
-    assert [row.uid for row in SightingRow.objects.filter(kind="Pod")] == ["new"]
-    assert SightingRow.objects.filter(kind="ResourceQuota").count() == 2
+    assert [row.uid for row in ObservedObjectRow.objects.filter(kind="Pod")] == ["new"]
+    assert ObservedObjectRow.objects.filter(kind="ResourceQuota").count() == 2
     assert forget_objects(now=now, history_before=at(11)) == 1
 
 
 def test_a_collection_that_is_not_answered_is_told_of_until_it_is(cluster: Cluster) -> None:
     world = World(cluster)
     world.lists(quotas=[quota(8)])
-    world.take(WatchSilent(QUOTAS, T0 + 100, "list of resourcequotas: HTTP 503."))
+    world.apply(WatchSilent(QUOTAS, T0 + 100, "list of resourcequotas: HTTP 503."))
     (note,) = WatchIssue.objects.filter(cluster=cluster)
     assert note.subject == "waiting:resourcequotas"
     assert note.text.startswith("list of resourcequotas: HTTP 503. Until the API server answers")
-    assert SightingRow.objects.filter(kind=ObservedKind.RESOURCE_QUOTA).count() == 1
+    assert ObservedObjectRow.objects.filter(kind=ObservedKind.RESOURCE_QUOTA).count() == 1
 
-    world.take(WatchClosed(QUOTAS, T0 + 130, T0 + 101))
+    world.apply(WatchClosed(QUOTAS, T0 + 130, T0 + 101))
     assert not WatchIssue.objects.filter(cluster=cluster).exists()
 
 
@@ -482,5 +482,5 @@ def test_what_is_not_answered_does_not_move_the_span_watched(cluster: Cluster) -
     world = World(cluster)
     world.lists()
     before = list(WatchCoverage.objects.values_list("start", "end"))
-    world.take(WatchSilent(PODS, T0 + 100, "list of pods: HTTP 503."))
+    world.apply(WatchSilent(PODS, T0 + 100, "list of pods: HTTP 503."))
     assert list(WatchCoverage.objects.values_list("start", "end")) == before

@@ -26,7 +26,7 @@ from apps.clusters.domain.observed.objects import (
     WorkloadSnapshot,
 )
 from apps.clusters.models import Cluster, Pod
-from apps.clusters.models import ObservedObject as SightingRow
+from apps.clusters.models import ObservedObject as ObservedObjectRow
 from apps.clusters.models.ledger import WatchIssue
 from apps.clusters.services.objects.reader import observed_objects
 from apps.clusters.services.watch.follow import snapshot
@@ -206,9 +206,9 @@ def test_events_that_explain_waiting_are_kept(
 def test_the_same_look_twice_writes_nothing_anew(
     kube: dict[tuple[ObservedKind, str], ObservedObject],
 ) -> None:
-    before = list(SightingRow.objects.order_by("pk").values())
+    before = list(ObservedObjectRow.objects.order_by("pk").values())
     assert look(RECORDINGS, when=60) == kube
-    assert list(SightingRow.objects.order_by("pk").values()) == before
+    assert list(ObservedObjectRow.objects.order_by("pk").values()) == before
 
 
 @pytest.mark.parametrize(
