@@ -17,6 +17,7 @@ from apps.api.base.documents import documented
 from apps.api.base.paging import page_of, page_response, walk
 from apps.api.base.parameters import NamesField, choices, filters_of
 from apps.api.base.portal import PortalView, paging, visibility_in, window_in
+from apps.api.base.rows import cells, cells_of, records, serializer_of
 from apps.clusters import selectors as clusters
 from apps.clusters.domain.calendar import day_start
 from apps.clusters.domain.window import Window
@@ -30,7 +31,6 @@ from apps.pending.selectors import (
     PendingRow,
 )
 from apps.usage import selectors as usage
-from apps.usage.domain.columns import utc_text
 
 _CAUSES = [cause.value for cause in Cause]
 _COUNTS = [counts.value for counts in Counts]
@@ -80,57 +80,6 @@ class PendingHistoryParams(parameters.WindowParams):
         return parameters.whole_file(attrs)
 
 
-class SuggestionSerializer(serializers.Serializer[Any]):
-    """A change that would unblock it."""
-
-    action = serializers.CharField(help_text="What to do, of a closed list: free, raise_quota.")
-    text = serializers.CharField(help_text="The same in words.")
-    change = serializers.DictField(help_text="Its particulars, by the action.")
-
-
-class PendingSerializer(serializers.Serializer[Any]):
-    """One thing that waits, and why."""
-
-    cluster = serializers.CharField()
-    namespace = serializers.CharField()
-    team = serializers.CharField()
-    kind = serializers.CharField(help_text="As Kubernetes names it: Pod, Job, Workload, PodGroup.")
-    name = serializers.CharField()
-    uid = serializers.CharField(help_text="Of the object; of refused pods, of their controller.")
-    workload = serializers.CharField(help_text="Kind/name of the top controller.")
-    tier = serializers.CharField(help_text="undetermined where several could serve it.")
-    resource = serializers.CharField(help_text="As Kubernetes names it: nvidia.com/gpu.")
-    units = serializers.FloatField(help_text="Units of the resource that it asks for in all.")
-    gpu_equivalents = serializers.FloatField(help_text="Units × weight; a physical card is 1.")
-    counted_gpu_equivalents = serializers.FloatField(
-        help_text="What of that counts: a gang and its pods count once."
-    )
-    counts = serializers.ChoiceField(_COUNTS, help_text="As what it counts.")
-    since = serializers.DateTimeField()
-    wait_seconds = serializers.FloatField()
-    cause = serializers.ChoiceField(_CAUSES)
-    detail = serializers.CharField(help_text="What exactly: none free, fragmented, queue-stopped.")
-    explanation = serializers.CharField(help_text="In words, with figures.")
-    message = serializers.CharField(help_text="What the cluster said, as it came.")
-    node_reasons = serializers.DictField(
-        child=serializers.IntegerField(),
-        help_text="Nodes by what the scheduler said of them; one node may count several times.",
-    )
-    suggestion = serializers.CharField(
-        allow_null=True, help_text="The smallest change that would unblock it; null where unknown."
-    )
-    suggestions = SuggestionSerializer(many=True)
-    notes = serializers.ListField(
-        child=serializers.CharField(), help_text="What others said, as an autoscaler."
-    )
-    as_of = serializers.DateTimeField(
-        allow_null=True, help_text="Until when this is known; null where never."
-    )
-    stale = serializers.BooleanField(
-        help_text="Nobody watches the cluster, or this kind, now: it may be over."
-    )
-
-
 class PendingHistorySerializer(serializers.Serializer[Any]):
     """What waited of one group; a group's column is there when it was asked for."""
 
@@ -153,10 +102,6 @@ class PendingHistorySerializer(serializers.Serializer[Any]):
     ended = serializers.IntegerField(help_text="Episodes that ended.")
 
 
-_NO_CELLS = {"node_reasons", "suggestions", "notes"}
-PENDING_CELLS = [
-    str(name) for name in PendingSerializer().get_fields() if str(name) not in _NO_CELLS
-]
 _SUMS = ("waiting_gpu_hours", "suppressed_gpu_hours", "starting_gpu_hours", "began", "ended")
 
 
@@ -166,7 +111,7 @@ class PendingView(PortalView):
     @documented(
         "pending",
         PendingParams,
-        PendingSerializer,
+        serializer_of(PendingRow),
         summary="What waits now and why, of teams you see in detail.",
         file=True,
     )
@@ -183,10 +128,14 @@ class PendingView(PortalView):
         )
         if query.get("format") == "csv":
             pages = walk(lambda at: page_at(cursor=at, page_size=files.ROWS_AT_A_TIME))
-            parts = ([pending_record(row) for row in rows] for rows in pages)
-            return files.csv_now(parts, columns=PENDING_CELLS, name="pending", at=now)
+            return files.csv_now(
+                (cells(rows) for rows in pages),
+                columns=cells_of(PendingRow),
+                name="pending",
+                at=now,
+            )
         page = page_at(**paging(query))
-        return page_response(request, [pending_record(r) for r in page.rows], page.next_cursor)
+        return page_response(request, records(page.rows), page.next_cursor)
 
 
 class PendingHistoryView(PortalView):
@@ -237,40 +186,6 @@ def _groups_of(record: dict[str, Any]) -> str:
 
 def _filters(query: dict[str, Any]) -> PendingFilters:
     return PendingFilters(**{f.name: tuple(query.get(f.name, ())) for f in fields(PendingFilters)})
-
-
-def pending_record(row: PendingRow) -> dict[str, Any]:
-    """Return what PendingSerializer describes."""
-    return {
-        "cluster": row.cluster,
-        "namespace": row.namespace,
-        "team": row.team,
-        "kind": row.kind,
-        "name": row.name,
-        "uid": row.uid,
-        "workload": row.workload,
-        "tier": row.tier,
-        "resource": row.resource,
-        "units": row.units,
-        "gpu_equivalents": row.gpu_equivalents,
-        "counted_gpu_equivalents": row.counted,
-        "counts": row.counts,
-        "since": utc_text(row.since),
-        "wait_seconds": row.wait_seconds,
-        "cause": row.cause,
-        "detail": row.detail,
-        "explanation": row.explanation,
-        "message": row.message,
-        "node_reasons": dict(row.node_reasons),
-        "suggestion": row.suggestion,
-        "suggestions": [
-            {"action": one.action, "text": one.text, "change": dict(one.change)}
-            for one in row.suggestions
-        ],
-        "notes": list(row.context),
-        "as_of": utc_text(row.as_of),
-        "stale": row.stale,
-    }
 
 
 def history_record(row: HistoryRow, zone: ZoneInfo) -> dict[str, Any]:

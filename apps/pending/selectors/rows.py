@@ -4,8 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import date, datetime
 from enum import StrEnum
-from typing import Any
+from typing import Annotated, Any
 
+from apps.clusters.domain.columns import Column
+from apps.pending.domain.causes import Cause, Counts
 from apps.pending.domain.gangs import GangMember
 from apps.usage.domain.amounts import hours
 
@@ -44,9 +46,11 @@ class PendingGrouping(StrEnum):
 class SuggestionRow:
     """The smallest change that would unblock it; `change` is as `diagnosis.Action` says."""
 
-    action: str
-    text: str
-    change: Mapping[str, Any] = field(default_factory=dict)
+    action: Annotated[str, Column(help="What to do, of a closed list: free, raise_quota.")]
+    text: Annotated[str, Column(help="The same in words.")]
+    change: Annotated[Mapping[str, Any], Column(help="Its particulars, by the action.")] = field(
+        default_factory=dict
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,48 +68,78 @@ class CauseIntervalRow:
 
 @dataclass(frozen=True, slots=True)
 class PendingRow:
-    """One episode of waiting. Open: `until` None, `outcome` empty, `wait_seconds` until now.
+    """One pending workload, and why it is pending.
 
-    `kind` and `name` are of what waits, `workload` is its top controller (`Kind/name`);
-    `gpu_equivalents` is what it asks for, `counted` what of that counts in sums, as what `counts`
-    says (pending, suppressed, starting, nothing). `suggestion` is the text of the best of
-    `suggestions`, None where there is none. `stale`: nobody watches the cluster at present;
-    `as_of` is until when this is known, else None. `id` is for cursors and links.
+    Of an episode that ended `until` and `outcome` say when and how; of an open one `until` is None,
+    `outcome` empty, and `wait_seconds` go until now. `again`: it was pending before. `in_front`
+    names pods that hold what it requests. `id` is for cursors and links.
     """
 
+    cluster: Annotated[str, Column("Cluster")]
+    namespace: Annotated[str, Column("Namespace")]
+    team: Annotated[str, Column("Team")]
+    kind: Annotated[
+        str, Column("Kind", help="As Kubernetes names it: Pod, Job, Workload, PodGroup.")
+    ]
+    name: Annotated[str, Column("Name")]
+    uid: Annotated[str, Column("UID", help="Of the object; of refused pods, of their controller.")]
+    workload: Annotated[str, Column("Workload", help="Kind/name of the top controller.")]
+    tier: Annotated[str, Column("Tier", help="undetermined where several could serve it.")]
+    resource: Annotated[str, Column("Resource", help="As Kubernetes names it: nvidia.com/gpu.")]
+    units: Annotated[float, Column("Units", help="Units of the resource that it requests in all.")]
+    gpu_equivalents: Annotated[
+        float, Column("Size", "GPUs", "Units × weight; a physical GPU is 1.")
+    ]
+    counted: Annotated[
+        float,
+        Column(
+            *("Counted", "GPUs", "What of that counts: a gang and its pods count once."),
+            key="counted_gpu_equivalents",
+        ),
+    ]
+    counts: Annotated[str, Column("Counts as", help="The sum that it counts in.", values=Counts)]
+    since: Annotated[datetime, Column("Since")]
+    wait_seconds: Annotated[float, Column("Pending for", "s")]
+    cause: Annotated[str, Column("Cause", values=Cause)]
+    detail: Annotated[
+        str, Column("Detail", help="What exactly: none free, fragmented, queue-stopped.")
+    ]
+    explanation: Annotated[str, Column("Explanation", help="In words, with figures.", wraps=True)]
+    message: Annotated[
+        str, Column("Scheduler message", help="Unchanged from the cluster.", wraps=True)
+    ]
+    node_reasons: Annotated[
+        Mapping[str, int],
+        Column(
+            help="Nodes by the scheduler's reason; one node may count several times.", files=False
+        ),
+    ]
+    suggestion: Annotated[
+        str | None,
+        Column(
+            "How to fix",
+            help="The smallest change that would unblock it; null where unknown.",
+            wraps=True,
+        ),
+    ]
+    suggestions: Annotated[tuple[SuggestionRow, ...], Column(files=False)]
+    context: Annotated[
+        tuple[str, ...],
+        Column(help="Related events, as of an autoscaler.", key="notes", files=False),
+    ]
+    as_of: Annotated[datetime | None, Column(help="Until when this is known; null where never.")]
+    stale: Annotated[
+        bool,
+        Column("Stale", help="No watch follows the cluster, or this kind, now: it may be over."),
+    ]
+    queue: Annotated[str, Column("Queue", api=False)]
+    priority: Annotated[int, Column("Priority", api=False)]
     id: int
-    cluster: str
-    namespace: str
-    team: str
-    kind: str
-    name: str
-    uid: str
-    workload: str
-    tier: str
-    resource: str
-    units: float
-    gpu_equivalents: float
-    since: datetime
     bound_at: datetime | None
     until: datetime | None
     outcome: str
     again: bool
-    wait_seconds: float
-    cause: str
-    detail: str
-    explanation: str
-    message: str
-    node_reasons: Mapping[str, int]
-    context: tuple[str, ...]
-    suggestion: str | None
-    suggestions: tuple[SuggestionRow, ...]
     in_front: tuple[str, ...]
-    counts: str
-    counted: float
-    queue: str
-    priority: int
-    stale: bool
-    as_of: datetime | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,9 +2,12 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Generic, Protocol, TypeVar, overload
+from datetime import datetime
+from typing import Any, Generic, Protocol, TypeVar, overload
 from zoneinfo import ZoneInfo
 
+from apps.clusters.domain.columns import Column as Declared
+from apps.clusters.domain.columns import columns_of
 from apps.usage.domain.amounts import Amounts
 from apps.web.components.formats import FALLING, NUMERIC, Format, Value, exact, shown
 from apps.web.components.ledger import LedgerClass
@@ -37,6 +40,50 @@ class Column:
     def falls_first(self) -> bool:
         """Whether sorting by it starts with the largest or latest."""
         return self.kind in FALLING
+
+
+def declared_columns(row: type, *more: Column) -> tuple[Column, ...]:
+    """Return the columns of a page's table as the row declares them, then `more` of the page."""
+    return (*(_of_page(column) for column in columns_of(row) if column.label), *more)
+
+
+def declared_values(row: Any) -> dict[str, Value]:
+    """Return the values of a row by column key; several names are one text, a flag yes or no."""
+    return {
+        column.key: _value(getattr(row, column.name))
+        for column in columns_of(row.__class__)
+        if column.label
+    }
+
+
+def _value(value: Any) -> Value:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return " ".join(value) if isinstance(value, tuple) else value
+
+
+def _of_page(column: Declared) -> Column:
+    return Column(
+        column.key,
+        column.label,
+        _format(column),
+        column.unit if column.unit != "s" else "",
+        column.help,
+        wraps=column.wraps,
+        in_files=column.off_page,
+    )
+
+
+_FORMATS = {"%": Format.RATIO, "GPU-h": Format.GPU_HOURS, "s": Format.SECONDS}
+_FORMATS_OF_TYPES = {datetime: Format.TIME, int: Format.COUNT, float: Format.NUMBER}
+
+
+def _format(column: Declared) -> Format:
+    """Return how a column is written: as declared, by its unit, or by its type."""
+    if column.shown_as:
+        return Format(column.shown_as)
+    by_unit = None if column.type is str else _FORMATS.get(column.unit)
+    return by_unit or _FORMATS_OF_TYPES.get(column.type, Format.TEXT)
 
 
 class Explained:

@@ -4,37 +4,12 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from apps.pending.selectors import PendingRow
-from apps.web.components.formats import Format, Value, duration
+from apps.web.components.formats import Value, duration
 from apps.web.components.links import Query, href
-from apps.web.components.tables import Column, Row, Table
+from apps.web.components.tables import Row, Table, declared_columns, declared_values
 from apps.web.pending.causes import Badge, badge
 from apps.web.query_session import QuerySession
 
-_COLUMNS = (
-    Column("cluster", "Cluster"),
-    Column("namespace", "Namespace"),
-    Column("team", "Team"),
-    Column("kind", "Kind"),
-    Column("name", "Name"),
-    Column("uid", "UID"),
-    Column("workload", "Workload"),
-    Column("tier", "Tier"),
-    Column("resource", "Resource"),
-    Column("units", "Units", Format.NUMBER),
-    Column("gpu_equivalents", "Size", Format.NUMBER, "GPUs"),
-    Column("since", "Since", Format.TIME),
-    Column("wait_seconds", "Waits for", Format.SECONDS),
-    Column("cause", "Cause"),
-    Column("detail", "Detail"),
-    Column("explanation", "Explanation", wraps=True),
-    Column("suggestion", "How to fix", wraps=True),
-    Column("message", "Message", wraps=True),
-    Column("counts", "Counts as"),
-    Column("counted", "Counted", Format.NUMBER, "GPUs"),
-    Column("queue", "Queue"),
-    Column("priority", "Priority", Format.COUNT),
-    Column("stale", "Stale", Format.COUNT),
-)
 COUNTS = {
     "pending": "waits",
     "suppressed": "held back before a pod existed",
@@ -93,12 +68,9 @@ def pending_table_row(row: PendingRow, reading: QuerySession) -> PendingTableRow
 
 
 def _values(row: PendingRow) -> dict[str, Value]:
-    own: dict[str, Value] = {
-        column.key: getattr(row, column.key) for column in _COLUMNS if column.key != "stale"
-    }
-    if not row.gpu_equivalents:
-        own |= {"units": None, "gpu_equivalents": None}
-    return own | {"suggestion": row.suggestion or "", "stale": int(row.stale)}
+    values = declared_values(row)
+    # Every workload here requests GPUs: without an amount its ResourceClaims are not known.
+    return values if row.gpu_equivalents else values | {"units": None, "gpu_equivalents": None}
 
 
 def pending_table(
@@ -113,7 +85,7 @@ def pending_table(
     return Table(
         id="waiting",
         title="What waits",
-        columns=_COLUMNS,
+        columns=declared_columns(PendingRow),
         rows=[pending_table_row(row, reading) for row in rows],
         zone=reading.choice.zone,
         empty=empty,

@@ -1,0 +1,105 @@
+"""Rows of a list as the API shows them: what their declaration says, as JSON and as cells."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
+from functools import cache
+from operator import attrgetter
+from typing import Any
+
+from rest_framework import serializers
+
+from apps.clusters.domain.columns import Column, Counts, Names, columns_of
+from apps.usage.domain.columns import utc_text
+
+Field = serializers.Field[Any, Any, Any, Any]
+_FIELDS: Mapping[type, Callable[..., Field]] = {
+    str: serializers.CharField,
+    bool: serializers.BooleanField,
+    int: serializers.IntegerField,
+    float: serializers.FloatField,
+    datetime: serializers.DateTimeField,
+    Counts: lambda **said: serializers.DictField(child=serializers.IntegerField(), **said),
+    Names: lambda **said: serializers.DictField(child=serializers.CharField(), **said),
+}
+
+
+class RowSerializer(serializers.Serializer[Any]):
+    """The fields of `row`, read from its declaration whenever they are asked for."""
+
+    row: type
+
+    def get_fields(self) -> dict[str, Field]:
+        """Return the fields that the declaration gives, then those written out."""
+        declared = {column.key: _field(column) for column in _shown(self.row)}
+        return declared | super().get_fields()
+
+
+@cache
+def serializer_of(row: type[Any]) -> type[RowSerializer]:
+    """Return the serializer of a row, named for it: that of `PendingRow` is `Pending`'s."""
+    name = f"{row.__name__.removesuffix('Row')}Serializer"
+    summary = (row.__doc__ or "").partition("\n\n")[0]
+    return type(name, (RowSerializer,), {"row": row, "__doc__": summary})
+
+
+def record(row: Any, *, admin: bool = True) -> dict[str, Any]:
+    """Return a row as the API shows it, by key; columns for administrators are None for others."""
+    return {
+        key: None if hidden and not admin else written(get(row))
+        for key, get, written, hidden in _writers(row.__class__)
+    }
+
+
+def cells_of(row: type) -> list[str]:
+    """Return the keys of the columns of a row's file."""
+    return [column.key for column in _shown(row) if column.files]
+
+
+def records(rows: Iterable[Any], *, admin: bool = True) -> list[dict[str, Any]]:
+    """Return rows as the API shows them."""
+    return [record(row, admin=admin) for row in rows]
+
+
+def cells(rows: Iterable[Any], *, admin: bool = True) -> list[dict[str, Any]]:
+    """Return the records of rows for a file: several names are one text, parted by blanks."""
+    return [
+        {key: " ".join(value) if isinstance(value, list) else value for key, value in one.items()}
+        for one in records(rows, admin=admin)
+    ]
+
+
+def _shown(row: type) -> list[Column]:
+    return [column for column in columns_of(row) if column.api]
+
+
+def _field(column: Column) -> Field:
+    said: dict[str, Any] = {"help_text": column.help} if column.help else {}
+    if column.nullable or column.admin:
+        said["allow_null"] = True
+    if column.many:
+        if column.type in _FIELDS:
+            return serializers.ListField(child=_FIELDS[column.type](), **said)
+        return serializer_of(column.type)(many=True, **said)
+    if column.choices:
+        return serializers.ChoiceField(column.choices, **said)
+    return _FIELDS.get(column.type, serializers.DictField)(**said)
+
+
+Written = Callable[[Any], Any]
+
+
+@cache
+def _writers(row: type) -> Sequence[tuple[str, Callable[[Any], Any], Written, bool]]:
+    return [(c.key, attrgetter(c.name), _writer(c), c.admin) for c in _shown(row)]
+
+
+def _writer(column: Column) -> Written:
+    if column.many:
+        return list if column.type in _FIELDS else records
+    if column.type is datetime:
+        return utc_text
+    return _same if column.type in (str, bool, int, float) else dict
+
+
+def _same(value: Any) -> Any:
+    return value

@@ -1,0 +1,104 @@
+"""Columns of lists, each declared once, beside its value.
+
+A row is a frozen dataclass whose attributes are annotated:
+
+    gpu_equivalents: Annotated[float, Column("Size", "GPUs", "Units × weight.")]
+
+The table of a page, the head of a file, the serializer and the OpenAPI schema derive from that.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from functools import cache
+from types import NoneType, UnionType
+from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """What is said of an attribute of a row.
+
+    `label` heads it on pages, without one it is not shown there; `unit` is that of the page (GPUs,
+    GPU-h, %, s), `help` one sentence for tooltip and schema. `key` names it in files and in the
+    API, where that is not the attribute's name. `values` are those it may have. `admin` columns
+    are shown to administrators alone: the API has null for others, tables and files leave them
+    out. `api` and `files` say where else it is not. `off_page` ones are in the page's file alone.
+    `shown_as` names the page's format where the type does not tell it: hour, day, decimal.
+
+    The rest comes from the annotation: `name` of the attribute, `type` of the value or, of `many`,
+    of each, and whether it may be None.
+    """
+
+    label: str = ""
+    unit: str = ""
+    help: str = ""
+    key: str = ""
+    values: type[StrEnum] | tuple[str, ...] = ()
+    admin: bool = False
+    api: bool = True
+    files: bool = True
+    off_page: bool = False
+    wraps: bool = False
+    shown_as: str = ""
+    name: str = ""
+    type: type = str
+    many: bool = False
+    nullable: bool = False
+
+    @property
+    def choices(self) -> list[str]:
+        """The values it may have; empty where any is allowed."""
+        return [str(value) for value in self.values]
+
+
+@cache
+def columns_of(row: type) -> tuple[Column, ...]:
+    """Return the declared columns of a row, in the order of its attributes.
+
+    Raises TypeError for an annotation that no list can show.
+    """
+    hints = get_type_hints(row, include_extras=True)
+    found = (_declared(name, hint) for name, hint in hints.items())
+    return tuple(column for column in found if column is not None)
+
+
+def _declared(name: str, hint: Any) -> Column | None:
+    if get_origin(hint) is not Annotated:
+        return None
+    value, *extras = get_args(hint)
+    column = next((extra for extra in extras if isinstance(extra, Column)), None)
+    if column is None:
+        return None
+    value, nullable = _without_none(value)
+    value, many = _each(value)
+    if not isinstance(value, type):
+        raise TypeError(f"{name}: a column cannot hold {value}")
+    key = column.key or name
+    return replace(column, name=name, key=key, type=value, many=many, nullable=nullable)
+
+
+def _without_none(hint: Any) -> tuple[Any, bool]:
+    if get_origin(hint) not in (Union, UnionType):
+        return hint, False
+    others = [one for one in get_args(hint) if one is not NoneType]
+    return others[0] if len(others) == 1 else hint, True
+
+
+def _each(hint: Any) -> tuple[Any, bool]:
+    """Return the type of each item of a tuple; a mapping keeps its own type, of its values."""
+    origin = get_origin(hint)
+    if origin is tuple:
+        return get_args(hint)[0], True
+    return (MAPPINGS.get(get_args(hint), Mapping), False) if origin is Mapping else (hint, False)
+
+
+class Counts(dict[str, int]):
+    """Stands for the type of a column of counts by name."""
+
+
+class Names(dict[str, str]):
+    """Stands for the type of a column of texts by name."""
+
+
+MAPPINGS: Mapping[tuple[Any, ...], type] = {(str, int): Counts, (str, str): Names}
