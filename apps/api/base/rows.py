@@ -44,15 +44,7 @@ def serializer_of(row: type[Any]) -> type[RowSerializer]:
 
 def record(row: Any, *, admin: bool = True) -> dict[str, Any]:
     """Return a row as the API shows it, by key; columns for administrators are None for others."""
-    return {
-        key: None if hidden and not admin else written(get(row))
-        for key, get, written, hidden in _writers(row.__class__)
-    }
-
-
-def cells_of(row: type) -> list[str]:
-    """Return the keys of the columns of a row's file."""
-    return [column.key for column in _shown(row) if column.files]
+    return _written(row, _writers(row.__class__), admin=admin)
 
 
 def records(rows: Iterable[Any], *, admin: bool = True) -> list[dict[str, Any]]:
@@ -60,12 +52,21 @@ def records(rows: Iterable[Any], *, admin: bool = True) -> list[dict[str, Any]]:
     return [record(row, admin=admin) for row in rows]
 
 
+def cells_of(row: type) -> list[str]:
+    """Return the keys of the columns of a row's file."""
+    return [column.key for column in _shown(row) if column.files]
+
+
 def cells(rows: Iterable[Any], *, admin: bool = True) -> list[dict[str, Any]]:
-    """Return the records of rows for a file: several names are one text, parted by blanks."""
-    return [
-        {key: " ".join(value) if isinstance(value, list) else value for key, value in one.items()}
-        for one in records(rows, admin=admin)
-    ]
+    """Return the cells of rows by key; several names are one text, parted by blanks."""
+    return [_written(row, _cell_writers(row.__class__), admin=admin) for row in rows]
+
+
+def _written(row: Any, writers: "Writers", *, admin: bool) -> dict[str, Any]:
+    return {
+        key: None if hidden and not admin else write(get(row))
+        for key, get, write, hidden in writers
+    }
 
 
 def _shown(row: type) -> list[Column]:
@@ -85,15 +86,21 @@ def _field(column: Column) -> Field:
     return _FIELDS.get(column.type, serializers.DictField)(**said)
 
 
-Written = Callable[[Any], Any]
+Writers = Sequence[tuple[str, Callable[[Any], Any], Callable[[Any], Any], bool]]
 
 
 @cache
-def _writers(row: type) -> Sequence[tuple[str, Callable[[Any], Any], Written, bool]]:
+def _writers(row: type[Any]) -> Writers:
     return [(c.key, attrgetter(c.name), _writer(c), c.admin) for c in _shown(row)]
 
 
-def _writer(column: Column) -> Written:
+@cache
+def _cell_writers(row: type[Any]) -> Writers:
+    shown = [column for column in _shown(row) if column.files]
+    return [(c.key, attrgetter(c.name), " ".join if c.many else _writer(c), c.admin) for c in shown]
+
+
+def _writer(column: Column) -> Callable[[Any], Any]:
     if column.many:
         return list if column.type in _FIELDS else records
     if column.type is datetime:
