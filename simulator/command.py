@@ -37,10 +37,10 @@ class Command(BaseCommand):
             "serve",
             help="serve both APIs until stopped",
             description=(
-                "Serve both APIs until stopped. What is on the obstacle course of `campus` can be "
+                "Serve both APIs until stopped. The fault scenarios of `campus` can be "
                 "changed through the Kubernetes API (PATCH, POST, PUT, DELETE): quotas, queues, "
                 "nodes, pods, claims. Changes are kept in memory: after a restart they are gone. "
-                "Metrics show the course as it would be without them."
+                "Metrics show them as they would be without changes."
             ),
         )
         _scenario_arguments(serve)

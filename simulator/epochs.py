@@ -1,4 +1,4 @@
-"""Laps: stretches of a scenario that stand alone, and what can be read off them at any time."""
+"""Epochs: stretches of a scenario that stand alone, and what can be read off them at any time."""
 
 import math
 from bisect import bisect_right

@@ -1,4 +1,4 @@
-"""One cycle of the course as it was played: every object with its versions."""
+"""One cycle of the fault scenarios as it was played: every object with its versions."""
 
 from collections.abc import Callable, Iterator, Sequence
 
@@ -12,10 +12,10 @@ EVENT_SECONDS = 3600
 
 
 class FaultCycle:
-    """The obstacle course of a scenario, cycle by cycle since `begins`.
+    """The fault scenarios of a cluster, cycle by cycle since `begins`.
 
     `others` gives the cluster's other nodes as they are at a time; they never have room for
-    what is on the course, and are counted where the scheduler counts nodes.
+    what is in the fault scenarios, and are counted where the scheduler counts nodes.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class FaultCycle:
                     yield number, life
 
     def next_change(self, after: int) -> int | None:
-        """Return the next whole second at which anything of the course changes."""
+        """Return the next whole second at which anything of them changes."""
         if after < self.begins:
             return self.begins
         number = self.number(after)

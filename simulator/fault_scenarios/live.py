@@ -1,4 +1,4 @@
-"""The course from the first change on: no longer as it was written, but as it goes on.
+"""The fault scenarios from the first change on: no longer as written, but as they go on.
 
 The changes are kept in memory alone: a lab that is started again knows nothing of them.
 """
@@ -17,10 +17,10 @@ _T = TypeVar("_T")
 
 
 class Live:
-    """Plays the course on from now once somebody writes; until then it is not `active`."""
+    """Plays the fault scenarios on from now once somebody writes; until then it is not `active`."""
 
-    def __init__(self, course: FaultCycle, clock: Clock) -> None:
-        self._course = course
+    def __init__(self, faults: FaultCycle, clock: Clock) -> None:
+        self._faults = faults
         self._clock = clock
         self._lock = RLock()
         self._plane: ControlPlane | None = None
@@ -37,7 +37,7 @@ class Live:
         return self._since_ms
 
     def covers(self, version: int) -> bool:
-        """Say whether the course at a version is as it says, rather than as written."""
+        """Say whether a version is as it was changed, rather than as written."""
         return self.active and version >= self._since_ms
 
     def version(self, now_ms: int) -> int:
@@ -67,8 +67,8 @@ class Live:
             now_ms = self._clock.now_ms()
             plane = self._plane
             if plane is None:
-                number = self._course.number(now_ms // 1000)
-                plane = self._course.plane(number)
+                number = self._faults.number(now_ms // 1000)
+                plane = self._faults.plane(number)
                 plane.advance(now_ms // 1000)
             return look(plane)
 
@@ -80,23 +80,23 @@ class Live:
             found = [life for life in self._plane.store.lives if life.plural == plural]
             if plural == "events":
                 base = self._since_ms // 1000
-                earlier = self._course.seen(plural, base - EVENT_SECONDS, base - 1)
+                earlier = self._faults.seen(plural, base - EVENT_SECONDS, base - 1)
                 found += [life for _, life in earlier]
         yield from found
 
     def _begin(self, now_ms: int) -> ControlPlane:
-        self._number = self._course.number(now_ms // 1000)
-        plane = self._course.plane(self._number)
+        self._number = self._faults.number(now_ms // 1000)
+        plane = self._faults.plane(self._number)
         plane.advance(now_ms // 1000)
         plane.store.ticking = False
-        self._since_ms = self._course.base(self._number) * 1000
+        self._since_ms = self._faults.base(self._number) * 1000
         self._plane = plane
         return plane
 
     def _advance(self, plane: ControlPlane, now_ms: int) -> None:
         now = now_ms // 1000
-        while now >= self._course.base(self._number + 1):
-            base = self._course.base(self._number + 1)
+        while now >= self._faults.base(self._number + 1):
+            base = self._faults.base(self._number + 1)
             plane.advance(base - 1)
             self._number += 1
             plane.store.start_cycle(self._number)

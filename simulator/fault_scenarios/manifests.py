@@ -1,4 +1,4 @@
-"""Objects as users of the course write them."""
+"""Objects as users of the fault scenarios write them."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

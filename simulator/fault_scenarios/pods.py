@@ -1,4 +1,4 @@
-"""The pods of the course as metrics and truths know them: one cycle, moved to any other."""
+"""The pods of the fault scenarios as metrics know them: one cycle, moved to any other."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -25,22 +25,22 @@ class _Model:
     owners: tuple[ObjectLife, ...]
 
 
-class CoursePods:
+class FaultPods:
     """Gives the pods, claims and controllers of any cycle."""
 
-    def __init__(self, course: FaultCycle) -> None:
-        self._course = course
-        lives = course.lives(0)
+    def __init__(self, faults: FaultCycle) -> None:
+        self._faults = faults
+        lives = faults.lives(0)
         self._by_uid = {life.uid: life for life in lives}
         self._claims = {
             (life.namespace, life.name): life for life in lives if life.plural == "resourceclaims"
         }
-        self._nodes = {node.name: node for node in course.ground}
+        self._nodes = {node.name: node for node in faults.ground}
         self._models = self._make_models([life for life in lives if life.plural == "pods"])
 
     def between(self, start: int, end: int) -> Iterator[Pod]:
         """Yield the pods of all cycles that lie in start..end."""
-        first, last = max(0, self._course.number(start)), self._course.number(end - 1)
+        first, last = max(0, self._faults.number(start)), self._faults.number(end - 1)
         for number in range(first, last + 1):
             owners: dict[str, Controller] = {}
             for model in self._models:
@@ -49,7 +49,7 @@ class CoursePods:
     # ------------------------------------------------------------ the first cycle
 
     def _make_models(self, lives: Sequence[ObjectLife]) -> list[_Model]:
-        free = {node.name: list(range(len(node.devices))) for node in self._course.ground}
+        free = {node.name: list(range(len(node.devices))) for node in self._faults.ground}
         found = [self._model(life) for life in lives]
         kept = [model for model in found if model.pod.units]
         kept.sort(key=lambda model: (model.pod.bound, model.pod.created, model.pod.name))
@@ -137,7 +137,7 @@ class CoursePods:
         if node is None or node.card is None or pod.started == FOREVER:
             return pod
         idle = pod.name.startswith(_IDLERS)
-        chance = identity.fraction(self._course.seed, pod.namespace, pod.name, "activity")
+        chance = identity.fraction(self._faults.seed, pod.namespace, pod.name, "activity")
         activity = 0.0 if idle else round(0.25 + 0.7 * chance, 4)
         watts = node.card.idle_watts + activity * (node.card.board_watts - node.card.idle_watts)
         return replace(
@@ -156,7 +156,7 @@ class CoursePods:
         name = life.name
         if "#" in life.local:
             stem = life.local.partition("#")[0]
-            suffix = pod_suffix(self._course.seed, number, life.namespace, life.local)
+            suffix = pod_suffix(self._faults.seed, number, life.namespace, life.local)
             name = f"{stem}-{suffix}"
         uid = self._uid(life, number)
         owner = self._controller(model.owners, number, owners)
@@ -208,7 +208,7 @@ class CoursePods:
 
     def _uid(self, life: ObjectLife, number: int) -> str:
         return identity.uid(
-            self._course.seed, number, life.plural, life.namespace, life.local, life.number
+            self._faults.seed, number, life.plural, life.namespace, life.local, life.number
         )
 
 
@@ -224,7 +224,7 @@ def controllers_of(pods: Sequence[Pod]) -> list[Controller]:
 
 
 def limits_of(start: int, end: int) -> Mapping[str, Steps]:
-    """Return the limits of the course's quotas over the cycles that lie in start..end."""
+    """Return the limits of the quotas here over the cycles that lie in start..end."""
     found = {space: Steps((start,), (limit,)) for space, limit in QUOTAS.items()}
     times: list[int] = [start]
     for base in range(start, end, CYCLE_SECONDS):

@@ -1,4 +1,4 @@
-"""What happens on the course in a cycle: something of every cause waits, and its time comes.
+"""What happens in a cycle: something of every cause waits, and its time comes.
 
 Times are minutes after the start of the cycle. What is made here is gone at its end.
 """

@@ -1,4 +1,4 @@
-"""The ground of the course: its nodes, and the objects that stay from cycle to cycle."""
+"""The ground of the fault scenarios: nodes, and the objects that stay from cycle to cycle."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -65,7 +65,7 @@ RAISED = "speech-lab"
 
 
 def nodes(seed: str, begins: int, first_position: int) -> list[Node]:
-    """Return the nodes of the course, made at `begins`."""
+    """Return the nodes of the fault scenarios, made at `begins`."""
     found: list[Node] = []
     for number, (rack, cards, cores, gib) in enumerate(_NODES, start=1):
         name = f"a10-{number:02d}"

@@ -1,9 +1,9 @@
-"""The Kubernetes API over a scenario: chunked lists and watches; changes of course and limits.
+"""The Kubernetes API over a scenario: chunked lists and watches; changes of faults and limits.
 
 A resourceVersion is a time in Unix milliseconds, so a list can be given as of any version of the
 last minutes, and a watch from a version gives exactly the changes after it. What the scenario says
-changes at whole seconds; what somebody changed (`course.live`, `kube_edits`) has versions of its
-own.
+changes at whole seconds; what somebody changed (`fault_scenarios.live`, `edits`) has versions
+of its own.
 """
 
 import json
@@ -16,6 +16,7 @@ from simulator.answers import Answer, Parameters, Stream, json_answer, json_byte
 from simulator.clock import Clock
 from simulator.fault_scenarios.cycle import gone_at, times_of
 from simulator.fault_scenarios.live import Live
+from simulator.fault_scenarios.scenario import faults_of
 from simulator.kubernetes.discovery import documents
 from simulator.kubernetes.edits import LIMITS, Edits
 from simulator.kubernetes.entities import Collection, collections
@@ -54,7 +55,8 @@ class KubernetesApi:
         served = collections(scenario)
         self._by_prefix: ByPrefix = {(c.prefix, c.plural): c for c in served}
         self._documents = documents(served)
-        self._live = Live(scenario.course, clock) if scenario.course else None
+        self._faults = faults_of(scenario)
+        self._live = Live(self._faults, clock) if self._faults else None
         self._writes = Writes(self._live, clock) if self._live else None
         self._edits = Edits()
 
@@ -110,10 +112,10 @@ class KubernetesApi:
         return answer
 
     def _of_scenario(self, place: ObjectPath) -> Entity | None:
-        """Return what a path names where the scenario tells of it, and not the course."""
+        """Return what a path names where the scenario tells of it, and not its faults."""
         at = self._now_ms() // 1000
         for entity in place.collection.source(self._scenario, at, at):
-            if entity.key == place.key and not entity.course:
+            if entity.key == place.key and not entity.of_faults:
                 return entity
         return None
 
@@ -127,7 +129,7 @@ class KubernetesApi:
         return self._live.version(now_ms) if self._live else now_ms
 
     def _played(self, version: int) -> Live | None:
-        """Return what shows the course at a version instead of the scenario, if anything."""
+        """Return what shows the faults at a version instead of the scenario, if anything."""
         return self._live if self._live and self._live.covers(version) else None
 
     # ------------------------------------------------------------ one object
@@ -171,7 +173,7 @@ class KubernetesApi:
             for entity in place.collection.source(self._scenario, at, at)
             if entity.created <= at < entity.deleted
             and (not place.namespace or entity.namespace == place.namespace)
-            and not (live and entity.course)
+            and not (live and entity.of_faults)
         ]
         for life in live.lives(place.collection.plural) if live else ():
             item = life.at(at_ms) if (gone_at(life) or at_ms + 1) > at_ms else None
@@ -289,7 +291,7 @@ class KubernetesApi:
             if place.namespace and entity.namespace != place.namespace:
                 continue
             for at in entity.changes:
-                played = live and entity.course and at * 1000 >= live.since_ms
+                played = live and entity.of_faults and at * 1000 >= live.since_ms
                 if after < at <= until and not played:
                     kind, item = _change(entity, at, selectors)
                     item = self._edits.over(place.collection.plural, entity.key, item, at * 1000)
@@ -317,7 +319,7 @@ class KubernetesApi:
     def _lived(
         self, live: Live, place: ObjectPath, selectors: Selectors, after_ms: int, until_ms: int
     ) -> Iterator[tuple[int, str, str, Object]]:
-        """Yield the same of what became of the course."""
+        """Yield the same of what became of the faults."""
         for life in live.lives(place.collection.plural):
             if place.namespace and life.namespace != place.namespace:
                 continue
@@ -329,10 +331,10 @@ class KubernetesApi:
 
     def _next_ms(self, now_ms: int) -> int | None:
         now = now_ms // 1000
-        epoch, course = self._scenario.epoch_at(now), self._scenario.course
+        epoch = self._scenario.epoch_at(now)
         times = [
             epoch.next_change(now) if epoch else None,
-            course.next_change(now) if course else None,
+            self._faults.next_change(now) if self._faults else None,
         ]
         return min((at * 1000 for at in times if at is not None), default=None)
 

@@ -5,7 +5,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from simulator.epochs import NEVER, Epoch
-from simulator.fault_scenarios.cycle import gone_at, times_of
+from simulator.fault_scenarios.cycle import FaultCycle, gone_at, times_of
+from simulator.fault_scenarios.scenario import faults_of
 from simulator.fleet import FOREVER, Claim, Controller, Pod
 from simulator.kubernetes import claims, queue_entities
 from simulator.kubernetes.entity import Entity
@@ -47,7 +48,7 @@ class Collection:
 
 
 def _pods(scenario: Scenario, start: int, end: int) -> Iterator[Entity]:
-    elsewhere = _of_course(scenario)
+    elsewhere = _fault_namespaces(scenario)
     for epoch in scenario.epochs(start, end):
         for pod in epoch.pods_between(start, end):
             if pod.namespace not in elsewhere:
@@ -60,7 +61,7 @@ def _pod(pod: Pod) -> Entity:
 
 
 def _events(scenario: Scenario, start: int, end: int) -> Iterator[Entity]:
-    elsewhere = _of_course(scenario)
+    elsewhere = _fault_namespaces(scenario)
     for epoch in scenario.epochs(start - EVENT_SECONDS, end):
         for pod in epoch.pods_between(start - EVENT_SECONDS, end):
             if pod.namespace in elsewhere:
@@ -160,7 +161,7 @@ def _controller_at(scenario: Scenario, controller: Controller, uid: str, at: int
 
 
 def _device_classes(scenario: Scenario, start: int, end: int) -> Iterator[Entity]:
-    if scenario.claims_served and scenario.course is None:
+    if scenario.claims_served and faults_of(scenario) is None:
         for name in sorted(claims.CLASSES):
             found = claims.class_object(name, scenario.begins)
             yield Entity.lasting(found, scenario.begins)
@@ -200,41 +201,40 @@ def _always(found: Object) -> Callable[[int], Object]:
     return lambda _: found
 
 
-def _of_course(scenario: Scenario) -> frozenset[str]:
-    """Return the namespaces of the obstacle course, if there is one."""
-    return scenario.course.namespaces if scenario.course else frozenset()
+def _fault_namespaces(scenario: Scenario) -> frozenset[str]:
+    """Return the namespaces of the fault scenarios, if there are any."""
+    faults = faults_of(scenario)
+    return faults.namespaces if faults else frozenset()
 
 
-def _with_course(collection: Collection) -> Collection:
-    """Return a collection with what the course has of its kind, in place of what stands for it."""
+def _with_faults(collection: Collection) -> Collection:
+    """Return a collection with what the faults have of its kind, in place of what stands for it."""
 
     def entities(scenario: Scenario, start: int, end: int) -> Iterator[Entity]:
-        course = scenario.course
-        if course is None:
+        faults = faults_of(scenario)
+        if faults is None:
             return
-        names = {*course.namespaces, *course.node_names}
+        names = {*faults.namespaces, *faults.node_names}
         for entity in collection.source(scenario, start, end):
-            if entity.namespace not in course.namespaces and entity.name not in names:
+            if entity.namespace not in faults.namespaces and entity.name not in names:
                 yield entity
-        yield from _course(collection.plural, scenario, start, end)
+        yield from _played(faults, collection.plural, start, end)
 
     return replace(collection, source=entities)
 
 
-def _course(plural: str, scenario: Scenario, start: int, end: int) -> Iterator[Entity]:
-    if scenario.course is not None:
-        for _, life in scenario.course.seen(plural, start, end):
-            times = times_of(life)
-            gone = gone_at(life)
-            yield Entity(
-                life.namespace,
-                life.name,
-                life.created,
-                FOREVER if gone is None else gone // 1000,
-                sorted({at // 1000 for at in times}),
-                partial(_life_at, life),
-                course=True,
-            )
+def _played(faults: FaultCycle, plural: str, start: int, end: int) -> Iterator[Entity]:
+    for _, life in faults.seen(plural, start, end):
+        gone = gone_at(life)
+        yield Entity(
+            life.namespace,
+            life.name,
+            life.created,
+            FOREVER if gone is None else gone // 1000,
+            sorted({at // 1000 for at in times_of(life)}),
+            partial(_life_at, life),
+            of_faults=True,
+        )
 
 
 def _life_at(life: ObjectLife, at: int) -> Object:
@@ -248,7 +248,7 @@ def _life_at(life: ObjectLife, at: int) -> Object:
 
 
 def _nothing(scenario: Scenario, start: int, end: int) -> Iterator[Entity]:
-    """Yield what there is of kinds that only the course has."""
+    """Yield what there is of kinds that only the faults have."""
     return iter(())
 
 
@@ -280,7 +280,7 @@ CLAIM_COLLECTIONS: Sequence[Collection] = tuple(
 """Those that a cluster has whose nodes offer devices by claim."""
 
 
-COURSE_COLLECTIONS: Sequence[Collection] = tuple(
+FAULT_COLLECTIONS: Sequence[Collection] = tuple(
     Collection(version, plural, kind, namespaced=namespaced, source=_nothing)
     for version, plural, kind, namespaced in (
         ("v1", "persistentvolumeclaims", "PersistentVolumeClaim", True),
@@ -302,12 +302,12 @@ QUEUE_COLLECTIONS: Sequence[Collection] = tuple(
         ("AdmissionCheck", False, queue_entities.checks),
     )
 )
-"""Those of Kueue, which the pods of a scenario may go through as those of the course do."""
+"""Those of Kueue, which the pods of a scenario may go through as those of the faults do."""
 
 
 def collections(scenario: Scenario) -> Sequence[Collection]:
     """Return what the API server of a scenario serves."""
     served = (*COLLECTIONS, *CLAIM_COLLECTIONS) if scenario.claims_served else COLLECTIONS
-    if scenario.course is None:
+    if faults_of(scenario) is None:
         return (*served, *QUEUE_COLLECTIONS) if scenario.queues else served
-    return [_with_course(one) for one in (*served, *COURSE_COLLECTIONS, *QUEUE_COLLECTIONS)]
+    return [_with_faults(one) for one in (*served, *FAULT_COLLECTIONS, *QUEUE_COLLECTIONS)]

@@ -11,8 +11,8 @@ from simulator.kubernetes.objects import Object
 class Entity:
     """One object over its life; `changes` are the times, in order, at which it is another.
 
-    `render` returns it as of a time from `created` up to and including `deleted`. `course` marks
-    what the obstacle course shows as it would be, had nobody changed anything.
+    `render` returns it as of a time from `created` up to and including `deleted`. `of_faults` marks
+    what the fault scenarios show as they would be, had nobody changed anything.
     """
 
     namespace: str
@@ -21,7 +21,7 @@ class Entity:
     deleted: int
     changes: Sequence[int]
     render: Callable[[int], Object]
-    course: bool = False
+    of_faults: bool = False
 
     @property
     def key(self) -> str:

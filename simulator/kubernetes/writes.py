@@ -1,4 +1,4 @@
-"""Changes of the obstacle course through the Kubernetes API: POST, PUT, PATCH and DELETE.
+"""Changes of the fault scenarios through the Kubernetes API: POST, PUT, PATCH and DELETE.
 
 Refusals are those of a real server: 409 for what is there already and for a stale version, 422
 for a failed test of a JSON patch and for values it does not take, 403 over quota. Of what the
@@ -181,7 +181,7 @@ class Writes:
 
     def _elsewhere(self, asked: WriteRequest) -> Exception:
         text = (
-            f'{asked.collection.plural} "{asked.name}" is forbidden: only the obstacle course of '
+            f'{asked.collection.plural} "{asked.name}" is forbidden: only the fault scenarios of '
             "the lab can be changed"
         )
         return forbidden(text, asked.name, asked.collection.plural)

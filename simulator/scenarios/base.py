@@ -1,17 +1,14 @@
 """What every scenario gives: its fixed parts, and epochs of pods over time."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import chain
-from typing import TYPE_CHECKING
+from threading import RLock
 
 from simulator.epochs import NEVER, Epoch, Steps
-from simulator.fleet import GPU, Controller, Node, Sharing
-
-if TYPE_CHECKING:
-    from simulator.fault_scenarios.cycle import FaultCycle
+from simulator.fleet import GPU, LINGER_SECONDS, Controller, Node, Sharing
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +84,7 @@ class Quota:
     keys: tuple[str, ...] = (GPU_KEY,)
 
     def counts(self, epoch: Epoch | None, key: str) -> Iterator[tuple[str, Steps]]:
-        """Yield (`hard` or `used`, count over a epoch) of a key."""
+        """Yield (`hard` or `used`, count over an epoch) of a key."""
         yield "hard", epoch.hard.get(hard_key(self.namespace, key), NEVER) if epoch else NEVER
         if key.startswith(_REQUESTS):
             resource = key.removeprefix(_REQUESTS)
@@ -124,7 +121,7 @@ class Queue:
 
 
 def hard_key(namespace: str, key: str) -> str:
-    """Return under what a epoch has the limit of a key."""
+    """Return under what an epoch has the limit of a key."""
     return namespace if key == GPU_KEY else f"{namespace}/{key}"
 
 
@@ -142,8 +139,7 @@ class Scenario(ABC):
     `begins` is when its nodes, namespaces and lasting controllers were made, `seed` what every
     name and chance is derived from. `prices` are in USD by model, on demand, `rates` those of
     other ways to pay; of scenarios without tiers the catalog has the one tier of the worked
-    example. `course` is its obstacle course, if it has one: nodes and namespaces among its own of
-    which the API shows what happened there. `queues` are those that its pods go through, `flavors`
+    example. `queues` are those that its pods go through, `flavors`
     the node labels of what these give out by name; `queue_resources` whether Kueue shows their
     resources and LocalQueues, which is to be switched on. `others` are clusters of which the same
     server has metrics, each by the name of its `cluster`, and no API answers.
@@ -162,7 +158,6 @@ class Scenario(ABC):
     tiers: Sequence[Tier] = ()
     prices: Mapping[str, str] = {}
     rates: Sequence[Rate] = ()
-    course: "FaultCycle | None" = None
     queues: Sequence[Queue] = ()
     flavors: Mapping[str, Mapping[str, str]] = {}
     queue_resources: bool = True
@@ -201,3 +196,39 @@ class Scenario(ABC):
             for controller in self.controllers
             if controller.kind == "ReplicaSet" and controller.parent is not None
         }
+
+
+class EpochScenario(Scenario):
+    """A scenario whose epochs follow each other by number, the first one at `begins`.
+
+    An epoch takes seconds to make, so `epochs_kept` of them are kept.
+    """
+
+    epochs_kept = 3
+    lingering = LINGER_SECONDS
+    """How long an epoch's last pods are still to be seen after it."""
+
+    @abstractmethod
+    def epoch_number(self, at: int) -> int:
+        """Return the number of the epoch that a time from `begins` on lies in."""
+
+    @abstractmethod
+    def make_epoch(self, number: int) -> Epoch:
+        """Make an epoch anew."""
+
+    def epochs(self, start: int, end: int) -> Iterator[Epoch]:
+        if end < self.begins:
+            return
+        first = self.epoch_number(max(start - self.lingering, self.begins))
+        for number in range(first, self.epoch_number(end) + 1):
+            # Several requests at once must not each make the same epoch.
+            with _MAKING:
+                epoch = self._epoch(number)
+            yield epoch
+
+    @cached_property
+    def _epoch(self) -> Callable[[int], Epoch]:
+        return lru_cache(maxsize=self.epochs_kept)(self.make_epoch)
+
+
+_MAKING = RLock()

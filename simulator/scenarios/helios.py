@@ -7,15 +7,13 @@ cards are taken to be A100 80 GB as in these. Each team has nodes of its own.
 
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import lru_cache
 from pathlib import Path
-from threading import Lock
 
 from simulator import identity
 from simulator.epochs import Epoch, Steps
 from simulator.fleet import DAY, FOREVER, GPU, LINGER_SECONDS, Controller, Node, Pod
 from simulator.machines import a100_node
-from simulator.scenarios.base import Namespace, Quota, Scenario, Team
+from simulator.scenarios.base import EpochScenario, Namespace, Quota, Team
 from simulator.scenarios.distributions import CLUSTERS, Distribution, distributions
 from simulator.scenarios.packing import Draft, Packer
 from simulator.scenarios.trace import MINUTE, Level, Trace
@@ -31,18 +29,17 @@ POOL = "node-pool"
 """The label by which a team's pods find the team's nodes."""
 _CARDS = 8
 _PAST_SECONDS = 730 * DAY
-_EPOCHS_KEPT = 6
 _LEADS = ("ada",)
 _LED = 2
 _BUDGET_SHARE = 0.75
 _HOURS_A_MONTH = 730
 
 
-class Helios(Scenario):
+class Helios(EpochScenario):
     """The trace starts at `origin`; before and after it repeats by whole weeks.
 
     The first epoch is the trace and its repetition after it, without a break; each repetition
-    further off is a epoch of its own, at the start of which all pods are new.
+    further off is an epoch of its own, at the start of which all pods are new.
 
     In the trace jobs queue behind a team's quota. Here they are pods, so a ResourceQuota's `used`,
     which counts waiting pods too, may exceed its `hard`, as it may where a quota was lowered.
@@ -50,6 +47,8 @@ class Helios(Scenario):
 
     name = "helios"
     title = "856 GPUs of 16 teams: the minutes of the Helios trace (24 days), live from now"
+
+    epochs_kept = 6
 
     def __init__(self, *, seed: int, origin: int, trace: Trace) -> None:
         self.seed = f"{self.name}/{seed}/{origin}"
@@ -78,19 +77,8 @@ class Helios(Scenario):
         }
         self.controllers = [c for w in self._workloads.values() for c in w.lasting]
         self.teams = self._make_teams()
-        self._epoch = lru_cache(maxsize=_EPOCHS_KEPT)(self._make_epoch)
-        self._lock = Lock()
 
-    def epochs(self, start: int, end: int) -> Iterator[Epoch]:
-        # A epoch's last pods are still to be seen for a while after it.
-        first = self._number(max(start - LINGER_SECONDS, self.begins))
-        for number in range(first, self._number(max(end, self.begins)) + 1):
-            if end >= self.begins:
-                with self._lock:
-                    epoch = self._epoch(number)
-                yield epoch
-
-    def _number(self, at: int) -> int:
+    def epoch_number(self, at: int) -> int:
         """Return the number of the epoch that `at` lies in; 0 is the one with the trace."""
         after = self._origin + self._length + self._repeat
         if at >= after:
@@ -108,7 +96,7 @@ class Helios(Scenario):
         return start, start + self._repeat
 
     def _levels(self, team: str, number: int) -> Iterator[Level]:
-        """Yield a epoch's levels, minutes counted from its start."""
+        """Yield an epoch's levels, minutes counted from its start."""
         minutes, repeat = self._trace.minutes, self._trace.repeat_minutes
         if number < 0:
             yield from self._trace.part(team, 0, repeat)
@@ -157,7 +145,7 @@ class Helios(Scenario):
 
     # ------------------------------------------------------------ pods
 
-    def _make_epoch(self, number: int) -> Epoch:
+    def make_epoch(self, number: int) -> Epoch:
         start, end = self._span(number)
         pods: list[Pod] = []
         hard: dict[str, Steps] = {}

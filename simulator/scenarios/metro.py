@@ -2,13 +2,12 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from functools import lru_cache
 
 from simulator import identity
 from simulator.epochs import Epoch, Steps
 from simulator.fleet import AMD_GPU, DAY, Card, Controller, Exporter, Node, Suspension
 from simulator.machines import gpu_node
-from simulator.scenarios.base import Namespace, Queue, Quota, Rate, Scenario, Tier, hard_key
+from simulator.scenarios.base import EpochScenario, Namespace, Queue, Quota, Rate, Tier, hard_key
 from simulator.scenarios.day_work import DayWork, Work, office
 from simulator.scenarios.helios import passing
 
@@ -58,7 +57,7 @@ _WORK: Sequence[Work] = (
 )  # fmt: skip
 
 
-class Metro(Scenario):
+class Metro(EpochScenario):
     """16 MI300X of three teams; in each week its lasting pods are new.
 
     Of Kueue there is only what it shows by its defaults: how many Workloads are pending.
@@ -67,6 +66,8 @@ class Metro(Scenario):
     name = cluster = "metro"
     title = "16 MI300X of three teams, known by metrics alone"
     queue_resources = False
+    epochs_kept = 12
+    lingering = DAY
 
     def __init__(self, *, seed: str, begins: int) -> None:
         self.seed = f"{seed}/{self.name}"
@@ -85,16 +86,11 @@ class Metro(Scenario):
         self.teams = []
         self.tiers = [TIER]
         self.queues = [Queue("hpc", "hpc", _BATCH, "mi300x", AMD_GPU, _NODES * _CARDS, begins)]
-        self._epoch = lru_cache(maxsize=12)(self._make_epoch)
 
-    def epochs(self, start: int, end: int) -> Iterator[Epoch]:
-        length = _EPOCH_DAYS * DAY
-        first = max(start - DAY, self.begins)
-        for number in range((first - self.begins) // length, (end - self.begins) // length + 1):
-            if end >= self.begins:
-                yield self._epoch(number)
+    def epoch_number(self, at: int) -> int:
+        return (at - self.begins) // (_EPOCH_DAYS * DAY)
 
-    def _make_epoch(self, number: int) -> Epoch:
+    def make_epoch(self, number: int) -> Epoch:
         start = self.begins + number * _EPOCH_DAYS * DAY
         end = start + _EPOCH_DAYS * DAY
         pods = list(self._work.pods(start, end))

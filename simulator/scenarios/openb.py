@@ -9,9 +9,7 @@ import csv
 import gzip
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from pathlib import Path
-from threading import Lock
 
 from simulator import identity
 from simulator.epochs import Epoch, Steps
@@ -29,7 +27,7 @@ from simulator.fleet import (
     Sharing,
 )
 from simulator.machines import T4, gpu_node
-from simulator.scenarios.base import Namespace, Quota, Scenario, Team, Tier, hard_key
+from simulator.scenarios.base import EpochScenario, Namespace, Quota, Team, Tier, hard_key
 from simulator.scenarios.distributions import CLUSTERS, distributions
 
 FOLDER = Path(__file__).parents[1] / "data" / "openb"
@@ -39,7 +37,6 @@ WINDOW = (9_936_000, 12_873_600)
 """The window in the trace's own seconds."""
 REPLICAS = 1000
 _REPEAT = 28 * DAY
-_EPOCHS_KEPT = 3
 _PRODUCT = "nvidia.com/gpu.product"
 _KEY = f"requests.{GPU_SHARED}"
 _BEYOND = 0.15
@@ -132,7 +129,7 @@ def _rows(name: str) -> Iterator[Mapping[str, str]]:
     yield from csv.DictReader(text.decode().splitlines())
 
 
-class OpenB(Scenario):
+class OpenB(EpochScenario):
     """The window starts at `origin`; after its end its last four weeks repeat, all pods new."""
 
     name = "openb"
@@ -164,22 +161,11 @@ class OpenB(Scenario):
         self.tiers = [_tier(model) for model in _CARDS]
         self.prices = _PRICES
         self._distributions = distributions()
-        self._epoch = lru_cache(maxsize=_EPOCHS_KEPT)(self._make_epoch)
-        self._lock = Lock()
 
-    def epochs(self, start: int, end: int) -> Iterator[Epoch]:
-        # A epoch's last pods are still to be seen for a while after it.
-        first = self._number(max(start - LINGER_SECONDS, self.begins))
-        for number in range(first, self._number(max(end, self.begins)) + 1):
-            if end >= self.begins:
-                with self._lock:
-                    epoch = self._epoch(number)
-                yield epoch
-
-    def _number(self, at: int) -> int:
+    def epoch_number(self, at: int) -> int:
         return 0 if at < self._end else 1 + (at - self._end) // _REPEAT
 
-    def _make_epoch(self, number: int) -> Epoch:
+    def make_epoch(self, number: int) -> Epoch:
         start, end, shift = self.begins, self._end, self._shift
         if number:
             start = self._end + (number - 1) * _REPEAT
@@ -254,7 +240,7 @@ class OpenB(Scenario):
     # ------------------------------------------------------------ pods
 
     def _pod(self, entry: TracePod, number: int, shift: int, start: int, end: int) -> Pod:
-        """Return a pod of a epoch, cut where the epoch ends."""
+        """Return a pod of an epoch, cut where the epoch ends."""
         owner = self._owners[entry.qos, entry.gpus, entry.milli]
         ended = min(entry.ended + shift, end)
         pod = Pod(

@@ -1,4 +1,4 @@
-"""The whole way on the lab's obstacle course: every cause comes, clears and is remembered."""
+"""The whole way on the simulator's fault scenarios: every cause comes, clears and is remembered."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -15,20 +15,20 @@ from simulator.fault_scenarios import site
 from tests.pending.watched_lab import WatchedLab, watched_lab
 from tests.simulator.applying import Kube, NotApplied, apply
 from tests.simulator.client import Served, serving
-from tests.simulator.on_course import OnCourse, at_minute
+from tests.simulator.only_faults import OnlyFaults, at_minute
 from tests.simulator.test_applying import LATER_SECONDS, running
 
 MINUTES = range(2, 120, 2)
 
 
 @pytest.fixture(scope="module")
-def on_course() -> OnCourse:
-    return OnCourse()
+def only_faults() -> OnlyFaults:
+    return OnlyFaults()
 
 
 @pytest.mark.django_db
-def test_every_cause_comes_clears_and_is_remembered(on_course: OnCourse) -> None:
-    with watched_lab(on_course, at_minute(0)) as lab:
+def test_every_cause_comes_clears_and_is_remembered(only_faults: OnlyFaults) -> None:
+    with watched_lab(only_faults, at_minute(0)) as lab:
         lab.look()
         for _ in range(4, 120, 4):
             lab.served.clock.advance(240)
@@ -93,7 +93,7 @@ def cases_of(lab: WatchedLab, minute: int, known: set[tuple[str, ...]]) -> Itera
             yield Case(minute, row, first_group(row.suggestions))
 
 
-def follow(scenario: OnCourse, case: Case) -> str:
+def follow(scenario: OnlyFaults, case: Case) -> str:
     """Do what is suggested; return what is wrong, empty where the thing then starts."""
     row = case.row
     with serving(scenario, at_minute(case.minute)) as client:
@@ -130,10 +130,10 @@ def came_to_something(case: Case) -> bool:
 
 
 @pytest.mark.django_db
-def test_what_is_suggested_makes_it_start(on_course: OnCourse) -> None:
+def test_what_is_suggested_makes_it_start(only_faults: OnlyFaults) -> None:
     cases: list[Case] = []
     known: set[tuple[str, ...]] = set()
-    with watched_lab(on_course, at_minute(0)) as lab:
+    with watched_lab(only_faults, at_minute(0)) as lab:
         for minute in MINUTES:
             lab.served.clock.advance(at_minute(minute) - lab.now().timestamp())
             lab.look()
@@ -143,5 +143,5 @@ def test_what_is_suggested_makes_it_start(on_course: OnCourse) -> None:
     assert [str(case) for case in patient if not came_to_something(case)] == []
     # What is asked for the same thing of one workload, as of a claim and its pod, is done once.
     wishes = {(c.minute, c.row.workload, c.texts): c for c in cases if not c.only_waits}
-    troubles = {str(case): follow(on_course, case) for case in wishes.values()}
+    troubles = {str(case): follow(only_faults, case) for case in wishes.values()}
     assert {name: trouble for name, trouble in troubles.items() if trouble} == {}

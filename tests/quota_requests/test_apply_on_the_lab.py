@@ -1,4 +1,4 @@
-"""On the lab's obstacle course: the limit is changed, and what waited for it starts."""
+"""On the simulator's fault scenarios: the limit is changed, and what waited for it starts."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,7 +15,7 @@ from tests.factories import make_user
 from tests.pending.watched_lab import WatchedLab, watched_lab
 from tests.simulator.applying import Kube
 from tests.simulator.client import Served
-from tests.simulator.on_course import OnCourse, at_minute
+from tests.simulator.only_faults import OnlyFaults, at_minute
 from tests.simulator.test_applying import running, soon
 
 pytestmark = pytest.mark.django_db
@@ -23,14 +23,14 @@ GPU = "nvidia.com/gpu"
 
 
 @pytest.fixture(scope="module")
-def on_course() -> OnCourse:
-    return OnCourse()
+def only_faults() -> OnlyFaults:
+    return OnlyFaults()
 
 
 @contextmanager
-def lab_at(on_course: OnCourse, minute: float) -> Iterator[WatchedLab]:
-    """Serve the course, with an account that may write; watched for the minutes before."""
-    with watched_lab(on_course, at_minute(minute - 2)) as lab:
+def lab_at(only_faults: OnlyFaults, minute: float) -> Iterator[WatchedLab]:
+    """Serve the fault scenarios, with an account that may write; watched for the minutes before."""
+    with watched_lab(only_faults, at_minute(minute - 2)) as lab:
         lab.cluster.kubernetes = {
             "api_server": lab.served.url,
             "writer": {"api_server": lab.served.url},
@@ -83,8 +83,8 @@ def hard_of(client: Served, namespace: str) -> str:
     return str(quota["spec"]["hard"][f"requests.{GPU}"])
 
 
-def test_a_raised_quota_lets_the_pod_start_that_waited_for_it(on_course: OnCourse) -> None:
-    with lab_at(on_course, 22) as lab:
+def test_a_raised_quota_lets_the_pod_start_that_waited_for_it(only_faults: OnlyFaults) -> None:
+    with lab_at(only_faults, 22) as lab:
         people, client = People(), lab.served
         assert len(running(client, "speech-lab", "voice-serve-")) < 3
         pk = asked(
@@ -118,8 +118,8 @@ def test_a_raised_quota_lets_the_pod_start_that_waited_for_it(on_course: OnCours
         assert hard_of(client, "speech-lab") == "2"
 
 
-def test_a_raised_nominal_quota_lets_the_queued_job_start(on_course: OnCourse) -> None:
-    with lab_at(on_course, 16) as lab:
+def test_a_raised_nominal_quota_lets_the_queued_job_start(only_faults: OnlyFaults) -> None:
+    with lab_at(only_faults, 16) as lab:
         people, client = People(), lab.served
         assert running(client, "genomics-lab", "align-more") == []
         pk = asked(

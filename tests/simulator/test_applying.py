@@ -7,15 +7,15 @@ import pytest
 
 from tests.simulator.applying import Kube, NotApplied, apply
 from tests.simulator.client import Served, serving
-from tests.simulator.on_course import OnCourse, at_minute
+from tests.simulator.only_faults import OnlyFaults, at_minute
 
 GPU = "nvidia.com/gpu"
 LATER_SECONDS = (1, 40, 120, 240)
 
 
 @pytest.fixture(scope="module")
-def on_course() -> OnCourse:
-    return OnCourse()
+def only_faults() -> OnlyFaults:
+    return OnlyFaults()
 
 
 def running(client: Served, namespace: str, stem: str) -> list[str]:
@@ -147,10 +147,10 @@ def resolved(client: Served, namespace: str, name: str, kind: str) -> str:
     [pytest.param(*case[1:], id=case[0]) for case in CASES],
 )
 def test_what_waits_runs_once_the_suggestion_is_followed(
-    on_course: OnCourse, minute: float, action: str, change: dict[str, Any],
+    only_faults: OnlyFaults, minute: float, action: str, change: dict[str, Any],
     kind: str, namespace: str, name: str, least: int,
 ) -> None:  # fmt: skip
-    with serving(on_course, at_minute(minute)) as client:
+    with serving(only_faults, at_minute(minute)) as client:
         full = resolved(client, namespace, name, kind)
         stem = name.removesuffix("*")
         before = len(running(client, namespace, stem))
@@ -167,26 +167,26 @@ def test_what_waits_runs_once_the_suggestion_is_followed(
         assert any(soon(client, namespace, stem, least))
 
 
-def test_nothing_of_them_would_have_run_so_soon_by_itself(on_course: OnCourse) -> None:
+def test_nothing_of_them_would_have_run_so_soon_by_itself(only_faults: OnlyFaults) -> None:
     early = {}
     for name, minute, action, _, _, namespace, thing, least in CASES:
         if action == "wait":
             continue
-        with serving(on_course, at_minute(minute)) as client:
+        with serving(only_faults, at_minute(minute)) as client:
             if any(soon(client, namespace, thing.removesuffix("*"), least)):
                 early[name] = minute
 
     assert early == {}
 
 
-def test_a_quota_that_is_otherwise_by_now_is_not_raised(on_course: OnCourse) -> None:
+def test_a_quota_that_is_otherwise_by_now_is_not_raised(only_faults: OnlyFaults) -> None:
     change = {
         "namespace": "speech-lab", "quota": "gpus", "key": f"requests.{GPU}", "from": 9, "to": 10,
     }  # fmt: skip
-    with serving(on_course, at_minute(22)) as client, pytest.raises(NotApplied, match="not 9"):
+    with serving(only_faults, at_minute(22)) as client, pytest.raises(NotApplied, match="not 9"):
         apply(client, "raise_quota", change, kind="Job", namespace="speech-lab", name="x")
 
 
-def test_what_nobody_knows_how_to_do_is_said(on_course: OnCourse) -> None:
-    with serving(on_course, at_minute(22)) as client, pytest.raises(NotApplied, match="nobody"):
+def test_what_nobody_knows_how_to_do_is_said(only_faults: OnlyFaults) -> None:
+    with serving(only_faults, at_minute(22)) as client, pytest.raises(NotApplied, match="nobody"):
         apply(client, "pray", {}, kind="Pod", namespace="speech-lab", name="x")

@@ -15,6 +15,7 @@ from apps.pending.services import refresh
 from simulator.answers import Answer
 from simulator.clock import PinnedClock
 from simulator.fault_scenarios import site
+from simulator.fault_scenarios.scenario import faults_of
 from simulator.fleet import DAY, Pod
 from simulator.kubernetes.api import KubernetesApi
 from simulator.kubernetes.entities import collections
@@ -43,8 +44,8 @@ def items(scenario: Scenario, path: str, at: int) -> list[Item]:
     answer = KubernetesApi(scenario, PinnedClock(at * 1000)).answer(path, {})
     assert isinstance(answer, Answer)
     found: list[Item] = json.loads(answer.body)["items"]
-    course = scenario.course
-    spaces = course.namespaces if course else frozenset()
+    faults = faults_of(scenario)
+    spaces = faults.namespaces if faults else frozenset()
     return [one for one in found if one["metadata"].get("namespace") not in spaces]
 
 
@@ -68,7 +69,7 @@ def of_gpu(spec: Item) -> tuple[str, float]:
 
 
 def machines(scenario: Scenario, at: int) -> list[Machine]:
-    """Return all nodes with the pods that hold something there, those of the course too."""
+    """Return all nodes with the pods that hold something there, those of the faults too."""
     api = KubernetesApi(scenario, PinnedClock(at * 1000))
 
     def every(path: str) -> list[Item]:
@@ -279,7 +280,7 @@ def test_nothing_becomes_another_without_a_watch_telling(campus: Scenario, plura
     compared = 0
 
     for entity in source(campus, start, end):
-        if entity.course:
+        if entity.of_faults:
             continue
         times = range(max(start, entity.created), min(end, entity.deleted), 61)
         for before, now in pairwise(times):
@@ -329,13 +330,13 @@ def test_a_quota_refuses_a_deployment_for_some_hours_a_day(
 
 @pytest.mark.django_db
 def test_a_portal_finds_no_room_for_what_waits_and_both_causes(campus: Scenario) -> None:
-    course = campus.course
-    assert course is not None
+    faults = faults_of(campus)
+    assert faults is not None
     found: list[PendingItem] = []
 
     def kept(state: ClusterState) -> list[PendingItem]:
         waits = diagnose_cluster(state)
-        found.extend(one for one in waits if one.namespace not in course.namespaces)
+        found.extend(one for one in waits if one.namespace not in faults.namespaces)
         return waits
 
     for at in (NOW - 3 * DAY, NOW + 66 * 3600):

@@ -1,4 +1,4 @@
-"""Changes of the obstacle course through the API: as a real server takes and refuses them."""
+"""Changes of the fault scenarios through the API: as a real server takes and refuses them."""
 
 import json
 from typing import Any
@@ -7,7 +7,7 @@ import pytest
 
 from tests.simulator.applying import Kube
 from tests.simulator.client import Served, serving, with_query
-from tests.simulator.on_course import OnCourse, at_minute
+from tests.simulator.only_faults import OnlyFaults, at_minute
 
 GPU = "nvidia.com/gpu"
 QUOTA = "/api/v1/namespaces/speech-lab/resourcequotas/gpus"
@@ -17,8 +17,8 @@ Object = dict[str, Any]
 
 
 @pytest.fixture(scope="module")
-def on_course() -> OnCourse:
-    return OnCourse()
+def only_faults() -> OnlyFaults:
+    return OnlyFaults()
 
 
 def replaced(old: str, new: str) -> list[Object]:
@@ -32,8 +32,8 @@ def send(client: Served, method: str, path: str, body: Any, kind: str) -> tuple[
     return Kube(client).send(method, path, body, kind)
 
 
-def test_a_quota_is_patched_with_its_owner_and_version(on_course: OnCourse) -> None:
-    with serving(on_course, at_minute(3)) as client:
+def test_a_quota_is_patched_with_its_owner_and_version(only_faults: OnlyFaults) -> None:
+    with serving(only_faults, at_minute(3)) as client:
         before = client.get(QUOTA)
         path = with_query(QUOTA, fieldManager="gpuportal")
         status, after = send(client, "PATCH", path, replaced("2", "5"), JSON_PATCH)
@@ -51,8 +51,8 @@ def test_a_quota_is_patched_with_its_owner_and_version(on_course: OnCourse) -> N
         assert now["metadata"]["managedFields"] == after["metadata"]["managedFields"]
 
 
-def test_another_manager_takes_the_field_over(on_course: OnCourse) -> None:
-    with serving(on_course, at_minute(3)) as client:
+def test_another_manager_takes_the_field_over(only_faults: OnlyFaults) -> None:
+    with serving(only_faults, at_minute(3)) as client:
         for manager, old, new in (("a", "2", "5"), ("b", "5", "6")):
             path = with_query(QUOTA, fieldManager=manager)
             send(client, "PATCH", path, replaced(old, new), JSON_PATCH)
@@ -65,8 +65,8 @@ def test_another_manager_takes_the_field_over(on_course: OnCourse) -> None:
         ]
 
 
-def test_a_dry_run_changes_nothing(on_course: OnCourse) -> None:
-    with serving(on_course, at_minute(3)) as client:
+def test_a_dry_run_changes_nothing(only_faults: OnlyFaults) -> None:
+    with serving(only_faults, at_minute(3)) as client:
         before = client.get(QUOTA)
         path = with_query(QUOTA, dryRun="All", fieldManager="gpuportal")
         status, told = send(client, "PATCH", path, replaced("2", "5"), JSON_PATCH)
@@ -96,9 +96,9 @@ def test_a_dry_run_changes_nothing(on_course: OnCourse) -> None:
     ],
 )  # fmt: skip
 def test_a_quota_patch_is_refused_as_a_server_does(
-    on_course: OnCourse, body: Any, kind: str, code: int, reason: str, message: str | None
+    only_faults: OnlyFaults, body: Any, kind: str, code: int, reason: str, message: str | None
 ) -> None:
-    with serving(on_course, at_minute(3)) as client:
+    with serving(only_faults, at_minute(3)) as client:
         before = client.get(QUOTA)
         status, told = send(client, "PATCH", QUOTA, body, kind)
 
@@ -109,8 +109,8 @@ def test_a_quota_patch_is_refused_as_a_server_does(
         assert client.get(QUOTA) == before
 
 
-def test_what_is_not_of_the_course_cannot_be_changed(on_course: OnCourse) -> None:
-    with serving(on_course, at_minute(3)) as client:
+def test_what_is_not_of_the_faults_cannot_be_changed(only_faults: OnlyFaults) -> None:
+    with serving(only_faults, at_minute(3)) as client:
         path = "/api/v1/namespaces/elsewhere/resourcequotas/gpus"
         status, told = send(client, "PATCH", path, {}, MERGE)
 
@@ -118,7 +118,7 @@ def test_what_is_not_of_the_course_cannot_be_changed(on_course: OnCourse) -> Non
         assert client.raw("/api/v1/namespaces/elsewhere/pods")[0] == 200
 
 
-def test_a_pod_over_quota_is_refused(on_course: OnCourse) -> None:
+def test_a_pod_over_quota_is_refused(only_faults: OnlyFaults) -> None:
     pod = {
         "metadata": {"name": "x"},
         "spec": {
@@ -131,7 +131,7 @@ def test_a_pod_over_quota_is_refused(on_course: OnCourse) -> None:
             ]
         },
     }
-    with serving(on_course, at_minute(3)) as client:
+    with serving(only_faults, at_minute(3)) as client:
         path = "/api/v1/namespaces/speech-lab/pods"
         status, told = send(client, "POST", path, pod, "application/json")
 
@@ -142,8 +142,8 @@ def test_a_pod_over_quota_is_refused(on_course: OnCourse) -> None:
         )
 
 
-def test_what_is_there_already_is_not_made_again(on_course: OnCourse) -> None:
-    with serving(on_course, at_minute(12)) as client:
+def test_what_is_there_already_is_not_made_again(only_faults: OnlyFaults) -> None:
+    with serving(only_faults, at_minute(12)) as client:
         pod = client.get("/api/v1/namespaces/robotics-lab/pods/simulate")
         path = "/api/v1/namespaces/robotics-lab/pods"
         status, told = send(client, "POST", path, pod, "application/json")
@@ -151,8 +151,8 @@ def test_what_is_there_already_is_not_made_again(on_course: OnCourse) -> None:
         assert (status, told["reason"]) == (409, "AlreadyExists")
 
 
-def test_a_pods_selector_cannot_be_changed(on_course: OnCourse) -> None:
-    with serving(on_course, at_minute(12)) as client:
+def test_a_pods_selector_cannot_be_changed(only_faults: OnlyFaults) -> None:
+    with serving(only_faults, at_minute(12)) as client:
         path = "/api/v1/namespaces/robotics-lab/pods/wrong-rack"
         patch = {"spec": {"nodeSelector": None}}
         status, told = send(client, "PATCH", path, patch, MERGE)
@@ -161,9 +161,9 @@ def test_a_pods_selector_cannot_be_changed(on_course: OnCourse) -> None:
         assert "pod updates may not change fields other than" in told["message"]
 
 
-def test_a_watch_tells_a_change_and_what_follows_at_once(on_course: OnCourse) -> None:
+def test_a_watch_tells_a_change_and_what_follows_at_once(only_faults: OnlyFaults) -> None:
     """The clock stands still: what comes, comes because of the change."""
-    with serving(on_course, at_minute(28)) as client:
+    with serving(only_faults, at_minute(28)) as client:
         listed = client.get("/api/v1/pods")
         path = with_query(
             "/api/v1/pods", watch="true",
@@ -186,8 +186,8 @@ def test_a_watch_tells_a_change_and_what_follows_at_once(on_course: OnCourse) ->
         )
 
 
-def test_a_list_and_a_watch_miss_nothing_between_changes(on_course: OnCourse) -> None:
-    with serving(on_course, at_minute(3)) as client:
+def test_a_list_and_a_watch_miss_nothing_between_changes(only_faults: OnlyFaults) -> None:
+    with serving(only_faults, at_minute(3)) as client:
         seen = [client.get("/api/v1/resourcequotas")["metadata"]["resourceVersion"]]
         for old, new in (("2", "3"), ("3", "4"), ("4", "5")):
             send(client, "PATCH", QUOTA, replaced(old, new), JSON_PATCH)
@@ -201,8 +201,8 @@ def test_a_list_and_a_watch_miss_nothing_between_changes(on_course: OnCourse) ->
         assert {one["spec"]["hard"][f"requests.{GPU}"] for one in told} == {"4", "5"}
 
 
-def test_changes_outlast_a_cycle_and_the_script_goes_on(on_course: OnCourse) -> None:
-    with serving(on_course, at_minute(3)) as client:
+def test_changes_outlast_a_cycle_and_the_script_goes_on(only_faults: OnlyFaults) -> None:
+    with serving(only_faults, at_minute(3)) as client:
         send(client, "PATCH", QUOTA, replaced("2", "5"), JSON_PATCH)
         client.clock.advance(120 * 60 + 25 * 60)
         quota = client.get(QUOTA)
@@ -212,10 +212,13 @@ def test_changes_outlast_a_cycle_and_the_script_goes_on(on_course: OnCourse) -> 
         assert len([p for p in pods if p["metadata"]["name"].startswith("voice-serve")]) == 3
 
 
-def test_without_changes_the_live_course_would_be_as_written(on_course: OnCourse) -> None:
-    """A change of nothing forks the course; what is shown stays the same, cycle after cycle."""
+def test_without_changes_the_live_faults_would_be_as_written(only_faults: OnlyFaults) -> None:
+    """A change of nothing forks the faults; what is shown stays the same, cycle after cycle."""
     paths = ("/api/v1/pods", "/api/v1/nodes", "/apis/kueue.x-k8s.io/v1beta2/workloads")
-    with serving(on_course, at_minute(50)) as forked, serving(on_course, at_minute(50)) as plain:
+    with (
+        serving(only_faults, at_minute(50)) as forked,
+        serving(only_faults, at_minute(50)) as plain,
+    ):
         send(forked, "PATCH", QUOTA, {"metadata": {"labels": {"touched": "yes"}}}, MERGE)
         for minutes in (0, 33, 70):
             for client in (forked, plain):
@@ -229,8 +232,8 @@ def test_without_changes_the_live_course_would_be_as_written(on_course: OnCourse
                 assert names[0] == names[1]
 
 
-def test_the_script_leaves_a_quota_alone_that_somebody_set_back(on_course: OnCourse) -> None:
-    with serving(on_course, at_minute(3)) as client:
+def test_the_script_leaves_a_quota_alone_that_somebody_set_back(only_faults: OnlyFaults) -> None:
+    with serving(only_faults, at_minute(3)) as client:
         for old, new in (("2", "5"), ("5", "2")):
             send(client, "PATCH", QUOTA, replaced(old, new), JSON_PATCH)
         client.clock.advance(60 * 60)

@@ -12,14 +12,11 @@ from apps.accounts.domain.roles import Role
 from apps.accounts.models import Team
 from apps.quota_requests import services
 from apps.quota_requests.models import ChangeRequest, Execution
-from simulator.epochs import Epoch
 from simulator.fault_scenarios import site
-from simulator.fault_scenarios.cycle import FaultCycle
-from simulator.fault_scenarios.pods import CoursePods, controllers_of, limits_of
 from tests.factories import make_user
 from tests.pending.watched_lab import WatchedLab, watched_lab
 from tests.simulator.applying import Kube
-from tests.simulator.on_course import OnCourse
+from tests.simulator.only_faults import OnlyFaults
 from tests.simulator.test_applying import running, soon
 from tests.web.axe import cookie_of, violations
 from tests.web.conftest import Screen
@@ -30,40 +27,16 @@ WAITS_AT = 22 * 60  # seconds into a cycle, when the quota of speech-lab holds a
 ADA, CLEO, CARL = "ada", "cleo", "carl"
 
 
-class CourseNow(OnCourse):
-    """The obstacle course, begun so that it is now a time at which something waits for a quota."""
-
-    def __init__(self, now: int) -> None:
-        begins = now - site.CYCLE_SECONDS - WAITS_AT
-        self.seed = "on-course"
-        self.begins = begins
-        self.nodes = site.nodes(self.seed, begins, 1)
-        self.played = self.course = FaultCycle(
-            seed=self.seed, begins=begins, ground=self.nodes, others=lambda at: []
-        )
-        self.namespaces = site.namespaces(self.seed, begins)
-        self.quotas = site.quotas(self.seed, begins)
-        self.controllers = []
-        self.teams = []
-        end = now + site.CYCLE_SECONDS
-        pods = list(CoursePods(self.course).between(begins, end))
-        self._epoch = Epoch(
-            *(begins, end),
-            pods=pods,
-            hard=limits_of(begins, end),
-            controllers=controllers_of(pods),
-        )
-
-    def epochs(self, start: int, end: int) -> Iterator[Epoch]:
-        if end >= self.begins and start < self._epoch.end:
-            yield self._epoch
+def faults_now(now: int) -> OnlyFaults:
+    """Return the fault scenarios, begun so that now a pod waits for a quota."""
+    return OnlyFaults(now - site.CYCLE_SECONDS - WAITS_AT, now + site.CYCLE_SECONDS)
 
 
 @pytest.fixture
 def lab(transactional_db: None) -> Iterator[WatchedLab]:
-    """Serve the course as it is now, with an account that may write; and three people."""
+    """Serve the fault scenarios, with an account that may write; and three people."""
     now = int(datetime.now(UTC).timestamp())
-    with watched_lab(CourseNow(now), now - 120) as lab:
+    with watched_lab(faults_now(now), now - 120) as lab:
         lab.cluster.kubernetes = {
             "api_server": lab.served.url,
             "writer": {"api_server": lab.served.url},

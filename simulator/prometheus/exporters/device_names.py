@@ -60,7 +60,7 @@ def namings(
     low_ms: int,
     high_ms: int,
 ) -> Iterator[Naming]:
-    """Yield the rows of a epoch in order and without a gap, as far as low..high needs them."""
+    """Yield the rows of an epoch in order and without a gap, as far as low..high needs them."""
     for start, end, run, _ in intervals(epoch, node, device, instance, low_ms):
         if start > high_ms:
             return

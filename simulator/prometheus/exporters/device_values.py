@@ -92,7 +92,7 @@ class Piece(NamedTuple):
 def pieces(
     epoch: Epoch, node: Node, device: Device, instance: int, metric: str, low_ms: int
 ) -> Iterator[Piece]:
-    """Yield a metric's values in a epoch, without a gap, from the piece that holds `low_ms` on.
+    """Yield a metric's values in an epoch, without a gap, from the piece that holds `low_ms` on.
 
     `instance` is the place of a MIG instance among the device's, -1 for a whole card.
     """

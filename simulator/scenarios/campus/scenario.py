@@ -4,25 +4,24 @@
 scaled to each pool; who is there first keeps what it has, the others wait. What GPUs do is drawn
 from the Acme distributions. `campus_pools` says what there is, this module who uses it,
 `campus_queues` why others wait: their team's share is taken (Kueue), or no node has room. On some
-nodes is the obstacle course (`simulator.fault_scenarios`), where everything waits that can wait,
+nodes are the fault scenarios (`simulator.fault_scenarios`), where everything waits that can wait,
 on others run services, notebooks and jobs whose day `campus_apps` tells.
 """
 
 from collections.abc import Iterator, Mapping
-from functools import lru_cache
-from threading import Lock
 
 from apps.clusters.domain.devices.mig import mig_part
 from simulator import identity
 from simulator.epochs import Epoch, Steps
 from simulator.fault_scenarios import site
 from simulator.fault_scenarios.cycle import FaultCycle
-from simulator.fault_scenarios.pods import CoursePods, controllers_of, limits_of
+from simulator.fault_scenarios.pods import FaultPods, controllers_of, limits_of
+from simulator.fault_scenarios.scenario import FaultScenario
 from simulator.fleet import DAY, GPU, LINGER_SECONDS, Claim, Controller, Node, Pod, Sharing
 from simulator.kubernetes.objects import node_object
 from simulator.machines import H100
 from simulator.scenarios import metro
-from simulator.scenarios.base import DEVICES, Namespace, Quota, Scenario, Team, hard_key
+from simulator.scenarios.base import DEVICES, EpochScenario, Namespace, Quota, Team, hard_key
 from simulator.scenarios.campus.apps import LIMITS, WORK
 from simulator.scenarios.campus.apps import limits as apps_limits
 from simulator.scenarios.campus.demand import Draws, demand
@@ -61,7 +60,6 @@ _MONEY: Mapping[str, int] = {"speech": 24_000, "vision": 60_000, "genomics": 30_
 _BEFORE = DAY
 """How long it was there before its history: the day of a report zone may begin before UTC's."""
 _FIRST_EPOCH_DAYS, _EPOCH_DAYS = 57, 21
-_EPOCHS_KEPT = 3
 _FEW = Counts(jobs=4, deployments=2, cron_jobs=1)
 _MANY = Counts(jobs=10, deployments=4, cron_jobs=2)
 _BEYOND = 0.2
@@ -69,8 +67,8 @@ _BEYOND = 0.2
 _FILLED = 0.9
 """The part of its memory that a card's pods can fill: an instance has less than its share."""
 _HOURS_A_MONTH = 730
-_COURSE_DAY = 28
-"""The day of the history on which the obstacle course is opened: a week of it is enough."""
+_FAULTS_DAY = 28
+"""The day of the history on which the fault scenarios begin: a week of them is enough."""
 _UNLIMITED = "games-dev"
 """A namespace with GPUs and no quota."""
 _INERT = "chemistry"
@@ -81,7 +79,7 @@ _SHARERS = ("eval-a", "eval-b", "eval-c")
 _CLAIM_SPACE = "robotics"
 
 
-class Campus(Scenario):
+class Campus(EpochScenario, FaultScenario):
     """`origin` is the start of its history, 35 days before now; the trace ends at their end.
 
     The first epoch goes on for three weeks after that, later ones are as long; in each all pods
@@ -96,10 +94,10 @@ class Campus(Scenario):
         self.begins = begins = origin - _BEFORE
         self._origin = origin
         own = make_nodes(self.seed, begins, origin)
-        opened = origin + _COURSE_DAY * DAY
+        opened = origin + _FAULTS_DAY * DAY
         ground = site.nodes(self.seed, opened, len(own) + 1)
         self.nodes = [*own, *ground]
-        self._course = self.course = FaultCycle(
+        self.faults = FaultCycle(
             seed=f"{self.seed}/course",
             begins=opened,
             ground=ground,
@@ -126,13 +124,13 @@ class Campus(Scenario):
             for name in ("default", "gpu-operator", "kube-system", "monitoring", *spaces)
         ]
         self.namespaces += self._apps.namespaces()
-        self.namespaces += site.namespaces(self.course.seed, opened)
+        self.namespaces += site.namespaces(self.faults.seed, opened)
         self._limits = self._make_limits()
         self.quotas = [
             Quota(space, "gpus", identity.uid(self.seed, "quota", space), begins, tuple(limits))
             for space, limits in sorted(self._limits.items())
         ]
-        self.quotas += site.quotas(self.course.seed, opened)
+        self.quotas += site.quotas(self.faults.seed, opened)
         self._eval = Controller(
             "Job", "policy-eval", _CLAIM_SPACE, identity.uid(self.seed, "Job", "eval"), begins
         )
@@ -146,21 +144,10 @@ class Campus(Scenario):
         self.prices = {**PRICES, site.A10.product: site.PRICE}
         self.rates = (*RATES, metro.RATE)
         self.teams = [self._team(number) for number in range(len(TEAMS))]
-        self._course_pods = CoursePods(self.course)
+        self._fault_pods = FaultPods(self.faults)
         self._distributions = distributions()
-        self._epoch = lru_cache(maxsize=_EPOCHS_KEPT)(self._make_epoch)
-        self._lock = Lock()
 
-    def epochs(self, start: int, end: int) -> Iterator[Epoch]:
-        # A epoch's last pods are still to be seen for a while after it.
-        first = self._number(max(start - LINGER_SECONDS, self.begins))
-        for number in range(first, self._number(max(end, self.begins)) + 1):
-            if end >= self.begins:
-                with self._lock:
-                    epoch = self._epoch(number)
-                yield epoch
-
-    def _number(self, at: int) -> int:
+    def epoch_number(self, at: int) -> int:
         first_end = self.begins + _FIRST_EPOCH_DAYS * DAY
         return 0 if at < first_end else 1 + (at - first_end) // (_EPOCH_DAYS * DAY)
 
@@ -240,7 +227,7 @@ class Campus(Scenario):
 
     # ------------------------------------------------------------ pods
 
-    def _make_epoch(self, number: int) -> Epoch:
+    def make_epoch(self, number: int) -> Epoch:
         start, end = self._span(number)
         pods: list[Pod] = []
         for pool in self._pools:
@@ -256,13 +243,13 @@ class Campus(Scenario):
         }
         turned_down = refused(self.seed, pods, self._limits, start, end)
         held_back = suspended(self.seed, pods, self.queues, self.flavors, start, end)
-        on_course = list(self._course_pods.between(start, end))
+        of_faults = list(self._fault_pods.between(start, end))
         return Epoch(
             start,
             end,
-            pods=[*pods, *on_course],
-            hard={**hard, **limits_of(max(start, self._course.begins), end)},
-            controllers=[*passing(pods), *turned_down, *held_back, *controllers_of(on_course)],
+            pods=[*pods, *of_faults],
+            hard={**hard, **limits_of(max(start, self.faults.begins), end)},
+            controllers=[*passing(pods), *turned_down, *held_back, *controllers_of(of_faults)],
             claims=[*claims, *lasting],
             strays=[self._stray(start, end)],
         )

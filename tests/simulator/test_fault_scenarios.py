@@ -1,4 +1,4 @@
-"""The obstacle course: everything waits once in a cycle, and its time comes."""
+"""The fault scenarios: everything waits once in a cycle, and its time comes."""
 
 import json
 from collections import Counter, defaultdict
@@ -10,12 +10,13 @@ import pytest
 from simulator.answers import Answer
 from simulator.clock import PinnedClock
 from simulator.fault_scenarios import site
+from simulator.fault_scenarios.scenario import FaultScenario
 from simulator.fleet import FOREVER
 from simulator.kubernetes.api import KubernetesApi
 from simulator.prometheus.signals import Signals
 from simulator.scenarios.base import Scenario
 from tests.simulator.conftest import NOW
-from tests.simulator.on_course import ORIGIN, OnCourse, at_minute
+from tests.simulator.only_faults import ORIGIN, OnlyFaults, at_minute
 from tests.simulator.scenario_truth import holdings
 
 Object = dict[str, Any]
@@ -23,8 +24,8 @@ KUEUE, VOLCANO = "/apis/kueue.x-k8s.io/v1beta2", "/apis/scheduling.volcano.sh/v1
 
 
 @pytest.fixture(scope="module")
-def on_course() -> OnCourse:
-    return OnCourse()
+def only_faults() -> OnlyFaults:
+    return OnlyFaults()
 
 
 def items(scenario: Scenario, path: str, at: int) -> list[Object]:
@@ -73,10 +74,10 @@ def condition(item: Object, kind: str) -> Object:
         pytest.param(85, "scavenger", "1 Insufficient nvidia.com/gpu", id="a victim again"),
     ],
 )  # fmt: skip
-def test_waiting_pods_say_why(on_course: OnCourse, minute: float, pod: str, says: str) -> None:
+def test_waiting_pods_say_why(only_faults: OnlyFaults, minute: float, pod: str, says: str) -> None:
     waiting = [
         one
-        for one in items(on_course, "/api/v1/pods", at_minute(minute))
+        for one in items(only_faults, "/api/v1/pods", at_minute(minute))
         if one["metadata"]["name"].startswith(pod) and "nodeName" not in one["spec"]
     ]
 
@@ -87,31 +88,31 @@ def test_waiting_pods_say_why(on_course: OnCourse, minute: float, pod: str, says
 
 
 @pytest.mark.parametrize("pod", ["with-late", "other-scheduler"])
-def test_some_wait_without_a_word(on_course: OnCourse, pod: str) -> None:
+def test_some_wait_without_a_word(only_faults: OnlyFaults, pod: str) -> None:
     minute = {"with-late": 20, "other-scheduler": 32}[pod]
-    found = named(on_course, "/api/v1/pods", at_minute(minute), pod)
-    events = items(on_course, "/api/v1/events", at_minute(minute))
+    found = named(only_faults, "/api/v1/pods", at_minute(minute), pod)
+    events = items(only_faults, "/api/v1/events", at_minute(minute))
 
     assert found["status"] == {"phase": "Pending", "qosClass": "Burstable"}
     assert not [e for e in events if e["involvedObject"]["name"] == pod]
 
 
-def test_a_gated_pod_is_held_without_an_event(on_course: OnCourse) -> None:
+def test_a_gated_pod_is_held_without_an_event(only_faults: OnlyFaults) -> None:
     at = at_minute(8)
-    found = named(on_course, "/api/v1/pods", at, "approved-soon")
+    found = named(only_faults, "/api/v1/pods", at, "approved-soon")
     said = condition(found, "PodScheduled")
 
     assert said["reason"] == "SchedulingGated"
     assert said["message"] == "Scheduling is blocked due to non-empty scheduling gates"
-    events = items(on_course, "/api/v1/events", at)
+    events = items(only_faults, "/api/v1/events", at)
     assert not [e for e in events if e["involvedObject"]["name"] == "approved-soon"]
 
 
-def test_a_nominated_pod_waits_for_its_victim(on_course: OnCourse) -> None:
+def test_a_nominated_pod_waits_for_its_victim(only_faults: OnlyFaults) -> None:
     at = at_minute(77)
-    preemptor = named(on_course, "/api/v1/pods", at, "demo-day")
-    victim = named(on_course, "/api/v1/pods", at, "scavenger")
-    told = [e for e in items(on_course, "/api/v1/events", at) if e["reason"] == "Preempted"]
+    preemptor = named(only_faults, "/api/v1/pods", at, "demo-day")
+    victim = named(only_faults, "/api/v1/pods", at, "scavenger")
+    told = [e for e in items(only_faults, "/api/v1/events", at) if e["reason"] == "Preempted"]
 
     assert preemptor["status"]["nominatedNodeName"] == victim["spec"]["nodeName"] == "a10-05"
     assert condition(victim, "DisruptionTarget")["reason"] == "PreemptionByScheduler"
@@ -130,9 +131,9 @@ def test_a_nominated_pod_waits_for_its_victim(on_course: OnCourse) -> None:
     ],
 )
 def test_bound_pods_say_why_they_do_not_run(
-    on_course: OnCourse, minute: float, pod: str, phase: str, reason: str
+    only_faults: OnlyFaults, minute: float, pod: str, phase: str, reason: str
 ) -> None:
-    found = named(on_course, "/api/v1/pods", at_minute(minute), pod)
+    found = named(only_faults, "/api/v1/pods", at_minute(minute), pod)
 
     assert found["spec"]["nodeName"]
     assert found["status"]["phase"] == phase
@@ -144,9 +145,9 @@ def test_bound_pods_say_why_they_do_not_run(
     [(50, "numa-pair", "TopologyAffinityError"), (100, "worn-card", "UnexpectedAdmissionError")],
 )
 def test_kubelets_turn_away_one_after_the_other(
-    on_course: OnCourse, minute: float, stem: str, reason: str
+    only_faults: OnlyFaults, minute: float, stem: str, reason: str
 ) -> None:
-    pods = items(on_course, "/api/v1/pods", at_minute(minute))
+    pods = items(only_faults, "/api/v1/pods", at_minute(minute))
     failed = [p for p in pods if p["metadata"]["name"].startswith(stem)]
 
     assert len(failed) >= 3
@@ -165,18 +166,18 @@ def test_kubelets_turn_away_one_after_the_other(
     ],
 )  # fmt: skip
 def test_refused_controllers_have_events_and_no_pod(
-    on_course: OnCourse, path: str, minute: float, name: str, namespace: str
+    only_faults: OnlyFaults, path: str, minute: float, name: str, namespace: str
 ) -> None:
     at = at_minute(minute)
-    found = named(on_course, path, at, name)
+    found = named(only_faults, path, at, name)
     told = [
         e
-        for e in items(on_course, "/api/v1/events", at)
+        for e in items(only_faults, "/api/v1/events", at)
         if e["involvedObject"]["uid"] == found["metadata"]["uid"] and e["reason"] == "FailedCreate"
     ]
     quota = next(
         q
-        for q in items(on_course, "/api/v1/resourcequotas", at)
+        for q in items(only_faults, "/api/v1/resourcequotas", at)
         if q["metadata"]["namespace"] == namespace
     )
 
@@ -201,25 +202,25 @@ def test_refused_controllers_have_events_and_no_pod(
     ],
 )  # fmt: skip
 def test_queued_workloads_say_why(
-    on_course: OnCourse, minute: float, workload: str, reason: str, says: str
+    only_faults: OnlyFaults, minute: float, workload: str, reason: str, says: str
 ) -> None:
-    found = named(on_course, f"{KUEUE}/workloads", at_minute(minute), f"job-{workload}")
+    found = named(only_faults, f"{KUEUE}/workloads", at_minute(minute), f"job-{workload}")
     said = condition(found, "QuotaReserved")
 
     assert (said["status"], said["reason"]) == ("False", reason)
     assert says in said["message"]
 
 
-def test_behind_the_head_of_a_strict_queue_nothing_is_said(on_course: OnCourse) -> None:
-    found = named(on_course, f"{KUEUE}/workloads", at_minute(15), "job-strict-behind")
+def test_behind_the_head_of_a_strict_queue_nothing_is_said(only_faults: OnlyFaults) -> None:
+    found = named(only_faults, f"{KUEUE}/workloads", at_minute(15), "job-strict-behind")
 
     assert found["status"] == {}
 
 
-def test_a_partial_gang_holds_cards_for_nothing(on_course: OnCourse) -> None:
-    pods = [p for p in items(on_course, "/api/v1/pods", at_minute(90))
+def test_a_partial_gang_holds_cards_for_nothing(only_faults: OnlyFaults) -> None:
+    pods = [p for p in items(only_faults, "/api/v1/pods", at_minute(90))
             if p["metadata"]["name"].startswith("ddp-loose")]  # fmt: skip
-    held = [h for h in holdings(on_course, at_minute(90), at_minute(91))
+    held = [h for h in holdings(only_faults, at_minute(90), at_minute(91))
             if h.pod.name.startswith("ddp-loose")]  # fmt: skip
 
     assert Counter(p["status"]["phase"] for p in pods) == {"Running": 2, "Pending": 2}
@@ -230,28 +231,28 @@ def test_a_partial_gang_holds_cards_for_nothing(on_course: OnCourse) -> None:
 # ---------------------------------------------------------------- from cycle to cycle
 
 
-def test_nothing_is_left_at_the_end_of_a_cycle(on_course: OnCourse) -> None:
+def test_nothing_is_left_at_the_end_of_a_cycle(only_faults: OnlyFaults) -> None:
     last = at_minute(119.9)
     for path in ("/api/v1/pods", "/apis/batch/v1/jobs", "/apis/apps/v1/deployments",
                  f"{KUEUE}/workloads", f"{VOLCANO}/podgroups",
                  "/apis/resource.k8s.io/v1/resourceclaims"):  # fmt: skip
-        assert items(on_course, path, last) == []
+        assert items(only_faults, path, last) == []
     limits = {q["metadata"]["namespace"]: q["spec"]["hard"]["requests.nvidia.com/gpu"]
-              for q in items(on_course, "/api/v1/resourcequotas", last)}  # fmt: skip
+              for q in items(only_faults, "/api/v1/resourcequotas", last)}  # fmt: skip
     assert limits == {space: str(limit) for space, limit in site.QUOTAS.items()}
 
 
 @pytest.mark.parametrize("cycle", [0, 1, 7])
-def test_metrics_know_the_same_pods_as_the_api(on_course: OnCourse, cycle: int) -> None:
+def test_metrics_know_the_same_pods_as_the_api(only_faults: OnlyFaults, cycle: int) -> None:
     for minute in range(3, 119, 4):
         at = at_minute(minute, cycle)
         shown = {
             p["metadata"]["uid"]: (p["metadata"]["name"], p["spec"].get("nodeName", ""))
-            for p in items(on_course, "/api/v1/pods", at)
+            for p in items(only_faults, "/api/v1/pods", at)
             if "nvidia.com/" in json.dumps(p["spec"]["containers"][0]["resources"])
             or ("resourceClaims" in p["spec"] and p["metadata"]["name"] != "with-late")
         }
-        epoch = on_course.epoch_at(at)
+        epoch = only_faults.epoch_at(at)
         assert epoch is not None
         known = {
             p.uid: (p.name, p.node if p.bound <= at else "")
@@ -261,9 +262,9 @@ def test_metrics_know_the_same_pods_as_the_api(on_course: OnCourse, cycle: int) 
         assert known == shown
 
 
-def test_no_card_is_held_twice(on_course: OnCourse) -> None:
+def test_no_card_is_held_twice(only_faults: OnlyFaults) -> None:
     changes: dict[str, list[tuple[int, float]]] = defaultdict(list)
-    for one in holdings(on_course, ORIGIN, ORIGIN + 3 * site.CYCLE_SECONDS):
+    for one in holdings(only_faults, ORIGIN, ORIGIN + 3 * site.CYCLE_SECONDS):
         changes[one.device.uuid] += [(one.start, one.gpus), (one.end, -one.gpus)]
 
     assert len(changes) > 20
@@ -274,12 +275,14 @@ def test_no_card_is_held_twice(on_course: OnCourse) -> None:
             assert 0.0 <= held <= 1.0
 
 
-def test_a_card_has_one_series_of_a_pods_name_and_one_tenant_at_a_time(on_course: OnCourse) -> None:
+def test_a_card_has_one_series_of_a_pods_name_and_one_tenant_at_a_time(
+    only_faults: OnlyFaults,
+) -> None:
     start, end = at_minute(0) * 1000, at_minute(0, 4) * 1000
     metric = "DCGM_FI_PROF_GR_ENGINE_ACTIVE"
     spans: dict[str, list[tuple[int, int]]] = defaultdict(list)
     labelled: Counter[str] = Counter()
-    for series in Signals(on_course).series(metric, start, end):
+    for series in Signals(only_faults).series(metric, start, end):
         labelled[json.dumps(series.labels, sort_keys=True)] += 1
         spans[series.labels["UUID"]] += [(s.start_ms, s.end_ms) for s in series.segments]
 
@@ -289,29 +292,29 @@ def test_a_card_has_one_series_of_a_pods_name_and_one_tenant_at_a_time(on_course
         assert all(one[1] <= other[0] for one, other in pairwise(ordered))
 
 
-def test_the_metrics_of_a_quota_agree_with_the_api(on_course: OnCourse) -> None:
+def test_the_metrics_of_a_quota_agree_with_the_api(only_faults: OnlyFaults) -> None:
     for minute in range(2, 119, 3):
         at = at_minute(minute, 3)
-        epoch = on_course.epoch_at(at)
+        epoch = only_faults.epoch_at(at)
         shown = {q["metadata"]["namespace"]: q["status"]
-                 for q in items(on_course, "/api/v1/resourcequotas", at)}  # fmt: skip
-        for quota in on_course.quotas:
+                 for q in items(only_faults, "/api/v1/resourcequotas", at)}  # fmt: skip
+        for quota in only_faults.quotas:
             counts = {k: s.at(at) for k, s in quota.counts(epoch, "requests.nvidia.com/gpu")}
             status = shown[quota.namespace]
             assert {k: int(status[k]["requests.nvidia.com/gpu"]) for k in counts} == counts
 
 
-def test_a_cordon_is_the_same_in_both(on_course: OnCourse) -> None:
-    node = next(n for n in on_course.nodes if n.name == site.CORDONED)
+def test_a_cordon_is_the_same_in_both(only_faults: OnlyFaults) -> None:
+    node = next(n for n in only_faults.nodes if n.name == site.CORDONED)
     for minute in range(1, 119, 7):
         at = at_minute(minute, 2)
-        shown = named(on_course, "/api/v1/nodes", at, site.CORDONED)
+        shown = named(only_faults, "/api/v1/nodes", at, site.CORDONED)
         assert shown["spec"].get("unschedulable", False) == node.state(at).cordoned
 
 
-def test_before_the_course_is_there_nothing_of_it_is_shown(on_course: OnCourse) -> None:
+def test_before_the_faults_begin_nothing_of_them_is_shown(only_faults: OnlyFaults) -> None:
     day = range((ORIGIN - 7200) * 1000, (ORIGIN - 60) * 1000)
-    shown = Signals(on_course).select(
+    shown = Signals(only_faults).select(
         ["kube_node_spec_unschedulable", "kube_node_status_condition"],
         lambda labels: True,
         day.start,
@@ -320,21 +323,21 @@ def test_before_the_course_is_there_nothing_of_it_is_shown(on_course: OnCourse) 
     assert list(shown) == []
 
 
-def test_events_go_after_an_hour(on_course: OnCourse) -> None:
+def test_events_go_after_an_hour(only_faults: OnlyFaults) -> None:
     then, uid = at_minute(12), ""
-    for event in items(on_course, "/api/v1/events", then):
+    for event in items(only_faults, "/api/v1/events", then):
         if event["involvedObject"]["name"] == "simulate":
             uid = event["metadata"]["uid"]
-    gone = items(on_course, "/api/v1/events", at_minute(12 + 60 + 45))
+    gone = items(only_faults, "/api/v1/events", at_minute(12 + 60 + 45))
 
     assert uid
     assert uid not in {e["metadata"]["uid"] for e in gone}
-    assert all(p.deleted < FOREVER for epoch in on_course.epochs(then, then) for p in epoch.pods)
+    assert all(p.deleted < FOREVER for epoch in only_faults.epochs(then, then) for p in epoch.pods)
 
 
-def test_the_campus_has_the_course(campus: Scenario) -> None:
-    assert campus.course is not None
-    base = campus.course.base(campus.course.number(NOW))
+def test_the_campus_has_the_faults(campus: Scenario) -> None:
+    assert isinstance(campus, FaultScenario)
+    base = campus.faults.base(campus.faults.number(NOW))
     found = named(campus, "/api/v1/pods", base + 16 * 60, "notebook-ben")
 
     assert "0/53 nodes are available: " in condition(found, "PodScheduled")["message"]
