@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from apps.clusters.domain.devices.exporter_profile import ExporterProfile
@@ -15,6 +15,7 @@ from apps.clusters.models import Cluster, ObservedObject, Pod, WatchCoverage
 from apps.clusters.models import NodeInterval as NodeIntervalRow
 from apps.clusters.ports import QuotaSlot, SourceRejected
 from apps.operations.adapters import questions
+from apps.operations.services import Diagnosis, run_doctor
 from tests import factories
 from tests.clusters.fakes.fake_cluster import FakeCluster
 from tests.clusters.fakes.fake_metrics import FakeMetrics
@@ -235,3 +236,23 @@ def changed_profile(world: World, name: str, profile: ExporterProfile) -> None:
 
 
 Planted = Callable[[World], object]
+
+
+def examined(world: World, now: datetime = NOW, cluster: str | None = None) -> Diagnosis:
+    return run_doctor(now, cluster=cluster, clients=world.clients)
+
+
+def codes(found: Diagnosis) -> list[tuple[str, str]]:
+    return [(finding.cluster, finding.code) for finding in found.findings]
+
+
+def plant(world: World, **values: object) -> None:
+    found = values.get("findings")
+    if isinstance(found, dict):
+        values["findings"] = {(SLOT, name): count for name, count in found.items()}
+    for name, value in values.items():
+        setattr(world["west"].metrics, name, value)
+
+
+def deny(world: World, *rights: tuple[str, str, str]) -> None:
+    world["west"].api = AskedCluster(rights)

@@ -28,6 +28,7 @@ from apps.operations.domain.observations import (
     QuotaRow,
     TeamTier,
     TierMonth,
+    Trouble,
 )
 
 NOW = datetime(2026, 11, 20, 12, 10, tzinfo=UTC)
@@ -230,3 +231,8 @@ def with_nodes(*added: NodeInterval, without: str = "") -> ClusterLook:
         past=replace(PAST, nodes=nodes),
         metrics=replace(METRICS, nodes=nodes, answers=answers),
     )
+
+
+def prometheus_down() -> ClusterLook:
+    down = MetricsLook(trouble=Trouble("Prometheus at http://p:9090 cannot be reached", True))
+    return replace(healthy(), metrics=down)

@@ -1,35 +1,21 @@
 """The doctor as a whole: small clusters in the database, their sources behind fake ports."""
 
-import json
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
-from datetime import datetime, timedelta
-from io import StringIO
+from datetime import timedelta
 
 import pytest
-from django.core.management import call_command
-from django.core.management.base import CommandError
-from django.template.loader import render_to_string
-from rich.console import Console
 
-from apps.accounts.permissions import EVERYTHING, Visibility
-from apps.clusters.domain.devices.exporter_profile import VirtualGpus, WorkloadLabels
 from apps.clusters.gateways import ClusterClients
-from apps.clusters.models import Cluster, Pod, TierRule, WatchCoverage
+from apps.clusters.models import Pod, TierRule, WatchCoverage
 from apps.clusters.ports import SourceHealth, SourceRejected, SourceUnavailable
 from apps.clusters.services.catalog import tier_rules_at
 from apps.operations.adapters import questions
-from apps.operations.domain.findings import KINDS
 from apps.operations.domain.observations import Right
-from apps.operations.domain.rights import LIMITS, changing, needed
-from apps.operations.management import diagnosis as words
-from apps.operations.models import DoctorFinding
-from apps.operations.selectors import open_findings, verdicts
-from apps.operations.services import Diagnosis, UnknownCluster, run_doctor
+from apps.operations.domain.rights import needed
+from apps.operations.services import UnknownCluster, run_doctor
 from apps.operations.services.source_checks import newest_slot
-from apps.operations.tasks import run_doctor as task
-from apps.quota_requests.models import AuditCheck
 from apps.usage.models import CollectionWindow
 from tests import factories
 from tests.clusters.fakes.fake_cluster import FakeCluster
@@ -40,35 +26,23 @@ from tests.operations.doctor_portal import (
     AskedCluster,
     Planted,
     World,
-    changed_profile,
+    codes,
+    deny,
+    examined,
     interval,
     make_world,
+    plant,
     rows,
     see_quotas,
 )
-from tests.operations.doctor_worlds import NOW, with_job
+from tests.operations.doctor_worlds import NOW
 
 pytestmark = pytest.mark.django_db
-
-# Clusters, rules, who may use tiers, the audit; then a savepoint, when it was, what is open, and
-# its release.
-QUERIES = 8
-# How its exporters were, and what the database has; with an API also its nodes, pods and quotas.
-QUERIES_OF_A_CLUSTER, WITH_API = 11, 5
-VIEWER = Visibility(everything=False)
 
 
 @pytest.fixture
 def world(db: None) -> World:
     return make_world()
-
-
-def examined(world: World, now: datetime = NOW, cluster: str | None = None) -> Diagnosis:
-    return run_doctor(now, cluster=cluster, clients=world.clients)
-
-
-def codes(found: Diagnosis) -> list[tuple[str, str]]:
-    return [(finding.cluster, finding.code) for finding in found.findings]
 
 
 def test_nothing_is_found_where_all_is_well(world: World) -> None:
@@ -77,23 +51,8 @@ def test_nothing_is_found_where_all_is_well(world: World) -> None:
     assert [(one.cluster, one.devices) for one in found.clusters] == [("east", 8), ("west", 8)]
 
 
-# ---------------------------------------------------------------- planted faults
-
-
-def plant(world: World, **values: object) -> None:
-    found = values.get("findings")
-    if isinstance(found, dict):
-        values["findings"] = {(SLOT, name): count for name, count in found.items()}
-    for name, value in values.items():
-        setattr(world["west"].metrics, name, value)
-
-
 def answer(world: World, question: str, series: list[tuple[dict[str, str], float]]) -> None:
     world["west"].metrics.replies[question] = series
-
-
-def deny(world: World, *rights: tuple[str, str, str]) -> None:
-    world["west"].api = AskedCluster(rights)
 
 
 def label(world: World, **labels: str) -> None:
@@ -404,322 +363,3 @@ def test_rights_on_claims_are_needed_only_where_a_tier_is_of_claims(world: World
     right = Right("watch", "resource.k8s.io", "resourceslices")
     assert right not in set(needed(rules))
     assert right in set(needed([replace(rules[0], device_classes=("gpu.nvidia.com",))]))
-
-
-# ---------------------------------------------------------------- what is kept
-
-
-def test_findings_are_kept_from_when_they_were_first_seen_until_they_are_gone(
-    world: World,
-) -> None:
-    plant(world, findings={"stuck_counter": 1})
-    examined(world)
-    plant(world, findings={"stuck_counter": 3})
-    examined(world, NOW + timedelta(minutes=2))
-    (row,) = open_findings(visibility=EVERYTHING)
-    assert (row.since, row.seen_at) == (NOW, NOW + timedelta(minutes=2))
-    assert row.what.startswith("3 times")
-    plant(world, findings={})
-    examined(world, NOW + timedelta(minutes=4))
-    assert open_findings(visibility=EVERYTHING) == []
-    (kept,) = DoctorFinding.objects.all()
-    assert kept.resolved_at == NOW + timedelta(minutes=4)
-
-
-def test_what_cannot_be_seen_now_is_not_taken_for_mended(world: World) -> None:
-    plant(world, findings={"stuck_counter": 1})
-    examined(world)
-    plant(world, failure=SourceUnavailable("Prometheus cannot be reached"))
-    examined(world, NOW + timedelta(minutes=2))
-    kept = {row.code for row in open_findings(visibility=EVERYTHING)}
-    assert kept == {"stuck-counter", "prometheus-unavailable"}
-
-
-def test_examining_one_cluster_leaves_findings_of_others(world: World) -> None:
-    plant(world, findings={"stuck_counter": 1})
-    examined(world)
-    examined(world, NOW + timedelta(minutes=2), cluster="east")
-    assert [row.cluster for row in open_findings(visibility=EVERYTHING)] == ["west"]
-
-
-def test_an_exporter_that_shows_itself_otherwise_is_a_dated_finding_for_a_week(
-    world: World,
-) -> None:
-    examined(world)
-    changed_profile(world, "west", with_job(workload_labels=WorkloadLabels.PLAIN))
-    (found,) = examined(world, NOW + timedelta(minutes=3)).findings
-    assert (found.code, found.since) == ("exporter-changed", NOW + timedelta(minutes=3))
-    assert "pods are named by pod, before by exported_pod" in found.what
-    (later,) = examined(world, NOW + timedelta(minutes=6)).findings
-    assert later.since == found.since
-
-
-def test_a_night_without_shared_cards_is_no_change(world: World) -> None:
-    changed_profile(world, "west", with_job(virtual_gpus=VirtualGpus.BY_PROCESS))
-    examined(world)
-    changed_profile(world, "west", with_job())
-    assert examined(world, NOW + timedelta(minutes=3)).findings == ()
-
-
-def test_an_account_without_credentials_is_not_told_to_get_rights(world: World) -> None:
-    """With an empty token file each request is anonymous: no role is missing a verb."""
-
-    class Anonymous(AskedCluster):
-        def may(self, verb: str, group: str, resource: str) -> bool:
-            raise SourceRejected('HTTP 403: User "system:anonymous" cannot create resource')
-
-    found = run_doctor(
-        NOW,
-        cluster="west",
-        clients=ClusterClients(
-            metrics=lambda _: world["west"].metrics, kubernetes=lambda _: Anonymous()
-        ),
-    )
-    assert codes(found) == [("west", "api-rejected")]
-
-
-def test_each_check_is_noted_with_its_time(world: World) -> None:
-    assert {one.checked_at for one in verdicts()} == {None}
-    examined(world, cluster="west")
-    assert {one.name: one.checked_at for one in verdicts()} == {
-        "east": None, "west": NOW, "silver": None,
-    }  # fmt: skip
-    later = NOW + timedelta(minutes=1)
-    examined(world, later)
-    assert {(one.checked_at, one.errors, one.warnings) for one in verdicts()} == {(later, 0, 0)}
-
-
-def test_an_audit_that_does_not_hold_is_a_finding(world: World) -> None:
-    values = {"at": NOW, "holds": False, "words": "Line 7 was changed."}
-    AuditCheck.objects.create(**values)
-    found = examined(world)
-    assert codes(found) == [("", "audit-broken")]
-    assert found.findings[0].what == "Line 7 was changed."
-    AuditCheck.objects.update(holds=True)
-    assert examined(world).findings == ()
-
-
-# ---------------------------------------------------------------- who sees what
-
-
-def test_who_does_not_run_the_portal_sees_no_servers_namespaces_or_nodes(world: World) -> None:
-    plant(
-        world,
-        findings={"stuck_counter": 1},
-        device_slots=rows("west-1", energy_wh=None),
-        nodes=[replace(interval("west-1"), labels={})],
-    )
-    see_quotas(world["west"].cluster, **{"nvidia.com/gpu": 10.0})
-    examined(world)
-    every = {row.code for row in open_findings(visibility=EVERYTHING)}
-    seen = open_findings(visibility=VIEWER)
-    assert every - {row.code for row in seen} == {
-        "quota-counts-nothing",
-        "namespaces-without-quota",
-    }
-    assert all(row.places == () for row in seen)
-    assert not any("west-1" in f"{row.what} {row.fix} {row.subject}" for row in seen)
-    assert any(row.places for row in open_findings(visibility=EVERYTHING))
-
-
-def test_examining_a_cluster_takes_a_known_number_of_queries(
-    world: World, django_assert_num_queries: object
-) -> None:
-    examined(world)
-    assert callable(django_assert_num_queries)
-    with django_assert_num_queries(QUERIES + 2 * QUERIES_OF_A_CLUSTER + WITH_API):
-        examined(world)
-    # Whether there is a cluster of that name and what tiers the others have are two more, and the
-    # audit is of no cluster.
-    with django_assert_num_queries(QUERIES + 1 + QUERIES_OF_A_CLUSTER + WITH_API):
-        examined(world, cluster="west")
-
-
-def test_open_findings_take_one_query(world: World, django_assert_num_queries: object) -> None:
-    plant(world, findings={"stuck_counter": 1}, scrape_interval_seconds=60.0)
-    examined(world)
-    assert callable(django_assert_num_queries)
-    with django_assert_num_queries(1):
-        assert len(open_findings(visibility=EVERYTHING)) == 2
-
-
-def test_findings_of_a_cluster_that_left_the_catalog_are_not_shown(world: World) -> None:
-    plant(world, findings={"stuck_counter": 1})
-    examined(world)
-    Cluster.objects.filter(name="west").update(active=False)
-    assert open_findings(visibility=EVERYTHING) == []
-    assert open_findings(visibility=EVERYTHING, clusters=["east"]) == []
-
-
-def test_the_fragment_of_the_page_shows_each_finding_with_its_fix(world: World) -> None:
-    plant(world, findings={"stuck_counter": 1}, scrape_interval_seconds=60.0)
-    examined(world)
-    found = open_findings(visibility=EVERYTHING)
-    html = render_to_string("health/_findings.html", {"findings": found})
-    for row in found:
-        assert row.title in html
-    assert "dcgmi profile --resume" in html
-    never = render_to_string("health/_findings.html", {"findings": []})
-    assert "Not checked yet" in never
-    assert "were examined" not in never
-    checked = {"findings": [], "summary": {"checked_at": NOW}}
-    assert "were examined" in render_to_string("health/_findings.html", checked)
-
-
-# ---------------------------------------------------------------- the command
-
-
-def printed(found: Diagnosis) -> str:
-    page = StringIO()
-    words.show(found, Console(file=page, width=100))
-    return page.getvalue()
-
-
-def test_the_text_has_the_worst_first_and_each_fix_in_full(world: World) -> None:
-    plant(world, findings={"stuck_counter": 1}, scrape_interval_seconds=60.0)
-    deny(world, ("watch", "", "pods"))
-    text = printed(examined(world))
-    heads = [text.index(word) for word in ("Errors:", "Warnings:", "Notes:")]
-    assert heads == sorted(heads)
-    fix = "kubectl delete pod --namespace NAMESPACE --selector app=dcgm-exporter --field-selector"
-    assert fix in text
-    assert "1 error, 1 warning, 1 note" in text
-
-
-def test_the_text_says_clearly_that_nothing_was_found(world: World) -> None:
-    assert "Nothing found: everything that was looked at is right." in printed(examined(world))
-
-
-def test_the_document_keeps_its_shape(world: World) -> None:
-    plant(world, findings={"stuck_counter": 1})
-    made = json.loads(json.dumps(words.document(examined(world))))
-    assert made.keys() == {"at", "clusters", "counts", "findings"}
-    assert made["counts"] == {"error": 0, "warning": 1, "note": 0}
-    assert made["clusters"][1] == {
-        "cluster": "west",
-        "prometheus_version": "fake",
-        "kubernetes_version": "v0.0.0-fake",
-        "devices": 8,
-        "not_examined": ["the server's clock"],
-    }
-    (finding,) = made["findings"]
-    assert {key: finding[key] for key in ("code", "severity", "group", "cluster", "cost")} == {
-        "code": "stuck-counter",
-        "severity": "warning",
-        "group": "data",
-        "cluster": "west",
-        "cost": {"pods": None, "gpu_hours": None},
-    }
-    assert finding.keys() >= {"title", "subject", "what", "fix", "places", "since", "more"}
-
-
-def test_the_command_ends_with_1_when_there_is_an_error(db: None) -> None:
-    out = StringIO()
-    with pytest.raises(CommandError) as ended:
-        call_command("doctor", stdout=out)
-    assert ended.value.returncode == 1
-    assert "No cluster is loaded" in out.getvalue()
-    assert "load_catalog catalog.yaml" in out.getvalue()
-
-
-def test_the_command_prints_json_and_nothing_else_to_its_output(db: None) -> None:
-    # An entry without a URL is refused without asking anybody.
-    factories.make_cluster("west", prometheus={})
-    out = StringIO()
-    with pytest.raises(CommandError):
-        call_command("doctor", "--json", "--cluster", "west", stdout=out)
-    found = json.loads(out.getvalue())["findings"]
-    assert [one["code"] for one in found] == ["prometheus-rejected"]
-
-
-def test_the_command_refuses_a_cluster_that_nobody_loaded(db: None) -> None:
-    with pytest.raises(CommandError, match="load_catalog"):
-        call_command("doctor", "--cluster", "north")
-
-
-def test_the_task_keeps_what_the_pages_show(db: None) -> None:
-    assert task() == 1
-    (row,) = open_findings(visibility=EVERYTHING)
-    assert row.code == "catalog-empty"
-    assert row.code in KINDS
-
-
-def test_a_fix_is_never_cut_however_narrow_the_terminal(world: World) -> None:
-    plant(world, findings={"stuck_counter": 2})
-    diagnosis = examined(world)
-    page = StringIO()
-    words.show(diagnosis, Console(file=page, width=40))
-    shown = [line.strip() for line in page.getvalue().splitlines()]
-    (found,) = diagnosis.findings
-    assert any(len(line) > 40 for line in found.fix.splitlines())
-    assert all(line.strip() in shown for line in found.fix.splitlines())
-
-
-# ---------------------------------------------------------------- the account that changes quotas
-
-PATCHES = [("patch", *limit) for limit in LIMITS]
-
-
-def found_of(world: World, *codes_of: str) -> list[tuple[str, str]]:
-    diagnosis = run_doctor(NOW, clients=world.clients)
-    return [(f.code, f.subject) for f in diagnosis.findings if f.code.startswith(codes_of)]
-
-
-@pytest.mark.parametrize(
-    ("writer", "expected"),
-    [
-        pytest.param(None, [], id="no-writer"),
-        pytest.param(AskedCluster(given=PATCHES), [], id="just-enough"),
-        pytest.param(AskedCluster(), [("writer-rights-missing", "")], id="no-patch"),
-        pytest.param(
-            AskedCluster(given=(*PATCHES, ("delete", "", "resourcequotas"))),
-            [("rights-too-many", "writer")],
-            id="deletes",
-        ),
-        pytest.param(
-            AskedCluster(given=(*PATCHES, ("get", "", "secrets"))),
-            [("rights-too-many", "writer")],
-            id="secrets",
-        ),
-    ],
-)
-def test_the_account_that_changes_quotas_may_do_that_and_no_more(
-    writer: AskedCluster | None, expected: list[tuple[str, str]], world: World
-) -> None:
-    world["west"].writer = writer
-    assert found_of(world, "writer-", "rights-") == expected
-
-
-def test_an_account_that_is_not_known_is_said_and_hides_nothing_else(world: World) -> None:
-    deny(world, ("watch", "", "pods"))
-    writer = AskedCluster()
-    writer.fail("may", SourceRejected("HTTP 401: Unauthorized"))
-    world["west"].writer = writer
-    assert sorted(found_of(world, "writer-", "rbac-")) == [
-        ("rbac-missing", ""),
-        ("writer-rejected", ""),
-    ]
-
-
-def test_a_server_that_does_not_tell_of_rights_is_not_held_against_the_account(
-    world: World,
-) -> None:
-    world["west"].writer = FakeCluster()
-    assert found_of(world, "writer-", "rights-") == []
-
-
-def test_a_reader_that_may_do_everything_is_told_in_one_line(world: World) -> None:
-    world["west"].api = AskedCluster(given=(("*", "*", "*"), ("create", "", "pods")))
-    diagnosis = run_doctor(NOW, clients=world.clients)
-    (finding,) = [f for f in diagnosis.findings if f.code == "rights-too-many"]
-    assert finding.subject == "reader"
-    assert "may do everything" in finding.what
-    assert "rbac-reader.yaml" in finding.fix
-
-
-def test_rights_to_queues_are_needed_where_the_cluster_has_them() -> None:
-    served = ["/api/v1/events", "/apis/kueue.x-k8s.io/v1beta1/clusterqueues"]
-    assert {right.words for right in changing(served)} == {
-        *("get resourcequotas", "patch resourcequotas"),
-        *("get clusterqueues.kueue.x-k8s.io", "patch clusterqueues.kueue.x-k8s.io"),
-    }

@@ -9,7 +9,7 @@ from apps.clusters.domain.observed.objects import EventSnapshot, ObservedObject,
 from apps.pending.domain.causes import Cause, Counts
 from apps.pending.domain.diagnose import diagnose_cluster
 from apps.pending.domain.placement.messages import parse
-from tests.pending.test_look import event, job, turned_away
+from tests.pending.looks import event, job, turned_away
 from tests.pending.worlds import AT, GPU, node, only, pod, world
 
 HOUR = 3600.0

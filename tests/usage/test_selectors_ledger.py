@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from contextlib import nullcontext
 from copy import deepcopy
 from dataclasses import replace
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, timedelta
 from decimal import Decimal
 from itertools import combinations, product
 from typing import Any
@@ -14,48 +14,22 @@ import pytest
 from django.db import OperationalError, connection
 from pytest_django import DjangoAssertNumQueries
 
-from apps.accounts.permissions import EVERYTHING, Visibility, visibility_of
-from apps.clusters.domain.calendar import day_start, day_window
+from apps.accounts.permissions import Visibility, visibility_of
 from apps.clusters.domain.window import Window
-from apps.usage import selectors
 from apps.usage.domain.amounts import HELD_FIELDS, Amounts
 from apps.usage.domain.rows import Filters, Grouping, TimeStep, UsageRow
 from apps.usage.models import Day, PodHour, TierDay, TierHour
-from apps.usage.selectors import CursorRefused, GroupingRefused
+from apps.usage.selectors import GroupingRefused
 from apps.usage.selectors.sums import amounts_of
 from tests import factories
 from tests.factories import Portal, make_portal
+from tests.usage.three_days import BERLIN, days, make_three_days, read, utc
 from tests.worlds import shared
 
 pytestmark = pytest.mark.django_db
 
 HOUR = timedelta(hours=1)
-BERLIN = ZoneInfo("Europe/Berlin")
 GROUPINGS = [groups for count in range(3) for groups in combinations(Grouping, count)]
-
-
-def utc(*parts: int) -> datetime:
-    return datetime(*parts, tzinfo=UTC)  # type: ignore[misc,arg-type]
-
-
-def days(first: date, count: int, zone: ZoneInfo = BERLIN) -> Window:
-    return Window(day_start(first, zone), day_start(first + timedelta(days=count), zone))
-
-
-def read(
-    window: Window,
-    *groups: Grouping,
-    interval: TimeStep = TimeStep.DAY,
-    filters: Filters | None = None,
-    visibility: Visibility = EVERYTHING,
-) -> list[UsageRow]:
-    return selectors.usage_rows(
-        window,
-        interval=interval,
-        group_by=groups,
-        filters=filters or Filters(),
-        visibility=visibility,
-    )
 
 
 def total(rows: Iterable[UsageRow]) -> Amounts:
@@ -80,14 +54,6 @@ def held_in(window: Window) -> Amounts:
 
 def held_part(amounts: Amounts) -> list[Any]:
     return [getattr(amounts, name) for name in (*HELD_FIELDS, "memory_peak_mib")]
-
-
-def make_three_days() -> Portal:
-    """Three days around the spring change of clocks; the last one is not rolled."""
-    portal = make_portal()
-    portal.collect(days(date(2026, 3, 28), 2))
-    portal.collect(days(date(2026, 3, 30), 1), rolled=False)
-    return portal
 
 
 _three_days = shared(make_three_days)
@@ -417,129 +383,6 @@ def test_what_cannot_be_had_is_refused_with_what_to_do(
 
 def test_hours_of_92_days_with_the_autumn_change_are_given(portal: Portal) -> None:
     assert read(days(date(2026, 9, 1), 92), interval=TimeStep.HOUR) == []
-
-
-# ---------------------------------------------------------------- pages
-
-
-def walk(
-    window: Window,
-    *groups: Grouping,
-    page_size: int,
-    interval: TimeStep = TimeStep.DAY,
-    visibility: Visibility = EVERYTHING,
-) -> list[UsageRow]:
-    rows: list[UsageRow] = []
-    cursor: str | None = None
-    while True:
-        page = selectors.usage_page(
-            window,
-            interval=interval,
-            group_by=groups,
-            filters=Filters(),
-            visibility=visibility,
-            cursor=cursor,
-            page_size=page_size,
-        )
-        rows.extend(page.rows)
-        if page.next_cursor is None:
-            return rows
-        assert len(page.rows) == page_size
-        cursor = page.next_cursor
-
-
-PAGED: list[tuple[Grouping, ...]] = [
-    (),
-    (Grouping.TIER,),
-    (Grouping.TEAM, Grouping.CLUSTER),
-    (Grouping.WORKLOAD,),
-]
-
-
-def test_pages_of_any_size_walk_the_same_rows(portal: Portal, subtests: pytest.Subtests) -> None:
-    window = Window(utc(2026, 3, 29, 5), utc(2026, 3, 30, 5))
-    for groups, interval in product(PAGED, TimeStep):
-        whole = read(window, *groups, interval=interval)
-        for page_size in (1, 2, 7, 500):
-            with subtests.test(groups=groups, interval=interval, page_size=page_size):
-                assert walk(window, *groups, interval=interval, page_size=page_size) == whole
-
-
-def test_pages_leap_over_a_long_gap(
-    django_assert_max_num_queries: DjangoAssertNumQueries,
-) -> None:
-    portal = make_portal()
-    for at in (utc(2026, 1, 5), utc(2026, 4, 1)):
-        factories.collect([at], portal.cards, portal.facts_of, zone=BERLIN, rolled=False)
-    window = Window(utc(2026, 1, 5), utc(2026, 4, 2))
-    with django_assert_max_num_queries(20):
-        page = selectors.usage_page(
-            window,
-            interval=TimeStep.HOUR,
-            group_by=[],
-            filters=Filters(),
-            visibility=EVERYTHING,
-            cursor=None,
-            page_size=1,
-        )
-    assert page.next_cursor is not None
-    assert len(walk(window, interval=TimeStep.HOUR, page_size=1)) == 2
-
-
-def test_a_walk_goes_on_where_it_was_while_hours_are_added(portal: Portal) -> None:
-    window = days(date(2026, 3, 28), 10)
-    page = selectors.usage_page(
-        window,
-        interval=TimeStep.HOUR,
-        group_by=[Grouping.TIER],
-        filters=Filters(),
-        visibility=EVERYTHING,
-        cursor=None,
-        page_size=50,
-    )
-    portal.collect(day_window(date(2026, 3, 31), BERLIN))
-    rows = list(page.rows)
-    cursor = page.next_cursor
-    while cursor:
-        page = selectors.usage_page(
-            window,
-            interval=TimeStep.HOUR,
-            group_by=[Grouping.TIER],
-            filters=Filters(),
-            visibility=EVERYTHING,
-            cursor=cursor,
-            page_size=50,
-        )
-        rows.extend(page.rows)
-        cursor = page.next_cursor
-    assert rows == read(window, Grouping.TIER, interval=TimeStep.HOUR)
-
-
-@pytest.mark.parametrize(
-    "cursor",
-    [
-        "",
-        "nonsense",
-        "é",
-        "W10",
-        "e30",
-        "WyJwb2RzIiwiMjAyNiIsMV0",
-        # Before the first day that a calendar has, in UTC.
-        "WyJ1c2FnZS1kYXkiLCIwMDAxLTAxLTAxVDAwOjAwOjAwKzE0OjAwIiwxXQ",
-        "W" * 5000,
-    ],
-)
-def test_a_cursor_of_something_else_is_refused(portal: Portal, cursor: str) -> None:
-    with pytest.raises(CursorRefused, match="start again"):
-        selectors.usage_page(
-            days(date(2026, 3, 28), 1),
-            interval=TimeStep.DAY,
-            group_by=[],
-            filters=Filters(),
-            visibility=EVERYTHING,
-            cursor=cursor,
-            page_size=10,
-        )
 
 
 # ---------------------------------------------------------------- queries

@@ -1,0 +1,45 @@
+"""Three days of usage and what is read of them."""
+
+from datetime import UTC, date, datetime, timedelta
+from zoneinfo import ZoneInfo
+
+from apps.accounts.permissions import EVERYTHING, Visibility
+from apps.clusters.domain.calendar import day_start
+from apps.clusters.domain.window import Window
+from apps.usage import selectors
+from apps.usage.domain.rows import Filters, Grouping, TimeStep, UsageRow
+from tests.factories import Portal, make_portal
+
+BERLIN = ZoneInfo("Europe/Berlin")
+
+
+def utc(*parts: int) -> datetime:
+    return datetime(*parts, tzinfo=UTC)  # type: ignore[misc,arg-type]
+
+
+def days(first: date, count: int, zone: ZoneInfo = BERLIN) -> Window:
+    return Window(day_start(first, zone), day_start(first + timedelta(days=count), zone))
+
+
+def read(
+    window: Window,
+    *groups: Grouping,
+    interval: TimeStep = TimeStep.DAY,
+    filters: Filters | None = None,
+    visibility: Visibility = EVERYTHING,
+) -> list[UsageRow]:
+    return selectors.usage_rows(
+        window,
+        interval=interval,
+        group_by=groups,
+        filters=filters or Filters(),
+        visibility=visibility,
+    )
+
+
+def make_three_days() -> Portal:
+    """Three days around the spring change of clocks; the last one is not rolled."""
+    portal = make_portal()
+    portal.collect(days(date(2026, 3, 28), 2))
+    portal.collect(days(date(2026, 3, 30), 1), rolled=False)
+    return portal
