@@ -19,7 +19,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help python runtime setup programs validator demo run test test-sqlite lint types contracts \
+.PHONY: help python runtime setup programs validator demo run test test-sqlite lint types contracts dead \
 	migrations templates check check-full fix truths pictures bench lock secrets clean
 
 help: ## Say what there is
@@ -52,7 +52,7 @@ demo: runtime ## Serve the portal on a simulated cluster (SCENARIO=, PORT=, LAB_
 
 run: runtime ## Serve the portal on your own catalog: web, worker, beat, watch
 	@$(BIN)/python manage.py migrate --noinput
-	@PATH="$(CURDIR)/$(BIN):$$PATH" PORT="$${PORT:-8000}" exec $(BIN)/honcho start
+	@exec $(BIN)/python manage.py run
 
 test: programs ## Run the tests on PostgreSQL (ARGS= for pytest)
 	$(POSTGRESQL) $(PYTEST) -m "not exhaustive" $(ARGS)
@@ -74,6 +74,9 @@ types: setup
 contracts: setup
 	$(BIN)/lint-imports
 
+dead: setup
+	$(BIN)/python scripts/dead_code.py
+
 migrations: setup
 	DATABASE_URL=sqlite:///:memory: $(BIN)/python manage.py makemigrations --check --dry-run
 
@@ -81,9 +84,9 @@ migrations: setup
 templates: setup
 	$(BIN)/djlint --lint --quiet --ignore H021 templates
 
-check: lint types contracts migrations templates test test-sqlite ## All that CI runs
+check: lint types contracts dead migrations templates test test-sqlite ## All that CI runs
 
-check-full: lint types contracts migrations templates programs truths ## check, with the long variants
+check-full: lint types contracts dead migrations templates programs truths ## check, with the long variants
 	$(POSTGRESQL) $(PYTEST) --hypothesis-profile=exhaustive $(ARGS)
 	$(SQLITE) $(PYTEST) --hypothesis-profile=exhaustive --database-only $(ARGS)
 

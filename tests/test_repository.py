@@ -541,6 +541,13 @@ def test_ci_runs_what_a_developer_runs() -> None:
     assert "make check" in text(".ci/run")
     check = re.search(r"^check:(.*)##", text("Makefile"), flags=re.MULTILINE)
     assert check is not None
-    assert {"lint", "types", "contracts", "migrations", "templates", "test", "test-sqlite"} <= set(
-        check.group(1).split()
-    )
+    assert {
+        "lint",
+        "types",
+        "contracts",
+        "dead",
+        "migrations",
+        "templates",
+        "test",
+        "test-sqlite",
+    } <= set(check.group(1).split())

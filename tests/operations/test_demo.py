@@ -26,7 +26,6 @@ from apps.operations.management.commands.demo import (
     check_ports,
     place_of,
     ports,
-    procfile,
     refuse_accounts,
     refuse_foreign,
 )
@@ -382,7 +381,3 @@ def test_a_database_of_ones_own_is_told_apart_without_its_password(
     named = {"ENGINE": "e", "NAME": "portal", "HOST": "db", "PASSWORD": "geheim"}
     monkeypatch.setitem(settings.DATABASES, "default", named)
     assert place_of("reference").own_url == "e db  portal"
-
-
-def test_the_demo_runs_what_the_procfile_names() -> None:
-    assert list(procfile()) == ["web", "worker", "beat", "watch"]

@@ -94,6 +94,23 @@ def test_a_process_that_ends_is_named_with_its_last_words(supervisor: Supervisor
     assert ended.value.tail == "the disk is full"
 
 
+def test_a_process_that_ran_well_is_started_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    starts = tmp_path / "starts"
+    with Supervisor(
+        tmp_path, tmp_path / "logs", os.environ, stop_seconds=5, settle_seconds=0, pause_seconds=0
+    ) as supervisor:
+        turn = f"echo up >> {starts}; test $(wc -l < {starts}) -gt 1 || exec sleep 0.3"
+        supervisor.start("web", sh(f"{turn}; exec sleep 1000"))
+        supervisor.wait_until(
+            lambda: written(starts) and len(starts.read_text(encoding="ascii").split()) == 2,
+            what="web did not come back",
+            seconds=DEADLINE_SECONDS,
+        )
+    assert "web ended with exit code 0: it is started again" in caplog.text
+
+
 def test_running_to_the_end_gives_the_exit_code(supervisor: Supervisor) -> None:
     with supervisor:
         supervisor.start("well", FOREVER)

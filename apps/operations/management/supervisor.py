@@ -1,11 +1,8 @@
-"""Starting several processes as one, and stopping all of them.
-
-honcho does this for `make run`; it cannot start one process after another, wait for one to
-answer, or run one to its end among the others, which the demo needs.
-"""
+"""Running several processes as one: what dies is started again, and all stop together."""
 
 import contextlib
 import ctypes
+import logging
 import os
 import signal
 import subprocess
@@ -14,7 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import IO, Self
+from typing import Self
+
+logger = logging.getLogger(__name__)
 
 _POLL_SECONDS = 0.1
 _TAIL_BYTES = 3000
@@ -23,7 +22,7 @@ _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
 class ProcessEnded(Exception):
-    """A process that should have gone on ended; holds its name, exit code and last words."""
+    """A process ended that never ran well; holds its name, exit code and last words."""
 
     def __init__(self, name: str, code: int, tail: str) -> None:
         super().__init__(f"{name} ended with exit code {code}")
@@ -43,17 +42,26 @@ class Stopped(BaseException):
         super().__init__(signal.Signals(number).name)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Child:
+    """A process; `settled` says that it ran for a while, `ended` since when it is not there."""
+
     name: str
+    command: Sequence[str]
     process: subprocess.Popen[bytes]
     log: Path | None
+    started: float
+    settled: bool = False
+    ended: float | None = None
 
 
 class Supervisor:
     """Processes in sessions of their own, so that a Ctrl-C reaches this one alone.
 
-    They run in `folder` and log to `logs`.
+    They run in `folder` and log to `logs`, or to this terminal without it. A process that ends
+    after `settle_seconds` or later is started again, `pause_seconds` after its end. One that ends
+    sooner the first time has a reason that would end it again: this raises ProcessEnded.
+
     Use it as a context manager: leaving it stops every process, the first started last, and
     kills what has not gone after `stop_seconds`. Between, SIGINT, SIGTERM and SIGHUP make
     whatever waits here raise Stopped.
@@ -62,21 +70,26 @@ class Supervisor:
     def __init__(
         self,
         folder: Path,
-        logs: Path,
+        logs: Path | None,
         environment: Mapping[str, str],
         *,
         stop_seconds: float = 20.0,
+        settle_seconds: float = 10.0,
+        pause_seconds: float = 2.0,
     ) -> None:
         self._folder = folder
         self._logs = logs
         self._environment = dict(environment)
         self._stop_seconds = stop_seconds
+        self._settle_seconds = settle_seconds
+        self._pause_seconds = pause_seconds
         self._children: list[_Child] = []
         self._asked_to_stop = 0
         self._handlers: dict[signal.Signals, object] = {}
 
     def __enter__(self) -> Self:
-        self._logs.mkdir(parents=True, exist_ok=True)
+        if self._logs is not None:
+            self._logs.mkdir(parents=True, exist_ok=True)
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             self._handlers[number] = signal.signal(number, self._note_signal)
         return self
@@ -91,19 +104,21 @@ class Supervisor:
 
     def start(self, name: str, command: Sequence[str]) -> None:
         """Start a process that is to run until the end, its output in `NAME.log`."""
-        log = self._logs / f"{name}.log"
-        with log.open("wb") as output:
-            process = self._spawn(command, output, self._environment)
-        self._children.append(_Child(name, process, log))
+        log = None if self._logs is None else self._logs / f"{name}.log"
+        if log is not None:
+            log.write_bytes(b"")
+        process = self._spawn(command, log, self._environment)
+        self._children.append(_Child(name, command, process, log, time.monotonic()))
 
     def run(self, name: str, command: Sequence[str]) -> int:
         """Run a process to its end on this terminal and return its exit code.
 
         It logs warnings alone, unless a level is asked for: the terminal is for its own words.
-        Raises ProcessEnded when one of the others ends meanwhile, Stopped after a signal.
+        Raises ProcessEnded as `wait` does, Stopped after a signal.
         """
         quiet = {LOG_LEVEL: "WARNING", **self._environment}
-        child = _Child(name, self._spawn(command, None, quiet), None)
+        process = self._spawn(command, None, quiet)
+        child = _Child(name, command, process, None, time.monotonic())
         self._children.append(child)
         while child.process.poll() is None:
             self._look(besides=child)
@@ -112,7 +127,7 @@ class Supervisor:
         return child.process.returncode
 
     def wait_until(self, ready: Callable[[], bool], *, what: str, seconds: float) -> None:
-        """Wait until `ready`; raises NotReady after `seconds`, ProcessEnded when one ends."""
+        """Wait until `ready`; raises NotReady after `seconds`, else as `wait` does."""
         deadline = time.monotonic() + seconds
         while not ready():
             self._look()
@@ -121,24 +136,25 @@ class Supervisor:
             time.sleep(_POLL_SECONDS)
 
     def wait(self) -> None:
-        """Wait for ever; raises ProcessEnded when a process ends."""
+        """Wait for ever; raises ProcessEnded when a process ends that never settled."""
         while True:
             self._look()
             time.sleep(_POLL_SECONDS)
 
     def _spawn(
-        self, command: Sequence[str], output: IO[bytes] | None, environment: Mapping[str, str]
+        self, command: Sequence[str], log: Path | None, environment: Mapping[str, str]
     ) -> subprocess.Popen[bytes]:
-        return subprocess.Popen(  # noqa: S603 - the demo's own commands
-            list(command),
-            cwd=self._folder,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT if output is not None else None,
-            start_new_session=True,
-            preexec_fn=_end_with_parent,
-        )
+        with contextlib.nullcontext() if log is None else log.open("ab") as output:
+            return subprocess.Popen(  # noqa: S603 - our own commands
+                list(command),
+                cwd=self._folder,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT if output is not None else None,
+                start_new_session=True,
+                preexec_fn=_end_with_parent,
+            )
 
     def _note_signal(self, number: int, _frame: FrameType | None) -> None:
         # Raised from here, it would come up wherever the program is: within a lock or a finally.
@@ -148,9 +164,24 @@ class Supervisor:
         if self._asked_to_stop:
             raise Stopped(self._asked_to_stop)
         for child in self._children:
-            code = child.process.poll()
-            if code is not None and child is not besides:
-                raise ProcessEnded(child.name, code, _tail(child.log))
+            if child is not besides:
+                self._keep_running(child)
+
+    def _keep_running(self, child: _Child) -> None:
+        """Start a process again that ended; raises ProcessEnded when it never settled."""
+        now = time.monotonic()
+        code = child.process.poll()
+        if code is None:
+            child.settled = child.settled or now - child.started >= self._settle_seconds
+        elif not child.settled:
+            raise ProcessEnded(child.name, code, _tail(child.log))
+        elif child.ended is None:
+            child.ended = now
+            logger.warning("%s ended with exit code %d: it is started again", child.name, code)
+            _kill_group(child)
+        elif now - child.ended >= self._pause_seconds:
+            child.process = self._spawn(child.command, child.log, self._environment)
+            child.started, child.ended = now, None
 
     def _stop_all(self) -> None:
         """Ask all to end, the first started only when the others, which use it, are gone."""
@@ -166,13 +197,17 @@ class Supervisor:
             child.process.wait()
 
     def _kill_groups(self) -> None:
-        """Kill what is left, children of children too: each session is a group of its own."""
         for child in self._children:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(child.process.pid, signal.SIGKILL)
+            _kill_group(child)
 
     def _hurry(self, _number: int, _frame: FrameType | None) -> None:
         self._kill_groups()
+
+
+def _kill_group(child: _Child) -> None:
+    """Kill what is left of a process, its children too: each session is a group of its own."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(child.process.pid, signal.SIGKILL)
 
 
 def _end_with_parent() -> None:

@@ -1,6 +1,6 @@
 """The states of a request as a table: from where, by what, to where, and who may.
 
-The diagram in the docs is made from the same table. Roles are relations to one request, because
+The docs show the same table. Roles are relations to one request, because
 the same person may be author here and reviewer there.
 """
 
@@ -367,39 +367,3 @@ def _not_you(row: Transition, standing: RequestStanding, person: ActingPerson | 
             f"Who wrote a request never decides on it; it can be {_DOING[row.action]} by a {who}."
         )
     return f"Only the {who} may do this: the request cannot be {_DOING[row.action]} by you."
-
-
-def diagram() -> str:
-    """Return the table as a Mermaid state diagram, for the docs."""
-    names = {state: state.value.replace(" ", "_") for state in RequestState}
-    arrows: dict[tuple[RequestState, RequestState], list[str]] = {}
-    for row in TABLE:
-        who = ", ".join(sorted(who.value for who in row.who))
-        label = f"{row.action.value.replace('_', ' ')} ({who})"
-        arrows.setdefault((row.start, row.end), []).append(label)
-    lines = ["stateDiagram-v2", "    [*] --> draft"]
-    lines += [f'    state "{s.value}" as {names[s]}' for s in RequestState if " " in s.value]
-    lines += [
-        f"    {names[start]} --> {names[end]}: {' / '.join(labels)}"
-        for (start, end), labels in arrows.items()
-    ]
-    lines += [
-        f"    {names[state]} --> [*]"
-        for state in RequestState
-        if state in FINAL | {RequestState.APPLIED}
-    ]
-    return "\n".join(lines) + "\n"
-
-
-def rows() -> list[tuple[str, str, str, str, str]]:
-    """Return the table as text: from, action, to, who may, why."""
-    return [
-        (
-            row.start.value,
-            row.action.value.replace("_", " "),
-            row.end.value,
-            ", ".join(sorted(who.value for who in row.who)),
-            row.why,
-        )
-        for row in TABLE
-    ]

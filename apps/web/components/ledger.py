@@ -25,11 +25,6 @@ class LedgerClass:
         return f"--ledger-{self.key.replace('_', '-')}"
 
     @property
-    def colour(self) -> str:
-        """The colour as style sheets write it."""
-        return f"var({self.token})"
-
-    @property
     def css(self) -> str:
         """The style classes that draw colour and pattern in legends and bars."""
         pattern = {"/": " hatched", "x": " crossed"}.get(self.pattern, "")

@@ -3,7 +3,6 @@
 import http.client
 import logging
 import os
-import re
 import socket
 import subprocess
 import sys
@@ -33,6 +32,7 @@ from apps.operations.management.people import (
     check_accounts,
     ensure_people,
 )
+from apps.operations.management.portal_processes import portal_commands, program_path, shell
 from apps.operations.management.supervisor import (
     LOG_LEVEL,
     NotReady,
@@ -117,6 +117,9 @@ class Demo:
         self._people: list[DemoPerson] = []
         self._port = port
         self._lab_port = lab_port
+        self._commands = portal_commands()
+        # Stopping a pool of processes takes Celery five seconds more, with nothing left to do.
+        self._commands["worker"] += " --pool solo"
 
     def run(self, days: int) -> None:
         """Start everything and stay until asked to stop. Raises CommandError and PlaceTaken."""
@@ -203,9 +206,8 @@ class Demo:
 
     def _portal(self, supervisor: Supervisor) -> None:
         """Start the portal's processes but beat, and say where it is once it answers."""
-        commands = procfile()
         for name in ("web", "watch", "worker"):
-            supervisor.start(name, shell(commands[name]))
+            supervisor.start(name, shell(self._commands[name]))
         supervisor.wait_until(
             lambda: answers(self._port, "/healthz"),
             what="the portal did not answer",
@@ -225,7 +227,7 @@ class Demo:
         Beat fills gaps of the newest days itself: together they would do each hour twice.
         """
         whole = self._backfill(supervisor, days)
-        supervisor.start("beat", shell(procfile()["beat"]))
+        supervisor.start("beat", shell(self._commands["beat"]))
         supervisor.run("requests", [*_MANAGE, "demo_story", "requests"])
         if whole:
             self._say(f"The history of {days} days is there. Ctrl-C stops everything.")
@@ -349,21 +351,6 @@ def refuse_accounts() -> None:
         ) from error
 
 
-def procfile() -> dict[str, str]:
-    """Return the commands of the Procfile by name, the worker's as one process.
-
-    Stopping a pool of processes takes Celery five seconds more, with nothing left to do.
-    """
-    text = (settings.BASE_DIR / "Procfile").read_text(encoding="utf-8")
-    commands = dict(re.findall(r"^(\w+): (.+)$", text, flags=re.MULTILINE))
-    return {**commands, "worker": f"{commands['worker']} --pool solo"}
-
-
-def shell(command: str) -> list[str]:
-    """Return the words that run a Procfile line; the shell fills in variables and makes way."""
-    return ["/bin/sh", "-c", f"exec {command}"]
-
-
 def child_environment(place: DemoDirectory, port: int) -> dict[str, str]:
     """Return the environment of the processes: this Python's programs first, and the port.
 
@@ -371,10 +358,13 @@ def child_environment(place: DemoDirectory, port: int) -> dict[str, str]:
     worker, or the other way round.
     """
     place.work.mkdir(parents=True, exist_ok=True)
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
     apart = ("CELERY_BROKER_URL", "CACHE_URL")
     kept = {k: v for k, v in os.environ.items() if k.removesuffix("_FILE") not in apart}
-    own = {"PATH": path, "PORT": str(port), "GPUPORTAL_VAR_DIR": str(place.work.absolute())}
+    own = {
+        "PATH": program_path(),
+        "PORT": str(port),
+        "GPUPORTAL_VAR_DIR": str(place.work.absolute()),
+    }
     return {**kept, **own, "PYTHONUNBUFFERED": "1"}
 
 

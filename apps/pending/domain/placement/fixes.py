@@ -141,12 +141,6 @@ def as_text(expression: Expression) -> str:
     )
 
 
-def _gpu_first(
-    constraints: SchedulingConstraints,
-) -> Callable[[tuple[str, float]], tuple[bool, str]]:
-    return lambda item: (item[0] not in constraints.gpus, item[0])
-
-
 def _select(nodes: Nodes, at: int, placement: Placement) -> list[Suggestion]:
     items, expressions = unmet(nodes, at, placement)
     if not items and not expressions:

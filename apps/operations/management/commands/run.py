@@ -1,0 +1,26 @@
+"""`run`: all processes of the portal on one machine, until Ctrl-C."""
+
+import os
+from typing import Any
+
+from django.conf import settings
+from django.core.management.base import BaseCommand, CommandError
+
+from apps.operations.management.portal_processes import portal_commands, program_path, shell
+from apps.operations.management.supervisor import ProcessEnded, Stopped, Supervisor
+
+
+class Command(BaseCommand):
+    help = "Run web, worker, beat and watch; start again what dies."
+
+    def handle(self, *_: Any, **__: Any) -> None:
+        environment = {**os.environ, "PATH": program_path(), "PYTHONUNBUFFERED": "1"}
+        try:
+            with Supervisor(settings.BASE_DIR, None, environment) as supervisor:
+                for name, command in portal_commands().items():
+                    supervisor.start(name, shell(command))
+                supervisor.wait()
+        except Stopped:
+            self.stdout.write("Stopped.")
+        except ProcessEnded as error:
+            raise CommandError(f"{error}, so all stopped; see its last words above") from error

@@ -1,0 +1,93 @@
+#!/usr/bin/env python3
+"""Finds product code that nothing but tests reaches: functions, classes, names and modules.
+
+vulture reads the product, never the tests: what only these use is dead. The exceptions are in
+`scripts/dead_code.toml`, each with its reason.
+"""
+
+import ast
+import re
+import sys
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from fnmatch import fnmatch
+from pathlib import Path
+
+from vulture import Vulture
+
+ROOT = Path(__file__).resolve().parent.parent
+PRODUCT = ("gpuportal", "apps", "simulator", "scripts")
+_WORD = re.compile(r"[A-Za-z_]\w*")
+_TAG = re.compile(r"\{[{%](.*?)[%}]\}", re.DOTALL)
+
+
+def main() -> int:
+    """Print what is dead, a line each; return 1 when there is any."""
+    allowed = tomllib.loads((ROOT / "scripts/dead_code.toml").read_text(encoding="utf-8"))
+    files = [
+        path.relative_to(ROOT)
+        for top in PRODUCT
+        for path in sorted((ROOT / top).rglob("*.py"))
+        if "migrations" not in path.parts
+    ]
+    finder = _Finder(ignore_decorators=list(allowed["decorators"]))
+    for path in files:
+        finder.scan((ROOT / path).read_text(encoding="utf-8"), filename=path)
+    for template in (ROOT / "templates").rglob("*.html"):
+        for tag in _TAG.findall(template.read_text(encoding="utf-8")):
+            finder.used_names.update(_WORD.findall(tag))
+    found = [*_dead_names(finder, allowed), *_dead_modules(finder, files, allowed["modules"])]
+    for line in found:
+        print(line)  # noqa: T201 - the answer
+    return 1 if found else 0
+
+
+class _Finder(Vulture):  # type: ignore[misc]
+    """Notes words of strings and imported modules as well; to be exported is not to be used."""
+
+    def __init__(self, *, ignore_decorators: Sequence[str]) -> None:
+        super().__init__(ignore_decorators=ignore_decorators)
+        self.words: set[str] = set()
+        self.modules: set[str] = set()
+
+    def visit_Assign(self, node: ast.Assign) -> None:
+        """Pass over `__all__`, of which vulture takes every name for used."""
+
+    def visit_Constant(self, node: ast.Constant) -> None:
+        if isinstance(node.value, str) and _WORD.fullmatch(node.value):
+            self.words |= {node.value, *node.value.split("__")}
+
+    def visit_Import(self, node: ast.Import) -> None:
+        super().visit_Import(node)
+        self.modules |= {alias.name for alias in node.names}
+
+    def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
+        super().visit_ImportFrom(node)
+        self.modules |= {f"{node.module}", *(f"{node.module}.{a.name}" for a in node.names)}
+
+
+def _dead_names(finder: _Finder, allowed: Mapping[str, Mapping[str, str]]) -> Iterator[str]:
+    """Yield the names that are defined and used nowhere, but those that are allowed."""
+    for item in finder.get_unused_code():
+        # Columns, fields and keys are read by their names; ruff knows imports better.
+        by_name = item.typ not in {"class", "function", "method"} and item.name in finder.words
+        if by_name or item.typ == "import":
+            continue
+        names = (item.name, f"{item.filename}:{item.name}", f"{item.filename}:{item.typ}")
+        if not any(fnmatch(name, rule) for name in names for rule in allowed["names"]):
+            yield f"{item.filename}:{item.first_lineno}: unused {item.typ} {item.name}"
+
+
+def _dead_modules(
+    finder: _Finder, files: Sequence[Path], allowed: Mapping[str, str]
+) -> Iterator[str]:
+    """Yield the modules that no module of the product imports, but those that are allowed."""
+    for path in files:
+        name = ".".join(path.with_suffix("").parts)
+        reached = path.name == "__init__.py" or name in finder.modules
+        if not reached and not any(fnmatch(str(path), rule) for rule in allowed):
+            yield f"{path}: no module imports it"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
