@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from functools import partial
 from http import HTTPStatus
-from typing import Any, cast
+from typing import Any
 
 from django.http import Http404
 from django.http.response import HttpResponseBase
@@ -14,7 +14,6 @@ from rest_framework.permissions import AllowAny
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.reverse import reverse
-from rest_framework.serializers import Serializer
 
 from apps.api import rows
 from apps.api.base import files, parameters
@@ -23,13 +22,15 @@ from apps.api.base.paging import page_of, page_response, walk
 from apps.api.base.parameters import filters_of
 from apps.api.base.portal import PortalView, paging, visibility_in, window_in
 from apps.api.base.renderers import ProblemOrJSONRenderer
+from apps.api.base.rows import records, serializer_of
 from apps.api.base.windows import open_window
 from apps.clusters import selectors as clusters
+from apps.clusters.selectors import ClusterRow, TeamRow, TierRow
 from apps.pending import selectors as pending
 from apps.usage import selectors as usage
 from apps.usage.domain.amounts import Amounts
 from apps.usage.domain.columns import Record, flat, ledger_record
-from apps.usage.domain.rows import Grouping, TimeStep, UsageRow
+from apps.usage.domain.rows import CollectionRow, Grouping, TimeStep, UsageRow
 
 LISTS = (
     *("usage", "pods", "pending", "pending/history", "quotas", "budgets", "fairness"),
@@ -63,7 +64,7 @@ class UsageView(PortalView):
             usage.usage_page, window, visibility=visibility_in(request), strict=True, **asked
         )
 
-        def records(found: Sequence[UsageRow]) -> list[Record]:
+        def usage_records(found: Sequence[UsageRow]) -> list[Record]:
             ratios = pending.effective_ratios(found, window=window, now=timezone.now(), **asked)
             return rows.usage_records(
                 found, ratios, usage.known_hours(found, window=window, **asked)
@@ -72,12 +73,12 @@ class UsageView(PortalView):
         if query.get("format") == "csv":
             columns = ("period", *group_by, *flat(ledger_record(Amounts())))
             pages = walk(lambda at: page_at(cursor=at, page_size=files.ROWS_AT_A_TIME))
-            parts = map(records, pages)
+            parts = map(usage_records, pages)
             return files.csv_response(
                 parts, columns=columns, name="usage", window=window, zone=zone
             )
         page = page_at(**paging(query))
-        return page_response(request, records(page.rows), page.next_cursor, window=window)
+        return page_response(request, usage_records(page.rows), page.next_cursor, window=window)
 
 
 class PodsView(PortalView):
@@ -96,55 +97,55 @@ class PodsView(PortalView):
         window = window_in(query, zone)
         filters = filters_of(query)
         usage.check_names(filters)
-        records = partial(rows.pod_records, window=window)
+        pod_records = partial(rows.pod_records, window=window)
         page_at = partial(
             usage.pod_page, window, filters=filters, visibility=visibility_in(request)
         )
         if query.get("format") == "csv":
             pages = walk(lambda at: page_at(cursor=at, page_size=files.ROWS_AT_A_TIME))
             return files.csv_response(
-                map(records, pages), columns=rows.POD_CELLS, name="pods", window=window, zone=zone
+                map(pod_records, pages),
+                columns=rows.pod_cells(),
+                name="pods",
+                window=window,
+                zone=zone,
             )
         page = page_at(**paging(query))
-        return page_response(request, records(page.rows), page.next_cursor, window=window)
+        return page_response(request, pod_records(page.rows), page.next_cursor, window=window)
 
 
 class TiersView(PortalView):
     """Service tiers in catalog order."""
 
     @documented(
-        "tiers", parameters.PageParams, rows.TierSerializer, summary="Service tiers, catalog order."
+        "tiers",
+        parameters.PageParams,
+        serializer_of(TierRow),
+        summary="Service tiers, catalog order.",
     )
     def get(self, request: Request) -> Response:
         found = clusters.tier_rows(visibility=visibility_in(request))
-        return _catalog_page(request, found, "tiers", rows.TierSerializer)
+        return _catalog_page(request, found, "tiers")
 
 
 class TeamsView(PortalView):
     """Teams by name."""
 
-    @documented("teams", parameters.PageParams, rows.TeamSerializer, summary="Teams by name.")
+    @documented("teams", parameters.PageParams, serializer_of(TeamRow), summary="Teams by name.")
     def get(self, request: Request) -> Response:
         found = clusters.team_rows(visibility=visibility_in(request))
-        return _catalog_page(request, found, "teams", rows.TeamSerializer)
+        return _catalog_page(request, found, "teams")
 
 
 class ClustersView(PortalView):
     """Clusters by name."""
 
     @documented(
-        "clusters", parameters.PageParams, rows.ClusterSerializer, summary="Clusters by name."
+        "clusters", parameters.PageParams, serializer_of(ClusterRow), summary="Clusters by name."
     )
     def get(self, request: Request) -> Response:
-        visibility = visibility_in(request)
-        found = clusters.cluster_rows(visibility=visibility)
-        return _catalog_page(
-            request,
-            found,
-            "clusters",
-            rows.ClusterSerializer,
-            connections=visibility.operations,
-        )
+        found = clusters.cluster_rows(visibility=visibility_in(request))
+        return _catalog_page(request, found, "clusters")
 
 
 class CollectionsView(PortalView):
@@ -153,7 +154,7 @@ class CollectionsView(PortalView):
     @documented(
         "collections",
         parameters.CollectionsParams,
-        rows.CollectionSerializer,
+        serializer_of(CollectionRow),
         summary="Data quality: hours and how they were collected, newest first.",
     )
     def get(self, request: Request) -> Response:
@@ -168,8 +169,7 @@ class CollectionsView(PortalView):
             visibility=visibility_in(request),
             **paging(query),
         )
-        results = _records(rows.CollectionSerializer, page.rows)
-        return page_response(request, results, page.next_cursor)
+        return page_response(request, records(page.rows), page.next_cursor)
 
 
 class IndexView(PortalView):
@@ -206,20 +206,7 @@ class NowhereView(PortalView):
         raise Http404
 
 
-def _records(
-    serializer: type[Serializer[Any]], found: Sequence[Any], **context: Any
-) -> list[dict[str, Any]]:
-    records: Any = serializer(cast("Any", found), many=True, context=context).data
-    return cast("list[dict[str, Any]]", records)
-
-
-def _catalog_page(
-    request: Request,
-    found: Sequence[Any],
-    kind: str,
-    serializer: type[Serializer[Any]],
-    **context: Any,
-) -> Response:
+def _catalog_page(request: Request, found: Sequence[Any], kind: str) -> Response:
     query = parameters.PageParams.read(request.query_params)
     page = page_of(found, kind=kind, name_of=lambda row: str(row.name), **paging(query))
-    return page_response(request, _records(serializer, page.rows, **context), page.next_cursor)
+    return page_response(request, records(page.rows), page.next_cursor)

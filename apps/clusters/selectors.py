@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any
+from typing import Annotated, Any
 from zoneinfo import ZoneInfo
 
 from django.db.models import Max, Q
@@ -12,8 +12,9 @@ from django.db.models import Max, Q
 from apps.accounts.models import Team
 from apps.accounts.permissions import Visibility
 from apps.accounts.selectors import leads_by_team, team_names
+from apps.clusters.domain.columns import Column
 from apps.clusters.domain.namespaces import NamespacePattern, namespace_team
-from apps.clusters.domain.tiers import NO_TEAM, UNASSIGNED
+from apps.clusters.domain.tiers import NO_TEAM, UNASSIGNED, GpuSharing
 from apps.clusters.domain.window import Window
 from apps.clusters.models import Cluster, NamespaceClaim, ReportSettings, Tier, TierRule, WatchIssue
 
@@ -22,39 +23,54 @@ DEFAULT_SCRAPE_INTERVAL_SECONDS = 30.0
 
 @dataclass(frozen=True, slots=True)
 class ClusterRow:
-    """A cluster as loaded. `source` says where its pod ledger comes from: api or metrics."""
+    """A cluster as the catalog has it."""
 
-    name: str
-    prometheus_url: str
-    scrape_interval_seconds: float
-    has_kubernetes_api: bool
-    watched_until: datetime | None
+    name: Annotated[str, Column("Cluster")]
+    prometheus_url: Annotated[
+        str | None, Column("Prometheus", help="Null unless you administer the portal.")
+    ]
+    scrape_interval_seconds: Annotated[float, Column("Scrape interval", "s")]
+    has_kubernetes_api: Annotated[bool, Column(help="False: its pod ledger comes from metrics.")]
+    watched_until: Annotated[
+        datetime | None, Column("Watched until", help="Up to when `watch` saw every change.")
+    ]
 
 
 @dataclass(frozen=True, slots=True)
 class TierRow:
-    """A tier as its newest rule says; built-in tiers have no rule and `sharing` None."""
+    """A service tier as the catalog has it; what `sharing` and below say is its newest rule."""
 
-    name: str
-    sharing: str | None
-    resources: tuple[str, ...]
-    device_classes: tuple[str, ...]
-    node_selector: Mapping[str, str]
-    promise: str
-    allowed_teams: tuple[str, ...]
-    builtin: bool
+    name: Annotated[str, Column("Tier")]
+    sharing: Annotated[
+        str | None, Column("Sharing", help="Null for built-in tiers.", values=GpuSharing)
+    ]
+    resources: Annotated[tuple[str, ...], Column("Resources")]
+    device_classes: Annotated[tuple[str, ...], Column("Device classes")]
+    node_selector: Annotated[Mapping[str, str], Column()]
+    promise: Annotated[str, Column("Promise")]
+    allowed_teams: Annotated[tuple[str, ...], Column("Allowed teams", help="Empty: every team.")]
+    builtin: Annotated[bool, Column("Built in", help="Always there: unmatched, undetermined.")]
     active: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class TeamRow:
-    """A team as loaded. `namespaces` is None where the reader may not see them."""
+    """A team as the catalog has it."""
 
-    name: str
-    cost_center: str
-    leads: tuple[str, ...]
-    namespaces: tuple[str, ...] | None
-    builtin: bool
+    name: Annotated[str, Column("Team")]
+    cost_center: Annotated[
+        str | None, Column("Cost center", help="Null where you do not see the team.")
+    ]
+    leads: Annotated[
+        tuple[str, ...] | None, Column("Leads", help="Null where you do not see the team.")
+    ]
+    namespaces: Annotated[
+        tuple[str, ...] | None,
+        Column(
+            "Namespaces", help="Patterns of names that it claims; null where you may not see them."
+        ),
+    ]
+    builtin: Annotated[bool, Column("Built in", help="Always there: unassigned.")]
     active: bool = True
 
 
@@ -76,13 +92,15 @@ def report() -> Report:
 def cluster_rows(*, visibility: Visibility) -> list[ClusterRow]:
     """Return active clusters by name. One query.
 
-    `prometheus_url` is empty for who may not see how the portal runs.
+    `prometheus_url` is None for those who may not see how the portal runs.
     """
     clusters = Cluster.objects.filter(active=True).annotate(until=Max("watchcoverage__end"))
     return [
         ClusterRow(
             name=row.name,
-            prometheus_url=str(row.prometheus.get("url", "")) if visibility.operations else "",
+            prometheus_url=str(row.prometheus.get("url") or "") or None
+            if visibility.operations
+            else None,
             scrape_interval_seconds=float(
                 row.prometheus.get("scrape_interval_seconds") or DEFAULT_SCRAPE_INTERVAL_SECONDS
             ),
@@ -139,8 +157,8 @@ def team_rows(*, visibility: Visibility, former: bool = False) -> list[TeamRow]:
     return [
         TeamRow(
             name=team.name,
-            cost_center=team.cost_center if visibility.sees(team.pk) else "",
-            leads=leads.get(team.pk, ()) if visibility.sees(team.pk) else (),
+            cost_center=team.cost_center if visibility.sees(team.pk) else None,
+            leads=leads.get(team.pk, ()) if visibility.sees(team.pk) else None,
             namespaces=tuple(patterns[team.pk]) if visibility.sees(team.pk) else None,
             builtin=team.builtin,
             active=team.active,

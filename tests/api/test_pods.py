@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 from pytest_django import DjangoAssertNumQueries
 
-from apps.usage.domain.columns import LEVEL_COLUMNS
 from tests.api.conftest import Read, client_of
 from tests.api.test_usage import BOTH, table
 from tests.factories import Portal, make_pod, make_workload
@@ -19,7 +18,9 @@ COLUMNS = [
     *("underused_gpu_hours", "busy_gpu_hours", "burst_gpu_hours"),
     *("utilization_ratio", "coverage_ratio", "grades", "energy_kwh"),
     "memory_peak_mib",
-    *LEVEL_COLUMNS,
+    *("sm_active_ratio", "sm_measured_gpu_hours"),
+    *("tensor_active_ratio", "tensor_measured_gpu_hours"),
+    *("memory_copy_ratio", "memory_copy_measured_gpu_hours"),
 ]
 
 

@@ -14,7 +14,7 @@ from apps.clusters.domain.calendar import day_start
 from apps.clusters.domain.window import Window
 from apps.usage import selectors
 from apps.usage.domain.amounts import hours
-from apps.usage.domain.columns import LEVEL_COLUMNS, flat
+from apps.usage.domain.columns import flat
 from apps.usage.domain.rows import Filters, Grouping, TimeStep
 from tests.api.conftest import AFTER, FIRST, Read, client_of
 from tests.factories import Portal, make_cards, make_model
@@ -27,7 +27,9 @@ COLUMNS = [
     *("burst_gpu_hours", "unattributed_gpu_hours"),
     *("allocation_ratio", "utilization_ratio", "coverage_ratio", "grades"),
     *("effective_utilization_ratio", "energy_kwh", "memory_peak_mib"),
-    *LEVEL_COLUMNS,
+    *("sm_active_ratio", "sm_measured_gpu_hours"),
+    *("tensor_active_ratio", "tensor_measured_gpu_hours"),
+    *("memory_copy_ratio", "memory_copy_measured_gpu_hours"),
     "hours_known",
 ]
 

@@ -10,10 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from apps.clusters.domain.columns import columns_of
 from apps.clusters.domain.window import Window
 from apps.usage.domain.amounts import HELD_FIELDS, Amounts
 from apps.usage.domain.columns import (
     GRADES,
+    HeldFigures,
+    LedgerFigures,
     collected_amounts,
     flat,
     held_record,
@@ -160,3 +163,8 @@ def test_every_text_is_read_back_and_none_starts_a_formula(rows: list[list[str]]
         for cell in row
         if cell
     )
+
+
+def test_records_have_what_is_declared() -> None:
+    assert ledger_record(Amounts()).keys() == {c.key for c in columns_of(LedgerFigures)}
+    assert held_record(Amounts()).keys() == {c.key for c in columns_of(HeldFigures)}

@@ -1,6 +1,7 @@
 """Rows of a list as the API shows them: what their declaration says, as JSON and as cells."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from functools import cache
 from operator import attrgetter
@@ -24,14 +25,20 @@ _FIELDS: Mapping[type, Callable[..., Field]] = {
 
 
 class RowSerializer(serializers.Serializer[Any]):
-    """The fields of `row`, read from its declaration whenever they are asked for."""
+    """The fields that declarations give, read anew at each use, and those written out beside.
+
+    `row` is declared; of `held`, where it is given, every column may be None.
+    """
 
     row: type
+    held: type | None = None
 
     def get_fields(self) -> dict[str, Field]:
-        """Return the fields that the declaration gives, then those written out."""
-        declared = {column.key: _field(column) for column in _shown(self.row)}
-        return declared | super().get_fields()
+        """Return the fields by key."""
+        fields = {column.key: _field(column) for column in _shown(self.row)}
+        for column in _shown(self.held) if self.held else ():
+            fields[column.key] = _field(replace(column, nullable=True))
+        return fields | super().get_fields()
 
 
 @cache
@@ -77,10 +84,10 @@ def _field(column: Column) -> Field:
     said: dict[str, Any] = {"help_text": column.help} if column.help else {}
     if column.nullable or column.admin:
         said["allow_null"] = True
+    if columns_of(column.type):
+        return serializer_of(column.type)(many=column.many, **said)
     if column.many:
-        if column.type in _FIELDS:
-            return serializers.ListField(child=_FIELDS[column.type](), **said)
-        return serializer_of(column.type)(many=True, **said)
+        return serializers.ListField(child=_FIELDS[column.type](), **said)
     if column.choices:
         return serializers.ChoiceField(column.choices, **said)
     return _FIELDS.get(column.type, serializers.DictField)(**said)
@@ -97,15 +104,22 @@ def _writers(row: type[Any]) -> Writers:
 @cache
 def _cell_writers(row: type[Any]) -> Writers:
     shown = [column for column in _shown(row) if column.files]
-    return [(c.key, attrgetter(c.name), " ".join if c.many else _writer(c), c.admin) for c in shown]
+    return [
+        (c.key, attrgetter(c.name), _or_none(" ".join) if c.many else _writer(c), c.admin)
+        for c in shown
+    ]
 
 
 def _writer(column: Column) -> Callable[[Any], Any]:
-    if column.many:
-        return list if column.type in _FIELDS else records
     if column.type is datetime:
         return utc_text
-    return _same if column.type in (str, bool, int, float) else dict
+    if column.many:
+        return _or_none(list if column.type in _FIELDS else records)
+    return _same if column.type in (str, bool, int, float) else _or_none(dict)
+
+
+def _or_none(write: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    return lambda value: None if value is None else write(value)
 
 
 def _same(value: Any) -> Any:

@@ -2,7 +2,9 @@
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from typing import Annotated
 
+from apps.clusters.domain.columns import Column, columns_of
 from apps.clusters.domain.window import Window
 from apps.usage.domain.amounts import NANO, Amounts
 from apps.usage.domain.rows import PodRow
@@ -11,32 +13,113 @@ Value = str | int | float | bool | None
 Record = dict[str, Value | dict[str, float]]
 """A row as it is shown; `grades` alone is a mapping."""
 
-HELD_COLUMNS = (
-    "allocated_gpu_hours",
-    "not_running_gpu_hours",
-    "unmeasured_gpu_hours",
-    "idle_gpu_hours",
-    "underused_gpu_hours",
-    "busy_gpu_hours",
-    "burst_gpu_hours",
+_HOURS = "GPU-equivalents × hours."
+_NO_CAPACITY = (
+    "Null where team, namespace or workload is grouped or filtered by, and by node for who sees "
+    "only some teams."
 )
-LEVEL_COLUMNS = (
-    *("sm_active_ratio", "sm_measured_gpu_hours"),
-    *("tensor_active_ratio", "tensor_measured_gpu_hours"),
-    *("memory_copy_ratio", "memory_copy_measured_gpu_hours"),
-)
-"""How deep GPUs were in use, each with the measured GPU-hours that it is of."""
-_BESIDE = (
-    *("utilization_ratio", "coverage_ratio", "grades", "energy_kwh", "memory_peak_mib"),
-    *LEVEL_COLUMNS,
-)
-GRADES = ("measured", "apportioned", "inferred", "unmeasured")
+
+
+def _hours_of(help_text: str = "") -> Column:
+    return Column(unit="GPU-h", help=f"{_HOURS} {help_text}".strip())
+
+
+def _ratio(text: str) -> Column:
+    return Column(unit="%", help=f"0..1: {text}. Null where the divisor is zero.")
+
+
+def _level(of: str) -> Column:
+    text = f"0..1: active share of the {of}, over measured time. Null where not exported."
+    return Column(unit="%", help=text)
+
+
+class Grades:
+    """GPU-hours by how they came to be known; they sum to allocated."""
+
+    measured: Annotated[float, _hours_of()]
+    apportioned: Annotated[
+        float, _hours_of("Shared GPU: its activity divided among the pods on it.")
+    ]
+    inferred: Annotated[float, _hours_of("From kube-state-metrics or by elimination.")]
+    unmeasured: Annotated[float, _hours_of("Running, and no device sample covers it.")]
+
+
+class HeldFigures:
+    """What was allocated, and what became of it."""
+
+    allocated_gpu_hours: Annotated[float, _hours_of("The sum of the next five.")]
+    not_running_gpu_hours: Annotated[
+        float, _hours_of("Allocated while no container that requests GPU ran.")
+    ]
+    unmeasured_gpu_hours: Annotated[float, _hours_of("Running, and no device sample covers it.")]
+    idle_gpu_hours: Annotated[
+        float, _hours_of("Not active, in half hours of less than 10 % activity.")
+    ]
+    underused_gpu_hours: Annotated[float, _hours_of("Not active, in other measured half hours.")]
+    busy_gpu_hours: Annotated[float, _hours_of("Measured time × mean activity.")]
+    burst_gpu_hours: Annotated[
+        float, _hours_of("Activity of shared GPUs above what was allocated; beside the ledger.")
+    ]
+    utilization_ratio: Annotated[
+        float | None, _ratio("busy / (allocated − unmeasured − not_running)")
+    ]
+    coverage_ratio: Annotated[float | None, _ratio("1 − unmeasured / (allocated − not_running)")]
+    grades: Annotated[Grades, Column()]
+    energy_kwh: Annotated[
+        float | None,
+        Column(help="Energy of the GPUs, kWh, each GPU once. Null where no exporter shows it."),
+    ]
+    memory_peak_mib: Annotated[
+        float | None,
+        Column(help="Peak of the used memory of one device, MiB. Null where it is not exported."),
+    ]
+    sm_active_ratio: Annotated[float | None, _level("SMs with work")]
+    sm_measured_gpu_hours: Annotated[
+        float | None, _hours_of("The measured time of it; null where not exported.")
+    ]
+    tensor_active_ratio: Annotated[float | None, _level("time of the tensor cores")]
+    tensor_measured_gpu_hours: Annotated[float | None, _hours_of("As for SMs.")]
+    memory_copy_ratio: Annotated[float | None, _level("time of the memory controller")]
+    memory_copy_measured_gpu_hours: Annotated[float | None, _hours_of("As for SMs.")]
+
+
+class LedgerFigures(HeldFigures):
+    """The ledger of one period and group; a group's column is there when it was asked for."""
+
+    capacity_gpu_hours: Annotated[
+        float | None, _hours_of(f"unhealthy + unallocated + allocated. {_NO_CAPACITY}")
+    ]
+    unhealthy_gpu_hours: Annotated[float | None, _hours_of()]
+    unallocated_gpu_hours: Annotated[float | None, _hours_of()]
+    stranded_gpu_hours: Annotated[float | None, _hours_of("Part of unallocated.")]
+    unattributed_gpu_hours: Annotated[
+        float | None, _hours_of("Activity that no pod explains; beside the ledger.")
+    ]
+    allocation_ratio: Annotated[float | None, _ratio("allocated / capacity")]
+    effective_utilization_ratio: Annotated[
+        float | None,
+        _ratio(
+            "(busy + pending demand at the activity of its own kind) / (allocated + pending "
+            "demand). Null by node or capacity type, by GPU model while work of a tier with "
+            "several models is pending, and while the pending history of the window is incomplete"
+        ),
+    ]
+    hours_known: Annotated[
+        int | None,
+        Column(
+            help="Hours of the period in which the tier's claims are known. Null for tiers that "
+            "series tell of, and unless grouped by tier."
+        ),
+    ]
+
+
+GRADES = tuple(column.key for column in columns_of(Grades))
 
 
 def ledger_record(
     amounts: Amounts, effective_ratio: float | None = None, hours_known: int | None = None
 ) -> Record:
-    """Return the ledger of a row: GPU-hours, ratios 0..1; None where there is none."""
+    """Return the ledger of a row, as LedgerFigures declares it; None where there is none."""
     # One literal: a page has hundreds of rows, and to merge parts takes twice as long.
     return {
         "capacity_gpu_hours": _hours(amounts.capacity),
@@ -64,12 +147,12 @@ def ledger_record(
 
 
 def held_record(amounts: Amounts | None) -> Record:
-    """Return what a row without capacity has: HELD_COLUMNS, ratios, grades, energy and memory.
+    """Return the figures of a row without capacity, as HeldFigures declares them.
 
     None for `amounts` says that they are not known: every column is None.
     """
     if amounts is None:
-        return dict.fromkeys((*HELD_COLUMNS, *_BESIDE))
+        return {column.key: None for column in columns_of(HeldFigures)}
     return {
         **_held(amounts),
         "utilization_ratio": amounts.utilization_ratio,

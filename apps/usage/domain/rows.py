@@ -4,11 +4,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import Generic, TypeVar
+from typing import Annotated, Generic, TypeVar
 
+from apps.clusters.domain.columns import Column
 from apps.usage.domain.amounts import Amounts
+from apps.usage.domain.collection import CollectionState
 
 Row = TypeVar("Row")
+COVERAGE = Column(
+    *("Metrics coverage", "%", "1 − unmeasured / (allocated − not_running), 0..1. Null for 0 / 0.")
+)
 
 
 class TimeStep(StrEnum):
@@ -58,30 +63,35 @@ class UsageRow:
 
 @dataclass(frozen=True, slots=True)
 class PodRow:
-    """One pod of the ledger with what it held within the window.
+    """A pod of the ledger with what it held in the window.
 
     `ended_at` is when it was over for the ledger: its latest finish, else its deletion as
     observed. A pod that is deleted while it waits has an end and neither binding nor finish.
     """
 
-    cluster: str
-    namespace: str
-    pod: str
-    uid: str
-    owner_kind: str
-    owner: str
-    team: str
-    tier: str | None
-    gpu_model: str | None
-    node: str | None
-    resource: str
-    units: float
-    gpu_equivalents: float
-    created_at: datetime
-    bound_at: datetime | None
-    started_at: datetime | None
-    finished_at: datetime | None
-    end_reason: str | None
+    cluster: Annotated[str, Column()]
+    namespace: Annotated[str, Column()]
+    pod: Annotated[str, Column("Pod")]
+    uid: Annotated[str, Column()]
+    owner_kind: Annotated[
+        str,
+        Column(help="Kind of the top controller; Pod for a bare pod."),
+    ]
+    owner: Annotated[str, Column()]
+    team: Annotated[str, Column()]
+    tier: Annotated[str | None, Column("Tier")]
+    gpu_model: Annotated[str | None, Column("GPU model", help="Null until it is bound.")]
+    node: Annotated[str | None, Column("Node")]
+    resource: Annotated[str, Column("Resource", help="As Kubernetes names it: nvidia.com/gpu.")]
+    units: Annotated[float, Column("Units", help="Units of the resource.")]
+    gpu_equivalents: Annotated[
+        float, Column("Size", "GPUs", "Units × weight; a physical GPU is 1.")
+    ]
+    created_at: Annotated[datetime, Column("Created")]
+    bound_at: Annotated[datetime | None, Column("Bound", help="Null while it is pending.")]
+    started_at: Annotated[datetime | None, Column("Started")]
+    finished_at: Annotated[datetime | None, Column("Finished")]
+    end_reason: Annotated[str | None, Column("End")]
     amounts: Amounts
     key: str = ""
     ended_at: datetime | None = None
@@ -107,18 +117,23 @@ class Page(Generic[Row]):
 
 @dataclass(frozen=True, slots=True)
 class CollectionRow:
-    """One hour of one cluster in data health."""
+    """The data quality of one hour of one cluster."""
 
-    cluster: str
-    hour: datetime
-    state: str
-    coverage_ratio: float | None
-    samples: int
-    attempts: int
-    error: str | None
+    cluster: Annotated[str, Column("Cluster")]
+    hour: Annotated[datetime, Column("Hour", help="Start of the hour.", shown_as="hour")]
+    state: Annotated[str, Column("State", values=CollectionState)]
+    coverage_ratio: Annotated[float | None, COVERAGE]
+    samples: Annotated[int, Column("Samples", help="Device samples read.")]
+    attempts: Annotated[int, Column("Attempts")]
+    error: Annotated[
+        str | None,
+        Column(help="What to do; null where there is none or you do not administer the portal."),
+    ]
     findings: Mapping[str, int] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
-    ledger_source: str = ""
+    ledger_source: Annotated[str, Column("Pods from", api=False)] = ""
     scrape_interval_seconds: float | None = None
-    activity_metric: str = ""
-    duration_seconds: float | None = None
+    activity_metric: Annotated[str, Column("Activity metric", api=False)] = ""
+    duration_seconds: Annotated[
+        float | None, Column("Took", "s", api=False, shown_as="decimal")
+    ] = None

@@ -206,21 +206,7 @@ NOT_KEPT_PODS = (
     "A dash instead of an amount: the pod's hours are too recent, not collected, or not kept."
 )
 NOTHING_HELD = "It held no GPU in this window. Choose one in which it ran."
-POD_COLUMNS = (
-    Column("pod", "Pod"),
-    Column("tier", "Tier"),
-    Column("node", "Node"),
-    Column("gpu_model", "GPU model"),
-    Column("resource", "Resource"),
-    Column("units", "Units", Format.NUMBER),
-    Column("gpu_equivalents", "Size", Format.NUMBER, "GPUs", "GPU-equivalents asked for"),
-    Column("created_at", "Created", Format.TIME),
-    Column("wait_seconds", "Waited", Format.SECONDS, "", "from created to bound"),
-    Column("bound_at", "Bound", Format.TIME),
-    Column("started_at", "Started", Format.TIME),
-    Column("finished_at", "Finished", Format.TIME),
-    Column("end_reason", "End"),
-)
+WAITED = Column("wait_seconds", "Queue time", Format.SECONDS, "", "from created to bound")
 
 
 def pods(
@@ -234,7 +220,7 @@ def pods(
     return Table(
         id="pods",
         title="Pods",
-        columns=[*POD_COLUMNS, *_HELD],
+        columns=[*tables.declared_columns(PodRow), WAITED, *_HELD],
         rows=[_pod_line(row, reading) for row in rows],
         zone=reading.choice.zone,
         empty="No pod of this workload lived in this window. Choose a longer one.",
@@ -271,9 +257,7 @@ def pod_values(row: PodRow, reading: QuerySession) -> dict[str, Value]:
     until = row.waited_until or reading.now
     amounts = collected_amounts(row, reading.window)
     ledger = tables.ledger_values(amounts) if amounts else {}
-    own: Mapping[str, Value] = {
-        column.key: getattr(row, column.key) for column in POD_COLUMNS if hasattr(row, column.key)
-    }
+    own = tables.declared_values(row)
     if not row.gpu_equivalents:
         # Every pod here asks for GPUs: of this one the ResourceClaims are not known.
         own = {**own, "units": None, "gpu_equivalents": None}

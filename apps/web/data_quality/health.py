@@ -332,7 +332,7 @@ def _cluster_line(row: ClusterRow, reading: QuerySession) -> Row:
             "ledger_source": source,
             "watched_until": row.watched_until,
             "scrape_interval_seconds": row.scrape_interval_seconds,
-            "prometheus_url": row.prometheus_url if reading.visibility.operations else "",
+            "prometheus_url": row.prometheus_url or "",
         }
     )
 
@@ -350,18 +350,9 @@ def collections_table(
     return Table(
         id="collections",
         title="Collected hours",
-        columns=[
-            Column("hour", "Hour", Format.HOUR),
-            Column("cluster", "Cluster"),
-            Column("state", "State"),
-            tables.COVERAGE,
-            Column("samples", "Samples", Format.COUNT),
-            Column("attempts", "Attempts", Format.COUNT),
-            Column("duration_seconds", "Took", Format.DECIMAL, "s"),
-            Column("ledger_source", "Pods from"),
-            Column("activity_metric", "Activity metric"),
-            Column("remarks", "Error, findings and warnings", wraps=True),
-        ],
+        columns=tables.declared_columns(
+            CollectionRow, Column("remarks", "Error, findings and warnings", wraps=True)
+        ),
         rows=[_collection_line(row) for row in rows],
         zone=reading.choice.zone,
         empty="No hour of this window was asked for yet. `manage.py backfill` fills the past.",
@@ -371,14 +362,8 @@ def collections_table(
 
 
 def _collection_line(row: CollectionRow) -> Row:
-    own: dict[str, Any] = {
-        name: getattr(row, name)
-        for name in (
-            *("hour", "cluster", "state", "coverage_ratio", "samples", "attempts"),
-            *("duration_seconds", "ledger_source", "activity_metric"),
-        )
-    }
-    return Row({**own, "remarks": remarks(row)}, badges={"state": row.state})
+    values = tables.declared_values(row) | {"remarks": remarks(row)}
+    return Row(values, badges={"state": row.state})
 
 
 def remarks(row: CollectionRow) -> str:
