@@ -129,7 +129,7 @@ class PendingView(PortalView):
         if query.get("format") == "csv":
             pages = walk(lambda at: page_at(cursor=at, page_size=files.ROWS_AT_A_TIME))
             return files.csv_now(
-                (cells(rows) for rows in pages),
+                map(cells, pages),
                 columns=cells_of(PendingRow),
                 name="pending",
                 at=now,

@@ -49,9 +49,12 @@ def serializer_of(row: type[Any]) -> type[RowSerializer]:
     return type(name, (RowSerializer,), {"row": row, "__doc__": summary})
 
 
-def record(row: Any, *, admin: bool = True) -> dict[str, Any]:
-    """Return a row as the API shows it, by key; columns for administrators are None for others."""
-    return _written(row, _writers(row.__class__), admin=admin)
+def record(row: Any, *, admin: bool = True, like: type | None = None) -> dict[str, Any]:
+    """Return a row as the API shows it, by key; columns for administrators are None for others.
+
+    `like` is the declaration to go by, where that is not the row's own class.
+    """
+    return _written(row, _writers(like or row.__class__), admin=admin)
 
 
 def records(rows: Iterable[Any], *, admin: bool = True) -> list[dict[str, Any]]:

@@ -27,7 +27,7 @@ class Column:
     `shown_as` names the page's format where the type does not tell it: hour, day, decimal.
 
     The rest comes from the annotation: `name` of the attribute, `type` of the value or, of `many`,
-    of each, and whether it may be None.
+    of each, and whether it is `nullable`, unless the contract of the API already says so.
     """
 
     label: str = ""
@@ -70,12 +70,14 @@ def _declared(name: str, hint: Any) -> Column | None:
     column = next((extra for extra in extras if isinstance(extra, Column)), None)
     if column is None:
         return None
-    value, nullable = _without_none(value)
+    value, optional = _without_none(value)
     value, many = _each(value)
     if not isinstance(value, type):
         raise TypeError(f"{name}: a column cannot hold {value}")
     key = column.key or name
-    return replace(column, name=name, key=key, type=value, many=many, nullable=nullable)
+    return replace(
+        column, name=name, key=key, type=value, many=many, nullable=nullable or column.nullable
+    )
 
 
 def _without_none(hint: Any) -> tuple[Any, bool]:

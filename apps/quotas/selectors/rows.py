@@ -3,8 +3,11 @@
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
+from typing import Annotated
 
+from apps.clusters.domain.columns import Column
 from apps.quotas.domain.burn import NOTHING, Spent
+from apps.quotas.domain.keys import QuotaSource
 from apps.quotas.domain.saturation import KeyId
 from apps.usage.domain.rows import Page
 
@@ -40,56 +43,87 @@ class QuotaFilters:
 
 @dataclass(frozen=True, slots=True)
 class QuotaRow:
-    """One GPU key of a quota as it is; amounts in units of its resource, `unit` says of what.
+    """One GPU key of a quota or queue.
 
-    `hard` is the limit (of Kueue the nominal quota), `used` what the quota counts: of a
-    ResourceQuota pods and claims from creation on, bound (`held`) or not (`pending`). `suppressed`
-    was refused before a pod existed and is beside `used`. A key that is not `effective` limits
-    nothing: `finding` says so, `fix` what to do, `instead` the key to write; its `used` is None.
-    `observed_hard` is what the status still says where it differs from what is set. `headroom` is
-    what all quotas of the namespace leave for a pod that no scope selects or excludes. `ceiling`
-    is the most that a queue can hold, None for no limit. `team` is None of a queue that several
-    share (`team_count`) or none uses. `as_of` is until when somebody vouches for it; a `stale`
-    row, of a watch that is away or a collection that it may not read, says what was so then, not
-    now, and its `exhausted_at` goes on from there. Amounts `from_series` are means of the hour
-    that ended at `as_of`.
+    Amounts are in units of its resource. `used` of a ResourceQuota counts pods and claims from
+    creation on, bound (`held`) or not (`pending`). A key that is not `effective` limits nothing:
+    `finding` says so, `fix` what to do, `instead` the key to write; its `used` is None.
+    `observed_hard` is what the status says where it differs from what is set. `team` is None of a
+    queue that several share (`team_count`) or none uses. A `stale` row, of a watch that is away or
+    a collection that it may not read, says what was so at `as_of`; its `exhausted_at` goes on from
+    there. Amounts `from_series` are means of the hour that ended at `as_of`.
     """
 
-    cluster: str
-    namespace: str
-    source: str
-    name: str
-    key: str
-    resource: str
-    tiers: tuple[str, ...]
-    team: str | None
-    unit: str
-    hard: float
-    used: float | None
-    held: float | None
-    pending: float | None
-    suppressed: float | None
-    saturation_ratio: float | None
-    effective: bool
-    exhausted_at: datetime | None
-    scopes: tuple[str, ...] = ()
-    finding: str = ""
-    fix: str = ""
-    instead: str = ""
-    observed_hard: float | None = None
-    headroom: float | None = None
-    reserved: float | None = None
-    borrowed: float | None = None
-    borrowing_limit: float | None = None
-    lending_limit: float | None = None
-    ceiling: float | None = None
-    guarantee: float | None = None
-    weight: float | None = None
-    cohort: str = ""
-    set_at: datetime | None = None
-    as_of: datetime | None = None
-    stale: bool = False
-    from_series: bool = False
+    cluster: Annotated[str, Column("Cluster")]
+    namespace: Annotated[str, Column("Namespace", help="Empty for queues of a whole cluster.")]
+    source: Annotated[str, Column("Source", values=QuotaSource)]
+    name: Annotated[str, Column("Name")]
+    key: Annotated[str, Column("Key", help="Of queues flavor/resource.")]
+    resource: Annotated[str, Column("Resource", api=False)]
+    tiers: Annotated[tuple[str, ...], Column("Tiers", help="Every tier that the key can reach.")]
+    team: Annotated[str | None, Column("Team", help="Null where several share it or none uses it.")]
+    unit: Annotated[str, Column("Unit", help="What the amounts count.")]
+    hard: Annotated[
+        float, Column("Limit", help="The limit; of Kueue the nominal quota.", nullable=True)
+    ]
+    used: Annotated[
+        float | None,
+        Column("Used", help="What the quota counts: pending pods too. Null where nothing."),
+    ]
+    held: Annotated[float | None, Column("Allocated", help="Of pods that are bound.")]
+    pending: Annotated[float | None, Column("Pending", help="Of pods that are not bound.")]
+    suppressed: Annotated[
+        float | None, Column("Blocked", help="Blocked at admission, without a pod; beside used.")
+    ]
+    saturation_ratio: Annotated[
+        float | None,
+        Column("Quota usage", "%", "used / hard; null where hard is 0 or nothing is counted."),
+    ]
+    effective: Annotated[
+        bool, Column("Effective", help="False: the key is accepted and limits nothing.")
+    ]
+    exhausted_at: Annotated[
+        datetime | None,
+        Column("Full", help="Where the trend of seven days reaches hard within 30 days."),
+    ]
+    scopes: Annotated[tuple[str, ...], Column("Scopes")] = ()
+    finding: Annotated[
+        str,
+        Column("Finding", help="What is wrong with the key; empty where nothing is.", wraps=True),
+    ] = ""
+    fix: Annotated[str, Column("Fix", help="What to write instead.", wraps=True)] = ""
+    instead: Annotated[str, Column("Instead", api=False)] = ""
+    observed_hard: Annotated[float | None, Column("Observed limit", api=False)] = None
+    headroom: Annotated[
+        float | None,
+        Column("Headroom", help="What all quotas of the namespace leave together."),
+    ] = None
+    reserved: Annotated[float | None, Column("Reserved", api=False)] = None
+    borrowed: Annotated[float | None, Column("Borrowed")] = None
+    borrowing_limit: Annotated[float | None, Column("Borrowing limit", api=False)] = None
+    lending_limit: Annotated[float | None, Column("Lending limit", api=False)] = None
+    ceiling: Annotated[
+        float | None,
+        Column("Max with borrowing", help="The most that a queue can hold; null for no limit."),
+    ] = None
+    guarantee: Annotated[float | None, Column("Guarantee", api=False)] = None
+    weight: Annotated[float | None, Column("Weight", api=False)] = None
+    cohort: Annotated[str, Column("Cohort")] = ""
+    set_at: Annotated[datetime | None, Column("Set", api=False)] = None
+    as_of: Annotated[datetime | None, Column("As of", help="Until when the row is observed.")] = (
+        None
+    )
+    stale: Annotated[
+        bool, Column("Stale", help="True: no watch follows it now; the row is that of as_of.")
+    ] = False
+    from_series: Annotated[
+        bool,
+        Column(
+            "From series",
+            help="True: no watch; amounts are means of the hour that ended at as_of, from "
+            "kube-state-metrics.",
+        ),
+    ] = False
     team_count: int = 1
 
 
@@ -230,37 +264,77 @@ class BurnPoint:
 
 @dataclass(frozen=True, slots=True)
 class BudgetRow:
-    """A budget in its running period; `unit` is gpu_hours or a currency.
+    """A budget in the period that runs.
 
-    Rates are against an even pace: 1.0 lands exactly on the allowance; None before the first
-    closed hour. `points` is the burn-down by local day, `as_of` the end of the last closed hour of
-    any cluster, `known_until` that of the one that lags most (None: of one nothing is known).
-    `coverage_ratio` is the known part of the period's hours until `at`, the moment of reading, of
-    all clusters while they were there; below 1 what is used is more than `used`, and `exhausted_at`
-    too late; rates are of known hours alone. None before its first closed hour. `data_start` is
-    when data starts, where that is after the period's start; `known_hours` are those that
-    `burn_rate` rests on, `last_day` and `last_week` what the other rates rest on.
+    Rates are against a linear pace: 1.0 lands exactly on the allowance; None before the first
+    closed hour. `points` is the burn-down by local day. `coverage_ratio` is the known part of the
+    period's hours until `at`, the moment of reading, of all clusters while they were there; rates
+    are of known hours alone. `known_hours` are those that `burn_rate` rests on, `last_day` and
+    `last_week` what the other rates rest on.
     """
 
-    team: str
-    period: str
-    period_start: datetime
-    period_end: datetime
-    unit: str
-    allowance: float
-    used: float
-    burn_rate: float | None
-    burn_rate_1d: float | None
-    burn_rate_7d: float | None
-    exhausted_at: datetime | None
-    exhausted_at_early: datetime | None
-    exhausted_at_late: datetime | None
-    as_of: datetime | None = None
+    team: Annotated[str, Column("Team")]
+    period: Annotated[str, Column("Period", api=False)]
+    period_start: Annotated[datetime, Column("From", off_page=True, shown_as="day")]
+    period_end: Annotated[datetime, Column("Ends before", off_page=True, shown_as="day")]
+    unit: Annotated[str, Column(help="gpu_hours, or a currency.")]
+    allowance: Annotated[float, Column()]
+    used: Annotated[float, Column()]
+    burn_rate: Annotated[
+        float | None,
+        Column(
+            "Burn rate",
+            help="1.0 lands exactly on the allowance; null before the first closed hour.",
+            shown_as="decimal",
+        ),
+    ]
+    burn_rate_1d: Annotated[
+        float | None, Column("Last day", help="Of the last 24 hours.", shown_as="decimal")
+    ]
+    burn_rate_7d: Annotated[
+        float | None, Column("Last 7 days", help="Of the last seven days.", shown_as="decimal")
+    ]
+    exhausted_at: Annotated[
+        datetime | None,
+        Column("Used up", help="At the mean of the last 7 days.", shown_as="hour"),
+    ]
+    exhausted_at_early: Annotated[
+        datetime | None, Column("Earliest", off_page=True, shown_as="hour")
+    ]
+    exhausted_at_late: Annotated[datetime | None, Column("Latest", off_page=True, shown_as="hour")]
+    as_of: Annotated[
+        datetime | None,
+        Column("As of", help="End of the last closed hour.", off_page=True, shown_as="hour"),
+    ] = None
     points: tuple[BurnPoint, ...] = ()
-    known_until: datetime | None = None
-    coverage_ratio: float | None = None
+    known_until: Annotated[
+        datetime | None,
+        Column(
+            "All known until",
+            help="The same of the cluster that lags most; null where nothing is known of one.",
+            off_page=True,
+            shown_as="hour",
+        ),
+    ] = None
+    coverage_ratio: Annotated[
+        float | None,
+        Column(
+            *("Known", "%"),
+            "Known hours of all clusters ÷ the hours so far in which they were there; of money: "
+            "priced hours. Below 1 used is a lower bound and exhausted_at too late; the rates are "
+            "of the known hours.",
+        ),
+    ] = None
     at: datetime | None = None
-    data_start: datetime | None = None
+    data_start: Annotated[
+        datetime | None,
+        Column(
+            "Data starts",
+            help="When data starts, where that is after the period's start; else null.",
+            off_page=True,
+            shown_as="hour",
+        ),
+    ] = None
     known_hours: float | None = None
     last_day: Spent = NOTHING
     last_week: Spent = NOTHING

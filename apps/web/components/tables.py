@@ -42,9 +42,18 @@ class Column:
         return self.kind in FALLING
 
 
-def declared_columns(row: type, *more: Column) -> tuple[Column, ...]:
-    """Return the columns of a page's table as the row declares them, then `more` of the page."""
-    return (*(_of_page(column) for column in columns_of(row) if column.label), *more)
+def declared_columns(
+    row: type, *more: Column, after: Mapping[str, Sequence[Column]] | None = None
+) -> tuple[Column, ...]:
+    """Return the columns of a page's table as the row declares them.
+
+    Columns of the page alone come `after` the declared ones of these keys, and `more` at the end.
+    """
+    found: list[Column] = []
+    for column in columns_of(row):
+        found += [_of_page(column)] if column.label else []
+        found += (after or {}).get(column.key, ())
+    return (*found, *more)
 
 
 def declared_values(row: Any) -> dict[str, Value]:

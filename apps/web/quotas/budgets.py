@@ -9,6 +9,7 @@ from zoneinfo import ZoneInfo
 
 from apps.clusters.domain.window import Window
 from apps.quotas.selectors import BudgetAlertRow, BudgetRow
+from apps.web.components import tables
 from apps.web.components.formats import Format, shown
 from apps.web.components.links import figure_hrefs, href
 from apps.web.components.plots import Plot, PlotLine, Scale
@@ -139,34 +140,13 @@ def of_teams(rows: Sequence[BudgetRow], teams: Collection[str]) -> list[BudgetRo
 
 # ---------------------------------------------------------------- table
 
-_RATE = "share of the allowance used ÷ share of the period elapsed: 1 lands exactly on it"
-_COLUMNS = (
-    Column("team", "Team"),
-    Column("period", "Period"),
+_USED = (
     Column("pace", "Pace"),
     Column("used_ratio", "Used", Format.RATIO, "%", "used ÷ allowance"),
     Column("used_gpu_hours", "Used", Format.NUMBER, "GPU-h"),
     Column("allowance_gpu_hours", "Allowance", Format.NUMBER, "GPU-h"),
-    Column("burn_rate", "Burn rate", Format.DECIMAL, "", f"over the period so far: {_RATE}"),
-    Column("burn_rate_1d", "Last day", Format.DECIMAL, "", "burn rate of the last day"),
-    Column("burn_rate_7d", "Last 7 days", Format.DECIMAL, "", "burn rate of the last 7 days"),
-    Column("outlook", "Outlook", wraps=True),
-    Column("exhausted_at", "Used up", Format.HOUR, "", "at the mean of the last 7 days"),
-    Column("exhausted_at_early", "Earliest", Format.HOUR, in_files=True),
-    Column("exhausted_at_late", "Latest", Format.HOUR, in_files=True),
-    Column("period_start", "From", Format.DAY, in_files=True),
-    Column("period_end", "Ends before", Format.DAY, in_files=True),
-    Column("as_of", "As of", Format.HOUR, in_files=True),
-    Column("known_until", "All known until", Format.HOUR, in_files=True),
-    Column(
-        "coverage_ratio",
-        "Known",
-        Format.RATIO,
-        "%",
-        "known hours ÷ hours so far, of all clusters while they were there",
-    ),
-    Column("data_start", "Data starts", Format.HOUR, in_files=True),
 )
+_OUTLOOK = Column("outlook", "Outlook", wraps=True)
 """The outlook tells in words what those say that are in files alone."""
 
 
@@ -222,7 +202,9 @@ def budget_table(rows: Sequence[BudgetRow], reading: QuerySession, *, narrowed: 
     return Table(
         id="budgets",
         title="Budgets",
-        columns=_COLUMNS,
+        columns=tables.declared_columns(
+            BudgetRow, after={"period": _USED, "burn_rate_7d": [_OUTLOOK]}
+        ),
         rows=LaterRows(rows, lambda row: _row(row, reading)),
         zone=zone,
         empty="No budget of these teams runs now."
@@ -252,25 +234,12 @@ def _row(row: BudgetRow, reading: QuerySession) -> Row:
     pace = pace_of(row, reading.choice.zone)
     return Row(
         {
-            "team": row.team,
-            "period": row.period,
+            **tables.declared_values(row),
             "pace": pace.word,
             "used_ratio": row.used / row.allowance if row.allowance else None,
             "used_gpu_hours": row.used,
             "allowance_gpu_hours": row.allowance,
-            "burn_rate": row.burn_rate,
-            "burn_rate_1d": row.burn_rate_1d,
-            "burn_rate_7d": row.burn_rate_7d,
             "outlook": pace.text,
-            "exhausted_at": row.exhausted_at,
-            "exhausted_at_early": row.exhausted_at_early,
-            "exhausted_at_late": row.exhausted_at_late,
-            "period_start": row.period_start,
-            "period_end": row.period_end,
-            "as_of": row.as_of,
-            "known_until": row.known_until,
-            "coverage_ratio": row.coverage_ratio,
-            "data_start": row.data_start,
         },
         {"team": href("team", reading.query, name=row.team)},
         {"pace": pace.state},

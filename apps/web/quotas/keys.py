@@ -7,7 +7,14 @@ from datetime import datetime
 from apps.quotas.selectors import QuotaRow, QuotaSum, UnusedRow
 from apps.web.components.formats import Format, Value, duration
 from apps.web.components.links import Query, explain_href, figure_hrefs, href
-from apps.web.components.tables import Column, LaterRows, Row, Table
+from apps.web.components.tables import (
+    Column,
+    LaterRows,
+    Row,
+    Table,
+    declared_columns,
+    declared_values,
+)
 from apps.web.query_session import QuerySession
 
 NO_NAMESPACE = "-"
@@ -15,45 +22,7 @@ NO_NAMESPACE = "-"
 PER_PAGE = 25
 KeyName = tuple[str, str, str, str, str]
 """Cluster, source, namespace, name, key."""
-_COLUMNS = (
-    Column("cluster", "Cluster"),
-    Column("namespace", "Namespace"),
-    Column("source", "Source"),
-    Column("name", "Name"),
-    Column("key", "Key"),
-    Column("resource", "Resource"),
-    Column("tiers", "Tiers"),
-    Column("team", "Team"),
-    Column("unit", "Unit"),
-    Column("hard", "Hard", Format.NUMBER),
-    Column("used", "Used", Format.NUMBER),
-    Column("held", "Held", Format.NUMBER),
-    Column("pending", "Pending", Format.NUMBER),
-    Column("suppressed", "Suppressed", Format.NUMBER),
-    Column("saturation_ratio", "Saturation", Format.RATIO, "%"),
-    Column("headroom", "Headroom", Format.NUMBER),
-    Column("exhausted_at", "Full", Format.TIME),
-    Column("effective", "Effective"),
-    Column("finding", "Finding", wraps=True),
-    Column("fix", "Fix", wraps=True),
-    Column("instead", "Instead"),
-    Column("observed_hard", "Observed hard", Format.NUMBER),
-    Column("scopes", "Scopes"),
-    Column("reserved", "Reserved", Format.NUMBER),
-    Column("borrowed", "Borrowed", Format.NUMBER),
-    Column("borrowing_limit", "Borrowing limit", Format.NUMBER),
-    Column("lending_limit", "Lending limit", Format.NUMBER),
-    Column("ceiling", "Ceiling", Format.NUMBER),
-    Column("guarantee", "Guarantee", Format.NUMBER),
-    Column("weight", "Weight", Format.NUMBER),
-    Column("cohort", "Cohort"),
-    Column("set_at", "Set", Format.TIME),
-    Column("as_of", "As of", Format.TIME, "", "until when it is observed for"),
-    Column("stale", "Stale", Format.TEXT, "", "yes: nobody watches it now"),
-    Column("from_series", "From series", Format.TEXT, "", "yes: means of the hour before As of"),
-    Column("unused_hours", "Unused in the window", Format.NUMBER),
-)
-_LISTS = ("tiers", "scopes")
+_UNUSED_HOURS = Column("unused_hours", "Unused quota-hours", Format.NUMBER)
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,19 +149,7 @@ def _full(row: QuotaRow, now: datetime) -> str:
 
 
 def _values(row: QuotaRow, unused: float | None) -> dict[str, Value]:
-    own: dict[str, Value] = {
-        column.key: getattr(row, column.key)
-        for column in _COLUMNS
-        if column.key not in {*_LISTS, "effective", "stale", "from_series", "unused_hours"}
-    }
-    return own | {
-        "tiers": " ".join(row.tiers),
-        "scopes": ", ".join(row.scopes),
-        "effective": "yes" if row.effective else "no",
-        "stale": "yes" if row.stale else "no",
-        "from_series": "yes" if row.from_series else "no",
-        "unused_hours": unused,
-    }
+    return declared_values(row) | {"unused_hours": unused}
 
 
 def key_table(
@@ -218,7 +175,7 @@ def key_table(
     return Table(
         id="keys",
         title="Quota keys",
-        columns=_COLUMNS,
+        columns=declared_columns(QuotaRow, _UNUSED_HOURS),
         rows=[key_line(row, reading, unused) for row in rows],
         zone=reading.choice.zone,
         empty=empty,
