@@ -8,6 +8,7 @@ from operator import attrgetter
 from typing import Any
 
 from rest_framework import serializers
+from rest_framework.utils.serializer_helpers import BindingDict
 
 from apps.clusters.domain.columns import Column, Counts, Names, columns_of
 from apps.usage.domain.columns import utc_text
@@ -32,6 +33,14 @@ class RowSerializer(serializers.Serializer[Any]):
 
     row: type
     held: type | None = None
+
+    @property
+    def fields(self) -> BindingDict:
+        """The fields, bound; not kept, since serializers in the schema live as long as the code."""
+        found = BindingDict(self)
+        for key, field in self.get_fields().items():
+            found[key] = field
+        return found
 
     def get_fields(self) -> dict[str, Field]:
         """Return the fields by key."""

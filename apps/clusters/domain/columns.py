@@ -75,9 +75,8 @@ def _declared(name: str, hint: Any) -> Column | None:
     if not isinstance(value, type):
         raise TypeError(f"{name}: a column cannot hold {value}")
     key = column.key or name
-    return replace(
-        column, name=name, key=key, type=value, many=many, nullable=nullable or column.nullable
-    )
+    nullable = optional or column.nullable
+    return replace(column, name=name, key=key, type=value, many=many, nullable=nullable)
 
 
 def _without_none(hint: Any) -> tuple[Any, bool]:
