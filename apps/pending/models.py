@@ -15,8 +15,9 @@ class Episode(models.Model):
     `uid` the object's; of pods that a kubelet turned away, and of refused pods, that of their
     controller. `workload` is its top controller. `gpu_equivalents` is what it asks for in all,
     `counted` what of that counts as waiting (a gang and its pods count once). The fields from
-    `cause` to `suggestions` are as last seen; `CauseInterval` has every change. `since` is when it
-    began to wait, `bound_at` when (of a pod) it was bound, `until` when it ended.
+    `cause` to `findings` are as last seen; `CauseInterval` has every change. `findings` are data
+    (`diagnosis.Findings`), put in words when they are read. `since` is when it began to wait,
+    `bound_at` when (of a pod) it was bound, `until` when it ended.
     """
 
     cluster = models.ForeignKey("clusters.Cluster", on_delete=models.CASCADE)
@@ -41,12 +42,8 @@ class Episode(models.Model):
     again = models.BooleanField(default=False)
     cause = models.CharField(max_length=16, choices=CAUSES)
     detail = models.CharField(max_length=120, blank=True)
-    explanation = models.TextField(blank=True)
     message = models.TextField(blank=True)
-    node_reasons = models.JSONField(default=dict)
-    context = models.JSONField(default=list)
-    suggestions = models.JSONField(default=list)
-    in_front = models.JSONField(default=list)
+    findings = models.JSONField(default=dict)
 
     class Meta:
         ordering = ["since", "pk"]

@@ -103,7 +103,7 @@ def _waiting_and_limits(portal: Portal) -> None:
             counts=counts,
             tier=portal.tiers[0],
             message="0/7 nodes are available: 5 Insufficient nvidia.com/gpu.",
-            node_reasons={"Insufficient nvidia.com/gpu": 5},
+            findings={"node_reasons": {"Insufficient nvidia.com/gpu": 5}},
         )
         see_quota(west, space, 8.0, used=6.0, since=now - 3 * DAY)
     given: dict[str, Any] = {"team": portal.vision, "valid_from": BEGINNING}

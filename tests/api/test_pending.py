@@ -14,7 +14,7 @@ from apps.accounts.models import User
 from apps.pending.models import Episode
 from tests.api.conftest import Read, client_of
 from tests.factories import Portal, make_workload
-from tests.pending.rows import make_episode, make_looked, make_many_waiting
+from tests.pending.rows import findings, make_episode, make_looked, make_many_waiting
 
 MINUTE = timedelta(minutes=1)
 CONTRACT = (
@@ -39,8 +39,10 @@ def waiting(portal: Portal) -> Portal:
         units=4.0,
         detail="fragmented",
         message="0/7 nodes are available: 5 Insufficient nvidia.com/gpu.",
-        node_reasons={"Insufficient nvidia.com/gpu": 5},
-        suggestions=[{"action": "free", "text": "Free 2 on node a.", "change": {"amount": 2}}],
+        findings=findings(
+            node_reasons={"Insufficient nvidia.com/gpu": 5},
+            suggestions=[{"action": "free", "text": "Free 2 on node a.", "change": {"amount": 2}}],
+        ),
     )
     make_episode(
         make_workload(west, "speech", "serve"),
@@ -106,10 +108,9 @@ def test_suggestions_do_not_name_pods_of_teams_that_one_does_not_see(
     waiting: Portal, form: str
 ) -> None:
     holders = ["speech/secret-0", "vision/known-0"]
-    change = {"amount": 2, "nodes": ["a"], "holders": holders}
-    text = "Free 2 on node a, held by speech/secret-0 and vision/known-0."
+    change = {"resource": "GPUs", "amount": 2.0, "nodes": ["a"], "holders": holders}
     Episode.objects.filter(name="train-9").update(
-        suggestions=[{"action": "free", "text": text, "change": change}]
+        findings={"suggestions": [{"action": "free", "change": change}]}
     )
 
     def body(user: User) -> str:
@@ -119,7 +120,7 @@ def test_suggestions_do_not_name_pods_of_teams_that_one_does_not_see(
 
     assert "speech/secret-0" in body(waiting.cleo)
     told = body(waiting.ada)
-    assert "Free 2 on node a, held in part by vision/known-0." in told
+    assert "Free 2 GPUs on a, held in part by vision/known-0." in told
     assert "secret-0" not in told
 
 

@@ -10,7 +10,7 @@ from django.core.management.base import CommandError
 
 from apps.clusters.models import WatchIssue
 from tests.factories import Portal, make_portal, make_workload
-from tests.pending.rows import make_episode, make_looked
+from tests.pending.rows import findings, make_episode, make_looked
 from tests.worlds import shared
 
 HOUR = timedelta(hours=1)
@@ -37,11 +37,13 @@ def fill() -> Portal:
             tier=portal.tiers[0],
             units=4.0,
             detail="fragmented",
-            explanation="Asks for 4 nvidia.com/gpu; the most free on one node is 3.",
             message="0/7 nodes are available: 5 Insufficient nvidia.com/gpu.",
-            node_reasons={"Insufficient nvidia.com/gpu": 5},
-            suggestions=[{"action": "free", "text": "Free 1 on node a.", "change": {}}],
-            context=["pod didn't trigger scale-up: max node group size reached"],
+            findings=findings(
+                "Asks for 4 nvidia.com/gpu; the most free on one node is 3.",
+                node_reasons={"Insufficient nvidia.com/gpu": 5},
+                suggestions=[{"action": "free", "text": "Free 1 on node a.", "change": {}}],
+                context=["pod didn't trigger scale-up: max node group size reached"],
+            ),
             intervals=[(now - 2 * HOUR, "queue", "pending"), (now - HOUR, "capacity", "pending")],
         )
     make_episode(
@@ -130,7 +132,7 @@ def test_what_users_wrote_does_not_steer_the_terminal(portal: Portal) -> None:
         make_workload(west, "vision", "esc"),
         "esc",
         since=datetime.now(UTC) - HOUR,
-        explanation="Pulls \x1b[2J\x1b]0;title\x07the image.",
+        findings=findings("Pulls \x1b[2J\x1b]0;title\x07the image."),
         message="\x1b[31mred\u202e",
         detail="\x9b1m",
         resource="nvidia.com/gpu\x1b[0m",

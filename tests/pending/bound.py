@@ -17,7 +17,7 @@ from apps.clusters.domain.observed.objects import (
     Toleration,
 )
 from apps.pending.domain.diagnosis import Action, Suggestion
-from apps.pending.domain.placement.fixes import ALSO
+from apps.pending.domain.wording import ALSO
 
 Nodes = dict[str, NodeSnapshot]
 

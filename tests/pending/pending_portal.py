@@ -9,7 +9,7 @@ from django.test.utils import CaptureQueriesContext
 
 from apps.accounts.permissions import Visibility
 from tests.factories import Portal, make_portal, make_workload, note_collection
-from tests.pending.rows import make_episode, make_looked
+from tests.pending.rows import findings, make_episode, make_looked
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 HOUR = timedelta(hours=1)
@@ -30,8 +30,10 @@ def make_waiting_portal() -> Portal:
         units=4.0,
         tier=portal.tiers[0],
         detail="none free",
-        in_front=["node:west-1"],
-        suggestions=[{"action": "free", "text": "Free 4 GPUs.", "change": {"amount": 4}}],
+        findings=findings(
+            blockers=["node:west-1"],
+            suggestions=[{"action": "free", "text": "Free 4 GPUs.", "change": {"amount": 4}}],
+        ),
     )
     make_episode(train, "late", since=NOW - HOUR, tier=portal.tiers[1], cause="taint")
     notes = make_workload(east, "speech", "notes", "StatefulSet")

@@ -17,6 +17,17 @@ from apps.pending.models import CauseInterval, Episode, Eviction, RefreshState
 GPU = "nvidia.com/gpu"
 
 
+def findings(
+    explanation: str = "", *, suggestions: Iterable[dict[str, Any]] = (), **parts: Any
+) -> dict[str, Any]:
+    """Return the findings of an episode in given words; `parts` are those of `Findings`."""
+    said = [["text", {"text": explanation}]] if explanation else []
+    own = [
+        {"sentence": ["text", {"text": one.pop("text")}], **one} for one in map(dict, suggestions)
+    ]
+    return {"sentences": said, "suggestions": own, **parts}
+
+
 def make_episode(
     workload: Workload,
     name: str = "",
@@ -78,9 +89,11 @@ def make_many_waiting(
         "cause": "capacity",
         "detail": "none free",
         "counts": "pending",
-        "explanation": "No node has a GPU free.",
         "message": f"0/8 nodes: 8 Insufficient {GPU}.",
-        "suggestions": [{"action": "free", "text": "Free 1 GPU on node a.", "change": {}}],
+        "findings": findings(
+            "No node has a GPU free.",
+            suggestions=[{"action": "free", "text": "Free 1 GPU on node a.", "change": {}}],
+        ),
         **values,
     }
     rows = [
@@ -146,7 +159,7 @@ def waits(uid: str = "uid-a", **values: Any) -> PendingItem:
         cause,
         detail=values.pop("detail", ""),
         message=values.pop("message", ""),
-        in_front=values.pop("in_front", ()),
+        blockers=values.pop("in_front", ()),
     )
     given: dict[str, Any] = {
         "kind": "Pod",

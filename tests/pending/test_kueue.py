@@ -278,7 +278,7 @@ def test_workloads_without_gpus_wait_only_in_queues_of_gpus() -> None:
 def test_those_in_front_hold_quota_of_the_same_cohort() -> None:
     queues = [queue(n, 8, 8, cohort=c) for n, c in (("cq", "c"), ("a", "c"), ("b", "x"), ("d", ""))]
     why = only(world(*queues, local(), workload("w"))).diagnosis
-    assert why.in_front == ("cluster_queue:cq", "cluster_queue:a")
+    assert why.blockers == ("cluster_queue:cq", "cluster_queue:a")
 
 
 def freed(*sightings: ObservedObject) -> list[str]:

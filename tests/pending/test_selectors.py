@@ -73,7 +73,6 @@ BOTH = "Free 4 GPUs on west-1, held by speech/notes-0 and vision/train-0."
 MINE = "Free 4 GPUs on west-1, held in part by vision/train-0."
 
 
-@pytest.mark.parametrize("text", ["Free 4 GPUs on west-1.", BOTH], ids=["now", "as once kept"])
 @pytest.mark.parametrize(
     ("holders", "everything", "told", "named"),
     [
@@ -87,15 +86,14 @@ MINE = "Free 4 GPUs on west-1, held in part by vision/train-0."
 )
 def test_suggestions_name_pods_of_teams_that_the_reader_sees(
     portal: Portal,
-    text: str,
     holders: list[str],
     everything: bool,
     told: str,
     named: list[str] | None,
 ) -> None:
-    change = {"amount": 4, "nodes": ["west-1"], "holders": holders}
+    change = {"resource": "GPUs", "amount": 4.0, "nodes": ["west-1"], "holders": holders}
     Episode.objects.filter(name="train-2").update(
-        suggestions=[{"action": "free", "text": text, "change": change}]
+        findings={"suggestions": [{"action": "free", "change": change}]}
     )
     reader = EVERYTHING if everything else of(portal.vision)
     (row,) = [r for r in pending_now(NOW, visibility=reader).rows if r.name == "train-2"]
@@ -381,13 +379,15 @@ def test_what_waits_in_a_queue_waits_for_what_that_admitted(
 ) -> None:
     west = portal.clusters[0]
     job = make_workload(west, "vision", "job")
-    make_episode(job, "w", since=NOW - HOUR, kind="Workload", in_front=[queue], resource="")
+    make_episode(
+        job, "w", since=NOW - HOUR, kind="Workload", findings={"blockers": [queue]}, resource=""
+    )
     see(west, kind, "uid-serve", body, at=NOW, namespace="vision-prod")
     row = find_waiting("vision", "w", at=NOW, visibility=EVERYTHING)[0].row
     with at_most(8):
         (team,) = blocking_teams(row, NOW, visibility=EVERYTHING)
     assert [pod.pod for pod in team.listed] == ["serve-abc"]
-    nobody = replace(row, in_front=(f"{queue}-other",))
+    nobody = replace(row, blockers=(f"{queue}-other",))
     assert blocking_teams(nobody, NOW, visibility=EVERYTHING) == []
 
 

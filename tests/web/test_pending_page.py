@@ -15,6 +15,7 @@ from apps.accounts.models import User
 from apps.clusters.models import Pod
 from apps.pending.models import Episode, Eviction, RefreshState
 from tests.factories import Portal, make_workload
+from tests.pending.rows import findings
 from tests.web.conftest import LOOKED
 from tests.web.pages import check_explained, records_of, text_of
 from tests.web.shown import tables_of
@@ -268,12 +269,14 @@ def test_hostile_texts_are_shown_as_text(now: datetime, portal: Portal, admin: C
         cause="other",
         detail=bad,
         message=bad,
-        explanation=bad,
         resource=bad,
         queue=bad,
-        context=[bad],
-        node_reasons={bad: 3},
-        suggestions=[{"action": "tolerate", "text": bad, "change": {"key": bad, "value": bad}}],
+        findings=findings(
+            bad,
+            context=[bad],
+            node_reasons={bad: 3},
+            suggestions=[{"action": "tolerate", "text": bad, "change": {"key": bad, "value": bad}}],
+        ),
     )
     for address in (LIST, "/pending/west/evil/", "/workloads/west/vision/Job/train/"):
         page = text_of(admin, address)

@@ -43,7 +43,7 @@ def row(*suggestions: SuggestionRow, **values: Any) -> PendingRow:
         "context": (),
         "suggestion": None,
         "suggestions": suggestions,
-        "in_front": (),
+        "blockers": (),
         "counts": "pending",
         "counted": 1.0,
         "queue": "",

@@ -55,10 +55,10 @@ def test_what_would_help_is_in_order_with_something_to_paste(
 def test_pods_of_other_teams_are_not_named_by_what_would_help(
     waiting: dict[str, Episode], portal: Portal, signed_in: SignIn, admin: Client
 ) -> None:
-    text = "Free 2 nvidia.com/gpu on west-1, held by speech/secret-0."
-    change = {"resource": "nvidia.com/gpu", "amount": 2.0, "holders": ["speech/secret-0"]}
+    change = {"resource": "nvidia.com/gpu", "amount": 2.0, "nodes": ["west-1"]}
+    change |= {"holders": ["speech/secret-0"]}
     Episode.objects.filter(pk=waiting["train-2"].pk).update(
-        suggestions=[{"action": "free", "text": text, "change": change}]
+        findings={"suggestions": [{"action": "free", "change": change}]}
     )
     mine = signed_in(portal.ada)
     pod = f"/pods/west/{waiting['train-2'].uid}/"

@@ -9,6 +9,7 @@ from django.utils import timezone
 from apps.clusters.models import Cluster, Tier, WatchCoverage, Workload
 from apps.pending.models import CauseInterval, Episode, RefreshState
 from tests.factories import Portal, make_workload, note_collection
+from tests.pending.rows import findings
 
 MESSAGE = (
     "0/12 nodes are available: 3 node(s) had untolerated taint {dedicated: vision}, "
@@ -88,30 +89,32 @@ def make_waiting(portal: Portal, at: datetime) -> dict[str, Episode]:
             tier=gold,
             units=4.0,
             message=MESSAGE,
-            node_reasons={
-                "node(s) had untolerated taint {dedicated: vision}": 3,
-                "Insufficient nvidia.com/gpu": 9,
-            },
-            explanation="12 nodes offer nvidia.com/gpu and none has 4 free; the most is 2.",
-            context=["cluster-autoscaler: 2 max node group size reached"],
-            suggestions=[
-                suggestion(
-                    "free",
-                    "Free 2 nvidia.com/gpu on west-1.",
-                    resource="nvidia.com/gpu",
-                    amount=2.0,
-                    nodes=["west-1"],
-                ),
-                suggestion(
-                    "tolerate",
-                    "Also needed: tolerate the taint dedicated=vision:NoSchedule of west-1.",
-                    key="dedicated",
-                    value="vision",
-                    effect="NoSchedule",
-                    nodes=["west-1"],
-                ),
-            ],
-            in_front=["node:west-1"],
+            findings=findings(
+                "12 nodes offer nvidia.com/gpu and none has 4 free; the most is 2.",
+                node_reasons={
+                    "node(s) had untolerated taint {dedicated: vision}": 3,
+                    "Insufficient nvidia.com/gpu": 9,
+                },
+                context=["cluster-autoscaler: 2 max node group size reached"],
+                suggestions=[
+                    suggestion(
+                        "free",
+                        "Free 2 nvidia.com/gpu on west-1.",
+                        resource="nvidia.com/gpu",
+                        amount=2.0,
+                        nodes=["west-1"],
+                    ),
+                    suggestion(
+                        "tolerate",
+                        "Also needed: tolerate the taint dedicated=vision:NoSchedule of west-1.",
+                        key="dedicated",
+                        value="vision",
+                        effect="NoSchedule",
+                        nodes=["west-1"],
+                    ),
+                ],
+                blockers=["node:west-1"],
+            ),
         ),
         "serve": make_episode(
             serve,
@@ -124,17 +127,19 @@ def make_waiting(portal: Portal, at: datetime) -> dict[str, Episode]:
             cause="quota",
             detail="gpu-quota",
             message='pods "serve-1" is forbidden: exceeded quota: gpu-quota',
-            explanation="Quota gpu-quota has 0 of 4 left of requests.nvidia.com/gpu.",
-            suggestions=[
-                suggestion(
-                    "raise_quota",
-                    "Raise requests.nvidia.com/gpu of quota gpu-quota from 4 to 6 (2 more).",
-                    namespace="vision-prod",
-                    quota="gpu-quota",
-                    key="requests.nvidia.com/gpu",
-                    **{"from": 4.0, "to": 6.0},
-                )
-            ],
+            findings=findings(
+                "Quota gpu-quota has 0 of 4 left of requests.nvidia.com/gpu.",
+                suggestions=[
+                    suggestion(
+                        "raise_quota",
+                        "Raise requests.nvidia.com/gpu of quota gpu-quota from 4 to 6 (2 more).",
+                        namespace="vision-prod",
+                        quota="gpu-quota",
+                        key="requests.nvidia.com/gpu",
+                        **{"from": 4.0, "to": 6.0},
+                    )
+                ],
+            ),
         ),
         "pull": make_episode(
             serve,
@@ -153,7 +158,7 @@ def make_waiting(portal: Portal, at: datetime) -> dict[str, Episode]:
             tier=silver,
             cause="affinity",
             detail="no node matches",
-            explanation="No node has the label zone=c.",
+            findings=findings("No node has the label zone=c."),
         ),
         "notes": make_episode(
             notes,

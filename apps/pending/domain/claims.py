@@ -12,9 +12,8 @@ from apps.clusters.domain.observed.objects import (
 )
 from apps.pending.domain.causes import Cause
 from apps.pending.domain.cluster_index import ClusterIndex, bodies, plain
-from apps.pending.domain.diagnosis import Action, Diagnosis, Suggestion
+from apps.pending.domain.diagnosis import Action, Diagnosis, Sentence, Suggestion, says
 from apps.pending.domain.placement.refusals import refusal
-from apps.pending.domain.wording import count, listed
 
 MISSING = "missing"
 TEMPLATE = "not made from its template"
@@ -51,60 +50,41 @@ def unmade(
         if not use.claim:
             return _not_made(namespace, use.template, failed)
         if (namespace, use.claim) not in claims.by_name:
-            return Diagnosis(
-                Cause.CLAIM,
-                MISSING,
-                f"Names the ResourceClaim {use.claim}, which does not exist.",
-                suggestions=(
-                    Suggestion(
-                        Action.CREATE_CLAIM,
-                        f"Create the ResourceClaim {namespace}/{use.claim}.",
-                        {"namespace": namespace, "name": use.claim},
-                    ),
-                ),
-            )
+            missing = says("claim_missing", claim=use.claim)
+            change = {"namespace": namespace, "name": use.claim}
+            step = Suggestion(Action.CREATE_CLAIM, change)
+            return Diagnosis(Cause.CLAIM, MISSING, sentences=(missing,), suggestions=(step,))
     return None
 
 
 def _not_made(namespace: str, template: str, failed: EventSnapshot | None) -> Diagnosis:
-    said = plain(failed.message) if failed is not None else ""
-    why = refusal(said) if said else None
+    message = plain(failed.message) if failed is not None else ""
+    why = refusal(message) if message else None
+    quota = "" if why is None else why.quota
     steps = []
-    if why is not None and why.cause is Cause.QUOTA and why.quota:
+    if why is not None and why.cause is Cause.QUOTA and quota:
         for key, limit in sorted(why.limited.items()):
             to = why.used.get(key, 0.0) + why.requested.get(key, 0.0)
-            if to <= limit:
-                continue
-            steps.append(
-                Suggestion(
-                    Action.RAISE_QUOTA,
-                    f"Raise {key} of quota {why.quota} from {limit:g} to {to:g}.",
-                    {
-                        "namespace": namespace,
-                        "quota": why.quota,
-                        "key": key,
-                        "from": limit,
-                        "to": to,
-                    },
-                )
-            )
+            if to > limit:
+                change = {
+                    "namespace": namespace,
+                    "quota": quota,
+                    "key": key,
+                    "from": limit,
+                    "to": to,
+                }
+                steps.append(Suggestion(Action.RAISE_QUOTA, change, says("raise_claim_quota")))
+    elif why is not None:
+        change = {"namespace": namespace, "name": template}
+        steps.append(Suggestion(Action.CREATE_CLAIM, change, says("look_at_claim")))
     else:
-        name = template or "its claim"
-        steps.append(
-            Suggestion(
-                Action.WAIT if why is None else Action.CREATE_CLAIM,
-                f"See why no ResourceClaim is made from {name}."
-                if why
-                else f"Wait for the ResourceClaim from {name} to be made.",
-                {"namespace": namespace, "name": template} if why else {"what": "claim"},
-            )
-        )
-    held = f": quota {why.quota} is full" if why is not None and why.quota else ""
+        wait = says("wait_for_claim", template=template)
+        steps.append(Suggestion(Action.WAIT, {"what": "claim"}, wait))
     return Diagnosis(
         Cause.CLAIM,
         TEMPLATE,
-        f"Its ResourceClaim is not made from the template {template}{held}.",
-        said,
+        message,
+        sentences=(says("claim_not_made", template=template, quota=quota),),
         suggestions=tuple(steps),
     )
 
@@ -119,45 +99,29 @@ def unallocated(
     missing = next((t for t in texts if _NO_CLASS in t and "not exist" in t), "")
     if missing:
         name = missing.partition(_NO_CLASS)[2].partition(" ")[0]
-        return Diagnosis(
-            Cause.CLAIM,
-            NO_CLASS,
-            f"Asks for devices of the class {name}, which does not exist.",
-            suggestions=(
-                Suggestion(
-                    Action.CREATE_CLASS,
-                    f"Create the DeviceClass {name}, or ask for one that exists.",
-                    {"device_class": name},
-                ),
-            ),
-        )
+        step = Suggestion(Action.CREATE_CLASS, {"device_class": name})
+        no_class = says("class_missing", device_class=name)
+        return Diagnosis(Cause.CLAIM, NO_CLASS, sentences=(no_class,), suggestions=(step,))
     there = claims.of(namespace, pod)
     waiting = [(s, c) for s, c in there if c.allocated is None] or there
     return Diagnosis(
         Cause.CLAIM,
         IN_USE if any("in use" in t or "being allocated" in t for t in texts) else NOT_ALLOCATABLE,
-        _why(waiting, free_devices),
+        sentences=(_why(waiting, free_devices),),
         suggestions=tuple(_change(seen, claim) for seen, claim in waiting[:3]),
     )
 
 
-def _why(waiting: list[tuple[ObservedObject, ClaimSnapshot]], free_devices: int) -> str:
+def _why(waiting: list[tuple[ObservedObject, ClaimSnapshot]], free_devices: int) -> Sentence:
     selectors = [text for _, claim in waiting for one in claim.requests for text in one.selectors]
-    names = listed([seen.name for seen, _ in waiting]) or "of the pod"
+    names = [seen.name for seen, _ in waiting]
     if selectors:
-        return (
-            f"No device meets what the ResourceClaim {names} asks for ({listed(selectors)});"
-            f" {count(free_devices, 'device')} of its class are free."
-        )
-    return f"The scheduler cannot allocate the ResourceClaim {names}."
+        return says("no_device", claims=names, selectors=selectors, free=free_devices)
+    return says("not_allocated", claims=names)
 
 
 def _change(seen: ObservedObject, claim: ClaimSnapshot) -> Suggestion:
     name = claim.requests[0].device_class if claim.requests else ""
     selectors = [text for one in claim.requests for text in one.selectors]
-    what = f"Change the selector of the ResourceClaim {seen.name} ({listed(selectors)})"
-    return Suggestion(
-        Action.CHANGE_CLAIM,
-        f"{what if selectors else f'Change the ResourceClaim {seen.name}'}: no device meets it.",
-        {"namespace": seen.namespace, "name": seen.name, "device_class": name},
-    )
+    change = {"namespace": seen.namespace, "name": seen.name, "device_class": name}
+    return Suggestion(Action.CHANGE_CLAIM, change, says("change_claim", selectors=selectors))

@@ -5,7 +5,8 @@ share of its GPUs for which there is no pod yet; a claim counts nothing, its pod
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from apps.clusters.domain.observed.objects import (
     ClaimSnapshot,
@@ -17,7 +18,7 @@ from apps.clusters.domain.observed.objects import (
 from apps.pending.domain.causes import Cause, Counts
 from apps.pending.domain.claims import NOT_ALLOCATABLE, claims_of
 from apps.pending.domain.cluster_index import ClusterIndex, Owner, bodies
-from apps.pending.domain.diagnosis import Diagnosis
+from apps.pending.domain.diagnosis import Diagnosis, says
 from apps.pending.domain.placement.blocked import Blocked
 from apps.pending.domain.placement.fits import EPSILON
 from apps.pending.domain.placement.rejected import turned_away
@@ -27,7 +28,6 @@ from apps.pending.domain.queues.gangs import Gang, Gangs
 from apps.pending.domain.queues.kueue import KueueQueues
 from apps.pending.domain.queues.queued import Queued, since, total, was_evicted
 from apps.pending.domain.state import BoundPod, ClusterState, PendingItem
-from apps.pending.domain.wording import amounts
 
 _NOTHING = Counts.NOTHING
 
@@ -222,8 +222,8 @@ def _refused(
 
 
 def _queued_job(body: ControllerSnapshot) -> Diagnosis:
-    text = f"Suspended until the queue {body.queue} admits it; its Workload is not seen."
-    return Diagnosis(Cause.QUEUE, "suspended", text)
+    unseen = says("workload_unseen", queue=body.queue)
+    return Diagnosis(Cause.QUEUE, "suspended", sentences=(unseen,))
 
 
 def _claims(index: ClusterIndex, pods: list[PendingItem]) -> Iterable[PendingItem]:
@@ -254,9 +254,8 @@ def _claim(
             requests[one.device_class] = requests.get(one.device_class, 0.0) + units
     why = of_pod = pod.diagnosis
     if of_pod.cause is not Cause.CLAIM:
-        asks = f"Asks for {amounts(sorted(requests.items()))}"
-        text = f"{asks}; its pod waits: {of_pod.explanation}"
-        why = replace(of_pod, cause=Cause.CLAIM, detail=NOT_ALLOCATABLE, explanation=text)
+        sentences = (says("its_pod_waits", requests=requests), *of_pod.sentences)
+        why = replace(of_pod, cause=Cause.CLAIM, detail=NOT_ALLOCATABLE, sentences=sentences)
     return PendingItem(
         kind=seen.kind.short,
         uid=seen.uid,

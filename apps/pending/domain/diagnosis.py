@@ -1,10 +1,13 @@
-"""What is found out about something that waits: its cause, in words, and what would help."""
+"""What is found out about something that is pending: as data, put in words when it is read."""
 
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+import msgspec
+
+from apps.pending.domain import wording
 from apps.pending.domain.causes import Cause
 
 
@@ -37,8 +40,6 @@ class Action(StrEnum):
     allow_namespace: cluster_queue, namespace
     activate: namespace, name (a Kueue Workload) ; unsuspend: kind, namespace, name
     specify: keys (requests or limits that a quota asks every pod to state)
-
-    A suggestion whose text starts with `Also needed:` goes with the one before it.
     """
 
     FREE = "free"
@@ -71,31 +72,127 @@ class Action(StrEnum):
     SPECIFY = "specify"
 
 
-@dataclass(frozen=True, slots=True)
-class Suggestion:
-    """The smallest change that would unblock it: `text` for people, `change` for machines."""
+class Sentence(msgspec.Struct, frozen=True, array_like=True):
+    """A sentence as data: its name in `wording.SENTENCES`, and the particulars that it tells."""
+
+    name: str
+    particulars: Mapping[str, Any] = {}
+
+
+def says(name: str, /, **particulars: Any) -> Sentence:
+    """Return a sentence of these particulars."""
+    return Sentence(name, particulars)
+
+
+class Relation(StrEnum):
+    """How a suggestion stands to the one before it: by itself, needed too, or in its place."""
+
+    ALONE = ""
+    ALSO = "also"
+    OR = "or"
+
+
+class Suggestion(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The smallest change that would unblock it; `change` has what carries it out.
+
+    `sentence` is what it is put in words with, beside `change`; None: with that of its action.
+    """
 
     action: Action
-    text: str
-    change: Mapping[str, Any] = field(default_factory=dict)
+    change: Mapping[str, Any] = {}
+    sentence: Sentence | None = None
+    relation: Relation = Relation.ALONE
+
+    @property
+    def text(self) -> str:
+        """The suggestion in words; who holds what is to be freed is not among them."""
+        name, own = self.action.value, dict[str, Any]()
+        if self.sentence is not None:
+            name, own = self.sentence.name, dict(self.sentence.particulars)
+        text = wording.sentence(name, {**self.change, **own})
+        match self.relation:
+            case Relation.ALSO:
+                return wording.also(text)
+            case Relation.OR:
+                return wording.also(text, "Or ")
+        return text
 
 
-@dataclass(frozen=True, slots=True)
-class Diagnosis:
-    """Why something waits.
+class Findings(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """What a diagnosis found apart from its cause: stored as one JSON value with an episode.
+
+    `sentences` explain it with its figures. `node_reasons` is what the scheduler counted, by
+    reason, `context` what others said, as an autoscaler. `suggestions` come best first; `blockers`
+    names the nodes or queues whose holders are in front (`node:<name>`, `cluster_queue:<name>`).
+    """
+
+    sentences: tuple[Sentence, ...] = ()
+    node_reasons: Mapping[str, int] = {}
+    context: tuple[str, ...] = ()
+    suggestions: tuple[Suggestion, ...] = ()
+    blockers: tuple[str, ...] = ()
+
+    @property
+    def explanation(self) -> str:
+        """One or two sentences with its figures; empty where nothing more is known."""
+        words = (wording.sentence(one.name, one.particulars) for one in self.sentences)
+        return " ".join(text for text in words if text)
+
+
+class Diagnosis(Findings, frozen=True, omit_defaults=True):
+    """Why something is pending.
 
     `detail` is a short name of what exactly (`none free`, `fragmented`, `waiting-for-quota`),
-    `explanation` one or two sentences with its figures. `message` is the raw text it was read
-    from, `node_reasons` what the scheduler counted, by reason. `context` holds what others said,
-    as an autoscaler. `suggestions` come best first; `in_front` names the nodes or the queue whose
-    holders are in front (`node:<name>`, `cluster_queue:<name>`).
+    `message` the raw text that it was read from.
     """
 
     cause: Cause
     detail: str = ""
-    explanation: str = ""
     message: str = ""
-    node_reasons: Mapping[str, int] = field(default_factory=dict)
-    context: tuple[str, ...] = ()
-    suggestions: tuple[Suggestion, ...] = ()
-    in_front: tuple[str, ...] = ()
+
+
+DIAGNOSED = ("cause", "detail", "message", "findings")
+"""The columns of an episode that a diagnosis fills."""
+
+
+def columns_of(diagnosis: Diagnosis) -> dict[str, Any]:
+    """Return a diagnosis as an episode stores it: each value equals what is read back."""
+    found = Findings(**{name: getattr(diagnosis, name) for name in Findings.__struct_fields__})
+    return {
+        "cause": diagnosis.cause.value,
+        "detail": named(diagnosis.detail, 120),
+        "message": clean(diagnosis.message),
+        "findings": _plain(msgspec.to_builtins(found, enc_hook=dict)),
+    }
+
+
+def findings_of(stored: Any) -> Findings:
+    """Return what an episode has stored; nothing of what another version of the portal wrote.
+
+    Its cause and the scheduler's message are columns of their own and are there all the same.
+    """
+    try:
+        return msgspec.convert(stored, Findings)
+    except msgspec.ValidationError:
+        return Findings()
+
+
+def _plain(value: Any) -> Any:
+    """Return a value without what no JSON of PostgreSQL keeps: NUL, infinite numbers, tuples."""
+    if isinstance(value, Mapping):
+        return {clean(key): _plain(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(one) for one in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return clean(value) if isinstance(value, str) else value
+
+
+def clean(text: str) -> str:
+    """Return a text as PostgreSQL takes it: it keeps no NUL."""
+    return text.replace("\0", "") if "\0" in text else text
+
+
+def named(text: str, most: int = 253) -> str:
+    """Return a name as its column takes it."""
+    return clean(text)[:most]

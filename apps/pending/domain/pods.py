@@ -1,20 +1,21 @@
 """Pods that wait: which of the possible reasons holds for each."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from apps.clusters.domain.observed.objects import ObservedObject, Placement, PodSnapshot
 from apps.pending.domain.causes import Cause, Counts
 from apps.pending.domain.claims import Claims, unmade
 from apps.pending.domain.cluster_index import ClusterIndex, Owner
-from apps.pending.domain.diagnosis import Action, Diagnosis, Suggestion
-from apps.pending.domain.placement.fixes import together
+from apps.pending.domain.diagnosis import Action, Diagnosis, Suggestion, says
+from apps.pending.domain.placement.fixes import all_needed
 from apps.pending.domain.placement.starting import why_not_running
 from apps.pending.domain.placement.unschedulable import Placer, preempting
 from apps.pending.domain.queues.gangs import Gang
 from apps.pending.domain.queues.queued import Queued
 from apps.pending.domain.state import PendingItem
-from apps.pending.domain.wording import listed
+from apps.pending.domain.wording import GATE_REMOVERS
 
 GATED = "scheduling-gated"
 NO_SCHEDULER = "no scheduler"
@@ -22,10 +23,6 @@ NOT_YET = "not looked at yet"
 SCHEDULER_ERROR = "scheduler error"
 _DEFAULT_SCHEDULER = "default-scheduler"
 _KUEUE = "kueue.x-k8s.io/"
-_REMOVERS = {
-    "kueue.x-k8s.io/admission": "Kueue removes it once the Workload is admitted",
-    "kueue.x-k8s.io/topology": "Kueue removes it once it has chosen a place",
-}
 
 
 class Pods:
@@ -99,8 +96,8 @@ class Pods:
             return replace(why, message=message or why.message)
         if message:
             if pod.scheduled is not None and pod.scheduled.reason == "SchedulerError":
-                text = "The scheduler failed on it and will try again."
-                return Diagnosis(Cause.SCHEDULER, SCHEDULER_ERROR, text, message)
+                failed = says("scheduler_failed")
+                return Diagnosis(Cause.SCHEDULER, SCHEDULER_ERROR, message, sentences=(failed,))
             return self._placer.why(seen, pod, message)
         events = self._index.events(seen)
         return unmade(seen.namespace, pod, self._claims, events) or self._unseen(pod)
@@ -128,39 +125,25 @@ class Pods:
         if (key := self._workload_of(seen, pod)) is not None:
             why = self._queued[key]
             return replace(why, message=why.message or message)
-        who = [f"{gate}: {_REMOVERS[gate]}" for gate in pod.gates if gate in _REMOVERS]
-        group = f" Its group {pod.group} has no Workload yet." if pod.group and who else ""
-        steps = [
-            Suggestion(
-                Action.UNGATE,
-                f"Remove the gate {gate}; {_REMOVERS.get(gate, 'who set it removes it')}.",
-                {"gate": gate},
-            )
-            for gate in pod.gates
-        ]
+        group = pod.group if GATE_REMOVERS.keys() & set(pod.gates) else ""
         return Diagnosis(
             Cause.QUEUE,
             GATED,
-            f"Held back by {listed(pod.gates)}.{group}",
             message,
-            suggestions=tuple(together(steps)),
+            sentences=(says("gated", gates=list(pod.gates), group=group),),
+            suggestions=all_needed([Suggestion(Action.UNGATE, {"gate": g}) for g in pod.gates]),
         )
 
     def _unseen(self, pod: PodSnapshot) -> Diagnosis:
         name = pod.scheduler
         if name != _DEFAULT_SCHEDULER and name not in self._index.schedulers:
-            step = Suggestion(
-                Action.SET_SCHEDULER,
-                f"Set schedulerName to {_DEFAULT_SCHEDULER}, or start the scheduler {name}.",
-                {"from": name, "to": _DEFAULT_SCHEDULER},
-            )
-            text = f"Is for the scheduler {name}, which was not seen to look at any pod."
-            return Diagnosis(Cause.SCHEDULER, NO_SCHEDULER, text, suggestions=(step,))
-        step = Suggestion(
-            Action.WAIT, f"Wait until {name} looks at it.", {"what": "scheduler", "on": name}
-        )
-        text = f"The scheduler {name} has not said anything about it."
-        return Diagnosis(Cause.SCHEDULER, NOT_YET, text, suggestions=(step,))
+            step = Suggestion(Action.SET_SCHEDULER, {"from": name, "to": _DEFAULT_SCHEDULER})
+            found = says("no_scheduler", scheduler=name)
+            return Diagnosis(Cause.SCHEDULER, NO_SCHEDULER, sentences=(found,), suggestions=(step,))
+        change = {"what": "scheduler", "on": name}
+        step = Suggestion(Action.WAIT, change, says("wait_for_scheduler"))
+        found = says("scheduler_silent", scheduler=name)
+        return Diagnosis(Cause.SCHEDULER, NOT_YET, sentences=(found,), suggestions=(step,))
 
 
 def selector(placement: Placement) -> dict[str, str]:

@@ -1,11 +1,276 @@
-"""Amounts, nodes and lists as sentences say them."""
+"""Every sentence about pending work: what is stored are its name and its particulars.
 
-from collections.abc import Sequence
+A sentence is worded anew whenever it is read, so that to reword it is to change its line here and
+no data. In a template `{name:spec}` is a particular of that name, written as `_Words` explains.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from string import Formatter
+from typing import Any
 
 from apps.clusters.domain.quantities import quantity
 
+ALSO = "Also needed: "
 _BYTES = (("Ti", 2**40), ("Gi", 2**30), ("Mi", 2**20), ("Ki", 2**10))
 _IN_BYTES = ("memory", "ephemeral-storage", "hugepages-", "storage")
+GATE_REMOVERS = {
+    "kueue.x-k8s.io/admission": "Kueue removes it once the Workload is admitted",
+    "kueue.x-k8s.io/topology": "Kueue removes it once it has chosen a place",
+}
+"""Who removes a scheduling gate."""
+
+_ASKS = "Asks for {requests}"
+_HOLDS = "it holds its GPUs meanwhile."
+_COULD_HOLD = (
+    "{nodes:count node} ({nodes}) could hold {gpus_only:?its GPUs|it}; the most free on one is "
+)
+_REFUSED = "{missing:count pod} refused of {wanted} wanted"
+_CONTAINER = "{init:?init }container {container}"
+_GANG_ROOM = "Make room for {missing:count more pod}"
+_EACH = "{amount:amount} more, {each} on one node each."
+_QUOTA = "Raise {key} of quota {quota} from {from} to {to}"
+_NOMINAL = (
+    "Raise the nominal quota of {cluster_queue} for {resource} in flavor {flavor}"
+    " from {from} to {to}"
+)
+
+SENTENCES: Mapping[str, str] = {
+    "text": "{text}",
+    # Why it is pending. A pod and the nodes:
+    "asks": _ASKS + ".",
+    "none_offered": "No node that it may go to offers as much:"
+    " {most:?the most that one has is %|none has any}.",
+    "too_little_free": _COULD_HOLD + "{most}, {total} in all: {detail}.",
+    "too_little_else": _COULD_HOLD + "{most:amount} of the {wanted:amount},"
+    " {total:amount} in all: {detail}.",
+    "no_node_matches": "No node matches its node selector or affinity;"
+    " {nodes} would be large enough.",
+    "kept_away": "{nodes:count node} would be large enough and match its selector,"
+    " but {nodes} {nodes:1 is/are} {state}.",
+    "refused_otherwise": "{nodes} {nodes:1 fits/fit} by all that is known,"
+    " but the scheduler refuses with: {reason}.",
+    "unknown_text": "The scheduler's text is of no known kind.",
+    "scheduler_says": "The scheduler says: {reasons}.",
+    "finds_too_little": "The scheduler finds too little of {resources}.",
+    "room_by_now": "{nodes:count node} {nodes:1 has/has} room by now: the text is from before.",
+    "room_otherwise": "{nodes} {nodes:1 has/have} room otherwise.",
+    "has_preempted": "Has preempted others{node:? on %}; it starts once they are gone.",
+    "volume_missing": "Its PersistentVolumeClaim {name} does not exist.",
+    "scheduler_failed": "The scheduler failed on it and will try again.",
+    "no_scheduler": "Is for the scheduler {scheduler}, which was not seen to look at any pod.",
+    "scheduler_silent": "The scheduler {scheduler} has not said anything about it.",
+    "gated": "Held back by {gates}.{group:? Its group % has no Workload yet.}",
+    # Claims:
+    "claim_missing": "Names the ResourceClaim {claim}, which does not exist.",
+    "claim_not_made": "Its ResourceClaim is not made from the template {template}"
+    "{quota:?: quota % is full}.",
+    "class_missing": "Asks for devices of the class {device_class}, which does not exist.",
+    "no_device": "No device meets what the ResourceClaim {claims} asks for"
+    " ({selectors}); {free:count device} of its class are free.",
+    "not_allocated": "The scheduler cannot allocate the ResourceClaim {claims:?%|of the pod}.",
+    "its_pod_waits": _ASKS + "; its pod waits:",
+    # Bound, not running:
+    "no_image": "Bound to {node}; " + _CONTAINER + ": its image cannot be had ({reason})."
+    " It holds its GPUs meanwhile.",
+    "container_down": "Bound to {node}; " + _CONTAINER + ": it does not stay up ({reason})."
+    " It holds its GPUs meanwhile.",
+    "bound_but": "Bound to {node}, but {problem}; " + _HOLDS,
+    "bound_and": "Bound to {node} and {state}; " + _HOLDS,
+    # Refused before a pod existed, or by a kubelet:
+    "suspended": "Wants {wanted:count pod} of {requests}; suspended, so none is made.",
+    "quota_full": "{missing:count pod} of {requests} refused of {wanted} wanted:"
+    " {shortfalls:shortfalls}.",
+    "not_admitted": _REFUSED + ".",
+    "quota_has_room": _REFUSED + "; quota {quota} has room.",
+    "turned_away": "{times:count pod} turned away by the kubelet, last {pod} on {node}: {reason}."
+    " A new pod is needed for another try.",
+    # Queues:
+    "workload_unseen": "Suspended until the queue {queue} admits it; its Workload is not seen.",
+    "queue_stopped": _ASKS + "; the queue {queue} is stopped.",
+    "queue_broken": _ASKS + "; the queue {queue} leads to nothing that can admit it.",
+    "deactivated": _ASKS + "; the Workload was deactivated.",
+    "being_checked": _ASKS + "; has its quota and waits for the checks of its queue.",
+    "in_line": _ASKS + "; number {place} of {of} in queue {queue}{rooms:rooms}"
+    "{again:?; it was admitted before and lost its quota}.",
+    "queue_closed": _ASKS + "; its queue {queue} is {state}.",
+    "cluster_overused": _ASKS + "; Volcano lets nothing more in while the cluster is overused.",
+    "over_capability": _ASKS + "; that is more than the queue {queue} has left of its capability.",
+    "not_enqueued": _ASKS + "; not let into the queue {queue} yet.",
+    "too_few_pods": "Starts only with {needed} pods; {there} are there.",
+    "gang_starts": "Starts only when {needed} pods can start together:"
+    " asks for {requests}, {could:count pod} could start now.",
+    # How to fix it. Suggestions without a sentence of their own have that of their action:
+    "free": "Free {amount:amount} on {nodes:any}.",
+    "free_quota": "Free {amount:amount} of flavor {flavor} in the"
+    " {cohort:?cohort %}{queue:?queue %}.",
+    "request": "Ask for at most {to:amount}: that is what {node}{now:? (free now)} has.",
+    "request_each": "Ask for at most {to:amount} a pod: more neither its queue"
+    " nor the nodes of its flavor can give.",
+    "request_instead": "Request 1 {instead} instead: {free} free on {node}.",
+    "select": "{nodes:any} does not match {remove}:{add:? choose % instead| drop it}.",
+    "select_flavor": "The flavor {flavor} is not for {remove}: choose {add} instead.",
+    "tolerate": "Tolerate the taint {key}{value:?=%}:{effect} of {nodes}.",
+    "uncordon": "Uncordon {nodes}.",
+    "look_at_node": "Look at {nodes}: {reason}.",
+    "look_at_problem": "Look at {nodes}: {problem}.",
+    "look_at_numa": "Look at {nodes}: its CPUs and GPUs do not lie on one NUMA node;"
+    " ask for fewer, or another node.",
+    "look_at_devices": "Look at {nodes}: see its device plugin and the health of its GPUs.",
+    "look_at_refusal": "See what refuses {nodes}: {reason}.",
+    "add_node": "Add a node that it may go to with {amount:amount}:"
+    " {own:?its own pods hold what there is|there is none}.",
+    "add_offering": "Add a node that offers {amount:amount}: {node} offers none.",
+    "add_of_flavor": "Add {count:1 a node/% nodes} of its flavor with {amount:amount}:"
+    " there is none.",
+    "raise_quota": _QUOTA + " ({more:amount} more{others:?, % of it for others that it refused}).",
+    "raise_claim_quota": "Raise {key} of quota {quota} from {from:g} to {to:g}.",
+    "raise_queue_quota": _NOMINAL + ".",
+    "raise_for_all": _NOMINAL + ": +{more} admits all {of} pending.",
+    "raise_capability": "Raise the capability of queue {cluster_queue} for {resource}"
+    " from {from} to {to}.",
+    "resume_queue": "Resume {local_queue:?the LocalQueue %|the ClusterQueue }{cluster_queue}.",
+    "resume_its_queue": "Resume its queue.",
+    "open_queue": "Open the queue {cluster_queue}.",
+    "create_queue": "Create the LocalQueue {namespace}/{name}, or name one that exists.",
+    "create_cluster_queue": "Create the ClusterQueue {cluster_queue}, which {name} leads to.",
+    "create_flavor": "Create the ResourceFlavor {flavor},"
+    " which the ClusterQueue {cluster_queue} names.",
+    "add_flavor": "{flavor:?Add the flavor %|Create a ResourceFlavor for }{labels:?%}"
+    "{flavor:?|, add it} to the ClusterQueue {cluster_queue}: its flavors are for other GPUs.",
+    "allow_namespace": "Let the ClusterQueue {cluster_queue} take the namespace {namespace}.",
+    "activate": "Activate the Workload {namespace}/{name} again.",
+    "unsuspend": "Resume the {kind} {namespace}/{name}.",
+    "ungate": "Remove the gate {gate}; {gate:remover}.",
+    "specify": "State {keys} in every container: quota {quota} asks for it.",
+    "create_claim": "Create the ResourceClaim {namespace}/{name}.",
+    "look_at_claim": "See why no ResourceClaim is made from {name:?%|its claim}.",
+    "change_claim": "Change the {selectors:?selector of the }ResourceClaim"
+    " {name}{selectors:? (%)}: no device meets it.",
+    "create_class": "Create the DeviceClass {device_class}, or ask for one that exists.",
+    "create_volume": "Create the PersistentVolumeClaim {namespace}/{name}.",
+    "provide_volume": "Provide a volume for {namespace}/{name} where the pod may run.",
+    "mend_volume": "Mend the volume {volume}, or its driver on {node}: {why}.",
+    "mend_driver": "See that the driver {driver} runs on {node}: {why}.",
+    "mend_image": f"Mend the image of {_CONTAINER}: {{reason}}.",
+    "look_at_container": f"Look at the log and settings of {_CONTAINER}: {{reason}}.",
+    "set_scheduler": "Set schedulerName to {to}, or start the scheduler {from}.",
+    "relax": "Relax the {what} rule{nodes:?: % }{nodes:1 has room/have room}.",
+    "complete_gang": "Create the {missing:count missing pod} of the gang {group}.",
+    "gang_room": _GANG_ROOM + " of the gang: " + _EACH,
+    "gang_room_unsized": _GANG_ROOM + " of the gang.",
+    "flavor_room": _GANG_ROOM + " on nodes of its flavor: " + _EACH,
+    "wait_for_claim": "Wait for the ResourceClaim from {template:?%|its claim} to be made.",
+    "wait_for_binding": "Wait: {nodes} has room by now, the scheduler will try again.",
+    "wait_for_victims": "Wait until the pods that it preempts{on:? on %} have ended.",
+    "wait_for_start": "Wait: {node} is starting it.",
+    "wait_for_scheduler": "Wait until {on} looks at it.",
+    "wait_for_controller": "Wait: its controller will try again.",
+    "wait_for_kueue": "Wait: its queue has room, Kueue will look at it again.",
+    "wait_for_checks": "Wait for the admission checks of the queue.",
+    "wait_for_volcano": "Wait until Volcano lets it into the queue {queue}.",
+}
+
+
+class _Words(Formatter):
+    """Writes the particulars of a sentence: each by its type, or as its spec says.
+
+    Specs: `amount`: of the resource (or key of a quota) that the sentence is about; `count pod`:
+    1 pod, 3 pods; `any`: any one of these; `?yes|no`: `yes` where there is such a particular, with
+    it in place of %, else `no`; `1 one/many`: by how many there are, nothing where there are none.
+    """
+
+    def __init__(self, particulars: Mapping[str, Any]) -> None:
+        self._resource = str(particulars.get("resource") or particulars.get("key") or "")
+
+    def get_value(self, key: int | str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        return kwargs.get(str(key), "")
+
+    def format_field(self, value: Any, spec: str) -> str:
+        word, _, rest = spec.partition(" ")
+        if word.startswith("?"):
+            yes, _, no = spec[1:].partition("|")
+            return yes.replace("%", _plain(value)) if value else no
+        match word:
+            case "1":
+                one, _, many = rest.partition("/")
+                n = _number(value)
+                return (one if n == 1 else many if n else "").replace("%", str(n))
+            case "count":
+                return count(_number(value), rest)
+            case "amount":
+                return amount(self._resource, value)
+            case "any":
+                return value[0] if len(value) == 1 else f"any one of {listed(value)}"
+            case "g":
+                return f"{value:g}"
+        return _SPECS[word](value) if word else _plain(value)
+
+
+def sentence(key: str, particulars: Mapping[str, Any]) -> str:
+    """Return a sentence in words; empty for one that another version of the portal stored."""
+    try:
+        return _Words(particulars).vformat(SENTENCES.get(key, ""), (), particulars)
+    except (TypeError, ValueError, KeyError, IndexError, AttributeError):
+        return ""
+
+
+def also(text: str, lead: str = ALSO) -> str:
+    """Return a suggestion as one that belongs to, or stands for, the one before it."""
+    return f"{lead}{text[:1].lower()}{text[1:]}"
+
+
+def held_by(text: str, named: Sequence[str], of: int) -> str:
+    """Return a suggestion to free GPUs with those of `of` holders that a reader may see."""
+    if not named:
+        return text
+    part = "held by" if len(named) == of else "held in part by"
+    return f"{text.removesuffix('.')}, {part} {listed(named)}."
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, float):
+        return quantity(value)
+    if isinstance(value, Mapping):
+        if "names" in value:
+            more = value["count"] - len(value["names"])
+            names = list(value["names"])
+            return f"{', '.join(names)} and {more} more" if more else listed(names)
+        # In the order of their names, for a database may keep them in another.
+        items = sorted(value.items())
+        if any(isinstance(one, str) for one in value.values()):
+            return listed([f"{key}={one}" for key, one in items])
+        return amounts(items)
+    return listed(value) if isinstance(value, list | tuple) else str(value)
+
+
+def _number(value: Any) -> int:
+    if isinstance(value, Mapping):
+        return int(value["count"])
+    return len(value) if isinstance(value, list | tuple) else int(value)
+
+
+def _shortfalls(found: Sequence[Mapping[str, Any]]) -> str:
+    full = [
+        f"{one['quota']} ({one['key']}: {quantity(one['used'])} of {quantity(one['limit'])} used)"
+        for one in found
+    ]
+    return f"quota {listed(full)}" if full else "a quota"
+
+
+def _rooms(found: Sequence[Mapping[str, Any]]) -> str:
+    said = (
+        f"; {one['flavor']}: {amount(one['resource'], one['free'])} to be had,"
+        f" at most {quantity(one['most'])} ever"
+        for one in found
+    )
+    return "".join(said)
+
+
+_SPECS: Mapping[str, Callable[[Any], str]] = {
+    "shortfalls": _shortfalls,
+    "rooms": _rooms,
+    "remover": lambda gate: GATE_REMOVERS.get(gate, "who set it removes it"),
+}
 
 
 def amount(resource: str, value: float) -> str:

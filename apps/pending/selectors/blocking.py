@@ -70,7 +70,7 @@ def blocking_teams(
 
 def _condition(waiting: PendingRow) -> Q | None:
     """Return the condition on pods that hold what it waits for; None where nobody is named."""
-    named = waiting.in_front
+    named = waiting.blockers
     nodes = [one.removeprefix(_NODE) for one in named if one.startswith(_NODE)]
     holders = _admitted(waiting.cluster, named)
     if not nodes and not holders:

@@ -11,8 +11,9 @@ from django.db.models import Count, Exists, Min, OuterRef, Q, QuerySet, Sum
 from apps.accounts.permissions import Visibility
 from apps.clusters.domain.tiers import UNDETERMINED
 from apps.pending.domain.causes import Counts
+from apps.pending.domain.diagnosis import Suggestion, findings_of
 from apps.pending.domain.queues.demand import CLUSTER_QUEUE
-from apps.pending.domain.wording import listed
+from apps.pending.domain.wording import held_by
 from apps.pending.models import Episode
 from apps.pending.selectors.context import Context
 from apps.pending.selectors.freshness import Freshness
@@ -30,7 +31,6 @@ from apps.usage.domain.rows import Page
 from apps.usage.selectors import CursorRefused
 
 _KIND = "pending"
-_HELD_BY = ", held by "
 _SUMMED = (Counts.PENDING.value, Counts.SUPPRESSED.value, Counts.STARTING.value)
 _COVERED = ("Workload", "PodGroup", "ResourceClaim")
 """Kinds whose pods count all that these do not count themselves."""
@@ -38,8 +38,7 @@ COLUMNS = (
     *("pk", "cluster_id", "cluster__name", "workload__namespace_id", "kind", "name", "uid"),
     *("workload__namespace__name", "workload__kind", "workload__name", "tier__name", "resource"),
     *("units", "gpu_equivalents", "since", "bound_at", "until", "outcome", "again", "cause"),
-    *("detail", "explanation", "message", "node_reasons", "context", "suggestions", "in_front"),
-    *("counts", "counted", "queue", "priority"),
+    *("detail", "message", "findings", "counts", "counted", "queue", "priority"),
 )
 
 
@@ -114,7 +113,8 @@ def _after(kind: str, cursor: str, order: PendingOrder) -> Q:
 def pending_row(row: Any, at: datetime, scope: PendingScope) -> PendingRow:
     """Return an episode's columns (COLUMNS) as a row at `at`."""
     known = scope.freshness().get(row.cluster_id) or Freshness(None, stale=True)
-    suggestions = tuple(_suggestion(one, row.cluster__name, scope) for one in row.suggestions)
+    found = findings_of(row.findings)
+    suggestions = tuple(_suggestion(one, row.cluster__name, scope) for one in found.suggestions)
     is_open = row.until is None or row.until > at
     return PendingRow(
         id=row.pk,
@@ -137,13 +137,13 @@ def pending_row(row: Any, at: datetime, scope: PendingScope) -> PendingRow:
         wait_seconds=max(0.0, ((at if is_open else row.until) - row.since).total_seconds()),
         cause=row.cause,
         detail=row.detail,
-        explanation=row.explanation,
+        explanation=found.explanation,
         message=row.message,
-        node_reasons=row.node_reasons,
-        context=tuple(row.context),
+        node_reasons=found.node_reasons,
+        context=found.context,
         suggestion=suggestions[0].text if suggestions else None,
         suggestions=suggestions,
-        in_front=tuple(row.in_front),
+        blockers=found.blockers,
         counts=row.counts,
         counted=row.counted,
         queue=row.queue,
@@ -153,28 +153,19 @@ def pending_row(row: Any, at: datetime, scope: PendingScope) -> PendingRow:
     )
 
 
-def _suggestion(given: Mapping[str, Any], cluster: str, scope: PendingScope) -> SuggestionRow:
+def _suggestion(given: Suggestion, cluster: str, scope: PendingScope) -> SuggestionRow:
     """Return a suggestion as the reader may have it: holders are pods, of other teams too."""
-    text, change = str(given.get("text", "")), dict(given.get("change") or {})
-    holders = [str(one) for one in change.pop("holders", ())]
-    if holders:
-        named = [one for one in holders if _is_seen(one, cluster, scope)]
-        # What was written by an earlier release names them in its text.
-        text = text.partition(_HELD_BY)[0].removesuffix(".") + _held_by(named, len(holders))
-        change |= {"holders": named} if named else {}
-    return SuggestionRow(str(given.get("action", "")), text, change)
+    change = dict(given.change)
+    holders = change.pop("holders", ())
+    seen = [one for one in holders if _is_seen(one, cluster, scope)]
+    text = held_by(given.text, seen, len(holders))
+    return SuggestionRow(given.action.value, text, change | ({"holders": seen} if seen else {}))
 
 
 def _is_seen(holder: str, cluster: str, scope: PendingScope) -> bool:
     if scope.visibility.everything:
         return True
     return (cluster, holder.partition("/")[0]) in scope.seen_names
-
-
-def _held_by(named: Sequence[str], of: int) -> str:
-    if not named:
-        return "."
-    return f"{_HELD_BY if len(named) == of else ', held in part by '}{listed(named)}."
 
 
 _GROUPS = {

@@ -71,8 +71,8 @@ class PendingRow:
     """One pending workload, and why it is pending.
 
     Of an episode that ended `until` and `outcome` say when and how; of an open one `until` is None,
-    `outcome` empty, and `wait_seconds` go until now. `again`: it was pending before. `in_front`
-    names pods that hold what it requests. `id` is for cursors and links.
+    `outcome` empty, and `wait_seconds` go until now. `again`: it was pending before. `blockers`
+    name the nodes or queues whose pods hold what it requests. `id` is for cursors and links.
     """
 
     cluster: Annotated[str, Column("Cluster")]
@@ -139,7 +139,7 @@ class PendingRow:
     until: datetime | None
     outcome: str
     again: bool
-    in_front: tuple[str, ...]
+    blockers: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from apps.clusters.domain.observed.objects import ObservedObject
 from apps.clusters.domain.time_spans import Span
 from apps.clusters.domain.window import from_seconds
 from apps.pending.domain.causes import Cause, Counts
-from apps.pending.domain.diagnosis import Diagnosis
+from apps.pending.domain.diagnosis import DIAGNOSED, Diagnosis, clean, columns_of, named
 from apps.pending.domain.episodes import (
     NOT_SEEN,
     NOT_WATCHED,
@@ -30,7 +30,6 @@ from apps.pending.domain.episodes import (
 )
 from apps.pending.domain.state import PendingItem
 from apps.pending.models import Episode
-from apps.pending.services.appearance import SHOWN, clean, named, shown
 from apps.pending.services.endings import ending
 from apps.pending.services.ledger import LedgerPod
 from apps.pending.services.weights import PendingDemand, Weights
@@ -137,13 +136,13 @@ def _is_pod_unchanged(record: PendingRecord, row: Episode, weights: Weights) -> 
 
 
 def _is_stored(row: Episode, waiting: PendingItem, demand: PendingDemand) -> bool:
-    given = shown(waiting.diagnosis)
+    given = columns_of(waiting.diagnosis)
     return (
         row.counts == waiting.counts.value
         and row.counted == demand.gpu_equivalents * waiting.share
         and (row.tier_id, row.gpu_equivalents) == (demand.tier_id, demand.gpu_equivalents)
         and (row.queue, row.priority) == (named(waiting.queue), waiting.priority)
-        and all(getattr(row, name) == given[name] for name in SHOWN)
+        and all(getattr(row, name) == given[name] for name in DIAGNOSED)
     )
 
 
@@ -344,7 +343,7 @@ def _plan(
         "units": demand.units,
         "gpu_equivalents": demand.gpu_equivalents,
         **_identity(record, context),
-        **_appearance(record, course, context),
+        **_diagnosed(record, course, context),
     }
     fields["kind"], fields["uid"] = record.key
     changes = interval_changes(known, course.intervals)
@@ -381,20 +380,20 @@ def _identity(record: PendingRecord, context: RefreshContext) -> dict[str, Any]:
     return found
 
 
-def _appearance(
+def _diagnosed(
     record: PendingRecord, course: EpisodeTimes, context: RefreshContext
 ) -> dict[str, Any]:
     """Return how an episode shows itself: as last seen, else as its last interval says."""
     row, waiting = record.row, record.waiting
     last = course.intervals[-1] if course.intervals else None
-    # What a look said has an explanation; what series tell has none, and changes with them.
-    was_seen = row is not None and bool(row.explanation)
+    # What was diagnosed has sentences; what series tell has none, and changes with them.
+    was_seen = row is not None and bool(row.findings.get("sentences"))
     if waiting is not None:
-        found = shown(waiting.diagnosis)
+        found = columns_of(waiting.diagnosis)
     elif row is not None and was_seen:
-        found = {name: getattr(row, name) for name in SHOWN}
+        found = {name: getattr(row, name) for name in DIAGNOSED}
     else:
-        found = shown(_unseen(record, context, course.since))
+        found = columns_of(_unseen(record, context, course.since))
     never_seen = waiting is None and not was_seen
     counts, counted = Counts.PENDING.value, 0.0
     if row is not None and not never_seen:
@@ -403,12 +402,12 @@ def _appearance(
         counts, counted = last.counts.value, last.counted
     unseen = waiting is None and (never_seen or course.until is None)
     if last is not None and unseen and last.cause.value != found["cause"]:
-        found = shown(Diagnosis(last.cause, last.detail))
+        found = columns_of(Diagnosis(last.cause, last.detail))
     elif last is not None and never_seen:
         found["detail"] = last.detail
     rejection = _rejection(record)
     if rejection is not None and never_seen:
-        found = shown(rejection)
+        found = columns_of(rejection)
     return found | {"counts": counts, "counted": counted}
 
 

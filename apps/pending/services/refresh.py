@@ -12,11 +12,11 @@ from apps.clusters.models import Cluster, Pod, WatchCoverage
 from apps.clusters.services import TierHistory, chunks
 from apps.pending.domain.causes import Outcome
 from apps.pending.domain.diagnose import diagnose_cluster
+from apps.pending.domain.diagnosis import named
 from apps.pending.domain.episodes import CauseSpan, Recording
 from apps.pending.domain.state import ClusterState, PendingItem
 from apps.pending.models import CauseInterval, Episode, RefreshState
 from apps.pending.selectors.known import STALE
-from apps.pending.services.appearance import named
 from apps.pending.services.cluster_state import came_and_went, read_state
 from apps.pending.services.evictions import note_evictions, recently_evicted
 from apps.pending.services.ledger import LedgerPod, ledger_pods, pods_of

@@ -11,6 +11,7 @@ from apps.clusters.domain.window import from_seconds
 from apps.clusters.selectors import report
 from apps.clusters.services import NameRegistry
 from apps.pending.domain.causes import Cause, Counts
+from apps.pending.domain.diagnosis import DIAGNOSED
 from apps.pending.domain.episodes import CauseSpan
 from apps.pending.models import CauseInterval, Episode, RefreshState
 from apps.pending.services.days import first_summed
@@ -25,8 +26,7 @@ LEASE = timedelta(seconds=60)
 _KEYS = ["cluster", "kind", "uid", "since"]
 _FIELDS = [
     *("name", "workload", "tier", "resource", "units", "gpu_equivalents", "counted", "counts"),
-    *("queue", "priority", "bound_at", "until", "outcome", "again", "cause", "detail"),
-    *("explanation", "message", "node_reasons", "context", "suggestions", "in_front"),
+    *("queue", "priority", "bound_at", "until", "outcome", "again", *DIAGNOSED),
 ]
 _INTERVAL_FIELDS = ["end", "cause", "detail", "message", "counts", "counted"]
 

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from apps.pending.domain.diagnosis import Action
+from apps.pending.domain.wording import ALSO
 from apps.pending.selectors import PendingRow, SuggestionRow
 from apps.web.quota_requests.request_input import QuotaRef, ask_href
 
 Change = Mapping[str, Any]
 _MOST_NODES = 3
-ALSO = "Also needed: "
 _ASKERS = frozenset(
     {
         *(Action.TOLERATE, Action.SELECT, Action.REQUEST, Action.CREATE_CLAIM),

@@ -12,14 +12,13 @@ from apps.clusters.domain.observed.objects import (
     QuotaScope,
     QuotaSnapshot,
 )
-from apps.clusters.domain.quantities import quantity
 from apps.pending.domain.causes import Cause
 from apps.pending.domain.cluster_index import ClusterIndex, bodies, plain
-from apps.pending.domain.diagnosis import Action, Diagnosis, Suggestion
+from apps.pending.domain.diagnosis import Action, Diagnosis, Suggestion, says
 from apps.pending.domain.placement.fits import EPSILON
-from apps.pending.domain.placement.fixes import together
+from apps.pending.domain.placement.fixes import all_needed
 from apps.pending.domain.placement.refusals import EXCEEDED, SPEC_KEYS, Refusal, refusal
-from apps.pending.domain.wording import amount, amounts, count, listed
+from apps.pending.domain.wording import listed
 
 SUSPENDED = "suspended"
 _FAILED_CREATE = ("FailedCreate", "FailedToCreatePod")
@@ -109,15 +108,16 @@ class Blocked:
 
     def suspended(self, seen: ObservedObject, body: ControllerSnapshot) -> Diagnosis:
         """Return that a Job is suspended, so that no pods are made."""
-        step = Suggestion(
-            Action.UNSUSPEND,
-            f"Resume the {seen.kind.short} {seen.namespace}/{seen.name}.",
-            {"kind": seen.kind.short, "namespace": seen.namespace, "name": seen.name},
+        change = {"kind": seen.kind.short, "namespace": seen.namespace, "name": seen.name}
+        requests = self._index.gpus(body.requests)
+        message = next((c.message for c in body.conditions if c.type == "Suspended"), "")
+        return Diagnosis(
+            Cause.ADMISSION,
+            SUSPENDED,
+            message,
+            sentences=(says("suspended", wanted=body.wanted, requests=requests),),
+            suggestions=(Suggestion(Action.UNSUSPEND, change),),
         )
-        asks = amounts(sorted(self._index.gpus(body.requests).items()))
-        text = f"Wants {count(body.wanted, 'pod')} of {asks}; suspended, so none is made."
-        said = next((c.message for c in body.conditions if c.type == "Suspended"), "")
-        return Diagnosis(Cause.ADMISSION, SUSPENDED, text, said, suggestions=(step,))
 
     def _message(self, seen: ObservedObject, body: ControllerSnapshot) -> str:
         """Return why the last pod was not made: the condition before the event."""
@@ -145,18 +145,21 @@ class Blocked:
         short: list[Shortfall],
         message: str,
     ) -> Diagnosis:
-        each = amounts(sorted(self._index.gpus(body.requests).items()))
-        full = [
-            f"{s.quota} ({s.key}: {quantity(s.used)} of {quantity(s.limit)} used)" for s in short
-        ]
-        limits = f"quota {listed(full)}" if full else "a quota"
-        text = f"{count(missing, 'pod')} of {each} refused of {body.wanted} wanted: {limits}."
+        full = says(
+            "quota_full",
+            missing=missing,
+            wanted=body.wanted,
+            requests=self._index.gpus(body.requests),
+            shortfalls=[
+                {"quota": s.quota, "key": s.key, "used": s.used, "limit": s.limit} for s in short
+            ],
+        )
         return Diagnosis(
             Cause.QUOTA,
             listed([s.quota for s in short]),
-            text,
             message,
-            suggestions=tuple(together([_raise(seen.namespace, one) for one in short])),
+            sentences=(full,),
+            suggestions=all_needed([_raise(seen.namespace, one) for one in short]),
         )
 
     def _not_admitted(
@@ -164,11 +167,12 @@ class Blocked:
     ) -> Diagnosis:
         steps: tuple[Suggestion, ...] = ()
         if why.detail == SPEC_KEYS:
-            keys = list(why.specify)
-            text = f"State {listed(keys)} in every container: quota {why.quota} asks for it."
-            steps = (Suggestion(Action.SPECIFY, text, {"keys": keys}),)
-        text = f"{count(missing, 'pod')} refused of {body.wanted} wanted."
-        return Diagnosis(Cause.ADMISSION, why.detail, text, message, suggestions=steps)
+            change = {"keys": list(why.specify)}
+            steps = (Suggestion(Action.SPECIFY, change, says("specify", quota=why.quota)),)
+        refused = says("not_admitted", missing=missing, wanted=body.wanted)
+        return Diagnosis(
+            Cause.ADMISSION, why.detail, message, sentences=(refused,), suggestions=steps
+        )
 
     def _shortfalls(
         self, seen: ObservedObject, body: ControllerSnapshot, missing: int, named: str
@@ -218,10 +222,10 @@ def _fails(body: ControllerSnapshot) -> bool:
 
 def _room_by_now(body: ControllerSnapshot, missing: int, why: Refusal, message: str) -> Diagnosis:
     """Return that the quota has room since: the controller tries again, ever less often."""
-    text = f"{count(missing, 'pod')} refused of {body.wanted} wanted; quota {why.quota} has room."
-    wait = "Wait: its controller will try again."
-    step = Suggestion(Action.WAIT, wait, {"what": "pods", "on": why.quota})
-    return Diagnosis(Cause.QUOTA, why.quota, text, message, suggestions=(step,))
+    room = says("quota_has_room", missing=missing, wanted=body.wanted, quota=why.quota)
+    change = {"what": "pods", "on": why.quota}
+    step = Suggestion(Action.WAIT, change, says("wait_for_controller"))
+    return Diagnosis(Cause.QUOTA, why.quota, message, sentences=(room,), suggestions=(step,))
 
 
 def _told(why: Refusal, missing: int, quota: QuotaSnapshot | None) -> list[Shortfall]:
@@ -238,18 +242,12 @@ def _told(why: Refusal, missing: int, quota: QuotaSnapshot | None) -> list[Short
 
 
 def _raise(namespace: str, one: Shortfall) -> Suggestion:
-    more = f"{amount(one.key, one.to - one.limit)} more"
-    if one.others > 0:
-        more += f", {quantity(one.others)} of it for others that it refused"
-    return Suggestion(
-        Action.RAISE_QUOTA,
-        f"Raise {one.key} of quota {one.quota} from {quantity(one.limit)} to {quantity(one.to)}"
-        f" ({more}).",
-        {
-            "namespace": namespace,
-            "quota": one.quota,
-            "key": one.key,
-            "from": one.limit,
-            "to": one.to,
-        },
-    )
+    change = {
+        "namespace": namespace,
+        "quota": one.quota,
+        "key": one.key,
+        "from": one.limit,
+        "to": one.to,
+    }
+    more = says("raise_quota", more=one.to - one.limit, others=max(0.0, one.others))
+    return Suggestion(Action.RAISE_QUOTA, change, more)

@@ -6,7 +6,7 @@ amount) is looked up once for all nodes: thousands of pods share them.
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from apps.clusters.domain.observed.objects import (
     Expression,
@@ -17,7 +17,6 @@ from apps.clusters.domain.observed.objects import (
     Toleration,
 )
 from apps.clusters.domain.tiers import PRODUCT_LABEL, is_shared, unit_weight
-from apps.pending.domain.wording import listed
 
 EPSILON = 1e-9
 _MEMORY_LABEL = "nvidia.com/gpu.memory"
@@ -185,11 +184,9 @@ class Nodes:
         """Return the names of the nodes of a mask, at most so many."""
         return [self.names[i] for i, _ in zip(bits(mask), range(most), strict=False)]
 
-    def listed(self, mask: int) -> str:
-        """Return the names of the nodes of a mask as a sentence lists them."""
-        names = self.names_of(mask, 3)
-        more = mask.bit_count() - len(names)
-        return listed(names) if not more else f"{', '.join(names)} and {more} more"
+    def named(self, mask: int) -> dict[str, Any]:
+        """Return the nodes of a mask as a sentence tells them: three names, and how many."""
+        return {"names": self.names_of(mask, 3), "count": mask.bit_count()}
 
     def _by_label(self, key: str) -> dict[str, int]:
         if key not in self._labels:

@@ -1,11 +1,13 @@
 """What it would take for a pod to start on one given node: the steps, exact and together enough."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
+from msgspec.structs import replace
+
 from apps.clusters.domain.observed.objects import Expression, Placement, Taint
-from apps.pending.domain.diagnosis import Action, Suggestion
+from apps.pending.domain.diagnosis import Action, Relation, Suggestion, says
 from apps.pending.domain.placement.fits import (
     CORDON,
     EPSILON,
@@ -17,9 +19,6 @@ from apps.pending.domain.placement.fits import (
     untolerated,
 )
 from apps.pending.domain.state import BoundPod
-from apps.pending.domain.wording import amount, listed
-
-ALSO = "Also needed: "
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +43,9 @@ def constraints_of(
     return SchedulingConstraints({**gpus, **rest}, placement, gpus, rest)
 
 
-def together(steps: Sequence[Suggestion]) -> list[Suggestion]:
+def all_needed(steps: Sequence[Suggestion]) -> tuple[Suggestion, ...]:
     """Mark every step after the first as needed with it."""
-    rest = [replace(s, text=f"{ALSO}{s.text[:1].lower()}{s.text[1:]}") for s in steps[1:]]
-    return [*steps[:1], *rest]
+    return (*steps[:1], *(replace(step, relation=Relation.ALSO) for step in steps[1:]))
 
 
 def steps_on(
@@ -86,36 +84,29 @@ def free_some(
     named = _enough_holders(holders, resource, wanted)
     if named:
         change["holders"] = named
-    where = names[0] if len(names) == 1 else f"any one of {listed(names)}"
-    return Suggestion(Action.FREE, f"Free {amount(resource, wanted)} on {where}.", change)
+    return Suggestion(Action.FREE, change)
 
 
 def tolerate(taint: Taint, names: list[str]) -> Suggestion:
     """Suggest to tolerate a taint; one that tells of a sick node is no matter of tolerations."""
     if taint.key.startswith(LIFECYCLE_TAINTS):
         reason = taint.key.rpartition("/")[2]
-        text = f"Look at {listed(names)}: {reason}."
-        return Suggestion(Action.LOOK_AT_NODE, text, {"nodes": names, "reason": reason})
-    what = f"{taint.key}={taint.value}" if taint.value else taint.key
-    return Suggestion(
-        Action.TOLERATE,
-        f"Tolerate the taint {what}:{taint.effect} of {listed(names)}.",
-        {"key": taint.key, "value": taint.value, "effect": taint.effect, "nodes": names},
-    )
+        return Suggestion(Action.LOOK_AT_NODE, {"nodes": names, "reason": reason})
+    change = {"key": taint.key, "value": taint.value, "effect": taint.effect, "nodes": names}
+    return Suggestion(Action.TOLERATE, change)
 
 
 def uncordon(names: list[str]) -> Suggestion:
     """Suggest to let pods onto a node again."""
-    return Suggestion(Action.UNCORDON, f"Uncordon {listed(names)}.", {"nodes": names})
+    return Suggestion(Action.UNCORDON, {"nodes": names})
 
 
-def ask_less(resource: str, wanted: float, at_most: float, where: str) -> Suggestion:
-    """Suggest a smaller request of the same resource."""
-    return Suggestion(
-        Action.REQUEST,
-        f"Ask for at most {amount(resource, at_most)}: that is what {where} has.",
-        {"resource": resource, "from": wanted, "to": at_most},
-    )
+def ask_less(
+    resource: str, wanted: float, at_most: float, node: str, *, now: bool = False
+) -> Suggestion:
+    """Suggest a smaller request of the same resource: as much as a node has, or has free `now`."""
+    change = {"resource": resource, "from": wanted, "to": at_most}
+    return Suggestion(Action.REQUEST, change, says("request", node=node, now=now))
 
 
 def unmet(nodes: Nodes, at: int, placement: Placement) -> tuple[dict[str, str], list[Expression]]:
@@ -157,11 +148,7 @@ def _select(nodes: Nodes, at: int, placement: Placement) -> list[Suggestion]:
     add = {key: labels[key] for key in dict.fromkeys(keys) if key in labels}
     if add:
         change["add"] = add
-    said = [*(f"{k}={v}" for k, v in items.items()), *map(as_text, expressions)]
-    instead = f" choose {listed([f'{k}={v}' for k, v in add.items()])} instead" if add else ""
-    drop = "" if add else " drop it"
-    text = f"{nodes.names[at]} does not match {listed(said)}:{instead}{drop}."
-    return [Suggestion(Action.SELECT, text, change)]
+    return [Suggestion(Action.SELECT, change)]
 
 
 def _tolerate(nodes: Nodes, at: int, placement: Placement) -> list[Suggestion]:
@@ -188,8 +175,8 @@ def _make_room(
     size = offered(node, resource)
     if size < wanted - EPSILON:
         if size <= 0:
-            text = f"Add a node that offers {amount(resource, wanted)}: {name} offers none."
-            return [Suggestion(Action.ADD_NODE, text, {"resource": resource, "amount": wanted})]
+            change = {"resource": resource, "amount": wanted}
+            return [Suggestion(Action.ADD_NODE, change, says("add_offering", node=name))]
         there = free(node, resource)
         there = float(int(there + EPSILON)) if "/" in resource else there
         wanted = there if there > EPSILON else size

@@ -3,6 +3,8 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from msgspec import structs
+
 from apps.clusters.domain.observed.objects import (
     FlavorSnapshot,
     NodeSnapshot,
@@ -11,14 +13,12 @@ from apps.clusters.domain.observed.objects import (
     Placement,
     WorkloadSnapshot,
 )
-from apps.clusters.domain.quantities import quantity
 from apps.pending.domain.cluster_index import ClusterIndex, Owner, bodies
-from apps.pending.domain.diagnosis import Action, Suggestion
+from apps.pending.domain.diagnosis import Action, Relation, Suggestion, says
 from apps.pending.domain.placement.equivalent_nodes import equivalent_nodes
 from apps.pending.domain.placement.fits import EPSILON, bits, free, offered
-from apps.pending.domain.placement.fixes import ALSO, free_some
+from apps.pending.domain.placement.fixes import free_some
 from apps.pending.domain.placement.unschedulable import Placer, key_of
-from apps.pending.domain.wording import amount, count, listed
 
 Workload = tuple[ObservedObject, WorkloadSnapshot]
 _MOST_NODES = 4
@@ -111,10 +111,8 @@ class FlavorNodes:
         labels, nodes = self._flavors[flavor].node_labels, self._index.nodes
         add = {key: labels[key] for key in remove}
         mask = nodes.selected(Placement(node_selector=labels))
-        was, instead = (listed([f"{k}={v}" for k, v in x.items()]) for x in (remove, add))
-        text = f"The flavor {flavor} is not for {was}: choose {instead} instead."
         change = {"remove": remove, "add": add, "nodes": nodes.names_of(mask, _MOST_NODES)}
-        return [Suggestion(Action.SELECT, text, change)]
+        return [Suggestion(Action.SELECT, change, says("select_flavor", flavor=flavor))]
 
     def unlike(self, one: Workload, flavor: str) -> bool:
         """Say whether a flavor's nodes are none that a Workload asks for, and have other GPUs."""
@@ -129,15 +127,10 @@ class FlavorNodes:
         """Return that a queue lacks a flavor of the GPUs that a Workload asks for."""
         asked = [name for name in sorted(self._flavors) if not self.contradicted(one, name)]
         fitting = [name for name in asked if self.could_hold(self.shapes(one, name))]
-        labels = listed([f"{k}={v}" for k, v in self._asked(one).node_selector.items()])
         flavor = fitting[0] if fitting else ""
-        made = (
-            f"Add the flavor {flavor}"
-            if flavor
-            else f"Create a ResourceFlavor for {labels}, add it"
-        )
-        text = f"{made} to the ClusterQueue {queue}: its flavors are for other GPUs."
-        return Suggestion(Action.CREATE_FLAVOR, text, {"cluster_queue": queue, "flavor": flavor})
+        labels = {} if flavor else dict(self._asked(one).node_selector)
+        change = {"cluster_queue": queue, "flavor": flavor}
+        return Suggestion(Action.CREATE_FLAVOR, change, says("add_flavor", labels=labels))
 
     def could_hold(self, shapes: Sequence[Shape]) -> bool:
         """Say whether all these pods had a place if nobody else were on the nodes."""
@@ -244,8 +237,8 @@ class FlavorNodes:
         if not roomy:
             why = self._placer.by_state(shape.requests, shape.placement)
             first = why.suggestions if why is not None else ()
-            group = [s for i, s in enumerate(first) if i == 0 or s.text.startswith(ALSO)]
-            return [replace(s, text=s.text.removeprefix(ALSO)) for s in group]
+            group = [s for i, s in enumerate(first) if i == 0 or s.relation is Relation.ALSO]
+            return [structs.replace(s, relation=Relation.ALONE) for s in group]
         largest = fitting.nodes.most_offered(roomy, resource)
         at_once = self._times(shape, largest, Taken(), offered) if largest is not None else 0
         few = left <= _MOST_NODES * at_once
@@ -253,11 +246,7 @@ class FlavorNodes:
         if len(needed) > _MOST_NODES or sum(pods for _, pods, _ in needed) < left:
             change = {"group": seen.name, "missing": left}
             change |= {"amount": units * left, "resource": resource}
-            text = (
-                f"Make room for {count(left, 'more pod')} on nodes of its flavor:"
-                f" {amount(resource, units * left)} more, {quantity(units)} on one node each."
-            )
-            return [Suggestion(Action.COMPLETE_GANG, text, change)]
+            return [Suggestion(Action.COMPLETE_GANG, change, says("flavor_room", each=units))]
         names = self._index.nodes.names
         return [
             free_some(resource, short, [names[at]], around.holders.get(names[at], ()))

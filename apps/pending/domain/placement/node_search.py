@@ -4,9 +4,8 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from apps.clusters.domain.quantities import quantity
 from apps.pending.domain.causes import Cause
-from apps.pending.domain.diagnosis import Action, Diagnosis, Suggestion
+from apps.pending.domain.diagnosis import Action, Diagnosis, Sentence, Suggestion, says
 from apps.pending.domain.placement.equivalent_nodes import equivalent_nodes
 from apps.pending.domain.placement.fits import (
     EPSILON,
@@ -19,23 +18,22 @@ from apps.pending.domain.placement.fits import (
 )
 from apps.pending.domain.placement.fixes import (
     SchedulingConstraints,
+    all_needed,
     ask_less,
     free_some,
     steps_on,
-    together,
     tolerate,
     uncordon,
 )
 from apps.pending.domain.placement.matching import Fit, almost, cause_of
 from apps.pending.domain.state import BoundPod
-from apps.pending.domain.wording import amount, amounts, count
 
 NONE_OFFERED = "none offered"
 NONE_FREE = "none free"
 FRAGMENTED = "fragmented"
 NOT_READY = "node not ready"
 _SLICES = re.compile(r"mig-([0-9])g", re.ASCII)
-_IN_FRONT = 50
+_MOST_BLOCKERS = 50
 _NAMED = 10
 
 
@@ -72,9 +70,9 @@ def diagnose(found: Fit, around: PlacementContext) -> Diagnosis | None:
     return Diagnosis(
         cause=cause,
         detail=detail,
-        explanation=_explanation(found, cause, detail),
+        sentences=_sentences(found, cause, detail),
         suggestions=tuple(_suggestions(found, cause, around)),
-        in_front=tuple(f"node:{name}" for name in _holding(found, cause)),
+        blockers=tuple(f"node:{name}" for name in _holding(found, cause)),
     )
 
 
@@ -123,49 +121,45 @@ def _holding(found: Fit, cause: Cause) -> list[str]:
     """Return the nodes whose holders are in front: where the pod could be, were they empty."""
     if cause is not Cause.CAPACITY:
         return []
-    return found.nodes.names_of(found.could or found.allowed & found.gpu_offering, _IN_FRONT)
+    return found.nodes.names_of(found.could or found.allowed & found.gpu_offering, _MOST_BLOCKERS)
 
 
-def _explanation(found: Fit, cause: Cause, detail: str) -> str:
+def _sentences(found: Fit, cause: Cause, detail: str) -> tuple[Sentence, ...]:
     nodes, constraints = found.nodes, found.constraints
-    asks = f"Asks for {amounts(_asked(constraints))}."
+    asked = _asked(constraints)
+    asks = says("asks", requests=dict(asked))
     if cause is not Cause.CAPACITY:
-        return f"{asks} {_kept_away(found, cause)}"
-    resource, wanted = _asked(constraints)[0]
+        return asks, _kept_away(found, cause)
+    resource, wanted = asked[0]
     if detail == NONE_OFFERED:
         largest = nodes.most_offered(found.allowed or nodes.every, resource)
         size = offered(nodes.seen[largest], resource) if largest is not None else 0.0
-        has = f"the most that one has is {quantity(size)}" if size else "none has any"
-        return f"{asks} No node that it may go to offers as much: {has}."
-    could = found.could
+        return asks, says("none_offered", most=size)
+    could, name, other = found.could, "too_little_free", resource
     if detail.endswith(" short"):
-        resource = detail.removesuffix(" short")
+        other = detail.removesuffix(" short")
         could = found.could & found.gpu_room or found.could or found.gpu_offering
-        wanted = constraints.requests.get(resource, wanted)
-    most = nodes.most_free(could, resource)
-    at_most = max(0.0, free(nodes.seen[most], resource)) if most is not None else 0.0
-    total = nodes.free_in_all(could, resource)
-    where = f"{count(could.bit_count(), 'node')} ({nodes.listed(could)})"
-    could_hold = "could hold it" if found.could else "could hold its GPUs"
-    unit = "" if resource == _asked(constraints)[0][0] else f" of the {amount(resource, wanted)}"
-    most_free = quantity(at_most) if not unit else amount(resource, at_most)
-    in_all = quantity(total) if not unit else amount(resource, total)
-    return (
-        f"{asks} {where} {could_hold}; the most free on one is {most_free}{unit},"
-        f" {in_all} in all: {detail}."
+        wanted = constraints.requests.get(other, wanted)
+    most = nodes.most_free(could, other)
+    return asks, says(
+        name if other == resource else "too_little_else",
+        nodes=nodes.named(could),
+        gpus_only=not found.could,
+        resource=other,
+        most=max(0.0, free(nodes.seen[most], other)) if most is not None else 0.0,
+        wanted=wanted,
+        total=nodes.free_in_all(could, other),
+        detail=detail,
     )
 
 
-def _kept_away(found: Fit, cause: Cause) -> str:
-    suited = found.selected & found.offering
+def _kept_away(found: Fit, cause: Cause) -> Sentence:
+    nodes = found.nodes
     if cause is Cause.AFFINITY:
-        big = found.nodes.listed(found.offering & found.tolerated & found.open or found.offering)
-        return f"No node matches its node selector or affinity; {big} would be large enough."
-    verb = "cordoned" if cause is Cause.CORDON else "tainted"
-    return (
-        f"{count(suited.bit_count(), 'node')} would be large enough and match its selector,"
-        f" but {found.nodes.listed(suited)} {'is' if suited.bit_count() == 1 else 'are'} {verb}."
-    )
+        big = found.offering & found.tolerated & found.open or found.offering
+        return says("no_node_matches", nodes=nodes.named(big))
+    state = "cordoned" if cause is Cause.CORDON else "tainted"
+    return says("kept_away", nodes=nodes.named(found.selected & found.offering), state=state)
 
 
 def _asked(constraints: SchedulingConstraints) -> list[tuple[str, float]]:
@@ -186,13 +180,12 @@ def _main(found: Fit, cause: Cause, around: PlacementContext) -> list[Suggestion
     at = _nearest(found, cause, kept)
     if at is None:
         resource, wanted = _asked(found.constraints)[0]
-        why = "there is none" if not kept else "its own pods hold what there is"
-        text = f"Add a node that it may go to with {amount(resource, wanted)}: {why}."
-        return [Suggestion(Action.ADD_NODE, text, {"resource": resource, "amount": wanted})]
+        change = {"resource": resource, "amount": wanted}
+        return [Suggestion(Action.ADD_NODE, change, says("add_node", own=bool(kept)))]
     steps = steps_on(found.nodes, at, found.constraints, around.holders)
     if len(steps) == 1 and steps[0].action is Action.FREE:
         return [_anywhere(found, at, steps[0], around, kept)]
-    return together(steps)
+    return list(all_needed(steps))
 
 
 def _anywhere(
@@ -305,7 +298,7 @@ def _less(found: Fit) -> list[Suggestion]:
     there = float(int(free(found.nodes.seen[at], resource) + EPSILON)) if at is not None else 0.0
     if at is None or not 1 <= there < wanted:
         return []
-    return [ask_less(resource, wanted, there, f"{found.nodes.names[at]} (free now)")]
+    return [ask_less(resource, wanted, there, found.nodes.names[at], now=True)]
 
 
 def _instead(found: Fit) -> list[Suggestion]:
@@ -330,9 +323,8 @@ def _instead(found: Fit) -> list[Suggestion]:
     there, other, name = min(
         options, key=lambda o: (_size(o[1]) < size, abs(_size(o[1]) - size), -o[0], o[1])
     )
-    text = f"Request 1 {other} instead: {there} free on {name}."
     change = {"resource": resource, "from": 1.0, "to": 1.0, "instead": other}
-    return [Suggestion(Action.REQUEST, text, change)]
+    return [Suggestion(Action.REQUEST, change, says("request_instead", free=there, node=name))]
 
 
 def _size(resource: str) -> int:

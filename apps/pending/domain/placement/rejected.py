@@ -5,11 +5,10 @@ import re
 from apps.clusters.domain.observed.objects import ControllerSnapshot, ObservedObject, PodSnapshot
 from apps.pending.domain.causes import Cause, Counts
 from apps.pending.domain.cluster_index import ClusterIndex
-from apps.pending.domain.diagnosis import Action, Diagnosis, Suggestion
+from apps.pending.domain.diagnosis import Action, Diagnosis, Suggestion, says
 from apps.pending.domain.placement.fixes import free_some
 from apps.pending.domain.placement.refusals import LONGEST, rejection
 from apps.pending.domain.state import PendingItem
-from apps.pending.domain.wording import count
 
 _OUT_OF = re.compile(
     r"enough resource: (?P<resource>[^,]+), requested: (?P<requested>[0-9]{1,18}),"
@@ -125,12 +124,12 @@ def _last(pods: list[tuple[ObservedObject, PodSnapshot]]) -> tuple[ObservedObjec
 
 def _diagnosis(seen: ObservedObject, pod: PodSnapshot, times: int) -> Diagnosis:
     cause = rejection(pod.reason, pod.message) or Cause.ADMISSION
-    often = f"{count(times, 'pod')} turned away by the kubelet, last {seen.name} on {pod.node}"
+    turned_away = says("turned_away", times=times, pod=seen.name, node=pod.node, reason=pod.reason)
     return Diagnosis(
         cause,
         pod.reason,
-        f"{often}: {pod.reason}. A new pod is needed for another try.",
         pod.message,
+        sentences=(turned_away,),
         suggestions=(_suggestion(pod, cause),),
     )
 
@@ -140,13 +139,6 @@ def _suggestion(pod: PodSnapshot, cause: Cause) -> Suggestion:
         short = float(said["requested"]) + float(said["used"]) - float(said["capacity"])
         if short > 0:
             return free_some(said["resource"], short, [pod.node])
-    what = (
-        "its CPUs and GPUs do not lie on one NUMA node; ask for fewer, or another node"
-        if cause is Cause.TOPOLOGY
-        else "see its device plugin and the health of its GPUs"
-    )
-    return Suggestion(
-        Action.LOOK_AT_NODE,
-        f"Look at {pod.node}: {what}.",
-        {"nodes": [pod.node], "reason": pod.reason},
-    )
+    look = says("look_at_numa" if cause is Cause.TOPOLOGY else "look_at_devices")
+    change = {"nodes": [pod.node], "reason": pod.reason}
+    return Suggestion(Action.LOOK_AT_NODE, change, look)

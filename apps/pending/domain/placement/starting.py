@@ -6,7 +6,7 @@ from typing import Any
 from apps.clusters.domain.observed.objects import ContainerWait, EventSnapshot, PodSnapshot
 from apps.pending.domain.causes import Cause
 from apps.pending.domain.cluster_index import plain
-from apps.pending.domain.diagnosis import Action, Diagnosis, Suggestion
+from apps.pending.domain.diagnosis import Action, Diagnosis, Suggestion, says
 from apps.pending.domain.placement.refusals import LONGEST
 
 _IMAGE = frozenset(
@@ -40,71 +40,56 @@ def why_not_running(pod: PodSnapshot, events: list[EventSnapshot]) -> Diagnosis:
 
     `events` are those about the pod, latest first.
     """
-    said = _worst(pod.waiting)
-    if said is not None and said.reason in _IMAGE | _CRASH:
-        return _of_container(pod, said, events)
-    if told := next((e for e in events if e.reason in _EVENTS), None):
-        detail = _EVENTS[told.reason]
+    wait = _worst(pod.waiting)
+    if wait is not None and wait.reason in _IMAGE | _CRASH:
+        return _of_container(pod, wait, events)
+    if event := next((e for e in events if e.reason in _EVENTS), None):
+        detail = _EVENTS[event.reason]
         return Diagnosis(
             Cause.STARTING,
             detail,
-            f"Bound to {pod.node}, but {detail}; it holds its GPUs meanwhile.",
-            plain(told.message),
-            suggestions=(_to_mend(pod, told, detail),),
+            plain(event.message),
+            sentences=(says("bound_but", node=pod.node, problem=detail),),
+            suggestions=(_to_mend(pod, event, detail),),
         )
-    doing = said.reason if said is not None and said.reason else "Bound"
+    state = wait.reason if wait is not None and wait.reason else "Bound"
+    step = Suggestion(Action.WAIT, {"what": "start"}, says("wait_for_start", node=pod.node))
     return Diagnosis(
         Cause.STARTING,
-        _doing(said),
-        f"Bound to {pod.node} and {doing}; it holds its GPUs meanwhile.",
-        said.message if said is not None else pod.message,
-        suggestions=(
-            Suggestion(Action.WAIT, f"Wait: {pod.node} is starting it.", {"what": "start"}),
-        ),
+        _state(wait),
+        wait.message if wait is not None else pod.message,
+        sentences=(says("bound_and", node=pod.node, state=state),),
+        suggestions=(step,),
     )
 
 
-def _to_mend(pod: PodSnapshot, told: EventSnapshot, detail: str) -> Suggestion:
+def _to_mend(pod: PodSnapshot, event: EventSnapshot, detail: str) -> Suggestion:
     """Suggest what the event names: a driver or a volume, else its node."""
-    text = plain(told.message)[:LONGEST]
+    text = plain(event.message)[:LONGEST]
     driver, volume = _DRIVER.search(text), _VOLUME.search(text)
     if driver is None and volume is None:
-        change: dict[str, Any] = {"nodes": [pod.node], "reason": told.reason}
-        return Suggestion(Action.LOOK_AT_NODE, f"Look at {pod.node}: {detail}.", change)
+        look: dict[str, Any] = {"nodes": [pod.node], "reason": event.reason}
+        return Suggestion(Action.LOOK_AT_NODE, look, says("look_at_problem", problem=detail))
     change = {"node": pod.node, "what": detail}
     if volume is not None:
         change["volume"] = volume["name"]
     why = text.rpartition("desc = ")[2] or text
     if driver is not None:
         change["driver"] = driver["name"]
-        doing = f"See that the driver {driver['name']} runs on {pod.node}"
     else:
-        doing = f"Mend the volume {change['volume']}, or its driver on {pod.node}"
         why = why.removeprefix(volume[0] if volume else "").lstrip(" :")
-    return Suggestion(Action.MEND_VOLUME, f"{doing}: {why.rstrip('.')}.", change)
+    name = "mend_volume" if driver is None else "mend_driver"
+    return Suggestion(Action.MEND_VOLUME, change, says(name, why=why.rstrip(".")))
 
 
-def _of_container(pod: PodSnapshot, said: ContainerWait, events: list[EventSnapshot]) -> Diagnosis:
-    image = said.reason in _IMAGE
+def _of_container(pod: PodSnapshot, wait: ContainerWait, events: list[EventSnapshot]) -> Diagnosis:
+    image = wait.reason in _IMAGE
+    message = wait.message or next((plain(e.message) for e in events if e.reason == "Failed"), "")
     action = Action.MEND_IMAGE if image else Action.LOOK_AT_CONTAINER
-    what = "its image cannot be had" if image else "it does not stay up"
-    todo = "Mend the image of" if image else "Look at the log and settings of"
-    kind = "init container" if said.init else "container"
-    text = said.message or next((plain(e.message) for e in events if e.reason == "Failed"), "")
-    return Diagnosis(
-        Cause.STARTING,
-        said.reason,
-        f"Bound to {pod.node}; {kind} {said.container}: {what} ({said.reason}). "
-        "It holds its GPUs meanwhile.",
-        text,
-        suggestions=(
-            Suggestion(
-                action,
-                f"{todo} {kind} {said.container}: {said.reason}.",
-                {"container": said.container, "reason": said.reason},
-            ),
-        ),
-    )
+    change = {"container": wait.container, "reason": wait.reason}
+    down = says("no_image" if image else "container_down", node=pod.node, init=wait.init, **change)
+    step = Suggestion(action, change, says(action.value, init=wait.init))
+    return Diagnosis(Cause.STARTING, wait.reason, message, sentences=(down,), suggestions=(step,))
 
 
 def _worst(waits: tuple[ContainerWait, ...]) -> ContainerWait | None:
@@ -116,9 +101,9 @@ def _worst(waits: tuple[ContainerWait, ...]) -> ContainerWait | None:
     )
 
 
-def _doing(said: ContainerWait | None) -> str:
-    if said is None or not said.reason:
+def _state(wait: ContainerWait | None) -> str:
+    if wait is None or not wait.reason:
         return "bound"
-    if said.init or said.reason == "PodInitializing":
+    if wait.init or wait.reason == "PodInitializing":
         return "initializing"
-    return said.reason
+    return wait.reason

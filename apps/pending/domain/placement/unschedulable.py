@@ -1,13 +1,14 @@
 """Why a pod that the scheduler looked at is on no node: its text and the nodes held together."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from apps.clusters.domain.observed.objects import ObservedObject, Placement, PodSnapshot
 from apps.pending.domain.causes import Cause
 from apps.pending.domain.claims import Claims, unallocated
 from apps.pending.domain.cluster_index import ClusterIndex, Owner
-from apps.pending.domain.diagnosis import Action, Diagnosis, Suggestion
+from apps.pending.domain.diagnosis import Action, Diagnosis, Suggestion, says
 from apps.pending.domain.placement.fixes import constraints_of
 from apps.pending.domain.placement.matching import Fit, fit
 from apps.pending.domain.placement.messages import (
@@ -18,7 +19,7 @@ from apps.pending.domain.placement.messages import (
     parse,
 )
 from apps.pending.domain.placement.node_search import NONE_FREE, diagnose
-from apps.pending.domain.wording import amounts, count, listed
+from apps.pending.domain.wording import listed
 
 UNKNOWN = "unknown verdict"
 _BY_COUNT = (Cause.AFFINITY, Cause.TAINT, Cause.CORDON)
@@ -45,7 +46,7 @@ class Placer:
         """Return the cause and what would help; the raw text is kept whatever it is."""
         verdict = self._verdict(message)
         found = (
-            self._said_apart(seen, pod, verdict)
+            self._by_sentence(seen, pod, verdict)
             or self._refused_otherwise(pod, verdict)
             or self._by_nodes(seen, pod, verdict)
             or self._by_text(seen, pod, verdict)
@@ -83,7 +84,7 @@ class Placer:
             self._verdicts[message] = parse(message)
         return self._verdicts[message]
 
-    def _said_apart(
+    def _by_sentence(
         self, seen: ObservedObject, pod: PodSnapshot, verdict: SchedulerMessage
     ) -> Diagnosis | None:
         """Return what a sentence without counts says: the pod was not held against the nodes."""
@@ -93,7 +94,8 @@ class Placer:
         if cause is Cause.CLAIM:
             return unallocated(seen.namespace, pod, self._claims, [verdict.sentence], 0)
         if cause is Cause.GANG:
-            return Diagnosis(Cause.GANG, "waits for its gang", verdict.sentence)
+            sentence = says("text", text=verdict.sentence)
+            return Diagnosis(Cause.GANG, "waits for its gang", sentences=(sentence,))
         if cause is Cause.PREEMPTION or verdict.caused_by(Cause.PREEMPTION):
             return preempting(pod)
         if not verdict.reasons and "persistentvolumeclaim" in verdict.tail:
@@ -124,14 +126,11 @@ class Placer:
             return None
         names = self._index.nodes.names_of(fitting, 10)
         reason = listed(list(unknown))
-        fits = f"{listed(names)} {'fits' if len(names) == 1 else 'fit'} by all that is known"
         step = Suggestion(
-            Action.LOOK_AT_NODE,
-            f"See what refuses {listed(names)}: {reason}.",
-            {"nodes": names, "reason": reason},
+            Action.LOOK_AT_NODE, {"nodes": names, "reason": reason}, says("look_at_refusal")
         )
-        text = f"{fits}, but the scheduler refuses with: {reason}."
-        return Diagnosis(Cause.OTHER, UNKNOWN, text, suggestions=(step,))
+        refused = says("refused_otherwise", nodes=names, reason=reason)
+        return Diagnosis(Cause.OTHER, UNKNOWN, sentences=(refused,), suggestions=(step,))
 
     def _picky(self, pod: PodSnapshot, verdict: SchedulerMessage) -> bool:
         """Say whether no device would do although some are free, or there is no such class."""
@@ -159,27 +158,28 @@ class Placer:
             case Cause.CAPACITY:
                 return self._stale(pod, verdict)
             case None:
-                return Diagnosis(Cause.OTHER, "", "The scheduler's text is of no known kind.")
+                return Diagnosis(Cause.OTHER, sentences=(says("unknown_text"),))
         found = verdict.caused_by(cause)
-        return Diagnosis(cause, _detail(cause, verdict), f"The scheduler says: {listed(found)}.")
+        told = says("scheduler_says", reasons=found)
+        return Diagnosis(cause, _detail(cause, verdict), sentences=(told,))
 
     def _stale(self, pod: PodSnapshot, verdict: SchedulerMessage) -> Diagnosis:
         short = insufficient(verdict.reasons)
         detail = _short_of(short, self._index.is_gpu)
-        asks = f"Asks for {amounts(sorted(self._index.gpus(pod.requests).items()))}."
+        asks = says("asks", requests=self._index.gpus(pod.requests))
         fitting = self.fit_of(pod.requests, pod.placement)
         names = self._index.nodes.names_of(fitting.now, 10)
         if not names:
-            text = f"{asks} The scheduler finds too little of {listed(list(short))}."
-            return Diagnosis(Cause.CAPACITY, detail, text)
-        step = Suggestion(
-            Action.WAIT,
-            f"Wait: {listed(names)} has room by now, the scheduler will try again.",
-            {"what": "binding", "on": names[0]},
+            little = says("finds_too_little", resources=list(short))
+            return Diagnosis(Cause.CAPACITY, detail, sentences=(asks, little))
+        change = {"what": "binding", "on": names[0]}
+        return Diagnosis(
+            Cause.CAPACITY,
+            detail,
+            sentences=(asks, says("room_by_now", nodes=names)),
+            suggestions=(Suggestion(Action.WAIT, change, says("wait_for_binding", nodes=names)),),
+            blockers=tuple(f"node:{name}" for name in names),
         )
-        text = f"{asks} {count(len(names), 'node')} has room by now: the text is from before."
-        front = tuple(f"node:{name}" for name in names)
-        return Diagnosis(Cause.CAPACITY, detail, text, suggestions=(step,), in_front=front)
 
     def _free_devices(self, pod: PodSnapshot) -> int:
         classes = self._index.gpus(pod.requests)
@@ -190,17 +190,12 @@ class Placer:
 def preempting(pod: PodSnapshot) -> Diagnosis:
     """Return that a pod waits until those it preempts have gone."""
     on = pod.nominated_node
-    where = f" on {on}" if on else ""
     return Diagnosis(
         Cause.PREEMPTION,
         "victims terminating",
-        f"Has preempted others{where}; it starts once they are gone.",
+        sentences=(says("has_preempted", node=on),),
         suggestions=(
-            Suggestion(
-                Action.WAIT,
-                f"Wait until the pods that it preempts{where} have ended.",
-                {"what": "preemption", "on": on},
-            ),
+            Suggestion(Action.WAIT, {"what": "preemption", "on": on}, says("wait_for_victims")),
         ),
     )
 
@@ -257,40 +252,28 @@ def _volume(namespace: str, pod: PodSnapshot, text: str) -> Diagnosis:
     name = text.split('"')[1] if text.count('"') > 1 else ""
     missing = "not found" in text and bool(name)
     if missing:
-        step = Suggestion(
-            Action.CREATE_VOLUME,
-            f"Create the PersistentVolumeClaim {namespace}/{name}.",
-            {"namespace": namespace, "name": name},
-        )
-        said = f"Its PersistentVolumeClaim {name} does not exist."
-        return Diagnosis(Cause.VOLUME, "claim missing", said, suggestions=(step,))
+        step = Suggestion(Action.CREATE_VOLUME, {"namespace": namespace, "name": name})
+        gone = says("volume_missing", name=name)
+        return Diagnosis(Cause.VOLUME, "claim missing", sentences=(gone,), suggestions=(step,))
     names = [name] if name else list(pod.placement.volumes)
-    steps = [
+    steps = tuple(
         Suggestion(
-            Action.CREATE_VOLUME,
-            f"Provide a volume for {namespace}/{one} where the pod may run.",
-            {"namespace": namespace, "name": one},
+            Action.CREATE_VOLUME, {"namespace": namespace, "name": one}, says("provide_volume")
         )
         for one in names[:1]
-    ]
+    )
     detail = "unbound" if "unbound" in text or "to bind" in text else "not available there"
-    return Diagnosis(Cause.VOLUME, detail, f"The scheduler says: {text}.", suggestions=tuple(steps))
+    told = says("scheduler_says", reasons=[text])
+    return Diagnosis(Cause.VOLUME, detail, sentences=(told,), suggestions=steps)
 
 
 def _spread(verdict: SchedulerMessage, names: list[str]) -> Diagnosis:
     found = verdict.caused_by(Cause.SPREAD)
     what = next((w for sign, w in _SPREAD if any(sign in t for t in found)), "topology-spread")
-    room = f"{listed(names)} has room" if len(names) == 1 else f"{listed(names)} have room"
-    text = f"The scheduler says: {listed(found)}."
+    room = [says("room_otherwise", nodes=names)] if names else []
     return Diagnosis(
         Cause.SPREAD,
         what,
-        f"{text} {room} otherwise." if names else text,
-        suggestions=(
-            Suggestion(
-                Action.RELAX,
-                f"Relax the {what} rule{f': {room}' if names else ''}.",
-                {"what": what, "nodes": names},
-            ),
-        ),
+        sentences=(says("scheduler_says", reasons=found), *room),
+        suggestions=(Suggestion(Action.RELAX, {"what": what, "nodes": names}),),
     )

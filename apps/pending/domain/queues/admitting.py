@@ -3,14 +3,14 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from apps.clusters.domain.quantities import quantity
-from apps.pending.domain.diagnosis import Action, Suggestion
+from msgspec import structs
+
+from apps.pending.domain.diagnosis import Action, Relation, Suggestion, says
 from apps.pending.domain.placement.fits import EPSILON
-from apps.pending.domain.placement.fixes import together
+from apps.pending.domain.placement.fixes import all_needed
 from apps.pending.domain.placement.flavor_nodes import FlavorNodes, Shape, Workload
 from apps.pending.domain.queues.headroom import QueueHeadroom, QueueLimits
 from apps.pending.domain.queues.queued import NEAR, Queued, total
-from apps.pending.domain.wording import amount
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class Admitting:
         raised = [_raise_nominal(one.cluster_queue, need) for need in quota]
         # To free quota is no other way where the Workload itself must change.
         instead = self._instead(one, quota) if not first else []
-        return together([*first, *raised, *last]) + instead
+        return [*all_needed([*first, *raised, *last]), *instead]
 
     def _smaller(
         self, shapes: Sequence[Shape], chosen: Mapping[str, QueueHeadroom]
@@ -89,9 +89,7 @@ class Admitting:
                 resource = next(r for r in sorted(shape.requests) if self._is_gpu(r))
                 each = shape.requests[resource]
                 change = {"resource": resource, "amount": each, "count": lacking}
-                nodes = "a node" if lacking == 1 else f"{lacking} nodes"
-                text = f"Add {nodes} of its flavor with {amount(resource, each)}: there is none."
-                steps.append(Suggestion(Action.ADD_NODE, text, change))
+                steps.append(Suggestion(Action.ADD_NODE, change, says("add_of_flavor")))
         return steps
 
     def _rooms(self, one: Queued, wanted: Mapping[str, float]) -> dict[str, QueueHeadroom]:
@@ -175,12 +173,9 @@ class Admitting:
     ) -> list[Suggestion]:
         """Suggest the quotas to raise, of each resource in the flavor that lacks least."""
         needed = self._needed(one, wanted, chosen, in_line=in_line)
-        steps = together([_raise_nominal(one.cluster_queue, need) for need in needed])
-        steps += self._instead(one, needed)
-        if not steps:
-            text = "Wait: its queue has room, Kueue will look at it again."
-            steps.append(Suggestion(Action.WAIT, text, {"what": "admission"}))
-        return steps
+        raised = all_needed([_raise_nominal(one.cluster_queue, need) for need in needed])
+        steps = [*raised, *self._instead(one, needed)]
+        return steps or [Suggestion(Action.WAIT, {"what": "admission"}, says("wait_for_kueue"))]
 
     def _instead(self, one: Queued, needed: list[Need]) -> list[Suggestion]:
         alone = len(needed) == 1 and needed[0].short <= needed[0].room.most + EPSILON
@@ -196,20 +191,15 @@ class Admitting:
             return []
         queue, cohort = one.cluster_queue, self.queues.cohort_of(one.cluster_queue)
         here = max(0.0, needed - room.below_ceiling) if cohort else short
-        parts = [(here, f"queue {queue}"), (short - here, f"cohort {cohort}")]
+        parts = [(here, {"queue": queue}), (short - here, {"cohort": cohort})]
         steps = [_give_back(queue, room, *part) for part in parts if part[0] > EPSILON]
-        return [
-            replace(step, text=f"Or {step.text[:1].lower()}{step.text[1:]}") if not i else step
-            for i, step in enumerate(together(steps))
-        ]
+        first = [structs.replace(step, relation=Relation.OR) for step in steps[:1]]
+        return [*first, *all_needed(steps)[1:]]
 
 
 def _ask_less(resource: str, wanted: float, to: float) -> Suggestion:
-    text = (
-        f"Ask for at most {amount(resource, to)} a pod: more neither its queue"
-        " nor the nodes of its flavor can give."
-    )
-    return Suggestion(Action.REQUEST, text, {"resource": resource, "from": wanted, "to": to})
+    change = {"resource": resource, "from": wanted, "to": to}
+    return Suggestion(Action.REQUEST, change, says("request_each"))
 
 
 def _short_of(wanted: float, room: float, ahead: Sequence[float]) -> float:
@@ -227,7 +217,9 @@ def _short_of(wanted: float, room: float, ahead: Sequence[float]) -> float:
     return wanted + sum(ahead) - room
 
 
-def _give_back(queue: str, room: QueueHeadroom, units: float, where: str) -> Suggestion:
+def _give_back(
+    queue: str, room: QueueHeadroom, units: float, where: Mapping[str, str]
+) -> Suggestion:
     change = {
         "resource": room.resource,
         "amount": units,
@@ -235,17 +227,11 @@ def _give_back(queue: str, room: QueueHeadroom, units: float, where: str) -> Sug
         "cluster_queue": queue,
         "flavor": room.flavor,
     }
-    text = f"Free {amount(room.resource, units)} of flavor {room.flavor} in the {where}."
-    return Suggestion(Action.FREE, text, change)
+    return Suggestion(Action.FREE, change, says("free_quota", **where))
 
 
 def _raise_nominal(queue: str, need: Need) -> Suggestion:
     room, to = need.room, need.room.nominal + need.short
-    every = f": +{quantity(need.short)} admits all {need.of} pending" if need.of > 1 else ""
-    text = (
-        f"Raise the nominal quota of {queue} for {room.resource} in flavor {room.flavor}"
-        f" from {quantity(room.nominal)} to {quantity(to)}{every}."
-    )
     change = {
         "cluster_queue": queue,
         "flavor": room.flavor,
@@ -253,4 +239,5 @@ def _raise_nominal(queue: str, need: Need) -> Suggestion:
         "from": room.nominal,
         "to": to,
     }
-    return Suggestion(Action.RAISE_QUEUE_QUOTA, text, change)
+    every = says("raise_for_all", more=need.short, of=need.of) if need.of > 1 else None
+    return Suggestion(Action.RAISE_QUEUE_QUOTA, change, every)

@@ -11,15 +11,13 @@ from apps.clusters.domain.observed.objects import (
     PodSnapshot,
     VolcanoQueueSnapshot,
 )
-from apps.clusters.domain.quantities import quantity
 from apps.pending.domain.causes import Cause
 from apps.pending.domain.cluster_index import ClusterIndex, bodies, plain
-from apps.pending.domain.diagnosis import Action, Diagnosis, Suggestion
+from apps.pending.domain.diagnosis import Action, Diagnosis, Suggestion, says
 from apps.pending.domain.placement.fits import EPSILON, bits, free
-from apps.pending.domain.placement.fixes import together
+from apps.pending.domain.placement.fixes import all_needed
 from apps.pending.domain.placement.unschedulable import Placer
 from apps.pending.domain.state import BoundPod
-from apps.pending.domain.wording import amount, amounts, count
 
 CLOSED = "queue-closed"
 OVER_CAPABILITY = "queue-over-capability"
@@ -126,47 +124,35 @@ class Gangs:
         """Return why Volcano did not let a gang into its queue."""
         name = gang.body.queue or "default"
         queue = self._queues.get(name)
-        asks = f"Asks for {amounts(sorted(self.total(gang).items()))}"
-        front = (f"volcano_queue:{name}",)
+        requests = self.total(gang)
+        over = self._over(gang, name, queue) if queue is not None else ()
+        wait = Suggestion(Action.WAIT, {"what": "queue"}, says("wait_for_volcano", queue=name))
         if queue is not None and queue.state not in ("", "Open"):
-            step = Suggestion(
-                Action.RESUME_QUEUE, f"Open the queue {name}.", {"cluster_queue": name}
-            )
-            over = self._over(gang, name, queue)
-            text = f"{asks}; its queue {name} is {queue.state.lower()}."
-            return Diagnosis(
-                Cause.QUEUE, CLOSED, text, message, suggestions=(step, *over), in_front=front
-            )
-        over = self._over(gang, name, queue) if queue is not None else []
-        if _OVERUSED in message:
-            text = f"{asks}; Volcano lets nothing more in while the cluster is overused."
-            room = (self._make_room(gang, gang.body.min_member),)
-            return Diagnosis(Cause.QUEUE, OVERUSED, text, message, suggestions=room)
-        if over or _INSUFFICIENT in message:
-            over = over or [_wait_for_queue(name)]
-            text = f"{asks}; that is more than the queue {name} has left of its capability."
-            return Diagnosis(
-                Cause.QUEUE,
-                OVER_CAPABILITY,
-                text,
-                message,
-                suggestions=tuple(over),
-                in_front=front,
-            )
-        step = _wait_for_queue(name)
-        text = f"{asks}; not let into the queue {name} yet."
+            step = Suggestion(Action.RESUME_QUEUE, {"cluster_queue": name}, says("open_queue"))
+            why = says("queue_closed", requests=requests, queue=name, state=queue.state.lower())
+            detail, steps = CLOSED, (step, *over)
+        elif _OVERUSED in message:
+            why = says("cluster_overused", requests=requests)
+            detail, steps = OVERUSED, (self._make_room(gang, gang.body.min_member),)
+        elif over or _INSUFFICIENT in message:
+            why = says("over_capability", requests=requests, queue=name)
+            detail, steps = OVER_CAPABILITY, over or (wait,)
+        else:
+            why = says("not_enqueued", requests=requests, queue=name)
+            detail, steps = NOT_ENQUEUED, (wait,)
+        blockers = () if detail == OVERUSED else (f"volcano_queue:{name}",)
         return Diagnosis(
-            Cause.QUEUE, NOT_ENQUEUED, text, message, suggestions=(step,), in_front=front
+            Cause.QUEUE, detail, message, sentences=(why,), suggestions=steps, blockers=blockers
         )
 
-    def _over(self, gang: Gang, name: str, queue: VolcanoQueueSnapshot) -> list[Suggestion]:
+    def _over(self, gang: Gang, name: str, queue: VolcanoQueueSnapshot) -> tuple[Suggestion, ...]:
         """Return the capabilities to raise: of the queue, and of those above it."""
         steps, known = self._over_one(gang, name, queue), {name}
         while queue.parent in self._queues and queue.parent not in known:
             name, queue = queue.parent, self._queues[queue.parent]
             known.add(name)
             steps += self._over_one(gang, name, queue)
-        return together(steps)
+        return all_needed(steps)
 
     def _over_one(self, gang: Gang, name: str, queue: VolcanoQueueSnapshot) -> list[Suggestion]:
         steps = []
@@ -181,59 +167,48 @@ class Gangs:
                     "from": limit,
                     "to": to,
                 }
-                text = (
-                    f"Raise the capability of queue {name} for {resource}"
-                    f" from {quantity(limit)} to {quantity(to)}."
-                )
-                steps.append(Suggestion(Action.RAISE_QUEUE_QUOTA, text, change))
+                raised = says("raise_capability")
+                steps.append(Suggestion(Action.RAISE_QUEUE_QUOTA, change, raised))
         return steps
 
     def _too_few(self, gang: Gang, there: int, message: str) -> Diagnosis:
         missing = gang.body.min_member - there
-        step = Suggestion(
-            Action.COMPLETE_GANG,
-            f"Create the {count(missing, 'missing pod')} of the gang {gang.seen.name}.",
-            {"group": gang.seen.name, "missing": missing},
-        )
-        text = f"Starts only with {gang.body.min_member} pods; {there} are there."
-        return Diagnosis(Cause.GANG, TOO_FEW_PODS, text, message, suggestions=(step,))
+        step = Suggestion(Action.COMPLETE_GANG, {"group": gang.seen.name, "missing": missing})
+        few = says("too_few_pods", needed=gang.body.min_member, there=there)
+        return Diagnosis(Cause.GANG, TOO_FEW_PODS, message, sentences=(few,), suggestions=(step,))
 
     def _not_all(self, gang: Gang, message: str) -> Diagnosis:
         """Return how many of a gang could start now, and what the others lack."""
         wanted = max(gang.body.min_member - self._bound_pods(gang), 1)
         could, blocked = self._startable(gang)
         missing = max(1, wanted - could)
-        steps = [self._make_room(gang, missing)]
-        explanation = (
-            f"Starts only when {gang.body.min_member or wanted} pods can start together:"
-            f" asks for {amounts(sorted(self.total(gang).items()))},"
-            f" {count(min(could, wanted), 'pod')} could start now."
+        steps: tuple[Suggestion, ...] = (self._make_room(gang, missing),)
+        starts = says(
+            "gang_starts",
+            needed=gang.body.min_member or wanted,
+            requests=self.total(gang),
+            could=min(could, wanted),
         )
-        if blocked is not None:
-            explanation += f" {blocked.explanation}"
         if blocked is not None and blocked.cause is not Cause.CAPACITY:
             # No room helps pods that may go nowhere: what keeps them away comes first.
-            steps = [*blocked.suggestions, *steps]
+            steps = (*blocked.suggestions, *steps)
         return Diagnosis(
             Cause.GANG,
             NOT_ENOUGH,
-            explanation,
             message,
-            suggestions=tuple(steps),
-            in_front=blocked.in_front if blocked is not None else (),
+            sentences=(starts, *(blocked.sentences if blocked is not None else ())),
+            suggestions=steps,
+            blockers=blocked.blockers if blocked is not None else (),
         )
 
     def _make_room(self, gang: Gang, missing: int) -> Suggestion:
         requests = self._one(gang)
         change: dict[str, object] = {"group": gang.seen.name, "missing": missing}
-        text = f"Make room for {count(missing, 'more pod')} of the gang"
-        if requests:
-            resource, units = next(iter(requests.items()))
-            change |= {"amount": units * missing, "resource": resource}
-            text += (
-                f": {amount(resource, units * missing)} more, {quantity(units)} on one node each"
-            )
-        return Suggestion(Action.COMPLETE_GANG, f"{text}.", change)
+        if not requests:
+            return Suggestion(Action.COMPLETE_GANG, change, says("gang_room_unsized"))
+        resource, units = next(iter(requests.items()))
+        change |= {"amount": units * missing, "resource": resource}
+        return Suggestion(Action.COMPLETE_GANG, change, says("gang_room", each=units))
 
     def _one(self, gang: Gang) -> dict[str, float]:
         """Return what one pod of a gang asks for; an even share where no pod is there."""
@@ -270,11 +245,6 @@ def _has_run(body: PodGroupSnapshot) -> bool:
     """Say whether a gang was whole once; that some of it are scheduled does not tell."""
     told = any(c.type == "Scheduled" and c.status == "True" for c in body.conditions)
     return told or body.phase == "Unknown" or body.running > 0
-
-
-def _wait_for_queue(name: str) -> Suggestion:
-    text = f"Wait until Volcano lets it into the queue {name}."
-    return Suggestion(Action.WAIT, text, {"what": "queue"})
 
 
 def _blocks(one: Condition) -> bool:

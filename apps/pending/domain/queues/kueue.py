@@ -2,7 +2,7 @@
 
 import re
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from apps.clusters.domain.observed.objects import (
@@ -14,17 +14,15 @@ from apps.clusters.domain.observed.objects import (
     ObservedObject,
     WorkloadSnapshot,
 )
-from apps.clusters.domain.quantities import quantity
 from apps.pending.domain.causes import Cause
 from apps.pending.domain.cluster_index import ClusterIndex, bodies
-from apps.pending.domain.diagnosis import Action, Diagnosis, Suggestion
-from apps.pending.domain.placement.fixes import together
+from apps.pending.domain.diagnosis import Action, Diagnosis, Sentence, Suggestion, says
+from apps.pending.domain.placement.fixes import all_needed
 from apps.pending.domain.placement.flavor_nodes import FlavorNodes
 from apps.pending.domain.placement.unschedulable import Placer
 from apps.pending.domain.queues.admitting import Admitting
 from apps.pending.domain.queues.headroom import QueueLimits, queues_of
 from apps.pending.domain.queues.queued import Queued, condition, lined_up, total, waits, was_evicted
-from apps.pending.domain.wording import amount, amounts
 
 WAITING = "waiting-for-quota"
 EXCEEDS = "exceeds-max-quota"
@@ -37,7 +35,7 @@ INACTIVE = "deactivated"
 EVALUATION = "pending-evaluation"
 _STOPS = ("Hold", "HoldAndDrain")
 _STRICT = "StrictFIFO"
-_IN_FRONT = 20
+_MOST_BLOCKERS = 20
 _NO_FLAVOR = re.compile(r"missing ResourceFlavor\(s\): ([^.]+)")
 _BEYOND = "> maximum capacity"
 _DETAILS = {
@@ -72,15 +70,15 @@ class KueueQueues:
         state = condition(one.body, "QuotaReserved")
         message = state.message if state is not None and state.status == "False" else ""
         detail = self._detail(one, state, message)
-        found = Diagnosis(
+        sharing = self.queues.sharing(one.cluster_queue)[:_MOST_BLOCKERS]
+        return Diagnosis(
             Cause.QUEUE,
             detail,
-            self._explanation(one, detail),
             message,
+            sentences=(self._sentence(one, detail),),
             suggestions=tuple(self._suggestions(one, detail, message)),
+            blockers=tuple(f"cluster_queue:{name}" for name in sharing),
         )
-        sharing = self.queues.sharing(one.cluster_queue)[:_IN_FRONT]
-        return replace(found, in_front=tuple(f"cluster_queue:{name}" for name in sharing))
 
     def node_labels(self, one: Queued) -> Mapping[str, str]:
         """Return the node labels of the flavor that a Workload gets its GPUs of; {}: not known.
@@ -157,97 +155,87 @@ class KueueQueues:
     def _body(self, one: Queued) -> ClusterQueueSnapshot:
         return self.queues.by_name.get(one.cluster_queue, ClusterQueueSnapshot())
 
-    def _explanation(self, one: Queued, detail: str) -> str:
-        asks = f"Asks for {amounts(sorted(self._gpus(one.body).items()))}"
-        queue = one.cluster_queue or one.body.queue
-        place = f"number {one.place + 1} of {one.of} in queue {queue}"
+    def _sentence(self, one: Queued, detail: str) -> Sentence:
+        requests, queue = self._gpus(one.body), one.cluster_queue or one.body.queue
         match detail:
             case "queue-stopped":
-                return f"{asks}; the queue {queue} is stopped."
+                return says("queue_stopped", requests=requests, queue=queue)
             case "queue-misconfigured":
-                return f"{asks}; the queue {one.body.queue} leads to nothing that can admit it."
+                return says("queue_broken", requests=requests, queue=one.body.queue)
             case "deactivated":
-                return f"{asks}; the Workload was deactivated."
+                return says("deactivated", requests=requests)
             case "admission-checks":
-                return f"{asks}; has its quota and waits for the checks of its queue."
-        again = "; it was admitted before and lost its quota" if was_evicted(one.body) else ""
-        return f"{asks}; {place}{self._figures(one)}{again}."
-
-    def _figures(self, one: Queued) -> str:
-        said = [
-            f"{room.flavor}: {amount(resource, max(0.0, room.free))} to be had,"
-            f" at most {quantity(room.most)} ever"
-            for resource in self._gpus(one.body)
+                return says("being_checked", requests=requests)
+        rooms = [
+            {
+                "flavor": room.flavor,
+                "resource": resource,
+                "free": max(0.0, room.free),
+                "most": room.most,
+            }
+            for resource in requests
             for room in self.queues.rooms(one.cluster_queue, resource)
         ]
-        return f"; {'; '.join(said[:4])}" if said else ""
+        return says(
+            "in_line",
+            requests=requests,
+            place=one.place + 1,
+            of=one.of,
+            queue=queue,
+            rooms=rooms[:4],
+            again=was_evicted(one.body),
+        )
 
     def _gpus(self, body: WorkloadSnapshot) -> dict[str, float]:
         return {r: a for r, a in sorted(total(body).items()) if self._is_gpu(r)}
 
-    def _suggestions(self, one: Queued, detail: str, message: str) -> list[Suggestion]:
+    def _suggestions(self, one: Queued, detail: str, message: str) -> Sequence[Suggestion]:
         match detail:
             case "deactivated":
-                return [_activate(one.seen)]
+                change = {"namespace": one.seen.namespace, "name": one.seen.name}
+                return [Suggestion(Action.ACTIVATE, change)]
             case "queue-stopped":
                 return self._resume(one)
             case "queue-misconfigured":
                 return self._mend(one, message)
             case "admission-checks":
-                text = "Wait for the admission checks of the queue."
-                return [Suggestion(Action.WAIT, text, {"what": "admission checks"})]
+                checks = says("wait_for_checks")
+                return [Suggestion(Action.WAIT, {"what": "admission checks"}, checks)]
         in_line = detail == BEHIND or self._body(one).strategy == _STRICT
         return self._admitting.suggestions(one, in_line=in_line)
 
-    def _resume(self, one: Queued) -> list[Suggestion]:
+    def _resume(self, one: Queued) -> Sequence[Suggestion]:
         local = self._local.get((one.seen.namespace, one.body.queue))
         steps = []
+        of_queue = {"cluster_queue": one.cluster_queue}
         if self._body(one).stop_policy in _STOPS or local is None:
-            change = {"cluster_queue": one.cluster_queue}
-            text = f"Resume the ClusterQueue {one.cluster_queue}."
-            steps.append(Suggestion(Action.RESUME_QUEUE, text, change))
+            steps.append(Suggestion(Action.RESUME_QUEUE, of_queue))
         if local is not None and local.stop_policy in _STOPS:
-            name = f"{one.seen.namespace}/{one.body.queue}"
-            text = f"Resume the LocalQueue {name}."
-            steps.append(Suggestion(Action.RESUME_QUEUE, text, {"local_queue": name}))
+            of_local = {"local_queue": f"{one.seen.namespace}/{one.body.queue}"}
+            steps.append(Suggestion(Action.RESUME_QUEUE, of_local))
         if not steps:
-            change = {"cluster_queue": one.cluster_queue}
-            steps.append(Suggestion(Action.RESUME_QUEUE, "Resume its queue.", change))
-        return together(steps)
+            steps.append(Suggestion(Action.RESUME_QUEUE, of_queue, says("resume_its_queue")))
+        return all_needed(steps)
 
-    def _mend(self, one: Queued, message: str) -> list[Suggestion]:
+    def _mend(self, one: Queued, message: str) -> Sequence[Suggestion]:
         namespace, name = one.seen.namespace, one.body.queue
         local = self._local.get((namespace, name))
         if local is None:
-            text = f"Create the LocalQueue {namespace}/{name}, or name one that exists."
-            change = {"namespace": namespace, "name": name}
-            return [Suggestion(Action.CREATE_QUEUE, text, change)]
+            return [Suggestion(Action.CREATE_QUEUE, {"namespace": namespace, "name": name})]
         queue = self.queues.by_name.get(local.cluster_queue)
         if queue is None and "selector" not in message:
-            text = f"Create the ClusterQueue {local.cluster_queue}, which {name} leads to."
             change = {"namespace": namespace, "name": name, "cluster_queue": local.cluster_queue}
-            return [Suggestion(Action.CREATE_QUEUE, text, change)]
+            return [Suggestion(Action.CREATE_QUEUE, change, says("create_cluster_queue"))]
         active = _active(queue) if queue is not None else None
         if active is not None and (found := _NO_FLAVOR.search(active.message)):
             flavors = [flavor.strip() for flavor in found[1].split(",")]
-            return together([_flavor(local.cluster_queue, flavor) for flavor in flavors])
-        text = f"Let the ClusterQueue {local.cluster_queue} take the namespace {namespace}."
+            changes = ({"cluster_queue": local.cluster_queue, "flavor": one} for one in flavors)
+            return all_needed([Suggestion(Action.CREATE_FLAVOR, change) for change in changes])
         change = {"cluster_queue": local.cluster_queue, "namespace": namespace}
-        return [Suggestion(Action.ALLOW_NAMESPACE, text, change)]
+        return [Suggestion(Action.ALLOW_NAMESPACE, change)]
 
 
 def _active(queue: ClusterQueueSnapshot) -> Condition | None:
     """Return the condition that says a queue does not work; None while it does."""
     found = (c for c in queue.conditions if c.type == "Active" and c.status == "False")
     return next(found, None)
-
-
-def _activate(seen: ObservedObject) -> Suggestion:
-    text = f"Activate the Workload {seen.namespace}/{seen.name} again."
-    change = {"namespace": seen.namespace, "name": seen.name}
-    return Suggestion(Action.ACTIVATE, text, change)
-
-
-def _flavor(queue: str, flavor: str) -> Suggestion:
-    text = f"Create the ResourceFlavor {flavor}, which the ClusterQueue {queue} names."
-    return Suggestion(Action.CREATE_FLAVOR, text, {"cluster_queue": queue, "flavor": flavor})
