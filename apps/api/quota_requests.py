@@ -27,6 +27,7 @@ from apps.quota_requests.domain.states import TransitionDenied
 from apps.quota_requests.domain.targets import TargetRefused
 from apps.quota_requests.permissions import Actor, actor_of
 from apps.quota_requests.selectors import RequestFilters, Which
+from apps.quotas.domain.keys import QuotaRef
 
 if TYPE_CHECKING:
     from apps.accounts.models import User
@@ -151,7 +152,8 @@ class QuotaRequestsView(ChangesView):
     def post(self, request: Request) -> Response:
         body = rows.RequestBody.read(request.data)
         before, after = body.pop("from"), body.pop("to")
-        asked = services.RequestInput(**{"namespace": "", **body}, before=before, after=after)
+        names = {name: body.pop(name, "") for name in QuotaRef._fields}
+        asked = services.RequestInput(QuotaRef(**names), before=before, after=after, **body)
         with refusals():
             pk = services.create(asked, by=self.actor(request), now=timezone.now())
         response = self.one(request, pk, status=HTTPStatus.CREATED)

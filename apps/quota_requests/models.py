@@ -6,7 +6,7 @@ from django.db.models import F, Q
 from apps.quota_requests.domain.execution.drift import DriftKind
 from apps.quota_requests.domain.execution.executor import ApplyStage
 from apps.quota_requests.domain.states import OPEN, WRITING, RequestState
-from apps.quota_requests.domain.targets import QuotaSource
+from apps.quotas.domain.keys import QuotaRef, QuotaSource
 
 STATES = [(s.value, s.value) for s in RequestState]
 SOURCES = [(s.value, s.value) for s in QuotaSource]
@@ -15,6 +15,12 @@ WRITING_STATES = sorted(s.value for s in WRITING)
 SERVER_SAID = "server_said"
 """In the audit, what a cluster's own words stand under: they are for administrators."""
 TARGET = ["cluster", "source", "namespace", "name", "key"]
+
+
+def same_key(ref: QuotaRef) -> Q:
+    """Return which requests are about a quota key."""
+    source, namespace, name, key, cluster = ref
+    return Q(cluster__name=cluster, source=source, namespace=namespace, name=name, key=key)
 
 
 class ChangeRequest(models.Model):
@@ -87,6 +93,10 @@ class ChangeRequest(models.Model):
 
     def __str__(self) -> str:
         return f"{self.pk}: {self.key} {self.before} → {self.after}"
+
+    @property
+    def ref(self) -> QuotaRef:
+        return QuotaRef(self.source, self.namespace, self.name, self.key, self.cluster.name)
 
 
 class Author(models.Model):

@@ -16,6 +16,7 @@ from apps.quota_requests.domain.execution.patches import live_amount
 from apps.quota_requests.domain.targets import QuotaKeyTarget
 from apps.quota_requests.models import ChangeRequest, Execution
 from apps.quota_requests.permissions import Actor, actor_of
+from apps.quotas.domain.keys import QuotaRef
 from tests.factories import (
     ensure_builtin,
     make_cluster,
@@ -30,6 +31,7 @@ from tests.quota_requests.quota_api import QuotaApi, Trouble, serving
 NOW = datetime(2026, 11, 16, 12, tzinfo=UTC)
 KEY = "requests.nvidia.com/gpu"
 TARGET = QuotaKeyTarget("team-vision", "gpu", KEY)
+REF = QuotaRef("ResourceQuota", "team-vision", "gpu", KEY, "west")
 OWNER = "recorder"
 """The field manager that made the recorded quota."""
 A100 = "NVIDIA-A100-SXM4-80GB"
@@ -105,12 +107,9 @@ class Portal:
     # ------------------------------------------------------------ what people do
 
     def draft(self, by: str = "ada", **values: Any) -> int:
+        names = {name: values.pop(name) for name in QuotaRef._fields if name in values}
         asked: dict[str, Any] = {
-            "cluster": "west",
-            "source": "ResourceQuota",
-            "namespace": "team-vision",
-            "name": "gpu",
-            "key": KEY,
+            "ref": REF._replace(**names),
             "before": "6",
             "after": "8",
             "reason": "A larger model.",

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -11,6 +12,7 @@ from apps.quota_requests import services
 from apps.quota_requests.domain.states import RequestState
 from apps.quota_requests.models import ChangeRequest, Execution
 from apps.quota_requests.permissions import Actor, actor_of
+from apps.quotas.domain.keys import QuotaRef
 from tests.factories import make_user
 from tests.pending.watched_lab import WatchedLab, watched_lab
 from tests.simulator.applying import Kube
@@ -55,9 +57,11 @@ class People:
 
 def asked(lab: WatchedLab, people: People, **values: str) -> int:
     now = lab.now()
-    given = {"cluster": "lab", "reason": "It waits.", "team": "everybody"} | values
+    names = {name: values.pop(name) for name in QuotaRef._fields if name in values}
+    ref = QuotaRef(**{"namespace": "", "cluster": "lab"} | names)
+    given: Any = {"reason": "It waits.", "team": "everybody"} | values
     pk = services.create(
-        services.RequestInput(**given, until=now + timedelta(minutes=20)),  # type: ignore[arg-type]
+        services.RequestInput(ref, **given, until=now + timedelta(minutes=20)),
         by=people.asks,
         now=now,
     )

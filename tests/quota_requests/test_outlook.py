@@ -10,21 +10,15 @@ from apps.clusters.domain.observed.objects import ObservedKind, VolcanoQueueSnap
 from apps.quota_requests import services
 from apps.quota_requests.domain.targets import TargetRefused
 from apps.quota_requests.models import AuditEntry, ChangeRequest
+from apps.quotas.domain.keys import QuotaRef
 from tests.quota_requests import recorded
-from tests.quota_requests.portal import KEY, Portal, make_portal, make_sighting, served_portal
+from tests.quota_requests.portal import KEY, REF, Portal, make_portal, make_sighting, served_portal
 
 pytestmark = pytest.mark.django_db
-PLACE = {
-    "cluster": "west",
-    "source": "ResourceQuota",
-    "namespace": "team-vision",
-    "name": "gpu",
-    "key": KEY,
-}
 
 
 def asked(**values: Any) -> services.RequestInput:
-    given: dict[str, Any] = {**PLACE, "before": "6", "after": "8", "reason": "More."}
+    given: dict[str, Any] = {"ref": REF, "before": "6", "after": "8", "reason": "More."}
     return services.RequestInput(**given | values)
 
 
@@ -34,11 +28,11 @@ def test_the_form_begins_with_the_quota_as_it_is(
     portal = make_portal(None)
     ada = portal.actor("ada")
     with django_assert_max_num_queries(20):
-        found = services.quota_to_ask(**PLACE, by=ada, now=portal.now)
+        found = services.quota_to_ask(REF, by=ada, now=portal.now)
     assert (found.amount, found.used, found.tiers) == ("6", 6.0, ("whole",))
     assert (found.teams, found.open_request, found.can_write) == (("vision",), None, True)
     pk = portal.submitted()
-    assert services.quota_to_ask(**PLACE, by=ada, now=portal.now).open_request == pk
+    assert services.quota_to_ask(REF, by=ada, now=portal.now).open_request == pk
 
 
 @pytest.mark.parametrize(
@@ -52,7 +46,7 @@ def test_the_form_begins_with_the_quota_as_it_is(
 def test_the_form_is_for_who_may_ask(who: str, error: type[Exception]) -> None:
     portal = make_portal(None)
     with pytest.raises(error):
-        services.quota_to_ask(**PLACE, by=portal.actor(who), now=portal.now)
+        services.quota_to_ask(REF, by=portal.actor(who), now=portal.now)
     with pytest.raises(error):
         services.outlook(asked(), by=portal.actor(who), now=portal.now)
 
@@ -94,20 +88,14 @@ def test_of_an_account_that_cannot_be_used_only_administrators_see_why() -> None
         assert "/etc/gpuportal/not-there" in told["dry_run_detail"]
 
 
-def shared_queue(portal: Portal) -> dict[str, str]:
+def shared_queue(portal: Portal) -> QuotaRef:
     body = VolcanoQueueSnapshot(capability={"nvidia.com/gpu": 4.0})
     make_sighting(portal.cluster, ObservedKind.VOLCANO_QUEUE, "bronze", body)
-    return {
-        "cluster": "west",
-        "source": "Queue",
-        "namespace": "",
-        "name": "bronze",
-        "key": "capability/nvidia.com/gpu",
-    }
+    return QuotaRef("Queue", "", "bronze", "capability/nvidia.com/gpu", "west")
 
 
 def test_of_a_shared_queue_an_administrator_names_the_team() -> None:
     portal = make_portal(None)
     place = shared_queue(portal)
-    found = services.quota_to_ask(**place, by=portal.actor("cleo"), now=portal.now)
+    found = services.quota_to_ask(place, by=portal.actor("cleo"), now=portal.now)
     assert set(found.teams) >= {"vision", "speech"}

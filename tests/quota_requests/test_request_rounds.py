@@ -16,7 +16,7 @@ from apps.quota_requests.permissions import Actor
 from apps.quota_requests.selectors import request_detail, review_queue, waiting_count
 from apps.usage.domain import cursors
 from apps.usage.selectors import CursorRefused
-from tests.quota_requests.portal import KEY, NOW, Portal, make_portal
+from tests.quota_requests.portal import KEY, NOW, REF, Portal, make_portal
 from tests.worlds import shared
 
 pytestmark = pytest.mark.django_db
@@ -33,8 +33,7 @@ def portal(_portal: Portal) -> Portal:
 
 
 def asked(**values: object) -> services.RequestInput:
-    given = {"cluster": "west", "source": "ResourceQuota", "namespace": "team-vision"}
-    given |= {"name": "gpu", "key": KEY, "before": "6", "after": "8", "reason": "A model."}
+    given = {"ref": REF, "before": "6", "after": "8", "reason": "A model."}
     return services.RequestInput(**given | values)  # type: ignore[arg-type]
 
 

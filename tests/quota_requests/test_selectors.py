@@ -23,7 +23,7 @@ from apps.quota_requests.selectors import (
     waiting_count,
 )
 from apps.usage.selectors import CursorRefused
-from tests.quota_requests.portal import KEY, Portal, make_portal, served_portal
+from tests.quota_requests.portal import REF, Portal, make_portal, served_portal
 from tests.worlds import shared
 
 pytestmark = pytest.mark.django_db
@@ -156,19 +156,12 @@ def test_one_screen_has_everything_and_says_what_may_be_done(
 
 def test_the_open_request_of_a_key_is_found_by_who_may_know_of_it(portal: Portal) -> None:
     pk = portal.draft()
-    asked = {
-        "cluster": "west",
-        "source": "ResourceQuota",
-        "namespace": "team-vision",
-        "name": "gpu",
-        "key": KEY,
-    }
-    assert open_request_of(portal.actor("ben"), **asked) is None, "a draft asks for nothing yet"
+    assert open_request_of(portal.actor("ben"), REF) is None, "a draft asks for nothing yet"
     services.submit(pk, by=portal.actor("ada"), version=1, now=portal.now)
-    assert open_request_of(portal.actor("ben"), **asked) == pk
-    assert open_request_of(portal.actor("dan"), **asked) is None
+    assert open_request_of(portal.actor("ben"), REF) == pk
+    assert open_request_of(portal.actor("dan"), REF) is None
     services.withdraw(pk, by=portal.actor("ada"), now=portal.now)
-    assert open_request_of(portal.actor("ben"), **asked) is None
+    assert open_request_of(portal.actor("ben"), REF) is None
 
 
 def test_the_queue_shows_all_that_is_decided_by(

@@ -17,6 +17,7 @@ from apps.quota_requests.domain.targets import (
     target_of,
     wanted_amount,
 )
+from apps.quotas.domain.keys import QuotaRef
 
 GPU = "requests.nvidia.com/gpu"
 QUOTA = QuotaKeyTarget("vision", "gpu", GPU)
@@ -54,9 +55,7 @@ VOLCANO = VolcanoCell("bronze", VolcanoField.CAPABILITY, "nvidia.com/gpu")
 )
 def test_a_key_for_gpus_makes_a_target(source: str, key: str, resource: str) -> None:
     namespace = "vision" if source == "ResourceQuota" else ""
-    found = target_of(
-        source=source, namespace=namespace, name="gpu", key=key, named={"acme.io/npu"}
-    )
+    found = target_of(QuotaRef(source, namespace, "gpu", key), named={"acme.io/npu"})
     assert (found.source, found.namespace, found.key) == (source, namespace, key)
     assert found.resource == resource
 
@@ -94,13 +93,13 @@ def test_other_keys_are_refused(
     source: str, namespace: str, name: str, key: str, words: str
 ) -> None:
     with pytest.raises(TargetRefused, match=words):
-        target_of(source=source, namespace=namespace, name=name, key=key)
+        target_of(QuotaRef(source, namespace, name, key))
 
 
 @pytest.mark.parametrize("key", ["nvidia.com/gpu", "limits.nvidia.com/gpu"])
 def test_a_key_that_limits_nothing_comes_with_its_fix(key: str) -> None:
     with pytest.raises(TargetRefused) as refused:
-        target_of(source="ResourceQuota", namespace="vision", name="gpu", key=key)
+        target_of(QuotaRef("ResourceQuota", "vision", "gpu", key))
     assert "requests.nvidia.com/gpu" in refused.value.fix
 
 

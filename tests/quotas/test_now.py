@@ -70,8 +70,7 @@ def read(**values: Any) -> list[QuotaRow]:
 
 
 def explained(figure: str, row: QuotaRow) -> Explained | None:
-    key = (row.cluster, row.source, row.namespace, row.name, row.key)
-    return explain_quota(figure, Window(NOON, NOW), NOW, key=key, visibility=ALL)
+    return explain_quota(figure, Window(NOON, NOW), NOW, ref=row.ref, visibility=ALL)
 
 
 def check_explained(rows: list[QuotaRow]) -> None:

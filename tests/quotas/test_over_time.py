@@ -13,6 +13,7 @@ from apps.accounts.permissions import EVERYTHING, Visibility
 from apps.clusters.domain.observed.objects import FlavorSnapshot, ObservedKind, QuotaScope
 from apps.clusters.domain.window import Window
 from apps.clusters.models import Cluster
+from apps.quotas.domain.keys import QuotaRef
 from apps.quotas.models import QuotaKey, QuotaKeyHour
 from apps.quotas.selectors import (
     QuotaFilters,
@@ -66,8 +67,8 @@ def note(
 
 
 def history(visibility: Visibility = EVERYTHING, **values: Any) -> list[QuotaPoint]:
-    asked = {"cluster": "west", "source": "ResourceQuota", "namespace": "vision", "name": "gpus"}
-    return quota_history(TODAY, **{**asked, "key": KEY, "visibility": visibility, **values})
+    ref = QuotaRef("ResourceQuota", "vision", "gpus", KEY, "west")
+    return quota_history(TODAY, ref, visibility=visibility, **values)
 
 
 def test_an_hour_is_a_point_of_means(portal: Portal) -> None:

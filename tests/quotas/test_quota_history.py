@@ -11,12 +11,12 @@ from apps.clusters.domain.observed.objects import (
     VolcanoQueueSnapshot,
 )
 from apps.quotas.domain.history import ShownQuota, seen_intervals, with_shown
-from apps.quotas.domain.keys import Counting, QuotaSource
-from apps.quotas.domain.saturation import KeyId, LimitInterval
+from apps.quotas.domain.keys import Counting, QuotaRef, QuotaSource
+from apps.quotas.domain.saturation import LimitInterval
 
 GPU = "nvidia.com/gpu"
 KEY = f"requests.{GPU}"
-ID = KeyId(QuotaSource.RESOURCE_QUOTA.value, "vision", "gpus", KEY)
+ID = QuotaRef(QuotaSource.RESOURCE_QUOTA.value, "vision", "gpus", KEY)
 HIGH = (QuotaScope("PriorityClass", "In", ("high",)),)
 
 

@@ -24,6 +24,7 @@ from apps.clusters.models import Cluster, NamespaceClaim, Pod, WatchCoverage
 from apps.clusters.models import ObservedObject as ObservedObjectRow
 from apps.clusters.models.claims import ClaimInterval
 from apps.clusters.ports import QueueSlot, QuotaSlot, SourceUnavailable
+from apps.quotas.domain.keys import QuotaRef
 from apps.quotas.models import QuotaHour, QuotaKey, QuotaKeyHour
 from apps.quotas.selectors import quota_history, quota_rows
 from apps.quotas.services import due_windows, prune, roll_hours
@@ -141,10 +142,8 @@ def test_a_namespace_that_moves_within_an_hour_gives_each_team_its_part(
         ("gpus", KEY, "vision", 900, 2, 0.5, 0.5, 0, 0),
         ("gpus", KEY, "speech", 2700, 6, 1.5, 1.5, 0, 3),
     ]
-    (point,) = quota_history(
-        Window.hour(NOON), cluster="west", source="ResourceQuota", namespace="vision",
-        name="gpus", key=KEY, visibility=EVERYTHING,
-    )  # fmt: skip
+    ref = QuotaRef("ResourceQuota", "vision", "gpus", KEY, "west")
+    (point,) = quota_history(Window.hour(NOON), ref, visibility=EVERYTHING)
     assert (point.team, point.seconds, point.hard, point.used) == ("speech", 3600, 8, 2)
 
 
@@ -404,10 +403,8 @@ def test_a_cluster_queue_has_a_history_of_plain_pods_too(cluster: Cluster) -> No
     Pod.objects.update(workload=deployment, name="api-7f9-x2", created_at=NOON)
     collected(cluster, NOON)
     roll_hour(cluster.pk, NOON, now=NOW)
-    (point,) = quota_history(
-        Window.hour(NOON), cluster="west", source="ClusterQueue", namespace="", name="shared",
-        key=f"a100/{GPU}", visibility=EVERYTHING,
-    )  # fmt: skip
+    ref = QuotaRef("ClusterQueue", "", "shared", f"a100/{GPU}", "west")
+    (point,) = quota_history(Window.hour(NOON), ref, visibility=EVERYTHING)
     assert (point.hard, point.used, point.held, point.suppressed) == (8, 3, 1, 6)
 
 

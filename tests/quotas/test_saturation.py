@@ -3,10 +3,9 @@
 import pytest
 
 from apps.clusters.domain.observed.objects import QuotaScope
-from apps.quotas.domain.keys import Counting, QuotaSource
+from apps.quotas.domain.keys import Counting, QuotaRef, QuotaSource
 from apps.quotas.domain.saturation import (
     Filled,
-    KeyId,
     KeyIntervals,
     LimitInterval,
     RefusedSpan,
@@ -18,7 +17,7 @@ from apps.quotas.domain.saturation import (
 GPU = "nvidia.com/gpu"
 HOUR = 7200.0
 END = HOUR + 3600.0
-ID = KeyId(QuotaSource.RESOURCE_QUOTA.value, "vision", "gpus", f"requests.{GPU}")
+ID = QuotaRef(QuotaSource.RESOURCE_QUOTA.value, "vision", "gpus", f"requests.{GPU}")
 
 
 def key(

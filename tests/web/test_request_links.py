@@ -6,7 +6,9 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from apps.pending.domain.diagnosis import Action
-from apps.web.quota_requests.request_input import QuotaRef, ask_href
+from apps.quotas.domain.keys import QuotaRef
+from apps.web.quota_requests.request_input import ask_href
+from apps.web.quotas.keys import ref_in, ref_text
 from tests.web.test_pending_suggestions import helped
 
 QUOTA: dict[str, Any] = {
@@ -29,13 +31,13 @@ CELL: dict[str, Any] = {
     [
         pytest.param(
             *(Action.RAISE_QUOTA, QUOTA),
-            QuotaRef("west", "ResourceQuota", "vision", "gpus", "requests.nvidia.com/gpu"),
+            QuotaRef("ResourceQuota", "vision", "gpus", "requests.nvidia.com/gpu", "west"),
             "3",
             id="a ResourceQuota",
         ),
         pytest.param(
             *(Action.RAISE_QUEUE_QUOTA, CELL),
-            QuotaRef("west", "ClusterQueue", "", "lab", "a10/nvidia.com/gpu"),
+            QuotaRef("ClusterQueue", "", "lab", "a10/nvidia.com/gpu", "west"),
             "6",
             id="a ClusterQueue",
         ),
@@ -47,7 +49,7 @@ def test_a_suggestion_to_raise_a_quota_leads_to_the_form(
     asked = urlsplit(helped(action, change).ask)
     assert asked.path == "/requests/new/"
     given = parse_qs(asked.query)
-    assert (QuotaRef.of(given["key"][0]), given["after"]) == (place, [after])
+    assert (ref_in(given["key"][0]), given["after"]) == (place, [after])
 
 
 def test_other_suggestions_and_those_of_another_version_lead_nowhere() -> None:
@@ -59,19 +61,19 @@ def test_other_suggestions_and_those_of_another_version_lead_nowhere() -> None:
 @pytest.mark.parametrize(
     "place",
     [
-        QuotaRef("a/b", "ResourceQuota", "team", "gpu", "requests.nvidia.com/gpu"),
-        QuotaRef("west", "Queue", "", "bronze", "capability/nvidia.com/gpu"),
-        QuotaRef("west", "Queue", "", "100%", "deserved/a b&c=d"),
+        QuotaRef("ResourceQuota", "team", "gpu", "requests.nvidia.com/gpu", "a/b"),
+        QuotaRef("Queue", "", "bronze", "capability/nvidia.com/gpu", "west"),
+        QuotaRef("Queue", "", "100%", "deserved/a b&c=d", "west"),
     ],
 )
 def test_a_key_comes_back_from_its_address_as_it_went_in(place: QuotaRef) -> None:
-    assert QuotaRef.of(place.text) == place
+    assert ref_in(ref_text(place)) == place
     (text,) = parse_qs(urlsplit(ask_href(place)).query)["key"]
-    assert QuotaRef.of(text) == place
+    assert ref_in(text) == place
 
 
 @pytest.mark.parametrize(
     "text", ["", "west", "west/Queue/-/bronze", "west/Queue/-//x", "a/b/c/d/\0"]
 )
 def test_what_names_no_key_is_none(text: str) -> None:
-    assert QuotaRef.of(text) is None
+    assert ref_in(text) is None

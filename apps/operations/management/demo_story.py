@@ -99,11 +99,7 @@ class Story:
 
     def _ask(self, wish: _Wish, row: QuotaRow) -> int:
         asked = services.RequestInput(
-            cluster=row.cluster,
-            source=row.source,
-            namespace=row.namespace,
-            name=row.name,
-            key=row.key,
+            ref=row.ref,
             before=f"{row.hard:g}",
             after=f"{row.hard + wish.more:g}",
             reason=wish.reason,

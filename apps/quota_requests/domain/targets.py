@@ -10,22 +10,11 @@ from apps.clusters.domain.devices.dra import is_gpu_class
 from apps.clusters.domain.resources import is_gpu
 from apps.clusters.domain.tiers import TierRule, tier_of
 from apps.quota_requests.domain.quantities import NotAQuantity, Quantity, quantity
+from apps.quotas.domain.keys import DEVICES, IMPLICIT, LIMITS, REQUESTS, QuotaRef, QuotaSource
 
-REQUESTS: Final = "requests."
-LIMITS: Final = "limits."
-DEVICES: Final = ".deviceclass.resource.k8s.io/devices"
-IMPLICIT: Final = "deviceclass.resource.kubernetes.io/"
 MOST_UNITS: Final = 2**53
 """Up to here every whole number is exact for whoever reads JSON."""
 _PLAIN: Final = re.compile(r"\+?[0-9]+(\.0*)?")
-
-
-class QuotaSource(StrEnum):
-    """Kinds of object that hold a quota, by the name that the API and the pages use."""
-
-    RESOURCE_QUOTA = "ResourceQuota"
-    CLUSTER_QUEUE = "ClusterQueue"
-    VOLCANO_QUEUE = "Queue"
 
 
 class VolcanoField(StrEnum):
@@ -117,14 +106,13 @@ class VolcanoCell:
 Target = QuotaKeyTarget | QueueCell | VolcanoCell
 
 
-def target_of(
-    *, source: str, namespace: str, name: str, key: str, named: Collection[str] = ()
-) -> Target:
+def target_of(ref: QuotaRef, *, named: Collection[str] = ()) -> Target:
     """Return the target that a request names; `named` are resources and classes of tiers.
 
     Raises TargetRefused, with the fix, where the key limits nothing, is not about GPUs or does
     not fit its source.
     """
+    source, namespace, name, key, _ = ref
     if source not in set(QuotaSource):
         raise TargetRefused(
             f"{source} is no kind of quota", fix=f"Choose one of {_listed(QuotaSource)}."

@@ -18,6 +18,7 @@ from apps.quota_requests.models import (
     Comment,
     DriftInterval,
     Execution,
+    same_key,
 )
 from apps.quota_requests.permissions import (
     Actor,
@@ -39,6 +40,7 @@ from apps.quota_requests.selectors.rows import (
     Which,
 )
 from apps.quota_requests.selectors.stacked import check_on_top, goes_back_to
+from apps.quotas.domain.keys import QuotaRef
 from apps.usage.domain import cursors
 from apps.usage.domain.rows import Page
 
@@ -156,17 +158,13 @@ def writable_clusters() -> list[str]:
     return [row.name for row in rows if is_written_to(row)]
 
 
-def open_request_of(
-    actor: Actor, *, cluster: str, source: str, namespace: str, name: str, key: str
-) -> int | None:
+def open_request_of(actor: Actor, ref: QuotaRef) -> int | None:
     """Return the request that is open for a quota key, if the reader may know of it. One query.
 
     Drafts do not count: several people may write one, and the first who hands it in is first.
     """
-    rows = seen(actor).filter(
-        cluster__name=cluster, source=source, namespace=namespace, name=name, key=key
-    )
-    return rows.filter(state__in=OPEN_STATES).order_by("pk").values_list("pk", flat=True).first()
+    rows = seen(actor).filter(same_key(ref), state__in=OPEN_STATES)
+    return rows.order_by("pk").values_list("pk", flat=True).first()
 
 
 # ---------------------------------------------------------------- what is seen

@@ -6,6 +6,8 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
+from apps.quotas.domain.keys import QuotaRef
+
 
 class Which(StrEnum):
     """Which requests: what a person wrote, what waits for a decision of theirs, or all."""
@@ -73,6 +75,10 @@ class RequestRow:
     drift: str
     state_since: datetime
     state_by: str
+
+    @property
+    def ref(self) -> QuotaRef:
+        return QuotaRef(self.source, self.namespace, self.name, self.key, self.cluster)
 
 
 @dataclass(frozen=True, slots=True)

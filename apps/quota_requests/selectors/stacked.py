@@ -5,7 +5,7 @@ from django.db.models import QuerySet
 from apps.quota_requests.domain.quantities import Quantity, quantity
 from apps.quota_requests.domain.stacked_changes import Layer, beneath
 from apps.quota_requests.domain.states import RequestState, TransitionDenied
-from apps.quota_requests.models import TARGET, ChangeRequest
+from apps.quota_requests.models import ChangeRequest, same_key
 
 _STANDING = (RequestState.APPLIED.value, RequestState.REVERTING.value)
 _LEFT = (*_STANDING, RequestState.EXPIRED.value)
@@ -52,5 +52,4 @@ def check_on_top(request: ChangeRequest) -> None:
 
 
 def _same_key(request: ChangeRequest) -> QuerySet[ChangeRequest, ChangeRequest]:
-    target = {name: getattr(request, name) for name in TARGET}
-    return ChangeRequest.objects.filter(**target).exclude(pk=request.pk)
+    return ChangeRequest.objects.filter(same_key(request.ref)).exclude(pk=request.pk)

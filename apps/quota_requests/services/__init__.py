@@ -4,10 +4,10 @@ from apps.quota_requests.selectors.stacked import Superseded
 from apps.quota_requests.services.audit_checks import check_audit, check_audit_when_due
 from apps.quota_requests.services.audit_log import NoHead, read_head, verify, written_head
 from apps.quota_requests.services.audit_log import head as audit_head
-from apps.quota_requests.services.evidence.evidence_preview import evidence_ahead
 from apps.quota_requests.services.evidence.outlook import (
     Outlook,
     QuotaToAsk,
+    evidence_ahead,
     outlook,
     outlook_of,
     quota_to_ask,

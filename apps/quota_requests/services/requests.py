@@ -42,6 +42,7 @@ from apps.quota_requests.services.transitions import (
     note_authors,
     told,
 )
+from apps.quotas.domain.keys import QuotaRef
 
 LONGEST_TEXT = 10_000
 _TWICE_WITHIN = timedelta(minutes=30)
@@ -63,11 +64,7 @@ class RequestInput:
     `team` is needed where several teams use a queue.
     """
 
-    cluster: str
-    source: str
-    namespace: str
-    name: str
-    key: str
+    ref: QuotaRef
     before: str
     after: str
     reason: str
@@ -118,23 +115,15 @@ def _written_already(request: ChangeRequest, now: datetime) -> int | None:
 
 def written(asked: RequestInput, *, by: Actor, now: datetime) -> ChangeRequest:
     """Return a draft that is not kept yet. Raises as `create`."""
-    known = known_quota(
-        *(asked.cluster, asked.source, asked.namespace, asked.name, asked.key),
-        at=now,
-        visibility=by.visibility,
-    )
+    known = known_quota(asked.ref, at=now, visibility=by.visibility)
     team = team_asking(known, asked.team, at=now)
     check_create(by, team.pk)
     before, after = _amounts(known, asked.before, asked.after)
     needed_by, until = _day(asked.needed_by, now), _end(asked.until, now)
     _check_order(needed_by, until)
     return ChangeRequest(
-        cluster=known.cluster,
+        **known.columns,
         team=team,
-        source=asked.source,
-        namespace=asked.namespace if known.target.namespace else "",
-        name=asked.name,
-        key=asked.key,
         before=before,
         after=after,
         tiers=list(known.row.tiers) if known.row else [],

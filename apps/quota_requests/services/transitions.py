@@ -1,6 +1,6 @@
 """Moving a request from state to state: one lock, one check of the version, one audit entry."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -10,9 +10,10 @@ from django.db import IntegrityError, transaction
 
 from apps.quota_requests.domain.frozen import moment
 from apps.quota_requests.domain.states import RequestAction, TransitionDenied, moved
-from apps.quota_requests.models import OPEN_STATES, TARGET, WRITING_STATES, Author, ChangeRequest
+from apps.quota_requests.models import OPEN_STATES, WRITING_STATES, Author, ChangeRequest, same_key
 from apps.quota_requests.permissions import Actor, seen_by, standing_of
 from apps.quota_requests.services.audit_log import record, subject_of
+from apps.quotas.domain.keys import QuotaRef
 
 _ALWAYS = frozenset({"cluster", "source", "namespace", "name", "key", "tiers", "state"})
 """Said in every entry, so that each can be read alone."""
@@ -59,7 +60,8 @@ class Transition:
 
 def found(pk: int, actor: Actor) -> ChangeRequest:
     """Return a request that the actor may know of. Raises UnknownRequest."""
-    request = ChangeRequest.objects.filter(seen_by(actor), pk=pk).first()
+    rows = ChangeRequest.objects.filter(seen_by(actor), pk=pk).select_related("cluster", "team")
+    request = rows.first()
     if request is None:
         raise UnknownRequest(f"There is no quota request {pk}.")
     return request
@@ -74,11 +76,11 @@ def moving(
     With `version` only if nobody changed it since. Raises UnknownRequest, Conflict, KeyTaken and
     whatever is raised inside; then nothing is changed.
     """
-    target: Mapping[str, Any] = {}
+    ref = None
     try:
         with transaction.atomic():
             request = _locked(pk, actor)
-            target = {name: getattr(request, name) for name in TARGET}
+            ref = request.ref
             if version is not None and version != request.version:
                 raise Conflict(
                     f"{request.changed_by} changed this request at "
@@ -89,7 +91,7 @@ def moving(
             yield step
             _save(step, action, before)
     except IntegrityError as error:
-        taken = open_request(target, but=pk) if target else None
+        taken = ref and open_request(ref, [*OPEN_STATES, *WRITING_STATES], but=pk)
         if taken is None:
             raise
         raise KeyTaken(_if_known(taken, actor)) from error
@@ -154,11 +156,10 @@ def told(request: ChangeRequest) -> dict[str, Any]:
     }
 
 
-def open_request(target: Mapping[str, Any], *, but: int) -> int | None:
-    """Return another request that is open, or being carried out, for a quota key. One query."""
-    states = {*OPEN_STATES, *WRITING_STATES}
-    rows = ChangeRequest.objects.filter(**target, state__in=states).exclude(pk=but).order_by("pk")
-    return rows.values_list("pk", flat=True).first()
+def open_request(ref: QuotaRef, states: Sequence[str], *, but: int) -> int | None:
+    """Return another request for a quota key that is in one of these states. One query."""
+    rows = ChangeRequest.objects.filter(same_key(ref), state__in=states).exclude(pk=but)
+    return rows.order_by("pk").values_list("pk", flat=True).first()
 
 
 def check_key_free(request: ChangeRequest, by: Actor) -> None:
@@ -166,9 +167,7 @@ def check_key_free(request: ChangeRequest, by: Actor) -> None:
 
     What counts is the constraint of the database, at the end; this is to say so in good time.
     """
-    target = {name: getattr(request, name) for name in TARGET}
-    rows = ChangeRequest.objects.filter(**target, state__in=OPEN_STATES).exclude(pk=request.pk)
-    taken = rows.order_by("pk").values_list("pk", flat=True).first()
+    taken = open_request(request.ref, OPEN_STATES, but=request.pk)
     if taken is not None:
         raise KeyTaken(_if_known(taken, by))
 

@@ -11,9 +11,9 @@ from apps.clusters.domain.observed.objects import (
 )
 from apps.clusters.domain.resources import is_gpu
 from apps.clusters.domain.window import SLOT_SECONDS
-from apps.quotas.domain.keys import Counting, QuotaSource, meaning_of
+from apps.quotas.domain.keys import Counting, QuotaRef, QuotaSource, meaning_of
 from apps.quotas.domain.limits import set_limits
-from apps.quotas.domain.saturation import KeyId, KeyIntervals, LimitInterval
+from apps.quotas.domain.saturation import KeyIntervals, LimitInterval
 
 SOURCES: Mapping[ObservedKind, QuotaSource] = {
     ObservedKind.RESOURCE_QUOTA: QuotaSource.RESOURCE_QUOTA,
@@ -36,13 +36,13 @@ class ShownQuota(NamedTuple):
 
 def seen_intervals(
     seen: Iterable[ObservedObject], start: float, end: float, *, named: Collection[str] = ()
-) -> dict[KeyId, KeyIntervals]:
+) -> dict[QuotaRef, KeyIntervals]:
     """Return the GPU keys of quotas and queues by id, cut to start..end; the oldest interval first.
 
     `seen` has an observed object for each setting. Of two that claim one time, as when a quota was
     made again before it was seen to go, the later holds.
     """
-    found: dict[KeyId, KeyIntervals] = {}
+    found: dict[QuotaRef, KeyIntervals] = {}
     for one in sorted(seen, key=lambda s: (s.first, s.uid)):
         span = (max(one.first, start), end if one.gone is None else min(one.gone, end))
         if one.kind not in SOURCES or span[1] <= span[0]:
@@ -63,7 +63,7 @@ def _intervals_of(
             meaning = meaning_of(key, named=named, scopes=one.body.scopes)
             if meaning.of_gpus:
                 known = KeyIntervals(
-                    KeyId(source, one.namespace, one.name, key),
+                    QuotaRef(source, one.namespace, one.name, key),
                     meaning.resource,
                     meaning.counting,
                     meaning.effective,
@@ -72,27 +72,27 @@ def _intervals_of(
         return
     for _, resource, key, hard in set_limits(one):
         if is_gpu(resource, named):
-            id_ = KeyId(source, "", one.name, key)
+            id_ = QuotaRef(source, "", one.name, key)
             yield KeyIntervals(id_, resource, Counting.REQUESTS), LimitInterval(*span, hard)
 
 
 def with_shown(
-    keys: dict[KeyId, KeyIntervals],
+    keys: dict[QuotaRef, KeyIntervals],
     shown: Sequence[ShownQuota],
     unwatched: Collection[int],
     *,
     named: Collection[str] = (),
-) -> dict[KeyId, KeyIntervals]:
+) -> dict[QuotaRef, KeyIntervals]:
     """Return `keys` with what series show put in place of slots in which nobody watched.
 
     A key's means stand for the whole slot. Its scopes, which no series shows, are those of the
     setting nearest in time; a key that no observed object has, has none.
     """
     slots = set(unwatched)
-    by_key: dict[KeyId, list[ShownQuota]] = {}
+    by_key: dict[QuotaRef, list[ShownQuota]] = {}
     for one in shown:
         if one.slot in slots and one.hard is not None:
-            id_ = KeyId(QuotaSource.RESOURCE_QUOTA.value, one.namespace, one.quota, one.key)
+            id_ = QuotaRef(QuotaSource.RESOURCE_QUOTA.value, one.namespace, one.quota, one.key)
             by_key.setdefault(id_, []).append(one)
     joined = dict(keys)
     for id_, rows in by_key.items():
@@ -129,12 +129,12 @@ class ShownQueue(NamedTuple):
 
 
 def with_shown_queues(
-    keys: dict[KeyId, KeyIntervals],
+    keys: dict[QuotaRef, KeyIntervals],
     shown: Sequence[ShownQueue],
     unwatched: Collection[int],
     *,
     named: Collection[str] = (),
-) -> dict[KeyId, KeyIntervals]:
+) -> dict[QuotaRef, KeyIntervals]:
     """Return `keys` with the nominal quotas that Kueue showed in slots in which nobody watched."""
     slots = set(unwatched)
     joined = dict(keys)
@@ -151,9 +151,9 @@ def with_shown_queues(
     return joined
 
 
-def queue_key(one: ShownQueue) -> KeyId:
+def queue_key(one: ShownQueue) -> QuotaRef:
     """Return the key of a ClusterQueue that a row with a flavor is of."""
-    return KeyId(QuotaSource.CLUSTER_QUEUE.value, "", one.queue, f"{one.flavor}/{one.resource}")
+    return QuotaRef(QuotaSource.CLUSTER_QUEUE.value, "", one.queue, f"{one.flavor}/{one.resource}")
 
 
 def _nearest(intervals: Sequence[LimitInterval], slot: float) -> tuple[QuotaScope, ...]:

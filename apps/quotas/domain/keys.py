@@ -6,7 +6,7 @@ Sources: the evaluators of Kubernetes' quota controller (pods, resource claims) 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
+from typing import Final, NamedTuple
 
 from apps.clusters.domain.devices.dra import is_gpu_class
 from apps.clusters.domain.observed.objects import QuotaScope
@@ -29,6 +29,20 @@ class QuotaSource(StrEnum):
     RESOURCE_QUOTA = "ResourceQuota"
     CLUSTER_QUEUE = "ClusterQueue"
     VOLCANO_QUEUE = "Queue"
+
+
+class QuotaRef(NamedTuple):
+    """A quota key by names; a quota deleted and made again under its name is the same one.
+
+    `namespace` is empty of a queue, which is of its whole cluster. `cluster` is empty where all
+    keys at hand are of one cluster.
+    """
+
+    source: str
+    namespace: str
+    name: str
+    key: str
+    cluster: str = ""
 
 
 class Counting(StrEnum):

@@ -11,19 +11,10 @@ from typing import NamedTuple
 
 from apps.clusters.domain.observed.objects import QuotaScope
 from apps.quotas.domain.headroom import Asking, counts
-from apps.quotas.domain.keys import Counting
+from apps.quotas.domain.keys import Counting, QuotaRef
 
 _HOUR = 3600.0
 _DIGITS = 9
-
-
-class KeyId(NamedTuple):
-    """A quota key by names; a quota deleted and made again under its name is the same one."""
-
-    source: str
-    namespace: str
-    name: str
-    key: str
 
 
 class LimitInterval(NamedTuple):
@@ -39,7 +30,7 @@ class LimitInterval(NamedTuple):
 class KeyIntervals:
     """All settings of one key in a window, disjoint and the oldest first."""
 
-    id: KeyId
+    id: QuotaRef
     resource: str
     counting: Counting
     effective: bool = True

@@ -7,7 +7,7 @@ from typing import Any
 
 from apps.accounts.permissions import Visibility
 from apps.clusters.domain.window import Window
-from apps.quotas.domain.saturation import KeyId
+from apps.quotas.domain.keys import QuotaRef
 from apps.quotas.selectors.explained import hours_between
 from apps.quotas.selectors.explained_queues import QUEUES, explain_queue
 from apps.quotas.selectors.history import quota_hours
@@ -84,27 +84,26 @@ def explain_quota(
     window: Window,
     at: datetime,
     *,
-    key: Sequence[str],
+    ref: QuotaRef,
     visibility: Visibility,
     team: str = "",
 ) -> Explained | None:
-    """Explain a figure of one quota key: `key` is cluster, source, namespace, name, key.
+    """Explain a figure of one quota key.
 
     Most are of `at`, quota-hours of the window, and of one team where it is named. None for other
     figures, for a key that is not there, and for one that the reader does not see. Queries as
     those of `quota_detail`.
     """
-    if figure not in QUOTAS or len(key) != 5:
+    if figure not in QUOTAS:
         return None
-    cluster, own = key[0], KeyId(*key[1:])
     if figure in _HOURS:
-        hours = quota_hours(window, cluster=cluster, key=own, team=team, visibility=visibility)
-        return _quota_hours(figure, own, hours) if hours else None
-    found = quota_detail(at, cluster=cluster, key=own, visibility=visibility)
+        hours = quota_hours(window, ref, team=team, visibility=visibility)
+        return _quota_hours(figure, ref, hours) if hours else None
+    found = quota_detail(at, ref, visibility=visibility)
     if found is None:
         return None
     if figure == _LEFT:
-        return _hours_left(found.row, trend_hours(at, cluster, own), at)
+        return _hours_left(found.row, trend_hours(at, ref), at)
     if figure in _AMOUNTS:
         return _amount(figure, found)
     if figure in QUEUES:
@@ -189,7 +188,7 @@ def _amount(figure: str, found: QuotaDetail) -> Explained:
 
 
 def _quota_hours(
-    figure: str, key: KeyId, hours: Sequence[tuple[datetime, str, float, float]]
+    figure: str, key: QuotaRef, hours: Sequence[tuple[datetime, str, float, float]]
 ) -> Explained:
     label, meaning, formula = _HOURS[figure]
     rows: list[dict[str, Any]] = [

@@ -19,8 +19,8 @@ from apps.clusters.models import Cluster
 from apps.clusters.selectors import report
 from apps.clusters.services import TierHistory, observed_objects
 from apps.quotas.domain.history import seen_intervals
-from apps.quotas.domain.keys import DEVICES, QuotaSource, meaning_in, reachable_tiers
-from apps.quotas.domain.saturation import KeyId, KeyIntervals
+from apps.quotas.domain.keys import DEVICES, QuotaRef, QuotaSource, meaning_in, reachable_tiers
+from apps.quotas.domain.saturation import KeyIntervals
 from apps.quotas.models import QuotaKeyHour
 from apps.quotas.selectors.rows import QuotaFilters, QuotaPoint, UnusedRow
 from apps.quotas.selectors.settings import named_by_tiers, settings_in
@@ -32,17 +32,13 @@ from apps.usage.selectors import usage_rows
 ALL_QUOTAS = QuotaFilters()
 _FLOAT = FloatField()
 _AMOUNTS = ("used", "held", "pending", "suppressed")
-_KEY = ("cluster__name", "key__namespace", "key__source", "key__name", "key__key")
+_REF = ("key__source", "key__namespace", "key__name", "key__key", "cluster__name")
 
 
 def quota_history(
     window: Window,
+    ref: QuotaRef,
     *,
-    cluster: str,
-    source: str,
-    namespace: str,
-    name: str,
-    key: str,
     visibility: Visibility,
     interval: TimeStep = TimeStep.HOUR,
 ) -> list[QuotaPoint]:
@@ -52,13 +48,7 @@ def quota_history(
     for who sees everything), so that a namespace that moved shows each team its own part. Three
     queries.
     """
-    rows = _visible(window, visibility).filter(
-        cluster__name=cluster,
-        key__source=source,
-        key__namespace=namespace,
-        key__name=name,
-        key__key=key,
-    )
+    rows = _visible(window, visibility, ref)
     teams = team_names()
     periods = Periods(interval, report().zone)
     found = rows.order_by("hour", "pk").values_list("hour", "team_id", "seconds", "hard", *_AMOUNTS)
@@ -111,7 +101,7 @@ def held_but_unused(
     left = Greatest(F("hard") - F("used"), 0.0, output_field=_FLOAT)
     sums = (
         rows.order_by()
-        .values_list(*_KEY, "team__name")
+        .values_list(*_REF, "team__name")
         .annotate(allowed=Sum("hard"), taken=Sum("used"), left=Sum(left), last=Max("hour"))
     )
     history = TierHistory.load()
@@ -120,10 +110,10 @@ def held_but_unused(
     summed = list(sums)
     set_as = _settings(window, summed, named)
     found = []
-    for cluster, namespace, source, name, key, team, allowed, taken, unused, _ in summed:
+    for source, namespace, name, key, cluster, team, allowed, taken, unused, _ in summed:
         means = meaning_in(source, key, named=named)
         tiers = reachable_tiers(means.resource, rules, set_as.labels(cluster, source, key))
-        limits = means.effective and set_as.limits(cluster, KeyId(source, namespace, name, key))
+        limits = means.effective and set_as.limits(cluster, QuotaRef(source, namespace, name, key))
         if not limits or (filters.tier and not set(filters.tier) & set(tiers)):
             continue
         of_tiers = (idle.get((cluster, namespace, team, tier), 0.0) for tier in tiers)
@@ -138,21 +128,13 @@ def held_but_unused(
 
 
 def quota_hours(
-    window: Window, *, cluster: str, key: KeyId, team: str, visibility: Visibility
+    window: Window, ref: QuotaRef, *, team: str, visibility: Visibility
 ) -> list[tuple[datetime, str, float, float]]:
     """Return hour, team, limit and use in unit-hours of the hours that `held_but_unused` sums.
 
     Of one team where it is named. Two queries.
     """
-    source, namespace, name, own = key
-    rows = _visible(window, visibility).filter(
-        cluster__name=cluster,
-        key__source=source,
-        key__namespace=namespace,
-        key__name=name,
-        key__key=own,
-        used__isnull=False,
-    )
+    rows = _visible(window, visibility, ref).filter(used__isnull=False)
     if team:
         rows = rows.filter(team__name=team)
     teams = team_names()
@@ -164,10 +146,10 @@ def quota_hours(
 class _Settings:
     """What sums do not say: scopes, with which a quota counts no claims, and flavors' labels."""
 
-    keys: dict[str, dict[KeyId, KeyIntervals]] = field(default_factory=dict)
+    keys: dict[str, dict[QuotaRef, KeyIntervals]] = field(default_factory=dict)
     flavors: dict[str, dict[str, Mapping[str, str]]] = field(default_factory=dict)
 
-    def limits(self, cluster: str, id_: KeyId) -> bool:
+    def limits(self, cluster: str, id_: QuotaRef) -> bool:
         """Say whether a key limited anything as it was set; what is not known to be set did."""
         known = self.keys.get(cluster, {}).get(id_)
         return known is None or known.effective
@@ -181,8 +163,9 @@ class _Settings:
 
 def _settings(window: Window, rows: Iterable[Sequence[Any]], named: Collection[str]) -> _Settings:
     """Read settings where keys need them. One query, and one for each such cluster and kind."""
-    claims = {row[0] for row in rows if row[4].endswith(DEVICES)}
-    queues = {row[0] for row in rows if row[2] == QuotaSource.CLUSTER_QUEUE}
+    refs = [QuotaRef(*row[:5]) for row in rows]
+    claims = {ref.cluster for ref in refs if ref.key.endswith(DEVICES)}
+    queues = {ref.cluster for ref in refs if ref.source == QuotaSource.CLUSTER_QUEUE}
     found = _Settings()
     if not claims | queues:
         return found
@@ -220,8 +203,12 @@ def _idle(
     return found
 
 
-def _visible(window: Window, visibility: Visibility) -> QuerySet[QuotaKeyHour]:
+def _visible(
+    window: Window, visibility: Visibility, ref: QuotaRef | None = None
+) -> QuerySet[QuotaKeyHour]:
     rows = QuotaKeyHour.objects.filter(hour__gte=window.start, hour__lt=window.end)
+    if ref is not None:
+        rows = rows.filter(**dict(zip(_REF, ref, strict=True)))
     if visibility.everything:
         return rows
     return rows.filter(team_id__in=visibility.team_ids)

@@ -15,9 +15,9 @@ from apps.clusters.selectors import TeamSpan, team_spans
 from apps.clusters.services import TierHistory, observed_objects
 from apps.quotas.domain.allocations import QueueUse, Taken, kueue_use, volcano_use
 from apps.quotas.domain.headroom import Asking, Limit, counts, headroom, scope_words
-from apps.quotas.domain.keys import Counting, QuotaSource, reachable_tiers
+from apps.quotas.domain.keys import Counting, QuotaRef, QuotaSource, reachable_tiers
 from apps.quotas.domain.limits import QueueLimit
-from apps.quotas.domain.saturation import KeyId, sum_known
+from apps.quotas.domain.saturation import sum_known
 from apps.quotas.domain.trend import full_at
 from apps.quotas.selectors.blocked import BlockedWork, waits_in
 from apps.quotas.selectors.observed import Observed, Present, present
@@ -67,6 +67,26 @@ def quota_rows(
     part = part_of(world.shown, order, cursor, page_size)
     world.look_closer(part.keys)
     return Page(rows=tuple(_rows(world, part.keys)), next_cursor=part.following)
+
+
+def every_quota_row(
+    at: datetime, *, filters: QuotaFilters, visibility: Visibility
+) -> list[QuotaRow]:
+    """Return all rows of which `quota_rows` returns pages, in no order. Queries as of that."""
+    world = _world(at, filters, visibility)
+    world.look_closer(world.shown)
+    return list(_rows(world, world.shown))
+
+
+def quota_row(at: datetime, ref: QuotaRef, *, visibility: Visibility) -> QuotaRow | None:
+    """Return one key; None where there is none or the reader may not see it.
+
+    Queries as of `quota_rows`, of its cluster alone.
+    """
+    found = every_quota_row(
+        at, filters=QuotaFilters(cluster=(ref.cluster,), key=ref), visibility=visibility
+    )
+    return next(iter(found), None)
 
 
 def quotas_now(
@@ -175,15 +195,12 @@ def quota_shares(
     ]
 
 
-def quota_detail(
-    at: datetime, *, cluster: str, key: KeyId, visibility: Visibility
-) -> QuotaDetail | None:
+def quota_detail(at: datetime, ref: QuotaRef, *, visibility: Visibility) -> QuotaDetail | None:
     """Return one key with what its amounts are made of; None where there is none to be seen.
 
     Queries as of `quota_rows`, and three.
     """
-    filters = QuotaFilters(cluster=(cluster,), key=key)
-    world = _world(at, filters, visibility)
+    world = _world(at, QuotaFilters(cluster=(ref.cluster,), key=ref), visibility)
     if not world.shown:
         return None
     world.look_closer(world.shown)
@@ -369,7 +386,7 @@ def _queue_users(there: Present) -> dict[int, dict[tuple[str, str], set[str]]]:
 
 
 def _is_named(one: Observed, filters: QuotaFilters) -> bool:
-    if filters.key is not None and _id(one) != filters.key:
+    if filters.key is not None and one.ref != filters.key:
         return False
     if filters.cluster and one.cluster not in filters.cluster:
         return False
@@ -400,12 +417,12 @@ def _is_shown(world: _World, one: Observed, filters: QuotaFilters, visibility: V
 
 def _rows(world: _World, page: Sequence[Observed]) -> Iterable[QuotaRow]:
     use = _queue_use(world, page)
-    ids = {n: (one.cluster_id, _id(one)) for n, one in enumerate(page) if one.meaning.effective}
-    sums = trends(world.at, ids.values()) if ids else {}
+    effective = [one.ref for one in page if one.meaning.effective]
+    sums = trends(world.at, effective) if effective else {}
     room = _Room(world, page)
-    for n, one in enumerate(page):
+    for one in page:
         held, pending, suppressed = _amounts(world, one, use)
-        trend = sums.get(ids[n]) if n in ids else None
+        trend = sums.get(one.ref)
         limit, quota = one.limit or _NO_LIMIT, one.quota
         observed = None if quota is None else quota.observed_hard.get(one.key)
         yield QuotaRow(
@@ -549,7 +566,3 @@ class _Room:
             )
             if found is not None:
                 yield QuotaUnits(f"{found.quota} {found.key}", found.units)
-
-
-def _id(one: Observed) -> KeyId:
-    return KeyId(one.source, one.namespace, one.name, one.key)

@@ -22,7 +22,14 @@ from apps.clusters.domain.window import from_seconds
 from apps.clusters.models import Cluster
 from apps.clusters.services import observed_objects
 from apps.quotas.domain.history import QUOTA_KINDS, SOURCES
-from apps.quotas.domain.keys import Counting, KeyMeaning, QuotaSource, meaning_in, meaning_of
+from apps.quotas.domain.keys import (
+    Counting,
+    KeyMeaning,
+    QuotaRef,
+    QuotaSource,
+    meaning_in,
+    meaning_of,
+)
 from apps.quotas.domain.limits import QueueLimit, kueue_limits, volcano_limits
 from apps.quotas.models import QuotaHour, QuotaKeyHour
 from apps.quotas.selectors.observation import STALE_AFTER, observed_until
@@ -61,8 +68,8 @@ class Observed:
     amounts: tuple[float | None, ...] = ()
 
     @property
-    def id(self) -> tuple[int, str, str, str, str]:
-        return self.cluster_id, self.source, self.namespace, self.name, self.key
+    def ref(self) -> QuotaRef:
+        return QuotaRef(self.source, self.namespace, self.name, self.key, self.cluster)
 
     @property
     def key(self) -> str:
@@ -200,12 +207,13 @@ def _summed(
     watchable: Collection[int],
 ) -> None:
     """Put the keys of the last summed hours to what was seen of clusters nobody watches."""
-    seen = {one.id: one for one in found.keys}
+    seen = {one.ref: one for one in found.keys}
     with_sightings = {one.cluster_id for one in found.keys}
     for pk, until, source, namespace, name, key, seconds, hard, *sums in _last_hours(clusters, at):
         per = 3600.0 / seconds
         amounts = [None if n is None else n * per for n in sums]
-        one = seen.get((pk, source, namespace, name, key))
+        cluster = found.clusters[pk]
+        one = seen.get(QuotaRef(source, namespace, name, key, cluster))
         if one is not None:
             _renew(one, until, hard * per, amounts)
         elif pk not in with_sightings or source == QuotaSource.RESOURCE_QUOTA:
@@ -213,7 +221,7 @@ def _summed(
             used = amounts[0] if means.effective else None
             found.keys.append(
                 Observed(
-                    *(pk, found.clusters[pk], source, namespace, name, means, hard * per, used),
+                    *(pk, cluster, source, namespace, name, means, hard * per, used),
                     as_of=until,
                     stale=pk in watchable or at - until > LATE_AFTER,
                     from_series=True,

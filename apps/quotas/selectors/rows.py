@@ -7,8 +7,7 @@ from typing import Annotated
 
 from apps.clusters.domain.columns import Column
 from apps.quotas.domain.burn import NOTHING, Spent
-from apps.quotas.domain.keys import QuotaSource
-from apps.quotas.domain.saturation import KeyId
+from apps.quotas.domain.keys import QuotaRef, QuotaSource
 from apps.usage.domain.rows import Page
 
 
@@ -33,7 +32,7 @@ class QuotaFilters:
     source: tuple[str, ...] = ()
     effective: bool | None = None
     text: str = ""
-    key: KeyId | None = None
+    key: QuotaRef | None = None
 
     def matches(self, *names: str) -> bool:
         """Say whether one of the names holds the text that is looked for."""
@@ -125,6 +124,10 @@ class QuotaRow:
         ),
     ] = False
     team_count: int = 1
+
+    @property
+    def ref(self) -> QuotaRef:
+        return QuotaRef(self.source, self.namespace, self.name, self.key, self.cluster)
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,6 +255,10 @@ class UnusedRow:
     used: float
     unused: float
     idle_gpu_hours: float | None
+
+    @property
+    def ref(self) -> QuotaRef:
+        return QuotaRef(self.source, self.namespace, self.name, self.key, self.cluster)
 
 
 @dataclass(frozen=True, slots=True)

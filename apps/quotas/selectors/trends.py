@@ -6,13 +6,13 @@ from typing import Any
 
 from django.db.models import Count, ExpressionWrapper, F, FloatField, Func, Sum, Value
 
-from apps.quotas.domain.saturation import KeyId
+from apps.quotas.domain.keys import QuotaRef
 from apps.quotas.domain.trend import DAYS_BACK, TrendSums
 from apps.quotas.models import QuotaKey, QuotaKeyHour
 
 _FLOAT = FloatField()
 _EPOCH_DAY = 2440587.5
-KeyOf = tuple[int, KeyId]
+_REF = ("source", "namespace", "name", "key", "cluster__name")
 
 
 class _HourNumber(Func):
@@ -26,23 +26,19 @@ class _HourNumber(Func):
         return self.as_sql(compiler, connection, template=template, **extra)
 
 
-def trends(at: datetime, keys: Iterable[KeyOf]) -> dict[KeyOf, TrendSums]:
-    """Return what the last seven days of these keys (with their cluster's id) sum to.
+def trends(at: datetime, keys: Iterable[QuotaRef]) -> dict[QuotaRef, TrendSums]:
+    """Return what the last seven days of these keys sum to.
 
     Two queries; keys that no hour has are left out.
     """
     wanted = set(keys)
     rows = QuotaKey.objects.filter(
-        cluster_id__in={cluster for cluster, _ in wanted},
-        name__in={key.name for _, key in wanted},
-        namespace__in={key.namespace for _, key in wanted},
+        cluster__name__in={key.cluster for key in wanted},
+        name__in={key.name for key in wanted},
+        namespace__in={key.namespace for key in wanted},
     )
-    columns = ("pk", "cluster_id", "source", "namespace", "name", "key")
-    ids = {
-        pk: (cluster, KeyId(*rest))
-        for pk, cluster, *rest in rows.order_by("pk").values_list(*columns)
-        if (cluster, KeyId(*rest)) in wanted
-    }
+    found = rows.order_by("pk").values_list("pk", *_REF)
+    ids = {pk: ref for pk, *names in found if (ref := QuotaRef(*names)) in wanted}
     sums = (
         _hours(at, list(ids))
         .order_by()
@@ -58,12 +54,12 @@ def trends(at: datetime, keys: Iterable[KeyOf]) -> dict[KeyOf, TrendSums]:
     return {ids[pk]: TrendSums(*rest) for pk, *rest in sums}
 
 
-def trend_hours(at: datetime, cluster: str, key: KeyId) -> list[tuple[datetime, float, float]]:
+def trend_hours(at: datetime, key: QuotaRef) -> list[tuple[datetime, float, float]]:
     """Return the hours that the trend of a key rests on: (hour, hours from `at`, units used).
 
     By time. One query.
     """
-    ids = QuotaKey.objects.filter(cluster__name=cluster, **key._asdict()).values("pk")
+    ids = QuotaKey.objects.filter(**dict(zip(_REF, key, strict=True))).values("pk")
     return list(_hours(at, ids).order_by("hour", "pk").values_list("hour", "x", "y"))
 
 

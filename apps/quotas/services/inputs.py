@@ -35,8 +35,8 @@ from apps.quotas.domain.history import (
     with_shown,
     with_shown_queues,
 )
-from apps.quotas.domain.keys import IMPLICIT, QuotaSource
-from apps.quotas.domain.saturation import KeyId, KeyIntervals, RefusedSpan, RequestLife
+from apps.quotas.domain.keys import IMPLICIT, QuotaRef, QuotaSource
+from apps.quotas.domain.saturation import KeyIntervals, RefusedSpan, RequestLife
 from apps.quotas.selectors.blocked import BlockedWork, waits_in
 from apps.quotas.selectors.settings import (
     local_queues,
@@ -58,14 +58,14 @@ class Inputs:
     show as pending of a ClusterQueue's resource.
     """
 
-    keys: dict[KeyId, KeyIntervals]
+    keys: dict[QuotaRef, KeyIntervals]
     lives: ByHour
     refused: Mapping[str, Sequence[RefusedSpan]]
     queue_use: QueueUse
     queue_waits: Mapping[tuple[str, str], Sequence[Taken]]
     users: Mapping[tuple[str, str], Collection[str]]
     watched: frozenset[int]
-    shown_used: Mapping[KeyId, Mapping[int, float]] = field(default_factory=dict)
+    shown_used: Mapping[QuotaRef, Mapping[int, float]] = field(default_factory=dict)
     shown_pending: Mapping[tuple[str, str], Mapping[int, float]] = field(default_factory=dict)
 
 
@@ -189,18 +189,18 @@ def _queue_use(
 
 def _shown_used(
     shown: Iterable[ShownQuota], unwatched: Collection[int]
-) -> dict[KeyId, dict[int, float]]:
-    found: dict[KeyId, dict[int, float]] = defaultdict(dict)
+) -> dict[QuotaRef, dict[int, float]]:
+    found: dict[QuotaRef, dict[int, float]] = defaultdict(dict)
     slots = set(unwatched)
     for one in shown:
         if one.used is not None and one.slot in slots:
-            id_ = KeyId(QuotaSource.RESOURCE_QUOTA.value, one.namespace, one.quota, one.key)
+            id_ = QuotaRef(QuotaSource.RESOURCE_QUOTA.value, one.namespace, one.quota, one.key)
             found[id_][one.slot] = one.used
     return found
 
 
-def _shown_reserved(shown: Iterable[ShownQueue]) -> dict[KeyId, dict[int, float]]:
-    found: dict[KeyId, dict[int, float]] = defaultdict(dict)
+def _shown_reserved(shown: Iterable[ShownQueue]) -> dict[QuotaRef, dict[int, float]]:
+    found: dict[QuotaRef, dict[int, float]] = defaultdict(dict)
     for one in shown:
         if one.reserved is not None:
             found[queue_key(one)][one.slot] = one.reserved

@@ -16,8 +16,8 @@ from apps.clusters.models import Cluster
 from apps.clusters.ports import MetricsSource, SourceRejected, SourceUnavailable
 from apps.clusters.selectors import team_spans
 from apps.clusters.services import OBJECTS_KEPT, revision_of_hour, team_finder_at
-from apps.quotas.domain.keys import Counting, QuotaSource
-from apps.quotas.domain.saturation import Filled, KeyId, KeyIntervals, fill, fill_queue, together
+from apps.quotas.domain.keys import Counting, QuotaRef, QuotaSource
+from apps.quotas.domain.saturation import Filled, KeyIntervals, fill, fill_queue, together
 from apps.quotas.models import QuotaHour, QuotaKey, QuotaKeyHour
 from apps.quotas.services.inputs import Inputs, read_inputs
 from apps.usage.models import HAS_FACTS, CollectionWindow
@@ -29,7 +29,7 @@ _COLUMNS = (
     *("key_id", "cluster_id", "team_id", "hour", "seconds"),
     *("hard", "used", "held", "pending", "suppressed"),
 )
-_KEY_FIELDS = ["cluster", "source", "namespace", "name", "key"]
+_KEY_FIELDS = ("source", "namespace", "name", "key")
 _DAY = timedelta(hours=24)
 _WINDOWS_AT_A_TIME = 4
 _HOUR = timedelta(hours=1)
@@ -154,7 +154,7 @@ def _forget_withheld(cluster_id: int, window: Window) -> None:
 class _Row(NamedTuple):
     """A key, whose it was, how full, and whether what is not known is kept as it was."""
 
-    id: KeyId
+    id: QuotaRef
     team: int | None
     filled: Filled
     kept: bool
@@ -243,28 +243,30 @@ def _fill_shown(filled: Filled, key: KeyIntervals, hour: Window, inputs: Inputs)
 # ---------------------------------------------------------------- writing
 
 
-def _key_ids(cluster_id: int, keys: Iterable[KeyId]) -> dict[KeyId, int]:
+def _key_ids(cluster_id: int, keys: Iterable[QuotaRef]) -> dict[QuotaRef, int]:
     """Return the ids of keys; those that are new are made, also where another does so at once."""
     wanted = set(keys)
     known = _known_ids(cluster_id)
     new = sorted(wanted - known.keys())
     if new:
-        rows = [QuotaKey(cluster_id=cluster_id, **one._asdict()) for one in new]
+        # A ref of one cluster does not name it: the zip leaves the fifth field out.
+        names = [dict(zip(_KEY_FIELDS, one, strict=False)) for one in new]
+        rows = [QuotaKey(cluster_id=cluster_id, **one) for one in names]
         QuotaKey.objects.bulk_create(rows, batch_size=500, ignore_conflicts=True)
         known = _known_ids(cluster_id)
     return {id_: known[id_] for id_ in wanted}
 
 
-def _known_ids(cluster_id: int) -> dict[KeyId, int]:
+def _known_ids(cluster_id: int) -> dict[QuotaRef, int]:
     rows = QuotaKey.objects.filter(cluster_id=cluster_id).order_by("pk")
-    return {KeyId(*rest): pk for pk, *rest in rows.values_list("pk", *_KEY_FIELDS[1:])}
+    return {QuotaRef(*rest): pk for pk, *rest in rows.values_list("pk", *_KEY_FIELDS)}
 
 
 def _write(
     cluster_id: int,
     hour: Window,
     rows: Sequence[_Row],
-    ids: Mapping[KeyId, int],
+    ids: Mapping[QuotaRef, int],
     basis: _Basis,
 ) -> None:
     at = instant(hour.start)
@@ -301,7 +303,7 @@ def _values(filled: Filled, before: Sequence[float | None] | None) -> tuple[floa
     return (filled.seconds, filled.hard, *amounts)
 
 
-def _team(id_: KeyId, users: _Users, team_of: Callable[[str], int]) -> int | None:
+def _team(id_: QuotaRef, users: _Users, team_of: Callable[[str], int]) -> int | None:
     """Return whose a queue is: the one team whose namespaces use it, if it is one."""
     teams = {team_of(namespace) for namespace in users.get((id_.source, id_.name), ())}
     return teams.pop() if len(teams) == 1 else None

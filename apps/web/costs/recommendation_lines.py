@@ -27,6 +27,7 @@ from apps.costs.selectors import (
     RecommendationSum,
     WasteCovered,
 )
+from apps.quotas.domain.keys import QuotaRef
 from apps.web import forms
 from apps.web.alerts.kept_workloads import kept_words
 from apps.web.components.formats import Format, shown
@@ -35,7 +36,7 @@ from apps.web.components.tables import Column, Row, Table
 from apps.web.costs import money_format
 from apps.web.costs.query import Option
 from apps.web.query_session import QuerySession
-from apps.web.quota_requests.request_input import QuotaRef, ask_href
+from apps.web.quota_requests.request_input import ask_href
 
 TAKES = ("tier", "team", "namespace")
 KINDS: Mapping[RecommendationKind, str] = {
@@ -267,8 +268,8 @@ def _ask(row: RecommendationRow, lowered: Lowered | None, query: Query) -> str:
     if lowered is None or not name:
         return ""
     key, _before, after = lowered
-    place = QuotaRef(row.cluster, source, row.namespace, name, key)
-    return ask_href(place, after=after, query=query)
+    ref = QuotaRef(source, row.namespace, name, key, row.cluster)
+    return ask_href(ref, after=after, query=query)
 
 
 def money(amount: Decimal | None, currency: str | None) -> str:

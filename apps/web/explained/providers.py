@@ -52,6 +52,7 @@ from apps.pending.selectors import (
     queue_time,
 )
 from apps.pending.selectors import FIGURES as PENDING
+from apps.quotas.domain.keys import QuotaRef
 from apps.quotas.selectors import (
     BUDGETS,
     QUOTAS,
@@ -83,7 +84,6 @@ _SUBJECTS: Mapping[str, tuple[str, ...]] = {
 }
 _NAMES = ("cluster", "namespace", "source", "name", "key", "team", "period", "currency")
 _PLACE = ("tier", "cluster", "gpu_model", "capacity_type")
-_KEY = ("cluster", "source", "namespace", "name", "key")
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,7 +241,7 @@ def _quota(asked: FigureQuery) -> Explained | None:
         asked.figure,
         asked.reading.window,
         asked.reading.now,
-        key=[asked.names.get(part, "") for part in _KEY],
+        ref=QuotaRef(**{part: asked.names.get(part, "") for part in QuotaRef._fields}),
         visibility=asked.reading.visibility,
         team=asked.names.get("team", ""),
     )

@@ -13,7 +13,8 @@ from typing import Any
 from apps.pending.domain.diagnosis import Action
 from apps.pending.domain.wording import ALSO
 from apps.pending.selectors import PendingRow, SuggestionRow
-from apps.web.quota_requests.request_input import QuotaRef, ask_href
+from apps.quotas.domain.keys import QuotaRef
+from apps.web.quota_requests.request_input import ask_href
 
 Change = Mapping[str, Any]
 _MOST_NODES = 3
@@ -67,13 +68,13 @@ def _ask(one: SuggestionRow, row: PendingRow) -> str:
     try:
         if one.action == Action.RAISE_QUOTA:
             space = change.get("namespace") or row.namespace
-            place = QuotaRef(row.cluster, "ResourceQuota", space, change["quota"], change["key"])
+            names = ("ResourceQuota", space, change["quota"], change["key"])
         elif one.action == Action.RAISE_QUEUE_QUOTA:
             cell = f"{change['flavor']}/{change['resource']}"
-            place = QuotaRef(row.cluster, "ClusterQueue", "", change["cluster_queue"], cell)
+            names = ("ClusterQueue", "", change["cluster_queue"], cell)
         else:
             return ""
-        return ask_href(place, after=_quantity(change["to"]))
+        return ask_href(QuotaRef(*names, row.cluster), after=_quantity(change["to"]))
     except (KeyError, TypeError, ValueError, AttributeError):
         return ""  # kept by another version of the portal: the words are there all the same
 

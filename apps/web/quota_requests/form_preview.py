@@ -9,9 +9,10 @@ from django.http import QueryDict
 from apps.quota_requests import services
 from apps.quota_requests.permissions import Actor
 from apps.quota_requests.selectors import RequestDetail
+from apps.quotas.domain.keys import QuotaRef
 from apps.web.query_session import QuerySession
 from apps.web.quota_requests import request_input as asking
-from apps.web.quota_requests.request_input import QuotaRef, RequestForm, said
+from apps.web.quota_requests.request_input import RequestForm, said
 from apps.web.quota_requests.request_page import REFUSALS, outlook_shown
 from apps.web.quota_requests.request_summary import evidence_told
 
@@ -36,27 +37,27 @@ def taken_up(given: QueryDict, detail: RequestDetail) -> QueryDict:
     return typed
 
 
-def ahead(given: QueryDict, place: QuotaRef, actor: Actor, reading: QuerySession) -> FormPreview:
+def ahead(given: QueryDict, ref: QuotaRef, actor: Actor, reading: QuerySession) -> FormPreview:
     """Return what would come of what is typed so far; without an amount what it is decided by."""
     typed = given.copy()
     typed["reason"] = typed.get("reason") or "-"  # to look ahead, none is needed yet
     if not typed.get("after", "").strip():
-        return _decided_by(typed, place, actor, reading, _NO_AMOUNT, is_wrong=False)
+        return _decided_by(typed, ref, actor, reading, _NO_AMOUNT, is_wrong=False)
     form = RequestForm(typed)
     if not form.is_valid():
         problem = " ".join(str(text) for texts in form.errors.values() for text in texts)
-        return _decided_by(typed, place, actor, reading, problem)
-    asked = asking.asked_from(form, place, reading.choice.zone)
+        return _decided_by(typed, ref, actor, reading, problem)
+    asked = asking.asked_from(form, ref, reading.choice.zone)
     try:
         found = services.outlook(asked, by=actor, now=reading.now)
     except REFUSALS as refusal:
-        return _decided_by(typed, place, actor, reading, said(refusal))
+        return _decided_by(typed, ref, actor, reading, said(refusal))
     return FormPreview(outlook_shown(reading, found, before=typed.get("before", "")))
 
 
 def _decided_by(
     given: QueryDict,
-    place: QuotaRef,
+    ref: QuotaRef,
     actor: Actor,
     reading: QuerySession,
     problem: str,
@@ -67,14 +68,7 @@ def _decided_by(
     word = "outlook_problem" if is_wrong else "outlook_hint"
     try:
         evidence = services.evidence_ahead(
-            cluster=place.cluster,
-            source=place.source,
-            namespace=place.namespace,
-            name=place.name,
-            key=place.key,
-            team=given.get("team") or None,
-            by=actor,
-            now=reading.now,
+            ref, team=given.get("team") or None, by=actor, now=reading.now
         )
     except REFUSALS as refusal:
         no_team = not given.get("team") and not is_wrong

@@ -10,7 +10,7 @@ from apps.quota_requests.domain.targets import TargetRefused, target_of
 from apps.quotas.selectors import QuotaFilters, QuotaOrder, QuotaRow, quota_rows
 from apps.web.components.links import Query, href, with_query
 from apps.web.query_session import QuerySession
-from apps.web.quota_requests.request_input import QuotaRef, ask_href
+from apps.web.quota_requests.request_input import ask_href
 from apps.web.quotas.keys import Saturation, key_href, saturation
 
 if TYPE_CHECKING:
@@ -48,23 +48,13 @@ class Asker:
         if not (row.effective and row.team_count and _is_target(row)):
             return ""
         is_own = row.team in self.teams if row.team is not None else bool(self.teams)
-        return ask_href(_place(row), query=query) if self.every_team or is_own else ""
-
-
-def _place(row: QuotaRow) -> QuotaRef:
-    return QuotaRef(row.cluster, row.source, row.namespace, row.name, row.key)
+        return ask_href(row.ref, query=query) if self.every_team or is_own else ""
 
 
 def _is_target(row: QuotaRow) -> bool:
     """Say whether a request can be about this key: of a Volcano queue some are not changed."""
     try:
-        target_of(
-            source=row.source,
-            namespace=row.namespace,
-            name=row.name,
-            key=row.key,
-            named=(row.resource,),
-        )
+        target_of(row.ref, named=(row.resource,))
     except TargetRefused:
         return False
     return True
@@ -84,7 +74,7 @@ def lines_of(rows: Sequence[QuotaRow], reading: QuerySession, asker: Asker) -> l
     return [
         KeyToAsk(
             row=row,
-            href=key_href(row, reading.query) or "",
+            href=key_href(row.ref, reading.query) or "",
             ask=asker.ask_href(row, reading.query),
             bar=saturation(row),
         )

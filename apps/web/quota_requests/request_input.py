@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, time
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote, unquote
 from zoneinfo import ZoneInfo
 
 from django import forms
@@ -17,13 +16,14 @@ from apps.quota_requests.domain.quantities import quantity
 from apps.quota_requests.domain.states import RequestState
 from apps.quota_requests.selectors import RequestDetail, RequestFilters, Which
 from apps.quota_requests.services import QuotaToAsk
+from apps.quotas.domain.keys import QuotaRef
 from apps.web.components.links import Query, href
 from apps.web.query_session import QuerySession
+from apps.web.quotas.keys import ref_text
 
 if TYPE_CHECKING:
     from apps.accounts.models import User
 
-NO_NAMESPACE = "-"
 LONGEST = 10_000
 LOCAL = "%Y-%m-%dT%H:%M"
 _WRITTEN = "form-control"
@@ -32,50 +32,12 @@ _ENDED = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class QuotaRef:
-    """The quota key that a request is about, as one text stands for it in an address."""
-
-    cluster: str
-    source: str
-    namespace: str
-    name: str
-    key: str
-
-    @property
-    def text(self) -> str:
-        """`cluster/source/namespace/name/key`, each part escaped; only the key keeps slashes."""
-        parts = (self.cluster, self.source, self.namespace or NO_NAMESPACE, self.name)
-        return "/".join([*(quote(part, safe="") for part in parts), quote(self.key, safe="/")])
-
-    @classmethod
-    def of(cls, text: str) -> "QuotaRef | None":
-        parts = [unquote(part) for part in text[:2000].split("/", 4)]
-        if len(parts) < 5 or not all(parts) or any("\0" in part for part in parts):
-            return None
-        cluster, source, namespace, name, key = parts
-        return cls(cluster, source, "" if namespace == NO_NAMESPACE else namespace, name, key)
-
-    @property
-    def quota_href(self) -> str:
-        """The page of the quota key; empty where there cannot be one."""
-        found = href(
-            "quota",
-            cluster=self.cluster,
-            source=self.source,
-            namespace=self.namespace or NO_NAMESPACE,
-            name=self.name,
-            key=self.key,
-        )
-        return found or ""
-
-
-def ask_href(place: QuotaRef, *, after: str = "", query: Query = ()) -> str:
+def ask_href(ref: QuotaRef, *, after: str = "", query: Query = ()) -> str:
     """Return the address of the form that asks for a change of a key, to `after` where given.
 
     `query` is that of the reading, where there is one.
     """
-    own = [("key", place.text), *([("after", after)] if after else [])]
+    own = [("key", ref_text(ref)), *([("after", after)] if after else [])]
     return href("new-request", [*own, *query]) or ""
 
 
@@ -83,7 +45,7 @@ def again_href(detail: RequestDetail) -> str:
     """Return the form filled in with what an ended request said; empty where it goes on."""
     if detail.row.state not in _ENDED:
         return ""
-    query = [("key", place_of(detail).text), ("again", str(detail.row.id))]
+    query = [("key", ref_text(detail.row.ref)), ("again", str(detail.row.id))]
     return href("new-request", query) or ""
 
 
@@ -95,11 +57,6 @@ def number_of(text: str) -> int | None:
 def may_ask(user: "User") -> bool:
     """Say whether a person may ask for any quota: what leads nowhere is not shown. One query."""
     return can_administer(user) or bool(teams_led_by(user))
-
-
-def place_of(detail: RequestDetail) -> QuotaRef:
-    row = detail.row
-    return QuotaRef(row.cluster, row.source, row.namespace, row.name, row.key)
 
 
 # ---------------------------------------------------------------- the form
@@ -200,15 +157,11 @@ def _times(cleaned: Mapping[str, Any], zone: ZoneInfo) -> tuple[datetime | None,
     return needed_by, None if until is None else until.replace(tzinfo=zone)
 
 
-def asked_from(form: RequestForm, place: QuotaRef, zone: ZoneInfo) -> services.RequestInput:
+def asked_from(form: RequestForm, ref: QuotaRef, zone: ZoneInfo) -> services.RequestInput:
     """Return what a valid form asks for."""
     needed_by, until = _times(form.cleaned_data, zone)
     return services.RequestInput(
-        cluster=place.cluster,
-        source=place.source,
-        namespace=place.namespace,
-        name=place.name,
-        key=place.key,
+        ref=ref,
         before=form.cleaned_data["before"],
         after=form.cleaned_data["after"],
         reason=form.cleaned_data["reason"],

@@ -10,7 +10,6 @@ from apps.quota_requests.selectors import CommentRow, RequestDetail, RequestRow,
 from apps.web.components.links import href
 from apps.web.quota_requests.actions import APPROVE, PageAction, acts_of
 from apps.web.quota_requests.audit_history import HistoryEntry, history_told
-from apps.web.quota_requests.request_input import QuotaRef
 from apps.web.quota_requests.request_summary import (
     Ruled,
     Told,
@@ -18,6 +17,7 @@ from apps.web.quota_requests.request_summary import (
     preview_told,
     ruling_told,
 )
+from apps.web.quotas.keys import key_href
 
 _MARKS: Mapping[str, str] = {
     RequestState.FAILED: "failed",
@@ -90,11 +90,10 @@ class RequestDetailView:
 
 
 def line_of(row: RequestRow) -> RequestLine:
-    place = QuotaRef(row.cluster, row.source, row.namespace, row.name, row.key)
     return RequestLine(
         row=row,
         href=href("request", pk=str(row.id)) or "",
-        quota_href=place.quota_href,
+        quota_href=key_href(row.ref) or "",
         mark=_MARKS.get(row.state, ""),
     )
 

@@ -10,7 +10,8 @@ from apps.web.accounts.signed_out import given_back
 from apps.web.components.links import href
 from apps.web.pages import change
 from apps.web.query_session import PageRequest
-from apps.web.quota_requests.request_input import QuotaRef
+from apps.web.quota_requests.request_input import ask_href
+from apps.web.quotas.keys import ref_in
 
 Parts = ParamSpec("Parts")
 
@@ -40,6 +41,5 @@ def _form_of(request: HttpRequest, pk: object) -> str:
     """Return the page where it goes on after the sign-in."""
     if pk is not None:
         return href("request", pk=str(pk)) or "/"
-    place = QuotaRef.of(request.POST.get("key", ""))
-    found = href("new-request", [("key", place.text)]) if place else href("requests")
-    return found or "/"
+    ref = ref_in(request.POST.get("key", ""))
+    return (ask_href(ref) if ref else href("requests")) or "/"

@@ -3,7 +3,9 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from urllib.parse import quote, unquote
 
+from apps.quotas.domain.keys import QuotaRef
 from apps.quotas.selectors import QuotaRow, QuotaSum, UnusedRow
 from apps.web.components.formats import Format, Value, duration
 from apps.web.components.links import Query, explain_href, figure_hrefs, href
@@ -20,8 +22,6 @@ from apps.web.query_session import QuerySession
 NO_NAMESPACE = "-"
 """Stands for the namespace of a queue, which has none, in an address."""
 PER_PAGE = 25
-KeyName = tuple[str, str, str, str, str]
-"""Cluster, source, namespace, name, key."""
 _UNUSED_HOURS = Column("unused_hours", "Unused quota-hours", Format.NUMBER)
 
 
@@ -53,17 +53,24 @@ class KeyLine(Row):
     ask: str = ""
 
 
-def key_href(row: QuotaRow | UnusedRow, query: Query) -> str | None:
-    """Return the address of the page of a key."""
-    return href(
-        "quota",
-        query,
-        cluster=row.cluster,
-        source=row.source,
-        namespace=row.namespace or NO_NAMESPACE,
-        name=row.name,
-        key=row.key,
-    )
+def key_href(ref: QuotaRef, query: Query = ()) -> str | None:
+    """Return the address of the page of a key; None where there cannot be one."""
+    return href("quota", query, **ref._replace(namespace=ref.namespace or NO_NAMESPACE)._asdict())
+
+
+def ref_text(ref: QuotaRef) -> str:
+    """Return `cluster/source/namespace/name/key`, escaped; only the key keeps its slashes."""
+    parts = (ref.cluster, ref.source, ref.namespace or NO_NAMESPACE, ref.name)
+    return "/".join([*(quote(part, safe="") for part in parts), quote(ref.key, safe="/")])
+
+
+def ref_in(text: str) -> QuotaRef | None:
+    """Return the key that `ref_text` wrote; None for any other text."""
+    parts = [unquote(part) for part in text[:2000].split("/", 4)]
+    if len(parts) < 5 or not all(parts) or any("\0" in part for part in parts):
+        return None
+    cluster, source, namespace, name, key = parts
+    return QuotaRef(source, "" if namespace == NO_NAMESPACE else namespace, name, key, cluster)
 
 
 _EXPLAINS = {
@@ -103,22 +110,21 @@ def saturation(row: QuotaRow) -> Saturation | None:
     return Saturation(percent(held), percent(pending), percent(suppressed), percent(row.hard))
 
 
-def unused_by_key(rows: Iterable[UnusedRow]) -> dict[KeyName, float]:
+def unused_by_key(rows: Iterable[UnusedRow]) -> dict[QuotaRef, float]:
     """Return what was held but unused by key; a namespace that moved has several rows."""
-    found: dict[KeyName, float] = {}
+    found: dict[QuotaRef, float] = {}
     for row in rows:
-        name = (row.cluster, row.source, row.namespace, row.name, row.key)
-        found[name] = found.get(name, 0.0) + row.unused
+        found[row.ref] = found.get(row.ref, 0.0) + row.unused
     return found
 
 
-def key_line(row: QuotaRow, reading: QuerySession, unused: Mapping[KeyName, float]) -> KeyLine:
+def key_line(row: QuotaRow, reading: QuerySession, unused: Mapping[QuotaRef, float]) -> KeyLine:
     """Return the line of a key."""
-    left = unused.get((row.cluster, row.source, row.namespace, row.name, row.key))
+    left = unused.get(row.ref)
     return KeyLine(
         _values(row, left),
         row=row,
-        href=key_href(row, reading.query),
+        href=key_href(row.ref, reading.query),
         team_href=href("team", reading.query, name=row.team) if row.team else None,
         tier_links=[(tier, href("tier", reading.query, name=tier)) for tier in row.tiers],
         bar=saturation(row),
@@ -155,12 +161,12 @@ def _values(row: QuotaRow, unused: float | None) -> dict[str, Value]:
 def key_table(
     rows: Sequence[QuotaRow],
     reading: QuerySession,
-    unused: Mapping[KeyName, float],
+    unused: Mapping[QuotaRef, float],
     *,
     empty: str,
     next_href: str | None,
     every: Callable[[], Iterable[QuotaRow]],
-    unused_of_every: Callable[[], Mapping[KeyName, float]],
+    unused_of_every: Callable[[], Mapping[QuotaRef, float]],
 ) -> Table:
     """Return the list, in the order that the selector gave it.
 
@@ -170,7 +176,7 @@ def key_table(
     def file_rows() -> Iterable[Row]:
         left = unused_of_every()
         for row in every():
-            yield Row(_values(row, left.get((row.cluster, row.source, *_rest(row)))))
+            yield Row(_values(row, left.get(row.ref)))
 
     return Table(
         id="keys",
@@ -183,10 +189,6 @@ def key_table(
         every=file_rows,
         ordered=True,
     )
-
-
-def _rest(row: QuotaRow) -> tuple[str, str, str]:
-    return row.namespace, row.name, row.key
 
 
 # ---------------------------------------------------------------- teams
@@ -327,7 +329,7 @@ def _unused(row: UnusedRow, reading: QuerySession) -> Row:
             "idle_gpu_hours": row.idle_gpu_hours,
         },
         {
-            "name": key_href(row, reading.query),
+            "name": key_href(row.ref, reading.query),
             "team": href("team", reading.query, name=row.team) if row.team else None,
         },
         explains=_unused_explains(row, reading.query),

@@ -10,8 +10,7 @@ from django.http import Http404, HttpResponseBase
 from apps.clusters.domain.window import Window
 from apps.pending.selectors import PendingFilters, QueueRow, queues_unwatched
 from apps.quotas import selectors as quotas
-from apps.quotas.domain.keys import QuotaSource
-from apps.quotas.domain.saturation import KeyId
+from apps.quotas.domain.keys import QuotaRef, QuotaSource
 from apps.quotas.selectors import QuotaFilters, QuotaPoint, QuotaRow, UnusedRow
 from apps.usage.domain.rows import Page, TimeStep
 from apps.usage.selectors import CoverageGap, gap_tiers
@@ -23,7 +22,7 @@ from apps.web.pending.queues import queues_table
 from apps.web.query_session import PageRequest, QuerySession, every_row, on_cluster, query_session
 from apps.web.quota_requests.quota_picker import Asker
 from apps.web.quotas import budgets, key_page, keys
-from apps.web.quotas.keys import Closed, KeyName
+from apps.web.quotas.keys import Closed
 from apps.web.quotas.query import EFFECTS, SOURCES, TAKES, QuotaPageQuery, asked_of
 
 PER_PAGE = 50
@@ -111,10 +110,10 @@ class _Unused:
     def rows(self) -> list[UnusedRow]:
         return self._read(self._filters)
 
-    def by_key(self) -> dict[KeyName, float]:
+    def by_key(self) -> dict[QuotaRef, float]:
         return keys.unused_by_key(self.rows)
 
-    def of(self, rows: Sequence[QuotaRow]) -> dict[KeyName, float]:
+    def of(self, rows: Sequence[QuotaRow]) -> dict[QuotaRef, float]:
         """Return what was unused of the places of these keys alone."""
         if not rows:
             return {}
@@ -246,12 +245,12 @@ def quota(
 ) -> HttpResponseBase:
     reading = on_cluster(query_session(request), cluster)
     space = "" if namespace == keys.NO_NAMESPACE else namespace
-    place: KeyName = (cluster, source, space, name, key)
-    row = _row(reading, place)
-    points = _history(reading, place, reading.choice.interval)
+    ref = QuotaRef(source, space, name, key, cluster)
+    row = quotas.quota_row(reading.now, ref, visibility=reading.visibility)
+    points = _history(reading, ref, reading.choice.interval)
     hours = points
     if reading.choice.interval is not TimeStep.HOUR:
-        hours = _history(reading, place, TimeStep.HOUR)
+        hours = _history(reading, ref, TimeStep.HOUR)
     if row is None and not points:
         raise Http404("There is no such quota, or you may not see it, or not in this window.")
     plot = key_page.saturation_plot(points, reading, row.unit if row else "units")
@@ -288,22 +287,7 @@ def _unwatched(reading: QuerySession, cluster: str, name: str) -> list[QueueRow]
     )
 
 
-def _row(reading: QuerySession, place: KeyName) -> QuotaRow | None:
-    cluster, *names = place
-    filters = QuotaFilters(cluster=(cluster,), key=KeyId(*names))
-    found = quotas.quota_rows(reading.now, filters=filters, visibility=reading.visibility)
-    return next(iter(found.rows), None)
-
-
-def _history(reading: QuerySession, place: KeyName, interval: TimeStep) -> list[QuotaPoint]:
-    cluster, source, namespace, name, key = place
+def _history(reading: QuerySession, ref: QuotaRef, interval: TimeStep) -> list[QuotaPoint]:
     return quotas.quota_history(
-        reading.window,
-        cluster=cluster,
-        source=source,
-        namespace=namespace,
-        name=name,
-        key=key,
-        visibility=reading.visibility,
-        interval=interval,
+        reading.window, ref, visibility=reading.visibility, interval=interval
     )

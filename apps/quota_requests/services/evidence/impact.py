@@ -1,7 +1,7 @@
 """The preview of a change: what it would do, by what the portal knows and what clusters say."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
 from typing import Any
@@ -25,7 +25,7 @@ from apps.quota_requests.domain.execution.owners import OtherOwner, told_owners
 from apps.quota_requests.domain.impact import CohortShare
 from apps.quota_requests.domain.overcommitment import QuotaCommitment, TierCapacity
 from apps.quota_requests.domain.quantities import Quantity
-from apps.quota_requests.domain.targets import QueueCell, QuotaSource, Target, reachable_tiers
+from apps.quota_requests.domain.targets import QueueCell, Target, reachable_tiers
 from apps.quota_requests.models import ChangeRequest
 from apps.quota_requests.services.evidence.blocked_workloads import blocked_workloads, is_strict
 from apps.quota_requests.services.evidence.known_quotas import (
@@ -37,10 +37,10 @@ from apps.quota_requests.services.evidence.known_quotas import (
 from apps.quota_requests.services.evidence.overcommitment import committed_gpus
 from apps.quota_requests.services.evidence.used_tiers import used_tiers
 from apps.quota_requests.services.execution.dry_run import Checked, check
-from apps.quotas.selectors import QuotaFilters, QuotaRow, quota_rows
+from apps.quotas.domain.keys import QuotaSource
+from apps.quotas.selectors import QuotaFilters, QuotaRow, every_quota_row
 
 _EVERYTHING = Visibility(everything=True)
-_MOST = 100_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ def preview_of(
     """
     target = target_of_request(request)
     before, after = reviewed(request), wanted(request)
-    known = _Known.read(request.cluster, target, now)
+    known = _Known.read(request, target, now)
     tiers = known.tier_figures()
     own = known.own
     used = amount_of(_taken(own))
@@ -154,32 +154,26 @@ class _Known:
     flavor: Mapping[str, str]
     prices: PriceList
     currency: str = ""
-    own: QuotaRow | None = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.own = next((row for row in self.rows if self._is_own(row)), None)
+    own: QuotaRow | None = None
 
     @classmethod
-    def read(cls, cluster: Cluster, target: Target, now: datetime) -> "_Known":
+    def read(cls, request: ChangeRequest, target: Target, now: datetime) -> "_Known":
+        cluster = request.cluster
         filters = QuotaFilters(cluster=(cluster.name,))
-        page = quota_rows(now, filters=filters, visibility=_EVERYTHING, page_size=_MOST)
+        rows = every_quota_row(now, filters=filters, visibility=_EVERYTHING)
         seen = observed_objects(cluster.pk, (ObservedKind.NODE, ObservedKind.RESOURCE_FLAVOR))
         flavors = {one.name: one.body for one in seen if isinstance(one.body, FlavorSnapshot)}
         flavor = flavors.get(target.flavor) if isinstance(target, QueueCell) else None
         return cls(
             cluster=cluster,
             target=target,
-            rows=page.rows,
+            rows=rows,
             nodes=[one.body for one in seen if isinstance(one.body, NodeSnapshot)],
             rules=TierHistory.load().at(now.timestamp()),
             flavor=flavor.node_labels if flavor else {},
             prices=price_list(now, visibility=_EVERYTHING),
+            own=next((row for row in rows if row.ref == request.ref), None),
         )
-
-    def _is_own(self, row: QuotaRow) -> bool:
-        of = (row.source, row.namespace, row.name, row.key)
-        target = self.target
-        return of == (target.source.value, target.namespace, target.name, target.key)
 
     def tier_figures(self) -> list[TierCapacity]:
         """Return what there is of each tier that the key can reach, in catalog order."""

@@ -3,6 +3,7 @@
 from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from apps.accounts.models import Team
 from apps.accounts.permissions import Visibility
@@ -11,9 +12,8 @@ from apps.clusters.services import TierHistory
 from apps.quota_requests.domain.quantities import MOST, Quantity, quantity
 from apps.quota_requests.domain.targets import Target, TargetRefused, target_of
 from apps.quota_requests.models import ChangeRequest
-from apps.quotas.selectors import QuotaFilters, QuotaRow, quota_rows
-
-_MOST = 100_000
+from apps.quotas.domain.keys import QuotaRef
+from apps.quotas.selectors import QuotaRow, quota_row
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,12 +21,28 @@ class KnownQuota:
     """A target in its cluster; `row` is its quota as observed, None where there is none."""
 
     cluster: Cluster
+    ref: QuotaRef
     target: Target
     row: QuotaRow | None
 
     @property
     def amount(self) -> Quantity | None:
         return None if self.row is None else amount_of(self.row.hard)
+
+    @property
+    def columns(self) -> dict[str, Any]:
+        """What a request for it has in its columns."""
+        return {**self.ref._asdict(), "cluster": self.cluster}
+
+    @property
+    def seen(self) -> QuotaRow:
+        """The row. Raises TargetRefused where there is none."""
+        if self.row is None:
+            raise TargetRefused(
+                f"The portal does not see {self.target} in {self.cluster.name}.",
+                fix="Check its name; a quota made just now is there within half a minute.",
+            )
+        return self.row
 
 
 def amount_of(units: float) -> Quantity:
@@ -42,13 +58,7 @@ def target_of_request(request: ChangeRequest, named: Collection[str] | None = No
 
     `named` is what `named_resources` returns: to be given where there are many requests.
     """
-    return target_of(
-        source=request.source,
-        namespace=request.namespace,
-        name=request.name,
-        key=request.key,
-        named=named_resources() if named is None else named,
-    )
+    return target_of(request.ref, named=named_resources() if named is None else named)
 
 
 def reviewed(request: ChangeRequest) -> Quantity:
@@ -59,42 +69,17 @@ def wanted(request: ChangeRequest) -> Quantity:
     return quantity(request.after)
 
 
-def known_quota(
-    cluster: str,
-    source: str,
-    namespace: str,
-    name: str,
-    key: str,
-    *,
-    at: datetime,
-    visibility: Visibility,
-) -> KnownQuota:
+def known_quota(ref: QuotaRef, *, at: datetime, visibility: Visibility) -> KnownQuota:
     """Return what the reader may see of a quota key. Raises TargetRefused.
 
     Twelve queries, whatever there is.
     """
-    of = Cluster.objects.filter(name=cluster, active=True).first()
-    if of is None:
-        raise TargetRefused(f"There is no cluster {cluster}.")
-    target = target_of(
-        source=source, namespace=namespace, name=name, key=key, named=named_resources()
-    )
-    return KnownQuota(of, target, observed(cluster, target, at=at, visibility=visibility))
-
-
-def observed(
-    cluster: str, target: Target, *, at: datetime, visibility: Visibility
-) -> QuotaRow | None:
-    """Return the row of a quota key, None where there is none or the reader may not see it."""
-    filters = QuotaFilters(
-        cluster=(cluster,),
-        namespace=(target.namespace,) if target.namespace else (),
-        source=(target.source.value,),
-    )
-    page = quota_rows(at, filters=filters, visibility=visibility, page_size=_MOST)
-    return next(
-        (row for row in page.rows if (row.name, row.key) == (target.name, target.key)), None
-    )
+    cluster = Cluster.objects.filter(name=ref.cluster, active=True).first()
+    if cluster is None:
+        raise TargetRefused(f"There is no cluster {ref.cluster}.")
+    target = target_of(ref, named=named_resources())
+    own = ref._replace(namespace=target.namespace)  # a queue has none, whatever was written
+    return KnownQuota(cluster, own, target, quota_row(at, own, visibility=visibility))
 
 
 def team_asking(known: KnownQuota, team: str | None, *, at: datetime) -> Team:
@@ -102,20 +87,15 @@ def team_asking(known: KnownQuota, team: str | None, *, at: datetime) -> Team:
 
     `team` has to be named where several use a queue. Raises TargetRefused.
     """
-    row = known.row
-    if row is None:
-        raise TargetRefused(
-            f"The portal does not see {known.target} in {known.cluster.name}.",
-            fix="Check its name; a quota made just now is there within half a minute.",
-        )
-    name = team or row.team
+    name = team or known.seen.team
     if name is None:
         raise TargetRefused("Several teams use this queue.", fix="Name the team that asks.")
     found = Team.objects.filter(name=name, active=True).first()
     if found is None:
         raise TargetRefused(f"There is no team {name}.")
     own = Visibility(everything=False, team_ids=frozenset({found.pk}))
-    if observed(known.cluster.name, known.target, at=at, visibility=own) is None:
+    # Of a queue that several share only what each team sees says who uses it.
+    if name != known.seen.team and quota_row(at, known.ref, visibility=own) is None:
         raise TargetRefused(f"{name} does not use {known.target}.")
     return found
 

@@ -18,8 +18,9 @@ from apps.clusters.models import WatchCoverage, WatchIssue
 from apps.clusters.services import SILENT_SECONDS, observed_objects
 from apps.quota_requests.domain.execution.drift import ObservedLimit
 from apps.quota_requests.domain.quantities import Quantity
-from apps.quota_requests.domain.targets import QuotaSource, Target, VolcanoCell, VolcanoField
+from apps.quota_requests.domain.targets import Target, VolcanoCell, VolcanoField
 from apps.quota_requests.services.evidence.known_quotas import amount_of
+from apps.quotas.domain.keys import QuotaSource
 
 KINDS: Final = {
     QuotaSource.RESOURCE_QUOTA: ObservedKind.RESOURCE_QUOTA,

@@ -15,10 +15,12 @@ from apps.quota_requests.selectors import open_request_of
 from apps.quota_requests.selectors.requests import shown_preview
 from apps.quota_requests.services.approval_policy import decide_by_policy
 from apps.quota_requests.services.evidence.impact import preview_of
-from apps.quota_requests.services.evidence.known_quotas import KnownQuota, known_quota
+from apps.quota_requests.services.evidence.known_quotas import amount_of, known_quota, team_asking
 from apps.quota_requests.services.evidence.snapshot import evidence_of
 from apps.quota_requests.services.requests import RequestInput, written
 from apps.quota_requests.services.transitions import found
+from apps.quotas.domain.keys import QuotaRef
+from apps.quotas.selectors import QuotaRow
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,11 +32,7 @@ class QuotaToAsk:
     `can_write`: the portal may carry the change out by itself; else people commit it.
     """
 
-    cluster: str
-    source: str
-    namespace: str
-    name: str
-    key: str
+    ref: QuotaRef
     unit: str
     amount: str
     used: float | None
@@ -54,50 +52,48 @@ class Outlook:
     tiers: tuple[str, ...]
 
 
-def quota_to_ask(
-    *,
-    cluster: str,
-    source: str,
-    namespace: str,
-    name: str,
-    key: str,
-    by: Actor,
-    now: datetime,
-) -> QuotaToAsk:
+def quota_to_ask(ref: QuotaRef, *, by: Actor, now: datetime) -> QuotaToAsk:
     """Return what the form of a new request needs. The cluster is not asked.
 
     Raises TargetRefused for what the reader does not see or nobody can ask for, and NotAllowed
     for who may ask for no team that uses it.
     """
-    known = known_quota(*(cluster, source, namespace, name, key), at=now, visibility=by.visibility)
-    row, amount = known.row, known.amount
-    if row is None or amount is None:
-        raise TargetRefused(
-            f"The portal does not see {known.target} in {cluster}.",
-            fix="Check its name; a quota made just now is there within half a minute.",
-        )
-    place = {"cluster": cluster, "source": source, "namespace": known.target.namespace}
+    known = known_quota(ref, at=now, visibility=by.visibility)
+    row = known.seen
     return QuotaToAsk(
-        **place,
-        name=name,
-        key=key,
+        ref=known.ref,
         unit=row.unit,
-        amount=amount.text,
+        amount=amount_of(row.hard).text,
         used=row.used,
         tiers=row.tiers,
-        teams=_teams(known, by),
-        open_request=open_request_of(by, **place, name=name, key=key),
+        teams=_teams(row, by),
+        open_request=open_request_of(by, known.ref),
         can_write=is_written_to(known.cluster),
     )
 
 
-def _teams(known: KnownQuota, by: Actor) -> tuple[str, ...]:
+def evidence_ahead(
+    ref: QuotaRef, *, team: str | None, by: Actor, now: datetime
+) -> Mapping[str, Any]:
+    """Return the evidence of a change of this key, whatever its amount. The cluster is not asked.
+
+    `team` is needed where several teams use a queue. Raises TargetRefused, and NotAllowed for who
+    may not ask for the team.
+    """
+    known = known_quota(ref, at=now, visibility=by.visibility)
+    asking = team_asking(known, team, at=now)
+    check_create(by, asking.pk)
+    about = ChangeRequest(**known.columns, team=asking, tiers=list(known.seen.tiers))
+    return evidence_of(about, now=now).frozen
+
+
+def _teams(row: QuotaRow, by: Actor) -> tuple[str, ...]:
     """Return for whom the actor may ask; who really uses a shared queue is seen when they do."""
     teams = Team.objects.filter(active=True).order_by("name")
-    if known.row is not None and known.row.team is not None:
-        own = teams.filter(name=known.row.team).first()
+    if row.team is not None:
+        own = teams.filter(name=row.team).first()
         if own is None:
-            raise TargetRefused(f"There is no team {known.row.team}.")
+            raise TargetRefused(f"There is no team {row.team}.")
         check_create(by, own.pk)
         return (own.name,)
     if by.user is None:

@@ -6,10 +6,9 @@ from math import fsum
 
 from apps.accounts.permissions import Visibility
 from apps.quota_requests.domain.quantities import Quantity
-from apps.quotas.selectors import QuotaFilters, QuotaRow, quota_rows
+from apps.quotas.selectors import QuotaFilters, QuotaRow, every_quota_row
 
 _EVERYTHING = Visibility(everything=True)
-_MOST = 100_000
 
 
 def committed_gpus(
@@ -25,29 +24,23 @@ def committed_gpus(
     `weights` are by tier, of one unit. Several namespaces, queues and clusters add up: each of
     them raised a little is a large raise. Where a cluster has several kinds of limits on the same
     work, the kind that promises more there is taken, so that the sum is never too small. As many
-    queries as `quota_rows` takes.
+    queries as `every_quota_row` takes.
     """
     if own is None or own.team != team or not weights:
         return None
     filters = QuotaFilters(team=(team,), tier=tuple(weights), effective=True)
-    page = quota_rows(at, filters=filters, visibility=_EVERYTHING, page_size=_MOST)
+    rows = every_quota_row(at, filters=filters, visibility=_EVERYTHING)
     kinds: dict[str, dict[str, dict[tuple[str, str, str], float]]] = {}
-    for row in page.rows:
-        hard = float(after.units) if _is_same(row, own) else row.hard
+    for row in rows:
+        hard = float(after.units) if row.ref == own.ref else row.hard
         gpus = hard * _weight(row.tiers, weights)
         places = kinds.setdefault(row.cluster, {}).setdefault(row.source, {})
         places[_place(row)] = max(gpus, places.get(_place(row), 0.0))
-    if not any(_is_same(row, own) for row in page.rows):
+    if not any(row.ref == own.ref for row in rows):
         return None
     return fsum(
         max(fsum(places.values()) for places in of_cluster.values())
         for of_cluster in kinds.values()
-    )
-
-
-def _is_same(row: QuotaRow, own: QuotaRow) -> bool:
-    return (row.cluster, row.source, row.namespace, row.name, row.key) == (
-        *(own.cluster, own.source, own.namespace, own.name, own.key),
     )
 
 

@@ -22,14 +22,20 @@ from apps.fairness.selectors import FairnessFilters, HourCounts, TeamFairness, f
 from apps.quota_requests.domain.approval_policy import BudgetFacts
 from apps.quota_requests.domain.frozen import figure, moment
 from apps.quota_requests.models import ChangeRequest
-from apps.quota_requests.services.evidence.known_quotas import observed, target_of_request
 from apps.quota_requests.services.evidence.used_tiers import (
     DAYS,
     evidence_window,
     filters_of,
     held_by_tier,
 )
-from apps.quotas.selectors import BudgetRow, QuotaPoint, QuotaRow, budget_rows, quota_history
+from apps.quotas.selectors import (
+    BudgetRow,
+    QuotaPoint,
+    QuotaRow,
+    budget_rows,
+    quota_history,
+    quota_row,
+)
 from apps.usage.domain.amounts import Amounts, hours
 from apps.usage.domain.refusals import NamesUnknown
 from apps.usage.domain.rows import Grouping, TimeStep
@@ -153,16 +159,12 @@ def _saturation(found: Evidence, request: ChangeRequest, window: Window, now: da
     """Tell how full the key was, and what of it waits or was refused."""
     points = quota_history(
         window,
-        cluster=request.cluster.name,
-        source=request.source,
-        namespace=request.namespace,
-        name=request.name,
-        key=request.key,
+        request.ref,
         visibility=_EVERYTHING,
     )
     if not points:
         found.miss("saturation: no hours of this quota are known yet")
-    row = observed(request.cluster.name, target_of_request(request), at=now, visibility=_EVERYTHING)
+    row = quota_row(now, request.ref, visibility=_EVERYTHING)
     if row is None:
         found.miss("quota: the portal does not see it now")
     ratios = [p.saturation_ratio for p in points if p.saturation_ratio is not None]

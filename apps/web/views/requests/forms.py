@@ -10,6 +10,7 @@ from apps.quota_requests import services
 from apps.quota_requests.domain.states import RequestState
 from apps.quota_requests.permissions import Actor
 from apps.quota_requests.selectors import RequestDetail
+from apps.quotas.domain.keys import QuotaRef
 from apps.web.components.links import href
 from apps.web.pages import page, respond
 from apps.web.query_session import PageRequest, QuerySession, query_session
@@ -17,7 +18,7 @@ from apps.web.quota_requests import request_input as asking
 from apps.web.quota_requests.actions import given_of
 from apps.web.quota_requests.form_preview import FormPreview, ahead, taken_up
 from apps.web.quota_requests.quota_picker import choice_of
-from apps.web.quota_requests.request_input import QuotaRef, RequestForm, place_of, said
+from apps.web.quota_requests.request_input import RequestForm, said
 from apps.web.quota_requests.request_page import (
     REFUSALS,
     actor_in,
@@ -29,18 +30,19 @@ from apps.web.quota_requests.request_page import (
 )
 from apps.web.quota_requests.request_rows import line_of
 from apps.web.quota_requests.signed_out import change_kept
+from apps.web.quotas.keys import key_href, ref_in, ref_text
 
 # ---------------------------------------------------------------- asking
 
 
 @page
 def new(request: PageRequest) -> HttpResponseBase:
-    place = QuotaRef.of(request.GET.get("key", ""))
-    if place is None:
+    ref = ref_in(request.GET.get("key", ""))
+    if ref is None:
         return _choose(request)
     reading, actor = query_session(request), actor_in(request)
     try:
-        quota = _quota(place, actor, reading)
+        quota = _quota(ref, actor, reading)
     except REFUSALS as refusal:
         return _refused(request, reading, refusal)
     form = RequestForm.for_quota(quota, request.GET)
@@ -48,33 +50,31 @@ def new(request: PageRequest) -> HttpResponseBase:
     if again is not None:
         detail = detail_for(again, actor)
         form = RequestForm.again(detail, quota, zone=reading.choice.zone, now=reading.now)
-    return _form(request, reading, form, place=place, quota=quota, again=again)
+    return _form(request, reading, form, ref=ref, quota=quota, again=again)
 
 
 @change_kept
 def create(request: PageRequest) -> HttpResponseBase:
     """Keep a draft, hand it in, or (`then=preview`) only show what would come of it."""
-    place, then = QuotaRef.of(request.POST.get("key", "")), request.POST.get("then", "draft")
-    if place is None:
+    ref, then = ref_in(request.POST.get("key", "")), request.POST.get("then", "draft")
+    if ref is None:
         return _choose(request, status=HTTPStatus.BAD_REQUEST)
     reading, actor = query_session(request), actor_in(request)
     try:
-        quota = _quota(place, actor, reading)
+        quota = _quota(ref, actor, reading)
     except REFUSALS as refusal:
         return _refused(request, reading, refusal)
     if then == "preview":
-        return _previewed(request, reading, actor, place, quota)
+        return _previewed(request, reading, actor, ref, quota)
     form = RequestForm(request.POST)
     if not form.is_valid():
-        return _form(
-            *(request, reading, form), place=place, quota=quota, status=HTTPStatus.BAD_REQUEST
-        )
+        return _form(*(request, reading, form), ref=ref, quota=quota, status=HTTPStatus.BAD_REQUEST)
     try:
-        asked = asking.asked_from(form, place, reading.choice.zone)
+        asked = asking.asked_from(form, ref, reading.choice.zone)
         pk = services.create(asked, by=actor, now=reading.now, once=True)
     except REFUSALS as refusal:
         form.add_error(None, said(refusal))
-        return _form(*(request, reading, form), place=place, quota=quota, status=status_of(refusal))
+        return _form(*(request, reading, form), ref=ref, quota=quota, status=status_of(refusal))
     return _handed_in(request, reading, actor, pk) if then == "submit" else to_request(pk)
 
 
@@ -99,31 +99,23 @@ def _handed_in(
     return to_request(pk)
 
 
-def _quota(place: QuotaRef, actor: Actor, reading: QuerySession) -> services.QuotaToAsk:
-    return services.quota_to_ask(
-        cluster=place.cluster,
-        source=place.source,
-        namespace=place.namespace,
-        name=place.name,
-        key=place.key,
-        by=actor,
-        now=reading.now,
-    )
+def _quota(ref: QuotaRef, actor: Actor, reading: QuerySession) -> services.QuotaToAsk:
+    return services.quota_to_ask(ref, by=actor, now=reading.now)
 
 
 def _previewed(
     request: PageRequest,
     reading: QuerySession,
     actor: Actor,
-    place: QuotaRef,
+    ref: QuotaRef,
     quota: services.QuotaToAsk,
 ) -> HttpResponseBase:
     """Show what would come of it: the fragment alone for htmx, else the form with it."""
-    looked = ahead(request.POST, place, actor, reading)
+    looked = ahead(request.POST, ref, actor, reading)
     if request.htmx:
         return _outlook(request, reading, looked)
     typed = RequestForm.typed(request.POST)
-    return _form(*(request, reading, typed), place=place, quota=quota, **looked.context)
+    return _form(*(request, reading, typed), ref=ref, quota=quota, **looked.context)
 
 
 def _outlook(request: PageRequest, reading: QuerySession, looked: FormPreview) -> HttpResponseBase:
@@ -136,7 +128,7 @@ def _form(
     reading: QuerySession,
     form: RequestForm,
     *,
-    place: QuotaRef,
+    ref: QuotaRef,
     quota: services.QuotaToAsk | None = None,
     status: int = HTTPStatus.OK,
     **context: Any,
@@ -147,7 +139,7 @@ def _form(
         "request/new",
         status=status,
         form=form,
-        place=place,
+        place={**ref._asdict(), "text": ref_text(ref), "quota_href": key_href(ref)},
         quota=quota,
         open_href=href("request", pk=str(quota.open_request))
         if quota and quota.open_request
@@ -206,7 +198,7 @@ def save(request: PageRequest, pk: int) -> HttpResponseBase:
     reading, actor = query_session(request), actor_in(request)
     detail, then = detail_for(pk, actor), request.POST.get("then", "save")
     if then == "preview":
-        looked = ahead(taken_up(request.POST, detail), place_of(detail), actor, reading)
+        looked = ahead(taken_up(request.POST, detail), detail.row.ref, actor, reading)
         if request.htmx:
             return _outlook(request, reading, looked)
         typed = RequestForm.typed(request.POST)
@@ -266,7 +258,6 @@ def _edited(
         "request/edit",
         status=status,
         form=form,
-        place=place_of(detail),
         row=detail.row,
         quota=quota,
         over=asking.over_of(quota),
@@ -284,6 +275,6 @@ def _there(
 ) -> services.QuotaToAsk | None:
     """Return the quota as it is now; None where it is gone, or no longer the reader's to ask."""
     try:
-        return _quota(place_of(detail), actor, reading)
+        return _quota(detail.row.ref, actor, reading)
     except REFUSALS:
         return None
