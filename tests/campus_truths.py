@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from typing import Any
 
+from apps.usage.domain.rows import UsageQuery
+
 LEAST_COVERED = 0.5
 LEAST_KINDS = 6
 WELL_USED = 0.8
@@ -105,7 +107,7 @@ def _well_used(found: CampusSummary) -> Iterator[str]:
     from apps.clusters.domain.calendar import day_window
     from apps.clusters.domain.window import Window
     from apps.clusters.selectors import report
-    from apps.usage.domain.rows import Filters, Grouping, TimeStep
+    from apps.usage.domain.rows import Grouping
     from apps.usage.selectors import usage_rows
 
     zone = report().zone
@@ -115,10 +117,10 @@ def _well_used(found: CampusSummary) -> Iterator[str]:
     )
     used: dict[tuple[str, str, str], float | None] = {}
     for row in usage_rows(
-        Window(first.start, last.end),
-        interval=TimeStep.TOTAL,
-        group_by=(Grouping.NAMESPACE, Grouping.WORKLOAD, Grouping.TIER),
-        filters=Filters(),
+        UsageQuery(
+            Window(first.start, last.end),
+            group_by=(Grouping.NAMESPACE, Grouping.WORKLOAD, Grouping.TIER),
+        ),
         visibility=EVERYTHING,
     ):
         key = (row.groups["namespace"], row.groups["workload"], row.groups["tier"])

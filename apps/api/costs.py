@@ -3,7 +3,6 @@
 import os
 import re
 from datetime import date, timedelta
-from functools import partial
 from typing import Any, BinaryIO
 
 from django.http import FileResponse, StreamingHttpResponse
@@ -281,22 +280,11 @@ def _answer(
     usage.check_names(filters)
     interval = TimeStep(query.get("interval", "day"))
     group_by = tuple(Grouping(name) for name in query.get("group_by", ()))
-    asked = CostQuery(window, interval, group_by, filters, basis, policy, waste=waste)
+    causes = WASTE if waste else tuple(Cause)
+    asked = CostQuery(window, interval, group_by, filters, basis, policy, causes, waste=waste)
     if query.get("format", "json") != "json":
-        return _file(request, asked, FileFormat(query["format"]), waste=waste)
-    page_at = partial(
-        costs.cost_page,
-        window,
-        interval=interval,
-        group_by=group_by,
-        filters=filters,
-        visibility=visibility_in(request),
-        basis=basis,
-        policy=policy,
-        waste=waste,
-        zone=zone,
-    )
-    page = page_at(**paging(query))
+        return _file(request, asked, FileFormat(query["format"]))
+    page = costs.cost_page(asked, visibility=visibility_in(request), zone=zone, **paging(query))
     results = [cost_record(row) for row in page.rows]
     response = page_response(request, results, page.next_cursor, window=window)
     terms = costs.terms(asked, visibility=visibility_in(request), zone=zone)
@@ -329,13 +317,10 @@ def terms_record(terms: Terms) -> dict[str, Any]:
     }
 
 
-def _file(
-    request: Request, asked: CostQuery, format_: FileFormat, *, waste: bool
-) -> HttpResponseBase:
-    causes = WASTE if waste else tuple(Cause)
+def _file(request: Request, asked: CostQuery, format_: FileFormat) -> HttpResponseBase:
     try:
-        file = costs.cost_file(asked, format_, visibility=visibility_in(request), causes=causes)
-        return file_response(file, format_, "waste" if waste else "costs")
+        file = costs.cost_file(asked, format_, visibility=visibility_in(request))
+        return file_response(file, format_, "waste" if asked.waste else "costs")
     except TooManyRows as error:
         raise InvalidParameters({"format": [str(error)]}) from error
 

@@ -30,7 +30,7 @@ from apps.pending import selectors as pending
 from apps.usage import selectors as usage
 from apps.usage.domain.amounts import Amounts
 from apps.usage.domain.columns import Record, flat, ledger_record
-from apps.usage.domain.rows import CollectionRow, Grouping, TimeStep, UsageRow
+from apps.usage.domain.rows import CollectionRow, Grouping, TimeStep, UsageQuery, UsageRow
 
 LISTS = (
     *("usage", "pods", "pending", "pending/history", "quotas", "budgets", "fairness"),
@@ -53,22 +53,16 @@ class UsageView(PortalView):
         query = parameters.UsageParams.read(request.query_params)
         zone = clusters.report().zone
         window = window_in(query, zone)
-        group_by = [Grouping(name) for name in query.get("group_by", ())]
-        asked: dict[str, Any] = {
-            "interval": TimeStep(query.get("interval", "day")),
-            "group_by": group_by,
-            "filters": filters_of(query),
-            "zone": zone,
-        }
+        group_by = tuple(Grouping(name) for name in query.get("group_by", ()))
+        interval = TimeStep(query.get("interval", "day"))
+        asked = UsageQuery(window, interval, group_by, filters_of(query))
         page_at = partial(
-            usage.usage_page, window, visibility=visibility_in(request), strict=True, **asked
+            usage.usage_page, asked, visibility=visibility_in(request), strict=True, zone=zone
         )
 
         def usage_records(found: Sequence[UsageRow]) -> list[Record]:
-            ratios = pending.effective_ratios(found, window=window, now=timezone.now(), **asked)
-            return rows.usage_records(
-                found, ratios, usage.known_hours(found, window=window, **asked)
-            )
+            ratios = pending.effective_ratios(found, asked, zone=zone, now=timezone.now())
+            return rows.usage_records(found, ratios, usage.known_hours(found, asked, zone=zone))
 
         if query.get("format") == "csv":
             columns = ("period", *group_by, *flat(ledger_record(Amounts())))

@@ -17,6 +17,7 @@ from apps.clusters.domain.namespaces import NamespacePattern, namespace_team
 from apps.clusters.domain.tiers import NO_TEAM, UNASSIGNED, GpuSharing
 from apps.clusters.domain.window import Window
 from apps.clusters.models import Cluster, NamespaceClaim, ReportSettings, Tier, TierRule, WatchIssue
+from apps.clusters.models.validity import holds_within
 
 DEFAULT_SCRAPE_INTERVAL_SECONDS = 30.0
 
@@ -188,9 +189,7 @@ def team_spans(window: Window, namespaces: Iterable[str]) -> dict[str, tuple[Tea
     nobody claims belongs to `unassigned`. What has no namespace, so that its name is empty, is of
     no team: its id is 0. One query, two where something is not claimed.
     """
-    holding = NamespaceClaim.objects.filter(
-        Q(valid_to__isnull=True) | Q(valid_to__gt=window.start), valid_from__lt=window.end
-    )
+    holding = NamespaceClaim.objects.filter(holds_within(window))
     claims = list(holding.select_related("team").order_by("position", "pk"))
     names = {claim.team_id: claim.team.name for claim in claims}
     times = {t for claim in claims for t in (claim.valid_from, claim.valid_to) if t is not None}

@@ -14,7 +14,7 @@ from apps.clusters.domain.window import Window
 from apps.pending import selectors as pending
 from apps.usage import selectors as usage
 from apps.usage.domain.amounts import Amounts
-from apps.usage.domain.rows import Filters, Grouping, Page, TimeStep, UsageRow
+from apps.usage.domain.rows import Filters, Grouping, Page, TimeStep, UsageQuery, UsageRow
 from apps.usage.selectors import Freshness
 from apps.web import forms
 from apps.web.components import charts
@@ -154,10 +154,7 @@ def usage_of(
     """
     filters = narrowed or of_page(reading, tier=tier, team=team)
     return usage.usage_rows(
-        window or reading.window,
-        interval=interval or reading.choice.interval,
-        group_by=by,
-        filters=filters,
+        UsageQuery(window or reading.window, interval or reading.choice.interval, by, filters),
         visibility=reading.visibility,
         zone=reading.choice.zone,
     )
@@ -200,12 +197,10 @@ def effective_of(reading: QuerySession, amounts: Amounts | None, *, tier: str) -
     """
     if amounts is None:
         return None
+    filters = of_page(reading, tier=tier)
     (ratio,) = pending.effective_ratios(
         [UsageRow(None, {Grouping.TIER: tier}, amounts)],
-        window=reading.window,
-        interval=TimeStep.TOTAL,
-        group_by=(Grouping.TIER,),
-        filters=of_page(reading, tier=tier),
+        UsageQuery(reading.window, group_by=(Grouping.TIER,), filters=filters),
         zone=reading.choice.zone,
         now=reading.now,
     )

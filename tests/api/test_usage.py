@@ -15,7 +15,7 @@ from apps.clusters.domain.window import Window
 from apps.usage import selectors
 from apps.usage.domain.amounts import hours
 from apps.usage.domain.columns import flat
-from apps.usage.domain.rows import Filters, Grouping, TimeStep
+from apps.usage.domain.rows import Grouping, TimeStep, UsageQuery
 from tests.api.conftest import AFTER, FIRST, Read, client_of
 from tests.factories import Portal, make_cards, make_model
 
@@ -56,11 +56,7 @@ def test_a_row_has_the_period_the_groups_and_the_ledger_in_this_order(read: Read
 def test_amounts_are_gpu_hours_and_equal_the_selector(portal: Portal, read: Read) -> None:
     window = Window(day_start(FIRST, portal.zone), day_start(AFTER, portal.zone))
     rows = selectors.usage_rows(
-        window,
-        interval=TimeStep.DAY,
-        group_by=[Grouping.TIER],
-        filters=Filters(),
-        visibility=EVERYTHING,
+        UsageQuery(window, TimeStep.DAY, [Grouping.TIER]), visibility=EVERYTHING
     )
     results = read("usage", BOTH | {"group_by": "tier"})["results"]
     assert len(results) == len(rows) == 4

@@ -16,7 +16,7 @@ from apps.clusters.domain.window import Window
 from apps.clusters.models import Cluster, Tier
 from apps.usage import selectors
 from apps.usage.domain.amounts import NANO
-from apps.usage.domain.rows import Filters, Grouping, TimeStep, UsageRow
+from apps.usage.domain.rows import Filters, Grouping, TimeStep, UsageQuery, UsageRow
 from apps.web.components import charts
 from apps.web.components.charts import Axis, Chart
 from apps.web.components.ledger import ALLOCATED_CLASSES, CAPACITY_CLASSES, LedgerClass
@@ -93,12 +93,7 @@ def _axis(window: Window) -> Axis:
 
 def _rows(window: Window, filters: Filters) -> list[UsageRow]:
     return selectors.usage_rows(
-        window,
-        interval=TimeStep.DAY,
-        group_by=[Grouping.TIER],
-        filters=filters,
-        visibility=EVERYTHING,
-        zone=_UTC,
+        UsageQuery(window, TimeStep.DAY, [Grouping.TIER], filters), visibility=EVERYTHING, zone=_UTC
     )
 
 

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import pytest
 
 from apps.clusters.models import Cluster, WatchCoverage
-from apps.clusters.services.pods.unix_seconds import UnixSeconds
+from apps.clusters.models.sql import UnixSeconds
 
 pytestmark = pytest.mark.django_db
 

@@ -15,10 +15,10 @@ from apps.clusters.domain.window import Window
 from apps.costs.domain.costing import Basis, Cause
 from apps.costs.domain.unallocated import Policy
 from apps.costs.models import PoolCostHour, Price, TeamCostHour, WorkloadCostHour
-from apps.costs.selectors import CostRow, cost_rows
+from apps.costs.selectors import CostQuery, CostRow, cost_rows
 from apps.costs.services import price_hours
 from apps.quotas.models import Entitlement
-from apps.usage.domain.rows import Filters, Grouping, TimeStep
+from apps.usage.domain.rows import Grouping
 from apps.usage.models import CollectionWindow, TierHour
 from tests.factories import A100, BEGINNING, H100, Portal, make_portal
 
@@ -80,13 +80,8 @@ def days_from(portal: Portal, first: date, days: int) -> Window:
 
 
 def rows(window: Window, **asked: Any) -> list[CostRow]:
-    given: dict[str, Any] = {
-        "interval": TimeStep.TOTAL,
-        "group_by": (),
-        "filters": Filters(),
-        "visibility": EVERYTHING,
-    }
-    return cost_rows(window, **(given | asked))
+    seen, zone = asked.pop("visibility", EVERYTHING), asked.pop("zone", None)
+    return cost_rows(CostQuery(window, **asked), visibility=seen, zone=zone)
 
 
 def total(found: Iterable[CostRow]) -> int:

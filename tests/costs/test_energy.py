@@ -8,14 +8,15 @@ import pytest
 from django.db.models import Sum
 
 from apps.accounts.permissions import EVERYTHING, visibility_of
-from apps.costs.domain.costing import Basis, Cause
+from apps.costs.domain.costing import WASTE, Basis, Cause
 from apps.costs.domain.unallocated import Policy
 from apps.costs.models import PoolCostHour, Price, TeamCostHour
 from apps.costs.selectors import (
+    CostQuery,
     CostRow,
+    cost_rows,
     money_budget_rows,
     price_book,
-    waste_rows,
     waterfall,
 )
 from apps.costs.services import close_period, price_hours
@@ -113,13 +114,7 @@ def test_energy_stands_beside_the_waterfall_and_is_no_waste(billed: Priced) -> N
     (energy,) = of_energy(rows(billed.window))
     assert fall.energy == energy.cost
     assert fall.total + fall.energy == total(rows(billed.window))
-    wasted = waste_rows(
-        billed.window,
-        interval=TimeStep.TOTAL,
-        group_by=(),
-        filters=Filters(),
-        visibility=EVERYTHING,
-    )
+    wasted = cost_rows(CostQuery(billed.window, waste=True, causes=WASTE), visibility=EVERYTHING)
     assert of_energy(wasted) == []
 
 

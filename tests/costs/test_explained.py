@@ -6,10 +6,9 @@ import pytest
 
 from apps.accounts.permissions import EVERYTHING
 from apps.costs.domain.costing import WASTE
-from apps.costs.selectors import cost_rows, explain_cost
+from apps.costs.selectors import CostQuery, cost_rows, explain_cost
 from apps.costs.selectors.explain.costs import FIGURES
 from apps.usage.domain.explained import evaluate
-from apps.usage.domain.rows import Filters, TimeStep
 from tests.costs.portal import make_priced
 
 
@@ -17,14 +16,8 @@ from tests.costs.portal import make_priced
 @pytest.mark.parametrize("figure", FIGURES)
 def test_costs_are_gpu_hours_times_price(figure: str) -> None:
     priced = make_priced()
-    one = explain_cost(figure, priced.window, filters=Filters(), visibility=EVERYTHING)
-    found = cost_rows(
-        priced.window,
-        interval=TimeStep.TOTAL,
-        group_by=(),
-        filters=Filters(),
-        visibility=EVERYTHING,
-    )
+    one = explain_cost(figure, CostQuery(priced.window), visibility=EVERYTHING)
+    found = cost_rows(CostQuery(priced.window), visibility=EVERYTHING)
     assert one is not None
     own = [row for row in found if row.currency == one.currency and row.amount is not None]
     if figure in ("cost", "waste_cost"):

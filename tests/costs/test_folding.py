@@ -15,7 +15,7 @@ from apps.costs.models import Price as PriceRow
 from apps.costs.services import close_period, price_hours
 from apps.costs.services.folding import fold_workloads
 from apps.pending.models import Episode
-from apps.usage.domain.rows import Filters, Grouping, TimeStep
+from apps.usage.domain.rows import Grouping, TimeStep, UsageQuery
 from apps.usage.models import Day, WorkloadDay
 from apps.usage.selectors import usage_rows
 from apps.usage.services import prune as prune_facts
@@ -50,13 +50,7 @@ def priced(_priced: Priced) -> Priced:
 
 
 def sums_of(priced: Priced) -> list[Any]:
-    usage = usage_rows(
-        priced.window,
-        interval=TimeStep.DAY,
-        group_by=GROUPS[1:3],
-        filters=Filters(),
-        visibility=EVERYTHING,
-    )
+    usage = usage_rows(UsageQuery(priced.window, TimeStep.DAY, GROUPS[1:3]), visibility=EVERYTHING)
     costs = [
         rows(priced.window, basis=basis, policy=policy, group_by=GROUPS)
         for basis, policy in CHARGINGS

@@ -16,10 +16,10 @@ from apps.accounts.permissions import EVERYTHING
 from apps.clusters.domain.window import Window
 from apps.costs.domain.costing import WASTE, Cause
 from apps.costs.domain.money import money
-from apps.costs.selectors import cost_rows, waterfall
+from apps.costs.selectors import CostQuery, cost_rows, waterfall
 from apps.costs.services import price_hours
 from apps.operations.services import load_catalog
-from apps.usage.domain.rows import Filters, Grouping, TimeStep
+from apps.usage.domain.rows import Grouping, TimeStep
 from apps.usage.services import collect_window
 from simulator.catalog import catalog_yaml
 from simulator.scenarios.registry import load
@@ -79,11 +79,7 @@ def records(format_: str, path: Path) -> list[dict[str, Any]]:
 @pytest.mark.usefixtures("_reference")
 def test_not_busy_money_by_cause_is_that_of_the_worked_example_everywhere(tmp_path: Path) -> None:
     rows = cost_rows(
-        DAY,
-        interval=TimeStep.DAY,
-        group_by=(Grouping.TEAM, Grouping.WORKLOAD),
-        filters=Filters(),
-        visibility=EVERYTHING,
+        CostQuery(DAY, TimeStep.DAY, (Grouping.TEAM, Grouping.WORKLOAD)), visibility=EVERYTHING
     )
     of_page = summed((row.cause, row.amount) for row in rows)
     assert a_month(of_page) == A_MONTH

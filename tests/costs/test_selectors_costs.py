@@ -1,8 +1,10 @@
 """Costs by period, group and payer: the same money, however it is cut, and to whom it is shown."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import timedelta
 from decimal import Decimal
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -17,7 +19,7 @@ from apps.costs.domain.costing import FREE, HELD, WASTE, Basis, Cause
 from apps.costs.domain.money import money
 from apps.costs.domain.unallocated import Policy
 from apps.costs.models import Price
-from apps.costs.selectors import CostRow, cost_page, waste_rows, waterfall
+from apps.costs.selectors import CostQuery, CostRow, cost_page, cost_rows, waterfall
 from apps.costs.selectors import worst_workloads as worst
 from apps.costs.services import price_hours
 from apps.usage.domain.rows import Filters, Grouping, TimeStep
@@ -249,7 +251,8 @@ def test_waste_rows_are_those_of_costs_that_are_waste(priced: Priced) -> None:
         "visibility": EVERYTHING,
     }
     every = rows(priced.window, **asked)
-    assert waste_rows(priced.window, **asked) == [row for row in every if row.cause in WASTE]
+    found = rows(priced.window, waste=True, causes=WASTE, **asked)
+    assert found == [row for row in every if row.cause in WASTE]
 
 
 @pytest.mark.parametrize("group_by", [(), (Grouping.TIER,), (Grouping.TEAM, Grouping.CLUSTER)])
@@ -257,18 +260,16 @@ def test_waste_of_a_lead_has_none_of_the_platforms(
     priced: Priced, group_by: tuple[Grouping, ...]
 ) -> None:
     dan = visibility_of(priced.portal.dan)
-    asked: dict[str, Any] = {"interval": TimeStep.TOTAL, "group_by": group_by}
-    asked |= {"filters": Filters()}
+    asked = CostQuery(priced.window, group_by=group_by, waste=True, causes=WASTE)
     own = [
         row
         for row in rows(priced.window, group_by=(Grouping.TEAM,))
         if row.groups["team"] == "speech" and row.cause in WASTE
     ]
     assert total(own)
-    found = waste_rows(priced.window, visibility=dan, **asked)
+    found = cost_rows(asked, visibility=dan)
     assert total(found) == total(own)
-    asked |= {"cursor": None, "page_size": 99, "waste": True}
-    page = cost_page(priced.window, visibility=dan, **asked)
+    page = cost_page(asked, visibility=dan, cursor=None, page_size=99)
     assert list(page.rows) == found
     (fall,) = waterfall(priced.window, visibility=dan)
     assert fall.wasted == total(own)
@@ -293,19 +294,16 @@ def test_the_worst_workloads_come_first(priced: Priced) -> None:
 @pytest.mark.parametrize("size", [1, 7, 500])
 @pytest.mark.parametrize("interval", list(TimeStep), ids=str)
 def test_pages_joined_are_the_whole_list(priced: Priced, interval: TimeStep, size: int) -> None:
-    asked: dict[str, Any] = {
-        "interval": interval,
-        "group_by": (Grouping.TEAM,) if interval is TimeStep.HOUR else (Grouping.TEAM, GROUPS[0]),
-        "filters": Filters(),
-        "visibility": EVERYTHING,
-    }
+    by = (Grouping.TEAM,) if interval is TimeStep.HOUR else (Grouping.TEAM, GROUPS[0])
     # Half a day at each end: periods that the window holds in part.
     window = Window(priced.window.start + 30 * HOUR, priced.window.end - 11 * HOUR)
-    for waste, every in ((False, rows(window, **asked)), (True, waste_rows(window, **asked))):
+    asked = CostQuery(window, interval, by)
+    for query in (asked, replace(asked, waste=True, causes=WASTE)):
+        every = cost_rows(query, visibility=EVERYTHING)
         joined: list[CostRow] = []
         cursor = None
         while True:
-            page = cost_page(window, cursor=cursor, page_size=size, waste=waste, **asked)
+            page = cost_page(query, cursor=cursor, page_size=size, visibility=EVERYTHING)
             joined.extend(page.rows)
             cursor = page.next_cursor
             if cursor is None:
@@ -314,18 +312,14 @@ def test_pages_joined_are_the_whole_list(priced: Priced, interval: TimeStep, siz
 
 
 def test_a_cursor_of_another_list_is_refused(priced: Priced) -> None:
-    asked: dict[str, Any] = {
-        "interval": TimeStep.DAY,
-        "group_by": (Grouping.TEAM,),
-        "filters": Filters(),
-        "visibility": EVERYTHING,
-    }
-    page = cost_page(priced.window, cursor=None, page_size=3, **asked)
-    for cursor, change in (("x", {}), (page.next_cursor, {"waste": True})):
+    asked = CostQuery(priced.window, TimeStep.DAY, (Grouping.TEAM,))
+    read = partial(cost_page, page_size=3, visibility=EVERYTHING)
+    page = read(asked, cursor=None)
+    for cursor, query in (("x", asked), (page.next_cursor, replace(asked, waste=True))):
         with pytest.raises(CursorRefused):
-            cost_page(priced.window, cursor=cursor, page_size=3, **(asked | change))
+            read(query, cursor=cursor)
     later = Window(priced.window.start - 9 * HOUR, priced.window.start - 5 * HOUR)
-    assert cost_page(later, cursor=page.next_cursor, page_size=3, **asked).rows == ()
+    assert read(replace(asked, window=later), cursor=page.next_cursor).rows == ()
 
 
 @pytest.mark.parametrize(

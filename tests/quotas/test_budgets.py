@@ -14,7 +14,7 @@ from apps.accounts.permissions import EVERYTHING, Visibility
 from apps.clusters.domain.window import Window
 from apps.clusters.models import Cluster
 from apps.quotas.domain.periods import period_at
-from apps.quotas.domain.spending import Allowance, ClusterHours, KnownHours, Spending
+from apps.quotas.domain.spending import Allowance, ClusterHours, KnownHours, Spending, SpendingAt
 from apps.quotas.models import Budget, BudgetAlert
 from apps.quotas.selectors import BudgetRow, budget_alerts, budget_rows, burn_rows, in_full
 from apps.quotas.selectors.budgets import money_allowances
@@ -282,7 +282,8 @@ def test_money_burns_by_the_amounts_that_costs_hand_over(portal: Portal) -> None
     hours = ClusterHours(START, START + 10 * DAY - HOUR, 24, 168, {START: 240})
     known = KnownHours(START + 10 * DAY, {"west": hours})
     allowances = money_allowances(NOW, zone, visibility=EVERYTHING)
-    row = only(burn_rows(allowances, spending, known, at=NOW, zone=zone, hours_of=lambda *_: {}))
+    spent = SpendingAt(NOW, zone, spending, known)
+    row = only(burn_rows(allowances, spent, hours_of=lambda *_: {}))
     assert (row.unit, row.allowance, row.used) == ("USD", 3100, 2000)
     assert row.burn_rate == pytest.approx(2.0)
     assert row.exhausted_at == START + timedelta(days=15.5)
@@ -328,10 +329,7 @@ def test_allowances_are_sorted_by_team_and_period() -> None:
             Allowance(team, "month", period_at("month", NOW, zone), "gpu_hours", 10.0)
             for team in ("b", "a")
         ],
-        Spending(),
-        None,
-        at=NOW,
-        zone=zone,
+        SpendingAt(NOW, zone, Spending(), None),
         hours_of=lambda *_: {},
     )
     assert [row.team for row in rows] == ["a", "b"]

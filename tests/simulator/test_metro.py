@@ -10,7 +10,7 @@ from apps.clusters.models import Cluster
 from apps.operations.services import load_catalog
 from apps.usage import selectors as usage
 from apps.usage.domain.amounts import NANO
-from apps.usage.domain.rows import Filters, Grouping, TimeStep
+from apps.usage.domain.rows import Grouping, UsageQuery
 from apps.usage.services import collect_window
 from simulator.catalog import catalog_yaml
 from simulator.fleet import FOREVER
@@ -71,11 +71,7 @@ def test_the_ledger_has_its_gpus_from_metrics_alone(campus: Scenario, metro: Sce
     assert {(one.state.value, one.error) for one in ended} == {("complete", "")}
     start, end = int(WINDOW.start.timestamp()), int(WINDOW.end.timestamp())
     (row,) = usage.usage_rows(
-        WINDOW,
-        interval=TimeStep.TOTAL,
-        group_by=(Grouping.TIER, Grouping.GPU_MODEL),
-        filters=Filters(),
-        visibility=EVERYTHING,
+        UsageQuery(WINDOW, group_by=(Grouping.TIER, Grouping.GPU_MODEL)), visibility=EVERYTHING
     )
 
     assert row.groups == {"tier": "whole-mi300x", "gpu_model": "AMD Instinct MI300X"}

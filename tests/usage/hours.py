@@ -13,6 +13,7 @@ from apps.clusters.domain.pods.ledger import (
 from apps.clusters.domain.tiers import GpuSharing, TierRule
 from apps.clusters.domain.time_spans import Span
 from apps.clusters.domain.window import HOUR_SECONDS, SLOT_SECONDS
+from apps.usage.domain.attribution.allocations import PodLedger
 from apps.usage.domain.attribution.attribute import SampleInterval
 from apps.usage.domain.attribution.attribute_hour import HourInput, RawSamples, attribute_hour
 from apps.usage.domain.attribution.gpu_classes import Bound
@@ -124,14 +125,10 @@ def hour_facts(
     """Reckon an hour; raw samples are those that the rows sum, from each slot's start on."""
     known = HourInput(
         START,
-        pods,
-        intervals,
+        PodLedger(pods, intervals, bound or {}, limits or {}, claims),
         rows,
         rules,
         SampleInterval(INTERVAL),
-        bound or {},
-        limits or {},
-        claims,
     )
     return attribute_hour(
         known, raw or (lambda uuids: even_samples(rows, uuids)), idle_below=idle_below

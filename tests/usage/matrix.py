@@ -19,7 +19,7 @@ from apps.clusters.adapters.prometheus.config import PrometheusConfig
 from apps.clusters.adapters.prometheus.source import PrometheusSource
 from apps.clusters.domain.devices.mig import mig_part
 from apps.clusters.domain.pods.kube_objects import NodeState, lacks_finish, node_state, pod_record
-from apps.clusters.domain.pods.ledger import ClaimAllocationRecord, NodeInterval, PodRecord
+from apps.clusters.domain.pods.ledger import NodeInterval, PodRecord
 from apps.clusters.domain.pods.owners import nearest_owner
 from apps.clusters.domain.tiers import GpuSharing, TierRule
 from apps.clusters.domain.time_spans import clip, seconds, union
@@ -29,6 +29,7 @@ from apps.clusters.services.claims.claim_watch import ClaimWatch, discovered
 from apps.clusters.services.pods.pod_store import PodObservation, PodStore
 from apps.clusters.services.tier_history import assign
 from apps.usage.domain.amounts import Amounts
+from apps.usage.domain.attribution.allocations import PodLedger
 from apps.usage.domain.attribution.attribute import SampleInterval
 from apps.usage.domain.attribution.attribute_hour import HourInput, attribute_hour
 from apps.usage.domain.attribution.gpu_classes import Bound
@@ -110,16 +111,6 @@ class SetUp(NamedTuple):
             resource_names=(GPU_SHARED,) if self.virtual_gpus else (),
             dra=self.version >= (4, 4, 0),
         )
-
-
-@dataclass(frozen=True)
-class Ledger:
-    """Who held what, as one of the two sources tells."""
-
-    pods: Sequence[PodRecord]
-    intervals: Sequence[NodeInterval]
-    claims: Sequence[ClaimAllocationRecord] = ()
-    bound: Mapping[str, Bound] | None = None
 
 
 # ---------------------------------------------------------------- what is true
@@ -296,7 +287,7 @@ class _Looks:
         self._pods.listed({str(item["metadata"]["uid"]) for item in items}, at, self._last)
         self._last = at
 
-    def ledger(self) -> Ledger:
+    def ledger(self) -> PodLedger:
         """Return what was learnt; the nodes did not change."""
         assert self._watch is not None
         intervals = [
@@ -308,7 +299,9 @@ class _Looks:
         ]  # fmt: skip
         pods = [tracked.record for tracked in self._pods.pods.values()]
         claims = list(self._watch.claims.changed.values())
-        return Ledger(pods, intervals, claims, {pod.uid: self._bound(pod) for pod in pods})
+        return PodLedger(
+            pods, intervals, {pod.uid: self._bound(pod) for pod in pods}, claims=claims
+        )
 
     def _bound(self, pod: PodRecord) -> Bound:
         assert self._watch is not None
@@ -318,7 +311,7 @@ class _Looks:
         return Bound(given.tier, given.gpu_model or "", given.gpu_equivalents / units)
 
 
-def api_ledger(scenario: Scenario, times: Iterable[int] = ()) -> Ledger:
+def api_ledger(scenario: Scenario, times: Iterable[int] = ()) -> PodLedger:
     """Return what the API server shows over the window to who looks every few minutes.
 
     And at these times, too: when a claim was freed is known by looking alone.
@@ -338,26 +331,25 @@ def source_of(url: str, cluster: str) -> PrometheusSource:
     return PrometheusSource(PrometheusConfig.from_catalog(entry))
 
 
-def metrics_ledger(source: MetricsSource) -> Ledger:
+def metrics_ledger(source: MetricsSource) -> PodLedger:
     """Return what kube-state-metrics shows."""
     named = sorted({resource for rule in RULES for resource in rule.resources})
     answer = source.ledger(WINDOW, gpu_resources=named, label_keys=sorted(_LABEL_KEYS))
     assert all(answer.covered.values())
-    return Ledger(answer.pods, answer.nodes)
+    return PodLedger(answer.pods, answer.nodes)
 
 
-def reckoned(ledger: Ledger, answer: DeviceAnswer, source: MetricsSource, start: int) -> HourFacts:
+def reckoned(
+    ledger: PodLedger, answer: DeviceAnswer, source: MetricsSource, start: int
+) -> HourFacts:
     """Return the facts of the hour that begins at `start`."""
     window = Window.hour(datetime.fromtimestamp(start, UTC))
     known = HourInput(
         start=start,
-        pods=ledger.pods,
-        intervals=ledger.intervals,
+        ledger=ledger,
         rows=[row for row in answer.rows if start <= row.slot < start + 3600],
         rules=RULES,
         interval=SampleInterval(answer.scrape_interval_seconds or 30.0, answer.intervals),
-        bound=ledger.bound or {},
-        claims=ledger.claims,
     )
     facts, _ = attribute_hour(
         known, lambda uuids: source.activity_samples(uuids, window), idle_below=IDLE_BELOW
@@ -383,7 +375,7 @@ class Reading:
         return cls(pods, nodes)
 
 
-def read_all(url: str, cluster: str, api: Ledger) -> dict[tuple[str, int], Reading]:
+def read_all(url: str, cluster: str, api: PodLedger) -> dict[tuple[str, int], Reading]:
     """Return (ledger, hour) → what is read from a server by way of either ledger."""
     source = source_of(url, cluster)
     answer = source.devices(WINDOW)

@@ -5,7 +5,7 @@ import pytest
 
 from apps.clusters.domain.devices.samples import ActivitySample, DeviceSlot
 from apps.clusters.domain.pods.ledger import PodRecord
-from apps.usage.domain.attribution.allocations import Allocation
+from apps.usage.domain.attribution.allocations import Allocation, PodLedger
 from apps.usage.domain.attribution.attribute import (
     Attribution,
     SampleInterval,
@@ -20,13 +20,8 @@ from tests.usage.hours import INTERVAL, RULES, START, device, interval, pod
 
 
 def holdings(*pods: object) -> list[Allocation]:
-    ledgers = allocate_cluster(
-        START,
-        pods,  # type: ignore[arg-type]
-        [interval()],
-        classifier=Classifier(RULES),
-        bound={},
-    )
+    known = PodLedger(pods, [interval()])  # type: ignore[arg-type]
+    ledgers = allocate_cluster(START, known, classifier=Classifier(RULES))
     return [holding for ledger in ledgers for holding in ledger.holdings]
 
 

@@ -9,7 +9,7 @@ from apps.clusters.domain.devices.samples import ActivityLevels
 from apps.clusters.domain.window import Window
 from apps.usage.domain.amounts import Amounts, hours, nano
 from apps.usage.domain.attribution.hour import HourFacts
-from apps.usage.domain.rows import Filters, TimeStep
+from apps.usage.domain.rows import UsageQuery
 from apps.usage.models import Day, PodHour, WorkloadDay
 from apps.usage.selectors import usage_rows
 from apps.usage.services import roll_days
@@ -82,7 +82,5 @@ def test_levels_are_summed_over_hours_days_and_workloads() -> None:
         (row.sm_active, row.sm_measured)
         for row in WorkloadDay.objects.filter(sm_measured__isnull=False)
     ] == [(nano(0.5), nano(2))]
-    whole = usage_rows(
-        window, interval=TimeStep.TOTAL, group_by=(), filters=Filters(), visibility=EVERYTHING
-    )[0].amounts
+    whole = usage_rows(UsageQuery(window), visibility=EVERYTHING)[0].amounts
     assert ratios(whole) == (None, None, None)

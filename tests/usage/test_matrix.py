@@ -12,6 +12,7 @@ from typing import NamedTuple
 import pytest
 
 from apps.usage.domain.amounts import Amounts, hours
+from apps.usage.domain.attribution.allocations import PodLedger
 from tests.served_lab import served_lab
 from tests.simulator.sharing import Fleet, Version, crowded, every_kind, exporter, tenant
 from tests.simulator.small import ORIGIN
@@ -23,7 +24,6 @@ from tests.usage.matrix import (
     LEDGERS,
     VERSIONS,
     WINDOW,
-    Ledger,
     PodTruth,
     Reading,
     SetUp,
@@ -102,7 +102,7 @@ POSSIBLE = [one for one in ALL if not impossible(one)]
 
 
 @cache
-def who_holds() -> Ledger:
+def who_holds() -> PodLedger:
     return api_ledger(crowded(exporter()))
 
 

@@ -21,6 +21,7 @@ from apps.clusters.domain.resources import desanitise, effective_request
 from apps.clusters.domain.tiers import GpuSharing, TierRule, unit_weight
 from apps.clusters.domain.window import HOUR_SECONDS
 from apps.usage.domain.amounts import Amounts, hours
+from apps.usage.domain.attribution.allocations import PodLedger
 from apps.usage.domain.attribution.attribute import SampleInterval
 from apps.usage.domain.attribution.attribute_hour import HourInput, attribute_hour
 from tests.usage.hours import (
@@ -60,7 +61,7 @@ def by_uid(pods: Sequence[PodRecord], rows: Sequence[DeviceSlot], count: int) ->
     for number in range(count):
         start = START + number * HOUR_SECONDS
         own = [row for row in rows if start <= row.slot < start + HOUR_SECONDS]
-        known = HourInput(start, pods, [node], own, RULES, SampleInterval(INTERVAL))
+        known = HourInput(start, PodLedger(pods, [node]), own, RULES, SampleInterval(INTERVAL))
         facts, _ = attribute_hour(known, partial(even_samples, own), idle_below=0.1)
         for fact in facts.pods:
             found.setdefault(fact.uid, Amounts()).add(fact.amounts)

@@ -14,6 +14,7 @@ from apps.clusters.domain.devices.state import Health, health_of
 from apps.clusters.domain.pods.ledger import NodeInterval, Owner, PodRecord
 from apps.clusters.domain.window import Window, from_seconds
 from apps.usage.domain.amounts import Amounts, hours
+from apps.usage.domain.attribution.allocations import PodLedger
 from apps.usage.domain.attribution.attribute import SampleInterval
 from apps.usage.domain.attribution.attribute_hour import HourInput, attribute_hour
 from tests.clusters.openmetrics import HOUR, ORIGIN, Series, scrapes, series, write
@@ -103,8 +104,7 @@ class World:
         node = NodeInterval("n1", ORIGIN, ORIGIN + HOUR, offered, offered, labels)
         hour = HourInput(
             start=ORIGIN,
-            pods=[running(f"p{n}") for n in range(pods)],
-            intervals=[node],
+            ledger=PodLedger([running(f"p{n}") for n in range(pods)], [node]),
             rows=self.answer.rows,
             rules=RULES,
             interval=SampleInterval(

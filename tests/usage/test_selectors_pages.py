@@ -11,7 +11,7 @@ from apps.accounts.permissions import EVERYTHING, Visibility
 from apps.clusters.domain.calendar import day_window
 from apps.clusters.domain.window import Window
 from apps.usage import selectors
-from apps.usage.domain.rows import Filters, Grouping, TimeStep, UsageRow
+from apps.usage.domain.rows import Grouping, TimeStep, UsageQuery, UsageRow
 from apps.usage.selectors import CursorRefused
 from tests import factories
 from tests.factories import Portal, make_portal
@@ -42,10 +42,7 @@ def walk(
     cursor: str | None = None
     while True:
         page = selectors.usage_page(
-            window,
-            interval=interval,
-            group_by=groups,
-            filters=Filters(),
+            UsageQuery(window, interval, groups),
             visibility=visibility,
             cursor=cursor,
             page_size=page_size,
@@ -83,13 +80,7 @@ def test_pages_leap_over_a_long_gap(
     window = Window(utc(2026, 1, 5), utc(2026, 4, 2))
     with django_assert_max_num_queries(20):
         page = selectors.usage_page(
-            window,
-            interval=TimeStep.HOUR,
-            group_by=[],
-            filters=Filters(),
-            visibility=EVERYTHING,
-            cursor=None,
-            page_size=1,
+            UsageQuery(window, TimeStep.HOUR, []), visibility=EVERYTHING, cursor=None, page_size=1
         )
     assert page.next_cursor is not None
     assert len(walk(window, interval=TimeStep.HOUR, page_size=1)) == 2
@@ -98,10 +89,7 @@ def test_pages_leap_over_a_long_gap(
 def test_a_walk_goes_on_where_it_was_while_hours_are_added(portal: Portal) -> None:
     window = days(date(2026, 3, 28), 10)
     page = selectors.usage_page(
-        window,
-        interval=TimeStep.HOUR,
-        group_by=[Grouping.TIER],
-        filters=Filters(),
+        UsageQuery(window, TimeStep.HOUR, [Grouping.TIER]),
         visibility=EVERYTHING,
         cursor=None,
         page_size=50,
@@ -111,10 +99,7 @@ def test_a_walk_goes_on_where_it_was_while_hours_are_added(portal: Portal) -> No
     cursor = page.next_cursor
     while cursor:
         page = selectors.usage_page(
-            window,
-            interval=TimeStep.HOUR,
-            group_by=[Grouping.TIER],
-            filters=Filters(),
+            UsageQuery(window, TimeStep.HOUR, [Grouping.TIER]),
             visibility=EVERYTHING,
             cursor=cursor,
             page_size=50,
@@ -141,10 +126,7 @@ def test_a_walk_goes_on_where_it_was_while_hours_are_added(portal: Portal) -> No
 def test_a_cursor_of_something_else_is_refused(portal: Portal, cursor: str) -> None:
     with pytest.raises(CursorRefused, match="start again"):
         selectors.usage_page(
-            days(date(2026, 3, 28), 1),
-            interval=TimeStep.DAY,
-            group_by=[],
-            filters=Filters(),
+            UsageQuery(days(date(2026, 3, 28), 1), TimeStep.DAY, []),
             visibility=EVERYTHING,
             cursor=cursor,
             page_size=10,

@@ -10,7 +10,7 @@ from apps.accounts.permissions import EVERYTHING, Visibility
 from apps.clusters.domain.window import Window
 from apps.usage import selectors
 from apps.usage.domain.amounts import Amounts
-from apps.usage.domain.rows import Filters, TimeStep
+from apps.usage.domain.rows import Filters, UsageQuery
 from apps.usage.selectors.parts import PodPart, pod_hours, pod_parts, pod_sum
 from tests.factories import Portal, make_portal
 from tests.worlds import shared
@@ -73,7 +73,7 @@ def total(found: list[PodPart]) -> Amounts:
 )
 def test_pods_sum_to_the_ledger_that_they_are_parts_of(portal: Portal, filters: Filters) -> None:
     (row,) = selectors.usage_rows(
-        WINDOW, interval=TimeStep.TOTAL, group_by=[], filters=filters, visibility=EVERYTHING
+        UsageQuery(WINDOW, group_by=[], filters=filters), visibility=EVERYTHING
     )
     found = parts(filters)
     whole = pod_sum(WINDOW, filters=filters, visibility=EVERYTHING)

@@ -10,7 +10,7 @@ from apps.accounts.permissions import EVERYTHING, Visibility, visibility_of
 from apps.clusters.domain.window import Window
 from apps.usage import selectors
 from apps.usage.domain.periods import whole_days
-from apps.usage.domain.rows import Filters, Grouping, TimeStep
+from apps.usage.domain.rows import Filters, Grouping, UsageQuery
 from apps.usage.selectors import WasteRow
 from tests import factories
 from tests.factories import Portal, make_portal
@@ -60,11 +60,7 @@ def waste(
 def test_waste_is_that_of_the_ledger_largest_first(portal: Portal, cut: timedelta) -> None:
     window = window_of(portal, cut=cut)
     ledger = selectors.usage_rows(
-        window,
-        interval=TimeStep.TOTAL,
-        group_by=(Grouping.WORKLOAD, Grouping.TIER),
-        filters=Filters(),
-        visibility=EVERYTHING,
+        UsageQuery(window, group_by=(Grouping.WORKLOAD, Grouping.TIER)), visibility=EVERYTHING
     )
     expected = {
         tuple(row.groups.values()): row.amounts.idle

@@ -7,7 +7,7 @@ from apps.accounts.permissions import EVERYTHING, Visibility
 from apps.clusters.domain.calendar import day_start
 from apps.clusters.domain.window import Window
 from apps.usage import selectors
-from apps.usage.domain.rows import Filters, Grouping, TimeStep, UsageRow
+from apps.usage.domain.rows import Filters, Grouping, TimeStep, UsageQuery, UsageRow
 from tests.factories import Portal, make_portal
 
 BERLIN = ZoneInfo("Europe/Berlin")
@@ -29,11 +29,7 @@ def read(
     visibility: Visibility = EVERYTHING,
 ) -> list[UsageRow]:
     return selectors.usage_rows(
-        window,
-        interval=interval,
-        group_by=groups,
-        filters=filters or Filters(),
-        visibility=visibility,
+        UsageQuery(window, interval, groups, filters or Filters()), visibility=visibility
     )
 
 

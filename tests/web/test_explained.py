@@ -11,9 +11,10 @@ from django.test import Client
 from apps.accounts.models import User
 from apps.accounts.permissions import EVERYTHING, Visibility
 from apps.clusters.domain.window import Window
+from apps.costs.domain.costing import WASTE
 from apps.costs.domain.recommendations.recommendation import RecommendationKind
 from apps.costs.models import Recommendation
-from apps.costs.selectors import explain_cost, waste_rows
+from apps.costs.selectors import CostQuery, cost_rows, explain_cost
 from apps.fairness.selectors import FairnessFilters, explain_fairness, fairness_rows
 from apps.fairness.selectors.explained_what_if import WHAT_IF
 from apps.pending.selectors import PendingGrouping, explain_pending, pending_history, time_to_start
@@ -22,7 +23,6 @@ from apps.quotas.selectors import budget_rows, explain_budget
 from apps.quotas.selectors.explained import BUDGETS
 from apps.quotas.selectors.explained_keys import QUOTAS, TEAM_QUOTAS
 from apps.usage.domain.explained import Explained, Input, RowColumn, Unit, evaluate
-from apps.usage.domain.rows import Filters, TimeStep
 from apps.web.components.links import figure_href
 from apps.web.explained.providers import PROVIDERS
 from apps.web.explained.view_parts import ExplainedPage
@@ -272,14 +272,8 @@ def test_one_saving_is_explained_to_who_sees_it(portal: Portal, signed_in: SignI
 def test_costs_are_of_what_the_reader_sees(portal: Portal) -> None:
     lead = Visibility(everything=False, team_ids=frozenset({portal.vision.pk}))
     for visibility in (EVERYTHING, lead):
-        one = explain_cost("waste_cost", WINDOW, filters=Filters(), visibility=visibility)
-        rows = waste_rows(
-            WINDOW,
-            interval=TimeStep.TOTAL,
-            group_by=(),
-            filters=Filters(),
-            visibility=visibility,
-        )
+        one = explain_cost("waste_cost", CostQuery(WINDOW), visibility=visibility)
+        rows = cost_rows(CostQuery(WINDOW, waste=True, causes=WASTE), visibility=visibility)
         assert one is not None
         assert (one.value or 0) == sum((row.amount or Decimal(0) for row in rows), Decimal(0))
 

@@ -1,7 +1,6 @@
 """Pages say what nobody could tell of tiers that only claims give out."""
 
 from datetime import UTC, datetime, timedelta
-from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -13,7 +12,7 @@ from apps.accounts.permissions import EVERYTHING
 from apps.clusters.domain.window import Window
 from apps.clusters.models import Cluster, Tier, TierRule, WatchCoverage
 from apps.usage.domain.amounts import Amounts
-from apps.usage.domain.rows import Filters, Grouping, TimeStep, UsageRow
+from apps.usage.domain.rows import Grouping, TimeStep, UsageQuery, UsageRow
 from apps.usage.models import TierDay
 from apps.usage.selectors import CoverageGap, gap_hours, gap_tiers, known_hours
 from tests.factories import BEGINNING, make_cluster, make_model, note_collection
@@ -80,11 +79,10 @@ def test_hours_in_which_claims_are_known_are_counted(cluster: Cluster, interval:
     named = [("west", "claimed"), ("west", "gold")]
     at = None if interval is TimeStep.TOTAL else START + 4 * HOUR
     rows = [UsageRow(at, {"cluster": c, "tier": t}, Amounts()) for c, t in named]
-    asked: dict[str, Any] = {"window": WINDOW, "interval": interval, "filters": Filters()}
     zone = ZoneInfo("UTC")
     count = 3 if at is None else 1
-    assert known_hours(rows, group_by=by, zone=zone, **asked) == [count, None]
-    assert known_hours(rows, group_by=by[:1], zone=zone, **asked) == [None, None]
+    assert known_hours(rows, UsageQuery(WINDOW, interval, by), zone=zone) == [count, None]
+    assert known_hours(rows, UsageQuery(WINDOW, interval, by[:1]), zone=zone) == [None, None]
 
 
 def test_where_nobody_ever_watched_no_hour_tells_anything(cluster: Cluster) -> None:

@@ -1,12 +1,11 @@
 """Delivering what is due: leased, so that one process sends it; retried, and given up with why."""
 
-import secrets
 from datetime import datetime, timedelta
 
 from django.core.cache import cache
-from django.db.models import Q
 
 from apps.accounts.models import User
+from apps.accounts.services import leases
 from apps.alerts.domain.message import Message
 from apps.alerts.gateways import messenger
 from apps.alerts.models import Channel, Delivery
@@ -37,8 +36,7 @@ def _taken(now: datetime) -> tuple[list[Delivery], dict[int, str]]:
 
     Of two that ask at once each gets others.
     """
-    lease = secrets.token_hex(16)
-    free = Q(lease_until__isnull=True) | Q(lease_until__lte=now)
+    lease, free = leases.new_token(), leases.free(now)
     due = Delivery.objects.filter(free, state=Delivery.State.QUEUED, due_at__lte=now)
     earlier = dict(due.order_by("due_at", "pk").values_list("pk", "lease")[:_AT_ONCE])
     Delivery.objects.filter(free, pk__in=list(earlier), state=Delivery.State.QUEUED).update(

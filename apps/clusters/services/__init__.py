@@ -41,7 +41,6 @@ from apps.clusters.services.pods.ledger_reader import (
     watched_spans,
 )
 from apps.clusters.services.pods.revisions import revision_of_hour
-from apps.clusters.services.pods.unix_seconds import UnixSeconds
 from apps.clusters.services.retention import OBJECTS_KEPT, forget_ledger, forget_objects
 from apps.clusters.services.retirement import (
     end_inferred,

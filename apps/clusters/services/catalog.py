@@ -20,6 +20,7 @@ from apps.clusters.models import (
     TierRule,
     Valid,
 )
+from apps.clusters.models.validity import holds_at
 
 ValidRow = TypeVar("ValidRow", bound=Valid)
 
@@ -113,7 +114,7 @@ def cluster_ids() -> dict[str, int]:
 
 def tier_rules_at(at: datetime) -> list[domain.TierRule]:
     """Return the rules in force at `at`, in the order in which they are tried. One query."""
-    rows = TierRule.objects.filter(_in_force(at)).order_by("position", "pk")
+    rows = TierRule.objects.filter(holds_at(at)).order_by("position", "pk")
     return [
         domain.TierRule(
             tier=row["tier__name"],
@@ -134,7 +135,7 @@ def team_finder_at(at: datetime) -> Callable[[str], int]:
     A claim of the very name comes first, then patterns in catalog order; `unassigned` is the team
     of all others. Raises Team.DoesNotExist when that team is missing (`ensure_builtin` makes it).
     """
-    claims = FilteredRelation("claims", condition=_in_force(at, "claims__"))
+    claims = FilteredRelation("claims", condition=holds_at(at, "claims__"))
     teams = Team.objects.annotate(claim=claims)
     rows = teams.filter(Q(name=domain.UNASSIGNED) | Q(claim__isnull=False))
     found: list[NamespacePattern] = []
@@ -149,12 +150,6 @@ def team_finder_at(at: datetime) -> Callable[[str], int]:
     if unassigned is None:
         raise Team.DoesNotExist(f"the built-in team {domain.UNASSIGNED} is missing")
     return cache(namespace_team(found, unclaimed=unassigned))
-
-
-def _in_force(at: datetime, prefix: str = "") -> Q:
-    return Q(**{f"{prefix}valid_from__lte": at}) & (
-        Q(**{f"{prefix}valid_to__isnull": True}) | Q(**{f"{prefix}valid_to__gt": at})
-    )
 
 
 # ---------------------------------------------------------------- what is loaded

@@ -8,7 +8,6 @@ from apps.costs.selectors.costs import (
     cost_page,
     cost_rows,
     priced_until,
-    waste_rows,
     waterfall,
     worst_workloads,
 )
@@ -73,6 +72,6 @@ from apps.costs.selectors.recommendations import (
     recommendation_sums,
     recommended_at,
 )
-from apps.costs.selectors.rows import PLATFORM_NAME, CostQuery, CostRow
+from apps.costs.selectors.rows import PLATFORM_NAME, CostQuery, CostRow, unpriced
 from apps.costs.selectors.terms import NotPriced, Terms, not_priced, terms
 from apps.costs.selectors.workloads_kept import Kept, kept_workloads

@@ -18,7 +18,7 @@ from apps.costs.domain.money import SCALE, money
 from apps.costs.models import Adjustment, PricedHour, TeamCostDay, TeamCostHour
 from apps.costs.selectors.large_sums import rows_with_costs
 from apps.quotas.domain.burn import NOTHING, Spent
-from apps.quotas.domain.spending import Allowance, KnownHours, Purse, Spending, ordered
+from apps.quotas.domain.spending import Allowance, KnownHours, Purse, Spending, SpendingAt, ordered
 from apps.quotas.selectors import (
     BudgetRow,
     burn_rows,
@@ -86,15 +86,8 @@ def money_budget_rows(
         return []
     known = known_hours(PricedHour.objects.all(), allowances, at=now, zone=zone)
     charged = _Charged() if known is None else _charged(allowances, known, zone)
-    rows = burn_rows(
-        allowances,
-        charged.spending,
-        known,
-        at=now,
-        zone=zone,
-        hours_of=charged.hours_of(zone),
-        points=False,
-    )
+    spent = SpendingAt(now, zone, charged.spending, known)
+    rows = burn_rows(allowances, spent, hours_of=charged.hours_of(zone), points=False)
     return [
         _row(row, one.exact, charged, zone)
         for row, one in zip(rows, ordered(allowances), strict=True)

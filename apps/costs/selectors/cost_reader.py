@@ -2,14 +2,15 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import date, datetime, timedelta
-from typing import Any, NamedTuple, cast
+from datetime import date, datetime
+from typing import Any, NamedTuple
 from zoneinfo import ZoneInfo
 
-from django.db.models import Case, F, IntegerField, Max, Min, Q, Value, When
+from django.db.models import Case, F, IntegerField, Q, Value, When
 
 from apps.accounts.permissions import Visibility
 from apps.clusters.domain.window import Window
+from apps.clusters.models.sql import LargestOf, LargeSum, LeastOf
 from apps.clusters.selectors import report
 from apps.costs.domain.costing import CHARGED, FREE, HELD, Basis, Cause
 from apps.costs.domain.unallocated import Policy
@@ -23,16 +24,16 @@ from apps.costs.models import (
     WorkloadCostHour,
 )
 from apps.costs.selectors.files.pruned_days import check_kept
-from apps.costs.selectors.large_sums import AsGiven, AsGivenSum, rows_with_costs
+from apps.costs.selectors.large_sums import rows_with_costs
 from apps.costs.selectors.rows import PLATFORM_NAME, CostQuery, CostRow
-from apps.usage.domain.periods import BEGINNING, Periods, day_start, is_day_start
+from apps.usage.domain.periods import BEGINNING, Periods, day_start
 from apps.usage.domain.refusals import GroupingRefused
 from apps.usage.domain.rows import Filters, Grouping, TimeStep
 from apps.usage.selectors import (
     DETAILED,
-    HOURLY_DAYS,
     NameLookup,
     ReadPlan,
+    check_window,
     condition,
     filtered,
     hours_only,
@@ -40,7 +41,6 @@ from apps.usage.selectors import (
     with_days,
 )
 
-_HOURLY_MOST = timedelta(days=HOURLY_DAYS, hours=1)
 _EVERYTHING = Visibility(everything=True)
 # Sources of usage, for the conditions that filters become: rows of holders, and of pools.
 _OF_HOLDERS = source_of((Grouping.NAMESPACE,), Filters(), _EVERYTHING)
@@ -97,19 +97,11 @@ class CostLine:
             self.high = high if self.high is None else max(self.high, high)
 
 
-class _Min(AsGiven, Min):
-    """The least of whole numbers."""
-
-
-class _Max(AsGiven, Max):
-    """The greatest of whole numbers."""
-
-
-def _summed(name: str) -> AsGivenSum:
+def _summed(name: str) -> LargeSum:
     """Return the sum of a cause's GPU-hours; of energy what was billed, None for nothing."""
     if name in _MEASURED:
-        return AsGivenSum(_MEASURED[name], filter=~Q(**{f"cost_{name}": 0}))
-    return AsGivenSum(name)
+        return LargeSum(_MEASURED[name], filter=~Q(**{f"cost_{name}": 0}))
+    return LargeSum(name)
 
 
 class _Tables(NamedTuple):
@@ -135,15 +127,13 @@ class CostReader:
         self._visibility = visibility
         self.periods = Periods(asked.interval, zone or report().zone)
         named = {*asked.group_by, *filtered(asked.filters)}
-        _check(asked, named, self.periods.zone)
+        if Grouping.NODE in named:
+            raise GroupingRefused("costs are not kept by node: leave out node")
+        check_window(asked, self.periods.zone)
         self._detailed = bool(named & DETAILED)
         self._by_payer = bool(named & _OF_HOLDER) or not visibility.everything
         self.names = NameLookup({Grouping.CLUSTER, Grouping.TEAM, *asked.group_by})
-        wanted = asked.filters.cluster
-        known = self.names.known(Grouping.CLUSTER).items()
-        self.clusters = sorted(
-            cast("int", pk) for pk, name in known if not wanted or name in wanted
-        )
+        self.clusters = self.names.clusters(asked.filters)
         if self._detailed:
             # Two queries more, the second only where the window does not consist of whole days.
             check_kept(self._plan(asked.window), asked.window, zone=self.periods.zone)
@@ -168,7 +158,7 @@ class CostReader:
 
     def rows(self, window: Window) -> list[CostRow]:
         """Return the same as rows, ordered by period, groups, cause, currency and price."""
-        found = self.lines(window)
+        found = {k: line for k, line in self.lines(window).items() if k.cause in self.asked.causes}
         names = self.names_of({key.ids for key in found})
         ordered = sorted(found, key=lambda key: _order(key, names))
         labels = {at: self.periods.label(at) for at in {key.period for key in found}}
@@ -298,7 +288,7 @@ class CostReader:
             booked_on__gte=first,
             booked_on__lte=last,
         )
-        columns = tuple(map(_column, self.asked.group_by))
+        columns = tuple(one.column for one in self.asked.group_by)
         beside = ("booked_on", "cause", "currency", "gpu_hours", "cost", "team_id", "workload_id")
         for row in rows.order_by().values_list(*beside, *columns):
             day, cause, currency, gpu_hours, cost, team, workload = row[: len(beside)]
@@ -366,9 +356,9 @@ class CostReader:
         """Yield (time, then what a _Fact has) of a table by `time`; None: a total. One query."""
         total = time is None
         rate = ("price", "list_price") if self.asked.by_rate else ()
-        columns = (*(() if total else ("at",)), "currency", *rate, *map(_column, groups))
+        columns = (*(() if total else ("at",)), "currency", *rate, *(one.column for one in groups))
         sums = {f"sum_{name}": _summed(name) for name in names}
-        prices = {"low": _Min("price"), "high": _Max("price")}
+        prices = {"low": LeastOf("price"), "high": LargestOf("price")}
         rows = table._default_manager.order_by().filter(where)
         rows = (rows if total else rows.annotate(at=time)).values(*columns)
         rows = rows.annotate(**sums)
@@ -454,28 +444,3 @@ def _row(key: LineKey, line: CostLine, period: datetime | None, groups: dict[str
         correction=key.correction,
         energy_mwh=line.energy_mwh if key.cause is Cause.ENERGY else None,
     )
-
-
-def _check(asked: CostQuery, named: set[Grouping], zone: ZoneInfo) -> None:
-    if len(set(asked.group_by)) < len(asked.group_by):
-        raise GroupingRefused("each group can be named once")
-    if Grouping.NODE in named:
-        raise GroupingRefused("costs are not kept by node: leave out node")
-    window = asked.window
-    if window.end - window.start <= _HOURLY_MOST:
-        return
-    if asked.interval is TimeStep.HOUR:
-        raise GroupingRefused(
-            f"hours can be had for at most {HOURLY_DAYS} days at a time: choose a shorter window "
-            "or interval day, week, month or total"
-        )
-    whole = all(is_day_start(at, zone) for at in (window.start, window.end))
-    if named & DETAILED and not whole:
-        raise GroupingRefused(
-            f"over more than {HOURLY_DAYS} days {' and '.join(sorted(named & DETAILED))} is kept "
-            f"by whole days: let the window start and end at midnight in {zone.key}"
-        )
-
-
-def _column(grouping: Grouping) -> str:
-    return "capacity_type" if grouping is Grouping.CAPACITY_TYPE else f"{grouping}_id"

@@ -11,15 +11,14 @@ from django.db.models import Max, Sum
 from apps.accounts.permissions import Visibility
 from apps.clusters.domain.window import Window
 from apps.clusters.selectors import report
-from apps.costs.domain.costing import WASTE, Basis, Cause, CostSums
-from apps.costs.domain.unallocated import Policy
+from apps.costs.domain.costing import WASTE, Cause, CostSums
 from apps.costs.domain.waterfall import WaterfallStep
 from apps.costs.domain.waterfall import waterfall as steps_of
 from apps.costs.models import PoolCostDay, PoolCostHour
 from apps.costs.selectors.cost_reader import CostLine, CostReader, LineKey
 from apps.costs.selectors.rows import CostQuery, CostRow
 from apps.usage.domain import cursors
-from apps.usage.domain.rows import Filters, Grouping, Page, TimeStep
+from apps.usage.domain.rows import Filters, Grouping, Page
 from apps.usage.selectors import condition, source_of, with_days
 
 _NO_FILTERS = Filters()
@@ -28,15 +27,7 @@ _MOST_PERIODS = 2000
 
 
 def cost_rows(
-    window: Window,
-    *,
-    interval: TimeStep,
-    group_by: Sequence[Grouping],
-    filters: Filters,
-    visibility: Visibility,
-    basis: Basis = Basis.ALLOCATED,
-    policy: Policy = Policy.PLATFORM,
-    zone: ZoneInfo | None = None,
+    asked: CostQuery, *, visibility: Visibility, zone: ZoneInfo | None = None
 ) -> list[CostRow]:
     """Return who pays how much for what, ordered by period, groups and cause.
 
@@ -48,36 +39,26 @@ def cost_rows(
     At most eleven queries, and one each for the names of namespaces and workloads. Raises
     GroupingRefused.
     """
-    asked = CostQuery(window, interval, tuple(group_by), filters, basis, policy)
-    return CostReader(asked, visibility=visibility, zone=zone).rows(window)
+    return CostReader(asked, visibility=visibility, zone=zone).rows(asked.window)
 
 
 def cost_page(
-    window: Window,
+    asked: CostQuery,
     *,
-    interval: TimeStep,
-    group_by: Sequence[Grouping],
-    filters: Filters,
     visibility: Visibility,
     cursor: str | None,
     page_size: int,
-    basis: Basis = Basis.ALLOCATED,
-    policy: Policy = Policy.PLATFORM,
-    waste: bool = False,
     zone: ZoneInfo | None = None,
 ) -> Page[CostRow]:
-    """Return one page of `cost_rows`, or with `waste` of `waste_rows`, in the same order.
+    """Return one page of `cost_rows` in the same order.
 
     Only the periods that the page needs are read, so pages of a long window cost alike. The
     cursor tells how many rows of a period were shown: facts that arrive meanwhile may shift them.
     Raises GroupingRefused and CursorRefused.
     """
-    asked = CostQuery(
-        *(window, interval, tuple(group_by), filters, basis, policy),
-        waste=waste,
-    )
-    reading = CostReader(asked, visibility=visibility, zone=zone)
-    kind = "-".join(("costs", str(waste), interval, basis, policy, *group_by))
+    reading, window = CostReader(asked, visibility=visibility, zone=zone), asked.window
+    terms = (str(asked.waste), asked.interval, asked.basis, asked.policy)
+    kind = "-".join(("costs", *terms, *asked.group_by))
     start, skipped = window.start, 0
     if cursor is not None:
         at, shown = cursors.decode(kind, cursor, (str, int))
@@ -86,7 +67,7 @@ def cost_page(
         return Page((), None)
     found: list[tuple[datetime, int, CostRow]] = []
     for part in _parts(reading, Window(start, window.end), found):
-        found += _placed(reading, part, waste=waste)
+        found += _placed(reading, part)
         del found[:skipped]
         skipped = 0
         if len(found) > page_size:
@@ -110,40 +91,14 @@ def _parts(reading: CostReader, window: Window, found: Sequence[object]) -> Iter
             count = min(count * 4, _MOST_PERIODS)
 
 
-def _placed(
-    reading: CostReader, part: Window, *, waste: bool
-) -> list[tuple[datetime, int, CostRow]]:
+def _placed(reading: CostReader, part: Window) -> list[tuple[datetime, int, CostRow]]:
     """Return rows with the start of their period within the part, and their place in it."""
     placed: list[tuple[datetime, int, CostRow]] = []
     for row in reading.rows(part):
-        if waste and row.cause not in WASTE:
-            continue
         period = part.start if row.period is None else max(part.start, row.period)
         same = placed and placed[-1][0] == period
         placed.append((period, placed[-1][1] + 1 if same else 0, row))
     return placed
-
-
-def waste_rows(
-    window: Window,
-    *,
-    interval: TimeStep,
-    group_by: Sequence[Grouping],
-    filters: Filters,
-    visibility: Visibility,
-    zone: ZoneInfo | None = None,
-    every: bool = False,
-) -> list[CostRow]:
-    """Return the rows of `cost_rows` that are waste, by who held them (nobody: no team).
-
-    With `every` those that are none, too: they tell whether anything of a group has a price. A
-    reader who does not see everything gets those of their teams alone.
-
-    Queries and errors as those of `cost_rows`.
-    """
-    asked = CostQuery(window, interval, tuple(group_by), filters, waste=True)
-    rows = CostReader(asked, visibility=visibility, zone=zone).rows(window)
-    return [row for row in rows if every or row.cause in WASTE]
 
 
 # ---------------------------------------------------------------- the waterfall
@@ -206,7 +161,7 @@ def _sums(
     window: Window, filters: Filters, visibility: Visibility, zone: ZoneInfo, currency: str
 ) -> dict[str, CostSums]:
     """Return sums by currency; what has no price is in those of the report's."""
-    asked = CostQuery(window, TimeStep.TOTAL, (), filters, waste=True)
+    asked = CostQuery(window, filters=filters, waste=True)
     found: dict[str, CostSums] = {currency: CostSums()}
     for row in CostReader(asked, visibility=visibility, zone=zone).rows(window):
         sums = found.setdefault(row.currency or currency, CostSums())
@@ -225,9 +180,7 @@ def _bursts(
     window: Window, filters: Filters, visibility: Visibility, zone: ZoneInfo
 ) -> dict[str, int]:
     """Return the burst by currency."""
-    reading = CostReader(
-        CostQuery(window, TimeStep.TOTAL, (), filters), visibility=visibility, zone=zone
-    )
+    reading = CostReader(CostQuery(window, filters=filters), visibility=visibility, zone=zone)
     where = condition(source_of((Grouping.CLUSTER,), filters, visibility), filters, visibility)
     plan = with_days(window, clusters=reading.clusters, periods=reading.periods, rolled=False)
     found: dict[str, int] = {}
@@ -282,7 +235,7 @@ def worst_workloads(
     Only workloads of teams that the reader sees; unpriced ones come last, by GPU-hours. Six
     queries and those for names. Raises GroupingRefused.
     """
-    asked = CostQuery(window, TimeStep.TOTAL, _WORST_GROUPS, filters, waste=True)
+    asked = CostQuery(window, group_by=_WORST_GROUPS, filters=filters, waste=True)
     reading = CostReader(asked, visibility=visibility, zone=zone)
     lines = reading.lines(window)
     found: dict[Cause, list[WorstWorkload]] = {}

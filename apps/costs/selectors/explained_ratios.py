@@ -14,21 +14,20 @@ from apps.costs.domain.prices import places
 from apps.costs.models import Adjustment
 from apps.costs.selectors.explain.costs import COST, explain_cost, price_line, price_lines
 from apps.costs.selectors.prices import price_book
+from apps.costs.selectors.rows import CostQuery
 from apps.usage.domain.amounts import NANO
 from apps.usage.domain.explained import Explained, Input, RowColumn, Unit
-from apps.usage.domain.rows import Filters, Grouping, TimeStep
+from apps.usage.domain.rows import Filters, Grouping, TimeStep, UsageQuery
 from apps.usage.selectors import usage_rows
 
 SHARE, PER_GPU_HOUR = "cost_share", "cost_per_gpu_hour"
 TIER_PRICE, ENERGY, ADJUSTMENT = "tier_price", "energy_kwh", "closed_month_adjustment"
 
 
-def explain_cost_share(
-    window: Window, *, filters: Filters, whole: Filters, **asked: Any
-) -> Explained | None:
-    """Explain what share the costs of `filters` are of those of `whole`; `asked` as for costs."""
-    part = explain_cost(COST, window, filters=filters, **asked)
-    every = explain_cost(COST, window, filters=whole, **asked)
+def explain_cost_share(asked: CostQuery, *, of: Filters, **narrowed: Any) -> Explained | None:
+    """Explain what share costs are of those of other filters; `narrowed` as for costs."""
+    part = explain_cost(COST, asked, **narrowed)
+    every = explain_cost(COST, replace(asked, filters=of), **narrowed)
     if part is None or every is None:
         return None
     known = part.value is not None and bool(every.value)
@@ -48,9 +47,9 @@ def explain_cost_share(
     )
 
 
-def explain_cost_per_gpu_hour(window: Window, **asked: Any) -> Explained | None:
-    """Explain the mean cost of a GPU-hour that has a price; `asked` as for costs."""
-    one = explain_cost(COST, window, **asked)
+def explain_cost_per_gpu_hour(asked: CostQuery, **narrowed: Any) -> Explained | None:
+    """Explain the mean cost of a GPU-hour that has a price; `narrowed` as for costs."""
+    one = explain_cost(COST, asked, **narrowed)
     if one is None:
         return None
     hours = fsum(row["priced"] for row in one.rows)
@@ -102,9 +101,7 @@ def explain_price(
 def explain_energy(window: Window, *, filters: Filters, visibility: Visibility) -> Explained:
     """Explain the measured energy of a window, day by day. Queries as those of `usage_rows`."""
     names = (Grouping.TIER, Grouping.GPU_MODEL, Grouping.CAPACITY_TYPE)
-    found = usage_rows(
-        window, interval=TimeStep.DAY, group_by=names, filters=filters, visibility=visibility
-    )
+    found = usage_rows(UsageQuery(window, TimeStep.DAY, names, filters), visibility=visibility)
     rows: list[dict[str, Any]] = [
         {
             "day": "" if row.period is None else str(row.period.date()),

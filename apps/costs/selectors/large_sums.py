@@ -4,21 +4,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from django.db import OperationalError, connection
-from django.db.models import Aggregate, F, QuerySet, Sum
+from django.db.models import Aggregate, F, QuerySet
+
+from apps.clusters.models.sql import LargeSum
 
 _PART = 10**9
 """What two parts of a sum are told apart by: neither comes near 2^63 then."""
-
-
-class AsGiven(Aggregate):
-    """An aggregate as the driver gives it: Django would call a converter for each value."""
-
-    def get_db_converters(self, connection: Any) -> list[Any]:
-        return []
-
-
-class AsGivenSum(AsGiven, Sum):
-    """An int, or on PostgreSQL a Decimal without a fraction."""
 
 
 def rows_with_costs(
@@ -32,7 +23,7 @@ def rows_with_costs(
     SQLite has no sum of 2^63 units or more, some 92 billion of a currency: only where it refuses
     one each sum is made of two, which takes longer. One query, or there two.
     """
-    sums = {f"sum_cost_{name}": AsGivenSum(f"cost_{name}") for name in names}
+    sums = {f"sum_cost_{name}": LargeSum(f"cost_{name}") for name in names}
     found = rows.annotate(**sums, **beside).values_list(*columns, *sums, *beside)
     if connection.vendor != "sqlite":
         yield from found
@@ -54,8 +45,8 @@ def _in_two_parts(
     names: Sequence[str],
     beside: Mapping[str, Aggregate],
 ) -> Iterator[tuple[Any, ...]]:
-    large = {f"large_{name}": AsGivenSum(F(f"cost_{name}") / _PART) for name in names}
-    small = {f"small_{name}": AsGivenSum(F(f"cost_{name}") % _PART) for name in names}
+    large = {f"large_{name}": LargeSum(F(f"cost_{name}") / _PART) for name in names}
+    small = {f"small_{name}": LargeSum(F(f"cost_{name}") % _PART) for name in names}
     found = rows.annotate(**large, **small, **beside)
     first, count = len(columns), len(names)
     for row in found.values_list(*columns, *large, *small, *beside):

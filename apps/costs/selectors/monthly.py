@@ -2,21 +2,20 @@
 
 from collections import defaultdict
 from collections.abc import Iterable
+from dataclasses import replace
 from datetime import date
 from typing import TypeVar
-from zoneinfo import ZoneInfo
 
 from apps.accounts.permissions import Visibility
-from apps.clusters.selectors import report
-from apps.costs.domain.costing import WASTE, Basis, coverage_of
+from apps.costs.domain.costing import WASTE
 from apps.costs.domain.monthly import MonthlyReport
-from apps.costs.domain.unallocated import Policy
 from apps.costs.selectors.charging_policy import charging
 from apps.costs.selectors.cost_reader import CostReader
-from apps.costs.selectors.periods import closed_period, month_window
+from apps.costs.selectors.files.cost_files import month_question
+from apps.costs.selectors.periods import closed_period
 from apps.costs.selectors.prices import price_book
-from apps.costs.selectors.rows import CostQuery
-from apps.usage.domain.rows import Filters, Grouping, TimeStep
+from apps.costs.selectors.rows import coverage_ratio, unpriced
+from apps.usage.domain.rows import Grouping, TimeStep
 
 Name = TypeVar("Name", bound=str)
 
@@ -27,13 +26,8 @@ def monthly_report(month: date, *, visibility: Visibility) -> MonthlyReport:
     A closed month is charged as it was closed. About a dozen queries.
     """
     closed = closed_period(month)
-    zone = ZoneInfo(closed.time_zone) if closed else report().zone
-    basis, policy = charging()
-    if closed is not None:
-        basis, policy = Basis(closed.basis), Policy(closed.policy)
-    asked = CostQuery(
-        *(month_window(month, zone), TimeStep.TOTAL, (Grouping.TEAM,), Filters(), basis, policy)
-    )
+    by_day, zone = month_question(month, closed, *charging())
+    asked = replace(by_day, interval=TimeStep.TOTAL, group_by=(Grouping.TEAM,))
     rows = CostReader(asked, visibility=visibility, zone=zone).rows(asked.window)
     priced = [row for row in rows if row.currency and row.cost is not None]
     teams = _summed((row.currency or "", row.groups["team"], row.cost or 0) for row in priced)
@@ -46,11 +40,11 @@ def monthly_report(month: date, *, visibility: Visibility) -> MonthlyReport:
         totals={currency: sum(n for _, n in found) for currency, found in teams.items()},
         teams=teams,
         wasted=wasted,
-        basis=basis,
-        policy=policy,
+        basis=asked.basis,
+        policy=asked.policy,
         price_book=closed.price_book if closed else price_book().version,
-        coverage_ratio=coverage_of((r.cause, r.gpu_hours) for r in rows if not r.correction),
-        unpriced=sum(row.gpu_hours for row in rows if row.lacks_price),
+        coverage_ratio=coverage_ratio(rows),
+        unpriced=unpriced(rows),
         closed_at=closed.closed_at.astimezone(zone) if closed else None,
         rows_sha256=closed.rows_sha256 if closed else "",
         forced=closed.forced if closed else "",

@@ -4,10 +4,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
 
-from django.db.models import Q, QuerySet
+from django.db.models import QuerySet
 
 from apps.accounts.permissions import Visibility
 from apps.clusters.domain.tiers import model_key
+from apps.clusters.models.validity import holds_at
 from apps.costs.domain.prices import PriceBook, PriceEntry, PriceKind, places
 from apps.costs.models import Price
 
@@ -69,7 +70,7 @@ def price_book(at: datetime | None = None) -> PriceBook:
 
 
 def _holding(at: datetime) -> QuerySet[Price, Price]:
-    return Price.objects.filter(Q(valid_to__isnull=True) | Q(valid_to__gt=at), valid_from__lte=at)
+    return Price.objects.filter(holds_at(at))
 
 
 def _entries(rows: QuerySet[Price, Price]) -> list[PriceEntry]:

@@ -1,16 +1,15 @@
 """What the read side of costs hands out: frozen rows, whole numbers, no ORM objects."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from datetime import datetime
 from decimal import ROUND_HALF_EVEN, Decimal, localcontext
 
-from apps.clusters.domain.window import Window
-from apps.costs.domain.costing import Basis, Cause
+from apps.costs.domain.costing import Basis, Cause, coverage_of
 from apps.costs.domain.money import money
 from apps.costs.domain.unallocated import Policy
 from apps.usage.domain.amounts import NANO
-from apps.usage.domain.rows import Filters, Grouping, TimeStep
+from apps.usage.domain.rows import TimeStep, UsageQuery
 
 PLATFORM_NAME = ""
 """The team of a row that the platform pays for; pages and API find their own word for it."""
@@ -64,21 +63,42 @@ class CostRow:
             return mean.quantize(_STEP, ROUND_HALF_EVEN)
 
 
+def coverage_ratio(rows: Iterable[CostRow]) -> float | None:
+    """Return the metrics coverage of rows, 0..1; None where nothing ran."""
+    return coverage_of((row.cause, row.gpu_hours) for row in rows if not row.correction)
+
+
+def unpriced(rows: Iterable[CostRow]) -> int:
+    """Return the nano-GPU-hours that have no price."""
+    return sum(row.gpu_hours for row in rows if row.lacks_price)
+
+
 @dataclass(frozen=True, slots=True)
-class CostQuery:
+class CostQuery(UsageQuery):
     """What is asked of costs. `team` in the filters is who pays; "" there is the platform.
 
-    `by_rate` keeps rows of different prices apart. `waste`: the question is who held what was not
-    busy. Then corrections are left out, and what the platform pays too, unless the reader sees
-    everything or the filter names the platform: it is nobody's waste but the platform's.
+    `causes` are those of which there are rows. `by_rate` keeps rows of different prices apart.
+    `waste`: the question is who held what was not busy. Then corrections are left out, and what
+    the platform pays too, unless the reader sees everything or the filter names the platform: it
+    is nobody's waste but the platform's.
     """
 
-    window: Window
-    interval: TimeStep
-    group_by: tuple[Grouping, ...]
-    filters: Filters
     basis: Basis = Basis.ALLOCATED
     policy: Policy = Policy.PLATFORM
+    causes: tuple[Cause, ...] = tuple(Cause)
     by_rate: bool = False
     corrections: bool = True
     waste: bool = False
+
+    @property
+    def whole(self) -> "CostQuery":
+        """The same of all that was held, as one sum: what its coverage is told from."""
+        # What a basis charges to nobody ran, too.
+        return replace(
+            self,
+            interval=TimeStep.TOTAL,
+            group_by=(),
+            basis=Basis.ALLOCATED,
+            causes=tuple(Cause),
+            by_rate=False,
+        )

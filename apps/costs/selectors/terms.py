@@ -1,7 +1,7 @@
 """What one has to know to read figures of money: on what they rest, and what is missing in them."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from zoneinfo import ZoneInfo
 
@@ -10,13 +10,12 @@ from django.db.models import Count, Exists, Min, OuterRef, Q
 from apps.accounts.permissions import Visibility
 from apps.clusters.domain.window import Window
 from apps.clusters.selectors import report
-from apps.costs.domain.costing import Basis, coverage_of
 from apps.costs.models import PricedHour
 from apps.costs.selectors.cost_reader import CostReader
 from apps.costs.selectors.prices import price_book
-from apps.costs.selectors.rows import CostQuery
+from apps.costs.selectors.rows import CostQuery, coverage_ratio, unpriced
 from apps.usage.domain.amounts import hours
-from apps.usage.domain.rows import Filters, TimeStep
+from apps.usage.domain.rows import Filters
 from apps.usage.models import CollectionWindow
 
 
@@ -85,11 +84,7 @@ def terms(asked: CostQuery, *, visibility: Visibility, zone: ZoneInfo | None = N
     """Return on what the rows of a question rest. At most ten queries. Raises GroupingRefused."""
     settings = report()
     zone = zone or settings.zone
-    # What a basis charges to nobody ran, too: coverage is of all that was held.
-    whole = replace(
-        asked, interval=TimeStep.TOTAL, group_by=(), by_rate=False, basis=Basis.ALLOCATED
-    )
-    rows = CostReader(whole, visibility=visibility, zone=zone).rows(asked.window)
+    rows = CostReader(asked.whole, visibility=visibility, zone=zone).rows(asked.window)
     currencies = {row.currency for row in rows if row.currency} or {settings.currency}
     return Terms(
         window=asked.window,
@@ -98,7 +93,7 @@ def terms(asked: CostQuery, *, visibility: Visibility, zone: ZoneInfo | None = N
         basis=asked.basis.value,
         policy=asked.policy.value,
         price_book=price_book().version,
-        coverage_ratio=coverage_of((r.cause, r.gpu_hours) for r in rows if not r.correction),
-        unpriced_gpu_hours=hours(sum(row.gpu_hours for row in rows if row.lacks_price)),
+        coverage_ratio=coverage_ratio(rows),
+        unpriced_gpu_hours=hours(unpriced(rows)),
         not_priced=not_priced(asked.window, filters=asked.filters, visibility=visibility),
     )

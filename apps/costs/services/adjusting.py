@@ -32,7 +32,7 @@ FROZEN_GROUPS = (
 )
 """What tells the lines of a closed day apart, beside cause and currency."""
 
-_IDS = tuple("capacity_type" if g is Grouping.CAPACITY_TYPE else f"{g}_id" for g in FROZEN_GROUPS)
+_IDS = tuple(grouping.column for grouping in FROZEN_GROUPS)
 LINE_COLUMNS = ("day", *_IDS, "cause", "currency", "gpu_hours", "cost", "unpriced")
 _KEYS = (*_IDS, "cause", "currency")
 _WORKLOAD = _IDS.index("workload_id")

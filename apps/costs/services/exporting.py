@@ -5,7 +5,6 @@ killed leaves its lease to run out, and the next one begins the file anew.
 """
 
 import logging
-import secrets
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -16,11 +15,13 @@ from typing import BinaryIO, Final
 from celery import current_app
 from django.conf import settings
 from django.db import DatabaseError, transaction
-from django.db.models import Q
+from django.db.models import F, Q
 from django.utils import timezone
 
 from apps.accounts.models import User
 from apps.accounts.permissions import NotAllowed, Visibility, visibility_of
+from apps.accounts.services import leases
+from apps.accounts.services.leases import LeaseLost
 from apps.clusters.selectors import report
 from apps.costs.adapters import Stored, removed, stored, swept, write
 from apps.costs.domain.costing import Basis
@@ -55,10 +56,6 @@ logger = logging.getLogger(__name__)
 
 class ExportRefused(ValueError):
     """A file cannot be asked for now; the text says why and what to do."""
-
-
-class ExportLeaseLost(Exception):
-    """Somebody else writes this file now, or nobody is to write it any more."""
 
 
 def ask_export(user: User, asked: ExportScope, format_: FileFormat, *, now: datetime) -> int:
@@ -136,7 +133,7 @@ def write_export(pk: int, *, clock: Callable[[], datetime] = timezone.now) -> in
         return 0
     try:
         done = _written(row, clock)
-    except ExportLeaseLost:
+    except LeaseLost:
         logger.info("export %s is written by somebody else, or not wanted any more", pk)
         return 0
     except (TooManyRows, GroupingRefused, NotAllowed, ExportRefused) as refusal:
@@ -157,16 +154,19 @@ def write_export(pk: int, *, clock: Callable[[], datetime] = timezone.now) -> in
 
 def _taken(pk: int, now: datetime) -> Export | None:
     """Take the lease of a file that nobody writes; None where there is none."""
-    free = Q(lease_until__isnull=True) | Q(lease_until__lte=now)
-    with transaction.atomic():
-        rows = Export.objects.select_for_update(of=("self",)).select_related("asked_by")
-        row = rows.filter(free, pk=pk, state__in=_OPEN).first()
-        if row is None:
-            return None
-        row.lease, row.lease_until = secrets.token_hex(16), now + LEASE
-        row.state, row.started_at = ExportState.RUNNING.value, now
-        row.attempts, row.rows_written = row.attempts + 1, 0
-        row.save()
+    row = leases.take(
+        Export.objects.select_related("asked_by").filter(pk=pk, state__in=_OPEN),
+        now,
+        lease=leases.new_token(),
+        lease_until=now + LEASE,
+        state=ExportState.RUNNING.value,
+        started_at=now,
+        attempts=F("attempts") + 1,
+        rows_written=0,
+    )
+    if row is None:
+        return None
+    row.refresh_from_db(fields=["attempts"])
     if row.attempts > MOST_ATTEMPTS:
         said = f"It was begun {MOST_ATTEMPTS} times and its writer was lost each time."
         _failed(row, f"{said} Ask for less of it, or as CSV.", now)
@@ -216,8 +216,7 @@ def _expected(asked: ExportScope, visibility: Visibility) -> int | None:
 def _note(row: Export, now: datetime, **values: object) -> None:
     """Write to a row that is ours and renew the lease. Raises LeaseLost."""
     mine = Export.objects.filter(pk=row.pk, lease=row.lease, state=ExportState.RUNNING.value)
-    if not mine.update(lease_until=now + LEASE, **values):
-        raise ExportLeaseLost(str(row.pk))
+    leases.keep(mine, lease_until=now + LEASE, **values)
 
 
 def _done(row: Export, file: Stored, name: str, *, at: datetime) -> int:
@@ -233,7 +232,7 @@ def _done(row: Export, file: Stored, name: str, *, at: datetime) -> int:
             file_name=name,
             error="",
         )
-    except ExportLeaseLost:
+    except LeaseLost:
         removed(file.path)
         return 0
     logger.info("export %s: %s bytes in %s", row.pk, file.size, at - (row.started_at or at))

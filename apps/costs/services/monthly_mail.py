@@ -10,11 +10,12 @@ from typing import Final
 from django.conf import settings
 from django.core.mail import EmailMessage
 from django.db import transaction
-from django.db.models import F, Q
+from django.db.models import F
 
 from apps.accounts.domain.roles import Role
 from apps.accounts.models import User
 from apps.accounts.permissions import EVERYTHING
+from apps.accounts.services import leases
 from apps.clusters.selectors import report
 from apps.costs.domain.exports import MailState
 from apps.costs.domain.monthly import body, due_month, subject
@@ -51,7 +52,7 @@ def send_monthly_reports(*, now: datetime) -> int:
             _note_due(waiting, now)
     if month is not None and _is_noted(month):
         _note(month, MailState.DUE, now)
-    due = MonthlyMail.objects.filter(_free(now), state=MailState.DUE.value, next_at__lte=now)
+    due = MonthlyMail.objects.filter(leases.free(now), state=MailState.DUE.value, next_at__lte=now)
     ids = list(due.order_by("month", "recipient").values_list("pk", flat=True))
     return sum(_send(pk, now) for pk in ids)
 
@@ -108,13 +109,9 @@ def _note(month: date, state: MailState, now: datetime) -> None:
     MonthlyMail.objects.bulk_create(rows, ignore_conflicts=True)
 
 
-def _free(now: datetime) -> Q:
-    return Q(lease_until__isnull=True) | Q(lease_until__lte=now)
-
-
 def _send(pk: int, now: datetime) -> int:
     with transaction.atomic():
-        taken = MonthlyMail.objects.filter(_free(now), pk=pk, state=MailState.DUE.value)
+        taken = MonthlyMail.objects.filter(leases.free(now), pk=pk, state=MailState.DUE.value)
         if not taken.update(lease_until=now + LEASE, attempts=F("attempts") + 1):
             return 0
     row = MonthlyMail.objects.get(pk=pk)

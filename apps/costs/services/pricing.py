@@ -5,11 +5,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from itertools import chain
-from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
-from django.db import DataError, models, transaction
-from django.db.models import Min, Q, Sum
+from django.db import DataError, transaction
+from django.db.models import Min, Q
 
 from apps.clusters.domain.calendar import day_of, day_window
 from apps.clusters.domain.window import Window
@@ -31,11 +30,8 @@ from apps.costs.services.cost_rows import (
     HELD_COLUMNS,
     HOLDER_COLUMNS,
     KIND_COLUMNS,
-    POOL_COLUMNS,
     RATE_COLUMNS,
     SHARE_COLUMNS,
-    TEAM_COLUMNS,
-    WORKLOAD_COLUMNS,
     AmountTooLarge,
     HourCosts,
     Pricing,
@@ -47,7 +43,7 @@ from apps.costs.services.pruned_days import kept_day
 from apps.costs.services.rates import Rates
 from apps.usage.domain.refusals import GroupingRefused
 from apps.usage.models import CollectionWindow, Day
-from apps.usage.services import day_value, insert, instant
+from apps.usage.services import Rollup, day_value, insert, instant, sum_day
 
 logger = logging.getLogger(__name__)
 
@@ -55,32 +51,10 @@ _MOST_HOURS = 720
 """Hours priced in one run: a month of one cluster, some minutes of a large one."""
 
 
-class _Table(NamedTuple):
-    hours: type[models.Model]
-    days: type[models.Model]
-    columns: tuple[str, ...]
-    keys: tuple[str, ...]
-    sums: tuple[str, ...]
-
-
 _OF_RATE = (*KIND_COLUMNS, *RATE_COLUMNS)
-_TABLES = (
-    _Table(
-        WorkloadCostHour,
-        WorkloadCostDay,
-        WORKLOAD_COLUMNS,
-        (*HOLDER_COLUMNS, *_OF_RATE),
-        HELD_COLUMNS,
-    ),
-    _Table(
-        TeamCostHour,
-        TeamCostDay,
-        TEAM_COLUMNS,
-        ("team_id", *_OF_RATE),
-        (*HELD_COLUMNS, *SHARE_COLUMNS),
-    ),
-    _Table(PoolCostHour, PoolCostDay, POOL_COLUMNS, _OF_RATE, (*HELD_COLUMNS, *FREE_COLUMNS)),
-)
+_WORKLOADS = Rollup(WorkloadCostHour, WorkloadCostDay, (*HOLDER_COLUMNS, *_OF_RATE), HELD_COLUMNS)
+_TEAMS = Rollup(TeamCostHour, TeamCostDay, ("team_id", *_OF_RATE), (*HELD_COLUMNS, *SHARE_COLUMNS))
+_POOLS = Rollup(PoolCostHour, PoolCostDay, _OF_RATE, (*HELD_COLUMNS, *FREE_COLUMNS))
 
 
 def price_hours(*, now: datetime, most: int = _MOST_HOURS) -> int:
@@ -185,7 +159,7 @@ def _write(day: Day, hours: Sequence[datetime], pricing: Pricing) -> None:
         cluster_id=day.cluster_id, start__lte=hours[-1], end__gt=hours[0], pruned=False
     )
     days = [day, *sharing.exclude(pk=day.pk).order_by("pk")]
-    for table, name in zip(_TABLES, ("workloads", "teams", "pools"), strict=True):
+    for table, name in ((_WORKLOADS, "workloads"), (_TEAMS, "teams"), (_POOLS, "pools")):
         _replace_hours(table, day.cluster_id, costs, name)
         for own in days:
             _sum_day(table, own)
@@ -194,20 +168,19 @@ def _write(day: Day, hours: Sequence[datetime], pricing: Pricing) -> None:
 def _write_kept(day: Day, pricing: Pricing) -> None:
     """Replace the rows of a day whose facts by pod are gone."""
     made = kept_day(day, pricing)
-    workloads, *others = _TABLES
     of_day = {"cluster_id": day.cluster_id, "hour__gte": day.start, "hour__lt": day.end}
     # Hours by workload that are left would no longer be what their days say.
     WorkloadCostHour.objects.filter(**of_day).delete()
-    workloads.days._default_manager.filter(cluster_id=day.cluster_id, day=day.day).delete()
+    WorkloadCostDay.objects.filter(cluster_id=day.cluster_id, day=day.day).delete()
     rows = ((day_value(day.day), *row) for row in made.workloads)
-    insert(workloads.days, ("day", *workloads.columns), rows)
-    for table, name in zip(others, ("teams", "pools"), strict=True):
+    insert(WorkloadCostDay, ("day", *_WORKLOADS.columns), rows)
+    for table, name in ((_TEAMS, "teams"), (_POOLS, "pools")):
         _replace_hours(table, day.cluster_id, made.hours, name)
         _sum_day(table, day)
 
 
 def _replace_hours(
-    table: _Table, cluster: int, costs: Mapping[datetime, HourCosts], name: str
+    table: Rollup, cluster: int, costs: Mapping[datetime, HourCosts], name: str
 ) -> None:
     rows = table.hours._default_manager
     rows.filter(cluster_id=cluster, hour__in=list(costs)).delete()
@@ -215,15 +188,8 @@ def _replace_hours(
     insert(table.hours, ("hour", *table.columns), chain.from_iterable(made))
 
 
-def _sum_day(table: _Table, day: Day) -> None:
-    table.days._default_manager.filter(cluster_id=day.cluster_id, day=day.day).delete()
-    sums = {f"sum_{column}": Sum(column) for column in table.sums}
-    hours = table.hours._default_manager.filter(
-        cluster_id=day.cluster_id, hour__gte=day.start, hour__lt=day.end
-    )
-    grouped = hours.order_by().values_list(*table.keys).annotate(**sums).order_by(*table.keys)
-    rows = ((day_value(day.day), *row) for row in grouped)
-    insert(table.days, ("day", *table.keys, *table.sums), rows)
+def _sum_day(table: Rollup, day: Day) -> None:
+    sum_day(table, day.day, Window(day.start, day.end), cluster_id=day.cluster_id)
 
 
 def _facts_at(

@@ -12,18 +12,12 @@ class StatementPart(NamedTuple):
     amount: float
 
 
-@dataclass(frozen=True, slots=True)
-class TeamFigures:
-    """One team in one tier over a window of `hours`; amounts in GPU-hours, largest part first.
-
-    The parts of `borrowed_from`, with `from_pool` and `overdrawn`, sum to what was borrowed;
-    those of `lent_to` to what was lent. `idle_beside` has the mean GPUs that other teams held
-    idle while this one was denied.
-    """
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TeamAmounts:
+    """One team in one tier over a window, in GPU-hours."""
 
     team: str
     tier: str
-    hours: float
     entitlement_gpu_hours: float
     demand_gpu_hours: float
     fair_share_gpu_hours: float
@@ -33,6 +27,18 @@ class TeamFigures:
     denied_gpu_hours: float
     from_pool_gpu_hours: float = 0.0
     overdrawn_gpu_hours: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TeamFigures(TeamAmounts):
+    """One team in one tier over a window of `hours`; amounts in GPU-hours, largest part first.
+
+    The parts of `borrowed_from`, with `from_pool` and `overdrawn`, sum to what was borrowed;
+    those of `lent_to` to what was lent. `idle_beside` has the mean GPUs that other teams held
+    idle while this one was denied.
+    """
+
+    hours: float
     borrowed_from: Sequence[StatementPart] = ()
     lent_to: Sequence[StatementPart] = ()
     idle_beside: Sequence[StatementPart] = ()

@@ -30,4 +30,4 @@ from apps.fairness.selectors.rows import (
 from apps.fairness.selectors.standing import TeamStanding, TierStanding, team_standing
 from apps.fairness.selectors.statements import UnknownTeam, statement
 from apps.fairness.selectors.tiers import EVERYTHING_FAIR, fairness_rows
-from apps.fairness.selectors.what_if import CapacityUnknown, TooMuchToReplay, what_if
+from apps.fairness.selectors.what_if import CapacityUnknown, TooMuchToReplay, replayed_tier, what_if

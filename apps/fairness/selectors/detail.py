@@ -3,14 +3,11 @@
 from datetime import datetime
 
 from apps.accounts.permissions import Visibility
-from apps.accounts.selectors import team_names
 from apps.clusters.domain.window import Window
 from apps.fairness.selectors.loans import loans_of, matrix_of
 from apps.fairness.selectors.measures.over_time import days_of
-from apps.fairness.selectors.measures.sums import parts_of, team_sums
-from apps.fairness.selectors.names import tier_names
 from apps.fairness.selectors.rows import TierDetail
-from apps.fairness.selectors.tiers import tier_rows
+from apps.fairness.selectors.tiers import tier_rows, window_sums
 
 
 def tier_detail(
@@ -21,11 +18,11 @@ def tier_detail(
     Its row is as `fairness_rows` tells it. None where nothing is known of the tier in the window.
     Everybody may see it: `visibility` narrows nothing. At most 31 queries.
     """
-    tiers, parts, names = tier_names((tier,)), parts_of(window), team_names()
-    sums = team_sums(parts, tiers)
-    rows = tier_rows(window, tiers, parts, sums, names, now=now)
+    read = window_sums(window, (tier,))
+    rows = tier_rows(read, now=now)
     if not rows:
         return None
-    (pk,) = tiers
-    matrix = matrix_of(tier, loans_of(parts, tiers)[pk], sums[pk], names)
-    return TierDetail(rows[0], matrix, tuple(days_of(parts, pk)))
+    (pk,) = read.tiers
+    loans = loans_of(read.parts, read.tiers)[pk]
+    matrix = matrix_of(tier, loans, read.of_teams[pk], read.teams)
+    return TierDetail(rows[0], matrix, tuple(days_of(read.parts, pk)))

@@ -1,18 +1,15 @@
 """How the figures of a what-if come about: one tier replayed, half hour by half hour."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
-from apps.accounts.permissions import Visibility
 from apps.clusters.domain.window import Window, from_seconds
 from apps.fairness.domain.arrays import Array
 from apps.fairness.domain.integrate import Measured, integrate
-from apps.fairness.domain.simulation.layout import Change
 from apps.fairness.domain.simulation.whatif import TierReplay
-from apps.fairness.selectors.what_if import replayed_tier
 from apps.pending.selectors import queue_time
 from apps.usage.domain.explained import Explained, Input, RowColumn, Unit
 
@@ -50,23 +47,13 @@ WHAT_IF = (*_SUMS, _JAIN, *_QUEUE_TIMES)
 
 
 def explain_what_if(
-    figure: str,
-    window: Window,
-    changes: Sequence[Change],
-    *,
-    tier: str,
-    team: str,
-    after: bool,
-    visibility: Visibility,
+    figure: str, window: Window, found: TierReplay | None, *, team: str
 ) -> Explained | None:
-    """Explain one of WHAT_IF of a tier, or of one `team`, before or after the changes.
+    """Explain one of WHAT_IF of a replayed tier, or of one `team`.
 
-    None for other figures, and for a tier or team that is not replayed. Raises as `what_if`.
+    None for other figures, and for a tier or team that is not replayed.
     """
-    if figure not in WHAT_IF:
-        return None
-    found = replayed_tier(window, changes, tier, after=after, visibility=visibility)
-    if found is None or (team and team not in found.teams):
+    if figure not in WHAT_IF or found is None or (team and team not in found.teams):
         return None
     if figure in _SUMS:
         return _sum(figure, window, found, team)

@@ -66,10 +66,7 @@ def _glance(name: str, own: TierSums, table: TeamTable, shown: TeamTable) -> Tie
     return TierGlance(
         tier=name,
         hours=own.hours(),
-        capacity_gpu_hours=hours(own.capacity),
-        from_pool_gpu_hours=hours(own.from_pool),
-        overdrawn_gpu_hours=hours(own.overdrawn),
-        borrowable_gpu_hours=hours(own.borrowable),
+        **own.gpu_hours(),
         borrowed_gpu_hours=hours(int(shown.column("borrowed").sum())),
         denied_gpu_hours=hours(int(denied.sum())),
         jain_index=index,

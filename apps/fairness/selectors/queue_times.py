@@ -11,6 +11,7 @@ from django.db.models import Count, Exists, Min, OuterRef, Q, QuerySet
 from apps.clusters.domain.time_spans import union
 from apps.clusters.domain.window import Window
 from apps.clusters.models import Namespace
+from apps.clusters.models.sql import WholeSeconds
 from apps.clusters.selectors import team_spans
 from apps.pending.domain.causes import Counts, Outcome
 from apps.pending.domain.history import nearest_rank
@@ -18,7 +19,6 @@ from apps.pending.domain.queues.demand import CLUSTER_QUEUE
 from apps.pending.models import CauseInterval, Episode
 from apps.pending.selectors import known_until
 from apps.usage.models import TierDay
-from apps.usage.selectors import Seconds
 
 _INSTANT = timedelta(seconds=1)
 _POD = "Pod"
@@ -108,7 +108,7 @@ def _ended(over: QuerySet[Episode], window: Window) -> Iterator[tuple[int, int, 
         if until is not None:
             begin, end = int(since.timestamp()), int(until.timestamp())
             spans[workload].append((begin, end + _SPAN_SECONDS))
-    waits = {"wait": Seconds("until") - Seconds("since")}
+    waits = {"wait": WholeSeconds("until") - WholeSeconds("since")}
     of_all = started
     if spans:
         within = Q(workload__in=let_in.values("workload"))
@@ -135,7 +135,9 @@ def _made_for_none(
     """Yield the pods, as `_ended`, that were not made within the spans of their workload."""
     merged = {workload: union(of_one) for workload, of_one in spans.items()}
     starts = {workload: [start for start, _ in of_one] for workload, of_one in merged.items()}
-    rows = pods.annotate(begin=Seconds("since"), wait=Seconds("until") - Seconds("since"))
+    rows = pods.annotate(
+        begin=WholeSeconds("since"), wait=WholeSeconds("until") - WholeSeconds("since")
+    )
     columns = ("workload_id", "tier_id", _SPACE, "begin", "wait")
     for workload, tier, space, begin, wait in rows.values_list(*columns).iterator():
         place = bisect_right(starts[workload], begin)

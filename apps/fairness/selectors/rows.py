@@ -6,7 +6,7 @@ from datetime import date
 
 from apps.clusters.domain.window import Window
 from apps.fairness.domain.simulation.layout import Change
-from apps.fairness.domain.statement import TeamFigures
+from apps.fairness.domain.statement import TeamAmounts, TeamFigures
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,8 +17,8 @@ class FairnessFilters:
     team: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class TeamFairness:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TeamFairness(TeamAmounts):
     """One team in one tier over a window; `entitlement_gpus` is the mean over its hours.
 
     Waits are those of pods that started within the window, None where none did. `waiting_now`
@@ -29,19 +29,8 @@ class TeamFairness:
     anybody held.
     """
 
-    tier: str
     team_id: int
-    team: str
     entitlement_gpus: float
-    entitlement_gpu_hours: float
-    demand_gpu_hours: float
-    fair_share_gpu_hours: float
-    allocated_gpu_hours: float
-    borrowed_gpu_hours: float
-    lent_gpu_hours: float
-    denied_gpu_hours: float
-    from_pool_gpu_hours: float
-    overdrawn_gpu_hours: float
     idle_gpu_hours: float
     wait_p50_seconds: float | None
     wait_p95_seconds: float | None

@@ -10,6 +10,7 @@ from apps.accounts.selectors import team_names
 from apps.clusters.domain.calendar import day_of, day_start
 from apps.clusters.domain.tiers import UNASSIGNED
 from apps.clusters.domain.window import Window
+from apps.clusters.models.validity import holds_after
 from apps.clusters.selectors import report
 from apps.fairness.domain.statement import StatementPart, TeamFigures, sentence
 from apps.fairness.models import FairnessDay, TeamFairnessHour
@@ -91,10 +92,9 @@ def _tiers(
 
 def _entitled(team: int, window: Window, now: datetime) -> set[int]:
     """Return the tiers that a team was entitled to anything of in a window, so far. One query."""
-    lasts = Q(valid_to__isnull=True) | Q(valid_to__gt=window.start)
     something = Q(gpus__gt=0) | Q(weight__gt=0)
     own = Entitlement.objects.filter(
-        lasts, something, team=team, valid_from__lt=min(window.end, now)
+        holds_after(window.start), something, team=team, valid_from__lt=min(window.end, now)
     )
     if window.start >= now:
         return set()
@@ -125,15 +125,7 @@ def _figures(
         team=team,
         tier=tier,
         hours=float(known),
-        entitlement_gpu_hours=hours(sums.entitlement),
-        demand_gpu_hours=hours(sums.demand),
-        fair_share_gpu_hours=hours(sums.fair_share),
-        allocated_gpu_hours=hours(sums.allocated),
-        borrowed_gpu_hours=hours(sums.borrowed),
-        lent_gpu_hours=hours(sums.lent),
-        denied_gpu_hours=hours(sums.denied),
-        from_pool_gpu_hours=hours(sums.from_pool),
-        overdrawn_gpu_hours=hours(sums.overdrawn),
+        **sums.gpu_hours(),
         borrowed_from=borrowed_from,
         lent_to=lent_to,
         idle_beside=idle,

@@ -1,6 +1,7 @@
 """Fairness of tiers over a window: their teams and their indices."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import datetime
 
 from apps.accounts.permissions import Visibility
@@ -23,7 +24,7 @@ from apps.fairness.selectors.rows import (
     TeamFairness,
     TierFairness,
 )
-from apps.fairness.selectors.usage_factor import usage_factor_of_teams
+from apps.fairness.selectors.usage_factor import UsageFactors, usage_factor_of_teams
 from apps.usage.domain.amounts import hours
 
 EVERYTHING_FAIR = FairnessFilters()
@@ -44,50 +45,47 @@ def fairness_rows(
     see: `visibility` narrows nothing. Hours that were not computed yet are in no sum. At most 24
     queries.
     """
-    tiers, parts = tier_names(filters.tier), parts_of(window)
-    sums = team_sums(parts, tiers)
-    return tier_rows(window, tiers, parts, sums, team_names(), now=now, filters=filters)
+    return tier_rows(window_sums(window, filters.tier), now=now, filters=filters)
+
+
+@dataclass(frozen=True, slots=True)
+class WindowSums:
+    """The sums of teams in some tiers over a window; names of tiers and teams by id."""
+
+    window: Window
+    parts: Parts
+    tiers: Mapping[int, str]
+    teams: Mapping[int, str]
+    of_teams: Mapping[int, _Teams]
+
+
+def window_sums(window: Window, tiers: tuple[str, ...]) -> WindowSums:
+    """Return the sums of these tiers, or of all. Six queries."""
+    parts, names = parts_of(window), tier_names(tiers)
+    return WindowSums(window, parts, names, team_names(), team_sums(parts, names))
 
 
 def tier_rows(
-    window: Window,
-    tiers: Mapping[int, str],
-    parts: Parts,
-    of_teams: Mapping[int, _Teams],
-    names: Mapping[int, str],
-    *,
-    now: datetime,
-    filters: FairnessFilters = EVERYTHING_FAIR,
+    read: WindowSums, *, now: datetime, filters: FairnessFilters = EVERYTHING_FAIR
 ) -> list[TierFairness]:
-    """Return the rows of tiers (id → name) whose teams' sums were read already."""
-    of_tiers = tier_sums(parts, tiers)
+    """Return the rows of tiers whose teams' sums were read already."""
+    window, tiers = read.window, read.tiers
+    of_tiers = tier_sums(read.parts, tiers)
     waits = team_waits(window, tiers, now=now)
     dark = dark_tiers(window, tiers, now=now)
     factors = usage_factor_of_teams(min(window.end, now), now=now)
     found = []
     for tier, name in tiers.items():
-        asked = {team for of_tier, team in waits if of_tier == tier}
+        asked = {team: wait for (of_tier, team), wait in waits.items() if of_tier == tier}
         if tier not in of_tiers and not asked:
             continue
-        own, sums = of_tiers.get(tier, TierSums()), of_teams[tier]
+        own = of_tiers.get(tier, TierSums())
+        one = _TierParts(name, own, read.of_teams[tier], asked, factors, tier in dark)
         rows = [
-            _team_row(
-                name,
-                team,
-                names.get(team, UNASSIGNED),
-                sums.get(team, TeamSums()),
-                own.known,
-                waits.get((tier, team), _NO_WAITS),
-                factors.of_teams.get(team),
-                dark=tier in dark,
-            )
-            for team in {*sums, *asked}
+            _team_row(one, team, read.teams.get(team, UNASSIGNED)) for team in {*one.sums, *asked}
         ]
         shown = (row for row in rows if not filters.team or row.team in filters.team)
-        ordered = tuple(sorted(shown, key=_by_name))
-        found.append(
-            _tier_row(name, own, sums, ordered, usage_known=factors.known, dark=tier in dark)
-        )
+        found.append(_tier_row(one, tuple(sorted(shown, key=_by_name))))
     return found
 
 
@@ -95,65 +93,49 @@ def _by_name(row: TeamFairness) -> tuple[str, int]:
     return row.team, row.team_id
 
 
-def _team_row(
-    tier: str,
-    team_id: int,
-    team: str,
-    sums: TeamSums,
-    known: int,
-    waits: TeamWaits,
-    factor: float | None,
-    *,
-    dark: bool,
-) -> TeamFairness:
+@dataclass(frozen=True, slots=True)
+class _TierParts:
+    """What was read of one tier; `sums` and `waits` by team."""
+
+    name: str
+    own: TierSums
+    sums: _Teams
+    waits: Mapping[int, TeamWaits]
+    factors: UsageFactors
+    dark: bool
+
+
+def _team_row(tier: _TierParts, team_id: int, team: str) -> TeamFairness:
+    sums, waits = tier.sums.get(team_id, TeamSums()), tier.waits.get(team_id, _NO_WAITS)
+    known = tier.own.known
     p50, p95 = waits.percentiles()
-    entitlement = hours(sums.entitlement)
     return TeamFairness(
-        tier=tier,
+        tier=tier.name,
         team_id=team_id,
         team=team,
-        entitlement_gpus=entitlement / known if known else 0.0,
-        entitlement_gpu_hours=entitlement,
-        demand_gpu_hours=hours(sums.demand),
-        fair_share_gpu_hours=hours(sums.fair_share),
-        allocated_gpu_hours=hours(sums.allocated),
-        borrowed_gpu_hours=hours(sums.borrowed),
-        lent_gpu_hours=hours(sums.lent),
-        denied_gpu_hours=hours(sums.denied),
-        from_pool_gpu_hours=hours(sums.from_pool),
-        overdrawn_gpu_hours=hours(sums.overdrawn),
+        entitlement_gpus=hours(sums.entitlement) / known if known else 0.0,
+        **sums.gpu_hours(),
         idle_gpu_hours=hours(sums.idle),
         wait_p50_seconds=p50,
         wait_p95_seconds=p95,
         waits_ended=waits.ended.total(),
-        waiting_now=None if dark and not waits.waiting_now else waits.waiting_now,
+        waiting_now=None if tier.dark and not waits.waiting_now else waits.waiting_now,
         gave_up=waits.gave_up,
-        usage_factor=factor,
+        usage_factor=tier.factors.of_teams.get(team_id),
     )
 
 
-def _tier_row(
-    name: str,
-    own: TierSums,
-    sums: _Teams,
-    teams: tuple[TeamFairness, ...],
-    *,
-    usage_known: float | None,
-    dark: bool,
-) -> TierFairness:
-    index, ratio = jain_of(sums)
+def _tier_row(tier: _TierParts, teams: tuple[TeamFairness, ...]) -> TierFairness:
+    own, (index, ratio) = tier.own, jain_of(tier.sums)
     return TierFairness(
-        tier=name,
+        tier=tier.name,
         hours=own.hours(),
-        capacity_gpu_hours=hours(own.capacity),
-        from_pool_gpu_hours=hours(own.from_pool),
-        overdrawn_gpu_hours=hours(own.overdrawn),
-        borrowable_gpu_hours=hours(own.borrowable),
+        **own.gpu_hours(),
         jain_index=index,
         jain_allocation_ratio=ratio,
         teams=teams,
-        usage_known=usage_known,
-        dark=dark,
+        usage_known=tier.factors.known,
+        dark=tier.dark,
     )
 
 

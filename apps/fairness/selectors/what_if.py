@@ -13,8 +13,9 @@ from apps.accounts.selectors import team_names
 from apps.clusters.domain.tiers import UNASSIGNED, UNDETERMINED
 from apps.clusters.domain.window import HOUR_SECONDS, SLOT_SECONDS, Window
 from apps.clusters.models import Namespace, Pod
+from apps.clusters.models.sql import UnixSeconds
+from apps.clusters.models.validity import holds_at
 from apps.clusters.selectors import TeamSpan, team_spans
-from apps.clusters.services import UnixSeconds
 from apps.fairness.domain.simulation.layout import Change, Layout, TierPlan
 from apps.fairness.domain.simulation.replay import ReplayWork
 from apps.fairness.domain.simulation.whatif import TierOutcome, TierReplay, replay_tier, tiers_of
@@ -183,9 +184,8 @@ def _entitled(
     at: datetime, tiers: Collection[int], names: Mapping[int, str]
 ) -> dict[int, dict[str, tuple[float, float]]]:
     """Return of each tier what each team is entitled to at a moment, and its weight."""
-    holds = Q(valid_to__isnull=True) | Q(valid_to__gt=at)
     found: dict[int, dict[str, tuple[float, float]]] = {tier: {} for tier in tiers}
-    rows = Entitlement.objects.filter(holds, valid_from__lte=at, tier__in=tiers).order_by("pk")
+    rows = Entitlement.objects.filter(holds_at(at), tier__in=tiers).order_by("pk")
     for tier, team, gpus, weight in rows.values_list("tier_id", "team_id", "gpus", "weight"):
         found[tier][names.get(team, UNASSIGNED)] = (gpus, weight)
     return found

@@ -7,11 +7,11 @@ from heapq import nsmallest
 
 from django.conf import settings
 from django.db import transaction
-from django.db.models import Count, Q, Sum
+from django.db.models import Sum
 from django.db.models.query import QuerySet
 
+from apps.clusters.domain.window import Window
 from apps.clusters.models import Cluster, Tier
-from apps.fairness.domain.hour_state import HourState
 from apps.fairness.models import (
     FairnessDay,
     LoanDay,
@@ -22,12 +22,20 @@ from apps.fairness.models import (
     TierFairnessHour,
     TierTeamBlob,
 )
+from apps.fairness.selectors.measures.sums import HOUR_COUNTS
 from apps.fairness.services.compute import LOANS_AT_MOST, TEAM_AMOUNTS, TIER_AMOUNTS
 from apps.fairness.services.packs import lock_week, prune_packs, write_packs, write_week
 from apps.usage.models import TeamHour
-from apps.usage.services import day_value, insert
+from apps.usage.services import Rollup, day_value, insert, sum_day
 
-_DAYS = (TeamFairnessDay, TierFairnessDay, LoanDay)
+_TEAMS = Rollup(TeamFairnessHour, TeamFairnessDay, ("tier_id", "team_id"), TEAM_AMOUNTS)
+_TIERS = Rollup(
+    TierFairnessHour,
+    TierFairnessDay,
+    ("tier_id",),
+    TIER_AMOUNTS,
+    HOUR_COUNTS,
+)
 
 
 def roll_days(*, now: datetime) -> int:
@@ -46,26 +54,17 @@ def roll_day(date_id: int) -> bool:
     date = next(one for one in week if one.pk == date_id)
     if date.rolled or date.pruned:
         return False
-    for model in _DAYS:
-        model._default_manager.filter(day=date.day).delete()
     tiers = list(Tier.objects.order_by("pk").values_list("pk", flat=True))
-    of_day = Q(tier__in=tiers, hour__gte=date.start, hour__lt=date.end)
+    span = Window(date.start, date.end)
+    rows = sum_day(_TEAMS, date.day, span, tier_id__in=tiers)
+    sum_day(_TIERS, date.day, span, tier_id__in=tiers)
+    loans = LoanHour.objects.filter(tier__in=tiers, hour__gte=date.start, hour__lt=date.end)
+    LoanDay.objects.filter(day=date.day).delete()
     day = day_value(date.day)
-    columns = ("tier_id", "team_id")
-    rows = list(_sums(TeamFairnessHour.objects.filter(of_day), columns, TEAM_AMOUNTS))
-    insert(TeamFairnessDay, ("day", *columns, *TEAM_AMOUNTS), [(day, *row) for row in rows])
-    insert(
-        TierFairnessDay,
-        (
-            *("day", "tier_id", *TIER_AMOUNTS),
-            *("hours", "hours_missing", "hours_partial", "hours_watched"),
-        ),
-        [(day, *row) for row in _tier_sums(TierFairnessHour.objects.filter(of_day))],
-    )
     insert(
         LoanDay,
         ("day", "tier_id", "lender_id", "borrower_id", "amount"),
-        [(day, *row) for row in _largest(LoanHour.objects.filter(of_day))],
+        [(day, *row) for row in _largest(loans)],
     )
     FairnessDay.objects.filter(pk=date_id).update(rolled=True, held=_held(date))
     date.rolled = True
@@ -82,32 +81,6 @@ def _held(date: FairnessDay) -> dict[int, int]:
     )
     sums = facts.order_by().values_list("team_id").annotate(Sum("allocated"))
     return {team: int(amount) for team, amount in sums.order_by("team_id")}
-
-
-def _sums(
-    rows: QuerySet[TeamFairnessHour], keys: tuple[str, ...], columns: Iterable[str]
-) -> Iterable[tuple[int, ...]]:
-    sums = {f"sum_{column}": Sum(column) for column in columns}
-    found: Iterable[tuple[int, ...]] = (
-        rows.order_by().values_list(*keys).annotate(**sums).order_by(*keys)
-    )
-    return found
-
-
-def _tier_sums(rows: QuerySet[TierFairnessHour]) -> Iterable[tuple[int, ...]]:
-    """Yield the tier, the sums of TIER_AMOUNTS, and the hours summed, missing, partial, watched."""
-    known = ~Q(state=HourState.MISSING.value)
-    counts = {
-        "known": Count("pk", filter=known),
-        "missing": Count("pk", filter=~known),
-        "partial": Count("pk", filter=Q(state=HourState.PARTIAL.value)),
-        "seen": Count("pk", filter=known & Q(watched=True)),
-    }
-    sums = {f"sum_{column}": Sum(column) for column in TIER_AMOUNTS}
-    found: Iterable[tuple[int, ...]] = (
-        rows.order_by().values_list("tier_id").annotate(**sums, **counts).order_by("tier_id")
-    )
-    return found
 
 
 def _largest(rows: QuerySet[LoanHour]) -> Iterable[tuple[int, int, int, int]]:

@@ -10,8 +10,8 @@ from django.db.models import Q
 from apps.clusters.domain.tiers import UNDETERMINED
 from apps.clusters.domain.window import Window
 from apps.clusters.models import Namespace
+from apps.clusters.models.sql import UnixSeconds
 from apps.clusters.selectors import team_spans
-from apps.clusters.services import UnixSeconds
 from apps.fairness.services.facts import digest
 from apps.pending.domain.history import amount
 from apps.pending.models import CauseInterval

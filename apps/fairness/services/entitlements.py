@@ -11,7 +11,8 @@ from typing import NamedTuple
 from django.db.models import Q, QuerySet
 
 from apps.clusters.domain.window import Window
-from apps.clusters.services import UnixSeconds
+from apps.clusters.models.sql import UnixSeconds
+from apps.clusters.models.validity import holds_after
 from apps.quotas.models import Entitlement
 
 _HOUR = timedelta(hours=1)
@@ -107,8 +108,7 @@ def _promises(
 
 
 def _beyond(since: datetime) -> QuerySet[Entitlement]:
-    lasts = Q(valid_to__isnull=True) | Q(valid_to__gt=since)
-    return Entitlement.objects.filter(lasts).order_by()
+    return Entitlement.objects.filter(holds_after(since)).order_by()
 
 
 def _lasting(hour: Window) -> Iterable[tuple[int, int, float, float]]:

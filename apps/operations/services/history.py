@@ -16,6 +16,7 @@ from apps.clusters.domain.tiers import UNASSIGNED, UNMATCHED, TierRule, tier_of
 from apps.clusters.domain.window import Window
 from apps.clusters.models import Cluster, Pod
 from apps.clusters.models import TierRule as TierRuleRow
+from apps.clusters.models.validity import holds_at
 from apps.clusters.selectors import report
 from apps.clusters.services import observed_objects, recorded_intervals, team_finder_at
 from apps.operations.domain.observations import (
@@ -106,9 +107,8 @@ def _quotas(cluster: Cluster, now: datetime) -> list[QuotaRow] | None:
 
 def allowed_teams(now: datetime) -> dict[str, frozenset[str]]:
     """Return tier → the teams that may use it, of tiers that are not for all. One query."""
-    rows = TierRuleRow.objects.filter(
-        Q(valid_to__isnull=True) | Q(valid_to__gt=now), valid_from__lte=now, tier__active=True
-    ).order_by("tier__name", "pk")
+    rows = TierRuleRow.objects.filter(holds_at(now), tier__active=True)
+    rows = rows.order_by("tier__name", "pk")
     return {
         tier: frozenset(teams)
         for tier, teams in rows.values_list("tier__name", "allowed_teams")

@@ -12,7 +12,7 @@ from apps.accounts.permissions import Visibility
 from apps.clusters.domain.devices.resource_claims import CLAIM_KIND
 from apps.clusters.domain.tiers import UNDETERMINED
 from apps.clusters.models import Pod, Workload
-from apps.clusters.services import UnixSeconds
+from apps.clusters.models.sql import UnixSeconds
 from apps.pending.domain.causes import Counts
 from apps.pending.domain.gangs import GangMember, Partial
 from apps.pending.domain.gangs import partial_gangs as find_partial_gangs

@@ -13,7 +13,8 @@ from django.db.models.functions import Cast
 from apps.clusters.domain.devices.resource_claims import CLAIM_KIND
 from apps.clusters.domain.pods.ledger import PodSource
 from apps.clusters.models import Pod
-from apps.clusters.services import UnixSeconds, chunks
+from apps.clusters.models.sql import UnixSeconds
+from apps.clusters.services import chunks
 from apps.pending.domain.causes import Cause
 from apps.pending.domain.episodes import PodLife, exact
 from apps.pending.domain.placement.refusals import rejection
@@ -139,13 +140,14 @@ def holders(pods: Sequence[LedgerPod]) -> list[BoundPod]:
     ]
 
 
-@lru_cache(maxsize=1024)
-def _amounts(text: str) -> Mapping[str, float]:
+@lru_cache(maxsize=4096)
+def amounts(text: str) -> Mapping[str, float]:
+    """Return resource → units of a column's text."""
     return MappingProxyType(msgspec.json.decode(text, type=dict[str, float]))
 
 
 def _pod(values: Sequence[Any]) -> LedgerPod:
     *plain, created, bound, started, ended, requests, claims = values
     times = (None if at is None else exact(at) for at in (created, bound, started, ended))
-    fields = [*plain, *times, _amounts(requests), _names(claims)]
+    fields = [*plain, *times, amounts(requests), _names(claims)]
     return LedgerPod(*fields)

@@ -16,8 +16,9 @@ from apps.clusters.domain.tiers import TierRule
 from apps.clusters.domain.time_spans import Span
 from apps.clusters.domain.window import SLOT_SECONDS, Window, from_seconds
 from apps.clusters.models import Tier
+from apps.clusters.models.sql import UnixSeconds
 from apps.clusters.selectors import TeamSpan, team_spans
-from apps.clusters.services import NameRegistry, TierHistory, UnixSeconds
+from apps.clusters.services import NameRegistry, TierHistory
 from apps.pending.domain.causes import Cause, Counts
 from apps.pending.domain.queues.demand import (
     CLUSTER_QUEUE,

@@ -5,7 +5,7 @@ from datetime import timedelta
 
 from apps.clusters.domain.time_spans import Span, union
 from apps.clusters.domain.window import HOUR_SECONDS, from_seconds
-from apps.clusters.services import UnixSeconds
+from apps.clusters.models.sql import UnixSeconds
 from apps.usage.models import QueueHour
 
 _HOUR = timedelta(seconds=HOUR_SECONDS)

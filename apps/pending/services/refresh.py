@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 
 from django.db.models import Q
 
+from apps.accounts.services.leases import LeaseLost
 from apps.clusters.domain.observed.objects import ObservedKind, ObservedObject
 from apps.clusters.models import Cluster, Pod, WatchCoverage
 from apps.clusters.services import TierHistory, chunks
@@ -31,7 +32,7 @@ from apps.pending.services.planning import (
     plan,
 )
 from apps.pending.services.queue_demand import take_in_queues
-from apps.pending.services.store import RefreshLeaseLost, claim, interval_of, release, store
+from apps.pending.services.store import claim, interval_of, release, store
 from apps.pending.services.weights import Weights
 
 Diagnose = Callable[[ClusterState], Sequence[PendingItem]]
@@ -60,7 +61,7 @@ def refresh(cluster_id: int, *, now: datetime, diagnose: Diagnose = diagnose_clu
         return 0
     try:
         return _refresh(held, now, diagnose)
-    except RefreshLeaseLost:
+    except LeaseLost:
         return 0
     except Exception as error:
         release(held, error=f"{type(error).__name__}: {error}".replace("\0", "")[:2000])

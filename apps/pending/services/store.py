@@ -7,6 +7,8 @@ from datetime import datetime, timedelta
 from django.db import DataError, IntegrityError, transaction
 from django.db.models import Q
 
+from apps.accounts.services import leases
+from apps.accounts.services.leases import LeaseLost
 from apps.clusters.domain.window import from_seconds
 from apps.clusters.selectors import report
 from apps.clusters.services import NameRegistry
@@ -31,20 +33,11 @@ _FIELDS = [
 _INTERVAL_FIELDS = ["end", "cause", "detail", "message", "counts", "counted"]
 
 
-class RefreshLeaseLost(Exception):
-    """Another process refreshes the cluster meanwhile: what it writes holds."""
-
-
 def claim(cluster_id: int, now: datetime) -> RefreshState | None:
     """Take the lease of a cluster until `LEASE` from now; None while another process has it."""
-    with transaction.atomic():
-        RefreshState.objects.get_or_create(cluster_id=cluster_id)
-        row = RefreshState.objects.select_for_update().get(cluster_id=cluster_id)
-        if row.lease_until is not None and row.lease_until > now:
-            return None
-        row.lease_until = now + LEASE
-        row.save(update_fields=["lease_until"])
-    return row
+    RefreshState.objects.get_or_create(cluster_id=cluster_id)
+    rows = RefreshState.objects.filter(cluster_id=cluster_id)
+    return leases.take(rows, now, lease_until=now + LEASE)
 
 
 def release(held: RefreshState, **values: object) -> None:
@@ -97,7 +90,7 @@ def keep(held: RefreshState, touched: float | None) -> None:
     """
     row = RefreshState.objects.select_for_update().get(pk=held.pk)
     if row.lease_until != held.lease_until:
-        raise RefreshLeaseLost
+        raise LeaseLost
     if row.rolled_to is None or touched is None or from_seconds(touched) >= row.rolled_to:
         return
     changed = from_seconds(touched)

@@ -253,6 +253,16 @@ def day_of_end(days: Sequence[tuple[date, float]], amount: float) -> tuple[date,
     return None
 
 
+@dataclass(frozen=True, slots=True)
+class SpendingAt:
+    """What teams had spent at a time, as far as hours are known; None before any is."""
+
+    at: datetime
+    zone: ZoneInfo
+    spending: Spending
+    known: KnownHours | None
+
+
 def burn_of(
     one: Allowance,
     spending: Spending,

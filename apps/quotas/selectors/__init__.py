@@ -22,7 +22,6 @@ from apps.quotas.selectors.explained_keys import (
 from apps.quotas.selectors.history import held_but_unused, quota_history
 from apps.quotas.selectors.now import every_quota_row, quota_row, quota_rows, quotas_now
 from apps.quotas.selectors.observation import STALE_AFTER, observed_until
-from apps.quotas.selectors.open_pods import amounts
 from apps.quotas.selectors.rows import (
     BudgetAlertRow,
     BudgetRow,

@@ -8,7 +8,7 @@ from functools import lru_cache
 from django.db.models import Q
 
 from apps.clusters.domain.window import Window
-from apps.clusters.services import UnixSeconds
+from apps.clusters.models.sql import UnixSeconds
 from apps.pending.domain.causes import Cause, Counts
 from apps.pending.models import CauseInterval
 from apps.quotas.domain.allocations import Taken

@@ -12,6 +12,7 @@ from apps.accounts.permissions import Visibility
 from apps.clusters.domain.calendar import day_of, day_start
 from apps.clusters.domain.window import Window
 from apps.clusters.models import Cluster
+from apps.clusters.models.validity import holds_at
 from apps.clusters.selectors import report
 from apps.quotas.domain.burn import Burn
 from apps.quotas.domain.periods import period_at
@@ -20,6 +21,7 @@ from apps.quotas.domain.spending import (
     ClusterHours,
     KnownHours,
     Spending,
+    SpendingAt,
     burn_of,
     day_of_end,
     ordered,
@@ -84,9 +86,8 @@ def _rows_of(
     if known is not None:
         first = day_of(since(known.end, allowances, zone), zone) if ranges else None
         spending = GpuHours.read(teams).spending(allowances, known.end, zone, days_since=first)
-    return burn_rows(
-        allowances, spending, known, at=at, zone=zone, hours_of=hours_in(zone), points=points
-    )
+    spent = SpendingAt(at, zone, spending, known)
+    return burn_rows(allowances, spent, hours_of=hours_in(zone), points=points)
 
 
 def gpu_hour_allowances(
@@ -191,14 +192,7 @@ def _there() -> QuerySet[Cluster, tuple[str, bool, datetime | None, datetime | N
 
 
 def burn_rows(
-    allowances: Sequence[Allowance],
-    spending: Spending,
-    known: KnownHours | None,
-    *,
-    at: datetime,
-    zone: ZoneInfo,
-    hours_of: HoursOf,
-    points: bool = True,
+    allowances: Sequence[Allowance], spent: SpendingAt, *, hours_of: HoursOf, points: bool = True
 ) -> list[BudgetRow]:
     """Return budgets with what was spent of them, by team, period and unit.
 
@@ -206,7 +200,7 @@ def burn_rows(
     """
     ends: dict[Allowance, date] = {}
     for one in allowances:
-        found = day_of_end(spending.of_days(one, zone), one.amount)
+        found = day_of_end(spent.spending.of_days(one, spent.zone), one.amount)
         if found is not None:
             ends[one] = found[0]
     teams: dict[date, set[str]] = defaultdict(set)
@@ -216,10 +210,7 @@ def burn_rows(
     return [
         _row(
             one,
-            spending,
-            known,
-            at=at,
-            zone=zone,
+            spent,
             hours=by_hour.get((one.purse, ends[one]), ()) if one in ends else (),
             drawn=points,
         )
@@ -228,15 +219,9 @@ def burn_rows(
 
 
 def _row(
-    one: Allowance,
-    spending: Spending,
-    known: KnownHours | None,
-    *,
-    at: datetime,
-    zone: ZoneInfo,
-    hours: Sequence[tuple[datetime, float]],
-    drawn: bool,
+    one: Allowance, spent: SpendingAt, *, hours: Sequence[tuple[datetime, float]], drawn: bool
 ) -> BudgetRow:
+    at, zone, spending, known = spent.at, spent.zone, spent.spending, spent.known
     used, found = 0.0, _NO_BURN
     points: tuple[BurnPoint, ...] = ()
     if known is not None:
@@ -299,9 +284,7 @@ def _pattern_start(end: datetime, zone: ZoneInfo) -> datetime:
 
 
 def _budgets(at: datetime, teams: Collection[str] | None) -> QuerySet[Budget]:
-    rows = Budget.objects.filter(
-        Q(valid_to__isnull=True) | Q(valid_to__gt=at), valid_from__lte=at, team__active=True
-    )
+    rows = Budget.objects.filter(holds_at(at), team__active=True)
     if teams is not None:
         rows = rows.filter(team__name__in=teams)
     return rows.order_by("team__name", "period", "pk")

@@ -3,9 +3,8 @@
 from dataclasses import dataclass
 from datetime import datetime
 
-from django.db.models import Q
-
 from apps.accounts.permissions import Visibility
+from apps.clusters.models.validity import holds_at
 from apps.quotas.models import Entitlement
 
 
@@ -24,10 +23,6 @@ def entitled_teams(at: datetime, *, visibility: Visibility) -> list[Entitled]:
     Sums of GPUs at the level of a team, which everybody may see: `visibility` narrows nothing.
     An entitlement of 0, which is a weight alone, is left out.
     """
-    rows = Entitlement.objects.filter(
-        Q(valid_to__isnull=True) | Q(valid_to__gt=at),
-        valid_from__lte=at,
-        gpus__gt=0,
-        team__active=True,
-    ).order_by("tier__name", "-gpus", "team__name", "pk")
+    rows = Entitlement.objects.filter(holds_at(at), gpus__gt=0, team__active=True)
+    rows = rows.order_by("tier__name", "-gpus", "team__name", "pk")
     return [Entitled(*row) for row in rows.values_list("tier__name", "team__name", "gpus")]

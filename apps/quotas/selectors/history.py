@@ -26,7 +26,7 @@ from apps.quotas.selectors.rows import QuotaFilters, QuotaPoint, UnusedRow
 from apps.quotas.selectors.settings import named_by_tiers, settings_in
 from apps.usage.domain.amounts import NANO
 from apps.usage.domain.periods import Periods
-from apps.usage.domain.rows import Filters, Grouping, TimeStep
+from apps.usage.domain.rows import Filters, Grouping, TimeStep, UsageQuery
 from apps.usage.selectors import usage_rows
 
 ALL_QUOTAS = QuotaFilters()
@@ -191,10 +191,13 @@ def _idle(
     """Return idle GPU-hours by cluster, namespace, team and tier, as the facts have them."""
     by = (Grouping.CLUSTER, Grouping.NAMESPACE, Grouping.TEAM, Grouping.TIER)
     rows = usage_rows(
-        window,
-        interval=TimeStep.TOTAL,
-        group_by=by,
-        filters=Filters(cluster=filters.cluster, team=filters.team, namespace=filters.namespace),
+        UsageQuery(
+            window,
+            group_by=by,
+            filters=Filters(
+                cluster=filters.cluster, team=filters.team, namespace=filters.namespace
+            ),
+        ),
         visibility=visibility,
     )
     found: dict[tuple[str, ...], float] = defaultdict(float)

@@ -33,6 +33,7 @@ from apps.quotas.domain.keys import (
 from apps.quotas.domain.limits import QueueLimit, kueue_limits, volcano_limits
 from apps.quotas.models import QuotaHour, QuotaKeyHour
 from apps.quotas.selectors.observation import STALE_AFTER, observed_until
+from apps.quotas.selectors.rows import saturation_ratio
 from apps.quotas.selectors.settings import BESIDE_QUEUES, LocalQueues, local_queues
 
 _KINDS = (*QUOTA_KINDS, *BESIDE_QUEUES, ObservedKind.RESOURCE_FLAVOR)
@@ -77,9 +78,7 @@ class Observed:
 
     @property
     def saturation(self) -> float | None:
-        if self.used is None or self.hard <= 0 or not self.meaning.effective:
-            return None
-        return self.used / self.hard
+        return saturation_ratio(self.hard, self.used) if self.meaning.effective else None
 
     @property
     def scopes(self) -> tuple[QuotaScope, ...]:

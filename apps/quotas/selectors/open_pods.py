@@ -1,20 +1,18 @@
 """What is asked for and held at a moment, of each resource, by namespace."""
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
-from functools import lru_cache
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
-import msgspec
 from django.db.models import Case, Count, Q, QuerySet, TextField, Value, When
 from django.db.models.functions import Cast
 
 from apps.clusters.domain.devices.resource_claims import CLAIM_KIND
 from apps.clusters.models import Pod
-from apps.clusters.services import UnixSeconds
+from apps.clusters.models.sql import UnixSeconds
+from apps.pending.services import amounts
 from apps.quotas.domain.allocations import PodLives
 from apps.quotas.domain.keys import IMPLICIT, Counting
 from apps.quotas.domain.saturation import RequestLife
@@ -128,9 +126,3 @@ def pod_lives(at: datetime, clusters: Collection[int]) -> dict[int, PodLives]:
         life = RequestLife(amounts(text), created, None, ((bound, None),))
         found[cluster].add((namespace, kind, owner), name, life)
     return found
-
-
-@lru_cache(maxsize=4096)
-def amounts(text: str) -> Mapping[str, float]:
-    """Return resource → units of a column's text."""
-    return MappingProxyType(msgspec.json.decode(text, type=dict[str, float]))

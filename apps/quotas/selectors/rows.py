@@ -18,6 +18,11 @@ class QuotaOrder(StrEnum):
     FULLEST = "fullest"
 
 
+def saturation_ratio(hard: float, used: float | None) -> float | None:
+    """Return used ÷ limit; None where either is not known or the limit is 0."""
+    return None if used is None or hard <= 0 else used / hard
+
+
 @dataclass(frozen=True, slots=True)
 class QuotaFilters:
     """Narrow rows to these names; empty means all. `effective` None means both.
@@ -153,9 +158,7 @@ class QuotaSum:
 
     @property
     def saturation_ratio(self) -> float | None:
-        if self.used is None or self.hard <= 0:
-            return None
-        return self.used / self.hard
+        return saturation_ratio(self.hard, self.used)
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,9 +232,7 @@ class QuotaPoint:
 
     @property
     def saturation_ratio(self) -> float | None:
-        if self.used is None or self.hard <= 0:
-            return None
-        return self.used / self.hard
+        return saturation_ratio(self.hard, self.used)
 
 
 @dataclass(frozen=True, slots=True)

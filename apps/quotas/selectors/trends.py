@@ -4,26 +4,15 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Any
 
-from django.db.models import Count, ExpressionWrapper, F, FloatField, Func, Sum, Value
+from django.db.models import Count, ExpressionWrapper, F, FloatField, Sum, Value
 
+from apps.clusters.models.sql import HourNumber
 from apps.quotas.domain.keys import QuotaRef
 from apps.quotas.domain.trend import DAYS_BACK, TrendSums
 from apps.quotas.models import QuotaKey, QuotaKeyHour
 
 _FLOAT = FloatField()
-_EPOCH_DAY = 2440587.5
 _REF = ("source", "namespace", "name", "key", "cluster__name")
-
-
-class _HourNumber(Func):
-    """Hours since 1970 as a float; one function for each row, for it is summed in four sums."""
-
-    output_field = _FLOAT
-    template = "(EXTRACT(EPOCH FROM %(expressions)s) / 3600.0)"
-
-    def as_sqlite(self, compiler: Any, connection: Any, **extra: Any) -> Any:
-        template = f"((julianday(%(expressions)s) - {_EPOCH_DAY}) * 24.0)"
-        return self.as_sql(compiler, connection, template=template, **extra)
 
 
 def trends(at: datetime, keys: Iterable[QuotaRef]) -> dict[QuotaRef, TrendSums]:
@@ -66,7 +55,7 @@ def trend_hours(at: datetime, key: QuotaRef) -> list[tuple[datetime, float, floa
 def _hours(at: datetime, ids: Any) -> Any:
     """Return the hours of the last seven days of keys with what is known of their use."""
     since = at - timedelta(days=DAYS_BACK)
-    x = ExpressionWrapper(_HourNumber("hour") - Value(at.timestamp() / 3600.0, _FLOAT), _FLOAT)
+    x = ExpressionWrapper(HourNumber("hour") - Value(at.timestamp() / 3600.0, _FLOAT), _FLOAT)
     y = ExpressionWrapper(F("used") * Value(3600.0, _FLOAT) / F("seconds"), _FLOAT)
     hours = QuotaKeyHour.objects.filter(
         key_id__in=ids, hour__gte=since, hour__lt=at, used__isnull=False, seconds__gt=0

@@ -1,12 +1,13 @@
 """What the read side hands to pages, API and files: frozen rows, no ORM objects."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from typing import Annotated, Generic, TypeVar
 
 from apps.clusters.domain.columns import Column
+from apps.clusters.domain.window import Window
 from apps.usage.domain.amounts import Amounts
 from apps.usage.domain.collection import CollectionState
 
@@ -34,6 +35,11 @@ class Grouping(StrEnum):
     CAPACITY_TYPE = "capacity_type"
     NODE = "node"
 
+    @property
+    def column(self) -> str:
+        """The column of facts that holds it."""
+        return self.value if self is Grouping.CAPACITY_TYPE else f"{self.value}_id"
+
 
 @dataclass(frozen=True, slots=True)
 class Filters:
@@ -47,6 +53,16 @@ class Filters:
     gpu_model: tuple[str, ...] = ()
     capacity_type: tuple[str, ...] = ()
     node: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class UsageQuery:
+    """What is asked of the ledger."""
+
+    window: Window
+    interval: TimeStep = TimeStep.TOTAL
+    group_by: Sequence[Grouping] = ()
+    filters: Filters = field(default_factory=Filters)
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,10 +51,18 @@ from apps.usage.selectors.health import (
     data_ready,
     freshness,
 )
-from apps.usage.selectors.ledger import HOURLY_DAYS, usage_page, usage_rows
+from apps.usage.selectors.ledger import HOURLY_DAYS, check_window, usage_page, usage_rows
 from apps.usage.selectors.names import NameLookup, check_names
 from apps.usage.selectors.parts import PodPart, PodSum, pod_hours, pod_parts, pod_sum
-from apps.usage.selectors.plan import ReadPlan, Seconds, hours_only, with_days
+from apps.usage.selectors.plan import (
+    ReadPlan,
+    day_runs,
+    hours_only,
+    in_days,
+    in_hours,
+    rest_of,
+    with_days,
+)
 from apps.usage.selectors.pods import pod_page, pod_row
 from apps.usage.selectors.sources import DETAILED, condition, filtered, source_of
 from apps.usage.selectors.waste import WasteRow, largest_waste

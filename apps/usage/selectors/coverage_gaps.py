@@ -15,8 +15,9 @@ from django.db.models import Count, Min, Q
 from apps.accounts.permissions import Visibility
 from apps.clusters.domain.window import HOUR_SECONDS, Window
 from apps.clusters.models import Cluster, TierRule, WatchCoverage
+from apps.clusters.models.validity import holds_within
 from apps.usage.domain.periods import BEGINNING, Periods
-from apps.usage.domain.rows import Filters, Grouping, TimeStep, UsageRow
+from apps.usage.domain.rows import Filters, Grouping, UsageQuery, UsageRow
 from apps.usage.models import HAS_FACTS, CollectionWindow, TierDay
 
 _HOUR = timedelta(seconds=HOUR_SECONDS)
@@ -75,26 +76,18 @@ def _untold_hours(window: Window, names: Mapping[int, str]) -> dict[tuple[str, s
     }
 
 
-def known_hours(
-    rows: Sequence[UsageRow],
-    *,
-    window: Window,
-    interval: TimeStep,
-    group_by: Sequence[Grouping],
-    filters: Filters,
-    zone: ZoneInfo,
-) -> list[int | None]:
+def known_hours(rows: Sequence[UsageRow], asked: UsageQuery, *, zone: ZoneInfo) -> list[int | None]:
     """Return in how many hours of each row's period it is known what claims give out of its tier.
 
     None for tiers that series tell of, and without the tier among the groups. One query where no
     tier is of claims alone, else four.
     """
-    names = of_claims_alone(window) if Grouping.TIER in group_by else {}
+    names = of_claims_alone(asked.window) if Grouping.TIER in asked.group_by else {}
     if not names:
         return [None] * len(rows)
-    periods = Periods(interval, zone)
+    periods = Periods(asked.interval, zone)
     found: dict[tuple[datetime, str, str], set[datetime]] = defaultdict(set)
-    for tier, cluster, hour in _told(names, window, filters):
+    for tier, cluster, hour in _told(names, asked.window, asked.filters):
         start = periods.start_of(hour)
         found[start, names[tier], cluster].add(hour)
         found[start, names[tier], ""].add(hour)
@@ -197,8 +190,7 @@ def claims_before_the_watch(window: Window) -> Q | None:
 
 def _rules(window: Window) -> list[TierRule]:
     """Return what tiers were given out for within a window, in the catalog's order. One query."""
-    holds = Q(valid_from__lt=window.end) & (Q(valid_to__isnull=True) | Q(valid_to__gt=window.start))
-    rules = TierRule.objects.filter(holds).select_related("tier")
+    rules = TierRule.objects.filter(holds_within(window)).select_related("tier")
     return list(rules.order_by("tier__position", "tier__name", "pk"))
 
 

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from functools import cache
 from math import ceil
 from operator import getitem, itemgetter
-from typing import Any, cast
+from typing import Any
 from zoneinfo import ZoneInfo
 
 from django.db.models import Q, QuerySet
@@ -18,7 +18,7 @@ from apps.usage.domain import cursors
 from apps.usage.domain.amounts import Amounts
 from apps.usage.domain.periods import BEGINNING, Periods, is_day_start
 from apps.usage.domain.refusals import GroupingRefused
-from apps.usage.domain.rows import Filters, Grouping, Page, TimeStep, UsageRow
+from apps.usage.domain.rows import Grouping, Page, TimeStep, UsageQuery, UsageRow
 from apps.usage.selectors.names import NameLookup, check_known
 from apps.usage.selectors.plan import ReadPlan, hours_only, with_days
 from apps.usage.selectors.sources import (
@@ -46,13 +46,7 @@ _Keyed = tuple[_Key, Amounts]
 
 
 def usage_rows(
-    window: Window,
-    *,
-    interval: TimeStep,
-    group_by: Sequence[Grouping],
-    filters: Filters,
-    visibility: Visibility,
-    zone: ZoneInfo | None = None,
+    asked: UsageQuery, *, visibility: Visibility, zone: ZoneInfo | None = None
 ) -> list[UsageRow]:
     """Return the ledger, ordered by period and then by group names.
 
@@ -64,16 +58,13 @@ def usage_rows(
     the caller has read it. Five queries, and one each for the names of namespaces, workloads and
     nodes. Raises GroupingRefused.
     """
-    reading = _reading(window, interval, group_by, filters, visibility, zone=zone)
-    return reading.rows(reading.between(window))
+    reading = _reading(asked, visibility, zone)
+    return reading.rows(reading.between(asked.window))
 
 
 def usage_page(
-    window: Window,
+    asked: UsageQuery,
     *,
-    interval: TimeStep,
-    group_by: Sequence[Grouping],
-    filters: Filters,
     visibility: Visibility,
     cursor: str | None,
     page_size: int,
@@ -87,12 +78,12 @@ def usage_page(
     or team that there never was are refused instead of matching nothing. Raises GroupingRefused,
     CursorRefused and NamesUnknown.
     """
-    reading = _reading(window, interval, group_by, filters, visibility, zone=zone)
+    reading = _reading(asked, visibility, zone)
     if strict:
-        check_known(filters, reading.names)
+        check_known(asked.filters, reading.names)
     after, density = reading.position(cursor)
     found: list[_Keyed] = []
-    for part in reading.parts(window, after, density, page_size, found):
+    for part in reading.parts(after, density, page_size, found):
         rows = reading.between(part)
         found.extend(row for row in rows if after is None or row[0] > after)
     shown = found[:page_size]
@@ -107,8 +98,7 @@ def usage_page(
 class _Reading:
     """One question, checked; keeps what its pages look up."""
 
-    group_by: tuple[Grouping, ...]
-    filters: Filters
+    asked: UsageQuery
     source: FactTables
     where: Q
     periods: Periods
@@ -136,7 +126,7 @@ class _Reading:
     def _names_of(self, groups: set[_Ids]) -> dict[_Ids, tuple[str, ...]]:
         tables = [
             self.names.of(grouping, {ids[place] for ids in groups})
-            for place, grouping in enumerate(self.group_by)
+            for place, grouping in enumerate(self.asked.group_by)
         ]
         return {ids: tuple(map(getitem, tables, ids)) for ids in groups}
 
@@ -155,14 +145,14 @@ class _Reading:
 
     def _is_of_few(self) -> bool:
         """Say whether workload rows are read of few workloads or of a few teams."""
-        return self.source.rolled and bool(self.filters.workload or self.filters.team)
+        return self.source.rolled and bool(self.asked.filters.workload or self.asked.filters.team)
 
     def _sums(
         self, table: HourTable | DayTable, time: str, where: Q
     ) -> Iterator[tuple[Any, _Ids, Amounts]]:
         """Yield (day or hour, group ids, sums); one query. The time is None for a total."""
         total = self.periods.interval is TimeStep.TOTAL
-        columns = (*(() if total else (time,)), *map(_column, self.group_by))
+        columns = (*(() if total else (time,)), *(one.column for one in self.asked.group_by))
         sums = sums_of(capacity=self.source.capacity, large=total)
         if not columns:
             whole = table._default_manager.filter(self.where & where).aggregate(**sums)
@@ -177,7 +167,7 @@ class _Reading:
     def rows(self, found: Sequence[_Keyed]) -> list[UsageRow]:
         """Return what is shown of these sums; rows of one group share its names."""
         labels = {at: self.periods.label(at) for at in {key[0] for key, _ in found}}
-        columns = tuple(map(str, self.group_by))
+        columns = tuple(map(str, self.asked.group_by))
         groups = {
             names: dict(zip(columns, names, strict=True)) for names in {key[1] for key, _ in found}
         }
@@ -186,7 +176,7 @@ class _Reading:
     # ------------------------------------------------------------ pages
 
     def _kind(self) -> str:
-        return "-".join(("usage", self.periods.interval, *self.group_by))
+        return "-".join(("usage", self.periods.interval, *self.asked.group_by))
 
     def cursor(self, shown: Sequence[_Keyed]) -> str:
         """Return the cursor after the last row shown, with how many rows its period had."""
@@ -197,21 +187,17 @@ class _Reading:
     def position(self, cursor: str | None) -> tuple[_Key | None, int]:
         """Return the last key shown and the rows a period can be expected to have."""
         if cursor is None:
-            return None, self.names.groups_expected(self.group_by, self.filters)
-        shape = (str, int, *(str for _ in self.group_by))
+            return None, self.names.groups_expected(self.asked.group_by, self.asked.filters)
+        shape = (str, int, *(str for _ in self.asked.group_by))
         period, density, *names = cursors.decode(self._kind(), cursor, shape)
         key = (cursors.moment(period), tuple(str(name) for name in names))
         return key, min(max(int(density), 1), 1_000_000)
 
     def parts(
-        self,
-        window: Window,
-        after: _Key | None,
-        density: int,
-        page_size: int,
-        found: Sequence[_Keyed],
+        self, after: _Key | None, density: int, page_size: int, found: Sequence[_Keyed]
     ) -> Iterator[Window]:
         """Yield parts of the window, period by period, until `found` fills the page."""
+        window = self.asked.window
         start = window.start if after is None else max(window.start, after[0])
         count = page_size // density + 2
         while start < window.end:
@@ -227,61 +213,44 @@ class _Reading:
                 count = (page_size + 1 - len(found)) * count // (len(found) - had) + 2
 
 
-def _reading(
-    window: Window,
-    interval: TimeStep,
-    group_by: Sequence[Grouping],
-    filters: Filters,
-    visibility: Visibility,
-    *,
-    zone: ZoneInfo | None = None,
-) -> _Reading:
-    periods = Periods(interval, zone or report().zone)
-    source = source_of(group_by, filters, visibility)
-    _check(window, periods, source, group_by, filters)
-    names = NameLookup({Grouping.CLUSTER, *group_by, *filtered(filters)})
-    clusters = sorted(
-        cast("int", pk)
-        for pk, name in names.known(Grouping.CLUSTER).items()
-        if not filters.cluster or name in filters.cluster
-    )
+def _reading(asked: UsageQuery, visibility: Visibility, zone: ZoneInfo | None) -> _Reading:
+    periods = Periods(asked.interval, zone or report().zone)
+    filters, named = asked.filters, {*asked.group_by, *filtered(asked.filters)}
+    source = source_of(asked.group_by, filters, visibility)
+    check_window(asked, periods.zone)
+    names = NameLookup({Grouping.CLUSTER, *named})
     return _Reading(
-        group_by=tuple(group_by),
-        filters=filters,
+        asked=asked,
         source=source,
         where=condition(source, filters, visibility),
         periods=periods,
-        clusters=tuple(clusters),
+        clusters=names.clusters(filters),
         names=names,
     )
 
 
-def _check(
-    window: Window,
-    periods: Periods,
-    source: FactTables,
-    group_by: Sequence[Grouping],
-    filters: Filters,
-) -> None:
-    if len(set(group_by)) < len(group_by):
+def check_window(asked: UsageQuery, zone: ZoneInfo) -> None:
+    """Refuse what is not kept for so long a window. Raises GroupingRefused."""
+    window, named = asked.window, {*asked.group_by, *filtered(asked.filters)}
+    if len(set(asked.group_by)) < len(asked.group_by):
         raise GroupingRefused("each group can be named once")
     if window.end - window.start <= _HOURLY_MOST:
         return
-    if periods.interval is TimeStep.HOUR:
+    if asked.interval is TimeStep.HOUR:
         raise GroupingRefused(
             f"hours can be had for at most {HOURLY_DAYS} days at a time: choose a shorter window "
             "or interval day, week, month or total"
         )
-    if source.days is None:
+    if Grouping.NODE in named:
         raise GroupingRefused(
             f"nodes are kept by the hour and can be had for at most {HOURLY_DAYS} days at a time: "
             "choose a shorter window, or leave out node"
         )
-    if source.rolled and not all(is_day_start(t, periods.zone) for t in (window.start, window.end)):
-        named = " and ".join(sorted(DETAILED & {*group_by, *filtered(filters)}))
+    detailed = " and ".join(sorted(named & DETAILED))
+    if detailed and not all(is_day_start(at, zone) for at in (window.start, window.end)):
         raise GroupingRefused(
-            f"over more than {HOURLY_DAYS} days {named} is kept by whole days: let the window "
-            f"start and end at midnight in {periods.zone.key}"
+            f"over more than {HOURLY_DAYS} days {detailed} is kept by whole days: let the window "
+            f"start and end at midnight in {zone.key}"
         )
 
 
@@ -297,7 +266,3 @@ def _summed(
     grouped = table._default_manager.order_by().values(*columns).annotate(**sums)
     rows: QuerySet[Any, Any] = grouped.values_list(*columns, *sums)
     return rows
-
-
-def _column(grouping: Grouping) -> str:
-    return "capacity_type" if grouping is Grouping.CAPACITY_TYPE else f"{grouping}_id"

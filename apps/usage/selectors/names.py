@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from functools import cache, reduce
-from typing import Any
+from typing import Any, cast
 
 from django.db import connection
 from django.db.models import CharField, QuerySet, Value
@@ -55,6 +55,12 @@ class NameLookup:
     def known(self, grouping: Grouping) -> Mapping[object, str]:
         """Return id → name as far as they were read."""
         return self._known[grouping]
+
+    def clusters(self, filters: Filters) -> tuple[int, ...]:
+        """Return the ids of clusters, of those that the filters name alone, in order."""
+        wanted = filters.cluster
+        known = self._known[Grouping.CLUSTER].items()
+        return tuple(sorted(cast("int", pk) for pk, n in known if not wanted or n in wanted))
 
     def of(self, grouping: Grouping, ids: Iterable[object]) -> Mapping[object, str]:
         """Return id → name for at least `ids`; one query for what is not known yet, or none."""

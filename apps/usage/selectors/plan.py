@@ -1,15 +1,16 @@
 """Which parts of a window come from daily sums and which from hours."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from functools import cache, lru_cache
 from typing import Any, NamedTuple
 
-from django.db.models import F, Func, IntegerField, Q, QuerySet
+from django.db.models import F, Q, QuerySet
 from django.db.models.lookups import In
 
 from apps.clusters.domain.window import Window
+from apps.clusters.models.sql import DayNumber, WholeSeconds
 from apps.usage.domain.periods import Periods, day_end, day_start
 from apps.usage.domain.rows import TimeStep
 from apps.usage.models import Day
@@ -21,35 +22,6 @@ _FIRST_DAY = date(1970, 1, 1)
 
 DayRun = tuple[date, date]
 HourSpan = tuple[datetime, datetime]
-
-
-class Seconds(Func):
-    """A time as seconds since 1970: the driver reads a number in a tenth of a time's time."""
-
-    output_field = IntegerField()
-
-    def as_postgresql(self, compiler: Any, connection: Any, **context: Any) -> Any:
-        template = "EXTRACT(EPOCH FROM %(expressions)s)::bigint"
-        return self.as_sql(compiler, connection, template=template, **context)
-
-    def as_sqlite(self, compiler: Any, connection: Any, **context: Any) -> Any:
-        # Four %: one pair for the template, one for the parameters.
-        template = "CAST(strftime('%%%%s', %(expressions)s) AS INTEGER)"
-        return self.as_sql(compiler, connection, template=template, **context)
-
-
-class DayNumber(Func):
-    """A date as days since 1970, for the same reason."""
-
-    output_field = IntegerField()
-
-    def as_postgresql(self, compiler: Any, connection: Any, **context: Any) -> Any:
-        template = "(%(expressions)s - DATE '1970-01-01')"
-        return self.as_sql(compiler, connection, template=template, **context)
-
-    def as_sqlite(self, compiler: Any, connection: Any, **context: Any) -> Any:
-        template = "CAST(julianday(%(expressions)s) - 2440587.5 AS INTEGER)"
-        return self.as_sql(compiler, connection, template=template, **context)
 
 
 class _DaySpan(NamedTuple):
@@ -87,17 +59,17 @@ class ReadPlan:
         a database without statistics would begin with the clusters all the same.
         """
         return _conditions(
-            _of_clusters(s.clusters, few=few) & Q(day__gte=first, day__lte=last)
-            for s in self.stretches
-            for first, last in s.days
+            _of_clusters(part.clusters, few=few) & days
+            for part in self.stretches
+            for days in in_days(part.days)
         )
 
     def hour_conditions(self) -> list[Q]:
         """Return conditions on hour rows, each for one query; their rows do not overlap."""
         return _conditions(
-            Q(cluster_id__in=s.clusters, hour__gte=start, hour__lt=end)
-            for s in self.stretches
-            for start, end in s.hours
+            Q(cluster_id__in=part.clusters) & hours
+            for part in self.stretches
+            for hours in in_hours(part.hours)
         )
 
 
@@ -151,7 +123,7 @@ def _days() -> QuerySet[Day, Any]:
     In no order, which the database needs longer for than Python.
     """
     return Day.objects.order_by().values_list(
-        "cluster_id", Seconds("start"), Seconds("end"), DayNumber("day")
+        "cluster_id", WholeSeconds("start"), WholeSeconds("end"), DayNumber("day")
     )
 
 
@@ -174,13 +146,14 @@ def _day_span(periods: Periods, start_seconds: int, end_seconds: int, day: date)
 def _stretches(window: Window, usable: dict[int, list[_DaySpan]]) -> Iterable[WindowPart]:
     alike: dict[tuple[tuple[DayRun, ...], tuple[HourSpan, ...]], list[int]] = {}
     for cluster, days in usable.items():
-        spans = _rest(window, [(span.start, span.end) for span in days])
-        alike.setdefault((_runs([span.day for span in days]), spans), []).append(cluster)
+        spans = rest_of(window, [(span.start, span.end) for span in days])
+        alike.setdefault((day_runs([span.day for span in days]), spans), []).append(cluster)
     for (runs, spans), clusters in alike.items():
         yield WindowPart(tuple(clusters), runs, spans)
 
 
-def _runs(days: list[date]) -> tuple[DayRun, ...]:
+def day_runs(days: Iterable[date]) -> tuple[DayRun, ...]:
+    """Join neighbouring days, given in order."""
     runs: list[DayRun] = []
     for day in days:
         if runs and day - runs[-1][1] == timedelta(days=1):
@@ -190,7 +163,8 @@ def _runs(days: list[date]) -> tuple[DayRun, ...]:
     return tuple(runs)
 
 
-def _rest(window: Window, covered: list[HourSpan]) -> tuple[HourSpan, ...]:
+def rest_of(window: Window, covered: Iterable[HourSpan]) -> tuple[HourSpan, ...]:
+    """Return what spans, given in order, leave of a window."""
     rest = []
     at = window.start
     for start, end in covered:
@@ -200,6 +174,16 @@ def _rest(window: Window, covered: list[HourSpan]) -> tuple[HourSpan, ...]:
     if at < window.end:
         rest.append((at, window.end))
     return tuple(rest)
+
+
+def in_days(runs: Iterable[DayRun]) -> Iterator[Q]:
+    """Yield the condition on `day` of each run."""
+    return (Q(day__gte=first, day__lte=last) for first, last in runs)
+
+
+def in_hours(spans: Iterable[HourSpan]) -> Iterator[Q]:
+    """Yield the condition on `hour` of each span."""
+    return (Q(hour__gte=start, hour__lt=end) for start, end in spans)
 
 
 def _conditions(parts: Iterable[Q]) -> list[Q]:

@@ -4,42 +4,13 @@ from collections.abc import Sequence
 from itertools import chain
 from typing import Any
 
-from django.db.models import Aggregate, F, Max, Sum
+from django.db.models import Aggregate, F
 
+from apps.clusters.models.sql import LargestOf, LargeSum, WholeSum
 from apps.usage.domain.amounts import CAPACITY_FIELDS, HELD_FIELDS, LEVEL_FIELDS, Amounts
 
 _PEAK = len(HELD_FIELDS)
 _LEVELS = tuple(chain.from_iterable(LEVEL_FIELDS))
-
-
-class _AsGiven(Aggregate):
-    """An aggregate as the driver gives it: Django would call a converter for each value.
-
-    A page has 8,500 of them.
-    """
-
-    def get_db_converters(self, connection: Any) -> list[Any]:
-        return []
-
-
-class _Peak(_AsGiven, Max):
-    """The largest of floats."""
-
-
-class _AnySum(_AsGiven, Sum):
-    """A sum of any size: an int, or on PostgreSQL a Decimal."""
-
-
-class _Sum(_AsGiven, Sum):
-    """A sum of less than 2^63, as an int.
-
-    PostgreSQL sums bigint to numeric; sending and reading that as Decimal takes as long again as
-    the summing.
-    """
-
-    def as_postgresql(self, compiler: Any, connection: Any, **context: Any) -> Any:
-        sql, params = self.as_sql(compiler, connection, **context)
-        return f"{sql}::bigint", params
 
 
 def sums_of(*, capacity: bool, large: bool = False) -> dict[str, Aggregate]:
@@ -47,21 +18,23 @@ def sums_of(*, capacity: bool, large: bool = False) -> dict[str, Aggregate]:
 
     With `large` a sum may be 2^63 nano-GPU-hours or more, as that of a million GPUs over a year.
     """
-    kind = _AnySum if large else _Sum
+    kind = LargeSum if large else WholeSum
     held = {f"sum_{name}": kind(name) for name in HELD_FIELDS}
     beside = {f"sum_{name}": kind(name) for name in (CAPACITY_FIELDS if capacity else ())}
     levels = {f"sum_{name}": kind(name) for name in _LEVELS}
-    return {**held, "max_memory": _Peak("memory_peak_mib"), **levels, **beside}
+    return {**held, "max_memory": LargestOf("memory_peak_mib"), **levels, **beside}
 
 
 def sums_of_unused() -> dict[str, Aggregate]:
     """Return the aggregates of the four amounts that tell held from used, in this order."""
-    return {f"sum_{name}": _Sum(name) for name in ("allocated", "not_running", "idle", "underused")}
+    return {
+        f"sum_{name}": WholeSum(name) for name in ("allocated", "not_running", "idle", "underused")
+    }
 
 
 def sum_of_unused() -> Aggregate:
     """Return the aggregate of all that was held and not used."""
-    return _Sum(F("not_running") + F("idle") + F("underused"))
+    return WholeSum(F("not_running") + F("idle") + F("underused"))
 
 
 def amounts_of(values: Sequence[Any]) -> Amounts:

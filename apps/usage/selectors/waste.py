@@ -27,7 +27,7 @@ _GROUPS = (
     Grouping.TEAM,
     Grouping.TIER,
 )
-_COLUMNS = tuple(f"{grouping}_id" for grouping in _GROUPS)
+_COLUMNS = tuple(grouping.column for grouping in _GROUPS)
 # What tells rows apart: cluster and namespace are those of the workload.
 _RANKED = ("workload_id", "team_id", "tier_id")
 _PLACES = tuple(_COLUMNS.index(column) for column in _RANKED)
@@ -73,13 +73,8 @@ def largest_waste(
     """
     source = source_of(_GROUPS, filters, visibility)
     names = NameLookup({*_GROUPS, *filtered(filters)})
-    clusters = [
-        pk
-        for pk, name in names.known(Grouping.CLUSTER).items()
-        if isinstance(pk, int) and (not filters.cluster or name in filters.cluster)
-    ]
     periods = Periods(TimeStep.TOTAL, zone or report().zone)
-    plan = with_days(window, clusters=sorted(clusters), periods=periods, rolled=True)
+    plan = with_days(window, clusters=names.clusters(filters), periods=periods, rolled=True)
     where = condition(source, filters, visibility)
     few = bool(filters.team or filters.workload)
     found: dict[_Ids, _Sums] = defaultdict(lambda: (0, 0, 0, 0))

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from apps.clusters.models import Pod
-from apps.clusters.services import UnixSeconds
+from apps.clusters.models.sql import UnixSeconds
 from apps.usage.domain.attribution.activity import JOINT, LETTERS, counted, highest
 from apps.usage.domain.quiet import PodHourAmounts, QuietTime
 from apps.usage.models import Day, PodHour, WorkloadActivityDay

@@ -8,6 +8,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import cached_property
+from typing import Any
 
 from django.conf import settings
 from django.db import DataError, transaction
@@ -84,6 +85,8 @@ class _Answers:
     nobody watched.
     """
 
+    cluster: Cluster
+    now: datetime
     ledger: LedgerInput
     coming: Future[DeviceAnswer]
     first: int
@@ -159,7 +162,7 @@ def _collect(
             return [_failed(cluster, hour, _strange(error), started, now) for hour in hours]
         outcomes = []
         for hour in hours:
-            outcomes.append(_collect_hour(cluster, hour, answers, source, started, now))
+            outcomes.append(_collect_hour(hour, answers, source, started))
             started = time.monotonic()
     return outcomes
 
@@ -211,7 +214,7 @@ def _read(
     coming = beside.submit(source.devices, window)
     catalog = TierHistory.load()
     ledger = read_ledger(cluster, window, source, catalog, now=now)
-    answers = _Answers(ledger, coming, int(window.start_seconds), source)
+    answers = _Answers(cluster, now, ledger, coming, int(window.start_seconds), source)
     if ledger.unwatched:
         answers.reference = nearest_reference(cluster, window.start, window.end)
         rules = catalog.within(window.start_seconds, window.end_seconds)
@@ -221,29 +224,18 @@ def _read(
 
 
 def _collect_hour(
-    cluster: Cluster,
-    hour: Window,
-    answers: _Answers,
-    source: MetricsSource | None,
-    started: float,
-    now: datetime,
+    hour: Window, answers: _Answers, source: MetricsSource | None, started: float
 ) -> HourOutcome:
+    cluster, now = answers.cluster, answers.now
     try:
-        result, interval = _compute(cluster, hour, answers, source)
-        evidence = _evidence(hour, answers, result)
-        verdict = judge(
-            result,
-            slots_without_ledger=answers.ledger.slots_without_ledger(hour),
-            device_rows=len(answers.rows(hour)),
-            evidence=evidence,
-            reference=answers.reference,
-        )
+        found = _computed(hour, answers, source, started)
+        verdict = found.verdict
         if verdict.state is CollectionState.FAILED:
             return _failed(cluster, hour, verdict.error, started, now)
         if verdict.withheld:
-            _withhold(cluster, hour, result, answers, verdict, started, now)
+            _withhold(hour, answers, found)
         else:
-            _store(cluster, hour, result, answers, verdict, interval, evidence, started, now)
+            _store(hour, answers, found)
     except (SourceUnavailable, SourceRejected, HourPruned) as error:
         return _failed(cluster, hour, str(error), started, now)
     except _STRANGE as error:
@@ -251,27 +243,47 @@ def _collect_hour(
     return HourOutcome(hour.start, verdict.state, verdict.error, verdict.coverage_ratio)
 
 
+@dataclass(frozen=True, slots=True)
+class _Computed:
+    """An hour before it is written; `started` is when work on it began (monotonic seconds)."""
+
+    facts: HourFacts
+    interval: float
+    evidence: Evidence
+    verdict: HourVerdict
+    started: float
+
+
+def _computed(
+    hour: Window, answers: _Answers, source: MetricsSource | None, started: float
+) -> _Computed:
+    facts, interval = _compute(hour, answers, source)
+    evidence = _evidence(hour, answers, facts)
+    verdict = judge(
+        facts,
+        slots_without_ledger=answers.ledger.slots_without_ledger(hour),
+        device_rows=len(answers.rows(hour)),
+        evidence=evidence,
+        reference=answers.reference,
+    )
+    return _Computed(facts, interval, evidence, verdict, started)
+
+
 def _compute(
-    cluster: Cluster,
-    hour: Window,
-    answers: _Answers,
-    source: MetricsSource | None,
+    hour: Window, answers: _Answers, source: MetricsSource | None
 ) -> tuple[HourFacts, float]:
     """Return the hour's facts and the sampling interval of most of its devices."""
+    cluster = answers.cluster
     configured = float(
         cluster.prometheus.get("scrape_interval_seconds") or _DEFAULT_INTERVAL_SECONDS
     )
     seconds = answers.devices.scrape_interval_seconds or configured
     known = HourInput(
         start=int(hour.start_seconds),
-        pods=answers.ledger.pods,
-        intervals=answers.ledger.intervals,
+        ledger=answers.ledger,
         rows=answers.rows(hour),
         rules=tier_rules_at(hour.start),
         interval=SampleInterval(seconds, answers.devices.intervals),
-        bound=answers.ledger.bound,
-        limits=answers.ledger.limits,
-        claims=answers.ledger.claims,
     )
     raw = _RawSamples(cluster, hour, source)
     result, attribution = attribute_hour(known, raw, idle_below=settings.IDLE_BELOW)
@@ -314,99 +326,80 @@ class _RawSamples:
             return None
 
 
-def _store(
-    cluster: Cluster,
-    hour: Window,
-    result: HourFacts,
-    answers: _Answers,
-    verdict: HourVerdict,
-    interval: float,
-    evidence: Evidence,
-    started: float,
-    now: datetime,
-) -> None:
-    zone = report().zone
+def _noted(hour: Window, answers: _Answers, found: _Computed) -> dict[str, Any]:
+    """Return what data quality keeps of an hour, with facts or without."""
+    counts = sorted(found.facts.findings.items())
+    return {
+        "state": found.verdict.state.value,
+        "error": found.verdict.error,
+        "samples": sum(row.samples for row in answers.rows(hour)),
+        "findings": {name: count for name, count in counts if count},
+        "warnings": [*answers.devices.warnings, *answers.ledger.warnings],
+        "ledger_source": answers.ledger.source_of(hour),
+        "duration_seconds": round(time.monotonic() - found.started, 3),
+        "lease_until": None,
+    }
+
+
+def _store(hour: Window, answers: _Answers, found: _Computed) -> None:
+    cluster, now, verdict = answers.cluster, answers.now, found.verdict
     late = timedelta(seconds=settings.LATE_SAMPLES_SECONDS)
-    dimensions = _dimensions(cluster, hour, result, answers)
+    dimensions = _dimensions(hour, answers, found.facts)
     exporters = set_up_id(cluster, answers.devices.profile)
     with transaction.atomic():
-        write_hour(hour, result, dimensions, zone=zone)
+        write_hour(hour, found.facts, dimensions, zone=report().zone)
         write_queue_hour(cluster, hour, answers.queues, answers.ledger.intervals)
         CollectionWindow.objects.filter(cluster=cluster, hour=hour.start).update(
-            state=verdict.state.value,
+            **_noted(hour, answers, found),
             coverage_ratio=verdict.coverage_ratio,
-            samples=sum(row.samples for row in answers.rows(hour)),
-            error=verdict.error,
             partials=F("partials") + 1 if verdict.state is CollectionState.PARTIAL else 0,
-            findings={name: count for name, count in sorted(result.findings.items()) if count},
-            warnings=[*answers.devices.warnings, *answers.ledger.warnings],
-            ledger_source=answers.ledger.source_of(hour),
             slots_without_pods=answers.ledger.slots_without_ledger(hour),
-            scrape_interval_seconds=interval,
+            scrape_interval_seconds=found.interval,
             activity_metric=answers.devices.activity_metric,
             exporters_id=exporters,
-            duration_seconds=round(time.monotonic() - started, 3),
-            lease_until=None,
             collected_at=now,
             withheld=False,
-            evidence=kept_form(evidence.reference),
+            evidence=kept_form(found.evidence.reference),
             again_at=late_look(hour.end, verdict.coverage_ratio, late=late, now=now),
         )
     if verdict.state is CollectionState.COMPLETE:
         before = answers.reference
-        if before is not None and lacks(before, evidence.reference):
-            look_again(cluster, hour.start, evidence.reference, now=now)
-        answers.note_complete(evidence.reference)
+        if before is not None and lacks(before, found.evidence.reference):
+            look_again(cluster, hour.start, found.evidence.reference, now=now)
+        answers.note_complete(found.evidence.reference)
 
 
-def _withhold(
-    cluster: Cluster,
-    hour: Window,
-    result: HourFacts,
-    answers: _Answers,
-    verdict: HourVerdict,
-    started: float,
-    now: datetime,
-) -> None:
+def _withhold(hour: Window, answers: _Answers, found: _Computed) -> None:
     """Note that sources contradict each other; the hour has no facts then.
 
     Facts of an earlier success stay, unless they rest on the same answers: those were taken for
     true when nothing was held against them.
     """
+    cluster, now = answers.cluster, answers.now
+    again = next_day(hour.end, retention=answers.retention, now=now)
+    noted = _noted(hour, answers, found) | {"again_at": again}
     with transaction.atomic():
         rows = CollectionWindow.objects.filter(cluster=cluster, hour=hour.start)
         row = rows.select_for_update().get()
-        noted = {
-            "error": verdict.error,
-            "duration_seconds": round(time.monotonic() - started, 3),
-            "lease_until": None,
-            "again_at": next_day(hour.end, retention=answers.retention, now=now),
-        }
         has_facts = row.collected_at is not None and not row.withheld
-        if has_facts and not holds_same(cluster, hour, result.total()):
-            rows.update(**noted)
+        if has_facts and not holds_same(cluster, hour, found.facts.total()):
+            # The row goes on describing the facts that stay.
+            kept = ("error", "duration_seconds", "lease_until", "again_at")
+            rows.update(**{name: noted[name] for name in kept})
             return
         if has_facts:
             clear_hour(cluster, hour, zone=report().zone)
             noted["collected_at"] = now
         rows.update(
-            state=verdict.state.value,
-            withheld=True,
-            coverage_ratio=None,
-            samples=sum(one.samples for one in answers.rows(hour)),
-            partials=F("partials") + 1,
-            findings={name: count for name, count in sorted(result.findings.items()) if count},
-            warnings=[*answers.devices.warnings, *answers.ledger.warnings],
-            ledger_source=answers.ledger.source_of(hour),
-            evidence={},
-            **noted,
+            **noted, withheld=True, coverage_ratio=None, partials=F("partials") + 1, evidence={}
         )
     if answers.reference is not None:
         look_again(cluster, hour.start, answers.reference, now=now)
 
 
-def _dimensions(cluster: Cluster, hour: Window, result: HourFacts, answers: _Answers) -> Dimensions:
+def _dimensions(hour: Window, answers: _Answers, result: HourFacts) -> Dimensions:
     """Find or make the rows that the facts refer to; before the hour's own transaction."""
+    cluster = answers.cluster
     cards = [fact.card for fact in result.pods] + [fact.card for fact in result.nodes]
     return Dimensions(
         cluster=cluster.pk,

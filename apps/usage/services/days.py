@@ -5,6 +5,7 @@ from datetime import datetime, timedelta
 from django.conf import settings
 from django.db import transaction
 
+from apps.clusters.domain.window import Window
 from apps.clusters.services import forget_ledger, forget_objects
 from apps.usage.models import (
     CollectionWindow,
@@ -18,13 +19,16 @@ from apps.usage.models import (
     WorkloadDay,
 )
 from apps.usage.services.activity_days import write_activity
-from apps.usage.services.fact_store import HELD_COLUMNS, day_value, insert
-from apps.usage.services.write import day_sums
+from apps.usage.services.fact_store import HELD_COLUMNS
+from apps.usage.services.rollup import Rollup, sum_day
 
 _KEYS = (
     *("team_id", "namespace_id", "workload_id"),
     *("cluster_id", "tier_id", "gpu_model_id", "capacity_type"),
 )
+
+
+_ROLLUP = Rollup(PodHour, WorkloadDay, _KEYS, HELD_COLUMNS)
 
 
 def roll_days(*, now: datetime) -> int:
@@ -43,9 +47,7 @@ def roll_day(day_id: int) -> bool:
     day = Day.objects.select_for_update().get(pk=day_id)
     if day.rolled or day.pruned:
         return False
-    WorkloadDay.objects.filter(cluster_id=day.cluster_id, day=day.day).delete()
-    rows = ((day_value(day.day), *row) for row in day_sums(PodHour, day, _KEYS, HELD_COLUMNS))
-    insert(WorkloadDay, ("day", *_KEYS, *HELD_COLUMNS), rows)
+    sum_day(_ROLLUP, day.day, Window(day.start, day.end), cluster_id=day.cluster_id)
     write_activity(day, _KEYS)
     Day.objects.filter(pk=day_id).update(rolled=True)
     return True

@@ -6,7 +6,7 @@ from datetime import datetime
 
 from apps.clusters.domain.devices.resource_claims import CLAIM_KIND
 from apps.clusters.domain.pods.history import reopened
-from apps.clusters.domain.pods.ledger import ClaimAllocationRecord, NodeInterval, PodRecord
+from apps.clusters.domain.pods.ledger import PodRecord
 from apps.clusters.domain.pods.merge import gaps, merge_intervals, merge_pods
 from apps.clusters.domain.pods.series import ShownSeries
 from apps.clusters.domain.tiers import UNKNOWN_MODEL, UNMATCHED
@@ -23,6 +23,7 @@ from apps.clusters.services import (
     store_inferred_pods,
     watched_spans,
 )
+from apps.usage.domain.attribution.allocations import PodLedger
 from apps.usage.domain.attribution.gpu_classes import Bound
 from apps.usage.services.dimensions import PodIds
 
@@ -31,24 +32,18 @@ _GAP_SECONDS = 90.0
 
 
 @dataclass(frozen=True, slots=True)
-class LedgerInput:
+class LedgerInput(PodLedger):
     """The ledger of a window. `unwatched` are the spans that had to be read from series.
 
-    `covered` says for each of their slots whether kube-state-metrics was there; `bound` gives by
-    pod uid what it was bound with, `limits` the only spans in which it may hold, `ids` the ids of
-    the pods that the API showed. `claims` are the allocations of ResourceClaims. `shown` describes
-    the series themselves, `incomplete` are the server's warnings that answers lack something.
+    `covered` says for each of their slots whether kube-state-metrics was there, `ids` gives the
+    ids of the pods that the API showed. `shown` describes the series themselves, `incomplete` are
+    the server's warnings that answers lack something.
     """
 
-    pods: Sequence[PodRecord]
-    intervals: Sequence[NodeInterval]
-    bound: Mapping[str, Bound] = field(default_factory=dict)
     unwatched: Sequence[Span] = ()
     covered: Mapping[int, bool] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
-    limits: Mapping[str, Sequence[Span]] = field(default_factory=dict)
     ids: Mapping[str, PodIds] = field(default_factory=dict)
-    claims: Sequence[ClaimAllocationRecord] = ()
     shown: ShownSeries = field(default_factory=ShownSeries)
     incomplete: tuple[str, ...] = ()
 

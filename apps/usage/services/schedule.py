@@ -8,6 +8,7 @@ from django.conf import settings
 from django.db import transaction
 from django.db.models import Q
 
+from apps.accounts.services import leases
 from apps.clusters.domain.calendar import day_of, day_window, hour_floor, last_closed_hour
 from apps.clusters.domain.window import Window
 from apps.clusters.models import Cluster
@@ -42,7 +43,7 @@ def _schedule(cluster: Cluster, now: datetime) -> int:
     with transaction.atomic():
         _ensure(cluster, oldest, newest)
         windows = CollectionWindow.objects.filter(cluster=cluster)
-        on_the_way = windows.filter(lease_until__gte=now).count()
+        on_the_way = windows.filter(lease_until__gt=now).count()
         due = _due(cluster, oldest, now)[: max(0, _HOURS_AT_A_TIME - on_the_way)]
         lease = now + timedelta(seconds=settings.LEASE_SECONDS)
         windows.filter(pk__in=[row.pk for row in due]).update(lease_until=lease)
@@ -79,7 +80,7 @@ def _due(cluster: Cluster, oldest: datetime, now: datetime) -> list[CollectionWi
             Q(hour__gte=oldest) & ~Q(state=CollectionState.COMPLETE.value) | Q(again_at__lte=now),
             cluster=cluster,
         )
-        .filter(Q(lease_until__isnull=True) | Q(lease_until__lt=now))
+        .filter(leases.free(now))
         .order_by("-hour", "pk")
         .select_for_update()
     )

@@ -1,12 +1,11 @@
 """One hour's facts into the database, with the sums that belong to it: one transaction."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from zoneinfo import ZoneInfo
 
-from django.db import models
-from django.db.models import Max, Sum
+from django.db.models import Sum
 
 from apps.clusters.domain.calendar import day_of, day_window
 from apps.clusters.domain.window import Window
@@ -19,11 +18,11 @@ from apps.usage.services.fact_store import (
     CAPACITY_COLUMNS,
     HELD_COLUMNS,
     capacity_values,
-    day_value,
     held_values,
     insert,
     instant,
 )
+from apps.usage.services.rollup import Rollup, sum_day
 
 _OF_TIER = ("cluster_id", "tier_id", "gpu_model_id", "capacity_type")
 POD_COLUMNS = (
@@ -34,6 +33,11 @@ POD_COLUMNS = (
 NODE_COLUMNS = ("hour", "node_id", *_OF_TIER, *HELD_COLUMNS, *CAPACITY_COLUMNS)
 TIER_COLUMNS = ("hour", "capacity_first", *_OF_TIER, *HELD_COLUMNS, *CAPACITY_COLUMNS)
 TEAM_COLUMNS = ("hour", "allocated_first", "team_id", *_OF_TIER, *HELD_COLUMNS)
+
+_ROLLUPS = (
+    Rollup(TeamHour, TeamDay, ("team_id", *_OF_TIER), HELD_COLUMNS),
+    Rollup(TierHour, TierDay, _OF_TIER, (*HELD_COLUMNS, *CAPACITY_COLUMNS)),
+)
 
 _Key = tuple[object, ...]
 
@@ -62,7 +66,8 @@ def write_hour(hour: Window, facts: HourFacts, dimensions: Dimensions, *, zone: 
     insert(NodeHour, NODE_COLUMNS, _node_rows(at, facts, dimensions))
     insert(TierHour, TIER_COLUMNS, _tier_rows(at, facts, dimensions))
     insert(TeamHour, TEAM_COLUMNS, _team_rows(at, facts, dimensions, teams))
-    write_day_sums(day)
+    for table in _ROLLUPS:
+        sum_day(table, day.day, Window(day.start, day.end), cluster_id=day.cluster_id)
     if day.rolled:
         Day.objects.filter(pk=day.pk).update(rolled=False)
 
@@ -131,29 +136,3 @@ def _team_rows(at: object, facts: HourFacts, d: Dimensions, teams: Sequence[int]
         first[key] += facts.first_held.get((fact.uid, fact.card), 0)
     for (team, kind), amounts in sorted(sums.items()):
         yield (at, first[team, kind], team, *kind, *held_values(amounts))
-
-
-def write_day_sums(day: Day) -> None:
-    """Sum a locked day's hours by team and by tier anew; integers, so the order is no matter."""
-    for hours, days, keys, columns in (
-        (TeamHour, TeamDay, ("team_id", *_OF_TIER), HELD_COLUMNS),
-        (TierHour, TierDay, _OF_TIER, (*HELD_COLUMNS, *CAPACITY_COLUMNS)),
-    ):
-        days._default_manager.filter(cluster_id=day.cluster_id, day=day.day).delete()
-        rows = day_sums(hours, day, keys, columns)
-        insert(days, ("day", *keys, *columns), ((day_value(day.day), *row) for row in rows))
-
-
-def day_sums(
-    hours: type[models.Model], day: Day, keys: tuple[str, ...], columns: tuple[str, ...]
-) -> Iterable[_Key]:
-    """Return one row for each key of a day's hours: the keys, then the columns summed."""
-    sums = {
-        f"sum_{column}": Max(column) if column == "memory_peak_mib" else Sum(column)
-        for column in columns
-    }
-    of_day = hours._default_manager.filter(
-        cluster_id=day.cluster_id, hour__gte=day.start, hour__lt=day.end
-    )
-    rows: Iterable[_Key] = of_day.order_by().values_list(*keys).annotate(**sums).order_by(*keys)
-    return rows

@@ -56,11 +56,6 @@ GROUP_LABELS = {
 }
 
 
-def not_used(amounts: Amounts) -> int:
-    """Return what was held and not busy, leaving out what nobody measured."""
-    return amounts.not_running + amounts.idle + amounts.underused
-
-
 def tiers(cards: Sequence[TierCard], reading: QuerySession) -> Table:
     """Return a line per tier; no total, because tiers are never blended into one line."""
     return Table(
@@ -166,7 +161,7 @@ def workloads(
     keys = (Grouping.CLUSTER, Grouping.NAMESPACE, Grouping.WORKLOAD, Grouping.TIER)
     total = tables.total_row(Grouping.CLUSTER.value, sums)
     if total is not None:
-        used = not_used(tables.summed(sums))
+        used = tables.summed(sums).not_used
         explained = tables.Explained(reading.query, of)
         values = {**total.values, UNUSED.key: used}
         if len({row.groups[Grouping.TIER] for row in sums}) > 1:
@@ -196,7 +191,7 @@ def _workload_line(row: UsageRow, reading: QuerySession, scope: Mapping[str, str
         name=name,
     )
     tier = href("tier", reading.query, name=row.groups[Grouping.TIER])
-    values = {**tables.ledger_values(row.amounts), UNUSED.key: not_used(row.amounts)}
+    values = {**tables.ledger_values(row.amounts), UNUSED.key: row.amounts.not_used}
     explained = tables.Explained(reading.query, {**scope, **row.groups})
     return Row({**values, **row.groups}, {"workload": link, "tier": tier}, explained=explained)
 

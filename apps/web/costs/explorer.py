@@ -99,16 +99,8 @@ def costs_of(reading: QuerySession, asked: CostPageQuery) -> Costs:
 
 
 def _rows(reading: QuerySession, asked: CostPageQuery, window: Window) -> list[CostRow]:
-    return cost_rows(
-        window,
-        interval=TimeStep.TOTAL,
-        group_by=asked.groups,
-        filters=reading.filters,
-        visibility=reading.visibility,
-        basis=asked.basis,
-        policy=asked.policy,
-        zone=reading.choice.zone,
-    )
+    query = replace(asked.question(reading, TimeStep.TOTAL), window=window)
+    return cost_rows(query, visibility=reading.visibility, zone=reading.choice.zone)
 
 
 def _before(reading: QuerySession, asked: CostPageQuery) -> Before:
@@ -233,11 +225,6 @@ def _total_before(costs: Costs, currency: str) -> int | None:
 
 def _change(now: int, before: int | None) -> Difference | None:
     return None if before is None else amount_change(now, before)
-
-
-def unpriced_of(rows: Sequence[CostRow]) -> int:
-    """Return the nano-GPU-hours that have no price."""
-    return sum(row.gpu_hours for row in rows if row.lacks_price)
 
 
 # ---------------------------------------------------------------- tables

@@ -54,16 +54,9 @@ def charts_of(
 
 
 def _rows(asked: CostPageQuery, reading: QuerySession, group: Grouping | None) -> list[CostRow]:
-    return cost_rows(
-        reading.window,
-        interval=reading.choice.interval,
-        group_by=() if group is None else (group,),
-        filters=reading.filters,
-        visibility=reading.visibility,
-        basis=asked.basis,
-        policy=asked.policy,
-        zone=reading.choice.zone,
-    )
+    by = () if group is None else (group,)
+    query = replace(asked.question(reading, reading.choice.interval), group_by=by)
+    return cost_rows(query, visibility=reading.visibility, zone=reading.choice.zone)
 
 
 def _of(rows: Sequence[CostRow], currency: str) -> list[CostRow]:

@@ -90,16 +90,10 @@ class CostPageQuery:
     def policy_options(self) -> list[Option]:
         return [Option(p.value, label, p is self.policy) for p, label in POLICIES.items()]
 
-    def question(self, reading: QuerySession, interval: TimeStep, *, waste: bool) -> CostQuery:
+    def question(self, reading: QuerySession, interval: TimeStep) -> CostQuery:
         """Return the question of the page's rows, by periods of some length."""
         return CostQuery(
-            reading.window,
-            interval,
-            self.groups,
-            reading.filters,
-            self.basis,
-            self.policy,
-            waste=waste,
+            reading.window, interval, self.groups, reading.filters, self.basis, self.policy
         )
 
 

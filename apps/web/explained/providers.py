@@ -19,6 +19,7 @@ from apps.costs.selectors import (
     SAVING,
     SHARE,
     TIER_PRICE,
+    CostQuery,
     explain_adjustment,
     explain_cost,
     explain_cost_per_gpu_hour,
@@ -41,6 +42,7 @@ from apps.fairness.selectors import (
     TooMuchToReplay,
     explain_fairness,
     explain_what_if,
+    replayed_tier,
 )
 from apps.pending.selectors import (
     EVICTIONS,
@@ -138,15 +140,15 @@ def _partial(asked: FigureQuery) -> Explained | None:
 
 
 def _cost(asked: FigureQuery) -> Explained | None:
-    names = _of_costs(asked)
+    query, narrowed = _of_costs(asked)
     if asked.figure == PER_GPU_HOUR:
-        return explain_cost_per_gpu_hour(asked.reading.window, **names)
+        return explain_cost_per_gpu_hour(query, **narrowed)
     if asked.figure == SHARE:
-        return explain_cost_share(asked.reading.window, whole=asked.reading.filters, **names)
-    return explain_cost(asked.figure, asked.reading.window, **names)
+        return explain_cost_share(query, of=asked.reading.filters, **narrowed)
+    return explain_cost(asked.figure, query, **narrowed)
 
 
-def _of_costs(asked: FigureQuery) -> dict[str, Any]:
+def _of_costs(asked: FigureQuery) -> tuple[CostQuery, dict[str, Any]]:
     """Return what an address says of costs; `in_…` names what a share is of."""
     reading, names = asked.reading, asked.names
     charged, filters = asked_of(names), reading.filters
@@ -156,13 +158,17 @@ def _of_costs(asked: FigureQuery) -> dict[str, Any]:
         of["team"] = (PLATFORM_NAME,)
     if names.get("workload"):
         of["workload"] = (names["workload"],)
-    return {
-        "filters": replace(filters, **of),
+    causes = tuple(cause for cause in Cause if cause.value in names.getlist("cause"))
+    query = CostQuery(
+        reading.window,
+        filters=replace(filters, **of),
+        basis=charged.basis,
+        policy=charged.policy,
+        causes=causes or tuple(Cause),
+    )
+    return query, {
         "visibility": reading.visibility,
-        "basis": charged.basis,
-        "policy": charged.policy,
         "currency": names.get("currency", ""),
-        "causes": [cause for cause in Cause if cause.value in names.getlist("cause")],
         "corrections": _CORRECTIONS.get(names.get("corrections", "")),
     }
 
@@ -223,15 +229,15 @@ def _what_if(asked: FigureQuery) -> Explained | None:
     if wish.problems or not wish.changes:
         return None
     try:
-        return explain_what_if(
-            asked.figure,
-            capped(reading.choice),
+        window = capped(reading.choice)
+        found = replayed_tier(
+            window,
             wish.changes,
-            tier=names.get("tier", ""),
-            team=names.get("team", ""),
+            names.get("tier", ""),
             after=names.get("after", "") == "yes",
             visibility=reading.visibility,
         )
+        return explain_what_if(asked.figure, window, found, team=names.get("team", ""))
     except (ChangeImpossible, CapacityUnknown, TooMuchToReplay):
         return None
 

@@ -10,7 +10,7 @@ from apps.clusters.domain.window import Window
 from apps.costs.selectors import price_list
 from apps.quotas.selectors import entitled_teams
 from apps.usage import selectors as usage
-from apps.usage.domain.rows import Grouping, TimeStep, UsageRow
+from apps.usage.domain.rows import Grouping, UsageQuery, UsageRow
 from apps.usage.selectors import WAIT_DAYS, Freshness, recent_waits, tier_wait_times
 from apps.web.components.formats import Format, shown
 from apps.web.components.links import Query, during
@@ -92,10 +92,7 @@ def _newest(
     if end is None:
         return []
     return usage.usage_rows(
-        Window(end - length, end),
-        interval=TimeStep.TOTAL,
-        group_by=by,
-        filters=reading.filters,
+        UsageQuery(Window(end - length, end), group_by=by, filters=reading.filters),
         visibility=reading.visibility,
     )
 

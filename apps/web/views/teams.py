@@ -188,7 +188,7 @@ def _workload_page(
     """Return one page of workloads, those first that hold most without using it."""
     ordered = sorted(
         (row for row in rows if row.amounts.allocated),
-        key=lambda r: (-listings.not_used(r.amounts), tuple(r.groups.values())),
+        key=lambda r: (-r.amounts.not_used, tuple(r.groups.values())),
     )
     pages = forms.pages_from(request.GET, count=len(ordered), usual=_WORKLOADS_PER_PAGE)
     note = ""

@@ -10,7 +10,7 @@ from django.db.models.functions import Cast
 
 from apps.clusters.domain.observed.objects import BODIES, ObservedKind, ObservedObject
 from apps.clusters.models import ObservedObject as ObservedObjectRow
-from apps.clusters.services.pods.unix_seconds import UnixSeconds
+from apps.clusters.models.sql import UnixSeconds
 
 _COLUMNS = (
     *("kind", "uid", "namespace", "name", "text"),

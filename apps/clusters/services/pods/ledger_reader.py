@@ -21,8 +21,8 @@ from apps.clusters.domain.window import Window
 from apps.clusters.models import Cluster, Pod, WatchCoverage
 from apps.clusters.models import NodeInterval as NodeIntervalRow
 from apps.clusters.models.claims import ClaimInterval
+from apps.clusters.models.sql import UnixSeconds
 from apps.clusters.services.pods.ledger_rows import claim_of, interval_of
-from apps.clusters.services.pods.unix_seconds import UnixSeconds
 
 
 class RecordedPod(NamedTuple):

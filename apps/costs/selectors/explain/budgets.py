@@ -9,7 +9,7 @@ from apps.costs.selectors.budgets import money_budget_rows
 from apps.costs.selectors.explain.costs import price_lines
 from apps.quotas.selectors import BUDGETS, explain_burn
 from apps.usage.domain.explained import Explained, RowColumn, Unit
-from apps.usage.domain.rows import Filters, Grouping, TimeStep
+from apps.usage.domain.rows import Filters, Grouping, UsageQuery
 from apps.usage.selectors import usage_rows
 
 _POOL = (Grouping.GPU_MODEL, Grouping.CAPACITY_TYPE)
@@ -32,11 +32,7 @@ def explain_money_budget(
         return None
     window = Window(row.period_start, min(row.period_end, at))
     held = usage_rows(
-        window,
-        interval=TimeStep.TOTAL,
-        group_by=_POOL,
-        filters=Filters(team=(team,)),
-        visibility=visibility,
+        UsageQuery(window, group_by=_POOL, filters=Filters(team=(team,))), visibility=visibility
     )
     pools = ((one.groups["gpu_model"], one.groups["capacity_type"]) for one in held)
     one = explain_burn(figure, row, currency=unit)

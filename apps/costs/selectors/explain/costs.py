@@ -1,6 +1,7 @@
 """How a cost comes about: GPU-hours × price, with the lines of the price book that held."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
@@ -8,15 +9,14 @@ from apps.accounts.permissions import Visibility
 from apps.clusters.domain.tiers import model_key
 from apps.clusters.domain.window import Window
 from apps.clusters.selectors import report
-from apps.costs.domain.costing import WASTE, Basis, Cause
+from apps.costs.domain.costing import WASTE, Cause
 from apps.costs.domain.prices import PriceEntry
-from apps.costs.domain.unallocated import Policy
 from apps.costs.selectors.cost_reader import CostReader
 from apps.costs.selectors.prices import price_book
 from apps.costs.selectors.rows import CostQuery, CostRow
 from apps.usage.domain.amounts import NANO
 from apps.usage.domain.explained import Explained, PriceLine, RowColumn, Unit
-from apps.usage.domain.rows import Filters, Grouping, TimeStep
+from apps.usage.domain.rows import Filters, Grouping, UsageQuery
 from apps.usage.selectors import usage_rows
 
 COST, WASTE_COST = "cost", "waste_cost"
@@ -39,40 +39,32 @@ _COLUMNS = (
 
 def explain_cost(
     figure: str,
-    window: Window,
+    asked: CostQuery,
     *,
-    filters: Filters,
     visibility: Visibility,
-    basis: Basis = Basis.ALLOCATED,
-    policy: Policy = Policy.PLATFORM,
     currency: str = "",
-    causes: Collection[Cause] = (),
     corrections: bool | None = None,
 ) -> Explained | None:
     """Explain one of FIGURES over a window, in one currency (the report's); None for any other.
 
-    `causes` narrow COST, `corrections` says whether to leave out all others, or these.
+    `corrections` says whether to leave out all others, or these.
 
     What is shown is what the pages of costs and waste add up: `waste_cost` is of who held it, and
     the platform's of who sees everything. Twelve queries at most. Raises GroupingRefused.
     """
     if figure not in FIGURES:
         return None
-    waste = figure != COST
-    asked = CostQuery(
-        window, TimeStep.TOTAL, _GROUPS, filters, basis, policy, by_rate=True, waste=waste
-    )
+    window, filters = asked.window, asked.filters
+    # Of all causes: rows of others tell whether anything has a price.
+    whole = replace(asked.whole, group_by=_GROUPS, basis=asked.basis, by_rate=True)
+    reader = CostReader(replace(whole, waste=figure != COST), visibility=visibility)
     currency = currency or report().currency
-    every = [
-        row
-        for row in CostReader(asked, visibility=visibility).rows(window)
-        if row.currency in (currency, None)
-    ]
+    every = [row for row in reader.rows(window) if row.currency in (currency, None)]
     found = [
         row
         for row in every
         if _counts(row, figure)
-        and (not causes or row.cause in causes)
+        and row.cause in asked.causes
         and corrections in (None, row.correction)
     ]
     rows = [_row(row) for row in found]
@@ -138,9 +130,7 @@ def _meaning(figure: str) -> str:
 
 
 def _grades(window: Window, filters: Filters, visibility: Visibility) -> dict[str, float]:
-    rows = usage_rows(
-        window, interval=TimeStep.TOTAL, group_by=(), filters=filters, visibility=visibility
-    )
+    rows = usage_rows(UsageQuery(window, filters=filters), visibility=visibility)
     found: dict[str, float] = {}
     for row in rows:
         for name, hours in row.amounts.grades.items():

@@ -31,7 +31,7 @@ from apps.costs.selectors.recommendations import (
 )
 from apps.usage.domain.amounts import NANO
 from apps.usage.domain.explained import Explained, Input, RowColumn, Unit
-from apps.usage.domain.rows import Filters, Grouping, TimeStep, UsageRow
+from apps.usage.domain.rows import Filters, Grouping, TimeStep, UsageQuery, UsageRow
 from apps.usage.selectors import usage_rows
 
 SAVING, RECOMMENDED = "saving_per_month", "recommendation_saving"
@@ -184,9 +184,7 @@ def _held(row: RecommendationRow, visibility: Visibility) -> Sequence[UsageRow]:
     if of_workload:
         filters = replace(filters, workload=(row.workload,))
     groups, _ = _shape(row)
-    found = usage_rows(
-        window, interval=TimeStep.DAY, group_by=groups, filters=filters, visibility=visibility
-    )
+    found = usage_rows(UsageQuery(window, TimeStep.DAY, groups, filters), visibility=visibility)
     if name.endswith(ANY):
         return [one for one in found if _family(one.groups["workload"]) == row.workload]
     return found

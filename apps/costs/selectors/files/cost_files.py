@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import date
+from itertools import chain
 from zoneinfo import ZoneInfo
 
 from apps.accounts.models import Team
@@ -10,7 +11,7 @@ from apps.accounts.permissions import Visibility
 from apps.clusters.domain.calendar import day_window
 from apps.clusters.domain.window import Window
 from apps.clusters.selectors import report
-from apps.costs.domain.costing import Basis, Cause, coverage_of
+from apps.costs.domain.costing import Basis, Cause
 from apps.costs.domain.files import CellType, Column, CostFile, FileFormat, FileRow, Notes
 from apps.costs.domain.focus import Charge, Issuer, focus_file, order
 from apps.costs.domain.money import units
@@ -21,7 +22,7 @@ from apps.costs.selectors.files.name_cache import FewNames
 from apps.costs.selectors.files.row_estimates import check_length, days_at_once, rows_expected
 from apps.costs.selectors.periods import closed_period, month_window
 from apps.costs.selectors.prices import price_book
-from apps.costs.selectors.rows import CostQuery, CostRow
+from apps.costs.selectors.rows import CostQuery, CostRow, coverage_ratio, unpriced
 from apps.usage.domain.amounts import hours
 from apps.usage.domain.rows import Filters, Grouping, TimeStep
 
@@ -52,7 +53,6 @@ def period_file(
     visibility: Visibility,
     basis: Basis = Basis.ALLOCATED,
     policy: Policy = Policy.PLATFORM,
-    issuer: Issuer | None = None,
 ) -> CostFile:
     """Return a month by day, workload and cause, to be streamed.
 
@@ -61,8 +61,8 @@ def period_file(
     held at once (`days_at_once`). Raises TooManyRows before anything is read.
     """
     closed = closed_period(month)
-    asked, zone = _month_question(month, closed, basis, policy)
-    return cost_file(asked, format_, visibility=visibility, issuer=issuer, zone=zone, closed=closed)
+    asked, zone = month_question(month, closed, basis, policy)
+    return cost_file(asked, format_, visibility=visibility, zone=zone, closed=closed)
 
 
 def month_rows_expected(month: date, *, visibility: Visibility) -> int | None:
@@ -70,7 +70,7 @@ def month_rows_expected(month: date, *, visibility: Visibility) -> int | None:
     closed = closed_period(month)
     if closed is not None and visibility.everything:
         return closed.row_count
-    asked, zone = _month_question(month, closed, Basis.ALLOCATED, Policy.PLATFORM)
+    asked, zone = month_question(month, closed, Basis.ALLOCATED, Policy.PLATFORM)
     return rows_expected(asked, visibility=visibility, zone=zone)
 
 
@@ -79,9 +79,10 @@ def days_question(window: Window, basis: Basis, policy: Policy) -> CostQuery:
     return CostQuery(window, TimeStep.DAY, EVERY_GROUP, Filters(), basis, policy)
 
 
-def _month_question(
+def month_question(
     month: date, closed: ClosedPeriod | None, basis: Basis, policy: Policy
 ) -> tuple[CostQuery, ZoneInfo]:
+    """Return what a month's file asks, and the month's zone: of a closed one as it was closed."""
     zone = ZoneInfo(closed.time_zone) if closed else report().zone
     if closed is not None:
         basis, policy = Basis(closed.basis), Policy(closed.policy)
@@ -93,14 +94,12 @@ def cost_file(
     format_: FileFormat,
     *,
     visibility: Visibility,
-    issuer: Issuer | None = None,
     zone: ZoneInfo | None = None,
     closed: ClosedPeriod | None = None,
-    causes: tuple[Cause, ...] = tuple(Cause),
 ) -> CostFile:
     """Return the rows of a question as a file; those of FOCUS are always by day and workload.
 
-    `causes` narrows it, to waste for one. Raises GroupingRefused and TooManyRows.
+    Raises GroupingRefused and TooManyRows.
     """
     zone = zone or report().zone
     notes = _notes(asked, visibility, zone, closed)
@@ -112,10 +111,10 @@ def cost_file(
     reading.names = FewNames({Grouping.CLUSTER, Grouping.TEAM, *asked.group_by})
     if format_.is_focus:
         currency = closed.currency if closed else report().currency
-        charges = _charges(reading, causes, zone, centers, currency)
-        return focus_file(charges, issuer=issuer or Issuer(), notes=notes)
-    check_length(asked, format_, visibility=visibility, zone=zone, causes=causes)
-    return CostFile("Costs", _columns(asked), _file_rows(reading, asked, causes, centers), notes)
+        charges = _charges(reading, zone, centers, currency)
+        return focus_file(charges, issuer=Issuer(), notes=notes)
+    check_length(asked, format_, visibility=visibility, zone=zone)
+    return CostFile("Costs", _columns(asked), _file_rows(reading, asked, centers), notes)
 
 
 def cost_centers() -> dict[str, str]:
@@ -131,10 +130,10 @@ def _columns(asked: CostQuery) -> list[Column]:
 
 
 def _file_rows(
-    reading: CostReader, asked: CostQuery, causes: tuple[Cause, ...], centers: Mapping[str, str]
+    reading: CostReader, asked: CostQuery, centers: Mapping[str, str]
 ) -> Iterator[FileRow]:
     team = Grouping.TEAM in asked.group_by
-    for row in _rows(reading, causes):
+    for row in chain.from_iterable(map(reading.rows, _parts(reading))):
         price = row.price_per_gpu_hour
         yield [
             row.period,
@@ -148,12 +147,6 @@ def _file_rows(
             row.cost is None,
             row.correction,
         ]
-
-
-def _rows(reading: CostReader, causes: tuple[Cause, ...]) -> Iterator[CostRow]:
-    """Yield rows in order, a part of the window at a time."""
-    for part in _parts(reading):
-        yield from (row for row in reading.rows(part) if row.cause in causes)
 
 
 def _parts(reading: CostReader) -> Iterator[Window]:
@@ -172,15 +165,13 @@ def _parts(reading: CostReader) -> Iterator[Window]:
 
 
 def _charges(
-    reading: CostReader,
-    causes: tuple[Cause, ...],
-    zone: ZoneInfo,
-    centers: Mapping[str, str],
-    currency: str,
+    reading: CostReader, zone: ZoneInfo, centers: Mapping[str, str], currency: str
 ) -> Iterator[Charge]:
     for part in _parts(reading):
-        rows = (row for row in reading.rows(part) if row.cause in causes)
-        charges = [_charge(row, _day_of(row, part, zone), zone, centers, currency) for row in rows]
+        charges = [
+            _charge(row, _day_of(row, part, zone), zone, centers, currency)
+            for row in reading.rows(part)
+        ]
         yield from sorted(charges, key=lambda charge: (order(charge), charge.price or 0))
 
 
@@ -224,13 +215,10 @@ def _notes(
     asked: CostQuery, visibility: Visibility, zone: ZoneInfo, closed: ClosedPeriod | None
 ) -> Notes:
     """Return what one has to know to read the figures. At most nine queries."""
-    # What a basis charges to nobody ran, too: coverage is of all that was held.
-    whole = replace(
-        asked, interval=TimeStep.TOTAL, group_by=(), by_rate=False, basis=Basis.ALLOCATED
+    rows = CostReader(asked.whole, visibility=visibility, zone=zone).rows(asked.window)
+    unmeasured = sum(
+        row.gpu_hours for row in rows if row.cause is Cause.UNMEASURED and not row.correction
     )
-    rows = CostReader(whole, visibility=visibility, zone=zone).rows(asked.window)
-    held = [(row.cause, row.gpu_hours) for row in rows if not row.correction]
-    unmeasured = sum(amount for cause, amount in held if cause is Cause.UNMEASURED)
     currencies = {row.currency for row in rows if row.currency} or {report().currency}
     return Notes(
         window_start=asked.window.start,
@@ -239,8 +227,8 @@ def _notes(
         currency=closed.currency if closed else " ".join(sorted(currencies)),
         basis=asked.basis.value,
         policy=asked.policy.value,
-        coverage_ratio=coverage_of(held),
+        coverage_ratio=coverage_ratio(rows),
         price_book=closed.price_book if closed else price_book().version,
         unmeasured_gpu_hours=hours(unmeasured),
-        unpriced_gpu_hours=hours(sum(row.gpu_hours for row in rows if row.lacks_price)),
+        unpriced_gpu_hours=hours(unpriced(rows)),
     )

@@ -26,27 +26,20 @@ MOST_ROWS_AT_ONCE = 10_000
 
 
 def check_length(
-    asked: CostQuery,
-    format_: FileFormat,
-    *,
-    visibility: Visibility,
-    zone: ZoneInfo,
-    causes: tuple[Cause, ...] = tuple(Cause),
+    asked: CostQuery, format_: FileFormat, *, visibility: Visibility, zone: ZoneInfo
 ) -> None:
     """Refuse a workbook that is sure to be too long. One query, or none.
 
     Only what `visibility` and the filters leave is counted: each workload of a day that held
-    anything of `causes` is a line at least. Raises TooManyRows.
+    anything of its causes is a line at least. Raises TooManyRows.
     """
     if format_ is not FileFormat.XLSX or not _by_workload(asked):
         return
-    counted = _counted_causes(asked, causes)
+    counted = _counted_causes(asked)
     if not counted:
         return
     held = _held(asked, visibility, zone).filter(_any(counted))
-    columns = (
-        "capacity_type" if g is Grouping.CAPACITY_TYPE else f"{g}_id" for g in asked.group_by
-    )
+    columns = (grouping.column for grouping in asked.group_by)
     check_row_count(format_, held.order_by().values("day", *columns).distinct().count())
 
 
@@ -58,7 +51,7 @@ def rows_expected(asked: CostQuery, *, visibility: Visibility, zone: ZoneInfo) -
     """
     if asked.interval is not TimeStep.DAY or not _by_workload(asked):
         return None
-    held = _lines(_held(asked, visibility, zone), _counted_causes(asked, tuple(Cause)))
+    held = _lines(_held(asked, visibility, zone), _counted_causes(asked))
     filters = asked.filters
     if filters.namespace or filters.workload or not _platform_pays(asked):
         return held
@@ -106,13 +99,13 @@ def _by_workload(asked: CostQuery) -> bool:
     return asked.interval in _BY_DAY and Grouping.WORKLOAD in asked.group_by
 
 
-def _counted_causes(asked: CostQuery, causes: tuple[Cause, ...]) -> tuple[Cause, ...]:
+def _counted_causes(asked: CostQuery) -> tuple[Cause, ...]:
     """Return the causes whose hours of a holder are lines: of a team alone, those it pays."""
     wanted = asked.filters.team
     if PLATFORM_NAME in wanted:
         return ()
     lines = CHARGED[asked.basis] if wanted else HELD
-    return tuple(cause for cause in lines if cause in causes)
+    return tuple(cause for cause in lines if cause in asked.causes)
 
 
 def _platform_pays(asked: CostQuery) -> bool:

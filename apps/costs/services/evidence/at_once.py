@@ -11,13 +11,14 @@ from django.db.models.functions import Cast
 from apps.clusters.domain.devices.resource_claims import CLAIM_KIND
 from apps.clusters.domain.observed.objects import QuotaScope
 from apps.clusters.models import Pod
-from apps.clusters.services import UnixSeconds
+from apps.clusters.models.sql import UnixSeconds
 from apps.costs.domain.recommendations.at_once import AllocationInterval, most_at_once
 from apps.costs.services.evidence.span import EvidenceSpan
+from apps.pending.services import amounts
 from apps.quotas.domain.headroom import Asking, counts
 from apps.quotas.domain.keys import IMPLICIT
 from apps.quotas.domain.saturation import RefusedSpan
-from apps.quotas.selectors import BlockedWork, amounts, waits_in
+from apps.quotas.selectors import BlockedWork, waits_in
 
 _NAMED = 500
 """More names than this are not named in a query: then all are read."""

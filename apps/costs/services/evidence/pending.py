@@ -8,7 +8,7 @@ from math import fsum
 from django.db.models import F
 
 from apps.clusters.models import Pod
-from apps.clusters.services import UnixSeconds
+from apps.clusters.models.sql import UnixSeconds
 from apps.costs.services.evidence.offers import OfferBook
 from apps.costs.services.evidence.span import EvidenceSpan
 

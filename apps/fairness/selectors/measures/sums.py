@@ -4,6 +4,8 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from datetime import date, datetime, timedelta
+from functools import reduce
+from operator import or_
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -21,8 +23,10 @@ from apps.fairness.models import (
     TierFairnessHour,
 )
 from apps.fairness.selectors.rows import HourCounts
+from apps.usage.domain.amounts import hours
+from apps.usage.selectors import day_runs, in_days, in_hours, rest_of
 
-_DAY, _HOUR = timedelta(days=1), timedelta(hours=1)
+_HOUR = timedelta(hours=1)
 _MOST_NAMED = 1000
 """Hours; of more than six weeks that are not summed by day, spans are read."""
 
@@ -42,6 +46,10 @@ class TeamSums:
     overdrawn: int = 0
     idle: int = 0
 
+    def gpu_hours(self) -> dict[str, Any]:
+        """Return all but `idle` in GPU-hours, by the names that rows have for them."""
+        return {f"{name}_gpu_hours": hours(getattr(self, name)) for name in TEAM_COLUMNS[:-1]}
+
 
 @dataclass(slots=True)
 class TierSums:
@@ -59,17 +67,21 @@ class TierSums:
     def hours(self) -> HourCounts:
         return HourCounts(self.known, self.missing, self.partial, self.watched)
 
+    def gpu_hours(self) -> dict[str, Any]:
+        """Return the amounts in GPU-hours, by the names that rows have for them."""
+        return {f"{name}_gpu_hours": hours(getattr(self, name)) for name in _TIER_AMOUNTS}
+
 
 TEAM_COLUMNS = tuple(field.name for field in fields(TeamSums))
 _TIER_AMOUNTS = tuple(field.name for field in fields(TierSums))[:4]
-_COUNTED = ("hours", "hours_missing", "hours_partial", "hours_watched")
 _KNOWN = ~Q(state=HourState.MISSING.value)
-_HOUR_COUNTS = {
-    "in_known": Count("pk", filter=_KNOWN),
-    "in_missing": Count("pk", filter=~_KNOWN),
-    "in_partial": Count("pk", filter=Q(state=HourState.PARTIAL.value)),
-    "in_watched": Count("pk", filter=_KNOWN & Q(watched=True)),
+HOUR_COUNTS = {
+    "hours": Count("pk", filter=_KNOWN),
+    "hours_missing": Count("pk", filter=~_KNOWN),
+    "hours_partial": Count("pk", filter=Q(state=HourState.PARTIAL.value)),
+    "hours_watched": Count("pk", filter=_KNOWN & Q(watched=True)),
 }
+"""What rows of days keep of how many hours they sum, and how good these are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,14 +112,7 @@ def cover_of(window: Window) -> Cover:
         rolled=True, start__gte=window.start, end__lte=window.end
     ).order_by("day")
     rows = list(rolled.values_list("day", "start", "end"))
-    gaps, at = [], window.start
-    for _, start, end in rows:
-        if start > at:
-            gaps.append((at, start))
-        at = end
-    if at < window.end:
-        gaps.append((at, window.end))
-    return Cover(rows, gaps)
+    return Cover(rows, rest_of(window, [(start, end) for _, start, end in rows]))
 
 
 def parts_of(window: Window) -> Parts:
@@ -122,9 +127,9 @@ def conditions_of(cover: Cover) -> Parts:
     if cover.gaps:
         zone = report().zone
         hours = [hour for start, end in cover.gaps for hour in _hours(start, end, zone)]
-    by_span = _any("hour", cover.gaps)
+    by_span = _any(in_hours(cover.gaps))
     return Parts(
-        days=_any("day", _runs(days)),
+        days=_any(in_days(day_runs(days))),
         hours=by_span,
         team_days=Q(day__in=days) if days else None,
         team_hours=Q(hour__in=hours) if 0 < len(hours) <= _MOST_NAMED else by_span,
@@ -144,23 +149,9 @@ def _hours(start: datetime, end: datetime, zone: ZoneInfo) -> Iterator[datetime]
         hour += _HOUR
 
 
-def _runs(days: Sequence[date]) -> list[tuple[date, date]]:
-    """Return runs of neighbouring days, each with the day after its last."""
-    runs: list[tuple[date, date]] = []
-    for day in days:
-        if runs and runs[-1][1] == day:
-            runs[-1] = (runs[-1][0], day + _DAY)
-        else:
-            runs.append((day, day + _DAY))
-    return runs
-
-
-def _any(column: str, spans: Iterable[tuple[date | datetime, date | datetime]]) -> Q | None:
-    found = None
-    for start, end in spans:
-        one = Q(**{f"{column}__gte": start, f"{column}__lt": end})
-        found = one if found is None else found | one
-    return found
+def _any(parts: Iterable[Q]) -> Q | None:
+    every = list(parts)
+    return reduce(or_, every) if every else None
 
 
 def team_sums(
@@ -200,8 +191,8 @@ def tier_sums(parts: Parts, tiers: Collection[int]) -> dict[int, TierSums]:
     found: dict[int, TierSums] = defaultdict(TierSums)
     sums = {f"sum_{column}": Sum(column) for column in _TIER_AMOUNTS}
     counts: tuple[dict[str, Any], ...] = (
-        {f"in_{name}": Sum(name) for name in _COUNTED},
-        _HOUR_COUNTS,
+        {f"in_{name}": Sum(name) for name in HOUR_COUNTS},
+        {f"in_{name}": count for name, count in HOUR_COUNTS.items()},
     )
     sources = ((parts.days, TierFairnessDay.objects), (parts.hours, TierFairnessHour.objects))
     for (where, manager), counted in zip(sources, counts, strict=True):

@@ -11,6 +11,7 @@ from apps.clusters.domain.window import Window
 from apps.fairness.domain.team_table import PACKED, TeamTable, summed, table_of, unpack
 from apps.fairness.models import TierTeamBlob
 from apps.fairness.selectors.measures.sums import Cover, Parts, conditions_of, team_sums
+from apps.usage.selectors import rest_of
 
 _HOUR = timedelta(hours=1)
 _WEEK_DAYS = 7
@@ -87,12 +88,6 @@ def _weeks(days: Sequence[_Day]) -> Iterator[list[_Day]]:
 
 
 def _add_hours(chosen: _Chosen, gap: _Span, hours: Sequence[datetime]) -> None:
-    at, end = gap
-    for hour in hours:
-        if at <= hour < end:
-            if hour > at:
-                chosen.gaps.append((at, hour))
-            chosen.starts[TierTeamBlob.HOUR].append(hour)
-            at = hour + _HOUR
-    if at < end:
-        chosen.gaps.append((at, end))
+    own = [(hour, hour + _HOUR) for hour in hours if gap[0] <= hour < gap[1]]
+    chosen.starts[TierTeamBlob.HOUR] += [start for start, _ in own]
+    chosen.gaps += rest_of(Window(*gap), own)

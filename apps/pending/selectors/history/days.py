@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 from functools import partial
+from itertools import starmap
 from zoneinfo import ZoneInfo
 
 from django.db.models import Q
@@ -21,6 +22,7 @@ from apps.pending.selectors.context import Context, Space
 from apps.pending.selectors.history.interval_sums import SumKey, interval_sums
 from apps.pending.selectors.rows import HistoryRow, PendingFilters, PendingGrouping, QueueTimeSums
 from apps.pending.selectors.scope import EVERYTHING_WAITING, tier_condition
+from apps.usage.selectors import rest_of
 
 _NOWHERE = Space("", "", active=False)
 _COLUMNS = ("waited", "suppressed", "starting", "began", "ended")
@@ -81,8 +83,7 @@ def _parts(window: Window, zone: ZoneInfo) -> _Parts:
     if not days:
         return _Parts((), (window,))
     first, last = day_start(days[0], zone), day_window(days[-1], zone).end
-    ends = ((window.start, first), (last, window.end))
-    return _Parts(tuple(days), tuple(Window(a, b) for a, b in ends if b > a))
+    return _Parts(tuple(days), tuple(starmap(Window, rest_of(window, [(first, last)]))))
 
 
 def _condition(filters: PendingFilters, path: str) -> Q:

@@ -12,7 +12,7 @@ from django.db.models import Q
 from apps.accounts.permissions import EVERYTHING
 from apps.clusters.domain.tiers import UNASSIGNED, UNDETERMINED
 from apps.clusters.domain.window import Window
-from apps.clusters.services import UnixSeconds
+from apps.clusters.models.sql import UnixSeconds
 from apps.pending.domain.causes import OF_DEMAND, Counts
 from apps.pending.domain.effective import (
     UNKNOWN_MODEL,
@@ -27,7 +27,7 @@ from apps.pending.selectors.context import Context
 from apps.pending.selectors.known import known_until, watches_away, without_history
 from apps.pending.selectors.scope import tier_condition
 from apps.usage.domain.periods import BEGINNING, Periods
-from apps.usage.domain.rows import Filters, Grouping, TimeStep, UsageRow
+from apps.usage.domain.rows import Filters, Grouping, UsageQuery, UsageRow
 from apps.usage.selectors import GroupingRefused, usage_rows
 
 _WORKLOADS = (
@@ -44,14 +44,7 @@ _COLUMNS = (
 
 
 def effective_ratios(
-    rows: Sequence[UsageRow],
-    *,
-    window: Window,
-    interval: TimeStep,
-    group_by: Sequence[Grouping],
-    filters: Filters,
-    zone: ZoneInfo,
-    now: datetime,
+    rows: Sequence[UsageRow], asked: UsageQuery, *, zone: ZoneInfo, now: datetime
 ) -> list[float | None]:
     """Return the effective utilization of each row of `usage_rows`, 0..1.
 
@@ -61,14 +54,15 @@ def effective_ratios(
     queries.
     """
     unknown: list[float | None] = [None] * len(rows)
-    if not rows or not _can_have(group_by, filters) or not _is_known(window):
+    window = asked.window
+    if not rows or not _can_have(asked) or not _is_known(window):
         return unknown
-    periods = Periods(interval, zone)
-    models = _only_models(window, zone) if Grouping.GPU_MODEL in group_by else {}
-    pending = _pending(_span_of(rows, window, periods), periods, filters, now, models)
+    periods = Periods(asked.interval, zone)
+    models = _only_models(window, zone) if Grouping.GPU_MODEL in asked.group_by else {}
+    pending = _pending(_span_of(rows, window, periods), periods, asked.filters, now, models)
     works = {work for demand in pending.values() for work in demand}
     activity = _activity(window, works, zone)
-    names = [grouping.value for grouping in group_by]
+    names = [grouping.value for grouping in asked.group_by]
     grouped = {period: DemandOfGroups(demand, names) for period, demand in pending.items()}
     none = DemandOfGroups({}, names)
     found = (grouped.get(_start(row.period), none).of(row.groups) for row in rows)
@@ -78,9 +72,10 @@ def effective_ratios(
     ]
 
 
-def _can_have(group_by: Sequence[Grouping], filters: Filters) -> bool:
+def _can_have(asked: UsageQuery) -> bool:
+    filters = asked.filters
     narrowed = filters.gpu_model or filters.capacity_type or filters.node
-    return set(group_by) <= _GROUPS and not narrowed
+    return set(asked.group_by) <= _GROUPS and not narrowed
 
 
 def _span_of(rows: Sequence[UsageRow], window: Window, periods: Periods) -> Window:
@@ -94,14 +89,8 @@ def _span_of(rows: Sequence[UsageRow], window: Window, periods: Periods) -> Wind
 
 def _only_models(window: Window, zone: ZoneInfo) -> dict[str, str]:
     """Return the GPU model of each tier that has no other in the window. Five queries."""
-    rows = usage_rows(
-        window,
-        interval=TimeStep.TOTAL,
-        group_by=(Grouping.TIER, Grouping.GPU_MODEL),
-        filters=Filters(),
-        visibility=EVERYTHING,
-        zone=zone,
-    )
+    asked = UsageQuery(window, group_by=(Grouping.TIER, Grouping.GPU_MODEL))
+    rows = usage_rows(asked, visibility=EVERYTHING, zone=zone)
     found: dict[str, set[str]] = defaultdict(set)
     for row in rows:
         found[row.groups["tier"]].add(row.groups["gpu_model"])
@@ -201,15 +190,15 @@ def _activity(window: Window, works: set[PendingWork], zone: ZoneInfo) -> KnownA
     found = KnownActivity()
     if not works:
         return found
-    read: dict[str, Any] = {"interval": TimeStep.TOTAL, "visibility": EVERYTHING, "zone": zone}
     of_works = Filters(
         cluster=tuple(sorted({work.cluster for work in works})),
         namespace=tuple(sorted({work.namespace for work in works})),
     )
     with suppress(GroupingRefused):
-        for row in usage_rows(window, group_by=_WORKLOADS, filters=of_works, **read):
+        asked = UsageQuery(window, group_by=_WORKLOADS, filters=of_works)
+        for row in usage_rows(asked, visibility=EVERYTHING, zone=zone):
             found.add_work(PendingWork(**row.groups), row.amounts)
-    by_team = (Grouping.TIER, Grouping.TEAM)
-    for row in usage_rows(window, group_by=by_team, filters=Filters(), **read):
+    asked = UsageQuery(window, group_by=(Grouping.TIER, Grouping.TEAM))
+    for row in usage_rows(asked, visibility=EVERYTHING, zone=zone):
         found.add_team(row.groups["tier"], row.groups["team"], row.amounts)
     return found

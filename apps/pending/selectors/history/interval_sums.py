@@ -12,8 +12,8 @@ from django.db.models import F, Q
 
 from apps.clusters.domain.calendar import day_window, days_in
 from apps.clusters.domain.window import Window
+from apps.clusters.models.sql import UnixSeconds
 from apps.clusters.selectors import TeamSpan
-from apps.clusters.services import UnixSeconds
 from apps.pending.domain.history import COLUMN, DayPart, DayParts, amount
 from apps.pending.domain.queues.demand import CLUSTER_QUEUE
 from apps.pending.models import CauseInterval, Episode

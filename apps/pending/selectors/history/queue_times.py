@@ -11,13 +11,13 @@ from django.db.models import Count, Q, QuerySet
 from apps.accounts.permissions import Visibility
 from apps.clusters.domain.tiers import UNDETERMINED
 from apps.clusters.domain.window import Window
+from apps.clusters.models.sql import WholeSeconds
 from apps.pending.domain.causes import Outcome
 from apps.pending.domain.history import nearest_rank
 from apps.pending.models import Episode
 from apps.pending.selectors.context import INSTANT, Context
 from apps.pending.selectors.rows import PendingFilters, PendingGrouping, StartTimes
 from apps.pending.selectors.scope import EVERYTHING_WAITING, PendingScope, tier_condition
-from apps.usage.selectors import Seconds
 
 _MONTH = timedelta(days=30)
 _FEWEST = 5
@@ -108,7 +108,7 @@ def _started(window: Window) -> QuerySet[Episode]:
 
 
 def _waits(rows: QuerySet[Episode]) -> Any:
-    return rows.order_by().annotate(wait=Seconds("until") - Seconds("since"))
+    return rows.order_by().annotate(wait=WholeSeconds("until") - WholeSeconds("since"))
 
 
 def _times(name: str, waits: Mapping[float, int]) -> StartTimes:

@@ -12,8 +12,9 @@ from apps.accounts.permissions import Visibility
 from apps.clusters.domain.tiers import NO_TEAM, UNASSIGNED, UNDETERMINED
 from apps.clusters.domain.window import Window
 from apps.clusters.models import WatchCoverage
+from apps.clusters.models.sql import UnixSeconds
 from apps.clusters.selectors import TeamSpan, team_spans
-from apps.clusters.services import TierHistory, UnixSeconds
+from apps.clusters.services import TierHistory
 from apps.pending.domain.causes import Cause
 from apps.pending.domain.history import amount
 from apps.pending.domain.queues.demand import CLUSTER_QUEUE, QueueLinks

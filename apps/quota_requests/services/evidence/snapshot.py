@@ -17,7 +17,7 @@ from apps.accounts.permissions import Visibility
 from apps.clusters.domain.window import Window
 from apps.clusters.selectors import report
 from apps.costs.domain.costing import WASTE, Cause
-from apps.costs.selectors import MoneyBudgetRow, cost_rows, money_budget_rows
+from apps.costs.selectors import CostQuery, MoneyBudgetRow, cost_rows, money_budget_rows
 from apps.fairness.selectors import FairnessFilters, HourCounts, TeamFairness, fairness_rows
 from apps.quota_requests.domain.approval_policy import BudgetFacts
 from apps.quota_requests.domain.frozen import figure, moment
@@ -38,7 +38,7 @@ from apps.quotas.selectors import (
 )
 from apps.usage.domain.amounts import Amounts, hours
 from apps.usage.domain.refusals import NamesUnknown
-from apps.usage.domain.rows import Grouping, TimeStep
+from apps.usage.domain.rows import Grouping
 from apps.usage.models import HAS_FACTS, CollectionWindow
 from apps.usage.selectors import GroupingRefused
 
@@ -128,10 +128,9 @@ def _money(found: Evidence, request: ChangeRequest, window: Window, now: datetim
         return found.miss("money: the key reaches no tier that the portal knows")
     try:
         rows = cost_rows(
-            window,
-            interval=TimeStep.TOTAL,
-            group_by=(Grouping.TEAM,),
-            filters=filters_of(request, found.used_tiers),
+            CostQuery(
+                window, group_by=(Grouping.TEAM,), filters=filters_of(request, found.used_tiers)
+            ),
             visibility=_EVERYTHING,
         )
     except (GroupingRefused, NamesUnknown) as refused:

@@ -11,7 +11,7 @@ from apps.quota_requests.models import ChangeRequest
 from apps.quotas.selectors import queue_namespaces
 from apps.usage.domain.amounts import Amounts
 from apps.usage.domain.refusals import NamesUnknown
-from apps.usage.domain.rows import Filters, Grouping, TimeStep
+from apps.usage.domain.rows import Filters, Grouping, UsageQuery
 from apps.usage.selectors import GroupingRefused, usage_rows
 
 DAYS: Final = 30
@@ -36,10 +36,7 @@ def held_by_tier(
         return {}
     try:
         rows = usage_rows(
-            window,
-            interval=TimeStep.TOTAL,
-            group_by=(Grouping.TIER,),
-            filters=filters_of(request, tiers),
+            UsageQuery(window, group_by=(Grouping.TIER,), filters=filters_of(request, tiers)),
             visibility=_EVERYTHING,
         )
     except NamesUnknown:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, Final
 
+from apps.accounts.services.leases import LeaseLost
 from apps.clusters.gateways import ClusterClients
 from apps.clusters.ports import QuotaWriter, SourceRejected, SourceUnavailable
 from apps.quota_requests.domain.execution.executor import (
@@ -62,13 +63,7 @@ from apps.quota_requests.services.execution.api_calls import (
 from apps.quota_requests.services.execution.apply_blockers import apply_blockers
 from apps.quota_requests.services.execution.dry_run import read_by_watcher
 from apps.quota_requests.services.execution.endings import finish
-from apps.quota_requests.services.execution.leases import (
-    LEASE,
-    ExecutionLeaseLost,
-    claim,
-    new_lease,
-    store,
-)
+from apps.quota_requests.services.execution.leases import LEASE, claim, store
 
 DOUBT: Final = timedelta(seconds=SERVER_TIMEOUT_SECONDS + 5)
 """So long after it left the server may still carry a patch out that it did not answer."""
@@ -115,7 +110,7 @@ def carry_out(
     May be called at any time, by any number of workers: one of them works, and what is over is
     left as it is. Returns "" where another worker has it.
     """
-    execution = claim(execution_id, new_lease(), clock())
+    execution = claim(execution_id, clock())
     if execution is None:
         return ""
     by = portal(f"{origin} {execution.lease[:8]}")
@@ -129,7 +124,7 @@ def carry_out(
         return _without_writer(execution, error, clock(), by, clients)
     except VersionUnknown as error:
         return _without_version(execution, error, clock(), by)
-    except ExecutionLeaseLost:
+    except LeaseLost:
         return ""
 
 
@@ -287,7 +282,7 @@ def _send(worker: _Worker) -> Decision:
     )
     if execution.lease_until is None or worker.clock() >= execution.lease_until:
         # It stood still just now, for longer than others wait: what it read is not true any more.
-        raise ExecutionLeaseLost
+        raise LeaseLost
     answer, body = ask_for(worker.writer, request, worker.target)
     if answer.is_yes and live_amount(worker.target, body) != _order(execution).wanted:
         answer = replace(answer, strange=True)
@@ -353,7 +348,7 @@ def _end(worker: _Worker, decision: Decision) -> str:
         now=worker.clock(),
         owners=owners,
     ):
-        raise ExecutionLeaseLost
+        raise LeaseLost
     return decision.do.value
 
 
@@ -381,7 +376,7 @@ def _without_writer(
     if _is_doubtful(execution, decision, now):
         return _put_off(execution, _MAY_ARRIVE, now, DOUBT.total_seconds())
     if not finish(execution, decision, after_raw=_raw(target, live), by=by, now=now):
-        raise ExecutionLeaseLost
+        raise LeaseLost
     return decision.do.value
 
 

@@ -7,8 +7,8 @@ from typing import Any, Final
 from celery import current_app
 from django.conf import settings
 from django.db import transaction
-from django.db.models import Q
 
+from apps.accounts.services import leases
 from apps.clusters.gateways import ClusterClients
 from apps.quota_requests.domain.execution.gitops import PatchFile
 from apps.quota_requests.domain.quantities import Quantity, counted, quantity
@@ -222,7 +222,7 @@ def schedule_executions(*, now: datetime) -> int:
     Covers lost messages, killed workers and waits that are over. Returns how many.
     """
     due = Execution.objects.filter(
-        Q(lease_until__isnull=True) | Q(lease_until__lte=now),
+        leases.free(now),
         ended_at__isnull=True,
         mode=Execution.DIRECT,
         next_at__lte=now,

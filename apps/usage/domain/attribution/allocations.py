@@ -100,37 +100,44 @@ class NodeLedger:
     overcommitted: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class PodLedger:
+    """What is known of pods and nodes, of a cluster or of one node.
+
+    `bound` gives by pod uid what is known of its binding, `limits` the only spans in which it may
+    hold. `claims` are the allocations of ResourceClaims.
+    """
+
+    pods: Sequence[PodRecord]
+    intervals: Sequence[NodeInterval]
+    bound: Mapping[str, Bound] = field(default_factory=dict)
+    limits: Mapping[str, Sequence[Span]] = field(default_factory=dict)
+    claims: Sequence[ClaimAllocationRecord] = ()
+
+
 def allocate_node(
-    intervals: Sequence[NodeInterval],
-    pods: Iterable[PodRecord],
-    start: float,
-    end: float,
-    *,
-    classifier: Classifier,
-    bound: Mapping[str, Bound] | None = None,
-    limits: Mapping[str, Sequence[Span]] | None = None,
-    claims: Sequence[ClaimAllocationRecord] = (),
+    node: PodLedger, start: float, end: float, *, classifier: Classifier
 ) -> NodeLedger:
     """Return who held what on one node in start..end; every pod and claim given is on this node.
 
     A pod holds no longer than its node exists, and only within its `limits`, where it has some.
-    `bound` gives by pod uid what is already known of its binding; other pods are classified by
-    the node's labels when they first held in the hour. Where holdings exceed the cards they are
+    Pods without `bound` are classified by the node's labels when they first held in the hour.
+    Where holdings exceed the cards they are
     scaled to fit (`overcommitted`). Devices of claims are held from when they are told of: a watch
     may list claims of yesterday before it knows what the node offers.
     """
     intervals = sorted(
-        (s for s in intervals if s.start < end and s.end > start), key=lambda s: s.start
+        (s for s in node.intervals if s.start < end and s.end > start), key=lambda s: s.start
     )
     ledger = NodeLedger(node=intervals[0].node if intervals else "")
     exists = union((max(s.start, start), min(s.end, end)) for s in intervals)
     here = []
-    for pod in pods:
-        held = _held(pod, exists, end, limits or {})
+    for pod in node.pods:
+        held = _held(pod, exists, end, node.limits)
         if held:
             here.append(pod)
-            ledger.holdings.extend(_pod_holdings(pod, held, intervals, classifier, bound or {}))
-    for hold in claim_allocations(claims, here, _told(intervals, exists, end), end):
+            ledger.holdings.extend(_pod_holdings(pod, held, intervals, classifier, node.bound))
+    for hold in claim_allocations(node.claims, here, _told(intervals, exists, end), end):
         offer = classifier.of(hold.device_class, _first(intervals, hold.held))[0]
         card = GpuClass(offer.card.tier, hold.model or offer.card.model, offer.card.capacity_type)
         ledger.holdings.append(

@@ -1,14 +1,13 @@
 """From what is known of an hour to its facts: who held what, and what their devices did. Pure."""
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 
 from apps.clusters.domain.devices.samples import ActivitySample, DeviceSlot
-from apps.clusters.domain.pods.ledger import ClaimAllocationRecord, NodeInterval, PodRecord
+from apps.clusters.domain.pods.ledger import NodeInterval
 from apps.clusters.domain.tiers import TierRule
-from apps.clusters.domain.time_spans import Span
-from apps.usage.domain.attribution.allocations import Allocation
+from apps.usage.domain.attribution.allocations import Allocation, PodLedger
 from apps.usage.domain.attribution.attribute import (
     Attribution,
     SampleInterval,
@@ -17,7 +16,7 @@ from apps.usage.domain.attribution.attribute import (
     mislabelled,
     recut,
 )
-from apps.usage.domain.attribution.gpu_classes import Bound, Classifier
+from apps.usage.domain.attribution.gpu_classes import Classifier
 from apps.usage.domain.attribution.hour import HourFacts, allocate_cluster, facts
 from apps.usage.domain.attribution.inventory import inventories
 
@@ -27,20 +26,13 @@ RawSamples = Callable[[Sequence[str]], Iterable[ActivitySample] | None]
 
 @dataclass(frozen=True, slots=True)
 class HourInput:
-    """What is known of one hour of one cluster; `start` in Unix seconds.
-
-    `rules` are the tier rules of the hour; `bound`, `limits` and `claims` as in `allocate_node`.
-    """
+    """What is known of one hour of one cluster; `start` in Unix seconds, `rules` of the hour."""
 
     start: int
-    pods: Sequence[PodRecord]
-    intervals: Sequence[NodeInterval]
+    ledger: PodLedger
     rows: Sequence[DeviceSlot]
     rules: Sequence[TierRule]
     interval: SampleInterval
-    bound: Mapping[str, Bound] = field(default_factory=dict)
-    limits: Mapping[str, Sequence[Span]] = field(default_factory=dict)
-    claims: Sequence[ClaimAllocationRecord] = ()
 
 
 def attribute_hour(
@@ -51,18 +43,13 @@ def attribute_hour(
     `raw` is asked for the devices alone whose sums over a slot cannot be told apart.
     """
     classifier = Classifier(hour.rules, lambda: inventories(hour.rows))
-    ledgers = allocate_cluster(
-        hour.start,
-        hour.pods,
-        hour.intervals,
-        classifier=classifier,
-        bound=hour.bound,
-        limits=hour.limits,
-        claims=hour.claims,
-    )
+    ledgers = allocate_cluster(hour.start, hour.ledger, classifier=classifier)
     holdings = [holding for ledger in ledgers for holding in ledger.holdings]
     attribution = attribute(
-        hour.rows, holdings, interval=hour.interval, offered=_offered(hour.intervals, classifier)
+        hour.rows,
+        holdings,
+        interval=hour.interval,
+        offered=_offered(hour.ledger.intervals, classifier),
     )
     findings = _cut(attribution, holdings, raw)
     result = facts(hour.start, ledgers, attribution, idle_below=idle_below)

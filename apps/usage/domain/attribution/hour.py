@@ -10,14 +10,18 @@ from apps.clusters.domain.devices.mig import mig_part
 from apps.clusters.domain.devices.samples import NO_LEVELS, ActivityLevels, DeviceSlot
 from apps.clusters.domain.pods.ledger import ClaimAllocationRecord, NodeInterval, PodRecord
 from apps.clusters.domain.tiers import UNMATCHED, CapacityType
-from apps.clusters.domain.time_spans import Span
 from apps.clusters.domain.window import HOUR_SECONDS, SLOT_SECONDS
 from apps.usage.domain.amounts import Amounts, nano
 from apps.usage.domain.attribution.activity import joined, written
-from apps.usage.domain.attribution.allocations import Allocation, NodeGpus, NodeLedger
-from apps.usage.domain.attribution.allocations import allocate_node as _hold_node
+from apps.usage.domain.attribution.allocations import (
+    Allocation,
+    NodeGpus,
+    NodeLedger,
+    PodLedger,
+    allocate_node,
+)
 from apps.usage.domain.attribution.attribute import Attribution
-from apps.usage.domain.attribution.gpu_classes import Bound, Classifier, GpuClass
+from apps.usage.domain.attribution.gpu_classes import Classifier, GpuClass
 from apps.usage.domain.attribution.ledger import (
     SECONDS_PER_HOUR,
     HeldSlot,
@@ -80,45 +84,27 @@ class HourFacts:
         return [node for _, node in worst[:most]]
 
 
-def allocate_cluster(
-    start: float,
-    pods: Iterable[PodRecord],
-    intervals: Iterable[NodeInterval],
-    *,
-    classifier: Classifier,
-    bound: Mapping[str, Bound],
-    limits: Mapping[str, Sequence[Span]] | None = None,
-    claims: Iterable[ClaimAllocationRecord] = (),
-) -> list[NodeLedger]:
+def allocate_cluster(start: float, known: PodLedger, *, classifier: Classifier) -> list[NodeLedger]:
     """Return who held what in the hour that begins at `start`, node by node, in name order.
 
-    `bound` and `limits` are as in `allocate_node`. Pods on a node that is not known to have existed
-    hold nothing.
+    Pods on a node that is not known to have existed hold nothing.
     """
-    by_node: dict[str, list[PodRecord]] = defaultdict(list)
-    for pod in pods:
+    pods: dict[str, list[PodRecord]] = defaultdict(list)
+    for pod in known.pods:
         if pod.node:
-            by_node[pod.node].append(pod)
-    intervals_of: dict[str, list[NodeInterval]] = defaultdict(list)
-    for interval in intervals:
-        intervals_of[interval.node].append(interval)
-    claims_of: dict[str, list[ClaimAllocationRecord]] = defaultdict(list)
-    for claim in claims:
-        claims_of[claim.node].append(claim)
-    end = start + HOUR_SECONDS
-    return [
-        _hold_node(
-            intervals_of[node],
-            sorted(by_node.get(node, ()), key=_uid),
-            start,
-            end,
-            classifier=classifier,
-            bound=bound,
-            limits=limits,
-            claims=claims_of.get(node, ()),
-        )
-        for node in sorted(intervals_of)
-    ]
+            pods[pod.node].append(pod)
+    intervals: dict[str, list[NodeInterval]] = defaultdict(list)
+    for interval in known.intervals:
+        intervals[interval.node].append(interval)
+    claims: dict[str, list[ClaimAllocationRecord]] = defaultdict(list)
+    for claim in known.claims:
+        claims[claim.node].append(claim)
+    ledgers = []
+    for node in sorted(intervals):
+        here = sorted(pods.get(node, ()), key=_uid)
+        own = PodLedger(here, intervals[node], known.bound, known.limits, claims.get(node, ()))
+        ledgers.append(allocate_node(own, start, start + HOUR_SECONDS, classifier=classifier))
+    return ledgers
 
 
 def _uid(pod: PodRecord) -> str:

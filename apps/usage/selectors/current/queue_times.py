@@ -13,8 +13,8 @@ from apps.accounts.permissions import Visibility
 from apps.clusters.domain.devices.resource_claims import CLAIM_KIND
 from apps.clusters.domain.window import Window
 from apps.clusters.models import Pod
+from apps.clusters.models.sql import WholeSeconds
 from apps.usage.domain.rows import Filters
-from apps.usage.selectors.plan import Seconds
 
 WAIT_DAYS = 30
 """Waits are told of the pods bound in so many days."""
@@ -84,4 +84,4 @@ def _bound(window: Window, filters: Filters) -> Any:
         pods = pods.filter(cluster__name__in=filters.cluster)
     # Whole seconds, as times are kept; a difference of times is taken by Python for each row on
     # SQLite.
-    return pods.annotate(wait=Seconds("bound_at") - Seconds("created_at"))
+    return pods.annotate(wait=WholeSeconds("bound_at") - WholeSeconds("created_at"))

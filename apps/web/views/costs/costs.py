@@ -11,6 +11,7 @@ from apps.costs import selectors as costs
 from apps.costs.domain.costing import WASTE, Basis, Cause
 from apps.costs.domain.files import FileFormat
 from apps.costs.domain.unallocated import Policy
+from apps.costs.selectors import CostQuery
 from apps.usage.domain.rows import Grouping, TimeStep
 from apps.usage.selectors import GroupingRefused, gap_tiers
 from apps.web import forms
@@ -46,7 +47,7 @@ def cost_explorer(request: PageRequest) -> HttpResponseBase:
     budgets = costs.money_budget_rows(reading.now, visibility=reading.visibility)
     tables = explorer.tables_of(found, asked, reading)
     terms = _terms(reading, asked, "costs-file")
-    unpriced = explorer.unpriced_of(found.rows)
+    unpriced = costs.unpriced(found.rows)
     explain_query = [*reading.query, *asked.query]
     at_least = bool(unpriced or any(one.hours for one in terms["not_priced"]))
     if budgets:
@@ -127,15 +128,9 @@ def _worst(reading: QuerySession) -> Table:
 
 
 def _wasted(reading: QuerySession, by: Grouping) -> list[costs.CostRow]:
-    return costs.waste_rows(
-        reading.window,
-        interval=TimeStep.TOTAL,
-        group_by=(by,),
-        filters=reading.filters,
-        visibility=reading.visibility,
-        zone=reading.choice.zone,
-        every=True,
-    )
+    # Of all causes: others tell whether anything of a group has a price.
+    asked = CostQuery(reading.window, group_by=(by,), filters=reading.filters, waste=True)
+    return costs.cost_rows(asked, visibility=reading.visibility, zone=reading.choice.zone)
 
 
 # ---------------------------------------------------------------- files and months
@@ -168,11 +163,10 @@ def _window_file(
     interval = TimeStep(lengths[0]) if lengths else TimeStep.TOTAL
     make = partial(
         costs.cost_file,
-        asked.question(reading, interval, waste=name == "waste"),
+        replace(asked.question(reading, interval), causes=causes, waste=name == "waste"),
         format_,
         visibility=reading.visibility,
         zone=reading.choice.zone,
-        causes=causes,
     )
     return download(make, format_, name, bom=bool(request.GET.get("bom")))
 

@@ -1,0 +1,46 @@
+"""Leases: of several processes one works on a row, and what a dead one held is free after a while.
+
+A row has `lease_until` and, where its holder writes over and over, `lease`: a token of the holder.
+A process that stood still for longer than its lease finds another token there, so it writes
+nothing any more. Times are those of the process that asks; the database locks rows, no more.
+"""
+
+import secrets
+from datetime import datetime
+from typing import Any, TypeVar
+
+from django.db import transaction
+from django.db.models import Model, Q, QuerySet
+
+_Row = TypeVar("_Row", bound=Model)
+
+
+class LeaseLost(Exception):
+    """Another process works on the row meanwhile, or nobody is to work on it any more."""
+
+
+def free(now: datetime) -> Q:
+    """Return the condition on rows that nobody works on."""
+    return Q(lease_until__isnull=True) | Q(lease_until__lte=now)
+
+
+def new_token() -> str:
+    """Return a name for a lease that nobody else has."""
+    return secrets.token_hex(16)
+
+
+def take(rows: QuerySet[_Row], now: datetime, **values: Any) -> _Row | None:
+    """Write `values` to the first row that is free and return it; None where none is."""
+    with transaction.atomic():
+        row = rows.filter(free(now)).select_for_update(of=("self",)).first()
+        if row is not None:
+            for name, value in values.items():
+                setattr(row, name, value)
+            row.save(update_fields=list(values))
+    return row
+
+
+def keep(mine: QuerySet[Any], **values: Any) -> None:
+    """Write to the row of a holder, found by its token. Raises LeaseLost."""
+    if not mine.update(**values):
+        raise LeaseLost
