@@ -153,7 +153,15 @@ class World:
         )
 
 
-def make_world() -> World:
+def world_of(clusters: tuple[Cluster, Cluster]) -> World:
+    """Return the clusters that `make_clusters` made, each with healthy sources of its own."""
+    west, east = clusters
+    return World(
+        Place(west, _metrics("west-1"), AskedCluster()), Place(east, _metrics("east-1"), None)
+    )
+
+
+def make_clusters() -> tuple[Cluster, Cluster]:
     """Fill the database: west with API and a day of facts, east known from metrics alone."""
     factories.make_report("UTC")
     factories.ensure_builtin()
@@ -183,9 +191,7 @@ def make_world() -> World:
         for n, pod in enumerate(held)
     ]
     factories.collect(hours, cards, lambda _hour: facts, zone=factories.make_report("UTC"))
-    return World(
-        Place(west, _metrics("west-1"), AskedCluster()), Place(east, _metrics("east-1"), None)
-    )
+    return west, east
 
 
 def see_quotas(cluster: Cluster, **hard: float) -> None:

@@ -31,7 +31,11 @@ NOW = datetime(2026, 11, 20, 12, 5, tzinfo=UTC)
 
 
 @pytest.mark.parametrize(
-    "command", ["backfill --days 1", "collect --start 2026-11-01 --end 2026-11-02"]
+    "command",
+    [
+        "backfill --days 1",
+        pytest.param("collect --start 2026-11-01 --end 2026-11-02", marks=pytest.mark.exhaustive),
+    ],
 )
 def test_a_database_that_is_away_is_one_sentence(command: str, tmp_path: Path) -> None:
     away = {

@@ -33,6 +33,9 @@ MIDNIGHT = datetime(2026, 11, 20, 23, tzinfo=UTC)
 """Of the report's zone."""
 
 
+OF_HOURS = ("days", "costs", "pending pods", "fairness", "fairness by day", "quotas")
+
+
 def now() -> datetime:
     return AT
 
@@ -54,9 +57,28 @@ def cluster() -> Iterator[Cluster]:
         yield cluster
 
 
-def test_nothing_that_follows_from_the_hours_waits_for_beat(cluster: Cluster) -> None:
+def test_what_follows_from_the_hours_is_computed_at_once_and_once(cluster: Cluster) -> None:
     derive_after_history(now)
+    check_nothing_waits_for_beat(cluster)
+    # Hours follow the history: what that computed is not computed again.
+    again = {ran.step: ran.done for ran in derive_after_hours(now)}
+    assert [again[name] for name in OF_HOURS] == [0] * len(OF_HOURS)
+    rerun = {ran.step: ran.done for ran in derive_after_history(now)}
+    assert rerun["recommendations"] == 0
 
+    later = AT + timedelta(minutes=10)
+    end = MIDNIGHT - timedelta(days=DAYS)
+    collect_window(cluster.name, Window(end - timedelta(days=1), end), now=later)
+    new = {ran.step: ran.done for ran in derive_after_hours(lambda: later)}
+    assert all(new[name] for name in ("days", "costs", "fairness", "fairness by day", "quotas"))
+    found = {ran.step: ran.done for ran in derive_after_history(lambda: later)}
+    assert found["recommendations"]
+    assert [found[name] for name in OF_HOURS] == [0] * len(OF_HOURS)
+    run = RecommendationRun.objects.get()
+    assert (run.at, run.collected_at) == (later, later)
+
+
+def check_nothing_waits_for_beat(cluster: Cluster) -> None:
     window = Window(MIDNIGHT - timedelta(days=DAYS), MIDNIGHT)
     assert due_in(window) == 0
     assert due_hours(now=AT) == []
@@ -67,28 +89,6 @@ def test_nothing_that_follows_from_the_hours_waits_for_beat(cluster: Cluster) ->
     assert Device.objects.count() == 32
     assert Episode.objects.filter(until__isnull=True).exists()
     assert RecommendationRun.objects.filter(found__gt=0).exists()
-
-
-def test_recommendations_are_found_again_when_an_older_day_is_collected(cluster: Cluster) -> None:
-    derive_after_history(now)
-    rerun = {ran.step: ran.done for ran in derive_after_history(now)}
-    assert rerun["recommendations"] == 0
-
-    later = AT + timedelta(minutes=10)
-    end = MIDNIGHT - timedelta(days=DAYS)
-    collect_window(cluster.name, Window(end - timedelta(days=1), end), now=later)
-    found = {ran.step: ran.done for ran in derive_after_history(lambda: later)}
-    assert found["recommendations"]
-    run = RecommendationRun.objects.get()
-    assert (run.at, run.collected_at) == (later, later)
-
-
-def test_what_is_computed_already_is_not_computed_again(cluster: Cluster) -> None:
-    derive_after_hours(now)
-    again = {ran.step: ran.done for ran in derive_after_hours(now)}
-
-    names = ("days", "costs", "pending pods", "fairness", "fairness by day", "quotas")
-    assert [again[name] for name in names] == [0] * len(names)
 
 
 def test_a_step_that_fails_keeps_no_other_from_being_computed() -> None:

@@ -2,13 +2,14 @@
 
 import threading
 from collections.abc import Iterator
+from copy import deepcopy
 from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 
 from apps.clusters.gateways import ClusterClients
-from apps.clusters.models import Pod, TierRule, WatchCoverage
+from apps.clusters.models import Cluster, Pod, TierRule, WatchCoverage
 from apps.clusters.ports import SourceHealth, SourceRejected, SourceUnavailable
 from apps.clusters.services.catalog import tier_rules_at
 from apps.operations.adapters import questions
@@ -30,19 +31,24 @@ from tests.operations.doctor_portal import (
     deny,
     examined,
     interval,
-    make_world,
+    make_clusters,
     plant,
     rows,
     see_quotas,
+    world_of,
 )
 from tests.operations.doctor_worlds import NOW
+from tests.worlds import shared
 
 pytestmark = pytest.mark.django_db
 
 
+_clusters = shared(make_clusters)
+
+
 @pytest.fixture
-def world(db: None) -> World:
-    return make_world()
+def world(_clusters: tuple[Cluster, Cluster], db: None) -> World:
+    return world_of(deepcopy(_clusters))
 
 
 def test_nothing_is_found_where_all_is_well(world: World) -> None:

@@ -1,6 +1,7 @@
 """The doctor as a command and as a task."""
 
 import json
+from copy import deepcopy
 from io import StringIO
 
 import pytest
@@ -9,20 +10,25 @@ from django.core.management.base import CommandError
 from rich.console import Console
 
 from apps.accounts.permissions import EVERYTHING
+from apps.clusters.models import Cluster
 from apps.operations.domain.findings import KINDS
 from apps.operations.management import diagnosis as words
 from apps.operations.selectors import open_findings
 from apps.operations.services import Diagnosis
 from apps.operations.tasks import run_doctor as task
 from tests import factories
-from tests.operations.doctor_portal import World, deny, examined, make_world, plant
+from tests.operations.doctor_portal import World, deny, examined, make_clusters, plant, world_of
+from tests.worlds import shared
 
 pytestmark = pytest.mark.django_db
 
 
+_clusters = shared(make_clusters)
+
+
 @pytest.fixture
-def world(db: None) -> World:
-    return make_world()
+def world(_clusters: tuple[Cluster, Cluster], db: None) -> World:
+    return world_of(deepcopy(_clusters))
 
 
 # ---------------------------------------------------------------- the command

@@ -1,5 +1,6 @@
 """What the doctor keeps of its findings, and who sees which of them."""
 
+from copy import deepcopy
 from dataclasses import replace
 from datetime import timedelta
 
@@ -22,12 +23,14 @@ from tests.operations.doctor_portal import (
     codes,
     examined,
     interval,
-    make_world,
+    make_clusters,
     plant,
     rows,
     see_quotas,
+    world_of,
 )
 from tests.operations.doctor_worlds import NOW, with_job
+from tests.worlds import shared
 
 pytestmark = pytest.mark.django_db
 
@@ -42,9 +45,12 @@ QUERIES_OF_A_CLUSTER, WITH_API = 11, 5
 VIEWER = Visibility(everything=False)
 
 
+_clusters = shared(make_clusters)
+
+
 @pytest.fixture
-def world(db: None) -> World:
-    return make_world()
+def world(_clusters: tuple[Cluster, Cluster], db: None) -> World:
+    return world_of(deepcopy(_clusters))
 
 
 # ---------------------------------------------------------------- what is kept

@@ -1,20 +1,27 @@
 """What the doctor finds of the account that changes quotas."""
 
+from copy import deepcopy
+
 import pytest
 
+from apps.clusters.models import Cluster
 from apps.clusters.ports import SourceRejected
 from apps.operations.domain.rights import LIMITS, changing
 from apps.operations.services import run_doctor
 from tests.clusters.fakes.fake_cluster import FakeCluster
-from tests.operations.doctor_portal import AskedCluster, World, deny, make_world
+from tests.operations.doctor_portal import AskedCluster, World, deny, make_clusters, world_of
 from tests.operations.doctor_worlds import NOW
+from tests.worlds import shared
 
 pytestmark = pytest.mark.django_db
 
 
+_clusters = shared(make_clusters)
+
+
 @pytest.fixture
-def world(db: None) -> World:
-    return make_world()
+def world(_clusters: tuple[Cluster, Cluster], db: None) -> World:
+    return world_of(deepcopy(_clusters))
 
 
 # ---------------------------------------------------------------- the account that changes quotas
