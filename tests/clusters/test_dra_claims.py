@@ -48,9 +48,9 @@ WHOLE = ClaimedDevice(GPUS, CARD.format(0), "", MODEL, 1.0)
 def devices() -> DeviceStore:
     """Two cards, one cut in two, and a network card, on node-a."""
     found = DeviceStore(evaluate)
-    found.classes_listed([class_of(), class_of(MIG, kind="mig")])
+    found.relist_classes([class_of(), class_of(MIG, kind="mig")])
     nic = slice_of(device("nic-0", {"type": "nic"}), driver="nic.acme.com")
-    found.slices_listed([slice_of(gpu(0), mig(1, 0), mig(1, 1, profile="3g.93gb")), nic])
+    found.relist_slices([slice_of(gpu(0), mig(1, 0), mig(1, 1, profile="3g.93gb")), nic])
     return found
 
 
@@ -70,20 +70,20 @@ def wanted(item: dict[str, Any], devices: DeviceStore) -> dict[str, float]:
 
 
 def test_the_recorded_claims_hold_one_card_and_ask_for_three() -> None:
-    book = DeviceStore(evaluate)
+    store = DeviceStore(evaluate)
     lists = {
         name: orjson.loads(recorded(f"lists/{name}.json"))["items"]
         for name in ("resourceslices", "deviceclasses", "resourceclaims")
     }
-    book.classes_listed(lists["deviceclasses"])
-    book.slices_listed(lists["resourceslices"])
+    store.relist_classes(lists["deviceclasses"])
+    store.relist_slices(lists["resourceslices"])
     claims = {item["metadata"]["name"]: item for item in lists["resourceclaims"]}
-    assert {name: held(item, book) for name, item in claims.items()} == {
+    assert {name: held(item, store) for name, item in claims.items()} == {
         "dra-one": (WHOLE,),
         "dra-huge-mem": (),
         "dra-idle": (),
     }
-    assert all(wanted(item, book) == {GPUS: 1.0} for item in claims.values())
+    assert all(wanted(item, store) == {GPUS: 1.0} for item in claims.values())
     found = claim_state(claims["dra-one"])
     assert found is not None
     assert found.allocation is not None
@@ -142,11 +142,11 @@ SHARES: dict[str, tuple[dict[str, Any], float]] = {
 
 @pytest.mark.parametrize(("more", "share"), SHARES.values(), ids=SHARES)
 def test_a_share_is_what_is_consumed_of_the_capacity(more: dict[str, Any], share: float) -> None:
-    book = DeviceStore(evaluate)
+    store = DeviceStore(evaluate)
     attributes = {"type": "gpu", "uuid": "GPU-1", "productName": MODEL}
     capacity = {"memory": "80Gi", "sms": "100"}
-    book.slices_listed([slice_of(device("gpu-0", attributes, capacity=capacity))])
-    (one,) = held(claim("part", result(shareID="s-1", **more)), book)
+    store.relist_slices([slice_of(device("gpu-0", attributes, capacity=capacity))])
+    (one,) = held(claim("part", result(shareID="s-1", **more)), store)
     assert one.share == pytest.approx(share)
 
 
@@ -176,33 +176,33 @@ def test_a_device_that_nothing_publishes_is_known_by_its_driver(devices: DeviceS
 # ---------------------------------------------------------------- over time
 
 
-def see(book: ClaimStore, item: dict[str, Any], at: float, devices: DeviceStore) -> None:
+def see(store: ClaimStore, item: dict[str, Any], at: float, devices: DeviceStore) -> None:
     found = claim_state(item)
     assert found is not None
-    book.seen(found, T0 + at, devices.find, lambda name: devices.is_gpu_class(name, ()))
+    store.apply(found, T0 + at, devices.find, lambda name: devices.is_gpu_class(name, ()))
 
 
-def spans(book: ClaimStore) -> list[tuple[float, float | None]]:
+def spans(store: ClaimStore) -> list[tuple[float, float | None]]:
     return [
         (r.allocated - T0, None if r.released is None else r.released - T0)
-        for _, r in sorted(book.changed.items())
+        for _, r in sorted(store.changed.items())
     ]
 
 
 def test_a_claim_freed_and_allocated_again_has_two_records(devices: DeviceStore) -> None:
-    book = ClaimStore()
-    see(book, claim("c", result(), at=5), 6, devices)
-    see(book, claim("c"), 20, devices)
-    see(book, claim("c", result(), at=30), 31, devices)
-    see(book, claim("c", result(), at=30), 40, devices)
-    assert spans(book) == [(5, 20), (30, None)]
+    store = ClaimStore()
+    see(store, claim("c", result(), at=5), 6, devices)
+    see(store, claim("c"), 20, devices)
+    see(store, claim("c", result(), at=30), 31, devices)
+    see(store, claim("c", result(), at=30), 40, devices)
+    assert spans(store) == [(5, 20), (30, None)]
 
 
 def test_an_allocation_that_follows_unseen_ends_the_one_before(devices: DeviceStore) -> None:
-    book = ClaimStore()
-    see(book, claim("c", result(), at=5), 6, devices)
-    see(book, claim("c", result(), at=30), 90, devices)
-    assert spans(book) == [(5, 30), (30, None)]
+    store = ClaimStore()
+    see(store, claim("c", result(), at=5), 6, devices)
+    see(store, claim("c", result(), at=30), 90, devices)
+    assert spans(store) == [(5, 30), (30, None)]
 
 
 TOLD: dict[str, tuple[dict[str, Any], float]] = {
@@ -218,49 +218,49 @@ TOLD: dict[str, tuple[dict[str, Any], float]] = {
 def test_when_a_claim_was_allocated(
     fields: dict[str, Any], expected: float, devices: DeviceStore
 ) -> None:
-    book = ClaimStore()
+    store = ClaimStore()
     for when in (40, 43):
-        see(book, claim("c", result(), **fields), when, devices)
-    assert spans(book) == [(expected, None)]
+        see(store, claim("c", result(), **fields), when, devices)
+    assert spans(store) == [(expected, None)]
 
 
 def test_without_times_other_devices_are_another_allocation(devices: DeviceStore) -> None:
-    book = ClaimStore()
-    see(book, claim("c", result(), at=None, written=5), 6, devices)
-    see(book, claim("c", result(), at=None, written=50), 51, devices)
-    assert spans(book) == [(5, None)]
-    see(book, claim("c", result("gpu-1-mig-1g.23gb-0"), at=None, written=60), 61, devices)
-    assert spans(book) == [(5, 61), (60, None)]
+    store = ClaimStore()
+    see(store, claim("c", result(), at=None, written=5), 6, devices)
+    see(store, claim("c", result(), at=None, written=50), 51, devices)
+    assert spans(store) == [(5, None)]
+    see(store, claim("c", result("gpu-1-mig-1g.23gb-0"), at=None, written=60), 61, devices)
+    assert spans(store) == [(5, 61), (60, None)]
 
 
 def test_a_list_after_a_gap_ends_what_is_missing_when_it_was_last_seen(
     devices: DeviceStore,
 ) -> None:
-    book = ClaimStore()
-    see(book, claim("c", result(), at=5), 6, devices)
-    book.listed([], T0 + 200, T0 + 60, devices.find, lambda _: True)
-    assert (spans(book), book.open) == ([(5, 60)], {})
+    store = ClaimStore()
+    see(store, claim("c", result(), at=5), 6, devices)
+    store.relist([], T0 + 200, T0 + 60, devices.find, lambda _: True)
+    assert (spans(store), store.items) == ([(5, 60)], {})
 
 
 def test_devices_are_named_when_their_slice_comes() -> None:
-    book, devices = ClaimStore(), DeviceStore(evaluate)
-    see(book, claim("c", result(), node=""), 6, devices)
-    assert book.open["uid-claim-c"].devices[0].model == ""
-    devices.slices_listed([slice_of(gpu(0))])
-    book.resolve(T0 + 8, devices.find, lambda _: True, everything=False)
-    record = book.open["uid-claim-c"]
+    store, devices = ClaimStore(), DeviceStore(evaluate)
+    see(store, claim("c", result(), node=""), 6, devices)
+    assert store.items["uid-claim-c"].devices[0].model == ""
+    devices.relist_slices([slice_of(gpu(0))])
+    store.resolve(T0 + 8, devices.find, lambda _: True, everything=False)
+    record = store.items["uid-claim-c"]
     assert (record.devices, record.node, record.allocated) == ((WHOLE,), "node-a", T0 + 5)
     # What a device was stays, whatever becomes of its slice.
-    devices.slices_listed([])
-    book.resolve(T0 + 9, devices.find, lambda _: True, everything=True)
-    assert book.open["uid-claim-c"].devices == (WHOLE,)
+    devices.relist_slices([])
+    store.resolve(T0 + 9, devices.find, lambda _: True, everything=True)
+    assert store.items["uid-claim-c"].devices == (WHOLE,)
 
 
 def test_without_times_and_slices_an_allocation_goes_on(devices: DeviceStore) -> None:
-    book, nothing = ClaimStore(), DeviceStore(evaluate)
-    see(book, claim("c", result(), at=None, written=5), 6, nothing)
-    see(book, claim("c", result(), at=None, written=50), 51, devices)
-    assert (spans(book), book.open["uid-claim-c"].devices) == ([(5, None)], (WHOLE,))
+    store, nothing = ClaimStore(), DeviceStore(evaluate)
+    see(store, claim("c", result(), at=None, written=5), 6, nothing)
+    see(store, claim("c", result(), at=None, written=50), 51, devices)
+    assert (spans(store), store.items["uid-claim-c"].devices) == ([(5, None)], (WHOLE,))
 
 
 NODES: dict[str, tuple[list[dict[str, Any]], str]] = {
@@ -285,21 +285,21 @@ def test_the_node_of_an_allocation(kind: str, wishes: list[dict[str, Any]], expe
 
 
 def test_a_claim_of_other_devices_is_none_of_ours(devices: DeviceStore) -> None:
-    book = ClaimStore()
+    store = ClaimStore()
     nic = {**result("nic-0"), "driver": "nic.acme.com"}
-    see(book, claim("c", nic, requests=[request(device_class="nics")]), 6, devices)
-    assert (book.open, book.changed) == ({}, {})
+    see(store, claim("c", nic, requests=[request(device_class="nics")]), 6, devices)
+    assert (store.items, store.changed) == ({}, {})
 
 
 def test_a_claim_stands_for_itself_from_its_first_allocation(devices: DeviceStore) -> None:
-    book = ClaimStore()
-    see(book, claim("c", result(), at=30), 31, devices)
-    row = holder(book.open["uid-claim-c"], since=T0 + 5)
+    store = ClaimStore()
+    see(store, claim("c", result(), at=30), 31, devices)
+    row = holder(store.items["uid-claim-c"], since=T0 + 5)
     assert (row.uid, row.owner.kind, row.owner.name) == ("uid-claim-c", "ResourceClaim", "c")
     assert (row.requests, row.runs, row.claims) == ({GPUS: 1.0}, (), ())
     assert (row.created, row.bound, row.ended) == (T0 + 5, T0 + 5, None)
-    book.gone("uid-claim-c", T0 + 50)
-    record = book.changed["uid-claim-c", T0 + 30]
+    store.delete("uid-claim-c", T0 + 50)
+    record = store.changed["uid-claim-c", T0 + 30]
     assert (holder(record).bound, holder(record).ended) == (T0 + 30, T0 + 50)
 
 

@@ -35,19 +35,19 @@ from tests.clusters.dra_factories import (
 from tests.recorded_api import recorded
 
 
-def book(*slices: dict[str, Any], classes: list[dict[str, Any]] | None = None) -> DeviceStore:
+def store(*slices: dict[str, Any], classes: list[dict[str, Any]] | None = None) -> DeviceStore:
     found = DeviceStore(evaluate)
-    found.classes_listed(
+    found.relist_classes(
         [class_of(), class_of("mig.nvidia.com", kind="mig")] if classes is None else classes
     )
-    found.slices_listed(slices)
+    found.relist_slices(slices)
     return found
 
 
 def test_a_recorded_slice_offers_four_whole_cards() -> None:
     slices = orjson.loads(recorded("lists/resourceslices.json"))["items"]
     classes = orjson.loads(recorded("lists/deviceclasses.json"))["items"]
-    devices = book(*slices, classes=classes).of_node("gb200-dra")
+    devices = store(*slices, classes=classes).of_node("gb200-dra")
     assert devices == tuple(
         OfferedDevice(GPUS, "gb200-dra", f"gpu-{n}", CARD.format(n), "", MODEL, (GPUS,))
         for n in range(4)
@@ -56,7 +56,7 @@ def test_a_recorded_slice_offers_four_whole_cards() -> None:
 
 @pytest.mark.parametrize("version", ["v1", "v1beta2", "v1beta1"])
 def test_every_served_version_offers_the_same(version: str) -> None:
-    found = book(slice_of(gpu(0), mig(1), version=version)).of_node("node-a")
+    found = store(slice_of(gpu(0), mig(1), version=version)).of_node("node-a")
     assert [(d.name, d.card, d.profile, d.model, d.classes) for d in found] == [
         ("gpu-0", CARD.format(0), "", MODEL, (GPUS,)),
         ("gpu-1-mig-1g.23gb-0", CARD.format(1), "1g.23gb", MODEL, ("mig.nvidia.com",)),
@@ -66,14 +66,14 @@ def test_every_served_version_offers_the_same(version: str) -> None:
 def test_pitfall_31_partitionable_slices_are_one_card() -> None:
     partitions = [mig(0, n) for n in range(7)] + [mig(0, n, profile="2g.47gb") for n in range(3)]
     vfio = device("gpu-vfio-0", {"type": "vfio", "uuid": CARD.format(0), "productName": MODEL})
-    found = book(slice_of(gpu(0), vfio, *partitions)).of_node("node-a")
+    found = store(slice_of(gpu(0), vfio, *partitions)).of_node("node-a")
     assert len(found) == 12
     assert {one.card for one in found} == {CARD.format(0)}
 
 
 def test_pitfall_29_four_nodes_of_eight_have_32_cards() -> None:
     slices = [slice_of(*(gpu(n) for n in range(8)), node=f"n{i}") for i in range(4)]
-    found = book(*slices)
+    found = store(*slices)
     assert sum(len(found.of_node(f"n{i}")) for i in range(4)) == 32
 
 
@@ -100,7 +100,7 @@ CARDS = {
 
 @pytest.mark.parametrize(("published", "card"), CARDS.values(), ids=CARDS)
 def test_the_card_of_a_device(published: dict[str, Any], card: str) -> None:
-    assert [one.card for one in book(slice_of(published)).of_node("node-a")] == [card]
+    assert [one.card for one in store(slice_of(published)).of_node("node-a")] == [card]
 
 
 GPU_OR_NOT = {
@@ -114,7 +114,7 @@ GPU_OR_NOT = {
 
 @pytest.mark.parametrize(("driver", "attributes", "is_it"), GPU_OR_NOT.values(), ids=GPU_OR_NOT)
 def test_what_is_a_gpu(driver: str, attributes: dict[str, Any], is_it: bool) -> None:
-    found = book(slice_of(device("d", attributes), driver=driver))
+    found = store(slice_of(device("d", attributes), driver=driver))
     assert bool(found.of_node("node-a")) is is_it
 
 
@@ -125,7 +125,7 @@ TAINTS = {"NoSchedule": False, "NoExecute": False, "None": True, "PreferNoSchedu
 def test_a_taint_that_keeps_pods_off_makes_a_device_unhealthy(
     effect: str, allocatable: object
 ) -> None:
-    found = book(slice_of(gpu(0, taints=[{"key": "sick", "effect": effect}]))).of_node("node-a")
+    found = store(slice_of(gpu(0, taints=[{"key": "sick", "effect": effect}]))).of_node("node-a")
     assert [one.allocatable for one in found] == [allocatable]
 
 
@@ -134,51 +134,51 @@ def test_a_taint_that_keeps_pods_off_makes_a_device_unhealthy(
 
 def test_only_the_newest_generation_of_a_pool_counts() -> None:
     old = slice_of(gpu(0), gpu(1), uid="old", generation=1)
-    assert [d.name for d in book(old, slice_of(gpu(2), generation=2)).of_node("node-a")] == [
+    assert [d.name for d in store(old, slice_of(gpu(2), generation=2)).of_node("node-a")] == [
         "gpu-2"
     ]
 
 
 def test_an_incomplete_pool_offers_nothing_and_is_told() -> None:
-    found = book(slice_of(gpu(0), count=2))
+    found = store(slice_of(gpu(0), count=2))
     assert found.of_node("node-a") == ()
     assert "gpu.nvidia.com/node-a" in found.notes()["pools-incomplete"]
-    assert found.slice_seen(slice_of(gpu(1), count=2, uid="second")) == {"node-a"}
+    assert found.apply_slice(slice_of(gpu(1), count=2, uid="second")) == {"node-a"}
     assert len(found.of_node("node-a")) == 2
     assert found.notes() == {}
 
 
 def test_the_last_whole_generation_holds_while_the_next_comes_in() -> None:
-    found = book(slice_of(gpu(0), uid="a", count=2), slice_of(gpu(1), uid="b", count=2))
-    found.slice_seen(slice_of(gpu(0), uid="a", count=2, generation=2))
+    found = store(slice_of(gpu(0), uid="a", count=2), slice_of(gpu(1), uid="b", count=2))
+    found.apply_slice(slice_of(gpu(0), uid="a", count=2, generation=2))
     assert [d.name for d in found.of_node("node-a")] == ["gpu-0", "gpu-1"]
-    found.slice_seen(slice_of(gpu(2), uid="b", count=2, generation=2))
+    found.apply_slice(slice_of(gpu(2), uid="b", count=2, generation=2))
     assert [d.name for d in found.of_node("node-a")] == ["gpu-0", "gpu-2"]
 
 
 def test_a_slice_that_goes_leaves_nothing_behind() -> None:
-    found = book(slice_of(gpu(0), uid="a"))
-    assert found.slice_gone("a") == {"node-a"}
+    found = store(slice_of(gpu(0), uid="a"))
+    assert found.delete_slice("a") == {"node-a"}
     assert found.of_node("node-a") == ()
     assert found.find(GPUS, "node-a", "gpu-0") is None
-    assert found.slice_gone("a") == set()
+    assert found.delete_slice("a") == set()
 
 
 def test_a_slice_may_move_to_another_pool() -> None:
-    found = book(slice_of(gpu(0), uid="a"))
-    assert found.slice_seen(slice_of(gpu(0), uid="a", node="node-b")) == {"node-a", "node-b"}
+    found = store(slice_of(gpu(0), uid="a"))
+    assert found.apply_slice(slice_of(gpu(0), uid="a", node="node-b")) == {"node-a", "node-b"}
     assert (len(found.of_node("node-a")), len(found.of_node("node-b"))) == (0, 1)
 
 
 def test_devices_of_several_nodes_are_in_no_nodes_capacity_and_are_told() -> None:
-    found = book(slice_of(gpu(0), gpu(1), node=None, pool="fabric"))
+    found = store(slice_of(gpu(0), gpu(1), node=None, pool="fabric"))
     assert found.of_node("node-a") == ()
     assert found.notes()["devices-without-node"].startswith("2 GPU devices are offered to several")
 
 
 def test_a_device_may_name_its_node_itself() -> None:
     one = slice_of(gpu(0, nodeName="n1"), gpu(1, nodeName="n2"), node=None, pool="fabric")
-    found = book(one)
+    found = store(one)
     assert [len(found.of_node(n)) for n in ("n1", "n2")] == [1, 1]
 
 
@@ -295,10 +295,10 @@ def test_which_classes_are_of_gpus(
 def test_a_class_is_of_gpus_when_a_gpu_is_of_it_or_a_tier_names_it() -> None:
     fast = class_of("fast", f"{OF}.productName.matches('GB200')")
     anything = {"metadata": {"name": "anything"}, "spec": {}}
-    found = book(slice_of(gpu(0)), classes=[fast, anything])
+    found = store(slice_of(gpu(0)), classes=[fast, anything])
     told = {n: found.is_gpu_class(n, {"npu"}) for n in ("fast", "anything", "npu", "nic")}
     assert told == {"fast": True, "anything": False, "npu": True, "nic": False}
-    found.class_seen(fast, gone=True)
+    found.apply_class(fast, gone=True)
     assert not found.is_gpu_class("fast", ())
 
 

@@ -25,12 +25,12 @@ def told(reason: str, at: float = TOLD) -> dict[str, Any]:
     }
 
 
-def books() -> tuple[ObjectStore, EventStore]:
-    """Return a book in which the subject is, and that of its events."""
-    book = ObjectStore()
+def stores() -> tuple[ObjectStore, EventStore]:
+    """Return a store in which the subject is, and the store of its events."""
+    store = ObjectStore()
     body = ControllerSnapshot(created=TOLD - 60, wanted=3, pods=3)
-    book.seen(ObservedKind.STATEFUL_SET, SUBJECT, ("team", "serve"), body, TOLD - 60)
-    return book, EventStore(book, lambda uid: False)
+    store.apply(ObservedKind.STATEFUL_SET, SUBJECT, ("team", "serve"), body, TOLD - 60)
+    return store, EventStore(store, lambda uid: False)
 
 
 @pytest.mark.parametrize(
@@ -44,16 +44,16 @@ def books() -> tuple[ObjectStore, EventStore]:
 def test_that_a_pod_could_not_be_made_is_kept_for_an_hour(
     reason: str, later: float, *, kept: bool
 ) -> None:
-    book, events = books()
-    events.seen(told(reason), TOLD)
-    assert EVENT in book.present
+    store, events = stores()
+    events.apply(told(reason), TOLD)
+    assert EVENT in store
     events.settle(TOLD + later)
-    assert (EVENT in book.present) is kept
+    assert (EVENT in store) is kept
 
 
 def test_a_try_that_failed_again_is_kept_for_another_hour() -> None:
-    book, events = books()
-    events.seen(told("FailedCreate"), TOLD)
-    events.seen(told("FailedCreate", TOLD + 1800), TOLD + 1800)
+    store, events = stores()
+    events.apply(told("FailedCreate"), TOLD)
+    events.apply(told("FailedCreate", TOLD + 1800), TOLD + 1800)
     events.settle(TOLD + KEEP_SECONDS + 1)
-    assert EVENT in book.present
+    assert EVENT in store

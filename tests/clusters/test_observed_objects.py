@@ -398,13 +398,13 @@ def test_what_is_promised_of_a_node_follows_its_pods() -> None:
     assert use.used("node-a") == {"pods": 0}
     one, two = run_pod("a"), run_pod("b", containers=[container(units=3)])
     for item in (one, two, one):
-        use.seen(item)
+        use.apply(item)
     assert use.used("node-a") == {GPU: 4, "pods": 2}
-    use.seen(run_pod("a", phase="Succeeded"))
+    use.apply(run_pod("a", phase="Succeeded"))
     assert use.used("node-a") == {GPU: 3, "pods": 1}
-    use.seen(run_pod("b", node="node-b"))
+    use.apply(run_pod("b", node="node-b"))
     assert (use.used("node-a"), use.used("node-b")) == ({"pods": 0}, {GPU: 1, "pods": 1})
-    use.keep_only(())
+    use.relist(())
     assert use.used("node-b") == {"pods": 0}
 
 

@@ -127,7 +127,7 @@ def test_the_order_of_two_writers_does_not_matter(
     """Four changes, each seen by both with a lag of its own, written in any interleaving."""
     cluster = Cluster.objects.create(name=f"c-{Cluster.objects.count()}")
     names = NameRegistry(cluster.pk)
-    books = (
+    stores = (
         NodeStore([NodeStateInterval(T0, node_state(node("n")))]),
         NodeStore([NodeStateInterval(T0, node_state(node("n")))]),
     )
@@ -139,11 +139,11 @@ def test_the_order_of_two_writers_does_not_matter(
 
             def step(who: int = who, when: float = when, state=state, last=n == 3) -> None:  # type: ignore[no-untyped-def]
                 if last and gone:
-                    books[who].gone("n", when)
+                    stores[who].delete("n", when)
                 else:
-                    books[who].seen(state, when)
-                write_intervals(dict(books[who].changed), names)
-                books[who].changed.clear()
+                    stores[who].apply(state, when)
+                write_intervals(dict(stores[who].changed), names)
+                stores[who].changed.clear()
 
             steps[who].append(step)
     queues = [iter(steps[0]), iter(steps[1])]

@@ -272,19 +272,19 @@ class _Looks:
         paths = discovered(source)
         watch = self._watch = self._watch or ClaimWatch(paths)
         for path in paths:
-            watch.listed(path, source.list(path).items, at, self._last)
+            watch.relist(path, source.list(path).items, at, self._last)
         watch.settle(frozenset(name for rule in RULES for name in rule.device_classes), at)
         for item in source.list("/api/v1/nodes").items:
             state = node_state(item, label_keys=_LABEL_KEYS)
             self._states[state.name] = replace(state, devices=watch.of_node(state.name) or ())
         items = source.list("/api/v1/pods").items
         for item in items:
-            known = self._pods.pods.get(str(item["metadata"]["uid"]))
+            known = self._pods.get(str(item["metadata"]["uid"]))
             claims = watch.claims_of(item, known.record if known else None)
             record = pod_record(item, owner=nearest_owner(item), claims=claims)
             if record is not None:
-                self._pods.seen(PodObservation(record, lacks_finish(item, (), claims)), at)
-        self._pods.listed({str(item["metadata"]["uid"]) for item in items}, at, self._last)
+                self._pods.apply(PodObservation(record, lacks_finish(item, (), claims)), at)
+        self._pods.relist({str(item["metadata"]["uid"]) for item in items}, at, self._last)
         self._last = at
 
     def ledger(self) -> PodLedger:
@@ -297,7 +297,7 @@ class _Looks:
             )
             for _, state in sorted(self._states.items())
         ]  # fmt: skip
-        pods = [tracked.record for tracked in self._pods.pods.values()]
+        pods = [tracked.record for tracked in self._pods.items.values()]
         claims = list(self._watch.claims.changed.values())
         return PodLedger(
             pods, intervals, {pod.uid: self._bound(pod) for pod in pods}, claims=claims

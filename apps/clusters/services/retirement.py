@@ -98,8 +98,8 @@ def _end(cluster_id: int, now: datetime) -> int:
     if watched is None or now.timestamp() - watched < STILL_SECONDS:
         return 0
     store = PodStore(present_pods(cluster_id))
-    store.listed((), now.timestamp(), watched)
-    gone = {uid: store.pods[uid] for uid in store.changed}
+    store.relist((), now.timestamp(), watched)
+    gone = store.changed
     for uids in chunks(sorted(gone)):
         rows = list(Pod.objects.filter(cluster_id=cluster_id, uid__in=list(uids)))
         for row in rows:

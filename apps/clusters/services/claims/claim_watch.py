@@ -13,6 +13,7 @@ from apps.clusters.domain.devices.pod_claims import (
     pod_claims,
 )
 from apps.clusters.domain.devices.resource_claims import claim_state
+from apps.clusters.domain.observed.store import ObservedStore
 from apps.clusters.domain.pods.ledger import (
     ClaimAllocationRecord,
     ClaimedDevice,
@@ -23,6 +24,7 @@ from apps.clusters.ports import ClusterSource
 from apps.clusters.services.claims.claim_store import ClaimStore
 from apps.clusters.services.claims.device_selectors import evaluate
 from apps.clusters.services.claims.device_store import DeviceStore
+from apps.clusters.services.watch.versions import uid_of
 
 GROUP = "/apis/resource.k8s.io"
 SLICES, CLASSES, CLAIMS = "resourceslices", "deviceclasses", "resourceclaims"
@@ -58,7 +60,7 @@ class ClaimWatch:
         self._kinds = {path: path.rpartition("/")[2] for path in paths}
         self._named: frozenset[str] = frozenset()
         self._gpu_classes: frozenset[str] = frozenset()
-        self._pods: dict[str, Object] = {}
+        self._pods = ObservedStore[Object](uid_of, indexes={"claim": _claim_keys})
         self._nodes: set[str] | None = set()
         self._everything = False
 
@@ -71,36 +73,38 @@ class ClaimWatch:
 
     # ------------------------------------------------------------ taking in
 
-    def listed(self, path: str, items: Sequence[Object], at: float, last: float | None) -> None:
-        """Take in a whole collection after a gap since `last`."""
+    def relist(self, path: str, items: Sequence[Object], at: float, last: float | None) -> None:
+        """Apply a whole collection after a gap since `last`."""
         self.refusals.pop(path, None)
         kind = self._kinds[path]
         if kind == SLICES:
-            self.devices.slices_listed(items)
+            self.devices.relist_slices(items)
             self._nodes = None
         elif kind == CLASSES:
-            self.devices.classes_listed(items)
+            self.devices.relist_classes(items)
             self._nodes = None
         else:
             found = [claim for claim in map(claim_state, items) if claim is not None]
-            self.claims.listed(found, at, last, self.devices.find, self.is_gpu)
+            self.claims.relist(found, at, last, self.devices.find, self.is_gpu)
 
-    def changed(self, path: str, item: Object, at: float, gone: float | None) -> None:
-        """Take in one object; `gone` is when it went, None while it is there."""
+    def apply(self, path: str, item: Object, at: float, gone: float | None) -> None:
+        """Apply one object; `gone` is when it went, None while it is there."""
         kind = self._kinds[path]
-        uid = str(item["metadata"].get("uid", ""))
+        uid = uid_of(item)
         if kind == SLICES:
-            nodes = self.devices.slice_seen(item) if gone is None else self.devices.slice_gone(uid)
+            nodes = (
+                self.devices.apply_slice(item) if gone is None else self.devices.delete_slice(uid)
+            )
             self._nodes = None if self._nodes is None else self._nodes | nodes
         elif kind == CLASSES:
-            self.devices.class_seen(item, gone=gone is not None)
+            self.devices.apply_class(item, gone=gone is not None)
             self._nodes = None
         elif gone is not None:
-            self.claims.gone(uid, gone)
+            self.claims.delete(uid, gone)
         else:
             claim = claim_state(item)
             if claim is not None:
-                self.claims.seen(claim, at, self.devices.find, self.is_gpu)
+                self.claims.apply(claim, at, self.devices.find, self.is_gpu)
 
     def refused(self, path: str, why: str) -> None:
         """Take in that a collection may not be read."""
@@ -147,24 +151,22 @@ class ClaimWatch:
     def keep(self, pod: Object) -> None:
         """Keep a pod that names claims, to look at it again when they change."""
         if names_claims(pod):
-            self._pods[str(pod["metadata"]["uid"])] = pod
+            self._pods.put(pod)
 
     def forget(self, uid: str) -> None:
         """Drop a pod that is gone."""
-        self._pods.pop(uid, None)
+        self._pods.drop(uid)
 
     def keep_only(self, uids: Collection[str]) -> None:
         """Drop all pods but these."""
-        self._pods = {uid: pod for uid, pod in self._pods.items() if uid in uids}
+        self._pods.retain(uids)
 
     def pods_to_see(self) -> list[Object]:
         """Return the pods that name a claim seen differently, until `pods_seen`."""
         if self._everything:
-            return list(self._pods.values())
-        touched = self.claims.touched
-        if not touched:
-            return []
-        return [pod for pod in self._pods.values() if _keys(pod) & touched]
+            return list(self._pods.items.values())
+        found = (self._pods.by_index("claim", key) for key in sorted(self.claims.touched))
+        return list({uid_of(pod): pod for pods in found for pod in pods}.values())
 
     def pods_seen(self) -> None:
         """Note that these were looked at."""
@@ -176,7 +178,7 @@ class ClaimWatch:
 
     def devices_of(self, uids: Iterable[str]) -> tuple[ClaimedDevice, ...]:
         """Return the devices that claims were given, as far as they are held now."""
-        found = (self.claims.open.get(uid) for uid in uids)
+        found = (self.claims.get(uid) for uid in uids)
         return tuple(device for record in found if record for device in record.devices)
 
     # ------------------------------------------------------------ what a person should know
@@ -192,6 +194,6 @@ class ClaimWatch:
         return {**self.devices.notes(), **refused}
 
 
-def _keys(pod: Object) -> set[tuple[str, str]]:
+def _claim_keys(pod: Object) -> set[tuple[str, str]]:
     namespace = str(pod["metadata"].get("namespace", ""))
     return {(namespace, name) for name in claim_names(pod)}

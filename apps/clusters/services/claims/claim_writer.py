@@ -10,12 +10,12 @@ from apps.clusters.domain.devices.resource_claims import holder, is_resolved
 from apps.clusters.domain.pods.ledger import ClaimAllocationRecord
 from apps.clusters.domain.tiers import BUILTIN_TIERS
 from apps.clusters.domain.window import from_seconds
-from apps.clusters.models import Cluster, Pod
+from apps.clusters.models import Pod
 from apps.clusters.models.claims import ClaimInterval
 from apps.clusters.models.ledger import WatchIssue
 from apps.clusters.services.names import NameRegistry, chunks
 from apps.clusters.services.pods.ledger_rows import POD_FIELDS, claim_of, claim_values
-from apps.clusters.services.pods.ledger_writer import known_pods, pod_rows
+from apps.clusters.services.pods.ledger_writer import known_pods, lock_cluster, pod_rows
 from apps.clusters.services.pods.pod_store import TrackedPod
 from apps.clusters.services.tier_history import Assigned
 
@@ -53,7 +53,7 @@ def _write(
     names: NameRegistry,
     assign: Assign,
 ) -> None:
-    list(Cluster.objects.filter(pk=cluster_id).order_by("pk").select_for_update(no_key=True))
+    lock_cluster(cluster_id)
     there: dict[str, list[ClaimAllocationRecord]] = defaultdict(list)
     rows = ClaimInterval.objects.filter(cluster_id=cluster_id, uid__in=list(ours))
     for row in rows.order_by("uid", "allocated_at"):

@@ -16,6 +16,7 @@ from apps.clusters.domain.devices.dra import (
     offered,
     pools,
 )
+from apps.clusters.domain.observed.store import ObservedStore
 from apps.clusters.domain.pods.ledger import OfferedDevice
 
 PoolKey = tuple[str, str]
@@ -30,8 +31,9 @@ class DeviceStore:
 
     def __init__(self, evaluate: Selector) -> None:
         self._evaluate = evaluate
-        self._slices: dict[PoolKey, dict[str, DeviceSlice]] = defaultdict(dict)
-        self._pool_of: dict[str, PoolKey] = {}
+        self._slices = ObservedStore[DeviceSlice](
+            lambda one: one.uid, indexes={"pool": lambda one: (_pool(one),)}
+        )
         self._classes: dict[str, DeviceClass] = {}
         self._pools: dict[PoolKey, Pool] = {}
         self._incomplete: dict[PoolKey, Pool] = {}
@@ -43,36 +45,30 @@ class DeviceStore:
 
     # ------------------------------------------------------------ taking in
 
-    def slices_listed(self, items: Iterable[Mapping[str, Any]]) -> None:
-        """Take in all slices there are."""
+    def relist_slices(self, items: Iterable[Mapping[str, Any]]) -> None:
+        """Apply all slices there are."""
         self.known = True
-        before = set(self._pools) | set(self._incomplete)
-        self._slices.clear()
-        self._pool_of.clear()
-        for item in items:
-            self._keep(item)
-        for key in before | set(self._slices):
+        self._slices.replace(one for one in map(device_slice, items) if one is not None)
+        for key in {*self._pools, *self._incomplete, *map(_pool, self._slices.items.values())}:
             self._settle(key)
         self._gpu_classes = None
 
-    def slice_seen(self, item: Mapping[str, Any]) -> set[str]:
-        """Take in one slice; return the nodes whose devices may differ now."""
-        return self._change(*self._keep(item))
+    def apply_slice(self, item: Mapping[str, Any]) -> set[str]:
+        """Apply one slice; return the nodes whose devices may differ now."""
+        one = device_slice(item)
+        return set() if one is None else self._change(self._slices.put(one), one)
 
-    def slice_gone(self, uid: str) -> set[str]:
-        """Take in that a slice is no more; return the nodes whose devices may differ now."""
-        key = self._pool_of.pop(uid, None)
-        if key is not None:
-            self._slices[key].pop(uid, None)
-        return self._change(key)
+    def delete_slice(self, uid: str) -> set[str]:
+        """Apply that a slice is no more; return the nodes whose devices may differ now."""
+        return self._change(self._slices.drop(uid))
 
-    def classes_listed(self, items: Iterable[Mapping[str, Any]]) -> None:
-        """Take in all classes there are."""
+    def relist_classes(self, items: Iterable[Mapping[str, Any]]) -> None:
+        """Apply all classes there are."""
         found = (device_class(item) for item in items)
         self._set_classes({one.name: one for one in found if one is not None})
 
-    def class_seen(self, item: Mapping[str, Any], *, gone: bool) -> None:
-        """Take in one class, or that it is no more."""
+    def apply_class(self, item: Mapping[str, Any], *, gone: bool) -> None:
+        """Apply one class, or that it is no more."""
         one = device_class(item)
         if one is not None:
             rest = {n: c for n, c in self._classes.items() if n != one.name}
@@ -86,22 +82,9 @@ class DeviceStore:
             self._offer(key, pool)
         self._gpu_classes = None
 
-    def _keep(self, item: Mapping[str, Any]) -> tuple[PoolKey | None, PoolKey | None]:
-        """Return the pool that a slice was of and the one it is of."""
-        one = device_slice(item)
-        if one is None:
-            return None, None
-        key = (one.driver, one.pool)
-        before = self._pool_of.get(one.uid)
-        if before is not None and before != key:
-            self._slices[before].pop(one.uid, None)
-        self._pool_of[one.uid] = key
-        self._slices[key][one.uid] = one
-        return before, key
-
-    def _change(self, *keys: PoolKey | None) -> set[str]:
+    def _change(self, *slices: DeviceSlice | None) -> set[str]:
         touched: set[str] = set()
-        for key in {key for key in keys if key is not None}:
+        for key in {_pool(one) for one in slices if one is not None}:
             touched |= set(self._offered.get(key, ()))
             self._settle(key)
             touched |= set(self._offered.get(key, ()))
@@ -110,12 +93,10 @@ class DeviceStore:
 
     def _settle(self, key: PoolKey) -> None:
         """Work out what a pool offers now."""
-        found = pools(self._slices.get(key, {}).values()).get(key)
+        found = pools(self._slices.by_index("pool", key)).get(key)
         held = self._pools.get(key)
         self._incomplete.pop(key, None)
-        if found is None:
-            self._slices.pop(key, None)
-        elif not found.complete:
+        if found is not None and not found.complete:
             self._incomplete[key] = found
             if held is None or held.generation >= found.generation:
                 held = None
@@ -198,6 +179,10 @@ class DeviceStore:
                 "count until their driver has published all. Look at the driver's log."
             )
         return notes
+
+
+def _pool(one: DeviceSlice) -> PoolKey:
+    return (one.driver, one.pool)
 
 
 def _named(keys: Iterable[PoolKey], most: int = 5) -> str:

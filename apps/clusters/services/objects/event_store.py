@@ -31,16 +31,16 @@ class EventStore:
         self._early: dict[str, dict[str, tuple[_Name, EventSnapshot, float]]] = {}
         self._looked = 0.0
 
-    def seen(self, item: Mapping[str, Any], at: float) -> None:
-        """Take in an event."""
+    def apply(self, item: Mapping[str, Any], at: float) -> None:
+        """Apply an event as it was shown."""
         event = event_snapshot(item)
         if event is None or self._is_over(event, at):
             return
         metadata = item["metadata"]
         uid = str(metadata.get("uid", ""))
         name = (str(metadata.get("namespace") or ""), str(metadata.get("name") or ""))
-        if self._is_known(event.about_uid) or (ObservedKind.EVENT, uid) in self._store.present:
-            self._store.seen(ObservedKind.EVENT, uid, name, event, at)
+        if self._is_known(event.about_uid) or (ObservedKind.EVENT, uid) in self._store:
+            self._store.apply(ObservedKind.EVENT, uid, name, event, at)
             return
         about = self._early.pop(event.about_uid, {})
         about[uid] = (name, event, at)
@@ -52,16 +52,15 @@ class EventStore:
         """Bring in events whose subjects have come; now and then let go of what is over."""
         for about in [uid for uid in self._early if self._is_known(uid)]:
             for uid, (name, event, seen) in self._early.pop(about).items():
-                self._store.seen(ObservedKind.EVENT, uid, name, event, seen)
+                self._store.apply(ObservedKind.EVENT, uid, name, event, seen)
         if at - self._looked >= _LOOK_SECONDS:
             self._looked = at
             self._let_go(at)
 
     def _let_go(self, at: float) -> None:
-        for uid in list(self._store.uids(ObservedKind.EVENT)):
-            known = self._store.present[ObservedKind.EVENT, uid]
+        for known in self._store.by_index("kind", ObservedKind.EVENT):
             if isinstance(known.body, EventSnapshot) and self._is_over(known.body, at):
-                self._store.gone(ObservedKind.EVENT, uid, at)
+                self._store.delete(ObservedKind.EVENT, known.uid, at)
         self._store.forget_gone(at - KEEP_SECONDS)
 
     def _is_over(self, event: EventSnapshot, at: float) -> bool:

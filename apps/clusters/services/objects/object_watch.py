@@ -21,6 +21,7 @@ from apps.clusters.domain.observed.objects import (
     WorkloadSnapshot,
 )
 from apps.clusters.domain.observed.pods import is_settled
+from apps.clusters.domain.observed.store import ObservedStore
 from apps.clusters.domain.pods.ledger import ClaimedDevice, OfferedDevice, Owner
 from apps.clusters.domain.pods.owners import controller_of
 from apps.clusters.services.objects.collections import Sources, refusal, silence
@@ -33,7 +34,7 @@ Object = Mapping[str, Any]
 ContextOf = Callable[[ObservedKind, Object], ExtractionContext]
 OwnersOf = Callable[[Iterable[Object]], Mapping[str, Owner]]
 
-_NAMES_CLAIMS = frozenset({ObservedKind.POD, ObservedKind.RESOURCE_CLAIM, *CONTROLLERS})
+_NAMES_CLAIMS = (ObservedKind.POD, ObservedKind.RESOURCE_CLAIM, *CONTROLLERS)
 
 
 class SyncContext(NamedTuple):
@@ -49,6 +50,14 @@ class SyncContext(NamedTuple):
     offered: Callable[[str], tuple[OfferedDevice, ...]]
     held: Callable[[], Iterable[ClaimedDevice]]
     is_ledger_pod: Callable[[str], bool]
+
+
+class _Node(NamedTuple):
+    """A node as it tells itself, without what its pods were promised of it."""
+
+    uid: str
+    name: str
+    body: NodeSnapshot
 
 
 class ObjectWatch:
@@ -68,9 +77,11 @@ class ObjectWatch:
         self._around = around
         self._refusals = dict(sources.refusals or {})
         self._silent: dict[str, str] = {}
-        self._bases: dict[str, tuple[str, NodeSnapshot]] = {}
+        self._nodes = ObservedStore[_Node](
+            lambda node: node.name, indexes={"uid": lambda node: (node.uid,)}
+        )
         # Objects that name claims: what they ask for may become known later.
-        self._naming: dict[tuple[ObservedKind, str], Object] = {}
+        self._naming = {kind: ObservedStore[Object](uid_of) for kind in _NAMES_CLAIMS}
         self._templates_changed = False
         self._unserved: frozenset[ObservedKind] | None = frozenset(
             kind
@@ -88,8 +99,8 @@ class ObjectWatch:
 
     # ------------------------------------------------------------ collections of its own
 
-    def listed(self, path: str, items: Sequence[Object], at: float) -> None:
-        """Take in a whole collection."""
+    def relist(self, path: str, items: Sequence[Object], at: float) -> None:
+        """Apply a whole collection."""
         self._refusals.pop(path, None)
         self.answered(path)
         kind = self._sources.kinds.get(path)
@@ -99,35 +110,32 @@ class ObjectWatch:
                 self._template(item, gone=False)
         elif kind is ObservedKind.EVENT:
             for item in items:
-                self._events.seen(item, at)
+                self._events.apply(item, at)
         else:
-            self.objects(kind, items, at)
-            self.keep_only(kind, {uid_of(item) for item in items}, at)
+            self.relist_objects(kind, items, at)
 
-    def changed(self, path: str, item: Object, at: float, *, gone: bool) -> None:
-        """Take in one object as it is, or that it is no more."""
+    def apply(self, path: str, item: Object, at: float, *, gone: bool) -> None:
+        """Apply one object as it is, or that it is no more."""
         kind = self._sources.kinds.get(path)
         if kind is None:
             self._template(item, gone=gone)
         elif kind is ObservedKind.EVENT:
             # A server forgets events after an hour; here they stay while they explain something.
             if not gone:
-                self._events.seen(item, at)
-        elif gone:
-            self.gone(kind, uid_of(item), at)
+                self._events.apply(item, at)
         else:
-            self.objects(kind, [item], at)
+            self.apply_object(kind, item, at, gone=gone)
 
     def refused(self, path: str, why: str) -> None:
-        """Take in that a collection may not be read: what is known of it stays as it was."""
+        """Note that a collection may not be read: what is known of it stays as it was."""
         self._refusals[path] = refusal(path, self._sources.kinds.get(path), why)
 
     def unanswered(self, path: str, why: str) -> None:
-        """Take in that the server says nothing of a collection: what is known of it may be over."""
+        """Note that the server says nothing of a collection: what is known of it may be over."""
         self._silent[path] = silence(path, self._sources.kinds.get(path), why)
 
     def answered(self, path: str) -> None:
-        """Take in that the server tells of a collection again."""
+        """Note that the server tells of a collection again."""
         self._silent.pop(path, None)
 
     def _template(self, item: Object, *, gone: bool) -> None:
@@ -141,10 +149,12 @@ class ObjectWatch:
 
     # ------------------------------------------------------------ objects of any collection
 
-    def objects(self, kind: ObservedKind, items: Iterable[Object], at: float) -> None:
-        """Take in objects as they are."""
+    def apply_objects(self, kind: ObservedKind, items: Iterable[Object], at: float) -> None:
+        """Apply objects as they are."""
         found: list[tuple[Object, Body | None]] = []
         for item in items:
+            if kind is ObservedKind.POD:
+                self.use.apply(item)
             if kind in _NAMES_CLAIMS:
                 self._remember(kind, item)
             if kind is ObservedKind.POD and is_settled(item):
@@ -161,37 +171,48 @@ class ObjectWatch:
         metadata = item["metadata"]
         name = (str(metadata.get("namespace") or ""), str(metadata.get("name") or ""))
         if isinstance(body, NodeSnapshot):
-            known = self._bases.get(name[1])
-            if known is not None and known[0] != uid_of(item):
-                self.store.gone(ObservedKind.NODE, known[0], at)
-            if known != (uid_of(item), body):
-                self._bases[name[1]] = (uid_of(item), body)
-                self.use.dirty.add(name[1])
+            node = _Node(uid_of(item), name[1], body)
+            known = self._nodes.put(node)
+            if known is not None and known.uid != node.uid:
+                self.store.delete(ObservedKind.NODE, known.uid, at)
+            if known != node:
+                self.use.dirty.add(node.name)
             return
-        self.store.seen(kind, uid_of(item), name, body, at)
+        self.store.apply(kind, uid_of(item), name, body, at)
 
     def _remember(self, kind: ObservedKind, item: Object) -> None:
         spec = item.get("spec") or {}
         if kind in CONTROLLERS:
             spec = (spec.get("template") or {}).get("spec") or {}
         if kind is ObservedKind.RESOURCE_CLAIM or spec.get("resourceClaims"):
-            self._naming[kind, uid_of(item)] = item
+            self._naming[kind].put(item)
 
-    def gone(self, kind: ObservedKind, uid: str, at: float) -> None:
-        """Take in that an object is no more."""
-        self._naming.pop((kind, uid), None)
+    def apply_object(self, kind: ObservedKind, item: Object, at: float, *, gone: bool) -> None:
+        """Apply one object as it is, or that it is no more."""
+        if not gone:
+            self.apply_objects(kind, [item], at)
+            return
+        uid = uid_of(item)
+        if kind in self._naming:
+            self._naming[kind].drop(uid)
+        if kind is ObservedKind.POD:
+            self.use.delete(uid)
         if kind is ObservedKind.NODE:
-            for name in [name for name, known in self._bases.items() if known[0] == uid]:
-                del self._bases[name]
-        self.store.gone(kind, uid, at)
+            for node in self._nodes.by_index("uid", uid):
+                self._nodes.drop(node.name)
+        self.store.delete(kind, uid, at)
 
-    def keep_only(self, kind: ObservedKind, uids: Collection[str], at: float) -> None:
-        """Take in that of a kind only these are there."""
-        for key in [key for key in self._naming if key[0] is kind and key[1] not in uids]:
-            del self._naming[key]
+    def relist_objects(self, kind: ObservedKind, items: Sequence[Object], at: float) -> None:
+        """Apply all objects of a kind: others are not there."""
+        self.apply_objects(kind, items, at)
+        uids = {uid_of(item) for item in items}
+        if kind in self._naming:
+            self._naming[kind].retain(uids)
+        if kind is ObservedKind.POD:
+            self.use.relist(uids)
         if kind is ObservedKind.NODE:
-            self._bases = {name: one for name, one in self._bases.items() if one[0] in uids}
-        self.store.keep_only(kind, uids, at)
+            self._nodes.retain({one.name for one in self._nodes.items.values() if one.uid in uids})
+        self.store.relist(kind, uids, at)
 
     # ------------------------------------------------------------ what follows from all of it
 
@@ -199,24 +220,24 @@ class ObjectWatch:
         """Look again at what names claims: `everything`, or the pods of these uids."""
         everything = everything or self._templates_changed
         self._templates_changed = False
-        by_kind: dict[ObservedKind, list[Object]] = {}
-        for (kind, uid), item in self._naming.items():
-            if everything or (kind is ObservedKind.POD and uid in pods):
-                by_kind.setdefault(kind, []).append(item)
-        for kind, items in by_kind.items():
-            self.objects(kind, items, at)
+        if everything:
+            for kind, naming in self._naming.items():
+                self.apply_objects(kind, list(naming.items.values()), at)
+        else:
+            found = map(self._naming[ObservedKind.POD].get, sorted(pods))
+            self.apply_objects(ObservedKind.POD, [pod for pod in found if pod is not None], at)
 
     def settle(self, at: float, touched: Collection[str]) -> None:
         """Bring nodes and events in line; `touched` are nodes whose devices may differ now."""
         if self._unserved is not None:
             for kind in self._unserved:
-                self.store.keep_only(kind, (), at)
+                self.store.relist(kind, (), at)
             self._unserved = None
-        dirty = (self.use.dirty | set(touched)) & self._bases.keys()
+        dirty = (self.use.dirty | set(touched)) & self._nodes.items.keys()
         held = list(self._around.held()) if dirty else []
         for name in sorted(dirty):
-            uid, base = self._bases[name]
-            self.store.seen(ObservedKind.NODE, uid, ("", name), self._node(name, base, held), at)
+            uid, _, base = self._nodes.items[name]
+            self.store.apply(ObservedKind.NODE, uid, ("", name), self._node(name, base, held), at)
         self.use.dirty.clear()
         self._events.settle(at)
 

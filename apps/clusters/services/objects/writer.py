@@ -7,11 +7,10 @@ import msgspec
 from django.db import transaction
 
 from apps.clusters.domain.observed.extract import setting_of
-from apps.clusters.domain.observed.objects import BODIES, WITH_HISTORY, ObservedKind, ObservedObject
+from apps.clusters.domain.observed.objects import BODIES, WITH_HISTORY, ObservedObject
 from apps.clusters.domain.window import from_seconds
-from apps.clusters.models import Cluster
 from apps.clusters.models import ObservedObject as ObservedObjectRow
-from apps.clusters.services.objects.reader import observed_objects
+from apps.clusters.services.pods.ledger_writer import lock_cluster
 
 AT_ONCE = 500
 _INSTANT_SECONDS = 1e-3
@@ -19,11 +18,6 @@ _FIELDS = ["namespace", "name", "changed_at", "gone_at", "body"]
 
 # (kind, uid) → rows of it, the oldest first.
 _There = Mapping[tuple[str, str], Sequence[ObservedObjectRow]]
-
-
-def present_objects(cluster_id: int) -> list[ObservedObject]:
-    """Return what is there, as far as the database knows. One query."""
-    return observed_objects(cluster_id, list(ObservedKind))
 
 
 def write_objects(cluster_id: int, changed: Sequence[ObservedObject]) -> None:
@@ -36,10 +30,7 @@ def write_objects(cluster_id: int, changed: Sequence[ObservedObject]) -> None:
     for start in range(0, len(changed), AT_ONCE):
         part = changed[start : start + AT_ONCE]
         with transaction.atomic():
-            # One writer of a cluster's observed objects at a time.
-            list(
-                Cluster.objects.filter(pk=cluster_id).order_by("pk").select_for_update(no_key=True)
-            )
+            lock_cluster(cluster_id)
             there = _there(cluster_id, part)
             rows: dict[tuple[object, ...], ObservedObjectRow] = {}
             for one in sorted(part, key=lambda one: (one.kind.value, one.uid, one.first)):

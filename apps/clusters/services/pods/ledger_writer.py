@@ -12,32 +12,25 @@ from apps.clusters.domain.window import from_seconds
 from apps.clusters.models import Cluster, Pod, WatchCoverage
 from apps.clusters.services.names import NameRegistry, chunks, workload_name
 from apps.clusters.services.pods.ledger_rows import POD_FIELDS, pod_record_of, pod_values
-from apps.clusters.services.pods.node_writer import open_intervals, write_intervals
 from apps.clusters.services.pods.pod_store import TrackedPod, agreed
 from apps.clusters.services.tier_history import Assigned
-
-__all__ = [
-    "known_pods",
-    "last_watched",
-    "open_intervals",
-    "pod_rows",
-    "present_pods",
-    "write_intervals",
-    "write_pods",
-    "write_spans",
-]
 
 # Pods of one transaction: on SQLite nobody else writes meanwhile.
 PODS_AT_ONCE = 2000
 
 
-def present_pods(cluster_id: int) -> dict[str, TrackedPod]:
+def lock_cluster(cluster_id: int) -> None:
+    """Have other writers of this cluster's rows wait until the transaction ends. One query."""
+    list(Cluster.objects.filter(pk=cluster_id).order_by("pk").select_for_update(no_key=True))
+
+
+def present_pods(cluster_id: int) -> list[TrackedPod]:
     """Return the pods that the API last showed as being there, no claims. One query."""
     rows = Pod.objects.filter(
         cluster_id=cluster_id, deleted_at__isnull=True, source=PodSource.API.value
     ).exclude(workload__kind=CLAIM_KIND)
     related = rows.select_related("workload__namespace", "tier", "gpu_model")
-    return {row.uid: _tracked(row) for row in related.order_by("pk").iterator()}
+    return [_tracked(row) for row in related.order_by("pk").iterator()]
 
 
 def known_pods(
@@ -83,7 +76,7 @@ def write_pods(cluster_id: int, pods: Sequence[TrackedPod], names: NameRegistry)
 
 def _agree(cluster_id: int, pods: Sequence[TrackedPod]) -> None:
     """Join pods with the ends in the database. One writer of a cluster's pods at a time."""
-    list(Cluster.objects.filter(pk=cluster_id).order_by("pk").select_for_update(no_key=True))
+    lock_cluster(cluster_id)
     ended = known_pods(cluster_id, [pod.record.uid for pod in pods], ended=True)
     for pod in pods:
         known = ended.get(pod.record.uid)

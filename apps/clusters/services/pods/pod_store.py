@@ -4,6 +4,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from apps.clusters.domain.observed.store import ObservedStore
 from apps.clusters.domain.pods.history import closed_runs, updated
 from apps.clusters.domain.pods.kube_objects import Run, tidy_runs
 from apps.clusters.domain.pods.ledger import PodRecord, PodSource
@@ -38,61 +39,61 @@ class TrackedPod:
 
 
 class PodObservation(NamedTuple):
-    """A pod as it was shown once; `vague` as in `updated`."""
+    """A pod as it was shown once; `vague` as in `updated`.
+
+    `assumed` are runs to believe of a pod that nobody has seen before.
+    """
 
     record: PodRecord
     vague: bool = False
+    assumed: tuple[Run, ...] = ()
 
 
-class PodStore:
-    """Every pod that is there, by uid; `changed` are the uids to be written.
+class PodStore(ObservedStore[TrackedPod]):
+    """Every pod that is there, by uid. One that has gone is dropped from memory once written."""
 
-    A pod that has gone is dropped from memory once written.
-    """
-
-    def __init__(self, pods: Mapping[str, TrackedPod] | None = None) -> None:
-        self.pods: dict[str, TrackedPod] = dict(pods or {})
-        self.changed: set[str] = set()
+    def __init__(self, pods: Iterable[TrackedPod] = ()) -> None:
+        super().__init__(lambda tracked: tracked.record.uid, pods)
         self.doubtful: set[str] = set()
         self._adopted: set[str] = set()
 
     def unknown(self, uids: Iterable[str]) -> list[str]:
-        """Return those uids whose rows must be looked up before they are taken in."""
-        return sorted(set(uids) - self.pods.keys())
+        """Return those uids whose rows must be looked up before they are applied."""
+        return sorted(set(uids) - self.items.keys())
 
     def adopt(self, rows: Mapping[str, TrackedPod]) -> None:
-        """Take rows of the database into memory."""
+        """Put rows of the database into memory."""
         for uid, tracked in rows.items():
-            self.pods.setdefault(uid, tracked)
+            if uid not in self:
+                self.put(tracked)
         self._adopted.update(rows)
 
-    def seen(self, look: PodObservation, at: float, *, assumed: tuple[Run, ...] = ()) -> None:
-        """Take in a look at a pod at time `at`; `assumed` are runs to believe of a new pod."""
-        record = look.record
-        known = self.pods.get(record.uid)
+    def apply(self, seen: PodObservation, at: float) -> None:
+        """Apply a pod as it was shown at time `at`."""
+        record = seen.record
+        known = self.get(record.uid)
         if known is None:
-            self.pods[record.uid] = TrackedPod(_with_runs(record, assumed))
-            self.changed.add(record.uid)
+            self.keep(TrackedPod(_with_runs(record, seen.assumed)))
             return
         before = known.record
         if _is_late(known, record):
             return
         if before.source is PodSource.METRICS:
-            known.lost, known.record = False, _with_runs(record, assumed)
+            known.lost, known.record = False, _with_runs(record, seen.assumed)
         elif known.lost and record.deleted is None:
             # Missing from a list, and there after all.
             alive = replace(before, deleted=None, end_reason="")
-            known.lost, known.record = False, updated(alive, record, at=at, vague=look.vague)
+            known.lost, known.record = False, updated(alive, record, at=at, vague=seen.vague)
         else:
-            known.record = updated(before, record, at=at, vague=look.vague)
+            known.record = updated(before, record, at=at, vague=seen.vague)
             known.lost = known.lost and known.record.finished is None
         known.misread = known.misread or known.record.requests != before.requests
         if known.record != before:
-            self.changed.add(record.uid)
+            self.mark(known)
 
-    def listed(self, uids: Collection[str], at: float, last_seen: float | None) -> None:
-        """Take in that only `uids` are there; others went since `last_seen`, unobserved."""
-        for uid, tracked in self.pods.items():
+    def relist(self, uids: Collection[str], at: float, last_seen: float | None) -> None:
+        """Apply that only `uids` are there; others went since `last_seen`, unobserved."""
+        for uid, tracked in self.items.items():
             record = tracked.record
             if uid in uids or record.deleted is not None or record.source is not PodSource.API:
                 continue
@@ -106,44 +107,45 @@ class PodStore:
                 runs=closed_runs(record.runs, ended),
                 end_reason=record.end_reason or LOST,
             )
-            self.changed.add(uid)
+            self.mark(tracked)
 
-    def look_again(self, nodes: Collection[str] | None = None) -> None:
+    def reassess(self, nodes: Collection[str] | None = None) -> None:
         """Have what pods count as worked out anew where it is not final.
 
         `nodes` are those whose labels came or changed; None: the catalog's rules did.
         """
         self.doubtful |= {
             uid
-            for uid, tracked in self.pods.items()
+            for uid, tracked in self.items.items()
             if (nodes is None or tracked.record.node in nodes) and not tracked.settled
         }
 
     def doubt(self, uids: Collection[str]) -> None:
         """Have what these pods count as worked out anew: more is known of their devices."""
         for uid in uids:
-            if uid in self.pods:
-                self.pods[uid].misread = True
+            tracked = self.get(uid)
+            if tracked is not None:
+                tracked.misread = True
                 self.doubtful.add(uid)
 
     def assign(self, work_out: Callable[[TrackedPod], Assigned | None]) -> None:
         """Set what changed and doubtful pods count as, unless that is final already."""
-        for uid in sorted(self.changed | self.doubtful):
-            tracked = self.pods[uid]
+        for uid in sorted(self.changed.keys() | self.doubtful):
+            tracked = self.items[uid]
             found = None if tracked.settled else work_out(tracked)
             if found is not None and found != tracked.assigned:
                 tracked.assigned = found
-                self.changed.add(uid)
+                self.mark(tracked)
             tracked.misread = tracked.misread and found is None
         self.doubtful.clear()
 
-    def written(self, uids: Iterable[str]) -> None:
-        """Note that these are in the database; forget those that are over and gone."""
-        uids = set(uids)
-        self.changed -= uids
-        for uid in uids | self._adopted:
-            if uid in self.pods and self.pods[uid].record.deleted is not None:
-                del self.pods[uid]
+    def written(self) -> None:
+        """Note that all changes are in the database; forget pods that are over and gone."""
+        for uid in self.changed.keys() | self._adopted:
+            tracked = self.get(uid)
+            if tracked is not None and tracked.record.deleted is not None:
+                self.drop(uid)
+        super().written()
         self._adopted.clear()
 
 

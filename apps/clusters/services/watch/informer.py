@@ -2,8 +2,8 @@
 
 import logging
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from django.db import DataError, IntegrityError
@@ -15,7 +15,6 @@ from apps.clusters.domain.observed.extract import ExtractionContext
 from apps.clusters.domain.observed.objects import ObservedKind, ObservedObject
 from apps.clusters.domain.pods.kube_objects import (
     NodeState,
-    Run,
     assumed_runs,
     deletion_time,
     lacks_finish,
@@ -37,13 +36,14 @@ from apps.clusters.services.names import NameRegistry
 from apps.clusters.services.objects import writer
 from apps.clusters.services.objects.collections import NO_SOURCES, Sources
 from apps.clusters.services.objects.object_watch import ObjectWatch, SyncContext
-from apps.clusters.services.pods import inferred_pods, ledger_writer
+from apps.clusters.services.objects.reader import observed_objects
+from apps.clusters.services.pods import inferred_pods, ledger_writer, node_writer
 from apps.clusters.services.pods.node_store import NodeStore
 from apps.clusters.services.pods.pod_store import PodObservation, PodStore, TrackedPod
 from apps.clusters.services.tier_history import Assigned, TierHistory
 from apps.clusters.services.watch.coverage import StreamCoverage
 from apps.clusters.services.watch.owner_lookup import OwnerLookup
-from apps.clusters.services.watch.versions import Versions
+from apps.clusters.services.watch.versions import Versions, uid_of
 from apps.clusters.services.watch.watch_events import (
     Item,
     Relisted,
@@ -62,22 +62,6 @@ COLLECTIONS = (NODES, NAMESPACES, PODS)
 
 _RULES_SECONDS = 30.0
 _KINDS = frozenset({"ADDED", "MODIFIED", "DELETED"})
-
-
-# Pod uid → the runs to assume of a pod seen for the first time.
-Assumed = Mapping[str, tuple[Run, ...]]
-
-
-@dataclass(slots=True)
-class _Pods:
-    """The GPU pods of each item of a batch, and by uid the runs to assume of new ones.
-
-    `again` are those seen before whose claims are known differently now.
-    """
-
-    of_item: list[list[PodObservation]]
-    again: list[PodObservation]
-    assumed: Assumed
 
 
 class Informer:
@@ -101,7 +85,7 @@ class Informer:
         self._names = NameRegistry(cluster_id)
         self._tiers = TierHistory.load()
         self._tiers_at = 0.0
-        self._nodes = NodeStore(ledger_writer.open_intervals(cluster_id))
+        self._nodes = NodeStore(node_writer.open_intervals(cluster_id))
         self._pods = PodStore(ledger_writer.present_pods(cluster_id))
         self._last_watched = ledger_writer.last_watched(cluster_id)
         self._dra = ClaimWatch(claims, claim_writer.open_claims(cluster_id) if claims else ())
@@ -121,20 +105,20 @@ class Informer:
             owners=self._owners.top_owners,
             offered=self._devices_offered,
             held=self._devices_held,
-            is_ledger_pod=lambda uid: uid in self._pods.pods,
+            is_ledger_pod=self._pods.__contains__,
         )
-        present = writer.present_objects(cluster_id)
+        present = observed_objects(cluster_id, list(ObservedKind))
         self._objects = ObjectWatch(sources, around, present)
 
     @property
     def counts(self) -> tuple[int, int]:
         """How many GPU nodes and GPU pods there are."""
-        return len(self._nodes.open), len(self._pods.pods)
+        return len(self._nodes), len(self._pods)
 
     # ------------------------------------------------------------ taking in
 
     def apply(self, batch: Sequence[Item]) -> bool:
-        """Take in a batch, in order. Return whether the catalog now needs everything listed anew.
+        """Apply a batch, in order. Return whether the catalog now needs everything listed anew.
 
         That is so when tiers name other resources or node labels than before: objects that were
         of no interest then may be now.
@@ -144,79 +128,131 @@ class Informer:
         now = max(item.at for item in batch)
         self._refresh_tiers(now)
         # First, so that the pods and nodes of this batch are read with what they need.
-        ours = [item for item in batch if self._dra.follows(item.path)]
-        for item in sorted(ours, key=lambda item: self._dra.place(item.path)):
-            self._apply_claims(item)
+        claims = [item for item in batch if self._dra.follows(item.path)]
+        for item in sorted(claims, key=lambda item: self._dra.place(item.path)):
+            self._apply_item(item)
         self._dra.settle(self._tiers.device_classes, now)
-        beside = [item for item in batch if self._objects.follows(item.path)]
-        for item in beside:
+        observed = [item for item in batch if self._objects.follows(item.path)]
+        for item in observed:
             if self._objects.is_of_templates(item.path):
-                self._apply_object(item)
-        batch = [
-            item
-            for item in batch
-            if not self._dra.follows(item.path) and not self._objects.follows(item.path)
-        ]
-        pods = self._prepared(batch)
-        for item, observations in zip(batch, pods.of_item, strict=True):
-            self._apply_item(item, observations, pods.assumed)
+                self._apply_item(item)
+        ledger = [item for item in batch if item.path in COLLECTIONS]
+        pods, again = self._prepared(ledger)
+        for item, seen in zip(ledger, pods, strict=True):
+            self._apply_item(item, seen)
         self._now = max(self._now, now)
-        naming = {str(pod["metadata"]["uid"]) for pod in self._dra.pods_to_see()}
-        touched = self._reassess(pods, now)
-        self._apply_observed(beside, naming, touched, now)
+        naming = {uid_of(pod) for pod in self._dra.pods_to_see()}
+        touched = self._reassess(again, now)
+        self._apply_observed(observed, naming, touched, now)
         relist, self._relist_wanted = self._relist_wanted, False
         return relist
 
-    def _apply_item(self, item: Item, observations: list[PodObservation], assumed: Assumed) -> None:
-        if isinstance(item, Relisted):
-            self._apply_list(item, observations, assumed)
-        elif isinstance(item, WatchEvent) and item.change.type != "BOOKMARK":
-            self._apply_change(item, observations, assumed)
-        elif isinstance(item, WatchEvent | WatchClosed):
-            self._coverage.caught_up(item.path, item.at, item.asked)
+    def _apply_item(self, item: Item, pods: Sequence[PodObservation] = ()) -> None:
+        """Apply what a stream tells; `pods` are the GPU pods of it. The same twice changes nothing.
 
-    def _apply_claims(self, item: Item) -> None:
-        """Take in what is told of slices, classes and claims. The same twice changes nothing."""
-        path, proof = item.path, self._coverage.last_proof(item.path)
-        if isinstance(item, WatchForbidden):
+        What is read to explain waiting counts for no span: the coverage does not require it.
+        """
+        path = item.path
+        if isinstance(item, WatchSilent):
+            if self._objects.follows(path):
+                self._objects.unanswered(path, item.why)
+        elif isinstance(item, WatchForbidden):
             self._coverage.waive(path)
-            self._dra.refused(path, item.why)
+            refused = self._dra.refused if self._dra.follows(path) else self._objects.refused
+            refused(path, item.why)
         elif isinstance(item, Relisted):
+            proof = self._coverage.last_proof(path)
             self._coverage.listed(path, item.at)
             self._versions[path].listed(item.items)
-            last_seen = self._last_watched if proof is None else proof
-            self._dra.listed(path, item.items, item.at, last_seen)
-            if path.endswith(CLAIMS):
-                self._objects.objects(ObservedKind.RESOURCE_CLAIM, item.items, item.at)
-                self._objects.keep_only(ObservedKind.RESOURCE_CLAIM, _uids(item.items), item.at)
+            self._relist(item, self._last_watched if proof is None else proof, pods)
         elif isinstance(item, WatchEvent) and item.change.type != "BOOKMARK":
-            late = self._coverage.arrived(path, item.at, item.asked)
-            thing, deleted = item.change.object, item.change.type == "DELETED"
-            if item.change.type not in _KINDS or self._versions[path].is_stale(thing, gone=deleted):
-                return
-            after = item.at if proof is None else proof
-            gone = deletion_time(thing, after=after, at=item.at) if late else item.at
-            self._dra.changed(path, thing, item.at, gone if deleted else None)
-            if path.endswith(CLAIMS):
-                self._observe(ObservedKind.RESOURCE_CLAIM, thing, item.at, deleted=deleted)
-        elif isinstance(item, WatchEvent | WatchClosed):
+            self._objects.answered(path)
+            self._apply_event(item, pods)
+        else:
+            self._objects.answered(path)
             self._coverage.caught_up(path, item.at, item.asked)
 
-    def _reassess(self, pods: _Pods, at: float) -> set[str]:
-        """See nodes whose devices changed, which are returned, and pods whose claims did."""
+    def _relist(
+        self, listed: Relisted, last_seen: float | None, pods: Sequence[PodObservation]
+    ) -> None:
+        path, items, at = listed.path, listed.items, listed.at
+        if self._objects.follows(path):
+            self._objects.relist(path, items, at)
+        elif self._dra.follows(path):
+            self._dra.relist(path, items, at, last_seen)
+            if path.endswith(CLAIMS):
+                self._objects.relist_objects(ObservedKind.RESOURCE_CLAIM, items, at)
+        elif path == NODES:
+            self._states.clear()
+            states = [self._state(item) for item in items]
+            self._nodes.relist(states, at, last_seen)
+            self._pods.reassess({state.name for state in states})
+            self._objects.relist_objects(ObservedKind.NODE, items, at)
+        elif path == PODS:
+            self._listed_pods = True
+            for seen in pods:
+                self._pods.apply(seen, at)
+            self._pods.relist({seen.record.uid for seen in pods}, at, last_seen)
+            self._dra.keep_only({uid_of(item) for item in items})
+            self._objects.relist_objects(ObservedKind.POD, items, at)
+        else:
+            self._namespaces.update(str(item["metadata"]["name"]) for item in items)
+
+    def _apply_event(self, event: WatchEvent, pods: Sequence[PodObservation]) -> None:
+        path, item, at = event.path, event.change.object, event.at
+        proof = self._coverage.last_proof(path)
+        late = self._coverage.arrived(path, at, event.asked)
+        deleted = event.change.type == "DELETED"
+        if event.change.type not in _KINDS or self._versions[path].is_stale(item, gone=deleted):
+            return
+        after = at if proof is None else proof
+        gone = None
+        if deleted:
+            gone = deletion_time(item, after=after, at=at) if late else at
+        if self._objects.follows(path):
+            self._objects.apply(path, item, at, gone=deleted)
+        elif self._dra.follows(path):
+            self._dra.apply(path, item, at, gone)
+            if path.endswith(CLAIMS):
+                self._objects.apply_object(ObservedKind.RESOURCE_CLAIM, item, at, gone=deleted)
+        else:
+            self._apply_ledger(event, pods, after, gone)
+
+    def _apply_ledger(
+        self, event: WatchEvent, pods: Sequence[PodObservation], after: float, gone: float | None
+    ) -> None:
+        """Apply a node, pod or namespace; `gone` is when it went, None while it is there."""
+        item, at = event.change.object, event.at
+        if event.path == NODES:
+            self._objects.apply_object(ObservedKind.NODE, item, at, gone=gone is not None)
+            self._apply_node(item, at, after, gone)
+        elif event.path == PODS:
+            for seen in pods:
+                if gone is not None:
+                    seen = seen._replace(record=replace(seen.record, deleted=gone))
+                self._pods.apply(seen, at)
+            if gone is not None:
+                self._dra.forget(uid_of(item))
+            else:
+                # A list of the same batch dropped the pods that it did not have.
+                self._dra.keep(item)
+            self._objects.apply_object(ObservedKind.POD, item, at, gone=gone is not None)
+        elif gone is None:
+            self._namespaces.add(str(item["metadata"]["name"]))
+
+    def _reassess(self, again: Sequence[PodObservation], at: float) -> set[str]:
+        """Apply nodes whose devices changed, which are returned, and pods whose claims did."""
         touched = set(self._dra.nodes_to_see(self._states.keys()))
         for name in sorted(touched):
-            self._nodes.seen(self._offering(self._states[name]), at)
+            self._nodes.apply(self._offering(self._states[name]), at)
         if self._nodes.changed:
             # What waits weighs what it would on the nodes there are.
             self._nodes_known = None
-            self._pods.look_again({""})
-        for observation in pods.again:
-            if self._dra.is_there(observation.record.uid):
-                self._pods.seen(
-                    observation, at, assumed=pods.assumed.get(observation.record.uid, ())
-                )
-        self._pods.doubt({observation.record.uid for observation in pods.again})
+            self._pods.reassess({""})
+        for seen in again:
+            if self._dra.is_there(seen.record.uid):
+                self._pods.apply(seen, at)
+        self._pods.doubt({seen.record.uid for seen in again})
         self._dra.pods_seen()
         return touched
 
@@ -229,43 +265,37 @@ class Informer:
             return
         before, self._tiers, self._tiers_at = self._tiers, TierHistory.load(), now
         if self._tiers != before:
-            self._pods.look_again()
+            self._pods.reassess()
         self._relist_wanted = self._relist_wanted or not (
             self._tiers.resources <= before.resources
             and self._tiers.label_keys <= before.label_keys
         )
 
-    def _prepared(self, batch: Sequence[Item]) -> _Pods:
-        """Parse the batch's pods, find their owners and load the rows that may exist of them.
+    def _prepared(
+        self, batch: Sequence[Item]
+    ) -> tuple[list[list[PodObservation]], list[PodObservation]]:
+        """Return the GPU pods of each item, and those seen before whose claims changed since.
 
-        All that can fail for want of a database or an API server happens here, before anything
-        in memory changes.
+        Parses them, finds their owners and loads the rows that may exist of them. All that can
+        fail for want of a database or an API server happens here, before anything in memory
+        changes.
         """
         if any(isinstance(item, Relisted) and item.path == PODS for item in batch):
             self._owners.forget()
         parsed = [list(self._parse(_pods_of(item))) for item in batch]
-        again = list(self._parse((pod, None) for pod in self._dra.pods_to_see()))
-        found = [pair for pairs in (*parsed, again) for pair in pairs]
-        tops = self._owners.top_owners(pod for pod, _ in found)
-        new = self._pods.unknown(observation.record.uid for _, observation in found)
+        parsed.append(list(self._parse((pod, None) for pod in self._dra.pods_to_see())))
+        found = [pair for pairs in parsed for pair in pairs]
+        self._tops = self._owners.top_owners(pod for pod, _ in found)
+        new = self._pods.unknown(seen.record.uid for _, seen in found)
         self._pods.adopt(ledger_writer.known_pods(self._cluster, new))
         unseen = frozenset(new)
-        return _Pods(
-            of_item=[
-                [_with_top_owner(observation, tops) for _, observation in pairs] for pairs in parsed
-            ],
-            again=[_with_top_owner(observation, tops) for _, observation in again],
-            assumed={
-                observation.record.uid: assumed_runs(pod, self._tiers.resources, self._claims(pod))
-                for pod, observation in found
-                if observation.record.uid in unseen
-            },
-        )
+        *pods, again = [[self._completed(*pair, unseen) for pair in pairs] for pairs in parsed]
+        return pods, again
 
     def _parse(
         self, pods: Iterable[tuple[Mapping[str, Any], float | None]]
     ) -> Iterator[tuple[Mapping[str, Any], PodObservation]]:
-        """Yield those pods that ask for GPU, each with the observation at it that this is."""
+        """Yield those pods that ask for GPU, each as it is observed."""
         named = self._tiers.resources
         for pod, deleted in pods:
             claims = self._claims(pod)
@@ -274,84 +304,33 @@ class Informer:
             if record is not None:
                 yield pod, PodObservation(record, vague=lacks_finish(pod, named, claims))
 
+    def _completed(
+        self, pod: Mapping[str, Any], seen: PodObservation, unseen: Collection[str]
+    ) -> PodObservation:
+        """Return an observation with the top owner and, of a new pod, with hidden runs."""
+        record, top = seen.record, self._tops.get(seen.record.uid, seen.record.owner)
+        if record.uid in unseen:
+            runs = assumed_runs(pod, self._tiers.resources, self._claims(pod))
+            seen = seen._replace(assumed=runs)
+        return seen if top == record.owner else seen._replace(record=replace(record, owner=top))
+
     def _claims(self, pod: Mapping[str, Any]) -> PodClaims:
-        known = self._pods.pods.get(str(pod["metadata"]["uid"]))
+        known = self._pods.get(str(pod["metadata"]["uid"]))
         return self._dra.claims_of(pod, None if known is None else known.record)
-
-    def _apply_list(
-        self, listed: Relisted, observations: list[PodObservation], assumed: Assumed
-    ) -> None:
-        proof = self._coverage.last_proof(listed.path)
-        last_seen = proof if proof is not None else self._last_watched
-        self._coverage.listed(listed.path, listed.at)
-        self._versions[listed.path].listed(listed.items)
-        if listed.path == NODES:
-            self._states.clear()
-            states = [self._state(item) for item in listed.items]
-            self._nodes.listed(states, listed.at, last_seen)
-            self._pods.look_again({state.name for state in states})
-            self._objects.objects(ObservedKind.NODE, listed.items, listed.at)
-            self._objects.keep_only(ObservedKind.NODE, _uids(listed.items), listed.at)
-        elif listed.path == PODS:
-            self._listed_pods = True
-            for observation in observations:
-                self._pods.seen(
-                    observation, listed.at, assumed=assumed.get(observation.record.uid, ())
-                )
-            self._pods.listed(
-                {observation.record.uid for observation in observations}, listed.at, last_seen
-            )
-            self._dra.keep_only(_uids(listed.items))
-            self._observe_pods(listed, observations)
-        else:
-            self._namespaces.update(str(i["metadata"]["name"]) for i in listed.items)
-
-    def _apply_change(
-        self, seen: WatchEvent, observations: list[PodObservation], assumed: Assumed
-    ) -> None:
-        item, kind = seen.change.object, seen.change.type
-        proof = self._coverage.last_proof(seen.path)
-        after = seen.at if proof is None else proof
-        late = self._coverage.arrived(seen.path, seen.at, seen.asked)
-        deleted = kind == "DELETED"
-        if kind not in _KINDS or self._versions[seen.path].is_stale(item, gone=deleted):
-            return
-        gone = deletion_time(item, after=after, at=seen.at) if late else seen.at
-        if seen.path == NODES:
-            self._apply_node(item, seen.at, after, gone if deleted else None)
-        elif seen.path == PODS:
-            for observation in observations:
-                record = (
-                    replace(observation.record, deleted=gone) if deleted else observation.record
-                )
-                runs = assumed.get(record.uid, ())
-                self._pods.seen(observation._replace(record=record), seen.at, assumed=runs)
-            if deleted:
-                self._dra.forget(str(item["metadata"]["uid"]))
-            else:
-                # A list of the same batch dropped the pods that it did not have.
-                self._dra.keep(item)
-            self._tops = {
-                observation.record.uid: observation.record.owner for observation in observations
-            }
-            self._observe(ObservedKind.POD, item, seen.at, deleted=deleted)
-        elif not deleted:
-            self._namespaces.add(str(item["metadata"]["name"]))
 
     def _apply_node(
         self, item: Mapping[str, Any], at: float, after: float, gone: float | None
     ) -> None:
         state = self._state(item)
-        self._observe(ObservedKind.NODE, item, at, deleted=gone is not None)
         if gone is not None:
-            self._nodes.gone(state.name, gone)
+            self._nodes.delete(state.name, gone)
             self._states.pop(state.name, None)
             return
         ready_at = ready_since(item)
         if ready_at is not None and ready_at <= after:
             ready_at = None
-        self._nodes.seen(state, at, ready_at=ready_at)
-        self._pods.look_again({state.name})
+        self._nodes.apply(state, at, ready_at=ready_at)
+        self._pods.reassess({state.name})
 
     def _state(self, node: Mapping[str, Any]) -> NodeState:
         resources, keys = self._tiers.resources, self._tiers.label_keys
@@ -363,35 +342,11 @@ class Informer:
         """Return a node's state with its devices; while no slice was seen, with those known."""
         devices = self._dra.of_node(state.name)
         if devices is None:
-            interval = self._nodes.open.get(state.name)
+            interval = self._nodes.get(state.name)
             devices = () if interval is None else interval.state.devices
         return replace(state, devices=devices)
 
     # ------------------------------------------------------------ what explains waiting
-
-    def _observe_pods(self, listed: Relisted, observations: list[PodObservation]) -> None:
-        uids = _uids(listed.items)
-        self._tops = {
-            observation.record.uid: observation.record.owner for observation in observations
-        }
-        for pod in listed.items:
-            self._objects.use.seen(pod)
-        self._objects.use.keep_only(uids)
-        self._objects.objects(ObservedKind.POD, listed.items, listed.at)
-        self._objects.keep_only(ObservedKind.POD, uids, listed.at)
-
-    def _observe(
-        self, kind: ObservedKind, item: Mapping[str, Any], at: float, *, deleted: bool
-    ) -> None:
-        uid = str(item["metadata"].get("uid", ""))
-        if deleted:
-            self._objects.gone(kind, uid, at)
-        else:
-            self._objects.objects(kind, [item], at)
-        if kind is ObservedKind.POD and deleted:
-            self._objects.use.gone(uid)
-        elif kind is ObservedKind.POD:
-            self._objects.use.seen(item)
 
     def _apply_observed(
         self, items: Sequence[Item], naming: set[str], touched: set[str], at: float
@@ -403,30 +358,12 @@ class Informer:
         """
         for item in items:
             if not self._objects.is_of_templates(item.path):
-                self._apply_object(item)
+                self._apply_item(item)
         classes = self._dra.devices.gpu_classes | self._tiers.device_classes
         other, self._gpu_classes = classes != self._gpu_classes, classes
         self._objects.claims_changed(at, everything=other, pods=naming)
         holders = {record.node for record in self._dra.claims.changed.values()}
         self._objects.settle(at, self._states.keys() if "" in holders else touched | holders)
-
-    def _apply_object(self, item: Item) -> None:
-        if isinstance(item, Relisted):
-            self._versions[item.path].listed(item.items)
-            self._objects.listed(item.path, item.items, item.at)
-        elif isinstance(item, WatchForbidden):
-            self._objects.refused(item.path, item.why)
-        elif isinstance(item, WatchSilent):
-            self._objects.unanswered(item.path, item.why)
-        else:
-            self._apply_object_change(item)
-
-    def _apply_object_change(self, item: WatchEvent | WatchClosed) -> None:
-        self._objects.answered(item.path)
-        if isinstance(item, WatchEvent) and item.change.type in _KINDS:
-            deleted = item.change.type == "DELETED"
-            if not self._versions[item.path].is_stale(item.change.object, gone=deleted):
-                self._objects.changed(item.path, item.change.object, item.at, gone=deleted)
 
     def _context(self, kind: ObservedKind, item: Mapping[str, Any]) -> ExtractionContext:
         is_pod = kind is ObservedKind.POD
@@ -442,7 +379,7 @@ class Informer:
         return self._dra.of_node(node) or ()
 
     def _devices_held(self) -> Iterator[ClaimedDevice]:
-        return (d for record in self._dra.claims.open.values() for d in record.devices)
+        return (d for record in self._dra.claims.items.values() for d in record.devices)
 
     # ------------------------------------------------------------ writing
 
@@ -480,7 +417,7 @@ class Informer:
     def _write(self) -> int:
         self._pods.assign(self._assigned)
         uids = sorted(self._pods.changed)
-        pods = [self._pods.pods[uid] for uid in uids]
+        pods = [self._pods.items[uid] for uid in uids]
         self._names.namespaces(self._namespaces)
         ledger_writer.write_pods(self._cluster, pods, self._names)
         claims = list(self._dra.claims.changed.values())
@@ -490,15 +427,15 @@ class Informer:
         if notes != self._notes:
             claim_writer.write_notes(self._cluster, notes, self._now)
         intervals = dict(self._nodes.changed)
-        ledger_writer.write_intervals(intervals, self._names)
+        node_writer.write_intervals(intervals, self._names)
         spans = self._coverage.unwritten
         ledger_writer.write_spans(self._cluster, spans)
         if self._listed_pods and spans:
             inferred_pods.end_unlisted(self._cluster, self._names)
             self._listed_pods = False
-        self._pods.written(uids)
-        self._nodes.changed.clear()
-        self._dra.claims.changed.clear()
+        self._pods.written()
+        self._nodes.written()
+        self._dra.claims.written()
         self._notes = notes
         self._coverage.written()
         self._namespaces.clear()
@@ -509,7 +446,7 @@ class Informer:
 
         None where there is nothing new to say: its node has gone.
         """
-        interval = self._nodes.open.get(tracked.record.node)
+        interval = self._nodes.get(tracked.record.node)
         if tracked.record.bound is not None and interval is None and tracked.assigned is not None:
             return None
         labels = None if interval is None else interval.state.labels
@@ -521,13 +458,13 @@ class Informer:
         """Return the nodes that pods may come to, made anew when one of them changed."""
         if self._nodes_known is None:
             self._nodes_known = NodeOffers(
-                [_node_offer(interval.state) for _, interval in sorted(self._nodes.open.items())]
+                [_node_offer(interval.state) for _, interval in sorted(self._nodes.items.items())]
             )
         return self._nodes_known
 
     def _assigned_claim(self, tracked: TrackedPod, claim: ClaimAllocationRecord) -> Assigned:
         """Return what a claim counts as that no pod uses."""
-        interval = self._nodes.open.get(claim.node)
+        interval = self._nodes.get(claim.node)
         labels = None if interval is None else interval.state.labels
         return self._tiers.assign(tracked.record, labels, self._now, claim.devices)
 
@@ -541,20 +478,6 @@ def _node_offer(state: NodeState) -> NodeOffer:
             parts[name][mig_part(device.profile, device.model)] += 1
     usual = {name: max(of, key=lambda part: (of[part], part)) for name, of in parts.items()}
     return NodeOffer(state.labels, offers | usual.keys(), usual)
-
-
-def _uids(items: Iterable[Mapping[str, Any]]) -> set[str]:
-    return {str(item["metadata"].get("uid", "")) for item in items}
-
-
-def _with_top_owner(observation: PodObservation, tops: Mapping[str, Owner]) -> PodObservation:
-    record = observation.record
-    top = tops.get(record.uid, record.owner)
-    return (
-        observation
-        if top == record.owner
-        else observation._replace(record=replace(record, owner=top))
-    )
 
 
 def _pods_of(item: Item) -> Iterator[tuple[Mapping[str, Any], float | None]]:
