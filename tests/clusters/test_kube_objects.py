@@ -8,6 +8,7 @@ from typing import Any
 import orjson
 import pytest
 
+from apps.clusters.domain.json_fields import seconds
 from apps.clusters.domain.pods.kube_objects import (
     assumed_runs,
     deletion_time,
@@ -15,7 +16,6 @@ from apps.clusters.domain.pods.kube_objects import (
     main_resource,
     node_state,
     pod_record,
-    seconds,
 )
 from apps.clusters.domain.pods.ledger import Owner, PodRecord
 from apps.clusters.domain.pods.owners import controller_of, nearest_owner

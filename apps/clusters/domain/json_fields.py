@@ -1,6 +1,7 @@
 """Fields of decoded JSON of which nobody promises that it has its shape: what is odd is absent."""
 
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any
 
 
@@ -24,3 +25,16 @@ def text(value: object) -> str:
 def whole(value: object, default: int) -> int:
     """Return a whole number, else the default."""
     return value if isinstance(value, int) and not isinstance(value, bool) else default
+
+
+def seconds(text: object) -> float | None:
+    """Return an RFC 3339 time as Unix seconds; None for null, rubbish and Go's zero time."""
+    if not isinstance(text, str):
+        return None
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    if at.tzinfo is None or at.year < 1970:
+        return None
+    return at.timestamp()

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from apps.clusters.domain.json_fields import items, mapping, text
+from apps.clusters.domain.pods.kube_pod import KubePod
 from apps.clusters.domain.pods.ledger import PodRecord
 
 
@@ -34,13 +35,12 @@ class PodClaims:
 NO_CLAIMS = PodClaims()
 
 
-def claim_names(pod: Mapping[str, Any]) -> frozenset[str]:
+def claim_names(item: Mapping[str, Any]) -> frozenset[str]:
     """Return the names, in the pod's namespace, of the claims that it is to use.
 
     One that is yet to be made from a template has none.
     """
-    extended = text(_extended(pod).get("resourceClaimName"))
-    return frozenset(_named(pod).values()) | ({extended} if extended else frozenset())
+    return frozenset(use.claim for use in KubePod.of(item).claim_uses if use.claim)
 
 
 def names_claims(pod: Mapping[str, Any]) -> bool:
@@ -51,7 +51,7 @@ def names_claims(pod: Mapping[str, Any]) -> bool:
 
 
 def pod_claims(
-    pod: Mapping[str, Any],
+    item: Mapping[str, Any],
     find: Callable[[str], Ask | None],
     *,
     remembered: PodRecord | None = None,
@@ -63,7 +63,8 @@ def pod_claims(
     requests: dict[str, float] = {}
     uids, unknown, used = set[str](), set[str](), set[str]()
     served: frozenset[tuple[str, str]] = frozenset()
-    entries = _named(pod)
+    pod = KubePod.of(item)
+    entries = {use.name: use.claim for use in pod.claim_uses if use.claim and use.name}
     extended = text(_extended(pod).get("resourceClaimName"))
     asks = {name: find(name) for name in claim_names(pod)}
     for name, ask in asks.items():
@@ -87,34 +88,18 @@ def pod_claims(
     return PodClaims(requests, tuple(sorted(uids)), frozenset(used), served, frozenset(unknown))
 
 
-def _named(pod: Mapping[str, Any]) -> dict[str, str]:
-    """Return the name of the claim by the pod's own word for it."""
-    made = {
-        text(status.get("name")): text(status.get("resourceClaimName"))
-        for status in items(mapping(pod, "status").get("resourceClaimStatuses"))
-    }
-    names = {}
-    for entry in items(mapping(pod, "spec").get("resourceClaims")):
-        word = text(entry.get("name"))
-        name = text(entry.get("resourceClaimName")) or made.get(word, "")
-        if name:
-            names[word] = name
-    return names
+def _extended(pod: KubePod) -> Mapping[str, Any]:
+    return mapping(pod.status, "extendedResourceClaimStatus")
 
 
-def _extended(pod: Mapping[str, Any]) -> Mapping[str, Any]:
-    return mapping(pod, "status", "extendedResourceClaimStatus")
-
-
-def _mapped(pod: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def _mapped(pod: KubePod) -> Iterator[tuple[str, str]]:
     for entry in items(_extended(pod).get("requestMappings")):
         yield text(entry.get("containerName")), text(entry.get("resourceName"))
 
 
-def _users(pod: Mapping[str, Any], words: Collection[str]) -> Iterator[str]:
+def _users(pod: KubePod, words: Collection[str]) -> Iterator[str]:
     """Yield the containers that use a claim of these words of the pod."""
-    spec = mapping(pod, "spec")
-    for container in (*items(spec.get("containers")), *items(spec.get("initContainers"))):
+    for container in pod.containers:
         claims = items(mapping(container, "resources").get("claims"))
         if any(text(claim.get("name")) in words for claim in claims):
             yield text(container.get("name"))

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from apps.clusters.domain.devices.dra import GPU_DRIVERS, PublishedDevice, amounts
-from apps.clusters.domain.json_fields import items, mapping, text, whole
-from apps.clusters.domain.pods.kube_objects import seconds
+from apps.clusters.domain.json_fields import items, mapping, seconds, text, whole
 from apps.clusters.domain.pods.ledger import ClaimAllocationRecord, ClaimedDevice, Owner, PodRecord
 
 CLAIM_KIND = "ResourceClaim"

@@ -1,9 +1,8 @@
 """Events that tell why something waits (facts, section 5), as observed objects."""
 
-from apps.clusters.domain.json_fields import mapping, text
+from apps.clusters.domain.json_fields import mapping, seconds, text
 from apps.clusters.domain.observed.fields import Fields, number
 from apps.clusters.domain.observed.objects import EventSnapshot
-from apps.clusters.domain.pods.kube_objects import seconds
 
 _SCHEDULING = (
     *("FailedScheduling", "SchedulerError", "Preempted", "Preempting", "FailedBinding"),

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from apps.clusters.domain.devices.resource_claims import ClaimState, DeviceRequest, claim_state
-from apps.clusters.domain.json_fields import items, mapping, text
+from apps.clusters.domain.json_fields import items, mapping, seconds, text
 from apps.clusters.domain.observed.events import event_snapshot
 from apps.clusters.domain.observed.fields import (
     Fields,
@@ -46,7 +46,6 @@ from apps.clusters.domain.observed.queues import (
     local_queue_snapshot,
     workload_snapshot,
 )
-from apps.clusters.domain.pods.kube_objects import seconds
 
 __all__ = ["ExtractionContext", "is_settled", "observed_object", "setting_of", "template_classes"]
 

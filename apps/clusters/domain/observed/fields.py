@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from apps.clusters.domain.json_fields import items, mapping, text
+from apps.clusters.domain.json_fields import items, mapping, seconds, text
 from apps.clusters.domain.observed.objects import (
     ClaimUse,
     Condition,
@@ -12,7 +12,6 @@ from apps.clusters.domain.observed.objects import (
     Taint,
     Toleration,
 )
-from apps.clusters.domain.pods.kube_objects import seconds
 from apps.clusters.domain.resources import all_amounts, quantity, whole_request
 
 _MOST = 2**53

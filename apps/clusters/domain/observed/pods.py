@@ -1,15 +1,13 @@
 """Pods that wait or were turned away, and the controllers that make pods, as observed objects."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from apps.clusters.domain.devices.pod_claims import NO_CLAIMS, PodClaims
-from apps.clusters.domain.json_fields import items, mapping, text
+from apps.clusters.domain.json_fields import items, mapping, seconds, text
 from apps.clusters.domain.observed.fields import (
     Fields,
     claim_uses,
-    condition,
     conditions,
     created,
     number,
@@ -17,12 +15,14 @@ from apps.clusters.domain.observed.fields import (
     request,
 )
 from apps.clusters.domain.observed.objects import (
+    ClaimUse,
     ContainerWait,
     ControllerSnapshot,
     ObservedKind,
     PodSnapshot,
 )
-from apps.clusters.domain.pods.kube_objects import gpu_containers, seconds
+from apps.clusters.domain.pods.kube_objects import gpu_containers
+from apps.clusters.domain.pods.kube_pod import KubePod
 from apps.clusters.domain.pods.ledger import Owner
 from apps.clusters.domain.pods.owners import controller_of, nearest_owner
 from apps.clusters.domain.resources import is_gpu
@@ -37,6 +37,7 @@ _QUEUE_ANNOTATIONS = ("scheduling.volcano.sh/queue-name", "volcano.sh/queue-name
 _GROUP_ANNOTATIONS = ("scheduling.k8s.io/group-name", "scheduling.volcano.sh/group-name")
 _GROUP_LABELS = ("scheduling.x-k8s.io/pod-group", "kueue.x-k8s.io/pod-group-name")
 _EVICTED = "Evicted"
+_STARTED = frozenset({"running", "terminated"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,25 +72,24 @@ def is_settled(pod: Fields) -> bool:
     return False
 
 
-def pod_snapshot(pod: Fields, beside: ExtractionContext) -> PodSnapshot | None:
+def pod_snapshot(item: Fields, beside: ExtractionContext) -> PodSnapshot | None:
     """Return a pod that asks for GPU and waits, or was turned away; None for any other.
 
     Waiting is: not bound; bound while no GPU container has started; a GPU container that waits
     to be started again. Turned away is: failed without any container (facts, section 5.5), or
     evicted. A pod whose claim is not made yet waits for it, whatever it turns out to ask for.
     """
-    metadata, spec, status = mapping(pod, "metadata"), mapping(pod, "spec"), mapping(pod, "status")
-    asked = _gpu_request(pod, beside)
-    if asked is None or not _waits(spec, status, beside):
+    pod = KubePod.of(item)
+    spec, status = pod.spec, pod.status
+    asked = _gpu_request(spec, text(pod.metadata.get("namespace")), pod.claim_uses, beside)
+    if asked is None or not _waits(pod, beside):
         return None
-    reference = controller_of({"metadata": _owned(metadata)})
-    owner = beside.owner or nearest_owner({"metadata": _owned(metadata)})
-    bound_at = condition(status, "PodScheduled")
-    node = text(spec.get("nodeName"))
+    reference = controller_of(pod)
+    owner = beside.owner or nearest_owner(pod)
     return PodSnapshot(
-        created=created(pod),
+        created=pod.created,
         requests=asked,
-        placement=placement(spec, pod=text(metadata.get("name"))),
+        placement=placement(spec, pod=text(pod.metadata.get("name"))),
         owner_kind=owner.kind,
         owner=owner.name,
         controller_kind=reference.kind if reference else "",
@@ -98,28 +98,28 @@ def pod_snapshot(pod: Fields, beside: ExtractionContext) -> PodSnapshot | None:
         scheduler=text(spec.get("schedulerName")) or "default-scheduler",
         priority=number(spec.get("priority")),
         nominated_node=text(status.get("nominatedNodeName")),
-        claims=claim_uses(pod),
-        group=_group(metadata, spec),
-        queue=queue_name(metadata),
-        node=node,
-        bound=_bound(pod, node),
-        phase=text(status.get("phase")),
+        claims=pod.claim_uses,
+        group=_group(pod.metadata, spec),
+        queue=queue_name(pod.metadata),
+        node=pod.node,
+        bound=pod.bound,
+        phase=pod.phase,
         reason=text(status.get("reason")),
         message=text(status.get("message")),
-        deleting=seconds(metadata.get("deletionTimestamp")),
-        scheduled=bound_at,
-        waiting=tuple(_container_waits(status)),
-        disrupted=_disrupted(status),
+        deleting=seconds(pod.metadata.get("deletionTimestamp")),
+        scheduled=pod.condition("PodScheduled"),
+        waiting=tuple(_container_waits(pod)),
+        disrupted=pod.disrupted,
     )
 
 
-def _gpu_request(pod: Fields, beside: ExtractionContext) -> dict[str, float] | None:
+def _gpu_request(
+    spec: Fields, namespace: str, uses: Iterable[ClaimUse], beside: ExtractionContext
+) -> dict[str, float] | None:
     """Return the whole request of a pod, its claims' classes included; None without GPU."""
-    spec = mapping(pod, "spec")
     plain = request(spec)
     claimed, unknown = dict(beside.claims.requests), bool(beside.claims.unknown)
-    namespace = text(mapping(pod, "metadata").get("namespace"))
-    for use in claim_uses(pod):
+    for use in uses:
         if use.claim:
             continue
         classes = beside.template_classes.get((namespace, use.template))
@@ -134,60 +134,26 @@ def _gpu_request(pod: Fields, beside: ExtractionContext) -> dict[str, float] | N
     return found if gpus or (unknown and not text(spec.get("nodeName"))) else None
 
 
-def _waits(spec: Fields, status: Fields, beside: ExtractionContext) -> bool:
-    phase = status.get("phase")
-    if phase == "Succeeded":
+def _waits(pod: KubePod, beside: ExtractionContext) -> bool:
+    if pod.phase == "Succeeded":
         return False
-    statuses = [
-        *items(status.get("containerStatuses")),
-        *items(status.get("initContainerStatuses")),
-    ]
-    if phase == "Failed":
-        reason = text(status.get("reason"))
-        return reason == _EVICTED or bool(reason and not statuses)
-    if not text(spec.get("nodeName")):
+    if pod.phase == "Failed":
+        reason = text(pod.status.get("reason"))
+        return reason == _EVICTED or bool(reason and not pod.statuses)
+    if not pod.node:
         return True
-    names = gpu_containers(
-        [*items(spec.get("containers")), *items(spec.get("initContainers"))],
-        beside.named,
-        beside.claims,
-    )
-    ours = [one for one in statuses if one.get("name") in names]
-    return not any(_has_started(one) for one in ours) or any(
-        "waiting" in mapping(one, "state") for one in ours
-    )
+    names = gpu_containers(pod, beside.named, beside.claims)
+    ours = [one for one in pod.statuses if one.name in names]
+    started = any(state.kind in _STARTED for one in ours for state in (one.state, one.last))
+    return not started or any(one.state.kind == "waiting" for one in ours)
 
 
-def _has_started(status: Fields) -> bool:
-    states = (mapping(status, "state"), mapping(status, "lastState"))
-    return any(mapping(s, kind) for s in states for kind in ("running", "terminated"))
-
-
-def _container_waits(status: Fields) -> list[ContainerWait]:
+def _container_waits(pod: KubePod) -> list[ContainerWait]:
     return [
-        ContainerWait(
-            container=text(one.get("name")),
-            reason=text(mapping(one, "state", "waiting").get("reason")),
-            message=text(mapping(one, "state", "waiting").get("message")),
-            init=init,
-        )
-        for key, init in (("initContainerStatuses", True), ("containerStatuses", False))
-        for one in items(status.get(key))
-        if "waiting" in mapping(one, "state")
+        ContainerWait(one.name, one.state.reason, one.state.message, one.init)
+        for one in pod.statuses
+        if one.state.kind == "waiting"
     ]
-
-
-def _bound(pod: Fields, node: str) -> float | None:
-    """When it was bound; a pod made with its node already written was bound when created."""
-    scheduled = condition(mapping(pod, "status"), "PodScheduled")
-    if scheduled is not None and scheduled.status == "True":
-        return created(pod) if scheduled.since is None else scheduled.since
-    return created(pod) if node else None
-
-
-def _disrupted(status: Fields) -> str:
-    found = condition(status, "DisruptionTarget")
-    return found.reason if found is not None and found.status == "True" else ""
 
 
 def _group(metadata: Fields, spec: Fields) -> str:
@@ -214,15 +180,6 @@ def _first(found: Fields, keys: tuple[str, ...]) -> str:
 # ---------------------------------------------------------------- owners
 
 
-def _owned(metadata: Fields) -> dict[str, Any]:
-    """Return of an object's metadata what tells its owner, of the shape the API server gives."""
-    return {
-        "name": text(metadata.get("name")),
-        "labels": mapping(metadata, "labels"),
-        "ownerReferences": items(metadata.get("ownerReferences")),
-    }
-
-
 def top_owner(item: Fields, beside: ExtractionContext) -> tuple[str, str]:
     """Return kind and name of what made an object; empty where nothing did.
 
@@ -230,11 +187,10 @@ def top_owner(item: Fields, beside: ExtractionContext) -> tuple[str, str]:
     """
     if beside.owner is not None:
         return beside.owner.kind, beside.owner.name
-    metadata = mapping(item, "metadata")
-    reference = controller_of({"metadata": _owned(metadata)})
+    reference = controller_of(item)
     if reference is not None:
         return reference.kind, reference.name
-    for one in items(metadata.get("ownerReferences")):
+    for one in items(mapping(item, "metadata").get("ownerReferences")):
         return text(one.get("kind")), text(one.get("name"))
     return "", ""
 
@@ -250,15 +206,11 @@ def controller_snapshot(
     One that wants no pods and has none, as an old revision of a Deployment, and a Job that is
     over are left out.
     """
-    metadata, spec, status = (
-        mapping(item, "metadata"),
-        mapping(item, "spec"),
-        mapping(item, "status"),
-    )
+    metadata, spec = mapping(item, "metadata"), mapping(item, "spec")
+    status = mapping(item, "status")
     template = mapping(spec, "template", "spec")
-    asked = _gpu_request(
-        {"metadata": {"namespace": metadata.get("namespace")}, "spec": template}, beside
-    )
+    uses = claim_uses({"spec": template})
+    asked = _gpu_request(template, text(metadata.get("namespace")), uses, beside)
     if asked is None:
         return None
     wanted, pods = (

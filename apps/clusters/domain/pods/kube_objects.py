@@ -6,12 +6,14 @@ need to be there. Times come out as Unix seconds.
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from math import inf
 from typing import Any
 
 from apps.clusters.domain.devices.pod_claims import NO_CLAIMS, PodClaims
-from apps.clusters.domain.json_fields import mapping
+from apps.clusters.domain.json_fields import mapping, seconds
+from apps.clusters.domain.observed.fields import condition
+from apps.clusters.domain.observed.objects import Condition
+from apps.clusters.domain.pods.kube_pod import ContainerStatus, KubePod
 from apps.clusters.domain.pods.ledger import OfferedDevice, Owner, PodRecord, PodSource
 from apps.clusters.domain.resources import effective_request, gpu_amounts, is_gpu
 from apps.clusters.domain.time_spans import union
@@ -57,25 +59,11 @@ NODE_LABELS = frozenset(
 """Labels kept of every GPU node, beside those that tier rules select on and MIG_PREFIX."""
 
 MIG_PREFIX = "nvidia.com/mig-"
-_TERMINAL = frozenset({"Succeeded", "Failed"})
 _ENDING = frozenset(
     {("Ready", "False"), ("ContainersReady", "False"), ("DisruptionTarget", "True")}
 )
 """Conditions that a pod takes on when it ends, or shortly before."""
 _GPU_PRESENT = "nvidia.com/gpu.present"
-
-
-def seconds(text: object) -> float | None:
-    """Return an RFC 3339 time as Unix seconds; None for null, rubbish and Go's zero time."""
-    if not isinstance(text, str):
-        return None
-    try:
-        at = datetime.fromisoformat(text)
-    except ValueError:
-        return None
-    if at.tzinfo is None or at.year < 1970:
-        return None
-    return at.timestamp()
 
 
 # ---------------------------------------------------------------- nodes
@@ -114,9 +102,14 @@ def node_state(
         capacity=gpu_amounts(status.get("capacity") or {}, named),
         allocatable=gpu_amounts(status.get("allocatable") or {}, named),
         labels={k: str(labels[k]) for k in sorted(labels) if _kept(k, label_keys)},
-        ready=_condition(status, "Ready").get("status") == "True",
+        ready=_is_ready(status),
         schedulable=not (node.get("spec") or {}).get("unschedulable"),
     )
+
+
+def _is_ready(status: object) -> bool:
+    ready = condition(status, "Ready")
+    return ready is not None and ready.status == "True"
 
 
 def _kept(key: str, label_keys: Collection[str]) -> bool:
@@ -127,7 +120,7 @@ def _kept(key: str, label_keys: Collection[str]) -> bool:
 
 
 def pod_record(
-    pod: Mapping[str, Any],
+    item: Mapping[str, Any],
     *,
     owner: Owner,
     named: Collection[str] = (),
@@ -142,51 +135,40 @@ def pod_record(
     which for the former is its binding, so it held nothing. Where a container's finish is not
     known (ContainerStatusUnknown) the pod did not end before it was disrupted or unready.
     """
-    metadata, spec, status = pod["metadata"], pod["spec"], pod.get("status") or {}
-    requests = _requests(spec, named, claims)
+    pod = KubePod.of(item)
+    requests = _requests(pod, named, claims)
     if not requests:
         return None
-    created = seconds(metadata.get("creationTimestamp")) or 0.0
-    node = str(spec.get("nodeName") or "")
-    statuses = [
-        *_statuses(status, "initContainerStatuses"),
-        *_statuses(status, "containerStatuses"),
-    ]
-    runs = tidy_runs(_runs(statuses, gpu_containers(_containers(spec), named, claims)))
-    finished = _finished(status, created, gone=deleted is not None)
+    runs = tidy_runs(_runs(pod.statuses, gpu_containers(pod, named, claims)))
+    finished = _finished(pod, gone=deleted is not None)
     return PodRecord(
-        uid=str(metadata["uid"]),
-        namespace=str(metadata["namespace"]),
-        name=str(metadata["name"]),
+        uid=str(pod.metadata["uid"]),
+        namespace=str(pod.metadata["namespace"]),
+        name=str(pod.metadata["name"]),
         owner=owner,
         requests=requests,
-        created=created,
-        node=node,
-        bound=_bound(status, created, node),
+        created=pod.created,
+        node=pod.node,
+        bound=pod.bound,
         started=runs[0][0] if runs else None,
         finished=finished,
         deleted=deleted,
         runs=runs,
-        end_reason=_end_reason(status, statuses, ended=finished or deleted),
-        priority_class=str(spec.get("priorityClassName") or ""),
-        node_selector=_node_selector(spec),
+        end_reason=_end_reason(pod, ended=finished or deleted),
+        priority_class=str(pod.spec.get("priorityClassName") or ""),
+        node_selector=_node_selector(pod.spec),
         source=PodSource.API,
         claims=claims.uids,
     )
 
 
 def lacks_finish(
-    pod: Mapping[str, Any], named: Collection[str] = (), claims: PodClaims = NO_CLAIMS
+    item: Mapping[str, Any], named: Collection[str] = (), claims: PodClaims = NO_CLAIMS
 ) -> bool:
     """Say whether a pod is over and nobody knows when a GPU container of it was."""
-    spec, status = pod["spec"], pod.get("status") or {}
-    names = gpu_containers(_containers(spec), named, claims)
-    statuses = (
-        *_statuses(status, "initContainerStatuses"),
-        *_statuses(status, "containerStatuses"),
-    )
-    over = status.get("phase") in _TERMINAL
-    return any(_is_unfinished(s, over=over) for s in statuses if s.get("name") in names)
+    pod = KubePod.of(item)
+    names = gpu_containers(pod, named, claims)
+    return any(_is_unfinished(s, over=pod.is_terminal) for s in pod.statuses if s.name in names)
 
 
 def deletion_time(item: Mapping[str, Any], *, after: float, at: float) -> float:
@@ -201,12 +183,12 @@ def deletion_time(item: Mapping[str, Any], *, after: float, at: float) -> float:
 
 def ready_since(node: Mapping[str, Any]) -> float | None:
     """Return since when a node is ready, or is not; None where it does not say."""
-    ready = _condition(node.get("status") or {}, "Ready")
-    return seconds(ready.get("lastTransitionTime"))
+    ready = condition(node.get("status"), "Ready")
+    return None if ready is None else ready.since
 
 
 def assumed_runs(
-    pod: Mapping[str, Any], named: Collection[str] = (), claims: PodClaims = NO_CLAIMS
+    item: Mapping[str, Any], named: Collection[str] = (), claims: PodClaims = NO_CLAIMS
 ) -> tuple[Run, ...]:
     """Return the run that restarts have hidden, for a pod seen for the first time.
 
@@ -214,13 +196,13 @@ def assumed_runs(
     often it is taken to have run from the kubelet's start of the pod until the first run known,
     unless it is in a crash loop, in which it hardly ran.
     """
-    spec, status = pod["spec"], pod.get("status") or {}
-    start = seconds(status.get("startTime"))
-    names = gpu_containers(spec.get("containers") or (), named, claims)
-    statuses = [s for s in _statuses(status, "containerStatuses") if s.get("name") in names]
+    pod = KubePod.of(item)
+    start = seconds(pod.status.get("startTime"))
+    names = gpu_containers(pod, named, claims)
+    statuses = [s for s in pod.statuses if not s.init and s.name in names]
     known = [run[0] for run in _runs(statuses, names)]
-    hidden = any((s.get("restartCount") or 0) > 1 for s in statuses)
-    looping = any("waiting" in (s.get("state") or {}) for s in statuses)
+    hidden = any(s.restarts > 1 for s in statuses)
+    looping = any(s.state.kind == "waiting" for s in statuses)
     if start is None or not known or not hidden or looping or min(known) <= start:
         return ()
     return ((start, min(known)),)
@@ -237,21 +219,11 @@ def tidy_runs(runs: Iterable[Run]) -> tuple[Run, ...]:
     return tuple((start, None if end == inf else end) for start, end in spans)
 
 
-def _statuses(status: Mapping[str, Any], key: str) -> Sequence[Mapping[str, Any]]:
-    return status.get(key) or ()
-
-
-def _containers(spec: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
-    return (*(spec.get("containers") or ()), *(spec.get("initContainers") or ()))
-
-
-def _requests(
-    spec: Mapping[str, Any], named: Collection[str], claims: PodClaims
-) -> dict[str, float]:
+def _requests(pod: KubePod, named: Collection[str], claims: PodClaims) -> dict[str, float]:
     """Return what a pod asks for: of resources what no claim serves, and of device classes."""
     requests = effective_request(
-        _unserved(spec.get("containers") or (), claims),
-        _unserved(spec.get("initContainers") or (), claims),
+        _unserved(pod.spec.get("containers") or (), claims),
+        _unserved(pod.spec.get("initContainers") or (), claims),
         named,
     )
     return {**requests, **claims.requests}
@@ -277,13 +249,11 @@ def _without(
     return {**container, "resources": left}
 
 
-def gpu_containers(
-    containers: Iterable[Mapping[str, Any]], named: Collection[str], claims: PodClaims
-) -> frozenset[str]:
+def gpu_containers(pod: KubePod, named: Collection[str], claims: PodClaims) -> frozenset[str]:
     """Return the names of the containers that ask for GPU, by resource or by claim."""
     return claims.containers | frozenset(
         str(container.get("name"))
-        for container in containers
+        for container in pod.containers
         if any(
             is_gpu(resource, named)
             for amounts in mapping(container, "resources").values()
@@ -293,97 +263,51 @@ def gpu_containers(
     )
 
 
-def _runs(statuses: Iterable[Mapping[str, Any]], names: Collection[str]) -> Iterator[Run]:
+def _runs(statuses: Iterable[ContainerStatus], names: Collection[str]) -> Iterator[Run]:
     for status in statuses:
-        if status.get("name") not in names:
-            continue
-        for state in (status.get("lastState") or {}, status.get("state") or {}):
-            for kind in ("running", "terminated"):
-                run = _run(state.get(kind) or {}, over=kind == "terminated")
-                if run is not None:
-                    yield run
+        if status.name in names:
+            yield from (one.run for one in (status.last, status.state) if one.run is not None)
 
 
-def _run(state: Mapping[str, Any], *, over: bool) -> Run | None:
-    start, end = seconds(state.get("startedAt")), seconds(state.get("finishedAt"))
-    if start is None or (over and end is None):
+def _finished(pod: KubePod, *, gone: bool) -> float | None:
+    states = [status.state for status in pod.statuses if not status.init]
+    ended = bool(states) and all(state.kind == "terminated" for state in states)
+    if not pod.is_terminal and not (gone and ended):
         return None
-    return (start, end if over else None)
-
-
-def _condition(status: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
-    conditions: Sequence[Mapping[str, Any]] = status.get("conditions") or ()
-    return next((c for c in conditions if c.get("type") == kind), {})
-
-
-def _bound(status: Mapping[str, Any], created: float, node: str) -> float | None:
-    """When it was bound; a pod made with its node already written was bound when created."""
-    scheduled = _condition(status, "PodScheduled")
-    if scheduled.get("status") == "True":
-        return seconds(scheduled.get("lastTransitionTime")) or created
-    return created if node else None
-
-
-def _finished(status: Mapping[str, Any], created: float, *, gone: bool) -> float | None:
-    terminal = status.get("phase") in _TERMINAL
-    containers = _statuses(status, "containerStatuses")
-    ended = [_terminated(s) for s in containers]
-    if not terminal and not (gone and containers and all(ended)):
-        return None
-    ended += [_terminated(s) for s in _statuses(status, "initContainerStatuses")]
-    known = _times(state.get("finishedAt") for state in ended)
-    if any(_is_unfinished(s, over=terminal) for s in containers):
-        known += _times(c.get("lastTransitionTime") for c in _ending_conditions(status))
+    known = [s.state.finished for s in pod.statuses if s.state.finished is not None]
+    if any(_is_unfinished(s, over=pod.is_terminal) for s in pod.statuses if not s.init):
+        known += _times(c for c in pod.conditions if (c.type, c.status) in _ENDING)
         if not known and gone:
             return None
-    if known:
-        return max(known)
-    conditions = status.get("conditions") or ()
-    return max(_times(c.get("lastTransitionTime") for c in conditions), default=created)
+    return max(known or _times(pod.conditions), default=pod.created)
 
 
-def _is_unfinished(status: Mapping[str, Any], *, over: bool) -> bool:
+def _is_unfinished(status: ContainerStatus, *, over: bool) -> bool:
     """Say whether a container has ended, or must have as its pod is over, at a time unknown."""
-    state = status.get("state") or {}
-    ended = state.get("terminated")
-    if ended is not None:
-        return seconds(ended.get("finishedAt")) is None
+    if status.state.kind == "terminated":
+        return status.state.finished is None
     # Pods of lost nodes are failed by the control plane: nobody corrects what runs there.
-    return over and state.get("running") is not None
+    return over and status.state.kind == "running"
 
 
-def _ending_conditions(status: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    conditions: Sequence[Mapping[str, Any]] = status.get("conditions") or ()
-    return [c for c in conditions if (c.get("type"), c.get("status")) in _ENDING]
+def _times(conditions: Iterable[Condition]) -> list[float]:
+    return [one.since for one in conditions if one.since is not None]
 
 
-def _times(texts: Iterable[object]) -> list[float]:
-    return [at for at in map(seconds, texts) if at is not None]
-
-
-def _terminated(status: Mapping[str, Any]) -> Mapping[str, Any]:
-    state: Mapping[str, Any] = (status.get("state") or {}).get("terminated") or {}
-    return state
-
-
-def _end_reason(
-    status: Mapping[str, Any], statuses: Iterable[Mapping[str, Any]], *, ended: float | None
-) -> str:
+def _end_reason(pod: KubePod, *, ended: float | None) -> str:
     """Why it ended: the kubelet's word, else who disrupted it, else its worst container's."""
     if ended is None:
         return ""
-    if status.get("phase") == "Succeeded":
+    if pod.phase == "Succeeded":
         return "Completed"
-    if status.get("reason"):
-        return str(status["reason"])
-    disrupted = _condition(status, "DisruptionTarget")
-    if disrupted.get("status") == "True" and disrupted.get("reason"):
-        return str(disrupted["reason"])
-    failed = [t for t in map(_terminated, statuses) if t.get("exitCode")]
+    reason = str(pod.status.get("reason") or "") or pod.disrupted
+    if reason:
+        return reason
+    failed = [status.state for status in pod.statuses if status.state.exit_code]
     if failed:
-        last = max(failed, key=lambda t: seconds(t.get("finishedAt")) or 0.0)
-        return str(last.get("reason") or "Error")
-    return "Failed" if status.get("phase") == "Failed" else "Deleted"
+        last = max(failed, key=lambda state: state.finished or 0.0)
+        return last.reason or "Error"
+    return "Failed" if pod.phase == "Failed" else "Deleted"
 
 
 def _node_selector(spec: Mapping[str, Any]) -> dict[str, str]:

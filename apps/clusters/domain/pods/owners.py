@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from apps.clusters.domain.json_fields import items, mapping, text
 from apps.clusters.domain.pods.ledger import Owner
 
 HASH_LABEL = "pod-template-hash"
@@ -39,24 +40,19 @@ def controller_of(item: Mapping[str, Any]) -> OwnerReference | None:
 
     A static pod is controlled by its Node, which is a place and no workload: it stands alone too.
     """
-    for owner in (item.get("metadata") or {}).get("ownerReferences") or ():
+    for owner in items(mapping(item, "metadata").get("ownerReferences")):
         if owner.get("controller") and owner.get("kind") != "Node":
-            return OwnerReference(
-                api_version=str(owner.get("apiVersion", "")),
-                kind=str(owner.get("kind", "")),
-                name=str(owner.get("name", "")),
-                uid=str(owner.get("uid", "")),
-            )
+            fields = ("apiVersion", "kind", "name", "uid")
+            return OwnerReference(*(text(owner.get(field)) for field in fields))
     return None
 
 
 def nearest_owner(pod: Mapping[str, Any]) -> Owner:
     """Return the top controller as far as the pod itself tells it."""
-    metadata = pod["metadata"]
     reference = controller_of(pod)
     if reference is None:
-        return Owner("Pod", str(metadata["name"]))
-    return named_by(reference, metadata.get("labels") or {})
+        return Owner("Pod", text(mapping(pod, "metadata").get("name")))
+    return named_by(reference, mapping(pod, "metadata", "labels"))
 
 
 def named_by(reference: OwnerReference, labels: Mapping[str, str]) -> Owner:

@@ -22,6 +22,7 @@ from apps.clusters.domain.pods.kube_objects import (
     pod_record,
     ready_since,
 )
+from apps.clusters.domain.pods.kube_pod import KubePod
 from apps.clusters.domain.pods.ledger import (
     ClaimAllocationRecord,
     ClaimedDevice,
@@ -136,7 +137,7 @@ class Informer:
         for item in observed:
             if self._objects.is_of_templates(item.path):
                 self._apply_item(item)
-        ledger = [item for item in batch if item.path in COLLECTIONS]
+        ledger = [_decoded(item) for item in batch if item.path in COLLECTIONS]
         pods, again = self._prepared(ledger)
         for item, seen in zip(ledger, pods, strict=True):
             self._apply_item(item, seen)
@@ -478,6 +479,15 @@ def _node_offer(state: NodeState) -> NodeOffer:
             parts[name][mig_part(device.profile, device.model)] += 1
     usual = {name: max(of, key=lambda part: (of[part], part)) for name, of in parts.items()}
     return NodeOffer(state.labels, offers | usual.keys(), usual)
+
+
+def _decoded(item: Item) -> Item:
+    """Return an item with its pods decoded, once for all who read them."""
+    if item.path == PODS and isinstance(item, Relisted):
+        return replace(item, items=[KubePod(pod) for pod in item.items])
+    if item.path == PODS and isinstance(item, WatchEvent):
+        return replace(item, change=replace(item.change, object=KubePod(item.change.object)))
+    return item
 
 
 def _pods_of(item: Item) -> Iterator[tuple[Mapping[str, Any], float | None]]:
