@@ -257,7 +257,7 @@ def gpu_containers(pod: KubePod, named: Collection[str], claims: PodClaims) -> f
         if any(
             is_gpu(resource, named)
             for amounts in mapping(container, "resources").values()
-            if isinstance(amounts, Mapping)
+            if isinstance(amounts, dict)
             for resource in amounts
         )
     )

@@ -47,22 +47,16 @@ class KubePod(dict[str, Any]):
     and ask for no GPU: what nobody asks for is never decoded.
     """
 
+    def __init__(self, item: Mapping[str, Any]) -> None:
+        super().__init__(item)
+        self.metadata = mapping(self, "metadata")
+        self.spec = mapping(self, "spec")
+        self.status = mapping(self, "status")
+
     @classmethod
     def of(cls, item: Mapping[str, Any]) -> "KubePod":
         """Return a pod decoded; one that is already, as it is."""
         return item if isinstance(item, cls) else cls(item)
-
-    @cached_property
-    def metadata(self) -> Fields:
-        return mapping(self, "metadata")
-
-    @cached_property
-    def spec(self) -> Fields:
-        return mapping(self, "spec")
-
-    @cached_property
-    def status(self) -> Fields:
-        return mapping(self, "status")
 
     @cached_property
     def created(self) -> float:
@@ -134,7 +128,7 @@ class KubePod(dict[str, Any]):
 def _state(state: Fields) -> ContainerState:
     for kind in ("terminated", "running", "waiting"):
         found = state.get(kind)
-        if isinstance(found, Mapping):
+        if isinstance(found, dict):
             return ContainerState(
                 kind,
                 seconds(found.get("startedAt")),

@@ -42,8 +42,12 @@ def controller_of(item: Mapping[str, Any]) -> OwnerReference | None:
     """
     for owner in items(mapping(item, "metadata").get("ownerReferences")):
         if owner.get("controller") and owner.get("kind") != "Node":
-            fields = ("apiVersion", "kind", "name", "uid")
-            return OwnerReference(*(text(owner.get(field)) for field in fields))
+            return OwnerReference(
+                api_version=text(owner.get("apiVersion")),
+                kind=text(owner.get("kind")),
+                name=text(owner.get("name")),
+                uid=text(owner.get("uid")),
+            )
     return None
 
 
