@@ -51,7 +51,7 @@ class AuditAsked:
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class ChangedField:
     """One thing that changed, before and after in words; empty where there was none."""
 
     name: str
@@ -66,7 +66,7 @@ class AuditLine:
 
     row: AuditRow
     action: str
-    differences: tuple[Difference, ...]
+    differences: tuple[ChangedField, ...]
 
 
 def audit_asked(given: QueryDict, *, zone: ZoneInfo) -> AuditAsked:
@@ -95,7 +95,7 @@ def audit_lines_of(rows: Iterable[AuditRow], zone: ZoneInfo) -> list[AuditLine]:
 
 def differences_of(
     row: AuditRow, zone: ZoneInfo, *, but: Collection[str] = (), times: Format = Format.TIME
-) -> tuple[Difference, ...]:
+) -> tuple[ChangedField, ...]:
     """Return what changed; of what was made or taken away whole, what it had.
 
     Without the fields `but`; times written as `times`. One moment written in two ways is no change.
@@ -104,7 +104,7 @@ def differences_of(
     after: Mapping[str, Any] = row.after or {}
     names = [*before, *(name for name in after if name not in before)]
     told = [
-        Difference(
+        ChangedField(
             _NAMES.get(name, name.replace("_", " ")),
             _word(name, before, zone, times),
             _word(name, after, zone, times),

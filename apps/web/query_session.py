@@ -142,19 +142,17 @@ def usage_of(
     *,
     by: Sequence[Grouping],
     interval: TimeStep | None = None,
-    tier: str = "",
-    team: str = "",
     narrowed: Filters | None = None,
     window: Window | None = None,
 ) -> list[UsageRow]:
-    """Return the ledger over the reading's window, by its own interval unless others are given.
-
-    `tier` and `team` stand in place of the reading's own filters of that kind, `narrowed` in
-    place of all of them.
-    """
-    filters = narrowed or of_page(reading, tier=tier, team=team)
+    """Return the ledger over the reading's window, interval and filters, or others given here."""
     return usage.usage_rows(
-        UsageQuery(window or reading.window, interval or reading.choice.interval, by, filters),
+        UsageQuery(
+            window or reading.window,
+            interval or reading.choice.interval,
+            by,
+            narrowed or reading.filters,
+        ),
         visibility=reading.visibility,
         zone=reading.choice.zone,
     )

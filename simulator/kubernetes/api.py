@@ -224,28 +224,25 @@ class KubernetesApi:
         initial = one(parameters, "sendInitialEvents") == "true" or not version
         if version and version < now_ms - HISTORY_MS:
             return iter([_line("ERROR", _too_old(version, now_ms))])
+        since_ms = now_ms if initial else version
+        at_most = min(float(seconds), _MOST_SECONDS)
         return self._follow(
-            place,
-            selectors,
-            since_ms=now_ms if initial else version,
-            initial=initial,
-            bookmarks=one(parameters, "allowWatchBookmarks") in {"1", "true", "True"},
-            announce=one(parameters, "sendInitialEvents") == "true",
-            seconds=min(float(seconds), _MOST_SECONDS),
+            place, selectors, parameters, since_ms=since_ms, initial=initial, seconds=at_most
         )
 
     def _follow(
         self,
         place: ObjectPath,
         selectors: Selectors,
+        parameters: Parameters,
         *,
         since_ms: int,
         initial: bool,
-        bookmarks: bool,
-        announce: bool,
         seconds: float,
     ) -> Iterator[bytes]:
         """Yield what is there if `initial`, then every change, until the time is up."""
+        bookmarks = one(parameters, "allowWatchBookmarks") in {"1", "true", "True"}
+        announce = one(parameters, "sendInitialEvents") == "true"
         if initial:
             for _, render in self._existing(place, since_ms):
                 item = render()

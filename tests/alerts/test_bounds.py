@@ -19,6 +19,7 @@ from apps.alerts.models import Alert, AlertState, Channel, Delivery
 from apps.alerts.ports import NotReached
 from apps.alerts.services import (
     Measurement,
+    Silence,
     Wanted,
     change_channel,
     deliver,
@@ -311,7 +312,9 @@ def test_what_was_muted_since_it_was_queued_is_not_sent_unless_by_hand(vision: T
     lea = person("lea", leads=[vision])
     own = channel(lea, vision, cadence=Cadence.DAILY)
     notify([said(vision)], now=NOW, zone=ZONE)
-    mute(lea, own, now=NOW + MINUTE, until=NOW + 5 * DAY, why="known", kind=AlertKind.BUDGET)
+    mute(
+        lea, own, Silence(until=NOW + 5 * DAY, why="known", kind=AlertKind.BUDGET), now=NOW + MINUTE
+    )
     box = Box()
     assert deliver(now=NOW + DAY, post=box) == 0
     delivery = own.deliveries.get()

@@ -29,6 +29,7 @@ from apps.alerts.selectors import (
 )
 from apps.alerts.services import (
     ChannelRefused,
+    Silence,
     Wanted,
     add_channel,
     answer_idle,
@@ -170,7 +171,7 @@ def test_a_channel_of_others_is_not_there(vision: Team) -> None:
     with pytest.raises(NotAllowed):
         change_channel(eve, teams, MAIL, now=NOW)
     with pytest.raises(NotAllowed):
-        mute(eve, teams, now=NOW, until=NOW + timedelta(hours=1), why="")
+        mute(eve, teams, Silence(until=NOW + timedelta(hours=1), why=""), now=NOW)
 
 
 def test_webhooks_anywhere_are_for_administrators(vision: Team, settings: Settings) -> None:
@@ -223,8 +224,8 @@ def test_a_silence_has_an_end_and_can_be_ended(vision: Team) -> None:
     own = channel(lea, vision)
     for until in (NOW, NOW + timedelta(days=91)):
         with pytest.raises(ChannelRefused):
-            mute(lea, own, now=NOW, until=until, why="")
-    muted = mute(lea, own, now=NOW, until=NOW + timedelta(days=1), why="known")
+            mute(lea, own, Silence(until=until, why=""), now=NOW)
+    muted = mute(lea, own, Silence(until=NOW + timedelta(days=1), why="known"), now=NOW)
     assert [row.why for row in mute_rows(lea, NOW)] == ["known"]
     unmute(lea, muted, now=NOW + timedelta(hours=1))
     assert mute_rows(lea, NOW + timedelta(hours=1)) == []
@@ -327,7 +328,9 @@ def test_an_answer_that_still_holds_is_not_forgotten(vision: Team) -> None:
 
 def test_who_ends_a_silence_is_in_the_audit(vision: Team) -> None:
     lea = person("lea", leads=[vision])
-    muted = mute(lea, channel(lea, vision), now=NOW, until=NOW + timedelta(days=1), why="known")
+    muted = mute(
+        lea, channel(lea, vision), Silence(until=NOW + timedelta(days=1), why="known"), now=NOW
+    )
     unmute(lea, muted, now=NOW + timedelta(hours=1), origin="192.0.2.1")
     line = AuditEntry.objects.latest("number")
     assert (line.actor, line.action, line.origin) == ("lea", "unmute_channel", "192.0.2.1")

@@ -11,7 +11,7 @@ from apps.accounts.models import Membership, Team
 from apps.alerts.domain.digest import Cadence
 from apps.alerts.domain.thresholds import AlertKind, Threshold
 from apps.alerts.models import Alert, AlertState, Delivery
-from apps.alerts.services import Measurement, deliver, evaluate, mute, notify
+from apps.alerts.services import Measurement, Silence, deliver, evaluate, mute, notify
 from tests.alerts.world import NOW, ZONE, Box, channel, person, said
 
 pytestmark = pytest.mark.django_db
@@ -81,7 +81,12 @@ def test_a_bundle_goes_out_at_its_time_and_what_is_urgent_at_once(vision: Team) 
 def test_what_is_muted_is_logged_and_not_sent(vision: Team) -> None:
     lea = person("lea", leads=[vision])
     own = channel(lea, vision)
-    mute(lea, own, now=NOW, until=NOW + timedelta(days=1), why="known", kind=AlertKind.BUDGET)
+    mute(
+        lea,
+        own,
+        Silence(until=NOW + timedelta(days=1), why="known", kind=AlertKind.BUDGET),
+        now=NOW,
+    )
     notify([said(vision)], now=NOW, zone=ZONE)
     box = Box()
     assert deliver(now=NOW + timedelta(minutes=1), post=box) == 0

@@ -17,7 +17,7 @@ from apps.costs.domain.recommendations.recommendation import (
 from apps.costs.domain.recommendations.recommendation import Recommendation as Found
 from apps.costs.domain.recommendations.states import RecommendationState
 from apps.costs.models import Recommendation
-from apps.costs.services.recommendations.store import GONE_FOR, OfTeam, store
+from apps.costs.services.recommendations.store import GONE_FOR, TeamFinding, store
 from tests.factories import make_cluster, make_tier
 
 pytestmark = pytest.mark.django_db
@@ -34,7 +34,7 @@ def cluster() -> Cluster:
 
 def found(
     name: str, saving: str = "100.00", kind: RecommendationKind = RecommendationKind.SPOT
-) -> OfTeam:
+) -> TeamFinding:
     one = Found(
         kind=kind,
         subject=Subject("west", "vision", f"Job/{name}", "gold"),
@@ -45,10 +45,10 @@ def found(
         reason="only 7 days",
         evidence={"days": 7.0, "price_per_gpu_hour": Decimal("3.06")},
     )
-    return OfTeam(one, None)
+    return TeamFinding(one, None)
 
 
-def written(cluster: Cluster, some: list[OfTeam], now: datetime) -> list[str]:
+def written(cluster: Cluster, some: list[TeamFinding], now: datetime) -> list[str]:
     """Store what was found; return the statements that wrote rows' contents."""
     with CaptureQueriesContext(connection) as queries:
         store(cluster, some, now=now)

@@ -8,7 +8,7 @@ from apps.accounts.models import Team
 from apps.alerts.domain.channels import ChannelKind
 from apps.alerts.domain.thresholds import AlertKind
 from apps.alerts.models import Alert, Channel, Delivery, Mute
-from apps.alerts.services import NewAlert, Wanted, add_channel, mute, notify
+from apps.alerts.services import NewAlert, Silence, Wanted, add_channel, mute, notify
 from tests.factories import Portal
 
 SECRET = "T0/B0/verysecret"
@@ -82,7 +82,9 @@ def make_board(portal: Portal) -> Board:
     bens = add_channel(portal.ben, wanted("ben's mail", "ben@example.org"), now=now, own=True)
     platform = add_channel(portal.cleo, wanted("on call", "ops@example.org"), now=now)
     until = now + timedelta(days=2)
-    silence = mute(portal.ada, team, now=now, until=until, why="known", kind=AlertKind.BUDGET)
+    silence = mute(
+        portal.ada, team, Silence(until=until, why="known", kind=AlertKind.BUDGET), now=now
+    )
     things = [
         said(portal.vision, "workload:west/vision/Job/train"),
         said(portal.vision, "budget:vision/gpu_hours", kind=AlertKind.BUDGET),

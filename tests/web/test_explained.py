@@ -20,8 +20,8 @@ from apps.fairness.selectors.explained_what_if import WHAT_IF
 from apps.pending.selectors import PendingGrouping, explain_pending, pending_history, time_to_start
 from apps.pending.selectors.explained_losses import PARTIAL
 from apps.quotas.selectors import budget_rows, explain_budget
-from apps.quotas.selectors.explained import BUDGETS
-from apps.quotas.selectors.explained_keys import QUOTAS, TEAM_QUOTAS
+from apps.quotas.selectors.explain.budgets import BUDGETS
+from apps.quotas.selectors.explain.limits import QUOTAS, TEAM_QUOTAS
 from apps.usage.domain.explained import Explained, Input, RowColumn, Unit, evaluate
 from apps.web.components.links import figure_href
 from apps.web.explained.providers import PROVIDERS

@@ -47,6 +47,7 @@ from apps.accounts.services.tokens import (
     USUAL_DAYS,
     IssuedToken,
     TokenRefused,
+    add_token,
     digest_of,
     issue_token,
     note_use,

@@ -50,20 +50,32 @@ def issue_token(
     now: datetime,
     scopes: Iterable[TokenScope] = (TokenScope.READ,),
     days: int = USUAL_DAYS,
-    limited: bool = True,
     by: ActingParty | None = None,
 ) -> IssuedToken:
-    """Make a token of `user` that expires after `days`. Raises TokenRefused.
+    """Make a token of `user`, of whom there are no more than MOST_TOKENS. Else as `add_token`."""
+    User.objects.select_for_update(no_key=True).get(pk=user.pk)  # so that two do not both count 19
+    live = ApiToken.objects.filter(user=user, revoked_at=None, expires_at__gt=now)
+    if live.count() >= MOST_TOKENS:
+        raise TokenRefused(f"There are {MOST_TOKENS} tokens already: revoke one that is not used.")
+    return add_token(user, name=name, now=now, scopes=scopes, days=days, by=by)
 
-    `limited`: no more than MOST_TOKENS, as for who makes their own. `by` is who makes it, the
-    portal itself unless given.
+
+@transaction.atomic
+def add_token(
+    user: User,
+    *,
+    name: str,
+    now: datetime,
+    scopes: Iterable[TokenScope] = (TokenScope.READ,),
+    days: int = USUAL_DAYS,
+    by: ActingParty | None = None,
+) -> IssuedToken:
+    """Make a token of `user` that expires after `days`, however many there are.
+
+    `by` is who makes it, the portal itself unless given. Raises TokenRefused.
     """
     name, chosen = _checked_name(name), frozenset(scopes)
     _check_may(user, chosen, days)
-    User.objects.select_for_update(no_key=True).get(pk=user.pk)  # so that two do not both count 19
-    live = ApiToken.objects.filter(user=user, revoked_at=None, expires_at__gt=now)
-    if limited and live.count() >= MOST_TOKENS:
-        raise TokenRefused(f"There are {MOST_TOKENS} tokens already: revoke one that is not used.")
     key = f"{PREFIX}{secrets.token_urlsafe(32)}"
     expires_at = now + timedelta(days=days)
     token = ApiToken.objects.create(

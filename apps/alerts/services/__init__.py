@@ -4,6 +4,7 @@ from apps.alerts.services.channels import (
     LONGEST_MUTE,
     MOST_CHANNELS,
     ChannelRefused,
+    Silence,
     Wanted,
     add_channel,
     answer_idle,

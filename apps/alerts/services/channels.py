@@ -50,6 +50,16 @@ class Wanted:
     active: bool = True
 
 
+@dataclass(frozen=True, slots=True)
+class Silence:
+    """What a channel is not to send until a time: one kind, one subject, or all where both miss."""
+
+    until: datetime
+    why: str
+    kind: AlertKind | None = None
+    subject: str = ""
+
+
 @transaction.atomic
 def add_channel(
     user: User,
@@ -201,31 +211,28 @@ def _sealed(user: User, wanted: Wanted) -> tuple[str, str]:
 def mute(
     user: User,
     channel: Channel,
+    silence: Silence,
     *,
     now: datetime,
-    until: datetime,
-    why: str,
-    kind: AlertKind | None = None,
-    subject: str = "",
     origin: str = "",
 ) -> Mute:
-    """Send nothing of a kind, or about a subject, until then. Raises NotAllowed, ChannelRefused."""
+    """Send nothing of what `silence` names until its end. Raises NotAllowed, ChannelRefused."""
     check_channel(user, team_id=channel.team_id, owner_id=channel.owner_id)
-    if until <= now:
+    if silence.until <= now:
         raise ChannelRefused("The end of the silence is past: choose a later one.")
-    if until > now + LONGEST_MUTE:
+    if silence.until > now + LONGEST_MUTE:
         raise ChannelRefused(f"Mute for {LONGEST_MUTE.days} days at most, or switch it off.")
     muted = Mute.objects.create(
         channel=channel,
-        kind=kind.value if kind else "",
-        subject=subject.strip()[:600],
+        kind=silence.kind.value if silence.kind else "",
+        subject=silence.subject.strip()[:600],
         start=now,
-        end=until,
-        why=" ".join(why.split())[:500],
+        end=silence.until,
+        why=" ".join(silence.why.split())[:500],
         by=user.username,
     )
     about = {"kind": muted.kind or None, "subject": muted.subject or None}
-    after = {**about, "until": until.isoformat(), "why": muted.why or None}
+    after = {**about, "until": muted.end.isoformat(), "why": muted.why or None}
     by = ActingParty(user.username, origin)
     note(by, "mute_channel", _audited(channel), at=now, after=after)
     return muted

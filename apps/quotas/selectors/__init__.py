@@ -12,8 +12,8 @@ from apps.quotas.selectors.budgets import (
     since,
 )
 from apps.quotas.selectors.entitled import Entitled, entitled_teams
-from apps.quotas.selectors.explained import BUDGETS, explain_budget, explain_burn
-from apps.quotas.selectors.explained_keys import (
+from apps.quotas.selectors.explain.budgets import BUDGETS, explain_budget, explain_burn
+from apps.quotas.selectors.explain.limits import (
     QUOTAS,
     TEAM_QUOTAS,
     explain_quota,

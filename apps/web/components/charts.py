@@ -129,7 +129,7 @@ def ledger(
     that were not collected are marked; neither is drawn as zero. `one_of_many`: of a page with a
     chart for each tier, whose tables say no more than the newest periods.
     """
-    by_period = {r.period.astimezone(UTC): r.amounts for r in rows if r.period is not None}
+    by_period = _by_period(rows)
     drawn = any(a.allocated or a.capacity for a in by_period.values())
     empty = "" if drawn else _why_empty(axis)
     return Chart(
@@ -138,9 +138,7 @@ def ledger(
         caption=f"{title}, {axis.unit}. {axis.label}.{_lost(axis)}",
         unit=axis.unit,
         figure=_ledger_figure(by_period, axis, classes) if drawn else None,
-        table=_ledger_table(
-            rows, by_period, chart_id, title, axis, classes, one_of_many=one_of_many
-        ),
+        table=_ledger_table(rows, chart_id, title, axis, classes, one_of_many=one_of_many),
         empty=empty,
     )
 
@@ -169,6 +167,10 @@ def stacked(
         table=table,
         empty="" if drawn else empty,
     )
+
+
+def _by_period(rows: Sequence[UsageRow]) -> dict[datetime, Amounts]:
+    return {r.period.astimezone(UTC): r.amounts for r in rows if r.period is not None}
 
 
 def _lost(axis: Axis) -> str:
@@ -359,7 +361,6 @@ def _note(x: float, y: float, text: str) -> Figure:
 
 def _ledger_table(
     rows: Sequence[UsageRow],
-    by_period: Mapping[datetime, Amounts],
     chart_id: str,
     title: str,
     axis: Axis,
@@ -367,6 +368,7 @@ def _ledger_table(
     *,
     one_of_many: bool,
 ) -> Table:
+    by_period = _by_period(rows)
     has_capacity = classes is CAPACITY_CLASSES
     columns = [
         Column("period", axis.interval.value.capitalize(), axis.kind),

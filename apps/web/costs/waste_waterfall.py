@@ -214,7 +214,7 @@ def waste_table(
     columns = [steps[cause] for cause in _ORDER]
     cells = money_format.cells(grid, currency, total=fall.wasted, columns=columns)
     lines = [
-        _waste_row(name, sums[name], whole, texts, by, currency, reading)
+        _waste_row(name, sums[name], [whole, *texts], by, currency, reading)
         for name, (whole, texts) in zip(names, cells, strict=True)
     ]
     label = GROUP_LABELS[by].lower()
@@ -249,7 +249,6 @@ def _exact(own: _Waste) -> dict[str, int | None]:
 def _waste_row(
     name: str,
     own: _Waste,
-    whole: str,
     texts: Sequence[str],
     by: Grouping,
     currency: str,
@@ -267,7 +266,7 @@ def _waste_row(
         },
         links_of(groups, reading),
         amounts=exact,
-        printed=dict(zip(exact, [whole, *texts], strict=True)),
+        printed=dict(zip(exact, texts, strict=True)),
         explains={key: cost_href(key, groups, reading.query, currency=currency) for key in exact},
     )
 

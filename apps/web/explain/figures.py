@@ -5,7 +5,8 @@ amounts; a ratio is always derived from sums.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 from apps.usage.domain.amounts import Amounts
 
@@ -50,8 +51,6 @@ def _amount(
     anchor: str,
     formula: Sequence[str] = (),
     sources: Sequence[str] = _MEASURED,
-    *,
-    of_capacity: bool = False,
 ) -> LedgerFigure:
     return LedgerFigure(
         key=f"{name}_gpu_hours",
@@ -62,8 +61,11 @@ def _amount(
         facts=(name,),
         formula=formula,
         sources=sources,
-        of_capacity=of_capacity,
     )
+
+
+def _of_capacity(*figure: Any, **others: Any) -> LedgerFigure:
+    return replace(_amount(*figure, **others), of_capacity=True)
 
 
 _SPLIT = (
@@ -71,7 +73,7 @@ _SPLIT = (
     *("underused_gpu_hours", "+", "busy_gpu_hours"),
 )
 _ALL = (
-    _amount(
+    _of_capacity(
         "capacity",
         "Capacity",
         "The GPUs that the tier's nodes have, for as long as each node exists, whether anybody "
@@ -79,41 +81,36 @@ _ALL = (
         "capacity",
         ("unhealthy_gpu_hours", "+", "unallocated_gpu_hours", "+", "allocated_gpu_hours"),
         _CAPACITY,
-        of_capacity=True,
     ),
-    _amount(
+    _of_capacity(
         "unhealthy",
         "Unhealthy",
         "Held by nobody, on a node that is not ready or takes no pods, or on a device that cannot "
         "be allocated. What a pod holds counts as allocated even there.",
         "ledger",
         sources=_OF_NODES,
-        of_capacity=True,
     ),
-    _amount(
+    _of_capacity(
         "unallocated",
         "Unallocated",
         "Healthy, and held by nobody.",
         "ledger",
         ("capacity_gpu_hours", "−", "unhealthy_gpu_hours", "−", "allocated_gpu_hours"),
         _OF_NODES,
-        of_capacity=True,
     ),
-    _amount(
+    _of_capacity(
         "stranded",
         "Stranded",
         "The part of unallocated that no unit of its card's layout can use.",
         "ledger",
         sources=_OF_NODES,
-        of_capacity=True,
     ),
-    _amount(
+    _of_capacity(
         "unattributed",
         "Unattributed",
         "Activity on a device while no pod explains it. It stands beside the ledger and is given "
         "to nobody.",
         "attribution",
-        of_capacity=True,
     ),
     _amount(
         "allocated",

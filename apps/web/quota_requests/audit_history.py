@@ -7,7 +7,7 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from apps.quota_requests.selectors import AuditRow
-from apps.web.audit_lines import Difference, differences_of
+from apps.web.audit_lines import ChangedField, differences_of
 from apps.web.components.formats import Format
 
 _WORDS: Mapping[str, str] = {
@@ -56,7 +56,7 @@ class HistoryEntry:
     at: datetime
     actor: str
     what: str
-    differences: tuple[Difference, ...]
+    differences: tuple[ChangedField, ...]
     note: str
 
 
@@ -72,13 +72,13 @@ def _step(row: AuditRow, zone: ZoneInfo) -> HistoryEntry:
     return HistoryEntry(row.at, row.actor, what, told, row.note)
 
 
-def _in_order(told: Iterable[Difference]) -> list[Difference]:
+def _in_order(told: Iterable[ChangedField]) -> list[ChangedField]:
     """Put what is read first first: from what to what, before why and until when."""
     first = ("from", "to", "cluster_before", "cluster_after")
     return sorted(told, key=lambda one: first.index(one.field) if one.field in first else 9)
 
 
-def _is_news(one: Difference, row: AuditRow) -> bool:
+def _is_news(one: ChangedField, row: AuditRow) -> bool:
     """Leave out that one approval is needed, which is so of most, and what was written at first."""
     if one.field != _TWO:
         return True

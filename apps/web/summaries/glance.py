@@ -76,7 +76,13 @@ def sparklines(reading: QuerySession, *, tier: str = "") -> dict[str, Sparkline 
         return {}  # the bars are parts of a capacity
     choice = reading.choice
     days = days_until(choice.last, choice.zone, reading.window.end)
-    rows = usage_of(reading, by=[Grouping.TIER], interval=TimeStep.DAY, tier=tier, window=days)
+    rows = usage_of(
+        reading,
+        by=[Grouping.TIER],
+        interval=TimeStep.DAY,
+        narrowed=of_page(reading, tier=tier),
+        window=days,
+    )
     return {
         name: sparkline(own, choice.last, choice.zone)
         for name, own in rows_by(rows, Grouping.TIER).items()

@@ -87,16 +87,19 @@ class TierEntry:
         return duration(self.waits.p95_seconds) if self.waits else NOTHING
 
 
+@dataclass(frozen=True, slots=True)
+class TierFacts:
+    """What is known of the tiers, by the tier's name: who is entitled, GPUs, waits, prices."""
+
+    entitled: Sequence[Entitled]
+    amounts: Mapping[str, Amounts]
+    waits: Mapping[str, WaitTimes]
+    waiting: Callable[[str], TierWaiting]
+    prices: Mapping[str, Sequence[Cost]]
+
+
 def entries(
-    tiers: Sequence[TierRow],
-    *,
-    entitled: Sequence[Entitled],
-    amounts: Mapping[str, Amounts],
-    waits: Mapping[str, WaitTimes],
-    waiting: Callable[[str], TierWaiting],
-    prices: Mapping[str, Sequence[Cost]],
-    query: Query,
-    hour_query: Query,
+    tiers: Sequence[TierRow], facts: TierFacts, *, query: Query, hour_query: Query
 ) -> list[TierEntry]:
     """Return the tiers that can be asked for, in catalog order: the built-in ones cannot."""
     found = []
@@ -113,14 +116,14 @@ def entries(
                 kind=KINDS[sharing],
                 sharing=sharing,
                 allowed=tier.allowed_teams,
-                teams=[row for row in entitled if row.tier == tier.name],
+                teams=[row for row in facts.entitled if row.tier == tier.name],
                 resources=(*tier.resources, *tier.device_classes),
                 node_selector=tier.node_selector,
-                amounts=amounts.get(tier.name),
-                waits=waits.get(tier.name),
-                now=waiting(tier.name),
+                amounts=facts.amounts.get(tier.name),
+                waits=facts.waits.get(tier.name),
+                now=facts.waiting(tier.name),
                 manifest=manifest(tier),
-                prices=prices.get(tier.name, ()),
+                prices=facts.prices.get(tier.name, ()),
                 query=hour_query,
             )
         )

@@ -61,8 +61,7 @@ def _entries(reading: QuerySession, freshness: Freshness) -> list[TierEntry]:
     def now(tier: str) -> TierWaiting:
         return tier_waiting(tier, waiting.get(tier), pending, reading.query, now=reading.now)
 
-    return catalog.entries(
-        clusters.tier_rows(visibility=reading.visibility),
+    facts = catalog.TierFacts(
         entitled=entitled_teams(reading.now, visibility=reading.visibility),
         amounts={row.groups[Grouping.TIER]: row.amounts for row in newest},
         prices=catalog.prices(priced, known, reading.query),
@@ -72,8 +71,10 @@ def _entries(reading: QuerySession, freshness: Freshness) -> list[TierEntry]:
             lambda: tier_wait_times(since, filters=reading.filters, visibility=reading.visibility),
         ),
         waiting=now,
-        query=reading.query,
-        hour_query=_hour_query(reading, freshness),
+    )
+    tiers = clusters.tier_rows(visibility=reading.visibility)
+    return catalog.entries(
+        tiers, facts, query=reading.query, hour_query=_hour_query(reading, freshness)
     )
 
 

@@ -22,6 +22,7 @@ from apps.web.query_session import (
     QuerySession,
     axis_of,
     freshness_of,
+    of_page,
     quality_of,
     query_session,
     usage_of,
@@ -67,7 +68,7 @@ def team(request: PageRequest, name: str) -> HttpResponseBase:
     reading = query_session(request, takes=_TAKES)
     row = _team(name, reading)
     freshness = freshness_of(reading)
-    rows = usage_of(reading, by=[Grouping.TIER], team=name)
+    rows = usage_of(reading, by=[Grouping.TIER], narrowed=of_page(reading, team=name))
     detailed = row.namespaces is not None
     of_tier = rows_by(rows, Grouping.TIER)
     axis = axis_of(reading, freshness)
@@ -147,7 +148,9 @@ def _tiers(name: str, rows: Sequence[UsageRow], reading: QuerySession) -> Table:
 
 def _details(request: HttpRequest, name: str, reading: QuerySession) -> list[Table]:
     """Return the tables of namespaces and workloads, for readers who may see them."""
-    rows = usage_of(reading, by=_WORKLOADS, interval=TimeStep.TOTAL, team=name)
+    rows = usage_of(
+        reading, by=_WORKLOADS, interval=TimeStep.TOTAL, narrowed=of_page(reading, team=name)
+    )
     namespaces = listings.groups(
         _by_namespace(rows),
         _NAMESPACES,

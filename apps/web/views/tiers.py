@@ -17,6 +17,7 @@ from apps.web.query_session import (
     axis_of,
     effective_of,
     freshness_of,
+    of_page,
     quality_of,
     query_session,
     usage_of,
@@ -35,7 +36,7 @@ def tier(request: PageRequest, name: str) -> HttpResponseBase:
     reading = query_session(request, takes=_TAKES)
     row = _tier(name, reading)
     freshness = freshness_of(reading)
-    rows = usage_of(reading, by=[Grouping.TIER], tier=name)
+    rows = usage_of(reading, by=[Grouping.TIER], narrowed=of_page(reading, tier=name))
     comparison = compared(reading, tier=name)
     known = TierContext(
         rows=rows,
@@ -112,7 +113,9 @@ def _tier(name: str, reading: QuerySession) -> clusters.TierRow:
 
 
 def _teams(name: str, reading: QuerySession, no_data: str) -> Table:
-    rows = usage_of(reading, by=[Grouping.TEAM], interval=TimeStep.TOTAL, tier=name)
+    rows = usage_of(
+        reading, by=[Grouping.TEAM], interval=TimeStep.TOTAL, narrowed=of_page(reading, tier=name)
+    )
     return listings.groups(
         [row for row in rows if row.amounts.allocated],
         [Grouping.TEAM],
@@ -126,7 +129,9 @@ def _teams(name: str, reading: QuerySession, no_data: str) -> Table:
 
 
 def _models(name: str, reading: QuerySession, no_data: str) -> Table:
-    rows = usage_of(reading, by=_MODELS, interval=TimeStep.TOTAL, tier=name)
+    rows = usage_of(
+        reading, by=_MODELS, interval=TimeStep.TOTAL, narrowed=of_page(reading, tier=name)
+    )
     return listings.groups(
         rows,
         _MODELS,

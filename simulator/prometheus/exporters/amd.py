@@ -48,7 +48,7 @@ def amd_series(scenario: Scenario, metric: str, low_ms: int, high_ms: int) -> It
         if node.resource != AMD_GPU:
             continue
         for device in node.devices:
-            yield from _series(scenario, epochs, node, device, metric, low_ms, high_ms)
+            yield from _series(scenario, epochs, node, device, metric, (low_ms, high_ms))
 
 
 def _series(
@@ -57,9 +57,9 @@ def _series(
     node: Node,
     device: Device,
     metric: str,
-    low_ms: int,
-    high_ms: int,
+    span_ms: tuple[int, int],
 ) -> Iterator[Series]:
+    low_ms, high_ms = span_ms
     found: dict[tuple[str, ...], Series] = {}
     labels = _labels(scenario, node, device, metric)
     for epoch in epochs:

@@ -82,7 +82,7 @@ def device_series(
             for unit in _units(node, exporter, metric):
                 if not wanted(_fixed(unit, exporter)):
                     continue
-                yield from _series(epochs, unit, exporter, target, metric, low_ms, high_ms)
+                yield from _series(epochs, unit, exporter, target, metric, (low_ms, high_ms))
 
 
 def _units(node: Node, exporter: Exporter, metric: str) -> Iterator[_Unit]:
@@ -108,15 +108,15 @@ def _series(
     exporter: Exporter,
     target: _Target,
     metric: str,
-    low_ms: int,
-    high_ms: int,
+    span_ms: tuple[int, int],
 ) -> Iterator[Series]:
+    low_ms, high_ms = span_ms
     labels = _labels(unit, exporter, target, metric)
     found: dict[tuple[object, ...], Series] = {}
     idle: dict[tuple[object, ...], Series] = {}
     for epoch in epochs:
         values = pieces(epoch, *unit, metric, low_ms)
-        names = namings(epoch, *unit, exporter, metric, low_ms, high_ms)
+        names = namings(epoch, unit, exporter, metric, low_ms, high_ms)
         for piece, name, segment in _joined(values, names, low_ms, high_ms):
             group = idle if name.pod is None else found
             key = (name.key, *piece.labels.values())

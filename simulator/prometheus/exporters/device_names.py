@@ -52,21 +52,28 @@ class Naming(NamedTuple):
 
 def namings(
     epoch: Epoch,
-    node: Node,
-    device: Device,
-    instance: int,
+    unit: tuple[Node, Device, int],
     exporter: Exporter,
     metric: str,
     low_ms: int,
     high_ms: int,
 ) -> Iterator[Naming]:
-    """Yield the rows of an epoch in order and without a gap, as far as low..high needs them."""
+    """Yield the rows of an epoch in order and without a gap, as far as low..high needs them.
+
+    `unit` is a device of a node, or one of its instances (-1: the whole device).
+    """
+    node, device, instance = unit
     for start, end, run, _ in intervals(epoch, node, device, instance, low_ms):
         if start > high_ms:
             return
         seen = tuple(pod for pod in run.pods if names(exporter, pod)) if run else ()
         if run is not None and seen:
-            yield from _held(start, end, run, seen, node, device, exporter, metric, low_ms, high_ms)
+            if exporter.virtual_gpus:
+                yield Naming(start, end, _every(run, seen, node, device, exporter, metric))
+            elif len(seen) == 1 or seen[0].claim is not None:
+                yield Naming(start, end, tuple(Name(pod) for pod in seen))
+            else:
+                yield from _last_listed(start, end, seen, device, low_ms, high_ms)
         elif exporter.virtual_gpus and exporter.version < _KEEPS_IDLE:
             yield from _vanished(epoch, node, exporter, start, end, low_ms)
         else:
@@ -81,26 +88,6 @@ def names(exporter: Exporter, pod: Pod) -> bool:
         return exporter.dra and exporter.version >= _SEES_CLAIMS and not pod.claim.admin
     listed = pod.resource in exporter.resource_names
     return listed or pod.resource == GPU or pod.resource.startswith(MIG_PREFIX)
-
-
-def _held(
-    start: int,
-    end: int,
-    run: DeviceRun,
-    seen: tuple[Pod, ...],
-    node: Node,
-    device: Device,
-    exporter: Exporter,
-    metric: str,
-    low_ms: int,
-    high_ms: int,
-) -> Iterator[Naming]:
-    if exporter.virtual_gpus:
-        yield Naming(start, end, _every(run, seen, node, device, exporter, metric))
-    elif len(seen) == 1 or seen[0].claim is not None:
-        yield Naming(start, end, tuple(Name(pod) for pod in seen))
-    else:
-        yield from _last_listed(start, end, seen, device, low_ms, high_ms)
 
 
 def _every(

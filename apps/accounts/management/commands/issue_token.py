@@ -65,12 +65,11 @@ class Command(BaseCommand):
         now, by = timezone.now(), services.from_command("issue_token")
         if options["replace"]:
             services.revoke_named(person, options["name"], now=now, by=by)
-        return services.issue_token(
+        return services.add_token(
             person,
             name=options["name"],
             scopes=[TokenScope(word) for word in options["scope"] or ()],
             days=options["days"],
             now=now,
-            limited=False,
             by=by,
         )

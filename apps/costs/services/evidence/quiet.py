@@ -12,7 +12,7 @@ from apps.costs.domain.recommendations.quiet import TEAM, TimeoutEvidence
 from apps.costs.domain.recommendations.recommendation import Subject
 from apps.costs.services.evidence.pending import PendingHours
 from apps.costs.services.evidence.span import EvidenceSpan
-from apps.costs.services.evidence.workloads import OfTeam
+from apps.costs.services.evidence.workloads import TeamEvidence
 from apps.usage.domain.amounts import NANO
 from apps.usage.models import WorkloadActivityDay
 
@@ -40,7 +40,7 @@ class _Freed:
 
 
 def timeout_evidence(
-    span: EvidenceSpan, tier: Tier, pending: PendingHours | None, found: Sequence[OfTeam]
+    span: EvidenceSpan, tier: Tier, pending: PendingHours | None, found: Sequence[TeamEvidence]
 ) -> Iterator[TimeoutOfTeam]:
     """Yield for each team what a stop after an idle hour would have freed of a tier.
 
@@ -83,7 +83,7 @@ def _days(span: EvidenceSpan, tier: Tier) -> Iterator[tuple[int, _Holder, int, S
 def _evidence(
     span: EvidenceSpan,
     tier: Tier,
-    known: Mapping[_Holder, OfTeam],
+    known: Mapping[_Holder, TeamEvidence],
     of: _Freed,
     pending: PendingHours | None,
 ) -> TimeoutEvidence:

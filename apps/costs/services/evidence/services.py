@@ -9,7 +9,7 @@ from django.db.models import Count, F, Sum
 from apps.clusters.models import Tier
 from apps.costs.domain.recommendations.scaling import SERVICES, ServiceEvidence
 from apps.costs.services.evidence.span import EvidenceSpan
-from apps.costs.services.evidence.workloads import OfTeam
+from apps.costs.services.evidence.workloads import TeamEvidence
 from apps.usage.domain.amounts import hours
 from apps.usage.models import PodHour
 
@@ -20,8 +20,8 @@ _ROWS_AT_A_TIME = 2000
 
 
 def service_evidence(
-    span: EvidenceSpan, tier: Tier, found: Sequence[OfTeam]
-) -> Iterator[tuple[ServiceEvidence, OfTeam]]:
+    span: EvidenceSpan, tier: Tier, found: Sequence[TeamEvidence]
+) -> Iterator[tuple[ServiceEvidence, TeamEvidence]]:
     """Yield the pattern of the last two weeks of each service of a tier. One query."""
     services = [
         one

@@ -47,7 +47,7 @@ _Key = tuple[int, int, int, str]
 
 
 @dataclass(frozen=True, slots=True)
-class OfTeam:
+class TeamEvidence:
     """Evidence, whose it is, the workload's id, and the ids of all that are judged with it.
 
     `main`: of the pool that rules look at; of each workload there is one.
@@ -116,7 +116,7 @@ class _Known:
 
 def workload_evidence(
     span: EvidenceSpan, tier: Tier, sharing: GpuSharing, prices: PricesInForce
-) -> Iterator[OfTeam]:
+) -> Iterator[TeamEvidence]:
     """Yield what each workload did that held something of a tier, by pool.
 
     One that held cards of several models or capacity types has its main evidence for the kind
@@ -140,7 +140,7 @@ def workload_evidence(
         yield one if not since else _idle_for(one, since)
 
 
-def _idle_for(one: OfTeam, since: float) -> OfTeam:
+def _idle_for(one: TeamEvidence, since: float) -> TeamEvidence:
     return replace(one, evidence=replace(one.evidence, idle_hours_now=since))
 
 
@@ -256,7 +256,7 @@ def _evidence(
     one: _Held,
     known: _Known,
     prices: PricesInForce,
-) -> OfTeam:
+) -> TeamEvidence:
     pool = Pool(tier.name, one.gpu_model, one.key[3])
     did, ran = known.active.get(one.key, _Active()), known.runs.get(one.key[0], _Runs())
     price, currency = prices.of(span.cluster.name, *pool)
@@ -294,7 +294,9 @@ def _evidence(
         owned=prices.is_owned(span.cluster.name, pool),
         over=_is_over(span, main, known.there),
     )
-    return OfTeam(evidence, one.key[1], one.team, one.key[0], frozenset(one.members), one is main)
+    return TeamEvidence(
+        evidence, one.key[1], one.team, one.key[0], frozenset(one.members), one is main
+    )
 
 
 def _is_over(span: EvidenceSpan, main: _Held, there: set[int]) -> bool:

@@ -20,7 +20,7 @@ from apps.costs.domain.recommendations.coverage import (
 from apps.costs.domain.recommendations.recommendation import OF_QUOTA
 from apps.costs.models import PoolCostDay, WasteSum, WorkloadCostDay
 from apps.costs.services.evidence.span import EvidenceSpan
-from apps.costs.services.evidence.workloads import OfTeam
+from apps.costs.services.evidence.workloads import TeamEvidence
 
 MOST_CELLS = 500
 """Kept of one recommendation are its largest cells: what is left out counts as not covered."""
@@ -81,7 +81,7 @@ class Waste:
         return self.gaps.get(cell.name, Gap.NO_RULE).value
 
 
-def waste_of(span: EvidenceSpan, tier: Tier, found: Iterable[OfTeam]) -> Waste:
+def waste_of(span: EvidenceSpan, tier: Tier, found: Iterable[TeamEvidence]) -> Waste:
     """Return the priced waste of a tier over the days of the evidence. Two queries."""
     waste = Waste(tier)
     names: dict[tuple[int, str, str], str] = {}

@@ -28,10 +28,10 @@ from apps.costs.services.evidence.pending import PendingHours, pending_hours
 from apps.costs.services.evidence.quiet import timeout_evidence
 from apps.costs.services.evidence.services import service_evidence
 from apps.costs.services.evidence.span import EvidenceSpan, collected_until, newest_day, span_of
-from apps.costs.services.evidence.workloads import OfTeam as OfWorkload
+from apps.costs.services.evidence.workloads import TeamEvidence as OfWorkload
 from apps.costs.services.evidence.workloads import workload_evidence
 from apps.costs.services.recommendations.coverage import Of, waste_of
-from apps.costs.services.recommendations.store import OfTeam, store
+from apps.costs.services.recommendations.store import TeamFinding, store
 
 _AT_A_TIME = 500
 LEAST_SAVING = 1
@@ -44,7 +44,7 @@ MOST_OF_A_TIER = 2000
 class _Run:
     """What the rules found of a cluster, and how much of its waste that covers."""
 
-    found: list[OfTeam] = field(default_factory=list)
+    found: list[TeamFinding] = field(default_factory=list)
     sums: list[WasteSum] = field(default_factory=list)
 
 
@@ -126,7 +126,7 @@ def _run(span: EvidenceSpan, now: datetime) -> _Run:
     rules = history.at(now.timestamp())
     book = offer_book(span.cluster, span.last, rules, prices)
     pending = pending_hours(span, book)
-    of_pools: dict[str, list[OfTeam]] = defaultdict(list)
+    of_pools: dict[str, list[TeamFinding]] = defaultdict(list)
     for one in _of_capacity(span, book, history, rules, prices, pending):
         of_pools[one.found.subject.tier].append(one)
     run = _Run()
@@ -169,7 +169,7 @@ def _of_tier(
     book: OfferBook,
     evidence: Sequence[OfWorkload],
     pending: PendingHours | None,
-) -> list[OfTeam]:
+) -> list[TeamFinding]:
     """Return what is found of a tier's workloads: the largest savings."""
     offers = cache(book.offers)
     found = [
@@ -193,7 +193,7 @@ def _of_capacity(
     rules: Sequence[TierRule],
     prices: PricesInForce,
     pending: Mapping[str, PendingHours],
-) -> Iterator[OfTeam]:
+) -> Iterator[TeamFinding]:
     for quota in quota_evidence(span, book, history, pending):
         yield from _worth_it(unused_quota(quota.evidence), quota.team_id)
         if quota.lending is not None:
@@ -206,12 +206,12 @@ def _of_capacity(
         yield from _worth_it(mig_layout(layout), None)
 
 
-def _worth_it(found: Found | None, team_id: int | None) -> Iterator[OfTeam]:
+def _worth_it(found: Found | None, team_id: int | None) -> Iterator[TeamFinding]:
     if found is None:
         return
     if found.saving_per_month is None or found.saving_per_month >= LEAST_SAVING:
-        yield OfTeam(found, team_id)
+        yield TeamFinding(found, team_id)
 
 
-def _largest(found: Iterable[OfTeam]) -> list[OfTeam]:
+def _largest(found: Iterable[TeamFinding]) -> list[TeamFinding]:
     return sorted(found, key=lambda one: one.found.order)[:MOST_OF_A_TIER]

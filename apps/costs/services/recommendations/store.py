@@ -33,7 +33,7 @@ _Key = tuple[str, ...]
 _T = TypeVar("_T")
 
 
-class OfTeam(NamedTuple):
+class TeamFinding(NamedTuple):
     """What a rule found, whose it is (None: nobody's in particular), and what it covers."""
 
     found: Found
@@ -41,7 +41,7 @@ class OfTeam(NamedTuple):
     covers: Mapping[Cell, int] = {}
 
 
-def store(cluster: Cluster, found: Iterable[OfTeam], *, now: datetime) -> None:
+def store(cluster: Cluster, found: Iterable[TeamFinding], *, now: datetime) -> None:
     """Write what was found of a cluster; must run in a transaction.
 
     What is open and was not found again is gone, and after GONE_FOR deleted. What was accepted
@@ -49,7 +49,7 @@ def store(cluster: Cluster, found: Iterable[OfTeam], *, now: datetime) -> None:
     counts. Only rows that say something else than before are written.
     """
     tiers = dict(Tier.objects.order_by("pk").values_list("name", "pk"))
-    best: dict[_Key, OfTeam] = {}
+    best: dict[_Key, TeamFinding] = {}
     for one in sorted(found, key=lambda each: each.found.order):
         best.setdefault(one.found.key, one)
     known = {_key_of(row): row for row in _standing(cluster)}
@@ -116,7 +116,9 @@ def _key_of(row: Recommendation) -> _Key:
     return row.kind, row.cluster.name, row.namespace, row.workload, tier, row.node
 
 
-def _new(cluster: Cluster, tiers: Mapping[str, int], one: OfTeam, now: datetime) -> Recommendation:
+def _new(
+    cluster: Cluster, tiers: Mapping[str, int], one: TeamFinding, now: datetime
+) -> Recommendation:
     about = one.found.subject
     return Recommendation(
         kind=one.found.kind.value,
@@ -131,14 +133,14 @@ def _new(cluster: Cluster, tiers: Mapping[str, int], one: OfTeam, now: datetime)
     )
 
 
-def _update(row: Recommendation, one: OfTeam) -> None:
+def _update(row: Recommendation, one: TeamFinding) -> None:
     if row.state not in FROZEN:
         row.state = found_again(RecommendationState(row.state)).value
         for name, value in _figures(one).items():
             setattr(row, name, value)
 
 
-def _figures(one: OfTeam) -> dict[str, object]:
+def _figures(one: TeamFinding) -> dict[str, object]:
     found = one.found
     evidence = {**found.evidence, **found.saved.figures()}
     values = (

@@ -15,6 +15,7 @@ from apps.alerts.ports import NotDelivered
 from apps.alerts.services import (
     LONGEST_MUTE,
     ChannelRefused,
+    Silence,
     TriedTooSoon,
     add_channel,
     change_channel,
@@ -145,11 +146,13 @@ def mute_one(request: PageRequest, pk: int) -> HttpResponseBase:
             mute(
                 request.user,
                 found,
+                Silence(
+                    until=form.cleaned_data["until"],
+                    why=form.cleaned_data["why"],
+                    kind=form.wanted_kind,
+                    subject=form.cleaned_data["subject"],
+                ),
                 now=timezone.now(),
-                until=form.cleaned_data["until"],
-                why=form.cleaned_data["why"],
-                kind=form.wanted_kind,
-                subject=form.cleaned_data["subject"],
                 origin=_origin(request),
             )
         except ChannelRefused as refusal:

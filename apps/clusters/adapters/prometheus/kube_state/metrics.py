@@ -50,7 +50,7 @@ EARLIEST: Aggregated = ("min", "min_over_time")
 TOTAL: Aggregated = ("sum", "sum_over_time")
 
 
-class Pod(msgspec.Struct, frozen=True, gc=False):
+class PodLabels(msgspec.Struct, frozen=True, gc=False):
     """A pod's identity; its names come with its requests alone, which keeps answers small."""
 
     uid: str = ""
@@ -73,7 +73,7 @@ class ContainerResource(msgspec.Struct, frozen=True, gc=False):
     resource: str = ""
 
 
-class Request(msgspec.Struct, frozen=True, gc=False):
+class RequestLabels(msgspec.Struct, frozen=True, gc=False):
     """Where kube-state-metrics is scraped without honor_labels, its own pod has the plain names."""
 
     uid: str = ""
@@ -120,7 +120,7 @@ class Job(msgspec.Struct, frozen=True, gc=False):
     owner_name: str = ""
 
 
-class Node(msgspec.Struct, frozen=True, gc=False):
+class NodeLabels(msgspec.Struct, frozen=True, gc=False):
     node: str = ""
 
 

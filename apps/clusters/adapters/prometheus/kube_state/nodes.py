@@ -15,7 +15,7 @@ from apps.clusters.adapters.prometheus.kube_state.metrics import (
     NODE_CORDONED,
     NODE_CREATED,
     NODE_LABELS,
-    Node,
+    NodeLabels,
     NodeResource,
     Plausible,
     label_name,
@@ -68,13 +68,13 @@ class NodeReader:
         )
         answers = self._reading.slots(
             [
-                over_slots(Node, COUNT, NODE_CREATED, every, slots),
-                over_slots(Node, LARGEST, NODE_CREATED, every, slots),
+                over_slots(NodeLabels, COUNT, NODE_CREATED, every, slots),
+                over_slots(NodeLabels, LARGEST, NODE_CREATED, every, slots),
                 over_slots(NodeResource, LARGEST, NODE_CAPACITY, gpu, slots),
                 over_slots(NodeResource, COUNT, NODE_CAPACITY, gpu, slots),
                 over_slots(NodeResource, MEAN, NODE_ALLOCATABLE, gpu, slots),
-                over_slots(Node, MEAN, NODE_CONDITION, (*every, *_READY), slots),
-                over_slots(Node, MEAN, NODE_CORDONED, every, slots),
+                over_slots(NodeLabels, MEAN, NODE_CONDITION, (*every, *_READY), slots),
+                over_slots(NodeLabels, MEAN, NODE_CORDONED, every, slots),
                 SlotQuery(labels, dict[str, str], slots),
             ]
         )
@@ -149,11 +149,11 @@ class NodeReader:
         """Return the two queries that show which nodes are there shortly after the window."""
         every = self._reading.matchers
         return [
-            over_all(Node, COUNT, NODE_CREATED, every, LOOK_AHEAD_SECONDS),
-            over_all(Node, COUNT, NODE_CAPACITY, (*every, self._gpu), LOOK_AHEAD_SECONDS),
+            over_all(NodeLabels, COUNT, NODE_CREATED, every, LOOK_AHEAD_SECONDS),
+            over_all(NodeLabels, COUNT, NODE_CAPACITY, (*every, self._gpu), LOOK_AHEAD_SECONDS),
         ]
 
-    def add_after(self, series: list[Instant[Node]]) -> bool:
+    def add_after(self, series: list[Instant[NodeLabels]]) -> bool:
         """Note which nodes are still there; say whether any is."""
         named = [one.metric.node for one in series if one.metric.node]
         for name in named:
@@ -176,7 +176,7 @@ class NodeReader:
             matchers = (*self._reading.matchers, one_of("node", sorted(set(chosen.values()))))
             query = raw(NODE_CREATED, matchers, seconds=day.seconds)
             try:
-                series = self._reading.raw(query, day.end_seconds - END_MARGIN_SECONDS, Node)
+                series = self._reading.raw(query, day.end_seconds - END_MARGIN_SECONDS, NodeLabels)
             except SourceRejected as refusal:
                 self._reading.remark(f"raw samples are refused ({refusal})")
                 break
@@ -195,7 +195,7 @@ class NodeReader:
 
 
 def _times_by_slot(
-    series: Sequence[Matrix[Node]], chosen: Mapping[int, str]
+    series: Sequence[Matrix[NodeLabels]], chosen: Mapping[int, str]
 ) -> dict[int, list[float]]:
     """Return the sample times of each slot's chosen node; copies of its series count once."""
     copies: dict[int, list[list[Sample]]] = defaultdict(list)

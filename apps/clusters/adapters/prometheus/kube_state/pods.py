@@ -33,11 +33,11 @@ from apps.clusters.adapters.prometheus.kube_state.metrics import (
     Job,
     Phase,
     Plausible,
-    Pod,
     PodInfo,
+    PodLabels,
     PodOwner,
     ReplicaSet,
-    Request,
+    RequestLabels,
     over_all,
     over_slots,
 )
@@ -91,8 +91,8 @@ class PodReader:
         gpu = (*self._reading.matchers, self._gpu)
         answers = self._reading.instants(
             [
-                over_all(Request, LARGEST, REQUESTS, gpu, length),
-                over_all(Request, LARGEST, INIT_REQUESTS, gpu, length),
+                over_all(RequestLabels, LARGEST, REQUESTS, gpu, length),
+                over_all(RequestLabels, LARGEST, INIT_REQUESTS, gpu, length),
             ],
             at,
         )
@@ -105,12 +105,12 @@ class PodReader:
         chosen = self._chosen()
         answers = self._reading.instants(
             [
-                over_all(Pod, LARGEST, CREATED, chosen, length),
-                over_all(Pod, LARGEST, SCHEDULED, chosen, length),
-                over_all(Pod, LARGEST, STARTED, chosen, length),
-                over_all(Pod, LARGEST, COMPLETED, chosen, length),
+                over_all(PodLabels, LARGEST, CREATED, chosen, length),
+                over_all(PodLabels, LARGEST, SCHEDULED, chosen, length),
+                over_all(PodLabels, LARGEST, STARTED, chosen, length),
+                over_all(PodLabels, LARGEST, COMPLETED, chosen, length),
                 over_all(Phase, LARGEST, PHASE, (*chosen, _TERMINAL), length),
-                over_all(Pod, LARGEST, UNSCHEDULABLE, chosen, length),
+                over_all(PodLabels, LARGEST, UNSCHEDULABLE, chosen, length),
                 over_all(PodOwner, LARGEST, OWNER, (*chosen, _CONTROLLER), length),
                 over_all(PodInfo, LARGEST, INFO, chosen, length),
                 over_all(ReplicaSet, LARGEST, REPLICASET_OWNER, chosen, length),
@@ -141,7 +141,7 @@ class PodReader:
             return self._reading.matchers
         return (*self._reading.matchers, one_of(self._namespace, names))
 
-    def _add_requests(self, series: list[Instant[Request]], *, of_init: bool) -> None:
+    def _add_requests(self, series: list[Instant[RequestLabels]], *, of_init: bool) -> None:
         for one in series:
             labels = one.metric
             if labels.resource.endswith(MONITORING):
@@ -163,13 +163,13 @@ class PodReader:
             units = requests.setdefault(labels.exported_container or labels.container, {})
             units[labels.resource] = max(units.get(labels.resource, 0.0), asked)
 
-    def _new_pod(self, labels: Request) -> PodSeries:
+    def _new_pod(self, labels: RequestLabels) -> PodSeries:
         if not labels.exported_pod:
             return PodSeries(labels.uid, labels.namespace, labels.pod)
         self._namespace = "exported_namespace"
         return PodSeries(labels.uid, labels.exported_namespace, labels.exported_pod)
 
-    def _add_times(self, series: list[Instant[Pod]], metric: str, name: str) -> None:
+    def _add_times(self, series: list[Instant[PodLabels]], metric: str, name: str) -> None:
         for one in series:
             self.seen.add(metric)
             pod = self.pods.get(one.metric.uid)
@@ -184,7 +184,7 @@ class PodReader:
             if pod is not None and self._plausible.fraction(PHASE, one.value[1]):
                 pod.terminal = max(pod.terminal, one.metric.phase)
 
-    def _add_unschedulable(self, series: list[Instant[Pod]]) -> None:
+    def _add_unschedulable(self, series: list[Instant[PodLabels]]) -> None:
         for one in series:
             pod = self.pods.get(one.metric.uid)
             if pod is not None and self._plausible.fraction(UNSCHEDULABLE, one.value[1]):
@@ -262,13 +262,13 @@ class PodReader:
         """Return the queries that show the pods shortly after the window: two, or three."""
         gpu = (*self._reading.matchers, self._gpu)
         queries = [
-            over_all(Pod, COUNT, REQUESTS, gpu, LOOK_AHEAD_SECONDS),
-            over_all(Pod, COUNT, INIT_REQUESTS, gpu, LOOK_AHEAD_SECONDS),
+            over_all(PodLabels, COUNT, REQUESTS, gpu, LOOK_AHEAD_SECONDS),
+            over_all(PodLabels, COUNT, INIT_REQUESTS, gpu, LOOK_AHEAD_SECONDS),
             over_all(Container, EARLIEST, CONTAINER_STARTED, self._chosen(), LOOK_AHEAD_SECONDS),
         ]
         return queries if self.pods else []
 
-    def add_after(self, series: list[Instant[Pod]]) -> bool:
+    def add_after(self, series: list[Instant[PodLabels]]) -> bool:
         """Note which pods are still there; say whether any is."""
         found = [self.pods.get(one.metric.uid) for one in series]
         for pod in found:
@@ -290,7 +290,7 @@ class PodReader:
         matchers = (*self._reading.matchers, _TERMINAL)
         queries = [
             over_slots(
-                Pod,
+                PodLabels,
                 TOTAL,
                 PHASE,
                 (*matchers, one_of("uid", uids[m : m + _UIDS_PER_QUERY])),

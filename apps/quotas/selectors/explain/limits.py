@@ -8,8 +8,8 @@ from typing import Any
 from apps.accounts.permissions import Visibility
 from apps.clusters.domain.window import Window
 from apps.quotas.domain.keys import QuotaRef
-from apps.quotas.selectors.explained import hours_between
-from apps.quotas.selectors.explained_queues import QUEUES, explain_queue
+from apps.quotas.selectors.explain.budgets import hours_between
+from apps.quotas.selectors.explain.queues import QUEUES, explain_queue
 from apps.quotas.selectors.history import quota_hours
 from apps.quotas.selectors.now import quota_detail, quota_shares
 from apps.quotas.selectors.rows import QuotaDetail, QuotaRow, QuotaUnits

@@ -1,0 +1,136 @@
+"""The shape of the code: circles of imports, sizes of folders, parameters and names of classes."""
+
+import ast
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from functools import cache
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+TOPS = ("apps", "gpuportal", "simulator")
+MOST_MODULES = 15
+MOST_PARAMETERS = 6
+# Those that take more today. The list only gets shorter.
+MANY_PARAMETERS = {
+    "apps.api: documented",
+    "apps.costs: cost_file",
+    "apps.costs: cost_page",
+    "apps.costs: cost_rows",
+    "apps.costs: explain_cost",
+    "apps.costs: waste_rows",
+    "apps.fairness: _team_row",
+    "apps.fairness: explain_what_if",
+    "apps.fairness: tier_rows",
+    "apps.pending: _freshness",
+    "apps.pending: effective_ratios",
+    "apps.pending: pending_now",
+    "apps.quota_requests: _read_only",
+    "apps.quota_requests: appended",
+    "apps.quota_requests: evidence_ahead",
+    "apps.quota_requests: finish",
+    "apps.quota_requests: known_quota",
+    "apps.quota_requests: preview",
+    "apps.quota_requests: quota_to_ask",
+    "apps.quota_requests: record",
+    "apps.quotas: _row",
+    "apps.quotas: burn_rows",
+    "apps.quotas: quota_history",
+    "apps.usage: _store",
+    "apps.usage: _withhold",
+    "apps.usage: allocate_cluster",
+    "apps.usage: allocate_node",
+    "apps.usage: usage_page",
+    "apps.web: groups",
+    "apps.web: key_table",
+    "simulator: __init__",
+    "simulator: counted",
+    "simulator: gpu_node",
+    "simulator: job",
+    "simulator: noted",
+    "simulator: template",
+}
+# Django wants the same name of each.
+REPEATED = {"Command"}
+TWICE = {"apps.quota_requests: Transition"}
+
+
+@cache
+def modules() -> dict[str, tuple[Path, ast.Module]]:
+    """Return the modules of the product by dotted name, without migrations."""
+    found = {}
+    for top in TOPS:
+        for path in sorted((ROOT / top).rglob("*.py")):
+            if "migrations" not in path.parts:
+                name = ".".join(path.relative_to(ROOT).with_suffix("").parts)
+                tree = ast.parse(path.read_text(encoding="utf-8"))
+                found[name.removesuffix(".__init__")] = (path, tree)
+    return found
+
+
+def room_of(module: str) -> str:
+    """Return the room of a module, or its top where it is in none: apps.usage, simulator."""
+    return ".".join(module.split(".")[: 2 if module.startswith("apps.") else 1])
+
+
+def imported(tree: ast.Module) -> Iterator[str]:
+    """Yield the modules that one imports anywhere in it, for types alone too."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names = {f"{node.module}.{alias.name}" for alias in node.names}
+            yield from (names & modules().keys()) or {node.module}
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    graph = {name: set(imported(tree)) & modules().keys() - {name}
+             for name, (_, tree) in modules().items()}  # fmt: skip
+    circle: list[str] = []
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        circle = error.args[1]
+    assert circle == []
+
+
+def test_no_folder_holds_more_modules_than_one_reads_over() -> None:
+    folders = Counter(
+        path.parent.relative_to(ROOT)
+        for path, _ in modules().values()
+        if path.name != "__init__.py"
+    )
+    assert {str(f): n for f, n in folders.items() if n > MOST_MODULES} == {}
+
+
+def parameters(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    given = (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)
+    return sum(one.arg not in {"self", "cls"} for one in given)
+
+
+def test_few_functions_take_more_than_six_parameters() -> None:
+    found = {
+        f"{room_of(name)}: {node.name}"
+        for name, (_, tree) in modules().items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and parameters(node) > MOST_PARAMETERS
+    }
+    assert found <= MANY_PARAMETERS
+
+
+def test_a_room_has_no_two_classes_of_one_name() -> None:
+    rooms: dict[str, list[str]] = defaultdict(list)
+    for name, (_, tree) in modules().items():
+        # A table may be named as the value that it keeps.
+        room = room_of(name) + (".models" if ".models" in name else "")
+        classes = (node.name for node in tree.body if isinstance(node, ast.ClassDef))
+        # One that starts with an underscore is known in its module alone.
+        rooms[room] += [own for own in classes if not own.startswith("_")]
+    twice = {
+        f"{room}: {name}"
+        for room, names in rooms.items()
+        for name, count in Counter(names).items()
+        if count > 1 and name not in REPEATED
+    }
+    assert twice <= TWICE
