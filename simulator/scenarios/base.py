@@ -1,12 +1,13 @@
 """What every scenario gives: its fixed parts, and epochs of pods over time."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from itertools import chain
 from threading import RLock
 
+from simulator import identity
 from simulator.epochs import NEVER, Epoch, Steps
 from simulator.fleet import GPU, LINGER_SECONDS, Controller, Node, Sharing
 
@@ -163,6 +164,20 @@ class Scenario(ABC):
     queue_resources: bool = True
     others: Sequence["Scenario"] = ()
 
+    def made_namespaces(self, spaces: Iterable[str]) -> list[Namespace]:
+        """Return the namespaces that every cluster has, and `spaces`."""
+        return [
+            Namespace(name, identity.uid(self.seed, "namespace", name), self.begins)
+            for name in ("default", "gpu-operator", "kube-system", "monitoring", *spaces)
+        ]
+
+    def made_quotas(self, spaces: Iterable[str], keys: tuple[str, ...] = (GPU_KEY,)) -> list[Quota]:
+        """Return a quota of each namespace that limits `keys`."""
+        return [
+            Quota(space, "gpus", identity.uid(self.seed, "quota", space), self.begins, keys)
+            for space in spaces
+        ]
+
     @property
     def claims_served(self) -> bool:
         """Whether its API server has ResourceClaims with something behind them."""
@@ -199,22 +214,36 @@ class Scenario(ABC):
 
 
 class EpochScenario(Scenario):
-    """A scenario whose epochs follow each other by number, the first one at `begins`.
+    """A scenario whose epochs follow each other without a gap, by number.
 
+    `first_epoch` is when epoch 0 starts and ends, `epoch_seconds` how long each of the others is.
     An epoch takes seconds to make, so `epochs_kept` of them are kept.
     """
 
+    first_epoch: tuple[int, int]
+    epoch_seconds: int
     epochs_kept = 3
     lingering = LINGER_SECONDS
     """How long an epoch's last pods are still to be seen after it."""
 
     @abstractmethod
-    def epoch_number(self, at: int) -> int:
-        """Return the number of the epoch that a time from `begins` on lies in."""
+    def make_epoch(self, number: int, start: int, end: int) -> Epoch:
+        """Make the epoch of that number, which goes from start to end."""
 
-    @abstractmethod
-    def make_epoch(self, number: int) -> Epoch:
-        """Make an epoch anew."""
+    def epoch_number(self, at: int) -> int:
+        """Return the number of the epoch that a time lies in; negative before epoch 0."""
+        start, end = self.first_epoch
+        if at >= end:
+            return 1 + (at - end) // self.epoch_seconds
+        return min(0, (at - start) // self.epoch_seconds)
+
+    def epoch_span(self, number: int) -> tuple[int, int]:
+        """Return when an epoch starts and ends."""
+        start, end = self.first_epoch
+        if not number:
+            return start, end
+        start = (start if number < 0 else end - self.epoch_seconds) + number * self.epoch_seconds
+        return start, start + self.epoch_seconds
 
     def epochs(self, start: int, end: int) -> Iterator[Epoch]:
         if end < self.begins:
@@ -228,7 +257,9 @@ class EpochScenario(Scenario):
 
     @cached_property
     def _epoch(self) -> Callable[[int], Epoch]:
-        return lru_cache(maxsize=self.epochs_kept)(self.make_epoch)
+        return lru_cache(maxsize=self.epochs_kept)(
+            lambda number: self.make_epoch(number, *self.epoch_span(number))
+        )
 
 
 _MAKING = RLock()

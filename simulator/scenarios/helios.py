@@ -13,7 +13,7 @@ from simulator import identity
 from simulator.epochs import Epoch, Steps
 from simulator.fleet import DAY, FOREVER, GPU, LINGER_SECONDS, Controller, Node, Pod
 from simulator.machines import a100_node
-from simulator.scenarios.base import EpochScenario, Namespace, Quota, Team
+from simulator.scenarios.base import EpochScenario, Team
 from simulator.scenarios.distributions import CLUSTERS, Distribution, distributions
 from simulator.scenarios.packing import Draft, Packer
 from simulator.scenarios.trace import MINUTE, Level, Trace
@@ -52,48 +52,22 @@ class Helios(EpochScenario):
 
     def __init__(self, *, seed: int, origin: int, trace: Trace) -> None:
         self.seed = f"{self.name}/{seed}/{origin}"
-        self._origin = origin
         self._trace = trace
-        self._length = trace.minutes * MINUTE
-        self._repeat = trace.repeat_minutes * MINUTE
-        self.begins = origin - (_PAST_SECONDS // self._repeat + 1) * self._repeat
+        self.epoch_seconds = repeat = trace.repeat_minutes * MINUTE
+        self.begins = origin - (_PAST_SECONDS // repeat + 1) * repeat
+        self.first_epoch = (origin, origin + trace.minutes * MINUTE + repeat)
         self._distributions = distributions()
         self._spaces = {team: team.lower() for team in trace.teams}
         self._pools = self._make_nodes()
         self.nodes = [node for pool in self._pools.values() for node in pool]
-        self.namespaces = [
-            Namespace(name, identity.uid(self.seed, "namespace", name), self.begins)
-            for name in (
-                "default", "gpu-operator", "kube-system", "monitoring", *self._spaces.values()
-            )
-        ]  # fmt: skip
-        self.quotas = [
-            Quota(space, "gpus", identity.uid(self.seed, "quota", space), self.begins)
-            for space in self._spaces.values()
-        ]
+        self.namespaces = self.made_namespaces(self._spaces.values())
+        self.quotas = self.made_quotas(self._spaces.values())
         self._workloads = {
             team: team_workloads(self.seed, space, self.begins)
             for team, space in self._spaces.items()
         }
         self.controllers = [c for w in self._workloads.values() for c in w.lasting]
         self.teams = self._make_teams()
-
-    def epoch_number(self, at: int) -> int:
-        """Return the number of the epoch that `at` lies in; 0 is the one with the trace."""
-        after = self._origin + self._length + self._repeat
-        if at >= after:
-            return 1 + (at - after) // self._repeat
-        return min(0, (at - self._origin) // self._repeat)
-
-    def _span(self, number: int) -> tuple[int, int]:
-        after = self._origin + self._length + self._repeat
-        if number == 0:
-            return self._origin, after
-        if number < 0:
-            start = self._origin + number * self._repeat
-        else:
-            start = after + (number - 1) * self._repeat
-        return start, start + self._repeat
 
     def _levels(self, team: str, number: int) -> Iterator[Level]:
         """Yield an epoch's levels, minutes counted from its start."""
@@ -145,8 +119,7 @@ class Helios(EpochScenario):
 
     # ------------------------------------------------------------ pods
 
-    def make_epoch(self, number: int) -> Epoch:
-        start, end = self._span(number)
+    def make_epoch(self, number: int, start: int, end: int) -> Epoch:
         pods: list[Pod] = []
         hard: dict[str, Steps] = {}
         for team, space in self._spaces.items():

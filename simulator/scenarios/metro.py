@@ -7,7 +7,7 @@ from simulator import identity
 from simulator.epochs import Epoch, Steps
 from simulator.fleet import AMD_GPU, DAY, Card, Controller, Exporter, Node, Suspension
 from simulator.machines import gpu_node
-from simulator.scenarios.base import EpochScenario, Namespace, Queue, Quota, Rate, Tier, hard_key
+from simulator.scenarios.base import EpochScenario, Namespace, Queue, Rate, Tier, hard_key
 from simulator.scenarios.day_work import DayWork, Work, office
 from simulator.scenarios.helios import passing
 
@@ -66,33 +66,27 @@ class Metro(EpochScenario):
     name = cluster = "metro"
     title = "16 MI300X of three teams, known by metrics alone"
     queue_resources = False
+    epoch_seconds = _EPOCH_DAYS * DAY
     epochs_kept = 12
     lingering = DAY
 
     def __init__(self, *, seed: str, begins: int) -> None:
         self.seed = f"{seed}/{self.name}"
         self.begins = begins
+        self.first_epoch = (begins, begins + self.epoch_seconds)
         self.nodes = [_node(self.seed, number, begins) for number in range(1, _NODES + 1)]
         self._work = DayWork(self.seed, self.nodes, begins, _WORK)
         self.namespaces = [
             *self._work.namespaces(),
             Namespace("monitoring", identity.uid(self.seed, "namespace", "monitoring"), begins),
         ]
-        self.quotas = [
-            Quota(space, "gpus", identity.uid(self.seed, "quota", space), begins, (_KEY,))
-            for space in sorted(_LIMITS)
-        ]
+        self.quotas = self.made_quotas(sorted(_LIMITS), (_KEY,))
         self.controllers = list(self._work.controllers())
         self.teams = []
         self.tiers = [TIER]
         self.queues = [Queue("hpc", "hpc", _BATCH, "mi300x", AMD_GPU, _NODES * _CARDS, begins)]
 
-    def epoch_number(self, at: int) -> int:
-        return (at - self.begins) // (_EPOCH_DAYS * DAY)
-
-    def make_epoch(self, number: int) -> Epoch:
-        start = self.begins + number * _EPOCH_DAYS * DAY
-        end = start + _EPOCH_DAYS * DAY
+    def make_epoch(self, number: int, start: int, end: int) -> Epoch:
         pods = list(self._work.pods(start, end))
         hard = {
             hard_key(space, _KEY): Steps((start,), (limit,)) for space, limit in _LIMITS.items()

@@ -27,7 +27,7 @@ from simulator.fleet import (
     Sharing,
 )
 from simulator.machines import T4, gpu_node
-from simulator.scenarios.base import EpochScenario, Namespace, Quota, Team, Tier, hard_key
+from simulator.scenarios.base import EpochScenario, Team, Tier, hard_key
 from simulator.scenarios.distributions import CLUSTERS, distributions
 
 FOLDER = Path(__file__).parents[1] / "data" / "openb"
@@ -133,25 +133,20 @@ class OpenB(EpochScenario):
     """The window starts at `origin`; after its end its last four weeks repeat, all pods new."""
 
     name = "openb"
+    epoch_seconds = _REPEAT
     title = "120 GPUs in thousandths: 34 days of an Alibaba trace, live from now"
 
     def __init__(self, *, seed: int, origin: int) -> None:
         self.seed = f"{self.name}/{seed}/{origin}"
         self._shift = origin - WINDOW[0]
-        self._end = origin + WINDOW[1] - WINDOW[0]
         self.begins = self._shift
+        self.first_epoch = (self.begins, origin + WINDOW[1] - WINDOW[0])
         self._entries = read_entries()
         self.nodes = self._make_nodes()
         self._by_name = {node.name: node for node in self.nodes}
         spaces = [space for space, _, _ in _CLASSES.values()]
-        self.namespaces = [
-            Namespace(name, identity.uid(self.seed, "namespace", name), self.begins)
-            for name in ("default", "gpu-operator", "kube-system", "monitoring", *spaces)
-        ]
-        self.quotas = [
-            Quota(space, "gpus", identity.uid(self.seed, "quota", space), self.begins, (_KEY,))
-            for space in spaces
-        ]
+        self.namespaces = self.made_namespaces(spaces)
+        self.quotas = self.made_quotas(spaces, (_KEY,))
         self._owners: dict[tuple[str, int, int], Controller] = {}
         self.controllers = self._make_controllers()
         counts = dict.fromkeys(_CARDS, 0)
@@ -162,14 +157,8 @@ class OpenB(EpochScenario):
         self.prices = _PRICES
         self._distributions = distributions()
 
-    def epoch_number(self, at: int) -> int:
-        return 0 if at < self._end else 1 + (at - self._end) // _REPEAT
-
-    def make_epoch(self, number: int) -> Epoch:
-        start, end, shift = self.begins, self._end, self._shift
-        if number:
-            start = self._end + (number - 1) * _REPEAT
-            end, shift = start + _REPEAT, self._shift + number * _REPEAT
+    def make_epoch(self, number: int, start: int, end: int) -> Epoch:
+        shift = self._shift + number * _REPEAT
         pods = [
             self._pod(entry, number, shift, start, end)
             for entry in self._entries

@@ -11,7 +11,7 @@ from simulator import identity
 from simulator.epochs import Epoch, Steps
 from simulator.fleet import FOREVER, Controller, Node, Pod
 from simulator.machines import a100_node
-from simulator.scenarios.base import Namespace, Quota, Scenario, Team
+from simulator.scenarios.base import Scenario, Team
 
 DAYS = 31
 _CARDS = 4
@@ -88,13 +88,8 @@ class Reference(Scenario):
             )
             for number in range(1, _NODES + 1)
         ]
-        self.namespaces = [
-            Namespace(name, identity.uid(self.seed, "namespace", name), origin)
-            for name in ("default", "gpu-operator", "kube-system", "monitoring", *_QUOTAS)
-        ]
-        self.quotas = [
-            Quota(name, "gpus", identity.uid(self.seed, "quota", name), origin) for name in _QUOTAS
-        ]
+        self.namespaces = self.made_namespaces(_QUOTAS)
+        self.quotas = self.made_quotas(_QUOTAS)
         self.teams = [
             Team(
                 name=name,

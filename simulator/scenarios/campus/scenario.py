@@ -21,7 +21,7 @@ from simulator.fleet import DAY, GPU, LINGER_SECONDS, Claim, Controller, Node, P
 from simulator.kubernetes.objects import node_object
 from simulator.machines import H100
 from simulator.scenarios import metro
-from simulator.scenarios.base import DEVICES, EpochScenario, Namespace, Quota, Team, hard_key
+from simulator.scenarios.base import DEVICES, EpochScenario, Quota, Team, hard_key
 from simulator.scenarios.campus.apps import LIMITS, WORK
 from simulator.scenarios.campus.apps import limits as apps_limits
 from simulator.scenarios.campus.demand import Draws, demand
@@ -87,11 +87,13 @@ class Campus(EpochScenario, FaultScenario):
     """
 
     name = "campus"
+    epoch_seconds = _EPOCH_DAYS * DAY
     title = "310 GPUs of seven models shared in every way by 16 teams, 35 days, live from now"
 
     def __init__(self, *, seed: int, origin: int, trace: Trace) -> None:
         self.seed = f"{self.name}/{seed}/{origin}"
         self.begins = begins = origin - _BEFORE
+        self.first_epoch = (begins, begins + _FIRST_EPOCH_DAYS * DAY)
         self._origin = origin
         own = make_nodes(self.seed, begins, origin)
         opened = origin + _FAULTS_DAY * DAY
@@ -119,10 +121,7 @@ class Campus(EpochScenario, FaultScenario):
         self.flavors = flavors_of(self._pools)
         self._apps = DayWork(self.seed, own, begins, WORK)
         spaces = sorted({user.namespace for users in self._users.values() for user in users})
-        self.namespaces = [
-            Namespace(name, identity.uid(self.seed, "namespace", name), begins)
-            for name in ("default", "gpu-operator", "kube-system", "monitoring", *spaces)
-        ]
+        self.namespaces = self.made_namespaces(spaces)
         self.namespaces += self._apps.namespaces()
         self.namespaces += site.namespaces(self.faults.seed, opened)
         self._limits = self._make_limits()
@@ -146,17 +145,6 @@ class Campus(EpochScenario, FaultScenario):
         self.teams = [self._team(number) for number in range(len(TEAMS))]
         self._fault_pods = FaultPods(self.faults)
         self._distributions = distributions()
-
-    def epoch_number(self, at: int) -> int:
-        first_end = self.begins + _FIRST_EPOCH_DAYS * DAY
-        return 0 if at < first_end else 1 + (at - first_end) // (_EPOCH_DAYS * DAY)
-
-    def _span(self, number: int) -> tuple[int, int]:
-        first_end = self.begins + _FIRST_EPOCH_DAYS * DAY
-        if not number:
-            return self.begins, first_end
-        start = first_end + (number - 1) * _EPOCH_DAYS * DAY
-        return start, start + _EPOCH_DAYS * DAY
 
     # ------------------------------------------------------------ the fixed parts
 
@@ -227,8 +215,7 @@ class Campus(EpochScenario, FaultScenario):
 
     # ------------------------------------------------------------ pods
 
-    def make_epoch(self, number: int) -> Epoch:
-        start, end = self._span(number)
+    def make_epoch(self, number: int, start: int, end: int) -> Epoch:
         pods: list[Pod] = []
         for pool in self._pools:
             pods += self._pool_pods(pool, number, start, end)
