@@ -77,7 +77,7 @@ def _pods_by_owner(index: ClusterIndex) -> dict[Owner, list[PodSnapshot]]:
 def _counted(
     index: ClusterIndex, requests: Mapping[str, float], pods: Iterable[PodSnapshot | BoundPod]
 ) -> tuple[Counts, float]:
-    """Return what a item adds beyond its pods: as what, and which share of its requests."""
+    """Return what an item adds beyond its pods: as what, and which share of its requests."""
     there: dict[str, float] = {}
     for pod in pods:
         for resource, units in index.gpus(pod.requests).items():

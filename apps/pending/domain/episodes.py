@@ -164,7 +164,7 @@ def _chain(marks: Sequence[CauseSpan], start: float, end: float | None) -> list[
 
 
 def rescaled(marks: Sequence[CauseSpan], before: float, now: float) -> list[CauseSpan]:
-    """Return marks for a item that counts as `now` GPU-equivalents instead of `before`.
+    """Return marks for an item that counts as `now` GPU-equivalents instead of `before`.
 
     A pod is weighed anew when it is bound: only its node tells what a unit is.
     """

@@ -13,7 +13,7 @@ GANG_KINDS = frozenset(
         *("JobSet", "LeaderWorkerSet"),
     }
 )
-"""Kinds whose pods work on one item at the same time: none of them gets on without the others."""
+"""Kinds whose pods work on one task at the same time: none of them gets on without the others."""
 
 
 class GangMember(NamedTuple):

@@ -104,9 +104,9 @@ class Pods:
 
     def _message(self, seen: ObservedObject, pod: PodSnapshot) -> str:
         """Return the scheduler's text: that of the condition, which neither is cut nor expires."""
-        told = pod.scheduled
-        if told is not None and told.status == "False" and told.message:
-            return told.message
+        scheduled = pod.scheduled
+        if scheduled is not None and scheduled.status == "False" and scheduled.message:
+            return scheduled.message
         return self._index.failed_scheduling(seen)
 
     def _workload_of(self, seen: ObservedObject, pod: PodSnapshot) -> Owner | None:

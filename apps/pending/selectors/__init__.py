@@ -25,8 +25,7 @@ from apps.pending.selectors.known import (
     watched_until,
     without_history,
 )
-from apps.pending.selectors.now import pending_now, pending_sums
-from apps.pending.selectors.pod_causes import causes_of
+from apps.pending.selectors.now import causes_of, pending_now, pending_sums
 from apps.pending.selectors.rows import (
     BlockingPod,
     BlockingTeam,

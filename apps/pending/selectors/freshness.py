@@ -67,10 +67,10 @@ def freshness(at: datetime) -> dict[int, Freshness]:
     columns = ("name", "kubernetes", "watched", "collected", "refreshstate__pk")
     own = ("refreshstate__at", "refreshstate__waiting", "refreshstate__error")
     note = ("watchissue__subject", "watchissue__since")
-    told = rows.order_by("name", "pk", "watchissue__subject")
+    ordered = rows.order_by("name", "pk", "watchissue__subject")
     found: dict[int, Freshness] = {}
     # A row for each note of a cluster, and one for a cluster without any.
-    for pk, *values, subject, since in told.values_list("pk", *columns, *own, *note):
+    for pk, *values, subject, since in ordered.values_list("pk", *columns, *own, *note):
         known = found.setdefault(pk, _freshness(at, *values))
         kind = _FROZEN_BY.get(subject)
         if kind is not None:

@@ -25,7 +25,7 @@ def ending(
     now: float,
     newest_pod: float | None = None,
 ) -> tuple[float, Outcome]:
-    """Return when and how a item ended that waited at the look `before` and does not now.
+    """Return when and how an item ended that waited at the look `before` and does not now.
 
     `seen` is how it was seen last, None where it is forgotten. `newest_pod` is when the newest
     pod of its top controller was made. A time that cannot be of this end gives `now`.

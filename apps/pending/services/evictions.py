@@ -64,18 +64,18 @@ def recently_evicted(cluster_id: int, now: datetime) -> dict[int, float]:
 
 def _preempted(cluster_id: int, where: Q, seen: Sequence[ObservedObject]) -> Iterator[_Loss]:
     """Yield pods that the scheduler preempted, or that Volcano evicted for others."""
-    told = {
+    events = {
         one.body.about_uid: one.body
         for one in seen
         if isinstance(one.body, EventSnapshot) and one.body.reason in {"Preempted", _VOLCANO_REASON}
     }
-    evicted = sorted(uid for uid, event in told.items() if event.reason == _VOLCANO_REASON)
+    evicted = sorted(uid for uid, event in events.items() if event.reason == _VOLCANO_REASON)
     pods = ledger_pods(cluster_id, where & Q(end_reason=PREEMPTED))
     for part in chunks(evicted):
         pods += ledger_pods(cluster_id, where & Q(uid__in=part))
-    names = _names(cluster_id, told.values())
+    names = _names(cluster_id, events.values())
     for pod in pods:
-        event = told.get(pod.uid)
+        event = events.get(pod.uid)
         text = "" if event is None else event.message
         match = _BY_POD.match(text)
         by = "" if match is None else names.get(match[1], match[1])

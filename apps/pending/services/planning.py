@@ -36,7 +36,7 @@ from apps.pending.services.weights import PendingDemand, Weights
 
 POD = "Pod"
 Key = tuple[str, str]
-"""Kind and uid of a item."""
+"""Kind and uid of an item."""
 Owned = tuple[str, str, str]
 """Namespace, kind and name of a top controller."""
 
@@ -50,13 +50,13 @@ _UNSEEN_SECONDS = 600.0
 
 @dataclass(slots=True)
 class PendingRecord:
-    """A item and all that is known of it: how it waits now, its ledger row, its last episode.
+    """An item and all that is known of it: how it waits now, its ledger row, its last episode.
 
     `past`: it was seen to wait, and has gone since. `revised`: series have changed its ledger row.
     """
 
     key: Key
-    waiting: PendingItem | None = None
+    item: PendingItem | None = None
     pod: LedgerPod | None = None
     row: Episode | None = None
     past: bool = False
@@ -104,44 +104,44 @@ class EpisodePlan:
 def must_wait(record: PendingRecord, context: RefreshContext) -> bool:
     """Say whether a pod is so new that what it waits for may be seen only next time."""
     pod = record.pod
-    if pod is None or record.row is not None or record.waiting is not None:
+    if pod is None or record.row is not None or record.item is not None:
         return False
     over = pod.bound is not None or pod.ended is not None
     return not over and context.certain and context.now - pod.created < _YOUNG_SECONDS
 
 
 def is_unchanged(record: PendingRecord, context: RefreshContext) -> bool:
-    """Say whether the episode of a item already says all that is known of it."""
-    row, waiting = record.row, record.waiting
+    """Say whether the episode of an item already says all that is known of it."""
+    row, item = record.row, record.item
     if row is None or record.revised or (row.until is not None and not record.is_pod):
         return False
-    if row.until is not None and record.pod is None and waiting is None:
+    if row.until is not None and record.pod is None and item is None:
         return True
     if record.is_pod:
         return _is_pod_unchanged(record, row, context.weights)
-    return waiting is not None and _is_stored(row, waiting, context.weights.demand(waiting))
+    return item is not None and _is_stored(row, item, context.weights.demand(item))
 
 
 def _is_pod_unchanged(record: PendingRecord, row: Episode, weights: Weights) -> bool:
-    pod, waiting = record.pod, record.waiting
+    pod, item = record.pod, record.item
     if pod is None:
         return False
     bound, until, outcome = pod_times(_life(record))
     known = (row.bound_at, row.until, row.outcome)
     same = known == (_moment(bound), _moment(until), "" if outcome is None else outcome.value)
-    demand = _demand_of(pod, waiting, weights)
+    demand = _demand_of(pod, item, weights)
     if not same or (row.tier_id, row.gpu_equivalents) != (demand.tier_id, demand.gpu_equivalents):
         return False
-    return waiting is None or row.until is not None or _is_stored(row, waiting, demand)
+    return item is None or row.until is not None or _is_stored(row, item, demand)
 
 
-def _is_stored(row: Episode, waiting: PendingItem, demand: PendingDemand) -> bool:
-    given = columns_of(waiting.diagnosis)
+def _is_stored(row: Episode, item: PendingItem, demand: PendingDemand) -> bool:
+    given = columns_of(item.diagnosis)
     return (
-        row.counts == waiting.counts.value
-        and row.counted == demand.gpu_equivalents * waiting.share
+        row.counts == item.counts.value
+        and row.counted == demand.gpu_equivalents * item.share
         and (row.tier_id, row.gpu_equivalents) == (demand.tier_id, demand.gpu_equivalents)
-        and (row.queue, row.priority) == (named(waiting.queue), waiting.priority)
+        and (row.queue, row.priority) == (named(item.queue), item.priority)
         and all(getattr(row, name) == given[name] for name in DIAGNOSED)
     )
 
@@ -149,7 +149,7 @@ def _is_stored(row: Episode, waiting: PendingItem, demand: PendingDemand) -> boo
 def plan(
     record: PendingRecord, known: Sequence[CauseSpan], context: RefreshContext
 ) -> EpisodePlan | None:
-    """Return what to write of a item; `known` are the intervals of its row. None: nothing to.
+    """Return what to write of an item; `known` are the intervals of its row. None: nothing to.
 
     A new episode of what had one before begins no sooner than that ended.
     """
@@ -177,7 +177,7 @@ def _pod_plan(
         marks = [_refused(mark) for mark in marks]
     marks += _new_marks(record, demand, context, created)
     course = pod_episode(_life(record), marks, counted=demand.gpu_equivalents, detail=detail)
-    if pod is None and record.waiting is None and row is not None:
+    if pod is None and record.item is None and row is not None:
         # It never came into the ledger: its object tells when it went.
         at, outcome = ending(
             context.objects.get(record.key),
@@ -192,8 +192,8 @@ def _pod_plan(
 def _object_plan(
     record: PendingRecord, known: Sequence[CauseSpan], context: RefreshContext
 ) -> EpisodePlan | None:
-    row, waiting = record.row, record.waiting
-    if waiting is None:
+    row, item = record.row, record.item
+    if item is None:
         if row is None or row.until is not None:
             return None
         demand = PendingDemand(row.tier_id, row.resource, row.units, row.gpu_equivalents)
@@ -207,8 +207,8 @@ def _object_plan(
         )
         course = object_episode(row.since.timestamp(), known, until=at, outcome=outcome)
         return _plan(record, demand, course, known, context)
-    demand = context.weights.demand(waiting)
-    since = min(exact(waiting.since), context.now)
+    demand = context.weights.demand(item)
+    since = min(exact(item.since), context.now)
     if row is not None and row.until is not None:
         # It waits again: since it says so, unless that was said before the last end too.
         ended = row.until.timestamp()
@@ -224,23 +224,23 @@ def _object_plan(
 
 
 def _demand(record: PendingRecord, context: RefreshContext) -> PendingDemand | None:
-    waiting = record.waiting
+    item = record.item
     if record.pod is not None:
-        return _demand_of(record.pod, waiting, context.weights)
-    if waiting is not None:
-        return context.weights.demand(waiting)
+        return _demand_of(record.pod, item, context.weights)
+    if item is not None:
+        return context.weights.demand(item)
     row = record.row
     if row is None or not context.certain:
         return None
     return PendingDemand(row.tier_id, row.resource, row.units, row.gpu_equivalents)
 
 
-def _demand_of(pod: LedgerPod, waiting: PendingItem | None, weights: Weights) -> PendingDemand:
+def _demand_of(pod: LedgerPod, item: PendingItem | None, weights: Weights) -> PendingDemand:
     """Return what a pod asks for: by its own spec, else by the flavor of what holds it back."""
     own = PendingDemand(pod.tier_id, pod.resource, pod.units, pod.gpu_equivalents)
-    if waiting is None or pod.bound is not None or not weights.is_open(own):
+    if item is None or pod.bound is not None or not weights.is_open(own):
         return own
-    return weights.demand(waiting)
+    return weights.demand(item)
 
 
 def _created(record: PendingRecord) -> float:
@@ -248,11 +248,11 @@ def _created(record: PendingRecord) -> float:
         return record.row.since.timestamp()
     if record.pod is not None:
         return record.pod.created
-    return 0.0 if record.waiting is None else exact(record.waiting.since)
+    return 0.0 if record.item is None else exact(record.item.since)
 
 
 def _life(record: PendingRecord) -> PodLife:
-    seen = None if record.waiting is None or record.past else record.waiting.bound
+    seen = None if record.item is None or record.past else record.item.bound
     seen = None if seen is None else exact(seen)
     pod = record.pod
     life = PodLife(_created(record), seen) if pod is None else pod.life(bound=seen)
@@ -264,11 +264,11 @@ def _life(record: PendingRecord) -> PodLife:
 def _new_marks(
     record: PendingRecord, demand: PendingDemand, context: RefreshContext, since: float
 ) -> list[CauseSpan]:
-    """Return what a look adds to what is known of the causes of a item."""
-    waiting, row = record.waiting, record.row
-    if waiting is None:
+    """Return what a look adds to what is known of the causes of an item."""
+    item, row = record.item, record.row
+    if item is None:
         return []
-    mark = _mark(record, waiting, demand, since)
+    mark = _mark(record, item, demand, since)
     start = context.recording.start
     if row is not None:
         seen = context.objects.get(record.key)
@@ -283,7 +283,7 @@ def _new_marks(
 
 
 def _unseen(record: PendingRecord, context: RefreshContext, since: float) -> Diagnosis:
-    """Return what is known of the wait of a item that nobody saw wait."""
+    """Return what is known of the wait of an item that nobody saw wait."""
     pod = record.pod
     detail = context.recording.unseen(since, inferred=pod is not None and pod.inferred)
     if pod is not None and detail == NOT_SEEN:
@@ -306,10 +306,10 @@ def _refused(mark: CauseSpan) -> CauseSpan:
 
 
 def _mark(
-    record: PendingRecord, waiting: PendingItem, demand: PendingDemand, since: float
+    record: PendingRecord, item: PendingItem, demand: PendingDemand, since: float
 ) -> CauseSpan:
-    diagnosis, counts = waiting.diagnosis, waiting.counts
-    counted = demand.gpu_equivalents * waiting.share
+    diagnosis, counts = item.diagnosis, item.counts
+    counted = demand.gpu_equivalents * item.share
     pod = record.pod
     if counts is Counts.NOTHING and pod is not None and pod.bound is not None:
         # A kubelet turned it away: it asks for nothing more, and until then it held its GPUs.
@@ -331,7 +331,7 @@ def _plan(
     known: Sequence[CauseSpan],
     context: RefreshContext,
 ) -> EpisodePlan:
-    row, waiting = record.row, record.waiting
+    row, item = record.row, record.item
     since, bound, until, outcome = _times(course)
     fields: dict[str, Any] = {
         "since": since,
@@ -354,8 +354,8 @@ def _plan(
         moved = [end.timestamp() for end in (row.until, until) if end is not None]
         touched = min([*moved, *([] if touched is None else [touched])])
     owned = None
-    if "workload_id" not in fields and waiting is not None:
-        owned = _owner_of(waiting)
+    if "workload_id" not in fields and item is not None:
+        owned = _owner_of(item)
     ends = [interval.end for interval in (*known, *course.intervals)]
     last = inf if None in ends else max((end for end in ends if end is not None), default=inf)
     changed = None if touched is None else (touched, max(touched, last))
@@ -363,7 +363,7 @@ def _plan(
 
 
 def _identity(record: PendingRecord, context: RefreshContext) -> dict[str, Any]:
-    row, pod, waiting = record.row, record.pod, record.waiting
+    row, pod, item = record.row, record.pod, record.item
     found: dict[str, Any] = {"queue": "", "priority": 0, "again": False}
     if row is not None:
         found |= {n: getattr(row, n) for n in ("name", "workload_id", "queue", "priority", "again")}
@@ -372,11 +372,11 @@ def _identity(record: PendingRecord, context: RefreshContext) -> dict[str, Any]:
         lost = context.evicted.get(pod.workload_id)
         if row is None and lost is not None:
             found["again"] = 0.0 <= pod.created - lost <= _AGAIN_SECONDS
-    if waiting is not None:
-        found.setdefault("name", named(waiting.name))
-        found["queue"] = named(waiting.queue)
-        found["priority"] = waiting.priority
-        found["again"] = found["again"] or waiting.again
+    if item is not None:
+        found.setdefault("name", named(item.name))
+        found["queue"] = named(item.queue)
+        found["priority"] = item.priority
+        found["again"] = found["again"] or item.again
     return found
 
 
@@ -384,23 +384,23 @@ def _diagnosed(
     record: PendingRecord, course: EpisodeTimes, context: RefreshContext
 ) -> dict[str, Any]:
     """Return how an episode shows itself: as last seen, else as its last interval says."""
-    row, waiting = record.row, record.waiting
+    row, item = record.row, record.item
     last = course.intervals[-1] if course.intervals else None
     # What was diagnosed has sentences; what series tell has none, and changes with them.
     was_seen = row is not None and bool(row.findings.get("sentences"))
-    if waiting is not None:
-        found = columns_of(waiting.diagnosis)
+    if item is not None:
+        found = columns_of(item.diagnosis)
     elif row is not None and was_seen:
         found = {name: getattr(row, name) for name in DIAGNOSED}
     else:
         found = columns_of(_unseen(record, context, course.since))
-    never_seen = waiting is None and not was_seen
+    never_seen = item is None and not was_seen
     counts, counted = Counts.PENDING.value, 0.0
     if row is not None and not never_seen:
         counts, counted = row.counts, row.counted
     if last is not None:
         counts, counted = last.counts.value, last.counted
-    unseen = waiting is None and (never_seen or course.until is None)
+    unseen = item is None and (never_seen or course.until is None)
     if last is not None and unseen and last.cause.value != found["cause"]:
         found = columns_of(Diagnosis(last.cause, last.detail))
     elif last is not None and never_seen:
@@ -424,10 +424,10 @@ def _moment(seconds: float | None) -> datetime | None:
     return None if seconds is None else from_seconds(seconds)
 
 
-def _owner_of(waiting: PendingItem) -> Owned:
-    if waiting.owner:
-        return (waiting.namespace, named(waiting.owner_kind, 63), named(waiting.owner))
-    return (waiting.namespace, named(waiting.kind, 63), named(waiting.name))
+def _owner_of(item: PendingItem) -> Owned:
+    if item.owner:
+        return (item.namespace, named(item.owner_kind, 63), named(item.owner))
+    return (item.namespace, named(item.kind, 63), named(item.name))
 
 
 def _owned_by(row: Episode) -> Owned:

@@ -76,11 +76,11 @@ def _refresh(held: RefreshState, now: datetime, diagnose: Diagnose) -> int:
     note_evictions(cluster.pk, now=now, since=held.at)
     spans = _watched(cluster)
     state: ClusterState | None = None
-    waiting: list[tuple[PendingItem, bool]] = []
+    items: list[tuple[PendingItem, bool]] = []
     catalog = TierHistory.load()
     if cluster.kubernetes is not None and _is_watched(spans, now):
         state = read_state(cluster.pk, pods, now=now, gone_since=since, catalog=catalog)
-        waiting = _diagnose(cluster.pk, state, diagnose, rows)
+        items = _diagnose(cluster.pk, state, diagnose, rows)
     context = RefreshContext(
         now=now.timestamp(),
         before=_last_refresh(held, spans),
@@ -91,7 +91,7 @@ def _refresh(held: RefreshState, now: datetime, diagnose: Diagnose) -> int:
         newest_pods=_newest_pods(pods),
         evicted=recently_evicted(cluster.pk, now),
     )
-    records = _records(cluster.pk, waiting, rows)
+    records = _records(cluster.pk, items, rows)
     to = _add_pods(cluster.pk, records, pods, held)
     _add_revised(cluster.pk, records, held)
     young = _plan_and_store(held, records, context)
@@ -179,17 +179,17 @@ def _newest_pods(pods: Iterable[LedgerPod]) -> dict[Owned, float]:
 
 
 def _records(
-    cluster_id: int, waiting: Sequence[tuple[PendingItem, bool]], rows: dict[Key, Episode]
+    cluster_id: int, items: Sequence[tuple[PendingItem, bool]], rows: dict[Key, Episode]
 ) -> dict[Key, PendingRecord]:
     records = {key: PendingRecord(key, row=row) for key, row in rows.items()}
     new = []
-    for one, past in waiting:
+    for one, past in items:
         # An owner reference is what a user wrote: it need not be a kind or a uid.
         key = (named(one.kind, 63), named(one.uid, 64))
         if key not in records:
             new.append(key[1])
         record = records.setdefault(key, PendingRecord(key))
-        record.waiting, record.past = one, past
+        record.item, record.past = one, past
     for row in _rows_of(cluster_id, new):
         record = records.get((row.kind, row.uid), PendingRecord((row.kind, row.uid)))
         if record.row is None or row.since > record.row.since:
@@ -280,8 +280,8 @@ def _plan_and_store(
 
 
 def _is_unknown(record: PendingRecord, context: RefreshContext) -> bool:
-    """Say whether nothing can be said of a item now, for nobody looked."""
-    return record.waiting is None and record.pod is None and not context.certain
+    """Say whether nothing can be said of an item now, for nobody looked."""
+    return record.item is None and record.pod is None and not context.certain
 
 
 def _pk(record: PendingRecord) -> int:

@@ -14,7 +14,7 @@ from apps.pending.domain.state import PendingItem
 
 @dataclass(frozen=True, slots=True)
 class PendingDemand:
-    """What a item asks for; `resource` is empty and `units` 0 where that is no GPU any more."""
+    """What an item asks for; `resource` is empty and `units` 0 where that is no GPU any more."""
 
     tier_id: int | None
     resource: str
@@ -38,15 +38,15 @@ class Weights:
         """Say whether the request of a pod alone leaves open which tier it is for."""
         return demand.tier_id is not None and demand.tier_id == self._tiers.get(UNDETERMINED)
 
-    def demand(self, waiting: PendingItem) -> PendingDemand:
+    def demand(self, item: PendingItem) -> PendingDemand:
         """Return what it asks for before any node holds it: as it weighs where it could come to."""
-        if not waiting.requests:
+        if not item.requests:
             return PendingDemand(self._tiers.get(UNMATCHED), "", 0.0, 0.0)
-        resource, units = main_resource(waiting.requests)
-        tier = tier_before_binding(resource, waiting.node_selector, self._rules)
+        resource, units = main_resource(item.requests)
+        tier = tier_before_binding(resource, item.node_selector, self._rules)
         total = sum(
-            n * self._places.weight(name, waiting.node_selector, tier, self._rules)
-            for name, n in waiting.requests.items()
+            n * self._places.weight(name, item.node_selector, tier, self._rules)
+            for name, n in item.requests.items()
         )
         return PendingDemand(self._tiers.get(tier), resource, units, total)
 

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 
 from apps.pending.domain.causes import Cause
 from apps.pending.domain.diagnosis import Action, Diagnosis, Sentence, Suggestion, says
-from apps.pending.domain.placement.equivalent_nodes import equivalent_nodes
 from apps.pending.domain.placement.fits import (
     EPSILON,
     LIFECYCLE_TAINTS,
@@ -25,7 +24,7 @@ from apps.pending.domain.placement.fixes import (
     tolerate,
     uncordon,
 )
-from apps.pending.domain.placement.matching import Fit, almost, cause_of
+from apps.pending.domain.placement.matching import Fit, almost, cause_of, equivalent_nodes
 from apps.pending.domain.state import BoundPod
 
 NONE_OFFERED = "none offered"

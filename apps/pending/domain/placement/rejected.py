@@ -135,10 +135,10 @@ def _diagnosis(seen: ObservedObject, pod: PodSnapshot, times: int) -> Diagnosis:
 
 
 def _suggestion(pod: PodSnapshot, cause: Cause) -> Suggestion:
-    if said := _OUT_OF.search(pod.message[:LONGEST]):
-        short = float(said["requested"]) + float(said["used"]) - float(said["capacity"])
+    if shortage := _OUT_OF.search(pod.message[:LONGEST]):
+        short = float(shortage["requested"]) + float(shortage["used"]) - float(shortage["capacity"])
         if short > 0:
-            return free_some(said["resource"], short, [pod.node])
+            return free_some(shortage["resource"], short, [pod.node])
     look = says("look_at_numa" if cause is Cause.TOPOLOGY else "look_at_devices")
     change = {"nodes": [pod.node], "reason": pod.reason}
     return Suggestion(Action.LOOK_AT_NODE, change, look)

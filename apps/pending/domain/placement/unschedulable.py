@@ -160,8 +160,8 @@ class Placer:
             case None:
                 return Diagnosis(Cause.OTHER, sentences=(says("unknown_text"),))
         found = verdict.caused_by(cause)
-        told = says("scheduler_says", reasons=found)
-        return Diagnosis(cause, _detail(cause, verdict), sentences=(told,))
+        quoted = says("scheduler_says", reasons=found)
+        return Diagnosis(cause, _detail(cause, verdict), sentences=(quoted,))
 
     def _stale(self, pod: PodSnapshot, verdict: SchedulerMessage) -> Diagnosis:
         short = insufficient(verdict.reasons)
@@ -263,8 +263,8 @@ def _volume(namespace: str, pod: PodSnapshot, text: str) -> Diagnosis:
         for one in names[:1]
     )
     detail = "unbound" if "unbound" in text or "to bind" in text else "not available there"
-    told = says("scheduler_says", reasons=[text])
-    return Diagnosis(Cause.VOLUME, detail, sentences=(told,), suggestions=steps)
+    quoted = says("scheduler_says", reasons=[text])
+    return Diagnosis(Cause.VOLUME, detail, sentences=(quoted,), suggestions=steps)
 
 
 def _spread(verdict: SchedulerMessage, names: list[str]) -> Diagnosis:
