@@ -2,7 +2,6 @@
 
 from dataclasses import fields
 from datetime import date
-from functools import partial
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -28,9 +27,11 @@ from apps.pending.selectors import (
     PendingFilters,
     PendingGrouping,
     PendingOrder,
+    PendingPage,
     PendingRow,
 )
 from apps.usage import selectors as usage
+from apps.usage.domain.rows import Page
 
 _CAUSES = [cause.value for cause in Cause]
 _COUNTS = [counts.value for counts in Counts]
@@ -119,13 +120,16 @@ class PendingView(PortalView):
         query = PendingParams.read(request.query_params)
         now = timezone.now()
         usage.check_names(filters_of(query))
-        page_at = partial(
-            pending.pending_now,
-            now,
-            filters=_filters(query),
-            visibility=visibility_in(request),
-            order=PendingOrder(query.get("order", PendingOrder.LONGEST.value)),
-        )
+        order = PendingOrder(query.get("order", PendingOrder.LONGEST.value))
+
+        def page_at(cursor: str | None, page_size: int) -> Page[PendingRow]:
+            return pending.pending_now(
+                now,
+                filters=_filters(query),
+                visibility=visibility_in(request),
+                page=PendingPage(cursor, page_size, order),
+            )
+
         if query.get("format") == "csv":
             pages = walk(lambda at: page_at(cursor=at, page_size=files.ROWS_AT_A_TIME))
             return files.csv_now(

@@ -10,7 +10,7 @@ import pytest
 from apps.accounts.permissions import EVERYTHING
 from apps.pending.domain.causes import FROM_SERIES, Cause
 from apps.pending.models import CauseInterval, Episode
-from apps.pending.selectors import PendingRow, SuggestionRow, pending_now
+from apps.pending.selectors import PendingPage, PendingRow, SuggestionRow, pending_now
 from simulator.fault_scenarios import site
 from tests.pending.watched_lab import WatchedLab, watched_lab
 from tests.simulator.applying import Kube, NotApplied, apply
@@ -86,7 +86,7 @@ def first_group(suggestions: Sequence[SuggestionRow]) -> tuple[SuggestionRow, ..
 
 def cases_of(lab: WatchedLab, minute: int, known: set[tuple[str, ...]]) -> Iterator[Case]:
     """Yield what waits now and was not seen waiting for the same reason before."""
-    for row in pending_now(lab.now(), visibility=EVERYTHING, page_size=500).rows:
+    for row in pending_now(lab.now(), visibility=EVERYTHING, page=PendingPage(size=500)).rows:
         key = (row.kind, row.namespace, row.workload, row.cause, row.detail)
         if key not in known:
             known.add(key)

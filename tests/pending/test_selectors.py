@@ -22,6 +22,7 @@ from apps.pending.selectors import (
     PendingFilters,
     PendingGrouping,
     PendingOrder,
+    PendingPage,
     PendingRow,
     PodCause,
     blocking_teams,
@@ -167,11 +168,11 @@ def test_others_see_no_things_of_a_team(portal: Portal) -> None:
 def test_pages_follow_each_other_without_gap_or_repeat(portal: Portal, order: PendingOrder) -> None:
     workload = make_workload(portal.clusters[0], "vision", "many")
     make_many_waiting([workload], 7, since=NOW - HOUR, step=timedelta(0))
-    whole = pending_now(NOW, visibility=EVERYTHING, order=order)
+    whole = pending_now(NOW, visibility=EVERYTHING, page=PendingPage(order=order))
     found: list[PendingRow] = []
     cursor = None
     while True:
-        page = pending_now(NOW, visibility=EVERYTHING, order=order, cursor=cursor, page_size=3)
+        page = pending_now(NOW, visibility=EVERYTHING, page=PendingPage(cursor, 3, order))
         found += page.rows
         cursor = page.next_cursor
         if cursor is None:
@@ -187,7 +188,7 @@ def test_pages_follow_each_other_without_gap_or_repeat(portal: Portal, order: Pe
 @pytest.mark.parametrize("cursor", ["", "x", "WyJwb2RzIiwgIngiXQ"])
 def test_a_strange_cursor_is_refused(portal: Portal, cursor: str) -> None:
     with pytest.raises(CursorRefused):
-        pending_now(NOW, visibility=EVERYTHING, cursor=cursor)
+        pending_now(NOW, visibility=EVERYTHING, page=PendingPage(cursor))
 
 
 @pytest.mark.parametrize(
@@ -503,7 +504,7 @@ def test_many_things_take_no_more_queries(portal: Portal) -> None:
     workloads = [make_workload(portal.clusters[0], f"vision-{n}", "w") for n in range(10)]
     make_many_waiting(workloads, 500, since=NOW - HOUR)
     with at_most(6):
-        page = pending_now(NOW, visibility=of(portal.vision), page_size=50)
+        page = pending_now(NOW, visibility=of(portal.vision), page=PendingPage(size=50))
     assert len(page.rows) == 50
     with at_most(4):
         pending_sums(NOW, by=PendingGrouping.TEAM, visibility=OUTSIDER)

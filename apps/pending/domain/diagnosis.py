@@ -10,6 +10,8 @@ import msgspec
 from apps.pending.domain import wording
 from apps.pending.domain.causes import Cause
 
+BLOCKING_QUOTA = "resource_quota:"
+
 
 class Action(StrEnum):
     """What a suggestion asks somebody to do; `Suggestion.change` has its particulars.
@@ -123,7 +125,8 @@ class Findings(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
     `sentences` explain it with its figures. `node_reasons` is what the scheduler counted, by
     reason, `context` what others said, as an autoscaler. `suggestions` come best first; `blockers`
-    names the nodes or queues whose holders are in front (`node:<name>`, `cluster_queue:<name>`).
+    names the nodes, queues or quotas that others hold (`node:<name>`, `cluster_queue:<name>`,
+    `volcano_queue:<name>`, `resource_quota:<name>`).
     """
 
     sentences: tuple[Sentence, ...] = ()

@@ -37,6 +37,7 @@ from apps.pending.selectors.rows import (
     PendingFilters,
     PendingGrouping,
     PendingOrder,
+    PendingPage,
     PendingRow,
     PendingSum,
     PodCause,

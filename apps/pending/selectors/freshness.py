@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from typing import Any
 
 from django.db.models import Max
 
@@ -64,45 +65,37 @@ def freshness(at: datetime) -> dict[int, Freshness]:
     rows = Cluster.objects.filter(active=True).annotate(
         watched=Max("watchcoverage__end"), collected=newest_hour()
     )
-    columns = ("name", "kubernetes", "watched", "collected", "refreshstate__pk")
+    columns = ("pk", "name", "kubernetes", "watched", "collected", "refreshstate__pk")
     own = ("refreshstate__at", "refreshstate__waiting", "refreshstate__error")
     note = ("watchissue__subject", "watchissue__since")
     ordered = rows.order_by("name", "pk", "watchissue__subject")
     found: dict[int, Freshness] = {}
     # A row for each note of a cluster, and one for a cluster without any.
-    for pk, *values, subject, since in ordered.values_list("pk", *columns, *own, *note):
-        known = found.setdefault(pk, _freshness(at, *values))
-        kind = _FROZEN_BY.get(subject)
+    for row in ordered.values_list(*columns, *own, *note, named=True):
+        known = found.setdefault(row.pk, _freshness(at, row))
+        kind = _FROZEN_BY.get(row.watchissue__subject)
         if kind is not None:
-            found[pk] = replace(known, frozen={**known.frozen, kind: since})
+            frozen = {**known.frozen, kind: row.watchissue__since}
+            found[row.pk] = replace(known, frozen=frozen)
     return found
 
 
-def _freshness(
-    at: datetime,
-    cluster: str,
-    kubernetes: object,
-    watched: datetime | None,
-    collected: datetime | None,
-    noted: int | None,
-    refreshed_at: datetime | None,
-    waiting: int | None,
-    error: str | None,
-) -> Freshness:
-    closed = None if collected is None else collected + _HOUR
-    proven, most = (closed, _COLLECTED_LATE) if kubernetes is None else (watched, STALE)
-    times = [refreshed_at, proven]
-    known = [time for time in times if time is not None]
-    late = refreshed_at is None or at - refreshed_at > _LATE
-    unwatched = proven is None or at - proven > most
+def _freshness(at: datetime, row: Any) -> Freshness:
+    if row.kubernetes is None:
+        collected = row.collected
+        proven, most = None if collected is None else collected + _HOUR, _COLLECTED_LATE
+    else:
+        proven, most = row.watched, STALE
+    refreshed = row.refreshstate__at
+    late = refreshed is None or at - refreshed > _LATE
     return Freshness(
-        as_of=min(known) if len(known) == len(times) else None,
-        stale=late or unwatched,
-        cluster=cluster,
-        refreshed_at=refreshed_at,
-        waiting=waiting or 0,
-        error=error or "",
-        tried=noted is not None,
+        as_of=None if refreshed is None or proven is None else min(refreshed, proven),
+        stale=late or proven is None or at - proven > most,
+        cluster=row.name,
+        refreshed_at=refreshed,
+        waiting=row.refreshstate__waiting or 0,
+        error=row.refreshstate__error or "",
+        tried=row.refreshstate__pk is not None,
     )
 
 

@@ -21,6 +21,7 @@ from apps.pending.selectors.rows import (
     PendingFilters,
     PendingGrouping,
     PendingOrder,
+    PendingPage,
     PendingRow,
     PendingSum,
     PodCause,
@@ -32,6 +33,7 @@ from apps.usage.domain.rows import Page
 from apps.usage.selectors import CursorRefused
 
 _KIND = "pending"
+_FIRST_PAGE = PendingPage()
 _SUMMED = (Counts.PENDING.value, Counts.SUPPRESSED.value, Counts.STARTING.value)
 _COVERED = ("Workload", "PodGroup", "ResourceClaim")
 """Kinds whose pods count all that these do not count themselves."""
@@ -68,9 +70,7 @@ def pending_now(
     *,
     filters: PendingFilters = EVERYTHING_WAITING,
     visibility: Visibility,
-    cursor: str | None = None,
-    page_size: int = 100,
-    order: PendingOrder = PendingOrder.LONGEST,
+    page: PendingPage = _FIRST_PAGE,
     context: Context | None = None,
 ) -> Page[PendingRow]:
     """Return what waits at `at`, what has waited longest first, or what asks for most.
@@ -80,14 +80,14 @@ def pending_now(
     with a context that knows how fresh it is. Raises CursorRefused.
     """
     scope = PendingScope(at, filters, visibility, context)
-    kind = f"{_KIND}-{order.value}"
+    order, kind = page.order, f"{_KIND}-{page.order.value}"
     rows = waiting_at(at).filter(scope.condition(), one_line_each(at, filters))
-    if cursor is not None:
-        rows = rows.filter(_after(kind, cursor, order))
+    if page.cursor is not None:
+        rows = rows.filter(_after(kind, page.cursor, order))
     first = "since" if order is PendingOrder.LONGEST else "-gpu_equivalents"
-    found = list(rows.order_by(first, "pk").values_list(*COLUMNS, named=True)[: page_size + 1])
-    shown = found[:page_size]
-    last = shown[-1] if len(found) > page_size else None
+    found = list(rows.order_by(first, "pk").values_list(*COLUMNS, named=True)[: page.size + 1])
+    shown = found[: page.size]
+    last = shown[-1] if len(found) > page.size else None
     return Page(
         rows=tuple(pending_row(row, at, scope) for row in shown),
         next_cursor=None if last is None else cursors.encode(kind, _key(last, order)),

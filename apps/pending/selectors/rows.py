@@ -31,6 +31,15 @@ class PendingOrder(StrEnum):
     MOST = "most"
 
 
+@dataclass(frozen=True, slots=True)
+class PendingPage:
+    """Which rows of the list: at most `size` after a cursor, in an order."""
+
+    cursor: str | None = None
+    size: int = 100
+    order: PendingOrder = PendingOrder.LONGEST
+
+
 class PendingGrouping(StrEnum):
     """What sums of waiting can be taken by; `day` is local to the report zone."""
 

@@ -11,6 +11,7 @@ from apps.clusters.domain.window import Window
 from apps.pending.selectors import (
     Context,
     PendingGrouping,
+    PendingPage,
     PendingRow,
     blocking_teams,
     episodes_of,
@@ -127,9 +128,7 @@ def _page(
         reading.now,
         filters=asked.filters(reading),
         visibility=reading.visibility,
-        cursor=cursor,
-        page_size=size,
-        order=asked.order,
+        page=PendingPage(cursor, size, asked.order),
         context=context,
     )
 

@@ -11,7 +11,7 @@ from apps.accounts.permissions import EVERYTHING
 from apps.accounts.selectors import team_names
 from apps.alerts.domain.thresholds import AlertKind, Threshold
 from apps.alerts.services import Measurement, NewAlert, evaluate
-from apps.pending.selectors import PendingRow, pending_now
+from apps.pending.selectors import PendingPage, PendingRow, pending_now
 
 _HOUR = 3600.0
 _AGAIN = timedelta(days=1)
@@ -33,7 +33,7 @@ def waits(now: datetime, zone: ZoneInfo) -> int:
 def _rows(now: datetime, least: float) -> Iterator[PendingRow]:
     cursor = None
     while True:
-        page = pending_now(now, visibility=EVERYTHING, cursor=cursor, page_size=500)
+        page = pending_now(now, visibility=EVERYTHING, page=PendingPage(cursor, 500))
         for row in page.rows:
             if row.wait_seconds < least:
                 return

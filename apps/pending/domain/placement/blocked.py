@@ -14,7 +14,7 @@ from apps.clusters.domain.observed.objects import (
 )
 from apps.pending.domain.causes import Cause
 from apps.pending.domain.cluster_index import ClusterIndex, bodies, plain
-from apps.pending.domain.diagnosis import Action, Diagnosis, Suggestion, says
+from apps.pending.domain.diagnosis import BLOCKING_QUOTA, Action, Diagnosis, Suggestion, says
 from apps.pending.domain.placement.fits import EPSILON
 from apps.pending.domain.placement.fixes import all_needed
 from apps.pending.domain.placement.refusals import EXCEEDED, SPEC_KEYS, Refusal, refusal
@@ -90,7 +90,7 @@ class Blocked:
         if why.cause is not Cause.QUOTA:
             return self._not_admitted(body, missing, why, message)
         known = self._quota(seen.namespace, why.quota)
-        short = short or _told(why, missing, known)
+        short = short or _of_message(why, missing, known)
         if short or known is None or why.detail != EXCEEDED or not why.limited:
             return self._by_quota(seen, body, missing, short, message)
         return _room_by_now(body, missing, why, message) if _fails(body) else None
@@ -102,8 +102,9 @@ class Blocked:
         conditions = [*failing, *(c for c in known if c.type == "Suspended")]
         times = [c.since for c in conditions if c.since is not None]
         if not failing and not body.suspended:
-            told = [e.first or e.last or seen.changed for e in self._failed_creates(seen)]
-            times.append(min(told, default=seen.changed))
+            events = self._failed_creates(seen)
+            failed = [e.first or e.last or seen.changed for e in events]
+            times.append(min(failed, default=seen.changed))
         return max([body.created, *times])
 
     def suspended(self, seen: ObservedObject, body: ControllerSnapshot) -> Diagnosis:
@@ -124,11 +125,11 @@ class Blocked:
         found = [
             c.message for c in body.conditions if c.type == _REPLICA_FAILURE and c.status == "True"
         ]
-        told = [plain(e.message) for e in self._failed_creates(seen)]
-        return next((text for text in (*found, *told) if text), "")
+        events = [plain(e.message) for e in self._failed_creates(seen)]
+        return next((text for text in (*found, *events) if text), "")
 
     def _failed_creates(self, seen: ObservedObject) -> list[EventSnapshot]:
-        """Return the events of pods not made that were told lately, latest first."""
+        """Return the events of pods not made of the last hour, latest first."""
         earliest = self._index.state.at - _SPEAKS_SECONDS
         found = self._index.events(seen, *_FAILED_CREATE)
         return [e for e in found if (e.last or e.first or earliest) >= earliest]
@@ -160,6 +161,7 @@ class Blocked:
             message,
             sentences=(full,),
             suggestions=all_needed([_raise(seen.namespace, one) for one in short]),
+            blockers=tuple(dict.fromkeys(BLOCKING_QUOTA + one.quota for one in short)),
         )
 
     def _not_admitted(
@@ -225,14 +227,21 @@ def _room_by_now(body: ControllerSnapshot, missing: int, why: Refusal, message: 
     room = says("quota_has_room", missing=missing, wanted=body.wanted, quota=why.quota)
     change = {"what": "pods", "on": why.quota}
     step = Suggestion(Action.WAIT, change, says("wait_for_controller"))
-    return Diagnosis(Cause.QUOTA, why.quota, message, sentences=(room,), suggestions=(step,))
+    return Diagnosis(
+        Cause.QUOTA,
+        why.quota,
+        message,
+        sentences=(room,),
+        suggestions=(step,),
+        blockers=(BLOCKING_QUOTA + why.quota,),
+    )
 
 
-def _told(why: Refusal, missing: int, quota: QuotaSnapshot | None) -> list[Shortfall]:
+def _of_message(why: Refusal, missing: int, quota: QuotaSnapshot | None) -> list[Shortfall]:
     """Return what the refusal says is short, by the figures of the quota where it is seen."""
     found = []
-    for key, said in sorted(why.limited.items()):
-        limit = said if quota is None else quota.hard.get(key, float("inf"))
+    for key, limited in sorted(why.limited.items()):
+        limit = limited if quota is None else quota.hard.get(key, float("inf"))
         used = why.used.get(key, 0.0)
         used = used if quota is None else quota.used.get(key, used)
         to = used + why.requested.get(key, 0.0) * missing

@@ -66,12 +66,14 @@ class Gangs:
 
     def total(self, gang: Gang) -> dict[str, float]:
         """Return the GPUs that a gang asks for: as it says itself, at least what its pods do."""
-        said = self.index.gpus(gang.body.requests)
+        declared = self.index.gpus(gang.body.requests)
         asked: dict[str, float] = {}
         for _, pod in gang.pods:
             for resource, units in self.index.gpus(pod.requests).items():
                 asked[resource] = asked.get(resource, 0.0) + units
-        return {r: max(said.get(r, 0.0), asked.get(r, 0.0)) for r in sorted({*said, *asked})}
+        return {
+            r: max(declared.get(r, 0.0), asked.get(r, 0.0)) for r in sorted({*declared, *asked})
+        }
 
     def since(self, gang: Gang) -> float:
         """Return since when a gang waits: when it was made, or when it stopped being whole.
@@ -116,9 +118,9 @@ class Gangs:
         return max(known, gang.body.running, gang.body.scheduled)
 
     def _message(self, gang: Gang) -> str:
-        said = [one.message for one in gang.body.conditions if one.message and _blocks(one)]
-        told = [plain(e.message) for e in self.index.events(gang.seen, *_EVENTS)]
-        return next(iter([*said, *told]), "")
+        conditions = [one.message for one in gang.body.conditions if one.message and _blocks(one)]
+        events = [plain(e.message) for e in self.index.events(gang.seen, *_EVENTS)]
+        return next(iter([*conditions, *events]), "")
 
     def _not_enqueued(self, gang: Gang, message: str) -> Diagnosis:
         """Return why Volcano did not let a gang into its queue."""
@@ -243,8 +245,8 @@ def waits(kind: ObservedKind, body: PodGroupSnapshot) -> bool:
 
 def _has_run(body: PodGroupSnapshot) -> bool:
     """Say whether a gang was whole once; that some of it are scheduled does not tell."""
-    told = any(c.type == "Scheduled" and c.status == "True" for c in body.conditions)
-    return told or body.phase == "Unknown" or body.running > 0
+    scheduled = any(c.type == "Scheduled" and c.status == "True" for c in body.conditions)
+    return scheduled or body.phase == "Unknown" or body.running > 0
 
 
 def _blocks(one: Condition) -> bool:

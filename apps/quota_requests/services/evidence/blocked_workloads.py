@@ -14,9 +14,10 @@ from apps.clusters.domain.observed.objects import (
 )
 from apps.clusters.services import observed_objects
 from apps.pending.domain.causes import Cause, Counts
+from apps.pending.domain.diagnosis import BLOCKING_QUOTA
 from apps.pending.domain.queues.kueue import INACTIVE, MISCONFIGURED, STOPPED
 from apps.pending.domain.queues.queued import has_quota
-from apps.pending.selectors import PendingFilters, PendingRow, pending_now
+from apps.pending.selectors import PendingFilters, PendingPage, PendingRow, pending_now
 from apps.quota_requests.domain.targets import QueueCell, QuotaKeyTarget, Target
 from apps.quota_requests.domain.unblocked_workloads import BlockedWork
 from apps.quota_requests.models import ChangeRequest
@@ -65,7 +66,7 @@ def _refused(
     others = _other_headroom(target, rows)
     found = []
     for row in waiting:
-        if row.resource != target.resource or not _is_meant(row.detail, target.name):
+        if row.resource != target.resource or not _is_meant(row, target.name):
             continue
         if row.counts == Counts.NOTHING:
             continue
@@ -147,13 +148,14 @@ def _waiting(
         cause=(cause.value,),
         kind=(kind,) if kind else (),
     )
-    return pending_now(now, filters=filters, visibility=_EVERYTHING, page_size=_MOST).rows
+    page = PendingPage(size=_MOST)
+    return pending_now(now, filters=filters, visibility=_EVERYTHING, page=page).rows
 
 
-def _is_meant(detail: str, quota: str) -> bool:
-    """Say whether a refusal names the quota, or too many or none to tell."""
-    names = detail.replace(" and ", ", ").split(", ")
-    return not detail or detail.endswith(" more") or quota in names
+def _is_meant(row: PendingRow, quota: str) -> bool:
+    """Say whether a refusal names the quota, or none to tell."""
+    named = [one for one in row.blockers if one.startswith(BLOCKING_QUOTA)]
+    return not named or f"{BLOCKING_QUOTA}{quota}" in named
 
 
 def _other_headroom(target: QuotaKeyTarget, rows: Sequence[QuotaRow]) -> float | None:
