@@ -11,7 +11,7 @@ from apps.pending.domain.causes import FROM_SERIES, OF_DEMAND, Cause
 from apps.web.pending.causes import (
     CLASSES,
     MEANINGS,
-    MEND,
+    MISCONFIGURED,
     OTHER,
     SERIES,
     badge,
@@ -55,7 +55,7 @@ def test_causes_of_demand_have_a_class_each_and_the_others_are_to_mend() -> None
     assert {class_of(cause) for cause in FROM_SERIES} == {SERIES}
     assert len(own) == len(OF_DEMAND - FROM_SERIES) + 1
     rest = {class_of(cause) for cause in Cause if cause not in OF_DEMAND}
-    assert rest == {MEND, OTHER}
+    assert rest == {MISCONFIGURED, OTHER}
     assert not own & rest
 
 

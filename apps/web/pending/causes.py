@@ -16,7 +16,7 @@ GANG = LedgerClass("wait_gang", "Gang", "it starts only with others, and not all
 PREEMPTION = LedgerClass(
     "wait_preemption", "Preemption", "pods that must go for it are still there"
 )
-MEND = LedgerClass(
+MISCONFIGURED = LedgerClass(
     "wait_mend",
     "To mend",
     "for whoever asks to mend: selector, taint, cordon, spread, claim, volume and the like",
@@ -24,7 +24,7 @@ MEND = LedgerClass(
 )
 SERIES = LedgerClass("wait_series", "From series", "before the watch: series tell no cause")
 OTHER = LedgerClass("wait_other", "Other", "the cause cannot be told", "x")
-CLASSES = (CAPACITY, QUOTA, QUEUE, GANG, PREEMPTION, MEND, SERIES, OTHER)
+CLASSES = (CAPACITY, QUOTA, QUEUE, GANG, PREEMPTION, MISCONFIGURED, SERIES, OTHER)
 
 _OF_DEMAND = {
     Cause.CAPACITY: CAPACITY,
@@ -76,7 +76,7 @@ def class_of(cause: str) -> LedgerClass:
         return OTHER
     if known in OF_DEMAND:
         return _OF_DEMAND[known]
-    return OTHER if known is Cause.OTHER else MEND
+    return OTHER if known is Cause.OTHER else MISCONFIGURED
 
 
 def badge(cause: str, detail: str) -> Badge:
@@ -87,4 +87,4 @@ def badge(cause: str, detail: str) -> Badge:
 
 def of_asker(cause: str) -> bool:
     """Say whether it is for whoever asks to mend."""
-    return class_of(cause) is MEND and cause != Cause.STARTING
+    return class_of(cause) is MISCONFIGURED and cause != Cause.STARTING

@@ -121,16 +121,14 @@ def _lines(lines: Sequence[str]) -> str:
     return "\n".join(lines)
 
 
-def _tolerate(change: Change, row: PendingRow) -> str:
-    del row
+def _tolerate(change: Change, _row: PendingRow) -> str:
     value = change["value"]
     how = ["  operator: Equal", f"  value: {_scalar(value)}"] if value else ["  operator: Exists"]
     head = ["tolerations:", f"- key: {_scalar(change['key'])}"]
     return _lines([*head, *how, f"  effect: {_scalar(change['effect'])}"])
 
 
-def _select(change: Change, row: PendingRow) -> str:
-    del row
+def _select(change: Change, _row: PendingRow) -> str:
     remove, add = change["remove"], change.get("add") or {}
     if not isinstance(remove, Mapping):
         return ""  # expressions: their place in the affinity is not known here
@@ -139,8 +137,7 @@ def _select(change: Change, row: PendingRow) -> str:
     return _lines([*(["nodeSelector:", *kept] if kept else []), *gone])
 
 
-def _uncordon(change: Change, row: PendingRow) -> str:
-    del row
+def _uncordon(change: Change, _row: PendingRow) -> str:
     return _lines([_kubectl("uncordon", name) for name in change["nodes"][:_MOST_NODES]])
 
 
@@ -167,15 +164,13 @@ def _resume(change: Change, row: PendingRow) -> str:
     return _lines(commands)
 
 
-def _request(change: Change, row: PendingRow) -> str:
-    del row
+def _request(change: Change, _row: PendingRow) -> str:
     resource = change.get("instead") or change["resource"]
     amount = _scalar(_number(change["to"]))
     return _lines(["resources:", "  limits:", f"    {_scalar(resource)}: {amount}"])
 
 
-def _scheduler(change: Change, row: PendingRow) -> str:
-    del row
+def _scheduler(change: Change, _row: PendingRow) -> str:
     return f"schedulerName: {_scalar(change['to'])}"
 
 
@@ -199,15 +194,13 @@ def _look_at_container(change: Change, row: PendingRow) -> str:
     )
 
 
-def _describe_pod(change: Change, row: PendingRow) -> str:
-    del change
+def _describe_pod(_change: Change, row: PendingRow) -> str:
     return (
         _kubectl("describe", "pod", row.name, namespace=row.namespace) if row.kind == "Pod" else ""
     )
 
 
-def _look_at_node(change: Change, row: PendingRow) -> str:
-    del row
+def _look_at_node(change: Change, _row: PendingRow) -> str:
     return _lines([_kubectl("describe", "node", name) for name in change["nodes"][:_MOST_NODES]])
 
 
@@ -220,9 +213,8 @@ def _mend_volume(change: Change, row: PendingRow) -> str:
     return _lines(commands)
 
 
-def _add_node(change: Change, row: PendingRow) -> str:
+def _add_node(change: Change, _row: PendingRow) -> str:
     """Return what the new nodes are to show: how one comes by them is not the cluster's to say."""
-    del row
     count, units = int(change.get("count", 1)), _quantity(change["amount"])
     head = "# a node" if count == 1 else f"# {count} nodes, each"
     offer = f"    {_scalar(change['resource'])}: {_scalar(units)}"

@@ -48,6 +48,13 @@ _DETAILS = {
     "PendingEvaluation": EVALUATION,
     "WaitingForPodsReady": "waiting-for-pods-ready",
 }
+_NOT_IN_LINE = {
+    STOPPED: "queue_stopped",
+    MISCONFIGURED: "queue_broken",
+    INACTIVE: "deactivated",
+    CHECKS: "being_checked",
+}
+"""The sentences about Workloads that no quota would let in."""
 _FRESH = frozenset({WAITING, EVALUATION, BEHIND, "waiting-for-preempted"})
 
 
@@ -157,15 +164,9 @@ class KueueQueues:
 
     def _sentence(self, one: Queued, detail: str) -> Sentence:
         requests, queue = self._gpus(one.body), one.cluster_queue or one.body.queue
-        match detail:
-            case "queue-stopped":
-                return says("queue_stopped", requests=requests, queue=queue)
-            case "queue-misconfigured":
-                return says("queue_broken", requests=requests, queue=one.body.queue)
-            case "deactivated":
-                return says("deactivated", requests=requests)
-            case "admission-checks":
-                return says("being_checked", requests=requests)
+        if (name := _NOT_IN_LINE.get(detail)) is not None:
+            broken = detail == MISCONFIGURED
+            return says(name, requests=requests, queue=one.body.queue if broken else queue)
         rooms = [
             {
                 "flavor": room.flavor,
