@@ -2,7 +2,9 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
+
+from apps.clusters.domain.columns import Column
 
 
 class StatementPart(NamedTuple):
@@ -12,21 +14,41 @@ class StatementPart(NamedTuple):
     amount: float
 
 
+UNKNOWN = "Null where known_hours is 0."
+
+
+def summed_column(label: str, text: str) -> Column:
+    """Return a column that is summed over the known hours: without one it is not known."""
+    said = " ".join(part for part in ("GPU-hours.", text, UNKNOWN) if part)
+    return Column(label, "GPU-h", said, nullable=True)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TeamAmounts:
     """One team in one tier over a window, in GPU-hours."""
 
-    team: str
+    team: Annotated[str, Column("Team")]
     tier: str
-    entitlement_gpu_hours: float
-    demand_gpu_hours: float
-    fair_share_gpu_hours: float
-    allocated_gpu_hours: float
-    borrowed_gpu_hours: float
-    lent_gpu_hours: float
-    denied_gpu_hours: float
-    from_pool_gpu_hours: float = 0.0
-    overdrawn_gpu_hours: float = 0.0
+    entitlement_gpu_hours: Annotated[float, Column("Entitlement", "GPU-h", api=False)]
+    demand_gpu_hours: Annotated[
+        float,
+        summed_column("Demand", "Held + what waits for causes that count, at most the capacity."),
+    ]
+    fair_share_gpu_hours: Annotated[
+        float, summed_column("Fair share", "By water-filling, slot by slot.")
+    ]
+    allocated_gpu_hours: Annotated[float, summed_column("Allocated", "As in the ledger.")]
+    borrowed_gpu_hours: Annotated[
+        float, summed_column("Borrowed", "Allocated above the entitlement.")
+    ]
+    lent_gpu_hours: Annotated[
+        float, summed_column("Lent", "Of the entitlement, allocated to others.")
+    ]
+    denied_gpu_hours: Annotated[
+        float, summed_column("Unmet fair share", "min(pending, fair share − allocated).")
+    ]
+    from_pool_gpu_hours: Annotated[float, Column("From free capacity", "GPU-h", api=False)] = 0.0
+    overdrawn_gpu_hours: Annotated[float, Column("Over-borrowed", "GPU-h", api=False)] = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

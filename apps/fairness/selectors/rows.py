@@ -3,10 +3,12 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date
+from typing import Annotated
 
+from apps.clusters.domain.columns import Column
 from apps.clusters.domain.window import Window
 from apps.fairness.domain.simulation.layout import Change
-from apps.fairness.domain.statement import TeamAmounts, TeamFigures
+from apps.fairness.domain.statement import UNKNOWN, TeamAmounts, TeamFigures, summed_column
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,25 +21,47 @@ class FairnessFilters:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TeamFairness(TeamAmounts):
-    """One team in one tier over a window; `entitlement_gpus` is the mean over its hours.
+    """One team in a tier.
 
-    Waits are those of pods that started within the window, None where none did. `waiting_now`
-    counts what waits at the window's end (or now); where that is not known of a cluster of the
-    tier (TierFairness.dark) it is the least that does, or None where nothing is known to wait.
-    `gave_up` counts what went within the window without having started. `usage_factor` is of all
-    tiers together, at that time; None where nobody is entitled, or nothing is known of what
-    anybody held.
+    Queue times are those of pods that started within the window. Where it is not known what is
+    pending in a cluster of the tier (TierFairness.dark), `waiting_now` is the least that is.
     """
 
     team_id: int
-    entitlement_gpus: float
-    idle_gpu_hours: float
-    wait_p50_seconds: float | None
-    wait_p95_seconds: float | None
-    waits_ended: int
-    waiting_now: int | None
-    gave_up: int
-    usage_factor: float | None
+    entitlement_gpus: Annotated[
+        float,
+        Column(
+            *("Entitlement", "GPUs", f"Mean over the window's known hours. {UNKNOWN}"),
+            nullable=True,
+        ),
+    ]
+    idle_gpu_hours: Annotated[float, Column("Idle", "GPU-h", api=False)]
+    wait_p50_seconds: Annotated[
+        float | None,
+        Column(
+            *("p50 queue time", "s"),
+            "Of pods that started, and of work admitted that was pending before it had pods.",
+        ),
+    ]
+    wait_p95_seconds: Annotated[float | None, Column("p95 queue time", "s", "Of the same.")]
+    waits_ended: Annotated[int, Column("Started", api=False)]
+    waiting_now: Annotated[
+        int | None,
+        Column(
+            "Pending",
+            help="Now, or when the window ended where that is past. Where it is not known what is "
+            "pending in a cluster of the tier it is at least that many; null instead of 0.",
+        ),
+    ]
+    gave_up: Annotated[int, Column("Canceled before start", help="Deleted before it started.")]
+    usage_factor: Annotated[
+        float | None,
+        Column(
+            "Fair-share factor",
+            help="2^(−usage / share), half-life 7 days, over all tiers.",
+            shown_as="decimal",
+        ),
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,21 +84,30 @@ class HourCounts:
 
 @dataclass(frozen=True, slots=True)
 class TierFairness:
-    """One tier over a window, with its teams by name.
+    """One tier with its teams.
 
     `usage_known` is the share, 0..1, of the hours behind the usage factors that are known: those
     of all clusters and ten weeks. None where none was to be collected. `dark`: of a cluster of it
     it is not known what waits at the window's end.
     """
 
-    tier: str
+    tier: Annotated[str, Column("Tier")]
     hours: HourCounts
-    capacity_gpu_hours: float
-    from_pool_gpu_hours: float
-    overdrawn_gpu_hours: float
-    borrowable_gpu_hours: float
-    jain_index: float | None
-    jain_allocation_ratio: float | None
+    capacity_gpu_hours: Annotated[float, summed_column("Capacity", "")]
+    borrowable_gpu_hours: Annotated[
+        float,
+        summed_column("Idle entitlement", "Pending while other teams' entitlements lay free."),
+    ]
+    from_pool_gpu_hours: Annotated[
+        float, summed_column("From free capacity", "Borrowed from capacity without entitlement.")
+    ]
+    overdrawn_gpu_hours: Annotated[
+        float, summed_column("Over-borrowed", "Borrowed although its owners requested it.")
+    ]
+    jain_index: Annotated[float | None, Column("Fairness index", help="Of allocated ÷ fair share.")]
+    jain_allocation_ratio: Annotated[
+        float | None, Column("Allocation vs. entitlement", help="Of allocated ÷ entitlement.")
+    ]
     teams: tuple[TeamFairness, ...]
     usage_known: float | None = None
     dark: bool = False

@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo
 
 from apps.clusters.domain.columns import Column as Declared
 from apps.clusters.domain.columns import columns_of
-from apps.usage.domain.amounts import Amounts
+from apps.usage.domain.amounts import Amounts, nano
 from apps.web.components.formats import FALLING, NUMERIC, Format, Value, exact, shown
 from apps.web.components.ledger import LedgerClass
 from apps.web.components.links import Query, explain_href, with_query
@@ -59,13 +59,15 @@ def declared_columns(
 def declared_values(row: Any) -> dict[str, Value]:
     """Return the values of a row by column key; several names are one text, a flag yes or no."""
     return {
-        column.key: _value(getattr(row, column.name))
+        column.key: _value(getattr(row, column.name), column)
         for column in columns_of(row.__class__)
         if column.label
     }
 
 
-def _value(value: Any) -> Value:
+def _value(value: Any, column: Declared) -> Value:
+    if column.unit == "GPU-h" and isinstance(value, float):
+        return nano(value)
     if isinstance(value, bool):
         return "yes" if value else "no"
     return " ".join(value) if isinstance(value, tuple) else value

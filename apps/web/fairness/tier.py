@@ -15,10 +15,10 @@ from apps.fairness.selectors import (
     TierFairness,
 )
 from apps.usage.domain.amounts import nano
-from apps.web.components.formats import Format, Value, shown
+from apps.web.components.formats import Format, shown
 from apps.web.components.links import during, figure_href, figure_hrefs, href
 from apps.web.components.plots import Plot, PlotLine, Scale
-from apps.web.components.tables import Column, Row, Table
+from apps.web.components.tables import Column, Row, Table, declared_columns, declared_values
 from apps.web.fairness.overview import (
     BORROWABLE,
     DENIED,
@@ -103,47 +103,6 @@ def _bar(team: TeamFairness, whole: float, hours: int, reading: QuerySession) ->
 
 # ---------------------------------------------------------------- teams
 
-WAITING_AT_END = Column(
-    "waiting_now", "Waited at the end", Format.COUNT, "", "when the window ended"
-)
-WAITING_NOW = Column("waiting_now", "Wait now", Format.COUNT, "", "the window goes on")
-_TEAM_COLUMNS = (
-    Column("team", "Team"),
-    Column(
-        "entitlement_gpus",
-        "Entitled",
-        Format.NUMBER,
-        "GPUs",
-        "mean over hours with known or estimated demand",
-    ),
-    Column("entitlement_gpu_hours", "Entitled", Format.GPU_HOURS, "GPU-h"),
-    Column("demand_gpu_hours", "Demand", Format.GPU_HOURS, "GPU-h", "held, pending, suppressed"),
-    Column("fair_share_gpu_hours", "Fair share", Format.GPU_HOURS, "GPU-h"),
-    Column("allocated_gpu_hours", "Allocated", Format.GPU_HOURS, "GPU-h"),
-    Column("borrowed_gpu_hours", "Borrowed", Format.GPU_HOURS, "GPU-h", "held above entitlement"),
-    Column("lent_gpu_hours", "Lent", Format.GPU_HOURS, "GPU-h", "of its entitlement, to others"),
-    DENIED,
-    Column("idle_gpu_hours", "Idle", Format.GPU_HOURS, "GPU-h", "held and idle"),
-    Column("wait_p50_seconds", "Half within", Format.SECONDS, "", "waits that ended, p50"),
-    Column("wait_p95_seconds", "95 % within", Format.SECONDS, "", "waits that ended, p95"),
-    Column(
-        "waits_ended", "Started", Format.COUNT, "", "pods, and work that waited before it had any"
-    ),
-    WAITING_AT_END,
-    Column("gave_up", "Gave up", Format.COUNT, "", "went without having started"),
-    Column(
-        "usage_factor",
-        "Usage factor",
-        Format.DECIMAL,
-        "",
-        "1 has used nothing lately, 0.5 just its share; over all tiers, half-life 7 days",
-    ),
-    Column("from_pool_gpu_hours", "From the pool", Format.GPU_HOURS, "GPU-h"),
-    Column("overdrawn_gpu_hours", "Overdrawn", Format.GPU_HOURS, "GPU-h"),
-)
-_AMOUNTS = tuple(c.key for c in _TEAM_COLUMNS if c.kind is Format.GPU_HOURS)
-_OTHERS = tuple(c.key for c in _TEAM_COLUMNS if c.kind is not Format.GPU_HOURS)
-
 
 def team_table(tier: TierFairness, reading: QuerySession) -> Table:
     """Return the teams of the tier, those first that were denied most."""
@@ -151,7 +110,7 @@ def team_table(tier: TierFairness, reading: QuerySession) -> Table:
     return Table(
         id="teams",
         title="Teams",
-        columns=_team_columns(reading),
+        columns=declared_columns(TeamFairness),
         rows=[_team(team, reading, tier.hours) for team in teams],
         zone=reading.choice.zone,
         empty="No team is entitled to any of this tier, and none held or asked for it.",
@@ -181,20 +140,16 @@ def _usage_note(known: float | None) -> str:
     )
 
 
-def _team_columns(reading: QuerySession) -> Sequence[Column]:
-    """Return the columns; what waited when a window ended in the past does not wait now."""
-    if reading.window.end < reading.now:
-        return _TEAM_COLUMNS
-    return [WAITING_NOW if column is WAITING_AT_END else column for column in _TEAM_COLUMNS]
-
-
 def _team(team: TeamFairness, reading: QuerySession, hours: HourCounts) -> Row:
-    values: dict[str, Value] = {key: getattr(team, key) for key in _OTHERS}
-    amounts: dict[str, Value] = {key: nano(getattr(team, key)) for key in _AMOUNTS}
-    # Sums over no hours; who waits is told by something else.
-    unknown = [] if hours.known else [*_AMOUNTS, "entitlement_gpus"]
+    values = declared_values(team)
+    # Sums over no hours; what is pending is told by something else.
+    unknown = (
+        []
+        if hours.known
+        else ["entitlement_gpus", *(k for k in values if k.endswith("_gpu_hours"))]
+    )
     return Row(
-        values | amounts | dict.fromkeys(unknown),
+        values | dict.fromkeys(unknown),
         {"team": href("statement", reading.query, name=team.team)},
         explains=figure_hrefs(EXPLAINS, reading.query, tier=team.tier, team=team.team),
     )
