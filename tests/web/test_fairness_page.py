@@ -200,9 +200,9 @@ def test_hostile_names_are_shown_as_text(portal: Portal, admin: Client) -> None:
 
 def test_a_window_that_is_over_does_not_say_who_waits_now(admin: Client) -> None:
     past, running = (words(text_of(admin, address)) for address in (GOLD, "/fairness/gold/"))
-    assert "Waited at the end" in past
-    assert "Wait now" not in past
-    assert "Waited at the end" not in running
+    assert "Pending at end" in past
+    assert "Pending now" not in past
+    assert "Pending at end" not in running
 
 
 def test_what_usage_factors_are_made_of_is_said_where_some_is_missing(admin: Client) -> None:

@@ -1,7 +1,7 @@
 """Fairness on one tier: bars against entitlement, who lent to whom, and the index over time."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from zoneinfo import ZoneInfo
 
@@ -110,13 +110,22 @@ def team_table(tier: TierFairness, reading: QuerySession) -> Table:
     return Table(
         id="teams",
         title="Teams",
-        columns=declared_columns(TeamFairness),
+        columns=_columns(reading),
         rows=[_team(team, reading, tier.hours) for team in teams],
         zone=reading.choice.zone,
         empty="No team is entitled to any of this tier, and none held or asked for it.",
         page_length=PER_PAGE,
         note=_notes(tier) if teams else "",
     )
+
+
+def _columns(reading: QuerySession) -> list[Column]:
+    """Return the columns; what was pending when a past window ended is not pending now."""
+    label = "Pending at end" if reading.window.end < reading.now else "Pending now"
+    return [
+        replace(column, label=label) if column.key == "waiting_now" else column
+        for column in declared_columns(TeamFairness)
+    ]
 
 
 def _notes(tier: TierFairness) -> str:
