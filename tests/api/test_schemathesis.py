@@ -14,9 +14,8 @@ import pytest
 import schemathesis
 import yaml
 from django.core.cache import cache
-from django.core.signals import request_finished, request_started
 from django.core.wsgi import get_wsgi_application
-from django.db import close_old_connections, transaction
+from django.db import transaction
 from django.urls import URLPattern, get_resolver
 from hypothesis import strategies as st
 from schemathesis import Case, CheckContext, GenerationMode, Response
@@ -29,6 +28,7 @@ from apps.api import urls
 from apps.quota_requests.models import ChangeRequest
 from tests.api.stocked import Stocked, stocked_portal
 from tests.api.test_schema import COMMITTED
+from tests.web.in_transaction import connections_left_open
 
 Operation = APIOperation[Any, Any, Any, Any]
 MANY = hypothesis.settings.get_current_profile_name() == "exhaustive"
@@ -59,18 +59,12 @@ def whole(environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
 
     The connection to the database stays: the test's transaction is in it.
     """
-    signals = (request_started, request_finished)
-    for signal in signals:
-        signal.disconnect(close_old_connections)
-    try:
+    with connections_left_open():
         answer = APPLICATION(environ, start_response)
         try:
             return list(answer)
         finally:
             answer.close()
-    finally:
-        for signal in signals:
-            signal.connect(close_old_connections)
 
 
 def as_documented() -> BaseSchema:

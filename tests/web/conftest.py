@@ -8,7 +8,7 @@ from datetime import UTC, date, datetime, timedelta
 import pytest
 from django.test import Client
 from playwright.sync_api import Browser, ConsoleMessage, Page, Request, Response, sync_playwright
-from pytest_django.live_server_helper import LiveServer
+from pytest_django import Settings
 
 from apps.accounts.models import User
 from apps.clusters.domain.calendar import day_start
@@ -17,6 +17,7 @@ from tests import factories
 from tests.factories import Portal
 from tests.programs import find
 from tests.web.devices import make_devices
+from tests.web.in_transaction import Gate, serving_in_transaction
 from tests.web.promises import make_promises
 from tests.web.waiting import look, make_waiting
 from tests.worlds import shared
@@ -166,8 +167,23 @@ def screen() -> Iterator[Screen]:
     browser.close()
 
 
+@pytest.fixture(scope="session")
+def _serving(django_db_setup: None) -> Iterator[tuple[str, Gate]]:
+    gate = Gate()
+    with serving_in_transaction(gate) as address:
+        yield address, gate
+
+
 @pytest.fixture
-def served(transactional_db: None, live_server: LiveServer) -> str:
+def address(_serving: tuple[str, Gate], db: None, settings: Settings) -> Iterator[str]:
+    """Yield the address of a live server that sees what the test has in the database."""
+    settings.ALLOWED_HOSTS = [*settings.ALLOWED_HOSTS, "localhost"]
+    address, gate = _serving
+    with gate.open():
+        yield address
+
+
+@pytest.fixture
+def served(portal: Portal, address: str) -> str:
     """Return the address of a live server whose portal is filled."""
-    make_filled_portal()
-    return str(live_server.url)
+    return address

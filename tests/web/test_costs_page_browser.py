@@ -2,7 +2,6 @@
 
 import pytest
 from playwright.sync_api import Page, expect
-from pytest_django.live_server_helper import LiveServer
 
 from tests.costs.portal import PRICES, make_priced
 from tests.web.axe import cookie_of, settle, violations
@@ -16,10 +15,10 @@ DAYS = "first=2026-11-01&last=2026-11-02"
 
 
 @pytest.fixture
-def priced(transactional_db: None, live_server: LiveServer) -> str:
+def priced(address: str) -> str:
     """Return the address of a live server with four days of costs, some unpriced."""
     make_priced(4, prices=[price for price in PRICES if price[1] != "spot"])
-    return str(live_server.url)
+    return address
 
 
 @pytest.mark.parametrize(("dark", "width"), LOOKS)

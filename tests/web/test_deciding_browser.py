@@ -6,7 +6,6 @@ import pytest
 from django.conf import settings
 from django.utils import timezone
 from playwright.sync_api import Page, expect
-from pytest_django.live_server_helper import LiveServer
 
 from apps.quota_requests import services
 from tests.quota_requests.portal import Portal, served_portal
@@ -19,7 +18,7 @@ pytestmark = pytest.mark.browser
 
 
 @pytest.fixture
-def asked(transactional_db: None) -> Iterator[Portal]:
+def asked(db: None) -> Iterator[Portal]:
     """Return a portal with one request in review, and another that came back."""
     with served_portal() as portal:
         as_of_now(portal)
@@ -31,18 +30,17 @@ def asked(transactional_db: None) -> Iterator[Portal]:
 
 @pytest.fixture
 def as_cleo(
-    asked: Portal, live_server: LiveServer, screen: Screen
+    asked: Portal, address: str, screen: Screen
 ) -> Callable[[Callable[[Page], None], bool, int], None]:
     """Return what takes steps as an administrator."""
-    url = str(live_server.url)
-    cookie = cookie_of("cleo", url)
+    cookie = cookie_of("cleo", address)
 
     def visit(steps: Callable[[Page], None], dark: bool, width: int) -> None:
         def signed_in(page: Page) -> None:
             page.context.add_cookies([cookie])
             steps(page)
 
-        screen.visit(url, signed_in, dark=dark, width=width, provoked=("403",))
+        screen.visit(address, signed_in, dark=dark, width=width, provoked=("403",))
 
     return visit
 

@@ -4,7 +4,6 @@ import pytest
 from django.core.cache import cache
 from playwright.sync_api import Page, expect
 from pytest_django import Settings
-from pytest_django.live_server_helper import LiveServer
 
 from apps.alerts.models import Delivery, IdleAnswer
 from tests.factories import make_portal
@@ -17,7 +16,7 @@ pytestmark = pytest.mark.browser
 
 
 @pytest.fixture
-def board(transactional_db: None, settings: Settings) -> Board:
+def board(db: None, settings: Settings) -> Board:
     settings.EMAIL_HOST = "mail.example.org"  # of which the test's mailbox takes the place
     cache.clear()
     portal = make_portal()
@@ -31,7 +30,7 @@ def board(transactional_db: None, settings: Settings) -> Board:
 
 @pytest.mark.parametrize(("dark", "width"), LOOKS)
 def test_axe_finds_nothing_and_no_page_scrolls_sideways(
-    board: Board, live_server: LiveServer, screen: Screen, dark: bool, width: int
+    board: Board, address: str, screen: Screen, dark: bool, width: int
 ) -> None:
     found: list[str] = []
 
@@ -51,14 +50,14 @@ def test_axe_finds_nothing_and_no_page_scrolls_sideways(
             if page.evaluate("document.documentElement.scrollWidth > window.innerWidth"):
                 found.append(f"{path} scrolls sideways")
 
-    cookie = cookie_of("cleo", live_server.url)
-    screen.visit(live_server.url, look, width=width, dark=dark)
+    cookie = cookie_of("cleo", address)
+    screen.visit(address, look, width=width, dark=dark)
     assert not found, "\n".join(found)
 
 
 @pytest.mark.parametrize("scripts", [True, False], ids=["scripts", "no scripts"])
 def test_an_idle_notice_is_answered_in_its_line(
-    board: Board, live_server: LiveServer, screen: Screen, scripts: bool
+    board: Board, address: str, screen: Screen, scripts: bool
 ) -> None:
     def steps(page: Page) -> None:
         page.context.add_cookies([cookie])
@@ -74,13 +73,13 @@ def test_an_idle_notice_is_answered_in_its_line(
         )
         assert "kind=idle" in page.url
 
-    cookie = cookie_of("ada", live_server.url)
-    screen.visit(live_server.url, steps, scripts=scripts, provoked=("400",))
+    cookie = cookie_of("ada", address)
+    screen.visit(address, steps, scripts=scripts, provoked=("400",))
     assert IdleAnswer.objects.count() == 1
 
 
 def test_a_channel_is_made_tried_muted_and_removed(
-    board: Board, live_server: LiveServer, screen: Screen
+    board: Board, address: str, screen: Screen
 ) -> None:
     def steps(page: Page) -> None:
         page.context.add_cookies([cookie])
@@ -113,5 +112,5 @@ def test_a_channel_is_made_tried_muted_and_removed(
         page.get_by_role("button", name="Remove this channel").click()
         expect(page.get_by_role("link", name="chat", exact=True)).to_have_count(0)
 
-    cookie = cookie_of("ada", live_server.url)
-    screen.visit(live_server.url, steps, width=390, provoked=("400",))
+    cookie = cookie_of("ada", address)
+    screen.visit(address, steps, width=390, provoked=("400",))
