@@ -9,6 +9,8 @@ import pytest
 from django.db import connection, transaction
 from pytest_django import DjangoDbBlocker
 
+from tests.kept_rows import KeptRows
+
 _SHARED = "fills_the_database"
 _EMPTYING = {"transactional_db", "live_server"}
 
@@ -29,7 +31,7 @@ def shared(make: Callable[..., Any], *, upon: str = "") -> Any:
             with django_db_blocker.unblock():
                 assert connection.in_atomic_block == bool(upon), "a module shares one world"
                 outer.enter_context(transaction.atomic())
-                world = make(*ground)
+                world = make(*ground) if upon else _made_once(make)
             yield world
             with django_db_blocker.unblock():
                 transaction.set_rollback(True)
@@ -37,6 +39,20 @@ def shared(make: Callable[..., Any], *, upon: str = "") -> Any:
 
     setattr(made, _SHARED, 2 if upon else 1)
     return pytest.fixture(scope="module")(made)
+
+
+_made: dict[Callable[..., Any], tuple[Any, KeptRows]] = {}
+
+
+def _made_once(make: Callable[..., Any]) -> Any:
+    """Return what `make` gives; another module that asks for it gets the rows that it wrote."""
+    if make not in _made:
+        world = make()
+        _made[make] = deepcopy(world), KeptRows.now()
+        return world
+    world, rows = _made[make]
+    rows.put_back()
+    return deepcopy(world)
 
 
 def least_first(items: list[pytest.Item]) -> None:

@@ -1,0 +1,55 @@
+"""All rows of the database as they are, kept to be put back: a world is computed once a process."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from django.db import connection
+
+
+@dataclass(frozen=True)
+class KeptRows:
+    """Table → its rows as the database gives them: bytes of COPY, or tuples where there is none."""
+
+    tables: dict[str, Any]
+
+    @staticmethod
+    def now() -> "KeptRows":
+        """Return what all tables hold in this transaction."""
+        return KeptRows({table: _read(table) for table in _tables()})
+
+    def put_back(self) -> None:
+        """Make all tables hold what they held; the sequences of PostgreSQL went on and stay."""
+        there = KeptRows.now().tables
+        for table, rows in self.tables.items():
+            if there[table] != rows:
+                _write(table, rows)
+
+
+def _tables() -> Iterator[str]:
+    with connection.cursor() as cursor:
+        yield from sorted(connection.introspection.table_names(cursor))
+    if connection.vendor == "sqlite":
+        yield "sqlite_sequence"
+
+
+def _read(table: str) -> Any:
+    with connection.cursor() as cursor:
+        if connection.vendor == "postgresql":
+            with cursor.cursor.copy(f'COPY "{table}" TO STDOUT') as copy:
+                return b"".join(copy)
+        return connection.connection.execute(f'SELECT * FROM "{table}"').fetchall()  # noqa: S608 - our own names
+
+
+def _write(table: str, rows: Any) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(f'DELETE FROM "{table}"')  # noqa: S608 - our own names
+        if not rows:
+            return
+        if connection.vendor == "postgresql":
+            with cursor.cursor.copy(f'COPY "{table}" FROM STDIN') as copy:
+                copy.write(rows)
+        else:
+            marks = ", ".join("?" for _ in rows[0])
+            sql = f'INSERT INTO "{table}" VALUES ({marks})'  # noqa: S608 - our own names
+            connection.connection.executemany(sql, rows)
