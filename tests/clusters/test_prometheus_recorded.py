@@ -99,7 +99,7 @@ def test_raw_samples_after_the_devices_look_up_no_exporters(
     assert len(asked) == 1
 
 
-def test_ledger_of_the_recorded_hour(source: PrometheusSource) -> None:
+def test_pods_of_the_recorded_hour(source: PrometheusSource) -> None:
     answer = source.ledger(HOUR_WINDOW)
     gpu = {"nvidia.com/gpu": 1.0}
     assert sorted(answer.pods, key=lambda pod: pod.name) == [
@@ -144,6 +144,10 @@ def test_ledger_of_the_recorded_hour(source: PrometheusSource) -> None:
             last_seen=LastSeen(float(ORIGIN + 2 * SLOT), gone=False),
         ),
     ]
+
+
+def test_nodes_of_the_recorded_hour(source: PrometheusSource) -> None:
+    answer = source.ledger(HOUR_WINDOW)
     assert answer.nodes == [
         NodeInterval(
             node="n1",
