@@ -13,6 +13,7 @@ from apps.api.base.parameters import NamesField, PageParams, choices
 from apps.api.base.problems import InvalidParameters
 from apps.api.base.windows import moment
 from apps.clusters import selectors as clusters
+from apps.quota_requests.domain.frozen import stored
 from apps.quota_requests.domain.states import RequestState
 from apps.quota_requests.selectors import RequestDetail, RequestRow, Which
 from apps.usage.domain.columns import utc_text
@@ -325,9 +326,9 @@ def detail_record(detail: RequestDetail) -> dict[str, Any]:
     ]
     history = [{name: getattr(line, name) for name in _LINE_COLUMNS} for line in detail.history]
     return request_record(detail.row) | {
-        "evidence": detail.evidence,
-        "preview": detail.preview,
-        "ruling": detail.ruling,
+        "evidence": stored(detail.evidence) or {},
+        "preview": stored(detail.preview) or {},
+        "ruling": stored(detail.ruling) or {},
         "comments": [_plain(asdict(one)) for one in detail.comments],
         "executions": [_plain(one) for one in executions],
         "history": [_plain(line) for line in history],
@@ -345,4 +346,4 @@ def _plain(record: dict[str, Any]) -> dict[str, Any]:
 def _value(value: Any) -> Any:
     if isinstance(value, datetime):
         return utc_text(value)
-    return list(value) if isinstance(value, tuple) else value
+    return stored(value)

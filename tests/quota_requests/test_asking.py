@@ -174,9 +174,9 @@ def test_the_file_for_a_queue_names_the_version_that_the_cluster_has() -> None:
     queue = recorded.cluster_queue("cq-a", "v1beta1")
     server = Reading({"/apis/kueue.x-k8s.io": groups, old: queue})
     found = read_by(server)
-    assert found.file is not None
-    assert "version: v1beta1" in found.file.how
-    assert found.version == "kueue.x-k8s.io/v1beta1"
+    assert found.patch_file is not None
+    assert "version: v1beta1" in found.patch_file.how
+    assert found.api_version == "kueue.x-k8s.io/v1beta1"
     assert server.asked[-1] == old
 
 

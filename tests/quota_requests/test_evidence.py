@@ -20,12 +20,12 @@ from apps.clusters.models import Cluster
 from apps.costs.models import Price
 from apps.fairness.selectors import HourCounts
 from apps.quota_requests.domain.audit import canonical
+from apps.quota_requests.domain.frozen import stored
 from apps.quota_requests.selectors import request_detail
 from apps.quota_requests.services.evidence.snapshot import (
-    Evidence,
-    evidence_of,
+    known_of_team,
     share_of,
-    tell_hours,
+    told_hours,
 )
 from apps.quotas.models import Budget, QuotaKey, QuotaKeyHour
 from tests.factories import (
@@ -196,7 +196,7 @@ def test_the_preview_of_a_queue_says_who_loses_room_to_borrow(portal: Portal) ->
     assert (room["name"], room["idle_before"], room["idle_after"]) == ("cq-speech", "6", "3")
     assert room["lost"] == "3"
     seen = {who: request_detail(request.pk, portal.actor(who)) for who in ("ada", "cleo")}
-    names = [one.preview["borrowing"][0]["name"] for one in seen.values() if one is not None]
+    names = [one.preview.borrowing[0].name for one in seen.values() if one and one.preview]
     assert names == ["another queue (1)", "cq-speech"]
 
 
@@ -213,7 +213,7 @@ def test_a_key_that_reaches_no_tier_tells_nothing_of_what_the_team_held_elsewher
     portal = make_portal(None)
     request = portal.of(portal.draft())
     request.tiers = []
-    found = evidence_of(request, now=portal.now).frozen
+    found = stored(known_of_team(request, now=portal.now).evidence)
     assert "usage" not in found
     assert "money" not in found
     for part in ("usage", "money"):
@@ -224,7 +224,9 @@ def test_a_fair_share_that_one_tier_does_not_know_is_not_known(db: None) -> None
     """The rule is held against the share of all tiers that the key can reach together."""
     portal = make_portal(None)
     request = portal.of(portal.draft())
-    assert evidence_of(request, now=portal.now).fair_share_gpus is None
+    share = known_of_team(request, now=portal.now).evidence.fair_share
+    assert share is not None
+    assert share.gpus is None
     row: Any = SimpleNamespace(fair_share_gpu_hours=100.0, tier="whole")
     assert share_of([row], {"whole": 10}, ["whole"]) == 10.0
     assert share_of([row], {"whole": 10}, ["whole", "another"]) is None
@@ -237,14 +239,12 @@ def test_a_fair_share_that_one_tier_does_not_know_is_not_known(db: None) -> None
 
 
 def test_hours_that_are_in_no_sum_are_named() -> None:
-    found = Evidence()
     hours = {
         "gold": HourCounts(known=340, missing=380),
         "silver": HourCounts(known=720, watched=700),
         "bronze": HourCounts(known=720, watched=720),
         "tin": HourCounts(known=720, watched=700),
     }
-    tell_hours(found, hours)
-    assert found.frozen["missing"] == [
+    assert told_hours(hours) == [
         "380 of 720 hours of gold: without facts or demand",
     ]

@@ -19,9 +19,9 @@ from apps.clusters.domain.observed.objects import (
 from apps.pending.domain.causes import Cause
 from apps.quota_requests.models import ChangeRequest
 from apps.quota_requests.services.evidence.blocked_workloads import blocked_workloads, is_strict
-from apps.quota_requests.services.evidence.impact import preview_of
+from apps.quota_requests.services.evidence.impact import impact_of
 from apps.quota_requests.services.evidence.known_quotas import target_of_request
-from apps.quota_requests.services.evidence.snapshot import evidence_of
+from apps.quota_requests.services.evidence.snapshot import known_of_team
 from tests.factories import make_workload
 from tests.pending.rows import make_episode
 from tests.quota_requests.portal import NOW, Portal, make_portal, make_sighting
@@ -123,12 +123,14 @@ def test_what_has_its_quota_reserved_leaves_less_for_the_others(portal: Portal) 
     see_queue(portal, used=used, reserved=reserved)
     queued(portal, "one", hours=2)
     queued(portal, "two")
-    starts = preview_of(of_queue(portal), now=portal.now).frozen["starts"]
-    assert [(s["name"], s["admitted"], s["left"]) for s in starts] == [
+    starts = impact_of(of_queue(portal), now=portal.now).preview.starts
+    assert [(s.name, s.admitted, s.left) for s in starts] == [
         ("one-wl", 1, 0),
         ("two-wl", 0, 1),
     ]
-    assert evidence_of(of_queue(portal), now=portal.now).frozen["quota"]["full_now"] is True
+    quota = known_of_team(of_queue(portal), now=portal.now).evidence.quota
+    assert quota is not None
+    assert quota.full_now is True
 
 
 @pytest.mark.parametrize(
@@ -142,5 +144,5 @@ def test_in_a_strict_queue_the_small_do_not_pass_the_large(
     queued(portal, "small")
     request = of_queue(portal)
     assert is_strict(request, target_of_request(request)) == (strategy == "StrictFIFO")
-    starts = preview_of(request, now=portal.now).frozen["starts"]
-    assert [one["admitted"] for one in starts] == admitted
+    starts = impact_of(request, now=portal.now).preview.starts
+    assert [one.admitted for one in starts] == admitted

@@ -8,6 +8,7 @@ from pytest_django import DjangoAssertNumQueries
 from apps.accounts.permissions import NotAllowed
 from apps.clusters.domain.observed.objects import ObservedKind, VolcanoQueueSnapshot
 from apps.quota_requests import services
+from apps.quota_requests.domain.frozen import stored
 from apps.quota_requests.domain.targets import TargetRefused
 from apps.quota_requests.models import AuditEntry, ChangeRequest
 from apps.quotas.domain.keys import QuotaRef
@@ -56,11 +57,11 @@ def test_an_outlook_is_what_would_be_frozen_and_keeps_nothing() -> None:
         found = services.outlook(asked(), by=portal.actor("ada"), now=portal.now)
         assert not ChangeRequest.objects.exists()
         assert not AuditEntry.objects.exists()
-        assert (found.preview["live"], found.tiers) == ("6", ("whole",))
-        assert found.preview["dry_run_passed"] is True
+        assert (found.preview.live, found.preview.tiers) == ("6", ("whole",))
+        assert found.preview.dry_run_passed is True
         pk = portal.submitted()
-        assert portal.of(pk).evidence == found.evidence
-        assert portal.of(pk).ruling == found.ruling
+        assert portal.of(pk).evidence == stored(found.evidence)
+        assert portal.of(pk).ruling == stored(found.ruling)
 
 
 def test_an_outlook_of_a_kept_request_shows_what_moved_on() -> None:
@@ -69,7 +70,7 @@ def test_an_outlook_of_a_kept_request_shows_what_moved_on() -> None:
         assert portal.api is not None
         portal.api.live = recorded.quota("gpu") | {"spec": {"hard": {KEY: "7"}}}
         found = services.outlook_of(pk, by=portal.actor("ben"), now=portal.now)
-        assert found.preview["live"] == "7"
+        assert found.preview.live == "7"
         with pytest.raises(services.UnknownRequest):
             services.outlook_of(pk, by=portal.actor("dan"), now=portal.now)
 
@@ -82,10 +83,10 @@ def test_of_an_account_that_cannot_be_used_only_administrators_see_why() -> None
         }
         portal.cluster.save()
         told = services.outlook(asked(), by=portal.actor("ada"), now=portal.now).preview
-        assert "cannot be used: it has to be mended" in told["dry_run"]
+        assert "cannot be used: it has to be mended" in told.dry_run
         assert "not-there" not in repr(told)
         told = services.outlook(asked(), by=portal.actor("cleo"), now=portal.now).preview
-        assert "/etc/gpuportal/not-there" in told["dry_run_detail"]
+        assert "/etc/gpuportal/not-there" in (told.dry_run_detail or "")
 
 
 def shared_queue(portal: Portal) -> QuotaRef:

@@ -9,18 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from apps.quota_requests.domain.audit import canonical
+from apps.quota_requests.domain.borrowing import CohortShare, borrowing
+from apps.quota_requests.domain.frozen import stored
 from apps.quota_requests.domain.impact import (
-    CohortShare,
-    borrowing,
+    KeyState,
     cost_ceiling,
-    frozen,
     preview,
     time_box,
 )
 from apps.quota_requests.domain.overcommitment import (
     QuotaCommitment,
     TierCapacity,
-    frozen_together,
     overcommitment,
     together,
 )
@@ -66,11 +65,11 @@ PROMISES = (QuotaCommitment("vision", 6.0, ours=True), QuotaCommitment("speech",
 
 def test_what_a_key_of_several_tiers_promises_is_counted_once_against_all_of_them() -> None:
     tiers = [tier("a100", capacity=20.0), tier("h100", capacity=12.0)]
-    found = together(tiers, PROMISES, before=SIX, after=EIGHT)
+    found = together(tiers, PROMISES, before=SIX, after=EIGHT, things="GPUs")
     assert found is not None
     assert (found.before_units, found.after_units, found.capacity_units) == (31.0, 33.0, 32.0)
     assert (found.over, found.was_over, found.crosses) == (True, False, True)
-    assert frozen_together(found, tiers=2, things="GPUs") == (
+    assert found.sentence == (
         "33 of 32 GPUs of all 2 tiers that this key reaches would be promised (103 %); "
         "before 31 (97 %)."
     )
@@ -94,7 +93,7 @@ def test_without_all_capacities_there_is_no_figure_of_all_tiers() -> None:
     found = together([tier(), tier("new", capacity=None)], PROMISES, before=SIX, after=EIGHT)
     assert found is not None
     assert (found.capacity_units, found.promised_ratio, found.over) == (None, None, False)
-    assert "not known" in frozen_together(found, tiers=2, things="GPUs")
+    assert "not known" in found.sentence
     assert together([], PROMISES, before=SIX, after=EIGHT) is None
 
 
@@ -272,17 +271,15 @@ def test_an_end_before_the_start_is_refused() -> None:
 
 
 def test_the_whole_preview_is_frozen_as_the_audit_can_hold_it() -> None:
-    found = preview(
-        [tier()],
-        before=SIX,
-        after=EIGHT,
+    key = KeyState(
+        tiers=[tier()],
         used=SIX,
         promises=PROMISES,
-        held=[held("job", 1, 4, hours=1)],
+        waiting=[held("job", 1, 4, hours=1)],
         shares=[CohortShare("ours", 6, 6), CohortShare("b", 25, 0.1 + 0.2)],
         ours="ours",
     )
-    kept = json.loads(canonical(frozen(found)))
+    kept = json.loads(canonical(stored(preview(key, before=SIX, after=EIGHT))))
     assert kept["promised"][0]["after_units"] == "33"
     assert kept["promised"][0]["over"] is True
     assert kept["together"]["after_units"] == "33"
@@ -293,13 +290,14 @@ def test_the_whole_preview_is_frozen_as_the_audit_can_hold_it() -> None:
 
 
 def test_a_key_that_reaches_nothing_says_so() -> None:
-    found = preview([], before=SIX, after=EIGHT, used=SIX)
+    found = preview(KeyState(used=SIX), before=SIX, after=EIGHT)
     assert "No tier has GPUs" in found.unreached
-    assert frozen(found)["cost_per_month_most"] is None
+    assert stored(found)["cost_per_month_most"] is None
 
 
 def test_a_capacity_that_is_not_known_everywhere_is_not_known() -> None:
     tiers = [tier(), tier("new", capacity=None)]
     shares = [CohortShare("ours", 6, 6), CohortShare("b", 25, 0), CohortShare("c", 99, 0)]
-    found = preview(tiers, before=SIX, after=EIGHT, used=SIX, shares=shares, ours="ours")
+    key = KeyState(tiers=tiers, used=SIX, shares=shares, ours="ours")
+    found = preview(key, before=SIX, after=EIGHT)
     assert {room.name: room.full_after for room in found.borrowing} == {"b": 99, "c": 25}

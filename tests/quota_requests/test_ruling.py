@@ -17,12 +17,13 @@ from apps.clusters.domain.observed.objects import (
 )
 from apps.quota_requests import services
 from apps.quota_requests.domain.quantities import quantity
+from apps.quota_requests.domain.snapshots import Evidence, FairShare
 from apps.quota_requests.domain.states import RequestState, TransitionDenied
 from apps.quota_requests.models import ChangeRequest
 from apps.quota_requests.services.approval_policy import decide_by_policy, rules_of_site
-from apps.quota_requests.services.evidence.impact import preview_of
+from apps.quota_requests.services.evidence.impact import impact_of
 from apps.quota_requests.services.evidence.overcommitment import committed_gpus
-from apps.quota_requests.services.evidence.snapshot import Evidence
+from apps.quota_requests.services.evidence.snapshot import KnownOfTeam
 from apps.quotas.selectors import QuotaFilters, quota_rows
 from tests.factories import make_cluster, make_team
 from tests.quota_requests.portal import A100, KEY, Portal, make_portal, make_sighting, served_portal
@@ -49,7 +50,7 @@ def test_what_quotas_promise_a_team_is_added_up_over_its_namespaces() -> None:
         body = QuotaSnapshot(amounts, amounts, {KEY: 0.0})
         name = f"team-vision-{n}"
         make_sighting(portal.cluster, ObservedKind.RESOURCE_QUOTA, f"gpu-{n}", body, namespace=name)
-    found = preview_of(kept(portal), now=portal.now)
+    found = impact_of(kept(portal), now=portal.now)
     assert (found.gpus, found.promised_after, found.shared) == (2.0, 18.0, False)
 
 
@@ -64,7 +65,7 @@ def test_what_two_clusters_promise_by_different_kinds_of_limits_is_added_up() ->
     make_sighting(east, ObservedKind.CLUSTER_QUEUE, "vision", queue)
     local = LocalQueueSnapshot(cluster_queue="vision")
     make_sighting(east, ObservedKind.LOCAL_QUEUE, "default", local, namespace="team-vision")
-    found = preview_of(kept(portal), now=portal.now)
+    found = impact_of(kept(portal), now=portal.now)
     assert found.promised_after == 13.0, "8 of the ResourceQuota in west, 5 of the queue in east"
 
 
@@ -102,15 +103,14 @@ def test_a_queue_that_several_teams_use_is_shared_and_never_changed_by_rule() ->
     request = kept(portal)
     request.source, request.namespace, request.name = "Queue", "", "bronze"
     request.key, request.before, request.after = "capability/nvidia.com/gpu", "4", "5"
-    preview = preview_of(request, now=portal.now)
-    assert (preview.shared, preview.promised_after) == (True, None)
+    impact = impact_of(request, now=portal.now)
+    assert (impact.shared, impact.promised_after) == (True, None)
     with override_settings(CHANGES_RAISES_BY_RULE=True, CHANGES_DECREASES_BY_RULE=True):
         for after in ("5", "3"):
             request.after = after
-            preview = preview_of(request, now=portal.now)
-            found = decide_by_policy(
-                request, preview, Evidence(fair_share_gpus=100.0, no_budget=True), now=portal.now
-            )
+            impact = impact_of(request, now=portal.now)
+            known = KnownOfTeam(Evidence(fair_share=FairShare(100.0, ("whole",), 30)))
+            found = decide_by_policy(request, impact, known, now=portal.now)
             assert not found.by_rule
-            holds = {one["name"]: one["holds"] for one in found.frozen["checks"]}
+            holds = {one.name: one.holds for one in found.checks}
             assert holds["own"] is False

@@ -138,8 +138,10 @@ def test_one_screen_has_everything_and_says_what_may_be_done(
     assert detail.row.state == RequestState.IN_REVIEW
     assert [one.text for one in detail.comments] == ["Soon?"]
     assert [line.action for line in detail.history] == ["take", "comment", "submit", "create"]
-    assert detail.preview["promised"][0]["tier"] == "whole"
-    assert {check["name"] for check in detail.ruling["checks"]} >= {"small", "budget"}
+    assert detail.preview is not None
+    assert detail.preview.promised[0].tier == "whole"
+    assert detail.ruling is not None
+    assert {check.name for check in detail.ruling.checks} >= {"small", "budget"}
     assert detail.actions == ("release", "ask_changes", "approve", "reject", "comment")
     assert detail.may_comment
     assert detail.can_write
@@ -173,8 +175,11 @@ def test_the_queue_shows_all_that_is_decided_by(
     with django_assert_max_num_queries(4):
         (row,) = review_queue(cleo).rows
     assert (row.row.id, row.actions, row.can_write) == (pk, ("take",), True)
-    assert row.preview["promised"][0]["tier"] == "whole"
-    assert row.evidence["quota"]["hard"] == "6"
+    assert row.preview is not None
+    assert row.preview.promised[0].tier == "whole"
+    assert row.evidence is not None
+    assert row.evidence.quota is not None
+    assert row.evidence.quota.hard == 6.0
     assert [one.text for one in row.comments] == ["Soon?"]
     assert waiting_count(cleo) == 1
     for who in ("ada", "ben", "dan", "finn"):
@@ -218,7 +223,7 @@ def test_the_file_to_commit_is_for_who_sees_the_request() -> None:
         pk = portal.approved()
         file = gitops_file(pk, portal.actor("ben"))
         assert file is not None
-        assert '"requests.nvidia.com/gpu": "8"' in file["text"]
+        assert '"requests.nvidia.com/gpu": "8"' in file.text
         assert gitops_file(pk, portal.actor("dan")) is None
         portal.start(pk, gitops=True)
         assert gitops_file(pk, portal.actor("cleo")) == file

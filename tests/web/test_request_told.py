@@ -5,7 +5,16 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from apps.web.quota_requests.request_summary import evidence_told, preview_told, ruling_told
+from apps.quota_requests.domain.approval_policy import Ruling
+from apps.quota_requests.domain.snapshots import Evidence, Preview
+from apps.quota_requests.selectors import read
+from apps.web.quota_requests.request_summary import (
+    Ruled,
+    Told,
+    evidence_told,
+    preview_told,
+    ruling_told,
+)
 from tests.quota_requests.requests import EVIDENCE, PREVIEW
 
 UTC = ZoneInfo("UTC")
@@ -17,6 +26,18 @@ TOGETHER: dict[str, Any] = {
     "over": True,
     "was_over": True,
 }
+
+
+def previewed(kept: dict[str, Any], *, before: str, unit: str = "") -> Told:
+    return preview_told(read(kept, Preview), before=before, unit=unit)
+
+
+def evidenced(kept: dict[str, Any], zone: ZoneInfo) -> Told:
+    return evidence_told(read(kept, Evidence), zone)
+
+
+def ruled(kept: dict[str, Any]) -> Ruled:
+    return ruling_told(read(kept, Ruling))
 
 
 def preview(**values: Any) -> dict[str, Any]:
@@ -31,7 +52,7 @@ def glance(told: Any) -> dict[str, tuple[str, str]]:
 
 
 def test_what_a_key_reaches_is_told_together_and_tier_by_tier_only_folded() -> None:
-    found = preview_told(preview(together=TOGETHER), before="8", unit="GPUs")
+    found = previewed(preview(together=TOGETHER), before="8", unit="GPUs")
     assert glance(found)["Over-commitment after"] == (
         "136 %",
         "Σ quota ÷ capacity: 395 of 291 GPUs of gold and silver",
@@ -53,7 +74,7 @@ def test_what_a_key_reaches_is_told_together_and_tier_by_tier_only_folded() -> N
 def test_a_promise_beyond_what_there_is_warns_only_where_this_change_makes_it(
     values: dict[str, Any], warned: str, said: str
 ) -> None:
-    found = preview_told(preview(together=TOGETHER | values), before="8", unit="GPUs")
+    found = previewed(preview(together=TOGETHER | values), before="8", unit="GPUs")
     assert [text for text in found.warnings if text.startswith(warned)] == list(found.warnings)
     assert bool(found.warnings) is bool(warned)
     assert any(note.startswith("Over-promised") for note in found.notes) is bool(said)
@@ -61,12 +82,12 @@ def test_a_promise_beyond_what_there_is_warns_only_where_this_change_makes_it(
 
 def test_the_sentence_that_was_frozen_is_the_one_that_is_told() -> None:
     together = TOGETHER | {"sentence": "395 of 291 GPUs; before 385.", "was_over": False}
-    (warning,) = preview_told(preview(together=together), before="8").warnings
+    (warning,) = previewed(preview(together=together), before="8").warnings
     assert warning == "More would be promised than there is. 395 of 291 GPUs; before 385."
 
 
 def test_a_preview_of_earlier_shows_the_fullest_tier_and_says_that_it_is_one() -> None:
-    found = preview_told(preview(), before="8", unit="GPUs")
+    found = previewed(preview(), before="8", unit="GPUs")
     assert glance(found)["Over-commitment after"] == (
         "175 %",
         "Σ quota ÷ capacity, of the fullest tier",
@@ -77,7 +98,7 @@ def test_a_preview_of_earlier_shows_the_fullest_tier_and_says_that_it_is_one() -
 
 def test_of_one_tier_the_two_sums_are_the_same() -> None:
     one = preview()["promised"][:1]
-    found = preview_told(preview(promised=one), before="8", unit="GPUs")
+    found = previewed(preview(promised=one), before="8", unit="GPUs")
     assert glance(found)["Over-commitment after"] == (
         "175 %",
         "Σ quota ÷ capacity: 14 of 8 GPUs of gold",
@@ -87,9 +108,7 @@ def test_of_one_tier_the_two_sums_are_the_same() -> None:
 
 def test_what_is_not_known_of_all_is_said() -> None:
     unknown = TOGETHER | {"capacity_units": None, "promised_ratio": None, "over": False}
-    text, words = glance(preview_told(preview(together=unknown), before="8"))[
-        "Over-commitment after"
-    ]
+    text, words = glance(previewed(preview(together=unknown), before="8"))["Over-commitment after"]
     assert text == "not known"
     assert "395 of not known" not in words
     assert "capacity is not known" in words
@@ -108,7 +127,7 @@ def test_queues_that_lose_nothing_are_one_sentence() -> None:
     ):
         (grid,) = [
             grid
-            for grid in preview_told(preview(borrowing=rooms), before="8").grids
+            for grid in previewed(preview(borrowing=rooms), before="8").grids
             if grid.id == "borrowing"
         ]
         assert (len(grid.rows), grid.note) == (rows, note)
@@ -119,7 +138,7 @@ def test_a_column_of_gpu_hours_has_one_decimal_throughout() -> None:
         {"tier": "gold", "allocated_gpu_hours": "13039.93", "busy_gpu_hours": "0"},
         {"tier": "silver", "allocated_gpu_hours": "7947.3", "busy_gpu_hours": "0.001"},
     ]
-    told = evidence_told(cast("dict[str, Any]", EVIDENCE) | {"usage": usage}, UTC)
+    told = evidenced(cast("dict[str, Any]", EVIDENCE) | {"usage": usage}, UTC)
     (grid,) = [grid for grid in told.grids if grid.id == "usage"]
     assert [row[1:3] for row in grid.rows] == [("13,039.9", "0.0"), ("7,947.3", "<0.1")]
 
@@ -134,7 +153,7 @@ def test_a_column_of_gpu_hours_has_one_decimal_throughout() -> None:
 )
 def test_a_quota_that_is_full_is_not_told_as_a_time(values: dict[str, Any], said: str) -> None:
     quota = {"unit": "GPUs", "exhausted_at": "2025-11-01T12:00:00+00:00"} | values
-    (grid,) = evidence_told({"quota": quota}, UTC).grids
+    (grid,) = evidenced({"quota": quota}, UTC).grids
     assert grid.worded
     assert dict(cast("Any", grid.rows))["Full by"] == said
 
@@ -145,24 +164,24 @@ def test_the_rule_that_decides_stands_with_who_decides() -> None:
         {"name": "own", "holds": True, "sentence": "No other team shares this limit."},
         {"name": "two people", "holds": True, "sentence": "10 GPUs: from 4 on two decide."},
     ]
-    told = ruling_told({"by_rule": False, "approvals_needed": 2, "checks": checks})
+    told = ruled({"by_rule": False, "approvals_needed": 2, "checks": checks})
     assert (told.who, told.why) == (
         "2 people have to approve this.",
         "10 GPUs: from 4 on two decide.",
     )
     assert [holds for holds, _ in told.checks] == [False, True]
-    one = ruling_told({"by_rule": False, "approvals_needed": 1, "checks": checks[:2]})
+    one = ruled({"by_rule": False, "approvals_needed": 1, "checks": checks[:2]})
     assert one.why == "Small raises are not approved by rule here."
-    named = ruling_told({"approvals_needed": 1, "decides": "own", "checks": checks[:2]})
+    named = ruled({"approvals_needed": 1, "decides": "own", "checks": checks[:2]})
     assert named.why == "No other team shares this limit."
-    assert not ruling_told({})
-    assert list(ruling_told({"by_rule": True, "checks": []})) == [
+    assert not ruled({})
+    assert list(ruled({"by_rule": True, "checks": []})) == [
         "The site's rules approve this by themselves."
     ]
 
 
 def test_all_that_is_not_known_is_one_sentence() -> None:
-    told = evidence_told({"missing": ["hours of gold", "hours of silver"]}, UTC)
+    told = evidenced({"missing": ["hours of gold", "hours of silver"]}, UTC)
     assert list(told.notes) == ["Not known: hours of gold; hours of silver."]
 
 
@@ -183,4 +202,4 @@ def test_what_was_denied_in_unknown_hours_is_never_zero(
     evidence: dict[str, Any] = {**EVIDENCE, "fairness": rows}
     if whole is not None:
         evidence["denied_whole"] = whole
-    assert glance(evidence_told(evidence, UTC))["Denied"][0] == shown
+    assert glance(evidenced(evidence, UTC))["Denied"][0] == shown

@@ -1,10 +1,11 @@
 """Which requests need whom: approval by rule (off by default) and thresholds for two people."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Final
 
 from apps.clusters.domain.quantities import quantity
+from apps.quota_requests.domain.frozen import LEFT_OUT
 from apps.quota_requests.domain.impact import HOURS_PER_MONTH
 from apps.quota_requests.domain.quantities import counted
 
@@ -112,26 +113,26 @@ class Check:
     """One condition, whether it holds (None: not known), and the sentence with its figures."""
 
     name: str
-    holds: bool | None
-    sentence: str
+    holds: bool | None = None
+    sentence: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Ruling:
     """Whether the request approves itself, how many people it needs else, and why.
 
-    The first of the `checks` is the one that decides: why two people have to, or what keeps a
-    rule from approving it.
+    `decides` names the check that does, the first: why two people have to, or what keeps a rule
+    from approving it. `gpus` and `cost_per_month` are of the change. What earlier versions of the
+    portal kept may have nothing but a sentence, the `verdict`.
     """
 
-    by_rule: bool
-    approvals_needed: int
-    checks: tuple[Check, ...]
-
-    @property
-    def decides(self) -> str:
-        """The name of the check that decides."""
-        return self.checks[0].name
+    by_rule: bool = False
+    approvals_needed: int = 1
+    decides: str = ""
+    gpus: float | None = None
+    cost_per_month: Decimal | None = None
+    checks: tuple[Check, ...] = ()
+    verdict: str = field(default="", metadata=LEFT_OUT)
 
 
 def ruling(facts: Facts, rules: Rules, *, decrease: bool) -> Ruling:
@@ -139,10 +140,16 @@ def ruling(facts: Facts, rules: Rules, *, decrease: bool) -> Ruling:
     checks = _of_decrease(facts, rules) if decrease else _of_raise(facts, rules)
     two = None if decrease else _two_people(facts, rules)
     by_rule = all(check.holds is True for check in checks) and two is None
-    if two is not None:
-        return Ruling(by_rule, 2, (two, *checks))
     against = next((check for check in checks if check.holds is not True), checks[0])
-    return Ruling(by_rule, 1, (against, *(check for check in checks if check is not against)))
+    first = two or against
+    return Ruling(
+        by_rule=by_rule,
+        approvals_needed=1 if two is None else 2,
+        decides=first.name,
+        gpus=facts.gpus,
+        cost_per_month=facts.cost_per_month,
+        checks=(first, *(check for check in checks if check is not first)),
+    )
 
 
 def _of_decrease(facts: Facts, rules: Rules) -> tuple[Check, ...]:

@@ -1,12 +1,13 @@
 """What quotas promise against what there is: of each tier, and of all that a key reaches."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from math import fsum
 from typing import Final
 
 from apps.clusters.domain.quantities import quantity
+from apps.quota_requests.domain.frozen import LEFT_OUT
 from apps.quota_requests.domain.quantities import Quantity
 
 EPSILON: Final = 1e-9
@@ -42,39 +43,21 @@ class Overcommitment:
     """Σ quota before and after, in units, against capacity: of one tier, or of several together.
 
     A key that reaches several tiers is counted whole in each: any of them may get all of it.
-    Together it is counted once. Ratios are Σ ÷ capacity; None where that is 0 or not known.
+    Together it is counted once, and a sentence says so. Ratios are Σ ÷ capacity; None where that
+    is 0 or not known. `over`: more is promised afterwards than there is; `was_over`: already
+    before; `crosses`: by this very change.
     """
 
-    tier: str
-    before_units: float
-    after_units: float
-    capacity_units: float | None
-
-    @property
-    def before_ratio(self) -> float | None:
-        return self.before_units / self.capacity_units if self.capacity_units else None
-
-    @property
-    def promised_ratio(self) -> float | None:
-        return self.after_units / self.capacity_units if self.capacity_units else None
-
-    @property
-    def over(self) -> bool:
-        """Whether more is promised afterwards than there is."""
-        return self._is_over(self.after_units)
-
-    @property
-    def was_over(self) -> bool:
-        """Whether more was promised already than there is."""
-        return self._is_over(self.before_units)
-
-    @property
-    def crosses(self) -> bool:
-        """Whether it is this very change by which more is promised than there is."""
-        return self.over and not self.was_over
-
-    def _is_over(self, units: float) -> bool:
-        return self.capacity_units is not None and units > self.capacity_units + EPSILON
+    tier: str = field(default="", metadata=LEFT_OUT)
+    before_units: float = 0.0
+    after_units: float = 0.0
+    capacity_units: float | None = None
+    promised_ratio: float | None = None
+    before_ratio: float | None = None
+    over: bool = False
+    was_over: bool = False
+    crosses: bool = False
+    sentence: str = field(default="", metadata=LEFT_OUT)
 
 
 def overcommitment(tier: TierCapacity, *, before: Quantity, after: Quantity) -> Overcommitment:
@@ -88,16 +71,19 @@ def together(
     *,
     before: Quantity,
     after: Quantity,
+    things: str = "units",
 ) -> Overcommitment | None:
     """Return Σ quota of all tiers that a key reaches against all that there is of them.
 
     `promises` has each quota that reaches any of them once: a unit of it takes a device of one
-    tier or of another, never of two. None where the key reaches no tier.
+    tier or of another, never of two. `things` are what units count. None where the key reaches no
+    tier.
     """
     if not tiers:
         return None
     known = sum_known([tier.capacity_units for tier in tiers])
-    return _promised("", promises, known, before, after)
+    found = _promised("", promises, known, before, after)
+    return replace(found, sentence=_sentence(found, tiers=len(tiers), things=things))
 
 
 def _promised(
@@ -108,7 +94,23 @@ def _promised(
     after: Quantity,
 ) -> Overcommitment:
     others = fsum(p.units for p in promises if not p.ours)
-    return Overcommitment(tier, others + float(before.units), others + float(after.units), capacity)
+    then, now = others + float(before.units), others + float(after.units)
+    was_over, over = _is_over(then, capacity), _is_over(now, capacity)
+    return Overcommitment(
+        tier=tier,
+        before_units=then,
+        after_units=now,
+        capacity_units=capacity,
+        promised_ratio=now / capacity if capacity else None,
+        before_ratio=then / capacity if capacity else None,
+        over=over,
+        was_over=was_over,
+        crosses=over and not was_over,
+    )
+
+
+def _is_over(units: float, capacity: float | None) -> bool:
+    return capacity is not None and units > capacity + EPSILON
 
 
 def sum_known(values: Sequence[float | None]) -> float | None:
@@ -117,8 +119,7 @@ def sum_known(values: Sequence[float | None]) -> float | None:
     return fsum(known) if values and len(known) == len(values) else None
 
 
-def frozen_together(found: Overcommitment, *, tiers: int, things: str) -> str:
-    """Return the sentence on what all tiers together promise; `things` are what units count."""
+def _sentence(found: Overcommitment, *, tiers: int, things: str) -> str:
     of = "that this key reaches" if tiers == 1 else f"of all {tiers} tiers that this key reaches"
     if found.capacity_units is None:
         after, before = quantity(found.after_units), quantity(found.before_units)

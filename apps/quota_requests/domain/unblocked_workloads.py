@@ -1,9 +1,10 @@
 """What would start at once if a limit were raised: which of the work that waits for it."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 
+from apps.quota_requests.domain.frozen import NEVER_STORED
 from apps.quota_requests.domain.overcommitment import EPSILON
 from apps.quota_requests.domain.quantities import Quantity
 
@@ -34,11 +35,11 @@ class Start:
     `free` is None where it is not known what is free. `left` pods would still be refused.
     """
 
-    uid: str
     name: str
     admitted: int
     free: int | None
     left: int
+    uid: str = field(default="", metadata=NEVER_STORED)
 
 
 def would_start(
@@ -69,7 +70,7 @@ def would_start(
         if free is not None:
             placed = min(admitted, _pods(free, work.units))
             free -= placed * work.units
-        starts.append(Start(work.uid, work.name, admitted, placed, work.pods - admitted))
+        starts.append(Start(work.name, admitted, placed, work.pods - admitted, work.uid))
     return starts
 
 

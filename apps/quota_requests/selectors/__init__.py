@@ -29,4 +29,5 @@ from apps.quota_requests.selectors.rows import (
     ReviewRow,
     Which,
 )
+from apps.quota_requests.selectors.snapshots import read
 from apps.quota_requests.selectors.turns import Turns, turns_of

@@ -1,14 +1,16 @@
 """Requests: lists by whose turn it is, and one with everything on one screen."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Protocol
 
 from django.db.models import Q, QuerySet
 
 from apps.accounts.permissions import NotAllowed
 from apps.clusters.models import Cluster
+from apps.quota_requests.domain.execution.gitops import PatchFile
+from apps.quota_requests.domain.snapshots import Preview
 from apps.quota_requests.domain.states import RequestAction, RequestState, TransitionDenied, allowed
 from apps.quota_requests.models import (
     OPEN_STATES,
@@ -39,6 +41,7 @@ from apps.quota_requests.selectors.rows import (
     RequestRow,
     Which,
 )
+from apps.quota_requests.selectors.snapshots import evidence_in, preview_in, ruling_in
 from apps.quota_requests.selectors.stacked import check_on_top, goes_back_to
 from apps.quotas.domain.keys import QuotaRef
 from apps.usage.domain import cursors
@@ -111,9 +114,9 @@ def request_detail(pk: int, actor: Actor, *, history: int = 200) -> RequestDetai
     now = next((one.sentence for one in drifts if one.ended_at is None), "")
     return RequestDetail(
         row=row_of(request, now),
-        evidence=request.evidence,
-        preview=shown_preview(request.preview, actor),
-        ruling=request.ruling,
+        evidence=evidence_in(request),
+        preview=preview_for(request, actor),
+        ruling=ruling_in(request),
         comments=comments,
         executions=tuple(_execution(one, actor) for one in executions),
         history=tuple(
@@ -221,20 +224,23 @@ def open_drifts(requests: Sequence[ChangeRequest]) -> dict[int, str]:
     return dict(rows.order_by("pk").values_list("request_id", "sentence"))
 
 
-def shown_preview(frozen: Mapping[str, Any], actor: Actor) -> dict[str, Any]:
+def shown_preview(preview: Preview, actor: Actor) -> Preview:
     """Return the preview without the names of queues that the reader might not see elsewhere.
 
     The server's own words, with its addresses and accounts, are for who sees how the portal runs.
     """
-    preview = dict(frozen)
     if not actor.visibility.operations:
-        preview.pop("dry_run_detail", None)
-    if not actor.visibility.everything and "borrowing" in preview:
-        preview["borrowing"] = [
-            {**room, "name": f"another queue ({n})"}
-            for n, room in enumerate(preview["borrowing"], start=1)
-        ]
+        preview = replace(preview, dry_run_detail=None)
+    if not actor.visibility.everything:
+        rooms = enumerate(preview.borrowing, start=1)
+        named = tuple(replace(room, name=f"another queue ({n})") for n, room in rooms)
+        preview = replace(preview, borrowing=named)
     return preview
+
+
+def preview_for(request: ChangeRequest, actor: Actor) -> Preview | None:
+    preview = preview_in(request)
+    return None if preview is None else shown_preview(preview, actor)
 
 
 def _is_admin(actor: Actor) -> bool:
@@ -346,5 +352,5 @@ def _execution(one: Execution, actor: Actor) -> ExecutionRow:
         cluster_before=None if one.before_raw is None else str(one.before_raw),
         cluster_after=None if one.after_raw is None else str(one.after_raw),
         confirmed=tuple(one.confirmed),
-        patch_file=one.patch_file or None,
+        patch_file=PatchFile(**one.patch_file) if one.patch_file else None,
     )

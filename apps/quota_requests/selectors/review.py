@@ -6,6 +6,7 @@ from django.db.models import F, Q
 from django.db.models.functions import Coalesce
 
 from apps.accounts.models import Membership
+from apps.quota_requests.domain.execution.gitops import PatchFile
 from apps.quota_requests.domain.states import RequestStanding, RequestState, allowed
 from apps.quota_requests.models import ChangeRequest, Execution
 from apps.quota_requests.permissions import Actor, is_written_to
@@ -13,11 +14,12 @@ from apps.quota_requests.selectors.requests import (
     comments_of,
     of_whom,
     open_drifts,
+    preview_for,
     row_of,
     seen,
-    shown_preview,
 )
 from apps.quota_requests.selectors.rows import ReviewRow, Which
+from apps.quota_requests.selectors.snapshots import evidence_in, preview_in, ruling_in
 from apps.usage.domain import cursors
 from apps.usage.domain.rows import Page
 
@@ -51,9 +53,9 @@ def review_queue(
         rows=tuple(
             ReviewRow(
                 row=row_of(one, drifts.get(one.pk, "")),
-                evidence=one.evidence,
-                preview=shown_preview(one.preview, actor),
-                ruling=one.ruling,
+                evidence=evidence_in(one),
+                preview=preview_for(one, actor),
+                ruling=ruling_in(one),
                 comments=said.get(one.pk, ()),
                 actions=_actions(one, actor, leads),
                 can_write=is_written_to(one.cluster),
@@ -105,8 +107,8 @@ def _actions(
     return tuple(one.value for one in allowed(standing, actor.person))
 
 
-def gitops_file(pk: int, actor: Actor) -> Mapping[str, str] | None:
-    """Return the file to commit for a request: name, text and how it is put to use.
+def gitops_file(pk: int, actor: Actor) -> PatchFile | None:
+    """Return the file to commit for a request.
 
     That of the order that waits for its commit, else that of the review, as long as the request
     may still be applied; None where there is none that the reader may know of. Two queries.
@@ -116,12 +118,12 @@ def gitops_file(pk: int, actor: Actor) -> Mapping[str, str] | None:
         return None
     waiting = request.executions.filter(mode=Execution.GITOPS, ended_at__isnull=True).first()
     if waiting is not None:
-        return dict(waiting.patch_file)
+        return PatchFile(**waiting.patch_file)
     standing = {
         RequestState.SUBMITTED,
         RequestState.IN_REVIEW,
         RequestState.APPROVED,
         RequestState.FAILED,
     }
-    file = request.preview.get("patch_file") if RequestState(request.state) in standing else None
-    return dict(file) if file else None
+    preview = preview_in(request) if RequestState(request.state) in standing else None
+    return preview.patch_file if preview else None

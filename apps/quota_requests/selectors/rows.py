@@ -6,6 +6,9 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
+from apps.quota_requests.domain.approval_policy import Ruling
+from apps.quota_requests.domain.execution.gitops import PatchFile
+from apps.quota_requests.domain.snapshots import Evidence, Preview
 from apps.quotas.domain.keys import QuotaRef
 
 
@@ -116,7 +119,7 @@ class ExecutionRow:
     cluster_before: str | None
     cluster_after: str | None
     confirmed: tuple[str, ...]
-    patch_file: Mapping[str, str] | None
+    patch_file: PatchFile | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +160,7 @@ class DriftRow:
 class RequestDetail:
     """A request with all that one screen shows of it.
 
-    `evidence`, `preview` and `ruling` are as frozen at submission (empty before). `actions` are
+    `evidence`, `preview` and `ruling` are as frozen at submission (None before). `actions` are
     all that the reader may do now, by the names of `domain.states.Action` and `Also`.
     `can_write`: the portal may change quotas of this cluster; else a change is applied, and taken
     back, by commit. `offer` is the counter-offer that waits for an answer, empty for none.
@@ -166,9 +169,9 @@ class RequestDetail:
     """
 
     row: RequestRow
-    evidence: Mapping[str, Any]
-    preview: Mapping[str, Any]
-    ruling: Mapping[str, Any]
+    evidence: Evidence | None
+    preview: Preview | None
+    ruling: Ruling | None
     comments: tuple[CommentRow, ...]
     executions: tuple[ExecutionRow, ...]
     history: tuple[AuditRow, ...]
@@ -185,9 +188,9 @@ class ReviewRow:
     """A request in the review queue with what it is decided by, and what the reader may do."""
 
     row: RequestRow
-    evidence: Mapping[str, Any]
-    preview: Mapping[str, Any]
-    ruling: Mapping[str, Any]
+    evidence: Evidence | None
+    preview: Preview | None
+    ruling: Ruling | None
     comments: tuple[CommentRow, ...]
     actions: tuple[str, ...]
     can_write: bool

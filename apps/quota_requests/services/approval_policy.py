@@ -1,30 +1,19 @@
 """What the site's rules say of a request: whether it approves itself, and how many decide else."""
 
-from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
 from django.conf import settings
 
 from apps.accounts.models import Team
 from apps.clusters.selectors import report
-from apps.quota_requests.domain.approval_policy import Facts, Rules, ruling
-from apps.quota_requests.domain.frozen import figure
+from apps.quota_requests.domain.approval_policy import Facts, Rules, Ruling, ruling
 from apps.quota_requests.domain.states import TransitionDenied
 from apps.quota_requests.models import ChangeRequest
-from apps.quota_requests.services.evidence.impact import Previewed
+from apps.quota_requests.selectors.snapshots import ruling_in
+from apps.quota_requests.services.evidence.impact import Impact
 from apps.quota_requests.services.evidence.known_quotas import reviewed, wanted
 from apps.quota_requests.services.evidence.recent_increases import recent_increases
-from apps.quota_requests.services.evidence.snapshot import Evidence
-
-
-@dataclass(frozen=True, slots=True)
-class PolicyDecision:
-    """A ruling, and the same as it is frozen with the request."""
-
-    by_rule: bool
-    approvals_needed: int
-    frozen: dict[str, Any]
+from apps.quota_requests.services.evidence.snapshot import KnownOfTeam
 
 
 def rules_of_site() -> Rules:
@@ -44,43 +33,27 @@ def rules_of_site() -> Rules:
 
 
 def decide_by_policy(
-    request: ChangeRequest, preview: Previewed, evidence: Evidence, *, now: datetime
-) -> PolicyDecision:
+    request: ChangeRequest, impact: Impact, known: KnownOfTeam, *, now: datetime
+) -> Ruling:
     """Hold a request against the rules, with what is known of it."""
-    rules = rules_of_site()
+    rules, preview, fair = rules_of_site(), impact.preview, known.evidence.fair_share
     facts = Facts(
-        gpus=preview.gpus,
-        promised_gpus_after=preview.promised_after,
-        fair_share_gpus=evidence.fair_share_gpus,
-        budgets=evidence.budgets,
-        no_budget=evidence.no_budget,
-        cost_per_month=preview.cost,
+        gpus=impact.gpus,
+        promised_gpus_after=impact.promised_after,
+        fair_share_gpus=fair.gpus if fair else None,
+        budgets=known.budgets,
+        no_budget=not known.budgets,
+        cost_per_month=impact.cost,
         currency=preview.currency,
-        shared=preview.shared,
-        used_above_new_limit=preview.used_above,
+        shared=impact.shared,
+        used_above_new_limit=impact.used_above,
         foreign_owner=bool(preview.owners),
-        dry_run=preview.frozen["dry_run_passed"],
+        dry_run=preview.dry_run_passed,
         team=request.team.name,
         tiers=preview.tiers,
         lately=recent_increases(request, currency=rules.currency, now=now),
     )
-    decrease = wanted(request) < reviewed(request)
-    found = ruling(facts, rules, decrease=decrease)
-    return PolicyDecision(
-        found.by_rule,
-        found.approvals_needed,
-        {
-            "by_rule": found.by_rule,
-            "approvals_needed": found.approvals_needed,
-            "decides": found.decides,
-            "gpus": figure(preview.gpus),
-            "cost_per_month": figure(preview.cost),
-            "checks": [
-                {"name": one.name, "holds": one.holds, "sentence": one.sentence}
-                for one in found.checks
-            ],
-        },
-    )
+    return ruling(facts, rules, decrease=wanted(request) < reviewed(request))
 
 
 def check_still_small(request: ChangeRequest, *, now: datetime) -> None:
@@ -94,6 +67,7 @@ def check_still_small(request: ChangeRequest, *, now: datetime) -> None:
         return
     rules = rules_of_site()
     before = recent_increases(request, currency=rules.currency, now=now).by_rule_gpus
-    own = request.ruling.get("gpus")
-    if own is None or before is None or float(own) + before > rules.most_gpus_by_rule:
+    kept = ruling_in(request)
+    own = kept.gpus if kept else None
+    if own is None or before is None or own + before > rules.most_gpus_by_rule:
         raise TransitionDenied("Together with the team's other raises this is not a small one.")

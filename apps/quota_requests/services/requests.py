@@ -7,7 +7,10 @@ from django.conf import settings
 from django.db import transaction
 
 from apps.clusters.gateways import ClusterClients
+from apps.quota_requests.domain.approval_policy import Ruling
+from apps.quota_requests.domain.frozen import stored
 from apps.quota_requests.domain.quantities import counted, quantity
+from apps.quota_requests.domain.snapshots import Evidence, Preview
 from apps.quota_requests.domain.states import RequestAction, RequestState, TransitionDenied, moved
 from apps.quota_requests.domain.targets import (
     TargetRefused,
@@ -18,20 +21,16 @@ from apps.quota_requests.domain.targets import (
 from apps.quota_requests.models import TARGET, ChangeRequest, Comment
 from apps.quota_requests.permissions import Actor, check_comment, check_create, portal, standing_of
 from apps.quota_requests.selectors.requests import offer_of
-from apps.quota_requests.services.approval_policy import (
-    PolicyDecision,
-    check_still_small,
-    decide_by_policy,
-)
+from apps.quota_requests.services.approval_policy import check_still_small, decide_by_policy
 from apps.quota_requests.services.audit_log import record, subject_of
-from apps.quota_requests.services.evidence.impact import Previewed, preview_of
+from apps.quota_requests.services.evidence.impact import impact_of
 from apps.quota_requests.services.evidence.known_quotas import (
     KnownQuota,
     known_quota,
     target_of_request,
     team_asking,
 )
-from apps.quota_requests.services.evidence.snapshot import Evidence, evidence_of
+from apps.quota_requests.services.evidence.snapshot import known_of_team
 from apps.quota_requests.services.execution.orders import start
 from apps.quota_requests.services.transitions import (
     Conflict,
@@ -297,31 +296,32 @@ def submit(
 class _Frozen:
     """What is kept with the text of a request from the moment it is handed in."""
 
-    preview: Previewed
+    preview: Preview
     evidence: Evidence
-    ruling: PolicyDecision
+    ruling: Ruling
 
     @classmethod
     def of(cls, request: ChangeRequest, now: datetime, clients: ClusterClients | None) -> "_Frozen":
         """Ask cluster and facts, before any lock: answers take seconds. Raises TargetRefused."""
-        preview = preview_of(request, now=now, clients=clients)
-        _check_as_reviewed(request, preview)
-        request.tiers = list(preview.tiers)
-        evidence = evidence_of(request, now=now)
-        return cls(preview, evidence, decide_by_policy(request, preview, evidence, now=now))
+        impact = impact_of(request, now=now, clients=clients)
+        _check_as_reviewed(request, impact.preview)
+        request.tiers = list(impact.preview.tiers)
+        known = known_of_team(request, now=now)
+        ruling = decide_by_policy(request, impact, known, now=now)
+        return cls(impact.preview, known.evidence, ruling)
 
     def write(self, step: Transition) -> None:
         request = step.request
-        request.preview, request.evidence = self.preview.frozen, self.evidence.frozen
-        request.ruling, request.tiers = self.ruling.frozen, list(self.preview.tiers)
+        request.preview, request.evidence = stored(self.preview), stored(self.evidence)
+        request.ruling, request.tiers = stored(self.ruling), list(self.preview.tiers)
         request.approvals_needed = self.ruling.approvals_needed
         step.beside.update(
             preview=request.preview, evidence=request.evidence, ruling=request.ruling
         )
 
 
-def _check_as_reviewed(request: ChangeRequest, preview: Previewed) -> None:
-    if preview.live is not None and preview.live != quantity(request.before):
+def _check_as_reviewed(request: ChangeRequest, preview: Preview) -> None:
+    if preview.live is not None and quantity(preview.live) != quantity(request.before):
         raise TargetRefused(
             f"{target_of_request(request)} is {preview.live} now, not {request.before}.",
             fix=f"Edit the request: from {preview.live}.",

@@ -4,9 +4,9 @@ from collections.abc import Iterable, Sequence
 from math import fsum
 from zoneinfo import ZoneInfo
 
+from apps.quota_requests.domain.snapshots import CurrencyCost, Evidence, QuotaUse, TierUse
 from apps.web.quota_requests.figures import (
     UNKNOWN,
-    Frozen,
     Grid,
     Told,
     amount,
@@ -18,43 +18,41 @@ from apps.web.quota_requests.figures import (
 )
 
 
-def evidence_told(evidence: Frozen, zone: ZoneInfo) -> Told:
+def evidence_told(evidence: Evidence | None, zone: ZoneInfo) -> Told:
     """Return the evidence of a request; empty before it is handed in."""
-    if not evidence:
+    if evidence is None:
         return Told()
-    usage, missing = evidence.get("usage", []), evidence.get("missing", [])
     makers = (_quota_grid, _usage_grid, _money_grid, _fairness_grid, _budget_grid)
     grids = [make(evidence, zone) for make in makers]
     return Told(
-        glance=_glance(evidence, usage),
+        glance=_glance(evidence),
         grids=[grid for grid in grids if grid.rows],
         notes=[
             *(grid.note for grid in grids if grid.note and not grid.rows),
-            *([f"Not known: {'; '.join(missing)}."] if missing else []),
+            *([f"Not known: {'; '.join(evidence.missing)}."] if evidence.missing else []),
         ],
     )
 
 
-def _glance(evidence: Frozen, usage: Sequence[Frozen]) -> list[tuple[str, str, str]]:
-    quota = evidence.get("quota", {})
-    fair = evidence.get("fairness", [])
-    unit = quota.get("unit") or "units of the key"
+def _glance(evidence: Evidence) -> list[tuple[str, str, str]]:
+    quota, usage = evidence.quota or QuotaUse(), evidence.usage or ()
+    unit = quota.unit or "units of the key"
     measured = _sum(usage, "allocated") - _sum(usage, "unmeasured") - _sum(usage, "not_running")
     used = _sum(usage, "busy") / measured if measured > 0 else None
-    rejected = amount(quota.get("suppressed"))
+    rejected = amount(quota.suppressed)
     return [
         ("Utilization", ratio(used), "busy ÷ allocated, running and measured, of 30 days"),
-        ("Idle", *_idle(usage, evidence.get("money", []))),
-        ("Saturation, mean", ratio(quota.get("saturation_mean")), "used ÷ hard, of 30 days"),
-        ("Pending", amount(quota.get("pending")), f"{unit} that wait now"),
+        ("Idle", *_idle(usage, evidence.money or ())),
+        ("Saturation, mean", ratio(quota.saturation_mean), "used ÷ hard, of 30 days"),
+        ("Pending", amount(quota.pending), f"{unit} that wait now"),
         ("Rejected at admission", rejected, f"{unit} now, of pods that were not let in"),
-        ("Denied", *_denied(fair, evidence)),
+        ("Denied", *_denied(evidence)),
         ("Budget", *_burn(evidence)),
     ]
 
 
-def _idle(usage: Sequence[Frozen], sums: Sequence[Frozen]) -> tuple[str, str]:
-    costs = " and ".join(money(row.get("idle"), row["currency"]) for row in sums)
+def _idle(usage: Sequence[TierUse], sums: Sequence[CurrencyCost]) -> tuple[str, str]:
+    costs = " and ".join(money(row.idle, row.currency) for row in sums)
     worth = f", worth {costs}" if costs else "; what that cost is not known"
     return (
         f"{gpu_hours(_sum(usage, 'idle'))} GPU-h" if usage else UNKNOWN,
@@ -62,36 +60,36 @@ def _idle(usage: Sequence[Frozen], sums: Sequence[Frozen]) -> tuple[str, str]:
     )
 
 
-def _burn(evidence: Frozen) -> tuple[str, str]:
+def _burn(evidence: Evidence) -> tuple[str, str]:
     """Return how fast the budget goes that goes fastest; 1 lands exactly on it."""
-    if "budgets" not in evidence:
+    if evidence.budgets is None:
         return UNKNOWN, ""
-    rows = evidence["budgets"]
-    if not rows:
+    if not evidence.budgets:
         return "none", "the team has no budget to keep to"
-    rates = [row.get("burn_rate") for row in rows]
-    known = [float(str(rate)) for rate in rates if rate is not None]
+    rates = [row.burn_rate for row in evidence.budgets]
+    known = [rate for rate in rates if rate is not None]
     if not known:
         return UNKNOWN, "burn rate; 1 lands exactly on budget"
     of_all = "" if len(known) == len(rates) else ", of those that are known"
     return f"burn rate {amount(max(known))}", f"the fastest{of_all}; 1 lands exactly on budget"
 
 
-def _sum(rows: Iterable[Frozen], name: str) -> float:
-    return fsum(float(row.get(f"{name}_gpu_hours") or 0) for row in rows)
+def _sum(rows: Iterable[TierUse], name: str) -> float:
+    return fsum(getattr(row, f"{name}_gpu_hours") or 0.0 for row in rows)
 
 
-def _denied(rows: Sequence[Frozen], evidence: Frozen) -> tuple[str, str]:
+def _denied(evidence: Evidence) -> tuple[str, str]:
     """Return what was denied; where `denied_whole` is False only of the hours that are known."""
     of = "of the fair share, wanted and not had, of 30 days"
-    known = [row["denied_gpu_hours"] for row in rows if row.get("denied_gpu_hours") is not None]
+    denied = [row.denied_gpu_hours for row in evidence.fairness or ()]
+    known = [hours for hours in denied if hours is not None]
     if not known:
         return UNKNOWN, of
-    least = "at least " if evidence.get("denied_whole") is False else ""
+    least = "at least " if evidence.denied_whole is False else ""
     told = f"{of}, as far as they are known" if least else of
-    if evidence.get("denied_estimated"):
+    if evidence.denied_estimated:
         told += "; estimated from series in part"
-    return f"{least}{gpu_hours(fsum(float(text) for text in known))} GPU-h", told
+    return f"{least}{gpu_hours(fsum(known))} GPU-h", told
 
 
 _USAGE = (
@@ -101,24 +99,23 @@ _USAGE = (
 )
 
 
-def _usage_grid(evidence: Frozen, _zone: ZoneInfo) -> Grid:
+def _usage_grid(evidence: Evidence, _zone: ZoneInfo) -> Grid:
     rows = [
         (
-            row["tier"],
-            *(gpu_hours(row.get(name)) for name, _ in _USAGE),
-            ratio(row.get("utilization_ratio")),
+            row.tier,
+            *(gpu_hours(getattr(row, name)) for name, _ in _USAGE),
+            ratio(row.utilization_ratio),
         )
-        for row in evidence.get("usage", [])
+        for row in evidence.usage or ()
     ]
     head = ("Tier", *(label for _, label in _USAGE), "Utilization")
     return Grid("usage", "Held and used in 30 days, GPU-hours", head, rows)
 
 
-def _money_grid(evidence: Frozen, _zone: ZoneInfo) -> Grid:
-    names = ("cost", "idle", "wasted")
+def _money_grid(evidence: Evidence, _zone: ZoneInfo) -> Grid:
     rows = [
-        (row["currency"], *(money(row.get(name), "") for name in names))
-        for row in evidence.get("money", [])
+        (row.currency, *(money(sum_, "") for sum_ in (row.cost, row.idle, row.wasted)))
+        for row in evidence.money or ()
     ]
     return Grid("money", "Money of 30 days", ("Currency", "Cost", "Of it idle", "Wasted"), rows)
 
@@ -129,43 +126,42 @@ _NOW = (
 )
 
 
-def _quota_grid(evidence: Frozen, zone: ZoneInfo) -> Grid:
-    quota = evidence.get("quota")
-    if not quota:
+def _quota_grid(evidence: Evidence, zone: ZoneInfo) -> Grid:
+    quota = evidence.quota
+    if quota is None:
         return Grid("saturation", "", (), ())
-    unit = quota.get("unit") or "units"
+    unit = quota.unit or "units"
     rows = [
-        ("Now", ", ".join(f"{label} {amount(quota.get(name))}" for name, label in _NOW)),
+        ("Now", ", ".join(f"{label} {amount(getattr(quota, name))}" for name, label in _NOW)),
         (
             "Saturation of 30 days",
-            f"mean {ratio(quota.get('saturation_mean'))}, "
-            f"peak {ratio(quota.get('saturation_peak'))}, "
-            f"full all through {quota.get('full_hours', 0)} of {quota.get('hours', 0)} known hours",
+            f"mean {ratio(quota.saturation_mean)}, "
+            f"peak {ratio(quota.saturation_peak)}, "
+            f"full all through {quota.full_hours} of {quota.hours} known hours",
         ),
         (
             "Waited in 30 days",
-            f"pending {gpu_hours(quota.get('pending_unit_hours'))}, "
-            f"rejected {gpu_hours(quota.get('suppressed_unit_hours'))} unit-hours",
+            f"pending {gpu_hours(quota.pending_unit_hours)}, "
+            f"rejected {gpu_hours(quota.suppressed_unit_hours)} unit-hours",
         ),
     ]
-    if quota.get("exhausted_at"):
+    if quota.exhausted_at:
         rows.append(("Full by", _full_by(quota, zone)))
     head = ("What", "How much")
     return Grid("saturation", f"The quota, in {unit}", head, rows, worded=True)
 
 
-def _full_by(quota: Frozen, zone: ZoneInfo) -> str:
+def _full_by(quota: QuotaUse, zone: ZoneInfo) -> str:
     if not _is_full(quota):
-        return at(quota["exhausted_at"], zone)
-    recent = quota.get("full_last_hour") is False
+        return at(quota.exhausted_at, zone)
+    recent = quota.full_last_hour is False
     return "full now; not all through the last closed hour" if recent else "full now"
 
 
-def _is_full(quota: Frozen) -> bool:
-    if quota.get("full_now") is not None:
-        return bool(quota["full_now"])
-    used, hard = quota.get("used"), quota.get("hard")
-    return used is not None and hard is not None and float(used) >= float(hard)
+def _is_full(quota: QuotaUse) -> bool:
+    if quota.full_now is not None:
+        return quota.full_now
+    return quota.used is not None and quota.hard is not None and quota.used >= quota.hard
 
 
 _FAIR = (
@@ -175,31 +171,31 @@ _FAIR = (
 )
 
 
-def _fairness_grid(evidence: Frozen, _zone: ZoneInfo) -> Grid:
+def _fairness_grid(evidence: Evidence, _zone: ZoneInfo) -> Grid:
     rows = [
         (
-            row["tier"],
-            *(gpu_hours(row.get(name)) for name, _ in _FAIR),
-            f"{wait(row.get('wait_p50_seconds'))}, {wait(row.get('wait_p95_seconds'))}",
-            amount(row.get("waiting_now")),
+            row.tier,
+            *(gpu_hours(getattr(row, name)) for name, _ in _FAIR),
+            f"{wait(row.wait_p50_seconds)}, {wait(row.wait_p95_seconds)}",
+            amount(row.waiting_now),
         )
-        for row in evidence.get("fairness", [])
+        for row in evidence.fairness or ()
     ]
     head = ("Tier", *(label for _, label in _FAIR), "Wait p50, p95", "Waiting now")
     return Grid("fairness", "Fairness of 30 days, GPU-hours", head, rows)
 
 
-def _budget_grid(evidence: Frozen, zone: ZoneInfo) -> Grid:
+def _budget_grid(evidence: Evidence, zone: ZoneInfo) -> Grid:
     rows = [
         (
-            f"{row['unit'].replace('_', '-')} a {row['period']}",
-            f"{float(row['allowance']):,.1f}" if row.get("allowance") is not None else UNKNOWN,
-            f"{float(row['used']):,.1f}" if row.get("used") is not None else UNKNOWN,
-            amount(row.get("burn_rate")),
-            at(row.get("exhausted_at"), zone),
+            f"{row.unit.replace('_', '-')} a {row.period}",
+            f"{float(row.allowance):,.1f}" if row.allowance is not None else UNKNOWN,
+            f"{float(row.used):,.1f}" if row.used is not None else UNKNOWN,
+            amount(row.burn_rate),
+            at(row.exhausted_at, zone),
         )
-        for row in evidence.get("budgets", [])
+        for row in evidence.budgets or ()
     ]
     head = ("Budget", "Allowance", "Used", "Burn rate", "Used up by")
-    note = "" if rows or "budgets" not in evidence else "The team has no budget."
+    note = "" if rows or evidence.budgets is None else "The team has no budget."
     return Grid("budgets", "Budgets", head, rows, note)

@@ -1,18 +1,17 @@
 """How frozen figures are told: small tables, figures at a glance, sentences, and their words."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
-from typing import Any
 from zoneinfo import ZoneInfo
 
 from apps.clusters.domain.durations import duration
+from apps.quota_requests.domain.snapshots import Owner
 from apps.web.components.formats import NOTHING, Format, shown
 
 UNKNOWN = "not known"
 _UTC = ZoneInfo("UTC")
-Frozen = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,14 +31,6 @@ class Grid:
 
 
 @dataclass(frozen=True, slots=True)
-class Owner:
-    """Another tool that owns the limit, and what that means for the change."""
-
-    manager: str
-    advice: str
-
-
-@dataclass(frozen=True, slots=True)
 class Told:
     """What one screen shows: figures at a glance, tables, and sentences of what to mind.
 
@@ -54,38 +45,37 @@ class Told:
     detail: str = ""
 
 
-def amount(text: object) -> str:
-    """Write a frozen figure, which is text; what is not known is said."""
-    return UNKNOWN if text is None else shown(float(str(text)), Format.NUMBER, _UTC)
+def amount(units: float | None) -> str:
+    """Write an amount; what is not known is said."""
+    return UNKNOWN if units is None else shown(float(units), Format.NUMBER, _UTC)
 
 
-def gpu_hours(text: object) -> str:
+def gpu_hours(hours: float | None) -> str:
     """Write GPU-hours with one decimal, as everywhere, so that a column lines up."""
-    if text is None:
+    if hours is None:
         return UNKNOWN
-    hours = float(str(text))
     return "<0.1" if 0 < hours < 0.05 else f"{hours:,.1f}"
 
 
-def ratio(text: object) -> str:
-    return UNKNOWN if text is None else shown(float(str(text)), Format.RATIO, _UTC)
+def ratio(fraction: float | None) -> str:
+    return UNKNOWN if fraction is None else shown(fraction, Format.RATIO, _UTC)
 
 
-def whole_ratio(text: object) -> str:
+def whole_ratio(fraction: float | None) -> str:
     """Write a fraction of 100 % or more in whole percent: nobody decides by its decimals."""
-    if text is None or float(str(text)) < 1:
-        return ratio(text)
-    return f"{float(str(text)) * 100:,.0f} %"
+    if fraction is None or fraction < 1:
+        return ratio(fraction)
+    return f"{fraction * 100:,.0f} %"
 
 
-def money(text: object, currency: str) -> str:
-    return UNKNOWN if text is None else f"{Decimal(str(text)):,.2f} {currency}".strip()
+def money(sum_: Decimal | None, currency: str) -> str:
+    return UNKNOWN if sum_ is None else f"{sum_:,.2f} {currency}".strip()
 
 
-def wait(text: object) -> str:
-    return UNKNOWN if text is None else duration(float(str(text)))
+def wait(seconds: float | None) -> str:
+    return UNKNOWN if seconds is None else duration(seconds)
 
 
-def at(text: object, zone: ZoneInfo) -> str:
-    """Write a frozen instant to the minute."""
-    return shown(datetime.fromisoformat(str(text)), Format.HOUR, zone) if text else NOTHING
+def at(instant: datetime | None, zone: ZoneInfo) -> str:
+    """Write an instant to the minute."""
+    return shown(instant, Format.HOUR, zone) if instant else NOTHING

@@ -1,11 +1,13 @@
 """What a change would do, as it was frozen: promises, borrowing, cost, and what would start."""
 
+from dataclasses import replace
+
+from apps.quota_requests.domain.overcommitment import Overcommitment
 from apps.quota_requests.domain.quantities import NotAQuantity, quantity
+from apps.quota_requests.domain.snapshots import Preview
 from apps.web.quota_requests.figures import (
     UNKNOWN,
-    Frozen,
     Grid,
-    Owner,
     Told,
     amount,
     money,
@@ -17,13 +19,12 @@ WORSE = 0.1
 """Of the capacity: by so much more that is promised what was promised too much is worse."""
 
 
-def preview_told(preview: Frozen, *, before: str, unit: str = "") -> Told:
+def preview_told(preview: Preview | None, *, before: str, unit: str = "") -> Told:
     """Return what a change would do; empty before it is handed in. `unit` is of the key."""
-    if not preview:
+    if preview is None:
         return Told()
     units = unit or "units"
     grids = [_promised_grid(preview, units), _borrowing_grid(preview), _starts_grid(preview)]
-    owners = [Owner(one["manager"], one["advice"]) for one in preview.get("owners") or []]
     return Told(
         glance=[
             ("At most per month", _ceiling(preview), _priced_as(preview)),
@@ -33,83 +34,77 @@ def preview_told(preview: Frozen, *, before: str, unit: str = "") -> Told:
         grids=[grid for grid in grids if grid.rows or grid.note],
         warnings=_warnings(preview, before, units),
         notes=_notes(preview, units),
-        owners=owners,
-        detail=preview.get("dry_run_detail") or "",
+        owners=preview.owners,
+        detail=preview.dry_run_detail or "",
     )
 
 
-def _ceiling(preview: Frozen) -> str:
-    least, most = preview.get("cost_per_month_least"), preview.get("cost_per_month_most")
-    currency = preview.get("currency") or ""
+def _ceiling(preview: Preview) -> str:
+    least, most = preview.cost_per_month_least, preview.cost_per_month_most
     if most is None or least == most:
-        return money(most, currency)
-    return f"{money(least, '')} – {money(most, currency)}"
+        return money(most, preview.currency)
+    return f"{money(least, '')} – {money(most, preview.currency)}"
 
 
-def _priced_as(preview: Frozen) -> str:
+def _priced_as(preview: Preview) -> str:
     """Return of which tiers the price is: those that the key's pods really use."""
-    names = preview.get("cost_tiers", [])
+    names = preview.cost_tiers
     of = f" in {' and '.join(names)}" if 0 < len(names) <= MOST_NAMED else ""
     return f"if all of it were held{of} all the time"
 
 
-def _starting(preview: Frozen) -> str:
-    if preview.get("used", "") is None:
+def _starting(preview: Preview) -> str:
+    if preview.used is None:
         return UNKNOWN
-    pods = sum(row["admitted"] for row in preview.get("starts", []))
+    pods = sum(row.admitted for row in preview.starts)
     return f"{pods} pod{'' if pods == 1 else 's'}"
 
 
 # ---------------------------------------------------------------- promised
 
 
-def _together(preview: Frozen) -> Frozen | None:
+def _together(preview: Preview) -> Overcommitment | None:
     """Return what is promised of all that the key reaches, each quota counted once.
 
     What was frozen before that was worked out has the sums of tiers alone; of one tier they are
     the same.
     """
-    together: Frozen | None = preview.get("together")
-    if together is not None:
-        return together
-    rows = preview.get("promised", [])
-    if len(rows) != 1:
-        return None
-    was_over = _was_over(rows[0])
-    return {**rows[0], "was_over": was_over, "over": bool(rows[0].get("over"))}
+    if preview.together is not None or len(preview.promised) != 1:
+        return preview.together
+    (only,) = preview.promised
+    return replace(only, was_over=_was_over(only))
 
 
-def _promised(preview: Frozen, units: str) -> tuple[str, str]:
+def _promised(preview: Preview, units: str) -> tuple[str, str]:
     together = _together(preview)
     if together is None:
-        ratios = [row.get("promised_ratio") for row in preview.get("promised", [])]
-        known = [float(text) for text in ratios if text is not None]
+        known = [n for n in (row.promised_ratio for row in preview.promised) if n is not None]
         return whole_ratio(max(known) if known else None), "Σ quota ÷ capacity, of the fullest tier"
-    after, capacity = amount(together.get("after_units")), together.get("capacity_units")
+    after, capacity = amount(together.after_units), together.capacity_units
     if capacity is None:
         small = f"{after} {units} of {_reached(preview)}; its capacity is not known"
     else:
         small = f"Σ quota ÷ capacity: {after} of {amount(capacity)} {units} of {_reached(preview)}"
-    return whole_ratio(together.get("promised_ratio")), small
+    return whole_ratio(together.promised_ratio), small
 
 
-def _reached(preview: Frozen) -> str:
-    names = [row["tier"] for row in preview.get("promised", [])] or preview.get("tiers", [])
+def _reached(preview: Preview) -> str:
+    names = [row.tier for row in preview.promised] or preview.tiers
     if len(names) > 2:
         return f"all {len(names)} tiers"
     return " and ".join(names) or "what it reaches"
 
 
-def _promised_grid(preview: Frozen, units: str) -> Grid:
+def _promised_grid(preview: Preview, units: str) -> Grid:
     rows = [
         (
-            row["tier"],
-            amount(row.get("before_units")),
-            amount(row.get("after_units")),
-            amount(row.get("capacity_units")),
-            whole_ratio(row.get("promised_ratio")),
+            row.tier,
+            amount(row.before_units),
+            amount(row.after_units),
+            amount(row.capacity_units),
+            whole_ratio(row.promised_ratio),
         )
-        for row in preview.get("promised", [])
+        for row in preview.promised
     ]
     head = ("Tier", "Σ quota now", "Σ quota after", "Capacity", "After ÷ capacity")
     many = len(rows) > 1
@@ -120,20 +115,20 @@ def _promised_grid(preview: Frozen, units: str) -> Grid:
     return Grid("promised", title, head, rows, note, folded=many)
 
 
-def _over(preview: Frozen, units: str) -> tuple[list[str], list[str]]:
+def _over(preview: Preview, units: str) -> tuple[list[str], list[str]]:
     """Return what is warned of, and what is only said: promised too much before already."""
     together = _together(preview)
     warned, said = [], []
-    if together is not None and together.get("over"):
-        is_first = not together.get("was_over")
-        sentence = together.get("sentence") or _sentence(preview, together, units)
+    if together is not None and together.over:
+        is_first = not together.was_over
+        sentence = together.sentence or _sentence(preview, together, units)
         if is_first:
             warned.append(f"More would be promised than there is. {sentence}")
         elif _is_worse(together):
             warned.append(f"Still more would be promised than there is. {sentence}")
         else:
             said.append(f"Over-promised before already. {sentence}")
-    if together is None or len(preview.get("promised", [])) > 1:
+    if together is None or len(preview.promised) > 1:
         crossing, before = _beyond(preview, first=True), _beyond(preview, first=False)
         if crossing:
             warned.append(f"Promised for the first time beyond what there is: {crossing}.")
@@ -142,44 +137,42 @@ def _over(preview: Frozen, units: str) -> tuple[list[str], list[str]]:
     return warned, said
 
 
-def _sentence(preview: Frozen, together: Frozen, units: str) -> str:
-    of = f"{amount(together['after_units'])} of {amount(together['capacity_units'])} {units}"
-    before = amount(together.get("before_units"))
+def _sentence(preview: Preview, together: Overcommitment, units: str) -> str:
+    of = f"{amount(together.after_units)} of {amount(together.capacity_units)} {units}"
+    before = amount(together.before_units)
     return f"{of} of {_reached(preview)} would be promised; before {before}."
 
 
-def _is_worse(together: Frozen) -> bool:
-    capacity = float(together.get("capacity_units") or 0)
-    more = float(together["after_units"]) - float(together.get("before_units") or 0)
-    return more >= WORSE * capacity
+def _is_worse(together: Overcommitment) -> bool:
+    more = together.after_units - together.before_units
+    return more >= WORSE * (together.capacity_units or 0.0)
 
 
-def _beyond(preview: Frozen, *, first: bool) -> str:
+def _beyond(preview: Preview, *, first: bool) -> str:
     """Return the tiers promised beyond what there is, by this change for the first time or not."""
     return ", ".join(
-        f"{amount(row['after_units'])} of {amount(row['capacity_units'])} of {row['tier']}"
-        for row in preview.get("promised", [])
-        if row.get("over") and _was_over(row) is not first
+        f"{amount(row.after_units)} of {amount(row.capacity_units)} of {row.tier}"
+        for row in preview.promised
+        if row.over and _was_over(row) is not first
     )
 
 
-def _was_over(row: Frozen) -> bool:
-    capacity, units = row.get("capacity_units"), row.get("before_units")
-    return capacity is not None and units is not None and float(units) > float(capacity)
+def _was_over(row: Overcommitment) -> bool:
+    return row.capacity_units is not None and row.before_units > row.capacity_units
 
 
 # ---------------------------------------------------------------- borrowing, starting
 
 
-def _borrowing_grid(preview: Frozen) -> Grid:
-    rooms = preview.get("borrowing", [])
-    losing = [row for row in rooms if float(row.get("lost") or 0) > 0]
+def _borrowing_grid(preview: Preview) -> Grid:
+    rooms = preview.borrowing
+    losing = [row for row in rooms if row.lost > 0]
     rows = [
         (
-            row["name"],
-            f"{amount(row.get('idle_before'))} → {amount(row.get('idle_after'))}",
-            f"{amount(row.get('full_before'))} → {amount(row.get('full_after'))}",
-            amount(row.get("lost")),
+            row.name,
+            f"{amount(row.idle_before)} → {amount(row.idle_after)}",
+            f"{amount(row.full_before)} → {amount(row.full_after)}",
+            amount(row.lost),
         )
         for row in losing
     ]
@@ -189,10 +182,10 @@ def _borrowing_grid(preview: Frozen) -> Grid:
     return Grid("borrowing", "What others of the cohort could borrow", head, rows, note)
 
 
-def _starts_grid(preview: Frozen) -> Grid:
+def _starts_grid(preview: Preview) -> Grid:
     rows = [
-        (row["name"], amount(row["admitted"]), amount(row["free"]), amount(row["left"]))
-        for row in (preview.get("starts", []) if preview.get("used", "") is not None else [])
+        (row.name, amount(row.admitted), amount(row.free), amount(row.left))
+        for row in (preview.starts if preview.used is not None else ())
     ]
     head = ("What waits", "Pods let through", "Of them a GPU is free for", "Still rejected")
     return Grid("starts", "What would start at once", head, rows)
@@ -201,15 +194,15 @@ def _starts_grid(preview: Frozen) -> Grid:
 # ---------------------------------------------------------------- sentences
 
 
-def _warnings(preview: Frozen, before: str, units: str) -> list[str]:
+def _warnings(preview: Preview, before: str, units: str) -> list[str]:
     found = _over(preview, units)[0]
-    live = preview.get("live")
+    live = preview.live
     if live is not None and not _is_same(live, before):
         found.append(f"The cluster shows {live} now, not {before}.")
-    if preview.get("unreached"):
-        found.append(preview["unreached"])
-    if preview.get("dry_run_passed") is not True and preview.get("dry_run"):
-        found.append(preview["dry_run"])
+    if preview.unreached:
+        found.append(preview.unreached)
+    if preview.dry_run_passed is not True and preview.dry_run:
+        found.append(preview.dry_run)
     return found
 
 
@@ -221,14 +214,14 @@ def _is_same(live: str, before: str) -> bool:
         return live == before
 
 
-def _notes(preview: Frozen, units: str) -> list[str]:
+def _notes(preview: Preview, units: str) -> list[str]:
     found = _over(preview, units)[1]
-    if preview.get("dry_run_passed") is True:
-        found.append(preview.get("dry_run") or "The dry run against the cluster passed.")
-    if preview.get("without_price"):
-        found.append(f"No price is known for {', '.join(preview['without_price'])}.")
-    if preview.get("used", "") is None:
+    if preview.dry_run_passed is True:
+        found.append(preview.dry_run or "The dry run against the cluster passed.")
+    if preview.without_price:
+        found.append(f"No price is known for {', '.join(preview.without_price)}.")
+    if preview.used is None:
         found.append("What is used of the quota is not known, nor what would start.")
-    if preview.get("live") is None:
+    if preview.live is None:
         found.append("What the cluster shows now could not be read.")
     return found

@@ -99,8 +99,6 @@ def outlook_shown(
     return {
         "outlook": found,
         "evidence": evidence_told(found.evidence, reading.choice.zone),
-        "preview": preview_told(
-            found.preview, before=before, unit=(found.evidence.get("quota") or {}).get("unit") or ""
-        ),
+        "preview": preview_told(found.preview, before=before, unit=found.evidence.unit),
         "ruling": ruling_told(found.ruling),
     }

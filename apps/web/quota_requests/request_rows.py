@@ -101,7 +101,7 @@ def line_of(row: RequestRow) -> RequestLine:
 def shown_of(found: RequestDetail | ReviewRow, zone: ZoneInfo) -> RequestDetailView:
     """Return a request of either read as it is shown."""
     own = found.row
-    unit = (found.evidence.get("quota") or {}).get("unit") or ""
+    unit = found.evidence.unit if found.evidence else ""
     is_detail = isinstance(found, RequestDetail)
     return RequestDetailView(
         line=line_of(own),
@@ -118,7 +118,7 @@ def shown_of(found: RequestDetail | ReviewRow, zone: ZoneInfo) -> RequestDetailV
         history=history_told(found.history, zone) if isinstance(found, RequestDetail) else (),
         frozen_at=_frozen_at(found),
         at_once=_may_apply_at_once(found),
-        has_file=bool(found.preview.get("patch_file")),
+        has_file=bool(found.preview and found.preview.patch_file),
         is_moving=is_detail and own.state in {state.value for state in WRITING},
     )
 
@@ -132,5 +132,5 @@ def _may_apply_at_once(found: RequestDetail | ReviewRow) -> bool:
 
 def _frozen_at(found: RequestDetail | ReviewRow) -> datetime | None:
     """Return when evidence and preview were taken: anew with each edit of what is handed in."""
-    taken = found.preview.get("taken_at")
-    return datetime.fromisoformat(taken) if taken else found.row.submitted_at
+    taken = found.preview.taken_at if found.preview else None
+    return taken or found.row.submitted_at

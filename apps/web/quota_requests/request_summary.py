@@ -3,8 +3,9 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from apps.quota_requests.domain.approval_policy import Check, Ruling
 from apps.web.quota_requests.evidence_view import evidence_told
-from apps.web.quota_requests.figures import Frozen, Told
+from apps.web.quota_requests.figures import Told
 from apps.web.quota_requests.impact_view import preview_told
 
 __all__ = ["Ruled", "Told", "evidence_told", "preview_told", "ruling_told"]
@@ -29,33 +30,31 @@ class Ruled:
         yield from (sentence for _, sentence in self.checks)
 
 
-def ruling_told(ruling: Frozen) -> Ruled:
+def ruling_told(ruling: Ruling | None) -> Ruled:
     """Return what the site's rules say of a request; empty before it is handed in."""
-    if not ruling:
+    if ruling is None:
         return Ruled()
-    checks = ruling.get("checks", [])
     first = _first(ruling)
     return Ruled(
         who=_who(ruling),
-        why=first["sentence"] if first is not None else "",
-        checks=[(one.get("holds"), one["sentence"]) for one in checks if one is not first],
+        why=first.sentence if first is not None else "",
+        checks=[(one.holds, one.sentence) for one in ruling.checks if one is not first],
     )
 
 
-def _who(ruling: Frozen) -> str:
-    if ruling.get("verdict"):
-        return str(ruling["verdict"])
-    if ruling.get("by_rule"):
+def _who(ruling: Ruling) -> str:
+    if ruling.verdict:
+        return ruling.verdict
+    if ruling.by_rule:
         return "The site's rules approve this by themselves."
-    if ruling.get("approvals_needed", 1) > 1:
-        return f"{ruling['approvals_needed']} people have to approve this."
+    if ruling.approvals_needed > 1:
+        return f"{ruling.approvals_needed} people have to approve this."
     return "One person has to approve this, who did not write it."
 
 
-def _first(ruling: Frozen) -> Frozen | None:
+def _first(ruling: Ruling) -> Check | None:
     """Return the check that decides: that two people do, else the first that does not hold."""
-    checks: Sequence[Frozen] = ruling.get("checks", [])
-    named = [one for one in checks if one.get("name") == ruling.get("decides")]
-    two = [one for one in checks if one.get("name") == "two people"]
-    against = [] if ruling.get("by_rule") else [one for one in checks if not one.get("holds")]
+    named = [one for one in ruling.checks if one.name == ruling.decides]
+    two = [one for one in ruling.checks if one.name == "two people"]
+    against = [] if ruling.by_rule else [one for one in ruling.checks if not one.holds]
     return next(iter([*named, *two, *against]), None)

@@ -7,6 +7,7 @@ from enum import StrEnum
 from typing import Final
 
 from apps.quota_requests.domain.execution.patches import FIELD_MANAGER, Object
+from apps.quota_requests.domain.snapshots import Owner
 from apps.quota_requests.domain.targets import QuotaKeyTarget, Target, VolcanoCell
 
 
@@ -126,15 +127,8 @@ def _owns(fields: object, path: Sequence[str], atomic_from: int) -> bool:
     )
 
 
-def told_owners(owners: Sequence[OtherOwner]) -> list[dict[str, str | bool]]:
-    """Return owners as JSON values, as a preview has them."""
-    return [
-        {
-            "manager": one.manager,
-            "tool": one.tool.value,
-            "applies": one.applies,
-            "reverts": one.reverts,
-            "advice": one.advice,
-        }
-        for one in owners
-    ]
+def told_owners(owners: Sequence[OtherOwner]) -> tuple[Owner, ...]:
+    """Return owners as a preview has them."""
+    return tuple(
+        Owner(one.manager, one.advice, one.tool.value, one.applies, one.reverts) for one in owners
+    )

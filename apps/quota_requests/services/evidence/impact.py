@@ -1,10 +1,9 @@
 """The preview of a change: what it would do, by what the portal knows and what clusters say."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from decimal import Decimal
-from typing import Any
 
 from apps.accounts.permissions import Visibility
 from apps.clusters.domain.observed.objects import FlavorSnapshot, NodeSnapshot, ObservedKind
@@ -19,12 +18,11 @@ from apps.clusters.gateways import ClusterClients
 from apps.clusters.models import Cluster
 from apps.clusters.services import TierHistory, observed_objects
 from apps.costs.selectors import PriceList, price_list
-from apps.quota_requests.domain import impact as figures
-from apps.quota_requests.domain.execution.gitops import PatchFile
-from apps.quota_requests.domain.execution.owners import OtherOwner, told_owners
-from apps.quota_requests.domain.impact import CohortShare
+from apps.quota_requests.domain.borrowing import CohortShare
+from apps.quota_requests.domain.execution.owners import told_owners
+from apps.quota_requests.domain.impact import KeyState, cost_ceiling, preview
 from apps.quota_requests.domain.overcommitment import QuotaCommitment, TierCapacity
-from apps.quota_requests.domain.quantities import Quantity
+from apps.quota_requests.domain.snapshots import Preview
 from apps.quota_requests.domain.targets import QueueCell, Target, reachable_tiers
 from apps.quota_requests.models import ChangeRequest
 from apps.quota_requests.services.evidence.blocked_workloads import blocked_workloads, is_strict
@@ -36,37 +34,37 @@ from apps.quota_requests.services.evidence.known_quotas import (
 )
 from apps.quota_requests.services.evidence.overcommitment import committed_gpus
 from apps.quota_requests.services.evidence.used_tiers import used_tiers
-from apps.quota_requests.services.execution.dry_run import Checked, check
+from apps.quota_requests.services.execution.dry_run import check
 from apps.quotas.domain.keys import QuotaSource
 from apps.quotas.selectors import QuotaFilters, QuotaRow, every_quota_row
 
 _EVERYTHING = Visibility(everything=True)
+_OF_CLUSTER = (
+    *("dry_run_passed", "dry_run", "dry_run_detail", "api_version", "uid"),
+    *("patch_file", "revert_file"),
+)
 
 
 @dataclass(frozen=True, slots=True)
-class Previewed:
-    """A preview as it is frozen, and what of it rules are held against.
+class Impact:
+    """A preview, and what else rules are held against.
 
     `gpus` is the change in GPU-equivalents of the tier that weighs most, `promised_after` what all
     quotas of the team promise it with the change; None where that is not known. `cost` is the
-    ceiling per month, in `currency`. `shared`: the limit is not of the asking team alone.
+    ceiling per month of the dearest tier. `shared`: the limit is not of the asking team alone.
     """
 
-    frozen: dict[str, Any]
-    tiers: tuple[str, ...]
-    live: Quantity | None
+    preview: Preview
     gpus: float | None
     promised_after: float | None
     cost: Decimal | None
-    currency: str
     shared: bool
     used_above: bool
-    owners: tuple[OtherOwner, ...] = ()
 
 
-def preview_of(
+def impact_of(
     request: ChangeRequest, *, now: datetime, clients: ClusterClients | None = None
-) -> Previewed:
+) -> Impact:
     """Work out what a change would do, with a dry run against the cluster where that is possible.
 
     A cluster that cannot be asked does not stop it: the preview says so. About twenty queries.
@@ -74,72 +72,48 @@ def preview_of(
     target = target_of_request(request)
     before, after = reviewed(request), wanted(request)
     known = _Known.read(request, target, now)
-    tiers = known.tier_figures()
-    own = known.own
+    tiers, own = known.tier_figures(), known.own
     used = amount_of(_taken(own))
     is_used_known = own is not None and own.used is not None
-    worked = figures.preview(
-        tiers,
-        before=before,
-        after=after,
+    state = KeyState(
+        tiers=tiers,
         used=used,
         promises=tuple(known.promises({tier.tier for tier in tiers})),
         # Without what is used there is no headroom that anything could start in.
-        held=blocked_workloads(request, target, known.rows, now=now) if is_used_known else (),
+        waiting=blocked_workloads(request, target, known.rows, now=now) if is_used_known else (),
         shares=known.shares(),
         strict=is_strict(request, target),
         ours=target.name,
         things=own.unit if own else "units",
         priced=used_tiers(request, tuple(tier.tier for tier in tiers), now=now),
     )
-    # A rule decides by the dearest tier that the key can reach, used so far or not.
-    dearest = figures.cost_ceiling(tiers, before=before, after=after)
+    worked = preview(state, before=before, after=after)
     checked = check(request.cluster, target, before=before, after=after, clients=clients)
     weights = {tier.tier: tier.weight for tier in tiers}
     heaviest = max(weights.values(), default=None)
     team = request.team.name
-    names = tuple(weights)
-    frozen = {**figures.frozen(worked), **_told(checked), "tiers": list(names)}
-    frozen |= {
-        "used": used.text if is_used_known else None,
-        "taken_at": now.isoformat(),
-        "currency": known.currency,
-    }
-    return Previewed(
-        frozen=frozen,
-        tiers=names,
-        live=checked.live,
+    return Impact(
+        preview=replace(
+            worked,
+            **{name: getattr(checked, name) for name in _OF_CLUSTER},
+            live=None if checked.live is None else checked.live.text,
+            owners=told_owners(checked.owners),
+            used=used.text if is_used_known else None,
+            taken_at=now,
+            currency=known.currency,
+        ),
         gpus=None if heaviest is None else float((after - before).units) * heaviest,
         promised_after=committed_gpus(own, after, weights=weights, team=team, at=now),
-        cost=dearest.most,
-        currency=known.currency,
+        # A rule decides by the dearest tier that the key can reach, used so far or not.
+        cost=cost_ceiling(tiers, before=before, after=after).most,
         shared=own is None or own.team != team,
         used_above=not is_used_known or used > after,
-        owners=checked.owners,
     )
 
 
 def _taken(own: QuotaRow | None) -> float:
     """Return what of a limit is taken: in Kueue also by what waits for its admission checks."""
     return 0.0 if own is None else max(own.used or 0.0, own.reserved or 0.0)
-
-
-def _told(checked: Checked) -> dict[str, Any]:
-    return {
-        "live": None if checked.live is None else checked.live.text,
-        "dry_run_passed": checked.passed,
-        "dry_run": checked.dry_run,
-        "dry_run_detail": checked.detail,
-        "api_version": checked.version,
-        "uid": checked.uid,
-        "owners": told_owners(checked.owners),
-        "patch_file": _file(checked.file),
-        "revert_file": _file(checked.revert_file),
-    }
-
-
-def _file(made: PatchFile | None) -> dict[str, str] | None:
-    return None if made is None else {"name": made.name, "text": made.text, "how": made.how}
 
 
 @dataclass(slots=True)

@@ -1,22 +1,22 @@
 """What the form of a request shows before it is handed in: the quota, and what would come of it."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
 from apps.accounts.models import Team
 from apps.accounts.permissions import NotAllowed, teams_led_by
 from apps.clusters.gateways import ClusterClients
+from apps.quota_requests.domain.approval_policy import Ruling
+from apps.quota_requests.domain.snapshots import Evidence, Preview
 from apps.quota_requests.domain.targets import TargetRefused
 from apps.quota_requests.models import ChangeRequest
 from apps.quota_requests.permissions import Actor, check_create, is_written_to
 from apps.quota_requests.selectors import open_request_of
 from apps.quota_requests.selectors.requests import shown_preview
 from apps.quota_requests.services.approval_policy import decide_by_policy
-from apps.quota_requests.services.evidence.impact import preview_of
+from apps.quota_requests.services.evidence.impact import impact_of
 from apps.quota_requests.services.evidence.known_quotas import amount_of, known_quota, team_asking
-from apps.quota_requests.services.evidence.snapshot import evidence_of
+from apps.quota_requests.services.evidence.snapshot import known_of_team
 from apps.quota_requests.services.requests import RequestInput, written
 from apps.quota_requests.services.transitions import found
 from apps.quotas.domain.keys import QuotaRef
@@ -46,10 +46,14 @@ class QuotaToAsk:
 class Outlook:
     """What would come of a request as it is: as it would be frozen if it were handed in now."""
 
-    preview: Mapping[str, Any]
-    evidence: Mapping[str, Any]
-    ruling: Mapping[str, Any]
-    tiers: tuple[str, ...]
+    preview: Preview
+    evidence: Evidence
+    ruling: Ruling
+
+    @property
+    def tiers(self) -> tuple[str, ...]:
+        """All that the key can reach."""
+        return self.preview.tiers
 
 
 def quota_to_ask(ref: QuotaRef, *, by: Actor, now: datetime) -> QuotaToAsk:
@@ -72,9 +76,7 @@ def quota_to_ask(ref: QuotaRef, *, by: Actor, now: datetime) -> QuotaToAsk:
     )
 
 
-def evidence_ahead(
-    ref: QuotaRef, *, team: str | None, by: Actor, now: datetime
-) -> Mapping[str, Any]:
+def evidence_ahead(ref: QuotaRef, *, team: str | None, by: Actor, now: datetime) -> Evidence:
     """Return the evidence of a change of this key, whatever its amount. The cluster is not asked.
 
     `team` is needed where several teams use a queue. Raises TargetRefused, and NotAllowed for who
@@ -84,7 +86,7 @@ def evidence_ahead(
     asking = team_asking(known, team, at=now)
     check_create(by, asking.pk)
     about = ChangeRequest(**known.columns, team=asking, tiers=list(known.seen.tiers))
-    return evidence_of(about, now=now).frozen
+    return known_of_team(about, now=now).evidence
 
 
 def _teams(row: QuotaRow, by: Actor) -> tuple[str, ...]:
@@ -126,12 +128,11 @@ def outlook_of(
 def _of(
     request: ChangeRequest, by: Actor, now: datetime, clients: ClusterClients | None
 ) -> Outlook:
-    preview = preview_of(request, now=now, clients=clients)
-    request.tiers = list(preview.tiers)
-    evidence = evidence_of(request, now=now)
+    impact = impact_of(request, now=now, clients=clients)
+    request.tiers = list(impact.preview.tiers)
+    known = known_of_team(request, now=now)
     return Outlook(
-        preview=shown_preview(preview.frozen, by),
-        evidence=evidence.frozen,
-        ruling=decide_by_policy(request, preview, evidence, now=now).frozen,
-        tiers=preview.tiers,
+        preview=shown_preview(impact.preview, by),
+        evidence=known.evidence,
+        ruling=decide_by_policy(request, impact, known, now=now),
     )

@@ -5,11 +5,10 @@ named in `missing`, never left blank without a word.
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 from decimal import Decimal
 from math import fsum
-from typing import Any
 
 from django.db.models import Min
 
@@ -20,7 +19,16 @@ from apps.costs.domain.costing import WASTE, Cause
 from apps.costs.selectors import CostQuery, MoneyBudgetRow, cost_rows, money_budget_rows
 from apps.fairness.selectors import FairnessFilters, HourCounts, TeamFairness, fairness_rows
 from apps.quota_requests.domain.approval_policy import BudgetFacts
-from apps.quota_requests.domain.frozen import figure, moment
+from apps.quota_requests.domain.snapshots import (
+    BudgetUse,
+    CurrencyCost,
+    Evidence,
+    FairShare,
+    QuotaUse,
+    Span,
+    TierFairness,
+    TierUse,
+)
 from apps.quota_requests.models import ChangeRequest
 from apps.quota_requests.services.evidence.used_tiers import (
     DAYS,
@@ -43,147 +51,189 @@ from apps.usage.models import HAS_FACTS, CollectionWindow
 from apps.usage.selectors import GroupingRefused
 
 _EVERYTHING = Visibility(everything=True)
+_NOW = ("unit", "hard", "used", "held", "pending", "suppressed", "exhausted_at")
+_NO_FAIRNESS = "fairness: nothing is known of the team in these tiers yet"
+
+
+@dataclass(frozen=True, slots=True)
+class KnownOfTeam:
+    """The evidence of a request, and the budgets of its team as rules are held against them."""
+
+    evidence: Evidence
+    budgets: tuple[BudgetFacts, ...] = ()
+
+
+def known_of_team(request: ChangeRequest, *, now: datetime) -> KnownOfTeam:
+    """Gather the evidence of a request as of `now`; the last whole hour ends it."""
+    window = evidence_window(now)
+    about = _About(request, window, now)
+    about.tell_start()
+    usage, used_tiers = about.usage()
+    money, quota = about.money(used_tiers), about.quota()
+    fair = about.fairness()
+    budgets = about.budgets()
+    return KnownOfTeam(
+        Evidence(
+            window=Span(window.start, window.end),
+            taken_at=now,
+            usage=usage,
+            money=money,
+            quota=quota,
+            denied_whole=fair.whole,
+            denied_estimated=fair.estimated,
+            fair_share=fair.share,
+            # What the key reaches and never used says nothing of it; the share above is of all.
+            fairness=tuple(row for row in fair.rows if row.tier in used_tiers),
+            budgets=tuple(_budget(row) for row in budgets),
+            missing=tuple(about.missing),
+        ),
+        tuple(_facts(row, now) for row in budgets),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Fairness:
+    rows: Sequence[TierFairness]
+    share: FairShare | None = None
+    whole: bool | None = None
+    estimated: bool | None = None
 
 
 @dataclass(slots=True)
-class Evidence:
-    """What is frozen, and what of it rules are held against; None is not known.
+class _About:
+    """A request whose evidence is gathered; `missing` names what turned out not to be known."""
 
-    `fair_share_gpus` is the mean over the days of all tiers that the key reaches together.
-    `used_tiers` are those that pods really held with the key; all that it reaches where nothing
-    was held. `budgets` are those of the team; it has none where `no_budget` says so.
-    """
+    request: ChangeRequest
+    window: Window
+    now: datetime
+    missing: list[str] = field(default_factory=list)
 
-    frozen: dict[str, Any] = field(default_factory=dict)
-    fair_share_gpus: float | None = None
-    used_tiers: tuple[str, ...] = ()
-    budgets: tuple[BudgetFacts, ...] = ()
-    no_budget: bool = False
-
-    def miss(self, what: str) -> None:
-        self.frozen.setdefault("missing", []).append(what)
-
-
-def evidence_of(request: ChangeRequest, *, now: datetime) -> Evidence:
-    """Gather the evidence of a request as of `now`; the last whole hour ends it."""
-    window = evidence_window(now)
-    found = Evidence(
-        {
-            "window": {"start": moment(window.start), "end": moment(window.end)},
-            "taken_at": moment(now),
-        }
-    )
-    _tell_start(found, request, window)
-    for part in (_usage, _money, _saturation, _fairness, _budgets):
-        part(found, request, window, now)
-    return found
-
-
-def _tell_start(found: Evidence, request: ChangeRequest, window: Window) -> None:
-    """Say when the cluster's data starts where that is within the days: figures are of less."""
-    hours = CollectionWindow.objects.filter(
-        HAS_FACTS, cluster=request.cluster, hour__gte=window.start, hour__lt=window.end
-    )
-    start = hours.aggregate(start=Min("hour"))["start"]
-    if start is not None and start > window.start:
-        text = f"{start.astimezone(report().zone):%d %b %H:%M}"
-        found.miss(f"all figures before {text}, when data of {request.cluster.name} starts")
-
-
-def _usage(found: Evidence, request: ChangeRequest, window: Window, now: datetime) -> None:
-    """Tell what the team held with this very key, by tier."""
-    found.used_tiers = tuple(request.tiers)
-    if not request.tiers:
-        # No filter at all would tell what the team held everywhere.
-        return found.miss("usage: the key reaches no tier that the portal knows")
-    try:
-        held = held_by_tier(request, window, tuple(request.tiers))
-    except GroupingRefused as refused:
-        return found.miss(f"usage: {refused}")
-    if held:
-        found.used_tiers = tuple(tier for tier in request.tiers if tier in held)
-    else:
-        found.miss("usage: nothing was held with this key in these days, or it was not collected")
-    found.frozen["usage"] = [
-        {"tier": tier, **_amounts(held[tier])} for tier in found.used_tiers if tier in held
-    ]
-    return None
-
-
-def _amounts(row: Amounts) -> dict[str, Any]:
-    return {
-        "allocated_gpu_hours": figure(hours(row.allocated)),
-        "busy_gpu_hours": figure(hours(row.busy)),
-        "idle_gpu_hours": figure(hours(row.idle)),
-        "underused_gpu_hours": figure(hours(row.underused)),
-        "not_running_gpu_hours": figure(hours(row.not_running)),
-        "unmeasured_gpu_hours": figure(hours(row.unmeasured)),
-        "utilization_ratio": figure(row.busy / row.measured if row.measured else None),
-    }
-
-
-def _money(found: Evidence, request: ChangeRequest, window: Window, now: datetime) -> None:
-    """Sum what the team's GPUs cost by currency, and what of it was idle or else wasted."""
-    if not request.tiers:
-        return found.miss("money: the key reaches no tier that the portal knows")
-    try:
-        rows = cost_rows(
-            CostQuery(
-                window, group_by=(Grouping.TEAM,), filters=filters_of(request, found.used_tiers)
-            ),
-            visibility=_EVERYTHING,
+    def tell_start(self) -> None:
+        """Say when the cluster's data starts where that is within the days: figures are of less."""
+        window, cluster = self.window, self.request.cluster
+        hours = CollectionWindow.objects.filter(
+            HAS_FACTS, cluster=cluster, hour__gte=window.start, hour__lt=window.end
         )
-    except (GroupingRefused, NamesUnknown) as refused:
-        return found.miss(f"money: {refused}")
-    sums: dict[str, dict[str, Decimal]] = {}
-    for row in rows:
-        if row.amount is None or row.currency is None:
-            continue
-        own = sums.setdefault(row.currency, dict.fromkeys(("cost", "idle", "wasted"), Decimal(0)))
-        own["cost"] += row.amount
-        own["idle"] += row.amount if row.cause is Cause.IDLE else 0
-        own["wasted"] += row.amount if row.cause in WASTE else 0
-    if not sums:
-        found.miss("money: no prices, or no costs yet")
-    elif any(row.amount is None or row.currency is None for row in rows):
-        found.miss("money: a part of these GPU-hours has no price")
-    found.frozen["money"] = [
-        {"currency": currency, **{name: figure(own[name]) for name in own}}
-        for currency, own in sorted(sums.items())
-    ]
-    return None
+        start = hours.aggregate(start=Min("hour"))["start"]
+        if start is not None and start > window.start:
+            text = f"{start.astimezone(report().zone):%d %b %H:%M}"
+            self.missing.append(f"all figures before {text}, when data of {cluster.name} starts")
+
+    def usage(self) -> tuple[tuple[TierUse, ...] | None, tuple[str, ...]]:
+        """Return what the team held with this very key by tier, and of which tiers it held."""
+        tiers = tuple(self.request.tiers)
+        if not tiers:
+            # No filter at all would tell what the team held everywhere.
+            self.missing.append("usage: the key reaches no tier that the portal knows")
+            return None, tiers
+        try:
+            held = held_by_tier(self.request, self.window, tiers)
+        except GroupingRefused as refused:
+            self.missing.append(f"usage: {refused}")
+            return None, tiers
+        if not held:
+            text = "nothing was held with this key in these days, or it was not collected"
+            self.missing.append(f"usage: {text}")
+            return (), tiers
+        used = tuple(tier for tier in tiers if tier in held)
+        return tuple(_use(tier, held[tier]) for tier in used), used
+
+    def money(self, used_tiers: tuple[str, ...]) -> tuple[CurrencyCost, ...] | None:
+        """Sum what the team's GPUs cost by currency, and what of it was idle or else wasted."""
+        if not self.request.tiers:
+            self.missing.append("money: the key reaches no tier that the portal knows")
+            return None
+        try:
+            filters = filters_of(self.request, used_tiers)
+            rows = cost_rows(
+                CostQuery(self.window, group_by=(Grouping.TEAM,), filters=filters),
+                visibility=_EVERYTHING,
+            )
+        except (GroupingRefused, NamesUnknown) as refused:
+            self.missing.append(f"money: {refused}")
+            return None
+        sums: dict[str, list[Decimal]] = {}
+        for row in rows:
+            if row.amount is None or row.currency is None:
+                continue
+            own = sums.setdefault(row.currency, [Decimal(0)] * 3)
+            parts = (True, row.cause is Cause.IDLE, row.cause in WASTE)
+            sums[row.currency] = [n + row.amount * part for n, part in zip(own, parts, strict=True)]
+        if not sums:
+            self.missing.append("money: no prices, or no costs yet")
+        elif any(row.amount is None or row.currency is None for row in rows):
+            self.missing.append("money: a part of these GPU-hours has no price")
+        return tuple(CurrencyCost(currency, *own) for currency, own in sorted(sums.items()))
+
+    def quota(self) -> QuotaUse:
+        """Tell how full the key was, and what of it waits or was refused."""
+        points = quota_history(self.window, self.request.ref, visibility=_EVERYTHING)
+        if not points:
+            self.missing.append("saturation: no hours of this quota are known yet")
+        row = quota_row(self.now, self.request.ref, visibility=_EVERYTHING)
+        if row is None:
+            self.missing.append("quota: the portal does not see it now")
+        ratios = [p.saturation_ratio for p in points if p.saturation_ratio is not None]
+        over_time = QuotaUse(
+            hours=len(ratios),
+            saturation_mean=fsum(ratios) / len(ratios) if ratios else None,
+            saturation_peak=max(ratios, default=None),
+            full_hours=sum(ratio >= 1.0 - 1e-9 for ratio in ratios),
+            full_last_hour=_was_full(points),
+            pending_unit_hours=_unit_hours(points, "pending"),
+            suppressed_unit_hours=_unit_hours(points, "suppressed"),
+            full_now=_is_full(row),
+        )
+        now = {} if row is None else {name: getattr(row, name) for name in _NOW}
+        return replace(over_time, **now)
+
+    def fairness(self) -> _Fairness:
+        """Tell how the team stood in the tiers that the key reaches."""
+        tiers = tuple(self.request.tiers)
+        if not tiers:
+            self.missing.append(_NO_FAIRNESS)
+            return _Fairness(())
+        filters = FairnessFilters(tier=tiers, team=(self.request.team.name,))
+        found = fairness_rows(self.window, now=self.now, visibility=_EVERYTHING, filters=filters)
+        own = [row for tier in found for row in tier.teams]
+        known = {tier.tier: tier.hours.known for tier in found}
+        self.missing.extend(told_hours({tier.tier: tier.hours for tier in found}))
+        if not own:
+            self.missing.append(_NO_FAIRNESS)
+        return _Fairness(
+            [_standing(row, is_known=bool(known[row.tier])) for row in own],
+            share=FairShare(share_of(own, known, tiers), tiers, DAYS),
+            whole=not any(tier.hours.missing for tier in found),
+            estimated=any(tier.hours.estimated for tier in found),
+        )
+
+    def budgets(self) -> list[BudgetRow | MoneyBudgetRow]:
+        """Return the budgets of the team, in GPU-hours and in money."""
+        team = self.request.team.name
+        rows: list[BudgetRow | MoneyBudgetRow] = [
+            *budget_rows(self.now, visibility=_EVERYTHING, team=team, points=False),
+            *money_budget_rows(self.now, visibility=_EVERYTHING, team=team),
+        ]
+        for row in rows:
+            if row.data_start is not None:
+                text = f"{row.data_start.astimezone(report().zone):%d %b %H:%M}"
+                self.missing.append(
+                    f"budget of the {row.period}: its use before {text}, when data starts"
+                )
+        return rows
 
 
-def _saturation(found: Evidence, request: ChangeRequest, window: Window, now: datetime) -> None:
-    """Tell how full the key was, and what of it waits or was refused."""
-    points = quota_history(
-        window,
-        request.ref,
-        visibility=_EVERYTHING,
+def _use(tier: str, row: Amounts) -> TierUse:
+    return TierUse(
+        tier=tier,
+        allocated_gpu_hours=hours(row.allocated),
+        busy_gpu_hours=hours(row.busy),
+        idle_gpu_hours=hours(row.idle),
+        underused_gpu_hours=hours(row.underused),
+        not_running_gpu_hours=hours(row.not_running),
+        unmeasured_gpu_hours=hours(row.unmeasured),
+        utilization_ratio=row.busy / row.measured if row.measured else None,
     )
-    if not points:
-        found.miss("saturation: no hours of this quota are known yet")
-    row = quota_row(now, request.ref, visibility=_EVERYTHING)
-    if row is None:
-        found.miss("quota: the portal does not see it now")
-    ratios = [p.saturation_ratio for p in points if p.saturation_ratio is not None]
-    found.frozen["quota"] = {
-        "hours": len(ratios),
-        "saturation_mean": figure(fsum(ratios) / len(ratios) if ratios else None),
-        "saturation_peak": figure(max(ratios, default=None)),
-        "full_hours": sum(ratio >= 1.0 - 1e-9 for ratio in ratios),
-        "full_last_hour": _was_full(points),
-        "pending_unit_hours": figure(_unit_hours(points, "pending")),
-        "suppressed_unit_hours": figure(_unit_hours(points, "suppressed")),
-        "unit": row.unit if row else None,
-        "hard": figure(row.hard) if row else None,
-        "used": figure(row.used) if row else None,
-        "held": figure(row.held) if row else None,
-        "pending": figure(row.pending) if row else None,
-        "suppressed": figure(row.suppressed) if row else None,
-        "exhausted_at": moment(row.exhausted_at) if row else None,
-        "full_now": _is_full(row),
-    }
 
 
 def _is_full(row: QuotaRow | None) -> bool | None:
@@ -204,44 +254,10 @@ def _unit_hours(points: Sequence[QuotaPoint], name: str) -> float | None:
     return fsum(amount * seconds / 3600 for amount, seconds in known) if known else None
 
 
-def _fairness(found: Evidence, request: ChangeRequest, window: Window, now: datetime) -> None:
-    own: list[TeamFairness] = []
-    if request.tiers:
-        filters = FairnessFilters(tier=tuple(request.tiers), team=(request.team.name,))
-        tiers = fairness_rows(window, now=now, visibility=_EVERYTHING, filters=filters)
-        own = [row for tier in tiers for row in tier.teams]
-        known = {tier.tier: tier.hours.known for tier in tiers}
-        found.fair_share_gpus = share_of(own, known, request.tiers)
-        found.frozen["denied_whole"] = not any(tier.hours.missing for tier in tiers)
-        found.frozen["denied_estimated"] = any(tier.hours.estimated for tier in tiers)
-        found.frozen["fair_share"] = {
-            "gpus": figure(found.fair_share_gpus),
-            "tiers": list(request.tiers),
-            "days": DAYS,
-        }
-        tell_hours(found, {tier.tier: tier.hours for tier in tiers})
-    if not own:
-        found.miss("fairness: nothing is known of the team in these tiers yet")
-    found.frozen["fairness"] = [
-        {
-            "tier": row.tier,
-            "entitlement_gpus": figure(row.entitlement_gpus),
-            "demand_gpu_hours": figure(row.demand_gpu_hours),
-            "fair_share_gpu_hours": figure(row.fair_share_gpu_hours),
-            "allocated_gpu_hours": figure(row.allocated_gpu_hours),
-            "borrowed_gpu_hours": figure(row.borrowed_gpu_hours),
-            "lent_gpu_hours": figure(row.lent_gpu_hours),
-            # Without a known hour it is not known: no zero.
-            "denied_gpu_hours": figure(row.denied_gpu_hours) if known[row.tier] else None,
-            "wait_p50_seconds": figure(row.wait_p50_seconds),
-            "wait_p95_seconds": figure(row.wait_p95_seconds),
-            "waiting_now": row.waiting_now,
-            "usage_factor": figure(row.usage_factor),
-        }
-        for row in own
-        # What the key reaches and never used says nothing of it; the share above is of all.
-        if row.tier in found.used_tiers
-    ]
+def _standing(row: TeamFairness, *, is_known: bool) -> TierFairness:
+    found = TierFairness(**{one.name: getattr(row, one.name) for one in fields(TierFairness)})
+    # Without a known hour it is not known: no zero.
+    return found if is_known else replace(found, denied_gpu_hours=None)
 
 
 def share_of(
@@ -257,54 +273,30 @@ def share_of(
     return fsum(row.fair_share_gpu_hours / known[row.tier] for row in own)
 
 
-def tell_hours(found: Evidence, hours: Mapping[str, HourCounts]) -> None:
+def told_hours(hours: Mapping[str, HourCounts]) -> list[str]:
     """Say of how many hours nothing is known, of tiers alike once: sums are of the others."""
     alike: dict[str, list[str]] = {}
     for tier, own in hours.items():
         if own.missing:
-            every = own.known + own.missing
-            text = f"{own.missing} of {every} hours of {{}}: without facts or demand"
-        else:
-            continue
-        alike.setdefault(text, []).append(tier)
-    for text, tiers in alike.items():
-        found.miss(text.format(", ".join(tiers)))
+            text = (
+                f"{own.missing} of {own.known + own.missing} hours of {{}}: without facts or demand"
+            )
+            alike.setdefault(text, []).append(tier)
+    return [text.format(", ".join(tiers)) for text, tiers in alike.items()]
 
 
-def _budgets(found: Evidence, request: ChangeRequest, window: Window, now: datetime) -> None:
-    team = request.team.name
-    rows: list[BudgetRow | MoneyBudgetRow] = [
-        *budget_rows(now, visibility=_EVERYTHING, team=team, points=False),
-        *money_budget_rows(now, visibility=_EVERYTHING, team=team),
-    ]
-    found.no_budget = not rows
-    found.budgets = tuple(
-        BudgetFacts(
-            unit=row.unit,
-            period=row.period,
-            allowance=Decimal(str(row.allowance)),
-            used=Decimal(str(row.used)),
-            burn_rate=row.burn_rate,
-            hours=(row.period_end - row.period_start).total_seconds() / 3600,
-            hours_left=max(0.0, (row.period_end - now).total_seconds() / 3600),
-            hours_unknown=_hours_unknown(row, now),
-            from_start=row.data_start is None,
-        )
-        for row in rows
+def _facts(row: BudgetRow | MoneyBudgetRow, now: datetime) -> BudgetFacts:
+    return BudgetFacts(
+        unit=row.unit,
+        period=row.period,
+        allowance=Decimal(str(row.allowance)),
+        used=Decimal(str(row.used)),
+        burn_rate=row.burn_rate,
+        hours=(row.period_end - row.period_start).total_seconds() / 3600,
+        hours_left=max(0.0, (row.period_end - now).total_seconds() / 3600),
+        hours_unknown=_hours_unknown(row, now),
+        from_start=row.data_start is None,
     )
-    for row in rows:
-        if row.data_start is not None:
-            text = f"{row.data_start.astimezone(report().zone):%d %b %H:%M}"
-            found.miss(f"budget of the {row.period}: its use before {text}, when data starts")
-    found.frozen["budgets"] = [
-        _budget(row.unit, row.period, row.allowance, row.used, row.burn_rate)
-        | {
-            "exhausted_at": moment(row.exhausted_at),
-            "coverage_ratio": figure(row.coverage_ratio),
-            "data_start": moment(row.data_start),
-        }
-        for row in rows
-    ]
 
 
 def _hours_unknown(row: BudgetRow | MoneyBudgetRow, now: datetime) -> float:
@@ -315,13 +307,18 @@ def _hours_unknown(row: BudgetRow | MoneyBudgetRow, now: datetime) -> float:
     return (1.0 - row.coverage_ratio) * so_far
 
 
-def _budget(
-    unit: str, period: str, allowance: float | Decimal, used: float | Decimal, rate: float | None
-) -> dict[str, Any]:
-    return {
-        "unit": unit,
-        "period": period,
-        "allowance": figure(allowance),
-        "used": figure(used),
-        "burn_rate": figure(rate),
-    }
+def _budget(row: BudgetRow | MoneyBudgetRow) -> BudgetUse:
+    return BudgetUse(
+        unit=row.unit,
+        period=row.period,
+        allowance=_exact(row.allowance),
+        used=_exact(row.used),
+        burn_rate=row.burn_rate,
+        exhausted_at=row.exhausted_at,
+        coverage_ratio=row.coverage_ratio,
+        data_start=row.data_start,
+    )
+
+
+def _exact(amount: float | Decimal) -> Decimal:
+    return amount if isinstance(amount, Decimal) else Decimal(repr(round(amount, 9)))

@@ -30,6 +30,7 @@ from apps.quota_requests.domain.quantities import Quantity
 from apps.quota_requests.domain.targets import QueueCell, QuotaKeyTarget, Target
 from apps.quota_requests.models import ChangeRequest
 from apps.quota_requests.permissions import is_written_to
+from apps.quota_requests.selectors.snapshots import preview_in
 
 _SILENCES = {Unanswered.UNSENT: Silence.UNSENT, Unanswered.LOST: Silence.LOST}
 KUEUE_GROUP = "/apis/kueue.x-k8s.io"
@@ -177,7 +178,8 @@ def version_in(group: Object) -> str:
 
 def last_version(request: ChangeRequest) -> str:
     """Return the version under which the object of a request was seen when it was handed in."""
-    return str(request.preview.get("api_version") or "").rpartition("/")[2]
+    preview = preview_in(request)
+    return preview.api_version.rpartition("/")[2] if preview else ""
 
 
 def is_gone(answer: ServerAnswer) -> bool:

@@ -12,6 +12,7 @@ from apps.quota_requests.domain.execution.owners import OtherOwner, other_owners
 from apps.quota_requests.domain.execution.patches import Object, uid_of
 from apps.quota_requests.domain.targets import Target
 from apps.quota_requests.models import Execution
+from apps.quota_requests.selectors.snapshots import preview_in
 from apps.quota_requests.services.execution.api_calls import RETIRED
 
 
@@ -27,12 +28,12 @@ def apply_blockers(
 
     `live` shows the reviewed amount. What only hinders a raise does not hinder taking it back.
     """
-    request = execution.request
     found = _lasting(execution, now)
     if found:
         return Decision(NextStep.FAILED, f"{_so_far(execution)} {found}")
-    uid = request.preview.get("uid")
-    if execution.order == Execution.APPLY and uid and uid != uid_of(live):
+    preview = preview_in(execution.request)
+    uid = preview.uid if preview and execution.order == Execution.APPLY else ""
+    if uid and uid != uid_of(live):
         return Decision(
             NextStep.BACK_TO_REVIEW,
             f"{_so_far(execution)} The {target.source} was deleted and made anew since it was "

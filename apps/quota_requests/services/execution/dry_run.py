@@ -1,6 +1,6 @@
 """What the cluster itself says of a change: its value, a dry run, other owners, patch files."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -48,19 +48,20 @@ from apps.quota_requests.services.execution.api_calls import (
 class Checked:
     """What the cluster itself says: the live amount, a dry run, other owners, the patch files.
 
-    `live` is None where it could not be read; `dry_run` is the sentence then, and `passed` None.
-    `detail` has the words of servers and connections, which are for administrators. `version` is
-    the apiVersion under which the object was read, `uid` which of all of its name it was.
+    `live` is None where it could not be read; `dry_run` is the sentence then, and
+    `dry_run_passed` None. `dry_run_detail` has the words of servers and connections, which are
+    for administrators. `api_version` is that under which the object was read, `uid` which of all
+    of its name it was.
     """
 
     live: Quantity | None = None
-    passed: bool | None = None
+    dry_run_passed: bool | None = None
     dry_run: str = ""
     owners: tuple[OtherOwner, ...] = ()
-    file: PatchFile | None = None
+    patch_file: PatchFile | None = None
     revert_file: PatchFile | None = None
-    detail: str = ""
-    version: str = ""
+    dry_run_detail: str = ""
+    api_version: str = ""
     uid: str = ""
 
 
@@ -73,16 +74,16 @@ def check(
     clients: ClusterClients | None = None,
 ) -> Checked:
     """Read the object and try the change without making it. Raises nothing."""
-    asked = (cluster, target, before, after)
-    if settings.CHANGES_GITOPS_ONLY:
-        return _read_only(*asked, BY_COMMIT_ONLY, "", clients)
-    try:
-        with writer_of(cluster, clients) as writer:
-            return _tried(writer, target, before, after)
-    except VersionUnknown as unknown:
-        return Checked(dry_run=f"No dry run: {unknown}")
-    except NoWriter as missing:
-        return _read_only(*asked, str(missing), missing.detail, clients)
+    why = NoWriter(BY_COMMIT_ONLY)
+    if not settings.CHANGES_GITOPS_ONLY:
+        try:
+            with writer_of(cluster, clients) as writer:
+                return _tried(writer, target, before, after)
+        except VersionUnknown as unknown:
+            return Checked(dry_run=f"No dry run: {unknown}")
+        except NoWriter as missing:
+            why = missing
+    return _read_only(lambda: read_by_watcher(cluster, target, clients), why, target, before, after)
 
 
 def _tried(writer: QuotaWriter, target: Target, before: Quantity, after: Quantity) -> Checked:
@@ -90,9 +91,9 @@ def _tried(writer: QuotaWriter, target: Target, before: Quantity, after: Quantit
     answer, live = ask_for(writer, read_request(target, version), target)
     read = meaning(answer, ServerStep.READ)
     if is_gone(answer) or read.then is not Then.GO_ON:
-        return Checked(dry_run=f"No dry run: {said_once(read)}", detail=read.detail)
+        return Checked(dry_run=f"No dry run: {said_once(read)}", dry_run_detail=read.detail)
     found = _examined(target, live, before, after)
-    if found.passed is False:
+    if found.dry_run_passed is False:
         return found
     patch = patch_for(target, live, reviewed=before, wanted=after)
     return _after_dry_run(found, rehearse(writer, target, patch, wanted=after, version=version))
@@ -104,24 +105,24 @@ def _after_dry_run(found: Checked, tried: Meaning) -> Checked:
     if passed:
         warned = ", with a warning" if tried.detail else ""
         words = f"The cluster would take the change{warned}."
-    return replace(found, passed=passed, dry_run=words, detail=tried.detail)
+    return replace(found, dry_run_passed=passed, dry_run=words, dry_run_detail=tried.detail)
 
 
 def _examined(target: Target, live: Object, before: Quantity, after: Quantity) -> Checked:
     seen = Checked(
         live=live_amount(target, live),
         owners=other_owners(target, live),
-        version=str(live.get("apiVersion") or ""),
+        api_version=str(live.get("apiVersion") or ""),
         uid=uid_of(live),
     )
     try:
         file = patch_file(target, live, reviewed=before, wanted=after)
     except ValueChanged as changed:
-        return replace(seen, live=changed.live, passed=False, dry_run=str(changed))
+        return replace(seen, live=changed.live, dry_run_passed=False, dry_run=str(changed))
     except PatchRefused as refused:
-        return replace(seen, passed=False, dry_run=str(refused))
+        return replace(seen, dry_run_passed=False, dry_run=str(refused))
     back = patch_file(target, _with(target, live, after), reviewed=after, wanted=before)
-    return replace(seen, file=file, revert_file=back)
+    return replace(seen, patch_file=file, revert_file=back)
 
 
 def _with(target: Target, live: Object, after: Quantity) -> Object:
@@ -143,27 +144,25 @@ def _replaced(item: Any, steps: Sequence[str], value: str) -> Any:
 
 
 def _read_only(
-    cluster: Cluster,
+    read: Callable[[], Object | None],
+    why: NoWriter,
     target: Target,
     before: Quantity,
     after: Quantity,
-    why: str,
-    detail: str,
-    clients: ClusterClients | None,
 ) -> Checked:
     """Read with the account that watches, where nothing may be written."""
-    words = f"No dry run: {why}"
+    words, detail = f"No dry run: {why}", why.detail
     try:
-        live = read_by_watcher(cluster, target, clients)
+        live = read()
     except VersionUnknown as unknown:
-        return Checked(dry_run=f"{words} {unknown}", detail=detail)
+        return Checked(dry_run=f"{words} {unknown}", dry_run_detail=detail)
     except (SourceUnavailable, SourceRejected) as error:
         said = f"{detail} {error}".strip()
-        return Checked(dry_run=f"{words} It could not be read either.", detail=said)
+        return Checked(dry_run=f"{words} It could not be read either.", dry_run_detail=said)
     if live is None:
-        return Checked(dry_run=f"{words} The object is not there.", detail=detail)
+        return Checked(dry_run=f"{words} The object is not there.", dry_run_detail=detail)
     found = _examined(target, live, before, after)
-    return replace(found, dry_run=f"{words} {found.dry_run}".strip(), detail=detail)
+    return replace(found, dry_run=f"{words} {found.dry_run}".strip(), dry_run_detail=detail)
 
 
 def read_by_watcher(

@@ -8,6 +8,7 @@ from django.db import transaction
 
 from apps.quota_requests.domain.execution.executor import Decision, NextStep
 from apps.quota_requests.domain.execution.owners import OtherOwner, told_owners
+from apps.quota_requests.domain.frozen import stored
 from apps.quota_requests.domain.states import RequestAction
 from apps.quota_requests.models import SERVER_SAID, ChangeRequest, Execution
 from apps.quota_requests.permissions import Actor, portal
@@ -87,7 +88,7 @@ def _name_owners(step: Transition, owners: Sequence[OtherOwner]) -> None:
 
     All else of the preview still holds: the cluster shows the amount that was reviewed.
     """
-    told = told_owners(owners)
+    told = stored(told_owners(owners))
     step.request.preview = {**step.request.preview, "owners": told}
     step.beside["owners"] = told
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection
 from datetime import datetime, timedelta
-from typing import Any, Final
+from typing import Final
 
 from celery import current_app
 from django.conf import settings
@@ -11,11 +11,14 @@ from django.db import transaction
 from apps.accounts.services import leases
 from apps.clusters.gateways import ClusterClients
 from apps.quota_requests.domain.execution.gitops import PatchFile
+from apps.quota_requests.domain.frozen import stored
 from apps.quota_requests.domain.quantities import Quantity, counted, quantity
+from apps.quota_requests.domain.snapshots import Preview
 from apps.quota_requests.domain.states import RequestAction, RequestState, TransitionDenied
 from apps.quota_requests.domain.targets import QueueCell
 from apps.quota_requests.models import ChangeRequest, Execution
 from apps.quota_requests.permissions import Actor, is_written_to
+from apps.quota_requests.selectors.snapshots import preview_in
 from apps.quota_requests.selectors.stacked import check_on_top, goes_back_to
 from apps.quota_requests.services.evidence.known_quotas import target_of_request
 from apps.quota_requests.services.execution.api_calls import why_not
@@ -111,25 +114,23 @@ def _file_back(
     back = goes_back_to(request)
     target, after = target_of_request(request), quantity(request.after)
     fits = not isinstance(target, QueueCell) and back == quantity(request.before)
-    if fits and request.preview.get("revert_file"):
+    preview = preview_in(request)
+    if back == after or (fits and preview and preview.revert_file):
         return None
-    if back == after:
-        return None
-    return check(request.cluster, target, before=after, after=back, clients=clients).file
+    return check(request.cluster, target, before=after, after=back, clients=clients).patch_file
 
 
-def _file(request: ChangeRequest, wanted: Quantity, made: PatchFile | None) -> dict[str, Any]:
+def _file(request: ChangeRequest, wanted: Quantity, made: PatchFile | None) -> PatchFile:
     """Return the file to commit: as the preview has it, or made anew for another amount."""
-    if made is not None:
-        return {"name": made.name, "text": made.text, "how": made.how}
-    held = {request.after: "patch_file", request.before: "revert_file"}
-    found = request.preview.get(held.get(wanted.text, ""))
-    if not found:
+    preview = preview_in(request) or Preview()
+    held = {request.after: preview.patch_file, request.before: preview.revert_file}
+    found = made or held.get(wanted.text)
+    if found is None:
         raise TransitionDenied(
             "The patch file could not be made, for the quota could not be read as it was "
             "reviewed: try again, or hand it in anew."
         )
-    return dict(found)
+    return found
 
 
 def _check_in_time(request: ChangeRequest, now: datetime) -> None:
@@ -154,10 +155,10 @@ def _check_in_catalog(request: ChangeRequest) -> None:
 def _check_writable(request: ChangeRequest, confirmed: Collection[str]) -> None:
     if not is_written_to(request.cluster):
         raise TransitionDenied(why_not(request.cluster))
-    owners = request.preview.get("owners") or []
-    open_owners = [one for one in owners if one["manager"] not in confirmed]
+    preview = preview_in(request) or Preview()
+    open_owners = [one for one in preview.owners if one.manager not in confirmed]
     if open_owners:
-        raise NotConfirmed(f"{open_owners[0]['advice']} Choose GitOps mode, or confirm it.")
+        raise NotConfirmed(f"{open_owners[0].advice} Choose GitOps mode, or confirm it.")
 
 
 def applied_by_commit(request: ChangeRequest) -> bool:
@@ -173,7 +174,7 @@ def _last_applied(request: ChangeRequest) -> Execution:
 def _write(
     step: Transition,
     order: str,
-    file: dict[str, Any] | None,
+    file: PatchFile | None,
     confirmed: Collection[str],
     wanted: str,
 ) -> Execution:
@@ -185,7 +186,7 @@ def _write(
         reviewed=request.after if order == Execution.REVERT else request.before,
         wanted=wanted,
         confirmed=sorted(set(confirmed)),
-        patch_file=file or {},
+        patch_file=stored(file) if file else {},
         started_by=step.actor.name,
         started_at=step.now,
         next_at=step.now,

@@ -119,8 +119,8 @@ def gitops_file(request: PageRequest, pk: int) -> HttpResponseBase:
     file = selectors.gitops_file(pk, actor_in(request))
     if file is None:
         raise Http404("There is no file of this request.")
-    name = "".join(sign if sign.isalnum() or sign in "-_." else "-" for sign in file["name"])
-    response = HttpResponse(file["text"], content_type="application/yaml; charset=utf-8")
+    name = "".join(sign if sign.isalnum() or sign in "-_." else "-" for sign in file.name)
+    response = HttpResponse(file.text, content_type="application/yaml; charset=utf-8")
     response["Content-Disposition"] = f'attachment; filename="{name}"'
     return response
 
