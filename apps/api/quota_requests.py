@@ -1,9 +1,8 @@
 """Quota requests: asking, reading, editing, and what is done with them."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
@@ -211,148 +210,51 @@ def _check_seen(pk: int, actor: Actor) -> None:
 
 # ---------------------------------------------------------------- actions
 
-Given = Mapping[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class RequestActionSpec:
-    """What is done at an address: with which body, for which tokens, and whether of a version."""
-
-    summary: str
-    scope: TokenScope
-    body: type[rows.Body]
-    does: Callable[[int, Given, dict[str, Any]], object]
-
-    @property
-    def has_version(self) -> bool:
-        return issubclass(self.body, rows.VersionBody)
-
-
-def _apply(pk: int, given: Given, how: dict[str, Any]) -> object:
-    return services.start(
-        pk, gitops=given.get("gitops", False), confirmed=given.get("confirmed", ()), **how
-    )
-
-
-_ACTIONS: Mapping[str, RequestActionSpec] = {
-    "submit": RequestActionSpec(
-        "Hand a request in: evidence and preview are frozen with it.",
-        TokenScope.REQUEST,
-        rows.VersionBody,
-        lambda pk, given, how: services.submit(pk, **how),
-    ),
-    "accept-offer": RequestActionSpec(
-        "Ask for what the reviewer offered instead, and hand it in anew.",
-        TokenScope.REQUEST,
-        rows.VersionBody,
-        lambda pk, given, how: services.accept_offer(pk, **how),
-    ),
-    "withdraw": RequestActionSpec(
-        "Take a request back.",
-        TokenScope.REQUEST,
-        rows.VersionBody,
-        lambda pk, given, how: services.withdraw(pk, **how),
-    ),
-    "comment": RequestActionSpec(
-        "Say something of a request; its version stays.",
-        TokenScope.REQUEST,
-        rows.CommentBody,
-        lambda pk, given, how: services.comment(pk, given["text"], **how),
-    ),
-    "take": RequestActionSpec(
-        "Take a request for review: it cannot be edited from then on.",
-        TokenScope.DECIDE,
-        rows.VersionBody,
-        lambda pk, given, how: services.take(pk, **how),
-    ),
-    "release": RequestActionSpec(
-        "Give a request back to the queue.",
-        TokenScope.DECIDE,
-        rows.VersionBody,
-        lambda pk, given, how: services.release(pk, **how),
-    ),
-    "approve": RequestActionSpec(
-        "Approve a request as it was read; above the threshold the first of two approvals.",
-        TokenScope.DECIDE,
-        rows.NoteBody,
-        lambda pk, given, how: services.approve(pk, note=given.get("text", ""), **how),
-    ),
-    "reject": RequestActionSpec(
-        "Turn a request down, with the reason.",
-        TokenScope.DECIDE,
-        rows.ReasonBody,
-        lambda pk, given, how: services.reject(pk, given["text"], **how),
-    ),
-    "ask-changes": RequestActionSpec(
-        "Send a request back with a question, or with an amount that would be approved.",
-        TokenScope.DECIDE,
-        rows.OfferBody,
-        lambda pk, given, how: services.ask_changes(
-            pk, given["text"], offer=given.get("offer", ""), **how
-        ),
-    ),
-    "apply": RequestActionSpec(
-        "Begin to apply an approved request; a worker carries it out.",
-        TokenScope.DECIDE,
-        rows.ApplyBody,
-        _apply,
-    ),
-    "reopen": RequestActionSpec(
-        "Decide anew on a request that could not be carried out.",
-        TokenScope.DECIDE,
-        rows.VersionBody,
-        lambda pk, given, how: services.reopen(pk, **how),
-    ),
-    "revert": RequestActionSpec(
-        "Begin to take an applied change back.",
-        TokenScope.DECIDE,
-        rows.RevertBody,
-        lambda pk, given, how: services.revert(pk, gitops=given.get("gitops"), **how),
-    ),
-    "give-up": RequestActionSpec(
-        "Stop waiting for a commit; the cluster stays as it is.",
-        TokenScope.DECIDE,
-        rows.EmptyBody,
-        lambda pk, given, how: services.give_up(pk, **how),
-    ),
-    "accept-drift": RequestActionSpec(
-        "Take what the cluster shows for right.",
-        TokenScope.DECIDE,
-        rows.EmptyBody,
-        lambda pk, given, how: services.accept_drift(pk, **how),
-    ),
+_BODIES: Mapping[tuple[services.Takes, bool], type[rows.Body]] = {
+    (services.Takes.NOTHING, True): rows.VersionBody,
+    (services.Takes.NOTHING, False): rows.EmptyBody,
+    (services.Takes.NOTE, True): rows.NoteBody,
+    (services.Takes.REASON, True): rows.ReasonBody,
+    (services.Takes.REASON, False): rows.CommentBody,
+    (services.Takes.OFFER, True): rows.OfferBody,
+    (services.Takes.WAY, True): rows.RevertBody,
+    (services.Takes.OWNERS, True): rows.ApplyBody,
 }
+"""By what an action takes, and whether of a version."""
 
 
 class ActionView(ChangesView):
     """One action of one request."""
 
-    doing: RequestActionSpec
+    doing: services.Action
 
     def done(self, request: Request, pk: int) -> Response:
         """Do it, and answer with the request as it is then."""
-        given = self.doing.body.read(request.data)
+        given = _body_of(self.doing).read(request.data)
         actor = self.actor(request)
-        how: dict[str, Any] = {"by": actor, "now": timezone.now()}
-        if self.doing.has_version:
+        if self.doing.versioned:
             _check_seen(pk, actor)
-            how["version"] = version_in(request, given)
+            given["version"] = version_in(request, given)
         with refusals():
-            self.doing.does(pk, given, how)
+            self.doing.does(pk, services.ActionInput(**given), by=actor, now=timezone.now())
         return self.one(request, pk)
 
 
-def _view(name: str, action: RequestActionSpec) -> type[ActionView]:
+def _body_of(action: services.Action) -> type[rows.Body]:
+    return _BODIES[action.takes, action.versioned]
+
+
+def _view(name: str, action: services.Action) -> type[ActionView]:
     """Return the view of an action, which the OpenAPI document tells apart from the others."""
 
     def post(self: ActionView, request: Request, pk: int) -> Response:
         return self.done(request, pk)
 
     described = extend_schema(
-        operation_id=f"{name.replace('-', '_')}_quota_request",
+        operation_id=f"{action.name}_quota_request",
         summary=action.summary,
-        parameters=[_IF_MATCH] if action.has_version else [],
-        request=action.body,
+        parameters=[_IF_MATCH] if action.versioned else [],
+        request=_body_of(action),
         responses={200: rows.QuotaRequestDetailSerializer} | problems(_REFUSALS),
         tags=["quota"],
     )
@@ -362,5 +264,6 @@ def _view(name: str, action: RequestActionSpec) -> type[ActionView]:
 
 
 ACTIONS: Mapping[str, type[ActionView]] = {
-    name: _view(name, action) for name, action in _ACTIONS.items()
+    name: _view(name, action)
+    for name, action in ((one.name.replace("_", "-"), one) for one in services.ACTIONS.values())
 }

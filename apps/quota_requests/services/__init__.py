@@ -1,6 +1,7 @@
 """Writes of quota changes: asking, deciding, carrying out, watching; each with its audit entry."""
 
 from apps.quota_requests.selectors.stacked import Superseded
+from apps.quota_requests.services.actions import ACTIONS, TOLD, Action, ActionInput, Takes
 from apps.quota_requests.services.audit_checks import check_audit, check_audit_when_due
 from apps.quota_requests.services.audit_log import NoHead, read_head, verify, written_head
 from apps.quota_requests.services.audit_log import head as audit_head

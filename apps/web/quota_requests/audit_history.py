@@ -7,37 +7,10 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from apps.quota_requests.selectors import AuditRow
+from apps.quota_requests.services import TOLD
 from apps.web.audit_lines import ChangedField, differences_of
 from apps.web.components.formats import Format
 
-_WORDS: Mapping[str, str] = {
-    "create": "written",
-    "edit": "edited",
-    "submit": "handed in",
-    "take": "taken for review",
-    "release": "given back to the queue",
-    "ask_changes": "changes asked for",
-    "counter_offer": "another amount offered",
-    "approve": "approved",
-    "approve_by_rule": "approved by rule",
-    "reject": "rejected",
-    "withdraw": "withdrawn",
-    "apply": "began to be applied",
-    "confirm_applied": "applied",
-    "send_back": "sent back to review",
-    "fail": "could not be applied",
-    "reopen": "opened again",
-    "revert": "began to be taken back",
-    "confirm_reverted": "taken back",
-    "stop_revert": "not taken back",
-    "put_off_revert": "taking back put off",
-    "announce_revert": "end announced",
-    "expire": "expired",
-    "comment": "commented",
-    "drift": "the cluster shows something else",
-    "drift_ended": "the cluster shows it again",
-    "accept_drift": "what the cluster shows accepted",
-}
 # What the head of the page says, what the verb says, and what only the portal counts by.
 _ELSEWHERE = frozenset(
     {
@@ -66,7 +39,7 @@ def history_told(rows: Iterable[AuditRow], zone: ZoneInfo) -> list[HistoryEntry]
 
 
 def _step(row: AuditRow, zone: ZoneInfo) -> HistoryEntry:
-    what = _WORDS.get(row.action, row.action.replace("_", " "))
+    what = TOLD.get(row.action, row.action.replace("_", " "))
     changed = differences_of(row, zone, but=_ELSEWHERE, times=Format.HOUR)
     told = tuple(_in_order(one for one in changed if _is_news(one, row)))
     return HistoryEntry(row.at, row.actor, what, told, row.note)

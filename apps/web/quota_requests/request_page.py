@@ -15,7 +15,6 @@ from apps.quota_requests.selectors import RequestDetail
 from apps.web.components.links import href
 from apps.web.pages import respond
 from apps.web.query_session import PageRequest, QuerySession
-from apps.web.quota_requests.actions import ActionInput
 from apps.web.quota_requests.request_input import again_href, may_ask, said
 from apps.web.quota_requests.request_rows import shown_of
 from apps.web.quota_requests.request_summary import evidence_told, preview_told, ruling_told
@@ -70,7 +69,7 @@ def detail_page(
     pk: int,
     *,
     status: int = HTTPStatus.OK,
-    typed: ActionInput | None = None,
+    typed: services.ActionInput | None = None,
     **context: Any,
 ) -> HttpResponseBase:
     detail = detail_for(pk, actor)
@@ -85,7 +84,7 @@ def detail_page(
         executions=list(reversed(detail.executions)),
         drifts=detail.drifts,
         has_file=selectors.gitops_file(pk, actor) is not None,
-        typed=typed or ActionInput(),
+        typed=typed or services.ActionInput(),
         again_href=again if again and may_ask(request.user) else "",
         **context,
     )

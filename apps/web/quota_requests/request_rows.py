@@ -7,8 +7,9 @@ from zoneinfo import ZoneInfo
 
 from apps.quota_requests.domain.states import WRITING, RequestState
 from apps.quota_requests.selectors import CommentRow, RequestDetail, RequestRow, ReviewRow
+from apps.quota_requests.services import Action
 from apps.web.components.links import href
-from apps.web.quota_requests.actions import APPROVE, PageAction, acts_of
+from apps.web.quota_requests.actions import APPROVE, acts_of
 from apps.web.quota_requests.audit_history import HistoryEntry, history_told
 from apps.web.quota_requests.request_summary import (
     Ruled,
@@ -67,7 +68,7 @@ class RequestDetailView:
     preview: Told
     ruling: Ruled
     comments: Sequence[CommentRow]
-    acts: Sequence[PageAction]
+    acts: Sequence[Action]
     can_write: bool
     may_edit: bool
     may_comment: bool
@@ -80,12 +81,12 @@ class RequestDetailView:
     has_file: bool = False
 
     @property
-    def acts_to_do(self) -> Sequence[PageAction]:
+    def acts_to_do(self) -> Sequence[Action]:
         """What a button alone does and what comes next; others stand behind what is decided."""
         return [act for act in self.acts if act.is_plain and act.primary]
 
     @property
-    def acts_beside(self) -> Sequence[PageAction]:
+    def acts_beside(self) -> Sequence[Action]:
         return [act for act in self.acts if act.is_plain and not act.primary]
 
 

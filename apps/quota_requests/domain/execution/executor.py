@@ -15,6 +15,7 @@ from enum import StrEnum
 from typing import Final
 
 from apps.quota_requests.domain.execution.outcomes import Meaning, Then
+from apps.quota_requests.domain.execution.owners import OtherOwner
 from apps.quota_requests.domain.quantities import Quantity
 
 
@@ -75,8 +76,8 @@ class Decision:
 
     `written`: our own write is behind the end, not somebody else's of the same value.
     `drifted`: applied, and changed by somebody since. `refusal` is to be kept with the record: the
-    server has said a plain no to the patch, so that it is not sent again. `unconfirmed`: it ends
-    because another tool owns the limit, and nobody agreed to take it over.
+    server has said a plain no to the patch, so that it is not sent again. `owners`: it ends
+    because these own the limit, and nobody agreed to take it over from one of them.
     """
 
     do: NextStep
@@ -84,7 +85,7 @@ class Decision:
     written: bool = False
     drifted: bool = False
     refusal: str = ""
-    unconfirmed: bool = False
+    owners: tuple[OtherOwner, ...] = ()
 
 
 def decide(

@@ -42,7 +42,7 @@ def apply_blockers(
     owner = _unconfirmed(execution, target, live)
     if owner is not None:
         text = f"{_so_far(execution)} {owner.advice} Nobody has confirmed that yet."
-        return Decision(NextStep.BACK_TO_REVIEW, text, unconfirmed=True)
+        return Decision(NextStep.BACK_TO_REVIEW, text, owners=other_owners(target, live))
     return None
 
 

@@ -32,13 +32,12 @@ def finish(
     by: Actor,
     now: datetime,
     for_good: bool = False,
-    owners: Sequence[OtherOwner] = (),
 ) -> bool:
     """Write the end down, once; says whether this was the call that did.
 
     Only who holds the lease can; `by` is who brought the end about. `for_good`: a revert that was
-    due is not tried again by itself. `owners` nobody confirmed are why it goes back to review: the
-    preview names them from then on. Raises as `moving` does.
+    due is not tried again by itself. Owners of the limit whom nobody confirmed are why it goes
+    back to review: the preview names them from then on. Raises as `moving` does.
     """
     detail = "" if decision.do is NextStep.APPLIED else execution.detail
     with transaction.atomic():
@@ -72,12 +71,12 @@ def finish(
             if detail:
                 step.beside[SERVER_SAID] = detail
             _set_dates(step, action)
-            if action is RequestAction.SEND_BACK and owners:
-                _name_owners(step, owners)
+            if action is RequestAction.SEND_BACK and decision.owners:
+                _name_owners(step, decision.owners)
             if action is RequestAction.STOP_REVERT:
                 moved_on = decision.do is NextStep.BACK_TO_REVIEW
                 step.request.reverts_at = _next_try(step, for_good=for_good or moved_on)
-            now_what = _what_now(step.request, action, decision, owned=bool(owners))
+            now_what = _what_now(step.request, action, decision)
             said = f"{decision.sentence} {now_what}".strip()
             step.note = step.request.outcome = said
     return True
@@ -93,11 +92,9 @@ def _name_owners(step: Transition, owners: Sequence[OtherOwner]) -> None:
     step.beside["owners"] = told
 
 
-def _what_now(
-    request: ChangeRequest, action: RequestAction, decision: Decision, *, owned: bool
-) -> str:
+def _what_now(request: ChangeRequest, action: RequestAction, decision: Decision) -> str:
     """Return what people can do after an end that is not what was wanted."""
-    if action is RequestAction.SEND_BACK and owned:
+    if action is RequestAction.SEND_BACK and decision.owners:
         return "Approve it again and confirm that the portal may take the limit over, or commit it."
     if action is RequestAction.SEND_BACK:
         return "Return it with questions, so that it is handed in anew for what is there now."

@@ -35,7 +35,6 @@ from apps.quota_requests.domain.execution.outcomes import (
     Then,
     meaning,
 )
-from apps.quota_requests.domain.execution.owners import other_owners
 from apps.quota_requests.domain.execution.patches import (
     Object,
     PatchRefused,
@@ -339,15 +338,7 @@ def _later(worker: _Worker, seconds: float) -> datetime:
 
 def _end(worker: _Worker, decision: Decision) -> str:
     after = _raw(worker.target, worker.live)
-    owners = other_owners(worker.target, worker.live) if decision.unconfirmed else ()
-    if not finish(
-        worker.execution,
-        decision,
-        after_raw=after,
-        by=worker.by,
-        now=worker.clock(),
-        owners=owners,
-    ):
+    if not finish(worker.execution, decision, after_raw=after, by=worker.by, now=worker.clock()):
         raise LeaseLost
     return decision.do.value
 

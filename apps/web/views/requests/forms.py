@@ -215,13 +215,12 @@ def _saved(
     form, pk = RequestForm(request.POST), detail.row.id
     if not form.is_valid():
         return _edited(request, reading, form, detail, status=HTTPStatus.BAD_REQUEST)
-    version = given_of(request.POST).version
     try:
         services.edit(
             pk,
             asking.edited_from(form, reading.choice.zone),
             by=actor,
-            version=-1 if version is None else version,
+            version=given_of(request.POST).version,
             now=reading.now,
         )
     except services.Conflict as conflict:

@@ -13,7 +13,7 @@ from apps.web.components.links import href, path_of, with_query
 from apps.web.pages import page, respond
 from apps.web.query_session import PageRequest, QuerySession, every_row, query_session
 from apps.web.quota_requests import request_input as asking
-from apps.web.quota_requests.actions import ACTS, APPROVE, ActionInput, given_of
+from apps.web.quota_requests.actions import APPROVE, given_of
 from apps.web.quota_requests.notes import done_of, done_query
 from apps.web.quota_requests.request_input import list_asked, may_ask, said
 from apps.web.quota_requests.request_list import request_table
@@ -127,13 +127,13 @@ def gitops_file(request: PageRequest, pk: int) -> HttpResponseBase:
 
 @change_kept
 def act(request: PageRequest, pk: int, action: str) -> HttpResponseBase:
-    """Do one of ACTS with a request; what is refused is said with all that was typed."""
-    if action not in ACTS:
+    """Do one of ACTIONS with a request; what is refused is said with all that was typed."""
+    if action not in services.ACTIONS:
         raise Http404("There is no such action.")
     reading, actor, given = query_session(request), actor_in(request), given_of(request.POST)
     detail_for(pk, actor)
     try:
-        done = ACTS[action].does(pk, given, actor, reading.now)
+        done = services.ACTIONS[action].does(pk, given, by=actor, now=reading.now)
     except services.UnknownRequest as unknown:
         raise Http404(str(unknown)) from unknown
     except REFUSALS as refusal:
@@ -144,7 +144,7 @@ def act(request: PageRequest, pk: int, action: str) -> HttpResponseBase:
             tried=action,
             **refused(refusal, actor),
         )
-    if action == APPROVE and given.at_once and isinstance(done, int):
+    if action == APPROVE and request.POST.get("then") == "apply" and isinstance(done, int):
         kept = _apply_at_once(pk, given, actor, reading, version=done)
         if kept is not None:
             problem = f"It is approved, which stands. It is not applied: {said(kept)}"
@@ -159,7 +159,7 @@ def act(request: PageRequest, pk: int, action: str) -> HttpResponseBase:
 
 
 def _apply_at_once(
-    pk: int, given: ActionInput, actor: Actor, reading: QuerySession, *, version: int
+    pk: int, given: services.ActionInput, actor: Actor, reading: QuerySession, *, version: int
 ) -> Exception | None:
     """Begin to apply what was approved just now: a step of its own; return what refuses it.
 
@@ -209,6 +209,6 @@ def review(request: PageRequest) -> HttpResponseBase:
         next_href=with_query(path_of(request), onward) if found.next_cursor else None,
         first_href=with_query(path_of(request), reading.query) if cursor else None,
         drifts=selectors.drift_rows(actor, at_most=20),
-        typed=ActionInput(),
+        typed=services.ActionInput(),
         done=done_of(request.GET, actor),
     )
