@@ -14,8 +14,6 @@ MOST_PARAMETERS = 6
 # Those that take more today. The list only gets shorter.
 MANY_PARAMETERS = {
     "apps.api: documented",
-    "apps.pending: _freshness",
-    "apps.pending: pending_now",
     "apps.quota_requests: _read_only",
     "apps.quota_requests: appended",
     "apps.quota_requests: finish",
