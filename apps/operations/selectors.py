@@ -277,7 +277,7 @@ class Computing(NamedTuple):
     due: int
 
 
-_LATELY = timedelta(minutes=15)
+_RECENT = timedelta(minutes=15)
 """What did not follow from an hour for so long after it was collected is not being computed."""
 _SAME_HOUR = Q(hour=OuterRef("hour"))
 _SAME = _SAME_HOUR & Q(cluster=OuterRef("cluster"))
@@ -306,7 +306,7 @@ def computing(
     if clusters:
         of &= Q(cluster__name__in=clusters)
     state = _hour_counts(window, [one for one in figures if one in _BY_HOUR], of, now)
-    runs = state["tried"] is not None and state["tried"] >= now - _LATELY
+    runs = state["tried"] is not None and state["tried"] >= now - _RECENT
     found: list[Computing] = []
     if runs and state["waiting"]:
         found.append(
@@ -330,7 +330,7 @@ def _hour_counts(
     window: Window, figures: Collection[DerivedFigure], of: Q, now: datetime
 ) -> dict[str, Any]:
     with_facts = Q(collected_at__isnull=False)
-    lately = with_facts & Q(collected_at__gte=now - _LATELY)
+    lately = with_facts & Q(collected_at__gte=now - _RECENT)
     return (
         CollectionWindow.objects.filter(of, hour__gte=window.start, hour__lt=window.end)
         .order_by()

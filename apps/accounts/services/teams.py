@@ -65,14 +65,16 @@ def write_teams(records: Sequence[TeamRecord]) -> None:
     if not records:
         return
     known = {record.pk for record in records if record.pk}
-    kept = {team.name: _told(team) for team in loaded_teams() if team.pk in known} if known else {}
+    kept = (
+        {team.name: _audited(team) for team in loaded_teams() if team.pk in known} if known else {}
+    )
     rows = [Team(pk=r.pk, name=r.name, cost_center=r.cost_center, active=r.active) for r in records]
     Team.objects.bulk_update([row for row in rows if row.pk], ["cost_center", "active"])
     Team.objects.bulk_create([row for row in rows if not row.pk])
-    _tell("change_teams", kept, {record.name: _told(record) for record in records})
+    _tell("change_teams", kept, {record.name: _audited(record) for record in records})
 
 
-def _told(record: TeamRecord) -> dict[str, str | bool]:
+def _audited(record: TeamRecord) -> dict[str, str | bool]:
     return {"cost_center": record.cost_center, "active": record.active}
 
 

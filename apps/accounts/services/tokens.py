@@ -88,7 +88,7 @@ def add_token(
         expires_at=expires_at,
     )
     actor, subject = by or the_portal("portal"), _subject_of(token)
-    note(actor, "make_token", subject, at=now, after=_told(token, user))
+    note(actor, "make_token", subject, at=now, after=_audit_values(token, user))
     return IssuedToken(key=key, name=name, expires_at=expires_at)
 
 
@@ -101,7 +101,7 @@ def _check_may(user: User, chosen: frozenset[TokenScope], days: int) -> None:
         raise TokenRefused(f"{user.username!r} is a name of the portal itself, and gets no token.")
 
 
-def _told(token: ApiToken, user: User) -> dict[str, Any]:
+def _audit_values(token: ApiToken, user: User) -> dict[str, Any]:
     """Return what the audit tells of a token: nothing of the key, not even its last characters."""
     return {
         "of": user.username,
@@ -150,7 +150,7 @@ def _revoke(user: User, now: datetime, by: ActingParty | None, **which: object) 
     ApiToken.objects.filter(pk__in=[token.pk for token in tokens]).update(revoked_at=now)
     actor = by or the_portal("portal")
     for token in tokens:
-        note(actor, "revoke_token", _subject_of(token), at=now, before=_told(token, user))
+        note(actor, "revoke_token", _subject_of(token), at=now, before=_audit_values(token, user))
     return len(tokens)
 
 

@@ -70,7 +70,7 @@ def changes(*, now: datetime) -> ChangedHours:
     if kept is not None:
         mark = mark_of_all(kept.start)
         if last is None or last.promises != mark:
-            due |= _of_promises(kept.start)
+            due |= _of_entitlements(kept.start)
     due |= _of_sources(now - _RECENT if last is not None else first)
     due |= _of_recent_waits(now)
     checked, more = _older_days(now, last)
@@ -106,7 +106,7 @@ def _of_facts(first: datetime, now: datetime, last: RecomputeCursor | None) -> s
     return {hour for hour, digest in found.items() if known.get(hour) != digest}
 
 
-def _of_promises(first: datetime) -> set[datetime]:
+def _of_entitlements(first: datetime) -> set[datetime]:
     """Return the computed hours in which teams were entitled to something else."""
     rows = FairnessWindow.objects.filter(hour__gte=first).order_by("hour")
     known = list(rows.values_list("hour", "promises"))

@@ -31,7 +31,7 @@ class UnknownTiers(NamedTuple):
     partial: frozenset[int]
 
 
-_ALL_TOLD = UnknownTiers(frozenset(), frozenset())
+_ALL_KNOWN = UnknownTiers(frozenset(), frozenset())
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ def demand_sources(hours: Sequence[datetime]) -> list[DemandSources]:
     return found
 
 
-def untold(hour: Window, with_facts: Collection[int]) -> UnknownTiers:
+def unknown_tiers(hour: Window, with_facts: Collection[int]) -> UnknownTiers:
     """Return the tiers of claims alone that the facts of some clusters tell too little of.
 
     A cluster is taken to have those that it was ever seen to have, and those that none was. So is
@@ -79,7 +79,7 @@ def untold(hour: Window, with_facts: Collection[int]) -> UnknownTiers:
     """
     tiers = of_claims_alone(hour)
     if not tiers or not with_facts:
-        return _ALL_TOLD
+        return _ALL_KNOWN
     begun = (
         WatchCoverage.objects.filter(cluster__in=with_facts).order_by().values_list("cluster_id")
     )
@@ -87,7 +87,7 @@ def untold(hour: Window, with_facts: Collection[int]) -> UnknownTiers:
     dark = {c for c in with_facts if c not in first or first[c] >= hour.end}
     begins = {c for c in with_facts if c not in dark and first[c] > hour.start}
     if not dark and not begins:
-        return _ALL_TOLD
+        return _ALL_KNOWN
     has = clusters_with(tiers)
     facts = TierHour.objects.filter(cluster__in=with_facts, hour=hour.start, tier__in=tiers)
     told = set(facts.order_by().values_list("cluster_id", "tier_id"))

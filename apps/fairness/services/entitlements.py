@@ -40,7 +40,7 @@ class HourEntitlements(NamedTuple):
     mark: str
 
 
-def read_promises(hour: Window) -> HourEntitlements:
+def read_entitlements(hour: Window) -> HourEntitlements:
     """Return what was promised within an hour. Two queries."""
     found: dict[int, dict[int, list[EntitlementSpan]]] = defaultdict(lambda: defaultdict(list))
     whole = list(_lasting(hour))
@@ -70,7 +70,7 @@ def marks(hours: Sequence[datetime]) -> list[str]:
         return []
     ends = [hour + _HOUR for hour in hours]
     counts, sums = [0] * (len(hours) + 1), [0] * (len(hours) + 1)
-    for *promise, since, until in _promises(hours[0], ends[-1]):
+    for *promise, since, until in _entitlement_rows(hours[0], ends[-1]):
         first, last = bisect_left(hours, since), len(hours)
         if until is not None:
             last = max(first, bisect_right(ends, until))
@@ -99,7 +99,7 @@ def mark_of_all(since: datetime) -> str:
     return _mark(count, total)
 
 
-def _promises(
+def _entitlement_rows(
     since: datetime, until: datetime
 ) -> Iterable[tuple[int, int, float, float, datetime, datetime | None]]:
     """Yield the promises that overlap a span: _COLUMNS, and from when until when each holds."""

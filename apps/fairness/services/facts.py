@@ -13,8 +13,8 @@ from django.db.models.functions import Coalesce
 from apps.clusters.domain.window import Window
 from apps.clusters.models import Cluster
 from apps.fairness.domain.hour_state import HourState
-from apps.fairness.services.demand_sources import DemandSources, demand_sources, untold
-from apps.fairness.services.entitlements import EntitlementSpan, read_promises
+from apps.fairness.services.demand_sources import DemandSources, demand_sources, unknown_tiers
+from apps.fairness.services.entitlements import EntitlementSpan, read_entitlements
 from apps.usage.domain.collection import CollectionState
 from apps.usage.models import CollectionWindow, TeamHour, TierDay, TierHour
 
@@ -79,7 +79,7 @@ def read_hour(hour: Window) -> HourKnown:
     missing, partial, estimated = _not_known(hour, collected, sources)
     clusters = list(Cluster.objects.order_by("pk").values_list("pk", flat=True))
     of_hour = Q(cluster__in=clusters, hour=hour.start)
-    promised = read_promises(hour)
+    promised = read_entitlements(hour)
     return HourKnown(
         capacity=_capacity(of_hour),
         held=_held(of_hour),
@@ -140,7 +140,7 @@ def _not_known(
 ) -> tuple[set[int], set[int], set[int]]:
     """Return the tiers that are missing, of which facts are partial, and demand is estimated."""
     of_clusters = _tiers_of(collected, hour)
-    of_claims = untold(hour, [c for c, one in collected.items() if one.has_facts])
+    of_claims = unknown_tiers(hour, [c for c, one in collected.items() if one.has_facts])
 
     def tiers(clusters: Iterable[int]) -> set[int]:
         return {tier for cluster in clusters for tier in of_clusters[cluster]}

@@ -35,7 +35,7 @@ _REFUSED = (
 )
 
 
-class _Wish(NamedTuple):
+class _DemoRequest(NamedTuple):
     """A request of Ada's, and what became of it: the name of a method of `Story`."""
 
     namespace: str
@@ -47,19 +47,27 @@ class _Wish(NamedTuple):
 
 _WISHES = (
     # Of one limit only one request is open at a time: those that are over come first.
-    _Wish("vision-dev", _SHARED, 4, "Demonstrate the cameras at the open day.", "expired"),
-    _Wish("speech-dev", _MIG, 6, "Try a larger model on the weekend.", "rejected"),
-    _Wish("speech-dev", _GPU, 1, "One more notebook.", "withdrawn"),
-    _Wish("speech", _GPU, 8, "Pretraining of the next speech model.", "draft"),
-    _Wish("speech-lab", _GPU, 2, "Compare two decoders, for one day.", "reverted"),
-    _Wish("speech", _GPU, 2, "Decode the recordings of the archive.", "reverting"),
-    _Wish("vision-apps", _GPU, 2, "Two more replicas of segment-serve for the release.", "applied"),
-    _Wish("speech-dev", _MIG, 2, "Students of the winter course begin in January.", "applying"),
-    _Wish("speech-dev", _GPU, 2, "Two more notebooks for guests.", "failed"),
-    _Wish("vision-dev", _MIG, 2, "Students of the autumn course begin on Monday.", "approved"),
-    _Wish("speech-apps", _GPU, 4, "Fine-tune the voices of three more languages.", "in_review"),
-    _Wish("vision-dev", _SHARED, 8, "Label the images of the new cameras.", "changes_asked"),
-    _Wish("vision", _GPU, 4, "The conference deadline is on 5 December.", "submitted"),
+    _DemoRequest("vision-dev", _SHARED, 4, "Demonstrate the cameras at the open day.", "expired"),
+    _DemoRequest("speech-dev", _MIG, 6, "Try a larger model on the weekend.", "rejected"),
+    _DemoRequest("speech-dev", _GPU, 1, "One more notebook.", "withdrawn"),
+    _DemoRequest("speech", _GPU, 8, "Pretraining of the next speech model.", "draft"),
+    _DemoRequest("speech-lab", _GPU, 2, "Compare two decoders, for one day.", "reverted"),
+    _DemoRequest("speech", _GPU, 2, "Decode the recordings of the archive.", "reverting"),
+    _DemoRequest(
+        "vision-apps", _GPU, 2, "Two more replicas of segment-serve for the release.", "applied"
+    ),
+    _DemoRequest(
+        "speech-dev", _MIG, 2, "Students of the winter course begin in January.", "applying"
+    ),
+    _DemoRequest("speech-dev", _GPU, 2, "Two more notebooks for guests.", "failed"),
+    _DemoRequest(
+        "vision-dev", _MIG, 2, "Students of the autumn course begin on Monday.", "approved"
+    ),
+    _DemoRequest(
+        "speech-apps", _GPU, 4, "Fine-tune the voices of three more languages.", "in_review"
+    ),
+    _DemoRequest("vision-dev", _SHARED, 8, "Label the images of the new cameras.", "changes_asked"),
+    _DemoRequest("vision", _GPU, 4, "The conference deadline is on 5 December.", "submitted"),
 )
 
 
@@ -85,7 +93,7 @@ class Story:
         rows = quota_rows(self._clock(), visibility=EVERYTHING, page_size=500).rows
         return {(row.namespace, row.key): row for row in rows if row.source == "ResourceQuota"}
 
-    def _tell(self, wish: _Wish, limits: Mapping[tuple[str, str], QuotaRow]) -> bool:
+    def _tell(self, wish: _DemoRequest, limits: Mapping[tuple[str, str], QuotaRow]) -> bool:
         row = limits.get((wish.namespace, wish.key))
         if row is None:
             return False
@@ -97,7 +105,7 @@ class Story:
             return False
         return True
 
-    def _ask(self, wish: _Wish, row: QuotaRow) -> int:
+    def _ask(self, wish: _DemoRequest, row: QuotaRow) -> int:
         asked = services.RequestInput(
             ref=row.ref,
             before=f"{row.hard:g}",
@@ -107,7 +115,7 @@ class Story:
         )
         return services.create(asked, by=self._ada, now=self._when(wish))
 
-    def _when(self, wish: _Wish) -> datetime:
+    def _when(self, wish: _DemoRequest) -> datetime:
         """Return when something is asked for: now, but for what nobody decided on in time."""
         return self._clock() - _LONG_AGO if wish.became == "expired" else self._clock()
 

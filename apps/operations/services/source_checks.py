@@ -84,7 +84,7 @@ def look_at_all(
     others show.
     """
     deadline = _Deadline(deadline_seconds)
-    looks = [_Look(cluster, rules, clients, now) for cluster, rules in clusters]
+    looks = [_ClusterCheck(cluster, rules, clients, now) for cluster, rules in clusters]
     return [look.seen(deadline) for look in looks]
 
 
@@ -103,7 +103,7 @@ class _Deadline:
             raise SourceUnavailable(f"no answer within {self._seconds:g} s") from error
 
 
-class _Look:
+class _ClusterCheck:
     """The two sources of one cluster, asked at the same time."""
 
     def __init__(

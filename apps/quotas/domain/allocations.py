@@ -174,7 +174,7 @@ def kueue_use(
     return use
 
 
-class _Part(NamedTuple):
+class _FlavorRequest(NamedTuple):
     """What a Workload's pod sets ask of a resource in one flavor, each pod `per_pod` of it."""
 
     flavor: str
@@ -186,7 +186,7 @@ def _hold(
     use: QueueUse,
     queue: str,
     resource: str,
-    parts: Sequence[_Part],
+    parts: Sequence[_FlavorRequest],
     lives: Iterable[RequestLife],
     since: float | None,
 ) -> None:
@@ -201,7 +201,7 @@ def _hold(
                     use.taken[cell].append((units * share, start, before))
 
 
-def _flavors_of(units: float, parts: Sequence[_Part]) -> dict[str, float]:
+def _flavors_of(units: float, parts: Sequence[_FlavorRequest]) -> dict[str, float]:
     """Return in which flavors a pod that asks for so much is, as shares that sum to 1.
 
     The ledger does not say to which pod set a pod belongs: those whose pods ask for as much may
@@ -242,7 +242,7 @@ def _reserved_since(body: WorkloadSnapshot) -> float | None:
     return None
 
 
-def _parts(body: WorkloadSnapshot, queue: ClusterQueueSnapshot) -> dict[str, list[_Part]]:
+def _parts(body: WorkloadSnapshot, queue: ClusterQueueSnapshot) -> dict[str, list[_FlavorRequest]]:
     """Return resource → what pod sets ask of it by flavor and pod; one of unknown flavor is out.
 
     A pod set's flavor is that of its admission, else the queue's only one.
@@ -258,6 +258,8 @@ def _parts(body: WorkloadSnapshot, queue: ClusterQueueSnapshot) -> dict[str, lis
             if flavor is not None and per_pod * pods.count > 0:
                 units[resource][flavor, per_pod] += per_pod * pods.count
     return {
-        resource: [_Part(flavor, per_pod, total) for (flavor, per_pod), total in parts.items()]
+        resource: [
+            _FlavorRequest(flavor, per_pod, total) for (flavor, per_pod), total in parts.items()
+        ]
         for resource, parts in units.items()
     }

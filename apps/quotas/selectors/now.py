@@ -130,7 +130,7 @@ def _least(keys: Iterable[Observed]) -> list[Observed]:
     return list(least.values())
 
 
-def _sums(world: "_World", least: Iterable[Observed]) -> list[QuotaSum]:
+def _sums(world: "_QuotaState", least: Iterable[Observed]) -> list[QuotaSum]:
     groups: dict[tuple[str, str, Counting], list[Observed]] = defaultdict(list)
     for one in least:
         team = world.team(one) or UNASSIGNED
@@ -140,7 +140,7 @@ def _sums(world: "_World", least: Iterable[Observed]) -> list[QuotaSum]:
     ]
 
 
-def _sum(world: "_World", team: str, resource: str, rows: Sequence[Observed]) -> QuotaSum:
+def _sum(world: "_QuotaState", team: str, resource: str, rows: Sequence[Observed]) -> QuotaSum:
     return QuotaSum(
         team=team,
         resource=resource,
@@ -156,12 +156,12 @@ def _sum(world: "_World", team: str, resource: str, rows: Sequence[Observed]) ->
     )
 
 
-def _held(world: "_World", one: Observed) -> float | None:
+def _held(world: "_QuotaState", one: Observed) -> float | None:
     """Return what is held of a key of a quota; of the last summed hour where nobody watches."""
     return one.amounts[1] if one.amounts else world.asked(one)[0]
 
 
-def _suppressed(world: "_World", one: Observed) -> float | None:
+def _suppressed(world: "_QuotaState", one: Observed) -> float | None:
     return one.amounts[3] if one.amounts else world.suppressed(one)
 
 
@@ -236,7 +236,7 @@ def _lent(one: Observed, visibility: Visibility) -> Iterator[QuotaUnits]:
         yield QuotaUnits("others of the cohort", others)
 
 
-def _pods_of(world: "_World", one: Observed) -> tuple[list[QuotaUnits], list[QuotaUnits]]:
+def _pods_of(world: "_QuotaState", one: Observed) -> tuple[list[QuotaUnits], list[QuotaUnits]]:
     """Return the pods that a ResourceQuota counts, bound ones and others."""
     if not one.meaning.effective:
         return [], []
@@ -252,7 +252,7 @@ def _pods_of(world: "_World", one: Observed) -> tuple[list[QuotaUnits], list[Quo
     return [pod for bound, pod in found if bound], [pod for bound, pod in found if not bound]
 
 
-def _spans_of(world: "_World", one: Observed) -> list[QuotaUnits]:
+def _spans_of(world: "_QuotaState", one: Observed) -> list[QuotaUnits]:
     """Return what pods hold of a queue."""
     spans = _held_of_queue(one, _queue_use(world, [one]))
     return [QuotaUnits("", units, from_seconds(since)) for units, since, _ in spans]
@@ -262,7 +262,7 @@ def _spans_of(world: "_World", one: Observed) -> list[QuotaUnits]:
 
 
 @dataclass(slots=True)
-class _World:
+class _QuotaState:
     """What is known at a moment, and the keys of it that are shown.
 
     Whose namespaces are, what is open in them and what waits is known of what was looked at.
@@ -361,11 +361,11 @@ def _at_most(used: float | None, units: float) -> float:
 
 def _world(
     at: datetime, filters: QuotaFilters, visibility: Visibility, *, every_cluster: bool = False
-) -> _World:
+) -> _QuotaState:
     history = TierHistory.load()
     clusters = () if every_cluster else filters.cluster
     there = present(at, named=named_by_tiers(history), clusters=clusters)
-    world = _World(at, there, history.at(at.timestamp()), _queue_users(there))
+    world = _QuotaState(at, there, history.at(at.timestamp()), _queue_users(there))
     if filters.team or not visibility.everything:
         world.find_teams(there.keys)
     world.shown = [one for one in there.keys if _is_shown(world, one, filters, visibility)]
@@ -395,7 +395,9 @@ def _is_named(one: Observed, filters: QuotaFilters) -> bool:
     return not filters.namespace or one.namespace in filters.namespace
 
 
-def _is_shown(world: _World, one: Observed, filters: QuotaFilters, visibility: Visibility) -> bool:
+def _is_shown(
+    world: _QuotaState, one: Observed, filters: QuotaFilters, visibility: Visibility
+) -> bool:
     if not _is_named(one, filters):
         return False
     if filters.effective is not None and one.meaning.effective is not filters.effective:
@@ -415,7 +417,7 @@ def _is_shown(world: _World, one: Observed, filters: QuotaFilters, visibility: V
 # ---------------------------------------------------------------- the page
 
 
-def _rows(world: _World, page: Sequence[Observed]) -> Iterable[QuotaRow]:
+def _rows(world: _QuotaState, page: Sequence[Observed]) -> Iterable[QuotaRow]:
     use = _queue_use(world, page)
     effective = [one.ref for one in page if one.meaning.effective]
     sums = trends(world.at, effective) if effective else {}
@@ -480,13 +482,13 @@ def _is_below_use(one: Observed) -> bool:
     )
 
 
-def _known_at(world: _World, one: Observed) -> datetime:
+def _known_at(world: _QuotaState, one: Observed) -> datetime:
     late = one.stale or one.from_series
     return one.as_of if late and one.as_of is not None else world.at
 
 
 def _amounts(
-    world: _World, one: Observed, use: dict[int, QueueUse]
+    world: _QuotaState, one: Observed, use: dict[int, QueueUse]
 ) -> tuple[float | None, float | None, float | None]:
     """Return what is held, pending and suppressed of a key."""
     if one.amounts:
@@ -504,7 +506,7 @@ def _held_of_queue(one: Observed, use: dict[int, QueueUse]) -> Sequence[Taken]:
     return use[one.cluster_id].held.get((one.name, flavor, one.meaning.resource), ())
 
 
-def _queue_use(world: _World, page: Sequence[Observed]) -> dict[int, QueueUse]:
+def _queue_use(world: _QuotaState, page: Sequence[Observed]) -> dict[int, QueueUse]:
     """Return what pods hold of the queues of each cluster on the page. Two queries for each."""
     clusters = {one.cluster_id for one in page if one.limit is not None}
     if not clusters:
@@ -531,7 +533,7 @@ def _queue_use(world: _World, page: Sequence[Observed]) -> dict[int, QueueUse]:
 class _Room:
     """What all quotas of a namespace leave of a resource, worked out once."""
 
-    def __init__(self, world: _World, page: Sequence[Observed]) -> None:
+    def __init__(self, world: _QuotaState, page: Sequence[Observed]) -> None:
         named = frozenset(one.meaning.resource for one in world.there.keys)
         places = {(one.cluster_id, one.namespace) for one in page}
         quotas: dict[tuple[int, str], dict[str, Limit]] = defaultdict(dict)

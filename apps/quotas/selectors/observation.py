@@ -19,10 +19,10 @@ _SUBJECTS = {
 }
 _GAP = timedelta(seconds=GAP_SECONDS)
 
-Vouched = dict[tuple[int, ObservedKind], datetime]
+ObservedUntil = dict[tuple[int, ObservedKind], datetime]
 
 
-def observed_until(clusters: Collection[int]) -> Vouched:
+def observed_until(clusters: Collection[int]) -> ObservedUntil:
     """Return until when each collection of quotas or queues was followed, by cluster and kind.
 
     That of a watch that is there, but of a collection that it notes as refused or not answered:

@@ -53,7 +53,7 @@ def note_alerts(rows: Iterable[BudgetUse], *, now: datetime) -> int:
     projected to be any more. Budgets in money come here from the room of costs.
     """
     rows = list(rows)
-    told = _told(rows)
+    told = _noted(rows)
     teams = {name: pk for pk, name in team_names().items()}
     alerts = []
     for row in rows:
@@ -75,7 +75,7 @@ def note_alerts(rows: Iterable[BudgetUse], *, now: datetime) -> int:
     return len(alerts)
 
 
-def _told(
+def _noted(
     rows: Iterable[BudgetUse],
 ) -> dict[tuple[str, str, str, datetime], set[tuple[str, float]]]:
     starts = {row.period_start for row in rows}

@@ -151,7 +151,7 @@ def _forget_withheld(cluster_id: int, window: Window) -> None:
 # ---------------------------------------------------------------- one hour, by key
 
 
-class _Row(NamedTuple):
+class _KeyRow(NamedTuple):
     """A key, whose it was, how full, and whether what is not known is kept as it was."""
 
     id: QuotaRef
@@ -160,7 +160,7 @@ class _Row(NamedTuple):
     kept: bool
 
 
-def _rows(hour: Window, inputs: Inputs, *, recent: bool) -> Iterator[_Row]:
+def _rows(hour: Window, inputs: Inputs, *, recent: bool) -> Iterator[_KeyRow]:
     watched = all(slot in inputs.watched for slot in hour.slots())
     start = hour.start_seconds
     spans = team_spans(hour, {id_.namespace for id_ in inputs.keys if id_.namespace})
@@ -175,13 +175,13 @@ def _rows(hour: Window, inputs: Inputs, *, recent: bool) -> Iterator[_Row]:
                     of_teams[span.team_id].append(filled)
             # A namespace may leave a team and come back within the hour: that is one row of it.
             for team_id, parts in of_teams.items():
-                yield _Row(id_, team_id, together(parts), kept=False)
+                yield _KeyRow(id_, team_id, together(parts), kept=False)
         else:
             filled = _queue(key, start, inputs, known=watched and recent)
             if filled is not None and filled.used is None:
                 _fill_shown(filled, key, hour, inputs)
             if filled is not None:
-                yield _Row(id_, _team(id_, inputs.users, team_of), filled, kept=not recent)
+                yield _KeyRow(id_, _team(id_, inputs.users, team_of), filled, kept=not recent)
 
 
 def _quota(
@@ -265,7 +265,7 @@ def _known_ids(cluster_id: int) -> dict[QuotaRef, int]:
 def _write(
     cluster_id: int,
     hour: Window,
-    rows: Sequence[_Row],
+    rows: Sequence[_KeyRow],
     ids: Mapping[QuotaRef, int],
     basis: _Basis,
 ) -> None:

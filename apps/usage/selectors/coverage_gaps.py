@@ -61,10 +61,10 @@ def gap_hours(
     each window at most.
     """
     rules = _rules(Window(min(one.start for one in windows), max(one.end for one in windows)))
-    return [_untold_hours(window, _of_claims_alone(rules, window)) for window in windows]
+    return [_gap_hours(window, _of_claims_alone(rules, window)) for window in windows]
 
 
-def _untold_hours(window: Window, names: Mapping[int, str]) -> dict[tuple[str, str], int]:
+def _gap_hours(window: Window, names: Mapping[int, str]) -> dict[tuple[str, str], int]:
     of_tiers = _before_the_watch(names, window)
     if not of_tiers:
         return {}
@@ -87,7 +87,7 @@ def known_hours(rows: Sequence[UsageRow], asked: UsageQuery, *, zone: ZoneInfo) 
         return [None] * len(rows)
     periods = Periods(asked.interval, zone)
     found: dict[tuple[datetime, str, str], set[datetime]] = defaultdict(set)
-    for tier, cluster, hour in _told(names, asked.window, asked.filters):
+    for tier, cluster, hour in _covered_hours(names, asked.window, asked.filters):
         start = periods.start_of(hour)
         found[start, names[tier], cluster].add(hour)
         found[start, names[tier], ""].add(hour)
@@ -104,7 +104,7 @@ def _start(row: UsageRow) -> datetime:
     return BEGINNING if row.period is None else row.period.astimezone(UTC)
 
 
-def _told(
+def _covered_hours(
     tiers: Collection[int], window: Window, filters: Filters
 ) -> Iterator[tuple[int, str, datetime]]:
     """Yield (tier, cluster, hour) of hours with facts in which the claims of the tier are known."""

@@ -109,7 +109,7 @@ def freshness(
         closed = last_closed_hour(now, zone, timedelta(seconds=settings.SETTLING_SECONDS))
     missing: set[datetime] = set()
     for pk, since in collect_from.items():
-        of = known.get(pk, _Known(since, closed, 0))
+        of = known.get(pk, _CollectedSpan(since, closed, 0))
         first = min((t for t in (of.first, since) if t is not None), default=None)
         last = max((t for t in (of.last, closed) if t is not None), default=None)
         if first is None or last is None:
@@ -128,7 +128,7 @@ def freshness(
     )
 
 
-class _Known(NamedTuple):
+class _CollectedSpan(NamedTuple):
     """The first and last hour ever asked for of a cluster, and how many lie in the window."""
 
     first: datetime | None
@@ -136,7 +136,7 @@ class _Known(NamedTuple):
     in_window: int
 
 
-def _known(window: Window, clusters: Sequence[int]) -> dict[int, _Known]:
+def _known(window: Window, clusters: Sequence[int]) -> dict[int, _CollectedSpan]:
     inside = Q(hour__gte=window.start, hour__lt=window.end)
     rows = (
         CollectionWindow.objects.filter(cluster_id__in=clusters)
@@ -145,7 +145,7 @@ def _known(window: Window, clusters: Sequence[int]) -> dict[int, _Known]:
         .annotate(first=Min("hour"), last=Max("hour"), in_window=Count("pk", filter=inside))
     )
     return {
-        pk: _Known(first, last, count)
+        pk: _CollectedSpan(first, last, count)
         for pk, first, last, count in rows.values_list("cluster_id", "first", "last", "in_window")
     }
 

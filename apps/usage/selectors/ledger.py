@@ -95,7 +95,7 @@ def usage_page(
 
 
 @dataclass(slots=True)
-class _Reading:
+class _LedgerQuery:
     """One question, checked; keeps what its pages look up."""
 
     asked: UsageQuery
@@ -213,13 +213,13 @@ class _Reading:
                 count = (page_size + 1 - len(found)) * count // (len(found) - had) + 2
 
 
-def _reading(asked: UsageQuery, visibility: Visibility, zone: ZoneInfo | None) -> _Reading:
+def _reading(asked: UsageQuery, visibility: Visibility, zone: ZoneInfo | None) -> _LedgerQuery:
     periods = Periods(asked.interval, zone or report().zone)
     filters, named = asked.filters, {*asked.group_by, *filtered(asked.filters)}
     source = source_of(asked.group_by, filters, visibility)
     check_window(asked, periods.zone)
     names = NameLookup({Grouping.CLUSTER, *named})
-    return _Reading(
+    return _LedgerQuery(
         asked=asked,
         source=source,
         where=condition(source, filters, visibility),

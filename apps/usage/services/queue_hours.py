@@ -12,7 +12,16 @@ from apps.clusters.services import tier_rules_at
 from apps.usage.models import QueueHour, QueuePending
 from apps.usage.services.dimensions import tier_ids
 
-_TOLD = ("slot", "namespace", "queue", "resource", "units", "workloads", "tier_id", "unit_weight")
+_COMPARED = (
+    "slot",
+    "namespace",
+    "queue",
+    "resource",
+    "units",
+    "workloads",
+    "tier_id",
+    "unit_weight",
+)
 
 
 def write_queue_hour(
@@ -33,7 +42,7 @@ def write_queue_hour(
         return
     found = _rows(cluster, hour, rows, intervals, tier_rules_at(hour.start))
     there = QueuePending.objects.filter(cluster=cluster, hour=hour.start)
-    if {_told(row) for row in found} == set(there.order_by().values_list(*_TOLD)):
+    if {_compared(row) for row in found} == set(there.order_by().values_list(*_COMPARED)):
         return
     # Locked before anything of it changes: who derives from it waits, or is waited for.
     QueueHour.objects.bulk_create(
@@ -46,8 +55,8 @@ def write_queue_hour(
     QueuePending.objects.bulk_create(found, batch_size=1000)
 
 
-def _told(row: QueuePending) -> tuple[object, ...]:
-    return tuple(getattr(row, name) for name in _TOLD)
+def _compared(row: QueuePending) -> tuple[object, ...]:
+    return tuple(getattr(row, name) for name in _COMPARED)
 
 
 def _rows(

@@ -104,7 +104,7 @@ class _Runs:
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
+class _TierWork:
     """What was read of all workloads of a tier; `activity` is of the whole tier."""
 
     active: Mapping[_Key, _Active]
@@ -125,7 +125,7 @@ def workload_evidence(
     thousand notebooks.
     """
     held, families = _held(span, tier)
-    known = _Known(
+    known = _TierWork(
         active=_activity(span, tier, families),
         runs=_runs(span, tier, families),
         there=_still_there(span),
@@ -254,7 +254,7 @@ def _evidence(
     tier: Tier,
     sharing: GpuSharing,
     one: _Held,
-    known: _Known,
+    known: _TierWork,
     prices: PricesInForce,
 ) -> TeamEvidence:
     pool = Pool(tier.name, one.gpu_model, one.key[3])

@@ -80,9 +80,9 @@ class Command(BaseCommand):
     def _collect(self, plan: Sequence[HourBatch], count: int, tell: Tell) -> list[HourOutcome]:
         try:
             with collecting(plan, count) if count > 1 else nullcontext(collect_here(plan)) as done:
-                self._told(derive_now(_now))
+                self._report(derive_now(_now))
                 ended = collect_all(plan, done, tell, self._derive)
-            self._told(derive_after_history(_now))
+            self._report(derive_after_history(_now))
         except CollectorEnded as error:
             raise CommandError(str(error)) from error
         except KeyboardInterrupt as stop:
@@ -93,9 +93,9 @@ class Command(BaseCommand):
         return ended
 
     def _derive(self) -> None:
-        self._told(derive_after_hours(_now))
+        self._report(derive_after_hours(_now))
 
-    def _told(self, ran: Sequence[Ran]) -> None:
+    def _report(self, ran: Sequence[Ran]) -> None:
         """Say how long each step took, when asked to talk more."""
         if self._talks:
             steps = (f"{one.step} {one.seconds:.1f} s" for one in ran)

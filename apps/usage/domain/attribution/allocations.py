@@ -137,7 +137,7 @@ def allocate_node(
         if held:
             here.append(pod)
             ledger.holdings.extend(_pod_holdings(pod, held, intervals, classifier, node.bound))
-    for hold in claim_allocations(node.claims, here, _told(intervals, exists, end), end):
+    for hold in claim_allocations(node.claims, here, _devices_known(intervals, exists, end), end):
         offer = classifier.of(hold.device_class, _first(intervals, hold.held))[0]
         card = GpuClass(offer.card.tier, hold.model or offer.card.model, offer.card.capacity_type)
         ledger.holdings.append(
@@ -161,7 +161,9 @@ def allocate_node(
     return ledger
 
 
-def _told(intervals: Sequence[NodeInterval], exists: Sequence[Span], end: float) -> Sequence[Span]:
+def _devices_known(
+    intervals: Sequence[NodeInterval], exists: Sequence[Span], end: float
+) -> Sequence[Span]:
     """Return when a node exists and its devices are told of, where they ever are in the hour."""
     first = next((interval.start for interval in intervals if interval.devices), None)
     return exists if first is None else clip(exists, first, end)

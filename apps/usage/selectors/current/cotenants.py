@@ -72,7 +72,7 @@ def co_tenants(
         if (other := _held(row, window, now)) is not None
         and (seconds := shared_seconds(shared, held, other)) > 0
     ]
-    return _told(own, shared, together, visibility, window)
+    return _co_tenants(own, shared, together, visibility, window)
 
 
 def _held(pod: Any, window: Window, now: datetime) -> Span | None:
@@ -124,7 +124,7 @@ def _neighbours(own: Pod, held: Span) -> Sequence[Any]:
     return list(rows.values_list(*columns, named=True)[:_MOST])
 
 
-def _told(
+def _co_tenants(
     own: Pod,
     shared: SharedTimes,
     together: Sequence[tuple[Any, float]],
