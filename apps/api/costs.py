@@ -19,6 +19,7 @@ from apps.api.base.paging import page_response
 from apps.api.base.parameters import NamesField, choices, filters_of
 from apps.api.base.portal import PortalView, paging, visibility_in, window_in
 from apps.api.base.problems import InvalidParameters
+from apps.api.base.rows import record, records, serializer_of
 from apps.clusters import selectors as clusters
 from apps.clusters.domain.tiers import CapacityType
 from apps.costs import selectors as costs
@@ -29,13 +30,11 @@ from apps.costs.domain.unallocated import Policy
 from apps.costs.selectors import CostQuery, CostRow, Terms
 from apps.costs.services import copy_of_month
 from apps.usage import selectors as usage
-from apps.usage.domain.amounts import hours
 from apps.usage.domain.rows import Grouping, TimeStep
 
 FORMATS = ("json", "csv", "xlsx", "parquet")
 FOCUS_FORMATS = ("csv", "parquet")
 _GROUPS = [grouping.value for grouping in Grouping if grouping is not Grouping.NODE]
-_MWH_PER_KWH = 1_000_000  # milliwatt-hours
 _MONTH = re.compile(r"^20\d\d-(0[1-9]|1[0-2])$")
 
 
@@ -114,77 +113,7 @@ class FocusParams(parameters.Params):
     policy = _policy()
 
 
-class CostSerializer(serializers.Serializer[Any]):
-    """What a cause cost; a group's column is there when it was asked for.
-
-    All rows together are the cost of the capacity and of its energy, exactly.
-    """
-
-    period = serializers.DateTimeField(
-        allow_null=True, help_text="Start, with the report zone's offset; null for the total."
-    )
-    cluster = serializers.CharField(required=False)
-    tier = serializers.CharField(required=False)
-    team = serializers.CharField(
-        required=False, allow_null=True, help_text="Who pays; null for the platform, or nobody."
-    )
-    namespace = serializers.CharField(required=False, allow_null=True)
-    workload = serializers.CharField(required=False, allow_null=True)
-    gpu_model = serializers.CharField(required=False)
-    capacity_type = serializers.CharField(required=False)
-    cause = serializers.CharField(help_text=f"One of {', '.join(cause.value for cause in Cause)}.")
-    gpu_hours = serializers.FloatField()
-    cost = serializers.FloatField(
-        allow_null=True,
-        help_text="To 1e-8; files carry it as a decimal. Null where there is no price.",
-    )
-    currency = serializers.CharField(allow_null=True, help_text="Null where there is no price.")
-    price_per_gpu_hour = serializers.FloatField(
-        allow_null=True, help_text="After discounts; the mean where several held."
-    )
-    energy_kwh = serializers.FloatField(
-        allow_null=True,
-        help_text="What was measured, of rows of energy; these have no GPU-hours. Else null.",
-    )
-    unpriced = serializers.BooleanField(help_text="The price book has no price for these hours.")
-    correction = serializers.BooleanField(
-        help_text="A difference to a closed month, booked in this period (by hour, in the first "
-        "of the day); may be negative."
-    )
-
-
 BINARY = (FileFormat.XLSX.content_type, FileFormat.PARQUET.content_type)
-
-
-class NotPricedSerializer(serializers.Serializer[Any]):
-    """Hours of a cluster that have facts and are not priced as they are."""
-
-    cluster = serializers.CharField()
-    hours = serializers.IntegerField(help_text="Not priced yet: they are in no sum.")
-    outdated = serializers.IntegerField(
-        help_text="Priced, and their facts were collected anew since."
-    )
-    first = serializers.DateTimeField(help_text="The earliest of them.")
-
-
-class TermsSerializer(serializers.Serializer[Any]):
-    """On what the figures rest: of the whole window, on every page."""
-
-    start = serializers.DateTimeField()
-    end = serializers.DateTimeField()
-    time_zone = serializers.CharField()
-    currencies = serializers.ListField(child=serializers.CharField())
-    basis = serializers.ChoiceField([basis.value for basis in Basis])
-    policy = serializers.ChoiceField([policy.value for policy in Policy])
-    price_book_version = serializers.CharField()
-    coverage_ratio = serializers.FloatField(
-        allow_null=True, help_text="Of what ran, what was measured; null where nothing ran."
-    )
-    unpriced_gpu_hours = serializers.FloatField()
-    not_priced = NotPricedSerializer(many=True)
-    at_least = serializers.BooleanField(
-        help_text="Hours or prices are missing: sums of money are lower bounds."
-    )
 
 
 class CostsView(PortalView):
@@ -193,11 +122,11 @@ class CostsView(PortalView):
     @documented(
         "costs",
         CostsParams,
-        CostSerializer,
+        serializer_of(CostRow),
         summary="Costs by period, group and cause, of teams you see in detail.",
         file=True,
         binary=BINARY,
-        beside={"terms": TermsSerializer()},
+        beside={"terms": serializer_of(Terms)()},
     )
     def get(self, request: Request) -> HttpResponseBase:
         query = CostsParams.read(request.query_params)
@@ -211,11 +140,11 @@ class WasteView(PortalView):
     @documented(
         "waste",
         WasteParams,
-        CostSerializer,
+        serializer_of(CostRow),
         summary="Waste in GPU-hours and money by period, group and cause, by who held it.",
         file=True,
         binary=BINARY,
-        beside={"terms": TermsSerializer()},
+        beside={"terms": serializer_of(Terms)()},
     )
     def get(self, request: Request) -> HttpResponseBase:
         query = WasteParams.read(request.query_params)
@@ -285,36 +214,11 @@ def _answer(
     if query.get("format", "json") != "json":
         return _file(request, asked, FileFormat(query["format"]))
     page = costs.cost_page(asked, visibility=visibility_in(request), zone=zone, **paging(query))
-    results = [cost_record(row) for row in page.rows]
+    results = records(page.rows, groups=group_by)
     response = page_response(request, results, page.next_cursor, window=window)
     terms = costs.terms(asked, visibility=visibility_in(request), zone=zone)
-    response.data["terms"] = terms_record(terms)
+    response.data["terms"] = record(terms)
     return response
-
-
-def terms_record(terms: Terms) -> dict[str, Any]:
-    """Return what TermsSerializer describes."""
-    return {
-        "start": terms.window.start.isoformat(),
-        "end": terms.window.end.isoformat(),
-        "time_zone": terms.time_zone,
-        "currencies": list(terms.currencies),
-        "basis": terms.basis,
-        "policy": terms.policy,
-        "price_book_version": terms.price_book,
-        "coverage_ratio": terms.coverage_ratio,
-        "unpriced_gpu_hours": terms.unpriced_gpu_hours,
-        "not_priced": [
-            {
-                "cluster": one.cluster,
-                "hours": one.hours,
-                "outdated": one.outdated,
-                "first": one.first.isoformat(),
-            }
-            for one in terms.not_priced
-        ],
-        "at_least": terms.at_least,
-    }
 
 
 def _file(request: Request, asked: CostQuery, format_: FileFormat) -> HttpResponseBase:
@@ -323,23 +227,6 @@ def _file(request: Request, asked: CostQuery, format_: FileFormat) -> HttpRespon
         return file_response(file, format_, "waste" if asked.waste else "costs")
     except TooManyRows as error:
         raise InvalidParameters({"format": [str(error)]}) from error
-
-
-def cost_record(row: CostRow) -> dict[str, Any]:
-    """Return what CostSerializer describes, the groups in the order asked for."""
-    cost, price = row.amount, row.price_per_gpu_hour
-    return {
-        "period": None if row.period is None else row.period.isoformat(),
-        **{name: value or None for name, value in row.groups.items()},
-        "cause": row.cause.value,
-        "gpu_hours": hours(row.gpu_hours),
-        "cost": None if cost is None else float(cost),
-        "currency": row.currency,
-        "price_per_gpu_hour": None if price is None else float(price),
-        "energy_kwh": None if row.energy_mwh is None else row.energy_mwh / _MWH_PER_KWH,
-        "unpriced": row.cost is None,
-        "correction": row.correction,
-    }
 
 
 # ---------------------------------------------------------------- files

@@ -2,15 +2,15 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime
+from datetime import date, datetime
+from decimal import Decimal
 from functools import cache
-from operator import attrgetter
 from typing import Any
 
 from rest_framework import serializers
 from rest_framework.utils.serializer_helpers import BindingDict
 
-from apps.clusters.domain.columns import Column, Counts, Names, columns_of
+from apps.clusters.domain.columns import Column, Counts, Names, Numbers, columns_of
 from apps.usage.domain.columns import utc_text
 
 Field = serializers.Field[Any, Any, Any, Any]
@@ -19,9 +19,12 @@ _FIELDS: Mapping[type, Callable[..., Field]] = {
     bool: serializers.BooleanField,
     int: serializers.IntegerField,
     float: serializers.FloatField,
+    Decimal: serializers.FloatField,
+    date: serializers.DateField,
     datetime: serializers.DateTimeField,
     Counts: lambda **said: serializers.DictField(child=serializers.IntegerField(), **said),
     Names: lambda **said: serializers.DictField(child=serializers.CharField(), **said),
+    Numbers: lambda **said: serializers.DictField(child=serializers.FloatField(), **said),
 }
 
 
@@ -51,24 +54,33 @@ class RowSerializer(serializers.Serializer[Any]):
 
 
 @cache
-def serializer_of(row: type[Any]) -> type[RowSerializer]:
+def serializer_of(row: type[Any], name: str = "") -> type[RowSerializer]:
     """Return the serializer of a row, named for it: that of `PendingRow` is `Pending`'s."""
-    name = f"{row.__name__.removesuffix('Row')}Serializer"
+    name = f"{name or row.__name__.removesuffix('Row')}Serializer"
     summary = (row.__doc__ or "").partition("\n\n")[0]
     return type(name, (RowSerializer,), {"row": row, "__doc__": summary})
 
 
-def record(row: Any, *, admin: bool = True, like: type | None = None) -> dict[str, Any]:
-    """Return a row as the API shows it, by key; columns for administrators are None for others.
+def record(
+    row: Any,
+    *,
+    admin: bool = True,
+    like: type | None = None,
+    groups: tuple[str, ...] = (),
+) -> dict[str, Any]:
+    """Return a row as the API shows it, by key, with the columns of `groups` in their order.
 
-    `like` is the declaration to go by, where that is not the row's own class.
+    Columns for administrators are None for others. `like` is the declaration to go by, where that
+    is not the row's own class.
     """
-    return _written(row, _writers(like or row.__class__), admin=admin)
+    return _written(row, _writers(like or row.__class__, groups), admin=admin)
 
 
-def records(rows: Iterable[Any], *, admin: bool = True) -> list[dict[str, Any]]:
+def records(
+    rows: Iterable[Any], *, admin: bool = True, groups: tuple[str, ...] = ()
+) -> list[dict[str, Any]]:
     """Return rows as the API shows them."""
-    return [record(row, admin=admin) for row in rows]
+    return [record(row, admin=admin, groups=groups) for row in rows]
 
 
 def cells_of(row: type) -> list[str]:
@@ -88,20 +100,24 @@ def _written(row: Any, writers: "Writers", *, admin: bool) -> dict[str, Any]:
     }
 
 
-def _shown(row: type) -> list[Column]:
-    return [column for column in columns_of(row) if column.api]
+def _shown(row: type, groups: tuple[str, ...] | None = None) -> list[Column]:
+    return [column for column in columns_of(row, groups) if column.api]
 
 
 def _field(column: Column) -> Field:
     said: dict[str, Any] = {"help_text": column.help} if column.help else {}
-    if column.nullable or column.admin:
+    if column.nullable or column.admin or column.empty_is_null:
         said["allow_null"] = True
+    if column.is_group:
+        said["required"] = False
     if columns_of(column.type):
         return serializer_of(column.type)(many=column.many, **said)
     if column.many:
         return serializers.ListField(child=_FIELDS[column.type](), **said)
     if column.choices:
         return serializers.ChoiceField(column.choices, **said)
+    if column.digits:
+        return serializers.FloatField(**said)
     return _FIELDS.get(column.type, serializers.DictField)(**said)
 
 
@@ -109,25 +125,29 @@ Writers = Sequence[tuple[str, Callable[[Any], Any], Callable[[Any], Any], bool]]
 
 
 @cache
-def _writers(row: type[Any]) -> Writers:
-    return [(c.key, attrgetter(c.name), _writer(c), c.admin) for c in _shown(row)]
+def _writers(row: type[Any], groups: tuple[str, ...]) -> Writers:
+    return [(c.key, c.getter(), _writer(c), c.admin) for c in _shown(row, groups)]
 
 
 @cache
 def _cell_writers(row: type[Any]) -> Writers:
     shown = [column for column in _shown(row) if column.files]
     return [
-        (c.key, attrgetter(c.name), _or_none(" ".join) if c.many else _writer(c), c.admin)
-        for c in shown
+        (c.key, c.getter(), _or_none(" ".join) if c.many else _writer(c), c.admin) for c in shown
     ]
 
 
 def _writer(column: Column) -> Callable[[Any], Any]:
-    if column.type is datetime:
-        return utc_text
     if column.many:
         return _or_none(list if column.type in _FIELDS else records)
-    return _same if column.type in (str, bool, int, float) else _or_none(dict)
+    if column.digits:
+        step = 10**column.digits
+        return _or_none(lambda amount: amount / step)
+    if column.empty_is_null:
+        return lambda text: text or None
+    if column.type is datetime and not column.keep_offset:
+        return utc_text
+    return _WRITERS.get(column.type) or _or_none(dict)
 
 
 def _or_none(write: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -136,3 +156,10 @@ def _or_none(write: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 def _same(value: Any) -> Any:
     return value
+
+
+_WRITERS: Mapping[type, Callable[[Any], Any]] = {
+    **dict.fromkeys((str, bool, int, float, date), _same),
+    Decimal: _or_none(float),
+    datetime: _or_none(datetime.isoformat),
+}

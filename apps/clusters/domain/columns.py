@@ -5,12 +5,14 @@ A row is a frozen dataclass whose attributes are annotated:
     gpu_equivalents: Annotated[float, Column("Size", "GPUs", "Units × weight.")]
 
 The table of a page, the head of a file, the serializer and the OpenAPI schema derive from that.
+A property is a column too, where what it returns is annotated so.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cache
+from operator import attrgetter
 from types import NoneType, UnionType
 from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
@@ -25,9 +27,16 @@ class Column:
     are shown to administrators alone: the API has null for others, tables and files leave them
     out. `api` and `files` say where else it is not. `off_page` ones are in the page's file alone.
     `shown_as` names the page's format where the type does not tell it: hour, day, decimal.
+    A property stands `after` the attribute or property of that name.
+
+    Whole numbers of 10 to the minus `digits` (nano-GPU-hours have 9, units of money 8) are
+    fractions in the API and decimals in files. Times are written in UTC, those that `keep_offset`
+    with the offset that they have. With `empty_is_null` the API has null for an empty text.
+    `groups` are the columns of a mapping's keys: a row has those that it is grouped by.
 
     The rest comes from the annotation: `name` of the attribute, `type` of the value or, of `many`,
     of each, and whether it is `nullable`, unless the contract of the API already says so.
+    `is_group`: it is a key of the mapping of that name.
     """
 
     label: str = ""
@@ -41,26 +50,59 @@ class Column:
     off_page: bool = False
     wraps: bool = False
     shown_as: str = ""
+    after: str = ""
+    digits: int = 0
+    keep_offset: bool = False
+    empty_is_null: bool = False
+    groups: tuple["Column", ...] = ()
     name: str = ""
     type: type = str
     many: bool = False
     nullable: bool = False
+    is_group: bool = False
 
     @property
     def choices(self) -> list[str]:
         """The values it may have; empty where any is allowed."""
         return [str(value) for value in self.values]
 
+    def getter(self) -> Callable[[Any], Any]:
+        """Return what reads its value off a row."""
+        own, key = attrgetter(self.name), self.key
+        return (lambda row: own(row)[key]) if self.is_group else own
+
 
 @cache
-def columns_of(row: type) -> tuple[Column, ...]:
+def columns_of(row: type, groups: tuple[str, ...] | None = None) -> tuple[Column, ...]:
     """Return the declared columns of a row, in the order of its attributes.
 
-    Raises TypeError for an annotation that no list can show.
+    Of groups all, or those of these keys in their order. Raises TypeError for an annotation that
+    no list can show, KeyError for a group that the row does not know.
     """
+    found: list[Column] = []
+    for column in _each_declared(row):
+        names = [one.name for one in found]
+        place = names.index(column.after) + 1 if column.after else len(found)
+        found[place:place] = _expanded(column, groups) if column.groups else [column]
+    return tuple(found)
+
+
+def _expanded(column: Column, groups: Iterable[str] | None) -> list[Column]:
+    """Return the columns of a mapping's keys in place of the mapping."""
+    known = {one.key: one for one in column.groups}
+    asked = known if groups is None else groups
+    return [replace(known[key], name=column.name, is_group=True) for key in asked]
+
+
+def _each_declared(row: type) -> Iterator[Column]:
     hints = get_type_hints(row, include_extras=True)
-    found = (_declared(name, hint) for name, hint in hints.items())
-    return tuple(column for column in found if column is not None)
+    for name, member in vars(row).items():
+        if isinstance(member, property):
+            hints[name] = get_type_hints(member.fget, include_extras=True).get("return")
+    for name, hint in hints.items():
+        column = _declared(name, hint)
+        if column is not None:
+            yield column
 
 
 def _declared(name: str, hint: Any) -> Column | None:
@@ -74,6 +116,8 @@ def _declared(name: str, hint: Any) -> Column | None:
     value, many = _each(value)
     if not isinstance(value, type):
         raise TypeError(f"{name}: a column cannot hold {value}")
+    if issubclass(value, StrEnum):
+        value = str
     key = column.key or name
     nullable = optional or column.nullable
     return replace(column, name=name, key=key, type=value, many=many, nullable=nullable)
@@ -102,4 +146,12 @@ class Names(dict[str, str]):
     """Stands for the type of a column of texts by name."""
 
 
-MAPPINGS: Mapping[tuple[Any, ...], type] = {(str, int): Counts, (str, str): Names}
+class Numbers(dict[str, float]):
+    """Stands for the type of a column of fractions by name."""
+
+
+MAPPINGS: Mapping[tuple[Any, ...], type] = {
+    (str, int): Counts,
+    (str, str): Names,
+    (str, float): Numbers,
+}

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
+from apps.clusters.domain.columns import Column as Declared
 from apps.usage.domain.columns import utc_text
 
 MOST_XLSX_ROWS = 500_000
@@ -63,6 +64,26 @@ class Column:
     name: str
     kind: CellType = CellType.TEXT
     digits: int = 0
+
+
+def file_columns(columns: Iterable[Declared]) -> list[Column]:
+    """Return the columns of a file as a row declares them."""
+    return [Column(one.key, _cell_type(one), one.digits) for one in columns if one.files]
+
+
+def _cell_type(column: Declared) -> CellType:
+    if column.digits:
+        return CellType.SCALED
+    return CellType.PERIOD if column.keep_offset else _CELL_TYPES[column.type]
+
+
+_CELL_TYPES = {
+    str: CellType.TEXT,
+    bool: CellType.FLAG,
+    int: CellType.WHOLE,
+    float: CellType.RATIO,
+    datetime: CellType.INSTANT,
+}
 
 
 @dataclass(frozen=True, slots=True)

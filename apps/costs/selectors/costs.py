@@ -3,15 +3,17 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Annotated, Any
 from zoneinfo import ZoneInfo
 
 from django.db.models import Max, Sum
 
 from apps.accounts.permissions import Visibility
+from apps.clusters.domain.columns import Column
 from apps.clusters.domain.window import Window
 from apps.clusters.selectors import report
 from apps.costs.domain.costing import WASTE, Cause, CostSums
+from apps.costs.domain.money import SCALE_DIGITS
 from apps.costs.domain.waterfall import WaterfallStep
 from apps.costs.domain.waterfall import waterfall as steps_of
 from apps.costs.models import PoolCostDay, PoolCostHour
@@ -201,15 +203,15 @@ def _bursts(
 class WorstWorkload:
     """What one workload wasted by a cause; `cost` None and no currency: unpriced."""
 
-    cluster: str
-    namespace: str
-    workload: str
-    team: str
-    tier: str
-    cause: Cause
-    gpu_hours: int
-    cost: int | None
-    currency: str | None
+    cause: Annotated[Cause, Column("Cause")]
+    workload: Annotated[str, Column("Workload")]
+    team: Annotated[str, Column("Team")]
+    namespace: Annotated[str, Column("Namespace")]
+    cluster: Annotated[str, Column("Cluster")]
+    tier: Annotated[str, Column("Tier")]
+    gpu_hours: Annotated[int, Column("GPU-hours", "GPU-h", digits=9)]
+    cost: Annotated[int | None, Column("Cost", digits=SCALE_DIGITS)]
+    currency: Annotated[str | None, Column("Currency")]
 
 
 _WORST_GROUPS = (

@@ -4,12 +4,14 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
+from typing import Annotated
 
 from django.db.models import Max, Min, Sum
 
 from apps.accounts.permissions import Visibility
+from apps.clusters.domain.columns import Column
 from apps.clusters.selectors import report
-from apps.costs.domain.money import money
+from apps.costs.domain.money import SCALE, SCALE_DIGITS
 from apps.costs.domain.recommendations.coverage import Cell, together
 from apps.costs.domain.recommendations.states import RecommendationState
 from apps.costs.models import Recommendation, RecommendationRun, WasteSum
@@ -20,36 +22,57 @@ DECIDED = "decided"
 _Place = tuple[int, int | None, int | None]
 
 
+_Ratio = Annotated[
+    float | None,
+    Column(
+        help="Covered ÷ waste, 0..1; null without waste.",
+        key="waste_covered_ratio",
+        after="covered",
+    ),
+]
+_NotCovered = Annotated[
+    Mapping[str, float], Column(help="Cost of the rest, by why nothing covers it.")
+]
+
+
 @dataclass(frozen=True, slots=True)
 class WasteCovered:
-    """Priced waste of the days that were looked at last, in units of 1e-8 of one currency.
+    """How much of the waste the open recommendations would avoid, each GPU-hour once.
 
-    `covered` is what at least one open recommendation would avoid, each GPU-hour once. `rest` has
-    why nothing open covers the others, the most first. `by` has (waste, covered) of each team,
-    tier and cause, by their names; an empty team is the platform. `first` and `last` are None
-    before the first look.
+    Priced waste of the days that were looked at last, in units of 1e-8 of one currency. `rest` has
+    why nothing open covers it, the most first. `by` has (waste, covered) of each team, tier and
+    cause, by their names; an empty team is the platform. Days are None before the first look.
     """
 
-    currency: str
-    waste: int
-    covered: int
+    waste: Annotated[
+        int,
+        Column(
+            help="Waste of the days of the evidence, of teams you see in detail.",
+            key="waste_cost",
+            digits=SCALE_DIGITS,
+        ),
+    ]
+    covered: Annotated[
+        int,
+        Column(
+            help="What of it at least one open recommendation would avoid.",
+            key="covered_cost",
+            digits=SCALE_DIGITS,
+        ),
+    ]
+    currency: Annotated[str, Column(help="The report's; waste in others is left out.")]
+    first: Annotated[date | None, Column(help="First day of the evidence.", key="first_day")]
+    last: Annotated[date | None, Column(help="Last day of the evidence.", key="last_day")]
     rest: Sequence[tuple[str, int]]
     by: Mapping[tuple[str, str, str], tuple[int, int]]
-    first: date | None
-    last: date | None
 
     @property
-    def ratio(self) -> float | None:
-        """Covered ÷ waste, 0..1; None without waste."""
+    def ratio(self) -> _Ratio:
         return self.covered / self.waste if self.waste else None
 
     @property
-    def waste_cost(self) -> float:
-        return float(money(self.waste))
-
-    @property
-    def covered_cost(self) -> float:
-        return float(money(self.covered))
+    def not_covered(self) -> _NotCovered:
+        return {reason: cost / SCALE for reason, cost in self.rest}
 
 
 def waste_covered(*, filters: RecommendationFilters, visibility: Visibility) -> WasteCovered:

@@ -4,13 +4,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta
 from enum import StrEnum
+from typing import Annotated
 from zoneinfo import ZoneInfo
 
 from django.db.models import Count, F, Min, Q, Sum
 
 from apps.accounts.permissions import Visibility
+from apps.clusters.domain.columns import Column
 from apps.clusters.domain.window import Window
 from apps.clusters.selectors import report
+from apps.costs.domain.money import SCALE_DIGITS
 from apps.costs.models import (
     Adjustment,
     ClosedPeriod,
@@ -201,12 +204,12 @@ def _unpriced(window: Window) -> dict[tuple[str, str], int]:
 class AdjustmentRow:
     """What was booked against a closed month on a day, by currency; amounts may be negative."""
 
-    month: date
-    booked_on: date
-    currency: str | None
-    gpu_hours: int
-    cost: int
-    lines: int
+    month: Annotated[date, Column("Month")]
+    booked_on: Annotated[date, Column("Booked on")]
+    gpu_hours: Annotated[int, Column("GPU-hours", "GPU-h", digits=9)]
+    cost: Annotated[int, Column("Cost", digits=SCALE_DIGITS)]
+    currency: Annotated[str | None, Column("Currency")]
+    lines: Annotated[int, Column("Lines")]
 
 
 def adjustment_rows(*, visibility: Visibility) -> list[AdjustmentRow]:
@@ -219,7 +222,7 @@ def adjustment_rows(*, visibility: Visibility) -> list[AdjustmentRow]:
     rows = Adjustment.objects.values_list("period__month", "booked_on", "currency")
     summed = rows.annotate(hours=Sum("gpu_hours"), money=Sum("cost"), lines=Count("pk"))
     return [
-        AdjustmentRow(month, booked, currency or None, int(hours), int(cost), lines)
+        AdjustmentRow(month, booked, int(hours), int(cost), currency or None, lines)
         for month, booked, currency, hours, cost, lines in summed.order_by(
             "-booked_on", "-period__month", "currency"
         )

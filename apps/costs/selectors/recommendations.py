@@ -1,17 +1,24 @@
 """Recommendations: the largest saving first, to whom they are shown, and what they add up to."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import datetime
 from decimal import Decimal, InvalidOperation
-from typing import Any
+from typing import Annotated, Any
 
 from django.db.models import Count, F, Q, QuerySet, Sum
 
 from apps.accounts.permissions import Visibility
+from apps.clusters.domain.columns import Column
 from apps.clusters.domain.window import Window
 from apps.clusters.selectors import report
-from apps.costs.domain.recommendations.recommendation import OF_QUOTA, RecommendationKind
+from apps.costs.domain.recommendations.follow_up import FollowUpOutcome
+from apps.costs.domain.recommendations.recommendation import (
+    OF_QUOTA,
+    RISKS,
+    Confidence,
+    RecommendationKind,
+)
 from apps.costs.domain.recommendations.states import RecommendationState
 from apps.costs.models import Recommendation, RecommendationRun
 from apps.costs.selectors.workloads_kept import Kept, kept_workloads
@@ -35,44 +42,110 @@ class RecommendationFilters:
     state: tuple[str, ...] = (RecommendationState.OPEN.value,)
 
 
+_Risk = Annotated[str, Column(help="What may go wrong with the change.", after="alternative")]
+_Cash = Annotated[
+    bool,
+    Column(
+        help="Whether the saving is money; false for quota, which costs nothing by itself.",
+        after="risk",
+    ),
+]
+_KeptUntil = Annotated[
+    datetime | None,
+    Column(
+        help="Somebody keeps it though it is idle, up to this instant; null where nobody does. "
+        "The page does not count its saving until then.",
+        after="verdict",
+        keep_offset=True,
+    ),
+]
+_KeptReason = Annotated[str | None, Column(help="Why it is kept.", after="kept_until")]
+
+
 @dataclass(frozen=True, slots=True)
 class RecommendationRow:
-    """One change and its saving in a month of 730 hours, None where there is no price.
+    """One change and what it would save.
 
-    `workload` reads `Kind/name`; of a quota `ResourceQuota/name`. `team_id` None: nobody's in
-    particular. `alternative`: another one of the same subject is counted instead of it. What came
-    of an accepted one is None until seven days were collected since.
+    Texts are empty where they do not apply. `team_id` None: nobody's in particular. What came of
+    an accepted one is None until seven days were collected since.
     """
 
-    pk: int
-    kind: str
-    cluster: str
-    namespace: str
-    workload: str
-    node: str
-    tier: str | None
-    team: str | None
+    pk: Annotated[int, Column(key="id")]
+    kind: Annotated[str, Column("Kind", values=RecommendationKind)]
+    cluster: Annotated[str, Column("Cluster")]
+    namespace: Annotated[str, Column("Namespace", empty_is_null=True)]
+    workload: Annotated[
+        str,
+        Column("Workload", help="Kind/name; of a quota ResourceQuota/name.", empty_is_null=True),
+    ]
+    node: Annotated[str, Column("Node", empty_is_null=True)]
+    tier: Annotated[str | None, Column("Tier")]
+    team: Annotated[str | None, Column("Team")]
     team_id: int | None
-    change: str
-    patch: str
-    saving_per_month: Decimal | None
-    currency: str | None
-    confidence: str
-    reason: str
-    evidence: Mapping[str, Any]
-    alternative: bool
-    state: str
-    first_seen: datetime
-    last_seen: datetime
+    change: Annotated[str, Column("Change", help="What to do, in words.")]
+    patch: Annotated[
+        str,
+        Column(
+            help="The same as a fragment of YAML or a command; null where neither.",
+            empty_is_null=True,
+        ),
+    ]
+    saving_per_month: Annotated[
+        Decimal | None,
+        Column(
+            "Saving per month",
+            help="Of 730 hours, to the cent; null where there is no price.",
+        ),
+    ]
+    currency: Annotated[str | None, Column("Currency")]
+    alternative: Annotated[
+        bool,
+        Column(
+            help="Another one of the same subject, or of the same empty GPUs, is counted: do not "
+            "add this one to it."
+        ),
+    ]
+    confidence: Annotated[str, Column("Confidence", values=Confidence)]
+    reason: Annotated[str, Column("Reason", help="Why it is as certain as that.")]
+    evidence: Annotated[Mapping[str, Any], Column(help="Figures by name, with their units.")]
+    state: Annotated[str, Column("State", values=RecommendationState)]
+    first_seen: Annotated[datetime, Column("First found", keep_offset=True)]
+    last_seen: Annotated[datetime, Column("Last found", keep_offset=True)]
     decided_by: str
     decided_at: datetime | None
-    dismiss_reason: str
+    dismiss_reason: Annotated[str, Column(empty_is_null=True)]
     cost_before: Decimal | None
     days_before: float | None
     cost_after: Decimal | None
     days_after: float | None
-    verdict: str
-    saved_per_month: Decimal | None
+    verdict: Annotated[
+        str,
+        Column(
+            help="Of an accepted one, whether the saving came; null where that is not known.",
+            values=FollowUpOutcome,
+            empty_is_null=True,
+        ),
+    ]
+    saved_per_month: Annotated[
+        Decimal | None, Column(help="What it costs less a month than before it was accepted.")
+    ]
+    kept: Kept | None = None
+
+    @property
+    def risk(self) -> _Risk:
+        return RISKS[RecommendationKind(self.kind)]
+
+    @property
+    def cash(self) -> _Cash:
+        return self.kind not in OF_QUOTA
+
+    @property
+    def kept_until(self) -> _KeptUntil:
+        return None if self.kept is None else self.kept.until
+
+    @property
+    def kept_reason(self) -> _KeptReason:
+        return None if self.kept is None else self.kept.reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,13 +160,12 @@ class RecommendationSum:
     saving_per_month: Decimal | None
 
 
-_COLUMNS = (
-    *("pk", "kind", "cluster__name", "namespace", "workload", "node", "tier__name", "team__name"),
-    *("team_id", "change", "patch", "saving_per_month", "currency", "confidence", "reason"),
-    *("evidence", "alternative", "state", "first_seen", "last_seen", "decided_by", "decided_at"),
-    *("dismiss_reason", "cost_before", "days_before", "cost_after", "days_after", "verdict"),
-    "saved_per_month",
-)
+_NAMED = ("cluster", "tier", "team")
+_COLUMNS = [
+    f"{field.name}__name" if field.name in _NAMED else field.name
+    for field in fields(RecommendationRow)
+    if field.name != "kept"
+]
 _CURRENCY = _COLUMNS.index("currency")
 
 

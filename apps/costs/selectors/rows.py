@@ -3,10 +3,12 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
-from decimal import ROUND_HALF_EVEN, Decimal, localcontext
+from decimal import Decimal
+from typing import Annotated
 
+from apps.clusters.domain.columns import Column
 from apps.costs.domain.costing import Basis, Cause, coverage_of
-from apps.costs.domain.money import money
+from apps.costs.domain.money import SCALE_DIGITS, money, rounded_ratio
 from apps.costs.domain.unallocated import Policy
 from apps.usage.domain.amounts import NANO
 from apps.usage.domain.rows import TimeStep, UsageQuery
@@ -14,29 +16,93 @@ from apps.usage.domain.rows import TimeStep, UsageQuery
 PLATFORM_NAME = ""
 """The team of a row that the platform pays for; pages and API find their own word for it."""
 
-_STEP = Decimal("1e-8")
+_GROUPS = (
+    Column("Cluster", key="cluster"),
+    Column("Tier", key="tier"),
+    Column(
+        *("Team", "", "The team that pays; null for the platform, or nobody.", "team"),
+        empty_is_null=True,
+    ),
+    Column("Namespace", key="namespace", empty_is_null=True),
+    Column("Workload", key="workload", empty_is_null=True),
+    Column("GPU model", key="gpu_model"),
+    Column("Capacity type", key="capacity_type"),
+)
+
+
+_PricePerGpuHour = Annotated[
+    int | None,
+    Column(
+        "Per GPU-hour",
+        help="After discounts; the mean where several held.",
+        after="currency",
+        digits=SCALE_DIGITS,
+    ),
+]
+_Unpriced = Annotated[
+    bool, Column(help="The price book has no price for these hours.", after="energy_mwh")
+]
 
 
 @dataclass(frozen=True, slots=True)
 class CostRow:
-    """One period × group × cause. `gpu_hours` are nano, `cost` units of 1e-8 of `currency`.
+    """The cost of one cause in a period, by the groups that were asked for.
 
-    `cost` and `currency` are None where the hours have no price: unpriced, not free. A
-    `correction` is a difference to a closed month, booked in this period; its amounts may be
-    negative. `period` carries the report zone's offset, None for a total. A row of energy has no
-    GPU-hours; `energy_mwh` is what its cards drew, None in other rows.
+    All rows together are the cost of the capacity and of its energy, exactly.
+
+    Amounts are whole: `gpu_hours` nano, money units of 1e-8 of `currency`. `cost`, `currency` and
+    prices are None where the hours have no price: unpriced, not free. `period` is None for a
+    total. A row of energy has no GPU-hours; `energy_mwh` is what its GPUs drew, None in other rows.
     """
 
-    period: datetime | None
-    groups: Mapping[str, str]
-    cause: Cause
-    gpu_hours: int
-    cost: int | None
-    currency: str | None
+    period: Annotated[
+        datetime | None,
+        Column(help="Start, with the report zone's offset; null for the total.", keep_offset=True),
+    ]
+    groups: Annotated[Mapping[str, str], Column(groups=_GROUPS)]
+    cause: Annotated[Cause, Column("Cause", help=f"One of {', '.join(Cause)}.")]
+    gpu_hours: Annotated[int, Column("GPU-hours", "GPU-h", digits=9)]
+    cost: Annotated[
+        int | None,
+        Column(
+            "Cost",
+            help="To 1e-8; files carry it as a decimal. Empty (null) without a price.",
+            digits=SCALE_DIGITS,
+        ),
+    ]
+    currency: Annotated[str | None, Column("Currency", help="Empty (null) without a price.")]
     price: int | None = None
     list_price: int | None = None
-    correction: bool = False
-    energy_mwh: int | None = None
+    energy_mwh: Annotated[
+        int | None,
+        Column(
+            help="Measured energy, in rows of energy; these have no GPU-hours. Else null.",
+            key="energy_kwh",
+            digits=6,
+            files=False,
+        ),
+    ] = None
+    correction: Annotated[
+        bool,
+        Column(
+            help="A difference to a closed month, booked in this period (by hour, in the first "
+            "of the day); may be negative."
+        ),
+    ] = False
+
+    @property
+    def price_per_gpu_hour(self) -> _PricePerGpuHour:
+        """The price of these hours; where several held, the mean. None: unpriced."""
+        if self.price is not None or self.cost is None or not self.gpu_hours:
+            return self.price
+        # The rounding is of positive divisors; corrections may have less than no hours.
+        sign = -1 if self.gpu_hours < 0 else 1
+        return rounded_ratio(sign * self.cost * NANO, sign * self.gpu_hours)
+
+    @property
+    def unpriced(self) -> _Unpriced:
+        """Whether the price book has no price for these hours."""
+        return self.cost is None
 
     @property
     def amount(self) -> Decimal | None:
@@ -50,17 +116,6 @@ class CostRow:
         A price that was found for a closed month comes as a correction of less than nothing.
         """
         return self.cost is None and not self.correction
-
-    @property
-    def price_per_gpu_hour(self) -> Decimal | None:
-        """The price of these hours; where several held, the mean, to 1e-8. None: unpriced."""
-        if self.price is not None:
-            return money(self.price)
-        if self.cost is None or not self.gpu_hours:
-            return None
-        with localcontext(prec=40):
-            mean = money(self.cost) * NANO / self.gpu_hours
-            return mean.quantize(_STEP, ROUND_HALF_EVEN)
 
 
 def coverage_ratio(rows: Iterable[CostRow]) -> float | None:

@@ -1,15 +1,18 @@
 """What one has to know to read figures of money: on what they rest, and what is missing in them."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Annotated
 from zoneinfo import ZoneInfo
 
 from django.db.models import Count, Exists, Min, OuterRef, Q
 
 from apps.accounts.permissions import Visibility
+from apps.clusters.domain.columns import Column
 from apps.clusters.domain.window import Window
 from apps.clusters.selectors import report
+from apps.costs.domain.costing import Basis
+from apps.costs.domain.unallocated import Policy
 from apps.costs.models import PricedHour
 from apps.costs.selectors.cost_reader import CostReader
 from apps.costs.selectors.prices import price_book
@@ -21,16 +24,12 @@ from apps.usage.models import CollectionWindow
 
 @dataclass(frozen=True, slots=True)
 class NotPriced:
-    """How many hours of a cluster have facts and no price looked up yet; they are in no sum.
+    """Hours of a cluster that have facts and are not priced as they are."""
 
-    `outdated` hours were priced, and their facts were collected anew since. `first` is the
-    earliest of all of them.
-    """
-
-    cluster: str
-    hours: int
-    outdated: int
-    first: datetime
+    cluster: Annotated[str, Column()]
+    hours: Annotated[int, Column(help="Not priced yet: they are in no sum.")]
+    outdated: Annotated[int, Column(help="Priced, and their facts were collected anew since.")]
+    first: Annotated[datetime, Column(help="The earliest of them.", keep_offset=True)]
 
 
 def not_priced(window: Window, *, filters: Filters, visibility: Visibility) -> list[NotPriced]:
@@ -58,25 +57,30 @@ def not_priced(window: Window, *, filters: Filters, visibility: Visibility) -> l
     ]
 
 
+_AtLeast = Annotated[
+    bool, Column(help="Hours or prices are missing: sums of money are lower bounds.")
+]
+
+
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """On what the figures of a question rest. `coverage_ratio` is 0..1, None where nothing ran.
+    """On what the figures rest: of the whole window, on every page."""
 
-    With `at_least` hours or prices are missing, so that sums of money are lower bounds.
-    """
-
-    window: Window
-    time_zone: str
-    currencies: tuple[str, ...]
-    basis: str
-    policy: str
-    price_book: str
-    coverage_ratio: float | None
-    unpriced_gpu_hours: float
-    not_priced: Sequence[NotPriced]
+    start: Annotated[datetime, Column(keep_offset=True)]
+    end: Annotated[datetime, Column(keep_offset=True)]
+    time_zone: Annotated[str, Column()]
+    currencies: Annotated[tuple[str, ...], Column()]
+    basis: Annotated[str, Column(values=Basis)]
+    policy: Annotated[str, Column(values=Policy)]
+    price_book: Annotated[str, Column(key="price_book_version")]
+    coverage_ratio: Annotated[
+        float | None, Column(help="Of what ran, what has metrics; null where nothing ran.")
+    ]
+    unpriced_gpu_hours: Annotated[float, Column()]
+    not_priced: Annotated[tuple[NotPriced, ...], Column()]
 
     @property
-    def at_least(self) -> bool:
+    def at_least(self) -> _AtLeast:
         return bool(self.unpriced_gpu_hours or any(one.hours for one in self.not_priced))
 
 
@@ -87,7 +91,8 @@ def terms(asked: CostQuery, *, visibility: Visibility, zone: ZoneInfo | None = N
     rows = CostReader(asked.whole, visibility=visibility, zone=zone).rows(asked.window)
     currencies = {row.currency for row in rows if row.currency} or {settings.currency}
     return Terms(
-        window=asked.window,
+        start=asked.window.start,
+        end=asked.window.end,
         time_zone=zone.key,
         currencies=tuple(sorted(currencies)),
         basis=asked.basis.value,
@@ -95,5 +100,5 @@ def terms(asked: CostQuery, *, visibility: Visibility, zone: ZoneInfo | None = N
         price_book=price_book().version,
         coverage_ratio=coverage_ratio(rows),
         unpriced_gpu_hours=hours(unpriced(rows)),
-        not_priced=not_priced(asked.window, filters=asked.filters, visibility=visibility),
+        not_priced=tuple(not_priced(asked.window, filters=asked.filters, visibility=visibility)),
     )

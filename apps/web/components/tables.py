@@ -2,7 +2,8 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import date, datetime
+from decimal import Decimal
 from typing import Any, Generic, Protocol, TypeVar, overload
 from zoneinfo import ZoneInfo
 
@@ -43,24 +44,30 @@ class Column:
 
 
 def declared_columns(
-    row: type, *more: Column, after: Mapping[str, Sequence[Column]] | None = None
+    row: type,
+    *more: Column,
+    after: Mapping[str, Sequence[Column]] | None = None,
+    groups: tuple[str, ...] = (),
 ) -> tuple[Column, ...]:
-    """Return the columns of a page's table as the row declares them.
+    """Return the columns of a page's table as the row declares them, with those of `groups`.
 
     Columns of the page alone come `after` the declared ones of these keys, and `more` at the end.
     """
     found: list[Column] = []
-    for column in columns_of(row):
+    for column in columns_of(row, groups):
         found += [_of_page(column)] if column.label else []
         found += (after or {}).get(column.key, ())
     return (*found, *more)
 
 
 def declared_values(row: Any) -> dict[str, Value]:
-    """Return the values of a row by column key; several names are one text, a flag yes or no."""
+    """Return the values of a row by column key, but for its groups.
+
+    Several names are one text, a flag yes or no, days and decimals texts in full.
+    """
     return {
         column.key: _value(getattr(row, column.name), column)
-        for column in columns_of(row.__class__)
+        for column in columns_of(row.__class__, ())
         if column.label
     }
 
@@ -70,6 +77,10 @@ def _value(value: Any, column: Declared) -> Value:
         return nano(value)
     if isinstance(value, bool):
         return "yes" if value else "no"
+    if isinstance(value, Decimal):
+        return f"{value:f}"
+    if isinstance(value, date) and not isinstance(value, datetime):
+        return value.isoformat()
     return " ".join(value) if isinstance(value, tuple) else value
 
 
@@ -86,7 +97,12 @@ def _of_page(column: Declared) -> Column:
 
 
 _FORMATS = {"%": Format.RATIO, "GPU-h": Format.GPU_HOURS, "s": Format.SECONDS}
-_FORMATS_OF_TYPES = {datetime: Format.TIME, int: Format.COUNT, float: Format.NUMBER}
+_FORMATS_OF_TYPES = {
+    datetime: Format.TIME,
+    int: Format.COUNT,
+    float: Format.NUMBER,
+    Decimal: Format.DECIMAL,
+}
 
 
 def _format(column: Declared) -> Format:
@@ -94,6 +110,8 @@ def _format(column: Declared) -> Format:
     if column.shown_as:
         return Format(column.shown_as)
     by_unit = None if column.type is str else _FORMATS.get(column.unit)
+    if by_unit is None and column.digits:
+        return Format.DECIMAL
     return by_unit or _FORMATS_OF_TYPES.get(column.type, Format.TEXT)
 
 

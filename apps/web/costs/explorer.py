@@ -14,10 +14,17 @@ from apps.web.components import window_navigation
 from apps.web.components.formats import Format, Value
 from apps.web.components.links import Query, during, figure_href
 from apps.web.components.listings import GROUP_LABELS
-from apps.web.components.tables import Column, Row, Table
+from apps.web.components.tables import Column, Row, Table, declared_columns
 from apps.web.costs import money_format
 from apps.web.costs.groups import CAUSES, PLATFORM_PAYS, cost_href, links_of, shown_groups
-from apps.web.costs.money_format import UNPRICED, MoneyRow, MoneyTable, money_column, number_of
+from apps.web.costs.money_format import (
+    UNPRICED,
+    MoneyRow,
+    MoneyTable,
+    money_column,
+    money_row,
+    number_of,
+)
 from apps.web.costs.query import CostPageQuery
 from apps.web.forms import HOUR
 from apps.web.query_session import QuerySession
@@ -389,15 +396,7 @@ def _line_table(costs: Costs, asked: CostPageQuery, reading: QuerySession) -> Ta
     return MoneyTable(
         id="lines",
         title="By cause, line by line",
-        columns=[
-            *(Column(group.value, GROUP_LABELS[group]) for group in asked.groups),
-            Column("cause", "Cause"),
-            _GPU_HOURS,
-            money_column("cost", "Cost", ""),
-            Column("currency", "Currency"),
-            money_column("price_per_gpu_hour", "Per GPU-hour", ""),
-            Column("note", "Note"),
-        ],
+        columns=declared_columns(CostRow, Column("note", "Note"), groups=asked.groups),
         rows=rows,
         zone=reading.choice.zone,
         empty=NOTHING,
@@ -429,43 +428,29 @@ def _dearest(sums: Mapping[tuple[str, ...], Sum]) -> list[tuple[str, ...]]:
 
 
 def _line(row: CostRow, text: str, reading: QuerySession, query: Query) -> MoneyRow:
-    price = row.price_per_gpu_hour
-    price_units = None if price is None else int(price.scaleb(8))
     names = {
         "currency": row.currency or "",
         "cause": row.cause.value,
         "corrections": "yes" if row.correction else "no",
     }
-    explains = {
-        "cost": cost_href("cost", row.groups, query, **names),
-        "price_per_gpu_hour": cost_href("cost_per_gpu_hour", row.groups, query, **names),
-    }
     notes = ["correction of a closed month"] if row.correction else []
-    return MoneyRow(
-        {
+    printed = {"cost": text}
+    if row.cost is not None and row.price_per_gpu_hour is None:
+        printed["price_per_gpu_hour"] = "–"  # energy has a cost and no GPU-hours
+    return money_row(
+        row,
+        values={
             **shown_groups(row.groups),
             "cause": CAUSES[row.cause].label,
-            "gpu_hours": row.gpu_hours,
-            "cost": number_of(row.cost),
-            "currency": row.currency or "",
-            "price_per_gpu_hour": number_of(price_units),
-            "note": ", ".join([*notes, *([UNPRICED] if row.cost is None else [])]),
+            "note": ", ".join([*notes, *([UNPRICED] if row.unpriced else [])]),
         },
-        links_of(row.groups, reading),
-        explains=explains,
-        amounts={"cost": row.cost, "price_per_gpu_hour": price_units},
-        printed={
-            "cost": text,
-            "price_per_gpu_hour": _price_text(price_units, row),
+        links=links_of(row.groups, reading),
+        explains={
+            "cost": cost_href("cost", row.groups, query, **names),
+            "price_per_gpu_hour": cost_href("cost_per_gpu_hour", row.groups, query, **names),
         },
+        printed=printed,
     )
-
-
-def _price_text(price: int | None, row: CostRow) -> str:
-    """Return a line's price of a GPU-hour; energy has a cost and no GPU-hours."""
-    if price is None:
-        return UNPRICED if row.cost is None else "–"
-    return money_format.text(price, row.currency or "")
 
 
 def compared_words(before: Before) -> str:

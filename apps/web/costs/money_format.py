@@ -3,10 +3,12 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
+from typing import Any
 
+from apps.clusters.domain.columns import columns_of
 from apps.costs.domain.money import SCALE_DIGITS, cents, minor_digits, money
-from apps.web.components.formats import Format, plain
-from apps.web.components.tables import Cell, Column, Row, Table
+from apps.web.components.formats import Format, Value, plain
+from apps.web.components.tables import Cell, Column, Row, Table, declared_values
 
 UNPRICED = "unpriced"
 MoneyOf = Mapping[str, int | None]
@@ -46,6 +48,38 @@ class MoneyTable(Table):
             href=row.links.get(column.key),
             explain_href=row.explains.get(column.key, "") if full else "",
         )
+
+
+def money_row(
+    row: Any,
+    *,
+    values: Mapping[str, Value],
+    links: Mapping[str, str | None],
+    explains: Mapping[str, str],
+    printed: Mapping[str, str] | None = None,
+) -> MoneyRow:
+    """Return the line of a declared row with a `currency`; without one it has no price.
+
+    `values` are those that the page writes in its own words, `printed` the amounts that it has
+    printed so that they add up.
+    """
+    amounts = {
+        column.key: getattr(row, column.name) if row.currency else None
+        for column in columns_of(row.__class__, ())
+        if column.digits == SCALE_DIGITS
+    }
+    texts_of = dict(printed or {})
+    for key in amounts.keys() - texts_of.keys():
+        amount = amounts[key]
+        texts_of[key] = UNPRICED if amount is None else text(amount, row.currency)
+    numbers = {key: number_of(amount) for key, amount in amounts.items()}
+    return MoneyRow(
+        {**declared_values(row), **numbers, **values},
+        links,
+        explains=explains,
+        amounts=amounts,
+        printed=texts_of,
+    )
 
 
 def in_full(amount: int | None) -> str:

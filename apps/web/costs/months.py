@@ -9,10 +9,9 @@ from apps.costs.domain.files import FileFormat
 from apps.costs.selectors import AdjustmentRow, MoneyBudgetRow, MonthState, PeriodState
 from apps.web.components.formats import Format
 from apps.web.components.links import figure_href, figure_hrefs, with_query
-from apps.web.components.tables import Column, Table
-from apps.web.costs import money_format
+from apps.web.components.tables import Column, Table, declared_columns
 from apps.web.costs.files import LABELS
-from apps.web.costs.money_format import MoneyRow, MoneyTable, money_column, number_of
+from apps.web.costs.money_format import MoneyRow, MoneyTable, money_row
 from apps.web.costs.query import BASES, POLICIES, CostPageQuery
 from apps.web.query_session import QuerySession
 
@@ -94,30 +93,12 @@ def adjustments_table(found: Sequence[AdjustmentRow], reading: QuerySession) -> 
     return MoneyTable(
         id="adjustments",
         title="Adjustments of closed months",
-        columns=[
-            Column("month", "Month"),
-            Column("booked_on", "Booked on"),
-            Column("gpu_hours", "GPU-hours", Format.GPU_HOURS, "GPU-h"),
-            money_column("cost", "Cost", ""),
-            Column("currency", "Currency"),
-            Column("lines", "Lines", Format.COUNT),
-        ],
+        columns=declared_columns(AdjustmentRow),
         rows=[
-            MoneyRow(
-                {
-                    "month": f"{row.month:%Y-%m}",
-                    "booked_on": row.booked_on.isoformat(),
-                    "gpu_hours": row.gpu_hours,
-                    "cost": number_of(row.cost if row.currency else None),
-                    "currency": row.currency or "",
-                    "lines": row.lines,
-                },
-                amounts={"cost": row.cost if row.currency else None},
-                printed={
-                    "cost": money_format.text(row.cost, row.currency)
-                    if row.currency
-                    else money_format.UNPRICED
-                },
+            money_row(
+                row,
+                values={"month": f"{row.month:%Y-%m}"},
+                links={},
                 explains={
                     "cost": figure_href(
                         "closed_month_adjustment",

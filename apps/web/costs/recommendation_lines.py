@@ -13,7 +13,6 @@ from apps.costs.domain.recommendations.coverage import Gap
 from apps.costs.domain.recommendations.follow_up import FollowUpOutcome
 from apps.costs.domain.recommendations.recommendation import (
     OF_QUOTA,
-    RISKS,
     SAVED_EACH,
     RecommendationKind,
 )
@@ -32,7 +31,7 @@ from apps.web import forms
 from apps.web.alerts.kept_workloads import kept_words
 from apps.web.components.formats import Format, shown
 from apps.web.components.links import Query, figure_href, href
-from apps.web.components.tables import Column, Row, Table
+from apps.web.components.tables import Row, Table, declared_columns, declared_values
 from apps.web.costs import money_format
 from apps.web.costs.query import Option
 from apps.web.query_session import QuerySession
@@ -202,8 +201,6 @@ class RecommendationLine:
     name: str = ""
     ask: str = ""
     kept: str = ""
-    risk: str = ""
-    cash: bool = True
 
 
 def line_of(
@@ -232,8 +229,6 @@ def line_of(
         name=_named(row, lowered),
         ask=_ask(row, lowered, reading.query) if may and row.state in DECIDABLE else "",
         kept=kept_words(kept, reading.choice.zone),
-        risk=RISKS[RecommendationKind(row.kind)],
-        cash=row.kind not in OF_QUOTA,
     )
 
 
@@ -374,25 +369,6 @@ def covered_of(found: WasteCovered) -> Covered | None:
     )
 
 
-_COLUMNS = (
-    Column("kind", "Kind"),
-    Column("cluster", "Cluster"),
-    Column("namespace", "Namespace"),
-    Column("workload", "Workload"),
-    Column("node", "Node"),
-    Column("tier", "Tier"),
-    Column("team", "Team"),
-    Column("change", "Change"),
-    Column("saving_per_month", "Saving per month"),
-    Column("currency", "Currency"),
-    Column("confidence", "Confidence"),
-    Column("reason", "Reason"),
-    Column("state", "State"),
-    Column("first_seen", "First found", Format.TIME),
-    Column("last_seen", "Last found", Format.TIME),
-)
-
-
 def file_table(
     every: Callable[[], Iterable[RecommendationRow]],
     reading: QuerySession,
@@ -404,20 +380,14 @@ def file_table(
     return Table(
         id="recommendations",
         title="Recommendations",
-        columns=_COLUMNS,
+        columns=declared_columns(RecommendationRow),
         rows=(Row({}),) if any_rows else (),
         zone=reading.choice.zone,
         empty="",
         next_href=next_href,
-        every=lambda: map(_file_row, every()),
+        every=lambda: (Row(declared_values(row)) for row in every()),
         ordered=True,
     )
-
-
-def _file_row(row: RecommendationRow) -> Row:
-    values = {column.key: getattr(row, column.key) for column in _COLUMNS}
-    saving = row.saving_per_month
-    return Row(values | {"saving_per_month": None if saving is None else f"{saving:f}"})
 
 
 def looked_words(at: Any, reading: QuerySession) -> str:

@@ -12,10 +12,10 @@ from apps.web.components.formats import Format, Value
 from apps.web.components.ledger import LedgerClass
 from apps.web.components.links import figure_href
 from apps.web.components.listings import GROUP_LABELS
-from apps.web.components.tables import Column, Row, Table
+from apps.web.components.tables import Column, Row, Table, declared_columns
 from apps.web.costs import money_format
 from apps.web.costs.groups import CAUSES, NOBODY, cost_href, links_of, shown_groups, workload_href
-from apps.web.costs.money_format import UNPRICED, MoneyRow, MoneyTable, money_column, number_of
+from apps.web.costs.money_format import MoneyRow, MoneyTable, money_column, money_row, number_of
 from apps.web.query_session import QuerySession
 from apps.web.summaries.averages import Difference, amount_change
 
@@ -309,17 +309,7 @@ def worst_table(
     return MoneyTable(
         id="worst",
         title="Worst workloads",
-        columns=[
-            Column("cause", "Cause"),
-            Column("workload", "Workload"),
-            Column("team", "Team"),
-            Column("namespace", "Namespace"),
-            Column("cluster", "Cluster"),
-            Column("tier", "Tier"),
-            Column("gpu_hours", "GPU-hours", Format.GPU_HOURS, "GPU-h"),
-            money_column("cost", "Cost", ""),
-            Column("currency", "Currency"),
-        ],
+        columns=declared_columns(WorstWorkload),
         rows=rows,
         zone=reading.choice.zone,
         empty=problem or "No workload that you may see wasted anything in this window.",
@@ -329,29 +319,14 @@ def worst_table(
 
 def _worst_rows(worst: Sequence[WorstWorkload], reading: QuerySession) -> list[MoneyRow]:
     return [
-        MoneyRow(
-            {
-                "cause": CAUSES[one.cause].label,
-                "workload": one.workload,
-                "team": one.team,
-                "namespace": one.namespace,
-                "cluster": one.cluster,
-                "tier": one.tier,
-                "gpu_hours": one.gpu_hours,
-                "cost": number_of(one.cost),
-                "currency": one.currency or "",
-            },
-            {
+        money_row(
+            one,
+            values={"cause": CAUSES[one.cause].label},
+            links={
                 **links_of({"team": one.team, "tier": one.tier}, reading),
                 "workload": workload_href(one.cluster, one.namespace, one.workload, reading),
             },
             explains={"cost": _explained(one, reading)},
-            amounts={"cost": one.cost},
-            printed={
-                "cost": UNPRICED
-                if one.cost is None
-                else money_format.text(one.cost, one.currency or "")
-            },
         )
         for one in worst
         if one.gpu_hours

@@ -4,17 +4,18 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import date
 from itertools import chain
+from operator import attrgetter
 from zoneinfo import ZoneInfo
 
 from apps.accounts.models import Team
 from apps.accounts.permissions import Visibility
 from apps.clusters.domain.calendar import day_window
+from apps.clusters.domain.columns import columns_of
 from apps.clusters.domain.window import Window
 from apps.clusters.selectors import report
 from apps.costs.domain.costing import Basis, Cause
-from apps.costs.domain.files import CellType, Column, CostFile, FileFormat, FileRow, Notes
+from apps.costs.domain.files import Column, CostFile, FileFormat, FileRow, Notes, file_columns
 from apps.costs.domain.focus import Charge, Issuer, focus_file, order
-from apps.costs.domain.money import units
 from apps.costs.domain.unallocated import Policy
 from apps.costs.models import ClosedPeriod
 from apps.costs.selectors.cost_reader import CostReader
@@ -34,15 +35,6 @@ EVERY_GROUP = (
     Grouping.TIER,
     Grouping.GPU_MODEL,
     Grouping.CAPACITY_TYPE,
-)
-_AMOUNTS = (
-    Column("cause"),
-    Column("gpu_hours", CellType.SCALED, 9),
-    Column("cost", CellType.SCALED, 8),
-    Column("currency"),
-    Column("price_per_gpu_hour", CellType.SCALED, 8),
-    Column("unpriced", CellType.FLAG),
-    Column("correction", CellType.FLAG),
 )
 
 
@@ -124,29 +116,22 @@ def cost_centers() -> dict[str, str]:
 
 
 def _columns(asked: CostQuery) -> list[Column]:
+    """Return period, groups, the cost center of teams, and the amounts."""
+    columns = file_columns(columns_of(CostRow, asked.group_by))
+    amounts = 1 + len(asked.group_by)
     center = [Column("cost_center")] if Grouping.TEAM in asked.group_by else []
-    groups = [Column(str(grouping)) for grouping in asked.group_by]
-    return [Column("period", CellType.PERIOD), *groups, *center, *_AMOUNTS]
+    return [*columns[:amounts], *center, *columns[amounts:]]
 
 
 def _file_rows(
     reading: CostReader, asked: CostQuery, centers: Mapping[str, str]
 ) -> Iterator[FileRow]:
     team = Grouping.TEAM in asked.group_by
+    _period, *amounts = [column.name for column in columns_of(CostRow, ()) if column.files]
+    amounts_of = attrgetter(*amounts)
     for row in chain.from_iterable(map(reading.rows, _parts(reading))):
-        price = row.price_per_gpu_hour
-        yield [
-            row.period,
-            *row.groups.values(),
-            *([centers.get(row.groups["team"], "")] if team else []),
-            row.cause.value,
-            row.gpu_hours,
-            row.cost,
-            row.currency,
-            None if price is None else units(price),
-            row.cost is None,
-            row.correction,
-        ]
+        center = (centers.get(row.groups["team"], ""),) if team else ()
+        yield (row.period, *row.groups.values(), *center, *amounts_of(row))
 
 
 def _parts(reading: CostReader) -> Iterator[Window]:
