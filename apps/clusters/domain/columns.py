@@ -98,7 +98,8 @@ def _each_declared(row: type) -> Iterator[Column]:
     hints = get_type_hints(row, include_extras=True)
     for name, member in vars(row).items():
         if isinstance(member, property):
-            hints[name] = get_type_hints(member.fget, include_extras=True).get("return")
+            returned = get_type_hints(member.fget, include_extras=True).get("return")
+            hints.setdefault(name, returned)
     for name, hint in hints.items():
         column = _declared(name, hint)
         if column is not None:
