@@ -35,6 +35,7 @@ _PricePerGpuHour = Annotated[
     Column(
         "Per GPU-hour",
         help="After discounts; the mean where several held.",
+        key="price_per_gpu_hour",
         after="currency",
         digits=SCALE_DIGITS,
     ),
@@ -91,13 +92,18 @@ class CostRow:
     ] = False
 
     @property
-    def price_per_gpu_hour(self) -> _PricePerGpuHour:
+    def price_units(self) -> _PricePerGpuHour:
         """The price of these hours; where several held, the mean. None: unpriced."""
         if self.price is not None or self.cost is None or not self.gpu_hours:
             return self.price
         # The rounding is of positive divisors; corrections may have less than no hours.
         sign = -1 if self.gpu_hours < 0 else 1
         return rounded_ratio(sign * self.cost * NANO, sign * self.gpu_hours)
+
+    @property
+    def price_per_gpu_hour(self) -> Decimal | None:
+        """The price of these hours in full."""
+        return None if self.price_units is None else money(self.price_units)
 
     @property
     def unpriced(self) -> _Unpriced:

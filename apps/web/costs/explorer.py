@@ -435,7 +435,7 @@ def _line(row: CostRow, text: str, reading: QuerySession, query: Query) -> Money
     }
     notes = ["correction of a closed month"] if row.correction else []
     printed = {"cost": text}
-    if row.cost is not None and row.price_per_gpu_hour is None:
+    if row.cost is not None and row.price_units is None:
         printed["price_per_gpu_hour"] = "–"  # energy has a cost and no GPU-hours
     return money_row(
         row,

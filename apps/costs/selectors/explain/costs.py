@@ -10,7 +10,6 @@ from apps.clusters.domain.tiers import model_key
 from apps.clusters.domain.window import Window
 from apps.clusters.selectors import report
 from apps.costs.domain.costing import WASTE, Cause
-from apps.costs.domain.money import money
 from apps.costs.domain.prices import PriceEntry
 from apps.costs.selectors.cost_reader import CostReader
 from apps.costs.selectors.prices import price_book
@@ -100,14 +99,13 @@ def _counts(row: CostRow, figure: str) -> bool:
 
 
 def _row(row: CostRow) -> dict[str, Any]:
-    price = row.price_per_gpu_hour
     return {
         "cause": row.cause.value,
         **row.groups,
         "gpu_hours": row.gpu_hours / NANO,
         "priced": 0.0 if row.lacks_price else row.gpu_hours / NANO,
         "energy": None if row.energy_mwh is None else row.energy_mwh / _MWH_PER_KWH,
-        "price": None if price is None else money(price),
+        "price": row.price_per_gpu_hour,
         "cost": row.amount,
     }
 
