@@ -202,6 +202,14 @@ class RecommendationLine:
     ask: str = ""
     kept: str = ""
 
+    @property
+    def risk(self) -> str:
+        return self.row.risk
+
+    @property
+    def cash(self) -> bool:
+        return self.row.cash
+
 
 def line_of(
     row: RecommendationRow,
