@@ -34,6 +34,13 @@ def text(name: str, default: str) -> str:
         raise EnvironmentValueError(f"{name}_FILE={path} cannot be read: {error}") from error
 
 
+def refuse_renamed(old: str, new: str) -> None:
+    """Raise when a variable that begins with `old` is set, and name the one that counts now."""
+    for name in os.environ:
+        if name.startswith(old):
+            raise EnvironmentValueError(f"{name} is called {new}{name.removeprefix(old)} now")
+
+
 def flag(name: str, *, default: bool) -> bool:
     """Return a yes/no value, `default` for an empty one; raises when it is neither."""
     value = text(name, "").lower()

@@ -200,9 +200,9 @@ CELERY_BEAT_SCHEDULE = {
     "look-for-drift": _every("quota_requests.look_for_drift", minutes=1),
     "expire-changes": _every("quota_requests.expire", hours=1),
     "check-audit": _every("quota_requests.check_audit", minutes=10),
-    "gather-notices": _every("operations.gather_notices", minutes=5),
-    "deliver-notices": _every("alerts.deliver", minutes=1),
-    "prune-notices": _every("alerts.prune", hours=24),
+    "gather-alerts": _every("operations.gather_alerts", minutes=5),
+    "deliver-alerts": _every("alerts.deliver", minutes=1),
+    "prune-alerts": _every("alerts.prune", hours=24),
     "renew-seals": _every("alerts.renew_seals", hours=24),
     "clear-sessions": _every("operations.clear_sessions", hours=24),
     "doctor": _every("operations.run_doctor", minutes=15),
@@ -395,16 +395,18 @@ _MAIL_SECURITY = env.one_of("GPUPORTAL_MAIL_SECURITY", "none", ("none", "starttl
 EMAIL_USE_TLS, EMAIL_USE_SSL = _MAIL_SECURITY == "starttls", _MAIL_SECURITY == "tls"
 EMAIL_TIMEOUT = 30
 DEFAULT_FROM_EMAIL = env.text("GPUPORTAL_MAIL_FROM", "gpuportal@localhost")
+# Ignoring the old names would open channels that an administrator had closed.
+env.refuse_renamed("GPUPORTAL_NOTICES_", "GPUPORTAL_ALERTS_")
 # Hosts that webhooks of leads may go to, by HTTP as well, whatever they resolve to.
-NOTICES_HOSTS = env.words("GPUPORTAL_NOTICES_HOSTS")
+ALERTS_HOSTS = env.words("GPUPORTAL_ALERTS_HOSTS")
 # Domains of e-mail addresses in channels; none: any.
-NOTICES_EMAIL_DOMAINS = env.words("GPUPORTAL_NOTICES_EMAIL_DOMAINS")
-NOTICES_KEEP_DAYS = env.whole("GPUPORTAL_NOTICES_KEEP_DAYS", 14, least=1)
+ALERTS_EMAIL_DOMAINS = env.words("GPUPORTAL_ALERTS_EMAIL_DOMAINS")
+ALERTS_KEEP_DAYS = env.whole("GPUPORTAL_ALERTS_KEEP_DAYS", 14, least=1)
 # Levels at which something is said, ascending: shares of a quota, and hours.
-NOTICES_QUOTA = env.levels("GPUPORTAL_NOTICES_QUOTA", "0.9,1")
-NOTICES_IDLE_HOURS = env.levels("GPUPORTAL_NOTICES_IDLE_HOURS", "12,72")
-NOTICES_WAIT_HOURS = env.levels("GPUPORTAL_NOTICES_WAIT_HOURS", "4,24")
-NOTICES_GAP_HOURS = env.levels("GPUPORTAL_NOTICES_GAP_HOURS", "3,24")
+ALERTS_QUOTA = env.levels("GPUPORTAL_ALERTS_QUOTA", "0.9,1")
+ALERTS_IDLE_HOURS = env.levels("GPUPORTAL_ALERTS_IDLE_HOURS", "12,72")
+ALERTS_WAIT_HOURS = env.levels("GPUPORTAL_ALERTS_WAIT_HOURS", "4,24")
+ALERTS_GAP_HOURS = env.levels("GPUPORTAL_ALERTS_GAP_HOURS", "3,24")
 
 LOGGING = {
     "version": 1,

@@ -16,7 +16,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.test import Client, override_settings
 
 from gpuportal.databases import POSTGRESQL_OPTIONS, database
-from gpuportal.env import EnvironmentValueError, amount, flag, origins, port, rate
+from gpuportal.env import EnvironmentValueError, amount, flag, origins, port, rate, refuse_renamed
 
 ROOT = Path(__file__).resolve().parent.parent
 SECRET = "geheim-7c1"
@@ -291,3 +291,11 @@ def test_nothing_that_nobody_uses_is_installed() -> None:
 def test_the_api_goes_on_without_its_cache() -> None:
     throttles = settings.REST_FRAMEWORK["DEFAULT_THROTTLE_CLASSES"]
     assert throttles == ["apps.api.base.throttling.ForgivingUserRateThrottle"]
+
+
+def test_a_variable_under_its_old_name_is_refused_with_the_new_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("GPUPORTAL_NOTICES_HOSTS", "chat.example.org")
+    with pytest.raises(EnvironmentValueError, match="is called GPUPORTAL_ALERTS_HOSTS now"):
+        refuse_renamed("GPUPORTAL_NOTICES_", "GPUPORTAL_ALERTS_")

@@ -12,8 +12,8 @@ __all__ = ["SealBroken", "messenger", "seal"]
 def messenger() -> Messenger:
     return PortalMessenger(
         sender=settings.DEFAULT_FROM_EMAIL,
-        allowed=settings.NOTICES_HOSTS,
-        domains=settings.NOTICES_EMAIL_DOMAINS,
+        allowed=settings.ALERTS_HOSTS,
+        domains=settings.ALERTS_EMAIL_DOMAINS,
     )
 
 

@@ -12,7 +12,7 @@ KINDS = [(k.value, k.value) for k in AlertKind]
 
 
 class Channel(models.Model):
-    """Where notices go: of one person (`owner`), of a team, or of the platform (neither).
+    """Where alerts go: of one person (`owner`), of a team, or of the platform (neither).
 
     `sealed` is the address, encrypted, since who has a webhook's address can post to it; `shown`
     is what of it may be read. `kinds` are the kinds that are wanted.
@@ -100,7 +100,7 @@ class Alert(models.Model):
     kind = models.CharField(max_length=8, choices=KINDS)
     subject = models.CharField(max_length=600)
     team = models.ForeignKey(
-        "accounts.Team", null=True, blank=True, on_delete=models.CASCADE, related_name="notices"
+        "accounts.Team", null=True, blank=True, on_delete=models.CASCADE, related_name="alerts"
     )
     title = models.CharField(max_length=200)
     text = models.TextField()
@@ -121,7 +121,7 @@ class Alert(models.Model):
 
 
 class Delivery(models.Model):
-    """One notice on one channel; who holds `lease` until `lease_until` sends it.
+    """One alert on one channel; who holds `lease` until `lease_until` sends it.
 
     A delivery that is muted was never sent; one given up failed too often, and `error` says how.
     """
@@ -132,7 +132,7 @@ class Delivery(models.Model):
         MUTED = "muted"
         GIVEN_UP = "given up"
 
-    notice = models.ForeignKey(Alert, on_delete=models.CASCADE, related_name="deliveries")
+    alert = models.ForeignKey(Alert, on_delete=models.CASCADE, related_name="deliveries")
     channel = models.ForeignKey(Channel, on_delete=models.CASCADE, related_name="deliveries")
     state = models.CharField(max_length=8, choices=State.choices, default=State.QUEUED)
     due_at = models.DateTimeField()
@@ -145,7 +145,7 @@ class Delivery(models.Model):
     class Meta:
         ordering = ["-due_at", "-pk"]
         constraints = [
-            models.UniqueConstraint(fields=["notice", "channel"], name="delivery_once"),
+            models.UniqueConstraint(fields=["alert", "channel"], name="delivery_once"),
             models.CheckConstraint(
                 condition=Q(state="sent") ^ Q(sent_at__isnull=True), name="delivery_sent_at"
             ),
@@ -156,7 +156,7 @@ class Delivery(models.Model):
         ]
 
     def __str__(self) -> str:
-        return f"{self.notice_id} on {self.channel_id}: {self.state}"
+        return f"{self.alert_id} on {self.channel_id}: {self.state}"
 
 
 class Mute(models.Model):
@@ -181,7 +181,7 @@ class Mute(models.Model):
 
 
 class IdleAnswer(models.Model):
-    """What a person answered to an idle notice; of several about one subject the last counts."""
+    """What a person answered to an idle alert; of several about one subject the last counts."""
 
     subject = models.CharField(max_length=600)
     team = models.ForeignKey("accounts.Team", on_delete=models.CASCADE)

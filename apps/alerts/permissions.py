@@ -1,4 +1,4 @@
-"""Who may say where notices go, and who sees them."""
+"""Who may say where alerts go, and who sees them."""
 
 from collections.abc import Callable
 
@@ -17,7 +17,7 @@ from apps.alerts.models import Alert, Channel
 
 
 def seen_alerts(visibility: Visibility) -> Q:
-    """Return which notices a reader may read; those of the platform are for who runs it."""
+    """Return which alerts a reader may read; those of the platform are for who runs it."""
     if visibility.operations:
         return Q()
     if visibility.everything:
@@ -26,23 +26,23 @@ def seen_alerts(visibility: Visibility) -> Q:
 
 
 def hearing(channel: Channel) -> Callable[[Alert], bool]:
-    """Return what says whether a notice may go to a channel: its owner's, its team's or any.
+    """Return what says whether an alert may go to a channel: its owner's, its team's or any.
 
-    What an owner may see is asked here, once for all notices: ask anew each time that notices
+    What an owner may see is asked here, once for all alerts: ask anew each time that alerts
     are said, and when they leave. One query at most.
     """
     if channel.owner is not None:
         seen = visibility_of(channel.owner) if channel.owner.is_active else None
-        return lambda notice: seen is not None and _sees(seen, notice)
+        return lambda alert: seen is not None and _sees(seen, alert)
     if channel.team_id is not None:
-        return lambda notice: notice.team_id == channel.team_id
+        return lambda alert: alert.team_id == channel.team_id
     return lambda _: True
 
 
-def _sees(visibility: Visibility, notice: Alert) -> bool:
-    if notice.team_id is None:
+def _sees(visibility: Visibility, alert: Alert) -> bool:
+    if alert.team_id is None:
         return visibility.operations
-    return visibility.sees(notice.team_id)
+    return visibility.sees(alert.team_id)
 
 
 def seen_channels(user: User) -> Q:
@@ -60,7 +60,7 @@ def check_channel(user: User, *, team_id: int | None, owner_id: int | None) -> N
         return
     if owner_id is None and team_id is not None and team_id in teams_led_by(user):
         return
-    raise NotAllowed("Only a team's leads and administrators say where its notices go.")
+    raise NotAllowed("Only a team's leads and administrators say where its alerts go.")
 
 
 def teams_answered_for(user: User) -> frozenset[int] | None:
@@ -85,5 +85,5 @@ def check_kind(user: User, kind: ChannelKind, *, host_allowed: bool) -> None:
     if kind is ChannelKind.WEBHOOK and not (host_allowed or can_administer(user)):
         raise NotAllowed(
             "Webhooks to this host are set up by administrators. Use e-mail, Slack or Teams, or "
-            "ask for the host to be named in GPUPORTAL_NOTICES_HOSTS."
+            "ask for the host to be named in GPUPORTAL_ALERTS_HOSTS."
         )

@@ -14,10 +14,10 @@ def run_doctor(**_: object) -> int:
     return len(services.run_doctor(datetime.now(UTC)).findings)
 
 
-@shared_task(name="operations.gather_notices")
-def gather_notices(**_: object) -> int:
-    """Say what is new in every room; return how many notices there are."""
-    return services.gather_notices(now=datetime.now(UTC))
+@shared_task(name="operations.gather_alerts")
+def gather_alerts(**_: object) -> int:
+    """Say what is new in every room; return how many alerts there are."""
+    return services.gather_alerts(now=datetime.now(UTC))
 
 
 @shared_task(name="operations.clear_sessions")

@@ -28,7 +28,7 @@ from apps.alerts.services import (
     notify,
     send_again,
 )
-from tests.alerts.world import NOW, ZONE, Box, channel, person, said
+from tests.alerts.board import NOW, ZONE, Box, channel, person, said
 
 pytestmark = pytest.mark.django_db
 MINUTE, DAY = timedelta(minutes=1), timedelta(days=1)
@@ -140,7 +140,7 @@ def test_a_hundred_urgent_ones_at_once_are_one_message() -> None:
     box = Box()
     assert deliver(now=NOW, post=box) == 100
     ((_, message),) = box.sent
-    assert message.subject.startswith("100 notices")
+    assert message.subject.startswith("100 alerts")
 
 
 def test_a_message_is_no_longer_than_a_chat_takes(vision: Team) -> None:
@@ -152,7 +152,7 @@ def test_a_message_is_no_longer_than_a_chat_takes(vision: Team) -> None:
     ((_, message),) = box.sent
     assert len(message.text) < 12_000
     kept = message.text.count("Noted 2026-10-07 09:30 UTC.")
-    assert f"{40 - kept} older notices are in the portal's list alone." in message.text
+    assert f"{40 - kept} older alerts are in the portal's list alone." in message.text
     assert set(own.deliveries.values_list("state", flat=True)) == {"sent"}
 
 
@@ -239,7 +239,7 @@ def test_what_may_have_arrived_twice_is_the_same_bundle_and_said(
     again, new = sorted((message for _, message in box.sent), key=lambda m: "new" in m.subject)
     assert (again.message_id, again.text) == (killed.sent[0][1].message_id, killed.sent[0][1].text)
     assert new.message_id != again.message_id
-    told = dict(own.deliveries.values_list("notice__subject", "error"))
+    told = dict(own.deliveries.values_list("alert__subject", "error"))
     assert "may have arrived twice" in told["a"]
     assert told["a"] == told["b"]
     assert told["new"] == ""
@@ -332,5 +332,5 @@ def test_a_kind_that_is_not_wanted_any_more_is_not_in_the_next_bundle(vision: Te
     box = Box()
     assert deliver(now=NOW + DAY, post=box) == 1
     assert [message.subject for _, message in box.sent] == ["b is full"]
-    dropped = own.deliveries.get(notice__subject="a")
+    dropped = own.deliveries.get(alert__subject="a")
     assert state(dropped) == ("muted", "The channel does not take this kind any more.")

@@ -44,7 +44,7 @@ from apps.alerts.services import (
     unmute,
 )
 from apps.quota_requests.models import AuditEntry
-from tests.alerts.world import NOW, ZONE, Box, channel, person, said
+from tests.alerts.board import NOW, ZONE, Box, channel, person, said
 
 pytestmark = pytest.mark.django_db
 SLACK = "https://hooks.slack.com/services/T0/B0/verysecret"
@@ -75,7 +75,7 @@ def vision() -> Team:
 def test_mail_goes_to_allowed_domains_whoever_makes_the_channel(
     settings: Settings, domains: list[str], address: str, taken: bool
 ) -> None:
-    settings.NOTICES_EMAIL_DOMAINS = domains
+    settings.ALERTS_EMAIL_DOMAINS = domains
     wanted = replace(MAIL, address=address)
     for own in (person("ada"), person("root", Role.ADMIN)):
         if taken:
@@ -86,9 +86,9 @@ def test_mail_goes_to_allowed_domains_whoever_makes_the_channel(
 
 
 def test_a_channel_made_before_is_held_to_the_domains_too(settings: Settings) -> None:
-    settings.NOTICES_EMAIL_DOMAINS = []
+    settings.ALERTS_EMAIL_DOMAINS = []
     made = add_channel(person("ada"), MAIL, now=NOW, own=True)
-    settings.NOTICES_EMAIL_DOMAINS, settings.EMAIL_HOST = ["other.net"], "localhost"
+    settings.ALERTS_EMAIL_DOMAINS, settings.EMAIL_HOST = ["other.net"], "localhost"
     with pytest.raises(NotDelivered, match=r"example\.org is not an allowed domain"):
         try_channel(made)
     assert mail.outbox == []
@@ -177,10 +177,10 @@ def test_a_channel_of_others_is_not_there(vision: Team) -> None:
 def test_webhooks_anywhere_are_for_administrators(vision: Team, settings: Settings) -> None:
     lea = person("lea", leads=[vision])
     hook = Wanted("hook", ChannelKind.WEBHOOK, "https://chat.example.org/h", [AlertKind.IDLE])
-    with pytest.raises(NotAllowed, match="GPUPORTAL_NOTICES_HOSTS"):
+    with pytest.raises(NotAllowed, match="GPUPORTAL_ALERTS_HOSTS"):
         add_channel(lea, hook, now=NOW, team_id=vision.pk)
     assert add_channel(person("ada", "admin"), hook, now=NOW, team_id=vision.pk)
-    settings.NOTICES_HOSTS = ["chat.example.org"]
+    settings.ALERTS_HOSTS = ["chat.example.org"]
     assert add_channel(lea, hook, now=NOW, team_id=vision.pk)
 
 
@@ -189,7 +189,7 @@ def test_webhooks_anywhere_are_for_administrators(vision: Team, settings: Settin
     [
         ({"name": " "}, "a name"),
         ({"kinds": []}, "at least one kind"),
-        ({"address": ""}, "where the notices go"),
+        ({"address": ""}, "where the alerts go"),
         ({"address": "nobody"}, "one e-mail address"),
         ({"quiet_from": time(20)}, "beginning and an end"),
         ({"quiet_from": time(20), "quiet_to": time(20)}, "another time"),
@@ -234,14 +234,14 @@ def test_a_silence_has_an_end_and_can_be_ended(vision: Team) -> None:
 def test_an_idle_notice_is_answered_by_people_of_its_team(vision: Team) -> None:
     lea, eve = person("lea", leads=[vision]), person("eve")
     notify([said(vision, "workload:a", kind=AlertKind.IDLE)], now=NOW, zone=ZONE)
-    (notice,) = Alert.objects.all()
+    (alert,) = Alert.objects.all()
     with pytest.raises(NotAllowed):
-        answer_idle(eve, notice, until="friday", reason="I like it", now=NOW, zone=ZONE)
+        answer_idle(eve, alert, until="friday", reason="I like it", now=NOW, zone=ZONE)
     with pytest.raises(AnswerRefused, match="why"):
-        answer_idle(lea, notice, until="friday", reason="", now=NOW, zone=ZONE)
+        answer_idle(lea, alert, until="friday", reason="", now=NOW, zone=ZONE)
     with pytest.raises(AnswerRefused, match="14 days"):
-        answer_idle(lea, notice, until="2026-12-24", reason="later", now=NOW, zone=ZONE)
-    answer_idle(lea, notice, until="friday", reason="the demo is then", now=NOW, zone=ZONE)
+        answer_idle(lea, alert, until="2026-12-24", reason="later", now=NOW, zone=ZONE)
+    answer_idle(lea, alert, until="friday", reason="the demo is then", now=NOW, zone=ZONE)
     assert answers_to(["workload:a"])["workload:a"].sentence == (
         "lea: keep until 2026-10-10 00:00 UTC, because the demo is then"
     )
@@ -286,7 +286,7 @@ def test_what_is_long_past_is_forgotten_but_for_what_waits(vision: Team) -> None
     lea = person("lea", leads=[vision])
     channel(lea, vision)
     notify([said(vision, "old"), said(vision, "waits")], now=NOW, zone=ZONE)
-    Delivery.objects.filter(notice__subject="old").update(state="given up")
+    Delivery.objects.filter(alert__subject="old").update(state="given up")
     prune(now=NOW + timedelta(days=181))
     assert list(Alert.objects.values_list("subject", flat=True)) == ["waits"]
 

@@ -18,11 +18,11 @@ from apps.alerts.domain.thresholds import AlertKind
 from apps.alerts.models import Alert, Channel, Delivery
 from apps.alerts.ports import NotDelivered
 from apps.alerts.services import deliver, notify, send_again, try_channel
+from tests.alerts.board import NOW, ZONE, Box, channel, person, said
 from tests.alerts.servers import WebServer, running
-from tests.alerts.world import NOW, ZONE, Box, channel, person, said
 
 pytestmark = pytest.mark.django_db
-WORDS = Message("2 notices", "Something is full.\n", "<abc@example.org>")
+WORDS = Message("2 alerts", "Something is full.\n", "<abc@example.org>")
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def test_each_notice_arrives_once(own: Channel, vision: Team) -> None:
     assert deliver(now=NOW + timedelta(hours=1), post=box) == 0
     ((address, message),) = box.sent
     assert address == "mail@example.org"
-    assert message.subject == "2 notices: budgets 2"
+    assert message.subject == "2 alerts: budgets 2"
     assert "* a is full\n  a used 100 %." in message.text
     assert set(own.deliveries.values_list("state", "sent_at")) == {("sent", NOW)}
 
@@ -68,10 +68,10 @@ def test_an_idle_notice_leads_to_where_it_is_answered(
     assert own.active
     settings.PORTAL_URL = "https://gpu.example.org"
     notify([said(vision, "workload:a", kind=AlertKind.IDLE)], now=NOW, zone=ZONE)
-    box, notice = Box(), Alert.objects.get()
+    box, alert = Box(), Alert.objects.get()
     deliver(now=NOW, post=box)
     ((_, message),) = box.sent
-    place = f"/notices/?kind=idle&before={notice.pk + 1}#notice-{notice.pk}"
+    place = f"/notices/?kind=idle&before={alert.pk + 1}#notice-{alert.pk}"
     assert message.text.splitlines()[-1] == f"https://gpu.example.org{place}"
 
 
@@ -149,8 +149,8 @@ def test_a_bundle_that_is_too_long_counts_the_rest(vision: Team) -> None:
     box = Box()
     assert deliver(now=NOW + timedelta(hours=1), post=box) == 60
     ((_, message),) = box.sent
-    assert message.subject.startswith("60 notices")
-    assert "10 older notices are in the portal's list alone." in message.text
+    assert message.subject.startswith("60 alerts")
+    assert "10 older alerts are in the portal's list alone." in message.text
     assert set(own.deliveries.values_list("state", flat=True)) == {"sent"}
 
 
@@ -242,7 +242,7 @@ def test_a_redirect_is_not_followed() -> None:
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "169.254.169.254", "[::1]"])
 def test_this_machine_and_metadata_are_not_posted_to(host: str) -> None:
-    with pytest.raises(NotDelivered, match="GPUPORTAL_NOTICES_HOSTS"):
+    with pytest.raises(NotDelivered, match="GPUPORTAL_ALERTS_HOSTS"):
         PortalMessenger(sender="a@b.org").send(
             ChannelKind.WEBHOOK, f"https://{host}:6443/api", WORDS
         )

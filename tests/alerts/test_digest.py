@@ -70,7 +70,7 @@ def test_what_is_said_is_due_soon_and_never_before(
     assert timedelta() < wait <= timedelta(hours=most)
 
 
-def notice(
+def alert(
     key: str,
     *,
     to: str = "ada",
@@ -83,14 +83,14 @@ def notice(
     return DigestItem(key, to, "mail", kind, f"subject:{key}", text or key, at, urgent)
 
 
-def test_notices_are_bundled_by_reader_and_kind() -> None:
+def test_alerts_are_bundled_by_reader_and_kind() -> None:
     found = digests(
         [
-            notice("wait", kind=AlertKind.WAIT),
-            notice("late", minute=9),
-            notice("early", minute=1),
-            notice("bens", to="ben"),
-            notice("budget", kind=AlertKind.BUDGET, minute=5),
+            alert("wait", kind=AlertKind.WAIT),
+            alert("late", minute=9),
+            alert("early", minute=1),
+            alert("bens", to="ben"),
+            alert("budget", kind=AlertKind.BUDGET, minute=5),
         ]
     )
     assert [(d.recipient, d.keys) for d in found] == [
@@ -100,19 +100,19 @@ def test_notices_are_bundled_by_reader_and_kind() -> None:
 
 
 def test_what_is_said_twice_goes_out_once_as_it_is_now() -> None:
-    (found,) = digests([notice("a", text="80 %"), notice("a", text="95 %", minute=3)])
-    assert [n.text for _, notices in found.sections for n in notices] == ["95 %"]
+    (found,) = digests([alert("a", text="80 %"), alert("a", text="95 %", minute=3)])
+    assert [n.text for _, alerts in found.sections for n in alerts] == ["95 %"]
 
 
-def test_urgent_notices_stand_alone_and_first() -> None:
-    found = digests([notice("a"), notice("gone", kind=AlertKind.DRIFT, urgent=True), notice("b")])
+def test_urgent_alerts_stand_alone_and_first() -> None:
+    found = digests([alert("a"), alert("gone", kind=AlertKind.DRIFT, urgent=True), alert("b")])
     assert [d.keys for d in found] == [("gone",), ("a", "b")]
 
 
 def test_too_many_are_counted() -> None:
-    (found,) = digests([notice(str(i), minute=i) for i in range(7)], most=3)
+    (found,) = digests([alert(str(i), minute=i) for i in range(7)], most=3)
     assert (found.keys, found.left_out) == (("4", "5", "6"), 4)
 
 
-def test_without_notices_nothing_goes_out() -> None:
+def test_without_alerts_nothing_goes_out() -> None:
     assert digests([]) == []

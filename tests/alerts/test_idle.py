@@ -1,4 +1,4 @@
-"""Answers to idle notices."""
+"""Answers to idle alerts."""
 
 from datetime import UTC, date, datetime, timedelta
 from zoneinfo import ZoneInfo

@@ -13,8 +13,8 @@ from apps.alerts.domain.message import Message
 from apps.alerts.models import Delivery
 from apps.alerts.ports import NotDelivered, NotReached
 from apps.alerts.services import deliver, notify
+from tests.alerts.board import NOW, ZONE, channel, person, said
 from tests.alerts.servers import MailServer, running
-from tests.alerts.world import NOW, ZONE, channel, person, said
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""When a value is worth a notice."""
+"""When a value is worth an alert."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -18,7 +18,7 @@ def course(threshold: Threshold, *values: float | None) -> list[str]:
     for hour, value in enumerate(values):
         found = judge(threshold, standing, value, now=NOON + timedelta(hours=hour))
         standing = found.standing
-        said.append(str(standing.level) if found.notice else "")
+        said.append(str(standing.level) if found.alert else "")
     return said
 
 
@@ -51,7 +51,7 @@ def test_no_level_is_said_twice_without_being_left_between(values: list[float]) 
     for value in values:
         before, found = standing.level, judge(BUDGET, standing, value, now=NOON)
         standing = found.standing
-        if found.notice:
+        if found.alert:
             assert standing.level is not None
             assert value >= standing.level
             assert before is None or standing.level > before
@@ -67,7 +67,7 @@ def test_levels_that_make_no_sense_are_refused(levels: tuple[float, ...], margin
         Threshold(AlertKind.QUOTA, levels, margin=margin)
 
 
-def test_keys_of_different_notices_never_meet() -> None:
+def test_keys_of_different_alerts_never_meet() -> None:
     keys = {
         alert_key(AlertKind.BUDGET, "team:3", "ada", ["0.8", "2026-11"]),
         alert_key(AlertKind.BUDGET, "team:3", "ada", ["1.0", "2026-11"]),

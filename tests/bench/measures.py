@@ -13,10 +13,10 @@ from tests.bench.fairness_figures import shared_out
 from tests.bench.figures import Figure, at_least, at_most, stated
 from tests.bench.fleet import Fleet
 from tests.bench.page_figures import paged
+from tests.bench.pending_figures import waited
 from tests.bench.programs import BenchFailed, manage, program, prometheus, worker
 from tests.bench.quotas_figures import limited
 from tests.bench.shared_fleet import SharedFleet
-from tests.bench.waiting_figures import waited
 
 # From how many GPUs on the targets of one collected hour hold.
 TARGETED = 10_000

@@ -24,8 +24,8 @@ from apps.quota_requests.services.execution.api_calls import KUEUE_GROUP
 from tests.quota_requests import recorded
 from tests.quota_requests.portal import NOW, Portal, make_portal, make_sighting, served_portal
 from tests.quota_requests.quota_api import serving
+from tests.quota_requests.test_apply_blockers import carry_with
 from tests.quota_requests.test_crashes import Fuse, Killed, Run, check_whole
-from tests.quota_requests.test_in_the_way import carry_with
 from tests.quota_requests.test_timing import DAY
 
 pytestmark = pytest.mark.django_db

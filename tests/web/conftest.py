@@ -18,8 +18,8 @@ from tests.factories import Portal
 from tests.programs import find
 from tests.web.devices import make_devices
 from tests.web.in_transaction import Gate, serving_in_transaction
-from tests.web.promises import make_promises
-from tests.web.waiting import look, make_waiting
+from tests.web.entitlements import make_promises
+from tests.web.pending import look, make_waiting
 from tests.worlds import shared
 
 # Four local days of Berlin; the 26th has 25 hours. Long past, so that no test waits for a clock.

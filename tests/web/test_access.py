@@ -30,7 +30,7 @@ ADDRESSES = {
     "workload": "/workloads/west/vision/Job/train/",
     "pod": "/pods/west/uid-train-0/",
     "pending": "/pending/",
-    "waiting": "/pending/west/uid-train-2/",
+    "pending-detail": "/pending/west/uid-train-2/",
     "quotas": "/quotas/",
     "quota": "/quotas/west/ResourceQuota/vision/gpus/requests.nvidia.com/gpu/",
     "requests": "/requests/",
@@ -57,7 +57,7 @@ ADDRESSES = {
     "reopen-recommendation": "/recommendations/0/reopen",
     "exports": "/exports/",
     "month-file": "/exports/file",
-    "asked-exports": "/exports/asked",
+    "export-list": "/exports/asked",
     "ask-export": "/exports/ask",
     "export-file": "/exports/1/file",
     "reopen-month": "/exports/2025-10/reopen",
@@ -83,16 +83,16 @@ ADDRESSES = {
     "revoke-token": "/tokens/1/revoke",
     "password": "/password/",
     "change-password": "/password/change",
-    "people": "/people/",
+    "users": "/people/",
     "make-person": "/people/make",
-    "person": "/people/0/",
+    "user": "/people/0/",
     "give-role": "/people/0/role",
     "give-place": "/people/0/place",
     "shut-out-person": "/people/0/shut-out",
     "disable-person": "/people/0/disable",
     "enable-person": "/people/0/enable",
-    "notices": "/notices/",
-    "answer-notice": "/notices/0/answer",
+    "alerts": "/notices/",
+    "answer-alert": "/notices/0/answer",
     "channels": "/notices/channels/",
     "make-channel": "/notices/channels/make",
     "channel": "/notices/channels/0/",
@@ -131,10 +131,10 @@ CHANGES = {
     "create-request": 400,
     "save-request": 400,
     "act-on-request": 409,
-    # With channels and notices there: test_notices_access.
+    # With channels and notices there: test_alerts_access.
     "make-channel": 400,
     **dict.fromkeys(
-        ("answer-notice", "change-channel", "switch-channel", "try-channel", "mute-channel"), 404
+        ("answer-alert", "change-channel", "switch-channel", "try-channel", "mute-channel"), 404
     ),
     **dict.fromkeys(("remove-channel", "end-mute", "send-again"), 404),
 }
@@ -143,10 +143,10 @@ ENDING = {"sign-out", "sign-out-everywhere"}
 # Where no sign-in provider is set up; with one: test_single_sign_on.
 PROVIDER = {"sign-in-provider", "sign-in-callback"}
 # Whose it is gets it: test_exports_page, test_notices_access; an account: test_people.
-NOBODYS = {"export-file", "channel", "person"}
-OF_ADMINS = {"people", "audit", "audit-file", "review", "make-person"}
+NOBODYS = {"export-file", "channel", "user"}
+OF_ADMINS = {"users", "audit", "audit-file", "review", "make-person"}
 OF_TEAM_VISION = {
-    *("workload", "pod", "device", "waiting", "quota"),
+    *("workload", "pod", "device", "pending-detail", "quota"),
     *("request", "request-outlook", "edit-request", "save-request", "request-file"),
     "act-on-request",
 }

@@ -50,8 +50,8 @@ def test_what_only_one_window_tells_of_is_no_change() -> None:
         hours={"west": 10, "new": 10},
         rows_before=[gold],
         hours_before={"west": 10},
-        untold={("west", "claimed"): 9},
-        untold_before={("west", "claimed"): 10},
+        gaps={("west", "claimed"): 9},
+        gaps_before={("west", "claimed"): 10},
     )
     assert found.changes() == Differences(*[Difference(0, "about the same")] * 4)
     assert found.changes("claimed") is None

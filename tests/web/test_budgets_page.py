@@ -14,8 +14,8 @@ from apps.quotas.models import Budget, BudgetAlert
 from apps.quotas.selectors import BudgetRow, BurnPoint
 from apps.web.quotas.budgets import LaterBudgets, hasty_first, pace_of
 from tests.factories import Portal, make_team
+from tests.web.entitlements import SINCE
 from tests.web.pages import records_of, text_of
-from tests.web.promises import SINCE
 from tests.web.shown import tables_of
 from tests.web.test_devices_page import words
 

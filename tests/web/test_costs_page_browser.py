@@ -4,9 +4,9 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.costs.portal import PRICES, make_priced
+from tests.web.appearances import LOOKS
 from tests.web.axe import cookie_of, settle, violations
 from tests.web.conftest import Screen
-from tests.web.looks import LOOKS
 from tests.web.test_browser import draw_all
 
 pytestmark = pytest.mark.browser

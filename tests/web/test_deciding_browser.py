@@ -9,9 +9,9 @@ from playwright.sync_api import Page, expect
 
 from apps.quota_requests import services
 from tests.quota_requests.portal import Portal, served_portal
+from tests.web.appearances import DESK, LOOKS
 from tests.web.axe import cookie_of, violations
 from tests.web.conftest import Screen
-from tests.web.looks import DESK, LOOKS
 from tests.web.test_requests_page import as_of_now
 
 pytestmark = pytest.mark.browser

@@ -15,9 +15,9 @@ from pytest_django import Settings
 
 from apps.accounts.models import User
 from apps.accounts.services import save_view
+from tests.web.appearances import LOOKS, PHONE, is_exhaustive, share_of
 from tests.web.axe import cookie_of, settle, violations
 from tests.web.conftest import DAILY, Screen
-from tests.web.looks import LOOKS, PHONE, is_exhaustive, share_of
 from tests.web.pages import PAGES, STANDING
 from tests.web.test_browser import draw_all
 

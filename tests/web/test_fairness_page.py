@@ -17,8 +17,8 @@ from apps.fairness.services import compute_hour
 from apps.quotas.models import Entitlement
 from tests.factories import Portal, make_team, make_tier
 from tests.web.conftest import DAILY, HOURLY, LOOKED
+from tests.web.entitlements import COMPUTED, HOUR, MORNING, entitle
 from tests.web.pages import check_explained, records_of, table_links, text_of
-from tests.web.promises import COMPUTED, HOUR, MORNING, entitle
 from tests.web.shown import tables_of
 from tests.web.test_devices_page import words
 

@@ -3,8 +3,8 @@
 import pytest
 from playwright.sync_api import Page, expect
 
+from tests.web.appearances import WAYS
 from tests.web.conftest import DAILY, Screen
-from tests.web.looks import WAYS
 from tests.web.test_browser import draw_all, sign_in
 
 pytestmark = pytest.mark.browser

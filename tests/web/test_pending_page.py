@@ -18,9 +18,9 @@ from tests.factories import Portal, make_workload
 from tests.pending.rows import findings
 from tests.web.conftest import LOOKED
 from tests.web.pages import check_explained, records_of, text_of
+from tests.web.pending import HOUR, look_now, make_episode, make_waiting
 from tests.web.shown import tables_of
 from tests.web.test_devices_page import words
-from tests.web.waiting import HOUR, look_now, make_episode, make_waiting
 
 SignIn = Callable[[User], Client]
 LIST = "/pending/"

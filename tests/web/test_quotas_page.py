@@ -26,8 +26,8 @@ from apps.quotas.models import Budget, QuotaHour, QuotaKey, QuotaKeyHour
 from tests.factories import Portal, make_team
 from tests.quotas.worlds import GPU, KEY, see, see_quota
 from tests.web.conftest import DAILY, HOURLY
+from tests.web.entitlements import HOUR, MORNING, SINCE, fill_key
 from tests.web.pages import check_explained, records_of, table_links, text_of
-from tests.web.promises import HOUR, MORNING, SINCE, fill_key
 from tests.web.shown import tables_of
 from tests.web.test_devices_page import words
 

@@ -11,7 +11,7 @@ from apps.quota_requests import services
 from apps.quota_requests.domain.snapshots import Evidence, Preview
 from apps.quota_requests.models import ChangeRequest
 from apps.quota_requests.selectors import read
-from apps.web.quota_requests.request_summary import evidence_told, preview_told
+from apps.web.quota_requests.request_summary import evidence_summary, impact_summary
 from tests.quota_requests.portal import Portal, make_portal, served_portal
 from tests.quota_requests.requests import EVIDENCE, PREVIEW
 from tests.web.pages import text_of
@@ -133,7 +133,7 @@ def test_the_card_of_a_review_has_money_pending_and_budget_at_a_glance(
 
 
 def told(evidence: dict[str, Any]) -> dict[str, tuple[str, str]]:
-    glance = evidence_told(read(evidence, Evidence), ZoneInfo("UTC")).glance
+    glance = evidence_summary(read(evidence, Evidence), ZoneInfo("UTC")).glance
     return {label: (text, words) for label, text, words in glance}
 
 
@@ -154,14 +154,14 @@ def test_a_budget_and_idle_money_are_said_or_said_not_to_be_known() -> None:
 def test_promises_over_capacity_are_one_sentence_for_all_tiers() -> None:
     over: dict[str, Any] = cast("Any", PREVIEW)["promised"][0] | {"before_units": "4"}
     promised = [over, over | {"tier": "bronze", "capacity_units": "4"}]
-    found = preview_told(read(PREVIEW | {"promised": promised}, Preview), before="8.0")
+    found = impact_summary(read(PREVIEW | {"promised": promised}, Preview), before="8.0")
     assert found.warnings == [
         "Promised for the first time beyond what there is: 14 of 8 of gold, 14 of 4 of bronze."
     ]
 
 
 def test_nothing_is_said_to_start_where_it_is_not_known_what_is_used() -> None:
-    found = preview_told(read(PREVIEW | {"used": None}, Preview), before="8")
+    found = impact_summary(read(PREVIEW | {"used": None}, Preview), before="8")
     glance = {label: text for label, text, _ in found.glance}
     assert glance["Would start"] == "not known"
     assert "starts" not in {grid.id for grid in found.grids}

@@ -10,8 +10,8 @@ from django.test import Client
 from apps.accounts.models import User
 from apps.fairness.models import FairnessDay, TierFairnessHour
 from tests.factories import Portal, make_team
+from tests.web.entitlements import HOUR, MORNING
 from tests.web.pages import records_of, table_links, text_of
-from tests.web.promises import HOUR, MORNING
 from tests.web.shown import tables_of
 from tests.web.test_devices_page import words
 

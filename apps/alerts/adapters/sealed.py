@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from cryptography.fernet import Fernet, InvalidToken, MultiFernet
 
+# Kept as it was first written: a key derived from another word opens no stored address.
 _PURPOSE = b"gpuportal.notices.channel:"
 
 

@@ -139,7 +139,7 @@ def check_domain(address: str, domains: Collection[str]) -> None:
     domain = address.rpartition("@")[2].lower()
     if domains and not any(_is_in(domain, one.lower()) for one in domains):
         raise AddressRefused(
-            f"{domain} is not an allowed domain for notices. Allowed: {', '.join(domains)}."
+            f"{domain} is not an allowed domain for alerts. Allowed: {', '.join(domains)}."
         )
 
 
@@ -177,7 +177,7 @@ def check_reachable(host: str, found: Iterable[str]) -> None:
         ):
             raise AddressRefused(
                 f"{host} is this machine or a cloud's metadata service; the portal does not post "
-                "there. GPUPORTAL_NOTICES_HOSTS names hosts that it may post to nevertheless."
+                "there. GPUPORTAL_ALERTS_HOSTS names hosts that it may post to nevertheless."
             )
 
 

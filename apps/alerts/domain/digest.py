@@ -1,4 +1,4 @@
-"""Which notices go out together, and when the next bundle is due."""
+"""Which alerts go out together, and when the next bundle is due."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -56,11 +56,11 @@ class Digest:
     @property
     def keys(self) -> tuple[str, ...]:
         """Keys of what is in it, to be marked as delivered."""
-        return tuple(notice.key for _, notices in self.sections for notice in notices)
+        return tuple(alert.key for _, alerts in self.sections for alert in alerts)
 
 
 def due_at(schedule: Schedule, said_at: datetime) -> datetime:
-    """Return, in UTC, when a notice of `said_at` goes out.
+    """Return, in UTC, when an alert of `said_at` goes out.
 
     Bundles go at whole hours or at the wall-clock time of the zone, also over a change of the
     clocks. What is said exactly at such a time goes with the next one.
@@ -82,46 +82,46 @@ def due_at(schedule: Schedule, said_at: datetime) -> datetime:
     raise ValueError(f"weekday must be 0..6, got {schedule.weekday}")
 
 
-def digests(notices: Iterable[DigestItem], *, most: int = 50, most_alone: int = 3) -> list[Digest]:
+def digests(alerts: Iterable[DigestItem], *, most: int = 50, most_alone: int = 3) -> list[Digest]:
     """Bundle what is due by recipient and channel; urgent ones come first and stand alone.
 
     More than `most_alone` urgent ones at once are a bundle too: a hundred clusters that are lost
-    together are one message. Within a digest kinds come in their declared order, notices by time.
+    together are one message. Within a digest kinds come in their declared order, alerts by time.
     Over `most` the oldest are counted in `left_out`; they stay in the portal's list.
     """
     latest: dict[tuple[str, str, str], DigestItem] = {}
-    for notice in sorted(notices, key=lambda n: (n.at, n.text)):
-        latest[notice.recipient, notice.channel, notice.key] = notice
+    for alert in sorted(alerts, key=lambda n: (n.at, n.text)):
+        latest[alert.recipient, alert.channel, alert.key] = alert
     first: list[Digest] = []
     then: list[Digest] = []
     for to, found in sorted(_groups(latest.values()).items()):
-        urgent = [notice for notice in found if notice.urgent]
-        others = [notice for notice in found if not notice.urgent]
+        urgent = [alert for alert in found if alert.urgent]
+        others = [alert for alert in found if not alert.urgent]
         if len(urgent) > most_alone:
             first.append(_bundle(*to, urgent, most))
         else:
-            first += [_alone(notice) for notice in urgent]
+            first += [_alone(alert) for alert in urgent]
         if others:
             then.append(_bundle(*to, others, most))
     return first + then
 
 
-def _groups(notices: Iterable[DigestItem]) -> dict[tuple[str, str], list[DigestItem]]:
+def _groups(alerts: Iterable[DigestItem]) -> dict[tuple[str, str], list[DigestItem]]:
     groups: dict[tuple[str, str], list[DigestItem]] = {}
-    for notice in notices:
-        groups.setdefault((notice.recipient, notice.channel), []).append(notice)
+    for alert in alerts:
+        groups.setdefault((alert.recipient, alert.channel), []).append(alert)
     return groups
 
 
-def _alone(notice: DigestItem) -> Digest:
-    return Digest(notice.recipient, notice.channel, ((notice.kind, (notice,)),))
+def _alone(alert: DigestItem) -> Digest:
+    return Digest(alert.recipient, alert.channel, ((alert.kind, (alert,)),))
 
 
-def _bundle(recipient: str, channel: str, notices: Sequence[DigestItem], most: int) -> Digest:
-    kept = sorted(notices, key=lambda n: (n.at, n.key))[-most:]
+def _bundle(recipient: str, channel: str, alerts: Sequence[DigestItem], most: int) -> Digest:
+    kept = sorted(alerts, key=lambda n: (n.at, n.key))[-most:]
     sections = []
     for kind in AlertKind:
-        of_kind = tuple(notice for notice in kept if notice.kind is kind)
+        of_kind = tuple(alert for alert in kept if alert.kind is kind)
         if of_kind:
             sections.append((kind, of_kind))
-    return Digest(recipient, channel, tuple(sections), len(notices) - len(kept))
+    return Digest(recipient, channel, tuple(sections), len(alerts) - len(kept))

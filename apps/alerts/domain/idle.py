@@ -1,4 +1,4 @@
-"""Answering an idle notice: "keep until Friday, because …", and what then follows."""
+"""Answering an idle alert: "keep until Friday, because …", and what then follows."""
 
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta

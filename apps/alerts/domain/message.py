@@ -35,52 +35,52 @@ class Message:
 
 
 def message(digest: Digest, *, message_id: str = "", manage: str = "") -> Message:
-    """Return the words of a digest; a single notice is its own subject.
+    """Return the words of a digest; a single alert is its own subject.
 
     Each tells when it was noted, since a bundle, and what was tried again, come later.
     """
-    notices = [notice for _, found in digest.sections for notice in found]
-    total = len(notices) + digest.left_out
+    alerts = [alert for _, found in digest.sections for alert in found]
+    total = len(alerts) + digest.left_out
     if total == 1:
-        (notice,) = notices
-        return Message(_line(notice.subject), f"{_entry(notice)}\n", message_id, manage)
-    kept = _that_fit(notices)
+        (alert,) = alerts
+        return Message(_line(alert.subject), f"{_entry(alert)}\n", message_id, manage)
+    kept = _that_fit(alerts)
     parts = []
     for kind, found in digest.sections:
         heading = HEADINGS[kind]
         entries = [
-            f"* {_line(notice.subject)}\n{_indented(_entry(notice))}"
-            for notice in found
-            if notice.key in kept
+            f"* {_line(alert.subject)}\n{_indented(_entry(alert))}"
+            for alert in found
+            if alert.key in kept
         ]
         if entries:
             parts.append("\n\n".join([f"{heading}\n{'-' * len(heading)}", *entries]))
     if total > len(kept):
-        parts.append(f"{total - len(kept)} older notices are in the portal's list alone.")
+        parts.append(f"{total - len(kept)} older alerts are in the portal's list alone.")
     counts = ", ".join(f"{HEADINGS[k].lower()} {len(n)}" for k, n in digest.sections)
     return Message(
-        _line(f"{total} notices: {counts}"), "\n\n".join(parts) + "\n", message_id, manage
+        _line(f"{total} alerts: {counts}"), "\n\n".join(parts) + "\n", message_id, manage
     )
 
 
-def _that_fit(notices: Sequence[DigestItem]) -> frozenset[str]:
+def _that_fit(alerts: Sequence[DigestItem]) -> frozenset[str]:
     """Return the keys of the latest that a chat takes in one message."""
     kept: list[str] = []
     size = 0
-    for notice in sorted(notices, key=lambda n: (n.at, n.key), reverse=True):
-        size += len(_line(notice.subject)) + len(_entry(notice))
+    for alert in sorted(alerts, key=lambda n: (n.at, n.key), reverse=True):
+        size += len(_line(alert.subject)) + len(_entry(alert))
         if kept and size > _LONGEST_TEXT:
             break
-        kept.append(notice.key)
+        kept.append(alert.key)
     return frozenset(kept)
 
 
-def _entry(notice: DigestItem) -> str:
-    text = notice.text
+def _entry(alert: DigestItem) -> str:
+    text = alert.text
     if len(text) > _LONGEST_ENTRY:
         text = text[: _LONGEST_ENTRY - 1] + "…"
-    noted = f"Noted {notice.at:%Y-%m-%d %H:%M} UTC."
-    return "\n".join(part for part in (text, noted, notice.link) if part)
+    noted = f"Noted {alert.at:%Y-%m-%d %H:%M} UTC."
+    return "\n".join(part for part in (text, noted, alert.link) if part)
 
 
 def _indented(text: str) -> str:

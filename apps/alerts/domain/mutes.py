@@ -18,7 +18,7 @@ class MuteWindow:
     subject: str = ""
 
     def covers(self, kind: AlertKind, subject: str, at: datetime) -> bool:
-        """Say whether it silences such a notice at that instant; the window is half-open."""
+        """Say whether it silences such an alert at that instant; the window is half-open."""
         return (
             self.start <= at < self.end
             and self.kind in (None, kind)
@@ -54,7 +54,7 @@ class QuietHours:
 
 
 def is_muted(mutes: Iterable[MuteWindow], kind: AlertKind, subject: str, at: datetime) -> bool:
-    """Say whether any mute silences the notice. A muted notice is logged and never delivered."""
+    """Say whether any mute silences the alert. A muted alert is logged and never delivered."""
     return any(mute.covers(kind, subject, at) for mute in mutes)
 
 
@@ -62,7 +62,7 @@ def deliverable_at(at: datetime, quiet: Iterable[QuietHours]) -> datetime:
     """Return the first instant from `at` on that is in no quiet hours.
 
     Hours that follow one on the other are passed through; where they leave no gap within a week
-    the notice goes out at once, rather than never.
+    the alert goes out at once, rather than never.
     """
     spans = list(quiet)
     found, last = at, at + timedelta(days=7)

@@ -1,4 +1,4 @@
-"""When a measured value is worth a notice: levels, crossed once, with a margin against flutter."""
+"""When a measured value is worth an alert: levels, crossed once, with a margin against flutter."""
 
 import json
 from collections.abc import Sequence
@@ -8,7 +8,7 @@ from enum import StrEnum
 
 
 class AlertKind(StrEnum):
-    """What notices are about; the unit of the value is beside each."""
+    """What alerts are about; the unit of the value is beside each."""
 
     BUDGET = "budget"  # used / allowance
     QUOTA = "quota"  # used / hard
@@ -59,10 +59,10 @@ class AlertLevel:
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """The standing from now on, and whether a notice is to be said."""
+    """The standing from now on, and whether an alert is to be said."""
 
     standing: AlertLevel
-    notice: bool = False
+    alert: bool = False
 
 
 def judge(
@@ -72,7 +72,7 @@ def judge(
 
     A level is said when it is reached for the first time, or again after it was left; a fall to a
     lower level is silent. A value that is not known changes nothing: that data is missing is a
-    notice of its own.
+    alert of its own.
     """
     if value is None:
         return Judgement(before)
@@ -85,7 +85,7 @@ def judge(
     if (risen and not _just_said(threshold, before, level, now)) or _reminder(
         threshold, before, now
     ):
-        return Judgement(AlertLevel(level, now, level), notice=True)
+        return Judgement(AlertLevel(level, now, level), alert=True)
     return Judgement(AlertLevel(level, before.said_at, before.said_level))
 
 
@@ -114,7 +114,7 @@ def _reminder(threshold: Threshold, before: AlertLevel, now: datetime) -> bool:
 
 
 def alert_key(kind: AlertKind, subject: str, recipient: str, occasion: Sequence[str]) -> str:
-    """Return what tells one notice from another, for a unique column: said once, delivered once.
+    """Return what tells one alert from another, for a unique column: said once, delivered once.
 
     `subject` is what it is about (`team:3`, `quota:west/vision/gpu/requests.nvidia.com/gpu`),
     `occasion` what makes this time another one, such as the level and the instant it was reached.

@@ -1,4 +1,4 @@
-"""Reads of notices: what was said, where it goes, what became of it."""
+"""Reads of alerts: what was said, where it goes, what became of it."""
 
 from apps.alerts.selectors.alerts import alert_of, alert_page, answers_to
 from apps.alerts.selectors.channels import (

@@ -36,7 +36,7 @@ def alert_page(
 
 
 def alert_of(pk: int, *, visibility: Visibility) -> Alert | None:
-    """Return a notice that the reader sees. One query."""
+    """Return an alert that the reader sees. One query."""
     return Alert.objects.filter(seen_alerts(visibility), pk=pk).first()
 
 
@@ -53,26 +53,26 @@ def _last_answers(subjects: Collection[str]) -> Iterable[IdleAnswer]:
     return {row.subject: row for row in rows}.values()
 
 
-def _rows(notices: list[Alert]) -> list[AlertRow]:
-    idle = {notice.subject for notice in notices if notice.kind == AlertKind.IDLE.value}
+def _rows(alerts: list[Alert]) -> list[AlertRow]:
+    idle = {alert.subject for alert in alerts if alert.kind == AlertKind.IDLE.value}
     answers = {row.subject: row for row in _last_answers(idle)}
-    return [_row(notice, answers.get(notice.subject)) for notice in notices]
+    return [_row(alert, answers.get(alert.subject)) for alert in alerts]
 
 
-def _row(notice: Alert, answer: IdleAnswer | None) -> AlertRow:
+def _row(alert: Alert, answer: IdleAnswer | None) -> AlertRow:
     told = None
-    if answer is not None and notice.kind == AlertKind.IDLE.value:
+    if answer is not None and alert.kind == AlertKind.IDLE.value:
         told = AnswerRow(answer.person, answer.at, answer.reason, answer.until)
     return AlertRow(
-        id=notice.pk,
-        kind=notice.kind,
-        subject=notice.subject,
-        team_id=notice.team_id,
-        team=notice.team.name if notice.team else None,
-        title=notice.title,
-        text=notice.text,
-        path=notice.path,
-        at=notice.at,
-        urgent=notice.urgent,
+        id=alert.pk,
+        kind=alert.kind,
+        subject=alert.subject,
+        team_id=alert.team_id,
+        team=alert.team.name if alert.team else None,
+        title=alert.title,
+        text=alert.text,
+        path=alert.path,
+        at=alert.at,
+        urgent=alert.urgent,
         answer=told,
     )

@@ -70,12 +70,12 @@ def channel_of(user: User, pk: int) -> Channel | None:
 def delivery_page(
     user: User, *, channel: int | None = None, before: int | None = None, page_size: int = 50
 ) -> tuple[list[DeliveryRow], int | None]:
-    """Return what became of notices on the channels that a person may change, the latest first.
+    """Return what became of alerts on the channels that a person may change, the latest first.
 
     With the id to go on `before` (None: no more). Two queries at most.
     """
     seen = Channel.objects.filter(seen_channels(user))
-    rows = Delivery.objects.filter(channel__in=seen).select_related("notice", "channel")
+    rows = Delivery.objects.filter(channel__in=seen).select_related("alert", "channel")
     if channel is not None:
         rows = rows.filter(channel=channel)
     if before is not None:
@@ -88,9 +88,9 @@ def delivery_page(
 def _row(row: Delivery) -> DeliveryRow:
     return DeliveryRow(
         id=row.pk,
-        title=row.notice.title,
-        kind=row.notice.kind,
-        subject=row.notice.subject,
+        title=row.alert.title,
+        kind=row.alert.kind,
+        subject=row.alert.subject,
         channel=row.channel.name,
         channel_id=row.channel_id,
         state=row.state,

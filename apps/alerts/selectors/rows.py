@@ -1,4 +1,4 @@
-"""What the read side of notices hands to pages."""
+"""What the read side of alerts hands to pages."""
 
 from dataclasses import dataclass
 from datetime import datetime, time
@@ -6,7 +6,7 @@ from datetime import datetime, time
 
 @dataclass(frozen=True, slots=True)
 class AnswerRow:
-    """What was answered to an idle notice last; `until` None: it can go."""
+    """What was answered to an idle alert last; `until` None: it can go."""
 
     person: str
     at: datetime
@@ -16,7 +16,7 @@ class AnswerRow:
 
 @dataclass(frozen=True, slots=True)
 class AlertRow:
-    """One thing said; `team` None: about the platform. `answer` is of idle notices alone."""
+    """One thing said; `team` None: about the platform. `answer` is of idle alerts alone."""
 
     id: int
     kind: str
@@ -33,7 +33,7 @@ class AlertRow:
 
 @dataclass(frozen=True, slots=True)
 class ChannelRow:
-    """Where notices go; `address` is what of it may be read.
+    """Where alerts go; `address` is what of it may be read.
 
     `team` and `owner` None: of the platform. `last_error` is why something did not arrive, empty
     when nothing failed since something last did.
@@ -58,7 +58,7 @@ class ChannelRow:
 
 @dataclass(frozen=True, slots=True)
 class DeliveryRow:
-    """One notice on one channel; `due_at` is when it goes out, or would have."""
+    """One alert on one channel; `due_at` is when it goes out, or would have."""
 
     id: int
     title: str

@@ -1,4 +1,4 @@
-"""What the room of notices does: say once, deliver, keep channels, forget what is old."""
+"""What the room of alerts does: say once, deliver, keep channels, forget what is old."""
 
 from apps.alerts.services.channels import (
     LONGEST_MUTE,

@@ -1,4 +1,4 @@
-"""Making and changing channels, muting them, and answering idle notices."""
+"""Making and changing channels, muting them, and answering idle alerts."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -79,17 +79,17 @@ def add_channel(
     if own and team_id is not None:
         raise ChannelRefused("A channel is of one person or of one team.")
     if not wanted.address:
-        raise ChannelRefused("Write where the notices go.")
+        raise ChannelRefused("Write where the alerts go.")
     _check_room(team_id, owner_id)
     channel = Channel(owner_id=owner_id, team_id=team_id, created_by=user.username, created_at=now)
     _saved(user, channel, wanted)
     by = ActingParty(user.username, origin)
-    note(by, "make_channel", _audited(channel), at=now, after=_told(channel))
+    note(by, "make_channel", _audited(channel), at=now, after=_audit_values(channel))
     return channel
 
 
 def _check_room(team_id: int | None, owner_id: int | None) -> None:
-    """Refuse one more than MOST_CHANNELS: each notice is held against all channels."""
+    """Refuse one more than MOST_CHANNELS: each alert is held against all channels."""
     if team_id is not None:
         # Locked, so that two who add one at once do not both count one too few.
         if (
@@ -114,8 +114,8 @@ def change_channel(
     check_channel(user, team_id=channel.team_id, owner_id=channel.owner_id)
     if not wanted.address and wanted.kind.value != channel.kind:
         raise ChannelRefused("Another kind of channel needs another address: write it.")
-    before = _told(channel)
-    after = _told(_saved(user, channel, wanted))
+    before = _audit_values(channel)
+    after = _audit_values(_saved(user, channel, wanted))
     if wanted.address:
         before, after = {**before, "address": "the old one"}, {**after, "address": "written anew"}
     by = ActingParty(user.username, origin)
@@ -129,10 +129,10 @@ def switch_channel(
 ) -> None:
     """Switch a channel off or on; what comes due while it is off is not sent. Raises NotAllowed."""
     check_channel(user, team_id=channel.team_id, owner_id=channel.owner_id)
-    before = _told(channel)
+    before = _audit_values(channel)
     channel.active = on
     channel.save(update_fields=["active"])
-    by, after = ActingParty(user.username, origin), _told(channel)
+    by, after = ActingParty(user.username, origin), _audit_values(channel)
     note(by, "change_channel", _audited(channel), at=now, before=before, after=after)
 
 
@@ -141,7 +141,7 @@ def remove_channel(user: User, channel: Channel, *, now: datetime, origin: str =
     """Delete a channel with the log of what went there. Raises NotAllowed."""
     check_channel(user, team_id=channel.team_id, owner_id=channel.owner_id)
     by = ActingParty(user.username, origin)
-    note(by, "remove_channel", _audited(channel), at=now, before=_told(channel))
+    note(by, "remove_channel", _audited(channel), at=now, before=_audit_values(channel))
     channel.delete()
 
 
@@ -149,7 +149,7 @@ def _audited(channel: Channel) -> str:
     return f"channel/{channel.pk}"
 
 
-def _told(channel: Channel) -> dict[str, Any]:
+def _audit_values(channel: Channel) -> dict[str, Any]:
     """Return what the audit tells of a channel: nothing of the address, whatever its kind."""
     of = "the platform"
     if channel.owner is not None:
@@ -176,7 +176,7 @@ def _saved(user: User, channel: Channel, wanted: Wanted) -> Channel:
     if not wanted.name.strip():
         raise ChannelRefused("Give the channel a name.")
     if not wanted.kinds:
-        raise ChannelRefused("Choose at least one kind of notice.")
+        raise ChannelRefused("Choose at least one kind of alert.")
     if (wanted.quiet_from is None) != (wanted.quiet_to is None):
         raise ChannelRefused("Quiet hours need a beginning and an end.")
     if wanted.quiet_from is not None and wanted.quiet_from == wanted.quiet_to:
@@ -195,11 +195,11 @@ def _saved(user: User, channel: Channel, wanted: Wanted) -> Channel:
 
 
 def _sealed(user: User, wanted: Wanted) -> tuple[str, str]:
-    hosts = settings.NOTICES_HOSTS
+    hosts = settings.ALERTS_HOSTS
     try:
         address = checked(wanted.kind, wanted.address, plain=hosts)
         if wanted.kind is ChannelKind.EMAIL:
-            check_domain(address, settings.NOTICES_EMAIL_DOMAINS)
+            check_domain(address, settings.ALERTS_EMAIL_DOMAINS)
     except AddressRefused as refused:
         raise ChannelRefused(str(refused)) from refused
     if wanted.kind is not ChannelKind.EMAIL:
@@ -262,23 +262,23 @@ def unmute(user: User, muted: Mute, *, now: datetime, origin: str = "") -> None:
 
 
 def answer_idle(
-    user: User, notice: Alert, *, until: str, reason: str, now: datetime, zone: ZoneInfo
+    user: User, alert: Alert, *, until: str, reason: str, now: datetime, zone: ZoneInfo
 ) -> IdleDecision:
-    """Answer an idle notice: keep it until a day, or (`until` empty) say that it can go.
+    """Answer an idle alert: keep it until a day, or (`until` empty) say that it can go.
 
     Raises NotAllowed, ChannelRefused, AnswerRefused.
     """
-    if notice.kind != AlertKind.IDLE.value or notice.team_id is None:
-        raise ChannelRefused("Only notices of idle GPUs are answered.")
-    check_answer(user, notice.team_id)
+    if alert.kind != AlertKind.IDLE.value or alert.team_id is None:
+        raise ChannelRefused("Only alerts of idle GPUs are answered.")
+    check_answer(user, alert.team_id)
     if until.strip():
-        most = settings.NOTICES_KEEP_DAYS
+        most = settings.ALERTS_KEEP_DAYS
         found = keep(until, reason, person=user.username, now=now, zone=zone, most_days=most)
     else:
         found = release(reason, person=user.username, now=now)
     IdleAnswer.objects.create(
-        subject=notice.subject,
-        team_id=notice.team_id,
+        subject=alert.subject,
+        team_id=alert.team_id,
         choice=found.choice.value,
         person=found.person,
         at=found.at,

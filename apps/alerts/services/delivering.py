@@ -19,7 +19,7 @@ _AT_ONCE = 500
 
 
 def deliver(*, now: datetime, post: Messenger | None = None, clock: Clock | None = None) -> int:
-    """Send what is due, bundled by channel; return how many notices arrived.
+    """Send what is due, bundled by channel; return how many alerts arrived.
 
     A process that dies between sending and noting it leaves its lease: after five minutes another
     sends the same bundle again, with the same id, and the log says that it may be there twice.
@@ -42,8 +42,8 @@ def _taken(now: datetime) -> tuple[list[Delivery], dict[int, str]]:
     Delivery.objects.filter(free, pk__in=list(earlier), state=Delivery.State.QUEUED).update(
         lease=lease, lease_until=now + LEASE
     )
-    rows = Delivery.objects.filter(lease=lease).select_related("notice", "channel__owner")
-    return list(rows.order_by("channel", "notice__at", "pk")), earlier
+    rows = Delivery.objects.filter(lease=lease).select_related("alert", "channel__owner")
+    return list(rows.order_by("channel", "alert__at", "pk")), earlier
 
 
 def _bundles(taken: list[Delivery], earlier: dict[int, str]) -> list[list[Delivery]]:
@@ -61,7 +61,7 @@ def _bundles(taken: list[Delivery], earlier: dict[int, str]) -> list[list[Delive
 
 def try_channel(channel: Channel, *, post: Messenger | None = None) -> None:
     """Send a test message at once. Raises NotDelivered with why it did not arrive."""
-    text = f"Notices for “{channel.name}” arrive here. Nothing needs to be done."
+    text = f"Alerts for “{channel.name}” arrive here. Nothing needs to be done."
     lines = [text, address("/notices/")]
     words = Message(
         "gpuportal: this channel works",

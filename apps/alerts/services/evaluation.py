@@ -68,7 +68,7 @@ def evaluate(
     zone: ZoneInfo,
     over: Callable[[str], bool] = _everything,
 ) -> int:
-    """Hold values against levels and say which were reached; return how many notices are new.
+    """Hold values against levels and say which were reached; return how many alerts are new.
 
     What stood before and is not among them has ended where `over` says so of its subject; of
     others that is not known. Two that do this for one kind at once wait for each other. Whole or
@@ -86,7 +86,7 @@ def evaluate(
             for subject, value in values.items()
         }
         _keep(kind, rows, {subject: judged.standing for subject, judged in found.items()})
-        new = [one.said for one in measured if found[one.said.subject].notice]
+        new = [one.said for one in measured if found[one.said.subject].alert]
         return _say([_at(said, now) for said in new], now, zone)
 
 
@@ -155,31 +155,31 @@ def _at(said: NewAlert, now: datetime) -> NewAlert:
 
 def _say(things: Iterable[NewAlert], now: datetime, zone: ZoneInfo) -> int:
     fitting = [_fitting(said) for said in things]
-    wanted = {key: _notice(key, said, now) for said in fitting if (key := _key(said))}
+    wanted = {key: _alert(key, said, now) for said in fitting if (key := _key(said))}
     known = set(Alert.objects.filter(key__in=wanted).values_list("key", flat=True))
-    missing = [notice for key, notice in wanted.items() if key not in known]
+    missing = [alert for key, alert in wanted.items() if key not in known]
     if not missing:
         return 0
     Alert.objects.bulk_create(missing, ignore_conflicts=True)
     # Read back: of two that say the same at once, one wrote it, and rows have their ids.
-    keys = [notice.key for notice in missing]
+    keys = [alert.key for alert in missing]
     said_now = list(Alert.objects.filter(key__in=keys).order_by("at", "pk"))
     Delivery.objects.bulk_create(_deliveries(said_now, now, zone), ignore_conflicts=True)
     return len(said_now)
 
 
 def _key(said: NewAlert) -> str:
-    return _told_apart(alert_key(said.kind, said.subject, "", said.occasion), _LONGEST_KEY)
+    return _cut_unique(alert_key(said.kind, said.subject, "", said.occasion), _LONGEST_KEY)
 
 
 def _fitting(said: NewAlert) -> NewAlert:
     """Return what to say with a subject that the column takes."""
     if len(said.subject) <= _LONGEST_SUBJECT:
         return said
-    return replace(said, subject=_told_apart(said.subject, _LONGEST_SUBJECT))
+    return replace(said, subject=_cut_unique(said.subject, _LONGEST_SUBJECT))
 
 
-def _told_apart(text: str, most: int) -> str:
+def _cut_unique(text: str, most: int) -> str:
     """Cut a text so that two that differ stay two."""
     if len(text) <= most:
         return text
@@ -191,7 +191,7 @@ def _cut(text: str, most: int) -> str:
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
-def _notice(key: str, said: NewAlert, now: datetime) -> Alert:
+def _alert(key: str, said: NewAlert, now: datetime) -> Alert:
     return Alert(
         key=key,
         kind=said.kind.value,
@@ -206,7 +206,7 @@ def _notice(key: str, said: NewAlert, now: datetime) -> Alert:
     )
 
 
-def _deliveries(notices: Sequence[Alert], now: datetime, zone: ZoneInfo) -> list[Delivery]:
+def _deliveries(alerts: Sequence[Alert], now: datetime, zone: ZoneInfo) -> list[Delivery]:
     channels = Channel.objects.filter(active=True).select_related("owner").order_by("pk")
     mutes: dict[int, list[MuteWindow]] = {}
     for row in MuteRow.objects.filter(start__lte=now, end__gt=now).order_by("pk"):
@@ -216,26 +216,26 @@ def _deliveries(notices: Sequence[Alert], now: datetime, zone: ZoneInfo) -> list
         )
     found = []
     for channel in channels:
-        told = [notice for notice in notices if notice.kind in channel.kinds]
+        told = [alert for alert in alerts if alert.kind in channel.kinds]
         hears = hearing(channel) if told else None
         found += [
-            _delivery(notice, channel, mutes.get(channel.pk, []), now, zone)
-            for notice in told
-            if hears is not None and hears(notice)
+            _delivery(alert, channel, mutes.get(channel.pk, []), now, zone)
+            for alert in told
+            if hears is not None and hears(alert)
         ]
     return found
 
 
 def _delivery(
-    notice: Alert, channel: Channel, mutes: Iterable[MuteWindow], now: datetime, zone: ZoneInfo
+    alert: Alert, channel: Channel, mutes: Iterable[MuteWindow], now: datetime, zone: ZoneInfo
 ) -> Delivery:
-    muted = is_muted(mutes, AlertKind(notice.kind), notice.subject, now)
-    at = now if notice.urgent else due_at(_schedule(channel, zone), now)
+    muted = is_muted(mutes, AlertKind(alert.kind), alert.subject, now)
+    at = now if alert.urgent else due_at(_schedule(channel, zone), now)
     return Delivery(
-        notice=notice,
+        alert=alert,
         channel=channel,
         state=Delivery.State.MUTED if muted else Delivery.State.QUEUED,
-        due_at=at if notice.urgent else deliverable_at(at, _quiet(channel, zone)),
+        due_at=at if alert.urgent else deliverable_at(at, _quiet(channel, zone)),
     )
 
 

@@ -13,12 +13,12 @@ KEPT = timedelta(days=180)
 
 
 def prune(*, now: datetime) -> int:
-    """Delete notices of more than 180 days ago that nobody waits for; return how many rows.
+    """Delete alerts of more than 180 days ago that nobody waits for; return how many rows.
 
     An answer that still holds is kept, however long ago it was given.
     """
     old = now - KEPT
-    waiting = Delivery.objects.filter(state=Delivery.State.QUEUED).values("notice")
+    waiting = Delivery.objects.filter(state=Delivery.State.QUEUED).values("alert")
     rows, _ = Alert.objects.filter(at__lt=old).exclude(pk__in=waiting).delete()
     mutes, _ = Mute.objects.filter(end__lt=old).delete()
     over = Q(until__isnull=True) | Q(until__lte=now)
@@ -37,7 +37,7 @@ def renew_seals() -> int:
         try:
             anew = box.renewed(sealed)
         except SealBroken as broken:
-            _LOG.warning("notices: channel %d: %s", pk, broken)
+            _LOG.warning("alerts: channel %d: %s", pk, broken)
             continue
         # Only what it was: an address that was written meanwhile is under the present key.
         if anew is not None:

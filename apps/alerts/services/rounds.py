@@ -75,7 +75,7 @@ class Round:
             give_up(wanted, _ENDED)
             return 0
         wanted = start(wanted, self.clock(), again=again)
-        by_key = {delivery.notice.key: delivery for delivery in wanted}
+        by_key = {delivery.alert.key: delivery for delivery in wanted}
         found = digests(said(delivery) for delivery in wanted)
         return sum(self._send(digest, by_key, again=again) for digest in found)
 
@@ -85,7 +85,7 @@ class Round:
         wanted: list[Delivery] = []
         dropped: dict[str, list[Delivery]] = {}
         for one in deliveries:
-            why = self._reason(one, one.channel) if hears(one.notice) else _NO_LONGER
+            why = self._reason(one, one.channel) if hears(one.alert) else _NO_LONGER
             (dropped.setdefault(why, []) if why else wanted).append(one)
         for why, found in dropped.items():
             drop(found, why)
@@ -96,17 +96,17 @@ class Round:
             return _SWITCHED_OFF
         if self.earlier[one.pk] == BY_HAND:
             return ""
-        if one.notice.kind not in channel.kinds:
+        if one.alert.kind not in channel.kinds:
             return _UNWANTED
-        notice, mutes = one.notice, self.mutes.get(channel.pk, ())
-        return _MUTED if is_muted(mutes, AlertKind(notice.kind), notice.subject, self.begun) else ""
+        alert, mutes = one.alert, self.mutes.get(channel.pk, ())
+        return _MUTED if is_muted(mutes, AlertKind(alert.kind), alert.subject, self.begun) else ""
 
     def _send(self, digest: Digest, by_key: Mapping[str, Delivery], *, again: bool) -> int:
         told = [by_key[key] for key in digest.keys]
         channel = told[0].channel
         if digest.left_out:
             # What a bundle had no room for is in its count: it was told of, and is in the portal.
-            told = [d for d in by_key.values() if d.notice.urgent == told[0].notice.urgent]
+            told = [d for d in by_key.values() if d.alert.urgent == told[0].alert.urgent]
         if not still_ours(told, self.clock()):
             return 0
         if channel.kind in self.down:
@@ -115,7 +115,7 @@ class Round:
         try:
             send(channel, digest, self.post)
         except NotDelivered as error:
-            _LOG.warning("notices: channel %d: %s", channel.pk, error)
+            _LOG.warning("alerts: channel %d: %s", channel.pk, error)
             if is_down(error, channel):
                 self.down[channel.kind] = str(error)
             note_failed(told, str(error), self.clock())

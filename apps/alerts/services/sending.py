@@ -72,7 +72,7 @@ def hand_over(channel: Channel, words: Message, post: Messenger) -> None:
         raise NotDelivered(str(broken)) from broken
     except Exception as error:
         # Of one channel: what it was cannot be foreseen, and the others are not to wait for it.
-        _LOG.exception("notices: channel %d", channel.pk)
+        _LOG.exception("alerts: channel %d", channel.pk)
         kind = type(error).__name__
         raise NotDelivered(f"The portal failed ({kind}); its log tells more.") from error
 
@@ -128,25 +128,25 @@ def drop(deliveries: Sequence[Delivery], why: str) -> None:
 
 
 def said(delivery: Delivery) -> DigestItem:
-    notice = delivery.notice
+    alert = delivery.alert
     return DigestItem(
-        key=notice.key,
+        key=alert.key,
         recipient=str(delivery.channel_id),
         channel=delivery.channel.kind,
-        kind=AlertKind(notice.kind),
-        subject=notice.title,
-        text=notice.text.rstrip(),
-        at=notice.at,
-        urgent=notice.urgent,
-        link=address(_place(notice)),
+        kind=AlertKind(alert.kind),
+        subject=alert.title,
+        text=alert.text.rstrip(),
+        at=alert.at,
+        urgent=alert.urgent,
+        link=address(_place(alert)),
     )
 
 
-def _place(notice: NoticeRow) -> str:
-    """Return the page to act on it: of what can be answered, its line in the list of notices."""
-    if notice.kind == AlertKind.IDLE.value and notice.team_id is not None:
-        return f"/notices/?kind=idle&before={notice.pk + 1}#notice-{notice.pk}"
-    return notice.path
+def _place(alert: NoticeRow) -> str:
+    """Return the page to act on it: of what can be answered, its line in the list of alerts."""
+    if alert.kind == AlertKind.IDLE.value and alert.team_id is not None:
+        return f"/notices/?kind=idle&before={alert.pk + 1}#notice-{alert.pk}"
+    return alert.path
 
 
 def address(path: str) -> str:

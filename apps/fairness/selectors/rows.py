@@ -276,7 +276,7 @@ class WhatIfReport:
 
     window: Window
     changes: Sequence[Change]
-    told: tuple[str, ...]
+    summary: tuple[str, ...]
     before: tuple[TierOutcomeRow, ...]
     after: tuple[TierOutcomeRow, ...]
     assumptions: tuple[str, ...]

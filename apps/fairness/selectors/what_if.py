@@ -87,7 +87,7 @@ def what_if(
     return WhatIfReport(
         window=window,
         changes=tuple(changes),
-        told=found.changes,
+        summary=found.changes,
         before=tuple(_tier_row(name, found.before[name]) for name in chosen.values()),
         after=tuple(_tier_row(name, found.after[name]) for name in chosen.values()),
         assumptions=(*_READ_FROM, *found.assumptions),
@@ -191,7 +191,7 @@ def _entitled(
     return found
 
 
-class _Row(NamedTuple):
+class _PodRow(NamedTuple):
     """A pod of the ledger; times are Unix seconds."""
 
     uid: str
@@ -246,11 +246,11 @@ def _of_queues(
     return works
 
 
-def _has_run(row: _Row, window: Window) -> bool:
+def _has_run(row: _PodRow, window: Window) -> bool:
     return row.bound is not None and row.bound < window.start_seconds
 
 
-def _work(row: _Row, team: str, tier: str, gpus: float, window: Window) -> ReplayWork:
+def _work(row: _PodRow, team: str, tier: str, gpus: float, window: Window) -> ReplayWork:
     start, end = window.start_seconds, window.end_seconds
     running = _has_run(row, window)
     began = start if running else row.bound
@@ -266,7 +266,7 @@ def _work(row: _Row, team: str, tier: str, gpus: float, window: Window) -> Repla
     )
 
 
-def _pods(window: Window, tiers: Collection[int], most: int) -> list[_Row]:
+def _pods(window: Window, tiers: Collection[int], most: int) -> list[_PodRow]:
     """Return the pods that waited or held within the window; claims are their pods' holding.
 
     Those not bound may be of any tier. Raises TooMuchToReplay.
@@ -296,7 +296,7 @@ def _pods(window: Window, tiers: Collection[int], most: int) -> list[_Row]:
             f"More than {most:,} pods asked for GPUs in these days, too many to replay: "
             "choose a shorter window."
         )
-    return [row for pk, *values in found if (row := _until(_Row(*values), last.get(pk)))]
+    return [row for pk, *values in found if (row := _until(_PodRow(*values), last.get(pk)))]
 
 
 def _last_known(window: Window) -> dict[int, float]:
@@ -311,7 +311,7 @@ def _last_known(window: Window) -> dict[int, float]:
     return {cluster: hour.timestamp() + HOUR_SECONDS for cluster, hour in newest}
 
 
-def _until(row: _Row, end: float | None) -> _Row | None:
+def _until(row: _PodRow, end: float | None) -> _PodRow | None:
     """Return a pod as far as it is known; None for one that came later."""
     if end is None or (row.ended is not None and row.ended <= end):
         return row

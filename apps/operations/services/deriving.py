@@ -17,7 +17,7 @@ from apps.clusters.services import active_clusters, store_device_states
 from apps.costs import services as costs
 from apps.costs.services import note_money_alerts, store_recommendations
 from apps.fairness import services as fairness
-from apps.operations.services.alerting import gather_notices
+from apps.operations.services.alerting import gather_alerts
 from apps.operations.services.doctor import run_doctor
 from apps.pending import services as pending
 from apps.quota_requests import services as changes
@@ -83,7 +83,7 @@ _OF_HISTORY: Sequence[DerivingStep] = (
     DerivingStep("budgets", lambda now: quotas.note_budget_alerts(now=now)),
     DerivingStep("budgets in money", lambda now: note_money_alerts(now=now)),
     DerivingStep("audit", lambda now: int(bool(changes.check_audit_when_due(now=now)))),
-    DerivingStep("alerts", lambda now: gather_notices(now=now)),
+    DerivingStep("alerts", lambda now: gather_alerts(now=now)),
 )
 
 

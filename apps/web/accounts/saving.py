@@ -14,8 +14,8 @@ _NOT_SAVED = frozenset(
     {"sign-in", "sign-out", "healthz", "readyz", "styleguide"}
     | {"views", "save-view", "delete-view", "first-run"}
     | {"sign-in-provider", "sign-in-callback", "sign-out-everywhere"}
-    | {"tokens", "make-token", "revoke-token", "people", "disable-person", "enable-person"}
-    | {"person", "make-person", "give-role", "give-place", "shut-out-person"}
+    | {"tokens", "make-token", "revoke-token", "users", "disable-person", "enable-person"}
+    | {"user", "make-person", "give-role", "give-place", "shut-out-person"}
     | {"password", "change-password"}
 )
 

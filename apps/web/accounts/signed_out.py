@@ -43,7 +43,7 @@ def given_back(request: HttpRequest, address: str, *, aside: bool = False) -> Ht
     # A part of the page is swapped by htmx only if it comes with a good status; the form around
     # it still holds what was typed.
     name, status = ("_part", HTTPStatus.OK) if is_part else ("page", HTTPStatus.FORBIDDEN)
-    response = render(request, f"request/signed_out/{name}.html", context, status=status)
+    response = render(request, f"quota_request/signed_out/{name}.html", context, status=status)
     if is_part and not aside:
         _put_above(response)
     add_never_cache_headers(response)

@@ -35,7 +35,7 @@ class AlertQuery:
 class Attempt:
     """An answer as it was typed, and why it was not taken."""
 
-    notice: int
+    alert: int
     keeps: bool
     until: str
     because: str
@@ -44,9 +44,9 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class AlertLine:
-    """One line of the list; `may_answer`: of an idle notice that the reader answers for.
+    """One line of the list; `may_answer`: of an idle alert that the reader answers for.
 
-    Of several notices about one thing only the latest on the page is answered.
+    Of several alerts about one thing only the latest on the page is answered.
     """
 
     row: AlertRow
@@ -71,7 +71,7 @@ def alert_query(given: QueryDict) -> AlertQuery:
     known = {kind.value: kind for kind in AlertKind}
     asked = dict.fromkeys(given.getlist("kind"))
     kinds = tuple(known[name] for name in asked if name in known)
-    problems += [f"“{name[:40]}” is no kind of notice." for name in asked if name not in known]
+    problems += [f"“{name[:40]}” is no kind of alert." for name in asked if name not in known]
     team = "".join(sign for sign in given.get("team", "").strip() if sign.isprintable())[:_LONGEST]
     before = number_of(given, "before", problems)
     query = [("kind", kind.value) for kind in kinds] + ([("team", team)] if team else [])
@@ -106,7 +106,7 @@ def lines_of(
     for row in rows:
         own = answered_for is None or row.team_id in answered_for
         idle = row.kind == AlertKind.IDLE.value and row.team_id is not None and own
-        tried = attempt if attempt is not None and attempt.notice == row.id else None
+        tried = attempt if attempt is not None and attempt.alert == row.id else None
         lines.append(
             AlertLine(
                 row=row,
@@ -129,4 +129,4 @@ def _is_own(path: str) -> bool:
 def days_of(now: datetime, zone: ZoneInfo) -> Days:
     """Return the days that idle GPUs can be kept until."""
     today = now.astimezone(zone).date()
-    return Days(f"{today}", f"{today + timedelta(days=settings.NOTICES_KEEP_DAYS)}")
+    return Days(f"{today}", f"{today + timedelta(days=settings.ALERTS_KEEP_DAYS)}")

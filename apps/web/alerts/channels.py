@@ -33,7 +33,7 @@ class MuteLine:
 
 @dataclass(frozen=True, slots=True)
 class DeliveryLine:
-    """One notice on one channel; `again`: it ended without being sent and can be sent by hand."""
+    """One alert on one channel; `again`: it ended without being sent and can be sent by hand."""
 
     row: DeliveryRow
     kind: str

@@ -1,4 +1,4 @@
-"""Forms of channels: where notices go, when, and what is not to be heard for a while."""
+"""Forms of channels: where alerts go, when, and what is not to be heard for a while."""
 
 from collections.abc import Mapping
 from datetime import datetime, time, timedelta
@@ -49,7 +49,7 @@ class ChannelForm(forms.Form):
         widget=AddressInput({**_CONTROL, "autocomplete": "off", "spellcheck": "false"}),
     )
     kinds = forms.MultipleChoiceField(
-        label="Kinds of notices",
+        label="Kinds of alerts",
         choices=[(kind.value, f"{HEADINGS[kind]}: {TELLS[kind]}") for kind in AlertKind],
         widget=forms.CheckboxSelectMultiple({"class": "form-check-input"}),
         required=False,

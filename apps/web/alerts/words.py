@@ -1,4 +1,4 @@
-"""What the pages of notices call kinds, channels, days and what became of a delivery."""
+"""What the pages of alerts call kinds, channels, days and what became of a delivery."""
 
 from collections.abc import Mapping
 

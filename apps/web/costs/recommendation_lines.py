@@ -136,7 +136,7 @@ GAPS: Mapping[str, str] = {
 }
 """Why nothing open is recommended against some waste."""
 UNPRICED = "unpriced"
-_NOT_TOLD = "This cannot be told: not everything since was priced, or not at comparable prices."
+_UNKNOWN = "This cannot be told: not everything since was priced, or not at comparable prices."
 
 
 @dataclass(frozen=True, slots=True)
@@ -322,7 +322,7 @@ def _followed(row: RecommendationRow) -> list[str]:
         return []
     if row.cost_before is None or row.days_before is None:
         return ["Whether its saving comes cannot be told: its own cost before is not known."]
-    not_told = _NOT_TOLD if row.days_after is not None else _VERDICTS[FollowUpOutcome.TOO_EARLY]
+    not_told = _UNKNOWN if row.days_after is not None else _VERDICTS[FollowUpOutcome.TOO_EARLY]
     said = [_VERDICTS.get(row.verdict, not_told)]
     if row.saved_per_month is not None:
         said[0] += f" It costs {money(row.saved_per_month, row.currency)} a month less than before."
@@ -398,6 +398,6 @@ def file_table(
     )
 
 
-def looked_words(at: Any, reading: QuerySession) -> str:
+def checked_words(at: Any, reading: QuerySession) -> str:
     """Return when evidence was last looked at; empty where it never was."""
     return "" if at is None else shown(at, Format.TIME, reading.choice.zone)

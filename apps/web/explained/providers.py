@@ -69,7 +69,7 @@ from apps.web.costs.groups import PLATFORM_PAYS
 from apps.web.costs.query import TAKES as COST_TAKES
 from apps.web.costs.query import asked_of
 from apps.web.costs.recommendation_lines import asked_of as recommended_of
-from apps.web.fairness.what_if import capped, wish_of
+from apps.web.fairness.what_if import capped, what_if_input
 from apps.web.query_session import QuerySession
 
 _CORRECTIONS = {"yes": True, "no": False}
@@ -225,7 +225,7 @@ def _what_if(asked: FigureQuery) -> Explained | None:
     reading, names = asked.reading, asked.names
     tiers = [row.name for row in tier_rows(visibility=reading.visibility)]
     teams = [row.name for row in team_rows(visibility=reading.visibility)]
-    wish = wish_of(names, names.get("simulated", ""), teams=teams, tiers=tiers)
+    wish = what_if_input(names, names.get("simulated", ""), teams=teams, tiers=tiers)
     if wish.problems or not wish.changes:
         return None
     try:

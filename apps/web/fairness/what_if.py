@@ -33,7 +33,7 @@ class WhatIfInput:
     problems: Sequence[str]
 
 
-def wish_of(
+def what_if_input(
     params: QueryDict, tier: str, *, teams: Collection[str], tiers: Collection[str]
 ) -> WhatIfInput:
     """Return what an address asks to change of a tier; nothing that is not understood."""

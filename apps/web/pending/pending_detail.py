@@ -271,7 +271,7 @@ def why(rows: Sequence[PendingRow], reading: QuerySession) -> Why | None:
         detail=row.detail,
         text=row.explanation or row.message,
         suggestion=row.suggestion or "",
-        href=href("waiting", reading.query, cluster=row.cluster, uid=row.uid),
+        href=href("pending-detail", reading.query, cluster=row.cluster, uid=row.uid),
         since=row.since,
     )
 

@@ -37,7 +37,7 @@ class PendingTableRow(Row):
 
 def pending_href(row: PendingRow, query: Query) -> str | None:
     """Return the address of the page of what waits; None where it has no UID to be found by."""
-    return href("waiting", query, cluster=row.cluster, uid=row.uid) if row.uid else None
+    return href("pending-detail", query, cluster=row.cluster, uid=row.uid) if row.uid else None
 
 
 def workload_href(row: PendingRow, query: Query) -> str | None:

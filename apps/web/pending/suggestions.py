@@ -204,7 +204,7 @@ def _look_at_node(change: Change, _row: PendingRow) -> str:
     return _lines([_kubectl("describe", "node", name) for name in change["nodes"][:_MOST_NODES]])
 
 
-def _mend_volume(change: Change, row: PendingRow) -> str:
+def _fix_volume(change: Change, row: PendingRow) -> str:
     commands = []
     if change.get("driver"):  # a node's CSINode lists the drivers that are registered there
         commands.append(_kubectl("describe", "csinode", change["node"]))
@@ -232,7 +232,7 @@ _WRITERS: Mapping[str, Callable[[Change, PendingRow], str]] = {
     Action.ACTIVATE: _activate,
     Action.UNSUSPEND: _unsuspend,
     Action.MEND_IMAGE: _describe_pod,
-    Action.MEND_VOLUME: _mend_volume,
+    Action.MEND_VOLUME: _fix_volume,
     Action.ADD_NODE: _add_node,
     Action.LOOK_AT_CONTAINER: _look_at_container,
     Action.LOOK_AT_NODE: _look_at_node,

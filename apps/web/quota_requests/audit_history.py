@@ -33,7 +33,7 @@ class HistoryEntry:
     note: str
 
 
-def history_told(rows: Iterable[AuditRow], zone: ZoneInfo) -> list[HistoryEntry]:
+def history_entries(rows: Iterable[AuditRow], zone: ZoneInfo) -> list[HistoryEntry]:
     """Return the lines of the audit about a request as steps, in their order."""
     return [_step(row, zone) for row in rows]
 

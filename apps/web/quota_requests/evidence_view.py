@@ -8,7 +8,7 @@ from apps.quota_requests.domain.snapshots import CurrencyCost, Evidence, QuotaUs
 from apps.web.quota_requests.figures import (
     UNKNOWN,
     Grid,
-    Told,
+    Summary,
     amount,
     at,
     gpu_hours,
@@ -18,13 +18,13 @@ from apps.web.quota_requests.figures import (
 )
 
 
-def evidence_told(evidence: Evidence | None, zone: ZoneInfo) -> Told:
+def evidence_summary(evidence: Evidence | None, zone: ZoneInfo) -> Summary:
     """Return the evidence of a request; empty before it is handed in."""
     if evidence is None:
-        return Told()
+        return Summary()
     makers = (_quota_grid, _usage_grid, _money_grid, _fairness_grid, _budget_grid)
     grids = [make(evidence, zone) for make in makers]
-    return Told(
+    return Summary(
         glance=_glance(evidence),
         grids=[grid for grid in grids if grid.rows],
         notes=[

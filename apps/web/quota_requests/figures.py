@@ -31,7 +31,7 @@ class Grid:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class Summary:
     """What one screen shows: figures at a glance, tables, and sentences of what to mind.
 
     `warnings` speak against going on without a thought; `notes` say what else is so, or not known.

@@ -14,7 +14,7 @@ from apps.web.query_session import QuerySession
 from apps.web.quota_requests import request_input as asking
 from apps.web.quota_requests.request_input import RequestForm, said
 from apps.web.quota_requests.request_page import REFUSALS, outlook_shown
-from apps.web.quota_requests.request_summary import evidence_told
+from apps.web.quota_requests.request_summary import evidence_summary
 
 _NO_AMOUNT = "Say to what the quota is to change, and what it would do is shown here."
 _NO_TEAM = "Say for which team, and what it is decided by is shown here."
@@ -73,4 +73,4 @@ def _decided_by(
     except REFUSALS as refusal:
         no_team = not given.get("team") and not is_wrong
         return FormPreview({word: _NO_TEAM if no_team else problem if is_wrong else said(refusal)})
-    return FormPreview({word: problem, "evidence": evidence_told(evidence, reading.choice.zone)})
+    return FormPreview({word: problem, "evidence": evidence_summary(evidence, reading.choice.zone)})

@@ -8,7 +8,7 @@ from apps.quota_requests.domain.snapshots import Preview
 from apps.web.quota_requests.figures import (
     UNKNOWN,
     Grid,
-    Told,
+    Summary,
     amount,
     money,
     whole_ratio,
@@ -19,13 +19,13 @@ WORSE = 0.1
 """Of the capacity: by so much more that is promised what was promised too much is worse."""
 
 
-def preview_told(preview: Preview | None, *, before: str, unit: str = "") -> Told:
+def impact_summary(preview: Preview | None, *, before: str, unit: str = "") -> Summary:
     """Return what a change would do; empty before it is handed in. `unit` is of the key."""
     if preview is None:
-        return Told()
+        return Summary()
     units = unit or "units"
     grids = [_promised_grid(preview, units), _borrowing_grid(preview), _starts_grid(preview)]
-    return Told(
+    return Summary(
         glance=[
             ("At most per month", _ceiling(preview), _priced_as(preview)),
             ("Over-commitment after", *_promised(preview, units)),

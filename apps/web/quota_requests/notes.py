@@ -13,7 +13,7 @@ _LEAVES = frozenset({"approve", "ask_changes", "reject", "apply", "revert", "reo
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
+class ActionResult:
     """`words`, and the request that they are about; `next_words` name what comes next, if any.
 
     `stays`: what comes next is on its card, which still stands in the queue.
@@ -30,7 +30,7 @@ def done_query(pk: int, action: str) -> Query:
     return [("did", action), ("of", str(pk))] if action in _LEAVES else []
 
 
-def done_of(given: QueryDict, actor: Actor) -> Done | None:
+def done_of(given: QueryDict, actor: Actor) -> ActionResult | None:
     """Return what an address says was done, as far as it is so still."""
     action, number = given.get("did", ""), given.get("of", "")
     if action not in _LEAVES or not (number.isascii() and number.isdigit() and len(number) < 10):
@@ -42,17 +42,21 @@ def done_of(given: QueryDict, actor: Actor) -> Done | None:
     return _said(action, row)
 
 
-def _said(action: str, row: RequestRow) -> Done | None:
+def _said(action: str, row: RequestRow) -> ActionResult | None:
     authors = " and ".join(row.authors)
     match (action, row.state):
         case ("approve", "approved"):
-            return Done(row, "Approved; nothing is changed yet.", "Apply it now", stays=True)
+            return ActionResult(
+                row, "Approved; nothing is changed yet.", "Apply it now", stays=True
+            )
         case ("ask_changes", "changes asked"):
-            return Done(row, f"Sent back to {authors}, who can answer, edit it or withdraw it.")
+            return ActionResult(
+                row, f"Sent back to {authors}, who can answer, edit it or withdraw it."
+            )
         case ("reject", "rejected"):
-            return Done(row, f"Rejected; {authors} can read why.")
+            return ActionResult(row, f"Rejected; {authors} can read why.")
         case ("approve" | "apply", "applying" | "applied" | "failed"):
-            return Done(row, f"The change is {row.state}.", "See how it goes")
+            return ActionResult(row, f"The change is {row.state}.", "See how it goes")
         case ("revert", "reverting" | "reverted"):
-            return Done(row, "It is being taken back.", "See how it goes")
+            return ActionResult(row, "It is being taken back.", "See how it goes")
     return None

@@ -27,7 +27,7 @@ _REASON_SHOWN = 120
 
 
 @dataclass(frozen=True, slots=True)
-class When:
+class ShownTime:
     """A time as a list shows it; `full` says it in full."""
 
     text: str
@@ -42,9 +42,9 @@ class ListLine(Row):
     href: str = ""
     mark: str = ""
     reason: str = ""
-    needed_by: When | None = None
-    until: When | None = None
-    changed: When | None = None
+    needed_by: ShownTime | None = None
+    until: ShownTime | None = None
+    changed: ShownTime | None = None
 
 
 def request_table(
@@ -87,14 +87,14 @@ def _line(row: RequestRow, zone: ZoneInfo, now: datetime) -> ListLine:
 
 def _when(
     at: datetime | None, zone: ZoneInfo, now: datetime, *, is_day: bool = False
-) -> When | None:
+) -> ShownTime | None:
     """Write a day, or a minute, with its year where that is not this one."""
     if at is None:
         return None
     local = at.astimezone(zone)
     year = "" if local.year == now.astimezone(zone).year else f" {local.year}"
     text = f"{local.day} {local:%b}{year}" + ("" if is_day else f" {local:%H:%M}")
-    return When(text, shown(at, Format.DAY if is_day else Format.TIME, zone))
+    return ShownTime(text, shown(at, Format.DAY if is_day else Format.TIME, zone))
 
 
 def _values(row: RequestRow) -> dict[str, Value]:

@@ -17,7 +17,11 @@ from apps.web.pages import respond
 from apps.web.query_session import PageRequest, QuerySession
 from apps.web.quota_requests.request_input import again_href, may_ask, said
 from apps.web.quota_requests.request_rows import shown_of
-from apps.web.quota_requests.request_summary import evidence_told, preview_told, ruling_told
+from apps.web.quota_requests.request_summary import (
+    approval_summary,
+    evidence_summary,
+    impact_summary,
+)
 
 # What an action may be refused with, and the status that says so.
 _STATUSES: tuple[tuple[type[Exception], HTTPStatus], ...] = (
@@ -77,7 +81,7 @@ def detail_page(
     return respond(
         request,
         reading,
-        "request",
+        "quota_request",
         status=status,
         one=shown_of(detail, reading.choice.zone),
         row=detail.row,
@@ -97,7 +101,7 @@ def outlook_shown(
         return {}
     return {
         "outlook": found,
-        "evidence": evidence_told(found.evidence, reading.choice.zone),
-        "preview": preview_told(found.preview, before=before, unit=found.evidence.unit),
-        "ruling": ruling_told(found.ruling),
+        "evidence": evidence_summary(found.evidence, reading.choice.zone),
+        "preview": impact_summary(found.preview, before=before, unit=found.evidence.unit),
+        "ruling": approval_summary(found.ruling),
     }

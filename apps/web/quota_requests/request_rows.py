@@ -10,13 +10,13 @@ from apps.quota_requests.selectors import CommentRow, RequestDetail, RequestRow,
 from apps.quota_requests.services import Action
 from apps.web.components.links import href
 from apps.web.quota_requests.actions import APPROVE, acts_of
-from apps.web.quota_requests.audit_history import HistoryEntry, history_told
+from apps.web.quota_requests.audit_history import HistoryEntry, history_entries
 from apps.web.quota_requests.request_summary import (
     Ruled,
-    Told,
-    evidence_told,
-    preview_told,
-    ruling_told,
+    Summary,
+    approval_summary,
+    evidence_summary,
+    impact_summary,
 )
 from apps.web.quotas.keys import key_href
 
@@ -64,8 +64,8 @@ class RequestDetailView:
     """
 
     line: RequestLine
-    evidence: Told
-    preview: Told
+    evidence: Summary
+    preview: Summary
     ruling: Ruled
     comments: Sequence[CommentRow]
     acts: Sequence[Action]
@@ -106,9 +106,9 @@ def shown_of(found: RequestDetail | ReviewRow, zone: ZoneInfo) -> RequestDetailV
     is_detail = isinstance(found, RequestDetail)
     return RequestDetailView(
         line=line_of(own),
-        evidence=evidence_told(found.evidence, zone),
-        preview=preview_told(found.preview, before=own.before, unit=unit),
-        ruling=ruling_told(found.ruling),
+        evidence=evidence_summary(found.evidence, zone),
+        preview=impact_summary(found.preview, before=own.before, unit=unit),
+        ruling=approval_summary(found.ruling),
         comments=found.comments,
         acts=acts_of(found.actions),
         can_write=found.can_write,
@@ -116,7 +116,7 @@ def shown_of(found: RequestDetail | ReviewRow, zone: ZoneInfo) -> RequestDetailV
         may_comment=found.may_comment if isinstance(found, RequestDetail) else True,
         offer=found.offer if isinstance(found, RequestDetail) else "",
         goes_back_to=found.goes_back_to if isinstance(found, RequestDetail) else None,
-        history=history_told(found.history, zone) if isinstance(found, RequestDetail) else (),
+        history=history_entries(found.history, zone) if isinstance(found, RequestDetail) else (),
         frozen_at=_frozen_at(found),
         at_once=_may_apply_at_once(found),
         has_file=bool(found.preview and found.preview.patch_file),

@@ -4,11 +4,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from apps.quota_requests.domain.approval_policy import Check, Ruling
-from apps.web.quota_requests.evidence_view import evidence_told
-from apps.web.quota_requests.figures import Told
-from apps.web.quota_requests.impact_view import preview_told
+from apps.web.quota_requests.evidence_view import evidence_summary
+from apps.web.quota_requests.figures import Summary
+from apps.web.quota_requests.impact_view import impact_summary
 
-__all__ = ["Ruled", "Told", "evidence_told", "preview_told", "ruling_told"]
+__all__ = ["Ruled", "Summary", "approval_summary", "evidence_summary", "impact_summary"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class Ruled:
         yield from (sentence for _, sentence in self.checks)
 
 
-def ruling_told(ruling: Ruling | None) -> Ruled:
+def approval_summary(ruling: Ruling | None) -> Ruled:
     """Return what the site's rules say of a request; empty before it is handed in."""
     if ruling is None:
         return Ruled()

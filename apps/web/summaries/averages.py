@@ -46,15 +46,15 @@ class Difference:
 def sums(
     rows: Sequence[UsageRow],
     hours: Mapping[str, int],
-    untold: Mapping[tuple[str, str], int] | None = None,
+    gaps: Mapping[tuple[str, str], int] | None = None,
 ) -> WindowSums | None:
     """Return the sums of rows by cluster and tier; `hours` counts a cluster's hours with facts.
 
     A cluster's amounts are divided by its own hours, so that one that lacks some does not look
-    smaller than it is; those of a tier without the hours that told nothing of it, which `untold`
+    smaller than it is; those of a tier without the hours that told nothing of it, which `gaps`
     counts by cluster and tier. None without rows that have hours.
     """
-    lost = untold or {}
+    lost = gaps or {}
 
     def hours_of(row: UsageRow) -> int:
         return known_hours(row, hours, lost)
@@ -72,11 +72,11 @@ def sums(
 
 
 def known_hours(
-    row: UsageRow, hours: Mapping[str, int], untold: Mapping[tuple[str, str], int]
+    row: UsageRow, hours: Mapping[str, int], gaps: Mapping[tuple[str, str], int]
 ) -> int:
     """Return how many of a cluster's hours tell of the tier of a row by cluster and tier."""
     cluster = row.groups[Grouping.CLUSTER]
-    return hours.get(cluster, 0) - untold.get((cluster, row.groups[Grouping.TIER]), 0)
+    return hours.get(cluster, 0) - gaps.get((cluster, row.groups[Grouping.TIER]), 0)
 
 
 def amount_change(now: float, before: float) -> Difference | None:

@@ -20,7 +20,7 @@ from apps.web.summaries.averages import (
 
 _ENOUGH = 0.5  # of the period's hours; a comparison with less would tell of the gap alone
 Rows = Sequence[UsageRow]
-Untold = Mapping[tuple[str, str], int]
+GapHours = Mapping[tuple[str, str], int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class Differences:
 class Comparison:
     """Rows by cluster and tier with the hours they stand for, of both windows.
 
-    `untold` counts the hours of a cluster that tell nothing of a tier, by (cluster, tier).
+    `gaps` counts the hours of a cluster that tell nothing of a tier, by (cluster, tier).
 
     `words` name the window before (`the 7 days before`); `problem` says why there is no
     comparison although one was asked for, and is empty otherwise.
@@ -52,12 +52,12 @@ class Comparison:
     problem: str = ""
     rows_before: Rows = ()
     hours_before: Mapping[str, int] = field(default_factory=dict)
-    untold: Untold = field(default_factory=dict)
-    untold_before: Untold = field(default_factory=dict)
+    gaps: GapHours = field(default_factory=dict)
+    gaps_before: GapHours = field(default_factory=dict)
 
     def sums(self, tier: str = "") -> WindowSums | None:
         """Return what the window adds up to, of one tier or of all."""
-        return sums(_of(self.rows, tier), self.hours, self.untold)
+        return sums(_of(self.rows, tier), self.hours, self.gaps)
 
     def changes(self, tier: str = "") -> Differences | None:
         """Return the differences from the window before; None where it has nothing.
@@ -65,8 +65,8 @@ class Comparison:
         Of tiers and clusters that both windows know: what only one tells of is no change.
         """
         rows, rows_before = self._in_both(self.rows), self._in_both(self.rows_before)
-        now = sums(_of(rows, tier), self.hours, self.untold)
-        before = sums(_of(rows_before, tier), self.hours_before, self.untold_before)
+        now = sums(_of(rows, tier), self.hours, self.gaps)
+        before = sums(_of(rows_before, tier), self.hours_before, self.gaps_before)
         if now is None or before is None:
             return None
         capacity = None
@@ -83,8 +83,8 @@ class Comparison:
         return [
             row
             for row in rows
-            if known_hours(row, self.hours, self.untold) > 0
-            and known_hours(row, self.hours_before, self.untold_before) > 0
+            if known_hours(row, self.hours, self.gaps) > 0
+            and known_hours(row, self.hours_before, self.gaps_before) > 0
         ]
 
 
@@ -99,20 +99,20 @@ def compared(
     narrowed = narrowed or of_page(reading, tier=tier, team=team)
     rows, hours = _read(reading, narrowed, reading.window)
     if not reading.compares:
-        (untold,) = usage.gap_hours([reading.window], visibility=reading.visibility)
-        return Comparison(rows, hours, untold=untold)
+        (gaps,) = usage.gap_hours([reading.window], visibility=reading.visibility)
+        return Comparison(rows, hours, gaps=gaps)
     window, words = (
         window_navigation.before(reading.choice),
         window_navigation.before_words(reading.choice),
     )
-    untold, untold_before = usage.gap_hours([reading.window, window], visibility=reading.visibility)
+    gaps, gaps_before = usage.gap_hours([reading.window, window], visibility=reading.visibility)
     rows_before, hours_before = _read(reading, narrowed, window)
     there = max(hours_before.values(), default=0)
     every = round((window.end - window.start) / HOUR)
     if there < _ENOUGH * every:
         problem = f"No comparison: only {there} of {every} hours of {words} have facts."
-        return Comparison(rows, hours, words, problem, untold=untold)
-    return Comparison(rows, hours, words, "", rows_before, hours_before, untold, untold_before)
+        return Comparison(rows, hours, words, problem, gaps=gaps)
+    return Comparison(rows, hours, words, "", rows_before, hours_before, gaps, gaps_before)
 
 
 def _allocated_change(now: WindowSums, before: WindowSums) -> Difference | None:

@@ -184,6 +184,6 @@ def _wait_line(row: WaitingPod, why: PodCause | None, reading: QuerySession) -> 
         tier_href=href("tier", reading.query, name=row.tier),
         cause=badge(why.cause, why.detail) if why else None,
         cause_href=(
-            href("waiting", reading.query, cluster=row.cluster, uid=row.uid) if why else None
+            href("pending-detail", reading.query, cluster=row.cluster, uid=row.uid) if why else None
         ),
     )

@@ -47,7 +47,7 @@ _ON_NODE = (
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class _DeviceQuery:
     """What the address asks of the list beside window and filters; `query` holds it for links."""
 
     filters: DeviceFilters
@@ -155,7 +155,7 @@ def _pods_of_node(row: DeviceRow, reading: QuerySession) -> Page[PodRow]:
     )
 
 
-def _asked(request: PageRequest, reading: QuerySession) -> _Asked:
+def _asked(request: PageRequest, reading: QuerySession) -> _DeviceQuery:
     healths, problem = forms.names_from(request.GET, "health", _HEALTHS)
     nodes = tuple(
         dict.fromkeys(
@@ -163,7 +163,7 @@ def _asked(request: PageRequest, reading: QuerySession) -> _Asked:
         )
     )[:_MOST_NAMES]
     text = request.GET.get("uuid", "").replace("\0", "").strip()[:_LONGEST_NAME]
-    return _Asked(
+    return _DeviceQuery(
         filters=DeviceFilters(
             cluster=reading.filters.cluster,
             gpu_model=reading.filters.gpu_model,
@@ -197,7 +197,7 @@ def _page(
 
 
 def _next(
-    request: PageRequest, reading: QuerySession, asked: _Asked, found: Page[DeviceRow]
+    request: PageRequest, reading: QuerySession, asked: _DeviceQuery, found: Page[DeviceRow]
 ) -> str | None:
     if found.next_cursor is None:
         return None
@@ -206,7 +206,7 @@ def _next(
 
 
 def _health_links(
-    request: PageRequest, reading: QuerySession, asked: _Asked
+    request: PageRequest, reading: QuerySession, asked: _DeviceQuery
 ) -> list[tuple[str, str, bool, int]]:
     """Return (label, address, chosen, devices) of each health to filter by, all of them first."""
     counts = device_healths(asked.filters, visibility=reading.visibility, now=reading.now)
@@ -229,7 +229,7 @@ def _health_links(
 
 
 def _node_chips(
-    request: PageRequest, reading: QuerySession, asked: _Asked
+    request: PageRequest, reading: QuerySession, asked: _DeviceQuery
 ) -> Sequence[tuple[str, str, str]]:
     """Return (label, value, address without it) of what narrows the list by node and UUID."""
     query = (*reading.query, *asked.query)

@@ -140,7 +140,7 @@ def what_if_page(request: PageRequest, name: str) -> HttpResponseBase:
     reading = query_session(request)
     names = _known_tier(name, reading)
     teams = [row.name for row in clusters.team_rows(visibility=reading.visibility)]
-    wish = what_if.wish_of(request.GET, name, teams=teams, tiers=names)
+    wish = what_if.what_if_input(request.GET, name, teams=teams, tiers=names)
     window = what_if.capped(reading.choice)
     problems, found = list(wish.problems), None
     if wish.changes and not problems:

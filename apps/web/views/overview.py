@@ -78,7 +78,7 @@ def overview(request: PageRequest) -> HttpResponseBase:
         waste=glance.largest_waste(reading),
         waits=glance.wait_lines(reading),
         known_earlier=glance.known_earlier(pending, reading.now),
-        untold=_untold(reading) if comparison.untold else [],
+        gaps=_gaps(reading) if comparison.gaps else [],
         entitlements=_entitlements(reading),
         now_href=_now_href(request, reading, [card.name for card in cards]),
         classes=reading.classes,
@@ -86,7 +86,7 @@ def overview(request: PageRequest) -> HttpResponseBase:
     )
 
 
-def _untold(reading: QuerySession) -> list[CoverageGap]:
+def _gaps(reading: QuerySession) -> list[CoverageGap]:
     tiers = reading.filters.tier
     return gap_tiers(reading.window, visibility=reading.visibility, tiers=tiers)
 

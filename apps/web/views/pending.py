@@ -48,7 +48,7 @@ _R = TypeVar("_R")
 
 
 @page
-def waiting_list(request: PageRequest) -> HttpResponseBase:
+def pending_list(request: PageRequest) -> HttpResponseBase:
     reading = query_session(request, takes=TAKES)
     asked = asked_of(request.GET)
     filters = asked.filters(reading)
@@ -183,7 +183,7 @@ def _kind_chips(
 
 
 @page
-def waiting(request: PageRequest, cluster: str, uid: str) -> HttpResponseBase:
+def pending_item(request: PageRequest, cluster: str, uid: str) -> HttpResponseBase:
     reading = on_cluster(query_session(request), cluster)
     context = Context.at(reading.now)
     episodes = episodes_of(
@@ -209,7 +209,7 @@ def waiting(request: PageRequest, cluster: str, uid: str) -> HttpResponseBase:
     return respond(
         request,
         reading,
-        "waiting",
+        "pending_detail",
         tables=tables,
         row=row,
         headline=pending_detail.headline(row, reading),

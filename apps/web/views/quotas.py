@@ -63,7 +63,7 @@ def quota_list(request: PageRequest) -> HttpResponseBase:
             *([keys.unused_table(unused.rows, reading)] if opened else ()),
             *(plot.table for plot in plots),
         ],
-        untold=_untold(running.since, reading),
+        gaps=_gaps(running.since, reading),
         plots=plots,
         more_budgets=max(0, len(running) - len(plots)),
         closed=None if opened else _closed(request, now.count),
@@ -89,7 +89,7 @@ def _running(reading: QuerySession) -> budgets.LaterBudgets:
     )
 
 
-def _untold(since: datetime | None, reading: QuerySession) -> list[CoverageGap]:
+def _gaps(since: datetime | None, reading: QuerySession) -> list[CoverageGap]:
     """Return what budgets lack since the start of the oldest period: devices of claims."""
     if since is None or since >= reading.now:
         return []

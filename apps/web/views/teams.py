@@ -96,7 +96,7 @@ def team(request: PageRequest, name: str) -> HttpResponseBase:
         ],
         team=row,
         comparison=comparison,
-        untold=gap_tiers(reading.window, visibility=reading.visibility),
+        gaps=gap_tiers(reading.window, visibility=reading.visibility),
         holding=holding(known, reading.query) if rows else None,
         position=position_of(name, reading),
         detailed=detailed,

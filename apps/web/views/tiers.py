@@ -55,7 +55,7 @@ def tier(request: PageRequest, name: str) -> HttpResponseBase:
         axis=axis,
         classes=reading.classes,
     )
-    untold = _untold(name, reading) if comparison.untold else []
+    gaps = _gaps(name, reading) if comparison.gaps else []
     no_data = _no_data(name, comparison)
     return respond(
         request,
@@ -69,7 +69,7 @@ def tier(request: PageRequest, name: str) -> HttpResponseBase:
         queue_time=_queue_time(name, reading),
         comparison=comparison,
         waits=glance.wait_lines(reading, tier=name, limit=_MOST_WAITS),
-        untold=untold,
+        gaps=gaps,
         classes=reading.classes,
         quality=quality_of(reading, freshness, card.amounts),
     )
@@ -90,17 +90,17 @@ def _queue_time(name: str, reading: QuerySession) -> dict[str, str]:
     return {"p50": duration(times.p50_seconds), "p95": duration(times.p95_seconds)}
 
 
-def _untold(name: str, reading: QuerySession) -> list[CoverageGap]:
+def _gaps(name: str, reading: QuerySession) -> list[CoverageGap]:
     return gap_tiers(reading.window, visibility=reading.visibility, tiers=[name])
 
 
 def _no_data(name: str, comparison: Comparison) -> str:
     """Return what an empty table says where claims are not known; empty where they are."""
-    hours, untold = comparison.hours, comparison.untold
-    clusters = [cluster for cluster, tier in untold if tier == name]
+    hours, gaps = comparison.hours, comparison.gaps
+    clusters = [cluster for cluster, tier in gaps if tier == name]
     if not clusters:
         return ""
-    if any(hours.get(cluster, 0) > untold[cluster, name] for cluster in clusters):
+    if any(hours.get(cluster, 0) > gaps[cluster, name] for cluster in clusters):
         return "None in the known hours of this window."
     return "No data: no API server was watched in this window."
 

@@ -1,4 +1,4 @@
-"""What is worth a notice, gathered from all rooms; the room of notices says it once."""
+"""What is worth an alert, gathered from all rooms; the room of alerts says it once."""
 
 import logging
 from collections.abc import Callable, Mapping
@@ -32,8 +32,8 @@ class NotGathered(Exception):
     """Some sources failed; the others were gathered. The text names them."""
 
 
-def gather_notices(*, now: datetime, sources: Mapping[str, Source] = SOURCES) -> int:
-    """Say what is new in every room; return how many notices that made.
+def gather_alerts(*, now: datetime, sources: Mapping[str, Source] = SOURCES) -> int:
+    """Say what is new in every room; return how many alerts that made.
 
     One source that fails does not hold up the others. Raises NotGathered in the end.
     """
@@ -43,7 +43,7 @@ def gather_notices(*, now: datetime, sources: Mapping[str, Source] = SOURCES) ->
         try:
             new += source(now, zone)
         except Exception:
-            _LOG.exception("notices: %s could not be gathered", name)
+            _LOG.exception("alerts: %s could not be gathered", name)
             failed.append(name)
     if failed:
         raise NotGathered(f"These were not gathered: {', '.join(failed)}.")

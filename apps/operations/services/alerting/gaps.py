@@ -18,7 +18,7 @@ _HOUR = timedelta(hours=1)
 
 def gaps(now: datetime, zone: ZoneInfo) -> int:
     """Hold the hours since a cluster's last data against the levels, also while none comes."""
-    threshold = Threshold(AlertKind.DATA_GAP, settings.NOTICES_GAP_HOURS)
+    threshold = Threshold(AlertKind.DATA_GAP, settings.ALERTS_GAP_HOURS)
     return evaluate(threshold, list(_measured(now)), now=now, zone=zone)
 
 

@@ -36,7 +36,7 @@ def idle(now: datetime, zone: ZoneInfo) -> int:
             now=now,
         )
         measured.append(Measurement(_said(one, hours, names), hours if due else 0.0))
-    threshold = Threshold(AlertKind.IDLE, settings.NOTICES_IDLE_HOURS)
+    threshold = Threshold(AlertKind.IDLE, settings.ALERTS_IDLE_HOURS)
     prefixes = tuple(f"workload:{name}/" for name in known.clusters)
     return evaluate(
         threshold, measured, now=now, zone=zone, over=lambda subject: subject.startswith(prefixes)

@@ -14,14 +14,14 @@ from apps.alerts.services import Measurement, NewAlert, evaluate
 from apps.clusters.domain.quantities import quantity
 from apps.quotas.selectors import QuotaRow, quota_rows
 
-# A key that fills and empties as work comes and goes is one notice a day.
+# A key that fills and empties as work comes and goes is one alert a day.
 _AGAIN = timedelta(days=1)
 
 
 def quotas(now: datetime, zone: ZoneInfo) -> int:
     """Hold what is used of every key that limits something against the levels."""
     ids = {name: pk for pk, name in team_names().items()}
-    threshold = Threshold(AlertKind.QUOTA, settings.NOTICES_QUOTA, again_after=_AGAIN)
+    threshold = Threshold(AlertKind.QUOTA, settings.ALERTS_QUOTA, again_after=_AGAIN)
     return evaluate(threshold, [_measured(row, ids) for row in _rows(now)], now=now, zone=zone)
 
 

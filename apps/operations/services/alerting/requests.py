@@ -49,12 +49,12 @@ def requests(now: datetime, zone: ZoneInfo) -> int:
         rows = audit_since(position, at_most=_AT_ONCE)
         # What was read late is told of, but not what was there before anybody was told.
         recent = [row for row in rows if row.at > now - _BACK]
-        return _told(recent), rows[-1].number if rows else position
+        return _alerts(recent), rows[-1].number if rows else position
 
     return go_on("audit", read, now=now, zone=zone)
 
 
-def _told(rows: Iterable[AuditRow]) -> list[NewAlert]:
+def _alerts(rows: Iterable[AuditRow]) -> list[NewAlert]:
     told = [row for row in rows if row.subject.startswith(_ABOUT) and row.action in _SAYS]
     ids = {_id(row) for row in told}
     found = ChangeRequest.objects.select_related("team", "cluster").in_bulk(sorted(ids))

@@ -1,4 +1,4 @@
-"""Work that waits for long, by workload: a hundred pods of one are one notice."""
+"""Work that waits for long, by workload: a hundred pods of one are one alert."""
 
 from collections.abc import Iterator
 from datetime import datetime, timedelta
@@ -21,7 +21,7 @@ _WAITS = {"pending", "suppressed"}
 def waits(now: datetime, zone: ZoneInfo) -> int:
     """Hold how long the oldest thing of every waiting workload has waited against the levels."""
     ids = {name: pk for pk, name in team_names().items()}
-    threshold = Threshold(AlertKind.WAIT, settings.NOTICES_WAIT_HOURS, again_after=_AGAIN)
+    threshold = Threshold(AlertKind.WAIT, settings.ALERTS_WAIT_HOURS, again_after=_AGAIN)
     least = threshold.levels[0] * _HOUR
     found: dict[str, Measurement] = {}
     for row in _rows(now, least):

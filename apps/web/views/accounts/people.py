@@ -80,19 +80,19 @@ def make(request: PageRequest, who: Manager) -> HttpResponseBase:
     except ValidationError as refusal:
         form.add_error(None, refusal.messages)
         return _listed(request, form, status=HTTPStatus.BAD_REQUEST)
-    return HttpResponseRedirect(reverse("web:person", kwargs={"pk": made.pk}))
+    return HttpResponseRedirect(reverse("web:user", kwargs={"pk": made.pk}))
 
 
 @_managing
 def disable(_request: PageRequest, who: Manager, pk: int) -> HttpResponseBase:
     switch_person(who, pk, on=False)
-    return HttpResponseRedirect(reverse("web:people"))
+    return HttpResponseRedirect(reverse("web:users"))
 
 
 @_managing
 def enable(_request: PageRequest, who: Manager, pk: int) -> HttpResponseBase:
     switch_person(who, pk, on=True)
-    return HttpResponseRedirect(reverse("web:people"))
+    return HttpResponseRedirect(reverse("web:users"))
 
 
 @_managing
@@ -129,7 +129,7 @@ def shut(_request: PageRequest, who: Manager, pk: int) -> HttpResponseBase:
 
 
 def _to_person(pk: int) -> HttpResponseBase:
-    return HttpResponseRedirect(reverse("web:person", kwargs={"pk": pk}))
+    return HttpResponseRedirect(reverse("web:user", kwargs={"pk": pk}))
 
 
 def _shown(request: PageRequest, pk: int, problem: str = "") -> HttpResponseBase:
@@ -141,7 +141,7 @@ def _shown(request: PageRequest, pk: int, problem: str = "") -> HttpResponseBase
     return respond(
         request,
         reading,
-        "person",
+        "user",
         status=HTTPStatus.BAD_REQUEST if problem else HTTPStatus.OK,
         person=row,
         problem=problem,
@@ -164,7 +164,7 @@ def _listed(
     return respond(
         request,
         reading,
-        "people",
+        "users",
         status=status,
         people=rows,
         sought=sought,

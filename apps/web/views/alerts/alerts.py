@@ -1,4 +1,4 @@
-"""What was said that the reader may see, answers to idle notices, and the log of deliveries."""
+"""What was said that the reader may see, answers to idle alerts, and the log of deliveries."""
 
 from dataclasses import replace
 from http import HTTPStatus
@@ -37,7 +37,7 @@ KEEP = "keep"
 
 
 @page
-def notices(request: PageRequest) -> HttpResponseBase:
+def alert_page(request: PageRequest) -> HttpResponseBase:
     return _listed(request)
 
 
@@ -59,7 +59,7 @@ def _listed(
     return respond(
         request,
         reading,
-        "notices",
+        "alerts",
         status=status,
         asked=asked,
         lines=lines,
@@ -68,19 +68,19 @@ def _listed(
         here=with_query("", asked.whole_query),
         days=days_of(reading.now, reading.choice.zone),
         longest_reason=LONGEST_REASON,
-        pager=_pager("notices", asked.query, asked.before, more),
+        pager=_pager("alerts", asked.query, asked.before, more),
     )
 
 
 @change
 def answer(request: PageRequest, pk: int) -> HttpResponseBase:
-    """Answer an idle notice: it is kept until a day, or it can go."""
-    notice = selectors.alert_of(pk, visibility=visibility_of(request.user))
-    if notice is None:
-        raise Http404("There is no such notice, or you may not see it.")
+    """Answer an idle alert: it is kept until a day, or it can go."""
+    alert = selectors.alert_of(pk, visibility=visibility_of(request.user))
+    if alert is None:
+        raise Http404("There is no such alert, or you may not see it.")
     asked = alert_query(request.GET)
     attempt = _attempt(request, pk)
-    refusal = _refusal(request, notice, attempt)
+    refusal = _refusal(request, alert, attempt)
     if refusal:
         tried = replace(attempt, problem=refusal)
         return _listed(request, attempt=tried, status=HTTPStatus.BAD_REQUEST)
@@ -94,14 +94,14 @@ def _attempt(request: PageRequest, pk: int) -> Attempt:
     return Attempt(pk, request.POST.get("choice") == KEEP, until, because)
 
 
-def _refusal(request: PageRequest, notice: "Alert", attempt: Attempt) -> str:
+def _refusal(request: PageRequest, alert: "Alert", attempt: Attempt) -> str:
     """Give the answer; return why it was not taken, empty when it was."""
     if attempt.keeps and not attempt.until:
         return "Choose the day until which it is kept."
     try:
         answer_idle(
             request.user,
-            notice,
+            alert,
             until=attempt.until if attempt.keeps else "",
             reason=attempt.because,
             now=timezone.now(),
@@ -115,7 +115,7 @@ def _refusal(request: PageRequest, notice: "Alert", attempt: Attempt) -> str:
 
 
 def _place(asked: AlertQuery, pk: int) -> str:
-    return f"{with_query(reverse('web:notices'), asked.whole_query)}#notice-{pk}"
+    return f"{with_query(reverse('web:alerts'), asked.whole_query)}#notice-{pk}"
 
 
 def _pager(name: str, query: Query, before: int | None, more: int | None) -> dict[str, str]:
@@ -128,7 +128,7 @@ def _pager(name: str, query: Query, before: int | None, more: int | None) -> dic
 
 @page
 def deliveries(request: PageRequest) -> HttpResponseBase:
-    """Show what became of each notice on the channels that the reader may change."""
+    """Show what became of each alert on the channels that the reader may change."""
     reading = query_session(request)
     problems: list[str] = []
     before = number_of(request.GET, "before", problems)

@@ -1,4 +1,4 @@
-"""Channels: where notices go. Making, changing, trying, muting and removing them."""
+"""Channels: where alerts go. Making, changing, trying, muting and removing them."""
 
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any

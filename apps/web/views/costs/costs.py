@@ -177,7 +177,7 @@ def _terms(reading: QuerySession, asked: CostPageQuery, file: str) -> dict[str, 
     path = reverse(f"web:{file}")
     return {
         "book": costs.price_book().version,
-        "untold": gap_tiers(
+        "gaps": gap_tiers(
             reading.window, visibility=reading.visibility, tiers=reading.filters.tier
         ),
         "priced_until": costs.priced_until(visibility=reading.visibility),

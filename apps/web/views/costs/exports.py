@@ -72,9 +72,9 @@ def _asked_for(request: PageRequest) -> dict[str, Any]:
 
 
 @page
-def asked_exports(request: PageRequest) -> HttpResponseBase:
+def export_list(request: PageRequest) -> HttpResponseBase:
     """Answer with the list of the reader's files alone, as htmx fetches it while one is written."""
-    return render(request, "exports/_asked.html", _asked_for(request))
+    return render(request, "exports/_list.html", _asked_for(request))
 
 
 @change

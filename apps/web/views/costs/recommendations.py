@@ -71,7 +71,7 @@ def _listed(request: PageRequest) -> HttpResponseBase:
         covered=recommendation_lines.covered_of(
             waste_covered(filters=filters, visibility=reading.visibility)
         ),
-        looked=recommendation_lines.looked_words(
+        looked=recommendation_lines.checked_words(
             costs.recommended_at(visibility=reading.visibility), reading
         ),
         explain_query=(*reading.query, *asked.query),
@@ -159,7 +159,7 @@ def _decided(
     line = replace(_line(request, reading, pk), problem=problem)
     shown = {"line": line, "reading": reading, "choice": reading.choice, "back": back}
     if request.htmx:
-        return render(request, "recommendations/_line.html", shown)
+        return render(request, "recommendations/_row.html", shown)
     return respond(
         request,
         reading,

@@ -67,7 +67,7 @@ def data_health(request: PageRequest) -> HttpResponseBase:
     return respond(
         request,
         reading,
-        "health",
+        "data_quality",
         tables=[
             health.verdicts_table(judged, healths, reading),
             health.clusters_table(rows, reading),
@@ -98,7 +98,7 @@ def _progress(request: PageRequest, progress: Sequence[ClusterProgress]) -> Http
         "under_way": health.under_way(progress),
         "progress_href": _progress_href(request),
     }
-    return render(request, "health/_progress.html", context)
+    return render(request, "data_quality/_progress.html", context)
 
 
 def _progress_href(request: PageRequest) -> str:

@@ -120,7 +120,7 @@ def _previewed(
 
 def _outlook(request: PageRequest, reading: QuerySession, looked: FormPreview) -> HttpResponseBase:
     context = {**looked.context, "choice": reading.choice, "on_form": True}
-    return render(request, "request/_outlook.html", context)
+    return render(request, "quota_request/_outlook.html", context)
 
 
 def _form(
@@ -136,7 +136,7 @@ def _form(
     return respond(
         request,
         reading,
-        "request/new",
+        "quota_request/new",
         status=status,
         form=form,
         place={**ref._asdict(), "text": ref_text(ref), "quota_href": key_href(ref)},
@@ -159,16 +159,16 @@ def _choose(request: PageRequest, *, status: int = HTTPStatus.OK) -> HttpRespons
         find=request.GET.get("find", ""),
         cursor=request.GET.get("cursor") or None,
     )
-    return respond(request, reading, "request/new", status=status, keys=keys)
+    return respond(request, reading, "quota_request/new", status=status, keys=keys)
 
 
 def _refused(request: PageRequest, reading: QuerySession, refusal: Exception) -> HttpResponseBase:
     """Say why this quota cannot be asked for; what may not be seen is not found."""
     if request.htmx:
         shown = {"outlook_problem": said(refusal), "choice": reading.choice}
-        return render(request, "request/_outlook.html", shown)
+        return render(request, "quota_request/_outlook.html", shown)
     return respond(
-        request, reading, "request/new", status=status_of(refusal), problem=said(refusal)
+        request, reading, "quota_request/new", status=status_of(refusal), problem=said(refusal)
     )
 
 
@@ -254,7 +254,7 @@ def _edited(
     return respond(
         request,
         reading,
-        "request/edit",
+        "quota_request/edit",
         status=status,
         form=form,
         row=detail.row,

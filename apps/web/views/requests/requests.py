@@ -65,7 +65,7 @@ def requests(request: PageRequest) -> HttpResponseBase:
     return respond(
         request,
         reading,
-        "requests",
+        "quota_requests",
         tables=[table],
         asked=asked,
         whiches=[(which.value, label) for which, label in asking.WHICH.items()],
@@ -109,7 +109,7 @@ def live_outlook(request: PageRequest, pk: int) -> HttpResponseBase:
         problem = said(refusal)
     shown = {**outlook_shown(reading, found, before=detail.row.before), "outlook_problem": problem}
     if request.htmx:
-        return render(request, "request/_outlook.html", {**shown, "choice": reading.choice})
+        return render(request, "quota_request/_outlook.html", {**shown, "choice": reading.choice})
     return detail_page(request, reading, actor, pk, **shown)
 
 

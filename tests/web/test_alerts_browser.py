@@ -1,0 +1,116 @@
+"""Alerts and channels in a browser: both themes, a desk and a phone, with and without scripts."""
+
+import pytest
+from django.core.cache import cache
+from playwright.sync_api import Page, expect
+from pytest_django import Settings
+
+from apps.alerts.models import Delivery, IdleAnswer
+from tests.factories import make_portal
+from tests.web.alerts import SECRET, SLACK, Board, make_board, say_many
+from tests.web.appearances import LOOKS
+from tests.web.axe import cookie_of, settle, violations
+from tests.web.conftest import Screen
+
+pytestmark = pytest.mark.browser
+
+
+@pytest.fixture
+def board(db: None, settings: Settings) -> Board:
+    settings.EMAIL_HOST = "mail.example.org"  # of which the test's mailbox takes the place
+    cache.clear()
+    portal = make_portal()
+    made = make_board(portal)
+    say_many(portal, 60)
+    Delivery.objects.filter(channel=made.bens).update(
+        state=Delivery.State.GIVEN_UP, failures=7, error="The mail server did not take it: " * 4
+    )
+    return made
+
+
+@pytest.mark.parametrize(("dark", "width"), LOOKS)
+def test_axe_finds_nothing_and_no_page_scrolls_sideways(
+    board: Board, address: str, screen: Screen, dark: bool, width: int
+) -> None:
+    found: list[str] = []
+
+    def look(page: Page) -> None:
+        page.context.add_cookies([cookie])
+        for path in (
+            "/notices/",
+            "/notices/channels/",
+            f"/notices/channels/{board.team.pk}/",
+            f"/notices/sent/?channel={board.bens.pk}",
+        ):
+            page.goto(path)
+            settle(page)
+            for closed in page.locator("main details").all()[:2]:
+                closed.locator("summary").click()
+            found.extend(f"{path}: {each}" for each in violations(page))
+            if page.evaluate("document.documentElement.scrollWidth > window.innerWidth"):
+                found.append(f"{path} scrolls sideways")
+
+    cookie = cookie_of("cleo", address)
+    screen.visit(address, look, width=width, dark=dark)
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize("scripts", [True, False], ids=["scripts", "no scripts"])
+def test_an_idle_notice_is_answered_in_its_line(
+    board: Board, address: str, screen: Screen, scripts: bool
+) -> None:
+    def steps(page: Page) -> None:
+        page.context.add_cookies([cookie])
+        page.goto("/notices/?kind=idle&team=vision")
+        line = page.locator("li.alerts-line").first
+        line.get_by_text("Answer").first.click()
+        line.get_by_role("button", name="Keep").click()
+        expect(page.get_by_role("alert")).to_contain_text("Choose the day")
+        line.get_by_label("because").fill("it is done")
+        line.get_by_role("button", name="It can go").click()
+        expect(page.locator("li.alerts-line").first).to_contain_text(
+            "It can go, because it is done"
+        )
+        assert "kind=idle" in page.url
+
+    cookie = cookie_of("ada", address)
+    screen.visit(address, steps, scripts=scripts, provoked=("400",))
+    assert IdleAnswer.objects.count() == 1
+
+
+def test_a_channel_is_made_tried_muted_and_removed(
+    board: Board, address: str, screen: Screen
+) -> None:
+    def steps(page: Page) -> None:
+        page.context.add_cookies([cookie])
+        page.goto("/tokens/")
+        page.get_by_label("Account of ada").click()
+        page.get_by_role("link", name="Alerts").click()
+        page.get_by_role("link", name="Channels").first.click()
+        page.get_by_label("Name", exact=True).fill("chat")
+        page.get_by_label("Goes to").select_option("slack")
+        page.get_by_label("Address", exact=True).fill(SLACK)
+        for kind in page.get_by_role("checkbox").all():
+            kind.uncheck()
+        page.get_by_role("button", name="Make the channel").click()
+        expect(page.get_by_role("alert").first).to_contain_text("Choose at least one kind")
+        assert SECRET not in page.content()
+        assert violations(page) == []
+        page.get_by_label("Goes to").select_option("email")
+        page.get_by_label("Address", exact=True).fill("ada@example.org")
+        page.get_by_label("Budgets: ").check()
+        page.get_by_role("button", name="Make the channel").click()
+        expect(page.get_by_role("heading", name="chat")).to_be_visible()
+        page.get_by_role("button", name="Send a test message").click()
+        expect(page.get_by_role("status")).to_contain_text("ada@example.org")
+        page.get_by_label("Why").fill("a holiday")
+        page.get_by_role("button", name="Mute", exact=True).click()
+        expect(page.get_by_role("cell", name="a holiday")).to_be_visible()
+        page.get_by_role("button", name="End now").click()
+        expect(page.get_by_text("Nothing is muted.")).to_be_visible()
+        page.get_by_text("Remove…").click()
+        page.get_by_role("button", name="Remove this channel").click()
+        expect(page.get_by_role("link", name="chat", exact=True)).to_have_count(0)
+
+    cookie = cookie_of("ada", address)
+    screen.visit(address, steps, width=390, provoked=("400",))

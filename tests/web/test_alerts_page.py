@@ -1,0 +1,242 @@
+"""The list of what was said: filters, paging, links, and answers to idle alerts."""
+
+import re
+from collections.abc import Callable
+from copy import deepcopy
+from datetime import timedelta
+
+import pytest
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+from pytest_django import Settings
+
+from apps.accounts.models import User
+from apps.alerts.models import Alert, Channel, Delivery, IdleAnswer
+from apps.alerts.services import notify
+from apps.alerts.services.sending import said as as_sent
+from tests.factories import Portal, make_portal
+from tests.web.alerts import Board, make_board, moment, said, say_many
+from tests.web.pages import text_of
+from tests.worlds import shared
+
+pytestmark = pytest.mark.django_db
+SignIn = Callable[[User], Client]
+TRAIN = "workload:west/vision/Job/train"
+
+
+_portal = shared(make_portal)
+
+
+@pytest.fixture
+def portal(_portal: Portal) -> Portal:
+    return deepcopy(_portal)
+
+
+@pytest.fixture
+def board(portal: Portal) -> Board:
+    return make_board(portal)
+
+
+@pytest.fixture
+def ada(portal: Portal, signed_in: SignIn) -> Client:
+    return signed_in(portal.ada)
+
+
+def titles(page: str) -> list[str]:
+    """Return the headings of the list, links or not."""
+    return [
+        re.sub(r"<[^>]+>", "", found)
+        for found in re.findall(r'<div class="alerts-head">\s*<h2>(.*?)</h2>', page)
+    ]
+
+
+def test_a_portal_where_nothing_was_said_says_so(ada: Client) -> None:
+    page = text_of(ada, "/notices/")
+    assert "Nothing was said in the last 180 days" in page
+
+
+def test_a_line_says_when_of_whom_and_where_to_look(board: Board, ada: Client) -> None:
+    page = text_of(ada, "/notices/")
+    assert '<a href="/quotas/?team=vision">Alert of budget:vision/gpu_hours</a>' in page
+    assert f"This is about {TRAIN}.\nLook there." in page
+    line = page.partition(f'id="notice-{board.alerts[TRAIN].pk}"')[2].partition("</li>")[0]
+    assert 'href="/teams/vision/' in line
+    assert re.search(r"\d{2}:\d{2}", line)
+
+
+@pytest.mark.parametrize(
+    "path", ["//elsewhere.example/", "/\\elsewhere.example", "javascript:alert(1)", "https://e.org"]
+)
+def test_a_line_never_leads_out_of_the_portal(path: str, portal: Portal, ada: Client) -> None:
+    notify([said(portal.vision, "x", path=path)], now=moment(), zone=portal.zone)
+    page = text_of(ada, "/notices/")
+    assert titles(page) == ["Alert of x"]
+    assert f'href="{path}' not in page
+
+
+def test_hostile_words_are_shown_as_text(portal: Portal, ada: Client) -> None:
+    text = "<script>alert(1)</script>"
+    notify([said(portal.vision, text, text=text)], now=moment(), zone=portal.zone)
+    page = text_of(ada, "/notices/")
+    assert "<script>alert" not in page
+    assert "&lt;script&gt;alert" in page
+
+
+@pytest.mark.parametrize(
+    ("query", "subjects"),
+    [
+        ("kind=budget", ["budget:vision/gpu_hours"]),
+        ("kind=budget&kind=data+gap", ["cluster:west/watched", "budget:vision/gpu_hours"]),
+        ("team=speech", ["workload:west/speech/StatefulSet/notes"]),
+        ("team=nowhere", []),
+        ("kind=drift", []),
+    ],
+)
+def test_the_list_is_narrowed_by_kind_and_team(
+    query: str, subjects: list[str], board: Board, portal: Portal, signed_in: SignIn
+) -> None:
+    page = text_of(signed_in(portal.cleo), f"/notices/?{query}")
+    assert titles(page) == [f"Alert of {subject}" for subject in subjects]
+    assert subjects or "No alert that you may see is like that." in page
+
+
+@pytest.mark.parametrize(
+    ("query", "says"),
+    [
+        ("kind=rumour", "“rumour” is no kind of alert."),
+        ("before=yesterday", "points to no place in the list"),
+        ("before=99999999999999999999", "points to no place in the list"),
+        ("before=%C2%B2", "points to no place in the list"),
+        ("team=%00", ""),
+    ],
+)
+def test_an_address_that_makes_no_sense_breaks_nothing(
+    query: str, says: str, board: Board, ada: Client
+) -> None:
+    page = text_of(ada, f"/notices/?{query}")
+    assert says in page
+    assert len(titles(page)) == 2
+
+
+def test_older_ones_follow_page_by_page_within_the_filter(portal: Portal, ada: Client) -> None:
+    say_many(portal, 104)
+    found, address, pages = [], "/notices/?kind=idle", 0
+    while address:
+        page = text_of(ada, address)
+        found += titles(page)
+        pages += 1
+        link = re.search(r'href="([^"]+)" rel="next"', page)
+        address = link.group(1).replace("&amp;", "&") if link else ""
+    assert pages == 2
+    assert found == [f"Alert of thing-{n}" for n in range(102, -1, -2)]
+    assert 'rel="first"' in page
+
+
+def test_more_alerts_need_no_more_queries(portal: Portal, ada: Client) -> None:
+    say_many(portal, 2)
+    with CaptureQueriesContext(connection) as few:
+        text_of(ada, "/notices/")
+    say_many(portal, 60)
+    with CaptureQueriesContext(connection) as many:
+        text_of(ada, "/notices/")
+    assert len(many) == len(few) <= 11
+
+
+def test_pages_without_alerts_need_no_query_for_the_entry_in_the_menu(ada: Client) -> None:
+    with CaptureQueriesContext(connection) as asked:
+        page = text_of(ada, "/tokens/")
+    assert '<a href="/notices/' in page
+    assert [query["sql"] for query in asked if "alerts_" in query["sql"]] == []
+
+
+# ---------------------------------------------------------------- answers
+
+
+def answer(client: Client, alert: Alert, query: str = "", **form: str) -> tuple[int, str, str]:
+    response = client.post(f"/notices/{alert.pk}/answer{query}", form)
+    return response.status_code, response.headers.get("Location", ""), response.content.decode()
+
+
+def test_an_idle_workload_is_kept_until_a_day_for_a_reason(
+    board: Board, portal: Portal, ada: Client
+) -> None:
+    alert, day = board.alerts[TRAIN], moment().astimezone(portal.zone).date() + timedelta(days=3)
+    status, place, _ = answer(
+        ada, alert, "?kind=idle", choice="keep", until=f"{day}", because="the demo is then"
+    )
+    assert (status, place) == (302, f"/notices/?kind=idle#notice-{alert.pk}")
+    page = text_of(ada, place)
+    line = page.partition(f'id="notice-{alert.pk}"')[2].partition("</li>")[0]
+    assert "Kept until" in line
+    assert "(over)" not in line
+    assert "because the demo is then" in line
+    assert "ada, " in line
+    assert "Answer anew" in line
+    IdleAnswer.objects.update(until=moment() - timedelta(hours=1))
+    assert "(over)" in text_of(ada, "/notices/")
+
+
+def test_the_last_answer_is_the_one_that_is_shown(board: Board, ada: Client) -> None:
+    alert = board.alerts[TRAIN]
+    answer(ada, alert, choice="release", because="it is done")
+    assert "<strong>It can go</strong>, because it is done" in text_of(ada, "/notices/")
+    answer(ada, alert, choice="release")
+    page = text_of(ada, "/notices/")
+    assert "<strong>It can go</strong> " in page
+    assert "it is done" not in page
+
+
+@pytest.mark.parametrize(
+    ("form", "says"),
+    [
+        ({"choice": "keep", "because": "the demo"}, "Choose the day until which it is kept."),
+        ({"choice": "keep", "until": "tomorrow", "because": ""}, "Say why it is to be kept."),
+        ({"choice": "keep", "until": "2020-01-01", "because": "the demo"}, "2020-01-01 is past."),
+        ({"choice": "keep", "until": "2999-01-01", "because": "the demo"}, "14 days at most"),
+        ({"choice": "keep", "until": "someday", "because": "the demo"}, "is no day"),
+    ],
+)
+def test_an_answer_that_is_not_taken_keeps_what_was_typed(
+    form: dict[str, str], says: str, board: Board, ada: Client
+) -> None:
+    status, _, page = answer(ada, board.alerts[TRAIN], **form)
+    assert status == 400
+    assert says in page
+    assert f'value="{form["because"]}"' in page
+    assert f'value="{form.get("until", "")}"' in page
+    assert '<details class="d-print-none" open>' in page
+    assert not IdleAnswer.objects.exists()
+
+
+def test_the_link_of_a_message_leads_to_the_line_to_answer(
+    board: Board, ada: Client, settings: Settings
+) -> None:
+    settings.PORTAL_URL = "https://gpu.example.org"
+    alert = board.alerts[TRAIN]
+    channel = Channel.objects.order_by("pk")[0]
+    link = as_sent(Delivery(alert=alert, channel=channel)).link
+    address, _, place = link.removeprefix(settings.PORTAL_URL).partition("#")
+    line = text_of(ada, address).partition(f'id="{place}"')[2].partition("</li>")[0]
+    assert f"/notices/{alert.pk}/answer" in line
+
+
+def test_only_idle_alerts_are_answered(board: Board, ada: Client) -> None:
+    status, _, page = answer(ada, board.alerts["budget:vision/gpu_hours"], choice="release")
+    assert status == 400
+    assert not IdleAnswer.objects.exists()
+    assert f'action="/notices/{board.alerts["budget:vision/gpu_hours"].pk}/answer' not in page
+
+
+def test_of_several_alerts_of_one_thing_the_latest_is_answered(
+    board: Board, portal: Portal, ada: Client
+) -> None:
+    again = said(portal.vision, TRAIN)
+    later = type(again)(
+        *(again.kind, again.subject, again.team_id, "Still idle", again.text),
+        occasion=("twice",),
+    )
+    notify([later], now=moment(), zone=portal.zone)
+    latest = Alert.objects.get(title="Still idle")
+    page = text_of(ada, "/notices/")
+    assert re.findall(r'action="/notices/(\d+)/answer', page) == [str(latest.pk)]

@@ -1,0 +1,111 @@
+"""The log of what was sent: what became of each alert, and sending again."""
+
+import re
+from collections.abc import Callable
+from copy import deepcopy
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from apps.accounts.models import User
+from apps.alerts.models import Delivery
+from apps.alerts.services import deliver
+from tests.alerts.board import Box
+from tests.factories import Portal, make_portal
+from tests.web.alerts import Board, make_board, moment, say_many
+from tests.web.pages import text_of
+from tests.worlds import shared
+
+pytestmark = pytest.mark.django_db
+SignIn = Callable[[User], Client]
+
+
+_portal = shared(make_portal)
+
+
+@pytest.fixture
+def portal(_portal: Portal) -> Portal:
+    return deepcopy(_portal)
+
+
+@pytest.fixture
+def board(portal: Portal) -> Board:
+    return make_board(portal)
+
+
+@pytest.fixture
+def ada(portal: Portal, signed_in: SignIn) -> Client:
+    return signed_in(portal.ada)
+
+
+def test_the_log_says_what_became_of_each_alert(
+    board: Board, portal: Portal, signed_in: SignIn
+) -> None:
+    ben, here = signed_in(portal.ben), f"/notices/sent/?channel={board.bens.pk}"
+    assert text_of(ben, here).count("<td>waits</td>") == 2
+    box = Box(failures=9)
+    deliver(now=moment(), post=box)
+    page = text_of(ben, here)
+    assert "failed once, is tried again" in page
+    assert "mail.example.org: it was not taken." in page
+    assert "failing:" in text_of(ben, "/notices/channels/")
+    assert "The last delivery failed." in text_of(ben, f"/notices/channels/{board.bens.pk}/")
+    box.failures = 0
+    deliver(now=moment() + timedelta(hours=1), post=box)
+    assert "<td>sent</td>" in text_of(ben, here)
+    assert "failing:" not in text_of(ben, "/notices/channels/")
+
+
+def test_what_was_given_up_is_sent_again_by_hand(
+    board: Board, portal: Portal, signed_in: SignIn
+) -> None:
+    ben = signed_in(portal.ben)
+    of_ben = Delivery.objects.filter(channel=board.bens)
+    of_ben.update(state=Delivery.State.GIVEN_UP, error="it was not taken.", failures=7)
+    one = of_ben.order_by("pk")[0]
+    query = f"?channel={board.bens.pk}"
+    assert f'action="/notices/sent/{one.pk}/again{query}"' in text_of(ben, f"/notices/sent/{query}")
+    response: Any = ben.post(f"/notices/sent/{one.pk}/again{query}")
+    assert response["Location"] == f"/notices/sent/{query}#delivery-{one.pk}"
+    Delivery.objects.exclude(channel=board.bens).delete()
+    box = Box()
+    assert deliver(now=moment() + timedelta(seconds=2), post=box) == 1
+    assert [address for address, _ in box.sent] == ["ben@example.org"]
+    assert ben.post(f"/notices/sent/{one.pk}/again").status_code == 404
+
+
+def test_a_failure_before_the_last_that_arrived_is_no_alarm(
+    board: Board, portal: Portal, signed_in: SignIn
+) -> None:
+    first, last = Delivery.objects.filter(channel=board.bens).order_by("pk")
+    now = moment()
+    Delivery.objects.filter(pk=last.pk).update(
+        state=Delivery.State.GIVEN_UP, error="it was not taken.", due_at=now - timedelta(days=2)
+    )
+    Delivery.objects.filter(pk=first.pk).update(state=Delivery.State.SENT, sent_at=now)
+    assert "failing:" not in text_of(signed_in(portal.ben), "/notices/channels/")
+
+
+def test_the_log_goes_on_page_by_page(board: Board, portal: Portal, signed_in: SignIn) -> None:
+    ben = signed_in(portal.ben)
+    say_many(portal, 70)
+    page = text_of(ben, "/notices/sent/")
+    assert page.count('id="delivery-') == 50
+    older = re.search(r'href="([^"]+)" rel="next"', page)
+    assert older is not None
+    rest = text_of(ben, older.group(1).replace("&amp;", "&"))
+    assert rest.count('id="delivery-') == 22
+    assert 'rel="first"' in rest
+
+
+@pytest.mark.parametrize("query", ["channel=x", "before=-1", "channel=99999999999999999999"])
+def test_a_log_of_nonsense_says_so(query: str, board: Board, ada: Client) -> None:
+    assert "points to no place in the list" in text_of(ada, f"/notices/sent/?{query}")
+
+
+def test_the_log_of_others_channels_is_empty(board: Board, portal: Portal, ada: Client) -> None:
+    page = text_of(ada, f"/notices/sent/?channel={board.bens.pk}")
+    assert "Nothing was sent yet." in page
+    assert "ben" not in page.partition('id="results"')[2]
