@@ -94,7 +94,7 @@ def of_team(tier: TierOutcomeRow, name: str) -> OutcomeRow:
 def test_what_if_replays_the_ledger_before_and_after(pods: World) -> None:
     report = what_if(WINDOW, [AddGpus("gold", 2)], visibility=OUTSIDER)
     (before,), (after,) = report.before, report.after
-    assert report.told == ("+2 GPUs in gold",)
+    assert report.summary == ("+2 GPUs in gold",)
     assert (before.capacity_gpu_hours, after.capacity_gpu_hours) == (256.0, 320.0)
     rows = {row.team: row for row in before.teams}
     assert list(rows) == ["robotics", "speech", "vision"]
