@@ -17,8 +17,8 @@ from tests import factories
 from tests.factories import Portal
 from tests.programs import find
 from tests.web.devices import make_devices
-from tests.web.in_transaction import Gate, serving_in_transaction
 from tests.web.entitlements import make_promises
+from tests.web.in_transaction import Gate, serving_in_transaction
 from tests.web.pending import look, make_waiting
 from tests.worlds import shared
 

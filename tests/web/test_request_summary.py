@@ -11,9 +11,9 @@ from apps.quota_requests.selectors import read
 from apps.web.quota_requests.request_summary import (
     Ruled,
     Summary,
+    approval_summary,
     evidence_summary,
     impact_summary,
-    approval_summary,
 )
 from tests.quota_requests.requests import EVIDENCE, PREVIEW
 
