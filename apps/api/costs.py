@@ -14,7 +14,7 @@ from rest_framework import serializers
 from rest_framework.request import Request
 
 from apps.api.base import parameters
-from apps.api.base.documents import documented, problems
+from apps.api.base.documents import CSV, documented, problems
 from apps.api.base.paging import page_response
 from apps.api.base.parameters import NamesField, choices, filters_of
 from apps.api.base.portal import PortalView, paging, visibility_in, window_in
@@ -124,8 +124,7 @@ class CostsView(PortalView):
         CostsParams,
         serializer_of(CostRow),
         summary="Costs by period, group and cause, of teams you see in detail.",
-        file=True,
-        binary=BINARY,
+        files=(CSV, *BINARY),
         beside={"terms": serializer_of(Terms)()},
     )
     def get(self, request: Request) -> HttpResponseBase:
@@ -142,8 +141,7 @@ class WasteView(PortalView):
         WasteParams,
         serializer_of(CostRow),
         summary="Waste in GPU-hours and money by period, group and cause, by who held it.",
-        file=True,
-        binary=BINARY,
+        files=(CSV, *BINARY),
         beside={"terms": serializer_of(Terms)()},
     )
     def get(self, request: Request) -> HttpResponseBase:

@@ -9,7 +9,7 @@ from rest_framework import serializers
 from rest_framework.request import Request
 
 from apps.api.base import files, parameters
-from apps.api.base.documents import documented
+from apps.api.base.documents import CSV, documented
 from apps.api.base.paging import page_of, page_response
 from apps.api.base.parameters import NamesField, choices, filters_of
 from apps.api.base.portal import PortalView, paging, visibility_in, window_in
@@ -62,7 +62,7 @@ class FairnessView(PortalView):
         FairnessParams,
         FairnessSerializer,
         summary="Shares, loans and denials by tier and team over the window.",
-        file=True,
+        files=[CSV],
     )
     def get(self, request: Request) -> HttpResponseBase:
         query = FairnessParams.read(request.query_params)

@@ -12,7 +12,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from apps.api.base import files, parameters
-from apps.api.base.documents import documented
+from apps.api.base.documents import CSV, documented
 from apps.api.base.paging import page_of, page_response, walk
 from apps.api.base.parameters import NamesField, choices, filters_of
 from apps.api.base.portal import PortalView, paging, visibility_in, window_in
@@ -114,7 +114,7 @@ class PendingView(PortalView):
         PendingParams,
         serializer_of(PendingRow),
         summary="What waits now and why, of teams you see in detail.",
-        file=True,
+        files=[CSV],
     )
     def get(self, request: Request) -> HttpResponseBase:
         query = PendingParams.read(request.query_params)
@@ -150,7 +150,7 @@ class PendingHistoryView(PortalView):
         PendingHistoryParams,
         PendingHistorySerializer,
         summary="GPU-hours that waited, by day and cause or other groups.",
-        file=True,
+        files=[CSV],
     )
     def get(self, request: Request) -> HttpResponseBase:
         query = PendingHistoryParams.read(request.query_params)

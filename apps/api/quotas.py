@@ -12,7 +12,7 @@ from rest_framework import serializers
 from rest_framework.request import Request
 
 from apps.api.base import files, parameters
-from apps.api.base.documents import documented
+from apps.api.base.documents import CSV, documented
 from apps.api.base.paging import page_of, page_response, walk
 from apps.api.base.parameters import NamesField, choices, filters_of
 from apps.api.base.portal import PortalView, paging, visibility_in
@@ -76,7 +76,7 @@ class QuotasView(PortalView):
         QuotasParams,
         serializer_of(QuotaRow),
         summary="GPU keys of quotas and queues, of teams you see in detail.",
-        file=True,
+        files=[CSV],
     )
     def get(self, request: Request) -> HttpResponseBase:
         query = QuotasParams.read(request.query_params)

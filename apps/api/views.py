@@ -17,7 +17,7 @@ from rest_framework.reverse import reverse
 
 from apps.api import rows
 from apps.api.base import files, parameters
-from apps.api.base.documents import documented
+from apps.api.base.documents import CSV, documented
 from apps.api.base.paging import page_of, page_response, walk
 from apps.api.base.parameters import filters_of
 from apps.api.base.portal import PortalView, paging, visibility_in, window_in
@@ -47,7 +47,7 @@ class UsageView(PortalView):
         parameters.UsageParams,
         rows.UsageSerializer,
         summary="The ledger by period and group.",
-        file=True,
+        files=[CSV],
     )
     def get(self, request: Request) -> HttpResponseBase:
         query = parameters.UsageParams.read(request.query_params)
@@ -83,7 +83,7 @@ class PodsView(PortalView):
         parameters.PodsParams,
         rows.PodSerializer,
         summary="Pods that lived in the window, newest first, of teams you see in detail.",
-        file=True,
+        files=[CSV],
     )
     def get(self, request: Request) -> HttpResponseBase:
         query = parameters.PodsParams.read(request.query_params)

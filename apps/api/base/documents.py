@@ -25,6 +25,7 @@ class ClosedBody(OpenApiSerializerExtension):  # type: ignore[no-untyped-call]
         return {**mapped, "additionalProperties": False}
 
 
+CSV = "text/csv"
 _PROBLEM = inline_serializer(
     name="Problem",
     fields={
@@ -48,6 +49,11 @@ _PROBLEMS = {
     503: "The database is away; `Retry-After` says how long to wait.",
 }
 
+_CSV_FILE = OpenApiResponse(
+    OpenApiTypes.STR, description="The same columns; grades as `grades.measured` and so on."
+)
+_BINARY_FILE = OpenApiResponse(OpenApiTypes.BINARY, description="The same columns and rows.")
+
 
 def problems(others: Mapping[int, str]) -> dict[Any, Any]:
     """Return the problem documents that any endpoint may answer with, and others by status."""
@@ -63,14 +69,13 @@ def documented(
     rows: type[serializers.Serializer[Any]],
     *,
     summary: str,
-    file: bool = False,
-    binary: Sequence[str] = (),
+    files: Sequence[str] = (),
     beside: Mapping[str, serializers.Field[Any, Any, Any, Any]] | None = None,
 ) -> Callable[[F], F]:
     """Describe a list: its parameters, a page of its rows, and what can go wrong.
 
-    `file`: it can be had as CSV; `binary` are media types of other files; `beside` is what a
-    page has besides its rows.
+    `files` are the media types of files that it can be had as; `beside` is what a page has besides
+    its rows.
     """
     page = inline_serializer(
         name=f"{''.join(part.capitalize() for part in name.split('-'))}Page",
@@ -81,14 +86,8 @@ def documented(
         },
     )
     responses: dict[Any, Any] = {(200, "application/json"): page}
-    if file:
-        responses[200, "text/csv"] = OpenApiResponse(
-            OpenApiTypes.STR, description="The same columns; grades as `grades.measured` and so on."
-        )
-    for media_type in binary:
-        responses[200, media_type] = OpenApiResponse(
-            OpenApiTypes.BINARY, description="The same columns and rows."
-        )
+    for media_type in files:
+        responses[200, media_type] = _CSV_FILE if media_type == CSV else _BINARY_FILE
     responses |= problems({})
     return extend_schema(
         operation_id=f"list_{name.replace('-', '_')}",

@@ -87,13 +87,9 @@ def groups(
     grouped: Sequence[Grouping],
     reading: QuerySession,
     *,
-    table_id: str,
-    title: str,
     capacity: bool = False,
     total: bool = False,
-    empty: str,
     scope: Mapping[str, str] | None = None,
-    page_length: int = 0,
 ) -> Table:
     """Return a line per group, largest allocation first, with links to the groups' pages.
 
@@ -110,24 +106,19 @@ def groups(
             explained=tables.Explained(reading.query, {**of, **row.groups}),
         )
 
+    first = grouped[0]
+    explained = tables.Explained(reading.query, of)
     return Table(
-        id=table_id,
-        title=title,
+        id=f"{first.value}s",
+        title=f"{GROUP_LABELS[first]}s",
         columns=[
             *(Column(g.value, GROUP_LABELS[g]) for g in grouped),
             *(_WHOLE if capacity else _HELD),
         ],
         rows=tables.LaterRows(ordered, line),
         zone=reading.choice.zone,
-        empty=empty,
-        total=(
-            tables.total_row(
-                grouped[0].value, ordered, explained=tables.Explained(reading.query, of)
-            )
-            if total
-            else None
-        ),
-        page_length=page_length,
+        empty="No GPU was allocated in this window.",
+        total=tables.total_row(first.value, ordered, explained=explained) if total else None,
     )
 
 

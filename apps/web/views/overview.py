@@ -1,5 +1,7 @@
 """The first page: a sentence, each tier, the largest waste, the oldest waits, and the ledger."""
 
+from dataclasses import replace
+
 from django.http import HttpResponse, HttpResponseBase
 from django.shortcuts import render
 
@@ -144,12 +146,8 @@ def _entitlements(reading: QuerySession) -> list[EntitlementLine]:
 def team_table(reading: QuerySession, *, page_length: int) -> Table:
     """Return what each team held on each tier in the window, so many lines at a time."""
     rows = usage_of(reading, by=_BY_TEAM, interval=TimeStep.TOTAL)
-    return listings.groups(
-        [row for row in rows if row.amounts.allocated],
-        _BY_TEAM,
-        reading,
-        table_id="teams",
-        title="Teams",
+    return replace(
+        listings.groups([row for row in rows if row.amounts.allocated], _BY_TEAM, reading),
         empty="No team held a GPU in this window.",
         page_length=page_length,
     )

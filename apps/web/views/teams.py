@@ -1,6 +1,7 @@
 """Teams: the list of them, and one team's tiers, namespaces and workloads."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from django.http import Http404, HttpRequest, HttpResponseBase
 
@@ -135,14 +136,9 @@ def _tiers(name: str, rows: Sequence[UsageRow], reading: QuerySession) -> Table:
         UsageRow(period=None, groups={Grouping.TIER: tier}, amounts=tables.summed(own))
         for tier, own in by_tier.items()
     ]
-    return listings.groups(
-        sums,
-        [Grouping.TIER],
-        reading,
-        table_id="tiers",
-        title="Tiers",
+    return replace(
+        listings.groups(sums, [Grouping.TIER], reading, scope={"team": name}),
         empty="This team held no GPU in this window.",
-        scope={"team": name},
     )
 
 
@@ -151,14 +147,11 @@ def _details(request: HttpRequest, name: str, reading: QuerySession) -> list[Tab
     rows = usage_of(
         reading, by=_WORKLOADS, interval=TimeStep.TOTAL, narrowed=of_page(reading, team=name)
     )
-    namespaces = listings.groups(
-        _by_namespace(rows),
-        _NAMESPACES,
-        reading,
-        table_id="namespaces",
+    namespaces = replace(
+        listings.groups(_by_namespace(rows), _NAMESPACES, reading, scope={"team": name}),
+        id="namespaces",
         title="Namespaces",
         empty="No namespace of this team held a GPU in this window.",
-        scope={"team": name},
     )
     linked = [_filter_link(row, request, reading) for row in namespaces.rows]
     return [

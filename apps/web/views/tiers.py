@@ -1,5 +1,7 @@
 """One service tier: its ledger over time, who holds it, and what it is made of."""
 
+from dataclasses import replace
+
 from django.http import Http404, HttpResponseBase
 
 from apps.clusters import selectors as clusters
@@ -116,15 +118,16 @@ def _teams(name: str, reading: QuerySession, no_data: str) -> Table:
     rows = usage_of(
         reading, by=[Grouping.TEAM], interval=TimeStep.TOTAL, narrowed=of_page(reading, tier=name)
     )
-    return listings.groups(
-        [row for row in rows if row.amounts.allocated],
-        [Grouping.TEAM],
-        reading,
-        table_id="teams",
+    return replace(
+        listings.groups(
+            [row for row in rows if row.amounts.allocated],
+            [Grouping.TEAM],
+            reading,
+            total=True,
+            scope={"tier": name},
+        ),
         title="Teams on this tier",
-        total=True,
         empty=no_data or "No team held a GPU of this tier in this window.",
-        scope={"tier": name},
     )
 
 
@@ -132,14 +135,11 @@ def _models(name: str, reading: QuerySession, no_data: str) -> Table:
     rows = usage_of(
         reading, by=_MODELS, interval=TimeStep.TOTAL, narrowed=of_page(reading, tier=name)
     )
-    return listings.groups(
-        rows,
-        _MODELS,
-        reading,
-        table_id="models",
+    return replace(
+        listings.groups(
+            rows, _MODELS, reading, capacity=reading.has_capacity, total=True, scope={"tier": name}
+        ),
+        id="models",
         title="GPU models and capacity types",
-        capacity=reading.has_capacity,
-        total=True,
         empty=no_data or "No node of this tier was seen in this window.",
-        scope={"tier": name},
     )
