@@ -1,7 +1,6 @@
 """Quota requests as the API takes and gives them."""
 
 from collections.abc import Mapping
-from dataclasses import asdict
 from datetime import datetime
 from typing import Any, cast
 
@@ -11,12 +10,12 @@ from rest_framework import serializers
 
 from apps.api.base.parameters import NamesField, PageParams, choices
 from apps.api.base.problems import InvalidParameters
+from apps.api.base.rows import RowSerializer, record, serializer_of
 from apps.api.base.windows import moment
 from apps.clusters import selectors as clusters
 from apps.quota_requests.domain.frozen import stored
 from apps.quota_requests.domain.states import RequestState
 from apps.quota_requests.selectors import RequestDetail, RequestRow, Which
-from apps.usage.domain.columns import utc_text
 
 SOURCES = ("ResourceQuota", "ClusterQueue", "Queue")
 STATES = [state.value for state in RequestState]
@@ -204,146 +203,32 @@ class EmptyBody(Body):
 # ---------------------------------------------------------------- what is given
 
 
-def _time() -> serializers.DateTimeField:
-    return serializers.DateTimeField(allow_null=True, help_text="")
-
-
-def _names(help_text: str = "") -> serializers.ListField:
-    return serializers.ListField(child=serializers.CharField(), help_text=help_text)
-
-
-class QuotaRequestSerializer(serializers.Serializer[Any]):
+class QuotaRequestSerializer(RowSerializer):
     """A request to change one quota key."""
 
-    id = serializers.IntegerField()
-    version = serializers.IntegerField(help_text="Counts up with each change; also the ETag.")
-    state = serializers.CharField(help_text=f"One of {', '.join(STATES)}.")
-    cluster = serializers.CharField()
-    namespace = serializers.CharField(help_text="Empty for queues of a whole cluster.")
-    source = serializers.ChoiceField(SOURCES)  # type: ignore[assignment]
-    name = serializers.CharField()
-    key = serializers.CharField()
-    tiers = _names("Every tier that the key can reach.")
-    team = serializers.CharField()
-    reason = serializers.CharField()
-    needed_by = _time()
-    until = _time()
-    authors = _names("All who wrote or edited it: none of them decides.")
-    approvals = _names()
-    approvals_needed = serializers.IntegerField()
-    by_rule = serializers.BooleanField(help_text="Approved by a rule of the site.")
-    reviewer = serializers.CharField(help_text="Empty while nobody has taken it.")
-    created_at = serializers.DateTimeField()
-    changed_at = serializers.DateTimeField()
-    changed_by = serializers.CharField()
-    state_since = serializers.DateTimeField(help_text="Of the state; edits leave it.")
-    state_by = serializers.CharField()
-    submitted_at = _time()
-    decided_at = _time()
-    applied_at = _time()
-    reverts_at = _time()
-    outcome = serializers.CharField(help_text="How it ended, in a sentence; empty before.")
-    drift = serializers.CharField(
-        help_text="What the cluster shows instead of what was approved; empty for nothing else."
-    )
+    row = RequestRow
 
     def get_fields(self) -> Fields:
-        return _amounts(super().get_fields(), required=True)
-
-
-class CommentSerializer(serializers.Serializer[Any]):
-    at = serializers.DateTimeField()
-    author = serializers.CharField()
-    text = serializers.CharField()
-    offer = serializers.CharField(help_text="An amount; empty where none was offered.")
-
-
-class ExecutionSerializer(serializers.Serializer[Any]):
-    """An order that is or was carried out."""
-
-    id = serializers.IntegerField()
-    order = serializers.CharField(help_text="apply or revert.")
-    mode = serializers.CharField(help_text="direct or gitops.")
-    reviewed = serializers.CharField()
-    wanted = serializers.CharField()
-    started_by = serializers.CharField()
-    started_at = serializers.DateTimeField()
-    sentence = serializers.CharField()
-    detail = serializers.CharField(help_text="The cluster's words, for administrators.")
-    end = serializers.CharField(help_text="Empty while it lasts.")
-    ended_at = _time()
-    cluster_before = serializers.CharField(allow_null=True)
-    cluster_after = serializers.CharField(allow_null=True)
-    confirmed = _names()
-    patch_file = serializers.DictField(
-        child=serializers.CharField(), allow_null=True, help_text="name, text and how; or null."
-    )
-
-
-class LineSerializer(serializers.Serializer[Any]):
-    """A line of the audit."""
-
-    number = serializers.IntegerField()
-    at = serializers.DateTimeField()
-    actor = serializers.CharField()
-    origin = serializers.CharField()
-    action = serializers.CharField()
-    before = serializers.DictField(allow_null=True)
-    after = serializers.DictField(allow_null=True)
-    note = serializers.CharField()
+        return super().get_fields() | _amounts({}, required=True)
 
 
 class QuotaRequestDetailSerializer(QuotaRequestSerializer):
     """A request with all that one screen shows of it."""
 
-    evidence = serializers.DictField(help_text="As frozen when handed in; empty before.")
-    preview = serializers.DictField(help_text="As frozen when handed in; empty before.")
-    ruling = serializers.DictField(help_text="What the site's rules said of it.")
-    comments = CommentSerializer(many=True)
-    executions = ExecutionSerializer(many=True)
-    history = LineSerializer(many=True, help_text="Of the audit, the newest first.")
-    actions = _names("What you may do now, as the actions below.")
-    offer = serializers.CharField(help_text="A counter-offer that waits for an answer.")
-    can_write = serializers.BooleanField(help_text="False: it is applied by commit.")
-    goes_back_to = serializers.CharField(allow_null=True)
+    evidence = serializers.DictField(help_text="As frozen when submitted; empty before.")
+    preview = serializers.DictField(help_text="As frozen when submitted; empty before.")
+    ruling = serializers.DictField(help_text="What the site's rules say of it.")
 
-
-ROW_COLUMNS = [name for name in QuotaRequestSerializer().get_fields() if name not in {"from", "to"}]
-EXECUTION_COLUMNS = list(ExecutionSerializer().get_fields())
-_LINE_COLUMNS = list(LineSerializer().get_fields())
-
-
-def request_record(row: RequestRow) -> dict[str, Any]:
-    """Return what QuotaRequestSerializer describes."""
-    record = _plain({name: getattr(row, name) for name in ROW_COLUMNS})
-    return {"from": row.before, "to": row.after, **record}
+    def get_fields(self) -> Fields:
+        return super().get_fields() | serializer_of(RequestDetail)().get_fields()
 
 
 def detail_record(detail: RequestDetail) -> dict[str, Any]:
     """Return what QuotaRequestDetailSerializer describes."""
-    executions = [
-        {name: getattr(one, name) for name in EXECUTION_COLUMNS} for one in detail.executions
-    ]
-    history = [{name: getattr(line, name) for name in _LINE_COLUMNS} for line in detail.history]
-    return request_record(detail.row) | {
+    return {
+        **record(detail.row),
         "evidence": stored(detail.evidence) or {},
         "preview": stored(detail.preview) or {},
         "ruling": stored(detail.ruling) or {},
-        "comments": [_plain(asdict(one)) for one in detail.comments],
-        "executions": [_plain(one) for one in executions],
-        "history": [_plain(line) for line in history],
-        "actions": [name.replace("_", "-") for name in detail.actions],
-        "offer": detail.offer,
-        "can_write": detail.can_write,
-        "goes_back_to": detail.goes_back_to,
+        **record(detail),
     }
-
-
-def _plain(record: dict[str, Any]) -> dict[str, Any]:
-    return {name: _value(value) for name, value in record.items()}
-
-
-def _value(value: Any) -> Any:
-    if isinstance(value, datetime):
-        return utc_text(value)
-    return stored(value)

@@ -21,6 +21,7 @@ from apps.api import quota_request_records as rows
 from apps.api.base.documents import documented, problems
 from apps.api.base.paging import page_response
 from apps.api.base.portal import PortalView, paging
+from apps.api.base.rows import records
 from apps.quota_requests import selectors, services
 from apps.quota_requests.domain.states import TransitionDenied
 from apps.quota_requests.domain.targets import TargetRefused
@@ -138,8 +139,7 @@ class QuotaRequestsView(ChangesView):
             filters=RequestFilters(**{name: tuple(query.get(name, ())) for name in _FILTERS}),
             **paging(query),
         )
-        results = [rows.request_record(row) for row in page.rows]
-        return page_response(request, results, page.next_cursor)
+        return page_response(request, records(page.rows), page.next_cursor)
 
     @extend_schema(
         operation_id="create_quota_request",

@@ -47,7 +47,7 @@ class RecommendationsView(PortalView):
         RecommendationsParams,
         serializer_of(RecommendationRow),
         summary="Changes that would save money, of teams you see in detail.",
-        beside={"summary": serializer_of(WasteCovered, "Summary")()},
+        beside={"summary": serializer_of(WasteCovered)()},
     )
     def get(self, request: Request) -> HttpResponseBase:
         query = RecommendationsParams.read(request.query_params)

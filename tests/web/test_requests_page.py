@@ -182,7 +182,7 @@ def test_the_list_is_of_ones_own_teams_and_can_be_narrowed(
     assert f"/requests/{pk}/" in text_of(ada, "/requests/?state=submitted&which=mine")
     assert "There is no state" in text_of(ada, "/requests/?state=lost&which=others")
     (record,) = records_of(ada, "/requests/?format=csv&table=requests")
-    assert (record["state"], record["change"]) == ("submitted", "6 → 8")
+    assert (record["state"], record["from"], record["to"]) == ("submitted", "6", "8")
 
 
 def test_a_long_list_goes_on_on_the_next_page(quota: Portal, signed_in: SignIn) -> None:

@@ -54,9 +54,9 @@ class RowSerializer(serializers.Serializer[Any]):
 
 
 @cache
-def serializer_of(row: type[Any], name: str = "") -> type[RowSerializer]:
-    """Return the serializer of a row, named for it: that of `PendingRow` is `Pending`'s."""
-    name = f"{name or row.__name__.removesuffix('Row')}Serializer"
+def serializer_of(row: type[Any]) -> type[RowSerializer]:
+    """Return the serializer of a row, named by its `schema`, else for itself: `Pending`."""
+    name = f"{getattr(row, 'schema', row.__name__.removesuffix('Row'))}Serializer"
     summary = (row.__doc__ or "").partition("\n\n")[0]
     return type(name, (RowSerializer,), {"row": row, "__doc__": summary})
 

@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from django.db.models import Max, Min, Sum
 
@@ -43,6 +43,8 @@ class WasteCovered:
     why nothing open covers it, the most first. `by` has (waste, covered) of each team, tier and
     cause, by their names; an empty team is the platform. Days are None before the first look.
     """
+
+    schema: ClassVar[str] = "Summary"
 
     waste: Annotated[
         int,

@@ -4,12 +4,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import Any
+from typing import Annotated, Any, ClassVar
 
+from apps.clusters.domain.columns import Column
 from apps.quota_requests.domain.approval_policy import Ruling
 from apps.quota_requests.domain.execution.gitops import PatchFile
+from apps.quota_requests.domain.frozen import stored
 from apps.quota_requests.domain.snapshots import Evidence, Preview
-from apps.quotas.domain.keys import QuotaRef
+from apps.quota_requests.domain.states import RequestState
+from apps.quotas.domain.keys import QuotaRef, QuotaSource
 
 
 class Which(StrEnum):
@@ -40,44 +43,65 @@ class RequestFilters:
     source: tuple[str, ...] = ()
 
 
+_AMOUNT = "An amount in units of the key, as a text: 8."
+_StoredPatch = Annotated[
+    Mapping[str, str] | None,
+    Column(help="name, text and how; or null.", key="patch_file", after="confirmed"),
+]
+_ActionPaths = Annotated[
+    tuple[str, ...],
+    Column(help="What you may do now, as the actions below.", key="actions", after="history"),
+]
+
+
 @dataclass(frozen=True, slots=True)
 class RequestRow:
-    """A request in a list; `before` and `after` are texts of quantities, in units of the key.
+    """A request to change one quota key.
 
-    `changed_at` is of the last write, `state_since` and `state_by` of the last change of its state.
+    `before` and `after` are texts of quantities, in units of the key. `changed_at` is of the last
+    write, `state_since` and `state_by` of the last change of its state.
     """
 
-    id: int
-    cluster: str
-    team: str
-    source: str
-    namespace: str
-    name: str
-    key: str
-    tiers: tuple[str, ...]
-    before: str
-    after: str
-    reason: str
-    needed_by: datetime | None
-    until: datetime | None
-    state: str
-    version: int
-    authors: tuple[str, ...]
-    approvals: tuple[str, ...]
-    approvals_needed: int
-    by_rule: bool
-    reviewer: str
-    created_at: datetime
-    changed_at: datetime
-    changed_by: str
-    submitted_at: datetime | None
-    decided_at: datetime | None
-    applied_at: datetime | None
-    reverts_at: datetime | None
-    outcome: str
-    drift: str
-    state_since: datetime
-    state_by: str
+    before: Annotated[str, Column("From", help=_AMOUNT, key="from")]
+    after: Annotated[str, Column("To", help=_AMOUNT, key="to")]
+    id: Annotated[int, Column("Request")]
+    version: Annotated[int, Column(help="Counts up with each change; also the ETag.")]
+    state: Annotated[str, Column("State", help=f"One of {', '.join(RequestState)}.")]
+    cluster: Annotated[str, Column("Cluster")]
+    namespace: Annotated[str, Column("Namespace", help="Empty for queues of a whole cluster.")]
+    source: Annotated[str, Column("Source", values=QuotaSource)]
+    name: Annotated[str, Column("Name")]
+    key: Annotated[str, Column("Quota key")]
+    tiers: Annotated[tuple[str, ...], Column("Tiers", help="Every tier that the key can reach.")]
+    team: Annotated[str, Column("Team")]
+    reason: Annotated[str, Column("Reason")]
+    needed_by: Annotated[datetime | None, Column("Needed by")]
+    until: Annotated[datetime | None, Column("Expires")]
+    authors: Annotated[
+        tuple[str, ...],
+        Column("Authors", help="All who wrote or edited it: none of them decides."),
+    ]
+    approvals: Annotated[tuple[str, ...], Column("Approvals")]
+    approvals_needed: Annotated[int, Column("Approvals needed")]
+    by_rule: Annotated[bool, Column(help="Approved by a rule of the site.")]
+    reviewer: Annotated[str, Column("Reviewer", help="Empty while it is not assigned.")]
+    created_at: Annotated[datetime, Column("Created")]
+    changed_at: Annotated[datetime, Column("Changed")]
+    changed_by: Annotated[str, Column("Changed by")]
+    state_since: Annotated[datetime, Column(help="Of the state; edits leave it.")]
+    state_by: Annotated[str, Column()]
+    submitted_at: Annotated[datetime | None, Column("Submitted")]
+    decided_at: Annotated[datetime | None, Column("Decided")]
+    applied_at: Annotated[datetime | None, Column("Applied")]
+    reverts_at: Annotated[datetime | None, Column()]
+    outcome: Annotated[str, Column("Outcome", help="How it ended, in a sentence; empty before.")]
+    drift: Annotated[
+        str,
+        Column(
+            "Drift",
+            help="What the cluster shows instead of what was approved; empty for nothing else.",
+        ),
+    ]
 
     @property
     def ref(self) -> QuotaRef:
@@ -86,55 +110,65 @@ class RequestRow:
 
 @dataclass(frozen=True, slots=True)
 class CommentRow:
-    """What somebody said; `offer` is the amount of a counter-offer, else empty."""
+    """A comment on a request."""
 
-    at: datetime
-    author: str
-    text: str
-    offer: str
+    at: Annotated[datetime, Column()]
+    author: Annotated[str, Column()]
+    text: Annotated[str, Column()]
+    offer: Annotated[str, Column(help="A counter-offer, an amount; else empty.")]
 
 
 @dataclass(frozen=True, slots=True)
 class ExecutionRow:
-    """An order that is or was carried out; `end` empty while it lasts, `sentence` how it stands.
+    """An order that is or was carried out.
 
+    `end` is empty while it lasts, `sentence` tells how it stands.
     `detail` are the server's own words to it, empty for all but administrators.
     `cluster_before` and `cluster_after` are the values that the cluster had. `patch_file` has
     name, text and how it is put to use, in GitOps mode.
     """
 
-    id: int
-    order: str
-    mode: str
-    reviewed: str
-    wanted: str
-    started_by: str
-    started_at: datetime
+    id: Annotated[int, Column()]
+    order: Annotated[str, Column(help="apply or revert.")]
+    mode: Annotated[str, Column(help="direct or gitops.")]
+    reviewed: Annotated[str, Column()]
+    wanted: Annotated[str, Column()]
+    started_by: Annotated[str, Column()]
+    started_at: Annotated[datetime, Column()]
     mark: str
-    sentence: str
-    detail: str
-    end: str
-    ended_at: datetime | None
+    sentence: Annotated[str, Column()]
+    detail: Annotated[str, Column(help="The cluster's words, for administrators.")]
+    end: Annotated[str, Column(help="Empty while it lasts.")]
+    ended_at: Annotated[datetime | None, Column()]
     written: bool
-    cluster_before: str | None
-    cluster_after: str | None
-    confirmed: tuple[str, ...]
+    cluster_before: Annotated[str | None, Column()]
+    cluster_after: Annotated[str | None, Column()]
+    confirmed: Annotated[tuple[str, ...], Column()]
     patch_file: PatchFile | None
+
+    @property
+    def stored_patch(self) -> _StoredPatch:
+        return None if self.patch_file is None else stored(self.patch_file)
 
 
 @dataclass(frozen=True, slots=True)
 class AuditRow:
-    """One line of the audit; `before` and `after` hold what changed, None for nothing."""
+    """A line of the audit.
 
-    number: int
-    at: datetime
-    actor: str
-    origin: str
-    action: str
+    `before` and `after` hold what changed, None for nothing.
+    """
+
+    schema: ClassVar[str] = "Line"
+
+    number: Annotated[int, Column()]
+    at: Annotated[datetime, Column()]
+    actor: Annotated[str, Column()]
+    origin: Annotated[str, Column()]
+    action: Annotated[str, Column()]
     subject: str
-    before: Mapping[str, Any] | None
-    after: Mapping[str, Any] | None
-    note: str
+    before: Annotated[Mapping[str, Any] | None, Column()]
+    after: Annotated[Mapping[str, Any] | None, Column()]
+    note: Annotated[str, Column()]
     digest: str
 
 
@@ -172,15 +206,19 @@ class RequestDetail:
     evidence: Evidence | None
     preview: Preview | None
     ruling: Ruling | None
-    comments: tuple[CommentRow, ...]
-    executions: tuple[ExecutionRow, ...]
-    history: tuple[AuditRow, ...]
+    comments: Annotated[tuple[CommentRow, ...], Column()]
+    executions: Annotated[tuple[ExecutionRow, ...], Column()]
+    history: Annotated[tuple[AuditRow, ...], Column(help="Of the audit, the newest first.")]
     drifts: tuple[DriftRow, ...]
     actions: tuple[str, ...]
     may_comment: bool
-    can_write: bool
-    offer: str = ""
-    goes_back_to: str | None = None
+    offer: Annotated[str, Column(help="A counter-offer that waits for an answer.")]
+    can_write: Annotated[bool, Column(help="False: it is applied by commit.")]
+    goes_back_to: Annotated[str | None, Column()]
+
+    @property
+    def action_paths(self) -> _ActionPaths:
+        return tuple(name.replace("_", "-") for name in self.actions)
 
 
 @dataclass(frozen=True, slots=True)

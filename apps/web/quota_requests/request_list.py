@@ -7,22 +7,9 @@ from zoneinfo import ZoneInfo
 
 from apps.quota_requests.selectors import RequestRow
 from apps.web.components.formats import Format, Value, shown
-from apps.web.components.tables import Column, Row, Table
+from apps.web.components.tables import Row, Table, declared_columns, declared_values
 from apps.web.quota_requests.request_rows import line_of
 
-_COLUMNS = (
-    Column("id", "Request", Format.COUNT),
-    Column("state", "State"),
-    Column("team", "Team"),
-    Column("key", "Quota key", wraps=True),
-    Column("change", "From → to"),
-    Column("tiers", "Tiers", wraps=True),
-    Column("reason", "Why", wraps=True),
-    Column("needed_by", "Needed by", Format.TIME),
-    Column("until", "Until", Format.TIME),
-    Column("authors", "By"),
-    Column("changed_at", "Changed", Format.TIME),
-)
 _REASON_SHOWN = 120
 
 
@@ -60,7 +47,7 @@ def request_table(
     return Table(
         id="requests",
         title="Requests",
-        columns=_COLUMNS,
+        columns=declared_columns(RequestRow),
         rows=[_line(row, zone, now) for row in rows],
         zone=zone,
         empty=empty,
@@ -98,17 +85,5 @@ def _when(
 
 
 def _values(row: RequestRow) -> dict[str, Value]:
-    where = f"{row.cluster}/{row.namespace}" if row.namespace else row.cluster
-    return {
-        "id": row.id,
-        "state": f"{row.state}, drifted" if row.drift else row.state,
-        "team": row.team,
-        "key": f"{row.key} of {row.source} {row.name} in {where}",
-        "change": f"{row.before} → {row.after}",
-        "tiers": ", ".join(row.tiers),
-        "reason": row.reason,
-        "needed_by": row.needed_by,
-        "until": row.until,
-        "authors": ", ".join(row.authors),
-        "changed_at": row.changed_at,
-    }
+    names = {"tiers": row.tiers, "authors": row.authors, "approvals": row.approvals}
+    return declared_values(row) | {key: ", ".join(values) for key, values in names.items()}
