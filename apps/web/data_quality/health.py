@@ -220,7 +220,7 @@ _WORDS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Summary:
+class HealthSummary:
     """What data quality leads with: the issues in numbers; none, or not checked yet."""
 
     title: str
@@ -228,7 +228,7 @@ class Summary:
     checked_at: datetime | None
 
 
-def summary(lines: Sequence[RunLine], verdicts: Sequence[DoctorVerdict]) -> Summary:
+def summary(lines: Sequence[RunLine], verdicts: Sequence[DoctorVerdict]) -> HealthSummary:
     """Return the one verdict on all that the page shows: hours, and what the doctor found."""
     times = [one.checked_at for one in verdicts]
     known = [at for at in times if at is not None]
@@ -246,8 +246,8 @@ def summary(lines: Sequence[RunLine], verdicts: Sequence[DoctorVerdict]) -> Summ
         if number
     ]
     if said:
-        return Summary(", ".join(said), troubled=True, checked_at=oldest)
-    return Summary(
+        return HealthSummary(", ".join(said), troubled=True, checked_at=oldest)
+    return HealthSummary(
         "Not checked yet" if oldest is None else "No issues", troubled=False, checked_at=oldest
     )
 
