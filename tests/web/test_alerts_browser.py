@@ -67,9 +67,9 @@ def test_an_idle_notice_is_answered_in_its_line(
         line.get_by_role("button", name="Keep").click()
         expect(page.get_by_role("alert")).to_contain_text("Choose the day")
         line.get_by_label("because").fill("it is done")
-        line.get_by_role("button", name="It can go").click()
+        line.get_by_role("button", name="Release").click()
         expect(page.locator("li.alerts-line").first).to_contain_text(
-            "It can go, because it is done"
+            "Released, because it is done"
         )
         assert "kind=idle" in page.url
 

@@ -180,10 +180,10 @@ def test_an_idle_workload_is_kept_until_a_day_for_a_reason(
 def test_the_last_answer_is_the_one_that_is_shown(board: Board, ada: Client) -> None:
     alert = board.alerts[TRAIN]
     answer(ada, alert, choice="release", because="it is done")
-    assert "<strong>It can go</strong>, because it is done" in text_of(ada, "/notices/")
+    assert "<strong>Released</strong>, because it is done" in text_of(ada, "/notices/")
     answer(ada, alert, choice="release")
     page = text_of(ada, "/notices/")
-    assert "<strong>It can go</strong> " in page
+    assert "<strong>Released</strong> " in page
     assert "it is done" not in page
 
 
