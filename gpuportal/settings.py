@@ -223,7 +223,7 @@ AUTHENTICATION_BACKENDS = [
 # bits), both together are kept out for a while; after many more for a name from everywhere, or
 # from an address for all names, the name or the address is. In the database, so that all web
 # processes count together and none needs a cache.
-AXES_HANDLER = "apps.web.accounts.login_throttling.Brake"
+AXES_HANDLER = "apps.web.accounts.login_throttling.LoginThrottling"
 AXES_FAILURE_LIMIT = 5
 SIGN_IN_FAILURES_PER_NAME = 25
 SIGN_IN_FAILURES_PER_PLACE = 50

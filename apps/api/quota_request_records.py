@@ -15,7 +15,7 @@ from apps.api.base.windows import moment
 from apps.clusters import selectors as clusters
 from apps.quota_requests.domain.frozen import stored
 from apps.quota_requests.domain.states import RequestState
-from apps.quota_requests.selectors import RequestDetail, RequestRow, Which
+from apps.quota_requests.selectors import RequestDetail, RequestList, RequestRow
 
 SOURCES = ("ResourceQuota", "ClusterQueue", "Queue")
 STATES = [state.value for state in RequestState]
@@ -30,7 +30,7 @@ class QuotaRequestsParams(PageParams):
     """Parameters of the list."""
 
     which = choices(
-        [which.value for which in Which],
+        [which.value for which in RequestList],
         required=False,
         help_text="mine: written by you; queue: waiting for you; all (unless told).",
     )

@@ -26,7 +26,7 @@ from apps.quota_requests import selectors, services
 from apps.quota_requests.domain.states import TransitionDenied
 from apps.quota_requests.domain.targets import TargetRefused
 from apps.quota_requests.permissions import Actor, actor_of
-from apps.quota_requests.selectors import RequestFilters, Which
+from apps.quota_requests.selectors import RequestFilters, RequestList
 from apps.quotas.domain.keys import QuotaRef
 
 if TYPE_CHECKING:
@@ -135,7 +135,7 @@ class QuotaRequestsView(ChangesView):
         query = rows.QuotaRequestsParams.read(request.query_params)
         page = selectors.request_rows(
             self.actor(request),
-            which=Which(query.get("which", Which.ALL.value)),
+            which=RequestList(query.get("which", RequestList.ALL.value)),
             filters=RequestFilters(**{name: tuple(query.get(name, ())) for name in _FILTERS}),
             **paging(query),
         )

@@ -104,7 +104,7 @@ class KubernetesApi:
             entity, now_ms = self._of_scenario(place), self._now_ms()
             if entity is None:
                 raise not_found(place.collection.plural, place.name)
-            return self._told_at(place, entity, now_ms)
+            return self._rendered_at(place, entity, now_ms)
 
         # A version of its own: who has seen all up to now has not seen this.
         answer = self._edits.answer(asked, look, lambda: self._now_ms() + 1)
@@ -119,7 +119,7 @@ class KubernetesApi:
                 return entity
         return None
 
-    def _told_at(self, place: ObjectPath, entity: Entity, at_ms: int) -> Object:
+    def _rendered_at(self, place: ObjectPath, entity: Entity, at_ms: int) -> Object:
         item = entity.render(at_ms // 1000)
         return self._edits.over(place.collection.plural, entity.key, item, at_ms)
 
@@ -169,7 +169,7 @@ class KubernetesApi:
         """Return (key, how it looks) of what is there at a version, in the order of keys."""
         at, live = at_ms // 1000, self._played(at_ms)
         found: list[tuple[str, Callable[[], Object]]] = [
-            (entity.key, partial(self._told_at, place, entity, at_ms))
+            (entity.key, partial(self._rendered_at, place, entity, at_ms))
             for entity in place.collection.source(self._scenario, at, at)
             if entity.created <= at < entity.deleted
             and (not place.namespace or entity.namespace == place.namespace)
@@ -270,14 +270,14 @@ class KubernetesApi:
         self, place: ObjectPath, selectors: Selectors, after_ms: int, until_ms: int
     ) -> Iterator[bytes]:
         live = self._played(until_ms)
-        found = list(self._told(place, selectors, after_ms // 1000, until_ms // 1000))
+        found = list(self._scenario_changes(place, selectors, after_ms // 1000, until_ms // 1000))
         found += self._edited(place, selectors, after_ms, until_ms)
         if live:
             found += self._lived(live, place, selectors, after_ms, until_ms)
         for _, _, kind, item in sorted(found, key=lambda change: change[:2]):
             yield _line(kind, item)
 
-    def _told(
+    def _scenario_changes(
         self, place: ObjectPath, selectors: Selectors, after: int, until: int
     ) -> Iterator[tuple[int, str, str, Object]]:
         """Yield (version, key, kind of change, object) of what the scenario says."""
@@ -309,7 +309,7 @@ class KubernetesApi:
             entity = there.get(key)
             if entity is None or (place.namespace and entity.namespace != place.namespace):
                 continue
-            item = self._told_at(place, entity, version)
+            item = self._rendered_at(place, entity, version)
             if selectors.match(item):
                 yield version, key, "MODIFIED", item
 

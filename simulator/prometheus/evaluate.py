@@ -36,7 +36,7 @@ class Times(NamedTuple):
         return self.at(self.steps - 1)
 
 
-class Row(NamedTuple):
+class SeriesValues(NamedTuple):
     """One series of the answer: value by index of the instants; those without are absent."""
 
     labels: Labels
@@ -58,7 +58,9 @@ class _Range(NamedTuple):
     end_ms: int
 
 
-def evaluate(expression: Expression, times: Times, signals: Signals, *, until_ms: int) -> list[Row]:
+def evaluate(
+    expression: Expression, times: Times, signals: Signals, *, until_ms: int
+) -> list[SeriesValues]:
     """Return the rows of an instant-vector expression at `times`, sorted by labels.
 
     Nothing after `until_ms` has been scraped yet. Raises NotEvaluated as a server would refuse.
@@ -91,7 +93,9 @@ def matching_metrics(selector: Selector, signals: Signals) -> list[str]:
     return [name for name in signals.metrics if all(m.matches(name) for m in by_name)]
 
 
-def _rows(expression: Expression, times: Times, signals: Signals, until_ms: int) -> Iterator[Row]:
+def _rows(
+    expression: Expression, times: Times, signals: Signals, until_ms: int
+) -> Iterator[SeriesValues]:
     if isinstance(expression, Aggregation):
         inner = _rows(expression.of, times, signals, until_ms)
         return _aggregated(expression, inner)
@@ -102,7 +106,7 @@ def _rows(expression: Expression, times: Times, signals: Signals, until_ms: int)
     return _over(expression, times, LOOKBACK_MS, _last, signals, until_ms)
 
 
-def _called(call: Call, times: Times, signals: Signals, until_ms: int) -> Iterator[Row]:
+def _called(call: Call, times: Times, signals: Signals, until_ms: int) -> Iterator[SeriesValues]:
     function = _FUNCTIONS[call.function]
     rows = _over(call.of, times, call.of.range_ms or LOOKBACK_MS, function, signals, until_ms)
     if call.function == "last_over_time":
@@ -117,7 +121,7 @@ def _over(
     function: Callable[[_Range], float | None],
     signals: Signals,
     until_ms: int,
-) -> Iterator[Row]:
+) -> Iterator[SeriesValues]:
     for series in _matched(selector, times, length_ms, signals):
         values: dict[int, float] = {}
         for first, end, value in _steady(series, times, length_ms, until_ms, function):
@@ -127,7 +131,7 @@ def _over(
             if found is not None:
                 values[index] = found
         if values:
-            yield Row(_labels(series.labels), values)
+            yield SeriesValues(_labels(series.labels), values)
 
 
 def _matched(selector: Selector, times: Times, length_ms: int, signals: Signals) -> list[Series]:
@@ -226,14 +230,14 @@ def _labels(labels: Mapping[str, str]) -> Labels:
     return tuple(sorted((name, value) for name, value in labels.items() if value))
 
 
-def _without_name(rows: Iterator[Row]) -> Iterator[Row]:
+def _without_name(rows: Iterator[SeriesValues]) -> Iterator[SeriesValues]:
     seen: set[Labels] = set()
     for row in rows:
         labels = tuple(pair for pair in row.labels if pair[0] != "__name__")
         if labels in seen:
             raise NotEvaluated("vector cannot contain metrics with the same labelset")
         seen.add(labels)
-        yield Row(labels, row.values)
+        yield SeriesValues(labels, row.values)
 
 
 # ---------------------------------------------------------------- functions over a range
@@ -312,7 +316,7 @@ _FUNCTIONS: Mapping[str, Callable[[_Range], float | None]] = {
 # ---------------------------------------------------------------- aggregation
 
 
-def _aggregated(aggregation: Aggregation, rows: Iterator[Row]) -> Iterator[Row]:
+def _aggregated(aggregation: Aggregation, rows: Iterator[SeriesValues]) -> Iterator[SeriesValues]:
     wanted = frozenset(aggregation.by)
     groups: dict[Labels, list[dict[int, float]]] = {}
     for labels, values in rows:
@@ -322,7 +326,7 @@ def _aggregated(aggregation: Aggregation, rows: Iterator[Row]) -> Iterator[Row]:
     keeps = aggregation.operation in {"sum", "max", "min", "avg"}
     for key, group in groups.items():
         alone = keeps and len(group) == 1
-        yield Row(key, group[0] if alone else _combined(group, combine))
+        yield SeriesValues(key, group[0] if alone else _combined(group, combine))
 
 
 def _combined(

@@ -24,7 +24,7 @@ _WAITING = (
 
 
 @dataclass(frozen=True, slots=True)
-class _Kind:
+class _WorkloadProfile:
     """A kind of workload: what one of its pods asks for and shows."""
 
     units: int
@@ -33,9 +33,9 @@ class _Kind:
     power_watts: float
 
 
-_TRAINING = _Kind(4, 0.95, 61_440, 385.0)
-_INFERENCE = _Kind(1, 0.15, 20_480, 118.0)
-_NOTEBOOK = _Kind(1, 0.05, 6_144, 74.0)
+_TRAINING = _WorkloadProfile(4, 0.95, 61_440, 385.0)
+_INFERENCE = _WorkloadProfile(1, 0.15, 20_480, 118.0)
+_NOTEBOOK = _WorkloadProfile(1, 0.05, 6_144, 74.0)
 
 # (namespace, name, controller): in this order they get their GPUs; the last notebooks wait.
 _TRAINING_JOBS = (
@@ -150,7 +150,7 @@ class _Builder:
         self.controllers.append(controller)
         return controller
 
-    def _pod(self, owner: Controller, name: str, kind: _Kind) -> Pod:
+    def _pod(self, owner: Controller, name: str, kind: _WorkloadProfile) -> Pod:
         uid = identity.uid(self._seed, "pod", owner.namespace, name)
         if len(self._free) < kind.units:
             return Pod(

@@ -58,7 +58,7 @@ class Queues:
             if self.goes_to(one, queue) and not finished(one)
         ]
         use = _listed(queue, self.used(queue), borrowed=True)
-        told = _told(mine, use, reason, text, self._store.now)
+        told = _status_of(mine, use, reason, text, self._store.now)
         self._store.change("clusterqueues", queue, told)
 
     def _local_queue(self, local: Object) -> None:
@@ -79,7 +79,9 @@ class Queues:
             if one["spec"]["queueName"] == meta["name"] and not finished(one)
         ]
         use = _listed(queue, _use(mine), borrowed=False) if queue else None
-        self._store.change("localqueues", local, _told(mine, use, reason, text, self._store.now))
+        self._store.change(
+            "localqueues", local, _status_of(mine, use, reason, text, self._store.now)
+        )
 
 
 def _use(workloads: Iterable[Object]) -> Use:
@@ -107,7 +109,7 @@ def _listed(queue: Object, use: Use, *, borrowed: bool) -> list[Object]:
     ]
 
 
-def _told(
+def _status_of(
     mine: list[Object], use: list[Object] | None, reason: str, text: str, at: int
 ) -> Callable[[Object], None]:
     admitted = sum(reserved(one) for one in mine)

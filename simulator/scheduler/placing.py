@@ -64,7 +64,7 @@ class Scheduler:
             if all(text.startswith(RESOLVABLE) for text in found):
                 helped.append(machine)
         reasons.update(self._closed(pod))
-        self._unplaced(pod, reasons, helped, machines, claims)
+        self._unschedulable(pod, reasons, helped, machines, claims)
 
     def _refused(
         self, pod: Object, claims: list[Object], machine: Machine, machines: list[Machine]
@@ -128,7 +128,7 @@ class Scheduler:
 
     # ------------------------------------------------------------ no place
 
-    def _unplaced(
+    def _unschedulable(
         self,
         pod: Object,
         reasons: Counter[str],

@@ -15,7 +15,7 @@ from apps.clusters.domain.window import Window
 from apps.fairness.models import FairnessDay
 from apps.fairness.selectors import fairness_overview, tier_detail
 from apps.fairness.services import compute_hour, roll_days
-from tests.bench import fairness_pages, fairness_world
+from tests.bench import fairness_data, fairness_pages
 from tests.bench.fairness_hour import tiers_of_an_hour, whole_hour
 from tests.bench.measuring import REPETITIONS, timed, wall
 
@@ -24,11 +24,11 @@ _DAY = timedelta(days=1)
 
 def measure(teams: str, tiers: str, days: str) -> dict[str, Any]:
     """Return seconds of an hour's measures alone, computed and written, of reads, of pages."""
-    world = fairness_world.fill(int(teams), int(tiers))
+    world = fairness_data.fill(int(teams), int(tiers))
     now, last = world.now, world.today - _DAY
     computed = [timed(partial(compute_hour, last, now=now)) for _ in range(REPETITIONS)]
     rolled = timed(partial(roll_days, now=now)).wall
-    fairness_world.repeat(world, int(days))
+    fairness_data.repeat(world, int(days))
     window = Window(world.today - (int(days) - 1) * _DAY, now)
     reads: dict[str, Callable[[], object]] = {
         "overview": partial(fairness_overview, window, visibility=EVERYTHING),

@@ -12,7 +12,7 @@ from django.db import connection
 from django.test import Client
 
 from apps.accounts.models import User
-from tests.bench.fairness_world import FairWorld
+from tests.bench.fairness_data import FairWorld
 from tests.bench.measuring import REPETITIONS
 
 

@@ -20,7 +20,7 @@ from apps.costs.services.evidence.workloads import workload_evidence
 from apps.costs.services.recommendations.follow_up import cost_before
 from apps.usage.domain.attribution.activity import CLASSES, class_of
 from apps.usage.models import CollectionWindow, NodeHour, TierDay, WorkloadActivityDay, WorkloadDay
-from tests.costs.capacity_world import (
+from tests.costs.capacity_portal import (
     FIRST,
     LAST,
     MIG,

@@ -26,7 +26,7 @@ from apps.costs.services.recommendations.decisions import accept_recommendation
 from apps.pending.domain.causes import Cause, Counts
 from apps.pending.models import CauseInterval, Episode
 from apps.quotas.models import QuotaKey, QuotaKeyHour
-from tests.costs.capacity_world import (
+from tests.costs.capacity_portal import (
     LAST,
     MIG,
     NOW,

@@ -17,9 +17,9 @@ from apps.operations.services.alerting.audit import audit
 from apps.operations.services.alerting.budgets import budgets
 from apps.operations.services.alerting.gaps import gaps
 from apps.operations.services.alerting.idle import idle
+from apps.operations.services.alerting.pending import waits
 from apps.operations.services.alerting.quotas import quotas
 from apps.operations.services.alerting.requests import requests
-from apps.operations.services.alerting.waits import waits
 from apps.quota_requests import services
 from apps.quota_requests.models import AuditCheck
 from apps.quotas.models import BudgetAlert

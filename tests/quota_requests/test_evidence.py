@@ -24,8 +24,8 @@ from apps.quota_requests.domain.frozen import stored
 from apps.quota_requests.selectors import request_detail
 from apps.quota_requests.services.evidence.snapshot import (
     known_of_team,
+    missing_hours_texts,
     share_of,
-    told_hours,
 )
 from apps.quotas.models import Budget, QuotaKey, QuotaKeyHour
 from tests.factories import (
@@ -245,6 +245,6 @@ def test_hours_that_are_in_no_sum_are_named() -> None:
         "bronze": HourCounts(known=720, watched=720),
         "tin": HourCounts(known=720, watched=700),
     }
-    assert told_hours(hours) == [
+    assert missing_hours_texts(hours) == [
         "380 of 720 hours of gold: without facts or demand",
     ]

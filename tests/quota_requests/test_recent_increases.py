@@ -11,7 +11,7 @@ from django.test import override_settings
 
 from apps.accounts.domain.roles import Role
 from apps.quota_requests import services
-from apps.quota_requests.domain.approval_policy import Facts, Lately, Rules, ruling
+from apps.quota_requests.domain.approval_policy import Facts, RecentIncreases, Rules, ruling
 from apps.quota_requests.domain.states import RequestState, TransitionDenied
 from apps.quota_requests.models import ChangeRequest
 from apps.quota_requests.services.approval_policy import check_still_small
@@ -58,7 +58,7 @@ def let_through(portal: Portal, **values: Any) -> ChangeRequest:
     return request
 
 
-def lately(portal: Portal, **values: Any) -> Lately:
+def lately(portal: Portal, **values: Any) -> RecentIncreases:
     let_through(portal, **values)
     mine = portal.of(portal.draft(after="9"))
     return recent_increases(mine, currency="USD", now=portal.now + timedelta(hours=1))
@@ -67,56 +67,66 @@ def lately(portal: Portal, **values: Any) -> Lately:
 @pytest.mark.parametrize(
     ("values", "found"),
     [
-        pytest.param({}, Lately(2.0, 2.0, Decimal(1000)), id="by rule"),
-        pytest.param({"by_rule": False}, Lately(0.0, 2.0, Decimal(1000)), id="by one person"),
-        pytest.param({"approvals_needed": 2}, Lately(), id="by two people"),
-        pytest.param({"state": "approved"}, Lately(2.0, 2.0, Decimal(1000)), id="not made yet"),
-        pytest.param({"state": "reverted"}, Lately(), id="taken back"),
-        pytest.param({"state": "expired", "applied_at": None}, Lately(), id="never made"),
-        pytest.param({"state": "expired"}, Lately(2.0, 2.0, Decimal(1000)), id="left standing"),
-        pytest.param({"before": "8", "after": "6"}, Lately(), id="a decrease takes nothing off"),
-        pytest.param({"tiers": ["another"]}, Lately(), id="elsewhere"),
-        pytest.param({"ruling": {}}, Lately(None, None, Decimal(1000)), id="of unknown size"),
-        pytest.param({"preview": {}}, Lately(2.0, 2.0, None), id="of unknown cost"),
+        pytest.param({}, RecentIncreases(2.0, 2.0, Decimal(1000)), id="by rule"),
+        pytest.param(
+            {"by_rule": False}, RecentIncreases(0.0, 2.0, Decimal(1000)), id="by one person"
+        ),
+        pytest.param({"approvals_needed": 2}, RecentIncreases(), id="by two people"),
+        pytest.param(
+            {"state": "approved"}, RecentIncreases(2.0, 2.0, Decimal(1000)), id="not made yet"
+        ),
+        pytest.param({"state": "reverted"}, RecentIncreases(), id="taken back"),
+        pytest.param({"state": "expired", "applied_at": None}, RecentIncreases(), id="never made"),
+        pytest.param(
+            {"state": "expired"}, RecentIncreases(2.0, 2.0, Decimal(1000)), id="left standing"
+        ),
+        pytest.param(
+            {"before": "8", "after": "6"}, RecentIncreases(), id="a decrease takes nothing off"
+        ),
+        pytest.param({"tiers": ["another"]}, RecentIncreases(), id="elsewhere"),
+        pytest.param(
+            {"ruling": {}}, RecentIncreases(None, None, Decimal(1000)), id="of unknown size"
+        ),
+        pytest.param({"preview": {}}, RecentIncreases(2.0, 2.0, None), id="of unknown cost"),
     ],
 )
 def test_what_stands_of_the_teams_raises_is_added_up(
-    portal: Portal, values: dict[str, Any], found: Lately
+    portal: Portal, values: dict[str, Any], found: RecentIncreases
 ) -> None:
     assert lately(portal, **values) == found
 
 
 def test_raises_of_long_ago_and_of_other_teams_do_not_count(portal: Portal) -> None:
-    assert lately(portal, decided_at=portal.now - timedelta(days=31)) == Lately()
-    assert lately(portal, team=portal.speech) == Lately()
+    assert lately(portal, decided_at=portal.now - timedelta(days=31)) == RecentIncreases()
+    assert lately(portal, team=portal.speech) == RecentIncreases()
 
 
 def test_many_small_raises_are_a_large_one_to_the_rule() -> None:
     assert ruling(SMALL, ON, decrease=False).by_rule
-    found = ruling(replace(SMALL, lately=Lately(0.5, 0.5)), ON, decrease=False)
+    found = ruling(replace(SMALL, lately=RecentIncreases(0.5, 0.5)), ON, decrease=False)
     assert not found.by_rule
     small = next(check for check in found.checks if check.name == "small")
     assert small.sentence == (
         "A raise of 2 GPUs, 2.5 with the team's raises of the 30 days before: not a small one "
         "(2 at most)."
     )
-    assert not ruling(replace(SMALL, lately=Lately(None)), ON, decrease=False).by_rule
+    assert not ruling(replace(SMALL, lately=RecentIncreases(None)), ON, decrease=False).by_rule
 
 
 @pytest.mark.parametrize(
     ("lately", "rules", "people"),
     [
-        pytest.param(Lately(), Rules(two_from_gpus=4.0), 1, id="small alone"),
-        pytest.param(Lately(gpus=2.0), Rules(two_from_gpus=4.0), 2, id="large together"),
-        pytest.param(Lately(gpus=None), Rules(two_from_gpus=4.0), 2, id="size not known"),
+        pytest.param(RecentIncreases(), Rules(two_from_gpus=4.0), 1, id="small alone"),
+        pytest.param(RecentIncreases(gpus=2.0), Rules(two_from_gpus=4.0), 2, id="large together"),
+        pytest.param(RecentIncreases(gpus=None), Rules(two_from_gpus=4.0), 2, id="size not known"),
         pytest.param(
-            Lately(cost=Decimal(1000)),
+            RecentIncreases(cost=Decimal(1000)),
             Rules(two_from_cost=Decimal(2000), currency="USD"),
             2,
             id="dear together",
         ),
         pytest.param(
-            Lately(cost=None),
+            RecentIncreases(cost=None),
             Rules(two_from_cost=Decimal(2000), currency="USD"),
             2,
             id="cost not known",
@@ -124,7 +134,7 @@ def test_many_small_raises_are_a_large_one_to_the_rule() -> None:
     ],
 )
 def test_a_large_raise_in_parts_needs_two_people_too(
-    lately: Lately, rules: Rules, people: int
+    lately: RecentIncreases, rules: Rules, people: int
 ) -> None:
     found = ruling(replace(SMALL, lately=lately), rules, decrease=False)
     assert found.approvals_needed == people

@@ -12,7 +12,7 @@ from apps.quota_requests.domain.states import RequestState
 from apps.quota_requests.permissions import actor_of, check_create
 from apps.quota_requests.selectors import (
     RequestFilters,
-    Which,
+    RequestList,
     audit_lines,
     audit_rows,
     gitops_file,
@@ -37,7 +37,7 @@ def portal(_portal: Portal, db: None) -> Portal:
     return deepcopy(_portal)
 
 
-def ids(portal: Portal, who: str, which: Which, **values: object) -> list[int]:
+def ids(portal: Portal, who: str, which: RequestList, **values: object) -> list[int]:
     page = request_rows(portal.actor(who), which=which, **values)  # type: ignore[arg-type]
     return [row.id for row in page.rows]
 
@@ -65,7 +65,7 @@ def test_everybody_sees_their_part_of_the_list(
     portal: Portal, who: str, mine: bool, queue: bool, every: bool
 ) -> None:
     pk = portal.submitted()
-    shown = [ids(portal, who, which) == [pk] for which in Which]
+    shown = [ids(portal, who, which) == [pk] for which in RequestList]
     assert shown == [mine, queue, every]
     assert (request_detail(pk, portal.actor(who)) is not None) == every
 
@@ -75,15 +75,15 @@ def test_what_came_back_is_in_the_queue_of_its_author(portal: Portal) -> None:
     cleo = portal.actor("cleo")
     services.take(pk, by=cleo, version=portal.of(pk).version, now=portal.now)
     services.ask_changes(pk, "Why?", by=cleo, now=portal.now)
-    assert ids(portal, "ada", Which.QUEUE) == [pk]
-    assert ids(portal, "cleo", Which.QUEUE) == []
+    assert ids(portal, "ada", RequestList.QUEUE) == [pk]
+    assert ids(portal, "cleo", RequestList.QUEUE) == []
 
 
 def test_an_admin_does_not_find_their_own_requests_in_the_queue(portal: Portal) -> None:
     pk = portal.draft(by="cleo")
     services.submit(pk, by=portal.actor("cleo"), version=1, now=portal.now)
-    assert ids(portal, "cleo", Which.QUEUE) == []
-    assert ids(portal, "carl", Which.QUEUE) == [pk]
+    assert ids(portal, "cleo", RequestList.QUEUE) == []
+    assert ids(portal, "carl", RequestList.QUEUE) == [pk]
 
 
 def test_pages_show_every_request_once_the_last_changed_first(portal: Portal) -> None:
@@ -97,7 +97,7 @@ def test_pages_show_every_request_once_the_last_changed_first(portal: Portal) ->
     assert (found, cursor) == (made[::-1], None)
     first = request_rows(portal.actor("ada"), page_size=2)
     with pytest.raises(CursorRefused):
-        request_rows(portal.actor("ada"), which=Which.MINE, cursor=first.next_cursor)
+        request_rows(portal.actor("ada"), which=RequestList.MINE, cursor=first.next_cursor)
 
 
 @pytest.mark.parametrize(
@@ -113,7 +113,7 @@ def test_pages_show_every_request_once_the_last_changed_first(portal: Portal) ->
 )
 def test_a_list_is_narrowed(portal: Portal, filters: RequestFilters, count: int) -> None:
     closed(portal, 1)
-    assert len(ids(portal, "ada", Which.ALL, filters=filters)) == count
+    assert len(ids(portal, "ada", RequestList.ALL, filters=filters)) == count
 
 
 def test_a_list_takes_a_fixed_number_of_queries(

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simulator.fleet import FOREVER, Pod
-from simulator.prometheus.evaluate import Labels, Row, Times, evaluate, raw_samples
+from simulator.prometheus.evaluate import Labels, SeriesValues, Times, evaluate, raw_samples
 from simulator.prometheus.promql import NotEvaluated, Selector, parse
 from simulator.prometheus.series import SCRAPE_MS
 from simulator.prometheus.signals import Signals
@@ -23,7 +23,9 @@ ACTIVITY = "DCGM_FI_PROF_GR_ENGINE_ACTIVE"
 Points = Sequence[tuple[int, float]]
 
 
-def rows(scenario: Small, query: str, times: Times, *, until_ms: int = LATE_MS) -> list[Row]:
+def rows(
+    scenario: Small, query: str, times: Times, *, until_ms: int = LATE_MS
+) -> list[SeriesValues]:
     return evaluate(parse(query), times, Signals(scenario), until_ms=until_ms)
 
 

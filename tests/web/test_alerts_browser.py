@@ -68,9 +68,7 @@ def test_an_idle_notice_is_answered_in_its_line(
         expect(page.get_by_role("alert")).to_contain_text("Choose the day")
         line.get_by_label("because").fill("it is done")
         line.get_by_role("button", name="Release").click()
-        expect(page.locator("li.alerts-line").first).to_contain_text(
-            "Released, because it is done"
-        )
+        expect(page.locator("li.alerts-line").first).to_contain_text("Released, because it is done")
         assert "kind=idle" in page.url
 
     cookie = cookie_of("ada", address)

@@ -114,7 +114,7 @@ def _partial(rests: Mapping[int, _Rest], pods: QuerySet[Pod]) -> dict[int, _Rest
 def _holders(pods: QuerySet[Pod], rests: Mapping[int, _Rest], at: datetime) -> Iterator[GangMember]:
     """Yield the pods that hold GPUs, with what they used of them lately. Four queries."""
     since = min(rest.since for rest in rests.values())
-    used = _used_lately(pods.filter(started_at__isnull=False), rests, since, at)
+    used = _recently_used(pods.filter(started_at__isnull=False), rests, since, at)
     rows = pods.order_by("pk").annotate(bound=UnixSeconds("bound_at"))
     columns = ("pk", "workload_id", "name", "gpu_equivalents", "bound")
     for pk, job, name, gpus, bound in rows.values_list(*columns):
@@ -122,7 +122,7 @@ def _holders(pods: QuerySet[Pod], rests: Mapping[int, _Rest], at: datetime) -> I
         yield GangMember(job, name, gpus, bound, busy, measured)
 
 
-def _used_lately(
+def _recently_used(
     pods: QuerySet[Pod], jobs: Collection[int], since: datetime, at: datetime
 ) -> dict[int, tuple[int, int]]:
     """Return busy and measured by id of a pod, in the last day of facts since then.

@@ -11,7 +11,7 @@ from apps.clusters.models import Cluster, Pod, WatchCoverage
 from apps.usage.models import HAS_FACTS, CollectionWindow, QueueHour, TierDay
 
 _HOUR = timedelta(hours=1)
-_LATELY = timedelta(days=7)
+_RECENT = timedelta(days=7)
 STALE = timedelta(seconds=90)
 """Nobody watches a cluster of which nothing was proven for so long."""
 
@@ -83,7 +83,7 @@ def pending_known(at: datetime, *, clusters: Collection[str] = ()) -> PendingKno
         name: at if end is not None and at - end <= STALE else end
         for _, name, end in _known_until(rows)
     }
-    lately = TierDay.objects.filter(day__gte=(at - _LATELY).date(), cluster__name__in=list(until))
+    lately = TierDay.objects.filter(day__gte=(at - _RECENT).date(), cluster__name__in=list(until))
     offered: dict[str, set[str]] = defaultdict(set)
     for tier, cluster in lately.order_by().values_list("tier__name", "cluster__name").distinct():
         offered[tier].add(cluster)

@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 _MARGIN = timedelta(minutes=10)
 """What a refresh writes while days are rolled is no older than that, or moves the mark back."""
 _AT_ONCE = 2000
-_TOLD = (
+_COLUMNS = (
     *("namespace_id", "team_id", "tier_id", "cause"),
     *("waited", "suppressed", "starting", "began", "ended"),
 )
@@ -124,14 +124,14 @@ def roll_day(cluster_id: int, day: date, *, now: datetime, zone: ZoneInfo) -> in
         for key, own in sorted(sums.items(), key=lambda item: item[0][2:4])
     ]
     known = PendingDay.objects.filter(cluster_id=cluster_id, day=day)
-    if Counter(map(_told, rows)) != Counter(known.order_by("pk").values_list(*_TOLD)):
+    if Counter(map(_values, rows)) != Counter(known.order_by("pk").values_list(*_COLUMNS)):
         known.delete()
         PendingDay.objects.bulk_create(rows, batch_size=_AT_ONCE)
     return len(rows)
 
 
-def _told(row: PendingDay) -> tuple[object, ...]:
-    return tuple(getattr(row, column) for column in _TOLD)
+def _values(row: PendingDay) -> tuple[object, ...]:
+    return tuple(getattr(row, column) for column in _COLUMNS)
 
 
 def _of_cluster(cluster_id: int, path: str) -> Q:

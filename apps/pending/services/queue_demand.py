@@ -92,7 +92,7 @@ def take_in_queues(held: RefreshState, spans: Sequence[Span], catalog: TierHisto
         due = _due(held.cluster_id)
     places = seen_places(held.cluster_id) if due and settings.flavors else NodeOffers()
     for hours in _by_day(due):
-        _take_in(held, hours, _Known(settings, spans, catalog, places))
+        _take_in(held, hours, _QueueHistory(settings, spans, catalog, places))
     return settings.mark
 
 
@@ -110,7 +110,7 @@ def _by_day(hours: Sequence[datetime]) -> Iterator[list[datetime]]:
 
 
 @dataclass(frozen=True)
-class _Known:
+class _QueueHistory:
     """What is the same for all hours; teams and rules are those of an hour."""
 
     settings: QueueSettings
@@ -123,7 +123,7 @@ class _Known:
 
 
 @transaction.atomic
-def _take_in(held: RefreshState, hours: Sequence[datetime], known: _Known) -> None:
+def _take_in(held: RefreshState, hours: Sequence[datetime], known: _QueueHistory) -> None:
     """Replace what the pending history has of the queues in some hours of a day."""
     rows = QueueHour.objects.filter(cluster=held.cluster_id, hour__in=hours, due=True)
     locked = list(rows.select_for_update().order_by("hour").values_list("pk", "hour"))
@@ -163,7 +163,7 @@ class _Slot(NamedTuple):
     local: dict[LocalName, float]
 
 
-def _demand(cluster_id: int, hours: Sequence[datetime], known: _Known) -> Iterator[_Demand]:
+def _demand(cluster_id: int, hours: Sequence[datetime], known: _QueueHistory) -> Iterator[_Demand]:
     """Yield what is to be in the history of some hours of a day."""
     window = Window(hours[0], hours[-1] + _HOUR)
     slots = _slots(cluster_id, hours)
@@ -230,7 +230,7 @@ def _of_part(
     slot: _Slot,
     waits: Sequence[_Wait],
     teams: Mapping[str, Sequence[TeamSpan]],
-    known: _Known,
+    known: _QueueHistory,
 ) -> Iterator[_Demand]:
     start, end = part
     queues = {queue for shown in slot.units.values() for queue in shown}
@@ -254,7 +254,7 @@ def _of_part(
 
 
 def _weighed(
-    row: QueuePending, rules: Sequence[TierRule], known: _Known
+    row: QueuePending, rules: Sequence[TierRule], known: _QueueHistory
 ) -> tuple[int | None, float]:
     """Return the tier of what is pending and what a unit counts: as the queue's flavors say."""
     name, labels = known.settings.tier(row.queue, row.resource, rules)

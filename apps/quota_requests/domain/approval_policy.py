@@ -29,7 +29,7 @@ class Rules:
 
 
 @dataclass(frozen=True, slots=True)
-class Lately:
+class RecentIncreases:
     """What one person, or a rule, let the asking team have in the days before; it still stands.
 
     Together these raises are one large one that was asked for in parts. `by_rule_gpus` is what
@@ -105,7 +105,7 @@ class Facts:
     dry_run: bool | None = None
     team: str = "the team"
     tiers: tuple[str, ...] = ()
-    lately: Lately = Lately()
+    lately: RecentIncreases = RecentIncreases()
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,16 +18,16 @@ from apps.quota_requests.selectors.requests import (
 )
 from apps.quota_requests.selectors.review import gitops_file, review_queue, waiting_count
 from apps.quota_requests.selectors.rows import (
-    Also,
     AuditRow,
     CommentRow,
     DriftRow,
     ExecutionRow,
     RequestDetail,
+    RequestExtra,
     RequestFilters,
+    RequestList,
     RequestRow,
     ReviewRow,
-    Which,
 )
 from apps.quota_requests.selectors.snapshots import read
 from apps.quota_requests.selectors.turns import Turns, turns_of

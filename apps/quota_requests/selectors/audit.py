@@ -147,13 +147,13 @@ def _lines(start: datetime | None, end: datetime | None) -> Iterator[str]:
     while found := list(within.filter(number__gt=last)[:_AT_ONCE]):
         last = found[-1].number
         for row in found:
-            yield canonical(_told(row)).decode() + "\n"
+            yield canonical(_record(row)).decode() + "\n"
     head = AuditHead.objects.filter(pk=1, number__gt=0).first()
     if head is not None:
         yield canonical({"head": {"number": head.number, "digest": head.digest}}).decode() + "\n"
 
 
-def _told(row: AuditEntry) -> dict[str, Any]:
+def _record(row: AuditEntry) -> dict[str, Any]:
     return {
         "number": row.number,
         "at": row.at,

@@ -31,15 +31,15 @@ from apps.quota_requests.permissions import (
 )
 from apps.quota_requests.selectors.audit import history_of
 from apps.quota_requests.selectors.rows import (
-    Also,
     AuditRow,
     CommentRow,
     DriftRow,
     ExecutionRow,
     RequestDetail,
+    RequestExtra,
     RequestFilters,
+    RequestList,
     RequestRow,
-    Which,
 )
 from apps.quota_requests.selectors.snapshots import evidence_in, preview_in, ruling_in
 from apps.quota_requests.selectors.stacked import check_on_top, goes_back_to
@@ -61,7 +61,7 @@ _ASKED_BACK = [RequestState.DRAFT.value, RequestState.CHANGES_ASKED.value]
 def request_rows(
     actor: Actor,
     *,
-    which: Which = Which.ALL,
+    which: RequestList = RequestList.ALL,
     filters: RequestFilters = EVERY_REQUEST,
     cursor: str | None = None,
     page_size: int = 100,
@@ -105,10 +105,11 @@ def request_detail(pk: int, actor: Actor, *, history: int = 200) -> RequestDetai
     actions = tuple(one.value for one in allowed(standing_of(request), actor.person))
     may_comment = _may_comment(actor, request)
     may = {
-        Also.COMMENT: may_comment,
-        Also.ACCEPT_OFFER: bool(offer) and RequestAction.EDIT.value in actions,
-        Also.GIVE_UP: _is_admin(actor) and any(_waits_for_commit(one) for one in executions),
-        Also.ACCEPT_DRIFT: _is_admin(actor)
+        RequestExtra.COMMENT: may_comment,
+        RequestExtra.ACCEPT_OFFER: bool(offer) and RequestAction.EDIT.value in actions,
+        RequestExtra.GIVE_UP: _is_admin(actor)
+        and any(_waits_for_commit(one) for one in executions),
+        RequestExtra.ACCEPT_DRIFT: _is_admin(actor)
         and any(one.ended_at is None and not one.accepted_by for one in drifts),
     }
     now = next((one.sentence for one in drifts if one.ended_at is None), "")
@@ -182,12 +183,12 @@ def seen(actor: Actor) -> QuerySet[ChangeRequest, ChangeRequest]:
 
 
 def of_whom(
-    rows: QuerySet[ChangeRequest, ChangeRequest], actor: Actor, which: Which
+    rows: QuerySet[ChangeRequest, ChangeRequest], actor: Actor, which: RequestList
 ) -> QuerySet[ChangeRequest, ChangeRequest]:
-    if which is Which.ALL:
+    if which is RequestList.ALL:
         return rows
     authored = _by(actor)
-    if which is Which.MINE:
+    if which is RequestList.MINE:
         return rows.filter(authored)
     if actor.person is not None and actor.person.admin:
         # The second approval is somebody else's: who gave the first has nothing to do.

@@ -18,7 +18,7 @@ from apps.quota_requests.selectors.requests import (
     row_of,
     seen,
 )
-from apps.quota_requests.selectors.rows import ReviewRow, Which
+from apps.quota_requests.selectors.rows import RequestList, ReviewRow
 from apps.quota_requests.selectors.snapshots import evidence_in, preview_in, ruling_in
 from apps.usage.domain import cursors
 from apps.usage.domain.rows import Page
@@ -29,7 +29,7 @@ _NO_DAY = ""
 
 def waiting_count(actor: Actor) -> int:
     """Return how many requests wait for the reader, as `review_queue` lists them. One query."""
-    return of_whom(seen(actor), actor, Which.QUEUE).count()
+    return of_whom(seen(actor), actor, RequestList.QUEUE).count()
 
 
 def review_queue(
@@ -43,7 +43,7 @@ def review_queue(
     CursorRefused.
     """
     since = Coalesce("submitted_at", "created_at")
-    rows = of_whom(seen(actor), actor, Which.QUEUE).annotate(since=since)
+    rows = of_whom(seen(actor), actor, RequestList.QUEUE).annotate(since=since)
     if cursor is not None:
         rows = rows.filter(_after(cursor))
     found = list(rows.order_by(F("needed_by").asc(nulls_last=True), "since", "pk")[: page_size + 1])

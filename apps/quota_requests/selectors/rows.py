@@ -15,7 +15,7 @@ from apps.quota_requests.domain.states import RequestState
 from apps.quotas.domain.keys import QuotaRef, QuotaSource
 
 
-class Which(StrEnum):
+class RequestList(StrEnum):
     """Which requests: what a person wrote, what waits for a decision of theirs, or all."""
 
     MINE = "mine"
@@ -23,7 +23,7 @@ class Which(StrEnum):
     ALL = "all"
 
 
-class Also(StrEnum):
+class RequestExtra(StrEnum):
     """What may be done with a request beside the actions of its state."""
 
     COMMENT = "comment"

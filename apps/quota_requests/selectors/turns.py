@@ -7,7 +7,7 @@ from django.db.models import Count, Q
 from apps.quota_requests.domain.states import RequestState
 from apps.quota_requests.permissions import Actor
 from apps.quota_requests.selectors.requests import of_whom, seen
-from apps.quota_requests.selectors.rows import Which
+from apps.quota_requests.selectors.rows import RequestList
 
 _CAME_BACK = Q(state=RequestState.CHANGES_ASKED.value)
 _ENDS_SOON = Q(state=RequestState.APPLIED.value, reverts_at__isnull=False, announced__gt=0)
@@ -26,10 +26,10 @@ class Turns:
 
 def turns_of(actor: Actor) -> Turns:
     """Return what waits for a person, of requests that they may see. One query."""
-    own = of_whom(seen(actor), actor, Which.MINE).filter(_CAME_BACK | _ENDS_SOON)
+    own = of_whom(seen(actor), actor, RequestList.MINE).filter(_CAME_BACK | _ENDS_SOON)
     if actor.person is None or not actor.person.admin:
         return Turns(answering=own.count())
-    decided = of_whom(seen(actor), actor, Which.QUEUE)
+    decided = of_whom(seen(actor), actor, RequestList.QUEUE)
     is_either = Q(pk__in=decided.values("pk")) | Q(pk__in=own.values("pk"))
     found = (
         seen(actor)

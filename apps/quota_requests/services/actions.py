@@ -13,7 +13,7 @@ from typing import Any
 from apps.accounts.domain.scopes import TokenScope
 from apps.quota_requests.domain.states import RequestAction
 from apps.quota_requests.permissions import Actor
-from apps.quota_requests.selectors.rows import Also
+from apps.quota_requests.selectors.rows import RequestExtra
 from apps.quota_requests.services import review
 from apps.quota_requests.services.execution.drift import accept_drift
 from apps.quota_requests.services.execution.gitops import give_up
@@ -87,7 +87,7 @@ class Action:
 
 _ALL = (
     Action(
-        Also.ACCEPT_OFFER,
+        RequestExtra.ACCEPT_OFFER,
         *("Accept the offer", "offer accepted"),
         "Ask for what the reviewer offered instead, and hand it in anew.",
         TokenScope.REQUEST,
@@ -174,7 +174,7 @@ _ALL = (
         Takes.WAY,
     ),
     Action(
-        Also.GIVE_UP,
+        RequestExtra.GIVE_UP,
         *("Stop waiting for the commit", "given up"),
         "Stop waiting for a commit; the cluster stays as it is.",
         TokenScope.DECIDE,
@@ -183,7 +183,7 @@ _ALL = (
         versioned=False,
     ),
     Action(
-        Also.ACCEPT_DRIFT,
+        RequestExtra.ACCEPT_DRIFT,
         *("Accept what the cluster shows", "what the cluster shows accepted"),
         "Take what the cluster shows for right.",
         TokenScope.DECIDE,
@@ -200,7 +200,7 @@ _ALL = (
         asks=True,
     ),
     Action(
-        Also.COMMENT,
+        RequestExtra.COMMENT,
         *("Comment", "commented"),
         "Say something of a request; its version stays.",
         TokenScope.REQUEST,

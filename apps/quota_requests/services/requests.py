@@ -35,11 +35,11 @@ from apps.quota_requests.services.execution.orders import start
 from apps.quota_requests.services.transitions import (
     Conflict,
     Transition,
+    audit_record,
     check_key_free,
     found,
     moving,
     note_authors,
-    told,
 )
 from apps.quotas.domain.keys import QuotaRef
 
@@ -142,7 +142,7 @@ def written(asked: RequestInput, *, by: Actor, now: datetime) -> ChangeRequest:
 def _insert(request: ChangeRequest, by: Actor, now: datetime) -> None:
     request.save()
     note_authors(request)
-    record(by, "create", subject_of(request), at=now, after=told(request))
+    record(by, "create", subject_of(request), at=now, after=audit_record(request))
 
 
 def edit(

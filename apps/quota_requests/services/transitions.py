@@ -86,7 +86,7 @@ def moving(
                     f"{request.changed_by} changed this request at "
                     f"{request.changed_at:%Y-%m-%d %H:%M} UTC, after you read it: look at it again."
                 )
-            before = told(request)
+            before = audit_record(request)
             step = Transition(request, actor, now)
             yield step
             _save(step, action, before)
@@ -113,7 +113,7 @@ def _save(step: Transition, action: str, before: Mapping[str, Any]) -> None:
         request.state_since, request.state_by = step.now, step.actor.name
     request.save()
     note_authors(request)
-    after = {**told(request), **step.beside}
+    after = {**audit_record(request), **step.beside}
     changed = {k for k in {*before, *after} if k in _ALWAYS or before.get(k) != after.get(k)}
     record(
         step.actor,
@@ -132,7 +132,7 @@ def note_authors(request: ChangeRequest) -> None:
     Author.objects.bulk_create(rows, ignore_conflicts=True)
 
 
-def told(request: ChangeRequest) -> dict[str, Any]:
+def audit_record(request: ChangeRequest) -> dict[str, Any]:
     """Return what the audit says of a request: no floats, times as text."""
     return {
         "cluster": request.cluster.name,

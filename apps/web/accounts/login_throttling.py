@@ -33,7 +33,7 @@ _KNOWN_COOKIE = "known_browser"
 _KNOWN_FOR = timedelta(days=90)
 
 
-class Brake(AxesDatabaseHandler):  # type: ignore[misc]  # axes has no types
+class LoginThrottling(AxesDatabaseHandler):  # type: ignore[misc]  # axes has no types
     """django-axes with a limit for each of the three things that are counted.
 
     AXES_LOCKOUT_PARAMETERS stays the pair of both alone: by them a right password forgets the

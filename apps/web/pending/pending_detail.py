@@ -250,7 +250,7 @@ def _holder(pod: BlockingPod, team: str, reading: QuerySession) -> Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Why:
+class PendingExplanation:
     """Why a pod or a workload waits, on its own page: the words and where there are more."""
 
     cause: str
@@ -261,12 +261,12 @@ class Why:
     since: datetime
 
 
-def why(rows: Sequence[PendingRow], reading: QuerySession) -> Why | None:
+def why(rows: Sequence[PendingRow], reading: QuerySession) -> PendingExplanation | None:
     """Return why what has waited longest does; None where nothing waits."""
     if not rows:
         return None
     row = min(rows, key=lambda one: (one.counts == "nothing", one.since))
-    return Why(
+    return PendingExplanation(
         cause=row.cause,
         detail=row.detail,
         text=row.explanation or row.message,

@@ -116,7 +116,7 @@ def _gpus(one: PendingSum) -> float:
     return one.pending + one.suppressed + one.starting
 
 
-def looked(rows: Sequence[RefreshRow], reading: QuerySession) -> PendingFreshness:
+def freshness_of(rows: Sequence[RefreshRow], reading: QuerySession) -> PendingFreshness:
     """Return how fresh the clusters of the reading are.
 
     A cluster that was never looked at has no row and is stale: nothing is known of it.

@@ -14,7 +14,7 @@ from apps.accounts.selectors import team_names
 from apps.quota_requests import services
 from apps.quota_requests.domain.quantities import quantity
 from apps.quota_requests.domain.states import RequestState
-from apps.quota_requests.selectors import RequestDetail, RequestFilters, Which
+from apps.quota_requests.selectors import RequestDetail, RequestFilters, RequestList
 from apps.quota_requests.services import QuotaToAsk
 from apps.quotas.domain.keys import QuotaRef
 from apps.web.components.links import Query, href
@@ -194,9 +194,9 @@ def said(error: Exception) -> str:
 # ---------------------------------------------------------------- the list
 
 WHICH = {
-    Which.ALL: "all that you may see",
-    Which.MINE: "written by you",
-    Which.QUEUE: "waiting for you",
+    RequestList.ALL: "all that you may see",
+    RequestList.MINE: "written by you",
+    RequestList.QUEUE: "waiting for you",
 }
 
 
@@ -204,7 +204,7 @@ WHICH = {
 class ListAsked:
     """What a list of requests is narrowed to; `query` reproduces it."""
 
-    which: Which
+    which: RequestList
     states: tuple[str, ...]
     problems: tuple[str, ...]
 
@@ -235,14 +235,14 @@ def teams_seen(reading: QuerySession) -> Sequence[str]:
 def list_asked(given: QueryDict) -> ListAsked:
     """Read which requests and states an address asks for; what is unknown is said."""
     problems = []
-    name = given.get("which", "") or Which.ALL.value
-    if name not in {which.value for which in Which}:
+    name = given.get("which", "") or RequestList.ALL.value
+    if name not in {which.value for which in RequestList}:
         problems.append(f"“{name[:40]}” is no list of requests: all are shown.")
-        name = Which.ALL.value
+        name = RequestList.ALL.value
     known = [state.value for state in RequestState]
     asked = [state for state in given.getlist("state") if state]
     states = tuple(dict.fromkeys(state for state in asked if state in known))
     unknown = next((state for state in asked if state not in known), "")
     if unknown:
         problems.append(f"There is no state “{unknown[:40]}”; there are: {', '.join(known)}.")
-    return ListAsked(Which(name), states, tuple(problems))
+    return ListAsked(RequestList(name), states, tuple(problems))

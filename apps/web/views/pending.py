@@ -62,7 +62,7 @@ def pending_list(request: PageRequest) -> HttpResponseBase:
     )
     shown = [one for one in everywhere if not asked.causes or one.name in asked.causes]
     fresh = refresh_rows(context.freshness(reading.now), visibility=reading.visibility)
-    looked = sums.looked(fresh, reading)
+    looked = sums.freshness_of(fresh, reading)
     gangs = partial_gangs(
         reading.now, visibility=reading.visibility, filters=filters, context=context
     )

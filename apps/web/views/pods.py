@@ -16,7 +16,7 @@ from apps.web.components.ledger import ALLOCATED_CLASSES, strip
 from apps.web.components.links import href
 from apps.web.components.tables import Column, Row, Table
 from apps.web.pages import page, respond
-from apps.web.pending.pending_detail import Why, why
+from apps.web.pending.pending_detail import PendingExplanation, why
 from apps.web.query_session import (
     PageRequest,
     QuerySession,
@@ -67,7 +67,7 @@ def pod(request: PageRequest, cluster: str, uid: str) -> HttpResponseBase:
     )
 
 
-def _why(row: PodRow, reading: QuerySession) -> Why | None:
+def _why(row: PodRow, reading: QuerySession) -> PendingExplanation | None:
     """Return why it waits, or does not start; asked of none that runs or is over."""
     if row.started_at is not None or row.end is not None:
         return None

@@ -16,7 +16,7 @@ from apps.web.components.ledger import ALLOCATED_CLASSES
 from apps.web.components.links import Query, path_of, with_query
 from apps.web.forms import LONGEST_DAYS
 from apps.web.pages import page, respond
-from apps.web.pending.pending_detail import Why, why
+from apps.web.pending.pending_detail import PendingExplanation, why
 from apps.web.query_session import (
     PageRequest,
     QuerySession,
@@ -93,7 +93,7 @@ def _kept(cluster: str, namespace: str, workload: str, reading: QuerySession) ->
     return kept_words(kept_workloads([one], now=reading.now).get(one), reading.choice.zone)
 
 
-def _why(whole: Filters, reading: QuerySession) -> Why | None:
+def _why(whole: Filters, reading: QuerySession) -> PendingExplanation | None:
     """Return why what of it has waited longest does."""
     (cluster,), (namespace,), (workload,) = whole.cluster, whole.namespace, whole.workload
     found = find_waiting(

@@ -61,7 +61,7 @@ def admissions(
         for draft in drafts:
             yield Admission(CLAIM_GATE, _checked(draft, draft.created, room))
         return
-    line = _Line(queue.most)
+    line = _FifoQueue(queue.most)
     line.play(drafts)
     uids = _uids(drafts, seed)
     for draft in drafts:
@@ -121,7 +121,7 @@ class _Moment:
     came: list[Draft] = field(default_factory=list)
 
 
-class _Line:
+class _FifoQueue:
     """Plays a queue: the first in line gets quota when there is enough, nobody is passed over.
 
     In the end `reserved` is when each pod, by number, got it, `first` when it came to be the first.

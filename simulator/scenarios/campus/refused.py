@@ -11,7 +11,7 @@ from simulator.scenarios.base import GPU_KEY
 _HOUR = 3600
 
 
-class _Wish(NamedTuple):
+class _RefusedRequest(NamedTuple):
     """A Deployment that somebody tries each day from one hour to another."""
 
     namespace: str
@@ -22,9 +22,9 @@ class _Wish(NamedTuple):
     units: int
 
 
-_WISHES: Sequence[_Wish] = (
-    _Wish("medicine", "radiology-serve", 7, 13, 2, 8),
-    _Wish("economics", "forecast-serve", 12, 20, 3, 4),
+_WISHES: Sequence[_RefusedRequest] = (
+    _RefusedRequest("medicine", "radiology-serve", 7, 13, 2, 8),
+    _RefusedRequest("economics", "forecast-serve", 12, 20, 3, 4),
 )
 
 
@@ -49,7 +49,9 @@ def refused(
             yield from _tried(seed, wish, at, used=used, limit=limit)
 
 
-def _tried(seed: str, wish: _Wish, at: int, *, used: int, limit: int) -> Iterator[Controller]:
+def _tried(
+    seed: str, wish: _RefusedRequest, at: int, *, used: int, limit: int
+) -> Iterator[Controller]:
     def uid(kind: str) -> str:
         return identity.uid(seed, kind, wish.namespace, wish.name, at)
 

@@ -17,7 +17,7 @@ from kubernetes.config.config_exception import ConfigException
 
 from apps.clusters.adapters.kubernetes.config import api_client
 from apps.clusters.adapters.kubernetes.errors import ContinueExpired, check, checked_status
-from apps.clusters.adapters.kubernetes.shapes import LINE, STATUS, Decoders, Page
+from apps.clusters.adapters.kubernetes.shapes import LINE, STATUS, Decoders, ListPage
 from apps.clusters.ports import (
     Listing,
     ObjectChange,
@@ -160,7 +160,7 @@ class KubernetesApi:
                     items=_unique(items) if inconsistent else items, resource_version=version
                 )
 
-    def _page(self, path: str, token: str, *, inconsistent: bool) -> tuple[Page[Any], str]:
+    def _page(self, path: str, token: str, *, inconsistent: bool) -> tuple[ListPage[Any], str]:
         """Return one chunk and the token of the next; after a 410, one more try if allowed."""
         status, body, headers = self._read(path, self._chunk_query(token))
         if status == 410 and token:
@@ -169,7 +169,7 @@ class KubernetesApi:
                 raise ContinueExpired(path)
             status, body, headers = self._read(path, self._chunk_query(offered))
         check(status, headers, body, "list", path)
-        page: Page[Any] = _decode(_decoders(_plural(path)).page, body, path)
+        page: ListPage[Any] = _decode(_decoders(_plural(path)).page, body, path)
         if not page.kind.endswith("List"):
             raise SourceRejected(
                 f"GET {path} answered {page.kind or 'no kind'}, not a Kubernetes list: "

@@ -369,7 +369,7 @@ class WatchLine(msgspec.Struct):
 T = TypeVar("T")
 
 
-class Page(msgspec.Struct, Generic[T]):
+class ListPage(msgspec.Struct, Generic[T]):
     """One chunk of a list."""
 
     kind: str = ""
@@ -382,8 +382,8 @@ class Decoders:
 
     def __init__(self, plural: str) -> None:
         shape = SHAPES.get(plural, dict[str, Any])
-        self.page: msgspec.json.Decoder[Page[Any]] = msgspec.json.Decoder(
-            Page[shape]  # type: ignore[valid-type]
+        self.page: msgspec.json.Decoder[ListPage[Any]] = msgspec.json.Decoder(
+            ListPage[shape]  # type: ignore[valid-type]
         )
         self.item: msgspec.json.Decoder[Any] = msgspec.json.Decoder(shape)
 

@@ -89,7 +89,11 @@ def _join(
     watched = last_watched(cluster.pk)
     joined = {uid: _joined(pod, found[uid], watched) for uid, pod in known.items()}
     changed = {uid: pod for uid, pod in joined.items() if pod != known[uid]}
-    revised = {uid for uid, pod in changed.items() if _told(pod) != _told(known[uid])}
+    revised = {
+        uid
+        for uid, pod in changed.items()
+        if _without_last_seen(pod) != _without_last_seen(known[uid])
+    }
     _write(cluster.pk, [pod for uid, pod in changed.items() if uid not in revised], names)
     _write(cluster.pk, [joined[uid] for uid in sorted(revised)], names, revised_at=now)
     spans = (changed_span(known[uid].record, pod.record) for uid, pod in changed.items())
@@ -122,7 +126,7 @@ def _locked(rows: QuerySet[Pod]) -> list[Pod]:
     return list(related.select_for_update(of=("self",)))
 
 
-def _told(pod: TrackedPod) -> TrackedPod:
+def _without_last_seen(pod: TrackedPod) -> TrackedPod:
     """Return what is told of a pod, whenever it was seen last."""
     return replace(pod, record=replace(pod.record, last_seen=None))
 

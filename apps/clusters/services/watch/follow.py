@@ -58,7 +58,7 @@ def snapshot(cluster: Cluster, source: ClusterSource, now: datetime) -> Snapshot
     found, items = _discovered(source, at)
     # Before the lists: what another process writes after them is newer than they are.
     informer = Informer(cluster.pk, source, found.claims, found.sources)
-    items += [_looked_at(source, path, at) for path in found.claims]
+    items += [_listed(source, path, at) for path in found.claims]
     items += [Relisted(path, source.list(path).items, at) for path in COLLECTIONS]
     items += _explained(source, found.sources, at)
     informer.apply(items)
@@ -93,7 +93,7 @@ def _discovered(source: ClusterSource, at: float) -> tuple[_Found, list[Item]]:
     return _Found(claims, collections.discovered(source, claims)), refused
 
 
-def _looked_at(source: ClusterSource, path: str, at: float) -> Item:
+def _listed(source: ClusterSource, path: str, at: float) -> Item:
     try:
         return Relisted(path, source.list(path).items, at)
     except SourceRejected as error:
@@ -105,7 +105,7 @@ def _explained(source: ClusterSource, sources: Sources, at: float) -> Iterator[I
     """Yield what explains waiting; of what cannot be had now, that it is so."""
     for path in sources.paths:
         try:
-            item = _looked_at(source, path, at)
+            item = _listed(source, path, at)
         except SourceUnavailable as error:
             logger.warning("%s is left out: %s", path, error)
             item = WatchSilent(path, at, str(error))

@@ -28,7 +28,7 @@ BURSTY_FROM_IDLE = 0.5
 LOW_ACTIVITY = 0.5
 """Up to this 95th percentile of activity a whole card has more than is needed."""
 IDLE_NOW_HOURS = 24.0
-LOOKED_BACK_HOURS = 168.0
+LOOKBACK_HOURS = 168.0
 """How far back is looked for when a notebook became idle."""
 MIB_PER_GB = 1024.0
 
@@ -195,7 +195,7 @@ def idle_notebook(one: WorkloadEvidence, _: Offers) -> Recommendation | None:
 
 
 def _how_long(hours: float) -> str:
-    return f"{hours:.0f} hours" if hours < LOOKED_BACK_HOURS else "a week or longer"
+    return f"{hours:.0f} hours" if hours < LOOKBACK_HOURS else "a week or longer"
 
 
 def _holds(one: WorkloadEvidence, profile: str) -> bool:

@@ -15,7 +15,7 @@ from apps.clusters.models import Pod, Tier
 from apps.costs.domain.recommendations.evidence import WorkloadEvidence
 from apps.costs.domain.recommendations.gpus import RESTARTABLE, card_memory_mib
 from apps.costs.domain.recommendations.recommendation import LEAST_DAYS, Subject
-from apps.costs.domain.recommendations.sharing import LOOKED_BACK_HOURS
+from apps.costs.domain.recommendations.sharing import LOOKBACK_HOURS
 from apps.costs.services.evidence.offers import Pool, PricesInForce
 from apps.costs.services.evidence.span import EvidenceSpan
 from apps.usage.domain.amounts import Amounts, hours
@@ -398,7 +398,7 @@ def _idle_now(span: EvidenceSpan, tier: Tier, workloads: list[int]) -> dict[int,
     newest = span.newest_hour
     if newest is None:
         return {}
-    since = newest - timedelta(hours=LOOKED_BACK_HOURS - 1)
+    since = newest - timedelta(hours=LOOKBACK_HOURS - 1)
     found: dict[int, float] = {}
     for at in range(0, len(workloads), _IDS_AT_A_TIME):
         some = workloads[at : at + _IDS_AT_A_TIME]

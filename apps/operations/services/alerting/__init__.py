@@ -10,9 +10,9 @@ from apps.operations.services.alerting.audit import audit
 from apps.operations.services.alerting.budgets import budgets
 from apps.operations.services.alerting.gaps import gaps
 from apps.operations.services.alerting.idle import idle
+from apps.operations.services.alerting.pending import waits
 from apps.operations.services.alerting.quotas import quotas
 from apps.operations.services.alerting.requests import requests
-from apps.operations.services.alerting.waits import waits
 
 _LOG = logging.getLogger(__name__)
 Source = Callable[[datetime, ZoneInfo], int]

@@ -50,7 +50,7 @@ def why_not_running(pod: PodSnapshot, events: list[EventSnapshot]) -> Diagnosis:
             detail,
             plain(event.message),
             sentences=(says("bound_but", node=pod.node, problem=detail),),
-            suggestions=(_to_mend(pod, event, detail),),
+            suggestions=(_fix_of(pod, event, detail),),
         )
     state = wait.reason if wait is not None and wait.reason else "Bound"
     step = Suggestion(Action.WAIT, {"what": "start"}, says("wait_for_start", node=pod.node))
@@ -63,7 +63,7 @@ def why_not_running(pod: PodSnapshot, events: list[EventSnapshot]) -> Diagnosis:
     )
 
 
-def _to_mend(pod: PodSnapshot, event: EventSnapshot, detail: str) -> Suggestion:
+def _fix_of(pod: PodSnapshot, event: EventSnapshot, detail: str) -> Suggestion:
     """Suggest what the event names: a driver or a volume, else its node."""
     text = plain(event.message)[:LONGEST]
     driver, volume = _DRIVER.search(text), _VOLUME.search(text)

@@ -198,7 +198,7 @@ class KueueQueues:
             case "queue-stopped":
                 return self._resume(one)
             case "queue-misconfigured":
-                return self._mend(one, message)
+                return self._fixes(one, message)
             case "admission-checks":
                 checks = says("wait_for_checks")
                 return [Suggestion(Action.WAIT, {"what": "admission checks"}, checks)]
@@ -218,7 +218,7 @@ class KueueQueues:
             steps.append(Suggestion(Action.RESUME_QUEUE, of_queue, says("resume_its_queue")))
         return all_needed(steps)
 
-    def _mend(self, one: Queued, message: str) -> Sequence[Suggestion]:
+    def _fixes(self, one: Queued, message: str) -> Sequence[Suggestion]:
         namespace, name = one.seen.namespace, one.body.queue
         local = self._local.get((namespace, name))
         if local is None:

@@ -127,7 +127,7 @@ def _owns(fields: object, path: Sequence[str], atomic_from: int) -> bool:
     )
 
 
-def told_owners(owners: Sequence[OtherOwner]) -> tuple[Owner, ...]:
+def preview_owners(owners: Sequence[OtherOwner]) -> tuple[Owner, ...]:
     """Return owners as a preview has them."""
     return tuple(
         Owner(one.manager, one.advice, one.tool.value, one.applies, one.reverts) for one in owners

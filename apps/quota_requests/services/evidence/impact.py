@@ -19,7 +19,7 @@ from apps.clusters.models import Cluster
 from apps.clusters.services import TierHistory, observed_objects
 from apps.costs.selectors import PriceList, price_list
 from apps.quota_requests.domain.borrowing import CohortShare
-from apps.quota_requests.domain.execution.owners import told_owners
+from apps.quota_requests.domain.execution.owners import preview_owners
 from apps.quota_requests.domain.impact import KeyState, cost_ceiling, preview
 from apps.quota_requests.domain.overcommitment import QuotaCommitment, TierCapacity
 from apps.quota_requests.domain.snapshots import Preview
@@ -71,14 +71,14 @@ def impact_of(
     """
     target = target_of_request(request)
     before, after = reviewed(request), wanted(request)
-    known = _Known.read(request, target, now)
+    known = _ClusterState.read(request, target, now)
     tiers, own = known.tier_figures(), known.own
     used = amount_of(_taken(own))
     is_used_known = own is not None and own.used is not None
     state = KeyState(
         tiers=tiers,
         used=used,
-        promises=tuple(known.promises({tier.tier for tier in tiers})),
+        promises=tuple(known.commitments({tier.tier for tier in tiers})),
         # Without what is used there is no headroom that anything could start in.
         waiting=blocked_workloads(request, target, known.rows, now=now) if is_used_known else (),
         shares=known.shares(),
@@ -97,7 +97,7 @@ def impact_of(
             worked,
             **{name: getattr(checked, name) for name in _OF_CLUSTER},
             live=None if checked.live is None else checked.live.text,
-            owners=told_owners(checked.owners),
+            owners=preview_owners(checked.owners),
             used=used.text if is_used_known else None,
             taken_at=now,
             currency=known.currency,
@@ -117,7 +117,7 @@ def _taken(own: QuotaRow | None) -> float:
 
 
 @dataclass(slots=True)
-class _Known:
+class _ClusterState:
     """What is known of a target's cluster at a moment."""
 
     cluster: Cluster
@@ -131,7 +131,7 @@ class _Known:
     own: QuotaRow | None = None
 
     @classmethod
-    def read(cls, request: ChangeRequest, target: Target, now: datetime) -> "_Known":
+    def read(cls, request: ChangeRequest, target: Target, now: datetime) -> "_ClusterState":
         cluster = request.cluster
         filters = QuotaFilters(cluster=(cluster.name,))
         rows = every_quota_row(now, filters=filters, visibility=_EVERYTHING)
@@ -166,7 +166,7 @@ class _Known:
             free_units=sum(_free(n, resource) for n in nodes) if nodes else None,
             weight=max((unit_weight(resource, n.labels) for n in nodes), default=1.0),
             price_per_gpu_hour=max(known) if known and len(known) == len(prices) else None,
-            promises=tuple(self.promises({tier})),
+            promises=tuple(self.commitments({tier})),
         )
 
     def _serves(self, node: NodeSnapshot, tier: str) -> bool:
@@ -189,7 +189,7 @@ class _Known:
         self.currency = found.currency
         return found.per_gpu_hour
 
-    def promises(self, tiers: Collection[str]) -> Iterable[QuotaCommitment]:
+    def commitments(self, tiers: Collection[str]) -> Iterable[QuotaCommitment]:
         """Yield what quotas of the same kind that reach any of the tiers promise, each once.
 
         Of a namespace with several it is the least.

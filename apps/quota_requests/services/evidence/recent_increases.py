@@ -8,7 +8,7 @@ from typing import Any
 
 from django.db.models import Q
 
-from apps.quota_requests.domain.approval_policy import LATELY_DAYS, Lately
+from apps.quota_requests.domain.approval_policy import LATELY_DAYS, RecentIncreases
 from apps.quota_requests.domain.quantities import quantity
 from apps.quota_requests.domain.states import RequestState
 from apps.quota_requests.models import ChangeRequest
@@ -23,7 +23,7 @@ _COLUMNS = (
 )
 
 
-def recent_increases(request: ChangeRequest, *, currency: str, now: datetime) -> Lately:
+def recent_increases(request: ChangeRequest, *, currency: str, now: datetime) -> RecentIncreases:
     """Return what the team was let have lately in the tiers that a request reaches. One query.
 
     Raises that one person or a rule decided on in the last 30 days and that were not taken back;
@@ -39,7 +39,7 @@ def recent_increases(request: ChangeRequest, *, currency: str, now: datetime) ->
     ).exclude(pk=request.pk)
     found = [_Raise(*row) for row in rows.order_by("pk").values_list(*_COLUMNS)]
     raises = [one for one in found if one.is_raise and one.reaches(request.tiers)]
-    return Lately(
+    return RecentIncreases(
         by_rule_gpus=_sum(one.gpus for one in raises if one.by_rule),
         gpus=_sum(one.gpus for one in raises),
         cost=_cost(one.cost_in(currency) for one in raises),

@@ -197,7 +197,7 @@ class _About:
         found = fairness_rows(self.window, now=self.now, visibility=_EVERYTHING, filters=filters)
         own = [row for tier in found for row in tier.teams]
         known = {tier.tier: tier.hours.known for tier in found}
-        self.missing.extend(told_hours({tier.tier: tier.hours for tier in found}))
+        self.missing.extend(missing_hours_texts({tier.tier: tier.hours for tier in found}))
         if not own:
             self.missing.append(_NO_FAIRNESS)
         return _Fairness(
@@ -273,7 +273,7 @@ def share_of(
     return fsum(row.fair_share_gpu_hours / known[row.tier] for row in own)
 
 
-def told_hours(hours: Mapping[str, HourCounts]) -> list[str]:
+def missing_hours_texts(hours: Mapping[str, HourCounts]) -> list[str]:
     """Say of how many hours nothing is known, of tiers alike once: sums are of the others."""
     alike: dict[str, list[str]] = {}
     for tier, own in hours.items():

@@ -7,7 +7,7 @@ from typing import Any, Final
 from django.db import transaction
 
 from apps.quota_requests.domain.execution.executor import Decision, NextStep
-from apps.quota_requests.domain.execution.owners import OtherOwner, told_owners
+from apps.quota_requests.domain.execution.owners import OtherOwner, preview_owners
 from apps.quota_requests.domain.frozen import stored
 from apps.quota_requests.domain.states import RequestAction
 from apps.quota_requests.models import SERVER_SAID, ChangeRequest, Execution
@@ -63,8 +63,8 @@ def finish(
             step.beside.update(
                 execution=execution.pk,
                 wanted=execution.wanted,
-                cluster_before=_told(execution.before_raw),
-                cluster_after=_told(after_raw),
+                cluster_before=_as_text(execution.before_raw),
+                cluster_after=_as_text(after_raw),
                 written=decision.written,
                 drifted=decision.drifted,
             )
@@ -87,7 +87,7 @@ def _name_owners(step: Transition, owners: Sequence[OtherOwner]) -> None:
 
     All else of the preview still holds: the cluster shows the amount that was reviewed.
     """
-    told = stored(told_owners(owners))
+    told = stored(preview_owners(owners))
     step.request.preview = {**step.request.preview, "owners": told}
     step.beside["owners"] = told
 
@@ -145,6 +145,6 @@ def _next_try(step: Transition, *, for_good: bool) -> datetime | None:
     return step.now + min(TRY_AGAIN * (1 << twice), _LATEST_TRY)
 
 
-def _told(raw: Any) -> str | None:
+def _as_text(raw: Any) -> str | None:
     """Return a raw value as text, for the audit holds no floats."""
     return None if raw is None else str(raw)

@@ -84,7 +84,7 @@ def _is_narrowed(asked: asking.ListAsked, reading: QuerySession) -> bool:
 def _nothing(asked: asking.ListAsked, reading: QuerySession) -> str:
     if _is_narrowed(asked, reading):
         return "No request that you may see is like that. Take off a filter."
-    if asked.which is selectors.Which.QUEUE:
+    if asked.which is selectors.RequestList.QUEUE:
         return "Nothing waits for you."
     return "No change of a quota was asked for yet."
 

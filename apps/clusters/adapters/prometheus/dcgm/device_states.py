@@ -84,7 +84,7 @@ class _Named(msgspec.Struct, frozen=True, gc=False):
         return self.upper or self.lower, self.gpu_instance
 
 
-class _Place(msgspec.Struct, frozen=True, gc=False):
+class _DeviceLabels(msgspec.Struct, frozen=True, gc=False):
     """Where a device is, beside the labels that every row is made of."""
 
     upper: str = msgspec.field(name="UUID", default="")
@@ -153,7 +153,7 @@ def _native(reading: WindowReader, part: LabelledSlots) -> list[DeviceState]:
     devices, tenants = _read_devices(reading, part)
     places = _read_places(reading, part)
     return [
-        _state(device, tenants[key], places.get(key, _Place()), key, values)
+        _state(device, tenants[key], places.get(key, _DeviceLabels()), key, values)
         for key, device in devices.items()
     ]
 
@@ -250,14 +250,18 @@ def _read_devices(
     return devices, tenants
 
 
-def _read_places(reading: WindowReader, part: LabelledSlots) -> dict[_Key, _Place]:
+def _read_places(reading: WindowReader, part: LabelledSlots) -> dict[_Key, _DeviceLabels]:
     labels = (part.form.uuid_label, "GPU_I_ID", "gpu", "pci_bus_id", "DCGM_FI_DRIVER_VERSION")
     query = by("max", labels, _chosen(part, part.dialect.signs))
-    return {one.metric.key: one.metric for one in _instant(reading, part, query, _Place)}
+    return {one.metric.key: one.metric for one in _instant(reading, part, query, _DeviceLabels)}
 
 
 def _state(
-    device: DeviceLabels, tenants: Iterable[DeviceHolder], place: _Place, key: _Key, values: _Values
+    device: DeviceLabels,
+    tenants: Iterable[DeviceHolder],
+    place: _DeviceLabels,
+    key: _Key,
+    values: _Values,
 ) -> DeviceState:
     def now(gauge: _Gauge) -> float | None:
         return values.now[gauge].get(key)

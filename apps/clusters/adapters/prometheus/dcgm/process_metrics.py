@@ -99,7 +99,7 @@ def add_process_values(
             if place not in values:
                 continue
             room = SLOT_SECONDS / interval(place[0], (place[1], "")) + SPARE_SAMPLES
-            how = _told(rows, values[place], scale, room)
+            how = _rows_of(rows, values[place], scale, room)
             if how is None:
                 sharing.without_values.add(place)
                 silent.add(place[1])
@@ -143,7 +143,7 @@ def _scale(values: Iterable[Mapping[_Workload, tuple[float, float]]]) -> float:
     return 1.0 if reads_fraction(sums) else 0.01
 
 
-def _told(
+def _rows_of(
     rows: Sequence[DeviceRow],
     values: Mapping[_Workload, tuple[float, float]],
     scale: float,
