@@ -31,7 +31,7 @@ from apps.pending.selectors import (
     PendingRow,
 )
 from apps.usage import selectors as usage
-from apps.usage.domain.rows import Page
+from apps.usage.domain.rows import RowPage
 
 _CAUSES = [cause.value for cause in Cause]
 _COUNTS = [counts.value for counts in Counts]
@@ -122,7 +122,7 @@ class PendingView(PortalView):
         usage.check_names(filters_of(query))
         order = PendingOrder(query.get("order", PendingOrder.LONGEST.value))
 
-        def page_at(cursor: str | None, page_size: int) -> Page[PendingRow]:
+        def page_at(cursor: str | None, page_size: int) -> RowPage[PendingRow]:
             return pending.pending_now(
                 now,
                 filters=_filters(query),

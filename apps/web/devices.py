@@ -9,7 +9,7 @@ from apps.clusters.domain.devices.xid import Xid, meaning
 from apps.usage.selectors import DeviceRow, NodeRow, UnattributedRow
 from apps.web.components.formats import Format, Value, duration
 from apps.web.components.links import href
-from apps.web.components.tables import Column, Row, Table
+from apps.web.components.tables import Column, Table, TableRow
 from apps.web.query_session import QuerySession
 
 STALE = timedelta(minutes=15)
@@ -70,7 +70,7 @@ class TenantLink:
 
 
 @dataclass(frozen=True, slots=True)
-class DeviceLine(Row):
+class DeviceLine(TableRow):
     """A line of the list: the values of a file, and what the page draws of the device."""
 
     device: DeviceRow | None = None
@@ -255,7 +255,7 @@ def nodes_table(
     )
 
 
-def _node_line(node: NodeRow, devices: Sequence[DeviceRow], reading: QuerySession) -> Row:
+def _node_line(node: NodeRow, devices: Sequence[DeviceRow], reading: QuerySession) -> TableRow:
     worst = min((row.health for row in devices), key=_WORST.index)
     drivers = {row.state.driver_version for row in devices if row.state.driver_version}
     ready, ready_badge = _readiness(node)
@@ -280,7 +280,7 @@ def _node_line(node: NodeRow, devices: Sequence[DeviceRow], reading: QuerySessio
     }
     link = href("devices", (*reading.query, ("node", node.node))) if node.node else None
     badges = {"readiness": ready_badge, "mig": mig_badge, "worst_health": BADGES.get(worst, "")}
-    return Row(values, {"node": link}, {key: badge for key, badge in badges.items() if badge})
+    return TableRow(values, {"node": link}, {key: badge for key, badge in badges.items() if badge})
 
 
 def _readiness(node: NodeRow) -> tuple[str, str]:
@@ -353,9 +353,9 @@ def _unattributed_line(
     row: UnattributedRow,
     stray: Mapping[tuple[str, str], Sequence[DeviceRow]],
     reading: QuerySession,
-) -> Row:
+) -> TableRow:
     devices = stray.get((row.cluster, row.node), ())
-    return Row(
+    return TableRow(
         {
             "node": row.node,
             "cluster": row.cluster,

@@ -14,7 +14,7 @@ from apps.clusters.domain.window import Window
 from apps.pending import selectors as pending
 from apps.usage import selectors as usage
 from apps.usage.domain.amounts import Amounts
-from apps.usage.domain.rows import Filters, Grouping, Page, TimeStep, UsageQuery, UsageRow
+from apps.usage.domain.rows import Filters, Grouping, RowPage, TimeStep, UsageQuery, UsageRow
 from apps.usage.selectors import Freshness
 from apps.web import forms
 from apps.web.components import charts
@@ -158,7 +158,7 @@ def usage_of(
     )
 
 
-def every_row(page_at: Callable[[str | None], Page[Row]]) -> Iterator[Row]:
+def every_row(page_at: Callable[[str | None], RowPage[Row]]) -> Iterator[Row]:
     """Yield the rows of all pages, each page read when its rows are asked for."""
     page = page_at(None)
     yield from page.rows

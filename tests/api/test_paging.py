@@ -3,13 +3,13 @@
 import pytest
 
 from apps.api.base.paging import page_of, walk
-from apps.usage.domain.rows import Page
+from apps.usage.domain.rows import RowPage
 from apps.usage.selectors import CursorRefused
 
 NAMES = ["gold", "silver", "bronze"]
 
 
-def page(cursor: str | None, size: int, names: list[str] = NAMES) -> Page[str]:
+def page(cursor: str | None, size: int, names: list[str] = NAMES) -> RowPage[str]:
     return page_of(names, kind="tiers", name_of=str, cursor=cursor, page_size=size)
 
 
@@ -31,7 +31,7 @@ def test_a_cursor_whose_row_went_away_is_refused() -> None:
 
 
 def test_a_walk_reads_its_first_page_at_once_so_that_refusals_come_early() -> None:
-    def refuse(cursor: str | None) -> Page[str]:
+    def refuse(cursor: str | None) -> RowPage[str]:
         raise CursorRefused("no")
 
     with pytest.raises(CursorRefused):

@@ -12,7 +12,7 @@ from django.test import Client, RequestFactory
 from apps.usage.domain.amounts import nano
 from apps.web.components.formats import Format
 from apps.web.components.ordering import MOST_SORTED, TableOrder, arranged, in_order, order_from
-from apps.web.components.tables import Column, Row, Table
+from apps.web.components.tables import Column, Table, TableRow
 from tests.web.conftest import HOURLY
 from tests.web.pages import records_of, table_links, text_of
 from tests.web.shown import tables_of
@@ -21,13 +21,15 @@ NAME = Column("name", "Name")
 HOURS = Column("busy_gpu_hours", "Busy", Format.GPU_HOURS, "GPU-h")
 SEEN = Column("seen_at", "Seen", Format.TIME)
 ROWS = [
-    Row({"name": "b", "busy_gpu_hours": nano(2), "seen_at": datetime(2025, 1, 2, tzinfo=UTC)}),
-    Row({"name": "A", "busy_gpu_hours": None, "seen_at": None}),
-    Row({"name": "c", "busy_gpu_hours": nano(10), "seen_at": datetime(2025, 1, 1, tzinfo=UTC)}),
+    TableRow({"name": "b", "busy_gpu_hours": nano(2), "seen_at": datetime(2025, 1, 2, tzinfo=UTC)}),
+    TableRow({"name": "A", "busy_gpu_hours": None, "seen_at": None}),
+    TableRow(
+        {"name": "c", "busy_gpu_hours": nano(10), "seen_at": datetime(2025, 1, 1, tzinfo=UTC)}
+    ),
 ]
 
 
-def table(name: str = "t", rows: list[Row] = ROWS, *, ordered: bool = False) -> Table:
+def table(name: str = "t", rows: list[TableRow] = ROWS, *, ordered: bool = False) -> Table:
     return Table(name, "T", [NAME, HOURS, SEEN], rows, ZoneInfo("UTC"), "Nothing.", ordered=ordered)
 
 
@@ -51,7 +53,7 @@ def test_rows_sort_by_the_values_of_a_column(column: Column, falling: bool, expe
 
 
 def test_rows_that_are_alike_keep_their_order() -> None:
-    alike = [Row({"name": name, "busy_gpu_hours": 1}) for name in "xyz"]
+    alike = [TableRow({"name": name, "busy_gpu_hours": 1}) for name in "xyz"]
     for falling in (False, True):
         assert names(in_order(alike, HOURS, TableOrder(HOURS.key, falling=falling))) == "xyz"
 
@@ -107,7 +109,7 @@ def test_what_is_too_long_to_sort_says_so() -> None:
         ROWS[:1],
         ZoneInfo("UTC"),
         "",
-        every=lambda: (Row({"name": str(n)}) for n in range(MOST_SORTED + 1)),
+        every=lambda: (TableRow({"name": str(n)}) for n in range(MOST_SORTED + 1)),
     )
     (kept,) = arranged([long], RequestFactory().get("/x/?sort=name"))
     assert names(kept.rows) == "b"

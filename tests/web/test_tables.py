@@ -11,7 +11,7 @@ from apps.usage.domain.rows import UsageRow
 from apps.web.components import tables
 from apps.web.components.formats import Format, Value
 from apps.web.components.links import href
-from apps.web.components.tables import Column, Row, Table
+from apps.web.components.tables import Column, Table, TableRow
 from apps.web.downloads import csv_text
 
 ZONE = ZoneInfo("UTC")
@@ -23,17 +23,17 @@ COLUMNS = [
 ]
 
 
-def table(*rows: Row, total: Row | None = None) -> Table:
+def table(*rows: TableRow, total: TableRow | None = None) -> Table:
     return Table("t", "T", COLUMNS, rows, ZONE, "Nothing.", total=total)
 
 
-def row(name: str, amount: int = nano(1.25)) -> Row:
+def row(name: str, amount: int = nano(1.25)) -> TableRow:
     values: dict[str, Value] = {
         "name": name,
         "allocated_gpu_hours": amount,
         "utilization_ratio": 0.5,
     }
-    return Row({**values, "wait_seconds": 61.5})
+    return TableRow({**values, "wait_seconds": 61.5})
 
 
 def test_a_cell_is_short_with_the_exact_value_as_its_title() -> None:
@@ -79,7 +79,7 @@ def test_a_name_comes_out_of_the_file_as_it_went_in(name: str) -> None:
 
 
 def test_absent_values_are_empty_in_files_and_dashes_on_pages() -> None:
-    given = table(Row({"name": "a"}))
+    given = table(TableRow({"name": "a"}))
     assert csv_text(given).splitlines()[1] == "a,,,"
     assert [c.text for c in given.body()[0]] == ["a", "–", "–", "–"]
 
@@ -110,9 +110,9 @@ def test_an_address_keeps_the_query_and_escapes_names() -> None:
 def test_of_rows_that_are_made_later_only_those_shown_are_made() -> None:
     made: list[int] = []
 
-    def row_of(number: int) -> Row:
+    def row_of(number: int) -> TableRow:
         made.append(number)
-        return Row({"name": str(number)})
+        return TableRow({"name": str(number)})
 
     rows = tables.LaterRows(range(1000), row_of)
     assert len(rows) == 1000

@@ -9,7 +9,7 @@ from rest_framework.response import Response
 
 from apps.clusters.domain.window import Window
 from apps.usage.domain import cursors
-from apps.usage.domain.rows import Page
+from apps.usage.domain.rows import RowPage
 from apps.usage.selectors import CursorRefused
 
 Row = TypeVar("Row")
@@ -42,7 +42,7 @@ def page_of(
     name_of: Callable[[Row], str],
     cursor: str | None,
     page_size: int,
-) -> Page[Row]:
+) -> RowPage[Row]:
     """Return a page of a short list that was read whole; `name_of` is unique. CursorRefused."""
     first = 0
     if cursor is not None:
@@ -53,14 +53,14 @@ def page_of(
         first = places[0] + 1
     shown = tuple(rows[first : first + page_size])
     more = first + page_size < len(rows)
-    return Page(shown, cursors.encode(kind, (name_of(shown[-1]),)) if more else None)
+    return RowPage(shown, cursors.encode(kind, (name_of(shown[-1]),)) if more else None)
 
 
-def walk(page_at: Callable[[str | None], Page[Row]]) -> Iterator[tuple[Row, ...]]:
+def walk(page_at: Callable[[str | None], RowPage[Row]]) -> Iterator[tuple[Row, ...]]:
     """Yield the rows of every page; the first is read at once, so that refusals come early."""
     page = page_at(None)
 
-    def pages(page: Page[Row]) -> Iterator[tuple[Row, ...]]:
+    def pages(page: RowPage[Row]) -> Iterator[tuple[Row, ...]]:
         yield page.rows
         while page.next_cursor is not None:
             page = page_at(page.next_cursor)

@@ -20,7 +20,7 @@ from apps.costs.models import PoolCostDay, PoolCostHour
 from apps.costs.selectors.cost_reader import CostLine, CostReader, LineKey
 from apps.costs.selectors.rows import CostQuery, CostRow
 from apps.usage.domain import cursors
-from apps.usage.domain.rows import Filters, Grouping, Page
+from apps.usage.domain.rows import Filters, Grouping, RowPage
 from apps.usage.selectors import condition, source_of, with_days
 
 _NO_FILTERS = Filters()
@@ -51,7 +51,7 @@ def cost_page(
     cursor: str | None,
     page_size: int,
     zone: ZoneInfo | None = None,
-) -> Page[CostRow]:
+) -> RowPage[CostRow]:
     """Return one page of `cost_rows` in the same order.
 
     Only the periods that the page needs are read, so pages of a long window cost alike. The
@@ -66,7 +66,7 @@ def cost_page(
         at, shown = cursors.decode(kind, cursor, (str, int))
         start, skipped = max(window.start, cursors.moment(at)), int(shown)
     if start >= window.end:
-        return Page((), None)
+        return RowPage((), None)
     found: list[tuple[datetime, int, CostRow]] = []
     for part in _parts(reading, Window(start, window.end), found):
         found += _placed(reading, part)
@@ -75,7 +75,7 @@ def cost_page(
         if len(found) > page_size:
             break
     more = found[page_size:]
-    return Page(
+    return RowPage(
         rows=tuple(row for _, _, row in found[:page_size]),
         next_cursor=cursors.encode(kind, (more[0][0].isoformat(), more[0][1])) if more else None,
     )

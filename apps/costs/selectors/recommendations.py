@@ -24,7 +24,7 @@ from apps.costs.models import Recommendation, RecommendationRun
 from apps.costs.selectors.workloads_kept import Kept, kept_workloads
 from apps.usage.domain import cursors
 from apps.usage.domain.periods import whole_days
-from apps.usage.domain.rows import Page
+from apps.usage.domain.rows import RowPage
 from apps.usage.selectors import CursorRefused
 
 _KIND = "recommendations"
@@ -175,7 +175,7 @@ def recommendation_page(
     visibility: Visibility,
     cursor: str | None,
     page_size: int,
-) -> Page[RecommendationRow]:
+) -> RowPage[RecommendationRow]:
     """Return one page, the largest saving first and unpriced ones last. One query.
 
     Only of teams that the reader sees; those of no team are for who sees everything. Raises
@@ -188,7 +188,7 @@ def recommendation_page(
     found = [_row(values) for values in ordered.values_list(*_COLUMNS)[: page_size + 1]]
     shown = tuple(found[:page_size])
     more = len(found) > page_size
-    return Page(shown, cursors.encode(_KIND, _place(shown[-1])) if more else None)
+    return RowPage(shown, cursors.encode(_KIND, _place(shown[-1])) if more else None)
 
 
 def recommendation(pk: int, *, visibility: Visibility) -> RecommendationRow | None:

@@ -29,7 +29,7 @@ from apps.pending.selectors.rows import (
 )
 from apps.pending.selectors.scope import EVERYTHING_WAITING, PendingScope
 from apps.usage.domain import cursors
-from apps.usage.domain.rows import Page
+from apps.usage.domain.rows import RowPage
 from apps.usage.selectors import CursorRefused
 
 _KIND = "pending"
@@ -72,7 +72,7 @@ def pending_now(
     visibility: Visibility,
     page: PendingPage = _FIRST_PAGE,
     context: Context | None = None,
-) -> Page[PendingRow]:
+) -> RowPage[PendingRow]:
     """Return what waits at `at`, what has waited longest first, or what asks for most.
 
     One row for a pod, its Workload and its controller, see `one_line_each`. Only of teams that
@@ -88,7 +88,7 @@ def pending_now(
     found = list(rows.order_by(first, "pk").values_list(*COLUMNS, named=True)[: page.size + 1])
     shown = found[: page.size]
     last = shown[-1] if len(found) > page.size else None
-    return Page(
+    return RowPage(
         rows=tuple(pending_row(row, at, scope) for row in shown),
         next_cursor=None if last is None else cursors.encode(kind, _key(last, order)),
     )

@@ -16,7 +16,7 @@ from apps.quota_requests.models import AuditEntry, AuditHead, ChangeRequest
 from apps.quota_requests.permissions import Actor
 from apps.quota_requests.selectors.rows import AuditRow
 from apps.usage.domain import cursors
-from apps.usage.domain.rows import Page
+from apps.usage.domain.rows import RowPage
 
 _KIND = "audit"
 _AT_ONCE = 2000
@@ -54,7 +54,7 @@ def audit_rows(
     *,
     cursor: str | None = None,
     page_size: int = 100,
-) -> Page[AuditRow]:
+) -> RowPage[AuditRow]:
     """Return lines of the audit, the newest first. One query.
 
     Raises NotAllowed for all but administrators, and CursorRefused.
@@ -66,7 +66,7 @@ def audit_rows(
     found = list(rows[: page_size + 1])
     shown = found[:page_size]
     more = len(found) > page_size
-    return Page(
+    return RowPage(
         rows=tuple(map(_row, shown)),
         next_cursor=cursors.encode(_KIND, (shown[-1].number,)) if more else None,
     )

@@ -45,7 +45,7 @@ from apps.quota_requests.selectors.snapshots import evidence_in, preview_in, rul
 from apps.quota_requests.selectors.stacked import check_on_top, goes_back_to
 from apps.quotas.domain.keys import QuotaRef
 from apps.usage.domain import cursors
-from apps.usage.domain.rows import Page
+from apps.usage.domain.rows import RowPage
 
 EVERY_REQUEST = RequestFilters()
 _KIND = "quota-requests"
@@ -65,7 +65,7 @@ def request_rows(
     filters: RequestFilters = EVERY_REQUEST,
     cursor: str | None = None,
     page_size: int = 100,
-) -> Page[RequestRow]:
+) -> RowPage[RequestRow]:
     """Return requests that the reader may know of, the last changed first.
 
     `QUEUE` is what waits for the reader: for admins what is to be decided, applied or looked into
@@ -82,7 +82,7 @@ def request_rows(
     drifts = open_drifts(shown)
     last = shown[-1] if len(found) > page_size else None
     key = None if last is None else (last.changed_at.isoformat(), last.pk)
-    return Page(
+    return RowPage(
         rows=tuple(row_of(one, drifts.get(one.pk, "")) for one in shown),
         next_cursor=None if key is None else cursors.encode(f"{_KIND}-{which}", key),
     )

@@ -21,7 +21,7 @@ from apps.quota_requests.selectors.requests import (
 from apps.quota_requests.selectors.rows import RequestList, ReviewRow
 from apps.quota_requests.selectors.snapshots import evidence_in, preview_in, ruling_in
 from apps.usage.domain import cursors
-from apps.usage.domain.rows import Page
+from apps.usage.domain.rows import RowPage
 
 _KIND = "quota-review"
 _NO_DAY = ""
@@ -34,7 +34,7 @@ def waiting_count(actor: Actor) -> int:
 
 def review_queue(
     actor: Actor, *, cursor: str | None = None, page_size: int = 20
-) -> Page[ReviewRow]:
+) -> RowPage[ReviewRow]:
     """Return what waits for the reader, each with everything.
 
     What is needed soonest comes first, then what names no day; of the same day what waits longest.
@@ -49,7 +49,7 @@ def review_queue(
     found = list(rows.order_by(F("needed_by").asc(nulls_last=True), "since", "pk")[: page_size + 1])
     shown = found[:page_size]
     drifts, said, leads = open_drifts(shown), comments_of(shown), _leads(shown)
-    return Page(
+    return RowPage(
         rows=tuple(
             ReviewRow(
                 row=row_of(one, drifts.get(one.pk, "")),

@@ -35,7 +35,7 @@ from apps.quotas.selectors.rows import (
 )
 from apps.quotas.selectors.settings import named_by_tiers, queue_users
 from apps.quotas.selectors.trends import trends
-from apps.usage.domain.rows import Page
+from apps.usage.domain.rows import RowPage
 
 ALL_QUOTAS = QuotaFilters()
 _INSTANT = timedelta(seconds=1)
@@ -51,7 +51,7 @@ def quota_rows(
     cursor: str | None = None,
     page_size: int = 100,
     order: QuotaOrder = QuotaOrder.NAME,
-) -> Page[QuotaRow]:
+) -> RowPage[QuotaRow]:
     """Return the GPU keys of all quotas and queues that are there, one row each.
 
     Of namespaces only those of teams that the reader sees; a queue is shown to who sees a team
@@ -66,7 +66,7 @@ def quota_rows(
     world = _world(at, filters, visibility)
     part = part_of(world.shown, order, cursor, page_size)
     world.look_closer(part.keys)
-    return Page(rows=tuple(_rows(world, part.keys)), next_cursor=part.following)
+    return RowPage(rows=tuple(_rows(world, part.keys)), next_cursor=part.following)
 
 
 def every_quota_row(
@@ -112,7 +112,7 @@ def quotas_now(
     least = _least(world.there.keys)
     world.look_closer([*part.keys, *least])
     return QuotasNow(
-        page=Page(rows=tuple(_rows(world, part.keys)), next_cursor=part.following),
+        page=RowPage(rows=tuple(_rows(world, part.keys)), next_cursor=part.following),
         count=len(world.shown),
         sums=_sums(world, least),
     )

@@ -8,7 +8,7 @@ from typing import Annotated
 from apps.clusters.domain.columns import Column
 from apps.quotas.domain.burn import NOTHING, Spent
 from apps.quotas.domain.keys import QuotaRef, QuotaSource
-from apps.usage.domain.rows import Page
+from apps.usage.domain.rows import RowPage
 
 
 class QuotaOrder(StrEnum):
@@ -208,7 +208,7 @@ class QuotaDetail:
 class QuotasNow:
     """A page of the keys that are there, how many there are in all, and the sums of teams."""
 
-    page: Page[QuotaRow]
+    page: RowPage[QuotaRow]
     count: int
     sums: list[QuotaSum]
 

@@ -124,7 +124,7 @@ class PodRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Page(Generic[Row]):
+class RowPage(Generic[Row]):
     """Some rows in order and the cursor of the next ones; None at the end."""
 
     rows: tuple[Row, ...]

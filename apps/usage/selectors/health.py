@@ -16,7 +16,7 @@ from apps.clusters.models import Cluster
 from apps.clusters.selectors import report
 from apps.usage.domain import cursors
 from apps.usage.domain.collection import CollectionState
-from apps.usage.domain.rows import CollectionRow, Filters, Page
+from apps.usage.domain.rows import CollectionRow, Filters, RowPage
 from apps.usage.models import HAS_FACTS, CollectionWindow, TierHour
 
 _HOUR = timedelta(hours=1)
@@ -36,7 +36,7 @@ def collection_page(
     visibility: Visibility,
     cursor: str | None,
     page_size: int,
-) -> Page[CollectionRow]:
+) -> RowPage[CollectionRow]:
     """Return hours of data health, newest first and then by cluster. One query.
 
     Of `filters` only `cluster` counts. `error` and `warnings` can name addresses and objects:
@@ -57,7 +57,7 @@ def collection_page(
     rows = list(ordered.values_list("cluster_id", *_COLUMNS)[: page_size + 1])
     shown = rows[:page_size]
     last = shown[-1] if len(rows) > page_size else None
-    return Page(
+    return RowPage(
         rows=tuple(_collection(row[1:], visibility) for row in shown),
         next_cursor=cursors.encode(_KIND, (last[2].isoformat(), last[0])) if last else None,
     )

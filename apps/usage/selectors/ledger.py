@@ -18,7 +18,7 @@ from apps.usage.domain import cursors
 from apps.usage.domain.amounts import Amounts
 from apps.usage.domain.periods import BEGINNING, Periods, is_day_start
 from apps.usage.domain.refusals import GroupingRefused
-from apps.usage.domain.rows import Grouping, Page, TimeStep, UsageQuery, UsageRow
+from apps.usage.domain.rows import Grouping, RowPage, TimeStep, UsageQuery, UsageRow
 from apps.usage.selectors.names import NameLookup, check_known
 from apps.usage.selectors.plan import ReadPlan, hours_only, with_days
 from apps.usage.selectors.sources import (
@@ -70,7 +70,7 @@ def usage_page(
     page_size: int,
     zone: ZoneInfo | None = None,
     strict: bool = False,
-) -> Page[UsageRow]:
+) -> RowPage[UsageRow]:
     """Return one page of `usage_rows` in the same order, keyset by (period, groups).
 
     Only the periods that the page needs are read, so pages of a long window cost alike. `zone` is
@@ -88,7 +88,7 @@ def usage_page(
         found.extend(row for row in rows if after is None or row[0] > after)
     shown = found[:page_size]
     more = len(found) > page_size
-    return Page(
+    return RowPage(
         rows=tuple(reading.rows(shown)),
         next_cursor=reading.cursor(shown) if more else None,
     )

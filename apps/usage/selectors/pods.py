@@ -15,7 +15,7 @@ from apps.clusters.selectors import TeamSpan, team_spans
 from apps.usage.domain import cursors
 from apps.usage.domain.amounts import Amounts
 from apps.usage.domain.refusals import GroupingRefused
-from apps.usage.domain.rows import Filters, Grouping, Page, PodRow
+from apps.usage.domain.rows import Filters, Grouping, PodRow, RowPage
 from apps.usage.models import PodHour
 from apps.usage.selectors.sources import any_of, filtered, models_named, workloads_named
 from apps.usage.selectors.sums import amounts_of, sums_of
@@ -37,7 +37,7 @@ def pod_page(
     visibility: Visibility,
     cursor: str | None,
     page_size: int,
-) -> Page[PodRow]:
+) -> RowPage[PodRow]:
     """Return pods that lived within the window (waiting ones too), newest created first.
 
     A pod is there when its namespace belonged, while it lived in the window, to a team that the
@@ -57,7 +57,7 @@ def pod_page(
     )
     shown = rows[:page_size]
     last = shown[-1] if len(rows) > page_size else None
-    return Page(
+    return RowPage(
         rows=tuple(_pod_rows(shown, scope)),
         next_cursor=(
             cursors.encode(_KIND, (last.created_at.isoformat(), last.pk)) if last else None

@@ -24,7 +24,7 @@ from apps.usage.domain.rows import TimeStep, UsageRow
 from apps.web.components import tables
 from apps.web.components.formats import Format, shown
 from apps.web.components.ledger import CAPACITY_CLASSES, LedgerClass
-from apps.web.components.tables import Column, Row, Table
+from apps.web.components.tables import Column, Table, TableRow
 
 Figure = dict[str, Any]
 GPU_HOURS = "GPU-hours"
@@ -382,7 +382,7 @@ def _ledger_table(
     ]
     told = [p for p in axis.periods if p in by_period or axis.missing.get(p)]
 
-    def body(periods: Sequence[datetime]) -> list[Row]:
+    def body(periods: Sequence[datetime]) -> list[TableRow]:
         return [_period_row(period, by_period.get(period), axis) for period in periods]
 
     missing = sum(axis.missing.values())
@@ -403,16 +403,16 @@ def _ledger_table(
     )
 
 
-def _period_row(period: datetime, amounts: Amounts | None, axis: Axis) -> Row:
+def _period_row(period: datetime, amounts: Amounts | None, axis: Axis) -> TableRow:
     values = tables.ledger_values(amounts) if amounts else {}
-    return Row({**values, "period": period, "missing_hours": axis.missing.get(period, 0)})
+    return TableRow({**values, "period": period, "missing_hours": axis.missing.get(period, 0)})
 
 
-def _total_of_periods(rows: Sequence[UsageRow], missing: int) -> Row | None:
+def _total_of_periods(rows: Sequence[UsageRow], missing: int) -> TableRow | None:
     total = tables.total_row("period", rows)
     if total is None:
         return None
-    return Row({**total.values, "missing_hours": missing})
+    return TableRow({**total.values, "missing_hours": missing})
 
 
 def _rounded(amounts: Sequence[int | None]) -> list[float | None]:

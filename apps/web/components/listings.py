@@ -9,7 +9,7 @@ from apps.web.components import tables
 from apps.web.components.formats import Format, Value
 from apps.web.components.ledger import ALLOCATED_CLASSES, CAPACITY_CLASSES
 from apps.web.components.links import Query, href
-from apps.web.components.tables import Column, Row, Table
+from apps.web.components.tables import Column, Table, TableRow
 from apps.web.query_session import QuerySession
 from apps.web.summaries.cards import TierCard
 
@@ -68,14 +68,14 @@ def tiers(cards: Sequence[TierCard], reading: QuerySession) -> Table:
     )
 
 
-def _tier_line(card: TierCard, query: Query) -> Row:
+def _tier_line(card: TierCard, query: Query) -> TableRow:
     values = tables.ledger_values(card.amounts) if card.amounts else {}
     now = card.now if card.now and card.now.is_known else None
     waiting: dict[str, Value] = {
         "waiting_now_pods": now.pods if now else None,
         "waiting_now_gpu_equivalents": now.gpu_equivalents if now else None,
     }
-    return Row(
+    return TableRow(
         {**values, **waiting, "tier": card.name},
         {"tier": card.href},
         explained=tables.Explained(query, {"tier": card.name}),
@@ -99,8 +99,8 @@ def groups(
     of = scope or {}
     ordered = sorted(rows, key=lambda r: (-_size(r.amounts), tuple(r.groups.values())))
 
-    def line(row: UsageRow) -> Row:
-        return Row(
+    def line(row: UsageRow) -> TableRow:
+        return TableRow(
             {**tables.ledger_values(row.amounts), **row.groups},
             _group_links(row, reading),
             explained=tables.Explained(reading.query, {**of, **row.groups}),
@@ -157,7 +157,7 @@ def workloads(
         values = {**total.values, UNUSED.key: used}
         if len({row.groups[Grouping.TIER] for row in sums}) > 1:
             del values[tables.UTILIZATION.key]  # tiers are never blended into one
-        total = Row(values, explained=explained)
+        total = TableRow(values, explained=explained)
     return Table(
         id="workloads",
         title="Workloads",
@@ -171,7 +171,7 @@ def workloads(
     )
 
 
-def _workload_line(row: UsageRow, reading: QuerySession, scope: Mapping[str, str]) -> Row:
+def _workload_line(row: UsageRow, reading: QuerySession, scope: Mapping[str, str]) -> TableRow:
     kind, _, name = row.groups[Grouping.WORKLOAD].partition("/")
     link = href(
         "workload",
@@ -184,7 +184,7 @@ def _workload_line(row: UsageRow, reading: QuerySession, scope: Mapping[str, str
     tier = href("tier", reading.query, name=row.groups[Grouping.TIER])
     values = {**tables.ledger_values(row.amounts), UNUSED.key: row.amounts.not_used}
     explained = tables.Explained(reading.query, {**scope, **row.groups})
-    return Row({**values, **row.groups}, {"workload": link, "tier": tier}, explained=explained)
+    return TableRow({**values, **row.groups}, {"workload": link, "tier": tier}, explained=explained)
 
 
 NOT_KEPT = "Nothing is known of these hours: too recent, not collected, or no longer kept."
@@ -221,10 +221,10 @@ def is_unknown(row: PodRow, reading: QuerySession) -> bool:
     return collected_amounts(row, reading.window) is None
 
 
-def _pod_line(row: PodRow, reading: QuerySession) -> Row:
+def _pod_line(row: PodRow, reading: QuerySession) -> TableRow:
     link = href("pod", reading.query, cluster=row.cluster, uid=row.uid)
     tier = href("tier", reading.query, name=row.tier) if row.tier else None
-    return Row(
+    return TableRow(
         pod_values(row, reading),
         {"pod": link, "tier": tier},
         explained=_pod_explained(row, reading),
@@ -258,7 +258,7 @@ def pod_ledger(row: PodRow, reading: QuerySession) -> Table:
         title="What it held in this window",
         columns=[*_HELD],
         rows=(
-            [Row(tables.ledger_values(row.amounts), explained=_pod_explained(row, reading))]
+            [TableRow(tables.ledger_values(row.amounts), explained=_pod_explained(row, reading))]
             if row.amounts.allocated
             else []
         ),

@@ -15,7 +15,7 @@ from django.http import HttpRequest, QueryDict
 from apps.web.components.formats import Value
 from apps.web.components.links import path_of, with_query
 from apps.web.components.picker import PLACE_KEYS, kept
-from apps.web.components.tables import Column, Row, Table, paged
+from apps.web.components.tables import Column, Table, TableRow, paged
 from apps.web.forms import pages_from
 
 MOST_SORTED = 10_000
@@ -46,10 +46,10 @@ def order_from(params: QueryDict, name: str) -> TableOrder | None:
     return TableOrder(key, falling=text.startswith("-")) if key else None
 
 
-def in_order(rows: Iterable[Row], column: Column, order: TableOrder) -> list[Row]:
+def in_order(rows: Iterable[TableRow], column: Column, order: TableOrder) -> list[TableRow]:
     """Return the rows by the values of a column, those without one last, ties as they were."""
-    some: list[Row] = []
-    none: list[Row] = []
+    some: list[TableRow] = []
+    none: list[TableRow] = []
     for row in rows:
         (none if row.values.get(column.key) in {None, ""} else some).append(row)
     some.sort(key=lambda row: _rank(row.values[column.key]), reverse=order.falling)

@@ -137,7 +137,7 @@ class Explained:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class TableRow:
     """Values by column key, and the address that a value leads to, where it leads anywhere.
 
     `explained` tells where the row's figures of the ledger are explained, `explains` where others
@@ -154,10 +154,10 @@ class Row:
 _Source = TypeVar("_Source")
 
 
-class LaterRows(Sequence[Row], Generic[_Source]):
+class LaterRows(Sequence[TableRow], Generic[_Source]):
     """Rows that are made of what was read when they are shown: of thousands a page shows few."""
 
-    def __init__(self, found: Sequence[_Source], row_of: Callable[[_Source], Row]) -> None:
+    def __init__(self, found: Sequence[_Source], row_of: Callable[[_Source], TableRow]) -> None:
         self._found = found
         self._row_of = row_of
 
@@ -165,12 +165,12 @@ class LaterRows(Sequence[Row], Generic[_Source]):
         return len(self._found)
 
     @overload
-    def __getitem__(self, place: int) -> Row: ...
+    def __getitem__(self, place: int) -> TableRow: ...
 
     @overload
-    def __getitem__(self, place: slice) -> Sequence[Row]: ...
+    def __getitem__(self, place: slice) -> Sequence[TableRow]: ...
 
-    def __getitem__(self, place: int | slice) -> Row | Sequence[Row]:
+    def __getitem__(self, place: int | slice) -> TableRow | Sequence[TableRow]:
         if isinstance(place, slice):
             return [self._row_of(one) for one in self._found[place]]
         return self._row_of(self._found[place])
@@ -220,14 +220,14 @@ class Table:
     id: str
     title: str
     columns: Sequence[Column]
-    rows: Sequence[Row]
+    rows: Sequence[TableRow]
     zone: ZoneInfo
     empty: str
-    total: Row | None = None
+    total: TableRow | None = None
     note: str = ""
     previous_href: str | None = None
     next_href: str | None = None
-    every: Callable[[], Iterable[Row]] | None = None
+    every: Callable[[], Iterable[TableRow]] | None = None
     ordered: bool = False
     page_length: int = 0
     sorted_by: str = ""
@@ -264,13 +264,13 @@ class Table:
         if self.total:
             yield self._record(self.total)
 
-    def _record(self, row: Row) -> list[str]:
+    def _record(self, row: TableRow) -> list[str]:
         return [exact(row.values.get(c.key), c.kind, self.zone) for c in self.columns]
 
-    def _cells(self, row: Row) -> list[Cell]:
+    def _cells(self, row: TableRow) -> list[Cell]:
         return [self._cell(row, column) for column in self.shown_columns]
 
-    def _cell(self, row: Row, column: Column) -> Cell:
+    def _cell(self, row: TableRow, column: Column) -> Cell:
         value = row.values.get(column.key)
         text = shown(value, column.kind, self.zone)
         if column.unit == "%":
@@ -303,7 +303,7 @@ def _share(value: Value, column: Column) -> str:
     return f"{min(max(value, 0.0), 1.0):.3f}"
 
 
-def _explain_href(row: Row, column: Column, value: Value) -> str:
+def _explain_href(row: TableRow, column: Column, value: Value) -> str:
     if value is not None and column.key in row.explains:
         return row.explains[column.key]
     if row.explained is None or column.key not in EXPLAINED or value is None:
@@ -399,15 +399,15 @@ def total_row(
     *,
     explained: Explained | None = None,
     **extra: Value,
-) -> Row | None:
+) -> TableRow | None:
     """Return the line `Total`; None for fewer than two rows."""
     if len(rows) < 2:
         return None
     values = {**ledger_values(summed(rows)), label_key: "Total", **extra}
-    return Row(values, explained=explained)
+    return TableRow(values, explained=explained)
 
 
-def with_rows(table: Table, rows: Sequence[Row]) -> Table:
+def with_rows(table: Table, rows: Sequence[TableRow]) -> Table:
     """Return `table` with other rows."""
     return replace(table, rows=rows)
 

@@ -14,7 +14,7 @@ from apps.web.components import window_navigation
 from apps.web.components.formats import Format, Value
 from apps.web.components.links import Query, during, figure_href
 from apps.web.components.listings import GROUP_LABELS
-from apps.web.components.tables import Column, Row, Table, declared_columns
+from apps.web.components.tables import Column, Table, TableRow, declared_columns
 from apps.web.costs import money_format
 from apps.web.costs.groups import CAUSES, PLATFORM_PAYS, cost_href, links_of, shown_groups
 from apps.web.costs.money_format import (
@@ -382,7 +382,7 @@ def _row_of(own: Sum, whole: Sum, text: str, text_before: str, currency: str) ->
     )
 
 
-def _total_row(whole: Sum, currency: str, asked: CostPageQuery) -> Row:
+def _total_row(whole: Sum, currency: str, asked: CostPageQuery) -> TableRow:
     text = money_format.texts([whole.cost], currency)[0]
     text_before = money_format.texts([whole.before or 0], currency)[0]
     row = _row_of(whole, whole, text, text_before, currency)

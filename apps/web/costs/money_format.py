@@ -8,14 +8,14 @@ from typing import Any
 from apps.clusters.domain.columns import columns_of
 from apps.costs.domain.money import SCALE_DIGITS, cents, minor_digits, money
 from apps.web.components.formats import Format, Value, plain
-from apps.web.components.tables import Cell, Column, Row, Table, declared_values
+from apps.web.components.tables import Cell, Column, Table, TableRow, declared_values
 
 UNPRICED = "unpriced"
 MoneyOf = Mapping[str, int | None]
 
 
 @dataclass(frozen=True, slots=True)
-class MoneyRow(Row):
+class MoneyRow(TableRow):
     """`amounts` are units of 1e-8 by column key, None where there is no price; `printed` is what
     the page shows of them. In `values` the same stand as numbers, to be sorted by.
     """
@@ -29,7 +29,7 @@ class MoneyTable(Table):
 
     __slots__ = ()
 
-    def _record(self, row: Row) -> list[str]:
+    def _record(self, row: TableRow) -> list[str]:
         record = Table._record(self, row)
         if isinstance(row, MoneyRow):
             for place, column in enumerate(self.columns):
@@ -37,7 +37,7 @@ class MoneyTable(Table):
                     record[place] = in_full(row.amounts[column.key])
         return record
 
-    def _cell(self, row: Row, column: Column) -> Cell:
+    def _cell(self, row: TableRow, column: Column) -> Cell:
         if not isinstance(row, MoneyRow) or column.key not in row.amounts:
             return Table._cell(self, row, column)
         text, full = row.printed[column.key], in_full(row.amounts[column.key])

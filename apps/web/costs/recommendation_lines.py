@@ -31,7 +31,7 @@ from apps.web import forms
 from apps.web.alerts.kept_workloads import kept_words
 from apps.web.components.formats import Format, shown
 from apps.web.components.links import Query, figure_href, href
-from apps.web.components.tables import Row, Table, declared_columns, declared_values
+from apps.web.components.tables import Table, TableRow, declared_columns, declared_values
 from apps.web.costs import money_format
 from apps.web.costs.query import Option
 from apps.web.query_session import QuerySession
@@ -389,11 +389,11 @@ def file_table(
         id="recommendations",
         title="Recommendations",
         columns=declared_columns(RecommendationRow),
-        rows=(Row({}),) if any_rows else (),
+        rows=(TableRow({}),) if any_rows else (),
         zone=reading.choice.zone,
         empty="",
         next_href=next_href,
-        every=lambda: (Row(declared_values(row)) for row in every()),
+        every=lambda: (TableRow(declared_values(row)) for row in every()),
         ordered=True,
     )
 

@@ -12,7 +12,7 @@ from apps.web.components.formats import Format, Value
 from apps.web.components.ledger import LedgerClass
 from apps.web.components.links import figure_href
 from apps.web.components.listings import GROUP_LABELS
-from apps.web.components.tables import Column, Row, Table, declared_columns
+from apps.web.components.tables import Column, Table, TableRow, declared_columns
 from apps.web.costs import money_format
 from apps.web.costs.groups import CAUSES, NOBODY, cost_href, links_of, shown_groups, workload_href
 from apps.web.costs.money_format import MoneyRow, MoneyTable, money_column, money_row, number_of
@@ -271,7 +271,7 @@ def _waste_row(
     )
 
 
-def _waste_total(lines: Sequence[MoneyRow], by: Grouping) -> Row:
+def _waste_total(lines: Sequence[MoneyRow], by: Grouping) -> TableRow:
     """Add up what is printed, so that every column adds up."""
     keys = list(lines[0].amounts)
     columns = {key: [line.amounts[key] for line in lines] for key in keys}

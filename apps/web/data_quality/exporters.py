@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from apps.clusters.domain.devices.exporter_profile import VENDOR_LIMITS, JobProfile, VirtualGpus
 from apps.usage.selectors import ExporterHistory
 from apps.web.components.formats import Format, Value, shown
-from apps.web.components.tables import Column, Row, Table
+from apps.web.components.tables import Column, Table, TableRow
 from apps.web.query_session import QuerySession
 
 
@@ -36,7 +36,9 @@ def exporters_table(histories: Sequence[ExporterHistory], reading: QuerySession)
             Column("also", "Also", wraps=True),
             Column("seen_at", "Last seen", Format.TIME),
         ],
-        rows=[Row(_line(history, job)) for history in histories for job in history.profile.jobs],
+        rows=[
+            TableRow(_line(history, job)) for history in histories for job in history.profile.jobs
+        ],
         zone=reading.choice.zone,
         empty="No exporter was seen yet: hours say here how their devices were exported.",
     )

@@ -14,7 +14,7 @@ from apps.usage.domain.rows import CollectionRow
 from apps.web.components import tables
 from apps.web.components.formats import Format, shown
 from apps.web.components.links import Query, href, with_query
-from apps.web.components.tables import Column, Row, Table
+from apps.web.components.tables import Column, Table, TableRow
 from apps.web.data_quality.hour_states import (
     COMPLETE,
     NONE,
@@ -278,7 +278,7 @@ def verdicts_table(
     )
 
 
-def _verdict_line(one: DoctorVerdict, health: ClusterHealth | None) -> Row:
+def _verdict_line(one: DoctorVerdict, health: ClusterHealth | None) -> TableRow:
     own = health if one.scope == "cluster" else None
     words, state = _verdict_words(one, own)
     values: dict[str, Any] = {
@@ -292,7 +292,7 @@ def _verdict_line(one: DoctorVerdict, health: ClusterHealth | None) -> Row:
         "checked_at": one.checked_at,
         "unread": ", ".join(one.unread),
     }
-    return Row(values, badges={"verdict": state})
+    return TableRow(values, badges={"verdict": state})
 
 
 def _verdict_words(one: DoctorVerdict, health: ClusterHealth | None) -> tuple[str, str]:
@@ -324,9 +324,9 @@ def clusters_table(rows: Sequence[ClusterRow], reading: QuerySession) -> Table:
     )
 
 
-def _cluster_line(row: ClusterRow, reading: QuerySession) -> Row:
+def _cluster_line(row: ClusterRow, reading: QuerySession) -> TableRow:
     source = "Kubernetes API" if row.has_kubernetes_api else "metrics"
-    return Row(
+    return TableRow(
         {
             "cluster": row.name,
             "ledger_source": source,
@@ -361,9 +361,9 @@ def collections_table(
     )
 
 
-def _collection_line(row: CollectionRow) -> Row:
+def _collection_line(row: CollectionRow) -> TableRow:
     values = tables.declared_values(row) | {"remarks": remarks(row)}
-    return Row(values, badges={"state": row.state})
+    return TableRow(values, badges={"state": row.state})
 
 
 def remarks(row: CollectionRow) -> str:

@@ -14,7 +14,7 @@ from apps.web.components.formats import Format, Value
 from apps.web.components.links import href, path_of
 from apps.web.components.listings import GROUP_LABELS
 from apps.web.components.picker import PLACE_KEYS, kept
-from apps.web.components.tables import Column, Row, Table
+from apps.web.components.tables import Column, Table, TableRow
 from apps.web.explain.figures import LedgerFigure, terms_of
 from apps.web.explain.scope import FigureScope
 from apps.web.forms import DAY, pages_from
@@ -120,16 +120,16 @@ def _groups(level: tuple[Grouping, ...], whole: Whole) -> Table:
         rows=[_group_line(row, level, whole) for row in ordered],
         zone=reading.choice.zone,
         empty="No part of it has facts in this window.",
-        total=Row({**whole.values(total), level[0].value: "Total"}) if len(some) > 1 else None,
+        total=TableRow({**whole.values(total), level[0].value: "Total"}) if len(some) > 1 else None,
     )
 
 
-def _group_line(row: UsageRow, level: Sequence[Grouping], whole: Whole) -> Row:
+def _group_line(row: UsageRow, level: Sequence[Grouping], whole: Whole) -> TableRow:
     explained = None
     if set(level) <= _EXPLAINED_BY:
         names = {**whole.scope.names, **{g.value: row.groups[g] for g in level}}
         explained = tables.Explained(whole.reading.query, names)
-    return Row({**whole.values(row.amounts), **row.groups}, explained=explained)
+    return TableRow({**whole.values(row.amounts), **row.groups}, explained=explained)
 
 
 # ---------------------------------------------------------------- pods
@@ -162,7 +162,7 @@ def pods_of(request: HttpRequest, whole: Whole, pods: PodSum) -> Table:
         rows=_pod_lines(_parts(whole, pages.part), whole),
         zone=whole.reading.choice.zone,
         empty="No pod that you may see held a GPU here in hours that are kept by the pod.",
-        total=Row({**whole.values(pods.total), "pod": "Total"}) if count > 1 else None,
+        total=TableRow({**whole.values(pods.total), "pod": "Total"}) if count > 1 else None,
         note=numbered.strip() if pages.last > 1 else "",
         every=lambda: _pod_lines(_parts(whole, slice(0, None)), whole),
     )
@@ -180,10 +180,10 @@ def _parts(whole: Whole, rows: slice) -> list[PodPart]:
     )
 
 
-def _pod_lines(parts: Iterable[PodPart], whole: Whole) -> list[Row]:
+def _pod_lines(parts: Iterable[PodPart], whole: Whole) -> list[TableRow]:
     query = whole.reading.query
     return [
-        Row(
+        TableRow(
             {
                 **whole.values(part.amounts),
                 **{key: getattr(part, key) for key in ("pod", "cluster", "namespace", "workload")},
@@ -208,10 +208,12 @@ def hours_of(whole: Whole) -> Table:
         id="hours",
         title="The hours it sums",
         columns=[Column("hour", "Hour", Format.HOUR), *whole.columns(with_capacity=False)],
-        rows=[Row({**whole.values(amounts), "hour": hour}) for hour, amounts in hours],
+        rows=[TableRow({**whole.values(amounts), "hour": hour}) for hour, amounts in hours],
         zone=reading.choice.zone,
         empty="No hour of this window has facts of it.",
-        total=Row({**whole.values(whole.amounts), "hour": "Total"}) if len(hours) > 1 else None,
+        total=TableRow({**whole.values(whole.amounts), "hour": "Total"})
+        if len(hours) > 1
+        else None,
     )
 
 
@@ -240,7 +242,7 @@ def reconciled(whole: Whole, pods: PodSum) -> Reconciled:
         ("Hours whose pods are no longer kept one by one", seen, pods.total),
     ]
     rows = [
-        Row({"part": text, **{f.key: (f.value(of) or 0) - _less(f, less) for f in figures}})
+        TableRow({"part": text, **{f.key: (f.value(of) or 0) - _less(f, less) for f in figures}})
         for text, of, less in lines
     ]
     shown = [rows[0], *(row for row in rows[1:] if any(row.values[f.key] for f in figures))]
@@ -252,7 +254,7 @@ def reconciled(whole: Whole, pods: PodSum) -> Reconciled:
         rows=shown,
         zone=whole.reading.choice.zone,
         empty="",
-        total=Row({"part": "The number above, and its inputs", **total}),
+        total=TableRow({"part": "The number above, and its inputs", **total}),
         ordered=True,
     )
     return Reconciled(table, pods_are_all=len(shown) == 1)

@@ -12,7 +12,7 @@ from apps.usage.domain.amounts import NANO
 from apps.usage.domain.explained import FUNCTIONS, Explained, Number, PriceLine, Unit, evaluate
 from apps.web.components.formats import NOTHING, Format, Value, plain, shown
 from apps.web.components.links import figure_href
-from apps.web.components.tables import Column, Row, Table
+from apps.web.components.tables import Column, Table, TableRow
 from apps.web.query_session import QuerySession
 
 _TOKEN = re.compile(r"[A-Za-z_][A-Za-z_0-9]*|[0-9.]+|\*\*|[-+*/(),]")
@@ -137,7 +137,7 @@ def _rows(one: Explained, reading: QuerySession) -> Table:
         id="rows",
         title="Rows",
         columns=[_column(c.key, c.label, c.unit, one.currency) for c in one.columns],
-        rows=[Row(_values(one, row)) for row in one.rows],
+        rows=[TableRow(_values(one, row)) for row in one.rows],
         zone=reading.choice.zone,
         empty="There are no rows in this window.",
         ordered=True,
@@ -190,7 +190,7 @@ def _prices(lines: Sequence[PriceLine], reading: QuerySession) -> Table:
         title="Price book",
         columns=_PRICE_COLUMNS,
         rows=[
-            Row({c.key: _value(getattr(line, c.key), Unit.TEXT) for c in _PRICE_COLUMNS})
+            TableRow({c.key: _value(getattr(line, c.key), Unit.TEXT) for c in _PRICE_COLUMNS})
             for line in lines
         ],
         zone=reading.choice.zone,

@@ -7,7 +7,7 @@ from apps.fairness.selectors import DominantShare, HourCounts, TierGlance
 from apps.usage.domain.amounts import nano
 from apps.web.components.formats import Format, Value
 from apps.web.components.links import figure_hrefs, href
-from apps.web.components.tables import Column, Row, Table
+from apps.web.components.tables import Column, Table, TableRow
 from apps.web.query_session import QuerySession
 
 PER_PAGE = 25
@@ -139,9 +139,9 @@ _TIER_COLUMNS = (
 )
 
 
-def _tier(row: TierGlance, reading: QuerySession) -> Row:
+def _tier(row: TierGlance, reading: QuerySession) -> TableRow:
     known = _known(row) if row.hours.known else {}
-    return Row(
+    return TableRow(
         {"tier": row.tier, **known, **hour_values(row.hours)},
         {"tier": href("tier-fairness", reading.query, name=row.tier)},
         explains=figure_hrefs(_EXPLAINS, reading.query, tier=row.tier),
@@ -180,7 +180,7 @@ def dominant_table(rows: Sequence[DominantShare], reading: QuerySession) -> Tabl
             Column("tier", "Of tier"),
         ),
         rows=[
-            Row(
+            TableRow(
                 {"team": row.team, "dominant_share_ratio": row.share, "tier": row.tier},
                 {
                     "team": href("team", reading.query, name=row.team),

@@ -12,7 +12,7 @@ from apps.fairness.selectors import Statement, TierStatement
 from apps.usage.domain.amounts import nano
 from apps.web.components.formats import Format, Value, clock_text
 from apps.web.components.links import Query, during, figure_href, figure_hrefs, href
-from apps.web.components.tables import Column, Row, Table
+from apps.web.components.tables import Column, Table, TableRow
 from apps.web.fairness.overview import HOURS, hour_values
 from apps.web.fairness.tier import EXPLAINS
 from apps.web.query_session import QuerySession
@@ -121,9 +121,9 @@ def figures_table(found: Statement, coverage: StatementCoverage, reading: QueryS
     )
 
 
-def _row(tier: TierStatement, found: Statement, reading: QuerySession) -> Row:
+def _row(tier: TierStatement, found: Statement, reading: QuerySession) -> TableRow:
     query = _during_week(found, reading)
-    return Row(
+    return TableRow(
         {"tier": tier.tier, **_amounts(tier.figures), **hour_values(tier.hours)},
         {"tier": href("tier-fairness", reading.query, name=tier.tier)},
         explains=figure_hrefs(EXPLAINS, query, tier=tier.tier, team=found.team),
@@ -194,22 +194,24 @@ def _is_cut(found: Statement) -> bool:
     )
 
 
-def _loans(own: TeamFigures, what: str, parts: Sequence[StatementPart], query: Query) -> list[Row]:
+def _loans(
+    own: TeamFigures, what: str, parts: Sequence[StatementPart], query: Query
+) -> list[TableRow]:
     found = []
     for part in parts[:_MOST_PARTS]:
         lender, borrower = (own.team, part.team) if what == "lent to" else (part.team, own.team)
         link = figure_href("loan", query, tier=own.tier, team=borrower, other=lender)
         amount = nano(part.amount)
         values: dict[str, Value] = {"tier": own.tier, "what": what, "team": part.team}
-        found.append(Row({**values, "gpu_hours": amount}, explains={"gpu_hours": link}))
+        found.append(TableRow({**values, "gpu_hours": amount}, explains={"gpu_hours": link}))
     return found
 
 
-def _idle(own: TeamFigures, query: Query) -> list[Row]:
+def _idle(own: TeamFigures, query: Query) -> list[TableRow]:
     found = []
     for part in own.idle_beside[:_MOST_PARTS]:
         link = figure_href("mean_idle_beside", query, tier=own.tier, team=own.team, other=part.team)
         what = "held idle while it was denied"
         values: dict[str, Value] = {"tier": own.tier, "what": what, "team": part.team}
-        found.append(Row({**values, "gpus": part.amount}, explains={"gpus": link}))
+        found.append(TableRow({**values, "gpus": part.amount}, explains={"gpus": link}))
     return found

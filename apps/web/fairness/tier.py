@@ -18,7 +18,7 @@ from apps.usage.domain.amounts import nano
 from apps.web.components.formats import Format, shown
 from apps.web.components.links import during, figure_href, figure_hrefs, href
 from apps.web.components.plots import Plot, PlotLine, Scale
-from apps.web.components.tables import Column, Row, Table, declared_columns, declared_values
+from apps.web.components.tables import Column, Table, TableRow, declared_columns, declared_values
 from apps.web.fairness.overview import (
     BORROWABLE,
     DENIED,
@@ -149,7 +149,7 @@ def _usage_note(known: float | None) -> str:
     )
 
 
-def _team(team: TeamFairness, reading: QuerySession, hours: HourCounts) -> Row:
+def _team(team: TeamFairness, reading: QuerySession, hours: HourCounts) -> TableRow:
     values = declared_values(team)
     # Sums over no hours; what is pending is told by something else.
     unknown = (
@@ -157,7 +157,7 @@ def _team(team: TeamFairness, reading: QuerySession, hours: HourCounts) -> Row:
         if hours.known
         else ["entitlement_gpus", *(k for k in values if k.endswith("_gpu_hours"))]
     )
-    return Row(
+    return TableRow(
         values | dict.fromkeys(unknown),
         {"team": href("statement", reading.query, name=team.team)},
         explains=figure_hrefs(EXPLAINS, reading.query, tier=team.tier, team=team.team),
@@ -278,7 +278,7 @@ def _matrix_table(
             *(Column(key, key, Format.GPU_HOURS, "GPU-h") for key in keys),
         ],
         rows=[
-            Row(
+            TableRow(
                 {
                     "lender": row.lender,
                     **{key: c.gpu_hours for key, c in zip(keys, row.cells, strict=True)},
@@ -312,7 +312,7 @@ def loan_table(found: BorrowMatrix, hours: HourCounts, reading: QuerySession) ->
             Column("gpu_hours", "Borrowed", Format.GPU_HOURS, "GPU-h"),
         ),
         rows=[
-            Row(
+            TableRow(
                 {"lender": lender, "borrower": borrower, "gpu_hours": nano(amount)},
                 explains={"gpu_hours": _loan_href(found.tier, lender, borrower, reading)},
             )
@@ -402,11 +402,11 @@ def _day_table(tier: str, days: Sequence[TierDayIndex], reading: QuerySession) -
     )
 
 
-def _day(day: TierDayIndex, tier: str, reading: QuerySession) -> Row:
+def _day(day: TierDayIndex, tier: str, reading: QuerySession) -> TableRow:
     start, end = _span(day, reading)
     window = reading.window
     query = during(max(start, window.start), min(end, window.end), reading.query)
-    return Row(
+    return TableRow(
         {
             "day": day_start(day.day, reading.choice.zone),
             "jain_index": day.jain_index,

@@ -13,7 +13,7 @@ from apps.fairness.selectors import OutcomeRow, TierOutcomeRow, WhatIfReport
 from apps.usage.domain.amounts import nano
 from apps.web.components.formats import Format, Value
 from apps.web.components.links import Query, figure_hrefs
-from apps.web.components.tables import Column, Row, Table
+from apps.web.components.tables import Column, Table, TableRow
 from apps.web.fairness.overview import JAIN, PER_PAGE
 from apps.web.forms import DAY, WindowChoice
 from apps.web.query_session import QuerySession
@@ -209,7 +209,7 @@ def _teams_of(
     return [(first.get(name), second.get(name)) for name in sorted({*first, *second})]
 
 
-def _sum(before: TierOutcomeRow, after: TierOutcomeRow, query: Query) -> Row:
+def _sum(before: TierOutcomeRow, after: TierOutcomeRow, query: Query) -> TableRow:
     values: dict[str, Value] = {
         "tier": before.tier,
         "jain_index": before.jain_index,
@@ -218,10 +218,10 @@ def _sum(before: TierOutcomeRow, after: TierOutcomeRow, query: Query) -> Row:
     for key in ("capacity", "allocated", "denied"):
         values[f"{key}_gpu_hours"] = nano(getattr(before, f"{key}_gpu_hours"))
         values[f"{key}_after_gpu_hours"] = nano(getattr(after, f"{key}_gpu_hours"))
-    return Row(values, explains=_explains(_SUM_EXPLAINS, query, tier=before.tier))
+    return TableRow(values, explains=_explains(_SUM_EXPLAINS, query, tier=before.tier))
 
 
-def _team(before: OutcomeRow | None, after: OutcomeRow | None, query: Query) -> Row:
+def _team(before: OutcomeRow | None, after: OutcomeRow | None, query: Query) -> TableRow:
     known = before or after
     values: dict[str, Value] = {}
     if known is not None:
@@ -235,4 +235,4 @@ def _team(before: OutcomeRow | None, after: OutcomeRow | None, query: Query) -> 
         values[f"wait_p95_{mark}seconds"] = row.wait_p95_seconds
         values[f"waiting_{mark}now"] = row.waiting_now
     place = {} if known is None else {"tier": known.tier, "team": known.team}
-    return Row(values, explains=_explains(_TEAM_EXPLAINS, query, **place))
+    return TableRow(values, explains=_explains(_TEAM_EXPLAINS, query, **place))

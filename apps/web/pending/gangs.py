@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from apps.pending.selectors import PartialGang
 from apps.web.components.formats import Format
 from apps.web.components.links import figure_hrefs, href
-from apps.web.components.tables import Column, Row, Table
+from apps.web.components.tables import Column, Table, TableRow
 from apps.web.query_session import QuerySession
 
 _COLUMNS = (
@@ -49,7 +49,7 @@ def gangs_table(gangs: Sequence[PartialGang], reading: QuerySession) -> Table:
     )
 
 
-def _line(one: PartialGang, reading: QuerySession) -> Row:
+def _line(one: PartialGang, reading: QuerySession) -> TableRow:
     values = {c.key: getattr(one, c.key) for c in _COLUMNS if hasattr(one, c.key)}
     kind, _, name = one.workload.partition("/")
     link = href(
@@ -60,7 +60,7 @@ def _line(one: PartialGang, reading: QuerySession) -> Row:
         kind=kind,
         name=name,
     )
-    return Row(
+    return TableRow(
         {**values, "held_gpu_hours": one.held, "utilization_ratio": one.utilization},
         {
             "workload": link,

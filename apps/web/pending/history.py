@@ -24,7 +24,7 @@ from apps.web.components.charts import Axis, Chart
 from apps.web.components.formats import Format, Value
 from apps.web.components.ledger import LedgerClass
 from apps.web.components.links import figure_hrefs, href, with_query
-from apps.web.components.tables import Column, Row, Table
+from apps.web.components.tables import Column, Table, TableRow
 from apps.web.pending.causes import CLASSES, class_of
 from apps.web.query_session import QuerySession
 
@@ -134,7 +134,7 @@ def _chart(rows: Sequence[HistoryRow], reading: QuerySession, field: str) -> Cha
         id=table_id,
         title=title,
         columns=[Column("day", "Day", Format.DAY), *_class_columns(there)],
-        rows=[Row(_day_values(day, by_day.get(day), there)) for day in axis.periods],
+        rows=[TableRow(_day_values(day, by_day.get(day), there)) for day in axis.periods],
         zone=zone,
         empty=empty,
     )
@@ -224,7 +224,7 @@ def _by_cause(rows: Sequence[HistoryRow], reading: QuerySession) -> Table:
         title="By cause",
         columns=_CAUSE_COLUMNS,
         rows=[
-            Row(
+            TableRow(
                 {"cause": cause, "class": _class_label(cause), **_values(found[cause])},
                 {"cause": with_query(path, [*reading.query, ("cause", cause)])},
                 explains=figure_hrefs(_EXPLAINS, reading.query, cause=cause),
@@ -252,13 +252,13 @@ def _class_label(cause: str) -> str:
     return "–" if cause == "starting" else class_of(cause).label.lower()
 
 
-def _total(found: Mapping[str, QueueTimeSums]) -> Row | None:
+def _total(found: Mapping[str, QueueTimeSums]) -> TableRow | None:
     if len(found) < 2:
         return None
     whole = QueueTimeSums()
     for sums in found.values():
         whole.add(sums)
-    return Row({"cause": "Total", **_values(whole)})
+    return TableRow({"cause": "Total", **_values(whole)})
 
 
 _TIER_COLUMNS = (
@@ -299,7 +299,7 @@ def _by_tier(
         title="By tier",
         columns=_TIER_COLUMNS,
         rows=[
-            Row(
+            TableRow(
                 {
                     "tier": name,
                     **_values(sums.get(name) or QueueTimeSums()),

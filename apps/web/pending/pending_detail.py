@@ -17,7 +17,7 @@ from apps.pending.selectors import (
 )
 from apps.web.components.formats import Format, duration, shown
 from apps.web.components.links import href
-from apps.web.components.tables import Column, Row, Table
+from apps.web.components.tables import Column, Table, TableRow
 from apps.web.pending.pending_table import COUNTS
 from apps.web.query_session import QuerySession
 
@@ -121,9 +121,9 @@ def timeline(found: EpisodeRow, reading: QuerySession) -> Table:
     )
 
 
-def _interval(one: CauseIntervalRow, reading: QuerySession) -> Row:
+def _interval(one: CauseIntervalRow, reading: QuerySession) -> TableRow:
     lasted = ((one.end or reading.now) - one.start).total_seconds()
-    return Row(
+    return TableRow(
         {
             "cause": one.cause,
             "detail": one.detail,
@@ -151,7 +151,7 @@ def earlier(episodes: Sequence[EpisodeRow], reading: QuerySession) -> Table:
             Column("detail", "Detail"),
         ],
         rows=[
-            Row(
+            TableRow(
                 {
                     "since": one.row.since,
                     "until": one.row.until,
@@ -187,7 +187,7 @@ def teams_in_front(teams: Sequence[BlockingTeam], reading: QuerySession) -> Tabl
             ),
         ],
         rows=[
-            Row(
+            TableRow(
                 {
                     "team": one.team,
                     "pods": one.pods,
@@ -231,8 +231,8 @@ def _idleness(pod: BlockingPod) -> tuple[bool, float, float, str]:
     return (pod.utilization is None, pod.utilization or 0.0, -pod.gpu_equivalents, pod.uid)
 
 
-def _holder(pod: BlockingPod, team: str, reading: QuerySession) -> Row:
-    return Row(
+def _holder(pod: BlockingPod, team: str, reading: QuerySession) -> TableRow:
+    return TableRow(
         {
             "pod": pod.pod,
             "team": team,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from apps.pending.selectors import PendingRow
 from apps.web.components.formats import Value, duration
 from apps.web.components.links import Query, href
-from apps.web.components.tables import Row, Table, declared_columns, declared_values
+from apps.web.components.tables import Table, TableRow, declared_columns, declared_values
 from apps.web.pending.causes import Badge, badge
 from apps.web.query_session import QuerySession
 
@@ -20,7 +20,7 @@ COUNTS = {
 
 
 @dataclass(frozen=True, slots=True)
-class PendingTableRow(Row):
+class PendingTableRow(TableRow):
     """A line of the list: the values of a file, and what the page says of the thing."""
 
     row: PendingRow | None = None
@@ -90,6 +90,6 @@ def pending_table(
         zone=reading.choice.zone,
         empty=empty,
         next_href=next_href,
-        every=lambda: (Row(_values(row)) for row in every()),
+        every=lambda: (TableRow(_values(row)) for row in every()),
         ordered=True,
     )

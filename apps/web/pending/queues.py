@@ -6,7 +6,7 @@ from apps.clusters.domain.tiers import NO_TEAM
 from apps.pending.selectors import QueueRow
 from apps.web.components.formats import Format
 from apps.web.components.links import href
-from apps.web.components.tables import Column, Row, Table
+from apps.web.components.tables import Column, Table, TableRow
 from apps.web.query_session import QuerySession
 
 NOT_EXPORTED = "not exported"
@@ -57,7 +57,7 @@ def _numbers(queues: Sequence[QueueRow]) -> str:
     return f"On average {count} {noun} pending in Kueue, GPUs not known: not added to demand."
 
 
-def _line(one: QueueRow, reading: QuerySession) -> Row:
+def _line(one: QueueRow, reading: QuerySession) -> TableRow:
     values = {
         "queue": one.queue,
         "cluster": one.cluster,
@@ -69,4 +69,4 @@ def _line(one: QueueRow, reading: QuerySession) -> Row:
         "hours": one.hours,
     }
     known = one.team != NO_TEAM
-    return Row(values, {"team": href("team", reading.query, name=one.team)} if known else {})
+    return TableRow(values, {"team": href("team", reading.query, name=one.team)} if known else {})

@@ -7,7 +7,7 @@ from zoneinfo import ZoneInfo
 
 from apps.quota_requests.selectors import RequestRow
 from apps.web.components.formats import Format, Value, shown
-from apps.web.components.tables import Row, Table, declared_columns, declared_values
+from apps.web.components.tables import Table, TableRow, declared_columns, declared_values
 from apps.web.quota_requests.request_rows import line_of
 
 _REASON_SHOWN = 120
@@ -22,7 +22,7 @@ class ShownTime:
 
 
 @dataclass(frozen=True, slots=True)
-class ListLine(Row):
+class ListLine(TableRow):
     """A line of the list: the values of a file, and what the page says of the request."""
 
     row: RequestRow | None = None
@@ -52,7 +52,7 @@ def request_table(
         zone=zone,
         empty=empty,
         next_href=next_href,
-        every=lambda: (Row(_values(row)) for row in every()),
+        every=lambda: (TableRow(_values(row)) for row in every()),
         ordered=True,
     )
 

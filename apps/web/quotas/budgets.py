@@ -13,7 +13,7 @@ from apps.web.components import tables
 from apps.web.components.formats import Format, shown
 from apps.web.components.links import figure_hrefs, href
 from apps.web.components.plots import Plot, PlotLine, Scale
-from apps.web.components.tables import Column, LaterRows, Row, Table
+from apps.web.components.tables import Column, LaterRows, Table, TableRow
 from apps.web.query_session import QuerySession
 
 GPU_HOURS = "gpu_hours"
@@ -230,9 +230,9 @@ EXPLAINS = {
 """Which figure explains a column."""
 
 
-def _row(row: BudgetRow, reading: QuerySession) -> Row:
+def _row(row: BudgetRow, reading: QuerySession) -> TableRow:
     pace = pace_of(row, reading.choice.zone)
-    return Row(
+    return TableRow(
         {
             **tables.declared_values(row),
             "pace": pace.word,
@@ -300,7 +300,7 @@ def _areas(row: BudgetRow, scale: Scale) -> list[PlotLine]:
 def _points(row: BudgetRow, table_id: str, title: str, zone: ZoneInfo) -> Table:
     whole = (row.period_end - row.period_start) / timedelta(hours=1)
     rows = [
-        Row(
+        TableRow(
             {
                 "at": point.at,
                 "used_gpu_hours": point.used,
@@ -353,13 +353,13 @@ def alert_table(rows: Sequence[BudgetAlertRow], reading: QuerySession) -> Table:
     )
 
 
-def _alert(row: BudgetAlertRow, reading: QuerySession) -> Row:
+def _alert(row: BudgetAlertRow, reading: QuerySession) -> TableRow:
     part = shown(row.threshold, Format.RATIO, reading.choice.zone).replace(".0 %", " %")
     said = f"{part} of the allowance was used."
     if row.kind != "used":
         day = _day(row.exhausted_at, reading.choice.zone)
         said = f"It was going to be used up on {day}, before its period ends."
-    return Row(
+    return TableRow(
         {
             "at": row.at,
             "team": row.team,

@@ -11,7 +11,7 @@ from apps.usage.domain.rows import TimeStep
 from apps.web.components.formats import Format
 from apps.web.components.links import href
 from apps.web.components.plots import Plot, PlotLine, Scale
-from apps.web.components.tables import Column, Row, Table
+from apps.web.components.tables import Column, Table, TableRow
 from apps.web.query_session import QuerySession
 
 _SAME = 1e-6
@@ -91,8 +91,8 @@ def _point_table(points: Sequence[QuotaPoint], reading: QuerySession) -> Table:
     )
 
 
-def _point(point: QuotaPoint) -> Row:
-    return Row(
+def _point(point: QuotaPoint) -> TableRow:
+    return TableRow(
         {
             "period": point.period,
             "team": point.team,
@@ -136,7 +136,7 @@ def owners_table(hours: Sequence[QuotaPoint], reading: QuerySession) -> Table:
     for run in _runs(hours):
         team = run[0].team
         rows.append(
-            Row(
+            TableRow(
                 {
                     "start": run[0].period,
                     "end": _hour_after(run[-1]),

@@ -12,8 +12,8 @@ from apps.web.components.links import Query, explain_href, figure_hrefs, href
 from apps.web.components.tables import (
     Column,
     LaterRows,
-    Row,
     Table,
+    TableRow,
     declared_columns,
     declared_values,
 )
@@ -39,7 +39,7 @@ class Saturation:
 
 
 @dataclass(frozen=True, slots=True)
-class KeyLine(Row):
+class KeyLine(TableRow):
     """A line of the list: the values of a file, and what the page says of the key."""
 
     row: QuotaRow | None = None
@@ -173,10 +173,10 @@ def key_table(
     `unused` is of these rows, by key; `unused_of_every` of those that a file has.
     """
 
-    def file_rows() -> Iterable[Row]:
+    def file_rows() -> Iterable[TableRow]:
         left = unused_of_every()
         for row in every():
-            yield Row(_values(row, left.get(row.ref)))
+            yield TableRow(_values(row, left.get(row.ref)))
 
     return Table(
         id="keys",
@@ -238,8 +238,8 @@ def _of_sums(rows: Sequence[QuotaSum]) -> str:
     return f"{told} Of clusters that nobody watches now they are as old as the last column says."
 
 
-def _sum(row: QuotaSum, reading: QuerySession) -> Row:
-    return Row(
+def _sum(row: QuotaSum, reading: QuerySession) -> TableRow:
+    return TableRow(
         {
             "team": row.team,
             "resource": row.resource,
@@ -312,8 +312,8 @@ def unused_table(rows: Sequence[UnusedRow], reading: QuerySession) -> Table:
     )
 
 
-def _unused(row: UnusedRow, reading: QuerySession) -> Row:
-    return Row(
+def _unused(row: UnusedRow, reading: QuerySession) -> TableRow:
+    return TableRow(
         {
             "name": row.name,
             "cluster": row.cluster,

@@ -9,7 +9,7 @@ from django.http import Http404, HttpResponseBase
 from apps.clusters.domain.devices.state import Health
 from apps.clusters.domain.window import Window
 from apps.usage import selectors as usage
-from apps.usage.domain.rows import Filters, Page, PodRow
+from apps.usage.domain.rows import Filters, PodRow, RowPage
 from apps.usage.selectors import (
     DeviceFilters,
     DeviceRow,
@@ -131,7 +131,7 @@ def _node_table(rows: Sequence[DeviceRow], reading: QuerySession) -> Table:
     return replace(devices.nodes_table(nodes, rows, reading), title="Its node")
 
 
-def _pods_table(pods: Page[PodRow], reading: QuerySession) -> Table:
+def _pods_table(pods: RowPage[PodRow], reading: QuerySession) -> Table:
     table = listings.pods(pods.rows, reading, next_query=None, every=lambda: pods.rows)
     cut = "" if pods.next_cursor is None else f" These are the {PER_PAGE} newest."
     return replace(
@@ -142,10 +142,10 @@ def _pods_table(pods: Page[PodRow], reading: QuerySession) -> Table:
     )
 
 
-def _pods_of_node(row: DeviceRow, reading: QuerySession) -> Page[PodRow]:
+def _pods_of_node(row: DeviceRow, reading: QuerySession) -> RowPage[PodRow]:
     """Return the pods that were on the device's node in the last day."""
     if not row.node:
-        return Page((), None)
+        return RowPage((), None)
     return usage.pod_page(
         Window(reading.now - _DAY, reading.now),
         filters=Filters(cluster=(row.cluster,), node=(row.node,)),
@@ -186,7 +186,7 @@ def _is_name(name: str) -> bool:
 
 def _page(
     reading: QuerySession, filters: DeviceFilters, cursor: str | None, size: int = PER_PAGE
-) -> Page[DeviceRow]:
+) -> RowPage[DeviceRow]:
     return device_page(
         filters,
         visibility=reading.visibility,
@@ -197,7 +197,7 @@ def _page(
 
 
 def _next(
-    request: PageRequest, reading: QuerySession, asked: _DeviceQuery, found: Page[DeviceRow]
+    request: PageRequest, reading: QuerySession, asked: _DeviceQuery, found: RowPage[DeviceRow]
 ) -> str | None:
     if found.next_cursor is None:
         return None

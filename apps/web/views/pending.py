@@ -23,7 +23,7 @@ from apps.pending.selectors import (
     typical_wait,
 )
 from apps.usage import selectors as usage
-from apps.usage.domain.rows import Filters, Page
+from apps.usage.domain.rows import Filters, RowPage
 from apps.web.components import listings
 from apps.web.components.links import path_of, with_query
 from apps.web.components.tables import Table
@@ -123,7 +123,7 @@ def _page(
     cursor: str | None,
     context: Context,
     size: int = PER_PAGE,
-) -> Page[PendingRow]:
+) -> RowPage[PendingRow]:
     return pending_now(
         reading.now,
         filters=asked.filters(reading),
@@ -134,7 +134,7 @@ def _page(
 
 
 def _next(
-    request: PageRequest, reading: QuerySession, asked: PendingPageQuery, found: Page[PendingRow]
+    request: PageRequest, reading: QuerySession, asked: PendingPageQuery, found: RowPage[PendingRow]
 ) -> str | None:
     if found.next_cursor is None:
         return None

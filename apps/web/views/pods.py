@@ -14,7 +14,7 @@ from apps.web.components import listings
 from apps.web.components.formats import Format
 from apps.web.components.ledger import ALLOCATED_CLASSES, strip
 from apps.web.components.links import href
-from apps.web.components.tables import Column, Row, Table
+from apps.web.components.tables import Column, Table, TableRow
 from apps.web.pages import page, respond
 from apps.web.pending.pending_detail import PendingExplanation, why
 from apps.web.query_session import (
@@ -122,9 +122,9 @@ def _life(row: PodRow, reading: QuerySession) -> Table:
     )
 
 
-def _phase_line(phase: PodPhase, reading: QuerySession) -> Row:
+def _phase_line(phase: PodPhase, reading: QuerySession) -> TableRow:
     lasted = ((phase.end or reading.now) - phase.start).total_seconds()
-    return Row(
+    return TableRow(
         {
             "phase": phase.name,
             "from": phase.start,
@@ -149,7 +149,7 @@ def _beside(found: CoTenants, reading: QuerySession, cluster: str) -> Table:
             Column("state", "Now"),
         ],
         rows=[
-            Row(
+            TableRow(
                 {
                     "pod": pod.pod,
                     "namespace": pod.namespace,

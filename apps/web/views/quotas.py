@@ -12,7 +12,7 @@ from apps.pending.selectors import PendingFilters, QueueRow, queues_unwatched
 from apps.quotas import selectors as quotas
 from apps.quotas.domain.keys import QuotaRef, QuotaSource
 from apps.quotas.selectors import QuotaFilters, QuotaPoint, QuotaRow, UnusedRow
-from apps.usage.domain.rows import Page, TimeStep
+from apps.usage.domain.rows import RowPage, TimeStep
 from apps.usage.selectors import CoverageGap, gap_tiers
 from apps.web.components.links import href, path_of, with_query
 from apps.web.components.picker import PLACE_KEYS, kept
@@ -153,7 +153,7 @@ def _keys(
     request: PageRequest,
     reading: QuerySession,
     asked: QuotaPageQuery,
-    found: Page[QuotaRow],
+    found: RowPage[QuotaRow],
     unused: _Unused,
     *,
     whole: bool,
@@ -184,7 +184,7 @@ def _with_asks(table: Table, asker: Asker, reading: QuerySession) -> Table:
 
 def _page(
     reading: QuerySession, asked: QuotaPageQuery, cursor: str | None, size: int
-) -> Page[QuotaRow]:
+) -> RowPage[QuotaRow]:
     return quotas.quota_rows(
         reading.now,
         filters=asked.filters(reading),

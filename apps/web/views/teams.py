@@ -15,7 +15,7 @@ from apps.web.components import charts, listings, tables
 from apps.web.components.filtering import EVERY
 from apps.web.components.ledger import ALLOCATED_CLASSES
 from apps.web.components.links import path_of, with_query
-from apps.web.components.tables import Row, Table
+from apps.web.components.tables import Table, TableRow
 from apps.web.fairness.position import position_of
 from apps.web.pages import page, respond
 from apps.web.query_session import (
@@ -171,11 +171,11 @@ def _by_namespace(rows: Sequence[UsageRow]) -> list[UsageRow]:
     ]
 
 
-def _filter_link(row: Row, request: HttpRequest, reading: QuerySession) -> Row:
+def _filter_link(row: TableRow, request: HttpRequest, reading: QuerySession) -> TableRow:
     others = [pair for pair in reading.query if pair[0] != "namespace"]
     query = (*others, ("namespace", str(row.values["namespace"])))
     links = {"namespace": with_query(path_of(request), query) + "#workloads"}
-    return Row(row.values, {**row.links, **links}, explained=row.explained)
+    return TableRow(row.values, {**row.links, **links}, explained=row.explained)
 
 
 def _workload_page(

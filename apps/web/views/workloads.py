@@ -9,7 +9,7 @@ from apps.clusters.domain.window import Window
 from apps.costs.selectors import kept_workloads
 from apps.pending.selectors import find_waiting
 from apps.usage import selectors as usage
-from apps.usage.domain.rows import Filters, Grouping, Page, PodRow
+from apps.usage.domain.rows import Filters, Grouping, PodRow, RowPage
 from apps.web.alerts.kept_workloads import kept_words
 from apps.web.components import charts, listings, tables
 from apps.web.components.ledger import ALLOCATED_CLASSES
@@ -112,7 +112,7 @@ def _explained(reading: QuerySession) -> Query:
     return [pair for pair in reading.query if pair not in reading.asides]
 
 
-def _nothing(pods: Page[PodRow], reading: QuerySession) -> str:
+def _nothing(pods: RowPage[PodRow], reading: QuerySession) -> str:
     """Return what to say where there is no chart: nothing was held, or nothing of it is known."""
     if any(listings.is_unknown(row, reading) for row in pods.rows):
         return listings.NOT_KEPT
@@ -121,7 +121,7 @@ def _nothing(pods: Page[PodRow], reading: QuerySession) -> str:
 
 def _pods(
     window: Window, own: Filters, reading: QuerySession, cursor: str | None, size: int = PER_PAGE
-) -> Page[PodRow]:
+) -> RowPage[PodRow]:
     return usage.pod_page(
         window, filters=own, visibility=reading.visibility, cursor=cursor, page_size=size
     )

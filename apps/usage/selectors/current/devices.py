@@ -16,7 +16,7 @@ from apps.clusters.domain.window import Window
 from apps.clusters.models import Cluster, Device, Namespace, NodeInterval, Pod
 from apps.clusters.selectors import TeamSpan, team_spans
 from apps.usage.domain import cursors
-from apps.usage.domain.rows import Page
+from apps.usage.domain.rows import RowPage
 
 _KIND = "devices"
 _INSTANT = timedelta(seconds=1)
@@ -98,7 +98,7 @@ def device_page(
     now: datetime,
     cursor: str | None,
     page_size: int,
-) -> Page[DeviceRow]:
+) -> RowPage[DeviceRow]:
     """Return devices by cluster, node and their number in it. Seven queries at most.
 
     Who does not see everything gets the devices whose labels name a pod of a team of theirs, and
@@ -113,7 +113,7 @@ def device_page(
     few = ordered[: page_size + 1] if sight.everything else sight.filtered(ordered)
     found = list(few)[: page_size + 1]
     shown, last = found[:page_size], found[page_size - 1] if len(found) > page_size else None
-    return Page(
+    return RowPage(
         rows=tuple(_device_rows(shown, sight)),
         next_cursor=(
             cursors.encode(_KIND, (last.cluster__name, last.node_name, last.place, last.pk))

@@ -17,7 +17,7 @@ from apps.costs.services import (
     dismiss_recommendation,
     reopen_recommendation,
 )
-from apps.usage.domain.rows import Page
+from apps.usage.domain.rows import RowPage
 from apps.web.components.links import path_of, with_query
 from apps.web.costs import recommendation_lines
 from apps.web.costs.recommendation_lines import RecommendationLine, RecommendationQuery, asked_of
@@ -82,7 +82,7 @@ def _listed(request: PageRequest) -> HttpResponseBase:
 
 def _page(
     reading: QuerySession, filters: RecommendationFilters, cursor: str | None, size: int = PER_PAGE
-) -> Page[RecommendationRow]:
+) -> RowPage[RecommendationRow]:
     return costs.recommendation_page(
         filters=filters, visibility=reading.visibility, cursor=cursor, page_size=size
     )
@@ -92,7 +92,7 @@ def _next(
     request: PageRequest,
     reading: QuerySession,
     asked: RecommendationQuery,
-    found: Page[RecommendationRow],
+    found: RowPage[RecommendationRow],
 ) -> str | None:
     if found.next_cursor is None:
         return None

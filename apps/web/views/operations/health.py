@@ -17,7 +17,7 @@ from apps.operations.selectors import (
 )
 from apps.usage import selectors as usage
 from apps.usage.domain.collection import CollectionState
-from apps.usage.domain.rows import CollectionRow, Page
+from apps.usage.domain.rows import CollectionRow, RowPage
 from apps.usage.selectors import exporter_histories
 from apps.web import forms
 from apps.web.components.links import path_of, with_query
@@ -138,7 +138,7 @@ def _collections(request: PageRequest, reading: QuerySession, states: tuple[str,
 
 def _page(
     reading: QuerySession, states: tuple[str, ...], cursor: str | None, size: int = PER_PAGE
-) -> Page[CollectionRow]:
+) -> RowPage[CollectionRow]:
     return usage.collection_page(
         reading.window,
         filters=reading.filters,

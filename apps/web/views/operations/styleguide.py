@@ -14,7 +14,7 @@ from apps.web.components import charts, tables
 from apps.web.components.charts import Axis, Chart
 from apps.web.components.formats import Format
 from apps.web.components.ledger import ALLOCATED_CLASSES, CAPACITY_CLASSES, strip
-from apps.web.components.tables import Column, Row, Table
+from apps.web.components.tables import Column, Table, TableRow
 
 _ZONE = ZoneInfo("Europe/Berlin")
 _START = datetime(2026, 10, 18, 22, tzinfo=UTC)  # a Monday's midnight in Berlin, summer time
@@ -110,7 +110,7 @@ def _table() -> Table:
     ]
     names = ("vision", "speech", "a-team-with-a-name-that-is-longer-than-most-and-breaks")
     rows = [
-        Row(
+        TableRow(
             {**tables.ledger_values(_line(20.0 + 9 * i)), "team": name, "state": state},
             links={"team": "#tables"},
             badges={"state": state},
@@ -126,7 +126,7 @@ def _table() -> Table:
         rows=rows,
         zone=_ZONE,
         empty="",
-        total=Row({**tables.ledger_values(_line(60.0)), "team": "Total"}),
+        total=TableRow({**tables.ledger_values(_line(60.0)), "team": "Total"}),
         note="A note says what the table leaves out.",
     )
 

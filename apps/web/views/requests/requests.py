@@ -8,7 +8,7 @@ from apps.quota_requests import selectors, services
 from apps.quota_requests.domain.states import RequestState
 from apps.quota_requests.permissions import Actor
 from apps.quota_requests.selectors import RequestRow
-from apps.usage.domain.rows import Page
+from apps.usage.domain.rows import RowPage
 from apps.web.components.links import href, path_of, with_query
 from apps.web.pages import page, respond
 from apps.web.query_session import PageRequest, QuerySession, every_row, query_session
@@ -42,7 +42,7 @@ def requests(request: PageRequest) -> HttpResponseBase:
     actor, reading = actor_in(request), query_session(request, takes=("team",))
     asked = list_asked(request.GET)
 
-    def page_at(cursor: str | None, size: int) -> Page[RequestRow]:
+    def page_at(cursor: str | None, size: int) -> RowPage[RequestRow]:
         return selectors.request_rows(
             actor,
             which=asked.which,
