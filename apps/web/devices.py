@@ -118,7 +118,7 @@ def devices_table(
     lines = [device_line(row, reading) for row in rows]
     return Table(
         id="devices",
-        title="Cards and MIG instances",
+        title="GPUs and MIG instances",
         columns=_COLUMNS,
         rows=[
             replace(line, starts_node=n == 0 or _place(rows[n - 1]) != _place(rows[n]))
@@ -243,7 +243,7 @@ def nodes_table(
         by_node.setdefault(_place(row), []).append(row)
     return Table(
         id="nodes",
-        title="Nodes of these devices",
+        title="Nodes of these GPUs",
         columns=_NODE_COLUMNS,
         rows=[_node_line(node, by_node[node.cluster, node.node], reading) for node in nodes],
         zone=reading.choice.zone,
@@ -329,7 +329,7 @@ def unattributed_table(
     """Return the nodes whose devices were busy without a pod, the largest first."""
     return Table(
         id="unattributed",
-        title="Busy, and nobody holds it",
+        title="Unattributed GPU activity",
         columns=[
             Column("node", "Node"),
             Column("cluster", "Cluster"),

@@ -215,7 +215,7 @@ def run_together(holding: Mapping[int, int], waiting: Any) -> set[int]:
 
     `holding` counts the pods of each that hold GPUs, `waiting` is a query of the
     uids of pods that pend.
-    See docs/definitions.md#waiting. Two queries.
+    See docs/definitions.md#pending. Two queries.
     """
     columns = ("pk", "namespace__cluster_id", "namespace__name", "kind", "name")
     rows = Workload.objects.filter(pk__in=list(holding)).order_by("pk")

@@ -14,11 +14,11 @@ from apps.web.query_session import QuerySession
 from apps.web.summaries.cards import TierCard
 
 WAITING_PODS = Column(
-    "waiting_now_pods", "Waiting now", Format.COUNT, "pods", "pods that are not bound now"
+    "waiting_now_pods", "Pending now", Format.COUNT, "pods", "pods that are not bound now"
 )
 WAITING_GPUS = Column(
     "waiting_now_gpu_equivalents",
-    "Waiting now",
+    "Pending now",
     Format.NUMBER,
     "GPUs",
     "asked for by the pods that are not bound now",
@@ -255,7 +255,7 @@ def pod_ledger(row: PodRow, reading: QuerySession) -> Table:
     """Return the one line of what a pod held within the window."""
     return Table(
         id="ledger",
-        title="What it held in this window",
+        title="Allocation in this window",
         columns=[*_HELD],
         rows=(
             [TableRow(tables.ledger_values(row.amounts), explained=_pod_explained(row, reading))]

@@ -126,7 +126,7 @@ def budgets_table(found: Sequence[MoneyBudgetRow], reading: QuerySession) -> Tab
             Column("team", "Team"),
             Column("period", "Period"),
             Column("currency", "Currency"),
-            Column("allowance", "Allowance", Format.DECIMAL),
+            Column("allowance", "Budget", Format.DECIMAL),
             Column("used", "Used", Format.DECIMAL),
             Column("used_ratio", "Used", Format.RATIO, "%"),
             Column("burn_rate", "Burn rate", Format.DECIMAL, "", "1.0 lands on the allowance"),

@@ -23,7 +23,7 @@ def exporters_table(histories: Sequence[ExporterHistory], reading: QuerySession)
     """Return one line for each scrape job that exports devices, as it was last seen."""
     return Table(
         id="exporters",
-        title="Exporters of devices",
+        title="GPU exporters",
         columns=[
             Column("cluster", "Cluster"),
             Column("job", "Scrape job"),
@@ -31,7 +31,7 @@ def exporters_table(histories: Sequence[ExporterHistory], reading: QuerySession)
             Column("generation", "Release"),
             Column("workload_labels", "Pods named by", hint="the label that names the pod"),
             Column("node_labels", "Nodes named by"),
-            Column("shared_cards", "Shared cards", wraps=True),
+            Column("shared_cards", "Shared GPUs", wraps=True),
             Column("activity_metrics", "Activity from", wraps=True),
             Column("also", "Also", wraps=True),
             Column("seen_at", "Last seen", Format.TIME),

@@ -13,7 +13,7 @@ from apps.web.query_session import QuerySession
 PER_PAGE = 25
 JAIN = Column(
     "jain_index",
-    "Evenness",
+    "Fairness index",
     Format.RATIO,
     "%",
     "Jain's index of allocated ÷ fair share over the teams with demand: 100 % is even",
@@ -27,14 +27,14 @@ JAIN_ALLOCATION = Column(
 )
 DENIED = Column(
     "denied_gpu_hours",
-    "Denied",
+    "Unmet fair share",
     Format.GPU_HOURS,
     "GPU-h",
     "pending, up to what the fair share leaves above what was held",
 )
 BORROWABLE = Column(
     "borrowable_gpu_hours",
-    "Free while others waited",
+    "Idle entitlement",
     Format.GPU_HOURS,
     "GPU-h",
     "entitlement that lay free while others waited",
@@ -117,12 +117,12 @@ _TIER_COLUMNS = (
     JAIN,
     JAIN_ALLOCATION,
     DENIED,
-    Column("denied_teams", "Teams denied", Format.COUNT),
+    Column("denied_teams", "Teams with unmet share", Format.COUNT),
     Column("borrowed_gpu_hours", "Borrowed", Format.GPU_HOURS, "GPU-h", "held above entitlements"),
     BORROWABLE,
     Column(
         "overdrawn_gpu_hours",
-        "Overdrawn",
+        "Over-borrowed",
         Format.GPU_HOURS,
         "GPU-h",
         "borrowed although its owners asked for it",

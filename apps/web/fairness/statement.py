@@ -28,9 +28,9 @@ _AMOUNTS = (
     Column("allocated_gpu_hours", "Received", Format.GPU_HOURS, "GPU-h"),
     Column("borrowed_gpu_hours", "Borrowed", Format.GPU_HOURS, "GPU-h"),
     Column("lent_gpu_hours", "Lent", Format.GPU_HOURS, "GPU-h"),
-    Column("denied_gpu_hours", "Denied", Format.GPU_HOURS, "GPU-h"),
+    Column("denied_gpu_hours", "Unmet fair share", Format.GPU_HOURS, "GPU-h"),
     Column("from_pool_gpu_hours", "From the pool", Format.GPU_HOURS, "GPU-h"),
-    Column("overdrawn_gpu_hours", "Overdrawn", Format.GPU_HOURS, "GPU-h"),
+    Column("overdrawn_gpu_hours", "Over-borrowed", Format.GPU_HOURS, "GPU-h"),
 )
 
 

@@ -384,7 +384,7 @@ def _unknown(
 def _day_table(tier: str, days: Sequence[TierDayIndex], reading: QuerySession) -> Table:
     return Table(
         id="days",
-        title="Evenness by day",
+        title="Fairness index by day",
         columns=(
             Column("day", "Day", Format.DAY),
             JAIN,

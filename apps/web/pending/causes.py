@@ -1,7 +1,7 @@
 """Causes of waiting as pages show them: words, classes with a colour and a pattern of their own.
 
 The causes that are for whoever asks to mend are one class; each cause that counts as demand has
-its own. See docs/definitions.md#waiting.
+its own. See docs/definitions.md#pending.
 """
 
 from dataclasses import dataclass

@@ -15,7 +15,7 @@ _COLUMNS = (
     Column("team", "Team"),
     Column("tier", "Tier"),
     Column("holding", "Hold", Format.COUNT, "pods"),
-    Column("holding_gpu_equivalents", "Held", Format.NUMBER, "GPUs"),
+    Column("holding_gpu_equivalents", "Allocated", Format.NUMBER, "GPUs"),
     Column("waiting", "Wait", Format.COUNT, "pods"),
     Column("waiting_gpu_equivalents", "Missing", Format.NUMBER, "GPUs"),
     Column("cause", "Cause"),

@@ -28,10 +28,12 @@ from apps.web.components.tables import Column, Table, TableRow
 from apps.web.pending.causes import CLASSES, class_of
 from apps.web.query_session import QuerySession
 
-_WAITED = Column("waiting_gpu_hours", "Waited", Format.GPU_HOURS, "GPU-h", "GPUs asked for × hours")
+_WAITED = Column(
+    "waiting_gpu_hours", "Pending", Format.GPU_HOURS, "GPU-h", "GPUs asked for × hours"
+)
 _HELD_BACK = Column(
     "suppressed_gpu_hours",
-    "Held back",
+    "Blocked at admission",
     Format.GPU_HOURS,
     "GPU-h",
     "refused or held before a pod existed",

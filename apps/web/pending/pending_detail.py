@@ -111,7 +111,7 @@ def timeline(found: EpisodeRow, reading: QuerySession) -> Table:
             Column("lasted_seconds", "Lasted", Format.SECONDS),
             Column("counts", "State"),
             Column("counted", "Counted", Format.NUMBER, "GPUs", "counted as waiting in sums"),
-            Column("message", "What was said", wraps=True),
+            Column("message", "Related events", wraps=True),
         ],
         rows=[_interval(one, reading) for one in found.intervals],
         zone=reading.choice.zone,
@@ -141,11 +141,11 @@ def earlier(episodes: Sequence[EpisodeRow], reading: QuerySession) -> Table:
     """Return a line per episode before the one shown, newest first."""
     return Table(
         id="earlier",
-        title="Earlier waits of it",
+        title="Pending history",
         columns=[
             Column("since", "Since", Format.TIME),
             Column("until", "Until", Format.TIME),
-            Column("wait_seconds", "Waited", Format.SECONDS),
+            Column("wait_seconds", "Queue time", Format.SECONDS),
             Column("outcome", "Then it"),
             Column("cause", "Last cause"),
             Column("detail", "Detail"),

@@ -84,7 +84,7 @@ def pending_table(
     """Return the list, in the order that the selector gave it."""
     return Table(
         id="waiting",
-        title="What waits",
+        title="Pending workloads",
         columns=declared_columns(PendingRow),
         rows=[pending_table_row(row, reading) for row in rows],
         zone=reading.choice.zone,

@@ -46,7 +46,7 @@ def _glance(evidence: Evidence) -> list[tuple[str, str, str]]:
         ("Saturation, mean", ratio(quota.saturation_mean), "used ÷ hard, of 30 days"),
         ("Pending", amount(quota.pending), f"{unit} that wait now"),
         ("Rejected at admission", rejected, f"{unit} now, of pods that were not let in"),
-        ("Denied", *_denied(evidence)),
+        ("Unmet fair share", *_denied(evidence)),
         ("Budget", *_burn(evidence)),
     ]
 
@@ -167,7 +167,7 @@ def _is_full(quota: QuotaUse) -> bool:
 _FAIR = (
     *(("entitlement_gpus", "Entitled, GPUs"), ("fair_share_gpu_hours", "Fair share")),
     *(("allocated_gpu_hours", "Allocated"), ("borrowed_gpu_hours", "Borrowed")),
-    *(("lent_gpu_hours", "Lent"), ("denied_gpu_hours", "Denied")),
+    *(("lent_gpu_hours", "Lent"), ("denied_gpu_hours", "Unmet fair share")),
 )
 
 
@@ -181,7 +181,7 @@ def _fairness_grid(evidence: Evidence, _zone: ZoneInfo) -> Grid:
         )
         for row in evidence.fairness or ()
     ]
-    head = ("Tier", *(label for _, label in _FAIR), "Wait p50, p95", "Waiting now")
+    head = ("Tier", *(label for _, label in _FAIR), "Wait p50, p95", "Pending now")
     return Grid("fairness", "Fairness of 30 days, GPU-hours", head, rows)
 
 
@@ -196,6 +196,6 @@ def _budget_grid(evidence: Evidence, zone: ZoneInfo) -> Grid:
         )
         for row in evidence.budgets or ()
     ]
-    head = ("Budget", "Allowance", "Used", "Burn rate", "Used up by")
+    head = ("Budget", "Amount", "Used", "Burn rate", "Used up by")
     note = "" if rows or evidence.budgets is None else "The team has no budget."
     return Grid("budgets", "Budgets", head, rows, note)

@@ -187,7 +187,7 @@ def _starts_grid(preview: Preview) -> Grid:
         (row.name, amount(row.admitted), amount(row.free), amount(row.left))
         for row in (preview.starts if preview.used is not None else ())
     ]
-    head = ("What waits", "Pods let through", "Of them a GPU is free for", "Still rejected")
+    head = ("Pending workloads", "Pods let through", "Of them a GPU is free for", "Still rejected")
     return Grid("starts", "What would start at once", head, rows)
 
 

@@ -144,7 +144,7 @@ _USED = (
     Column("pace", "Pace"),
     Column("used_ratio", "Used", Format.RATIO, "%", "used ÷ allowance"),
     Column("used_gpu_hours", "Used", Format.NUMBER, "GPU-h"),
-    Column("allowance_gpu_hours", "Allowance", Format.NUMBER, "GPU-h"),
+    Column("allowance_gpu_hours", "Budget", Format.NUMBER, "GPU-h"),
 )
 _OUTLOOK = Column("outlook", "Outlook", wraps=True)
 """The outlook tells in words what those say that are in files alone."""
@@ -314,7 +314,7 @@ def _points(row: BudgetRow, table_id: str, title: str, zone: ZoneInfo) -> Table:
     columns = (
         Column("at", "By", Format.HOUR),
         Column("used_gpu_hours", "Used", Format.NUMBER, "GPU-h"),
-        Column("even_gpu_hours", "Even pace", Format.NUMBER, "GPU-h"),
+        Column("even_gpu_hours", "Linear pace", Format.NUMBER, "GPU-h"),
         Column("left_gpu_hours", "Left", Format.NUMBER, "GPU-h"),
     )
     return Table(table_id, title, columns, rows, zone, empty="", ordered=True)
@@ -329,7 +329,7 @@ _ALERT_COLUMNS = (
     Column("kind", "Kind"),
     Column("threshold_ratio", "Threshold", Format.RATIO, "%", "share of the allowance"),
     Column("used", "Used then", Format.NUMBER),
-    Column("allowance", "Allowance", Format.NUMBER),
+    Column("allowance", "Budget", Format.NUMBER),
     Column("unit", "Unit"),
     Column("exhausted_at", "Used up", Format.HOUR, "", "as it was projected then"),
 )

@@ -22,10 +22,10 @@ _NOT_KNOWN = (
 _POINT_COLUMNS = (
     Column("period", "Period", Format.DAY),
     Column("team", "Team", hint="whose it was at the end of the period"),
-    Column("saturation_ratio", "Saturation", Format.RATIO, "%", "used ÷ hard"),
-    Column("hard", "Hard", Format.NUMBER),
+    Column("saturation_ratio", "Quota usage", Format.RATIO, "%", "used ÷ hard"),
+    Column("hard", "Limit", Format.NUMBER),
     Column("used", "Used", Format.NUMBER),
-    Column("held", "Held", Format.NUMBER),
+    Column("held", "Allocated", Format.NUMBER),
     Column("pending", "Pending", Format.NUMBER),
     Column("suppressed", "Suppressed", Format.NUMBER),
     Column("there_seconds", "There for", Format.SECONDS, "", "how long of it the key was there"),
@@ -162,7 +162,7 @@ _OWNER_COLUMNS = (
     Column("start", "From", Format.HOUR),
     Column("end", "Until", Format.HOUR),
     Column("team", "Team"),
-    Column("hard", "Hard", Format.NUMBER),
+    Column("hard", "Limit", Format.NUMBER),
     Column("there_seconds", "Was there for", Format.SECONDS),
 )
 
@@ -173,9 +173,9 @@ def amounts_of(row: QuotaRow, explains: Mapping[str, str]) -> list[tuple[str, An
     Those of queues where it is one.
     """
     told: list[tuple[str, float | None, str]] = [
-        ("Hard", row.hard, "the limit as it is set"),
+        ("Limit", row.hard, "the limit as it is set"),
         ("Used", row.used, "what the quota counts: held and pending"),
-        ("Held", row.held, "by bound pods and allocated claims"),
+        ("Allocated", row.held, "by bound pods and allocated claims"),
         ("Pending", row.pending, "counted already, and not bound"),
         ("Suppressed", row.suppressed, "refused before a pod existed, beside used"),
         ("Headroom", row.headroom, "what all quotas of the namespace leave"),

@@ -198,10 +198,12 @@ _SUM_COLUMNS = (
     Column("resource", "Resource"),
     Column("unit", "Unit"),
     Column("tiers", "Tiers it can reach"),
-    Column("saturation_ratio", "Saturation", Format.RATIO, "%", "used ÷ hard"),
-    Column("hard", "Hard", Format.NUMBER, "", "what its quotas allow, the least of each namespace"),
+    Column("saturation_ratio", "Quota usage", Format.RATIO, "%", "used ÷ hard"),
+    Column(
+        "hard", "Limit", Format.NUMBER, "", "what its quotas allow, the least of each namespace"
+    ),
     Column("used", "Used", Format.NUMBER, "", "what the quotas count: held and pending"),
-    Column("held", "Held", Format.NUMBER, "", "by bound pods and allocated claims"),
+    Column("held", "Allocated", Format.NUMBER, "", "by bound pods and allocated claims"),
     Column("suppressed", "Suppressed", Format.NUMBER, "", "refused before a pod existed"),
     Column("as_of", "As of", Format.TIME, "", "until when all of its quotas are observed for"),
 )

@@ -139,13 +139,13 @@ def _beside(found: CoTenants, reading: QuerySession, cluster: str) -> Table:
     """Return a line per pod that the reader may see beside this one on shared cards."""
     return Table(
         id="beside",
-        title="Beside it on shared cards",
+        title="Co-located pods",
         columns=[
             Column("pod", "Pod"),
             Column("namespace", "Namespace"),
             Column("team", "Team"),
             Column("units", "Units", Format.NUMBER),
-            Column("together_seconds", "Held together", Format.SECONDS),
+            Column("together_seconds", "Allocated together", Format.SECONDS),
             Column("state", "Now"),
         ],
         rows=[
