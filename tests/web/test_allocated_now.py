@@ -38,7 +38,7 @@ def test_each_tier_has_its_own_facts_with_changes(path: str, gold: str, admin: C
     assert list(shown) == ["gold", "silver"]
     assert f"avg {gold} GPUs = about the same as in the day before" in shown["gold"]
     for words in shown.values():
-        for fact in ("Allocated", "Busy", "Held, not used"):
+        for fact in ("Allocated", "Utilization", "Unused allocation"):
             assert fact in words
         assert "Capacity" not in words
         assert words.count("in the day before") == 3

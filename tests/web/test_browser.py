@@ -48,7 +48,7 @@ def draw_all(page: Page) -> int:
 def test_a_lead_clicks_from_the_sign_in_to_a_pod(served: str, screen: Screen) -> None:
     def steps(page: Page) -> None:
         sign_in(page)
-        expect(page.get_by_role("heading", level=1)).to_have_text("Overview")
+        expect(page.get_by_role("heading", level=1)).to_have_text("Home")
         assert draw_all(page) == 2
         page.get_by_role("article", name="Tier gold").get_by_role("link", name="gold").click()
         expect(page.get_by_role("heading", level=1)).to_have_text("Tier gold")

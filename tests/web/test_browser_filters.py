@@ -62,7 +62,7 @@ def test_links_of_the_header_follow_a_window_that_was_swapped_in(
         expect(crumb).to_have_attribute("href", "/teams/?window=30d&tier=gold")
         hidden = page.locator(".topbar form[role='search'] input[type='hidden']")
         assert [field.get_attribute("value") for field in hidden.all()] == ["30d", "gold"]
-        page.locator(".topnav").get_by_role("link", name="Overview").click()
+        page.locator(".topnav").get_by_role("link", name="Home").click()
         expect(page.locator(".preset[aria-current]")).to_have_text("30 days")
         expect(page.get_by_role("link", name="Remove the filter Tier gold")).to_be_visible()
 

@@ -81,7 +81,7 @@ def test_what_waits_now_refreshes_itself_in_place(served: str, screen: Screen) -
         page.locator("#waits-title").evaluate("e => { e.textContent = 'worn' }")
         gold.locator("[id^=waiting-] .figure").evaluate("e => { e.textContent = 'worn' }")
         fetch_now(page)
-        expect(page.locator("#waits-title")).to_have_text("Oldest waits")
+        expect(page.locator("#waits-title")).to_have_text("Longest pending")
         expect(gold).not_to_contain_text("worn")
         expect(gold).to_contain_text("4 GPUs in 1 pod, the oldest for")
         expect(page.locator("[data-drawn=yes]")).to_have_count(2)

@@ -128,7 +128,7 @@ def test_a_tier_is_offered_with_its_teams_and_how_busy_it_is(portal: Portal, adm
     assert "gold Exclusive" in offer
     assert "Free now 2.0 GPUs" in offer
     assert "75.0 % of 8.0 GPUs" in offer
-    assert "Waiting now 4 GPUs in 1 pod" in offer
+    assert "Pending now 4 GPUs in 1 pod" in offer
     assert "Only vision ." in offer
     assert "vision 6 GPUs" in offer
     assert "unmatched" not in page.split("<article", 1)[1]

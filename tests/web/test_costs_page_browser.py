@@ -52,7 +52,7 @@ def test_costs_are_grouped_and_charged_otherwise_with_the_form(
         expect(title).to_have_text("Costs in USD by team")
         page.get_by_label("Group by").select_option("tier")
         page.get_by_label("then by").select_option("team")
-        page.get_by_label("What nobody held is").select_option("use")
+        page.get_by_label("Unallocated cost").select_option("use")
         page.locator(".money-choose").get_by_role("button", name="Show").click()
         expect(title).to_have_text("Costs in USD by tier and team")
         expect(page.locator(".money-terms")).to_contain_text("is shared by use")

@@ -244,7 +244,7 @@ def test_without_labels_the_driver_is_that_of_the_devices(admin: Client) -> None
 def test_nodes_with_unattributed_activity_are_shown_largest_first(
     path: str, portal: Portal, admin: Client
 ) -> None:
-    assert "Busy, and nobody holds it" not in text_of(admin, f"{path}?{HOURLY}")
+    assert "Unattributed GPU activity" not in text_of(admin, f"{path}?{HOURLY}")
     NodeHour.objects.filter(node__name="west-1").update(unattributed=500_000_000)
     NodeHour.objects.filter(node__name="east-1").update(unattributed=600_000_000)
     table = tables_of(text_of(admin, f"{path}?{HOURLY}"))["unattributed"]

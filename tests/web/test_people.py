@@ -89,5 +89,5 @@ def test_the_menu_leads_administrators_here_and_nobody_else(
 ) -> None:
     for person in (portal.ada, portal.cleo, portal.finn):
         menu = signed_in(person).get("/views/").content.decode()
-        assert ("People and teams" in menu) == (person.role == Role.ADMIN)
+        assert ("Users and teams" in menu) == (person.role == Role.ADMIN)
         assert "Your tokens" in menu

@@ -45,7 +45,7 @@ def test_a_pod_that_was_deleted_while_it_waited_waits_no_longer(
     Pod.objects.filter(uid="uid-gave-up").update(resource="", units=0.0, gpu_equivalents=0.0)
     (row,) = records_of(admin, address)
     assert (row["units"], row["gpu_equivalents"]) == ("", "")
-    assert "<dt>Asks for</dt><dd>no data</dd>" in text_of(admin, "/pods/west/uid-gave-up/")
+    assert "<dt>Requests</dt><dd>no data</dd>" in text_of(admin, "/pods/west/uid-gave-up/")
 
 
 def test_a_pod_whose_hours_are_not_known_is_not_said_to_have_held_nothing(admin: Client) -> None:

@@ -202,4 +202,4 @@ def test_what_was_denied_in_unknown_hours_is_never_zero(
     evidence: dict[str, Any] = {**EVIDENCE, "fairness": rows}
     if whole is not None:
         evidence["denied_whole"] = whole
-    assert glance(evidenced(evidence, UTC))["Denied"][0] == shown
+    assert glance(evidenced(evidence, UTC))["Unmet fair share"][0] == shown

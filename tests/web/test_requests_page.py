@@ -247,7 +247,13 @@ def test_the_queue_shows_all_that_a_decision_needs_on_one_screen(
     pk = asked.submitted()
     cleo = of(asked, signed_in, "cleo")
     page = text_of(cleo, "/review/")
-    for text in ("6 → 8", "Σ quota against capacity", "At most per month", "Utilization", "Denied"):
+    for text in (
+        "6 → 8",
+        "Σ quota against capacity",
+        "At most per month",
+        "Utilization",
+        "Unmet fair share",
+    ):
         assert text in page
     assert "One person has to approve this" in page
     assert 'class="nav-count">1<' in page
