@@ -234,7 +234,7 @@ def test_as_much_as_is_replayed_at_most_is_replayed(pods: World) -> None:
 
 
 def test_what_if_replays_the_demand_that_fairness_counts(pods: World) -> None:
-    mend = {"cause": "affinity", "explanation": "no node matches its selector"}
+    mend = {"cause": "affinity"}
     for number, (bound, values) in enumerate(((None, mend), (START + 50 * HOUR, mend))):
         one = pods.waits("vision", 1.0, START + 30 * HOUR, bound, **values)
         given = {"uid": one.uid, "created_at": one.since, "bound_at": bound, "tier": pods.gold}

@@ -202,12 +202,12 @@ def test_the_fragment_of_the_page_shows_each_finding_with_its_fix(world: World) 
     plant(world, findings={"stuck_counter": 1}, scrape_interval_seconds=60.0)
     examined(world)
     found = open_findings(visibility=EVERYTHING)
-    html = render_to_string("health/_findings.html", {"findings": found})
+    html = render_to_string("data_quality/_findings.html", {"findings": found})
     for row in found:
         assert row.title in html
     assert "dcgmi profile --resume" in html
-    never = render_to_string("health/_findings.html", {"findings": []})
+    never = render_to_string("data_quality/_findings.html", {"findings": []})
     assert "Not checked yet" in never
     assert "were examined" not in never
     checked = {"findings": [], "summary": {"checked_at": NOW}}
-    assert "were examined" in render_to_string("health/_findings.html", checked)
+    assert "were examined" in render_to_string("data_quality/_findings.html", checked)
