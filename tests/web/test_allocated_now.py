@@ -99,5 +99,5 @@ def test_the_facts_agree_with_the_table_of_tiers(admin: Client) -> None:
     rows = records_of(admin, f"{TEAM}?{LAST_DAY}&format=csv&table=tiers")
     shown = facts(holding(text_of(admin, f"{TEAM}?{LAST_DAY}")))
     for row in rows:
-        ratio = f"Busy {float(row['utilization_ratio']) * 100:.1f} %"
+        ratio = f"Utilization {float(row['utilization_ratio']) * 100:.1f} %"
         assert ratio in shown[row["tier"]]

@@ -257,8 +257,8 @@ def test_unattributed_activity_is_for_who_sees_everything(
 ) -> None:
     NodeHour.objects.filter(node__name="west-1").update(unattributed=500_000_000)
     for path in ("/devices/", "/health/data/"):
-        assert "nobody holds" in text_of(signed_in(portal.finn), f"{path}?{HOURLY}")
-        assert "nobody holds" not in text_of(signed_in(portal.ada), f"{path}?{HOURLY}")
+        assert "Unattributed GPU activity" in text_of(signed_in(portal.finn), f"{path}?{HOURLY}")
+        assert "Unattributed GPU activity" not in text_of(signed_in(portal.ada), f"{path}?{HOURLY}")
 
 
 # ---------------------------------------------------------------- who sees what

@@ -73,8 +73,8 @@ def test_sums_tell_what_waits_what_is_held_back_and_what_starts(
     page = text_of(admin, LIST)
     told = words(page)
     assert "Wait for a node 13 GPUs" in told
-    assert "Held back before a pod existed 2 GPUs" in told
-    assert "Bound, not running yet 1 GPU " in told
+    assert "Blocked at admission 2 GPUs" in told
+    assert "Starting 1 GPU " in told
     assert "In 5 things" in told
     assert chips(page) == {
         "all": "all 16 GPUs · 5",

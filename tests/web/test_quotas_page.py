@@ -311,7 +311,7 @@ def test_the_file_of_keys_says_what_was_unused_whether_or_not_the_page_sums_it(
 
 def test_a_key_tells_its_amounts_and_how_full_it_was(admin: Client) -> None:
     page = text_of(admin, f"{ONE}?{HOURLY}")
-    assert "Hard 8" in words(page)
+    assert "Limit 8" in words(page)
     assert "Quota usage 75.0 %" in words(page)
     assert page.count('<path class="plot-line plot-used"') == 2  # the legend and the line
     rows = tables_of(page)["points"].rows[1:]

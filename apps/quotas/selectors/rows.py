@@ -97,21 +97,35 @@ class QuotaRow:
     ] = ""
     fix: Annotated[str, Column("Fix", help="What to write instead.", wraps=True)] = ""
     instead: Annotated[str, Column("Instead", api=False)] = ""
-    observed_hard: Annotated[float | None, Column("Observed limit", api=False)] = None
+    observed_hard: Annotated[
+        float | None, Column("Observed limit", help="What the status still says.", api=False)
+    ] = None
     headroom: Annotated[
         float | None,
         Column("Headroom", help="What all quotas of the namespace leave together."),
     ] = None
-    reserved: Annotated[float | None, Column("Reserved", api=False)] = None
-    borrowed: Annotated[float | None, Column("Borrowed")] = None
-    borrowing_limit: Annotated[float | None, Column("Borrowing limit", api=False)] = None
-    lending_limit: Annotated[float | None, Column("Lending limit", api=False)] = None
+    reserved: Annotated[
+        float | None, Column("Reserved", help="What the queue has reserved.", api=False)
+    ] = None
+    borrowed: Annotated[
+        float | None, Column("Borrowed", help="Of its cohort, above the nominal quota.")
+    ] = None
+    borrowing_limit: Annotated[
+        float | None, Column("Borrowing limit", help="The most that it may borrow.", api=False)
+    ] = None
+    lending_limit: Annotated[
+        float | None, Column("Lending limit", help="The most that it may lend.", api=False)
+    ] = None
     ceiling: Annotated[
         float | None,
         Column("Max with borrowing", help="The most that a queue can hold; null for no limit."),
     ] = None
-    guarantee: Annotated[float | None, Column("Guarantee", api=False)] = None
-    weight: Annotated[float | None, Column("Weight", api=False)] = None
+    guarantee: Annotated[
+        float | None, Column("Guarantee", help="What is kept for the queue.", api=False)
+    ] = None
+    weight: Annotated[
+        float | None, Column("Weight", help="Of fair sharing in its cohort.", api=False)
+    ] = None
     cohort: Annotated[str, Column("Cohort")] = ""
     set_at: Annotated[datetime | None, Column("Set", api=False)] = None
     as_of: Annotated[datetime | None, Column("As of", help="Until when the row is observed.")] = (

@@ -5,6 +5,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from apps.clusters.domain.columns import columns_of
 from apps.clusters.domain.window import Window
 from apps.quotas.selectors import QuotaPoint, QuotaRow
 from apps.usage.domain.rows import TimeStep
@@ -167,29 +168,20 @@ _OWNER_COLUMNS = (
 )
 
 
+_AMOUNTS = (
+    *("hard", "used", "held", "pending", "suppressed", "headroom", "observed_hard", "reserved"),
+    *("borrowed", "borrowing_limit", "lending_limit", "ceiling", "guarantee", "weight"),
+)
+
+
 def amounts_of(row: QuotaRow, explains: Mapping[str, str]) -> list[tuple[str, Any, str, str]]:
-    """Return (label, amount, meaning, address that explains it) of a key's amounts.
+    """Return (label, amount, help, address that explains it) of a key's amounts.
 
     Those of queues where it is one.
     """
-    told: list[tuple[str, float | None, str]] = [
-        ("Limit", row.hard, "the limit as it is set"),
-        ("Used", row.used, "what the quota counts: held and pending"),
-        ("Allocated", row.held, "by bound pods and allocated claims"),
-        ("Pending", row.pending, "counted already, and not bound"),
-        ("Suppressed", row.suppressed, "refused before a pod existed, beside used"),
-        ("Headroom", row.headroom, "what all quotas of the namespace leave"),
-        ("Status says", row.observed_hard, "the limit that the status still has"),
-        ("Reserved", row.reserved, "what the queue has reserved"),
-        ("Borrowed", row.borrowed, "of its cohort, above the nominal quota"),
-        ("Borrowing limit", row.borrowing_limit, "the most that it may borrow"),
-        ("Lending limit", row.lending_limit, "the most that it may lend"),
-        ("Ceiling", row.ceiling, "the most that the queue can hold"),
-        ("Guarantee", row.guarantee, "what is kept for the queue"),
-        ("Weight", row.weight, "of fair sharing in its cohort"),
-    ]
+    columns = {column.name: column for column in columns_of(QuotaRow)}
     return [
-        (label, amount, meaning, explains.get(label.lower(), ""))
-        for label, amount, meaning in told
-        if amount is not None or label == "Used"
+        (columns[name].label, getattr(row, name), columns[name].help, explains.get(name, ""))
+        for name in _AMOUNTS
+        if getattr(row, name) is not None or name == "used"
     ]
