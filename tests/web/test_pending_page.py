@@ -60,7 +60,7 @@ def test_a_line_says_what_it_asks_for_why_it_waits_and_what_would_help(
     shown = lines(text_of(admin, LIST))
     assert "Pod of Job/train west/vision vision gold 4 GPUs 4 × nvidia.com/gpu" in shown["train-2"]
     assert "capacity none free 12 nodes offer nvidia.com/gpu" in shown["train-2"]
-    assert "Would help: Free 2 nvidia.com/gpu on west-1. and 1 more" in shown["train-2"]
+    assert "How to fix: Free 2 nvidia.com/gpu on west-1. and 1 more" in shown["train-2"]
     assert "ReplicaSet of Deployment/serve" in shown["serve"]
     assert "2 h 0 min quota gpu-quota held back before a pod existed" in shown["serve"]
     assert "starting ImagePullBackOff bound, not running yet" in shown["serve-pull"]
@@ -72,7 +72,7 @@ def test_sums_tell_what_waits_what_is_held_back_and_what_starts(
 ) -> None:
     page = text_of(admin, LIST)
     told = words(page)
-    assert "Wait for a node 13 GPUs" in told
+    assert "Unscheduled 13 GPUs" in told
     assert "Blocked at admission 2 GPUs" in told
     assert "Starting 1 GPU " in told
     assert "In 5 things" in told

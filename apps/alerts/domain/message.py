@@ -10,11 +10,11 @@ HEADINGS = {
     AlertKind.BUDGET: "Budgets",
     AlertKind.QUOTA: "Quotas",
     AlertKind.IDLE: "Idle GPUs",
-    AlertKind.WAIT: "Waiting",
+    AlertKind.WAIT: "Pending",
     AlertKind.DATA_GAP: "Data gaps",
     AlertKind.DRIFT: "Drift",
     AlertKind.REQUEST: "Quota requests",
-    AlertKind.REVERT: "Quotas that go back",
+    AlertKind.REVERT: "Expiring quotas",
 }
 _LONGEST_SUBJECT = 150
 # Teams takes 28 kB of a card, its frame included.
