@@ -44,7 +44,7 @@ VALIDATOR_PINS := tests/costs/focus_validator.txt
 validator: setup
 	@cmp -s $(VALIDATOR_PINS) $(VALIDATOR)/installed.txt || { \
 		$(BIN)/uv venv --quiet --clear --python "$(PYTHON)" $(VALIDATOR) \
-		&& $(BIN)/uv pip install --quiet --python $(VALIDATOR)/bin/python -r $(VALIDATOR_PINS) \
+		&& $(BIN)/uv pip install --quiet --system-certs --python $(VALIDATOR)/bin/python -r $(VALIDATOR_PINS) \
 		&& cp $(VALIDATOR_PINS) $(VALIDATOR)/installed.txt; }
 
 demo: runtime ## Serve the portal on a simulated cluster (SCENARIO=, PORT=, LAB_PORT=)
