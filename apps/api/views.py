@@ -156,14 +156,16 @@ class CollectionsView(PortalView):
         window = open_window(query.get("start"), query.get("end"), zone=clusters.report().zone)
         filters = filters_of(query)
         usage.check_names(filters)
+        visibility = visibility_in(request)
         page = usage.collection_page(
             window,
             filters=filters,
             states=query.get("state", ()),
-            visibility=visibility_in(request),
+            visibility=visibility,
             **paging(query),
         )
-        return page_response(request, records(page.rows), page.next_cursor)
+        shown = records(page.rows, admin=visibility.operations)
+        return page_response(request, shown, page.next_cursor)
 
 
 class IndexView(PortalView):
@@ -203,4 +205,5 @@ class NowhereView(PortalView):
 def _catalog_page(request: Request, found: Sequence[Any], kind: str) -> Response:
     query = parameters.PageParams.read(request.query_params)
     page = page_of(found, kind=kind, name_of=lambda row: str(row.name), **paging(query))
-    return page_response(request, records(page.rows), page.next_cursor)
+    shown = records(page.rows, admin=visibility_in(request).operations)
+    return page_response(request, shown, page.next_cursor)

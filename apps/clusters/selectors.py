@@ -12,7 +12,7 @@ from django.db.models import Max, Q
 from apps.accounts.models import Team
 from apps.accounts.permissions import Visibility
 from apps.accounts.selectors import leads_by_team, team_names
-from apps.clusters.domain.columns import Column
+from apps.clusters.domain.columns import Column, for_reader
 from apps.clusters.domain.namespaces import NamespacePattern, namespace_team
 from apps.clusters.domain.tiers import NO_TEAM, UNASSIGNED, GpuSharing
 from apps.clusters.domain.window import Window
@@ -26,15 +26,21 @@ DEFAULT_SCRAPE_INTERVAL_SECONDS = 30.0
 class ClusterRow:
     """A cluster as the catalog has it."""
 
-    name: Annotated[str, Column("Cluster")]
+    name: Annotated[str, Column()]
     prometheus_url: Annotated[
-        str | None, Column("Prometheus", help="Null unless you administer the portal.")
+        str | None,
+        Column("Prometheus", help="Null unless you administer the portal.", admin=True),
     ]
     scrape_interval_seconds: Annotated[float, Column("Scrape interval", "s")]
     has_kubernetes_api: Annotated[bool, Column(help="False: its pod ledger comes from metrics.")]
     watched_until: Annotated[
         datetime | None, Column("Watched until", help="Up to when `watch` saw every change.")
     ]
+
+    @property
+    def ledger_source(self) -> Annotated[str, Column("Pods known from", api=False, after="name")]:
+        """Where its pods are known from."""
+        return "Kubernetes API" if self.has_kubernetes_api else "metrics"
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,12 +102,10 @@ def cluster_rows(*, visibility: Visibility) -> list[ClusterRow]:
     `prometheus_url` is None for those who may not see how the portal runs.
     """
     clusters = Cluster.objects.filter(active=True).annotate(until=Max("watchcoverage__end"))
-    return [
+    rows = (
         ClusterRow(
             name=row.name,
-            prometheus_url=str(row.prometheus.get("url") or "") or None
-            if visibility.operations
-            else None,
+            prometheus_url=str(row.prometheus.get("url") or "") or None,
             scrape_interval_seconds=float(
                 row.prometheus.get("scrape_interval_seconds") or DEFAULT_SCRAPE_INTERVAL_SECONDS
             ),
@@ -109,7 +113,8 @@ def cluster_rows(*, visibility: Visibility) -> list[ClusterRow]:
             watched_until=row.until,
         )
         for row in clusters.order_by("name")
-    ]
+    )
+    return [for_reader(row, admin=visibility.operations) for row in rows]
 
 
 def tier_rows(*, visibility: Visibility, former: bool = False) -> list[TierRow]:

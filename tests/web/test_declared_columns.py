@@ -2,17 +2,19 @@
 
 import csv
 import io
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Annotated, Any
 
 import pytest
 import yaml
 from django.test import Client
 
+from apps.accounts.models import User
 from apps.api.base import rows
 from apps.clusters.domain.columns import Column, columns_of
 from apps.usage.domain.rows import PodRow
-from tests.web.conftest import HOURLY
+from tests.factories import Portal
+from tests.web.conftest import ERROR, HOURLY
 from tests.web.pages import records_of, text_of
 from tests.web.shown import tables_of
 
@@ -57,3 +59,21 @@ def test_a_new_column_is_on_the_page_in_files_and_in_the_api(column: Column, adm
         "type": "integer",
         "description": column.help,
     }
+
+
+def test_columns_for_administrators_are_theirs_on_the_page_in_files_and_in_the_api(
+    portal: Portal, admin: Client, signed_in: Callable[[User], Client]
+) -> None:
+    page, lead = f"/health/data/?{HOURLY}", signed_in(portal.ada)
+    for client, told in ((admin, True), (lead, False)):
+        head, *_ = tables_of(text_of(client, page))["clusters"].rows
+        assert any(cell.text.startswith("Prometheus") for cell in head) == told
+        kept = records_of(client, f"{page}&format=csv&table=clusters")
+        assert all(("prometheus_url" in row) == told for row in kept)
+        answer: Any = client.get("/api/v1/clusters")
+        assert all(bool(row["prometheus_url"]) == told for row in answer.json()["results"])
+        answer = client.get("/api/v1/collections?state=failed")
+        assert [row["error"] for row in answer.json()["results"]] == [ERROR if told else None] * 2
+        assert (ERROR in text_of(client, page)) == told
+        hours = records_of(client, f"{page}&format=csv&table=collections")
+        assert any(row["remarks"] == ERROR for row in hours) == told

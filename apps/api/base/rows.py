@@ -64,7 +64,7 @@ def serializer_of(row: type[Any]) -> type[RowSerializer]:
 def record(
     row: Any,
     *,
-    admin: bool = True,
+    admin: bool = False,
     like: type | None = None,
     groups: tuple[str, ...] = (),
 ) -> dict[str, Any]:
@@ -77,20 +77,20 @@ def record(
 
 
 def records(
-    rows: Iterable[Any], *, admin: bool = True, groups: tuple[str, ...] = ()
+    rows: Iterable[Any], *, admin: bool = False, groups: tuple[str, ...] = ()
 ) -> list[dict[str, Any]]:
     """Return rows as the API shows them."""
     return [record(row, admin=admin, groups=groups) for row in rows]
 
 
 def cells_of(row: type) -> list[str]:
-    """Return the keys of the columns of a row's file."""
-    return [column.key for column in _shown(row) if column.files]
+    """Return the keys of the columns of a row's file, which everybody may read."""
+    return [column.key for column in _in_files(row)]
 
 
-def cells(rows: Iterable[Any], *, admin: bool = True) -> list[dict[str, Any]]:
+def cells(rows: Iterable[Any]) -> list[dict[str, Any]]:
     """Return the cells of rows by key; several names are one text, parted by blanks."""
-    return [_written(row, _cell_writers(row.__class__), admin=admin) for row in rows]
+    return [_written(row, _cell_writers(row.__class__), admin=False) for row in rows]
 
 
 def _written(row: Any, writers: "Writers", *, admin: bool) -> dict[str, Any]:
@@ -102,6 +102,10 @@ def _written(row: Any, writers: "Writers", *, admin: bool) -> dict[str, Any]:
 
 def _shown(row: type, groups: tuple[str, ...] | None = None) -> list[Column]:
     return [column for column in columns_of(row, groups) if column.api]
+
+
+def _in_files(row: type) -> list[Column]:
+    return [column for column in _shown(row) if column.files and not column.admin]
 
 
 def _field(column: Column) -> Field:
@@ -131,9 +135,9 @@ def _writers(row: type[Any], groups: tuple[str, ...]) -> Writers:
 
 @cache
 def _cell_writers(row: type[Any]) -> Writers:
-    shown = [column for column in _shown(row) if column.files]
     return [
-        (c.key, c.getter(), _or_none(" ".join) if c.many else _writer(c), c.admin) for c in shown
+        (c.key, c.getter(), _or_none(" ".join) if c.many else _writer(c), False)
+        for c in _in_files(row)
     ]
 
 

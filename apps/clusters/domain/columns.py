@@ -14,7 +14,9 @@ from enum import StrEnum
 from functools import cache
 from operator import attrgetter
 from types import NoneType, UnionType
-from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints
+
+Row = TypeVar("Row", bound=Any)
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,8 +26,8 @@ class Column:
     `label` heads it on pages, without one it is not shown there; `unit` is that of the page (GPUs,
     GPU-h, %, s), `help` one sentence for tooltip and schema. `key` names it in files and in the
     API, where that is not the attribute's name. `values` are those it may have. `admin` columns
-    are shown to administrators alone: the API has null for others, tables and files leave them
-    out. `api` and `files` say where else it is not. `off_page` ones are in the page's file alone.
+    are for who sees how the portal runs: others have None of them, in tables and files no column.
+    `api` and `files` say where else it is not. `off_page` ones are in the page's file alone.
     `shown_as` names the page's format where the type does not tell it: hour, day, decimal.
     A property stands `after` the attribute or property of that name.
 
@@ -85,6 +87,13 @@ def columns_of(row: type, groups: tuple[str, ...] | None = None) -> tuple[Column
         place = names.index(column.after) + 1 if column.after else len(found)
         found[place:place] = _expanded(column, groups) if column.groups else [column]
     return tuple(found)
+
+
+def for_reader(row: Row, *, admin: bool) -> Row:
+    """Return a row as its reader may see it: without `admin`, columns for them are None."""
+    kind: Any = row.__class__
+    hidden = () if admin else [column.name for column in columns_of(kind) if column.admin]
+    return replace(row, **dict.fromkeys(hidden)) if hidden else row
 
 
 def _expanded(column: Column, groups: Iterable[str] | None) -> list[Column]:

@@ -143,7 +143,10 @@ class CollectionRow:
     attempts: Annotated[int, Column("Attempts")]
     error: Annotated[
         str | None,
-        Column(help="What to do; null where there is none or you do not administer the portal."),
+        Column(
+            help="What to do; null where there is none or you do not administer the portal.",
+            admin=True,
+        ),
     ]
     findings: Mapping[str, int] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()

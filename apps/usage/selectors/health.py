@@ -11,6 +11,7 @@ from django.db.models import Count, Max, Min, Q
 
 from apps.accounts.permissions import Visibility
 from apps.clusters.domain.calendar import hour_floor, last_closed_hour
+from apps.clusters.domain.columns import for_reader
 from apps.clusters.domain.window import Window
 from apps.clusters.models import Cluster
 from apps.clusters.selectors import report
@@ -65,9 +66,9 @@ def collection_page(
 
 def _collection(row: Sequence[object], visibility: Visibility) -> CollectionRow:
     whole = CollectionRow(*row)  # type: ignore[arg-type]
-    if not visibility.operations:
-        return replace(whole, error=None, warnings=())
-    return replace(whole, error=whole.error or None, warnings=tuple(whole.warnings))
+    warnings = tuple(whole.warnings) if visibility.operations else ()
+    own = replace(whole, error=whole.error or None, warnings=warnings)
+    return for_reader(own, admin=visibility.operations)
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,14 +48,16 @@ def declared_columns(
     *more: Column,
     after: Mapping[str, Sequence[Column]] | None = None,
     groups: tuple[str, ...] = (),
+    admin: bool = False,
 ) -> tuple[Column, ...]:
     """Return the columns of a page's table as the row declares them, with those of `groups`.
 
     Columns of the page alone come `after` the declared ones of these keys, and `more` at the end.
+    Those for administrators are there with `admin` alone.
     """
     found: list[Column] = []
     for column in columns_of(row, groups):
-        found += [_of_page(column)] if column.label else []
+        found += [_of_page(column)] if column.label and (admin or not column.admin) else []
         found += (after or {}).get(column.key, ())
     return (*found, *more)
 

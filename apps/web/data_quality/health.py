@@ -308,32 +308,14 @@ def _verdict_words(one: DoctorVerdict, health: ClusterHealth | None) -> tuple[st
 
 def clusters_table(rows: Sequence[ClusterRow], reading: QuerySession) -> Table:
     """Return the clusters as loaded; addresses only for who sees how the portal runs."""
+    declared = tables.declared_columns(ClusterRow, admin=reading.visibility.operations)
     return Table(
         id="clusters",
         title="Clusters",
-        columns=[
-            Column("cluster", "Cluster"),
-            Column("ledger_source", "Pods known from"),
-            Column("watched_until", "Watched until", Format.TIME),
-            Column("scrape_interval_seconds", "Scrape interval", Format.NUMBER, "s"),
-            Column("prometheus_url", "Prometheus"),
-        ],
-        rows=[_cluster_line(row, reading) for row in rows],
+        columns=[Column("cluster", "Cluster"), *declared],
+        rows=[TableRow({"cluster": row.name, **tables.declared_values(row)}) for row in rows],
         zone=reading.choice.zone,
         empty="No cluster is known yet. Load a catalog with `manage.py load_catalog`.",
-    )
-
-
-def _cluster_line(row: ClusterRow, reading: QuerySession) -> TableRow:
-    source = "Kubernetes API" if row.has_kubernetes_api else "metrics"
-    return TableRow(
-        {
-            "cluster": row.name,
-            "ledger_source": source,
-            "watched_until": row.watched_until,
-            "scrape_interval_seconds": row.scrape_interval_seconds,
-            "prometheus_url": row.prometheus_url or "",
-        }
     )
 
 
