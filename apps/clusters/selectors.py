@@ -29,12 +29,12 @@ class ClusterRow:
     name: Annotated[str, Column()]
     prometheus_url: Annotated[
         str | None,
-        Column("Prometheus", help="Null unless you administer the portal.", admin=True),
+        Column("Prometheus", api_note="Null unless you administer the portal.", admin=True),
     ]
     scrape_interval_seconds: Annotated[float, Column("Scrape interval", "s")]
     has_kubernetes_api: Annotated[bool, Column(help="False: its pod ledger comes from metrics.")]
     watched_until: Annotated[
-        datetime | None, Column("Watched until", help="Up to when `watch` saw every change.")
+        datetime | None, Column("Watched until", help="Up to when every change is known.")
     ]
 
     @property
@@ -49,7 +49,7 @@ class TierRow:
 
     name: Annotated[str, Column("Tier")]
     sharing: Annotated[
-        str | None, Column("Sharing", help="Null for built-in tiers.", values=GpuSharing)
+        str | None, Column("Sharing", api_note="Null for built-in tiers.", values=GpuSharing)
     ]
     resources: Annotated[tuple[str, ...], Column("Resources")]
     device_classes: Annotated[tuple[str, ...], Column("Device classes")]
@@ -66,15 +66,17 @@ class TeamRow:
 
     name: Annotated[str, Column("Team")]
     cost_center: Annotated[
-        str | None, Column("Cost center", help="Null where you do not see the team.")
+        str | None, Column("Cost center", api_note="Null where you do not see the team.")
     ]
     leads: Annotated[
-        tuple[str, ...] | None, Column("Leads", help="Null where you do not see the team.")
+        tuple[str, ...] | None, Column("Leads", api_note="Null where you do not see the team.")
     ]
     namespaces: Annotated[
         tuple[str, ...] | None,
         Column(
-            "Namespaces", help="Patterns of names that it claims; null where you may not see them."
+            "Namespaces",
+            help="Patterns of names that it claims.",
+            api_note="Null where you may not see them.",
         ),
     ]
     builtin: Annotated[bool, Column("Built in", help="Always there: unassigned.")]

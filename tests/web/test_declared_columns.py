@@ -2,11 +2,15 @@
 
 import csv
 import io
+import re
+import sys
 from collections.abc import Callable, Iterator
-from typing import Annotated, Any
+from importlib import import_module
+from typing import Annotated, Any, get_origin
 
 import pytest
 import yaml
+from django.conf import settings
 from django.test import Client
 
 from apps.accounts.models import User
@@ -77,3 +81,29 @@ def test_columns_for_administrators_are_theirs_on_the_page_in_files_and_in_the_a
         assert (ERROR in text_of(client, page)) == told
         hours = records_of(client, f"{page}&format=csv&table=collections")
         assert any(row["remarks"] == ERROR for row in hours) == told
+
+
+def test_no_help_of_a_page_speaks_the_language_of_the_api() -> None:
+    import_module(settings.ROOT_URLCONF)  # with it all rows that pages show
+    speech = re.compile(r"\bnull\b|\b(?:true|false):|\b0\.\.1\b|[a-z]_[a-z]", re.IGNORECASE)
+    shown = {
+        (row.__qualname__, column.name, column.help)
+        for row in declared_rows()
+        for column in columns_of(row)
+        if column.label
+    }
+    assert len(shown) > 100
+    assert [said for said in sorted(shown) if speech.search(said[-1])] == []
+
+
+def declared_rows() -> set[type]:
+    """Return the classes of the product that declare columns."""
+    modules = [module for name, module in sys.modules.items() if name.startswith("apps.")]
+    classes = {one for module in modules for one in vars(module).values() if isinstance(one, type)}
+    return {
+        one
+        for one in classes
+        if any(
+            get_origin(hint) is Annotated for hint in vars(one).get("__annotations__", {}).values()
+        )
+    }

@@ -109,7 +109,7 @@ def _in_files(row: type) -> list[Column]:
 
 
 def _field(column: Column) -> Field:
-    said: dict[str, Any] = {"help_text": column.help} if column.help else {}
+    said: dict[str, Any] = {"help_text": column.api_help} if column.api_help else {}
     if column.nullable or column.admin or column.empty_is_null:
         said["allow_null"] = True
     if column.is_group:

@@ -24,9 +24,10 @@ class Column:
     """What is said of an attribute of a row.
 
     `label` heads it on pages, without one it is not shown there; `unit` is that of the page (GPUs,
-    GPU-h, %, s), `help` one sentence for tooltip and schema. `key` names it in files and in the
-    API, where that is not the attribute's name. `values` are those it may have. `admin` columns
-    are for who sees how the portal runs: others have None of them, in tables and files no column.
+    GPU-h, %, s), `help` one sentence for tooltip and schema, in the reader's words; to it the
+    schema adds `api_note`: when it is null, how a fraction is written. `key` names it in files and
+    API where that is not the attribute's name. `values` are those it may have. `admin` columns are
+    for who sees how the portal runs: others have None there, in tables and files no column.
     `api` and `files` say where else it is not. `off_page` ones are in the page's file alone.
     `shown_as` names the page's format where the type does not tell it: hour, day, decimal.
     A property stands `after` the attribute or property of that name.
@@ -57,11 +58,17 @@ class Column:
     keep_offset: bool = False
     empty_is_null: bool = False
     groups: tuple["Column", ...] = ()
+    api_note: str = ""
     name: str = ""
     type: type = str
     many: bool = False
     nullable: bool = False
     is_group: bool = False
+
+    @property
+    def api_help(self) -> str:
+        """What the schema says of it."""
+        return f"{self.help} {self.api_note}".strip()
 
     @property
     def choices(self) -> list[str]:

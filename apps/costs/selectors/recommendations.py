@@ -94,7 +94,8 @@ class RecommendationRow:
         Decimal | None,
         Column(
             "Saving per month",
-            help="Of 730 hours, to the cent; null where there is no price.",
+            help="Of 730 hours, to the cent.",
+            api_note="Null where there is no price.",
         ),
     ]
     currency: Annotated[str | None, Column("Currency")]

@@ -20,7 +20,8 @@ _GROUPS = (
     Column("Cluster", key="cluster"),
     Column("Tier", key="tier"),
     Column(
-        *("Team", "", "The team that pays; null for the platform, or nobody.", "team"),
+        *("Team", "", "The team that pays.", "team"),
+        api_note="Null for the platform, or no team.",
         empty_is_null=True,
     ),
     Column("Namespace", key="namespace", empty_is_null=True),
@@ -61,17 +62,17 @@ class CostRow:
         Column(help="Start, with the report zone's offset; null for the total.", keep_offset=True),
     ]
     groups: Annotated[Mapping[str, str], Column(groups=_GROUPS)]
-    cause: Annotated[Cause, Column("Cause", help=f"One of {', '.join(Cause)}.")]
+    cause: Annotated[Cause, Column("Cause", api_note=f"One of {', '.join(Cause)}.")]
     gpu_hours: Annotated[int, Column("GPU-hours", "GPU-h", digits=9)]
     cost: Annotated[
         int | None,
         Column(
             "Cost",
-            help="To 1e-8; files carry it as a decimal. Empty (null) without a price.",
+            api_note="To 1e-8; files carry it as a decimal. Empty (null) without a price.",
             digits=SCALE_DIGITS,
         ),
     ]
-    currency: Annotated[str | None, Column("Currency", help="Empty (null) without a price.")]
+    currency: Annotated[str | None, Column("Currency", api_note="Empty (null) without a price.")]
     price: int | None = None
     list_price: int | None = None
     energy_mwh: Annotated[

@@ -1,7 +1,7 @@
 """A team's week in words and numbers, from the sums of its tier."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, NamedTuple
 
 from apps.clusters.domain.columns import Column
@@ -19,8 +19,15 @@ UNKNOWN = "Null where known_hours is 0."
 
 def summed_column(label: str, text: str) -> Column:
     """Return a column that is summed over the known hours: without one it is not known."""
-    said = " ".join(part for part in ("GPU-hours.", text, UNKNOWN) if part)
-    return Column(label, "GPU-h", said, nullable=True)
+    return Column(label, "GPU-h", text, api_note=f"GPU-hours. {UNKNOWN}", nullable=True)
+
+
+BORROWED = summed_column("Borrowed", "Allocated above the entitlement.")
+UNMET = summed_column("Unmet fair share", "Pending, at most fair share − allocated.")
+FROM_POOL = summed_column(
+    "From capacity without entitlement", "Borrowed of GPUs that no team is entitled to."
+)
+OVERDRAWN = summed_column("Over-borrowed", "Borrowed although its owners requested it.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,23 +39,21 @@ class TeamAmounts:
     entitlement_gpu_hours: Annotated[float, Column("Entitlement", "GPU-h", api=False)]
     demand_gpu_hours: Annotated[
         float,
-        summed_column("Demand", "Held + what waits for causes that count, at most the capacity."),
+        summed_column(
+            "Demand", "Allocated, and pending for causes that count; at most the capacity."
+        ),
     ]
     fair_share_gpu_hours: Annotated[
         float, summed_column("Fair share", "By water-filling, slot by slot.")
     ]
     allocated_gpu_hours: Annotated[float, summed_column("Allocated", "As in the ledger.")]
-    borrowed_gpu_hours: Annotated[
-        float, summed_column("Borrowed", "Allocated above the entitlement.")
-    ]
+    borrowed_gpu_hours: Annotated[float, BORROWED]
     lent_gpu_hours: Annotated[
         float, summed_column("Lent", "Of the entitlement, allocated to others.")
     ]
-    denied_gpu_hours: Annotated[
-        float, summed_column("Unmet fair share", "min(pending, fair share − allocated).")
-    ]
-    from_pool_gpu_hours: Annotated[float, Column("From free capacity", "GPU-h", api=False)] = 0.0
-    overdrawn_gpu_hours: Annotated[float, Column("Over-borrowed", "GPU-h", api=False)] = 0.0
+    denied_gpu_hours: Annotated[float, UNMET]
+    from_pool_gpu_hours: Annotated[float, replace(FROM_POOL, api=False)] = 0.0
+    overdrawn_gpu_hours: Annotated[float, replace(OVERDRAWN, api=False)] = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,30 @@ from typing import Annotated
 from apps.clusters.domain.columns import Column
 from apps.clusters.domain.window import Window
 from apps.fairness.domain.simulation.layout import Change
-from apps.fairness.domain.statement import UNKNOWN, TeamAmounts, TeamFigures, summed_column
+from apps.fairness.domain.statement import (
+    BORROWED,
+    FROM_POOL,
+    OVERDRAWN,
+    UNKNOWN,
+    UNMET,
+    TeamAmounts,
+    TeamFigures,
+    summed_column,
+)
+
+_CAPACITY = summed_column("Capacity", "")
+_BORROWABLE = summed_column(
+    "Idle entitlement under demand", "Pending while other teams' entitlements lay free."
+)
+_JAIN = Column(
+    *("Fairness index (Jain)", "%"),
+    "Jain's index of allocated ÷ fair share over the teams with demand: 100 % is even.",
+    api_note="0..1.",
+)
+_JAIN_ALLOCATION = Column(
+    *("Allocation vs. entitlement", "%", "The same index of allocated ÷ entitlement."),
+    api_note="0..1.",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +54,8 @@ class TeamFairness(TeamAmounts):
     entitlement_gpus: Annotated[
         float,
         Column(
-            *("Entitlement", "GPUs", f"Mean over the window's known hours. {UNKNOWN}"),
+            *("Entitlement", "GPUs", "Mean over the window's known hours."),
+            api_note=UNKNOWN,
             nullable=True,
         ),
     ]
@@ -43,14 +67,17 @@ class TeamFairness(TeamAmounts):
             "Of pods that started, and of work admitted that was pending before it had pods.",
         ),
     ]
-    wait_p95_seconds: Annotated[float | None, Column("p95 queue time", "s", "Of the same.")]
+    wait_p95_seconds: Annotated[
+        float | None, Column("p95 queue time", "s", "Of the same pods and work.")
+    ]
     waits_ended: Annotated[int, Column("Started", api=False)]
     waiting_now: Annotated[
         int | None,
         Column(
             "Pending",
             help="Now, or when the window ended where that is past. Where it is not known what is "
-            "pending in a cluster of the tier it is at least that many; null instead of 0.",
+            "pending in a cluster of the tier it is at least that many.",
+            api_note="Null instead of 0 then.",
         ),
     ]
     gave_up: Annotated[int, Column("Canceled before start", help="Deleted before it started.")]
@@ -58,7 +85,8 @@ class TeamFairness(TeamAmounts):
         float | None,
         Column(
             "Fair-share factor",
-            help="2^(−usage / share), half-life 7 days, over all tiers.",
+            help="1 has used nothing, 0.5 exactly its share; half-life 7 days, over all tiers.",
+            api_note="2^(−usage / share).",
             shown_as="decimal",
         ),
     ]
@@ -93,21 +121,12 @@ class TierFairness:
 
     tier: Annotated[str, Column("Tier")]
     hours: HourCounts
-    capacity_gpu_hours: Annotated[float, summed_column("Capacity", "")]
-    borrowable_gpu_hours: Annotated[
-        float,
-        summed_column("Idle entitlement", "Pending while other teams' entitlements lay free."),
-    ]
-    from_pool_gpu_hours: Annotated[
-        float, summed_column("From free capacity", "Borrowed from capacity without entitlement.")
-    ]
-    overdrawn_gpu_hours: Annotated[
-        float, summed_column("Over-borrowed", "Borrowed although its owners requested it.")
-    ]
-    jain_index: Annotated[float | None, Column("Fairness index", help="Of allocated ÷ fair share.")]
-    jain_allocation_ratio: Annotated[
-        float | None, Column("Allocation vs. entitlement", help="Of allocated ÷ entitlement.")
-    ]
+    capacity_gpu_hours: Annotated[float, _CAPACITY]
+    borrowable_gpu_hours: Annotated[float, _BORROWABLE]
+    from_pool_gpu_hours: Annotated[float, FROM_POOL]
+    overdrawn_gpu_hours: Annotated[float, OVERDRAWN]
+    jain_index: Annotated[float | None, _JAIN]
+    jain_allocation_ratio: Annotated[float | None, _JAIN_ALLOCATION]
     teams: tuple[TeamFairness, ...]
     usage_known: float | None = None
     dark: bool = False
@@ -185,18 +204,18 @@ class DominantShare:
 class TierGlance:
     """One tier over a window at a glance; `teams` counts those with any amount in it."""
 
-    tier: str
+    tier: Annotated[str, Column("Tier")]
     hours: HourCounts
-    capacity_gpu_hours: float
-    from_pool_gpu_hours: float
-    overdrawn_gpu_hours: float
-    borrowable_gpu_hours: float
-    borrowed_gpu_hours: float
-    denied_gpu_hours: float
-    jain_index: float | None
-    jain_allocation_ratio: float | None
-    teams: int
-    denied_teams: int
+    teams: Annotated[int, Column("Teams", help="Entitled, or with demand or an allocation.")]
+    jain_index: Annotated[float | None, _JAIN]
+    jain_allocation_ratio: Annotated[float | None, _JAIN_ALLOCATION]
+    denied_gpu_hours: Annotated[float, UNMET]
+    denied_teams: Annotated[int, Column("Teams with unmet share")]
+    borrowed_gpu_hours: Annotated[float, BORROWED]
+    borrowable_gpu_hours: Annotated[float, _BORROWABLE]
+    overdrawn_gpu_hours: Annotated[float, OVERDRAWN]
+    from_pool_gpu_hours: Annotated[float, FROM_POOL]
+    capacity_gpu_hours: Annotated[float, _CAPACITY]
 
 
 @dataclass(frozen=True, slots=True)

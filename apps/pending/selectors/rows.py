@@ -127,7 +127,8 @@ class PendingRow:
         str | None,
         Column(
             "How to fix",
-            help="The smallest change that would unblock it; null where unknown.",
+            help="The smallest change that would unblock it.",
+            api_note="Null where unknown.",
             wraps=True,
         ),
     ]

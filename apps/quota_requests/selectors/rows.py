@@ -43,7 +43,6 @@ class RequestFilters:
     source: tuple[str, ...] = ()
 
 
-_AMOUNT = "An amount in units of the key, as a text: 8."
 _StoredPatch = Annotated[
     Mapping[str, str] | None,
     Column(help="name, text and how; or null.", key="patch_file", after="confirmed"),
@@ -62,8 +61,13 @@ class RequestRow:
     write, `state_since` and `state_by` of the last change of its state.
     """
 
-    before: Annotated[str, Column("From", help=_AMOUNT, key="from")]
-    after: Annotated[str, Column("To", help=_AMOUNT, key="to")]
+    before: Annotated[
+        str,
+        Column("From", help="An amount in units of the key.", api_note="As a text: 8.", key="from"),
+    ]
+    after: Annotated[
+        str, Column("To", help="An amount in units of the key.", api_note="As a text: 8.", key="to")
+    ]
     id: Annotated[int, Column("Request")]
     version: Annotated[int, Column(help="Counts up with each change; also the ETag.")]
     state: Annotated[str, Column("State", help=f"One of {', '.join(RequestState)}.")]

@@ -65,14 +65,23 @@ class QuotaRow:
     key: Annotated[str, Column("Key", help="Of queues flavor/resource.")]
     resource: Annotated[str, Column("Resource", api=False)]
     tiers: Annotated[tuple[str, ...], Column("Tiers", help="Every tier that the key can reach.")]
-    team: Annotated[str | None, Column("Team", help="Null where several share it or none uses it.")]
+    team: Annotated[
+        str | None,
+        Column(
+            "Team",
+            help="The one team that uses it.",
+            api_note="Null where several share it or none uses it.",
+        ),
+    ]
     unit: Annotated[str, Column("Unit", help="What the amounts count.")]
     hard: Annotated[
         float, Column("Limit", help="The limit; of Kueue the nominal quota.", nullable=True)
     ]
     used: Annotated[
         float | None,
-        Column("Used", help="What the quota counts: pending pods too. Null where nothing."),
+        Column(
+            "Used", help="What the quota counts: pending pods too.", api_note="Null where nothing."
+        ),
     ]
     held: Annotated[float | None, Column("Allocated", help="Of pods that are bound.")]
     pending: Annotated[float | None, Column("Pending", help="Of pods that are not bound.")]
@@ -81,14 +90,22 @@ class QuotaRow:
     ]
     saturation_ratio: Annotated[
         float | None,
-        Column("Quota usage", "%", "used / hard; null where hard is 0 or nothing is counted."),
+        Column(
+            *("Quota usage", "%", "Used ÷ limit."),
+            api_note="used / hard. Null where hard is 0 or nothing is counted.",
+        ),
     ]
     effective: Annotated[
-        bool, Column("Effective", help="False: the key is accepted and limits nothing.")
+        bool,
+        Column(
+            "Effective",
+            help="Whether the key limits anything.",
+            api_note="False: it is accepted and limits nothing.",
+        ),
     ]
     exhausted_at: Annotated[
         datetime | None,
-        Column("Full", help="Where the trend of seven days reaches hard within 30 days."),
+        Column("Full", help="Where the trend of seven days reaches the limit within 30 days."),
     ]
     scopes: Annotated[tuple[str, ...], Column("Scopes")] = ()
     finding: Annotated[
@@ -118,7 +135,10 @@ class QuotaRow:
     ] = None
     ceiling: Annotated[
         float | None,
-        Column("Max with borrowing", help="The most that a queue can hold; null for no limit."),
+        Column(
+            *("Max with borrowing", "", "The most that a queue can hold."),
+            api_note="Null for no limit.",
+        ),
     ] = None
     guarantee: Annotated[
         float | None, Column("Guarantee", help="What is kept for the queue.", api=False)
@@ -132,14 +152,15 @@ class QuotaRow:
         None
     )
     stale: Annotated[
-        bool, Column("Stale", help="True: no watch follows it now; the row is that of as_of.")
+        bool,
+        Column("Stale", help="No watch follows it now.", api_note="The row is that of as_of."),
     ] = False
     from_series: Annotated[
         bool,
         Column(
             "From series",
-            help="True: no watch; amounts are means of the hour that ended at as_of, from "
-            "kube-state-metrics.",
+            help="Without a watch: amounts are means of an hour, from kube-state-metrics.",
+            api_note="The hour ended at as_of.",
         ),
     ] = False
     team_count: int = 1
@@ -306,7 +327,8 @@ class BudgetRow:
         float | None,
         Column(
             "Burn rate",
-            help="1.0 lands exactly on the allowance; null before the first closed hour.",
+            help="1.0 uses exactly the budget by the end of the period.",
+            api_note="Null before the first closed hour.",
             shown_as="decimal",
         ),
     ]
@@ -333,7 +355,8 @@ class BudgetRow:
         datetime | None,
         Column(
             "All known until",
-            help="The same of the cluster that lags most; null where nothing is known of one.",
+            help="End of the last closed hour of the cluster that lags most.",
+            api_note="Null where nothing is known of one.",
             off_page=True,
             shown_as="hour",
         ),
@@ -343,8 +366,8 @@ class BudgetRow:
         Column(
             *("Known", "%"),
             "Known hours of all clusters ÷ the hours so far in which they were there; of money: "
-            "priced hours. Below 1 used is a lower bound and exhausted_at too late; the rates are "
-            "of the known hours.",
+            "priced hours. Rates are of the known hours.",
+            api_note="0..1. Below 1 used is a lower bound and exhausted_at too late.",
         ),
     ] = None
     at: datetime | None = None
@@ -352,7 +375,8 @@ class BudgetRow:
         datetime | None,
         Column(
             "Data starts",
-            help="When data starts, where that is after the period's start; else null.",
+            help="When data starts, where that is after the period's start.",
+            api_note="Else null.",
             off_page=True,
             shown_as="hour",
         ),

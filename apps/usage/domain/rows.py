@@ -13,7 +13,8 @@ from apps.usage.domain.collection import CollectionState
 
 Row = TypeVar("Row")
 COVERAGE = Column(
-    *("Metrics coverage", "%", "1 − unmeasured / (allocated − not_running), 0..1. Null for 0 / 0.")
+    *("Metrics coverage", "%", "Share of the running time that metrics cover."),
+    api_note="0..1: 1 − unmeasured / (allocated − not_running). Null where the divisor is zero.",
 )
 
 
@@ -96,7 +97,7 @@ class PodRow:
     owner: Annotated[str, Column()]
     team: Annotated[str, Column()]
     tier: Annotated[str | None, Column("Tier")]
-    gpu_model: Annotated[str | None, Column("GPU model", help="Null until it is bound.")]
+    gpu_model: Annotated[str | None, Column("GPU model", api_note="Null until it is bound.")]
     node: Annotated[str | None, Column("Node")]
     resource: Annotated[str, Column("Resource", help="As Kubernetes names it: nvidia.com/gpu.")]
     units: Annotated[float, Column("Units", help="Units of the resource.")]
@@ -104,7 +105,7 @@ class PodRow:
         float, Column("Size", "GPUs", "Units × weight; a physical GPU is 1.")
     ]
     created_at: Annotated[datetime, Column("Created")]
-    bound_at: Annotated[datetime | None, Column("Bound", help="Null while it is pending.")]
+    bound_at: Annotated[datetime | None, Column("Bound", api_note="Null while it is pending.")]
     started_at: Annotated[datetime | None, Column("Started")]
     finished_at: Annotated[datetime | None, Column("Finished")]
     end_reason: Annotated[str | None, Column("End")]
@@ -144,13 +145,13 @@ class CollectionRow:
     error: Annotated[
         str | None,
         Column(
-            help="What to do; null where there is none or you do not administer the portal.",
+            api_note="What to do; null where there is none or you do not administer the portal.",
             admin=True,
         ),
     ]
     findings: Mapping[str, int] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
-    ledger_source: Annotated[str, Column("Pods from", api=False)] = ""
+    ledger_source: Annotated[str, Column("Pods known from", api=False)] = ""
     scrape_interval_seconds: float | None = None
     activity_metric: Annotated[str, Column("Activity metric", api=False)] = ""
     duration_seconds: Annotated[

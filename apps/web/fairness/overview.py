@@ -4,46 +4,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from apps.fairness.selectors import DominantShare, HourCounts, TierGlance
-from apps.usage.domain.amounts import nano
-from apps.web.components.formats import Format, Value
+from apps.web.components.formats import Format
 from apps.web.components.links import figure_hrefs, href
-from apps.web.components.tables import Column, Table, TableRow
+from apps.web.components.tables import Column, Table, TableRow, declared_columns, declared_values
 from apps.web.query_session import QuerySession
 
 PER_PAGE = 25
-JAIN = Column(
-    "jain_index",
-    "Fairness index",
-    Format.RATIO,
-    "%",
-    "Jain's index of allocated ÷ fair share over the teams with demand: 100 % is even",
-)
-JAIN_ALLOCATION = Column(
-    "jain_allocation_ratio",
-    "Of entitlement",
-    Format.RATIO,
-    "%",
-    "Jain's index of allocated ÷ entitlement",
-)
-DENIED = Column(
-    "denied_gpu_hours",
-    "Unmet fair share",
-    Format.GPU_HOURS,
-    "GPU-h",
-    "pending, up to what the fair share leaves above what was held",
-)
-BORROWABLE = Column(
-    "borrowable_gpu_hours",
-    "Idle entitlement",
-    Format.GPU_HOURS,
-    "GPU-h",
-    "entitlement that lay free while others waited",
-)
 HOURS = (
     Column("hours_known", "Known", Format.COUNT, "h", "the watch recorded the demand"),
     Column("hours_estimated", "Estimated", Format.COUNT, "h", "demand is estimated from series"),
     Column("hours_unknown", "Unknown", Format.COUNT, "h", "no facts or no demand: in no sum"),
 )
+COLUMNS = {column.key: column for column in declared_columns(TierGlance)}
 NOT_COMPUTED = (
     "No hour of this window was computed yet. Fairness is computed for each hour once its facts "
     "are in: Data quality shows which hours are."
@@ -94,7 +66,7 @@ def tier_table(rows: Sequence[TierGlance], reading: QuerySession) -> Table:
     return Table(
         id="tiers",
         title="Tiers",
-        columns=_TIER_COLUMNS,
+        columns=(*COLUMNS.values(), *HOURS),
         rows=[_tier(row, reading) for row in rows],
         zone=reading.choice.zone,
         empty=NOT_COMPUTED,
@@ -111,57 +83,16 @@ _EXPLAINS = {
     "from_pool_gpu_hours": "from_pool",
     "capacity_gpu_hours": "fairness_capacity",
 }
-_TIER_COLUMNS = (
-    Column("tier", "Tier"),
-    Column("teams", "Teams", Format.COUNT, "", "entitled, or that asked or held something"),
-    JAIN,
-    JAIN_ALLOCATION,
-    DENIED,
-    Column("denied_teams", "Teams with unmet share", Format.COUNT),
-    Column("borrowed_gpu_hours", "Borrowed", Format.GPU_HOURS, "GPU-h", "held above entitlements"),
-    BORROWABLE,
-    Column(
-        "overdrawn_gpu_hours",
-        "Over-borrowed",
-        Format.GPU_HOURS,
-        "GPU-h",
-        "borrowed although its owners asked for it",
-    ),
-    Column(
-        "from_pool_gpu_hours",
-        "From the pool",
-        Format.GPU_HOURS,
-        "GPU-h",
-        "borrowed of capacity that nobody is entitled to",
-    ),
-    Column("capacity_gpu_hours", "Capacity", Format.GPU_HOURS, "GPU-h"),
-    *HOURS,
-)
 
 
 def _tier(row: TierGlance, reading: QuerySession) -> TableRow:
-    known = _known(row) if row.hours.known else {}
+    # Of no known hour a sum says nothing.
+    known = declared_values(row) if row.hours.known else {"tier": row.tier}
     return TableRow(
-        {"tier": row.tier, **known, **hour_values(row.hours)},
+        {**known, **hour_values(row.hours)},
         {"tier": href("tier-fairness", reading.query, name=row.tier)},
         explains=figure_hrefs(_EXPLAINS, reading.query, tier=row.tier),
     )
-
-
-def _known(row: TierGlance) -> dict[str, Value]:
-    """Return the figures of a tier of which any hour is known: of no hours a sum says nothing."""
-    return {
-        "teams": row.teams,
-        "jain_index": row.jain_index,
-        "jain_allocation_ratio": row.jain_allocation_ratio,
-        "denied_gpu_hours": nano(row.denied_gpu_hours),
-        "denied_teams": row.denied_teams,
-        "borrowable_gpu_hours": nano(row.borrowable_gpu_hours),
-        "borrowed_gpu_hours": nano(row.borrowed_gpu_hours),
-        "overdrawn_gpu_hours": nano(row.overdrawn_gpu_hours),
-        "from_pool_gpu_hours": nano(row.from_pool_gpu_hours),
-        "capacity_gpu_hours": nano(row.capacity_gpu_hours),
-    }
 
 
 _SHARE = {"dominant_share_ratio": "dominant_share"}

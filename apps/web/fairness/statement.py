@@ -12,7 +12,7 @@ from apps.fairness.selectors import Statement, TierStatement
 from apps.usage.domain.amounts import nano
 from apps.web.components.formats import Format, Value, clock_text
 from apps.web.components.links import Query, during, figure_href, figure_hrefs, href
-from apps.web.components.tables import Column, Table, TableRow
+from apps.web.components.tables import Column, Table, TableRow, declared_columns, declared_values
 from apps.web.fairness.overview import HOURS, hour_values
 from apps.web.fairness.tier import EXPLAINS
 from apps.web.query_session import QuerySession
@@ -21,17 +21,7 @@ EARLIEST, LATEST = 2000, 8999
 _HOUR = timedelta(hours=1)
 _MOST_PARTS = 10
 _FORGOTTEN = "Who held GPUs idle meanwhile is not known any more: the hours of this week are gone."
-_AMOUNTS = (
-    Column("entitlement_gpu_hours", "Entitled", Format.GPU_HOURS, "GPU-h"),
-    Column("demand_gpu_hours", "Demand", Format.GPU_HOURS, "GPU-h"),
-    Column("fair_share_gpu_hours", "Fair share", Format.GPU_HOURS, "GPU-h"),
-    Column("allocated_gpu_hours", "Received", Format.GPU_HOURS, "GPU-h"),
-    Column("borrowed_gpu_hours", "Borrowed", Format.GPU_HOURS, "GPU-h"),
-    Column("lent_gpu_hours", "Lent", Format.GPU_HOURS, "GPU-h"),
-    Column("denied_gpu_hours", "Unmet fair share", Format.GPU_HOURS, "GPU-h"),
-    Column("from_pool_gpu_hours", "From the pool", Format.GPU_HOURS, "GPU-h"),
-    Column("overdrawn_gpu_hours", "Over-borrowed", Format.GPU_HOURS, "GPU-h"),
-)
+_AMOUNTS = tuple(column for column in declared_columns(TeamFigures) if column.key != "team")
 
 
 def week_from(params: QueryDict, otherwise: date) -> tuple[date, str]:
@@ -137,7 +127,7 @@ def _during_week(found: Statement, reading: QuerySession) -> Query:
 def _amounts(figures: TeamFigures | None) -> dict[str, Value]:
     if figures is None:
         return {}
-    return {column.key: nano(getattr(figures, column.key)) for column in _AMOUNTS}
+    return declared_values(figures)
 
 
 def others_table(found: Statement, coverage: StatementCoverage, reading: QuerySession) -> Table:

@@ -19,23 +19,14 @@ from apps.web.components.formats import Format, shown
 from apps.web.components.links import during, figure_href, figure_hrefs, href
 from apps.web.components.plots import Plot, PlotLine, Scale
 from apps.web.components.tables import Column, Table, TableRow, declared_columns, declared_values
-from apps.web.fairness.overview import (
-    BORROWABLE,
-    DENIED,
-    HOURS,
-    JAIN,
-    JAIN_ALLOCATION,
-    NOT_COMPUTED,
-    PER_PAGE,
-    hour_values,
-)
+from apps.web.fairness.overview import COLUMNS, HOURS, NOT_COMPUTED, PER_PAGE, hour_values
 from apps.web.query_session import QuerySession
 
 MOST_BARS = 30
 MOST_IN_MATRIX = 12
 _LOANS = 10
 _UTC = ZoneInfo("UTC")
-_POOL, _OVERDRAWN = "the pool", "overdrawn"
+_POOL, _OVERDRAWN = "capacity without entitlement", "over-borrowed"
 _NO_TEAMS = {_POOL: "from_pool", _OVERDRAWN: "overdrawn"}
 _OTHERS_TOGETHER = "others, a little each"
 _UNKNOWN = "No data: demand of no hour of this window is known or estimated."
@@ -346,7 +337,7 @@ def index_plot(tier: str, days: Sequence[TierDayIndex], reading: QuerySession) -
             scale.steps((start, end, day.jain_allocation_ratio) for day, start, end in spans),
         ),
     ]
-    title = "Evenness by day"
+    title = "Fairness index by day"
     nobody = "Nothing to draw: nobody asked for this tier in the hours that are known."
     drawn = [line for line in lines if line.path]
     return Plot(
@@ -387,12 +378,12 @@ def _day_table(tier: str, days: Sequence[TierDayIndex], reading: QuerySession) -
         title="Fairness index by day",
         columns=(
             Column("day", "Day", Format.DAY),
-            JAIN,
-            JAIN_ALLOCATION,
+            COLUMNS["jain_index"],
+            COLUMNS["jain_allocation_ratio"],
             Column("allocated_gpu_hours", "Allocated", Format.GPU_HOURS, "GPU-h"),
-            DENIED,
-            BORROWABLE,
-            Column("capacity_gpu_hours", "Capacity", Format.GPU_HOURS, "GPU-h"),
+            COLUMNS["denied_gpu_hours"],
+            COLUMNS["borrowable_gpu_hours"],
+            COLUMNS["capacity_gpu_hours"],
             *HOURS,
         ),
         rows=[_day(day, tier, reading) for day in days],

@@ -1,7 +1,7 @@
 """What would be if: what an address asks to change, and the same work before and after."""
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import isfinite
 
 from django.http import QueryDict
@@ -14,7 +14,7 @@ from apps.usage.domain.amounts import nano
 from apps.web.components.formats import Format, Value
 from apps.web.components.links import Query, figure_hrefs
 from apps.web.components.tables import Column, Table, TableRow
-from apps.web.fairness.overview import JAIN, PER_PAGE
+from apps.web.fairness.overview import COLUMNS, PER_PAGE
 from apps.web.forms import DAY, WindowChoice
 from apps.web.query_session import QuerySession
 
@@ -124,6 +124,7 @@ def capped(choice: WindowChoice) -> Window:
 
 # ---------------------------------------------------------------- before and after
 
+_JAIN = COLUMNS["jain_index"]
 _SUMS = (
     Column("tier", "Tier"),
     Column("capacity_gpu_hours", "Capacity", Format.GPU_HOURS, "GPU-h", "before"),
@@ -132,13 +133,13 @@ _SUMS = (
     Column("allocated_after_gpu_hours", "after", Format.GPU_HOURS, "GPU-h"),
     Column("denied_gpu_hours", "Unmet fair share", Format.GPU_HOURS, "GPU-h", "before"),
     Column("denied_after_gpu_hours", "after", Format.GPU_HOURS, "GPU-h"),
-    Column("jain_index", JAIN.label, Format.RATIO, "%", JAIN.hint),
-    Column("jain_after_index", "after", Format.RATIO, "%", JAIN.hint),
+    _JAIN,
+    replace(_JAIN, key="jain_after_index", label="after"),
 )
 _TEAMS = (
     Column("tier", "Tier"),
     Column("team", "Team"),
-    Column("entitlement_gpu_hours", "Entitled", Format.GPU_HOURS, "GPU-h", "before"),
+    Column("entitlement_gpu_hours", "Entitlement", Format.GPU_HOURS, "GPU-h", "before"),
     Column("entitlement_after_gpu_hours", "after", Format.GPU_HOURS, "GPU-h"),
     Column("fair_share_gpu_hours", "Fair share", Format.GPU_HOURS, "GPU-h", "before"),
     Column("fair_share_after_gpu_hours", "after", Format.GPU_HOURS, "GPU-h"),
@@ -146,11 +147,11 @@ _TEAMS = (
     Column("allocated_after_gpu_hours", "after", Format.GPU_HOURS, "GPU-h"),
     Column("denied_gpu_hours", "Unmet fair share", Format.GPU_HOURS, "GPU-h", "before"),
     Column("denied_after_gpu_hours", "after", Format.GPU_HOURS, "GPU-h"),
-    Column("wait_p50_seconds", "Half within", Format.SECONDS, "", "before"),
+    Column("wait_p50_seconds", "p50 queue time", Format.SECONDS, "", "before"),
     Column("wait_p50_after_seconds", "after", Format.SECONDS),
-    Column("wait_p95_seconds", "95 % within", Format.SECONDS, "", "before"),
+    Column("wait_p95_seconds", "p95 queue time", Format.SECONDS, "", "before"),
     Column("wait_p95_after_seconds", "after", Format.SECONDS),
-    Column("waiting_now", "Wait at the end", Format.COUNT, "", "before, at the end of the window"),
+    Column("waiting_now", "Pending at end", Format.COUNT, "", "before, at the end of the window"),
     Column("waiting_after_now", "after", Format.COUNT),
 )
 _TEAM_AMOUNTS = ("entitlement", "fair_share", "allocated", "denied")

@@ -267,8 +267,8 @@ _TIER_COLUMNS = (
     Column("tier", "Tier"),
     *_SUMS,
     Column("started", "Started", Format.COUNT, "pods", "pods that started in the window"),
-    Column("start_p50_seconds", "Half within", Format.SECONDS, "", "from creation to start, p50"),
-    Column("start_p95_seconds", "95 % within", Format.SECONDS, "", "from creation to start, p95"),
+    Column("start_p50_seconds", "p50 queue time", Format.SECONDS, "", "from creation to start"),
+    Column("start_p95_seconds", "p95 queue time", Format.SECONDS, "", "from creation to start"),
     Column("evicted_pods", "Evicted", Format.COUNT, "pods", "pods that lost their GPUs to others"),
     Column(
         "preempted_gpu_hours", "Preempted", Format.GPU_HOURS, "GPU-h", "held when priority took it"

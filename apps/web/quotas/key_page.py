@@ -28,7 +28,7 @@ _POINT_COLUMNS = (
     Column("used", "Used", Format.NUMBER),
     Column("held", "Allocated", Format.NUMBER),
     Column("pending", "Pending", Format.NUMBER),
-    Column("suppressed", "Suppressed", Format.NUMBER),
+    Column("suppressed", "Blocked", Format.NUMBER),
     Column("there_seconds", "There for", Format.SECONDS, "", "how long of it the key was there"),
 )
 

@@ -197,14 +197,14 @@ _SUM_COLUMNS = (
     Column("team", "Team"),
     Column("resource", "Resource"),
     Column("unit", "Unit"),
-    Column("tiers", "Tiers it can reach"),
+    Column("tiers", "Tiers"),
     Column("saturation_ratio", "Quota usage", Format.RATIO, "%", "used ÷ hard"),
     Column(
         "hard", "Limit", Format.NUMBER, "", "what its quotas allow, the least of each namespace"
     ),
     Column("used", "Used", Format.NUMBER, "", "what the quotas count: held and pending"),
     Column("held", "Allocated", Format.NUMBER, "", "by bound pods and allocated claims"),
-    Column("suppressed", "Suppressed", Format.NUMBER, "", "refused before a pod existed"),
+    Column("suppressed", "Blocked", Format.NUMBER, "", "refused before a pod existed"),
     Column("as_of", "As of", Format.TIME, "", "until when all of its quotas are observed for"),
 )
 
