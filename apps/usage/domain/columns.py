@@ -7,7 +7,7 @@ from typing import Annotated
 from apps.clusters.domain.columns import Column, columns_of
 from apps.clusters.domain.window import Window
 from apps.usage.domain.amounts import NANO, Amounts
-from apps.usage.domain.rows import PodRow
+from apps.usage.domain.rows import COVERAGE, PodRow
 
 Value = str | int | float | bool | None
 Record = dict[str, Value | dict[str, float]]
@@ -20,12 +20,13 @@ _NO_CAPACITY = (
 )
 
 
-def _hours_of(help_text: str = "") -> Column:
-    return Column(unit="GPU-h", help=f"{_HOURS} {help_text}".strip())
+def _hours_of(label: str = "", text: str = "", note: str = "") -> Column:
+    return Column(label, "GPU-h", text, api_note=f"{_HOURS} {note}".strip())
 
 
-def _ratio(text: str) -> Column:
-    return Column(unit="%", help=f"0..1: {text}. Null where the divisor is zero.")
+def _ratio(label: str, text: str, note: str = "") -> Column:
+    said = "0..1" + (f": {note}" if note else "")
+    return Column(label, "%", text, api_note=f"{said}. Null where the divisor is zero.")
 
 
 def _level(of: str) -> Column:
@@ -38,32 +39,45 @@ class Grades:
 
     measured: Annotated[float, _hours_of()]
     apportioned: Annotated[
-        float, _hours_of("Shared GPU: its activity divided among the pods on it.")
+        float, _hours_of(text="Shared GPU: its activity divided among the pods on it.")
     ]
-    inferred: Annotated[float, _hours_of("From kube-state-metrics or by elimination.")]
-    unmeasured: Annotated[float, _hours_of("Running, and no device sample covers it.")]
+    inferred: Annotated[float, _hours_of(text="From kube-state-metrics or by elimination.")]
+    unmeasured: Annotated[float, _hours_of(text="Running, and no device sample covers it.")]
 
 
 class HeldFigures:
     """What was allocated, and what became of it."""
 
-    allocated_gpu_hours: Annotated[float, _hours_of("The sum of the next five.")]
+    allocated_gpu_hours: Annotated[
+        float,
+        _hours_of("Allocated", "Held by pods from binding to end.", "The sum of the next five."),
+    ]
     not_running_gpu_hours: Annotated[
-        float, _hours_of("Allocated while no container that requests GPU ran.")
+        float, _hours_of("Not running", "Allocated while no container that requests GPU ran.")
     ]
-    unmeasured_gpu_hours: Annotated[float, _hours_of("Running, and no device sample covers it.")]
+    unmeasured_gpu_hours: Annotated[
+        float, _hours_of("Unmeasured", "Running, and no device sample covers it.")
+    ]
     idle_gpu_hours: Annotated[
-        float, _hours_of("Not active, in half hours of less than 10 % activity.")
+        float, _hours_of("Idle", "Not active, in half hours of less than 10 % activity.")
     ]
-    underused_gpu_hours: Annotated[float, _hours_of("Not active, in other measured half hours.")]
-    busy_gpu_hours: Annotated[float, _hours_of("Measured time × mean activity.")]
+    underused_gpu_hours: Annotated[
+        float, _hours_of("Underused", "Not active, in other measured half hours.")
+    ]
+    busy_gpu_hours: Annotated[float, _hours_of("Busy", "Measured time × mean activity.")]
     burst_gpu_hours: Annotated[
-        float, _hours_of("Activity of shared GPUs above what was allocated; beside the ledger.")
+        float,
+        _hours_of("Burst", "Activity of shared GPUs above what was allocated; beside the ledger."),
     ]
     utilization_ratio: Annotated[
-        float | None, _ratio("busy / (allocated − unmeasured − not_running)")
+        float | None,
+        _ratio(
+            "Utilization",
+            "Busy ÷ allocated, running and measured.",
+            "busy / (allocated − unmeasured − not_running)",
+        ),
     ]
-    coverage_ratio: Annotated[float | None, _ratio("1 − unmeasured / (allocated − not_running)")]
+    coverage_ratio: Annotated[float | None, COVERAGE]
     grades: Annotated[Grades, Column()]
     energy_kwh: Annotated[
         float | None,
@@ -75,33 +89,44 @@ class HeldFigures:
     ]
     sm_active_ratio: Annotated[float | None, _level("SMs with work")]
     sm_measured_gpu_hours: Annotated[
-        float | None, _hours_of("The measured time of it; null where not exported.")
+        float | None, _hours_of(text="The measured time of it; null where not exported.")
     ]
     tensor_active_ratio: Annotated[float | None, _level("time of the tensor cores")]
-    tensor_measured_gpu_hours: Annotated[float | None, _hours_of("As for SMs.")]
+    tensor_measured_gpu_hours: Annotated[float | None, _hours_of(text="As for SMs.")]
     memory_copy_ratio: Annotated[float | None, _level("time of the memory controller")]
-    memory_copy_measured_gpu_hours: Annotated[float | None, _hours_of("As for SMs.")]
+    memory_copy_measured_gpu_hours: Annotated[float | None, _hours_of(text="As for SMs.")]
 
 
 class LedgerFigures(HeldFigures):
     """The ledger of one period and group; a group's column is there when it was asked for."""
 
     capacity_gpu_hours: Annotated[
-        float | None, _hours_of(f"unhealthy + unallocated + allocated. {_NO_CAPACITY}")
+        float | None,
+        _hours_of(
+            "Capacity",
+            "GPUs of the tier's nodes × hours.",
+            f"unhealthy + unallocated + allocated. {_NO_CAPACITY}",
+        ),
     ]
-    unhealthy_gpu_hours: Annotated[float | None, _hours_of()]
-    unallocated_gpu_hours: Annotated[float | None, _hours_of()]
-    stranded_gpu_hours: Annotated[float | None, _hours_of("Part of unallocated.")]
+    unhealthy_gpu_hours: Annotated[
+        float | None, _hours_of("Unhealthy", "Held by no pod, on a node or device out of order.")
+    ]
+    unallocated_gpu_hours: Annotated[
+        float | None, _hours_of("Unallocated", "Healthy and held by no pod.")
+    ]
+    stranded_gpu_hours: Annotated[float | None, _hours_of("Stranded", "Part of unallocated.")]
     unattributed_gpu_hours: Annotated[
-        float | None, _hours_of("Activity that no pod explains; beside the ledger.")
+        float | None, _hours_of("Unattributed", "Activity that no pod explains; beside the ledger.")
     ]
-    allocation_ratio: Annotated[float | None, _ratio("allocated / capacity")]
+    allocation_ratio: Annotated[float | None, _ratio("Allocation", "Allocated ÷ capacity.")]
     effective_utilization_ratio: Annotated[
         float | None,
         _ratio(
+            "",
+            "",
             "(busy + pending demand at the activity of its own kind) / (allocated + pending "
             "demand). Null by node or capacity type, by GPU model while work of a tier with "
-            "several models is pending, and while the pending history of the window is incomplete"
+            "several models is pending, and while the pending history of the window is incomplete",
         ),
     ]
     hours_known: Annotated[

@@ -7,7 +7,9 @@ apart by tests for the common kinds of colour blindness; the unmeasured is hatch
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from apps.clusters.domain.columns import columns_of
 from apps.usage.domain.amounts import Amounts
+from apps.usage.domain.columns import LedgerFigures
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,19 +33,21 @@ class LedgerClass:
         return f"of-{self.key.replace('_', '-')}{pattern}"
 
 
-BUSY = LedgerClass("busy", "Busy", "measured time × mean activity")
-UNDERUSED = LedgerClass(
-    "underused", "Underused", "the not-busy part of slots at or above the idle limit"
-)
-IDLE = LedgerClass("idle", "Idle", "the not-busy part of whole slots under the limit")
-NOT_RUNNING = LedgerClass(
-    "not_running", "Not running", "held while no container that asks for GPU ran"
-)
-UNMEASURED = LedgerClass("unmeasured", "Unmeasured", "running, but no device sample covers it", "/")
-UNALLOCATED = LedgerClass("unallocated", "Unallocated", "healthy and held by nobody")
-UNHEALTHY = LedgerClass(
-    "unhealthy", "Unhealthy", "held by nobody, on a node or device out of order", "x"
-)
+_COLUMNS = {column.key: column for column in columns_of(LedgerFigures)}
+
+
+def _class(key: str, pattern: str = "") -> LedgerClass:
+    column = _COLUMNS[f"{key}_gpu_hours"]
+    return LedgerClass(key, column.label, column.help, pattern)
+
+
+BUSY = _class("busy")
+UNDERUSED = _class("underused")
+IDLE = _class("idle")
+NOT_RUNNING = _class("not_running")
+UNMEASURED = _class("unmeasured", "/")
+UNALLOCATED = _class("unallocated")
+UNHEALTHY = _class("unhealthy", "x")
 
 ALLOCATED_CLASSES = (BUSY, UNDERUSED, IDLE, NOT_RUNNING, UNMEASURED)
 CAPACITY_CLASSES = (*ALLOCATED_CLASSES, UNALLOCATED, UNHEALTHY)

@@ -10,6 +10,7 @@ from zoneinfo import ZoneInfo
 from apps.clusters.domain.columns import Column as Declared
 from apps.clusters.domain.columns import columns_of
 from apps.usage.domain.amounts import Amounts, nano
+from apps.usage.domain.columns import LedgerFigures
 from apps.web.components.formats import FALLING, NUMERIC, Format, Value, exact, shown
 from apps.web.components.ledger import LedgerClass
 from apps.web.components.links import Query, explain_href, with_query
@@ -320,34 +321,17 @@ class HasAmounts(Protocol):
     def amounts(self) -> Amounts: ...
 
 
-CAPACITY = Column(
-    "capacity_gpu_hours", "Capacity", Format.GPU_HOURS, "GPU-h", "GPUs of the tier's nodes × hours"
-)
-ALLOCATED = Column(
-    "allocated_gpu_hours",
-    "Allocated",
-    Format.GPU_HOURS,
-    "GPU-h",
-    "held by pods from binding to end",
-)
-ALLOCATION = Column("allocation_ratio", "Allocation", Format.RATIO, "%", "allocated ÷ capacity")
-UTILIZATION = Column(
-    "utilization_ratio", "Utilization", Format.RATIO, "%", "busy ÷ allocated, running and measured"
-)
-COVERAGE = Column(
-    "coverage_ratio",
-    "Metrics coverage",
-    Format.RATIO,
-    "%",
-    "of the running time",
-)
+LEDGER = {column.key: column for column in declared_columns(LedgerFigures)}
+CAPACITY = LEDGER["capacity_gpu_hours"]
+ALLOCATED = LEDGER["allocated_gpu_hours"]
+ALLOCATION = LEDGER["allocation_ratio"]
+UTILIZATION = LEDGER["utilization_ratio"]
+COVERAGE = LEDGER["coverage_ratio"]
 
 
 def class_columns(classes: Sequence[LedgerClass]) -> list[Column]:
     """Return one GPU-hours column per ledger class."""
-    return [
-        Column(f"{c.key}_gpu_hours", c.label, Format.GPU_HOURS, "GPU-h", c.meaning) for c in classes
-    ]
+    return [LEDGER[f"{c.key}_gpu_hours"] for c in classes]
 
 
 def ledger_values(amounts: Amounts) -> dict[str, Value]:
