@@ -5,7 +5,7 @@ from urllib.parse import urlsplit
 
 from django.core.exceptions import ImproperlyConfigured
 
-from apps.accounts.domain.groups import GroupRule, GroupsRefused, read_rules
+from apps.accounts.domain.identity import GroupRule, GroupsRefused, read_rules
 from gpuportal import env
 
 # As long as the column that keeps who observed for an account.

@@ -85,7 +85,7 @@ def _asked() -> CampusSummary:
     """Ask the API as an administrator does."""
     from rest_framework.test import APIClient
 
-    from apps.accounts.domain.roles import Role
+    from apps.accounts.domain.identity import Role
     from apps.accounts.models import User
 
     client = APIClient(SERVER_NAME="127.0.0.1")

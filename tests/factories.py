@@ -9,8 +9,7 @@ from zoneinfo import ZoneInfo
 
 from django.utils import timezone
 
-from apps.accounts.domain.roles import Role
-from apps.accounts.domain.scopes import TokenScope
+from apps.accounts.domain.identity import Role, TokenScope
 from apps.accounts.models import ApiToken, Membership, Team, User
 from apps.accounts.permissions import can_administer
 from apps.accounts.services import digest_of, issue_token

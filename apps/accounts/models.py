@@ -8,8 +8,7 @@ from django.db import models
 from django.db.models import F, Q
 from django.utils.crypto import salted_hmac
 
-from apps.accounts.domain.roles import Role
-from apps.accounts.domain.scopes import SETS
+from apps.accounts.domain.identity import SCOPE_SETS, Role
 
 
 class User(AbstractUser):
@@ -146,7 +145,9 @@ class ApiToken(models.Model):
     class Meta:
         ordering = ["-created_at", "-pk"]
         constraints = [
-            models.CheckConstraint(condition=Q(scopes__in=SETS), name="apitoken_scopes_known"),
+            models.CheckConstraint(
+                condition=Q(scopes__in=SCOPE_SETS), name="apitoken_scopes_known"
+            ),
             models.CheckConstraint(
                 condition=Q(expires_at__gt=F("created_at")), name="apitoken_expires_later"
             ),

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from django.conf import settings
 from django.core.exceptions import PermissionDenied
 
-from apps.accounts.domain.roles import Role
+from apps.accounts.domain.identity import Role
 from apps.accounts.models import Membership, User
 
 

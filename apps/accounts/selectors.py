@@ -11,9 +11,7 @@ from django.conf import settings
 from django.db import connection
 from django.db.models import Count, Exists, OuterRef, Q, QuerySet
 
-from apps.accounts.domain.names import is_reserved
-from apps.accounts.domain.roles import Role
-from apps.accounts.domain.scopes import TokenScope, unpacked
+from apps.accounts.domain.identity import Role, TokenScope, is_reserved, unpacked_scopes
 from apps.accounts.models import ApiToken, Membership, SavedView, Team, User
 from apps.accounts.permissions import can_administer
 
@@ -85,7 +83,7 @@ def bearer_of(key: str, *, now: datetime) -> Bearer | None:
     row: Any = next(iter(User.objects.raw(_BEARER, given)), None)
     if row is None:
         return None
-    scopes = unpacked(row.token_scopes)
+    scopes = unpacked_scopes(row.token_scopes)
     return Bearer(
         person=row,
         token_id=row.token_id,

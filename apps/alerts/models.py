@@ -3,10 +3,9 @@
 from django.db import models
 from django.db.models import F, Q
 
+from apps.alerts.domain.alerts import LONGEST_REASON, AlertKind, IdleChoice
 from apps.alerts.domain.channels import ChannelKind
-from apps.alerts.domain.digest import Cadence
-from apps.alerts.domain.idle import LONGEST_REASON, IdleChoice
-from apps.alerts.domain.thresholds import AlertKind
+from apps.alerts.domain.digests import Cadence
 
 KINDS = [(k.value, k.value) for k in AlertKind]
 

@@ -3,7 +3,7 @@
 from typing import Protocol
 
 from apps.alerts.domain.channels import ChannelKind
-from apps.alerts.domain.message import Message
+from apps.alerts.domain.digests import Message
 
 
 class NotDelivered(Exception):

@@ -21,7 +21,7 @@ from apps.clusters import selectors as clusters
 from apps.clusters.domain.calendar import day_start
 from apps.clusters.domain.window import Window
 from apps.pending import selectors as pending
-from apps.pending.domain.causes import Cause, Counts
+from apps.pending.domain.diagnosis import Cause, Counts
 from apps.pending.selectors import (
     HistoryRow,
     PendingFilters,

@@ -13,7 +13,7 @@ from apps.api.base.problems import InvalidParameters
 from apps.api.base.rows import RowSerializer, record, serializer_of
 from apps.api.base.windows import moment
 from apps.clusters import selectors as clusters
-from apps.quota_requests.domain.frozen import stored
+from apps.quota_requests.domain.quantities import stored
 from apps.quota_requests.domain.states import RequestState
 from apps.quota_requests.selectors import RequestDetail, RequestList, RequestRow
 

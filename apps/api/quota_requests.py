@@ -16,7 +16,7 @@ from rest_framework.response import Response
 from rest_framework.reverse import reverse
 
 from apps.accounts.adapters.addresses import client_address
-from apps.accounts.domain.scopes import TokenScope
+from apps.accounts.domain.identity import TokenScope
 from apps.api import quota_request_records as rows
 from apps.api.base.documents import documented, problems
 from apps.api.base.paging import page_response

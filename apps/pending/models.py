@@ -3,7 +3,7 @@
 from django.db import models
 from django.db.models import F, Q
 
-from apps.pending.domain.causes import Cause, Counts, Outcome
+from apps.pending.domain.diagnosis import Cause, Counts, Outcome
 
 CAUSES = [(cause.value, cause.value) for cause in Cause]
 

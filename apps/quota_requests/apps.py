@@ -14,6 +14,6 @@ class QuotaRequestsConfig(AppConfig):
 
 
 def _heard(*, line: Any, **_: Any) -> None:
-    from apps.quota_requests.services.people_audit import hear  # most commands never need this room
+    from apps.quota_requests.services.audit_log import hear  # most commands never need this room
 
     hear(line)

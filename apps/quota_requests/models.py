@@ -3,7 +3,7 @@
 from django.db import models
 from django.db.models import F, Q
 
-from apps.quota_requests.domain.execution.drift import DriftKind
+from apps.quota_requests.domain.execution.applied_changes import DriftKind
 from apps.quota_requests.domain.execution.executor import ApplyStage
 from apps.quota_requests.domain.states import OPEN, WRITING, RequestState
 from apps.quotas.domain.keys import QuotaRef, QuotaSource

@@ -8,8 +8,7 @@ from allauth.socialaccount.models import SocialAccount
 from django.db import transaction
 
 from apps.accounts import services
-from apps.accounts.domain.groups import granted, read_rules
-from apps.accounts.domain.roles import Role
+from apps.accounts.domain.identity import Role, granted, read_rules
 from apps.accounts.models import ApiToken, Membership, User
 from apps.accounts.permissions import NotAllowed
 from apps.accounts.services import ActingParty, Identity, Manager, PersonChanges

@@ -2,8 +2,14 @@
 
 import pytest
 
-from apps.accounts.domain.groups import Granted, GroupsRefused, granted, groups_in, read_rules
-from apps.accounts.domain.roles import Role
+from apps.accounts.domain.identity import (
+    Granted,
+    GroupsRefused,
+    Role,
+    granted,
+    groups_in,
+    read_rules,
+)
 
 RULES = read_rules("admins=admin,money=finance,all=viewer,leads=lead:vision,vision=member:vision")
 

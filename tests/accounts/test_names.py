@@ -3,8 +3,7 @@
 import pytest
 from django.core.exceptions import ValidationError
 
-from apps.accounts.domain.names import PORTAL, is_reserved, reads_as
-from apps.accounts.domain.roles import Role
+from apps.accounts.domain.identity import PORTAL, Role, is_reserved, reads_as
 from apps.accounts.services import PersonChanges, TokenRefused, check_new_person, issue_token
 from apps.quota_requests.domain.states import ActorRole
 from tests.factories import make_user

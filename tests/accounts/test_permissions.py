@@ -8,7 +8,7 @@ from django.core.exceptions import PermissionDenied
 from pytest_django import Settings
 
 from apps.accounts import permissions
-from apps.accounts.domain.roles import Role
+from apps.accounts.domain.identity import Role
 from apps.accounts.models import Membership, Team, User
 from apps.accounts.permissions import NotAllowed, visibility_of
 from tests.factories import make_team, make_user

@@ -6,10 +6,9 @@ from datetime import UTC, datetime
 from zoneinfo import ZoneInfo
 
 from apps.accounts.models import Membership, Team, User
+from apps.alerts.domain.alerts import AlertKind
 from apps.alerts.domain.channels import ChannelKind
-from apps.alerts.domain.digest import Cadence
-from apps.alerts.domain.message import Message
-from apps.alerts.domain.thresholds import AlertKind
+from apps.alerts.domain.digests import Cadence, Message
 from apps.alerts.models import Channel
 from apps.alerts.ports import NotDelivered
 from apps.alerts.services import NewAlert, Wanted, add_channel

@@ -10,13 +10,12 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from pytest_django import Settings
 
-from apps.accounts.domain.roles import Role
+from apps.accounts.domain.identity import Role
 from apps.accounts.models import Membership, Team, User
 from apps.accounts.permissions import EVERYTHING, NotAllowed, visibility_of
 from apps.alerts.adapters.sealed import Seal
+from apps.alerts.domain.alerts import AlertKind, AnswerRefused
 from apps.alerts.domain.channels import AddressRefused, ChannelKind, checked, shown
-from apps.alerts.domain.idle import AnswerRefused
-from apps.alerts.domain.thresholds import AlertKind
 from apps.alerts.models import Alert, Channel, Delivery, IdleAnswer
 from apps.alerts.ports import NotDelivered
 from apps.alerts.selectors import (

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apps.alerts.domain.digest import Cadence, DigestItem, Schedule, digests, due_at
-from apps.alerts.domain.thresholds import AlertKind
+from apps.alerts.domain.alerts import AlertKind
+from apps.alerts.domain.digests import Cadence, DigestItem, Schedule, digests, due_at
 
 BERLIN = ZoneInfo("Europe/Berlin")
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)  # a Friday, 13:00 in Berlin

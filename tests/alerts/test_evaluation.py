@@ -8,8 +8,8 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from apps.accounts.models import Membership, Team
-from apps.alerts.domain.digest import Cadence
-from apps.alerts.domain.thresholds import AlertKind, Threshold
+from apps.alerts.domain.alerts import AlertKind, Threshold
+from apps.alerts.domain.digests import Cadence
 from apps.alerts.models import Alert, AlertState, Delivery
 from apps.alerts.services import Measurement, Silence, deliver, evaluate, mute, notify
 from tests.alerts.board import NOW, ZONE, Box, channel, person, said

@@ -5,14 +5,14 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from apps.alerts.domain.idle import (
+from apps.alerts.domain.alerts import (
     AnswerRefused,
     IdleChoice,
     IdleDecision,
-    is_due,
-    keep,
+    is_idle_due,
+    keep_idle,
     last_day,
-    release,
+    release_idle,
 )
 
 BERLIN = ZoneInfo("Europe/Berlin")
@@ -45,7 +45,7 @@ def test_what_is_no_day_is_refused(written: str) -> None:
 def kept(
     written: str = "friday", reason: str = "the demo", *, now: datetime = NOON
 ) -> IdleDecision:
-    return keep(written, reason, person="ada", now=now, zone=BERLIN, most_days=14)
+    return keep_idle(written, reason, person="ada", now=now, zone=BERLIN, most_days=14)
 
 
 def test_keep_until_friday_holds_to_the_end_of_that_day() -> None:
@@ -76,8 +76,8 @@ def test_an_answer_that_does_not_say_enough_is_refused(
 
 
 def test_that_it_can_go_needs_no_reason() -> None:
-    assert release("", person="ada", now=NOON).sentence == "ada: can go"
-    assert release("done", person="ada", now=NOON).sentence == "ada: can go, because done"
+    assert release_idle("", person="ada", now=NOON).sentence == "ada: can go"
+    assert release_idle("done", person="ada", now=NOON).sentence == "ada: can go, because done"
 
 
 FOR_GOOD = IdleDecision(IdleChoice.KEEP, "ada", NOON, "always")
@@ -92,12 +92,20 @@ DAY = timedelta(days=1)
         pytest.param(kept(), None, NOON + DAY, False, id="kept"),
         pytest.param(kept(), NOON, NOON + DAY, False, id="kept, and worked in between"),
         pytest.param(kept(), None, NOON + 3 * DAY, True, id="kept until then"),
-        pytest.param(release("", person="a", now=NOON), None, NOON + DAY, False, id="can go"),
+        pytest.param(release_idle("", person="a", now=NOON), None, NOON + DAY, False, id="can go"),
         pytest.param(
-            release("", person="a", now=NOON), NOON + DAY, NOON + 2 * DAY, True, id="in use again"
+            release_idle("", person="a", now=NOON),
+            NOON + DAY,
+            NOON + 2 * DAY,
+            True,
+            id="in use again",
         ),
         pytest.param(
-            release("", person="a", now=NOON), NOON - DAY, NOON + 2 * DAY, False, id="used before"
+            release_idle("", person="a", now=NOON),
+            NOON - DAY,
+            NOON + 2 * DAY,
+            False,
+            id="used before",
         ),
         pytest.param(FOR_GOOD, None, NOON + DAY, True, id="an answer without an end holds nothing"),
     ],
@@ -105,5 +113,5 @@ DAY = timedelta(days=1)
 def test_an_answer_holds_for_its_time(
     answer: IdleDecision | None, busy: datetime | None, now: datetime, due: bool
 ) -> None:
-    found = is_due(idle_since=NOON - DAY, busy_since=busy, answer=answer, now=now)
+    found = is_idle_due(idle_since=NOON - DAY, busy_since=busy, answer=answer, now=now)
     assert found is due

@@ -9,7 +9,7 @@ from pytest_django import Settings
 from apps.accounts.models import Team
 from apps.alerts.adapters.messenger import PortalMessenger
 from apps.alerts.domain.channels import ChannelKind
-from apps.alerts.domain.message import Message
+from apps.alerts.domain.digests import Message
 from apps.alerts.models import Delivery
 from apps.alerts.ports import NotDelivered, NotReached
 from apps.alerts.services import deliver, notify

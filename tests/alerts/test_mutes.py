@@ -5,8 +5,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from apps.alerts.domain.mutes import MuteWindow, QuietHours, deliverable_at, is_muted
-from apps.alerts.domain.thresholds import AlertKind
+from apps.alerts.domain.alerts import AlertKind, MuteWindow, QuietHours, deliverable_at, is_muted
 
 BERLIN = ZoneInfo("Europe/Berlin")
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)  # a Friday

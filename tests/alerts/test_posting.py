@@ -10,7 +10,7 @@ from apprise.plugins.slack import NotifySlack
 
 from apps.alerts.adapters.messenger import PortalMessenger
 from apps.alerts.domain.channels import AddressRefused, ChannelKind, checked
-from apps.alerts.domain.message import Message
+from apps.alerts.domain.digests import Message
 from apps.alerts.ports import NotDelivered
 from tests.alerts.servers import WebServer, running, secured
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apps.alerts.domain.thresholds import AlertKind, AlertLevel, Threshold, alert_key, judge
+from apps.alerts.domain.alerts import AlertKind, AlertLevel, Threshold, alert_key, judge
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
 BUDGET = Threshold(AlertKind.BUDGET, (0.5, 0.8, 1.0))

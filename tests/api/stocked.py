@@ -8,8 +8,7 @@ from typing import Any
 
 from django.utils import timezone
 
-from apps.accounts.domain.roles import Role
-from apps.accounts.domain.scopes import TokenScope
+from apps.accounts.domain.identity import Role, TokenScope
 from apps.accounts.services import issue_token
 from apps.clusters.domain.calendar import day_of, day_window
 from apps.clusters.domain.window import Window

@@ -9,7 +9,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from apps.accounts.domain.scopes import TokenScope
+from apps.accounts.domain.identity import TokenScope
 from apps.accounts.services import issue_token
 from apps.quota_requests.models import ChangeRequest
 from tests.api.conftest import client_of

@@ -12,8 +12,7 @@ from rest_framework.response import Response
 from rest_framework.test import APIRequestFactory, force_authenticate
 from rest_framework.views import APIView
 
-from apps.accounts.domain.roles import Role
-from apps.accounts.domain.scopes import TokenScope
+from apps.accounts.domain.identity import Role, TokenScope
 from apps.accounts.models import ApiToken, User
 from apps.accounts.selectors import bearer_of, tokens_of
 from apps.accounts.services import TokenRefused, issue_token, revoke_all, revoke_token

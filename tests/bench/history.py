@@ -14,7 +14,7 @@ from typing import Any
 
 from django.db import connection, models, transaction
 
-from apps.accounts.domain.roles import Role
+from apps.accounts.domain.identity import Role
 from apps.accounts.models import Team, User
 from apps.clusters.models import (
     Cluster,

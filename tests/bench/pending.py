@@ -12,12 +12,12 @@ from typing import Any
 from django.db import connection
 from django.test import Client
 
-from apps.accounts.domain.roles import Role
+from apps.accounts.domain.identity import Role
 from apps.accounts.models import User
 from apps.clusters.models import Cluster, Pod, WatchCoverage
 from apps.clusters.services.watch.follow import snapshot
 from apps.pending.domain.diagnose import diagnose_cluster
-from apps.pending.domain.state import ClusterState, PendingItem
+from apps.pending.domain.diagnosis import ClusterState, PendingItem
 from apps.pending.models import Episode
 from apps.pending.services import refresh
 from tests.bench.measuring import REPETITIONS, timed, wall

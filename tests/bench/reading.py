@@ -16,7 +16,7 @@ from django.db import connection
 from django.test import Client
 from django.utils import timezone
 
-from apps.accounts.domain.roles import Role
+from apps.accounts.domain.identity import Role
 from apps.accounts.models import User
 from apps.accounts.services import issue_token, team_ids
 from apps.clusters.domain.tiers import UNASSIGNED

@@ -9,7 +9,7 @@ import pytest
 from django.db.models import F
 from pytest_django import DjangoAssertNumQueries
 
-from apps.accounts.domain.roles import Role
+from apps.accounts.domain.identity import Role
 from apps.accounts.models import Team, User
 from apps.accounts.permissions import EVERYTHING, NotAllowed, Visibility, visibility_of
 from apps.clusters.domain.window import Window

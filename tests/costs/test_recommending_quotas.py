@@ -9,7 +9,7 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from apps.accounts.domain.roles import Role
+from apps.accounts.domain.identity import Role
 from apps.accounts.permissions import EVERYTHING
 from apps.clusters.domain.observed.objects import ObservedKind as SeenKind
 from apps.clusters.domain.observed.objects import QuotaSnapshot
@@ -23,7 +23,7 @@ from apps.costs.services.evidence.offers import PricesInForce, offer_book
 from apps.costs.services.evidence.span import span_of
 from apps.costs.services.recommendations.daily_run import store_recommendations
 from apps.costs.services.recommendations.decisions import accept_recommendation
-from apps.pending.domain.causes import Cause, Counts
+from apps.pending.domain.diagnosis import Cause, Counts
 from apps.pending.models import CauseInterval, Episode
 from apps.quotas.models import QuotaKey, QuotaKeyHour
 from tests.costs.capacity_portal import (

@@ -8,10 +8,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apps.operations.domain.difference import CatalogDifference, ColumnChange, RowAction, RowChange
-from apps.operations.domain.instants import instant, zone_problem
-from apps.operations.domain.positions import HIGHEST, STEP, positions
-from apps.operations.domain.source_positions import Problems, SourceNode, child, shown
+from apps.operations.domain.source_positions import (
+    Problems,
+    SourceNode,
+    child,
+    instant,
+    shown,
+    zone_problem,
+)
+from apps.operations.domain.timeline import (
+    HIGHEST_POSITION,
+    SPACING,
+    CatalogDifference,
+    ColumnChange,
+    RowAction,
+    RowChange,
+    positions,
+)
 
 NOW = datetime(2026, 11, 21, 8, tzinfo=UTC)
 
@@ -24,7 +37,7 @@ def test_positions_increase_whatever_was_there(names: list[str], held: dict[str,
     placed = positions(names, held)
     assert sorted(placed, key=placed.__getitem__) == names
     assert len(set(placed.values())) == len(names)
-    assert all(0 <= place <= HIGHEST for place in placed.values())
+    assert all(0 <= place <= HIGHEST_POSITION for place in placed.values())
 
 
 @pytest.mark.parametrize(
@@ -46,10 +59,10 @@ def test_as_many_as_possible_keep_their_position(names: str, moved: str) -> None
 
 
 def test_positions_are_numbered_anew_when_no_room_is_left() -> None:
-    assert positions("axb", {"a": 7, "b": 8}) == {"a": STEP, "x": 2 * STEP, "b": 3 * STEP}
-    assert positions("ab", {"a": HIGHEST}) == {"a": STEP, "b": 2 * STEP}
+    assert positions("axb", {"a": 7, "b": 8}) == {"a": SPACING, "x": 2 * SPACING, "b": 3 * SPACING}
+    assert positions("ab", {"a": HIGHEST_POSITION}) == {"a": SPACING, "b": 2 * SPACING}
     many = [str(number) for number in range(40_000)]
-    assert max(positions(many, {}).values()) <= HIGHEST
+    assert max(positions(many, {}).values()) <= HIGHEST_POSITION
 
 
 @pytest.mark.parametrize(

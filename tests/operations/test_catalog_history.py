@@ -17,9 +17,8 @@ from apps.clusters.models import Cluster, NamespaceClaim, Tier, Valid
 from apps.clusters.models import TierRule as TierRuleRow
 from apps.clusters.services import catalog as clusters
 from apps.costs.models import Price
-from apps.operations.domain.difference import RowAction
-from apps.operations.domain.instants import BEGINNING
-from apps.operations.domain.source_positions import CatalogError
+from apps.operations.domain.source_positions import BEGINNING, CatalogError
+from apps.operations.domain.timeline import RowAction
 from apps.operations.services import ensure_builtin
 from apps.quotas.models import Budget, Entitlement
 from tests.operations.catalogs import (

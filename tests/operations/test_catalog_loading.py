@@ -19,8 +19,7 @@ from apps.clusters.models import Cluster, NamespaceClaim, ReportSettings, Tier
 from apps.clusters.models import TierRule as TierRuleRow
 from apps.clusters.services import catalog as clusters
 from apps.costs.models import Price
-from apps.operations.domain.instants import BEGINNING
-from apps.operations.domain.source_positions import CatalogError
+from apps.operations.domain.source_positions import BEGINNING, CatalogError
 from apps.operations.services import CatalogNotStored, ensure_builtin, load_catalog
 from apps.quotas.models import Budget, Entitlement
 from tests import factories

@@ -8,8 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apps.operations.domain.difference import RowAction
-from apps.operations.domain.timeline import DesiredRow, RecordKind, TimelinePlan, plan_dated
+from apps.operations.domain.timeline import (
+    DesiredRow,
+    RecordKind,
+    RowAction,
+    TimelinePlan,
+    plan_dated,
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,8 +29,7 @@ from apps.operations.management.commands.demo import (
     refuse_accounts,
     refuse_foreign,
 )
-from apps.operations.management.demo_directory import PlaceTaken
-from apps.operations.management.people import PASSWORD, PEOPLE, ensure_people
+from apps.operations.management.demo_setup import PASSWORD, PEOPLE, PlaceTaken, ensure_people
 from tests.servers import accepts, free_port
 
 ROOT = Path(__file__).resolve().parent.parent.parent

@@ -8,8 +8,7 @@ from django.contrib.auth import get_user_model
 from apps.clusters.gateways import cluster_source
 from apps.clusters.models import Cluster
 from apps.clusters.services.watch.follow import snapshot
-from apps.operations.management.demo_story import NotTheDemo, Story, close_last_month
-from apps.operations.management.people import ensure_people
+from apps.operations.management.demo_setup import NotTheDemo, Story, close_last_month, ensure_people
 from apps.operations.services import load_catalog
 from apps.quota_requests.domain.states import RequestState
 from apps.quota_requests.models import ChangeRequest

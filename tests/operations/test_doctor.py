@@ -13,8 +13,7 @@ from apps.clusters.models import Cluster, Pod, TierRule, WatchCoverage
 from apps.clusters.ports import SourceHealth, SourceRejected, SourceUnavailable
 from apps.clusters.services.catalog import tier_rules_at
 from apps.operations.adapters import questions
-from apps.operations.domain.observations import Right
-from apps.operations.domain.rights import needed
+from apps.operations.domain.observations import Right, needed
 from apps.operations.services import UnknownCluster, run_doctor
 from apps.operations.services.source_checks import newest_slot
 from apps.usage.models import CollectionWindow

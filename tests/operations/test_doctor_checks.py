@@ -13,7 +13,7 @@ from apps.clusters.domain.devices.exporter_profile import (
 )
 from apps.clusters.domain.tiers import GpuSharing, TierRule
 from apps.operations.domain.examine import examine
-from apps.operations.domain.examine.quotas import counts_nothing, limits_gpus
+from apps.operations.domain.examine.catalog import counts_nothing, limits_gpus
 from apps.operations.domain.examine.usage import interconnect
 from apps.operations.domain.findings import KINDS, Finding, Severity, some, worst_first
 from apps.operations.domain.observations import (

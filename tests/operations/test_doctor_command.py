@@ -12,7 +12,7 @@ from rich.console import Console
 from apps.accounts.permissions import EVERYTHING
 from apps.clusters.models import Cluster
 from apps.operations.domain.findings import KINDS
-from apps.operations.management import diagnosis as words
+from apps.operations.management.commands import doctor as words
 from apps.operations.selectors import open_findings
 from apps.operations.services import Diagnosis
 from apps.operations.tasks import run_doctor as task

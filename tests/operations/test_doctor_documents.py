@@ -10,12 +10,12 @@ import yaml
 from apps.clusters.domain.tiers import GpuSharing, TierRule
 from apps.operations.domain.alert_rules import rule_file
 from apps.operations.domain.findings import KINDS
-from apps.operations.domain.observations import Right
-from apps.operations.domain.rights import (
+from apps.operations.domain.observations import (
     ANYTHING,
     BEYOND_READING,
     BEYOND_WRITING,
     QUEUES,
+    Right,
     changing,
     needed,
 )

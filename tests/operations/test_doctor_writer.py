@@ -6,7 +6,7 @@ import pytest
 
 from apps.clusters.models import Cluster
 from apps.clusters.ports import SourceRejected
-from apps.operations.domain.rights import LIMITS, changing
+from apps.operations.domain.observations import LIMITS, changing
 from apps.operations.services import run_doctor
 from tests.clusters.fakes.fake_cluster import FakeCluster
 from tests.operations.doctor_portal import AskedCluster, World, deny, make_clusters, world_of

@@ -8,18 +8,20 @@ from zoneinfo import ZoneInfo
 import pytest
 from django.conf import settings
 
-from apps.alerts.domain.thresholds import AlertKind
+from apps.alerts.domain.alerts import AlertKind
 from apps.alerts.models import Alert, IdleAnswer
 from apps.clusters.models import Cluster, WatchCoverage
 from apps.operations.services import NotGathered, gather_alerts
-from apps.operations.services.alerting import SOURCES
-from apps.operations.services.alerting.audit import audit
-from apps.operations.services.alerting.budgets import budgets
-from apps.operations.services.alerting.gaps import gaps
-from apps.operations.services.alerting.idle import idle
-from apps.operations.services.alerting.pending import waits
-from apps.operations.services.alerting.quotas import quotas
-from apps.operations.services.alerting.requests import requests
+from apps.operations.services.alerting import (
+    SOURCES,
+    audit,
+    budgets,
+    gaps,
+    idle,
+    quotas,
+    requests,
+    waits,
+)
 from apps.quota_requests import services
 from apps.quota_requests.models import AuditCheck
 from apps.quotas.models import BudgetAlert

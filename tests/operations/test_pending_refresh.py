@@ -5,7 +5,7 @@ import threading
 import pytest
 from django.db import DataError, InterfaceError, OperationalError
 
-from apps.operations.services.pending_refresh import WaitingLooks, clusters_to_look_at
+from apps.operations.services.deriving import WaitingLooks, clusters_to_look_at
 from tests.factories import make_cluster
 
 DEADLINE_SECONDS = 10.0

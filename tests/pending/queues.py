@@ -15,8 +15,7 @@ from apps.clusters.domain.observed.objects import (
     PodSet,
     WorkloadSnapshot,
 )
-from apps.pending.domain.diagnosis import Suggestion
-from apps.pending.domain.state import ClusterState
+from apps.pending.domain.diagnosis import ClusterState, Suggestion
 from tests.pending.worlds import AT, GPU, seen
 
 WAITING = Condition("QuotaReserved", "False", "WaitingForQuota", "insufficient unused quota")

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from apps.clusters.models import Cluster, Pod, WatchCoverage, Workload
-from apps.pending.domain.state import PendingItem
+from apps.pending.domain.diagnosis import PendingItem
 from apps.pending.models import Episode
 from apps.pending.services import refresh
 from tests.factories import ensure_builtin, make_cluster, make_pod, make_tier, make_workload

@@ -9,9 +9,7 @@ import msgspec
 
 from apps.clusters.domain.observed.objects import Body, ObservedKind
 from apps.clusters.models import Cluster, ObservedObject, WatchCoverage, Workload
-from apps.pending.domain.causes import Cause, Counts
-from apps.pending.domain.diagnosis import Diagnosis
-from apps.pending.domain.state import ClusterState, PendingItem
+from apps.pending.domain.diagnosis import Cause, ClusterState, Counts, Diagnosis, PendingItem
 from apps.pending.models import CauseInterval, Episode, Eviction, RefreshState
 
 GPU = "nvidia.com/gpu"

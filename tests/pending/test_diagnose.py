@@ -5,9 +5,8 @@ from typing import Any
 import pytest
 
 from apps.clusters.domain.observed.objects import ClaimUse, Condition, ContainerWait, ObservedObject
-from apps.pending.domain.causes import Cause, Counts
 from apps.pending.domain.diagnose import diagnose_cluster
-from apps.pending.domain.diagnosis import Action
+from apps.pending.domain.diagnosis import Action, Cause, Counts
 from tests.pending.looks import CLASS, ZERO, event
 from tests.pending.worlds import AT, claim, node, only, pod, world
 

@@ -16,9 +16,8 @@ from apps.clusters.domain.observed.objects import (
     VolcanoQueueSnapshot,
     WorkloadSnapshot,
 )
-from apps.pending.domain.causes import Cause, Counts
 from apps.pending.domain.diagnose import diagnose_cluster
-from apps.pending.domain.diagnosis import Action
+from apps.pending.domain.diagnosis import Action, Cause, Counts
 from tests.pending.looks import CLASS, ZERO, event, group
 from tests.pending.worlds import AT, GPU, claim, node, only, pod, seen, world
 

@@ -13,9 +13,8 @@ from apps.clusters.domain.observed.objects import (
     QuotaScope,
     QuotaSnapshot,
 )
-from apps.pending.domain.causes import Cause, Counts
 from apps.pending.domain.diagnose import diagnose_cluster
-from apps.pending.domain.diagnosis import Action
+from apps.pending.domain.diagnosis import Action, Cause, Counts
 from tests.pending.looks import OUT_OF, REFUSED, ZERO, event, job, turned_away
 from tests.pending.worlds import AT, GPU, only, pod, seen, world
 

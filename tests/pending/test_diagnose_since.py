@@ -18,10 +18,8 @@ from apps.clusters.domain.observed.objects import (
     QuotaSnapshot,
     WorkloadSnapshot,
 )
-from apps.pending.domain.causes import Cause, Counts
 from apps.pending.domain.diagnose import diagnose_cluster
-from apps.pending.domain.diagnosis import Action
-from apps.pending.domain.state import BoundPod, PendingItem
+from apps.pending.domain.diagnosis import Action, BoundPod, Cause, Counts, PendingItem
 from tests.pending.worlds import AT, GPU, node, only, pod, seen, world
 
 MINUTE, HOUR, DAY = 60.0, 3600.0, 86_400.0

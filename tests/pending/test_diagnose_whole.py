@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from apps.clusters.domain.observed.objects import BODIES, ObservedKind, ObservedObject, Taint
-from apps.pending.domain.causes import Cause
 from apps.pending.domain.diagnose import diagnose_cluster
+from apps.pending.domain.diagnosis import Cause
 from tests.pending.looks import REFUSED, event, group, job
 from tests.pending.worlds import GPU, holder, node, pod, seen, world
 

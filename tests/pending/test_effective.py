@@ -7,12 +7,12 @@ from decimal import Decimal
 import pytest
 from django.test import Client
 
-from apps.accounts.domain.roles import Role
+from apps.accounts.domain.identity import Role
 from apps.accounts.models import User
 from apps.clusters.domain.window import Window
 from apps.clusters.models import Cluster, WatchCoverage
 from apps.operations.services import load_catalog
-from apps.pending.domain.effective import (
+from apps.pending.domain.demand import (
     DemandOfGroups,
     KnownActivity,
     PendingWork,

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apps.pending.domain.causes import Cause, Counts, Outcome
+from apps.pending.domain.diagnosis import Cause, Counts, Outcome
 from apps.pending.domain.episodes import (
     CauseSpan,
     EpisodeTimes,

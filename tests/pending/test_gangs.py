@@ -2,8 +2,8 @@
 
 import pytest
 
-from apps.pending.domain.gangs import GangMember, partial_gangs
-from apps.pending.domain.history import nearest_rank
+from apps.pending.domain.demand import nearest_rank
+from apps.pending.domain.queues.gangs import GangMember, partial_gangs
 from apps.usage.domain.amounts import NANO
 
 NOW = 7200.0

@@ -13,7 +13,7 @@ from apps.accounts.permissions import EVERYTHING, Visibility
 from apps.clusters.domain.calendar import day_of
 from apps.clusters.domain.window import Window
 from apps.clusters.models import NamespaceClaim
-from apps.pending.domain.causes import Cause, Counts
+from apps.pending.domain.diagnosis import Cause, Counts
 from apps.pending.models import CauseInterval, Episode, PendingDay, RefreshState
 from apps.pending.selectors import HistoryRow, PendingFilters, PendingGrouping, pending_history
 from apps.pending.services import prune, refresh, roll_days

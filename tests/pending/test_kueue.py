@@ -13,10 +13,9 @@ from apps.clusters.domain.observed.objects import (
     ObservedObject,
     WorkloadSnapshot,
 )
-from apps.pending.domain.causes import Cause, Counts
 from apps.pending.domain.diagnose import diagnose_cluster
-from apps.pending.domain.diagnosis import Action
-from apps.pending.domain.queues.headroom import queues_of
+from apps.pending.domain.diagnosis import Action, Cause, Counts
+from apps.pending.domain.queues.cluster_queues import queues_of
 from tests.pending.queues import WAITING, local, queue, raised, workload
 from tests.pending.worlds import AT, GPU, only, pod, seen, world
 

@@ -8,10 +8,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from apps.clusters.domain.observed.objects import EventSnapshot, ObservedKind, PodSnapshot
-from apps.pending.domain.causes import Cause
 from apps.pending.domain.diagnose import diagnose_cluster
-from apps.pending.domain.placement.messages import SchedulerMessage, cause_of, insufficient, parse
-from apps.pending.domain.placement.refusals import refusal, rejection
+from apps.pending.domain.diagnosis import Cause
+from apps.pending.domain.placement.messages import (
+    SchedulerMessage,
+    cause_of,
+    insufficient,
+    parse,
+    refusal,
+    rejection,
+)
 from tests.pending.worlds import AT, node, pod, seen, world
 
 NO_CLAIMS = " no new claims to deallocate, preemption: "

@@ -8,7 +8,7 @@ from itertools import takewhile
 import pytest
 
 from apps.accounts.permissions import EVERYTHING
-from apps.pending.domain.causes import FROM_SERIES, Cause
+from apps.pending.domain.diagnosis import FROM_SERIES, Cause
 from apps.pending.models import CauseInterval, Episode
 from apps.pending.selectors import PendingPage, PendingRow, SuggestionRow, pending_now
 from simulator.fault_scenarios import site

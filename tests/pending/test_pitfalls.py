@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from apps.clusters.domain.observed.objects import EventSnapshot, ObservedObject, PodSnapshot
-from apps.pending.domain.causes import Cause, Counts
 from apps.pending.domain.diagnose import diagnose_cluster
+from apps.pending.domain.diagnosis import Cause, Counts
 from apps.pending.domain.placement.messages import parse
 from tests.pending.looks import event, job, turned_away
 from tests.pending.worlds import AT, GPU, node, only, pod, world

@@ -10,7 +10,7 @@ from django.test import Client
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apps.accounts.domain.roles import Role
+from apps.accounts.domain.identity import Role
 from apps.accounts.permissions import EVERYTHING
 from apps.clusters.domain.window import Window
 from apps.clusters.gateways import cluster_source
@@ -18,13 +18,7 @@ from apps.clusters.models import Cluster, WatchCoverage
 from apps.clusters.services.watch.follow import snapshot
 from apps.fairness.selectors import what_if
 from apps.fairness.services import compute_hours, roll_days
-from apps.pending.domain.queues.demand import (
-    Counted,
-    LocalLink,
-    QueueLinks,
-    beyond_history,
-    link_start,
-)
+from apps.pending.domain.demand import Counted, LocalLink, QueueLinks, beyond_history, link_start
 from apps.pending.models import CauseInterval
 from apps.pending.services import refresh, take_in_pods
 from apps.pending.services import roll_days as roll_pending

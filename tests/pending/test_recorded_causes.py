@@ -5,9 +5,8 @@ from typing import Any
 import pytest
 
 from apps.clusters.domain.observed.objects import ObservedKind
-from apps.pending.domain.causes import Cause, Counts
 from apps.pending.domain.diagnose import diagnose_cluster
-from apps.pending.domain.state import PendingItem
+from apps.pending.domain.diagnosis import Cause, Counts, PendingItem
 from tests.pending.worlds import KUBE_LISTS, expected, recorded
 
 KUBE = "kube-1.36.2"

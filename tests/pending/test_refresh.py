@@ -15,7 +15,7 @@ from apps.clusters.domain.observed.objects import (
     WorkloadSnapshot,
 )
 from apps.clusters.models import ObservedObject, Pod, Tier
-from apps.pending.domain.causes import Cause, Counts
+from apps.pending.domain.diagnosis import Cause, Counts
 from apps.pending.models import CauseInterval, Episode
 from tests.factories import A100, make_tier
 from tests.pending.refreshed import NOW, World, intervals, make_world, seconds, waiting_since

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.django import TestCase
 
 from apps.clusters.models import Pod
-from apps.pending.domain.causes import Cause, Counts
+from apps.pending.domain.diagnosis import Cause, Counts
 from apps.pending.models import CauseInterval
 from tests.pending.refreshed import NOW, make_world, seconds
 from tests.pending.rows import waits

@@ -11,8 +11,7 @@ from django.db import DataError, connection
 from apps.clusters.domain.observed.objects import ObservedKind, PodSnapshot
 from apps.clusters.models import WatchCoverage
 from apps.pending import tasks
-from apps.pending.domain.causes import Cause, Counts
-from apps.pending.domain.state import ClusterState, PendingItem
+from apps.pending.domain.diagnosis import Cause, ClusterState, Counts, PendingItem
 from apps.pending.models import CauseInterval, Episode, RefreshState
 from apps.pending.services import refresh, store
 from tests.factories import make_cluster, make_pod, make_workload

@@ -13,7 +13,7 @@ from apps.clusters.domain.observed.objects import (
     WorkloadSnapshot,
 )
 from apps.clusters.models import Pod, WatchCoverage
-from apps.pending.domain.causes import Cause, Counts
+from apps.pending.domain.diagnosis import Cause, Counts
 from apps.pending.models import CauseInterval, Episode
 from apps.pending.services import refresh, take_in_pods
 from tests.factories import ensure_builtin, make_cluster, make_workload

@@ -17,7 +17,7 @@ from apps.clusters.services.pods.ledger_rows import pod_record_of
 from apps.clusters.services.tier_history import TierHistory
 from apps.pending import tasks
 from apps.pending.models import CauseInterval, Episode, PendingDay, RefreshState
-from apps.pending.selectors.known import known_until
+from apps.pending.selectors.freshness import known_until
 from apps.pending.services import end_retired, refresh, roll_days
 from tests.factories import (
     ensure_builtin,

@@ -20,10 +20,8 @@ from apps.clusters.domain.observed.objects import (
     Taint,
     Toleration,
 )
-from apps.pending.domain.causes import Cause
 from apps.pending.domain.diagnose import diagnose_cluster
-from apps.pending.domain.diagnosis import Action
-from apps.pending.domain.state import BoundPod, ClusterState
+from apps.pending.domain.diagnosis import Action, BoundPod, Cause, ClusterState
 from tests.pending.bound import applied, in_turn, nodes_of, starts_on
 from tests.pending.worlds import AT, GPU, KUBE_LISTS, holder, node, only, pod, recorded, seen, world
 

@@ -7,8 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from apps.pending.domain.causes import Cause
-from apps.pending.domain.diagnosis import Action, Diagnosis, columns_of, findings_of, says
+from apps.pending.domain.diagnosis import Action, Cause, Diagnosis, columns_of, findings_of, says
 from apps.pending.domain.wording import SENTENCES, sentence
 
 DOMAIN = Path(__file__).parents[2] / "apps/pending/domain"

@@ -27,7 +27,7 @@ from apps.clusters.domain.observed.objects import (
 )
 from apps.clusters.domain.resources import is_gpu
 from apps.pending.domain.diagnose import diagnose_cluster
-from apps.pending.domain.state import BoundPod, ClusterState, PendingItem
+from apps.pending.domain.diagnosis import BoundPod, ClusterState, PendingItem
 
 RECORDINGS = Path(__file__).parent.parent / "recordings"
 AT = 1_800_000_000.0

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from apps.accounts.domain.roles import Role
+from apps.accounts.domain.identity import Role
 from apps.accounts.models import Team, User
 from apps.clusters.domain.observed.objects import NodeSnapshot, ObservedKind, QuotaSnapshot
 from apps.clusters.models import Cluster, ObservedObject, Tier, WatchCoverage

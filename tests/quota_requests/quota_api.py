@@ -14,8 +14,13 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlencode, urlsplit
 
-from apps.quota_requests.domain.execution.kube_requests import JSON_PATCH, KubeRequest
-from apps.quota_requests.domain.execution.outcomes import ServerAnswer, Silence, answer_of
+from apps.quota_requests.domain.execution.kube_requests import (
+    JSON_PATCH,
+    KubeRequest,
+    ServerAnswer,
+    Silence,
+    answer_of,
+)
 from tests.quota_requests.json_patches import PatchFailed, patched
 
 NOT_FOUND = {"kind": "Status", "message": "not found", "reason": "NotFound", "code": 404}

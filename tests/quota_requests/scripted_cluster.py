@@ -18,7 +18,7 @@ from apps.quota_requests.domain.execution.executor import (
     after_answer,
     decide,
 )
-from apps.quota_requests.domain.execution.outcomes import (
+from apps.quota_requests.domain.execution.kube_requests import (
     ServerAnswer,
     ServerStep,
     Silence,

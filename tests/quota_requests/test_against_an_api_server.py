@@ -15,11 +15,13 @@ from apps.quota_requests.domain.execution.executor import (
     decide,
 )
 from apps.quota_requests.domain.execution.kube_requests import (
+    ServerStep,
+    Then,
+    meaning,
     object_path,
     patch_request,
     read_request,
 )
-from apps.quota_requests.domain.execution.outcomes import ServerStep, Then, meaning
 from apps.quota_requests.domain.execution.patches import live_amount, patch_for
 from apps.quota_requests.domain.quantities import quantity
 from apps.quota_requests.domain.targets import (

@@ -14,8 +14,12 @@ from apps.quota_requests import services
 from apps.quota_requests.domain.quantities import quantity
 from apps.quota_requests.domain.states import RequestState
 from apps.quota_requests.domain.targets import QueueCell, QuotaKeyTarget
-from apps.quota_requests.services.execution.api_calls import VersionUnknown, served_version
-from apps.quota_requests.services.execution.dry_run import Checked, check
+from apps.quota_requests.services.execution.api_calls import (
+    Checked,
+    VersionUnknown,
+    check,
+    served_version,
+)
 from tests.factories import make_cluster
 from tests.quota_requests import recorded
 from tests.quota_requests.portal import Portal, make_portal, make_sighting

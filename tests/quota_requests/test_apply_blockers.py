@@ -13,7 +13,7 @@ from apps.clusters.ports import QuotaWriter, Reply
 from apps.quota_requests import services
 from apps.quota_requests.domain.states import RequestState, TransitionDenied
 from apps.quota_requests.models import Execution
-from apps.quota_requests.services.execution.leases import LEASE
+from apps.quota_requests.services.execution.executor import LEASE
 from apps.quota_requests.services.execution.orders import NotConfirmed
 from tests.quota_requests import recorded
 from tests.quota_requests.portal import KEY, NOW, OWNER, Portal, served_portal

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from apps.accounts.domain.roles import Role
+from apps.accounts.domain.identity import Role
 from apps.quota_requests import services
 from apps.quota_requests.domain.states import RequestState
 from apps.quota_requests.models import ChangeRequest, Execution

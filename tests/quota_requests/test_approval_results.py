@@ -21,8 +21,7 @@ from apps.quota_requests.domain.snapshots import Evidence, FairShare
 from apps.quota_requests.domain.states import RequestState, TransitionDenied
 from apps.quota_requests.models import ChangeRequest
 from apps.quota_requests.services.approval_policy import decide_by_policy, rules_of_site
-from apps.quota_requests.services.evidence.impact import impact_of
-from apps.quota_requests.services.evidence.overcommitment import committed_gpus
+from apps.quota_requests.services.evidence.impact import committed_gpus, impact_of
 from apps.quota_requests.services.evidence.snapshot import KnownOfTeam
 from apps.quotas.selectors import QuotaFilters, quota_rows
 from tests.factories import make_cluster, make_team

@@ -11,7 +11,7 @@ from apps.quota_requests.domain.states import RequestState
 from apps.quota_requests.models import AuditEntry, ChangeRequest, Execution
 from apps.quota_requests.permissions import portal as system
 from apps.quota_requests.services.audit_log import record
-from apps.quota_requests.services.execution.leases import LEASE
+from apps.quota_requests.services.execution.executor import LEASE
 from tests.quota_requests.portal import NOW, make_portal, served_portal
 from tests.quota_requests.test_timing import DAY
 

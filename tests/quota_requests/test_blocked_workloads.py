@@ -16,10 +16,9 @@ from apps.clusters.domain.observed.objects import (
     PodSet,
     WorkloadSnapshot,
 )
-from apps.pending.domain.causes import Cause
+from apps.pending.domain.diagnosis import Cause
 from apps.quota_requests.models import ChangeRequest
-from apps.quota_requests.services.evidence.blocked_workloads import blocked_workloads, is_strict
-from apps.quota_requests.services.evidence.impact import impact_of
+from apps.quota_requests.services.evidence.impact import blocked_workloads, impact_of, is_strict
 from apps.quota_requests.services.evidence.known_quotas import target_of_request
 from apps.quota_requests.services.evidence.snapshot import known_of_team
 from tests.factories import make_workload

@@ -14,7 +14,7 @@ from apps.clusters.ports import QuotaWriter, Reply
 from apps.quota_requests import services
 from apps.quota_requests.domain.states import RequestState
 from apps.quota_requests.models import AuditEntry
-from apps.quota_requests.services.execution.leases import LEASE
+from apps.quota_requests.services.execution.executor import LEASE
 from tests.quota_requests import recorded
 from tests.quota_requests.portal import KEY, Portal, served_portal
 

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from apps.quota_requests.domain.execution.drift import (
+from apps.quota_requests.domain.execution.applied_changes import (
     Applied,
     DriftKind,
     ObservedLimit,

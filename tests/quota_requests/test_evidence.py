@@ -20,7 +20,7 @@ from apps.clusters.models import Cluster
 from apps.costs.models import Price
 from apps.fairness.selectors import HourCounts
 from apps.quota_requests.domain.audit import canonical
-from apps.quota_requests.domain.frozen import stored
+from apps.quota_requests.domain.quantities import stored
 from apps.quota_requests.selectors import request_detail
 from apps.quota_requests.services.evidence.snapshot import (
     known_of_team,

@@ -7,8 +7,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apps.quota_requests.domain.execution.gitops import patch_file
-from apps.quota_requests.domain.execution.patches import ValueChanged, live_amount
+from apps.quota_requests.domain.execution.patches import ValueChanged, live_amount, patch_file
 from apps.quota_requests.domain.quantities import quantity
 from apps.quota_requests.domain.targets import (
     QueueCell,

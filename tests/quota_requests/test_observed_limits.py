@@ -16,7 +16,7 @@ from apps.clusters.domain.observed.objects import (
 )
 from apps.clusters.models import Cluster, WatchCoverage, WatchIssue
 from apps.quota_requests import tasks
-from apps.quota_requests.domain.execution.drift import ObservedLimit
+from apps.quota_requests.domain.execution.applied_changes import ObservedLimit
 from apps.quota_requests.domain.quantities import quantity
 from apps.quota_requests.domain.targets import (
     QueueCell,
@@ -25,7 +25,7 @@ from apps.quota_requests.domain.targets import (
     VolcanoCell,
     VolcanoField,
 )
-from apps.quota_requests.services.evidence.observed_limits import (
+from apps.quota_requests.services.evidence.known_quotas import (
     ON_ITS_WAY,
     SETTLING,
     amount_in,

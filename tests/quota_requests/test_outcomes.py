@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from apps.quota_requests.domain.execution.outcomes import (
+from apps.quota_requests.domain.execution.kube_requests import (
     ServerAnswer,
     ServerStep,
     Silence,

@@ -8,7 +8,7 @@ from pytest_django import DjangoAssertNumQueries
 from apps.accounts.permissions import NotAllowed
 from apps.clusters.domain.observed.objects import ObservedKind, VolcanoQueueSnapshot
 from apps.quota_requests import services
-from apps.quota_requests.domain.frozen import stored
+from apps.quota_requests.domain.quantities import stored
 from apps.quota_requests.domain.targets import TargetRefused
 from apps.quota_requests.models import AuditEntry, ChangeRequest
 from apps.quotas.domain.keys import QuotaRef

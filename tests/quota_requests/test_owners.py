@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from apps.quota_requests.domain.execution.owners import OtherOwner, Tool, other_owners
+from apps.quota_requests.domain.execution.executor import OtherOwner, Tool, other_owners
 from apps.quota_requests.domain.targets import (
     QueueCell,
     QuotaKeyTarget,

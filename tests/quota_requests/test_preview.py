@@ -9,22 +9,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from apps.quota_requests.domain.audit import canonical
-from apps.quota_requests.domain.borrowing import CohortShare, borrowing
-from apps.quota_requests.domain.frozen import stored
-from apps.quota_requests.domain.impact import (
-    KeyState,
-    cost_ceiling,
-    preview,
-    time_box,
-)
-from apps.quota_requests.domain.overcommitment import (
+from apps.quota_requests.domain.limit_effects import (
+    BlockedWork,
+    CohortShare,
     QuotaCommitment,
     TierCapacity,
+    borrowing,
     overcommitment,
     together,
+    would_start,
 )
-from apps.quota_requests.domain.quantities import Quantity, quantity
-from apps.quota_requests.domain.unblocked_workloads import BlockedWork, would_start
+from apps.quota_requests.domain.quantities import Quantity, quantity, stored
+from apps.quota_requests.domain.snapshots import KeyState, cost_ceiling, preview, time_box
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
 SIX, EIGHT, TEN = quantity("6"), quantity("8"), quantity("10")

@@ -9,13 +9,12 @@ from typing import Any
 import pytest
 from django.test import override_settings
 
-from apps.accounts.domain.roles import Role
+from apps.accounts.domain.identity import Role
 from apps.quota_requests import services
 from apps.quota_requests.domain.approval_policy import Facts, RecentIncreases, Rules, ruling
 from apps.quota_requests.domain.states import RequestState, TransitionDenied
 from apps.quota_requests.models import ChangeRequest
-from apps.quota_requests.services.approval_policy import check_still_small
-from apps.quota_requests.services.evidence.recent_increases import recent_increases
+from apps.quota_requests.services.approval_policy import check_still_small, recent_increases
 from tests.quota_requests.portal import Portal, make_portal
 from tests.worlds import shared
 

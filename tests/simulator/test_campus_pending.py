@@ -7,10 +7,8 @@ from typing import Any
 
 import pytest
 
-from apps.pending.domain.causes import Cause
 from apps.pending.domain.diagnose import diagnose_cluster
-from apps.pending.domain.diagnosis import Action
-from apps.pending.domain.state import ClusterState, PendingItem
+from apps.pending.domain.diagnosis import Action, Cause, ClusterState, PendingItem
 from apps.pending.services import refresh
 from simulator.answers import Answer
 from simulator.clock import PinnedClock

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from apps.accounts.models import Team
+from apps.alerts.domain.alerts import AlertKind
 from apps.alerts.domain.channels import ChannelKind
-from apps.alerts.domain.thresholds import AlertKind
 from apps.alerts.models import Alert, Channel, Delivery, Mute
 from apps.alerts.services import NewAlert, Silence, Wanted, add_channel, mute, notify
 from tests.factories import Portal

@@ -16,7 +16,7 @@ from django.test.utils import CaptureQueriesContext
 from pytest_django import Settings
 
 from apps.accounts.models import User
-from apps.alerts.domain.thresholds import AlertKind
+from apps.alerts.domain.alerts import AlertKind
 from apps.alerts.models import Channel, Mute
 from apps.alerts.services import MOST_CHANNELS, add_channel
 from apps.quota_requests.models import AuditEntry

@@ -14,7 +14,7 @@ from pytest_django import Settings
 from apps.accounts.models import User
 from apps.alerts.models import Alert, Channel, Delivery, IdleAnswer
 from apps.alerts.services import notify
-from apps.alerts.services.sending import said as as_sent
+from apps.alerts.services.delivery import digest_item as as_sent
 from tests.factories import Portal, make_portal
 from tests.web.alerts import Board, make_board, moment, said, say_many
 from tests.web.pages import text_of

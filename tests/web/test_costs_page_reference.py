@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from django.test import Client
 
-from apps.accounts.domain.roles import Role
+from apps.accounts.domain.identity import Role
 from apps.accounts.models import User
 from apps.costs.domain.costing import WASTE
 from tests.api.conftest import client_of

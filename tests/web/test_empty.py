@@ -5,7 +5,7 @@ from collections.abc import Callable
 from django.template.loader import render_to_string
 from django.test import Client
 
-from apps.accounts.domain.roles import Role
+from apps.accounts.domain.identity import Role
 from apps.accounts.models import User
 from tests.factories import make_portal, make_user
 from tests.web.pages import text_of

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from apps.pending.domain.causes import FROM_SERIES, OF_DEMAND, Cause
+from apps.pending.domain.diagnosis import FROM_SERIES, OF_DEMAND, Cause
 from apps.web.pending.causes import (
     CLASSES,
     MEANINGS,

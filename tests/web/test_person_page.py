@@ -6,7 +6,7 @@ import pytest
 from django.test import Client
 from pytest_django import Settings
 
-from apps.accounts.domain.roles import Role
+from apps.accounts.domain.identity import Role
 from apps.accounts.models import Membership, Team, User
 from apps.quota_requests.models import AuditEntry
 from apps.quota_requests.services import verify

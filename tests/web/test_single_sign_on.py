@@ -11,8 +11,7 @@ from django.utils import timezone
 from playwright.sync_api import Page, expect
 from pytest_django import Settings
 
-from apps.accounts.domain.groups import read_rules
-from apps.accounts.domain.roles import Role
+from apps.accounts.domain.identity import Role, read_rules
 from apps.accounts.models import Membership, User
 from apps.accounts.services import ActingParty, PersonChanges, make_person
 from apps.web.accounts.provider_documents import CONFIGURATIONS

@@ -10,8 +10,7 @@ from django.test import Client
 from django.utils import timezone
 from pytest_django import Settings
 
-from apps.accounts.domain.groups import read_rules
-from apps.accounts.domain.roles import Role
+from apps.accounts.domain.identity import Role, read_rules
 from apps.accounts.models import Membership, User
 from apps.web.accounts.provider_documents import CONFIGURATIONS
 from gpuportal.single_sign_on import SingleSignOn

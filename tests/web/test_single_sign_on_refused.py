@@ -9,7 +9,7 @@ import pytest
 from django.test import Client
 from pytest_django import Settings
 
-from apps.accounts.domain.groups import read_rules
+from apps.accounts.domain.identity import read_rules
 from apps.accounts.models import User
 from apps.web.accounts.provider_documents import CONFIGURATIONS
 from gpuportal.single_sign_on import SingleSignOn

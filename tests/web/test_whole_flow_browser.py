@@ -8,7 +8,7 @@ from playwright.sync_api import Page, expect
 from pytest_django import Settings
 from pytest_django.live_server_helper import LiveServer
 
-from apps.accounts.domain.roles import Role
+from apps.accounts.domain.identity import Role
 from apps.accounts.models import Team
 from apps.quota_requests import services
 from apps.quota_requests.models import ChangeRequest, Execution

@@ -9,26 +9,29 @@ from apps.accounts.services.journal import (
     noted,
     the_portal,
 )
-from apps.accounts.services.managing import (
-    Manager,
-    PlaceRefused,
-    add_person,
-    give_place,
-    give_role,
-    shut_out,
-    switch_person,
-    take_place,
-)
 from apps.accounts.services.people import (
+    LONGEST_VIEW_NAME,
+    MOST_VIEWS,
     Account,
+    Manager,
     PersonChanges,
+    PlaceRefused,
+    ViewRefused,
+    add_person,
     change_person,
     check_new_person,
+    delete_view,
     end_sessions,
+    give_place,
+    give_role,
     make_person,
     note_command,
     person_exists,
+    save_view,
     set_own_password,
+    shut_out,
+    switch_person,
+    take_place,
 )
 from apps.accounts.services.teams import (
     UNASSIGNED,
@@ -54,11 +57,4 @@ from apps.accounts.services.tokens import (
     revoke_all,
     revoke_named,
     revoke_token,
-)
-from apps.accounts.services.views import (
-    LONGEST_VIEW_NAME,
-    MOST_VIEWS,
-    ViewRefused,
-    delete_view,
-    save_view,
 )

@@ -10,9 +10,7 @@ from allauth.socialaccount.models import SocialAccount
 from django.core.exceptions import ValidationError
 from django.db import IntegrityError, transaction
 
-from apps.accounts.domain.groups import Granted
-from apps.accounts.domain.names import is_reserved
-from apps.accounts.domain.roles import Role
+from apps.accounts.domain.identity import Granted, Role, is_reserved
 from apps.accounts.models import Membership, Team, User
 from apps.accounts.services.journal import ActingParty, note
 from apps.accounts.services.people import end_sessions, namesake_of, standing_of, subject_of

@@ -12,7 +12,7 @@ from typing import Any
 
 from django.dispatch import Signal
 
-from apps.accounts.domain.names import PORTAL
+from apps.accounts.domain.identity import PORTAL
 
 Values = Mapping[str, Any]
 

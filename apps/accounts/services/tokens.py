@@ -10,8 +10,7 @@ from typing import Any
 
 from django.db import DEFAULT_DB_ALIAS, OperationalError, connections, transaction
 
-from apps.accounts.domain.names import is_reserved
-from apps.accounts.domain.scopes import TokenScope, packed
+from apps.accounts.domain.identity import TokenScope, is_reserved, packed_scopes
 from apps.accounts.models import ApiToken, User
 from apps.accounts.permissions import can_administer
 from apps.accounts.services.journal import ActingParty, note, the_portal
@@ -83,7 +82,7 @@ def add_token(
         name=name,
         digest=digest_of(key),
         ending=key[-4:],
-        scopes=packed(chosen),
+        scopes=packed_scopes(chosen),
         created_at=now,
         expires_at=expires_at,
     )

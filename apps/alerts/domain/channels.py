@@ -1,4 +1,4 @@
-"""Where a message may go: addresses as people write them, held against what is safe to call."""
+"""Channels: addresses as people write them, held against what is safe to call."""
 
 import ipaddress
 import re
@@ -6,7 +6,19 @@ from collections.abc import Collection, Iterable
 from enum import StrEnum
 from urllib.parse import parse_qs, urlsplit
 
-from apps.alerts.domain.addresses import e_mail_address
+_ADDRESS = re.compile(r"[^\s@,;<>\"()\[\]\\%!]+@[^\s@,;<>\"()\[\]\\]+\.[^\s@,;<>\"()\[\]\\.]+")
+_LONGEST = 254
+
+
+def e_mail_address(written: str) -> str | None:
+    """Return one plain address, its domain in lower case; None where that is none.
+
+    A name with a % or ! may be a route: some mail servers send that on to another domain.
+    """
+    if len(written) > _LONGEST or not written.isprintable() or not _ADDRESS.fullmatch(written):
+        return None
+    name, _, domain = written.rpartition("@")
+    return f"{name}@{domain.lower()}"
 
 
 class ChannelKind(StrEnum):

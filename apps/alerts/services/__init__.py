@@ -10,11 +10,13 @@ from apps.alerts.services.channels import (
     answer_idle,
     change_channel,
     mute,
+    prune,
     remove_channel,
+    renew_seals,
     switch_channel,
     unmute,
 )
-from apps.alerts.services.delivering import (
+from apps.alerts.services.delivery import (
     TriedTooSoon,
     deliver,
     pause_tries,
@@ -22,4 +24,3 @@ from apps.alerts.services.delivering import (
     try_channel,
 )
 from apps.alerts.services.evaluation import Measurement, NewAlert, evaluate, go_on, notify
-from apps.alerts.services.retention import prune, renew_seals

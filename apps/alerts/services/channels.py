@@ -1,5 +1,6 @@
-"""Making and changing channels, muting them, and answering idle alerts."""
+"""Making, changing and muting channels, answers to idle alerts, and retention."""
 
+import logging
 from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime, time, timedelta
@@ -8,9 +9,11 @@ from zoneinfo import ZoneInfo
 
 from django.conf import settings
 from django.db import transaction
+from django.db.models import Q
 
 from apps.accounts.models import Team, User
 from apps.accounts.services import ActingParty, note
+from apps.alerts.domain.alerts import AlertKind, IdleDecision, keep_idle, release_idle
 from apps.alerts.domain.channels import (
     AddressRefused,
     ChannelKind,
@@ -19,11 +22,9 @@ from apps.alerts.domain.channels import (
     host_of,
     shown,
 )
-from apps.alerts.domain.digest import Cadence
-from apps.alerts.domain.idle import IdleDecision, keep, release
-from apps.alerts.domain.thresholds import AlertKind
-from apps.alerts.gateways import seal
-from apps.alerts.models import Alert, Channel, IdleAnswer, Mute
+from apps.alerts.domain.digests import Cadence
+from apps.alerts.gateways import SealBroken, seal
+from apps.alerts.models import Alert, Channel, Delivery, IdleAnswer, Mute
 from apps.alerts.permissions import check_answer, check_channel, check_kind
 
 LONGEST_MUTE = timedelta(days=90)
@@ -273,9 +274,9 @@ def answer_idle(
     check_answer(user, alert.team_id)
     if until.strip():
         most = settings.ALERTS_KEEP_DAYS
-        found = keep(until, reason, person=user.username, now=now, zone=zone, most_days=most)
+        found = keep_idle(until, reason, person=user.username, now=now, zone=zone, most_days=most)
     else:
-        found = release(reason, person=user.username, now=now)
+        found = release_idle(reason, person=user.username, now=now)
     IdleAnswer.objects.create(
         subject=alert.subject,
         team_id=alert.team_id,
@@ -286,3 +287,40 @@ def answer_idle(
         until=found.until,
     )
     return found
+
+
+_LOG = logging.getLogger(__name__)
+KEPT = timedelta(days=180)
+
+
+def prune(*, now: datetime) -> int:
+    """Delete alerts of more than 180 days ago that nobody waits for; return how many rows.
+
+    An answer that still holds is kept, however long ago it was given.
+    """
+    old = now - KEPT
+    waiting = Delivery.objects.filter(state=Delivery.State.QUEUED).values("alert")
+    rows, _ = Alert.objects.filter(at__lt=old).exclude(pk__in=waiting).delete()
+    mutes, _ = Mute.objects.filter(end__lt=old).delete()
+    over = Q(until__isnull=True) | Q(until__lte=now)
+    answers, _ = IdleAnswer.objects.filter(over, at__lt=old).delete()
+    return rows + mutes + answers
+
+
+def renew_seals() -> int:
+    """Seal addresses under the present key; return how many were under an older one.
+
+    So that the older one can be taken out of the settings after a day. An address that no key
+    reads stays as it is: deliveries say so.
+    """
+    box, renewed = seal(), 0
+    for pk, sealed in Channel.objects.order_by("pk").values_list("pk", "sealed"):
+        try:
+            anew = box.renewed(sealed)
+        except SealBroken as broken:
+            _LOG.warning("alerts: channel %d: %s", pk, broken)
+            continue
+        # Only what it was: an address that was written meanwhile is under the present key.
+        if anew is not None:
+            renewed += Channel.objects.filter(pk=pk, sealed=sealed).update(sealed=anew)
+    return renewed

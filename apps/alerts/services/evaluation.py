@@ -8,9 +8,18 @@ from zoneinfo import ZoneInfo
 
 from django.db import transaction
 
-from apps.alerts.domain.digest import Cadence, Schedule, due_at
-from apps.alerts.domain.mutes import MuteWindow, QuietHours, deliverable_at, is_muted
-from apps.alerts.domain.thresholds import AlertKind, AlertLevel, Threshold, alert_key, judge
+from apps.alerts.domain.alerts import (
+    AlertKind,
+    AlertLevel,
+    MuteWindow,
+    QuietHours,
+    Threshold,
+    alert_key,
+    deliverable_at,
+    is_muted,
+    judge,
+)
+from apps.alerts.domain.digests import Cadence, Schedule, due_at
 from apps.alerts.models import Alert, Channel, Delivery, SourceCursor
 from apps.alerts.models import AlertState as StandingRow
 from apps.alerts.models import Mute as MuteRow

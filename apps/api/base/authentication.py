@@ -8,7 +8,7 @@ from rest_framework.exceptions import AuthenticationFailed
 from rest_framework.permissions import BasePermission
 from rest_framework.request import Request
 
-from apps.accounts.domain.scopes import TokenScope
+from apps.accounts.domain.identity import TokenScope
 from apps.accounts.selectors import Bearer, bearer_of
 from apps.accounts.services import note_use
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
-from apps.alerts.domain.idle import IdleChoice
+from apps.alerts.domain.alerts import IdleChoice
 from apps.alerts.selectors import answers_to
 
 Workload = tuple[str, str, str]

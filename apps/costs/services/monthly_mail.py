@@ -12,7 +12,7 @@ from django.core.mail import EmailMessage
 from django.db import transaction
 from django.db.models import F
 
-from apps.accounts.domain.roles import Role
+from apps.accounts.domain.identity import Role
 from apps.accounts.models import User
 from apps.accounts.permissions import EVERYTHING
 from apps.accounts.services import leases

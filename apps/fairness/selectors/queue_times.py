@@ -13,9 +13,8 @@ from apps.clusters.domain.window import Window
 from apps.clusters.models import Namespace
 from apps.clusters.models.sql import WholeSeconds
 from apps.clusters.selectors import team_spans
-from apps.pending.domain.causes import Counts, Outcome
-from apps.pending.domain.history import nearest_rank
-from apps.pending.domain.queues.demand import CLUSTER_QUEUE
+from apps.pending.domain.demand import CLUSTER_QUEUE, nearest_rank
+from apps.pending.domain.diagnosis import Counts, Outcome
 from apps.pending.models import CauseInterval, Episode
 from apps.pending.selectors import known_until
 from apps.usage.models import TierDay

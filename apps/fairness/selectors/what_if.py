@@ -23,7 +23,7 @@ from apps.fairness.domain.simulation.whatif import what_if as replayed
 from apps.fairness.selectors.measures.sums import TierSums, parts_of, tier_sums
 from apps.fairness.selectors.names import tier_names
 from apps.fairness.selectors.rows import OutcomeRow, TierOutcomeRow, WhatIfReport
-from apps.pending.domain.queues.demand import CLUSTER_QUEUE
+from apps.pending.domain.demand import CLUSTER_QUEUE
 from apps.pending.models import CauseInterval, Episode
 from apps.pending.selectors import counted_causes
 from apps.quotas.models import Entitlement

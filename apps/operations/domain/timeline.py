@@ -5,13 +5,157 @@ nothing changes, so that a fact of an earlier hour keeps the rule it was made wi
 """
 
 import dataclasses
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from decimal import Decimal
+from enum import StrEnum
 from typing import Any, ClassVar, Generic, Protocol, TypeVar, cast
 
-from apps.operations.domain.difference import ColumnChange, RowAction, RowChange
-from apps.operations.domain.source_positions import Path
+from apps.operations.domain.source_positions import Path, shown
+
+
+class RowAction(StrEnum):
+    """`corrected` changes a row in place; `withdrawn` drops a plan that never took effect."""
+
+    ADDED = "added"
+    CHANGED = "changed"
+    CORRECTED = "corrected"
+    CLOSED = "closed"
+    WITHDRAWN = "withdrawn"
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnChange:
+    """One value before and after; `old` is None where there was nothing before."""
+
+    name: str
+    old: object
+    new: object
+
+    def __str__(self) -> str:
+        if self.old is None:
+            return f"{self.name} {_shown_value(self.new)}"
+        return f"{self.name} {_shown_value(self.old)} → {_shown_value(self.new)}"
+
+
+@dataclass(frozen=True, slots=True)
+class RowChange:
+    """One row added, changed or closed. `at` is when it takes effect; None: at once."""
+
+    action: RowAction
+    what: str
+    name: str
+    columns: tuple[ColumnChange, ...] = ()
+    at: datetime | None = None
+
+    def __str__(self) -> str:
+        since = f" from {self.at.isoformat()}" if self.at else ""
+        columns = ", ".join(str(column) for column in self.columns)
+        return f"{self.action} {self.what} {self.name}{since}" + (f": {columns}" if columns else "")
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogDifference:
+    """All that a load changes, or would change, in the order of the catalog's sections."""
+
+    changes: tuple[RowChange, ...] = ()
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.changes
+
+    def lines(self) -> Iterator[str]:
+        """Yield one line of plain text for each change."""
+        return (str(change) for change in self.changes)
+
+    def counts(self) -> dict[RowAction, int]:
+        """Return how many changes there are of each action that occurs."""
+        actions = [change.action for change in self.changes]
+        return {action: actions.count(action) for action in RowAction if action in actions}
+
+
+def _shown_value(value: object) -> str:
+    if value in (None, "", (), [], {}):
+        return "none"
+    match value:
+        case datetime():
+            return value.isoformat()
+        case Mapping():
+            return "{" + ", ".join(f"{k}: {_shown_value(v)}" for k, v in value.items()) + "}"
+        case tuple() | list():
+            return "[" + ", ".join(_shown_value(item) for item in value) + "]"
+        case str():
+            return shown(value)[1:-1]
+        case float():
+            return repr(value).removesuffix(".0")
+        case Decimal():
+            return f"{value.normalize():f}"
+        case _:
+            return shown(value)
+
+
+SPACING = 65_536
+# Below the positions of built-in tiers and the largest integer of a database column.
+HIGHEST_POSITION = 1_900_000_000
+
+
+def positions(names: Sequence[str], held: Mapping[str, int]) -> dict[str, int]:
+    """Return increasing positions for `names`; as many as possible keep the one they have.
+
+    When no room is left between two neighbours, all are numbered anew.
+    """
+    fixed = _longest_increasing([(name, held[name]) for name in names if name in held])
+    numbered: dict[str, int] = {}
+    low = -1
+    for run, end in _runs(names, fixed):
+        low = max(low, 0) if end is None else low
+        high = low + SPACING * (len(run) + 1) if end is None else fixed[end]
+        if high - low <= len(run) or high > HIGHEST_POSITION:
+            return _numbered_anew(names)
+        gap = high - low
+        for place, name in enumerate(run, start=1):
+            numbered[name] = low + gap * place // (len(run) + 1)
+        if end is not None:
+            low = numbered[end] = high
+    return numbered
+
+
+def _numbered_anew(names: Sequence[str]) -> dict[str, int]:
+    step = min(SPACING, HIGHEST_POSITION // (len(names) + 1))
+    return {name: step * place for place, name in enumerate(names, start=1)}
+
+
+def _runs(names: Sequence[str], fixed: Mapping[str, int]) -> Iterator[tuple[list[str], str | None]]:
+    """Yield names without a place of their own, with the fixed name after them (None: the end)."""
+    run: list[str] = []
+    for name in names:
+        if name in fixed:
+            yield run, name
+            run = []
+        else:
+            run.append(name)
+    if run:
+        yield run, None
+
+
+def _longest_increasing(placed: Sequence[tuple[str, int]]) -> dict[str, int]:
+    """Return the longest part of `placed`, in its order, whose positions increase."""
+    tails: list[int] = []
+    ends: list[int] = []
+    before: list[int | None] = []
+    for index, (_, position) in enumerate(placed):
+        length = bisect_left(tails, position)
+        before.append(ends[length - 1] if length else None)
+        tails[length : length + 1] = [position]
+        ends[length : length + 1] = [index]
+    kept: dict[str, int] = {}
+    at = ends[-1] if ends else None
+    while at is not None:
+        kept[placed[at][0]] = placed[at][1]
+        at = before[at]
+    return kept
 
 
 class Record(Protocol):

@@ -1,17 +1,38 @@
-"""Running several processes as one: what dies is started again, and all stop together."""
+"""Running the portal's processes as one: what dies is started again, and all stop together."""
 
 import contextlib
 import ctypes
 import logging
 import os
+import re
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import Self
+
+from django.conf import settings
+
+
+def portal_commands() -> dict[str, str]:
+    """Return the commands of the Procfile by name."""
+    text = (settings.BASE_DIR / "Procfile").read_text(encoding="utf-8")
+    return dict(re.findall(r"^(\w+): (.+)$", text, flags=re.MULTILINE))
+
+
+def shell(command: str) -> list[str]:
+    """Return the words that run a Procfile line; the shell fills in variables and makes way."""
+    return ["/bin/sh", "-c", f"exec {command}"]
+
+
+def program_path() -> str:
+    """Return a PATH on which this Python's programs come first."""
+    return f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
+
 
 logger = logging.getLogger(__name__)
 

@@ -1,17 +1,373 @@
 """Loading a catalog: read it, plan against what is loaded, and store, in one transaction."""
 
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from datetime import datetime
+from decimal import Decimal
+from operator import attrgetter
+from typing import Any, TypeVar
+from zoneinfo import ZoneInfo
 
+import msgspec
 from django.db import IntegrityError, OperationalError, transaction
 
 from apps.accounts import services as accounts
+from apps.accounts.services import LeadRecord, TeamRecord
 from apps.clusters import services as clusters
-from apps.operations.domain.difference import CatalogDifference
-from apps.operations.domain.schema import Catalog
-from apps.operations.domain.source_positions import CatalogError, Path, Problems
-from apps.operations.services.planning import Loaded, Plans, loaded, plan_catalog
+from apps.clusters.domain.tiers import model_key
+from apps.clusters.services import ClaimRecord, ClusterRecord, ReportRecord, RuleRecord, TierRecord
+from apps.costs import services as costs
+from apps.costs.services import PriceRecord
+from apps.operations.domain.schema import (
+    Account,
+    Budget,
+    Catalog,
+    Price,
+    Prometheus,
+    kind_of,
+    per_gpu_hour,
+    written_off,
+)
+from apps.operations.domain.source_positions import BEGINNING, CatalogError, Path, Problems, instant
+from apps.operations.domain.timeline import (
+    AnyRecord,
+    CatalogDifference,
+    DatedRecord,
+    DesiredRow,
+    RecordKind,
+    TimelinePlan,
+    plan_current,
+    plan_dated,
+    positions,
+)
 from apps.operations.services.reading import read_catalog
+from apps.quotas import services as quotas
+from apps.quotas.services import BudgetRecord, EntitlementRecord
 from apps.usage.selectors import data_ready
+
+
+def desired_clusters(catalog: Catalog) -> list[ClusterRecord]:
+    """Return the clusters; connections hold only the keys that were given."""
+    return [
+        ClusterRecord(
+            name=cluster.name,
+            prometheus=_given(cluster.prometheus),
+            kubernetes=None if cluster.kubernetes is None else _given(cluster.kubernetes),
+        )
+        for cluster in catalog.clusters
+    ]
+
+
+def desired_tiers(catalog: Catalog, places: Mapping[str, int]) -> list[TierRecord]:
+    """Return the tiers at their places."""
+    return [TierRecord(t.name, places[t.name], t.promise) for t in catalog.tiers]
+
+
+def desired_rules(catalog: Catalog, places: Mapping[str, int]) -> Iterator[DesiredRow[RuleRecord]]:
+    """Yield one rule for each tier."""
+    since = _reader(catalog)
+    for index, tier in enumerate(catalog.tiers):
+        record = RuleRecord(
+            tier=tier.name,
+            position=places[tier.name],
+            sharing=tier.sharing.value,
+            resources=tier.resources,
+            device_classes=tier.device_classes,
+            node_selector=tier.node_selector,
+            allowed_teams=tier.allowed_teams,
+            valid_from=since(tier.valid_from),
+        )
+        yield DesiredRow(record, _place(("tiers", index), tier.valid_from))
+
+
+def desired_teams(catalog: Catalog) -> list[TeamRecord]:
+    """Return the teams."""
+    return [TeamRecord(team.name, team.cost_center) for team in catalog.teams]
+
+
+def desired_leads(catalog: Catalog) -> list[LeadRecord]:
+    """Return everybody who is named as a lead."""
+    return [LeadRecord(team.name, lead) for team in catalog.teams for lead in team.leads]
+
+
+def desired_claims(
+    catalog: Catalog, places: Mapping[str, int]
+) -> Iterator[DesiredRow[ClaimRecord]]:
+    """Yield one claim for each namespace pattern."""
+    since = _reader(catalog)
+    for index, team in enumerate(catalog.teams):
+        path = _place(("teams", index), team.valid_from)
+        for pattern in team.namespaces:
+            record = ClaimRecord(
+                pattern, team.name, places[pattern], valid_from=since(team.valid_from)
+            )
+            yield DesiredRow(record, path)
+
+
+def desired_entitlements(catalog: Catalog) -> Iterator[DesiredRow[EntitlementRecord]]:
+    """Yield what each team may count on; a weight alone goes with an entitlement of 0."""
+    since = _reader(catalog)
+    for index, team in enumerate(catalog.teams):
+        path = _place(("teams", index), team.valid_from)
+        for tier in dict.fromkeys((*team.entitlements, *team.weights)):
+            gpus = team.entitlements.get(tier, 0.0)
+            record = EntitlementRecord(
+                team=team.name,
+                tier=tier,
+                gpus=gpus,
+                weight=team.weights.get(tier, gpus),
+                valid_from=since(team.valid_from),
+            )
+            yield DesiredRow(record, path)
+
+
+def desired_budgets(catalog: Catalog) -> Iterator[DesiredRow[BudgetRecord]]:
+    """Yield each team's allowances."""
+    since = _reader(catalog)
+    for index, team in enumerate(catalog.teams):
+        path = _place(("teams", index), team.valid_from)
+        for budget in team.budgets:
+            yield DesiredRow(_budget(team.name, budget, since(team.valid_from)), path)
+
+
+def _budget(team: str, budget: Budget, valid_from: datetime | None) -> BudgetRecord:
+    return BudgetRecord(
+        team=team,
+        period=budget.period.value,
+        gpu_hours=budget.gpu_hours,
+        money=None if budget.money is None else Decimal(budget.money),
+        currency=budget.currency or "",
+        valid_from=valid_from,
+    )
+
+
+def desired_prices(catalog: Catalog) -> Iterator[DesiredRow[PriceRecord]]:
+    """Yield the prices."""
+    since = _reader(catalog)
+    for index, price in enumerate(catalog.prices):
+        record = PriceRecord(
+            cluster=price.cluster or "",
+            tier=price.tier or "",
+            gpu_model=price.gpu_model,
+            capacity_type=price.capacity_type.value,
+            per_gpu_hour=per_gpu_hour(price),
+            currency=price.currency,
+            discount=Decimal(price.discount),
+            kind=kind_of(price).value,
+            source=price.source or written_off(price),
+            example=price.example,
+            valid_from=since(price.valid_from),
+            **_energy(price),
+        )
+        yield DesiredRow(record, _place(("prices", index), price.valid_from))
+
+
+def _energy(price: Price) -> dict[str, Any]:
+    if price.owned is None or price.owned.per_kwh is None:
+        return {}
+    return {"per_kwh": Decimal(price.owned.per_kwh), "pue": Decimal(price.owned.pue)}
+
+
+def desired_report(catalog: Catalog) -> list[ReportRecord]:
+    """Return the one row of report settings."""
+    return [ReportRecord(catalog.report.time_zone, catalog.report.currency)]
+
+
+def _given(connection: Prometheus | Account) -> dict[str, object]:
+    """Return the keys of a connection that say something; so too of an account inside of it."""
+    values = msgspec.structs.asdict(connection)
+    return {
+        name: _given(value) if isinstance(value, Account) else value
+        for name, value in values.items()
+        if value not in (None, False)
+    }
+
+
+def _reader(catalog: Catalog) -> Callable[[str | None], datetime | None]:
+    """Return what reads a `valid_from`: a date begins at midnight in the report's zone."""
+    zone = ZoneInfo(catalog.report.time_zone)
+    return lambda text: None if text is None else instant(text, zone)
+
+
+def _place(path: Path, valid_from: str | None) -> Path:
+    return path if valid_from is None else (*path, "valid_from")
+
+
+_QUIET = frozenset({"active", "lead", "position"})
+
+_Retirable = TypeVar("_Retirable", ClusterRecord, TeamRecord, TierRecord)
+
+
+def _named(what: str, name: str, *columns: str) -> RecordKind[AnyRecord]:
+    """Return a kind whose records are told apart, and called, by the field `name`."""
+    field = attrgetter(name)
+    return RecordKind(what, key=field, name=field, columns=columns, quiet=_QUIET)
+
+
+TEAM: RecordKind[TeamRecord] = _named("team", "name", "cost_center", "active")
+CLUSTER: RecordKind[ClusterRecord] = _named("cluster", "name", "prometheus", "kubernetes", "active")
+TIER: RecordKind[TierRecord] = _named("tier", "name", "position", "promise", "active")
+CLAIM: RecordKind[ClaimRecord] = _named("namespace claim", "pattern", "team", "position")
+RULE: RecordKind[RuleRecord] = _named(
+    "tier rule",
+    "tier",
+    *("position", "sharing", "resources", "device_classes", "node_selector", "allowed_teams"),
+)
+LEAD: RecordKind[LeadRecord] = RecordKind(
+    "lead",
+    key=lambda r: (r.team, r.username),
+    name=lambda r: f"{r.username} of {r.team}",
+    columns=("lead",),
+    quiet=_QUIET,
+)
+ENTITLEMENT: RecordKind[EntitlementRecord] = RecordKind(
+    "entitlement",
+    key=lambda r: (r.team, r.tier),
+    name=lambda r: f"{r.team} × {r.tier}",
+    columns=("gpus", "weight"),
+)
+BUDGET: RecordKind[BudgetRecord] = RecordKind(
+    "budget",
+    key=lambda r: (r.team, r.period, r.money is None),
+    name=lambda r: f"{r.team} per {r.period} in {'GPU-hours' if r.money is None else 'money'}",
+    columns=("gpu_hours", "money", "currency"),
+)
+# A price is told by the day from which it holds, so what it says of that day may be put right.
+PRICE: RecordKind[PriceRecord] = RecordKind(
+    "price",
+    key=lambda r: (r.cluster, r.tier, model_key(r.gpu_model), r.capacity_type),
+    name=lambda r: " ".join(filter(None, (r.gpu_model, r.capacity_type, r.cluster, r.tier))),
+    columns=(
+        *("per_gpu_hour", "currency", "discount", "kind", "source", "example"),
+        *("per_kwh", "pue"),
+    ),
+    quiet=frozenset({"discount", "kind", "example", "pue"}),
+    corrects=True,
+)
+REPORT: RecordKind[ReportRecord] = RecordKind(
+    "report",
+    key=lambda _: None,
+    name=lambda _: "settings",
+    columns=("time_zone", "currency"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """All rows that catalogs have made so far."""
+
+    clusters: list[ClusterRecord]
+    tiers: list[TierRecord]
+    rules: list[RuleRecord]
+    teams: list[TeamRecord]
+    leads: list[LeadRecord]
+    claims: list[ClaimRecord]
+    entitlements: list[EntitlementRecord]
+    budgets: list[BudgetRecord]
+    prices: list[PriceRecord]
+    report: list[ReportRecord]
+
+    @property
+    def is_first(self) -> bool:
+        """Whether no catalog ever said anything that holds in time."""
+        return not (self.rules or self.claims or self.entitlements or self.budgets or self.prices)
+
+
+@dataclass(frozen=True, slots=True)
+class Plans:
+    """What a load stores, table by table."""
+
+    clusters: TimelinePlan[ClusterRecord]
+    tiers: TimelinePlan[TierRecord]
+    rules: TimelinePlan[RuleRecord]
+    teams: TimelinePlan[TeamRecord]
+    leads: TimelinePlan[LeadRecord]
+    claims: TimelinePlan[ClaimRecord]
+    entitlements: TimelinePlan[EntitlementRecord]
+    budgets: TimelinePlan[BudgetRecord]
+    prices: TimelinePlan[PriceRecord]
+    report: TimelinePlan[ReportRecord]
+
+    def difference(self) -> CatalogDifference:
+        """Return all changes in the order of the catalog's sections."""
+        return CatalogDifference(tuple(change for plan in self._all() for change in plan.changes))
+
+    def refused(self) -> list[tuple[Path, str]]:
+        """Return where the catalog would rewrite what is in force, with the reasons."""
+        return [refusal for plan in self._all() for refusal in plan.refused]
+
+    def store(self) -> None:
+        """Write everything; the caller holds the transaction."""
+        accounts.write_teams(self.teams.saved)
+        accounts.write_leads(self.leads.saved)
+        clusters.write_clusters(self.clusters.saved)
+        clusters.write_tiers(self.tiers.saved)
+        clusters.write_rules(self.rules.saved, withdrawn=self.rules.withdrawn)
+        clusters.write_claims(self.claims.saved, withdrawn=self.claims.withdrawn)
+        quotas.write_entitlements(self.entitlements.saved, withdrawn=self.entitlements.withdrawn)
+        quotas.write_budgets(self.budgets.saved, withdrawn=self.budgets.withdrawn)
+        costs.write_prices(self.prices.saved, withdrawn=self.prices.withdrawn)
+        clusters.write_report(self.report.saved)
+
+    def _all(self) -> list[TimelinePlan[Any]]:
+        return [getattr(self, name) for name in self.__slots__]
+
+
+def loaded() -> Loaded:
+    """Return what is loaded. Ten queries."""
+    return Loaded(
+        clusters=clusters.loaded_clusters(),
+        tiers=clusters.loaded_tiers(),
+        rules=clusters.loaded_rules(),
+        teams=accounts.loaded_teams(),
+        leads=accounts.loaded_leads(),
+        claims=clusters.loaded_claims(),
+        entitlements=quotas.loaded_entitlements(),
+        budgets=quotas.loaded_budgets(),
+        prices=costs.loaded_prices(),
+        report=clusters.loaded_report(),
+    )
+
+
+def plan_catalog(catalog: Catalog, held: Loaded, *, now: datetime) -> Plans:
+    """Return what loading `catalog` at `now` stores, given what is loaded. No queries."""
+    # The first catalog of a portal describes the history that is read in after it.
+    opening = BEGINNING if held.is_first else now
+
+    def dated(
+        rows: list[DatedRecord],
+        asked: Iterable[DesiredRow[DatedRecord]],
+        kind: RecordKind[DatedRecord],
+    ) -> TimelinePlan[DatedRecord]:
+        return plan_dated(rows, asked, kind, now=now, opening=opening)
+
+    tier_places = positions([t.name for t in catalog.tiers], _places(held.rules, RULE))
+    patterns = [pattern for team in catalog.teams for pattern in team.namespaces]
+    claims = desired_claims(catalog, positions(patterns, _places(held.claims, CLAIM)))
+    tiers = desired_tiers(catalog, tier_places)
+    return Plans(
+        clusters=plan_current(held.clusters, desired_clusters(catalog), CLUSTER, retire=_retired),
+        tiers=plan_current(held.tiers, tiers, TIER, retire=_retired),
+        rules=dated(held.rules, desired_rules(catalog, tier_places), RULE),
+        teams=plan_current(held.teams, desired_teams(catalog), TEAM, retire=_retired),
+        leads=plan_current(
+            held.leads, desired_leads(catalog), LEAD, retire=lambda r: replace(r, lead=False)
+        ),
+        claims=dated(held.claims, claims, CLAIM),
+        entitlements=dated(held.entitlements, desired_entitlements(catalog), ENTITLEMENT),
+        budgets=dated(held.budgets, desired_budgets(catalog), BUDGET),
+        prices=dated(held.prices, desired_prices(catalog), PRICE),
+        report=plan_current(held.report, desired_report(catalog), REPORT, retire=lambda r: r),
+    )
+
+
+def _retired(record: _Retirable) -> _Retirable:
+    return replace(record, active=False)
+
+
+def _places(rows: Iterable[RuleRecord | ClaimRecord], kind: RecordKind[Any]) -> dict[str, int]:
+    """Return the positions of the rows that hold on, by name."""
+    return {kind.name(row): row.position for row in rows if row.valid_to is None}
 
 
 class CatalogNotStored(Exception):

@@ -25,6 +25,9 @@ from apps.clusters.ports import (
 from apps.clusters.services import discovered
 from apps.operations.adapters.questions import answers
 from apps.operations.domain.observations import (
+    ANYTHING,
+    BEYOND_READING,
+    BEYOND_WRITING,
     ApiLook,
     MetricsLook,
     ObservedDevice,
@@ -32,11 +35,6 @@ from apps.operations.domain.observations import (
     Right,
     Trouble,
     WriterLook,
-)
-from apps.operations.domain.rights import (
-    ANYTHING,
-    BEYOND_READING,
-    BEYOND_WRITING,
     changing,
     explaining,
     needed,

@@ -14,9 +14,9 @@ from apps.clusters.domain.observed.objects import (
     ObservedObject,
     PodSnapshot,
 )
+from apps.pending.domain.diagnosis import BoundPod, ClusterState
 from apps.pending.domain.placement.fits import Nodes
 from apps.pending.domain.placement.node_search import PlacementContext
-from apps.pending.domain.state import BoundPod, ClusterState
 
 B = TypeVar("B", bound=Body)
 Owner = tuple[str, str, str]

@@ -15,19 +15,23 @@ from apps.clusters.domain.observed.objects import (
     ObservedObject,
     PodSnapshot,
 )
-from apps.pending.domain.causes import Cause, Counts
-from apps.pending.domain.claims import NOT_ALLOCATABLE, claims_of
 from apps.pending.domain.cluster_index import ClusterIndex, Owner, bodies
-from apps.pending.domain.diagnosis import Diagnosis, says
+from apps.pending.domain.diagnosis import (
+    BoundPod,
+    Cause,
+    ClusterState,
+    Counts,
+    Diagnosis,
+    PendingItem,
+    says,
+)
 from apps.pending.domain.placement.blocked import Blocked
 from apps.pending.domain.placement.fits import EPSILON
-from apps.pending.domain.placement.rejected import turned_away
-from apps.pending.domain.placement.unschedulable import Placer
-from apps.pending.domain.pods import Pods, selector
+from apps.pending.domain.placement.unschedulable import NOT_ALLOCATABLE, Placer, claims_of
+from apps.pending.domain.pods import Pods, selector, turned_away
+from apps.pending.domain.queues.cluster_queues import Queued, since, total, was_evicted
 from apps.pending.domain.queues.gangs import Gang, Gangs
 from apps.pending.domain.queues.kueue import KueueQueues
-from apps.pending.domain.queues.queued import Queued, since, total, was_evicted
-from apps.pending.domain.state import BoundPod, ClusterState, PendingItem
 
 _NOTHING = Counts.NOTHING
 

@@ -1,14 +1,70 @@
-"""What is found out about something that is pending: as data, put in words when it is read."""
+"""The diagnosis of a pending item: its cause, what was found, and the state of its cluster."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
 import msgspec
 
+from apps.clusters.domain.observed.objects import ObservedKind, ObservedObject
 from apps.pending.domain import wording
-from apps.pending.domain.causes import Cause
+
+
+class Cause(StrEnum):
+    """The causes that the portal tells apart; what exactly is the matter is said beside."""
+
+    CAPACITY = "capacity"
+    QUOTA = "quota"
+    QUEUE = "queue"
+    AFFINITY = "affinity"
+    TAINT = "taint"
+    CORDON = "cordon"
+    SPREAD = "spread"
+    TOPOLOGY = "topology"
+    GANG = "gang"
+    CLAIM = "claim"
+    VOLUME = "volume"
+    PREEMPTION = "preemption"
+    SCHEDULER = "scheduler"
+    ADMISSION = "admission"
+    STARTING = "starting"
+    OTHER = "other"
+    UNSCHEDULABLE = "unschedulable"
+    UNRECORDED = "unrecorded"
+
+
+FROM_SERIES = frozenset({Cause.UNSCHEDULABLE, Cause.UNRECORDED})
+"""Causes of pods that nobody watched pending: series tell at most that a scheduler refused them."""
+OF_DEMAND = FROM_SERIES | {
+    *(Cause.CAPACITY, Cause.QUOTA, Cause.QUEUE, Cause.GANG, Cause.PREEMPTION),
+}
+"""Causes that count as demand for fairness; of the others the workload's owner is the cause."""
+
+
+class Counts(StrEnum):
+    """What an episode's GPUs add to; a gang and its pods are counted once (by top owner).
+
+    `pending`: pods that are not bound. `suppressed`: work refused or held before a pod existed.
+    `starting`: bound and not running yet, which the ledger counts as allocated. `nothing`: what
+    others stand for, as a claim whose pod waits, or that asks for no GPU any more.
+    """
+
+    PENDING = "pending"
+    SUPPRESSED = "suppressed"
+    STARTING = "starting"
+    NOTHING = "nothing"
+
+
+class Outcome(StrEnum):
+    """How an episode ended; empty while it lasts. `gave_up` went without ever having started."""
+
+    STARTED = "started"
+    GAVE_UP = "gave_up"
+    REFUSED = "refused"
+    SETTLED = "settled"
+
 
 BLOCKING_QUOTA = "resource_quota:"
 _NUL = rb"\u0000"
@@ -211,3 +267,69 @@ def clean(text: str) -> str:
 def named(text: str, most: int = 253) -> str:
     """Return a name as its column takes it."""
     return clean(text)[:most]
+
+
+@dataclass(frozen=True, slots=True)
+class BoundPod:
+    """A pod that is bound and not over; `requests` of GPU resources and device classes only."""
+
+    uid: str
+    namespace: str
+    name: str
+    owner_kind: str
+    owner: str
+    node: str
+    requests: Mapping[str, float]
+    priority_class: str = ""
+    group: str = ""
+    running: bool = True
+    bound: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterState:
+    """Everything seen of a cluster at `at` (Unix seconds) that waiting can be explained by.
+
+    `objects` are by kind, of what is there; pods and controllers that went less than a while
+    ago are in `gone`. `is_gpu` says whether a resource or device class is one of GPUs.
+    """
+
+    at: float
+    objects: Mapping[ObservedKind, Sequence[ObservedObject]]
+    holders: Sequence[BoundPod] = ()
+    gone: Sequence[ObservedObject] = ()
+    is_gpu: Callable[[str], bool] = field(default=lambda resource: "gpu" in resource)
+
+    def of(self, *kinds: ObservedKind) -> list[ObservedObject]:
+        """Return what is there of these kinds, in the order given."""
+        return [one for kind in kinds for one in self.objects.get(kind, ())]
+
+
+@dataclass(frozen=True, slots=True)
+class PendingItem:
+    """One item that waits, and why.
+
+    `uid` identifies it: of pods turned away by a kubelet and of refused pods it is that of their
+    controller, and `name` its name. `requests` is what the whole item asks for, of GPU resources
+    and device classes; `share` (0..1) what part of that counts in sums, so that a gang and its
+    pods count once. `since` and `bound` are Unix seconds; `node_selector` is what may settle its
+    tier. `again`: it had run and lost its GPUs (preempted, evicted, requeued).
+    """
+
+    kind: str
+    uid: str
+    namespace: str
+    name: str
+    owner_kind: str
+    owner: str
+    since: float
+    requests: Mapping[str, float]
+    counts: Counts
+    diagnosis: Diagnosis
+    share: float = 1.0
+    bound: float | None = None
+    node: str = ""
+    node_selector: Mapping[str, str] = field(default_factory=dict)
+    queue: str = ""
+    priority: int = 0
+    again: bool = False

@@ -7,7 +7,7 @@ are contiguous, disjoint and cover it from `since` until it ended, or are open a
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from apps.pending.domain.causes import Cause, Counts, Outcome
+from apps.pending.domain.diagnosis import Cause, Counts, Outcome
 
 NOT_SEEN = "not seen waiting"
 BEFORE_RECORDING = "before recording"

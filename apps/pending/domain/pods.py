@@ -1,21 +1,273 @@
-"""Pods that wait: which of the possible reasons holds for each."""
+"""Pending pods: which of the possible reasons holds for each."""
 
+import re
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 from msgspec.structs import replace
 
-from apps.clusters.domain.observed.objects import ObservedObject, Placement, PodSnapshot
-from apps.pending.domain.causes import Cause, Counts
-from apps.pending.domain.claims import Claims, unmade
-from apps.pending.domain.cluster_index import ClusterIndex, Owner
-from apps.pending.domain.diagnosis import Action, Diagnosis, Suggestion, says
-from apps.pending.domain.placement.fixes import all_needed
-from apps.pending.domain.placement.starting import why_not_running
-from apps.pending.domain.placement.unschedulable import Placer, preempting
+from apps.clusters.domain.observed.objects import (
+    ContainerWait,
+    ControllerSnapshot,
+    EventSnapshot,
+    ObservedObject,
+    Placement,
+    PodSnapshot,
+)
+from apps.pending.domain.cluster_index import ClusterIndex, Owner, plain
+from apps.pending.domain.diagnosis import (
+    Action,
+    Cause,
+    Counts,
+    Diagnosis,
+    PendingItem,
+    Suggestion,
+    says,
+)
+from apps.pending.domain.placement.fixes import all_needed, free_some
+from apps.pending.domain.placement.messages import LONGEST, rejection
+from apps.pending.domain.placement.unschedulable import Claims, Placer, preempting, unmade
+from apps.pending.domain.queues.cluster_queues import Queued
 from apps.pending.domain.queues.gangs import Gang
-from apps.pending.domain.queues.queued import Queued
-from apps.pending.domain.state import PendingItem
 from apps.pending.domain.wording import GATE_REMOVERS
+
+_IMAGE = frozenset(
+    {
+        *("ErrImagePull", "ImagePullBackOff", "ImageInspectError", "ErrImageNeverPull"),
+        *("InvalidImageName", "RegistryUnavailable", "SignatureValidationFailed"),
+    }
+)
+_CRASH = frozenset(
+    {
+        *("CrashLoopBackOff", "CreateContainerConfigError", "CreateContainerError"),
+        *("RunContainerError", "PreCreateHookError", "PreStartHookError", "PostStartHookError"),
+    }
+)
+_DRIVER = re.compile(r"driver(?: name)? \"?(?P<name>[\w.-]+)\"? not found", re.ASCII)
+_VOLUME = re.compile(
+    r"(?:\b\w++\.\w++ failed for volume \"|unmounted volumes=\[)(?P<name>[\w.-]+)[^:]*", re.ASCII
+)
+_STARTING_EVENTS = {
+    "FailedMount": "volume not mounted",
+    "FailedAttachVolume": "volume not attached",
+    "FailedMapVolume": "volume not mounted",
+    "FailedCreatePodSandBox": "no sandbox",
+    "FailedPrepareDynamicResources": "devices not prepared",
+    "NetworkNotReady": "no network",
+}
+
+
+def why_not_running(pod: PodSnapshot, events: list[EventSnapshot]) -> Diagnosis:
+    """Return why a bound pod does not run; it holds its GPUs meanwhile.
+
+    `events` are those about the pod, latest first.
+    """
+    wait = _worst_wait(pod.waiting)
+    if wait is not None and wait.reason in _IMAGE | _CRASH:
+        return _container_diagnosis(pod, wait, events)
+    if event := next((e for e in events if e.reason in _STARTING_EVENTS), None):
+        detail = _STARTING_EVENTS[event.reason]
+        return Diagnosis(
+            Cause.STARTING,
+            detail,
+            plain(event.message),
+            sentences=(says("bound_but", node=pod.node, problem=detail),),
+            suggestions=(_starting_suggestion(pod, event, detail),),
+        )
+    state = wait.reason if wait is not None and wait.reason else "Bound"
+    step = Suggestion(Action.WAIT, {"what": "start"}, says("wait_for_start", node=pod.node))
+    return Diagnosis(
+        Cause.STARTING,
+        _wait_detail(wait),
+        wait.message if wait is not None else pod.message,
+        sentences=(says("bound_and", node=pod.node, state=state),),
+        suggestions=(step,),
+    )
+
+
+def _starting_suggestion(pod: PodSnapshot, event: EventSnapshot, detail: str) -> Suggestion:
+    """Suggest what the event names: a driver or a volume, else its node."""
+    text = plain(event.message)[:LONGEST]
+    driver, volume = _DRIVER.search(text), _VOLUME.search(text)
+    if driver is None and volume is None:
+        look: dict[str, Any] = {"nodes": [pod.node], "reason": event.reason}
+        return Suggestion(Action.LOOK_AT_NODE, look, says("look_at_problem", problem=detail))
+    change = {"node": pod.node, "what": detail}
+    if volume is not None:
+        change["volume"] = volume["name"]
+    why = text.rpartition("desc = ")[2] or text
+    if driver is not None:
+        change["driver"] = driver["name"]
+    else:
+        why = why.removeprefix(volume[0] if volume else "").lstrip(" :")
+    name = "mend_volume" if driver is None else "mend_driver"
+    return Suggestion(Action.MEND_VOLUME, change, says(name, why=why.rstrip(".")))
+
+
+def _container_diagnosis(
+    pod: PodSnapshot, wait: ContainerWait, events: list[EventSnapshot]
+) -> Diagnosis:
+    image = wait.reason in _IMAGE
+    message = wait.message or next((plain(e.message) for e in events if e.reason == "Failed"), "")
+    action = Action.MEND_IMAGE if image else Action.LOOK_AT_CONTAINER
+    change = {"container": wait.container, "reason": wait.reason}
+    down = says("no_image" if image else "container_down", node=pod.node, init=wait.init, **change)
+    step = Suggestion(action, change, says(action.value, init=wait.init))
+    return Diagnosis(Cause.STARTING, wait.reason, message, sentences=(down,), suggestions=(step,))
+
+
+def _worst_wait(waits: tuple[ContainerWait, ...]) -> ContainerWait | None:
+    """Return the wait that tells most: what is broken first, then an init container."""
+    return min(
+        waits,
+        key=lambda w: (w.reason not in _IMAGE, w.reason not in _CRASH, not w.init),
+        default=None,
+    )
+
+
+def _wait_detail(wait: ContainerWait | None) -> str:
+    if wait is None or not wait.reason:
+        return "bound"
+    if wait.init or wait.reason == "PodInitializing":
+        return "initializing"
+    return wait.reason
+
+
+_OUT_OF = re.compile(
+    r"enough resource: (?P<resource>[^,]+), requested: (?P<requested>[0-9]{1,18}),"
+    r" used: (?P<used>[0-9]{1,18}), capacity: (?P<capacity>[0-9]{1,18})",
+    re.ASCII,
+)
+_RECENT_SECONDS = 900.0
+"""A controller makes a new pod sooner than this: one that did not has stopped trying."""
+
+
+def turned_away(index: ClusterIndex, refused: frozenset[str]) -> list[PendingItem]:
+    """Return what waits because a kubelet turned its pods away.
+
+    `refused` are the uids of controllers whose missing pods are accounted for already.
+    """
+    groups: dict[str, list[tuple[ObservedObject, PodSnapshot]]] = {}
+    for seen, pod in index.pods:
+        if pod.phase == "Failed" and rejection(pod.reason, pod.message) is not None:
+            groups.setdefault(pod.controller or seen.uid, []).append((seen, pod))
+    found = []
+    for uid, pods in groups.items():
+        if uid in refused:
+            continue
+        controller = index.controllers.get(uid)
+        if controller is None:
+            found.append(_rejected_alone(index, pods))
+        elif one := _rejected_controller(index, *controller, pods):
+            found.append(one)
+    return found
+
+
+def _rejected_controller(
+    index: ClusterIndex,
+    seen: ObservedObject,
+    body: ControllerSnapshot,
+    pods: list[tuple[ObservedObject, PodSnapshot]],
+) -> PendingItem | None:
+    """Return what of a controller does not run; None when the pods it made since then do.
+
+    Only those of the last row of tries tell: an old one that is left over explains nothing.
+    """
+    waiting = index.waiting_of.get(seen.uid, 0)
+    missing = max(0, body.wanted - body.pods)
+    idle = missing + waiting
+    if not idle:
+        return None
+    pods = _recent_tries(pods, index.state.at)
+    if not pods:
+        return None
+    last, pod = _last_try(pods)
+    each = index.gpus(body.requests)
+    return PendingItem(
+        kind=seen.kind.short,
+        uid=seen.uid,
+        namespace=seen.namespace,
+        name=seen.name,
+        owner_kind=body.owner_kind or seen.kind.short,
+        owner=body.owner or seen.name,
+        since=min(_tried_at(one) for _, one in pods),
+        requests={r: units * idle for r, units in each.items()},
+        counts=Counts.SUPPRESSED if missing else Counts.NOTHING,
+        diagnosis=_rejection_diagnosis(last, pod, len(pods)),
+        share=missing / idle,
+        node=pod.node,
+        node_selector=body.placement.node_selector,
+        queue=body.queue,
+    )
+
+
+def _rejected_alone(
+    index: ClusterIndex, pods: list[tuple[ObservedObject, PodSnapshot]]
+) -> PendingItem:
+    """Return a pod that nobody is known to make again: it adds to nothing."""
+    seen, pod = _last_try(pods)
+    owned = bool(pod.controller)
+    return PendingItem(
+        kind=pod.controller_kind if owned else "Pod",
+        uid=pod.controller or seen.uid,
+        namespace=seen.namespace,
+        name=pod.owner if owned else seen.name,
+        owner_kind=pod.owner_kind or "Pod",
+        owner=pod.owner or seen.name,
+        since=min(_tried_at(one) for _, one in pods),
+        requests=index.gpus(pod.requests),
+        counts=Counts.NOTHING,
+        diagnosis=_rejection_diagnosis(seen, pod, len(pods)),
+        share=0.0,
+        node=pod.node,
+        node_selector=pod.placement.node_selector,
+        queue=pod.queue,
+        priority=pod.priority,
+    )
+
+
+def _tried_at(pod: PodSnapshot) -> float:
+    return pod.bound or pod.created
+
+
+def _recent_tries(
+    pods: list[tuple[ObservedObject, PodSnapshot]], now: float
+) -> list[tuple[ObservedObject, PodSnapshot]]:
+    """Return the last tries that followed close upon each other; none when that is long ago."""
+    found, after = [], now
+    for one in sorted(pods, key=lambda one: -_tried_at(one[1])):
+        if after - _tried_at(one[1]) > _RECENT_SECONDS:
+            break
+        found.append(one)
+        after = _tried_at(one[1])
+    return found
+
+
+def _last_try(pods: list[tuple[ObservedObject, PodSnapshot]]) -> tuple[ObservedObject, PodSnapshot]:
+    return max(pods, key=lambda one: (_tried_at(one[1]), one[0].uid))
+
+
+def _rejection_diagnosis(seen: ObservedObject, pod: PodSnapshot, times: int) -> Diagnosis:
+    cause = rejection(pod.reason, pod.message) or Cause.ADMISSION
+    turned_away = says("turned_away", times=times, pod=seen.name, node=pod.node, reason=pod.reason)
+    return Diagnosis(
+        cause,
+        pod.reason,
+        pod.message,
+        sentences=(turned_away,),
+        suggestions=(_rejection_suggestion(pod, cause),),
+    )
+
+
+def _rejection_suggestion(pod: PodSnapshot, cause: Cause) -> Suggestion:
+    if shortage := _OUT_OF.search(pod.message[:LONGEST]):
+        short = float(shortage["requested"]) + float(shortage["used"]) - float(shortage["capacity"])
+        if short > 0:
+            return free_some(shortage["resource"], short, [pod.node])
+    look = says("look_at_numa" if cause is Cause.TOPOLOGY else "look_at_devices")
+    change = {"nodes": [pod.node], "reason": pod.reason}
+    return Suggestion(Action.LOOK_AT_NODE, change, look)
+
 
 GATED = "scheduling-gated"
 NO_SCHEDULER = "no scheduler"

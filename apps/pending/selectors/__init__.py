@@ -1,31 +1,36 @@
 """Reads of waiting: what waits now and why, who is in front, history, gangs, evictions."""
 
 from apps.pending.selectors.blocking import blocking_teams
-from apps.pending.selectors.context import Context
-from apps.pending.selectors.explained import FIGURES, explain_pending, queue_time
-from apps.pending.selectors.explained_losses import (
+from apps.pending.selectors.days import pending_history
+from apps.pending.selectors.effective import counted_causes, effective_ratios
+from apps.pending.selectors.episodes import (
+    TypicalWait,
+    episodes_of,
+    find_waiting,
+    time_to_start,
+    typical_wait,
+)
+from apps.pending.selectors.explained import (
     EVICTIONS,
+    FIGURES,
     PARTIAL,
     explain_eviction,
     explain_partial,
+    explain_pending,
+    queue_time,
 )
-from apps.pending.selectors.freshness import freshness, refresh_rows
-from apps.pending.selectors.gangs import partial_gangs
-from apps.pending.selectors.history.days import pending_history
-from apps.pending.selectors.history.demand import counted_causes
-from apps.pending.selectors.history.effective import effective_ratios
-from apps.pending.selectors.history.episodes import episodes_of, find_waiting
-from apps.pending.selectors.history.evictions import eviction_sums
-from apps.pending.selectors.history.queue_times import TypicalWait, time_to_start, typical_wait
-from apps.pending.selectors.history.queues import QueueRow, queues_unwatched
-from apps.pending.selectors.known import (
+from apps.pending.selectors.freshness import (
     PendingKnown,
+    freshness,
     known_until,
     pending_known,
+    refresh_rows,
     watched_until,
     without_history,
 )
+from apps.pending.selectors.losses import eviction_sums, partial_gangs
 from apps.pending.selectors.now import causes_of, pending_now, pending_sums
+from apps.pending.selectors.queues import QueueRow, queues_unwatched
 from apps.pending.selectors.rows import (
     BlockingPod,
     BlockingTeam,
@@ -46,3 +51,4 @@ from apps.pending.selectors.rows import (
     StartTimes,
     SuggestionRow,
 )
+from apps.pending.selectors.scope import Context

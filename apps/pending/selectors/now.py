@@ -10,12 +10,10 @@ from django.db.models import Count, Exists, Min, OuterRef, Q, QuerySet, Sum
 
 from apps.accounts.permissions import Visibility
 from apps.clusters.domain.tiers import UNDETERMINED
-from apps.pending.domain.causes import Counts
-from apps.pending.domain.diagnosis import Suggestion, findings_of
-from apps.pending.domain.queues.demand import CLUSTER_QUEUE
+from apps.pending.domain.demand import CLUSTER_QUEUE
+from apps.pending.domain.diagnosis import Counts, Suggestion, findings_of
 from apps.pending.domain.wording import held_by
 from apps.pending.models import Episode
-from apps.pending.selectors.context import Context
 from apps.pending.selectors.freshness import Freshness
 from apps.pending.selectors.rows import (
     PendingFilters,
@@ -27,7 +25,7 @@ from apps.pending.selectors.rows import (
     PodCause,
     SuggestionRow,
 )
-from apps.pending.selectors.scope import EVERYTHING_WAITING, PendingScope
+from apps.pending.selectors.scope import EVERYTHING_WAITING, Context, PendingScope
 from apps.usage.domain import cursors
 from apps.usage.domain.rows import RowPage
 from apps.usage.selectors import CursorRefused

@@ -7,8 +7,8 @@ from enum import StrEnum
 from typing import Annotated, Any
 
 from apps.clusters.domain.columns import Column
-from apps.pending.domain.causes import Cause, Counts
-from apps.pending.domain.gangs import GangMember
+from apps.pending.domain.diagnosis import Cause, Counts
+from apps.pending.domain.queues.gangs import GangMember
 from apps.usage.domain.amounts import hours
 
 

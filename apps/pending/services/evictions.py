@@ -17,9 +17,9 @@ from apps.clusters.domain.observed.objects import (
 from apps.clusters.domain.window import from_seconds
 from apps.clusters.models import Pod
 from apps.clusters.services import chunks, observed_objects
-from apps.pending.domain.history import MOST, amount
+from apps.pending.domain.demand import MOST, amount
 from apps.pending.models import Eviction
-from apps.pending.services.ledger import PREEMPTED, LedgerPod, ledger_pods
+from apps.pending.services.cluster_state import PREEMPTED, LedgerPod, ledger_pods
 
 _LATE = timedelta(hours=1)
 _EVICTED_WITHIN_SECONDS = 900.0

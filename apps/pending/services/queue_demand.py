@@ -19,8 +19,7 @@ from apps.clusters.models import Tier
 from apps.clusters.models.sql import UnixSeconds
 from apps.clusters.selectors import TeamSpan, team_spans
 from apps.clusters.services import NameRegistry, TierHistory
-from apps.pending.domain.causes import Cause, Counts
-from apps.pending.domain.queues.demand import (
+from apps.pending.domain.demand import (
     CLUSTER_QUEUE,
     PENDING_IN_KUEUE,
     Counted,
@@ -28,8 +27,9 @@ from apps.pending.domain.queues.demand import (
     QueueLinks,
     beyond_history,
 )
+from apps.pending.domain.diagnosis import Cause, Counts
 from apps.pending.models import CauseInterval, Episode, RefreshState
-from apps.pending.selectors.history.queue_settings import QueueSettings, queue_settings, seen_places
+from apps.pending.selectors.queues import QueueSettings, queue_settings, seen_places
 from apps.pending.services.store import keep
 from apps.usage.models import QueueHour, QueuePending
 

@@ -1,39 +1,43 @@
-"""Looking at what waits in a cluster, and keeping the episodes of it."""
+"""Refreshing the pending work of a cluster, and the schedule of clusters."""
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
+from celery import current_app
 from django.db.models import Q
 
 from apps.accounts.services.leases import LeaseLost
 from apps.clusters.domain.observed.objects import ObservedKind, ObservedObject
 from apps.clusters.models import Cluster, Pod, WatchCoverage
 from apps.clusters.services import TierHistory, chunks
-from apps.pending.domain.causes import Outcome
 from apps.pending.domain.diagnose import diagnose_cluster
-from apps.pending.domain.diagnosis import named
+from apps.pending.domain.diagnosis import ClusterState, Outcome, PendingItem, named
 from apps.pending.domain.episodes import CauseSpan, Recording
-from apps.pending.domain.state import ClusterState, PendingItem
 from apps.pending.models import CauseInterval, Episode, RefreshState
-from apps.pending.selectors.known import STALE
-from apps.pending.services.cluster_state import came_and_went, read_state
-from apps.pending.services.evictions import note_evictions, recently_evicted
-from apps.pending.services.ledger import LedgerPod, ledger_pods, pods_of
-from apps.pending.services.planning import (
+from apps.pending.selectors.freshness import STALE, without_history
+from apps.pending.services.cluster_state import (
+    LedgerPod,
+    came_and_went,
+    ledger_pods,
+    pods_of,
+    read_state,
+)
+from apps.pending.services.episode_plans import (
     POD,
     Key,
     Owned,
     PendingRecord,
     RefreshContext,
+    Weights,
     is_unchanged,
     must_wait,
     plan,
 )
+from apps.pending.services.evictions import note_evictions, recently_evicted
 from apps.pending.services.queue_demand import take_in_queues
 from apps.pending.services.store import claim, interval_of, release, store
-from apps.pending.services.weights import Weights
 
 Diagnose = Callable[[ClusterState], Sequence[PendingItem]]
 
@@ -295,3 +299,44 @@ def _intervals(episodes: Sequence[int]) -> dict[int, list[CauseSpan]]:
         for row in rows.order_by("episode_id", "start", "pk"):
             found[row.episode_id].append(interval_of(row))
     return found
+
+
+_TASK = "pending.refresh_cluster"
+_EXPIRES_SECONDS = 14
+"""A refresh that waited for longer is not worth its work: the next one is on its way."""
+_Left = tuple[datetime, int]
+
+
+def schedule_refreshes() -> int:
+    """Ask for a refresh of every active cluster; return of how many."""
+    clusters = list(Cluster.objects.filter(active=True).order_by("pk").values_list("pk", flat=True))
+    for pk in clusters:
+        current_app.send_task(_TASK, kwargs={"cluster_id": pk}, expires=_EXPIRES_SECONDS)
+    return len(clusters)
+
+
+def take_in_pods(
+    clusters: Collection[int], *, now: datetime, diagnose: Diagnose = diagnose_cluster
+) -> int:
+    """Refresh clusters until the pending history has their pods; return how many refreshes ran.
+
+    A refresh takes some thousands. Pods that are left wait for a later refresh, and so does a
+    cluster that another process refreshes.
+    """
+    count, before = 0, None
+    while (left := _left_of(clusters)) and left != before:
+        for cluster in sorted(left):
+            refresh(cluster, now=now, diagnose=diagnose)
+            count += 1
+        before = left
+    return count
+
+
+def _left_of(clusters: Collection[int]) -> dict[int, _Left]:
+    """Return what is left of each cluster: the oldest of it, and how far the ledger was read.
+
+    Hours are collected in any order: the oldest pod may be the last to be taken in.
+    """
+    found = {pk: at for pk, at in without_history().items() if pk in clusters}
+    read = dict(RefreshState.objects.filter(cluster__in=found).values_list("cluster_id", "pods_to"))
+    return {pk: (at, read.get(pk, 0)) for pk, at in found.items()}

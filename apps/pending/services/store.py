@@ -1,7 +1,7 @@
 """Writing episodes and their intervals, some at a time, under the lease of who refreshes."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 
 from django.db import DataError, IntegrityError, transaction
@@ -9,16 +9,40 @@ from django.db.models import Q
 
 from apps.accounts.services import leases
 from apps.accounts.services.leases import LeaseLost
-from apps.clusters.domain.window import from_seconds
+from apps.clusters.domain.time_spans import Span, union
+from apps.clusters.domain.window import HOUR_SECONDS, from_seconds
+from apps.clusters.models.sql import UnixSeconds
 from apps.clusters.selectors import report
 from apps.clusters.services import NameRegistry
-from apps.pending.domain.causes import Cause, Counts
-from apps.pending.domain.diagnosis import DIAGNOSED
+from apps.pending.domain.diagnosis import DIAGNOSED, Cause, Counts
 from apps.pending.domain.episodes import CauseSpan
 from apps.pending.models import CauseInterval, Episode, RefreshState
 from apps.pending.services.days import first_summed
-from apps.pending.services.planning import EpisodePlan
-from apps.pending.services.queue_due import mark_due
+from apps.pending.services.episode_plans import EpisodePlan
+from apps.usage.models import QueueHour
+
+_HOUR = timedelta(seconds=HOUR_SECONDS)
+
+
+def mark_due(cluster_id: int, changed: Iterable[Span]) -> None:
+    """Have the hours derived again in which the pending history changes. One query, or two.
+
+    With the change, in its transaction.
+    """
+    spans = union(changed)
+    if not spans:
+        return
+    hours = QueueHour.objects.filter(
+        cluster=cluster_id, due=False, hour__gt=from_seconds(spans[0][0]) - _HOUR
+    )
+    found = [
+        pk
+        for pk, start in hours.annotate(start=UnixSeconds("hour")).values_list("pk", "start")
+        if any(since < start + HOUR_SECONDS and until > start for since, until in spans)
+    ]
+    if found:
+        QueueHour.objects.filter(pk__in=found).update(due=True)
+
 
 logger = logging.getLogger(__name__)
 

@@ -5,9 +5,8 @@ from decimal import Decimal
 from typing import Final
 
 from apps.clusters.domain.quantities import quantity
-from apps.quota_requests.domain.frozen import LEFT_OUT
-from apps.quota_requests.domain.impact import HOURS_PER_MONTH
-from apps.quota_requests.domain.quantities import counted
+from apps.quota_requests.domain.quantities import LEFT_OUT, counted
+from apps.quota_requests.domain.snapshots import HOURS_PER_MONTH
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,21 +2,29 @@
 
 from apps.quota_requests.selectors.audit import (
     EVERY_LINE,
+    AuditChecked,
     AuditFilters,
     audit_lines,
     audit_rows,
     audit_since,
+    last_audit_check,
 )
-from apps.quota_requests.selectors.audit_checks import AuditChecked, last_audit_check
 from apps.quota_requests.selectors.requests import (
     EVERY_REQUEST,
     drift_rows,
     open_request_of,
+    read,
     request_detail,
     request_rows,
     writable_clusters,
 )
-from apps.quota_requests.selectors.review import gitops_file, review_queue, waiting_count
+from apps.quota_requests.selectors.review import (
+    Turns,
+    gitops_file,
+    review_queue,
+    turns_of,
+    waiting_count,
+)
 from apps.quota_requests.selectors.rows import (
     AuditRow,
     CommentRow,
@@ -29,5 +37,3 @@ from apps.quota_requests.selectors.rows import (
     RequestRow,
     ReviewRow,
 )
-from apps.quota_requests.selectors.snapshots import read
-from apps.quota_requests.selectors.turns import Turns, turns_of

@@ -1,4 +1,4 @@
-"""The audit as it is read: pages, one request's lines, what is new since, and the export."""
+"""The audit as it is read: pages, entries of one request, new entries, and its last check."""
 
 import json
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ from django.db.models import Q, QuerySet
 
 from apps.accounts.permissions import NotAllowed
 from apps.quota_requests.domain.audit import canonical
-from apps.quota_requests.models import AuditEntry, AuditHead, ChangeRequest
+from apps.quota_requests.models import AuditCheck, AuditEntry, AuditHead, ChangeRequest
 from apps.quota_requests.permissions import Actor
 from apps.quota_requests.selectors.rows import AuditRow
 from apps.usage.domain import cursors
@@ -192,3 +192,26 @@ def _content(text: str) -> Any:
         return json.loads(text)
     except (ValueError, RecursionError):
         return {"altered": text}
+
+
+@dataclass(frozen=True, slots=True)
+class AuditChecked:
+    """`number` is the last line that a check found whole (0: none yet), `held_at` when.
+
+    `words` say what the check of `at` found.
+    """
+
+    at: datetime
+    holds: bool
+    words: str
+    number: int
+    held_at: datetime | None
+
+
+def last_audit_check(actor: Actor) -> AuditChecked | None:
+    """Return the last check; None before the first. One query. Raises NotAllowed."""
+    check_read(actor)
+    row = AuditCheck.objects.order_by("pk").first()
+    if row is None:
+        return None
+    return AuditChecked(row.at, row.holds, row.words, row.number, row.held_at)

@@ -3,14 +3,18 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import Protocol
+from typing import Any, Protocol, TypeVar
 
+import msgspec
 from django.db.models import Q, QuerySet
 
 from apps.accounts.permissions import NotAllowed
 from apps.clusters.models import Cluster
-from apps.quota_requests.domain.execution.gitops import PatchFile
-from apps.quota_requests.domain.snapshots import Preview
+from apps.quota_requests.domain.approval_policy import Ruling
+from apps.quota_requests.domain.execution.applied_changes import Layer, beneath
+from apps.quota_requests.domain.execution.patches import PatchFile
+from apps.quota_requests.domain.quantities import Quantity, quantity
+from apps.quota_requests.domain.snapshots import Evidence, Preview
 from apps.quota_requests.domain.states import RequestAction, RequestState, TransitionDenied, allowed
 from apps.quota_requests.models import (
     OPEN_STATES,
@@ -41,11 +45,77 @@ from apps.quota_requests.selectors.rows import (
     RequestList,
     RequestRow,
 )
-from apps.quota_requests.selectors.snapshots import evidence_in, preview_in, ruling_in
-from apps.quota_requests.selectors.stacked import check_on_top, goes_back_to
 from apps.quotas.domain.keys import QuotaRef
 from apps.usage.domain import cursors
 from apps.usage.domain.rows import RowPage
+
+Snapshot = TypeVar("Snapshot", Evidence, Preview, Ruling)
+
+
+def evidence_in(request: ChangeRequest) -> Evidence | None:
+    return read(request.evidence, Evidence)
+
+
+def preview_in(request: ChangeRequest) -> Preview | None:
+    return read(request.preview, Preview)
+
+
+def ruling_in(request: ChangeRequest) -> Ruling | None:
+    return read(request.ruling, Ruling)
+
+
+def read(kept: Any, kind: type[Snapshot]) -> Snapshot | None:
+    """Return what `domain.frozen.stored` wrote, its texts as amounts again; None of nothing."""
+    return msgspec.convert(kept, kind, strict=False) if kept else None
+
+
+_STANDING = (RequestState.APPLIED.value, RequestState.REVERTING.value)
+_LEFT = (*_STANDING, RequestState.EXPIRED.value)
+_MOST = 1000
+
+
+class Superseded(TransitionDenied):
+    """A later change of the same key was applied and stands; `later` is it."""
+
+    def __init__(self, later: ChangeRequest) -> None:
+        super().__init__(
+            f"Request {later.pk} changed this quota since, to {later.after}: take that back first, "
+            "or ask for another amount."
+        )
+        self.later = later
+
+
+def goes_back_to(request: ChangeRequest) -> Quantity:
+    """Return the amount that an applied change goes back to. One query."""
+    before = quantity(request.before)
+    if request.applied_at is None:
+        return before
+    rows = _same_key(request).filter(applied_at__lt=request.applied_at, state__in=_LEFT)
+    found = rows.order_by("-applied_at", "-pk").values_list("before", "after", "state")[:_MOST]
+    return beneath(
+        before, (Layer(quantity(b), quantity(a), stands=s in _STANDING) for b, a, s in found)
+    )
+
+
+def check_on_top(request: ChangeRequest) -> None:
+    """Raise Superseded where a later change stands on top of an applied one. One query.
+
+    Raises TransitionDenied where that one is being taken back just now.
+    """
+    if request.applied_at is None:
+        return
+    rows = _same_key(request).filter(applied_at__gt=request.applied_at, state__in=_STANDING)
+    later = rows.order_by("-applied_at", "-pk").first()
+    if later is None:
+        return
+    if later.state == RequestState.REVERTING.value:
+        raise TransitionDenied(f"Request {later.pk} for this quota is just being taken back.")
+    raise Superseded(later)
+
+
+def _same_key(request: ChangeRequest) -> QuerySet[ChangeRequest, ChangeRequest]:
+    return ChangeRequest.objects.filter(same_key(request.ref)).exclude(pk=request.pk)
+
 
 EVERY_REQUEST = RequestFilters()
 _KIND = "quota-requests"

@@ -1,25 +1,28 @@
-"""What waits for a decision, with all that it is decided by; and the file of a change."""
+"""Requests that wait for a decision, and how many wait for a person."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
-from django.db.models import F, Q
+from django.db.models import Count, F, Q
 from django.db.models.functions import Coalesce
 
 from apps.accounts.models import Membership
-from apps.quota_requests.domain.execution.gitops import PatchFile
+from apps.quota_requests.domain.execution.patches import PatchFile
 from apps.quota_requests.domain.states import RequestStanding, RequestState, allowed
 from apps.quota_requests.models import ChangeRequest, Execution
 from apps.quota_requests.permissions import Actor, is_written_to
 from apps.quota_requests.selectors.requests import (
     comments_of,
+    evidence_in,
     of_whom,
     open_drifts,
     preview_for,
+    preview_in,
     row_of,
+    ruling_in,
     seen,
 )
 from apps.quota_requests.selectors.rows import RequestList, ReviewRow
-from apps.quota_requests.selectors.snapshots import evidence_in, preview_in, ruling_in
 from apps.usage.domain import cursors
 from apps.usage.domain.rows import RowPage
 
@@ -127,3 +130,34 @@ def gitops_file(pk: int, actor: Actor) -> PatchFile | None:
     }
     preview = preview_in(request) if RequestState(request.state) in standing else None
     return preview.patch_file if preview else None
+
+
+_CAME_BACK = Q(state=RequestState.CHANGES_ASKED.value)
+_ENDS_SOON = Q(state=RequestState.APPLIED.value, reverts_at__isnull=False, announced__gt=0)
+
+
+@dataclass(frozen=True, slots=True)
+class Turns:
+    """`deciding` waits for a decision of an administrator, as `review_queue` lists it.
+
+    `answering` came back to who wrote it, or is a raise of theirs that was announced to end.
+    """
+
+    deciding: int = 0
+    answering: int = 0
+
+
+def turns_of(actor: Actor) -> Turns:
+    """Return what waits for a person, of requests that they may see. One query."""
+    own = of_whom(seen(actor), actor, RequestList.MINE).filter(_CAME_BACK | _ENDS_SOON)
+    if actor.person is None or not actor.person.admin:
+        return Turns(answering=own.count())
+    decided = of_whom(seen(actor), actor, RequestList.QUEUE)
+    is_either = Q(pk__in=decided.values("pk")) | Q(pk__in=own.values("pk"))
+    found = (
+        seen(actor)
+        .filter(is_either)
+        .aggregate(every=Count("pk"), answering=Count("pk", filter=_CAME_BACK | _ENDS_SOON))
+    )
+    # What is to be decided is in other states than what came back, or ends.
+    return Turns(found["every"] - found["answering"], found["answering"])

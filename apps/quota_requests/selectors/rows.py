@@ -8,8 +8,8 @@ from typing import Annotated, Any, ClassVar
 
 from apps.clusters.domain.columns import Column
 from apps.quota_requests.domain.approval_policy import Ruling
-from apps.quota_requests.domain.execution.gitops import PatchFile
-from apps.quota_requests.domain.frozen import stored
+from apps.quota_requests.domain.execution.patches import PatchFile
+from apps.quota_requests.domain.quantities import stored
 from apps.quota_requests.domain.snapshots import Evidence, Preview
 from apps.quota_requests.domain.states import RequestState
 from apps.quotas.domain.keys import QuotaRef, QuotaSource

@@ -1,9 +1,15 @@
 """Writes of quota changes: asking, deciding, carrying out, watching; each with its audit entry."""
 
-from apps.quota_requests.selectors.stacked import Superseded
+from apps.quota_requests.selectors.requests import Superseded
 from apps.quota_requests.services.actions import ACTIONS, TOLD, Action, ActionInput, Takes
-from apps.quota_requests.services.audit_checks import check_audit, check_audit_when_due
-from apps.quota_requests.services.audit_log import NoHead, read_head, verify, written_head
+from apps.quota_requests.services.audit_log import (
+    NoHead,
+    check_audit,
+    check_audit_when_due,
+    read_head,
+    verify,
+    written_head,
+)
 from apps.quota_requests.services.audit_log import head as audit_head
 from apps.quota_requests.services.evidence.outlook import (
     Outlook,
@@ -13,9 +19,13 @@ from apps.quota_requests.services.evidence.outlook import (
     outlook_of,
     quota_to_ask,
 )
-from apps.quota_requests.services.execution.drift import accept_drift, look_for_drift
+from apps.quota_requests.services.execution.drift import (
+    accept_drift,
+    give_up,
+    look_for_drift,
+    watch_gitops,
+)
 from apps.quota_requests.services.execution.executor import carry_out
-from apps.quota_requests.services.execution.gitops import give_up, watch_gitops
 from apps.quota_requests.services.execution.orders import (
     NotConfirmed,
     revert,
@@ -27,12 +37,17 @@ from apps.quota_requests.services.requests import (
     RequestInput,
     RequestRefused,
     accept_offer,
+    approve,
+    ask_changes,
     comment,
     create,
     edit,
+    reject,
+    release,
+    reopen,
     submit,
+    take,
     withdraw,
 )
-from apps.quota_requests.services.review import approve, ask_changes, reject, release, reopen, take
 from apps.quota_requests.services.timing import expire, revert_due
 from apps.quota_requests.services.transitions import Conflict, KeyTaken, UnknownRequest

@@ -10,13 +10,12 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-from apps.accounts.domain.scopes import TokenScope
+from apps.accounts.domain.identity import TokenScope
 from apps.quota_requests.domain.states import RequestAction
 from apps.quota_requests.permissions import Actor
 from apps.quota_requests.selectors.rows import RequestExtra
-from apps.quota_requests.services import review
-from apps.quota_requests.services.execution.drift import accept_drift
-from apps.quota_requests.services.execution.gitops import give_up
+from apps.quota_requests.services import requests
+from apps.quota_requests.services.execution.drift import accept_drift, give_up
 from apps.quota_requests.services.execution.orders import revert, start
 from apps.quota_requests.services.requests import accept_offer, comment, submit, withdraw
 
@@ -108,7 +107,7 @@ _ALL = (
         *("Take for review", "taken for review"),
         "Take a request for review: it cannot be edited from then on.",
         TokenScope.DECIDE,
-        lambda pk, given, how: review.take(pk, **how),
+        lambda pk, given, how: requests.take(pk, **how),
         hint="It cannot be edited from then on.",
         primary=True,
     ),
@@ -117,7 +116,7 @@ _ALL = (
         *("Approve", "approved"),
         "Approve a request as it was read; above the threshold the first of two approvals.",
         TokenScope.DECIDE,
-        lambda pk, given, how: review.approve(pk, note=given.text, **how),
+        lambda pk, given, how: requests.approve(pk, note=given.text, **how),
         Takes.NOTE,
         text="A note, if any",
         primary=True,
@@ -138,7 +137,7 @@ _ALL = (
         *("Ask for changes", "changes asked for"),
         "Send a request back with a question, or with an amount that would be approved.",
         TokenScope.DECIDE,
-        lambda pk, given, how: review.ask_changes(pk, given.text, offer=given.offer, **how),
+        lambda pk, given, how: requests.ask_changes(pk, given.text, offer=given.offer, **how),
         Takes.OFFER,
         text="What to change",
     ),
@@ -147,7 +146,7 @@ _ALL = (
         *("Reject", "rejected"),
         "Turn a request down, with the reason.",
         TokenScope.DECIDE,
-        lambda pk, given, how: review.reject(pk, given.text, **how),
+        lambda pk, given, how: requests.reject(pk, given.text, **how),
         Takes.REASON,
         text="Why not",
     ),
@@ -156,14 +155,14 @@ _ALL = (
         *("Give it back to the queue", "given back to the queue"),
         "Give a request back to the queue.",
         TokenScope.DECIDE,
-        lambda pk, given, how: review.release(pk, **how),
+        lambda pk, given, how: requests.release(pk, **how),
     ),
     Action(
         RequestAction.REOPEN,
         *("Decide anew", "opened again"),
         "Decide anew on a request that could not be carried out.",
         TokenScope.DECIDE,
-        lambda pk, given, how: review.reopen(pk, **how),
+        lambda pk, given, how: requests.reopen(pk, **how),
     ),
     Action(
         RequestAction.REVERT,

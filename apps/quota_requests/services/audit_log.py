@@ -9,11 +9,13 @@ whoever exports, and `verify` holds the chain against a noted head.
 import json
 import logging
 from collections.abc import Iterator, Mapping
-from datetime import datetime
-from typing import Any
+from datetime import datetime, timedelta
+from typing import Any, Final
 
 from django.db import transaction
 
+from apps.accounts.permissions import Visibility
+from apps.accounts.services import JournalEntry
 from apps.quota_requests.domain.audit import (
     START,
     AuditRecord,
@@ -23,7 +25,7 @@ from apps.quota_requests.domain.audit import (
     canonical,
 )
 from apps.quota_requests.domain.audit import verify as verify_chain
-from apps.quota_requests.models import AuditEntry, AuditHead, ChangeRequest
+from apps.quota_requests.models import AuditCheck, AuditEntry, AuditHead, ChangeRequest
 from apps.quota_requests.permissions import Actor
 
 _LOG = logging.getLogger("gpuportal.audit")
@@ -222,3 +224,42 @@ def _not_as_noted(noted: Head, kept: Head) -> str:
     if noted.number > kept.number:
         return f"There are {kept.number} entries; {noted.number} were there once."
     return f"Entry {noted.number} is not the one that was noted: all was written anew."
+
+
+_CHECK_ROW = 1
+CHECK_EVERY: Final = timedelta(days=1)
+"""How long a check is enough: it reads all of the audit."""
+
+
+def check_audit_when_due(*, now: datetime) -> bool | None:
+    """Check the audit where that was not done for a day; None where it was."""
+    last = AuditCheck.objects.filter(pk=_CHECK_ROW).first()
+    if last is not None and last.at > now - CHECK_EVERY:
+        return None
+    return check_audit(now=now)
+
+
+def check_audit(*, now: datetime) -> bool:
+    """Check every entry, and that what held the last time is still there; keep the finding.
+
+    Returns whether it holds. What was written while it ran is left for the next time.
+    """
+    last = AuditCheck.objects.filter(pk=_CHECK_ROW).first()
+    noted = Head(last.number, last.digest) if last is not None and last.number else None
+    upto = head()  # read first: nothing behind it is claimed to be checked
+    verdict = verify(noted)
+    values: dict[str, object] = {"at": now, "holds": verdict.holds, "words": verdict.words}
+    if verdict.holds:
+        values |= {"held_at": now}
+        if upto is not None:
+            values |= {"number": upto.number, "digest": upto.digest}
+    else:
+        _LOG.error("the audit does not hold: %s", verdict.words)
+    AuditCheck.objects.update_or_create(pk=_CHECK_ROW, defaults=values)
+    return verdict.holds
+
+
+def hear(line: JournalEntry) -> None:
+    """Add a line in the transaction that it was sent in. Raises RuntimeError outside of one."""
+    by = Actor(line.by.name, line.by.origin, None, Visibility(everything=False))
+    record(by, line.action, line.subject, at=line.at, before=line.before, after=line.after)

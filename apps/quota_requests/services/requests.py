@@ -1,4 +1,4 @@
-"""What the asking side does: create, edit, submit, withdraw, comment."""
+"""Requests as authors and reviewers change them: created, submitted, approved, rejected."""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -8,8 +8,7 @@ from django.db import transaction
 
 from apps.clusters.gateways import ClusterClients
 from apps.quota_requests.domain.approval_policy import Ruling
-from apps.quota_requests.domain.frozen import stored
-from apps.quota_requests.domain.quantities import counted, quantity
+from apps.quota_requests.domain.quantities import counted, quantity, stored
 from apps.quota_requests.domain.snapshots import Evidence, Preview
 from apps.quota_requests.domain.states import RequestAction, RequestState, TransitionDenied, moved
 from apps.quota_requests.domain.targets import (
@@ -27,6 +26,7 @@ from apps.quota_requests.services.evidence.impact import impact_of
 from apps.quota_requests.services.evidence.known_quotas import (
     KnownQuota,
     known_quota,
+    reviewed,
     target_of_request,
     team_asking,
 )
@@ -381,3 +381,88 @@ def comment(pk: int, text: str, *, by: Actor, now: datetime) -> int:
         row = Comment.objects.create(request=request, at=now, author=by.name, text=kept)
         record(by, "comment", subject_of(request), at=now, after={"comment": row.pk}, note=kept)
     return row.pk
+
+
+def take(pk: int, *, by: Actor, version: int, now: datetime) -> int:
+    """Take a request for review: it cannot be edited from now on. Return its version.
+
+    As all of these, raises UnknownRequest, Conflict and TransitionDenied.
+    """
+    with moving(pk, by, "take", now=now, version=version) as step:
+        step.act(RequestAction.TAKE)
+        step.request.reviewer = by.name
+    return step.request.version
+
+
+def release(pk: int, *, by: Actor, now: datetime, version: int | None = None) -> int:
+    """Give a request back to the queue."""
+    with moving(pk, by, "release", now=now, version=version) as step:
+        step.act(RequestAction.RELEASE)
+        step.request.reviewer = ""
+    return step.request.version
+
+
+def ask_changes(
+    pk: int, text: str, *, by: Actor, now: datetime, offer: str = "", version: int | None = None
+) -> int:
+    """Send a request back to its author with a question, or an amount that would be approved.
+
+    `offer` is a counter-offer, in the units of the key. Raises TargetRefused for an amount that
+    the quota cannot have too.
+    """
+    kept = _said(text)
+    with moving(pk, by, "counter_offer" if offer else "ask_changes", now=now, version=version) as s:
+        s.act(RequestAction.ASK_CHANGES)
+        _comment(s, kept, _offered(s, offer))
+    return s.request.version
+
+
+def approve(pk: int, *, by: Actor, version: int, now: datetime, note: str = "") -> int:
+    """Approve a request as it was read; above the threshold the first of two approvals."""
+    with moving(pk, by, "approve", now=now, version=version) as step:
+        step.act(RequestAction.APPROVE)
+        step.note = note.replace("\0", "").strip()[:LONGEST_TEXT]
+        if step.request.state == RequestState.APPROVED.value:
+            step.request.decided_at = now
+    return step.request.version
+
+
+def reject(pk: int, text: str, *, by: Actor, now: datetime, version: int | None = None) -> int:
+    """Turn a request down, with the reason."""
+    kept = _said(text)
+    with moving(pk, by, "reject", now=now, version=version) as step:
+        step.act(RequestAction.REJECT)
+        step.request.decided_at, step.request.outcome = now, kept
+        _comment(step, kept)
+    return step.request.version
+
+
+def reopen(pk: int, *, by: Actor, now: datetime, version: int | None = None) -> int:
+    """Decide anew on a request that could not be carried out."""
+    with moving(pk, by, "reopen", now=now, version=version) as step:
+        step.act(RequestAction.REOPEN)
+        step.request.reviewer, step.request.decided_at = by.name, None
+    return step.request.version
+
+
+def _said(text: str) -> str:
+    kept = text.replace("\0", "").strip()
+    if not kept or len(kept) > LONGEST_TEXT:
+        raise RequestRefused(f"Say why, in 1 to {LONGEST_TEXT} characters.")
+    return kept
+
+
+def _offered(step: Transition, offer: str) -> str:
+    if not offer:
+        return ""
+    amount = wanted_amount(target_of_request(step.request), offer)
+    check_change(reviewed(step.request), amount)
+    step.beside["offer"] = amount.text
+    return amount.text
+
+
+def _comment(step: Transition, text: str, offer: str = "") -> None:
+    step.note = text
+    Comment.objects.create(
+        request=step.request, at=step.now, author=step.actor.name, text=text, offer=offer
+    )

@@ -7,13 +7,12 @@ from datetime import datetime, timedelta
 from django.conf import settings
 from django.db.models import Q
 
-from apps.quota_requests.domain.impact import time_box
+from apps.quota_requests.domain.snapshots import time_box
 from apps.quota_requests.domain.states import RequestAction, RequestState, TransitionDenied
 from apps.quota_requests.models import ChangeRequest
 from apps.quota_requests.permissions import Actor, portal
-from apps.quota_requests.selectors.stacked import Superseded, check_on_top, goes_back_to
-from apps.quota_requests.services.execution.endings import TRY_AGAIN
-from apps.quota_requests.services.execution.orders import applied_by_commit, revert
+from apps.quota_requests.selectors.requests import Superseded, check_on_top, goes_back_to
+from apps.quota_requests.services.execution.orders import TRY_AGAIN, applied_by_commit, revert
 from apps.quota_requests.services.transitions import Conflict, moving
 
 _LOG = logging.getLogger(__name__)

@@ -8,7 +8,7 @@ from typing import Any
 
 from django.db import IntegrityError, transaction
 
-from apps.quota_requests.domain.frozen import moment
+from apps.quota_requests.domain.quantities import moment
 from apps.quota_requests.domain.states import RequestAction, TransitionDenied, moved
 from apps.quota_requests.models import OPEN_STATES, WRITING_STATES, Author, ChangeRequest, same_key
 from apps.quota_requests.permissions import Actor, seen_by, standing_of

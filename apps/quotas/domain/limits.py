@@ -10,8 +10,8 @@ from apps.clusters.domain.observed.objects import (
     ObservedObject,
     VolcanoQueueSnapshot,
 )
-from apps.pending.domain.queues.headroom import queues_of
-from apps.pending.domain.state import ClusterState
+from apps.pending.domain.diagnosis import ClusterState
+from apps.pending.domain.queues.cluster_queues import queues_of
 
 CAPABILITY = "capability"
 DESERVED = "deserved"

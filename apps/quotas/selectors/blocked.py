@@ -9,7 +9,7 @@ from django.db.models import Q
 
 from apps.clusters.domain.window import Window
 from apps.clusters.models.sql import UnixSeconds
-from apps.pending.domain.causes import Cause, Counts
+from apps.pending.domain.diagnosis import Cause, Counts
 from apps.pending.models import CauseInterval
 from apps.quotas.domain.allocations import Taken
 from apps.quotas.domain.saturation import RefusedSpan

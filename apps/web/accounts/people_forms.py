@@ -8,7 +8,7 @@ from django.contrib.auth import get_user_model
 from django.contrib.auth.password_validation import validate_password
 from django.core.exceptions import ValidationError
 
-from apps.accounts.domain.roles import Role
+from apps.accounts.domain.identity import Role
 
 if TYPE_CHECKING:
     from apps.accounts.models import User

@@ -8,7 +8,7 @@ from django.core.exceptions import ValidationError
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 
-from apps.accounts.domain.names import is_reserved
+from apps.accounts.domain.identity import is_reserved
 
 
 class SignInForm(AuthenticationForm):

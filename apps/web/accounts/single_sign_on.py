@@ -30,7 +30,7 @@ from django.utils import timezone
 from django.utils.crypto import constant_time_compare, get_random_string
 
 from apps.accounts.adapters.addresses import client_address
-from apps.accounts.domain.groups import granted, groups_in
+from apps.accounts.domain.identity import granted, groups_in
 from apps.accounts.services import AdmissionRefused, Identity, admit, dismiss
 from apps.web.accounts.provider_documents import CONFIGURATIONS, fetched
 from apps.web.accounts.sign_in import sign_in_page

@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo
 from django.conf import settings
 from django.http import QueryDict
 
-from apps.alerts.domain.thresholds import AlertKind
+from apps.alerts.domain.alerts import AlertKind
 from apps.alerts.selectors import AlertRow
 from apps.web.alerts.words import kind_label
 from apps.web.components.links import Query, href

@@ -7,10 +7,9 @@ from zoneinfo import ZoneInfo
 
 from django import forms
 
+from apps.alerts.domain.alerts import AlertKind
 from apps.alerts.domain.channels import ChannelKind
-from apps.alerts.domain.digest import Cadence
-from apps.alerts.domain.message import HEADINGS
-from apps.alerts.domain.thresholds import AlertKind
+from apps.alerts.domain.digests import HEADINGS, Cadence
 from apps.alerts.services import Wanted
 from apps.web.alerts.words import CADENCES, CHANNELS, DAYS, TELLS
 

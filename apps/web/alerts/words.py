@@ -2,11 +2,9 @@
 
 from collections.abc import Mapping
 
+from apps.alerts.domain.alerts import WEEKDAYS, AlertKind
 from apps.alerts.domain.channels import ChannelKind
-from apps.alerts.domain.digest import Cadence
-from apps.alerts.domain.idle import WEEKDAYS
-from apps.alerts.domain.message import HEADINGS
-from apps.alerts.domain.thresholds import AlertKind
+from apps.alerts.domain.digests import HEADINGS, Cadence
 from apps.alerts.selectors import DeliveryRow
 
 TELLS: Mapping[AlertKind, str] = {

@@ -6,7 +6,7 @@ its own. See docs/definitions.md#pending.
 
 from dataclasses import dataclass
 
-from apps.pending.domain.causes import OF_DEMAND, Cause
+from apps.pending.domain.diagnosis import OF_DEMAND, Cause
 from apps.web.components.ledger import LedgerClass
 
 CAPACITY = LedgerClass("wait_capacity", "Capacity", "nodes that may take it have too little free")

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from apps.clusters.domain.quantities import gpus
-from apps.pending.domain.causes import Outcome
+from apps.pending.domain.diagnosis import Outcome
 from apps.pending.domain.placement.messages import parse
 from apps.pending.selectors import (
     BlockingPod,

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from apps.quota_requests.domain.overcommitment import Overcommitment
+from apps.quota_requests.domain.limit_effects import Overcommitment
 from apps.quota_requests.domain.quantities import NotAQuantity, quantity
 from apps.quota_requests.domain.snapshots import Preview
 from apps.web.quota_requests.figures import (

@@ -10,7 +10,7 @@ from django.test.utils import CaptureQueriesContext
 from apps.accounts.models import Membership, Team
 from apps.clusters.models import Cluster, NamespaceClaim, ReportSettings, Tier, TierRule
 from apps.costs.models import Price
-from apps.operations.domain.difference import CatalogDifference
+from apps.operations.domain.timeline import CatalogDifference
 from apps.operations.services import load_catalog
 from apps.quotas.models import Budget, Entitlement
 

@@ -11,7 +11,7 @@ from django.core.management.base import BaseCommand, CommandError
 from django.utils import timezone
 
 from apps.accounts import services
-from apps.accounts.domain.roles import Role
+from apps.accounts.domain.identity import Role
 
 
 class Command(BaseCommand):

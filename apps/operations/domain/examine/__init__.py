@@ -3,30 +3,24 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
-from apps.operations.domain.examine import (
-    catalog,
-    connection,
-    exporters,
-    hours,
-    kube_state,
-    mig,
-    quotas,
-    sharing,
-    usage,
-)
+from apps.operations.domain.examine import catalog, connection, exporters, sharing, usage
+from apps.operations.domain.examine import catalog as quotas
+from apps.operations.domain.examine import exporters as kube_state
+from apps.operations.domain.examine import sharing as mig
+from apps.operations.domain.examine import usage as hours
 from apps.operations.domain.findings import Finding, worst_first
 from apps.operations.domain.observations import ClusterLook
 
 CHECKS: tuple[Callable[[ClusterLook], Iterator[Finding]], ...] = (
-    connection.check,
-    hours.check,
-    exporters.check,
-    kube_state.check,
-    catalog.check,
-    quotas.check,
-    sharing.check,
-    mig.check,
-    usage.check,
+    connection.check_connection,
+    hours.check_hours,
+    exporters.check_exporters,
+    kube_state.check_kube_state,
+    catalog.check_catalog,
+    quotas.check_quotas,
+    sharing.check_sharing,
+    mig.check_mig,
+    usage.check_usage,
 )
 
 

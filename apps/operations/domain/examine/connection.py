@@ -5,8 +5,15 @@ from datetime import timedelta
 
 from apps.clusters.domain.quantities import counted
 from apps.operations.domain.findings import Finding
-from apps.operations.domain.observations import ApiLook, ClusterLook, Right, WriterLook
-from apps.operations.domain.rights import ANYTHING, DRA_GROUP, LEDGER
+from apps.operations.domain.observations import (
+    ANYTHING,
+    DRA_GROUP,
+    LEDGER,
+    ApiLook,
+    ClusterLook,
+    Right,
+    WriterLook,
+)
 
 LARGEST_SKEW_SECONDS = 30.0
 WATCH_MAY_LAG = timedelta(minutes=10)
@@ -14,7 +21,7 @@ WATCH_MAY_LAG = timedelta(minutes=10)
 WATCH = "python manage.py watch    # a service of its own, see docs/operations.md; it never ends"
 
 
-def check(look: ClusterLook) -> Iterator[Finding]:
+def check_connection(look: ClusterLook) -> Iterator[Finding]:
     """Yield what keeps the portal from asking, or from believing the time of an answer."""
     yield from _prometheus(look)
     if look.api is not None:

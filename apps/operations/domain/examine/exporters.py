@@ -1,13 +1,149 @@
-"""Do the device exporters show what facts are made of, and for whom."""
+"""Do device exporters and kube-state-metrics show what facts are made of, and for whom."""
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from apps.clusters.domain.devices.exporter_profile import VENDOR_LIMITS, Generation, WorkloadLabels
 from apps.clusters.domain.quantities import counted
-from apps.clusters.domain.tiers import same_model
-from apps.operations.domain.examine import attribution
+from apps.clusters.domain.tiers import GpuSharing, same_model
+from apps.operations.domain.examine.sharing import Offer, offers
 from apps.operations.domain.findings import Finding, some
-from apps.operations.domain.observations import ClusterLook, ObservedDevice
+from apps.operations.domain.observations import ClusterLook, NodeTenant, ObservedDevice
+
+_SLOT_SECONDS = 1800
+_COPIED = 1.5
+"""From so many times the samples of one row on, each sharer has a row of its own."""
+
+
+def check_attribution(look: ClusterLook) -> Iterator[Finding]:
+    """Yield where pods hold cards whose series do not name them; needs cards and tenants."""
+    running = [tenant for tenant in look.past.tenants if tenant.running]
+    named = {card.node for card in look.metrics.cards if card.named}
+    if running and look.metrics.cards and not named:
+        yield _no_labels(look, running)
+        return
+    yield from _unmapped(look, running, named)
+    yield from _virtual_gpus(look, running, named)
+    yield from _process_values(look)
+    yield from _claims(look, running, named)
+
+
+def _no_labels(look: ClusterLook, running: list[NodeTenant]) -> Finding:
+    return Finding(
+        "no-pod-labels",
+        look.cluster,
+        "",
+        f"No series of {counted(len(look.metrics.cards), 'device')} names a pod, while "
+        f"{counted(len(running), 'pod')} hold GPUs: what each used is found by elimination where "
+        "one pod is alone on its node, and stays unmeasured elsewhere.",
+        "# dcgm-exporter: environment and the kubelet's socket\n"
+        'env: [{name: DCGM_EXPORTER_KUBERNETES, value: "true"}]\n'
+        "volumeMounts: [{name: pod-resources, mountPath: /var/lib/kubelet/pod-resources}]",
+        pods=len(running),
+    )
+
+
+def _seen_nodes(look: ClusterLook) -> set[str]:
+    return {card.node for card in look.metrics.cards}
+
+
+def _unmapped(look: ClusterLook, running: list[NodeTenant], named: set[str]) -> Iterator[Finding]:
+    """Yield where only pods of a renamed resource are on a node, and its cards name nobody."""
+    found: dict[str, list[NodeTenant]] = {}
+    others = {t.node for t in running if not t.resource.endswith(".shared")}
+    for tenant in running:
+        on_shared = tenant.resource.endswith(".shared") and tenant.node not in others
+        if on_shared and tenant.node in _seen_nodes(look) - named:
+            found.setdefault(tenant.resource, []).append(tenant)
+    for resource, tenants in sorted(found.items()):
+        nodes = {tenant.node for tenant in tenants}
+        yield Finding(
+            "shared-unmapped",
+            look.cluster,
+            resource,
+            f"{counted(len(tenants), 'pod')} hold {resource} on {counted(len(nodes), 'node')} "
+            "whose series name no pod: the exporter maps only resources that it is told of. Each "
+            "card's activity is divided among its holders.",
+            f'# dcgm-exporter:\nenv: [{{name: NVIDIA_RESOURCE_NAMES, value: "{resource}"}}]',
+            pods=len(tenants),
+            places=some(nodes),
+        )
+
+
+def _virtual_gpus(
+    look: ClusterLook, running: list[NodeTenant], named: set[str]
+) -> Iterator[Finding]:
+    """Yield where more pods share cards than the series can name at a time.
+
+    With more pods than cards on a node at least one card has two of them. Where no card has more
+    samples than one row gives, the exporter names one pod at a time.
+    """
+    interval = look.metrics.interval_seconds or look.catalog_interval_seconds
+    usual = _SLOT_SECONDS / interval
+    shared: dict[str, Offer] = {o.node: o for o in offers(look) if o.shared}
+    tenants = Counter(t.node for t in running if t.node in shared)
+    affected, pods = set(), 0
+    for node, count in tenants.items():
+        cards = [card for card in look.metrics.cards if card.node == node]
+        if node not in named or count <= len(cards):
+            continue
+        if max(card.named for card in cards) < _COPIED * usual:
+            affected.add(node)
+            pods += count
+    if not affected:
+        return
+    yield Finding(
+        "virtual-gpus-off",
+        look.cluster,
+        "",
+        f"On {counted(len(affected), 'node')} {counted(pods, 'pod')} share cards, and the exporter "
+        "names one of a card's pods at a time. The card's activity is divided among those who "
+        "held it: grade apportioned.",
+        "# dcgm-exporter 4.8.2 or newer, with hostPID for values by process:\n"
+        'env: [{name: KUBERNETES_VIRTUAL_GPUS, value: "true"}]\nhostPID: true',
+        pods=pods,
+        places=some(affected),
+    )
+
+
+def _process_values(look: ClusterLook) -> Iterator[Finding]:
+    zero = look.metrics.remarks.get("no_process_values", 0)
+    if not zero:
+        return
+    shared = {offer.node for offer in offers(look) if offer.shared}
+    pods = sum(tenant.running and tenant.node in shared for tenant in look.past.tenants)
+    yield Finding(
+        "process-values-zero",
+        look.cluster,
+        "",
+        f"{counted(zero, 'time')} all pods of a shared card read 0 while the card was busy: the "
+        "exporter cannot match processes to pods. The card's activity is divided evenly by what "
+        "each held.",
+        "# the DaemonSet of dcgm-exporter:\nspec: {template: {spec: {hostPID: true}}}",
+        pods=pods,
+    )
+
+
+def _claims(look: ClusterLook, running: list[NodeTenant], named: set[str]) -> Iterator[Finding]:
+    tiers = {rule.tier for rule in look.rules if rule.sharing is GpuSharing.DRA}
+    classes = {name for rule in look.rules for name in rule.device_classes}
+    mapped = any(job.dra_labels for job in look.metrics.profile.jobs)
+    nodes = _seen_nodes(look) - named
+    held = [t for t in running if (t.tier in tiers or t.resource in classes) and t.node in nodes]
+    if mapped or not held:
+        return
+    yield Finding(
+        "dra-labels-missing",
+        look.cluster,
+        "",
+        f"{counted(len(held), 'pod')} hold GPUs by claims on nodes whose series name no claim: "
+        "they are found through their devices' UUIDs where ResourceSlices publish them.",
+        "# dcgm-exporter 4.8.3 or newer (older ones read only resource.k8s.io/v1beta1):\n"
+        'env: [{name: KUBERNETES_ENABLE_DRA, value: "true"}]',
+        pods=len(held),
+        places=some(t.node for t in held),
+    )
+
 
 PROFILING = "DCGM_FI_PROF_GR_ENGINE_ACTIVE"
 _CSV = "# counters of dcgm-exporter (Helm: customMetrics, or the ConfigMap of its CSV):\n"
@@ -18,7 +154,7 @@ _ENERGY_LINE = (
 )
 
 
-def check(look: ClusterLook) -> Iterator[Finding]:
+def check_exporters(look: ClusterLook) -> Iterator[Finding]:
     """Yield what the exporters of the cluster lack or show in an odd way."""
     if not look.measured:
         return
@@ -30,7 +166,7 @@ def check(look: ClusterLook) -> Iterator[Finding]:
     yield from _forms(look)
     yield from _counters(look)
     yield from _profile(look)
-    yield from attribution.check(look)
+    yield from check_attribution(look)
 
 
 def _nothing(look: ClusterLook) -> Iterator[Finding]:
@@ -199,3 +335,75 @@ def _profile(look: ClusterLook) -> Iterator[Finding]:
                 f"{family}: {' '.join(limits)}",
                 "# nothing to do: the portal says unmeasured where it cannot know",
             )
+
+
+NODE_LABELS = (
+    "nvidia.com/gpu.product",
+    "nvidia.com/gpu.sharing-strategy",
+    "nvidia.com/gpu.replicas",
+    "nvidia.com/mig.strategy",
+    "karpenter.sh/capacity-type",
+    "eks.amazonaws.com/capacityType",
+    "cloud.google.com/gke-spot",
+)
+
+
+def check_kube_state(look: ClusterLook) -> Iterator[Finding]:
+    """Yield what is missing or doubled; only the API can stand in for it."""
+    if not look.measured:
+        return
+    stands_in = (
+        "The Kubernetes API stands in for it while it is watched; gaps of the watch cannot be "
+        "rebuilt."
+        if look.api is not None
+        else "Without the Kubernetes API nothing else tells which pods and nodes there are."
+    )
+    if look.metrics.kube_state is False:
+        yield Finding(
+            "kube-state-missing",
+            look.cluster,
+            "",
+            f"Prometheus has no series of kube-state-metrics. {stands_in}",
+            "helm upgrade --install kube-state-metrics prometheus-community/kube-state-metrics \\\n"
+            f"  --set 'metricLabelsAllowlist={{nodes=[{','.join(_labels(look))}]}}'",
+        )
+    yield from _node_labels(look, stands_in)
+    yield from _copies(look)
+
+
+def _node_labels(look: ClusterLook, stands_in: str) -> Iterator[Finding]:
+    bare = [node.node for node in look.metrics.nodes if not node.labels]
+    if not bare:
+        return
+    yield Finding(
+        "node-labels-missing",
+        look.cluster,
+        "",
+        f"kube-state-metrics shows {counted(len(bare), 'GPU node')} without labels, so that GPU "
+        f"model, sharing and capacity type are not known from it. {stands_in}",
+        "# arguments of kube-state-metrics:\n"
+        f"--metric-labels-allowlist=nodes=[{','.join(_labels(look))}]",
+        places=some(bare),
+    )
+
+
+def _labels(look: ClusterLook) -> list[str]:
+    """Return the labels to show: those the ledger reads, and those that tiers select on."""
+    named = {key for rule in look.rules for key in rule.node_selector}
+    return [*NODE_LABELS, *sorted(named - set(NODE_LABELS))]
+
+
+def _copies(look: ClusterLook) -> Iterator[Finding]:
+    answers = look.metrics.answers
+    if answers is None or answers.kube_state_copies <= 1:
+        return
+    yield Finding(
+        "kube-state-duplicated",
+        look.cluster,
+        "",
+        f"Each node is shown {answers.kube_state_copies} times by kube-state-metrics. The portal "
+        "counts it once; dashboards that sum do not.",
+        "kubectl get pods --all-namespaces --selector app.kubernetes.io/name=kube-state-metrics\n"
+        "# one replica, or sharding on: a StatefulSet with\n--pod=$(POD_NAME)\n"
+        "--pod-namespace=$(POD_NAMESPACE)",
+    )

@@ -11,7 +11,7 @@ from django.core.management.base import BaseCommand, CommandError
 from apps.clusters.domain.calendar import day_start, hour_floor
 from apps.clusters.domain.window import Window
 from apps.clusters.selectors import report
-from apps.operations.management import outcomes
+from apps.operations.management import collectors
 from apps.usage import services
 
 _LONGEST = timedelta(hours=24)
@@ -38,11 +38,13 @@ class Command(BaseCommand):
             except services.UnknownCluster as error:
                 raise CommandError(f"{error}; `load_catalog` brings one in") from error
             for hour in outcome:
-                self.stdout.write(outcomes.line(hour))
+                self.stdout.write(collectors.outcome_line(hour))
             ended.extend(outcome)
-        if outcomes.failed(ended):
-            raise CommandError(f"{outcomes.counts(ended)}\n{outcomes.failures(ended)}")
-        self.stdout.write(outcomes.counts(ended))
+        if collectors.failed_outcomes(ended):
+            raise CommandError(
+                f"{collectors.outcome_counts(ended)}\n{collectors.outcome_failures(ended)}"
+            )
+        self.stdout.write(collectors.outcome_counts(ended))
 
 
 def window_of(start: str, end: str, *, zone: ZoneInfo, now: datetime) -> Window:

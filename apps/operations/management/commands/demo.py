@@ -23,22 +23,25 @@ from django.db import connection, connections
 
 from apps.accounts.permissions import EVERYTHING
 from apps.clusters.selectors import cluster_rows
-from apps.operations.management.database_version import check_database_version
-from apps.operations.management.demo_directory import DemoDirectory, PlaceTaken
-from apps.operations.management.people import (
+from apps.operations.management.commands.migrate import check_database_version
+from apps.operations.management.demo_setup import (
     PASSWORD,
+    DemoDirectory,
     DemoPerson,
+    PlaceTaken,
     RealAccounts,
     check_accounts,
     ensure_people,
 )
-from apps.operations.management.portal_processes import portal_commands, program_path, shell
 from apps.operations.management.supervisor import (
     LOG_LEVEL,
     NotReady,
     ProcessEnded,
     Stopped,
     Supervisor,
+    portal_commands,
+    program_path,
+    shell,
 )
 from gpuportal import env
 

@@ -7,7 +7,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 
 from apps.operations.management.commands.demo import refuse_production
-from apps.operations.management.demo_story import NotTheDemo, Story, close_last_month
+from apps.operations.management.demo_setup import NotTheDemo, Story, close_last_month
 
 
 class Command(BaseCommand):

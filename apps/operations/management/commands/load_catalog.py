@@ -10,8 +10,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from apps.operations.domain.difference import CatalogDifference
 from apps.operations.domain.source_positions import CatalogError
+from apps.operations.domain.timeline import CatalogDifference
 from apps.operations.services import CatalogNotStored, load_catalog
 from apps.quota_requests.selectors import writable_clusters
 

@@ -6,8 +6,14 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
-from apps.operations.management.portal_processes import portal_commands, program_path, shell
-from apps.operations.management.supervisor import ProcessEnded, Stopped, Supervisor
+from apps.operations.management.supervisor import (
+    ProcessEnded,
+    Stopped,
+    Supervisor,
+    portal_commands,
+    program_path,
+    shell,
+)
 
 
 class Command(BaseCommand):

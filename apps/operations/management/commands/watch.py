@@ -17,7 +17,7 @@ from apps.clusters.services import (
     snapshot_cluster,
     watch_cluster,
 )
-from apps.operations.services.pending_refresh import WaitingLooks
+from apps.operations.services.deriving import WaitingLooks
 
 logger = logging.getLogger(__name__)
 

@@ -1,17 +1,151 @@
 """`why NAMESPACE/NAME`: why a pod, or what a controller makes, waits, and what would help."""
 
 from argparse import ArgumentParser
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
+from textwrap import wrap
 from typing import Any
+from zoneinfo import ZoneInfo
 
 from django.core.management.base import BaseCommand, CommandError
 
 from apps.accounts.permissions import EVERYTHING
+from apps.clusters.domain.durations import duration
+from apps.clusters.domain.quantities import gpus, quantity
 from apps.clusters.selectors import report
-from apps.operations.management import why_text
 from apps.pending import selectors as pending
-from apps.pending.selectors import EpisodeRow
+from apps.pending.selectors import (
+    BlockingTeam,
+    CauseIntervalRow,
+    EpisodeRow,
+    PendingRow,
+    TypicalWait,
+)
 from apps.usage.selectors import PodKnown, pods_called
+
+WIDTH = 100
+_MOST_TEAMS, _MOST_PODS = 5, 3
+_ENDED = {
+    "started": "started",
+    "gave_up": "went away without having started",
+    "refused": "was turned away",
+    "settled": "no longer waits",
+}
+
+
+def answer(
+    found: EpisodeRow,
+    *,
+    now: datetime,
+    zone: ZoneInfo,
+    in_front: Sequence[BlockingTeam] = (),
+    typical: TypicalWait | None = None,
+) -> str:
+    """Return the whole answer for one episode: what, why, what would help, who is in front."""
+    row = found.row
+    parts = [_head(row, zone)]
+    if row.until is None:
+        parts += [
+            _why(row),
+            _section("How to fix", _numbered(row)),
+            _section("What the cluster says", _said(row)),
+            _section("In front", list(_in_front(in_front))),
+            _section("How long", [_typical(typical)] if typical else []),
+        ]
+    parts.append(
+        _section("So far", [_interval(interval, now, zone) for interval in found.intervals])
+    )
+    return "\n\n".join(part for part in parts if part)
+
+
+def _head(row: PendingRow, zone: ZoneInfo) -> str:
+    what = _printable(f"{row.kind} {row.cluster}/{row.namespace}/{row.name}")
+    since = f"{_clock(row.since, zone)} ({duration(row.wait_seconds)})"
+    asks = "no data on its requests"
+    if row.gpu_equivalents:
+        resource = _printable(row.resource)
+        asks = f"requests {quantity(row.units)} × {resource}, {gpus(row.gpu_equivalents)}"
+    if row.until is not None:
+        return f"{what} {_ENDED.get(row.outcome, 'ended')} after {duration(row.wait_seconds)}."
+    again = " again" if row.again else ""
+    verb = "has been starting" if row.counts == "starting" else "waits"
+    lines = [f"{what} {verb}{again} since {since}; {asks}, tier {row.tier}, team {row.team}."]
+    if row.stale:
+        known = f"as of {_clock(row.as_of, zone)}" if row.as_of else "of nobody knows when"
+        lines.append(f"Nobody watches this at present: it is {known}, and may be over.")
+    return "\n".join(lines)
+
+
+def _why(row: PendingRow) -> str:
+    detail = f" ({row.detail})" if row.detail else ""
+    return _filled(f"{row.cause}{detail}: {row.explanation}" if row.explanation else row.cause)
+
+
+def _numbered(row: PendingRow) -> list[str]:
+    return [f"{n}. {one.text}" for n, one in enumerate(row.suggestions, start=1)]
+
+
+def _said(row: PendingRow) -> list[str]:
+    reasons = sorted(row.node_reasons.items(), key=lambda item: (-item[1], item[0]))
+    counts = [f"{count} node{'' if count == 1 else 's'}: {text}" for text, count in reasons]
+    return [line for line in (row.message, *counts, *row.context) if line]
+
+
+def _in_front(teams: Sequence[BlockingTeam]) -> Iterator[str]:
+    for team in teams[:_MOST_TEAMS]:
+        yield f"{team.team}: {gpus(team.gpu_equivalents)} in {team.pods} pods{_used(team)}"
+        for pod in team.listed[:_MOST_PODS]:
+            used = _share(pod.utilization)
+            yield f"  {pod.namespace}/{pod.pod}: {gpus(pod.gpu_equivalents)}, {used}"
+    if len(teams) > _MOST_TEAMS:
+        yield f"and {len(teams) - _MOST_TEAMS} teams more"
+
+
+def _used(team: BlockingTeam) -> str:
+    return f", {_share(team.utilization)}"
+
+
+def _share(utilization: float | None) -> str:
+    return "not measured" if utilization is None else f"{utilization:.0%} utilized"
+
+
+def _typical(typical: TypicalWait) -> str:
+    return (
+        f"Half of {typical.count} such requests of the last 30 days started within "
+        f"{duration(typical.p50_seconds)}, 95 % within {duration(typical.p95_seconds)}."
+    )
+
+
+def _interval(interval: CauseIntervalRow, now: datetime, zone: ZoneInfo) -> str:
+    end = interval.end or now
+    detail = f" ({interval.detail})" if interval.detail else ""
+    lasted = duration((end - interval.start).total_seconds())
+    return f"{_clock(interval.start, zone)}: {interval.cause}{detail}, {lasted}"
+
+
+def _section(title: str, lines: Sequence[str]) -> str:
+    if not lines:
+        return ""
+    return "\n".join([f"{title}:", *(_filled(line, indent="  ") for line in lines)])
+
+
+def _filled(text: str, indent: str = "") -> str:
+    text = _printable(text)
+    inner = indent + " " * (len(text) - len(text.lstrip()))
+    lines = wrap(
+        " ".join(text.split()), WIDTH - len(inner), break_long_words=False, break_on_hyphens=False
+    )
+    return "\n".join(f"{inner}{line}" for line in lines)
+
+
+def _printable(text: str) -> str:
+    """Return a text without what would steer a terminal: much of it is written by users."""
+    return "".join(char if char.isprintable() else " " for char in text)
+
+
+def _clock(at: datetime, zone: ZoneInfo) -> str:
+    return f"{at.astimezone(zone):%Y-%m-%d %H:%M}"
+
 
 _MOST = 10
 
@@ -43,14 +177,14 @@ class Command(BaseCommand):
     def _answer(self, found: EpisodeRow, now: datetime) -> str:
         row, zone = found.row, report().zone
         if row.until is not None:
-            return why_text.answer(found, now=now, zone=zone)
+            return answer(found, now=now, zone=zone)
         typical = None
         if row.kind == "Pod" and row.resource:
             # Other things have no start of which a typical wait could be known.
             typical = pending.typical_wait(
                 row.tier, row.resource, row.units, now, cluster=row.cluster
             )
-        return why_text.answer(
+        return answer(
             found,
             now=now,
             zone=zone,

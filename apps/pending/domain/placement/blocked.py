@@ -12,12 +12,11 @@ from apps.clusters.domain.observed.objects import (
     QuotaScope,
     QuotaSnapshot,
 )
-from apps.pending.domain.causes import Cause
 from apps.pending.domain.cluster_index import ClusterIndex, bodies, plain
-from apps.pending.domain.diagnosis import BLOCKING_QUOTA, Action, Diagnosis, Suggestion, says
+from apps.pending.domain.diagnosis import BLOCKING_QUOTA, Action, Cause, Diagnosis, Suggestion, says
 from apps.pending.domain.placement.fits import EPSILON
 from apps.pending.domain.placement.fixes import all_needed
-from apps.pending.domain.placement.refusals import EXCEEDED, SPEC_KEYS, Refusal, refusal
+from apps.pending.domain.placement.messages import EXCEEDED, SPEC_KEYS, Refusal, refusal
 from apps.pending.domain.wording import listed
 
 SUSPENDED = "suspended"

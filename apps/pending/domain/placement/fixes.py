@@ -7,7 +7,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from apps.clusters.domain.observed.objects import Expression, Placement, Taint
-from apps.pending.domain.diagnosis import Action, Relation, Suggestion, says
+from apps.pending.domain.diagnosis import Action, BoundPod, Relation, Suggestion, says
 from apps.pending.domain.placement.fits import (
     CORDON,
     EPSILON,
@@ -18,7 +18,6 @@ from apps.pending.domain.placement.fits import (
     offered,
     untolerated,
 )
-from apps.pending.domain.state import BoundPod
 
 
 @dataclass(frozen=True, slots=True)

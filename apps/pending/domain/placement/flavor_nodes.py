@@ -17,7 +17,7 @@ from apps.pending.domain.cluster_index import ClusterIndex, Owner, bodies
 from apps.pending.domain.diagnosis import Action, Relation, Suggestion, says
 from apps.pending.domain.placement.fits import EPSILON, bits, free, offered
 from apps.pending.domain.placement.fixes import free_some
-from apps.pending.domain.placement.matching import equivalent_nodes
+from apps.pending.domain.placement.node_search import equivalent_nodes
 from apps.pending.domain.placement.unschedulable import Placer, key_of
 
 Workload = tuple[ObservedObject, WorkloadSnapshot]

@@ -6,13 +6,15 @@ named in `missing`, never left blank without a word.
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from decimal import Decimal
 from math import fsum
+from typing import Final
 
 from django.db.models import Min
 
 from apps.accounts.permissions import Visibility
+from apps.clusters.domain.calendar import hour_floor
 from apps.clusters.domain.window import Window
 from apps.clusters.selectors import report
 from apps.costs.domain.costing import WASTE, Cause
@@ -30,27 +32,80 @@ from apps.quota_requests.domain.snapshots import (
     TierUse,
 )
 from apps.quota_requests.models import ChangeRequest
-from apps.quota_requests.services.evidence.used_tiers import (
-    DAYS,
-    evidence_window,
-    filters_of,
-    held_by_tier,
-)
 from apps.quotas.selectors import (
     BudgetRow,
     QuotaPoint,
     QuotaRow,
     budget_rows,
+    queue_namespaces,
     quota_history,
     quota_row,
 )
 from apps.usage.domain.amounts import Amounts, hours
 from apps.usage.domain.refusals import NamesUnknown
-from apps.usage.domain.rows import Grouping
+from apps.usage.domain.rows import Filters, Grouping, UsageQuery
 from apps.usage.models import HAS_FACTS, CollectionWindow
-from apps.usage.selectors import GroupingRefused
+from apps.usage.selectors import GroupingRefused, usage_rows
 
+DAYS: Final = 30
 _EVERYTHING = Visibility(everything=True)
+
+
+def evidence_window(now: datetime) -> Window:
+    """Return the 30 days before `now`; the last whole hour ends them."""
+    end = hour_floor(now, report().zone)
+    return Window(end - timedelta(days=DAYS), end)
+
+
+def held_by_tier(
+    request: ChangeRequest, window: Window, tiers: tuple[str, ...]
+) -> dict[str, Amounts]:
+    """Return what the team held with a key in a window, by tier; only tiers of which it held.
+
+    Of a ResourceQuota its namespace's pods, of a queue those of the namespaces that use it. Raises
+    GroupingRefused.
+    """
+    if not tiers:
+        return {}
+    try:
+        rows = usage_rows(
+            UsageQuery(window, group_by=(Grouping.TIER,), filters=filters_of(request, tiers)),
+            visibility=_EVERYTHING,
+        )
+    except NamesUnknown:
+        # A tier or namespace in which nothing was ever held.
+        return {}
+    found = ((row.groups["tier"], row.amounts) for row in rows)
+    return {str(tier): amounts for tier, amounts in found if tier and amounts.allocated > 0}
+
+
+def filters_of(request: ChangeRequest, tiers: tuple[str, ...]) -> Filters:
+    """Return the filters of what a team holds with a key, in these tiers of its cluster."""
+    namespaces = (request.namespace,) if request.namespace else _users(request)
+    return Filters(
+        cluster=(request.cluster.name,),
+        tier=tiers,
+        team=(request.team.name,),
+        namespace=namespaces,
+    )
+
+
+def used_tiers(request: ChangeRequest, tiers: tuple[str, ...], *, now: datetime) -> tuple[str, ...]:
+    """Return of these tiers those that the key's pods held in the last 30 days, in their order.
+
+    All of them where nothing was held, or where that is not known.
+    """
+    try:
+        held = held_by_tier(request, evidence_window(now), tiers)
+    except GroupingRefused:
+        return tiers
+    return tuple(tier for tier in tiers if tier in held) or tiers
+
+
+def _users(request: ChangeRequest) -> tuple[str, ...]:
+    return queue_namespaces(request.cluster_id, request.source, request.name)
+
+
 _NOW = ("unit", "hard", "used", "held", "pending", "suppressed", "exhausted_at")
 _NO_FAIRNESS = "fairness: nothing is known of the team in these tiers yet"
 

@@ -1,6 +1,6 @@
-"""Carrying out one order in a cluster, so that it can be cut off anywhere and taken up again.
+"""Executing one order in a cluster, so that it can be cut off anywhere and taken up again.
 
-What is next is decided in `domain.carrying_out`; here the cluster is asked, and each mark is
+What is next is decided in `domain.execution.executor`; here the cluster is asked, and each stage is
 committed before the step that it stands for. No transaction is open while the cluster is asked.
 """
 
@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, Final
 
+from apps.accounts.services import leases
 from apps.accounts.services.leases import LeaseLost
 from apps.clusters.gateways import ClusterClients
 from apps.clusters.ports import QuotaWriter, SourceRejected, SourceUnavailable
@@ -24,16 +25,14 @@ from apps.quota_requests.domain.execution.executor import (
 )
 from apps.quota_requests.domain.execution.kube_requests import (
     SERVER_TIMEOUT_SECONDS,
-    patch_request,
-    read_request,
-)
-from apps.quota_requests.domain.execution.outcomes import (
     Meaning,
     ServerAnswer,
     ServerStep,
     Silence,
     Then,
     meaning,
+    patch_request,
+    read_request,
 )
 from apps.quota_requests.domain.execution.patches import (
     Object,
@@ -47,22 +46,38 @@ from apps.quota_requests.domain.quantities import quantity
 from apps.quota_requests.domain.targets import Target
 from apps.quota_requests.models import Execution
 from apps.quota_requests.permissions import Actor, portal
-from apps.quota_requests.services.evidence.known_quotas import target_of_request
-from apps.quota_requests.services.evidence.observed_limits import was_seen
+from apps.quota_requests.services.evidence.known_quotas import target_of_request, was_seen
 from apps.quota_requests.services.execution.api_calls import (
     NoWriter,
     VersionUnknown,
     ask_for,
     is_gone,
     last_version,
+    read_by_watcher,
     rehearse,
     served_version,
     writer_of,
 )
-from apps.quota_requests.services.execution.apply_blockers import apply_blockers
-from apps.quota_requests.services.execution.dry_run import read_by_watcher
-from apps.quota_requests.services.execution.endings import finish
-from apps.quota_requests.services.execution.leases import LEASE, claim, store
+from apps.quota_requests.services.execution.orders import apply_blockers, finish
+
+LEASE: Final = timedelta(seconds=120)
+"""Longer than a read and a patch may take together, by their time-outs."""
+
+
+def claim(pk: int, now: datetime) -> Execution | None:
+    """Take the lease of an order that is not over; None where there is nothing to take."""
+    rows = Execution.objects.select_related("request__cluster")
+    open_ones = rows.filter(pk=pk, ended_at__isnull=True, mode=Execution.DIRECT)
+    return leases.take(open_ones, now, lease=leases.new_token(), lease_until=now + LEASE)
+
+
+def store(execution: Execution, **values: Any) -> None:
+    """Write to the record as long as the lease is one's own. Raises LeaseLost."""
+    mine = Execution.objects.filter(pk=execution.pk, lease=execution.lease, ended_at__isnull=True)
+    leases.keep(mine, **values)
+    for name, value in values.items():
+        setattr(execution, name, value)
+
 
 DOUBT: Final = timedelta(seconds=SERVER_TIMEOUT_SECONDS + 5)
 """So long after it left the server may still carry a patch out that it did not answer."""

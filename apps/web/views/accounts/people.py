@@ -13,7 +13,7 @@ from django.utils import timezone
 
 from apps.accounts import selectors
 from apps.accounts.adapters.addresses import client_address
-from apps.accounts.domain.roles import Role
+from apps.accounts.domain.identity import Role
 from apps.accounts.permissions import NotAllowed, can_administer
 from apps.accounts.services import (
     Manager,

@@ -9,7 +9,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from apps.accounts.adapters.addresses import client_address
-from apps.accounts.domain.scopes import TokenScope
+from apps.accounts.domain.identity import TokenScope
 from apps.accounts.permissions import can_administer
 from apps.accounts.selectors import tokens_of
 from apps.accounts.services import (

@@ -11,8 +11,8 @@ from django.utils import timezone
 from apps.accounts.permissions import NotAllowed, visibility_of
 from apps.accounts.selectors import team_names
 from apps.alerts import selectors
-from apps.alerts.domain.idle import LONGEST_REASON, AnswerRefused
-from apps.alerts.domain.message import HEADINGS
+from apps.alerts.domain.alerts import LONGEST_REASON, AnswerRefused
+from apps.alerts.domain.digests import HEADINGS
 from apps.alerts.permissions import teams_answered_for
 from apps.alerts.services import ChannelRefused, answer_idle, send_again
 from apps.clusters.selectors import report

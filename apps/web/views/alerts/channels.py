@@ -10,7 +10,7 @@ from django.utils import timezone
 from apps.accounts.adapters.addresses import client_address
 from apps.accounts.permissions import NotAllowed, can_administer
 from apps.alerts import selectors
-from apps.alerts.domain.thresholds import AlertKind
+from apps.alerts.domain.alerts import AlertKind
 from apps.alerts.ports import NotDelivered
 from apps.alerts.services import (
     LONGEST_MUTE,

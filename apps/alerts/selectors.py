@@ -1,0 +1,279 @@
+"""Reads of alerts: what was said, where it goes, what became of it."""
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from datetime import datetime, time
+
+from django.db.models import OuterRef, Q, Subquery
+
+from apps.accounts.models import Team, User
+from apps.accounts.permissions import Visibility, can_administer, teams_led_by
+from apps.alerts.domain.alerts import AlertKind, IdleChoice, IdleDecision
+from apps.alerts.models import Alert, Channel, Delivery, IdleAnswer, Mute
+from apps.alerts.permissions import seen_alerts, seen_channels
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerRow:
+    """What was answered to an idle alert last; `until` None: it can go."""
+
+    person: str
+    at: datetime
+    reason: str
+    until: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class AlertRow:
+    """One thing said; `team` None: about the platform. `answer` is of idle alerts alone."""
+
+    id: int
+    kind: str
+    subject: str
+    team_id: int | None
+    team: str | None
+    title: str
+    text: str
+    path: str
+    at: datetime
+    urgent: bool
+    answer: AnswerRow | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelRow:
+    """Where alerts go; `address` is what of it may be read.
+
+    `team` and `owner` None: of the platform. `last_error` is why something did not arrive, empty
+    when nothing failed since something last did.
+    """
+
+    id: int
+    name: str
+    kind: str
+    address: str
+    team: str | None
+    owner: str | None
+    kinds: tuple[str, ...]
+    cadence: str
+    at: time
+    weekday: int
+    quiet_from: time | None
+    quiet_to: time | None
+    active: bool
+    last_sent_at: datetime | None
+    last_error: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeliveryRow:
+    """One alert on one channel; `due_at` is when it goes out, or would have."""
+
+    id: int
+    title: str
+    kind: str
+    subject: str
+    channel: str
+    channel_id: int
+    state: str
+    due_at: datetime
+    sent_at: datetime | None
+    failures: int
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class MuteRow:
+    """A silence of a channel; `kind` and `subject` empty: any."""
+
+    id: int
+    channel: str
+    channel_id: int
+    kind: str
+    subject: str
+    start: datetime
+    end: datetime
+    why: str
+    by: str
+
+
+def alert_page(
+    *,
+    visibility: Visibility,
+    kinds: Collection[AlertKind] = (),
+    team: str = "",
+    before: int | None = None,
+    page_size: int = 50,
+) -> tuple[list[AlertRow], int | None]:
+    """Return what was said, the latest first, and the id to go on `before` (None: no more).
+
+    Only of teams that the reader sees; what is about the platform is for who runs it. Two queries.
+    """
+    asked = Q(kind__in=[kind.value for kind in kinds]) if kinds else Q()
+    if team:
+        asked &= Q(team__name=team)
+    if before is not None:
+        asked &= Q(pk__lt=before)
+    rows = Alert.objects.filter(seen_alerts(visibility), asked).select_related("team")
+    found = list(rows.order_by("-pk")[: page_size + 1])
+    more = found[page_size - 1].pk if len(found) > page_size else None
+    return _rows(found[:page_size]), more
+
+
+def alert_of(pk: int, *, visibility: Visibility) -> Alert | None:
+    """Return an alert that the reader sees. One query."""
+    return Alert.objects.filter(seen_alerts(visibility), pk=pk).first()
+
+
+def answers_to(subjects: Collection[str]) -> dict[str, IdleDecision]:
+    """Return the last answer to each subject that has one. One query."""
+    return {
+        row.subject: IdleDecision(IdleChoice(row.choice), row.person, row.at, row.reason, row.until)
+        for row in _last_answers(subjects)
+    }
+
+
+def _last_answers(subjects: Collection[str]) -> Iterable[IdleAnswer]:
+    rows = IdleAnswer.objects.filter(subject__in=subjects).order_by("at", "pk")
+    return {row.subject: row for row in rows}.values()
+
+
+def _rows(alerts: list[Alert]) -> list[AlertRow]:
+    idle = {alert.subject for alert in alerts if alert.kind == AlertKind.IDLE.value}
+    answers = {row.subject: row for row in _last_answers(idle)}
+    return [_alert_row(alert, answers.get(alert.subject)) for alert in alerts]
+
+
+def _alert_row(alert: Alert, answer: IdleAnswer | None) -> AlertRow:
+    told = None
+    if answer is not None and alert.kind == AlertKind.IDLE.value:
+        told = AnswerRow(answer.person, answer.at, answer.reason, answer.until)
+    return AlertRow(
+        id=alert.pk,
+        kind=alert.kind,
+        subject=alert.subject,
+        team_id=alert.team_id,
+        team=alert.team.name if alert.team else None,
+        title=alert.title,
+        text=alert.text,
+        path=alert.path,
+        at=alert.at,
+        urgent=alert.urgent,
+        answer=told,
+    )
+
+
+def channel_rows(user: User, *, only: int | None = None) -> list[ChannelRow]:
+    """Return the channels that a person may change, by name, or one. Two queries at most."""
+    of = Delivery.objects.filter(channel=OuterRef("pk"))
+    sent = of.filter(state=Delivery.State.SENT).order_by("-sent_at")
+    failed = of.exclude(error="").exclude(state=Delivery.State.MUTED).order_by("-pk")
+    rows = (
+        Channel.objects.filter(seen_channels(user), Q() if only is None else Q(pk=only))
+        .select_related("team", "owner")
+        .annotate(
+            last_sent=Subquery(sent.values("sent_at")[:1]),
+            last_error=Subquery(failed.values("error")[:1]),
+            failed_due=Subquery(failed.values("due_at")[:1]),
+        )
+    )
+    return [
+        ChannelRow(
+            id=row.pk,
+            name=row.name,
+            kind=row.kind,
+            address=row.shown,
+            team=row.team.name if row.team else None,
+            owner=row.owner.username if row.owner else None,
+            kinds=tuple(row.kinds),
+            cadence=row.cadence,
+            at=row.at,
+            weekday=row.weekday,
+            quiet_from=row.quiet_from,
+            quiet_to=row.quiet_to,
+            active=row.active,
+            last_sent_at=row.last_sent,
+            last_error=_error(row.last_error, row.failed_due, row.last_sent),
+        )
+        for row in rows.order_by("name", "pk")
+    ]
+
+
+def _error(error: str | None, due_at: datetime | None, sent_at: datetime | None) -> str:
+    """Return why something did not arrive, unless something arrived after it was last due."""
+    over = due_at is not None and sent_at is not None and due_at <= sent_at
+    return "" if over else error or ""
+
+
+def teams_for_channels(user: User) -> dict[int, str]:
+    """Return id → name of the teams that a person may make channels of. Two queries at most."""
+    teams = Team.objects.filter(active=True).order_by("name")
+    if not can_administer(user):
+        teams = teams.filter(pk__in=teams_led_by(user))
+    return dict(teams.values_list("pk", "name"))
+
+
+def channel_of(user: User, pk: int) -> Channel | None:
+    """Return a channel that a person may change. Two queries at most."""
+    rows = Channel.objects.filter(seen_channels(user), pk=pk)
+    return rows.select_related("team", "owner").first()
+
+
+def delivery_page(
+    user: User, *, channel: int | None = None, before: int | None = None, page_size: int = 50
+) -> tuple[list[DeliveryRow], int | None]:
+    """Return what became of alerts on the channels that a person may change, the latest first.
+
+    With the id to go on `before` (None: no more). Two queries at most.
+    """
+    seen = Channel.objects.filter(seen_channels(user))
+    rows = Delivery.objects.filter(channel__in=seen).select_related("alert", "channel")
+    if channel is not None:
+        rows = rows.filter(channel=channel)
+    if before is not None:
+        rows = rows.filter(pk__lt=before)
+    found = list(rows.order_by("-pk")[: page_size + 1])
+    more = found[page_size - 1].pk if len(found) > page_size else None
+    return [_delivery_row(row) for row in found[:page_size]], more
+
+
+def _delivery_row(row: Delivery) -> DeliveryRow:
+    return DeliveryRow(
+        id=row.pk,
+        title=row.alert.title,
+        kind=row.alert.kind,
+        subject=row.alert.subject,
+        channel=row.channel.name,
+        channel_id=row.channel_id,
+        state=row.state,
+        due_at=row.due_at,
+        sent_at=row.sent_at,
+        failures=row.failures,
+        error=row.error,
+    )
+
+
+def mute_of(user: User, pk: int) -> Mute | None:
+    """Return a silence of a channel that a person may change. Two queries at most."""
+    seen = Channel.objects.filter(seen_channels(user))
+    return Mute.objects.filter(pk=pk, channel__in=seen).select_related("channel").first()
+
+
+def mute_rows(user: User, at: datetime) -> list[MuteRow]:
+    """Return the silences that last at `at`, of channels a person may change. Two queries."""
+    seen = Channel.objects.filter(seen_channels(user))
+    rows = Mute.objects.filter(channel__in=seen, end__gt=at).select_related("channel")
+    return [
+        MuteRow(
+            id=row.pk,
+            channel=row.channel.name,
+            channel_id=row.channel_id,
+            kind=row.kind,
+            subject=row.subject,
+            start=row.start,
+            end=row.end,
+            why=row.why,
+            by=row.by,
+        )
+        for row in rows.order_by("end", "pk")
+    ]

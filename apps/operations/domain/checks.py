@@ -1,0 +1,437 @@
+"""What must hold in a catalog beyond the type of each value; every check notes all it finds."""
+
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from datetime import datetime
+from decimal import Decimal
+from urllib.parse import urlsplit
+from zoneinfo import ZoneInfo
+
+from apps.clusters.domain.tiers import (
+    BUILTIN_TIERS,
+    UNASSIGNED,
+    GpuSharing,
+    TierRule,
+    model_key,
+    unreachable,
+)
+from apps.costs.domain.plausible import doubt
+from apps.costs.domain.prices import PriceEntry
+from apps.operations.domain.schema import (
+    Account,
+    Budget,
+    Catalog,
+    Cluster,
+    Price,
+    Prometheus,
+    Team,
+    Tier,
+    per_gpu_hour,
+)
+from apps.operations.domain.source_positions import (
+    BEGINNING,
+    Path,
+    Problems,
+    SourceNode,
+    child,
+    instant,
+    known_zones,
+    line_of,
+    near,
+    shown,
+    shown_path,
+    zone_problem,
+)
+
+_MOST_NAMES_SHOWN = 12
+
+
+def written(root: SourceNode, section: str) -> list[str]:
+    """Return the names in a section in order, those of otherwise broken items too."""
+    node = child(root, section)
+    items = node.value if node is not None and isinstance(node.value, tuple) else ()
+    names = (child(item, "name") for item in items)
+    return [name.value for name in names if name is not None and isinstance(name.value, str)]
+
+
+def check_once(keyed: Iterable[tuple[Path, Hashable]], problems: Problems, *, what: str) -> None:
+    """Note every key that comes again, with where it came first. None is no key."""
+    first: dict[Hashable, Path] = {}
+    for path, key in keyed:
+        if key is None:
+            continue
+        if key in first:
+            line = line_of(problems.root, first[key])
+            problems.add(path, f"{what}: {shown_path(first[key])} on line {line} is the first")
+        else:
+            first[key] = path
+
+
+def check_known(
+    path: Path, name: str, known: Sequence[str], problems: Problems, *, what: str
+) -> None:
+    """Note a name that is not among the known ones."""
+    if name in known:
+        return
+    problems.add(path, f"no {what} of that name{near(name, known)} {_listed_names(known, what)}")
+
+
+def check_free(
+    path: Path, name: str, reserved: Iterable[str], problems: Problems, *, what: str
+) -> None:
+    """Note a name that the portal keeps for itself."""
+    if name in reserved:
+        problems.add(path, f"{shown(name)} is a {what} of the portal itself; choose another name")
+
+
+def _listed_names(known: Sequence[str], what: str) -> str:
+    if not known:
+        return f"the catalog has no {what}s"
+    more = f" and {len(known) - _MOST_NAMES_SHOWN} more" if len(known) > _MOST_NAMES_SHOWN else ""
+    return f"{what}s are {', '.join(known[:_MOST_NAMES_SHOWN])}{more}"
+
+
+_WAYS = ("kubeconfig", "in_cluster", "api_server")
+# What else belongs to one way of connecting, and to which.
+_BELONGS = {"context": "kubeconfig", "bearer_token_env": "api_server", "ca_file": "api_server"}
+
+
+def _check_clusters(catalog: Catalog, problems: Problems) -> None:
+    """Check every cluster."""
+    clusters = [(("clusters", i), c) for i, c in enumerate(catalog.clusters) if c]
+    check_once(
+        (((*path, "name"), cluster.name) for path, cluster in clusters),
+        problems,
+        what="a second cluster of that name",
+    )
+    for path, cluster in clusters:
+        _check_cluster(cluster, path, problems)
+
+
+def _check_cluster(cluster: Cluster, path: Path, problems: Problems) -> None:
+    if cluster.prometheus is not None:
+        _check_prometheus(cluster.prometheus, (*path, "prometheus"), problems)
+    if cluster.kubernetes is not None:
+        at = (*path, "kubernetes")
+        _check_account(cluster.kubernetes, at, problems)
+        if cluster.kubernetes.writer is not None:
+            _check_account(cluster.kubernetes.writer, (*at, "writer"), problems)
+            _check_apart(cluster.kubernetes, cluster.kubernetes.writer, at, problems)
+
+
+def _check_prometheus(prometheus: Prometheus, path: Path, problems: Problems) -> None:
+    _check_url(prometheus.url, (*path, "url"), problems)
+    if prometheus.bearer_token_env and prometheus.basic_auth_env:
+        problems.add(
+            (*path, "basic_auth_env"),
+            "stands beside bearer_token_env; only one of the two can be sent",
+        )
+
+
+def _check_account(account: Account, path: Path, problems: Problems) -> None:
+    _check_url(account.api_server, (*path, "api_server"), problems)
+    if not problems.clean(*((*path, way) for way in _WAYS)):
+        return
+    ways = [way for way in _WAYS if getattr(account, way)]
+    if len(ways) != 1:
+        problems.add(
+            path,
+            f"has {' and '.join(ways) or 'none of them'}; exactly one of kubeconfig, "
+            "in_cluster: true and api_server is needed (no kubernetes key at all: metrics only)",
+        )
+        return
+    for key, way in _BELONGS.items():
+        if getattr(account, key) is not None and way != ways[0]:
+            problems.add((*path, key), f"goes with {way}, not with {ways[0]}")
+
+
+def _check_apart(reader: Account, writer: Account, path: Path, problems: Problems) -> None:
+    """Refuse one account for both: what watches all day long must not be able to write.
+
+    A server that asks for no account, as a simulated one, has none to tell apart.
+    """
+    token = writer.bearer_token_env
+    same = (
+        (writer.in_cluster and reader.in_cluster)
+        or (writer.kubeconfig and _file(writer) == _file(reader))
+        or (token and (token, writer.api_server) == (reader.bearer_token_env, reader.api_server))
+    )
+    if same:
+        problems.add(
+            (*path, "writer"),
+            "is the account that watches the cluster; quotas are changed under one of its own "
+            "(deploy/rbac-quota-writer.yaml)",
+        )
+
+
+def _file(account: Account) -> tuple[str | None, str | None]:
+    return account.kubeconfig, account.context
+
+
+def _check_url(url: str | None, path: Path, problems: Problems) -> None:
+    """Note a URL that cannot be asked; its text is not shown, it may hold a password."""
+    if url is None:
+        return
+    try:
+        parts = urlsplit(url)
+        host, _ = parts.hostname, parts.port
+    except ValueError:
+        problems.add(path, "is not a URL: host or port cannot be read")
+        return
+    if "@" in parts.netloc:
+        problems.add(
+            path,
+            "holds a user or password; secrets are never in the catalog: name the environment "
+            "variable that holds them, in basic_auth_env (user:password) or bearer_token_env",
+        )
+    elif parts.scheme not in {"http", "https"} or not host:
+        problems.add(path, "is not a URL that begins with http:// or https:// and a host")
+    elif parts.query or parts.fragment:
+        problems.add(path, "has a part after ? or #; only scheme, host, port and path are used")
+
+
+_UTC = ZoneInfo("UTC")
+_DATED_SECTIONS = ("tiers", "teams", "prices")
+
+
+def _check_report(catalog: Catalog, problems: Problems, *, now: datetime) -> ZoneInfo:
+    """Check the time zone, then the dates; return the zone, UTC in place of a wrong one."""
+    zone = _checked_zone(catalog, problems, now)
+    for path, text in _dates(catalog):
+        try:
+            instant(text, zone)
+        except ValueError as error:
+            problems.add(path, str(error))
+    return zone
+
+
+def _checked_zone(catalog: Catalog, problems: Problems, now: datetime) -> ZoneInfo:
+    name = catalog.report.time_zone
+    wrong = zone_problem(name, now)
+    if wrong is None:
+        return ZoneInfo(name)
+    close = near(name, sorted(known_zones())) if name not in known_zones() else ""
+    problems.add(("report", "time_zone"), wrong + close.removesuffix(";"))
+    return _UTC
+
+
+def _dates(catalog: Catalog) -> Iterator[tuple[Path, str]]:
+    for section in _DATED_SECTIONS:
+        for index, item in enumerate(getattr(catalog, section)):
+            if item is not None and item.valid_from is not None:
+                yield (section, index, "valid_from"), item.valid_from
+
+
+_DECIDE = ("name", "sharing", "resources", "device_classes", "node_selector")
+
+
+def _check_tiers(catalog: Catalog, problems: Problems) -> None:
+    """Check every tier, then which can never match."""
+    tiers = [(("tiers", i), t) for i, t in enumerate(catalog.tiers) if t]
+    check_once(
+        (((*path, "name"), tier.name) for path, tier in tiers),
+        problems,
+        what="a second tier of that name",
+    )
+    teams = written(problems.root, "teams")
+    for path, tier in tiers:
+        check_free((*path, "name"), tier.name, BUILTIN_TIERS, problems, what="tier")
+        _check_matching(tier, path, problems)
+        for index, team in enumerate(tier.allowed_teams):
+            if team is not None:
+                check_known((*path, "allowed_teams", index), team, teams, problems, what="team")
+    _check_reachable(tiers, problems)
+
+
+def _check_matching(tier: Tier, path: Path, problems: Problems) -> None:
+    for field in ("resources", "device_classes", "allowed_teams"):
+        entries = enumerate(getattr(tier, field))
+        check_once(
+            (((*path, field, index), entry) for index, entry in entries),
+            problems,
+            what="given twice",
+        )
+    if not problems.clean((*path, "resources"), (*path, "device_classes"), (*path, "sharing")):
+        return
+    if bool(tier.resources) == bool(tier.device_classes):
+        have = "both" if tier.resources else "neither"
+        problems.add(path, f"has {have} of resources and device_classes; exactly one is needed")
+    elif tier.device_classes and tier.sharing != GpuSharing.DRA:
+        problems.add(
+            (*path, "device_classes"), f"are for sharing: dra, not for {tier.sharing.value}"
+        )
+
+
+def _check_reachable(tiers: Sequence[tuple[Path, Tier]], problems: Problems) -> None:
+    """Note tiers that come too late. Only sound tiers are compared: names tell them apart."""
+    sound = {
+        tier.name: (path, tier)
+        for path, tier in tiers
+        if problems.clean(*((*path, field) for field in _DECIDE))
+    }
+    rules = [
+        TierRule(t.name, t.sharing, t.resources, t.device_classes, t.node_selector)
+        for _, t in sound.values()
+    ]
+    for name, earlier in unreachable(rules):
+        problems.add(
+            sound[name][0],
+            f"can never match: the first tier that matches wins, and the earlier tier {earlier} "
+            f"takes everything that {name} asks for; put {name} before it or give {earlier} a "
+            "narrower node_selector",
+        )
+
+
+def _check_teams(catalog: Catalog, problems: Problems) -> None:
+    """Check every team, then what two teams cannot both have."""
+    teams = [(("teams", i), t) for i, t in enumerate(catalog.teams) if t]
+    check_once(
+        (((*path, "name"), team.name) for path, team in teams),
+        problems,
+        what="a second team of that name",
+    )
+    check_once(
+        (
+            ((*path, "namespaces", index), pattern)
+            for path, team in teams
+            for index, pattern in enumerate(team.namespaces)
+        ),
+        problems,
+        what="claimed twice",
+    )
+    tiers = written(problems.root, "tiers")
+    for path, team in teams:
+        check_free((*path, "name"), team.name, (UNASSIGNED,), problems, what="team")
+        _check_team(team, path, tiers, problems)
+
+
+def _check_team(team: Team, path: Path, tiers: list[str], problems: Problems) -> None:
+    check_once(
+        (((*path, "leads", index), lead) for index, lead in enumerate(team.leads)),
+        problems,
+        what="named twice",
+    )
+    for field in ("entitlements", "weights"):
+        for tier in getattr(team, field):
+            check_known((*path, field, tier), tier, tiers, problems, what="tier")
+    budgets = [((*path, "budgets", i), b) for i, b in enumerate(team.budgets) if b]
+    for budget_path, budget in budgets:
+        _check_budget(budget, budget_path, problems)
+    check_once(
+        (
+            (budget_path, (budget.period, budget.unit))
+            for budget_path, budget in budgets
+            if problems.clean(budget_path)
+        ),
+        problems,
+        what="a second budget of the same period and unit",
+    )
+
+
+def _check_budget(budget: Budget, path: Path, problems: Problems) -> None:
+    if not problems.clean((*path, "gpu_hours"), (*path, "money")):
+        return
+    if (budget.gpu_hours is None) == (budget.money is None):
+        have = "neither" if budget.money is None else "both"
+        problems.add(path, f"has {have} of gpu_hours and money; exactly one is needed")
+    elif not problems.clean((*path, "currency")):
+        return
+    elif budget.money is not None and budget.currency is None:
+        problems.add(path, "has money without a currency; add one such as currency: USD")
+    elif budget.money is None and budget.currency is not None:
+        problems.add((*path, "currency"), "goes with money, not with gpu_hours")
+
+
+_SEPARATE = ("gpu_model", "capacity_type", "cluster", "tier", "valid_from")
+_AMOUNT = ("gpu_model", "capacity_type", "per_gpu_hour", "currency", "discount", "owned")
+
+
+def _check_prices(catalog: Catalog, problems: Problems, zone: ZoneInfo) -> None:
+    """Check every price, then those that would hold at the same time."""
+    prices = [(("prices", i), p) for i, p in enumerate(catalog.prices) if p]
+    clusters, tiers = written(problems.root, "clusters"), written(problems.root, "tiers")
+    for path, price in prices:
+        if price.cluster is not None:
+            check_known((*path, "cluster"), price.cluster, clusters, problems, what="cluster")
+        if price.tier is not None:
+            check_known((*path, "tier"), price.tier, tiers, problems, what="tier")
+        _check_price(price, path, problems)
+    sound = [
+        (path, price)
+        for path, price in prices
+        if problems.clean(*((*path, field) for field in _SEPARATE))
+    ]
+    check_once(
+        ((path, (*separate(price), _price_since(price, zone))) for path, price in sound),
+        problems,
+        what="a second price of the same GPU model, capacity type, cluster, tier and valid_from",
+    )
+    _check_dated(sound, problems)
+
+
+def separate(price: Price) -> tuple[str, str, str, str]:
+    """Return what keeps one price apart from another at the same time."""
+    place = (price.cluster or "", price.tier or "")
+    return (*place, model_key(price.gpu_model), price.capacity_type.value)
+
+
+def _check_price(price: Price, path: Path, problems: Problems) -> None:
+    """Note a price that is given twice or not at all, or that looks like a typing error."""
+    if not problems.clean(*((*path, field) for field in _AMOUNT)):
+        return
+    if (price.per_gpu_hour is None) == (price.owned is None):
+        have = "neither" if price.owned is None else "both"
+        problems.add(path, f"has {have} of per_gpu_hour and owned; exactly one is needed")
+        return
+    place = (*path, "per_gpu_hour" if price.owned is None else "owned")
+    try:
+        reason = None if price.confirmed else doubt(_price_entry(price))
+        _check_pue(price)
+    except ValueError as error:
+        problems.add(place, str(error))
+        return
+    if reason is not None:
+        problems.add(place, f"{reason} (To confirm it, add confirmed: true)")
+
+
+def _price_entry(price: Price) -> PriceEntry:
+    return PriceEntry(
+        gpu_model=price.gpu_model,
+        capacity_type=price.capacity_type.value,
+        per_gpu_hour=per_gpu_hour(price),
+        currency=price.currency,
+        valid_from=BEGINNING,
+        discount=Decimal(price.discount),
+    )
+
+
+def _check_pue(price: Price) -> None:
+    if price.owned is not None and Decimal(price.owned.pue) < 1:
+        raise ValueError(f"pue must be 1 or more, not {price.owned.pue}")
+
+
+def _check_dated(prices: Sequence[tuple[Path, Price]], problems: Problems) -> None:
+    """Note an undated price beside dated ones: which of them holds now could not be said."""
+    dated = {separate(price) for _, price in prices if price.valid_from is not None}
+    for path, price in prices:
+        if price.valid_from is None and separate(price) in dated:
+            problems.add(
+                path,
+                "needs a valid_from: other prices of the same GPU model, capacity type, cluster "
+                "and tier have one",
+            )
+
+
+def _price_since(price: Price, zone: ZoneInfo) -> datetime | None:
+    return None if price.valid_from is None else instant(price.valid_from, zone)
+
+
+def check(catalog: Catalog, problems: Problems, *, now: datetime) -> None:
+    """Add to `problems` whatever forbids loading the catalog.
+
+    Values that did not fit their type are None here (see `shape`) and are left alone.
+    """
+    zone = _check_report(catalog, problems, now=now)
+    _check_clusters(catalog, problems)
+    _check_tiers(catalog, problems)
+    _check_teams(catalog, problems)
+    _check_prices(catalog, problems, zone)

@@ -1,0 +1,423 @@
+"""The demo: its directory, the people who sign in, and what they did before somebody looks."""
+
+import fcntl
+import hashlib
+import json
+import logging
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+from typing import NamedTuple
+
+from django.contrib.auth import get_user_model
+from django.contrib.auth.base_user import AbstractBaseUser
+
+from apps.accounts.domain.identity import Role
+from apps.accounts.permissions import EVERYTHING, NotAllowed
+from apps.accounts.selectors import open_teams
+from apps.accounts.selectors import people as person_rows
+from apps.accounts.services import Manager, give_place
+from apps.clusters.domain.calendar import day_of
+from apps.clusters.selectors import report
+from apps.costs.selectors import charging
+from apps.costs.services import CloseRefused, close_period, keep_closed_files
+from apps.quota_requests import services
+from apps.quota_requests.domain.states import TransitionDenied
+from apps.quota_requests.domain.targets import TargetRefused
+from apps.quota_requests.permissions import Actor, actor_of
+from apps.quota_requests.selectors import request_detail, request_rows
+from apps.quotas.selectors import QuotaRow, quota_rows
+
+
+class PlaceTaken(Exception):
+    """The place holds something else, or another demo is at work there; says what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class DemoDirectory:
+    """The demo's folder under `var`, and the database of one scenario in it.
+
+    `own_url` is None where the demo's own file serves; else what tells the database apart that
+    DATABASE_URL named, without its password.
+    """
+
+    var: Path
+    scenario: str
+    own_url: str | None = None
+
+    @property
+    def folder(self) -> Path:
+        return self.var / "demo"
+
+    @property
+    def database(self) -> Path:
+        """The SQLite file of this scenario."""
+        return self.folder / f"{self.scenario}.db"
+
+    @property
+    def work(self) -> Path:
+        """What the demo's processes have for `GPUPORTAL_VAR_DIR`: their queue and schedule."""
+        return self.folder / self.scenario
+
+    @property
+    def _note(self) -> Path:
+        if self.own_url is None:
+            return self.database.with_suffix(".json")
+        digest = hashlib.sha256(self.own_url.encode()).hexdigest()[:12]
+        return self.folder / f"database-{digest}.json"
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Hold the place for one demo at a time. Raises PlaceTaken."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with (self.folder / "lock").open("a+", encoding="ascii") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                lock.seek(0)
+                raise PlaceTaken(
+                    f"a demo is running from {self.var} (process {lock.read().strip()}): stop it "
+                    "with Ctrl-C, or give this one a GPUPORTAL_VAR_DIR of its own"
+                ) from error
+            lock.truncate(0)
+            lock.write(str(os.getpid()))
+            lock.flush()
+            yield
+
+    def origin(self) -> str | None:
+        """Return where in time the trace was laid in this database; None for a new one.
+
+        Raises PlaceTaken when the database of DATABASE_URL holds another scenario.
+        """
+        noted = self._noted()
+        held = noted.get("scenario", self.scenario)
+        if held != self.scenario:
+            raise PlaceTaken(
+                f"the database of DATABASE_URL holds the demo of {held!r}: start that one "
+                f"(SCENARIO={held}), or leave DATABASE_URL out, for each scenario has a file of "
+                "its own then"
+            )
+        return noted.get("origin")
+
+    def note(self, origin: str) -> None:
+        """Write down what the database holds from now on."""
+        text = json.dumps({"scenario": self.scenario, "origin": origin})
+        self._note.write_text(text, encoding="utf-8")
+
+    def _noted(self) -> dict[str, str]:
+        if self.own_url is None and not self.database.exists():
+            return {}
+        try:
+            noted = json.loads(self._note.read_text(encoding="utf-8"))
+        except (FileNotFoundError, ValueError):
+            return {}
+        return {str(key): str(value) for key, value in noted.items()}
+
+
+PASSWORD = "gpuportal-demo"  # noqa: S105 - printed at every start, and of use on 127.0.0.1 alone
+# Marks the accounts that the demo made; nobody can have an address there (RFC 2606).
+_DEMO_MAIL = "@demo.invalid"
+
+
+class RealAccounts(Exception):
+    """The database has accounts and none of them is the demo's: a real portal's, it seems."""
+
+
+@dataclass(frozen=True, slots=True)
+class DemoPerson:
+    """`what` says in words what this sign-in shows; `team` is one they are a member of."""
+
+    name: str
+    role: Role
+    what: str
+    team: str = ""
+
+    @property
+    def mail(self) -> str:
+        return f"{self.name}{_DEMO_MAIL}"
+
+
+PEOPLE = (
+    DemoPerson("ada", Role.VIEWER, "team lead"),
+    DemoPerson("ben", Role.VIEWER, "member of a team", team="speech"),
+    DemoPerson("admin", Role.ADMIN, "platform admin"),
+    DemoPerson("finn", Role.FINANCE, "finance"),
+)
+
+
+def check_accounts() -> None:
+    """Raise RealAccounts when there are accounts and the demo made none of them."""
+    people = get_user_model().objects
+    if people.exists() and not people.filter(email__endswith=_DEMO_MAIL).exists():
+        raise RealAccounts
+
+
+def is_of_demo(user: AbstractBaseUser) -> bool:
+    """Say whether the demo made an account."""
+    return str(getattr(user, "email", "")).endswith(_DEMO_MAIL)
+
+
+def ensure_people() -> list[DemoPerson]:
+    """Make the demo's people, or give them their roles and password back; return these.
+
+    An account of one of these names that the demo did not make stays as it is, and is left out.
+    Ada's teams come with the scenario's catalog, which names its leads.
+    """
+    made = [person for person in PEOPLE if _ensure(person)]
+    _give_places(made)
+    return made
+
+
+def _ensure(person: DemoPerson) -> bool:
+    user, _created = get_user_model().objects.get_or_create(
+        username=person.name, defaults={"email": person.mail}
+    )
+    if user.email != person.mail:
+        return False
+    user.role = person.role.value
+    user.is_active = True
+    # The check is a fast one; hashing anew at each start would sign everybody out.
+    if not user.check_password(PASSWORD):
+        user.set_password(PASSWORD)
+    user.save()
+    return True
+
+
+def _give_places(people: Sequence[DemoPerson]) -> None:
+    """Let the demo's administrator put people on their teams, where the scenario has them."""
+    now, teams = datetime.now(UTC), set(open_teams())
+    admin = get_user_model().objects.filter(email=f"admin{_DEMO_MAIL}").first()
+    rows = {row.username: row for row in person_rows(now=now)}
+    for one in people:
+        row = rows[one.name]
+        given = {place.team for place in row.places}
+        if admin is not None and one.team in teams - given:
+            give_place(Manager(admin, "demo", now), row.pk, one.team, lead=False)
+
+
+logger = logging.getLogger(__name__)
+
+_GPU = "requests.nvidia.com/gpu"
+_SHARED = "requests.nvidia.com/gpu.shared"
+_MIG = "requests.nvidia.com/mig-3g.40gb"
+_LONG_AGO = timedelta(days=20)
+_LOOK_SECONDS, _MOST_LOOKS = 0.5, 60
+"""So often is looked whether the worker, which may have an order first, is done with it."""
+_REFUSED = (
+    *(services.RequestRefused, services.Conflict, services.KeyTaken),
+    *(TargetRefused, NotAllowed, TransitionDenied),
+)
+
+
+class _DemoRequest(NamedTuple):
+    """A request of Ada's, and what became of it: the name of a method of `Story`."""
+
+    namespace: str
+    key: str
+    more: int
+    reason: str
+    became: str
+
+
+_WISHES = (
+    # Of one limit only one request is open at a time: those that are over come first.
+    _DemoRequest("vision-dev", _SHARED, 4, "Demonstrate the cameras at the open day.", "expired"),
+    _DemoRequest("speech-dev", _MIG, 6, "Try a larger model on the weekend.", "rejected"),
+    _DemoRequest("speech-dev", _GPU, 1, "One more notebook.", "withdrawn"),
+    _DemoRequest("speech", _GPU, 8, "Pretraining of the next speech model.", "draft"),
+    _DemoRequest("speech-lab", _GPU, 2, "Compare two decoders, for one day.", "reverted"),
+    _DemoRequest("speech", _GPU, 2, "Decode the recordings of the archive.", "reverting"),
+    _DemoRequest(
+        "vision-apps", _GPU, 2, "Two more replicas of segment-serve for the release.", "applied"
+    ),
+    _DemoRequest(
+        "speech-dev", _MIG, 2, "Students of the winter course begin in January.", "applying"
+    ),
+    _DemoRequest("speech-dev", _GPU, 2, "Two more notebooks for guests.", "failed"),
+    _DemoRequest(
+        "vision-dev", _MIG, 2, "Students of the autumn course begin on Monday.", "approved"
+    ),
+    _DemoRequest(
+        "speech-apps", _GPU, 4, "Fine-tune the voices of three more languages.", "in_review"
+    ),
+    _DemoRequest("vision-dev", _SHARED, 8, "Label the images of the new cameras.", "changes_asked"),
+    _DemoRequest("vision", _GPU, 4, "The conference deadline is on 5 December.", "submitted"),
+)
+
+
+class NotTheDemo(Exception):
+    """The database has no accounts of the demo."""
+
+
+class Story:
+    """Ada asks for quota, the administrator decides."""
+
+    def __init__(self, clock: Callable[[], datetime]) -> None:
+        self._clock = clock
+        self._ada, self._admin = _actor("ada"), _actor("admin")
+
+    def tell(self) -> int:
+        """Make every request, unless there are any already; return how many were made."""
+        if request_rows(self._admin, page_size=1).rows:
+            return 0
+        limits = self._limits()
+        return sum(self._tell(wish, limits) for wish in _WISHES)
+
+    def _limits(self) -> Mapping[tuple[str, str], QuotaRow]:
+        rows = quota_rows(self._clock(), visibility=EVERYTHING, page_size=500).rows
+        return {(row.namespace, row.key): row for row in rows if row.source == "ResourceQuota"}
+
+    def _tell(self, wish: _DemoRequest, limits: Mapping[tuple[str, str], QuotaRow]) -> bool:
+        row = limits.get((wish.namespace, wish.key))
+        if row is None:
+            return False
+        try:
+            pk = self._ask(wish, row)
+            _BECAME[wish.became](self, pk)
+        except _REFUSED as refusal:
+            logger.info("the request for %s of %s: %s", wish.key, wish.namespace, refusal)
+            return False
+        return True
+
+    def _ask(self, wish: _DemoRequest, row: QuotaRow) -> int:
+        asked = services.RequestInput(
+            ref=row.ref,
+            before=f"{row.hard:g}",
+            after=f"{row.hard + wish.more:g}",
+            reason=wish.reason,
+            until=_UNTIL[wish.became](self._clock()) if wish.became in _UNTIL else None,
+        )
+        return services.create(asked, by=self._ada, now=self._when(wish))
+
+    def _when(self, wish: _DemoRequest) -> datetime:
+        """Return when something is asked for: now, but for what nobody decided on in time."""
+        return self._clock() - _LONG_AGO if wish.became == "expired" else self._clock()
+
+    def _draft(self, pk: int) -> int:
+        return 1
+
+    def _submitted(self, pk: int) -> int:
+        return services.submit(pk, by=self._ada, version=1, now=self._clock())
+
+    def _in_review(self, pk: int) -> int:
+        version = self._submitted(pk)
+        return services.take(pk, by=self._admin, version=version, now=self._clock())
+
+    def _withdrawn(self, pk: int) -> int:
+        self._submitted(pk)
+        return services.withdraw(pk, by=self._ada, now=self._clock())
+
+    def _rejected(self, pk: int) -> int:
+        self._in_review(pk)
+        text = "Half of your devices of this profile stand idle: use these first."
+        return services.reject(pk, text, by=self._admin, now=self._clock())
+
+    def _changes_asked(self, pk: int) -> int:
+        version = self._in_review(pk)
+        text = "Four are left until January. Would these do?"
+        return services.ask_changes(pk, text, by=self._admin, now=self._clock(), version=version)
+
+    def _approved(self, pk: int) -> int:
+        version = self._in_review(pk)
+        return services.approve(pk, by=self._admin, version=version, now=self._clock())
+
+    def _expired(self, pk: int) -> int:
+        services.submit(pk, by=self._ada, version=1, now=self._clock() - _LONG_AGO)
+        return services.expire(now=self._clock())
+
+    def _applying(self, pk: int) -> int:
+        """Leave it to a commit that nobody has made yet."""
+        version = self._approved(pk)
+        return services.start(pk, by=self._admin, version=version, now=self._clock(), gitops=True)
+
+    def _failed(self, pk: int) -> int:
+        version = self._applying(pk)
+        services.give_up(pk, by=self._admin, now=self._clock())
+        return version
+
+    def _applied(self, pk: int) -> int:
+        version = self._approved(pk)
+        services.start(pk, by=self._admin, version=version, now=self._clock())
+        return self._carried_out(pk)
+
+    def _reverting(self, pk: int) -> int:
+        """Take it back by a commit that nobody has made yet."""
+        version = self._applied(pk)
+        now = self._clock()
+        return services.revert(pk, by=self._admin, version=version, now=now, gitops=True)
+
+    def _reverted(self, pk: int) -> int:
+        version = self._applied(pk)
+        services.revert(pk, by=self._admin, version=version, now=self._clock())
+        return self._carried_out(pk)
+
+    def _carried_out(self, pk: int) -> int:
+        """Carry an order out, or wait for the worker that does; return the request's version."""
+        for _ in range(_MOST_LOOKS):
+            request = request_detail(pk, self._admin, history=1)
+            if request is None:
+                raise services.UnknownRequest
+            orders = [one.id for one in request.executions if not one.end]
+            if not orders:
+                return request.row.version
+            for order in orders:
+                if not services.carry_out(order, clock=self._clock, origin="demo"):
+                    time.sleep(_LOOK_SECONDS)
+        raise TransitionDenied("The order is still being carried out.")
+
+
+_BECAME: Mapping[str, Callable[[Story, int], int]] = {
+    "draft": Story._draft,
+    "submitted": Story._submitted,
+    "in_review": Story._in_review,
+    "changes_asked": Story._changes_asked,
+    "approved": Story._approved,
+    "rejected": Story._rejected,
+    "withdrawn": Story._withdrawn,
+    "expired": Story._expired,
+    "applying": Story._applying,
+    "failed": Story._failed,
+    "applied": Story._applied,
+    "reverting": Story._reverting,
+    "reverted": Story._reverted,
+}
+_UNTIL: Mapping[str, Callable[[datetime], datetime]] = {
+    "applied": lambda now: now + timedelta(days=21),
+    "expired": lambda now: now - timedelta(days=2),
+}
+"""When some are to end by themselves."""
+
+
+def close_last_month(now: datetime) -> date | None:
+    """Close the month before this one; return it, None where there is nothing to close.
+
+    The simulated history begins within a month, so that it is closed without its first days.
+    """
+    today = day_of(now, report().zone)
+    last = (today.replace(day=1) - timedelta(days=1)).replace(day=1)
+    basis, policy = charging()
+    try:
+        close_period(
+            last,
+            by="admin",
+            basis=basis,
+            policy=policy,
+            forced="The simulated history begins within this month.",
+            now=now,
+        )
+        keep_closed_files(now=now)
+    except CloseRefused as refusal:
+        logger.info("%s", refusal)
+        return None
+    return last
+
+
+def _actor(name: str) -> Actor:
+    user = get_user_model().objects.filter(username=name).first()
+    if user is None or not is_of_demo(user):
+        raise NotTheDemo(f"there is no account {name!r} that the demo made")
+    return actor_of(user, origin="demo")

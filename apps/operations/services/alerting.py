@@ -1,0 +1,391 @@
+"""Alerts of all rooms, gathered; the room of alerts says each once."""
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import datetime, timedelta
+from urllib.parse import quote, urlencode
+from zoneinfo import ZoneInfo
+
+from django.conf import settings
+from django.db.models import Max
+
+from apps.accounts.permissions import EVERYTHING
+from apps.accounts.selectors import team_names
+from apps.alerts.domain.alerts import AlertKind, Threshold, is_idle_due
+from apps.alerts.selectors import answers_to
+from apps.alerts.services import Measurement, NewAlert, evaluate, go_on, notify
+from apps.clusters.domain.quantities import gpus, quantity
+from apps.clusters.domain.window import Window
+from apps.clusters.models import Cluster, WatchCoverage
+from apps.clusters.selectors import report
+from apps.pending.selectors import PendingPage, PendingRow, pending_now
+from apps.quota_requests.models import ChangeRequest
+from apps.quota_requests.permissions import portal
+from apps.quota_requests.selectors import AuditRow, audit_since, last_audit_check
+from apps.quotas.selectors import BudgetAlertRow, QuotaRow, budget_alerts, quota_rows
+from apps.usage.models import HAS_FACTS, CollectionWindow
+from apps.usage.selectors import IdleWorkload, idle_workloads
+
+
+def audit(now: datetime, zone: ZoneInfo) -> int:
+    """Say once what the last check of the audit found, as long as it does not hold."""
+    found = last_audit_check(portal())
+    if found is None or found.holds:
+        return 0
+    said = NewAlert(
+        kind=AlertKind.DATA_GAP,
+        subject="audit",
+        team_id=None,
+        title="The audit does not hold",
+        text=f"{found.words} The page of the audit says up to which line it held, and when.",
+        path="/audit/",
+        urgent=True,
+        occasion=(found.words,),
+    )
+    return notify([said], now=now, zone=zone)
+
+
+_BUDGETS_BACK = timedelta(days=2)
+_GPU_HOURS = "gpu_hours"
+
+
+def budgets(now: datetime, zone: ZoneInfo) -> int:
+    """Say what was noted about budgets since the day before yesterday."""
+    window = Window(now - _BUDGETS_BACK, now + timedelta(seconds=1))
+    ids = {name: pk for pk, name in team_names().items()}
+    rows = budget_alerts(window, visibility=EVERYTHING)
+    return notify((_budget_alert(row, ids[row.team], zone) for row in rows), now=now, zone=zone)
+
+
+def _budget_alert(row: BudgetAlertRow, team_id: int, zone: ZoneInfo) -> NewAlert:
+    unit = "GPU-hours" if row.unit == _GPU_HOURS else row.unit
+    end = f"{row.period_end.astimezone(zone):%Y-%m-%d}"
+    spent = f"{row.used:,.0f} of {row.allowance:,.0f} {unit}"
+    if row.kind == "used":
+        title = f"{row.team}: {row.threshold:.0%} of the budget in {unit} is used"
+        text = f"{spent} are used; the period ends on {end}."
+    else:
+        title = f"{row.team}: the budget in {unit} will be used up too soon"
+        when = f"{row.exhausted_at.astimezone(zone):%Y-%m-%d}" if row.exhausted_at else "before"
+        text = f"{spent} are used. At this pace it is used up on {when}; the period ends on {end}."
+    return NewAlert(
+        kind=AlertKind.BUDGET,
+        subject=f"budget:{row.team}/{row.unit}",
+        team_id=team_id,
+        title=title,
+        text=text,
+        path=f"/quotas/?{urlencode({'team': row.team})}",
+        occasion=(row.period_start.isoformat(), row.kind, f"{row.threshold:g}"),
+    )
+
+
+_HOUR = timedelta(hours=1)
+
+
+def gaps(now: datetime, zone: ZoneInfo) -> int:
+    """Hold the hours since a cluster's last data against the levels, also while none comes."""
+    threshold = Threshold(AlertKind.DATA_GAP, settings.ALERTS_GAP_HOURS)
+    return evaluate(threshold, list(_measured_gaps(now)), now=now, zone=zone)
+
+
+def _measured_gaps(now: datetime) -> Iterator[Measurement]:
+    for cluster in Cluster.objects.filter(active=True).order_by("name"):
+        done = CollectionWindow.objects.filter(HAS_FACTS, cluster=cluster)
+        last = done.aggregate(last=Max("hour"))["last"]
+        # The hour that runs cannot be collected yet.
+        end = None if last is None else last + _HOUR
+        closed = now.replace(minute=0, second=0, microsecond=0)
+        yield _gap(cluster, "collected", "No hour has facts", end, closed)
+        if cluster.kubernetes is not None:
+            spans = WatchCoverage.objects.filter(cluster=cluster)
+            seen = spans.aggregate(last=Max("end"))["last"]
+            yield _gap(cluster, "watched", "Nobody watches what happens", seen, now)
+
+
+def _gap(
+    cluster: Cluster, what: str, trouble: str, until: datetime | None, now: datetime
+) -> Measurement:
+    hours = None if until is None else max(0.0, (now - until) / _HOUR)
+    since = "" if until is None else f" since {until:%Y-%m-%d %H:%M} UTC"
+    said = NewAlert(
+        kind=AlertKind.DATA_GAP,
+        subject=f"cluster:{cluster.name}/{what}",
+        team_id=None,
+        title=f"{cluster.name} has not been {what} for {hours or 0:.0f} hours",
+        text=f"{trouble} of {cluster.name}{since}. Data quality says what failed.",
+        path=f"/health/data/?{urlencode({'cluster': cluster.name})}",
+        urgent=True,
+    )
+    return Measurement(said, hours)
+
+
+_HOUR_SECONDS = 3600.0
+
+
+def idle(now: datetime, zone: ZoneInfo) -> int:
+    """Hold the hours without work of every workload that holds GPUs against the levels.
+
+    One that was answered for is as one that works, until its answer is over.
+    """
+    known = idle_workloads(now)
+    found = known.workloads
+    names = team_names()
+    answers = answers_to([_workload_subject(one) for one in found])
+    measured = []
+    for one in found:
+        hours = (one.until - one.since).total_seconds() / _HOUR_SECONDS
+        due = is_idle_due(
+            idle_since=one.since,
+            busy_since=one.worked_at,
+            answer=answers.get(_workload_subject(one)),
+            now=now,
+        )
+        measured.append(Measurement(_idle_alert(one, hours, names), hours if due else 0.0))
+    threshold = Threshold(AlertKind.IDLE, settings.ALERTS_IDLE_HOURS)
+    prefixes = tuple(f"workload:{name}/" for name in known.clusters)
+    return evaluate(
+        threshold, measured, now=now, zone=zone, over=lambda subject: subject.startswith(prefixes)
+    )
+
+
+def _workload_subject(one: IdleWorkload) -> str:
+    return f"workload:{one.cluster}/{one.namespace}/{one.kind}/{one.name}"
+
+
+def _idle_alert(one: IdleWorkload, hours: float, names: dict[int, str]) -> NewAlert:
+    more = " or longer" if one.since_at_least else ""
+    parts = (one.cluster, one.namespace, one.kind, one.name)
+    return NewAlert(
+        kind=AlertKind.IDLE,
+        subject=_workload_subject(one),
+        team_id=one.team_id if one.team_id in names else None,
+        title=f"{one.namespace}/{one.name} holds {gpus(one.gpus)} idle for {hours:.0f} hours",
+        text=(
+            f"{one.kind} {one.namespace}/{one.name} on {one.cluster} has done nothing with its "
+            f"GPUs for {hours:.0f} hours{more}. Stop it, or answer in the portal until when it "
+            "is kept, and why."
+        ),
+        path=f"/workloads/{'/'.join(quote(part, safe='') for part in parts)}/",
+    )
+
+
+_AGAIN = timedelta(days=1)
+_ALERTED_COUNTS = {"pending", "suppressed"}
+
+
+def waits(now: datetime, zone: ZoneInfo) -> int:
+    """Hold how long the oldest thing of every waiting workload has waited against the levels."""
+    ids = {name: pk for pk, name in team_names().items()}
+    threshold = Threshold(AlertKind.WAIT, settings.ALERTS_WAIT_HOURS, again_after=_AGAIN)
+    least = threshold.levels[0] * _HOUR_SECONDS
+    found: dict[str, Measurement] = {}
+    for row in _pending_rows(now, least):
+        # What has waited longest comes first: of each workload that is the one to tell of.
+        found.setdefault(_pending_subject(row), _measured_wait(row, ids))
+    return evaluate(threshold, list(found.values()), now=now, zone=zone)
+
+
+def _pending_rows(now: datetime, least: float) -> Iterator[PendingRow]:
+    cursor = None
+    while True:
+        page = pending_now(now, visibility=EVERYTHING, page=PendingPage(cursor, 500))
+        for row in page.rows:
+            if row.wait_seconds < least:
+                return
+            if row.counts in _ALERTED_COUNTS:
+                yield row
+        cursor = page.next_cursor
+        if cursor is None:
+            return
+
+
+def _pending_subject(row: PendingRow) -> str:
+    return f"wait:{row.cluster}/{row.namespace}/{row.workload}"
+
+
+def _measured_wait(row: PendingRow, ids: dict[str, int]) -> Measurement:
+    hours = row.wait_seconds / _HOUR_SECONDS
+    advice = f"\n{row.suggestion}" if row.suggestion else ""
+    said = NewAlert(
+        kind=AlertKind.WAIT,
+        subject=_pending_subject(row),
+        team_id=ids.get(row.team),
+        title=f"{row.namespace}/{row.name} has waited for {hours:.0f} hours",
+        text=f"{row.explanation}{advice}",
+        path=f"/pending/?{urlencode({'cluster': row.cluster, 'namespace': row.namespace})}",
+    )
+    return Measurement(said, None if row.stale else hours)
+
+
+# A key that fills and empties as work comes and goes is one alert a day.
+
+
+def quotas(now: datetime, zone: ZoneInfo) -> int:
+    """Hold what is used of every key that limits something against the levels."""
+    ids = {name: pk for pk, name in team_names().items()}
+    threshold = Threshold(AlertKind.QUOTA, settings.ALERTS_QUOTA, again_after=_AGAIN)
+    return evaluate(
+        threshold, [_measured_quota(row, ids) for row in _limiting_rows(now)], now=now, zone=zone
+    )
+
+
+def _limiting_rows(now: datetime) -> Iterator[QuotaRow]:
+    cursor = None
+    while True:
+        page = quota_rows(now, visibility=EVERYTHING, cursor=cursor, page_size=500)
+        yield from (row for row in page.rows if row.effective and row.hard > 0)
+        cursor = page.next_cursor
+        if cursor is None:
+            return
+
+
+def _measured_quota(row: QuotaRow, ids: dict[str, int]) -> Measurement:
+    name = "/".join(part for part in (row.cluster, row.namespace, row.name, row.key) if part)
+    refused = ""
+    if row.suppressed:
+        refused = f" {quantity(row.suppressed)} more were refused before a pod existed."
+    how_full = "full" if (row.used or 0.0) >= row.hard else "nearly full"
+    said = NewAlert(
+        kind=AlertKind.QUOTA,
+        subject=f"quota:{name}",
+        team_id=None if row.team is None else ids.get(row.team),
+        title=f"{row.namespace or row.name} ({row.cluster}): the quota of {row.key} is {how_full}",
+        text=(
+            f"{quantity(row.used or 0)} of {quantity(row.hard)} {row.unit} are used, of which "
+            f"{quantity(row.held or 0)} "
+            f"are held by pods that are bound.{refused}"
+        ),
+        path=f"/quotas/?{urlencode({'cluster': row.cluster, 'namespace': row.namespace})}",
+    )
+    # Amounts of an hour ago say nothing of now: nobody watches the cluster.
+    known = row.used is not None and not row.stale
+    return Measurement(said, row.used / row.hard if known and row.used is not None else None)
+
+
+_ABOUT = "quota-request/"
+_AT_ONCE = 500
+_REQUESTS_BACK = timedelta(days=2)
+_SAYS: Mapping[str, str] = {
+    "submit": "was submitted",
+    "take": "is in review",
+    "ask_changes": "needs changes",
+    "counter_offer": "has a counter-offer",
+    "approve": "was approved",
+    "approve_by_rule": "was approved by rule",
+    "reject": "was rejected",
+    "withdraw": "was withdrawn",
+    "apply": "is being applied",
+    "confirm_applied": "was applied",
+    "send_back": "went back to review",
+    "fail": "could not be applied",
+    "revert": "is being taken back",
+    "confirm_reverted": "was taken back",
+    "stop_revert": "was not taken back",
+    "expire": "has expired",
+    "comment": "has a comment",
+    "put_off_revert": "could not be taken back yet",
+    "announce_revert": "ends soon",
+    "drift": "is not what the cluster shows",
+}
+"""What is told of the audit's actions; of others, such as edits of a draft, nothing is."""
+_KINDS = {"announce_revert": AlertKind.REVERT, "drift": AlertKind.DRIFT}
+_BACK_AGAIN = frozenset({"revert", "confirm_reverted", "stop_revert"})
+_STANDING = frozenset({"announce_revert", "put_off_revert", "drift"})
+_OF_DRAFTS = frozenset({"comment", "withdraw"})
+_URGENT = frozenset({"fail", "drift"})
+
+
+def requests(now: datetime, zone: ZoneInfo) -> int:
+    """Say what the audit has of requests since it was last read."""
+
+    def read(position: int) -> tuple[Iterable[NewAlert], int]:
+        rows = audit_since(position, at_most=_AT_ONCE)
+        # What was read late is told of, but not what was there before anybody was told.
+        recent = [row for row in rows if row.at > now - _REQUESTS_BACK]
+        return _request_alerts(recent), rows[-1].number if rows else position
+
+    return go_on("audit", read, now=now, zone=zone)
+
+
+def _request_alerts(rows: Iterable[AuditRow]) -> list[NewAlert]:
+    told = [row for row in rows if row.subject.startswith(_ABOUT) and row.action in _SAYS]
+    ids = {_request_id(row) for row in told}
+    found = ChangeRequest.objects.select_related("team", "cluster").in_bulk(sorted(ids))
+    pairs = [(row, found[_request_id(row)]) for row in told if _request_id(row) in found]
+    return [_request_alert(row, one) for row, one in pairs if not _is_private(row, one)]
+
+
+def _is_private(row: AuditRow, request: ChangeRequest) -> bool:
+    """Say whether a step is of a draft, which its authors and their team alone know of."""
+    return request.submitted_at is None and row.action in _OF_DRAFTS
+
+
+def _request_id(row: AuditRow) -> int:
+    return int(row.subject.removeprefix(_ABOUT))
+
+
+def _request_change(row: AuditRow, request: ChangeRequest) -> str:
+    """Return from what to what a step goes; a change that is taken back goes the other way.
+
+    Of what only speaks of a change that stands, the note has the amounts.
+    """
+    if row.action in _STANDING:
+        return ""
+    if row.action in _BACK_AGAIN:
+        wanted = (row.after or {}).get("wanted") or request.before
+        return f": {request.after} → {wanted}"
+    return f": {request.before} → {request.after}"
+
+
+def _request_alert(row: AuditRow, request: ChangeRequest) -> NewAlert:
+    where = f"{request.namespace}/{request.name}" if request.namespace else request.name
+    lines = [
+        f"{request.key} of {where} on {request.cluster.name}{_request_change(row, request)}.",
+        f"{row.actor}: {row.note}" if row.note else f"By {row.actor}.",
+    ]
+    return NewAlert(
+        kind=_KINDS.get(row.action, AlertKind.REQUEST),
+        subject=f"request:{request.pk}",
+        team_id=request.team_id,
+        title=f"Request {request.pk} of {request.team.name} {_SAYS[row.action]}",
+        text="\n".join(lines),
+        path=f"/requests/{request.pk}/",
+        urgent=row.action in _URGENT,
+        occasion=(str(row.number),),
+    )
+
+
+_LOG = logging.getLogger(__name__)
+Source = Callable[[datetime, ZoneInfo], int]
+
+SOURCES: Mapping[str, Source] = {
+    "gaps": gaps,
+    "audit": audit,
+    "requests": requests,
+    "budgets": budgets,
+    "quotas": quotas,
+    "waits": waits,
+    "idle": idle,
+}
+
+
+class NotGathered(Exception):
+    """Some sources failed; the others were gathered. The text names them."""
+
+
+def gather_alerts(*, now: datetime, sources: Mapping[str, Source] = SOURCES) -> int:
+    """Say what is new in every room; return how many alerts that made.
+
+    One source that fails does not hold up the others. Raises NotGathered in the end.
+    """
+    zone = report().zone
+    new, failed = 0, []
+    for name, source in sources.items():
+        try:
+            new += source(now, zone)
+        except Exception:
+            _LOG.exception("alerts: %s could not be gathered", name)
+            failed.append(name)
+    if failed:
+        raise NotGathered(f"These were not gathered: {', '.join(failed)}.")
+    return new

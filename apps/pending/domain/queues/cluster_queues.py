@@ -1,0 +1,242 @@
+"""Queues of Kueue: the order of their Workloads, and how much each can still give.
+
+Headroom is computed as Kueue does: each member of a cohort keeps what it does not lend (nominal
+quota less its lending limit) for itself and puts the rest in one pool; a queue may go over its
+nominal quota by its borrowing limit. Cohorts below one root are taken as one pool.
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from apps.clusters.domain.observed.objects import (
+    ClusterQueueSnapshot,
+    CohortSnapshot,
+    Condition,
+    FlavorQuota,
+    ObservedKind,
+    ObservedObject,
+    WorkloadSnapshot,
+)
+from apps.pending.domain.cluster_index import bodies
+from apps.pending.domain.diagnosis import ClusterState
+
+NEAR = 10
+"""How far from the head of a queue it is worth to tell exactly what would happen."""
+_STOPPED_BY = ("ClusterQueueStopped", "LocalQueueStopped")
+
+
+@dataclass(frozen=True, slots=True)
+class Queued:
+    """A Workload in a queue: `cluster_queue` is empty where the queue leads nowhere.
+
+    `place` counts those in front of it, of `of` in all; `with_ahead` is what it and they ask for,
+    `of_gpus` says whether the queue gives GPUs. `ahead` are those in front of it, of the first
+    few of a queue alone: further back, what it takes is too far off to be told exactly. `checked`
+    have left the line with their quota, which the queue counts as used, and have no pods yet.
+    `line` are all that stand in it.
+    """
+
+    seen: ObservedObject
+    body: WorkloadSnapshot
+    cluster_queue: str
+    place: int = 0
+    of: int = 1
+    with_ahead: Mapping[str, float] = field(default_factory=dict)
+    of_gpus: bool = False
+    ahead: Sequence[tuple[ObservedObject, WorkloadSnapshot]] = ()
+    checked: Sequence[tuple[ObservedObject, WorkloadSnapshot]] = ()
+    line: Sequence[tuple[ObservedObject, WorkloadSnapshot]] = ()
+
+
+def waits(body: WorkloadSnapshot) -> bool:
+    """Say whether a Workload is neither over nor admitted."""
+    done = [condition(body, name) for name in ("Finished", "Admitted")]
+    return not any(one is not None and one.status == "True" for one in done)
+
+
+def has_quota(body: WorkloadSnapshot) -> bool:
+    """Say whether quota is set aside for a Workload: the queue counts it as used."""
+    reserved = condition(body, "QuotaReserved")
+    return reserved is not None and reserved.status == "True"
+
+
+def was_evicted(body: WorkloadSnapshot) -> bool:
+    """Say whether a Workload that waits was admitted once and lost its quota to others."""
+    evicted = condition(body, "Evicted")
+    preempted = condition(body, "Preempted")
+    if preempted is not None and preempted.status == "True":
+        return True
+    return evicted is not None and evicted.status == "True" and evicted.reason not in _STOPPED_BY
+
+
+def since(body: WorkloadSnapshot) -> float:
+    """Return since when a Workload waits: when it was made, or when it lost its quota again."""
+    evicted = condition(body, "Evicted")
+    if evicted is None or evicted.status != "True" or evicted.since is None:
+        return body.created
+    return max(body.created, evicted.since)
+
+
+def total(body: WorkloadSnapshot) -> dict[str, float]:
+    """Return what all pods of a Workload ask for together."""
+    found: dict[str, float] = {}
+    for one in body.pod_sets:
+        for resource, units in one.requests.items():
+            found[resource] = found.get(resource, 0.0) + units * one.count
+    return found
+
+
+def lined_up(queue: str, waiting: list[tuple[ObservedObject, WorkloadSnapshot]]) -> list[Queued]:
+    """Return the Workloads of one queue by priority, then age.
+
+    Deactivated ones stand in no line, nor do those that have their quota already.
+    """
+    ordered = sorted(waiting, key=lambda w: (-w[1].priority, w[1].created, w[0].uid))
+    line = [w for w in ordered if queue and w[1].active and not has_quota(w[1])]
+    checked = tuple(w for w in ordered if queue and w[1].active and has_quota(w[1]))
+    length = len(line) if queue else 1
+    found, place, sums = [], 0, dict[str, float]()
+    for seen, body in ordered:
+        if not queue or not body.active or has_quota(body):
+            found.append(Queued(seen, body, queue, 0, length, total(body)))
+            continue
+        for resource, units in total(body).items():
+            sums[resource] = sums.get(resource, 0.0) + units
+        ahead = tuple(line[:place]) if place < NEAR else ()
+        one = Queued(seen, body, queue, place, length, dict(sums), ahead=ahead, checked=checked)
+        found.append(replace(one, line=line))
+        place += 1
+    return found
+
+
+def condition(body: WorkloadSnapshot, name: str) -> Condition | None:
+    return next((one for one in body.conditions if one.type == name), None)
+
+
+_INFINITE = float("inf")
+Key = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class QueueHeadroom:
+    """What a queue may still take of one resource in one flavor, and the most it ever may.
+
+    `nominal` is its own quota. `below_ceiling` is what its own limit leaves it: more, only if it
+    uses less itself. `pooled` is what is left of its own share and of what its cohort lends, and
+    `free` the smaller of the two.
+    """
+
+    flavor: str
+    resource: str
+    nominal: float
+    below_ceiling: float
+    pooled: float
+    most: float
+
+    @property
+    def free(self) -> float:
+        return min(self.below_ceiling, self.pooled)
+
+
+@dataclass(frozen=True, slots=True)
+class QueueLimits:
+    """The ClusterQueues of a cluster, and what each cohort pools by flavor and resource.
+
+    `lent` are the queues and cohorts that put something into a pool, with how much.
+    """
+
+    by_name: Mapping[str, ClusterQueueSnapshot]
+    roots: Mapping[str, str]
+    pool: Mapping[tuple[str, Key], float] = field(default_factory=dict)
+    pool_used: Mapping[tuple[str, Key], float] = field(default_factory=dict)
+    lent: Mapping[tuple[str, Key], Sequence[tuple[str, float]]] = field(default_factory=dict)
+
+    def rooms(self, queue: str, resource: str) -> list[QueueHeadroom]:
+        """Return what a queue has of a resource in each of its flavors, in its order."""
+        body = self.by_name.get(queue)
+        quotas = body.quotas if body is not None else ()
+        return [self._room(queue, one) for one in quotas if one.resource == resource]
+
+    def cohort_of(self, queue: str) -> str:
+        """Return the name of the cohort that a queue is in; empty for one that stands alone."""
+        body = self.by_name.get(queue)
+        return body.cohort if body is not None else ""
+
+    def lenders(self, queue: str, flavor: str, resource: str) -> Sequence[tuple[str, float]]:
+        """Return who puts how much into the pool of a queue's cohort; none where it has none."""
+        cohort = self.cohort_of(queue)
+        return self.lent.get((self.roots.get(cohort, cohort), (flavor, resource)), ())
+
+    def sharing(self, queue: str) -> list[str]:
+        """Return the queues that use what a queue waits for: itself, then those of its cohort."""
+        root = self.roots.get(self.cohort_of(queue))
+        others = [
+            name
+            for name, body in sorted(self.by_name.items())
+            if name != queue and body.cohort and self.roots.get(body.cohort) == root
+        ]
+        return [name for name in (queue, *others) if name in self.by_name]
+
+    def _room(self, queue: str, quota: FlavorQuota) -> QueueHeadroom:
+        key = (quota.flavor, quota.resource)
+        used = _used(self.by_name[queue]).get(key, 0.0)
+        root = self.roots.get(self.cohort_of(queue), self.cohort_of(queue))
+        if not root:
+            left = quota.nominal - used
+            return QueueHeadroom(*key, quota.nominal, left, left, quota.nominal)
+        own, lent = _split(quota)
+        limit = _INFINITE if quota.borrowing_limit is None else quota.borrowing_limit
+        pool = self.pool.get((root, key), lent)
+        pooled = max(0.0, own - used) + pool - self.pool_used.get((root, key), 0.0)
+        ceiling = quota.nominal + limit
+        return QueueHeadroom(*key, quota.nominal, ceiling - used, pooled, min(own + pool, ceiling))
+
+
+def queues_of(state: ClusterState) -> QueueLimits:
+    """Return the queues of a cluster with what their cohorts pool."""
+    by_name = {
+        s.name: q for s, q in bodies(state.of(ObservedKind.CLUSTER_QUEUE), ClusterQueueSnapshot)
+    }
+    cohorts = {s.name: c for s, c in bodies(state.of(ObservedKind.COHORT), CohortSnapshot)}
+    names = {*cohorts, *(q.cohort for q in by_name.values() if q.cohort)}
+    roots = {name: _root(name, cohorts) for name in names}
+    pool: dict[tuple[str, Key], float] = defaultdict(float)
+    pool_used: dict[tuple[str, Key], float] = defaultdict(float)
+    lenders: dict[tuple[str, Key], list[tuple[str, float]]] = defaultdict(list)
+    for name, cohort in cohorts.items():
+        for quota in cohort.quotas:
+            key = (roots[name], (quota.flavor, quota.resource))
+            pool[key] += quota.nominal
+            lenders[key].append((name, quota.nominal))
+    for name, queue in by_name.items():
+        if not queue.cohort:
+            continue
+        used = _used(queue)
+        for quota in queue.quotas:
+            own, lent = _split(quota)
+            key = (roots[queue.cohort], (quota.flavor, quota.resource))
+            pool[key] += lent
+            lenders[key].append((name, lent))
+            pool_used[key] += max(0.0, used.get(key[1], 0.0) - own)
+    return QueueLimits(by_name, roots, dict(pool), dict(pool_used), dict(lenders))
+
+
+def _split(quota: FlavorQuota) -> tuple[float, float]:
+    """Return what a queue keeps of its nominal quota, and what it puts into the pool."""
+    lent = quota.nominal if quota.lending_limit is None else min(quota.nominal, quota.lending_limit)
+    return quota.nominal - lent, lent
+
+
+def _used(queue: ClusterQueueSnapshot) -> dict[Key, float]:
+    return {(one.flavor, one.resource): one.total for one in queue.reserved or queue.used}
+
+
+def _root(name: str, cohorts: Mapping[str, CohortSnapshot]) -> str:
+    """Return the topmost cohort above one; a circle ends where it began."""
+    above: Sequence[str] = [name]
+    while (body := cohorts.get(above[-1])) is not None and body.parent:
+        if body.parent in above:
+            break
+        above = [*above, body.parent]
+    return above[-1]

@@ -1,0 +1,192 @@
+"""Episodes of one item, and the queue times of items that started."""
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.db.models import Case, Count, Q, QuerySet, Value, When
+
+from apps.accounts.permissions import Visibility
+from apps.clusters.domain.tiers import UNDETERMINED
+from apps.clusters.domain.window import Window
+from apps.clusters.models.sql import WholeSeconds
+from apps.pending.domain.demand import CLUSTER_QUEUE, nearest_rank
+from apps.pending.domain.diagnosis import Outcome
+from apps.pending.models import CauseInterval, Episode
+from apps.pending.selectors.now import COLUMNS, pending_row
+from apps.pending.selectors.rows import (
+    CauseIntervalRow,
+    EpisodeRow,
+    PendingFilters,
+    PendingGrouping,
+    StartTimes,
+)
+from apps.pending.selectors.scope import (
+    EVERYTHING_WAITING,
+    INSTANT,
+    Context,
+    PendingScope,
+    tier_condition,
+)
+
+_MOST = 50
+
+
+def episodes_of(
+    cluster: str,
+    uid: str,
+    *,
+    at: datetime,
+    visibility: Visibility,
+    context: Context | None = None,
+) -> list[EpisodeRow]:
+    """Return every episode of a thing with its intervals, newest first, at most 50.
+
+    Empty where there is none, or where the reader does not see its namespace. Six queries, two with
+    a context that knows how fresh it is.
+    """
+    return _episodes(Q(cluster__name=cluster, uid=uid), at, visibility, context)
+
+
+def find_waiting(
+    namespace: str, name: str, *, at: datetime, visibility: Visibility, cluster: str = ""
+) -> list[EpisodeRow]:
+    """Return the episodes of what is called so, or is of a controller called so; newest first.
+
+    What waits at `at` comes before what is over; at most 50. Six queries, one or four
+    where nothing is found.
+    """
+    where = Q(workload__namespace__name=namespace) & (Q(name=name) | Q(workload__name=name))
+    if cluster:
+        where &= Q(cluster__name=cluster)
+    return _episodes(where, at, visibility, open_first=True)
+
+
+def _episodes(
+    where: Q,
+    at: datetime,
+    visibility: Visibility,
+    context: Context | None = None,
+    *,
+    open_first: bool = False,
+) -> list[EpisodeRow]:
+    scope = PendingScope(at, EVERYTHING_WAITING, visibility, context)
+    things = Episode.objects.exclude(kind=CLUSTER_QUEUE)
+    rows = things.filter(where, scope.condition()).order_by("-since", "pk")
+    if open_first:
+        is_open = Q(until__isnull=True) | Q(until__gt=at)
+        over = Case(When(is_open, then=Value(0)), default=Value(1))
+        rows = rows.order_by(over, "-since", "pk")
+    found = list(rows.values_list(*COLUMNS, named=True)[:_MOST])
+    if not found:
+        return []
+    intervals = _intervals([row.pk for row in found])
+    return [EpisodeRow(pending_row(row, at, scope), tuple(intervals[row.pk])) for row in found]
+
+
+def _intervals(episodes: Sequence[int]) -> dict[int, list[CauseIntervalRow]]:
+    found: dict[int, list[CauseIntervalRow]] = defaultdict(list)
+    rows = CauseInterval.objects.filter(episode_id__in=episodes).order_by("start", "pk")
+    columns = ("start", "end", "cause", "detail", "message", "counts", "counted")
+    for episode_id, *values in rows.values_list("episode_id", *columns):
+        found[episode_id].append(CauseIntervalRow(*values))
+    return found
+
+
+_MONTH = timedelta(days=30)
+_FEWEST = 5
+_POD = "Pod"
+
+
+@dataclass(frozen=True, slots=True)
+class TypicalWait:
+    """How long half, and 95 %, of `count` such requests waited for their start, at most."""
+
+    p50_seconds: float
+    p95_seconds: float
+    count: int
+
+
+def typical_wait(
+    tier: str, resource: str, units: float, at: datetime, *, cluster: str = ""
+) -> TypicalWait | None:
+    """Return how long pods that asked for the same waited that started in the last 30 days.
+
+    None where fewer than five did. Of all teams together. One query.
+    """
+    rows = _started(Window(at - _MONTH, at)).filter(
+        tier_condition((tier,)), resource=resource, units=units
+    )
+    if cluster:
+        rows = rows.filter(cluster__name=cluster)
+    waits = {
+        float(wait): count
+        for wait, count in _waits(rows).values_list("wait").annotate(count=Count("pk"))
+    }
+    count = sum(waits.values())
+    if count < _FEWEST:
+        return None
+    p50, p95 = nearest_rank(waits, (0.5, 0.95))
+    return TypicalWait(p50, p95, count)
+
+
+def time_to_start(
+    window: Window,
+    *,
+    by: PendingGrouping,
+    visibility: Visibility,
+    filters: PendingFilters = EVERYTHING_WAITING,
+    context: Context | None = None,
+) -> list[StartTimes]:
+    """Return how long pods waited that started within the window, by tier, team or cluster.
+
+    From creation to start, in whole seconds; by nearest rank. By name. All teams together, or
+    each: sums at their level, which everybody may see; narrowed to namespaces only those of
+    teams that the reader sees. A team is whose the namespace is at the window's end. Four
+    queries at most, one with a context. Raises ValueError for other groups.
+    """
+    column = _STARTED_COLUMNS.get(by)
+    if column is None:
+        raise ValueError(f"times to start cannot be had by {by}")
+    scope = PendingScope(window.end - INSTANT, filters, visibility, context)
+    rows = _started(window).filter(scope.condition(details=bool(filters.namespace)))
+    groups: dict[str, Counter[float]] = defaultdict(Counter)
+    for value, wait, count in _waits(rows).values_list(column, "wait").annotate(Count("pk")):
+        name = scope.team_of(value) if by is PendingGrouping.TEAM else str(value or UNDETERMINED)
+        groups[name][float(wait)] += count
+    return [_times(name, groups[name]) for name in sorted(groups)]
+
+
+def started_waits(window: Window, scope: PendingScope) -> dict[float, int]:
+    """Return how many pods started within a window after each queue time, in seconds. One query.
+
+    Of all teams together, as `time_to_start` has them.
+    """
+    rows = _started(window).filter(scope.condition(details=bool(scope.filters.namespace)))
+    found: Counter[float] = Counter()
+    for wait, count in _waits(rows).values_list("wait").annotate(Count("pk")):
+        found[float(wait)] += count
+    return dict(found)
+
+
+_STARTED_COLUMNS = {
+    PendingGrouping.TIER: "tier__name",
+    PendingGrouping.TEAM: "workload__namespace_id",
+    PendingGrouping.CLUSTER: "cluster__name",
+}
+
+
+def _started(window: Window) -> QuerySet[Episode]:
+    ended = Q(until__gte=window.start, until__lt=window.end)
+    return Episode.objects.filter(ended, kind=_POD, outcome=Outcome.STARTED.value)
+
+
+def _waits(rows: QuerySet[Episode]) -> Any:
+    return rows.order_by().annotate(wait=WholeSeconds("until") - WholeSeconds("since"))
+
+
+def _times(name: str, waits: Mapping[float, int]) -> StartTimes:
+    p50, p95 = nearest_rank(waits, (0.5, 0.95))
+    return StartTimes(name, sum(waits.values()), p50, p95)

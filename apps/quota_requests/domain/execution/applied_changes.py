@@ -1,0 +1,123 @@
+"""Applied changes: stacked on one quota key, and drift of the cluster from them."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+from apps.quota_requests.domain.quantities import Quantity
+from apps.quota_requests.domain.targets import Target
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """A change that was applied. `stands`: it still holds, where nothing lies on top of it.
+
+    Of one that does not stand the end has come while a later change lay on top.
+    """
+
+    before: Quantity
+    after: Quantity
+    stands: bool
+
+
+def beneath(before: Quantity, earlier: Iterable[Layer]) -> Quantity:
+    """Return to what a change goes back that began at `before`; `earlier` is the latest first.
+
+    A raise whose time is over is passed through, to what was before it: raised to 8 until Friday
+    and from 8 to 10 until Sunday, a quota of 6 is 6 again after Sunday. Where somebody else set
+    the amount in between, that is what it goes back to.
+    """
+    amount = before
+    for layer in earlier:
+        if layer.stands or layer.after != amount:
+            break
+        amount = layer.before
+    return amount
+
+
+class DriftKind(StrEnum):
+    CHANGED = "changed"
+    KEY_GONE = "key gone"
+    OBJECT_GONE = "object gone"
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """A change that took effect at `at` and left `amount`: applied, or (`back`) taken back."""
+
+    request_id: int
+    cluster: str
+    target: Target
+    amount: Quantity
+    at: datetime
+    back: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ObservedLimit:
+    """What the cluster shows of a target, seen at `at`; `exists`: the object itself is there."""
+
+    amount: Quantity | None
+    exists: bool
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Drift:
+    """A target that shows something else than was last approved; `live` None where it is gone."""
+
+    request_id: int
+    cluster: str
+    target: Target
+    kind: DriftKind
+    approved: Quantity
+    live: Quantity | None
+    sentence: str
+
+
+Key = tuple[str, Target]
+
+
+def last_applied(changes: Iterable[Applied]) -> dict[Key, Applied]:
+    """Return the change that counts for each target: the latest, of two at once the later id."""
+    latest: dict[Key, Applied] = {}
+    for change in sorted(changes, key=lambda c: (c.at, c.request_id)):
+        latest[change.cluster, change.target] = change
+    return latest
+
+
+def drifts(changes: Iterable[Applied], shown: Mapping[Key, ObservedLimit]) -> list[Drift]:
+    """Return where the cluster differs from the last approved amount, in order of request.
+
+    A target that was not seen since its change, or not at all, says nothing: what is not known
+    is no drift.
+    """
+    found = []
+    for key, change in last_applied(changes).items():
+        now = shown.get(key)
+        if now is None or now.at < change.at or now.amount == change.amount:
+            continue
+        found.append(_drift(change, now))
+    return sorted(found, key=lambda drift: drift.request_id)
+
+
+def _drift(change: Applied, now: ObservedLimit) -> Drift:
+    if now.amount is not None:
+        kind, what = DriftKind.CHANGED, f"shows {now.amount}"
+    elif now.exists:
+        kind, what = DriftKind.KEY_GONE, "no longer has this limit"
+    else:
+        kind, what = DriftKind.OBJECT_GONE, f"no longer has the {change.target.source}"
+    was = (
+        f"it was taken back to {change.amount}" if change.back else f"{change.amount} was approved"
+    )
+    return Drift(
+        request_id=change.request_id,
+        cluster=change.cluster,
+        target=change.target,
+        kind=kind,
+        approved=change.amount,
+        live=now.amount,
+        sentence=f"{change.target}: {was}, the cluster {what}.",
+    )
