@@ -223,7 +223,7 @@ AUTHENTICATION_BACKENDS = [
 # bits), both together are kept out for a while; after many more for a name from everywhere, or
 # from an address for all names, the name or the address is. In the database, so that all web
 # processes count together and none needs a cache.
-AXES_HANDLER = "apps.web.accounts.login_throttling.LoginThrottling"
+AXES_HANDLER = "apps.web.accounts.sign_in.LoginThrottling"
 AXES_FAILURE_LIMIT = 5
 SIGN_IN_FAILURES_PER_NAME = 25
 SIGN_IN_FAILURES_PER_PLACE = 50
@@ -231,8 +231,8 @@ AXES_COOLOFF_TIME = timedelta(minutes=15)
 AXES_LOCKOUT_PARAMETERS = [["username", "ip_address"]]
 AXES_RESET_COOL_OFF_ON_FAILURE_DURING_LOCKOUT = False
 AXES_RESET_ON_SUCCESS = True
-AXES_CLIENT_IP_CALLABLE = "apps.web.accounts.login_throttling.client_place"
-AXES_LOCKOUT_CALLABLE = "apps.web.accounts.login_throttling.locked_out"
+AXES_CLIENT_IP_CALLABLE = "apps.web.accounts.sign_in.client_place"
+AXES_LOCKOUT_CALLABLE = "apps.web.accounts.sign_in.locked_out"
 AXES_SENSITIVE_PARAMETERS = ["username", "ip_address", "csrfmiddlewaretoken", "next"]
 AXES_DISABLE_ACCESS_LOG = True
 AXES_ENABLE_ADMIN = False
@@ -322,18 +322,18 @@ STORAGES = {
 
 REST_FRAMEWORK = {
     "DEFAULT_AUTHENTICATION_CLASSES": [
-        "apps.api.base.authentication.BearerAuthentication",
+        "apps.api.authentication.BearerAuthentication",
         "rest_framework.authentication.SessionAuthentication",
     ],
     "DEFAULT_PERMISSION_CLASSES": [
         "rest_framework.permissions.IsAuthenticated",
-        "apps.api.base.authentication.WithinScope",
+        "apps.api.authentication.WithinScope",
     ],
-    "DEFAULT_RENDERER_CLASSES": ["apps.api.base.renderers.ProblemOrJSONRenderer"],
-    "DEFAULT_PARSER_CLASSES": ["apps.api.base.parsers.StrictJSONParser"],
+    "DEFAULT_RENDERER_CLASSES": ["apps.api.problems.ProblemOrJSONRenderer"],
+    "DEFAULT_PARSER_CLASSES": ["apps.api.parameters.StrictJSONParser"],
     "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
-    "EXCEPTION_HANDLER": "apps.api.base.problems.handle",
-    "DEFAULT_THROTTLE_CLASSES": ["apps.api.base.throttling.ForgivingUserRateThrottle"],
+    "EXCEPTION_HANDLER": "apps.api.problems.handle",
+    "DEFAULT_THROTTLE_CLASSES": ["apps.api.authentication.ForgivingUserRateThrottle"],
     "DEFAULT_THROTTLE_RATES": {"user": env.rate("GPUPORTAL_API_RATE", "600/min")},
     "UNAUTHENTICATED_USER": None,
 }

@@ -2,7 +2,7 @@
 
 from django.urls import include, path
 
-handler400 = "apps.api.base.problems.bad_request"
+handler400 = "apps.api.problems.bad_request"
 urlpatterns = [
     path("", include("apps.web.urls")),
     path("api/", include("apps.api.urls")),

@@ -290,7 +290,7 @@ def test_nothing_that_nobody_uses_is_installed() -> None:
 
 def test_the_api_goes_on_without_its_cache() -> None:
     throttles = settings.REST_FRAMEWORK["DEFAULT_THROTTLE_CLASSES"]
-    assert throttles == ["apps.api.base.throttling.ForgivingUserRateThrottle"]
+    assert throttles == ["apps.api.authentication.ForgivingUserRateThrottle"]
 
 
 def test_a_variable_under_its_old_name_is_refused_with_the_new_one(

@@ -1,7 +1,8 @@
-"""What it costs and what of it is wasted: parameters, rows, files and endpoints."""
+"""The endpoints of costs, waste and recommendations: parameters, rows and files."""
 
 import os
 import re
+from dataclasses import replace
 from datetime import date, timedelta
 from typing import Any, BinaryIO
 
@@ -13,24 +14,90 @@ from drf_spectacular.utils import OpenApiResponse, extend_schema
 from rest_framework import serializers
 from rest_framework.request import Request
 
-from apps.api.base import parameters
-from apps.api.base.documents import CSV, documented, problems
-from apps.api.base.paging import page_response
-from apps.api.base.parameters import NamesField, choices, filters_of
-from apps.api.base.portal import PortalView, paging, visibility_in, window_in
-from apps.api.base.problems import InvalidParameters
-from apps.api.base.rows import record, records, serializer_of
+from apps.api import parameters
+from apps.api.endpoints import (
+    CSV,
+    PortalView,
+    documented,
+    page_response,
+    paging,
+    problems,
+    visibility_in,
+    window_in,
+)
+from apps.api.parameters import NamesField, choices, filters_of
+from apps.api.problems import InvalidParameters
+from apps.api.row_serializers import record, records, serializer_of
 from apps.clusters import selectors as clusters
 from apps.clusters.domain.tiers import CapacityType
 from apps.costs import selectors as costs
 from apps.costs.adapters import csv_parts, write_beside
 from apps.costs.domain.costing import WASTE, Basis, Cause
 from apps.costs.domain.files import CostFile, FileFormat, TooManyRows
+from apps.costs.domain.recommendations.recommendation import RecommendationKind
+from apps.costs.domain.recommendations.states import RecommendationState
 from apps.costs.domain.unallocated import Policy
-from apps.costs.selectors import CostQuery, CostRow, Terms
+from apps.costs.selectors import (
+    CostQuery,
+    CostRow,
+    RecommendationFilters,
+    RecommendationRow,
+    Terms,
+    WasteCovered,
+    waste_covered,
+)
 from apps.costs.services import copy_of_month
 from apps.usage import selectors as usage
 from apps.usage.domain.rows import Grouping, TimeStep
+
+_KINDS = [kind.value for kind in RecommendationKind]
+_STATES = [state.value for state in RecommendationState]
+
+
+class RecommendationsParams(parameters.PageParams):
+    """Parameters of `recommendations`."""
+
+    cluster = NamesField(help_text="Only these clusters.")
+    tier = NamesField(help_text="Only these service tiers.")
+    team = NamesField(help_text="Only these teams.")
+    namespace = NamesField(help_text="Only namespaces of these names, of teams you see in detail.")
+    kind = NamesField(child=choices(_KINDS))
+    state = NamesField(child=choices(_STATES), help_text="open unless told.")
+
+
+class RecommendationsView(PortalView):
+    """What could be had for less."""
+
+    @documented(
+        "recommendations",
+        RecommendationsParams,
+        serializer_of(RecommendationRow),
+        summary="Changes that would save money, of teams you see in detail.",
+        beside={"summary": serializer_of(WasteCovered)()},
+    )
+    def get(self, request: Request) -> HttpResponseBase:
+        query = RecommendationsParams.read(request.query_params)
+        usage.check_names(filters_of(query))
+        page = costs.recommendation_page(
+            filters=_filters(query), visibility=visibility_in(request), **paging(query)
+        )
+        kept = costs.kept_of(page.rows, now=timezone.now())
+        results = records(replace(row, kept=kept.get(row.pk)) for row in page.rows)
+        response = page_response(request, results, page.next_cursor)
+        response.data["summary"] = record(
+            waste_covered(filters=_filters(query), visibility=visibility_in(request))
+        )
+        return response
+
+
+def _filters(query: dict[str, Any]) -> RecommendationFilters:
+    names = {
+        name: tuple(query[name])
+        for name in ("cluster", "tier", "team", "namespace", "kind", "state")
+        if query.get(name)
+    }
+    return RecommendationFilters(**names)
+
 
 FORMATS = ("json", "csv", "xlsx", "parquet")
 FOCUS_FORMATS = ("csv", "parquet")

@@ -8,12 +8,19 @@ from django.utils import timezone
 from rest_framework import serializers
 from rest_framework.request import Request
 
-from apps.api.base import files, parameters
-from apps.api.base.documents import CSV, documented
-from apps.api.base.paging import page_of, page_response
-from apps.api.base.parameters import NamesField, choices, filters_of
-from apps.api.base.portal import PortalView, paging, visibility_in, window_in
-from apps.api.base.rows import RowSerializer, cells_of, record, serializer_of
+from apps.api import endpoints, parameters
+from apps.api.endpoints import (
+    CSV,
+    PortalView,
+    documented,
+    page_of,
+    page_response,
+    paging,
+    visibility_in,
+    window_in,
+)
+from apps.api.parameters import NamesField, choices, filters_of
+from apps.api.row_serializers import RowSerializer, cells_of, record, serializer_of
 from apps.clusters import selectors as clusters
 from apps.fairness import selectors as fairness
 from apps.fairness.selectors import FairnessFilters, TeamFairness, TierFairness
@@ -78,7 +85,7 @@ class FairnessView(PortalView):
         records = [tier_record(row) for row in rows]
         if query.get("format") == "csv":
             parts = (list(_flat(record)) for record in records)
-            return files.csv_response(
+            return endpoints.csv_response(
                 parts, columns=fairness_cells(), name="fairness", window=window, zone=zone
             )
         page = page_of(records, kind="fairness", name_of=lambda r: str(r["tier"]), **paging(query))

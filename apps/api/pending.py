@@ -11,12 +11,20 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from apps.api.base import files, parameters
-from apps.api.base.documents import CSV, documented
-from apps.api.base.paging import page_of, page_response, walk
-from apps.api.base.parameters import NamesField, choices, filters_of
-from apps.api.base.portal import PortalView, paging, visibility_in, window_in
-from apps.api.base.rows import cells, cells_of, records, serializer_of
+from apps.api import endpoints, parameters
+from apps.api.endpoints import (
+    CSV,
+    PortalView,
+    documented,
+    page_of,
+    page_response,
+    paging,
+    visibility_in,
+    walk,
+    window_in,
+)
+from apps.api.parameters import NamesField, choices, filters_of
+from apps.api.row_serializers import cells, cells_of, records, serializer_of
 from apps.clusters import selectors as clusters
 from apps.clusters.domain.calendar import day_start
 from apps.clusters.domain.window import Window
@@ -131,8 +139,8 @@ class PendingView(PortalView):
             )
 
         if query.get("format") == "csv":
-            pages = walk(lambda at: page_at(cursor=at, page_size=files.ROWS_AT_A_TIME))
-            return files.csv_now(
+            pages = walk(lambda at: page_at(cursor=at, page_size=endpoints.ROWS_AT_A_TIME))
+            return endpoints.csv_now(
                 map(cells, pages),
                 columns=cells_of(PendingRow),
                 name="pending",
@@ -171,7 +179,7 @@ class PendingHistoryView(PortalView):
                 *("period" if one is PendingGrouping.DAY else one.value for one in by),
                 *_SUMS,
             )
-            return files.csv_response(
+            return endpoints.csv_response(
                 [records], columns=columns, name="pending-history", window=window, zone=zone
             )
         return _history_page(request, records, window, query)

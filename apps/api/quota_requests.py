@@ -1,36 +1,256 @@
-"""Quota requests: asking, reading, editing, and what is done with them."""
+"""The endpoints of quota requests: reading, writing, and actions on them."""
 
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from datetime import datetime
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from django.http import HttpRequest
 from django.utils import timezone
 from drf_spectacular.types import OpenApiTypes
-from drf_spectacular.utils import OpenApiParameter, extend_schema
-from rest_framework import exceptions
+from drf_spectacular.utils import OpenApiParameter, extend_schema, extend_schema_field
+from rest_framework import exceptions, serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.reverse import reverse
 
 from apps.accounts.adapters.addresses import client_address
 from apps.accounts.domain.identity import TokenScope
-from apps.api import quota_request_records as rows
-from apps.api.base.documents import documented, problems
-from apps.api.base.paging import page_response
-from apps.api.base.portal import PortalView, paging
-from apps.api.base.rows import records
+from apps.api.endpoints import PortalView, documented, page_response, paging, problems
+from apps.api.parameters import NamesField, PageParams, choices, moment
+from apps.api.problems import InvalidParameters
+from apps.api.row_serializers import RowSerializer, record, records, serializer_of
+from apps.clusters import selectors as clusters
 from apps.quota_requests import selectors, services
-from apps.quota_requests.domain.states import TransitionDenied
+from apps.quota_requests.domain.quantities import stored
+from apps.quota_requests.domain.states import RequestState, TransitionDenied
 from apps.quota_requests.domain.targets import TargetRefused
 from apps.quota_requests.permissions import Actor, actor_of
-from apps.quota_requests.selectors import RequestFilters, RequestList
+from apps.quota_requests.selectors import RequestDetail, RequestFilters, RequestList, RequestRow
 from apps.quotas.domain.keys import QuotaRef
 
 if TYPE_CHECKING:
     from apps.accounts.models import User
+
+
+SOURCES = ("ResourceQuota", "ClusterQueue", "Queue")
+STATES = [state.value for state in RequestState]
+LONGEST = 10_000
+_MOST = 2**31 - 1
+_LONGEST_TIME = 40
+_AMOUNT = "An amount in units of the key, as a text: 8."
+Fields = dict[str, serializers.Field[Any, Any, Any, Any]]
+
+
+class QuotaRequestsParams(PageParams):
+    """Parameters of the list."""
+
+    which = choices(
+        [which.value for which in RequestList],
+        required=False,
+        help_text="mine: written by you; queue: waiting for you; all (unless told).",
+    )
+    state = NamesField(child=choices(STATES))
+    team = NamesField(help_text="Only requests for these teams.")
+    cluster = NamesField(help_text="Only these clusters.")
+    namespace = NamesField(help_text="Only namespaces of these names.")
+    # The contract's name; a field has an attribute of that name of its own, which this is not.
+    source = NamesField(child=choices(SOURCES))  # type: ignore[assignment]
+
+
+# ---------------------------------------------------------------- what is taken
+
+
+class Body(serializers.Serializer[dict[str, Any]]):
+    """A body; what it does not know is an error that names what is allowed."""
+
+    @classmethod
+    def read(cls, data: Any) -> dict[str, Any]:
+        """Return the validated body. Raises InvalidParameters."""
+        body = cls()
+        if not isinstance(data, Mapping):
+            raise InvalidParameters({"body": ["must be an object"]})
+        allowed = ", ".join(body.fields) or "none"
+        unknown = [name for name in data if name not in body.fields]
+        if unknown:
+            texts = [f"is not known here; allowed: {allowed}"]
+            raise InvalidParameters({str(name)[:80]: texts for name in unknown[:20]})
+        try:
+            return dict(body.run_validation(data))
+        except serializers.ValidationError as error:
+            raise InvalidParameters(cast("Any", error.detail)) from error
+
+
+class Text(serializers.CharField):
+    """A text: a number is none, so that the document and what is taken are the same."""
+
+    def to_internal_value(self, data: Any) -> str:
+        if not isinstance(data, str):
+            self.fail("invalid")
+        return super().to_internal_value(data)
+
+
+@extend_schema_field({"oneOf": [{"type": "string", "minLength": 1}, {"type": "number"}]})
+class Amount(serializers.CharField):
+    """An amount as a text, or as the number that people write first."""
+
+
+class Flag(serializers.BooleanField):
+    def to_internal_value(self, data: Any) -> bool:
+        if not isinstance(data, bool):
+            self.fail("invalid", input=data)
+        return data
+
+
+class Number(serializers.IntegerField):
+    def to_internal_value(self, data: Any) -> int:
+        if isinstance(data, bool | str):
+            self.fail("invalid")
+        return super().to_internal_value(data)
+
+
+@extend_schema_field(OpenApiTypes.DATETIME)
+class Moment(serializers.CharField):
+    """A time with its offset, or a date: midnight in the report's time zone, as of windows."""
+
+    def to_internal_value(self, data: Any) -> datetime:  # type: ignore[override]
+        if not isinstance(data, str) or len(data) > _LONGEST_TIME:
+            self.fail("invalid")
+        try:
+            return moment(data, clusters.report().zone)
+        except ValueError as error:
+            raise serializers.ValidationError(str(error)) from error
+
+
+_MOMENT = "An RFC 3339 time with its offset, or a date (midnight in the report's time zone)."
+
+
+def _moment(help_text: str = "") -> Moment:
+    text = f"{_MOMENT} {help_text}".strip()
+    return Moment(required=False, allow_null=True, help_text=text)
+
+
+def _version() -> Number:
+    return Number(min_value=1, max_value=_MOST, required=False, help_text="Or the header If-Match.")
+
+
+def _amounts(fields: Fields, *, required: bool) -> Fields:
+    """Return fields with `from` and `to`, names that Python does not let a class have."""
+
+    def amount() -> serializers.CharField:
+        return Amount(max_length=40, required=required, help_text=_AMOUNT)
+
+    return {"from": amount(), "to": amount(), **fields}
+
+
+class RequestBody(Body):
+    """A new request."""
+
+    cluster = Text(max_length=253)
+    namespace = Text(
+        max_length=253, required=False, allow_blank=True, help_text="Empty for queues."
+    )
+    source = serializers.ChoiceField(SOURCES)  # type: ignore[assignment]
+    name = Text(max_length=253)
+    key = Text(max_length=530, help_text="Of queues flavor/resource.")
+    team = Text(max_length=200, required=False, help_text="Needed where several teams use a queue.")
+    reason = Text(max_length=LONGEST)
+    needed_by = _moment()
+    until = _moment("The change goes back by itself then.")
+
+    def get_fields(self) -> Fields:
+        return _amounts(super().get_fields(), required=True)
+
+
+class EditedBody(Body):
+    """What is to change in a request; what is left out stays, null empties a date."""
+
+    reason = Text(max_length=LONGEST, required=False)
+    needed_by = _moment()
+    until = _moment()
+    version = _version()
+
+    def get_fields(self) -> Fields:
+        return _amounts(super().get_fields(), required=False)
+
+
+class VersionBody(Body):
+    """The version of the request as it was read."""
+
+    version = _version()
+
+
+class NoteBody(VersionBody):
+    text = Text(max_length=LONGEST, required=False, allow_blank=True)
+
+
+class ReasonBody(VersionBody):
+    text = Text(max_length=LONGEST)
+
+
+class OfferBody(ReasonBody):
+    offer = Amount(max_length=40, required=False, help_text="An amount that would be approved.")
+
+
+class ApplyBody(VersionBody):
+    gitops = Flag(required=False, help_text="true: people commit the file, and the portal watches.")
+    confirmed = serializers.ListField(
+        child=Text(max_length=253),
+        max_length=50,
+        required=False,
+        help_text="Managers of preview.owners that the limit is taken over from.",
+    )
+
+
+class RevertBody(VersionBody):
+    gitops = Flag(
+        required=False, allow_null=True, help_text="Null: the way in which it was applied."
+    )
+
+
+class CommentBody(Body):
+    text = Text(max_length=LONGEST)
+
+
+class EmptyBody(Body):
+    """Nothing is to be said with it."""
+
+
+# ---------------------------------------------------------------- what is given
+
+
+class QuotaRequestSerializer(RowSerializer):
+    """A request to change one quota key."""
+
+    row = RequestRow
+
+    def get_fields(self) -> Fields:
+        return super().get_fields() | _amounts({}, required=True)
+
+
+class QuotaRequestDetailSerializer(QuotaRequestSerializer):
+    """A request with all that one screen shows of it."""
+
+    evidence = serializers.DictField(help_text="As frozen when submitted; empty before.")
+    preview = serializers.DictField(help_text="As frozen when submitted; empty before.")
+    ruling = serializers.DictField(help_text="What the site's rules say of it.")
+
+    def get_fields(self) -> Fields:
+        return super().get_fields() | serializer_of(RequestDetail)().get_fields()
+
+
+def detail_record(detail: RequestDetail) -> dict[str, Any]:
+    """Return what QuotaRequestDetailSerializer describes."""
+    return {
+        **record(detail.row),
+        "evidence": stored(detail.evidence) or {},
+        "preview": stored(detail.preview) or {},
+        "ruling": stored(detail.ruling) or {},
+        **record(detail),
+    }
+
 
 _FILTERS = ("state", "team", "cluster", "namespace", "source")
 _ETAG = re.compile(r'(?:W/)?"?([0-9]{1,9})"?')
@@ -97,7 +317,7 @@ class ChangesView(PortalView):
         if detail is None:
             raise RequestRefusal(HTTPStatus.NOT_FOUND, f"There is no quota request {pk}.")
         etag = {"ETag": f'"{detail.row.version}"'}
-        return Response(rows.detail_record(detail), status=int(status), headers=etag)
+        return Response(detail_record(detail), status=int(status), headers=etag)
 
 
 def version_in(request: Request, body: Mapping[str, Any]) -> int:
@@ -127,12 +347,12 @@ class QuotaRequestsView(ChangesView):
 
     @documented(
         "quota-requests",
-        rows.QuotaRequestsParams,
-        rows.QuotaRequestSerializer,
+        QuotaRequestsParams,
+        QuotaRequestSerializer,
         summary="Quota requests of teams you see in detail, the last changed first.",
     )
     def get(self, request: Request) -> Response:
-        query = rows.QuotaRequestsParams.read(request.query_params)
+        query = QuotaRequestsParams.read(request.query_params)
         page = selectors.request_rows(
             self.actor(request),
             which=RequestList(query.get("which", RequestList.ALL.value)),
@@ -144,12 +364,12 @@ class QuotaRequestsView(ChangesView):
     @extend_schema(
         operation_id="create_quota_request",
         summary="Write a request; it is a draft until it is handed in with `submit`.",
-        request=rows.RequestBody,
-        responses={201: rows.QuotaRequestDetailSerializer} | problems(_REFUSALS),
+        request=RequestBody,
+        responses={201: QuotaRequestDetailSerializer} | problems(_REFUSALS),
         tags=["quota"],
     )
     def post(self, request: Request) -> Response:
-        body = rows.RequestBody.read(request.data)
+        body = RequestBody.read(request.data)
         before, after = body.pop("from"), body.pop("to")
         names = {name: body.pop(name, "") for name in QuotaRef._fields}
         asked = services.RequestInput(QuotaRef(**names), before=before, after=after, **body)
@@ -168,7 +388,7 @@ class QuotaRequestView(ChangesView):
     @extend_schema(
         operation_id="read_quota_request",
         summary="A request with evidence, preview, comments, orders and audit.",
-        responses={200: rows.QuotaRequestDetailSerializer}
+        responses={200: QuotaRequestDetailSerializer}
         | problems({status: _REFUSALS[status] for status in (403, 404)}),
         tags=["quota"],
     )
@@ -179,12 +399,12 @@ class QuotaRequestView(ChangesView):
         operation_id="edit_quota_request",
         summary="Change a request that nobody has taken for review.",
         parameters=[_IF_MATCH],
-        request=rows.EditedBody,
-        responses={200: rows.QuotaRequestDetailSerializer} | problems(_REFUSALS),
+        request=EditedBody,
+        responses={200: QuotaRequestDetailSerializer} | problems(_REFUSALS),
         tags=["quota"],
     )
     def patch(self, request: Request, pk: int) -> Response:
-        body = rows.EditedBody.read(request.data)
+        body = EditedBody.read(request.data)
         dates = ("needed_by", "until")
         edited = services.Edited(
             before=body.get("from"),
@@ -210,15 +430,15 @@ def _check_seen(pk: int, actor: Actor) -> None:
 
 # ---------------------------------------------------------------- actions
 
-_BODIES: Mapping[tuple[services.Takes, bool], type[rows.Body]] = {
-    (services.Takes.NOTHING, True): rows.VersionBody,
-    (services.Takes.NOTHING, False): rows.EmptyBody,
-    (services.Takes.NOTE, True): rows.NoteBody,
-    (services.Takes.REASON, True): rows.ReasonBody,
-    (services.Takes.REASON, False): rows.CommentBody,
-    (services.Takes.OFFER, True): rows.OfferBody,
-    (services.Takes.WAY, True): rows.RevertBody,
-    (services.Takes.OWNERS, True): rows.ApplyBody,
+_BODIES: Mapping[tuple[services.Takes, bool], type[Body]] = {
+    (services.Takes.NOTHING, True): VersionBody,
+    (services.Takes.NOTHING, False): EmptyBody,
+    (services.Takes.NOTE, True): NoteBody,
+    (services.Takes.REASON, True): ReasonBody,
+    (services.Takes.REASON, False): CommentBody,
+    (services.Takes.OFFER, True): OfferBody,
+    (services.Takes.WAY, True): RevertBody,
+    (services.Takes.OWNERS, True): ApplyBody,
 }
 """By what an action takes, and whether of a version."""
 
@@ -240,7 +460,7 @@ class ActionView(ChangesView):
         return self.one(request, pk)
 
 
-def _body_of(action: services.Action) -> type[rows.Body]:
+def _body_of(action: services.Action) -> type[Body]:
     return _BODIES[action.takes, action.versioned]
 
 
@@ -255,7 +475,7 @@ def _view(name: str, action: services.Action) -> type[ActionView]:
         summary=action.summary,
         parameters=[_IF_MATCH] if action.versioned else [],
         request=_body_of(action),
-        responses={200: rows.QuotaRequestDetailSerializer} | problems(_REFUSALS),
+        responses={200: QuotaRequestDetailSerializer} | problems(_REFUSALS),
         tags=["quota"],
     )
     words = "".join(part.capitalize() for part in name.split("-"))

@@ -11,13 +11,20 @@ from django.utils import timezone
 from rest_framework import serializers
 from rest_framework.request import Request
 
-from apps.api.base import files, parameters
-from apps.api.base.documents import CSV, documented
-from apps.api.base.paging import page_of, page_response, walk
-from apps.api.base.parameters import NamesField, choices, filters_of
-from apps.api.base.portal import PortalView, paging, visibility_in
-from apps.api.base.rows import RowSerializer, cells, cells_of, record, records, serializer_of
-from apps.api.quota_request_records import SOURCES
+from apps.api import endpoints, parameters
+from apps.api.endpoints import (
+    CSV,
+    PortalView,
+    documented,
+    page_of,
+    page_response,
+    paging,
+    visibility_in,
+    walk,
+)
+from apps.api.parameters import NamesField, choices, filters_of
+from apps.api.quota_requests import SOURCES
+from apps.api.row_serializers import RowSerializer, cells, cells_of, record, records, serializer_of
 from apps.costs import selectors as costs
 from apps.costs.selectors import MoneyBudgetRow
 from apps.quotas import selectors as quotas
@@ -90,8 +97,8 @@ class QuotasView(PortalView):
             order=QuotaOrder(query.get("order", QuotaOrder.NAME.value)),
         )
         if query.get("format") == "csv":
-            pages = walk(lambda at: page_at(cursor=at, page_size=files.ROWS_AT_A_TIME))
-            return files.csv_now(
+            pages = walk(lambda at: page_at(cursor=at, page_size=endpoints.ROWS_AT_A_TIME))
+            return endpoints.csv_now(
                 map(cells, pages), columns=cells_of(QuotaRow), name="quotas", at=now
             )
         page = page_at(**paging(query))

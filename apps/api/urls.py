@@ -3,7 +3,8 @@
 from django.urls import URLPattern, path, re_path
 from rest_framework.views import APIView
 
-from apps.api import costs, fairness, pending, quota_requests, quotas, recommendations, views
+from apps.api import costs, fairness, pending, quota_requests, quotas, views
+from apps.api import costs as recommendations
 
 app_name = "api"
 

@@ -1,6 +1,6 @@
-"""The endpoints: parameters in, one selector, rows out."""
+"""The endpoints of usage, pods and catalogs: parameters in, one selector, rows out."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from http import HTTPStatus
 from typing import Any
@@ -10,27 +10,104 @@ from django.http.response import HttpResponseBase
 from django.utils import timezone
 from drf_spectacular.utils import extend_schema
 from drf_spectacular.views import SpectacularAPIView
+from rest_framework import serializers
 from rest_framework.permissions import AllowAny
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.reverse import reverse
 
-from apps.api import rows
-from apps.api.base import files, parameters
-from apps.api.base.documents import CSV, documented
-from apps.api.base.paging import page_of, page_response, walk
-from apps.api.base.parameters import filters_of
-from apps.api.base.portal import PortalView, paging, visibility_in, window_in
-from apps.api.base.renderers import ProblemOrJSONRenderer
-from apps.api.base.rows import records, serializer_of
-from apps.api.base.windows import open_window
+from apps.api import endpoints, parameters
+from apps.api.endpoints import (
+    CSV,
+    PortalView,
+    documented,
+    page_of,
+    page_response,
+    paging,
+    visibility_in,
+    walk,
+    window_in,
+)
+from apps.api.parameters import filters_of, open_window
+from apps.api.problems import ProblemOrJSONRenderer
+from apps.api.row_serializers import RowSerializer, cells_of, record, records, serializer_of
 from apps.clusters import selectors as clusters
+from apps.clusters.domain.tiers import CapacityType
+from apps.clusters.domain.window import Window
 from apps.clusters.selectors import ClusterRow, TeamRow, TierRow
 from apps.pending import selectors as pending
 from apps.usage import selectors as usage
 from apps.usage.domain.amounts import Amounts
-from apps.usage.domain.columns import Record, flat, ledger_record
-from apps.usage.domain.rows import CollectionRow, Grouping, TimeStep, UsageQuery, UsageRow
+from apps.usage.domain.columns import (
+    HeldFigures,
+    LedgerFigures,
+    Record,
+    collected_amounts,
+    flat,
+    held_record,
+    ledger_record,
+)
+from apps.usage.domain.rows import CollectionRow, Grouping, PodRow, TimeStep, UsageQuery, UsageRow
+
+
+class UsageSerializer(RowSerializer):
+    """The ledger of one period and group; a group's column is there when it was asked for."""
+
+    row = LedgerFigures
+    period = serializers.DateTimeField(
+        allow_null=True,
+        help_text="Start of the period with the report zone's offset; null for a total.",
+    )
+    cluster = serializers.CharField(required=False)
+    tier = serializers.CharField(required=False)
+    team = serializers.CharField(required=False)
+    namespace = serializers.CharField(required=False)
+    workload = serializers.CharField(required=False, help_text="Kind/name of the top controller.")
+    gpu_model = serializers.CharField(required=False)
+    capacity_type = serializers.ChoiceField([c.value for c in CapacityType], required=False)
+    node = serializers.CharField(required=False)
+
+
+class PodSerializer(RowSerializer):
+    """A pod of the ledger with what it held in the window.
+
+    The ledger's columns are null where it held GPUs in the window and no hour of it was
+    collected or is still kept: not known is not zero.
+    """
+
+    row = PodRow
+    held = HeldFigures
+
+
+def usage_records(
+    rows: Iterable[UsageRow],
+    effective: Sequence[float | None],
+    hours_known: Sequence[int | None],
+) -> list[Record]:
+    """Return what UsageSerializer describes; rows of a period follow each other.
+
+    `effective` are their effective utilizations and `hours_known` their known hours of claims, in
+    the same order.
+    """
+    records: list[Record] = []
+    period: object = None  # known by identity: the hour that autumn repeats equals itself
+    text: str | None = None
+    for row, ratio, known in zip(rows, effective, hours_known, strict=True):
+        if row.period is not None and row.period is not period:
+            period, text = row.period, row.period.isoformat()
+        records.append({"period": text, **row.groups, **ledger_record(row.amounts, ratio, known)})
+    return records
+
+
+def pod_records(rows: Iterable[PodRow], *, window: Window) -> list[Record]:
+    """Return what PodSerializer describes, of pods that were read over `window`."""
+    return [record(row) | held_record(collected_amounts(row, window)) for row in rows]
+
+
+def pod_cells() -> list[str]:
+    """Return the columns of a file of pods."""
+    return [*cells_of(PodRow), *flat(held_record(None))]
+
 
 LISTS = (
     *("usage", "pods", "pending", "pending/history", "quotas", "budgets", "fairness"),
@@ -45,7 +122,7 @@ class UsageView(PortalView):
     @documented(
         "usage",
         parameters.UsageParams,
-        rows.UsageSerializer,
+        UsageSerializer,
         summary="The ledger by period and group.",
         files=[CSV],
     )
@@ -60,19 +137,19 @@ class UsageView(PortalView):
             usage.usage_page, asked, visibility=visibility_in(request), strict=True, zone=zone
         )
 
-        def usage_records(found: Sequence[UsageRow]) -> list[Record]:
+        def as_records(found: Sequence[UsageRow]) -> list[Record]:
             ratios = pending.effective_ratios(found, asked, zone=zone, now=timezone.now())
-            return rows.usage_records(found, ratios, usage.known_hours(found, asked, zone=zone))
+            return usage_records(found, ratios, usage.known_hours(found, asked, zone=zone))
 
         if query.get("format") == "csv":
             columns = ("period", *group_by, *flat(ledger_record(Amounts())))
-            pages = walk(lambda at: page_at(cursor=at, page_size=files.ROWS_AT_A_TIME))
-            parts = map(usage_records, pages)
-            return files.csv_response(
+            pages = walk(lambda at: page_at(cursor=at, page_size=endpoints.ROWS_AT_A_TIME))
+            parts = map(as_records, pages)
+            return endpoints.csv_response(
                 parts, columns=columns, name="usage", window=window, zone=zone
             )
         page = page_at(**paging(query))
-        return page_response(request, usage_records(page.rows), page.next_cursor, window=window)
+        return page_response(request, as_records(page.rows), page.next_cursor, window=window)
 
 
 class PodsView(PortalView):
@@ -81,7 +158,7 @@ class PodsView(PortalView):
     @documented(
         "pods",
         parameters.PodsParams,
-        rows.PodSerializer,
+        PodSerializer,
         summary="Pods that lived in the window, newest first, of teams you see in detail.",
         files=[CSV],
     )
@@ -91,21 +168,21 @@ class PodsView(PortalView):
         window = window_in(query, zone)
         filters = filters_of(query)
         usage.check_names(filters)
-        pod_records = partial(rows.pod_records, window=window)
+        as_records = partial(pod_records, window=window)
         page_at = partial(
             usage.pod_page, window, filters=filters, visibility=visibility_in(request)
         )
         if query.get("format") == "csv":
-            pages = walk(lambda at: page_at(cursor=at, page_size=files.ROWS_AT_A_TIME))
-            return files.csv_response(
-                map(pod_records, pages),
-                columns=rows.pod_cells(),
+            pages = walk(lambda at: page_at(cursor=at, page_size=endpoints.ROWS_AT_A_TIME))
+            return endpoints.csv_response(
+                map(as_records, pages),
+                columns=pod_cells(),
                 name="pods",
                 window=window,
                 zone=zone,
             )
         page = page_at(**paging(query))
-        return page_response(request, pod_records(page.rows), page.next_cursor, window=window)
+        return page_response(request, as_records(page.rows), page.next_cursor, window=window)
 
 
 class TiersView(PortalView):

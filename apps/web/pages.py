@@ -1,31 +1,132 @@
 """How pages answer: in full, as the fragment that htmx swaps, or one table as a file."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import timedelta
 from functools import wraps
 from http import HTTPStatus
 from typing import Any, Concatenate, ParamSpec, cast
-from urllib.parse import urlencode
+from urllib.parse import urlencode, urlsplit
 
 from django.contrib.auth.views import redirect_to_login
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import render
 from django.urls import reverse
-from django.utils.cache import patch_vary_headers
+from django.utils.cache import add_never_cache_headers, patch_vary_headers
+from django.utils.http import url_has_allowed_host_and_scheme
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_POST, require_safe
 from django_htmx.http import HttpResponseClientRedirect
 
 from apps.accounts.selectors import saved_views
+from apps.clusters.domain.calendar import day_start
+from apps.clusters.domain.window import Window
+from apps.operations.selectors import Computing, DerivedFigure, computing
 from apps.usage.selectors import CursorRefused, GroupingRefused
-from apps.web.accounts.signed_out import given_back, page_of
 from apps.web.components.charts import Chart
-from apps.web.components.links import path_of
-from apps.web.components.ordering import arranged
-from apps.web.components.picker import PLACE_KEYS, kept, picker_of
+from apps.web.components.page_query import path_of
+from apps.web.components.table_rendering import arranged, csv_response
 from apps.web.components.tables import Table
-from apps.web.data_quality.computing import computing_of
-from apps.web.downloads import csv_response
+from apps.web.components.window_picker import PLACE_KEYS, kept, picker_of
 from apps.web.query_session import PageRequest, QuerySession, query_session
+
+# Named one by one: a password or the address of a channel is shown to nobody again.
+_TYPED = {
+    "before": "From",
+    "after": "To",
+    "reason": "Why",
+    "because": "Because",
+    "needed_by": "Needed by",
+    "until": "Until",
+    "text": "What you said",
+    "offer": "Counter-offer",
+    "name": "Name",
+    "username": "User name",
+}
+_LONGEST = 20_000
+
+
+def given_back(request: HttpRequest, address: str, *, aside: bool = False) -> HttpResponseBase:
+    """Return what was typed with the way to the sign-in, which leads on to `address`.
+
+    Without text there is nothing to lose: the answer is the sign-in page. `aside`: htmx swaps the
+    answer beside the form; else it is put above all, so that no form is swapped away.
+    """
+    sign_in = redirect_to_login(address)
+    is_part = bool(request.headers.get("HX-Request"))
+    typed = [(label, request.POST.get(name, "")[:_LONGEST]) for name, label in _TYPED.items()]
+    typed = [(label, text) for label, text in typed if text.strip()]
+    if not typed:
+        return HttpResponseClientRedirect(sign_in.url) if is_part else sign_in
+    context: dict[str, Any] = {"typed": typed, "sign_in": sign_in.url}
+    # A part of the page is swapped by htmx only if it comes with a good status; the form around
+    # it still holds what was typed.
+    name, status = ("_part", HTTPStatus.OK) if is_part else ("page", HTTPStatus.FORBIDDEN)
+    response = render(request, f"quota_request/signed_out/{name}.html", context, status=status)
+    if is_part and not aside:
+        _put_above(response)
+    add_never_cache_headers(response)
+    return response
+
+
+def _put_above(response: HttpResponse) -> None:
+    response["HX-Retarget"] = "#main"
+    response["HX-Reswap"] = "afterbegin show:window:top"
+
+
+def page_of(request: HttpRequest, otherwise: str) -> str:
+    """Return the page that a form stood on, as the browser tells it: one of this portal's own."""
+    told = request.headers.get("HX-Current-URL") or request.headers.get("Referer") or ""
+    host = {request.get_host()}
+    if not url_has_allowed_host_and_scheme(told, host, require_https=request.is_secure()):
+        return otherwise
+    parts = urlsplit(told)
+    return parts._replace(scheme="", netloc="", fragment="").geturl() or otherwise
+
+
+_EVERY: Sequence[DerivedFigure] = (
+    DerivedFigure.COSTS,
+    DerivedFigure.FAIRNESS,
+    DerivedFigure.QUOTAS,
+)
+_OF_ROOM: Mapping[str, Sequence[DerivedFigure]] = {
+    "overview": _EVERY,
+    "tier": _EVERY,
+    "team": _EVERY,
+    "fairness": (DerivedFigure.FAIRNESS,),
+    "tier_fairness": (DerivedFigure.FAIRNESS,),
+    "statement": (DerivedFigure.FAIRNESS, DerivedFigure.COSTS),
+    "what_if": (DerivedFigure.FAIRNESS,),
+    "costs": (DerivedFigure.COSTS,),
+    "waste": (DerivedFigure.COSTS,),
+    "exports": (DerivedFigure.COSTS,),
+    "recommendations": (DerivedFigure.COSTS, DerivedFigure.RECOMMENDATIONS),
+    "quotas": (DerivedFigure.QUOTAS,),
+    "quota": (DerivedFigure.QUOTAS,),
+    "pending": (DerivedFigure.PENDING,),
+}
+
+
+def computing_of(reading: QuerySession, room: str) -> list[Computing]:
+    """Return the figures of a page that are not there yet; none of a page that has none."""
+    figures = _OF_ROOM.get(room)
+    if figures is None:
+        return []
+    return computing(
+        _months(reading) if room == "exports" else reading.window,
+        figures,
+        clusters=reading.filters.cluster,
+        visibility=reading.visibility,
+        now=reading.now,
+    )
+
+
+def _months(reading: QuerySession) -> Window:
+    """Return this month so far and the one before, which is to be closed."""
+    zone = reading.choice.zone
+    today = reading.now.astimezone(zone).date()
+    first = (today.replace(day=1) - timedelta(days=1)).replace(day=1)
+    return Window(day_start(first, zone), reading.now)
+
 
 Parts = ParamSpec("Parts")
 _PLAIN_TEXT = "text/plain; charset=utf-8"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from apps.api.base.paging import page_of, walk
+from apps.api.endpoints import page_of, walk
 from apps.usage.domain.rows import RowPage
 from apps.usage.selectors import CursorRefused
 

@@ -14,7 +14,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.throttling import UserRateThrottle
 
-from apps.api.base.portal import PortalView
+from apps.api.endpoints import PortalView
 from apps.api.views import UsageView
 from apps.usage.domain import cursors
 from tests.api.conftest import client_of

@@ -10,8 +10,8 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.test import APIRequestFactory
 
-from apps.api.base.portal import PortalView
-from apps.api.base.throttling import ForgivingUserRateThrottle
+from apps.api.authentication import ForgivingUserRateThrottle
+from apps.api.endpoints import PortalView
 from tests.api.conftest import client_of
 from tests.factories import Portal, token_of
 

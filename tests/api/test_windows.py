@@ -5,8 +5,8 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from apps.api.base.problems import InvalidParameters
-from apps.api.base.windows import open_window, window_of
+from apps.api.parameters import open_window, window_of
+from apps.api.problems import InvalidParameters
 
 BERLIN = ZoneInfo("Europe/Berlin")
 NOW = datetime(2026, 4, 1, 22, 30, tzinfo=UTC)  # in Berlin, half past midnight of the 2nd

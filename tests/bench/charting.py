@@ -19,7 +19,7 @@ from apps.usage.domain.amounts import NANO
 from apps.usage.domain.rows import Filters, Grouping, TimeStep, UsageQuery, UsageRow
 from apps.web.components import charts
 from apps.web.components.charts import Axis, Chart
-from apps.web.components.ledger import ALLOCATED_CLASSES, CAPACITY_CLASSES, LedgerClass
+from apps.web.components.tables import ALLOCATED_CLASSES, CAPACITY_CLASSES, LedgerClass
 from tests.bench.history import History
 from tests.bench.measuring import alternated, wall
 

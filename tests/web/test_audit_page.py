@@ -17,7 +17,7 @@ from apps.quota_requests.models import AuditEntry
 from apps.quota_requests.permissions import portal as the_portal
 from apps.quota_requests.services import audit_head, read_head, verify
 from apps.quota_requests.services.audit_log import record
-from apps.web.audit_lines import PER_PAGE
+from apps.web.accounts.audit import PER_PAGE
 from tests.factories import Portal
 from tests.web.pages import file_of
 

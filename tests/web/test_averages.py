@@ -4,15 +4,16 @@ import pytest
 
 from apps.usage.domain.amounts import Amounts, nano
 from apps.usage.domain.rows import UsageRow
-from apps.web.summaries.averages import (
+from apps.web.usage.comparison import (
+    Comparison,
     Difference,
+    Differences,
     amount_change,
     gpu_hours_text,
     gpus_text,
     ratio_change,
     sums,
 )
-from apps.web.summaries.comparison import Comparison, Differences
 
 
 def row(

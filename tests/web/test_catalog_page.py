@@ -14,9 +14,9 @@ from apps.clusters.models import TierRule
 from apps.clusters.selectors import TierRow
 from apps.costs.models import Price
 from apps.quotas.models import Entitlement
-from apps.web.tier_catalog import entries as catalog
-from apps.web.tier_catalog import guide
-from apps.web.tier_catalog.sharing import KINDS
+from apps.web.clusters import tier_catalog as catalog
+from apps.web.clusters import tier_guide
+from apps.web.clusters.tier_catalog import KINDS
 from tests.factories import A100, H100, Portal
 from tests.web.pages import check_explained, text_of
 
@@ -71,7 +71,7 @@ def test_every_kind_of_sharing_is_described() -> None:
 def test_the_guide_ends_at_a_kind_of_tier_or_at_another_shape_of_work(
     changed: dict[str, str], title: str, first: GpuSharing
 ) -> None:
-    advice = guide.advise(STEADY_PART | changed)
+    advice = tier_guide.advise(STEADY_PART | changed)
     assert advice is not None
     assert advice.title.startswith(title)
     assert advice.kinds[0] is first
@@ -79,17 +79,17 @@ def test_the_guide_ends_at_a_kind_of_tier_or_at_another_shape_of_work(
 
 
 def test_the_guide_has_an_answer_to_every_combination_and_to_no_fewer() -> None:
-    options = [[value for value, _ in question.options] for question in guide.QUESTIONS]
-    keys = [question.key for question in guide.QUESTIONS]
+    options = [[value for value, _ in question.options] for question in tier_guide.QUESTIONS]
+    keys = [question.key for question in tier_guide.QUESTIONS]
     for values in itertools.product(*options):
         answers = dict(zip(keys, values, strict=True))
-        assert guide.advise(answers) is not None
+        assert tier_guide.advise(answers) is not None
         for key in keys:
-            assert guide.advise({k: v for k, v in answers.items() if k != key}) is None
+            assert tier_guide.advise({k: v for k, v in answers.items() if k != key}) is None
 
 
 def test_answers_that_are_no_options_do_not_count() -> None:
-    assert guide.answered({"gpus": "part", "memory": "lots", "other": "x"}) == {"gpus": "part"}
+    assert tier_guide.answered({"gpus": "part", "memory": "lots", "other": "x"}) == {"gpus": "part"}
 
 
 @pytest.mark.parametrize(

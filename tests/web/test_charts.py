@@ -14,7 +14,7 @@ from apps.usage.domain.amounts import Amounts, nano
 from apps.usage.domain.rows import TimeStep, UsageRow
 from apps.web.components import charts
 from apps.web.components.charts import Axis, Chart
-from apps.web.components.ledger import ALLOCATED_CLASSES, CAPACITY_CLASSES
+from apps.web.components.tables import ALLOCATED_CLASSES, CAPACITY_CLASSES
 
 BERLIN = ZoneInfo("Europe/Berlin")
 START = datetime(2026, 10, 24, 22, tzinfo=UTC)  # midnight of the day with 25 hours

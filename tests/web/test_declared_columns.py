@@ -14,7 +14,7 @@ from django.conf import settings
 from django.test import Client
 
 from apps.accounts.models import User
-from apps.api.base import rows
+from apps.api import row_serializers
 from apps.clusters.domain.columns import Column, columns_of
 from apps.usage.domain.rows import PodRow
 from tests.factories import Portal
@@ -27,7 +27,7 @@ PODS = "/api/v1/pods?start=2025-10-24&end=2025-10-26"
 
 
 def forget() -> None:
-    for kept in (columns_of, rows._writers, rows._cell_writers):
+    for kept in (columns_of, row_serializers._writers, row_serializers._cell_writers):
         kept.cache_clear()
 
 

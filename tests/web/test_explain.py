@@ -16,11 +16,15 @@ from apps.accounts.permissions import EVERYTHING
 from apps.usage.domain.amounts import Amounts, nano
 from apps.usage.domain.rows import Filters
 from apps.web.components import tables
-from apps.web.components.links import explain_href
+from apps.web.components.page_query import explain_href, window_from
 from apps.web.explain.explanation import lasting_href
-from apps.web.explain.figures import ALLOCATED_EQUATION, CAPACITY_EQUATION, FIGURES, figure_named
-from apps.web.explain.scope import FigureScope
-from apps.web.forms import window_from
+from apps.web.explain.figures import (
+    ALLOCATED_EQUATION,
+    CAPACITY_EQUATION,
+    FIGURES,
+    FigureScope,
+    figure_named,
+)
 from apps.web.query_session import QuerySession
 from tests.factories import Portal
 from tests.web.conftest import DAILY, HOURLY

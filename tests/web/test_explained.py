@@ -23,9 +23,9 @@ from apps.quotas.selectors import budget_rows, explain_budget
 from apps.quotas.selectors.explain.budgets import BUDGETS
 from apps.quotas.selectors.explain.limits import QUOTAS, TEAM_QUOTAS
 from apps.usage.domain.explained import Explained, Input, RowColumn, Unit, evaluate
-from apps.web.components.links import figure_href
-from apps.web.explained.providers import PROVIDERS
-from apps.web.explained.view_parts import ExplainedPage
+from apps.web.components.page_query import figure_href
+from apps.web.explain.figure_page import ExplainedPage
+from apps.web.explain.providers import PROVIDERS
 from tests.costs.recommendation_rows import make
 from tests.factories import Portal
 from tests.web.conftest import HOURLY

@@ -14,10 +14,9 @@ from django.test.utils import CaptureQueriesContext
 from apps.accounts.models import User
 from apps.accounts.permissions import EVERYTHING
 from apps.usage.domain.rows import Filters
+from apps.web.components.page_query import window_from
 from apps.web.explain.explanation import lasting_href
-from apps.web.explain.figures import FIGURES
-from apps.web.explain.scope import FigureScope
-from apps.web.forms import window_from
+from apps.web.explain.figures import FIGURES, FigureScope
 from apps.web.query_session import QuerySession
 from tests.factories import Portal
 from tests.web.conftest import HOURLY

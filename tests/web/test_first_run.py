@@ -13,7 +13,7 @@ from apps.accounts.models import User
 from apps.clusters.domain.window import Window
 from apps.clusters.models import WatchCoverage
 from apps.operations.selectors import ClusterProgress, LoadedCatalog
-from apps.web.data_quality.first_run import is_over, steps
+from apps.web.data_quality.readiness import is_over, steps
 from tests.factories import make_portal, make_user, note_collection
 from tests.web.pages import text_of
 

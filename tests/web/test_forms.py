@@ -9,7 +9,7 @@ import pytest
 from django.http import QueryDict
 
 from apps.usage.domain.rows import TimeStep
-from apps.web import forms
+from apps.web.components import page_query
 
 BERLIN = ZoneInfo("Europe/Berlin")
 KOLKATA = ZoneInfo("Asia/Kolkata")
@@ -19,7 +19,7 @@ NOW = datetime(2026, 11, 18, 9, 20, tzinfo=UTC)  # a Wednesday, 10:20 in Berlin
 def asked(
     query: str, zone: ZoneInfo = BERLIN, now: datetime = NOW
 ) -> tuple[str, str, TimeStep, str]:
-    choice = forms.window_from(QueryDict(query), zone=zone, now=now)
+    choice = page_query.window_from(QueryDict(query), zone=zone, now=now)
     start, end = (t.strftime("%Y-%m-%dT%H:%M") for t in (choice.window.start, choice.window.end))
     return start, end, choice.interval, choice.problem
 
@@ -142,8 +142,8 @@ def test_nonsense_says_what_is_allowed_and_shows_the_default(query: str, says: s
 def test_no_query_breaks_a_page(params: dict[str, str]) -> None:
     query = QueryDict(mutable=True)
     query.update(params)
-    choice = forms.window_from(query, zone=BERLIN, now=NOW)
-    assert choice.window.start < choice.window.end <= forms.hour_end(NOW, BERLIN)
+    choice = page_query.window_from(query, zone=BERLIN, now=NOW)
+    assert choice.window.start < choice.window.end <= page_query.hour_end(NOW, BERLIN)
     assert choice.window.end - choice.window.start <= timedelta(days=401)
     assert choice.label
     assert 0 < len(choice.periods) <= 401
@@ -159,7 +159,7 @@ def test_no_query_breaks_a_page(params: dict[str, str]) -> None:
     ],
 )
 def test_periods_are_the_hours_or_days_of_the_window(query: str, count: int) -> None:
-    periods = forms.window_from(QueryDict(query), zone=BERLIN, now=NOW).periods
+    periods = page_query.window_from(QueryDict(query), zone=BERLIN, now=NOW).periods
     assert len(periods) == len(set(periods)) == count
 
 
@@ -179,7 +179,7 @@ def test_hours_of_a_zone_at_half_past_start_there_in_utc() -> None:
     ],
 )
 def test_the_label_says_the_window_in_words(query: str, label: str) -> None:
-    assert forms.window_from(QueryDict(query), zone=BERLIN, now=NOW).label == label
+    assert page_query.window_from(QueryDict(query), zone=BERLIN, now=NOW).label == label
 
 
 @pytest.mark.parametrize(
@@ -191,16 +191,16 @@ def test_the_label_says_the_window_in_words(query: str, label: str) -> None:
     ],
 )
 def test_a_narrow_page_gives_the_days_alone(query: str, label: str) -> None:
-    assert forms.window_from(QueryDict(query), zone=BERLIN, now=NOW).short_label == label
+    assert page_query.window_from(QueryDict(query), zone=BERLIN, now=NOW).short_label == label
 
 
 @pytest.mark.parametrize(
     "query", ["window=30d", "first=2026-10-01&last=2026-10-03", "start=2026-10-01&end=2026-10-03"]
 )
 def test_the_query_of_a_choice_gives_the_same_window_again(query: str) -> None:
-    choice = forms.window_from(QueryDict(query), zone=BERLIN, now=NOW)
+    choice = page_query.window_from(QueryDict(query), zone=BERLIN, now=NOW)
     again = QueryDict("&".join(f"{key}={value}" for key, value in choice.query))
-    assert forms.window_from(again, zone=BERLIN, now=NOW).window == choice.window
+    assert page_query.window_from(again, zone=BERLIN, now=NOW).window == choice.window
 
 
 @pytest.mark.parametrize(
@@ -210,7 +210,7 @@ def test_the_query_of_a_choice_gives_the_same_window_again(query: str) -> None:
 def test_a_page_number_out_of_range_gives_the_nearest_page(text: str, page: int) -> None:
     query = QueryDict(mutable=True)
     query.update({"page": text, "per_page": "10"})
-    pages = forms.pages_from(query, count=21)
+    pages = page_query.pages_from(query, count=21)
     assert (pages.number, pages.last) == (page, 3)
     assert pages.part == slice((page - 1) * 10, page * 10)
 
@@ -219,10 +219,12 @@ def test_a_page_number_out_of_range_gives_the_nearest_page(text: str, page: int)
     ("text", "per_page"), [("", 100), ("25", 25), ("0", 1), ("99999", 1000), ("many", 100)]
 )
 def test_the_length_of_a_page_stays_within_reason(text: str, per_page: int) -> None:
-    assert forms.pages_from(QueryDict(f"per_page={text}"), count=5).per_page == per_page
+    assert page_query.pages_from(QueryDict(f"per_page={text}"), count=5).per_page == per_page
 
 
 def test_unknown_names_are_said_and_left_out() -> None:
-    kept, problem = forms.names_from(QueryDict("cluster=west&cluster=nope"), "cluster", ["west"])
+    kept, problem = page_query.names_from(
+        QueryDict("cluster=west&cluster=nope"), "cluster", ["west"]
+    )
     assert kept == ("west",)
     assert problem == "There is no cluster “nope”; there are: west."

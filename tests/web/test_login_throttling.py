@@ -11,7 +11,7 @@ from django.db.models import F
 from django.http import HttpResponse
 from django.test import Client, RequestFactory
 
-from apps.web.accounts.login_throttling import client_place
+from apps.web.accounts.sign_in import client_place
 from tests.factories import Portal, make_user
 
 pytestmark = pytest.mark.django_db

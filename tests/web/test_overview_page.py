@@ -15,8 +15,8 @@ from pytest_django import DjangoAssertNumQueries
 
 from apps.accounts.models import User
 from apps.usage.domain.amounts import Amounts
-from apps.web.summaries.averages import Gpus, WindowSums
-from apps.web.summaries.headline import Extreme, Headline
+from apps.web.usage.comparison import Gpus, WindowSums
+from apps.web.usage.home import Extreme, Headline
 from tests.factories import Portal, make_pod, make_workload
 from tests.web.conftest import DAILY, HOURLY
 from tests.web.pages import text_of

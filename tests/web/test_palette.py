@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from apps.web.components.ledger import BUSY, CAPACITY_CLASSES, IDLE, UNALLOCATED, UNMEASURED
+from apps.web.components.tables import BUSY, CAPACITY_CLASSES, IDLE, UNALLOCATED, UNMEASURED
 
 TOKENS = (Path(__file__).parents[2] / "static" / "css" / "tokens.css").read_text()
 THEMES = ("light", "dark")

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from apps.pending.domain.diagnosis import FROM_SERIES, OF_DEMAND, Cause
-from apps.web.pending.causes import (
+from apps.web.pending.history import ByClass
+from apps.web.pending.pending_table import (
     CLASSES,
     MEANINGS,
     MISCONFIGURED,
@@ -18,7 +19,6 @@ from apps.web.pending.causes import (
     class_of,
     of_asker,
 )
-from apps.web.pending.history import ByClass
 from tests.web.test_palette import (
     THEMES,
     VISIONS,

@@ -9,7 +9,7 @@ import pytest
 import requests
 from pytest_django import Settings
 
-from apps.web.accounts.provider_documents import (
+from apps.web.accounts.single_sign_on import (
     FAILED_SECONDS,
     KEPT_SECONDS,
     MOST_BYTES,

@@ -8,7 +8,7 @@ import pytest
 
 from apps.usage.domain.amounts import Amounts, nano
 from apps.usage.selectors import Freshness
-from apps.web.data_quality.quality import hour_ranges, quality
+from apps.web.query_session import hour_ranges, quality
 
 BERLIN = ZoneInfo("Europe/Berlin")
 NOW = datetime(2026, 11, 18, 9, 20, tzinfo=UTC)

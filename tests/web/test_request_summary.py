@@ -8,7 +8,7 @@ import pytest
 from apps.quota_requests.domain.approval_policy import Ruling
 from apps.quota_requests.domain.snapshots import Evidence, Preview
 from apps.quota_requests.selectors import read
-from apps.web.quota_requests.request_summary import (
+from apps.web.quota_requests.impact_view import (
     Ruled,
     Summary,
     approval_summary,

@@ -11,7 +11,7 @@ from apps.quota_requests import services
 from apps.quota_requests.domain.snapshots import Evidence, Preview
 from apps.quota_requests.models import ChangeRequest
 from apps.quota_requests.selectors import read
-from apps.web.quota_requests.request_summary import evidence_summary, impact_summary
+from apps.web.quota_requests.impact_view import evidence_summary, impact_summary
 from tests.quota_requests.portal import Portal, make_portal, served_portal
 from tests.quota_requests.requests import EVIDENCE, PREVIEW
 from tests.web.pages import text_of

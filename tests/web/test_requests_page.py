@@ -16,7 +16,7 @@ from pytest_django import Settings
 from apps.accounts.models import User
 from apps.quota_requests import services
 from apps.quota_requests.models import AuditEntry, ChangeRequest
-from apps.web.views.requests.requests import PER_PAGE
+from apps.web.quota_requests.request_pages import PER_PAGE
 from tests.quota_requests import recorded
 from tests.quota_requests.portal import KEY, OWNER, Portal, make_portal, served_portal
 from tests.web.pages import file_of, records_of, text_of

@@ -14,7 +14,7 @@ from pytest_django import Settings
 from apps.accounts.domain.identity import Role, read_rules
 from apps.accounts.models import Membership, User
 from apps.accounts.services import ActingParty, PersonChanges, make_person
-from apps.web.accounts.provider_documents import CONFIGURATIONS
+from apps.web.accounts.single_sign_on import CONFIGURATIONS
 from gpuportal.single_sign_on import SingleSignOn
 from tests.factories import make_user
 from tests.sign_in_provider import CLIENT_ID, CLIENT_SECRET, Claims, Provider, running_provider

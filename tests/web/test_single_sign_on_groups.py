@@ -12,7 +12,7 @@ from pytest_django import Settings
 
 from apps.accounts.domain.identity import Role, read_rules
 from apps.accounts.models import Membership, User
-from apps.web.accounts.provider_documents import CONFIGURATIONS
+from apps.web.accounts.single_sign_on import CONFIGURATIONS
 from gpuportal.single_sign_on import SingleSignOn
 from tests.factories import make_team, make_user, token_of
 from tests.sign_in_provider import CLIENT_ID, CLIENT_SECRET, Provider, running_provider

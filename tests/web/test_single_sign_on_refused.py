@@ -11,7 +11,7 @@ from pytest_django import Settings
 
 from apps.accounts.domain.identity import read_rules
 from apps.accounts.models import User
-from apps.web.accounts.provider_documents import CONFIGURATIONS
+from apps.web.accounts.single_sign_on import CONFIGURATIONS
 from gpuportal.single_sign_on import SingleSignOn
 from tests.factories import make_user
 from tests.sign_in_provider import (

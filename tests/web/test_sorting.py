@@ -11,7 +11,13 @@ from django.test import Client, RequestFactory
 
 from apps.usage.domain.amounts import nano
 from apps.web.components.formats import Format
-from apps.web.components.ordering import MOST_SORTED, TableOrder, arranged, in_order, order_from
+from apps.web.components.table_rendering import (
+    MOST_SORTED,
+    TableOrder,
+    arranged,
+    in_order,
+    order_from,
+)
 from apps.web.components.tables import Column, Table, TableRow
 from tests.web.conftest import HOURLY
 from tests.web.pages import records_of, table_links, text_of

@@ -6,7 +6,13 @@ from zoneinfo import ZoneInfo
 from apps.clusters.domain.calendar import day_start
 from apps.usage.domain.amounts import Amounts, nano
 from apps.usage.domain.rows import UsageRow
-from apps.web.summaries.sparkline import DAYS, HEIGHT, WIDTH, days_until, sparkline
+from apps.web.components.plots import (
+    SPARK_HEIGHT,
+    SPARK_WIDTH,
+    SPARKLINE_DAYS,
+    days_until,
+    sparkline,
+)
 
 BERLIN = ZoneInfo("Europe/Berlin")
 LAST = date(2026, 11, 5)  # the month holds the end of summer time
@@ -22,9 +28,9 @@ def test_each_day_with_facts_has_a_bar_as_high_as_its_share() -> None:
     found = sparkline([row(1, 5, 2.5), row(0, 10, 0)], LAST, BERLIN)
     assert found is not None
     assert found.capacity.count("M") == found.allocated.count("M") == 2
-    assert found.allocated == f"M280 {HEIGHT}v-20.0h8V40zM290 {HEIGHT}v-40.0h8V40z"
-    assert found.busy == f"M280 {HEIGHT}v-10.0h8V40z"
-    assert found.width == WIDTH == 298
+    assert found.allocated == f"M280 {SPARK_HEIGHT}v-20.0h8V40zM290 {SPARK_HEIGHT}v-40.0h8V40z"
+    assert found.busy == f"M280 {SPARK_HEIGHT}v-10.0h8V40z"
+    assert found.width == SPARK_WIDTH == 298
 
 
 def test_it_says_in_words_what_it_shows() -> None:
@@ -38,9 +44,9 @@ def test_it_says_in_words_what_it_shows() -> None:
 
 
 def test_every_day_of_a_month_with_a_clock_change_finds_its_place() -> None:
-    found = sparkline([row(n, 5, 5) for n in range(DAYS)], LAST, BERLIN)
+    found = sparkline([row(n, 5, 5) for n in range(SPARKLINE_DAYS)], LAST, BERLIN)
     assert found is not None
-    assert found.capacity.count("M") == DAYS
+    assert found.capacity.count("M") == SPARKLINE_DAYS
 
 
 def test_a_tier_without_capacity_has_none() -> None:

@@ -6,7 +6,7 @@ import pytest
 from django.test import Client
 from pytest_django import Settings
 
-from apps.web.components.ledger import CAPACITY_CLASSES
+from apps.web.components.tables import CAPACITY_CLASSES
 
 
 def test_without_debug_there_is_no_style_guide(db: None) -> None:

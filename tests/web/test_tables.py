@@ -10,9 +10,9 @@ from apps.usage.domain.amounts import Amounts, nano
 from apps.usage.domain.rows import UsageRow
 from apps.web.components import tables
 from apps.web.components.formats import Format, Value
-from apps.web.components.links import href
+from apps.web.components.page_query import href
+from apps.web.components.table_rendering import csv_text
 from apps.web.components.tables import Column, Table, TableRow
-from apps.web.downloads import csv_text
 
 ZONE = ZoneInfo("UTC")
 COLUMNS = [

@@ -9,15 +9,14 @@ import hypothesis.strategies as st
 import pytest
 from django.http import QueryDict
 
-from apps.web import forms
-from apps.web.components import window_navigation
+from apps.web.components import page_query, window_picker
 
 BERLIN = ZoneInfo("Europe/Berlin")
 NOW = datetime(2026, 11, 18, 9, 20, tzinfo=UTC)  # a Wednesday, 10:20 in Berlin
 
 
-def chosen(query: str) -> forms.WindowChoice:
-    return forms.window_from(QueryDict(query), zone=BERLIN, now=NOW)
+def chosen(query: str) -> page_query.WindowChoice:
+    return page_query.window_from(QueryDict(query), zone=BERLIN, now=NOW)
 
 
 @pytest.mark.parametrize(
@@ -59,9 +58,9 @@ def test_the_window_before_is_as_long_and_cut_alike(
     query: str, start: str, end: str, words: str
 ) -> None:
     choice = chosen(query)
-    found = window_navigation.before(choice)
+    found = window_picker.before(choice)
     assert [f"{at:%Y-%m-%dT%H:%M}" for at in (found.start, found.end)] == [start, end]
-    assert window_navigation.before_words(choice) == words
+    assert window_picker.before_words(choice) == words
 
 
 @pytest.mark.parametrize(
@@ -115,7 +114,7 @@ def test_steps_lead_to_the_windows_beside(
     query: str, earlier: str | None, later: str | None
 ) -> None:
     choice = chosen(query)
-    found = [step(choice, NOW) for step in (window_navigation.earlier, window_navigation.later)]
+    found = [step(choice, NOW) for step in (window_picker.earlier, window_picker.later)]
     assert [None if pairs is None else urlencode(list(pairs)) for pairs in found] == [
         earlier,
         later,
@@ -123,16 +122,16 @@ def test_steps_lead_to_the_windows_beside(
 
 
 @hypothesis.given(
-    st.dates(min_value=forms.EARLIEST, max_value=NOW.date()),
+    st.dates(min_value=page_query.EARLIEST, max_value=NOW.date()),
     st.integers(min_value=0, max_value=99),
 )
 def test_a_step_back_and_one_forth_end_where_they_began(first: datetime, more: int) -> None:
-    choice = chosen(f"first={first}&last={first + more * forms.DAY}")
-    pairs = window_navigation.earlier(choice, NOW)
+    choice = chosen(f"first={first}&last={first + more * page_query.DAY}")
+    pairs = window_picker.earlier(choice, NOW)
     if choice.problem or pairs is None or choice.last > NOW.date():
         return
     before = chosen(urlencode(list(pairs)))
     assert before.window.end == choice.window.start
-    again = window_navigation.later(before, NOW)
+    again = window_picker.later(before, NOW)
     assert again is not None
     assert chosen(urlencode(list(again))).window.start == choice.window.start

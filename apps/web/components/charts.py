@@ -23,8 +23,7 @@ from apps.usage.domain.amounts import NANO, Amounts
 from apps.usage.domain.rows import TimeStep, UsageRow
 from apps.web.components import tables
 from apps.web.components.formats import Format, shown
-from apps.web.components.ledger import CAPACITY_CLASSES, LedgerClass
-from apps.web.components.tables import Column, Table, TableRow
+from apps.web.components.tables import CAPACITY_CLASSES, Column, LedgerClass, Table, TableRow
 
 Figure = dict[str, Any]
 GPU_HOURS = "GPU-hours"

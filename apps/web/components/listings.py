@@ -7,11 +7,10 @@ from apps.usage.domain.columns import collected_amounts
 from apps.usage.domain.rows import Grouping, PodRow, UsageRow
 from apps.web.components import tables
 from apps.web.components.formats import Format, Value
-from apps.web.components.ledger import ALLOCATED_CLASSES, CAPACITY_CLASSES
-from apps.web.components.links import Query, href
-from apps.web.components.tables import Column, Table, TableRow
+from apps.web.components.page_query import Query, href
+from apps.web.components.tables import ALLOCATED_CLASSES, CAPACITY_CLASSES, Column, Table, TableRow
 from apps.web.query_session import QuerySession
-from apps.web.summaries.cards import TierCard
+from apps.web.usage.glance import TierCard
 
 WAITING_PODS = Column(
     "waiting_now_pods", "Pending now", Format.COUNT, "pods", "pods that are not bound now"

@@ -12,9 +12,67 @@ from apps.clusters.domain.columns import columns_of
 from apps.usage.domain.amounts import Amounts, nano
 from apps.usage.domain.columns import LedgerFigures
 from apps.web.components.formats import FALLING, NUMERIC, Format, Value, exact, shown
-from apps.web.components.ledger import LedgerClass
-from apps.web.components.links import Query, explain_href, with_query
-from apps.web.forms import Pages
+from apps.web.components.page_query import Pages, Query, explain_href, with_query
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerClass:
+    """One class: `key` names the field of Amounts; `pattern` is a Plotly pattern shape."""
+
+    key: str
+    label: str
+    meaning: str
+    pattern: str = ""
+
+    @property
+    def token(self) -> str:
+        """The style sheet's variable that holds the colour, in either theme."""
+        return f"--ledger-{self.key.replace('_', '-')}"
+
+    @property
+    def css(self) -> str:
+        """The style classes that draw colour and pattern in legends and bars."""
+        pattern = {"/": " hatched", "x": " crossed"}.get(self.pattern, "")
+        return f"of-{self.key.replace('_', '-')}{pattern}"
+
+
+_COLUMNS = {column.key: column for column in columns_of(LedgerFigures)}
+
+
+def _class(key: str, pattern: str = "") -> LedgerClass:
+    column = _COLUMNS[f"{key}_gpu_hours"]
+    return LedgerClass(key, column.label, column.help, pattern)
+
+
+BUSY = _class("busy")
+UNDERUSED = _class("underused")
+IDLE = _class("idle")
+NOT_RUNNING = _class("not_running")
+UNMEASURED = _class("unmeasured", "/")
+UNALLOCATED = _class("unallocated")
+UNHEALTHY = _class("unhealthy", "x")
+
+ALLOCATED_CLASSES = (BUSY, UNDERUSED, IDLE, NOT_RUNNING, UNMEASURED)
+CAPACITY_CLASSES = (*ALLOCATED_CLASSES, UNALLOCATED, UNHEALTHY)
+
+
+@dataclass(frozen=True, slots=True)
+class StripPart:
+    """One class as a part of a bar; `percent` of the whole, 0..100."""
+
+    cls: LedgerClass
+    percent: float
+    gpu_hours: int
+
+
+def strip(amounts: Amounts, classes: Sequence[LedgerClass]) -> list[StripPart]:
+    """Return the parts of a bar that shows `classes` of one ledger line; empty for nothing."""
+    parts = [(c, getattr(amounts, c.key) or 0) for c in classes]
+    whole = sum(amount for _, amount in parts)
+    if whole <= 0:
+        return []
+    return [StripPart(c, round(100 * n / whole, 3), n) for c, n in parts if n > 0]
+
 
 _LONG_TEXT = 24  # characters; longer ones take half of a phone
 
@@ -216,8 +274,8 @@ class Table:
 
     `every` gives the rows of all pages of a table that shows one at a time: what a file carries.
     They are read when the file is written, not before. `ordered` tables keep the order they have.
-    Of one with a `page_length`, `apps.web.components.ordering` shows so many rows at a time; it
-    also sets `sort_links`, by column key, and `sorted_by`.
+    Of one with a `page_length`, `table_rendering` shows so many rows at a time; it also sets
+    `sort_links`, by column key, and `sorted_by`.
     """
 
     id: str

@@ -10,13 +10,12 @@ from apps.costs.domain.costing import Cause
 from apps.costs.selectors import PLATFORM_NAME, CostRow, cost_rows, not_priced
 from apps.usage import selectors as usage
 from apps.usage.domain.rows import Grouping, TimeStep
-from apps.web.components import window_navigation
+from apps.web.components import window_picker
 from apps.web.components.formats import Format, Value
-from apps.web.components.links import Query, during, figure_href
 from apps.web.components.listings import GROUP_LABELS
+from apps.web.components.page_query import HOUR, Query, during, figure_href
 from apps.web.components.tables import Column, Table, TableRow, declared_columns
 from apps.web.costs import money_format
-from apps.web.costs.groups import CAUSES, PLATFORM_PAYS, cost_href, links_of, shown_groups
 from apps.web.costs.money_format import (
     UNPRICED,
     MoneyRow,
@@ -25,10 +24,16 @@ from apps.web.costs.money_format import (
     money_row,
     number_of,
 )
-from apps.web.costs.query import CostPageQuery
-from apps.web.forms import HOUR
+from apps.web.costs.query import (
+    CAUSES,
+    PLATFORM_PAYS,
+    CostPageQuery,
+    cost_href,
+    links_of,
+    shown_groups,
+)
 from apps.web.query_session import QuerySession
-from apps.web.summaries.averages import Difference, amount_change
+from apps.web.usage.comparison import Difference, amount_change
 
 PER_PAGE = 50
 _ENOUGH = 0.5  # of the period's hours; a comparison with less would tell of the gap alone
@@ -126,8 +131,8 @@ def window_before(reading: QuerySession) -> tuple[Window | None, Before]:
     if not reading.compares:
         return None, Before()
     window, words = (
-        window_navigation.before(reading.choice),
-        window_navigation.before_words(reading.choice),
+        window_picker.before(reading.choice),
+        window_picker.before_words(reading.choice),
     )
     filters, visibility = reading.filters, reading.visibility
     there = usage.collected_hours(window, filters=filters, visibility=visibility)

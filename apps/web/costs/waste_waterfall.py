@@ -9,15 +9,14 @@ from apps.costs.domain.waterfall import FALL, WaterfallStep
 from apps.costs.selectors import CostRow, Waterfall, WorstWorkload
 from apps.usage.domain.rows import Grouping
 from apps.web.components.formats import Format, Value
-from apps.web.components.ledger import LedgerClass
-from apps.web.components.links import figure_href
 from apps.web.components.listings import GROUP_LABELS
-from apps.web.components.tables import Column, Table, TableRow, declared_columns
+from apps.web.components.page_query import figure_href
+from apps.web.components.tables import Column, LedgerClass, Table, TableRow, declared_columns
 from apps.web.costs import money_format
-from apps.web.costs.groups import CAUSES, NOBODY, cost_href, links_of, shown_groups, workload_href
 from apps.web.costs.money_format import MoneyRow, MoneyTable, money_column, money_row, number_of
+from apps.web.costs.query import CAUSES, NOBODY, cost_href, links_of, shown_groups, workload_href
 from apps.web.query_session import QuerySession
-from apps.web.summaries.averages import Difference, amount_change
+from apps.web.usage.comparison import Difference, amount_change
 
 NOTHING = "Nothing that you may see was wasted in this window, as far as is priced."
 PER_PAGE = 50

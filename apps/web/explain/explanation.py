@@ -10,17 +10,16 @@ from apps.clusters import selectors as clusters
 from apps.clusters.domain.window import SLOT_SECONDS
 from apps.clusters.ports import ShownQuery
 from apps.usage.domain.amounts import Amounts
-from apps.web.components.filtering import LABELS
 from apps.web.components.formats import Format, exact, plain, shown
-from apps.web.components.links import Query
+from apps.web.components.page_query import LABELS, Query
 from apps.web.explain.figures import (
     ALLOCATED_EQUATION,
     CAPACITY_EQUATION,
     FIGURES,
+    FigureScope,
     LedgerFigure,
     Number,
 )
-from apps.web.explain.scope import FigureScope
 from apps.web.query_session import QuerySession
 
 _SLOT = timedelta(seconds=SLOT_SECONDS)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from apps.fairness.selectors import DominantShare, HourCounts, TierGlance
 from apps.web.components.formats import Format
-from apps.web.components.links import figure_hrefs, href
+from apps.web.components.page_query import figure_hrefs, href
 from apps.web.components.tables import Column, Table, TableRow, declared_columns, declared_values
 from apps.web.query_session import QuerySession
 

@@ -11,7 +11,7 @@ from apps.fairness.domain.statement import StatementPart, TeamFigures
 from apps.fairness.selectors import Statement, TierStatement
 from apps.usage.domain.amounts import nano
 from apps.web.components.formats import Format, Value, clock_text
-from apps.web.components.links import Query, during, figure_href, figure_hrefs, href
+from apps.web.components.page_query import Query, during, figure_href, figure_hrefs, href
 from apps.web.components.tables import Column, Table, TableRow, declared_columns, declared_values
 from apps.web.fairness.overview import HOURS, hour_values
 from apps.web.fairness.tier import EXPLAINS

@@ -16,7 +16,7 @@ from apps.fairness.selectors import (
 )
 from apps.usage.domain.amounts import nano
 from apps.web.components.formats import Format, shown
-from apps.web.components.links import during, figure_href, figure_hrefs, href
+from apps.web.components.page_query import during, figure_href, figure_hrefs, href
 from apps.web.components.plots import Plot, PlotLine, Scale
 from apps.web.components.tables import Column, Table, TableRow, declared_columns, declared_values
 from apps.web.fairness.overview import COLUMNS, HOURS, NOT_COMPUTED, PER_PAGE, hour_values

@@ -12,10 +12,9 @@ from apps.fairness.domain.simulation.layout import AddGpus, Change, Entitle, Mov
 from apps.fairness.selectors import OutcomeRow, TierOutcomeRow, WhatIfReport
 from apps.usage.domain.amounts import nano
 from apps.web.components.formats import Format, Value
-from apps.web.components.links import Query, figure_hrefs
+from apps.web.components.page_query import DAY, Query, WindowChoice, figure_hrefs
 from apps.web.components.tables import Column, Table, TableRow
 from apps.web.fairness.overview import COLUMNS, PER_PAGE
-from apps.web.forms import DAY, WindowChoice
 from apps.web.query_session import QuerySession
 
 LONGEST = 7

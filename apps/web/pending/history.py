@@ -1,4 +1,4 @@
-"""What waited over the window: a chart by day, and tables by cause, tier and eviction."""
+"""Pending history: by day, cause and tier, from Kueue's series, and partially admitted jobs."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -6,12 +6,15 @@ from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
 
 from apps.clusters.domain.calendar import day_start, days_in
+from apps.clusters.domain.tiers import NO_TEAM
 from apps.pending.selectors import (
     Context,
     EvictionSum,
     HistoryRow,
+    PartialGang,
     PendingFilters,
     PendingGrouping,
+    QueueRow,
     QueueTimeSums,
     StartTimes,
     eviction_sums,
@@ -22,10 +25,9 @@ from apps.usage.domain.rows import TimeStep
 from apps.web.components import charts
 from apps.web.components.charts import Axis, Chart
 from apps.web.components.formats import Format, Value
-from apps.web.components.ledger import LedgerClass
-from apps.web.components.links import figure_hrefs, href, with_query
-from apps.web.components.tables import Column, Table, TableRow
-from apps.web.pending.causes import CLASSES, class_of
+from apps.web.components.page_query import figure_hrefs, href, with_query
+from apps.web.components.tables import Column, LedgerClass, Table, TableRow
+from apps.web.pending.pending_table import CLASSES, class_of
 from apps.web.query_session import QuerySession
 
 _WAITED = Column(
@@ -334,3 +336,142 @@ def _loss_values(one: EvictionSum | None) -> dict[str, Value]:
         "reclaimed_gpu_hours": one.reclaimed if one else 0,
         "eviction_rate_ratio": one.rate if one else None,
     }
+
+
+NOT_EXPORTED = "not exported"
+_QUEUE_COLUMNS = (
+    Column("queue", "ClusterQueue"),
+    Column("cluster", "Cluster"),
+    Column("team", "Team", hint="the one team whose LocalQueues lead to it"),
+    Column("workloads", "Pending workloads", Format.DECIMAL, "mean", "of all kinds and resources"),
+    Column(
+        "demand",
+        "Blocked at admission",
+        Format.GPU_HOURS,
+        "GPU-h",
+        "GPUs that Kueue shows as pending and that no pending pod asks for, × hours",
+    ),
+    Column("tier", "Tier"),
+    Column("known", "GPU demand", hint="whether Kueue exports its pending resources"),
+    Column("hours", "Not watched", Format.DECIMAL, "h", "hours that the series tell of"),
+)
+
+
+def queues_table(queues: Sequence[QueueRow], reading: QuerySession) -> Table:
+    """Return a line per ClusterQueue; one whose resources are not exported has no demand."""
+    return Table(
+        id="queues",
+        title="Pending in Kueue",
+        columns=_QUEUE_COLUMNS,
+        rows=[_queue_row(one, reading) for one in queues],
+        zone=reading.choice.zone,
+        empty="Kueue's series show nothing of this window.",
+        note=" ".join(filter(None, (_numbers(queues), _QUEUE_NOTE))),
+    )
+
+
+_QUEUE_NOTE = (
+    "From Kueue's series, for the hours without a watch. Where no team is known the demand is in "
+    "no team's fairness."
+)
+
+
+def _numbers(queues: Sequence[QueueRow]) -> str:
+    """Return how many Workloads are pending of which no GPUs are known; empty without any."""
+    own = [one.workloads for one in queues if one.demand is None and one.workloads is not None]
+    count = round(sum(own))
+    if not own:
+        return ""
+    noun = "workload" if count == 1 else "workloads"
+    return f"On average {count} {noun} pending in Kueue, GPUs not known: not added to demand."
+
+
+def _queue_row(one: QueueRow, reading: QuerySession) -> TableRow:
+    values = {
+        "queue": one.queue,
+        "cluster": one.cluster,
+        "team": one.team,
+        "workloads": one.workloads,
+        "demand": None if one.demand is None else sum(one.demand.values()),
+        "tier": ", ".join(sorted(one.demand or ())),
+        "known": NOT_EXPORTED if one.demand is None else "known",
+        "hours": one.hours,
+    }
+    known = one.team != NO_TEAM
+    return TableRow(values, {"team": href("team", reading.query, name=one.team)} if known else {})
+
+
+_GANG_COLUMNS = (
+    Column("workload", "Job"),
+    Column("cluster", "Cluster"),
+    Column("namespace", "Namespace"),
+    Column("team", "Team"),
+    Column("tier", "Tier"),
+    Column("holding", "Hold", Format.COUNT, "pods"),
+    Column("holding_gpu_equivalents", "Allocated", Format.NUMBER, "GPUs"),
+    Column("waiting", "Wait", Format.COUNT, "pods"),
+    Column("waiting_gpu_equivalents", "Missing", Format.NUMBER, "GPUs"),
+    Column("cause", "Cause"),
+    Column("since", "Since", Format.TIME),
+    Column(
+        "held_gpu_hours", "GPU-hours lost", Format.GPU_HOURS, "GPU-h", "held since the others pend"
+    ),
+    Column(
+        "utilization_ratio",
+        "Utilization",
+        Format.RATIO,
+        "%",
+        "of the pods that hold, since the others pend",
+    ),
+)
+
+
+def gangs_table(gangs: Sequence[PartialGang], reading: QuerySession) -> Table:
+    """Return a line per job, the most GPU-hours lost first."""
+    return Table(
+        id="gangs",
+        title="Partially admitted jobs",
+        columns=_GANG_COLUMNS,
+        rows=[_gang_row(one, reading) for one in gangs],
+        zone=reading.choice.zone,
+        empty="No job holds GPUs while pods that it needs are pending.",
+        note=(
+            "Their pods must run together: some hold GPUs and idle, the others are pending. Admit "
+            "such jobs as a whole, with Kueue or a PodGroup."
+        ),
+    )
+
+
+def _gang_row(one: PartialGang, reading: QuerySession) -> TableRow:
+    values = {c.key: getattr(one, c.key) for c in _GANG_COLUMNS if hasattr(one, c.key)}
+    kind, _, name = one.workload.partition("/")
+    link = href(
+        "workload",
+        reading.query,
+        cluster=one.cluster,
+        namespace=one.namespace,
+        kind=kind,
+        name=name,
+    )
+    return TableRow(
+        {**values, "held_gpu_hours": one.held, "utilization_ratio": one.utilization},
+        {
+            "workload": link,
+            "team": href("team", reading.query, name=one.team),
+            "tier": href("tier", reading.query, name=one.tier),
+        },
+        explains=figure_hrefs(
+            _GANG_EXPLAINS,
+            reading.query,
+            cluster=one.cluster,
+            namespace=one.namespace,
+            workload=one.workload,
+        ),
+    )
+
+
+_GANG_EXPLAINS = {
+    "held_gpu_hours": "partial_gpu_hours",
+    "holding_gpu_equivalents": "partial_gpus",
+    "utilization_ratio": "partial_utilization",
+}

@@ -16,7 +16,7 @@ from apps.pending.selectors import (
     TypicalWait,
 )
 from apps.web.components.formats import Format, duration, shown
-from apps.web.components.links import href
+from apps.web.components.page_query import href
 from apps.web.components.tables import Column, Table, TableRow
 from apps.web.pending.pending_table import COUNTS
 from apps.web.query_session import QuerySession

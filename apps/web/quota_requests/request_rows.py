@@ -1,17 +1,21 @@
-"""A request as its page and the review queue show it."""
+"""A quota request as a row, as a page and in the review queue, with its actions and history."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import Any
 from zoneinfo import ZoneInfo
 
+from django.http import QueryDict
+
 from apps.quota_requests.domain.states import WRITING, RequestState
-from apps.quota_requests.selectors import CommentRow, RequestDetail, RequestRow, ReviewRow
-from apps.quota_requests.services import Action
-from apps.web.components.links import href
-from apps.web.quota_requests.actions import APPROVE, acts_of
-from apps.web.quota_requests.audit_history import HistoryEntry, history_entries
-from apps.web.quota_requests.request_summary import (
+from apps.quota_requests.selectors import AuditRow, CommentRow, RequestDetail, RequestRow, ReviewRow
+from apps.quota_requests.services import ACTIONS, TOLD, Action, ActionInput
+from apps.web.accounts.audit import ChangedField, differences_of
+from apps.web.components.formats import Format, Value, shown
+from apps.web.components.page_query import href
+from apps.web.components.tables import Table, TableRow, declared_columns, declared_values
+from apps.web.quota_requests.impact_view import (
     Ruled,
     Summary,
     approval_summary,
@@ -19,6 +23,81 @@ from apps.web.quota_requests.request_summary import (
     impact_summary,
 )
 from apps.web.quotas.keys import key_href
+
+APPROVE = "approve"
+
+
+def given_of(posted: QueryDict) -> ActionInput:
+    """Return what a form gives; one that lost its version is held to be out of date."""
+    version = posted.get("version", "")
+    is_number = version.isascii() and version.isdigit() and len(version) < 11
+    return ActionInput(
+        version=int(version) if is_number else -1,
+        text=posted.get("text", ""),
+        offer=posted.get("offer", "").strip(),
+        # A box that is not ticked says nothing: a change goes back as it was applied.
+        gitops=True if posted.get("gitops") == "yes" else None,
+        # No database keeps a null character, and no manager has one in its name.
+        confirmed=tuple(name for name in posted.getlist("confirmed") if "\0" not in name)[:50],
+    )
+
+
+def acts_of(allowed: Collection[str]) -> Sequence[Action]:
+    """Return what is allowed, the most likely first; comments have a form of their own."""
+    found = [act for act in ACTIONS.values() if act.name in allowed and act.name != "comment"]
+    if "accept_offer" not in allowed:
+        return found
+    # With an offer there is one likely answer, and it is not to hand in what was sent back.
+    return [replace(act, primary=False) if act.name == "submit" else act for act in found]
+
+
+# What the head of the page says, what the verb says, and what only the portal counts by.
+_ELSEWHERE = frozenset(
+    {
+        *("cluster", "team", "source", "namespace", "name", "key", "tiers", "state", "version"),
+        *("authors", "reviewer", "comment", "execution", "written", "drifted", "kind"),
+        *("evidence", "preview", "ruling"),
+    }
+)
+_TWO = "approvals_needed"
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryEntry:
+    """A step: what was done, by whom, what it changed, and what was said with it."""
+
+    at: datetime
+    actor: str
+    what: str
+    differences: tuple[ChangedField, ...]
+    note: str
+
+
+def history_entries(rows: Iterable[AuditRow], zone: ZoneInfo) -> list[HistoryEntry]:
+    """Return the lines of the audit about a request as steps, in their order."""
+    return [_step(row, zone) for row in rows]
+
+
+def _step(row: AuditRow, zone: ZoneInfo) -> HistoryEntry:
+    what = TOLD.get(row.action, row.action.replace("_", " "))
+    changed = differences_of(row, zone, but=_ELSEWHERE, times=Format.HOUR)
+    told = tuple(_in_order(one for one in changed if _is_news(one, row)))
+    return HistoryEntry(row.at, row.actor, what, told, row.note)
+
+
+def _in_order(told: Iterable[ChangedField]) -> list[ChangedField]:
+    """Put what is read first first: from what to what, before why and until when."""
+    first = ("from", "to", "cluster_before", "cluster_after")
+    return sorted(told, key=lambda one: first.index(one.field) if one.field in first else 9)
+
+
+def _is_news(one: ChangedField, row: AuditRow) -> bool:
+    """Leave out that one approval is needed, which is so of most, and what was written at first."""
+    if one.field != _TWO:
+        return True
+    after: Mapping[str, Any] = row.after or {}
+    return bool((after.get(_TWO) or 1) > 1)
+
 
 _MARKS: Mapping[str, str] = {
     RequestState.FAILED: "failed",
@@ -135,3 +214,82 @@ def _frozen_at(found: RequestDetail | ReviewRow) -> datetime | None:
     """Return when evidence and preview were taken: anew with each edit of what is handed in."""
     taken = found.preview.taken_at if found.preview else None
     return taken or found.row.submitted_at
+
+
+_REASON_SHOWN = 120
+
+
+@dataclass(frozen=True, slots=True)
+class ShownTime:
+    """A time as a list shows it; `full` says it in full."""
+
+    text: str
+    full: str
+
+
+@dataclass(frozen=True, slots=True)
+class ListLine(TableRow):
+    """A line of the list: the values of a file, and what the page says of the request."""
+
+    row: RequestRow | None = None
+    href: str = ""
+    mark: str = ""
+    reason: str = ""
+    needed_by: ShownTime | None = None
+    until: ShownTime | None = None
+    changed: ShownTime | None = None
+
+
+def request_table(
+    rows: Sequence[RequestRow],
+    zone: ZoneInfo,
+    *,
+    now: datetime,
+    empty: str,
+    next_href: str | None,
+    every: Callable[[], Iterable[RequestRow]],
+) -> Table:
+    """Return the list of requests; the file has those of all pages."""
+    return Table(
+        id="requests",
+        title="Requests",
+        columns=declared_columns(RequestRow),
+        rows=[_line(row, zone, now) for row in rows],
+        zone=zone,
+        empty=empty,
+        next_href=next_href,
+        every=lambda: (TableRow(_values(row)) for row in every()),
+        ordered=True,
+    )
+
+
+def _line(row: RequestRow, zone: ZoneInfo, now: datetime) -> ListLine:
+    found = line_of(row)
+    reason = row.reason
+    return ListLine(
+        _values(row),
+        row=row,
+        href=found.href,
+        mark="failed" if row.drift else found.mark,
+        reason=reason if len(reason) <= _REASON_SHOWN else f"{reason[:_REASON_SHOWN]}…",
+        needed_by=_when(row.needed_by, zone, now, is_day=True),
+        until=_when(row.until, zone, now),
+        changed=_when(row.changed_at, zone, now),
+    )
+
+
+def _when(
+    at: datetime | None, zone: ZoneInfo, now: datetime, *, is_day: bool = False
+) -> ShownTime | None:
+    """Write a day, or a minute, with its year where that is not this one."""
+    if at is None:
+        return None
+    local = at.astimezone(zone)
+    year = "" if local.year == now.astimezone(zone).year else f" {local.year}"
+    text = f"{local.day} {local:%b}{year}" + ("" if is_day else f" {local:%H:%M}")
+    return ShownTime(text, shown(at, Format.DAY if is_day else Format.TIME, zone))
+
+
+def _values(row: RequestRow) -> dict[str, Value]:
+    names = {"tiers": row.tiers, "authors": row.authors, "approvals": row.approvals}
+    return declared_values(row) | {key: ", ".join(values) for key, values in names.items()}

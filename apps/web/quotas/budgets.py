@@ -11,7 +11,7 @@ from apps.clusters.domain.window import Window
 from apps.quotas.selectors import BudgetAlertRow, BudgetRow
 from apps.web.components import tables
 from apps.web.components.formats import Format, shown
-from apps.web.components.links import figure_hrefs, href
+from apps.web.components.page_query import figure_hrefs, href
 from apps.web.components.plots import Plot, PlotLine, Scale
 from apps.web.components.tables import Column, LaterRows, Table, TableRow
 from apps.web.query_session import QuerySession

@@ -1,14 +1,17 @@
-"""Quota keys as they are: a line for each, the sums of teams, and what was held but unused."""
+"""Quota keys: what the page asks for, a row for each key, sums of teams, and unused quota."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from urllib.parse import quote, unquote
 
-from apps.quotas.domain.keys import QuotaRef
-from apps.quotas.selectors import QuotaRow, QuotaSum, UnusedRow
+from django.http import QueryDict
+
+from apps.quotas.domain.keys import QuotaRef, QuotaSource
+from apps.quotas.selectors import QuotaFilters, QuotaOrder, QuotaRow, QuotaSum, UnusedRow
+from apps.web.components import page_query
 from apps.web.components.formats import Format, Value, duration
-from apps.web.components.links import Query, explain_href, figure_hrefs, href
+from apps.web.components.page_query import Query, explain_href, figure_hrefs, href
 from apps.web.components.tables import (
     Column,
     LaterRows,
@@ -18,6 +21,60 @@ from apps.web.components.tables import (
     declared_values,
 )
 from apps.web.query_session import QuerySession
+
+TAKES = ("tier", "team", "namespace")
+SOURCES = tuple(source.value for source in QuotaSource)
+EFFECTS = {"yes": True, "no": False}
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaPageQuery:
+    """`query` reproduces what is asked here, for links; `problem` says what makes no sense."""
+
+    sources: tuple[str, ...]
+    effective: bool | None
+    order: QuotaOrder
+    query: Query
+    problem: str
+
+    @property
+    def narrows(self) -> bool:
+        return bool(self.sources) or self.effective is not None
+
+    def without(self, *keys: str) -> list[tuple[str, str]]:
+        """Return the query without some of its keys."""
+        return [pair for pair in self.query if pair[0] not in keys]
+
+    def filters(self, reading: QuerySession) -> QuotaFilters:
+        own = reading.filters
+        return QuotaFilters(
+            cluster=own.cluster,
+            team=own.team,
+            namespace=own.namespace,
+            tier=own.tier,
+            source=self.sources,
+            effective=self.effective,
+        )
+
+
+def asked_of(params: QueryDict) -> QuotaPageQuery:
+    """Return what an address asks; what is not understood narrows nothing and is told."""
+    sources, no_source = page_query.names_from(params, "source", SOURCES)
+    effects, no_effect = page_query.names_from(params, "effective", tuple(EFFECTS))
+    orders, no_order = page_query.names_from(params, "order", tuple(QuotaOrder))
+    order = QuotaOrder(orders[0]) if orders else QuotaOrder.FULLEST
+    return QuotaPageQuery(
+        sources=sources,
+        effective=EFFECTS[effects[0]] if effects else None,
+        order=order,
+        query=(
+            *(("source", name) for name in sources),
+            *(("effective", name) for name in effects[:1]),
+            *((("order", order.value),) if order is not QuotaOrder.FULLEST else ()),
+        ),
+        problem=" ".join(text for text in (no_source, no_effect, no_order) if text),
+    )
+
 
 NO_NAMESPACE = "-"
 """Stands for the namespace of a queue, which has none, in an address."""

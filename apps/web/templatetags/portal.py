@@ -9,7 +9,7 @@ from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
 from apps.clusters.domain import quantities
-from apps.web.components import cell_html, links
+from apps.web.components import page_query, table_rendering
 from apps.web.components.formats import NOTHING, Format, exact, shown
 from apps.web.components.tables import Table
 
@@ -96,28 +96,28 @@ def with_code(text: str) -> SafeString:
 @register.simple_tag
 def body_rows(table: Table) -> SafeString:
     """Write the rows of a table."""
-    return cell_html.body(table.body())
+    return table_rendering.body(table.body())
 
 
 @register.simple_tag
 def foot_row(table: Table) -> SafeString:
     """Write the total of a table that has one."""
-    return cell_html.foot(table.foot())
+    return table_rendering.foot(table.foot())
 
 
 @register.simple_tag
-def href(page: str, query: links.Query = (), /, **parts: str) -> str:
+def href(page: str, query: page_query.Query = (), /, **parts: str) -> str:
     """Return the address of a page with window and filters; empty when there is none."""
-    return links.href(page, query, **parts) or ""
+    return page_query.href(page, query, **parts) or ""
 
 
 @register.simple_tag
-def explain_figure(figure: str, query: links.Query, **names: str) -> str:
+def explain_figure(figure: str, query: page_query.Query, **names: str) -> str:
     """Return the address of the page that explains a figure of a room; see `links.figure_href`."""
-    return links.figure_href(figure, query, **names)
+    return page_query.figure_href(figure, query, **names)
 
 
 @register.simple_tag
-def explain(figure: str, query: links.Query, **scope: str) -> str:
+def explain(figure: str, query: page_query.Query, **scope: str) -> str:
     """Return the address of the page that explains one figure; see `links.explain_href`."""
-    return links.explain_href(figure, query, **scope)
+    return page_query.explain_href(figure, query, **scope)

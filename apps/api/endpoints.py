@@ -1,0 +1,273 @@
+"""What all endpoints share: the view, its OpenAPI description, pages of rows, and CSV files."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+from urllib.parse import urlencode
+from zoneinfo import ZoneInfo
+
+from django.http import StreamingHttpResponse
+from django.utils import timezone
+from django.utils.cache import patch_cache_control, patch_vary_headers
+from drf_spectacular.extensions import OpenApiSerializerExtension
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiResponse, extend_schema, inline_serializer
+from rest_framework import serializers
+from rest_framework.negotiation import BaseContentNegotiation
+from rest_framework.parsers import BaseParser
+from rest_framework.renderers import BaseRenderer
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from apps.accounts.permissions import Visibility, visibility_of
+from apps.api.parameters import PAGE_SIZE, Params, window_of
+from apps.api.problems import MEDIA_TYPE
+from apps.clusters.domain.window import Window
+from apps.usage.domain import cursors
+from apps.usage.domain.columns import flat
+from apps.usage.domain.csv_rows import csv_line
+from apps.usage.domain.rows import RowPage
+from apps.usage.selectors import CursorRefused
+
+if TYPE_CHECKING:
+    from apps.accounts.models import User
+
+
+class OneForm(BaseContentNegotiation):
+    """Answer with the first renderer, whatever `Accept` says; `format=csv` asks for a file.
+
+    A body is read as what its Content-Type says it is, and as JSON where none is named.
+    """
+
+    def select_parser(self, request: Request, parsers: Iterable[BaseParser]) -> BaseParser | None:
+        named = (request.content_type or "").partition(";")[0].strip().lower()
+        of_kind = (parser for parser in parsers if named in {"", parser.media_type})
+        return next(of_kind, None)
+
+    def select_renderer(
+        self, request: Request, renderers: Iterable[BaseRenderer], format_suffix: Any = None
+    ) -> tuple[BaseRenderer, str]:
+        first = next(iter(renderers))
+        return first, str(first.media_type)
+
+
+class PortalView(APIView):
+    """What all endpoints share: answers are the reader's own and are not kept by caches."""
+
+    content_negotiation_class = OneForm
+
+    def finalize_response(
+        self, request: Request, response: Any, *args: Any, **kwargs: Any
+    ) -> Response:
+        final = super().finalize_response(request, response, *args, **kwargs)
+        patch_cache_control(final, private=True, no_store=True)
+        patch_vary_headers(final, ("Authorization", "Cookie"))
+        return final
+
+
+def window_in(query: dict[str, Any], zone: ZoneInfo) -> Window:
+    """Return the window asked for. Raises InvalidParameters."""
+    return window_of(query.get("start"), query.get("end"), zone=zone, now=timezone.now())
+
+
+def visibility_in(request: Request) -> Visibility:
+    """Return what the caller may see."""
+    return visibility_of(cast("User", request.user))
+
+
+def paging(query: dict[str, Any]) -> dict[str, Any]:
+    """Return the arguments of a selector that gives pages."""
+    return {
+        "cursor": query.get("cursor"),
+        "page_size": query.get("page_size", PAGE_SIZE),
+    }
+
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class ClosedBody(OpenApiSerializerExtension):  # type: ignore[no-untyped-call]
+    """A body has no members but those it names: what is refused, the document does not allow."""
+
+    target_class = "apps.api.quota_requests.Body"
+    match_subclasses = True
+
+    def map_serializer(self, auto_schema: Any, direction: Any) -> Any:
+        mapped = auto_schema._map_serializer(self.target, direction, bypass_extensions=True)
+        return {**mapped, "additionalProperties": False}
+
+
+CSV = "text/csv"
+_PROBLEM = inline_serializer(
+    name="Problem",
+    fields={
+        "type": serializers.CharField(),
+        "title": serializers.CharField(),
+        "status": serializers.IntegerField(),
+        "detail": serializers.CharField(help_text="What is wrong and what to do about it."),
+        "instance": serializers.CharField(help_text="The address that was asked for."),
+        "errors": serializers.DictField(
+            child=serializers.ListField(child=serializers.CharField()),
+            required=False,
+            help_text="Parameter → what is wrong with it.",
+        ),
+    },
+)
+_PROBLEMS = {
+    400: "A parameter is wrong; `errors` says which and what is allowed.",
+    401: "Nobody is signed in, or the token is not known.",
+    429: "Too many requests; `Retry-After` says how long to wait.",
+    500: "A mistake of the portal.",
+    503: "The database is away; `Retry-After` says how long to wait.",
+}
+
+_CSV_FILE = OpenApiResponse(
+    OpenApiTypes.STR, description="The same columns; grades as `grades.measured` and so on."
+)
+_BINARY_FILE = OpenApiResponse(OpenApiTypes.BINARY, description="The same columns and rows.")
+
+
+def problems(others: Mapping[int, str]) -> dict[Any, Any]:
+    """Return the problem documents that any endpoint may answer with, and others by status."""
+    return {
+        (status, MEDIA_TYPE): OpenApiResponse(_PROBLEM, description=description)
+        for status, description in sorted({**_PROBLEMS, **others}.items())
+    }
+
+
+def documented(
+    name: str,
+    query: type[Params],
+    rows: type[serializers.Serializer[Any]],
+    *,
+    summary: str,
+    files: Sequence[str] = (),
+    beside: Mapping[str, serializers.Field[Any, Any, Any, Any]] | None = None,
+) -> Callable[[F], F]:
+    """Describe a list: its parameters, a page of its rows, and what can go wrong.
+
+    `files` are the media types of files that it can be had as; `beside` is what a page has besides
+    its rows.
+    """
+    page = inline_serializer(
+        name=f"{''.join(part.capitalize() for part in name.split('-'))}Page",
+        fields={
+            "results": rows(many=True),
+            "next": serializers.URLField(allow_null=True, help_text="The next page."),
+            **(beside or {}),
+        },
+    )
+    responses: dict[Any, Any] = {(200, "application/json"): page}
+    for media_type in files:
+        responses[200, media_type] = _CSV_FILE if media_type == CSV else _BINARY_FILE
+    responses |= problems({})
+    return extend_schema(
+        operation_id=f"list_{name.replace('-', '_')}",
+        summary=summary,
+        parameters=[query],
+        responses=responses,
+        tags=[name.partition("-")[0]],
+    )
+
+
+Row = TypeVar("Row")
+
+
+def page_response(
+    request: Request,
+    results: Sequence[Any],
+    next_cursor: str | None,
+    *,
+    window: Window | None = None,
+) -> Response:
+    """Return a page; `next` repeats the request and pins its window, which may be a default."""
+    link = None
+    if next_cursor is not None:
+        asked = dict(request.query_params.lists())
+        asked["cursor"] = [next_cursor]
+        if window is not None:
+            asked["start"] = [window.start.isoformat()]
+            asked["end"] = [window.end.isoformat()]
+        query = urlencode(sorted(asked.items()), doseq=True)
+        link = request.build_absolute_uri(f"{request.path}?{query}")
+    return Response({"results": results, "next": link})
+
+
+def page_of(
+    rows: Sequence[Row],
+    *,
+    kind: str,
+    name_of: Callable[[Row], str],
+    cursor: str | None,
+    page_size: int,
+) -> RowPage[Row]:
+    """Return a page of a short list that was read whole; `name_of` is unique. CursorRefused."""
+    first = 0
+    if cursor is not None:
+        (name,) = cursors.decode(kind, cursor, (str,))
+        places = [place for place, row in enumerate(rows) if name_of(row) == name]
+        if not places:
+            raise CursorRefused("the list has changed since: start again without the cursor")
+        first = places[0] + 1
+    shown = tuple(rows[first : first + page_size])
+    more = first + page_size < len(rows)
+    return RowPage(shown, cursors.encode(kind, (name_of(shown[-1]),)) if more else None)
+
+
+def walk(page_at: Callable[[str | None], RowPage[Row]]) -> Iterator[tuple[Row, ...]]:
+    """Yield the rows of every page; the first is read at once, so that refusals come early."""
+    page = page_at(None)
+
+    def pages(page: RowPage[Row]) -> Iterator[tuple[Row, ...]]:
+        yield page.rows
+        while page.next_cursor is not None:
+            page = page_at(page.next_cursor)
+            yield page.rows
+
+    return pages(page)
+
+
+# Rows read at a time: few queries, little memory.
+ROWS_AT_A_TIME = 5000
+
+
+def csv_response(
+    parts: Iterable[Sequence[Mapping[str, Any]]],
+    *,
+    columns: Sequence[str],
+    name: str,
+    window: Window,
+    zone: ZoneInfo,
+) -> StreamingHttpResponse:
+    """Return the records of `parts` as a file named for `name` and the window's local days."""
+    days = (window.start.astimezone(zone).date(), window.end.astimezone(zone).date())
+    return _streamed(parts, columns, f"gpuportal-{name}-{days[0]}-to-{days[1]}.csv")
+
+
+def csv_now(
+    parts: Iterable[Sequence[Mapping[str, Any]]],
+    *,
+    columns: Sequence[str],
+    name: str,
+    at: datetime,
+) -> StreamingHttpResponse:
+    """Return the records of `parts` as a file named for `name` and the instant they are of."""
+    return _streamed(parts, columns, f"gpuportal-{name}-{at.astimezone(UTC):%Y-%m-%dT%H%MZ}.csv")
+
+
+def _streamed(
+    parts: Iterable[Sequence[Mapping[str, Any]]], columns: Sequence[str], filename: str
+) -> StreamingHttpResponse:
+    return StreamingHttpResponse(
+        _lines(parts, columns),
+        content_type="text/csv; charset=utf-8; header=present",
+        headers={"Content-Disposition": f'attachment; filename="{filename}"'},
+    )
+
+
+def _lines(parts: Iterable[Sequence[Mapping[str, Any]]], columns: Sequence[str]) -> Iterator[str]:
+    yield csv_line(columns)
+    for part in parts:
+        rows = (flat(record) for record in part)
+        yield "".join(csv_line([row[column] for column in columns]) for row in rows)

@@ -1,0 +1,271 @@
+"""Users and their roles on teams, for administrators."""
+
+from collections.abc import Callable
+from functools import wraps
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, cast
+
+from django import forms
+from django.conf import settings
+from django.contrib.auth import get_user_model
+from django.contrib.auth.password_validation import validate_password
+from django.core.exceptions import ObjectDoesNotExist, ValidationError
+from django.http import Http404, HttpRequest, HttpResponseBase, HttpResponseRedirect
+from django.urls import reverse
+from django.utils import timezone
+
+from apps.accounts import selectors
+from apps.accounts.adapters.addresses import client_address
+from apps.accounts.domain.identity import Role
+from apps.accounts.permissions import NotAllowed, can_administer
+from apps.accounts.services import (
+    Manager,
+    PersonChanges,
+    PlaceRefused,
+    add_person,
+    give_place,
+    give_role,
+    shut_out,
+    switch_person,
+    take_place,
+)
+from apps.web.pages import change, page, respond
+from apps.web.query_session import PageRequest, query_session
+
+if TYPE_CHECKING:
+    from apps.accounts.models import User
+
+
+_CONTROL = {"class": "form-control"}
+# So that no browser fills in the password of who sits before it.
+_NEW = {**_CONTROL, "autocomplete": "new-password"}
+
+
+class PersonForm(forms.Form):
+    """Who a new account is for. Without a password it waits for the sign-in provider."""
+
+    username = forms.CharField(
+        label="User name",
+        max_length=150,
+        widget=forms.TextInput(attrs={**_CONTROL, "autocomplete": "off"}),
+    )
+    email = forms.EmailField(
+        label="E-mail address (may be empty)",
+        required=False,
+        max_length=254,
+        widget=forms.EmailInput(attrs={**_CONTROL, "autocomplete": "off"}),
+    )
+    role = forms.ChoiceField(
+        label="Role",
+        choices=[(role.value, role.value) for role in Role],
+        initial=Role.VIEWER.value,
+        widget=forms.Select(attrs={"class": "form-select"}),
+    )
+    password = forms.CharField(
+        label="First password",
+        required=False,
+        max_length=4096,
+        strip=False,
+        widget=forms.PasswordInput(attrs=_NEW),
+    )
+
+    def clean(self) -> dict[str, Any]:
+        """Check the password against the person; where no provider is, one is needed."""
+        given: dict[str, Any] = super().clean() or {}
+        password = given.get("password") or ""
+        if not password and settings.SINGLE_SIGN_ON is None:
+            self.add_error("password", "Nobody could sign in without one: there is no provider.")
+        elif password:
+            person = get_user_model()(
+                username=given.get("username", ""), email=given.get("email", "")
+            )
+            _check(self, "password", password, person)
+        return given
+
+
+class PasswordForm(forms.Form):
+    """The old password, and the new one twice; whether the old one is right is for the caller."""
+
+    old = forms.CharField(
+        label="Password until now",
+        strip=False,
+        max_length=4096,
+        widget=forms.PasswordInput(attrs={**_CONTROL, "autocomplete": "current-password"}),
+    )
+    new = forms.CharField(
+        label="New password",
+        strip=False,
+        max_length=4096,
+        widget=forms.PasswordInput(attrs=_NEW),
+    )
+    again = forms.CharField(
+        label="The new one again",
+        strip=False,
+        max_length=4096,
+        widget=forms.PasswordInput(attrs=_NEW),
+    )
+
+    def __init__(self, person: "User", *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._person = person
+
+    def clean(self) -> dict[str, Any]:
+        given: dict[str, Any] = super().clean() or {}
+        new, again = given.get("new"), given.get("again")
+        if new and again and new != again:
+            self.add_error("again", "The two differ.")
+        if new:
+            _check(self, "new", new, self._person)
+        if new and new == given.get("old"):
+            self.add_error("new", "That is the password until now.")
+        return given
+
+
+def _check(form: forms.Form, field: str, password: str, person: "User") -> None:
+    try:
+        validate_password(password, person)
+    except ValidationError as refusal:
+        form.add_error(field, refusal)
+
+
+Parts = ParamSpec("Parts")
+_NOTHING_THERE = "There is no such account that you may change."
+
+
+@page
+def people(request: PageRequest) -> HttpResponseBase:
+    if not can_administer(request.user):
+        raise Http404("This page is for administrators.")
+    return _listed(request, PersonForm())
+
+
+@page
+def person(request: PageRequest, pk: int) -> HttpResponseBase:
+    if not can_administer(request.user):
+        raise Http404("This page is for administrators.")
+    return _shown(request, pk)
+
+
+def _managing(
+    view: Callable[Concatenate[PageRequest, Manager, Parts], HttpResponseBase],
+) -> Callable[Concatenate[HttpRequest, Parts], HttpResponseBase]:
+    """Make a view that changes something of others; who may not is told that nothing is there."""
+
+    @wraps(view)
+    def wrapped(
+        request: PageRequest, *args: Parts.args, **kwargs: Parts.kwargs
+    ) -> HttpResponseBase:
+        if not can_administer(request.user):
+            raise Http404(_NOTHING_THERE)
+        who = Manager(request.user, client_address(request) or "", timezone.now())
+        try:
+            return view(request, who, *args, **kwargs)
+        except (NotAllowed, ObjectDoesNotExist) as refusal:
+            raise Http404(_NOTHING_THERE) from refusal
+
+    return change(cast("Callable[Concatenate[PageRequest, Parts], HttpResponseBase]", wrapped))
+
+
+@_managing
+def make(request: PageRequest, who: Manager) -> HttpResponseBase:
+    form = PersonForm(request.POST)
+    if not form.is_valid():
+        return _listed(request, form, status=HTTPStatus.BAD_REQUEST)
+    given = form.cleaned_data
+    changes = PersonChanges(role=Role(given["role"]), email=given["email"])
+    try:
+        made = add_person(who, given["username"], changes, given["password"] or None)
+    except ValidationError as refusal:
+        form.add_error(None, refusal.messages)
+        return _listed(request, form, status=HTTPStatus.BAD_REQUEST)
+    return HttpResponseRedirect(reverse("web:user", kwargs={"pk": made.pk}))
+
+
+@_managing
+def disable(_request: PageRequest, who: Manager, pk: int) -> HttpResponseBase:
+    switch_person(who, pk, on=False)
+    return HttpResponseRedirect(reverse("web:users"))
+
+
+@_managing
+def enable(_request: PageRequest, who: Manager, pk: int) -> HttpResponseBase:
+    switch_person(who, pk, on=True)
+    return HttpResponseRedirect(reverse("web:users"))
+
+
+@_managing
+def role(request: PageRequest, who: Manager, pk: int) -> HttpResponseBase:
+    """Give another role; nobody changes their own, so that one administrator is always left."""
+    given = request.POST.get("role", "")
+    if given not in {each.value for each in Role}:
+        return _shown(request, pk, "That is no role: choose one of the list.")
+    give_role(who, pk, Role(given))
+    return _to_person(pk)
+
+
+@_managing
+def place(request: PageRequest, who: Manager, pk: int) -> HttpResponseBase:
+    """Put somebody on a team or take them off it."""
+    team, given = request.POST.get("team", "").replace("\0", ""), request.POST.get("place", "")
+    try:
+        if given in {"lead", "member"}:
+            give_place(who, pk, team, lead=given == "lead")
+        elif given == "none":
+            take_place(who, pk, team)
+        else:
+            return _shown(request, pk, "Say whether they shall lead the team or be on it.")
+    except PlaceRefused as refusal:
+        return _shown(request, pk, str(refusal))
+    return _to_person(pk)
+
+
+@_managing
+def shut(_request: PageRequest, who: Manager, pk: int) -> HttpResponseBase:
+    """End the sessions and revoke the tokens of somebody."""
+    shut_out(who, pk)
+    return _to_person(pk)
+
+
+def _to_person(pk: int) -> HttpResponseBase:
+    return HttpResponseRedirect(reverse("web:user", kwargs={"pk": pk}))
+
+
+def _shown(request: PageRequest, pk: int, problem: str = "") -> HttpResponseBase:
+    """Return the page of one account, with what cannot be done. Raises Http404."""
+    reading = query_session(request)
+    row = selectors.person(pk, now=reading.now)
+    if row is None:
+        raise Http404("There is no such account.")
+    return respond(
+        request,
+        reading,
+        "user",
+        status=HTTPStatus.BAD_REQUEST if problem else HTTPStatus.OK,
+        person=row,
+        problem=problem,
+        roles=[each.value for each in Role],
+        teams=selectors.open_teams(),
+        is_own=pk == request.user.pk,
+    )
+
+
+def _listed(
+    request: PageRequest, form: PersonForm, *, status: int = HTTPStatus.OK
+) -> HttpResponseBase:
+    reading = query_session(request)
+    sought = request.GET.get("name", "").strip()[:150]
+    rows = [
+        row
+        for row in selectors.people(now=reading.now)
+        if sought.casefold() in f"{row.username} {row.email}".casefold()
+    ]
+    return respond(
+        request,
+        reading,
+        "users",
+        status=status,
+        people=rows,
+        sought=sought,
+        form=form,
+        by_provider=settings.SINGLE_SIGN_ON is not None,
+    )

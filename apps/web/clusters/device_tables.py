@@ -1,0 +1,415 @@
+"""Tables of GPUs, MIG devices and nodes, and of unattributed GPU activity."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+from apps.clusters.domain.devices.state import Health
+from apps.clusters.domain.devices.xid import Xid, meaning
+from apps.usage.selectors import (
+    DeviceRow,
+    GroupingRefused,
+    NodeRow,
+    UnattributedRow,
+    stray_devices,
+    unattributed_by_node,
+)
+from apps.web.components.formats import Format, Value, duration
+from apps.web.components.page_query import href
+from apps.web.components.tables import Column, Table, TableRow
+from apps.web.query_session import QuerySession
+
+STALE = timedelta(minutes=15)
+"""Looks come every five minutes: after three that failed, a page says how old it is."""
+SHOWN = (
+    *("gpu", "health", "tenants", "activity_ratio", "memory_ratio"),
+    *("temperature_celsius", "power_watts", "xid", "remapped_rows", "last_seen"),
+)
+"""Columns of the list on the page, in order; files carry all."""
+_COLUMNS = (
+    Column("cluster", "Cluster"),
+    Column("node", "Node"),
+    Column("gpu", "Device"),
+    Column("uuid", "UUID"),
+    Column("gpu_instance", "MIG instance"),
+    Column("profile", "MIG profile"),
+    Column("gpu_model", "GPU model"),
+    Column("health", "Health"),
+    Column("health_since", "Since", Format.TIME),
+    Column("reasons", "Reasons", wraps=True),
+    Column("tenants", "Tenants", hint="pods that the device's labels name"),
+    Column("other_tenants", "Tenants of other teams", Format.COUNT),
+    Column(
+        "activity_ratio", "Active", Format.RATIO, "%", "mean of the last half hour, and right now"
+    ),
+    Column("activity_now_ratio", "Active now", Format.RATIO, "%"),
+    Column("sm_active_ratio", "SM active", Format.RATIO, "%", "of the time of all its SMs"),
+    Column("tensor_active_ratio", "Tensor active", Format.RATIO, "%"),
+    Column("memory_copy_ratio", "Memory copy", Format.RATIO, "%", "memory controller active"),
+    Column("memory_ratio", "Memory", Format.RATIO, "%", "used of what the device has"),
+    Column("memory_used_mib", "Memory used", Format.NUMBER, "MiB"),
+    Column("memory_total_mib", "Memory", Format.NUMBER, "MiB"),
+    Column("temperature_celsius", "Temp.", Format.NUMBER, "°C", "of the GPU, and of its memory"),
+    Column("memory_temperature_celsius", "Memory temperature", Format.NUMBER, "°C"),
+    Column("power_watts", "Power", Format.NUMBER, "W", "of the whole card"),
+    Column("sm_clock_mhz", "SM clock", Format.NUMBER, "MHz"),
+    Column("xid", "Last XID", Format.COUNT, "", "code of the last error since the driver came up"),
+    Column("xid_meaning", "XID meaning", wraps=True),
+    Column("remapped_rows", "Remapped", Format.COUNT, "rows", "memory rows replaced after errors"),
+    Column("remapped_correctable_rows", "Remapped, correctable", Format.COUNT),
+    Column("remapped_uncorrectable_rows", "Remapped, uncorrectable", Format.COUNT),
+    Column("row_remap_failure", "Remap failure", Format.COUNT),
+    Column("pci_bus_id", "PCI bus"),
+    Column("driver_version", "Driver"),
+    Column("first_seen", "First seen", Format.TIME),
+    Column("last_seen", "Last seen", Format.TIME),
+)
+_UNREAD = "The exporter of this cluster shows none, or was not looked at yet."
+
+
+@dataclass(frozen=True, slots=True)
+class TenantLink:
+    """A pod on a device, with the address of its page where the pod ledger knows it."""
+
+    name: str
+    team: str
+    href: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceLine(TableRow):
+    """A line of the list: the values of a file, and what the page draws of the device."""
+
+    device: DeviceRow | None = None
+    href: str | None = None
+    tenants: tuple[TenantLink, ...] = ()
+    xid: Xid | None = None
+    starts_node: bool = False
+    node_href: str | None = None
+
+    @property
+    def memory_share(self) -> float | None:
+        share = self.values.get("memory_ratio")
+        return share if isinstance(share, float) else None
+
+
+@dataclass(frozen=True, slots=True)
+class Staleness:
+    """A cluster whose devices were not looked at lately; `age` is empty where they never were."""
+
+    cluster: str
+    looked_at: datetime | None
+    age: str
+
+
+def stale(looks: Mapping[str, datetime | None], now: datetime) -> list[Staleness]:
+    """Return the clusters whose newest look is older than it should be, by name."""
+    return [
+        Staleness(
+            cluster, looked, duration((now - looked).total_seconds()) if looked is not None else ""
+        )
+        for cluster, looked in sorted(looks.items())
+        if looked is None or now - looked > STALE
+    ]
+
+
+def devices_table(
+    rows: Sequence[DeviceRow],
+    reading: QuerySession,
+    *,
+    next_href: str | None = None,
+    every: Callable[[], Iterable[DeviceRow]] | None = None,
+    narrowed: bool = False,
+) -> Table:
+    """Return a line per device."""
+    lines = [device_line(row, reading) for row in rows]
+    return Table(
+        id="devices",
+        title="GPUs and MIG instances",
+        columns=_COLUMNS,
+        rows=[
+            replace(line, starts_node=n == 0 or _place(rows[n - 1]) != _place(rows[n]))
+            for n, line in enumerate(lines)
+        ],
+        zone=reading.choice.zone,
+        empty=(
+            "No device is like that. Take off a filter."
+            if narrowed
+            else "No device is known yet. " + _UNREAD
+            if reading.visibility.everything
+            else "None of your teams' pods is on a device now, as far as its labels tell."
+        ),
+        next_href=next_href,
+        every=None if every is None else lambda: (device_line(r, reading) for r in every()),
+    )
+
+
+def _place(row: DeviceRow) -> tuple[str, str]:
+    return row.cluster, row.node
+
+
+def device_line(row: DeviceRow, reading: QuerySession) -> DeviceLine:
+    """Return the line of a device."""
+    state = row.state
+    xid = meaning(state.xid) if state.xid else None
+    values: dict[str, Value] = {
+        "cluster": row.cluster,
+        "node": row.node,
+        "gpu": title_of(row),
+        "uuid": row.uuid,
+        "gpu_instance": row.gpu_instance,
+        "profile": row.profile,
+        "gpu_model": row.model,
+        "health": row.health.value,
+        "health_since": row.health_since,
+        "reasons": "; ".join(row.reasons),
+        "tenants": ", ".join(f"{t.namespace}/{t.pod}" for t in row.tenants),
+        "other_tenants": row.hidden_tenants,
+        "activity_ratio": state.activity_mean,
+        "activity_now_ratio": state.activity_now,
+        "sm_active_ratio": state.sm_active,
+        "tensor_active_ratio": state.tensor_active,
+        "memory_copy_ratio": state.memory_copy,
+        "memory_ratio": _ratio(state.memory_used_mib, state.memory_total_mib),
+        "memory_used_mib": state.memory_used_mib,
+        "memory_total_mib": state.memory_total_mib,
+        "temperature_celsius": state.temperature_celsius,
+        "memory_temperature_celsius": state.memory_temperature_celsius,
+        "power_watts": state.power_watts,
+        "sm_clock_mhz": state.sm_clock_mhz,
+        "xid": state.xid,
+        "xid_meaning": f"{xid.name} ({xid.kind})" if xid else "",
+        "remapped_rows": _sum(state.remapped_correctable, state.remapped_uncorrectable),
+        "remapped_correctable_rows": state.remapped_correctable,
+        "remapped_uncorrectable_rows": state.remapped_uncorrectable,
+        "row_remap_failure": None if state.remap_failure is None else int(state.remap_failure),
+        "pci_bus_id": state.pci_bus_id,
+        "driver_version": state.driver_version,
+        "first_seen": row.first_seen,
+        "last_seen": row.last_seen,
+    }
+    return DeviceLine(
+        values,
+        device=row,
+        href=href("device", reading.query, cluster=row.cluster, uuid=row.uuid),
+        tenants=tuple(
+            TenantLink(
+                f"{tenant.namespace}/{tenant.pod}",
+                tenant.team,
+                href("pod", reading.query, cluster=row.cluster, uid=tenant.uid)
+                if tenant.uid
+                else None,
+            )
+            for tenant in row.tenants
+        ),
+        xid=xid,
+        node_href=href("devices", (*reading.query, ("node", row.node))) if row.node else None,
+    )
+
+
+def title_of(row: DeviceRow) -> str:
+    """Return how a device is called within its node: `GPU 3`, `GPU 3 · 1g.10gb 7`."""
+    card = f"GPU {row.state.index}" if row.state.index else row.uuid
+    return f"{card} · {row.profile} {row.gpu_instance}" if row.gpu_instance else card
+
+
+def _ratio(part: float | None, whole: float | None) -> float | None:
+    return part / whole if part is not None and whole else None
+
+
+def _sum(*counts: int | None) -> int | None:
+    known = [count for count in counts if count is not None]
+    return sum(known) if known else None
+
+
+# ---------------------------------------------------------------- nodes
+
+_NODE_COLUMNS = (
+    Column("node", "Node"),
+    Column("cluster", "Cluster"),
+    Column("readiness", "Readiness"),
+    Column("since", "So since", Format.TIME),
+    Column("allocatable", "Allocatable", hint="units that pods can be given, of those it has"),
+    Column("driver", "Driver"),
+    Column("cuda", "CUDA", hint="the newest that the driver runs"),
+    Column("sharing", "Sharing"),
+    Column("mig", "MIG configuration"),
+    Column("plugin_config", "Device plugin configuration"),
+    Column("worst_health", "Worst device"),
+)
+_WORST = (Health.BROKEN, Health.WATCH, Health.UNSEEN, Health.OK)
+BADGES = {Health.BROKEN: "failed", Health.WATCH: "partial", Health.UNSEEN: "partial"}
+
+
+def nodes_table(
+    nodes: Sequence[NodeRow], devices: Sequence[DeviceRow], reading: QuerySession
+) -> Table:
+    """Return a line per node of the devices shown: its readiness and the GPU software on it."""
+    by_node: dict[tuple[str, str], list[DeviceRow]] = {}
+    for row in devices:
+        by_node.setdefault(_place(row), []).append(row)
+    return Table(
+        id="nodes",
+        title="Nodes of these GPUs",
+        columns=_NODE_COLUMNS,
+        rows=[_node_line(node, by_node[node.cluster, node.node], reading) for node in nodes],
+        zone=reading.choice.zone,
+        empty="No node of these devices is known.",
+        note=(
+            "As far as the labels of the nodes and the devices tell. A dash: no label says so, or "
+            "the cluster is known from its metrics alone."
+        ),
+    )
+
+
+def _node_line(node: NodeRow, devices: Sequence[DeviceRow], reading: QuerySession) -> TableRow:
+    worst = min((row.health for row in devices), key=_WORST.index)
+    drivers = {row.state.driver_version for row in devices if row.state.driver_version}
+    ready, ready_badge = _readiness(node)
+    mig, mig_badge = _mig(node.labels)
+    values: dict[str, Value] = {
+        "node": node.node,
+        "cluster": node.cluster,
+        "readiness": ready,
+        "since": node.since,
+        "allocatable": ", ".join(
+            f"{node.allocatable.get(name, 0):g} of {units:g} {name.partition('/')[2]}"
+            for name, units in sorted(node.capacity.items())
+            if units
+        ),
+        "driver": _versions(node.labels, "cuda.driver-version.full", "cuda.driver", "rev")
+        or ", ".join(sorted(drivers)),
+        "cuda": _versions(node.labels, "cuda.runtime-version.full", "cuda.runtime"),
+        "sharing": _sharing(node.labels),
+        "mig": mig,
+        "plugin_config": node.labels.get("nvidia.com/device-plugin.config", ""),
+        "worst_health": worst.value,
+    }
+    link = href("devices", (*reading.query, ("node", node.node))) if node.node else None
+    badges = {"readiness": ready_badge, "mig": mig_badge, "worst_health": BADGES.get(worst, "")}
+    return TableRow(values, {"node": link}, {key: badge for key, badge in badges.items() if badge})
+
+
+def _readiness(node: NodeRow) -> tuple[str, str]:
+    if node.ready is None:
+        return "", ""
+    if not node.ready:
+        return "not ready", "failed"
+    return ("ready", "") if node.schedulable else ("ready, takes no new pods", "partial")
+
+
+def _versions(labels: Mapping[str, str], full: str, parts: str, last: str = "") -> str:
+    """Return a version from its label, else from those of its parts, which older software sets."""
+    if version := labels.get(f"nvidia.com/{full}"):
+        return version
+    names = ("major", "minor", *((last,) if last else ()))
+    found = [labels.get(f"nvidia.com/{parts}.{name}", "") for name in names]
+    return ".".join(part for part in found if part) if found[0] else ""
+
+
+def _sharing(labels: Mapping[str, str]) -> str:
+    strategy = labels.get("nvidia.com/gpu.sharing-strategy", "")
+    replicas = labels.get("nvidia.com/gpu.replicas", "")
+    if strategy in {"", "none"}:
+        return strategy
+    return f"{strategy}, {replicas} a card" if replicas else strategy
+
+
+def _mig(labels: Mapping[str, str]) -> tuple[str, str]:
+    """Return what is said of the node's MIG layout, and the badge of its state."""
+    config = labels.get("nvidia.com/mig.config", "")
+    state = labels.get("nvidia.com/mig.config.state", "")
+    strategy = labels.get("nvidia.com/mig.strategy", "")
+    text = ", ".join(part for part in (config, strategy, state) if part)
+    badge = {"failed": "failed", "pending": "partial", "rebooting": "partial"}.get(state, "")
+    return text, badge
+
+
+# ---------------------------------------------------------------- unattributed
+
+
+def unattributed_table(
+    rows: Sequence[UnattributedRow],
+    stray: Mapping[tuple[str, str], Sequence[DeviceRow]],
+    reading: QuerySession,
+) -> Table:
+    """Return the nodes whose devices were busy without a pod, the largest first."""
+    return Table(
+        id="unattributed",
+        title="Unattributed GPU activity",
+        columns=[
+            Column("node", "Node"),
+            Column("cluster", "Cluster"),
+            Column("unattributed_gpu_hours", "Unattributed", Format.GPU_HOURS, "GPU-h"),
+            Column("share_of_capacity_ratio", "Of its capacity", Format.RATIO, "%"),
+            Column("reason", "Reason"),
+            Column("devices_now", "Active now without a pod", wraps=True),
+        ],
+        rows=[_unattributed_line(row, stray, reading) for row in rows],
+        zone=reading.choice.zone,
+        empty="Every activity in this window is explained by a pod.",
+        note=(
+            "Activity of devices that no pod explains: work outside Kubernetes, or an exporter "
+            "that does not name the pods. The share is of hours in which the capacity is known. "
+            "Before the watch, no series tells who held GPUs by a ResourceClaim."
+        ),
+    )
+
+
+def _unattributed_line(
+    row: UnattributedRow,
+    stray: Mapping[tuple[str, str], Sequence[DeviceRow]],
+    reading: QuerySession,
+) -> TableRow:
+    devices = stray.get((row.cluster, row.node), ())
+    return TableRow(
+        {
+            "node": row.node,
+            "cluster": row.cluster,
+            "unattributed_gpu_hours": row.unattributed,
+            "share_of_capacity_ratio": row.within / row.capacity if row.capacity else None,
+            "reason": _reason(row),
+            "devices_now": ", ".join(
+                f"{title_of(device)} ({_activity(device)})" for device in devices
+            ),
+        },
+        {"node": href("devices", (*reading.query, ("node", row.node)))},
+    )
+
+
+def _reason(row: UnattributedRow) -> str:
+    if not row.before_watch:
+        return ""
+    return "before the watch" if row.before_watch >= row.unattributed else "partly before the watch"
+
+
+def _activity(device: DeviceRow) -> str:
+    mean = device.state.activity_mean
+    return "not measured" if mean is None else f"{mean:.0%}"
+
+
+MOST_NODES = 20
+
+
+def unattributed_nodes(reading: QuerySession) -> Table | None:
+    """Return the nodes with such activity in the reading's window; None where there is none.
+
+    None, too, for who does not see everything, and where the window is longer than hourly facts
+    are read for. Two queries.
+    """
+    try:
+        rows = unattributed_by_node(
+            reading.window,
+            filters=reading.filters,
+            visibility=reading.visibility,
+            limit=MOST_NODES,
+        )
+    except GroupingRefused:
+        return None
+    if not rows:
+        return None
+    stray = stray_devices(
+        ((row.cluster, row.node) for row in rows),
+        visibility=reading.visibility,
+    )
+    return unattributed_table(rows, stray, reading)

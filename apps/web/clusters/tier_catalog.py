@@ -1,0 +1,353 @@
+"""The tier catalog: what can be requested, what it provides, and the manifest for it."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from decimal import Decimal
+from typing import Any
+
+import yaml
+from django.http import HttpResponseBase
+
+from apps.clusters import selectors as clusters
+from apps.clusters.domain.tiers import GpuSharing
+from apps.clusters.domain.window import Window
+from apps.clusters.selectors import TierRow
+from apps.costs.domain.money import units
+from apps.costs.selectors import PriceList, price_list
+from apps.quotas.selectors import Entitled, entitled_teams
+from apps.usage import selectors as usage
+from apps.usage.domain.amounts import Amounts
+from apps.usage.domain.rows import Grouping, UsageQuery, UsageRow
+from apps.usage.selectors import WAIT_DAYS, Freshness, WaitTimes, recent_waits, tier_wait_times
+from apps.web.clusters import tier_guide
+from apps.web.components.formats import NOTHING, Format, duration, plain, shown
+from apps.web.components.page_query import Query, during, explain_href, figure_href, href
+from apps.web.costs import money_format
+from apps.web.pages import page, respond
+from apps.web.query_session import PageRequest, QuerySession, freshness_of, query_session
+from apps.web.usage import glance
+from apps.web.usage.glance import TierWaiting, tier_waiting
+
+
+@dataclass(frozen=True, slots=True)
+class SharingKind:
+    """`isolation` says what neighbours cannot do, `failures` what happens when things break."""
+
+    label: str
+    what: str
+    isolation: str
+    failures: tuple[str, ...]
+
+
+KINDS: Mapping[GpuSharing, SharingKind] = {
+    GpuSharing.EXCLUSIVE: SharingKind(
+        label="Exclusive",
+        what="Whole cards that your pod has alone.",
+        isolation="Complete: memory, compute and errors of the card are yours alone.",
+        failures=(
+            "A fault of the card stops your pod and nobody else's.",
+            "What you do not use is lost: nobody else can be on the card while you hold it.",
+        ),
+    ),
+    GpuSharing.MIG: SharingKind(
+        label="MIG slice",
+        what="A slice of a card with memory and compute of its own, cut in hardware.",
+        isolation="Strong: neighbours can neither take your memory nor slow your kernels.",
+        failures=(
+            "More memory than the slice has cannot be allocated, however empty the card is.",
+            "A fault within a slice leaves the others running; one of the whole card, or a reset "
+            "of its driver, stops all of them.",
+            "One process sees one slice: two slices do not make a larger one, and there is no "
+            "peer-to-peer transfer between slices.",
+        ),
+    ),
+    GpuSharing.TIME_SLICED: SharingKind(
+        label="Time-sliced",
+        what="A card that several pods use in turns.",
+        isolation="None: turns are taken, but memory has no limit and errors are shared.",
+        failures=(
+            "A neighbour that fills the card's memory makes your next allocation fail.",
+            "Each active neighbour makes your kernels wait longer, so latency varies.",
+            "A fault that one process causes can end the work of all pods on the card.",
+            "To ask for two shares does not give twice the card.",
+        ),
+    ),
+    GpuSharing.MPS: SharingKind(
+        label="MPS",
+        what="A card on which several processes run at the same time.",
+        isolation="Partial: each client has a limit of memory and compute, errors are shared.",
+        failures=(
+            "More memory than your share cannot be allocated, however empty the card is.",
+            "A fatal fault of one client ends the work of all clients on the card.",
+            "Busy neighbours share caches and memory bandwidth with you.",
+        ),
+    ),
+    GpuSharing.DRA: SharingKind(
+        label="Device claim (DRA)",
+        what="Devices that a ResourceClaim picks by class and attributes.",
+        isolation="As the device has it: a whole card is yours alone, a MIG device is a slice.",
+        failures=(
+            "A claim that no device satisfies leaves the pod waiting, with the cause “claim”.",
+            "A claim that is allocated holds its device, also while no pod uses it.",
+        ),
+    ),
+}
+
+
+_IMAGE = "registry.example.org/my-image:1"
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What one GPU-hour of a tier costs, and of what: a capacity type, a model where several.
+
+    `exact` is the price in full, with its currency.
+    """
+
+    text: str
+    exact: str
+    currency: str
+    of: str
+    explain_href: str = field(default="", compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class TierEntry:
+    """One tier of the catalog; `amounts` are those of the newest collected hour, None before it.
+
+    `anchor` names its place on the page; `teams` are entitled to GPUs of it, `allowed` are the
+    only ones that may use it where the catalog says so. `query` is what `amounts` are explained
+    with: their hour, and the clusters.
+    """
+
+    name: str
+    anchor: str
+    href: str | None
+    promise: str
+    kind: SharingKind
+    sharing: GpuSharing
+    allowed: Sequence[str]
+    teams: Sequence[Entitled]
+    resources: Sequence[str]
+    node_selector: Mapping[str, str]
+    amounts: Amounts | None
+    waits: WaitTimes | None
+    now: TierWaiting
+    manifest: str
+    prices: Sequence[Cost] = ()
+    query: Query = ()
+
+    @property
+    def free_href(self) -> str:
+        return explain_href("unallocated_gpu_hours", self.query, tier=self.name)
+
+    @property
+    def allocation_href(self) -> str:
+        return explain_href("allocation_ratio", self.query, tier=self.name)
+
+    @property
+    def capacity_href(self) -> str:
+        return explain_href("capacity_gpu_hours", self.query, tier=self.name)
+
+    @property
+    def typical_wait(self) -> str:
+        """The wait that half of the pods did not exceed, in words."""
+        return duration(self.waits.p50_seconds) if self.waits else NOTHING
+
+    @property
+    def long_wait(self) -> str:
+        """The wait that 95 % of the pods did not exceed, in words."""
+        return duration(self.waits.p95_seconds) if self.waits else NOTHING
+
+
+@dataclass(frozen=True, slots=True)
+class TierFacts:
+    """What is known of the tiers, by the tier's name: who is entitled, GPUs, waits, prices."""
+
+    entitled: Sequence[Entitled]
+    amounts: Mapping[str, Amounts]
+    waits: Mapping[str, WaitTimes]
+    waiting: Callable[[str], TierWaiting]
+    prices: Mapping[str, Sequence[Cost]]
+
+
+def entries(
+    tiers: Sequence[TierRow], facts: TierFacts, *, query: Query, hour_query: Query
+) -> list[TierEntry]:
+    """Return the tiers that can be asked for, in catalog order: the built-in ones cannot."""
+    found = []
+    for number, tier in enumerate(tiers, start=1):
+        if tier.sharing is None:
+            continue
+        sharing = GpuSharing(tier.sharing)
+        found.append(
+            TierEntry(
+                name=tier.name,
+                anchor=f"tier-{number}",
+                href=href("tier", query, name=tier.name),
+                promise=tier.promise,
+                kind=KINDS[sharing],
+                sharing=sharing,
+                allowed=tier.allowed_teams,
+                teams=[row for row in facts.entitled if row.tier == tier.name],
+                resources=(*tier.resources, *tier.device_classes),
+                node_selector=tier.node_selector,
+                amounts=facts.amounts.get(tier.name),
+                waits=facts.waits.get(tier.name),
+                now=facts.waiting(tier.name),
+                manifest=manifest(tier),
+                prices=facts.prices.get(tier.name, ()),
+                query=hour_query,
+            )
+        )
+    return found
+
+
+PRICED = (Grouping.TIER, Grouping.CLUSTER, Grouping.GPU_MODEL, Grouping.CAPACITY_TYPE)
+"""What an hour's rows are grouped by for their prices."""
+
+
+def prices(rows: Sequence[UsageRow], known: PriceList, query: Query = ()) -> dict[str, list[Cost]]:
+    """Return by tier what its GPUs cost, each price once; what has no price is left out."""
+    found: dict[str, list[Cost]] = {}
+    for row in rows:
+        tier, cluster, model, paid = (row.groups[name] for name in PRICED)
+        price = known.of(cluster, model, paid, tier=tier)
+        if price is None or not row.amounts.capacity:
+            continue
+        link = figure_href("tier_price", query, **row.groups)
+        cost = _cost(price.per_gpu_hour, price.currency, f"{model}, {paid}", link)
+        of_tier = found.setdefault(tier, [])
+        if cost not in of_tier:
+            of_tier.append(cost)
+    return found
+
+
+def _cost(amount: Decimal, currency: str, of: str, link: str) -> Cost:
+    exact = f"{plain(amount)} {currency}"
+    return Cost(money_format.text(units(amount), currency), exact, currency, of, link)
+
+
+def manifest(tier: TierRow) -> str:
+    """Return YAML that asks for one unit of the tier, to be copied.
+
+    A tier of several resources is asked for by its first one.
+    """
+    if tier.resources:
+        return _dumped(_pod(tier, {"limits": {tier.resources[0]: 1}}))
+    device_class = next(iter(tier.device_classes), "")
+    claim = [{"name": "gpu", "resourceClaimTemplateName": "my-gpu"}]
+    pod = _pod(tier, {"claims": [{"name": "gpu"}]}, resourceClaims=claim)
+    return _dumped(_claim_template(device_class), pod)
+
+
+def _pod(tier: TierRow, resources: dict[str, Any], **more: Any) -> dict[str, Any]:
+    spec: dict[str, Any] = {"restartPolicy": "Never"}
+    if tier.node_selector:
+        spec["nodeSelector"] = dict(tier.node_selector)
+    spec |= more
+    spec["containers"] = [{"name": "main", "image": _IMAGE, "resources": resources}]
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "my-job"}, "spec": spec}
+
+
+def _claim_template(device_class: str) -> dict[str, Any]:
+    """Return a claim as Kubernetes 1.34 and later serve it."""
+    request = {"name": "gpu", "exactly": {"deviceClassName": device_class}}
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaimTemplate",
+        "metadata": {"name": "my-gpu"},
+        "spec": {"spec": {"devices": {"requests": [request]}}},
+    }
+
+
+def _dumped(*documents: dict[str, Any]) -> str:
+    return yaml.safe_dump_all(documents, sort_keys=False, default_flow_style=False)
+
+
+_HOUR = timedelta(hours=1)
+_DAY = timedelta(days=1)
+
+
+@page
+def tier_catalog(request: PageRequest) -> HttpResponseBase:
+    reading = query_session(request)
+    freshness = freshness_of(reading)
+    entries = _entries(reading, freshness)
+    answers = tier_guide.answered({key: request.GET.get(key, "") for key in request.GET})
+    advice = tier_guide.advise(answers)
+    fitting = tier_guide.fitting(advice, [(e.name, e.sharing) for e in entries]) if advice else []
+    return respond(
+        request,
+        reading,
+        "catalog",
+        entries=entries,
+        questions=[(q, answers.get(q.key)) for q in tier_guide.QUESTIONS],
+        advice=advice,
+        asked=bool(answers),
+        fitting=[entry for entry in entries if entry.name in fitting],
+        best_kind=_is_best_kind(advice, fitting, entries),
+        last_hour=_last_hour(reading, freshness),
+        wait_days=WAIT_DAYS,
+    )
+
+
+def _entries(reading: QuerySession, freshness: Freshness) -> list[TierEntry]:
+    newest = _newest(reading, freshness, _HOUR, [Grouping.TIER])
+    # A cluster that lags has no newest hour, and its cards a price all the same.
+    priced = _newest(reading, freshness, _DAY, PRICED)
+    since = recent_waits(reading.now)
+    known = price_list(reading.now, visibility=reading.visibility)
+    waiting = {row.tier: row for row in glance.waiting(reading)}
+    pending = glance.known_until(reading)
+
+    def now(tier: str) -> TierWaiting:
+        return tier_waiting(tier, waiting.get(tier), pending, reading.query, now=reading.now)
+
+    facts = TierFacts(
+        entitled=entitled_teams(reading.now, visibility=reading.visibility),
+        amounts={row.groups[Grouping.TIER]: row.amounts for row in newest},
+        prices=prices(priced, known, reading.query),
+        waits=usage.cached(
+            "waits",
+            (since, reading.filters),
+            lambda: tier_wait_times(since, filters=reading.filters, visibility=reading.visibility),
+        ),
+        waiting=now,
+    )
+    tiers = clusters.tier_rows(visibility=reading.visibility)
+    return entries(tiers, facts, query=reading.query, hour_query=_hour_query(reading, freshness))
+
+
+def _hour_query(reading: QuerySession, freshness: Freshness) -> Query:
+    """Return the query of what `_newest` reads of the newest hour."""
+    end, clusters_of = freshness.last_hour_end, reading.filters.cluster
+    chosen = [("cluster", name) for name in clusters_of]
+    return chosen if end is None else during(end - _HOUR, end, chosen)
+
+
+def _newest(
+    reading: QuerySession, freshness: Freshness, length: timedelta, by: Sequence[Grouping]
+) -> list[UsageRow]:
+    """Return the ledger of the newest collected hour and those before; none before the first."""
+    end = freshness.last_hour_end
+    if end is None:
+        return []
+    return usage.usage_rows(
+        UsageQuery(Window(end - length, end), group_by=by, filters=reading.filters),
+        visibility=reading.visibility,
+    )
+
+
+def _last_hour(reading: QuerySession, freshness: Freshness) -> str:
+    end = freshness.last_hour_end
+    return shown(end, Format.HOUR, reading.choice.zone) if end else ""
+
+
+def _is_best_kind(
+    advice: tier_guide.Advice | None, fitting: list[str], entries: list[TierEntry]
+) -> bool:
+    """Say whether the catalog has a tier of the kind that suits best."""
+    best = advice.kinds[0] if advice else None
+    return any(entry.sharing is best for entry in entries if entry.name in fitting)

@@ -1,0 +1,166 @@
+"""The guide to a tier: five questions about a workload, and what follows from the answers."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from apps.clusters.domain.tiers import GpuSharing
+
+Answers = Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class GuideQuestion:
+    """`key` is the field of the form; each option is (value, words)."""
+
+    key: str
+    text: str
+    options: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """What suits: kinds of sharing, best first, and why.
+
+    `reshape` holds what to change about the work before it is given a card; with it the kinds are
+    those to go on with meanwhile, or after.
+    """
+
+    title: str
+    reason: str
+    kinds: tuple[GpuSharing, ...]
+    reshape: tuple[str, ...] = ()
+
+
+QUESTIONS = (
+    GuideQuestion(
+        "gpus",
+        "How much GPU does one process need at once?",
+        (("part", "a part of a card"), ("one", "a whole card"), ("several", "several cards")),
+    ),
+    GuideQuestion(
+        "memory",
+        "Do you know the most GPU memory it takes?",
+        (("known", "yes, measured"), ("unknown", "no, or a guess")),
+    ),
+    GuideQuestion(
+        "load",
+        "What does its load look like over a day?",
+        (("steady", "steady"), ("bursty", "bursts with pauses, or somebody at a notebook")),
+    ),
+    GuideQuestion(
+        "processes",
+        "Are there many small processes of the same kind?",
+        (("few", "no"), ("many", "yes, many and steady")),
+    ),
+    GuideQuestion(
+        "attributes",
+        "Must the card have particular attributes, such as a model, memory or place on the bus?",
+        (("no", "no"), ("yes", "yes")),
+    ),
+)
+
+_MEASURE_FIRST = Advice(
+    "Change the shape of your work: measure first",
+    "A share of a card can be chosen only when the memory is known. On a shared card a wrong guess "
+    "also takes down the neighbours.",
+    (GpuSharing.EXCLUSIVE, GpuSharing.MIG),
+    (
+        "Run it for a day on a card of its own.",
+        "Read the peak of its memory on the page of its pod.",
+        "Come back with that number.",
+    ),
+)
+_BURSTS_ON_WHOLE_CARDS = Advice(
+    "Change the shape of your work: do not hold cards through the pauses",
+    "A whole card that is busy in bursts is idle and paid for in between, and nobody else can use "
+    "it.",
+    (GpuSharing.EXCLUSIVE, GpuSharing.TIME_SLICED),
+    (
+        "Put each burst into a Job that ends, with checkpoints, so that the card is given back.",
+        "Let a service scale to zero, or gather requests into larger batches.",
+        "Keep notebooks on a small share, and send training from them as Jobs.",
+    ),
+)
+_ONE_SERVER = Advice(
+    "Change the shape of your work: one process for many",
+    "Many small processes do not each need a whole card. One of them can hold the model and "
+    "answer the others.",
+    (GpuSharing.MPS, GpuSharing.EXCLUSIVE),
+    (
+        "Serve the model from one process that gathers requests into batches.",
+        "Where they must stay apart, measure the memory of one and choose a part of a card.",
+    ),
+)
+_BY_ATTRIBUTES = Advice(
+    "A device claim",
+    "A claim chooses the device by its attributes; a node selector knows only labels of a node.",
+    (GpuSharing.DRA, GpuSharing.EXCLUSIVE),
+)
+_SEVERAL = Advice(
+    "Whole cards",
+    "A process that spans cards needs whole ones: slices and shares cannot be joined.",
+    (GpuSharing.EXCLUSIVE, GpuSharing.DRA),
+)
+_WHOLE = Advice(
+    "A whole card",
+    "Steady work that fills a card is best alone on it.",
+    (GpuSharing.EXCLUSIVE, GpuSharing.DRA),
+)
+_MANY = Advice(
+    "A share under MPS",
+    "Small steady processes of one team fill a card together when they run at the same time, each "
+    "within its limits.",
+    (GpuSharing.MPS, GpuSharing.MIG, GpuSharing.TIME_SLICED),
+)
+_BURSTS = Advice(
+    "A time-sliced share",
+    "Bursts of several pods seldom meet, so they can take turns. Mind the memory: it has no limit.",
+    (GpuSharing.TIME_SLICED, GpuSharing.MPS, GpuSharing.MIG),
+)
+_STEADY_PART = Advice(
+    "A MIG slice",
+    "Steady work of known size gets a slice that no neighbour can slow or fill.",
+    (GpuSharing.MIG, GpuSharing.MPS, GpuSharing.EXCLUSIVE),
+)
+
+
+def advise(answers: Answers) -> Advice | None:
+    """Return what suits work with these answers; None while a question is open."""
+    if any(answers.get(question.key) is None for question in QUESTIONS):
+        return None
+    if answers["gpus"] == "part":
+        return _part_of_a_card(answers)
+    if answers["load"] == "bursty":
+        return _BURSTS_ON_WHOLE_CARDS
+    if answers["attributes"] == "yes":
+        return _BY_ATTRIBUTES
+    if answers["gpus"] == "several":
+        return _SEVERAL
+    return _ONE_SERVER if answers["processes"] == "many" else _WHOLE
+
+
+def _part_of_a_card(answers: Answers) -> Advice:
+    if answers["memory"] == "unknown":
+        return _MEASURE_FIRST
+    if answers["attributes"] == "yes":
+        return _BY_ATTRIBUTES
+    if answers["processes"] == "many":
+        return _MANY
+    return _BURSTS if answers["load"] == "bursty" else _STEADY_PART
+
+
+def answered(given: Mapping[str, str]) -> dict[str, str]:
+    """Return the answers that are options of their question; others count as not given."""
+    return {
+        question.key: given[question.key]
+        for question in QUESTIONS
+        if given.get(question.key) in dict(question.options)
+    }
+
+
+def fitting(advice: Advice, tiers: Sequence[tuple[str, GpuSharing]]) -> list[str]:
+    """Return the tiers (name, sharing) of the first kind that the catalog has one of."""
+    for kind in advice.kinds:
+        if found := [name for name, sharing in tiers if sharing is kind]:
+            return found
+    return []

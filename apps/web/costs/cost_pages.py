@@ -1,0 +1,367 @@
+"""The pages of costs and of waste, with the chart of costs over time."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from functools import partial
+from types import SimpleNamespace
+from typing import Any
+
+from django.http import HttpResponseBase
+from django.urls import reverse
+
+from apps.costs import selectors as costs
+from apps.costs.domain.costing import WASTE, Basis, Cause
+from apps.costs.domain.files import FileFormat
+from apps.costs.domain.unallocated import Policy
+from apps.costs.selectors import PLATFORM_NAME, CostQuery, CostRow, cost_rows
+from apps.usage.domain.rows import Grouping, TimeStep
+from apps.usage.selectors import GroupingRefused, gap_tiers
+from apps.web.components import charts, page_query
+from apps.web.components.charts import Axis, Chart
+from apps.web.components.listings import GROUP_LABELS
+from apps.web.components.page_query import Query, during, figure_href, with_query
+from apps.web.components.tables import CAPACITY_CLASSES, Column, LedgerClass, Table
+from apps.web.costs import explorer, money_format, months, waste_waterfall
+from apps.web.costs.explorer import NOTHING, Costs, stack_group
+from apps.web.costs.exports import background_of
+from apps.web.costs.money_format import MoneyRow, MoneyTable, money_column, number_of
+from apps.web.costs.months import LABELS, download, refused
+from apps.web.costs.query import CAUSES, ENERGY, PLATFORM, TAKES, CostPageQuery, asked_of, cost_href
+from apps.web.pages import page, respond
+from apps.web.query_session import (
+    PageRequest,
+    QuerySession,
+    axis_of,
+    freshness_of,
+    held_of,
+    quality_of,
+    query_session,
+)
+
+_MOST_GROUPS = 6  # as many colours as can be told apart
+_OTHER = "group_other"
+# Charts draw nano-units, money is in units of 1e-8.
+_NANO_PER_UNIT = 10
+_Sums = dict[datetime, dict[str, int]]
+
+
+def charts_of(
+    costs: Costs, asked: CostPageQuery, reading: QuerySession, axis: Axis
+) -> tuple[list[Chart], Sequence[LedgerClass]]:
+    """Return a chart for each currency that something has a price in, and the classes of bars.
+
+    11 queries at most.
+    """
+    group = stack_group(asked)
+    rows = _rows(asked, reading, group)
+    drawn = [currency for currency in costs.by_currency if _of(rows, currency)]
+    classes = _classes(_of(rows, drawn[0] if drawn else costs.currency), group)
+    if len(drawn) > 1:
+        classes, group = _causes(rows), None
+    query = [*reading.query, *(pair for pair in asked.query if pair[0] != "by")]
+    there = [
+        _chart(
+            _of(rows, c), c, classes, group, axis, _Links(query, group, axis, reading.window.end)
+        )
+        for c in drawn or [costs.currency]
+    ]
+    keys = {key for row in rows for key in (_key_of(row, classes, group),)}
+    return there, [cls for cls in classes if cls.key in keys]
+
+
+def _rows(asked: CostPageQuery, reading: QuerySession, group: Grouping | None) -> list[CostRow]:
+    by = () if group is None else (group,)
+    query = replace(asked.question(reading, reading.choice.interval), group_by=by)
+    return cost_rows(query, visibility=reading.visibility, zone=reading.choice.zone)
+
+
+def _of(rows: Sequence[CostRow], currency: str) -> list[CostRow]:
+    return [row for row in rows if row.currency == currency]
+
+
+def _classes(rows: Sequence[CostRow], group: Grouping | None) -> Sequence[LedgerClass]:
+    """Return the classes of bars: the causes, or the dearest groups and all others."""
+    if group is None:
+        return _causes(rows)
+    sums: dict[str, int] = defaultdict(int)
+    for row in rows:
+        sums[row.groups[group]] += row.cost or 0
+    names = sorted(sums, key=lambda name: (-sums[name], name))
+    few = names if len(names) <= _MOST_GROUPS else names[:_MOST_GROUPS]
+    label = GROUP_LABELS[group].lower()
+    found = [
+        LedgerClass(f"group_{place}", name or PLATFORM, f"{label} {name or PLATFORM}")
+        for place, name in enumerate(few, start=1)
+    ]
+    if len(names) > len(few):
+        found.append(LedgerClass(_OTHER, "Others", f"{len(names) - len(few)} more"))
+    return found
+
+
+def _causes(rows: Sequence[CostRow]) -> Sequence[LedgerClass]:
+    """Return the classes of the causes; energy is one of them where it was billed."""
+    billed = any(row.cause is Cause.ENERGY for row in rows)
+    return (*CAPACITY_CLASSES, ENERGY) if billed else CAPACITY_CLASSES
+
+
+def _key_of(row: CostRow, classes: Sequence[LedgerClass], group: Grouping | None) -> str:
+    if group is None:
+        return CAUSES[row.cause].key
+    name = row.groups[group] or PLATFORM
+    return next((cls.key for cls in classes if cls.label == name), _OTHER)
+
+
+def _chart(
+    rows: Sequence[CostRow],
+    currency: str,
+    classes: Sequence[LedgerClass],
+    group: Grouping | None,
+    axis: Axis,
+    links: "_Links",
+) -> Chart:
+    sums: _Sums = defaultdict(lambda: dict.fromkeys((cls.key for cls in classes), 0))
+    for row in rows:
+        if row.period is not None:
+            own = sums[row.period.astimezone(UTC)]
+            own[_key_of(row, classes, group)] += row.cost or 0
+    by = "cause" if group is None else GROUP_LABELS[group].lower()
+    by_period: dict[datetime, object] = {
+        period: SimpleNamespace(**{key: n * _NANO_PER_UNIT for key, n in own.items()})
+        for period, own in sums.items()
+    }
+    return charts.stacked(
+        by_period,
+        title=f"Costs by {by}",
+        axis=replace(axis, measure=currency),
+        classes=classes,
+        table=_table(sums, currency, classes, axis, f"Costs by {by}", links),
+        empty=NOTHING,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Links:
+    """Where the amounts of a period are explained; those of other groups together are not."""
+
+    query: Query
+    group: Grouping | None
+    axis: Axis
+    end: datetime
+
+    def of(self, period: datetime, classes: Sequence[LedgerClass], currency: str) -> dict[str, str]:
+        end = next((at for at in self.axis.periods if at > period), self.end)
+        query = during(period, min(end, self.end), self.query)
+        found = {"cost": figure_href("cost", query, currency=currency)}
+        for cls in classes:
+            if self.group is None:
+                groups, names = {}, {"cause": _CAUSE_OF[cls.key]}
+            else:
+                name = PLATFORM_NAME if cls.label == PLATFORM else cls.label
+                groups, names = {self.group.value: name}, {}
+            if cls.key != _OTHER or self.group is None:
+                found[f"{cls.key}_cost"] = cost_href(
+                    "cost", groups, query, currency=currency, **names
+                )
+        return found
+
+
+_CAUSE_OF = {cls.key: cause.value for cause, cls in CAUSES.items()}
+
+
+def _table(
+    sums: _Sums,
+    currency: str,
+    classes: Sequence[LedgerClass],
+    axis: Axis,
+    title: str,
+    links: "_Links",
+) -> MoneyTable:
+    periods = [period for period in axis.periods if period in sums]
+    there = [cls for cls in classes if any(own[cls.key] for own in sums.values())]
+    grid = [[sums[period][cls.key] for cls in there] for period in periods]
+    rows = []
+    for period, amounts, (whole, texts) in zip(
+        periods, grid, money_format.cells(grid, currency), strict=True
+    ):
+        keys = [f"{cls.key}_cost" for cls in there]
+        exact = {**dict(zip(keys, amounts, strict=True)), "cost": sum(amounts)}
+        rows.append(
+            MoneyRow(
+                {**{key: number_of(amount) for key, amount in exact.items()}, "period": period},
+                amounts=exact,
+                printed={**dict(zip(keys, texts, strict=True)), "cost": whole},
+                explains=links.of(period, there, currency),
+            )
+        )
+    return MoneyTable(
+        id=f"over-time-{currency.lower()}",
+        title=title,
+        columns=[
+            Column("period", axis.interval.value.capitalize(), axis.kind),
+            *(money_column(f"{c.key}_cost", c.label, currency, c.meaning) for c in there),
+            money_column("cost", "In all", currency),
+        ],
+        rows=rows,
+        zone=axis.zone,
+        empty=NOTHING,
+    )
+
+
+_WORST_OF_EACH = 5
+_FILE_OF_WINDOW = (FileFormat.CSV, FileFormat.XLSX, FileFormat.PARQUET)
+
+
+@page
+def cost_explorer(request: PageRequest) -> HttpResponseBase:
+    reading = query_session(request, takes=TAKES)
+    asked = asked_of(request.GET)
+    found = explorer.costs_of(reading, asked)
+    freshness = freshness_of(reading)
+    charts, classes = charts_of(found, asked, reading, axis_of(reading, freshness))
+    budgets = costs.money_budget_rows(reading.now, visibility=reading.visibility)
+    tables = explorer.tables_of(found, asked, reading)
+    terms = _terms(reading, asked, "costs-file")
+    unpriced = costs.unpriced(found.rows)
+    explain_query = [*reading.query, *asked.query]
+    at_least = bool(unpriced or any(one.hours for one in terms["not_priced"]))
+    if budgets:
+        tables.append(months.budgets_table(budgets, reading))
+    return respond(
+        request,
+        reading,
+        "costs",
+        tables=tables,
+        charts=charts,
+        classes=classes,
+        asked=asked,
+        comparison=found.before,
+        compared=explorer.compared_words(found.before),
+        facts=[
+            (c, explorer.facts_of(found, c, explain_query, at_least=at_least))
+            for c in found.by_currency
+        ],
+        unpriced=unpriced,
+        hidden=reading.query,
+        background=background_of(asked, reading),
+        quality=quality_of(reading, freshness, held_of(reading)),
+        **terms,
+    )
+
+
+@page
+def waste(request: PageRequest) -> HttpResponseBase:
+    reading = query_session(request, takes=TAKES)
+    asked = asked_of(request.GET, usual=(Grouping.TEAM, Grouping.TIER))
+    before, comparison = explorer.window_before(reading)
+    found = costs.waterfall(
+        reading.window,
+        filters=reading.filters,
+        visibility=reading.visibility,
+        before=before,
+        zone=reading.choice.zone,
+    )
+    falls = [waste_waterfall.waterfall_of(one) for one in found]
+    freshness = freshness_of(reading)
+    tables = [
+        waste_waterfall.waterfall_table(one, drawn, reading, usual=not place)
+        for place, (one, drawn) in enumerate(zip(found, falls, strict=True))
+    ]
+    rows = {by: _wasted(reading, by) for by in (Grouping.TIER, Grouping.TEAM)}
+    tables += [
+        waste_waterfall.waste_table(rows[by], by, drawn, reading, usual=not place)
+        for place, drawn in enumerate(falls)
+        for by in rows
+    ]
+    tables.append(_worst(reading))
+    return respond(
+        request,
+        reading,
+        "waste",
+        tables=tables,
+        falls=falls,
+        asked=asked,
+        comparison=comparison,
+        quality=quality_of(reading, freshness, held_of(reading)),
+        **_terms(reading, asked, "waste-file"),
+    )
+
+
+def _worst(reading: QuerySession) -> Table:
+    """Return the worst workloads, or why they cannot be told of this window."""
+    try:
+        worst = costs.worst_workloads(
+            reading.window,
+            filters=reading.filters,
+            visibility=reading.visibility,
+            limit=_WORST_OF_EACH,
+            zone=reading.choice.zone,
+        )
+    except GroupingRefused as refusal:
+        return waste_waterfall.worst_table({}, reading, problem=f"Over this window: {refusal}.")
+    return waste_waterfall.worst_table(worst, reading)
+
+
+def _wasted(reading: QuerySession, by: Grouping) -> list[costs.CostRow]:
+    # Of all causes: others tell whether anything of a group has a price.
+    asked = CostQuery(reading.window, group_by=(by,), filters=reading.filters, waste=True)
+    return costs.cost_rows(asked, visibility=reading.visibility, zone=reading.choice.zone)
+
+
+# ---------------------------------------------------------------- files and months
+
+
+@page
+def costs_file(request: PageRequest) -> HttpResponseBase:
+    return _window_file(request, "costs", asked_of(request.GET), tuple(Cause))
+
+
+@page
+def waste_file(request: PageRequest) -> HttpResponseBase:
+    asked = asked_of(request.GET, usual=(Grouping.TEAM, Grouping.TIER))
+    # Waste is shown by who held it, whoever is charged for it.
+    held = replace(asked, basis=Basis.ALLOCATED, policy=Policy.PLATFORM)
+    return _window_file(request, "waste", held, WASTE)
+
+
+def _window_file(
+    request: PageRequest, name: str, asked: CostPageQuery, causes: tuple[Cause, ...]
+) -> HttpResponseBase:
+    """Answer with the rows of a page's question, by the interval of its charts or as asked."""
+    reading = query_session(request, takes=TAKES)
+    names, unknown = page_query.names_from(request.GET, "format", [f.value for f in FileFormat])
+    lengths, no_length = page_query.names_from(request.GET, "interval", [i.value for i in TimeStep])
+    problems = [*reading.problems, unknown, no_length, asked.problem]
+    if any(problems):
+        return refused(" ".join(text for text in problems if text))
+    format_ = FileFormat(names[0]) if names else FileFormat.CSV
+    interval = TimeStep(lengths[0]) if lengths else TimeStep.TOTAL
+    make = partial(
+        costs.cost_file,
+        replace(asked.question(reading, interval), causes=causes, waste=name == "waste"),
+        format_,
+        visibility=reading.visibility,
+        zone=reading.choice.zone,
+    )
+    return download(make, format_, name, bom=bool(request.GET.get("bom")))
+
+
+def _terms(reading: QuerySession, asked: CostPageQuery, file: str) -> dict[str, Any]:
+    """Return what every page of money says of its figures, and the links to its files."""
+    kept = [*reading.query, *asked.query]
+    path = reverse(f"web:{file}")
+    return {
+        "book": costs.price_book().version,
+        "gaps": gap_tiers(
+            reading.window, visibility=reading.visibility, tiers=reading.filters.tier
+        ),
+        "priced_until": costs.priced_until(visibility=reading.visibility),
+        "not_priced": costs.not_priced(
+            reading.window, filters=reading.filters, visibility=reading.visibility
+        ),
+        "files": [
+            (LABELS[format_], with_query(path, [*kept, ("format", format_.value)]))
+            for format_ in (_FILE_OF_WINDOW if file == "waste-file" else FileFormat)
+        ],
+    }

@@ -1,0 +1,442 @@
+"""Data quality of each cluster: its hours, what is wrong, and tables of both."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from apps.clusters.domain.calendar import day_window, days_in, hour_floor
+from apps.clusters.domain.window import Window
+from apps.clusters.selectors import ClusterRow
+from apps.operations.selectors import ClusterProgress, DoctorVerdict
+from apps.usage.domain.collection import CollectionState
+from apps.usage.domain.findings import finding_text
+from apps.usage.domain.periods import day_end, day_start
+from apps.usage.domain.rows import CollectionRow
+from apps.web.components import tables
+from apps.web.components.formats import Format, shown
+from apps.web.components.page_query import Query, href, with_query
+from apps.web.components.tables import Column, Table, TableRow
+from apps.web.query_session import QuerySession
+
+HOUR = timedelta(hours=1)
+COMPLETE, MISSING, NONE = "complete", "missing", "none"
+
+
+@dataclass(frozen=True, slots=True)
+class HourStatus:
+    """One due hour; `row` is None where nobody ever asked for it."""
+
+    hour: datetime
+    state: str
+    row: CollectionRow | None
+
+
+@dataclass(frozen=True, slots=True)
+class HourRun:
+    """Neighbouring hours in one state and for one reason, from `start` to, not including, `end`.
+
+    `newest` is the row of the last of them that has one.
+    """
+
+    cluster: str
+    state: str
+    start: datetime
+    end: datetime
+    hours: int
+    newest: CollectionRow | None
+
+
+def due_hours(
+    window: Window, progress: ClusterProgress, *, closed: datetime, zone: ZoneInfo
+) -> Iterator[datetime]:
+    """Yield the starts of the hours of the window that should have facts, oldest first.
+
+    From the first hour ever asked for, or from when on the catalog wants hours; up to `closed`,
+    the newest hour that should be collected by now, or to the newest one asked for.
+    """
+    beginnings = [at for at in (progress.first_hour, progress.collect_from) if at is not None]
+    if not beginnings:
+        return
+    start = max(window.start, min(beginnings))
+    at = hour_floor(start, zone)
+    at += HOUR if at < start else timedelta(0)
+    last = max(closed, progress.last_hour or closed)
+    while at < window.end and at <= last:
+        yield at
+        at += HOUR
+
+
+def hour_states(due: Iterable[datetime], rows: Iterable[CollectionRow]) -> list[HourStatus]:
+    """Return the state of each due hour of a cluster; `rows` are its own, in any order.
+
+    An hour that waits for its first attempt is missing like one that nobody asked for.
+    """
+    by_hour = {row.hour: row for row in rows}
+    return [HourStatus(hour, _state(by_hour.get(hour)), by_hour.get(hour)) for hour in due]
+
+
+def _state(row: CollectionRow | None) -> str:
+    if row is None or row.state == CollectionState.WAITING.value:
+        return MISSING
+    return row.state
+
+
+def runs(cluster: str, states: Sequence[HourStatus]) -> list[HourRun]:
+    """Join neighbouring hours, given oldest first, that are alike; newest run first.
+
+    Complete hours are alike whatever was found in them, others when error and kinds of findings
+    are the same.
+    """
+    joined: list[HourRun] = []
+    before: tuple[object, ...] | None = None
+    for of_hour in states:
+        alike = _likeness(of_hour)
+        last = joined[-1] if joined else None
+        if last is not None and alike == before and last.end == of_hour.hour:
+            joined[-1] = _longer(last, of_hour)
+        else:
+            hour = of_hour.hour
+            joined.append(HourRun(cluster, of_hour.state, hour, hour + HOUR, 1, of_hour.row))
+        before = alike
+    return joined[::-1]
+
+
+def _longer(run: HourRun, by: HourStatus) -> HourRun:
+    newest = by.row or run.newest
+    return HourRun(run.cluster, run.state, run.start, by.hour + HOUR, run.hours + 1, newest)
+
+
+def _likeness(of_hour: HourStatus) -> tuple[object, ...]:
+    if of_hour.row is None or of_hour.state == COMPLETE:
+        return (of_hour.state,)
+    return (of_hour.state, of_hour.row.error, frozenset(of_hour.row.findings))
+
+
+LONGEST_CALENDAR_DAYS = 62
+# In a longer calendar only the hours that lack something are links: a page of thousands is slow.
+LINKED_DAYS = 14
+SIGNS = {"complete": "", "partial": "◐", "failed": "×", "missing": "?", "none": ""}
+
+
+@dataclass(frozen=True, slots=True)
+class HourMark:
+    """One hour of the calendar; `state` is a key of SIGNS, `none` where no facts are due.
+
+    `href` leads to the hour's line; `steps` says whether the tab key stops there.
+    """
+
+    state: str
+    sign: str
+    title: str
+    href: str = ""
+    steps: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CalendarDay:
+    """One local day of 23 to 25 hours."""
+
+    label: str
+    hours: Sequence[HourMark]
+
+
+@dataclass(frozen=True, slots=True)
+class RunLine:
+    """Neighbouring hours that are alike, as one line; `href` leads to the hours themselves."""
+
+    cluster: str
+    state: str
+    words: str
+    sign: str
+    hours: int
+    span: str
+    remarks: str
+    href: str
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterHealth:
+    """A cluster's hours in the window: `due` of them should have facts, `complete` have all.
+
+    `calendar` is empty, and `lines` leave complete hours out, where the window is too long.
+    """
+
+    name: str
+    anchor: str
+    due: int
+    complete: int
+    lines: Sequence[RunLine]
+    calendar: Sequence[CalendarDay]
+    calendar_hours: Sequence[str]
+
+    @property
+    def lacking(self) -> int:
+        return self.due - self.complete
+
+
+def has_calendar(reading: QuerySession) -> bool:
+    """Say whether the window is short enough to draw its hours."""
+    return len(list(days_in(reading.window, reading.choice.zone))) <= LONGEST_CALENDAR_DAYS
+
+
+def cluster_healths(
+    progress: Sequence[ClusterProgress],
+    rows: Iterable[CollectionRow],
+    reading: QuerySession,
+    *,
+    closed: datetime,
+) -> list[ClusterHealth]:
+    """Return the health of each cluster that the reading asks for, those that lack most first.
+
+    `rows` are all of the window; `closed` is the newest hour that should be collected by now.
+    """
+    by_cluster: dict[str, list[CollectionRow]] = {}
+    for row in rows:
+        by_cluster.setdefault(row.cluster, []).append(row)
+    wanted = [p for p in progress if p.cluster in (reading.filters.cluster or (p.cluster,))]
+    healths = []
+    for number, own in enumerate(wanted, start=1):
+        due = due_hours(reading.window, own, closed=closed, zone=reading.choice.zone)
+        states = hour_states(due, by_cluster.get(own.cluster, ()))
+        healths.append(_health(own.cluster, f"cluster-{number}", states, reading))
+    return sorted(healths, key=lambda health: (-health.lacking, health.name))
+
+
+def _health(
+    cluster: str, anchor: str, states: Sequence[HourStatus], reading: QuerySession
+) -> ClusterHealth:
+    complete = sum(state.state == COMPLETE for state in states)
+    drawn = has_calendar(reading)
+    joined = [run for run in runs(cluster, states) if drawn or run.state != COMPLETE]
+    days = calendar(cluster, states, reading) if drawn else []
+    return ClusterHealth(
+        name=cluster,
+        anchor=anchor,
+        due=len(states),
+        complete=complete,
+        lines=[_line(run, reading) for run in joined],
+        calendar=days,
+        calendar_hours=calendar_hours(days),
+    )
+
+
+_MANY_HOURS = 3
+"""Hours that wait at a time: fewer are the everyday of an hour that has just closed."""
+
+
+def under_way(progress: Sequence[ClusterProgress]) -> list[ClusterProgress]:
+    """Return the clusters whose collection is long work at the moment: a backfill, or a gap."""
+    return [row for row in progress if row.waiting_hours >= _MANY_HOURS]
+
+
+def troubles(healths: Sequence[ClusterHealth]) -> list[RunLine]:
+    """Return the lines of all clusters that lack something, each cluster's newest first."""
+    return [line for health in healths for line in health.lines if line.state != COMPLETE]
+
+
+def _line(run: HourRun, reading: QuerySession) -> RunLine:
+    zone = reading.choice.zone
+    start, end = run.start.astimezone(zone), run.end.astimezone(zone)
+    last = f"{end:%H:%M}" if start.date() == end.date() else f"{end:%a} {end.day} {end:%b %H:%M}"
+    return RunLine(
+        cluster=run.cluster,
+        state=run.state,
+        words=_WORDS[run.state],
+        sign=SIGNS[run.state],
+        hours=run.hours,
+        span=f"{start:%a} {start.day} {start:%b %H:%M} – {last}",
+        remarks=remarks(run.newest) if run.newest and run.state != COMPLETE else "",
+        href=_hours_href(run.cluster, run.start, run.end),
+    )
+
+
+def _hours_href(cluster: str, start: datetime, end: datetime) -> str:
+    """Return the address of the list of these hours of a cluster."""
+    query: Query = (("start", _instant(start)), ("end", _instant(end)), ("cluster", cluster))
+    return f"{href('data-health', query)}#collections"
+
+
+def _instant(at: datetime) -> str:
+    return at.astimezone(UTC).isoformat().replace("+00:00", "Z")
+
+
+def calendar(
+    cluster: str, states: Sequence[HourStatus], reading: QuerySession
+) -> list[CalendarDay]:
+    """Return the days of the window, newest first."""
+    zone = reading.choice.zone
+    # A zone that crossed the date line left a day out: it has no hours.
+    days = [d for d in days_in(reading.window, zone) if day_start(d, zone) < day_end(d, zone)]
+    by_hour = {state.hour: state.state for state in states}
+    linked = len(days) <= LINKED_DAYS
+    return [_day(day, cluster, by_hour, reading, linked=linked) for day in reversed(days)]
+
+
+def calendar_hours(days: Sequence[CalendarDay]) -> list[str]:
+    """Return what stands above the hours: every third; empty where a day has not 24 of them.
+
+    There a column would be two different hours of the clock.
+    """
+    if any(len(day.hours) != 24 for day in days):
+        return []
+    return [f"{hour:02}" if hour % 3 == 0 else "" for hour in range(24)]
+
+
+def _day(
+    day: date, cluster: str, states: Mapping[datetime, str], reading: QuerySession, *, linked: bool
+) -> CalendarDay:
+    zone = reading.choice.zone
+    marks = []
+    for hour in day_window(day, zone).hours():
+        state = states.get(hour.start, NONE)
+        lacks = state not in {COMPLETE, NONE}
+        to = _hours_href(cluster, hour.start, hour.end) if lacks or linked else ""
+        title = f"{shown(hour.start, Format.HOUR, zone)}: {_WORDS[state]}"
+        marks.append(HourMark(state, SIGNS[state], title, to if state != NONE else "", lacks))
+    return CalendarDay(f"{day:%a} {day.day} {day:%b}", marks)
+
+
+_WORDS = {
+    "complete": "complete",
+    "partial": "partial",
+    "failed": "failed",
+    "missing": "not collected",
+    "none": "nothing due",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class HealthSummary:
+    """What data quality leads with: the issues in numbers; none, or not checked yet."""
+
+    title: str
+    troubled: bool
+    checked_at: datetime | None
+
+
+def summary(lines: Sequence[RunLine], verdicts: Sequence[DoctorVerdict]) -> HealthSummary:
+    """Return the one verdict on all that the page shows: hours, and what the doctor found."""
+    times = [one.checked_at for one in verdicts]
+    known = [at for at in times if at is not None]
+    oldest = min(known) if known and len(known) == len(times) else None
+    # The findings of a cluster have those of its tiers among them.
+    clusters = [one for one in verdicts if one.scope == "cluster"]
+    counts = (
+        ("hour", "incomplete", sum(line.hours for line in lines)),
+        ("error", "", sum(one.errors for one in clusters)),
+        ("warning", "", sum(one.warnings for one in clusters)),
+    )
+    said = [
+        f"{number:,} {noun}{'' if number == 1 else 's'} {state}".strip()
+        for noun, state, number in counts
+        if number
+    ]
+    if said:
+        return HealthSummary(", ".join(said), troubled=True, checked_at=oldest)
+    return HealthSummary(
+        "Not checked yet" if oldest is None else "No issues", troubled=False, checked_at=oldest
+    )
+
+
+def verdicts_table(
+    verdicts: Sequence[DoctorVerdict], healths: Sequence[ClusterHealth], reading: QuerySession
+) -> Table:
+    """Return a line for each cluster and tier: hours collected, findings, and the last check."""
+    by_name = {health.name: health for health in healths}
+    return Table(
+        id="verdicts",
+        title="Verdict",
+        columns=[
+            Column("scope", "Scope"),
+            Column("name", "Name"),
+            Column("verdict", "Verdict"),
+            Column("complete", "Hours collected", Format.COUNT, "", "complete ones of the window"),
+            Column("due", "Hours due", Format.COUNT),
+            Column("errors", "Errors", Format.COUNT),
+            Column("warnings", "Warnings", Format.COUNT),
+            Column("checked_at", "Checked", Format.TIME),
+            Column("unread", "Not examined", wraps=True),
+        ],
+        rows=[_verdict_line(one, by_name.get(one.name)) for one in verdicts],
+        zone=reading.choice.zone,
+        empty="No cluster is known yet. Load a catalog with `manage.py load_catalog`.",
+        ordered=True,
+    )
+
+
+def _verdict_line(one: DoctorVerdict, health: ClusterHealth | None) -> TableRow:
+    own = health if one.scope == "cluster" else None
+    words, state = _verdict_words(one, own)
+    values: dict[str, Any] = {
+        "scope": one.scope,
+        "name": one.name,
+        "verdict": words,
+        "complete": own.complete if own else None,
+        "due": own.due if own else None,
+        "errors": None if one.checked_at is None else one.errors,
+        "warnings": None if one.checked_at is None else one.warnings,
+        "checked_at": one.checked_at,
+        "unread": ", ".join(one.unread),
+    }
+    return TableRow(values, badges={"verdict": state})
+
+
+def _verdict_words(one: DoctorVerdict, health: ClusterHealth | None) -> tuple[str, str]:
+    """Return the verdict in words, and the state that colours it."""
+    if one.errors:
+        return "errors", "failed"
+    if one.warnings:
+        return "warnings", "partial"
+    if health is not None and health.lacking:
+        return "hours missing", "partial"
+    return ("not checked yet", "waiting") if one.checked_at is None else ("no issues", "complete")
+
+
+def clusters_table(rows: Sequence[ClusterRow], reading: QuerySession) -> Table:
+    """Return the clusters as loaded; addresses only for who sees how the portal runs."""
+    declared = tables.declared_columns(ClusterRow, admin=reading.visibility.operations)
+    return Table(
+        id="clusters",
+        title="Clusters",
+        columns=[Column("cluster", "Cluster"), *declared],
+        rows=[TableRow({"cluster": row.name, **tables.declared_values(row)}) for row in rows],
+        zone=reading.choice.zone,
+        empty="No cluster is known yet. Load a catalog with `manage.py load_catalog`.",
+    )
+
+
+def collections_table(
+    rows: Sequence[CollectionRow],
+    reading: QuerySession,
+    *,
+    path: str,
+    more: Sequence[tuple[str, str]],
+    every: Callable[[], Iterable[CollectionRow]],
+) -> Table:
+    """Return a line per cluster and hour, with what a person can act on; `every` for the file."""
+    query = (*reading.query, *more)
+    return Table(
+        id="collections",
+        title="Collected hours",
+        columns=tables.declared_columns(
+            CollectionRow, Column("remarks", "Error, findings and warnings", wraps=True)
+        ),
+        rows=[_collection_line(row) for row in rows],
+        zone=reading.choice.zone,
+        empty="No hour of this window was asked for yet. `manage.py backfill` fills the past.",
+        next_href=f"{with_query(path, query)}#collections" if more else None,
+        every=lambda: map(_collection_line, every()),
+    )
+
+
+def _collection_line(row: CollectionRow) -> TableRow:
+    values = tables.declared_values(row) | {"remarks": remarks(row)}
+    return TableRow(values, badges={"state": row.state})
+
+
+def remarks(row: CollectionRow) -> str:
+    """Return error, findings and warnings of an hour in one line, the error first."""
+    findings = [finding_text(code, count) for code, count in sorted(row.findings.items())]
+    return "; ".join([*([row.error] if row.error else []), *findings, *row.warnings])

@@ -1,0 +1,257 @@
+"""The data quality page: which hours are there, which are not, and why."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from django.conf import settings
+from django.http import HttpResponse, HttpResponseBase
+from django.shortcuts import render
+
+from apps.clusters import selectors as clusters
+from apps.clusters.domain.calendar import last_closed_hour
+from apps.clusters.domain.devices.exporter_profile import VENDOR_LIMITS, JobProfile, VirtualGpus
+from apps.operations.selectors import ClusterProgress, collection_progress, open_findings, verdicts
+from apps.usage import selectors as usage
+from apps.usage.domain.collection import CollectionState
+from apps.usage.domain.rows import CollectionRow, RowPage
+from apps.usage.selectors import ExporterHistory, exporter_histories
+from apps.web.clusters.device_tables import unattributed_nodes
+from apps.web.components import page_query
+from apps.web.components.formats import Format, Value, shown
+from apps.web.components.page_query import path_of, with_query
+from apps.web.components.tables import Column, Table, TableRow
+from apps.web.data_quality import cluster_health
+from apps.web.pages import page, respond
+from apps.web.query_session import (
+    PageRequest,
+    QuerySession,
+    every_row,
+    freshness_of,
+    quality_of,
+    query_session,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ExporterNote:
+    """A change of a cluster's exporters, or what those of a family cannot tell."""
+
+    cluster: str
+    at: str
+    lines: tuple[str, ...]
+
+
+def exporters_table(histories: Sequence[ExporterHistory], reading: QuerySession) -> Table:
+    """Return one line for each scrape job that exports devices, as it was last seen."""
+    return Table(
+        id="exporters",
+        title="GPU exporters",
+        columns=[
+            Column("cluster", "Cluster"),
+            Column("job", "Scrape job"),
+            Column("family", "Family"),
+            Column("generation", "Release"),
+            Column("workload_labels", "Pods named by", hint="the label that names the pod"),
+            Column("node_labels", "Nodes named by"),
+            Column("shared_cards", "Shared GPUs", wraps=True),
+            Column("activity_metrics", "Activity from", wraps=True),
+            Column("also", "Also", wraps=True),
+            Column("seen_at", "Last seen", Format.TIME),
+        ],
+        rows=[
+            TableRow(_line(history, job)) for history in histories for job in history.profile.jobs
+        ],
+        zone=reading.choice.zone,
+        empty="No exporter was seen yet: hours say here how their devices were exported.",
+    )
+
+
+def _line(history: ExporterHistory, job: JobProfile) -> dict[str, Value]:
+    metrics = dict.fromkeys(metric for _, some in job.activity_metrics for metric in some)
+    return {
+        "cluster": history.cluster,
+        "job": job.job,
+        "family": job.family.value,
+        "generation": job.generation.value,
+        "workload_labels": job.workload_labels.value,
+        "node_labels": ", ".join(job.node_labels) or "–",
+        "shared_cards": "" if job.virtual_gpus is VirtualGpus.NONE else job.virtual_gpus.value,
+        "activity_metrics": ", ".join(metrics) or "none",
+        "also": ", ".join(_also(job)),
+        "seen_at": history.seen,
+    }
+
+
+def _also(job: JobProfile) -> list[str]:
+    found = []
+    if job.mig:
+        found.append("MIG devices")
+    if job.dra_labels:
+        found.append("claims of DRA")
+    if job.pod_uid:
+        found.append("pods' uids")
+    found += [f"{metric} in another unit" for metric in job.rescaled]
+    if not job.memory_metric:
+        found.append("no memory")
+    if not job.energy_metric:
+        found.append("no energy")
+    return found
+
+
+def exporter_changes(
+    histories: Sequence[ExporterHistory], reading: QuerySession
+) -> list[ExporterNote]:
+    """Return what changed within the reading's window, newest first."""
+    return [
+        ExporterNote(
+            history.cluster, str(shown(change.hour, Format.TIME, reading.choice.zone)), change.what
+        )
+        for history in histories
+        for change in history.changes
+        if reading.window.start <= change.hour < reading.window.end
+    ]
+
+
+def exporter_limits(histories: Sequence[ExporterHistory]) -> list[ExporterNote]:
+    """Return what cannot be told of the exporters there are, by family."""
+    families = dict.fromkeys(family for one in histories for family in one.profile.families)
+    return [
+        ExporterNote("", family.value, VENDOR_LIMITS[family])
+        for family in families
+        if VENDOR_LIMITS.get(family)
+    ]
+
+
+PER_PAGE = 100
+PER_FILE_READ = 2000
+STATES = tuple(state.value for state in CollectionState)
+LACKING = tuple(state for state in STATES if state != CollectionState.COMPLETE.value)
+DAY = timedelta(days=1)
+_EXPORTERS_SEEN = timedelta(days=62)
+"""How far back changes of exporters are looked for."""
+
+
+@page
+def data_health(request: PageRequest) -> HttpResponseBase:
+    reading = query_session(request)
+    progress = collection_progress(visibility=reading.visibility)
+    if request.htmx and request.GET.get("part") == "progress":
+        return _progress(request, progress)
+    freshness = freshness_of(reading)
+    states, problem = page_query.names_from(request.GET, "state", STATES)
+    rows = clusters.cluster_rows(visibility=reading.visibility)
+    healths = cluster_health.cluster_healths(
+        progress,
+        _whole_window(reading),
+        reading,
+        closed=_closed(reading),
+    )
+    judged = verdicts(clusters=reading.filters.cluster)
+    troubles = cluster_health.troubles(healths)
+    unattributed = unattributed_nodes(reading)
+    histories = exporter_histories(
+        since=reading.now - _EXPORTERS_SEEN, visibility=reading.visibility
+    )
+    return respond(
+        request,
+        reading,
+        "data_quality",
+        tables=[
+            cluster_health.verdicts_table(judged, healths, reading),
+            cluster_health.clusters_table(rows, reading),
+            _collections(request, reading, states),
+            *([unattributed] if unattributed else []),
+            exporters_table(histories, reading),
+        ],
+        findings=open_findings(visibility=reading.visibility, clusters=reading.filters.cluster),
+        exporter_changes=exporter_changes(histories, reading),
+        exporter_limits=exporter_limits(histories),
+        watch_notes=clusters.watch_issues(visibility=reading.visibility),
+        healths=healths,
+        under_way=cluster_health.under_way(progress),
+        progress_href=_progress_href(request),
+        troubles=troubles,
+        summary=cluster_health.summary(troubles, judged),
+        lists_hours=_lists_hours(request, reading),
+        signs=cluster_health.SIGNS,
+        state_links=_state_links(request, reading, states),
+        problem=problem,
+        quality=quality_of(reading, freshness, None),
+    )
+
+
+def _progress(request: PageRequest, progress: Sequence[ClusterProgress]) -> HttpResponse:
+    """Answer with how far long work has come, alone."""
+    context = {
+        "under_way": cluster_health.under_way(progress),
+        "progress_href": _progress_href(request),
+    }
+    return render(request, "data_quality/_progress.html", context)
+
+
+def _progress_href(request: PageRequest) -> str:
+    return with_query(path_of(request), (("part", "progress"),))
+
+
+def _whole_window(reading: QuerySession) -> Iterable[CollectionRow]:
+    """Return the hours of the window; only those that lack something where it is long."""
+    states = () if cluster_health.has_calendar(reading) else LACKING
+    return every_row(lambda at: _page(reading, states, at, PER_FILE_READ))
+
+
+def _closed(reading: QuerySession) -> datetime:
+    """Return the newest hour that should be collected by now."""
+    settling = timedelta(seconds=settings.SETTLING_SECONDS)
+    return last_closed_hour(reading.now, reading.choice.zone, settling)
+
+
+def _lists_hours(request: PageRequest, reading: QuerySession) -> bool:
+    """Say whether the hours are listed one by one at once: asked for, or few."""
+    asked = any(key in request.GET for key in ("state", "cursor", "sort"))
+    return asked or reading.window.end - reading.window.start <= DAY
+
+
+def _collections(request: PageRequest, reading: QuerySession, states: tuple[str, ...]) -> Table:
+    found = _page(reading, states, request.GET.get("cursor") or None)
+    chosen = tuple(("state", state) for state in states)
+    more = (*chosen, ("cursor", found.next_cursor)) if found.next_cursor else ()
+    return cluster_health.collections_table(
+        found.rows,
+        reading,
+        path=path_of(request),
+        more=more,
+        every=lambda: every_row(lambda at: _page(reading, states, at, PER_FILE_READ)),
+    )
+
+
+def _page(
+    reading: QuerySession, states: tuple[str, ...], cursor: str | None, size: int = PER_PAGE
+) -> RowPage[CollectionRow]:
+    return usage.collection_page(
+        reading.window,
+        filters=reading.filters,
+        states=states,
+        visibility=reading.visibility,
+        cursor=cursor,
+        page_size=size,
+    )
+
+
+def _state_links(
+    request: PageRequest, reading: QuerySession, states: tuple[str, ...]
+) -> list[tuple[str, str, bool]]:
+    """Return (label, address, chosen) of each state to filter by, all of them first."""
+    path = path_of(request)
+    every = ("all", with_query(path, reading.query) + "#collections", not states)
+    return [
+        every,
+        *(
+            (
+                state,
+                with_query(path, (*reading.query, ("state", state))) + "#collections",
+                state in states,
+            )
+            for state in STATES
+        ),
+    ]

@@ -1,1 +1,0 @@
-"""Explain any figure: what each room says of it, on one page."""

@@ -1,0 +1,143 @@
+"""Every component in its states, for who builds pages; there is none without DEBUG."""
+
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from zoneinfo import ZoneInfo
+
+from django.conf import settings
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import render
+
+from apps.usage.domain.amounts import Amounts, nano
+from apps.usage.domain.rows import TimeStep, UsageRow
+from apps.web.components import charts, tables
+from apps.web.components.charts import Axis, Chart
+from apps.web.components.formats import Format
+from apps.web.components.tables import (
+    ALLOCATED_CLASSES,
+    CAPACITY_CLASSES,
+    Column,
+    Table,
+    TableRow,
+    strip,
+)
+
+_ZONE = ZoneInfo("Europe/Berlin")
+_START = datetime(2026, 10, 18, 22, tzinfo=UTC)  # a Monday's midnight in Berlin, summer time
+_HOUR = timedelta(hours=1)
+_CAPACITY = 96.0
+_TOKENS = {
+    "Ground": ("ground", "card", "raised", "field", "hover", "border", "field-border"),
+    "Text": ("text", "subtle", "link", "on-link"),
+    "States": ("warning-ground", "warning-edge", "danger-ground", "danger-edge", "good-edge"),
+}
+
+
+def styleguide(request: HttpRequest) -> HttpResponse:
+    """Show the components, with numbers made up for them."""
+    if not settings.DEBUG:
+        raise Http404("The style guide is for development.")
+    full = _line(40.0)
+    context = {
+        "tokens": _TOKENS,
+        "classes": CAPACITY_CLASSES,
+        "strips": list(_strips()),
+        "charts": list(_charts()),
+        "tables": [_table(), _no_table()],
+        "amounts": full,
+        "path": request.path,
+    }
+    return render(request, "styleguide/page.html", context)
+
+
+def _line(busy: float, *, unmeasured: float = 6.0, hours: float = 1.0) -> Amounts:
+    """Return a ledger line of every class that fills the capacity."""
+    parts = {
+        "busy": busy,
+        "underused": 9.0,
+        "idle": 14.0,
+        "not_running": 3.0,
+        "unmeasured": unmeasured,
+    }
+    held = {name: nano(value * hours) for name, value in parts.items()}
+    allocated = sum(held.values())
+    capacity, unhealthy = nano(_CAPACITY * hours), nano(4.0 * hours)
+    return Amounts(
+        **held,
+        allocated=allocated,
+        capacity=capacity,
+        unhealthy=unhealthy,
+        unallocated=capacity - unhealthy - allocated,
+    )
+
+
+def _strips() -> Iterator[tuple[str, Sequence[object]]]:
+    yield "All classes", strip(_line(40.0), CAPACITY_CLASSES)
+    yield "A sliver of unmeasured", strip(_line(40.0, unmeasured=0.05), CAPACITY_CLASSES)
+    yield "Held only", strip(_line(40.0), ALLOCATED_CLASSES)
+    yield "One class", strip(Amounts(allocated=nano(1), busy=nano(1)), ALLOCATED_CLASSES)
+
+
+def _charts() -> Iterator[Chart]:
+    days = [_START + i * timedelta(days=1) for i in range(6)]
+    hours = [_START + i * _HOUR for i in range(24)]
+    lost = hours[9:12]
+    by_day = Axis(days, TimeStep.DAY, _ZONE, "Six days", {days[2]: 5}, unfinished=True)
+    by_hour = Axis(hours, TimeStep.HOUR, _ZONE, "One day", dict.fromkeys(lost, 1))
+    yield charts.ledger(
+        [UsageRow(d, {}, _line(28.0 + 3 * i, hours=24)) for i, d in enumerate(days)],
+        chart_id="days",
+        title="Days, one short of hours, the last unfinished",
+        axis=by_day,
+    )
+    yield charts.ledger(
+        [
+            UsageRow(h, {}, _line(20.0 + i, unmeasured=0.1))
+            for i, h in enumerate(hours)
+            if h not in lost
+        ],
+        chart_id="hours",
+        title="Hours with a gap, and slivers of unmeasured",
+        axis=by_hour,
+    )
+    yield charts.ledger([], chart_id="lost", title="Nothing collected", axis=by_hour)
+    yield charts.ledger(
+        [], chart_id="none", title="Nothing there", axis=Axis(hours, TimeStep.HOUR, _ZONE, "-", {})
+    )
+
+
+def _table() -> Table:
+    columns = [
+        Column("team", "Team"),
+        tables.ALLOCATED,
+        *tables.class_columns(ALLOCATED_CLASSES),
+        tables.UTILIZATION,
+        Column("state", "State"),
+    ]
+    names = ("vision", "speech", "a-team-with-a-name-that-is-longer-than-most-and-breaks")
+    rows = [
+        TableRow(
+            {**tables.ledger_values(_line(20.0 + 9 * i)), "team": name, "state": state},
+            links={"team": "#tables"},
+            badges={"state": state},
+        )
+        for i, (name, state) in enumerate(
+            zip(names, ("complete", "partial", "failed"), strict=True)
+        )
+    ]
+    return Table(
+        id="sample",
+        title="A table",
+        columns=columns,
+        rows=rows,
+        zone=_ZONE,
+        empty="",
+        total=TableRow({**tables.ledger_values(_line(60.0)), "team": "Total"}),
+        note="A note says what the table leaves out.",
+    )
+
+
+def _no_table() -> Table:
+    columns = [Column("at", "Since", Format.TIME)]
+    empty = "Nothing yet. An administrator runs `manage.py backfill`."
+    return Table("nothing", "A table without rows", columns, [], _ZONE, empty)

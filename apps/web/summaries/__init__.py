@@ -1,1 +1,0 @@
-"""What the first pages tell at a glance: sums, changes, waste, waits."""

@@ -1,1 +1,0 @@
-"""The tiers as they are offered to those who ask for GPUs."""

@@ -1,0 +1,239 @@
+"""Sums of a page's window tier by tier, compared with the period before it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from zoneinfo import ZoneInfo
+
+from apps.clusters.domain.window import Window
+from apps.usage import selectors as usage
+from apps.usage.domain.amounts import NANO, Amounts
+from apps.usage.domain.rows import Filters, Grouping, TimeStep, UsageRow
+from apps.web.components import tables, window_picker
+from apps.web.components.formats import Format, shown
+from apps.web.components.page_query import HOUR
+from apps.web.query_session import QuerySession, of_page, usage_of
+
+_SAME = 0.005  # as fractions: half a percent, or half a point, is no change to speak of
+_WHOLE_FROM = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Gpus:
+    """Averages over the hours that have facts, in GPUs; `capacity` is None where there is none."""
+
+    capacity: float | None
+    allocated: float
+    busy: float
+    not_used: float
+
+
+@dataclass(frozen=True, slots=True)
+class WindowSums:
+    """What a window adds up to, and the same as averages."""
+
+    amounts: Amounts
+    gpus: Gpus
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A difference from the period before: `sign` is -1, 0 or 1, `text` says by how much."""
+
+    sign: int
+    text: str
+
+    @property
+    def arrow(self) -> str:
+        return {-1: "▼", 0: "=", 1: "▲"}[self.sign]
+
+
+def sums(
+    rows: Sequence[UsageRow],
+    hours: Mapping[str, int],
+    gaps: Mapping[tuple[str, str], int] | None = None,
+) -> WindowSums | None:
+    """Return the sums of rows by cluster and tier; `hours` counts a cluster's hours with facts.
+
+    A cluster's amounts are divided by its own hours, so that one that lacks some does not look
+    smaller than it is; those of a tier without the hours that told nothing of it, which `gaps`
+    counts by cluster and tier. None without rows that have hours.
+    """
+    lost = gaps or {}
+
+    def hours_of(row: UsageRow) -> int:
+        return known_hours(row, hours, lost)
+
+    known = [row for row in rows if hours_of(row) > 0]
+    if not known:
+        return None
+    total = tables.summed(known)
+
+    def average(name: str) -> float:
+        return sum((getattr(row.amounts, name) or 0) / NANO / hours_of(row) for row in known)
+
+    capacity = average("capacity") if total.capacity is not None else None
+    return WindowSums(total, Gpus(capacity, *map(average, ("allocated", "busy", "not_used"))))
+
+
+def known_hours(
+    row: UsageRow, hours: Mapping[str, int], gaps: Mapping[tuple[str, str], int]
+) -> int:
+    """Return how many of a cluster's hours tell of the tier of a row by cluster and tier."""
+    cluster = row.groups[Grouping.CLUSTER]
+    return hours.get(cluster, 0) - gaps.get((cluster, row.groups[Grouping.TIER]), 0)
+
+
+def amount_change(now: float, before: float) -> Difference | None:
+    """Return how an amount differs, in percent of what it was; None where that was nothing."""
+    if before <= 0:
+        return None
+    ratio = now / before
+    if abs(ratio - 1) < _SAME:
+        return Difference(0, "about the same")
+    share = abs(ratio - 1) * 100
+    text = f"{share:,.0f} %" if share >= _WHOLE_FROM else f"{share:.1f} %"
+    return Difference(1, f"{text} more") if ratio > 1 else Difference(-1, f"{text} less")
+
+
+def ratio_change(now: float | None, before: float | None) -> Difference | None:
+    """Return how a ratio differs, in percentage points; None where one of them is not known."""
+    if now is None or before is None:
+        return None
+    points = (now - before) * 100
+    if abs(points) < _SAME * 100:
+        return Difference(0, "about the same")
+    text = f"{abs(points):.1f} points"
+    return Difference(1, f"{text} more") if points > 0 else Difference(-1, f"{text} less")
+
+
+def gpus_text(number: float) -> str:
+    """Write a number of GPUs with about three digits: `856`, `12.5`, `0.25`."""
+    if number >= 100 or number == round(number):
+        return f"{number:,.0f}"
+    if number >= 10:
+        return f"{number:.1f}".removesuffix(".0")
+    if 0 < number < 0.01:
+        return "<0.01"
+    return f"{number:.2f}".rstrip("0").rstrip(".")
+
+
+def gpu_hours_text(amount: int) -> str:
+    """Write nano-GPU-hours as a sentence would: whole ones from a hundred up."""
+    hours = amount / NANO
+    return f"{hours:,.0f}" if hours >= 100 else shown(amount, Format.GPU_HOURS, ZoneInfo("UTC"))
+
+
+_ENOUGH = 0.5  # of the period's hours; a comparison with less would tell of the gap alone
+Rows = Sequence[UsageRow]
+GapHours = Mapping[tuple[str, str], int]
+
+
+@dataclass(frozen=True, slots=True)
+class Differences:
+    """How the figures of a card differ; None where one cannot be compared.
+
+    `allocated` is a difference of ratios where there is a capacity, else one of amounts.
+    """
+
+    capacity: Difference | None
+    allocated: Difference | None
+    busy: Difference | None
+    not_used: Difference | None
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Rows by cluster and tier with the hours they stand for, of both windows.
+
+    `gaps` counts the hours of a cluster that tell nothing of a tier, by (cluster, tier).
+
+    `words` name the window before (`the 7 days before`); `problem` says why there is no
+    comparison although one was asked for, and is empty otherwise.
+    """
+
+    rows: Rows
+    hours: Mapping[str, int]
+    words: str = ""
+    problem: str = ""
+    rows_before: Rows = ()
+    hours_before: Mapping[str, int] = field(default_factory=dict)
+    gaps: GapHours = field(default_factory=dict)
+    gaps_before: GapHours = field(default_factory=dict)
+
+    def sums(self, tier: str = "") -> WindowSums | None:
+        """Return what the window adds up to, of one tier or of all."""
+        return sums(_of(self.rows, tier), self.hours, self.gaps)
+
+    def changes(self, tier: str = "") -> Differences | None:
+        """Return the differences from the window before; None where it has nothing.
+
+        Of tiers and clusters that both windows know: what only one tells of is no change.
+        """
+        rows, rows_before = self._in_both(self.rows), self._in_both(self.rows_before)
+        now = sums(_of(rows, tier), self.hours, self.gaps)
+        before = sums(_of(rows_before, tier), self.hours_before, self.gaps_before)
+        if now is None or before is None:
+            return None
+        capacity = None
+        if now.gpus.capacity is not None and before.gpus.capacity is not None:
+            capacity = amount_change(now.gpus.capacity, before.gpus.capacity)
+        return Differences(
+            capacity=capacity,
+            allocated=_allocated_change(now, before),
+            busy=ratio_change(now.amounts.utilization_ratio, before.amounts.utilization_ratio),
+            not_used=amount_change(now.gpus.not_used, before.gpus.not_used),
+        )
+
+    def _in_both(self, rows: Rows) -> Rows:
+        return [
+            row
+            for row in rows
+            if known_hours(row, self.hours, self.gaps) > 0
+            and known_hours(row, self.hours_before, self.gaps_before) > 0
+        ]
+
+
+def compared(
+    reading: QuerySession, *, tier: str = "", team: str = "", narrowed: Filters | None = None
+) -> Comparison:
+    """Return the sums of the reading's window and, unless the reader said no, of the one before.
+
+    `tier`, `team` and `narrowed` are as for `reading.usage_of`. Six queries for each
+    window and one for both, and four more for each where claims alone give out a tier.
+    """
+    narrowed = narrowed or of_page(reading, tier=tier, team=team)
+    rows, hours = _read(reading, narrowed, reading.window)
+    if not reading.compares:
+        (gaps,) = usage.gap_hours([reading.window], visibility=reading.visibility)
+        return Comparison(rows, hours, gaps=gaps)
+    window, words = (
+        window_picker.before(reading.choice),
+        window_picker.before_words(reading.choice),
+    )
+    gaps, gaps_before = usage.gap_hours([reading.window, window], visibility=reading.visibility)
+    rows_before, hours_before = _read(reading, narrowed, window)
+    there = max(hours_before.values(), default=0)
+    every = round((window.end - window.start) / HOUR)
+    if there < _ENOUGH * every:
+        problem = f"No comparison: only {there} of {every} hours of {words} have facts."
+        return Comparison(rows, hours, words, problem, gaps=gaps)
+    return Comparison(rows, hours, words, "", rows_before, hours_before, gaps, gaps_before)
+
+
+def _allocated_change(now: WindowSums, before: WindowSums) -> Difference | None:
+    if now.gpus.capacity is None:
+        return amount_change(now.gpus.allocated, before.gpus.allocated)
+    return ratio_change(now.amounts.allocation_ratio, before.amounts.allocation_ratio)
+
+
+def _read(
+    reading: QuerySession, narrowed: Filters, window: Window
+) -> tuple[Rows, Mapping[str, int]]:
+    by = (Grouping.CLUSTER, Grouping.TIER)
+    rows = usage_of(reading, by=by, interval=TimeStep.TOTAL, narrowed=narrowed, window=window)
+    hours = usage.collected_hours(window, filters=narrowed, visibility=reading.visibility)
+    return rows, hours
+
+
+def _of(rows: Rows, tier: str) -> Rows:
+    return [row for row in rows if not tier or row.groups[Grouping.TIER] == tier]

@@ -1,0 +1,444 @@
+"""Tiers, unused allocation and pending work at a glance."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from zlib import crc32
+
+from apps.clusters.domain.quantities import quantity
+from apps.clusters.domain.window import Window
+from apps.clusters.selectors import TierRow
+from apps.pending.selectors import PendingKnown, PodCause, causes_of, pending_known
+from apps.usage import selectors as usage
+from apps.usage.domain.amounts import Amounts
+from apps.usage.domain.rows import Grouping, TimeStep, UsageRow
+from apps.usage.selectors import PendingGpus, WaitingPod, WasteRow, waiting_of
+from apps.web.components import tables
+from apps.web.components.formats import NOTHING, duration
+from apps.web.components.page_query import DAY, EVERY, Query, explain_href, href
+from apps.web.components.plots import Sparkline, days_until, sparkline
+from apps.web.components.tables import (
+    ALLOCATED_CLASSES,
+    CAPACITY_CLASSES,
+    IDLE,
+    NOT_RUNNING,
+    UNDERUSED,
+    LedgerClass,
+    StripPart,
+    strip,
+)
+from apps.web.pending.pending_table import Badge, badge
+from apps.web.query_session import QuerySession, of_page, usage_of
+from apps.web.usage.comparison import Comparison, Differences, WindowSums, gpu_hours_text, gpus_text
+
+
+@dataclass(frozen=True, slots=True)
+class TierWaiting:
+    """What pends for a tier: `age` of the oldest in words; the link leads to the pods.
+
+    `as_of` is set where that is not known up to now, but until then; `is_known`: it ever was.
+    """
+
+    id: str
+    tier: str
+    pods: int
+    gpu_equivalents: float
+    age: str
+    href: str | None
+    is_known: bool
+    as_of: datetime | None
+
+    @property
+    def size(self) -> str:
+        """The GPUs asked for; a dash where no claim of the pods is known, which ask for some."""
+        return quantity(self.gpu_equivalents) if self.gpu_equivalents else NOTHING
+
+    @property
+    def size_or_zero(self) -> str:
+        """The same, and 0 where no pod waits."""
+        return self.size if self.pods else "0"
+
+
+@dataclass(frozen=True, slots=True)
+class TierCard:
+    """One tier in a window, or what somebody held on it; `amounts` is None without any facts.
+
+    `sums` are those of the hours known to be collected, and None without any; `changes` are None
+    where nothing is compared, `now` where nothing is told of what pends. `scope` and `query` are
+    what its figures are explained with.
+    """
+
+    name: str
+    promise: str
+    href: str | None
+    rows: Sequence[UsageRow]
+    amounts: Amounts | None
+    strip: Sequence[StripPart]
+    now: TierWaiting | None
+    query: Query = ()
+    scope: Mapping[str, str] = field(default_factory=dict)
+    sums: WindowSums | None = None
+    changes: Differences | None = None
+    sparkline: Sparkline | None = None
+    month_href: str | None = None
+
+    @property
+    def has_capacity(self) -> bool:
+        """Whether nodes are its own; what a team or a workload holds has no capacity."""
+        return self.amounts is not None and self.amounts.capacity is not None
+
+    @property
+    def capacity_href(self) -> str:
+        return explain_href("capacity_gpu_hours", self.query, **self.scope)
+
+    @property
+    def allocation_href(self) -> str:
+        return explain_href("allocation_ratio", self.query, **self.scope)
+
+    @property
+    def allocated_href(self) -> str:
+        return explain_href("allocated_gpu_hours", self.query, **self.scope)
+
+    @property
+    def utilization_href(self) -> str:
+        return explain_href("utilization_ratio", self.query, **self.scope)
+
+    @property
+    def not_used_href(self) -> str:
+        return explain_href("not_busy_gpu_hours", self.query, **self.scope)
+
+    @property
+    def allocated_gpu_hours(self) -> str:
+        return gpu_hours_text(self.amounts.allocated) if self.amounts else ""
+
+    @property
+    def capacity_gpu_hours(self) -> str:
+        return gpu_hours_text(self.amounts.capacity or 0) if self.amounts else ""
+
+    @property
+    def not_used_gpu_hours(self) -> str:
+        return gpu_hours_text(self.amounts.not_used) if self.amounts else ""
+
+    @property
+    def capacity_gpus(self) -> str:
+        return gpus_text(self.sums.gpus.capacity or 0) if self.sums else ""
+
+    @property
+    def allocated_gpus(self) -> str:
+        return gpus_text(self.sums.gpus.allocated) if self.sums else ""
+
+    @property
+    def busy_gpus(self) -> str:
+        return gpus_text(self.sums.gpus.busy) if self.sums else ""
+
+    @property
+    def not_used_gpus(self) -> str:
+        return gpus_text(self.sums.gpus.not_used) if self.sums else ""
+
+
+@dataclass(frozen=True, slots=True)
+class TierContext:
+    """What is known of the tiers of a page: ledger rows, comparison, waits, and their last month.
+
+    `pending` says until when it is known what waits; it is told of with it alone. `sparklines`
+    are by tier name. `scope` says what all of it is of, as `{"team": "vision"}`.
+    """
+
+    rows: Sequence[UsageRow]
+    waiting: Sequence[PendingGpus]
+    comparison: Comparison
+    pending: PendingKnown | None = None
+    sparklines: Mapping[str, Sparkline | None] = field(default_factory=dict)
+    scope: Mapping[str, str] = field(default_factory=dict)
+
+
+def rows_by(rows: Sequence[UsageRow], grouping: Grouping) -> dict[str, list[UsageRow]]:
+    """Return the rows of each group name, in their order."""
+    found: dict[str, list[UsageRow]] = {}
+    for row in rows:
+        found.setdefault(row.groups[grouping], []).append(row)
+    return found
+
+
+def tier_cards(
+    tiers: Sequence[TierRow], known: TierContext, query: Query, *, now: datetime
+) -> list[TierCard]:
+    """Return a card per tier in catalog order.
+
+    A tier of the catalog has one even when nothing is known of it; built-in tiers and those no
+    longer in the catalog only when they hold something or somebody waits for them.
+    """
+    in_catalog = {tier.name: tier for tier in tiers}
+    by_tier = rows_by(known.rows, Grouping.TIER)
+    waits = {row.tier: row for row in known.waiting}
+    named = [tier.name for tier in tiers if not tier.builtin]
+    others = [tier.name for tier in tiers if tier.builtin] + [*by_tier, *waits]
+    names = dict.fromkeys([*named, *(n for n in others if n in by_tier or n in waits)])
+    return [_card(name, in_catalog.get(name), known, query, now) for name in names]
+
+
+def tier_card(tier: TierRow, known: TierContext, query: Query, *, now: datetime) -> TierCard:
+    """Return the card of one tier; what is known may be of others too."""
+    return _card(tier.name, tier, known, query, now)
+
+
+@dataclass(frozen=True, slots=True)
+class TeamTiers:
+    """What a team or a workload held in a window: a card for each tier.
+
+    `total` is set where there are several tiers; of it only amounts count, no ratio: tiers are
+    never blended into one.
+    """
+
+    cards: Sequence[TierCard]
+    total: TierCard | None
+
+
+def holding(known: TierContext, query: Query) -> TeamTiers:
+    """Return what the scope of `known` held, tier by tier."""
+    by_tier = rows_by(known.rows, Grouping.TIER)
+    cards = [_held_card(name, rows, known, query) for name, rows in by_tier.items()]
+    total = _held_card("", known.rows, known, query) if len(cards) > 1 else None
+    return TeamTiers(cards, total)
+
+
+def _held_card(name: str, rows: Sequence[UsageRow], known: TierContext, query: Query) -> TierCard:
+    amounts = tables.summed(rows)
+    return TierCard(
+        name=name,
+        promise="",
+        href=href("tier", query, name=name) if name else None,
+        rows=rows,
+        amounts=amounts,
+        strip=strip(amounts, ALLOCATED_CLASSES),
+        now=None,
+        query=query,
+        scope={**known.scope, "tier": name},
+        sums=known.comparison.sums(name),
+        changes=known.comparison.changes(name),
+    )
+
+
+def tier_waiting(
+    name: str, waiting: PendingGpus | None, pending: PendingKnown, query: Query, *, now: datetime
+) -> TierWaiting:
+    """Return what pends for a tier, also when nothing does, and until when that is known."""
+    page = href("tier", query, name=name)
+    known = pending.of_tier(name)
+    return TierWaiting(
+        # Names of tiers may hold anything; an id must not.
+        id=f"waiting-{crc32(name.encode()):08x}",
+        tier=name,
+        pods=waiting.pods if waiting else 0,
+        gpu_equivalents=waiting.gpu_equivalents if waiting else 0.0,
+        age=_age(waiting, known or now) if waiting else "",
+        href=f"{page}#waits" if page else None,
+        is_known=known is not None,
+        as_of=None if known == now else known,
+    )
+
+
+def _age(waiting: PendingGpus, until: datetime) -> str:
+    return duration(max(0.0, (until - waiting.oldest_at).total_seconds()))
+
+
+def _card(
+    name: str, tier: TierRow | None, known: TierContext, query: Query, now: datetime
+) -> TierCard:
+    rows = [row for row in known.rows if row.groups[Grouping.TIER] == name]
+    amounts = tables.summed(rows) if rows else None
+    waiting = next((row for row in known.waiting if row.tier == name), None)
+    sparkline = known.sparklines.get(name)
+    whole = amounts is not None and amounts.capacity is not None
+    return TierCard(
+        name=name,
+        promise=tier.promise if tier else "",
+        href=href("tier", query, name=name),
+        rows=rows,
+        amounts=amounts,
+        strip=(strip(amounts, CAPACITY_CLASSES if whole else ALLOCATED_CLASSES) if amounts else ()),
+        now=tier_waiting(name, waiting, known.pending, query, now=now) if known.pending else None,
+        query=query,
+        scope={**known.scope, "tier": name},
+        sums=known.comparison.sums(name),
+        changes=known.comparison.changes(name),
+        sparkline=sparkline,
+        month_href=_month_href(name, sparkline, query) if sparkline else None,
+    )
+
+
+def _month_href(name: str, sparkline: Sparkline, query: Query) -> str | None:
+    """Return the tier's page over the days of its sparkline, with the filters of the query."""
+    days = (("first", str(sparkline.first)), ("last", str(sparkline.last)))
+    return href("tier", (*days, *(pair for pair in query if pair[0] in EVERY)), name=name)
+
+
+TOP = 5
+_LONGEST_WASTE = 62 * DAY
+_RECENT_WASTE = 30 * DAY
+_CAUSES = (IDLE, UNDERUSED, NOT_RUNNING)
+
+
+@dataclass(frozen=True, slots=True)
+class WastePart:
+    """One cause of a workload's waste; `percent` of the largest waste shown, 0..100."""
+
+    cls: LedgerClass
+    gpu_hours: int
+    percent: float
+
+
+@dataclass(frozen=True, slots=True)
+class WasteLine:
+    """One workload with its link; `share` is of what it held, 0..1."""
+
+    row: WasteRow
+    kind: str
+    name: str
+    href: str | None
+    tier_href: str | None
+    share: float
+    parts: Sequence[WastePart]
+
+
+@dataclass(frozen=True, slots=True)
+class TopWaste:
+    """The largest waste; `days`: of so many days at the window's end alone, 0 for all of it."""
+
+    lines: Sequence[WasteLine]
+    days: int
+
+
+@dataclass(frozen=True, slots=True)
+class WaitLine:
+    """One pod that waits, for how long in words, and its link.
+
+    `cause` says why and `cause_href` more of it; None before the pod was looked at.
+    """
+
+    row: WaitingPod
+    age: str
+    href: str | None
+    team_href: str | None
+    tier_href: str | None
+    cause: Badge | None = None
+    cause_href: str | None = None
+
+
+def sparklines(reading: QuerySession, *, tier: str = "") -> dict[str, Sparkline | None]:
+    """Return by tier its days up to the end of the reading's window. Five queries at most."""
+    if not reading.has_capacity:
+        return {}  # the bars are parts of a capacity
+    choice = reading.choice
+    days = days_until(choice.last, choice.zone, reading.window.end)
+    rows = usage_of(
+        reading,
+        by=[Grouping.TIER],
+        interval=TimeStep.DAY,
+        narrowed=of_page(reading, tier=tier),
+        window=days,
+    )
+    return {
+        name: sparkline(own, choice.last, choice.zone)
+        for name, own in rows_by(rows, Grouping.TIER).items()
+    }
+
+
+def largest_waste(reading: QuerySession, *, team: str = "") -> TopWaste:
+    """Return the workloads that held most without using it.
+
+    In the reading's window, or the last days of one so long that workloads gone for months would
+    fill the list.
+    """
+    window = reading.window
+    long = window.end - window.start > _LONGEST_WASTE
+    recent = Window(window.end - _RECENT_WASTE, window.end) if long else window
+    filters, sees = of_page(reading, team=team), reading.visibility
+    rows = usage.cached(
+        "largest-waste",
+        (recent, filters, sees.everything, sorted(sees.team_ids), TOP, reading.choice.zone.key),
+        lambda: usage.largest_waste(
+            recent, filters=filters, visibility=sees, limit=TOP, zone=reading.choice.zone
+        ),
+    )
+    most = max((row.not_used for row in rows), default=0)
+    lines = [_waste_line(row, most, reading) for row in rows]
+    return TopWaste(lines, _RECENT_WASTE.days if long else 0)
+
+
+def waiting(reading: QuerySession, *, tier: str = "") -> list[PendingGpus]:
+    """Return what waits now by tier, of the page's clusters, tiers, teams and namespaces.
+
+    Like `wait_lines` it does not mind GPU models and capacity types.
+    """
+    own = of_page(reading, tier=tier)
+    if own.team or own.namespace:
+        return waiting_of(reading.now, filters=own, visibility=reading.visibility)
+    rows = usage.waiting_now(reading.now, visibility=reading.visibility, filters=own)
+    return [row for row in rows if not own.tier or row.tier in own.tier]
+
+
+def known_until(reading: QuerySession) -> PendingKnown:
+    """Return until when it is known what pends on the page's clusters."""
+    return pending_known(reading.now, clusters=reading.filters.cluster)
+
+
+def known_earlier(pending: PendingKnown, now: datetime) -> list[tuple[str, datetime | None]]:
+    """Return the clusters of which it is not known what pends now, with until when it was."""
+    return [(name, until) for name, until in pending.until.items() if until != now]
+
+
+def wait_lines(
+    reading: QuerySession, *, tier: str = "", team: str = "", limit: int = TOP
+) -> list[WaitLine]:
+    """Return the pods that wait now and have waited longest, of those the reader sees.
+
+    A pod that waits has no GPU model and no capacity type, so filters on these do not narrow it.
+    """
+    own = of_page(reading, tier=tier, team=team)
+    rows = usage.oldest_waits(
+        reading.now,
+        filters=replace(own, gpu_model=(), capacity_type=()),
+        visibility=reading.visibility,
+        limit=limit,
+    )
+    pods = [(row.cluster, row.uid) for row in rows]
+    causes = causes_of(pods, at=reading.now, visibility=reading.visibility)
+    return [_wait_line(row, causes.get((row.cluster, row.uid)), reading) for row in rows]
+
+
+def _waste_line(row: WasteRow, most: int, reading: QuerySession) -> WasteLine:
+    kind, _, name = row.workload.partition("/")
+    parts = ((cls, getattr(row, cls.key)) for cls in _CAUSES)
+    return WasteLine(
+        row=row,
+        kind=kind,
+        name=name,
+        href=href(
+            "workload",
+            reading.query,
+            cluster=row.cluster,
+            namespace=row.namespace,
+            kind=kind,
+            name=name,
+        ),
+        tier_href=href("tier", reading.query, name=row.tier),
+        share=row.not_used / row.allocated if row.allocated else 0.0,
+        parts=[
+            WastePart(cls, hours, round(100 * hours / most, 2)) for cls, hours in parts if hours
+        ],
+    )
+
+
+def _wait_line(row: WaitingPod, why: PodCause | None, reading: QuerySession) -> WaitLine:
+    return WaitLine(
+        row=row,
+        age=duration((reading.now - row.since).total_seconds()),
+        href=href("pod", reading.query, cluster=row.cluster, uid=row.uid),
+        team_href=href("team", reading.query, name=row.team),
+        tier_href=href("tier", reading.query, name=row.tier),
+        cause=badge(why.cause, why.detail) if why else None,
+        cause_href=(
+            href("pending-detail", reading.query, cluster=row.cluster, uid=row.uid) if why else None
+        ),
+    )
