@@ -27,7 +27,8 @@ from apps.costs.adapters import write
 from apps.costs.domain.costing import Basis, Cause
 from apps.costs.domain.files import CellType, Column, CostFile, FileFormat, FileRow, Notes
 from apps.costs.domain.unallocated import Policy
-from apps.costs.selectors.files.cost_files import cost_file, days_question
+from apps.costs.selectors.files.cost_files import cost_file
+from apps.costs.selectors.periods import days_question
 from tests.bench.exports_data import DAYS, FIRST
 from tests.bench.measuring import peak_mib, timed
 

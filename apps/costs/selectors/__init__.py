@@ -35,12 +35,7 @@ from apps.costs.selectors.explained_ratios import (
     explain_energy,
     explain_price,
 )
-from apps.costs.selectors.files.cost_files import (
-    cost_file,
-    days_question,
-    month_rows_expected,
-    period_file,
-)
+from apps.costs.selectors.files.cost_files import cost_file, month_rows_expected, period_file
 from apps.costs.selectors.files.exports import (
     ClosedFileRow,
     ExportGone,
@@ -56,6 +51,7 @@ from apps.costs.selectors.periods import (
     PeriodState,
     adjustment_rows,
     closed_period,
+    days_question,
     gaps_of,
     month_window,
     period_states,

@@ -11,8 +11,7 @@ from apps.costs.domain.costing import WASTE
 from apps.costs.domain.monthly import MonthlyReport
 from apps.costs.selectors.charging_policy import charging
 from apps.costs.selectors.cost_reader import CostReader
-from apps.costs.selectors.files.cost_files import month_question
-from apps.costs.selectors.periods import closed_period
+from apps.costs.selectors.periods import closed_period, month_question
 from apps.costs.selectors.prices import price_book
 from apps.costs.selectors.rows import coverage_ratio, unpriced
 from apps.usage.domain.rows import Grouping, TimeStep

@@ -13,17 +13,31 @@ from apps.accounts.permissions import Visibility
 from apps.clusters.domain.columns import Column
 from apps.clusters.domain.window import Window
 from apps.clusters.selectors import report
+from apps.costs.domain.costing import Basis
 from apps.costs.domain.money import SCALE_DIGITS
+from apps.costs.domain.unallocated import Policy
 from apps.costs.models import (
     Adjustment,
     ClosedPeriod,
     PoolCostDay,
     PricedHour,
 )
+from apps.costs.selectors.rows import CostQuery
 from apps.usage.domain.periods import day_start
+from apps.usage.domain.rows import Filters, Grouping, TimeStep
 from apps.usage.models import HAS_FACTS, CollectionWindow
 
 _HOUR = timedelta(hours=1)
+
+EVERY_GROUP = (
+    Grouping.CLUSTER,
+    Grouping.TEAM,
+    Grouping.NAMESPACE,
+    Grouping.WORKLOAD,
+    Grouping.TIER,
+    Grouping.GPU_MODEL,
+    Grouping.CAPACITY_TYPE,
+)
 
 
 class MonthState(StrEnum):
@@ -91,6 +105,21 @@ def month_window(month: date, zone: ZoneInfo) -> Window:
 def closed_period(month: date) -> ClosedPeriod | None:
     """Return the closing of a month that is in force, None where it is open. One query."""
     return ClosedPeriod.objects.filter(month=month, reopened_at__isnull=True).first()
+
+
+def days_question(window: Window, basis: Basis, policy: Policy) -> CostQuery:
+    """Return what a file of some days asks: the same columns as those of a month."""
+    return CostQuery(window, TimeStep.DAY, EVERY_GROUP, Filters(), basis, policy)
+
+
+def month_question(
+    month: date, closed: ClosedPeriod | None, basis: Basis, policy: Policy
+) -> tuple[CostQuery, ZoneInfo]:
+    """Return what a month's file asks, and the month's zone: of a closed one as it was closed."""
+    zone = ZoneInfo(closed.time_zone) if closed else report().zone
+    if closed is not None:
+        basis, policy = Basis(closed.basis), Policy(closed.policy)
+    return days_question(month_window(month, zone), basis, policy), zone
 
 
 def period_states(*, now: datetime, visibility: Visibility) -> list[PeriodState]:

@@ -29,15 +29,10 @@ from apps.costs.domain.exports import MOST_ATTEMPTS, ExportScope, ExportState, c
 from apps.costs.domain.files import CostFile, FileFormat, TooManyRows, file_name
 from apps.costs.domain.unallocated import Policy
 from apps.costs.models import Export
-from apps.costs.selectors.files.cost_files import (
-    cost_file,
-    days_question,
-    month_rows_expected,
-    period_file,
-)
+from apps.costs.selectors.files.cost_files import cost_file, month_rows_expected, period_file
 from apps.costs.selectors.files.exports import check_still_sees, exports_folder
 from apps.costs.selectors.files.row_estimates import rows_expected
-from apps.costs.selectors.periods import closed_period
+from apps.costs.selectors.periods import closed_period, days_question
 from apps.costs.selectors.rows import CostQuery
 from apps.usage.selectors import GroupingRefused
 

@@ -12,7 +12,7 @@ from apps.clusters.domain.window import Window
 from apps.clusters.models import Namespace
 from apps.clusters.models.sql import UnixSeconds
 from apps.clusters.selectors import team_spans
-from apps.fairness.services.facts import digest
+from apps.fairness.services.demand_sources import digest
 from apps.pending.domain.demand import amount
 from apps.pending.models import CauseInterval
 from apps.pending.selectors import counted_causes, known_until

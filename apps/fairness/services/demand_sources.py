@@ -1,7 +1,7 @@
 """Who tells the demand of hours: the watch, series, or nobody."""
 
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from hashlib import blake2b
@@ -50,8 +50,13 @@ class DemandSources:
     def mark(self) -> str:
         """What stands for these clusters; it begins with `BEHIND` while any is behind."""
         told = f"demand of {sorted(self.watched)} without {sorted(self.behind)}"
-        mark = blake2b(told.encode(), digest_size=16).hexdigest()
+        mark = digest([told])
         return f"{BEHIND}{mark}" if self.behind else mark
+
+
+def digest(lines: Iterable[str]) -> str:
+    """Return 32 hexadecimal digits that stand for some text."""
+    return blake2b("\n".join(lines).encode(), digest_size=16).hexdigest()
 
 
 def demand_sources(hours: Sequence[datetime]) -> list[DemandSources]:

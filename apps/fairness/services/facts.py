@@ -4,7 +4,6 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
-from hashlib import blake2b
 from typing import NamedTuple
 
 from django.db.models import F, Max, Q, Sum
@@ -13,7 +12,12 @@ from django.db.models.functions import Coalesce
 from apps.clusters.domain.window import Window
 from apps.clusters.models import Cluster
 from apps.fairness.domain.hour_state import HourState
-from apps.fairness.services.demand_sources import DemandSources, demand_sources, unknown_tiers
+from apps.fairness.services.demand_sources import (
+    DemandSources,
+    demand_sources,
+    digest,
+    unknown_tiers,
+)
 from apps.fairness.services.entitlements import EntitlementSpan, read_entitlements
 from apps.usage.domain.collection import CollectionState
 from apps.usage.models import CollectionWindow, TeamHour, TierDay, TierHour
@@ -205,8 +209,3 @@ def collections_digests(hours: Q) -> dict[datetime, str]:
         if with_facts or withheld or state == _FAILED:
             tried.add(hour)
     return {hour: digest(lines[hour]) for hour in tried}
-
-
-def digest(lines: Iterable[str]) -> str:
-    """Return 32 hexadecimal digits that stand for some text."""
-    return blake2b("\n".join(lines).encode(), digest_size=16).hexdigest()

@@ -29,13 +29,13 @@ from apps.quotas.domain.spending import (
     whole_days,
 )
 from apps.quotas.models import Budget, BudgetAlert
-from apps.quotas.selectors.allocated import GPU_HOURS, GpuHours, HoursOf, hours_in
+from apps.quotas.selectors.allocated import _DAY, _WEEK, GPU_HOURS, GpuHours, HoursOf, hours_in
 from apps.quotas.selectors.rows import BudgetAlertRow, BudgetRow, BurnPoint
 from apps.usage.models import HAS_FACTS, CollectionWindow
 
 PATTERN_DAYS = 56
 """How many days back the pattern of a team's weekdays is read from."""
-_HOUR, _DAY, _WEEK = timedelta(hours=1), timedelta(days=1), timedelta(days=7)
+_HOUR = timedelta(hours=1)
 _NO_BURN = Burn(None, None, None, None, None, None)
 
 

@@ -21,21 +21,11 @@ from apps.costs.models import ClosedPeriod
 from apps.costs.selectors.cost_reader import CostReader
 from apps.costs.selectors.files.name_cache import FewNames
 from apps.costs.selectors.files.row_estimates import check_length, days_at_once, rows_expected
-from apps.costs.selectors.periods import closed_period, month_window
+from apps.costs.selectors.periods import EVERY_GROUP, closed_period, month_question, month_window
 from apps.costs.selectors.prices import price_book
 from apps.costs.selectors.rows import CostQuery, CostRow, coverage_ratio, unpriced
 from apps.usage.domain.amounts import hours
-from apps.usage.domain.rows import Filters, Grouping, TimeStep
-
-EVERY_GROUP = (
-    Grouping.CLUSTER,
-    Grouping.TEAM,
-    Grouping.NAMESPACE,
-    Grouping.WORKLOAD,
-    Grouping.TIER,
-    Grouping.GPU_MODEL,
-    Grouping.CAPACITY_TYPE,
-)
+from apps.usage.domain.rows import Grouping, TimeStep
 
 
 def period_file(
@@ -64,21 +54,6 @@ def month_rows_expected(month: date, *, visibility: Visibility) -> int | None:
         return closed.row_count
     asked, zone = month_question(month, closed, Basis.ALLOCATED, Policy.PLATFORM)
     return rows_expected(asked, visibility=visibility, zone=zone)
-
-
-def days_question(window: Window, basis: Basis, policy: Policy) -> CostQuery:
-    """Return what a file of some days asks: the same columns as those of a month."""
-    return CostQuery(window, TimeStep.DAY, EVERY_GROUP, Filters(), basis, policy)
-
-
-def month_question(
-    month: date, closed: ClosedPeriod | None, basis: Basis, policy: Policy
-) -> tuple[CostQuery, ZoneInfo]:
-    """Return what a month's file asks, and the month's zone: of a closed one as it was closed."""
-    zone = ZoneInfo(closed.time_zone) if closed else report().zone
-    if closed is not None:
-        basis, policy = Basis(closed.basis), Policy(closed.policy)
-    return days_question(month_window(month, zone), basis, policy), zone
 
 
 def cost_file(

@@ -201,6 +201,6 @@ def tier_sums(parts: Parts, tiers: Collection[int]) -> dict[int, TierSums]:
         rows: QuerySet[Any] = manager.filter(where, tier__in=tiers).order_by()
         for tier, *values in rows.values_list("tier_id").annotate(**sums, **counted):
             own = found[tier]
-            for field, value in zip(fields(TierSums), values, strict=True):
-                setattr(own, field.name, getattr(own, field.name) + int(value))
+            for amount, value in zip(fields(TierSums), values, strict=True):
+                setattr(own, amount.name, getattr(own, amount.name) + int(value))
     return dict(found)
