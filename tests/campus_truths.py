@@ -57,7 +57,7 @@ def campus_summary(days: int) -> CampusSummary:
 
 def _collect(scenario: Any, url: str, now: datetime, days: int) -> None:
     from apps.costs.services import price_hours
-    from apps.costs.services.recommendations.daily_run import store_recommendations
+    from apps.costs.services.recommendation_run import store_recommendations
     from apps.quotas.services import roll_hours
     from apps.usage.services import roll_days
     from simulator.catalog import catalog_yaml

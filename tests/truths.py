@@ -78,7 +78,7 @@ def trace_fairness(first_minute: int, minutes: int) -> dict[str, float]:
     """Return the fairness of a part of the trace, minute by minute."""
     from dataclasses import replace
 
-    from apps.fairness.domain.integrate import integrate, measure
+    from apps.fairness.domain.measures import integrate, measure
     from tests.fairness.tiers import helios
 
     _, slots, _ = helios()

@@ -32,11 +32,9 @@ from apps.clusters import selectors as clusters
 from apps.clusters.domain.tiers import CapacityType
 from apps.costs import selectors as costs
 from apps.costs.adapters import csv_parts, write_beside
-from apps.costs.domain.costing import WASTE, Basis, Cause
+from apps.costs.domain.costing import WASTE, Basis, Cause, Policy
 from apps.costs.domain.files import CostFile, FileFormat, TooManyRows
-from apps.costs.domain.recommendations.recommendation import RecommendationKind
-from apps.costs.domain.recommendations.states import RecommendationState
-from apps.costs.domain.unallocated import Policy
+from apps.costs.domain.recommendations.recommendation import RecommendationKind, RecommendationState
 from apps.costs.selectors import (
     CostQuery,
     CostRow,

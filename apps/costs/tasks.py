@@ -5,9 +5,8 @@ from datetime import UTC, datetime
 from celery import shared_task
 
 from apps.costs import services
-from apps.costs.services import exporting, exporting_closed, folding, monthly_mail
-from apps.costs.services.money_alerts import note_money_alerts as note_alerts_of_money
-from apps.costs.services.recommendations import daily_run, follow_up
+from apps.costs.services import exports, messages, pricing, recommendation_run, recommendations
+from apps.costs.services.messages import note_money_alerts as note_alerts_of_money
 
 
 @shared_task(name="costs.price_hours")
@@ -17,34 +16,34 @@ def price_hours(**_: object) -> int:
 
 @shared_task(name="costs.prune")
 def prune(**_: object) -> int:
-    return services.prune() + folding.fold_workloads(now=datetime.now(UTC))
+    return services.prune() + pricing.fold_workloads(now=datetime.now(UTC))
 
 
 @shared_task(name="costs.write_export")
 def write_export(*, export_id: int, **_: object) -> int:
-    return exporting.write_export(export_id)
+    return exports.write_export(export_id)
 
 
 @shared_task(name="costs.tend_exports")
 def tend_exports(**_: object) -> int:
-    return exporting.tend_exports(now=datetime.now(UTC))
+    return exports.tend_exports(now=datetime.now(UTC))
 
 
 @shared_task(name="costs.keep_closed_files")
 def keep_closed_files(**_: object) -> int:
-    return exporting_closed.keep_closed_files(now=datetime.now(UTC))
+    return exports.keep_closed_files(now=datetime.now(UTC))
 
 
 @shared_task(name="costs.send_monthly_reports")
 def send_monthly_reports(**_: object) -> int:
-    return monthly_mail.send_monthly_reports(now=datetime.now(UTC))
+    return messages.send_monthly_reports(now=datetime.now(UTC))
 
 
 @shared_task(name="costs.recommend")
 def recommend(**_: object) -> int:
     now = datetime.now(UTC)
-    found = daily_run.store_recommendations(now=now)
-    return found + follow_up.follow_up_accepted(now=now)
+    found = recommendation_run.store_recommendations(now=now)
+    return found + recommendations.follow_up_accepted(now=now)
 
 
 @shared_task(name="costs.note_money_alerts")

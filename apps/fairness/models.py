@@ -9,7 +9,7 @@ from typing import Any
 from django.db import models
 from django.db.models import F, Q
 
-from apps.fairness.domain.hour_state import HourState
+from apps.fairness.domain.measures import HourState
 
 
 def _dimension(to: str) -> Any:

@@ -9,8 +9,7 @@ from django.utils import timezone
 from apps.accounts.models import Team, User
 from apps.alerts.models import IdleAnswer
 from apps.clusters.models import Tier
-from apps.costs.domain.recommendations.recommendation import RecommendationKind
-from apps.costs.domain.recommendations.states import RecommendationState
+from apps.costs.domain.recommendations.recommendation import RecommendationKind, RecommendationState
 from apps.costs.models import WasteSum
 from tests.api.conftest import client_of
 from tests.costs.recommendation_rows import make

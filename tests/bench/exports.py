@@ -24,11 +24,10 @@ from apps.clusters.domain.calendar import day_window
 from apps.clusters.domain.window import Window
 from apps.clusters.selectors import report
 from apps.costs.adapters import write
-from apps.costs.domain.costing import Basis, Cause
+from apps.costs.domain.costing import Basis, Cause, Policy
 from apps.costs.domain.files import CellType, Column, CostFile, FileFormat, FileRow, Notes
-from apps.costs.domain.unallocated import Policy
-from apps.costs.selectors.files.cost_files import cost_file
-from apps.costs.selectors.periods import days_question
+from apps.costs.selectors.cost_files import cost_file
+from apps.costs.selectors.months import days_query
 from tests.bench.exports_data import DAYS, FIRST
 from tests.bench.measuring import peak_mib, timed
 
@@ -105,7 +104,7 @@ def _stored() -> CostFile:
     zone = report().zone
     end = day_window(FIRST + timedelta(days=DAYS), zone).start
     window = Window(day_window(FIRST, zone).start, end)
-    question = days_question(window, Basis.ALLOCATED, Policy.PLATFORM)
+    question = days_query(window, Basis.ALLOCATED, Policy.PLATFORM)
     return cost_file(question, FileFormat.CSV, visibility=EVERYTHING)
 
 

@@ -33,7 +33,7 @@ from apps.fairness.models import (
     TierFairnessHour,
     TierTeamBlob,
 )
-from apps.fairness.services.packs import lock_week, write_week
+from apps.fairness.services.compute import lock_week, write_week
 from apps.operations.services import ensure_builtin
 from apps.pending.models import CauseInterval, Episode
 from apps.quotas.models import Entitlement

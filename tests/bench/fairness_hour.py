@@ -2,8 +2,7 @@
 
 import numpy as np
 
-from apps.fairness.domain.integrate import TierSlots, measure
-from apps.fairness.domain.whole import whole_sums
+from apps.fairness.domain.measures import TierSlots, measure, whole_sums
 
 _SLOTS = 2
 

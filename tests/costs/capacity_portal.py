@@ -11,7 +11,7 @@ from apps.clusters.domain.window import Window
 from apps.clusters.models import Cluster, NodeInterval
 from apps.costs.domain.recommendations.recommendation import RecommendationKind
 from apps.costs.models import Recommendation
-from apps.costs.services.recommendations.daily_run import store_recommendations
+from apps.costs.services.recommendation_run import store_recommendations
 from tests.costs.portal import make_price
 from tests.factories import (
     A100,

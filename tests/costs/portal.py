@@ -12,8 +12,7 @@ from django.db.models import Sum
 from apps.accounts.permissions import EVERYTHING
 from apps.clusters.domain.calendar import day_window
 from apps.clusters.domain.window import Window
-from apps.costs.domain.costing import Basis, Cause
-from apps.costs.domain.unallocated import Policy
+from apps.costs.domain.costing import Basis, Cause, Policy
 from apps.costs.models import PoolCostHour, Price, TeamCostHour, WorkloadCostHour
 from apps.costs.selectors import CostQuery, CostRow, cost_rows
 from apps.costs.services import price_hours

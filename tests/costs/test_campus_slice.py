@@ -9,12 +9,11 @@ import pytest
 
 from apps.accounts.permissions import EVERYTHING
 from apps.clusters.domain.window import Window
-from apps.costs.domain.recommendations.coverage import Cell, together
+from apps.costs.domain.recommendations.recommendation import Cell, together
 from apps.costs.models import Recommendation, WasteSum
-from apps.costs.selectors.covered_waste import waste_covered
-from apps.costs.selectors.recommendations import RecommendationFilters
+from apps.costs.selectors.recommendations import RecommendationFilters, waste_covered
 from apps.costs.services import price_hours
-from apps.costs.services.recommendations.daily_run import store_recommendations
+from apps.costs.services.recommendation_run import store_recommendations
 from apps.operations.services import load_catalog
 from apps.usage.services import collect_window, roll_days
 from simulator.catalog import catalog_yaml

@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apps.costs.domain.closing import (
+from apps.costs.domain.costing import SCALE, Cause, fact_cost
+from apps.costs.domain.months import (
     NOTHING,
     Closed,
     ClosedAmount,
@@ -14,8 +15,6 @@ from apps.costs.domain.closing import (
     canonical_lines,
     sha256_of,
 )
-from apps.costs.domain.costing import Cause, fact_cost
-from apps.costs.domain.money import SCALE
 from apps.usage.domain.amounts import NANO
 
 

@@ -16,20 +16,18 @@ from pytest_django import DjangoAssertNumQueries
 from apps.accounts.permissions import EVERYTHING, Visibility, visibility_of
 from apps.clusters.domain.window import Window
 from apps.clusters.models import ReportSettings
-from apps.costs.domain.costing import Basis
-from apps.costs.domain.money import money
-from apps.costs.domain.unallocated import Policy
+from apps.costs.domain.costing import Basis, Policy, money
 from apps.costs.models import Adjustment, ClosedAmount, ClosedPeriod, Price, PricedHour
 from apps.costs.selectors import (
     AdjustmentRow,
     MonthState,
     adjustment_rows,
     closed_period,
+    cost_files,
     month_window,
     period_states,
 )
-from apps.costs.selectors.explained_ratios import explain_adjustment
-from apps.costs.selectors.files import row_estimates
+from apps.costs.selectors.explain_costs import explain_adjustment
 from apps.costs.services import CloseRefused, close_period, price_hours, reopen_period
 from apps.usage.domain.explained import Explained, evaluate
 from apps.usage.domain.rows import Filters, Grouping, TimeStep
@@ -112,7 +110,7 @@ def test_the_same_month_has_the_same_hashes_however_many_days_are_read_at_once(
     first = close()
     reopen_period(OCTOBER, by=priced.portal.cleo, reason="to look again", now=NOW)
     price_hours(now=NOW)
-    monkeypatch.setattr(row_estimates, "MOST_ROWS_AT_ONCE", 1)
+    monkeypatch.setattr(cost_files, "MOST_ROWS_AT_ONCE", 1)
     second = close()
     assert (second.rows_sha256, second.files) == (first.rows_sha256, first.files)
 

@@ -6,17 +6,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from apps.costs.domain.costing import (
+    FALL,
     FREE,
     HELD,
+    PLATFORM,
     WASTE,
     Cause,
     CostSums,
+    Policy,
+    cents,
     cost_of,
     fact_cost,
+    shared,
+    units,
+    waterfall,
 )
-from apps.costs.domain.money import cents, units
-from apps.costs.domain.unallocated import PLATFORM, Policy, shared
-from apps.costs.domain.waterfall import FALL, waterfall
 from apps.usage.domain.amounts import NANO
 
 PARTS = st.dictionaries(st.sampled_from((*HELD, *FREE)), st.integers(0, 64 * NANO))

@@ -8,8 +8,7 @@ import pytest
 from django.db.models import Sum
 
 from apps.accounts.permissions import EVERYTHING, visibility_of
-from apps.costs.domain.costing import WASTE, Basis, Cause
-from apps.costs.domain.unallocated import Policy
+from apps.costs.domain.costing import WASTE, Basis, Cause, Policy
 from apps.costs.models import PoolCostHour, Price, TeamCostHour
 from apps.costs.selectors import (
     CostQuery,

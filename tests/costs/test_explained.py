@@ -7,7 +7,7 @@ import pytest
 from apps.accounts.permissions import EVERYTHING
 from apps.costs.domain.costing import WASTE
 from apps.costs.selectors import CostQuery, cost_rows, explain_cost
-from apps.costs.selectors.explain.costs import FIGURES
+from apps.costs.selectors.explain_costs import FIGURES
 from apps.usage.domain.explained import evaluate
 from tests.costs.portal import make_priced
 

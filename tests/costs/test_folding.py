@@ -13,7 +13,7 @@ from apps.costs import services
 from apps.costs.models import Adjustment, ClosedAmount, WorkloadCostDay
 from apps.costs.models import Price as PriceRow
 from apps.costs.services import close_period, price_hours
-from apps.costs.services.folding import fold_workloads
+from apps.costs.services.pricing import fold_workloads
 from apps.pending.models import Episode
 from apps.usage.domain.rows import Grouping, TimeStep, UsageQuery
 from apps.usage.models import Day, WorkloadDay

@@ -8,10 +8,10 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from apps.accounts.permissions import EVERYTHING
-from apps.costs.domain.money import money
+from apps.costs.domain.costing import money
 from apps.costs.models import PoolCostDay, TeamCostDay
 from apps.costs.selectors.budgets import money_budget_rows
-from apps.costs.selectors.large_sums import rows_with_costs
+from apps.costs.selectors.cost_reader import rows_with_costs
 from apps.quotas.models import Budget
 from apps.usage.domain.rows import Grouping, TimeStep
 from tests.costs.portal import PRICES, cost_of_capacity, make_priced, rows, total

@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apps.costs.domain.apportion import apportioned
-from apps.costs.domain.money import cents, minor_digits, money, rounded_ratio, units
+from apps.costs.domain.costing import apportioned, cents, minor_digits, money, rounded_ratio, units
 
 WEIGHTS = st.lists(st.integers(0, 10**15), min_size=1, max_size=12).filter(any)
 AMOUNTS = st.lists(st.integers(-(10**15), 10**15), max_size=30)

@@ -15,11 +15,11 @@ from apps.clusters.models import GpuModel, Tier
 from apps.costs.domain.costing import HELD
 from apps.costs.models import Adjustment, ClosedPeriod, Price, TeamCostDay
 from apps.costs.selectors import MoneyBudgetRow, money_budget_rows
-from apps.costs.selectors.explain.budgets import explain_money_budget
+from apps.costs.selectors.costs import terms
+from apps.costs.selectors.explain_costs import explain_money_budget
 from apps.costs.selectors.rows import CostQuery
-from apps.costs.selectors.terms import terms
 from apps.costs.services import price_hours
-from apps.costs.services.money_alerts import note_money_alerts
+from apps.costs.services.messages import note_money_alerts
 from apps.quotas.models import Budget
 from apps.quotas.selectors import budget_alerts
 from apps.usage.domain.explained import Number, evaluate

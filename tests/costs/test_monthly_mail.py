@@ -13,13 +13,12 @@ from pytest_django import Settings
 
 from apps.accounts.models import User
 from apps.accounts.permissions import EVERYTHING
-from apps.costs.domain.costing import WASTE, Basis, Cause
-from apps.costs.domain.monthly import MonthlyReport, body, due_month, subject
-from apps.costs.domain.unallocated import Policy
+from apps.costs.domain.costing import WASTE, Basis, Cause, Policy
+from apps.costs.domain.months import MonthlyReport, body, due_month, subject
 from apps.costs.models import MonthlyMail
-from apps.costs.selectors.monthly import monthly_report
+from apps.costs.selectors.months import monthly_report
 from apps.costs.services import close_period
-from apps.costs.services.monthly_mail import MOST_ATTEMPTS, send_monthly_reports
+from apps.costs.services.messages import MOST_ATTEMPTS, send_monthly_reports
 from apps.usage.domain.rows import Grouping
 from tests.costs.portal import PRICES, by_cause, days_from, make_priced, rows, total
 from tests.factories import A100, note_collection

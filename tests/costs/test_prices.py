@@ -4,12 +4,12 @@ from decimal import Decimal
 
 import pytest
 
-from apps.costs.domain.plausible import doubt
 from apps.costs.domain.prices import (
     PriceBook,
     PriceEntry,
     PriceKind,
     amortised,
+    doubt,
     energy_cost,
 )
 

@@ -12,7 +12,7 @@ from pytest_django import DjangoAssertNumQueries
 
 from apps.accounts.permissions import EVERYTHING
 from apps.costs import services
-from apps.costs.domain.apportion import divided
+from apps.costs.domain.costing import divided
 from apps.costs.models import (
     Adjustment,
     ClosedAmount,

@@ -15,8 +15,7 @@ from apps.costs.domain.recommendations import (
     for_workloads,
 )
 from apps.costs.domain.recommendations.evidence import Model, SharedTier, SpotPool
-from apps.costs.domain.recommendations.follow_up import FollowUpOutcome, follow_up
-from apps.costs.domain.recommendations.recommendation import Subject
+from apps.costs.domain.recommendations.recommendation import FollowUpOutcome, Subject, follow_up
 from tests.costs.evidence import A100, JOB, ONE_GPU_HOURS
 
 WORKS, FLICKERS, NEVER = 0.99, 0.02, 0.005

@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from apps.clusters.domain.devices.mig import PARTS, MigModel, fewest_cards, part_of
-from apps.costs.domain.recommendations.at_once import AllocationInterval, most_at_once
 from apps.costs.domain.recommendations.capacity import (
     HOURS_PER_WEEK,
     empty_nodes,
@@ -19,9 +18,11 @@ from apps.costs.domain.recommendations.capacity import (
     unused_quota,
 )
 from apps.costs.domain.recommendations.evidence import (
+    AllocationInterval,
     LayoutEvidence,
     PoolEvidence,
     QuotaEvidence,
+    most_at_once,
 )
 from apps.costs.domain.recommendations.recommendation import (
     HOURS_PER_MONTH,

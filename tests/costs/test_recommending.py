@@ -14,8 +14,7 @@ from apps.accounts.models import Team, User
 from apps.accounts.permissions import EVERYTHING, NotAllowed, Visibility, visibility_of
 from apps.clusters.domain.window import Window
 from apps.clusters.models import Cluster
-from apps.costs.domain.recommendations.recommendation import RecommendationKind
-from apps.costs.domain.recommendations.states import RecommendationState
+from apps.costs.domain.recommendations.recommendation import RecommendationKind, RecommendationState
 from apps.costs.models import (
     Price,
     Recommendation,
@@ -23,24 +22,24 @@ from apps.costs.models import (
     WasteSum,
     WorkloadCostDay,
 )
-from apps.costs.selectors.covered_waste import waste_covered
-from apps.costs.selectors.explain.savings import explain_recommendation
+from apps.costs.selectors.explain_savings import explain_recommendation
 from apps.costs.selectors.recommendations import (
     RecommendationFilters,
     RecommendationRow,
     recommendation_page,
     recommendation_sums,
+    waste_covered,
 )
 from apps.costs.services import price_hours
-from apps.costs.services.recommendations.daily_run import store_recommendations
-from apps.costs.services.recommendations.decisions import (
+from apps.costs.services.recommendation_run import store_recommendations
+from apps.costs.services.recommendations import (
     DecisionRefused,
     UnknownRecommendation,
     accept_recommendation,
     dismiss_recommendation,
+    follow_up_accepted,
     reopen_recommendation,
 )
-from apps.costs.services.recommendations.follow_up import follow_up_accepted
 from apps.operations.services import load_catalog
 from apps.usage.domain.explained import evaluate
 from apps.usage.models import CollectionWindow, PodHour, WorkloadDay

@@ -12,12 +12,10 @@ from apps.clusters.models import Cluster, Tier, TierRule
 from apps.clusters.services.tier_history import TierHistory
 from apps.costs.domain.recommendations.recommendation import RecommendationKind
 from apps.costs.models import PoolCostDay, PricedHour, Recommendation
-from apps.costs.services.evidence.offers import PricesInForce, offer_book
-from apps.costs.services.evidence.pending import pending_hours
-from apps.costs.services.evidence.services import service_evidence
-from apps.costs.services.evidence.span import span_of
-from apps.costs.services.evidence.workloads import workload_evidence
-from apps.costs.services.recommendations.follow_up import cost_before
+from apps.costs.services.evidence.hours import pending_hours
+from apps.costs.services.evidence.offers import PricesInForce, offer_book, span_of
+from apps.costs.services.evidence.workloads import service_evidence, workload_evidence
+from apps.costs.services.recommendations import cost_before
 from apps.usage.domain.attribution.activity import CLASSES, class_of
 from apps.usage.models import CollectionWindow, NodeHour, TierDay, WorkloadActivityDay, WorkloadDay
 from tests.costs.capacity_portal import (

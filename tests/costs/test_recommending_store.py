@@ -11,13 +11,13 @@ from apps.clusters.models import Cluster
 from apps.costs.domain.recommendations.recommendation import (
     Confidence,
     RecommendationKind,
+    RecommendationState,
     Saving,
     Subject,
 )
 from apps.costs.domain.recommendations.recommendation import Recommendation as Found
-from apps.costs.domain.recommendations.states import RecommendationState
 from apps.costs.models import Recommendation
-from apps.costs.services.recommendations.store import GONE_FOR, TeamFinding, store
+from apps.costs.services.recommendations import GONE_FOR, TeamFinding, store
 from tests.factories import make_cluster, make_tier
 
 pytestmark = pytest.mark.django_db

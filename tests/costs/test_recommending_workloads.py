@@ -8,7 +8,7 @@ from django.db.models import F
 from apps.clusters.models import Pod
 from apps.costs.domain.recommendations.recommendation import RecommendationKind
 from apps.costs.models import Price, Recommendation
-from apps.costs.services.recommendations.daily_run import store_recommendations
+from apps.costs.services.recommendation_run import store_recommendations
 from apps.usage.domain.amounts import Amounts
 from apps.usage.domain.attribution.activity import CLASSES, class_of
 from apps.usage.models import PodHour, TierDay, WorkloadActivityDay, WorkloadDay

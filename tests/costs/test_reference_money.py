@@ -14,8 +14,7 @@ from django.core.management import call_command
 
 from apps.accounts.permissions import EVERYTHING
 from apps.clusters.domain.window import Window
-from apps.costs.domain.costing import WASTE, Cause
-from apps.costs.domain.money import money
+from apps.costs.domain.costing import WASTE, Cause, money
 from apps.costs.selectors import CostQuery, cost_rows, waterfall
 from apps.costs.services import price_hours
 from apps.operations.services import load_catalog

@@ -15,9 +15,7 @@ from pytest_django import DjangoAssertNumQueries
 
 from apps.accounts.permissions import EVERYTHING, Visibility, visibility_of
 from apps.clusters.domain.window import Window
-from apps.costs.domain.costing import FREE, HELD, WASTE, Basis, Cause
-from apps.costs.domain.money import money
-from apps.costs.domain.unallocated import Policy
+from apps.costs.domain.costing import FREE, HELD, WASTE, Basis, Cause, Policy, money
 from apps.costs.models import Price
 from apps.costs.selectors import CostQuery, CostRow, cost_page, cost_rows, waterfall
 from apps.costs.selectors import worst_workloads as worst

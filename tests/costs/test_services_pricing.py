@@ -22,8 +22,8 @@ from apps.costs.models import (
 from apps.costs.models import Price as PriceRow
 from apps.costs.services import price_hours, prune
 from apps.costs.services.cost_rows import Pricing
+from apps.costs.services.prices import Rates
 from apps.costs.services.pricing import price_day
-from apps.costs.services.rates import Rates
 from apps.quotas.models import Entitlement
 from apps.usage.models import CollectionWindow, Day, PodHour
 from tests.costs.portal import (

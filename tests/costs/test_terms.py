@@ -8,8 +8,7 @@ import pytest
 from pytest_django import DjangoAssertNumQueries
 
 from apps.accounts.permissions import EVERYTHING
-from apps.costs.domain.costing import Basis
-from apps.costs.domain.unallocated import Policy
+from apps.costs.domain.costing import Basis, Policy
 from apps.costs.models import Adjustment, Price, PricedHour
 from apps.costs.selectors import CostQuery, month_window, not_priced, price_book, price_list, terms
 from apps.costs.services import close_period, price_hours

@@ -12,32 +12,34 @@ from hypothesis import strategies as st
 from apps.clusters.domain.workload_families import family_of, stem_of
 from apps.clusters.models import Tier
 from apps.costs.domain.recommendations import Offers, RecommendationKind, for_workloads
-from apps.costs.domain.recommendations.coverage import (
-    Cell,
-    Gap,
-    avoided,
-    cell_name,
-    every_waste,
-    together,
-)
-from apps.costs.domain.recommendations.evidence import CardPart
-from apps.costs.domain.recommendations.hours import (
+from apps.costs.domain.recommendations.capacity import (
     HoursEvidence,
     LendingEvidence,
     empty_hours,
     lend_quota,
 )
-from apps.costs.domain.recommendations.quiet import TimeoutEvidence, idle_timeout
+from apps.costs.domain.recommendations.evidence import CardPart
+from apps.costs.domain.recommendations.idle_time import (
+    ServiceEvidence,
+    TimeoutEvidence,
+    idle_timeout,
+    scale_to_demand,
+)
 from apps.costs.domain.recommendations.recommendation import (
     RISKS,
+    Cell,
     Confidence,
+    Gap,
     Recommendation,
     Saving,
     Subject,
+    avoided,
+    cell_name,
+    every_waste,
+    together,
 )
-from apps.costs.domain.recommendations.scaling import ServiceEvidence, scale_to_demand
 from apps.costs.models import WasteSum
-from apps.costs.services.recommendations.coverage import Of, Waste
+from apps.costs.services.recommendation_run import Waste, WasteOwner
 from tests.costs.evidence import A100, JOB, PRICE
 
 NAMES = st.sampled_from(["ml|Job/a|A100|spot", "ml|Job/b|A100|spot", "||A100|spot"])
@@ -62,7 +64,9 @@ def test_what_is_covered_is_never_more_than_the_waste_of_any_cause(
     assert together(reversed(claims)) == covered
 
 
-OWNERS = st.builds(Of, st.sampled_from([None, 1, 2]), st.sampled_from([1, 2]), st.just("USD"))
+OWNERS = st.builds(
+    WasteOwner, st.sampled_from([None, 1, 2]), st.sampled_from([1, 2]), st.just("USD")
+)
 FOUND = st.builds(
     replace,
     st.sampled_from(
@@ -79,14 +83,14 @@ FOUND = st.builds(
 
 @given(st.dictionaries(OWNERS, WASTE), st.lists(st.tuples(OWNERS, FOUND), max_size=8))
 def test_no_kind_covers_more_than_the_waste_of_a_team_tier_and_cause(
-    wasted: dict[Of, dict[Cell, int]], found: list[tuple[Of, Recommendation]]
+    wasted: dict[WasteOwner, dict[Cell, int]], found: list[tuple[WasteOwner, Recommendation]]
 ) -> None:
     of_tiers = {tier: Waste(Tier(pk=tier)) for tier in (1, 2)}
     for of, cells in wasted.items():
         of_tiers[of.tier].cells[of] = cells
     for tier, waste in of_tiers.items():
         claims = [(of, waste.covers(one, of.team)) for of, one in found if of.tier == tier]
-        sums: dict[tuple[Of, str], dict[str, int]] = defaultdict(dict)
+        sums: dict[tuple[WasteOwner, str], dict[str, int]] = defaultdict(dict)
         for of, cause, reason, units in waste.sums(claims):
             sums[of, cause][reason] = units
         for of, cells in waste.cells.items():

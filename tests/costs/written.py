@@ -6,10 +6,9 @@ from decimal import Decimal
 from io import BytesIO
 
 from apps.costs.adapters import write
-from apps.costs.domain.costing import Cause, fact_cost
+from apps.costs.domain.costing import Cause, fact_cost, units
 from apps.costs.domain.files import Cell, CellType, Column, CostFile, FileFormat, FileRow, Notes
 from apps.costs.domain.focus import Charge
-from apps.costs.domain.money import units
 from apps.usage.domain.amounts import NANO
 
 START = datetime(2026, 9, 1, tzinfo=UTC)

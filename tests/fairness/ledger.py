@@ -8,7 +8,7 @@ from typing import Any
 from apps.accounts.models import Team
 from apps.clusters.models import Cluster, GpuModel, Tier, WatchCoverage
 from apps.fairness.models import TeamFairnessHour, TierFairnessHour
-from apps.fairness.services.changes import changes
+from apps.fairness.services.recompute import changes
 from apps.quotas.models import Entitlement
 from apps.usage.domain.amounts import nano
 from apps.usage.models import TeamHour, TierDay, TierHour

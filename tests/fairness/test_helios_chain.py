@@ -8,8 +8,8 @@ import pytest
 from apps.accounts.permissions import EVERYTHING
 from apps.clusters.domain.window import Window
 from apps.clusters.models import Pod, Tier
-from apps.fairness.domain.arrays import Array
-from apps.fairness.domain.integrate import FairnessSums, TierSlots, integrate, measure
+from apps.fairness.domain.measures import FairnessSums, TierSlots, integrate, measure
+from apps.fairness.domain.shares import Array
 from apps.fairness.selectors import fairness_rows, tier_detail
 from apps.fairness.selectors.queue_times import team_waits
 from apps.pending.models import CauseInterval

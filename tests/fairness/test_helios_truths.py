@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from apps.fairness.domain.arrays import Array
-from apps.fairness.domain.integrate import FairnessSums, Measured, TierSlots, integrate, measure
+from apps.fairness.domain.measures import FairnessSums, Measured, TierSlots, integrate, measure
+from apps.fairness.domain.shares import Array
 from tests.fairness.tiers import helios
 from tests.simulator.truths import truths
 

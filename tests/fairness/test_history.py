@@ -25,7 +25,7 @@ from apps.fairness.models import (
 )
 from apps.fairness.selectors import HourCounts, fairness_rows
 from apps.fairness.services import compute_hour, compute_hours, prune, roll_days
-from apps.fairness.services.entitlements import marks
+from apps.fairness.services.facts import marks
 from apps.pending.models import CauseInterval, Episode, PendingDay
 from apps.quotas.models import Entitlement
 from apps.usage.models import CollectionWindow

@@ -8,7 +8,14 @@ import pytest
 
 from apps.accounts.permissions import EVERYTHING
 from apps.clusters.domain.window import Window
-from apps.fairness.domain.team_table import PACKED, TeamTable, pack, summed, table_of, unpack
+from apps.fairness.domain.measures import (
+    PACKED,
+    TeamTable,
+    pack_table,
+    sum_tables,
+    table_of,
+    unpack_table,
+)
 from apps.fairness.models import FairnessDay, TeamFairnessDay, TeamFairnessHour, TierTeamBlob
 from apps.fairness.selectors import fairness_overview
 from apps.fairness.services import compute_hour, compute_hours, prune, roll_days
@@ -45,7 +52,7 @@ def rows_of(table: TeamTable) -> list[tuple[int, ...]]:
 
 
 def packed(span: str, start: datetime) -> Sequence[tuple[int, ...]]:
-    return rows_of(unpack(TierTeamBlob.objects.get(span=span, start=start).teams))
+    return rows_of(unpack_table(TierTeamBlob.objects.get(span=span, start=start).teams))
 
 
 def everything() -> list[tuple[object, ...]]:
@@ -69,7 +76,9 @@ def test_a_week_is_the_sum_of_its_days_once_all_are_rolled(world: World) -> None
     (week,) = TierTeamBlob.objects.filter(span=TierTeamBlob.WEEK)
     assert week.start == START
     days = TierTeamBlob.objects.filter(span=TierTeamBlob.DAY, start__lt=WEEK.end)
-    assert rows_of(unpack(week.teams)) == rows_of(summed([unpack(row.teams) for row in days]))
+    assert rows_of(unpack_table(week.teams)) == rows_of(
+        sum_tables([unpack_table(row.teams) for row in days])
+    )
     days.delete()
     TierTeamBlob.objects.filter(span=TierTeamBlob.HOUR).delete()
     TeamFairnessHour.objects.all().delete()
@@ -114,8 +123,8 @@ def test_packs_of_hours_are_forgotten_after_some_days_and_others_never(world: Wo
 
 def test_a_table_is_the_same_after_packing() -> None:
     table = table_of([(7, *range(6)), (2, *range(10, 16))])
-    assert rows_of(unpack(pack(table))) == [(2, *range(10, 16)), (7, *range(6))]
-    assert rows_of(unpack(pack(table_of(())))) == []
+    assert rows_of(unpack_table(pack_table(table))) == [(2, *range(10, 16)), (7, *range(6))]
+    assert rows_of(unpack_table(pack_table(table_of(())))) == []
 
 
 def test_sums_of_tables_are_exact_and_of_all_teams() -> None:
@@ -124,6 +133,6 @@ def test_sums_of_tables_are_exact_and_of_all_teams() -> None:
         table_of([(1, *[large] * 6), (3, *[1] * 6)]),
         table_of([(2, *[5] * 6), (1, *[1] * 6)]),
     ]
-    found = rows_of(summed(tables))
+    found = rows_of(sum_tables(tables))
     assert found == [(1, *[large + 1] * 6), (2, *[5] * 6), (3, *[1] * 6)]
-    assert rows_of(summed([])) == []
+    assert rows_of(sum_tables([])) == []

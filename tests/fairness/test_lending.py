@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from apps.fairness.domain.integrate import integrate, measure
-from apps.fairness.domain.lending import borrowed_from, lend
+from apps.fairness.domain.measures import integrate, measure
+from apps.fairness.domain.shares import borrowed_from, lend
 from tests.fairness.tiers import random_slots
 
 CASES = [

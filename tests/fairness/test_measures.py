@@ -3,12 +3,20 @@
 import numpy as np
 import pytest
 
-from apps.fairness.domain.dominant import Dominant, dominant_shares
-from apps.fairness.domain.indices import borrowable, jain, jain_allocation_ratio, jain_index
-from apps.fairness.domain.integrate import TierSlots, integrate, measure
-from apps.fairness.domain.queue_times import waits
-from apps.fairness.domain.unmet import denied
-from apps.fairness.domain.usage_factor import HALF_LIFE_SECONDS, decayed, usage_factors
+from apps.fairness.domain.measures import TierSlots, integrate, measure
+from apps.fairness.domain.shares import (
+    HALF_LIFE_SECONDS,
+    Dominant,
+    borrowable,
+    decayed,
+    denied,
+    dominant_shares,
+    jain,
+    jain_allocation_ratio,
+    jain_index,
+    usage_factors,
+)
+from apps.fairness.domain.what_if import waits
 from tests.fairness.tiers import random_slots, slots
 
 

@@ -5,9 +5,8 @@ import random
 import numpy as np
 import pytest
 
-from apps.fairness.domain.simulation.layout import TierPlan
-from apps.fairness.domain.simulation.levels import LevelSpan, slot_means
-from apps.fairness.domain.simulation.replay import Played, ReplayWork, replay
+from apps.fairness.domain.replay import Played, ReplayWork, TierPlan, replay
+from apps.fairness.domain.what_if import LevelSpan, slot_means
 
 END = 1000.0
 

@@ -10,7 +10,7 @@ from pytest_django import DjangoAssertNumQueries
 
 from apps.accounts.permissions import EVERYTHING, Visibility
 from apps.clusters.domain.window import Window
-from apps.fairness.domain.indices import jain_allocation_ratio, jain_index
+from apps.fairness.domain.shares import jain_allocation_ratio, jain_index
 from apps.fairness.models import (
     FairnessDay,
     LoanHour,

@@ -5,8 +5,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from apps.fairness.domain.arrays import Array
-from apps.fairness.domain.shares import fair_shares
+from apps.fairness.domain.shares import Array, fair_shares
 
 CASES = [
     pytest.param([4, 2], [8, 8], 16, None, [4, 2], id="all-demand-fits"),

@@ -9,8 +9,7 @@ import pytest
 from scipy.optimize import linprog
 from scipy.sparse import coo_array
 
-from apps.fairness.domain.arrays import Array
-from apps.fairness.domain.shares import fair_shares
+from apps.fairness.domain.shares import Array, fair_shares
 
 _CASES = 1000
 _TEAMS = 6

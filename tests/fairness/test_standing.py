@@ -13,7 +13,7 @@ from apps.clusters.domain.window import Window
 from apps.clusters.models import ReportSettings
 from apps.fairness.models import TeamFairnessDay, TeamFairnessHour
 from apps.fairness.selectors import fairness_rows, statement, team_standing
-from apps.fairness.selectors.measures.sums import parts_of, team_sums
+from apps.fairness.selectors.sums import parts_of, team_sums
 from apps.fairness.services import compute_hours, roll_days
 from tests.factories import make_tier
 from tests.fairness.ledger import DAY, HOUR, START, World, make_world

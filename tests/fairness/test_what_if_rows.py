@@ -10,13 +10,7 @@ from pytest_django import DjangoAssertNumQueries
 from apps.accounts.permissions import Visibility
 from apps.clusters.domain.window import Window
 from apps.clusters.models import NamespaceClaim, Pod, WatchCoverage
-from apps.fairness.domain.simulation.layout import (
-    AddGpus,
-    ChangeImpossible,
-    Entitle,
-    MoveCards,
-    MoveWork,
-)
+from apps.fairness.domain.replay import AddGpus, ChangeImpossible, Entitle, MoveCards, MoveWork
 from apps.fairness.models import TierFairnessHour
 from apps.fairness.selectors import (
     CapacityUnknown,

@@ -3,18 +3,18 @@
 import numpy as np
 import pytest
 
-from apps.fairness.domain.simulation.layout import (
+from apps.fairness.domain.replay import (
     AddGpus,
     Change,
     ChangeImpossible,
     Entitle,
     MoveCards,
     MoveWork,
+    ReplayWork,
     TierPlan,
     changed,
 )
-from apps.fairness.domain.simulation.replay import ReplayWork
-from apps.fairness.domain.simulation.whatif import ASSUMPTIONS, what_if
+from apps.fairness.domain.what_if import ASSUMPTIONS, what_if
 
 HOUR = 3600.0
 EDGES = [i * 1800.0 for i in range(21)]

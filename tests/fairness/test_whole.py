@@ -5,8 +5,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apps.fairness.domain.integrate import TierSlots, integrate, measure
-from apps.fairness.domain.whole import apportion, largest_loans, whole_sums
+from apps.fairness.domain.measures import (
+    TierSlots,
+    apportion,
+    integrate,
+    largest_loans,
+    measure,
+    whole_sums,
+)
 from tests.fairness.tiers import random_slots, slots
 
 _GPUS = st.floats(0, 40, allow_nan=False).map(lambda gpus: round(gpus, 3) / 7)

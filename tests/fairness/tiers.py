@@ -7,8 +7,8 @@ from functools import lru_cache
 
 import numpy as np
 
-from apps.fairness.domain.arrays import Array
-from apps.fairness.domain.integrate import TierSlots
+from apps.fairness.domain.measures import TierSlots
+from apps.fairness.domain.shares import Array
 from simulator.scenarios.helios import FILE
 
 

@@ -11,7 +11,7 @@ from apps.clusters.gateways import cluster_source
 from apps.clusters.models import Cluster, Device
 from apps.clusters.services.watch.follow import snapshot
 from apps.costs.models import RecommendationRun, TeamCostDay
-from apps.costs.services.due import due_in
+from apps.costs.services.prices import due_in
 from apps.fairness.models import TeamFairnessDay
 from apps.operations.services import derive_after_history, derive_after_hours, load_catalog
 from apps.operations.services.deriving import DerivingStep, run_steps

@@ -13,8 +13,14 @@ from apps.accounts.models import Team
 from apps.accounts.permissions import EVERYTHING, Visibility
 from apps.clusters.domain.window import Window
 from apps.clusters.models import Cluster
-from apps.quotas.domain.periods import period_at
-from apps.quotas.domain.spending import Allowance, ClusterHours, KnownHours, Spending, SpendingAt
+from apps.quotas.domain.budgets import (
+    Allowance,
+    ClusterHours,
+    KnownHours,
+    Spending,
+    SpendingAt,
+    period_at,
+)
 from apps.quotas.models import Budget, BudgetAlert
 from apps.quotas.selectors import BudgetRow, budget_alerts, budget_rows, burn_rows, in_full
 from apps.quotas.selectors.budgets import money_allowances

@@ -7,7 +7,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from apps.clusters.domain.window import Window
-from apps.quotas.domain.burn import Burn, DayUse, Spent, Usage, alerts_due, burn, used_up
+from apps.quotas.domain.budgets import Burn, DayUse, Spent, Usage, alerts_due, burn, used_up
 
 ZONE = ZoneInfo("UTC")
 PERIOD = Window(datetime(2026, 6, 1, tzinfo=UTC), datetime(2026, 7, 1, tzinfo=UTC))

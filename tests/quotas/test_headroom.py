@@ -3,8 +3,7 @@
 import pytest
 
 from apps.clusters.domain.observed.objects import QuotaScope
-from apps.quotas.domain.headroom import Asking, Headroom, Limit, counts, headroom, scope_words
-from apps.quotas.domain.keys import Counting
+from apps.quotas.domain.keys import Asking, Counting, Headroom, Limit, counts, headroom, scope_words
 
 GPU = "nvidia.com/gpu"
 KEY = f"requests.{GPU}"

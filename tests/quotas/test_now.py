@@ -28,7 +28,7 @@ from apps.clusters.models import Cluster, WatchCoverage
 from apps.clusters.models.ledger import WatchIssue
 from apps.quotas.models import QuotaHour, QuotaKey, QuotaKeyHour
 from apps.quotas.selectors import QuotaFilters, QuotaOrder, QuotaRow, quota_rows, quotas_now
-from apps.quotas.selectors.explain.limits import explain_quota
+from apps.quotas.selectors.explain import explain_quota
 from apps.usage.domain.explained import Explained, evaluate
 from apps.usage.selectors import CursorRefused
 from tests.factories import (

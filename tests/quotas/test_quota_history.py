@@ -10,8 +10,8 @@ from apps.clusters.domain.observed.objects import (
     QuotaSnapshot,
     VolcanoQueueSnapshot,
 )
-from apps.quotas.domain.history import ShownQuota, seen_intervals, with_shown
 from apps.quotas.domain.keys import Counting, QuotaRef, QuotaSource
+from apps.quotas.domain.limits import ShownQuota, seen_intervals, with_shown
 from apps.quotas.domain.saturation import LimitInterval
 
 GPU = "nvidia.com/gpu"

@@ -6,12 +6,13 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from apps.clusters.domain.window import Window
-from apps.quotas.domain.burn import NOTHING, Spent
-from apps.quotas.domain.spending import (
+from apps.quotas.domain.budgets import (
+    NOTHING,
     Allowance,
     ClusterHours,
     KnownHours,
     Spending,
+    Spent,
     burn_of,
     day_of_end,
     points_of,

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from apps.quotas.domain.trend import TrendSums, full_at
+from apps.quotas.domain.saturation import TrendSums, full_at
 
 NOW = datetime(2026, 1, 10, tzinfo=UTC)
 

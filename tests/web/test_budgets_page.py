@@ -9,7 +9,7 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
-from apps.quotas.domain.periods import period_at
+from apps.quotas.domain.budgets import period_at
 from apps.quotas.models import Budget, BudgetAlert
 from apps.quotas.selectors import BudgetRow, BurnPoint
 from apps.web.quotas.budgets import LaterBudgets, hasty_first, pace_of

@@ -16,12 +16,11 @@ from apps.costs.domain.recommendations.recommendation import RecommendationKind
 from apps.costs.models import Recommendation
 from apps.costs.selectors import CostQuery, cost_rows, explain_cost
 from apps.fairness.selectors import FairnessFilters, explain_fairness, fairness_rows
-from apps.fairness.selectors.explained_what_if import WHAT_IF
+from apps.fairness.selectors.what_if import WHAT_IF
 from apps.pending.selectors import PendingGrouping, explain_pending, pending_history, time_to_start
 from apps.pending.selectors.explained import PARTIAL
 from apps.quotas.selectors import budget_rows, explain_budget
-from apps.quotas.selectors.explain.budgets import BUDGETS
-from apps.quotas.selectors.explain.limits import QUOTAS, TEAM_QUOTAS
+from apps.quotas.selectors.explain import BUDGETS, QUOTAS, TEAM_QUOTAS
 from apps.usage.domain.explained import Explained, Input, RowColumn, Unit, evaluate
 from apps.web.components.page_query import figure_href
 from apps.web.explain.figure_page import ExplainedPage

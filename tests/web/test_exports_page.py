@@ -13,13 +13,11 @@ from django.test import Client
 from pytest_django import Settings
 
 from apps.accounts.models import Membership, User
-from apps.costs.domain.exports import ExportState
-from apps.costs.domain.files import FileFormat
+from apps.costs.domain.files import ExportState, FileFormat
 from apps.costs.models import ClosedPeriod, Export
-from apps.costs.selectors.files.exports import closed_path
+from apps.costs.selectors.cost_files import closed_path
 from apps.costs.services import close_period
-from apps.costs.services.exporting import write_export
-from apps.costs.services.exporting_closed import keep_closed_files
+from apps.costs.services.exports import keep_closed_files, write_export
 from tests.costs.portal import PRICES, Priced, make_priced
 from tests.factories import A100, make_portal
 from tests.web.pages import file_of, text_of

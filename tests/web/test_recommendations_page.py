@@ -10,8 +10,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from apps.accounts.models import User
-from apps.costs.domain.recommendations.recommendation import RecommendationKind
-from apps.costs.domain.recommendations.states import RecommendationState
+from apps.costs.domain.recommendations.recommendation import RecommendationKind, RecommendationState
 from apps.costs.models import Recommendation
 from tests.costs.recommendation_rows import AT, make
 from tests.factories import Portal

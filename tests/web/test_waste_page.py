@@ -15,8 +15,7 @@ from pytest_django import DjangoAssertNumQueries
 
 from apps.accounts.models import User
 from apps.accounts.permissions import EVERYTHING
-from apps.costs.domain.costing import WASTE
-from apps.costs.domain.money import cents, money
+from apps.costs.domain.costing import WASTE, cents, money
 from apps.costs.models import PricedHour
 from apps.costs.selectors import waterfall
 from apps.costs.services import price_hours, prune

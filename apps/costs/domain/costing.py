@@ -1,12 +1,111 @@
-"""What a fact costs, divided by what became of its GPU-hours (docs/definitions.md#waste)."""
+"""What a fact costs, divided by cause, and who pays for it (docs/definitions.md#waste).
 
-from collections.abc import Iterable, Mapping
+Money is in **units**: whole numbers of 1e-8 of a currency's unit, so that sums are exact. Units
+become `Decimal` where they leave, and cents where they are printed.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from decimal import ROUND_HALF_EVEN, Decimal, localcontext
 from enum import StrEnum
 
-from apps.costs.domain.apportion import apportioned
-from apps.costs.domain.money import rounded_ratio
 from apps.usage.domain.amounts import NANO, coverage_ratio
+
+SCALE_DIGITS = 8
+SCALE = 10**SCALE_DIGITS
+
+# ISO 4217: currencies whose smallest coin is not a hundredth.
+_DIGITS = {
+    **dict.fromkeys(("BIF", "CLP", "DJF", "GNF", "ISK", "JPY", "KMF", "KRW", "PYG", "RWF"), 0),
+    **dict.fromkeys(("UGX", "UYI", "VND", "VUV", "XAF", "XOF", "XPF"), 0),
+    **dict.fromkeys(("BHD", "IQD", "JOD", "KWD", "LYD", "OMR", "TND"), 3),
+}
+
+
+def minor_digits(currency: str) -> int:
+    """Return how many decimals amounts of a currency are printed with: 2 for USD, 0 for JPY."""
+    return _DIGITS.get(currency.upper(), 2)
+
+
+def units(amount: Decimal) -> int:
+    """Return an amount of money in units of 1e-8, rounded half to even."""
+    with localcontext(prec=60):
+        return int((amount * SCALE).to_integral_value(ROUND_HALF_EVEN))
+
+
+def money(amount: int) -> Decimal:
+    """Return units of 1e-8 as an amount of money, in full."""
+    return Decimal(amount).scaleb(-SCALE_DIGITS)
+
+
+def rounded_ratio(numerator: int, denominator: int) -> int:
+    """Return numerator / denominator as a whole number, rounded half to even."""
+    whole, rest = divmod(numerator, denominator)
+    double = 2 * rest
+    return whole + (double > denominator or (double == denominator and whole % 2 == 1))
+
+
+def cents(amounts: Sequence[int], *, digits: int = 2) -> list[Decimal]:
+    """Print units as `digits` decimals so that a column adds up as it is printed.
+
+    The sum is rounded half to even, each amount down, and what that leaves goes to the largest
+    remainders (of equal ones to the earlier). No amount is off by a whole cent or more.
+    """
+    coin = 10 ** (SCALE_DIGITS - digits)
+    parts = [divmod(amount, coin) for amount in amounts]
+    printed = [whole for whole, _ in parts]
+    left = rounded_ratio(sum(amounts), coin) - sum(printed)
+    for place in sorted(range(len(parts)), key=lambda at: (-parts[at][1], at))[:left]:
+        printed[place] += 1
+    return [Decimal(whole).scaleb(-digits) for whole in printed]
+
+
+def apportioned(total: int, weights: Sequence[int]) -> list[int]:
+    """Divide `total` in proportion to `weights`; the parts sum to it exactly.
+
+    Each part is its exact share rounded down, and those with the largest remainders get one
+    more; of equal remainders the earlier place wins, so the same call gives the same parts.
+    A negative total is divided like its opposite, so that taking back undoes giving.
+    A part differs from its exact share by less than 1.
+    Raises ValueError for a negative weight, and where a total has nobody to go to.
+    """
+    if total < 0:
+        return [-part for part in apportioned(-total, weights)]
+    if any(weight < 0 for weight in weights):
+        raise ValueError(f"weights must not be negative: {list(weights)}")
+    whole = sum(weights)
+    if not whole:
+        if total:
+            raise ValueError("nothing to divide by: all weights are 0")
+        return [0] * len(weights)
+    shares = [divmod(total * weight, whole) for weight in weights]
+    parts = [share for share, _ in shares]
+    left = total - sum(parts)
+    first = sorted(range(len(shares)), key=lambda place: (-shares[place][1], place))
+    for place in first[:left]:
+        parts[place] += 1
+    return parts
+
+
+def divided(totals: Sequence[int], weights: Sequence[int]) -> list[list[int]]:
+    """Divide several totals among the same places, so that both ways of adding up are exact.
+
+    A row of the answer is a total's parts, and sums to it; what a place gets of all totals is its
+    weight, where the weights sum to the totals. Where they do not, they are first divided anew.
+    Neither may be negative. Without a place that has a weight all goes to the first; without any
+    place the rows are empty.
+    """
+    whole = sum(totals)
+    left = list(weights)
+    if sum(left) != whole and left:
+        left = apportioned(whole, left if any(left) else [1, *[0] * (len(left) - 1)])
+    rows = []
+    for total in totals:
+        # No part exceeds what its place has left: the total is at most the sum of that.
+        parts = apportioned(total, left) if any(left) else [0] * len(left)
+        left = [rest - part for rest, part in zip(left, parts, strict=True)]
+        rows.append(parts)
+    return rows
 
 
 class Cause(StrEnum):
@@ -99,3 +198,116 @@ class CostSums:
     def wasted(self) -> int:
         """What is not busy costs; unmeasured is not part of it."""
         return sum(self.cost.get(cause, 0) for cause in WASTE)
+
+
+PLATFORM = ""
+"""The payer of what no team pays for. No team can be named so."""
+
+
+class Policy(StrEnum):
+    PLATFORM = "platform"
+    ENTITLEMENT = "entitlement"
+    USE = "use"
+
+
+STATEMENTS = {
+    Policy.PLATFORM: "Capacity that nobody held is paid by the platform.",
+    Policy.ENTITLEMENT: "Capacity that nobody held is shared by entitlement.",
+    Policy.USE: "Capacity that nobody held is shared by use.",
+}
+"""What pages and files print about a policy."""
+
+
+def shared(
+    cost: int,
+    policy: Policy,
+    *,
+    entitlements: Mapping[str, int],
+    used: Mapping[str, int],
+) -> dict[str, int]:
+    """Return who pays how much of a pool's unallocated cost, in units of 1e-8; they sum to it.
+
+    `entitlements` are the teams' of that pool and hour (any whole unit), `used` what they held in
+    it on the basis that is charged (nano-GPU-hours or units). It is shared where it arises, pool
+    by pool and hour by hour, so that sums over any grouping are those of the same shares. Where
+    nobody is entitled, or nobody used any, it stays with the platform. Teams are served in the
+    order of their names, so that equal remainders always fall alike.
+    """
+    weights = _weights(policy, entitlements, used)
+    if not any(weights.values()):
+        return {PLATFORM: cost}
+    teams = sorted(team for team, weight in weights.items() if weight)
+    parts = apportioned(cost, [weights[team] for team in teams])
+    return dict(zip(teams, parts, strict=True))
+
+
+def _weights(
+    policy: Policy, entitlements: Mapping[str, int], used: Mapping[str, int]
+) -> Mapping[str, int]:
+    match policy:
+        case Policy.PLATFORM:
+            return {}
+        case Policy.ENTITLEMENT:
+            return entitlements
+        case Policy.USE:
+            return used
+
+
+FALL = (
+    Cause.UNHEALTHY,
+    Cause.UNALLOCATED,
+    Cause.NOT_RUNNING,
+    Cause.IDLE,
+    Cause.UNDERUSED,
+    Cause.UNMEASURED,
+    Cause.BUSY,
+)
+"""The order of the steps: from what nobody could have, to what was had and worked."""
+
+
+@dataclass(frozen=True, slots=True)
+class WaterfallStep:
+    """One cause. GPU-hours are nano, money units of 1e-8; `above` is where the step starts.
+
+    `share` is of the whole cost, 0..1, None where there is none. `unpriced` GPU-hours are part of
+    `gpu_hours` and not of `cost`. `burst` is set for unallocated alone: what shared cards did for
+    their tenants beyond what these held; it worked on capacity that is counted as waste here.
+    `cost_before` is of the last period, None without one.
+    """
+
+    cause: Cause
+    waste: bool
+    gpu_hours: int
+    cost: int
+    above: int
+    share: float | None
+    unpriced: int
+    burst: int | None = None
+    cost_before: int | None = None
+
+
+def waterfall(sums: CostSums, before: CostSums | None = None) -> Sequence[WaterfallStep]:
+    """Return all seven steps in the order of `FALL`; their costs sum to that of the capacity.
+
+    A cause that cost nothing is there with 0: an absent line would leave open whether it was
+    looked for. `before` are the sums of the last period, equally long.
+    """
+    above = total = sums.total
+    steps = []
+    for cause in FALL:
+        cost = sums.cost.get(cause, 0)
+        steps.append(
+            WaterfallStep(
+                cause=cause,
+                waste=cause in WASTE,
+                gpu_hours=sums.gpu_hours.get(cause, 0),
+                cost=cost,
+                above=above,
+                share=cost / total if total else None,
+                unpriced=sums.unpriced.get(cause, 0),
+                burst=sums.burst if cause is Cause.UNALLOCATED else None,
+                cost_before=None if before is None else before.cost.get(cause, 0),
+            )
+        )
+        above -= cost
+    return steps

@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from apps.clusters.domain.tiers import CapacityType
-from apps.costs.domain.costing import FREE, Cause, cost_of
+from apps.costs.domain.costing import FREE, SCALE_DIGITS, Cause, cost_of
 from apps.costs.domain.files import Cell, CellType, Column, CostFile, FileRow, Notes
-from apps.costs.domain.money import SCALE_DIGITS
 from apps.costs.domain.prices import OWNED
 
 FOCUS_VERSION = "1.0"

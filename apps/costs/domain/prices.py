@@ -1,4 +1,4 @@
-"""The price book: what a GPU-hour of a model costs, where, how it is paid for, and since when."""
+"""The price book: what a GPU-hour of a model costs, where, since when, and its likely range."""
 
 import hashlib
 import json
@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from decimal import ROUND_HALF_EVEN, Decimal
 from enum import StrEnum
+from typing import NamedTuple
 
 from apps.clusters.domain.tiers import CapacityType, model_key
-from apps.costs.domain.money import units
+from apps.costs.domain.costing import units
 
 OWNED = "owned"
 CAPACITY_TYPES = (*(str(kind) for kind in CapacityType if kind != CapacityType.UNKNOWN), OWNED)
@@ -141,15 +142,17 @@ def _place(entry: PriceEntry) -> _Place:
 
 def _order(entry: PriceEntry) -> tuple[str, ...]:
     """Return what an entry says, as texts; an amount written in two ways is the same."""
-    ends = "" if entry.valid_to is None else _instant(entry.valid_to)
+    ends = "" if entry.valid_to is None else _instant_text(entry.valid_to)
     # Books without a tariff keep the version that they had before there were any.
-    tariff = () if entry.per_kwh is None else (_plain(entry.per_kwh), _plain(entry.pue))
+    tariff = (
+        () if entry.per_kwh is None else (_decimal_text(entry.per_kwh), _decimal_text(entry.pue))
+    )
     return (
         *_place(entry),
-        _instant(entry.valid_from),
+        _instant_text(entry.valid_from),
         ends,
-        _plain(entry.per_gpu_hour),
-        _plain(entry.discount),
+        _decimal_text(entry.per_gpu_hour),
+        _decimal_text(entry.discount),
         entry.currency,
         entry.kind,
         entry.source,
@@ -158,11 +161,11 @@ def _order(entry: PriceEntry) -> tuple[str, ...]:
     )
 
 
-def _plain(amount: Decimal) -> str:
+def _decimal_text(amount: Decimal) -> str:
     return f"{amount.normalize():f}"
 
 
-def _instant(at: datetime) -> str:
+def _instant_text(at: datetime) -> str:
     return f"{at.timestamp():020.6f}"
 
 
@@ -195,3 +198,107 @@ def energy_cost(energy_mwh: int, *, per_kwh: Decimal, pue: Decimal = Decimal(1))
     if pue < 1:
         raise ValueError(f"a site uses at least what its computers use: PUE {pue}")
     return units(energy_mwh * per_kwh * pue / _MWH_PER_KWH)
+
+
+class Range(NamedTuple):
+    """What a GPU-hour may plausibly cost, in US dollars, between a spot and a dear list price."""
+
+    low: Decimal
+    high: Decimal
+
+
+# Words that a model's key has → the range; the first that fits. Wide on purpose: owned hardware
+# and spot are cheap, a bare list price with its host is dear; a month in an hour is 730 times off.
+_RANGES: tuple[tuple[str, Range], ...] = tuple(
+    (word, Range(Decimal(low), Decimal(high)))
+    for word, low, high in (
+        ("gb300", "1", "40"),
+        ("gb200", "1", "40"),
+        ("gh200", "0.5", "20"),
+        ("b300", "1", "40"),
+        ("b200", "0.8", "40"),
+        ("mi355", "0.5", "30"),
+        ("mi325", "0.4", "25"),
+        ("mi300", "0.4", "25"),
+        ("mi250", "0.2", "15"),
+        ("h200", "0.5", "25"),
+        ("h800", "0.3", "25"),
+        ("h100", "0.3", "25"),
+        ("h20", "0.2", "15"),
+        ("a100", "0.15", "15"),
+        ("a800", "0.15", "15"),
+        ("rtxpro6000", "0.15", "15"),
+        ("l40s", "0.1", "10"),
+        ("l40", "0.1", "10"),
+        ("a40", "0.08", "8"),
+        ("a10", "0.05", "6"),
+        ("a30", "0.05", "6"),
+        ("v100", "0.05", "8"),
+        ("l4", "0.04", "4"),
+        ("t4", "0.02", "3"),
+        ("p100", "0.02", "4"),
+    )
+)
+_ANY = Range(Decimal("0.005"), Decimal(60))
+
+# About how many of a currency make a dollar: only to catch what is off by hundreds.
+_PER_DOLLAR = {
+    **dict.fromkeys(("USD", "EUR", "GBP", "CHF", "CAD", "AUD", "SGD", "NZD"), 1),
+    **dict.fromkeys(("CNY", "DKK", "SEK", "NOK", "PLN", "BRL", "ZAR", "MXN", "HKD"), 8),
+    **dict.fromkeys(("CZK", "TWD", "THB", "TRY"), 30),
+    **dict.fromkeys(("INR", "RUB", "PHP"), 85),
+    **dict.fromkeys(("JPY", "HUF"), 200),
+    "KRW": 1400,
+}
+_TYPED_AS = (
+    (Decimal(730), "month"),
+    (Decimal(8760), "year"),
+    (Decimal(24), "day"),
+    (Decimal(100), "hour in hundredths of the currency"),
+)
+
+
+def plausible_range(gpu_model: str, currency: str) -> Range | None:
+    """Return what a GPU-hour of a model may cost; None for a currency that is not known here."""
+    factor = _PER_DOLLAR.get(currency.upper())
+    if factor is None:
+        return None
+    key = model_key(gpu_model)
+    found = next((span for word, span in _RANGES if word in key), _ANY)
+    return Range(found.low * factor, found.high * factor)
+
+
+def doubt(entry: PriceEntry) -> str | None:
+    """Return what looks wrong with a price and what to do about it; None if nothing does."""
+    if not entry.contracted:
+        return (
+            f"{entry.gpu_model} costs nothing per GPU-hour. If the price is not known, leave the "
+            "entry out: its hours are then shown as unpriced."
+        )
+    if entry.contracted > MOST_PER_GPU_HOUR:
+        return (
+            f"{entry.contracted.normalize():f} {entry.currency} per GPU-hour of {entry.gpu_model} "
+            f"is more than {MOST_PER_GPU_HOUR:,}: what large pools cost in a day could not be "
+            "kept. Check the number, or use a currency of larger units."
+        )
+    span = plausible_range(entry.gpu_model, entry.currency)
+    if span is None or span.low <= entry.contracted <= span.high:
+        return None
+    said = (
+        f"{entry.contracted.normalize():f} {entry.currency} per GPU-hour of {entry.gpu_model} is "
+        f"outside the plausible {span.low.normalize():f} to {span.high.normalize():f}."
+    )
+    return f"{said} {_remedy(entry, span)}"
+
+
+def _remedy(entry: PriceEntry, span: Range) -> str:
+    """Say what the figure may have been meant for: all that would be plausible, likeliest first."""
+    readings = []
+    for factor, typed_as in _TYPED_AS:
+        hourly = entry.contracted / factor
+        if span.low <= hourly <= span.high:
+            meant = hourly.quantize(Decimal("0.0001")).normalize()
+            readings.append(f'a price per {typed_as}: per_gpu_hour would be "{meant:f}"')
+    if not readings:
+        return "Check the number and its currency; it must be for one GPU and one hour."
+    return f"It looks like {', or '.join(readings)}. Correct it, or confirm it if it is right."

@@ -1,20 +1,46 @@
 """Reads of costs: prices, costs by period and group, waste, budgets, closed months, files."""
 
 from apps.costs.selectors.budgets import MoneyBudgetRow, money_budget_rows
-from apps.costs.selectors.charging_policy import charging
+from apps.costs.selectors.cost_files import (
+    ClosedFileRow,
+    ExportGone,
+    ExportRow,
+    closed_files,
+    cost_file,
+    export_download,
+    export_rows,
+    month_rows_expected,
+    period_file,
+)
 from apps.costs.selectors.costs import (
+    NotPriced,
+    Terms,
     Waterfall,
     WorstWorkload,
     cost_page,
     cost_rows,
+    not_priced,
     priced_until,
+    terms,
     waterfall,
     worst_workloads,
 )
-from apps.costs.selectors.covered_waste import DECIDED, WasteCovered, waste_covered
-from apps.costs.selectors.explain.budgets import explain_money_budget
-from apps.costs.selectors.explain.costs import FIGURES, explain_cost
-from apps.costs.selectors.explain.savings import (
+from apps.costs.selectors.explain_costs import (
+    ADJUSTMENT,
+    ENERGY,
+    FIGURES,
+    PER_GPU_HOUR,
+    SHARE,
+    TIER_PRICE,
+    explain_adjustment,
+    explain_cost,
+    explain_cost_per_gpu_hour,
+    explain_cost_share,
+    explain_energy,
+    explain_money_budget,
+    explain_price,
+)
+from apps.costs.selectors.explain_savings import (
     COVERED,
     QUOTA_SAVING,
     RECOMMENDED,
@@ -23,51 +49,33 @@ from apps.costs.selectors.explain.savings import (
     explain_saving,
     explain_waste_covered,
 )
-from apps.costs.selectors.explained_ratios import (
-    ADJUSTMENT,
-    ENERGY,
-    PER_GPU_HOUR,
-    SHARE,
-    TIER_PRICE,
-    explain_adjustment,
-    explain_cost_per_gpu_hour,
-    explain_cost_share,
-    explain_energy,
-    explain_price,
-)
-from apps.costs.selectors.files.cost_files import cost_file, month_rows_expected, period_file
-from apps.costs.selectors.files.exports import (
-    ClosedFileRow,
-    ExportGone,
-    ExportRow,
-    closed_files,
-    export_download,
-    export_rows,
-)
-from apps.costs.selectors.periods import (
+from apps.costs.selectors.months import (
     AdjustmentRow,
     Gaps,
     MonthState,
     PeriodState,
     adjustment_rows,
     closed_period,
-    days_question,
+    days_query,
     gaps_of,
     month_window,
     period_states,
 )
 from apps.costs.selectors.prices import PriceList, PriceRow, price_book, price_list
 from apps.costs.selectors.recommendations import (
+    DECIDED,
+    Kept,
     RecommendationFilters,
     RecommendationRow,
     RecommendationSum,
+    WasteCovered,
     kept_of,
+    kept_workloads,
     kinds_found,
     recommendation,
     recommendation_page,
     recommendation_sums,
     recommended_at,
+    waste_covered,
 )
-from apps.costs.selectors.rows import PLATFORM_NAME, CostQuery, CostRow, unpriced
-from apps.costs.selectors.terms import NotPriced, Terms, not_priced, terms
-from apps.costs.selectors.workloads_kept import Kept, kept_workloads
+from apps.costs.selectors.rows import PLATFORM_NAME, CostQuery, CostRow, charging, unpriced

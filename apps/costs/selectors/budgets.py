@@ -13,12 +13,19 @@ from apps.accounts.permissions import Visibility
 from apps.clusters.domain.calendar import day_of, day_start
 from apps.clusters.domain.window import Window
 from apps.clusters.selectors import report
-from apps.costs.domain.costing import HELD, Cause
-from apps.costs.domain.money import SCALE, money
+from apps.costs.domain.costing import HELD, SCALE, Cause, money
 from apps.costs.models import Adjustment, PricedHour, TeamCostDay, TeamCostHour
-from apps.costs.selectors.large_sums import rows_with_costs
-from apps.quotas.domain.burn import NOTHING, Spent
-from apps.quotas.domain.spending import Allowance, KnownHours, Purse, Spending, SpendingAt, ordered
+from apps.costs.selectors.cost_reader import rows_with_costs
+from apps.quotas.domain.budgets import (
+    NOTHING,
+    Allowance,
+    KnownHours,
+    Purse,
+    Spending,
+    SpendingAt,
+    Spent,
+    ordered,
+)
 from apps.quotas.selectors import (
     BudgetRow,
     burn_rows,

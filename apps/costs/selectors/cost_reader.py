@@ -1,4 +1,4 @@
-"""The one way from rows of cost to who pays for what, for pages, API, files and closed months."""
+"""Read rows of cost and say who pays for what: for pages, API, files and closed months."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -6,14 +6,14 @@ from datetime import date, datetime
 from typing import Any, NamedTuple
 from zoneinfo import ZoneInfo
 
-from django.db.models import Case, F, IntegerField, Q, Value, When
+from django.db import OperationalError, connection
+from django.db.models import Aggregate, Case, F, IntegerField, Q, QuerySet, Value, When
 
 from apps.accounts.permissions import Visibility
 from apps.clusters.domain.window import Window
 from apps.clusters.models.sql import LargestOf, LargeSum, LeastOf
 from apps.clusters.selectors import report
-from apps.costs.domain.costing import CHARGED, FREE, HELD, Basis, Cause
-from apps.costs.domain.unallocated import Policy
+from apps.costs.domain.costing import CHARGED, FREE, HELD, Basis, Cause, Policy
 from apps.costs.models import (
     Adjustment,
     PoolCostDay,
@@ -23,12 +23,11 @@ from apps.costs.models import (
     WorkloadCostDay,
     WorkloadCostHour,
 )
-from apps.costs.selectors.files.pruned_days import check_kept
-from apps.costs.selectors.large_sums import rows_with_costs
 from apps.costs.selectors.rows import PLATFORM_NAME, CostQuery, CostRow
 from apps.usage.domain.periods import BEGINNING, Periods, day_start
 from apps.usage.domain.refusals import GroupingRefused
 from apps.usage.domain.rows import Filters, Grouping, TimeStep
+from apps.usage.models import Day
 from apps.usage.selectors import (
     DETAILED,
     NameLookup,
@@ -40,6 +39,84 @@ from apps.usage.selectors import (
     source_of,
     with_days,
 )
+
+_PART = 10**9
+"""What two parts of a sum are told apart by: neither comes near 2^63 then."""
+
+
+def rows_with_costs(
+    rows: QuerySet[Any, Any],
+    columns: Sequence[str],
+    names: Sequence[str],
+    beside: Mapping[str, Aggregate],
+) -> Iterator[tuple[Any, ...]]:
+    """Yield grouped rows: `columns`, the sum of `cost_` of each of `names`, then what is `beside`.
+
+    SQLite has no sum of 2^63 units or more, some 92 billion of a currency: only where it refuses
+    one each sum is made of two, which takes longer. One query, or there two.
+    """
+    sums = {f"sum_cost_{name}": LargeSum(f"cost_{name}") for name in names}
+    found = rows.annotate(**sums, **beside).values_list(*columns, *sums, *beside)
+    if connection.vendor != "sqlite":
+        yield from found
+        return
+    try:
+        known = list(found)
+    except OperationalError as error:
+        if "integer overflow" not in str(error):
+            raise
+    else:
+        yield from known
+        return
+    yield from _in_two_parts(rows, columns, names, beside)
+
+
+def _in_two_parts(
+    rows: QuerySet[Any, Any],
+    columns: Sequence[str],
+    names: Sequence[str],
+    beside: Mapping[str, Aggregate],
+) -> Iterator[tuple[Any, ...]]:
+    large = {f"large_{name}": LargeSum(F(f"cost_{name}") / _PART) for name in names}
+    small = {f"small_{name}": LargeSum(F(f"cost_{name}") % _PART) for name in names}
+    found = rows.annotate(**large, **small, **beside)
+    first, count = len(columns), len(names)
+    for row in found.values_list(*columns, *large, *small, *beside):
+        parts = row[first : first + count], row[first + count : first + 2 * count]
+        costs = (high * _PART + low for high, low in zip(*parts, strict=True))
+        yield (*row[:first], *costs, *row[first + 2 * count :])
+
+
+def check_kept(plan: ReadPlan, window: Window, *, zone: ZoneInfo) -> None:
+    """Raise GroupingRefused where a plan reads hours by workload of days that have none any more.
+
+    One query; none where the plan reads whole days alone.
+    """
+    spans = [
+        (cluster, start, end)
+        for stretch in plan.stretches
+        for start, end in stretch.hours
+        for cluster in stretch.clusters
+    ]
+    if not spans:
+        return
+    pruned = Day.objects.filter(
+        cluster__in={cluster for cluster, _, _ in spans},
+        pruned=True,
+        start__lt=window.end,
+        end__gt=window.start,
+    )
+    for day in pruned.order_by("-day", "cluster"):
+        if any(
+            cluster == day.cluster_id and start < day.end and day.start < end
+            for cluster, start, end in spans
+        ):
+            raise GroupingRefused(
+                f"what each namespace and workload held up to {day.day} is kept by whole days "
+                f"alone: let the window start and end at midnight in {zone.key} with interval day, "
+                "week, month or total, or group by team"
+            )
+
 
 _EVERYTHING = Visibility(everything=True)
 # Sources of usage, for the conditions that filters become: rows of holders, and of pools.

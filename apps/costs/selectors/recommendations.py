@@ -1,31 +1,64 @@
-"""Recommendations: the largest saving first, to whom they are shown, and what they add up to."""
+"""Recommendations, largest saving first, and the waste that they cover."""
 
-from collections.abc import Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from datetime import datetime
+from datetime import date, datetime
 from decimal import Decimal, InvalidOperation
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
-from django.db.models import Count, F, Q, QuerySet, Sum
+from django.db.models import Count, F, Max, Min, Q, QuerySet, Sum
 
 from apps.accounts.permissions import Visibility
+from apps.alerts.domain.alerts import IdleChoice
+from apps.alerts.selectors import answers_to
 from apps.clusters.domain.columns import Column
 from apps.clusters.domain.window import Window
 from apps.clusters.selectors import report
-from apps.costs.domain.recommendations.follow_up import FollowUpOutcome
+from apps.costs.domain.costing import SCALE, SCALE_DIGITS
 from apps.costs.domain.recommendations.recommendation import (
     OF_QUOTA,
     RISKS,
+    Cell,
     Confidence,
+    FollowUpOutcome,
     RecommendationKind,
+    RecommendationState,
+    together,
 )
-from apps.costs.domain.recommendations.states import RecommendationState
-from apps.costs.models import Recommendation, RecommendationRun
-from apps.costs.selectors.workloads_kept import Kept, kept_workloads
+from apps.costs.models import Recommendation, RecommendationRun, WasteSum
 from apps.usage.domain import cursors
 from apps.usage.domain.periods import whole_days
 from apps.usage.domain.rows import RowPage
 from apps.usage.selectors import CursorRefused
+
+Workload = tuple[str, str, str]
+"""Cluster, namespace, `Kind/name`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """Who keeps a workload though it is idle, before which instant, and why."""
+
+    until: datetime
+    reason: str
+    person: str
+
+
+def kept_workloads(workloads: Iterable[Workload], *, now: datetime) -> dict[Workload, Kept]:
+    """Return those whose last answer keeps them at `now`. One query, none without workloads.
+
+    Ask only for workloads that the reader sees: what was answered is as they are.
+    """
+    subjects = {f"workload:{'/'.join(one)}": one for one in workloads}
+    if not subjects:
+        return {}
+    return {
+        subjects[subject]: Kept(answer.until, answer.reason, answer.person)
+        for subject, answer in answers_to(subjects).items()
+        if answer.choice is IdleChoice.KEEP and answer.until is not None and now < answer.until
+    }
+
 
 _KIND = "recommendations"
 
@@ -184,12 +217,12 @@ def recommendation_page(
     """
     rows = _rows(filters, visibility)
     if cursor is not None:
-        rows = rows.filter(_after(cursor))
+        rows = rows.filter(_after_cursor(cursor))
     ordered = rows.order_by(F("saving_per_month").desc(nulls_last=True), "pk")
     found = [_row(values) for values in ordered.values_list(*_COLUMNS)[: page_size + 1]]
     shown = tuple(found[:page_size])
     more = len(found) > page_size
-    return RowPage(shown, cursors.encode(_KIND, _place(shown[-1])) if more else None)
+    return RowPage(shown, cursors.encode(_KIND, _cursor_of(shown[-1])) if more else None)
 
 
 def recommendation(pk: int, *, visibility: Visibility) -> RecommendationRow | None:
@@ -291,11 +324,11 @@ def _row(values: tuple[Any, ...]) -> RecommendationRow:
     return RecommendationRow(*given)
 
 
-def _place(row: RecommendationRow) -> tuple[str, int]:
+def _cursor_of(row: RecommendationRow) -> tuple[str, int]:
     return "" if row.saving_per_month is None else f"{row.saving_per_month:f}", row.pk
 
 
-def _after(cursor: str) -> Q:
+def _after_cursor(cursor: str) -> Q:
     saving, pk = cursors.decode(_KIND, cursor, (str, int))
     unpriced = Q(saving_per_month__isnull=True)
     if saving == "":
@@ -307,3 +340,137 @@ def _after(cursor: str) -> Q:
     if not known.is_finite() or abs(known) >= Decimal(10) ** 18:
         raise CursorRefused("this cursor does not belong to this list")
     return unpriced | Q(saving_per_month__lt=known) | Q(saving_per_month=known, pk__gt=pk)
+
+
+DECIDED = "decided"
+"""The reason of waste whose recommendations are accepted or dismissed."""
+_Place = tuple[int, int | None, int | None]
+
+
+_Ratio = Annotated[
+    float | None,
+    Column(
+        help="Covered ÷ waste, 0..1; null without waste.",
+        key="waste_covered_ratio",
+        after="covered",
+    ),
+]
+_NotCovered = Annotated[
+    Mapping[str, float], Column(help="Cost of the rest, by why nothing covers it.")
+]
+
+
+@dataclass(frozen=True, slots=True)
+class WasteCovered:
+    """How much of the waste the open recommendations would avoid, each GPU-hour once.
+
+    Priced waste of the days that were looked at last, in units of 1e-8 of one currency. `rest` has
+    why nothing open covers it, the most first. `by` has (waste, covered) of each team, tier and
+    cause, by their names; an empty team is the platform. Days are None before the first look.
+    """
+
+    schema: ClassVar[str] = "Summary"
+
+    waste: Annotated[
+        int,
+        Column(
+            help="Waste of the days of the evidence, of teams you see in detail.",
+            key="waste_cost",
+            digits=SCALE_DIGITS,
+        ),
+    ]
+    covered: Annotated[
+        int,
+        Column(
+            help="What of it at least one open recommendation would avoid.",
+            key="covered_cost",
+            digits=SCALE_DIGITS,
+        ),
+    ]
+    currency: Annotated[str, Column(help="The report's; waste in others is left out.")]
+    first: Annotated[date | None, Column(help="First day of the evidence.", key="first_day")]
+    last: Annotated[date | None, Column(help="Last day of the evidence.", key="last_day")]
+    rest: Sequence[tuple[str, int]]
+    by: Mapping[tuple[str, str, str], tuple[int, int]]
+
+    @property
+    def ratio(self) -> _Ratio:
+        return self.covered / self.waste if self.waste else None
+
+    @property
+    def not_covered(self) -> _NotCovered:
+        return {reason: cost / SCALE for reason, cost in self.rest}
+
+
+def waste_covered(*, filters: RecommendationFilters, visibility: Visibility) -> WasteCovered:
+    """Return how much of the waste is covered, in the report's currency.
+
+    Of the filters cluster, tier and team count. A reader who does not see everything gets the waste
+    of their teams alone. Four queries.
+    """
+    currency = report().currency
+    names = {
+        f"{column}__name__in": wanted
+        for column, wanted in (
+            ("cluster", filters.cluster),
+            ("tier", filters.tier),
+            ("team", filters.team),
+        )
+        if wanted
+    }
+    sums = WasteSum.objects.filter(currency=currency, **names)
+    rows = Recommendation.objects.filter(
+        currency=currency, state=RecommendationState.OPEN.value, **names
+    ).exclude(covers=[])
+    if not visibility.everything:
+        sums = sums.filter(team__in=visibility.team_ids)
+        rows = rows.filter(team__in=visibility.team_ids)
+    covered = _covered_units(rows.values_list("cluster_id", "tier_id", "team_id", "covers"))
+    waste: dict[tuple[_Place, str], int] = defaultdict(int)
+    found: dict[tuple[_Place, str], int] = defaultdict(int)
+    reasons: dict[str, int] = defaultdict(int)
+    named: dict[tuple[_Place, str], tuple[str, str, str]] = {}
+    columns = ("cluster_id", "tier_id", "team_id", "cause", "reason", "team__name", "tier__name")
+    for *place, cause, reason, team, tier, cost in (
+        sums.order_by().values_list(*columns).annotate(whole=Sum("cost"))
+    ):
+        key = ((place[0], place[1], place[2]), cause)
+        waste[key] += cost
+        reasons[reason] += cost
+        found[key] += cost if reason == WasteSum.COVERED else 0
+        named[key] = (team or "", tier, cause)
+    # One that is reopened tells what it covered when it was decided on; that may be more by now.
+    counted = {key: min(covered.get(key, 0), found[key]) for key in waste}
+    reasons[DECIDED] = reasons.pop(WasteSum.COVERED, 0) - sum(counted.values())
+    by: dict[tuple[str, str, str], tuple[int, int]] = {}
+    for key, amount in waste.items():
+        known = by.get(named[key], (0, 0))
+        by[named[key]] = known[0] + amount, known[1] + counted[key]
+    days = RecommendationRun.objects.aggregate(first=Min("first"), last=Max("day"))
+    return WasteCovered(
+        currency=currency,
+        waste=sum(waste.values()),
+        covered=sum(counted.values()),
+        rest=sorted(
+            ((reason, cost) for reason, cost in reasons.items() if cost > 0),
+            key=lambda one: (-one[1], one[0]),
+        ),
+        by=by,
+        first=days["first"],
+        last=days["last"],
+    )
+
+
+def _covered_units(
+    rows: Iterable[tuple[int, int | None, int | None, list[tuple[str, str, int]]]],
+) -> dict[tuple[_Place, str], int]:
+    """Return what is covered of each place and cause."""
+    claims: dict[_Place, list[dict[Cell, int]]] = defaultdict(list)
+    for cluster, tier, team, covers in rows:
+        claim = {Cell(name, cause): units for name, cause, units in covers}
+        claims[cluster, tier, team].append(claim)
+    found: dict[tuple[_Place, str], int] = defaultdict(int)
+    for place, of_place in claims.items():
+        for cell, units in together(of_place).items():
+            found[place, cell.cause] += units
+    return found

@@ -1,4 +1,4 @@
-"""What the read side of costs hands out: frozen rows, whole numbers, no ORM objects."""
+"""The query for costs and the rows that answer it."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -6,12 +6,29 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Annotated
 
+from django.conf import settings
+
 from apps.clusters.domain.columns import Column
-from apps.costs.domain.costing import Basis, Cause, coverage_of
-from apps.costs.domain.money import SCALE_DIGITS, money, rounded_ratio
-from apps.costs.domain.unallocated import Policy
+from apps.costs.domain.costing import (
+    SCALE_DIGITS,
+    Basis,
+    Cause,
+    Policy,
+    coverage_of,
+    money,
+    rounded_ratio,
+)
 from apps.usage.domain.amounts import NANO
 from apps.usage.domain.rows import TimeStep, UsageQuery
+
+
+def charging() -> tuple[Basis, Policy]:
+    """Return the basis and the policy for unallocated capacity that the portal is set to."""
+    return (
+        Basis(getattr(settings, "COST_BASIS", Basis.ALLOCATED.value)),
+        Policy(getattr(settings, "UNALLOCATED_POLICY", Policy.PLATFORM.value)),
+    )
+
 
 PLATFORM_NAME = ""
 """The team of a row that the platform pays for; pages and API find their own word for it."""

@@ -1,44 +1,178 @@
-"""Closing a month and opening it again."""
+"""Close a month, open it again, and book what differs from it later."""
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import date, datetime
 from tempfile import TemporaryFile
-from typing import BinaryIO
+from typing import Any, BinaryIO
 from zoneinfo import ZoneInfo
 
 from django.db import transaction
+from django.db.models import Sum
 from django.utils import timezone
 
 from apps.accounts.models import User
 from apps.accounts.permissions import EVERYTHING
 from apps.clusters.domain.calendar import day_of
 from apps.clusters.domain.window import Window
+from apps.clusters.models import Cluster
 from apps.clusters.selectors import report
 from apps.costs.adapters import write
-from apps.costs.domain.closing import NOTHING, Closed, canonical_lines
-from apps.costs.domain.costing import Basis
+from apps.costs.domain.costing import Basis, Policy
 from apps.costs.domain.files import FileFormat, TooManyRows
-from apps.costs.domain.unallocated import Policy
-from apps.costs.models import Adjustment, ClosedPeriod, PricedHour
+from apps.costs.domain.months import NOTHING, Closed, Key, adjustments, canonical_lines
+from apps.costs.domain.months import ClosedAmount as Amount
+from apps.costs.models import Adjustment, ClosedAmount, ClosedPeriod, PricedHour
 from apps.costs.permissions import check_reopen
+from apps.costs.selectors.cost_files import cost_centers, days_at_once, period_file
 from apps.costs.selectors.cost_reader import CostLine, CostReader, LineKey
-from apps.costs.selectors.files.cost_files import cost_centers, period_file
-from apps.costs.selectors.files.row_estimates import days_at_once
-from apps.costs.selectors.periods import closed_period, gaps_of, month_window
+from apps.costs.selectors.months import closed_period, gaps_of, month_window
 from apps.costs.selectors.prices import price_book
-from apps.costs.services.adjusting import (
-    amount_of,
-    booked_lines,
-    reading_of,
-    write_adjustments,
-    write_frozen,
-)
-from apps.costs.services.due import due_in
+from apps.costs.selectors.rows import CostQuery
+from apps.costs.services.prices import due_in
 from apps.usage.domain.refusals import GroupingRefused
-from apps.usage.domain.rows import TimeStep
+from apps.usage.domain.rows import Filters, Grouping, TimeStep
 from apps.usage.models import Day
+from apps.usage.services import day_value, insert, instant, older_workloads
+
+FROZEN_GROUPS = (
+    Grouping.CLUSTER,
+    Grouping.TEAM,
+    Grouping.NAMESPACE,
+    Grouping.WORKLOAD,
+    Grouping.TIER,
+    Grouping.GPU_MODEL,
+    Grouping.CAPACITY_TYPE,
+)
+"""What tells the lines of a closed day apart, beside cause and currency."""
+
+_LINE_IDS = tuple(grouping.column for grouping in FROZEN_GROUPS)
+LINE_COLUMNS = ("day", *_LINE_IDS, "cause", "currency", "gpu_hours", "cost", "unpriced")
+_LINE_KEYS = (*_LINE_IDS, "cause", "currency")
+_WORKLOAD = _LINE_IDS.index("workload_id")
+_TEXT_FROM = _LINE_IDS.index("capacity_type")
+
+
+def reading_of(
+    window: Window,
+    basis: Basis,
+    policy: Policy,
+    *,
+    interval: TimeStep = TimeStep.TOTAL,
+    cluster: str = "",
+    zone: ZoneInfo | None = None,
+) -> CostReader:
+    """Return the reading whose lines are frozen: by day, or in total of one day."""
+    filters = Filters(cluster=(cluster,) if cluster else ())
+    asked = CostQuery(window, interval, FROZEN_GROUPS, filters, basis, policy, corrections=False)
+    return CostReader(asked, visibility=EVERYTHING, zone=zone)
+
+
+def amount_of(key: LineKey, line: CostLine) -> Amount:
+    """Return a line as it is frozen; without a currency all of it is unpriced."""
+    return Amount(line.gpu_hours, line.cost, 0 if key.currency else line.gpu_hours)
+
+
+def lines_of_day(closed: ClosedPeriod, cluster: Cluster, window: Window) -> dict[Key, Amount]:
+    """Return the lines of a cluster's local day as its rows are now, as the period was charged."""
+    reading = reading_of(
+        *(window, Basis(closed.basis), Policy(closed.policy)),
+        cluster=cluster.name,
+        zone=ZoneInfo(closed.time_zone),
+    )
+    return {_frozen_key(key): amount_of(key, line) for key, line in reading.lines(window).items()}
+
+
+def book_differences(
+    closed: ClosedPeriod,
+    cluster: int,
+    day: date,
+    recomputed: Mapping[Key, Amount],
+    *,
+    booked_on: date,
+    booked_at: datetime,
+) -> int:
+    """Book what `recomputed` differs by from what was frozen and booked so far; return lines.
+
+    Of a folded day these are lines of the workloads that stand for those whose names are
+    forgotten: what was frozen under their names is compared in sum.
+    """
+    of_day = {"period": closed, "cluster_id": cluster, "day": day}
+    frozen = _sum_lines(ClosedAmount.objects.filter(**of_day))
+    booked = _sum_lines(Adjustment.objects.filter(**of_day))
+    if Day.objects.filter(cluster_id=cluster, day=day, folded=True).exists():
+        frozen, booked = _fold_lines(frozen), _fold_lines(booked)
+    lines = adjustments(dict(frozen), recomputed, booked)
+    write_adjustments(closed, ((day, key, amount) for key, amount in lines), booked_on, booked_at)
+    return len(lines)
+
+
+def _fold_lines(lines: list[tuple[Key, Amount]]) -> list[tuple[Key, Amount]]:
+    named = {int(key[_WORKLOAD]) for key, _ in lines if key[_WORKLOAD]}
+    older = {str(pk): str(other) for pk, other in older_workloads(named).items()}
+    found: dict[Key, Amount] = {}
+    for key, amount in lines:
+        workload = older.get(key[_WORKLOAD], key[_WORKLOAD])
+        place = (*key[:_WORKLOAD], workload, *key[_WORKLOAD + 1 :])
+        found[place] = found[place] + amount if place in found else amount
+    return list(found.items())
+
+
+def write_adjustments(
+    closed: ClosedPeriod,
+    lines: Iterable[tuple[date, Key, Amount]],
+    booked_on: date,
+    booked_at: datetime,
+) -> None:
+    """Write lines (day, key, amount) as booked on a day."""
+    head = (closed.pk, day_value(booked_on), instant(booked_at))
+    rows = ((*head, *_line_values(day, key, amount)) for day, key, amount in lines)
+    insert(Adjustment, ("period_id", "booked_on", "booked_at", *LINE_COLUMNS), rows)
+
+
+def booked_lines(closed: ClosedPeriod, **where: Any) -> list[tuple[date, Key, Amount]]:
+    """Return what was booked against a period, summed by line, in order."""
+    found = Adjustment.objects.filter(period=closed, **where)
+    days = found.order_by("day").values_list("day", flat=True).distinct()
+    return [
+        (day, key, amount)
+        for day in days
+        for key, amount in sorted(_sum_lines(found.filter(day=day)))
+    ]
+
+
+def write_frozen(closed: ClosedPeriod, day: date, lines: Mapping[LineKey, CostLine]) -> None:
+    """Freeze a day's lines."""
+    made = (
+        (closed.pk, *_line_values(day, _frozen_key(key), amount_of(key, line)))
+        for key, line in sorted(lines.items(), key=lambda item: _frozen_key(item[0]))
+    )
+    insert(ClosedAmount, ("period_id", *LINE_COLUMNS), made)
+
+
+def _frozen_key(key: LineKey) -> Key:
+    """Return a line's ids as texts, empty for none; cause and currency last."""
+    return (*("" if pk is None else str(pk) for pk in key.ids), key.cause.value, key.currency)
+
+
+def _line_values(day: date, key: Key, amount: Amount) -> tuple[Any, ...]:
+    ids = [(int(text) if text else None) for text in key[:_TEXT_FROM]]
+    texts = key[_TEXT_FROM:]
+    return (day_value(day), *ids, *texts, amount.gpu_hours, amount.cost, amount.unpriced)
+
+
+def _sum_lines(rows: Any) -> list[tuple[Key, Amount]]:
+    sums = {f"sum_{name}": Sum(name) for name in ("gpu_hours", "cost", "unpriced")}
+    found = rows.order_by().values_list(*_LINE_KEYS).annotate(**sums)
+    return [
+        (
+            tuple("" if value is None else str(value) for value in row[: len(_LINE_KEYS)]),
+            Amount(*map(int, row[len(_LINE_KEYS) :])),
+        )
+        for row in found
+    ]
+
 
 _BLOCK = 1 << 20
 
@@ -70,7 +204,7 @@ def close_period(
         raise CloseRefused(f"{month:%Y-%m} is closed already, since {closed.closed_at:%Y-%m-%d}.")
     if closed is None:
         closed = _freeze(month, by=by, basis=basis, policy=policy, forced=forced.strip(), at=at)
-    closed.files = {format_.value: sha for format_, sha in _hashes(month)}
+    closed.files = {format_.value: sha for format_, sha in _file_hashes(month)}
     closed.save(update_fields=["files"])
     return closed
 
@@ -166,7 +300,7 @@ def _write_lines(closed: ClosedPeriod, window: Window) -> tuple[str, int]:
     def rows() -> Iterator[Closed]:
         nonlocal count
         for span in days_at_once(window, zone):
-            for day, lines in sorted(_by_day(reading.lines(span), zone).items()):
+            for day, lines in sorted(_lines_by_day(reading.lines(span), zone).items()):
                 write_frozen(closed, day, lines)
                 count += len(lines)
                 yield from _canonical(day, lines, reading)
@@ -177,7 +311,9 @@ def _write_lines(closed: ClosedPeriod, window: Window) -> tuple[str, int]:
     return digest.hexdigest(), count
 
 
-def _by_day(lines: dict[LineKey, CostLine], zone: ZoneInfo) -> dict[date, dict[LineKey, CostLine]]:
+def _lines_by_day(
+    lines: dict[LineKey, CostLine], zone: ZoneInfo
+) -> dict[date, dict[LineKey, CostLine]]:
     found: dict[date, dict[LineKey, CostLine]] = defaultdict(dict)
     for key, line in lines.items():
         found[day_of(key.period, zone)][key] = line
@@ -207,7 +343,7 @@ def _canonical(day: date, lines: dict[LineKey, CostLine], reading: CostReader) -
     )
 
 
-def _hashes(month: date) -> Iterator[tuple[FileFormat, str]]:
+def _file_hashes(month: date) -> Iterator[tuple[FileFormat, str]]:
     """Yield the SHA-256 of each file of a month; of none that cannot be written."""
     for format_ in FileFormat:
         with TemporaryFile() as out:

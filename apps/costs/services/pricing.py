@@ -1,20 +1,23 @@
-"""Pricing hours of facts: which are due, and their rows with the day's sums, a day at a time."""
+"""Price the hours that are due, sum their days, and forget names of old work."""
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from itertools import chain
 from zoneinfo import ZoneInfo
 
-from django.db import DataError, transaction
-from django.db.models import Min, Q
+from django.db import DataError, IntegrityError, transaction
+from django.db.models import Exists, Min, OuterRef, Q
 
 from apps.clusters.domain.calendar import day_of, day_window
 from apps.clusters.domain.window import Window
-from apps.clusters.models import Cluster
+from apps.clusters.models import Cluster, Pod, Workload
 from apps.clusters.selectors import report
+from apps.clusters.services import chunks
 from apps.costs.models import (
+    Adjustment,
+    ClosedAmount,
     ClosedPeriod,
     PoolCostDay,
     PoolCostHour,
@@ -24,7 +27,7 @@ from apps.costs.models import (
     WorkloadCostDay,
     WorkloadCostHour,
 )
-from apps.costs.services import adjusting
+from apps.costs.services import closing
 from apps.costs.services.cost_rows import (
     FREE_COLUMNS,
     HELD_COLUMNS,
@@ -36,14 +39,23 @@ from apps.costs.services.cost_rows import (
     HourCosts,
     Pricing,
     facts_of,
+    kept_day,
     with_hour,
 )
-from apps.costs.services.due import days_of, due_days
-from apps.costs.services.pruned_days import kept_day
-from apps.costs.services.rates import Rates
+from apps.costs.services.prices import Rates, days_of, due_days
+from apps.pending.models import Episode, Eviction
 from apps.usage.domain.refusals import GroupingRefused
-from apps.usage.models import CollectionWindow, Day
-from apps.usage.services import Rollup, day_value, insert, instant, sum_day
+from apps.usage.models import CollectionWindow, Day, WorkloadDay
+from apps.usage.services import (
+    Rollup,
+    day_value,
+    due_to_fold,
+    fold_rows,
+    fold_workload_day,
+    insert,
+    instant,
+    sum_day,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -95,10 +107,10 @@ def price_day(day_id: int, hours: Sequence[datetime], pricing: Pricing, *, now: 
             own = [hour for hour in still_open if closed.start <= hour < closed.end]
             still_open = [hour for hour in still_open if hour not in set(own)]
             if own:
-                _adjust(closed, day, own, pricing, now=now)
+                _adjust_closed_days(closed, day, own, pricing, now=now)
         if still_open:
-            _write(day, still_open, pricing)
-        _note(day.cluster_id, of_facts, pricing.rates)
+            _write_hours(day, still_open, pricing)
+        _note_priced(day.cluster_id, of_facts, pricing.rates)
     return len(of_facts)
 
 
@@ -110,7 +122,7 @@ def _closed_in(hours: Sequence[datetime]) -> list[ClosedPeriod]:
     return list(closed.filter(start__lte=hours[-1], end__gt=hours[0]).order_by("start", "pk"))
 
 
-def _adjust(
+def _adjust_closed_days(
     closed: ClosedPeriod, day: Day, hours: Sequence[datetime], pricing: Pricing, *, now: datetime
 ) -> None:
     """Reckon closed days as if they were open, take that back, and book the difference.
@@ -119,16 +131,18 @@ def _adjust(
     """
     zone = ZoneInfo(closed.time_zone)
     days = {local: day_window(local, zone) for local in {day_of(hour, zone) for hour in hours}}
-    with _undone():
+    with _rolled_back():
         for own, its_hours in _days_in(day.cluster_id, days.values()):
-            _write(own, its_hours, pricing)
+            _write_hours(own, its_hours, pricing)
         recomputed = {
-            local: adjusting.lines_of_day(closed, day.cluster, window)
+            local: closing.lines_of_day(closed, day.cluster, window)
             for local, window in days.items()
         }
     booked_on = day_of(now, report().zone)
     for local, lines in sorted(recomputed.items()):
-        adjusting.book(closed, day.cluster_id, local, lines, booked_on=booked_on, booked_at=now)
+        closing.book_differences(
+            closed, day.cluster_id, local, lines, booked_on=booked_on, booked_at=now
+        )
 
 
 def _days_in(cluster: int, windows: Iterable[Window]) -> list[tuple[Day, list[datetime]]]:
@@ -138,7 +152,7 @@ def _days_in(cluster: int, windows: Iterable[Window]) -> list[tuple[Day, list[da
 
 
 @contextmanager
-def _undone() -> Iterator[None]:
+def _rolled_back() -> Iterator[None]:
     """Take back all that is written within: one way of reckoning for open and closed days."""
     mark = transaction.savepoint()
     try:
@@ -147,7 +161,7 @@ def _undone() -> Iterator[None]:
         transaction.savepoint_rollback(mark)
 
 
-def _write(day: Day, hours: Sequence[datetime], pricing: Pricing) -> None:
+def _write_hours(day: Day, hours: Sequence[datetime], pricing: Pricing) -> None:
     """Replace the rows of some hours, and the sums of the days that hold them."""
     if day.pruned:
         _write_kept(day, pricing)
@@ -213,7 +227,7 @@ def _facts_at(
     }
 
 
-def _note(cluster: int, collected: dict[datetime, datetime], rates: Rates) -> None:
+def _note_priced(cluster: int, collected: dict[datetime, datetime], rates: Rates) -> None:
     PricedHour.objects.bulk_create(
         [
             PricedHour(cluster_id=cluster, hour=hour, facts_at=at, rates=rates.digest(hour))
@@ -244,3 +258,57 @@ def prune() -> int:
             rows.filter(hour__gte=day.start, hour__lt=day.end).delete()
             days += 1
     return days
+
+
+_FOLD_KEYS = ("team_id", "namespace_id", *KIND_COLUMNS, *RATE_COLUMNS)
+_DAYS_AT_A_TIME = 60
+_AT_ONCE = 2000
+
+
+def fold_workloads(*, now: datetime) -> int:
+    """Fold days past the retention of workloads; return how many.
+
+    Each is one transaction. Workloads that nothing names any more are deleted: closed months
+    go on to name theirs.
+    """
+    gone: set[int] = set()
+    days = 0
+    for day_id in due_to_fold(now=now)[:_DAYS_AT_A_TIME]:
+        found = _fold_day(day_id)
+        days += found is not None
+        gone |= found or set()
+    for part in chunks(sorted(gone), _AT_ONCE):
+        _delete_workloads(part)
+    return days
+
+
+@transaction.atomic
+def _fold_day(day_id: int) -> set[int] | None:
+    day = Day.objects.select_for_update().get(pk=day_id)
+    if day.folded:
+        return None
+    found = fold_workload_day(day)
+    found |= fold_rows(WorkloadCostDay, day, keys=_FOLD_KEYS, amounts=HELD_COLUMNS)
+    Day.objects.filter(pk=day_id).update(folded=True)
+    return found
+
+
+def _delete_workloads(workloads: Collection[int]) -> None:
+    """Delete those workloads that nothing names; of hourly rows only living pods have any."""
+    kept = set(_in_closed_months(workloads))
+    rows = Workload.objects.filter(pk__in=set(workloads) - kept)
+    for model in (Pod, Episode, Eviction, WorkloadDay):
+        rows = rows.filter(~Exists(model._default_manager.filter(workload=OuterRef("pk"))))
+    chosen = list(rows.order_by("pk").values_list("pk", flat=True))
+    try:
+        with transaction.atomic():
+            # Not by a collector, which would take along what came to name one meanwhile.
+            Workload.objects.filter(pk__in=chosen)._raw_delete(Workload.objects.db)
+    except IntegrityError:
+        return
+
+
+def _in_closed_months(workloads: Collection[int]) -> Iterable[int]:
+    for model in (ClosedAmount, Adjustment):
+        found = model._default_manager.filter(workload__in=list(workloads)).order_by()
+        yield from found.values_list("workload_id", flat=True).distinct()

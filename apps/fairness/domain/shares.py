@@ -1,9 +1,35 @@
-"""Fair share: who should have how much of one tier in one slot (docs/definitions.md#fairness)."""
+"""Fair shares, lending, unmet share and indices of teams (docs/definitions.md#fairness)."""
+
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from apps.fairness.domain.arrays import Array, amounts, divided
+Array = npt.NDArray[np.float64]
+"""Floats. The last axis is teams, in the caller's order; the axes before it are slots (or tiers
+and slots). What belongs to a whole tier, as its capacity, lacks the last axis."""
+
+
+def amounts(name: str, values: npt.ArrayLike) -> Array:
+    """Return values as an array. Raises ValueError when one is negative or not finite."""
+    array = np.asarray(values, dtype=np.float64)
+    if not np.isfinite(array).all() or (array < 0).any():
+        raise ValueError(f"{name} must be finite and not negative")
+    return array
+
+
+def divided(above: npt.ArrayLike, below: npt.ArrayLike) -> Array:
+    """Return above ÷ below, and 0 where below is 0."""
+    above, below = np.broadcast_arrays(
+        np.asarray(above, dtype=np.float64), np.asarray(below, dtype=np.float64)
+    )
+    out = np.zeros(above.shape)
+    # A quotient past the largest float is as good as without end.
+    with np.errstate(over="ignore"):
+        np.divide(above, below, out=out, where=below > 0)
+    return out
+
 
 _SMALLEST_WEIGHT = 1e-12
 """Of the largest: below it, levels run out of a float's digits."""
@@ -93,3 +119,197 @@ def _level(asked: Array, weights: Array, room: Array) -> Array:
         full < asked.shape[-1], np.minimum(level, brim[..., -1:]), brim[..., -1:]
     )
     return bounded
+
+
+@dataclass(frozen=True, slots=True)
+class Lending:
+    """GPU-equivalents per slot and team; `from_pool` and `overdrawn` per slot.
+
+    Σ lent = Σ borrowed − from_pool − overdrawn, in every slot. Who borrows lends nothing.
+    """
+
+    borrowed: Array
+    lendable: Array
+    lent: Array
+    from_pool: Array
+    """Taken from capacity that nobody is entitled to."""
+    overdrawn: Array
+    """Taken from what its owners asked for themselves."""
+
+
+@dataclass(frozen=True, slots=True)
+class BorrowedFrom:
+    """GPU-hours of each borrower by where they came from; `lender` is (lenders, borrowers).
+
+    A column of `lender`, with `pool` and `overdrawn`, sums to what the borrower borrowed; a row
+    to what the lender lent.
+    """
+
+    lender: Array
+    pool: Array
+    overdrawn: Array
+
+
+def lend(
+    *,
+    held: npt.ArrayLike,
+    demand: npt.ArrayLike,
+    entitlement: npt.ArrayLike,
+    capacity: npt.ArrayLike,
+) -> Lending:
+    """Say what is borrowed in each slot and what each team lends.
+
+    Shapes as in `fair_shares`. What is borrowed is taken first from capacity that nobody is
+    entitled to, then from the lenders in proportion to what each can lend, and where that does
+    not suffice it is overdrawn. Raises ValueError for amounts that are negative or not finite.
+    """
+    holding, asked, entitled = np.broadcast_arrays(
+        amounts("held", held), amounts("demand", demand), amounts("entitlement", entitlement)
+    )
+    pool = np.maximum(0.0, amounts("capacity", capacity) - entitled.sum(axis=-1))
+    borrowed = np.maximum(0.0, holding - entitled)
+    lendable = np.maximum(0.0, entitled - np.maximum(holding, asked))
+    wanted = borrowed.sum(axis=-1)
+    from_pool = np.minimum(wanted, pool)
+    offered = lendable.sum(axis=-1)
+    taken = np.minimum(wanted - from_pool, offered)
+    lent = lendable * divided(taken, offered)[..., np.newaxis]
+    return Lending(borrowed, lendable, lent, from_pool, wanted - from_pool - taken)
+
+
+def borrowed_from(lending: Lending, hours: npt.ArrayLike) -> BorrowedFrom:
+    """Return who borrowed from whom over slots of `hours` each (shape (slots,)).
+
+    GPUs have no names: in every slot each borrower takes part in every source in proportion to
+    what it borrowed.
+    """
+    part = divided(lending.borrowed, lending.borrowed.sum(axis=-1, keepdims=True))
+    part = part * amounts("hours", hours)[:, np.newaxis]
+    return BorrowedFrom(
+        lender=lending.lent.T @ part,
+        pool=lending.from_pool @ part,
+        overdrawn=lending.overdrawn @ part,
+    )
+
+
+def denied(*, pending: npt.ArrayLike, fair_share: npt.ArrayLike, held: npt.ArrayLike) -> Array:
+    """Return min(pending, max(0, fair share − held)) of each slot and team.
+
+    `pending` is demand that is not held. Waiting above the fair share is
+    no denial: it waits for what others may rightly hold.
+    """
+    short = np.maximum(0.0, amounts("fair_share", fair_share) - amounts("held", held))
+    return np.minimum(amounts("pending", pending), short)
+
+
+_NOTHING = 1e-9
+"""GPU-hours: what rounding may leave of a share of 0, and the last digit that is stored."""
+
+
+def jain(values: npt.ArrayLike) -> float | None:
+    """Return (Σ x)² ÷ (n × Σ x²), 1/n..1: 1 where all are alike (Jain, Chiu, Hawe 1984).
+
+    None for no values, or where all are 0.
+    """
+    x = amounts("values", values)
+    largest = x.max(initial=0.0)
+    if not largest:
+        return None
+    x = x / largest  # keeps the squares in range
+    return float(x.sum() ** 2 / (x.size * (x * x).sum()))
+
+
+def jain_index(
+    *, allocated: npt.ArrayLike, fair_share: npt.ArrayLike, demand: npt.ArrayLike
+) -> float | None:
+    """Return Jain's index over allocated ÷ fair share of the teams with demand.
+
+    All three are sums over the same window, one of each team. None where nobody asked, or nobody
+    got anything. A team whose fair share is 0 to the ninth decimal (there was no capacity, or
+    all of it others' entitlement) is left out: a quotient by such would drown all others.
+    """
+    shares = amounts("fair_share", fair_share)
+    asked = (amounts("demand", demand) > 0) & (shares > _NOTHING)
+    return jain(divided(amounts("allocated", allocated), shares)[asked])
+
+
+def jain_allocation_ratio(*, allocated: npt.ArrayLike, entitlement: npt.ArrayLike) -> float | None:
+    """Return Jain's index over allocated ÷ entitlement of the teams that are entitled to any.
+
+    It calls a team that asks for little unfairly treated; `jain_index` does not. It is here to
+    compare with what others publish.
+    """
+    entitled = amounts("entitlement", entitlement)
+    return jain(divided(amounts("allocated", allocated), entitled)[entitled > 0])
+
+
+def borrowable(*, held: npt.ArrayLike, entitlement: npt.ArrayLike, pending: npt.ArrayLike) -> Array:
+    """Return, per slot, the pending GPUs that entitlements lying idle could have served.
+
+    min(Σ (entitlement − held) of the teams with nothing pending, Σ pending of all): shape (...).
+    """
+    asked = amounts("pending", pending)
+    unheld = np.maximum(0.0, amounts("entitlement", entitlement) - amounts("held", held))
+    offered = np.where(asked > 0, 0.0, unheld).sum(axis=-1)
+    counted: Array = np.minimum(offered, asked.sum(axis=-1))
+    return counted
+
+
+class Dominant(NamedTuple):
+    """A team's dominant share, 0..1, and the position of the tier; None for who holds nothing."""
+
+    share: float
+    tier: int | None
+
+
+def dominant_shares(held: npt.ArrayLike, capacity: npt.ArrayLike) -> list[Dominant]:
+    """Return each team's dominant share; `held` is (tiers, teams), `capacity` (tiers,).
+
+    The share of a tier is held ÷ its capacity (dominant resource fairness, Ghodsi et al., NSDI
+    2011). Of equal shares the first tier counts; a tier without capacity has none.
+    """
+    holding = amounts("held", held)
+    room = amounts("capacity", capacity)
+    if not holding.shape[0]:
+        return [Dominant(0.0, None)] * holding.shape[1]
+    shares = divided(holding, room[:, np.newaxis])
+    tiers = shares.argmax(axis=0)
+    return [
+        Dominant(float(share), int(tier) if share > 0 else None)
+        for share, tier in zip(shares.max(axis=0), tiers, strict=True)
+    ]
+
+
+HALF_LIFE_SECONDS = 7 * 86400.0
+
+
+def decayed(
+    gpu_hours: npt.ArrayLike,
+    age_seconds: npt.ArrayLike,
+    *,
+    half_life_seconds: float = HALF_LIFE_SECONDS,
+) -> Array:
+    """Return each team's GPU-hours, each row counted half for every half-life of its age.
+
+    `gpu_hours` is (rows, teams), allocated per hour or day; `age_seconds` (rows,), counted from
+    the end of each row. Sums of this kind can be carried on: what was decayed at one time, with
+    an age of the time since, is a row like any other.
+    """
+    ages = amounts("age_seconds", age_seconds)
+    return np.exp2(-ages / half_life_seconds) @ amounts("gpu_hours", gpu_hours)
+
+
+def usage_factors(decayed_gpu_hours: npt.ArrayLike, entitlement: npt.ArrayLike) -> Array | None:
+    """Return 2^(−usage ÷ share) of each team, 0..1: 1 used nothing, 0.5 exactly its share.
+
+    Usage is the team's part of all decayed GPU-hours, share its entitlement ÷ Σ entitlements. A
+    team without a share has factor 0 (https://slurm.schedmd.com/priority_multifactor.html), and
+    where nobody has one there is no factor: None.
+    """
+    used = amounts("decayed_gpu_hours", decayed_gpu_hours)
+    entitled = amounts("entitlement", entitlement)
+    if not entitled.sum():
+        return None
+    usage = divided(used, used.sum())
+    share = entitled / entitled.sum()
+    return np.where(share > 0, np.exp2(-divided(usage, share)), 0.0)

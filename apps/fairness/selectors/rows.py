@@ -7,7 +7,7 @@ from typing import Annotated
 
 from apps.clusters.domain.columns import Column
 from apps.clusters.domain.window import Window
-from apps.fairness.domain.simulation.layout import Change
+from apps.fairness.domain.replay import Change
 from apps.fairness.domain.statement import (
     BORROWED,
     FROM_POOL,

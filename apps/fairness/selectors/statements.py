@@ -1,6 +1,7 @@
-"""A team's week in words and numbers."""
+"""A team's week in words and numbers, and its standing on each tier."""
 
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 
 from django.db.models import Count, Q, Sum
@@ -14,12 +15,88 @@ from apps.clusters.models.validity import holds_after
 from apps.clusters.selectors import report
 from apps.fairness.domain.statement import StatementPart, TeamFigures, sentence
 from apps.fairness.models import FairnessDay, TeamFairnessHour
-from apps.fairness.selectors.loans import Loans, loans_of
-from apps.fairness.selectors.measures.sums import TeamSums, TierSums, parts_of, team_sums, tier_sums
-from apps.fairness.selectors.names import tier_names
-from apps.fairness.selectors.rows import Statement, TierStatement
+from apps.fairness.selectors.rows import HourCounts, Statement, TierStatement
+from apps.fairness.selectors.sums import (
+    TeamSums,
+    TierSums,
+    parts_of,
+    team_sums,
+    tier_names,
+    tier_sums,
+)
+from apps.fairness.selectors.tiers import Loans, loans_of
+from apps.fairness.selectors.usage_factor import usage_factor_of_teams
 from apps.quotas.models import Entitlement
 from apps.usage.domain.amounts import hours
+
+
+@dataclass(frozen=True, slots=True)
+class TierStanding:
+    """One team on one tier over the known hours of a window; None denied where there is none."""
+
+    tier: str
+    hours: HourCounts
+    entitlement_gpu_hours: float
+    allocated_gpu_hours: float
+    borrowed_gpu_hours: float
+    lent_gpu_hours: float
+    denied_gpu_hours: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class TeamStanding:
+    """A team on the tiers that it had to do with, in the catalog's order.
+
+    `usage_factor` is of all tiers together; None where nobody is entitled to anything, or nothing
+    is known. `usage_known` is the share, 0..1, of the hours behind it that are known.
+    """
+
+    tiers: tuple[TierStanding, ...]
+    usage_factor: float | None
+    usage_known: float | None
+
+
+def team_standing(
+    window: Window,
+    team: str,
+    *,
+    tiers: Collection[str] = (),
+    now: datetime,
+    visibility: Visibility,
+) -> TeamStanding:
+    """Return where a team stands, on these tiers or on all; nowhere, where there is no such team.
+
+    What `fairness_rows` tells of it, but for its waits, in a small part of the time. Sums of GPUs
+    of teams, which everybody may see: `visibility` narrows nothing. At most 14 queries.
+    """
+    pk = next((pk for pk, name in team_names().items() if name == team), None)
+    if pk is None:
+        return TeamStanding((), None, None)
+    names, parts = tier_names(tiers), parts_of(window)
+    of_tiers, of_team = tier_sums(parts, names), team_sums(parts, names, team=pk)
+    factors = usage_factor_of_teams(min(window.end, now), now=now)
+    return TeamStanding(
+        tiers=tuple(
+            _standing(name, of_tiers.get(tier, TierSums()), of_team[tier][pk])
+            for tier, name in names.items()
+            if pk in of_team[tier]
+        ),
+        usage_factor=factors.of_teams.get(pk),
+        usage_known=factors.known,
+    )
+
+
+def _standing(name: str, own: TierSums, sums: TeamSums) -> TierStanding:
+    return TierStanding(
+        tier=name,
+        hours=own.hours(),
+        entitlement_gpu_hours=hours(sums.entitlement),
+        allocated_gpu_hours=hours(sums.allocated),
+        borrowed_gpu_hours=hours(sums.borrowed),
+        lent_gpu_hours=hours(sums.lent),
+        denied_gpu_hours=hours(sums.denied) if own.known else None,
+    )
+
 
 _WEEK = timedelta(days=7)
 _Idle = Mapping[int, list[StatementPart]]
@@ -82,7 +159,7 @@ def _tiers(
                 tiers[tier],
                 own.known,
                 of_teams[tier].get(team, TeamSums()),
-                _parts(team, loans[tier], names),
+                _loan_parts(team, loans[tier], names),
                 idle.get(tier, []),
             )
         words = None if figures is None else sentence(figures)
@@ -132,16 +209,16 @@ def _figures(
     )
 
 
-def _parts(
+def _loan_parts(
     team: int, loans: Loans, names: Mapping[int, str]
 ) -> tuple[list[StatementPart], list[StatementPart]]:
     """Return from whom the team borrowed, and to whom it lent, the largest first."""
     taken = {lender: amount for (lender, borrower), amount in loans.items() if borrower == team}
     given = {borrower: amount for (lender, borrower), amount in loans.items() if lender == team}
-    return _ordered(taken, names), _ordered(given, names)
+    return _largest_first(taken, names), _largest_first(given, names)
 
 
-def _ordered(amounts: Mapping[int, int], names: Mapping[int, str]) -> list[StatementPart]:
+def _largest_first(amounts: Mapping[int, int], names: Mapping[int, str]) -> list[StatementPart]:
     parts = [
         StatementPart(names.get(team, UNASSIGNED), hours(amount))
         for team, amount in amounts.items()
@@ -164,5 +241,5 @@ def _idle_beside(
             team=team
         )
         sums = others.order_by().values_list("team_id").annotate(Sum("idle"))
-        found[tier] = _ordered({who: int(idle) // count for who, idle in sums}, names)
+        found[tier] = _largest_first({who: int(idle) // count for who, idle in sums}, names)
     return found

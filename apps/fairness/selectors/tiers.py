@@ -1,31 +1,59 @@
-"""Fairness of tiers over a window: their teams and their indices."""
+"""Fairness of tiers over a window: overview, teams, indices by day, and loans."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from datetime import datetime
+from collections import Counter, defaultdict
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from datetime import date, datetime
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import numpy as np
+from django.db.models import Count, F, FloatField, Q, QuerySet, Sum
+from django.db.models.functions import Cast
 
 from apps.accounts.permissions import Visibility
 from apps.accounts.selectors import team_names
+from apps.clusters.domain.calendar import day_of
 from apps.clusters.domain.tiers import UNASSIGNED
 from apps.clusters.domain.window import Window
-from apps.fairness.domain.indices import jain_allocation_ratio, jain_index
-from apps.fairness.selectors.measures.sums import (
+from apps.clusters.selectors import report
+from apps.fairness.domain.measures import HourState, TeamTable, table_of
+from apps.fairness.domain.shares import dominant_shares, jain_allocation_ratio, jain_index
+from apps.fairness.models import (
+    LoanDay,
+    LoanHour,
+    TeamFairnessDay,
+    TeamFairnessHour,
+    TierFairnessDay,
+    TierFairnessHour,
+)
+from apps.fairness.selectors.queue_times import TeamWaits, dark_tiers, team_waits
+from apps.fairness.selectors.rows import (
+    BorrowMatrix,
+    DominantShare,
+    FairnessFilters,
+    FairnessOverview,
+    Loaned,
+    Margin,
+    TeamFairness,
+    TierDayIndex,
+    TierDetail,
+    TierFairness,
+    TierGlance,
+)
+from apps.fairness.selectors.sums import (
     Parts,
     TeamSums,
     TierSums,
+    cover_of,
+    packed_sums,
     parts_of,
     team_sums,
+    tier_names,
     tier_sums,
 )
-from apps.fairness.selectors.names import tier_names
-from apps.fairness.selectors.queue_times import TeamWaits, dark_tiers, team_waits
-from apps.fairness.selectors.rows import (
-    FairnessFilters,
-    TeamFairness,
-    TierFairness,
-)
 from apps.fairness.selectors.usage_factor import UsageFactors, usage_factor_of_teams
-from apps.usage.domain.amounts import hours
+from apps.usage.domain.amounts import NANO, hours
 
 EVERYTHING_FAIR = FairnessFilters()
 _NO_WAITS = TeamWaits()
@@ -85,11 +113,11 @@ def tier_rows(
             _team_row(one, team, read.teams.get(team, UNASSIGNED)) for team in {*one.sums, *asked}
         ]
         shown = (row for row in rows if not filters.team or row.team in filters.team)
-        found.append(_tier_row(one, tuple(sorted(shown, key=_by_name))))
+        found.append(_tier_row(one, tuple(sorted(shown, key=_team_order))))
     return found
 
 
-def _by_name(row: TeamFairness) -> tuple[str, int]:
+def _team_order(row: TeamFairness) -> tuple[str, int]:
     return row.team, row.team_id
 
 
@@ -150,3 +178,268 @@ def jain_of(sums: _Teams) -> tuple[float | None, float | None]:
     )
     entitlement = [hours(team.entitlement) for team in ordered]
     return index, jain_allocation_ratio(allocated=allocated, entitlement=entitlement)
+
+
+Loans = Mapping[tuple[int, int], int]
+"""(lender, borrower) → nano-GPU-hours."""
+_SMALLEST = 1000
+"""Nano-GPU-hours: what rounding may leave between the loans told and their sums."""
+
+
+def matrix_of(
+    tier: str, loans: Loans, sums: Mapping[int, TeamSums], names: Mapping[int, str]
+) -> BorrowMatrix:
+    """Return who borrowed from whom in a tier, and all that each did so, from loans and sums.
+
+    Of each hour and day only the largest loans are told apart.
+    """
+    rows = [
+        Loaned(names.get(lender, UNASSIGNED), names.get(borrower, UNASSIGNED), hours(amount))
+        for (lender, borrower), amount in loans.items()
+    ]
+    taken: Counter[int] = Counter()
+    given: Counter[int] = Counter()
+    for (lender, borrower), amount in loans.items():
+        given[lender] += amount
+        taken[borrower] += amount
+    margins = [
+        _team_margin(names.get(team, UNASSIGNED), own, (taken[team], given[team]))
+        for team, own in sums.items()
+        if own.borrowed or own.lent
+    ]
+    return BorrowMatrix(
+        tier=tier,
+        loans=tuple(sorted(rows, key=lambda row: (-row.gpu_hours, row.lender, row.borrower))),
+        teams=tuple(sorted(margins, key=lambda row: row.team)),
+    )
+
+
+def loans_of(parts: Parts, tiers: Collection[int], *, team: int | None = None) -> dict[int, Loans]:
+    """Return the loans of each tier, or those of one team. Two queries, at most."""
+    found: dict[int, dict[tuple[int, int], int]] = {tier: defaultdict(int) for tier in tiers}
+    keys = ("tier_id", "lender_id", "borrower_id")
+    of_team = Q() if team is None else Q(lender=team) | Q(borrower=team)
+    for where, model in ((parts.days, LoanDay), (parts.hours, LoanHour)):
+        if where is None:
+            continue
+        rows = model._default_manager.filter(where, of_team, tier__in=tiers).order_by()
+        for tier, lender, borrower, amount in rows.values_list(*keys).annotate(Sum("amount")):
+            found[tier][lender, borrower] += int(amount)
+    return {tier: dict(loans) for tier, loans in found.items()}
+
+
+def _team_margin(name: str, own: TeamSums, told: tuple[int, int]) -> Margin:
+    """Return what a team moved in all; `told` is what the loans say that it borrowed and lent."""
+    borrowed = own.borrowed - own.from_pool - own.overdrawn
+    return Margin(
+        team=name,
+        borrowed_gpu_hours=hours(own.borrowed),
+        lent_gpu_hours=hours(own.lent),
+        from_pool_gpu_hours=hours(own.from_pool),
+        overdrawn_gpu_hours=hours(own.overdrawn),
+        borrowed_of_others_gpu_hours=_margin_hours(borrowed - told[0]),
+        lent_to_others_gpu_hours=_margin_hours(own.lent - told[1]),
+    )
+
+
+def _margin_hours(amount: int) -> float:
+    return hours(amount) if amount > _SMALLEST else 0.0
+
+
+_ASKED = Q(demand__gt=0, fair_share__gt=1)
+_ENTITLED = Q(entitlement__gt=0)
+
+
+@dataclass(slots=True)
+class _DaySums:
+    sums: TierSums = field(default_factory=TierSums)
+    allocated: int = 0
+    denied: int = 0
+    jain: tuple[float | None, float | None] = (None, None)
+
+
+def days_of(parts: Parts, tier: int) -> list[TierDayIndex]:
+    """Return a tier day by day, oldest first; days of which nothing is known are left out.
+
+    Five queries, at most.
+    """
+    days: dict[date, _DaySums] = defaultdict(_DaySums)
+    _add_days(days, parts, tier)
+    _add_hours(days, parts, tier, report().zone)
+    return [_day_row(day, days[day]) for day in sorted(days)]
+
+
+def _day_row(day: date, own: _DaySums) -> TierDayIndex:
+    index, ratio = own.jain
+    return TierDayIndex(
+        day=day,
+        hours=own.sums.hours(),
+        capacity_gpu_hours=hours(own.sums.capacity),
+        allocated_gpu_hours=hours(own.allocated),
+        denied_gpu_hours=hours(own.denied),
+        borrowable_gpu_hours=hours(own.sums.borrowable),
+        jain_index=index,
+        jain_allocation_ratio=ratio,
+    )
+
+
+def _add_days(days: dict[date, _DaySums], parts: Parts, tier: int) -> None:
+    """Add rolled days; the database adds up the ratios, for a tier may have a thousand teams."""
+    if parts.days is None:
+        return
+    for row in TierFairnessDay.objects.filter(parts.days, tier=tier).order_by("day"):
+        days[row.day].sums = TierSums(
+            capacity=row.capacity,
+            borrowable=row.borrowable,
+            known=row.hours,
+            missing=row.hours_missing,
+            partial=row.hours_partial,
+            watched=row.hours_watched,
+        )
+    rows: QuerySet[Any] = TeamFairnessDay.objects.filter(parts.days, tier=tier).order_by()
+    for day, allocated, denied, *terms in rows.values_list("day").annotate(
+        Sum("allocated"),
+        Sum("denied"),
+        **_jain_terms("fair_share", "a", _ASKED),
+        **_jain_terms("entitlement", "b", _ENTITLED),
+    ):
+        own = days[day]
+        own.allocated, own.denied = int(allocated), int(denied)
+        own.jain = _jain(*terms[:3]), _jain(*terms[3:])
+
+
+def _jain_terms(below: str, name: str, where: Q) -> dict[str, Any]:
+    """Return what Jain's index over allocated ÷ `below` is made of: n, Σ x, Σ x²."""
+    ratio = Cast("allocated", FloatField()) / Cast(F(below), FloatField())
+    return {
+        f"{name}_count": Count("pk", filter=where),
+        f"{name}_sum": Sum(ratio, filter=where),
+        f"{name}_squares": Sum(ratio * ratio, filter=where),
+    }
+
+
+def _jain(count: int, total: float | None, squares: float | None) -> float | None:
+    return total * total / (count * squares) if total and squares else None
+
+
+def _add_hours(days: dict[date, _DaySums], parts: Parts, tier: int, zone: ZoneInfo) -> None:
+    if parts.hours is None:
+        return
+    for row in TierFairnessHour.objects.filter(parts.hours, tier=tier).order_by("hour"):
+        sums = days[day_of(row.hour, zone)].sums
+        missing = row.state == HourState.MISSING.value
+        sums.capacity += row.capacity
+        sums.borrowable += row.borrowable
+        sums.known += not missing
+        sums.missing += missing
+        sums.partial += row.state == HourState.PARTIAL.value
+        sums.watched += row.watched and not missing
+    teams: dict[date, dict[int, TeamSums]] = defaultdict(lambda: defaultdict(TeamSums))
+    columns = ("hour", "team_id", "allocated", "denied", "entitlement", "demand", "fair_share")
+    known: dict[datetime, date] = {}
+    rows = TeamFairnessHour.objects.filter(parts.hours, tier=tier).order_by()
+    for hour, team, *amounts in rows.values_list(*columns):
+        day = known.get(hour) or known.setdefault(hour, day_of(hour, zone))
+        own = teams[day][team]
+        for name, amount in zip(columns[2:], amounts, strict=True):
+            setattr(own, name, getattr(own, name) + amount)
+    for day, of_day in teams.items():
+        days[day].allocated = sum(own.allocated for own in of_day.values())
+        days[day].denied = sum(own.denied for own in of_day.values())
+        days[day].jain = jain_of(of_day)
+
+
+def tier_detail(
+    window: Window, tier: str, *, now: datetime, visibility: Visibility
+) -> TierDetail | None:
+    """Return a tier's teams, who borrowed from whom, and its indices by day.
+
+    Its row is as `fairness_rows` tells it. None where nothing is known of the tier in the window.
+    Everybody may see it: `visibility` narrows nothing. At most 31 queries.
+    """
+    read = window_sums(window, (tier,))
+    rows = tier_rows(read, now=now)
+    if not rows:
+        return None
+    (pk,) = read.tiers
+    loans = loans_of(read.parts, read.tiers)[pk]
+    matrix = matrix_of(tier, loans, read.of_teams[pk], read.teams)
+    return TierDetail(rows[0], matrix, tuple(days_of(read.parts, pk)))
+
+
+_NOBODY = table_of(())
+_Tables = Mapping[int, TeamTable]
+
+
+def fairness_overview(
+    window: Window, *, visibility: Visibility, filters: FairnessFilters = EVERYTHING_FAIR
+) -> FairnessOverview:
+    """Return each tier that any hour of the window was computed of, and dominant shares.
+
+    What `fairness_rows` tells, but for teams one by one and their waits, in a small part of the
+    time. A dominant share is the largest part, allocated ÷ capacity, of any one tier. Filters
+    narrow tiers, and the sums over teams; indices and shares are of all of them. Everybody may
+    see it: `visibility` narrows nothing. At most ten queries.
+    """
+    names, tiers = team_names(), tier_names()
+    of_tiers, tables = _read_tables(window, tiers)
+    chosen = {pk for pk, name in names.items() if name in filters.team}
+    if UNASSIGNED in filters.team:
+        chosen |= {team for table in tables.values() for team in table.teams.tolist()} - {*names}
+    glances = []
+    for tier, name in tiers.items():
+        if tier in of_tiers and (not filters.tier or name in filters.tier):
+            table = tables.get(tier, _NOBODY)
+            shown = table.only(chosen) if filters.team else table
+            glances.append(_glance(name, of_tiers[tier], table, shown))
+    return FairnessOverview(tuple(glances), tuple(_shares(of_tiers, tables, tiers, names)))
+
+
+def _read_tables(window: Window, tiers: Mapping[int, str]) -> tuple[dict[int, TierSums], _Tables]:
+    tables, parts = packed_sums(window, cover_of(window), tiers)
+    return tier_sums(parts, tiers), tables
+
+
+def _glance(name: str, own: TierSums, table: TeamTable, shown: TeamTable) -> TierGlance:
+    allocated, entitlement, fair_share, demand = (
+        table.column(column) / NANO
+        for column in ("allocated", "entitlement", "fair_share", "demand")
+    )
+    denied = shown.column("denied")
+    index = jain_index(allocated=allocated, fair_share=fair_share, demand=demand)
+    return TierGlance(
+        tier=name,
+        hours=own.hours(),
+        **own.gpu_hours(),
+        borrowed_gpu_hours=hours(int(shown.column("borrowed").sum())),
+        denied_gpu_hours=hours(int(denied.sum())),
+        jain_index=index,
+        jain_allocation_ratio=jain_allocation_ratio(allocated=allocated, entitlement=entitlement),
+        teams=shown.teams.size,
+        denied_teams=int((denied > 0).sum()),
+    )
+
+
+def _shares(
+    of_tiers: Mapping[int, TierSums],
+    tables: _Tables,
+    tiers: Mapping[int, str],
+    names: Mapping[int, str],
+) -> list[DominantShare]:
+    places = list(of_tiers)
+    teams = sorted({team for tier in places for team in tables.get(tier, _NOBODY).teams.tolist()})
+    held = np.zeros((len(places), len(teams)))
+    for row, tier in enumerate(places):
+        table = tables.get(tier, _NOBODY)
+        held[row, np.searchsorted(np.array(teams), table.teams)] = table.column("allocated")
+    shares = dominant_shares(held, np.array([float(of_tiers[tier].capacity) for tier in places]))
+    rows = [
+        DominantShare(
+            team_id=team,
+            team=names.get(team, UNASSIGNED),
+            share=found.share,
+            tier=None if found.tier is None else tiers[places[found.tier]],
+        )
+        for team, found in zip(teams, shares, strict=True)
+    ]
+    return sorted(rows, key=lambda row: (-row.share, row.team, row.team_id))

@@ -13,7 +13,7 @@ from apps.clusters.domain.calendar import day_of, day_start, day_window, days_in
 from apps.clusters.domain.window import Window
 from apps.clusters.models import Cluster
 from apps.clusters.selectors import report
-from apps.fairness.domain.usage_factor import decayed, usage_factors
+from apps.fairness.domain.shares import decayed, usage_factors
 from apps.fairness.models import FairnessDay
 from apps.quotas.models import Entitlement
 from apps.usage.domain.amounts import NANO

@@ -1,6 +1,7 @@
 """What if: the work of a window replayed against other entitlements, capacity or tiers."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import NamedTuple
@@ -11,23 +12,24 @@ from django.db.models import Max, Min, Q
 from apps.accounts.permissions import Visibility
 from apps.accounts.selectors import team_names
 from apps.clusters.domain.tiers import UNASSIGNED, UNDETERMINED
-from apps.clusters.domain.window import HOUR_SECONDS, SLOT_SECONDS, Window
+from apps.clusters.domain.window import HOUR_SECONDS, SLOT_SECONDS, Window, from_seconds
 from apps.clusters.models import Namespace, Pod
 from apps.clusters.models.sql import UnixSeconds
 from apps.clusters.models.validity import holds_at
 from apps.clusters.selectors import TeamSpan, team_spans
-from apps.fairness.domain.simulation.layout import Change, Layout, TierPlan
-from apps.fairness.domain.simulation.replay import ReplayWork
-from apps.fairness.domain.simulation.whatif import TierOutcome, TierReplay, replay_tier, tiers_of
-from apps.fairness.domain.simulation.whatif import what_if as replayed
-from apps.fairness.selectors.measures.sums import TierSums, parts_of, tier_sums
-from apps.fairness.selectors.names import tier_names
+from apps.fairness.domain.measures import Measured, integrate
+from apps.fairness.domain.replay import Change, Layout, ReplayWork, TierPlan
+from apps.fairness.domain.shares import Array
+from apps.fairness.domain.what_if import TierOutcome, TierReplay, replay_tier, tiers_of
+from apps.fairness.domain.what_if import what_if as replayed
 from apps.fairness.selectors.rows import OutcomeRow, TierOutcomeRow, WhatIfReport
+from apps.fairness.selectors.sums import TierSums, parts_of, tier_names, tier_sums
 from apps.pending.domain.demand import CLUSTER_QUEUE
 from apps.pending.models import CauseInterval, Episode
-from apps.pending.selectors import counted_causes
+from apps.pending.selectors import counted_causes, queue_time
 from apps.quotas.models import Entitlement
 from apps.usage.domain.amounts import hours
+from apps.usage.domain.explained import Explained, Input, RowColumn, Unit
 from apps.usage.models import HAS_FACTS, CollectionWindow
 
 LONGEST = timedelta(days=31)
@@ -373,4 +375,132 @@ def _tier_row(name: str, outcome: TierOutcome) -> TierOutcomeRow:
         denied_gpu_hours=float(sums.denied.sum()),
         jain_index=sums.jain_index,
         teams=tuple(rows),
+    )
+
+
+_REPLAY_ORIGIN = "Work of the window, replayed by the rules that the page lists as assumptions."
+_JAIN, _QUEUE_TIMES = "what_if_jain_index", ("what_if_queue_time_p50", "what_if_queue_time_p95")
+
+
+@dataclass(frozen=True, slots=True)
+class _ReplaySum:
+    """A measure in each half hour, of each team or, of a tier's capacity, alone."""
+
+    label: str
+    meaning: str
+    of: Callable[[Measured], Array]
+
+
+_REPLAY_SUMS: Mapping[str, _ReplaySum] = {
+    "what_if_capacity": _ReplaySum(
+        "Capacity", "GPUs of the tier × time.", lambda m: m.slots.capacity
+    ),
+    "what_if_allocated": _ReplaySum(
+        "Allocated", "GPUs of placed work × time.", lambda m: m.slots.held
+    ),
+    "what_if_unmet": _ReplaySum(
+        "Unmet fair share",
+        "In each half hour min(pending, max(0, fair share − allocated)).",
+        lambda m: m.denied,
+    ),
+    "what_if_entitled": _ReplaySum(
+        "Entitlement", "Entitlement at the window's end × time.", lambda m: m.slots.entitlement
+    ),
+    "what_if_fair_share": _ReplaySum(
+        "Fair share",
+        "What a team gets by entitlement, and its weighted part of what others leave.",
+        lambda m: m.fair_share,
+    ),
+}
+WHAT_IF = (*_REPLAY_SUMS, _JAIN, *_QUEUE_TIMES)
+
+
+def explain_what_if(
+    figure: str, window: Window, found: TierReplay | None, *, team: str
+) -> Explained | None:
+    """Explain one of WHAT_IF of a replayed tier, or of one `team`.
+
+    None for other figures, and for a tier or team that is not replayed.
+    """
+    if figure not in WHAT_IF or found is None or (team and team not in found.teams):
+        return None
+    if figure in _REPLAY_SUMS:
+        return _explain_replay_sum(figure, window, found, team)
+    if figure == _JAIN:
+        return _explain_index(found)
+    return _explain_queue_time(figure, found, team) if team else None
+
+
+def _explain_replay_sum(figure: str, window: Window, found: TierReplay, team: str) -> Explained:
+    of, hours = _REPLAY_SUMS[figure], found.measured.slots.hours
+    values = of.of(found.measured)
+    if team and values.ndim > 1:
+        values = values[:, found.teams.index(team)]
+    gpus = values.sum(axis=1) if values.ndim > 1 else values
+    starts = window.start_seconds + 3600 * (np.cumsum(hours) - hours)
+    return Explained(
+        figure=figure,
+        label=of.label,
+        meaning=of.meaning,
+        anchor="fairness",
+        value=float(hours @ gpus),
+        unit=Unit.GPU_HOURS,
+        formula="dot(gpus, hours)",
+        columns=(
+            RowColumn("start", "From", Unit.TIME),
+            RowColumn("gpus", of.label, Unit.GPUS),
+            RowColumn("hours", "Hours", Unit.HOURS),
+        ),
+        rows=[
+            {"start": from_seconds(start), "gpus": amount, "hours": long}
+            for start, amount, long in zip(
+                starts.tolist(), gpus.tolist(), hours.tolist(), strict=True
+            )
+        ],
+        origin=_REPLAY_ORIGIN,
+    )
+
+
+def _explain_index(found: TierReplay) -> Explained:
+    sums = integrate(found.measured)
+    rows = [
+        {"team": team, "allocated": allocated, "below": share, "x": allocated / share}
+        for team, allocated, share, demand in zip(
+            found.teams,
+            sums.allocated.tolist(),
+            sums.fair_share.tolist(),
+            sums.demand.tolist(),
+            strict=True,
+        )
+        if demand > 0 and share > 1e-9
+    ]
+    value = sums.jain_index
+    return Explained(
+        figure=_JAIN,
+        label="Fairness index (Jain)",
+        meaning="1 where every team has the same allocation ÷ fair share.",
+        anchor="fairness",
+        value=value,
+        unit=Unit.RATIO,
+        formula="sum(x) ** 2 / (teams * squares(x))",
+        inputs=(Input("teams", "teams", len(rows), Unit.COUNT),),
+        columns=(
+            RowColumn("team", "Team"),
+            RowColumn("allocated", "Allocated", Unit.GPU_HOURS),
+            RowColumn("below", "Fair share", Unit.GPU_HOURS),
+            RowColumn("x", "Allocated ÷ fair share", Unit.RATIO),
+        ),
+        rows=rows,
+        origin=_REPLAY_ORIGIN,
+        nothing="" if value is not None else "Nobody asked for this tier.",
+    )
+
+
+def _explain_queue_time(figure: str, found: TierReplay, team: str) -> Explained:
+    return queue_time(
+        figure,
+        Counter(found.started[team]),
+        meaning="From creation to start, of work that starts in the replay.",
+        origin=_REPLAY_ORIGIN,
+        counted="Started",
     )

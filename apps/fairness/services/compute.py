@@ -1,42 +1,122 @@
-"""One hour's fairness: from facts, promises and what waited to rows. One transaction."""
+"""Compute the fairness of hours into rows, sum their days, and forget old hours."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import date, datetime, timedelta
+from heapq import nsmallest
+from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
+from django.conf import settings
 from django.db import transaction
-from django.db.models import Q
+from django.db.models import Q, Sum
+from django.db.models.query import QuerySet
 
 from apps.clusters.domain.calendar import day_of, day_window
 from apps.clusters.domain.window import HOUR_SECONDS, Window
-from apps.clusters.models import Tier
+from apps.clusters.models import Cluster, Tier
 from apps.clusters.selectors import report
-from apps.fairness.domain.arrays import Array
-from apps.fairness.domain.hour_state import HourState
-from apps.fairness.domain.integrate import Measured, TierSlots, measure
-from apps.fairness.domain.whole import WholeSums, largest_loans, whole_sums
+from apps.fairness.domain.measures import (
+    PACKED,
+    HourState,
+    Measured,
+    TeamTable,
+    TierSlots,
+    WholeSums,
+    largest_loans,
+    measure,
+    pack_table,
+    sum_tables,
+    table_of,
+    unpack_table,
+    whole_sums,
+)
+from apps.fairness.domain.shares import Array
 from apps.fairness.models import (
     FairnessDay,
     FairnessWindow,
+    LoanDay,
     LoanHour,
+    TeamFairnessDay,
     TeamFairnessHour,
+    TierFairnessDay,
     TierFairnessHour,
     TierTeamBlob,
 )
+from apps.fairness.selectors.sums import HOUR_COUNTS
 from apps.fairness.services.demand import Waited, half_hours, read_waited, waits_digests
-from apps.fairness.services.entitlements import EntitlementSpan
 from apps.fairness.services.facts import (
+    EntitlementSpan,
     Halves,
     HourKnown,
     collections_digests,
     read_hour,
 )
-from apps.fairness.services.packs import write_packs
 from apps.usage.domain.amounts import NANO
-from apps.usage.services import gc_paused, insert, instant
+from apps.usage.models import TeamHour
+from apps.usage.services import Rollup, day_value, gc_paused, insert, instant, sum_day
+
+_HOURS_KEPT = timedelta(days=3)
+"""So many days after it ends the parts of a day are asked for; all of it is in its own pack."""
+_WEEK_DAYS = 7
+
+TeamRow = Sequence[Any]
+"""(tier, team, *amounts), ordered by tier."""
+
+
+def write_packs(
+    span: str, start: datetime, rows: Iterable[TeamRow], columns: Sequence[str]
+) -> None:
+    """Replace the packs of one span; `columns` name the amounts of the rows."""
+    chosen = [2 + columns.index(name) for name in PACKED]
+    tables = {
+        tier: table_of([(row[1], *(int(row[n]) for n in chosen)) for row in of_tier])
+        for tier, of_tier in groupby(rows, key=itemgetter(0))
+    }
+    _replace_packs(span, start, tables)
+
+
+def lock_week(day: date) -> list[FairnessDay]:
+    """Lock the dates of a day's week, that no two of its days are summed at once; return them."""
+    first = day - timedelta(days=day.weekday())
+    days = FairnessDay.objects.filter(day__gte=first, day__lt=first + timedelta(days=_WEEK_DAYS))
+    return list(days.select_for_update().defer("held").order_by("day"))
+
+
+def write_week(week: Sequence[FairnessDay]) -> None:
+    """Sum the packs of a locked week if all its days are rolled; else it has none."""
+    start = week[0].start
+    if len(week) < _WEEK_DAYS or not all(date.rolled for date in week):
+        TierTeamBlob.objects.filter(span=TierTeamBlob.WEEK, start=start).delete()
+        return
+    tables: dict[int, list[TeamTable]] = defaultdict(list)
+    days = TierTeamBlob.objects.filter(
+        span=TierTeamBlob.DAY, start__in=[date.start for date in week]
+    )
+    for tier, stored in days.order_by("tier", "start").values_list("tier_id", "teams"):
+        tables[tier].append(unpack_table(stored))
+    _replace_packs(
+        TierTeamBlob.WEEK, start, {tier: sum_tables(found) for tier, found in tables.items()}
+    )
+
+
+def prune_packs(*, now: datetime) -> None:
+    """Delete the packs of hours of which the days' are enough."""
+    TierTeamBlob.objects.filter(span=TierTeamBlob.HOUR, start__lt=now - _HOURS_KEPT).delete()
+
+
+def _replace_packs(span: str, start: datetime, tables: dict[int, TeamTable]) -> None:
+    TierTeamBlob.objects.filter(span=span, start=start).delete()
+    at = instant(start)
+    insert(
+        TierTeamBlob,
+        ("span", "start", "tier_id", "teams"),
+        [(span, at, tier, pack_table(table)) for tier, table in tables.items()],
+    )
+
 
 LOANS_AT_MOST = 500
 """Pairs of a tier and hour; the sums of lenders and borrowers hold what they do not tell."""
@@ -72,7 +152,7 @@ def compute_hour(hour: datetime, *, now: datetime) -> int:
         edges = known.edges(window)
         if len(edges) > 3:
             waited = read_waited(window, edges)
-        count = _write(window, known, edges, waited)
+        count = _write_hour(window, known, edges, waited)
         FairnessWindow.objects.update_or_create(hour=window.start, defaults=noted)
     return count
 
@@ -127,14 +207,14 @@ class _TierHour:
             yield (at, self.tier, self.teams[lender], self.teams[borrower], amount)
 
 
-def _write(hour: Window, known: HourKnown, edges: Sequence[float], waited: Waited) -> int:
+def _write_hour(hour: Window, known: HourKnown, edges: Sequence[float], waited: Waited) -> int:
     """Replace the hour's rows; return how many of them are of teams."""
     waiting: dict[int, dict[int, list[tuple[int, int]]]] = defaultdict(lambda: defaultdict(list))
     for (slot, tier, team), amount in waited.items():
         waiting[tier][team].append((slot, amount))
     tiers = sorted({*known.capacity, *known.held, *known.promises, *waiting})
     measured = [
-        _measure(tier, known, edges, waiting[tier])
+        _measure_tier(tier, known, edges, waiting[tier])
         for tier in tiers
         if known.state(tier) != HourState.MISSING.value
     ]
@@ -160,7 +240,7 @@ def _write(hour: Window, known: HourKnown, edges: Sequence[float], waited: Waite
     return len(rows)
 
 
-def _measure(
+def _measure_tier(
     tier: int,
     known: HourKnown,
     edges: Sequence[float],
@@ -174,7 +254,7 @@ def _measure(
     hours = np.diff(slots) / HOUR_SECONDS
     # The half in which each slot lies.
     half = (slots[:-1] >= edges[0] + HOUR_SECONDS / 2).astype(np.intp)
-    room = _means([capacity])[half, 0]
+    room = _half_means([capacity])[half, 0]
     entitlement, weight = _promised(teams, promises, edges)
     measured = measure(
         TierSlots(
@@ -182,8 +262,8 @@ def _measure(
             capacity=room,
             entitlement=entitlement,
             weight=weight,
-            held=_means(amounts)[half],
-            pending=np.minimum(_pending(teams, waiting, hours), room[:, np.newaxis]),
+            held=_half_means(amounts)[half],
+            pending=np.minimum(_pending_means(teams, waiting, hours), room[:, np.newaxis]),
         )
     )
     return _TierHour(
@@ -197,7 +277,7 @@ def _measure(
     )
 
 
-def _means(amounts: Sequence[Halves]) -> Array:
+def _half_means(amounts: Sequence[Halves]) -> Array:
     """Return the GPU-equivalents of both halves: (2, amounts)."""
     first = np.array([amount.first for amount in amounts], dtype=np.float64)
     whole = np.array([amount.whole for amount in amounts], dtype=np.float64)
@@ -228,7 +308,7 @@ def _in_slots(
     return found
 
 
-def _pending(
+def _pending_means(
     teams: Sequence[int], waiting: Mapping[int, Sequence[tuple[int, int]]], hours: Array
 ) -> Array:
     """Return the mean GPU-equivalents that waited: (slots, teams)."""
@@ -237,3 +317,95 @@ def _pending(
         for slot, amount in waiting.get(team, ()):
             table[slot, column] += amount
     return table / (hours[:, np.newaxis] * NANO)
+
+
+_TEAMS = Rollup(TeamFairnessHour, TeamFairnessDay, ("tier_id", "team_id"), TEAM_AMOUNTS)
+_TIERS = Rollup(
+    TierFairnessHour,
+    TierFairnessDay,
+    ("tier_id",),
+    TIER_AMOUNTS,
+    HOUR_COUNTS,
+)
+
+
+def roll_days(*, now: datetime) -> int:
+    """Sum the hours of every finished day whose hours changed; return how many days.
+
+    Until then a day is read from its hours.
+    """
+    due = FairnessDay.objects.filter(rolled=False, pruned=False, end__lte=now).order_by("-day")
+    return sum(roll_day(pk) for pk in list(due.values_list("pk", flat=True)))
+
+
+@transaction.atomic
+def roll_day(date_id: int) -> bool:
+    """Sum one day; False when another process did so meanwhile."""
+    week = lock_week(FairnessDay.objects.values_list("day", flat=True).get(pk=date_id))
+    date = next(one for one in week if one.pk == date_id)
+    if date.rolled or date.pruned:
+        return False
+    tiers = list(Tier.objects.order_by("pk").values_list("pk", flat=True))
+    span = Window(date.start, date.end)
+    rows = sum_day(_TEAMS, date.day, span, tier_id__in=tiers)
+    sum_day(_TIERS, date.day, span, tier_id__in=tiers)
+    loans = LoanHour.objects.filter(tier__in=tiers, hour__gte=date.start, hour__lt=date.end)
+    LoanDay.objects.filter(day=date.day).delete()
+    day = day_value(date.day)
+    insert(
+        LoanDay,
+        ("day", "tier_id", "lender_id", "borrower_id", "amount"),
+        [(day, *row) for row in _largest_loans(loans)],
+    )
+    FairnessDay.objects.filter(pk=date_id).update(rolled=True, held=_held_by_team(date))
+    date.rolled = True
+    write_packs(TierTeamBlob.DAY, date.start, rows, TEAM_AMOUNTS)
+    write_week(week)
+    return True
+
+
+def _held_by_team(date: FairnessDay) -> dict[int, int]:
+    """Return what each team held of all tiers, in hours of which a tier is missing too."""
+    clusters = list(Cluster.objects.order_by("pk").values_list("pk", flat=True))
+    facts = TeamHour.objects.filter(
+        cluster__in=clusters, hour__gte=date.start, hour__lt=date.end, allocated__gt=0
+    )
+    sums = facts.order_by().values_list("team_id").annotate(Sum("allocated"))
+    return {team: int(amount) for team, amount in sums.order_by("team_id")}
+
+
+def _largest_loans(rows: QuerySet[LoanHour]) -> Iterable[tuple[int, int, int, int]]:
+    """Yield (tier, lender, borrower, amount), of each tier the largest."""
+    keys = ("tier_id", "lender_id", "borrower_id")
+    by_tier: dict[int, list[tuple[int, int, int]]] = defaultdict(list)
+    sums = rows.order_by().values_list(*keys).annotate(Sum("amount")).order_by(*keys)
+    for tier, lender, borrower, amount in sums:
+        by_tier[tier].append((-int(amount), lender, borrower))
+    for tier in sorted(by_tier):
+        for amount, lender, borrower in nsmallest(LOANS_AT_MOST, by_tier[tier]):
+            yield tier, lender, borrower, -amount
+
+
+def prune(*, now: datetime) -> int:
+    """Delete the hours of rolled days past the hourly retention; return how many days.
+
+    Sums of days are kept for good.
+    """
+    prune_packs(now=now)
+    horizon = now - timedelta(days=settings.HOURLY_RETENTION_DAYS)
+    due = FairnessDay.objects.filter(rolled=True, pruned=False, end__lt=horizon).order_by("day")
+    return sum(_prune_day(pk) for pk in list(due.values_list("pk", flat=True)))
+
+
+@transaction.atomic
+def _prune_day(date_id: int) -> bool:
+    date = FairnessDay.objects.select_for_update().defer("held").get(pk=date_id)
+    if not date.rolled or date.pruned:
+        return False
+    tiers = list(Tier.objects.order_by("pk").values_list("pk", flat=True))
+    for model in (TeamFairnessHour, TierFairnessHour, LoanHour):
+        model._default_manager.filter(
+            tier__in=tiers, hour__gte=date.start, hour__lt=date.end
+        ).delete()
+    FairnessDay.objects.filter(pk=date_id).update(pruned=True)
+    return True

@@ -14,8 +14,7 @@ from apps.clusters.domain.tiers import (
     model_key,
     unreachable,
 )
-from apps.costs.domain.plausible import doubt
-from apps.costs.domain.prices import PriceEntry
+from apps.costs.domain.prices import PriceEntry, doubt
 from apps.operations.domain.schema import (
     Account,
     Budget,

@@ -1,17 +1,24 @@
-"""What queues may hold: Kueue's quotas with what a cohort lends, Volcano's three amounts."""
+"""Limits of quotas and queues, at a moment and over time."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from apps.clusters.domain.observed.objects import (
     ClusterQueueSnapshot,
     FlavorUse,
     ObservedKind,
     ObservedObject,
+    QuotaScope,
+    QuotaSnapshot,
     VolcanoQueueSnapshot,
 )
+from apps.clusters.domain.resources import is_gpu
+from apps.clusters.domain.window import SLOT_SECONDS
 from apps.pending.domain.diagnosis import ClusterState
 from apps.pending.domain.queues.cluster_queues import queues_of
+from apps.quotas.domain.keys import Counting, QuotaRef, QuotaSource, meaning_of
+from apps.quotas.domain.saturation import KeyIntervals, LimitInterval
 
 CAPABILITY = "capability"
 DESERVED = "deserved"
@@ -123,3 +130,174 @@ def set_limits(one: ObservedObject) -> list[tuple[str, str, str, float]]:
 
 def _by_cell(uses: Iterable[FlavorUse]) -> Mapping[tuple[str, str], FlavorUse]:
     return {(use.flavor, use.resource): use for use in uses}
+
+
+SOURCES: Mapping[ObservedKind, QuotaSource] = {
+    ObservedKind.RESOURCE_QUOTA: QuotaSource.RESOURCE_QUOTA,
+    ObservedKind.CLUSTER_QUEUE: QuotaSource.CLUSTER_QUEUE,
+    ObservedKind.VOLCANO_QUEUE: QuotaSource.VOLCANO_QUEUE,
+}
+QUOTA_KINDS = tuple(SOURCES)
+
+
+class ShownQuota(NamedTuple):
+    """The means of a ResourceQuota's key over one slot, as kube-state-metrics shows it."""
+
+    slot: int
+    namespace: str
+    quota: str
+    key: str
+    hard: float | None
+    used: float | None
+
+
+def seen_intervals(
+    seen: Iterable[ObservedObject], start: float, end: float, *, named: Collection[str] = ()
+) -> dict[QuotaRef, KeyIntervals]:
+    """Return the GPU keys of quotas and queues by id, cut to start..end; the oldest interval first.
+
+    `seen` has an observed object for each setting. Of two that claim one time, as when a quota was
+    made again before it was seen to go, the later holds.
+    """
+    found: dict[QuotaRef, KeyIntervals] = {}
+    for one in sorted(seen, key=lambda s: (s.first, s.uid)):
+        span = (max(one.first, start), end if one.gone is None else min(one.gone, end))
+        if one.kind not in SOURCES or span[1] <= span[0]:
+            continue
+        for known, interval in _intervals_of(one, span, named):
+            key = found.setdefault(known.id, known)
+            key.effective = known.effective
+            _append_interval(key.intervals, interval)
+    return found
+
+
+def _intervals_of(
+    one: ObservedObject, span: tuple[float, float], named: Collection[str]
+) -> Iterable[tuple[KeyIntervals, LimitInterval]]:
+    source = SOURCES[one.kind].value
+    if isinstance(one.body, QuotaSnapshot):
+        for key, hard in sorted(one.body.hard.items()):
+            meaning = meaning_of(key, named=named, scopes=one.body.scopes)
+            if meaning.of_gpus:
+                known = KeyIntervals(
+                    QuotaRef(source, one.namespace, one.name, key),
+                    meaning.resource,
+                    meaning.counting,
+                    meaning.effective,
+                )
+                yield known, LimitInterval(*span, hard, one.body.scopes)
+        return
+    for _, resource, key, hard in set_limits(one):
+        if is_gpu(resource, named):
+            id_ = QuotaRef(source, "", one.name, key)
+            yield KeyIntervals(id_, resource, Counting.REQUESTS), LimitInterval(*span, hard)
+
+
+def with_shown(
+    keys: dict[QuotaRef, KeyIntervals],
+    shown: Sequence[ShownQuota],
+    unwatched: Collection[int],
+    *,
+    named: Collection[str] = (),
+) -> dict[QuotaRef, KeyIntervals]:
+    """Return `keys` with what series show put in place of slots in which nobody watched.
+
+    A key's means stand for the whole slot. Its scopes, which no series shows, are those of the
+    setting nearest in time; a key that no observed object has, has none.
+    """
+    slots = set(unwatched)
+    by_key: dict[QuotaRef, list[ShownQuota]] = {}
+    for one in shown:
+        if one.slot in slots and one.hard is not None:
+            id_ = QuotaRef(QuotaSource.RESOURCE_QUOTA.value, one.namespace, one.quota, one.key)
+            by_key.setdefault(id_, []).append(one)
+    joined = dict(keys)
+    for id_, rows in by_key.items():
+        meaning = meaning_of(id_.key, named=named)
+        if not meaning.of_gpus:
+            continue
+        known = joined.get(id_) or KeyIntervals(
+            id_, meaning.resource, meaning.counting, meaning.effective
+        )
+        intervals = list(known.intervals)
+        for one in rows:
+            scopes = _nearest_scopes(known.intervals, one.slot)
+            hard = one.hard or 0.0
+            _put_interval(intervals, LimitInterval(one.slot, one.slot + SLOT_SECONDS, hard, scopes))
+        joined[id_] = KeyIntervals(
+            id_, known.resource, known.counting, known.effective, sorted(intervals)
+        )
+    return joined
+
+
+class ShownQueue(NamedTuple):
+    """The means of a ClusterQueue's resource over one slot, as Kueue shows it.
+
+    Without a flavor it is what is pending.
+    """
+
+    slot: int
+    queue: str
+    flavor: str
+    resource: str
+    nominal: float | None
+    reserved: float | None
+    pending: float | None
+
+
+def with_shown_queues(
+    keys: dict[QuotaRef, KeyIntervals],
+    shown: Sequence[ShownQueue],
+    unwatched: Collection[int],
+    *,
+    named: Collection[str] = (),
+) -> dict[QuotaRef, KeyIntervals]:
+    """Return `keys` with the nominal quotas that Kueue showed in slots in which nobody watched."""
+    slots = set(unwatched)
+    joined = dict(keys)
+    for one in shown:
+        if one.slot not in slots or one.nominal is None or not is_gpu(one.resource, named):
+            continue
+        id_ = queue_key(one)
+        known = joined.get(id_) or KeyIntervals(id_, one.resource, Counting.REQUESTS)
+        intervals = list(known.intervals)
+        _put_interval(intervals, LimitInterval(one.slot, one.slot + SLOT_SECONDS, one.nominal))
+        joined[id_] = KeyIntervals(
+            id_, known.resource, known.counting, known.effective, sorted(intervals)
+        )
+    return joined
+
+
+def queue_key(one: ShownQueue) -> QuotaRef:
+    """Return the key of a ClusterQueue that a row with a flavor is of."""
+    return QuotaRef(QuotaSource.CLUSTER_QUEUE.value, "", one.queue, f"{one.flavor}/{one.resource}")
+
+
+def _nearest_scopes(intervals: Sequence[LimitInterval], slot: float) -> tuple[QuotaScope, ...]:
+    if not intervals:
+        return ()
+    return min(intervals, key=lambda s: max(s.start - slot, slot - s.end, 0.0)).scopes
+
+
+def _append_interval(intervals: list[LimitInterval], interval: LimitInterval) -> None:
+    """Add an interval that begins no sooner than those there; what it covers of them is its own."""
+    if intervals and intervals[-1].end > interval.start:
+        last = intervals.pop()
+        if last.start < interval.start:
+            intervals.append(last._replace(end=interval.start))
+        if last.end > interval.end:
+            interval = interval._replace(end=last.end)
+    intervals.append(interval)
+
+
+def _put_interval(intervals: list[LimitInterval], interval: LimitInterval) -> None:
+    cut = []
+    for one in intervals:
+        if one.end <= interval.start or one.start >= interval.end:
+            cut.append(one)
+            continue
+        if one.start < interval.start:
+            cut.append(one._replace(end=interval.start))
+        if one.end > interval.end:
+            cut.append(one._replace(start=interval.end))
+    intervals[:] = [*cut, interval]

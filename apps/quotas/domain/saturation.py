@@ -1,4 +1,4 @@
-"""How full quotas were over time: what they allowed, and what was used, held and waited for.
+"""Quota usage over time, and when a quota will be full.
 
 Amounts are unit-hours: units of the key's resource integrated over the time in which the quota was
 there. Times are Unix seconds (docs/definitions.md#quota-burn).
@@ -6,12 +6,12 @@ there. Times are Unix seconds (docs/definitions.md#quota-burn).
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from math import fsum
 from typing import NamedTuple
 
 from apps.clusters.domain.observed.objects import QuotaScope
-from apps.quotas.domain.headroom import Asking, counts
-from apps.quotas.domain.keys import Counting, QuotaRef
+from apps.quotas.domain.keys import Asking, Counting, QuotaRef, counts
 
 _HOUR = 3600.0
 _DIGITS = 9
@@ -227,3 +227,41 @@ def _spanned(
 
 def _hours(unit_seconds: Iterable[float]) -> float:
     return round(fsum(unit_seconds) / _HOUR, _DIGITS)
+
+
+DAYS_BACK = 7
+HORIZON = timedelta(days=30)
+_LEAST_HOURS = 24
+_FLAT = 1e-9
+
+
+class TrendSums(NamedTuple):
+    """Sums over the hours of the last seven days: x hours before now (0 and less), y units used."""
+
+    hours: int
+    x: float
+    y: float
+    xy: float
+    xx: float
+
+
+def full_at(at: datetime, *, hard: float, used: float, sums: TrendSums | None) -> datetime | None:
+    """Return when `used` reaches `hard` along the trend of the last seven days.
+
+    The trend is the straight line of least squares through the hourly means of what was used,
+    its slope put to what is used now; seven whole days, so that nights and week-ends weigh
+    alike at every time. None where it does not get there within 30 days, where the use does not
+    grow, or with fewer than 24 hours to go by. What is full already is so at `at`.
+    """
+    if used >= hard and used > 0:
+        return at
+    if sums is None or sums.hours < _LEAST_HOURS:
+        return None
+    spread = sums.hours * sums.xx - sums.x * sums.x
+    if spread <= 0:
+        return None
+    slope = (sums.hours * sums.xy - sums.x * sums.y) / spread
+    if slope <= _FLAT:
+        return None
+    hours = (hard - used) / slope
+    return at + timedelta(hours=hours) if hours * 3600 <= HORIZON.total_seconds() else None

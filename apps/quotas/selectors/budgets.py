@@ -1,37 +1,226 @@
-"""Budgets in their running period: what is used, how fast, and when it will be used up."""
+"""Entitlements and budgets: what teams were allocated, how fast, and until when it lasts."""
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import date, datetime, timedelta
+from itertools import pairwise
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from django.db.models import Count, Max, Min, OuterRef, Q, QuerySet, Subquery
+from django.db.models import Count, Max, Min, OuterRef, Q, QuerySet, Subquery, Sum
 
 from apps.accounts.permissions import Visibility
-from apps.clusters.domain.calendar import day_of, day_start
+from apps.accounts.selectors import team_names
+from apps.clusters.domain.calendar import day_of, day_start, day_window
 from apps.clusters.domain.window import Window
 from apps.clusters.models import Cluster
 from apps.clusters.models.validity import holds_at
 from apps.clusters.selectors import report
-from apps.quotas.domain.burn import Burn
-from apps.quotas.domain.periods import period_at
-from apps.quotas.domain.spending import (
+from apps.quotas.domain.budgets import (
     Allowance,
+    Burn,
     ClusterHours,
     KnownHours,
+    Purse,
     Spending,
     SpendingAt,
     burn_of,
     day_of_end,
     ordered,
+    period_at,
     points_of,
     whole_days,
 )
-from apps.quotas.models import Budget, BudgetAlert
-from apps.quotas.selectors.allocated import _DAY, _WEEK, GPU_HOURS, GpuHours, HoursOf, hours_in
+from apps.quotas.models import Budget, BudgetAlert, Entitlement
 from apps.quotas.selectors.rows import BudgetAlertRow, BudgetRow, BurnPoint
-from apps.usage.models import HAS_FACTS, CollectionWindow
+from apps.usage.domain.amounts import NANO
+from apps.usage.models import HAS_FACTS, CollectionWindow, TeamDay, TeamHour
+
+
+@dataclass(frozen=True, slots=True)
+class Entitled:
+    """A team and the GPU-equivalents of a tier that it may count on."""
+
+    tier: str
+    team: str
+    gpus: float
+
+
+def entitled_teams(at: datetime, *, visibility: Visibility) -> list[Entitled]:
+    """Return who is entitled to what at `at`: by tier, then the largest, then by team. One query.
+
+    Sums of GPUs at the level of a team, which everybody may see: `visibility` narrows nothing.
+    An entitlement of 0, which is a weight alone, is left out.
+    """
+    rows = Entitlement.objects.filter(holds_at(at), gpus__gt=0, team__active=True)
+    rows = rows.order_by("tier__name", "-gpus", "team__name", "pk")
+    return [Entitled(*row) for row in rows.values_list("tier__name", "team__name", "gpus")]
+
+
+GPU_HOURS = "gpu_hours"
+DAYS_AT_A_TIME = 100
+_DAY, _WEEK = timedelta(days=1), timedelta(days=7)
+
+Days = dict[Purse, dict[date, float]]
+HoursOf = Callable[
+    [Mapping[date, Collection[str]]], Mapping[tuple[Purse, date], Sequence[tuple[datetime, float]]]
+]
+"""Local days with names of teams → what each of their hours spent, the oldest first."""
+
+
+@dataclass(frozen=True, slots=True)
+class GpuHours:
+    """What teams were allocated, straight from the sums by team, which the database sums.
+
+    Their ledgers in full (`usage_rows`) would be ten times the work. `own` are the ids that are
+    read, None for all: teams go by id, as rows do. `clusters` are named in each query, all of
+    them, so that their index serves.
+    """
+
+    names: Mapping[int, str]
+    own: list[int] | None
+    clusters: Mapping[int, str]
+
+    @classmethod
+    def read(cls, teams: Collection[str] | None) -> "GpuHours":
+        """Read what everything goes by. Two queries."""
+        names = team_names()
+        own = None if teams is None else [pk for pk, name in names.items() if name in teams]
+        return cls(names, own, dict(Cluster.objects.order_by("pk").values_list("pk", "name")))
+
+    def spending(
+        self,
+        allowances: Sequence[Allowance],
+        end: datetime,
+        zone: ZoneInfo,
+        *,
+        days_since: date | None,
+    ) -> Spending:
+        """Return what was spent up to `end`, of each local day since one. Two queries.
+
+        Without `days_since`, between the starts of periods; of what is used up the days, for they
+        tell when, which is a query more.
+        """
+        days = self._by_period(allowances, zone) if days_since is None else self._by_day(days_since)
+        spending = Spending(days, defaultdict(dict), defaultdict(dict))
+        for pk, cluster, week, last_day in self._last_week(end):
+            purse = (self.names[pk], GPU_HOURS)
+            spending.last_week[purse][self.clusters[cluster]] = week / NANO
+            spending.last_day[purse][self.clusters[cluster]] = last_day / NANO
+        return spending
+
+    def _by_day(self, first: date) -> Days:
+        """Return GPU-hours by local day. One query."""
+        days: Days = defaultdict(dict)
+        rows = TeamDay.objects.filter(day__gte=first, **self._of(self.own)).order_by()
+        for pk, day, amount in rows.values_list("team_id", "day").annotate(n=Sum("allocated")):
+            days[self.names[pk], GPU_HOURS][day] = amount / NANO
+        return days
+
+    def _by_period(self, allowances: Sequence[Allowance], zone: ZoneInfo) -> Days:
+        """Return GPU-hours from the start of a period to that of the next, as of their first day.
+
+        What began with any of them sums to the same. What is used up is found by month, and in
+        the month by day: its end is that of the days. Three queries, at most.
+        """
+        starts = sorted({day_of(one.window.start, zone) for one in allowances})
+        days = self._between(starts, self.own)
+        used_up = [one for one in allowances if _day_used_up(one, days, zone)]
+        if not used_up:
+            return days
+        own = {one.team for one in used_up}
+        starts = sorted(
+            {*starts, *_months(starts[0], max(day_of(one.window.end, zone) for one in used_up))}
+        )
+        days |= self._between(starts, [pk for pk, name in self.names.items() if name in own])
+        wanted: dict[date, set[Purse]] = defaultdict(set)
+        for one in used_up:
+            found = _day_used_up(one, days, zone)
+            if found is not None:
+                wanted[found[0]].add(one.purse)
+        self._refine(days, wanted, dict(pairwise([*starts, date.max])))
+        return days
+
+    def _between(self, starts: Sequence[date], teams: Collection[int] | None) -> Days:
+        """Return GPU-hours from each of these days to the next, as of the first. One query."""
+        parts = {
+            f"part_{n}": Sum("allocated", filter=Q(day__gte=start, day__lt=end), default=0)
+            for n, (start, end) in enumerate(pairwise([*starts, date.max]))
+        }
+        rows = TeamDay.objects.filter(day__gte=starts[0], **self._of(teams)).order_by()
+        return {
+            (self.names[pk], GPU_HOURS): {
+                day: n / NANO for day, n in zip(starts, sums, strict=True) if n
+            }
+            for pk, *sums in rows.values_list("team_id").annotate(**parts)
+        }
+
+    def _refine(
+        self, days: Days, wanted: Mapping[date, Collection[Purse]], ends: Mapping[date, date]
+    ) -> None:
+        """Put the days of some stretches, by their first day, in the place of their sums."""
+        condition = Q(pk__in=())
+        for start, purses in wanted.items():
+            ids = [pk for pk, name in self.names.items() if (name, GPU_HOURS) in purses]
+            condition |= Q(day__gte=start, day__lt=ends[start], team_id__in=ids)
+            for purse in purses:
+                del days[purse][start]
+        rows = TeamDay.objects.filter(condition, cluster_id__in=list(self.clusters)).order_by()
+        for pk, day, amount in rows.values_list("team_id", "day").annotate(n=Sum("allocated")):
+            days[self.names[pk], GPU_HOURS][day] = amount / NANO
+
+    def _last_week(self, end: datetime) -> Iterable[tuple[int, int, int, int]]:
+        """Return (team, cluster, GPU-hours of the last week, and of the last day). One query."""
+        hours = TeamHour.objects.filter(hour__gte=end - _WEEK, hour__lt=end, **self._of(self.own))
+        sums = hours.order_by().values_list("team_id", "cluster_id")
+        return sums.annotate(
+            week=Sum("allocated"),
+            day=Sum("allocated", filter=Q(hour__gte=end - _DAY), default=0),
+        )
+
+    def _of(self, teams: Collection[int] | None) -> dict[str, Collection[int]]:
+        clusters: dict[str, Collection[int]] = {"cluster_id__in": list(self.clusters)}
+        return clusters if teams is None else clusters | {"team_id__in": teams}
+
+
+def _day_used_up(one: Allowance, days: Days, zone: ZoneInfo) -> tuple[date, float] | None:
+    return day_of_end(Spending(days).of_days(one, zone), one.amount)
+
+
+def _months(start: date, end: date) -> Iterator[date]:
+    """Yield the first days of the months that begin after `start` and before `end`."""
+    month = start
+    while (month := (month.replace(day=1) + timedelta(days=32)).replace(day=1)) < end:
+        yield month
+
+
+def hours_in(zone: ZoneInfo) -> HoursOf:
+    def hours_of(
+        teams: Mapping[date, Collection[str]],
+    ) -> dict[tuple[Purse, date], list[tuple[datetime, float]]]:
+        found: dict[tuple[Purse, date], list[tuple[datetime, float]]] = defaultdict(list)
+        for condition in on_days(teams, zone):
+            rows = TeamHour.objects.filter(condition).order_by("hour")
+            sums = rows.values_list("team__name", "hour").annotate(n=Sum("allocated"))
+            for team, hour, amount in sums:
+                found[(team, GPU_HOURS), day_of(hour, zone)].append((hour, amount / NANO))
+        return found
+
+    return hours_of
+
+
+def on_days(teams: Mapping[date, Collection[str]], zone: ZoneInfo) -> Iterator[Q]:
+    """Yield conditions on hours of teams (by name) on local days, some days in each."""
+    days = sorted(teams.items())
+    for start in range(0, len(days), DAYS_AT_A_TIME):
+        condition = Q()
+        for day, names in days[start : start + DAYS_AT_A_TIME]:
+            span = day_window(day, zone)
+            hours = Q(hour__gte=span.start, hour__lt=span.end)
+            condition |= hours & Q(team__name__in=sorted(names))
+        yield condition
+
 
 PATTERN_DAYS = 56
 """How many days back the pattern of a team's weekdays is read from."""
@@ -167,7 +356,7 @@ def _cluster_hours(
     known = {name: rest for name, *rest in counts}
     active: dict[str, ClusterHours] = {}
     retired: dict[str, ClusterHours] = {}
-    for name, is_active, begun, latest in _there():
+    for name, is_active, begun, latest in _cluster_hours_due():
         first, last, day, week, *by_start = known.get(name, (None, None, 0, 0))
         (active if is_active else retired)[name] = ClusterHours(
             *(first, last, day, week),
@@ -181,7 +370,7 @@ def _cluster_hours(
     return active, retired
 
 
-def _there() -> QuerySet[Cluster, tuple[str, bool, datetime | None, datetime | None]]:
+def _cluster_hours_due() -> QuerySet[Cluster, tuple[str, bool, datetime | None, datetime | None]]:
     """Return each cluster's name, whether it is active, its first and last hour to collect."""
     hours = CollectionWindow.objects.filter(cluster=OuterRef("pk"))
     rows = Cluster.objects.order_by("name").annotate(
@@ -208,7 +397,7 @@ def burn_rows(
         teams[day].add(one.team)
     by_hour = hours_of(teams) if teams else {}
     return [
-        _row(
+        _budget_row(
             one,
             spent,
             hours=by_hour.get((one.purse, ends[one]), ()) if one in ends else (),
@@ -218,7 +407,7 @@ def burn_rows(
     ]
 
 
-def _row(
+def _budget_row(
     one: Allowance, spent: SpendingAt, *, hours: Sequence[tuple[datetime, float]], drawn: bool
 ) -> BudgetRow:
     at, zone, spending, known = spent.at, spent.zone, spent.spending, spent.known

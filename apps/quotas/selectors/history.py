@@ -1,14 +1,14 @@
-"""Quotas as they were: how full over time, and what was held for nothing."""
+"""Quota usage over time, unused quota-hours, and trends."""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from itertools import groupby
 from math import fsum
 from typing import Any
 
-from django.db.models import F, FloatField, Max, QuerySet, Sum
+from django.db.models import Count, ExpressionWrapper, F, FloatField, Max, QuerySet, Sum, Value
 from django.db.models.functions import Greatest
 
 from apps.accounts.permissions import Visibility
@@ -16,23 +16,76 @@ from apps.accounts.selectors import team_names
 from apps.clusters.domain.observed.objects import FlavorSnapshot, ObservedKind
 from apps.clusters.domain.window import Window
 from apps.clusters.models import Cluster
+from apps.clusters.models.sql import HourNumber
 from apps.clusters.selectors import report
 from apps.clusters.services import TierHistory, observed_objects
-from apps.quotas.domain.history import seen_intervals
 from apps.quotas.domain.keys import DEVICES, QuotaRef, QuotaSource, meaning_in, reachable_tiers
-from apps.quotas.domain.saturation import KeyIntervals
-from apps.quotas.models import QuotaKeyHour
+from apps.quotas.domain.limits import seen_intervals
+from apps.quotas.domain.saturation import DAYS_BACK, KeyIntervals, TrendSums
+from apps.quotas.models import QuotaKey, QuotaKeyHour
+from apps.quotas.selectors.observed import named_by_tiers, settings_in
 from apps.quotas.selectors.rows import QuotaFilters, QuotaPoint, UnusedRow
-from apps.quotas.selectors.settings import named_by_tiers, settings_in
 from apps.usage.domain.amounts import NANO
 from apps.usage.domain.periods import Periods
 from apps.usage.domain.rows import Filters, Grouping, TimeStep, UsageQuery
 from apps.usage.selectors import usage_rows
 
-ALL_QUOTAS = QuotaFilters()
 _FLOAT = FloatField()
+_KEY_REF = ("source", "namespace", "name", "key", "cluster__name")
+
+
+def trends(at: datetime, keys: Iterable[QuotaRef]) -> dict[QuotaRef, TrendSums]:
+    """Return what the last seven days of these keys sum to.
+
+    Two queries; keys that no hour has are left out.
+    """
+    wanted = set(keys)
+    rows = QuotaKey.objects.filter(
+        cluster__name__in={key.cluster for key in wanted},
+        name__in={key.name for key in wanted},
+        namespace__in={key.namespace for key in wanted},
+    )
+    found = rows.order_by("pk").values_list("pk", *_KEY_REF)
+    ids = {pk: ref for pk, *names in found if (ref := QuotaRef(*names)) in wanted}
+    sums = (
+        _week_hours(at, list(ids))
+        .order_by()
+        .values_list("key_id")
+        .annotate(
+            n=Count("pk"),
+            sum_x=Sum("x"),
+            sum_y=Sum("y"),
+            sum_xy=Sum(F("x") * F("y"), output_field=_FLOAT),
+            sum_xx=Sum(F("x") * F("x"), output_field=_FLOAT),
+        )
+    )
+    return {ids[pk]: TrendSums(*rest) for pk, *rest in sums}
+
+
+def trend_hours(at: datetime, key: QuotaRef) -> list[tuple[datetime, float, float]]:
+    """Return the hours that the trend of a key rests on: (hour, hours from `at`, units used).
+
+    By time. One query.
+    """
+    ids = QuotaKey.objects.filter(**dict(zip(_KEY_REF, key, strict=True))).values("pk")
+    return list(_week_hours(at, ids).order_by("hour", "pk").values_list("hour", "x", "y"))
+
+
+def _week_hours(at: datetime, ids: Any) -> Any:
+    """Return the hours of the last seven days of keys with what is known of their use."""
+    since = at - timedelta(days=DAYS_BACK)
+    x = ExpressionWrapper(HourNumber("hour") - Value(at.timestamp() / 3600.0, _FLOAT), _FLOAT)
+    y = ExpressionWrapper(F("used") * Value(3600.0, _FLOAT) / F("seconds"), _FLOAT)
+    hours = QuotaKeyHour.objects.filter(
+        key_id__in=ids, hour__gte=since, hour__lt=at, used__isnull=False, seconds__gt=0
+    )
+    return hours.annotate(x=x, y=y)
+
+
+ALL_QUOTAS = QuotaFilters()
+
 _AMOUNTS = ("used", "held", "pending", "suppressed")
-_REF = ("key__source", "key__namespace", "key__name", "key__key", "cluster__name")
+_HOUR_REF = ("key__source", "key__namespace", "key__name", "key__key", "cluster__name")
 
 
 def quota_history(
@@ -101,7 +154,7 @@ def held_but_unused(
     left = Greatest(F("hard") - F("used"), 0.0, output_field=_FLOAT)
     sums = (
         rows.order_by()
-        .values_list(*_REF, "team__name")
+        .values_list(*_HOUR_REF, "team__name")
         .annotate(allowed=Sum("hard"), taken=Sum("used"), left=Sum(left), last=Max("hour"))
     )
     history = TierHistory.load()
@@ -211,7 +264,7 @@ def _visible(
 ) -> QuerySet[QuotaKeyHour]:
     rows = QuotaKeyHour.objects.filter(hour__gte=window.start, hour__lt=window.end)
     if ref is not None:
-        rows = rows.filter(**dict(zip(_REF, ref, strict=True)))
+        rows = rows.filter(**dict(zip(_HOUR_REF, ref, strict=True)))
     if visibility.everything:
         return rows
     return rows.filter(team_id__in=visibility.team_ids)

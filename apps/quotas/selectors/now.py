@@ -14,15 +14,36 @@ from apps.clusters.domain.window import Window, from_seconds
 from apps.clusters.selectors import TeamSpan, team_spans
 from apps.clusters.services import TierHistory, observed_objects
 from apps.quotas.domain.allocations import QueueUse, Taken, kueue_use, volcano_use
-from apps.quotas.domain.headroom import Asking, Limit, counts, headroom, scope_words
-from apps.quotas.domain.keys import Counting, QuotaRef, QuotaSource, reachable_tiers
+from apps.quotas.domain.keys import (
+    Asking,
+    Counting,
+    Limit,
+    QuotaRef,
+    QuotaSource,
+    counts,
+    headroom,
+    reachable_tiers,
+    scope_words,
+)
 from apps.quotas.domain.limits import QueueLimit
-from apps.quotas.domain.saturation import sum_known
-from apps.quotas.domain.trend import full_at
-from apps.quotas.selectors.blocked import BlockedWork, waits_in
-from apps.quotas.selectors.observed import Observed, Present, present
-from apps.quotas.selectors.open_pods import OpenPods, open_pods, pod_lives, pods_counted
-from apps.quotas.selectors.paging import part_of
+from apps.quotas.domain.saturation import full_at, sum_known
+from apps.quotas.selectors.demand import (
+    BlockedWork,
+    OpenPods,
+    open_pods,
+    pod_lives,
+    pods_counted,
+    waits_in,
+)
+from apps.quotas.selectors.history import trends
+from apps.quotas.selectors.observed import (
+    Observed,
+    Present,
+    key_page,
+    named_by_tiers,
+    present,
+    queue_users,
+)
 from apps.quotas.selectors.rows import (
     QuotaDetail,
     QuotaFilters,
@@ -33,8 +54,6 @@ from apps.quotas.selectors.rows import (
     QuotaSum,
     QuotaUnits,
 )
-from apps.quotas.selectors.settings import named_by_tiers, queue_users
-from apps.quotas.selectors.trends import trends
 from apps.usage.domain.rows import RowPage
 
 ALL_QUOTAS = QuotaFilters()
@@ -64,7 +83,7 @@ def quota_rows(
     30 days.
     """
     world = _world(at, filters, visibility)
-    part = part_of(world.shown, order, cursor, page_size)
+    part = key_page(world.shown, order, cursor, page_size)
     world.look_closer(part.keys)
     return RowPage(rows=tuple(_rows(world, part.keys)), next_cursor=part.following)
 
@@ -108,7 +127,7 @@ def quotas_now(
     Queries as of `quota_rows` without a filter of clusters. Raises CursorRefused.
     """
     world = _world(at, filters, visibility, every_cluster=True)
-    part = part_of(world.shown, order, cursor, page_size)
+    part = key_page(world.shown, order, cursor, page_size)
     least = _least(world.there.keys)
     world.look_closer([*part.keys, *least])
     return QuotasNow(

@@ -1,27 +1,31 @@
-"""GPU keys as they are set and counted at the moment: of every quota and queue that is there."""
+"""Quotas and queues as observed now, their settings over time, and pages of their keys."""
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import cache
-from typing import Any
+from math import inf
+from typing import Any, NamedTuple
 
 from django.db.models import Case, Count, Max, Sum, When
 from django.db.models.lookups import Exact
 
 from apps.clusters.domain.observed.objects import (
     FlavorSnapshot,
+    LocalQueueSnapshot,
     ObservedKind,
     ObservedObject,
+    PodGroupSnapshot,
     QuotaScope,
     QuotaSnapshot,
     VolcanoQueueSnapshot,
 )
 from apps.clusters.domain.resources import is_gpu
-from apps.clusters.domain.window import from_seconds
-from apps.clusters.models import Cluster
-from apps.clusters.services import observed_objects
-from apps.quotas.domain.history import QUOTA_KINDS, SOURCES
+from apps.clusters.domain.window import Window, from_seconds
+from apps.clusters.models import Cluster, WatchCoverage
+from apps.clusters.models.ledger import WatchIssue
+from apps.clusters.services import GAP_SECONDS, TierHistory, observed_objects
 from apps.quotas.domain.keys import (
     Counting,
     KeyMeaning,
@@ -30,11 +34,86 @@ from apps.quotas.domain.keys import (
     meaning_in,
     meaning_of,
 )
-from apps.quotas.domain.limits import QueueLimit, kueue_limits, volcano_limits
+from apps.quotas.domain.limits import QUOTA_KINDS, SOURCES, QueueLimit, kueue_limits, volcano_limits
 from apps.quotas.models import QuotaHour, QuotaKeyHour
-from apps.quotas.selectors.observation import STALE_AFTER, observed_until
-from apps.quotas.selectors.rows import saturation_ratio
-from apps.quotas.selectors.settings import BESIDE_QUEUES, LocalQueues, local_queues
+from apps.quotas.selectors.rows import QuotaOrder, saturation_ratio
+from apps.usage.domain import cursors
+from apps.usage.selectors import CursorRefused
+
+LocalQueues = Mapping[tuple[str, str], str]
+"""(namespace, LocalQueue) → ClusterQueue."""
+
+BESIDE_QUEUES = (ObservedKind.LOCAL_QUEUE, ObservedKind.COHORT)
+
+
+def named_by_tiers(history: TierHistory) -> frozenset[str]:
+    """Return the resources and device classes that any tier names or named."""
+    return history.resources | history.device_classes
+
+
+def settings_in(cluster_id: int, window: Window) -> list[ObservedObject]:
+    """Return every setting of quotas and queues that held within a window. One query."""
+    seen = observed_objects(cluster_id, (*QUOTA_KINDS, *BESIDE_QUEUES), gone_since=window.start)
+    return [one for one in seen if one.first < window.end_seconds]
+
+
+def local_queues(seen: Iterable[ObservedObject]) -> dict[tuple[str, str], str]:
+    """Return (namespace, LocalQueue) → ClusterQueue; of several settings the newest."""
+    ordered = sorted(seen, key=lambda one: one.first)
+    return {
+        (one.namespace, one.name): one.body.cluster_queue
+        for one in ordered
+        if isinstance(one.body, LocalQueueSnapshot)
+    }
+
+
+def queue_namespaces(cluster_id: int, source: str, name: str) -> tuple[str, ...]:
+    """Return the namespaces that use a queue now, in order. One query."""
+    seen = observed_objects(cluster_id, (ObservedKind.LOCAL_QUEUE, ObservedKind.VOLCANO_POD_GROUP))
+    return tuple(sorted(queue_users(local_queues(seen), seen).get((source, name), ())))
+
+
+def queue_users(
+    local: Mapping[tuple[str, str], str], asking: Iterable[ObservedObject]
+) -> dict[tuple[str, str], set[str]]:
+    """Return the namespaces that use a queue, by its source and name."""
+    users: dict[tuple[str, str], set[str]] = defaultdict(set)
+    for (namespace, _), queue in local.items():
+        users[QuotaSource.CLUSTER_QUEUE.value, queue].add(namespace)
+    for one in asking:
+        if isinstance(one.body, PodGroupSnapshot):
+            users[QuotaSource.VOLCANO_QUEUE.value, one.body.queue].add(one.namespace)
+    return users
+
+
+STALE_AFTER = timedelta(minutes=5)
+"""What nobody observed for this long is not told as being so now; a watch does each minute."""
+_SUBJECTS = {
+    "waiting:resourcequotas": ObservedKind.RESOURCE_QUOTA,
+    "waiting:clusterqueues": ObservedKind.CLUSTER_QUEUE,
+    "waiting:queues": ObservedKind.VOLCANO_QUEUE,
+}
+_GAP = timedelta(seconds=GAP_SECONDS)
+
+ObservedUntil = dict[tuple[int, ObservedKind], datetime]
+
+
+def observed_until(clusters: Collection[int]) -> ObservedUntil:
+    """Return until when each collection of quotas or queues was followed, by cluster and kind.
+
+    That of a watch that is there, but of a collection that it notes as refused or not answered:
+    until it was heard of last. One that was never watched is left out. Two queries.
+    """
+    spans = WatchCoverage.objects.filter(cluster_id__in=clusters).order_by()
+    ends = dict(spans.values_list("cluster_id").annotate(until=Max("end")))
+    found = {(pk, kind): end for pk, end in ends.items() for kind in _SUBJECTS.values()}
+    notes = WatchIssue.objects.filter(cluster_id__in=clusters, subject__in=_SUBJECTS).order_by("pk")
+    for pk, subject, since in notes.values_list("cluster_id", "subject", "since"):
+        place = (pk, _SUBJECTS[subject])
+        if place in found:
+            found[place] = min(found[place], since - _GAP)
+    return found
+
 
 _KINDS = (*QUOTA_KINDS, *BESIDE_QUEUES, ObservedKind.RESOURCE_FLAVOR)
 _HOUR = timedelta(hours=1)
@@ -266,3 +345,53 @@ def _renew(one: Observed, until: datetime, hard: float, amounts: Sequence[float 
     one.hard, one.as_of, one.amounts = hard, until, tuple(amounts)
     one.from_series = True
     one.used = used if one.meaning.effective else None
+
+
+_KIND = "quotas"
+_SHAPE = (str, str, str, str, str, str)
+_SortKey = tuple[float, str, str, str, str, str]
+
+
+class KeyPage(NamedTuple):
+    """One page of keys, and the cursor of the next one."""
+
+    keys: list[Observed]
+    following: str | None
+
+
+def key_page(
+    found: Sequence[Observed], order: QuotaOrder, cursor: str | None, size: int
+) -> KeyPage:
+    """Return the page of these keys that comes after a cursor. Raises CursorRefused."""
+    keyed = sorted((_sort_key(one, order), n) for n, one in enumerate(found))
+    if cursor is not None:
+        after = _after_cursor(cursor, order)
+        keyed = [one for one in keyed if one[0] > after]
+    last = keyed[size - 1][0] if len(keyed) > size else None
+    following = None if last is None else cursors.encode(_cursor_kind(order), _cursor_values(last))
+    return KeyPage([found[n] for _, n in keyed[:size]], following)
+
+
+def _sort_key(one: Observed, order: QuotaOrder) -> _SortKey:
+    first = 0.0
+    if order is QuotaOrder.FULLEST:
+        first = inf if one.saturation is None else -one.saturation
+    return (first, one.cluster, one.namespace, one.source, one.name, one.key)
+
+
+def _cursor_kind(order: QuotaOrder) -> str:
+    return f"{_KIND}-{order.value}"
+
+
+def _cursor_values(key: _SortKey) -> list[str]:
+    return [repr(key[0]), *key[1:]]
+
+
+def _after_cursor(cursor: str, order: QuotaOrder) -> _SortKey:
+    first, *rest = cursors.decode(_cursor_kind(order), cursor, _SHAPE)
+    try:
+        ratio = float(first)
+    except ValueError as error:
+        raise CursorRefused("this cursor does not belong to this list") from error
+    cluster, namespace, source, name, key = (str(part) for part in rest)
+    return (ratio, cluster, namespace, source, name, key)

@@ -6,7 +6,7 @@ from enum import StrEnum
 from typing import Annotated
 
 from apps.clusters.domain.columns import Column
-from apps.quotas.domain.burn import NOTHING, Spent
+from apps.quotas.domain.budgets import NOTHING, Spent
 from apps.quotas.domain.keys import QuotaRef, QuotaSource
 from apps.usage.domain.rows import RowPage
 

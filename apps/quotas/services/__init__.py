@@ -9,5 +9,4 @@ from apps.quotas.services.entitlements import (
     write_budgets,
     write_entitlements,
 )
-from apps.quotas.services.retention import prune
-from apps.quotas.services.rolls import due_windows, roll_hours, roll_window
+from apps.quotas.services.rolls import due_windows, prune, roll_hours, roll_window

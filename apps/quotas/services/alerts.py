@@ -8,7 +8,7 @@ from typing import Protocol
 
 from apps.accounts.permissions import EVERYTHING
 from apps.accounts.selectors import team_names
-from apps.quotas.domain.burn import alerts_due
+from apps.quotas.domain.budgets import alerts_due
 from apps.quotas.models import BudgetAlert
 from apps.quotas.selectors.budgets import budget_rows
 

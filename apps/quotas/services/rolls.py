@@ -1,27 +1,238 @@
-"""How full every quota key was in each closed hour: from the ledger into rows."""
+"""Sum closed hours of quotas into rows, and forget old ones."""
 
 import logging
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, NamedTuple
 
+from django.conf import settings
 from django.db import InterfaceError, OperationalError, transaction
 from django.db.models import F, OuterRef, Q, Subquery
 
+from apps.clusters.domain.devices.resource_claims import CLAIM_KIND
+from apps.clusters.domain.observed.objects import ClusterQueueSnapshot, ObservedKind, ObservedObject
+from apps.clusters.domain.pods.ledger import PodRecord
+from apps.clusters.domain.resources import is_gpu
+from apps.clusters.domain.time_spans import Span, clip, seconds
 from apps.clusters.domain.window import SLOT_SECONDS, Window
 from apps.clusters.gateways import metrics_source
 from apps.clusters.models import Cluster
 from apps.clusters.ports import MetricsSource, SourceRejected, SourceUnavailable
 from apps.clusters.selectors import team_spans
-from apps.clusters.services import OBJECTS_KEPT, revision_of_hour, team_finder_at
-from apps.quotas.domain.keys import Counting, QuotaRef, QuotaSource
-from apps.quotas.domain.saturation import Filled, KeyIntervals, fill, fill_queue, together
+from apps.clusters.services import (
+    OBJECTS_KEPT,
+    TierHistory,
+    observed_objects,
+    recorded_claims,
+    recorded_pod_rows,
+    revision_of_hour,
+    team_finder_at,
+    watched_spans,
+)
+from apps.quotas.domain.allocations import (
+    PodLives,
+    QueueUse,
+    Taken,
+    claim_lives,
+    kueue_use,
+    volcano_use,
+)
+from apps.quotas.domain.keys import IMPLICIT, Counting, QuotaRef, QuotaSource
+from apps.quotas.domain.limits import (
+    ShownQueue,
+    ShownQuota,
+    queue_key,
+    seen_intervals,
+    with_shown,
+    with_shown_queues,
+)
+from apps.quotas.domain.saturation import (
+    Filled,
+    KeyIntervals,
+    RefusedSpan,
+    RequestLife,
+    fill,
+    fill_queue,
+    together,
+)
 from apps.quotas.models import QuotaHour, QuotaKey, QuotaKeyHour
-from apps.quotas.services.inputs import Inputs, read_inputs
+from apps.quotas.selectors.demand import BlockedWork, waits_in
+from apps.quotas.selectors.observed import local_queues, named_by_tiers, queue_users, settings_in
 from apps.usage.models import HAS_FACTS, CollectionWindow
 from apps.usage.services import insert, instant
+
+_GAP_SECONDS = 90.0
+ByHour = dict[tuple[int, str], list[RequestLife]]
+
+
+@dataclass(slots=True)
+class Inputs:
+    """What was set, asked for, held and refused in a window; times in Unix seconds.
+
+    `lives` are by hour's start and namespace. `watched` are the slots in which every change was
+    seen. `shown_used` is what series show as used of a key in a slot, `shown_pending` what Kueue's
+    show as pending of a ClusterQueue's resource.
+    """
+
+    keys: dict[QuotaRef, KeyIntervals]
+    lives: ByHour
+    refused: Mapping[str, Sequence[RefusedSpan]]
+    queue_use: QueueUse
+    queue_waits: Mapping[tuple[str, str], Sequence[Taken]]
+    users: Mapping[tuple[str, str], Collection[str]]
+    watched: frozenset[int]
+    shown_used: Mapping[QuotaRef, Mapping[int, float]] = field(default_factory=dict)
+    shown_pending: Mapping[tuple[str, str], Mapping[int, float]] = field(default_factory=dict)
+
+
+def read_inputs(cluster: Cluster, window: Window, source: Callable[[], MetricsSource]) -> Inputs:
+    """Return the inputs of a window of at most a day.
+
+    The source is asked only where somebody did not watch all of it; raises what it raises.
+    Seven queries.
+    """
+    start, end = window.start_seconds, window.end_seconds
+    watched = _watched_slots(watched_spans(cluster, window), window)
+    unwatched = [slot for slot in window.slots() if slot not in watched]
+    named = named_by_tiers(TierHistory.load())
+    seen = settings_in(cluster.pk, window)
+    keys = seen_intervals(seen, start, end, named=named)
+    shown: list[ShownQuota] = []
+    queues: list[ShownQueue] = []
+    if unwatched:
+        shown = [ShownQuota(*one) for one in source().quotas(window)]
+        queues = [ShownQueue(*one) for one in source().queues(window)]
+        keys = with_shown(keys, shown, unwatched, named=named)
+        keys = with_shown_queues(keys, queues, unwatched, named=named)
+    records = [row.record for row in recorded_pod_rows(cluster, window, source=None)]
+    pods = [(pod, _life(pod, end, named)) for pod in records if pod.owner.kind != CLAIM_KIND]
+    waiting_kinds = (
+        ObservedKind.RESOURCE_CLAIM,
+        ObservedKind.KUEUE_WORKLOAD,
+        ObservedKind.VOLCANO_POD_GROUP,
+    )
+    asking = [
+        one
+        for one in observed_objects(cluster.pk, waiting_kinds, gone_since=window.start)
+        if one.first < end
+    ]
+    claims = claim_lives(asking, recorded_claims(cluster, window))
+    lives = [(pod.namespace, life) for pod, life in pods] + claims
+    local = local_queues(seen)
+    waits = waits_in(window, {cluster.pk: local}, clusters=[cluster.pk]).get(
+        cluster.pk, BlockedWork()
+    )
+    return Inputs(
+        keys=keys,
+        lives=_by_hour(lives, window),
+        refused=waits.refused,
+        queue_use=_queue_use(seen, asking, pods, local),
+        queue_waits=waits.queued,
+        users=queue_users(local, asking),
+        watched=watched,
+        shown_used=_shown_used(shown, unwatched) | _shown_reserved(queues),
+        shown_pending=_shown_pending(queues),
+    )
+
+
+def _watched_slots(spans: Sequence[Span], window: Window) -> frozenset[int]:
+    """Return the slots that were watched but for a pause that changes nothing."""
+    return frozenset(
+        slot
+        for slot in window.slots()
+        if seconds(clip(spans, slot, slot + SLOT_SECONDS)) >= SLOT_SECONDS - _GAP_SECONDS
+    )
+
+
+def _life(pod: PodRecord, until: float, named: Collection[str]) -> RequestLife:
+    """Return a pod as a quota sees it: what claims serve is counted by the claims."""
+    held = pod.held(until)
+    bound = () if held is None else ((held[0], pod.ended),)
+    if not pod.claims and not any(r.startswith(IMPLICIT) for r in pod.requests):
+        amounts: Mapping[str, float] = pod.requests
+    else:
+        amounts = _requested(pod, named)
+    return RequestLife(amounts, pod.created, pod.ended, bound, pod.priority_class)
+
+
+def _requested(pod: PodRecord, named: Collection[str]) -> dict[str, float]:
+    return {
+        resource.removeprefix(IMPLICIT): units
+        for resource, units in pod.requests.items()
+        if not pod.claims or resource.startswith(IMPLICIT) or _is_extended(resource, named)
+    }
+
+
+def _is_extended(resource: str, named: Collection[str]) -> bool:
+    """Say whether a name is that of an extended resource, which has a slash, not of a class."""
+    return "/" in resource and is_gpu(resource, named)
+
+
+def _by_hour(lives: Iterable[tuple[str, RequestLife]], window: Window) -> ByHour:
+    """Return the lives that reach into each hour, by its start and their namespace."""
+    first, last = int(window.start_seconds), int(window.end_seconds)
+    found: ByHour = defaultdict(list)
+    for namespace, life in lives:
+        start = max(first, life.created)
+        end = last if life.ended is None else min(last, life.ended)
+        hour = first + int(start - first) // 3600 * 3600
+        while hour < end:
+            found[hour, namespace].append(life)
+            hour += 3600
+    return found
+
+
+def _queue_use(
+    seen: Iterable[ObservedObject],
+    asking: Sequence[ObservedObject],
+    pods: Iterable[tuple[PodRecord, RequestLife]],
+    local: Mapping[tuple[str, str], str],
+) -> QueueUse:
+    workloads = [one for one in asking if one.kind is ObservedKind.KUEUE_WORKLOAD]
+    groups = [one for one in asking if one.kind is ObservedKind.VOLCANO_POD_GROUP]
+    if not workloads and not groups:
+        return QueueUse()
+    of_cluster = PodLives()
+    for pod, life in pods:
+        of_cluster.add((pod.namespace, pod.owner.kind, pod.owner.name), pod.name, life)
+    queues = {one.name: one.body for one in seen if isinstance(one.body, ClusterQueueSnapshot)}
+    use = kueue_use(workloads, queues, local, of_cluster)
+    of_volcano = volcano_use(groups, of_cluster)
+    use.taken.update(of_volcano.taken)
+    use.held.update(of_volcano.held)
+    return use
+
+
+def _shown_used(
+    shown: Iterable[ShownQuota], unwatched: Collection[int]
+) -> dict[QuotaRef, dict[int, float]]:
+    found: dict[QuotaRef, dict[int, float]] = defaultdict(dict)
+    slots = set(unwatched)
+    for one in shown:
+        if one.used is not None and one.slot in slots:
+            id_ = QuotaRef(QuotaSource.RESOURCE_QUOTA.value, one.namespace, one.quota, one.key)
+            found[id_][one.slot] = one.used
+    return found
+
+
+def _shown_reserved(shown: Iterable[ShownQueue]) -> dict[QuotaRef, dict[int, float]]:
+    found: dict[QuotaRef, dict[int, float]] = defaultdict(dict)
+    for one in shown:
+        if one.reserved is not None:
+            found[queue_key(one)][one.slot] = one.reserved
+    return found
+
+
+def _shown_pending(shown: Iterable[ShownQueue]) -> dict[tuple[str, str], dict[int, float]]:
+    found: dict[tuple[str, str], dict[int, float]] = defaultdict(dict)
+    for one in shown:
+        if one.pending is not None:
+            found[one.queue, one.resource][one.slot] = one.pending
+    return found
+
 
 logger = logging.getLogger(__name__)
 
@@ -170,21 +381,21 @@ def _rows(hour: Window, inputs: Inputs, *, recent: bool) -> Iterator[_KeyRow]:
             of_teams: dict[int, list[Filled]] = defaultdict(list)
             for span in spans[id_.namespace]:
                 part = Window(span.start, span.end)
-                filled = _quota(key, hour, part, inputs, watched=watched)
+                filled = _fill_quota(key, hour, part, inputs, watched=watched)
                 if filled is not None:
                     of_teams[span.team_id].append(filled)
             # A namespace may leave a team and come back within the hour: that is one row of it.
             for team_id, parts in of_teams.items():
                 yield _KeyRow(id_, team_id, together(parts), kept=False)
         else:
-            filled = _queue(key, start, inputs, known=watched and recent)
+            filled = _fill_queue_part(key, start, inputs, known=watched and recent)
             if filled is not None and filled.used is None:
                 _fill_shown(filled, key, hour, inputs)
             if filled is not None:
-                yield _KeyRow(id_, _team(id_, inputs.users, team_of), filled, kept=not recent)
+                yield _KeyRow(id_, _queue_team(id_, inputs.users, team_of), filled, kept=not recent)
 
 
-def _quota(
+def _fill_quota(
     key: KeyIntervals, hour: Window, part: Window, inputs: Inputs, *, watched: bool
 ) -> Filled | None:
     """Return how full a key was in the part of an hour in which it was one team's."""
@@ -199,13 +410,13 @@ def _quota(
     )
     if filled is not None and not known:
         # Nobody saw the claims; what was used of them is what the series say.
-        filled.used = _shown(inputs.shown_used.get(key.id, {}), hour, part)
+        filled.used = _shown_hours(inputs.shown_used.get(key.id, {}), hour, part)
     if filled is not None and not watched:
         filled.suppressed = None  # No series shows work that never became a pod.
     return filled
 
 
-def _shown(slots: Mapping[int, float], hour: Window, part: Window) -> float | None:
+def _shown_hours(slots: Mapping[int, float], hour: Window, part: Window) -> float | None:
     """Return the unit-hours of a part of an hour that its slots show; None where none does."""
     shown = []
     for slot in hour.slots():
@@ -216,7 +427,9 @@ def _shown(slots: Mapping[int, float], hour: Window, part: Window) -> float | No
     return sum(shown) if shown else None
 
 
-def _queue(key: KeyIntervals, start: float, inputs: Inputs, *, known: bool) -> Filled | None:
+def _fill_queue_part(
+    key: KeyIntervals, start: float, inputs: Inputs, *, known: bool
+) -> Filled | None:
     part = key.id.key.partition("/")[0]
     flavor = part if key.id.source == QuotaSource.CLUSTER_QUEUE else ""
     cell = (key.id.name, flavor, key.resource)
@@ -235,9 +448,9 @@ def _fill_shown(filled: Filled, key: KeyIntervals, hour: Window, inputs: Inputs)
     used = inputs.shown_used.get(key.id, {})
     pending = inputs.shown_pending.get((key.id.name, key.resource), {})
     if used.keys() >= set(hour.slots()):
-        filled.used = _shown(used, hour, hour)
+        filled.used = _shown_hours(used, hour, hour)
     if pending.keys() >= set(hour.slots()):
-        filled.suppressed = _shown(pending, hour, hour)
+        filled.suppressed = _shown_hours(pending, hour, hour)
 
 
 # ---------------------------------------------------------------- writing
@@ -274,7 +487,7 @@ def _write(
         # One writer of a cluster's hours at a time.
         list(Cluster.objects.filter(pk=cluster_id).select_for_update(no_key=True))
         there = QuotaKeyHour.objects.filter(cluster_id=cluster_id, hour=hour.start)
-        before = _before(there) if any(row.kept for row in rows) else {}
+        before = _values_before(there) if any(row.kept for row in rows) else {}
         there.delete()
         insert(
             QuotaKeyHour,
@@ -292,7 +505,7 @@ def _write(
         )
 
 
-def _before(there: Any) -> dict[int, Sequence[float | None]]:
+def _values_before(there: Any) -> dict[int, Sequence[float | None]]:
     return {pk: rest for pk, *rest in there.values_list("key_id", *_COLUMNS[6:])}
 
 
@@ -303,7 +516,22 @@ def _values(filled: Filled, before: Sequence[float | None] | None) -> tuple[floa
     return (filled.seconds, filled.hard, *amounts)
 
 
-def _team(id_: QuotaRef, users: _Users, team_of: Callable[[str], int]) -> int | None:
+def _queue_team(id_: QuotaRef, users: _Users, team_of: Callable[[str], int]) -> int | None:
     """Return whose a queue is: the one team whose namespaces use it, if it is one."""
     teams = {team_of(namespace) for namespace in users.get((id_.source, id_.name), ())}
     return teams.pop() if len(teams) == 1 else None
+
+
+def prune(*, now: datetime) -> int:
+    """Delete hours of quota keys past the ledger's retention, and keys without any.
+
+    Returns how many hours were deleted. Which hours were summed is forgotten with them, as their
+    collections are.
+    """
+    horizon = now - timedelta(days=settings.LEDGER_RETENTION_DAYS)
+    deleted, _ = QuotaKeyHour.objects.filter(hour__lt=horizon).delete()
+    QuotaHour.objects.filter(hour__lt=horizon).delete()
+    if deleted:
+        there = QuotaKeyHour.objects.order_by().values("key_id")
+        QuotaKey.objects.exclude(pk__in=there).delete()
+    return deleted

@@ -13,7 +13,7 @@ from apps.clusters import selectors as clusters
 from apps.clusters.domain.tiers import GpuSharing
 from apps.clusters.domain.window import Window
 from apps.clusters.selectors import TierRow
-from apps.costs.domain.money import units
+from apps.costs.domain.costing import units
 from apps.costs.selectors import PriceList, price_list
 from apps.quotas.selectors import Entitled, entitled_teams
 from apps.usage import selectors as usage

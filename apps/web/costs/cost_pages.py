@@ -12,9 +12,8 @@ from django.http import HttpResponseBase
 from django.urls import reverse
 
 from apps.costs import selectors as costs
-from apps.costs.domain.costing import WASTE, Basis, Cause
+from apps.costs.domain.costing import WASTE, Basis, Cause, Policy
 from apps.costs.domain.files import FileFormat
-from apps.costs.domain.unallocated import Policy
 from apps.costs.selectors import PLATFORM_NAME, CostQuery, CostRow, cost_rows
 from apps.usage.domain.rows import Grouping, TimeStep
 from apps.usage.selectors import GroupingRefused, gap_tiers

@@ -18,10 +18,8 @@ from apps.clusters.domain.calendar import day_window
 from apps.clusters.domain.window import Window
 from apps.clusters.selectors import report
 from apps.costs import selectors as costs
-from apps.costs.domain.costing import Basis
-from apps.costs.domain.exports import ExportScope, ExportState
-from apps.costs.domain.files import FileFormat, TooManyRows
-from apps.costs.domain.unallocated import Policy
+from apps.costs.domain.costing import Basis, Policy
+from apps.costs.domain.files import ExportScope, ExportState, FileFormat, TooManyRows
 from apps.costs.selectors import ClosedFileRow, ExportRow, charging
 from apps.costs.services import (
     CloseRefused,

@@ -6,7 +6,7 @@ from decimal import Decimal
 from typing import Any
 
 from apps.clusters.domain.columns import columns_of
-from apps.costs.domain.money import SCALE_DIGITS, cents, minor_digits, money
+from apps.costs.domain.costing import SCALE_DIGITS, cents, minor_digits, money
 from apps.web.components.formats import Format, Value, plain
 from apps.web.components.tables import Cell, Column, Table, TableRow, declared_values
 

@@ -5,8 +5,7 @@ from dataclasses import dataclass
 
 from django.http import QueryDict
 
-from apps.costs.domain.costing import Basis, Cause
-from apps.costs.domain.unallocated import STATEMENTS, Policy
+from apps.costs.domain.costing import STATEMENTS, Basis, Cause, Policy
 from apps.costs.selectors import PLATFORM_NAME, CostQuery, charging
 from apps.usage.domain.rows import Grouping, TimeStep
 from apps.web.components import page_query

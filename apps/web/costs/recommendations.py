@@ -13,14 +13,15 @@ from django.urls import reverse
 from apps.accounts.permissions import can_administer, teams_led_by
 from apps.clusters.domain.workload_families import ANY
 from apps.costs import selectors as costs
-from apps.costs.domain.recommendations.coverage import Gap
-from apps.costs.domain.recommendations.follow_up import FollowUpOutcome
 from apps.costs.domain.recommendations.recommendation import (
+    DECIDABLE,
     OF_QUOTA,
     SAVED_EACH,
+    FollowUpOutcome,
+    Gap,
     RecommendationKind,
+    RecommendationState,
 )
-from apps.costs.domain.recommendations.states import DECIDABLE, RecommendationState
 from apps.costs.selectors import (
     DECIDED,
     RECOMMENDED,

@@ -4,8 +4,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from apps.costs.domain.costing import WASTE, Cause
-from apps.costs.domain.waterfall import FALL, WaterfallStep
+from apps.costs.domain.costing import FALL, WASTE, Cause, WaterfallStep
 from apps.costs.selectors import CostRow, Waterfall, WorstWorkload
 from apps.usage.domain.rows import Grouping
 from apps.web.components.formats import Format, Value

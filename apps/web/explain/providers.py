@@ -32,7 +32,7 @@ from apps.costs.selectors import (
     explain_waste_covered,
 )
 from apps.costs.selectors import FIGURES as COSTS
-from apps.fairness.domain.simulation.layout import ChangeImpossible
+from apps.fairness.domain.replay import ChangeImpossible
 from apps.fairness.selectors import FIGURES as FAIRNESS
 from apps.fairness.selectors import (
     OF_TIER_AND_TEAM,

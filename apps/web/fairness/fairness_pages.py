@@ -8,7 +8,7 @@ from django.http import Http404, HttpResponseBase
 
 from apps.clusters import selectors as clusters
 from apps.fairness import selectors as fairness
-from apps.fairness.domain.simulation.layout import ChangeImpossible
+from apps.fairness.domain.replay import ChangeImpossible
 from apps.fairness.selectors import FairnessFilters, TierDetail
 from apps.web.components.page_query import href, path_of, with_query
 from apps.web.fairness import overview, statement, tier, what_if

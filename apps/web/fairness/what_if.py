@@ -8,7 +8,7 @@ from django.http import QueryDict
 
 from apps.clusters.domain.calendar import day_start
 from apps.clusters.domain.window import Window
-from apps.fairness.domain.simulation.layout import AddGpus, Change, Entitle, MoveCards, MoveWork
+from apps.fairness.domain.replay import AddGpus, Change, Entitle, MoveCards, MoveWork
 from apps.fairness.selectors import OutcomeRow, TierOutcomeRow, WhatIfReport
 from apps.usage.domain.amounts import nano
 from apps.web.components.formats import Format, Value

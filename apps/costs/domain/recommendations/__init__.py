@@ -3,18 +3,20 @@
 from collections.abc import Iterable
 
 from apps.costs.domain.recommendations.evidence import Offers, WorkloadEvidence
-from apps.costs.domain.recommendations.gpus import fewer_gpus, smaller_model, spot
-from apps.costs.domain.recommendations.quiet import idle_end, idle_start
+from apps.costs.domain.recommendations.idle_time import idle_end, idle_start
 from apps.costs.domain.recommendations.recommendation import (
     Confidence,
     Recommendation,
     RecommendationKind,
 )
-from apps.costs.domain.recommendations.sharing import (
+from apps.costs.domain.recommendations.rightsizing import (
+    fewer_gpus,
     idle_notebook,
     mig_profile,
     other_model,
     shared_tier,
+    smaller_model,
+    spot,
 )
 
 _RULES = (

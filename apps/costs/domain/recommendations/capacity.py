@@ -1,31 +1,33 @@
-"""Rules about capacity itself: quota that nobody uses, MIG layouts that strand, empty nodes."""
+"""Rules about capacity: unused quota, stranded MIG devices, empty nodes and idle hours."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
-from math import ceil, fsum
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from math import ceil, floor, fsum
 
 from apps.clusters.domain.devices.mig import Geometry, MigModel, part_of
-from apps.clusters.domain.quantities import quantity
+from apps.clusters.domain.quantities import gpus, quantity
+from apps.clusters.domain.tiers import CapacityType
 from apps.costs.domain.costing import Cause
 from apps.costs.domain.recommendations import patches
-from apps.costs.domain.recommendations.coverage import Fractions, cell_name
-from apps.costs.domain.recommendations.evidence import (
-    LayoutEvidence,
-    PoolEvidence,
-    QuotaEvidence,
-)
-from apps.costs.domain.recommendations.gpus import HEADROOM
+from apps.costs.domain.recommendations.evidence import LayoutEvidence, PoolEvidence, QuotaEvidence
 from apps.costs.domain.recommendations.recommendation import (
     HOURS_PER_MONTH,
+    LEAST_COVERAGE,
+    LEAST_DAYS,
     Confidence,
+    Fractions,
     Recommendation,
     RecommendationKind,
     Saving,
+    Subject,
     at_most,
     by_evidence,
+    cell_name,
     enough,
 )
+from apps.costs.domain.recommendations.rightsizing import HEADROOM
 
 HOURS_PER_WEEK = 168
 LEAST_WEEKS = 3
@@ -44,7 +46,7 @@ def unused_quota(one: QuotaEvidence) -> Recommendation | None:
     at most what the quota would be lowered by, and its share of what stood empty for all quotas of
     the tier (`shared_out`).
     """
-    unused = _unused(one)
+    unused = _unused_units(one)
     if unused < 1:
         return None
     wanted = one.hard - unused
@@ -82,14 +84,14 @@ def shared_out(quotas: Iterable[QuotaEvidence]) -> list[QuotaEvidence]:
     found = list(quotas)
     unused: dict[tuple[str, str], list[float]] = defaultdict(list)
     for one in found:
-        unused[one.subject.cluster, one.subject.tier].append(_unused(one) * one.weight)
+        unused[one.subject.cluster, one.subject.tier].append(_unused_units(one) * one.weight)
     return [
         replace(one, unused_in_tier=fsum(unused[one.subject.cluster, one.subject.tier]))
         for one in found
     ]
 
 
-def _unused(one: QuotaEvidence) -> float:
+def _unused_units(one: QuotaEvidence) -> float:
     """Return by how much a quota could be lowered, 0.0 for less than a unit or too little known.
 
     It never falls below its peak and headroom, in whole units, and never rises.
@@ -129,8 +131,8 @@ def mig_layout(one: LayoutEvidence) -> Recommendation | None:
     return Recommendation(
         kind=RecommendationKind.MIG_LAYOUT,
         subject=one.subject,
-        change=f"Cut {one.cards} × {part.name} as {_written(best)} instead of "
-        f"{_written(one.layout)}: {then} instead of {now} of {total} slices are stranded.",
+        change=f"Cut {one.cards} × {part.name} as {_layout_text(best)} instead of "
+        f"{_layout_text(one.layout)}: {then} instead of {now} of {total} slices are stranded.",
         saved=Saving(one.cards * (now - then) / total * HOURS_PER_MONTH, one.price_per_gpu_hour),
         currency=one.currency,
         confidence=confidence,
@@ -140,7 +142,7 @@ def mig_layout(one: LayoutEvidence) -> Recommendation | None:
             "cards": one.cards,
             "stranded_slices_now": now,
             "stranded_slices_then": then,
-            "most_held": _written(one.most_held),
+            "most_held": _layout_text(one.most_held),
         },
     )
 
@@ -234,7 +236,7 @@ def _changes(old: Mapping[str, int], new: Mapping[str, int]) -> int:
     return sum(abs(old.get(name, 0) - new.get(name, 0)) for name in {*old, *new})
 
 
-def _written(layout: Mapping[str, int]) -> str:
+def _layout_text(layout: Mapping[str, int]) -> str:
     return " + ".join(f"{n} × {name}" for name, n in sorted(layout.items()) if n) or "nothing"
 
 
@@ -267,14 +269,194 @@ def _length(flags: Sequence[bool], start: int) -> int:
 
 def _stretch_text(start: int, hours: int, nodes: int) -> str:
     if hours == HOURS_PER_WEEK:
-        return f"{_nodes(nodes)} all week"
+        return f"{_node_count(nodes)} all week"
     end = (start + hours) % HOURS_PER_WEEK
-    return f"{_nodes(nodes)} {_hour_text(start)} to {_hour_text(end)}"
+    return f"{_node_count(nodes)} {_hour_text(start)} to {_hour_text(end)}"
 
 
-def _nodes(count: int) -> str:
+def _node_count(count: int) -> str:
     return "1 node" if count == 1 else f"{count} nodes"
 
 
 def _hour_text(hour: int) -> str:
     return f"{_DAYS[hour // 24]} {hour % 24:02d}:00"
+
+
+USUAL = 0.2
+"""What is empty in four of five alike hours is usual."""
+LEAST_ALIKE = 4
+"""An hour of the day is told from this many days, weekdays and weekends apart."""
+WANTED_FROM = 0.1
+"""From this part on it is doubtful that what stands empty is not needed."""
+LEAST_HOURS = 24 * LEAST_DAYS * LEAST_COVERAGE
+"""From so many hours on it is told what stood empty in all of them."""
+_HOURS = 24
+
+
+@dataclass(frozen=True, slots=True)
+class HoursEvidence:
+    """How many GPUs of a pool stood empty, by (weekend, local hour): one number for each day.
+
+    `owned`: it is hardware that is paid for whether it runs or not. `stranded_gpu_hours` are
+    unallocated too, and in none of `empty`. `pending_gpu_hours` waited for the tier in the same
+    hours, at most what stood empty.
+    """
+
+    subject: Subject
+    gpu_model: str
+    capacity_type: str
+    cell: str
+    empty: Mapping[tuple[bool, int], Sequence[float]]
+    days: float
+    coverage: float | None
+    owned: bool = False
+    price_per_gpu_hour: Decimal | None = None
+    currency: str = ""
+    stranded_gpu_hours: float = 0.0
+    pending_gpu_hours: float = 0.0
+
+
+def empty_hours(one: HoursEvidence) -> Recommendation | None:
+    """Whole GPUs of a pool stand empty at the same hours of nearly every day, or at all hours."""
+    if not enough(days=one.days, coverage=one.coverage) or len(one.empty) < 2 * _HOURS:
+        return None
+    hours = sum(len(amounts) for amounts in one.empty.values())
+    if hours < LEAST_HOURS:
+        return None
+    always = floor(min(map(min, one.empty.values())) + _HAIR)
+    usual = {at: _usually_empty(amounts, always) for at, amounts in one.empty.items()}
+    freed = sum(min(each, usual[at]) for at, amounts in one.empty.items() for each in amounts)
+    whole = sum(sum(amounts) for amounts in one.empty.values())
+    if freed <= 0 or whole <= 0:
+        return None
+    confidence, reason = _hours_confidence(one)
+    return Recommendation(
+        kind=RecommendationKind.EMPTY_HOURS,
+        subject=one.subject,
+        change=f"Scale down or lend {one.gpu_model} ({one.capacity_type}) that stands empty: "
+        f"{_empty_by_hour(usual)}.{_pending_first(one)}",
+        saved=Saving(freed / hours * HOURS_PER_MONTH, one.price_per_gpu_hour),
+        currency=one.currency,
+        confidence=confidence,
+        reason=reason,
+        evidence={
+            "days": round(one.days, 1),
+            "empty_gpu_hours": round(whole, 3),
+            "usual_gpu_hours": round(freed, 3),
+            "always_empty_gpus": always,
+            "pending_gpu_hours_at_most": round(one.pending_gpu_hours, 3),
+        },
+        patch=patches.off_hours(one.subject.tier, _empty_by_day(usual), _empty_by_night(usual)),
+        cells={one.cell: {Cause.UNALLOCATED.value: freed / (whole + one.stranded_gpu_hours)}},
+    )
+
+
+def _hours_confidence(one: HoursEvidence) -> tuple[Confidence, str]:
+    found = by_evidence(days=one.days, coverage=one.coverage)
+    if one.pending_gpu_hours >= WANTED_FROM * sum(map(sum, one.empty.values())):
+        return at_most(Confidence.LOW, "work of the tier was pending in the same hours", found)
+    if one.owned:
+        return at_most(Confidence.LOW, "owned GPUs save money only when lent or sold", found)
+    if one.capacity_type == CapacityType.RESERVED:
+        return at_most(Confidence.LOW, "reserved GPUs are paid for until the term ends", found)
+    return at_most(Confidence.MEDIUM, "in one of five such hours more is needed", found)
+
+
+def _pending_first(one: HoursEvidence) -> str:
+    """Return what is to be done first where work waited beside empty GPUs."""
+    if not one.pending_gpu_hours:
+        return ""
+    return (
+        f" First let pending work in: up to {one.pending_gpu_hours:.0f} GPU-hours of it were "
+        "pending in hours with empty GPUs."
+    )
+
+
+def _usually_empty(amounts: Sequence[float], always: int) -> int:
+    """Return how many whole GPUs are empty in four of five alike hours.
+
+    `always` is how many were empty in every hour of the evidence: all that few days tell.
+    """
+    if len(amounts) < LEAST_ALIKE:
+        return always
+    ordered = sorted(amounts)
+    return floor(ordered[int(len(ordered) * USUAL)] + _HAIR)
+
+
+def _empty_by_day(usual: Mapping[tuple[bool, int], int]) -> int:
+    return min(usual[False, hour] for hour in range(_HOURS))
+
+
+def _empty_by_night(usual: Mapping[tuple[bool, int], int]) -> int:
+    return max(usual[False, hour] for hour in range(_HOURS))
+
+
+def _empty_by_hour(usual: Mapping[tuple[bool, int], int]) -> str:
+    parts = []
+    for weekend, days in ((False, "weekdays"), (True, "weekends")):
+        counts = [usual[weekend, hour] for hour in range(_HOURS)]
+        low, high = min(counts), max(counts)
+        if low == high:
+            parts.append(f"{gpus(low)} on {days}")
+        else:
+            hours = [hour for hour in range(_HOURS) if counts[hour] == high]
+            parts.append(f"{low} to {gpus(high)} on {days}, most at {hours[0]:02d}:00")
+    return "; ".join(parts)
+
+
+@dataclass(frozen=True, slots=True)
+class LendingEvidence:
+    """A quota key that was not used up while other teams waited for GPUs of its tier.
+
+    `free_unit_hours` is what was free of it in hours in which others waited, `waited_unit_hours`
+    what they waited for then; `usual_used` is what nine of ten hours did not exceed.
+    """
+
+    subject: Subject
+    key: str
+    hard: float
+    usual_used: float
+    free_unit_hours: float
+    waited_unit_hours: float
+    days: float
+    coverage: float | None
+    weight: float = 1.0
+    price_per_gpu_hour: Decimal | None = None
+    currency: str = ""
+
+
+def lend_quota(one: LendingEvidence) -> Recommendation | None:
+    """Quota is held while others wait: lend what is usually free.
+
+    Its saving is no cash: it is the price of the waiting work that could have run.
+    """
+    if not enough(days=one.days, coverage=one.coverage):
+        return None
+    usable = min(one.free_unit_hours, one.waited_unit_hours)
+    lent = floor(one.hard - one.usual_used * HEADROOM + _HAIR)
+    if lent < 1 or usable <= 0:
+        return None
+    monthly = usable * one.weight * HOURS_PER_MONTH / (one.days * 24)
+    confidence, reason = at_most(
+        Confidence.LOW,
+        "what waited may have waited for something else",
+        by_evidence(days=one.days, coverage=one.coverage),
+    )
+    return Recommendation(
+        kind=RecommendationKind.LEND_QUOTA,
+        subject=one.subject,
+        change=f"Lend {lent} of {quantity(one.hard)} {one.key}: nine of ten hours used at most "
+        f"{quantity(one.usual_used)}, while others waited.",
+        saved=Saving(monthly, one.price_per_gpu_hour),
+        currency=one.currency,
+        confidence=confidence,
+        reason=reason,
+        evidence={
+            "days": round(one.days, 1),
+            "hard": one.hard,
+            "usual_used": round(one.usual_used, 3),
+            "free_unit_hours": round(one.free_unit_hours, 1),
+            "waited_unit_hours": round(one.waited_unit_hours, 1),
+        },
+        patch=patches.lending(one.key, one.hard, lent),
+    )

@@ -1,18 +1,49 @@
-"""What the rules look at: how workloads, quotas, MIG cards and pools did over some thirty days."""
+"""Evidence that the rules read: some thirty days of workloads, quotas, MIG devices and pools."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
+from typing import NamedTuple
 
 from apps.clusters.domain.tiers import GpuSharing
-from apps.costs.domain.recommendations.coverage import Gap, cell_name, every_waste
 from apps.costs.domain.recommendations.recommendation import (
     LEAST_COVERAGE,
     LEAST_DAYS,
     WELL_USED_FROM,
+    Gap,
     Subject,
+    cell_name,
+    every_waste,
     per_month,
 )
+
+
+class AllocationInterval(NamedTuple):
+    """A span in which units were held, in Unix seconds; `end` None: they still are."""
+
+    start: float
+    end: float | None
+    units: float
+
+
+def most_at_once(intervals: Iterable[AllocationInterval]) -> float:
+    """Return the highest sum of units of intervals that overlap, 0.0 for none.
+
+    What is freed in the second in which something else is taken is not held beside it.
+    """
+    steps: list[tuple[float, float]] = []
+    for start, end, units in intervals:
+        if end is None or end > start:
+            steps.append((start, units))
+            if end is not None:
+                steps.append((end, -units))
+    steps.sort()
+    held = most = 0.0
+    for _, units in steps:
+        held += units
+        most = max(most, held)
+    return round(most, 9)
+
 
 _NOTEBOOK_WORDS = ("notebook", "jupyter", "rstudio", "code-server", "vscode")
 

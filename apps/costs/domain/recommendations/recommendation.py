@@ -1,11 +1,76 @@
-"""A recommendation, and what its saving is worth."""
+"""A recommendation: its saving, its states, its follow-up and the waste that it covers.
 
-from collections.abc import Mapping
+    waste covered = cost of not-busy GPU-hours that a recommendation would avoid ÷ cost of all
+
+Waste is divided into cells that have no GPU-hour in common. A recommendation avoids a part of
+some cells; of several that avoid parts of one cell the largest part counts, so no GPU-hour counts
+twice, and never more than the cell has (docs/definitions.md#waste-covered).
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from decimal import ROUND_HALF_EVEN, Decimal
 from enum import StrEnum
+from typing import NamedTuple
 
-from apps.costs.domain.recommendations.coverage import Fractions
+from apps.costs.domain.costing import Cause
+
+Fractions = Mapping[str, Mapping[str, float]]
+"""Which part (0..1) of each cause's waste is avoided, by the name of a cell."""
+
+
+class Cell(NamedTuple):
+    """Waste of one cause of one family of workloads, or of one pool that nobody held."""
+
+    name: str
+    cause: str
+
+
+class Gap(StrEnum):
+    """Why nothing is recommended against some waste."""
+
+    WELL_USED = "well-used"
+    TOO_SHORT = "too-short"
+    NO_METRICS = "no-metrics"
+    ENDED = "ended"
+    UNAVAILABLE = "unavailable"
+    NEEDED = "needed"
+    NO_RULE = "no-rule"
+    REMAINDER = "remainder"
+
+
+def cell_name(namespace: str, workload: str, gpu_model: str, capacity_type: str) -> str:
+    """Return the name of the cells of a family of workloads; of a pool without the first two."""
+    return "|".join((namespace, workload, gpu_model, capacity_type))
+
+
+def avoided(fractions: Fractions, waste: Mapping[Cell, int]) -> dict[Cell, int]:
+    """Return what a recommendation avoids of each cell, in units; at most what the cell has."""
+    found: dict[Cell, int] = {}
+    for name, parts in fractions.items():
+        for cause, fraction in parts.items():
+            cell = Cell(name, cause)
+            units = int(waste.get(cell, 0) * min(1.0, max(0.0, fraction)))
+            if units > 0:
+                found[cell] = units
+    return found
+
+
+def together(claims: Iterable[Mapping[Cell, int]]) -> dict[Cell, int]:
+    """Return what several recommendations avoid: of each cell the largest part."""
+    found: dict[Cell, int] = defaultdict(int)
+    for claim in claims:
+        for cell, units in claim.items():
+            found[cell] = max(found[cell], units)
+    return dict(found)
+
+
+def every_waste(fraction: float) -> dict[str, float]:
+    """Return one fraction for all causes of what is held."""
+    causes = (Cause.IDLE, Cause.UNDERUSED, Cause.NOT_RUNNING)
+    return {cause.value: min(1.0, max(0.0, fraction)) for cause in causes}
+
 
 HOURS_PER_MONTH = 730
 LEAST_DAYS = 7.0
@@ -176,3 +241,90 @@ def at_most(limit: Confidence, why: str, found: tuple[Confidence, str]) -> tuple
 def per_month(gpu_hours: float, days: float) -> float:
     """Return GPU-hours of so many days as those of a month of 730 hours."""
     return gpu_hours * HOURS_PER_MONTH / (days * 24)
+
+
+class RecommendationState(StrEnum):
+    """`gone`: open, and no longer found. `done`: accepted, and its saving came."""
+
+    OPEN = "open"
+    ACCEPTED = "accepted"
+    DISMISSED = "dismissed"
+    DONE = "done"
+    GONE = "gone"
+
+
+DECIDABLE = (RecommendationState.OPEN, RecommendationState.ACCEPTED, RecommendationState.DISMISSED)
+"""What somebody may still accept or dismiss; also to think again."""
+FROZEN = (RecommendationState.ACCEPTED,)
+"""Its figures stand still: they are what was promised."""
+
+
+def found_again(state: RecommendationState) -> RecommendationState:
+    """Return the state of one that the rules find (again).
+
+    What was dismissed stays so, however often it is found; what went, or was done, is open again.
+    """
+    return (
+        RecommendationState.OPEN
+        if state in (RecommendationState.GONE, RecommendationState.DONE)
+        else state
+    )
+
+
+def not_found(state: RecommendationState) -> RecommendationState:
+    """Return the state of one that the rules do not find any more."""
+    return RecommendationState.GONE if state is RecommendationState.OPEN else state
+
+
+class FollowUpOutcome(StrEnum):
+    TOO_EARLY = "too-early"
+    CAME = "came"
+    PARTLY = "partly"
+    DID_NOT = "did-not-come"
+
+
+CAME_FROM = Decimal("0.8")
+PARTLY_FROM = Decimal("0.2")
+
+
+@dataclass(frozen=True, slots=True)
+class FollowUp:
+    """What it costs less per month than before, to the cent; None while it is too early."""
+
+    verdict: FollowUpOutcome
+    saved_per_month: Decimal | None
+    ratio: Decimal | None
+
+
+def follow_up(
+    *,
+    promised: Decimal,
+    cost_before: Decimal,
+    days_before: Decimal,
+    cost_after: Decimal,
+    days_after: Decimal,
+) -> FollowUp:
+    """Compare costs of as many days before as the evidence had with those since the acceptance.
+
+    Both are of GPU-hours at the prices of the acceptance, so that a price that changed is no
+    saving, and both become costs of a month of 730 hours. Nothing is said before seven
+    days. Work that ended by itself saves too: the page shows both costs, so that one can tell.
+    """
+    if days_after < Decimal(LEAST_DAYS) or days_before <= 0 or promised <= 0:
+        return FollowUp(FollowUpOutcome.TOO_EARLY, None, None)
+    saved = _per_month(cost_before, days_before) - _per_month(cost_after, days_after)
+    ratio = saved / promised
+    verdict = FollowUpOutcome.DID_NOT
+    if ratio >= CAME_FROM:
+        verdict = FollowUpOutcome.CAME
+    elif ratio >= PARTLY_FROM:
+        verdict = FollowUpOutcome.PARTLY
+    return FollowUp(
+        verdict,
+        saved.quantize(Decimal("0.01"), ROUND_HALF_EVEN),
+        ratio.quantize(Decimal("0.001"), ROUND_HALF_EVEN),
+    )
+
+
+def _per_month(cost: Decimal, days: Decimal) -> Decimal:
+    return cost * HOURS_PER_MONTH / (days * 24)

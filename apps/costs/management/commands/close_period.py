@@ -6,12 +6,11 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.utils import timezone
 
-from apps.costs.domain.costing import Basis
-from apps.costs.domain.unallocated import Policy
+from apps.costs.domain.costing import Basis, Policy
 from apps.costs.management.periods import month
 from apps.costs.selectors import charging
 from apps.costs.services import CloseRefused, close_period
-from apps.costs.services.exporting_closed import keep_closed_files
+from apps.costs.services.exports import keep_closed_files
 
 
 class Command(BaseCommand):

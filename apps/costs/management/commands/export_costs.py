@@ -14,13 +14,12 @@ from django.utils import timezone
 
 from apps.accounts.permissions import EVERYTHING
 from apps.costs.adapters import write
-from apps.costs.domain.costing import Basis
+from apps.costs.domain.costing import STATEMENTS, Basis, Policy
 from apps.costs.domain.files import CostFile, FileFormat, TooManyRows
-from apps.costs.domain.unallocated import STATEMENTS, Policy
 from apps.costs.management.periods import month
 from apps.costs.selectors import charging, closed_period, period_file
 from apps.costs.services import sha256_of_file
-from apps.costs.services.exporting_closed import closed_copy
+from apps.costs.services.exports import closed_copy
 
 _BLOCK = 1 << 20
 _Put = Callable[[BinaryIO], object]

@@ -1,17 +1,19 @@
-"""Evidence of quotas that are not used, nodes that stand empty, and how MIG cards are cut."""
+"""Evidence of quotas, MIG layouts and pools."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from math import ceil
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from django.db.models import F, FloatField, Max, Min, Q, QuerySet, Sum
+from django.db.models import Case, F, FloatField, Max, Min, Q, QuerySet, Sum, TextField, Value, When
+from django.db.models.functions import Cast
 
 from apps.clusters.domain.calendar import day_of
 from apps.clusters.domain.devices.mig import mig_part
-from apps.clusters.domain.observed.objects import ObservedKind, QuotaSnapshot
+from apps.clusters.domain.devices.resource_claims import CLAIM_KIND
+from apps.clusters.domain.observed.objects import ObservedKind, QuotaScope, QuotaSnapshot
 from apps.clusters.domain.tiers import (
     TierRule,
     capacity_type,
@@ -20,22 +22,127 @@ from apps.clusters.domain.tiers import (
     mig_profile,
     tier_of,
 )
-from apps.clusters.models import NodeInterval
+from apps.clusters.models import NodeInterval, Pod
+from apps.clusters.models.sql import UnixSeconds
 from apps.clusters.services import TierHistory, observed_objects
-from apps.costs.domain.recommendations.capacity import POOL, shared_out
-from apps.costs.domain.recommendations.evidence import LayoutEvidence, PoolEvidence, QuotaEvidence
-from apps.costs.domain.recommendations.hours import LendingEvidence
+from apps.costs.domain.recommendations.capacity import POOL, LendingEvidence, shared_out
+from apps.costs.domain.recommendations.evidence import (
+    AllocationInterval,
+    LayoutEvidence,
+    PoolEvidence,
+    QuotaEvidence,
+    most_at_once,
+)
 from apps.costs.domain.recommendations.recommendation import LEAST_DAYS, Subject
-from apps.costs.services.evidence.at_once import AskedAtOnce, asked_at_once, held_at_once
-from apps.costs.services.evidence.lending import LendingKey, lending_evidence
-from apps.costs.services.evidence.offers import OfferBook, Pool, Unit
-from apps.costs.services.evidence.pending import PendingHours
-from apps.costs.services.evidence.span import FRESH, EvidenceSpan
-from apps.quotas.domain.keys import Counting, KeyMeaning, QuotaSource, meaning_of, reachable_tiers
+from apps.costs.services.evidence.hours import LendingKey, PendingHours, lending_evidence
+from apps.costs.services.evidence.offers import FRESH, EvidenceSpan, OfferBook, Pool, Unit
+from apps.pending.services import amounts
+from apps.quotas.domain.keys import (
+    IMPLICIT,
+    Asking,
+    Counting,
+    KeyMeaning,
+    QuotaSource,
+    counts,
+    meaning_of,
+    reachable_tiers,
+)
+from apps.quotas.domain.saturation import RefusedSpan
 from apps.quotas.models import QuotaKeyHour
-from apps.quotas.selectors import named_by_tiers, observed_until
+from apps.quotas.selectors import BlockedWork, named_by_tiers, observed_until, waits_in
 from apps.usage.domain.amounts import NANO, hours
 from apps.usage.models import NodeHour, TierDay
+
+_NAMED = 500
+"""More names than this are not named in a query: then all are read."""
+_ROWS_AT_A_TIME = 2000
+
+
+@dataclass(slots=True)
+class AskedAtOnce:
+    """What namespaces asked for from the first day on until now, and what was refused of them.
+
+    Intervals are by (namespace, resource), then by the pods' priority class.
+    """
+
+    intervals: dict[tuple[str, str], dict[str, list[AllocationInterval]]] = field(
+        default_factory=lambda: defaultdict(lambda: defaultdict(list))
+    )
+    refused: Mapping[str, Sequence[RefusedSpan]] = field(default_factory=dict)
+
+    def most(
+        self, namespace: str, resource: str, *, quota: str, scopes: Sequence[QuotaScope] = ()
+    ) -> float:
+        """Return the most that a quota counted of a resource at once, with what it refused then.
+
+        As Kubernetes counts: a pod from its creation to its end, bound or not. What scopes do not
+        tell of a pod counts.
+        """
+        return most_at_once(self._counted(namespace, resource, quota, scopes))
+
+    def _counted(
+        self, namespace: str, resource: str, quota: str, scopes: Sequence[QuotaScope]
+    ) -> Iterator[AllocationInterval]:
+        for priority, intervals in self.intervals.get((namespace, resource), {}).items():
+            if counts(scopes, Asking(priority_class=priority)) is not False:
+                yield from intervals
+        for one in self.refused.get(namespace, ()):
+            if one.resource == resource and (not one.quotas or quota in one.quotas):
+                yield AllocationInterval(one.start, one.end, one.units)
+
+
+def asked_at_once(span: EvidenceSpan, namespaces: Collection[str]) -> AskedAtOnce:
+    """Return what these namespaces asked for. Two queries, none for no namespace."""
+    if not namespaces:
+        return AskedAtOnce()
+    waits = waits_in(span.until_now, {}, clusters=[span.cluster.pk])
+    found = AskedAtOnce(refused=waits.get(span.cluster.pk, BlockedWork()).refused)
+    pods = _living_pods(span, "workload__namespace__name", namespaces)
+    columns = ("workload__namespace__name", "priority_class", "by_claim", "created", "ended")
+    for resources, namespace, priority, by_claim, start, end in _read_pods(pods, columns):
+        for resource, units in resources.items():
+            # What claims serve is counted by the claims themselves.
+            if not by_claim or "/" in resource:
+                key = (namespace, resource.removeprefix(IMPLICIT))
+                found.intervals[key][priority].append(AllocationInterval(start, end, units))
+    return found
+
+
+def held_at_once(span: EvidenceSpan, nodes: Collection[str]) -> dict[tuple[str, str], float]:
+    """Return the most units of each (node, resource) that pods held at once.
+
+    One query, none for no node.
+    """
+    if not nodes:
+        return {}
+    pods = _living_pods(span, "node_name", nodes).filter(bound_at__isnull=False)
+    intervals: dict[tuple[str, str], list[AllocationInterval]] = defaultdict(list)
+    for resources, node, start, end in _read_pods(pods, ("node_name", "bound", "ended")):
+        for resource, units in resources.items():
+            intervals[node, resource].append(AllocationInterval(start, end, units))
+    return {key: most_at_once(of_key) for key, of_key in intervals.items()}
+
+
+def _living_pods(span: EvidenceSpan, column: str, names: Collection[str]) -> QuerySet[Pod, Pod]:
+    """Return the pods that were there at some time from the first day on, until now."""
+    lasted = Q(ended_at__isnull=True) | Q(ended_at__gt=span.window.start)
+    rows = Pod.objects.filter(lasted, cluster=span.cluster).exclude(workload__kind=CLAIM_KIND)
+    return rows.filter(**{f"{column}__in": list(names)}) if len(names) <= _NAMED else rows
+
+
+def _read_pods(pods: QuerySet[Pod, Pod], columns: Iterable[str]) -> Iterator[tuple[Any, ...]]:
+    """Yield (units by resource, *columns) of pods."""
+    rows = pods.annotate(
+        requests_text=Cast("requests", TextField()),
+        by_claim=Case(When(claims=[], then=Value(0)), default=Value(1)),
+        created=UnixSeconds("created_at"),
+        bound=UnixSeconds("bound_at"),
+        ended=UnixSeconds("ended_at"),
+    ).order_by("pk")
+    named = rows.values_list("requests_text", "resource", "units", *columns)
+    for text, resource, units, *rest in named.iterator(_ROWS_AT_A_TIME):
+        yield amounts(text) or {resource: units}, *rest
+
 
 _FLOAT = FloatField()
 _DAY_SECONDS = 86_400
@@ -43,7 +150,6 @@ _COUNT_LABEL = "nvidia.com/gpu.count"
 _MIG_RESOURCE = "nvidia.com/mig-"
 _HAIR = 1e-6
 _DIGITS = 9
-_ROWS_AT_A_TIME = 2000
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +248,7 @@ def _keys(span: EvidenceSpan, book: OfferBook, history: TierHistory) -> Iterator
     )
     present = _present(span)
     owners, named = _owners_now(rows), named_by_tiers(history)
-    for pk, team, namespace, name, key, peak, known, there in _used(rows):
+    for pk, team, namespace, name, key, peak, known, there in _key_sums(rows):
         quota = present.get((namespace, name))
         if quota is None or key not in quota.hard or peak is None:
             continue
@@ -172,7 +278,7 @@ def _present(span: EvidenceSpan) -> dict[tuple[str, str], QuotaSnapshot]:
     }
 
 
-def _used(
+def _key_sums(
     rows: QuerySet[QuotaKeyHour, QuotaKeyHour],
 ) -> Iterator[tuple[int, int | None, str, str, str, float | None, float, float]]:
     """Yield key id, team id, namespace, name, key; largest mean, known seconds, all seconds."""
@@ -240,7 +346,7 @@ def pool_evidence(span: EvidenceSpan, book: OfferBook) -> Iterator[PoolEvidence]
     first_hour = {Pool(*row[:3]): row[3] for row in there}
     free = {Pool(*row[:3]): hours(int(row[4])) for row in there}
     empty: dict[Pool, list[_EmptyHour]] = defaultdict(list)
-    for pool, one in _empty(rows):
+    for pool, one in _empty_hours(rows):
         empty[pool].append(one)
     collected = _collected_hours(rows)
     for pool, found in sorted(empty.items()):
@@ -265,7 +371,7 @@ def pool_evidence(span: EvidenceSpan, book: OfferBook) -> Iterator[PoolEvidence]
         )
 
 
-def _empty(rows: QuerySet[NodeHour, NodeHour]) -> Iterator[tuple[Pool, _EmptyHour]]:
+def _empty_hours(rows: QuerySet[NodeHour, NodeHour]) -> Iterator[tuple[Pool, _EmptyHour]]:
     """Yield the hours in which a node was empty, with its pool."""
     whole = rows.values_list("hour", "node_id").annotate(
         held=Sum("allocated"),
@@ -316,7 +422,7 @@ def _by_hour_of_week(
 # ---------------------------------------------------------------- MIG layouts
 
 
-class _Cut(NamedTuple):
+class _CutNode(NamedTuple):
     """A node's cards, the layout of each, and by profile its tier and its resource."""
 
     cards: int
@@ -342,7 +448,7 @@ def layout_evidence(
         for name, start, labels, capacity in intervals.values_list(
             "node__name", "start", "labels", "capacity"
         )
-        if (cut := _cut(labels, capacity, rules)) is not None
+        if (cut := _cut_of_node(labels, capacity, rules)) is not None
         and (since := max(span.first, day_of(start, span.zone) + timedelta(days=1))) <= span.last
     ]
     means = _most_held(span) if cuts else {}
@@ -367,7 +473,7 @@ def layout_evidence(
 def _most_of_a_card(
     node: str,
     model: str,
-    cut: _Cut,
+    cut: _CutNode,
     held: Mapping[tuple[str, str], float],
     means: Mapping[tuple[str, str], float],
 ) -> dict[str, int]:
@@ -384,9 +490,9 @@ def _most_of_a_card(
     return most
 
 
-def _cut(
+def _cut_of_node(
     labels: Mapping[str, str], capacity: Mapping[str, float], rules: Sequence[TierRule]
-) -> _Cut | None:
+) -> _CutNode | None:
     """Return how a node's cards are cut; None where it is not told, or not alike."""
     resources = [r for r, units in capacity.items() if units > 0]
     if not resources or not all(r.startswith(_MIG_RESOURCE) for r in resources):
@@ -404,7 +510,7 @@ def _cut(
     if any(count % cards for count in counts.values()):
         return None
     layout = {profile: int(count // cards) for profile, count in counts.items()}
-    return _Cut(cards, layout, tiers, {mig_profile(r, labels): r for r in resources})
+    return _CutNode(cards, layout, tiers, {mig_profile(r, labels): r for r in resources})
 
 
 def _most_held(span: EvidenceSpan) -> dict[tuple[str, str], float]:

@@ -1,24 +1,87 @@
-"""When the GPUs of each pool stand empty, and how much quota is free while others wait."""
+"""Evidence by hour: empty pools, unused quota, pending demand and idle timeouts."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
-from dataclasses import replace
-from datetime import datetime
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from decimal import Decimal
+from math import fsum
+from typing import NamedTuple
 
-from django.db.models import Min, Sum
+from django.db.models import F, Min, Sum
 
-from apps.clusters.domain.calendar import day_of
-from apps.costs.domain.recommendations.capacity import POOL
-from apps.costs.domain.recommendations.coverage import cell_name
-from apps.costs.domain.recommendations.hours import HoursEvidence
-from apps.costs.domain.recommendations.recommendation import Subject
-from apps.costs.services.evidence.offers import OfferBook, Pool, PricesInForce
-from apps.costs.services.evidence.pending import PendingHours
-from apps.costs.services.evidence.span import EvidenceSpan
-from apps.usage.domain.amounts import hours
-from apps.usage.models import TierHour
+from apps.clusters.domain.calendar import day_of, day_start
+from apps.clusters.models import Pod, Tier
+from apps.clusters.models.sql import UnixSeconds
+from apps.costs.domain.recommendations.capacity import POOL, HoursEvidence, LendingEvidence
+from apps.costs.domain.recommendations.idle_time import TEAM, TimeoutEvidence
+from apps.costs.domain.recommendations.recommendation import Subject, cell_name
+from apps.costs.services.evidence.offers import EvidenceSpan, OfferBook, Pool, PricesInForce
+from apps.costs.services.evidence.workloads import TeamEvidence
+from apps.quotas.models import QuotaKeyHour
+from apps.usage.domain.amounts import NANO, hours
+from apps.usage.models import TierHour, WorkloadActivityDay
 
 _ROWS_AT_A_TIME = 2000
+_LEAST_WAIT = timedelta(minutes=10)
+_HOUR = 3600
+
+
+@dataclass(slots=True)
+class PendingHours:
+    """GPU-hours that waited for one tier, by the start of the hour (Unix seconds) and namespace.
+
+    Known are pods that came to be bound: others are of no tier. `first` is the start of any hour:
+    in a zone at half past that of every other is too.
+    """
+
+    first: int = 0
+    by_hour: dict[int, dict[str, float]] = field(
+        default_factory=lambda: defaultdict(lambda: defaultdict(float))
+    )
+
+    def of_all(self, hour: int) -> float:
+        return fsum(self.by_hour[hour].values()) if hour in self.by_hour else 0.0
+
+    def of_others(self, hour: int, namespace: str) -> float:
+        """Return what waited in other namespaces than one."""
+        waits = self.by_hour.get(hour, {})
+        return fsum(amount for name, amount in waits.items() if name != namespace)
+
+    def add(self, namespace: str, gpus: float, start: float, end: float) -> None:
+        at = int(start) - (int(start) - self.first) % _HOUR
+        while at < end:
+            seconds = min(end, at + _HOUR) - max(start, at)
+            self.by_hour[at][namespace] += gpus * seconds / _HOUR
+            at += _HOUR
+
+
+def pending_hours(span: EvidenceSpan, book: OfferBook) -> dict[str, PendingHours]:
+    """Return by tier how many GPU-hours waited to be bound. One query.
+
+    Waits of a few minutes are the scheduler's work, and left out.
+    """
+    first, last = span.window.start.timestamp(), span.window.end.timestamp()
+    pods = Pod.objects.filter(
+        cluster=span.cluster,
+        tier__isnull=False,
+        bound_at__gt=F("created_at") + _LEAST_WAIT,
+        bound_at__gte=span.window.start,
+        created_at__lt=span.window.end,
+    ).order_by("pk")
+    times = pods.annotate(since=UnixSeconds("created_at"), until=UnixSeconds("bound_at"))
+    columns = ("tier__name", "workload__namespace__name", "units", "since", "until")
+    found: dict[str, PendingHours] = defaultdict(lambda: PendingHours(int(first)))
+    for tier, namespace, units, since, until in times.values_list(*columns).iterator(
+        _ROWS_AT_A_TIME
+    ):
+        unit = book.units.get(tier)
+        if unit is not None:
+            gpus = units * unit.weight
+            found[tier].add(namespace, gpus, max(since, first), min(until, last))
+    return dict(found)
+
+
 _SATURDAY = 5
 
 
@@ -51,11 +114,11 @@ def hours_evidence(
             wanted[of] += min(empty[of][hour], pending[tier].of_all(int(hour.timestamp())))
     for pool in book.pools:
         if pool in empty:
-            found = _evidence(span, pool, empty[pool], prices)
+            found = _pool_hours(span, pool, empty[pool], prices)
             yield replace(found, stranded_gpu_hours=stranded[pool], pending_gpu_hours=wanted[pool])
 
 
-def _evidence(
+def _pool_hours(
     span: EvidenceSpan, pool: Pool, empty: Mapping[datetime, float], prices: PricesInForce
 ) -> HoursEvidence:
     by_hour: dict[tuple[bool, int], list[float]] = defaultdict(list)
@@ -76,4 +139,178 @@ def _evidence(
         owned=prices.is_owned(span.cluster.name, pool),
         price_per_gpu_hour=price,
         currency=currency,
+    )
+
+
+MOST_KEYS = 200
+"""Looked at hour by hour are the keys that allow most."""
+USUAL = 0.9
+
+
+class LendingKey(NamedTuple):
+    """A key of a quota of one tier: what it allows and what a unit of it is worth."""
+
+    id: int
+    subject: Subject
+    key: str
+    hard: float
+    weight: float
+    days: float
+    coverage: float | None
+    price: Decimal | None
+    currency: str
+
+
+def lending_evidence(
+    span: EvidenceSpan, keys: Sequence[LendingKey], pending: Mapping[str, PendingHours]
+) -> Iterator[tuple[int, LendingEvidence]]:
+    """Yield the id of each key with its evidence; `pending` is by tier. One query."""
+    chosen = sorted(keys, key=lambda key: (-key.hard * key.weight, key.id))[:MOST_KEYS]
+    used = _used_by_hour(span, [key.id for key in chosen]) if chosen else {}
+    for key in chosen:
+        waits = pending.get(key.subject.tier)
+        hours = used.get(key.id, {})
+        if waits is None or not hours:
+            continue
+        free = waited = 0.0
+        for hour, amount in hours.items():
+            others = waits.of_others(int(hour.timestamp()), key.subject.namespace)
+            if others > 0:
+                free += max(0.0, key.hard - amount)
+                waited += others / key.weight
+        ordered = sorted(hours.values())
+        yield (
+            key.id,
+            LendingEvidence(
+                subject=key.subject,
+                key=key.key,
+                hard=key.hard,
+                usual_used=ordered[min(len(ordered) - 1, int(len(ordered) * USUAL))],
+                free_unit_hours=free,
+                waited_unit_hours=waited,
+                days=key.days,
+                coverage=key.coverage,
+                weight=key.weight,
+                price_per_gpu_hour=key.price,
+                currency=key.currency,
+            ),
+        )
+
+
+def _used_by_hour(span: EvidenceSpan, keys: Sequence[int]) -> dict[int, dict[datetime, float]]:
+    """Return the mean that was used of each key by hour."""
+    rows = QuotaKeyHour.objects.filter(
+        cluster=span.cluster,
+        key__in=keys,
+        hour__gte=span.window.start,
+        hour__lt=span.window.end,
+        seconds__gt=0,
+        used__isnull=False,
+    ).order_by("key_id", "hour")
+    found: dict[int, dict[datetime, float]] = defaultdict(dict)
+    columns = ("key_id", "hour", "used", "seconds")
+    for key, hour, used, seconds in rows.values_list(*columns).iterator(_ROWS_AT_A_TIME):
+        found[key][hour] = max(found[key].get(hour, 0.0), used * 3600.0 / seconds)
+    return found
+
+
+_Hours = dict[int, float]
+"""GPU-hours by hour, in Unix seconds."""
+_Holder = tuple[int, str, str]
+"""A workload's id, and the GPU model and capacity type that it held."""
+
+
+@dataclass(frozen=True, slots=True)
+class TimeoutOfTeam:
+    evidence: TimeoutEvidence
+    team_id: int
+
+
+@dataclass(slots=True)
+class _Freed:
+    """What would have been freed of a team's work, in GPU-hours."""
+
+    by_hour: _Hours = field(default_factory=lambda: defaultdict(float))
+    by_holder: dict[_Holder, float] = field(default_factory=lambda: defaultdict(float))
+    pods: dict[_Holder, int] = field(default_factory=lambda: defaultdict(int))
+
+
+def timeout_evidence(
+    span: EvidenceSpan, tier: Tier, pending: PendingHours | None, found: Sequence[TeamEvidence]
+) -> Iterator[TimeoutOfTeam]:
+    """Yield for each team what a stop after an idle hour would have freed of a tier.
+
+    `found` is the evidence of the tier's workloads: one that is well used, or of which too little
+    was measured, is left alone. `pending` is what waited for the tier. One query.
+    """
+    known = {
+        (pk, one.evidence.gpu_model, one.evidence.capacity_type): one
+        for one in found
+        for pk in one.members
+    }
+    freed: dict[int, _Freed] = defaultdict(_Freed)
+    for team, held, day_at, after, pods in _freed_days(span, tier):
+        one = known.get(held)
+        if one is None or one.evidence.is_well_used:
+            continue
+        of = freed[team]
+        of.pods[held] += pods
+        for place, nano in enumerate(after):
+            if nano:
+                of.by_hour[day_at + place * _HOUR] += nano / NANO
+                of.by_holder[held] += nano / NANO
+    for team, of in sorted(freed.items()):
+        yield TimeoutOfTeam(_team_timeout(span, tier, known, of, pending), team)
+
+
+def _freed_days(
+    span: EvidenceSpan, tier: Tier
+) -> Iterator[tuple[int, _Holder, int, Sequence[int], int]]:
+    """Yield (team, holder, start of the day, freed by hour of the day, pods)."""
+    rows = WorkloadActivityDay.objects.filter(
+        cluster=span.cluster, tier=tier, day__gte=span.first, day__lte=span.last, idle_pods__gt=0
+    ).order_by("day", "pk")
+    columns = ("day", "idle_after", "idle_pods", "team_id")
+    holder = ("workload_id", "gpu_model__name", "capacity_type")
+    for row in rows.values_list(*columns, *holder).iterator(_ROWS_AT_A_TIME):
+        day, after, pods, team, *held = row
+        at = int(day_start(day, span.zone).timestamp())
+        yield team, (held[0], held[1], held[2]), at, after or (), pods
+
+
+def _team_timeout(
+    span: EvidenceSpan,
+    tier: Tier,
+    known: Mapping[_Holder, TeamEvidence],
+    of: _Freed,
+    pending: PendingHours | None,
+) -> TimeoutEvidence:
+    freed: dict[str, float] = defaultdict(float)
+    waste: dict[str, float] = {}
+    hit: dict[str, int] = defaultdict(int)
+    worth, currencies, whole = Decimal(0), set(), True
+    team = ""
+    for holder, gpu_hours in sorted(of.by_holder.items()):
+        one = known[holder].evidence
+        team = known[holder].team
+        freed[one.cell] += gpu_hours
+        waste[one.cell] = one.idle_gpu_hours + one.underused_gpu_hours
+        hit[one.subject.workload] += of.pods[holder]
+        currencies.add(one.currency)
+        whole = whole and one.price_per_gpu_hour is not None
+        worth += Decimal(repr(gpu_hours)) * (one.price_per_gpu_hour or 0)
+    could = None
+    if pending is not None:
+        could = fsum(min(gpus, pending.of_all(at)) for at, gpus in of.by_hour.items())
+    one_currency = len(currencies) == 1 and whole
+    return TimeoutEvidence(
+        subject=Subject(span.cluster.name, workload=f"{TEAM}/{team}", tier=tier.name),
+        days=span.days(span.first),
+        coverage=span.coverage(span.first),
+        freed=dict(freed),
+        waste=waste,
+        hit=dict(hit),
+        could_have_run=could,
+        worth=worth if one_currency else None,
+        currency=currencies.pop() if one_currency else "",
     )

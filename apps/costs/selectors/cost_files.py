@@ -1,0 +1,517 @@
+"""Cost files: their content, their likely length, and the files that were exported."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from datetime import date, datetime, timedelta
+from itertools import chain
+from operator import attrgetter
+from pathlib import Path
+from zoneinfo import ZoneInfo
+
+from django.conf import settings
+from django.db.models import Count, Q, QuerySet
+
+from apps.accounts.models import Team, User
+from apps.accounts.permissions import EVERYTHING, NotAllowed, Visibility, visibility_of
+from apps.clusters.domain.calendar import day_window, days_in
+from apps.clusters.domain.columns import columns_of
+from apps.clusters.domain.window import Window
+from apps.clusters.selectors import report
+from apps.costs.domain.costing import CHARGED, FREE, HELD, Basis, Cause, Policy
+from apps.costs.domain.files import (
+    Column,
+    CostFile,
+    ExportScope,
+    ExportState,
+    FileFormat,
+    FileRow,
+    Notes,
+    check_row_count,
+    covers,
+    expires_at,
+    file_columns,
+    progress,
+)
+from apps.costs.domain.focus import Charge, Issuer, focus_file, order
+from apps.costs.models import ClosedFile, ClosedPeriod, Export, PoolCostDay, WorkloadCostDay
+from apps.costs.selectors.cost_reader import CostReader
+from apps.costs.selectors.months import EVERY_GROUP, closed_period, month_query, month_window
+from apps.costs.selectors.prices import price_book
+from apps.costs.selectors.rows import PLATFORM_NAME, CostQuery, CostRow, coverage_ratio, unpriced
+from apps.usage.domain.amounts import hours
+from apps.usage.domain.periods import day_start, is_day_start
+from apps.usage.domain.rows import Filters, Grouping, TimeStep
+from apps.usage.selectors import NameLookup, condition, source_of
+
+_MANY = frozenset({Grouping.NAMESPACE, Grouping.WORKLOAD})
+_MOST_HELD = 100_000
+_AT_A_TIME = 1_000
+
+
+class FewNames(NameLookup):
+    """Looks up what it is asked for alone, and forgets what was long ago.
+
+    `Names` reads all workloads there ever were as soon as many are met: right for a page, which
+    needs them once, and too much for a file that is written row by row.
+    """
+
+    def of(self, grouping: Grouping, ids: Iterable[object]) -> Mapping[object, str]:
+        """Return id → name for at least `ids`; a query for each thousand that are not known."""
+        if grouping not in _MANY:
+            return super().of(grouping, ids)
+        wanted = set(ids)
+        known = self._known[grouping]
+        if len(known) + len(wanted) > _MOST_HELD:
+            known.clear()
+        new = list(wanted - known.keys())
+        for first in range(0, len(new), _AT_A_TIME):
+            super().of(grouping, new[first : first + _AT_A_TIME])
+        return known
+
+
+# Sources of usage, for the conditions that filters become.
+_OF_HOLDERS = source_of((Grouping.NAMESPACE,), Filters(), EVERYTHING)
+_OF_POOLS = source_of((Grouping.CLUSTER,), Filters(), EVERYTHING)
+_BY_DAY = (TimeStep.DAY, TimeStep.HOUR)
+MOST_ROWS_AT_ONCE = 10_000
+"""Days are read together as long as workloads have fewer rows in them."""
+
+
+def check_length(
+    asked: CostQuery, format_: FileFormat, *, visibility: Visibility, zone: ZoneInfo
+) -> None:
+    """Refuse a workbook that is sure to be too long. One query, or none.
+
+    Only what `visibility` and the filters leave is counted: each workload of a day that held
+    anything of its causes is a line at least. Raises TooManyRows.
+    """
+    if format_ is not FileFormat.XLSX or not _by_workload(asked):
+        return
+    counted = _counted_causes(asked)
+    if not counted:
+        return
+    held = _held_rows(asked, visibility, zone).filter(_any_cause(counted))
+    columns = (grouping.column for grouping in asked.group_by)
+    check_row_count(format_, held.order_by().values("day", *columns).distinct().count())
+
+
+def rows_expected(asked: CostQuery, *, visibility: Visibility, zone: ZoneInfo) -> int | None:
+    """Return about how many rows a file by day and workload gets; None for other questions.
+
+    An estimate: lines of one workload at two prices of a day may become one, and shares of what
+    nobody held and corrections are not counted. Two queries.
+    """
+    if asked.interval is not TimeStep.DAY or not _by_workload(asked):
+        return None
+    held = _count_lines(_held_rows(asked, visibility, zone), _counted_causes(asked))
+    filters = asked.filters
+    if filters.namespace or filters.workload or not _platform_pays(asked):
+        return held
+    free = PoolCostDay.objects.filter(
+        condition(_OF_POOLS, filters, visibility),
+        **_whole_days(asked, zone),
+        **_named_clusters(asked),
+    )
+    return held + _count_lines(free, tuple(FREE))
+
+
+def days_at_once(window: Window, zone: ZoneInfo) -> Iterator[Window]:
+    """Yield a window in spans of local days, each small enough to be held. One query.
+
+    A day with more rows than MOST_ROWS_AT_ONCE is a span of its own; an empty month is one span.
+    """
+    first, last = (at.astimezone(zone).date() for at in (window.start, window.end))
+    rows = WorkloadCostDay.objects.filter(day__gte=first, day__lte=last).order_by()
+    counts = dict(rows.values_list("day").annotate(count=Count("pk")))
+    start, held = window.start, 0
+    for day in days_in(window, zone):
+        held += counts.get(day, 0)
+        if held > MOST_ROWS_AT_ONCE and (begins := day_start(day, zone)) > start:
+            yield Window(start, begins)
+            start, held = begins, counts.get(day, 0)
+    yield Window(start, window.end)
+
+
+def _count_lines(
+    rows: QuerySet[WorkloadCostDay] | QuerySet[PoolCostDay], causes: tuple[Cause, ...]
+) -> int:
+    if not causes:
+        return 0
+    counts = {f"n_{c.value}": Count("pk", filter=_any_cause((c,))) for c in causes}
+    found = rows.order_by().aggregate(**counts)
+    return sum(found.values())
+
+
+def _any_cause(causes: tuple[Cause, ...]) -> Q:
+    where = Q()
+    for cause in causes:
+        where |= Q(**{f"{cause.value}__gt": 0})
+    return where
+
+
+def _by_workload(asked: CostQuery) -> bool:
+    return asked.interval in _BY_DAY and Grouping.WORKLOAD in asked.group_by
+
+
+def _counted_causes(asked: CostQuery) -> tuple[Cause, ...]:
+    """Return the causes whose hours of a holder are lines: of a team alone, those it pays."""
+    wanted = asked.filters.team
+    if PLATFORM_NAME in wanted:
+        return ()
+    lines = CHARGED[asked.basis] if wanted else HELD
+    return tuple(cause for cause in lines if cause in asked.causes)
+
+
+def _platform_pays(asked: CostQuery) -> bool:
+    return not asked.filters.team or PLATFORM_NAME in asked.filters.team
+
+
+def _held_rows(
+    asked: CostQuery, visibility: Visibility, zone: ZoneInfo
+) -> QuerySet[WorkloadCostDay]:
+    return WorkloadCostDay.objects.filter(
+        condition(_OF_HOLDERS, asked.filters, visibility),
+        **_whole_days(asked, zone),
+        **_named_clusters(asked),
+    )
+
+
+def _named_clusters(asked: CostQuery) -> dict[str, object]:
+    names = asked.filters.cluster
+    return {"cluster__name__in": names} if names else {}
+
+
+def _whole_days(asked: CostQuery, zone: ZoneInfo) -> dict[str, date]:
+    """Return the days that lie wholly in the window."""
+    window = asked.window
+    first, after = (at.astimezone(zone).date() for at in (window.start, window.end))
+    if not is_day_start(window.start, zone):
+        first += timedelta(days=1)
+    return {"day__gte": first, "day__lt": after}
+
+
+def period_file(
+    month: date,
+    format_: FileFormat,
+    *,
+    visibility: Visibility,
+    basis: Basis = Basis.ALLOCATED,
+    policy: Policy = Policy.PLATFORM,
+) -> CostFile:
+    """Return a month by day, workload and cause, to be streamed.
+
+    A closed month is charged as it was closed, whatever `basis` and `policy` say; so its file is
+    the same for ever. Some queries now, and at most nine while it is read for all days that are
+    held at once (`days_at_once`). Raises TooManyRows before anything is read.
+    """
+    closed = closed_period(month)
+    asked, zone = month_query(month, closed, basis, policy)
+    return cost_file(asked, format_, visibility=visibility, zone=zone, closed=closed)
+
+
+def month_rows_expected(month: date, *, visibility: Visibility) -> int | None:
+    """Return about how many rows the files of a month get. At most four queries."""
+    closed = closed_period(month)
+    if closed is not None and visibility.everything:
+        return closed.row_count
+    asked, zone = month_query(month, closed, Basis.ALLOCATED, Policy.PLATFORM)
+    return rows_expected(asked, visibility=visibility, zone=zone)
+
+
+def cost_file(
+    asked: CostQuery,
+    format_: FileFormat,
+    *,
+    visibility: Visibility,
+    zone: ZoneInfo | None = None,
+    closed: ClosedPeriod | None = None,
+) -> CostFile:
+    """Return the rows of a question as a file; those of FOCUS are always by day and workload.
+
+    Raises GroupingRefused and TooManyRows.
+    """
+    zone = zone or report().zone
+    notes = _notes(asked, visibility, zone, closed)
+    centers = closed.cost_centers if closed else cost_centers()
+    if format_.is_focus:
+        asked = replace(asked, interval=TimeStep.DAY, group_by=EVERY_GROUP, by_rate=True)
+    reading = CostReader(asked, visibility=visibility, zone=zone)
+    # A year of jobs that run once has more names than memory should hold.
+    reading.names = FewNames({Grouping.CLUSTER, Grouping.TEAM, *asked.group_by})
+    if format_.is_focus:
+        currency = closed.currency if closed else report().currency
+        charges = _charges(reading, zone, centers, currency)
+        return focus_file(charges, issuer=Issuer(), notes=notes)
+    check_length(asked, format_, visibility=visibility, zone=zone)
+    return CostFile("Costs", _columns(asked), _file_rows(reading, asked, centers), notes)
+
+
+def cost_centers() -> dict[str, str]:
+    """Return the cost center of each team that has one. One query."""
+    teams = Team.objects.exclude(cost_center="").order_by("name")
+    return dict(teams.values_list("name", "cost_center"))
+
+
+def _columns(asked: CostQuery) -> list[Column]:
+    """Return period, groups, the cost center of teams, and the amounts."""
+    columns = file_columns(columns_of(CostRow, asked.group_by))
+    amounts = 1 + len(asked.group_by)
+    center = [Column("cost_center")] if Grouping.TEAM in asked.group_by else []
+    return [*columns[:amounts], *center, *columns[amounts:]]
+
+
+def _file_rows(
+    reading: CostReader, asked: CostQuery, centers: Mapping[str, str]
+) -> Iterator[FileRow]:
+    team = Grouping.TEAM in asked.group_by
+    _period, *amounts = [column.name for column in columns_of(CostRow, ()) if column.files]
+    amounts_of = attrgetter(*amounts)
+    for row in chain.from_iterable(map(reading.rows, _windows_at_once(reading))):
+        center = (centers.get(row.groups["team"], ""),) if team else ()
+        yield (row.period, *row.groups.values(), *center, *amounts_of(row))
+
+
+def _windows_at_once(reading: CostReader) -> Iterator[Window]:
+    """Yield the window by some days, or by longer periods where that is the interval."""
+    window, periods = reading.asked.window, reading.periods
+    if periods.interval is TimeStep.DAY:
+        yield from days_at_once(window, periods.zone)
+        return
+    if periods.interval is TimeStep.HOUR:
+        periods = replace(periods, interval=TimeStep.DAY)
+    start = window.start
+    while start < window.end:
+        end = min(periods.after(start, 1) or window.end, window.end)
+        yield Window(start, end)
+        start = end
+
+
+def _charges(
+    reading: CostReader, zone: ZoneInfo, centers: Mapping[str, str], currency: str
+) -> Iterator[Charge]:
+    for part in _windows_at_once(reading):
+        charges = [
+            _charge(row, _day_of(row, part, zone), zone, centers, currency)
+            for row in reading.rows(part)
+        ]
+        yield from sorted(charges, key=lambda charge: (order(charge), charge.price or 0))
+
+
+def _day_of(row: CostRow, part: Window, zone: ZoneInfo) -> Window:
+    """Return the day of a row, as far as it lies in the part of the window that was read."""
+    if row.period is None:
+        return part
+    day = day_window(row.period.date(), zone)
+    return Window(max(day.start, part.start), min(day.end, part.end))
+
+
+def _charge(
+    row: CostRow, day: Window, zone: ZoneInfo, centers: Mapping[str, str], currency: str
+) -> Charge:
+    billing = month_window(day.start.astimezone(zone).date(), zone)
+    groups = row.groups
+    return Charge(
+        start=day.start,
+        end=day.end,
+        billing_start=billing.start,
+        billing_end=billing.end,
+        cluster=groups["cluster"],
+        team=groups["team"],
+        tier=groups["tier"],
+        gpu_model=groups["gpu_model"],
+        capacity_type=groups["capacity_type"],
+        cause=row.cause,
+        gpu_hours=row.gpu_hours,
+        cost=row.cost,
+        currency=row.currency or currency,
+        list_price=row.list_price,
+        price=row.price,
+        namespace=groups["namespace"],
+        workload=groups["workload"],
+        cost_center=centers.get(groups["team"], ""),
+        correction=row.correction,
+    )
+
+
+def _notes(
+    asked: CostQuery, visibility: Visibility, zone: ZoneInfo, closed: ClosedPeriod | None
+) -> Notes:
+    """Return what one has to know to read the figures. At most nine queries."""
+    rows = CostReader(asked.whole, visibility=visibility, zone=zone).rows(asked.window)
+    unmeasured = sum(
+        row.gpu_hours for row in rows if row.cause is Cause.UNMEASURED and not row.correction
+    )
+    currencies = {row.currency for row in rows if row.currency} or {report().currency}
+    return Notes(
+        window_start=asked.window.start,
+        window_end=asked.window.end,
+        time_zone=zone.key,
+        currency=closed.currency if closed else " ".join(sorted(currencies)),
+        basis=asked.basis.value,
+        policy=asked.policy.value,
+        coverage_ratio=coverage_ratio(rows),
+        price_book=closed.price_book if closed else price_book().version,
+        unmeasured_gpu_hours=hours(unmeasured),
+        unpriced_gpu_hours=hours(unpriced(rows)),
+    )
+
+
+MOST_SHOWN = 20
+
+
+class ExportGone(LookupError):
+    """There is no such file, or none any more; the text says which."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExportRow:
+    """A file that somebody asked for.
+
+    `progress` is 0..1, None where nobody knows how long it gets; `size` in bytes and `sha256` are
+    there once it is done. `expires_at` is when its file is deleted.
+    """
+
+    pk: int
+    asked: ExportScope
+    format: FileFormat
+    state: ExportState
+    rows_written: int
+    rows_expected: int | None
+    progress: float | None
+    size: int | None
+    sha256: str
+    file_name: str
+    error: str
+    asked_at: datetime
+    started_at: datetime | None
+    ended_at: datetime | None
+    expires_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Download:
+    """A file that is there, and what it is called."""
+
+    path: Path
+    name: str
+    format: FileFormat
+    sha256: str
+
+
+def exports_folder() -> Path:
+    """Return where files that were asked for lie; those of closed months lie below."""
+    chosen: str = settings.EXPORTS_DIR
+    return Path(chosen) if chosen else Path(settings.VAR_DIR) / "exports"
+
+
+def closed_folder() -> Path:
+    return exports_folder() / "closed"
+
+
+def export_rows(user: User) -> list[ExportRow]:
+    """Return the files that a person asked for, newest first. One query.
+
+    They are the person's own, whatever anybody's visibility.
+    """
+    rows = Export.objects.filter(asked_by=user).order_by("-asked_at", "-pk")
+    return [_export_row(row) for row in rows[:MOST_SHOWN]]
+
+
+def _export_row(row: Export) -> ExportRow:
+    state = ExportState(row.state)
+    done = state is ExportState.DONE and row.ended_at is not None
+    return ExportRow(
+        pk=row.pk,
+        asked=ExportScope.of(row.question),
+        format=FileFormat(row.format),
+        state=state,
+        rows_written=row.rows_written,
+        rows_expected=row.rows_expected,
+        progress=progress(row.rows_written, row.rows_expected),
+        size=row.size,
+        sha256=row.sha256,
+        file_name=row.file_name,
+        error=row.error,
+        asked_at=row.asked_at,
+        started_at=row.started_at,
+        ended_at=row.ended_at,
+        expires_at=expires_at(row.ended_at, settings.EXPORT_DAYS)
+        if done and row.ended_at
+        else None,
+    )
+
+
+def export_download(pk: int, user: User) -> Download:
+    """Return a file that `user` asked for. Two queries.
+
+    What they may see is looked at again: who left a team cannot fetch its money any more.
+    Raises ExportGone, and NotAllowed where the file holds more than they see now.
+    """
+    row = Export.objects.filter(pk=pk, asked_by=user).first()
+    if row is None:
+        raise ExportGone("There is no such file of yours.")
+    check_still_sees(row, visibility_of(user))
+    if row.state == ExportState.EXPIRED:
+        raise ExportGone(
+            "This file was kept as long as files are, and is deleted: ask for it anew."
+        )
+    if row.state != ExportState.DONE:
+        raise ExportGone("This file is not written yet.")
+    path = exports_folder() / row.path
+    if not path.is_file():
+        raise ExportGone("This file is not on this server any more: ask for it anew.")
+    return Download(path, row.file_name, FileFormat(row.format), row.sha256)
+
+
+def check_still_sees(row: Export, visibility: Visibility) -> None:
+    """Raise NotAllowed where a file holds more than `visibility` lets see."""
+    now = (visibility.everything, sorted(visibility.team_ids))
+    if not covers(now, (row.everything, row.team_ids)):
+        raise NotAllowed("What you may see has changed since you asked for this file.")
+
+
+@dataclass(frozen=True, slots=True)
+class ClosedFileRow:
+    """A file of a closed month as it is kept.
+
+    `kept`: its bytes are on this server. `agrees` is None unless it was made anew since; then
+    whether what came out has the hash of the closing.
+    """
+
+    month: date
+    format: FileFormat
+    sha256: str
+    kept: bool
+    size: int | None
+    remade_at: datetime | None
+    agrees: bool | None
+
+
+def closed_path(sha256: str, format_: FileFormat) -> Path:
+    """Return where a file of a closed month lies: its hash is its name."""
+    return closed_folder() / f"{sha256}.{format_.suffix}"
+
+
+def closed_files(*, visibility: Visibility) -> dict[tuple[date, str], ClosedFileRow]:
+    """Return what is kept of closed months by month and format; for who sees everything.
+
+    One query, and a look at the disk for each file.
+    """
+    if not visibility.everything:
+        return {}
+    rows = ClosedFile.objects.filter(period__reopened_at__isnull=True).select_related("period")
+    found = (_closed_row(row) for row in rows.order_by("period__month", "format"))
+    return {(row.month, row.format.value): row for row in found}
+
+
+def _closed_row(row: ClosedFile) -> ClosedFileRow:
+    format_ = FileFormat(row.format)
+    return ClosedFileRow(
+        month=row.period.month,
+        format=format_,
+        sha256=row.sha256,
+        kept=closed_path(row.sha256, format_).is_file(),
+        size=row.size,
+        remade_at=row.remade_at,
+        agrees=row.remade_sha256 == row.sha256 if row.remade_at else None,
+    )

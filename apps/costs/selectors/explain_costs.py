@@ -1,0 +1,369 @@
+"""Explain costs, their ratios, prices, budgets and adjustments."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import date, datetime
+from decimal import Decimal
+from math import fsum
+from typing import Any
+
+from apps.accounts.permissions import Visibility
+from apps.clusters.domain.tiers import model_key
+from apps.clusters.domain.window import Window
+from apps.clusters.selectors import report
+from apps.costs.domain.costing import WASTE, Cause, money
+from apps.costs.domain.prices import PriceEntry, places
+from apps.costs.models import Adjustment
+from apps.costs.selectors.budgets import money_budget_rows
+from apps.costs.selectors.cost_reader import CostReader
+from apps.costs.selectors.prices import price_book
+from apps.costs.selectors.rows import CostQuery, CostRow
+from apps.quotas.selectors import BUDGETS, explain_burn
+from apps.usage.domain.amounts import NANO
+from apps.usage.domain.explained import Explained, Input, PriceLine, RowColumn, Unit
+from apps.usage.domain.rows import Filters, Grouping, TimeStep, UsageQuery
+from apps.usage.selectors import usage_rows
+
+COST, WASTE_COST = "cost", "waste_cost"
+_MWH_PER_KWH = 10**6
+_CAUSES: Mapping[str, Cause] = {f"{cause.value}_cost": cause for cause in Cause}
+FIGURES = (COST, WASTE_COST, *_CAUSES)
+_GROUPS = (Grouping.TIER, Grouping.GPU_MODEL, Grouping.CAPACITY_TYPE)
+_PART_COLUMNS = (
+    RowColumn("cause", "Cause"),
+    RowColumn("tier", "Tier"),
+    RowColumn("gpu_model", "GPU model"),
+    RowColumn("capacity_type", "Capacity type"),
+    RowColumn("gpu_hours", "GPU-hours", Unit.GPU_HOURS),
+    RowColumn("priced", "With price", Unit.GPU_HOURS),
+    RowColumn("energy", "Energy", Unit.KWH),
+    RowColumn("price", "Price", Unit.MONEY),
+    RowColumn("cost", "Cost", Unit.MONEY),
+)
+
+
+def explain_cost(
+    figure: str,
+    asked: CostQuery,
+    *,
+    visibility: Visibility,
+    currency: str = "",
+    corrections: bool | None = None,
+) -> Explained | None:
+    """Explain one of FIGURES over a window, in one currency (the report's); None for any other.
+
+    `corrections` says whether to leave out all others, or these.
+
+    What is shown is what the pages of costs and waste add up: `waste_cost` is of who held it, and
+    the platform's of who sees everything. Twelve queries at most. Raises GroupingRefused.
+    """
+    if figure not in FIGURES:
+        return None
+    window, filters = asked.window, asked.filters
+    # Of all causes: rows of others tell whether anything has a price.
+    whole = replace(asked.whole, group_by=_GROUPS, basis=asked.basis, by_rate=True)
+    reader = CostReader(replace(whole, waste=figure != COST), visibility=visibility)
+    currency = currency or report().currency
+    every = [row for row in reader.rows(window) if row.currency in (currency, None)]
+    found = [
+        row
+        for row in every
+        if _counts(row, figure)
+        and row.cause in asked.causes
+        and corrections in (None, row.correction)
+    ]
+    rows = [_cost_part(row) for row in found]
+    amounts = [row.amount for row in found if row.amount is not None]
+    # What has no rows beside priced ones costs nothing; what has no price is not known.
+    known = bool(amounts) or (not found and any(row.cost is not None for row in every))
+    return Explained(
+        figure=figure,
+        label=_label(figure),
+        meaning=_meaning(figure),
+        anchor="waste",
+        value=sum(amounts, Decimal(0)) if known else None,
+        unit=Unit.MONEY,
+        currency=currency,
+        formula="dot(gpu_hours, price)" if _is_product(found) else "sum(cost)",
+        columns=_PART_COLUMNS,
+        rows=rows,
+        grades=_grades(window, filters, visibility),
+        prices=price_lines(window, map(_pool, found)),
+        origin="GPU-hours of the capacity breakdown × the price that held in each hour.",
+        sources=("capacity", "holding", "activity"),
+        nothing="" if known else "Nothing has a price in this window.",
+    )
+
+
+def _counts(row: CostRow, figure: str) -> bool:
+    if figure == COST:
+        return True
+    if figure == WASTE_COST:
+        return row.cause in WASTE
+    return row.cause is _CAUSES[figure]
+
+
+def _cost_part(row: CostRow) -> dict[str, Any]:
+    return {
+        "cause": row.cause.value,
+        **row.groups,
+        "gpu_hours": row.gpu_hours / NANO,
+        "priced": 0.0 if row.lacks_price else row.gpu_hours / NANO,
+        "energy": None if row.energy_mwh is None else row.energy_mwh / _MWH_PER_KWH,
+        "price": row.price_per_gpu_hour,
+        "cost": row.amount,
+    }
+
+
+def _is_product(rows: Sequence[CostRow]) -> bool:
+    """Say whether each row is GPU-hours × price: energy and corrections are not."""
+    return all(row.price is not None and row.gpu_hours for row in rows if row.cost)
+
+
+def _label(figure: str) -> str:
+    if figure in (COST, WASTE_COST):
+        return {COST: "Cost", WASTE_COST: "Waste"}[figure]
+    return f"Cost of {_CAUSES[figure].value.replace('_', ' ')}"
+
+
+def _meaning(figure: str) -> str:
+    if figure == COST:
+        return "What GPU-hours cost at the price that held in their hour, and measured energy."
+    if figure == WASTE_COST:
+        return "The price of everything that is not busy. GPU-hours without metrics are no waste."
+    return "The price of the GPU-hours of one cause."
+
+
+def _grades(window: Window, filters: Filters, visibility: Visibility) -> dict[str, float]:
+    rows = usage_rows(UsageQuery(window, filters=filters), visibility=visibility)
+    found: dict[str, float] = {}
+    for row in rows:
+        for name, hours in row.amounts.grades.items():
+            found[name] = found.get(name, 0.0) + hours
+    return found
+
+
+def _pool(row: CostRow) -> tuple[str, str]:
+    return row.groups["gpu_model"], row.groups["capacity_type"]
+
+
+def price_lines(window: Window, pools: Iterable[tuple[str, str]]) -> list[PriceLine]:
+    """Return the lines of the price book that held in the window. One query.
+
+    `pools` are GPU models with their capacity type.
+    """
+    asked = {(model_key(model), capacity_type) for model, capacity_type in pools}
+    return [price_line(one) for one in price_book().entries if _holds(one, window, asked)]
+
+
+def _holds(one: PriceEntry, window: Window, asked: set[tuple[str, str]]) -> bool:
+    ends = one.valid_to is None or one.valid_to > window.start
+    model = (model_key(one.gpu_model), one.capacity_type)
+    return ends and one.valid_from < window.end and model in asked
+
+
+def price_line(one: PriceEntry) -> PriceLine:
+    """Return a line of the price book as an explanation shows it."""
+    return PriceLine(
+        gpu_model=one.gpu_model,
+        capacity_type=one.capacity_type,
+        per_gpu_hour=one.contracted,
+        currency=one.currency,
+        cluster=one.cluster,
+        tier=one.tier,
+        source=one.source,
+        valid_from=one.valid_from,
+        valid_to=one.valid_to,
+        per_kwh=one.per_kwh,
+        pue=one.pue if one.per_kwh is not None else None,
+    )
+
+
+SHARE, PER_GPU_HOUR = "cost_share", "cost_per_gpu_hour"
+TIER_PRICE, ENERGY, ADJUSTMENT = "tier_price", "energy_kwh", "closed_month_adjustment"
+
+
+def explain_cost_share(asked: CostQuery, *, of: Filters, **narrowed: Any) -> Explained | None:
+    """Explain what share costs are of those of other filters; `narrowed` as for costs."""
+    part = explain_cost(COST, asked, **narrowed)
+    every = explain_cost(COST, replace(asked, filters=of), **narrowed)
+    if part is None or every is None:
+        return None
+    known = part.value is not None and bool(every.value)
+    return replace(
+        part,
+        figure=SHARE,
+        label="Share of cost",
+        meaning="Cost ÷ cost of all that is shown and has a price.",
+        value=float(part.value or 0) / float(every.value or 1) if known else None,
+        unit=Unit.RATIO,
+        formula="part / whole",
+        inputs=(
+            Input("part", "cost", part.value, Unit.MONEY),
+            Input("whole", "all costs", every.value, Unit.MONEY, COST),
+        ),
+        nothing="" if known else "Nothing has a price in this window.",
+    )
+
+
+def explain_cost_per_gpu_hour(asked: CostQuery, **narrowed: Any) -> Explained | None:
+    """Explain the mean cost of a GPU-hour that has a price; `narrowed` as for costs."""
+    one = explain_cost(COST, asked, **narrowed)
+    if one is None:
+        return None
+    hours = fsum(row["priced"] for row in one.rows)
+    known = one.value is not None and hours > 0
+    return replace(
+        one,
+        figure=PER_GPU_HOUR,
+        label="Cost per GPU-hour",
+        meaning="Cost ÷ GPU-hours with a price.",
+        value=Decimal(repr(float(one.value or 0) / hours)) if known else None,
+        formula="sum(cost) / sum(priced)",
+        nothing="" if known else "Nothing has a price in this window.",
+    )
+
+
+def explain_price(
+    at: datetime, *, tier: str, cluster: str, gpu_model: str, capacity_type: str
+) -> Explained | None:
+    """Explain the price of a GPU-hour at `at`: the line of the price book. None without one.
+
+    Prices are for everybody who asks for GPUs. One query.
+    """
+    # Of two that hold the one that started last counts, as in the book: it is written last.
+    entries = {
+        (one.cluster, one.tier, model_key(one.gpu_model), one.capacity_type): one
+        for one in sorted(price_book(at).entries, key=lambda one: one.valid_from)
+    }
+    found = map(entries.get, places(cluster, tier, gpu_model, capacity_type))
+    one = next((entry for entry in found if entry is not None), None)
+    if one is None:
+        return None
+    return Explained(
+        figure=TIER_PRICE,
+        label="Price of a GPU-hour",
+        meaning=f"{gpu_model}, {capacity_type}: the price now, after any discount.",
+        anchor="waste",
+        value=one.contracted,
+        unit=Unit.MONEY,
+        currency=one.currency,
+        formula="listed * (1 - discount)",
+        inputs=(
+            Input("listed", "price", one.per_gpu_hour, Unit.MONEY),
+            Input("discount", "discount", one.discount, Unit.RATIO),
+        ),
+        prices=[price_line(one)],
+    )
+
+
+def explain_energy(window: Window, *, filters: Filters, visibility: Visibility) -> Explained:
+    """Explain the measured energy of a window, day by day. Queries as those of `usage_rows`."""
+    names = (Grouping.TIER, Grouping.GPU_MODEL, Grouping.CAPACITY_TYPE)
+    found = usage_rows(UsageQuery(window, TimeStep.DAY, names, filters), visibility=visibility)
+    rows: list[dict[str, Any]] = [
+        {
+            "day": "" if row.period is None else str(row.period.date()),
+            **row.groups,
+            "kwh": row.amounts.energy_kwh,
+        }
+        for row in found
+        if row.amounts.energy_kwh
+    ]
+    pools = [(row.groups[names[1]], row.groups[names[2]]) for row in found]
+    return Explained(
+        figure=ENERGY,
+        label="Energy",
+        meaning="What GPUs drew, as their exporter counts it; shared by weight.",
+        anchor="activity-levels",
+        value=fsum(row["kwh"] for row in rows) if rows else None,
+        unit=Unit.KWH,
+        formula="sum(kwh)",
+        columns=(
+            RowColumn("day", "Day"),
+            *(RowColumn(name.value, name.value.replace("_", " ").capitalize()) for name in names),
+            RowColumn("kwh", "Energy", Unit.KWH),
+        ),
+        rows=rows,
+        prices=price_lines(window, pools),
+        nothing="" if rows else "No exporter showed energy in this window.",
+    )
+
+
+def explain_adjustment(
+    *, month: str, booked_on: str, currency: str, visibility: Visibility
+) -> Explained | None:
+    """Explain what was booked on a day against a closed month; for who sees everything."""
+    if not visibility.everything:
+        return None
+    try:
+        first, booked = date.fromisoformat(f"{month}-01"), date.fromisoformat(booked_on)
+    except ValueError:
+        return None
+    lines = Adjustment.objects.filter(period__month=first, booked_on=booked, currency=currency)
+    own = list(lines.select_related("cluster", "team").order_by("day", "pk"))
+    if not own:
+        return None
+    return Explained(
+        figure=ADJUSTMENT,
+        label="Correction",
+        meaning=f"Late facts and corrected prices of {month}, booked on {booked_on}.",
+        anchor="waste",
+        value=sum((money(one.cost) for one in own), Decimal(0)) if currency else None,
+        unit=Unit.MONEY,
+        currency=currency,
+        formula="sum(cost)",
+        columns=(
+            *(RowColumn(key, key.capitalize()) for key in ("day", "cluster", "team", "cause")),
+            RowColumn("gpu_hours", "GPU-hours", Unit.GPU_HOURS),
+            RowColumn("cost", "Cost", Unit.MONEY),
+        ),
+        rows=[_booked(one) for one in own],
+        nothing="" if currency else "These GPU-hours have no price.",
+    )
+
+
+def _booked(one: Adjustment) -> dict[str, Any]:
+    return {
+        "day": str(one.day),
+        "cluster": one.cluster.name,
+        "team": one.team.name if one.team else "",
+        "cause": one.cause,
+        "gpu_hours": one.gpu_hours / NANO,
+        "cost": money(one.cost),
+    }
+
+
+_POOL = (Grouping.GPU_MODEL, Grouping.CAPACITY_TYPE)
+
+
+def explain_money_budget(
+    figure: str, at: datetime, *, team: str, period: str, unit: str, visibility: Visibility
+) -> Explained | None:
+    """Explain a budget of a team in the currency `unit`: what is used, and how that burns.
+
+    None for other figures, where there is no such budget, and for who may not see it. Queries as
+    those of `money_budget_rows`, and seven.
+    """
+    if figure not in BUDGETS:
+        return None
+    rows = money_budget_rows(at, visibility=visibility, team=team)
+    named = (one for one in rows if one.unit == unit and period in ("", one.period))
+    row = next(named, None)
+    if row is None:
+        return None
+    window = Window(row.period_start, min(row.period_end, at))
+    held = usage_rows(
+        UsageQuery(window, group_by=_POOL, filters=Filters(team=(team,))), visibility=visibility
+    )
+    pools = ((one.groups["gpu_model"], one.groups["capacity_type"]) for one in held)
+    one = explain_burn(figure, row, currency=unit)
+    return replace(
+        one,
+        formula="sum(cost)" if figure == "budget_used" else one.formula,
+        inputs=() if figure == "budget_used" else one.inputs,
+        columns=(RowColumn("day", "Day"), RowColumn("cost", "Cost", Unit.MONEY)),
+        rows=[{"day": str(day), "cost": cost} for day, cost in row.days],
+        prices=price_lines(window, pools),
+        origin="Cost of what the team held, and corrections on the day that they were booked.",
+    )

@@ -1,0 +1,302 @@
+"""Months of the report zone: open or closed, what is missing in them, and their reports."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import date, datetime, timedelta
+from enum import StrEnum
+from typing import Annotated, TypeVar
+from zoneinfo import ZoneInfo
+
+from django.db.models import Count, F, Min, Q, Sum
+
+from apps.accounts.permissions import Visibility
+from apps.clusters.domain.columns import Column
+from apps.clusters.domain.window import Window
+from apps.clusters.selectors import report
+from apps.costs.domain.costing import SCALE_DIGITS, WASTE, Basis, Policy
+from apps.costs.domain.months import MonthlyReport
+from apps.costs.models import Adjustment, ClosedPeriod, PoolCostDay, PricedHour
+from apps.costs.selectors.cost_reader import CostReader
+from apps.costs.selectors.prices import price_book
+from apps.costs.selectors.rows import CostQuery, charging, coverage_ratio, unpriced
+from apps.usage.domain.periods import day_start
+from apps.usage.domain.rows import Filters, Grouping, TimeStep
+from apps.usage.models import HAS_FACTS, CollectionWindow
+
+_HOUR = timedelta(hours=1)
+
+EVERY_GROUP = (
+    Grouping.CLUSTER,
+    Grouping.TEAM,
+    Grouping.NAMESPACE,
+    Grouping.WORKLOAD,
+    Grouping.TIER,
+    Grouping.GPU_MODEL,
+    Grouping.CAPACITY_TYPE,
+)
+
+
+class MonthState(StrEnum):
+    """`current` runs still; `open` is over and not closed; `reopened` was closed once."""
+
+    CURRENT = "current"
+    OPEN = "open"
+    REOPENED = "reopened"
+    CLOSED = "closed"
+
+
+@dataclass(frozen=True, slots=True)
+class Gaps:
+    """What keeps a month from being closed.
+
+    `missing` counts hours by cluster that have no facts; `not_priced` hours whose facts have not
+    been priced as they are; `unpriced` is the nano-GPU-hours by GPU model and capacity type that
+    the price book has no price for.
+    """
+
+    missing: Mapping[str, int] = field(default_factory=dict)
+    not_priced: int = 0
+    unpriced: Mapping[tuple[str, str], int] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return bool(self.missing or self.not_priced or self.unpriced)
+
+    def texts(self) -> list[str]:
+        """Return what is missing, for people."""
+        said = [f"{count} hours of {name} have no facts" for name, count in self.missing.items()]
+        if self.not_priced:
+            said.append(f"{self.not_priced} hours are not priced yet")
+        said += [
+            f"no price for {hours / 1e9:,.2f} GPU-hours of {model} ({kind})"
+            for (model, kind), hours in self.unpriced.items()
+        ]
+        return said
+
+
+@dataclass(frozen=True, slots=True)
+class PeriodState:
+    """A month; what was frozen is None unless it is closed, `gaps` None once it is."""
+
+    month: date
+    state: MonthState
+    gaps: Gaps | None
+    closed_at: datetime | None = None
+    closed_by: str = ""
+    basis: str = ""
+    policy: str = ""
+    price_book: str = ""
+    rows_sha256: str = ""
+    files: Mapping[str, str] = field(default_factory=dict)
+    forced: str = ""
+    adjustments: int = 0
+    reopen_reason: str = ""
+
+
+def month_window(month: date, zone: ZoneInfo) -> Window:
+    """Return the UTC window of the local month that begins on `month`."""
+    following = (month.replace(day=1) + timedelta(days=32)).replace(day=1)
+    return Window(day_start(month.replace(day=1), zone), day_start(following, zone))
+
+
+def closed_period(month: date) -> ClosedPeriod | None:
+    """Return the closing of a month that is in force, None where it is open. One query."""
+    return ClosedPeriod.objects.filter(month=month, reopened_at__isnull=True).first()
+
+
+def days_query(window: Window, basis: Basis, policy: Policy) -> CostQuery:
+    """Return what a file of some days asks: the same columns as those of a month."""
+    return CostQuery(window, TimeStep.DAY, EVERY_GROUP, Filters(), basis, policy)
+
+
+def month_query(
+    month: date, closed: ClosedPeriod | None, basis: Basis, policy: Policy
+) -> tuple[CostQuery, ZoneInfo]:
+    """Return what a month's file asks, and the month's zone: of a closed one as it was closed."""
+    zone = ZoneInfo(closed.time_zone) if closed else report().zone
+    if closed is not None:
+        basis, policy = Basis(closed.basis), Policy(closed.policy)
+    return days_query(month_window(month, zone), basis, policy), zone
+
+
+def period_states(*, now: datetime, visibility: Visibility) -> list[PeriodState]:
+    """Return the months since the first priced day, newest first.
+
+    For who sees everything; others get none. Four queries, and four for each open month.
+    """
+    zone = report().zone
+    first = PoolCostDay.objects.aggregate(first=Min("day"))["first"]
+    if not visibility.everything or first is None:
+        return []
+    closings: dict[date, list[ClosedPeriod]] = {}
+    for period in ClosedPeriod.objects.annotate(lines=Count("adjustment")).order_by("-closed_at"):
+        closings.setdefault(period.month, []).append(period)
+    months = _months(first, now.astimezone(zone).date())
+    return [_period_state(month, closings.get(month, []), now, zone) for month in reversed(months)]
+
+
+def _months(first: date, last: date) -> list[date]:
+    months = [first.replace(day=1)]
+    while (following := (months[-1] + timedelta(days=32)).replace(day=1)) <= last:
+        months.append(following)
+    return months
+
+
+def _period_state(
+    month: date, closings: Sequence[ClosedPeriod], now: datetime, zone: ZoneInfo
+) -> PeriodState:
+    window = month_window(month, zone)
+    closed = next((c for c in closings if c.reopened_at is None), None)
+    if closed is not None:
+        return PeriodState(
+            month=month,
+            state=MonthState.CLOSED,
+            gaps=None,
+            closed_at=closed.closed_at,
+            closed_by=closed.closed_by,
+            basis=closed.basis,
+            policy=closed.policy,
+            price_book=closed.price_book,
+            rows_sha256=closed.rows_sha256,
+            files=closed.files,
+            forced=closed.forced,
+            adjustments=closed.lines,  # type: ignore[attr-defined] # annotated
+        )
+    if window.end > now:
+        return PeriodState(month, MonthState.CURRENT, gaps=None)
+    state = MonthState.REOPENED if closings else MonthState.OPEN
+    reason = closings[0].reopen_reason if closings else ""
+    return PeriodState(month, state, gaps_of(window), reopen_reason=reason)
+
+
+def gaps_of(window: Window) -> Gaps:
+    """Return what is missing in a window. Four queries."""
+    of_window = {"hour__gte": window.start, "hour__lt": window.end}
+    collected = CollectionWindow.objects.filter(collected_at__isnull=False, **of_window)
+    priced = {
+        (cluster, hour): at
+        for cluster, hour, at in PricedHour.objects.filter(**of_window).values_list(
+            "cluster_id", "hour", "facts_at"
+        )
+    }
+    late = sum(
+        priced.get((cluster, hour)) != at
+        for cluster, hour, at in collected.values_list("cluster_id", "hour", "collected_at")
+    )
+    return Gaps(dict(_missing_hours(window)), late, _unpriced_pools(window))
+
+
+def _missing_hours(window: Window) -> Iterator[tuple[str, int]]:
+    """Yield clusters and how many of their hours have no facts.
+
+    A cluster's hours are due from the first that was ever asked for.
+    """
+    there = HAS_FACTS & Q(hour__gte=window.start, hour__lt=window.end)
+    rows = CollectionWindow.objects.filter(cluster__active=True).values("cluster__name")
+    counted = rows.annotate(first=Min("hour"), there=Count("pk", filter=there))
+    for name, first, count in counted.order_by("cluster__name").values_list(
+        "cluster__name", "first", "there"
+    ):
+        start = max(first, window.start)
+        wanted = max(0, (window.end - start) // _HOUR)
+        if count < wanted:
+            yield name, wanted - count
+
+
+def _unpriced_pools(window: Window) -> dict[tuple[str, str], int]:
+    """Return what has no price. The window is whole local days."""
+    zone = report().zone
+    first, last = (at.astimezone(zone).date() for at in (window.start, window.end))
+    rows = PoolCostDay.objects.filter(day__gte=first, day__lt=last, price__isnull=True)
+    whole = Sum(
+        F("busy")
+        + F("unmeasured")
+        + F("underused")
+        + F("idle")
+        + F("not_running")
+        + F("unallocated")
+        + F("unhealthy")
+    )
+    found = rows.values("gpu_model__name", "capacity_type").annotate(whole=whole)
+    ordered = found.order_by("gpu_model__name", "capacity_type")
+    return {
+        (model, kind): int(hours)
+        for model, kind, hours in ordered.values_list("gpu_model__name", "capacity_type", "whole")
+        if hours
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class AdjustmentRow:
+    """What was booked against a closed month on a day, by currency; amounts may be negative."""
+
+    month: Annotated[date, Column("Month")]
+    booked_on: Annotated[date, Column("Booked on")]
+    gpu_hours: Annotated[int, Column("GPU-hours", "GPU-h", digits=9)]
+    cost: Annotated[int, Column("Cost", digits=SCALE_DIGITS)]
+    currency: Annotated[str | None, Column("Currency")]
+    lines: Annotated[int, Column("Lines")]
+
+
+def adjustment_rows(*, visibility: Visibility) -> list[AdjustmentRow]:
+    """Return what was booked against closed months, newest first; for who sees everything.
+
+    One query.
+    """
+    if not visibility.everything:
+        return []
+    rows = Adjustment.objects.values_list("period__month", "booked_on", "currency")
+    summed = rows.annotate(hours=Sum("gpu_hours"), money=Sum("cost"), lines=Count("pk"))
+    return [
+        AdjustmentRow(month, booked, int(hours), int(cost), currency or None, lines)
+        for month, booked, currency, hours, cost, lines in summed.order_by(
+            "-booked_on", "-period__month", "currency"
+        )
+    ]
+
+
+Name = TypeVar("Name", bound=str)
+
+
+def monthly_report(month: date, *, visibility: Visibility) -> MonthlyReport:
+    """Return what a month cost by team and cause: the rows of the page and of the month's files.
+
+    A closed month is charged as it was closed. About a dozen queries.
+    """
+    closed = closed_period(month)
+    by_day, zone = month_query(month, closed, *charging())
+    asked = replace(by_day, interval=TimeStep.TOTAL, group_by=(Grouping.TEAM,))
+    rows = CostReader(asked, visibility=visibility, zone=zone).rows(asked.window)
+    priced = [row for row in rows if row.currency and row.cost is not None]
+    teams = _sums_by_currency(
+        (row.currency or "", row.groups["team"], row.cost or 0) for row in priced
+    )
+    wasted = _sums_by_currency(
+        (row.currency or "", row.cause, row.cost or 0) for row in priced if row.cause in WASTE
+    )
+    return MonthlyReport(
+        month=month,
+        time_zone=zone.key,
+        totals={currency: sum(n for _, n in found) for currency, found in teams.items()},
+        teams=teams,
+        wasted=wasted,
+        basis=asked.basis,
+        policy=asked.policy,
+        price_book=closed.price_book if closed else price_book().version,
+        coverage_ratio=coverage_ratio(rows),
+        unpriced=unpriced(rows),
+        closed_at=closed.closed_at.astimezone(zone) if closed else None,
+        rows_sha256=closed.rows_sha256 if closed else "",
+        forced=closed.forced if closed else "",
+    )
+
+
+def _sums_by_currency(found: Iterable[tuple[str, Name, int]]) -> dict[str, list[tuple[Name, int]]]:
+    """Return sums by currency and name, the dearest first."""
+    sums: dict[str, dict[Name, int]] = defaultdict(lambda: defaultdict(int))
+    for currency, name, amount in found:
+        sums[currency][name] += amount
+    return {
+        currency: sorted(by_name.items(), key=lambda one: (-one[1], str(one[0])))
+        for currency, by_name in sums.items()
+    }

@@ -1,0 +1,183 @@
+"""Messages about costs: monthly reports by mail, and alerts on money budgets."""
+
+import logging
+from collections.abc import Sequence
+from datetime import date, datetime, timedelta
+from hashlib import sha256
+from smtplib import SMTPException, SMTPRecipientsRefused
+from typing import Final
+
+from django.conf import settings
+from django.core.mail import EmailMessage
+from django.db import transaction
+from django.db.models import F
+
+from apps.accounts.domain.identity import Role
+from apps.accounts.models import User
+from apps.accounts.permissions import EVERYTHING
+from apps.accounts.services import leases
+from apps.clusters.selectors import report
+from apps.costs.domain.files import MailState
+from apps.costs.domain.months import body, due_month, subject
+from apps.costs.models import MonthlyMail, PoolCostDay
+from apps.costs.selectors.budgets import money_budget_rows
+from apps.costs.selectors.months import closed_period, gaps_of, month_window, monthly_report
+from apps.quotas.services import note_alerts
+
+MOST_ATTEMPTS: Final = 12
+LEASE: Final = timedelta(minutes=5)
+_FIRST_WAIT: Final = timedelta(minutes=10)
+_LONGEST_WAIT: Final = timedelta(hours=12)
+_LONGEST_MISSED: Final = timedelta(days=366)
+"""What is missing for so long does not come any more."""
+
+logger = logging.getLogger(__name__)
+
+
+def send_monthly_reports(*, now: datetime) -> int:
+    """Send the report of the month before to who has not got it; return how many were sent.
+
+    From the day of the month that is set, as soon as the month is closed or nothing in it is
+    missing, be that after the next one has ended. Two workers do no harm: each message is one row,
+    and whoever takes it sends it. What a server refuses is noted and tried again, later each time.
+    Without a mail server: nothing.
+    """
+    zone = report().zone
+    month = due_month(now.astimezone(zone).date(), settings.MONTHLY_MAIL_DAY)
+    if not settings.EMAIL_HOST:
+        return 0
+    if month is not None and not MonthlyMail.objects.filter(month=month).exists():
+        _note_mails(month, MailState.WAITING, now)
+    for waiting in _months_waiting(now) if settings.MONTHLY_MAIL_DAY else ():
+        if _is_whole(waiting):
+            _note_due(waiting, now)
+    if month is not None and _is_noted(month):
+        _note_mails(month, MailState.DUE, now)
+    due = MonthlyMail.objects.filter(leases.free(now), state=MailState.DUE.value, next_at__lte=now)
+    ids = list(due.order_by("month", "recipient").values_list("pk", flat=True))
+    return sum(_send_mail(pk, now) for pk in ids)
+
+
+def _is_whole(month: date) -> bool:
+    """Say whether a month is closed, or has facts and prices for all of its hours."""
+    if closed_period(month) is not None:
+        return True
+    window = month_window(month, report().zone)
+    following = (month + timedelta(days=32)).replace(day=1)
+    if not PoolCostDay.objects.filter(day__gte=month, day__lt=following).exists():
+        return False
+    gaps = gaps_of(window)
+    if gaps:
+        logger.info("the report of %s waits: %s", f"{month:%Y-%m}", "; ".join(gaps.texts()))
+    return not gaps
+
+
+def recipients() -> Sequence[str]:
+    """Return the addresses that are set, else those of everybody of the role finance."""
+    if settings.MONTHLY_MAIL_TO:
+        return sorted(set(settings.MONTHLY_MAIL_TO))
+    people = User.objects.filter(role=Role.FINANCE.value, is_active=True).exclude(email="")
+    return sorted(set(people.order_by("pk").values_list("email", flat=True)))
+
+
+def _months_waiting(now: datetime) -> Sequence[date]:
+    """Return the months whose reports wait for what is missing, the oldest first."""
+    rows = MonthlyMail.objects.filter(
+        state=MailState.WAITING.value, month__gte=(now - _LONGEST_MISSED).date()
+    )
+    return list(rows.order_by("month").values_list("month", flat=True).distinct())
+
+
+def _is_noted(month: date) -> bool:
+    """Say whether a report is sent or was tried: who is new among the addresses gets it too."""
+    rows = MonthlyMail.objects.filter(month=month)
+    return rows.exclude(state=MailState.WAITING.value).exists()
+
+
+def _note_due(month: date, now: datetime) -> None:
+    """Have a month that waited sent, to the addresses of today."""
+    with transaction.atomic():
+        MonthlyMail.objects.filter(month=month, state=MailState.WAITING.value).delete()
+        _note_mails(month, MailState.DUE, now)
+
+
+def _note_mails(month: date, state: MailState, now: datetime) -> None:
+    """Make a row for each address that has none."""
+    rows = [
+        MonthlyMail(month=month, recipient=to, state=state.value, next_at=now)
+        for to in recipients()
+    ]
+    MonthlyMail.objects.bulk_create(rows, ignore_conflicts=True)
+
+
+def _send_mail(pk: int, now: datetime) -> int:
+    with transaction.atomic():
+        taken = MonthlyMail.objects.filter(leases.free(now), pk=pk, state=MailState.DUE.value)
+        if not taken.update(lease_until=now + LEASE, attempts=F("attempts") + 1):
+            return 0
+    row = MonthlyMail.objects.get(pk=pk)
+    if row.recipient not in recipients():
+        # Who may see the money of all teams may have changed since the first try.
+        MonthlyMail.objects.filter(pk=pk).update(
+            state=MailState.FAILED.value,
+            lease_until=None,
+            error="This address gets no reports any more.",
+        )
+        return 0
+    try:
+        _mail_message(row).send()
+    except (OSError, SMTPException, ValueError) as error:
+        # A ValueError is an address or a header that no mail can have.
+        _try_later(row, _failure_sentence(error), now)
+        return 0
+    MonthlyMail.objects.filter(pk=pk).update(
+        state=MailState.SENT.value, sent_at=now, lease_until=None, error=""
+    )
+    logger.info("the report of %s went to %s", f"{row.month:%Y-%m}", row.recipient)
+    return 1
+
+
+def _mail_message(row: MonthlyMail) -> EmailMessage:
+    found = monthly_report(row.month, visibility=EVERYTHING)
+    link = f"{settings.PORTAL_URL}/exports/" if settings.PORTAL_URL else ""
+    # The same each time: where a sending was cut short after the server had taken the message,
+    # mail programs show the second one as the first.
+    named = sha256(f"{row.month} {row.recipient}".encode()).hexdigest()[:32]
+    domain = settings.DEFAULT_FROM_EMAIL.rpartition("@")[2].strip(" >") or "localhost"
+    return EmailMessage(
+        subject=subject(found),
+        body=body(found, link=link),
+        from_email=settings.DEFAULT_FROM_EMAIL,
+        to=[row.recipient],
+        headers={"Message-ID": f"<gpuportal-{row.month:%Y-%m}-{named}@{domain}>"},
+    )
+
+
+def _try_later(row: MonthlyMail, why: str, now: datetime) -> None:
+    """Note why it was not sent, and when it is tried again: later each time, and not for ever."""
+    over = row.attempts >= MOST_ATTEMPTS
+    wait = min(_FIRST_WAIT * 2 ** min(row.attempts - 1, 10), _LONGEST_WAIT)
+    logger.warning("the report of %s to %s was not sent: %s", row.month, row.recipient, why)
+    MonthlyMail.objects.filter(pk=row.pk).update(
+        state=(MailState.FAILED if over else MailState.DUE).value,
+        next_at=now + wait,
+        lease_until=None,
+        error=why,
+    )
+
+
+def _failure_sentence(error: Exception) -> str:
+    if isinstance(error, SMTPRecipientsRefused):
+        return "The mail server refuses the address."
+    if isinstance(error, ValueError):
+        return f"No mail can be sent to this address: {error}"[:500]
+    return f"The mail server could not be used: {error}"[:500]
+
+
+def note_money_alerts(*, now: datetime) -> int:
+    """Note what money budgets have come to since; return how many alerts are new.
+
+    What was not priced yet is not counted: a threshold is noted late, and never too early.
+    """
+    rows = money_budget_rows(now, visibility=EVERYTHING)
+    return note_alerts(rows, now=now)

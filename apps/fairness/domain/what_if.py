@@ -1,0 +1,287 @@
+"""What if: the same demand against another entitlement, capacity or tier layout."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import ceil
+from typing import NamedTuple
+
+import numpy as np
+
+from apps.fairness.domain.measures import FairnessSums, Measured, TierSlots, integrate, measure
+from apps.fairness.domain.replay import (
+    AddGpus,
+    Change,
+    Entitle,
+    Layout,
+    MoveCards,
+    MoveWork,
+    Played,
+    ReplayWork,
+    TierPlan,
+    changed,
+    replay,
+)
+from apps.fairness.domain.shares import Array
+
+
+@dataclass(frozen=True, slots=True)
+class QueueTimes:
+    """Waits that ended in the period by a start; open ones and given-up ones are counted apart.
+
+    Percentiles are by nearest rank, so each is a wait that somebody had; None where none ended.
+    """
+
+    ended: int
+    p50_seconds: float | None
+    p95_seconds: float | None
+    waiting_now: int
+    gave_up: int
+
+
+def waits(ended_seconds: Iterable[float], *, waiting_now: int = 0, gave_up: int = 0) -> QueueTimes:
+    """Return the figures of one team's waits, `ended_seconds` those that ended in the period."""
+    ordered = sorted(ended_seconds)
+    return QueueTimes(
+        ended=len(ordered),
+        p50_seconds=nearest_rank(ordered, 0.50),
+        p95_seconds=nearest_rank(ordered, 0.95),
+        waiting_now=waiting_now,
+        gave_up=gave_up,
+    )
+
+
+def nearest_rank(ordered: Sequence[float], fraction: float) -> float | None:
+    """Return the smallest value that at least `fraction` of all do not exceed; None of nothing."""
+    if not ordered:
+        return None
+    return ordered[max(0, ceil(fraction * len(ordered)) - 1)]
+
+
+class LevelSpan(NamedTuple):
+    """GPUs of the team at position `team`, from `start` to `end` (Unix seconds)."""
+
+    team: int
+    gpus: float
+    start: float
+    end: float
+
+
+def slot_means(stretches: Iterable[LevelSpan], *, edges: Sequence[float], teams: int) -> Array:
+    """Return the mean GPUs of each slot and team, (slots, teams).
+
+    `edges` are the ascending times at which slots begin, and last the end of the last one. What
+    lies before or after them is left out.
+    """
+    at = np.asarray(edges, dtype=np.float64)
+    length = np.diff(at)
+    if length.size == 0 or (length <= 0).any():
+        raise ValueError("slots need ascending edges, two at least")
+    rows = np.array([tuple(stretch) for stretch in stretches], dtype=np.float64).reshape(-1, 4)
+    column = rows[:, 0].astype(np.intp)
+    seconds = np.zeros((length.size + 1, teams))
+    step = np.zeros((length.size + 1, teams))
+    for times, sign in ((rows[:, 2], 1.0), (rows[:, 3], -1.0)):
+        when = np.clip(times, at[0], at[-1])
+        slot = np.minimum(np.searchsorted(at, when, side="right") - 1, length.size - 1)
+        gpus = sign * rows[:, 1]
+        # In its own slot a change counts from its time on, in all later ones as a whole.
+        np.add.at(seconds, (slot, column), gpus * (at[slot + 1] - when))
+        np.add.at(step, (slot + 1, column), gpus)
+    held = np.cumsum(step, axis=0)[:-1] * length[:, np.newaxis] + seconds[:-1]
+    # Differences of equal amounts leave dust below zero.
+    means: Array = np.maximum(0.0, np.round(held / length[:, np.newaxis], 9))
+    return means
+
+
+ASSUMPTIONS = (
+    "The same work is asked for at the same times and runs as long as it did; nobody asks for "
+    "more or less because there is more or less.",
+    "Before and after are both replayed by the same rules, so that they differ by the change "
+    "alone; before may differ from what really happened.",
+    "Whenever GPUs are free and waiting work fits, it starts: first of teams below their "
+    "entitlement, then of the team that holds least for its weight, the oldest first. Small work "
+    "may pass by large work that does not fit.",
+    "Nothing is preempted. What ran at the start of the window goes on running where it fits.",
+    "A tier is one pool: free GPUs on different nodes are taken together, and node selectors, "
+    "quotas and queues hold nothing back. Real waits are longer.",
+    "Who gave up waiting gives up at the same time, unless the work has started by then.",
+    "Work whose end is not known holds its GPUs until the window ends.",
+    "Work larger than its whole tier never starts; it counts neither as demand nor as denied.",
+)
+
+
+@dataclass(frozen=True)
+class TierOutcome:
+    """A tier after a replay: `sums` in GPU-hours in the order of `teams`, and the teams' waits."""
+
+    teams: tuple[str, ...]
+    sums: FairnessSums
+    waits: Mapping[str, QueueTimes]
+
+
+@dataclass(frozen=True)
+class TierReplay:
+    """A tier replayed: its measures slot by slot, and the queue times (s) of each team's work."""
+
+    teams: tuple[str, ...]
+    measured: Measured
+    started: Mapping[str, Sequence[float]]
+
+
+@dataclass(frozen=True)
+class WhatIf:
+    """The tiers before and after the changes, and what the comparison takes for granted."""
+
+    before: Mapping[str, TierOutcome]
+    after: Mapping[str, TierOutcome]
+    changes: tuple[str, ...]
+    assumptions: tuple[str, ...]
+
+
+def what_if(
+    works: Sequence[ReplayWork],
+    layout: Layout,
+    changes: Sequence[Change],
+    *,
+    edges: Sequence[float],
+) -> WhatIf:
+    """Replay the works against the layout as it is and after the changes.
+
+    `edges` are the times at which the slots of the window begin, and last its end. Raises
+    ChangeImpossible, and KeyError for work of a tier that is not in the layout.
+    """
+    plans = changed(layout, changes)
+    return WhatIf(
+        before=outcomes(works, layout, edges=edges),
+        after=outcomes(moved(works, changes), plans, edges=edges),
+        changes=tuple(str(change) for change in changes),
+        assumptions=ASSUMPTIONS + tuple(_assumed(changes)),
+    )
+
+
+def replay_tier(
+    works: Sequence[ReplayWork],
+    layout: Layout,
+    changes: Sequence[Change],
+    tier: str,
+    *,
+    edges: Sequence[float],
+) -> TierReplay:
+    """Return what `what_if` sums of one tier after the changes; without any, as it is before."""
+    plan = changed(layout, changes)[tier]
+    own = [work for work in moved(works, changes) if work.tier == tier]
+    played, teams = _played(own, plan, edges)
+    started, _, _ = _ended(played, teams, edges[0])
+    return TierReplay(teams, measure(_slots(played, plan, teams, edges)), started)
+
+
+def tiers_of(changes: Iterable[Change]) -> set[str]:
+    """Return the tiers that changes concern: what comes of all others stays as it is."""
+    found = set()
+    for change in changes:
+        match change:
+            case AddGpus() | Entitle():
+                found.add(change.tier)
+            case MoveCards() | MoveWork():  # pragma: no branch - there is no other change
+                found |= {change.from_tier, change.to_tier}
+    return found
+
+
+def outcomes(
+    works: Iterable[ReplayWork], layout: Layout, *, edges: Sequence[float]
+) -> dict[str, TierOutcome]:
+    """Replay the works of every tier of the layout, and measure what comes out."""
+    by_tier: dict[str, list[ReplayWork]] = {tier: [] for tier in layout}
+    for work in works:
+        by_tier[work.tier].append(work)
+    return {tier: _outcome(by_tier[tier], plan, edges) for tier, plan in layout.items()}
+
+
+def moved(works: Iterable[ReplayWork], changes: Sequence[Change]) -> list[ReplayWork]:
+    """Return the works after those changes that have them ask in another tier."""
+    moves = [change for change in changes if isinstance(change, MoveWork)]
+    found = list(works)
+    for move in moves:
+        for number, work in enumerate(found):
+            # What runs already keeps the card that it runs on.
+            if not work.running and (work.team, work.tier) == (move.team, move.from_tier):
+                found[number] = replace(work, tier=move.to_tier, gpus=work.gpus * move.gpus)
+    return found
+
+
+def _assumed(changes: Sequence[Change]) -> Iterable[str]:
+    if any(isinstance(change, MoveCards) for change in changes):
+        yield "Cards that move do so at the start of the window, at once and empty."
+        yield "Work keeps asking in its tier, unless a change says that it moves too."
+    if any(isinstance(change, MoveWork) for change in changes):
+        yield "Work that moves to another tier runs as long there as it did."
+
+
+def _outcome(works: Sequence[ReplayWork], plan: TierPlan, edges: Sequence[float]) -> TierOutcome:
+    played, teams = _played(works, plan, edges)
+    slots = _slots(played, plan, teams, edges)
+    return TierOutcome(teams, integrate(measure(slots)), _waits(played, teams, edges[0]))
+
+
+def _played(
+    works: Sequence[ReplayWork], plan: TierPlan, edges: Sequence[float]
+) -> tuple[list[Played], tuple[str, ...]]:
+    played = replay(works, plan, start=edges[0], end=edges[-1])
+    return played, tuple(sorted({*plan.entitlements, *(work.team for work in works)}))
+
+
+def _slots(
+    played: Sequence[Played], plan: TierPlan, teams: Sequence[str], edges: Sequence[float]
+) -> TierSlots:
+    position = {team: number for number, team in enumerate(teams)}
+    end = edges[-1]
+    held, pending = [], []
+    for work, started, ended in played:
+        until = end if ended is None else ended
+        stop = until if started is None else started
+        if work.gpus <= plan.capacity:
+            pending.append(LevelSpan(position[work.team], work.gpus, work.asked_at, stop))
+        if started is not None:
+            held.append(LevelSpan(position[work.team], work.gpus, started, until))
+    slots = len(edges) - 1
+    entitlement = np.array([plan.entitlements.get(team, 0.0) for team in teams])
+    weight = np.array([plan.weight(team) for team in teams])
+    return TierSlots(
+        hours=np.diff(np.asarray(edges, dtype=np.float64)) / 3600,
+        capacity=np.full(slots, float(plan.capacity)),
+        entitlement=np.tile(entitlement, (slots, 1)),
+        weight=np.tile(weight, (slots, 1)),
+        held=slot_means(held, edges=edges, teams=len(teams)),
+        pending=slot_means(pending, edges=edges, teams=len(teams)),
+    )
+
+
+def _waits(played: Sequence[Played], teams: Sequence[str], start: float) -> dict[str, QueueTimes]:
+    ended, now, gave_up = _ended(played, teams, start)
+    return {
+        team: waits(ended[team], waiting_now=now[team], gave_up=gave_up[team]) for team in teams
+    }
+
+
+def _ended(
+    played: Sequence[Played], teams: Sequence[str], start: float
+) -> tuple[dict[str, list[float]], dict[str, int], dict[str, int]]:
+    """Return each team's waits that ended, and how many last and gave up.
+
+    What ran before the window and was placed at its start had none.
+    """
+    ended: dict[str, list[float]] = {team: [] for team in teams}
+    now = dict.fromkeys(teams, 0)
+    gave_up = dict.fromkeys(teams, 0)
+    for work, started_at, ended_at in played:
+        if work.of_queue:
+            continue
+        if started_at is not None:
+            asked_at = start if work.running else work.asked_at
+            if not work.running or started_at > start:
+                ended[work.team].append(started_at - asked_at)
+        elif ended_at is None:
+            now[work.team] += 1
+        else:
+            gave_up[work.team] += 1
+    return ended, now, gave_up

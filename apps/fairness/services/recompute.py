@@ -1,0 +1,228 @@
+"""Compute the hours that are due: new ones, and those whose facts changed."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
+from typing import NamedTuple
+
+from celery import current_app
+from django.conf import settings
+from django.db import transaction
+from django.db.models import Count, Max, Q
+
+from apps.clusters.domain.calendar import day_of, day_start, day_window, hour_floor
+from apps.clusters.domain.window import Window
+from apps.clusters.selectors import report
+from apps.fairness.models import FairnessDay, FairnessWindow, RecomputeCursor
+from apps.fairness.services.compute import HourForgotten, compute_hour
+from apps.fairness.services.demand import (
+    BEHIND,
+    demand_sources,
+    half_hours,
+    read_waited,
+    waits_digests,
+)
+from apps.fairness.services.facts import collections_digests, mark_of_all, marks
+from apps.pending.models import PendingDay
+from apps.usage.models import CollectionWindow
+
+_WHOLE = timedelta(days=1)
+"""So often all hours are looked through; in between only what was written since."""
+_LATE = timedelta(hours=6)
+"""What says when it was written may be seen so much later: its transaction lasted."""
+_RECENT = timedelta(hours=12)
+"""So long after a day ends what waited in its hours is looked at again itself; of older days when
+their sums are written anew."""
+_DAYS_AT_ONCE = 10
+
+
+@dataclass(frozen=True)
+class ChangedHours:
+    """Hours that are to be computed, newest first, and what to note when they are.
+
+    `days` tells for older days, whose hours were held against what waited in them, which sums
+    there were then (as FairDate.waits). `more`: there are other such days left. `look` has the
+    fields of FairLook.
+    """
+
+    hours: Sequence[datetime]
+    days: Mapping[date, str]
+    more: bool
+    look: Mapping[str, object]
+
+
+class _Day(NamedTuple):
+    day: date
+    start: datetime
+    end: datetime
+    waits: str
+
+
+def changes(*, now: datetime) -> ChangedHours:
+    """Return what is to be computed. Hours that no cluster has facts of, nor failed, are not.
+
+    Nor are those whose day's hours were deleted. Looks at all there is once a day, else at what
+    was written since the last look that was noted. At most some 22 queries, and six for each of
+    ten older days in which the waits may have changed.
+    """
+    last = RecomputeCursor.objects.order_by("pk").first()
+    if last is not None and not timedelta(0) <= now - last.whole_at < _WHOLE:
+        last = None
+    first = now - timedelta(days=settings.LEDGER_RETENTION_DAYS)
+    # Before anything is held against it: what is written meanwhile is seen the next time.
+    newest = PendingDay.objects.aggregate(newest=Max("pk"))["newest"] or 0
+    due = _of_facts(first, now, last)
+    kept = FairnessDay.objects.filter(pruned=False, end__gt=first).order_by("day").first()
+    mark = ""
+    if kept is not None:
+        mark = mark_of_all(kept.start)
+        if last is None or last.promises != mark:
+            due |= _of_entitlements(kept.start)
+    due |= _of_sources(now - _RECENT if last is not None else first)
+    due |= _of_recent_waits(now)
+    checked, more = _older_days(now, last)
+    for day in checked:
+        due |= _of_waits(Window(day.start, day.end))
+    whole_at = now if last is None else last.whole_at
+    return ChangedHours(
+        hours=_kept_hours(due, first),
+        days={day.day: day.waits for day in checked},
+        more=more,
+        look={"at": now, "whole_at": whole_at, "wait_rows": newest, "promises": mark},
+    )
+
+
+def note_changes(found: ChangedHours) -> None:
+    """Note that all that was due by a look was computed: the next one goes on from there."""
+    RecomputeCursor.objects.update_or_create(pk=1, defaults=dict(found.look))
+
+
+def _of_facts(first: datetime, now: datetime, last: RecomputeCursor | None) -> set[datetime]:
+    """Return the hours that were collected, or collected again, since they were computed."""
+    hours = Q(hour__gte=first, hour__lt=now)
+    if last is not None:
+        since = last.at - _LATE
+        written = Q(collected_at__gte=since) | Q(attempted_at__gte=since)
+        lately = CollectionWindow.objects.filter(hours, written).order_by()
+        hours = Q(hour__in=lately.values("hour"))
+    found = collections_digests(hours)
+    if not found:
+        return set()
+    windows = FairnessWindow.objects.filter(hour__gte=min(found)).order_by("pk")
+    known = dict(windows.values_list("hour", "facts"))
+    return {hour for hour, digest in found.items() if known.get(hour) != digest}
+
+
+def _of_entitlements(first: datetime) -> set[datetime]:
+    """Return the computed hours in which teams were entitled to something else."""
+    rows = FairnessWindow.objects.filter(hour__gte=first).order_by("hour")
+    known = list(rows.values_list("hour", "promises"))
+    found = marks([hour for hour, _ in known])
+    return {hour for (hour, was), mark in zip(known, found, strict=True) if was != mark}
+
+
+def _of_sources(since: datetime) -> set[datetime]:
+    """Return the computed hours of whose demand other clusters are known to tell by now.
+
+    What `watch` saw is written when it is proven, and pods of series come into the pending
+    history: both may be after the hour was computed, the second after any time.
+    """
+    recent = Q(hour__gte=since) | Q(watch__startswith=BEHIND)
+    known = list(
+        FairnessWindow.objects.filter(recent).order_by("hour").values_list("hour", "watch")
+    )
+    found = demand_sources([hour for hour, _ in known])
+    return {hour for (hour, was), sources in zip(known, found, strict=True) if was != sources.mark}
+
+
+def _of_recent_waits(now: datetime) -> set[datetime]:
+    """Return the computed hours of today, and of days that ended lately, with other waits."""
+    zone = report().zone
+    start = day_start(day_of(now - _RECENT, zone), zone)
+    return _of_waits(Window(start, hour_floor(now, zone)))
+
+
+def _of_waits(window: Window) -> set[datetime]:
+    """Return the hours in which something else waited than when they were computed."""
+    hours = [hour.start for hour in window.hours()]
+    rows = FairnessWindow.objects.filter(hour__gte=window.start, hour__lt=window.end).order_by("pk")
+    known = dict(rows.values_list("hour", "waits"))
+    if not any(hour in known for hour in hours):
+        return set()
+    found = waits_digests(read_waited(window, half_hours(window)), len(hours))
+    return {
+        hour for hour, digest in zip(hours, found, strict=True) if known.get(hour, digest) != digest
+    }
+
+
+def _older_days(now: datetime, last: RecomputeCursor | None) -> tuple[list[_Day], bool]:
+    """Return older days whose waits may have changed, newest first, and whether there are more.
+
+    Sums of a day are written anew where anything of it changed, never altered: how many rows
+    there are and which is the newest tells one time from another.
+    """
+    older = FairnessDay.objects.filter(pruned=False, end__lte=now - _RECENT).order_by("-day")
+    days = [_Day(*row) for row in older.values_list("day", "start", "end", "waits")]
+    rows = PendingDay.objects.filter(day__in=[one.day for one in days]).order_by()
+    if last is not None:
+        written = rows.filter(pk__gt=last.wait_rows)
+        touched = set(written.values_list("day", flat=True).distinct())
+        days = [one for one in days if not one.waits or one.day in touched]
+        rows = rows.filter(day__in=[one.day for one in days])
+    counted = rows.values_list("day").annotate(Count("pk"), Max("pk")) if days else ()
+    sums = {day: f"{count}:{newest}" for day, count, newest in counted}
+    changed = [
+        one._replace(waits=now_there)
+        for one in days
+        if (now_there := sums.get(one.day, "0:0")) != one.waits
+    ]
+    return changed[:_DAYS_AT_ONCE], len(changed) > _DAYS_AT_ONCE
+
+
+def _kept_hours(hours: set[datetime], since: datetime) -> list[datetime]:
+    """Return the hours whose day's hours were not deleted, newest first."""
+    if not hours:
+        return []
+    gone = FairnessDay.objects.filter(pruned=True, end__gt=since).order_by("day")
+    spans = list(gone.values_list("start", "end"))
+    pruned = {hour.start for start, end in spans for hour in Window(start, end).hours()}
+    return sorted(hours - pruned, reverse=True)
+
+
+_TASK = "fairness.compute_hours"
+
+
+def compute_hours(*, now: datetime, at_most: int = 48) -> int:
+    """Compute hours that have not been, or from what has changed since; return how many.
+
+    Newest first, at most so many; where more are due the task is asked for again.
+    """
+    found = changes(now=now)
+    count = sum(_is_computed(hour, now) for hour in found.hours[:at_most])
+    left = set(found.hours[at_most:])
+    _note_days(found, left)
+    if left or found.more:
+        transaction.on_commit(_ask_again)
+    else:
+        note_changes(found)
+    return count
+
+
+def _is_computed(hour: datetime, now: datetime) -> bool:
+    try:
+        compute_hour(hour, now=now)
+    except HourForgotten:
+        return False
+    return True
+
+
+def _note_days(found: ChangedHours, left: set[datetime]) -> None:
+    """Note of days that no hour of theirs is due by what waited in it."""
+    zone = report().zone
+    for day, waits in found.days.items():
+        if left.isdisjoint(hour.start for hour in day_window(day, zone).hours()):
+            FairnessDay.objects.filter(day=day).update(waits=waits)
+
+
+def _ask_again() -> None:
+    current_app.send_task(_TASK, kwargs={})
