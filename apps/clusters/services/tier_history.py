@@ -4,19 +4,19 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 
+from apps.clusters.domain import tiers as domain
 from apps.clusters.domain.devices.mig import mig_part
 from apps.clusters.domain.node_offers import NodeOffers
 from apps.clusters.domain.pods.kube_objects import main_resource
 from apps.clusters.domain.pods.ledger import ClaimedDevice, PodRecord
 from apps.clusters.domain.tiers import (
     GpuSharing,
-    TierRule,
     gpu_model,
     tier_before_binding,
     tier_of,
     unit_weight,
 )
-from apps.clusters.models import TierRule as TierRuleRow
+from apps.clusters.models import TierRule
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,20 +32,20 @@ class Assigned:
 class TierHistory:
     """Every rule there ever was: (valid from, valid to, place, rule); times in Unix seconds."""
 
-    rules: tuple[tuple[float, float, int, TierRule], ...]
+    rules: tuple[tuple[float, float, int, domain.TierRule], ...]
 
     @classmethod
     def load(cls) -> "TierHistory":
         """Read the catalog's rules. One query."""
-        rows = TierRuleRow.objects.select_related("tier").order_by("valid_from", "position", "pk")
+        rows = TierRule.objects.select_related("tier").order_by("valid_from", "position", "pk")
         return cls(rules=tuple(_rule(row) for row in rows))
 
-    def at(self, seconds: float) -> list[TierRule]:
+    def at(self, seconds: float) -> list[domain.TierRule]:
         """Return the rules valid at that time, in catalog order."""
         valid = [r for r in self.rules if r[0] <= seconds < r[1]]
         return [rule for _, _, _, rule in sorted(valid, key=lambda r: (r[2], r[3].tier))]
 
-    def within(self, start: float, end: float) -> list[TierRule]:
+    def within(self, start: float, end: float) -> list[domain.TierRule]:
         """Return the rules valid at any time from `start` to `end`."""
         return [rule for since, until, _, rule in self.rules if since < end and until > start]
 
@@ -84,7 +84,7 @@ class TierHistory:
 def assign(
     pod: PodRecord,
     labels: Mapping[str, str] | None,
-    rules: list[TierRule],
+    rules: list[domain.TierRule],
     devices: Sequence[ClaimedDevice] = (),
     places: NodeOffers | None = None,
 ) -> Assigned:
@@ -120,8 +120,8 @@ def _weigh(
     )
 
 
-def _rule(row: TierRuleRow) -> tuple[float, float, int, TierRule]:
-    rule = TierRule(
+def _rule(row: TierRule) -> tuple[float, float, int, domain.TierRule]:
+    rule = domain.TierRule(
         tier=row.tier.name,
         sharing=GpuSharing(row.sharing),
         resources=tuple(row.resources),

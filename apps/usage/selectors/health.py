@@ -12,7 +12,7 @@ from django.db.models import Count, Max, Min, Q
 from apps.accounts.permissions import Visibility
 from apps.clusters.domain.calendar import hour_floor, last_closed_hour
 from apps.clusters.domain.columns import for_reader
-from apps.clusters.domain.window import Window
+from apps.clusters.domain.window import HOUR_SECONDS, Window
 from apps.clusters.models import Cluster
 from apps.clusters.selectors import report
 from apps.usage.domain import cursors
@@ -20,7 +20,7 @@ from apps.usage.domain.collection import CollectionState
 from apps.usage.domain.rows import CollectionRow, Filters, RowPage
 from apps.usage.models import HAS_FACTS, CollectionWindow, TierHour
 
-_HOUR = timedelta(hours=1)
+_HOUR = timedelta(seconds=HOUR_SECONDS)
 _KIND = "collections"
 _COLUMNS = (
     *("cluster__name", "hour", "state", "coverage_ratio", "samples", "attempts", "error"),

@@ -1,9 +1,9 @@
 """Which parts of a window come from daily sums and which from hours."""
 
+import functools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
-from functools import cache, lru_cache
 from typing import Any, NamedTuple
 
 from django.db.models import F, Q, QuerySet
@@ -116,7 +116,7 @@ def with_days(
     return ReadPlan(tuple(_stretches(window, usable)), period_of_day)
 
 
-@cache
+@functools.cache
 def _days() -> QuerySet[Day, Any]:
     """Return (cluster, start, end, days since 1970), to be narrowed; kept: making it takes long.
 
@@ -127,7 +127,7 @@ def _days() -> QuerySet[Day, Any]:
     )
 
 
-@lru_cache(maxsize=16)
+@functools.lru_cache(maxsize=16)
 def _known_spans(periods: Periods) -> dict[tuple[int, int, int], _DaySpan]:
     """Return the spans worked out so far: the same days are read for every figure of a page."""
     return {}

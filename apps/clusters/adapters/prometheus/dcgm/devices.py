@@ -37,8 +37,9 @@ from apps.clusters.adapters.prometheus.dcgm.rows import (
 from apps.clusters.adapters.prometheus.dcgm.stuck_counters import STUCK, unstuck
 from apps.clusters.adapters.prometheus.dcgm.vendors import VendorReader
 from apps.clusters.adapters.prometheus.transport.window_reader import Points, WindowReader, chunks
+from apps.clusters.domain.devices.samples import DeviceSlot
 from apps.clusters.domain.window import Window
-from apps.clusters.ports import DeviceAnswer, DeviceSlot
+from apps.clusters.ports import DeviceAnswer
 
 _Found = list[tuple[int, list[DeviceRow]]]
 """(slot, rows) of one reader."""

@@ -23,8 +23,9 @@ from apps.clusters.adapters.prometheus.promql import one_of, raw
 from apps.clusters.adapters.prometheus.transport.api import slot_end
 from apps.clusters.adapters.prometheus.transport.raw import batches
 from apps.clusters.adapters.prometheus.transport.window_reader import WindowReader
+from apps.clusters.domain.devices.samples import DeviceSlot
 from apps.clusters.domain.window import SLOT_SECONDS
-from apps.clusters.ports import DeviceSlot, SourceRejected
+from apps.clusters.ports import SourceRejected
 
 # Counts that differ by less are of one class: the phase of the scrapes, and some that failed.
 _ALIKE = 0.9
