@@ -9,7 +9,7 @@ from csp.constants import SELF
 from django.core.exceptions import ImproperlyConfigured
 
 from gpuportal import env
-from gpuportal.databases import database
+from gpuportal.env import database
 from gpuportal.single_sign_on import single_sign_on
 
 BASE_DIR = Path(__file__).resolve().parent.parent

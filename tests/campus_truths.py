@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from typing import Any
 
-from apps.usage.domain.rows import UsageQuery
+from apps.usage.domain.usage_query import UsageQuery
 
 LEAST_COVERED = 0.5
 LEAST_KINDS = 6
@@ -104,10 +104,9 @@ def _well_used(found: CampusSummary) -> Iterator[str]:
     Well used over the days that the API names as those of the evidence.
     """
     from apps.accounts.permissions import EVERYTHING
-    from apps.clusters.domain.calendar import day_window
-    from apps.clusters.domain.window import Window
+    from apps.clusters.domain.window import Window, day_window
     from apps.clusters.selectors import report
-    from apps.usage.domain.rows import Grouping
+    from apps.usage.domain.usage_query import Grouping
     from apps.usage.selectors import usage_rows
 
     zone = report().zone

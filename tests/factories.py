@@ -13,9 +13,8 @@ from apps.accounts.domain.identity import Role, TokenScope
 from apps.accounts.models import ApiToken, Membership, Team, User
 from apps.accounts.permissions import can_administer
 from apps.accounts.services import digest_of, issue_token
-from apps.clusters.domain.calendar import day_of, day_window
 from apps.clusters.domain.tiers import UNASSIGNED, UNDETERMINED, UNMATCHED, model_key
-from apps.clusters.domain.window import Window
+from apps.clusters.domain.window import Window, day_of, day_window
 from apps.clusters.models import (
     Cluster,
     GpuModel,

@@ -15,9 +15,9 @@ import pytest
 import yaml
 from django.core.management import get_commands
 
-from apps.clusters.domain.pods.owners import PLURALS
+from apps.clusters.domain.pods.ledger import PLURALS
 from apps.clusters.ports import Listing, SourceHealth
-from apps.clusters.services.objects.collections import _GROUPS, EVERYWHERE, TEMPLATES
+from apps.clusters.services.watch.collections import _GROUPS, EVERYWHERE, TEMPLATES
 from apps.clusters.services.watch.informer import COLLECTIONS
 from apps.clusters.services.watch.owner_lookup import LIST_FROM, OwnerLookup
 

@@ -15,8 +15,17 @@ from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 from django.test import Client, override_settings
 
-from gpuportal.databases import POSTGRESQL_OPTIONS, database
-from gpuportal.env import EnvironmentValueError, amount, flag, origins, port, rate, refuse_renamed
+from gpuportal.env import (
+    POSTGRESQL_OPTIONS,
+    EnvironmentValueError,
+    amount,
+    database,
+    flag,
+    origins,
+    port,
+    rate,
+    refuse_renamed,
+)
 
 ROOT = Path(__file__).resolve().parent.parent
 SECRET = "geheim-7c1"

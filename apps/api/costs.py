@@ -46,7 +46,7 @@ from apps.costs.selectors import (
 )
 from apps.costs.services import copy_of_month
 from apps.usage import selectors as usage
-from apps.usage.domain.rows import Grouping, TimeStep
+from apps.usage.domain.usage_query import Grouping, TimeStep
 
 _KINDS = [kind.value for kind in RecommendationKind]
 _STATES = [state.value for state in RecommendationState]

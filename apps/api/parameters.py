@@ -22,8 +22,7 @@ from apps.api.problems import InvalidParameters
 from apps.clusters.domain.tiers import CapacityType
 from apps.clusters.domain.window import Window
 from apps.usage.domain.collection import CollectionState
-from apps.usage.domain.periods import day_start, whole_days
-from apps.usage.domain.rows import Filters, Grouping, TimeStep
+from apps.usage.domain.usage_query import Filters, Grouping, TimeStep, day_start, whole_days
 
 DEFAULT_DAYS = 7
 _YEARS = range(2000, 2101)

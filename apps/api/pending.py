@@ -26,8 +26,7 @@ from apps.api.endpoints import (
 from apps.api.parameters import NamesField, choices, filters_of
 from apps.api.row_serializers import cells, cells_of, records, serializer_of
 from apps.clusters import selectors as clusters
-from apps.clusters.domain.calendar import day_start
-from apps.clusters.domain.window import Window
+from apps.clusters.domain.window import Window, day_start
 from apps.pending import selectors as pending
 from apps.pending.domain.diagnosis import Cause, Counts
 from apps.pending.selectors import (
@@ -39,7 +38,7 @@ from apps.pending.selectors import (
     PendingRow,
 )
 from apps.usage import selectors as usage
-from apps.usage.domain.rows import RowPage
+from apps.usage.domain.usage_query import RowPage
 
 _CAUSES = [cause.value for cause in Cause]
 _COUNTS = [counts.value for counts in Counts]

@@ -47,7 +47,14 @@ from apps.usage.domain.columns import (
     held_record,
     ledger_record,
 )
-from apps.usage.domain.rows import CollectionRow, Grouping, PodRow, TimeStep, UsageQuery, UsageRow
+from apps.usage.domain.usage_query import (
+    CollectionRow,
+    Grouping,
+    PodRow,
+    TimeStep,
+    UsageQuery,
+    UsageRow,
+)
 
 
 class UsageSerializer(RowSerializer):

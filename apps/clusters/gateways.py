@@ -9,13 +9,13 @@ from django.conf import settings
 
 from apps.clusters.adapters.kubernetes.api import KubernetesApi
 from apps.clusters.adapters.kubernetes.writer import KubernetesWriter
-from apps.clusters.adapters.prometheus.config import PrometheusConfig
-from apps.clusters.adapters.prometheus.explain_queries import (
+from apps.clusters.adapters.prometheus.http_api import PrometheusConfig
+from apps.clusters.adapters.prometheus.source import (
+    PrometheusSource,
     activity_queries,
     capacity_queries,
     holding_queries,
 )
-from apps.clusters.adapters.prometheus.source import PrometheusSource
 from apps.clusters.models import Cluster
 from apps.clusters.ports import (
     ClusterSource,

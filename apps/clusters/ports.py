@@ -8,10 +8,9 @@ from enum import StrEnum
 from typing import Any, NamedTuple, Protocol
 
 from apps.clusters.domain.devices.exporter_profile import ExporterProfile
-from apps.clusters.domain.devices.samples import ActivitySample, DeviceSlot
-from apps.clusters.domain.devices.state import DeviceState
+from apps.clusters.domain.devices.state import ActivitySample, DeviceSlot, DeviceState
+from apps.clusters.domain.pods.kube_state_nodes import ShownSeries
 from apps.clusters.domain.pods.ledger import NodeInterval, PodRecord
-from apps.clusters.domain.pods.series import ShownSeries
 from apps.clusters.domain.window import Window
 
 __all__ = [

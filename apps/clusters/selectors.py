@@ -13,11 +13,18 @@ from apps.accounts.models import Team
 from apps.accounts.permissions import Visibility
 from apps.accounts.selectors import leads_by_team, team_names
 from apps.clusters.domain.columns import Column, for_reader
-from apps.clusters.domain.namespaces import NamespacePattern, namespace_team
+from apps.clusters.domain.names import NamespacePattern, namespace_team
 from apps.clusters.domain.tiers import NO_TEAM, UNASSIGNED, GpuSharing
 from apps.clusters.domain.window import Window
-from apps.clusters.models import Cluster, NamespaceClaim, ReportSettings, Tier, TierRule, WatchIssue
-from apps.clusters.models.validity import holds_within
+from apps.clusters.models import (
+    Cluster,
+    NamespaceClaim,
+    ReportSettings,
+    Tier,
+    TierRule,
+    WatchIssue,
+    holds_within,
+)
 
 DEFAULT_SCRAPE_INTERVAL_SECONDS = 30.0
 

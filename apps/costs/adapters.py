@@ -34,8 +34,7 @@ from apps.costs.domain.files import (
     scaled_text,
 )
 from apps.costs.domain.months import sha256_of
-from apps.usage.domain.columns import utc_text
-from apps.usage.domain.csv_rows import guarded
+from apps.usage.domain.columns import guarded, utc_text
 
 _MODE = 0o640
 _BLOCK = 1 << 20

@@ -18,8 +18,7 @@ from django.views.decorators.http import require_POST, require_safe
 from django_htmx.http import HttpResponseClientRedirect
 
 from apps.accounts.selectors import saved_views
-from apps.clusters.domain.calendar import day_start
-from apps.clusters.domain.window import Window
+from apps.clusters.domain.window import Window, day_start
 from apps.operations.selectors import Computing, DerivedFigure, computing
 from apps.usage.selectors import CursorRefused, GroupingRefused
 from apps.web.components.charts import Chart

@@ -15,7 +15,7 @@ from apps.clusters.domain.window import Window
 from apps.pending import selectors as pending
 from apps.usage import selectors as usage
 from apps.usage.domain.amounts import Amounts
-from apps.usage.domain.rows import Filters, Grouping, RowPage, TimeStep, UsageQuery, UsageRow
+from apps.usage.domain.usage_query import Filters, Grouping, RowPage, TimeStep, UsageQuery, UsageRow
 from apps.usage.selectors import Freshness
 from apps.web.components import charts, page_query
 from apps.web.components.charts import Axis

@@ -9,7 +9,7 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
 
 from apps.usage.domain.amounts import Amounts, nano
-from apps.usage.domain.rows import TimeStep, UsageRow
+from apps.usage.domain.usage_query import TimeStep, UsageRow
 from apps.web.components import charts, tables
 from apps.web.components.charts import Axis, Chart
 from apps.web.components.formats import Format

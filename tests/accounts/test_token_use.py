@@ -9,7 +9,7 @@ from django.db import connections
 from pytest_django import DjangoDbBlocker
 
 from apps.accounts.services import note_use
-from gpuportal.databases import database
+from gpuportal.env import database
 
 NOW = datetime(2026, 3, 28, 12, 34, 56, tzinfo=UTC)
 

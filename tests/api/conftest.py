@@ -9,8 +9,7 @@ import pytest
 from django.test import Client
 
 from apps.accounts.models import User
-from apps.clusters.domain.calendar import day_start
-from apps.clusters.domain.window import Window
+from apps.clusters.domain.window import Window, day_start
 from tests.factories import Portal, make_portal, token_of
 from tests.worlds import shared
 

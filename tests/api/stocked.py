@@ -10,8 +10,7 @@ from django.utils import timezone
 
 from apps.accounts.domain.identity import Role, TokenScope
 from apps.accounts.services import issue_token
-from apps.clusters.domain.calendar import day_of, day_window
-from apps.clusters.domain.window import Window
+from apps.clusters.domain.window import Window, day_of, day_window
 from apps.costs.services import price_hours
 from apps.fairness.services import compute_hours
 from apps.quota_requests.domain.execution.kube_requests import object_path

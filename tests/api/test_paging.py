@@ -3,7 +3,7 @@
 import pytest
 
 from apps.api.endpoints import page_of, walk
-from apps.usage.domain.rows import RowPage
+from apps.usage.domain.usage_query import RowPage
 from apps.usage.selectors import CursorRefused
 
 NAMES = ["gold", "silver", "bronze"]

@@ -10,12 +10,11 @@ from django.test import Client
 from pytest_django import DjangoAssertNumQueries
 
 from apps.accounts.permissions import EVERYTHING
-from apps.clusters.domain.calendar import day_start
-from apps.clusters.domain.window import Window
+from apps.clusters.domain.window import Window, day_start
 from apps.usage import selectors
 from apps.usage.domain.amounts import hours
 from apps.usage.domain.columns import flat
-from apps.usage.domain.rows import Grouping, TimeStep, UsageQuery
+from apps.usage.domain.usage_query import Grouping, TimeStep, UsageQuery
 from tests.api.conftest import AFTER, FIRST, Read, client_of
 from tests.factories import Portal, make_cards, make_model
 

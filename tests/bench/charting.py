@@ -16,7 +16,7 @@ from apps.clusters.domain.window import Window
 from apps.clusters.models import Cluster, Tier
 from apps.usage import selectors
 from apps.usage.domain.amounts import NANO
-from apps.usage.domain.rows import Filters, Grouping, TimeStep, UsageQuery, UsageRow
+from apps.usage.domain.usage_query import Filters, Grouping, TimeStep, UsageQuery, UsageRow
 from apps.web.components import charts
 from apps.web.components.charts import Axis, Chart
 from apps.web.components.tables import ALLOCATED_CLASSES, CAPACITY_CLASSES, LedgerClass

@@ -7,12 +7,10 @@ from django.db import connection
 from apps.clusters.domain.pods.kube_objects import NodeState
 from apps.clusters.domain.pods.ledger import Owner, PodRecord
 from apps.clusters.models import Cluster
-from apps.clusters.services.names import NameRegistry
-from apps.clusters.services.pods.ledger_writer import write_pods, write_spans
-from apps.clusters.services.pods.node_store import NodeStateInterval
-from apps.clusters.services.pods.node_writer import write_intervals
-from apps.clusters.services.pods.pod_store import TrackedPod
-from apps.clusters.services.tier_history import TierHistory
+from apps.clusters.services.catalog import TierHistory
+from apps.clusters.services.pods.ledger_rows import NameRegistry
+from apps.clusters.services.pods.node_store import NodeStateInterval, write_intervals
+from apps.clusters.services.pods.pod_store import TrackedPod, write_pods, write_spans
 from apps.operations.services import load_catalog
 from tests.bench.fleet import (
     AROUND_SECONDS,

@@ -41,11 +41,9 @@ def rows(url: str) -> Means:
 def means(url: str) -> Means:
     """Return the means by the adapter's queries, transport and decoding, and nothing else."""
     forms = import_module("apps.clusters.adapters.prometheus.dcgm.label_schemes")
-    reads = import_module("apps.clusters.adapters.prometheus.transport.window_reader")
-    promql = import_module("apps.clusters.adapters.prometheus.promql")
-    api = import_module("apps.clusters.adapters.prometheus.transport.api").PrometheusApi(
-        _config(url)
-    )
+    reads = import_module("apps.clusters.adapters.prometheus.client")
+    promql = import_module("apps.clusters.adapters.prometheus.http_api")
+    api = import_module("apps.clusters.adapters.prometheus.client").PrometheusApi(_config(url))
     reading = reads.Reading(api)
     queries = [
         reads.SlotQuery(
@@ -115,7 +113,7 @@ def _means(found: Any) -> Means:
 
 
 def _config(url: str) -> Any:
-    config = import_module("apps.clusters.adapters.prometheus.config").PrometheusConfig
+    config = import_module("apps.clusters.adapters.prometheus.http_api").PrometheusConfig
     return config(url=url, matchers={"cluster": CLUSTER}, scrape_interval_seconds=INTERVAL_SECONDS)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from django.db.models import Sum
 
-from apps.clusters.domain.devices.samples import DeviceSlot
+from apps.clusters.domain.devices.state import DeviceSlot
 from apps.clusters.domain.window import Window
 from apps.clusters.gateways import metrics_source
 from apps.clusters.models import Cluster, Namespace

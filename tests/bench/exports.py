@@ -20,8 +20,7 @@ import pyarrow.parquet as pq
 import xlsxwriter
 
 from apps.accounts.permissions import EVERYTHING
-from apps.clusters.domain.calendar import day_window
-from apps.clusters.domain.window import Window
+from apps.clusters.domain.window import Window, day_window
 from apps.clusters.selectors import report
 from apps.costs.adapters import write
 from apps.costs.domain.costing import Basis, Cause, Policy

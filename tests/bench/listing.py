@@ -15,7 +15,7 @@ import orjson
 from kubernetes.client import ApiClient
 
 from apps.clusters.domain.pods.kube_objects import pod_record
-from apps.clusters.domain.pods.owners import nearest_owner
+from apps.clusters.domain.pods.ledger import nearest_owner
 from apps.clusters.gateways import cluster_source
 from apps.clusters.models import Cluster
 from apps.clusters.ports import ClusterSource

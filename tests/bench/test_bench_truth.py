@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import pytest
 
-from apps.clusters.domain.devices.samples import DeviceSlot
+from apps.clusters.domain.devices.state import DeviceSlot
 from apps.clusters.domain.window import SLOT_SECONDS
 from tests.bench.exactness import api_error, mean_errors, series_errors
 from tests.bench.figures import at_least, at_most

@@ -13,12 +13,12 @@ from django.db import connection, models, transaction
 
 from apps.clusters.models import Cluster
 from apps.usage.domain.amounts import NANO, Amounts
+from apps.usage.domain.attribution.attribute_hour import HourFacts, NodeFact, PodFact
 from apps.usage.domain.attribution.gpu_classes import GpuClass
-from apps.usage.domain.attribution.hour import HourFacts, NodeFact, PodFact
 from apps.usage.models import NodeHour, PodHour, TeamHour, TierHour
-from apps.usage.services import write
-from apps.usage.services.dimensions import Dimensions, PodIds
-from apps.usage.services.gc_pause import gc_paused
+from apps.usage.services import facts as write
+from apps.usage.services.facts import Dimensions, PodIds
+from apps.usage.services.schedule import gc_paused
 from tests.bench.fleet import GPUS_PER_NODE, HOUR
 from tests.bench.measuring import REPETITIONS, Timed, timed, wall
 

@@ -5,8 +5,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from apps.clusters.domain.pods.kube_objects import pod_record
-from apps.clusters.domain.pods.ledger import PodRecord
-from apps.clusters.domain.pods.owners import nearest_owner
+from apps.clusters.domain.pods.ledger import PodRecord, nearest_owner
 from apps.clusters.domain.window import from_seconds
 from apps.clusters.models import Pod
 

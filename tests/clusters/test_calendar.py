@@ -3,7 +3,8 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from apps.clusters.domain.calendar import (
+from apps.clusters.domain.window import (
+    Window,
     day_of,
     day_start,
     day_window,
@@ -11,7 +12,6 @@ from apps.clusters.domain.calendar import (
     hour_floor,
     last_closed_hour,
 )
-from apps.clusters.domain.window import Window
 
 BERLIN = ZoneInfo("Europe/Berlin")
 KOLKATA = ZoneInfo("Asia/Kolkata")

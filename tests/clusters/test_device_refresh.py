@@ -12,8 +12,7 @@ from pytest_django import DjangoAssertNumQueries
 from apps.clusters import tasks
 from apps.clusters.domain.devices.state import DeviceHolder, DeviceState
 from apps.clusters.gateways import ClusterClients
-from apps.clusters.models import Cluster, Device, Node, NodeInterval
-from apps.clusters.models.claims import ClaimInterval
+from apps.clusters.models import ClaimInterval, Cluster, Device, Node, NodeInterval
 from apps.clusters.ports import SourceUnavailable
 from apps.clusters.services.devices import active_clusters, keep_states, store_device_states
 from tests.clusters.fakes.fake_metrics import FakeMetrics

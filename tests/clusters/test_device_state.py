@@ -5,19 +5,21 @@ from dataclasses import replace
 import pytest
 
 from apps.clusters.domain.devices.state import (
+    XIDS,
     DeviceHolder,
     DeviceState,
     Health,
     HealthVerdict,
     Limits,
     NodeNow,
+    XidKind,
     health_of,
     judged,
+    meaning,
     missing_devices,
     of_models,
     with_claims,
 )
-from apps.clusters.domain.devices.xid import XIDS, XidKind, meaning
 
 CARD = DeviceState(uuid="GPU-a", node="n1")
 HELD = (DeviceHolder("vision", "train-0"),)

@@ -7,22 +7,29 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apps.clusters.domain.devices.pod_claims import (
+from apps.clusters.domain.devices.resource_claims import (
     Ask,
     PodClaims,
+    asked,
     claim_names,
+    claim_state,
+    claimed_devices,
+    holder,
     names_claims,
     pod_claims,
 )
-from apps.clusters.domain.devices.resource_claims import asked, claim_state, claimed_devices, holder
 from apps.clusters.domain.pods.history import merged_inferred, updated
 from apps.clusters.domain.pods.kube_objects import assumed_runs, lacks_finish, pod_record
-from apps.clusters.domain.pods.ledger import ClaimedDevice, NodeInterval, PodRecord
-from apps.clusters.domain.pods.merge import merge_intervals, merge_pods
-from apps.clusters.domain.pods.owners import nearest_owner
-from apps.clusters.services.claims.claim_store import ClaimStore
-from apps.clusters.services.claims.device_selectors import evaluate
-from apps.clusters.services.claims.device_store import DeviceStore
+from apps.clusters.domain.pods.ledger import (
+    ClaimedDevice,
+    NodeInterval,
+    PodRecord,
+    merge_intervals,
+    merge_pods,
+    nearest_owner,
+)
+from apps.clusters.services.watch.claims import ClaimStore
+from apps.clusters.services.watch.offered_devices import DeviceStore, evaluate
 from tests.clusters.dra_factories import (
     CARD,
     GPUS,

@@ -19,8 +19,7 @@ from apps.clusters.domain.devices.dra import (
     served_version,
 )
 from apps.clusters.domain.pods.ledger import OfferedDevice
-from apps.clusters.services.claims.device_selectors import LONGEST, _Answers, evaluate
-from apps.clusters.services.claims.device_store import DeviceStore
+from apps.clusters.services.watch.offered_devices import LONGEST, DeviceStore, _Answers, evaluate
 from tests.clusters.dra_factories import (
     CARD,
     GPUS,

@@ -5,8 +5,7 @@ from typing import Any
 import pytest
 
 from apps.clusters.domain.observed.objects import ControllerSnapshot, ObservedKind
-from apps.clusters.services.objects.event_store import KEEP_SECONDS, EventStore
-from apps.clusters.services.objects.object_store import ObjectStore
+from apps.clusters.services.watch.observed_objects import KEEP_SECONDS, EventStore, ObjectStore
 from tests.clusters.kube_factories import T0, rfc3339
 
 SUBJECT, EVENT = "u-serve", (ObservedKind.EVENT, "e")

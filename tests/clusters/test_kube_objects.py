@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 import pytest
 
-from apps.clusters.domain.json_fields import seconds
+from apps.clusters.domain.kube_json import seconds
 from apps.clusters.domain.pods.kube_objects import (
     assumed_runs,
     deletion_time,
@@ -17,8 +17,7 @@ from apps.clusters.domain.pods.kube_objects import (
     node_state,
     pod_record,
 )
-from apps.clusters.domain.pods.ledger import Owner, PodRecord
-from apps.clusters.domain.pods.owners import controller_of, nearest_owner
+from apps.clusters.domain.pods.ledger import Owner, PodRecord, controller_of, nearest_owner
 from tests.clusters.kube_factories import (
     A100,
     GPU,

@@ -9,8 +9,7 @@ from typing import Any
 import orjson
 import pytest
 
-from apps.clusters.adapters.kubernetes.api import KubernetesApi
-from apps.clusters.adapters.kubernetes.config import api_client
+from apps.clusters.adapters.kubernetes.api import KubernetesApi, api_client
 from apps.clusters.ports import SourceRejected, SourceUnavailable, WatchExpired
 from apps.clusters.services.watch.streams import asked_to_wait
 from tests.recorded_api import JSON, Answer, Request, recorded, serving

@@ -3,9 +3,16 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apps.clusters.domain.pods.ledger import NodeInterval, Owner, PodRecord, PodSource
-from apps.clusters.domain.pods.merge import gaps, merge_intervals, merge_pods
-from apps.clusters.domain.time_spans import seconds, union
+from apps.clusters.domain.pods.ledger import (
+    NodeInterval,
+    Owner,
+    PodRecord,
+    PodSource,
+    gaps,
+    merge_intervals,
+    merge_pods,
+)
+from apps.clusters.domain.window import seconds, union
 
 API_POD = PodRecord(
     uid="a",

@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from apps.clusters.domain.devices.node_devices import devices_of
-from apps.clusters.domain.devices.pod_claims import PodClaims
-from apps.clusters.domain.observed.events import tells_of_waiting
+from apps.clusters.domain.devices.mig import devices_of
+from apps.clusters.domain.devices.resource_claims import PodClaims
 from apps.clusters.domain.observed.extract import (
     ExtractionContext,
     is_settled,
@@ -27,9 +26,10 @@ from apps.clusters.domain.observed.objects import (
     QuotaSnapshot,
     VolcanoQueueSnapshot,
 )
+from apps.clusters.domain.observed.pods import tells_of_waiting
 from apps.clusters.domain.pods.ledger import ClaimedDevice, OfferedDevice, Owner
-from apps.clusters.domain.resources import quantity, whole_request
-from apps.clusters.services.pods.node_use import NodeUse
+from apps.clusters.domain.resources import parse_quantity, whole_request
+from apps.clusters.services.pods.node_store import NodeUse
 from tests.clusters.kube_factories import (
     GPU,
     T0,
@@ -373,13 +373,13 @@ def test_gangs_of_all_schedulers_tell_how_many_must_start(spec: dict[str, Any], 
     ],
 )
 def test_quantities_of_every_size_are_read(text: str, value: float) -> None:
-    assert quantity(text) == pytest.approx(value)
+    assert parse_quantity(text) == pytest.approx(value)
 
 
 @pytest.mark.parametrize("text", ["1e999", "1.2.3", "Ki", "", "1 Gi", "NaN", "inf"])
 def test_what_is_no_quantity_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"not a quantity|could not convert"):
-        quantity(text)
+        parse_quantity(text)
 
 
 def test_a_pods_whole_request_has_its_overhead_and_what_it_asks_for_as_a_whole() -> None:

@@ -25,11 +25,10 @@ from apps.clusters.domain.observed.objects import (
     VolcanoQueueSnapshot,
     WorkloadSnapshot,
 )
-from apps.clusters.models import Cluster, Pod
+from apps.clusters.models import Cluster, Pod, WatchIssue
 from apps.clusters.models import ObservedObject as ObservedObjectRow
-from apps.clusters.models.ledger import WatchIssue
-from apps.clusters.services.objects.reader import observed_objects
 from apps.clusters.services.watch.follow import snapshot
+from apps.clusters.services.watch.object_rows import observed_objects
 from tests.clusters.kube_factories import at
 from tests.recorded_api import KUEUE, RECORDINGS, VOLCANO, list_answers, list_bodies, serving
 

@@ -5,16 +5,15 @@ from dataclasses import replace
 
 import pytest
 
-from apps.clusters.domain.node_offers import NodeOffer, NodeOffers
 from apps.clusters.domain.pods.ledger import Owner, PodRecord, PodSource
-from apps.clusters.domain.tiers import GpuSharing, TierRule
+from apps.clusters.domain.tiers import GpuSharing, NodeOffer, NodeOffers, TierRule
 from apps.clusters.models import Cluster, Pod, Tier
 from apps.clusters.models import TierRule as TierRuleRow
 from apps.clusters.ports import ObjectChange
+from apps.clusters.services.catalog import TierHistory
 from apps.clusters.services.pods.inferred_pods import store_inferred_pods
-from apps.clusters.services.tier_history import TierHistory
+from apps.clusters.services.watch.collections import Item, Relisted, WatchEvent
 from apps.clusters.services.watch.informer import NODES, PODS, Informer
-from apps.clusters.services.watch.watch_events import Item, Relisted, WatchEvent
 from tests.clusters.fakes.fake_cluster import FakeCluster
 from tests.clusters.kube_factories import A100, GPU, PRODUCT, T0, at, node, pod
 

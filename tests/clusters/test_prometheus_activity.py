@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apps.clusters.adapters.prometheus.dcgm.activity import (
+from apps.clusters.adapters.prometheus.dcgm.device_rows import (
     between,
     merged,
     reads_fraction,

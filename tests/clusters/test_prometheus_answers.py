@@ -5,7 +5,7 @@ from math import inf, isnan
 import msgspec
 import pytest
 
-from apps.clusters.adapters.prometheus.transport.answers import (
+from apps.clusters.adapters.prometheus.http_api import (
     decode_error,
     decode_instant,
     decode_matrix,

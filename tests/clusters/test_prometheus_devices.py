@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from apps.clusters.adapters.prometheus.config import PrometheusConfig
+from apps.clusters.adapters.prometheus.http_api import PrometheusConfig
 from apps.clusters.adapters.prometheus.source import PrometheusSource
 from apps.clusters.domain.window import Window, from_seconds
 from apps.clusters.ports import DeviceAnswer, DeviceSlot, SourceRejected

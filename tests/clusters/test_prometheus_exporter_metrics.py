@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from apps.clusters.adapters.prometheus.dcgm.exporter_metrics import (
+from apps.clusters.adapters.prometheus.dcgm.label_schemes import (
     AMD,
     AMD_OLD,
     AMD_PREFIXED,
@@ -15,12 +15,13 @@ from apps.clusters.adapters.prometheus.dcgm.exporter_metrics import (
     DIALECTS,
     INTEL,
     INTEL_GROUPS,
+    ExportedHolder,
     ExporterMetrics,
+    HolderLabels,
     spoken,
 )
-from apps.clusters.adapters.prometheus.dcgm.label_schemes import ExportedHolder, HolderLabels
 from apps.clusters.adapters.prometheus.dcgm.vendors import AmdLabels, IntelLabels, device_matchers
-from apps.clusters.adapters.prometheus.promql import Matcher, over
+from apps.clusters.adapters.prometheus.http_api import Matcher, over
 
 FACTS = Path(__file__).parent / "facts"
 _SAMPLE = re.compile(r"(\w+)\{(.*)\} (\S+)")

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apps.clusters.adapters.prometheus.promql import (
+from apps.clusters.adapters.prometheus.http_api import (
     Matcher,
     by,
     duration,

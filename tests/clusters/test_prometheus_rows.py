@@ -3,11 +3,13 @@
 import pytest
 
 from apps.clusters.adapters.prometheus.dcgm.deduplication import DuplicateSeries, crowd_of
-from apps.clusters.adapters.prometheus.dcgm.intervals import (
-    AnswerIntervals,
-    SlotIntervals,
-    classes_of,
-    samples_by_device,
+from apps.clusters.adapters.prometheus.dcgm.device_rows import (
+    DeviceKey,
+    DeviceRow,
+    device_slots,
+    joined,
+    share_energy,
+    without_repeats,
 )
 from apps.clusters.adapters.prometheus.dcgm.label_schemes import (
     EXPORTED,
@@ -16,13 +18,11 @@ from apps.clusters.adapters.prometheus.dcgm.label_schemes import (
     HolderLabels,
     workload,
 )
-from apps.clusters.adapters.prometheus.dcgm.rows import (
-    DeviceKey,
-    DeviceRow,
-    device_slots,
-    joined,
-    share_energy,
-    without_repeats,
+from apps.clusters.adapters.prometheus.dcgm.samples import (
+    AnswerIntervals,
+    SlotIntervals,
+    classes_of,
+    samples_by_device,
 )
 
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from apps.clusters.adapters.prometheus.config import PrometheusConfig
+from apps.clusters.adapters.prometheus.client import PrometheusApi, instant_request
+from apps.clusters.adapters.prometheus.http_api import PrometheusConfig
 from apps.clusters.adapters.prometheus.source import PrometheusSource
-from apps.clusters.adapters.prometheus.transport.api import PrometheusApi, instant_request
 from apps.clusters.domain.window import Window, from_seconds
 from apps.clusters.ports import SourceRejected, SourceUnavailable
 from tests.clusters.openmetrics import HOUR, ORIGIN

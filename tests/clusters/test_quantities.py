@@ -2,7 +2,7 @@
 
 import pytest
 
-from apps.clusters.domain.quantities import gpus
+from apps.clusters.domain.resources import gpus
 
 
 @pytest.mark.parametrize(

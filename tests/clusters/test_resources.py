@@ -9,7 +9,7 @@ from apps.clusters.domain.resources import (
     effective_request,
     gpu_amounts,
     is_gpu,
-    quantity,
+    parse_quantity,
     sanitise,
 )
 
@@ -41,13 +41,13 @@ def test_a_resource_that_a_tier_names_is_a_gpu_resource() -> None:
     [("2", 2.0), (4, 4.0), ("1500m", 1.5), ("2k", 2000.0), ("1Gi", 2.0**30), ("1e3", 1000.0)],
 )
 def test_quantities_are_read_as_kubernetes_writes_them(text: object, value: float) -> None:
-    assert quantity(text) == value
+    assert parse_quantity(text) == value
 
 
 @pytest.mark.parametrize("text", ["", "many", "-1", "1 Gi", None])
 def test_other_texts_are_no_quantity(text: object) -> None:
     with pytest.raises(ValueError, match="not a quantity"):
-        quantity(text)
+        parse_quantity(text)
 
 
 def test_a_strange_amount_does_not_hide_the_others() -> None:

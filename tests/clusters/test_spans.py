@@ -3,7 +3,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apps.clusters.domain.time_spans import clip, overlap, seconds, union
+from apps.clusters.domain.window import clip, overlap, seconds, union
 
 POINTS = st.integers(0, 40)
 SPANS = st.lists(st.tuples(POINTS, POINTS).map(lambda p: (float(p[0]), float(p[1]))), max_size=8)

@@ -4,8 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from apps.clusters.models import Cluster, WatchCoverage
-from apps.clusters.models.sql import UnixSeconds
+from apps.clusters.models import Cluster, UnixSeconds, WatchCoverage
 
 pytestmark = pytest.mark.django_db
 

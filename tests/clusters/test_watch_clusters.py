@@ -13,7 +13,7 @@ from django.db import DatabaseError
 from apps.clusters.domain.window import from_seconds
 from apps.clusters.models import Cluster
 from apps.clusters.ports import ClusterSource, SourceRejected
-from apps.clusters.services.watch.clusters import WatchedCluster, Watchers, watch_cluster
+from apps.clusters.services.watch.follow import WatchedCluster, Watchers, watch_cluster
 from tests.clusters.fakes.fake_cluster import FakeCluster
 from tests.clusters.kube_factories import T0
 

@@ -7,16 +7,23 @@ import pytest
 
 from apps.clusters.domain.pods.ledger import OfferedDevice
 from apps.clusters.domain.window import Window
-from apps.clusters.models import Cluster, NodeInterval, Pod, Tier, TierRule, WatchCoverage
-from apps.clusters.models.claims import ClaimInterval
-from apps.clusters.models.ledger import WatchIssue
+from apps.clusters.models import (
+    ClaimInterval,
+    Cluster,
+    NodeInterval,
+    Pod,
+    Tier,
+    TierRule,
+    WatchCoverage,
+    WatchIssue,
+)
 from apps.clusters.ports import SourceRejected, SourceUnavailable
-from apps.clusters.services.claims.claim_watch import collections_of
-from apps.clusters.services.pods.ledger_reader import (
+from apps.clusters.services.pods.ledger_rows import (
     recorded_claims,
     recorded_intervals,
     recorded_pod_rows,
 )
+from apps.clusters.services.watch.claims import collections_of
 from apps.clusters.services.watch.follow import snapshot
 from apps.clusters.services.watch.informer import NODES, PODS
 from tests.clusters.dra_factories import (

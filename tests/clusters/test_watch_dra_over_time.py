@@ -5,19 +5,26 @@ from typing import Any
 import pytest
 
 from apps.clusters.domain.window import Window
-from apps.clusters.models import Cluster, NodeInterval, Pod, Tier, TierRule, WatchCoverage
-from apps.clusters.models.claims import ClaimInterval
+from apps.clusters.models import (
+    ClaimInterval,
+    Cluster,
+    NodeInterval,
+    Pod,
+    Tier,
+    TierRule,
+    WatchCoverage,
+)
 from apps.clusters.ports import ObjectChange
-from apps.clusters.services.pods.ledger_reader import recorded_claims
+from apps.clusters.services.pods.ledger_rows import recorded_claims
 from apps.clusters.services.retention import forget_ledger
-from apps.clusters.services.watch.informer import NODES, PODS, Informer
-from apps.clusters.services.watch.watch_events import (
+from apps.clusters.services.watch.collections import (
     Item,
     Relisted,
     WatchClosed,
     WatchEvent,
     WatchForbidden,
 )
+from apps.clusters.services.watch.informer import NODES, PODS, Informer
 from tests.clusters.dra_factories import CARD, GPUS, claim, gpu, mig, result, slice_of
 from tests.clusters.fakes.fake_cluster import FakeCluster
 from tests.clusters.kube_factories import T0, at, offset, rfc3339, status, terminated, times

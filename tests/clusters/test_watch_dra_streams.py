@@ -7,11 +7,18 @@ import orjson
 import pytest
 
 from apps.clusters.adapters.kubernetes.api import KubernetesApi
-from apps.clusters.models import Cluster, NodeInterval, Pod, Tier, TierRule, WatchCoverage
-from apps.clusters.models.claims import ClaimInterval
-from apps.clusters.models.ledger import WatchIssue
+from apps.clusters.models import (
+    ClaimInterval,
+    Cluster,
+    NodeInterval,
+    Pod,
+    Tier,
+    TierRule,
+    WatchCoverage,
+    WatchIssue,
+)
 from apps.clusters.ports import SourceUnavailable
-from apps.clusters.services.claims.claim_watch import GROUP, collections_of
+from apps.clusters.services.watch.claims import GROUP, collections_of
 from apps.clusters.services.watch.follow import DISCOVER_SECONDS, snapshot
 from apps.clusters.services.watch.informer import NODES, PODS
 from tests.clusters.dra_factories import CARD, GPUS, claim, class_of, gpu, group, result, slice_of

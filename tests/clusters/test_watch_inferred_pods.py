@@ -14,16 +14,16 @@ from apps.clusters.domain.tiers import GpuSharing, TierRule
 from apps.clusters.domain.window import Window
 from apps.clusters.models import Cluster, GpuModel, Pod, Tier
 from apps.clusters.ports import ObjectChange
+from apps.clusters.services.catalog import TierHistory
 from apps.clusters.services.pods.inferred_pods import store_inferred_pods
-from apps.clusters.services.pods.ledger_reader import (
+from apps.clusters.services.pods.ledger_rows import (
     recorded_intervals,
     recorded_pod_rows,
     watched_spans,
 )
-from apps.clusters.services.tier_history import TierHistory
+from apps.clusters.services.watch.collections import Relisted, WatchClosed, WatchEvent
 from apps.clusters.services.watch.informer import NODES, PODS, Informer
-from apps.clusters.services.watch.watch_events import Relisted, WatchClosed, WatchEvent
-from apps.usage.selectors.current.pending import there
+from apps.usage.selectors.pending import there
 from tests.clusters.fakes.fake_cluster import FakeCluster
 from tests.clusters.kube_factories import (
     A100,

@@ -21,9 +21,9 @@ from apps.clusters.models import (
     WatchCoverage,
 )
 from apps.clusters.ports import ObjectChange, SourceRejected
+from apps.clusters.services.watch.collections import Item, Relisted, WatchClosed, WatchEvent
 from apps.clusters.services.watch.follow import snapshot
 from apps.clusters.services.watch.informer import NAMESPACES, NODES, PODS, Informer
-from apps.clusters.services.watch.watch_events import Item, Relisted, WatchClosed, WatchEvent
 from tests.clusters.fakes.fake_cluster import FakeCluster
 from tests.clusters.kube_factories import (
     A100,

@@ -15,22 +15,23 @@ from apps.clusters.domain.observed.objects import (
     PodSnapshot,
 )
 from apps.clusters.domain.window import from_seconds
-from apps.clusters.models import Cluster, Pod, WatchCoverage
+from apps.clusters.models import Cluster, Pod, WatchCoverage, WatchIssue
 from apps.clusters.models import ObservedObject as ObservedObjectRow
-from apps.clusters.models.ledger import WatchIssue
 from apps.clusters.ports import Listing, ObjectChange, SourceRejected, SourceUnavailable
-from apps.clusters.services.objects.collections import EVENTS, EVERYWHERE, Sources
-from apps.clusters.services.objects.reader import observed_objects
 from apps.clusters.services.retention import forget_objects
-from apps.clusters.services.watch.follow import snapshot
-from apps.clusters.services.watch.informer import NODES, PODS, Informer
-from apps.clusters.services.watch.watch_events import (
+from apps.clusters.services.watch.collections import (
+    EVENTS,
+    EVERYWHERE,
     Item,
     Relisted,
+    Sources,
     WatchClosed,
     WatchEvent,
     WatchSilent,
 )
+from apps.clusters.services.watch.follow import snapshot
+from apps.clusters.services.watch.informer import NODES, PODS, Informer
+from apps.clusters.services.watch.object_rows import observed_objects
 from tests.clusters.fakes.fake_cluster import FakeCluster
 from tests.clusters.kube_factories import (
     GPU,

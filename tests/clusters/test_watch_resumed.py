@@ -12,17 +12,16 @@ from django.db import OperationalError, connection
 from apps.clusters.domain.window import from_seconds
 from apps.clusters.models import Cluster, NodeInterval, Pod, Tier, TierRule, WatchCoverage
 from apps.clusters.ports import Listing, ObjectChange, SourceUnavailable
-from apps.clusters.services.watch.coverage import StreamCoverage
-from apps.clusters.services.watch.informer import NODES, PODS, Informer
-from apps.clusters.services.watch.streams import SILENT_SECONDS, Stream
-from apps.clusters.services.watch.versions import Versions
-from apps.clusters.services.watch.watch_events import (
+from apps.clusters.services.watch.collections import (
     Item,
     Relisted,
+    Versions,
     WatchClosed,
     WatchEvent,
     WatchSilent,
 )
+from apps.clusters.services.watch.informer import NODES, PODS, Informer
+from apps.clusters.services.watch.streams import SILENT_SECONDS, Stream, StreamCoverage
 from tests.clusters.fakes.fake_cluster import FakeCluster
 from tests.clusters.kube_factories import (
     GPU,

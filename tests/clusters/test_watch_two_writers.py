@@ -10,12 +10,16 @@ from hypothesis import strategies as st
 from apps.clusters.domain.pods.kube_objects import node_state
 from apps.clusters.models import Cluster, NodeInterval, Pod
 from apps.clusters.ports import Listing, ObjectChange
-from apps.clusters.services.names import NameRegistry
-from apps.clusters.services.pods.node_store import NodeStateInterval, NodeStore
-from apps.clusters.services.pods.node_writer import open_intervals, write_intervals
+from apps.clusters.services.pods.ledger_rows import NameRegistry
+from apps.clusters.services.pods.node_store import (
+    NodeStateInterval,
+    NodeStore,
+    open_intervals,
+    write_intervals,
+)
+from apps.clusters.services.watch.collections import Relisted, WatchEvent
 from apps.clusters.services.watch.follow import snapshot
 from apps.clusters.services.watch.informer import NODES, PODS, Informer
-from apps.clusters.services.watch.watch_events import Relisted, WatchEvent
 from tests.clusters.fakes.fake_cluster import FakeCluster
 from tests.clusters.kube_factories import T0, at, done_pod, node, offset, pod, run_pod, times
 

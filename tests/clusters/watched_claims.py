@@ -2,12 +2,11 @@
 
 from typing import Any
 
-from apps.clusters.models import Cluster
-from apps.clusters.models.claims import ClaimInterval
+from apps.clusters.models import ClaimInterval, Cluster
 from apps.clusters.ports import Listing, ObjectChange, SourceRejected
-from apps.clusters.services.claims.claim_watch import collections_of
+from apps.clusters.services.watch.claims import collections_of
+from apps.clusters.services.watch.collections import Item, Relisted, WatchEvent
 from apps.clusters.services.watch.informer import NODES, PODS, Informer
-from apps.clusters.services.watch.watch_events import Item, Relisted, WatchEvent
 from tests.clusters.dra_factories import class_of, gpu, group, slice_of, using
 from tests.clusters.fakes.fake_cluster import FakeCluster
 from tests.clusters.kube_factories import T0, node, offset, pod, running, status

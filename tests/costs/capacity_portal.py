@@ -6,8 +6,7 @@ from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from typing import Any
 
-from apps.clusters.domain.calendar import day_start
-from apps.clusters.domain.window import Window
+from apps.clusters.domain.window import Window, day_start
 from apps.clusters.models import Cluster, NodeInterval
 from apps.costs.domain.recommendations.recommendation import RecommendationKind
 from apps.costs.models import Recommendation

@@ -6,8 +6,7 @@ from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 from apps.accounts.models import Team
-from apps.clusters.domain.calendar import day_of, day_start
-from apps.clusters.domain.window import Window
+from apps.clusters.domain.window import Window, day_of, day_start
 from apps.clusters.models import Cluster, NodeInterval, Pod, Tier
 from apps.usage.domain.amounts import Amounts
 from apps.usage.models import CollectionWindow

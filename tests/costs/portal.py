@@ -10,14 +10,13 @@ from typing import Any
 from django.db.models import Sum
 
 from apps.accounts.permissions import EVERYTHING
-from apps.clusters.domain.calendar import day_window
-from apps.clusters.domain.window import Window
+from apps.clusters.domain.window import Window, day_window
 from apps.costs.domain.costing import Basis, Cause, Policy
 from apps.costs.models import PoolCostHour, Price, TeamCostHour, WorkloadCostHour
 from apps.costs.selectors import CostQuery, CostRow, cost_rows
 from apps.costs.services import price_hours
 from apps.quotas.models import Entitlement
-from apps.usage.domain.rows import Grouping
+from apps.usage.domain.usage_query import Grouping
 from apps.usage.models import CollectionWindow, TierHour
 from tests.factories import A100, BEGINNING, H100, Portal, make_portal
 

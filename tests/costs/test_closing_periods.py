@@ -30,7 +30,7 @@ from apps.costs.selectors import (
 from apps.costs.selectors.explain_costs import explain_adjustment
 from apps.costs.services import CloseRefused, close_period, price_hours, reopen_period
 from apps.usage.domain.explained import Explained, evaluate
-from apps.usage.domain.rows import Filters, Grouping, TimeStep
+from apps.usage.domain.usage_query import Filters, Grouping, TimeStep
 from apps.usage.models import CollectionWindow, PodHour, TierHour
 from tests.costs.portal import (
     CHARGINGS,

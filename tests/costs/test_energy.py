@@ -20,7 +20,7 @@ from apps.costs.selectors import (
 )
 from apps.costs.services import close_period, price_hours
 from apps.quotas.models import Budget
-from apps.usage.domain.rows import Filters, Grouping, TimeStep
+from apps.usage.domain.usage_query import Filters, Grouping, TimeStep
 from apps.usage.models import NodeHour, PodHour, TierHour
 from tests.costs.portal import (
     CHARGINGS,

@@ -49,7 +49,7 @@ from apps.costs.services.exports import (
     tend_exports,
     write_export,
 )
-from apps.usage.domain.rows import Filters, Grouping, TimeStep
+from apps.usage.domain.usage_query import Filters, Grouping, TimeStep
 from tests.costs.portal import Priced, make_priced, rows, total
 from tests.worlds import shared
 

@@ -15,11 +15,11 @@ from apps.costs.models import Price as PriceRow
 from apps.costs.services import close_period, price_hours
 from apps.costs.services.pricing import fold_workloads
 from apps.pending.models import Episode
-from apps.usage.domain.rows import Grouping, TimeStep, UsageQuery
+from apps.usage.domain.usage_query import Grouping, TimeStep, UsageQuery
 from apps.usage.models import Day, WorkloadDay
 from apps.usage.selectors import usage_rows
 from apps.usage.services import prune as prune_facts
-from apps.usage.services.folding import OLDER, STEADY_KINDS
+from apps.usage.services.days import OLDER, STEADY_KINDS
 from tests.costs.portal import CHARGINGS, NOW, Priced, by_cause, make_priced, rows
 from tests.factories import H100
 from tests.worlds import shared

@@ -13,7 +13,7 @@ from apps.costs.models import PoolCostDay, TeamCostDay
 from apps.costs.selectors.budgets import money_budget_rows
 from apps.costs.selectors.cost_reader import rows_with_costs
 from apps.quotas.models import Budget
-from apps.usage.domain.rows import Grouping, TimeStep
+from apps.usage.domain.usage_query import Grouping, TimeStep
 from tests.costs.portal import PRICES, cost_of_capacity, make_priced, rows, total
 from tests.factories import BEGINNING
 

@@ -23,7 +23,7 @@ from apps.costs.services.messages import note_money_alerts
 from apps.quotas.models import Budget
 from apps.quotas.selectors import budget_alerts
 from apps.usage.domain.explained import Number, evaluate
-from apps.usage.domain.rows import Filters, TimeStep
+from apps.usage.domain.usage_query import Filters, TimeStep
 from tests.costs.portal import NOW, Priced, make_priced, rows
 from tests.factories import BEGINNING, H100, make_cluster, make_team, note_collection
 from tests.worlds import shared

@@ -19,7 +19,7 @@ from apps.costs.models import MonthlyMail
 from apps.costs.selectors.months import monthly_report
 from apps.costs.services import close_period
 from apps.costs.services.messages import MOST_ATTEMPTS, send_monthly_reports
-from apps.usage.domain.rows import Grouping
+from apps.usage.domain.usage_query import Grouping
 from tests.costs.portal import PRICES, by_cause, days_from, make_priced, rows, total
 from tests.factories import A100, note_collection
 

@@ -27,7 +27,7 @@ from apps.costs.models import (
 from apps.costs.models import Price as PriceRow
 from apps.costs.selectors import not_priced
 from apps.costs.services import close_period, price_hours, reopen_period
-from apps.usage.domain.rows import Filters, Grouping, TimeStep
+from apps.usage.domain.usage_query import Filters, Grouping, TimeStep
 from apps.usage.models import CollectionWindow, PodHour
 from apps.usage.selectors import GroupingRefused
 from apps.usage.services import prune as prune_facts

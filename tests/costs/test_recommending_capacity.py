@@ -9,14 +9,14 @@ import pytest
 from django.db.models import F
 
 from apps.clusters.models import Cluster, Tier, TierRule
-from apps.clusters.services.tier_history import TierHistory
+from apps.clusters.services.catalog import TierHistory
 from apps.costs.domain.recommendations.recommendation import RecommendationKind
 from apps.costs.models import PoolCostDay, PricedHour, Recommendation
 from apps.costs.services.evidence.hours import pending_hours
 from apps.costs.services.evidence.offers import PricesInForce, offer_book, span_of
 from apps.costs.services.evidence.workloads import service_evidence, workload_evidence
 from apps.costs.services.recommendations import cost_before
-from apps.usage.domain.attribution.activity import CLASSES, class_of
+from apps.usage.domain.activity import CLASSES, class_of
 from apps.usage.models import CollectionWindow, NodeHour, TierDay, WorkloadActivityDay, WorkloadDay
 from tests.costs.capacity_portal import (
     FIRST,

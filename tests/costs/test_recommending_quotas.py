@@ -14,7 +14,7 @@ from apps.accounts.permissions import EVERYTHING
 from apps.clusters.domain.observed.objects import ObservedKind as SeenKind
 from apps.clusters.domain.observed.objects import QuotaSnapshot
 from apps.clusters.models import ObservedObject, WatchCoverage
-from apps.clusters.services.tier_history import TierHistory
+from apps.clusters.services.catalog import TierHistory
 from apps.costs.domain.recommendations.recommendation import RecommendationKind
 from apps.costs.models import Recommendation
 from apps.costs.selectors.recommendations import RecommendationFilters, recommendation_sums

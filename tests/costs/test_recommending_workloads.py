@@ -9,8 +9,8 @@ from apps.clusters.models import Pod
 from apps.costs.domain.recommendations.recommendation import RecommendationKind
 from apps.costs.models import Price, Recommendation
 from apps.costs.services.recommendation_run import store_recommendations
+from apps.usage.domain.activity import CLASSES, class_of
 from apps.usage.domain.amounts import Amounts
-from apps.usage.domain.attribution.activity import CLASSES, class_of
 from apps.usage.models import PodHour, TierDay, WorkloadActivityDay, WorkloadDay
 from tests.costs.one_job import FIRST, LAST, NOW, OneJob, four, make_one_job
 from tests.costs.portal import make_price

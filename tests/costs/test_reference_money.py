@@ -18,7 +18,7 @@ from apps.costs.domain.costing import WASTE, Cause, money
 from apps.costs.selectors import CostQuery, cost_rows, waterfall
 from apps.costs.services import price_hours
 from apps.operations.services import load_catalog
-from apps.usage.domain.rows import Grouping, TimeStep
+from apps.usage.domain.usage_query import Grouping, TimeStep
 from apps.usage.services import collect_window
 from simulator.catalog import catalog_yaml
 from simulator.scenarios.registry import load

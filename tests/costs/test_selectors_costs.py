@@ -20,7 +20,7 @@ from apps.costs.models import Price
 from apps.costs.selectors import CostQuery, CostRow, cost_page, cost_rows, waterfall
 from apps.costs.selectors import worst_workloads as worst
 from apps.costs.services import price_hours
-from apps.usage.domain.rows import Filters, Grouping, TimeStep
+from apps.usage.domain.usage_query import Filters, Grouping, TimeStep
 from apps.usage.selectors import CursorRefused, GroupingRefused
 from tests.costs.portal import (
     CHARGINGS,

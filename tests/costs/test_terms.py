@@ -12,7 +12,7 @@ from apps.costs.domain.costing import Basis, Policy
 from apps.costs.models import Adjustment, Price, PricedHour
 from apps.costs.selectors import CostQuery, month_window, not_priced, price_book, price_list, terms
 from apps.costs.services import close_period, price_hours
-from apps.usage.domain.rows import Filters, Grouping, TimeStep
+from apps.usage.domain.usage_query import Filters, Grouping, TimeStep
 from apps.usage.models import CollectionWindow
 from tests.costs.portal import NOW, PRICES, Priced, make_price, make_priced, rows, total
 from tests.factories import A100, H100

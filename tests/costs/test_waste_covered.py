@@ -9,7 +9,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apps.clusters.domain.workload_families import family_of, stem_of
+from apps.clusters.domain.names import family_of, stem_of
 from apps.clusters.models import Tier
 from apps.costs.domain.recommendations import Offers, RecommendationKind, for_workloads
 from apps.costs.domain.recommendations.capacity import (

@@ -8,8 +8,7 @@ import pytest
 from pytest_django import DjangoAssertNumQueries
 
 from apps.accounts.permissions import Visibility
-from apps.clusters.domain.calendar import hour_floor
-from apps.clusters.domain.window import Window
+from apps.clusters.domain.window import Window, hour_floor
 from apps.clusters.models import ReportSettings
 from apps.fairness.models import TeamFairnessDay, TeamFairnessHour
 from apps.fairness.selectors import fairness_rows, statement, team_standing

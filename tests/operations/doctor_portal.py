@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from apps.clusters.domain.devices.exporter_profile import ExporterProfile
-from apps.clusters.domain.devices.samples import DeviceSlot
+from apps.clusters.domain.devices.state import DeviceSlot
 from apps.clusters.domain.observed.objects import ObservedKind, QuotaSnapshot
 from apps.clusters.domain.pods.ledger import NodeInterval, Owner, PodRecord
 from apps.clusters.domain.window import Window

@@ -21,7 +21,7 @@ from apps.costs.models import ClosedPeriod, Price
 from apps.costs.selectors import closed_period
 from apps.costs.selectors.cost_files import closed_path
 from apps.costs.services import price_hours
-from apps.usage.domain.rows import Grouping, TimeStep
+from apps.usage.domain.usage_query import Grouping, TimeStep
 from tests.costs.portal import NOW, Priced, make_priced, rows, total
 from tests.factories import H100
 from tests.worlds import shared

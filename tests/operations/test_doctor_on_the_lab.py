@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from apps.clusters.domain.window import Window
-from apps.clusters.services.watch.clusters import snapshot_cluster
+from apps.clusters.services.watch.follow import snapshot_cluster
 from apps.operations.services import load_catalog, run_doctor
 from apps.usage.services import collect_window
 from simulator.catalog import catalog_yaml

@@ -25,7 +25,7 @@ from apps.operations.services.alerting import (
 from apps.quota_requests import services
 from apps.quota_requests.models import AuditCheck
 from apps.quotas.models import BudgetAlert
-from apps.usage.selectors.current.idle import IdleNow, idle_workloads
+from apps.usage.selectors.unused_allocation import IdleNow, idle_workloads
 from tests.factories import (
     PodFact,
     Portal,

@@ -10,8 +10,7 @@ from django.test.utils import CaptureQueriesContext
 
 from apps.accounts.models import Team
 from apps.accounts.permissions import EVERYTHING, Visibility
-from apps.clusters.domain.calendar import day_of
-from apps.clusters.domain.window import Window
+from apps.clusters.domain.window import Window, day_of
 from apps.clusters.models import NamespaceClaim
 from apps.pending.domain.diagnosis import Cause, Counts
 from apps.pending.models import CauseInterval, Episode, PendingDay, RefreshState

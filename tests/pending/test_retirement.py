@@ -11,10 +11,10 @@ from pytest_django import DjangoAssertNumQueries
 
 from apps.clusters.domain.pods.ledger import LastSeen
 from apps.clusters.models import Cluster, Node, NodeInterval, Pod, WatchCoverage
-from apps.clusters.services import retirement
+from apps.clusters.services import retention
+from apps.clusters.services.catalog import TierHistory
 from apps.clusters.services.pods.inferred_pods import store_inferred_pods
 from apps.clusters.services.pods.ledger_rows import pod_record_of
-from apps.clusters.services.tier_history import TierHistory
 from apps.pending import tasks
 from apps.pending.models import CauseInterval, Episode, PendingDay, RefreshState
 from apps.pending.selectors.freshness import known_until
@@ -75,9 +75,9 @@ def test_a_cluster_that_the_catalog_has_again_is_left_to_its_watch(west: Cluster
     pod = make_pod(make_workload(west, "vision", "train"), created_at=START)
     retire(west)
     # As if it had come back between the list of those let go and the lock of this one.
-    assert retirement.retired_clusters() == [west.pk]
+    assert retention.retired_clusters() == [west.pk]
     Cluster.objects.update(active=True)
-    assert retirement.end_ledger([west.pk], now=NOW) == 0
+    assert retention.end_ledger([west.pk], now=NOW) == 0
     pod.refresh_from_db()
     assert pod.ended_at is None
 
@@ -85,9 +85,9 @@ def test_a_cluster_that_the_catalog_has_again_is_left_to_its_watch(west: Cluster
 def test_what_a_watch_may_still_hold_is_not_ended_yet(west: Cluster) -> None:
     pod = make_pod(make_workload(west, "vision", "train"), created_at=START)
     retire(west)
-    soon = WATCHED + timedelta(seconds=retirement.STILL_SECONDS - 1)
-    assert retirement.end_ledger([west.pk], now=soon) == 0
-    assert retirement.end_ledger([west.pk], now=soon + timedelta(seconds=1)) == 1
+    soon = WATCHED + timedelta(seconds=retention.STILL_SECONDS - 1)
+    assert retention.end_ledger([west.pk], now=soon) == 0
+    assert retention.end_ledger([west.pk], now=soon + timedelta(seconds=1)) == 1
     pod.refresh_from_db()
     assert pod.ended_at is not None
 

@@ -6,13 +6,13 @@ from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from apps.clusters.domain.devices.pod_claims import Ask, pod_claims
+from apps.clusters.domain.devices.resource_claims import Ask, pod_claims
+from apps.clusters.domain.kube_json import request
 from apps.clusters.domain.observed.extract import (
     ExtractionContext,
     observed_object,
     template_classes,
 )
-from apps.clusters.domain.observed.fields import request
 from apps.clusters.domain.observed.objects import (
     Body,
     ClaimRequest,

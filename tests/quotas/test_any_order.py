@@ -12,8 +12,8 @@ from apps.clusters.domain.window import Window, from_seconds
 from apps.clusters.gateways import metrics_source
 from apps.clusters.models import Cluster, Pod, PodRevision
 from apps.clusters.ports import DeviceAnswer, MetricsSource
+from apps.clusters.services.catalog import TierHistory
 from apps.clusters.services.pods.inferred_pods import store_inferred_pods
-from apps.clusters.services.tier_history import TierHistory
 from apps.operations.services import load_catalog
 from apps.quotas.models import QuotaHour, QuotaKeyHour
 from apps.quotas.services import due_windows, roll_hours

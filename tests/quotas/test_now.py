@@ -24,8 +24,7 @@ from apps.clusters.domain.observed.objects import (
     WorkloadSnapshot,
 )
 from apps.clusters.domain.window import Window
-from apps.clusters.models import Cluster, WatchCoverage
-from apps.clusters.models.ledger import WatchIssue
+from apps.clusters.models import Cluster, WatchCoverage, WatchIssue
 from apps.quotas.models import QuotaHour, QuotaKey, QuotaKeyHour
 from apps.quotas.selectors import QuotaFilters, QuotaOrder, QuotaRow, quota_rows, quotas_now
 from apps.quotas.selectors.explain import explain_quota

@@ -21,7 +21,7 @@ from apps.quotas.selectors import (
     held_but_unused,
     quota_history,
 )
-from apps.usage.domain.rows import TimeStep
+from apps.usage.domain.usage_query import TimeStep
 from tests.factories import H100, Portal, make_portal
 from tests.quotas.worlds import GPU, KEY, see, see_quota
 from tests.worlds import shared

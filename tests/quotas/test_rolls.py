@@ -20,9 +20,8 @@ from apps.clusters.domain.observed.objects import (
     WorkloadSnapshot,
 )
 from apps.clusters.domain.window import Window
-from apps.clusters.models import Cluster, NamespaceClaim, Pod, WatchCoverage
+from apps.clusters.models import ClaimInterval, Cluster, NamespaceClaim, Pod, WatchCoverage
 from apps.clusters.models import ObservedObject as ObservedObjectRow
-from apps.clusters.models.claims import ClaimInterval
 from apps.clusters.ports import QueueSlot, QuotaSlot, SourceUnavailable
 from apps.quotas.domain.keys import QuotaRef
 from apps.quotas.models import QuotaHour, QuotaKey, QuotaKeyHour

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from apps.clusters.adapters.prometheus.config import PrometheusConfig
+from apps.clusters.adapters.prometheus.http_api import PrometheusConfig
 from apps.clusters.adapters.prometheus.source import PrometheusSource
 from apps.clusters.domain.window import Window, from_seconds
 from apps.clusters.ports import QueueSlot

@@ -10,7 +10,7 @@ from apps.clusters.models import Cluster
 from apps.operations.services import load_catalog
 from apps.usage import selectors as usage
 from apps.usage.domain.amounts import NANO
-from apps.usage.domain.rows import Grouping, UsageQuery
+from apps.usage.domain.usage_query import Grouping, UsageQuery
 from apps.usage.services import collect_window
 from simulator.catalog import catalog_yaml
 from simulator.fleet import FOREVER

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from apps.clusters.domain.devices.samples import ActivitySample, DeviceSlot
+from apps.clusters.domain.devices.state import ActivitySample, DeviceSlot
 from apps.clusters.domain.pods.ledger import (
     ClaimAllocationRecord,
     NodeInterval,
@@ -11,13 +11,16 @@ from apps.clusters.domain.pods.ledger import (
     PodSource,
 )
 from apps.clusters.domain.tiers import GpuSharing, TierRule
-from apps.clusters.domain.time_spans import Span
-from apps.clusters.domain.window import HOUR_SECONDS, SLOT_SECONDS
+from apps.clusters.domain.window import HOUR_SECONDS, SLOT_SECONDS, Span
 from apps.usage.domain.attribution.allocations import PodLedger
 from apps.usage.domain.attribution.attribute import SampleInterval
-from apps.usage.domain.attribution.attribute_hour import HourInput, RawSamples, attribute_hour
+from apps.usage.domain.attribution.attribute_hour import (
+    HourFacts,
+    HourInput,
+    RawSamples,
+    attribute_hour,
+)
 from apps.usage.domain.attribution.gpu_classes import Bound
-from apps.usage.domain.attribution.hour import HourFacts
 
 START = 1_793_613_600  # 2026-11-02 10:00 UTC
 GPU = "nvidia.com/gpu"

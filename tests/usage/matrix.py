@@ -15,25 +15,22 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from apps.clusters.adapters.kubernetes.api import KubernetesApi
-from apps.clusters.adapters.prometheus.config import PrometheusConfig
+from apps.clusters.adapters.prometheus.http_api import PrometheusConfig
 from apps.clusters.adapters.prometheus.source import PrometheusSource
 from apps.clusters.domain.devices.mig import mig_part
 from apps.clusters.domain.pods.kube_objects import NodeState, lacks_finish, node_state, pod_record
-from apps.clusters.domain.pods.ledger import NodeInterval, PodRecord
-from apps.clusters.domain.pods.owners import nearest_owner
+from apps.clusters.domain.pods.ledger import NodeInterval, PodRecord, nearest_owner
 from apps.clusters.domain.tiers import GpuSharing, TierRule
-from apps.clusters.domain.time_spans import clip, seconds, union
-from apps.clusters.domain.window import Window
+from apps.clusters.domain.window import Window, clip, seconds, union
 from apps.clusters.ports import ClusterSource, DeviceAnswer, MetricsSource
-from apps.clusters.services.claims.claim_watch import ClaimWatch, discovered
+from apps.clusters.services.catalog import assign
 from apps.clusters.services.pods.pod_store import PodObservation, PodStore
-from apps.clusters.services.tier_history import assign
+from apps.clusters.services.watch.claims import ClaimWatch, discovered
 from apps.usage.domain.amounts import Amounts
 from apps.usage.domain.attribution.allocations import PodLedger
 from apps.usage.domain.attribution.attribute import SampleInterval
-from apps.usage.domain.attribution.attribute_hour import HourInput, attribute_hour
+from apps.usage.domain.attribution.attribute_hour import HourFacts, HourInput, attribute_hour
 from apps.usage.domain.attribution.gpu_classes import Bound
-from apps.usage.domain.attribution.hour import HourFacts
 from simulator.fleet import GPU, GPU_SHARED, MIG_PREFIX, Device, Exporter, Node
 from simulator.scenarios.base import Scenario
 from tests.served_lab import served_lab

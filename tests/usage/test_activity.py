@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apps.usage.domain.attribution.activity import (
+from apps.usage.domain.activity import (
     ALMOST_NOTHING,
     CLASSES,
     LETTERS,

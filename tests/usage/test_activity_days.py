@@ -11,13 +11,12 @@ from apps.accounts.models import Team
 from apps.clusters.domain.tiers import model_key
 from apps.clusters.domain.window import Window, from_seconds
 from apps.clusters.models import Cluster, GpuModel, Namespace, Node, Pod, Tier, Workload
-from apps.usage.domain.attribution.activity import written
-from apps.usage.domain.attribution.hour import HourFacts
+from apps.usage.domain.activity import written
+from apps.usage.domain.attribution.attribute_hour import HourFacts
 from apps.usage.models import PodHour, WorkloadActivityDay
 from apps.usage.services import prune, roll_days
-from apps.usage.services.activity_days import MOST_PODS
-from apps.usage.services.dimensions import Dimensions, PodIds
-from apps.usage.services.write import write_hour
+from apps.usage.services.days import MOST_PODS
+from apps.usage.services.facts import Dimensions, PodIds, write_hour
 from tests.usage.hours import START, device, hour_facts, interval, pod
 
 pytestmark = pytest.mark.django_db

@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from apps.clusters.domain.devices.samples import ActivitySample, DeviceSlot
+from apps.clusters.domain.devices.state import ActivitySample, DeviceSlot
 from apps.clusters.domain.pods.ledger import PodRecord
 from apps.usage.domain.attribution.allocations import Allocation, PodLedger
 from apps.usage.domain.attribution.attribute import (
@@ -14,8 +14,8 @@ from apps.usage.domain.attribution.attribute import (
     mislabelled,
     recut,
 )
+from apps.usage.domain.attribution.attribute_hour import allocate_cluster
 from apps.usage.domain.attribution.gpu_classes import Classifier
-from apps.usage.domain.attribution.hour import allocate_cluster
 from tests.usage.hours import INTERVAL, RULES, START, device, interval, pod
 
 

@@ -11,7 +11,7 @@ from django.db import models
 from apps.clusters.domain.pods.ledger import NodeInterval
 from apps.clusters.domain.window import Window
 from apps.clusters.models import Cluster, Pod, WatchCoverage
-from apps.clusters.services.watch.clusters import snapshot_cluster
+from apps.clusters.services.watch.follow import snapshot_cluster
 from apps.operations.services import load_catalog
 from apps.usage.domain.collection import CollectionState
 from apps.usage.models import (

@@ -18,13 +18,14 @@ from apps.usage.domain.columns import (
     HeldFigures,
     LedgerFigures,
     collected_amounts,
+    csv_line,
     flat,
+    guarded,
     held_record,
     ledger_record,
     utc_text,
 )
-from apps.usage.domain.csv_rows import csv_line, guarded
-from apps.usage.domain.rows import PodRow
+from apps.usage.domain.usage_query import PodRow
 
 AT = datetime(2026, 3, 28, 12, tzinfo=UTC)
 WINDOW = Window(AT, AT + timedelta(hours=2))

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from apps.clusters.domain.devices.samples import ActivitySample, DeviceSlot
+from apps.clusters.domain.devices.state import ActivitySample, DeviceSlot
 from apps.clusters.domain.pods.ledger import PodRecord
 from apps.clusters.domain.tiers import GpuSharing, TierRule
 from apps.clusters.domain.window import HOUR_SECONDS, SLOT_SECONDS

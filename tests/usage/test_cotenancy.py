@@ -10,8 +10,8 @@ from apps.accounts.permissions import EVERYTHING, Visibility
 from apps.clusters.domain.pods.ledger import NodeInterval as Interval
 from apps.clusters.domain.window import Window
 from apps.clusters.models import Cluster, Node, NodeInterval, Pod
-from apps.usage.domain.attribution.cotenancy import SharedTimes, shared_seconds, shared_times
-from apps.usage.selectors.current.cotenants import CoTenants, co_tenants
+from apps.usage.domain.attribution.sharing import SharedTimes, shared_seconds, shared_times
+from apps.usage.selectors.pods import CoTenants, co_tenants
 from tests.factories import ensure_builtin, make_cluster, make_pod, make_team, make_workload
 
 GPU = "nvidia.com/gpu"

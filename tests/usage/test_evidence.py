@@ -4,13 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from apps.usage.domain.evidence import (
-    Evidence,
-    Reference,
-    Thresholds,
-    contradictions,
-    has_fallen,
-)
+from apps.usage.domain.collection import Evidence, Reference, Thresholds, contradictions, has_fallen
 
 USUAL = Evidence(
     from_series=True,

@@ -4,7 +4,7 @@ import pytest
 
 from apps.clusters.domain.pods.ledger import NodeInterval, PodRecord
 from apps.usage.domain.amounts import NANO
-from apps.usage.domain.attribution.hour import HourFacts
+from apps.usage.domain.attribution.attribute_hour import HourFacts
 from tests.usage.hours import hour_facts, interval, pod
 
 

@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apps.clusters.domain.devices.samples import DeviceSlot
+from apps.clusters.domain.devices.state import DeviceSlot
 from apps.clusters.domain.pods.ledger import NodeInterval, PodRecord, PodSource
 from apps.clusters.domain.tiers import GpuSharing, TierRule
 from apps.usage.domain.amounts import CAPACITY_FIELDS, HELD_FIELDS, NANO, Amounts
+from apps.usage.domain.attribution.attribute_hour import HourFacts
 from apps.usage.domain.attribution.gpu_classes import Bound
-from apps.usage.domain.attribution.hour import HourFacts
 from tests.usage.equations import broken_equations
 from tests.usage.hours import GPU, LABELS, RULES, START, device, hour_facts, interval, pod
 

@@ -2,8 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apps.usage.domain.amounts import Amounts, hours, nano
-from apps.usage.domain.attribution.ledger import HeldSlot, Split, held_amounts, split
+from apps.usage.domain.amounts import Amounts, HeldSlot, Split, held_amounts, hours, nano, split
 from tests.usage.equations import broken_equations
 
 SLOTS = st.lists(

@@ -5,11 +5,11 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from apps.accounts.permissions import EVERYTHING
-from apps.clusters.domain.devices.samples import ActivityLevels
+from apps.clusters.domain.devices.state import ActivityLevels
 from apps.clusters.domain.window import Window
 from apps.usage.domain.amounts import Amounts, hours, nano
-from apps.usage.domain.attribution.hour import HourFacts
-from apps.usage.domain.rows import UsageQuery
+from apps.usage.domain.attribution.attribute_hour import HourFacts
+from apps.usage.domain.usage_query import UsageQuery
 from apps.usage.models import Day, PodHour, WorkloadDay
 from apps.usage.selectors import usage_rows
 from apps.usage.services import roll_days

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 
-from apps.clusters.domain.devices.samples import ActivitySample, DeviceSlot
+from apps.clusters.domain.devices.state import ActivitySample, DeviceSlot
 from apps.clusters.domain.pods.ledger import (
     ClaimAllocationRecord,
     ClaimedDevice,
@@ -15,7 +15,7 @@ from apps.clusters.domain.pods.ledger import (
 )
 from apps.clusters.domain.tiers import GpuSharing, TierRule
 from apps.usage.domain.amounts import Amounts, hours
-from apps.usage.domain.attribution.hour import HourFacts
+from apps.usage.domain.attribution.attribute_hour import HourFacts
 from tests.usage.hours import GPU, LABELS, START, device, hour_facts, interval, pod
 from tests.usage.test_conservation import RULES as ANY
 from tests.usage.test_conservation import World, pods_of, worlds

@@ -10,7 +10,7 @@ from apps.accounts.permissions import Visibility
 from apps.clusters.domain.window import Window
 from apps.operations.services import load_catalog
 from apps.usage.domain.collection import CollectionState
-from apps.usage.domain.rows import Filters
+from apps.usage.domain.usage_query import Filters
 from apps.usage.models import CollectionWindow, PodHour, TeamDay, TierDay, TierHour
 from apps.usage.selectors import collected_hours, freshness
 from apps.usage.services import HourOutcome, collect_window, schedule_collections

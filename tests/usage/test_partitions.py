@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from apps.clusters.domain.devices.samples import DeviceSlot
+from apps.clusters.domain.devices.state import DeviceSlot
 from apps.clusters.domain.pods.ledger import (
     ClaimAllocationRecord,
     ClaimedDevice,
@@ -14,7 +14,7 @@ from apps.clusters.domain.pods.ledger import (
 )
 from apps.clusters.domain.tiers import GpuSharing, TierRule
 from apps.usage.domain.amounts import Amounts, hours
-from apps.usage.domain.attribution.hour import HourFacts
+from apps.usage.domain.attribution.attribute_hour import HourFacts
 from tests.usage.hours import LABELS, START, device, hour_facts, interval, pod
 
 SMALL, LARGE = "nvidia.com/mig-1g.10gb", "nvidia.com/mig-3g.40gb"

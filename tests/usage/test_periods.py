@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apps.usage.domain.periods import BEGINNING, Periods, is_day_start, whole_days
-from apps.usage.domain.rows import TimeStep
+from apps.usage.domain.usage_query import BEGINNING, Periods, TimeStep, is_day_start, whole_days
 
 ZONES = ("UTC", "Europe/Berlin", "Asia/Kolkata", "America/St_Johns", "Africa/Cairo")
 

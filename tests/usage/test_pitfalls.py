@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from apps.clusters.domain.devices.mig import geometry
-from apps.clusters.domain.devices.samples import DeviceSlot
+from apps.clusters.domain.devices.state import DeviceSlot
 from apps.clusters.domain.pods.ledger import PodRecord
 from apps.clusters.domain.resources import desanitise, effective_request
 from apps.clusters.domain.tiers import GpuSharing, TierRule, unit_weight

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from apps.clusters.adapters.prometheus.config import PrometheusConfig
+from apps.clusters.adapters.prometheus.http_api import PrometheusConfig
 from apps.clusters.adapters.prometheus.source import PrometheusSource
 from apps.clusters.domain.devices.state import Health, health_of
 from apps.clusters.domain.pods.ledger import NodeInterval, Owner, PodRecord

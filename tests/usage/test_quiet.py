@@ -1,6 +1,6 @@
 """Quiet hours of pods: before the work, after it, and in between."""
 
-from apps.usage.domain.quiet import PodHourAmounts, QuietTime
+from apps.usage.domain.activity import PodHourAmounts, QuietTime
 
 GPU_HOUR = 1000
 

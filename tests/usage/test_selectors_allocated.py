@@ -6,7 +6,7 @@ import pytest
 from pytest_django import DjangoAssertNumQueries
 
 from apps.accounts.permissions import Visibility
-from apps.usage.selectors.current.allocated import AllocatedGpus, held_now
+from apps.usage.selectors.pending import AllocatedGpus, held_now
 from tests.factories import make_cards, make_cluster, make_pod, make_team, make_tier, make_workload
 
 pytestmark = pytest.mark.django_db

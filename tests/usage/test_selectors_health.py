@@ -9,7 +9,7 @@ from apps.accounts.permissions import EVERYTHING, Visibility
 from apps.clusters.domain.window import Window
 from apps.clusters.models import Cluster
 from apps.usage import selectors
-from apps.usage.domain.rows import Filters
+from apps.usage.domain.usage_query import Filters
 from apps.usage.selectors import Freshness
 from tests.factories import collect, make_cards, make_cluster, make_report, make_tier
 from tests.factories import note_collection as note

@@ -17,10 +17,10 @@ from pytest_django import DjangoAssertNumQueries
 from apps.accounts.permissions import Visibility, visibility_of
 from apps.clusters.domain.window import Window
 from apps.usage.domain.amounts import HELD_FIELDS, Amounts
-from apps.usage.domain.rows import Filters, Grouping, TimeStep, UsageRow
+from apps.usage.domain.usage_query import Filters, Grouping, TimeStep, UsageRow
 from apps.usage.models import Day, PodHour, TierDay, TierHour
 from apps.usage.selectors import GroupingRefused
-from apps.usage.selectors.sums import amounts_of
+from apps.usage.selectors.fact_tables import amounts_of
 from tests import factories
 from tests.factories import Portal, make_portal
 from tests.usage.three_days import BERLIN, days, make_three_days, read, utc

@@ -8,10 +8,9 @@ import pytest
 from pytest_django import DjangoAssertNumQueries
 
 from apps.accounts.permissions import EVERYTHING, Visibility
-from apps.clusters.domain.calendar import day_window
-from apps.clusters.domain.window import Window
+from apps.clusters.domain.window import Window, day_window
 from apps.usage import selectors
-from apps.usage.domain.rows import Grouping, TimeStep, UsageQuery, UsageRow
+from apps.usage.domain.usage_query import Grouping, TimeStep, UsageQuery, UsageRow
 from apps.usage.selectors import CursorRefused
 from tests import factories
 from tests.factories import Portal, make_portal

@@ -10,8 +10,8 @@ from apps.accounts.permissions import EVERYTHING, Visibility
 from apps.clusters.domain.window import Window
 from apps.usage import selectors
 from apps.usage.domain.amounts import Amounts
-from apps.usage.domain.rows import Filters, UsageQuery
-from apps.usage.selectors.parts import PodPart, pod_hours, pod_parts, pod_sum
+from apps.usage.domain.usage_query import Filters, UsageQuery
+from apps.usage.selectors.ledger import PodPart, pod_hours, pod_parts, pod_sum
 from tests.factories import Portal, make_portal
 from tests.worlds import shared
 

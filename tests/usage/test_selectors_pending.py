@@ -9,7 +9,7 @@ from pytest_django import DjangoAssertNumQueries
 from apps.accounts.permissions import EVERYTHING, Visibility, visibility_of
 from apps.clusters.models import NamespaceClaim
 from apps.usage import selectors
-from apps.usage.domain.rows import Filters
+from apps.usage.domain.usage_query import Filters
 from apps.usage.selectors import PendingGpus
 from tests.factories import Portal, make_pod, make_portal, make_workload
 from tests.worlds import shared

@@ -10,7 +10,7 @@ from apps.accounts.permissions import EVERYTHING, Visibility, visibility_of
 from apps.clusters.domain.window import Window
 from apps.clusters.models import Namespace, NamespaceClaim
 from apps.usage import selectors
-from apps.usage.domain.rows import Filters, PodRow
+from apps.usage.domain.usage_query import Filters, PodRow
 from apps.usage.selectors import GroupingRefused
 from tests import factories
 from tests.factories import PodFact, Portal, held, make_pod, make_portal, make_workload

@@ -7,8 +7,8 @@ from pytest_django import DjangoAssertNumQueries
 
 from apps.accounts.permissions import Visibility
 from apps.clusters.domain.window import Window
-from apps.usage.domain.rows import Filters
-from apps.usage.selectors.current.queue_times import WaitTimes, bound_waits, tier_wait_times
+from apps.usage.domain.usage_query import Filters
+from apps.usage.selectors.pending import WaitTimes, bound_waits, tier_wait_times
 from tests.factories import Cards, make_cards, make_cluster, make_pod, make_tier, make_workload
 
 NOW = datetime(2026, 1, 10, tzinfo=UTC)

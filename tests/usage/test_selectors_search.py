@@ -8,7 +8,7 @@ from pytest_django import DjangoAssertNumQueries
 
 from apps.accounts.permissions import EVERYTHING, Visibility
 from apps.clusters.models import NamespaceClaim
-from apps.usage.selectors.current.search import POD_DAYS, Found, ResultKind, found_by_name
+from apps.usage.selectors.search import POD_DAYS, Found, ResultKind, found_by_name
 from tests.factories import Portal, make_pod, make_portal, make_team, make_workload
 from tests.worlds import shared
 

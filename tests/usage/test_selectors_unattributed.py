@@ -9,9 +9,9 @@ from apps.accounts.permissions import EVERYTHING, Visibility
 from apps.clusters.domain.window import Window
 from apps.clusters.models import Cluster, Node, TierRule, WatchCoverage
 from apps.usage.domain.amounts import nano
-from apps.usage.domain.rows import Filters
+from apps.usage.domain.usage_query import Filters
 from apps.usage.models import NodeHour
-from apps.usage.selectors.current.unattributed import UnattributedRow, unattributed_by_node
+from apps.usage.selectors.devices import UnattributedRow, unattributed_by_node
 from tests.factories import make_cluster, make_model, make_tier
 
 START = datetime(2026, 11, 16, tzinfo=UTC)

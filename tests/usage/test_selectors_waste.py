@@ -9,8 +9,7 @@ from pytest_django import DjangoAssertNumQueries
 from apps.accounts.permissions import EVERYTHING, Visibility, visibility_of
 from apps.clusters.domain.window import Window
 from apps.usage import selectors
-from apps.usage.domain.periods import whole_days
-from apps.usage.domain.rows import Filters, Grouping, UsageQuery
+from apps.usage.domain.usage_query import Filters, Grouping, UsageQuery, whole_days
 from apps.usage.selectors import WasteRow
 from tests import factories
 from tests.factories import Portal, make_portal

@@ -13,7 +13,7 @@ from apps.clusters.domain.pods.ledger import (
 )
 from apps.clusters.domain.tiers import GpuSharing, TierRule, is_shared
 from apps.usage.domain.amounts import Amounts, hours
-from apps.usage.domain.attribution.hour import HourFacts
+from apps.usage.domain.attribution.attribute_hour import HourFacts
 from tests.usage.hours import GPU, LABELS, START, device, hour_facts, interval, pod
 
 SHARED = "nvidia.com/gpu.shared"

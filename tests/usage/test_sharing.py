@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import pytest
 
-from apps.clusters.domain.devices.samples import ActivitySample, DeviceSlot
+from apps.clusters.domain.devices.state import ActivitySample, DeviceSlot
 from apps.clusters.domain.window import SLOT_SECONDS
 from apps.usage.domain.amounts import Amounts, hours
-from apps.usage.domain.attribution.hour import HourFacts
+from apps.usage.domain.attribution.attribute_hour import HourFacts
 from tests.usage.hours import LABELS, START, device, hour_facts, interval, pod
 
 FOUR = LABELS | {"nvidia.com/gpu.replicas": "4", "nvidia.com/gpu.sharing-strategy": "time-slicing"}

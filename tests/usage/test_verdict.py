@@ -2,10 +2,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from apps.usage.domain.attribution.hour import HourFacts
-from apps.usage.domain.collection import CollectionState
-from apps.usage.domain.retry import due_again
-from apps.usage.domain.verdict import judge
+from apps.usage.domain.attribution.attribute_hour import HourFacts
+from apps.usage.domain.collection import CollectionState, due_again, judge
 from tests.usage.hours import device, hour_facts, interval, pod
 
 FULL = hour_facts([interval()], [pod()], [device(0, 0.5), device(1, 0.5)])

@@ -8,7 +8,7 @@ import pytest
 from django.db import models, transaction
 
 from apps.accounts.models import Team
-from apps.clusters.domain.devices.samples import ActivityLevels
+from apps.clusters.domain.devices.state import ActivityLevels
 from apps.clusters.domain.tiers import model_key
 from apps.clusters.domain.window import Window, from_seconds
 from apps.clusters.models import (
@@ -22,7 +22,7 @@ from apps.clusters.models import (
     WatchCoverage,
     Workload,
 )
-from apps.usage.domain.attribution.hour import HourFacts
+from apps.usage.domain.attribution.attribute_hour import HourFacts
 from apps.usage.models import (
     CollectionWindow,
     Day,
@@ -35,9 +35,7 @@ from apps.usage.models import (
     WorkloadDay,
 )
 from apps.usage.services import HourPruned, forget, prune, roll_days
-from apps.usage.services.dimensions import Dimensions, PodIds
-from apps.usage.services.fact_store import CAPACITY_COLUMNS, HELD_COLUMNS
-from apps.usage.services.write import write_hour
+from apps.usage.services.facts import CAPACITY_COLUMNS, HELD_COLUMNS, Dimensions, PodIds, write_hour
 from tests.usage.hours import START, device, hour_facts, interval, pod
 
 pytestmark = pytest.mark.django_db

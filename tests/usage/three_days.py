@@ -4,10 +4,9 @@ from datetime import UTC, date, datetime, timedelta
 from zoneinfo import ZoneInfo
 
 from apps.accounts.permissions import EVERYTHING, Visibility
-from apps.clusters.domain.calendar import day_start
-from apps.clusters.domain.window import Window
+from apps.clusters.domain.window import Window, day_start
 from apps.usage import selectors
-from apps.usage.domain.rows import Filters, Grouping, TimeStep, UsageQuery, UsageRow
+from apps.usage.domain.usage_query import Filters, Grouping, TimeStep, UsageQuery, UsageRow
 from tests.factories import Portal, make_portal
 
 BERLIN = ZoneInfo("Europe/Berlin")

@@ -11,8 +11,7 @@ from playwright.sync_api import Browser, ConsoleMessage, Page, Request, Response
 from pytest_django import Settings
 
 from apps.accounts.models import User
-from apps.clusters.domain.calendar import day_start
-from apps.clusters.domain.window import Window
+from apps.clusters.domain.window import Window, day_start
 from tests import factories
 from tests.factories import Portal
 from tests.programs import find

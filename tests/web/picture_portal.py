@@ -11,8 +11,7 @@ from zoneinfo import ZoneInfo
 
 from apps.accounts.domain.identity import Role
 from apps.accounts.models import Team
-from apps.clusters.domain.calendar import day_start
-from apps.clusters.domain.window import Window
+from apps.clusters.domain.window import Window, day_start
 from apps.clusters.models import Cluster, Pod, Tier, TierRule, WatchCoverage
 from apps.costs.models import Price
 from apps.quotas.models import Entitlement

@@ -3,7 +3,7 @@
 import pytest
 
 from apps.usage.domain.amounts import Amounts, nano
-from apps.usage.domain.rows import UsageRow
+from apps.usage.domain.usage_query import UsageRow
 from apps.web.usage.comparison import (
     Comparison,
     Difference,

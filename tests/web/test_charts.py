@@ -11,7 +11,7 @@ import plotly.graph_objects as go
 import pytest
 
 from apps.usage.domain.amounts import Amounts, nano
-from apps.usage.domain.rows import TimeStep, UsageRow
+from apps.usage.domain.usage_query import TimeStep, UsageRow
 from apps.web.components import charts
 from apps.web.components.charts import Axis, Chart
 from apps.web.components.tables import ALLOCATED_CLASSES, CAPACITY_CLASSES

@@ -12,7 +12,7 @@ from apps.accounts.permissions import EVERYTHING
 from apps.clusters.domain.window import Window
 from apps.clusters.models import Cluster, Tier, TierRule, WatchCoverage
 from apps.usage.domain.amounts import Amounts
-from apps.usage.domain.rows import Grouping, TimeStep, UsageQuery, UsageRow
+from apps.usage.domain.usage_query import Grouping, TimeStep, UsageQuery, UsageRow
 from apps.usage.models import TierDay
 from apps.usage.selectors import CoverageGap, gap_hours, gap_tiers, known_hours
 from tests.factories import BEGINNING, make_cluster, make_model, note_collection

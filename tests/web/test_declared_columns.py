@@ -16,7 +16,7 @@ from django.test import Client
 from apps.accounts.models import User
 from apps.api import row_serializers
 from apps.clusters.domain.columns import Column, columns_of
-from apps.usage.domain.rows import PodRow
+from apps.usage.domain.usage_query import PodRow
 from tests.factories import Portal
 from tests.web.conftest import ERROR, HOURLY
 from tests.web.pages import records_of, text_of

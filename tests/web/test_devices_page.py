@@ -19,7 +19,7 @@ from apps.clusters.models import Device, Node, NodeInterval
 from apps.clusters.services.devices import keep_states
 from apps.usage.models import NodeHour
 from apps.usage.selectors import CursorRefused
-from apps.usage.selectors.current.devices import DeviceFilters, device_page
+from apps.usage.selectors.devices import DeviceFilters, device_page
 from tests.factories import Portal
 from tests.web.conftest import HOURLY, LOOKED
 from tests.web.devices import FIRST_UUID, uuid_of

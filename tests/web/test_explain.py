@@ -14,7 +14,7 @@ from pytest_django import DjangoAssertNumQueries
 from apps.accounts.models import User
 from apps.accounts.permissions import EVERYTHING
 from apps.usage.domain.amounts import Amounts, nano
-from apps.usage.domain.rows import Filters
+from apps.usage.domain.usage_query import Filters
 from apps.web.components import tables
 from apps.web.components.page_query import explain_href, window_from
 from apps.web.explain.explanation import lasting_href

@@ -13,7 +13,7 @@ from django.test.utils import CaptureQueriesContext
 
 from apps.accounts.models import User
 from apps.accounts.permissions import EVERYTHING
-from apps.usage.domain.rows import Filters
+from apps.usage.domain.usage_query import Filters
 from apps.web.components.page_query import window_from
 from apps.web.explain.explanation import lasting_href
 from apps.web.explain.figures import FIGURES, FigureScope

@@ -8,7 +8,7 @@ import hypothesis.strategies as st
 import pytest
 from django.http import QueryDict
 
-from apps.usage.domain.rows import TimeStep
+from apps.usage.domain.usage_query import TimeStep
 from apps.web.components import page_query
 
 BERLIN = ZoneInfo("Europe/Berlin")

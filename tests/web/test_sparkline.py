@@ -3,9 +3,9 @@
 from datetime import UTC, date, datetime, timedelta
 from zoneinfo import ZoneInfo
 
-from apps.clusters.domain.calendar import day_start
+from apps.clusters.domain.window import day_start
 from apps.usage.domain.amounts import Amounts, nano
-from apps.usage.domain.rows import UsageRow
+from apps.usage.domain.usage_query import UsageRow
 from apps.web.components.plots import (
     SPARK_HEIGHT,
     SPARK_WIDTH,

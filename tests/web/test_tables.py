@@ -7,7 +7,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from apps.usage.domain.amounts import Amounts, nano
-from apps.usage.domain.rows import UsageRow
+from apps.usage.domain.usage_query import UsageRow
 from apps.web.components import tables
 from apps.web.components.formats import Format, Value
 from apps.web.components.page_query import href

@@ -1,4 +1,4 @@
-"""Names and amounts of GPU resources as Kubernetes and kube-state-metrics write them."""
+"""Names and amounts of GPU resources, as Kubernetes writes them and as sentences say them."""
 
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -43,7 +43,7 @@ def is_gpu(resource: str, named: Collection[str] = ()) -> bool:
     )
 
 
-def quantity(text: object) -> float:
+def parse_quantity(text: object) -> float:
     """Return the number that a Kubernetes quantity such as `2`, `1500m` or `1Gi` stands for.
 
     Raises ValueError for anything else.
@@ -70,7 +70,7 @@ def gpu_amounts(amounts: Mapping[str, object], named: Collection[str] = ()) -> d
         if not is_gpu(resource, named):
             continue
         try:
-            found[resource] = quantity(amount)
+            found[resource] = parse_quantity(amount)
         except ValueError:
             continue
     return found
@@ -81,7 +81,7 @@ def all_amounts(amounts: Mapping[str, object]) -> dict[str, float]:
     found = {}
     for resource, amount in amounts.items():
         try:
-            found[resource] = quantity(amount)
+            found[resource] = parse_quantity(amount)
         except ValueError:
             continue
     return found
@@ -171,3 +171,22 @@ def desanitise(name: str, named: Collection[str] = ()) -> str:
         return name
     extra = match[3].replace("_", ".")
     return f"nvidia.com/mig-{match[1]}.{match[2]}{extra}{'.shared' if match[4] else ''}"
+
+
+def quantity(value: float) -> str:
+    """Write an amount with at most two decimals: `8`, `2.5`, `<0.01`."""
+    if 0 < value < 0.005:
+        return "<0.01"
+    text = f"{value:,.2f}".rstrip("0").rstrip(".")
+    return "0" if text == "-0" else text
+
+
+def gpus(amount: float) -> str:
+    """Write a number of GPUs: `1 GPU`, `2.5 GPUs`."""
+    return counted(amount, "GPU")
+
+
+def counted(number: float, one: str, many: str = "") -> str:
+    """Return `1 pod`, `3 pods`, `2.5 GPUs`."""
+    text = quantity(number)
+    return f"{text} {one if text == '1' else many or one + 's'}"

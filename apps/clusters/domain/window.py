@@ -1,8 +1,48 @@
-"""Half-open stretches of UTC time, and the half-hour slots that facts are made of."""
+"""Windows of UTC time, half-hour slots, local days, and sets of half-open time spans."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, time, timedelta
+from zoneinfo import ZoneInfo
+
+Span = tuple[float, float]
+
+
+def union(spans: Iterable[Span]) -> tuple[Span, ...]:
+    """Return disjoint spans in order that cover exactly what `spans` cover."""
+    merged: list[Span] = []
+    for start, end in sorted(spans):
+        if end <= start:
+            continue
+        if merged and start <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(end, merged[-1][1]))
+        else:
+            merged.append((start, end))
+    return tuple(merged)
+
+
+def clip(spans: Iterable[Span], start: float, end: float) -> tuple[Span, ...]:
+    """Return the parts of `spans` that lie within start..end."""
+    parts = []
+    for a, b in spans:
+        first, last = max(a, start), min(b, end)
+        if last > first:
+            parts.append((first, last))
+    return tuple(parts)
+
+
+def seconds(spans: Iterable[Span]) -> float:
+    """Return the summed length; `spans` must be disjoint."""
+    return sum([end - start for start, end in spans])
+
+
+def overlap(spans: Sequence[Span], start: float, end: float) -> float:
+    """Return for how many seconds of start..end the disjoint `spans` hold."""
+    if len(spans) == 1:  # nearly always; this runs several times for every pod and slot
+        ((a, b),) = spans
+        return max(0.0, min(b, end) - max(a, start))
+    return sum(max(0.0, min(b, end) - max(a, start)) for a, b in spans)
+
 
 SLOT_SECONDS = 1800
 HOUR_SECONDS = 3600
@@ -63,3 +103,64 @@ class Window:
 def from_seconds(seconds: float) -> datetime:
     """Return the UTC time of a Unix time."""
     return datetime.fromtimestamp(seconds, UTC)
+
+
+_SLOT = timedelta(minutes=30)
+
+
+def day_start(day: date, zone: ZoneInfo) -> datetime:
+    """Return the UTC instant at which a local day begins.
+
+    Where midnight does not exist (a zone that springs forward at 0:00) it is the first instant
+    of the day.
+    """
+    local = datetime.combine(day, time(), zone)
+    utc = local.astimezone(UTC)
+    while utc.astimezone(zone).date() < day:
+        utc += _SLOT
+    return utc
+
+
+def day_window(day: date, zone: ZoneInfo) -> Window:
+    """Return the 23, 24 or 25 hours of a local day as a UTC window."""
+    return Window(day_start(day, zone), day_start(day + timedelta(days=1), zone))
+
+
+def day_of(at: datetime, zone: ZoneInfo) -> date:
+    """Return the local day in which an instant lies."""
+    return at.astimezone(zone).date()
+
+
+def days_in(window: Window, zone: ZoneInfo) -> Iterator[date]:
+    """Yield every local day that the window touches, oldest first."""
+    day = day_of(window.start, zone)
+    while day_start(day, zone) < window.end:
+        yield day
+        day += timedelta(days=1)
+
+
+def hour_floor(at: datetime, zone: ZoneInfo) -> datetime:
+    """Return the start of the fact hour in which `at` lies.
+
+    Fact hours are counted from local midnight, so that a day is a whole number of them; in a
+    zone at :30 they begin at half past in UTC (docs/definitions.md#time).
+    """
+    start = day_start(day_of(at, zone), zone)
+    return start + timedelta(hours=(at - start) // timedelta(hours=1))
+
+
+def last_closed_hour(now: datetime, zone: ZoneInfo, settling: timedelta) -> datetime:
+    """Return the start of the newest hour that ended at least `settling` before `now`."""
+    return hour_floor(now - settling, zone) - timedelta(hours=1)
+
+
+def duration(seconds: float) -> str:
+    """Write seconds as the two largest units that matter: `45 s`, `3 min 5 s`, `2 h 5 min`."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    if whole < 86400:
+        return f"{whole // 3600} h {whole % 3600 // 60} min"
+    return f"{whole // 86400} d {whole % 86400 // 3600} h"

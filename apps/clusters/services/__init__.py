@@ -9,6 +9,7 @@ from apps.clusters.services.catalog import (
     ClusterRecord,
     ReportRecord,
     RuleRecord,
+    TierHistory,
     TierRecord,
     cluster_ids,
     ensure_builtin,
@@ -29,34 +30,36 @@ from apps.clusters.services.catalog import (
     write_valid,
 )
 from apps.clusters.services.devices import active_clusters, store_device_states
-from apps.clusters.services.names import NameRegistry, chunks
-from apps.clusters.services.objects.collections import discovered
-from apps.clusters.services.objects.reader import observed_objects
-from apps.clusters.services.pods.inferred_pods import store_inferred_pods
-from apps.clusters.services.pods.ledger_reader import (
+from apps.clusters.services.pods.inferred_pods import revision_of_hour, store_inferred_pods
+from apps.clusters.services.pods.ledger_rows import (
+    NameRegistry,
     RecordedPod,
+    chunks,
     recorded_claims,
     recorded_intervals,
     recorded_pod_rows,
     watched_spans,
 )
-from apps.clusters.services.pods.revisions import revision_of_hour
-from apps.clusters.services.retention import OBJECTS_KEPT, forget_ledger, forget_objects
-from apps.clusters.services.retirement import (
+from apps.clusters.services.retention import (
+    OBJECTS_KEPT,
     end_inferred,
     end_ledger,
+    forget_ledger,
+    forget_objects,
     lock_retired,
     retired_clusters,
 )
-from apps.clusters.services.tier_history import TierHistory
-from apps.clusters.services.watch.clusters import (
+from apps.clusters.services.watch.collections import discovered
+from apps.clusters.services.watch.follow import (
+    Snapshot,
     UnknownWatchCluster,
     WatchedCluster,
     Watchers,
     clusters_to_watch,
+    follow,
+    snapshot,
     snapshot_cluster,
     watch_cluster,
 )
-from apps.clusters.services.watch.coverage import GAP_SECONDS
-from apps.clusters.services.watch.follow import Snapshot, follow, snapshot
-from apps.clusters.services.watch.streams import SILENT_SECONDS
+from apps.clusters.services.watch.object_rows import observed_objects
+from apps.clusters.services.watch.streams import GAP_SECONDS, SILENT_SECONDS

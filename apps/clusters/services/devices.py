@@ -21,8 +21,7 @@ from apps.clusters.domain.devices.state import (
     with_claims,
 )
 from apps.clusters.gateways import ClusterClients
-from apps.clusters.models import Cluster, Device, NodeInterval, Pod
-from apps.clusters.models.claims import ClaimInterval
+from apps.clusters.models import ClaimInterval, Cluster, Device, NodeInterval, Pod
 
 _UPDATED = (
     *("node_name", "place", "profile", "model", "first_seen", "last_seen", "looked_at"),

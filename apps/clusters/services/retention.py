@@ -1,19 +1,32 @@
-"""Forgetting what existed so long ago that nothing refers to it any more."""
+"""Deleting what is past its retention, and closing what clusters outside the catalog left open."""
 
+import logging
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 
-from django.db import transaction
-from django.db.models import Q
+from django.db import DatabaseError, transaction
+from django.db.models import Exists, OuterRef, Q
 
 from apps.clusters.domain.observed.objects import WITH_HISTORY
+from apps.clusters.domain.pods.ledger import PodSource
+from apps.clusters.domain.window import from_seconds
 from apps.clusters.models import (
     ClaimInterval,
+    Cluster,
     Device,
     NodeInterval,
     ObservedObject,
     Pod,
     PodRevision,
     WatchCoverage,
+)
+from apps.clusters.services.pods.ledger_rows import chunks
+from apps.clusters.services.pods.pod_store import (
+    LOST,
+    PodStore,
+    TrackedPod,
+    last_watched,
+    present_pods,
 )
 
 OBJECTS_KEPT = timedelta(hours=48)
@@ -59,3 +72,109 @@ def forget_objects(*, now: datetime, history_before: datetime) -> int:
         if not count:
             return deleted
         deleted += count
+
+
+logger = logging.getLogger(__name__)
+_OF_AN_END = ["lost", "end_reason", "runs", "deleted_at", "ended_at"]
+
+
+STILL_SECONDS = 300.0
+"""A watch lets go of a cluster within half a minute, and writes what it had then."""
+
+
+def lock_retired(cluster_id: int) -> bool:
+    """Keep a cluster as it is to the end of the transaction; return whether it was let go."""
+    rows = Cluster.objects.filter(pk=cluster_id, active=False).order_by("pk")
+    return bool(rows.select_for_update(no_key=True))
+
+
+def retired_clusters() -> list[int]:
+    """Return the clusters that no catalog names any more. One query."""
+    return list(Cluster.objects.filter(active=False).order_by("pk").values_list("pk", flat=True))
+
+
+def end_ledger(cluster_ids: list[int], *, now: datetime) -> int:
+    """End the pods and nodes that last in clusters that were let go; return how many did.
+
+    They end when the cluster was last watched, as what goes while nobody watches does: should it
+    come back to the catalog, pods that are there after all live on. Rows that no watch wrote (of
+    pods learnt from series) are left to `end_inferred`.
+    """
+    pods = Pod.objects.filter(
+        cluster=OuterRef("pk"), deleted_at__isnull=True, source=PodSource.API.value
+    )
+    nodes = NodeInterval.objects.filter(node__cluster=OuterRef("pk"), end__isnull=True)
+    there = Cluster.objects.filter(pk__in=cluster_ids, watchcoverage__isnull=False).distinct()
+    lasting = there.filter(Exists(pods) | Exists(nodes)).order_by("pk").values_list("pk", flat=True)
+    return sum(_tried(pk, now) for pk in list(lasting))
+
+
+def end_inferred(until: Mapping[int, datetime]) -> int:
+    """End the pods learnt from series in clusters that were let go; return how many did.
+
+    `until` is when the last facts of each cluster end: later nobody looked. They are marked lost:
+    what series show of one when its cluster comes back takes the end away again.
+    """
+    open_ones = Pod.objects.filter(
+        cluster__in=until, source=PodSource.METRICS.value, ended_at__isnull=True
+    )
+    found = open_ones.order_by().values_list("cluster_id", flat=True).distinct()
+    return sum(_end_of_series(pk, until[pk]) for pk in sorted(found))
+
+
+@transaction.atomic
+def _end_of_series(cluster_id: int, until: datetime) -> int:
+    if not lock_retired(cluster_id):
+        return 0
+    rows = Pod.objects.filter(
+        cluster_id=cluster_id, source=PodSource.METRICS.value, ended_at__isnull=True
+    )
+    pods = list(rows.select_for_update(of=("self",)).order_by("pk"))
+    for row in pods:
+        known = [at for at in (until, row.created_at, row.bound_at, row.started_at) if at]
+        row.lost, row.end_reason, row.deleted_at = True, row.end_reason or LOST, max(known)
+        row.ended_at = row.deleted_at
+        ended = row.deleted_at.timestamp()
+        row.runs = [[start, ended if end is None else end] for start, end in row.runs]
+    Pod.objects.bulk_update(pods, _OF_AN_END, batch_size=500)
+    return len(pods)
+
+
+def _tried(cluster_id: int, now: datetime) -> int:
+    """End what lasts in a cluster; one that cannot be done does not hold up the others."""
+    try:
+        return _end(cluster_id, now)
+    except DatabaseError:
+        logger.exception("what lasts in cluster %d, which was let go, is not ended", cluster_id)
+        return 0
+
+
+@transaction.atomic
+def _end(cluster_id: int, now: datetime) -> int:
+    # One writer of a cluster's pods at a time, and none where the catalog has it again.
+    if not lock_retired(cluster_id):
+        return 0
+    watched = last_watched(cluster_id)
+    if watched is None or now.timestamp() - watched < STILL_SECONDS:
+        return 0
+    store = PodStore(present_pods(cluster_id))
+    store.relist((), now.timestamp(), watched)
+    gone = store.changed
+    for uids in chunks(sorted(gone)):
+        rows = list(Pod.objects.filter(cluster_id=cluster_id, uid__in=list(uids)))
+        for row in rows:
+            _put_end(row, gone[row.uid])
+        Pod.objects.bulk_update(rows, _OF_AN_END)
+    at = min(now, from_seconds(watched))
+    intervals = NodeInterval.objects.filter(
+        node__cluster=cluster_id, end__isnull=True, start__lt=at
+    )
+    return len(gone) + intervals.update(end=at)
+
+
+def _put_end(row: Pod, tracked: TrackedPod) -> None:
+    record = tracked.record
+    row.lost, row.end_reason = tracked.lost, record.end_reason
+    row.runs = [list(run) for run in record.runs]
+    row.deleted_at = None if record.deleted is None else from_seconds(record.deleted)
+    row.ended_at = None if record.ended is None else from_seconds(record.ended)

@@ -11,7 +11,7 @@ from apps.clusters.domain.columns import Column as Declared
 from apps.clusters.domain.window import Window
 from apps.costs.domain.costing import Basis, Policy
 from apps.usage.domain.columns import utc_text
-from apps.usage.domain.rows import Filters, Grouping, TimeStep
+from apps.usage.domain.usage_query import Filters, Grouping, TimeStep
 
 MOST_XLSX_ROWS = 500_000
 """Above this a workbook opens slowly or not at all; the format itself ends at 1,048,576."""

@@ -10,8 +10,7 @@ from zoneinfo import ZoneInfo
 from django.db.models import F, Sum
 
 from apps.accounts.permissions import Visibility
-from apps.clusters.domain.calendar import day_of, day_start
-from apps.clusters.domain.window import Window
+from apps.clusters.domain.window import Window, day_of, day_start
 from apps.clusters.selectors import report
 from apps.costs.domain.costing import HELD, SCALE, Cause, money
 from apps.costs.models import Adjustment, PricedHour, TeamCostDay, TeamCostHour

@@ -13,9 +13,8 @@ from django.db.models import Count, Q, QuerySet
 
 from apps.accounts.models import Team, User
 from apps.accounts.permissions import EVERYTHING, NotAllowed, Visibility, visibility_of
-from apps.clusters.domain.calendar import day_window, days_in
 from apps.clusters.domain.columns import columns_of
-from apps.clusters.domain.window import Window
+from apps.clusters.domain.window import Window, day_window, days_in
 from apps.clusters.selectors import report
 from apps.costs.domain.costing import CHARGED, FREE, HELD, Basis, Cause, Policy
 from apps.costs.domain.files import (
@@ -39,8 +38,7 @@ from apps.costs.selectors.months import EVERY_GROUP, closed_period, month_query,
 from apps.costs.selectors.prices import price_book
 from apps.costs.selectors.rows import PLATFORM_NAME, CostQuery, CostRow, coverage_ratio, unpriced
 from apps.usage.domain.amounts import hours
-from apps.usage.domain.periods import day_start, is_day_start
-from apps.usage.domain.rows import Filters, Grouping, TimeStep
+from apps.usage.domain.usage_query import Filters, Grouping, TimeStep, day_start, is_day_start
 from apps.usage.selectors import NameLookup, condition, source_of
 
 _MANY = frozenset({Grouping.NAMESPACE, Grouping.WORKLOAD})

@@ -11,7 +11,7 @@ from django.db.models import Aggregate, Case, F, IntegerField, Q, QuerySet, Valu
 
 from apps.accounts.permissions import Visibility
 from apps.clusters.domain.window import Window
-from apps.clusters.models.sql import LargestOf, LargeSum, LeastOf
+from apps.clusters.models import LargestOf, LargeSum, LeastOf
 from apps.clusters.selectors import report
 from apps.costs.domain.costing import CHARGED, FREE, HELD, Basis, Cause, Policy
 from apps.costs.models import (
@@ -24,9 +24,15 @@ from apps.costs.models import (
     WorkloadCostHour,
 )
 from apps.costs.selectors.rows import PLATFORM_NAME, CostQuery, CostRow
-from apps.usage.domain.periods import BEGINNING, Periods, day_start
-from apps.usage.domain.refusals import GroupingRefused
-from apps.usage.domain.rows import Filters, Grouping, TimeStep
+from apps.usage.domain.usage_query import (
+    BEGINNING,
+    Filters,
+    Grouping,
+    GroupingRefused,
+    Periods,
+    TimeStep,
+    day_start,
+)
 from apps.usage.models import Day
 from apps.usage.selectors import (
     DETAILED,

@@ -26,9 +26,9 @@ from apps.costs.models import PoolCostDay, PoolCostHour, PricedHour
 from apps.costs.selectors.cost_reader import CostLine, CostReader, LineKey
 from apps.costs.selectors.prices import price_book
 from apps.costs.selectors.rows import CostQuery, CostRow, coverage_ratio, unpriced
-from apps.usage.domain import cursors
+from apps.usage.domain import usage_query
 from apps.usage.domain.amounts import hours
-from apps.usage.domain.rows import Filters, Grouping, RowPage
+from apps.usage.domain.usage_query import Filters, Grouping, RowPage
 from apps.usage.models import CollectionWindow
 from apps.usage.selectors import condition, source_of, with_days
 
@@ -72,8 +72,8 @@ def cost_page(
     kind = "-".join(("costs", *terms, *asked.group_by))
     start, skipped = window.start, 0
     if cursor is not None:
-        at, shown = cursors.decode(kind, cursor, (str, int))
-        start, skipped = max(window.start, cursors.moment(at)), int(shown)
+        at, shown = usage_query.decode_cursor(kind, cursor, (str, int))
+        start, skipped = max(window.start, usage_query.cursor_time(at)), int(shown)
     if start >= window.end:
         return RowPage((), None)
     found: list[tuple[datetime, int, CostRow]] = []
@@ -86,7 +86,9 @@ def cost_page(
     more = found[page_size:]
     return RowPage(
         rows=tuple(row for _, _, row in found[:page_size]),
-        next_cursor=cursors.encode(kind, (more[0][0].isoformat(), more[0][1])) if more else None,
+        next_cursor=usage_query.encode_cursor(kind, (more[0][0].isoformat(), more[0][1]))
+        if more
+        else None,
     )
 
 

@@ -21,7 +21,7 @@ from apps.costs.selectors.rows import CostQuery, CostRow
 from apps.quotas.selectors import BUDGETS, explain_burn
 from apps.usage.domain.amounts import NANO
 from apps.usage.domain.explained import Explained, Input, PriceLine, RowColumn, Unit
-from apps.usage.domain.rows import Filters, Grouping, TimeStep, UsageQuery
+from apps.usage.domain.usage_query import Filters, Grouping, TimeStep, UsageQuery
 from apps.usage.selectors import usage_rows
 
 COST, WASTE_COST = "cost", "waste_cost"

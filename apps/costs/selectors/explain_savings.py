@@ -8,8 +8,8 @@ from decimal import Decimal
 from typing import Any
 
 from apps.accounts.permissions import Visibility
+from apps.clusters.domain.names import ANY, family_of
 from apps.clusters.domain.window import Window
-from apps.clusters.domain.workload_families import ANY, family_of
 from apps.costs.domain.costing import money
 from apps.costs.domain.recommendations.idle_time import TEAM
 from apps.costs.domain.recommendations.recommendation import (
@@ -31,7 +31,7 @@ from apps.costs.selectors.recommendations import (
 )
 from apps.usage.domain.amounts import NANO
 from apps.usage.domain.explained import Explained, Input, RowColumn, Unit
-from apps.usage.domain.rows import Filters, Grouping, TimeStep, UsageQuery, UsageRow
+from apps.usage.domain.usage_query import Filters, Grouping, TimeStep, UsageQuery, UsageRow
 from apps.usage.selectors import usage_rows
 
 SAVING, RECOMMENDED = "saving_per_month", "recommendation_saving"

@@ -20,8 +20,7 @@ from apps.costs.models import Adjustment, ClosedPeriod, PoolCostDay, PricedHour
 from apps.costs.selectors.cost_reader import CostReader
 from apps.costs.selectors.prices import price_book
 from apps.costs.selectors.rows import CostQuery, charging, coverage_ratio, unpriced
-from apps.usage.domain.periods import day_start
-from apps.usage.domain.rows import Filters, Grouping, TimeStep
+from apps.usage.domain.usage_query import Filters, Grouping, TimeStep, day_start
 from apps.usage.models import HAS_FACTS, CollectionWindow
 
 _HOUR = timedelta(hours=1)

@@ -8,7 +8,7 @@ from django.db.models import QuerySet
 
 from apps.accounts.permissions import Visibility
 from apps.clusters.domain.tiers import model_key
-from apps.clusters.models.validity import holds_at
+from apps.clusters.models import holds_at
 from apps.costs.domain.prices import PriceBook, PriceEntry, PriceKind, places
 from apps.costs.models import Price
 

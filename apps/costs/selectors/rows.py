@@ -19,7 +19,7 @@ from apps.costs.domain.costing import (
     rounded_ratio,
 )
 from apps.usage.domain.amounts import NANO
-from apps.usage.domain.rows import TimeStep, UsageQuery
+from apps.usage.domain.usage_query import TimeStep, UsageQuery
 
 
 def charging() -> tuple[Basis, Policy]:

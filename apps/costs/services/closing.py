@@ -14,8 +14,7 @@ from django.utils import timezone
 
 from apps.accounts.models import User
 from apps.accounts.permissions import EVERYTHING
-from apps.clusters.domain.calendar import day_of
-from apps.clusters.domain.window import Window
+from apps.clusters.domain.window import Window, day_of
 from apps.clusters.models import Cluster
 from apps.clusters.selectors import report
 from apps.costs.adapters import write
@@ -31,8 +30,7 @@ from apps.costs.selectors.months import closed_period, gaps_of, month_window
 from apps.costs.selectors.prices import price_book
 from apps.costs.selectors.rows import CostQuery
 from apps.costs.services.prices import due_in
-from apps.usage.domain.refusals import GroupingRefused
-from apps.usage.domain.rows import Filters, Grouping, TimeStep
+from apps.usage.domain.usage_query import Filters, Grouping, GroupingRefused, TimeStep
 from apps.usage.models import Day
 from apps.usage.services import day_value, insert, instant, older_workloads
 

@@ -14,8 +14,7 @@ from typing import NamedTuple
 from django.db.models import Exists, Max, Min, OuterRef, Q
 
 from apps.accounts.models import Team
-from apps.clusters.domain.calendar import day_of
-from apps.clusters.domain.window import Window
+from apps.clusters.domain.window import Window, day_of
 from apps.clusters.models import Cluster, GpuModel, Tier
 from apps.clusters.selectors import report
 from apps.clusters.services import cluster_ids, span, tier_ids, write_valid

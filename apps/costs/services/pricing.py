@@ -10,8 +10,7 @@ from zoneinfo import ZoneInfo
 from django.db import DataError, IntegrityError, transaction
 from django.db.models import Exists, Min, OuterRef, Q
 
-from apps.clusters.domain.calendar import day_of, day_window
-from apps.clusters.domain.window import Window
+from apps.clusters.domain.window import Window, day_of, day_window
 from apps.clusters.models import Cluster, Pod, Workload
 from apps.clusters.selectors import report
 from apps.clusters.services import chunks
@@ -44,7 +43,7 @@ from apps.costs.services.cost_rows import (
 )
 from apps.costs.services.prices import Rates, days_of, due_days
 from apps.pending.models import Episode, Eviction
-from apps.usage.domain.refusals import GroupingRefused
+from apps.usage.domain.usage_query import GroupingRefused
 from apps.usage.models import CollectionWindow, Day, WorkloadDay
 from apps.usage.services import (
     Rollup,

@@ -14,8 +14,8 @@ from django.db.models import F, QuerySet, Sum
 
 from apps.accounts.models import User
 from apps.accounts.permissions import NotAllowed, can_administer, teams_led_by, visibility_of
-from apps.clusters.domain.calendar import day_of
-from apps.clusters.domain.workload_families import ANY, family_of
+from apps.clusters.domain.names import ANY, family_of
+from apps.clusters.domain.window import day_of
 from apps.clusters.models import Cluster, Tier, Workload
 from apps.clusters.selectors import report
 from apps.costs.domain.costing import money, units

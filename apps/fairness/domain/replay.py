@@ -8,8 +8,8 @@ from itertools import groupby
 from math import inf
 from typing import NamedTuple
 
-from apps.clusters.domain import quantities
-from apps.clusters.domain.quantities import quantity
+from apps.clusters.domain import resources
+from apps.clusters.domain.resources import quantity
 
 
 class ChangeImpossible(ValueError):
@@ -41,7 +41,7 @@ class AddGpus:
 
     def __str__(self) -> str:
         sign = "+" if self.gpus >= 0 else ""
-        return f"{sign}{quantities.gpus(self.gpus)} in {self.tier}"
+        return f"{sign}{resources.gpus(self.gpus)} in {self.tier}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ class MoveWork:
     def __str__(self) -> str:
         return (
             f"{self.team}'s work of {self.from_tier} asks in {self.to_tier}, "
-            f"{quantities.gpus(self.gpus)} for each it asked for"
+            f"{resources.gpus(self.gpus)} for each it asked for"
         )
 
 
@@ -121,7 +121,7 @@ def _grow(plans: dict[str, TierPlan], tier: str, gpus: float) -> None:
     plan = _plan_of(plans, tier)
     if plan.capacity + gpus < 0:
         raise ChangeImpossible(
-            f"{tier} has {quantities.gpus(plan.capacity)}, {quantity(-gpus)} cannot leave it"
+            f"{tier} has {resources.gpus(plan.capacity)}, {quantity(-gpus)} cannot leave it"
         )
     plans[tier] = replace(plan, capacity=plan.capacity + gpus)
 

@@ -8,10 +8,8 @@ from datetime import datetime, timedelta
 
 from django.db.models import Count, Exists, Min, OuterRef, Q, QuerySet
 
-from apps.clusters.domain.time_spans import union
-from apps.clusters.domain.window import Window
-from apps.clusters.models import Namespace
-from apps.clusters.models.sql import WholeSeconds
+from apps.clusters.domain.window import Window, union
+from apps.clusters.models import Namespace, WholeSeconds
 from apps.clusters.selectors import team_spans
 from apps.pending.domain.demand import CLUSTER_QUEUE, nearest_rank
 from apps.pending.domain.diagnosis import Counts, Outcome

@@ -8,10 +8,9 @@ from django.db.models import Count, Q, Sum
 
 from apps.accounts.permissions import Visibility
 from apps.accounts.selectors import team_names
-from apps.clusters.domain.calendar import day_of, day_start
 from apps.clusters.domain.tiers import UNASSIGNED
-from apps.clusters.domain.window import Window
-from apps.clusters.models.validity import holds_after
+from apps.clusters.domain.window import Window, day_of, day_start
+from apps.clusters.models import holds_after
 from apps.clusters.selectors import report
 from apps.fairness.domain.statement import StatementPart, TeamFigures, sentence
 from apps.fairness.models import FairnessDay, TeamFairnessHour

@@ -11,8 +11,7 @@ from zoneinfo import ZoneInfo
 
 from django.db.models import Count, Q, QuerySet, Sum
 
-from apps.clusters.domain.calendar import hour_floor
-from apps.clusters.domain.window import Window
+from apps.clusters.domain.window import Window, hour_floor
 from apps.clusters.models import Tier
 from apps.clusters.selectors import report
 from apps.fairness.domain.measures import (

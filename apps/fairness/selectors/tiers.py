@@ -13,9 +13,8 @@ from django.db.models.functions import Cast
 
 from apps.accounts.permissions import Visibility
 from apps.accounts.selectors import team_names
-from apps.clusters.domain.calendar import day_of
 from apps.clusters.domain.tiers import UNASSIGNED
-from apps.clusters.domain.window import Window
+from apps.clusters.domain.window import Window, day_of
 from apps.clusters.selectors import report
 from apps.fairness.domain.measures import HourState, TeamTable, table_of
 from apps.fairness.domain.shares import dominant_shares, jain_allocation_ratio, jain_index

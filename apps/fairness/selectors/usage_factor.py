@@ -9,8 +9,7 @@ from zoneinfo import ZoneInfo
 import numpy as np
 from django.db.models import Count, Q, Sum
 
-from apps.clusters.domain.calendar import day_of, day_start, day_window, days_in
-from apps.clusters.domain.window import Window
+from apps.clusters.domain.window import Window, day_of, day_start, day_window, days_in
 from apps.clusters.models import Cluster
 from apps.clusters.selectors import report
 from apps.fairness.domain.shares import decayed, usage_factors

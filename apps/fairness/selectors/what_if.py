@@ -13,9 +13,7 @@ from apps.accounts.permissions import Visibility
 from apps.accounts.selectors import team_names
 from apps.clusters.domain.tiers import UNASSIGNED, UNDETERMINED
 from apps.clusters.domain.window import HOUR_SECONDS, SLOT_SECONDS, Window, from_seconds
-from apps.clusters.models import Namespace, Pod
-from apps.clusters.models.sql import UnixSeconds
-from apps.clusters.models.validity import holds_at
+from apps.clusters.models import Namespace, Pod, UnixSeconds, holds_at
 from apps.clusters.selectors import TeamSpan, team_spans
 from apps.fairness.domain.measures import Measured, integrate
 from apps.fairness.domain.replay import Change, Layout, ReplayWork, TierPlan

@@ -15,8 +15,7 @@ from django.db import transaction
 from django.db.models import Q, Sum
 from django.db.models.query import QuerySet
 
-from apps.clusters.domain.calendar import day_of, day_window
-from apps.clusters.domain.window import HOUR_SECONDS, Window
+from apps.clusters.domain.window import HOUR_SECONDS, Window, day_of, day_window
 from apps.clusters.models import Cluster, Tier
 from apps.clusters.selectors import report
 from apps.fairness.domain.measures import (

@@ -11,10 +11,8 @@ from typing import NamedTuple
 from django.db.models import Min, Q, Sum
 
 from apps.clusters.domain.tiers import UNDETERMINED
-from apps.clusters.domain.time_spans import Span, union
-from apps.clusters.domain.window import HOUR_SECONDS, Window
-from apps.clusters.models import Namespace, WatchCoverage
-from apps.clusters.models.sql import UnixSeconds
+from apps.clusters.domain.window import HOUR_SECONDS, Span, Window, union
+from apps.clusters.models import Namespace, UnixSeconds, WatchCoverage
 from apps.clusters.selectors import team_spans
 from apps.clusters.services import GAP_SECONDS
 from apps.pending.domain.demand import amount

@@ -13,9 +13,7 @@ from django.db.models import F, Max, Q, QuerySet, Sum
 from django.db.models.functions import Coalesce
 
 from apps.clusters.domain.window import Window
-from apps.clusters.models import Cluster
-from apps.clusters.models.sql import UnixSeconds
-from apps.clusters.models.validity import holds_after
+from apps.clusters.models import Cluster, UnixSeconds, holds_after
 from apps.fairness.domain.measures import HourState
 from apps.fairness.services.demand import DemandSources, demand_sources, digest, unknown_tiers
 from apps.quotas.models import Entitlement

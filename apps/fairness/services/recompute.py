@@ -10,8 +10,7 @@ from django.conf import settings
 from django.db import transaction
 from django.db.models import Count, Max, Q
 
-from apps.clusters.domain.calendar import day_of, day_start, day_window, hour_floor
-from apps.clusters.domain.window import Window
+from apps.clusters.domain.window import Window, day_of, day_start, day_window, hour_floor
 from apps.clusters.selectors import report
 from apps.fairness.models import FairnessDay, FairnessWindow, RecomputeCursor
 from apps.fairness.services.compute import HourForgotten, compute_hour

@@ -6,8 +6,7 @@ from datetime import datetime
 from typing import NamedTuple
 
 from apps.clusters.domain.devices.exporter_profile import ExporterProfile
-from apps.clusters.domain.pods.ledger import NodeInterval
-from apps.clusters.domain.pods.owners import PLURALS
+from apps.clusters.domain.pods.ledger import PLURALS, NodeInterval
 from apps.clusters.domain.tiers import TierRule, same_model
 
 

@@ -18,7 +18,7 @@ from typing import Annotated, Any, Union, cast, get_args, get_origin
 import msgspec
 from msgspec import Meta, Struct
 
-from apps.clusters.domain.quantities import gpus
+from apps.clusters.domain.resources import gpus
 from apps.clusters.domain.tiers import GpuSharing
 from apps.costs.domain.prices import PriceKind, amortised
 from apps.operations.domain.source_positions import Path, Problems, SourceNode, near, shown

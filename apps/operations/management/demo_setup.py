@@ -21,7 +21,7 @@ from apps.accounts.permissions import EVERYTHING, NotAllowed
 from apps.accounts.selectors import open_teams
 from apps.accounts.selectors import people as person_rows
 from apps.accounts.services import Manager, give_place
-from apps.clusters.domain.calendar import day_of
+from apps.clusters.domain.window import day_of
 from apps.clusters.selectors import report
 from apps.costs.selectors import charging
 from apps.costs.services import CloseRefused, close_period, keep_closed_files

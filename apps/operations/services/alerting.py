@@ -14,7 +14,7 @@ from apps.accounts.selectors import team_names
 from apps.alerts.domain.alerts import AlertKind, Threshold, is_idle_due
 from apps.alerts.selectors import answers_to
 from apps.alerts.services import Measurement, NewAlert, evaluate, go_on, notify
-from apps.clusters.domain.quantities import gpus, quantity
+from apps.clusters.domain.resources import gpus, quantity
 from apps.clusters.domain.window import Window
 from apps.clusters.models import Cluster, WatchCoverage
 from apps.clusters.selectors import report

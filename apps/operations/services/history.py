@@ -9,14 +9,12 @@ from django.conf import settings
 from django.db.models import Count, Max, Q, Sum
 
 from apps.accounts.models import Team
-from apps.clusters.domain.calendar import last_closed_hour
 from apps.clusters.domain.observed.objects import ObservedKind, QuotaSnapshot
 from apps.clusters.domain.pods.ledger import NodeInterval, PodRecord
 from apps.clusters.domain.tiers import UNASSIGNED, UNMATCHED, TierRule, tier_of
-from apps.clusters.domain.window import Window
-from apps.clusters.models import Cluster, Pod
+from apps.clusters.domain.window import Window, last_closed_hour
+from apps.clusters.models import Cluster, Pod, holds_at
 from apps.clusters.models import TierRule as TierRuleRow
-from apps.clusters.models.validity import holds_at
 from apps.clusters.selectors import report
 from apps.clusters.services import observed_objects, recorded_intervals, team_finder_at
 from apps.operations.domain.observations import (

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TypeVar
 
-from apps.clusters.domain.devices.samples import DeviceSlot
+from apps.clusters.domain.devices.state import DeviceSlot
 from apps.clusters.domain.pods.ledger import PodRecord
 from apps.clusters.domain.tiers import TierRule
 from apps.clusters.domain.window import SLOT_SECONDS, Window

@@ -12,9 +12,9 @@ from datetime import date
 from itertools import accumulate
 from typing import NamedTuple
 
+from apps.clusters.domain.names import family_of
 from apps.clusters.domain.observed.objects import ObservedKind
-from apps.clusters.domain.time_spans import Span
-from apps.clusters.domain.workload_families import family_of
+from apps.clusters.domain.window import Span
 from apps.pending.domain.diagnosis import Counts
 from apps.usage.domain.amounts import Amounts, nano
 

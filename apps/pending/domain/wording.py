@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from string import Formatter
 from typing import Any
 
-from apps.clusters.domain.quantities import quantity
+from apps.clusters.domain.resources import quantity
 
 ALSO = "Also needed: "
 _BYTES = (("Ti", 2**40), ("Gi", 2**30), ("Mi", 2**20), ("Ki", 2**10))

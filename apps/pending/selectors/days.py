@@ -13,11 +13,9 @@ from django.db.models import F, Q
 
 from apps.accounts.permissions import Visibility
 from apps.accounts.selectors import team_names
-from apps.clusters.domain.calendar import day_of, day_start, day_window, days_in
 from apps.clusters.domain.tiers import NO_TEAM, UNASSIGNED, UNDETERMINED
-from apps.clusters.domain.window import Window
-from apps.clusters.models import Tier
-from apps.clusters.models.sql import UnixSeconds
+from apps.clusters.domain.window import Window, day_of, day_start, day_window, days_in
+from apps.clusters.models import Tier, UnixSeconds
 from apps.clusters.selectors import TeamSpan, report
 from apps.pending.domain.demand import CLUSTER_QUEUE, COLUMN, DayPart, DayParts, amount
 from apps.pending.models import CauseInterval, Episode, PendingDay, RefreshState

@@ -12,7 +12,7 @@ from django.db.models import Q
 from apps.accounts.permissions import EVERYTHING
 from apps.clusters.domain.tiers import UNASSIGNED, UNDETERMINED
 from apps.clusters.domain.window import Window
-from apps.clusters.models.sql import UnixSeconds
+from apps.clusters.models import UnixSeconds
 from apps.pending.domain.demand import (
     UNKNOWN_MODEL,
     DayPart,
@@ -28,8 +28,14 @@ from apps.pending.domain.placement.node_search import NONE_OFFERED
 from apps.pending.models import CauseInterval
 from apps.pending.selectors.freshness import known_until, watches_away, without_history
 from apps.pending.selectors.scope import Context, tier_condition
-from apps.usage.domain.periods import BEGINNING, Periods
-from apps.usage.domain.rows import Filters, Grouping, UsageQuery, UsageRow
+from apps.usage.domain.usage_query import (
+    BEGINNING,
+    Filters,
+    Grouping,
+    Periods,
+    UsageQuery,
+    UsageRow,
+)
 from apps.usage.selectors import GroupingRefused, usage_rows
 
 _PENDING_COUNTS = (Counts.PENDING.value, Counts.SUPPRESSED.value)

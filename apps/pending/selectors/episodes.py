@@ -11,7 +11,7 @@ from django.db.models import Case, Count, Q, QuerySet, Value, When
 from apps.accounts.permissions import Visibility
 from apps.clusters.domain.tiers import UNDETERMINED
 from apps.clusters.domain.window import Window
-from apps.clusters.models.sql import WholeSeconds
+from apps.clusters.models import WholeSeconds
 from apps.pending.domain.demand import CLUSTER_QUEUE, nearest_rank
 from apps.pending.domain.diagnosis import Outcome
 from apps.pending.models import CauseInterval, Episode

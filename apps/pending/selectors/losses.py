@@ -14,8 +14,7 @@ from apps.clusters.domain.devices.resource_claims import CLAIM_KIND
 from apps.clusters.domain.observed.objects import POD_GROUPS, ObservedKind
 from apps.clusters.domain.tiers import UNDETERMINED
 from apps.clusters.domain.window import Window
-from apps.clusters.models import ObservedObject, Pod, Workload
-from apps.clusters.models.sql import UnixSeconds
+from apps.clusters.models import ObservedObject, Pod, UnixSeconds, Workload
 from apps.pending.domain.diagnosis import Counts
 from apps.pending.domain.queues.gangs import GANG_KINDS, GangMember, Partial
 from apps.pending.domain.queues.gangs import partial_gangs as find_partial_gangs

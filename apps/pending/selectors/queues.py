@@ -10,7 +10,6 @@ from typing import Any
 from django.db.models import Avg, Count, Max
 
 from apps.accounts.permissions import Visibility
-from apps.clusters.domain.node_offers import NodeOffer, NodeOffers
 from apps.clusters.domain.observed.objects import (
     ClusterQueueSnapshot,
     FlavorSnapshot,
@@ -24,13 +23,13 @@ from apps.clusters.domain.tiers import (
     UNASSIGNED,
     UNDETERMINED,
     UNMATCHED,
+    NodeOffer,
+    NodeOffers,
     TierRule,
     tier_before_binding,
 )
-from apps.clusters.domain.time_spans import Span
-from apps.clusters.domain.window import Window
-from apps.clusters.models import NamespaceClaim, WatchCoverage
-from apps.clusters.models.sql import UnixSeconds
+from apps.clusters.domain.window import Span, Window
+from apps.clusters.models import NamespaceClaim, UnixSeconds, WatchCoverage
 from apps.clusters.selectors import TeamSpan, team_spans
 from apps.clusters.services import TierHistory, observed_objects
 from apps.pending.domain.demand import CLUSTER_QUEUE, LocalLink, QueueLinks, amount, link_start

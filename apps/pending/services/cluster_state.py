@@ -23,8 +23,7 @@ from apps.clusters.domain.observed.objects import (
 )
 from apps.clusters.domain.pods.ledger import PodSource
 from apps.clusters.domain.resources import is_gpu
-from apps.clusters.models import Pod
-from apps.clusters.models.sql import UnixSeconds
+from apps.clusters.models import Pod, UnixSeconds
 from apps.clusters.services import TierHistory, chunks, observed_objects
 from apps.pending.domain.diagnosis import BoundPod, Cause, ClusterState
 from apps.pending.domain.episodes import PodLife, exact

@@ -11,8 +11,7 @@ from django.db import DatabaseError, InterfaceError, OperationalError, transacti
 from django.db.models import DateTimeField, F, Min, Q, Value
 from django.db.models.functions import Greatest
 
-from apps.clusters.domain.calendar import day_of, day_start, day_window, days_in
-from apps.clusters.domain.window import Window
+from apps.clusters.domain.window import Window, day_of, day_start, day_window, days_in
 from apps.clusters.selectors import report
 from apps.clusters.services import end_inferred, end_ledger, lock_retired, retired_clusters
 from apps.pending.domain.demand import MOST

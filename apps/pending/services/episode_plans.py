@@ -6,7 +6,6 @@ from datetime import datetime
 from math import inf
 from typing import Any
 
-from apps.clusters.domain.node_offers import NodeOffer, NodeOffers
 from apps.clusters.domain.observed.objects import (
     ClaimSnapshot,
     Condition,
@@ -17,9 +16,14 @@ from apps.clusters.domain.observed.objects import (
     WorkloadSnapshot,
 )
 from apps.clusters.domain.pods.kube_objects import main_resource
-from apps.clusters.domain.tiers import UNDETERMINED, UNMATCHED, tier_before_binding
-from apps.clusters.domain.time_spans import Span
-from apps.clusters.domain.window import from_seconds
+from apps.clusters.domain.tiers import (
+    UNDETERMINED,
+    UNMATCHED,
+    NodeOffer,
+    NodeOffers,
+    tier_before_binding,
+)
+from apps.clusters.domain.window import Span, from_seconds
 from apps.clusters.models import Tier
 from apps.clusters.services import TierHistory
 from apps.pending.domain.diagnosis import (

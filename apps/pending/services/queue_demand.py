@@ -10,13 +10,10 @@ from typing import NamedTuple
 from django.db import transaction
 from django.db.models import Q
 
-from apps.clusters.domain.node_offers import NodeOffers
-from apps.clusters.domain.pods.merge import gaps
-from apps.clusters.domain.tiers import TierRule
-from apps.clusters.domain.time_spans import Span
-from apps.clusters.domain.window import SLOT_SECONDS, Window, from_seconds
-from apps.clusters.models import Tier
-from apps.clusters.models.sql import UnixSeconds
+from apps.clusters.domain.pods.ledger import gaps
+from apps.clusters.domain.tiers import NodeOffers, TierRule
+from apps.clusters.domain.window import SLOT_SECONDS, Span, Window, from_seconds
+from apps.clusters.models import Tier, UnixSeconds
 from apps.clusters.selectors import TeamSpan, team_spans
 from apps.clusters.services import NameRegistry, TierHistory
 from apps.pending.domain.demand import (

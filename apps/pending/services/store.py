@@ -9,9 +9,8 @@ from django.db.models import Q
 
 from apps.accounts.services import leases
 from apps.accounts.services.leases import LeaseLost
-from apps.clusters.domain.time_spans import Span, union
-from apps.clusters.domain.window import HOUR_SECONDS, from_seconds
-from apps.clusters.models.sql import UnixSeconds
+from apps.clusters.domain.window import HOUR_SECONDS, Span, from_seconds, union
+from apps.clusters.models import UnixSeconds
 from apps.clusters.selectors import report
 from apps.clusters.services import NameRegistry
 from apps.pending.domain.diagnosis import DIAGNOSED, Cause, Counts

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Final
 
-from apps.clusters.domain.quantities import quantity
+from apps.clusters.domain.resources import quantity
 from apps.quota_requests.domain.quantities import LEFT_OUT, counted
 from apps.quota_requests.domain.snapshots import HOURS_PER_MONTH
 

@@ -7,7 +7,7 @@ from decimal import Decimal
 from math import fsum
 from typing import Final
 
-from apps.clusters.domain.quantities import quantity
+from apps.clusters.domain.resources import quantity
 from apps.quota_requests.domain.quantities import LEFT_OUT, NEVER_STORED, Quantity
 
 EPSILON: Final = 1e-9

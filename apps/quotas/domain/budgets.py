@@ -13,8 +13,7 @@ from math import fsum
 from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
-from apps.clusters.domain.calendar import day_of, day_start, day_window, days_in
-from apps.clusters.domain.window import Window
+from apps.clusters.domain.window import Window, day_of, day_start, day_window, days_in
 
 _MONTHS = {"month": 1, "quarter": 3, "year": 12}
 

@@ -12,10 +12,8 @@ from django.db.models import Count, Max, Min, OuterRef, Q, QuerySet, Subquery, S
 
 from apps.accounts.permissions import Visibility
 from apps.accounts.selectors import team_names
-from apps.clusters.domain.calendar import day_of, day_start, day_window
-from apps.clusters.domain.window import Window
-from apps.clusters.models import Cluster
-from apps.clusters.models.validity import holds_at
+from apps.clusters.domain.window import Window, day_of, day_start, day_window
+from apps.clusters.models import Cluster, holds_at
 from apps.clusters.selectors import report
 from apps.quotas.domain.budgets import (
     Allowance,

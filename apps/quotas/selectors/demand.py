@@ -12,8 +12,7 @@ from django.db.models.functions import Cast
 
 from apps.clusters.domain.devices.resource_claims import CLAIM_KIND
 from apps.clusters.domain.window import Window
-from apps.clusters.models import Pod
-from apps.clusters.models.sql import UnixSeconds
+from apps.clusters.models import Pod, UnixSeconds
 from apps.pending.domain.diagnosis import Cause, Counts
 from apps.pending.models import CauseInterval
 from apps.pending.services import amounts

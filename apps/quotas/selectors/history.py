@@ -15,8 +15,7 @@ from apps.accounts.permissions import Visibility
 from apps.accounts.selectors import team_names
 from apps.clusters.domain.observed.objects import FlavorSnapshot, ObservedKind
 from apps.clusters.domain.window import Window
-from apps.clusters.models import Cluster
-from apps.clusters.models.sql import HourNumber
+from apps.clusters.models import Cluster, HourNumber
 from apps.clusters.selectors import report
 from apps.clusters.services import TierHistory, observed_objects
 from apps.quotas.domain.keys import DEVICES, QuotaRef, QuotaSource, meaning_in, reachable_tiers
@@ -26,8 +25,7 @@ from apps.quotas.models import QuotaKey, QuotaKeyHour
 from apps.quotas.selectors.observed import named_by_tiers, settings_in
 from apps.quotas.selectors.rows import QuotaFilters, QuotaPoint, UnusedRow
 from apps.usage.domain.amounts import NANO
-from apps.usage.domain.periods import Periods
-from apps.usage.domain.rows import Filters, Grouping, TimeStep, UsageQuery
+from apps.usage.domain.usage_query import Filters, Grouping, Periods, TimeStep, UsageQuery
 from apps.usage.selectors import usage_rows
 
 _FLOAT = FloatField()

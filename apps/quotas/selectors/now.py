@@ -54,7 +54,7 @@ from apps.quotas.selectors.rows import (
     QuotaSum,
     QuotaUnits,
 )
-from apps.usage.domain.rows import RowPage
+from apps.usage.domain.usage_query import RowPage
 
 ALL_QUOTAS = QuotaFilters()
 _INSTANT = timedelta(seconds=1)

@@ -23,8 +23,7 @@ from apps.clusters.domain.observed.objects import (
 )
 from apps.clusters.domain.resources import is_gpu
 from apps.clusters.domain.window import Window, from_seconds
-from apps.clusters.models import Cluster, WatchCoverage
-from apps.clusters.models.ledger import WatchIssue
+from apps.clusters.models import Cluster, WatchCoverage, WatchIssue
 from apps.clusters.services import GAP_SECONDS, TierHistory, observed_objects
 from apps.quotas.domain.keys import (
     Counting,
@@ -37,7 +36,7 @@ from apps.quotas.domain.keys import (
 from apps.quotas.domain.limits import QUOTA_KINDS, SOURCES, QueueLimit, kueue_limits, volcano_limits
 from apps.quotas.models import QuotaHour, QuotaKeyHour
 from apps.quotas.selectors.rows import QuotaOrder, saturation_ratio
-from apps.usage.domain import cursors
+from apps.usage.domain import usage_query
 from apps.usage.selectors import CursorRefused
 
 LocalQueues = Mapping[tuple[str, str], str]
@@ -368,7 +367,11 @@ def key_page(
         after = _after_cursor(cursor, order)
         keyed = [one for one in keyed if one[0] > after]
     last = keyed[size - 1][0] if len(keyed) > size else None
-    following = None if last is None else cursors.encode(_cursor_kind(order), _cursor_values(last))
+    following = (
+        None
+        if last is None
+        else usage_query.encode_cursor(_cursor_kind(order), _cursor_values(last))
+    )
     return KeyPage([found[n] for _, n in keyed[:size]], following)
 
 
@@ -388,7 +391,7 @@ def _cursor_values(key: _SortKey) -> list[str]:
 
 
 def _after_cursor(cursor: str, order: QuotaOrder) -> _SortKey:
-    first, *rest = cursors.decode(_cursor_kind(order), cursor, _SHAPE)
+    first, *rest = usage_query.decode_cursor(_cursor_kind(order), cursor, _SHAPE)
     try:
         ratio = float(first)
     except ValueError as error:

@@ -8,7 +8,7 @@ from typing import Annotated
 from apps.clusters.domain.columns import Column
 from apps.quotas.domain.budgets import NOTHING, Spent
 from apps.quotas.domain.keys import QuotaRef, QuotaSource
-from apps.usage.domain.rows import RowPage
+from apps.usage.domain.usage_query import RowPage
 
 
 class QuotaOrder(StrEnum):

@@ -16,8 +16,7 @@ from apps.clusters.domain.devices.resource_claims import CLAIM_KIND
 from apps.clusters.domain.observed.objects import ClusterQueueSnapshot, ObservedKind, ObservedObject
 from apps.clusters.domain.pods.ledger import PodRecord
 from apps.clusters.domain.resources import is_gpu
-from apps.clusters.domain.time_spans import Span, clip, seconds
-from apps.clusters.domain.window import SLOT_SECONDS, Window
+from apps.clusters.domain.window import SLOT_SECONDS, Span, Window, clip, seconds
 from apps.clusters.gateways import metrics_source
 from apps.clusters.models import Cluster
 from apps.clusters.ports import MetricsSource, SourceRejected, SourceUnavailable

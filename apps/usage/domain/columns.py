@@ -1,13 +1,52 @@
-"""The ledger's columns as API and files show them: each with its unit in the name."""
+"""Columns of usage as API and files show them, each with its unit in the name; CSV lines."""
 
-from collections.abc import Mapping
-from datetime import UTC, datetime
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from datetime import UTC, date, datetime
+from decimal import Decimal
 from typing import Annotated
 
 from apps.clusters.domain.columns import Column, columns_of
 from apps.clusters.domain.window import Window
 from apps.usage.domain.amounts import NANO, Amounts
-from apps.usage.domain.rows import COVERAGE, PodRow
+from apps.usage.domain.usage_query import COVERAGE, PodRow
+
+Cell = str | int | float | bool | Decimal | date | datetime | None
+
+# Some spreadsheets read the full-width forms of East Asian keyboards as the plain ones.
+_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
+
+
+def guarded(text: str) -> str:
+    """Return `text` so that no spreadsheet takes it for a formula.
+
+    Names of pods and workloads are other people's input: `=HYPERLINK(...)` must stay text. Only
+    texts need it; a negative number starts with `-` and is harmless.
+    """
+    return f"'{text}" if text.startswith(_FORMULA) else text
+
+
+def csv_line(cells: Sequence[Cell]) -> str:
+    """Return one line of CSV with its line end."""
+    line = io.StringIO(newline="")
+    csv.writer(line, lineterminator="\r\n").writerow([_text(cell) for cell in cells])
+    return line.getvalue()
+
+
+def _text(cell: Cell) -> str | int | float | Decimal:
+    match cell:
+        case None:
+            return ""
+        case bool():
+            return "true" if cell else "false"
+        case date():
+            return cell.isoformat()
+        case str():
+            return guarded(cell)
+        case _:
+            return cell
+
 
 Value = str | int | float | bool | None
 Record = dict[str, Value | dict[str, float]]

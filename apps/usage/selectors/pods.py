@@ -1,7 +1,8 @@
-"""The pod ledger with what each pod held."""
+"""The pod ledger with what each pod held, and the pods that may have shared its GPUs."""
 
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -9,16 +10,24 @@ from django.db.models import Q
 
 from apps.accounts.models import Team
 from apps.accounts.permissions import Visibility
-from apps.clusters.domain.window import Window
+from apps.clusters.domain.pods.ledger import NodeInterval
+from apps.clusters.domain.window import Span, Window
 from apps.clusters.models import Namespace, Pod, Workload
+from apps.clusters.models import NodeInterval as NodeIntervalRow
 from apps.clusters.selectors import TeamSpan, team_spans
-from apps.usage.domain import cursors
+from apps.usage.domain import usage_query
 from apps.usage.domain.amounts import Amounts
-from apps.usage.domain.refusals import GroupingRefused
-from apps.usage.domain.rows import Filters, Grouping, PodRow, RowPage
+from apps.usage.domain.attribution.sharing import SharedTimes, shared_seconds, shared_times
+from apps.usage.domain.usage_query import Filters, Grouping, GroupingRefused, PodRow, RowPage
 from apps.usage.models import PodHour
-from apps.usage.selectors.sources import any_of, filtered, models_named, workloads_named
-from apps.usage.selectors.sums import amounts_of, sums_of
+from apps.usage.selectors.fact_tables import (
+    amounts_of,
+    any_of,
+    filtered,
+    models_named,
+    sums_of,
+    workloads_named,
+)
 
 _KIND = "pods"
 _COLUMNS = (
@@ -49,8 +58,8 @@ def pod_page(
     scope = PodScope(window, filters, visibility)
     pods = Pod.objects.filter(_lived(window), narrowed(filters), scope.condition())
     if cursor is not None:
-        created, pk = cursors.decode(_KIND, cursor, (str, int))
-        at = cursors.moment(created)
+        created, pk = usage_query.decode_cursor(_KIND, cursor, (str, int))
+        at = usage_query.cursor_time(created)
         pods = pods.filter(Q(created_at__lt=at) | Q(created_at=at, pk__gt=pk))
     rows = list(
         pods.order_by("-created_at", "pk").values_list(*_COLUMNS, named=True)[: page_size + 1]
@@ -60,7 +69,9 @@ def pod_page(
     return RowPage(
         rows=tuple(_pod_rows(shown, scope)),
         next_cursor=(
-            cursors.encode(_KIND, (last.created_at.isoformat(), last.pk)) if last else None
+            usage_query.encode_cursor(_KIND, (last.created_at.isoformat(), last.pk))
+            if last
+            else None
         ),
     )
 
@@ -218,4 +229,144 @@ def _pod_row(row: Any, team: str, amounts: Amounts) -> PodRow:
         amounts=amounts,
         key=f"{row.cluster__name}/{row.uid}",
         ended_at=row.ended_at,
+    )
+
+
+_MOST = 5000  # pods of one node within one pod's time in the window
+
+
+@dataclass(frozen=True, slots=True)
+class CoTenant:
+    """A pod that held units of the same shared cards for `shared_seconds` together."""
+
+    namespace: str
+    pod: str
+    uid: str
+    team: str
+    units: float
+    shared_seconds: float
+    lasts: bool
+
+
+@dataclass(frozen=True, slots=True)
+class CoTenants:
+    """`pods` are those that the reader may see, the longest together first; `others` counts the
+    pods of other teams. `devices` says over how many cards their shares were spread: one was
+    shared for certain, with several a pod may have been beside. None: that is not known.
+    """
+
+    resource: str
+    node: str
+    devices: int | None
+    pods: tuple[CoTenant, ...]
+    others: int
+
+    @property
+    def certain(self) -> bool:
+        return self.devices == 1
+
+
+def co_tenants(
+    cluster: str, uid: str, *, window: Window, visibility: Visibility, now: datetime
+) -> CoTenants | None:
+    """Return who shared the cards of a pod within a window; None where it held no shared one.
+
+    The pod itself has to be one that the reader may see. Five queries at most.
+    """
+    own = Pod.objects.filter(cluster__name=cluster, uid=uid).order_by("pk").first()
+    held = _held(own, window, now) if own is not None else None
+    if own is None or held is None or not own.node_name:
+        return None
+    shared = shared_times(own.resource, _intervals(own, held), lifetime=held)
+    if not shared.spans:
+        return None
+    together = [
+        (row, seconds)
+        for row in _neighbours(own, held)
+        if (other := _held(row, window, now)) is not None
+        and (seconds := shared_seconds(shared, held, other)) > 0
+    ]
+    return _co_tenants(own, shared, together, visibility, window)
+
+
+def _held(pod: Any, window: Window, now: datetime) -> Span | None:
+    if pod.bound_at is None:
+        return None
+    start = max(pod.bound_at, window.start).timestamp()
+    end = min(pod.ended_at or now, window.end, now).timestamp()
+    return (start, end) if end > start else None
+
+
+def _intervals(own: Pod, held: Span) -> list[NodeInterval]:
+    rows = NodeIntervalRow.objects.filter(
+        node__cluster_id=own.cluster_id, node__name=own.node_name
+    ).order_by("start", "pk")
+    intervals = [
+        NodeInterval(
+            node=own.node_name,
+            start=row.start.timestamp(),
+            end=row.end.timestamp() if row.end else held[1],
+            capacity=row.capacity,
+            allocatable=row.allocatable,
+            labels=row.labels,
+        )
+        for row in rows
+    ]
+    return [
+        interval for interval in intervals if interval.start < held[1] and interval.end > held[0]
+    ]
+
+
+def _neighbours(own: Pod, held: Span) -> Sequence[Any]:
+    start = datetime.fromtimestamp(held[0], tz=own.created_at.tzinfo)
+    end = datetime.fromtimestamp(held[1], tz=own.created_at.tzinfo)
+    rows = (
+        Pod.objects.filter(
+            Q(ended_at__isnull=True) | Q(ended_at__gt=start),
+            cluster_id=own.cluster_id,
+            node_name=own.node_name,
+            resource=own.resource,
+            bound_at__lt=end,
+        )
+        .exclude(pk=own.pk)
+        .order_by("-bound_at", "pk")
+    )
+    columns = (
+        *("pk", "name", "uid", "units", "created_at", "bound_at", "ended_at"),
+        "workload__namespace__name",
+    )
+    return list(rows.values_list(*columns, named=True)[:_MOST])
+
+
+def _co_tenants(
+    own: Pod,
+    shared: SharedTimes,
+    together: Sequence[tuple[Any, float]],
+    visibility: Visibility,
+    window: Window,
+) -> CoTenants:
+    scope = PodScope(window, Filters(), visibility)
+    spans = team_spans(window, {row.workload__namespace__name for row, _ in together})
+    pods = []
+    for row, seconds in together:
+        team = scope.team_of(spans[row.workload__namespace__name], row)
+        if team is not None:
+            pods.append(
+                CoTenant(
+                    namespace=row.workload__namespace__name,
+                    pod=row.name,
+                    uid=row.uid,
+                    team=team,
+                    units=row.units,
+                    shared_seconds=seconds,
+                    lasts=row.ended_at is None,
+                )
+            )
+    pods.sort(key=lambda pod: (-pod.shared_seconds, pod.namespace, pod.pod, pod.uid))
+    return CoTenants(
+        resource=own.resource,
+        node=own.node_name,
+        devices=shared.devices,
+        pods=tuple(pods),
+        others=len(together) - len(pods),
     )

@@ -14,9 +14,8 @@ from django.conf import settings
 from django.db import DataError, transaction
 from django.db.models import F, Q
 
-from apps.clusters.domain.calendar import hour_floor
-from apps.clusters.domain.devices.samples import ActivitySample, DeviceSlot
-from apps.clusters.domain.window import Window
+from apps.clusters.domain.devices.state import ActivitySample, DeviceSlot
+from apps.clusters.domain.window import Window, hour_floor
 from apps.clusters.gateways import metrics_source
 from apps.clusters.models import Cluster
 from apps.clusters.ports import (
@@ -29,27 +28,41 @@ from apps.clusters.ports import (
 from apps.clusters.selectors import report
 from apps.clusters.services import TierHistory, team_finder_at, tier_rules_at
 from apps.usage.domain.attribution.attribute import SampleInterval
-from apps.usage.domain.attribution.attribute_hour import HourInput, attribute_hour
-from apps.usage.domain.attribution.hour import HourFacts
-from apps.usage.domain.collection import CollectionState
-from apps.usage.domain.evidence import Evidence, Reference
-from apps.usage.domain.retry import late_look, next_day
-from apps.usage.domain.verdict import HourVerdict, judge
+from apps.usage.domain.attribution.attribute_hour import HourFacts, HourInput, attribute_hour
+from apps.usage.domain.collection import (
+    CollectionState,
+    Evidence,
+    HourVerdict,
+    Reference,
+    judge,
+    late_look,
+    next_day,
+)
 from apps.usage.models import CollectionWindow
-from apps.usage.services.dimensions import Dimensions, model_ids, node_ids, pod_ids, tier_ids
-from apps.usage.services.evidence import (
+from apps.usage.services.facts import (
+    Dimensions,
+    HourPruned,
+    clear_hour,
+    holds_same,
+    model_ids,
+    node_ids,
+    pod_ids,
+    set_up_id,
+    tier_ids,
+    write_hour,
+    write_queue_hour,
+)
+from apps.usage.services.schedule import gc_paused
+from apps.usage.services.sources import (
+    LedgerInput,
     gather,
     kept_form,
     lacks,
     look_again,
     nearest_reference,
+    read_ledger,
     with_quotas,
 )
-from apps.usage.services.exporters import set_up_id
-from apps.usage.services.gc_pause import gc_paused
-from apps.usage.services.ledger_input import LedgerInput, read_ledger
-from apps.usage.services.queue_hours import write_queue_hour
-from apps.usage.services.write import HourPruned, clear_hour, holds_same, write_hour
 
 logger = logging.getLogger(__name__)
 

@@ -1,6 +1,8 @@
 """What is to be collected next: the database knows, messages are hints."""
 
-from collections.abc import Callable, Iterable, Sequence
+import gc
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import datetime, timedelta
 
 from celery import current_app
@@ -9,13 +11,28 @@ from django.db import transaction
 from django.db.models import Q
 
 from apps.accounts.services import leases
-from apps.clusters.domain.calendar import day_of, day_window, hour_floor, last_closed_hour
-from apps.clusters.domain.window import Window
+from apps.clusters.domain.window import Window, day_of, day_window, hour_floor, last_closed_hour
 from apps.clusters.models import Cluster
 from apps.clusters.selectors import report
-from apps.usage.domain.collection import CollectionState
-from apps.usage.domain.retry import due_again
+from apps.usage.domain.collection import CollectionState, due_again
 from apps.usage.models import CollectionWindow
+
+
+@contextmanager
+def gc_paused() -> Iterator[None]:
+    """Keep Python from looking for reference cycles meanwhile.
+
+    It would look through a million rows again and again, a third of the time of an hour, and
+    none of them is part of a cycle. What nobody refers to is freed all the same.
+    """
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
 
 # So many hours of a cluster are on the way at a time, so that a long gap, or a worker that is
 # away, does not fill the queue.

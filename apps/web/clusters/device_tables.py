@@ -4,8 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from apps.clusters.domain.devices.state import Health
-from apps.clusters.domain.devices.xid import Xid, meaning
+from apps.clusters.domain.devices.state import Health, Xid, meaning
 from apps.usage.selectors import (
     DeviceRow,
     GroupingRefused,

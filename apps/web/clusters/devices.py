@@ -9,7 +9,7 @@ from django.http import Http404, HttpResponseBase
 from apps.clusters.domain.devices.state import Health
 from apps.clusters.domain.window import Window
 from apps.usage import selectors as usage
-from apps.usage.domain.rows import Filters, PodRow, RowPage
+from apps.usage.domain.usage_query import Filters, PodRow, RowPage
 from apps.usage.selectors import (
     DeviceFilters,
     DeviceRow,

@@ -18,7 +18,7 @@ from apps.costs.selectors import PriceList, price_list
 from apps.quotas.selectors import Entitled, entitled_teams
 from apps.usage import selectors as usage
 from apps.usage.domain.amounts import Amounts
-from apps.usage.domain.rows import Grouping, UsageQuery, UsageRow
+from apps.usage.domain.usage_query import Grouping, UsageQuery, UsageRow
 from apps.usage.selectors import WAIT_DAYS, Freshness, WaitTimes, recent_waits, tier_wait_times
 from apps.web.clusters import tier_guide
 from apps.web.components.formats import NOTHING, Format, duration, plain, shown

@@ -6,7 +6,7 @@ from django.http import Http404, HttpResponseBase
 
 from apps.clusters import selectors as clusters
 from apps.pending.selectors import PendingFilters, PendingGrouping, time_to_start
-from apps.usage.domain.rows import Grouping, TimeStep
+from apps.usage.domain.usage_query import Grouping, TimeStep
 from apps.usage.selectors import CoverageGap, gap_tiers
 from apps.web.components import charts, listings
 from apps.web.components.formats import duration

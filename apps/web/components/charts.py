@@ -20,7 +20,7 @@ from django.utils.html import json_script
 from django.utils.safestring import SafeString
 
 from apps.usage.domain.amounts import NANO, Amounts
-from apps.usage.domain.rows import TimeStep, UsageRow
+from apps.usage.domain.usage_query import TimeStep, UsageRow
 from apps.web.components import tables
 from apps.web.components.formats import Format, shown
 from apps.web.components.tables import CAPACITY_CLASSES, Column, LedgerClass, Table, TableRow

@@ -5,7 +5,7 @@ from decimal import Decimal
 from enum import StrEnum
 from zoneinfo import ZoneInfo
 
-from apps.clusters.domain.durations import duration as duration
+from apps.clusters.domain.window import duration as duration
 from apps.usage.domain.amounts import NANO
 
 NOTHING = "–"

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from apps.usage.domain.amounts import Amounts
 from apps.usage.domain.columns import collected_amounts
-from apps.usage.domain.rows import Grouping, PodRow, UsageRow
+from apps.usage.domain.usage_query import Grouping, PodRow, UsageRow
 from apps.web.components import tables
 from apps.web.components.formats import Format, Value
 from apps.web.components.page_query import Query, href

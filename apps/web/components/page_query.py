@@ -12,9 +12,8 @@ from django.urls import NoReverseMatch, get_script_prefix, reverse
 from django.utils.encoding import escape_uri_path
 
 from apps.accounts.permissions import Visibility
-from apps.clusters.domain.calendar import day_start, days_in, hour_floor
-from apps.clusters.domain.window import Window
-from apps.usage.domain.rows import Filters, TimeStep
+from apps.clusters.domain.window import Window, day_start, days_in, hour_floor
+from apps.usage.domain.usage_query import Filters, TimeStep
 from apps.usage.selectors import filter_names, namespaces_seen
 
 Query = Sequence[tuple[str, str]]

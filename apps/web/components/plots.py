@@ -6,10 +6,9 @@ from datetime import UTC, date, datetime, timedelta
 from math import ceil, floor, log10
 from zoneinfo import ZoneInfo
 
-from apps.clusters.domain.calendar import day_start
-from apps.clusters.domain.window import Window
+from apps.clusters.domain.window import Window, day_start
 from apps.usage.domain.amounts import Amounts
-from apps.usage.domain.rows import UsageRow
+from apps.usage.domain.usage_query import UsageRow
 from apps.web.components.formats import Format, shown
 from apps.web.components.tables import Table
 

@@ -13,7 +13,7 @@ from django.http import HttpRequest, HttpResponse, QueryDict, StreamingHttpRespo
 from django.http.response import HttpResponseBase
 from django.utils.safestring import SafeString, mark_safe
 
-from apps.usage.domain.csv_rows import guarded
+from apps.usage.domain.columns import guarded
 from apps.web.components.formats import NOTHING, Value
 from apps.web.components.page_query import WindowChoice, pages_from, path_of, with_query
 from apps.web.components.tables import Cell, Column, Table, TableRow, paged

@@ -10,8 +10,7 @@ from zoneinfo import ZoneInfo
 
 from django.http import HttpRequest
 
-from apps.clusters.domain.calendar import day_start, hour_floor
-from apps.clusters.domain.window import Window
+from apps.clusters.domain.window import Window, day_start, hour_floor
 from apps.web.components.page_query import (
     DAY,
     EARLIEST,

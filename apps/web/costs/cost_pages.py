@@ -15,7 +15,7 @@ from apps.costs import selectors as costs
 from apps.costs.domain.costing import WASTE, Basis, Cause, Policy
 from apps.costs.domain.files import FileFormat
 from apps.costs.selectors import PLATFORM_NAME, CostQuery, CostRow, cost_rows
-from apps.usage.domain.rows import Grouping, TimeStep
+from apps.usage.domain.usage_query import Grouping, TimeStep
 from apps.usage.selectors import GroupingRefused, gap_tiers
 from apps.web.components import charts, page_query
 from apps.web.components.charts import Axis, Chart

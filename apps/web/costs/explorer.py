@@ -9,7 +9,7 @@ from apps.clusters.selectors import report
 from apps.costs.domain.costing import Cause
 from apps.costs.selectors import PLATFORM_NAME, CostRow, cost_rows, not_priced
 from apps.usage import selectors as usage
-from apps.usage.domain.rows import Grouping, TimeStep
+from apps.usage.domain.usage_query import Grouping, TimeStep
 from apps.web.components import window_picker
 from apps.web.components.formats import Format, Value
 from apps.web.components.listings import GROUP_LABELS

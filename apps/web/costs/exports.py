@@ -14,8 +14,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from apps.accounts.permissions import NotAllowed, can_administer
-from apps.clusters.domain.calendar import day_window
-from apps.clusters.domain.window import Window
+from apps.clusters.domain.window import Window, day_window
 from apps.clusters.selectors import report
 from apps.costs import selectors as costs
 from apps.costs.domain.costing import Basis, Policy
@@ -28,7 +27,7 @@ from apps.costs.services import (
     copy_of_month,
     reopen_period,
 )
-from apps.usage.domain.rows import Filters, Grouping, TimeStep
+from apps.usage.domain.usage_query import Filters, Grouping, TimeStep
 from apps.usage.selectors import GroupingRefused, NamesUnknown, check_names
 from apps.web.components import page_query
 from apps.web.components.formats import Format, shown

@@ -7,7 +7,7 @@ from django.http import QueryDict
 
 from apps.costs.domain.costing import STATEMENTS, Basis, Cause, Policy
 from apps.costs.selectors import PLATFORM_NAME, CostQuery, charging
-from apps.usage.domain.rows import Grouping, TimeStep
+from apps.usage.domain.usage_query import Grouping, TimeStep
 from apps.web.components import page_query
 from apps.web.components.formats import Value
 from apps.web.components.page_query import Query, figure_href, href

@@ -11,7 +11,7 @@ from django.shortcuts import render
 from django.urls import reverse
 
 from apps.accounts.permissions import can_administer, teams_led_by
-from apps.clusters.domain.workload_families import ANY
+from apps.clusters.domain.names import ANY
 from apps.costs import selectors as costs
 from apps.costs.domain.recommendations.recommendation import (
     DECIDABLE,
@@ -40,7 +40,7 @@ from apps.costs.services import (
     reopen_recommendation,
 )
 from apps.quotas.domain.keys import QuotaRef
-from apps.usage.domain.rows import RowPage
+from apps.usage.domain.usage_query import RowPage
 from apps.web.alerts.alert_list import kept_words
 from apps.web.components import page_query
 from apps.web.components.formats import Format, shown

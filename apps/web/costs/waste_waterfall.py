@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from apps.costs.domain.costing import FALL, WASTE, Cause, WaterfallStep
 from apps.costs.selectors import CostRow, Waterfall, WorstWorkload
-from apps.usage.domain.rows import Grouping
+from apps.usage.domain.usage_query import Grouping
 from apps.web.components.formats import Format, Value
 from apps.web.components.listings import GROUP_LABELS
 from apps.web.components.page_query import figure_href

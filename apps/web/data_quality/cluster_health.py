@@ -6,14 +6,11 @@ from datetime import UTC, date, datetime, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from apps.clusters.domain.calendar import day_window, days_in, hour_floor
-from apps.clusters.domain.window import Window
+from apps.clusters.domain.window import Window, day_window, days_in, hour_floor
 from apps.clusters.selectors import ClusterRow
 from apps.operations.selectors import ClusterProgress, DoctorVerdict
-from apps.usage.domain.collection import CollectionState
-from apps.usage.domain.findings import finding_text
-from apps.usage.domain.periods import day_end, day_start
-from apps.usage.domain.rows import CollectionRow
+from apps.usage.domain.collection import CollectionState, finding_text
+from apps.usage.domain.usage_query import CollectionRow, day_end, day_start
 from apps.web.components import tables
 from apps.web.components.formats import Format, shown
 from apps.web.components.page_query import Query, href, with_query

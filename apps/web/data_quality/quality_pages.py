@@ -9,12 +9,12 @@ from django.http import HttpResponse, HttpResponseBase
 from django.shortcuts import render
 
 from apps.clusters import selectors as clusters
-from apps.clusters.domain.calendar import last_closed_hour
 from apps.clusters.domain.devices.exporter_profile import VENDOR_LIMITS, JobProfile, VirtualGpus
+from apps.clusters.domain.window import last_closed_hour
 from apps.operations.selectors import ClusterProgress, collection_progress, open_findings, verdicts
 from apps.usage import selectors as usage
 from apps.usage.domain.collection import CollectionState
-from apps.usage.domain.rows import CollectionRow, RowPage
+from apps.usage.domain.usage_query import CollectionRow, RowPage
 from apps.usage.selectors import ExporterHistory, exporter_histories
 from apps.web.clusters.device_tables import unattributed_nodes
 from apps.web.components import page_query

@@ -9,7 +9,7 @@ from apps.clusters import selectors as clusters
 from apps.usage import selectors as usage
 from apps.usage.domain.amounts import Amounts
 from apps.usage.domain.columns import collected_amounts
-from apps.usage.domain.rows import Grouping, PodRow, TimeStep, UsageRow
+from apps.usage.domain.usage_query import Grouping, PodRow, TimeStep, UsageRow
 from apps.usage.selectors import HOURLY_DAYS, PodPart, PodSum, pod_hours, pod_parts, pod_sum
 from apps.web.components import tables
 from apps.web.components.formats import Format, Value

@@ -7,7 +7,7 @@ from typing import Any
 from django.http import QueryDict
 
 from apps.usage.domain.amounts import Amounts
-from apps.usage.domain.rows import Filters, Grouping
+from apps.usage.domain.usage_query import Filters, Grouping
 from apps.web.components.page_query import LABELS, SCOPES, Query, explain_href, href
 from apps.web.query_session import QuerySession
 

@@ -5,8 +5,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from zoneinfo import ZoneInfo
 
-from apps.clusters.domain.calendar import day_start
-from apps.clusters.domain.window import Window
+from apps.clusters.domain.window import Window, day_start
 from apps.fairness.selectors import (
     BorrowMatrix,
     HourCounts,

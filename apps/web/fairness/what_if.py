@@ -6,8 +6,7 @@ from math import isfinite
 
 from django.http import QueryDict
 
-from apps.clusters.domain.calendar import day_start
-from apps.clusters.domain.window import Window
+from apps.clusters.domain.window import Window, day_start
 from apps.fairness.domain.replay import AddGpus, Change, Entitle, MoveCards, MoveWork
 from apps.fairness.selectors import OutcomeRow, TierOutcomeRow, WhatIfReport
 from apps.usage.domain.amounts import nano

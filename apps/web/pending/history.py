@@ -5,8 +5,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
 
-from apps.clusters.domain.calendar import day_start, days_in
 from apps.clusters.domain.tiers import NO_TEAM
+from apps.clusters.domain.window import day_start, days_in
 from apps.pending.selectors import (
     Context,
     EvictionSum,
@@ -21,7 +21,7 @@ from apps.pending.selectors import (
     pending_history,
     time_to_start,
 )
-from apps.usage.domain.rows import TimeStep
+from apps.usage.domain.usage_query import TimeStep
 from apps.web.components import charts
 from apps.web.components.charts import Axis, Chart
 from apps.web.components.formats import Format, Value

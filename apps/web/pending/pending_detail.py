@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from apps.clusters.domain.quantities import gpus
+from apps.clusters.domain.resources import gpus
 from apps.pending.domain.diagnosis import Outcome
 from apps.pending.domain.placement.messages import parse
 from apps.pending.selectors import (

@@ -23,7 +23,7 @@ from apps.pending.selectors import (
     typical_wait,
 )
 from apps.usage import selectors as usage
-from apps.usage.domain.rows import Filters, RowPage
+from apps.usage.domain.usage_query import Filters, RowPage
 from apps.web.components import listings
 from apps.web.components.page_query import path_of, with_query
 from apps.web.components.tables import Table

@@ -12,7 +12,7 @@ from apps.quota_requests.domain.states import RequestState
 from apps.quota_requests.permissions import Actor
 from apps.quota_requests.selectors import RequestDetail, RequestRow
 from apps.quotas.domain.keys import QuotaRef
-from apps.usage.domain.rows import RowPage
+from apps.usage.domain.usage_query import RowPage
 from apps.web.components.page_query import href, path_of, with_query
 from apps.web.pages import page, respond
 from apps.web.query_session import PageRequest, QuerySession, every_row, query_session

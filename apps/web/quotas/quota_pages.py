@@ -14,7 +14,7 @@ from apps.pending.selectors import PendingFilters, QueueRow, queues_unwatched
 from apps.quotas import selectors as quotas
 from apps.quotas.domain.keys import QuotaRef, QuotaSource
 from apps.quotas.selectors import QuotaFilters, QuotaPoint, QuotaRow, UnusedRow
-from apps.usage.domain.rows import RowPage, TimeStep
+from apps.usage.domain.usage_query import RowPage, TimeStep
 from apps.usage.selectors import CoverageGap, gap_tiers
 from apps.web.components.formats import Format
 from apps.web.components.page_query import href, path_of, with_query

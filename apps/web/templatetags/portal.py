@@ -8,7 +8,7 @@ from django.utils import timezone
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
-from apps.clusters.domain import quantities
+from apps.clusters.domain import resources
 from apps.web.components import page_query, table_rendering
 from apps.web.components.formats import NOTHING, Format, exact, shown
 from apps.web.components.tables import Table
@@ -44,7 +44,7 @@ def number(value: float | None) -> str:
 @register.filter
 def gpus(value: float | None) -> str:
     """Write a number of GPUs with its noun."""
-    return NOTHING if value is None else quantities.gpus(value)
+    return NOTHING if value is None else resources.gpus(value)
 
 
 @register.filter

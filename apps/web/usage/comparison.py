@@ -7,7 +7,7 @@ from zoneinfo import ZoneInfo
 from apps.clusters.domain.window import Window
 from apps.usage import selectors as usage
 from apps.usage.domain.amounts import NANO, Amounts
-from apps.usage.domain.rows import Filters, Grouping, TimeStep, UsageRow
+from apps.usage.domain.usage_query import Filters, Grouping, TimeStep, UsageRow
 from apps.web.components import tables, window_picker
 from apps.web.components.formats import Format, shown
 from apps.web.components.page_query import HOUR

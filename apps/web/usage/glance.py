@@ -5,13 +5,13 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from zlib import crc32
 
-from apps.clusters.domain.quantities import quantity
+from apps.clusters.domain.resources import quantity
 from apps.clusters.domain.window import Window
 from apps.clusters.selectors import TierRow
 from apps.pending.selectors import PendingKnown, PodCause, causes_of, pending_known
 from apps.usage import selectors as usage
 from apps.usage.domain.amounts import Amounts
-from apps.usage.domain.rows import Grouping, TimeStep, UsageRow
+from apps.usage.domain.usage_query import Grouping, TimeStep, UsageRow
 from apps.usage.selectors import PendingGpus, WaitingPod, WasteRow, waiting_of
 from apps.web.components import tables
 from apps.web.components.formats import NOTHING, duration

@@ -9,7 +9,7 @@ from django.shortcuts import render
 from apps.clusters import selectors as clusters
 from apps.quotas.selectors import Entitled, entitled_teams
 from apps.usage.domain.amounts import NANO
-from apps.usage.domain.rows import Filters, Grouping, TimeStep
+from apps.usage.domain.usage_query import Filters, Grouping, TimeStep
 from apps.usage.selectors import AllocatedGpus, CoverageGap, gap_tiers, held_now
 from apps.web.components import charts, listings, tables
 from apps.web.components.page_query import EVERY, href, path_of, with_query

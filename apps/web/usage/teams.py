@@ -8,7 +8,7 @@ from django.http import Http404, HttpRequest, HttpResponseBase
 from apps.clusters import selectors as clusters
 from apps.fairness.selectors import TierStanding, team_standing
 from apps.quotas.selectors import BudgetRow, QuotaFilters, QuotaOrder, budget_rows, quota_rows
-from apps.usage.domain.rows import Grouping, TimeStep, UsageRow
+from apps.usage.domain.usage_query import Grouping, TimeStep, UsageRow
 from apps.usage.selectors import gap_tiers
 from apps.usage.services import gc_paused
 from apps.web.components import charts, listings, page_query, tables

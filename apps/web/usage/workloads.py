@@ -10,7 +10,7 @@ from apps.clusters.domain.window import Window
 from apps.costs.selectors import kept_workloads
 from apps.pending.selectors import episodes_of, find_waiting
 from apps.usage import selectors as usage
-from apps.usage.domain.rows import Filters, Grouping, PodRow, RowPage
+from apps.usage.domain.usage_query import Filters, Grouping, PodRow, RowPage
 from apps.usage.selectors import CoTenants, co_tenants
 from apps.web.alerts.alert_list import kept_words
 from apps.web.components import charts, listings, tables

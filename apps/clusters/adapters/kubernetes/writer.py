@@ -8,7 +8,7 @@ import urllib3
 from kubernetes.client import ApiClient
 from kubernetes.config.config_exception import ConfigException
 
-from apps.clusters.adapters.kubernetes.config import api_client
+from apps.clusters.adapters.kubernetes.api import api_client
 from apps.clusters.ports import Reply, Unanswered
 
 CONNECT_SECONDS = 5.0

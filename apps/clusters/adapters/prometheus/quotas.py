@@ -1,15 +1,20 @@
-"""Reading ResourceQuotas as kube-state-metrics shows them: keys are not sanitised there."""
+"""Reading ResourceQuotas and ClusterQueues; their resources are not sanitised.
 
-from collections.abc import Iterator
+The series of ClusterQueues' quotas are there where `metrics.enableClusterQueueResources` is on
+in Kueue's configuration. Versions differ in further labels (`cohort`, `replica_role`): none is
+kept.
+"""
+
+from collections.abc import Iterator, Sequence
 from math import inf
 
 import msgspec
 
+from apps.clusters.adapters.prometheus.client import SlotQuery, WindowReader
+from apps.clusters.adapters.prometheus.http_api import MAX_STEPS, Matcher, by, literally, over
 from apps.clusters.adapters.prometheus.kube_state.metrics import labels_of
-from apps.clusters.adapters.prometheus.promql import MAX_STEPS, Matcher, by, over
-from apps.clusters.adapters.prometheus.transport.window_reader import SlotQuery, WindowReader
 from apps.clusters.domain.window import Window
-from apps.clusters.ports import QuotaSlot
+from apps.clusters.ports import QueuePendingSlot, QueueSlot, QuotaSlot
 
 QUOTA = "kube_resourcequota"  # units; hard and used
 # Keys of GPU resources with and without prefix (the latter limit nothing, which is worth
@@ -50,3 +55,93 @@ def read_quotas(reading: WindowReader, window: Window) -> Iterator[QuotaSlot]:
             found.setdefault(key, {})[quota.type] = value
     for key, values in sorted(found.items()):
         yield QuotaSlot(*key, hard=values.get(_HARD), used=values.get("used"))
+
+
+NOMINAL = "kueue_cluster_queue_nominal_quota"  # units, by flavor
+RESERVED = "kueue_cluster_queue_resource_reservation"  # units, by flavor
+PENDING = "kueue_cluster_queue_resource_pending"  # units of Workloads without quota, no flavor
+WORKLOADS = "kueue_pending_workloads"  # Workloads by status: active or inadmissible
+LOCAL_WORKLOADS = "kueue_local_queue_pending_workloads"  # the same; its ClusterQueue is no label
+_GPUS = r"nvidia\.com/(gpu|mig-).*|amd\.com/gpu.*|gpu\.intel\.com/.*"
+
+
+class _Labels(msgspec.Struct, frozen=True, gc=False):
+    cluster_queue: str = ""
+    flavor: str = ""
+    resource: str = ""
+
+
+def read_queues(reading: WindowReader, window: Window) -> Iterator[QueueSlot]:
+    """Yield the means of every queue and slot; raises as the port says."""
+    slots = window.slots()
+    found: dict[tuple[int, str, str, str], dict[str, float]] = {}
+    for n in range(0, len(slots), MAX_STEPS):
+        part = slots[n : n + MAX_STEPS]
+        queries = [SlotQuery(_query(reading, metric), _Labels, part) for metric in _METRICS]
+        for metric, points in zip(_METRICS, reading.slots(queries), strict=True):
+            for slot, labels, value in points:
+                if not 0.0 <= value < inf:
+                    reading.remark(f"{metric} has values that cannot be: they were left out")
+                    continue
+                key = (slot, labels.cluster_queue, labels.flavor, labels.resource)
+                found.setdefault(key, {})[metric] = value
+    for key, values in sorted(found.items()):
+        yield QueueSlot(*key, *(values.get(metric) for metric in _METRICS))
+
+
+_METRICS = (NOMINAL, RESERVED, PENDING)
+
+
+def _query(reading: WindowReader, metric: str) -> str:
+    matchers = (*reading.matchers, Matcher("resource", "=~", _GPUS))
+    return by("max", labels_of(_Labels), over("avg_over_time", metric, matchers))
+
+
+class _PendingLabels(msgspec.Struct, frozen=True, gc=False):
+    """`namespace` is the controller's own where Prometheus renamed that of the LocalQueue."""
+
+    cluster_queue: str = ""
+    resource: str = ""
+    status: str = ""
+    name: str = ""
+    namespace: str = ""
+    exported_namespace: str = ""
+
+    @property
+    def queue(self) -> tuple[str, str]:
+        """The namespace, which ClusterQueues have none of, and the name."""
+        if self.cluster_queue:
+            return "", self.cluster_queue
+        return self.exported_namespace or self.namespace, self.name
+
+
+def read_queue_pending(
+    reading: WindowReader, window: Window, gpu_resources: Sequence[str]
+) -> Iterator[QueuePendingSlot]:
+    """Yield what was pending in every queue and slot; raises as the port says.
+
+    One query a day for the three metrics: their series differ in their labels, and a cluster
+    without Kueue answers it with nothing.
+    """
+    # What has no resource is a number of Workloads.
+    gpus = "|".join(["", _GPUS, *([literally(gpu_resources)] if gpu_resources else [])])
+    matchers = (*reading.matchers, Matcher("resource", "=~", gpus))
+    metric = "|".join((PENDING, WORKLOADS, LOCAL_WORKLOADS))
+    query = by("max", labels_of(_PendingLabels), over("avg_over_time", metric, matchers))
+    slots = window.slots()
+    found: dict[tuple[int, tuple[str, str], str], float] = {}
+    for n in range(0, len(slots), MAX_STEPS):
+        for slot, labels, value in reading.one(
+            SlotQuery(query, _PendingLabels, slots[n : n + MAX_STEPS])
+        ):
+            if not 0.0 <= value < inf:
+                reading.remark("Kueue's pending workloads cannot be below 0: they were left out")
+                continue
+            key = (slot, labels.queue, labels.resource)
+            # Those that may be admitted and those that may not come one by one.
+            found[key] = found.get(key, 0.0) + value if labels.status else value
+    for (slot, queue, resource), value in sorted(found.items()):
+        if resource:
+            yield QueuePendingSlot(slot, *queue, resource, units=value)
+        else:
+            yield QueuePendingSlot(slot, *queue, resource, workloads=value)

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from apps.clusters.domain.devices.mig import profile_name
-from apps.clusters.domain.json_fields import items, mapping, text, whole
+from apps.clusters.domain.kube_json import items, mapping, text, whole
 from apps.clusters.domain.pods.ledger import OfferedDevice
-from apps.clusters.domain.resources import quantity
+from apps.clusters.domain.resources import parse_quantity
 
 VERSIONS = ("v1", "v1beta2", "v1beta1")
 """Served versions of resource.k8s.io that can be read, the best first."""
@@ -146,7 +146,7 @@ def amounts(published: Mapping[str, Any], driver: str) -> dict[str, float]:
     for name, amount in published.items():
         value = amount.get("value") if isinstance(amount, Mapping) else amount
         try:
-            found[own_name(str(name), driver)] = quantity(value)
+            found[own_name(str(name), driver)] = parse_quantity(value)
         except ValueError:
             continue
     return found

@@ -1,51 +1,224 @@
-"""An object as an API server wrote it → what of it explains waiting.
+"""Observed objects, made from objects as an API server wrote them.
 
 Pure, and lenient as `dra` is: what is not as the API has it counts as absent, so that a strange
 object hides no other and raises nothing.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
 from apps.clusters.domain.devices.resource_claims import ClaimState, DeviceRequest, claim_state
-from apps.clusters.domain.json_fields import items, mapping, seconds, text
-from apps.clusters.domain.observed.events import event_snapshot
-from apps.clusters.domain.observed.fields import (
+from apps.clusters.domain.kube_json import (
     Fields,
+    amount,
     amounts,
     condition,
+    conditions,
     created,
+    items,
+    mapping,
     number,
+    request,
+    seconds,
     taints,
+    text,
     texts,
+    tolerations,
     words,
 )
-from apps.clusters.domain.observed.gangs import pod_group_snapshot, volcano_queue_snapshot
 from apps.clusters.domain.observed.objects import (
     Body,
     ClaimRequest,
     ClaimSnapshot,
     ClusterQueueSnapshot,
+    CohortSnapshot,
+    FlavorQuota,
+    FlavorSnapshot,
+    FlavorUse,
     LocalQueueSnapshot,
     NodeSnapshot,
     ObservedKind,
+    PodGroupSnapshot,
+    PodSet,
     QuotaScope,
     QuotaSnapshot,
     VolcanoQueueSnapshot,
+    WorkloadSnapshot,
 )
 from apps.clusters.domain.observed.pods import (
     ExtractionContext,
     controller_snapshot,
+    event_snapshot,
     is_settled,
     pod_snapshot,
+    queue_name,
+    top_owner,
 )
-from apps.clusters.domain.observed.queues import (
-    cluster_queue_snapshot,
-    cohort_snapshot,
-    flavor_snapshot,
-    local_queue_snapshot,
-    workload_snapshot,
-)
+
+
+def workload_snapshot(item: Fields, beside: ExtractionContext) -> WorkloadSnapshot | None:
+    """Return a Workload that waits or holds quota, whether it asks for GPU or not.
+
+    Those that ask for none wait in the same queues. What is over is left out.
+    """
+    spec, status = mapping(item, "spec"), mapping(item, "status")
+    states = conditions(status)
+    if any(one.type == "Finished" and one.status == "True" for one in states):
+        return None
+    admission = mapping(status, "admission")
+    flavors = {
+        text(one.get("name")): words(one.get("flavors"))
+        for one in items(admission.get("podSetAssignments"))
+    }
+    owner_kind, owner = top_owner(item, beside)
+    owners = items(mapping(item, "metadata").get("ownerReferences"))
+    return WorkloadSnapshot(
+        created=created(item),
+        queue=text(spec.get("queueName")),
+        cluster_queue=text(admission.get("clusterQueue")),
+        priority=number(spec.get("priority")),
+        active=spec.get("active") is not False,
+        owner_kind=owner_kind,
+        owner=owner,
+        pods=tuple(text(one.get("name")) for one in owners if one.get("kind") == "Pod"),
+        pod_sets=tuple(
+            PodSet(
+                name=text(one.get("name")),
+                count=number(one.get("count"), 1),
+                requests=request(mapping(one, "template", "spec")),
+                flavors=flavors.get(text(one.get("name")), {}),
+            )
+            for one in items(spec.get("podSets"))
+        ),
+        conditions=states,
+    )
+
+
+def cluster_queue_snapshot(item: Fields) -> ClusterQueueSnapshot:
+    """Return a ClusterQueue; v1beta1 calls the name of its cohort `cohort`."""
+    spec, status = mapping(item, "spec"), mapping(item, "status")
+    preemption = mapping(spec, "preemption")
+    borrowing = text(mapping(preemption, "borrowWithinCohort").get("policy"))
+    policies = words(preemption) | ({"borrowWithinCohort": borrowing} if borrowing else {})
+    return ClusterQueueSnapshot(
+        cohort=text(spec.get("cohortName")) or text(spec.get("cohort")),
+        quotas=tuple(_quotas(spec)),
+        strategy=text(spec.get("queueingStrategy")),
+        stop_policy=text(spec.get("stopPolicy")),
+        weight=amount(mapping(spec, "fairSharing").get("weight")),
+        preemption=policies,
+        conditions=conditions(status),
+        reserved=tuple(_uses(status.get("flavorsReservation"))),
+        used=tuple(_uses(status.get("flavorsUsage"))),
+        pending=number(status.get("pendingWorkloads")),
+    )
+
+
+def local_queue_snapshot(item: Fields) -> LocalQueueSnapshot:
+    """Return a LocalQueue; v1beta1 calls the plural of its use `flavorUsage`."""
+    spec, status = mapping(item, "spec"), mapping(item, "status")
+    return LocalQueueSnapshot(
+        cluster_queue=text(spec.get("clusterQueue")),
+        stop_policy=text(spec.get("stopPolicy")),
+        used=tuple(_uses(status.get("flavorsUsage") or status.get("flavorUsage"))),
+        pending=number(status.get("pendingWorkloads")),
+    )
+
+
+def cohort_snapshot(item: Fields) -> CohortSnapshot:
+    """Return a Cohort; versions before v1beta2 call its parent `parent`."""
+    spec = mapping(item, "spec")
+    return CohortSnapshot(
+        parent=text(spec.get("parentName")) or text(spec.get("parent")),
+        quotas=tuple(_quotas(spec)),
+        weight=amount(mapping(spec, "fairSharing").get("weight")),
+    )
+
+
+def flavor_snapshot(item: Fields) -> FlavorSnapshot:
+    """Return a ResourceFlavor."""
+    spec = mapping(item, "spec")
+    return FlavorSnapshot(
+        node_labels=words(spec.get("nodeLabels")),
+        tolerations=tolerations(spec.get("tolerations")),
+    )
+
+
+def _quotas(spec: Fields) -> Iterator[FlavorQuota]:
+    for group in items(spec.get("resourceGroups")):
+        for flavor in items(group.get("flavors")):
+            for one in items(flavor.get("resources")):
+                yield FlavorQuota(
+                    flavor=text(flavor.get("name")),
+                    resource=text(one.get("name")),
+                    nominal=amount(one.get("nominalQuota")) or 0.0,
+                    borrowing_limit=amount(one.get("borrowingLimit")),
+                    lending_limit=amount(one.get("lendingLimit")),
+                )
+
+
+def _uses(flavors: object) -> Iterator[FlavorUse]:
+    for flavor in items(flavors):
+        for one in items(flavor.get("resources")):
+            yield FlavorUse(
+                flavor=text(flavor.get("name")),
+                resource=text(one.get("name")),
+                total=amount(one.get("total")) or 0.0,
+                borrowed=amount(one.get("borrowed")) or 0.0,
+            )
+
+
+_OVER = frozenset({"Completed", "Finished", "Failed"})
+
+
+def pod_group_snapshot(item: Fields, beside: ExtractionContext) -> PodGroupSnapshot | None:
+    """Return a PodGroup of whichever scheduler; None for one that is over.
+
+    Of Kubernetes' own, `minCount` of its policy is the smallest gang, in 1.35 that of all the
+    groups of a Workload together.
+    """
+    spec, status = mapping(item, "spec"), mapping(item, "status")
+    phase = text(status.get("phase"))
+    if phase in _OVER:
+        return None
+    owner_kind, owner = top_owner(item, beside)
+    return PodGroupSnapshot(
+        created=created(item),
+        queue=text(spec.get("queue")) or queue_name(mapping(item, "metadata")),
+        min_member=_min_member(spec),
+        requests=amounts(spec.get("minResources")),
+        phase=phase,
+        owner_kind=owner_kind,
+        owner=owner,
+        conditions=conditions(status),
+        running=number(status.get("running")),
+        scheduled=number(status.get("scheduled")),
+    )
+
+
+def _min_member(spec: Fields) -> int:
+    if "minMember" in spec:
+        return number(spec.get("minMember"))
+    policies = [mapping(spec, "schedulingPolicy"), mapping(spec, "policy")]
+    policies += [mapping(group, "policy") for group in items(spec.get("podGroups"))]
+    return sum(max(0, number(mapping(policy, "gang").get("minCount"))) for policy in policies)
+
+
+def volcano_queue_snapshot(item: Fields) -> VolcanoQueueSnapshot:
+    """Return a Queue of Volcano; one that does not say so may be reclaimed from."""
+    spec, status = mapping(item, "spec"), mapping(item, "status")
+    return VolcanoQueueSnapshot(
+        state=text(status.get("state")),
+        parent=text(spec.get("parent")),
+        weight=amount(spec.get("weight")),
+        capability=amounts(spec.get("capability")),
+        deserved=amounts(spec.get("deserved")),
+        guarantee=amounts(mapping(spec, "guarantee").get("resource")),
+        allocated=amounts(status.get("allocated")),
+        reclaimable=spec.get("reclaimable") is not False,
+        pending=number(status.get("pending")),
+    )
+
 
 __all__ = ["ExtractionContext", "is_settled", "observed_object", "setting_of", "template_classes"]
 

@@ -9,19 +9,17 @@ from dataclasses import dataclass
 from math import inf
 from typing import Any
 
-from apps.clusters.domain.devices.pod_claims import NO_CLAIMS, PodClaims
-from apps.clusters.domain.json_fields import mapping, seconds
-from apps.clusters.domain.observed.fields import condition
+from apps.clusters.domain.devices.resource_claims import NO_CLAIMS, PodClaims
+from apps.clusters.domain.kube_json import ContainerStatus, KubePod, condition, mapping, seconds
 from apps.clusters.domain.observed.objects import Condition
-from apps.clusters.domain.pods.kube_pod import ContainerStatus, KubePod
 from apps.clusters.domain.pods.ledger import OfferedDevice, Owner, PodRecord, PodSource
 from apps.clusters.domain.resources import effective_request, gpu_amounts, is_gpu
-from apps.clusters.domain.time_spans import union
+from apps.clusters.domain.window import union
 
 # A span in which a container ran; the end of one that still runs is None.
 Run = tuple[float, float | None]
 
-NODE_LABELS = frozenset(
+KEPT_LABELS = frozenset(
     {
         # What the cards are and how they are shared (GPU Feature Discovery, GKE).
         "nvidia.com/gpu.present",
@@ -113,7 +111,7 @@ def _is_ready(status: object) -> bool:
 
 
 def _kept(key: str, label_keys: Collection[str]) -> bool:
-    return key in NODE_LABELS or key.startswith(MIG_PREFIX) or key in label_keys
+    return key in KEPT_LABELS or key.startswith(MIG_PREFIX) or key in label_keys
 
 
 # ---------------------------------------------------------------- pods

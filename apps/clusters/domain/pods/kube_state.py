@@ -14,8 +14,7 @@ from statistics import median
 
 from apps.clusters.domain.pods.ledger import LastSeen, Owner, PodRecord, PodSource
 from apps.clusters.domain.resources import desanitise
-from apps.clusters.domain.time_spans import Span, union
-from apps.clusters.domain.window import SLOT_SECONDS
+from apps.clusters.domain.window import SLOT_SECONDS, Span, union
 
 # How far past the window is looked: what happened before its end shows at the next scrape only.
 # Shorter than the settling delay after which an hour is collected.

@@ -3,12 +3,14 @@
 Times are Unix seconds. `None` for a time means: did not happen yet, as far as is known.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import NamedTuple
+from itertools import pairwise
+from typing import Any, NamedTuple
 
-from apps.clusters.domain.time_spans import Span, union
+from apps.clusters.domain.kube_json import items, mapping, text
+from apps.clusters.domain.window import Span, clip, union
 
 
 class PodSource(StrEnum):
@@ -156,3 +158,144 @@ class NodeInterval:
     schedulable: bool = True
     source: PodSource = PodSource.API
     devices: tuple[OfferedDevice, ...] = ()
+
+
+HASH_LABEL = "pod-template-hash"
+# Kinds whose plural need not be asked of the server.
+PLURALS = {
+    "ReplicaSet": "replicasets",
+    "Deployment": "deployments",
+    "StatefulSet": "statefulsets",
+    "DaemonSet": "daemonsets",
+    "ReplicationController": "replicationcontrollers",
+    "Job": "jobs",
+    "CronJob": "cronjobs",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class OwnerReference:
+    """The controller that an object names in its metadata."""
+
+    api_version: str
+    kind: str
+    name: str
+    uid: str
+
+    @property
+    def group_path(self) -> str:
+        """Path of its API group and version, as `/apis/batch/v1`."""
+        return "/api/v1" if self.api_version == "v1" else f"/apis/{self.api_version}"
+
+
+def controller_of(item: Mapping[str, Any]) -> OwnerReference | None:
+    """Return the owner that controls an object; None when it stands alone.
+
+    A static pod is controlled by its Node, which is a place and no workload: it stands alone too.
+    """
+    for owner in items(mapping(item, "metadata").get("ownerReferences")):
+        if owner.get("controller") and owner.get("kind") != "Node":
+            return OwnerReference(
+                api_version=text(owner.get("apiVersion")),
+                kind=text(owner.get("kind")),
+                name=text(owner.get("name")),
+                uid=text(owner.get("uid")),
+            )
+    return None
+
+
+def nearest_owner(pod: Mapping[str, Any]) -> Owner:
+    """Return the top controller as far as the pod itself tells it."""
+    reference = controller_of(pod)
+    if reference is None:
+        return Owner("Pod", text(mapping(pod, "metadata").get("name")))
+    return named_by(reference, mapping(pod, "metadata", "labels"))
+
+
+def named_by(reference: OwnerReference, labels: Mapping[str, str]) -> Owner:
+    """Return the owner that a reference names, a Deployment for the ReplicaSets it makes.
+
+    A Deployment names its ReplicaSets `<deployment>-<pod-template-hash>` and labels the pods
+    with that hash, so the Deployment is known even where its ReplicaSet cannot be read.
+    """
+    ending = f"-{labels.get(HASH_LABEL, '')}"
+    if reference.kind == "ReplicaSet" and len(ending) > 1 and reference.name.endswith(ending):
+        return Owner("Deployment", reference.name.removesuffix(ending))
+    return Owner(reference.kind, reference.name)
+
+
+def gaps(watched: Iterable[Span], start: float, end: float, *, tolerance: float) -> list[Span]:
+    """Return the spans of start..end longer than `tolerance` seconds that nobody watched."""
+    found = []
+    at = start
+    for a, b in union(clip(watched, start, end)):
+        if a - at > tolerance:
+            found.append((at, a))
+        at = max(at, b)
+    if end - at > tolerance:
+        found.append((at, end))
+    return found
+
+
+def merge_pods(recorded: Iterable[PodRecord], inferred: Iterable[PodRecord]) -> list[PodRecord]:
+    """Return every pod once, by uid; what the API said wins.
+
+    A pod that the API saw and whose end nobody watched takes the end that the series show.
+    """
+    seen = {pod.uid: pod for pod in inferred}
+    merged = []
+    for pod in recorded:
+        other = seen.pop(pod.uid, None)
+        merged.append(_with_end(pod, other) if other is not None else pod)
+    merged.extend(seen.values())
+    return sorted(merged, key=lambda pod: pod.uid)
+
+
+def _with_end(pod: PodRecord, other: PodRecord) -> PodRecord:
+    if pod.bound is None and other.bound is not None:
+        # Series know nothing of claims.
+        requests = pod.requests if pod.claims else other.requests
+        return replace(other, owner=pod.owner, requests=requests, claims=pod.claims)
+    if pod.ended is None and other.ended is not None:
+        return replace(pod, finished=other.finished, deleted=other.deleted)
+    return pod
+
+
+def merge_intervals(
+    recorded: Iterable[NodeInterval],
+    inferred: Iterable[NodeInterval],
+    unwatched: Sequence[Span],
+    *,
+    tolerance: float,
+) -> list[NodeInterval]:
+    """Return the API's intervals where somebody watched, the series' intervals in the gaps.
+
+    A hole of at most `tolerance` seconds between two intervals of a node belongs to the first: a
+    watch that was taken up again did not see in it. Series that carry no node labels borrow
+    those that the API showed, and always the devices of ResourceSlices, which no series has.
+    """
+    merged = []
+    labels, devices = {}, {}
+    for interval in recorded:
+        labels[interval.node], devices[interval.node] = interval.labels, interval.devices
+        at = interval.start
+        for a, b in (*clip(unwatched, interval.start, interval.end), (interval.end, interval.end)):
+            if a > at:
+                merged.append(replace(interval, start=at, end=a))
+            at = max(at, b)
+    for interval in inferred:
+        known = {**labels.get(interval.node, {}), **interval.labels}
+        offered = devices.get(interval.node, ())
+        merged.extend(
+            replace(interval, start=a, end=b, labels=known, devices=offered)
+            for a, b in clip(unwatched, interval.start, interval.end)
+        )
+    merged.sort(key=lambda interval: (interval.node, interval.start))
+    return _bridged(merged, tolerance)
+
+
+def _bridged(intervals: list[NodeInterval], tolerance: float) -> list[NodeInterval]:
+    for place, (one, other) in enumerate(pairwise(intervals)):
+        if one.node == other.node and 0 < other.start - one.end <= tolerance:
+            intervals[place] = replace(one, end=other.start)
+    return intervals

@@ -1,32 +1,69 @@
-"""Rows of pods learnt from kube-state-metrics series, for all that nobody watched."""
+"""Rows of pods learnt from kube-state-metrics series, and the revisions of the hours they change.
+
+What is derived from the pods of an hour compares the hour's number with the one it was derived
+from: so it is due again when a neighbouring hour tells more of a pod that lived in it.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from django.db import transaction
-from django.db.models import QuerySet
+from django.db.models import F, IntegerField, OuterRef, QuerySet, Subquery
+from django.db.models.functions import Coalesce
 
-from apps.clusters.domain.node_offers import NodeOffer, NodeOffers
-from apps.clusters.domain.pods.changes import changed_span, hull
 from apps.clusters.domain.pods.history import (
+    changed_span,
     closed_runs,
     finished_inferred,
+    hull,
     last_seen,
     latest,
     merged_inferred,
     reopened,
 )
 from apps.clusters.domain.pods.ledger import PodRecord, PodSource
-from apps.clusters.domain.tiers import BUILTIN_TIERS, UNKNOWN_MODEL, model_key
-from apps.clusters.domain.time_spans import Span
-from apps.clusters.models import Cluster, Pod
-from apps.clusters.services.names import NameRegistry, chunks
-from apps.clusters.services.pods.ledger_rows import POD_FIELDS, pod_record_of
-from apps.clusters.services.pods.ledger_writer import last_watched, pod_rows
-from apps.clusters.services.pods.pod_store import LOST, TrackedPod
-from apps.clusters.services.pods.revisions import note_revision
-from apps.clusters.services.tier_history import Assigned, TierHistory
+from apps.clusters.domain.tiers import (
+    BUILTIN_TIERS,
+    UNKNOWN_MODEL,
+    NodeOffer,
+    NodeOffers,
+    model_key,
+)
+from apps.clusters.domain.window import Span, from_seconds, hour_floor
+from apps.clusters.models import Cluster, Pod, PodRevision
+from apps.clusters.selectors import report
+from apps.clusters.services.catalog import Assigned, TierHistory
+from apps.clusters.services.pods.ledger_rows import POD_FIELDS, NameRegistry, chunks, pod_record_of
+from apps.clusters.services.pods.pod_store import LOST, TrackedPod, last_watched, pod_rows
+
+_HOUR = timedelta(hours=1)
+
+
+def note_revision(cluster_id: int, span: Span | None) -> None:
+    """Count a change of what is known of the pods in a span; with the change, in its transaction.
+
+    Four queries; none without a span.
+    """
+    if span is None or span[1] <= span[0]:
+        return
+    at, end = hour_floor(from_seconds(span[0]), report().zone), from_seconds(span[1])
+    first, hours = at, []
+    while at < end:
+        hours.append(PodRevision(cluster_id=cluster_id, hour=at))
+        at += _HOUR
+    PodRevision.objects.bulk_create(hours, batch_size=1000, ignore_conflicts=True)
+    rows = PodRevision.objects.filter(cluster_id=cluster_id, hour__gte=first, hour__lt=end)
+    # Locked in one order, so that writers of overlapping spans wait for each other.
+    list(rows.select_for_update().order_by("hour").values_list("pk"))
+    rows.update(number=F("number") + 1)
+
+
+def revision_of_hour() -> Coalesce:
+    """Return the number of the hour of an outer row with `cluster_id` and `hour`; 0 without."""
+    own = PodRevision.objects.filter(cluster_id=OuterRef("cluster_id"), hour=OuterRef("hour"))
+    return Coalesce(Subquery(own.values("number")[:1]), 0, output_field=IntegerField())
+
 
 _AT_ONCE = 2000
 

@@ -1,7 +1,14 @@
-"""Rows of the pod ledger and of node intervals, to and from what the domain speaks of."""
+"""Rows of the pod ledger: the ids of names, and pods and node intervals as rows."""
 
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from functools import lru_cache
+from types import MappingProxyType
+from typing import Any, NamedTuple, TypeVar
+
+import msgspec
+from django.db.models import Q, TextField
+from django.db.models.functions import Cast
 
 from apps.clusters.domain.pods.kube_objects import NodeState, main_resource
 from apps.clusters.domain.pods.ledger import (
@@ -14,10 +21,115 @@ from apps.clusters.domain.pods.ledger import (
     PodRecord,
     PodSource,
 )
-from apps.clusters.domain.window import from_seconds
+from apps.clusters.domain.tiers import model_key
+from apps.clusters.domain.window import Span, Window, clip, from_seconds, union
+from apps.clusters.models import (
+    ClaimInterval,
+    Cluster,
+    GpuModel,
+    Namespace,
+    Node,
+    Pod,
+    Tier,
+    UnixSeconds,
+    WatchCoverage,
+    Workload,
+)
 from apps.clusters.models import NodeInterval as NodeIntervalRow
-from apps.clusters.models import Pod
-from apps.clusters.models.claims import ClaimInterval
+
+Item = TypeVar("Item")
+
+CHUNK = 500
+_MOST = 200_000
+
+# (namespace, kind, name of the top controller)
+WorkloadName = tuple[str, str, str]
+
+
+def chunks(items: Sequence[Item], size: int = CHUNK) -> Iterator[Sequence[Item]]:
+    """Yield parts of at most `size`, which every database takes as parameters of one query."""
+    for start in range(0, len(items), size):
+        yield items[start : start + size]
+
+
+def workload_name(record: PodRecord) -> WorkloadName:
+    return (record.namespace, record.owner.kind, record.owner.name)
+
+
+class NameRegistry:
+    """Ids by name for one cluster, remembered; rows that are not there yet are made.
+
+    Several processes may do so at once: a row made by another is found, not an error.
+    """
+
+    def __init__(self, cluster_id: int) -> None:
+        self._cluster = cluster_id
+        self._namespaces: dict[str, int] = {}
+        self._nodes: dict[str, int] = {}
+        self._models: dict[str, int] = {}
+        self._workloads: dict[WorkloadName, int] = {}
+        self._tiers: dict[str, int] = {}
+
+    def namespaces(self, names: Collection[str]) -> dict[str, int]:
+        """Return name → id of namespaces. Three queries when some are new, else none."""
+        if len(self._namespaces) > _MOST:
+            self._namespaces.clear()
+        for part in chunks(sorted(set(names) - self._namespaces.keys())):
+            rows = [Namespace(cluster_id=self._cluster, name=name) for name in part]
+            Namespace.objects.bulk_create(rows, ignore_conflicts=True)
+            found = Namespace.objects.filter(cluster_id=self._cluster, name__in=part)
+            self._namespaces.update(found.order_by("pk").values_list("name", "pk"))
+        return self._namespaces
+
+    def nodes(self, names: Collection[str]) -> dict[str, int]:
+        """Return name → id of nodes."""
+        if len(self._nodes) > _MOST:
+            self._nodes.clear()
+        for part in chunks(sorted(set(names) - self._nodes.keys())):
+            rows = [Node(cluster_id=self._cluster, name=name) for name in part]
+            Node.objects.bulk_create(rows, ignore_conflicts=True)
+            found = Node.objects.filter(cluster_id=self._cluster, name__in=part)
+            self._nodes.update(found.order_by("pk").values_list("name", "pk"))
+        return self._nodes
+
+    def models(self, names: Collection[str]) -> dict[str, int]:
+        """Return model key → id of GPU models."""
+        new = {model_key(n): n for n in sorted(names) if model_key(n) not in self._models}
+        if new:
+            rows = [GpuModel(key=key, name=name) for key, name in new.items()]
+            GpuModel.objects.bulk_create(rows, ignore_conflicts=True)
+            found = GpuModel.objects.filter(key__in=list(new))
+            self._models.update(found.order_by("pk").values_list("key", "pk"))
+        return self._models
+
+    def tiers(self, names: Collection[str]) -> dict[str, int]:
+        """Return name → id of tiers; one that the catalog has not is left out."""
+        if set(names) - self._tiers.keys():
+            self._tiers = dict(Tier.objects.order_by("pk").values_list("name", "pk"))
+        return self._tiers
+
+    def workloads(self, names: Collection[WorkloadName]) -> dict[WorkloadName, int]:
+        """Return (namespace, kind, name) → id of workloads."""
+        if len(self._workloads) > _MOST:
+            self._workloads.clear()
+        new = sorted(set(names) - self._workloads.keys())
+        namespaces = self.namespaces({name[0] for name in new})
+        for start in range(0, len(new), CHUNK):
+            part = new[start : start + CHUNK]
+            rows = [
+                Workload(namespace_id=namespaces[namespace], kind=kind, name=name)
+                for namespace, kind, name in part
+            ]
+            Workload.objects.bulk_create(rows, ignore_conflicts=True)
+            found = Workload.objects.filter(
+                namespace__cluster_id=self._cluster,
+                namespace__name__in={n[0] for n in part},
+                name__in={n[2] for n in part},
+            )
+            for row in found.order_by("pk").values_list("namespace__name", "kind", "name", "pk"):
+                self._workloads[row[0], row[1], row[2]] = row[3]
+        return self._workloads
+
 
 POD_FIELDS = [
     "workload",
@@ -187,3 +299,128 @@ def _time(seconds: float | None) -> datetime | None:
 
 def _seconds(time: datetime | None) -> float | None:
     return None if time is None else time.timestamp()
+
+
+class RecordedPod(NamedTuple):
+    """A pod's row: its record, the ids of what it belongs to, and what it counts as.
+
+    An allocated ResourceClaim has one too, its owner of the kind CLAIM_KIND (resource_claims): the
+    pods that name the claim hold its devices, and it does while there are none.
+    `tier` and `gpu_model` are None while they are not known; `gpu_equivalents` is of all its
+    `units` together. `lost`: it went while nobody watched, its end is when it was last seen.
+    """
+
+    id: int
+    workload_id: int
+    namespace_id: int
+    record: PodRecord
+    tier: str | None
+    gpu_model: str | None
+    gpu_equivalents: float
+    units: float
+    lost: bool
+
+
+def recorded_pod_rows(
+    cluster: Cluster, window: Window, *, source: PodSource | None = PodSource.API
+) -> list[RecordedPod]:
+    """Return the rows of the pods that lived in the window, by uid. One query.
+
+    `source` picks where they were learnt; None takes both. A pod learnt from series ends, at the
+    latest, when they showed it last: only the API's rows say that a pod is still there.
+    """
+    rows = Pod.objects.filter(cluster=cluster, created_at__lt=window.end).filter(
+        Q(ended_at__isnull=True) | Q(ended_at__gt=window.start)
+    )
+    if source is not None:
+        rows = rows.filter(source=source.value)
+    found = rows.order_by("uid", "pk").annotate(**_TEXTS, **_TIMES).values_list(*_COLUMNS)
+    return [_recorded(values) for values in found.iterator()]
+
+
+def recorded_intervals(cluster: Cluster, window: Window) -> list[NodeInterval]:
+    """Return the API's node intervals, cut to the window, by node and start. One query.
+
+    An interval that lasts is taken to last to the end of the window: `watched_spans` says how much
+    of it anybody can vouch for.
+    """
+    rows = NodeIntervalRow.objects.filter(node__cluster=cluster, start__lt=window.end).filter(
+        Q(end__isnull=True) | Q(end__gt=window.start)
+    )
+    return [
+        interval_of(row, window.start_seconds, window.end_seconds)
+        for row in rows.select_related("node").order_by("node__name", "start", "pk")
+    ]
+
+
+def recorded_claims(cluster: Cluster, window: Window) -> list[ClaimAllocationRecord]:
+    """Return the allocations of GPUs to ResourceClaims that lasted in the window. One query.
+
+    By uid and time, whole: `released` may be after the window, None where it lasts.
+    """
+    rows = ClaimInterval.objects.filter(cluster=cluster, allocated_at__lt=window.end).filter(
+        Q(released_at__isnull=True) | Q(released_at__gt=window.start)
+    )
+    return [claim_of(row) for row in rows.order_by("uid", "allocated_at", "pk")]
+
+
+def watched_spans(cluster: Cluster, window: Window) -> tuple[Span, ...]:
+    """Return the disjoint spans of the window in which every change was seen. One query."""
+    rows = WatchCoverage.objects.filter(
+        cluster=cluster, start__lt=window.end, end__gt=window.start
+    ).order_by("start", "pk")
+    spans = ((row.start.timestamp(), row.end.timestamp()) for row in rows)
+    return clip(union(spans), window.start_seconds, window.end_seconds)
+
+
+# Texts, for most pods of a controller say the same, and what is known already is not decoded.
+_TEXTS = {
+    f"{name}_text": Cast(name, TextField())
+    for name in ("requests", "node_selector", "runs", "claims")
+}
+_TIMES = {
+    f"{name}_seconds": UnixSeconds(f"{name}_at")
+    for name in ("created", "bound", "started", "finished", "deleted")
+} | {"observed_seconds": UnixSeconds("observed_until")}
+_COLUMNS = (
+    *("pk", "workload_id", "workload__namespace_id", "tier__name", "gpu_model__name"),
+    *("gpu_equivalents", "units", "lost", "uid", "workload__namespace__name", "name"),
+    *("workload__kind", "workload__name", "node_name", "end_reason", "priority_class", "source"),
+    *_TIMES,
+    *_TEXTS,
+)
+_NONE = "[]"
+_names = msgspec.json.Decoder(tuple[str, ...]).decode
+_runs = msgspec.json.Decoder(tuple[tuple[float, float | None], ...]).decode
+
+
+@lru_cache(maxsize=1024)
+def _mapping(text: str) -> Mapping[str, Any]:
+    return MappingProxyType(msgspec.json.decode(text, type=dict[str, Any]))
+
+
+def _recorded(values: Sequence[Any]) -> RecordedPod:
+    """Return what the values of _COLUMNS tell; a third of the work of rows with relations."""
+    pk, workload, namespace_id, tier, model, equivalents, units, lost, *rest = values
+    uid, namespace, name, kind, owner, node, reason, priority, source, *rest = rest
+    created, bound, started, finished, deleted, observed, requests, selector, runs, claims = rest
+    record = PodRecord(
+        uid=uid,
+        namespace=namespace,
+        name=name,
+        owner=Owner(kind, owner),
+        requests=_mapping(requests),
+        created=created,
+        node=node,
+        bound=bound,
+        started=started,
+        finished=finished,
+        deleted=observed if deleted is None and finished is None else deleted,
+        runs=_runs(runs),
+        end_reason=reason,
+        priority_class=priority,
+        node_selector=_mapping(selector),
+        source=PodSource(source),
+        claims=() if claims == _NONE else _names(claims),
+    )
+    return RecordedPod(pk, workload, namespace_id, record, tier, model, equivalents, units, lost)

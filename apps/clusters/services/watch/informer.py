@@ -9,8 +9,8 @@ from typing import Any
 from django.db import DataError, IntegrityError
 
 from apps.clusters.domain.devices.mig import mig_part
-from apps.clusters.domain.devices.pod_claims import NO_CLAIMS, PodClaims
-from apps.clusters.domain.node_offers import NodeOffer, NodeOffers
+from apps.clusters.domain.devices.resource_claims import NO_CLAIMS, PodClaims
+from apps.clusters.domain.kube_json import KubePod
 from apps.clusters.domain.observed.extract import ExtractionContext
 from apps.clusters.domain.observed.objects import ObservedKind, ObservedObject
 from apps.clusters.domain.pods.kube_objects import (
@@ -22,37 +22,39 @@ from apps.clusters.domain.pods.kube_objects import (
     pod_record,
     ready_since,
 )
-from apps.clusters.domain.pods.kube_pod import KubePod
 from apps.clusters.domain.pods.ledger import (
     ClaimAllocationRecord,
     ClaimedDevice,
     OfferedDevice,
     Owner,
+    nearest_owner,
 )
-from apps.clusters.domain.pods.owners import nearest_owner
+from apps.clusters.domain.tiers import NodeOffer, NodeOffers
 from apps.clusters.ports import ClusterSource
-from apps.clusters.services.claims import claim_writer
-from apps.clusters.services.claims.claim_watch import CLAIMS, ClaimWatch
-from apps.clusters.services.names import NameRegistry
-from apps.clusters.services.objects import writer
-from apps.clusters.services.objects.collections import NO_SOURCES, Sources
-from apps.clusters.services.objects.object_watch import ObjectWatch, SyncContext
-from apps.clusters.services.objects.reader import observed_objects
-from apps.clusters.services.pods import inferred_pods, ledger_writer, node_writer
+from apps.clusters.services.catalog import Assigned, TierHistory
+from apps.clusters.services.pods import inferred_pods, node_store, pod_store
+from apps.clusters.services.pods.ledger_rows import NameRegistry
 from apps.clusters.services.pods.node_store import NodeStore
 from apps.clusters.services.pods.pod_store import PodObservation, PodStore, TrackedPod
-from apps.clusters.services.tier_history import Assigned, TierHistory
-from apps.clusters.services.watch.coverage import StreamCoverage
-from apps.clusters.services.watch.owner_lookup import OwnerLookup
-from apps.clusters.services.watch.versions import Versions, uid_of
-from apps.clusters.services.watch.watch_events import (
+from apps.clusters.services.watch import claims as claim_writer
+from apps.clusters.services.watch import object_rows
+from apps.clusters.services.watch.claims import CLAIMS, ClaimWatch
+from apps.clusters.services.watch.collections import (
+    NO_SOURCES,
     Item,
     Relisted,
+    Sources,
+    Versions,
     WatchClosed,
     WatchEvent,
     WatchForbidden,
     WatchSilent,
+    uid_of,
 )
+from apps.clusters.services.watch.object_rows import observed_objects
+from apps.clusters.services.watch.observed_objects import ObjectWatch, SyncContext
+from apps.clusters.services.watch.owner_lookup import OwnerLookup
+from apps.clusters.services.watch.streams import StreamCoverage
 
 logger = logging.getLogger(__name__)
 
@@ -86,9 +88,9 @@ class Informer:
         self._names = NameRegistry(cluster_id)
         self._tiers = TierHistory.load()
         self._tiers_at = 0.0
-        self._nodes = NodeStore(node_writer.open_intervals(cluster_id))
-        self._pods = PodStore(ledger_writer.present_pods(cluster_id))
-        self._last_watched = ledger_writer.last_watched(cluster_id)
+        self._nodes = NodeStore(node_store.open_intervals(cluster_id))
+        self._pods = PodStore(pod_store.present_pods(cluster_id))
+        self._last_watched = pod_store.last_watched(cluster_id)
         self._dra = ClaimWatch(claims, claim_writer.open_claims(cluster_id) if claims else ())
         self._states: dict[str, NodeState] = {}
         self._notes = claim_writer.notes(cluster_id)
@@ -288,7 +290,7 @@ class Informer:
         found = [pair for pairs in parsed for pair in pairs]
         self._tops = self._owners.top_owners(pod for pod, _ in found)
         new = self._pods.unknown(seen.record.uid for _, seen in found)
-        self._pods.adopt(ledger_writer.known_pods(self._cluster, new))
+        self._pods.adopt(pod_store.known_pods(self._cluster, new))
         unseen = frozenset(new)
         *pods, again = [[self._completed(*pair, unseen) for pair in pairs] for pairs in parsed]
         return pods, again
@@ -402,7 +404,7 @@ class Informer:
     def _write_objects(self) -> None:
         store = self._objects.store
         try:
-            writer.write_objects(self._cluster, list(store.changed.values()))
+            object_rows.write_objects(self._cluster, list(store.changed.values()))
         except (DataError, IntegrityError):
             # One that no database takes must neither stop the others nor come back for ever.
             for one in store.changed.values():
@@ -411,7 +413,7 @@ class Informer:
 
     def _write_alone(self, one: ObservedObject) -> None:
         try:
-            writer.write_objects(self._cluster, [one])
+            object_rows.write_objects(self._cluster, [one])
         except (DataError, IntegrityError):
             logger.exception("what was seen of %s %s is not written", one.kind, one.uid)
 
@@ -420,7 +422,7 @@ class Informer:
         uids = sorted(self._pods.changed)
         pods = [self._pods.items[uid] for uid in uids]
         self._names.namespaces(self._namespaces)
-        ledger_writer.write_pods(self._cluster, pods, self._names)
+        pod_store.write_pods(self._cluster, pods, self._names)
         claims = list(self._dra.claims.changed.values())
         if claims:
             claim_writer.write_claims(self._cluster, claims, self._names, self._assigned_claim)
@@ -428,9 +430,9 @@ class Informer:
         if notes != self._notes:
             claim_writer.write_notes(self._cluster, notes, self._now)
         intervals = dict(self._nodes.changed)
-        node_writer.write_intervals(intervals, self._names)
+        node_store.write_intervals(intervals, self._names)
         spans = self._coverage.unwritten
-        ledger_writer.write_spans(self._cluster, spans)
+        pod_store.write_spans(self._cluster, spans)
         if self._listed_pods and spans:
             inferred_pods.end_unlisted(self._cluster, self._names)
             self._listed_pods = False

@@ -5,8 +5,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from apps.clusters.domain.pods.ledger import Owner
-from apps.clusters.domain.pods.owners import PLURALS, OwnerReference, controller_of, named_by
+from apps.clusters.domain.pods.ledger import PLURALS, Owner, OwnerReference, controller_of, named_by
 from apps.clusters.ports import ClusterSource, SourceRejected, SourceUnavailable
 
 logger = logging.getLogger(__name__)

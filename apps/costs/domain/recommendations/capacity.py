@@ -7,7 +7,7 @@ from decimal import Decimal
 from math import ceil, floor, fsum
 
 from apps.clusters.domain.devices.mig import Geometry, MigModel, part_of
-from apps.clusters.domain.quantities import gpus, quantity
+from apps.clusters.domain.resources import gpus, quantity
 from apps.clusters.domain.tiers import CapacityType
 from apps.costs.domain.costing import Cause
 from apps.costs.domain.recommendations import patches

@@ -8,7 +8,7 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from math import ceil
 
-from apps.clusters.domain.quantities import gpus
+from apps.clusters.domain.resources import gpus
 from apps.costs.domain.recommendations.recommendation import Subject
 
 _SCALED = {"Deployment": "deployment", "StatefulSet": "statefulset", "ReplicaSet": "replicaset"}

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from decimal import Decimal
 
 from apps.clusters.domain.devices.mig import geometry, part_of
+from apps.clusters.domain.names import JOBS
 from apps.clusters.domain.tiers import CapacityType, GpuSharing, model_key, same_model
-from apps.clusters.domain.workload_families import JOBS
 from apps.costs.domain.costing import Cause
 from apps.costs.domain.recommendations import patches
 from apps.costs.domain.recommendations.evidence import (

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 from django.db.models import Case, F, FloatField, Max, Min, Q, QuerySet, Sum, TextField, Value, When
 from django.db.models.functions import Cast
 
-from apps.clusters.domain.calendar import day_of
 from apps.clusters.domain.devices.mig import mig_part
 from apps.clusters.domain.devices.resource_claims import CLAIM_KIND
 from apps.clusters.domain.observed.objects import ObservedKind, QuotaScope, QuotaSnapshot
@@ -22,8 +21,8 @@ from apps.clusters.domain.tiers import (
     mig_profile,
     tier_of,
 )
-from apps.clusters.models import NodeInterval, Pod
-from apps.clusters.models.sql import UnixSeconds
+from apps.clusters.domain.window import day_of
+from apps.clusters.models import NodeInterval, Pod, UnixSeconds
 from apps.clusters.services import TierHistory, observed_objects
 from apps.costs.domain.recommendations.capacity import POOL, LendingEvidence, shared_out
 from apps.costs.domain.recommendations.evidence import (

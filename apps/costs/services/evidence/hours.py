@@ -10,9 +10,8 @@ from typing import NamedTuple
 
 from django.db.models import F, Min, Sum
 
-from apps.clusters.domain.calendar import day_of, day_start
-from apps.clusters.models import Pod, Tier
-from apps.clusters.models.sql import UnixSeconds
+from apps.clusters.domain.window import day_of, day_start
+from apps.clusters.models import Pod, Tier, UnixSeconds
 from apps.costs.domain.recommendations.capacity import POOL, HoursEvidence, LendingEvidence
 from apps.costs.domain.recommendations.idle_time import TEAM, TimeoutEvidence
 from apps.costs.domain.recommendations.recommendation import Subject, cell_name

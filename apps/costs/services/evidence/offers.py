@@ -11,7 +11,6 @@ from zoneinfo import ZoneInfo
 from django.db.models import Exists, Max, OuterRef
 
 from apps.accounts.permissions import EVERYTHING
-from apps.clusters.domain.calendar import day_of, day_start
 from apps.clusters.domain.tiers import (
     CapacityType,
     GpuSharing,
@@ -20,7 +19,7 @@ from apps.clusters.domain.tiers import (
     tier_of,
     unit_weight,
 )
-from apps.clusters.domain.window import Window
+from apps.clusters.domain.window import Window, day_of, day_start
 from apps.clusters.models import Cluster, NodeInterval
 from apps.clusters.selectors import TierRow, report, tier_rows
 from apps.costs.domain.prices import OWNED, PriceKind

@@ -9,8 +9,8 @@ from typing import Any
 
 from django.db.models import Count, F, Max, Min, Q, QuerySet, Sum
 
+from apps.clusters.domain.names import ONE_OFF, family_of
 from apps.clusters.domain.tiers import GpuSharing
-from apps.clusters.domain.workload_families import ONE_OFF, family_of
 from apps.clusters.models import Pod, Tier
 from apps.costs.domain.recommendations.evidence import WorkloadEvidence
 from apps.costs.domain.recommendations.idle_time import SERVICES, ServiceEvidence
@@ -21,8 +21,7 @@ from apps.costs.domain.recommendations.rightsizing import (
     card_memory_mib,
 )
 from apps.costs.services.evidence.offers import EvidenceSpan, Pool, PricesInForce
-from apps.usage.domain.amounts import Amounts, hours
-from apps.usage.domain.attribution.activity import (
+from apps.usage.domain.activity import (
     CLASSES,
     LETTERS,
     lower_edge,
@@ -30,6 +29,7 @@ from apps.usage.domain.attribution.activity import (
     percentile,
     summed,
 )
+from apps.usage.domain.amounts import Amounts, hours
 from apps.usage.models import PodHour, WorkloadActivityDay, WorkloadDay
 
 P95 = 0.95

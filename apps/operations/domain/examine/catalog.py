@@ -3,8 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterator
 
-from apps.clusters.domain.quantities import counted
-from apps.clusters.domain.resources import is_gpu
+from apps.clusters.domain.resources import counted, is_gpu
 from apps.clusters.domain.tiers import PRODUCT_LABEL, UNMATCHED, GpuSharing, mig_profile
 from apps.operations.domain.examine.sharing import Offer, offers
 from apps.operations.domain.findings import Finding, some

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from datetime import timedelta
 
-from apps.clusters.domain.quantities import counted
+from apps.clusters.domain.resources import counted
 from apps.operations.domain.findings import Finding
 from apps.operations.domain.observations import (
     ANYTHING,

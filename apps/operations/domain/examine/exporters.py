@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from apps.clusters.domain.devices.exporter_profile import VENDOR_LIMITS, Generation, WorkloadLabels
-from apps.clusters.domain.quantities import counted
+from apps.clusters.domain.resources import counted
 from apps.clusters.domain.tiers import GpuSharing, same_model
 from apps.operations.domain.examine.sharing import Offer, offers
 from apps.operations.domain.findings import Finding, some

@@ -4,7 +4,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from apps.clusters.domain.quantities import counted
+from apps.clusters.domain.resources import counted
 from apps.clusters.domain.tiers import (
     UNMATCHED,
     GpuSharing,

@@ -5,7 +5,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
 
-from apps.clusters.domain.quantities import counted
+from apps.clusters.domain.resources import counted
 from apps.clusters.domain.tiers import PRODUCT_LABEL, UNMATCHED
 from apps.operations.domain.examine.sharing import offers
 from apps.operations.domain.findings import Finding, some

@@ -8,8 +8,7 @@ from zoneinfo import ZoneInfo
 
 from django.core.management.base import BaseCommand, CommandError
 
-from apps.clusters.domain.calendar import day_start, hour_floor
-from apps.clusters.domain.window import Window
+from apps.clusters.domain.window import Window, day_start, hour_floor
 from apps.clusters.selectors import report
 from apps.operations.management import collectors
 from apps.usage import services

@@ -13,7 +13,7 @@ from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
-from apps.clusters.domain.quantities import counted
+from apps.clusters.domain.resources import counted
 from apps.operations import services
 from apps.operations.domain.findings import SEVERITIES, Finding, Severity
 from apps.operations.services import Diagnosis, Examined

@@ -10,8 +10,8 @@ from zoneinfo import ZoneInfo
 from django.core.management.base import BaseCommand, CommandError
 
 from apps.accounts.permissions import EVERYTHING
-from apps.clusters.domain.durations import duration
-from apps.clusters.domain.quantities import gpus, quantity
+from apps.clusters.domain.resources import gpus, quantity
+from apps.clusters.domain.window import duration
 from apps.clusters.selectors import report
 from apps.pending import selectors as pending
 from apps.pending.selectors import (

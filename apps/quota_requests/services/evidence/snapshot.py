@@ -14,8 +14,7 @@ from typing import Final
 from django.db.models import Min
 
 from apps.accounts.permissions import Visibility
-from apps.clusters.domain.calendar import hour_floor
-from apps.clusters.domain.window import Window
+from apps.clusters.domain.window import Window, hour_floor
 from apps.clusters.selectors import report
 from apps.costs.domain.costing import WASTE, Cause
 from apps.costs.selectors import CostQuery, MoneyBudgetRow, cost_rows, money_budget_rows
@@ -42,8 +41,7 @@ from apps.quotas.selectors import (
     quota_row,
 )
 from apps.usage.domain.amounts import Amounts, hours
-from apps.usage.domain.refusals import NamesUnknown
-from apps.usage.domain.rows import Filters, Grouping, UsageQuery
+from apps.usage.domain.usage_query import Filters, Grouping, NamesUnknown, UsageQuery
 from apps.usage.models import HAS_FACTS, CollectionWindow
 from apps.usage.selectors import GroupingRefused, usage_rows
 

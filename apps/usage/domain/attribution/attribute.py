@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import fsum
 
-from apps.clusters.domain.devices.samples import NO_LEVELS, ActivitySample, DeviceSlot
+from apps.clusters.domain.devices.state import NO_LEVELS, ActivitySample, DeviceSlot
 from apps.clusters.domain.tiers import same_model
 from apps.clusters.domain.window import SLOT_SECONDS
 from apps.usage.domain.attribution.allocations import Allocation

@@ -1,13 +1,33 @@
-"""From what is known of an hour to its facts: who held what, and what their devices did. Pure."""
+"""One hour of one cluster: from pods, nodes and device rows to facts. Pure."""
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import fsum
+from typing import NamedTuple
 
-from apps.clusters.domain.devices.samples import ActivitySample, DeviceSlot
-from apps.clusters.domain.pods.ledger import NodeInterval
-from apps.clusters.domain.tiers import TierRule
-from apps.usage.domain.attribution.allocations import Allocation, PodLedger
+from apps.clusters.domain.devices.mig import mig_part
+from apps.clusters.domain.devices.state import NO_LEVELS, ActivityLevels, ActivitySample, DeviceSlot
+from apps.clusters.domain.pods.ledger import ClaimAllocationRecord, NodeInterval, PodRecord
+from apps.clusters.domain.tiers import UNMATCHED, CapacityType, TierRule
+from apps.clusters.domain.window import HOUR_SECONDS, SLOT_SECONDS
+from apps.usage.domain.activity import joined, written
+from apps.usage.domain.amounts import (
+    SECONDS_PER_HOUR,
+    Amounts,
+    HeldSlot,
+    add_levels,
+    held_amounts,
+    nano,
+    split,
+)
+from apps.usage.domain.attribution.allocations import (
+    Allocation,
+    NodeGpus,
+    NodeLedger,
+    PodLedger,
+    allocate_node,
+)
 from apps.usage.domain.attribution.attribute import (
     Attribution,
     SampleInterval,
@@ -16,9 +36,324 @@ from apps.usage.domain.attribution.attribute import (
     mislabelled,
     recut,
 )
-from apps.usage.domain.attribution.gpu_classes import Classifier
-from apps.usage.domain.attribution.hour import HourFacts, allocate_cluster, facts
-from apps.usage.domain.attribution.inventory import inventories
+from apps.usage.domain.attribution.gpu_classes import Classifier, GpuClass, inventories
+from apps.usage.domain.attribution.sharing import DeviceShare
+
+
+class PodFact(NamedTuple):
+    """What one pod held of one kind of card in the hour.
+
+    `activity` is how active its devices were, slot by slot, as
+    `apps.usage.domain.activity` writes it.
+    """
+
+    uid: str
+    node: str
+    card: GpuClass
+    amounts: Amounts
+    activity: str = ""
+
+
+class NodeFact(NamedTuple):
+    """The whole ledger of one node's cards of one kind in the hour."""
+
+    node: str
+    card: GpuClass
+    amounts: Amounts
+
+
+@dataclass(slots=True)
+class HourFacts:
+    """The facts of an hour; `findings` counts what was noticed on the way.
+
+    `first_held` (by pod uid and card) and `first_capacity` are the parts of `allocated` and
+    `capacity` that lie in the first of the hour's two slots, in nano-GPU-hours.
+    """
+
+    pods: list[PodFact] = field(default_factory=list)
+    nodes: list[NodeFact] = field(default_factory=list)
+    first_held: dict[tuple[str, GpuClass], int] = field(default_factory=dict)
+    first_capacity: dict[GpuClass, int] = field(default_factory=dict)
+    findings: Counter[str] = field(default_factory=Counter)
+
+    def total(self) -> Amounts:
+        """Return the sum over all nodes."""
+        total = Amounts()
+        for fact in self.nodes:
+            total.add(fact.amounts)
+        return total
+
+    def least_measured_nodes(self, most: int) -> list[str]:
+        """Return the names of the nodes with the most unmeasured GPU-hours, worst first."""
+        lacking: dict[str, int] = defaultdict(int)
+        for fact in self.nodes:
+            lacking[fact.node] += fact.amounts.unmeasured
+        worst = sorted((-amount, node) for node, amount in lacking.items() if amount)
+        return [node for _, node in worst[:most]]
+
+
+def allocate_cluster(start: float, known: PodLedger, *, classifier: Classifier) -> list[NodeLedger]:
+    """Return who held what in the hour that begins at `start`, node by node, in name order.
+
+    Pods on a node that is not known to have existed hold nothing.
+    """
+    pods: dict[str, list[PodRecord]] = defaultdict(list)
+    for pod in known.pods:
+        if pod.node:
+            pods[pod.node].append(pod)
+    intervals: dict[str, list[NodeInterval]] = defaultdict(list)
+    for interval in known.intervals:
+        intervals[interval.node].append(interval)
+    claims: dict[str, list[ClaimAllocationRecord]] = defaultdict(list)
+    for claim in known.claims:
+        claims[claim.node].append(claim)
+    ledgers = []
+    for node in sorted(intervals):
+        here = sorted(pods.get(node, ()), key=_uid)
+        own = PodLedger(here, intervals[node], known.bound, known.limits, claims.get(node, ()))
+        ledgers.append(allocate_node(own, start, start + HOUR_SECONDS, classifier=classifier))
+    return ledgers
+
+
+def _uid(pod: PodRecord) -> str:
+    return pod.uid
+
+
+def facts(
+    start: int,
+    ledgers: Sequence[NodeLedger],
+    attribution: Attribution,
+    *,
+    idle_below: float,
+) -> HourFacts:
+    """Return the facts of the hour that begins at `start`.
+
+    `attribution` numbers the holdings in the order in which `ledgers` hold them. Both ledger
+    equations hold exactly for every row.
+    """
+    result = HourFacts()
+    slots = (start, start + SLOT_SECONDS)
+    allocated: dict[tuple[str, GpuClass], Amounts] = defaultdict(Amounts)
+    again: dict[tuple[str, GpuClass], list[str]] = defaultdict(list)
+    strays = list(attribution.strays)
+    number = 0
+    for ledger in ledgers:
+        of_pod: dict[tuple[str, GpuClass], PodFact] = {}
+        for holding in ledger.holdings:
+            rows = attribution.rows.get(number, [])
+            ran = {slot: holding.ran_in(slot) for slot in slots}
+            own = [row for row in rows if ran[row.slot] > 0]
+            if len(own) < len(rows):
+                strays.extend(row for row in rows if row not in own)
+            shares = attribution.shares.get(number, [])
+            fact = _pod_fact(holding, own, shares, ran, attribution, idle_below)
+            if holding.inferred or number in attribution.guessed:
+                fact.amounts.grade_inferred = fact.amounts.allocated - fact.amounts.unmeasured
+                fact.amounts.grade_apportioned = 0
+            allocated[ledger.node, fact.card].add(fact.amounts)
+            # A claim whose sharers change has several holdings of one pod.
+            before = of_pod.setdefault((fact.uid, fact.card), fact)
+            if before is fact:
+                result.pods.append(fact)
+            else:
+                before.amounts.add(fact.amounts)
+                again[fact.uid, fact.card].append(fact.activity)
+            number += 1
+        if ledger.overcommitted:
+            result.findings["overcommitted"] += 1
+    if again:
+        result.pods = [
+            fact._replace(activity=joined([fact.activity, *again[fact.uid, fact.card]]))
+            for fact in result.pods
+        ]
+    unattributed, energy = _stray_activity(strays, attribution, result.findings)
+    for ledger in ledgers:
+        result.nodes.extend(_node_facts(ledger, allocated, unattributed, energy))
+    result.nodes.extend(_nowhere(unattributed, energy))
+    _first_slot(start, ledgers, result)
+    return result
+
+
+def _first_slot(start: int, ledgers: Sequence[NodeLedger], result: HourFacts) -> None:
+    """Say what of the hour's sums lies in its first slot; never more than the whole."""
+    held: dict[tuple[str, GpuClass], list[float]] = defaultdict(list)
+    capacity: dict[GpuClass, list[float]] = defaultdict(list)
+    for ledger in ledgers:
+        for holding in ledger.holdings:
+            held[holding.pod.uid, holding.card].append(holding.held_in(start))
+        for card, cards in ledger.cards.items():
+            capacity[card].append(cards.first)
+    for fact in result.pods:
+        first = nano(fsum(held[fact.uid, fact.card]) / SECONDS_PER_HOUR)
+        result.first_held[fact.uid, fact.card] = min(first, fact.amounts.allocated)
+    for card, parts in capacity.items():
+        result.first_capacity[card] = nano(fsum(parts) / SECONDS_PER_HOUR)
+
+
+def _pod_fact(
+    holding: Allocation,
+    rows: Sequence[DeviceSlot],
+    shares: Sequence[DeviceShare],
+    ran: Mapping[int, float],
+    attribution: Attribution,
+    idle_below: float,
+) -> PodFact:
+    """Return what a pod held; `rows` are its own, `ran` the seconds it ran in each slot.
+
+    `shares` are what it had of devices that others may be on.
+    """
+    held_slots: list[HeldSlot] = []
+    letters = []
+    for slot, seconds in ran.items():
+        share = next((one for one in shares if one.slot == slot), None)
+        parts: Sequence[HeldSlot] = ()
+        if share is not None:
+            parts = [_shared_slot(holding, share, seconds)]
+        elif seconds > 0:
+            own = [row for row in rows if row.slot == slot]
+            parts = _held_slots(holding, slot, seconds, own, attribution)
+        held_slots += parts
+        letters.append(written([part.activity for part in parts]))
+    amounts = held_amounts(holding.gpu_seconds, split(held_slots, idle_below=idle_below))
+    add_levels(amounts, held_slots)
+    amounts.burst = nano(fsum([share.burst for share in shares]) / SECONDS_PER_HOUR)
+    amounts.grade_apportioned = _divided(holding, shares, amounts)
+    amounts.allocated_on_unhealthy = nano(holding.on_unhealthy / SECONDS_PER_HOUR)
+    energy = [row.energy_wh or 0.0 for row in rows] + [share.energy_wh for share in shares]
+    amounts.energy_mwh = round(fsum(energy) * 1000)
+    peaks = [one.memory_used_peak_mib for one in rows] + [one.memory_peak_mib for one in shares]
+    amounts.memory_peak_mib = max((peak for peak in peaks if peak is not None), default=None)
+    return PodFact(holding.pod.uid, holding.pod.node, holding.card, amounts, joined(letters))
+
+
+def _shared_slot(holding: Allocation, share: DeviceShare, ran: float) -> HeldSlot:
+    held = holding.gpu_equivalents
+    measured = share.measured_seconds * held
+    activity = min(1.0, share.busy / measured) if measured > 0 else None
+    return HeldSlot(ran * held, measured, activity, _whole(holding.pod, share.slot), share.levels)
+
+
+def _divided(holding: Allocation, shares: Sequence[DeviceShare], amounts: Amounts) -> int:
+    """Return how much of what was measured is estimated: the grade `apportioned`."""
+    seconds = fsum([share.measured_seconds for share in shares if share.divided])
+    amount = nano(seconds * holding.gpu_equivalents / SECONDS_PER_HOUR)
+    return min(amount, amounts.allocated - amounts.unmeasured)
+
+
+def _held_slots(
+    holding: Allocation, slot: int, ran: float, rows: Sequence[DeviceSlot], attribution: Attribution
+) -> list[HeldSlot]:
+    """Return one part for each device seen, and one for the units that nobody measured."""
+    devices = _by_device(rows, attribution, ran)
+    # A pod cannot use more cards than it holds: labels on more of them share what it holds.
+    units = min(1.0, holding.units / len(devices)) if devices else 0.0
+    weight = units * holding.weight * holding.scale
+    whole = _whole(holding.pod, slot)
+    parts = [
+        HeldSlot(ran * weight, measured * weight, activity, whole, levels)
+        for measured, activity, levels in devices
+    ]
+    rest = holding.units - units * len(devices)
+    if rest > 0:
+        unseen = ran * rest * holding.weight * holding.scale
+        parts.append(HeldSlot(unseen, 0.0, None, whole))
+    return parts
+
+
+def _by_device(
+    rows: Sequence[DeviceSlot], attribution: Attribution, ran: float
+) -> list[tuple[float, float, ActivityLevels]]:
+    """Return (measured seconds, mean activity, levels) of devices with samples, in UUID order.
+
+    Several series of one device, as of two containers of a pod, are one device.
+    """
+    series: dict[tuple[str, str], list[DeviceSlot]] = {}
+    for row in rows:
+        if row.activity_sum is not None and row.samples:
+            series.setdefault((row.uuid, row.gpu_instance), []).append(row)
+    devices = []
+    for _, some in sorted(series.items()):
+        total, samples = some[0].activity_sum or 0.0, some[0].samples
+        if len(some) > 1:
+            total = fsum([row.activity_sum or 0.0 for row in some])
+            samples = sum([row.samples for row in some])
+        measured = min(ran, samples * attribution.interval(some[0]))
+        levels = next((row.levels for row in some if row.levels != NO_LEVELS), NO_LEVELS)
+        devices.append((measured, min(1.0, max(0.0, total / samples)), levels))
+    return devices
+
+
+def _whole(pod: PodRecord, slot: int) -> bool:
+    first = pod.runs[0][0] if pod.runs else pod.bound
+    ended = pod.ended
+    return first is not None and first <= slot and (ended is None or ended >= slot + SLOT_SECONDS)
+
+
+def _stray_activity(
+    strays: Iterable[DeviceSlot], attribution: Attribution, findings: Counter[str]
+) -> tuple[dict[str, float], dict[str, float]]:
+    """Return by node the GPU-seconds of activity, and the Wh, that no pod explains."""
+    activity: dict[str, list[float]] = defaultdict(list)
+    energy: dict[str, list[float]] = defaultdict(list)
+    for row in strays:
+        if row.activity_sum:
+            part = mig_part(row.profile, row.model) if row.profile else 1.0
+            activity[row.node].append(row.activity_sum * attribution.interval(row) * part)
+            if row.pod:
+                findings["label_without_pod"] += 1
+        if row.energy_wh:
+            energy[row.node].append(row.energy_wh)
+    return (
+        {node: fsum(amounts) for node, amounts in activity.items()},
+        {node: fsum(amounts) for node, amounts in energy.items()},
+    )
+
+
+def _node_facts(
+    ledger: NodeLedger,
+    allocated: Mapping[tuple[str, GpuClass], Amounts],
+    unattributed: dict[str, float],
+    energy: dict[str, float],
+) -> Iterable[NodeFact]:
+    cards = dict(ledger.cards)
+    for holding in ledger.holdings:
+        cards.setdefault(holding.card, NodeGpus())
+    for position, card in enumerate(sorted(cards)):
+        held = Amounts(capacity=0, unhealthy=0, unallocated=0, stranded=0, unattributed=0)
+        if (ledger.node, card) in allocated:
+            held.add(allocated[ledger.node, card])
+        _close(held, cards[card])
+        if position == 0:
+            held.unattributed = nano(unattributed.pop(ledger.node, 0.0) / SECONDS_PER_HOUR)
+            held.energy_mwh += round(energy.pop(ledger.node, 0.0) * 1000)
+        yield NodeFact(ledger.node, card, held)
+
+
+def _close(row: Amounts, cards: NodeGpus) -> None:
+    """Fill in the capacity side so that its equation holds to the last digit.
+
+    What rounding leaves over is taken from what is free, then added to the capacity: a few
+    nano-GPU-hours at most.
+    """
+    unhealthy = nano(cards.unhealthy / SECONDS_PER_HOUR)
+    free = nano(cards.capacity / SECONDS_PER_HOUR) - row.allocated
+    row.unhealthy = max(0, min(unhealthy, free))
+    row.unallocated = max(0, free - row.unhealthy)
+    row.stranded = min(row.unallocated, nano(cards.stranded / SECONDS_PER_HOUR))
+    row.capacity = row.allocated + row.unhealthy + row.unallocated
+
+
+def _nowhere(unattributed: Mapping[str, float], energy: Mapping[str, float]) -> list[NodeFact]:
+    """Return rows for activity on nodes whose cards are not known: it must not disappear."""
+    card = GpuClass(UNMATCHED, "unknown", CapacityType.UNKNOWN.value)
+    rows = []
+    for node in sorted(unattributed.keys() | energy.keys()):
+        amounts = Amounts(capacity=0, unhealthy=0, unallocated=0, stranded=0)
+        amounts.unattributed = nano(unattributed.get(node, 0.0) / SECONDS_PER_HOUR)
+        amounts.energy_mwh = round(energy.get(node, 0.0) * 1000)
+        rows.append(NodeFact(node, card, amounts))
+    return rows
+
 
 RawSamples = Callable[[Sequence[str]], Iterable[ActivitySample] | None]
 """Gives the raw samples of some devices (UUIDs) in the hour; None where they are refused."""

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import count
 from math import inf
 
-from apps.clusters.domain.devices.samples import DeviceSlot
+from apps.clusters.domain.devices.state import DeviceSlot
 from apps.clusters.domain.tiers import UNKNOWN_MODEL, same_model
 from apps.usage.domain.attribution.allocations import Allocation
 from apps.usage.domain.attribution.sharing import DeviceGroup, DeviceKey

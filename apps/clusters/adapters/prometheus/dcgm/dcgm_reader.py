@@ -2,34 +2,28 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from apps.clusters.adapters.prometheus.dcgm.activity import (
+from apps.clusters.adapters.prometheus.client import Points, SlotQuery, WindowReader
+from apps.clusters.adapters.prometheus.dcgm.deduplication import some_of
+from apps.clusters.adapters.prometheus.dcgm.device_rows import (
     LARGEST_FRACTION,
     LARGEST_PERCENT,
+    DeviceRow,
+    Raw,
+    named_devices,
+    raw_series,
     reads_fraction,
     reads_percent,
+    summed,
+    unit_scale,
 )
-from apps.clusters.adapters.prometheus.dcgm.deduplication import some_of
-from apps.clusters.adapters.prometheus.dcgm.exporter_metrics import MEMORY_COPY
 from apps.clusters.adapters.prometheus.dcgm.label_schemes import (
+    MEMORY_COPY,
     DeviceLabels,
     HolderLabels,
     LabelledSlots,
 )
-from apps.clusters.adapters.prometheus.dcgm.rows import DeviceRow
-from apps.clusters.adapters.prometheus.promql import Matcher, by, over
-from apps.clusters.adapters.prometheus.transport.raw import (
-    Raw,
-    named_devices,
-    raw_series,
-    summed,
-    unit_scale,
-)
-from apps.clusters.adapters.prometheus.transport.window_reader import (
-    Points,
-    SlotQuery,
-    WindowReader,
-)
-from apps.clusters.domain.devices.samples import NO_LEVELS, ActivityLevels
+from apps.clusters.adapters.prometheus.http_api import Matcher, by, over
+from apps.clusters.domain.devices.state import NO_LEVELS, ActivityLevels
 from apps.clusters.domain.window import SLOT_SECONDS
 from apps.clusters.ports import SourceRejected
 

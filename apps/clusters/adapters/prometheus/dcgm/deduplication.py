@@ -12,20 +12,25 @@ from itertools import pairwise
 from math import inf, isfinite
 from typing import NamedTuple
 
-from apps.clusters.adapters.prometheus.dcgm.exporter_metrics import ACTIVITY, DCGM, UTILIZATION
-from apps.clusters.adapters.prometheus.dcgm.label_schemes import LabelledSlots, Target
-from apps.clusters.adapters.prometheus.dcgm.rows import (
+from apps.clusters.adapters.prometheus.client import SlotQuery, WindowReader, slot_end
+from apps.clusters.adapters.prometheus.dcgm.device_rows import (
     DeviceKey,
     DeviceRow,
+    batches,
     key_of,
     most_samples,
+    named_devices,
     place_of,
     without_repeats,
 )
-from apps.clusters.adapters.prometheus.promql import Matcher, by, one_of, over, raw
-from apps.clusters.adapters.prometheus.transport.api import slot_end
-from apps.clusters.adapters.prometheus.transport.raw import batches, named_devices
-from apps.clusters.adapters.prometheus.transport.window_reader import SlotQuery, WindowReader
+from apps.clusters.adapters.prometheus.dcgm.label_schemes import (
+    ACTIVITY,
+    DCGM,
+    UTILIZATION,
+    LabelledSlots,
+    Target,
+)
+from apps.clusters.adapters.prometheus.http_api import Matcher, by, one_of, over, raw
 from apps.clusters.domain.window import SLOT_SECONDS
 from apps.clusters.ports import SourceRejected
 

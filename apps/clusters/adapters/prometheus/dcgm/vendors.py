@@ -10,17 +10,21 @@ from itertools import chain
 
 import msgspec
 
-from apps.clusters.adapters.prometheus.dcgm.activity import LARGEST_FRACTION, Sample, reads_fraction
-from apps.clusters.adapters.prometheus.dcgm.exporter_metrics import ExporterMetrics
+from apps.clusters.adapters.prometheus.client import Points, SlotQuery, WindowReader
+from apps.clusters.adapters.prometheus.dcgm.device_rows import (
+    LARGEST_FRACTION,
+    DeviceRow,
+    Sample,
+    reads_fraction,
+)
 from apps.clusters.adapters.prometheus.dcgm.label_schemes import (
     DeviceLabels,
     ExportedHolder,
+    ExporterMetrics,
     HolderLabels,
     LabelledSlots,
 )
-from apps.clusters.adapters.prometheus.dcgm.rows import DeviceRow
-from apps.clusters.adapters.prometheus.kube_state.metrics import labels_of
-from apps.clusters.adapters.prometheus.promql import (
+from apps.clusters.adapters.prometheus.http_api import (
     END_MARGIN_SECONDS,
     Matcher,
     by,
@@ -28,11 +32,7 @@ from apps.clusters.adapters.prometheus.promql import (
     over,
     raw,
 )
-from apps.clusters.adapters.prometheus.transport.window_reader import (
-    Points,
-    SlotQuery,
-    WindowReader,
-)
+from apps.clusters.adapters.prometheus.kube_state.metrics import labels_of
 from apps.clusters.domain.devices.exporter_profile import Family
 
 # No GPU of today has more; beyond is a blank.

@@ -1,29 +1,225 @@
 """Reading kube-state-metrics series of a window into pods and node intervals."""
 
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any
 
+from apps.clusters.adapters.prometheus.client import Points, SlotQuery, WindowReader, days
+from apps.clusters.adapters.prometheus.dcgm.device_rows import Sample, merged
+from apps.clusters.adapters.prometheus.http_api import (
+    END_MARGIN_SECONDS,
+    Instant,
+    Matcher,
+    Matrix,
+    by,
+    one_of,
+    over,
+    raw,
+)
 from apps.clusters.adapters.prometheus.kube_state.metrics import (
+    COUNT,
     CREATED,
+    LARGEST,
+    MEAN,
+    NODE_ALLOCATABLE,
+    NODE_CAPACITY,
+    NODE_CONDITION,
+    NODE_CORDONED,
+    NODE_CREATED,
+    NODE_LABELS,
     SCHEDULED,
+    NodeLabels,
+    NodeResource,
     Plausible,
     gpu_matcher,
+    label_name,
+    over_all,
+    over_slots,
 )
-from apps.clusters.adapters.prometheus.kube_state.nodes import NodeReader
 from apps.clusters.adapters.prometheus.kube_state.pods import PodReader
-from apps.clusters.adapters.prometheus.promql import END_MARGIN_SECONDS
-from apps.clusters.adapters.prometheus.transport.window_reader import WindowReader, days
-from apps.clusters.domain.pods.kube_objects import NODE_LABELS
+from apps.clusters.domain.pods.kube_objects import KEPT_LABELS
 from apps.clusters.domain.pods.kube_state import (
     LOOK_AHEAD_SECONDS,
     SeriesCoverage,
     pod_record,
     presence,
 )
-from apps.clusters.domain.pods.kube_state_nodes import node_intervals
+from apps.clusters.domain.pods.kube_state_nodes import (
+    NodeSeries,
+    ShownSeries,
+    node_intervals,
+    node_shares,
+    pod_shares,
+)
 from apps.clusters.domain.pods.ledger import PodRecord
-from apps.clusters.domain.pods.series import ShownSeries, node_shares, pod_shares
-from apps.clusters.domain.window import Window
-from apps.clusters.ports import LedgerAnswer
+from apps.clusters.domain.window import SLOT_SECONDS, Window
+from apps.clusters.ports import LedgerAnswer, SourceRejected
+
+_READY = (Matcher("condition", "=", "Ready"), Matcher("status", "=", "true"))
+
+
+class NodeReader:
+    """Fills one record of series for each node; `labelled` says whether any label was seen."""
+
+    def __init__(
+        self, reading: WindowReader, gpu: Matcher, label_keys: Collection[str], plausible: Plausible
+    ) -> None:
+        self._reading = reading
+        self._plausible = plausible
+        self._gpu = gpu
+        self._label_names = {label_name(key): key for key in sorted(label_keys)}
+        self.nodes: dict[str, NodeSeries] = {}
+        self.labelled = False
+        self.nameless: tuple[str, ...] = ()
+
+    def read_slots(self, slots: Sequence[int]) -> None:
+        """Read what changes with the slots, at most a day of them."""
+        every = self._reading.matchers
+        gpu = (*every, self._gpu)
+        labels = by(
+            "sum", ("node", *self._label_names), over("count_over_time", NODE_LABELS, every)
+        )
+        answers = self._reading.slots(
+            [
+                over_slots(NodeLabels, COUNT, NODE_CREATED, every, slots),
+                over_slots(NodeLabels, LARGEST, NODE_CREATED, every, slots),
+                over_slots(NodeResource, LARGEST, NODE_CAPACITY, gpu, slots),
+                over_slots(NodeResource, COUNT, NODE_CAPACITY, gpu, slots),
+                over_slots(NodeResource, MEAN, NODE_ALLOCATABLE, gpu, slots),
+                over_slots(NodeLabels, MEAN, NODE_CONDITION, (*every, *_READY), slots),
+                over_slots(NodeLabels, MEAN, NODE_CORDONED, every, slots),
+                SlotQuery(labels, dict[str, str], slots),
+            ]
+        )
+        self._add_slots(answers)
+        if self.nodes.pop("", None) is not None:
+            self.nameless = (NODE_CREATED, NODE_CAPACITY)
+            self._reading.remark("series of nodes come without the label `node`")
+
+    def _add_slots(self, answers: Iterator[Points]) -> None:
+        for slot, labels, count in next(answers):
+            self._node(labels.node).samples[slot] = count
+        self._add_created(next(answers))
+        for slot, labels, value in next(answers):
+            self._add_units(self._node(labels.node).capacity, slot, labels, NODE_CAPACITY, value)
+        for slot, labels, count in next(answers):
+            counts = self._node(labels.node).capacity_samples
+            counts[slot] = max(counts.get(slot, 0.0), count)
+        for slot, labels, value in next(answers):
+            self._add_units(
+                self._node(labels.node).allocatable, slot, labels, NODE_ALLOCATABLE, value
+            )
+        for slot, labels, value in next(answers):
+            fraction = self._plausible.fraction(NODE_CONDITION, value)
+            if fraction is not None:
+                self._node(labels.node).ready[slot] = fraction
+        for slot, labels, value in next(answers):
+            fraction = self._plausible.fraction(NODE_CORDONED, value)
+            if fraction is not None:
+                self._node(labels.node).cordoned[slot] = fraction
+        self._add_labels(next(answers))
+
+    def _add_created(self, points: Points) -> None:
+        for slot, labels, value in points:
+            node, at = self._node(labels.node), self._plausible.time(NODE_CREATED, value)
+            if at is not None:
+                node.created[slot] = at
+
+    def _add_units(
+        self,
+        into: dict[int, dict[str, float]],
+        slot: int,
+        labels: NodeResource,
+        metric: str,
+        value: float,
+    ) -> None:
+        units = self._plausible.units(metric, value)
+        if units is not None:
+            into.setdefault(slot, {})[labels.resource] = units
+
+    def _add_labels(self, points: Points) -> None:
+        """Keep the labels that each node had for most of each slot."""
+        best: dict[tuple[str, int], tuple[float, list[tuple[str, str]]]] = {}
+        for slot, labels, count in points:
+            node = labels.get("node", "")
+            kept = sorted(
+                (self._label_names[name], value)
+                for name, value in labels.items()
+                if name in self._label_names and value
+            )
+            self.labelled = self.labelled or bool(kept)
+            best[node, slot] = max(best.get((node, slot), (0.0, [])), (count, kept))
+        for (node, slot), (_, kept) in best.items():
+            self._node(node).labels[slot] = dict(kept)
+
+    def _node(self, name: str) -> NodeSeries:
+        node = self.nodes.get(name)
+        if node is None:
+            node = self.nodes[name] = NodeSeries(name)
+        return node
+
+    def after_queries(self) -> list[tuple[str, type[Any]]]:
+        """Return the two queries that show which nodes are there shortly after the window."""
+        every = self._reading.matchers
+        return [
+            over_all(NodeLabels, COUNT, NODE_CREATED, every, LOOK_AHEAD_SECONDS),
+            over_all(NodeLabels, COUNT, NODE_CAPACITY, (*every, self._gpu), LOOK_AHEAD_SECONDS),
+        ]
+
+    def add_after(self, series: list[Instant[NodeLabels]]) -> bool:
+        """Note which nodes are still there; say whether any is."""
+        named = [one.metric.node for one in series if one.metric.node]
+        for name in named:
+            self._node(name).after = True
+        return bool(named)
+
+    def scrapes(self, window: Window) -> dict[int, list[float]]:
+        """Return when kube-state-metrics was scraped, by slot.
+
+        These few raw samples place the end of what vanished between two scrapes; without them
+        its estimate would be off by the phase of the scrapes, for all of a cluster alike. They
+        also show the holes of kube-state-metrics. Each slot is read from the node that has most
+        samples in it, so that it gives the same in every window.
+        """
+        found: dict[int, list[float]] = defaultdict(list)
+        for day in days(window):
+            chosen = self._longest_there(day.slots())
+            if not chosen:
+                continue
+            matchers = (*self._reading.matchers, one_of("node", sorted(set(chosen.values()))))
+            query = raw(NODE_CREATED, matchers, seconds=day.seconds)
+            try:
+                series = self._reading.raw(query, day.end_seconds - END_MARGIN_SECONDS, NodeLabels)
+            except SourceRejected as refusal:
+                self._reading.remark(f"raw samples are refused ({refusal})")
+                break
+            for slot, times in _times_by_slot(series, chosen).items():
+                found[slot].extend(times)
+        return found
+
+    def _longest_there(self, slots: Sequence[int]) -> dict[int, str]:
+        """Return by slot the node with the most samples, the first by name of several."""
+        chosen: dict[int, str] = {}
+        for slot in slots:
+            counts = [(-n.samples[slot], n.name) for n in self.nodes.values() if slot in n.samples]
+            if counts:
+                chosen[slot] = min(counts)[1]
+        return chosen
+
+
+def _times_by_slot(
+    series: Sequence[Matrix[NodeLabels]], chosen: Mapping[int, str]
+) -> dict[int, list[float]]:
+    """Return the sample times of each slot's chosen node; copies of its series count once."""
+    copies: dict[int, list[list[Sample]]] = defaultdict(list)
+    for one in series:
+        slots: dict[int, list[Sample]] = defaultdict(list)
+        for sample in one.values:
+            slots[int(sample[0] // SLOT_SECONDS) * SLOT_SECONDS].append(sample)
+        for slot, samples in slots.items():
+            if chosen.get(slot) == one.metric.node:
+                copies[slot].append(samples)
+    return {slot: [at for at, _ in merged(some)] for slot, some in copies.items()}
 
 
 def read_ledger(
@@ -38,7 +234,7 @@ def read_ledger(
     gpu = gpu_matcher(named)
     plausible = Plausible(reading, window.end_seconds)
     pods = PodReader(reading, gpu, plausible)
-    nodes = NodeReader(reading, gpu, {*NODE_LABELS, *label_keys}, plausible)
+    nodes = NodeReader(reading, gpu, {*KEPT_LABELS, *label_keys}, plausible)
     for day in days(window):
         pods.read_facts(day)
         nodes.read_slots(day.slots())

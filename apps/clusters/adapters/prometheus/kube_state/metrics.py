@@ -10,8 +10,8 @@ from typing import Any
 
 import msgspec
 
-from apps.clusters.adapters.prometheus.promql import Matcher, by, over
-from apps.clusters.adapters.prometheus.transport.window_reader import SlotQuery, WindowReader
+from apps.clusters.adapters.prometheus.client import SlotQuery, WindowReader
+from apps.clusters.adapters.prometheus.http_api import Matcher, by, over
 from apps.clusters.domain.resources import sanitise
 
 # Metrics of kube-state-metrics 2.x; values are units, Unix seconds, or 0 and 1.

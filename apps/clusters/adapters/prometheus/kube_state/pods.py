@@ -7,6 +7,14 @@ window; what changes within it from one value for each slot.
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from apps.clusters.adapters.prometheus.client import Points, WindowReader
+from apps.clusters.adapters.prometheus.http_api import (
+    END_MARGIN_SECONDS,
+    MAX_STEPS,
+    Instant,
+    Matcher,
+    one_of,
+)
 from apps.clusters.adapters.prometheus.kube_state.metrics import (
     COMPLETED,
     CONTAINER_RUNNING,
@@ -41,9 +49,6 @@ from apps.clusters.adapters.prometheus.kube_state.metrics import (
     over_all,
     over_slots,
 )
-from apps.clusters.adapters.prometheus.promql import END_MARGIN_SECONDS, MAX_STEPS, Matcher, one_of
-from apps.clusters.adapters.prometheus.transport.answers import Instant
-from apps.clusters.adapters.prometheus.transport.window_reader import Points, WindowReader
 from apps.clusters.domain.pods.kube_state import LOOK_AHEAD_SECONDS, OptionalSeries, PodSeries
 from apps.clusters.domain.pods.ledger import Owner
 from apps.clusters.domain.window import Window

@@ -1,0 +1,505 @@
+"""Sending queries to one Prometheus, and reading a window: capped, repeated where that can help."""
+
+import logging
+import os
+import random
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from email.utils import parsedate_to_datetime
+from itertools import islice
+from typing import Any, NamedTuple, TypeVar
+
+import msgspec
+import requests
+from prometheus_api_client import PrometheusConnect
+from requests.adapters import HTTPAdapter
+from urllib3.exceptions import HTTPError, ReadTimeoutError
+from urllib3.util.retry import Retry
+
+from apps.clusters.adapters.prometheus.http_api import (
+    END_MARGIN_SECONDS,
+    MAX_STEPS,
+    Envelope,
+    Instant,
+    Matcher,
+    Matrix,
+    PrometheusConfig,
+    Secret,
+    check_counts,
+    decode_error,
+    decode_instant,
+    decode_matrix,
+    equal,
+    flat,
+    without_secrets,
+)
+from apps.clusters.domain.window import HOUR_SECONDS, SLOT_SECONDS, Window, from_seconds
+from apps.clusters.ports import SourceRejected, SourceUnavailable
+
+ATTEMPTS = 4
+CONNECT_TIMEOUT_SECONDS = 10.0
+FIRST_WAIT_SECONDS = 0.5
+LONGEST_WAIT_SECONDS = 60.0
+_REPEATED = {408, 425, 429, 500, 502, 503, 504}
+
+_gates: dict[tuple[str, int], threading.BoundedSemaphore] = {}
+_gates_lock = threading.Lock()
+
+
+def _gate(url: str, in_flight: int) -> threading.BoundedSemaphore:
+    """Return the one semaphore that all connections of this process to a server share."""
+    with _gates_lock:
+        return _gates.setdefault((url, in_flight), threading.BoundedSemaphore(in_flight))
+
+
+class Request(NamedTuple):
+    """One call of the API; `form` is sent as a body, so that no query is too long for a URL."""
+
+    path: str
+    form: Mapping[str, str]
+
+
+def instant_request(query: str, at: float) -> Request:
+    """Return the call that evaluates `query` at `at`, Unix seconds to the millisecond."""
+    return Request("/api/v1/query", {"query": query, "time": f"{at:.3f}"})
+
+
+def slots_request(query: str, first: int, last: int) -> Request:
+    """Return the call that evaluates `query` once for each slot from `first` to `last`."""
+    return Request(
+        "/api/v1/query_range",
+        {
+            "query": query,
+            "start": f"{slot_end(first):.3f}",
+            "end": f"{slot_end(last):.3f}",
+            "step": str(SLOT_SECONDS),
+        },
+    )
+
+
+def slot_end(slot: int) -> float:
+    """Return the time at which a query sees exactly the samples of `slot`."""
+    return slot + SLOT_SECONDS - END_MARGIN_SECONDS
+
+
+class _Repeatable(Exception):
+    """A failure that may pass by itself; `wait_seconds` is what the server asked for, if so."""
+
+    def __init__(self, text: str, wait_seconds: float | None = None) -> None:
+        super().__init__(text)
+        self.wait_seconds = wait_seconds
+
+
+class _Connection(PrometheusConnect):  # type: ignore[misc]
+    """prometheus-api-client's connection, with a pooled session and form bodies.
+
+    Its own query methods put POST queries into the URL, round range queries to whole seconds
+    and decode into dictionaries, so only its connection is used.
+    """
+
+    def __init__(self, config: PrometheusConfig, in_flight: int) -> None:
+        session = requests.Session()
+        # Proxies of the environment are for other hosts than this one.
+        session.trust_env = not config.loopback
+        no_retry = Retry(0, redirect=False)
+        super().__init__(
+            url=config.url,
+            session=session,
+            retry=no_retry,
+            headers={"Accept-Encoding": "identity", "Accept": "application/json"},
+            method="POST",
+        )
+        session.mount(
+            config.url,
+            HTTPAdapter(
+                max_retries=no_retry, pool_connections=1, pool_maxsize=in_flight, pool_block=False
+            ),
+        )
+
+    def send(
+        self,
+        method: str,
+        path: str,
+        form: Mapping[str, str] | None,
+        *,
+        auth: requests.auth.AuthBase,
+        verify: str | bool,
+        timeout: tuple[float, float],
+    ) -> "_Answer":
+        """Return the whole answer; raises what requests raises."""
+        with self._session.request(
+            method,
+            f"{self.url}{path}",
+            data=form,
+            headers=self.headers,
+            auth=auth,
+            verify=verify,
+            timeout=timeout,
+            allow_redirects=False,
+            stream=True,
+        ) as response:
+            return _Answer(response.status_code, response.headers, _whole(response))
+
+
+class _Answer(NamedTuple):
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
+def _whole(response: requests.Response) -> bytes:
+    """Return the body in one read; requests itself reads in pieces of 10 kB, at thrice the cost.
+
+    Raises what requests raises where a body breaks off.
+    """
+    try:
+        body: bytes = response.raw.read(decode_content=True)
+    except ReadTimeoutError as error:
+        raise requests.exceptions.ReadTimeout(error) from error
+    except HTTPError as error:
+        raise requests.exceptions.ChunkedEncodingError(error) from error
+    return body
+
+
+class PrometheusApi:
+    """One server; safe to use from several threads.
+
+    `wait` is called with the seconds to wait before a request is repeated, `jitter` gives a
+    fraction 0..1 that spreads these waits.
+    """
+
+    def __init__(
+        self,
+        config: PrometheusConfig,
+        *,
+        timeout_seconds: float = 120.0,
+        in_flight: int = 2,
+        secret: Secret = lambda _name: "",
+        wait: Callable[[float], None] = time.sleep,
+        jitter: Callable[[], float] = random.random,
+    ) -> None:
+        self.config = config
+        self.in_flight = in_flight
+        self._timeout = timeout_seconds
+        self._secret = secret
+        self._wait = wait
+        self._jitter = jitter
+        self._connection = _Connection(config, in_flight)
+        self._gate = _gate(config.url, in_flight)
+        self._pool: ThreadPoolExecutor | None = None
+        self._pool_lock = threading.Lock()
+        self._pool_process = 0
+
+    def close(self) -> None:
+        """End the threads and close the pooled connections."""
+        with self._pool_lock:
+            pool, self._pool = self._pool, None
+        if pool is not None and self._pool_process == os.getpid():
+            pool.shutdown(wait=True, cancel_futures=True)
+        self._connection.close()
+
+    def post(self, request: Request) -> bytes:
+        """Send one query and return the body of its answer.
+
+        Raises SourceUnavailable after some attempts, SourceRejected at once.
+        """
+        form = {**request.form, "timeout": f"{self._timeout:g}s"}
+        return self._repeat("POST", request.path, form)
+
+    def get(self, path: str) -> bytes:
+        """Read an endpoint that takes no query; raises as `post`."""
+        return self._repeat("GET", path, None)
+
+    def many(self, wanted: Iterable[Request]) -> Iterator[bytes]:
+        """Yield the bodies of the answers in the order of the requests.
+
+        As many are under way as may be in flight; one more may be done and wait for a slow one
+        before it, so that the server is kept busy. No more bodies than that are held, however
+        many requests there are.
+        """
+        queue = iter(wanted)
+        pool = self._workers()
+        pending: deque[Future[bytes]] = deque(
+            pool.submit(self.post, request) for request in islice(queue, self.in_flight + 1)
+        )
+        try:
+            while pending:
+                body = pending.popleft().result()
+                pending.extend(pool.submit(self.post, request) for request in islice(queue, 1))
+                yield body
+        finally:
+            # Nothing is waited for here: a generator that is given up ends wherever the garbage
+            # collector runs, which may be one of the workers.
+            for future in pending:
+                future.cancel()
+
+    def _workers(self) -> ThreadPoolExecutor:
+        """Return the threads that send queries; made on first use, and anew after a fork."""
+        with self._pool_lock:
+            if self._pool is None or self._pool_process != os.getpid():
+                self._pool = ThreadPoolExecutor(self.in_flight, thread_name_prefix="prometheus")
+                self._pool_process = os.getpid()
+            return self._pool
+
+    def _repeat(self, method: str, path: str, form: Mapping[str, str] | None) -> bytes:
+        for attempt in range(ATTEMPTS):
+            try:
+                with self._gate:
+                    return self._once(method, path, form)
+            except _Repeatable as failure:
+                last = attempt == ATTEMPTS - 1
+                seconds = self._seconds(attempt, failure.wait_seconds)
+                if last or seconds > LONGEST_WAIT_SECONDS:
+                    raise SourceUnavailable(self._say(str(failure))) from failure.__cause__
+                self._wait(seconds)
+        raise AssertionError("unreachable")
+
+    def _seconds(self, attempt: int, asked: float | None) -> float:
+        if asked is not None:
+            return asked
+        return FIRST_WAIT_SECONDS * 2.0**attempt * (0.5 + 0.5 * self._jitter())
+
+    def _once(self, method: str, path: str, form: Mapping[str, str] | None) -> bytes:
+        try:
+            answer = self._connection.send(
+                method,
+                path,
+                form,
+                auth=self.config.auth(self._secret),
+                verify=self.config.ca_file or True,
+                timeout=(min(CONNECT_TIMEOUT_SECONDS, self._timeout), self._timeout),
+            )
+        except requests.exceptions.SSLError as error:
+            raise self._rejected(
+                f"cannot be spoken to securely ({_short(error)}); "
+                "check ca_file in the catalog, and whether it is https:// at all"
+            ) from error
+        except requests.exceptions.Timeout as error:
+            raise _Repeatable(f"did not answer within {self._timeout:g} s") from error
+        except requests.exceptions.InvalidURL as error:
+            raise self._rejected("the URL cannot be used; correct it in the catalog") from error
+        except requests.exceptions.RequestException as error:
+            raise _Repeatable(f"cannot be reached ({_short(error)})") from error
+        except OSError as error:
+            raise self._rejected(
+                f"ca_file {self.config.ca_file!r} cannot be read ({_short(error)})"
+            ) from error
+        return self._body(answer)
+
+    def _body(self, answer: _Answer) -> bytes:
+        status, headers, body = answer
+        if status == requests.codes.ok:
+            # A body shorter than announced was noticed already; one that was cut before it was
+            # counted (by a proxy that buffers) shows only here.
+            if not body or (body[:1] == b"{" and not body[-16:].rstrip().endswith(b"}")):
+                raise _Repeatable(f"sent an answer that was cut off after {len(body)} bytes")
+            return body
+        said = decode_error(body)
+        text = f": {said[1]}" if said and said[1] else ""
+        if status in _REPEATED:
+            message = f"answers with HTTP {status}{text}"
+            if said and said[0] == "timeout":
+                raise SourceUnavailable(
+                    self._say(f"{message}; the query took longer than the server allows")
+                )
+            raise _Repeatable(message, _retry_after(headers))
+        raise self._rejected(f"answers with HTTP {status}{text}{self._advice(answer)}")
+
+    def _advice(self, answer: _Answer) -> str:
+        status = answer.status
+        if 300 <= status < 400:
+            where = without_secrets(answer.headers.get("Location", ""))
+            return (
+                f", a redirect to {where or 'nowhere'}, not followed: it is mostly a login "
+                f"page; {self.config.auth_hint}, or put the final URL into the catalog"
+            )
+        return {
+            401: f"; {self.config.auth_hint}",
+            403: f"; the sign-in is known but may not read; {self.config.auth_hint}",
+            404: "; there is no Prometheus API at this URL: give the part before /api/v1",
+            405: "; the API must allow POST queries",
+            413: "; a proxy on the way limits the size of requests",
+        }.get(status, "")
+
+    def _rejected(self, text: str) -> SourceRejected:
+        return SourceRejected(self._say(text))
+
+    def _say(self, text: str) -> str:
+        return f"Prometheus at {self.config.shown_url} {text}"
+
+
+def _retry_after(headers: Mapping[str, str]) -> float | None:
+    """Return the seconds that a Retry-After header asks for; None without a usable one."""
+    value = headers.get("Retry-After", "").strip()
+    if not value:
+        return None
+    try:
+        return max(0.0, float(value))
+    except ValueError:
+        pass
+    try:
+        asked = parsedate_to_datetime(value).timestamp()
+        # Held against the server's own clock, which need not agree with ours.
+        now = parsedate_to_datetime(headers.get("Date", "")).timestamp()
+    except (ValueError, TypeError):
+        return None
+    return max(0.0, asked - now)
+
+
+def _short(error: BaseException) -> str:
+    """Return the innermost reason of a nested network error, without addresses in memory."""
+    inner: BaseException = error
+    while isinstance(reason := getattr(inner, "reason", None), BaseException):
+        inner = reason
+    arguments = [a for a in inner.args if isinstance(a, BaseException)]
+    if arguments:
+        return _short(arguments[0])
+    text = str(inner)
+    return text.rpartition("object at ")[2].partition(": ")[2] or text
+
+
+logger = logging.getLogger(__name__)
+
+_ODD = (b'"NaN"', b'Inf"', b'"-', b"e+")
+"""Parts of an answer without which every count in it is one that samples can have."""
+_COUNTS = "count_over_time("
+
+Labels = TypeVar("Labels")
+Answer = TypeVar("Answer")
+Points = Iterator[tuple[int, Any, float]]
+"""(slot, labels, value), series by series."""
+
+
+class SlotQuery(NamedTuple):
+    """A query to be evaluated for each of some consecutive slots, at most 48."""
+
+    query: str
+    labels: Any
+    slots: Sequence[int]
+
+    @property
+    def request(self) -> Request:
+        if len(self.slots) == 1:
+            return instant_request(self.query, slot_end(self.slots[0]))
+        return slots_request(self.query, self.slots[0], self.slots[-1])
+
+
+def chunks(window: Window) -> list[list[int]]:
+    """Return the window's slots as they are read together.
+
+    Up to an hour each slot has its own instant query, which keeps answers small on the largest
+    clusters; a longer window is read by range queries of at most a day.
+    """
+    slots = window.slots()
+    size = 1 if window.seconds <= HOUR_SECONDS else MAX_STEPS
+    return [slots[n : n + size] for n in range(0, len(slots), size)]
+
+
+def days(window: Window) -> list[Window]:
+    """Return the window in pieces of at most a day."""
+    slots = window.slots()
+    return [
+        Window(from_seconds(part[0]), from_seconds(part[-1] + SLOT_SECONDS))
+        for part in (slots[n : n + MAX_STEPS] for n in range(0, len(slots), MAX_STEPS))
+    ]
+
+
+class WindowReader:
+    """The queries of one call of the port, and the remarks of the server on their answers."""
+
+    def __init__(self, api: PrometheusApi) -> None:
+        self._api = api
+        self._remarks: dict[str, None] = {}
+        self._incomplete: dict[str, None] = {}
+        self.matchers: tuple[Matcher, ...] = equal(api.config.matchers)
+        self.interval_seconds = api.config.scrape_interval_seconds
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """The remarks of the server and the findings on its answers, each once, in order."""
+        return tuple(self._remarks)
+
+    @property
+    def incomplete(self) -> tuple[str, ...]:
+        """The server's own warnings that an answer lacks something, each once, in order."""
+        return tuple(self._incomplete)
+
+    def remark(self, text: str) -> None:
+        """Add a finding."""
+        self._remarks.setdefault(text)
+
+    def instant(self, query: str, at: float, labels: type[Labels]) -> list[Instant[Labels]]:
+        """Return the instant vector of `query` at `at`, Unix seconds."""
+        body = self._api.post(instant_request(query, at))
+        return self._decoded(decode_instant, body, labels, query)
+
+    def raw(self, query: str, at: float, labels: type[Labels]) -> list[Matrix[Labels]]:
+        """Return the raw samples that a range selector gives at `at`."""
+        body = self._api.post(instant_request(query, at))
+        return self._decoded(decode_matrix, body, labels, query)
+
+    def instants(
+        self, wanted: Sequence[tuple[str, type[Any]]], at: float
+    ) -> Iterator[list[Instant[Any]]]:
+        """Yield the instant vectors of several (query, labels), in order."""
+        bodies = self._api.many(instant_request(query, at) for query, _ in wanted)
+        for (query, labels), body in zip(wanted, bodies, strict=True):
+            yield self._decoded(decode_instant, body, labels, query)
+
+    def label_names(self, selector: str, start: float, end: float) -> tuple[str, ...] | None:
+        """Return the names of the labels of the series in start..end; None where not told.
+
+        Nothing but the description of exporters hangs on it, so that a server without this
+        endpoint does no harm.
+        """
+        form = {"match[]": selector, "start": f"{start:.3f}", "end": f"{end:.3f}"}
+        try:
+            body = self._api.post(Request("/api/v1/labels", form))
+            found = msgspec.json.decode(body, type=Envelope[list[str]])
+        except (SourceRejected, SourceUnavailable, msgspec.DecodeError) as error:
+            logger.info("Label names are not told: %s", error)
+            return None
+        return None if found.data is None else tuple(sorted(found.data))
+
+    def slots(self, wanted: Sequence[SlotQuery]) -> Iterator[Points]:
+        """Yield the points of several queries over slots, in order."""
+        bodies = self._api.many(query.request for query in wanted)
+        for query, body in zip(wanted, bodies, strict=True):
+            yield self._points(query, body)
+
+    def one(self, wanted: SlotQuery) -> Points:
+        """Return the points of a single query over slots."""
+        return self._points(wanted, self._api.post(wanted.request))
+
+    def _points(self, query: SlotQuery, body: bytes) -> Points:
+        if len(query.slots) > 1:
+            return flat(self._decoded(decode_matrix, body, query.labels, query.query))
+        slot = query.slots[0]
+        vector = self._decoded(decode_instant, body, query.labels, query.query)
+        return ((slot, one.metric, one.value[1]) for one in vector)
+
+    def _decoded(
+        self,
+        decode: Callable[[bytes, type[Labels]], tuple[list[Answer], list[str]]],
+        body: bytes,
+        labels: type[Labels],
+        query: str,
+    ) -> list[Answer]:
+        try:
+            series, remarks = decode(body, labels)
+            if _COUNTS in query and any(odd in body for odd in _ODD):
+                check_counts(query, series)
+        except (SourceUnavailable, SourceRejected) as error:
+            raise type(error)(f"Prometheus at {self._api.config.shown_url} {error}") from error
+        for remark in remarks:
+            if remark not in self._remarks:
+                logger.info("Prometheus at %s remarks: %s", self._api.config.shown_url, remark)
+            self.remark(remark)
+            # What starts so is about the query. Everything else is about the data: a store of
+            # Thanos that is away, a remote read that failed.
+            if not remark.startswith("PromQL "):
+                self._incomplete.setdefault(remark)
+        return series

@@ -1,0 +1,349 @@
+"""GPU_UTIL where the profiling counters do not tell: stuck counters, and cards that pods share.
+
+The counter of a card can get stuck (a profiler took the unit, the host engine lost it) and then
+reads 0 without end. Cards whose counter read 0 throughout a slot are held against the last GPU_UTIL
+of the slot, in one query for all of them; only those that this contradicts are read again.
+
+From 4.8.2 on, dcgm-exporter with virtual GPUs writes GPU_UTIL by process: one row for each sharer,
+beside a row of the device that names no pod. All other metrics, the profiling ones among them, are
+copied for each pod, so that such a row means: the device was this active while the pod held it.
+
+Rows stay as they are, one for each pod and, where the metric has it, one without, each with its own
+samples. A pod's row has in `process_sum` what its processes used; where GPU_UTIL itself is the
+metric of activity its `activity_sum` says the same, and only the row without a pod tells of the
+device.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+
+from apps.clusters.adapters.prometheus.client import SlotQuery, WindowReader
+from apps.clusters.adapters.prometheus.dcgm.deduplication import some_of
+from apps.clusters.adapters.prometheus.dcgm.device_rows import (
+    SPARE_SAMPLES,
+    DeviceKey,
+    DeviceRow,
+    key_of,
+    named_devices,
+    reads_fraction,
+)
+from apps.clusters.adapters.prometheus.dcgm.label_schemes import (
+    ACTIVITY,
+    DCGM,
+    OLD,
+    UTILIZATION,
+    LabelledSlots,
+)
+from apps.clusters.adapters.prometheus.http_api import MAX_STEPS, by, over, selector
+from apps.clusters.domain.devices.exporter_profile import VirtualGpus
+from apps.clusters.domain.devices.state import DeviceSlot
+from apps.clusters.domain.window import SLOT_SECONDS
+
+STUCK = "stuck_counter"
+_BUSY = 0.05
+
+_Place = tuple[int, str]
+"""(slot, UUID) of a whole device."""
+_Means = dict[_Place, dict[tuple[str, str, str], float]]
+"""Mean of GPU_UTIL, a fraction, by workload."""
+
+
+class _Card(msgspec.Struct, frozen=True, gc=False):
+    uuid: str = msgspec.field(name="UUID", default="")
+
+
+def unstuck(
+    reading: WindowReader, parts: Sequence[LabelledSlots], rows: list[DeviceSlot]
+) -> tuple[list[DeviceSlot], set[_Place]]:
+    """Return the rows, with GPU_UTIL where a counter is stuck, and these (slot, UUID).
+
+    Raises as the port says.
+    """
+    known = [part for part in parts if part.dialect is DCGM and part.form is not OLD]
+    still = _still(rows) if known else {}
+    suspects = working(reading, still) if still else set()
+    if not suspects:
+        return rows, set()
+    means = _utilization(reading, known, suspects)
+    stuck = {place for place in suspects if max(means.get(place, {"": 0.0}).values()) > _BUSY}
+    if not stuck:
+        return rows, set()
+    reading.remark(
+        f"{ACTIVITY} stands at 0 on {some_of({uuid for _, uuid in stuck})} while {UTILIZATION} "
+        f"does not: {UTILIZATION} was taken there; restart the exporter (or nvidia-dcgm) of the "
+        "node, and look for another profiler on the card"
+    )
+    return [_replaced(row, means) if _place(row) in stuck else row for row in rows], stuck
+
+
+def _place(row: DeviceSlot) -> _Place:
+    return row.slot, row.uuid
+
+
+def _still(rows: Iterable[DeviceSlot]) -> dict[int, set[str]]:
+    """Return by slot the whole devices all of whose samples were 0."""
+    zero: dict[int, set[str]] = defaultdict(set)
+    moving: set[_Place] = set()
+    for row in rows:
+        if row.samples and not row.gpu_instance:
+            if row.activity_sum == 0.0:
+                zero[row.slot].add(row.uuid)
+            else:
+                moving.add((row.slot, row.uuid))
+    found = {slot: {u for u in uuids if (slot, u) not in moving} for slot, uuids in zero.items()}
+    return {slot: uuids for slot, uuids in sorted(found.items()) if uuids}
+
+
+def working(reading: WindowReader, still: Mapping[int, set[str]]) -> set[_Place]:
+    """Return those devices whose last utilization in the slot was that of a working one.
+
+    `still` has the UUIDs in question by slot, in order of time.
+    """
+    query = by("max", ("UUID",), selector(UTILIZATION, reading.matchers))
+    wanted = [SlotQuery(query, _Card, some) for some in _stretches(list(still))]
+    found: set[_Place] = set()
+    for points in reading.slots(wanted):
+        seen = [(slot, card.uuid, value) for slot, card, value in points]
+        busy = _BUSY if reads_fraction((value, 1) for _, _, value in seen) else 100.0 * _BUSY
+        found |= {
+            (slot, uuid)
+            for slot, uuid, value in seen
+            if value > busy and uuid in still.get(slot, ())
+        }
+    return found
+
+
+def _stretches(slots: Sequence[int]) -> Iterator[range]:
+    """Yield ranges that cover the slots, each at most what one query may ask for."""
+    while slots:
+        first = slots[0]
+        some = [slot for slot in slots if slot < first + MAX_STEPS * SLOT_SECONDS]
+        yield range(first, some[-1] + SLOT_SECONDS, SLOT_SECONDS)
+        slots = slots[len(some) :]
+
+
+def _utilization(
+    reading: WindowReader, parts: Sequence[LabelledSlots], suspects: set[_Place]
+) -> _Means:
+    sums: dict[_Place, dict[tuple[str, str, str], list[float]]] = defaultdict(
+        lambda: defaultdict(lambda: [0.0, 0.0])
+    )
+    for part in parts:
+        uuids = {uuid for slot, uuid in suspects if slot in part.slots}
+        for more in named_devices(uuids) if uuids else ():
+            labels, matchers = part.form.holder_labels, (*part.matchers, *more)
+            wanted = [
+                SlotQuery(
+                    by("sum", labels, over(function, UTILIZATION, matchers)),
+                    part.form.holder,
+                    part.slots,
+                )
+                for function in ("sum_over_time", "count_over_time")
+            ]
+            for number, points in enumerate(reading.slots(wanted)):
+                for slot, holder, value in points:
+                    if not holder.gpu_instance and (slot, holder.uuid) in suspects:
+                        name = part.workload(holder, slot)
+                        sums[slot, holder.uuid][name][number] += value
+    every = [(total, int(n)) for some in sums.values() for total, n in some.values()]
+    scale = 1.0 if reads_fraction(every) else 0.01
+    return {
+        place: {
+            name: min(1.0, max(0.0, total * scale / count))
+            for name, (total, count) in some.items()
+            if count
+        }
+        for place, some in sums.items()
+    }
+
+
+def _replaced(row: DeviceSlot, means: _Means) -> DeviceSlot:
+    if row.gpu_instance or not row.samples:
+        return row
+    mean = means[_place(row)].get((row.namespace, row.pod, row.container), 0.0)
+    return row._replace(activity_sum=mean * row.samples)
+
+
+NO_VALUES = "no_process_values"
+# A card that is less active than this may well show no process at all.
+
+_EQUAL = 1e-6
+
+_Workload = tuple[str, str, str]
+_NOBODY: _Workload = ("", "", "")
+_Values = dict[tuple[int, str], dict[_Workload, tuple[float, float]]]
+"""(sum, samples) of GPU_UTIL by (slot, UUID) and workload."""
+
+
+@dataclass(slots=True)
+class ProcessSharing:
+    """How the shared cards of a window are exported, by UUID.
+
+    `without_values` are devices of slots whose pods read 0 each while the card was busy.
+    """
+
+    shown: dict[str, set[VirtualGpus]] = field(default_factory=lambda: defaultdict(set))
+    without_values: set[tuple[int, str]] = field(default_factory=set)
+
+
+def shared_devices(
+    rows: Iterable[DeviceRow],
+    totals: Mapping[DeviceKey, int],
+    interval: Callable[[DeviceKey], float],
+    *,
+    doubled: Collection[DeviceKey] = (),
+) -> dict[DeviceKey, list[DeviceRow]]:
+    """Return the rows of whole devices that several held at a time.
+
+    Two pods, or one beside a row without a pod, and more samples than one series can have: pods
+    that followed each other have no more than that. Of `doubled` devices, seen through two
+    exporters, a row without a pod must be left: else it was the other exporter's.
+    """
+    crowded = {
+        key
+        for key, count in totals.items()
+        if not key[1] and count > SLOT_SECONDS / interval(key) + SPARE_SAMPLES
+    }
+    found: dict[DeviceKey, list[DeviceRow]] = defaultdict(list)
+    for row in rows if crowded else ():
+        if key_of(row) in crowded and row.samples:
+            found[key_of(row)].append(row)
+    return {
+        key: some
+        for key, some in found.items()
+        if len({(row.namespace, row.pod) for row in some}) > 1
+        and (key not in doubled or any(not row.pod for row in some))
+    }
+
+
+def add_process_values(
+    reading: WindowReader,
+    parts: Sequence[LabelledSlots],
+    shared: Mapping[int, Mapping[DeviceKey, list[DeviceRow]]],
+    sharing: ProcessSharing,
+    interval: Callable[[int, DeviceKey], float],
+) -> None:
+    """Set `process` of the rows of shared devices where the exporter has values by process."""
+    bare = {
+        (slot, uuid): rows
+        for slot, devices in shared.items()
+        for (uuid, _), rows in devices.items()
+    }
+    asked = {uuid for _, uuid in bare}
+    silent: set[str] = set()
+    for part in (one for one in parts if one.dialect is DCGM):
+        values = _values(reading, part, asked)
+        scale = _scale(values.values())
+        for place, rows in bare.items():
+            if place not in values:
+                continue
+            room = SLOT_SECONDS / interval(place[0], (place[1], "")) + SPARE_SAMPLES
+            how = _rows_of(rows, values[place], scale, room)
+            if how is None:
+                sharing.without_values.add(place)
+                silent.add(place[1])
+                how = VirtualGpus.BY_PROCESS
+            if how is not VirtualGpus.NONE:
+                sharing.shown[place[1]].add(how)
+    if silent:
+        reading.remark(
+            f"{UTILIZATION} by process is 0 for every pod on {some_of(silent)} while the card is "
+            "busy: its activity was divided by what each held; the exporter needs hostPID: true"
+        )
+
+
+def _values(reading: WindowReader, part: LabelledSlots, uuids: Collection[str]) -> _Values:
+    found: dict[tuple[int, str], dict[_Workload, list[float]]] = defaultdict(
+        lambda: defaultdict(lambda: [0.0, 0.0])
+    )
+    form = part.form
+    for more in named_devices(uuids, form.uuid_label):
+        matchers = (*part.matchers, *more)
+        wanted = [
+            SlotQuery(
+                by("sum", form.holder_labels, over(function, UTILIZATION, matchers)),
+                form.holder,
+                part.slots,
+            )
+            for function in ("sum_over_time", "count_over_time")
+        ]
+        for number, points in enumerate(reading.slots(wanted)):
+            for slot, holder, value in points:
+                name = part.workload(holder, slot)
+                found[slot, holder.uuid][name][number] += value
+    return {
+        place: {name: (total, count) for name, (total, count) in some.items() if count}
+        for place, some in found.items()
+    }
+
+
+def _scale(values: Iterable[Mapping[_Workload, tuple[float, float]]]) -> float:
+    sums = [(total, int(count)) for some in values for total, count in some.values()]
+    return 1.0 if reads_fraction(sums) else 0.01
+
+
+def _rows_of(
+    rows: Sequence[DeviceRow],
+    values: Mapping[_Workload, tuple[float, float]],
+    scale: float,
+    room: float,
+) -> VirtualGpus | None:
+    """Set `process` of the rows of one device, and say how it is exported.
+
+    `room` is how many samples one series can have. None where every pod reads 0 on a busy device,
+    NONE where nothing can be told: all is 0.
+    """
+    if _NOBODY not in values or not _beside(rows, values[_NOBODY][1], room):
+        return VirtualGpus.COPIES
+    device, samples = _mean(values[_NOBODY], scale), values[_NOBODY][1]
+    means = {name: _mean(one, scale) for name, one in values.items() if name[1]}
+    if not means or (device == 0.0 and not any(means.values())):
+        return VirtualGpus.NONE
+    if _are_copies(values, means, device, samples):
+        return VirtualGpus.COPIES_AND_DEVICE
+    silent = not any(means.values())
+    if silent and device <= _BUSY:
+        return VirtualGpus.NONE
+    for row in rows:
+        if row.pod:
+            row.process = means.get((row.namespace, row.pod, row.container))
+    return None if silent else VirtualGpus.BY_PROCESS
+
+
+def _are_copies(
+    values: Mapping[_Workload, tuple[float, float]],
+    means: Mapping[_Workload, float],
+    device: float,
+    samples: float,
+) -> bool:
+    """Say whether the pods' rows may repeat the device's.
+
+    Only of pods that were there all the time does a copy have the device's very mean; of another
+    it lacks at most what a wholly busy device does in the samples that are missing.
+    """
+    throughout = [mean for name, mean in means.items() if values[name][1] >= samples - 1]
+    if not throughout or any(abs(mean - device) > _EQUAL for mean in throughout):
+        return False
+    lacking = (
+        (device * samples - mean * values[name][1], samples - values[name][1])
+        for name, mean in means.items()
+    )
+    return all(-1.0 <= less <= max(0.0, missing) + 1.0 for less, missing in lacking)
+
+
+def _beside(rows: Sequence[DeviceRow], samples: float, room: float) -> bool:
+    """Say whether the row without a pod was there all the time that the pods were.
+
+    Else it is of the time after them, when nobody held the card: so it is also where one fits
+    into the slot after the other.
+    """
+    longest = max(row.samples for row in rows if row.pod)
+    return samples >= longest - SPARE_SAMPLES and samples + longest > room
+
+
+def _mean(one: tuple[float, float], scale: float) -> float:
+    total, count = one
+    return min(1.0, max(0.0, total * scale / count))

@@ -1,0 +1,540 @@
+"""Tables of what exists and existed, and the database functions that Django lacks."""
+
+from datetime import datetime
+from typing import Any
+
+from django.db import models
+from django.db.models import Aggregate, F, FloatField, Func, IntegerField, Max, Min, Q, Sum
+
+from apps.clusters.domain.devices.state import Health
+from apps.clusters.domain.observed.objects import ObservedKind
+from apps.clusters.domain.pods.ledger import PodSource
+from apps.clusters.domain.tiers import CapacityType, GpuSharing
+from apps.clusters.domain.window import Window
+
+_EPOCH_DAY = 2440587.5
+"""1970-01-01 as a Julian day."""
+
+
+class _OfTime(Func):
+    """A function of a time or date as a number, which a driver reads in a tenth of a time's time.
+
+    NULL stays NULL. In `sqlite` four % stand for one: a pair for the template, a pair for the
+    parameters.
+    """
+
+    arity = 1
+    sqlite = ""
+
+    def get_db_converters(self, connection: Any) -> list[Any]:
+        # Numbers come as numbers; Django would make each of them one again.
+        return []
+
+    def as_sqlite(self, compiler: Any, connection: Any, **extra: Any) -> Any:
+        return self.as_sql(compiler, connection, template=self.sqlite, **extra)
+
+
+class UnixSeconds(_OfTime):
+    """Seconds since 1970 as a float."""
+
+    output_field = FloatField()
+    template = "CAST(EXTRACT(EPOCH FROM %(expressions)s) AS DOUBLE PRECISION)"
+    # The text is 19 characters, then perhaps a dot and the fraction of a second.
+    sqlite = (
+        "(CAST(strftime('%%%%s', %(expressions)s) AS REAL)"
+        " + CAST('0' || substr(%(expressions)s, 20) AS REAL))"
+    )
+
+
+class WholeSeconds(_OfTime):
+    """Seconds since 1970 as an int."""
+
+    output_field = IntegerField()
+    template = "EXTRACT(EPOCH FROM %(expressions)s)::bigint"
+    sqlite = "CAST(strftime('%%%%s', %(expressions)s) AS INTEGER)"
+
+
+class HourNumber(_OfTime):
+    """Hours since 1970 as a float, in one function: that of a row may be summed several times."""
+
+    output_field = FloatField()
+    template = "(EXTRACT(EPOCH FROM %(expressions)s) / 3600.0)"
+    sqlite = f"((julianday(%(expressions)s) - {_EPOCH_DAY}) * 24.0)"
+
+
+class DayNumber(_OfTime):
+    """Days from 1970-01-01 to a date as an int."""
+
+    output_field = IntegerField()
+    template = "(%(expressions)s - DATE '1970-01-01')"
+    sqlite = f"CAST(julianday(%(expressions)s) - {_EPOCH_DAY} AS INTEGER)"
+
+
+class _AsGiven(Aggregate):
+    """An aggregate as the driver gives it: Django would call a converter for each value.
+
+    A page has 8,500 of them.
+    """
+
+    def get_db_converters(self, connection: Any) -> list[Any]:
+        return []
+
+
+class LargestOf(_AsGiven, Max):
+    """The largest of numbers."""
+
+
+class LeastOf(_AsGiven, Min):
+    """The least of numbers."""
+
+
+class LargeSum(_AsGiven, Sum):
+    """A sum of whole numbers of any size: an int, or on PostgreSQL a Decimal without a fraction."""
+
+
+class WholeSum(_AsGiven, Sum):
+    """A sum of less than 2^63, as an int.
+
+    PostgreSQL sums bigint to numeric; sending and reading that as Decimal takes as long again as
+    the summing.
+    """
+
+    def as_postgresql(self, compiler: Any, connection: Any, **context: Any) -> Any:
+        sql, params = self.as_sql(compiler, connection, **context)
+        return f"{sql}::bigint", params
+
+
+def holds_after(at: datetime, prefix: str = "") -> Q:
+    """Return what rows meet that go on to hold after `at`; they may begin later."""
+    return Q(**{f"{prefix}valid_to__isnull": True}) | Q(**{f"{prefix}valid_to__gt": at})
+
+
+def holds_at(at: datetime, prefix: str = "") -> Q:
+    """Return what rows meet that hold at `at`."""
+    return Q(**{f"{prefix}valid_from__lte": at}) & holds_after(at, prefix)
+
+
+def holds_within(window: Window) -> Q:
+    """Return what rows meet that hold at any time of a window."""
+    return Q(valid_from__lt=window.end) & holds_after(window.start)
+
+
+CAPACITY_TYPES = [(c.value, c.value) for c in CapacityType]
+
+
+class Valid(models.Model):
+    """A row of the catalog that holds from `valid_from` until, not including, `valid_to`."""
+
+    valid_from = models.DateTimeField()
+    valid_to = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        abstract = True
+
+
+class Cluster(models.Model):
+    """A cluster of the catalog; `prometheus` and `kubernetes` hold its connection as loaded."""
+
+    name = models.CharField(max_length=120, unique=True)
+    prometheus = models.JSONField(default=dict)
+    kubernetes = models.JSONField(null=True, blank=True)
+    active = models.BooleanField(default=True)
+    collect_from = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        ordering = ["name"]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class ReportSettings(models.Model):
+    """The report's time zone and currency; one row."""
+
+    time_zone = models.CharField(max_length=64, default="UTC")
+    currency = models.CharField(max_length=3, default="USD")
+
+    def __str__(self) -> str:
+        return f"{self.time_zone}, {self.currency}"
+
+
+class Tier(models.Model):
+    """A service tier's name and place in the catalog; what it matches is in its rules."""
+
+    name = models.CharField(max_length=120, unique=True)
+    position = models.PositiveIntegerField(default=0)
+    promise = models.TextField(blank=True)
+    active = models.BooleanField(default=True)
+    builtin = models.BooleanField(default=False)
+
+    class Meta:
+        ordering = ["position", "name"]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class TierRule(Valid):
+    """What a tier matched in a span of time."""
+
+    tier = models.ForeignKey("clusters.Tier", on_delete=models.CASCADE, related_name="rules")
+    position = models.PositiveIntegerField()
+    sharing = models.CharField(max_length=16, choices=[(s.value, s.value) for s in GpuSharing])
+    resources = models.JSONField(default=list)
+    device_classes = models.JSONField(default=list)
+    node_selector = models.JSONField(default=dict)
+    allowed_teams = models.JSONField(default=list)
+
+    class Meta:
+        ordering = ["valid_from", "position", "pk"]
+        constraints = [
+            models.UniqueConstraint(fields=["tier", "valid_from"], name="tier_rule_once"),
+            models.CheckConstraint(
+                condition=Q(valid_to__isnull=True) | Q(valid_to__gt=F("valid_from")),
+                name="tier_rule_ends_after_start",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.tier_id} from {self.valid_from}"
+
+
+class NamespaceClaim(Valid):
+    """A pattern of namespace names that a team claimed in a span of time."""
+
+    team = models.ForeignKey("accounts.Team", on_delete=models.CASCADE, related_name="claims")
+    position = models.PositiveIntegerField(default=0)
+    pattern = models.CharField(max_length=253)
+
+    class Meta:
+        ordering = ["valid_from", "position", "pk"]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["team", "pattern", "valid_from"], name="namespace_claim_once"
+            ),
+            models.CheckConstraint(
+                condition=Q(valid_to__isnull=True) | Q(valid_to__gt=F("valid_from")),
+                name="namespace_claim_ends_after_start",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.team_id}: {self.pattern}"
+
+
+SOURCES = [(s.value, s.value) for s in PodSource]
+
+
+class Namespace(models.Model):
+    cluster = models.ForeignKey("clusters.Cluster", on_delete=models.CASCADE)
+    name = models.CharField(max_length=253)
+
+    class Meta:
+        ordering = ["cluster", "name"]
+        constraints = [models.UniqueConstraint(fields=["cluster", "name"], name="namespace_once")]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class GpuModel(models.Model):
+    """A GPU model as first seen; `key` is what is compared (no blanks, dashes or case)."""
+
+    name = models.CharField(max_length=120)
+    key = models.CharField(max_length=120, unique=True)
+
+    class Meta:
+        ordering = ["name"]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Node(models.Model):
+    cluster = models.ForeignKey("clusters.Cluster", on_delete=models.CASCADE)
+    name = models.CharField(max_length=253)
+
+    class Meta:
+        ordering = ["cluster", "name"]
+        constraints = [models.UniqueConstraint(fields=["cluster", "name"], name="node_once")]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class NodeInterval(models.Model):
+    """A span in which a node's GPU capacity, health and labels did not change (from the API).
+
+    `devices` are those that ResourceSlices offer on it, each with the fields of `OfferedDevice`.
+    """
+
+    node = models.ForeignKey("clusters.Node", on_delete=models.CASCADE, related_name="intervals")
+    start = models.DateTimeField()
+    end = models.DateTimeField(null=True, blank=True)
+    ready = models.BooleanField()
+    schedulable = models.BooleanField()
+    capacity = models.JSONField(default=dict)
+    allocatable = models.JSONField(default=dict)
+    labels = models.JSONField(default=dict)
+    devices = models.JSONField(default=list)
+
+    class Meta:
+        ordering = ["node", "start"]
+        constraints = [
+            models.UniqueConstraint(fields=["node", "start"], name="node_interval_once"),
+            models.CheckConstraint(
+                condition=Q(end__isnull=True) | Q(end__gt=F("start")),
+                name="node_interval_ends_after_start",
+            ),
+        ]
+        indexes = [models.Index(fields=["end"], name="node_interval_end")]
+
+    def __str__(self) -> str:
+        return f"{self.node_id} from {self.start}"
+
+
+class Workload(models.Model):
+    """The top controller of pods: (cluster, namespace, kind, name); a bare pod is its own."""
+
+    namespace = models.ForeignKey("clusters.Namespace", on_delete=models.CASCADE)
+    kind = models.CharField(max_length=63)
+    name = models.CharField(max_length=253)
+
+    class Meta:
+        ordering = ["namespace", "kind", "name"]
+        constraints = [
+            models.UniqueConstraint(fields=["namespace", "kind", "name"], name="workload_once")
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.kind}/{self.name}"
+
+
+class Pod(models.Model):
+    """The pod ledger: one row per pod that asked for GPU; times to the second.
+
+    `requests` maps resource or device class to units, `runs` lists [start, end or null] in Unix
+    seconds, `claims` the uids of the ResourceClaims that it asks for GPUs by. An allocated claim
+    has a row of its own too, of the workload kind ResourceClaim, bound while it is allocated.
+    `lost` marks a pod that went while nobody watched: its end is the last time it was seen.
+    `observed_until` is until when series showed a pod that no watch saw; None for others.
+    `unschedulable` says that series showed a scheduler refusing it. `revised_at` is when series
+    last changed a row that was there already; null where they never did.
+    """
+
+    cluster = models.ForeignKey("clusters.Cluster", on_delete=models.CASCADE)
+    uid = models.CharField(max_length=64)
+    workload = models.ForeignKey("clusters.Workload", on_delete=models.CASCADE)
+    name = models.CharField(max_length=253)
+    node_name = models.CharField(max_length=253, blank=True)
+    resource = models.CharField(max_length=253)
+    units = models.FloatField()
+    requests = models.JSONField(default=dict)
+    node_selector = models.JSONField(default=dict)
+    priority_class = models.CharField(max_length=253, blank=True)
+    created_at = models.DateTimeField()
+    bound_at = models.DateTimeField(null=True, blank=True)
+    started_at = models.DateTimeField(null=True, blank=True)
+    finished_at = models.DateTimeField(null=True, blank=True)
+    deleted_at = models.DateTimeField(null=True, blank=True)
+    ended_at = models.DateTimeField(null=True, blank=True)
+    observed_until = models.DateTimeField(null=True, blank=True)
+    runs = models.JSONField(default=list)
+    claims = models.JSONField(default=list)
+    end_reason = models.CharField(max_length=120, blank=True)
+    source = models.CharField(max_length=8, choices=SOURCES)
+    lost = models.BooleanField(default=False)
+    unschedulable = models.BooleanField(default=False, db_default=False)
+    revised_at = models.DateTimeField(null=True, blank=True)
+    tier = models.ForeignKey("clusters.Tier", null=True, on_delete=models.SET_NULL)
+    gpu_model = models.ForeignKey("clusters.GpuModel", null=True, on_delete=models.SET_NULL)
+    gpu_equivalents = models.FloatField(default=0.0)
+
+    class Meta:
+        ordering = ["-created_at", "pk"]
+        constraints = [models.UniqueConstraint(fields=["cluster", "uid"], name="pod_once")]
+        indexes = [
+            models.Index(fields=["cluster", "ended_at", "created_at"], name="pod_lifetime"),
+            models.Index(fields=["workload", "-created_at"], name="pod_of_workload"),
+            models.Index(fields=["bound_at"], name="pod_bound"),
+            models.Index(fields=["ended_at"], name="pod_ended"),
+            models.Index(
+                fields=["cluster", "revised_at"],
+                name="pod_revised",
+                condition=Q(revised_at__isnull=False),
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class PodRevision(models.Model):
+    """How often what is known of the pods that lived in an hour has changed; no row: never."""
+
+    cluster = models.ForeignKey("clusters.Cluster", on_delete=models.CASCADE)
+    hour = models.DateTimeField()
+    number = models.PositiveIntegerField(default=0)
+
+    class Meta:
+        ordering = ["cluster", "hour"]
+        constraints = [
+            models.UniqueConstraint(fields=["cluster", "hour"], name="pod_revision_once")
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.cluster_id} {self.hour}: {self.number}"
+
+
+class WatchCoverage(models.Model):
+    """A span in which `watch` saw every change of a cluster's pods and nodes."""
+
+    cluster = models.ForeignKey("clusters.Cluster", on_delete=models.CASCADE)
+    start = models.DateTimeField()
+    end = models.DateTimeField()
+
+    class Meta:
+        ordering = ["cluster", "start"]
+        constraints = [
+            models.UniqueConstraint(fields=["cluster", "start"], name="watch_span_once"),
+            models.CheckConstraint(condition=Q(end__gte=F("start")), name="watch_span_forward"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.cluster_id}: {self.start} .. {self.end}"
+
+
+class WatchIssue(models.Model):
+    """What keeps `watch` from seeing all of a cluster, in words for who can change that.
+
+    `subject` says what it is about, as `resourceclaims`; the row goes when the matter is settled.
+    """
+
+    cluster = models.ForeignKey("clusters.Cluster", on_delete=models.CASCADE)
+    subject = models.CharField(max_length=120)
+    text = models.TextField()
+    since = models.DateTimeField()
+
+    class Meta:
+        ordering = ["cluster", "subject"]
+        constraints = [
+            models.UniqueConstraint(fields=["cluster", "subject"], name="watch_note_once")
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.cluster_id}: {self.subject}"
+
+
+class ClaimInterval(models.Model):
+    """One allocation of a ResourceClaim to GPUs; a claim freed and allocated again has two.
+
+    `devices` has the fields of `ClaimedDevice` for each, without those given for administration.
+    """
+
+    cluster = models.ForeignKey("clusters.Cluster", on_delete=models.CASCADE)
+    uid = models.CharField(max_length=64)
+    namespace = models.CharField(max_length=253)
+    name = models.CharField(max_length=253)
+    node_name = models.CharField(max_length=253, blank=True)
+    allocated_at = models.DateTimeField()
+    released_at = models.DateTimeField(null=True, blank=True)
+    devices = models.JSONField(default=list)
+
+    class Meta:
+        ordering = ["cluster", "uid", "allocated_at"]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["cluster", "uid", "allocated_at"], name="claim_interval_once"
+            ),
+            models.CheckConstraint(
+                condition=Q(released_at__isnull=True) | Q(released_at__gte=F("allocated_at")),
+                name="claim_interval_forward",
+            ),
+        ]
+        indexes = [models.Index(fields=["cluster", "released_at"], name="claim_interval_end")]
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name} from {self.allocated_at}"
+
+
+HEALTHS = [(h.value, h.value) for h in Health]
+
+
+class Device(models.Model):
+    """A card, or a MIG instance of one (`uuid` is its card's then), and its newest state.
+
+    `state` has the fields of `DeviceState` as it was when it was `last_seen`; `reasons` tell why
+    `health` is what it is, since `health_since`. `looked_at` is the newest look at its cluster.
+    `place` sorts the devices of a node.
+    """
+
+    cluster = models.ForeignKey("clusters.Cluster", on_delete=models.CASCADE)
+    uuid = models.CharField(max_length=253)
+    gpu_instance = models.CharField(max_length=16, blank=True)
+    node_name = models.CharField(max_length=253, blank=True)
+    place = models.CharField(max_length=40, blank=True)
+    profile = models.CharField(max_length=40, blank=True)
+    model = models.CharField(max_length=120, blank=True)
+    first_seen = models.DateTimeField()
+    last_seen = models.DateTimeField()
+    looked_at = models.DateTimeField()
+    state = models.JSONField(default=dict)
+    health = models.CharField(max_length=8, choices=HEALTHS)
+    health_since = models.DateTimeField()
+    reasons = models.JSONField(default=list)
+
+    class Meta:
+        ordering = ["cluster", "node_name", "place", "pk"]
+        constraints = [
+            models.UniqueConstraint(fields=["cluster", "uuid", "gpu_instance"], name="device_once"),
+            models.CheckConstraint(
+                condition=Q(last_seen__gte=F("first_seen")), name="device_seen_forward"
+            ),
+        ]
+        indexes = [
+            models.Index(fields=["cluster", "node_name", "place"], name="device_place"),
+            models.Index(fields=["health"], name="device_health"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.uuid}/{self.gpu_instance}" if self.gpu_instance else self.uuid
+
+
+KINDS = [(kind.value, kind.value) for kind in ObservedKind]
+
+
+class ObservedObject(models.Model):
+    """An object as it was last seen; of kinds with history one row for each setting of it.
+
+    `body` has the fields of the kind's dataclass. `first_at` is when it was first seen so (of
+    kinds without history: at all), `changed_at` when it last changed, `gone_at` when it went or
+    was set anew.
+    """
+
+    cluster = models.ForeignKey("clusters.Cluster", on_delete=models.CASCADE)
+    kind = models.CharField(max_length=40, choices=KINDS)
+    uid = models.CharField(max_length=64)
+    namespace = models.CharField(max_length=253, blank=True)
+    name = models.CharField(max_length=253)
+    first_at = models.DateTimeField()
+    changed_at = models.DateTimeField()
+    gone_at = models.DateTimeField(null=True, blank=True)
+    body = models.JSONField(default=dict)
+
+    class Meta:
+        ordering = ["cluster", "kind", "uid", "first_at"]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["cluster", "kind", "uid", "first_at"], name="observed_object_once"
+            ),
+            models.CheckConstraint(
+                condition=Q(gone_at__isnull=True) | Q(gone_at__gte=F("first_at")),
+                name="observed_object_forward",
+            ),
+        ]
+        indexes = [
+            models.Index(fields=["cluster", "kind", "gone_at"], name="observed_object_present")
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.namespace}/{self.name}"

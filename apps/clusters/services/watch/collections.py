@@ -1,0 +1,246 @@
+"""The collections that a watch follows: which a server has, and the versions of their objects."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from apps.clusters.domain.kube_json import items, mapping, text
+from apps.clusters.domain.observed.objects import ObservedKind
+from apps.clusters.ports import ClusterSource, ObjectChange, SourceRejected
+
+EVENTS = "/api/v1/events"
+TEMPLATES = "resourceclaimtemplates"
+EVERYWHERE: Mapping[str, ObservedKind] = {
+    EVENTS: ObservedKind.EVENT,
+    "/api/v1/resourcequotas": ObservedKind.RESOURCE_QUOTA,
+    "/apis/apps/v1/replicasets": ObservedKind.REPLICA_SET,
+    "/apis/apps/v1/statefulsets": ObservedKind.STATEFUL_SET,
+    "/apis/batch/v1/jobs": ObservedKind.JOB,
+}
+"""What every server has."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """An API group that a server may have; its versions, the best first, and plurals."""
+
+    name: str
+    versions: tuple[str, ...]
+    kinds: Mapping[str, ObservedKind]
+
+
+_GROUPS = (
+    _Group(
+        "kueue.x-k8s.io",
+        ("v1beta2", "v1beta1", "v1alpha1"),
+        {
+            "workloads": ObservedKind.KUEUE_WORKLOAD,
+            "clusterqueues": ObservedKind.CLUSTER_QUEUE,
+            "localqueues": ObservedKind.LOCAL_QUEUE,
+            "cohorts": ObservedKind.COHORT,
+            "resourceflavors": ObservedKind.RESOURCE_FLAVOR,
+        },
+    ),
+    _Group(
+        "scheduling.volcano.sh",
+        ("v1beta1",),
+        {"podgroups": ObservedKind.VOLCANO_POD_GROUP, "queues": ObservedKind.VOLCANO_QUEUE},
+    ),
+    _Group(
+        "scheduling.x-k8s.io", ("v1alpha1",), {"podgroups": ObservedKind.COSCHEDULING_POD_GROUP}
+    ),
+    _Group(
+        "scheduling.k8s.io",
+        ("v1beta1", "v1alpha3", "v1alpha2"),
+        {"podgroups": ObservedKind.GANG_POD_GROUP},
+    ),
+    # Before there was a PodGroup, a Workload had them inside.
+    _Group("scheduling.k8s.io", ("v1alpha1",), {"workloads": ObservedKind.GANG_POD_GROUP}),
+)
+
+_MISSING: Mapping[ObservedKind, str] = {
+    ObservedKind.EVENT: "what autoscalers, kubelets and refused controllers say is not shown",
+    ObservedKind.RESOURCE_QUOTA: "which quota holds what waits back is not known",
+    ObservedKind.REPLICA_SET: "pods that a quota refuses to Deployments are not seen",
+    ObservedKind.STATEFUL_SET: "pods that a quota refuses to StatefulSets are not seen",
+    ObservedKind.JOB: "pods that a quota refuses to Jobs, and suspended Jobs, are not seen",
+}
+_QUEUES = "what waits in these queues, and why, is not known"
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """Collections by path with what they hold, and why others could not be asked for."""
+
+    kinds: Mapping[str, ObservedKind]
+    templates: str = ""
+    refusals: Mapping[str, str] | None = None
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """The collections in the order in which they are taken in."""
+        return tuple([self.templates] if self.templates else []) + tuple(self.kinds)
+
+
+NO_SOURCES = Sources({})
+
+
+def discovered(source: ClusterSource, claims: Sequence[str]) -> Sources:
+    """Ask a server which of these collections it has; `claims` are those of DRA that it has.
+
+    Raises SourceUnavailable. A group that may not be asked for is left out, with the reason.
+    """
+    kinds = dict(EVERYWHERE)
+    refusals: dict[str, str] = {}
+    for group in _GROUPS:
+        try:
+            kinds |= _served(source, group, set(kinds.values()))
+        except SourceRejected as error:
+            refusals[group.name] = f"{error} Until then {_QUEUES}."
+    bases = {path.rpartition("/")[0] for path in claims}
+    templates = [f"{base}/{TEMPLATES}" for base in sorted(bases) if _has_templates(source, base)]
+    return Sources(kinds, templates[0] if templates else "", refusals)
+
+
+def _has_templates(source: ClusterSource, base: str) -> bool:
+    """Say whether a version of resource.k8s.io has templates; yes where it does not tell."""
+    try:
+        listed = source.get(base)
+    except SourceRejected:
+        return True
+    names = {text(one.get("name")) for one in items(mapping(listed).get("resources"))}
+    return listed is None or TEMPLATES in names
+
+
+def _served(
+    source: ClusterSource, group: _Group, known: set[ObservedKind]
+) -> dict[str, ObservedKind]:
+    document = source.get(f"/apis/{group.name}")
+    served = {text(one.get("version")) for one in items(mapping(document).get("versions"))}
+    found: dict[str, ObservedKind] = {}
+    for version in (version for version in group.versions if version in served):
+        base = f"/apis/{group.name}/{version}"
+        listed = source.get(base)
+        names = {text(one.get("name")) for one in items(mapping(listed).get("resources"))}
+        for plural, kind in group.kinds.items():
+            there = listed is None or plural in names
+            if there and kind not in known and kind not in found.values():
+                found[f"{base}/{plural}"] = kind
+    return found
+
+
+def refusal(path: str, kind: ObservedKind | None, why: str) -> str:
+    """Return in words that a collection may not be read, and what is not known for it."""
+    plural = path.rpartition("/")[2]
+    return f"{why} Until the right to list and watch {plural} is given, {_missing(kind)}."
+
+
+def silence(path: str, kind: ObservedKind | None, why: str) -> str:
+    """Return in words that nothing is heard of a collection, and what is not known for it."""
+    plural = path.rpartition("/")[2]
+    return f"{why} Until the API server answers for {plural} again, {_missing(kind)}."
+
+
+def _missing(kind: ObservedKind | None) -> str:
+    if kind is None:
+        return "which GPUs pods ask for whose claims are not made yet is not known"
+    return _MISSING.get(kind, _QUEUES)
+
+
+# Objects that are gone and still remembered: an older line about them may come late.
+MOST_GONE = 10_000
+
+
+class Versions:
+    """The versions of the objects that are there, and of the `most_gone` that went last."""
+
+    def __init__(self, most_gone: int = MOST_GONE) -> None:
+        self._most_gone = most_gone
+        self._there: dict[str, int] = {}
+        self._gone: dict[str, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._there) + len(self._gone)
+
+    def listed(self, items: Iterable[Mapping[str, Any]]) -> None:
+        """Take in a whole list."""
+        self._gone.clear()
+        self._there = {
+            uid_of(item): version for item in items if (version := _version(item)) is not None
+        }
+
+    def is_stale(self, item: Mapping[str, Any], *, gone: bool) -> bool:
+        """Say whether a newer version was taken in already; if not, take in this one."""
+        version, uid = _version(item), uid_of(item)
+        if version is None:
+            return False
+        if version < self._there.get(uid, self._gone.get(uid, version)):
+            return True
+        if not gone and uid not in self._gone:
+            self._there[uid] = version
+            return False
+        self._there.pop(uid, None)
+        self._gone[uid] = version
+        if len(self._gone) > self._most_gone:
+            del self._gone[next(iter(self._gone))]
+        return False
+
+
+def uid_of(item: Mapping[str, Any]) -> str:
+    """Return an object's uid; empty where it has none."""
+    return str(item["metadata"].get("uid", ""))
+
+
+def _version(item: Mapping[str, Any]) -> int | None:
+    """Return an object's resourceVersion as a number; they grow (KEP-5504)."""
+    text = str(item["metadata"].get("resourceVersion", ""))
+    return int(text) if text.isdecimal() else None
+
+
+@dataclass(frozen=True, slots=True)
+class Relisted:
+    """A whole collection, asked for at `at` (Unix seconds)."""
+
+    path: str
+    items: Sequence[Mapping[str, Any]]
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class WatchEvent:
+    """One line of a collection's watch, when it arrived and when that watch was asked for."""
+
+    path: str
+    change: ObjectChange
+    at: float
+    asked: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class WatchClosed:
+    """A collection's watch ended in order: every change until `at` has arrived."""
+
+    path: str
+    at: float
+    asked: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class WatchForbidden:
+    """A collection that may not be read, and why, in words for who can change that."""
+
+    path: str
+    at: float
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class WatchSilent:
+    """A collection about which the server has said nothing for a while, and how it failed."""
+
+    path: str
+    at: float
+    why: str
+
+
+Item = Relisted | WatchEvent | WatchClosed | WatchForbidden | WatchSilent

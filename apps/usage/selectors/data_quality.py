@@ -1,0 +1,505 @@
+"""Data quality: how complete the facts are, what a window lacks, and how exporters changed.
+
+Series tell of extended resources at any time. What a claim gave, and which devices there were to
+claim, only the API server tells, and only while somebody watches: before, there is no fact.
+"""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, date, datetime, timedelta
+from typing import NamedTuple
+from zoneinfo import ZoneInfo
+
+from django.conf import settings
+from django.db.models import Count, Max, Min, Q
+
+from apps.accounts.permissions import Visibility
+from apps.clusters.domain.columns import for_reader
+from apps.clusters.domain.devices.exporter_profile import ExporterProfile, differences, remembered
+from apps.clusters.domain.window import HOUR_SECONDS, Window, hour_floor, last_closed_hour
+from apps.clusters.models import Cluster, TierRule, WatchCoverage, holds_within
+from apps.clusters.selectors import report
+from apps.usage.domain import usage_query
+from apps.usage.domain.collection import CollectionState
+from apps.usage.domain.usage_query import (
+    BEGINNING,
+    CollectionRow,
+    Filters,
+    Grouping,
+    Periods,
+    RowPage,
+    UsageQuery,
+    UsageRow,
+)
+from apps.usage.models import HAS_FACTS, CollectionWindow, ExporterSetUp, TierDay, TierHour
+
+_HOUR = timedelta(seconds=HOUR_SECONDS)
+
+
+@dataclass(frozen=True, slots=True)
+class CoverageGap:
+    """Hours of a window that are in no sum of some tiers, though they have facts of others.
+
+    `until` is when somebody began to watch; None where nobody ever did.
+    """
+
+    tiers: tuple[str, ...]
+    hours: int
+    until: datetime | None
+
+
+def gap_tiers(
+    window: Window, *, visibility: Visibility, tiers: Collection[str] = ()
+) -> list[CoverageGap]:
+    """Return what nobody could tell of tiers, of all or of those named, by when that ended.
+
+    Which tiers there are everybody may see: `visibility` narrows nothing. One query where no tier
+    is of claims alone, else four.
+    """
+    names = {pk: name for pk, name in of_claims_alone(window).items() if not tiers or name in tiers}
+    found: dict[tuple[datetime | None, int], list[str]] = defaultdict(list)
+    for tier, own in _before_the_watch(names, window).items():
+        until = max(own.values(), key=lambda one: one[1])
+        found[until].append(names[tier])
+    return [CoverageGap(tuple(some), count, until) for (until, count), some in found.items()]
+
+
+def gap_hours(
+    windows: Sequence[Window], *, visibility: Visibility
+) -> list[dict[tuple[str, str], int]]:
+    """Return of each window how many hours of facts tell nothing, by cluster and tier by name.
+
+    Averages of the tier are not over these: nobody knows what it held then. Everybody may see it:
+    `visibility` narrows nothing. One query where no tier is of claims alone, else four more for
+    each window at most.
+    """
+    rules = _rules(Window(min(one.start for one in windows), max(one.end for one in windows)))
+    return [_gap_hours(window, _of_claims_alone(rules, window)) for window in windows]
+
+
+def _gap_hours(window: Window, names: Mapping[int, str]) -> dict[tuple[str, str], int]:
+    of_tiers = _before_the_watch(names, window)
+    if not of_tiers:
+        return {}
+    clusters = dict(Cluster.objects.order_by("pk").values_list("pk", "name"))
+    return {
+        (clusters[cluster], names[tier]): count
+        for tier, own in of_tiers.items()
+        for cluster, (_, count) in own.items()
+    }
+
+
+def known_hours(rows: Sequence[UsageRow], asked: UsageQuery, *, zone: ZoneInfo) -> list[int | None]:
+    """Return in how many hours of each row's period it is known what claims give out of its tier.
+
+    None for tiers that series tell of, and without the tier among the groups. One query where no
+    tier is of claims alone, else four.
+    """
+    names = of_claims_alone(asked.window) if Grouping.TIER in asked.group_by else {}
+    if not names:
+        return [None] * len(rows)
+    periods = Periods(asked.interval, zone)
+    found: dict[tuple[datetime, str, str], set[datetime]] = defaultdict(set)
+    for tier, cluster, hour in _covered_hours(names, asked.window, asked.filters):
+        start = periods.start_of(hour)
+        found[start, names[tier], cluster].add(hour)
+        found[start, names[tier], ""].add(hour)
+    claimed = set(names.values())
+    return [
+        len(found[_start(row), row.groups["tier"], row.groups.get("cluster", "")])
+        if row.groups["tier"] in claimed
+        else None
+        for row in rows
+    ]
+
+
+def _start(row: UsageRow) -> datetime:
+    return BEGINNING if row.period is None else row.period.astimezone(UTC)
+
+
+def _covered_hours(
+    tiers: Collection[int], window: Window, filters: Filters
+) -> Iterator[tuple[int, str, datetime]]:
+    """Yield (tier, cluster, hour) of hours with facts in which the claims of the tier are known."""
+    begun = WatchCoverage.objects.order_by().values_list("cluster_id").annotate(Min("start"))
+    first: dict[int, datetime] = dict(begun)
+    has = clusters_with(tiers)
+    hours = CollectionWindow.objects.filter(
+        HAS_FACTS, hour__gte=window.start, hour__lt=window.end, cluster__in=list(first)
+    )
+    if filters.cluster:
+        hours = hours.filter(cluster__name__in=filters.cluster)
+    columns = ("cluster_id", "cluster__name", "hour")
+    for pk, cluster, hour in hours.order_by("hour", "pk").values_list(*columns):
+        for tier in tiers:
+            seen = has.get(tier, {})
+            since = first[pk]
+            kept_longer = pk in seen and _older(seen[pk], since)
+            if (not seen or pk in seen) and (hour > since - _HOUR or kept_longer):
+                yield tier, cluster, hour
+
+
+_Since = tuple[datetime | None, int]
+"""When a cluster was first watched, and its hours of facts before that."""
+
+
+def _before_the_watch(tiers: Collection[int], window: Window) -> dict[int, dict[int, _Since]]:
+    """Return of each tier the clusters with hours that tell nothing of it. Three queries at most.
+
+    A tier without such hours is not in it; none is asked for without tiers.
+    """
+    hours = _hours_before_the_watch(window) if tiers else {}
+    has = clusters_with(tiers) if hours else {}
+    found = {}
+    for tier in tiers:
+        seen = has.get(tier, {})
+        own = {
+            cluster: (since, count)
+            for cluster, (since, count) in hours.items()
+            if not seen or (cluster in seen and not _older(seen[cluster], since))
+        }
+        if own:
+            found[tier] = own
+    return found
+
+
+def _older(seen: date, since: datetime | None) -> bool:
+    """Say whether there are facts from before the oldest watch that is kept: all was told then."""
+    return since is not None and seen < (since - timedelta(days=1)).date()
+
+
+def _hours_before_the_watch(window: Window) -> dict[int, tuple[datetime | None, int]]:
+    """Return of each cluster when it was first watched, and its hours of facts before that."""
+    begun = WatchCoverage.objects.order_by().values_list("cluster_id").annotate(Min("start"))
+    first: dict[int, datetime] = dict(begun)
+    hours = HAS_FACTS & Q(hour__gte=window.start, hour__lt=window.end)
+    for cluster, start in first.items():
+        hours &= ~Q(cluster=cluster, hour__gt=start - _HOUR)
+    rows = CollectionWindow.objects.filter(hours).order_by().values_list("cluster_id")
+    return {cluster: (first.get(cluster), count) for cluster, count in rows.annotate(Count("pk"))}
+
+
+def of_claims_alone(window: Window) -> dict[int, str]:
+    """Return the tiers, by name, whose rules ask for device classes and for nothing else."""
+    return _of_claims_alone(_rules(window), window)
+
+
+def claims_before_the_watch(window: Window) -> Q | None:
+    """Return the condition on hourly facts by tier or node in which only claims could tell.
+
+    Activity in them is nobody's because no series says who had a device by a claim, nor that the
+    device was there. None where no tier is of claims alone. Two queries.
+    """
+    tiers = of_claims_alone(window)
+    if not tiers:
+        return None
+    begun = WatchCoverage.objects.order_by().values_list("cluster_id").annotate(Min("start"))
+    first: dict[int, datetime] = dict(begun)
+    before = ~Q(cluster__in=list(first))
+    for cluster, start in first.items():
+        before |= Q(cluster=cluster, hour__lt=start)
+    return before & (Q(capacity=0) | Q(tier__in=list(tiers)))
+
+
+def _rules(window: Window) -> list[TierRule]:
+    """Return what tiers were given out for within a window, in the catalog's order. One query."""
+    rules = TierRule.objects.filter(holds_within(window)).select_related("tier")
+    return list(rules.order_by("tier__position", "tier__name", "pk"))
+
+
+def _of_claims_alone(rules: Sequence[TierRule], window: Window) -> dict[int, str]:
+    names: dict[int, str] = {}
+    others = set()
+    for rule in rules:
+        if rule.valid_from >= window.end or (rule.valid_to and rule.valid_to <= window.start):
+            continue
+        names[rule.tier_id] = rule.tier.name
+        if rule.resources or not rule.device_classes:
+            others.add(rule.tier_id)
+    return {tier: name for tier, name in names.items() if tier not in others}
+
+
+def clusters_with(tiers: Collection[int]) -> Mapping[int, Mapping[int, date]]:
+    """Return the clusters that each tier was ever seen in, and when first."""
+    days = TierDay.objects.filter(tier__in=tiers).order_by().values_list("tier_id", "cluster_id")
+    found: dict[int, dict[int, date]] = defaultdict(dict)
+    for tier, cluster, first in days.annotate(Min("day")):
+        found[tier][cluster] = first
+    return found
+
+
+_KIND = "collections"
+_COLUMNS = (
+    *("cluster__name", "hour", "state", "coverage_ratio", "samples", "attempts", "error"),
+    *("findings", "warnings", "ledger_source", "scrape_interval_seconds"),
+    *("activity_metric", "duration_seconds"),
+)
+
+
+def collection_page(
+    window: Window | None,
+    *,
+    filters: Filters,
+    states: Sequence[str],
+    visibility: Visibility,
+    cursor: str | None,
+    page_size: int,
+) -> RowPage[CollectionRow]:
+    """Return hours of data health, newest first and then by cluster. One query.
+
+    Of `filters` only `cluster` counts. `error` and `warnings` can name addresses and objects:
+    they are only for who sees how the portal runs. Raises CursorRefused.
+    """
+    found = CollectionWindow.objects.all()
+    if window is not None:
+        found = found.filter(hour__gte=window.start, hour__lt=window.end)
+    if filters.cluster:
+        found = found.filter(cluster__name__in=filters.cluster)
+    if states:
+        found = found.filter(state__in=states)
+    if cursor is not None:
+        hour, cluster = usage_query.decode_cursor(_KIND, cursor, (str, int))
+        at = usage_query.cursor_time(hour)
+        found = found.filter(Q(hour__lt=at) | Q(hour=at, cluster_id__gt=cluster))
+    ordered = found.order_by("-hour", "cluster_id")
+    rows = list(ordered.values_list("cluster_id", *_COLUMNS)[: page_size + 1])
+    shown = rows[:page_size]
+    last = shown[-1] if len(rows) > page_size else None
+    return RowPage(
+        rows=tuple(_collection(row[1:], visibility) for row in shown),
+        next_cursor=usage_query.encode_cursor(_KIND, (last[2].isoformat(), last[0]))
+        if last
+        else None,
+    )
+
+
+def _collection(row: Sequence[object], visibility: Visibility) -> CollectionRow:
+    whole = CollectionRow(*row)  # type: ignore[arg-type]
+    warnings = tuple(whole.warnings) if visibility.operations else ()
+    own = replace(whole, error=whole.error or None, warnings=warnings)
+    return for_reader(own, admin=visibility.operations)
+
+
+@dataclass(frozen=True, slots=True)
+class Freshness:
+    """Up to where facts are there, and what is missing in a window.
+
+    `last_hour_end` is the end of the newest collected hour (None: nothing yet), `first_hour` the
+    start of the oldest; the three lists hold starts of hours in the window, oldest first. With
+    several clusters an hour is listed when one of them lacks it.
+    """
+
+    last_hour_end: datetime | None
+    missing: tuple[datetime, ...]
+    failed: tuple[datetime, ...]
+    partial: tuple[datetime, ...]
+    first_hour: datetime | None = None
+
+
+def freshness(
+    window: Window, *, filters: Filters, visibility: Visibility, now: datetime | None = None
+) -> Freshness:
+    """Return how complete the facts of a window are, up to the newest closed hour.
+
+    With `now`, hours count as missing up to the newest that should be collected by then, so that
+    a portal whose scheduler stands still says so; without it, up to the newest that was ever
+    asked for. Hours before a cluster's first one are not missing. Five queries, and one for each
+    cluster that lacks hours; everybody may see how complete the data is, so `visibility`
+    narrows nothing.
+    """
+    clusters = Cluster.objects.filter(active=True)
+    if filters.cluster:
+        clusters = clusters.filter(name__in=filters.cluster)
+    collect_from = dict(clusters.order_by("pk").values_list("pk", "collect_from"))
+    known = _known(window, list(collect_from))
+    troubled = _troubled(window, list(collect_from))
+    zone = report().zone
+    closed = None
+    if now is not None:
+        closed = last_closed_hour(now, zone, timedelta(seconds=settings.SETTLING_SECONDS))
+    missing: set[datetime] = set()
+    for pk, since in collect_from.items():
+        of = known.get(pk, _CollectedSpan(since, closed, 0))
+        first = min((t for t in (of.first, since) if t is not None), default=None)
+        last = max((t for t in (of.last, closed) if t is not None), default=None)
+        if first is None or last is None:
+            continue
+        due = list(_hours(window, first, last, zone))
+        missing.update(h for h in due if troubled.get((pk, h)) == CollectionState.WAITING.value)
+        if of.in_window < len(due):
+            missing.update(set(due) - _asked_for(window, pk))
+    collected = _collected(list(collect_from))
+    return Freshness(
+        last_hour_end=collected[1] + _HOUR if collected[1] else None,
+        missing=tuple(sorted(missing)),
+        failed=_in_state(troubled, CollectionState.FAILED),
+        partial=_in_state(troubled, CollectionState.PARTIAL),
+        first_hour=collected[0],
+    )
+
+
+class _CollectedSpan(NamedTuple):
+    """The first and last hour ever asked for of a cluster, and how many lie in the window."""
+
+    first: datetime | None
+    last: datetime | None
+    in_window: int
+
+
+def _known(window: Window, clusters: Sequence[int]) -> dict[int, _CollectedSpan]:
+    inside = Q(hour__gte=window.start, hour__lt=window.end)
+    rows = (
+        CollectionWindow.objects.filter(cluster_id__in=clusters)
+        .order_by()
+        .values("cluster_id")
+        .annotate(first=Min("hour"), last=Max("hour"), in_window=Count("pk", filter=inside))
+    )
+    return {
+        pk: _CollectedSpan(first, last, count)
+        for pk, first, last, count in rows.values_list("cluster_id", "first", "last", "in_window")
+    }
+
+
+def _troubled(window: Window, clusters: Sequence[int]) -> dict[tuple[int, datetime], str]:
+    """Return the state of every hour that is not complete: few, also in a long window."""
+    rows = (
+        CollectionWindow.objects.filter(
+            cluster_id__in=clusters, hour__gte=window.start, hour__lt=window.end
+        )
+        .exclude(state=CollectionState.COMPLETE.value)
+        .order_by("hour", "cluster_id")
+    )
+    columns = ("cluster_id", "hour", "state", "withheld")
+    return {
+        # No figure of a contradictory hour is in any sum, as of one that failed.
+        (pk, hour): CollectionState.FAILED.value if withheld else state
+        for pk, hour, state, withheld in rows.values_list(*columns)
+    }
+
+
+def _asked_for(window: Window, cluster: int) -> set[datetime]:
+    rows = CollectionWindow.objects.filter(
+        cluster_id=cluster, hour__gte=window.start, hour__lt=window.end
+    )
+    return set(rows.order_by("hour").values_list("hour", flat=True))
+
+
+def _collected(clusters: Sequence[int]) -> tuple[datetime | None, datetime | None]:
+    done = CollectionWindow.objects.filter(HAS_FACTS, cluster_id__in=clusters)
+    ends = done.aggregate(first=Min("hour"), last=Max("hour"))
+    return ends["first"], ends["last"]
+
+
+def _hours(window: Window, first: datetime, last: datetime, zone: ZoneInfo) -> Iterator[datetime]:
+    """Yield the starts of the fact hours that lie in the window, from `first` to `last`."""
+    start = max(window.start, first)
+    at = hour_floor(start, zone)
+    if at < start:
+        at += _HOUR
+    while at < window.end and at <= last:
+        yield at
+        at += _HOUR
+
+
+def _in_state(
+    states: dict[tuple[int, datetime], str], wanted: CollectionState
+) -> tuple[datetime, ...]:
+    return tuple(sorted({hour for (_, hour), state in states.items() if state == wanted.value}))
+
+
+def collected_hours(window: Window, *, filters: Filters, visibility: Visibility) -> dict[str, int]:
+    """Return by cluster how many hours of the window have facts; none are left out.
+
+    What the amounts of a window are divided by to get averages. Of `filters` only `cluster`
+    counts, and `visibility` narrows nothing. One query.
+    """
+    found = CollectionWindow.objects.filter(HAS_FACTS, hour__gte=window.start, hour__lt=window.end)
+    if filters.cluster:
+        found = found.filter(cluster__name__in=filters.cluster)
+    counts = found.order_by("cluster__name").values("cluster__name").annotate(hours=Count("pk"))
+    return dict(counts.values_list("cluster__name", "hours"))
+
+
+def data_ready() -> bool:
+    """Say whether any hour has facts to show. One query."""
+    return TierHour.objects.order_by("pk").exists()
+
+
+@dataclass(frozen=True, slots=True)
+class ExporterChange:
+    """From the hour that begins at `hour` exporters showed themselves differently: `what`."""
+
+    hour: datetime
+    what: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ExporterHistory:
+    """The profile of the newest hour that showed any, and the changes up to it, newest first."""
+
+    cluster: str
+    profile: ExporterProfile
+    seen: datetime
+    changes: tuple[ExporterChange, ...]
+
+
+def exporter_histories(*, since: datetime, visibility: Visibility) -> list[ExporterHistory]:
+    """Return for each active cluster how its exporters showed themselves since a time.
+
+    Only for who sees how the portal runs; for others it is empty. Two queries.
+    """
+    if not visibility.operations:
+        return []
+    hours = (
+        CollectionWindow.objects.filter(
+            cluster__active=True, hour__gte=since, exporters__isnull=False
+        )
+        .order_by("cluster__name", "hour")
+        .values_list("cluster__name", "hour", "exporters_id")
+    )
+    runs = list(_runs(hours))
+    profiles = {
+        row.pk: ExporterProfile.from_json(row.profile)
+        for row in ExporterSetUp.objects.filter(pk__in={run.set_up for run in runs}).order_by("pk")
+    }
+    of_cluster: dict[str, list[_Run]] = {}
+    for run in runs:
+        of_cluster.setdefault(run.cluster, []).append(run)
+    return [_history(cluster, some, profiles) for cluster, some in of_cluster.items()]
+
+
+@dataclass(slots=True)
+class _Run:
+    cluster: str
+    first: datetime
+    last: datetime
+    set_up: int
+
+
+def _runs(hours: Iterable[tuple[str, datetime, int]]) -> Iterator[_Run]:
+    run: _Run | None = None
+    for cluster, hour, set_up in hours:
+        if run is not None and (run.cluster, run.set_up) == (cluster, set_up):
+            run.last = hour
+            continue
+        if run is not None:
+            yield run
+        run = _Run(cluster, hour, hour, set_up)
+    if run is not None:
+        yield run
+
+
+def _history(
+    cluster: str, runs: Sequence[_Run], profiles: dict[int, ExporterProfile]
+) -> ExporterHistory:
+    changes = []
+    # What an hour could not show, as a night without pods, is no change.
+    known = profiles[runs[0].set_up]
+    for run in runs[1:]:
+        after = remembered(known, profiles[run.set_up])
+        what = tuple(differences(known, after))
+        if what:
+            changes.append(ExporterChange(run.first, what))
+        known = after
+    return ExporterHistory(cluster, known, runs[-1].last, tuple(reversed(changes)))

@@ -1,0 +1,331 @@
+"""Pending pods: how many GPUs they request now, and how long pods waited until they were bound."""
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.db.models import Count, F, Min, Q, QuerySet, Sum
+from django.db.models import Window as Over
+from django.db.models.functions import RowNumber
+from django.db.models.lookups import In
+
+from apps.accounts.permissions import Visibility
+from apps.clusters.domain.devices.resource_claims import CLAIM_KIND
+from apps.clusters.domain.tiers import UNDETERMINED
+from apps.clusters.domain.window import Window
+from apps.clusters.models import Cluster, Pod, WholeSeconds
+from apps.clusters.selectors import team_spans
+from apps.usage.domain.explained import Explained, RowColumn, Unit
+from apps.usage.domain.usage_query import Filters
+from apps.usage.selectors.pods import PodScope, narrowed
+
+EVERY_CLUSTER = Filters()
+_INSTANT = timedelta(seconds=1)
+_COLUMNS = (
+    *("cluster__name", "workload__namespace__name", "name", "uid", "workload__kind"),
+    *("workload__name", "tier__name", "resource", "units", "gpu_equivalents"),
+    *("created_at", "ended_at"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PendingGpus:
+    """Pods not bound now: how many, the GPU-equivalents they ask for, and the oldest's creation."""
+
+    tier: str
+    pods: int
+    gpu_equivalents: float
+    oldest_at: datetime
+
+    def joined(self, other: "PendingGpus") -> "PendingGpus":
+        """Return this and other pods of the same tier together."""
+        return PendingGpus(
+            self.tier,
+            self.pods + other.pods,
+            self.gpu_equivalents + other.gpu_equivalents,
+            min(self.oldest_at, other.oldest_at),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingPod:
+    """One pod that is not bound; `since` is when it was created. `team` is whose it is now."""
+
+    cluster: str
+    namespace: str
+    pod: str
+    uid: str
+    owner_kind: str
+    owner: str
+    team: str
+    tier: str
+    resource: str
+    units: float
+    gpu_equivalents: float
+    since: datetime
+
+
+def waiting_now(
+    at: datetime, *, visibility: Visibility, filters: Filters = EVERY_CLUSTER
+) -> list[PendingGpus]:
+    """Return what waits at `at`, by tier (summed over all teams: a team-level GPU sum).
+
+    In catalog order. A pod whose tier is not known waits in `undetermined`. Of `filters` only
+    `cluster` counts. One query. `visibility` narrows nothing.
+    """
+    rows = (
+        waiting_pods(at, filters)
+        .values("tier__builtin", "tier__position", "tier__name")
+        .annotate(pods=Count("pk"), gpus=Sum("gpu_equivalents"), oldest_at=Min("created_at"))
+        .order_by(
+            # Databases differ in where they put what has no tier.
+            F("tier__builtin").asc(nulls_last=True),
+            F("tier__position").asc(nulls_last=True),
+            F("tier__name").asc(nulls_last=True),
+        )
+    )
+    found: dict[str, PendingGpus] = {}
+    for row in rows:
+        tier = row["tier__name"] or UNDETERMINED
+        own = PendingGpus(tier, row["pods"], row["gpus"], row["oldest_at"])
+        found[tier] = found[tier].joined(own) if tier in found else own
+    return list(found.values())
+
+
+def oldest_waits(
+    at: datetime, *, filters: Filters, visibility: Visibility, limit: int
+) -> list[WaitingPod]:
+    """Return the pods that wait at `at` and were created first, oldest first.
+
+    Only pods of teams that the reader sees; a filter on the tier `undetermined` also finds pods
+    without a tier. Three queries, six where teams narrow it. Raises GroupingRefused for a filter
+    on `capacity_type`.
+    """
+    scope = PodScope(Window(at, at + _INSTANT), filters, visibility)
+    # Few wait of all that ever were: they are found first, whatever else narrows them.
+    waiting = Pod.objects.filter(pk__in=_waiting(at).order_by().values("pk"))
+    pods = waiting.filter(_condition(filters), scope.condition())
+    ordered = pods.order_by("created_at", "pk")
+    rows = list(ordered.values_list(*_COLUMNS, named=True)[:limit])
+    return _rows(rows, scope) if rows else []
+
+
+def waiting_pods(at: datetime, filters: Filters = EVERY_CLUSTER) -> QuerySet[Pod]:
+    """Return the pods that are on no node at `at`. Of `filters` only `cluster` counts."""
+    pods = _waiting(at)
+    return pods.filter(cluster__name__in=filters.cluster) if filters.cluster else pods
+
+
+def _waiting(at: datetime) -> QuerySet[Pod]:
+    return Pod.objects.filter(there(at), Q(bound_at__isnull=True) | Q(bound_at__gt=at))
+
+
+def there(at: datetime) -> Q:
+    """Return the condition on pods of active clusters that they are there at `at`.
+
+    Of thirteen months of pods a hundredth is there: the index on their end finds them, and a
+    sum, for which there is no index, keeps databases from beginning with the clusters.
+    """
+    active = Cluster.objects.filter(active=True).order_by().values("pk")
+    lasts = Q(ended_at__isnull=True) | Q(ended_at__gt=at)
+    return lasts & Q(created_at__lte=at) & Q(In(F("cluster_id") + 0, active))
+
+
+def _condition(filters: Filters) -> Q:
+    where = narrowed(replace(filters, tier=()))
+    if filters.tier:
+        of_tier = Q(tier__name__in=filters.tier)
+        where &= of_tier | Q(tier__isnull=True) if UNDETERMINED in filters.tier else of_tier
+    return where
+
+
+def _rows(rows: Sequence[Any], scope: PodScope) -> list[WaitingPod]:
+    spans = team_spans(scope.window, {row.workload__namespace__name for row in rows})
+    found = []
+    for row in rows:
+        team = scope.team_of(spans[row.workload__namespace__name], row)
+        if team is not None:
+            found.append(_row(row, team))
+    return found
+
+
+def _row(row: Any, team: str) -> WaitingPod:
+    return WaitingPod(
+        cluster=row.cluster__name,
+        namespace=row.workload__namespace__name,
+        pod=row.name,
+        uid=row.uid,
+        owner_kind=row.workload__kind,
+        owner=row.workload__name,
+        team=team,
+        tier=row.tier__name or UNDETERMINED,
+        resource=row.resource,
+        units=row.units,
+        gpu_equivalents=row.gpu_equivalents,
+        since=row.created_at,
+    )
+
+
+WAIT_DAYS = 30
+"""Waits are told of the pods bound in so many days."""
+
+
+@dataclass(frozen=True, slots=True)
+class WaitTimes:
+    """Of the pods of a tier bound in a window: how many, and how long half and 95 % waited."""
+
+    tier: str
+    pods: int
+    p50_seconds: float
+    p95_seconds: float
+
+
+def tier_wait_times(
+    window: Window, *, filters: Filters, visibility: Visibility
+) -> dict[str, WaitTimes]:
+    """Return the waits that ended within the window by tier; tiers without one are left out.
+
+    From a pod's creation to its binding. Percentiles are by nearest rank: real waits, of which at
+    least that share was no longer. Of `filters` only `cluster` counts; all teams together, so
+    `visibility` narrows nothing. One query.
+    """
+    ranked = _bound(window, filters).annotate(
+        rank=Over(RowNumber(), partition_by="tier", order_by=("wait", "pk")),
+        count=Over(Count("pk"), partition_by="tier"),
+    )
+    # Whole numbers divide without a rest in both databases: (n × 50 + 99) / 100 rounds up.
+    median, most = (F("count") * 50 + 99) / 100, (F("count") * 95 + 99) / 100
+    rows = ranked.filter(Q(rank=median) | Q(rank=most)).order_by("tier__name", "rank")
+    found: dict[str, list[int]] = {}
+    counts: dict[str, int] = {}
+    for tier, waited, count in rows.values_list("tier__name", "wait", "count"):
+        found.setdefault(tier, []).append(max(waited, 0))
+        counts[tier] = count
+    return {
+        tier: WaitTimes(tier, counts[tier], float(waits[0]), float(waits[-1]))
+        for tier, waits in found.items()
+    }
+
+
+def recent_waits(now: datetime) -> Window:
+    """Return the window of WAIT_DAYS up to the full hour: the same for everybody who looks."""
+    hour = now.replace(minute=0, second=0, microsecond=0)
+    return Window(hour - timedelta(days=WAIT_DAYS), hour)
+
+
+def bound_waits(window: Window, *, tier: str, filters: Filters) -> dict[float, int]:
+    """Return how many pods of a tier were bound after each wait, in seconds. One query.
+
+    The same pods as those of `tier_wait_times`.
+    """
+    pods = _bound(window, filters).filter(tier__name=tier).order_by()
+    found: Counter[float] = Counter()
+    for wait, count in pods.values_list("wait").annotate(Count("pk")):
+        found[float(max(wait, 0))] += count
+    return dict(found)
+
+
+def _bound(window: Window, filters: Filters) -> Any:
+    """Return the pods bound within a window, with their `wait`."""
+    pods = Pod.objects.filter(
+        bound_at__gte=window.start, bound_at__lt=window.end, tier__isnull=False
+    ).exclude(workload__kind=CLAIM_KIND)
+    if filters.cluster:
+        pods = pods.filter(cluster__name__in=filters.cluster)
+    # Whole seconds, as times are kept; a difference of times is taken by Python for each row on
+    # SQLite.
+    return pods.annotate(wait=WholeSeconds("bound_at") - WholeSeconds("created_at"))
+
+
+@dataclass(slots=True)
+class AllocatedGpus:
+    """GPU-equivalents of the pods of a team on a tier: bound, and not bound yet."""
+
+    held: float = 0.0
+    waiting: float = 0.0
+
+
+def held_now(at: datetime, *, visibility: Visibility) -> dict[tuple[str, str], AllocatedGpus]:
+    """Return what is held and waited for at `at` by (team, tier), on all clusters together.
+
+    Sums of GPUs at the level of a team, which everybody may see: `visibility` narrows nothing.
+    Pods whose tier is not known are left out. Three queries.
+    """
+    rows = _pods_by_namespace(at)
+    spans = team_spans(Window(at, at + _INSTANT), {row[0] for row in rows})
+    found: dict[tuple[str, str], AllocatedGpus] = defaultdict(AllocatedGpus)
+    for namespace, tier, held, waiting in rows:
+        sums = found[spans[namespace][0].team, tier]
+        sums.held += held or 0.0
+        sums.waiting += waiting or 0.0
+    return dict(found)
+
+
+def _pods_by_namespace(at: datetime) -> list[Any]:
+    """Return (namespace, tier, held, waiting) of the pods that are there at `at`.
+
+    What ResourceClaims hold is counted by their own rows, once for all pods that use one.
+    """
+    pods = Pod.objects.filter(there(at), tier__isnull=False)
+    bound = Q(bound_at__lte=at, claims=[])
+    waits = Q(bound_at__isnull=True) | Q(bound_at__gt=at)
+    grouped = pods.order_by().values("workload__namespace__name", "tier__name")
+    sums = grouped.annotate(
+        held=Sum("gpu_equivalents", filter=bound), waiting=Sum("gpu_equivalents", filter=waits)
+    )
+    return list(sums.values_list("workload__namespace__name", "tier__name", "held", "waiting"))
+
+
+WAITING = "waiting_gpus"
+
+
+def explain_waiting(at: datetime, *, tier: str, filters: Filters) -> Explained:
+    """Explain for how many GPUs pods of a tier wait at `at`, by cluster and team.
+
+    Sums at the level of a team, which everybody may see. Of `filters` only `cluster` counts.
+    Three queries.
+    """
+    pods = waiting_pods(at, filters).filter(tier__name=tier).order_by()
+    rows = list(
+        pods.values_list("cluster__name", "workload__namespace__name").annotate(
+            Count("pk"), Sum("gpu_equivalents"), Min("created_at")
+        )
+    )
+    spans = team_spans(Window(at, at + _INSTANT), {row[1] for row in rows})
+    found: dict[tuple[str, str], PendingGpus] = {}
+    for cluster, namespace, count, gpus, oldest_at in rows:
+        key = (cluster, spans[namespace][0].team)
+        own = PendingGpus(tier, count, gpus, oldest_at)
+        found[key] = found[key].joined(own) if key in found else own
+    whole = sum(one.gpu_equivalents for one in found.values())
+    known = bool(whole) or not found
+    return Explained(
+        figure=WAITING,
+        label="Pending GPUs",
+        meaning=f"GPUs that pods of {tier} ask for and that are on no node.",
+        anchor="waiting",
+        value=whole if known else None,
+        unit=Unit.GPUS,
+        formula="sum(gpus)",
+        columns=(
+            RowColumn("cluster", "Cluster"),
+            RowColumn("team", "Team"),
+            RowColumn("gpus", "Pending", Unit.GPUS),
+            RowColumn("pods", "Pods", Unit.COUNT),
+            RowColumn("oldest_at", "Pending since", Unit.TIME),
+        ),
+        rows=[
+            {
+                "cluster": cluster,
+                "team": team,
+                "gpus": one.gpu_equivalents,
+                "pods": one.pods,
+                "oldest_at": one.oldest_at,
+            }
+            for (cluster, team), one in sorted(found.items(), key=lambda item: item[0])
+        ],
+        origin="Pods of the Kubernetes API; before the watch from series.",
+        nothing="" if known else "The claims of these pods are not known.",
+    )
