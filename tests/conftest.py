@@ -4,7 +4,9 @@ import gc
 import ipaddress
 import os
 import socket
+import sqlite3
 from collections.abc import Iterator
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,7 @@ from pytest_django import DjangoDbBlocker
 
 from apps.quota_requests.adapters.audit_triggers import backwards
 from tests.programs import ProgramMissing, find
-from tests.servers import temporary_redis
+from tests.servers import TEMPLATE, temporary_redis
 from tests.worlds import least_first
 
 # Marker → the programs that its tests start.
@@ -110,6 +112,22 @@ def _settings_of_tests(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pat
         PASSWORD_HASHERS=["django.contrib.auth.hashers.MD5PasswordHasher"],
     ):
         yield folder
+
+
+@pytest.fixture(scope="session")
+def django_db_modify_db_settings(django_db_modify_db_settings: None) -> Iterator[None]:
+    """Let Django begin with a copy of the migrated database; `migrate` finds nothing to do."""
+    template = os.environ.get(TEMPLATE, "")
+    with ExitStack() as until_end:
+        if connection.vendor == "postgresql":
+            connection.settings_dict["TEST"]["TEMPLATE"] = template or None
+        elif template:
+            # A database in memory is there as long as somebody is connected to it.
+            name = "file:memorydb_default?mode=memory&cache=shared"
+            memory = until_end.enter_context(closing(sqlite3.connect(name, uri=True)))
+            with closing(sqlite3.connect(template)) as file:
+                file.backup(memory)
+        yield
 
 
 @pytest.fixture(scope="session")

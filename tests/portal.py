@@ -4,7 +4,6 @@ Nothing of it is shared with the test's own Django: it is driven by commands and
 through SQL, as an operator would.
 """
 
-import atexit
 import os
 import shutil
 import signal
@@ -13,22 +12,19 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cache
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from urllib.parse import urlsplit
 from uuid import uuid4
 
 import psycopg
 from django.db import connections
 
-ROOT = Path(__file__).resolve().parent.parent
+from tests.servers import ROOT, TEMPLATE, migrated_file
+
 DEADLINE_SECONDS = 60.0
 _STOP_SECONDS = 20.0
-_until_exit = ExitStack()
-atexit.register(_until_exit.close)
 
 
 @dataclass
@@ -141,54 +137,24 @@ def portal(folder: Path, *, broker_url: str = "filesystem://", **extra: str) -> 
 
 @contextmanager
 def _database(folder: Path) -> Iterator[str]:
-    """Yield the URL of a copy of a database that is migrated once for all tests of a process."""
+    """Yield the URL of a copy of the migrated database, and drop it at the end."""
     if connections["default"].vendor != "postgresql":
-        shutil.copy(_migrated_file(), folder / "portal.db")
+        shutil.copy(migrated_file(), folder / "portal.db")
         yield f"sqlite:///{folder / 'portal.db'}"
         return
-    server, template = _migrated_database()
-    with _made(server, template) as name:
-        yield f"{server}/{name}"
-
-
-@contextmanager
-def _made(server: str, template: str = "template1") -> Iterator[str]:
-    """Yield the name of a PostgreSQL database that is made here, and drop it at the end."""
     name = f"portal_{uuid4().hex[:12]}"
-    with psycopg.connect(f"{server}/postgres", autocommit=True) as session:
-        session.execute(f'CREATE DATABASE "{name}" TEMPLATE "{template}"'.encode())
-    try:
-        yield name
-    finally:
-        with psycopg.connect(f"{server}/postgres", autocommit=True) as session:
-            session.execute(f'DROP DATABASE "{name}" WITH (FORCE)'.encode())
-
-
-@cache
-def _migrated_file() -> Path:
-    folder = Path(_until_exit.enter_context(TemporaryDirectory(prefix="gpuportal-migrated-")))
-    _migrate(f"sqlite:///{folder / 'portal.db'}")
-    return folder / "portal.db"
-
-
-@cache
-def _migrated_database() -> tuple[str, str]:
     settings = connections["default"].settings_dict
     server = (
         f"postgresql://{settings['USER']}:{settings['PASSWORD']}"
         f"@{settings['HOST'] or '127.0.0.1'}:{settings['PORT'] or 5432}"
     )
-    name = _until_exit.enter_context(_made(server))
-    _migrate(f"{server}/{name}")
-    return server, name
-
-
-def _migrate(url: str) -> None:
-    subprocess.run(  # noqa: S603 - our own words
-        [sys.executable, str(ROOT / "manage.py"), "migrate", "--verbosity", "0"],
-        env=os.environ | {"DATABASE_URL": url},
-        check=True,
-    )
+    with psycopg.connect(f"{server}/postgres", autocommit=True) as session:
+        session.execute(f'CREATE DATABASE "{name}" TEMPLATE "{os.environ[TEMPLATE]}"'.encode())
+    try:
+        yield f"{server}/{name}"
+    finally:
+        with psycopg.connect(f"{server}/postgres", autocommit=True) as session:
+            session.execute(f'DROP DATABASE "{name}" WITH (FORCE)'.encode())
 
 
 def counted(rows: Sequence[tuple[object, ...]]) -> int:

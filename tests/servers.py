@@ -2,11 +2,14 @@
 
 `python -m tests.servers -- COMMAND …` runs a command with DATABASE_URL naming a fresh PostgreSQL
 and GPUPORTAL_VAR_DIR a fresh folder, then stops the server, removes both, and answers with the
-command's exit code. `--sqlite` does the same without PostgreSQL.
+command's exit code. `--sqlite` does the same without PostgreSQL. Both find a database that is
+migrated already (see `migrated_file`): its name or path is in GPUPORTAL_TEST_TEMPLATE.
 """
 
 import argparse
+import hashlib
 import os
+import re
 import secrets
 import shutil
 import signal
@@ -25,6 +28,8 @@ import psycopg
 
 from tests.programs import find
 
+ROOT = Path(__file__).resolve().parent.parent
+TEMPLATE = "GPUPORTAL_TEST_TEMPLATE"
 START_SECONDS = 60.0
 STOP_SECONDS = 20.0
 _POLL_SECONDS = 0.05
@@ -35,6 +40,7 @@ _INITDB_OPTIONS = (
     "--no-locale",
     "--no-sync",
 )
+_MIGRATED = "migrated"  # the database of a kept server that others are copied from
 _TRIES = 3  # another process may take the free port before the server does
 
 
@@ -58,54 +64,65 @@ def accepts(port: int) -> bool:
 
 
 @contextmanager
-def temporary_postgres() -> Iterator[str]:
+def temporary_postgres(like: Path | None = None) -> Iterator[str]:
     """Run a PostgreSQL of its own and yield its DATABASE_URL.
 
-    It forgets everything and does not wait for the disk. PostgreSQL refuses to run as root, so
-    root hands it to the account `postgres`. Raises ProgramMissing and ServerFailed.
+    It begins empty, or as a copy of the folder `like`. It forgets everything and does not wait
+    for the disk. PostgreSQL refuses to run as root, so root hands it to the account `postgres`.
+    Raises ProgramMissing and ServerFailed.
     """
     # Both from one folder: several versions may be installed, and one alone in PATH.
     initdb = find("initdb").resolve()
-    postgres = initdb.with_name("postgres")
     account = "postgres" if os.geteuid() == 0 else None
-    password = secrets.token_urlsafe(16)
     with _folder("gpuportal-postgres-", account) as home:
-        _make_cluster(initdb, home, account, password)
-
-        def command(port: int) -> list[str]:
-            settings = {
-                "listen_addresses": "127.0.0.1",
-                "port": str(port),
-                "unix_socket_directories": "",
-                "fsync": "off",
-                "synchronous_commit": "off",
-                "full_page_writes": "off",
-                "max_connections": "60",
-            }
-            options = [
-                word for name, value in settings.items() for word in ("-c", f"{name}={value}")
-            ]
-            return [str(postgres), "-D", str(home / "data"), *options]
-
-        def url(port: int) -> str:
-            return f"postgresql://portal:{password}@127.0.0.1:{port}/postgres"
-
-        def ready(port: int) -> bool:
-            # It accepts connections, to refuse them, while it is still starting up.
-            try:
-                psycopg.connect(url(port), connect_timeout=5).close()
-            except psycopg.OperationalError:
-                return False
-            return True
-
-        # SIGINT is PostgreSQL's fast shutdown: open sessions are cut, not waited for.
-        with _running(command, ready, home, account=account, stop_signal=signal.SIGINT) as port:
-            yield url(port)
+        if like is None:
+            _make_cluster(initdb, home, account)
+        else:
+            shutil.copytree(like, home, dirs_exist_ok=True)
+            for path in [home, *home.rglob("*")]:
+                _give(path, account)
+        with _postgres(initdb.with_name("postgres"), home, account) as url:
+            yield url
 
 
-def _make_cluster(initdb: Path, home: Path, account: str | None, password: str) -> None:
+@contextmanager
+def _postgres(postgres: Path, home: Path, account: str | None) -> Iterator[str]:
+    """Serve the cluster of a folder and yield the URL of its database `postgres`."""
+    password = (home / "password").read_text(encoding="ascii")
+
+    def command(port: int) -> list[str]:
+        settings = {
+            "listen_addresses": "127.0.0.1",
+            "port": str(port),
+            "unix_socket_directories": "",
+            "fsync": "off",
+            "synchronous_commit": "off",
+            "full_page_writes": "off",
+            "max_connections": "60",
+        }
+        options = [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
+        return [str(postgres), "-D", str(home / "data"), *options]
+
+    def url(port: int) -> str:
+        return f"postgresql://portal:{password}@127.0.0.1:{port}/postgres"
+
+    def ready(port: int) -> bool:
+        # It accepts connections, to refuse them, while it is still starting up.
+        try:
+            psycopg.connect(url(port), connect_timeout=5).close()
+        except psycopg.OperationalError:
+            return False
+        return True
+
+    # SIGINT is PostgreSQL's fast shutdown: open sessions are cut, not waited for.
+    with _running(command, ready, home, account=account, stop_signal=signal.SIGINT) as port:
+        yield url(port)
+
+
+def _make_cluster(initdb: Path, home: Path, account: str | None) -> None:
     secret = home / "password"
-    secret.write_text(password, encoding="ascii")
+    secret.touch(mode=0o600)
+    secret.write_text(secrets.token_urlsafe(16), encoding="ascii")
     _give(secret, account)
     subprocess.run(  # noqa: S603 - our own words
         [str(initdb), *_INITDB_OPTIONS, "-D", str(home / "data"), "--pwfile", str(secret)],
@@ -115,6 +132,83 @@ def _make_cluster(initdb: Path, home: Path, account: str | None, password: str) 
         group=account,
         extra_groups=[] if account else None,
         stdout=subprocess.DEVNULL,
+    )
+
+
+# ---------------------------------------------------------------- migrated once
+
+
+def migrated_file() -> Path:
+    """Return a migrated SQLite database to copy; it is made when a migration has changed."""
+
+    def make(place: Path) -> None:
+        _migrate(f"sqlite:///{place / 'portal.db'}")
+
+    return kept("sqlite", make) / "portal.db"
+
+
+def migrated_cluster() -> Path:
+    """Return the folder of a PostgreSQL whose database `migrated` is a template; see above."""
+    initdb = find("initdb").resolve()
+    account = "postgres" if os.geteuid() == 0 else None
+
+    def make(place: Path) -> None:
+        with _folder("gpuportal-postgres-", account) as home:
+            _make_cluster(initdb, home, account)
+            with (
+                _postgres(initdb.with_name("postgres"), home, account) as url,
+                psycopg.connect(url, autocommit=True) as session,
+            ):
+                session.execute(f"CREATE DATABASE {_MIGRATED}".encode())
+                _migrate(url.removesuffix("postgres") + _MIGRATED)
+                # A database is copied only while nobody, autovacuum included, is in it.
+                session.execute(f"ALTER DATABASE {_MIGRATED} ALLOW_CONNECTIONS false".encode())
+            shutil.copytree(home, place, dirs_exist_ok=True)
+
+    version = subprocess.run([str(initdb), "--version"], capture_output=True, check=True)  # noqa: S603 - our own words
+    return kept("postgresql", make, version.stdout)
+
+
+def kept(name: str, make: Callable[[Path], None], *depends: bytes) -> Path:
+    """Return a folder under var/ that `make` filled for these very migrations."""
+    parent = ROOT / "var" / "tests"
+    place = parent / f"{name}-{_digest(*depends)}"
+    if not place.exists():
+        parent.mkdir(parents=True, exist_ok=True)
+        for old in parent.glob(f"{name}-*"):
+            shutil.rmtree(old, ignore_errors=True)
+        unfinished = Path(tempfile.mkdtemp(prefix="unfinished-", dir=parent))
+        try:
+            make(unfinished)
+            os.sync()  # the servers do not wait for the disk, but this outlives them
+            unfinished.rename(place)
+        except OSError:
+            # Another run was faster, or it failed.
+            if not place.exists():
+                raise
+        finally:
+            shutil.rmtree(unfinished, ignore_errors=True)
+    return place
+
+
+def _digest(*depends: bytes) -> str:
+    """Return a digest of the migrations, of what they import, and of the libraries' versions."""
+    digest = hashlib.sha256(repr((depends, _INITDB_OPTIONS)).encode())
+    digest.update((ROOT / "requirements.txt").read_bytes())
+    for path in sorted(ROOT.glob("apps/*/migrations/*.py")):
+        text = path.read_text(encoding="utf-8")
+        imported = re.findall(r"^from (apps[\w.]+) import", text, re.MULTILINE)
+        modules = [ROOT / f"{module.replace('.', '/')}.py" for module in imported]
+        for part in (path, *modules):
+            digest.update(part.name.encode() + part.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def _migrate(url: str) -> None:
+    subprocess.run(  # noqa: S603 - our own words
+        [sys.executable, str(ROOT / "manage.py"), "migrate", "--verbosity", "0"],
+        env=os.environ | {"DATABASE_URL": url},
+        check=True,
     )
 
 
@@ -240,9 +334,13 @@ def main(arguments: Sequence[str]) -> int:
         for name in ("CELERY_BROKER_URL", "CACHE_URL"):
             environment.pop(name, None)
         if options.sqlite:
-            environment["DATABASE_URL"] = f"sqlite:///{folder / 'tests.db'}"
+            environment |= {
+                "DATABASE_URL": f"sqlite:///{folder / 'tests.db'}",
+                TEMPLATE: str(migrated_file()),
+            }
         else:
-            environment["DATABASE_URL"] = stack.enter_context(temporary_postgres())
+            server = stack.enter_context(temporary_postgres(migrated_cluster()))
+            environment |= {"DATABASE_URL": server, TEMPLATE: _MIGRATED}
         return _run(options.command, environment)
 
 

@@ -11,8 +11,8 @@ import psycopg
 import pytest
 import redis
 
-from tests import programs
-from tests.servers import accepts, main, temporary_postgres, temporary_redis
+from tests import programs, servers
+from tests.servers import accepts, kept, main, temporary_postgres, temporary_redis
 
 RUNNER = (sys.executable, "-m", "tests.servers")
 # Writes where the server is, then waits to be ended.
@@ -50,6 +50,27 @@ def test_postgresql_is_gone_afterwards() -> None:
             row = session.execute("SHOW server_encoding").fetchone()
         assert row == ("UTF8",)
     assert not accepts(port_of(url))
+
+
+def test_a_migrated_database_is_kept_until_a_migration_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(servers, "ROOT", tmp_path)
+    (tmp_path / "requirements.txt").touch()
+    migration = tmp_path / "apps" / "usage" / "migrations" / "0001_initial.py"
+    migration.parent.mkdir(parents=True)
+    migration.write_text("from apps.usage.triggers import make\n", encoding="utf-8")
+    triggers = tmp_path / "apps" / "usage" / "triggers.py"
+    triggers.write_text("one", encoding="utf-8")
+    made: list[Path] = []
+
+    first = kept("sqlite", made.append)
+    assert kept("sqlite", made.append) == first
+    assert len(made) == 1
+    triggers.write_text("two", encoding="utf-8")
+    second = kept("sqlite", made.append)
+    assert len(made) == 2
+    assert [path.name for path in first.parent.iterdir()] == [second.name]
 
 
 def test_the_exit_code_is_that_of_the_command() -> None:

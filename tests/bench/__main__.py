@@ -25,8 +25,7 @@ from tests.bench import measures
 from tests.bench.figures import Figure, show, write
 from tests.bench.measures import Scope
 from tests.bench.programs import BenchFailed
-from tests.portal import ROOT
-from tests.servers import temporary_postgres
+from tests.servers import ROOT, temporary_postgres
 
 SCOPES = {
     "quick": Scope(

@@ -23,7 +23,8 @@ from apps.clusters.services.watch.follow import snapshot
 from tests.bench.api_server import PODS, pages
 from tests.bench.database import NOW
 from tests.bench.measuring import alternated, peak_mib, timed, wall
-from tests.portal import ROOT, stop
+from tests.portal import stop
+from tests.servers import ROOT
 
 SNAPSHOT_CLUSTER = "bench-listing"
 

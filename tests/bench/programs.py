@@ -13,9 +13,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.portal import ROOT, stop
+from tests.portal import stop
 from tests.programs import find
-from tests.servers import free_port
+from tests.servers import ROOT, free_port
 
 _START_SECONDS = 120.0
 _TRIES = 3

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.portal import ROOT, portal
+from tests.portal import portal
+from tests.servers import ROOT
 
 # Minutes by itself, and last of all: for check-full.
 pytestmark = pytest.mark.exhaustive

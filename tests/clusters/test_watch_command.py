@@ -15,6 +15,7 @@ from django.core.management import CommandError, call_command
 from apps.clusters.models import Cluster, NodeInterval, Pod
 from apps.clusters.services.watch.informer import NAMESPACES, NODES, PODS
 from tests.recorded_api import Answer, Request, recorded, serving
+from tests.servers import migrated_file
 
 ROOT = Path(__file__).resolve().parents[2]
 LISTS = {NODES: "nodes", PODS: "pods", NAMESPACES: "namespaces"}
@@ -60,18 +61,6 @@ def test_a_refusal_ends_one_look_with_what_is_lacking(capsys: pytest.CaptureFixt
     assert "good: 5 GPU nodes" in capsys.readouterr().out
 
 
-@pytest.fixture(scope="module")
-def migrated(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a SQLite database with all tables and no rows."""
-    folder = tmp_path_factory.mktemp("migrated")
-    subprocess.run(  # noqa: S603
-        [*MANAGE, "migrate", "--verbosity", "0"],
-        env=_environment(folder / "portal.db"),
-        check=True,
-    )
-    return folder / "portal.db"
-
-
 def _environment(database: Path) -> dict[str, str]:
     return {
         **os.environ,
@@ -82,9 +71,7 @@ def _environment(database: Path) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "SIGINT"])
-def test_a_watch_ends_cleanly_when_told_to(
-    migrated: Path, tmp_path: Path, number: signal.Signals
-) -> None:
+def test_a_watch_ends_cleanly_when_told_to(tmp_path: Path, number: signal.Signals) -> None:
     held, asked = threading.Event(), threading.Event()
 
     def answer(request: Request) -> Answer:
@@ -95,7 +82,7 @@ def test_a_watch_ends_cleanly_when_told_to(
         return _lists(request)
 
     database = tmp_path / "portal.db"
-    shutil.copy(migrated, database)
+    shutil.copy(migrated_file(), database)
     with serving(answer) as server:
         with sqlite3.connect(database) as connection:
             connection.execute(

@@ -19,7 +19,7 @@ import pytest
 from playwright.sync_api import Page
 from pytest_django.live_server_helper import LiveServer
 
-from tests.portal import ROOT
+from tests.servers import ROOT
 from tests.web.axe import cookie_of
 from tests.web.conftest import Screen
 from tests.web.picture_portal import NOW, fill_picture_portal
