@@ -99,7 +99,7 @@ def test_a_channel_is_made_tried_muted_and_removed(
         page.get_by_label("Budgets: ").check()
         page.get_by_role("button", name="Make the channel").click()
         expect(page.get_by_role("heading", name="chat")).to_be_visible()
-        page.get_by_role("button", name="Send a test message").click()
+        page.get_by_role("button", name="Send test message").click()
         expect(page.get_by_role("status")).to_contain_text("ada@example.org")
         page.get_by_label("Why").fill("a holiday")
         page.get_by_role("button", name="Mute", exact=True).click()

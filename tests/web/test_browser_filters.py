@@ -37,7 +37,7 @@ def test_a_view_is_saved_opened_and_deleted(served: str, screen: Screen, scripts
     def steps(page: Page) -> None:
         sign_in(page, target="/teams/vision/?window=30d&tier=gold")
         page.locator(".views-menu summary").click()
-        page.get_by_label("Save this page as").fill("Our gold")
+        page.get_by_label("View name").fill("Our gold")
         page.get_by_role("button", name="Save", exact=True).click()
         page.goto("/")
         page.locator(".views-menu summary").click()

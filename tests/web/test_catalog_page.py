@@ -176,7 +176,7 @@ def test_a_gpu_hour_has_the_price_of_its_cluster_before_the_general_one(
     assert "tier_price" in check_explained(admin, "/tiers/")
     told = [
         re.sub(r"\s+", " ", re.sub(r"<[^>]+>", "", found)).strip()
-        for found in re.findall(r"Price of a GPU-hour</dt><dd>(.*?)</dd>", page, re.DOTALL)
+        for found in re.findall(r"Price per GPU-hour</dt><dd>(.*?)</dd>", page, re.DOTALL)
     ]
     assert told == ["2.50 EUR", "4.00 EUR"]
     assert 'title="2.50424658 EUR"' in page

@@ -217,7 +217,7 @@ def test_who_cannot_accept_an_offer_is_not_told_to(quota: Portal, signed_in: Sig
     pk = in_review(quota, signed_in)
     cleo = of(quota, signed_in, "cleo")
     do(cleo, pk, "ask_changes", text="Seven would do.", offer="7")
-    assert "7 was offered instead; who wrote the request can accept it." in text_of(
+    assert "7 was offered instead; the author of the request can accept it." in text_of(
         cleo, f"/requests/{pk}/"
     )
     assert "Offered instead: 7. Accept it" in text_of(

@@ -21,7 +21,7 @@ def test_a_portal_without_any_facts_says_what_to_do(db: None, signed_in: SignIn)
 
 def test_a_catalog_without_facts_says_that_it_does_not_know(db: None, signed_in: SignIn) -> None:
     page = signed_in(make_portal().dan).get("/tiers/").content.decode()
-    assert "not known how busy the tiers are" in page
+    assert "No hour has been collected yet." in page
     assert 'id="tier-1-manifest"' in page
 
 

@@ -297,7 +297,7 @@ def test_a_long_window_is_cut_and_that_is_said(admin: Client) -> None:
 
 def test_nothing_is_replayed_until_something_is_asked(admin: Client) -> None:
     page = text_of(admin, WHAT_IF)
-    assert "Say what to change" in page
+    assert "Enter a change to compare" in page
     assert 'id="sums"' not in page
     assert admin.get("/fairness/nowhere/what-if/").status_code == 404
 

@@ -198,13 +198,13 @@ def test_a_long_collection_shows_how_far_it_has_come_and_is_found_again(
             cluster=west, hour=before + timedelta(hours=hour), state="waiting"
         )
     page = text_of(admin, f"/health/data/?{HOURLY}")
-    done, asked = map(int, re.findall(r"west: (\d+) of (\d+) hours have facts, 5 wait", page)[0])
+    done, asked = map(int, re.findall(r"(\d+) of (\d+) hours collected, 5 pending", page)[0])
     assert f'max="{asked}" value="{done}"' in page
     address = html.unescape(re.findall(r'id="work"[^>]*hx-get="([^"]+)"', page)[0])
     rows = CollectionWindow.objects.filter(cluster=west, state="waiting")
     rows.filter(hour__lt=before + timedelta(hours=2)).update(state="complete")
     part = admin.get(address, headers={"HX-Request": "true"}).content.decode()
-    assert f"west: {done + 2} of {asked} hours have facts, 3 wait" in part
+    assert f"{done + 2} of {asked} hours collected, 3 pending" in part
     assert "<html" not in part
     rows.update(state="complete")
     over = admin.get(address, headers={"HX-Request": "true"}).content.decode()

@@ -87,15 +87,14 @@ def test_the_headline_says_what_the_tables_say(admin: Client) -> None:
     )
     said = words_of(page, 'p class="headline-words"')
     assert said.startswith("Of 24 GPUs in 2 tiers, 11 were allocated on average.")
-    assert f"{wasted:,.0f} GPU-hours were held and not used" in said
+    assert f"{wasted:,.0f} GPU-hours were unused" in said
     assert "2 hours of the window could not be counted." in page
 
 
 def test_several_tiers_are_named_rather_than_blended(admin: Client) -> None:
     more = words_of(text_of(admin, f"/?{DAILY}"), 'p class="headline-more"')
     assert more.startswith(
-        "Fullest and least used is gold: 75.0 % allocated, and what ran there was busy 48.8 % of "
-        "the time. "
+        "Fullest and least used is gold: 75.0 % allocated, 48.8 % GPU utilization. "
     )
 
 
@@ -120,8 +119,7 @@ def test_the_fullest_and_the_least_used_tier_have_a_sentence_each() -> None:
         "overview/_headline.html", {"headline": given, "reading": {"query": ()}}
     )
     assert words_of(text, 'p class="headline-more"') == (
-        "Fullest is gold, 75.0 % allocated. Least used is silver: what ran there was busy 40.0 % "
-        "of the time."
+        "Fullest is gold, 75.0 % allocated. Least used is silver: 40.0 % GPU utilization."
     )
 
 
@@ -138,7 +136,7 @@ def test_one_tier_has_its_ratios_in_the_headline(admin: Client) -> None:
     )
     busy = f"{float(row['utilization_ratio']) * 100:.1f} %"
     assert words_of(page, 'p class="headline-words"').startswith(
-        f"Of 8 GPUs, 37.5 % were allocated, and what ran on them was busy {busy} of the time."
+        f"Of 8 GPUs, 37.5 % were allocated; GPU utilization was {busy}."
     )
 
 
@@ -223,10 +221,8 @@ def test_hostile_tier_names_in_the_address_stay_text(admin: Client) -> None:
 
 def test_the_waste_of_a_very_long_window_is_that_of_its_last_days(admin: Client) -> None:
     long = text_of(admin, "/?first=2025-01-01&last=2025-10-27")
-    assert "held and not used in the last 30 days of this window" in long
-    assert "held and not used in this window" in text_of(
-        admin, "/?first=2025-09-01&last=2025-10-27"
-    )
+    assert "Unused GPU-hours in the last 30 days of this window" in long
+    assert "Unused GPU-hours in this window" in text_of(admin, "/?first=2025-09-01&last=2025-10-27")
     month = text_of(admin, "/?first=2025-09-28&last=2025-10-27")
     names = [
         re.findall(r'id="waste".*?</section>', page, re.DOTALL)[0].count("<li>")

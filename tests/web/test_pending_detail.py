@@ -218,8 +218,8 @@ def test_a_thing_of_an_unwatched_cluster_says_that_it_may_have_started(
     portal: Portal, admin: Client
 ) -> None:
     page = words(text_of(admin, TRAIN))
-    assert "Nobody watches west now, or the last look failed." in page
-    assert "This is as it was at 2025-10-27 23:55:00" in page
+    assert "west is not watched now, or the last refresh failed." in page
+    assert "This is as of 2025-10-27 23:55:00" in page
 
 
 def test_the_pod_and_its_workload_say_why_it_waits(
@@ -228,7 +228,7 @@ def test_the_pod_and_its_workload_say_why_it_waits(
     for path in ("/pods/west/uid-train-2/", "/workloads/west/vision/Job/train/"):
         page = text_of(admin, path)
         told = words(page)
-        assert "Why it waits: 12 nodes offer nvidia.com/gpu and none has 4 free" in told, path
+        assert "Pending: 12 nodes offer nvidia.com/gpu and none has 4 free" in told, path
         assert "How to fix: Free 2 nvidia.com/gpu on west-1." in told, path
         assert f'href="{TRAIN}?' in page, path
     for path in ("/pods/west/uid-train-0/", "/workloads/east/speech/StatefulSet/nothing/"):

@@ -196,7 +196,7 @@ def test_nobody_waits_is_said_only_where_that_is_known(portal: Portal, admin: Cl
 
 def test_an_outage_of_the_watch_looks_like_an_outage(portal: Portal, admin: Client) -> None:
     page = text_of(admin, LIST)
-    assert "What waits on west is known only up to" in page
+    assert "Pending workloads of west are shown as of" in page
     assert "(2025-10-27 23:55:00)" in page
     assert page.count("not watched now") == len(lines(page)) > 0
 
@@ -207,8 +207,8 @@ def test_a_look_that_failed_is_told_and_its_error_is_for_admins(
     RefreshState.objects.filter(cluster=portal.clusters[0]).update(error="a table is <locked>")
     shown = text_of(signed_in(portal.cleo), LIST)
     assert "a table is &lt;locked&gt;" in shown
-    assert "What waits on west is known only up to" in shown
-    assert "What waits on east" not in shown
+    assert "Pending workloads of west are shown as of" in shown
+    assert "Pending workloads of east" not in shown
     assert "locked&gt;" not in text_of(signed_in(portal.ada), LIST)
 
 
@@ -217,7 +217,7 @@ def test_a_cluster_that_was_never_looked_at_is_told(now: datetime, portal: Porta
     client = Client()
     client.force_login(portal.cleo)
     page = text_of(client, LIST)
-    assert "Nothing is known yet of what waits on east" in page
+    assert "No data yet on pending workloads of east" in page
     assert "on east" not in text_of(client, f"{LIST}?cluster=west")
 
 

@@ -111,7 +111,7 @@ def test_a_pod_on_shared_cards_names_who_may_have_been_beside_it(
         ["serve-abc", "vision-prod", "vision"],
     ]
     assert "The node has 8 such devices" in page
-    assert "may have shared a card with this pod" in page
+    assert "may have shared a GPU with this pod" in page
 
 
 def test_pods_of_other_teams_beside_a_pod_are_only_counted(

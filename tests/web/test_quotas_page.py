@@ -103,7 +103,7 @@ def test_a_key_that_limits_nothing_comes_with_the_fix_and_without_saturation(
     admin: Client,
 ) -> None:
     line = lines(text_of(admin, LIST))["ResourceQuota inert west/vision-prod"]
-    assert "Not effective." in line
+    assert "Not enforced." in line
     assert f"Fix: Replace it with {KEY}" in line
     assert " – " in line
     (row,) = [row for row in keys_file(admin) if row["name"] == "inert"]
@@ -258,7 +258,7 @@ def test_what_was_held_but_unused_is_told_for_the_window(admin: Client) -> None:
         *("gpus", "west", "vision", "ResourceQuota", KEY, "vision", "gold, silver"),
         *("25.0", "12", "48", "36"),
     ]
-    assert "12 unit-hours unused in the window." in lines(page)["ResourceQuota gpus west/vision"]
+    assert "12 unused quota-hours in the window." in lines(page)["ResourceQuota gpus west/vision"]
     (vision,) = [row for row in keys_file(admin, f"&{HOURLY}") if row["namespace"] == "vision"]
     assert vision["unused_hours"] == "12"
 
@@ -283,7 +283,7 @@ def test_what_was_unused_of_many_hours_is_summed_when_it_is_asked_for(admin: Cli
     page = text_of(admin, f"{LIST}?{A_YEAR}&team=vision")
     assert "unused" not in tables_of(page)
     assert "Every hour of 22 keys is summed when you ask for it." in page
-    assert "12 unit-hours unused in the window." in lines(page)["ResourceQuota gpus west/vision"]
+    assert "12 unused quota-hours in the window." in lines(page)["ResourceQuota gpus west/vision"]
     (show,) = re.findall(r'id="show-unused" href="([^"]+)"', page)
     for address in (unescape(show), f"{LIST}?{A_YEAR}&team=vision&unused.sort=key"):
         (row,) = tables_of(text_of(admin, address))["unused"].rows[1:]

@@ -80,7 +80,7 @@ def test_who_may_not_ask_is_told_whom_to_ask(quota: Portal, signed_in: SignIn) -
     assert "For yours, ask ada." in page
     assert ASK not in page
     page = text_of(of(quota, signed_in, "finn"), "/requests/new/")
-    assert "The leads of a team and administrators ask" in page
+    assert "The leads of a team and administrators request" in page
     assert "For yours" not in page
 
 

@@ -306,7 +306,7 @@ def test_another_owner_has_to_be_confirmed(asked: Portal, signed_in: SignIn) -> 
     pk = asked.approved()
     cleo = of(asked, signed_in, "cleo")
     page = text_of(cleo, f"/requests/{pk}/")
-    assert f"The portal takes the limit over from {OWNER}" in page
+    assert f"Override {OWNER}" in page
     refused = do(cleo, pk, "apply", gitops="no")
     assert refused.status_code == 409
     assert "Choose GitOps mode, or confirm it." in refused.content.decode()

@@ -57,7 +57,7 @@ def test_a_form_without_its_token_says_that_nothing_changed(portal: Portal) -> N
     client = Client(enforce_csrf_checks=True)
     response = client.post("/sign-in/", {"username": "ada", "password": "ada"})
     assert response.status_code == 403
-    assert "This form has expired" in response.content.decode()
+    assert "Form expired" in response.content.decode()
 
 
 @pytest.mark.parametrize("name", ["portal", "Portal", "p\u043ertal"])

@@ -41,7 +41,7 @@ def test_who_waits_for_a_tier_is_counted_for_all_and_named_to_their_own(
 ) -> None:
     page = text_of(signed_in(getattr(portal, person)), f"/tiers/gold/?{HOURLY}")
     section = page[page.index('id="waits"') : page.index('id="teams"')]
-    assert "1 pod for 4 GPUs, the oldest for" in section
+    assert "1 pod for 4 GPUs, the longest for" in section
     assert ("train-2" in section) is named
     assert ("None of them is of your teams." in section) is not named
 
