@@ -75,7 +75,7 @@ def test_sums_tell_what_waits_what_is_held_back_and_what_starts(
     assert "Unscheduled 13 GPUs" in told
     assert "Blocked at admission 2 GPUs" in told
     assert "Starting 1 GPU " in told
-    assert "In 5 things" in told
+    assert "In 5 workloads" in told
     assert chips(page) == {
         "all": "all 16 GPUs · 5",
         "gang": "gang 8 GPUs · 1",
