@@ -163,7 +163,7 @@ def test_nobody_sees_the_money_of_other_teams(priced: Priced, signed_in: SignIn)
     dan = signed_in(priced.portal.dan)
     for by in ("team", "namespace", "workload"):
         page = text_of(dan, f"/costs/?{DAYS}&by={by}")
-        assert "You see the money of your teams" in page
+        assert "You see the costs of your teams" in page
         table = " ".join(c.text for row in tables_of(page)["lines"].rows for c in row)
         for hidden in ("vision", "Job/train", "stray", "unassigned"):
             assert hidden not in table, by

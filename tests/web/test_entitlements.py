@@ -56,7 +56,7 @@ def test_an_entitlement_is_told_once_80_percent_are_held_or_waited_for(
     wanted = [] if line is None else [f"speech {line} by pods that wait · on bronze"]
     assert lines_of(admin) == wanted
     text = text_of(admin, f"/?{HOURLY}")
-    assert ("No team holds or waits for 80 %" in text) is (line is None)
+    assert ("No team is near its entitlement" in text) is (line is None)
 
 
 def test_the_one_with_the_least_left_comes_first(

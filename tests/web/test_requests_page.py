@@ -259,7 +259,7 @@ def test_the_queue_shows_all_that_a_decision_needs_on_one_screen(
     assert 'class="nav-count">1<' in page
     assert do(cleo, pk, "take", back="review")["Location"] == f"/review/#request-{pk}"
     page = text_of(cleo, "/review/")
-    for label in ("Approve", "Ask for changes", "Reject", "A counter-offer"):
+    for label in ("Approve", "Ask for changes", "Reject", "Counter-offer"):
         assert label in page
 
 
