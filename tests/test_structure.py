@@ -18,7 +18,6 @@ MANY_PARAMETERS = {
     "apps.quota_requests: finish",
     "apps.quota_requests: preview",
     "apps.quota_requests: record",
-    "apps.web: key_table",
     "simulator: __init__",
     "simulator: counted",
     "simulator: gpu_node",

@@ -222,19 +222,12 @@ def key_table(
     *,
     empty: str,
     next_href: str | None,
-    every: Callable[[], Iterable[QuotaRow]],
-    unused_of_every: Callable[[], Mapping[QuotaRef, float]],
+    every: Callable[[], Iterable[tuple[QuotaRow, float | None]]],
 ) -> Table:
     """Return the list, in the order that the selector gave it.
 
-    `unused` is of these rows, by key; `unused_of_every` of those that a file has.
+    `unused` is of these rows, by key; `every` gives the rows of a file, each with its own.
     """
-
-    def file_rows() -> Iterable[TableRow]:
-        left = unused_of_every()
-        for row in every():
-            yield TableRow(_values(row, left.get(row.ref)))
-
     return Table(
         id="keys",
         title="Quota keys",
@@ -243,7 +236,7 @@ def key_table(
         zone=reading.choice.zone,
         empty=empty,
         next_href=next_href,
-        every=file_rows,
+        every=lambda: (TableRow(_values(row, left)) for row, left in every()),
         ordered=True,
     )
 

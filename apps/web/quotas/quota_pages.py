@@ -1,6 +1,6 @@
 """The pages of quotas and budgets, and of one quota key with its usage over time."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
@@ -335,14 +335,19 @@ def _keys(
 ) -> Table:
     query = (*reading.query, *asked.query, ("cursor", found.next_cursor or ""))
     following = f"{with_query(path_of(request), query)}#keys" if found.next_cursor else None
+
+    def every() -> Iterator[tuple[QuotaRow, float | None]]:
+        left = unused.by_key()
+        for row in every_row(lambda at: _page(reading, asked, at, PER_FILE_READ)):
+            yield row, left.get(row.ref)
+
     return keys.key_table(
         found.rows,
         reading,
         unused.by_key() if whole else unused.of(found.rows),
         empty=_nothing(reading, asked),
         next_href=following,
-        every=lambda: every_row(lambda at: _page(reading, asked, at, PER_FILE_READ)),
-        unused_of_every=unused.by_key,
+        every=every,
     )
 
 
