@@ -111,7 +111,7 @@ def test_a_mig_profile_that_fits(
         assert profile is None
         return
     assert found.evidence["profile"] == profile
-    assert (str(found.saving_per_month), found.confidence) == (saving, confidence)
+    assert (str(found.saving_per_month), found.rating.confidence) == (saving, confidence)
 
 
 @pytest.mark.parametrize(
@@ -133,7 +133,7 @@ def test_a_shared_tier_for_a_notebook(
     assert (found is None) == (tier is None)
     if found is not None:
         assert f"tier {tier} " in found.change
-        assert found.confidence is confidence
+        assert found.rating.confidence is confidence
 
 
 def test_a_notebook_that_has_been_idle_for_a_day_is_to_be_stopped() -> None:
@@ -172,7 +172,9 @@ def test_a_notebook_that_has_been_idle_for_a_day_is_to_be_stopped() -> None:
 def test_a_smaller_model(changes: dict[str, Any], model: str | None, saving: str | None) -> None:
     found = only(replace(SERVICE, **changes), MODELS, RecommendationKind.SMALLER_MODEL)
     assert (found and str(found.saving_per_month)) == saving
-    assert found is None or (f"to {model}" in found.change and found.confidence != Confidence.HIGH)
+    assert found is None or (
+        f"to {model}" in found.change and found.rating.confidence != Confidence.HIGH
+    )
 
 
 BATCH = replace(SERVICE, owner_kind="PyTorchJob")
@@ -225,8 +227,8 @@ def test_confidence_rests_on_the_days_that_were_measured() -> None:
         replace(SERVICE, measured_days=8, p95_activity=0.05), MIG, RecommendationKind.MIG_PROFILE
     )
     assert found is not None
-    assert found.confidence is Confidence.LOW
-    assert "8 days" in found.reason
+    assert found.rating.confidence is Confidence.LOW
+    assert "8 days" in found.rating.reason
 
 
 @pytest.mark.parametrize(
@@ -255,7 +257,7 @@ def test_spot_for_work_that_can_be_restarted(
 ) -> None:
     found = only(replace(JOB, **changes), SPOT, RecommendationKind.SPOT)
     assert (found and str(found.saving_per_month)) == saving
-    assert (found and found.confidence) == confidence
+    assert (found and found.rating.confidence) == confidence
 
 
 @pytest.mark.parametrize(
@@ -298,8 +300,8 @@ def test_confidence_follows_the_evidence_and_says_why(
     )
     found = only(one, Offers(), RecommendationKind.FEWER_GPUS)
     assert found is not None
-    assert found.confidence is confidence
-    assert f"{days:.0f} days" in found.reason
+    assert found.rating.confidence is confidence
+    assert f"{days:.0f} days" in found.rating.reason
     assert found.saving_per_month == Decimal("6701.40")
 
 

@@ -262,7 +262,7 @@ def test_nodes_that_are_empty_every_week(
     changes: dict[str, Any], text: str | None, hours: int, confidence: Confidence | None
 ) -> None:
     found = empty_nodes(replace(POOL, **changes))
-    assert (found and found.confidence) == confidence
+    assert (found and found.rating.confidence) == confidence
     if found is not None:
         assert (text or "") in found.change
         assert f"spot nodes with {A100}" in found.change

@@ -10,6 +10,7 @@ from django.test.utils import CaptureQueriesContext
 from apps.clusters.models import Cluster
 from apps.costs.domain.recommendations.recommendation import (
     Confidence,
+    Rating,
     RecommendationKind,
     RecommendationState,
     Saving,
@@ -41,8 +42,7 @@ def found(
         change="Run it on spot.",
         saved=Saving(1.0, Decimal(saving)),
         currency="USD",
-        confidence=Confidence.LOW,
-        reason="only 7 days",
+        rating=Rating(Confidence.LOW, "only 7 days"),
         evidence={"days": 7.0, "price_per_gpu_hour": Decimal("3.06")},
     )
     return TeamFinding(one, None)

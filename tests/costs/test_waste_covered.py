@@ -18,7 +18,7 @@ from apps.costs.domain.recommendations.capacity import (
     empty_hours,
     lend_quota,
 )
-from apps.costs.domain.recommendations.evidence import CardPart
+from apps.costs.domain.recommendations.evidence import CardPart, QuotaEvidence
 from apps.costs.domain.recommendations.idle_time import (
     ServiceEvidence,
     TimeoutEvidence,
@@ -30,6 +30,7 @@ from apps.costs.domain.recommendations.recommendation import (
     Cell,
     Confidence,
     Gap,
+    Rating,
     Recommendation,
     Saving,
     Subject,
@@ -67,13 +68,12 @@ def test_what_is_covered_is_never_more_than_the_waste_of_any_cause(
 OWNERS = st.builds(
     WasteOwner, st.sampled_from([None, 1, 2]), st.sampled_from([1, 2]), st.just("USD")
 )
+UNSURE = Rating(Confidence.LOW, "")
 FOUND = st.builds(
     replace,
     st.sampled_from(
         [
-            Recommendation(
-                kind, Subject("west"), "", Saving(1.0, PRICE), "USD", Confidence.LOW, "", {}
-            )
+            Recommendation(kind, Subject("west"), "", Saving(1.0, PRICE), "USD", UNSURE, {})
             for kind in RecommendationKind
         ]
     ),
@@ -295,11 +295,11 @@ def test_services_that_are_left_as_they_are(one: ServiceEvidence) -> None:
 
 # ---------------------------------------------------------------- empty hours
 
+EMPTY_POOL = cell_name("", "", A100, "on-demand")
 NIGHTS = HoursEvidence(
     subject=Subject("west", workload=f"Pool/on-demand/{A100}", tier="exclusive-a100"),
     gpu_model=A100,
     capacity_type="on-demand",
-    cell=cell_name("", "", A100, "on-demand"),
     empty={
         (weekend, hour): [4.0 if weekend or hour < 6 else 0.5] * (8 if weekend else 22)
         for weekend in (False, True)
@@ -319,7 +319,7 @@ def test_capacity_that_stands_empty_at_night_and_at_weekends() -> None:
     assert "4 GPUs on weekends" in found.change
     usual = 22 * 6 * 4 + 8 * 24 * 4
     whole = usual + 22 * 18 * 0.5
-    assert found.cells[NIGHTS.cell]["unallocated"] == pytest.approx(usual / whole)
+    assert found.cells[EMPTY_POOL]["unallocated"] == pytest.approx(usual / whole)
     assert found.saving_per_month == (Decimal(usual) / (30 * 24) * 730 * PRICE).quantize(
         Decimal("0.01")
     )
@@ -330,7 +330,7 @@ def test_capacity_that_stands_empty_at_night_and_at_weekends() -> None:
     )
     stranded = empty_hours(replace(NIGHTS, stranded_gpu_hours=100.0))
     assert stranded is not None
-    assert stranded.cells[NIGHTS.cell]["unallocated"] == pytest.approx(usual / (whole + 100))
+    assert stranded.cells[EMPTY_POOL]["unallocated"] == pytest.approx(usual / (whole + 100))
 
 
 @pytest.mark.parametrize(
@@ -344,8 +344,8 @@ def test_capacity_that_stands_empty_at_night_and_at_weekends() -> None:
 def test_empty_hours_of_low_confidence(change: dict[str, object], words: str) -> None:
     found = empty_hours(replace(NIGHTS, **change))  # type: ignore[arg-type]
     assert found is not None
-    assert found.confidence.value == "low"
-    assert words in found.reason
+    assert found.rating.confidence.value == "low"
+    assert words in found.rating.reason
     assert ("First let pending work in: up to 200 GPU-hours" in found.change) is (
         "pending_gpu_hours" in change
     )
@@ -380,18 +380,17 @@ def test_hours_of_which_nothing_is_said(change: dict[str, object]) -> None:
 
 # ---------------------------------------------------------------- quota
 
-LENDING = LendingEvidence(
+HELD_QUOTA = QuotaEvidence(
     subject=Subject("west", "vision", "ResourceQuota/gpus", "exclusive-a100"),
     key="requests.nvidia.com/gpu",
     hard=16.0,
-    usual_used=5.0,
-    free_unit_hours=1000.0,
-    waited_unit_hours=72.0,
+    peak_used=16.0,
     days=30.0,
     coverage=1.0,
     price_per_gpu_hour=PRICE,
     currency="USD",
 )
+LENDING = LendingEvidence(HELD_QUOTA, 5.0, free_unit_hours=1000.0, waited_unit_hours=72.0)
 
 
 def test_quota_that_is_free_while_others_wait_is_to_be_lent() -> None:
@@ -405,7 +404,7 @@ def test_quota_that_is_free_while_others_wait_is_to_be_lent() -> None:
 
 @pytest.mark.parametrize(
     "change",
-    [{"days": 3.0}, {"waited_unit_hours": 0.0}, {"usual_used": 15.0}],
+    [{"of": replace(HELD_QUOTA, days=3.0)}, {"waited_unit_hours": 0.0}, {"usual_used": 15.0}],
     ids=["few days", "nobody waits", "it is used"],
 )
 def test_quota_that_stays_with_its_owner(change: dict[str, object]) -> None:

@@ -36,7 +36,8 @@ from apps.costs.models import PoolCostDay, PricedHour, Recommendation, WorkloadC
 from apps.costs.services.evidence.offers import (
     EVIDENCE_DAYS,
     EvidenceSpan,
-    PriceInForce,
+    Pool,
+    PricesInForce,
     newest_day,
     span_of,
 )
@@ -167,7 +168,7 @@ def _figures(one: TeamFinding) -> dict[str, object]:
     evidence = {**found.evidence, **found.saved.figures()}
     values = (
         *(one.team_id, found.change, found.patch, found.saving_per_month, found.currency),
-        *(found.confidence.value, found.reason, _plain_evidence(evidence)),
+        *(found.rating.confidence.value, found.rating.reason, _plain_evidence(evidence)),
         [[*cell, units] for cell, units in sorted(one.covers.items())],
     )
     return dict(zip(_FIGURES, values, strict=True))
@@ -349,10 +350,10 @@ def _valued(row: Recommendation, first: date, last: date, at: datetime) -> Decim
     sums = list(rows.values_list("currency", *pools).annotate(held=Sum(held)).filter(held__gt=0))
     if any(currency != row.currency for currency, *_ in sums):
         return None
-    prices, whole = PriceInForce(at), Decimal(0)
+    prices, whole = PricesInForce(at), Decimal(0)
     own = set()
     for _, tier, model, kind, amount in sums:
-        price, currency = prices.of(row.cluster.name, tier, model, kind)
+        price, currency = prices.of(row.cluster.name, Pool(tier, model, kind))
         if price is None or currency != row.currency:
             return None
         whole += Decimal(int(amount)) / _NANO * price

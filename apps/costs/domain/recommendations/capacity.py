@@ -3,7 +3,6 @@
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from decimal import Decimal
 from math import ceil, floor, fsum
 
 from apps.clusters.domain.devices.mig import Geometry, MigModel, part_of
@@ -11,21 +10,23 @@ from apps.clusters.domain.resources import gpus, quantity
 from apps.clusters.domain.tiers import CapacityType
 from apps.costs.domain.costing import Cause
 from apps.costs.domain.recommendations import patches
-from apps.costs.domain.recommendations.evidence import LayoutEvidence, PoolEvidence, QuotaEvidence
+from apps.costs.domain.recommendations.evidence import (
+    Evidence,
+    LayoutEvidence,
+    PoolEvidence,
+    QuotaEvidence,
+)
 from apps.costs.domain.recommendations.recommendation import (
     HOURS_PER_MONTH,
     LEAST_COVERAGE,
     LEAST_DAYS,
     Confidence,
     Fractions,
+    Rating,
     Recommendation,
     RecommendationKind,
     Saving,
-    Subject,
-    at_most,
-    by_evidence,
     cell_name,
-    enough,
 )
 from apps.costs.domain.recommendations.rightsizing import HEADROOM
 
@@ -52,11 +53,6 @@ def unused_quota(one: QuotaEvidence) -> Recommendation | None:
     wanted = one.hard - unused
     own = unused * one.weight
     freed = own * min(1.0, one.unallocated_gpus / max(own, one.unused_in_tier))
-    confidence, reason = at_most(
-        Confidence.MEDIUM,
-        "it saves only what capacity is given up in return",
-        by_evidence(days=one.days, coverage=one.coverage),
-    )
     return Recommendation(
         kind=RecommendationKind.UNUSED_QUOTA,
         subject=one.subject,
@@ -64,8 +60,9 @@ def unused_quota(one: QuotaEvidence) -> Recommendation | None:
         f"at most {quantity(one.peak_used)} were ever used at once.",
         saved=Saving(freed * HOURS_PER_MONTH, one.price_per_gpu_hour),
         currency=one.currency,
-        confidence=confidence,
-        reason=reason,
+        rating=one.rating.at_most(
+            Confidence.MEDIUM, "it saves only what capacity is given up in return"
+        ),
         evidence={
             "days": round(one.days, 1),
             "hard": one.hard,
@@ -96,7 +93,7 @@ def _unused_units(one: QuotaEvidence) -> float:
 
     It never falls below its peak and headroom, in whole units, and never rises.
     """
-    if not enough(days=one.days, coverage=one.coverage):
+    if not one.is_enough:
         return 0.0
     needed = max(ceil(one.peak_used * HEADROOM - _HAIR), ceil(one.peak_used))
     unused = one.hard - min(one.hard, float(needed))
@@ -109,7 +106,7 @@ def mig_layout(one: LayoutEvidence) -> Recommendation | None:
     Of the layouts that strand least, the one with the fewest changes.
     """
     part = part_of(one.gpu_model)
-    if part is None or not enough(days=one.days, coverage=one.coverage):
+    if part is None or not one.is_enough:
         return None
     now = stranded(one.layout, part)
     candidates = [
@@ -122,11 +119,6 @@ def mig_layout(one: LayoutEvidence) -> Recommendation | None:
     then, *_, best = min(candidates, key=lambda each: each[:3])
     if then >= now:
         return None
-    confidence, reason = at_most(
-        Confidence.MEDIUM,
-        "cards must be drained to be cut anew",
-        by_evidence(days=one.days, coverage=one.coverage),
-    )
     total = _slices(part)
     return Recommendation(
         kind=RecommendationKind.MIG_LAYOUT,
@@ -135,8 +127,7 @@ def mig_layout(one: LayoutEvidence) -> Recommendation | None:
         f"{_layout_text(one.layout)}: {then} instead of {now} of {total} slices are stranded.",
         saved=Saving(one.cards * (now - then) / total * HOURS_PER_MONTH, one.price_per_gpu_hour),
         currency=one.currency,
-        confidence=confidence,
-        reason=reason,
+        rating=one.rating.at_most(Confidence.MEDIUM, "cards must be drained to be cut anew"),
         evidence={
             "days": round(one.days, 1),
             "cards": one.cards,
@@ -153,7 +144,7 @@ def empty_nodes(one: PoolEvidence) -> Recommendation | None:
     Counted is the least of all weeks, and only stretches of SHORTEST_STRETCH_HOURS and more.
     """
     weeks = [len(counts) for counts in one.empty_nodes.values()]
-    if not enough(days=one.days, coverage=one.coverage) or not weeks:
+    if not one.is_enough or not weeks:
         return None
     if len(one.empty_nodes) < HOURS_PER_WEEK or min(weeks) < LEAST_WEEKS:
         return None
@@ -162,11 +153,6 @@ def empty_nodes(one: PoolEvidence) -> Recommendation | None:
         return None
     node_hours = sum(nodes * hours for _, hours, nodes in stretches)
     gpu_hours = node_hours * one.gpus_per_node * HOURS_PER_MONTH / HOURS_PER_WEEK
-    confidence, reason = at_most(
-        Confidence.HIGH if min(weeks) > LEAST_WEEKS else Confidence.MEDIUM,
-        f"so in each of {min(weeks)} weeks",
-        by_evidence(days=one.days, coverage=one.coverage),
-    )
     listed = "; ".join(_stretch_text(*stretch) for stretch in stretches)
     return Recommendation(
         kind=RecommendationKind.EMPTY_NODES,
@@ -175,8 +161,10 @@ def empty_nodes(one: PoolEvidence) -> Recommendation | None:
         f"every week: {listed}.",
         saved=Saving(gpu_hours, one.price_per_gpu_hour),
         currency=one.currency,
-        confidence=confidence,
-        reason=reason,
+        rating=one.rating.at_most(
+            Confidence.HIGH if min(weeks) > LEAST_WEEKS else Confidence.MEDIUM,
+            f"so in each of {min(weeks)} weeks",
+        ),
         evidence={
             "weeks": min(weeks),
             "empty_node_hours_per_week": node_hours,
@@ -293,8 +281,8 @@ LEAST_HOURS = 24 * LEAST_DAYS * LEAST_COVERAGE
 _HOURS = 24
 
 
-@dataclass(frozen=True, slots=True)
-class HoursEvidence:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HoursEvidence(Evidence):
     """How many GPUs of a pool stood empty, by (weekend, local hour): one number for each day.
 
     `owned`: it is hardware that is paid for whether it runs or not. `stranded_gpu_hours` are
@@ -302,23 +290,17 @@ class HoursEvidence:
     hours, at most what stood empty.
     """
 
-    subject: Subject
     gpu_model: str
     capacity_type: str
-    cell: str
     empty: Mapping[tuple[bool, int], Sequence[float]]
-    days: float
-    coverage: float | None
     owned: bool = False
-    price_per_gpu_hour: Decimal | None = None
-    currency: str = ""
     stranded_gpu_hours: float = 0.0
     pending_gpu_hours: float = 0.0
 
 
 def empty_hours(one: HoursEvidence) -> Recommendation | None:
     """Whole GPUs of a pool stand empty at the same hours of nearly every day, or at all hours."""
-    if not enough(days=one.days, coverage=one.coverage) or len(one.empty) < 2 * _HOURS:
+    if not one.is_enough or len(one.empty) < 2 * _HOURS:
         return None
     hours = sum(len(amounts) for amounts in one.empty.values())
     if hours < LEAST_HOURS:
@@ -329,7 +311,7 @@ def empty_hours(one: HoursEvidence) -> Recommendation | None:
     whole = sum(sum(amounts) for amounts in one.empty.values())
     if freed <= 0 or whole <= 0:
         return None
-    confidence, reason = _hours_confidence(one)
+    cell = cell_name("", "", one.gpu_model, one.capacity_type)
     return Recommendation(
         kind=RecommendationKind.EMPTY_HOURS,
         subject=one.subject,
@@ -337,8 +319,7 @@ def empty_hours(one: HoursEvidence) -> Recommendation | None:
         f"{_empty_by_hour(usual)}.{_pending_first(one)}",
         saved=Saving(freed / hours * HOURS_PER_MONTH, one.price_per_gpu_hour),
         currency=one.currency,
-        confidence=confidence,
-        reason=reason,
+        rating=_hours_confidence(one),
         evidence={
             "days": round(one.days, 1),
             "empty_gpu_hours": round(whole, 3),
@@ -347,19 +328,19 @@ def empty_hours(one: HoursEvidence) -> Recommendation | None:
             "pending_gpu_hours_at_most": round(one.pending_gpu_hours, 3),
         },
         patch=patches.off_hours(one.subject.tier, _empty_by_day(usual), _empty_by_night(usual)),
-        cells={one.cell: {Cause.UNALLOCATED.value: freed / (whole + one.stranded_gpu_hours)}},
+        cells={cell: {Cause.UNALLOCATED.value: freed / (whole + one.stranded_gpu_hours)}},
     )
 
 
-def _hours_confidence(one: HoursEvidence) -> tuple[Confidence, str]:
-    found = by_evidence(days=one.days, coverage=one.coverage)
+def _hours_confidence(one: HoursEvidence) -> Rating:
+    found = one.rating
     if one.pending_gpu_hours >= WANTED_FROM * sum(map(sum, one.empty.values())):
-        return at_most(Confidence.LOW, "work of the tier was pending in the same hours", found)
+        return found.at_most(Confidence.LOW, "work of the tier was pending in the same hours")
     if one.owned:
-        return at_most(Confidence.LOW, "owned GPUs save money only when lent or sold", found)
+        return found.at_most(Confidence.LOW, "owned GPUs save money only when lent or sold")
     if one.capacity_type == CapacityType.RESERVED:
-        return at_most(Confidence.LOW, "reserved GPUs are paid for until the term ends", found)
-    return at_most(Confidence.MEDIUM, "in one of five such hours more is needed", found)
+        return found.at_most(Confidence.LOW, "reserved GPUs are paid for until the term ends")
+    return found.at_most(Confidence.MEDIUM, "in one of five such hours more is needed")
 
 
 def _pending_first(one: HoursEvidence) -> str:
@@ -406,23 +387,16 @@ def _empty_by_hour(usual: Mapping[tuple[bool, int], int]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class LendingEvidence:
-    """A quota key that was not used up while other teams waited for GPUs of its tier.
+    """A quota that was not used up while other teams waited for GPUs of its tier.
 
     `free_unit_hours` is what was free of it in hours in which others waited, `waited_unit_hours`
     what they waited for then; `usual_used` is what nine of ten hours did not exceed.
     """
 
-    subject: Subject
-    key: str
-    hard: float
+    of: QuotaEvidence
     usual_used: float
     free_unit_hours: float
     waited_unit_hours: float
-    days: float
-    coverage: float | None
-    weight: float = 1.0
-    price_per_gpu_hour: Decimal | None = None
-    currency: str = ""
 
 
 def lend_quota(one: LendingEvidence) -> Recommendation | None:
@@ -430,33 +404,30 @@ def lend_quota(one: LendingEvidence) -> Recommendation | None:
 
     Its saving is no cash: it is the price of the waiting work that could have run.
     """
-    if not enough(days=one.days, coverage=one.coverage):
+    quota = one.of
+    if not quota.is_enough:
         return None
     usable = min(one.free_unit_hours, one.waited_unit_hours)
-    lent = floor(one.hard - one.usual_used * HEADROOM + _HAIR)
+    lent = floor(quota.hard - one.usual_used * HEADROOM + _HAIR)
     if lent < 1 or usable <= 0:
         return None
-    monthly = usable * one.weight * HOURS_PER_MONTH / (one.days * 24)
-    confidence, reason = at_most(
-        Confidence.LOW,
-        "what waited may have waited for something else",
-        by_evidence(days=one.days, coverage=one.coverage),
-    )
+    monthly = usable * quota.weight * HOURS_PER_MONTH / (quota.days * 24)
     return Recommendation(
         kind=RecommendationKind.LEND_QUOTA,
-        subject=one.subject,
-        change=f"Lend {lent} of {quantity(one.hard)} {one.key}: nine of ten hours used at most "
+        subject=quota.subject,
+        change=f"Lend {lent} of {quantity(quota.hard)} {quota.key}: nine of ten hours used at most "
         f"{quantity(one.usual_used)}, while others waited.",
-        saved=Saving(monthly, one.price_per_gpu_hour),
-        currency=one.currency,
-        confidence=confidence,
-        reason=reason,
+        saved=Saving(monthly, quota.price_per_gpu_hour),
+        currency=quota.currency,
+        rating=quota.rating.at_most(
+            Confidence.LOW, "what waited may have waited for something else"
+        ),
         evidence={
-            "days": round(one.days, 1),
-            "hard": one.hard,
+            "days": round(quota.days, 1),
+            "hard": quota.hard,
             "usual_used": round(one.usual_used, 3),
             "free_unit_hours": round(one.free_unit_hours, 1),
             "waited_unit_hours": round(one.waited_unit_hours, 1),
         },
-        patch=patches.lending(one.key, one.hard, lent),
+        patch=patches.lending(quota.key, quota.hard, lent),
     )

@@ -10,7 +10,9 @@ from apps.costs.domain.recommendations.recommendation import (
     LEAST_COVERAGE,
     LEAST_DAYS,
     WELL_USED_FROM,
+    Confidence,
     Gap,
+    Rating,
     Subject,
     cell_name,
     every_waste,
@@ -45,11 +47,43 @@ def most_at_once(intervals: Iterable[AllocationInterval]) -> float:
     return round(most, 9)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """What every rule reads: days, the part of them that was collected, and the price."""
+
+    subject: Subject
+    days: float
+    coverage: float | None
+    price_per_gpu_hour: Decimal | None = None
+    currency: str = ""
+
+    @property
+    def days_seen(self) -> float:
+        """How many days the evidence rests on."""
+        return self.days
+
+    @property
+    def is_enough(self) -> bool:
+        """Whether it is long and complete enough to recommend anything from it."""
+        return self.days >= LEAST_DAYS and (self.coverage or 0.0) >= LEAST_COVERAGE
+
+    @property
+    def rating(self) -> Rating:
+        """The confidence that the evidence alone allows."""
+        coverage = self.coverage or 0.0
+        measured = f"{self.days_seen:.0f} days, {100 * coverage:.0f} % measured"
+        if self.days_seen >= 21 and coverage >= 0.98:
+            return Rating(Confidence.HIGH, measured)
+        if self.days_seen >= 14:
+            return Rating(Confidence.MEDIUM, measured)
+        return Rating(Confidence.LOW, f"only {measured}")
+
+
 _NOTEBOOK_WORDS = ("notebook", "jupyter", "rstudio", "code-server", "vscode")
 
 
-@dataclass(frozen=True, slots=True)
-class WorkloadEvidence:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkloadEvidence(Evidence):
     """What a workload did on one tier and model over `days` days, `measured_days` of them measured.
 
     `gpu_hours` is what it held, `idle_gpu_hours` the idle part (docs/definitions.md#idle). `units`
@@ -66,16 +100,13 @@ class WorkloadEvidence:
     `tail_gpu_hours` after they last were.
     """
 
-    subject: Subject
     sharing: GpuSharing
     gpu_model: str
     capacity_type: str
     owner_kind: str
-    days: float
     measured_days: int
     gpu_hours: float
     units: int
-    coverage: float | None
     mean_activity: float | None
     p95_activity: float | None
     tier_activity: float | None = None
@@ -93,8 +124,6 @@ class WorkloadEvidence:
     mean_run_hours: float | None = None
     idle_hours_now: float = 0.0
     resource: str = "nvidia.com/gpu"
-    price_per_gpu_hour: Decimal | None = None
-    currency: str = ""
     owned: bool = False
     over: bool = False
 
@@ -236,8 +265,8 @@ class Offers:
     parts: Sequence[CardPart] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class QuotaEvidence:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuotaEvidence(Evidence):
     """A quota key over `days` days: what it allows, and the most that was used of it at once.
 
     `weight` is GPU-equivalents per unit, `unallocated_gpus` the mean that stood empty in its tier.
@@ -245,36 +274,26 @@ class QuotaEvidence:
     GPU-equivalents, 0.0 for a quota alone: what stood empty is shared among them.
     """
 
-    subject: Subject
     key: str
-    days: float
-    coverage: float | None
     hard: float
     peak_used: float
     weight: float = 1.0
     unallocated_gpus: float = 0.0
     unused_in_tier: float = 0.0
-    price_per_gpu_hour: Decimal | None = None
-    currency: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class LayoutEvidence:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayoutEvidence(Evidence):
     """`cards` cards of one node that are cut alike: the layout, and the most held of it at once."""
 
-    subject: Subject
     gpu_model: str
     cards: int
     layout: Mapping[str, int]
     most_held: Mapping[str, int]
-    days: float
-    coverage: float | None
-    price_per_gpu_hour: Decimal | None = None
-    currency: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class PoolEvidence:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolEvidence(Evidence):
     """How many nodes of a pool were wholly empty, by local hour of the week (0: Monday, 0:00).
 
     A pool is the nodes of one tier, GPU model and capacity type, of `gpus_per_node` or more GPUs.
@@ -282,13 +301,8 @@ class PoolEvidence:
     `empty_nodes` has for each of the 168 hours one number a week.
     """
 
-    subject: Subject
     gpu_model: str
     capacity_type: str
     gpus_per_node: int
     empty_nodes: Mapping[int, Sequence[int]]
-    days: float
-    coverage: float | None
     unallocated_gpu_hours: float = 0.0
-    price_per_gpu_hour: Decimal | None = None
-    currency: str = ""

@@ -6,17 +6,13 @@ from decimal import Decimal
 from math import ceil, fsum
 
 from apps.costs.domain.recommendations import patches
-from apps.costs.domain.recommendations.evidence import Offers, WorkloadEvidence
+from apps.costs.domain.recommendations.evidence import Evidence, Offers, WorkloadEvidence
 from apps.costs.domain.recommendations.recommendation import (
     Confidence,
     Fractions,
     Recommendation,
     RecommendationKind,
     Saving,
-    Subject,
-    at_most,
-    by_evidence,
-    enough,
     per_month,
 )
 from apps.costs.domain.recommendations.rightsizing import HEADROOM
@@ -64,25 +60,21 @@ def _edge(
 ) -> Recommendation | None:
     if gpu_hours < LEAST_EDGE_SHARE * one.gpu_hours or gpu_hours <= 0:
         return None
-    confidence, reason = at_most(
-        Confidence.MEDIUM, why, by_evidence(days=one.days_seen, coverage=one.coverage)
-    )
     return Recommendation(
         kind=kind,
         subject=one.subject,
         change=change.format(hours=gpu_hours),
         saved=Saving(per_month(gpu_hours, one.days), one.price_per_gpu_hour),
         currency=one.currency,
-        confidence=confidence,
-        reason=reason,
+        rating=one.rating.at_most(Confidence.MEDIUM, why),
         evidence=one.figures() | {"quiet_gpu_hours": round(gpu_hours, 3)},
         patch=patch,
         avoids=one.share_of_waste(gpu_hours),
     )
 
 
-@dataclass(frozen=True, slots=True)
-class TimeoutEvidence:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimeoutEvidence(Evidence):
     """What a stop after sixty idle minutes would have freed of a team's work on one tier.
 
     `freed` and `waste` are GPU-hours by the name of a family's cell: what would have been freed,
@@ -92,27 +84,18 @@ class TimeoutEvidence:
     upper bound.
     """
 
-    subject: Subject
-    days: float
-    coverage: float | None
     freed: Mapping[str, float] = field(default_factory=dict)
     waste: Mapping[str, float] = field(default_factory=dict)
     hit: Mapping[str, int] = field(default_factory=dict)
     could_have_run: float | None = None
     worth: Decimal | None = None
-    currency: str = ""
 
 
 def idle_timeout(one: TimeoutEvidence) -> Recommendation | None:
     """Stop what has been idle for sixty minutes, for all work of a team on a tier."""
     gpu_hours = fsum(one.freed.values())
-    if gpu_hours <= 0 or not enough(days=one.days, coverage=one.coverage):
+    if gpu_hours <= 0 or not one.is_enough:
         return None
-    confidence, reason = at_most(
-        Confidence.MEDIUM,
-        "idle work may be waiting for somebody, and loses its memory when stopped",
-        by_evidence(days=one.days, coverage=one.coverage),
-    )
     hit = sorted(one.hit, key=lambda name: (-one.hit[name], name))
     evidence: dict[str, float | int | str | Decimal] = {
         "days": round(one.days, 1),
@@ -131,8 +114,10 @@ def idle_timeout(one: TimeoutEvidence) -> Recommendation | None:
         f"in {one.days:.0f} days, and hits {len(hit)} workload{'s' * (len(hit) != 1)}.",
         saved=Saving(per_month(gpu_hours, one.days), each),
         currency=one.currency,
-        confidence=confidence,
-        reason=reason,
+        rating=one.rating.at_most(
+            Confidence.MEDIUM,
+            "idle work may be waiting for somebody, and loses its memory when stopped",
+        ),
         evidence=evidence,
         patch=patches.idle_timeout(hit, TIMEOUT_MINUTES),
         cells=_freed_fractions(one),
@@ -189,11 +174,6 @@ def scale_to_demand(one: ServiceEvidence) -> Recommendation | None:
     whole = sum(map(sum, one.held.values()))
     if freed < LEAST_FREED_SHARE * whole:
         return None
-    confidence, reason = at_most(
-        Confidence.MEDIUM,
-        "a mean of an hour hides short peaks",
-        by_evidence(days=one.of.days_seen, coverage=one.of.coverage),
-    )
     # The pattern is of fewer days than the workload's evidence: its waste is put to that.
     scaled = freed * one.of.gpu_hours / whole
     return Recommendation(
@@ -202,8 +182,7 @@ def scale_to_demand(one: ServiceEvidence) -> Recommendation | None:
         change=f"Run no more replicas than the work of the hour needs: {_replica_spans(needed)}.",
         saved=Saving(per_month(scaled, one.of.days), one.of.price_per_gpu_hour),
         currency=one.of.currency,
-        confidence=confidence,
-        reason=reason,
+        rating=one.of.rating.at_most(Confidence.MEDIUM, "a mean of an hour hides short peaks"),
         evidence=one.of.figures()
         | {
             "most_replicas_held": round(max(map(max, one.held.values())) / one.per_replica, 2),

@@ -131,6 +131,20 @@ class Confidence(StrEnum):
     HIGH = "high"
 
 
+class Rating(NamedTuple):
+    """How certain a recommendation is, and why."""
+
+    confidence: Confidence
+    reason: str
+
+    def at_most(self, limit: Confidence, why: str) -> "Rating":
+        """Cap the confidence, adding why."""
+        rank = list(Confidence)
+        if rank.index(self.confidence) <= rank.index(limit):
+            return Rating(self.confidence, f"{self.reason}; {why}")
+        return Rating(limit, f"{self.reason}, but {why}")
+
+
 @dataclass(frozen=True, slots=True)
 class Subject:
     """What a recommendation is about; `workload` reads `Kind/name`, empty fields do not apply."""
@@ -178,8 +192,7 @@ class Recommendation:
     change: str
     saved: Saving
     currency: str
-    confidence: Confidence
-    reason: str
+    rating: Rating
     evidence: Mapping[str, Figure]
     patch: str = ""
     avoids: Mapping[str, float] = field(default_factory=dict)
@@ -212,30 +225,6 @@ class Recommendation:
         """What recommendations are sorted by: the largest saving first, unpriced ones last."""
         saving = self.saving_per_month
         return saving is None, -(saving or Decimal(0)), self.key
-
-
-def enough(*, days: float, coverage: float | None) -> bool:
-    """Say whether evidence is long and complete enough to recommend anything from it."""
-    return days >= LEAST_DAYS and coverage is not None and coverage >= LEAST_COVERAGE
-
-
-def by_evidence(*, days: float, coverage: float | None) -> tuple[Confidence, str]:
-    """Return the confidence that the evidence alone allows, with its reason."""
-    measured = f"{days:.0f} days, {100 * (coverage or 0):.0f} % measured"
-    if days >= 21 and coverage is not None and coverage >= 0.98:
-        return Confidence.HIGH, measured
-    if days >= 14:
-        return Confidence.MEDIUM, measured
-    return Confidence.LOW, f"only {measured}"
-
-
-def at_most(limit: Confidence, why: str, found: tuple[Confidence, str]) -> tuple[Confidence, str]:
-    """Cap a confidence, adding why."""
-    rank = list(Confidence)
-    confidence, reason = found
-    if rank.index(confidence) <= rank.index(limit):
-        return confidence, f"{reason}; {why}"
-    return limit, f"{reason}, but {why}"
 
 
 def per_month(gpu_hours: float, days: float) -> float:

@@ -19,11 +19,10 @@ from apps.costs.domain.recommendations.evidence import (
 )
 from apps.costs.domain.recommendations.recommendation import (
     Confidence,
+    Rating,
     Recommendation,
     RecommendationKind,
     Saving,
-    at_most,
-    by_evidence,
 )
 
 NEVER_ACTIVE_BELOW = 0.01
@@ -81,7 +80,6 @@ def fewer_gpus(one: WorkloadEvidence, _: Offers) -> Recommendation | None:
     if not 0 < never < one.units:
         return None
     left = one.units - never
-    confidence, reason = by_evidence(days=one.days_seen, coverage=one.coverage)
     return Recommendation(
         kind=RecommendationKind.FEWER_GPUS,
         subject=one.subject,
@@ -89,8 +87,7 @@ def fewer_gpus(one: WorkloadEvidence, _: Offers) -> Recommendation | None:
         "them never did anything.",
         saved=Saving(one.gpu_hours_per_month * never / one.units, one.price_per_gpu_hour),
         currency=one.currency,
-        confidence=confidence,
-        reason=reason,
+        rating=one.rating,
         evidence=one.figures() | {"gpus_per_pod": one.units, "gpus_never_active": never},
         patch=patches.limits(one.resource, left),
         avoids=one.share_of_waste(one.gpu_hours * never / one.units),
@@ -112,19 +109,15 @@ def smaller_model(one: WorkloadEvidence, offers: Offers) -> Recommendation | Non
     best = min(
         fitting, key=lambda model: (_price_on_model(one, model), model.gpu_model, model.tier)
     )
-    confidence, reason = at_most(
-        Confidence.MEDIUM,
-        "speeds are those of data sheets, not of this work",
-        by_evidence(days=one.days_seen, coverage=one.coverage),
-    )
     return Recommendation(
         kind=RecommendationKind.SMALLER_MODEL,
         subject=one.subject,
         change=f"Move from {one.gpu_model} to {best.gpu_model}{_model_place(best)}.",
         saved=Saving(one.gpu_hours_per_month, price - _price_on_model(one, best)),
         currency=one.currency,
-        confidence=confidence,
-        reason=reason,
+        rating=one.rating.at_most(
+            Confidence.MEDIUM, "speeds are those of data sheets, not of this work"
+        ),
         evidence=one.figures()
         | {
             "expected_p95_activity": round(_expected_on_model(one, best), 4),
@@ -150,15 +143,13 @@ def spot(one: WorkloadEvidence, offers: Offers) -> Recommendation | None:
         return None
     there = pool.price_per_gpu_hour
     where = f" (tier {pool.tier})" if pool.tier not in ("", one.subject.tier) else ""
-    confidence, reason = _restartable(one)
     return Recommendation(
         kind=RecommendationKind.SPOT,
         subject=one.subject,
         change=f"Run this {one.owner_kind} on spot capacity{where}, with checkpoints.",
         saved=Saving(one.gpu_hours_per_month, price - there * SPOT_REDO),
         currency=one.currency,
-        confidence=confidence,
-        reason=reason,
+        rating=_restartable(one),
         evidence=one.figures()
         | {
             "spot_price_per_gpu_hour": there,
@@ -253,13 +244,13 @@ def _spot_pool(one: WorkloadEvidence, offers: Offers) -> SpotPool | None:
     return min(alike, key=lambda pool: (pool.price_per_gpu_hour, pool.tier), default=None)
 
 
-def _restartable(one: WorkloadEvidence) -> tuple[Confidence, str]:
-    found = by_evidence(days=one.days_seen, coverage=one.coverage)
+def _restartable(one: WorkloadEvidence) -> Rating:
+    found = one.rating
     if one.finished_after_restart:
-        return at_most(Confidence.MEDIUM, "it has finished after restarts before", found)
+        return found.at_most(Confidence.MEDIUM, "it has finished after restarts before")
     if one.mean_run_hours is not None and one.mean_run_hours <= 2:
-        return at_most(Confidence.MEDIUM, "its runs are short", found)
-    return at_most(Confidence.LOW, "whether it can go on after a restart is not known", found)
+        return found.at_most(Confidence.MEDIUM, "its runs are short")
+    return found.at_most(Confidence.LOW, "whether it can go on after a restart is not known")
 
 
 MIG_MEMORY_KEPT = 0.95
@@ -292,15 +283,13 @@ def mig_profile(one: WorkloadEvidence, offers: Offers) -> Recommendation | None:
     if not fitting:
         return None
     share, _, profile = min(fitting)
-    confidence, reason = _mig_confidence(one, share, offered=_offered(offers, one, profile))
     return Recommendation(
         kind=RecommendationKind.MIG_PROFILE,
         subject=one.subject,
         change=f"Ask for one nvidia.com/mig-{profile} instead of a whole {one.gpu_model}.",
         saved=Saving(one.gpu_hours_per_month * (1 - share), one.price_per_gpu_hour),
         currency=one.currency,
-        confidence=confidence,
-        reason=reason,
+        rating=_mig_confidence(one, share, offered=_offered(offers, one, profile)),
         evidence=one.figures() | {"profile": profile, "profile_share": round(share, 4)},
         patch=patches.limits(f"nvidia.com/mig-{profile}", 1),
         avoids=one.share_of_waste(one.gpu_hours * (1 - share)),
@@ -326,7 +315,6 @@ def shared_tier(one: WorkloadEvidence, offers: Offers) -> Recommendation | None:
         else "sharers can be in each other's way"
     )
     limit = Confidence.LOW if one.memory_peak_mib is None else Confidence.MEDIUM
-    confidence, reason = at_most(limit, why, by_evidence(days=one.days_seen, coverage=one.coverage))
     freed = one.gpu_hours_per_month * (1 - best.share)
     return Recommendation(
         kind=RecommendationKind.SHARED_TIER,
@@ -334,8 +322,7 @@ def shared_tier(one: WorkloadEvidence, offers: Offers) -> Recommendation | None:
         change=f"Move to the shared tier {best.tier} (1/{round(1 / best.share)} of a card).",
         saved=Saving(freed, one.price_per_gpu_hour),
         currency=one.currency,
-        confidence=confidence,
-        reason=reason,
+        rating=one.rating.at_most(limit, why),
         evidence=one.figures() | {"idle_ratio": round(one.idle_ratio, 4)},
         patch=patches.limits(best.resource, 1, best.node_selector),
         avoids=one.share_of_waste(one.gpu_hours * (1 - best.share)),
@@ -355,11 +342,6 @@ def other_model(one: WorkloadEvidence, offers: Offers) -> Recommendation | None:
         return None
     best = min(fitting, key=lambda part: (_price_of_part(part), part.tier))
     paid = _price_of_part(best)
-    confidence, reason = at_most(
-        Confidence.MEDIUM,
-        "speeds are those of data sheets, not of this work",
-        by_evidence(days=one.days_seen, coverage=one.coverage),
-    )
     return Recommendation(
         kind=RecommendationKind.MIG_PROFILE if best.is_mig else RecommendationKind.SHARED_TIER,
         subject=one.subject,
@@ -367,8 +349,9 @@ def other_model(one: WorkloadEvidence, offers: Offers) -> Recommendation | None:
         f"{best.gpu_model} (tier {best.tier}).",
         saved=Saving(one.gpu_hours_per_month, price - paid),
         currency=one.currency,
-        confidence=confidence,
-        reason=reason,
+        rating=one.rating.at_most(
+            Confidence.MEDIUM, "speeds are those of data sheets, not of this work"
+        ),
         evidence=one.figures()
         | {
             "expected_p95_activity": round(_expected_on_part(one, best), 4),
@@ -414,7 +397,6 @@ def idle_notebook(one: WorkloadEvidence, _: Offers) -> Recommendation | None:
     """
     if not one.is_notebook or one.idle_hours_now < IDLE_NOW_HOURS:
         return None
-    confidence, reason = by_evidence(days=one.days_seen, coverage=one.coverage)
     return Recommendation(
         kind=RecommendationKind.STOP_IDLE_NOTEBOOK,
         subject=one.subject,
@@ -422,8 +404,7 @@ def idle_notebook(one: WorkloadEvidence, _: Offers) -> Recommendation | None:
         "notebooks after some idle hours would do so by itself.",
         saved=Saving(one.gpu_hours_per_month * one.idle_ratio, one.price_per_gpu_hour),
         currency=one.currency,
-        confidence=confidence,
-        reason=reason,
+        rating=one.rating,
         evidence=one.figures()
         | {
             "idle_ratio": round(one.idle_ratio, 4),
@@ -458,14 +439,12 @@ def _offered(offers: Offers, one: WorkloadEvidence, profile: str) -> bool:
     )
 
 
-def _mig_confidence(
-    one: WorkloadEvidence, share: float, *, offered: bool
-) -> tuple[Confidence, str]:
-    found = by_evidence(days=one.days_seen, coverage=one.coverage)
+def _mig_confidence(one: WorkloadEvidence, share: float, *, offered: bool) -> Rating:
+    found = one.rating
     if not offered:
-        return at_most(Confidence.LOW, "no tier offers this profile yet", found)
+        return found.at_most(Confidence.LOW, "no tier offers this profile yet")
     if (one.p95_activity or 0.0) > share / 2:
-        return at_most(Confidence.MEDIUM, "it would use more than half of the profile", found)
+        return found.at_most(Confidence.MEDIUM, "it would use more than half of the profile")
     return found
 
 

@@ -24,7 +24,7 @@ from apps.clusters.domain.tiers import (
 from apps.clusters.domain.window import day_of
 from apps.clusters.models import NodeInterval, Pod, UnixSeconds
 from apps.clusters.services import TierHistory, observed_objects
-from apps.costs.domain.recommendations.capacity import POOL, LendingEvidence, shared_out
+from apps.costs.domain.recommendations.capacity import LendingEvidence, shared_out
 from apps.costs.domain.recommendations.evidence import (
     AllocationInterval,
     LayoutEvidence,
@@ -33,8 +33,15 @@ from apps.costs.domain.recommendations.evidence import (
     most_at_once,
 )
 from apps.costs.domain.recommendations.recommendation import LEAST_DAYS, Subject
-from apps.costs.services.evidence.hours import LendingKey, PendingHours, lending_evidence
-from apps.costs.services.evidence.offers import FRESH, EvidenceSpan, OfferBook, Pool, Unit
+from apps.costs.services.evidence.hours import PendingHours, lending_evidence
+from apps.costs.services.evidence.offers import (
+    FRESH,
+    EvidenceSpan,
+    OfferBook,
+    Pool,
+    Unit,
+    pool_basis,
+)
 from apps.pending.services import amounts
 from apps.quotas.domain.keys import (
     IMPLICIT,
@@ -197,29 +204,16 @@ def quota_evidence(
     asked = asked_at_once(span, {one.namespace for one in keys})
     free = _unallocated(span) if keys else {}
     found = [_quota(span, book, one, asked, free.get(one.tier, 0.0)) for one in keys]
-    lent = dict(lending_evidence(span, list(map(_lending, keys, found)), pending))
+    by_key = {one.id: evidence for one, evidence in zip(keys, found, strict=True)}
+    lent = dict(lending_evidence(span, by_key, pending))
     for one, evidence in zip(keys, shared_out(found), strict=True):
         yield QuotaOfTeam(evidence, one.team_id, lent.get(one.id))
-
-
-def _lending(one: _Key, evidence: QuotaEvidence) -> LendingKey:
-    return LendingKey(
-        id=one.id,
-        subject=evidence.subject,
-        key=evidence.key,
-        hard=evidence.hard,
-        weight=evidence.weight,
-        days=evidence.days,
-        coverage=evidence.coverage,
-        price=evidence.price_per_gpu_hour,
-        currency=evidence.currency,
-    )
 
 
 def _quota(
     span: EvidenceSpan, book: OfferBook, one: _Key, asked: AskedAtOnce, free: float
 ) -> QuotaEvidence:
-    price, currency = book.prices.of(span.cluster.name, *one.pool)
+    price, currency = book.prices.of(span.cluster.name, one.pool)
     most = asked.most(one.namespace, one.means.resource, quota=one.name, scopes=one.quota.scopes)
     return QuotaEvidence(
         subject=Subject(span.cluster.name, one.namespace, f"ResourceQuota/{one.name}", one.tier),
@@ -237,13 +231,9 @@ def _quota(
 
 def _keys(span: EvidenceSpan, book: OfferBook, history: TierHistory) -> Iterator[_Key]:
     """Yield the keys of which something can be said. Six queries."""
-    window, rules = span.window, history.at(span.window.end_seconds - 1)
+    rules = history.at(span.window.end_seconds - 1)
     rows = QuotaKeyHour.objects.filter(
-        cluster=span.cluster,
-        hour__gte=window.start,
-        hour__lt=window.end,
-        seconds__gt=0,
-        key__source=QuotaSource.RESOURCE_QUOTA,
+        span.in_hours, seconds__gt=0, key__source=QuotaSource.RESOURCE_QUOTA
     )
     present = _present(span)
     owners, named = _owners_now(rows), named_by_tiers(history)
@@ -305,9 +295,7 @@ def _owners_now(rows: QuerySet[QuotaKeyHour, QuotaKeyHour]) -> dict[int, int | N
 
 def _unallocated(span: EvidenceSpan) -> dict[str, float]:
     """Return the GPUs of each tier that stood empty, on the mean of the collected hours."""
-    rows = TierDay.objects.filter(
-        cluster=span.cluster, day__gte=span.first, day__lte=span.last
-    ).order_by()
+    rows = TierDay.objects.filter(span.in_days).order_by()
     collected = sum(span.hours.values())
     sums = rows.values_list("tier__name").annotate(free=Sum("unallocated"))
     return {tier: hours(int(free)) / collected for tier, free in sums} if collected else {}
@@ -336,10 +324,7 @@ def pool_evidence(span: EvidenceSpan, book: OfferBook) -> Iterator[PoolEvidence]
     A node counts where it was there for the whole hour, of one pool alone, healthy, and nobody
     held anything of it; nodes of fewer GPUs than most do not count. Three queries.
     """
-    window = span.window
-    rows = NodeHour.objects.filter(
-        cluster=span.cluster, hour__gte=window.start, hour__lt=window.end
-    ).order_by()
+    rows = NodeHour.objects.filter(span.in_hours).order_by()
     names = ("tier__name", "gpu_model__name", "capacity_type")
     there = rows.values_list(*names).annotate(first=Min("hour"), free=Sum("unallocated"))
     first_hour = {Pool(*row[:3]): row[3] for row in there}
@@ -353,20 +338,12 @@ def pool_evidence(span: EvidenceSpan, book: OfferBook) -> Iterator[PoolEvidence]
         if gpus < 1:
             continue
         at = Counter(one.hour for one in found if one.gpu_hours >= gpus - _HAIR)
-        price, currency = book.prices.of(span.cluster.name, *pool)
-        since = day_of(first_hour[pool], span.zone)
-        name = f"{POOL}/{pool.capacity_type}/{pool.gpu_model}"
+        since = first_hour[pool]
         yield PoolEvidence(
-            subject=Subject(span.cluster.name, workload=name, tier=pool.tier),
-            gpu_model=pool.gpu_model,
-            capacity_type=pool.capacity_type,
+            **pool_basis(span, pool, since, book.prices),
             gpus_per_node=gpus,
-            empty_nodes=_by_hour_of_week(span, at, [h for h in collected if h >= first_hour[pool]]),
-            days=span.days(since),
-            coverage=span.coverage(since),
+            empty_nodes=_by_hour_of_week(span, at, [h for h in collected if h >= since]),
             unallocated_gpu_hours=free.get(pool, 0.0),
-            price_per_gpu_hour=price,
-            currency=currency,
         )
 
 
@@ -455,7 +432,7 @@ def layout_evidence(
     for name, since, labels, cut in cuts:
         model, kind = gpu_model(labels), capacity_type(labels).value
         first = cut.tiers[min(cut.tiers)]
-        price, currency = book.prices.of(span.cluster.name, first, model, kind)
+        price, currency = book.prices.of(span.cluster.name, Pool(first, model, kind))
         yield LayoutEvidence(
             subject=Subject(span.cluster.name, node=name),
             gpu_model=model,
@@ -514,9 +491,6 @@ def _cut_of_node(
 
 def _most_held(span: EvidenceSpan) -> dict[tuple[str, str], float]:
     """Return the most GPU-equivalents that were held of each node and tier in any hour."""
-    window = span.window
-    rows = NodeHour.objects.filter(
-        cluster=span.cluster, hour__gte=window.start, hour__lt=window.end
-    ).order_by()
+    rows = NodeHour.objects.filter(span.in_hours).order_by()
     sums = rows.values_list("node__name", "tier__name").annotate(most=Max("allocated"))
     return {(node, tier): most / NANO for node, tier, most in sums}

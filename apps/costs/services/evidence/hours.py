@@ -1,21 +1,27 @@
 """Evidence by hour: empty pools, unused quota, pending demand and idle timeouts."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from decimal import Decimal
 from math import fsum
-from typing import NamedTuple
 
 from django.db.models import F, Min, Sum
 
-from apps.clusters.domain.window import day_of, day_start
+from apps.clusters.domain.window import day_start
 from apps.clusters.models import Pod, Tier, UnixSeconds
-from apps.costs.domain.recommendations.capacity import POOL, HoursEvidence, LendingEvidence
+from apps.costs.domain.recommendations.capacity import HoursEvidence, LendingEvidence
+from apps.costs.domain.recommendations.evidence import QuotaEvidence
 from apps.costs.domain.recommendations.idle_time import TEAM, TimeoutEvidence
-from apps.costs.domain.recommendations.recommendation import Subject, cell_name
-from apps.costs.services.evidence.offers import EvidenceSpan, OfferBook, Pool, PricesInForce
+from apps.costs.domain.recommendations.recommendation import Subject
+from apps.costs.services.evidence.offers import (
+    EvidenceSpan,
+    OfferBook,
+    Pool,
+    PricesInForce,
+    pool_basis,
+)
 from apps.costs.services.evidence.workloads import TeamEvidence
 from apps.quotas.models import QuotaKeyHour
 from apps.usage.domain.amounts import NANO, hours
@@ -98,9 +104,7 @@ def hours_evidence(
     empty: dict[Pool, dict[datetime, float]] = defaultdict(dict)
     stranded: dict[Pool, float] = defaultdict(float)
     wanted: dict[Pool, float] = defaultdict(float)
-    rows = TierHour.objects.filter(
-        cluster=span.cluster, hour__gte=span.window.start, hour__lt=span.window.end
-    ).order_by("hour")
+    rows = TierHour.objects.filter(span.in_hours).order_by("hour")
     names = ("tier__name", "gpu_model__name", "capacity_type")
     sums = rows.values_list("hour", *names).annotate(
         free=Sum("unallocated"), lost=Sum("stranded"), first=Min("pk")
@@ -113,32 +117,24 @@ def hours_evidence(
             wanted[of] += min(empty[of][hour], pending[tier].of_all(int(hour.timestamp())))
     for pool in book.pools:
         if pool in empty:
-            found = _pool_hours(span, pool, empty[pool], prices)
-            yield replace(found, stranded_gpu_hours=stranded[pool], pending_gpu_hours=wanted[pool])
+            yield HoursEvidence(
+                **pool_basis(span, pool, min(empty[pool]), prices),
+                empty=_by_hour_of_day(span, empty[pool]),
+                owned=prices.is_owned(span.cluster.name, pool),
+                stranded_gpu_hours=stranded[pool],
+                pending_gpu_hours=wanted[pool],
+            )
 
 
-def _pool_hours(
-    span: EvidenceSpan, pool: Pool, empty: Mapping[datetime, float], prices: PricesInForce
-) -> HoursEvidence:
+def _by_hour_of_day(
+    span: EvidenceSpan, empty: Mapping[datetime, float]
+) -> dict[tuple[bool, int], list[float]]:
+    """Return what was empty by (weekend, local hour)."""
     by_hour: dict[tuple[bool, int], list[float]] = defaultdict(list)
     for hour, gpus in empty.items():
         local = hour.astimezone(span.zone)
         by_hour[local.weekday() >= _SATURDAY, local.hour].append(gpus)
-    since = day_of(min(empty), span.zone)
-    price, currency = prices.of(span.cluster.name, *pool)
-    name = f"{POOL}/{pool.capacity_type}/{pool.gpu_model}"
-    return HoursEvidence(
-        subject=Subject(span.cluster.name, workload=name, tier=pool.tier),
-        gpu_model=pool.gpu_model,
-        capacity_type=pool.capacity_type,
-        cell=cell_name("", "", pool.gpu_model, pool.capacity_type),
-        empty=by_hour,
-        days=span.days(since),
-        coverage=span.coverage(since),
-        owned=prices.is_owned(span.cluster.name, pool),
-        price_per_gpu_hour=price,
-        currency=currency,
-    )
+    return by_hour
 
 
 MOST_KEYS = 200
@@ -146,65 +142,33 @@ MOST_KEYS = 200
 USUAL = 0.9
 
 
-class LendingKey(NamedTuple):
-    """A key of a quota of one tier: what it allows and what a unit of it is worth."""
-
-    id: int
-    subject: Subject
-    key: str
-    hard: float
-    weight: float
-    days: float
-    coverage: float | None
-    price: Decimal | None
-    currency: str
-
-
 def lending_evidence(
-    span: EvidenceSpan, keys: Sequence[LendingKey], pending: Mapping[str, PendingHours]
+    span: EvidenceSpan, quotas: Mapping[int, QuotaEvidence], pending: Mapping[str, PendingHours]
 ) -> Iterator[tuple[int, LendingEvidence]]:
     """Yield the id of each key with its evidence; `pending` is by tier. One query."""
-    chosen = sorted(keys, key=lambda key: (-key.hard * key.weight, key.id))[:MOST_KEYS]
-    used = _used_by_hour(span, [key.id for key in chosen]) if chosen else {}
-    for key in chosen:
-        waits = pending.get(key.subject.tier)
-        hours = used.get(key.id, {})
+    ordered = sorted(quotas.items(), key=lambda one: (-one[1].hard * one[1].weight, one[0]))
+    chosen = dict(ordered[:MOST_KEYS])
+    used = _used_by_hour(span, chosen) if chosen else {}
+    for pk, quota in chosen.items():
+        waits = pending.get(quota.subject.tier)
+        hours = used.get(pk, {})
         if waits is None or not hours:
             continue
         free = waited = 0.0
         for hour, amount in hours.items():
-            others = waits.of_others(int(hour.timestamp()), key.subject.namespace)
+            others = waits.of_others(int(hour.timestamp()), quota.subject.namespace)
             if others > 0:
-                free += max(0.0, key.hard - amount)
-                waited += others / key.weight
-        ordered = sorted(hours.values())
-        yield (
-            key.id,
-            LendingEvidence(
-                subject=key.subject,
-                key=key.key,
-                hard=key.hard,
-                usual_used=ordered[min(len(ordered) - 1, int(len(ordered) * USUAL))],
-                free_unit_hours=free,
-                waited_unit_hours=waited,
-                days=key.days,
-                coverage=key.coverage,
-                weight=key.weight,
-                price_per_gpu_hour=key.price,
-                currency=key.currency,
-            ),
-        )
+                free += max(0.0, quota.hard - amount)
+                waited += others / quota.weight
+        amounts = sorted(hours.values())
+        usual = amounts[min(len(amounts) - 1, int(len(amounts) * USUAL))]
+        yield pk, LendingEvidence(quota, usual, free, waited)
 
 
-def _used_by_hour(span: EvidenceSpan, keys: Sequence[int]) -> dict[int, dict[datetime, float]]:
+def _used_by_hour(span: EvidenceSpan, keys: Iterable[int]) -> dict[int, dict[datetime, float]]:
     """Return the mean that was used of each key by hour."""
     rows = QuotaKeyHour.objects.filter(
-        cluster=span.cluster,
-        key__in=keys,
-        hour__gte=span.window.start,
-        hour__lt=span.window.end,
-        seconds__gt=0,
-        used__isnull=False,
+        span.in_hours, key__in=list(keys), seconds__gt=0, used__isnull=False
     ).order_by("key_id", "hour")
     found: dict[int, dict[datetime, float]] = defaultdict(dict)
     columns = ("key_id", "hour", "used", "seconds")
@@ -266,9 +230,9 @@ def _freed_days(
     span: EvidenceSpan, tier: Tier
 ) -> Iterator[tuple[int, _Holder, int, Sequence[int], int]]:
     """Yield (team, holder, start of the day, freed by hour of the day, pods)."""
-    rows = WorkloadActivityDay.objects.filter(
-        cluster=span.cluster, tier=tier, day__gte=span.first, day__lte=span.last, idle_pods__gt=0
-    ).order_by("day", "pk")
+    rows = WorkloadActivityDay.objects.filter(span.in_days, tier=tier, idle_pods__gt=0).order_by(
+        "day", "pk"
+    )
     columns = ("day", "idle_after", "idle_pods", "team_id")
     holder = ("workload_id", "gpu_model__name", "capacity_type")
     for row in rows.values_list(*columns, *holder).iterator(_ROWS_AT_A_TIME):

@@ -5,10 +5,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from decimal import Decimal
-from typing import NamedTuple
+from typing import NamedTuple, TypedDict
 from zoneinfo import ZoneInfo
 
-from django.db.models import Exists, Max, OuterRef
+from django.db.models import Exists, Max, OuterRef, Q
 
 from apps.accounts.permissions import EVERYTHING
 from apps.clusters.domain.tiers import (
@@ -22,8 +22,10 @@ from apps.clusters.domain.tiers import (
 from apps.clusters.domain.window import Window, day_of, day_start
 from apps.clusters.models import Cluster, NodeInterval
 from apps.clusters.selectors import TierRow, report, tier_rows
-from apps.costs.domain.prices import OWNED, PriceKind
+from apps.costs.domain.prices import OWNED, PriceEntry, PriceKind
+from apps.costs.domain.recommendations.capacity import POOL
 from apps.costs.domain.recommendations.evidence import CardPart, Model, Offers, SharedTier, SpotPool
+from apps.costs.domain.recommendations.recommendation import Subject
 from apps.costs.domain.recommendations.rightsizing import MIG_MEMORY_KEPT, card_memory_mib
 from apps.costs.selectors.prices import price_book
 from apps.usage.models import HAS_FACTS, CollectionWindow, Day, TierDay
@@ -58,6 +60,17 @@ class EvidenceSpan:
     def until_now(self) -> Window:
         """The window and what came after it: a change must not harm what is there now."""
         return Window(self.window.start, max(self.window.end, self.now))
+
+    @property
+    def in_hours(self) -> Q:
+        """The condition on rows of the cluster by hour."""
+        window = self.window
+        return Q(cluster=self.cluster, hour__gte=window.start, hour__lt=window.end)
+
+    @property
+    def in_days(self) -> Q:
+        """The condition on rows of the cluster by day."""
+        return Q(cluster=self.cluster, day__gte=self.first, day__lte=self.last)
 
     def days(self, since: date) -> float:
         """Return how many days were collected from the day `since` on."""
@@ -119,38 +132,66 @@ def span_of(
     )
 
 
-class PriceInForce:
-    """The prices of one moment, read once. One query."""
-
-    def __init__(self, at: datetime) -> None:
-        self._book = price_book(at)
-        self._at = at
-
-    def of(
-        self, cluster: str, tier: str, gpu_model: str, capacity_type: str
-    ) -> tuple[Decimal | None, str]:
-        """Return (price per GPU-hour after discounts, currency); None and empty: unpriced."""
-        entry = self._book.price(
-            cluster=cluster,
-            tier=tier,
-            gpu_model=gpu_model,
-            capacity_type=capacity_type,
-            at=self._at,
-        )
-        return (None, "") if entry is None else (entry.contracted, entry.currency)
-
-
-_SHARED = (GpuSharing.TIME_SLICED.value, GpuSharing.MPS.value)
-_RECENT = timedelta(days=7)
-_MIG_RESOURCE = "nvidia.com/mig-"
-
-
 class Pool(NamedTuple):
     """Cards of one kind that a cluster had lately."""
 
     tier: str
     gpu_model: str
     capacity_type: str
+
+
+class PricesInForce:
+    """The prices of one moment, read once. One query."""
+
+    def __init__(self, at: datetime) -> None:
+        self._book = price_book(at)
+        self._at = at
+
+    def of(self, cluster: str, pool: Pool) -> tuple[Decimal | None, str]:
+        """Return (price per GPU-hour after discounts, currency); None and empty: unpriced."""
+        entry = self._entry(cluster, pool)
+        return (None, "") if entry is None else (entry.contracted, entry.currency)
+
+    def is_owned(self, cluster: str, pool: Pool) -> bool:
+        """Say whether a pool is priced as owned; what has no price is not known to be."""
+        entry = self._entry(cluster, pool)
+        return entry is not None and (entry.kind is PriceKind.OWNED or entry.capacity_type == OWNED)
+
+    def _entry(self, cluster: str, pool: Pool) -> PriceEntry | None:
+        return self._book.price(cluster=cluster, **pool._asdict(), at=self._at)
+
+
+class PoolBasis(TypedDict):
+    """What all evidence of a pool has."""
+
+    subject: Subject
+    gpu_model: str
+    capacity_type: str
+    days: float
+    coverage: float
+    price_per_gpu_hour: Decimal | None
+    currency: str
+
+
+def pool_basis(span: EvidenceSpan, pool: Pool, since: datetime, prices: PricesInForce) -> PoolBasis:
+    """Return what is known of a pool from the day of `since` on."""
+    name = f"{POOL}/{pool.capacity_type}/{pool.gpu_model}"
+    price, currency = prices.of(span.cluster.name, pool)
+    first = day_of(since, span.zone)
+    return {
+        "subject": Subject(span.cluster.name, workload=name, tier=pool.tier),
+        "gpu_model": pool.gpu_model,
+        "capacity_type": pool.capacity_type,
+        "days": span.days(first),
+        "coverage": span.coverage(first),
+        "price_per_gpu_hour": price,
+        "currency": currency,
+    }
+
+
+_SHARED = (GpuSharing.TIME_SLICED.value, GpuSharing.MPS.value)
+_RECENT = timedelta(days=7)
+_MIG_RESOURCE = "nvidia.com/mig-"
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,21 +202,6 @@ class Unit:
     weight: float
 
 
-class PricesInForce(PriceInForce):
-    """The same, and whether a price is that of hardware that somebody owns."""
-
-    def is_owned(self, cluster: str, pool: Pool) -> bool:
-        """Say whether a pool is priced as owned; what has no price is not known to be."""
-        entry = self._book.price(
-            cluster=cluster,
-            tier=pool.tier,
-            gpu_model=pool.gpu_model,
-            capacity_type=pool.capacity_type,
-            at=self._at,
-        )
-        return entry is not None and (entry.kind is PriceKind.OWNED or entry.capacity_type == OWNED)
-
-
 @dataclass(frozen=True, slots=True)
 class OfferBook:
     """Everything that a cluster offers; each team may be let into some of its tiers."""
@@ -184,7 +210,7 @@ class OfferBook:
     tiers: Mapping[str, TierRow]
     units: Mapping[str, Unit]
     pools: Sequence[Pool]
-    prices: PriceInForce
+    prices: PricesInForce
 
     def sharing(self, tier: str) -> GpuSharing | None:
         """Return how a tier shares its cards; None for one without a rule."""
@@ -217,7 +243,7 @@ class OfferBook:
         for pool in pools:
             row, unit = self.tiers[pool.tier], self.units.get(pool.tier)
             memory = card_memory_mib(pool.gpu_model)
-            price, currency = self.prices.of(self.cluster, *pool)
+            price, currency = self.prices.of(self.cluster, pool)
             is_mig = row.sharing == GpuSharing.MIG.value
             if unit is None or memory is None or price is None:
                 continue
@@ -238,7 +264,7 @@ class OfferBook:
     def _models(self, pools: Iterable[Pool]) -> Iterator[Model]:
         for pool in pools:
             row, memory = self.tiers[pool.tier], card_memory_mib(pool.gpu_model)
-            price, currency = self.prices.of(self.cluster, *pool)
+            price, currency = self.prices.of(self.cluster, pool)
             if row.sharing != GpuSharing.EXCLUSIVE.value or memory is None or price is None:
                 continue
             resource = row.resources[0] if len(row.resources) == 1 else ""
@@ -257,14 +283,14 @@ class OfferBook:
         """Yield the pools on spot: a spot price alone does not say that the cluster has any."""
         for pool in pools:
             sharing = self.sharing(pool.tier)
-            price, currency = self.prices.of(self.cluster, *pool)
+            price, currency = self.prices.of(self.cluster, pool)
             if pool.capacity_type != CapacityType.SPOT or sharing is None or price is None:
                 continue
             yield SpotPool(pool.gpu_model, sharing, price, currency, pool.tier)
 
 
 def offer_book(
-    cluster: Cluster, last: date, rules: Sequence[TierRule], prices: PriceInForce
+    cluster: Cluster, last: date, rules: Sequence[TierRule], prices: PricesInForce
 ) -> OfferBook:
     """Return what a cluster offered in the week up to `last`. Four queries."""
     tiers = {row.name: row for row in tier_rows(visibility=EVERYTHING) if not row.builtin}

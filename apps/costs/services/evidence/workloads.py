@@ -152,9 +152,7 @@ def _held(span: EvidenceSpan, tier: Tier) -> tuple[list[_Held], dict[int, int]]:
 
     Two queries.
     """
-    rows = WorkloadDay.objects.filter(
-        cluster=span.cluster, tier=tier, day__gte=span.first, day__lte=span.last
-    ).order_by()
+    rows = WorkloadDay.objects.filter(span.in_days, tier=tier).order_by()
     found: list[_Held] = []
     families: dict[tuple[str, str, str], int] = {}
     of_family: dict[_Key, _Held] = {}
@@ -262,7 +260,7 @@ def _evidence(
 ) -> TeamEvidence:
     pool = Pool(tier.name, one.gpu_model, one.key[3])
     did, ran = known.active.get(one.key, _Active()), known.runs.get(one.key[0], _Runs())
-    price, currency = prices.of(span.cluster.name, *pool)
+    price, currency = prices.of(span.cluster.name, pool)
     long = len(did.days) >= LEAST_DAYS
     main = known.main[one.key[0]]
     evidence = WorkloadEvidence(
@@ -313,9 +311,7 @@ def _is_over(span: EvidenceSpan, main: _Held, there: set[int]) -> bool:
 
 
 def _activity(span: EvidenceSpan, tier: Tier, leaders: Mapping[int, int]) -> dict[_Key, _Active]:
-    rows = WorkloadActivityDay.objects.filter(
-        cluster=span.cluster, tier=tier, day__gte=span.first, day__lte=span.last
-    ).order_by("day", "pk")
+    rows = WorkloadActivityDay.objects.filter(span.in_days, tier=tier).order_by("day", "pk")
     found: dict[_Key, _Active] = defaultdict(_Active)
     columns = ("day", "slots", "resource", "least_units", "most_units", "gpus", "head", "tail")
     for workload, *rest in rows.values_list(*_KEY, *columns).iterator(_ROWS_AT_A_TIME):
