@@ -103,7 +103,8 @@ def rows_expected(asked: CostQuery, *, visibility: Visibility, zone: ZoneInfo) -
         return None
     held = _count_lines(_held_rows(asked, visibility, zone), _counted_causes(asked))
     filters = asked.filters
-    if filters.namespace or filters.workload or not _platform_pays(asked):
+    platform_pays = not filters.team or PLATFORM_NAME in filters.team
+    if filters.namespace or filters.workload or not platform_pays:
         return held
     free = PoolCostDay.objects.filter(
         condition(_OF_POOLS, filters, visibility),
@@ -158,10 +159,6 @@ def _counted_causes(asked: CostQuery) -> tuple[Cause, ...]:
         return ()
     lines = CHARGED[asked.basis] if wanted else HELD
     return tuple(cause for cause in lines if cause in asked.causes)
-
-
-def _platform_pays(asked: CostQuery) -> bool:
-    return not asked.filters.team or PLATFORM_NAME in asked.filters.team
 
 
 def _held_rows(

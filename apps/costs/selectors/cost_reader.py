@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, datetime
+from itertools import chain
 from typing import Any, NamedTuple
 from zoneinfo import ZoneInfo
 
@@ -231,7 +232,7 @@ class CostReader:
         plan = self._plan(window)
         parts = self._of_payers(plan) if self._by_payer else self._of_pools(plan)
         if self.asked.corrections and not self.asked.waste:
-            parts = _both(parts, self._corrections(window))
+            parts = chain(parts, self._corrections(window))
         for key, amounts in parts:
             line = found.get(key)
             if line is None:
@@ -496,11 +497,6 @@ class _Fact:
         key = LineKey(self.period, ids, Cause.ENERGY, self.currency)
         # Where its price has no tariff it is not billed, and no line.
         return key, (0, cost, None, None, measured if cost else 0)
-
-
-def _both(*parts: Iterator[tuple[LineKey, _Ids]]) -> Iterator[tuple[LineKey, _Ids]]:
-    for part in parts:
-        yield from part
 
 
 _CAUSE_PLACES = {cause: place for place, cause in enumerate(Cause)}

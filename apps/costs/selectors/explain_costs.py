@@ -21,7 +21,7 @@ from apps.costs.selectors.rows import CostQuery, CostRow
 from apps.quotas.selectors import BUDGETS, explain_burn
 from apps.usage.domain.amounts import NANO
 from apps.usage.domain.explained import Explained, Input, PriceLine, RowColumn, Unit
-from apps.usage.domain.usage_query import Filters, Grouping, TimeStep, UsageQuery
+from apps.usage.domain.usage_query import Filters, Grouping, TimeStep, UsageQuery, UsageRow
 from apps.usage.selectors import usage_rows
 
 COST, WASTE_COST = "cost", "waste_cost"
@@ -88,7 +88,7 @@ def explain_cost(
         columns=_PART_COLUMNS,
         rows=rows,
         grades=_grades(window, filters, visibility),
-        prices=price_lines(window, map(_pool, found)),
+        prices=price_lines(window, _pools(found)),
         origin="GPU-hours of the capacity breakdown × the price that held in each hour.",
         sources=("capacity", "holding", "activity"),
         nothing="" if known else "Nothing has a price in this window.",
@@ -143,8 +143,8 @@ def _grades(window: Window, filters: Filters, visibility: Visibility) -> dict[st
     return found
 
 
-def _pool(row: CostRow) -> tuple[str, str]:
-    return row.groups["gpu_model"], row.groups["capacity_type"]
+def _pools(rows: Iterable[CostRow | UsageRow]) -> set[tuple[str, str]]:
+    return {(row.groups["gpu_model"], row.groups["capacity_type"]) for row in rows}
 
 
 def price_lines(window: Window, pools: Iterable[tuple[str, str]]) -> list[PriceLine]:
@@ -259,8 +259,7 @@ def explain_price(
 
 def explain_energy(window: Window, *, filters: Filters, visibility: Visibility) -> Explained:
     """Explain the measured energy of a window, day by day. Queries as those of `usage_rows`."""
-    names = (Grouping.TIER, Grouping.GPU_MODEL, Grouping.CAPACITY_TYPE)
-    found = usage_rows(UsageQuery(window, TimeStep.DAY, names, filters), visibility=visibility)
+    found = usage_rows(UsageQuery(window, TimeStep.DAY, _GROUPS, filters), visibility=visibility)
     rows: list[dict[str, Any]] = [
         {
             "day": "" if row.period is None else str(row.period.date()),
@@ -270,7 +269,6 @@ def explain_energy(window: Window, *, filters: Filters, visibility: Visibility) 
         for row in found
         if row.amounts.energy_kwh
     ]
-    pools = [(row.groups[names[1]], row.groups[names[2]]) for row in found]
     return Explained(
         figure=ENERGY,
         label="Energy",
@@ -281,11 +279,11 @@ def explain_energy(window: Window, *, filters: Filters, visibility: Visibility) 
         formula="sum(kwh)",
         columns=(
             RowColumn("day", "Day"),
-            *(RowColumn(name.value, name.value.replace("_", " ").capitalize()) for name in names),
+            *(RowColumn(name.value, name.value.replace("_", " ").capitalize()) for name in _GROUPS),
             RowColumn("kwh", "Energy", Unit.KWH),
         ),
         rows=rows,
-        prices=price_lines(window, pools),
+        prices=price_lines(window, _pools(found)),
         nothing="" if rows else "No exporter showed energy in this window.",
     )
 
@@ -334,9 +332,6 @@ def _booked(one: Adjustment) -> dict[str, Any]:
     }
 
 
-_POOL = (Grouping.GPU_MODEL, Grouping.CAPACITY_TYPE)
-
-
 def explain_money_budget(
     figure: str, at: datetime, *, team: str, period: str, unit: str, visibility: Visibility
 ) -> Explained | None:
@@ -354,9 +349,9 @@ def explain_money_budget(
         return None
     window = Window(row.period_start, min(row.period_end, at))
     held = usage_rows(
-        UsageQuery(window, group_by=_POOL, filters=Filters(team=(team,))), visibility=visibility
+        UsageQuery(window, group_by=_GROUPS[1:], filters=Filters(team=(team,))),
+        visibility=visibility,
     )
-    pools = ((one.groups["gpu_model"], one.groups["capacity_type"]) for one in held)
     one = explain_burn(figure, row, currency=unit)
     return replace(
         one,
@@ -364,6 +359,6 @@ def explain_money_budget(
         inputs=() if figure == "budget_used" else one.inputs,
         columns=(RowColumn("day", "Day"), RowColumn("cost", "Cost", Unit.MONEY)),
         rows=[{"day": str(day), "cost": cost} for day, cost in row.days],
-        prices=price_lines(window, pools),
+        prices=price_lines(window, _pools(held)),
         origin="Cost of what the team held, and corrections on the day that they were booked.",
     )

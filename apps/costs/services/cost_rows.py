@@ -68,8 +68,8 @@ class AmountTooLarge(ValueError):
 
 class CostHolder(NamedTuple):
     team: int
-    namespace: int
-    workload: int
+    namespace: int = 0
+    workload: int = 0
 
 
 @dataclass(slots=True)
@@ -125,7 +125,7 @@ def _read_facts(
     for row in rows.values_list(*keys, *sums):
         kind, held = PoolKey(*row[1:first]), [int(value) for value in row[len(keys) :]]
         drawn[row[0], kind] += held[_WIDTH]
-        found[row[0]].held[kind].append((_holder(*row[first : len(keys)]), held))
+        found[row[0]].held[kind].append((CostHolder(*row[first : len(keys)]), held))
     tiers = TierHour.objects.filter(**of_hours).order_by()
     for row in tiers.values_list("hour", *KIND_COLUMNS, *FREE_NAMES, "burst", "energy_mwh"):
         # A tier has one row for each kind in an hour, or sums that are to be added.
@@ -137,10 +137,6 @@ def _read_facts(
             # A tier's energy is that of its cards; what no pod explains drew is left.
             facts.free[kind] = [*free, max(0, energy - drawn[hour, kind])]
     return found
-
-
-def _holder(team: int, namespace: int = 0, workload: int = 0) -> CostHolder:
-    return CostHolder(team, namespace, workload)
 
 
 class Pricing:

@@ -315,7 +315,7 @@ def _of_tier(
         found += _worth_it(scale_to_demand(service), of.team_id)
     for team in timeout_evidence(span, tier, pending, evidence):
         found += _worth_it(idle_timeout(team.evidence), team.team_id)
-    return _largest(found)
+    return sorted(found, key=lambda one: one.found.order)[:MOST_OF_A_TIER]
 
 
 def _of_capacity(
@@ -343,7 +343,3 @@ def _worth_it(found: Found | None, team_id: int | None) -> Iterator[TeamFinding]
         return
     if found.saving_per_month is None or found.saving_per_month >= LEAST_SAVING:
         yield TeamFinding(found, team_id)
-
-
-def _largest(found: Iterable[TeamFinding]) -> list[TeamFinding]:
-    return sorted(found, key=lambda one: one.found.order)[:MOST_OF_A_TIER]

@@ -1,6 +1,6 @@
 """Explain fairness: indices, shares, factors, and the sums of tiers and teams."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -20,7 +20,7 @@ from apps.fairness.models import (
     TierFairnessHour,
 )
 from apps.fairness.selectors.queue_times import team_waits
-from apps.fairness.selectors.rows import FairnessFilters, TeamFairness, TierFairness
+from apps.fairness.selectors.rows import FairnessFilters, TierFairness
 from apps.fairness.selectors.sums import Parts, TierSums, parts_of, team_sums, tier_names, tier_sums
 from apps.fairness.selectors.tiers import EVERYTHING_FAIR, fairness_overview, fairness_rows
 from apps.fairness.selectors.usage_factor import usage_parts
@@ -262,7 +262,7 @@ _INDICES = ("jain_index", "jain_allocation_ratio")
 _QUEUE_TIMES = ("team_queue_time_p50", "team_queue_time_p95")
 _DOMINANT = "dominant_share"
 FIGURES = (*SUMS, *_INDICES, "usage_factor", _DOMINANT, *_QUEUE_TIMES)
-_NOTHING = 1e-9
+NOTHING = 1e-9
 
 
 def explain_fairness(
@@ -351,11 +351,38 @@ def _dominant_share(
 
 
 def _index(figure: str, tier: TierFairness) -> Explained:
-    of_share = figure == "jain_index"
-    teams = [one for one in tier.teams if _counts(one, of_share=of_share)]
-    rows = [_quotient(one, of_share=of_share) for one in teams]
-    value = tier.jain_index if of_share else tier.jain_allocation_ratio
-    below = "fair share" if of_share else "entitlement"
+    if figure == "jain_index":
+        value, below = tier.jain_index, "fair share"
+        teams = [
+            (one.team, one.allocated_gpu_hours, one.fair_share_gpu_hours)
+            for one in tier.teams
+            if one.demand_gpu_hours > 0 and one.fair_share_gpu_hours > NOTHING
+        ]
+    else:
+        value, below = tier.jain_allocation_ratio, "entitlement"
+        teams = [
+            (one.team, one.allocated_gpu_hours, one.entitlement_gpu_hours)
+            for one in tier.teams
+            if one.entitlement_gpu_hours > 0
+        ]
+    return replace(
+        explain_jain(figure, value, teams, below=below),
+        grades=_hours(tier),
+        grade_unit=Unit.HOURS,
+        origin=ORIGIN,
+        sources=("capacity", "holding"),
+        nothing="" if value is not None else "Demand is not known in this window.",
+    )
+
+
+def explain_jain(
+    figure: str, value: float | None, teams: Iterable[tuple[str, float, float]], *, below: str
+) -> Explained:
+    """Explain Jain's index over (team, allocated, what that is divided by)."""
+    rows = [
+        {"team": team, "allocated": allocated, "below": amount, "x": allocated / amount}
+        for team, allocated, amount in teams
+    ]
     return Explained(
         figure=figure,
         label="Fairness index (Jain)",
@@ -372,24 +399,7 @@ def _index(figure: str, tier: TierFairness) -> Explained:
             RowColumn("x", f"Allocated ÷ {below}", Unit.RATIO),
         ),
         rows=rows,
-        grades=_hours(tier),
-        grade_unit=Unit.HOURS,
-        origin=ORIGIN,
-        sources=("capacity", "holding"),
-        nothing="" if value is not None else "Demand is not known in this window.",
     )
-
-
-def _counts(one: TeamFairness, *, of_share: bool) -> bool:
-    if not of_share:
-        return one.entitlement_gpu_hours > 0
-    return one.demand_gpu_hours > 0 and one.fair_share_gpu_hours > _NOTHING
-
-
-def _quotient(one: TeamFairness, *, of_share: bool) -> dict[str, Any]:
-    below = one.fair_share_gpu_hours if of_share else one.entitlement_gpu_hours
-    allocated = one.allocated_gpu_hours
-    return {"team": one.team, "allocated": allocated, "below": below, "x": allocated / below}
 
 
 def _hours(tier: TierFairness) -> dict[str, float]:

@@ -4,6 +4,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import date, datetime
+from operator import attrgetter
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -112,12 +113,8 @@ def tier_rows(
             _team_row(one, team, read.teams.get(team, UNASSIGNED)) for team in {*one.sums, *asked}
         ]
         shown = (row for row in rows if not filters.team or row.team in filters.team)
-        found.append(_tier_row(one, tuple(sorted(shown, key=_team_order))))
+        found.append(_tier_row(one, tuple(sorted(shown, key=attrgetter("team", "team_id")))))
     return found
-
-
-def _team_order(row: TeamFairness) -> tuple[str, int]:
-    return row.team, row.team_id
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
@@ -20,6 +20,7 @@ from apps.fairness.domain.replay import Change, Layout, ReplayWork, TierPlan
 from apps.fairness.domain.shares import Array
 from apps.fairness.domain.what_if import TierOutcome, TierReplay, replay_tier, tiers_of
 from apps.fairness.domain.what_if import what_if as replayed
+from apps.fairness.selectors.explained import NOTHING, explain_jain
 from apps.fairness.selectors.rows import OutcomeRow, TierOutcomeRow, WhatIfReport
 from apps.fairness.selectors.sums import TierSums, parts_of, tier_names, tier_sums
 from apps.pending.domain.demand import CLUSTER_QUEUE
@@ -27,7 +28,7 @@ from apps.pending.models import CauseInterval, Episode
 from apps.pending.selectors import counted_causes, queue_time
 from apps.quotas.models import Entitlement
 from apps.usage.domain.amounts import hours
-from apps.usage.domain.explained import Explained, Input, RowColumn, Unit
+from apps.usage.domain.explained import Explained, RowColumn, Unit
 from apps.usage.models import HAS_FACTS, CollectionWindow
 
 LONGEST = timedelta(days=31)
@@ -461,36 +462,16 @@ def _explain_replay_sum(figure: str, window: Window, found: TierReplay, team: st
 
 def _explain_index(found: TierReplay) -> Explained:
     sums = integrate(found.measured)
-    rows = [
-        {"team": team, "allocated": allocated, "below": share, "x": allocated / share}
-        for team, allocated, share, demand in zip(
-            found.teams,
-            sums.allocated.tolist(),
-            sums.fair_share.tolist(),
-            sums.demand.tolist(),
-            strict=True,
-        )
-        if demand > 0 and share > 1e-9
+    columns = (sums.allocated.tolist(), sums.fair_share.tolist(), sums.demand.tolist())
+    teams = [
+        (team, allocated, share)
+        for team, allocated, share, demand in zip(found.teams, *columns, strict=True)
+        if demand > 0 and share > NOTHING
     ]
-    value = sums.jain_index
-    return Explained(
-        figure=_JAIN,
-        label="Fairness index (Jain)",
-        meaning="1 where every team has the same allocation ÷ fair share.",
-        anchor="fairness",
-        value=value,
-        unit=Unit.RATIO,
-        formula="sum(x) ** 2 / (teams * squares(x))",
-        inputs=(Input("teams", "teams", len(rows), Unit.COUNT),),
-        columns=(
-            RowColumn("team", "Team"),
-            RowColumn("allocated", "Allocated", Unit.GPU_HOURS),
-            RowColumn("below", "Fair share", Unit.GPU_HOURS),
-            RowColumn("x", "Allocated ÷ fair share", Unit.RATIO),
-        ),
-        rows=rows,
+    return replace(
+        explain_jain(_JAIN, sums.jain_index, teams, below="fair share"),
         origin=_REPLAY_ORIGIN,
-        nothing="" if value is not None else "Nobody asked for this tier.",
+        nothing="" if sums.jain_index is not None else "Nobody asked for this tier.",
     )
 
 

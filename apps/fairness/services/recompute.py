@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
+from functools import partial
 from typing import NamedTuple
 
 from celery import current_app
@@ -201,7 +202,7 @@ def compute_hours(*, now: datetime, at_most: int = 48) -> int:
     left = set(found.hours[at_most:])
     _note_days(found, left)
     if left or found.more:
-        transaction.on_commit(_ask_again)
+        transaction.on_commit(partial(current_app.send_task, _TASK, kwargs={}))
     else:
         note_changes(found)
     return count
@@ -221,7 +222,3 @@ def _note_days(found: ChangedHours, left: set[datetime]) -> None:
     for day, waits in found.days.items():
         if left.isdisjoint(hour.start for hour in day_window(day, zone).hours()):
             FairnessDay.objects.filter(day=day).update(waits=waits)
-
-
-def _ask_again() -> None:
-    current_app.send_task(_TASK, kwargs={})

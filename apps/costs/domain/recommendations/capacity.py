@@ -311,6 +311,7 @@ def empty_hours(one: HoursEvidence) -> Recommendation | None:
     whole = sum(sum(amounts) for amounts in one.empty.values())
     if freed <= 0 or whole <= 0:
         return None
+    weekdays = [usual[False, hour] for hour in range(_HOURS)]
     cell = cell_name("", "", one.gpu_model, one.capacity_type)
     return Recommendation(
         kind=RecommendationKind.EMPTY_HOURS,
@@ -327,7 +328,7 @@ def empty_hours(one: HoursEvidence) -> Recommendation | None:
             "always_empty_gpus": always,
             "pending_gpu_hours_at_most": round(one.pending_gpu_hours, 3),
         },
-        patch=patches.off_hours(one.subject.tier, _empty_by_day(usual), _empty_by_night(usual)),
+        patch=patches.off_hours(one.subject.tier, min(weekdays), max(weekdays)),
         cells={cell: {Cause.UNALLOCATED.value: freed / (whole + one.stranded_gpu_hours)}},
     )
 
@@ -362,14 +363,6 @@ def _usually_empty(amounts: Sequence[float], always: int) -> int:
         return always
     ordered = sorted(amounts)
     return floor(ordered[int(len(ordered) * USUAL)] + _HAIR)
-
-
-def _empty_by_day(usual: Mapping[tuple[bool, int], int]) -> int:
-    return min(usual[False, hour] for hour in range(_HOURS))
-
-
-def _empty_by_night(usual: Mapping[tuple[bool, int], int]) -> int:
-    return max(usual[False, hour] for hour in range(_HOURS))
 
 
 def _empty_by_hour(usual: Mapping[tuple[bool, int], int]) -> str:

@@ -66,7 +66,7 @@ _MEMORY_GB: tuple[tuple[str, int], ...] = (
     ("t4", 16),
 )
 _NAMED_GB = re.compile(r"(\d+)gb")
-_MIB_PER_GB = 1024.0
+MIB_PER_GB = 1024.0
 
 
 def fewer_gpus(one: WorkloadEvidence, _: Offers) -> Recommendation | None:
@@ -175,12 +175,12 @@ def card_memory_mib(gpu_model: str) -> float | None:
     """Return the memory of a model's card; None for one whose memory nobody tells."""
     part, key = part_of(gpu_model), model_key(gpu_model)
     if part is not None:
-        return part.board_gb * _MIB_PER_GB
+        return part.board_gb * MIB_PER_GB
     named = _NAMED_GB.search(key)
     if named is not None:
-        return int(named[1]) * _MIB_PER_GB
+        return int(named[1]) * MIB_PER_GB
     known = next((size for word, size in _MEMORY_GB if word in key), None)
-    return None if known is None else known * _MIB_PER_GB
+    return None if known is None else known * MIB_PER_GB
 
 
 def _fits_model(one: WorkloadEvidence, model: Model) -> bool:
@@ -261,7 +261,6 @@ LOW_ACTIVITY = 0.5
 IDLE_NOW_HOURS = 24.0
 LOOKBACK_HOURS = 168.0
 """How far back is looked for when a notebook became idle."""
-MIB_PER_GB = 1024.0
 
 
 def mig_profile(one: WorkloadEvidence, offers: Offers) -> Recommendation | None:
@@ -395,12 +394,14 @@ def idle_notebook(one: WorkloadEvidence, _: Offers) -> Recommendation | None:
 
     It saves what it held while idle, no more: while it is used it would run as before.
     """
-    if not one.is_notebook or one.idle_hours_now < IDLE_NOW_HOURS:
+    hours = one.idle_hours_now
+    if not one.is_notebook or hours < IDLE_NOW_HOURS:
         return None
+    lasted = f"{hours:.0f} hours" if hours < LOOKBACK_HOURS else "a week or longer"
     return Recommendation(
         kind=RecommendationKind.STOP_IDLE_NOTEBOOK,
         subject=one.subject,
-        change=f"Stop it: it has been idle for {_how_long(one.idle_hours_now)}. Stopping "
+        change=f"Stop it: it has been idle for {lasted}. Stopping "
         "notebooks after some idle hours would do so by itself.",
         saved=Saving(one.gpu_hours_per_month * one.idle_ratio, one.price_per_gpu_hour),
         currency=one.currency,
@@ -408,15 +409,11 @@ def idle_notebook(one: WorkloadEvidence, _: Offers) -> Recommendation | None:
         evidence=one.figures()
         | {
             "idle_ratio": round(one.idle_ratio, 4),
-            "idle_hours_now": round(one.idle_hours_now, 1),
+            "idle_hours_now": round(hours, 1),
         },
         patch=patches.stop(one.subject),
         avoids={Cause.IDLE.value: 1.0},
     )
-
-
-def _how_long(hours: float) -> str:
-    return f"{hours:.0f} hours" if hours < LOOKBACK_HOURS else "a week or longer"
 
 
 def _fits_profile(one: WorkloadEvidence, profile: str) -> bool:

@@ -332,7 +332,7 @@ def pool_evidence(span: EvidenceSpan, book: OfferBook) -> Iterator[PoolEvidence]
     empty: dict[Pool, list[_EmptyHour]] = defaultdict(list)
     for pool, one in _empty_hours(rows):
         empty[pool].append(one)
-    collected = _collected_hours(rows)
+    collected = list(rows.values_list("hour", flat=True).distinct().order_by("hour"))
     for pool, found in sorted(empty.items()):
         gpus = _gpus_per_node(found)
         if gpus < 1:
@@ -378,10 +378,6 @@ def _gpus_per_node(found: Sequence[_EmptyHour]) -> int:
         int(one.gpu_hours + _HAIR) for one in found if one.gpu_hours >= whole[one.node] - _HAIR
     )
     return min(counts, key=lambda gpus: (-counts[gpus], gpus))
-
-
-def _collected_hours(rows: QuerySet[NodeHour, NodeHour]) -> list[datetime]:
-    return list(rows.values_list("hour", flat=True).distinct().order_by("hour"))
 
 
 def _by_hour_of_week(

@@ -140,11 +140,7 @@ def workload_evidence(
     idle = _idle_now(span, tier, notebooks)
     for one in found:
         since = idle.get(one.workload_id, 0.0)
-        yield one if not since else _idle_for(one, since)
-
-
-def _idle_for(one: TeamEvidence, since: float) -> TeamEvidence:
-    return replace(one, evidence=replace(one.evidence, idle_hours_now=since))
+        yield replace(one, evidence=replace(one.evidence, idle_hours_now=since)) if since else one
 
 
 def _held(span: EvidenceSpan, tier: Tier) -> tuple[list[_Held], dict[int, int]]:
