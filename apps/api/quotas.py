@@ -26,9 +26,8 @@ from apps.api.parameters import NamesField, choices, filters_of
 from apps.api.quota_requests import SOURCES
 from apps.api.row_serializers import RowSerializer, cells, cells_of, record, records, serializer_of
 from apps.costs import selectors as costs
-from apps.costs.selectors import MoneyBudgetRow
 from apps.quotas import selectors as quotas
-from apps.quotas.selectors import BudgetRow, QuotaFilters, QuotaOrder, QuotaRow
+from apps.quotas.selectors import BudgetRow, BurnRow, QuotaFilters, QuotaOrder, QuotaRow
 from apps.usage import selectors as usage
 
 _FORMAT_HELP = "csv streams all rows, without pages."
@@ -120,7 +119,7 @@ class BudgetsView(PortalView):
         now, visibility = timezone.now(), visibility_in(request)
         teams = query.get("team", ())
         team = teams[0] if len(teams) == 1 else None
-        found: list[BudgetRow | MoneyBudgetRow] = [
+        found: list[BurnRow] = [
             *quotas.budget_rows(now, visibility=visibility, team=team, points=False, ranges=False),
             *costs.money_budget_rows(now, visibility=visibility, team=team),
         ]
@@ -130,9 +129,7 @@ class BudgetsView(PortalView):
         return page_response(request, found_rows, page.next_cursor)
 
 
-def _in_full(
-    rows: Sequence[BudgetRow | MoneyBudgetRow], now: datetime
-) -> Iterator[BudgetRow | MoneyBudgetRow]:
+def _in_full(rows: Sequence[BurnRow], now: datetime) -> Iterator[BurnRow]:
     """Yield the rows of a page with when each may end at the earliest and latest.
 
     For that the days of some weeks are read, which of a thousand teams takes long.
@@ -150,11 +147,11 @@ def _filters(query: dict[str, Any]) -> QuotaFilters:
     return QuotaFilters(**lists, effective=query.get("effective"))
 
 
-def _budget_name(row: BudgetRow | MoneyBudgetRow) -> str:
+def _budget_name(row: BurnRow) -> str:
     return f"{row.team}\n{row.period_start.isoformat()}\n{row.period}\n{row.unit}"
 
 
-def budget_record(row: BudgetRow | MoneyBudgetRow) -> dict[str, Any]:
+def budget_record(row: BurnRow) -> dict[str, Any]:
     """Return what BudgetSerializer describes."""
     amounts = {"allowance": float(row.allowance), "used": float(row.used)}
     unpriced = getattr(row, "unpriced_gpu_hours", None)

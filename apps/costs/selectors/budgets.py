@@ -2,9 +2,10 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import date, datetime, timedelta
 from decimal import Decimal
+from typing import Any
 from zoneinfo import ZoneInfo
 
 from django.db.models import F, Sum
@@ -16,17 +17,16 @@ from apps.costs.domain.costing import HELD, SCALE, Cause, money
 from apps.costs.models import Adjustment, PricedHour, TeamCostDay, TeamCostHour
 from apps.costs.selectors.cost_reader import rows_with_costs
 from apps.quotas.domain.budgets import (
-    NOTHING,
     Allowance,
     KnownHours,
     Purse,
     Spending,
     SpendingAt,
-    Spent,
     ordered,
 )
 from apps.quotas.selectors import (
     BudgetRow,
+    BurnRow,
     burn_rows,
     known_hours,
     money_allowances,
@@ -45,36 +45,16 @@ _Hours = list[tuple[datetime, float]]
 
 
 @dataclass(frozen=True, slots=True)
-class MoneyBudgetRow:
-    """A money budget in the period that holds the moment; money in full, rates 1.0 = even pace.
+class MoneyBudgetRow(BurnRow):
+    """A budget in money, in full; `unit` is the currency, known hours are those with a price.
 
-    `unit` is the currency. `as_of`, `known_until`, `coverage_ratio`, `data_start`, `last_day` and
-    `last_week` are those of BudgetRow, of hours that are priced. With `unpriced_gpu_hours`, or
-    hours missing, `used` is a lower bound. `used` counts corrections of closed months on the day
-    on which they were booked; it is the sum of `days`, by local day.
+    With `unpriced_gpu_hours`, or hours missing, `used` is a lower bound. `used` counts corrections
+    of closed months on the day on which they were booked; it is the sum of `days`, by local day.
     """
 
-    team: str
-    period: str
-    period_start: datetime
-    period_end: datetime
-    unit: str
     allowance: Decimal
     used: Decimal
-    burn_rate: float | None
-    burn_rate_1d: float | None
-    burn_rate_7d: float | None
-    exhausted_at: datetime | None
-    exhausted_at_early: datetime | None
-    exhausted_at_late: datetime | None
     unpriced_gpu_hours: float = 0.0
-    as_of: datetime | None = None
-    known_until: datetime | None = None
-    coverage_ratio: float | None = None
-    data_start: datetime | None = None
-    known_hours: float | None = None
-    last_day: Spent = NOTHING
-    last_week: Spent = NOTHING
     days: tuple[tuple[date, Decimal], ...] = ()
 
 
@@ -210,27 +190,11 @@ def _in_full(days: _Cents) -> dict[Purse, dict[date, float]]:
 
 def _row(row: BudgetRow, allowance: Decimal, charged: _Charged, zone: ZoneInfo) -> MoneyBudgetRow:
     first = day_of(row.period_start, zone)
-    return MoneyBudgetRow(
-        team=row.team,
-        period=row.period,
-        period_start=row.period_start,
-        period_end=row.period_end,
-        unit=row.unit,
-        allowance=allowance,
-        used=money(charged.used((row.team, row.unit), first)),
-        burn_rate=row.burn_rate,
-        burn_rate_1d=row.burn_rate_1d,
-        burn_rate_7d=row.burn_rate_7d,
-        exhausted_at=row.exhausted_at,
-        exhausted_at_early=row.exhausted_at_early,
-        exhausted_at_late=row.exhausted_at_late,
-        unpriced_gpu_hours=gpu_hours(charged.used((row.team, ""), first)),
-        as_of=row.as_of,
-        known_until=row.known_until,
-        coverage_ratio=row.coverage_ratio,
-        data_start=row.data_start,
-        known_hours=row.known_hours,
-        last_day=row.last_day,
-        last_week=row.last_week,
-        days=charged.by_day((row.team, row.unit), first),
-    )
+    of_burn: dict[str, Any] = {one.name: getattr(row, one.name) for one in fields(BurnRow)}
+    of_money = {
+        "allowance": allowance,
+        "used": money(charged.used((row.team, row.unit), first)),
+        "unpriced_gpu_hours": gpu_hours(charged.used((row.team, ""), first)),
+        "days": charged.by_day((row.team, row.unit), first),
+    }
+    return MoneyBudgetRow(**of_burn | of_money)

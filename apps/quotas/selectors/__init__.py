@@ -34,6 +34,7 @@ from apps.quotas.selectors.rows import (
     BudgetAlertRow,
     BudgetRow,
     BurnPoint,
+    BurnRow,
     QuotaFilters,
     QuotaOrder,
     QuotaPoint,

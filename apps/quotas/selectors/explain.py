@@ -3,16 +3,15 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from typing import Any, Protocol
+from typing import Any
 
 from apps.accounts.permissions import Visibility
 from apps.clusters.domain.window import Window
-from apps.quotas.domain.budgets import Spent
 from apps.quotas.domain.keys import QuotaRef, QuotaSource
 from apps.quotas.selectors.budgets import budget_rows
 from apps.quotas.selectors.history import quota_hours, trend_hours
 from apps.quotas.selectors.now import quota_detail, quota_shares
-from apps.quotas.selectors.rows import QuotaDetail, QuotaRow, QuotaUnits
+from apps.quotas.selectors.rows import BurnRow, QuotaDetail, QuotaRow, QuotaUnits
 from apps.usage.domain.explained import Explained, Input, Number, RowColumn, Unit
 
 CEILING, BORROWED = "quota_ceiling", "quota_borrowed"
@@ -83,35 +82,6 @@ def _queue_inputs(row: QuotaRow, lent: Sequence[QuotaUnits]) -> list[Input]:
 _HOUR = timedelta(hours=1)
 
 
-class BudgetPeriod(Protocol):
-    """A budget in its period, of GPU-hours or money."""
-
-    @property
-    def allowance(self) -> Number: ...
-    @property
-    def used(self) -> Number: ...
-    @property
-    def period_start(self) -> datetime: ...
-    @property
-    def period_end(self) -> datetime: ...
-    @property
-    def burn_rate(self) -> float | None: ...
-    @property
-    def burn_rate_1d(self) -> float | None: ...
-    @property
-    def burn_rate_7d(self) -> float | None: ...
-    @property
-    def last_day(self) -> Spent: ...
-    @property
-    def last_week(self) -> Spent: ...
-    @property
-    def exhausted_at(self) -> datetime | None: ...
-    @property
-    def as_of(self) -> datetime | None: ...
-    @property
-    def known_hours(self) -> float | None: ...
-
-
 @dataclass(frozen=True, slots=True)
 class _Budget:
     label: str
@@ -176,7 +146,7 @@ def explain_budget(
     )
 
 
-def explain_burn(figure: str, row: BudgetPeriod, *, currency: str = "") -> Explained:
+def explain_burn(figure: str, row: BurnRow, *, currency: str = "") -> Explained:
     """Explain one of BUDGETS of a budget in GPU-hours, or in a currency; without its rows."""
     of, unit = _BUDGET[figure], Unit.MONEY if currency else Unit.GPU_HOURS
     value, formula = _budget_value(figure, row), of.formula
@@ -199,7 +169,7 @@ def explain_burn(figure: str, row: BudgetPeriod, *, currency: str = "") -> Expla
     )
 
 
-def _budget_value(figure: str, row: BudgetPeriod) -> Number | None:
+def _budget_value(figure: str, row: BurnRow) -> Number | None:
     if figure == "budget_share":
         return float(row.used) / float(row.allowance) if row.allowance else None
     if figure == "budget_hours_left":
@@ -213,7 +183,7 @@ def _budget_value(figure: str, row: BudgetPeriod) -> Number | None:
     return rates.get(figure, row.used)
 
 
-def _budget_inputs(figure: str, row: BudgetPeriod, unit: Unit) -> list[Input]:
+def _budget_inputs(figure: str, row: BurnRow, unit: Unit) -> list[Input]:
     """Return the numbers that the formula of a figure has, and no others."""
     used = Input("used", "used", row.used, unit, figure="budget_used")
     if figure == "budget_used":
@@ -244,7 +214,7 @@ def hours_between(start: datetime | None, end: datetime | None) -> float | None:
     return (end.astimezone(UTC) - start.astimezone(UTC)) / _HOUR
 
 
-def _known_hours(row: BudgetPeriod) -> dict[str, float]:
+def _known_hours(row: BurnRow) -> dict[str, float]:
     elapsed = hours_between(row.period_start, row.as_of)
     if row.known_hours is None or elapsed is None:
         return {}

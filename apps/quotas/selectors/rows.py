@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from datetime import datetime
+from decimal import Decimal
 from enum import StrEnum
 from typing import Annotated
 
@@ -306,14 +307,13 @@ class BurnPoint:
 
 
 @dataclass(frozen=True, slots=True)
-class BudgetRow:
-    """A budget in the period that runs.
+class BurnRow:
+    """A budget in the period that runs, in GPU-hours or in money.
 
     Rates are against a linear pace: 1.0 lands exactly on the allowance; None before the first
-    closed hour. `points` is the burn-down by local day. `coverage_ratio` is the known part of the
-    period's hours until `at`, the moment of reading, of all clusters while they were there; rates
-    are of known hours alone. `known_hours` are those that `burn_rate` rests on, `last_day` and
-    `last_week` what the other rates rest on.
+    closed hour. `coverage_ratio` is the known part of the period's hours until the moment of
+    reading, of all clusters while they were there; rates are of known hours alone. `known_hours`
+    are those that `burn_rate` rests on, `last_day` and `last_week` what the other rates rest on.
     """
 
     team: Annotated[str, Column("Team")]
@@ -321,8 +321,8 @@ class BudgetRow:
     period_start: Annotated[datetime, Column("From", off_page=True, shown_as="day")]
     period_end: Annotated[datetime, Column("Ends before", off_page=True, shown_as="day")]
     unit: Annotated[str, Column(help="gpu_hours, or a currency.")]
-    allowance: Annotated[float, Column()]
-    used: Annotated[float, Column()]
+    allowance: float | Decimal
+    used: float | Decimal
     burn_rate: Annotated[
         float | None,
         Column(
@@ -350,7 +350,6 @@ class BudgetRow:
         datetime | None,
         Column("As of", help="End of the last closed hour.", off_page=True, shown_as="hour"),
     ] = None
-    points: tuple[BurnPoint, ...] = ()
     known_until: Annotated[
         datetime | None,
         Column(
@@ -370,7 +369,6 @@ class BudgetRow:
             api_note="0..1. Below 1 used is a lower bound and exhausted_at too late.",
         ),
     ] = None
-    at: datetime | None = None
     data_start: Annotated[
         datetime | None,
         Column(
@@ -389,6 +387,16 @@ class BudgetRow:
     def at_least(self) -> bool:
         """Whether hours are missing, so that more was used than is told."""
         return self.coverage_ratio is not None and self.coverage_ratio < 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetRow(BurnRow):
+    """A budget in GPU-hours at `at`; `points` is the burn-down by local day."""
+
+    allowance: Annotated[float, Column()]
+    used: Annotated[float, Column()]
+    points: tuple[BurnPoint, ...] = ()
+    at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,37 +3,15 @@
 from collections import defaultdict
 from collections.abc import Iterable
 from datetime import datetime
-from decimal import Decimal
-from typing import Protocol
 
 from apps.accounts.permissions import EVERYTHING
 from apps.accounts.selectors import team_names
 from apps.quotas.domain.budgets import alerts_due
 from apps.quotas.models import BudgetAlert
 from apps.quotas.selectors.budgets import budget_rows
+from apps.quotas.selectors.rows import BurnRow
 
 THRESHOLDS = (0.5, 0.8, 1.0)
-
-
-class BudgetUse(Protocol):
-    """What is looked at of a budget in its running period, in GPU-hours or in money."""
-
-    @property
-    def team(self) -> str: ...
-    @property
-    def unit(self) -> str: ...
-    @property
-    def period(self) -> str: ...
-    @property
-    def period_start(self) -> datetime: ...
-    @property
-    def period_end(self) -> datetime: ...
-    @property
-    def used(self) -> float | Decimal: ...
-    @property
-    def allowance(self) -> float | Decimal: ...
-    @property
-    def exhausted_at(self) -> datetime | None: ...
 
 
 _FIELDS = ("team__name", "unit", "period", "period_start", "kind", "threshold")
@@ -46,7 +24,7 @@ def note_budget_alerts(*, now: datetime) -> int:
     return note_alerts(rows, now=now)
 
 
-def note_alerts(rows: Iterable[BudgetUse], *, now: datetime) -> int:
+def note_alerts(rows: Iterable[BurnRow], *, now: datetime) -> int:
     """Note which budgets reached a threshold (a share of the allowance) or will end too soon.
 
     Each once in a period, also where several do so at once. A budget that is used up is not
@@ -76,7 +54,7 @@ def note_alerts(rows: Iterable[BudgetUse], *, now: datetime) -> int:
 
 
 def _noted(
-    rows: Iterable[BudgetUse],
+    rows: Iterable[BurnRow],
 ) -> dict[tuple[str, str, str, datetime], set[tuple[str, float]]]:
     starts = {row.period_start for row in rows}
     found: dict[tuple[str, str, str, datetime], set[tuple[str, float]]] = defaultdict(set)
@@ -86,7 +64,7 @@ def _noted(
     return found
 
 
-def _alert(row: BudgetUse, kind: str, level: float, team_id: int, now: datetime) -> BudgetAlert:
+def _alert(row: BurnRow, kind: str, level: float, team_id: int, now: datetime) -> BudgetAlert:
     return BudgetAlert(
         team_id=team_id,
         unit=row.unit,

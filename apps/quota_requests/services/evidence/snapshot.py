@@ -17,7 +17,7 @@ from apps.accounts.permissions import Visibility
 from apps.clusters.domain.window import Window, hour_floor
 from apps.clusters.selectors import report
 from apps.costs.domain.costing import WASTE, Cause
-from apps.costs.selectors import CostQuery, MoneyBudgetRow, cost_rows, money_budget_rows
+from apps.costs.selectors import CostQuery, cost_rows, money_budget_rows
 from apps.fairness.selectors import FairnessFilters, HourCounts, TeamFairness, fairness_rows
 from apps.quota_requests.domain.approval_policy import BudgetFacts
 from apps.quota_requests.domain.snapshots import (
@@ -32,7 +32,7 @@ from apps.quota_requests.domain.snapshots import (
 )
 from apps.quota_requests.models import ChangeRequest
 from apps.quotas.selectors import (
-    BudgetRow,
+    BurnRow,
     QuotaPoint,
     QuotaRow,
     budget_rows,
@@ -260,10 +260,10 @@ class _About:
             estimated=any(tier.hours.estimated for tier in found),
         )
 
-    def budgets(self) -> list[BudgetRow | MoneyBudgetRow]:
+    def budgets(self) -> list[BurnRow]:
         """Return the budgets of the team, in GPU-hours and in money."""
         team = self.request.team.name
-        rows: list[BudgetRow | MoneyBudgetRow] = [
+        rows: list[BurnRow] = [
             *budget_rows(self.now, visibility=_EVERYTHING, team=team, points=False),
             *money_budget_rows(self.now, visibility=_EVERYTHING, team=team),
         ]
@@ -338,7 +338,7 @@ def missing_hours_texts(hours: Mapping[str, HourCounts]) -> list[str]:
     return [text.format(", ".join(tiers)) for text, tiers in alike.items()]
 
 
-def _facts(row: BudgetRow | MoneyBudgetRow, now: datetime) -> BudgetFacts:
+def _facts(row: BurnRow, now: datetime) -> BudgetFacts:
     return BudgetFacts(
         unit=row.unit,
         period=row.period,
@@ -352,7 +352,7 @@ def _facts(row: BudgetRow | MoneyBudgetRow, now: datetime) -> BudgetFacts:
     )
 
 
-def _hours_unknown(row: BudgetRow | MoneyBudgetRow, now: datetime) -> float:
+def _hours_unknown(row: BurnRow, now: datetime) -> float:
     """Return how many of a period's hours so far were not collected."""
     if row.coverage_ratio is None:
         return 0.0
@@ -360,7 +360,7 @@ def _hours_unknown(row: BudgetRow | MoneyBudgetRow, now: datetime) -> float:
     return (1.0 - row.coverage_ratio) * so_far
 
 
-def _budget(row: BudgetRow | MoneyBudgetRow) -> BudgetUse:
+def _budget(row: BurnRow) -> BudgetUse:
     return BudgetUse(
         unit=row.unit,
         period=row.period,
