@@ -4,11 +4,10 @@ import json
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 from django.conf import settings
 
-from apps.clusters.adapters.kubernetes.api import KubernetesApi
-from apps.clusters.adapters.kubernetes.writer import KubernetesWriter
 from apps.clusters.adapters.prometheus.http_api import PrometheusConfig
 from apps.clusters.adapters.prometheus.source import (
     PrometheusSource,
@@ -45,9 +44,7 @@ def cluster_source(cluster: Cluster) -> ClusterSource | None:
 
     Raises SourceRejected where the entry cannot be used.
     """
-    if not cluster.kubernetes:
-        return None
-    return KubernetesApi.from_config(cluster.kubernetes)
+    return _kubernetes_api(cluster.kubernetes)
 
 
 def quota_writer(cluster: Cluster) -> QuotaWriter | None:
@@ -57,7 +54,11 @@ def quota_writer(cluster: Cluster) -> QuotaWriter | None:
     changes are made by GitOps. Raises SourceRejected where the entry cannot be used.
     """
     entry = (cluster.kubernetes or {}).get("writer")
-    return KubernetesWriter.from_config(entry) if entry else None
+    if not entry:
+        return None
+    from apps.clusters.adapters.kubernetes.writer import KubernetesWriter  # as below
+
+    return KubernetesWriter.from_config(entry)
 
 
 def writer_account(cluster: Cluster) -> ClusterSource | None:
@@ -65,8 +66,7 @@ def writer_account(cluster: Cluster) -> ClusterSource | None:
 
     It reads alone. Raises SourceRejected where the entry cannot be used.
     """
-    entry = (cluster.kubernetes or {}).get("writer")
-    return KubernetesApi.from_config(entry) if entry else None
+    return _kubernetes_api((cluster.kubernetes or {}).get("writer"))
 
 
 def shown_queries(
@@ -100,6 +100,15 @@ class ClusterClients:
     kubernetes: Callable[[Cluster], ClusterSource | None] = cluster_source
     writer: Callable[[Cluster], QuotaWriter | None] = quota_writer
     writer_account: Callable[[Cluster], ClusterSource | None] = writer_account
+
+
+def _kubernetes_api(entry: dict[str, Any] | None) -> ClusterSource | None:
+    if not entry:
+        return None
+    # The client's 700 modules cost time and memory, and web, beat and most commands need none.
+    from apps.clusters.adapters.kubernetes.api import KubernetesApi
+
+    return KubernetesApi.from_config(entry)
 
 
 @lru_cache(maxsize=64)
