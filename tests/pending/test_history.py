@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from django.db import DataError, connection
 from django.test.utils import CaptureQueriesContext
+from pytest_django import Settings
 
 from apps.accounts.models import Team
 from apps.accounts.permissions import EVERYTHING, Visibility
@@ -223,9 +224,10 @@ def total(**where: Any) -> float:
 
 
 def test_what_is_seen_to_wait_since_before_the_retention_leaves_old_sums_alone(
-    portal: Portal,
+    portal: Portal, settings: Settings
 ) -> None:
-    old = NOW - timedelta(days=500)
+    settings.LEDGER_RETENTION_DAYS = 20
+    old = NOW - timedelta(days=25)
     west = portal.clusters[0]
     make_episode(make_workload(west, "vision", "train"), since=old, until=old + 5 * HOUR)
     RefreshState.objects.update(rolled_to=None)
@@ -238,7 +240,7 @@ def test_what_is_seen_to_wait_since_before_the_retention_leaves_old_sums_alone(
     job = waits(
         "uid-job",
         kind="Job",
-        since=(NOW - timedelta(days=600)).timestamp(),
+        since=(NOW - timedelta(days=30)).timestamp(),
         counts=Counts.SUPPRESSED,
         cause=Cause.ADMISSION,
     )
