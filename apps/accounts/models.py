@@ -1,4 +1,4 @@
-"""People, their teams, their roles and their API tokens."""
+"""People, their teams, their roles, their API tokens, and the audit."""
 
 from collections.abc import Iterator
 
@@ -155,3 +155,49 @@ class ApiToken(models.Model):
 
     def __str__(self) -> str:
         return f"{self.name} of {self.user_id}"
+
+
+class AuditEntry(models.Model):
+    """One line of the audit; never changed and never deleted.
+
+    `at`, `before` and `after` are the very texts that `digest` was taken of (RFC 3339, canonical
+    JSON; empty for nothing), so that no database can write them differently.
+    """
+
+    number = models.PositiveBigIntegerField(primary_key=True)
+    at = models.CharField(max_length=32)
+    actor = models.CharField(max_length=150)
+    origin = models.CharField(max_length=200)
+    action = models.CharField(max_length=40)
+    subject = models.CharField(max_length=200)
+    before = models.TextField(blank=True)
+    after = models.TextField(blank=True)
+    note = models.TextField(blank=True)
+    previous = models.CharField(max_length=64)
+    digest = models.CharField(max_length=64)
+
+    class Meta:
+        # Its first room was another one; a table whose entries nobody may touch is not renamed.
+        db_table = "quota_requests_auditentry"
+        ordering = ["number"]
+        indexes = [models.Index(fields=["subject", "number"], name="audit_of_subject")]
+
+    def __str__(self) -> str:
+        return f"{self.number} {self.action} {self.subject}"
+
+
+class AuditHead(models.Model):
+    """The number and digest of the last audit entry; one row.
+
+    Who writes an entry holds this row's lock, so that entries follow one another. Kept apart from
+    the entries, it shows when their end is cut off.
+    """
+
+    number = models.PositiveBigIntegerField()
+    digest = models.CharField(max_length=64)
+
+    class Meta:
+        db_table = "quota_requests_audithead"
+
+    def __str__(self) -> str:
+        return f"{self.number}:{self.digest}"

@@ -95,6 +95,11 @@ class ChangeRequest(models.Model):
         return f"{self.pk}: {self.key} {self.before} → {self.after}"
 
     @property
+    def audit_subject(self) -> str:
+        """How the audit names this request."""
+        return f"quota-request/{self.pk}"
+
+    @property
     def ref(self) -> QuotaRef:
         return QuotaRef(self.source, self.namespace, self.name, self.key, self.cluster.name)
 
@@ -222,47 +227,6 @@ class DriftInterval(models.Model):
 
     def __str__(self) -> str:
         return self.sentence
-
-
-class AuditEntry(models.Model):
-    """One line of the audit; never changed and never deleted.
-
-    `at`, `before` and `after` are the very texts that `digest` was taken of (RFC 3339, canonical
-    JSON; empty for nothing), so that no database can write them differently.
-    """
-
-    number = models.PositiveBigIntegerField(primary_key=True)
-    at = models.CharField(max_length=32)
-    actor = models.CharField(max_length=150)
-    origin = models.CharField(max_length=200)
-    action = models.CharField(max_length=40)
-    subject = models.CharField(max_length=200)
-    before = models.TextField(blank=True)
-    after = models.TextField(blank=True)
-    note = models.TextField(blank=True)
-    previous = models.CharField(max_length=64)
-    digest = models.CharField(max_length=64)
-
-    class Meta:
-        ordering = ["number"]
-        indexes = [models.Index(fields=["subject", "number"], name="audit_of_subject")]
-
-    def __str__(self) -> str:
-        return f"{self.number} {self.action} {self.subject}"
-
-
-class AuditHead(models.Model):
-    """The number and digest of the last audit entry; one row.
-
-    Who writes an entry holds this row's lock, so that entries follow one another. Kept apart from
-    the entries, it shows when their end is cut off.
-    """
-
-    number = models.PositiveBigIntegerField()
-    digest = models.CharField(max_length=64)
-
-    def __str__(self) -> str:
-        return f"{self.number}:{self.digest}"
 
 
 class AuditCheck(models.Model):

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from django.conf import settings
 from django.db.models import Q
 
+from apps.accounts.domain.identity import PORTAL, ActingParty
 from apps.accounts.models import Membership, User
 from apps.accounts.permissions import (
     NotAllowed,
@@ -20,19 +21,11 @@ from apps.clusters.models import Cluster
 from apps.quota_requests.domain.states import ActingPerson, RequestStanding, RequestState
 from apps.quota_requests.models import Author, ChangeRequest
 
-PORTAL = "portal"
-"""Who acts in the audit where nobody did; no person goes by this name."""
-
 
 @dataclass(frozen=True, slots=True)
-class Actor:
-    """Who acts and from where; `person` and `user` None are the portal itself.
+class Actor(ActingParty):
+    """Who acts and from where; `person` and `user` None are the portal itself."""
 
-    `origin` is an address or the name of a process, for the audit.
-    """
-
-    name: str
-    origin: str
     person: ActingPerson | None
     visibility: Visibility
     user: User | None = None

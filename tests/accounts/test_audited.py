@@ -9,10 +9,9 @@ from django.db import transaction
 
 from apps.accounts import services
 from apps.accounts.domain.identity import Role, granted, read_rules
-from apps.accounts.models import ApiToken, Membership, User
+from apps.accounts.models import ApiToken, AuditEntry, Membership, User
 from apps.accounts.permissions import NotAllowed
 from apps.accounts.services import ActingParty, Identity, Manager, PersonChanges
-from apps.quota_requests.models import AuditEntry
 from apps.quota_requests.services import verify
 from tests.factories import make_team, make_user
 from tests.quota_requests.portal import NOW

@@ -7,8 +7,7 @@ import pytest
 from django.core.management import CommandError, call_command, get_commands
 
 from apps.accounts.management.commands import changepassword
-from apps.accounts.models import User
-from apps.quota_requests.models import AuditEntry
+from apps.accounts.models import AuditEntry, User
 from apps.quota_requests.services import verify
 from tests.factories import make_user
 

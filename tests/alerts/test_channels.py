@@ -11,7 +11,7 @@ from django.test.utils import CaptureQueriesContext
 from pytest_django import Settings
 
 from apps.accounts.domain.identity import Role
-from apps.accounts.models import Membership, Team, User
+from apps.accounts.models import AuditEntry, Membership, Team, User
 from apps.accounts.permissions import EVERYTHING, NotAllowed, visibility_of
 from apps.alerts.adapters.sealed import Seal
 from apps.alerts.domain.alerts import AlertKind, AnswerRefused
@@ -42,7 +42,6 @@ from apps.alerts.services import (
     try_channel,
     unmute,
 )
-from apps.quota_requests.models import AuditEntry
 from tests.alerts.board import NOW, ZONE, Box, channel, person, said
 
 pytestmark = pytest.mark.django_db

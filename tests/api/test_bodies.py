@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 from django.test import Client, override_settings
 
-from apps.quota_requests.models import AuditEntry, ChangeRequest
+from apps.accounts.models import AuditEntry
+from apps.quota_requests.models import ChangeRequest
 from tests.api.conftest import client_of
 from tests.api.test_quota_requests import BODY, ROOT, as_of_now, problem
 from tests.quota_requests.portal import Portal, make_portal

@@ -9,8 +9,8 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.db import transaction
 
+from apps.accounts.services.audit import record
 from apps.quota_requests.permissions import portal
-from apps.quota_requests.services.audit_log import record
 from tests.quota_requests.portal import NOW
 
 pytestmark = pytest.mark.django_db

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
+from apps.accounts.models import AuditEntry
 from apps.quota_requests import services
 from apps.quota_requests.domain.states import RequestState, TransitionDenied
-from apps.quota_requests.models import AuditEntry, Execution
+from apps.quota_requests.models import Execution
 from apps.quota_requests.selectors import request_detail
 from tests.quota_requests import recorded
 from tests.quota_requests.portal import KEY, OWNER, Portal, make_portal, served_portal

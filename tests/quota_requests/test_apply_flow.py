@@ -2,9 +2,9 @@
 
 import pytest
 
+from apps.accounts.models import AuditEntry
 from apps.quota_requests import services
 from apps.quota_requests.domain.states import RequestState
-from apps.quota_requests.models import AuditEntry
 from tests.quota_requests.portal import served_portal
 
 pytestmark = pytest.mark.django_db

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from apps.accounts.models import Membership
+from apps.accounts.models import AuditEntry, Membership
 from apps.clusters.domain.observed.objects import (
     ClusterQueueSnapshot,
     FlavorQuota,
@@ -15,7 +15,6 @@ from apps.clusters.domain.observed.objects import (
 )
 from apps.quota_requests import services
 from apps.quota_requests.domain.targets import TargetRefused
-from apps.quota_requests.models import AuditEntry
 from apps.quota_requests.permissions import portal as itself
 from apps.quota_requests.selectors import request_detail, request_rows
 from tests.quota_requests.portal import NOW, Portal, make_portal, make_sighting

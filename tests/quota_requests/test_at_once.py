@@ -6,11 +6,12 @@ from collections.abc import Callable, Sequence
 import pytest
 from django.db import connection, transaction
 
+from apps.accounts.models import AuditEntry
+from apps.accounts.services.audit import record
 from apps.quota_requests import services
 from apps.quota_requests.domain.states import RequestState
-from apps.quota_requests.models import AuditEntry, ChangeRequest, Execution
+from apps.quota_requests.models import ChangeRequest, Execution
 from apps.quota_requests.permissions import portal as system
-from apps.quota_requests.services.audit_log import record
 from apps.quota_requests.services.execution.executor import LEASE
 from tests.quota_requests.portal import NOW, make_portal, served_portal
 from tests.quota_requests.test_timing import DAY

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apps.quota_requests.domain.audit import (
+from apps.accounts.domain.audit import (
     START,
     AuditRecord,
     Head,

@@ -5,12 +5,13 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from django.db import transaction
 
+from apps.accounts.models import AuditEntry, AuditHead
 from apps.accounts.permissions import NotAllowed
+from apps.accounts.services.audit import record
 from apps.quota_requests import services
-from apps.quota_requests.models import AuditCheck, AuditEntry, AuditHead
+from apps.quota_requests.models import AuditCheck
 from apps.quota_requests.permissions import portal
 from apps.quota_requests.selectors import last_audit_check
-from apps.quota_requests.services.audit_log import record
 from tests.quota_requests.portal import make_portal
 
 pytestmark = pytest.mark.django_db

@@ -15,12 +15,13 @@ from django.test.utils import CaptureQueriesContext
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apps.quota_requests import services
-from apps.quota_requests.domain.audit import Head
-from apps.quota_requests.models import AuditEntry, AuditHead
+from apps.accounts.domain.audit import Head
+from apps.accounts.models import AuditEntry, AuditHead
+from apps.accounts.services import audit_head, written_head
+from apps.accounts.services.audit import entries, record
 from apps.quota_requests.permissions import portal
 from apps.quota_requests.selectors import AuditFilters, audit_lines, audit_rows, audit_since
-from apps.quota_requests.services.audit_log import entries, record, verify
+from apps.quota_requests.services import verify
 from tests.quota_requests.portal import NOW, make_portal
 
 pytestmark = pytest.mark.django_db
@@ -39,7 +40,7 @@ def write(count: int = LINES) -> Head:
                 after={"to": str(n + 1), "tiers": ["a", "b"]},
                 note="für „alle“ 🙂",
             )
-    head = services.audit_head()
+    head = audit_head()
     assert head is not None
     return head
 
@@ -57,7 +58,7 @@ def test_a_whole_audit_holds_and_tells_its_head() -> None:
 
 def test_the_head_alone_can_be_asked_for_to_be_kept_elsewhere() -> None:
     for count in (0, LINES):
-        head = services.written_head(write(count) if count else None)
+        head = written_head(write(count) if count else None)
         out = StringIO()
         call_command("verify_audit", "--head", stdout=out)
         assert out.getvalue() == f"{head}\n"
@@ -76,7 +77,7 @@ def test_an_audit_that_was_emptied_with_its_head_shows_against_a_noted_one() -> 
     AuditEntry.objects.all().delete()
     AuditHead.objects.all().delete()
     with pytest.raises(CommandError, match=f"There are 0 entries; {LINES} were there once"):
-        call_command("verify_audit", expect=services.written_head(head))
+        call_command("verify_audit", expect=written_head(head))
 
 
 def test_an_empty_audit_beside_quota_requests_was_emptied() -> None:

@@ -5,10 +5,11 @@ from collections.abc import Callable, Iterator
 import pytest
 from django.db import IntegrityError, connection, transaction
 
+from apps.accounts.models import AuditEntry, AuditHead
+from apps.accounts.services.audit import record
 from apps.quota_requests.adapters.audit_triggers import backwards, forwards
-from apps.quota_requests.models import AuditEntry, AuditHead
 from apps.quota_requests.permissions import portal
-from apps.quota_requests.services.audit_log import record, verify
+from apps.quota_requests.services import verify
 from tests.quota_requests.portal import NOW
 
 pytestmark = pytest.mark.django_db

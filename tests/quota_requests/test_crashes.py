@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from django.db import connection, transaction
 
+from apps.accounts.models import AuditEntry
 from apps.clusters.gateways import ClusterClients, quota_writer
 from apps.clusters.models import Cluster
 from apps.clusters.ports import QuotaWriter, Reply
 from apps.quota_requests import services
 from apps.quota_requests.domain.states import RequestState
-from apps.quota_requests.models import AuditEntry
 from apps.quota_requests.services.execution.executor import LEASE
 from tests.quota_requests import recorded
 from tests.quota_requests.portal import KEY, Portal, served_portal

@@ -9,6 +9,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
+from apps.accounts.domain.audit import canonical
 from apps.clusters.domain.observed.objects import (
     ClusterQueueSnapshot,
     FlavorQuota,
@@ -19,7 +20,6 @@ from apps.clusters.domain.observed.objects import (
 from apps.clusters.models import Cluster
 from apps.costs.models import Price
 from apps.fairness.selectors import HourCounts
-from apps.quota_requests.domain.audit import canonical
 from apps.quota_requests.domain.quantities import stored
 from apps.quota_requests.selectors import request_detail
 from apps.quota_requests.services.evidence.snapshot import (

@@ -5,12 +5,13 @@ from typing import Any
 import pytest
 from pytest_django import DjangoAssertNumQueries
 
+from apps.accounts.models import AuditEntry
 from apps.accounts.permissions import NotAllowed
 from apps.clusters.domain.observed.objects import ObservedKind, VolcanoQueueSnapshot
 from apps.quota_requests import services
 from apps.quota_requests.domain.quantities import stored
 from apps.quota_requests.domain.targets import TargetRefused
-from apps.quota_requests.models import AuditEntry, ChangeRequest
+from apps.quota_requests.models import ChangeRequest
 from apps.quotas.domain.keys import QuotaRef
 from tests.quota_requests import recorded
 from tests.quota_requests.portal import KEY, REF, Portal, make_portal, make_sighting, served_portal

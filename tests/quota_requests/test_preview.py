@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apps.quota_requests.domain.audit import canonical
+from apps.accounts.domain.audit import canonical
 from apps.quota_requests.domain.limit_effects import (
     BlockedWork,
     CohortShare,

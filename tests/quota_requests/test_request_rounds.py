@@ -9,9 +9,10 @@ from django.db import connection
 from django.test import override_settings
 from django.test.utils import CaptureQueriesContext
 
+from apps.accounts.models import AuditEntry
 from apps.quota_requests import services
 from apps.quota_requests.domain.states import RequestState
-from apps.quota_requests.models import AuditEntry, ChangeRequest
+from apps.quota_requests.models import ChangeRequest
 from apps.quota_requests.permissions import Actor
 from apps.quota_requests.selectors import request_detail, review_queue, waiting_count
 from apps.usage.domain import usage_query

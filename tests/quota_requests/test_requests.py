@@ -8,14 +8,14 @@ import pytest
 from django.db import IntegrityError, transaction
 from django.test import override_settings
 
-from apps.accounts.models import Membership
+from apps.accounts.models import AuditEntry, Membership
 from apps.accounts.permissions import NotAllowed
 from apps.clusters.domain.observed.objects import ObservedKind, VolcanoQueueSnapshot
 from apps.clusters.models import WatchCoverage
 from apps.quota_requests import services
 from apps.quota_requests.domain.states import RequestState, TransitionDenied
 from apps.quota_requests.domain.targets import TargetRefused
-from apps.quota_requests.models import AuditEntry, ChangeRequest, Comment
+from apps.quota_requests.models import ChangeRequest, Comment
 from apps.quotas.models import Entitlement
 from tests.factories import BEGINNING
 from tests.quota_requests.portal import KEY, NOW, Portal, make_portal, make_sighting, served_portal

@@ -7,10 +7,11 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
+from apps.accounts.models import AuditEntry
 from apps.accounts.permissions import NotAllowed
 from apps.quota_requests import services
 from apps.quota_requests.domain.states import RequestState, TransitionDenied
-from apps.quota_requests.models import AuditEntry, DriftInterval
+from apps.quota_requests.models import DriftInterval
 from apps.quota_requests.selectors import drift_rows
 from tests.quota_requests.portal import NOW, Portal, make_portal, served_portal
 

@@ -15,11 +15,10 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from pytest_django import Settings
 
-from apps.accounts.models import User
+from apps.accounts.models import AuditEntry, User
 from apps.alerts.domain.alerts import AlertKind
 from apps.alerts.models import Channel, Mute
 from apps.alerts.services import MOST_CHANNELS, add_channel
-from apps.quota_requests.models import AuditEntry
 from tests.factories import Portal, make_portal
 from tests.web.alerts import (
     FORM,

@@ -11,12 +11,12 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from apps.accounts.models import User
+from apps.accounts.models import AuditEntry, User
+from apps.accounts.services import audit_head, read_head
+from apps.accounts.services.audit import record
 from apps.quota_requests import services
-from apps.quota_requests.models import AuditEntry
 from apps.quota_requests.permissions import portal as the_portal
-from apps.quota_requests.services import audit_head, read_head, verify
-from apps.quota_requests.services.audit_log import record
+from apps.quota_requests.services import verify
 from apps.web.accounts.audit import PER_PAGE
 from tests.factories import Portal
 from tests.web.pages import file_of

@@ -9,8 +9,9 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from pytest_django import Settings
 
+from apps.accounts.models import AuditEntry
 from apps.quota_requests import services
-from apps.quota_requests.models import AuditEntry, ChangeRequest, Execution
+from apps.quota_requests.models import ChangeRequest, Execution
 from apps.quota_requests.selectors import turns_of, waiting_count
 from tests.quota_requests.portal import KEY, OWNER, Portal, make_portal, served_portal
 from tests.web.pages import text_of

@@ -7,8 +7,7 @@ from django.contrib.auth.hashers import make_password
 from django.test import Client
 from pytest_django import Settings
 
-from apps.accounts.models import User
-from apps.quota_requests.models import AuditEntry
+from apps.accounts.models import AuditEntry, User
 from tests.factories import Portal, token_of
 
 SignIn = Callable[[User], Client]

@@ -7,8 +7,7 @@ from django.test import Client
 from pytest_django import Settings
 
 from apps.accounts.domain.identity import Role
-from apps.accounts.models import Membership, Team, User
-from apps.quota_requests.models import AuditEntry
+from apps.accounts.models import AuditEntry, Membership, Team, User
 from apps.quota_requests.services import verify
 from tests.factories import Portal, make_user, token_of
 

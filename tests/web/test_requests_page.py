@@ -13,9 +13,9 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 from pytest_django import Settings
 
-from apps.accounts.models import User
+from apps.accounts.models import AuditEntry, User
 from apps.quota_requests import services
-from apps.quota_requests.models import AuditEntry, ChangeRequest
+from apps.quota_requests.models import ChangeRequest
 from apps.web.quota_requests.request_pages import PER_PAGE
 from tests.quota_requests import recorded
 from tests.quota_requests.portal import KEY, OWNER, Portal, make_portal, served_portal

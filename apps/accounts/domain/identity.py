@@ -38,6 +38,15 @@ def unpacked_scopes(text: str) -> frozenset[TokenScope]:
 PORTAL = "portal"
 """What the audit and the history of a request call the portal where it acts by itself."""
 
+
+@dataclass(frozen=True, slots=True)
+class ActingParty:
+    """Who acts, and from where: an address, or the name of a process or a command."""
+
+    name: str
+    origin: str
+
+
 RESERVED = frozenset({PORTAL})
 
 # Signs of other alphabets, and digits, that are read as the letters of a reserved name.

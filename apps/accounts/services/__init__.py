@@ -1,13 +1,16 @@
 """Writes of people, their tokens and views, and of teams as the catalog names them."""
 
+from apps.accounts.domain.identity import ActingParty
 from apps.accounts.services.admission import AdmissionRefused, Identity, admit, dismiss
-from apps.accounts.services.journal import (
-    ActingParty,
-    JournalEntry,
+from apps.accounts.services.audit import (
+    NoHead,
+    audit_head,
     from_command,
     note,
-    noted,
+    read_head,
+    record,
     the_portal,
+    written_head,
 )
 from apps.accounts.services.people import (
     LONGEST_VIEW_NAME,

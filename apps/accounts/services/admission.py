@@ -10,9 +10,9 @@ from allauth.socialaccount.models import SocialAccount
 from django.core.exceptions import ValidationError
 from django.db import IntegrityError, transaction
 
-from apps.accounts.domain.identity import Granted, Role, is_reserved
+from apps.accounts.domain.identity import ActingParty, Granted, Role, is_reserved
 from apps.accounts.models import Membership, Team, User
-from apps.accounts.services.journal import ActingParty, note
+from apps.accounts.services.audit import note
 from apps.accounts.services.people import end_sessions, namesake_of, standing_of, subject_of
 from apps.accounts.services.tokens import revoke_all
 

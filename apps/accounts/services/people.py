@@ -14,10 +14,10 @@ from django.core.exceptions import ValidationError
 from django.db import IntegrityError, transaction
 from django.db.models import F, Q
 
-from apps.accounts.domain.identity import Role, is_reserved, reads_as
+from apps.accounts.domain.identity import ActingParty, Role, is_reserved, reads_as
 from apps.accounts.models import Membership, SavedView, Team, User
 from apps.accounts.permissions import check_administer, check_manage
-from apps.accounts.services.journal import ActingParty, from_command, note
+from apps.accounts.services.audit import from_command, note
 from apps.accounts.services.tokens import revoke_all
 
 _CHANGED = (

@@ -7,7 +7,7 @@ from django.db import transaction
 from django.utils import timezone
 
 from apps.accounts.models import Membership, Team
-from apps.accounts.services.journal import note, the_portal
+from apps.accounts.services.audit import note, the_portal
 
 UNASSIGNED = "unassigned"
 _CATALOG = the_portal("load_catalog")

@@ -10,10 +10,10 @@ from typing import Any
 
 from django.db import DEFAULT_DB_ALIAS, OperationalError, connections, transaction
 
-from apps.accounts.domain.identity import TokenScope, is_reserved, packed_scopes
+from apps.accounts.domain.identity import ActingParty, TokenScope, is_reserved, packed_scopes
 from apps.accounts.models import ApiToken, User
 from apps.accounts.permissions import can_administer
-from apps.accounts.services.journal import ActingParty, note, the_portal
+from apps.accounts.services.audit import note, the_portal
 
 # Says to whoever finds one, and to programs that search for lost secrets, what it is.
 PREFIX = "gpuportal_"

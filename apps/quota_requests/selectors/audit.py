@@ -10,9 +10,10 @@ from typing import Any
 
 from django.db.models import Q, QuerySet
 
+from apps.accounts.domain.audit import canonical
+from apps.accounts.models import AuditEntry, AuditHead
 from apps.accounts.permissions import NotAllowed
-from apps.quota_requests.domain.audit import canonical
-from apps.quota_requests.models import AuditCheck, AuditEntry, AuditHead, ChangeRequest
+from apps.quota_requests.models import AuditCheck, ChangeRequest
 from apps.quota_requests.permissions import Actor
 from apps.quota_requests.selectors.rows import AuditRow
 from apps.usage.domain import usage_query
@@ -103,7 +104,7 @@ def history_of(request: ChangeRequest, actor: Actor, *, at_most: int) -> tuple[A
     Without what is frozen with the request, which stands beside; where people acted from is for
     who sees how the portal runs.
     """
-    rows = AuditEntry.objects.filter(subject=f"quota-request/{request.pk}")
+    rows = AuditEntry.objects.filter(subject=request.audit_subject)
     return tuple(
         _short(_row(row), operations=actor.visibility.operations)
         for row in rows.order_by("-number")[:at_most]

@@ -2,15 +2,7 @@
 
 from apps.quota_requests.selectors.requests import Superseded
 from apps.quota_requests.services.actions import ACTIONS, TOLD, Action, ActionInput, Takes
-from apps.quota_requests.services.audit_log import (
-    NoHead,
-    check_audit,
-    check_audit_when_due,
-    read_head,
-    verify,
-    written_head,
-)
-from apps.quota_requests.services.audit_log import head as audit_head
+from apps.quota_requests.services.audit_checks import check_audit, check_audit_when_due, verify
 from apps.quota_requests.services.evidence.outlook import (
     Outlook,
     QuotaToAsk,

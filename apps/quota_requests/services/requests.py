@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 from django.conf import settings
 from django.db import transaction
 
+from apps.accounts.services.audit import record
 from apps.clusters.gateways import ClusterClients
 from apps.quota_requests.domain.approval_policy import Ruling
 from apps.quota_requests.domain.quantities import counted, quantity, stored
@@ -21,7 +22,6 @@ from apps.quota_requests.models import TARGET, ChangeRequest, Comment
 from apps.quota_requests.permissions import Actor, check_comment, check_create, portal, standing_of
 from apps.quota_requests.selectors.requests import offer_of
 from apps.quota_requests.services.approval_policy import check_still_small, decide_by_policy
-from apps.quota_requests.services.audit_log import record, subject_of
 from apps.quota_requests.services.evidence.impact import impact_of
 from apps.quota_requests.services.evidence.known_quotas import (
     KnownQuota,
@@ -142,7 +142,7 @@ def written(asked: RequestInput, *, by: Actor, now: datetime) -> ChangeRequest:
 def _insert(request: ChangeRequest, by: Actor, now: datetime) -> None:
     request.save()
     note_authors(request)
-    record(by, "create", subject_of(request), at=now, after=audit_record(request))
+    record(by, "create", request.audit_subject, at=now, after=audit_record(request))
 
 
 def edit(
@@ -379,7 +379,7 @@ def comment(pk: int, text: str, *, by: Actor, now: datetime) -> int:
         request = found(pk, by)
         check_comment(by, request)
         row = Comment.objects.create(request=request, at=now, author=by.name, text=kept)
-        record(by, "comment", subject_of(request), at=now, after={"comment": row.pk}, note=kept)
+        record(by, "comment", request.audit_subject, at=now, after={"comment": row.pk}, note=kept)
     return row.pk
 
 

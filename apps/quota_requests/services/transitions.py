@@ -8,11 +8,11 @@ from typing import Any
 
 from django.db import IntegrityError, transaction
 
+from apps.accounts.services.audit import record
 from apps.quota_requests.domain.quantities import moment
 from apps.quota_requests.domain.states import RequestAction, TransitionDenied, moved
 from apps.quota_requests.models import OPEN_STATES, WRITING_STATES, Author, ChangeRequest, same_key
 from apps.quota_requests.permissions import Actor, seen_by, standing_of
-from apps.quota_requests.services.audit_log import record, subject_of
 from apps.quotas.domain.keys import QuotaRef
 
 _ALWAYS = frozenset({"cluster", "source", "namespace", "name", "key", "tiers", "state"})
@@ -118,7 +118,7 @@ def _save(step: Transition, action: str, before: Mapping[str, Any]) -> None:
     record(
         step.actor,
         action,
-        subject_of(request),
+        request.audit_subject,
         at=step.now,
         before={k: v for k, v in before.items() if k in changed},
         after={k: v for k, v in after.items() if k in changed},

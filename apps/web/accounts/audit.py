@@ -11,6 +11,7 @@ from django.http import Http404, HttpResponse, HttpResponseBase, QueryDict, Stre
 
 from apps.accounts.adapters.addresses import client_address
 from apps.accounts.permissions import can_administer
+from apps.accounts.services import audit_head, written_head
 from apps.quota_requests.permissions import Actor, actor_of
 from apps.quota_requests.selectors import (
     AuditFilters,
@@ -19,7 +20,6 @@ from apps.quota_requests.selectors import (
     audit_rows,
     last_audit_check,
 )
-from apps.quota_requests.services import audit_head, written_head
 from apps.web.components.formats import Format, shown
 from apps.web.components.page_query import Query, href
 from apps.web.pages import page, respond

@@ -7,7 +7,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
-from apps.quota_requests import services
+from apps.accounts.services import audit_head, written_head
 from apps.quota_requests.permissions import portal
 from apps.quota_requests.selectors import audit_lines
 
@@ -33,7 +33,7 @@ class Command(BaseCommand):
             raise CommandError(f"cannot write {options['file']}: {error}") from error
         entries = max(0, written - 1)  # the last line is the head
         self.stdout.write(f"{entries} entries are in {options['file']}.")
-        self.stdout.write(services.written_head(services.audit_head()))
+        self.stdout.write(written_head(audit_head()))
 
 
 def _time(text: str | None) -> datetime | None:

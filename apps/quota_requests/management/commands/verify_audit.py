@@ -5,6 +5,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
+from apps.accounts.services import NoHead, audit_head, read_head, written_head
 from apps.quota_requests import services
 
 
@@ -32,14 +33,14 @@ class Command(BaseCommand):
 
     def handle(self, *_: Any, **options: Any) -> None:
         if options["head"]:
-            self.stdout.write(services.written_head(services.audit_head()))
+            self.stdout.write(written_head(audit_head()))
             return
         try:
-            noted = services.read_head(options["expect"]) if options["expect"] else None
-        except services.NoHead as error:
+            noted = read_head(options["expect"]) if options["expect"] else None
+        except NoHead as error:
             raise CommandError(str(error)) from error
         verdict = services.verify(noted)
         if not verdict.holds:
             raise CommandError(verdict.words)
         self.stdout.write(verdict.words)
-        self.stdout.write(services.written_head(services.audit_head()))
+        self.stdout.write(written_head(audit_head()))

@@ -9,6 +9,7 @@ from django.conf import settings
 from django.db import transaction
 
 from apps.accounts.permissions import NotAllowed
+from apps.accounts.services.audit import record
 from apps.clusters.models import Cluster
 from apps.quota_requests.domain.execution.applied_changes import (
     Applied,
@@ -22,7 +23,6 @@ from apps.quota_requests.domain.quantities import counted, quantity
 from apps.quota_requests.domain.states import TransitionDenied
 from apps.quota_requests.models import ChangeRequest, DriftInterval, Execution
 from apps.quota_requests.permissions import Actor, portal
-from apps.quota_requests.services.audit_log import record, subject_of
 from apps.quota_requests.services.evidence.known_quotas import (
     had_amount,
     named_resources,
@@ -146,7 +146,7 @@ def _open(drift: Drift, now: datetime) -> None:
     )
     if made:
         after = {"approved": drift.approved.text, "live": _live(drift), "kind": drift.kind.value}
-        subject = subject_of(request)
+        subject = request.audit_subject
         record(portal("beat"), "drift", subject, at=now, after=after, note=drift.sentence)
 
 
@@ -155,7 +155,7 @@ def _close(kept: DriftInterval, now: datetime) -> None:
     request = ChangeRequest.objects.select_for_update().get(pk=kept.request_id)
     if DriftInterval.objects.filter(pk=kept.pk, ended_at__isnull=True).update(ended_at=now):
         before = {"approved": kept.approved, "live": kept.live, "kind": kept.kind}
-        record(portal("beat"), "drift_ended", subject_of(request), at=now, before=before)
+        record(portal("beat"), "drift_ended", request.audit_subject, at=now, before=before)
 
 
 def accept_drift(pk: int, *, by: Actor, now: datetime, note: str = "") -> None:
@@ -176,7 +176,7 @@ def accept_drift(pk: int, *, by: Actor, now: datetime, note: str = "") -> None:
         interval.accepted_by = by.name
         interval.save(update_fields=["accepted_by"])
         after = {"approved": interval.approved, "live": interval.live}
-        record(by, "accept_drift", subject_of(request), at=now, after=after, note=note)
+        record(by, "accept_drift", request.audit_subject, at=now, after=after, note=note)
 
 
 GRACE: Final = timedelta(minutes=10)
