@@ -24,9 +24,8 @@ from apps.accounts.permissions import Visibility, visibility_of
 from apps.api.parameters import PAGE_SIZE, Params, window_of
 from apps.api.problems import MEDIA_TYPE
 from apps.clusters.domain.window import Window
-from apps.usage.domain import usage_query
 from apps.usage.domain.columns import csv_line, flat
-from apps.usage.domain.usage_query import RowPage
+from apps.usage.domain.usage_query import RowPage, decode_cursor, encode_cursor
 from apps.usage.selectors import CursorRefused
 
 if TYPE_CHECKING:
@@ -204,14 +203,14 @@ def page_of(
     """Return a page of a short list that was read whole; `name_of` is unique. CursorRefused."""
     first = 0
     if cursor is not None:
-        (name,) = usage_query.decode_cursor(kind, cursor, (str,))
+        (name,) = decode_cursor(kind, cursor, (str,))
         places = [place for place, row in enumerate(rows) if name_of(row) == name]
         if not places:
             raise CursorRefused("the list has changed since: start again without the cursor")
         first = places[0] + 1
     shown = tuple(rows[first : first + page_size])
     more = first + page_size < len(rows)
-    return RowPage(shown, usage_query.encode_cursor(kind, (name_of(shown[-1]),)) if more else None)
+    return RowPage(shown, encode_cursor(kind, (name_of(shown[-1]),)) if more else None)
 
 
 def walk(page_at: Callable[[str | None], RowPage[Row]]) -> Iterator[tuple[Row, ...]]:

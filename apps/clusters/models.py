@@ -225,16 +225,23 @@ class NamespaceClaim(Valid):
 SOURCES = [(s.value, s.value) for s in PodSource]
 
 
-class Namespace(models.Model):
+class OfCluster(models.Model):
+    """What has a name of its own in a cluster."""
+
     cluster = models.ForeignKey("clusters.Cluster", on_delete=models.CASCADE)
     name = models.CharField(max_length=253)
 
     class Meta:
+        abstract = True
         ordering = ["cluster", "name"]
-        constraints = [models.UniqueConstraint(fields=["cluster", "name"], name="namespace_once")]
+        constraints = [models.UniqueConstraint(fields=["cluster", "name"], name="%(class)s_once")]
 
     def __str__(self) -> str:
         return self.name
+
+
+class Namespace(OfCluster):
+    """A namespace of a cluster."""
 
 
 class GpuModel(models.Model):
@@ -250,16 +257,8 @@ class GpuModel(models.Model):
         return self.name
 
 
-class Node(models.Model):
-    cluster = models.ForeignKey("clusters.Cluster", on_delete=models.CASCADE)
-    name = models.CharField(max_length=253)
-
-    class Meta:
-        ordering = ["cluster", "name"]
-        constraints = [models.UniqueConstraint(fields=["cluster", "name"], name="node_once")]
-
-    def __str__(self) -> str:
-        return self.name
+class Node(OfCluster):
+    """A node of a cluster."""
 
 
 class NodeInterval(models.Model):

@@ -13,29 +13,6 @@ from apps.clusters.domain.pods.kube_state_nodes import ShownSeries
 from apps.clusters.domain.pods.ledger import NodeInterval, PodRecord
 from apps.clusters.domain.window import Window
 
-__all__ = [
-    "ActivitySample",
-    "ClusterSource",
-    "DeviceAnswer",
-    "DeviceSlot",
-    "LedgerAnswer",
-    "Listing",
-    "MetricsSource",
-    "ObjectChange",
-    "QueuePendingSlot",
-    "QueueSlot",
-    "QuotaSlot",
-    "QuotaWriter",
-    "Reply",
-    "ShownQuery",
-    "ShownSeries",
-    "SourceHealth",
-    "SourceRejected",
-    "SourceUnavailable",
-    "Unanswered",
-    "WatchExpired",
-]
-
 
 class SourceUnavailable(Exception):
     """The source cannot answer now (down, overloaded, timed out, cut off): try again later.

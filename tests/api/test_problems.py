@@ -16,7 +16,7 @@ from rest_framework.throttling import UserRateThrottle
 
 from apps.api.endpoints import PortalView
 from apps.api.views import UsageView
-from apps.usage.domain import usage_query
+from apps.usage.domain.usage_query import encode_cursor
 from tests.api.conftest import client_of
 from tests.factories import Portal, token_of
 
@@ -268,7 +268,7 @@ def test_the_document_too_answers_mistakes_with_problems(
 def test_a_cursor_with_a_number_that_no_column_holds_is_refused(
     portal: Portal, path: str, kind: str, number: int
 ) -> None:
-    cursor = usage_query.encode_cursor(kind, ("2026-03-28T00:00:00+00:00", number))
+    cursor = encode_cursor(kind, ("2026-03-28T00:00:00+00:00", number))
     asked = {"start": "2026-03-28", "end": "2026-03-29", "cursor": cursor}
     body = problem(client_of(portal.cleo).get(f"/api/v1/{path}", asked), 400)
     assert "start again" in body["detail"]

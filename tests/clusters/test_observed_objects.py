@@ -9,13 +9,7 @@ from hypothesis import strategies as st
 
 from apps.clusters.domain.devices.mig import devices_of
 from apps.clusters.domain.devices.resource_claims import PodClaims
-from apps.clusters.domain.observed.extract import (
-    ExtractionContext,
-    is_settled,
-    observed_object,
-    setting_of,
-    template_classes,
-)
+from apps.clusters.domain.observed.extract import observed_object, setting_of, template_classes
 from apps.clusters.domain.observed.objects import (
     BODIES,
     ControllerSnapshot,
@@ -26,7 +20,7 @@ from apps.clusters.domain.observed.objects import (
     QuotaSnapshot,
     VolcanoQueueSnapshot,
 )
-from apps.clusters.domain.observed.pods import tells_of_waiting
+from apps.clusters.domain.observed.pods import ExtractionContext, is_settled, tells_of_waiting
 from apps.clusters.domain.pods.ledger import ClaimedDevice, OfferedDevice, Owner
 from apps.clusters.domain.resources import parse_quantity, whole_request
 from apps.clusters.services.pods.node_store import NodeUse

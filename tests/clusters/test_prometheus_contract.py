@@ -15,16 +15,10 @@ from apps.clusters.domain.devices.exporter_profile import (
     JobProfile,
     WorkloadLabels,
 )
+from apps.clusters.domain.devices.state import ActivitySample, DeviceSlot
 from apps.clusters.domain.pods.ledger import NodeInterval, Owner, PodRecord
 from apps.clusters.domain.window import Window, from_seconds
-from apps.clusters.ports import (
-    ActivitySample,
-    DeviceSlot,
-    MetricsSource,
-    QuotaSlot,
-    SourceRejected,
-    SourceUnavailable,
-)
+from apps.clusters.ports import MetricsSource, QuotaSlot, SourceRejected, SourceUnavailable
 from tests.clusters.fakes.fake_metrics import FakeMetrics
 from tests.clusters.kube_worlds import PRODUCT
 from tests.clusters.openmetrics import HOUR, ORIGIN, SLOT, write

@@ -8,8 +8,9 @@ import pytest
 
 from apps.clusters.adapters.prometheus.http_api import PrometheusConfig
 from apps.clusters.adapters.prometheus.source import PrometheusSource
+from apps.clusters.domain.devices.state import DeviceSlot
 from apps.clusters.domain.window import Window, from_seconds
-from apps.clusters.ports import DeviceAnswer, DeviceSlot, SourceRejected
+from apps.clusters.ports import DeviceAnswer, SourceRejected
 from tests.clusters import device_worlds
 from tests.clusters.device_worlds import (
     ACTIVITY,

@@ -15,8 +15,9 @@ from apps.clusters.domain.devices.exporter_profile import (
     VirtualGpus,
     WorkloadLabels,
 )
+from apps.clusters.domain.devices.state import DeviceSlot
 from apps.clusters.domain.window import Window, from_seconds
-from apps.clusters.ports import DeviceAnswer, DeviceSlot
+from apps.clusters.ports import DeviceAnswer
 from tests.clusters import exporter_worlds
 from tests.clusters.device_worlds import ACTIVITY, UTILIZATION, WATTS
 from tests.clusters.exporter_worlds import FORMS, RELEASES, generation_name

@@ -7,9 +7,10 @@ import pytest
 
 from apps.clusters.adapters.prometheus.http_api import PrometheusConfig
 from apps.clusters.adapters.prometheus.source import PrometheusSource
+from apps.clusters.domain.devices.state import DeviceSlot
 from apps.clusters.domain.pods.ledger import LastSeen, NodeInterval, Owner, PodRecord, PodSource
 from apps.clusters.domain.window import Window, from_seconds
-from apps.clusters.ports import DeviceSlot, QuotaSlot
+from apps.clusters.ports import QuotaSlot
 from tests.clusters.kube_worlds import PRODUCT
 from tests.clusters.openmetrics import HOUR, ORIGIN, SLOT
 from tests.clusters.record_answers import (

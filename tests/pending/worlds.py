@@ -8,11 +8,7 @@ from typing import Any
 
 from apps.clusters.domain.devices.resource_claims import Ask, pod_claims
 from apps.clusters.domain.kube_json import request
-from apps.clusters.domain.observed.extract import (
-    ExtractionContext,
-    observed_object,
-    template_classes,
-)
+from apps.clusters.domain.observed.extract import observed_object, template_classes
 from apps.clusters.domain.observed.objects import (
     Body,
     ClaimRequest,
@@ -25,6 +21,7 @@ from apps.clusters.domain.observed.objects import (
     PodSnapshot,
     Toleration,
 )
+from apps.clusters.domain.observed.pods import ExtractionContext
 from apps.clusters.domain.resources import is_gpu
 from apps.pending.domain.diagnose import diagnose_cluster
 from apps.pending.domain.diagnosis import BoundPod, ClusterState, PendingItem

@@ -15,7 +15,7 @@ from apps.quota_requests.domain.states import RequestState
 from apps.quota_requests.models import ChangeRequest
 from apps.quota_requests.permissions import Actor
 from apps.quota_requests.selectors import request_detail, review_queue, waiting_count
-from apps.usage.domain import usage_query
+from apps.usage.domain.usage_query import encode_cursor
 from apps.usage.selectors import CursorRefused
 from tests.quota_requests.portal import KEY, NOW, REF, Portal, make_portal
 from tests.worlds import shared
@@ -172,7 +172,7 @@ def test_an_address_of_the_queue_that_was_made_up_is_refused(portal: Portal) -> 
     cleo = portal.actor("cleo")
     for key in ((5,), ("", "no time", 1), ("never", NOW.isoformat(), 1)):
         with pytest.raises(CursorRefused):
-            review_queue(cleo, cursor=usage_query.encode_cursor("quota-review", key))
+            review_queue(cleo, cursor=encode_cursor("quota-review", key))
 
 
 @override_settings(CHANGES_TWO_FROM_GPUS=2.0)

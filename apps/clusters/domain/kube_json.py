@@ -35,11 +35,6 @@ def text(value: object) -> str:
     return value.replace("\0", "") if isinstance(value, str) else ""
 
 
-def whole(value: object, default: int) -> int:
-    """Return a whole number, else the default."""
-    return value if isinstance(value, int) and not isinstance(value, bool) else default
-
-
 def seconds(text: object) -> float | None:
     """Return an RFC 3339 time as Unix seconds; None for null, rubbish and Go's zero time."""
     if not isinstance(text, str):

@@ -65,15 +65,7 @@ def gpu_amounts(amounts: Mapping[str, object], named: Collection[str] = ()) -> d
 
     An amount that cannot be read counts as absent: one strange node must not hide the others.
     """
-    found = {}
-    for resource, amount in amounts.items():
-        if not is_gpu(resource, named):
-            continue
-        try:
-            found[resource] = parse_quantity(amount)
-        except ValueError:
-            continue
-    return found
+    return all_amounts({r: amount for r, amount in amounts.items() if is_gpu(r, named)})
 
 
 def all_amounts(amounts: Mapping[str, object]) -> dict[str, float]:

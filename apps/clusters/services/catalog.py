@@ -4,6 +4,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cache, cached_property, partial
+from math import inf
 from typing import Any, Protocol, TypeVar
 
 from django.db.models import FilteredRelation, Q
@@ -125,19 +126,8 @@ def cluster_ids() -> dict[str, int]:
 
 def tier_rules_at(at: datetime) -> list[domain.TierRule]:
     """Return the rules in force at `at`, in the order in which they are tried. One query."""
-    rows = TierRule.objects.filter(holds_at(at)).order_by("position", "pk")
-    return [
-        domain.TierRule(
-            tier=row["tier__name"],
-            sharing=domain.GpuSharing(row["sharing"]),
-            resources=tuple(row["resources"]),
-            device_classes=tuple(row["device_classes"]),
-            node_selector=row["node_selector"],
-        )
-        for row in rows.values(
-            "tier__name", "sharing", "resources", "device_classes", "node_selector"
-        )
-    ]
+    rows = TierRule.objects.filter(holds_at(at)).select_related("tier")
+    return [_rule(row) for row in rows.order_by("position", "pk")]
 
 
 def team_finder_at(at: datetime) -> Callable[[str], int]:
@@ -356,7 +346,17 @@ class TierHistory:
     def load(cls) -> "TierHistory":
         """Read the catalog's rules. One query."""
         rows = TierRule.objects.select_related("tier").order_by("valid_from", "position", "pk")
-        return cls(rules=tuple(_rule(row) for row in rows))
+        return cls(
+            tuple(
+                (
+                    row.valid_from.timestamp(),
+                    inf if row.valid_to is None else row.valid_to.timestamp(),
+                    row.position,
+                    _rule(row),
+                )
+                for row in rows
+            )
+        )
 
     def at(self, seconds: float) -> list[domain.TierRule]:
         """Return the rules valid at that time, in catalog order."""
@@ -438,13 +438,11 @@ def _weigh(
     )
 
 
-def _rule(row: TierRule) -> tuple[float, float, int, domain.TierRule]:
-    rule = domain.TierRule(
+def _rule(row: TierRule) -> domain.TierRule:
+    return domain.TierRule(
         tier=row.tier.name,
         sharing=GpuSharing(row.sharing),
         resources=tuple(row.resources),
         device_classes=tuple(row.device_classes),
         node_selector=dict(row.node_selector),
     )
-    end = float("inf") if row.valid_to is None else row.valid_to.timestamp()
-    return row.valid_from.timestamp(), end, row.position, rule

@@ -26,9 +26,15 @@ from apps.costs.models import PoolCostDay, PoolCostHour, PricedHour
 from apps.costs.selectors.cost_reader import CostLine, CostReader, LineKey
 from apps.costs.selectors.prices import price_book
 from apps.costs.selectors.rows import CostQuery, CostRow, coverage_ratio, unpriced
-from apps.usage.domain import usage_query
 from apps.usage.domain.amounts import hours
-from apps.usage.domain.usage_query import Filters, Grouping, RowPage
+from apps.usage.domain.usage_query import (
+    Filters,
+    Grouping,
+    RowPage,
+    cursor_time,
+    decode_cursor,
+    encode_cursor,
+)
 from apps.usage.models import CollectionWindow
 from apps.usage.selectors import condition, source_of, with_days
 
@@ -72,8 +78,8 @@ def cost_page(
     kind = "-".join(("costs", *terms, *asked.group_by))
     start, skipped = window.start, 0
     if cursor is not None:
-        at, shown = usage_query.decode_cursor(kind, cursor, (str, int))
-        start, skipped = max(window.start, usage_query.cursor_time(at)), int(shown)
+        at, shown = decode_cursor(kind, cursor, (str, int))
+        start, skipped = max(window.start, cursor_time(at)), int(shown)
     if start >= window.end:
         return RowPage((), None)
     found: list[tuple[datetime, int, CostRow]] = []
@@ -86,9 +92,7 @@ def cost_page(
     more = found[page_size:]
     return RowPage(
         rows=tuple(row for _, _, row in found[:page_size]),
-        next_cursor=usage_query.encode_cursor(kind, (more[0][0].isoformat(), more[0][1]))
-        if more
-        else None,
+        next_cursor=encode_cursor(kind, (more[0][0].isoformat(), more[0][1])) if more else None,
     )
 
 

@@ -27,8 +27,7 @@ from apps.costs.domain.recommendations.recommendation import (
     together,
 )
 from apps.costs.models import Recommendation, RecommendationRun, WasteSum
-from apps.usage.domain import usage_query
-from apps.usage.domain.usage_query import RowPage, whole_days
+from apps.usage.domain.usage_query import RowPage, decode_cursor, encode_cursor, whole_days
 from apps.usage.selectors import CursorRefused
 
 Workload = tuple[str, str, str]
@@ -221,7 +220,7 @@ def recommendation_page(
     found = [_row(values) for values in ordered.values_list(*_COLUMNS)[: page_size + 1]]
     shown = tuple(found[:page_size])
     more = len(found) > page_size
-    return RowPage(shown, usage_query.encode_cursor(_KIND, _cursor_of(shown[-1])) if more else None)
+    return RowPage(shown, encode_cursor(_KIND, _cursor_of(shown[-1])) if more else None)
 
 
 def recommendation(pk: int, *, visibility: Visibility) -> RecommendationRow | None:
@@ -328,7 +327,7 @@ def _cursor_of(row: RecommendationRow) -> tuple[str, int]:
 
 
 def _after_cursor(cursor: str) -> Q:
-    saving, pk = usage_query.decode_cursor(_KIND, cursor, (str, int))
+    saving, pk = decode_cursor(_KIND, cursor, (str, int))
     unpriced = Q(saving_per_month__isnull=True)
     if saving == "":
         return unpriced & Q(pk__gt=pk)

@@ -26,8 +26,7 @@ from apps.pending.selectors.rows import (
     SuggestionRow,
 )
 from apps.pending.selectors.scope import EVERYTHING_WAITING, Context, PendingScope
-from apps.usage.domain import usage_query
-from apps.usage.domain.usage_query import RowPage
+from apps.usage.domain.usage_query import RowPage, cursor_time, decode_cursor, encode_cursor
 from apps.usage.selectors import CursorRefused
 
 _KIND = "pending"
@@ -88,7 +87,7 @@ def pending_now(
     last = shown[-1] if len(found) > page.size else None
     return RowPage(
         rows=tuple(pending_row(row, at, scope) for row in shown),
-        next_cursor=None if last is None else usage_query.encode_cursor(kind, _key(last, order)),
+        next_cursor=None if last is None else encode_cursor(kind, _key(last, order)),
     )
 
 
@@ -98,9 +97,9 @@ def _key(row: Any, order: PendingOrder) -> tuple[str, int]:
 
 
 def _after(kind: str, cursor: str, order: PendingOrder) -> Q:
-    text, pk = usage_query.decode_cursor(kind, cursor, (str, int))
+    text, pk = decode_cursor(kind, cursor, (str, int))
     if order is PendingOrder.LONGEST:
-        at = usage_query.cursor_time(text)
+        at = cursor_time(text)
         return Q(since__gt=at) | Q(since=at, pk__gt=pk)
     try:
         most = float(text)

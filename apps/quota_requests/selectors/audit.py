@@ -16,8 +16,7 @@ from apps.accounts.permissions import NotAllowed
 from apps.quota_requests.models import AuditCheck, ChangeRequest
 from apps.quota_requests.permissions import Actor
 from apps.quota_requests.selectors.rows import AuditRow
-from apps.usage.domain import usage_query
-from apps.usage.domain.usage_query import RowPage
+from apps.usage.domain.usage_query import RowPage, decode_cursor, encode_cursor
 
 _KIND = "audit"
 _AT_ONCE = 2000
@@ -63,13 +62,13 @@ def audit_rows(
     check_read(actor)
     rows = _filtered(filters).order_by("-number")
     if cursor is not None:
-        rows = rows.filter(number__lt=usage_query.decode_cursor(_KIND, cursor, (int,))[0])
+        rows = rows.filter(number__lt=decode_cursor(_KIND, cursor, (int,))[0])
     found = list(rows[: page_size + 1])
     shown = found[:page_size]
     more = len(found) > page_size
     return RowPage(
         rows=tuple(map(_row, shown)),
-        next_cursor=usage_query.encode_cursor(_KIND, (shown[-1].number,)) if more else None,
+        next_cursor=encode_cursor(_KIND, (shown[-1].number,)) if more else None,
     )
 
 

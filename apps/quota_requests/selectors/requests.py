@@ -46,8 +46,7 @@ from apps.quota_requests.selectors.rows import (
     RequestRow,
 )
 from apps.quotas.domain.keys import QuotaRef
-from apps.usage.domain import usage_query
-from apps.usage.domain.usage_query import RowPage
+from apps.usage.domain.usage_query import RowPage, cursor_time, decode_cursor, encode_cursor
 
 Snapshot = TypeVar("Snapshot", Evidence, Preview, Ruling)
 
@@ -144,8 +143,8 @@ def request_rows(
     """
     rows = _narrowed(of_whom(seen(actor), actor, which), filters)
     if cursor is not None:
-        text, pk = usage_query.decode_cursor(f"{_KIND}-{which}", cursor, (str, int))
-        at = usage_query.cursor_time(text)
+        text, pk = decode_cursor(f"{_KIND}-{which}", cursor, (str, int))
+        at = cursor_time(text)
         rows = rows.filter(Q(changed_at__lt=at) | Q(changed_at=at, pk__lt=pk))
     found = list(rows.order_by("-changed_at", "-pk")[: page_size + 1])
     shown = found[:page_size]
@@ -154,7 +153,7 @@ def request_rows(
     key = None if last is None else (last.changed_at.isoformat(), last.pk)
     return RowPage(
         rows=tuple(row_of(one, drifts.get(one.pk, "")) for one in shown),
-        next_cursor=None if key is None else usage_query.encode_cursor(f"{_KIND}-{which}", key),
+        next_cursor=None if key is None else encode_cursor(f"{_KIND}-{which}", key),
     )
 
 

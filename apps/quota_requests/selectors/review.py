@@ -23,8 +23,7 @@ from apps.quota_requests.selectors.requests import (
     seen,
 )
 from apps.quota_requests.selectors.rows import RequestList, ReviewRow
-from apps.usage.domain import usage_query
-from apps.usage.domain.usage_query import RowPage
+from apps.usage.domain.usage_query import RowPage, cursor_time, decode_cursor, encode_cursor
 
 _KIND = "quota-review"
 _NO_DAY = ""
@@ -72,17 +71,17 @@ def review_queue(
 def _cursor(last: ChangeRequest) -> str:
     needed_by = _NO_DAY if last.needed_by is None else last.needed_by.isoformat()
     since = last.submitted_at or last.created_at
-    return usage_query.encode_cursor(_KIND, (needed_by, since.isoformat(), last.pk))
+    return encode_cursor(_KIND, (needed_by, since.isoformat(), last.pk))
 
 
 def _after(cursor: str) -> Q:
     """Return what comes after a place in the queue. Raises CursorRefused."""
-    day, since_text, pk = usage_query.decode_cursor(_KIND, cursor, (str, str, int))
-    since = usage_query.cursor_time(since_text)
+    day, since_text, pk = decode_cursor(_KIND, cursor, (str, str, int))
+    since = cursor_time(since_text)
     later = Q(since__gt=since) | Q(since=since, pk__gt=pk)
     if day == _NO_DAY:
         return Q(needed_by__isnull=True) & later
-    needed_by = usage_query.cursor_time(day)
+    needed_by = cursor_time(day)
     same = Q(needed_by=needed_by) & later
     return same | Q(needed_by__gt=needed_by) | Q(needed_by__isnull=True)
 

@@ -36,7 +36,7 @@ from apps.quotas.domain.keys import (
 from apps.quotas.domain.limits import QUOTA_KINDS, SOURCES, QueueLimit, kueue_limits, volcano_limits
 from apps.quotas.models import QuotaHour, QuotaKeyHour
 from apps.quotas.selectors.rows import QuotaOrder, saturation_ratio
-from apps.usage.domain import usage_query
+from apps.usage.domain.usage_query import decode_cursor, encode_cursor
 from apps.usage.selectors import CursorRefused
 
 LocalQueues = Mapping[tuple[str, str], str]
@@ -367,11 +367,7 @@ def key_page(
         after = _after_cursor(cursor, order)
         keyed = [one for one in keyed if one[0] > after]
     last = keyed[size - 1][0] if len(keyed) > size else None
-    following = (
-        None
-        if last is None
-        else usage_query.encode_cursor(_cursor_kind(order), _cursor_values(last))
-    )
+    following = None if last is None else encode_cursor(_cursor_kind(order), _cursor_values(last))
     return KeyPage([found[n] for _, n in keyed[:size]], following)
 
 
@@ -391,7 +387,7 @@ def _cursor_values(key: _SortKey) -> list[str]:
 
 
 def _after_cursor(cursor: str, order: QuotaOrder) -> _SortKey:
-    first, *rest = usage_query.decode_cursor(_cursor_kind(order), cursor, _SHAPE)
+    first, *rest = decode_cursor(_cursor_kind(order), cursor, _SHAPE)
     try:
         ratio = float(first)
     except ValueError as error:

@@ -178,6 +178,7 @@ class LedgerFigures(HeldFigures):
 
 
 GRADES = tuple(column.key for column in columns_of(Grades))
+_HELD = tuple(column.key for column in columns_of(HeldFigures))
 
 
 def ledger_record(
@@ -205,7 +206,12 @@ def ledger_record(
         "effective_utilization_ratio": effective_ratio,
         "energy_kwh": amounts.energy_kwh,
         "memory_peak_mib": amounts.memory_peak_mib,
-        **_levels(amounts),
+        "sm_active_ratio": amounts.sm_active_ratio,
+        "sm_measured_gpu_hours": _hours(amounts.sm_measured),
+        "tensor_active_ratio": amounts.tensor_active_ratio,
+        "tensor_measured_gpu_hours": _hours(amounts.tensor_measured),
+        "memory_copy_ratio": amounts.memory_copy_ratio,
+        "memory_copy_measured_gpu_hours": _hours(amounts.memory_copy_measured),
         "hours_known": hours_known,
     }
 
@@ -216,16 +222,9 @@ def held_record(amounts: Amounts | None) -> Record:
     None for `amounts` says that they are not known: every column is None.
     """
     if amounts is None:
-        return {column.key: None for column in columns_of(HeldFigures)}
-    return {
-        **_held(amounts),
-        "utilization_ratio": amounts.utilization_ratio,
-        "coverage_ratio": amounts.coverage_ratio,
-        "grades": amounts.grades,
-        "energy_kwh": amounts.energy_kwh,
-        "memory_peak_mib": amounts.memory_peak_mib,
-        **_levels(amounts),
-    }
+        return dict.fromkeys(_HELD)
+    record = ledger_record(amounts)
+    return {key: record[key] for key in _HELD}
 
 
 def collected_amounts(row: PodRow, window: Window) -> Amounts | None:
@@ -237,29 +236,6 @@ def collected_amounts(row: PodRow, window: Window) -> Amounts | None:
         return row.amounts
     ended = row.end is not None and row.end <= max(row.bound_at, window.start)
     return row.amounts if ended else None
-
-
-def _held(amounts: Amounts) -> Record:
-    return {
-        "allocated_gpu_hours": amounts.allocated / NANO,
-        "not_running_gpu_hours": amounts.not_running / NANO,
-        "unmeasured_gpu_hours": amounts.unmeasured / NANO,
-        "idle_gpu_hours": amounts.idle / NANO,
-        "underused_gpu_hours": amounts.underused / NANO,
-        "busy_gpu_hours": amounts.busy / NANO,
-        "burst_gpu_hours": amounts.burst / NANO,
-    }
-
-
-def _levels(amounts: Amounts) -> Record:
-    return {
-        "sm_active_ratio": amounts.sm_active_ratio,
-        "sm_measured_gpu_hours": _hours(amounts.sm_measured),
-        "tensor_active_ratio": amounts.tensor_active_ratio,
-        "tensor_measured_gpu_hours": _hours(amounts.tensor_measured),
-        "memory_copy_ratio": amounts.memory_copy_ratio,
-        "memory_copy_measured_gpu_hours": _hours(amounts.memory_copy_measured),
-    }
 
 
 def _hours(amount: int | None) -> float | None:

@@ -20,7 +20,6 @@ from apps.clusters.domain.devices.exporter_profile import ExporterProfile, diffe
 from apps.clusters.domain.window import HOUR_SECONDS, Window, hour_floor, last_closed_hour
 from apps.clusters.models import Cluster, TierRule, WatchCoverage, holds_within
 from apps.clusters.selectors import report
-from apps.usage.domain import usage_query
 from apps.usage.domain.collection import CollectionState
 from apps.usage.domain.usage_query import (
     BEGINNING,
@@ -31,6 +30,9 @@ from apps.usage.domain.usage_query import (
     RowPage,
     UsageQuery,
     UsageRow,
+    cursor_time,
+    decode_cursor,
+    encode_cursor,
 )
 from apps.usage.models import HAS_FACTS, CollectionWindow, ExporterSetUp, TierDay, TierHour
 
@@ -259,8 +261,8 @@ def collection_page(
     if states:
         found = found.filter(state__in=states)
     if cursor is not None:
-        hour, cluster = usage_query.decode_cursor(_KIND, cursor, (str, int))
-        at = usage_query.cursor_time(hour)
+        hour, cluster = decode_cursor(_KIND, cursor, (str, int))
+        at = cursor_time(hour)
         found = found.filter(Q(hour__lt=at) | Q(hour=at, cluster_id__gt=cluster))
     ordered = found.order_by("-hour", "cluster_id")
     rows = list(ordered.values_list("cluster_id", *_COLUMNS)[: page_size + 1])
@@ -268,9 +270,7 @@ def collection_page(
     last = shown[-1] if len(rows) > page_size else None
     return RowPage(
         rows=tuple(_collection(row[1:], visibility) for row in shown),
-        next_cursor=usage_query.encode_cursor(_KIND, (last[2].isoformat(), last[0]))
-        if last
-        else None,
+        next_cursor=encode_cursor(_KIND, (last[2].isoformat(), last[0])) if last else None,
     )
 
 

@@ -15,8 +15,13 @@ from apps.clusters.domain.devices.state import DeviceState, Health, of_models
 from apps.clusters.domain.window import Window
 from apps.clusters.models import Cluster, Device, Namespace, NodeInterval, Pod
 from apps.clusters.selectors import TeamSpan, team_spans
-from apps.usage.domain import usage_query
-from apps.usage.domain.usage_query import Filters, GroupingRefused, RowPage
+from apps.usage.domain.usage_query import (
+    Filters,
+    GroupingRefused,
+    RowPage,
+    decode_cursor,
+    encode_cursor,
+)
 from apps.usage.models import NodeHour
 from apps.usage.selectors.data_quality import claims_before_the_watch
 from apps.usage.selectors.fact_tables import models_named
@@ -120,9 +125,7 @@ def device_page(
     return RowPage(
         rows=tuple(_device_rows(shown, sight)),
         next_cursor=(
-            usage_query.encode_cursor(
-                _KIND, (last.cluster__name, last.node_name, last.place, last.pk)
-            )
+            encode_cursor(_KIND, (last.cluster__name, last.node_name, last.place, last.pk))
             if last
             else None
         ),
@@ -268,7 +271,7 @@ def _narrowed(
 
 
 def _after(cursor: str) -> Q:
-    cluster, node, place, pk = usage_query.decode_cursor(_KIND, cursor, (str, str, str, int))
+    cluster, node, place, pk = decode_cursor(_KIND, cursor, (str, str, str, int))
     return (
         Q(cluster__name__gt=cluster)
         | Q(cluster__name=cluster, node_name__gt=node)

@@ -15,7 +15,6 @@ from apps.accounts.permissions import Visibility
 from apps.clusters.domain.window import Window
 from apps.clusters.models import Cluster, Pod
 from apps.clusters.selectors import report
-from apps.usage.domain import usage_query
 from apps.usage.domain.amounts import HELD_FIELDS, Amounts
 from apps.usage.domain.usage_query import (
     BEGINNING,
@@ -27,6 +26,9 @@ from apps.usage.domain.usage_query import (
     TimeStep,
     UsageQuery,
     UsageRow,
+    cursor_time,
+    decode_cursor,
+    encode_cursor,
     is_day_start,
 )
 from apps.usage.models import PodHour
@@ -298,15 +300,15 @@ class _LedgerQuery:
         """Return the cursor after the last row shown, with how many rows its period had."""
         period, names = shown[-1][0]
         density = ceil(len(shown) / len({key[0] for key, _ in shown}))
-        return usage_query.encode_cursor(self._kind(), (period.isoformat(), density, *names))
+        return encode_cursor(self._kind(), (period.isoformat(), density, *names))
 
     def position(self, cursor: str | None) -> tuple[_Key | None, int]:
         """Return the last key shown and the rows a period can be expected to have."""
         if cursor is None:
             return None, self.names.groups_expected(self.asked.group_by, self.asked.filters)
         shape = (str, int, *(str for _ in self.asked.group_by))
-        period, density, *names = usage_query.decode_cursor(self._kind(), cursor, shape)
-        key = (usage_query.cursor_time(period), tuple(str(name) for name in names))
+        period, density, *names = decode_cursor(self._kind(), cursor, shape)
+        key = (cursor_time(period), tuple(str(name) for name in names))
         return key, min(max(int(density), 1), 1_000_000)
 
     def parts(

@@ -15,10 +15,18 @@ from apps.clusters.domain.window import Span, Window
 from apps.clusters.models import Namespace, Pod, Workload
 from apps.clusters.models import NodeInterval as NodeIntervalRow
 from apps.clusters.selectors import TeamSpan, team_spans
-from apps.usage.domain import usage_query
 from apps.usage.domain.amounts import Amounts
 from apps.usage.domain.attribution.sharing import SharedTimes, shared_seconds, shared_times
-from apps.usage.domain.usage_query import Filters, Grouping, GroupingRefused, PodRow, RowPage
+from apps.usage.domain.usage_query import (
+    Filters,
+    Grouping,
+    GroupingRefused,
+    PodRow,
+    RowPage,
+    cursor_time,
+    decode_cursor,
+    encode_cursor,
+)
 from apps.usage.models import PodHour
 from apps.usage.selectors.fact_tables import (
     amounts_of,
@@ -58,8 +66,8 @@ def pod_page(
     scope = PodScope(window, filters, visibility)
     pods = Pod.objects.filter(_lived(window), narrowed(filters), scope.condition())
     if cursor is not None:
-        created, pk = usage_query.decode_cursor(_KIND, cursor, (str, int))
-        at = usage_query.cursor_time(created)
+        created, pk = decode_cursor(_KIND, cursor, (str, int))
+        at = cursor_time(created)
         pods = pods.filter(Q(created_at__lt=at) | Q(created_at=at, pk__gt=pk))
     rows = list(
         pods.order_by("-created_at", "pk").values_list(*_COLUMNS, named=True)[: page_size + 1]
@@ -69,9 +77,7 @@ def pod_page(
     return RowPage(
         rows=tuple(_pod_rows(shown, scope)),
         next_cursor=(
-            usage_query.encode_cursor(_KIND, (last.created_at.isoformat(), last.pk))
-            if last
-            else None
+            encode_cursor(_KIND, (last.created_at.isoformat(), last.pk)) if last else None
         ),
     )
 

@@ -5,13 +5,11 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from apps.clusters.domain.devices.exporter_profile import ExporterProfile
-from apps.clusters.domain.devices.state import DeviceState
+from apps.clusters.domain.devices.state import ActivitySample, DeviceSlot, DeviceState
 from apps.clusters.domain.pods.ledger import LastSeen, NodeInterval, PodRecord, PodSource
 from apps.clusters.domain.window import Window
 from apps.clusters.ports import (
-    ActivitySample,
     DeviceAnswer,
-    DeviceSlot,
     LedgerAnswer,
     QueuePendingSlot,
     QueueSlot,

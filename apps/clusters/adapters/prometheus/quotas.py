@@ -7,6 +7,7 @@ kept.
 
 from collections.abc import Iterator, Sequence
 from math import inf
+from typing import Any
 
 import msgspec
 
@@ -35,24 +36,42 @@ class Quota(msgspec.Struct, frozen=True, gc=False):
     type: str = ""
 
 
+def _means(
+    reading: WindowReader,
+    window: Window,
+    labels: type[msgspec.Struct],
+    matchers: Sequence[Matcher],
+    metrics: Sequence[str],
+) -> Iterator[tuple[str, int, Any, float]]:
+    """Yield (metric, slot, labels, mean) of some metrics; drops values that cannot be."""
+    slots = window.slots()
+    chosen = (*reading.matchers, *matchers)
+    for n in range(0, len(slots), MAX_STEPS):
+        queries = [
+            SlotQuery(
+                by("max", labels_of(labels), over("avg_over_time", metric, chosen)),
+                labels,
+                slots[n : n + MAX_STEPS],
+            )
+            for metric in metrics
+        ]
+        for metric, points in zip(metrics, reading.slots(queries), strict=True):
+            for slot, of, value in points:
+                if 0.0 <= value < inf:
+                    yield metric, slot, of, value
+                else:
+                    names = metric.replace("|", " or ")
+                    reading.remark(f"{names} has values that cannot be: they were left out")
+
+
 def read_quotas(reading: WindowReader, window: Window) -> Iterator[QuotaSlot]:
     """Yield the mean of every GPU quota key in every slot; raises as the port says."""
-    matchers = (
-        *reading.matchers,
-        Matcher("resource", "=~", _GPU_KEYS),
-        Matcher("type", "=~", "hard|used"),
-    )
-    query = by("max", labels_of(Quota), over("avg_over_time", QUOTA, matchers))
-    slots = window.slots()
+    matchers = (Matcher("resource", "=~", _GPU_KEYS), Matcher("type", "=~", "hard|used"))
     found: dict[tuple[int, str, str, str], dict[str, float]] = {}
-    for n in range(0, len(slots), MAX_STEPS):
-        for slot, quota, value in reading.one(SlotQuery(query, Quota, slots[n : n + MAX_STEPS])):
-            if not 0.0 <= value < inf:
-                reading.remark(f"{QUOTA} has values that cannot be: they were left out")
-                continue
-            namespace = quota.exported_namespace or quota.namespace
-            key = (slot, namespace, quota.resourcequota, quota.resource)
-            found.setdefault(key, {})[quota.type] = value
+    for _, slot, quota, value in _means(reading, window, Quota, matchers, (QUOTA,)):
+        namespace = quota.exported_namespace or quota.namespace
+        key = (slot, namespace, quota.resourcequota, quota.resource)
+        found.setdefault(key, {})[quota.type] = value
     for key, values in sorted(found.items()):
         yield QuotaSlot(*key, hard=values.get(_HARD), used=values.get("used"))
 
@@ -62,6 +81,7 @@ RESERVED = "kueue_cluster_queue_resource_reservation"  # units, by flavor
 PENDING = "kueue_cluster_queue_resource_pending"  # units of Workloads without quota, no flavor
 WORKLOADS = "kueue_pending_workloads"  # Workloads by status: active or inadmissible
 LOCAL_WORKLOADS = "kueue_local_queue_pending_workloads"  # the same; its ClusterQueue is no label
+_METRICS = (NOMINAL, RESERVED, PENDING)
 _GPUS = r"nvidia\.com/(gpu|mig-).*|amd\.com/gpu.*|gpu\.intel\.com/.*"
 
 
@@ -73,28 +93,13 @@ class _Labels(msgspec.Struct, frozen=True, gc=False):
 
 def read_queues(reading: WindowReader, window: Window) -> Iterator[QueueSlot]:
     """Yield the means of every queue and slot; raises as the port says."""
-    slots = window.slots()
     found: dict[tuple[int, str, str, str], dict[str, float]] = {}
-    for n in range(0, len(slots), MAX_STEPS):
-        part = slots[n : n + MAX_STEPS]
-        queries = [SlotQuery(_query(reading, metric), _Labels, part) for metric in _METRICS]
-        for metric, points in zip(_METRICS, reading.slots(queries), strict=True):
-            for slot, labels, value in points:
-                if not 0.0 <= value < inf:
-                    reading.remark(f"{metric} has values that cannot be: they were left out")
-                    continue
-                key = (slot, labels.cluster_queue, labels.flavor, labels.resource)
-                found.setdefault(key, {})[metric] = value
+    matchers = (Matcher("resource", "=~", _GPUS),)
+    for metric, slot, labels, value in _means(reading, window, _Labels, matchers, _METRICS):
+        key = (slot, labels.cluster_queue, labels.flavor, labels.resource)
+        found.setdefault(key, {})[metric] = value
     for key, values in sorted(found.items()):
         yield QueueSlot(*key, *(values.get(metric) for metric in _METRICS))
-
-
-_METRICS = (NOMINAL, RESERVED, PENDING)
-
-
-def _query(reading: WindowReader, metric: str) -> str:
-    matchers = (*reading.matchers, Matcher("resource", "=~", _GPUS))
-    return by("max", labels_of(_Labels), over("avg_over_time", metric, matchers))
 
 
 class _PendingLabels(msgspec.Struct, frozen=True, gc=False):
@@ -125,21 +130,13 @@ def read_queue_pending(
     """
     # What has no resource is a number of Workloads.
     gpus = "|".join(["", _GPUS, *([literally(gpu_resources)] if gpu_resources else [])])
-    matchers = (*reading.matchers, Matcher("resource", "=~", gpus))
+    matchers = (Matcher("resource", "=~", gpus),)
     metric = "|".join((PENDING, WORKLOADS, LOCAL_WORKLOADS))
-    query = by("max", labels_of(_PendingLabels), over("avg_over_time", metric, matchers))
-    slots = window.slots()
     found: dict[tuple[int, tuple[str, str], str], float] = {}
-    for n in range(0, len(slots), MAX_STEPS):
-        for slot, labels, value in reading.one(
-            SlotQuery(query, _PendingLabels, slots[n : n + MAX_STEPS])
-        ):
-            if not 0.0 <= value < inf:
-                reading.remark("Kueue's pending workloads cannot be below 0: they were left out")
-                continue
-            key = (slot, labels.queue, labels.resource)
-            # Those that may be admitted and those that may not come one by one.
-            found[key] = found.get(key, 0.0) + value if labels.status else value
+    for _, slot, labels, value in _means(reading, window, _PendingLabels, matchers, (metric,)):
+        key = (slot, labels.queue, labels.resource)
+        # Those that may be admitted and those that may not come one by one.
+        found[key] = found.get(key, 0.0) + value if labels.status else value
     for (slot, queue, resource), value in sorted(found.items()):
         if resource:
             yield QueuePendingSlot(slot, *queue, resource, units=value)

@@ -47,10 +47,9 @@ from apps.clusters.adapters.prometheus.kube_state.metrics import (
     gpu_matcher,
 )
 from apps.clusters.adapters.prometheus.quotas import read_queue_pending, read_queues, read_quotas
-from apps.clusters.domain.devices.state import DeviceState
+from apps.clusters.domain.devices.state import ActivitySample, DeviceState
 from apps.clusters.domain.window import Window
 from apps.clusters.ports import (
-    ActivitySample,
     DeviceAnswer,
     LedgerAnswer,
     QueuePendingSlot,

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from apps.clusters.domain.devices.mig import profile_name
-from apps.clusters.domain.kube_json import items, mapping, text, whole
+from apps.clusters.domain.kube_json import items, mapping, number, text
 from apps.clusters.domain.pods.ledger import OfferedDevice
 from apps.clusters.domain.resources import parse_quantity
 
@@ -102,8 +102,8 @@ def device_slice(item: object) -> DeviceSlice | None:
         uid=text(mapping(item, "metadata").get("uid")),
         driver=driver,
         pool=name,
-        generation=whole(pool.get("generation"), 0),
-        slices=whole(pool.get("resourceSliceCount"), 1),
+        generation=number(pool.get("generation"), 0),
+        slices=number(pool.get("resourceSliceCount"), 1),
         devices=tuple(_devices(spec, driver, name, node)),
     )
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from apps.clusters.domain.devices.dra import GPU_DRIVERS, PublishedDevice, amounts
-from apps.clusters.domain.kube_json import KubePod, items, mapping, seconds, text, whole
+from apps.clusters.domain.kube_json import KubePod, items, mapping, number, seconds, text
+from apps.clusters.domain.observed.objects import ClaimRequest
 from apps.clusters.domain.pods.ledger import ClaimAllocationRecord, ClaimedDevice, Owner, PodRecord
 
 CLAIM_KIND = "ResourceClaim"
@@ -20,22 +21,6 @@ Find = Callable[[str, str, str], PublishedDevice | None]
 """Finds a device by (driver, pool, name); None while nothing publishes it."""
 
 IsGpuClass = Callable[[str], bool]
-
-
-@dataclass(frozen=True, slots=True)
-class DeviceRequest:
-    """One request of a claim, or one alternative of it; `count` None asks for all there are.
-
-    `name` is how results refer to it, `of` the request that it is an alternative of. `selectors`
-    are its own CEL expressions, beside those of its class.
-    """
-
-    name: str
-    device_class: str
-    count: int | None = 1
-    admin: bool = False
-    of: str = ""
-    selectors: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +56,7 @@ class ClaimState:
     uid: str
     namespace: str
     name: str
-    requests: tuple[DeviceRequest, ...] = ()
+    requests: tuple[ClaimRequest, ...] = ()
     allocation: Allocation | None = None
 
     @property
@@ -96,7 +81,7 @@ def claim_state(item: object) -> ClaimState | None:
     )
 
 
-def _requests(request: Mapping[str, Any]) -> Iterator[DeviceRequest]:
+def _requests(request: Mapping[str, Any]) -> Iterator[ClaimRequest]:
     """Yield a request: of v1 and v1beta2 under `exactly`, of v1beta1 flat; or its alternatives."""
     name = text(request.get("name"))
     alternatives = items(request.get("firstAvailable"))
@@ -106,12 +91,12 @@ def _requests(request: Mapping[str, Any]) -> Iterator[DeviceRequest]:
         yield _request(mapping(request, "exactly") or request, name, of=name)
 
 
-def _request(body: Mapping[str, Any], name: str, *, of: str) -> DeviceRequest:
+def _request(body: Mapping[str, Any], name: str, *, of: str) -> ClaimRequest:
     every = body.get("allocationMode") == "All"
-    return DeviceRequest(
+    return ClaimRequest(
         name=name,
         device_class=text(body.get("deviceClassName")),
-        count=None if every else max(1, whole(body.get("count"), 1)),
+        count=None if every else max(1, number(body.get("count"), 1)),
         admin=body.get("adminAccess") is True,
         of=of,
         selectors=tuple(
@@ -204,7 +189,7 @@ def _claimed(
     )
 
 
-def _asked_by(claim: ClaimState, name: str) -> DeviceRequest | None:
+def _asked_by(claim: ClaimState, name: str) -> ClaimRequest | None:
     return next((request for request in claim.requests if request.name == name), None)
 
 
@@ -241,9 +226,9 @@ def _gpus(
     return sum(_claimed(claim, result, find, is_gpu_class) is not None for result in results)
 
 
-def _chosen(claim: ClaimState) -> Iterator[DeviceRequest]:
+def _chosen(claim: ClaimState) -> Iterator[ClaimRequest]:
     """Yield one of the alternatives of each request."""
-    by_request: dict[str, list[DeviceRequest]] = {}
+    by_request: dict[str, list[ClaimRequest]] = {}
     for request in claim.requests:
         by_request.setdefault(request.of, []).append(request)
     for alternatives in by_request.values():
@@ -251,7 +236,7 @@ def _chosen(claim: ClaimState) -> Iterator[DeviceRequest]:
         yield (served or alternatives)[0]
 
 
-def _given(claim: ClaimState, request: DeviceRequest) -> list[Result]:
+def _given(claim: ClaimState, request: ClaimRequest) -> list[Result]:
     results = () if claim.allocation is None else claim.allocation.results
     return [result for result in results if result.request == request.name]
 

@@ -7,7 +7,7 @@ object hides no other and raises nothing.
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
-from apps.clusters.domain.devices.resource_claims import ClaimState, DeviceRequest, claim_state
+from apps.clusters.domain.devices.resource_claims import ClaimState, claim_state
 from apps.clusters.domain.kube_json import (
     Fields,
     amount,
@@ -49,7 +49,6 @@ from apps.clusters.domain.observed.pods import (
     ExtractionContext,
     controller_snapshot,
     event_snapshot,
-    is_settled,
     pod_snapshot,
     queue_name,
     top_owner,
@@ -220,9 +219,6 @@ def volcano_queue_snapshot(item: Fields) -> VolcanoQueueSnapshot:
     )
 
 
-__all__ = ["ExtractionContext", "is_settled", "observed_object", "setting_of", "template_classes"]
-
-
 def observed_object(
     kind: ObservedKind, item: Fields, beside: ExtractionContext | None = None
 ) -> Body | None:
@@ -287,7 +283,7 @@ def _claim(item: Fields, beside: ExtractionContext) -> ClaimSnapshot | None:
     allocation = state.allocation
     return ClaimSnapshot(
         created=created(item),
-        requests=tuple(_claim_request(one) for one in state.requests),
+        requests=state.requests,
         allocated=_allocated(state, created(item)),
         node="" if allocation is None else allocation.node,
         pod=next((text(one.get("name")) for one in owners if one.get("kind") == "Pod"), ""),
@@ -303,17 +299,6 @@ def _allocated(state: ClaimState, made: float) -> float | None:
     return next((at for at in known if at is not None), made)
 
 
-def _claim_request(one: DeviceRequest) -> ClaimRequest:
-    return ClaimRequest(
-        name=one.name,
-        device_class=one.device_class,
-        count=None if one.count is None else number(one.count),
-        admin=one.admin,
-        of=one.of,
-        selectors=one.selectors,
-    )
-
-
 def template_classes(template: Fields) -> dict[str, float]:
     """Return device class → count that a ResourceClaimTemplate asks for.
 
@@ -321,13 +306,13 @@ def template_classes(template: Fields) -> dict[str, float]:
     """
     inner = {"metadata": template.get("metadata"), "spec": mapping(template, "spec", "spec")}
     state = claim_state(inner)
-    first: dict[str, DeviceRequest] = {}
+    first: dict[str, ClaimRequest] = {}
     for one in () if state is None else state.requests:
         if not one.admin:
             first.setdefault(one.of, one)
     found: dict[str, float] = {}
     for one in first.values():
-        count = 1 if one.count is None else number(one.count, 1)
+        count = 1 if one.count is None else one.count
         found[one.device_class] = found.get(one.device_class, 0.0) + count
     return found
 

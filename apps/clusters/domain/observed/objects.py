@@ -241,7 +241,11 @@ class QuotaSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class ClaimRequest:
-    """One request of a claim; `count` None asks for all; alternatives share `of`."""
+    """One request of a claim, or one alternative of it; `count` None asks for all there are.
+
+    `name` is how results refer to it, `of` the request that it is an alternative of. `selectors`
+    are its own CEL expressions, beside those of its class.
+    """
 
     name: str
     device_class: str

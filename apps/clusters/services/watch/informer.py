@@ -11,8 +11,8 @@ from django.db import DataError, IntegrityError
 from apps.clusters.domain.devices.mig import mig_part
 from apps.clusters.domain.devices.resource_claims import NO_CLAIMS, PodClaims
 from apps.clusters.domain.kube_json import KubePod
-from apps.clusters.domain.observed.extract import ExtractionContext
 from apps.clusters.domain.observed.objects import ObservedKind, ObservedObject
+from apps.clusters.domain.observed.pods import ExtractionContext
 from apps.clusters.domain.pods.kube_objects import (
     NodeState,
     assumed_runs,

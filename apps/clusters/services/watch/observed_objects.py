@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 
 from apps.clusters.domain.devices.mig import devices_of
 from apps.clusters.domain.observed.extract import (
-    ExtractionContext,
     observed_object,
     setting_of,
     template_classes,
@@ -24,7 +23,7 @@ from apps.clusters.domain.observed.objects import (
     PodGroupSnapshot,
     WorkloadSnapshot,
 )
-from apps.clusters.domain.observed.pods import event_snapshot, is_settled
+from apps.clusters.domain.observed.pods import ExtractionContext, event_snapshot, is_settled
 from apps.clusters.domain.pods.ledger import ClaimedDevice, OfferedDevice, Owner, controller_of
 from apps.clusters.services.pods.node_store import NodeUse
 from apps.clusters.services.watch.collections import Sources, refusal, silence, uid_of
@@ -118,6 +117,12 @@ _OF_ATTEMPTS = frozenset({"FailedCreate", "FailedToCreatePod"})
 """What a controller tells each time it tries: once it is silent, they explain nothing."""
 
 _Name = tuple[str, str]
+"""Namespace and name."""
+
+
+def _name(item: Mapping[str, Any]) -> _Name:
+    metadata = item["metadata"]
+    return str(metadata.get("namespace") or ""), str(metadata.get("name") or "")
 
 
 class EventStore:
@@ -140,9 +145,7 @@ class EventStore:
         event = event_snapshot(item)
         if event is None or self._is_over(event, at):
             return
-        metadata = item["metadata"]
-        uid = str(metadata.get("uid", ""))
-        name = (str(metadata.get("namespace") or ""), str(metadata.get("name") or ""))
+        uid, name = uid_of(item), _name(item)
         if self._is_known(event.about_uid) or (ObservedKind.EVENT, uid) in self._store:
             self._store.apply(ObservedKind.EVENT, uid, name, event, at)
             return
@@ -290,8 +293,7 @@ class ObjectWatch:
         self._silent.pop(path, None)
 
     def _template(self, item: Object, *, gone: bool) -> None:
-        metadata = item["metadata"]
-        key = (str(metadata.get("namespace", "")), str(metadata.get("name", "")))
+        key = _name(item)
         if gone:
             self.templates.pop(key, None)
         else:
@@ -319,8 +321,7 @@ class ObjectWatch:
             self._see(kind, item, _with_owner(body, owners.get(uid_of(item))), at)
 
     def _see(self, kind: ObservedKind, item: Object, body: Body | None, at: float) -> None:
-        metadata = item["metadata"]
-        name = (str(metadata.get("namespace") or ""), str(metadata.get("name") or ""))
+        name = _name(item)
         if isinstance(body, NodeSnapshot):
             node = _Node(uid_of(item), name[1], body)
             known = self._nodes.put(node)
@@ -413,8 +414,6 @@ _OWNED = (ControllerSnapshot, WorkloadSnapshot, PodGroupSnapshot)
 
 
 def _with_owner(body: Body | None, owner: Owner | None) -> Body | None:
-    if owner is None or not isinstance(
-        body, ControllerSnapshot | WorkloadSnapshot | PodGroupSnapshot
-    ):
+    if owner is None or not isinstance(body, _OWNED):
         return body
     return replace(body, owner_kind=owner.kind, owner=owner.name)

@@ -56,8 +56,7 @@ class PodLabels(msgspec.Struct, frozen=True, gc=False):
     uid: str = ""
 
 
-class Container(msgspec.Struct, frozen=True, gc=False):
-    uid: str = ""
+class Container(PodLabels, frozen=True, gc=False):
     container: str = ""
     exported_container: str = ""
 
@@ -66,10 +65,7 @@ class Container(msgspec.Struct, frozen=True, gc=False):
         return self.exported_container or self.container
 
 
-class ContainerResource(msgspec.Struct, frozen=True, gc=False):
-    uid: str = ""
-    container: str = ""
-    exported_container: str = ""
+class ContainerResource(Container, frozen=True, gc=False):
     resource: str = ""
 
 
@@ -87,19 +83,16 @@ class RequestLabels(msgspec.Struct, frozen=True, gc=False):
     resource: str = ""
 
 
-class Phase(msgspec.Struct, frozen=True, gc=False):
-    uid: str = ""
+class Phase(PodLabels, frozen=True, gc=False):
     phase: str = ""
 
 
-class PodOwner(msgspec.Struct, frozen=True, gc=False):
-    uid: str = ""
+class PodOwner(PodLabels, frozen=True, gc=False):
     owner_kind: str = ""
     owner_name: str = ""
 
 
-class PodInfo(msgspec.Struct, frozen=True, gc=False):
-    uid: str = ""
+class PodInfo(PodLabels, frozen=True, gc=False):
     node: str = ""
     priority_class: str = ""
 
@@ -124,8 +117,7 @@ class NodeLabels(msgspec.Struct, frozen=True, gc=False):
     node: str = ""
 
 
-class NodeResource(msgspec.Struct, frozen=True, gc=False):
-    node: str = ""
+class NodeResource(NodeLabels, frozen=True, gc=False):
     resource: str = ""
 
 
