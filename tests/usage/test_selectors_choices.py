@@ -10,7 +10,8 @@ from apps.accounts.permissions import EVERYTHING, Visibility, visibility_of
 from apps.clusters.models import NamespaceClaim
 from apps.usage.domain.usage_query import Filters
 from apps.usage.selectors import PendingGpus
-from apps.usage.selectors.names import filter_names, namespaces_seen, waiting_of
+from apps.usage.selectors.names import filter_names, namespaces_seen
+from apps.usage.selectors.pending import waiting_of
 from tests.factories import Portal, make_pod, make_portal, make_workload
 from tests.worlds import shared
 

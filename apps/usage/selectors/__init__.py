@@ -59,7 +59,6 @@ from apps.usage.selectors.names import (
     check_names,
     filter_names,
     namespaces_seen,
-    waiting_of,
 )
 from apps.usage.selectors.pending import (
     WAIT_DAYS,
@@ -76,6 +75,7 @@ from apps.usage.selectors.pending import (
     there,
     tier_wait_times,
     waiting_now,
+    waiting_of,
 )
 from apps.usage.selectors.pods import CoTenants, co_tenants, pod_page, pod_row
 from apps.usage.selectors.search import (

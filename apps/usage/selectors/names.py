@@ -6,17 +6,16 @@ from functools import cache, reduce
 from typing import Any, cast
 
 from django.db import connection
-from django.db.models import CharField, Count, Min, Q, QuerySet, Sum, Value
+from django.db.models import CharField, QuerySet, Value
 
 from apps.accounts.models import Team
 from apps.accounts.permissions import Visibility
 from apps.clusters.domain.tiers import UNASSIGNED, UNDETERMINED, UNMATCHED, CapacityType
 from apps.clusters.domain.window import Window
-from apps.clusters.models import Cluster, GpuModel, Namespace, Node, Pod, Tier, Workload
+from apps.clusters.models import Cluster, GpuModel, Namespace, Node, Tier, Workload
 from apps.clusters.selectors import team_spans
 from apps.usage.domain.usage_query import Filters, Grouping, NamesUnknown
 from apps.usage.selectors.fact_tables import filtered
-from apps.usage.selectors.pending import PendingGpus
 
 CHECKED = (Grouping.CLUSTER, Grouping.TIER, Grouping.TEAM)
 """Dimensions whose names anybody may know, so that a mistaken one can be told."""
@@ -171,52 +170,3 @@ def namespaces_seen(
     return tuple(
         name for name in found if any(visibility.sees(span.team_id) for span in spans[name])
     )
-
-
-def waiting_of(at: datetime, *, filters: Filters, visibility: Visibility) -> list[PendingGpus]:
-    """Return what waits at `at`, by tier name, where `filters` name teams or namespaces too.
-
-    Sums of GPUs at the level of a team may be seen by everybody; where a namespace is named, only
-    what is of teams that the reader sees counts. A filter on GPU models or capacity types narrows
-    nothing: what waits has none yet. Three queries.
-    """
-    rows = _by_namespace(at, filters)
-    spans = team_spans(Window(at, at + _INSTANT), {row[0] for row in rows})
-    found: dict[str, PendingGpus] = {}
-    for namespace, tier, pods, gpus, oldest_at in rows:
-        holder = spans[namespace][0]
-        if filters.team and holder.team not in filters.team:
-            continue
-        if filters.namespace and not visibility.sees(holder.team_id):
-            continue
-        name = tier or UNDETERMINED
-        before = found.get(name, PendingGpus(name, 0, 0.0, oldest_at))
-        found[name] = PendingGpus(
-            name,
-            before.pods + pods,
-            before.gpu_equivalents + gpus,
-            min(before.oldest_at, oldest_at),
-        )
-    return [found[name] for name in sorted(found)]
-
-
-def _by_namespace(at: datetime, filters: Filters) -> Sequence[Any]:
-    """Return (namespace, tier or None, pods, GPU-equivalents, oldest creation) of what waits."""
-    waiting = Pod.objects.filter(
-        Q(bound_at__isnull=True) | Q(bound_at__gt=at),
-        Q(ended_at__isnull=True) | Q(ended_at__gt=at),
-        created_at__lte=at,
-        cluster__active=True,
-    )
-    if filters.cluster:
-        waiting = waiting.filter(cluster__name__in=filters.cluster)
-    if filters.tier:
-        of_tier = Q(tier__name__in=filters.tier)
-        unknown = Q(tier__isnull=True) if UNDETERMINED in filters.tier else Q(pk__in=[])
-        waiting = waiting.filter(of_tier | unknown)
-    if filters.namespace:
-        waiting = waiting.filter(workload__namespace__name__in=filters.namespace)
-    grouped = waiting.order_by().values("workload__namespace__name", "tier__name")
-    sums = grouped.annotate(pods=Count("pk"), gpus=Sum("gpu_equivalents"), oldest=Min("created_at"))
-    columns = ("workload__namespace__name", "tier__name", "pods", "gpus", "oldest")
-    return list(sums.values_list(*columns))

@@ -118,6 +118,32 @@ def waiting_pods(at: datetime, filters: Filters = EVERY_CLUSTER) -> QuerySet[Pod
     return pods.filter(cluster__name__in=filters.cluster) if filters.cluster else pods
 
 
+def waiting_of(at: datetime, *, filters: Filters, visibility: Visibility) -> list[PendingGpus]:
+    """Return what waits at `at`, by tier name, where `filters` name teams or namespaces too.
+
+    Sums of GPUs at the level of a team may be seen by everybody; where a namespace is named, only
+    what is of teams that the reader sees counts. A filter on GPU models or capacity types narrows
+    nothing: what waits has none yet. Three queries.
+    """
+    pods = waiting_pods(at, filters).filter(_of_tiers(filters))
+    if filters.namespace:
+        pods = pods.filter(workload__namespace__name__in=filters.namespace)
+    grouped = pods.order_by().values_list("workload__namespace__name", "tier__name")
+    rows = list(grouped.annotate(Count("pk"), Sum("gpu_equivalents"), Min("created_at")))
+    spans = team_spans(Window(at, at + _INSTANT), {row[0] for row in rows})
+    found: dict[str, PendingGpus] = {}
+    for namespace, tier, count, gpus, oldest_at in rows:
+        holder = spans[namespace][0]
+        if filters.team and holder.team not in filters.team:
+            continue
+        if filters.namespace and not visibility.sees(holder.team_id):
+            continue
+        name = tier or UNDETERMINED
+        own = PendingGpus(name, count, gpus, oldest_at)
+        found[name] = found[name].joined(own) if name in found else own
+    return [found[name] for name in sorted(found)]
+
+
 def _waiting(at: datetime) -> QuerySet[Pod]:
     return Pod.objects.filter(there(at), Q(bound_at__isnull=True) | Q(bound_at__gt=at))
 
@@ -134,11 +160,15 @@ def there(at: datetime) -> Q:
 
 
 def _condition(filters: Filters) -> Q:
-    where = narrowed(replace(filters, tier=()))
-    if filters.tier:
-        of_tier = Q(tier__name__in=filters.tier)
-        where &= of_tier | Q(tier__isnull=True) if UNDETERMINED in filters.tier else of_tier
-    return where
+    return narrowed(replace(filters, tier=())) & _of_tiers(filters)
+
+
+def _of_tiers(filters: Filters) -> Q:
+    """Return the condition on pods of the named tiers; pods without one are `undetermined`."""
+    if not filters.tier:
+        return Q()
+    of_tier = Q(tier__name__in=filters.tier)
+    return of_tier | Q(tier__isnull=True) if UNDETERMINED in filters.tier else of_tier
 
 
 def _rows(rows: Sequence[Any], scope: PodScope) -> list[WaitingPod]:
