@@ -31,7 +31,7 @@ def packed_scopes(scopes: Iterable[TokenScope]) -> str:
 
 
 def unpacked_scopes(text: str) -> frozenset[TokenScope]:
-    """Return the scopes that `packed` wrote. Raises ValueError for another text."""
+    """Return the scopes that `packed_scopes` wrote. Raises ValueError for another text."""
     return frozenset(TokenScope(word) for word in text.split(","))
 
 
