@@ -21,7 +21,13 @@ from apps.usage.selectors import (
 from apps.web.clusters import device_tables
 from apps.web.clusters.device_tables import unattributed_nodes
 from apps.web.components import listings, page_query
-from apps.web.components.page_query import Query, path_of, with_query
+from apps.web.components.page_query import (
+    Query,
+    next_href,
+    option_links,
+    path_of,
+    with_query,
+)
 from apps.web.components.tables import Table
 from apps.web.pages import page, respond
 from apps.web.query_session import (
@@ -38,6 +44,7 @@ PER_PAGE = 100
 PER_FILE_READ = 2000
 _TAKES = ("gpu_model",)
 _HEALTHS = tuple(health.value for health in Health)
+_HEALTHS_SHOWN = (Health.BROKEN, Health.WATCH, Health.OK, Health.UNSEEN)
 _LONGEST_NAME = 253
 _MOST_NAMES = 100
 _DAY = timedelta(hours=24)
@@ -74,7 +81,9 @@ def device_list(request: PageRequest) -> HttpResponseBase:
         device_tables.devices_table(
             found.rows,
             reading,
-            next_href=_next(request, reading, asked, found),
+            next_href=next_href(
+                path_of(request), (*reading.query, *asked.query), found.next_cursor, "#devices"
+            ),
             every=lambda: every_row(lambda at: _page(reading, asked.filters, at, PER_FILE_READ)),
             narrowed=asked.narrows,
         ),
@@ -196,36 +205,16 @@ def _page(
     )
 
 
-def _next(
-    request: PageRequest, reading: QuerySession, asked: _DeviceQuery, found: RowPage[DeviceRow]
-) -> str | None:
-    if found.next_cursor is None:
-        return None
-    query = (*reading.query, *asked.query, ("cursor", found.next_cursor))
-    return f"{with_query(path_of(request), query)}#devices"
-
-
 def _health_links(
     request: PageRequest, reading: QuerySession, asked: _DeviceQuery
 ) -> list[tuple[str, str, bool, int]]:
     """Return (label, address, chosen, devices) of each health to filter by, all of them first."""
-    counts = device_healths(asked.filters, visibility=reading.visibility, now=reading.now)
+    found = device_healths(asked.filters, visibility=reading.visibility, now=reading.now)
+    counts = {health.value: found[health] for health in _HEALTHS_SHOWN}
     kept = [*reading.query, *(pair for pair in asked.query if pair[0] != "health")]
-    path = path_of(request)
-    chosen = asked.filters.health
-    every = ("all", with_query(path, kept), not chosen, sum(counts.values()))
-    return [
-        every,
-        *(
-            (
-                health.value,
-                with_query(path, [*kept, ("health", health.value)]),
-                health.value in chosen,
-                counts[health],
-            )
-            for health in (Health.BROKEN, Health.WATCH, Health.OK, Health.UNSEEN)
-        ),
-    ]
+    options = {"all": "", **{health: health for health in counts}}
+    links = option_links(path_of(request), kept, "health", options, asked.filters.health)
+    return [(*link, counts.get(link[0], sum(found.values()))) for link in links]
 
 
 def _node_chips(

@@ -7,7 +7,7 @@ from apps.usage.domain.columns import collected_amounts
 from apps.usage.domain.usage_query import Grouping, PodRow, UsageRow
 from apps.web.components import tables
 from apps.web.components.formats import Format, Value
-from apps.web.components.page_query import Query, href
+from apps.web.components.page_query import Query, href, workload_href
 from apps.web.components.tables import ALLOCATED_CLASSES, CAPACITY_CLASSES, Column, Table, TableRow
 from apps.web.query_session import QuerySession
 from apps.web.usage.glance import TierCard
@@ -171,14 +171,9 @@ def workloads(
 
 
 def _workload_line(row: UsageRow, reading: QuerySession, scope: Mapping[str, str]) -> TableRow:
-    kind, _, name = row.groups[Grouping.WORKLOAD].partition("/")
-    link = href(
-        "workload",
-        reading.query,
-        cluster=row.groups[Grouping.CLUSTER],
-        namespace=row.groups[Grouping.NAMESPACE],
-        kind=kind,
-        name=name,
+    of = row.groups
+    link = workload_href(
+        of[Grouping.CLUSTER], of[Grouping.NAMESPACE], of[Grouping.WORKLOAD], reading.query
     )
     tier = href("tier", reading.query, name=row.groups[Grouping.TIER])
     values = {**tables.ledger_values(row.amounts), UNUSED.key: row.amounts.not_used}

@@ -1,6 +1,6 @@
 """The query of a page's address: its window, filters and pages, and links that keep them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time, timedelta
 from functools import lru_cache
@@ -60,6 +60,40 @@ def with_query(path: str, query: Query) -> str:
 def _encoded(query: tuple[tuple[str, str], ...]) -> str:
     """Return a query as it stands in an address, kept: all links of a page have the same one."""
     return urlencode(query)
+
+
+def workload_href(cluster: str, namespace: str, workload: str, query: Query) -> str | None:
+    """Return the address of a workload's page; `workload` reads `Kind/name`."""
+    kind, _, name = workload.partition("/")
+    return href("workload", query, cluster=cluster, namespace=namespace, kind=kind, name=name)
+
+
+def next_href(path: str, query: Query, cursor: str | None, anchor: str = "") -> str | None:
+    """Return the address of the rows behind a cursor; None without one."""
+    return with_query(path, (*query, ("cursor", cursor))) + anchor if cursor else None
+
+
+def option_links(
+    path: str,
+    query: Query,
+    key: str,
+    options: Mapping[str, str],
+    chosen: Collection[str],
+    *,
+    anchor: str = "",
+) -> list[tuple[str, str, bool]]:
+    """Return (label, address, chosen) of what a key of an address can say, by label.
+
+    The empty text is the address without the key: that stands where nothing is chosen.
+    """
+    return [
+        (
+            label,
+            with_query(path, (*query, (key, value)) if value else query) + anchor,
+            value in chosen if value else not chosen,
+        )
+        for label, value in options.items()
+    ]
 
 
 def figure_href(figure: str, query: Query, **names: str) -> str:

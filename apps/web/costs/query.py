@@ -10,7 +10,7 @@ from apps.costs.selectors import PLATFORM_NAME, CostQuery, charging
 from apps.usage.domain.usage_query import Grouping, TimeStep
 from apps.web.components import page_query
 from apps.web.components.formats import Value
-from apps.web.components.page_query import Query, figure_href, href
+from apps.web.components.page_query import Query, figure_href, href, workload_href
 from apps.web.components.tables import CAPACITY_CLASSES, LedgerClass
 from apps.web.query_session import QuerySession
 
@@ -175,16 +175,15 @@ def links_of(groups: Mapping[str, str], reading: QuerySession) -> dict[str, str 
         if groups.get(key):
             links[key] = href(key, reading.query, name=groups[key])
     if groups.get("workload"):
-        links["workload"] = workload_href(
+        links["workload"] = workload_pods_href(
             groups["cluster"], groups["namespace"], groups["workload"], reading
         )
     return links
 
 
-def workload_href(cluster: str, namespace: str, workload: str, reading: QuerySession) -> str | None:
+def workload_pods_href(
+    cluster: str, namespace: str, workload: str, reading: QuerySession
+) -> str | None:
     """Return the address of a workload's pods over the same window."""
-    kind, _, name = workload.partition("/")
-    found = href(
-        "workload", reading.query, cluster=cluster, namespace=namespace, kind=kind, name=name
-    )
+    found = workload_href(cluster, namespace, workload, reading.query)
     return f"{found}#pods" if found else None

@@ -44,7 +44,15 @@ from apps.usage.domain.usage_query import RowPage
 from apps.web.alerts.alert_list import kept_words
 from apps.web.components import page_query
 from apps.web.components.formats import Format, shown
-from apps.web.components.page_query import Query, figure_href, href, path_of, with_query
+from apps.web.components.page_query import (
+    Query,
+    figure_href,
+    href,
+    next_href,
+    path_of,
+    with_query,
+    workload_href,
+)
 from apps.web.components.tables import Table, TableRow, declared_columns, declared_values
 from apps.web.costs import money_format
 from apps.web.costs.query import Option
@@ -298,11 +306,9 @@ def money(amount: Decimal | None, currency: str | None) -> str:
 
 
 def _hrefs(row: RecommendationRow, query: Query) -> dict[str, str | None]:
-    kind, _, name = row.workload.partition("/")
     workload = None
-    if name and not name.endswith(ANY) and row.kind not in _NO_WORKLOAD:
-        parts = {"cluster": row.cluster, "namespace": row.namespace, "kind": kind, "name": name}
-        workload = href("workload", query, **parts)
+    if row.workload and not row.workload.endswith(("/", ANY)) and row.kind not in _NO_WORKLOAD:
+        workload = workload_href(row.cluster, row.namespace, row.workload, query)
     saving = figure_href(RECOMMENDED, query, recommendation=str(row.pk))
     return {
         # What was found before these numbers were kept cannot be explained.
@@ -427,10 +433,6 @@ _OWN = ("cluster", "tier", "team")
 
 @page
 def recommendations(request: PageRequest) -> HttpResponseBase:
-    return _listed(request)
-
-
-def _listed(request: PageRequest) -> HttpResponseBase:
     reading = query_session(request, takes=TAKES)
     asked = asked_of(request.GET)
     filters = asked.filters(reading)
@@ -442,7 +444,7 @@ def _listed(request: PageRequest) -> HttpResponseBase:
         lambda: every_row(lambda at: _page(reading, filters, at, PER_FILE_READ)),
         reading,
         any_rows=bool(found.rows),
-        next_href=_next(request, reading, asked, found),
+        next_href=next_href(path_of(request), (*reading.query, *asked.query), found.next_cursor),
     )
     return respond(
         request,
@@ -475,18 +477,6 @@ def _page(
     return costs.recommendation_page(
         filters=filters, visibility=reading.visibility, cursor=cursor, page_size=size
     )
-
-
-def _next(
-    request: PageRequest,
-    reading: QuerySession,
-    asked: RecommendationQuery,
-    found: RowPage[RecommendationRow],
-) -> str | None:
-    if found.next_cursor is None:
-        return None
-    query = (*reading.query, *asked.query, ("cursor", found.next_cursor))
-    return with_query(path_of(request), query)
 
 
 def _decides_for(request: PageRequest) -> Collection[int] | None:

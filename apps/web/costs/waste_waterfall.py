@@ -13,7 +13,14 @@ from apps.web.components.page_query import figure_href
 from apps.web.components.tables import Column, LedgerClass, Table, TableRow, declared_columns
 from apps.web.costs import money_format
 from apps.web.costs.money_format import MoneyRow, MoneyTable, money_column, money_row, number_of
-from apps.web.costs.query import CAUSES, NOBODY, cost_href, links_of, shown_groups, workload_href
+from apps.web.costs.query import (
+    CAUSES,
+    NOBODY,
+    cost_href,
+    links_of,
+    shown_groups,
+    workload_pods_href,
+)
 from apps.web.query_session import QuerySession
 from apps.web.usage.comparison import Difference, amount_change
 
@@ -322,7 +329,7 @@ def _worst_rows(worst: Sequence[WorstWorkload], reading: QuerySession) -> list[M
             values={"cause": CAUSES[one.cause].label},
             links={
                 **links_of({"team": one.team, "tier": one.tier}, reading),
-                "workload": workload_href(one.cluster, one.namespace, one.workload, reading),
+                "workload": workload_pods_href(one.cluster, one.namespace, one.workload, reading),
             },
             explains={"cost": _explained(one, reading)},
         )

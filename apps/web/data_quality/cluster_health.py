@@ -13,7 +13,7 @@ from apps.usage.domain.collection import CollectionState, finding_text
 from apps.usage.domain.usage_query import CollectionRow, day_end, day_start
 from apps.web.components import tables
 from apps.web.components.formats import Format, shown
-from apps.web.components.page_query import Query, href, with_query
+from apps.web.components.page_query import Query, href
 from apps.web.components.tables import Column, Table, TableRow
 from apps.web.query_session import QuerySession
 
@@ -408,12 +408,10 @@ def collections_table(
     rows: Sequence[CollectionRow],
     reading: QuerySession,
     *,
-    path: str,
-    more: Sequence[tuple[str, str]],
+    next_href: str | None,
     every: Callable[[], Iterable[CollectionRow]],
 ) -> Table:
     """Return a line per cluster and hour, with what a person can act on; `every` for the file."""
-    query = (*reading.query, *more)
     return Table(
         id="collections",
         title="Collected hours",
@@ -423,7 +421,7 @@ def collections_table(
         rows=[_collection_line(row) for row in rows],
         zone=reading.choice.zone,
         empty="No hour of this window was asked for yet. `manage.py backfill` fills the past.",
-        next_href=f"{with_query(path, query)}#collections" if more else None,
+        next_href=next_href,
         every=lambda: map(_collection_line, every()),
     )
 

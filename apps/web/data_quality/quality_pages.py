@@ -19,7 +19,7 @@ from apps.usage.selectors import ExporterHistory, exporter_histories
 from apps.web.clusters.device_tables import unattributed_nodes
 from apps.web.components import page_query
 from apps.web.components.formats import Format, Value, shown
-from apps.web.components.page_query import path_of, with_query
+from apps.web.components.page_query import next_href, option_links, path_of, with_query
 from apps.web.components.tables import Column, Table, TableRow
 from apps.web.data_quality import cluster_health
 from apps.web.pages import page, respond
@@ -175,7 +175,14 @@ def data_health(request: PageRequest) -> HttpResponseBase:
         summary=cluster_health.summary(troubles, judged),
         lists_hours=_lists_hours(request, reading),
         signs=cluster_health.SIGNS,
-        state_links=_state_links(request, reading, states),
+        state_links=option_links(
+            path_of(request),
+            reading.query,
+            "state",
+            {"all": "", **{state: state for state in STATES}},
+            states,
+            anchor="#collections",
+        ),
         problem=problem,
         quality=quality_of(reading, freshness, None),
     )
@@ -214,13 +221,11 @@ def _lists_hours(request: PageRequest, reading: QuerySession) -> bool:
 
 def _collections(request: PageRequest, reading: QuerySession, states: tuple[str, ...]) -> Table:
     found = _page(reading, states, request.GET.get("cursor") or None)
-    chosen = tuple(("state", state) for state in states)
-    more = (*chosen, ("cursor", found.next_cursor)) if found.next_cursor else ()
+    query = (*reading.query, *(("state", state) for state in states))
     return cluster_health.collections_table(
         found.rows,
         reading,
-        path=path_of(request),
-        more=more,
+        next_href=next_href(path_of(request), query, found.next_cursor, "#collections"),
         every=lambda: every_row(lambda at: _page(reading, states, at, PER_FILE_READ)),
     )
 
@@ -236,22 +241,3 @@ def _page(
         cursor=cursor,
         page_size=size,
     )
-
-
-def _state_links(
-    request: PageRequest, reading: QuerySession, states: tuple[str, ...]
-) -> list[tuple[str, str, bool]]:
-    """Return (label, address, chosen) of each state to filter by, all of them first."""
-    path = path_of(request)
-    every = ("all", with_query(path, reading.query) + "#collections", not states)
-    return [
-        every,
-        *(
-            (
-                state,
-                with_query(path, (*reading.query, ("state", state))) + "#collections",
-                state in states,
-            )
-            for state in STATES
-        ),
-    ]

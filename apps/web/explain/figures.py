@@ -8,7 +8,7 @@ from django.http import QueryDict
 
 from apps.usage.domain.amounts import Amounts
 from apps.usage.domain.usage_query import Filters, Grouping
-from apps.web.components.page_query import LABELS, SCOPES, Query, explain_href, href
+from apps.web.components.page_query import LABELS, SCOPES, Query, explain_href, href, workload_href
 from apps.web.query_session import QuerySession
 
 Number = int | float | None
@@ -301,9 +301,7 @@ class FigureScope:
         if key == "pod":
             return href("pod", query, cluster=self["cluster"], uid=self["pod"])
         if key == "workload" and self["cluster"] and self["namespace"]:
-            kind, _, name = self["workload"].partition("/")
-            place = {"cluster": self["cluster"], "namespace": self["namespace"]}
-            return href("workload", query, **place, kind=kind, name=name)
+            return workload_href(self["cluster"], self["namespace"], self["workload"], query)
         return None
 
 

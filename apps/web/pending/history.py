@@ -25,7 +25,7 @@ from apps.usage.domain.usage_query import TimeStep
 from apps.web.components import charts
 from apps.web.components.charts import Axis, Chart
 from apps.web.components.formats import Format, Value
-from apps.web.components.page_query import figure_hrefs, href, with_query
+from apps.web.components.page_query import figure_hrefs, href, with_query, workload_href
 from apps.web.components.tables import Column, LedgerClass, Table, TableRow
 from apps.web.pending.pending_table import CLASSES, class_of
 from apps.web.query_session import QuerySession
@@ -444,19 +444,10 @@ def gangs_table(gangs: Sequence[PartialGang], reading: QuerySession) -> Table:
 
 def _gang_row(one: PartialGang, reading: QuerySession) -> TableRow:
     values = {c.key: getattr(one, c.key) for c in _GANG_COLUMNS if hasattr(one, c.key)}
-    kind, _, name = one.workload.partition("/")
-    link = href(
-        "workload",
-        reading.query,
-        cluster=one.cluster,
-        namespace=one.namespace,
-        kind=kind,
-        name=name,
-    )
     return TableRow(
         {**values, "held_gpu_hours": one.held, "utilization_ratio": one.utilization},
         {
-            "workload": link,
+            "workload": workload_href(one.cluster, one.namespace, one.workload, reading.query),
             "team": href("team", reading.query, name=one.team),
             "tier": href("tier", reading.query, name=one.tier),
         },

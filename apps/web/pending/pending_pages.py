@@ -25,7 +25,7 @@ from apps.pending.selectors import (
 from apps.usage import selectors as usage
 from apps.usage.domain.usage_query import Filters, RowPage
 from apps.web.components import listings
-from apps.web.components.page_query import path_of, with_query
+from apps.web.components.page_query import next_href, option_links, path_of, with_query
 from apps.web.components.tables import Table
 from apps.web.pages import page, respond
 from apps.web.pending import pending_detail, suggestions
@@ -89,7 +89,14 @@ def pending_list(request: PageRequest) -> HttpResponseBase:
         looked=looked,
         total=sums.total_of(shown, reading.now),
         causes=sums.cause_links(everywhere, path_of(request), reading, asked),
-        orders=_orders(request, reading, asked),
+        orders=option_links(
+            path_of(request),
+            [*reading.query, *asked.without("order")],
+            "order",
+            {"longest wait": "", "most GPUs": "most"},
+            [value for key, value in asked.query if key == "order"],
+            anchor="#waiting",
+        ),
         kinds=KINDS,
         kind_chips=_kind_chips(request, reading, asked),
         hidden=[*reading.query, *asked.without("kind")],
@@ -117,7 +124,9 @@ def _table(
         found.rows,
         reading,
         empty=_nothing(reading, asked, looked),
-        next_href=_next(request, reading, asked, found),
+        next_href=next_href(
+            path_of(request), (*reading.query, *asked.query), found.next_cursor, "#waiting"
+        ),
         every=lambda: every_row(lambda at: _page(reading, asked, at, context, PER_FILE_READ)),
     )
 
@@ -138,15 +147,6 @@ def _page(
     )
 
 
-def _next(
-    request: PageRequest, reading: QuerySession, asked: PendingPageQuery, found: RowPage[PendingRow]
-) -> str | None:
-    if found.next_cursor is None:
-        return None
-    query = (*reading.query, *asked.query, ("cursor", found.next_cursor))
-    return f"{with_query(path_of(request), query)}#waiting"
-
-
 def _nothing(reading: QuerySession, asked: PendingPageQuery, looked: PendingFreshness) -> str:
     """Return what to say of an empty list; never that nobody waits where that is not known."""
     own = reading.filters
@@ -158,22 +158,6 @@ def _nothing(reading: QuerySession, asked: PendingPageQuery, looked: PendingFres
     if not reading.visibility.everything:
         return "Nothing of your teams waits."
     return "Nobody waits."
-
-
-def _orders(
-    request: PageRequest, reading: QuerySession, asked: PendingPageQuery
-) -> list[tuple[str, str, bool]]:
-    """Return (label, address, chosen) of each order."""
-    kept = [*reading.query, *asked.without("order")]
-    path = path_of(request)
-    return [
-        ("longest wait", f"{with_query(path, kept)}#waiting", asked.order == "longest"),
-        (
-            "most GPUs",
-            f"{with_query(path, [*kept, ('order', 'most')])}#waiting",
-            asked.order == "most",
-        ),
-    ]
 
 
 def _kind_chips(

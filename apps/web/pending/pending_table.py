@@ -11,7 +11,7 @@ from apps.pending.domain.diagnosis import OF_DEMAND, Cause
 from apps.pending.selectors import PendingFilters, PendingOrder, PendingRow, PendingSum, RefreshRow
 from apps.web.components import page_query
 from apps.web.components.formats import Value, duration
-from apps.web.components.page_query import Query, href, with_query
+from apps.web.components.page_query import Query, href, with_query, workload_href
 from apps.web.components.tables import (
     LedgerClass,
     Table,
@@ -329,14 +329,6 @@ def pending_href(row: PendingRow, query: Query) -> str | None:
     return href("pending-detail", query, cluster=row.cluster, uid=row.uid) if row.uid else None
 
 
-def workload_href(row: PendingRow, query: Query) -> str | None:
-    """Return the address of the page of its top controller."""
-    kind, _, name = row.workload.partition("/")
-    return href(
-        "workload", query, cluster=row.cluster, namespace=row.namespace, kind=kind, name=name
-    )
-
-
 def pending_table_row(row: PendingRow, reading: QuerySession) -> PendingTableRow:
     """Return the line of what waits."""
     query = reading.query
@@ -348,7 +340,9 @@ def pending_table_row(row: PendingRow, reading: QuerySession) -> PendingTableRow
         team_href=href("team", query, name=row.team),
         tier_href=href("tier", query, name=row.tier),
         workload="" if own else row.workload,
-        workload_href=None if own else workload_href(row, query),
+        workload_href=(
+            None if own else workload_href(row.cluster, row.namespace, row.workload, query)
+        ),
         age=duration(row.wait_seconds),
         badge=badge(row.cause, row.detail),
         counts="" if row.counts == "pending" else COUNTS.get(row.counts, ""),

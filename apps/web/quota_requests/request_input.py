@@ -19,7 +19,7 @@ from apps.quota_requests.selectors import RequestDetail, RequestFilters, Request
 from apps.quota_requests.services import QuotaToAsk
 from apps.quotas.domain.keys import QuotaRef
 from apps.quotas.selectors import QuotaFilters, QuotaOrder, QuotaRow, quota_rows
-from apps.web.components.page_query import Query, href, with_query
+from apps.web.components.page_query import Query, href, next_href
 from apps.web.query_session import QuerySession
 from apps.web.quotas.keys import Saturation, key_href, ref_text, saturation
 
@@ -351,11 +351,10 @@ def choice_of(
         order=QuotaOrder.FULLEST,
     )
     query = [*reading.query, *([("find", find)] if find else [])]
-    onward = [*query, ("cursor", found.next_cursor or "")]
     return QuotaChoices(
         lines=lines_of(found.rows, reading, asker),
         find=find,
-        next_href=with_query(href("new-request") or "", onward) if found.next_cursor else "",
+        next_href=next_href(href("new-request") or "", query, found.next_cursor) or "",
         is_narrowed=bool(find or own.cluster or own.team),
     )
 

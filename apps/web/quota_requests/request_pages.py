@@ -13,7 +13,7 @@ from apps.quota_requests.permissions import Actor
 from apps.quota_requests.selectors import RequestDetail, RequestRow
 from apps.quotas.domain.keys import QuotaRef
 from apps.usage.domain.usage_query import RowPage
-from apps.web.components.page_query import href, path_of, with_query
+from apps.web.components.page_query import href, next_href, path_of, with_query
 from apps.web.pages import page, respond
 from apps.web.query_session import PageRequest, QuerySession, every_row, query_session
 from apps.web.quota_requests import request_input as asking
@@ -307,13 +307,12 @@ def requests(request: PageRequest) -> HttpResponseBase:
 
     found = page_at(request.GET.get("cursor") or None, PER_PAGE)
     query = (*reading.query, *asked.query)
-    onward = (*query, ("cursor", found.next_cursor or ""))
     table = request_table(
         found.rows,
         reading.choice.zone,
         now=reading.now,
         empty=_nothing(asked, reading),
-        next_href=with_query(path_of(request), onward) if found.next_cursor else None,
+        next_href=next_href(path_of(request), query, found.next_cursor),
         every=lambda: every_row(lambda at: page_at(at, PER_FILE_READ)),
     )
     return respond(
@@ -453,14 +452,13 @@ def review(request: PageRequest) -> HttpResponseBase:
     reading, actor = query_session(request), actor_in(request)
     cursor = request.GET.get("cursor") or None
     found = selectors.review_queue(actor, cursor=cursor, page_size=PER_REVIEW)
-    onward = (*reading.query, ("cursor", found.next_cursor or ""))
     return respond(
         request,
         reading,
         "review",
         cards=[shown_of(row, reading.choice.zone) for row in found.rows],
         waiting=selectors.waiting_count(actor),
-        next_href=with_query(path_of(request), onward) if found.next_cursor else None,
+        next_href=next_href(path_of(request), reading.query, found.next_cursor),
         first_href=with_query(path_of(request), reading.query) if cursor else None,
         drifts=selectors.drift_rows(actor, at_most=20),
         typed=services.ActionInput(),

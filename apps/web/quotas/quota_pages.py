@@ -17,7 +17,7 @@ from apps.quotas.selectors import QuotaFilters, QuotaPoint, QuotaRow, UnusedRow
 from apps.usage.domain.usage_query import RowPage, TimeStep
 from apps.usage.selectors import CoverageGap, gap_tiers
 from apps.web.components.formats import Format
-from apps.web.components.page_query import href, path_of, with_query
+from apps.web.components.page_query import href, next_href, option_links, path_of, with_query
 from apps.web.components.plots import Plot, PlotLine, Scale
 from apps.web.components.tables import Column, Table, TableRow, with_rows
 from apps.web.components.window_picker import PLACE_KEYS, kept
@@ -26,7 +26,7 @@ from apps.web.pending.history import queues_table
 from apps.web.query_session import PageRequest, QuerySession, every_row, on_cluster, query_session
 from apps.web.quota_requests.request_input import Asker
 from apps.web.quotas import budgets, keys
-from apps.web.quotas.keys import EFFECTS, SOURCES, TAKES, Closed, QuotaPageQuery, asked_of
+from apps.web.quotas.keys import SOURCES, TAKES, Closed, QuotaPageQuery, asked_of
 
 _SAME = 1e-6
 _NOT_KNOWN = (
@@ -202,6 +202,9 @@ def amounts_of(row: QuotaRow, explains: Mapping[str, str]) -> list[tuple[str, An
 
 PER_PAGE = 50
 PER_FILE_READ = 500
+_ORDERS = {"fullest": "", "name": "name"}
+_SOURCES = {"all": "", **{source: source for source in SOURCES}}
+_EFFECTS = {"effective or not": "", "effective": "yes", "not effective": "no"}
 MOST_SUMMED = 100_000
 """Hours of keys that are summed for every reader; of more, for who asks."""
 
@@ -244,9 +247,9 @@ def quota_list(request: PageRequest) -> HttpResponseBase:
         closed=None if opened else _closed(request, now.count),
         asked=asked,
         asks=asker.asks,
-        orders=_links(request, reading, asked, "order", ("fullest", "name"), usual="fullest"),
-        sources=_links(request, reading, asked, "source", SOURCES),
-        effects=_effects(request, reading, asked),
+        orders=_links(request, reading, asked, "order", _ORDERS),
+        sources=_links(request, reading, asked, "source", _SOURCES),
+        effects=_links(request, reading, asked, "effective", _EFFECTS),
     )
 
 
@@ -333,8 +336,7 @@ def _keys(
     *,
     whole: bool,
 ) -> Table:
-    query = (*reading.query, *asked.query, ("cursor", found.next_cursor or ""))
-    following = f"{with_query(path_of(request), query)}#keys" if found.next_cursor else None
+    query = (*reading.query, *asked.query)
 
     def every() -> Iterator[tuple[QuotaRow, float | None]]:
         left = unused.by_key()
@@ -346,7 +348,7 @@ def _keys(
         reading,
         unused.by_key() if whole else unused.of(found.rows),
         empty=_nothing(reading, asked),
-        next_href=following,
+        next_href=next_href(path_of(request), query, found.next_cursor, "#keys"),
         every=every,
     )
 
@@ -387,33 +389,17 @@ def _nothing(reading: QuerySession, asked: QuotaPageQuery) -> str:
     )
 
 
-Links = list[tuple[str, str, bool]]
-"""(label, address, chosen)."""
-
-
 def _links(
     request: PageRequest,
     reading: QuerySession,
     asked: QuotaPageQuery,
     key: str,
-    values: Sequence[str],
-    *,
-    usual: str = "",
-) -> Links:
-    """Return a link for each value of a key of the address; `usual` is what stands without it."""
-    kept, path = [*reading.query, *asked.without(key)], path_of(request)
-    chosen = {value for name, value in asked.query if name == key} or {usual}
-    links = [] if usual else [("all", f"{with_query(path, kept)}#keys", chosen == {""})]
-    for value in values:
-        query = kept if value == usual else [*kept, (key, value)]
-        links.append((value, f"{with_query(path, query)}#keys", value in chosen))
-    return links
-
-
-def _effects(request: PageRequest, reading: QuerySession, asked: QuotaPageQuery) -> Links:
-    words = {"all": "effective or not", "yes": "effective", "no": "not effective"}
-    found = _links(request, reading, asked, "effective", tuple(EFFECTS))
-    return [(words[label], link, chosen) for label, link, chosen in found]
+    options: Mapping[str, str],
+) -> list[tuple[str, str, bool]]:
+    """Return (label, address, chosen) of each option of a key of the address."""
+    kept = [*reading.query, *asked.without(key)]
+    chosen = [value for name, value in asked.query if name == key]
+    return option_links(path_of(request), kept, key, options, chosen, anchor="#keys")
 
 
 # ---------------------------------------------------------------- one key

@@ -15,7 +15,7 @@ from apps.usage.domain.usage_query import Grouping, TimeStep, UsageRow
 from apps.usage.selectors import PendingGpus, WaitingPod, WasteRow, waiting_of
 from apps.web.components import tables
 from apps.web.components.formats import NOTHING, duration
-from apps.web.components.page_query import DAY, EVERY, Query, explain_href, href
+from apps.web.components.page_query import DAY, EVERY, Query, explain_href, href, workload_href
 from apps.web.components.plots import Sparkline, days_until, sparkline
 from apps.web.components.tables import (
     ALLOCATED_CLASSES,
@@ -414,14 +414,7 @@ def _waste_line(row: WasteRow, most: int, reading: QuerySession) -> WasteLine:
         row=row,
         kind=kind,
         name=name,
-        href=href(
-            "workload",
-            reading.query,
-            cluster=row.cluster,
-            namespace=row.namespace,
-            kind=kind,
-            name=name,
-        ),
+        href=workload_href(row.cluster, row.namespace, row.workload, reading.query),
         tier_href=href("tier", reading.query, name=row.tier),
         share=row.not_used / row.allocated if row.allocated else 0.0,
         parts=[
