@@ -52,13 +52,9 @@ _KINDS = [kind.value for kind in RecommendationKind]
 _STATES = [state.value for state in RecommendationState]
 
 
-class RecommendationsParams(parameters.PageParams):
+class RecommendationsParams(parameters.PageParams, parameters.PlaceParams):
     """Parameters of `recommendations`."""
 
-    cluster = NamesField(help_text="Only these clusters.")
-    tier = NamesField(help_text="Only these service tiers.")
-    team = NamesField(help_text="Only these teams.")
-    namespace = NamesField(help_text="Only namespaces of these names, of teams you see in detail.")
     kind = NamesField(child=choices(_KINDS))
     state = NamesField(child=choices(_STATES), help_text="open unless told.")
 
@@ -103,7 +99,7 @@ _GROUPS = [grouping.value for grouping in Grouping if grouping is not Grouping.N
 _MONTH = re.compile(r"^20\d\d-(0[1-9]|1[0-2])$")
 
 
-class WasteParams(parameters.WindowParams):
+class WasteParams(parameters.WindowParams, parameters.CsvParams, parameters.PlaceParams):
     """Parameters of `waste`."""
 
     format = choices(
@@ -120,22 +116,12 @@ class WasteParams(parameters.WindowParams):
         child=choices(_GROUPS),
         help_text="Columns to group by, in this order; without it, a row for each cause.",
     )
-    cluster = NamesField(help_text="Only these clusters.")
-    tier = NamesField(help_text="Only these service tiers.")
     team = NamesField(help_text="Only what these teams pay for.")
-    namespace = NamesField(help_text="Only namespaces of these names, of teams you see in detail.")
     workload = NamesField(help_text="Only these workloads, written Kind/name.")
     gpu_model = NamesField(
         help_text="Only these GPU models; case, blanks and dashes do not matter."
     )
     capacity_type = NamesField(child=choices([kind.value for kind in CapacityType]))
-
-    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
-        paged = {name for name in ("cursor", "page_size") if name in attrs}
-        if attrs.get("format", "json") != "json" and paged:
-            text = ["a file comes whole: leave it out"]
-            raise serializers.ValidationError(dict.fromkeys(sorted(paged), text))
-        return attrs
 
 
 def _basis() -> serializers.ChoiceField:

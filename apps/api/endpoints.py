@@ -1,12 +1,14 @@
 """What all endpoints share: the view, its OpenAPI description, pages of rows, and CSV files."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 from urllib.parse import urlencode
 from zoneinfo import ZoneInfo
 
 from django.http import StreamingHttpResponse
+from django.http.response import HttpResponseBase
 from django.utils import timezone
 from django.utils.cache import patch_cache_control, patch_vary_headers
 from drf_spectacular.extensions import OpenApiSerializerExtension
@@ -170,6 +172,7 @@ def documented(
 
 
 Row = TypeVar("Row")
+Writer = Callable[[Sequence[Row]], Sequence[Mapping[str, Any]]]
 
 
 def page_response(
@@ -230,38 +233,54 @@ def walk(page_at: Callable[[str | None], RowPage[Row]]) -> Iterator[tuple[Row, .
 ROWS_AT_A_TIME = 5000
 
 
+@dataclass(frozen=True, slots=True)
+class CsvFile:
+    """A list as a file; `span` are the local days of its window, or the instant that it is of."""
+
+    name: str
+    span: str
+    columns: Sequence[str]
+
+    @classmethod
+    def of_window(
+        cls, name: str, columns: Sequence[str], *, window: Window, zone: ZoneInfo
+    ) -> "CsvFile":
+        first, last = (at.astimezone(zone).date() for at in (window.start, window.end))
+        return cls(name, f"{first}-to-{last}", columns)
+
+    @classmethod
+    def of_instant(cls, name: str, columns: Sequence[str], *, at: datetime) -> "CsvFile":
+        return cls(name, f"{at.astimezone(UTC):%Y-%m-%dT%H%MZ}", columns)
+
+
 def csv_response(
-    parts: Iterable[Sequence[Mapping[str, Any]]],
-    *,
-    columns: Sequence[str],
-    name: str,
-    window: Window,
-    zone: ZoneInfo,
+    parts: Iterable[Sequence[Mapping[str, Any]]], file: CsvFile
 ) -> StreamingHttpResponse:
-    """Return the records of `parts` as a file named for `name` and the window's local days."""
-    days = (window.start.astimezone(zone).date(), window.end.astimezone(zone).date())
-    return _streamed(parts, columns, f"gpuportal-{name}-{days[0]}-to-{days[1]}.csv")
-
-
-def csv_now(
-    parts: Iterable[Sequence[Mapping[str, Any]]],
-    *,
-    columns: Sequence[str],
-    name: str,
-    at: datetime,
-) -> StreamingHttpResponse:
-    """Return the records of `parts` as a file named for `name` and the instant they are of."""
-    return _streamed(parts, columns, f"gpuportal-{name}-{at.astimezone(UTC):%Y-%m-%dT%H%MZ}.csv")
-
-
-def _streamed(
-    parts: Iterable[Sequence[Mapping[str, Any]]], columns: Sequence[str], filename: str
-) -> StreamingHttpResponse:
+    """Return the records of `parts` as a file, streamed."""
+    filename = f"gpuportal-{file.name}-{file.span}.csv"
     return StreamingHttpResponse(
-        _lines(parts, columns),
+        _lines(parts, file.columns),
         content_type="text/csv; charset=utf-8; header=present",
         headers={"Content-Disposition": f'attachment; filename="{filename}"'},
     )
+
+
+def list_response(
+    request: Request,
+    query: dict[str, Any],
+    page_at: Callable[..., RowPage[Row]],
+    file: CsvFile,
+    *,
+    written: tuple[Writer[Row], Writer[Row]],
+    window: Window | None = None,
+) -> HttpResponseBase:
+    """Return a page of a list, or all of it as a file; `written` are its records and its cells."""
+    as_records, as_cells = written
+    if query.get("format") == "csv":
+        pages = walk(lambda at: page_at(cursor=at, page_size=ROWS_AT_A_TIME))
+        return csv_response(map(as_cells, pages), file)
+    page = page_at(**paging(query))
+    return page_response(request, as_records(page.rows), page.next_cursor, window=window)
 
 
 def _lines(parts: Iterable[Sequence[Mapping[str, Any]]], columns: Sequence[str]) -> Iterator[str]:

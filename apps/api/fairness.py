@@ -8,10 +8,12 @@ from django.utils import timezone
 from rest_framework import serializers
 from rest_framework.request import Request
 
-from apps.api import endpoints, parameters
+from apps.api import parameters
 from apps.api.endpoints import (
     CSV,
+    CsvFile,
     PortalView,
+    csv_response,
     documented,
     page_of,
     page_response,
@@ -27,7 +29,7 @@ from apps.fairness.selectors import FairnessFilters, TeamFairness, TierFairness
 from apps.usage import selectors as usage
 
 
-class FairnessParams(parameters.WindowParams):
+class FairnessParams(parameters.WindowParams, parameters.CsvParams):
     """Parameters of `fairness`."""
 
     format = choices(
@@ -35,9 +37,6 @@ class FairnessParams(parameters.WindowParams):
     )
     tier = NamesField(help_text="Only these service tiers.")
     team = NamesField(help_text="Only rows of these teams; indices are of all teams always.")
-
-    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
-        return parameters.whole_file(attrs)
 
 
 class FairnessSerializer(RowSerializer):
@@ -85,9 +84,8 @@ class FairnessView(PortalView):
         records = [tier_record(row) for row in rows]
         if query.get("format") == "csv":
             parts = (list(_flat(record)) for record in records)
-            return endpoints.csv_response(
-                parts, columns=fairness_cells(), name="fairness", window=window, zone=zone
-            )
+            file = CsvFile.of_window("fairness", fairness_cells(), window=window, zone=zone)
+            return csv_response(parts, file)
         page = page_of(records, kind="fairness", name_of=lambda r: str(r["tier"]), **paging(query))
         return page_response(request, page.rows, page.next_cursor, window=window)
 

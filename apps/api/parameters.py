@@ -239,14 +239,26 @@ def _texts(found: Any) -> list[str]:
     return [text for part in found for text in _texts(part)]
 
 
-def whole_file(attrs: dict[str, Any]) -> dict[str, Any]:
-    """Return validated parameters; paging beside `format=csv` raises ValidationError."""
-    if attrs.get("format") == "csv":
+class CsvParams(Params):
+    """A list that can be had as a file; paging beside that is an error."""
+
+    format = choices(FORMATS, required=False, help_text="csv streams all rows, without pages.")
+
+    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
         paging = {name for name in ("cursor", "page_size") if name in attrs}
-        if paging:
-            text = ["a CSV file comes whole: leave it out"]
+        if attrs.get("format", "json") != "json" and paging:
+            text = ["a file comes whole: leave it out"]
             raise serializers.ValidationError(dict.fromkeys(sorted(paging), text))
-    return attrs
+        return attrs
+
+
+class PlaceParams(Params):
+    """What a list is narrowed to by where its rows are and whose they are."""
+
+    cluster = NamesField(help_text="Only these clusters.")
+    tier = NamesField(help_text="Only these service tiers.")
+    team = NamesField(help_text="Only these teams.")
+    namespace = NamesField(help_text="Only namespaces of these names, of teams you see in detail.")
 
 
 class PageParams(Params):
@@ -274,26 +286,14 @@ class WindowParams(PageParams):
     )
 
 
-class FileParams(WindowParams):
+class FileParams(WindowParams, CsvParams, PlaceParams):
     """A window of facts that can be had as a file."""
 
-    format = choices(
-        FORMATS,
-        required=False,
-        help_text="csv streams all rows of the window as a file, without pages.",
-    )
-    cluster = NamesField(help_text="Only these clusters.")
-    tier = NamesField(help_text="Only these service tiers.")
-    team = NamesField(help_text="Only these teams.")
-    namespace = NamesField(help_text="Only namespaces of these names, of teams you see in detail.")
     workload = NamesField(help_text="Only these workloads, written Kind/name.")
     gpu_model = NamesField(
         help_text="Only these GPU models; case, blanks and dashes do not matter."
     )
     node = NamesField(help_text="Only these nodes.")
-
-    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
-        return whole_file(attrs)
 
     def validate_workload(self, names: list[str]) -> list[str]:
         for name in names:

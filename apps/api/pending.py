@@ -9,24 +9,25 @@ from django.http.response import HttpResponseBase
 from django.utils import timezone
 from rest_framework import serializers
 from rest_framework.request import Request
-from rest_framework.response import Response
 
-from apps.api import endpoints, parameters
+from apps.api import parameters
 from apps.api.endpoints import (
     CSV,
+    CsvFile,
     PortalView,
+    csv_response,
     documented,
+    list_response,
     page_of,
     page_response,
     paging,
     visibility_in,
-    walk,
     window_in,
 )
 from apps.api.parameters import NamesField, choices, filters_of
 from apps.api.row_serializers import cells, cells_of, records, serializer_of
 from apps.clusters import selectors as clusters
-from apps.clusters.domain.window import Window, day_start
+from apps.clusters.domain.window import day_start
 from apps.pending import selectors as pending
 from apps.pending.domain.diagnosis import Cause, Counts
 from apps.pending.selectors import (
@@ -46,16 +47,9 @@ _GROUPS = [by.value for by in PendingGrouping]
 _DEFAULT = (PendingGrouping.DAY, PendingGrouping.CAUSE)
 
 
-class PendingParams(parameters.PageParams):
+class PendingParams(parameters.PageParams, parameters.CsvParams, parameters.PlaceParams):
     """Parameters of `pending`: what waits now."""
 
-    format = choices(
-        parameters.FORMATS, required=False, help_text="csv streams all rows, without pages."
-    )
-    cluster = NamesField(help_text="Only these clusters.")
-    tier = NamesField(help_text="Only these service tiers.")
-    team = NamesField(help_text="Only these teams.")
-    namespace = NamesField(help_text="Only namespaces of these names, of teams you see in detail.")
     cause = NamesField(child=choices(_CAUSES))
     kind = NamesField(help_text="Only these kinds, as Kubernetes names them: Pod, Job, Workload.")
     order = choices(
@@ -64,28 +58,15 @@ class PendingParams(parameters.PageParams):
         help_text="longest: what has waited longest first (unless told); most: what asks for most.",
     )
 
-    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
-        return parameters.whole_file(attrs)
 
-
-class PendingHistoryParams(parameters.WindowParams):
+class PendingHistoryParams(parameters.WindowParams, parameters.CsvParams, parameters.PlaceParams):
     """Parameters of `pending/history`."""
 
-    format = choices(
-        parameters.FORMATS, required=False, help_text="csv streams all rows, without pages."
-    )
     group_by = NamesField(
         child=choices(_GROUPS),
         help_text="Columns to group by, in this order; day,cause unless told.",
     )
-    cluster = NamesField(help_text="Only these clusters.")
-    tier = NamesField(help_text="Only these service tiers.")
-    team = NamesField(help_text="Only these teams.")
-    namespace = NamesField(help_text="Only namespaces of these names, of teams you see in detail.")
     cause = NamesField(child=choices(_CAUSES))
-
-    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
-        return parameters.whole_file(attrs)
 
 
 class PendingHistorySerializer(serializers.Serializer[Any]):
@@ -137,16 +118,8 @@ class PendingView(PortalView):
                 page=PendingPage(cursor, page_size, order),
             )
 
-        if query.get("format") == "csv":
-            pages = walk(lambda at: page_at(cursor=at, page_size=endpoints.ROWS_AT_A_TIME))
-            return endpoints.csv_now(
-                map(cells, pages),
-                columns=cells_of(PendingRow),
-                name="pending",
-                at=now,
-            )
-        page = page_at(**paging(query))
-        return page_response(request, records(page.rows), page.next_cursor)
+        file = CsvFile.of_instant("pending", cells_of(PendingRow), at=now)
+        return list_response(request, query, page_at, file, written=(records, cells))
 
 
 class PendingHistoryView(PortalView):
@@ -178,17 +151,10 @@ class PendingHistoryView(PortalView):
                 *("period" if one is PendingGrouping.DAY else one.value for one in by),
                 *_SUMS,
             )
-            return endpoints.csv_response(
-                [records], columns=columns, name="pending-history", window=window, zone=zone
-            )
-        return _history_page(request, records, window, query)
-
-
-def _history_page(
-    request: Request, records: list[dict[str, Any]], window: Window, query: dict[str, Any]
-) -> Response:
-    page = page_of(records, kind="pending-history", name_of=_groups_of, **paging(query))
-    return page_response(request, page.rows, page.next_cursor, window=window)
+            file = CsvFile.of_window("pending-history", columns, window=window, zone=zone)
+            return csv_response([records], file)
+        page = page_of(records, kind="pending-history", name_of=_groups_of, **paging(query))
+        return page_response(request, page.rows, page.next_cursor, window=window)
 
 
 def _groups_of(record: dict[str, Any]) -> str:

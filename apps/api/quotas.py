@@ -11,16 +11,17 @@ from django.utils import timezone
 from rest_framework import serializers
 from rest_framework.request import Request
 
-from apps.api import endpoints, parameters
+from apps.api import parameters
 from apps.api.endpoints import (
     CSV,
+    CsvFile,
     PortalView,
     documented,
+    list_response,
     page_of,
     page_response,
     paging,
     visibility_in,
-    walk,
 )
 from apps.api.parameters import NamesField, choices, filters_of
 from apps.api.quota_requests import SOURCES
@@ -30,17 +31,11 @@ from apps.quotas import selectors as quotas
 from apps.quotas.selectors import BudgetRow, BurnRow, QuotaFilters, QuotaOrder, QuotaRow
 from apps.usage import selectors as usage
 
-_FORMAT_HELP = "csv streams all rows, without pages."
 
-
-class QuotasParams(parameters.PageParams):
+class QuotasParams(parameters.PageParams, parameters.CsvParams, parameters.PlaceParams):
     """Parameters of `quotas`."""
 
-    format = choices(parameters.FORMATS, required=False, help_text=_FORMAT_HELP)
-    cluster = NamesField(help_text="Only these clusters.")
     tier = NamesField(help_text="Only keys that can reach these service tiers.")
-    team = NamesField(help_text="Only these teams.")
-    namespace = NamesField(help_text="Only namespaces of these names, of teams you see in detail.")
     # The contract's name; a field has an attribute of that name of its own, which this is not.
     source = NamesField(child=choices(SOURCES))  # type: ignore[assignment]
     effective = serializers.BooleanField(
@@ -54,9 +49,6 @@ class QuotasParams(parameters.PageParams):
         required=False,
         help_text="name (unless told), or fullest: the most saturated first.",
     )
-
-    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
-        return parameters.whole_file(attrs)
 
 
 class BudgetsParams(parameters.PageParams):
@@ -95,13 +87,8 @@ class QuotasView(PortalView):
             visibility=visibility_in(request),
             order=QuotaOrder(query.get("order", QuotaOrder.NAME.value)),
         )
-        if query.get("format") == "csv":
-            pages = walk(lambda at: page_at(cursor=at, page_size=endpoints.ROWS_AT_A_TIME))
-            return endpoints.csv_now(
-                map(cells, pages), columns=cells_of(QuotaRow), name="quotas", at=now
-            )
-        page = page_at(**paging(query))
-        return page_response(request, records(page.rows), page.next_cursor)
+        file = CsvFile.of_instant("quotas", cells_of(QuotaRow), at=now)
+        return list_response(request, query, page_at, file, written=(records, cells))
 
 
 class BudgetsView(PortalView):

@@ -16,16 +16,17 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.reverse import reverse
 
-from apps.api import endpoints, parameters
+from apps.api import parameters
 from apps.api.endpoints import (
     CSV,
+    CsvFile,
     PortalView,
     documented,
+    list_response,
     page_of,
     page_response,
     paging,
     visibility_in,
-    walk,
     window_in,
 )
 from apps.api.parameters import filters_of, open_window
@@ -111,11 +112,6 @@ def pod_records(rows: Iterable[PodRow], *, window: Window) -> list[Record]:
     return [record(row) | held_record(collected_amounts(row, window)) for row in rows]
 
 
-def pod_cells() -> list[str]:
-    """Return the columns of a file of pods."""
-    return [*cells_of(PodRow), *flat(held_record(None))]
-
-
 LISTS = (
     *("usage", "pods", "pending", "pending/history", "quotas", "budgets", "fairness"),
     *("costs", "costs/focus", "waste", "recommendations", "quota-requests"),
@@ -148,15 +144,10 @@ class UsageView(PortalView):
             ratios = pending.effective_ratios(found, asked, zone=zone, now=timezone.now())
             return usage_records(found, ratios, usage.known_hours(found, asked, zone=zone))
 
-        if query.get("format") == "csv":
-            columns = ("period", *group_by, *flat(ledger_record(Amounts())))
-            pages = walk(lambda at: page_at(cursor=at, page_size=endpoints.ROWS_AT_A_TIME))
-            parts = map(as_records, pages)
-            return endpoints.csv_response(
-                parts, columns=columns, name="usage", window=window, zone=zone
-            )
-        page = page_at(**paging(query))
-        return page_response(request, as_records(page.rows), page.next_cursor, window=window)
+        columns = ("period", *group_by, *flat(ledger_record(Amounts())))
+        file = CsvFile.of_window("usage", columns, window=window, zone=zone)
+        both = (as_records, as_records)
+        return list_response(request, query, page_at, file, written=both, window=window)
 
 
 class PodsView(PortalView):
@@ -179,17 +170,10 @@ class PodsView(PortalView):
         page_at = partial(
             usage.pod_page, window, filters=filters, visibility=visibility_in(request)
         )
-        if query.get("format") == "csv":
-            pages = walk(lambda at: page_at(cursor=at, page_size=endpoints.ROWS_AT_A_TIME))
-            return endpoints.csv_response(
-                map(as_records, pages),
-                columns=pod_cells(),
-                name="pods",
-                window=window,
-                zone=zone,
-            )
-        page = page_at(**paging(query))
-        return page_response(request, as_records(page.rows), page.next_cursor, window=window)
+        columns = [*cells_of(PodRow), *flat(held_record(None))]
+        file = CsvFile.of_window("pods", columns, window=window, zone=zone)
+        both = (as_records, as_records)
+        return list_response(request, query, page_at, file, written=both, window=window)
 
 
 class TiersView(PortalView):
