@@ -11,7 +11,7 @@ from apps.web.clusters import devices, tier_catalog, tiers
 from apps.web.costs import cost_pages, exports, recommendations
 from apps.web.data_quality import quality_pages, readiness
 from apps.web.explain import breakdown, figure_page
-from apps.web.fairness import fairness_pages
+from apps.web.fairness import overview, statement, tier, what_if
 from apps.web.pending import pending_pages
 from apps.web.quota_requests import request_pages
 from apps.web.quotas import quota_pages
@@ -25,7 +25,7 @@ urlpatterns: list[URLPattern] = [
     path("tiers/<str:name>/", tiers.tier, name="tier"),
     path("teams/", teams.teams, name="teams"),
     path("teams/<str:name>/", teams.team, name="team"),
-    path("teams/<str:name>/statement/", fairness_pages.team_statement, name="statement"),
+    path("teams/<str:name>/statement/", statement.team_statement, name="statement"),
     path(
         "workloads/<str:cluster>/<str:namespace>/<str:kind>/<str:name>/",
         workloads.workload,
@@ -50,9 +50,9 @@ urlpatterns: list[URLPattern] = [
     path("requests/<int:pk>/file", request_pages.gitops_file, name="request-file"),
     path("requests/<int:pk>/do/<str:action>", request_pages.act, name="act-on-request"),
     path("review/", request_pages.review, name="review"),
-    path("fairness/", fairness_pages.fairness_list, name="fairness"),
-    path("fairness/<str:name>/", fairness_pages.tier_fairness, name="tier-fairness"),
-    path("fairness/<str:name>/what-if/", fairness_pages.what_if_page, name="what-if"),
+    path("fairness/", overview.fairness_list, name="fairness"),
+    path("fairness/<str:name>/", tier.tier_fairness, name="tier-fairness"),
+    path("fairness/<str:name>/what-if/", what_if.what_if_page, name="what-if"),
     path("costs/", cost_pages.cost_explorer, name="costs"),
     path("costs/file", cost_pages.costs_file, name="costs-file"),
     path("waste/", cost_pages.waste, name="waste"),

@@ -451,6 +451,12 @@ def total_row(
     return TableRow(values, explained=explained)
 
 
+def attributes(row: object, *names: str, **of: str) -> dict[str, Any]:
+    """Return attributes of a row as the values of the columns of these names; `of`: of others."""
+    columns = {**{name: name for name in names}, **of}
+    return {column: getattr(row, name) for column, name in columns.items()}
+
+
 def with_rows(table: Table, rows: Sequence[TableRow]) -> Table:
     """Return `table` with other rows."""
     return replace(table, rows=rows)

@@ -1,13 +1,29 @@
-"""All tiers at a glance: how even, who was denied, what lay free; and dominant shares."""
+"""The fairness page: index, unmet fair share and idle entitlement by tier; dominant shares."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from apps.fairness.selectors import DominantShare, HourCounts, TierGlance
+from django.http import Http404, HttpResponseBase
+
+from apps.clusters import selectors as clusters
+from apps.fairness.selectors import (
+    DominantShare,
+    FairnessFilters,
+    HourCounts,
+    TierGlance,
+    fairness_overview,
+)
 from apps.web.components.formats import Format
 from apps.web.components.page_query import figure_hrefs, href
 from apps.web.components.tables import Column, Table, TableRow, declared_columns, declared_values
-from apps.web.query_session import QuerySession
+from apps.web.pages import page, respond
+from apps.web.query_session import (
+    PageRequest,
+    QuerySession,
+    freshness_of,
+    quality_of,
+    query_session,
+)
 
 PER_PAGE = 25
 HOURS = (
@@ -130,3 +146,33 @@ def dominant_table(rows: Sequence[DominantShare], reading: QuerySession) -> Tabl
         if own
         else "",
     )
+
+
+@page
+def fairness_list(request: PageRequest) -> HttpResponseBase:
+    reading = query_session(request, takes=("tier", "team"))
+    own = reading.filters
+    found = fairness_overview(
+        reading.window,
+        visibility=reading.visibility,
+        filters=FairnessFilters(tier=own.tier, team=own.team),
+    )
+    return respond(
+        request,
+        reading,
+        "fairness",
+        tables=[
+            tier_table(found.tiers, reading),
+            dominant_table(found.shares, reading),
+        ],
+        caveats=caveats_of({row.tier: row.hours for row in found.tiers}),
+        quality=quality_of(reading, freshness_of(reading), None),
+    )
+
+
+def known_tiers(name: str, reading: QuerySession) -> list[str]:
+    """Return the names of all tiers; there must be one of this name."""
+    rows = clusters.tier_rows(visibility=reading.visibility, former=True)
+    if name not in {row.name for row in rows}:
+        raise Http404(f"There is no tier “{name}”.")
+    return [row.name for row in rows if row.active or row.name == name]

@@ -5,17 +5,19 @@ from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from zoneinfo import ZoneInfo
 
-from django.http import QueryDict
+from django.http import Http404, HttpResponseBase, QueryDict
 
+from apps.fairness import selectors as fairness
 from apps.fairness.domain.statement import StatementPart, TeamFigures
 from apps.fairness.selectors import Statement, TierStatement
 from apps.usage.domain.amounts import nano
 from apps.web.components.formats import Format, Value, clock_text
 from apps.web.components.page_query import Query, during, figure_href, figure_hrefs, href
 from apps.web.components.tables import Column, Table, TableRow, declared_columns, declared_values
-from apps.web.fairness.overview import HOURS, hour_values
+from apps.web.fairness.overview import HOURS, caveats_of, hour_values
 from apps.web.fairness.tier import EXPLAINS
-from apps.web.query_session import QuerySession
+from apps.web.pages import page, respond
+from apps.web.query_session import PageRequest, QuerySession, query_session
 
 EARLIEST, LATEST = 2000, 8999
 _HOUR = timedelta(hours=1)
@@ -205,3 +207,36 @@ def _idle(own: TeamFigures, query: Query) -> list[TableRow]:
         values: dict[str, Value] = {"tier": own.tier, "what": what, "team": part.team}
         found.append(TableRow({**values, "gpus": part.amount}, explains={"gpus": link}))
     return found
+
+
+@page
+def team_statement(request: PageRequest, name: str) -> HttpResponseBase:
+    reading = query_session(request)
+    this_week = reading.now.astimezone(reading.choice.zone).date()
+    day, problem = week_from(request.GET, this_week)
+    try:
+        found = fairness.statement(name, day, now=reading.now, visibility=reading.visibility)
+    except fairness.UnknownTeam:
+        raise Http404(f"There is no team “{name}”.") from None
+    last = found.week + timedelta(days=6)
+    coverage = coverage_of(found, reading.now, reading.choice.zone)
+    return respond(
+        request,
+        reading,
+        "statement",
+        tables=[
+            figures_table(found, coverage, reading),
+            others_table(found, coverage, reading),
+        ],
+        found=found,
+        last=last,
+        problem=problem,
+        runs=found.window.end > reading.now,
+        coverage=coverage,
+        nothing=nothing_of(coverage),
+        caveats=caveats_of({one.tier: one.hours for one in found.tiers}),
+        team_href=href("team", reading.query, name=name),
+        previous_href=week_href(name, found.previous, reading.query),
+        next_href=week_href(name, found.next, reading.query),
+        hidden=reading.query,
+    )

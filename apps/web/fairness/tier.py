@@ -3,7 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from typing import Any
 from zoneinfo import ZoneInfo
+
+from django.http import HttpResponseBase
 
 from apps.clusters.domain.window import Window, day_start
 from apps.fairness.selectors import (
@@ -11,15 +14,32 @@ from apps.fairness.selectors import (
     HourCounts,
     TeamFairness,
     TierDayIndex,
+    TierDetail,
     TierFairness,
+    tier_detail,
 )
 from apps.usage.domain.amounts import nano
 from apps.web.components.formats import Format, shown
 from apps.web.components.page_query import during, figure_href, figure_hrefs, href
 from apps.web.components.plots import Plot, PlotLine, Scale
 from apps.web.components.tables import Column, Table, TableRow, declared_columns, declared_values
-from apps.web.fairness.overview import COLUMNS, HOURS, NOT_COMPUTED, PER_PAGE, hour_values
-from apps.web.query_session import QuerySession
+from apps.web.fairness.overview import (
+    COLUMNS,
+    HOURS,
+    NOT_COMPUTED,
+    PER_PAGE,
+    caveats_of,
+    hour_values,
+    known_tiers,
+)
+from apps.web.pages import page, respond
+from apps.web.query_session import (
+    PageRequest,
+    QuerySession,
+    freshness_of,
+    quality_of,
+    query_session,
+)
 
 MOST_BARS = 30
 MOST_IN_MATRIX = 12
@@ -419,3 +439,43 @@ _DAY_EXPLAINS = {
     "borrowable_gpu_hours": "idle_entitlement_under_demand",
     "capacity_gpu_hours": "fairness_capacity",
 }
+
+
+@page
+def tier_fairness(request: PageRequest, name: str) -> HttpResponseBase:
+    reading = query_session(request)
+    known_tiers(name, reading)
+    found = tier_detail(reading.window, name, now=reading.now, visibility=reading.visibility)
+    return respond(
+        request,
+        reading,
+        "tier_fairness",
+        name=name,
+        tier_href=href("tier", reading.query, name=name),
+        what_if_href=href("what-if", reading.query, name=name),
+        quality=quality_of(reading, freshness_of(reading), None),
+        not_computed=NOT_COMPUTED,
+        **(_detail(found, reading) if found else {}),
+    )
+
+
+def _detail(found: TierDetail, reading: QuerySession) -> dict[str, Any]:
+    own = found.fairness
+    bars = bars_of(own, reading)
+    plot = index_plot(own.tier, found.days, reading)
+    matrix = matrix_of(found.matrix, reading)
+    return {
+        "tables": [
+            team_table(own, reading),
+            loan_table(found.matrix, own.hours, reading),
+            plot.table,
+            *([matrix.table] if matrix else []),
+        ],
+        "tier": own,
+        "denied": sum(team.denied_gpu_hours for team in own.teams) if own.hours.known else None,
+        "caveats": caveats_of({own.tier: own.hours}),
+        "bars": bars,
+        "more_bars": max(0, len(own.teams) - len(bars)),
+        "matrix": matrix,
+        "plot": plot,
+    }

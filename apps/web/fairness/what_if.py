@@ -4,17 +4,35 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import isfinite
 
-from django.http import QueryDict
+from django.http import HttpResponseBase, QueryDict
 
+from apps.clusters import selectors as clusters
 from apps.clusters.domain.window import Window, day_start
-from apps.fairness.domain.replay import AddGpus, Change, Entitle, MoveCards, MoveWork
+from apps.fairness import selectors as fairness
+from apps.fairness.domain.replay import (
+    AddGpus,
+    Change,
+    ChangeImpossible,
+    Entitle,
+    MoveCards,
+    MoveWork,
+)
 from apps.fairness.selectors import OutcomeRow, TierOutcomeRow, WhatIfReport
 from apps.usage.domain.amounts import nano
 from apps.web.components.formats import Format, Value
-from apps.web.components.page_query import DAY, Query, WindowChoice, figure_hrefs
+from apps.web.components.page_query import (
+    DAY,
+    Query,
+    WindowChoice,
+    figure_hrefs,
+    href,
+    path_of,
+    with_query,
+)
 from apps.web.components.tables import Column, Table, TableRow
-from apps.web.fairness.overview import COLUMNS, PER_PAGE
-from apps.web.query_session import QuerySession
+from apps.web.fairness.overview import COLUMNS, PER_PAGE, known_tiers
+from apps.web.pages import page, respond
+from apps.web.query_session import PageRequest, QuerySession, query_session
 
 LONGEST = 7
 """Days that are replayed at most: each pod of them is scheduled twice while the reader waits."""
@@ -235,3 +253,42 @@ def _team(before: OutcomeRow | None, after: OutcomeRow | None, query: Query) -> 
         values[f"waiting_{mark}now"] = row.waiting_now
     place = {} if known is None else {"tier": known.tier, "team": known.team}
     return TableRow(values, explains=_explains(_TEAM_EXPLAINS, query, **place))
+
+
+_MOST_NAMED = 300  # names to choose from in a form; others can be written
+
+
+@page
+def what_if_page(request: PageRequest, name: str) -> HttpResponseBase:
+    reading = query_session(request)
+    names = known_tiers(name, reading)
+    teams = [row.name for row in clusters.team_rows(visibility=reading.visibility)]
+    wish = what_if_input(request.GET, name, teams=teams, tiers=names)
+    window = capped(reading.choice)
+    problems, found = list(wish.problems), None
+    if wish.changes and not problems:
+        try:
+            found = fairness.what_if(window, wish.changes, visibility=reading.visibility)
+        except ChangeImpossible as impossible:
+            problems.append(f"That cannot be: {impossible}.")
+        except (fairness.CapacityUnknown, fairness.TooMuchToReplay) as problem:
+            problems.append(str(problem))
+    shown = replace(reading.choice, window=window)
+    return respond(
+        request,
+        reading,
+        "what_if",
+        tables=tables_of(found, wish, name, reading) if found else (),
+        name=name,
+        tier_href=href("tier-fairness", reading.query, name=name),
+        fields=wish.fields,
+        problems=problems,
+        found=found,
+        span=shown.span_label,
+        is_capped=window != reading.window,
+        longest=LONGEST,
+        teams=teams[:_MOST_NAMED],
+        others=[other for other in names if other != name],
+        hidden=reading.query,
+        reset_href=with_query(path_of(request), reading.query),
+    )

@@ -26,7 +26,7 @@ from apps.web.components import charts
 from apps.web.components.charts import Axis, Chart
 from apps.web.components.formats import Format, Value
 from apps.web.components.page_query import figure_hrefs, href, with_query, workload_href
-from apps.web.components.tables import Column, LedgerClass, Table, TableRow
+from apps.web.components.tables import Column, LedgerClass, Table, TableRow, attributes
 from apps.web.pending.pending_table import CLASSES, class_of
 from apps.web.query_session import QuerySession
 
@@ -388,14 +388,10 @@ def _numbers(queues: Sequence[QueueRow]) -> str:
 
 def _queue_row(one: QueueRow, reading: QuerySession) -> TableRow:
     values = {
-        "queue": one.queue,
-        "cluster": one.cluster,
-        "team": one.team,
-        "workloads": one.workloads,
+        **attributes(one, "queue", "cluster", "team", "workloads", "hours"),
         "demand": None if one.demand is None else sum(one.demand.values()),
         "tier": ", ".join(sorted(one.demand or ())),
         "known": NOT_EXPORTED if one.demand is None else "known",
-        "hours": one.hours,
     }
     known = one.team != NO_TEAM
     return TableRow(values, {"team": href("team", reading.query, name=one.team)} if known else {})

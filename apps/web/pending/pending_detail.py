@@ -16,8 +16,8 @@ from apps.pending.selectors import (
     TypicalWait,
 )
 from apps.web.components.formats import Format, duration, shown
-from apps.web.components.page_query import href
-from apps.web.components.tables import Column, Table, TableRow
+from apps.web.components.page_query import href, workload_href
+from apps.web.components.tables import Column, Table, TableRow, attributes
 from apps.web.pending.pending_table import COUNTS
 from apps.web.query_session import QuerySession
 
@@ -125,14 +125,10 @@ def _interval(one: CauseIntervalRow, reading: QuerySession) -> TableRow:
     lasted = ((one.end or reading.now) - one.start).total_seconds()
     return TableRow(
         {
-            "cause": one.cause,
-            "detail": one.detail,
+            **attributes(one, "cause", "detail", "counted", "message", until="end"),
             "from": one.start,
-            "until": one.end,
             "lasted_seconds": max(0.0, lasted),
             "counts": COUNTS.get(one.counts, one.counts),
-            "counted": one.counted,
-            "message": one.message,
         }
     )
 
@@ -152,14 +148,8 @@ def earlier(episodes: Sequence[EpisodeRow], reading: QuerySession) -> Table:
         ],
         rows=[
             TableRow(
-                {
-                    "since": one.row.since,
-                    "until": one.row.until,
-                    "wait_seconds": one.row.wait_seconds,
-                    "outcome": OUTCOMES.get(one.row.outcome, one.row.outcome),
-                    "cause": one.row.cause,
-                    "detail": one.row.detail,
-                }
+                attributes(one.row, "since", "until", "wait_seconds", "cause", "detail")
+                | {"outcome": OUTCOMES.get(one.row.outcome, one.row.outcome)}
             )
             for one in episodes
         ],
@@ -188,12 +178,7 @@ def teams_in_front(teams: Sequence[BlockingTeam], reading: QuerySession) -> Tabl
         ],
         rows=[
             TableRow(
-                {
-                    "team": one.team,
-                    "pods": one.pods,
-                    "gpu_equivalents": one.gpu_equivalents,
-                    "utilization_ratio": one.utilization,
-                },
+                attributes(one, "team", "pods", "gpu_equivalents", utilization_ratio="utilization"),
                 {"team": href("team", reading.query, name=one.team)},
             )
             for one in teams
@@ -232,16 +217,9 @@ def _idleness(pod: BlockingPod) -> tuple[bool, float, float, str]:
 
 
 def _holder(pod: BlockingPod, team: str, reading: QuerySession) -> TableRow:
+    own = ("pod", "workload", "node", "gpu_equivalents", "bound_at")
     return TableRow(
-        {
-            "pod": pod.pod,
-            "team": team,
-            "workload": pod.workload,
-            "node": pod.node,
-            "gpu_equivalents": pod.gpu_equivalents,
-            "utilization_ratio": pod.utilization,
-            "bound_at": pod.bound_at,
-        },
+        {**attributes(pod, *own, utilization_ratio="utilization"), "team": team},
         {"pod": href("pod", reading.query, cluster=pod.cluster, uid=pod.uid)},
     )
 
@@ -278,13 +256,10 @@ def why(rows: Sequence[PendingRow], reading: QuerySession) -> PendingExplanation
 
 def links_of(row: PendingRow, reading: QuerySession) -> Mapping[str, str | None]:
     """Return the addresses of what the thing belongs to."""
-    kind, _, name = row.workload.partition("/")
     query = reading.query
     return {
         "team": href("team", query, name=row.team),
         "tier": href("tier", query, name=row.tier),
-        "workload": href(
-            "workload", query, cluster=row.cluster, namespace=row.namespace, kind=kind, name=name
-        ),
+        "workload": workload_href(row.cluster, row.namespace, row.workload, query),
         "pod": href("pod", query, cluster=row.cluster, uid=row.uid) if row.kind == "Pod" else None,
     }

@@ -19,7 +19,7 @@ from apps.usage.selectors import CoverageGap, gap_tiers
 from apps.web.components.formats import Format
 from apps.web.components.page_query import href, next_href, option_links, path_of, with_query
 from apps.web.components.plots import Plot, PlotLine, Scale
-from apps.web.components.tables import Column, Table, TableRow, with_rows
+from apps.web.components.tables import Column, Table, TableRow, attributes, with_rows
 from apps.web.components.window_picker import PLACE_KEYS, kept
 from apps.web.pages import page, respond
 from apps.web.pending.history import queues_table
@@ -106,19 +106,8 @@ def _point_table(points: Sequence[QuotaPoint], reading: QuerySession) -> Table:
 
 
 def _point(point: QuotaPoint) -> TableRow:
-    return TableRow(
-        {
-            "period": point.period,
-            "team": point.team,
-            "saturation_ratio": point.saturation_ratio,
-            "hard": point.hard,
-            "used": point.used,
-            "held": point.held,
-            "pending": point.pending,
-            "suppressed": point.suppressed,
-            "there_seconds": point.seconds,
-        }
-    )
+    own = (column.key for column in _POINT_COLUMNS if column.key != "there_seconds")
+    return TableRow(attributes(point, *own, there_seconds="seconds"))
 
 
 def _hour_after(point: QuotaPoint) -> datetime:

@@ -16,7 +16,7 @@ from apps.web.alerts.alert_list import kept_words
 from apps.web.components import charts, listings, tables
 from apps.web.components.formats import Format
 from apps.web.components.page_query import LONGEST_DAYS, Query, href, path_of, with_query
-from apps.web.components.tables import ALLOCATED_CLASSES, Column, Table, TableRow, strip
+from apps.web.components.tables import ALLOCATED_CLASSES, Column, Table, TableRow, attributes, strip
 from apps.web.pages import page, respond
 from apps.web.pending.pending_detail import PendingExplanation, why
 from apps.web.query_session import (
@@ -157,14 +157,10 @@ def _beside(found: CoTenants, reading: QuerySession, cluster: str) -> Table:
         ],
         rows=[
             TableRow(
-                {
-                    "pod": pod.pod,
-                    "namespace": pod.namespace,
-                    "team": pod.team,
-                    "units": pod.units,
-                    "together_seconds": pod.shared_seconds,
-                    "state": "there" if pod.lasts else "over",
-                },
+                attributes(
+                    pod, "pod", "namespace", "team", "units", together_seconds="shared_seconds"
+                )
+                | {"state": "there" if pod.lasts else "over"},
                 {"pod": href("pod", reading.query, cluster=cluster, uid=pod.uid)},
             )
             for pod in found.pods
