@@ -1,6 +1,5 @@
 """Fairness over a window: parameters, rows and the endpoint."""
 
-from collections.abc import Iterator
 from typing import Any
 
 from django.http.response import HttpResponseBase
@@ -83,7 +82,7 @@ class FairnessView(PortalView):
         )
         records = [tier_record(row) for row in rows]
         if query.get("format") == "csv":
-            parts = (list(_flat(record)) for record in records)
+            parts = ([record | team for team in record["teams"]] for record in records)
             file = CsvFile.of_window("fairness", fairness_cells(), window=window, zone=zone)
             return csv_response(parts, file)
         page = page_of(records, kind="fairness", name_of=lambda r: str(r["tier"]), **paging(query))
@@ -119,7 +118,3 @@ def fairness_cells() -> list[str]:
     """Return the columns of a file: those of the tier, then those of the team."""
     own = [name for name in FairnessSerializer().get_fields() if name != "teams"]
     return [*own, *dict.fromkeys(("team", "entitlement_gpus", *cells_of(TeamFairness)))]
-
-
-def _flat(record: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    yield from (record | team for team in record["teams"])

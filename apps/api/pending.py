@@ -1,7 +1,6 @@
 """What waits: parameters, rows and endpoints."""
 
 from dataclasses import fields
-from datetime import date
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -167,10 +166,8 @@ def _filters(query: dict[str, Any]) -> PendingFilters:
 
 def history_record(row: HistoryRow, zone: ZoneInfo) -> dict[str, Any]:
     """Return what PendingHistorySerializer describes, the groups in the order asked for."""
-    period = {} if row.day is None else {"period": _period(row.day, zone)}
+    period = (
+        {} if row.day is None else {"period": day_start(row.day, zone).astimezone(zone).isoformat()}
+    )
     sums = {name: getattr(row.sums, name) for name in _SUMS}
     return {**period, **row.groups, **sums}
-
-
-def _period(day: date, zone: ZoneInfo) -> str:
-    return day_start(day, zone).astimezone(zone).isoformat()

@@ -216,7 +216,8 @@ def answer(request: PageRequest, pk: int) -> HttpResponseBase:
     if refusal:
         tried = replace(attempt, problem=refusal)
         return _listed(request, attempt=tried, status=HTTPStatus.BAD_REQUEST)
-    return HttpResponseRedirect(_place(asked, pk))
+    place = with_query(reverse("web:alerts"), asked.whole_query)
+    return HttpResponseRedirect(f"{place}#notice-{pk}")
 
 
 def _attempt(request: PageRequest, pk: int) -> Attempt:
@@ -244,10 +245,6 @@ def _refusal(request: PageRequest, alert: "Alert", attempt: Attempt) -> str:
     except (AnswerRefused, ChannelRefused) as refusal:
         return str(refusal)
     return ""
-
-
-def _place(asked: AlertQuery, pk: int) -> str:
-    return f"{with_query(reverse('web:alerts'), asked.whole_query)}#notice-{pk}"
 
 
 def _pager(name: str, query: Query, before: int | None, more: int | None) -> dict[str, str]:

@@ -27,6 +27,7 @@ from apps.web.components.page_query import (
     option_links,
     path_of,
     with_query,
+    without,
 )
 from apps.web.components.tables import Table
 from apps.web.pages import page, respond
@@ -102,7 +103,7 @@ def device_list(request: PageRequest) -> HttpResponseBase:
         health_links=_health_links(request, reading, asked),
         asked=asked.filters,
         node_chips=_node_chips(request, reading, asked),
-        hidden=[pair for pair in (*reading.query, *asked.query) if pair[0] != "uuid"],
+        hidden=without((*reading.query, *asked.query), "uuid"),
         problem=asked.problem,
         quality=quality_of(reading, freshness_of(reading), None),
     )
@@ -168,7 +169,9 @@ def _asked(request: PageRequest, reading: QuerySession) -> _DeviceQuery:
     healths, problem = page_query.names_from(request.GET, "health", _HEALTHS)
     nodes = tuple(
         dict.fromkeys(
-            name[:_LONGEST_NAME] for name in request.GET.getlist("node") if _is_name(name)
+            name[:_LONGEST_NAME]
+            for name in request.GET.getlist("node")
+            if name and "\0" not in name
         )
     )[:_MOST_NAMES]
     text = request.GET.get("uuid", "").replace("\0", "").strip()[:_LONGEST_NAME]
@@ -189,10 +192,6 @@ def _asked(request: PageRequest, reading: QuerySession) -> _DeviceQuery:
     )
 
 
-def _is_name(name: str) -> bool:
-    return bool(name) and "\0" not in name
-
-
 def _page(
     reading: QuerySession, filters: DeviceFilters, cursor: str | None, size: int = PER_PAGE
 ) -> RowPage[DeviceRow]:
@@ -211,7 +210,7 @@ def _health_links(
     """Return (label, address, chosen, devices) of each health to filter by, all of them first."""
     found = device_healths(asked.filters, visibility=reading.visibility, now=reading.now)
     counts = {health.value: found[health] for health in _HEALTHS_SHOWN}
-    kept = [*reading.query, *(pair for pair in asked.query if pair[0] != "health")]
+    kept = [*reading.query, *without(asked.query, "health")]
     options = {"all": "", **{health: health for health in counts}}
     links = option_links(path_of(request), kept, "health", options, asked.filters.health)
     return [(*link, counts.get(link[0], sum(found.values()))) for link in links]

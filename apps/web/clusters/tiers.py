@@ -57,7 +57,9 @@ def tier(request: PageRequest, name: str) -> HttpResponseBase:
         axis=axis,
         classes=reading.classes,
     )
-    gaps = _gaps(name, reading) if comparison.gaps else []
+    gaps: list[CoverageGap] = []
+    if comparison.gaps:
+        gaps = gap_tiers(reading.window, visibility=reading.visibility, tiers=[name])
     no_data = _no_data(name, comparison)
     return respond(
         request,
@@ -90,10 +92,6 @@ def _queue_time(name: str, reading: QuerySession) -> dict[str, str]:
     if times is None:
         return {}
     return {"p50": duration(times.p50_seconds), "p95": duration(times.p95_seconds)}
-
-
-def _gaps(name: str, reading: QuerySession) -> list[CoverageGap]:
-    return gap_tiers(reading.window, visibility=reading.visibility, tiers=[name])
 
 
 def _no_data(name: str, comparison: Comparison) -> str:

@@ -62,6 +62,11 @@ def _encoded(query: tuple[tuple[str, str], ...]) -> str:
     return urlencode(query)
 
 
+def without(query: Query, *keys: str) -> list[tuple[str, str]]:
+    """Return a query without some of its keys."""
+    return [pair for pair in query if pair[0] not in keys]
+
+
 def workload_href(cluster: str, namespace: str, workload: str, query: Query) -> str | None:
     """Return the address of a workload's page; `workload` reads `Kind/name`."""
     kind, _, name = workload.partition("/")
@@ -101,7 +106,7 @@ def figure_href(figure: str, query: Query, **names: str) -> str:
 
     `names` say what the figure is of; a name stands in place of the filters of its key.
     """
-    kept = [pair for pair in query if pair[0] not in names]
+    kept = without(query, *names)
     named = [(key, name) for key, name in names.items() if name]
     return with_query(href("explain-figure", figure=figure) or "", [*kept, *named])
 
@@ -109,7 +114,7 @@ def figure_href(figure: str, query: Query, **names: str) -> str:
 def during(start: datetime, end: datetime, query: Query) -> Query:
     """Return a query with another stretch of time, in UTC, in place of its own."""
     times = (("start", _utc(start)), ("end", _utc(end)))
-    return (*times, *(pair for pair in query if pair[0] not in TIMES))
+    return (*times, *without(query, *TIMES))
 
 
 def _utc(at: datetime) -> str:
@@ -139,7 +144,7 @@ def explain_href(figure: str, query: Query, **scope: str) -> str:
         raise ValueError(f"a figure cannot be narrowed by {', '.join(sorted(unknown))}")
     named = [(key, scope[key]) for key in SCOPES if scope.get(key)]
     replaced = set(SCOPES) if scope.get("pod") else {key for key, _ in named}
-    kept = [pair for pair in query if pair[0] not in replaced]
+    kept = without(query, *replaced)
     asked = [("figure", figure)] if figure else []
     return with_query(href("explain") or "", (*asked, *named, *kept))
 

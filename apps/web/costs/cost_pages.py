@@ -20,7 +20,7 @@ from apps.usage.selectors import GroupingRefused, gap_tiers
 from apps.web.components import charts, page_query
 from apps.web.components.charts import Axis, Chart
 from apps.web.components.listings import GROUP_LABELS
-from apps.web.components.page_query import Query, during, figure_href, with_query
+from apps.web.components.page_query import Query, during, figure_href, with_query, without
 from apps.web.components.tables import CAPACITY_CLASSES, Column, LedgerClass, Table
 from apps.web.costs import explorer, money_format, months, waste_waterfall
 from apps.web.costs.explorer import NOTHING, Costs, stack_group
@@ -59,7 +59,7 @@ def charts_of(
     classes = _classes(_of(rows, drawn[0] if drawn else costs.currency), group)
     if len(drawn) > 1:
         classes, group = _causes(rows), None
-    query = [*reading.query, *(pair for pair in asked.query if pair[0] != "by")]
+    query = [*reading.query, *without(asked.query, "by")]
     there = [
         _chart(
             _of(rows, c), c, classes, group, axis, _Links(query, group, axis, reading.window.end)

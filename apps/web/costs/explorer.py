@@ -13,7 +13,7 @@ from apps.usage.domain.usage_query import Grouping, TimeStep
 from apps.web.components import window_picker
 from apps.web.components.formats import Format, Value
 from apps.web.components.listings import GROUP_LABELS
-from apps.web.components.page_query import HOUR, Query, during, figure_href
+from apps.web.components.page_query import HOUR, Query, during, figure_href, without
 from apps.web.components.tables import Column, Table, TableRow, declared_columns
 from apps.web.costs import money_format
 from apps.web.costs.money_format import (
@@ -358,7 +358,7 @@ def _group_explains(
 
 
 def _query(asked: CostPageQuery, reading: QuerySession) -> Query:
-    return (*reading.query, *(pair for pair in asked.query if pair[0] != "by"))
+    return (*reading.query, *without(asked.query, "by"))
 
 
 def _cost_of(own: Sum) -> int | None:

@@ -16,8 +16,8 @@ from apps.costs.selectors import AdjustmentRow, MoneyBudgetRow, MonthState, Peri
 from apps.costs.services import ClosedCopy
 from apps.usage.selectors import GroupingRefused
 from apps.web.components.formats import Format
-from apps.web.components.page_query import figure_href, figure_hrefs, with_query
-from apps.web.components.tables import Column, Table, declared_columns
+from apps.web.components.page_query import figure_href, figure_hrefs, with_query, without
+from apps.web.components.tables import Column, Table, attributes, declared_columns
 from apps.web.costs.money_format import MoneyRow, MoneyTable, money_row
 from apps.web.costs.query import BASES, POLICIES, CostPageQuery
 from apps.web.query_session import QuerySession
@@ -43,7 +43,7 @@ def download(
         file = make()
         if format_.suffix == "csv":
             return _streamed(file, name, format_, bom=bom)
-        return _whole(file, format_, name)
+        return _sent(write_beside(file, format_), file, format_, name)
     except TooManyRows as error:
         return refused(str(error))
     except GroupingRefused as refusal:
@@ -84,10 +84,6 @@ def _streamed(
         content_type=format_.content_type,
         headers=_headers(file, name, format_),
     )
-
-
-def _whole(file: CostFile, format_: FileFormat, name: str) -> FileResponse:
-    return _sent(write_beside(file, format_), file, format_, name)
 
 
 def _sent(whole: BinaryIO, file: CostFile, format_: FileFormat, name: str) -> FileResponse:
@@ -161,7 +157,7 @@ def month_files(
 ) -> list[FileLink]:
     """Return the files of a month, with the hashes of a closed one."""
     path = reverse("web:month-file")
-    kept = [pair for pair in asked.query if pair[0] != "by"]
+    kept = without(asked.query, "by")
     hashes = period.files if period else {}
     return [
         FileLink(
@@ -243,19 +239,12 @@ _EXPLAINS = {
 def _budget(row: MoneyBudgetRow, reading: QuerySession) -> MoneyRow:
     return MoneyRow(
         {
-            "team": row.team,
-            "period": row.period,
+            **attributes(row, "team", "period", "burn_rate", "burn_rate_1d", "burn_rate_7d"),
+            **attributes(row, "exhausted_at", "unpriced_gpu_hours", "coverage_ratio", "data_start"),
             "currency": row.unit,
             "allowance": float(row.allowance),
             "used": float(row.used),
             "used_ratio": float(row.used / row.allowance) if row.allowance else None,
-            "burn_rate": row.burn_rate,
-            "burn_rate_1d": row.burn_rate_1d,
-            "burn_rate_7d": row.burn_rate_7d,
-            "exhausted_at": row.exhausted_at,
-            "unpriced_gpu_hours": row.unpriced_gpu_hours,
-            "coverage_ratio": row.coverage_ratio,
-            "data_start": row.data_start,
         },
         explains=figure_hrefs(
             _EXPLAINS, reading.query, team=row.team, period=row.period, currency=row.unit

@@ -51,6 +51,7 @@ from apps.web.components.page_query import (
     next_href,
     path_of,
     with_query,
+    without,
     workload_href,
 )
 from apps.web.components.tables import Table, TableRow, declared_columns, declared_values
@@ -466,7 +467,7 @@ def recommendations(request: PageRequest) -> HttpResponseBase:
         covered=covered_of(waste_covered(filters=filters, visibility=reading.visibility)),
         looked=checked_words(costs.recommended_at(visibility=reading.visibility), reading),
         explain_query=(*reading.query, *asked.query),
-        hidden=[pair for pair in reading.query if pair[0] not in _OWN],
+        hidden=without(reading.query, *_OWN),
         back=with_query("", (*reading.query, *asked.query)).removeprefix("?"),
     )
 

@@ -116,7 +116,11 @@ def figures_table(found: Statement, coverage: StatementCoverage, reading: QueryS
 def _row(tier: TierStatement, found: Statement, reading: QuerySession) -> TableRow:
     query = _during_week(found, reading)
     return TableRow(
-        {"tier": tier.tier, **_amounts(tier.figures), **hour_values(tier.hours)},
+        {
+            "tier": tier.tier,
+            **(declared_values(tier.figures) if tier.figures else {}),
+            **hour_values(tier.hours),
+        },
         {"tier": href("tier-fairness", reading.query, name=tier.tier)},
         explains=figure_hrefs(EXPLAINS, query, tier=tier.tier, team=found.team),
     )
@@ -124,12 +128,6 @@ def _row(tier: TierStatement, found: Statement, reading: QuerySession) -> TableR
 
 def _during_week(found: Statement, reading: QuerySession) -> Query:
     return during(found.window.start, found.window.end, reading.query)
-
-
-def _amounts(figures: TeamFigures | None) -> dict[str, Value]:
-    if figures is None:
-        return {}
-    return declared_values(figures)
 
 
 def others_table(found: Statement, coverage: StatementCoverage, reading: QuerySession) -> Table:

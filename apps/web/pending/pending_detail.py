@@ -65,16 +65,15 @@ def reasons(row: PendingRow) -> list[Reason]:
     """Return the scheduler's reasons, the most nodes first. A node may have several."""
     whole = parse(row.message).nodes or 0
     ordered = sorted(row.node_reasons.items(), key=lambda item: (-item[1], item[0]))
-    return [Reason(text, nodes, whole, _share(nodes, whole)) for text, nodes in ordered]
-
-
-def _share(nodes: int, whole: int) -> str:
-    return f"{min(1.0, nodes / whole):.3f}" if whole > 0 else ""
+    return [
+        Reason(text, nodes, whole, f"{min(1.0, nodes / whole):.3f}" if whole > 0 else "")
+        for text, nodes in ordered
+    ]
 
 
 def typical_words(found: TypicalWait | None, row: PendingRow) -> str:
     """Return how long such requests usually wait, as a range; why not, where that is not known."""
-    what = f"{_units(row.units)} × {row.resource} on {row.tier}"
+    what = f"{row.units:g} × {row.resource} on {row.tier}"
     if found is None:
         return (
             f"Fewer than {FEWEST} pods that asked for {what} started in the last 30 days: too few "
@@ -89,10 +88,6 @@ def typical_words(found: TypicalWait | None, row: PendingRow) -> str:
     return (
         f"Usually {span}: {found.count:,} pods that asked for {what} started in the last 30 days."
     )
-
-
-def _units(units: float) -> str:
-    return f"{units:g}"
 
 
 # ---------------------------------------------------------------- timeline

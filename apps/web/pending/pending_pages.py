@@ -25,7 +25,7 @@ from apps.pending.selectors import (
 from apps.usage import selectors as usage
 from apps.usage.domain.usage_query import Filters, RowPage
 from apps.web.components import listings
-from apps.web.components.page_query import next_href, option_links, path_of, with_query
+from apps.web.components.page_query import next_href, option_links, path_of, with_query, without
 from apps.web.components.tables import Table
 from apps.web.pages import page, respond
 from apps.web.pending import pending_detail, suggestions
@@ -91,7 +91,7 @@ def pending_list(request: PageRequest) -> HttpResponseBase:
         causes=sums.cause_links(everywhere, path_of(request), reading, asked),
         orders=option_links(
             path_of(request),
-            [*reading.query, *asked.without("order")],
+            [*reading.query, *without(asked.query, "order")],
             "order",
             {"longest wait": "", "most GPUs": "most"},
             [value for key, value in asked.query if key == "order"],
@@ -99,7 +99,7 @@ def pending_list(request: PageRequest) -> HttpResponseBase:
         ),
         kinds=KINDS,
         kind_chips=_kind_chips(request, reading, asked),
-        hidden=[*reading.query, *asked.without("kind")],
+        hidden=[*reading.query, *without(asked.query, "kind")],
         explain_query=[*reading.query, *asked.query],
         classes=past.classes,
     )

@@ -11,7 +11,7 @@ from apps.pending.domain.diagnosis import OF_DEMAND, Cause
 from apps.pending.selectors import PendingFilters, PendingOrder, PendingRow, PendingSum, RefreshRow
 from apps.web.components import page_query
 from apps.web.components.formats import Value, duration
-from apps.web.components.page_query import Query, href, with_query, workload_href
+from apps.web.components.page_query import Query, href, with_query, without, workload_href
 from apps.web.components.tables import (
     LedgerClass,
     Table,
@@ -126,10 +126,6 @@ class PendingPageQuery:
     def narrows(self) -> bool:
         return bool(self.causes or self.kinds)
 
-    def without(self, *keys: str) -> list[tuple[str, str]]:
-        """Return the query without some of its keys."""
-        return [pair for pair in self.query if pair[0] not in keys]
-
     def filters(self, reading: QuerySession, *, every: bool = False) -> PendingFilters:
         """Return the filters of a selector; of `every` cause where the sums are asked."""
         own = reading.filters
@@ -235,7 +231,7 @@ def cause_links(
 
     A cause that is chosen has one even where nothing waits for it, so that it can be taken off.
     """
-    kept = [*reading.query, *asked.without("cause")]
+    kept = [*reading.query, *without(asked.query, "cause")]
     by_name = {one.name: one for one in sums}
     every = CauseLink(
         label="all",

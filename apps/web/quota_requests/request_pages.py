@@ -13,7 +13,7 @@ from apps.quota_requests.permissions import Actor
 from apps.quota_requests.selectors import RequestDetail, RequestRow
 from apps.quotas.domain.keys import QuotaRef
 from apps.usage.domain.usage_query import RowPage
-from apps.web.components.page_query import href, next_href, path_of, with_query
+from apps.web.components.page_query import href, next_href, path_of, with_query, without
 from apps.web.pages import page, respond
 from apps.web.query_session import PageRequest, QuerySession, every_row, query_session
 from apps.web.quota_requests import request_input as asking
@@ -326,7 +326,7 @@ def requests(request: PageRequest) -> HttpResponseBase:
         may_ask=may_ask(request.user),
         teams=asking.teams_seen(reading),
         is_narrowed=_is_narrowed(asked, reading),
-        hidden=[pair for pair in reading.query if pair[0] not in {"team", "cluster"}],
+        hidden=without(reading.query, "team", "cluster"),
     )
 
 

@@ -41,10 +41,6 @@ class QuotaPageQuery:
     def narrows(self) -> bool:
         return bool(self.sources) or self.effective is not None
 
-    def without(self, *keys: str) -> list[tuple[str, str]]:
-        """Return the query without some of its keys."""
-        return [pair for pair in self.query if pair[0] not in keys]
-
     def filters(self, reading: QuerySession) -> QuotaFilters:
         own = reading.filters
         return QuotaFilters(

@@ -17,7 +17,14 @@ from apps.quotas.selectors import QuotaFilters, QuotaPoint, QuotaRow, UnusedRow
 from apps.usage.domain.usage_query import RowPage, TimeStep
 from apps.usage.selectors import CoverageGap, gap_tiers
 from apps.web.components.formats import Format
-from apps.web.components.page_query import href, next_href, option_links, path_of, with_query
+from apps.web.components.page_query import (
+    href,
+    next_href,
+    option_links,
+    path_of,
+    with_query,
+    without,
+)
 from apps.web.components.plots import Plot, PlotLine, Scale
 from apps.web.components.tables import Column, Table, TableRow, attributes, with_rows
 from apps.web.components.window_picker import PLACE_KEYS, kept
@@ -386,7 +393,7 @@ def _links(
     options: Mapping[str, str],
 ) -> list[tuple[str, str, bool]]:
     """Return (label, address, chosen) of each option of a key of the address."""
-    kept = [*reading.query, *asked.without(key)]
+    kept = [*reading.query, *without(asked.query, key)]
     chosen = [value for name, value in asked.query if name == key]
     return option_links(path_of(request), kept, key, options, chosen, anchor="#keys")
 

@@ -19,6 +19,7 @@ from apps.web.components.page_query import (
     href,
     path_of,
     with_query,
+    without,
 )
 from apps.web.components.tables import ALLOCATED_CLASSES, Table, TableRow
 from apps.web.pages import page, respond
@@ -95,7 +96,7 @@ def position_of(team: str, reading: QuerySession) -> Position:
         visibility=reading.visibility,
     )
     budgets = budget_rows(reading.now, visibility=reading.visibility, team=team)
-    others = [pair for pair in reading.query if pair[0] != "team"]
+    others = without(reading.query, "team")
     return Position(
         tiers=[_line(team, tier, reading) for tier in standing.tiers if tier.hours.known],
         budgets=[_budget(row, reading) for row in budgets],
@@ -277,7 +278,7 @@ def _by_namespace(rows: Sequence[UsageRow]) -> list[UsageRow]:
 
 
 def _filter_link(row: TableRow, request: HttpRequest, reading: QuerySession) -> TableRow:
-    others = [pair for pair in reading.query if pair[0] != "namespace"]
+    others = without(reading.query, "namespace")
     query = (*others, ("namespace", str(row.values["namespace"])))
     links = {"namespace": with_query(path_of(request), query) + "#workloads"}
     return TableRow(row.values, {**row.links, **links}, explained=row.explained)

@@ -15,7 +15,7 @@ from apps.usage.selectors import CoTenants, co_tenants
 from apps.web.alerts.alert_list import kept_words
 from apps.web.components import charts, listings, tables
 from apps.web.components.formats import Format
-from apps.web.components.page_query import LONGEST_DAYS, Query, href, path_of, with_query
+from apps.web.components.page_query import LONGEST_DAYS, href, path_of, with_query
 from apps.web.components.tables import ALLOCATED_CLASSES, Column, Table, TableRow, attributes, strip
 from apps.web.pages import page, respond
 from apps.web.pending.pending_detail import PendingExplanation, why
@@ -191,6 +191,8 @@ def workload(
     axis = axis_of(reading, freshness)
     comparison = compared(reading, narrowed=own)
     scope = {"cluster": cluster, "namespace": namespace, "workload": f"{kind}/{name}"}
+    # Figures are explained without filters that the page does not take.
+    explained = [pair for pair in reading.query if pair not in reading.asides]
     known = TierContext(rows=rows, waiting=(), comparison=comparison, scope=scope)
     return respond(
         request,
@@ -220,7 +222,7 @@ def workload(
         why=_why_of_workload(whole, reading),
         kept=_kept(cluster, namespace, f"{kind}/{name}", reading),
         comparison=comparison,
-        holding=holding(known, _explained(reading)) if rows else None,
+        holding=holding(known, explained) if rows else None,
         nothing=_nothing(pods, reading),
         classes=ALLOCATED_CLASSES,
         quality=quality_of(reading, freshness, tables.summed(rows) if rows else None),
@@ -245,11 +247,6 @@ def _why_of_workload(whole: Filters, reading: QuerySession) -> PendingExplanatio
     )
     own = [one.row for one in found if one.row.until is None and one.row.workload == workload]
     return why(own, reading)
-
-
-def _explained(reading: QuerySession) -> Query:
-    """Return the query that explains the page's figures: without filters it does not take."""
-    return [pair for pair in reading.query if pair not in reading.asides]
 
 
 def _nothing(pods: RowPage[PodRow], reading: QuerySession) -> str:
