@@ -38,7 +38,16 @@ if TYPE_CHECKING:
 
 _CONTROL = {"class": "form-control"}
 # So that no browser fills in the password of who sits before it.
-_NEW = {**_CONTROL, "autocomplete": "new-password"}
+_NEW = "new-password"
+
+
+def _password(label: str, autocomplete: str, *, required: bool = True) -> forms.CharField:
+    """Return a field of a password, which is taken as it is typed."""
+    attrs = {**_CONTROL, "autocomplete": autocomplete}
+    widget = forms.PasswordInput(attrs=attrs)
+    return forms.CharField(
+        label=label, required=required, max_length=4096, strip=False, widget=widget
+    )
 
 
 class PersonForm(forms.Form):
@@ -61,13 +70,7 @@ class PersonForm(forms.Form):
         initial=Role.VIEWER.value,
         widget=forms.Select(attrs={"class": "form-select"}),
     )
-    password = forms.CharField(
-        label="First password",
-        required=False,
-        max_length=4096,
-        strip=False,
-        widget=forms.PasswordInput(attrs=_NEW),
-    )
+    password = _password("First password", _NEW, required=False)
 
     def clean(self) -> dict[str, Any]:
         """Check the password against the person; where no provider is, one is needed."""
@@ -86,24 +89,9 @@ class PersonForm(forms.Form):
 class PasswordForm(forms.Form):
     """The old password, and the new one twice; whether the old one is right is for the caller."""
 
-    old = forms.CharField(
-        label="Password until now",
-        strip=False,
-        max_length=4096,
-        widget=forms.PasswordInput(attrs={**_CONTROL, "autocomplete": "current-password"}),
-    )
-    new = forms.CharField(
-        label="New password",
-        strip=False,
-        max_length=4096,
-        widget=forms.PasswordInput(attrs=_NEW),
-    )
-    again = forms.CharField(
-        label="The new one again",
-        strip=False,
-        max_length=4096,
-        widget=forms.PasswordInput(attrs=_NEW),
-    )
+    old = _password("Password until now", "current-password")
+    new = _password("New password", _NEW)
+    again = _password("The new one again", _NEW)
 
     def __init__(self, person: "User", *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

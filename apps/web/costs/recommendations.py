@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
+from functools import partial
 from typing import Any
 
 from django.http import Http404, HttpResponseBase, HttpResponseRedirect, QueryDict
@@ -490,44 +491,26 @@ def _decides_for(request: PageRequest) -> Collection[int] | None:
 
 @change
 def accept(request: PageRequest, pk: int) -> HttpResponseBase:
-    reading = query_session(request)
-    return _decided(
-        request,
-        reading,
-        pk,
-        lambda: accept_recommendation(request.user, pk, now=reading.now),
-    )
+    return _decided(request, pk, accept_recommendation)
 
 
 @change
 def dismiss(request: PageRequest, pk: int) -> HttpResponseBase:
-    reading, reason = query_session(request), request.POST.get("reason", "")
-    return _decided(
-        request,
-        reading,
-        pk,
-        lambda: dismiss_recommendation(request.user, pk, reason, now=reading.now),
-    )
+    reason = request.POST.get("reason", "")
+    return _decided(request, pk, partial(dismiss_recommendation, reason=reason))
 
 
 @change
 def reopen(request: PageRequest, pk: int) -> HttpResponseBase:
-    reading = query_session(request)
-    return _decided(
-        request,
-        reading,
-        pk,
-        lambda: reopen_recommendation(request.user, pk, now=reading.now),
-    )
+    return _decided(request, pk, reopen_recommendation)
 
 
-def _decided(
-    request: PageRequest, reading: QuerySession, pk: int, decide: Callable[[], None]
-) -> HttpResponseBase:
+def _decided(request: PageRequest, pk: int, decide: Callable[..., None]) -> HttpResponseBase:
     """Decide, and answer with the line for htmx; without it go back to the list, or say why not."""
+    reading = query_session(request)
     problem = ""
     try:
-        decide()
+        decide(request.user, pk, now=reading.now)
     except UnknownRecommendation as unknown:
         raise Http404(str(unknown)) from unknown
     except DecisionRefused as refusal:
