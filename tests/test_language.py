@@ -17,11 +17,14 @@ LANGUAGE: Mapping[str, Any] = tomllib.loads(
 CODE = ("apps", "gpuportal", "simulator")
 LABEL_WORDS = 3
 DOCUMENT_COLUMNS = 120
-# Arguments that are read as a label, by keyword; of a `Column` also the second without one.
+NAMES = r"`[^`\n]*`"  # of fields, values and commands
+# Arguments that are read as a label, by keyword; of a `Column` also one without.
 LABELS = {"label", "title", "heading", "caption", "verbose_name", "verbose_name_plural"}
 HEADS = re.compile(
     r"<(h[1-6]|th|dt|label|legend|caption|summary|button)\b[^>]*>(.*?)</\1>", re.DOTALL
 )
+# Beside a label: a note in small print, what only a screen reader says, and values.
+NOTES = r'<span class="(?:subtle|visually-hidden)">.*?</span>|<(b|small)\b.*?</\1>'
 SHOWN_ATTRIBUTES = re.compile(
     r"""\b(?:aria-label|title|placeholder|alt)=(["'])(.*?)\1""", re.DOTALL
 )
@@ -86,17 +89,22 @@ def template_labels() -> tuple[Text, ...]:
     for path in _paths("templates/**/*.html"):
         template = path.read_text(encoding="utf-8")
         for match in HEADS.finditer(template):
-            label = re.sub(r"<[^>]*>", "", _without_code(match.group(2))).strip()
             line = template.count("\n", 0, match.start()) + 1
-            if re.search(r"[A-Za-z]", label):
-                found.append(Text(_where(path, line), label))
+            head = re.sub(NOTES, " ", match.group(2), flags=re.DOTALL)
+            for alternative in re.split(r"\{% (?:else|elif)\b.*?%\}", head):
+                label = re.sub(r"<[^>]*>", "", _without_code(alternative)).strip()
+                if re.search(r"[A-Za-z]", label):
+                    found.append(Text(_where(path, line), label))
     return tuple(found)
 
 
 @cache
 def nodes() -> tuple[tuple[Path, ast.AST], ...]:
     """Return the parts of the code that are looked at; docstrings are none of them."""
-    kept = (ast.Call, ast.ClassDef, ast.Constant, ast.FunctionDef, ast.AsyncFunctionDef, ast.Expr)
+    kept = (
+        *(ast.Call, ast.ClassDef, ast.Constant, ast.JoinedStr),
+        *(ast.FunctionDef, ast.AsyncFunctionDef, ast.Expr),
+    )
     found = [(path, node) for path, tree in trees() for node in ast.walk(tree)]
     found = [(path, node) for path, node in found if isinstance(node, kept)]
     docstrings = {id(node.value) for _, node in found if isinstance(node, ast.Expr)}
@@ -111,10 +119,30 @@ def _is_product(path: Path) -> bool:
 def code_sentences() -> tuple[Text, ...]:
     """Return the texts of the product's code that have a space: what pages, API and files say."""
     return tuple(
-        Text(_where(path, node.lineno), node.value)
+        Text(_where(path, node.lineno), re.sub(NAMES, "", _content(node)))
         for path, node in nodes()
-        if isinstance(node, ast.Constant) and isinstance(node.value, str)
-        if " " in node.value.strip() and _is_product(path)
+        if isinstance(node, ast.Constant | ast.JoinedStr) and _is_product(path)
+        if " " in _content(node).strip()
+    )
+
+
+def _content(node: ast.AST) -> str:
+    """Return the text of a string, of an f-string with … for its values; "" of other nodes."""
+    if isinstance(node, ast.JoinedStr):
+        return "".join(_content(value) or "…" for value in node.values)
+    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
+
+
+@cache
+def docstrings() -> tuple[Text, ...]:
+    """Return what the product's docstrings say, names of code left out."""
+    return tuple(
+        Text(_where(path, node.value.lineno), re.sub(NAMES, "", node.value.value))
+        for path, tree in trees()
+        if _is_product(path)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+        if isinstance(node.value.value, str)
     )
 
 
@@ -125,14 +153,17 @@ def code_labels() -> tuple[Text, ...]:
         Text(_where(path, node.lineno), node.value)
         for path, call in nodes()
         if isinstance(call, ast.Call) and _is_product(path)
-        for node in _labels_of(call)
+        for node in _labels_of(call, is_page="web" in path.parts)
         if isinstance(node, ast.Constant) and isinstance(node.value, str)
     )
 
 
-def _labels_of(call: ast.Call) -> Iterator[ast.expr]:
+def _labels_of(call: ast.Call, *, is_page: bool) -> Iterator[ast.expr]:
     if isinstance(call.func, ast.Name) and call.func.id == "Column":
-        yield from call.args[1:2]
+        # A page's column has its key first, a declared one its label, alone or as *(label, unit).
+        for first in call.args[1:2] if is_page else call.args[:1]:
+            pair = first.value if isinstance(first, ast.Starred) else None
+            yield pair.elts[0] if isinstance(pair, ast.Tuple) else first
     yield from (word.value for word in call.keywords if word.arg in LABELS)
 
 
@@ -145,7 +176,7 @@ def document_lines() -> tuple[Text, ...]:
         if path.name == "CHANGELOG.md":
             text = "\n## ".join(text.split("\n## ")[:2])
         for number, line in enumerate(_without_fences(text), 1):
-            words = re.sub(r"`[^`\n]*`|\]\([^)]*\)", "", line)
+            words = re.sub(rf"{NAMES}|\]\([^)]*\)", "", line)
             found.append(Text(_where(path, number), words))
     return tuple(found)
 
@@ -245,7 +276,9 @@ def test_no_label_uses_a_retired_word(texts: Any) -> None:
     _hold("label", _found("label", texts()))
 
 
-@pytest.mark.parametrize("texts", [template_texts, code_sentences, code_labels, document_lines])
+@pytest.mark.parametrize(
+    "texts", [template_texts, code_sentences, code_labels, docstrings, document_lines]
+)
 def test_no_text_uses_a_retired_word(texts: Any) -> None:
     _hold("prose", _found("prose", texts()))
 

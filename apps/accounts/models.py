@@ -56,7 +56,7 @@ class User(AbstractUser):
 
 
 class Team(models.Model):
-    """A team of the catalog; `builtin` marks `unassigned`, which nobody can load or close."""
+    """A team of the catalog; `builtin` marks `unassigned`, which cannot be loaded or closed."""
 
     name = models.CharField(max_length=120, unique=True)
     cost_center = models.CharField(max_length=120, blank=True)
@@ -73,9 +73,9 @@ class Team(models.Model):
 class Membership(models.Model):
     """A person on a team, as a lead or not: by the catalog, by groups, or by an administrator.
 
-    The catalog names leads by user name; the row waits for a person of that name to exist. What
-    groups of the sign-in provider give, and what an administrator gave on the page of people
-    (`portal`), is kept beside it: none of them takes away what another gave.
+    The catalog names leads by user name; the row takes effect when a person of that name exists.
+    Memberships from groups of the sign-in provider and from an administrator (`portal`) are kept
+    beside it. None of the three sources removes what another gave.
     """
 
     class Source(models.TextChoices):

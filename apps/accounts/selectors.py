@@ -36,13 +36,12 @@ _BEARER = """
 class Bearer:
     """Who sends an API token, and what the token may be used for.
 
-    `refused` is `revoked`, `expired`, `unobserved` or `reserved` for one that is not good, else
-    empty; whether the person's account is active is for the caller to see. `reserved`: the person
-    has a name of the portal itself, and would be taken for it in the audit. `unobserved`: the
-    sign-in provider has not observed for the person for so long that they may have left, which
-    nobody tells the portal.
-    `scopes` never has what the person may no longer do, whatever the token was made for.
-    `unnoted`: its use in this minute is not kept yet.
+    `refused` is `revoked`, `expired`, `unobserved` or `reserved` for a token that is not good, else
+    empty; the caller checks whether the account is active. `reserved`: the person has a name of the
+    portal itself, and would be taken for it in the audit. `unobserved`: the sign-in provider has
+    not confirmed the person for so long that they may have left, of which the portal is not told.
+    `scopes` never exceed what the person may do now, whatever the token was made for. `unnoted`:
+    its use in this minute is not stored yet.
     """
 
     person: User
@@ -158,8 +157,8 @@ class PersonRow:
     """An account as administrators see it.
 
     `role_from` is `groups` of the sign-in provider, `createsuperuser`, or `administrator`.
-    `signs_in` is `password`, `provider`, both joined by `, `, or empty for an account that waits
-    for its first sign-in through the provider. `tokens` counts live ones.
+    `signs_in` is `password`, `provider`, both joined by `, `, or empty for an account that expects
+    its first sign-in through the provider. `tokens` counts live ones.
     """
 
     pk: int
@@ -246,6 +245,6 @@ class SavedViewRow:
 
 
 def saved_views(user: User) -> list[SavedViewRow]:
-    """Return the views that `user` saved, by name; nobody sees those of others. One query."""
+    """Return the views that `user` saved, by name; never those of other users. One query."""
     rows = SavedView.objects.filter(user=user).order_by("name", "pk")
     return [SavedViewRow(*row) for row in rows.values_list("pk", "name", "address")]

@@ -80,7 +80,7 @@ class AlertState(models.Model):
 
 
 class SourceCursor(models.Model):
-    """Who says things of a kind or a source holds its row's lock; `position` is how far it read."""
+    """The lock of a kind or source of alerts while it runs; `position` is how far it read."""
 
     name = models.CharField(primary_key=True, max_length=40)
     position = models.BigIntegerField(default=0)

@@ -26,7 +26,7 @@ _READING = frozenset({"GET", "HEAD", "OPTIONS"})
 _REFUSED = {
     "revoked": "This token was revoked. Make another on the page “Your tokens”.",
     "expired": "This token has expired. Make another on the page “Your tokens”.",
-    "reserved": "Nobody may act under a name of the portal itself: use an account of another name.",
+    "reserved": "This is a name of the portal itself: use an account with another name.",
     "unobserved": (
         "The person of this token has not signed in through the sign-in provider for so long that "
         "their groups may have changed. It works again once they have signed in."

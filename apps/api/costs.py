@@ -128,8 +128,8 @@ def _basis() -> serializers.ChoiceField:
     return choices(
         [basis.value for basis in Basis],
         required=False,
-        help_text="What teams are charged for: all that they held (allocated), or what was busy "
-        "or not measured (used). As the portal is set unless told.",
+        help_text="Charge basis. `allocated`: everything that teams held. `used`: active "
+        "GPU-hours, and those without metrics. Default: the portal's setting.",
     )
 
 
@@ -137,8 +137,8 @@ def _policy() -> serializers.ChoiceField:
     return choices(
         [policy.value for policy in Policy],
         required=False,
-        help_text="Who pays for what nobody held: the platform, or the teams by entitlement or "
-        "by use. As the portal is set unless told.",
+        help_text="Who pays unallocated cost: the platform, or the teams by entitlement or by "
+        "use. Default: the portal's setting.",
     )
 
 
@@ -185,7 +185,7 @@ class CostsView(PortalView):
 
 
 class WasteView(PortalView):
-    """What was paid for and not busy."""
+    """The paid capacity that was not active."""
 
     @documented(
         "waste",

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 class OneForm(BaseContentNegotiation):
-    """Answer with the first renderer, whatever `Accept` says; `format=csv` asks for a file.
+    """Answer with the first renderer, whatever `Accept` says; `format=csv` selects a file.
 
     A body is read as what its Content-Type says it is, and as JSON where none is named.
     """
@@ -116,7 +116,7 @@ _PROBLEM = inline_serializer(
 )
 _PROBLEMS = {
     400: "A parameter is wrong; `errors` says which and what is allowed.",
-    401: "Nobody is signed in, or the token is not known.",
+    401: "You are not signed in, or the token is unknown.",
     429: "Too many requests; `Retry-After` says how long to wait.",
     500: "A mistake of the portal.",
     503: "The database is away; `Retry-After` says how long to wait.",

@@ -71,7 +71,7 @@ _DETAILS = {
         "Trying again may help."
     ),
     HTTPStatus.SERVICE_UNAVAILABLE: (
-        f"The database is away or busy: try again in {_RETRY_SECONDS} seconds."
+        f"The database does not answer: try again in {_RETRY_SECONDS} seconds."
     ),
 }
 

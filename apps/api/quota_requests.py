@@ -50,7 +50,7 @@ class QuotaRequestsParams(PageParams):
     which = choices(
         [which.value for which in RequestList],
         required=False,
-        help_text="mine: written by you; queue: waiting for you; all (unless told).",
+        help_text="mine: written by you; queue: pending your decision; all (default).",
     )
     state = NamesField(child=choices(STATES))
     team = NamesField(help_text="Only requests for these teams.")
@@ -334,8 +334,8 @@ def version_in(request: Request, body: Mapping[str, Any]) -> int:
     if len(versions) != 1:
         raise RequestRefusal(
             HTTPStatus.PRECONDITION_REQUIRED,
-            "Send the version that you have read, in If-Match or as `version`, and one only: so "
-            "that nobody's change is lost.",
+            "Send the version that you have read, in If-Match or as `version`, but not both. So "
+            "no other change is overwritten.",
         )
     return int(versions.pop())
 
@@ -363,7 +363,7 @@ class QuotaRequestsView(ChangesView):
 
     @extend_schema(
         operation_id="create_quota_request",
-        summary="Write a request; it is a draft until it is handed in with `submit`.",
+        summary="Create a request. It is a draft until `submit`.",
         request=RequestBody,
         responses={201: QuotaRequestDetailSerializer} | problems(_REFUSALS),
         tags=["quota"],
@@ -397,7 +397,7 @@ class QuotaRequestView(ChangesView):
 
     @extend_schema(
         operation_id="edit_quota_request",
-        summary="Change a request that nobody has taken for review.",
+        summary="Change a request that no reviewer has taken for review.",
         parameters=[_IF_MATCH],
         request=EditedBody,
         responses={200: QuotaRequestDetailSerializer} | problems(_REFUSALS),

@@ -313,9 +313,9 @@ class Pod(models.Model):
     """The pod ledger: one row per pod that asked for GPU; times to the second.
 
     `requests` maps resource or device class to units, `runs` lists [start, end or null] in Unix
-    seconds, `claims` the uids of the ResourceClaims that it asks for GPUs by. An allocated claim
+    seconds, `claims` the uids of the ResourceClaims by which it requests GPUs. An allocated claim
     has a row of its own too, of the workload kind ResourceClaim, bound while it is allocated.
-    `lost` marks a pod that went while nobody watched: its end is the last time it was seen.
+    `lost` marks a pod that went during a gap of the watch: its end is the last time it was seen.
     `observed_until` is until when series showed a pod that no watch saw; None for others.
     `unschedulable` says that series showed a scheduler refusing it. `revised_at` is when series
     last changed a row that was there already; null where they never did.
@@ -460,7 +460,7 @@ HEALTHS = [(h.value, h.value) for h in Health]
 
 
 class Device(models.Model):
-    """A card, or a MIG instance of one (`uuid` is its card's then), and its newest state.
+    """A GPU, or a MIG instance of one (`uuid` is then its GPU's), and its newest state.
 
     `state` has the fields of `DeviceState` as it was when it was `last_seen`; `reasons` tell why
     `health` is what it is, since `health_since`. `looked_at` is the newest look at its cluster.

@@ -85,11 +85,10 @@ class DeviceAnswer:
     device in a slot, by (slot, UUID, MIG instance), as raw spacing shows; a device that is not in
     it has the interval `scrape_interval_seconds`, the common one (None: could not be seen).
 
-    `profile` describes the exporters as this window showed them. `findings` counts devices by slot
-    and what was found on them: `stuck_counter` (the profiling counter stood at 0 while
-    utilization did not, which was taken instead), `no_process_values` (a shared card whose pods
-    read 0 each while the card was busy). `incomplete` are those of the server's warnings that say
-    that parts of an answer are missing.
+    `profile` describes the exporters as this window showed them. `findings` counts the devices by
+    slot and finding: `stuck_counter` (the profiling counter stayed at 0 while utilization, used
+    instead, did not), `no_process_values` (a shared GPU whose pods all read 0 while it was active).
+    `incomplete` are the server's warnings that parts of an answer are missing.
     """
 
     rows: Sequence[DeviceSlot]

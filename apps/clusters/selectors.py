@@ -199,9 +199,9 @@ _NOBODY = 0
 def team_spans(window: Window, namespaces: Iterable[str]) -> dict[str, tuple[TeamSpan, ...]]:
     """Return for each name of a namespace whose it was through the window, oldest first.
 
-    The spans of a name cover the window without a gap; neighbours differ in their team. What
-    nobody claims belongs to `unassigned`. What has no namespace, so that its name is empty, is of
-    no team: its id is 0. One query, two where something is not claimed.
+    The spans of a name cover the window without a gap; neighbours differ in their team. A namespace
+    that no team claims belongs to `unassigned`. An object without a namespace (its name is empty)
+    belongs to no team: its id is 0. One query, two where a name is unclaimed.
     """
     holding = NamespaceClaim.objects.filter(holds_within(window))
     claims = list(holding.select_related("team").order_by("position", "pk"))
@@ -231,7 +231,7 @@ def team_spans(window: Window, namespaces: Iterable[str]) -> dict[str, tuple[Tea
 
 
 def _with_unassigned(spans: Mapping[str, Sequence[TeamSpan]]) -> dict[str, tuple[TeamSpan, ...]]:
-    """Return the spans, those that nobody claims given to the team `unassigned`."""
+    """Return the spans, unclaimed ones given to the team `unassigned`."""
     if not any(span.team_id == _NOBODY for found in spans.values() for span in found):
         return {namespace: tuple(found) for namespace, found in spans.items()}
     known = {name: pk for pk, name in team_names().items()}

@@ -20,7 +20,7 @@ def schedule_looks(**_: object) -> int:
 
 
 _EXPIRES_SECONDS = 240
-"""A look that waited for longer is not worth a query: the next one is on its way."""
+"""A task that was queued for longer is not worth a query: the next one is on its way."""
 
 
 @shared_task(

@@ -100,7 +100,7 @@ def removed(path: Path) -> None:
 
 
 def swept(folder: Path, known: Collection[str], *, before: datetime) -> int:
-    """Delete files of a folder that nobody knows and nobody has written to since `before`.
+    """Delete unknown files of a folder that were not written to since `before`.
 
     What a killed writer left is among them. Returns how many there were.
     """

@@ -28,8 +28,8 @@ _CAPACITY_TYPES = [(name, name) for name in (*CAPACITY_TYPES, "unknown")]
 class Price(Valid):
     """What one GPU-hour of a model costs, before `discount`; no `cluster` or `tier`: of any.
 
-    `example` marks a price that nobody has observed for. `per_kwh` prices the measured energy, if
-    that is billed beside the hardware; `pue` is the site's energy ÷ that of its computers.
+    `example` marks a price that was never confirmed. `per_kwh` prices the measured energy, if that
+    is billed beside the hardware; `pue` is the site's energy ÷ that of its computers.
     """
 
     cluster = models.ForeignKey("clusters.Cluster", null=True, blank=True, on_delete=models.CASCADE)
@@ -117,9 +117,9 @@ class Shared(models.Model):
 
 
 class Free(models.Model):
-    """What nobody held; `burst` is what shared cards did beyond what their tenants held.
+    """Unallocated capacity; `burst` is what shared GPUs did beyond what their tenants held.
 
-    `free_energy_mwh` is the measured energy of cards that no pod explains.
+    `free_energy_mwh` is the measured energy of GPUs that no pod explains.
     """
 
     unallocated = models.BigIntegerField(default=0)
@@ -283,7 +283,7 @@ class ClosedPeriod(models.Model):
 
 
 class Booked(models.Model):
-    """A line of a closed month: who pays for what. No team: the platform; no workload: nobody."""
+    """A line of a closed month. No team: the platform pays; no workload: unallocated."""
 
     day = models.DateField()
     cluster = models.ForeignKey(
@@ -357,11 +357,11 @@ class Adjustment(Booked):
 class Export(models.Model):
     """A cost file that somebody asked for, how far it is, and where it lies.
 
-    `question` is what is asked (`domain.exports.Asked` as JSON); `everything` and `team_ids` what
-    the person could see then: the file holds no more, whoever is let see what later. Whoever holds
-    `lease` until `lease_until` may write here. `rows_expected` is an estimate, None where nobody
-    knows. `file_name` is what the download is called, `path` where it lies in the folder of
-    exports; both are empty until it is done.
+    `question` is the query (`domain.exports` as JSON); `everything` and `team_ids` are what the
+    person could see then: the file never holds more, whatever they may see later. The holder of
+    `lease` may write here until `lease_until`. `rows_expected` is an estimate, None without one.
+    `file_name` is the name of the download, `path` where it lies in the folder of exports; both are
+    empty until it is done.
     """
 
     asked_by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE)
@@ -440,8 +440,8 @@ class ClosedFile(models.Model):
 class MonthlyMail(models.Model):
     """A month's report to one address: sent once, tried again until it is.
 
-    It waits from the day on which it is due until its month is whole.
-    Whoever holds `lease_until` is sending it. `error` is of the last try.
+    It is pending from its due day until its month is complete. The holder of `lease_until` is
+    sending it. `error` is of the last try.
     """
 
     month = models.DateField()
@@ -470,10 +470,10 @@ class MonthlyMail(models.Model):
 class Recommendation(models.Model):
     """One change of one subject over time: its figures move, the row stays.
 
-    What it is about: a workload (`Kind/name`), a quota (`source/name`), a node or, with none of
-    these, a tier's pool; `team` null: nobody's in particular. `saving_per_month` is of 730 hours,
-    null: unpriced. `alternative`: another one of the same subject saves more, so this one is not
-    added to it. `decided_*` tell who dismissed or accepted it, and a dismissal's reason.
+    Its subject: a workload (`Kind/name`), a quota (`source/name`), a node or, with none of these, a
+    tier's pool; `team` null: of no team in particular. `saving_per_month` is of 730 hours, null:
+    unpriced. `alternative`: another one of the same subject saves more, so this one is not added to
+    it. `decided_*` tell who dismissed or accepted it, and a dismissal's reason.
 
     From acceptance on its figures stand still. `cost_before` is what the subject cost in the
     `days_before` days until then; the four after it say what was found since, when last looked at.

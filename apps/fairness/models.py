@@ -21,8 +21,8 @@ def _dimension(to: str) -> Any:
 class OfTeam(models.Model):
     """A team in a tier; a row is there only where something is not 0.
 
-    `from_pool` and `overdrawn` are parts of `borrowed`; what is left of it is what others lent.
-    `idle` is what it held idle, as the ledger has it.
+    `from_pool` and `overdrawn` are parts of `borrowed`; the rest of it is what others lent. `idle`
+    is its idle part, as the ledger has it.
     """
 
     tier = _dimension("clusters.Tier")
@@ -174,9 +174,9 @@ class LoanDay(Loan):
 class FairnessWindow(models.Model):
     """An hour that was computed, and from what: it is computed again where that has changed.
 
-    `facts` tells the state of the collections that were used, `waits` what had waited, `promises`
-    what teams were entitled to, `watch` who told the demand of clusters (digests; the last two are
-    empty where that was not noted).
+    Digests of the inputs of an hour: `facts` of the state of the collections that were used,
+    `waits` of the pending history, `promises` of the entitlements, `watch` of the sources of demand
+    by cluster. The last two are empty where they were not noted.
     """
 
     hour = models.DateTimeField(unique=True)
@@ -212,12 +212,12 @@ class RecomputeCursor(models.Model):
 class FairnessDay(models.Model):
     """A local day and its UTC span.
 
-    `rolled`: the sums of the day are those of its hours. `pruned`: its hours are gone. `waits`
-    tells which sums of what waited in the day there were when its hours were held against what
-    waited, once it is over for some time (`fairness.services.changes`).
-    `held` maps team ids to the nano-GPU-hours that each held of all tiers together, in hours of
-    which a tier is missing too: usage factors need ten weeks of these at a time, and a row for
-    each would take longer to read than to add.
+    `rolled`: the sums of the day are those of its hours. `pruned`: its hours are gone. `waits` is a
+    digest of the day's pending sums when its hours were last compared with them, once the day is
+    over for some time (`fairness.services.changes`). `held` maps team ids to the nano-GPU-hours
+    that each held of all tiers together, in hours of which a tier is missing too: fair-share
+    factors need ten weeks of these at a time, and a row for each would take longer to read than to
+    add.
     """
 
     day = models.DateField(unique=True)

@@ -46,7 +46,7 @@ class DoctorFinding(models.Model):
 
 
 class DoctorCheck(models.Model):
-    """When a cluster was last examined; `unread` says in words what nobody answered then."""
+    """When a cluster was last examined; `unread` names the sources that did not answer then."""
 
     cluster = models.OneToOneField("clusters.Cluster", on_delete=models.CASCADE)
     at = models.DateTimeField()

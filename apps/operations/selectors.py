@@ -149,7 +149,7 @@ class FindingRow:
 
 
 def open_findings(*, visibility: Visibility, clusters: Collection[str] = ()) -> list[FindingRow]:
-    """Return what the doctor last found and nobody has mended, the worst first. One query.
+    """Return the open findings of the last examination, the worst first. One query.
 
     `clusters` narrows to these and to the portal itself. Who may not see how the portal runs gets
     what names neither servers nor namespaces, pods and nodes.
@@ -193,7 +193,7 @@ class DoctorVerdict:
     """The doctor's verdict on a cluster or tier: its open findings by severity.
 
     `checked_at` is the last check, of a tier the oldest of all clusters; None: not checked yet.
-    `unread` says in words what nobody answered then.
+    `unread` names the sources that did not answer then.
     """
 
     scope: str
@@ -298,9 +298,9 @@ def computing(
 ) -> list[Computing]:
     """Return which of these figures of a window are not computed yet, and how far they are.
 
-    An empty `clusters` are all active ones. Hours that wait to be collected count as long as
-    others were tried lately. How far the portal is everybody may see, so `visibility` narrows
-    nothing. One query; one more for each of pending history and recommendations.
+    Empty `clusters` means all active ones. Hours that are not collected yet count as long as others
+    were tried recently. Every user may see how far the portal is, so `visibility` narrows nothing.
+    One query; one more for each of pending history and recommendations.
     """
     of = Q(cluster__active=True)
     if clusters:

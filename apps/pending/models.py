@@ -1,4 +1,4 @@
-"""What waited, from when to when, and why: episodes, the causes of each, and sums by day."""
+"""The pending history: episodes, the causes of each, and sums by day."""
 
 from django.db import models
 from django.db.models import F, Q
@@ -9,14 +9,14 @@ CAUSES = [(cause.value, cause.value) for cause in Cause]
 
 
 class Episode(models.Model):
-    """One waiting thing, from its first wait to its start, refusal or deletion.
+    """One pending item, from its creation to its start, refusal or deletion.
 
     `kind` is that of Kubernetes without its group (Pod, Job, Workload, PodGroup, ResourceClaim),
     `uid` the object's; of pods that a kubelet turned away, and of refused pods, that of their
-    controller. `workload` is its top controller. `gpu_equivalents` is what it asks for in all,
-    `counted` what of that counts as waiting (a gang and its pods count once). The fields from
-    `cause` to `findings` are as last seen; `CauseInterval` has every change. `findings` are data
-    (`diagnosis.Findings`), put in words when they are read. `since` is when it began to wait,
+    controller. `workload` is its top controller. `gpu_equivalents` is its whole request, `counted`
+    the part of it that counts as pending (a gang and its pods count once). The fields from `cause`
+    to `findings` are as last seen; `CauseInterval` has every change. `findings` are data
+    (`diagnosis.Findings`), put in words when they are read. `since` is when it became pending,
     `bound_at` when (of a pod) it was bound, `until` when it ended.
     """
 
@@ -93,7 +93,7 @@ class CauseInterval(models.Model):
 
 
 class PendingDay(models.Model):
-    """What waited within one day of the report zone; nano-GPU-hours, by the day's namespaces.
+    """Pending sums of one day of the report zone; nano-GPU-hours, by the day's namespaces.
 
     `waited` and `suppressed` are split by cause; `starting` is bound time before the first start
     (a part of the ledger's not_running). `began` and `ended` count episodes.
@@ -146,15 +146,14 @@ class Eviction(models.Model):
 
 
 class RefreshState(models.Model):
-    """When what waits in a cluster was last looked at, and whether that worked.
+    """When the pending work of a cluster was last diagnosed, and whether that worked.
 
-    `at` is the last refresh that worked and saw (it stays while nobody watches), `error` what the
-    one after it failed with.
+    `at` is the last refresh that worked with a live watch, `error` the failure of the one after it.
     `pods_to`: rows of the ledger up to this id have their episodes; `revised_to`: rows that series
-    changed until then have been looked at again. `rolled_to`: the sums of
-    days are up to date until then; an older episode that is written moves it back. Who refreshes
-    holds `lease_until`. `queue_mark` stands for the settings of Kueue's queues that demand before
-    the watch was derived with; empty where no series show queues.
+    changed until then have been read again. `rolled_to`: the sums of days are up to date until
+    then; an older episode that is written moves it back. The process that refreshes holds
+    `lease_until`. `queue_mark` stands for the settings of Kueue's queues with which demand before
+    the watch was derived; empty where no series show queues.
     """
 
     cluster = models.OneToOneField("clusters.Cluster", on_delete=models.CASCADE)

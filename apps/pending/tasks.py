@@ -14,7 +14,9 @@ def schedule_refreshes(**_: object) -> int:
 
 @shared_task(name="pending.refresh_cluster")
 def refresh_cluster(*, cluster_id: int, **_: object) -> int:
-    """Look at what waits in a cluster; a failure is kept with the cluster, and beat comes again."""
+    """Diagnose the pending work of a cluster; a failure is stored with the cluster, and beat
+    retries.
+    """
     return services.refresh(cluster_id, now=_now())
 
 
@@ -25,7 +27,7 @@ def roll_days(**_: object) -> int:
 
 @shared_task(name="pending.end_retired")
 def end_retired(**_: object) -> int:
-    """End what waits in clusters that left the catalog; return how many things did."""
+    """End the open episodes of clusters that left the catalog; return how many there were."""
     return services.end_retired(now=_now())
 
 

@@ -33,7 +33,7 @@ class Entitlement(Valid):
 
 
 class Budget(Valid):
-    """An allowance per period, in GPU-hours or in money: exactly one of the two."""
+    """A budget per period, in GPU-hours or in money: exactly one of the two."""
 
     team = models.ForeignKey("accounts.Team", on_delete=models.CASCADE)
     period = models.CharField(max_length=8)
@@ -94,11 +94,11 @@ class QuotaKey(models.Model):
 
 
 class QuotaKeyHour(models.Model):
-    """How full a quota key was in one hour, in unit-hours; null where that is not known.
+    """Usage of a quota key in one hour, in quota-hours; null where that is not known.
 
     `seconds` is how long the quota was there in the hour: amounts × 3600 ÷ seconds are means of
-    that time. `used` counts bound pods and waiting ones, `held` the bound alone; `suppressed` was
-    refused before a pod existed, beside `used`. `team` is whose the namespace was in the hour; one
+    that time. `used` counts bound and pending pods, `held` the bound alone; `suppressed` was
+    refused before a pod existed, beside `used`. `team` is that of the namespace in the hour; one
     that moved within it has a row for each team, the earlier first. Null of a queue that several
     teams use. Written by `quotas.services` only.
     """
@@ -160,7 +160,7 @@ class QuotaHour(models.Model):
 
 
 class BudgetAlert(models.Model):
-    """A budget that reached a share of its allowance, or is going to be used up too soon.
+    """A budget of which a share is used, or that will be used up too soon.
 
     Once for each team, unit and period, kind and threshold. `unit` is `gpu_hours` or a currency;
     `used` and `allowance` are as they were then, `exhausted_at` as it was projected then.

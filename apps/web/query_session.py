@@ -223,7 +223,9 @@ class QuerySession:
 
     @property
     def narrows_cards(self) -> bool:
-        """Whether the filters name kinds of GPUs, which nothing that waits has got yet."""
+        """Whether the filters name GPU models or capacity types, which pending work does not have
+        yet.
+        """
         return bool(self.filters.gpu_model or self.filters.capacity_type)
 
     @property

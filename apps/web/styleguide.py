@@ -73,7 +73,7 @@ def _line(busy: float, *, unmeasured: float = 6.0, hours: float = 1.0) -> Amount
 
 def _strips() -> Iterator[tuple[str, Sequence[object]]]:
     yield "All classes", strip(_line(40.0), CAPACITY_CLASSES)
-    yield "A sliver of unmeasured", strip(_line(40.0, unmeasured=0.05), CAPACITY_CLASSES)
+    yield "Few hours without metrics", strip(_line(40.0, unmeasured=0.05), CAPACITY_CLASSES)
     yield "Held only", strip(_line(40.0), ALLOCATED_CLASSES)
     yield "One class", strip(Amounts(allocated=nano(1), busy=nano(1)), ALLOCATED_CLASSES)
 
@@ -87,7 +87,7 @@ def _charts() -> Iterator[Chart]:
     yield charts.ledger(
         [UsageRow(d, {}, _line(28.0 + 3 * i, hours=24)) for i, d in enumerate(days)],
         chart_id="days",
-        title="Days, one short of hours, the last unfinished",
+        title="Days with gaps",
         axis=by_day,
     )
     yield charts.ledger(
@@ -97,7 +97,7 @@ def _charts() -> Iterator[Chart]:
             if h not in lost
         ],
         chart_id="hours",
-        title="Hours with a gap, and slivers of unmeasured",
+        title="Hours with gaps",
         axis=by_hour,
     )
     yield charts.ledger([], chart_id="lost", title="Nothing collected", axis=by_hour)

@@ -206,7 +206,7 @@ def test_a_stuck_counter_gives_way_to_utilization(clusters: Clusters, window: Wi
         ("GPU-s4", "mig-0"): 0.0,
     }
     assert answer.findings == {(slot, "stuck_counter"): 1 for slot in window.slots()}
-    assert any("stands at 0 on GPU-s1 " in warning for warning in answer.warnings)
+    assert any("stays at 0 on GPU-s1 " in warning for warning in answer.warnings)
 
 
 def test_raw_samples_of_a_stuck_counter_are_those_of_utilization(clusters: Clusters) -> None:

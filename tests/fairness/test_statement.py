@@ -31,13 +31,13 @@ CASES = [
     pytest.param(
         BUSY,
         "entitled to 12, received 15.2, borrowed 3.2 of which 2.0 from speech; "
-        "denied 40 GPU-hours while robotics held 6 GPUs idle",
+        "missed 40 GPU-hours of its fair share while robotics left 6 GPUs idle",
         id="borrowed-and-denied",
     ),
-    pytest.param(QUIET, "entitled to 12, received 8.0; denied nothing", id="quiet"),
+    pytest.param(QUIET, "entitled to 12, received 8.0; no unmet fair share", id="quiet"),
     pytest.param(
         replace(QUIET, demand_gpu_hours=0.0, allocated_gpu_hours=0.0),
-        "entitled to 12, received 0.0; asked for nothing",
+        "entitled to 12, received 0.0; no demand",
         id="asked-for-nothing",
     ),
     pytest.param(
@@ -50,7 +50,8 @@ CASES = [
                 StatementPart("hci", 0.01 * WEEK),
             ],
         ),
-        "entitled to 12, received 8.0, lent 3.5 of which 2.0 to nlp and 1.5 to rl; denied nothing",
+        "entitled to 12, received 8.0, lent 3.5 of which 2.0 to nlp and 1.5 to rl; no unmet fair "
+        "share",
         id="lent",
     ),
     pytest.param(
@@ -62,8 +63,8 @@ CASES = [
             denied_gpu_hours=4.25,
         ),
         "entitled to 12, received 15.2, borrowed 3.2 of which 2.0 from speech, "
-        "0.9 from capacity nobody is entitled to and 0.3 from what others were asking for; "
-        "denied 4.2 GPU-hours while robotics held 1 GPU idle",
+        "0.9 from capacity without entitlement and 0.3 from demand of other teams; "
+        "missed 4.2 GPU-hours of its fair share while robotics left 1 GPU idle",
         id="all-sources",
     ),
     pytest.param(
@@ -73,7 +74,7 @@ CASES = [
     ),
     pytest.param(
         replace(QUIET, borrowed_gpu_hours=0.01 * WEEK, denied_gpu_hours=0.04),
-        "entitled to 12, received 8.0; denied nothing",
+        "entitled to 12, received 8.0; no unmet fair share",
         id="what-rounds-to-nothing-is-left-out",
     ),
 ]

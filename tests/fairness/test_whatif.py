@@ -34,7 +34,7 @@ class TestLayout:
                 Entitle("nlp", "whole", 2.5), "nlp entitled to 2.5 in whole", id="entitle"
             ),
             pytest.param(
-                MoveCards(8, "whole", "1g.10gb"), "move 8 cards from whole to 1g.10gb", id="move"
+                MoveCards(8, "whole", "1g.10gb"), "move 8 GPUs from whole to 1g.10gb", id="move"
             ),
             pytest.param(
                 MoveWork("nlp", "whole", "1g.10gb", 0.5),

@@ -228,7 +228,7 @@ def test_a_closed_month_is_opened_again_for_a_reason(priced: Priced) -> None:
     [
         pytest.param("please", "finn", "Only an admin", id="finance may not"),
         pytest.param(" ", "cleo", "needs a reason", id="no reason"),
-        pytest.param("please", "zoe", "Nobody is called zoe", id="nobody"),
+        pytest.param("please", "zoe", "No account has the name zoe", id="nobody"),
     ],
 )
 def test_a_closed_month_is_not_opened_just_so(

@@ -120,7 +120,7 @@ def test_work_that_waits_for_long_is_one_notice_for_each_workload(portal: Portal
     for name, hours in (("train", 6), ("train", 5), ("sweep", 1)):
         make_episode(make_workload(west, "vision", name), since=NOW - hours * HOUR)
     assert waits(NOW, ZONE) == 1
-    assert titles() == [("vision", "vision/train-0 has waited for 6 hours")]
+    assert titles() == [("vision", "vision/train-0 has been pending for 6 hours")]
     assert waits(NOW + HOUR, ZONE) == 0
     # The day after it has reached the next level, unless nobody looks any more.
     assert waits(NOW + 20 * HOUR, ZONE) == 0
@@ -292,7 +292,7 @@ def test_an_audit_that_does_not_hold_is_said_once_to_who_runs_the_platform() -> 
     words = "Entry 2 was altered after it was written."
     AuditCheck.objects.update(holds=False, words=words)
     assert [audit(NOW, ZONE), audit(NOW + HOUR, ZONE)] == [1, 0]
-    assert titles() == [(None, "The audit does not hold")]
+    assert titles() == [(None, "Audit was altered")]
     alert = Alert.objects.get()
     assert words in alert.text
     assert (alert.path, alert.urgent) == ("/audit/", True)

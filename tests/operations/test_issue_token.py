@@ -72,7 +72,7 @@ def test_what_cannot_be_is_refused(options: list[str], says: str) -> None:
 
 
 def test_an_unknown_person_is_named() -> None:
-    with pytest.raises(CommandError, match="nobody signs in as 'zoe'"):
+    with pytest.raises(CommandError, match="no account has the name 'zoe'"):
         call_command("issue_token", "zoe")
 
 

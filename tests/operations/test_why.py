@@ -39,7 +39,7 @@ def fill() -> Portal:
             detail="fragmented",
             message="0/7 nodes are available: 5 Insufficient nvidia.com/gpu.",
             findings=findings(
-                "Asks for 4 nvidia.com/gpu; the most free on one node is 3.",
+                "Requests 4 nvidia.com/gpu; the most free on one node is 3.",
                 node_reasons={"Insufficient nvidia.com/gpu": 5},
                 suggestions=[{"action": "free", "text": "Free 1 on node a.", "change": {}}],
                 context=["pod didn't trigger scale-up: max node group size reached"],
@@ -63,9 +63,9 @@ def portal(_portal: Portal, db: None) -> Portal:
 def test_it_says_why_what_would_help_and_since_when(portal: Portal) -> None:
     text = why("vision/train-9")
     for words in (
-        "Pod west/vision/train-9 waits since",
+        "Pod west/vision/train-9 has been pending since",
         "requests 4 × nvidia.com/gpu, 4 GPUs, tier gold, team vision.",
-        "capacity (fragmented): Asks for 4 nvidia.com/gpu; the most free on one node is 3.",
+        "capacity (fragmented): Requests 4 nvidia.com/gpu; the most free on one node is 3.",
         "1. Free 1 on node a.",
         "0/7 nodes are available: 5 Insufficient nvidia.com/gpu.",
         "5 nodes: Insufficient nvidia.com/gpu",
@@ -112,7 +112,7 @@ def test_what_is_not_known_is_an_error_that_says_what_to_do(
 
 def test_an_unwatched_cluster_is_said_to_be_unwatched(portal: Portal) -> None:
     make_looked(portal.clusters[0], datetime.now(UTC) - 3 * HOUR)
-    assert "Nobody watches this at present: it is as of" in why("vision/train-9")
+    assert "The cluster is not watched at present: this is as of" in why("vision/train-9")
 
 
 def test_what_may_not_be_read_any_more_is_as_of_then(portal: Portal) -> None:
@@ -122,8 +122,8 @@ def test_what_may_not_be_read_any_more_is_as_of_then(portal: Portal) -> None:
     WatchIssue.objects.create(
         cluster=west, subject="waiting:jobs", text="May not be read.", since=now - 4 * HOUR
     )
-    assert "Nobody watches this at present" in why("vision/jobs")
-    assert "Nobody watches this at present" not in why("vision/train-9")
+    assert "The cluster is not watched at present" in why("vision/jobs")
+    assert "The cluster is not watched at present" not in why("vision/train-9")
 
 
 def test_what_users_wrote_does_not_steer_the_terminal(portal: Portal) -> None:

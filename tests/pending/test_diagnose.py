@@ -100,7 +100,7 @@ def found(state_of: list[ObservedObject], **fields: Any) -> tuple[Cause, str]:
         ),
         pytest.param(
             [pod("p", 1, "waiting for minCount pods from a gang to appear in scheduling queue")],
-            *(Cause.GANG, "waits for its gang"),
+            *(Cause.GANG, "gang incomplete"),
             id="gang by text alone",
         ),
         pytest.param(

@@ -30,7 +30,7 @@ def told(course: EpisodeTimes) -> list[tuple[float, float | None, str]]:
 
 COURSES = [
     pytest.param(
-        PodLife(10.0), [], [(10.0, None, "pending: other not seen waiting")], None, id="never seen"
+        PodLife(10.0), [], [(10.0, None, "pending: other not seen pending")], None, id="never seen"
     ),
     pytest.param(
         PodLife(10.0), [mark(12.0)], [(10.0, None, "pending: capacity")], None,
@@ -61,7 +61,7 @@ COURSES = [
     ),
     pytest.param(
         PodLife(10.0, bound=11.0, ended=12.0, refused=True), [],
-        [(10.0, 11.0, "pending: other not seen waiting"), (11.0, 12.0, "starting: starting")],
+        [(10.0, 11.0, "pending: other not seen pending"), (11.0, 12.0, "starting: starting")],
         Outcome.REFUSED, id="refused by the kubelet",
     ),
     pytest.param(
@@ -178,9 +178,9 @@ def test_a_cause_changed_when_its_object_did(
     [
         pytest.param(5.0, False, "before recording", id="before anybody watched"),
         pytest.param(5.0, True, "before recording", id="known from metrics, before"),
-        pytest.param(15.0, False, "not seen waiting", id="watched"),
+        pytest.param(15.0, False, "not seen pending", id="watched"),
         pytest.param(25.0, False, "not watched", id="watch was away"),
-        pytest.param(35.0, False, "not seen waiting", id="watched at present"),
+        pytest.param(35.0, False, "not seen pending", id="watched at present"),
         pytest.param(35.0, True, "not watched", id="known from metrics alone"),
     ],
 )

@@ -85,7 +85,7 @@ def first_group(suggestions: Sequence[SuggestionRow]) -> tuple[SuggestionRow, ..
 
 
 def cases_of(lab: WatchedLab, minute: int, known: set[tuple[str, ...]]) -> Iterator[Case]:
-    """Yield what waits now and was not seen waiting for the same reason before."""
+    """Yield what waits now and was not seen pending for the same reason before."""
     for row in pending_now(lab.now(), visibility=EVERYTHING, page=PendingPage(size=500)).rows:
         key = (row.kind, row.namespace, row.workload, row.cause, row.detail)
         if key not in known:

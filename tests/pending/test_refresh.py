@@ -96,7 +96,7 @@ def test_a_pod_that_came_and_was_bound_between_two_looks_has_its_episode(world: 
     world.look()
     episode = Episode.objects.get()
     assert intervals(episode) == [
-        (15.0, 17.0, "pending", "other not seen waiting"),
+        (15.0, 17.0, "pending", "other not seen pending"),
         (17.0, 20.0, "starting", "starting"),
     ]
     assert episode.outcome == "started"
@@ -149,7 +149,7 @@ def test_a_bare_pod_that_was_turned_away_had_waited_and_held_until_then(world: W
     episode = Episode.objects.get()
     assert (episode.cause, episode.outcome, episode.until) == ("topology", "refused", end)
     assert intervals(episode) == [
-        (0.0, 3.0, "pending", "other not seen waiting"),
+        (0.0, 3.0, "pending", "other not seen pending"),
         (3.0, 4.0, "starting", "topology"),
     ]
     assert {row.counted for row in CauseInterval.objects.all()} == {1.0}

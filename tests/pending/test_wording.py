@@ -28,7 +28,7 @@ def test_what_is_stored_reads_as_what_was_found() -> None:
     )
     stored = columns_of(found)["findings"]
     assert stored == {"sentences": [["asks", {"requests": {"nvidia.com/gpu": 2.0, "ab": 1.0}}]]}
-    assert findings_of(stored).explanation == "Asks for 1 ab and 2 nvidia.com/gpu."
+    assert findings_of(stored).explanation == "Requests 1 ab and 2 nvidia.com/gpu."
     plain = Diagnosis(Cause.CAPACITY, sentences=(says("gated", gates=("a", "\\u0000")),))
     assert columns_of(plain)["findings"] == {"sentences": [["gated", {"gates": ["a", "\\u0000"]}]]}
     lone = Diagnosis(Cause.CAPACITY, context=("\ud800",))

@@ -258,9 +258,9 @@ def test_alerts_of_the_window_are_told_in_words_and_money_to_whom_it_concerns(
     alert(portal, unit="USD", allowance=777777.0)
     page = text_of(admin, "/quotas/?first=2025-10-25&last=2025-10-27")
     assert [row[2].text for row in tables_of(page)["alerts"].rows[1:]] == [
-        "80 % of the allowance was used.",
+        "80 % of the budget was used.",
         "It was going to be used up on 29 Oct, before its period ends.",
-        "80 % of the allowance was used.",
+        "80 % of the budget was used.",
     ]
     assert "777,777" in words(page)
     outsider = Client()

@@ -57,8 +57,8 @@ def test_every_kind_of_sharing_is_described() -> None:
         ),
         pytest.param({"processes": "many"}, "A share under MPS", GpuSharing.MPS, id="many small"),
         pytest.param({"attributes": "yes"}, "A device claim", GpuSharing.DRA, id="attributes"),
-        pytest.param({"gpus": "several"}, "Whole cards", GpuSharing.EXCLUSIVE, id="several cards"),
-        pytest.param({"gpus": "one"}, "A whole card", GpuSharing.EXCLUSIVE, id="one card"),
+        pytest.param({"gpus": "several"}, "Whole GPUs", GpuSharing.EXCLUSIVE, id="several GPUs"),
+        pytest.param({"gpus": "one"}, "A whole GPU", GpuSharing.EXCLUSIVE, id="one GPU"),
         pytest.param({"memory": "unknown"}, SHAPE, GpuSharing.EXCLUSIVE, id="memory not known"),
         pytest.param(
             {"gpus": "several", "load": "bursty"}, SHAPE, GpuSharing.EXCLUSIVE, id="bursts on many"

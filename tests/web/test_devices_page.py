@@ -335,7 +335,7 @@ def test_a_device_explains_its_error_and_who_was_on_its_node(admin: Client) -> N
     assert "It mostly comes from the hardware. The exporter says: GPU has fallen off" in page
     assert "not a count" in page
     assert "train-0" in page
-    assert "On its node in the last 24 hours" in page
+    assert "Pods, last 24h" in page
 
 
 def test_all_instances_of_a_card_are_on_its_page(admin: Client) -> None:

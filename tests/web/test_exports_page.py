@@ -85,7 +85,7 @@ def test_a_closed_month_says_by_whom_and_its_files_have_the_hashes_it_names(
     page = text_of(client, "/exports/")
     assert "by finn" in page
     assert "what was before the portal" in page
-    assert "allocated; what nobody held kept with the platform; price book" in page
+    assert "allocated; unallocated cost kept with the platform; price book" in page
     for format_ in ("csv", "xlsx", "parquet", "focus-csv", "focus-parquet"):
         # Whatever is asked for: it is charged as it was closed.
         response: Any = client.get(f"/exports/file?period=2026-10&format={format_}&policy=use")
@@ -129,7 +129,7 @@ def test_a_file_is_asked_for_followed_and_fetched(priced: Priced, signed_in: Sig
     assert (response.status_code, response["Location"]) == (302, "/exports/#asked")
     page = text_of(client, "/exports/")
     assert "2026-10 as CSV" in page
-    assert "waits for a worker" in page
+    assert "pending" in page
     assert 'hx-get="/exports/asked"' in page
     row = Export.objects.get()
     Export.objects.update(state=ExportState.RUNNING.value, rows_written=40, rows_expected=100)

@@ -97,7 +97,7 @@ def test_where_no_hour_is_known_nobody_is_said_to_hold_no_more(admin: Client) ->
     for model in (LoanHour, TeamFairnessHour):
         model.objects.all().delete()
     page = words(text_of(admin, GOLD))
-    assert "Nobody held more" not in page
+    assert "No team held more" not in page
     assert "No data: demand of no hour of this window is known or estimated." in page
 
 
@@ -144,7 +144,7 @@ def test_nobody_who_borrows_gives_no_matrix(portal: Portal, admin: Client) -> No
     again(portal)
     page = text_of(admin, GOLD)
     assert "fair-matrix" not in page
-    assert "Nobody held more than its entitlement in this window." in page
+    assert "No team held more than its entitlement in this window." in page
 
 
 def test_days_are_drawn_and_those_not_known_shaded(admin: Client) -> None:
@@ -235,7 +235,7 @@ def test_cards_that_move_concern_two_tiers(admin: Client) -> None:
     address = f"{WHAT_IF}&cards=2&to=silver&usable=0.5"
     rows = records_of(admin, f"{address}&format=csv&table=sums")
     assert [row["tier"] for row in rows] == ["gold", "silver"]
-    assert "move 2 cards from gold to silver" in text_of(admin, address)
+    assert "move 2 GPUs from gold to silver" in text_of(admin, address)
 
 
 def test_work_that_moves_concerns_two_tiers(admin: Client) -> None:
@@ -272,9 +272,9 @@ def test_another_entitlement_is_replayed(admin: Client) -> None:
         ("gpus=-100", "That cannot be: gold has 8 GPUs, 100 cannot leave it."),
         ("who=vision", "Another entitlement needs a team and a number of GPUs."),
         ("who=nobody&entitled=3", "There is no team “nobody”."),
-        ("cards=3", "Moving cards needs how many, and the tier that they are to serve."),
+        ("cards=3", "To move GPUs, give their number and the tier that they are to serve."),
         ("cards=3&to=gold", "There is no other tier “gold” to move cards to."),
-        ("cards=3&to=silver&usable=7", "a card is usable from 0 to 1, not 7"),
+        ("cards=3&to=silver&usable=7", "the usable part of a GPU is from 0 to 1, not 7"),
         ("who=vision&entitled=-1", "an entitlement cannot be negative"),
         ("work=vision", "Moving work needs whose, and the tier that it is to ask in."),
         ("work=nobody&work_to=silver", "There is no team “nobody”."),
@@ -333,7 +333,7 @@ def test_the_bar_of_pages_leads_to_quotas_and_fairness(admin: Client) -> None:
 
 
 def test_who_waits_is_not_told_where_a_cluster_is_not_watched_any_more(admin: Client) -> None:
-    said = "It is not known what waits in a cluster of this tier: at least so many wait"
+    said = "the pending work of a cluster of this tier is not known"
     assert said not in words(text_of(admin, GOLD))
     watched = set(WatchCoverage.objects.order_by().values_list("cluster_id", flat=True))
     WatchCoverage.objects.all().delete()

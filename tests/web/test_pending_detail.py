@@ -42,7 +42,7 @@ def test_what_would_help_is_in_order_with_something_to_paste(
 ) -> None:
     page = text_of(admin, TRAIN)
     told = words(page)
-    assert "Free 2 nvidia.com/gpu on west-1. For whoever runs the cluster." in told
+    assert "Free 2 nvidia.com/gpu on west-1. For the platform admin." in told
     assert "Also needed: Tolerate the taint dedicated=vision:NoSchedule of west-1." in told
     (code,) = re.findall(r'<code id="help-2">(.*?)</code>', page, re.S)
     assert unescape(code) == (
@@ -100,7 +100,7 @@ def test_its_causes_over_time_and_earlier_waits_are_kept(
     (earlier,) = tables["earlier"].rows[1:]
     assert [c.text for c in earlier][2:5] == [
         "1 h 0 min",
-        "went without having started",
+        "was canceled before start",
         "capacity",
     ]
 
@@ -167,7 +167,7 @@ def test_the_typical_wait_is_a_range_where_enough_is_known(
     [
         pytest.param(
             "/pending/west/uid-serve/",
-            "ReplicaSet serve is held back for 2 GPUs on silver, before any pod of it exists",
+            "ReplicaSet serve has been blocked at admission for",
             id="held back",
         ),
         pytest.param(
@@ -180,7 +180,7 @@ def test_the_typical_wait_is_a_range_where_enough_is_known(
             "No cause could be determined. See the scheduler message below.",
             id="nothing said",
         ),
-        pytest.param("/pending/east/uid-notes-1/", "for whoever asks to mend", id="to mend"),
+        pytest.param("/pending/east/uid-notes-1/", "for the workload owner to fix", id="to mend"),
     ],
 )
 def test_the_words_suit_what_it_is(
@@ -191,7 +191,7 @@ def test_the_words_suit_what_it_is(
 
 def test_what_lost_its_gpus_waits_again(waiting: dict[str, Episode], admin: Client) -> None:
     Episode.objects.filter(pk=waiting["train-2"].pk).update(again=True)
-    assert "Pod train-2 has lost its GPUs and waits again" in text_of(admin, TRAIN)
+    assert "Pod train-2 has lost its GPUs and is pending again" in text_of(admin, TRAIN)
 
 
 def test_what_is_over_says_how_it_ended_and_asks_for_nothing(
@@ -201,11 +201,11 @@ def test_what_is_over_says_how_it_ended_and_asks_for_nothing(
     Episode.objects.filter(pk=waiting["train-2"].pk).update(until=since + HOUR, outcome="started")
     page = words(text_of(admin, TRAIN))
     assert (
-        "Pod train-2 waited 1 h 0 min for 4 GPUs on gold and started at 2025-10-20 03:00:00."
-        in (page)
+        "Pod train-2 was pending for 1 h 0 min, requested 4 GPUs on gold, and started at "
+        "2025-10-20 03:00:00." in (page)
     )
     assert "How to fix" not in page
-    assert "Who is in front" not in page
+    assert "Ahead in queue" not in page
 
 
 def test_something_with_pods_lists_them(waiting: dict[str, Episode], admin: Client) -> None:

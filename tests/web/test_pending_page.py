@@ -62,7 +62,7 @@ def test_a_line_says_what_it_asks_for_why_it_waits_and_what_would_help(
     assert "capacity none free 12 nodes offer nvidia.com/gpu" in shown["train-2"]
     assert "How to fix: Free 2 nvidia.com/gpu on west-1. and 1 more" in shown["train-2"]
     assert "ReplicaSet of Deployment/serve" in shown["serve"]
-    assert "2 h 0 min quota gpu-quota held back before a pod existed" in shown["serve"]
+    assert "2 h 0 min quota gpu-quota blocked at admission" in shown["serve"]
     assert "starting ImagePullBackOff bound, not running yet" in shown["serve-pull"]
     assert "Nothing was said yet." in shown["notes-gang"]
 
@@ -103,7 +103,7 @@ def test_filters_narrow_the_list(query: str, left: list[str], now: datetime, adm
     page = text_of(admin, f"{LIST}?{query}")
     assert list(lines(page)) == left
     if not left:
-        assert "Nothing that you may see and that waits is like that." in page
+        assert "No pending workload that you may see matches." in page
 
 
 def test_the_chips_count_what_the_filters_leave(now: datetime, admin: Client) -> None:
@@ -188,10 +188,10 @@ def test_what_has_claims_that_nobody_saw_has_no_size(now: datetime, admin: Clien
 def test_nobody_waits_is_said_only_where_that_is_known(portal: Portal, admin: Client) -> None:
     Episode.objects.all().delete()
     outage = text_of(admin, LIST)
-    assert "Nobody waits." not in outage
-    assert "that does not say that nobody does" in outage
+    assert "No pending workloads." not in outage
+    assert "but the data is incomplete" in outage
     look_now(portal)
-    assert "Nobody waits." in text_of(admin, LIST)
+    assert "No pending workloads." in text_of(admin, LIST)
 
 
 def test_an_outage_of_the_watch_looks_like_an_outage(portal: Portal, admin: Client) -> None:
@@ -254,7 +254,7 @@ def test_who_has_nothing_that_waits_is_told_so(
 ) -> None:
     Episode.objects.filter(workload__namespace__name="speech").delete()
     page = text_of(signed_in(portal.dan), LIST)
-    assert "Nothing of your teams waits." in page
+    assert "Your teams have no pending workloads." in page
     assert "capacity" not in chips(page)
 
 
@@ -344,7 +344,7 @@ def test_evicted_hours_stand_beside_with_their_rate(portal: Portal, admin: Clien
 
 def test_a_window_in_which_nothing_waited_says_so(now: datetime, admin: Client) -> None:
     page = text_of(admin, f"{LIST}?first=2025-01-01&last=2025-01-03")
-    assert "Nothing waited in this window, as far as is known." in page
+    assert "No pending work is known in this window." in page
     assert len(lines(page)) == 5
 
 

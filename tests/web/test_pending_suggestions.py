@@ -210,7 +210,7 @@ def test_where_a_driver_is_missing_those_of_the_node_are_looked_at_first() -> No
 
 def test_a_volume_is_for_whoever_runs_the_cluster_and_its_words_stay() -> None:
     found = helped("mend_volume", {"node": "n-1", "what": "volume not mounted"})
-    assert (found.text, found.who) == ("Do it.", "whoever runs the cluster")
+    assert (found.text, found.who) == ("Do it.", "platform admin")
 
 
 @pytest.mark.parametrize(
@@ -284,11 +284,11 @@ def test_a_step_that_goes_with_another_is_marked_and_reads_by_itself() -> None:
         )
     )
     assert [(one.also, one.text, one.who) for one in found] == [
-        (False, "Free 2 GPUs.", "whoever runs the cluster"),
-        (True, "Uncordon n-1.", "whoever runs the cluster"),
+        (False, "Free 2 GPUs.", "platform admin"),
+        (True, "Uncordon n-1.", "platform admin"),
     ]
 
 
 def test_waiting_is_for_nobody_to_do() -> None:
     assert helped("wait", {"what": "start"}).who == ""
-    assert helped("request", {}).who == "whoever asks"
+    assert helped("request", {}).who == "workload owner"

@@ -85,7 +85,7 @@ def test_quotas_that_nobody_watches_now_are_told_as_of_when_they_were_seen(
     full = lines(page)["ResourceQuota gpus west/speech"]
     assert "100.0 % was full" in full
     assert "Not watched now: as of 2025-10-27" in full
-    assert "Of clusters that nobody watches now they are as old as the last column says." in page
+    assert "Clusters that are not watched show their last known values" in page
     assert {row["stale"] for row in keys_file(admin)} == {"yes"}
     one = text_of(admin, ONE)
     assert 'aria-label="As it was last seen"' in one

@@ -65,7 +65,7 @@ def test_what_a_key_reaches_is_told_together_and_tier_by_tier_only_folded() -> N
 @pytest.mark.parametrize(
     ("values", "warned", "said"),
     [
-        pytest.param({}, "", "Over-promised before already.", id="before already"),
+        pytest.param({}, "", "Already overcommitted before.", id="before already"),
         pytest.param({"was_over": False}, "More would be promised than", "", id="by this change"),
         pytest.param({"before_units": "300"}, "Still more would be", "", id="much worse"),
         pytest.param({"over": False, "was_over": False}, "", "", id="within"),
@@ -77,7 +77,7 @@ def test_a_promise_beyond_what_there_is_warns_only_where_this_change_makes_it(
     found = previewed(preview(together=TOGETHER | values), before="8", unit="GPUs")
     assert [text for text in found.warnings if text.startswith(warned)] == list(found.warnings)
     assert bool(found.warnings) is bool(warned)
-    assert any(note.startswith("Over-promised") for note in found.notes) is bool(said)
+    assert any(note.startswith("Already overcommitted") for note in found.notes) is bool(said)
 
 
 def test_the_sentence_that_was_frozen_is_the_one_that_is_told() -> None:

@@ -125,7 +125,7 @@ def test_the_card_of_a_review_has_money_pending_and_budget_at_a_glance(
 ) -> None:
     pk = asked.submitted()
     page = text_of(of(asked, signed_in, "cleo"), "/review/")
-    for label in ("Idle", "Pending", "Rejected at admission", "Unmet fair share", "Budget"):
+    for label in ("Idle", "Pending", "Blocked at admission", "Unmet fair share", "Budget"):
         assert f"<dt>{label}</dt>" in page
     assert "the team has no budget to keep to" in page
     assert "The team has no budget." in page

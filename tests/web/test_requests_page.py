@@ -330,7 +330,7 @@ def test_by_commit_the_file_can_be_downloaded_until_the_cluster_shows_it(
     assert KEY in file_of(response)
     page = text_of(cleo, f"/requests/{pk}/")
     assert "Download the file to commit" in page
-    assert "Stop waiting for the commit" in page
+    assert "Stop tracking the commit" in page
     do(cleo, pk, "give_up")
     assert ChangeRequest.objects.get(pk=pk).state == "failed"
 

@@ -65,4 +65,4 @@ def test_nobody_signs_in_under_a_name_of_the_portal(name: str, portal: Portal) -
     make_user(name)
     response = Client().post("/sign-in/", {"username": name, "password": name})
     assert response.status_code == 200
-    assert "what the portal calls itself" in response.content.decode()
+    assert "a name of the portal itself" in response.content.decode()

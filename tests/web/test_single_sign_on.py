@@ -161,7 +161,7 @@ def test_nobody_comes_in_under_a_name_of_the_portal(name: str, provider: Provide
     provider.claims |= {"preferred_username": name}
     response = sign_in(Client())
     assert response.status_code == 403
-    assert "what the portal calls itself" in problem(response)
+    assert "a name of the portal itself" in problem(response)
     assert not User.objects.exists()
 
 

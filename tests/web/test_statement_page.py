@@ -144,7 +144,7 @@ def test_a_week_that_is_known_whole_says_so(portal: Portal, admin: Client) -> No
     assert "missing" not in page
     make_team("audio")
     page = words(text_of(admin, f"/teams/audio/statement/?{WEEK}"))
-    assert "This team was entitled to nothing in this week, asked for nothing and held" in page
+    assert "This team had no entitlement, no demand and no GPUs" in page
     assert "Nothing was borrowed or lent" in page
 
 

@@ -14,7 +14,7 @@ def test_making_a_token_revoking_it_and_leaving_everywhere_in_a_browser(
     def steps(page: Page) -> None:
         page.context.add_cookies([cookie])
         page.goto("/tokens/")
-        page.get_by_label("What it is for", exact=True).fill("nightly export")
+        page.get_by_label("Purpose", exact=True).fill("nightly export")
         page.get_by_label("decide").check()
         page.get_by_role("button", name="Make a token").click()
         expect(page.get_by_role("status")).to_contain_text("gpuportal_")

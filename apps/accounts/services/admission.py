@@ -77,8 +77,8 @@ def _check_admitted(user: User) -> None:
         )
     if is_reserved(user.username):
         raise AdmissionRefused(
-            f"“{user.username}” is, or looks like, what the portal calls itself: nobody signs in "
-            "with that name."
+            f"“{user.username}” is, or looks like, a name of the portal itself. No user can sign "
+            "in with it."
         )
 
 
@@ -125,7 +125,7 @@ def _account_of(identity: Identity) -> SocialAccount | None:
 
 
 def _new_account(identity: Identity) -> SocialAccount:
-    """Bind who comes for the first time to a new account, or to one that waits for them."""
+    """Bind a person's first sign-in to a new account, or to one prepared for that name."""
     identity = replace(identity, username=str(User.normalize_username(identity.username)))
     namesake = namesake_of(identity.username)
     user = _new_user(identity) if namesake is None else _awaited(namesake, identity)
@@ -158,8 +158,9 @@ def _new_user(identity: Identity) -> User:
 def _awaited(user: User, identity: Identity) -> User:
     """Return an account that an administrator keeps ready for `identity`.
 
-    One with a password is somebody's already, and so is one that another subject signs in to:
-    taking it over by name alone would let whoever gets a name at the provider become its owner.
+    An account with a password belongs to a person already, and so does one that another subject
+    signs in to. Taking it over by name alone would make anyone who gets that name at the provider
+    its owner.
     """
     if (
         user.username == identity.username

@@ -16,16 +16,16 @@ _Row = TypeVar("_Row", bound=Model)
 
 
 class LeaseLost(Exception):
-    """Another process works on the row meanwhile, or nobody is to work on it any more."""
+    """Another process works on the row meanwhile, or the row takes no more work."""
 
 
 def free(now: datetime) -> Q:
-    """Return the condition on rows that nobody works on."""
+    """Return the condition on rows without a live lease."""
     return Q(lease_until__isnull=True) | Q(lease_until__lte=now)
 
 
 def new_token() -> str:
-    """Return a name for a lease that nobody else has."""
+    """Return a unique name for a lease."""
     return secrets.token_hex(16)
 
 

@@ -40,7 +40,7 @@ _ASSET = apprise.AppriseAsset(app_id="gpuportal", app_desc="gpuportal", app_url=
 
 
 class TeamsCard(NotifyWorkflows):  # type: ignore[no-untyped-call]
-    """A card of Teams that shows each line as it is, and what is a link as a link.
+    """The message of a Teams channel: each line as it is, links as links.
 
     Blocks of text are Markdown to Teams, and Apprise escapes each full stop for it, also in
     links; runs of text are none.

@@ -294,7 +294,7 @@ KEPT = timedelta(days=180)
 
 
 def prune(*, now: datetime) -> int:
-    """Delete alerts of more than 180 days ago that nobody waits for; return how many rows.
+    """Delete alerts older than 180 days without open deliveries; return how many rows.
 
     An answer that still holds is kept, however long ago it was given.
     """

@@ -335,7 +335,7 @@ class TriedTooSoon(Exception):
 def pause_tries(user: User) -> None:
     """Let a person send one test message in ten seconds, over all channels. Raises TriedTooSoon.
 
-    An address of somebody else can be written into a channel: nobody shall be flooded through it.
+    A channel may contain another person's address: the limit keeps that person from being flooded.
     """
     if not cache.add(f"notices:tried:{user.pk}", 1, timeout=_PAUSE.total_seconds()):
         raise TriedTooSoon("A test message was sent just now: try again in ten seconds.")

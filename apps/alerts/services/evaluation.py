@@ -1,4 +1,4 @@
-"""Saying things once: what was said stays said, and goes to every channel that wants it."""
+"""Evaluate alerts once: each is stored once, and sent to every channel that subscribes to it."""
 
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -141,7 +141,7 @@ def tolerations(value: object) -> tuple[Toleration, ...]:
 def request(spec: object) -> dict[str, float]:
     """Return resource → amount that a pod of this spec holds, CPU (cores) and memory (bytes) too.
 
-    The spec may be of an object that nobody has checked, as one of a CustomResourceDefinition.
+    The spec may be unchecked, as that of a custom resource.
     """
     checked: dict[str, Any] = {
         key: [_container(one) for one in items(mapping(spec).get(key))]
@@ -239,7 +239,7 @@ _TERMINAL = frozenset({"Succeeded", "Failed"})
 
 
 class ContainerState(NamedTuple):
-    """What a container does or did: `kind` is running, terminated, waiting or empty."""
+    """A container's state, present or last; `kind` is running, terminated, `waiting` or empty."""
 
     kind: str = ""
     started: float | None = None
@@ -270,8 +270,8 @@ class ContainerStatus(NamedTuple):
 class KubePod(dict[str, Any]):
     """The pod's own JSON, and beside it the parts that are read, each decoded at first use.
 
-    What is odd counts as absent, so that a strange pod hides no other. Of 20,000 pods most run
-    and ask for no GPU: what nobody asks for is never decoded.
+    Odd values count as absent, so that a strange pod hides no other. Of 20,000 pods most run and
+    request no GPU: fields that are never read are never decoded.
     """
 
     def __init__(self, item: Mapping[str, Any]) -> None:

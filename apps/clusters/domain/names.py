@@ -23,8 +23,8 @@ class NamespacePattern:
 def namespace_team(claims: Sequence[NamespacePattern], *, unclaimed: int) -> Callable[[str], int]:
     """Return a function from a namespace's name to the team that claims it.
 
-    An exact name goes before any pattern; of several patterns the first in `claims` holds. A
-    name that nobody claims gives `unclaimed`.
+    An exact name goes before any pattern; of several patterns the first in `claims` holds. A name
+    that no team claims gives `unclaimed`.
     """
     exact: dict[str, int] = {}
     patterns = []

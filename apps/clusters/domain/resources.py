@@ -95,8 +95,8 @@ def effective_request(
 def whole_request(spec: Mapping[str, Any]) -> dict[str, float]:
     """Return resource → amount that a pod of this spec holds, CPU and memory too.
 
-    What the pod asks for as a whole (`spec.resources`) stands for what its containers do, and the
-    overhead of its runtime class comes on top.
+    Pod-level requests (`spec.resources`) replace those of the containers; the overhead of the
+    runtime class is added.
     """
     containers, inits = spec.get("containers") or (), spec.get("initContainers") or ()
     found = _effective(containers, inits, all_amounts)

@@ -1,7 +1,7 @@
 """Which service tier a GPU request or a node's capacity belongs to, and what one unit weighs.
 
-The same `nvidia.com/gpu` is a whole card on one node, a quarter of one where cards are shared,
-and a MIG device where these are offered under its name. A request alone does not tell.
+The same `nvidia.com/gpu` is a whole GPU on one node, a quarter of one where GPUs are shared, and a
+MIG device where these are offered under its name. A request alone does not tell.
 """
 
 from collections import Counter
@@ -80,8 +80,8 @@ def tier_before_binding(
 ) -> str:
     """Return the tier of a request (a resource or device class) that no node holds yet.
 
-    A pod's own node selector may settle it. Where several tiers could serve the request it waits
-    in `undetermined`; where none could, in `unmatched`.
+    The pod's own node selector may decide. Where several tiers could serve the request it counts in
+    `undetermined`; where none could, in `unmatched`.
     """
     possible = [
         rule.tier
@@ -100,8 +100,8 @@ def tier_before_binding(
 def unreachable(rules: Sequence[TierRule]) -> list[tuple[str, str]]:
     """Return (tier, earlier tier) for every rule that can never match.
 
-    A rule is dead when for each of its resources an earlier rule asks for the same resource and
-    for no label that the later one does not ask for too.
+    A rule is dead when, for each of its resources, an earlier rule takes the same resource and
+    requires no label that the later one does not require, too.
     """
     dead = []
     for position, rule in enumerate(rules):
@@ -125,8 +125,8 @@ def _shadow(rule: TierRule, resource: str, earlier: Sequence[TierRule]) -> str |
 def unit_weight(resource: str, labels: Mapping[str, str]) -> float:
     """Return the GPU-equivalents of one unit of `resource` on a node with `labels`.
 
-    A whole card weighs 1, a MIG device its compute slices over the card's, a replica of either
-    1 / replicas. The node's labels decide, not the tier: they say what the device plug-in offers.
+    A whole GPU weighs 1, a MIG device its compute slices over the GPU's, a replica of either 1 /
+    replicas. The node's labels decide, not the tier: they say what the device plug-in offers.
     """
     profile = mig_profile(resource, labels)
     part = mig_part(profile, gpu_model(labels)) if profile else 1.0
@@ -163,8 +163,8 @@ def _replicas(resource: str, profile: str, labels: Mapping[str, str]) -> int:
 def gpu_model(labels: Mapping[str, str]) -> str:
     """Return the GPU model that a node's labels name, `unknown` when none does.
 
-    GPU Feature Discovery adds to the product that a card is shared, or of which MIG devices
-    under the strategy `single`: that is the tier's matter, the card is the same.
+    GPU Feature Discovery adds to the product that a GPU is shared, or into which MIG devices it is
+    cut (strategy `single`). Both are properties of the tier; the GPU model is the same.
     """
     product = labels.get(PRODUCT_LABEL, "").removesuffix(_SHARED_PRODUCT)
     product = product.partition(_MIG_PRODUCT)[0]
@@ -240,7 +240,7 @@ class NodeOffers:
         tier: str,
         rules: Sequence[TierRule],
     ) -> float:
-        """Return the GPU-equivalents of one unit that waits in a tier.
+        """Return the GPU-equivalents of one unit that is pending in a tier.
 
         That is what it weighs on the nodes of the tier that offer it and fit the selector, on
         most of them where they differ. A request that may come to several tiers, and one that

@@ -75,7 +75,7 @@ def keep_states(cluster: Cluster, states: Iterable[DeviceState], at: datetime) -
 
 
 def _claimed(cluster: Cluster, at: datetime) -> dict[tuple[str, str], list[DeviceHolder]]:
-    """Return the pods on claimed devices by (card, profile). Two queries, one without claims."""
+    """Return the pods on claimed devices by (GPU, profile). Two queries, one without claims."""
     claims = (
         ClaimInterval.objects.filter(cluster=cluster, allocated_at__lte=at)
         .exclude(released_at__lte=at)

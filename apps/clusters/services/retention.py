@@ -30,7 +30,7 @@ from apps.clusters.services.pods.pod_store import (
 )
 
 OBJECTS_KEPT = timedelta(hours=48)
-"""How long is kept, after it went, what is read to explain waiting alone."""
+"""How long objects that only explain pending work are kept after they went."""
 
 _AT_A_TIME = 5000
 
@@ -38,7 +38,8 @@ _AT_A_TIME = 5000
 def forget_ledger(*, before: datetime) -> int:
     """Delete what ended before a time, and devices not seen since; return how many rows.
 
-    Pods go some thousands at a time, each in a short transaction, so that a writer never waits.
+    Pods go some thousands at a time, each batch in a short transaction, so that no writer is
+    blocked.
     """
     deleted = 0
     while True:
@@ -96,9 +97,9 @@ def retired_clusters() -> list[int]:
 def end_ledger(cluster_ids: list[int], *, now: datetime) -> int:
     """End the pods and nodes that last in clusters that were let go; return how many did.
 
-    They end when the cluster was last watched, as what goes while nobody watches does: should it
-    come back to the catalog, pods that are there after all live on. Rows that no watch wrote (of
-    pods learnt from series) are left to `end_inferred`.
+    They end when the cluster was last watched, like objects that go during a gap of the watch: if
+    it returns to the catalog, pods that are still there live on. Rows that no watch wrote (of pods
+    learnt from series) are left to `end_inferred`.
     """
     pods = Pod.objects.filter(
         cluster=OuterRef("pk"), deleted_at__isnull=True, source=PodSource.API.value
@@ -112,8 +113,8 @@ def end_ledger(cluster_ids: list[int], *, now: datetime) -> int:
 def end_inferred(until: Mapping[int, datetime]) -> int:
     """End the pods learnt from series in clusters that were let go; return how many did.
 
-    `until` is when the last facts of each cluster end: later nobody looked. They are marked lost:
-    what series show of one when its cluster comes back takes the end away again.
+    `until` is when the last facts of each cluster end: later times were not observed. The pods are
+    marked lost: series that show one after the cluster returned remove that end again.
     """
     open_ones = Pod.objects.filter(
         cluster__in=until, source=PodSource.METRICS.value, ended_at__isnull=True

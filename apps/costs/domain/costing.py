@@ -63,11 +63,11 @@ def cents(amounts: Sequence[int], *, digits: int = 2) -> list[Decimal]:
 def apportioned(total: int, weights: Sequence[int]) -> list[int]:
     """Divide `total` in proportion to `weights`; the parts sum to it exactly.
 
-    Each part is its exact share rounded down, and those with the largest remainders get one
-    more; of equal remainders the earlier place wins, so the same call gives the same parts.
-    A negative total is divided like its opposite, so that taking back undoes giving.
-    A part differs from its exact share by less than 1.
-    Raises ValueError for a negative weight, and where a total has nobody to go to.
+    Each part is its exact share rounded down, and those with the largest remainders get one more;
+    of equal remainders the earlier place wins, so the same call gives the same parts. A negative
+    total is divided like its opposite, so that taking back undoes giving. A part differs from its
+    exact share by less than 1. Raises ValueError for a negative weight, and for a total without any
+    recipient.
     """
     if total < 0:
         return [-part for part in apportioned(-total, weights)]
@@ -125,11 +125,11 @@ class Cause(StrEnum):
 
 
 HELD = (Cause.BUSY, Cause.UNMEASURED, Cause.UNDERUSED, Cause.IDLE, Cause.NOT_RUNNING)
-"""The causes of what a team holds; the other two are of capacity that nobody holds."""
+"""The causes of what a team holds; the other two are of unallocated capacity."""
 _RAN = (Cause.BUSY, Cause.IDLE, Cause.UNDERUSED, Cause.UNMEASURED)
 FREE = (Cause.UNALLOCATED, Cause.UNHEALTHY)
 WASTE = (Cause.UNDERUSED, Cause.IDLE, Cause.NOT_RUNNING, Cause.UNALLOCATED, Cause.UNHEALTHY)
-"""What is not busy. Unmeasured is none of it: nobody knows."""
+"""The causes of waste. GPU-hours without metrics are none: their activity is unknown."""
 
 
 class Basis(StrEnum):
@@ -142,8 +142,8 @@ class Basis(StrEnum):
 CHARGED = {Basis.ALLOCATED: HELD, Basis.USED: (Cause.BUSY, Cause.UNMEASURED)}
 """What of its GPU-hours a holder is charged for on a basis; its energy on either.
 
-*Allocated*: all that was held. *Used*: what was busy, and what nobody measured: a missing exporter
-makes no GPU free, nor does it make one idle.
+*Allocated*: all that was held. *Used*: active GPU-hours and those without metrics, as a missing
+exporter makes no GPU free or idle.
 """
 
 
@@ -196,7 +196,7 @@ class CostSums:
 
     @property
     def wasted(self) -> int:
-        """What is not busy costs; unmeasured is not part of it."""
+        """The cost of waste; GPU-hours without metrics are not part of it."""
         return sum(self.cost.get(cause, 0) for cause in WASTE)
 
 
@@ -211,9 +211,9 @@ class Policy(StrEnum):
 
 
 STATEMENTS = {
-    Policy.PLATFORM: "Capacity that nobody held is paid by the platform.",
-    Policy.ENTITLEMENT: "Capacity that nobody held is shared by entitlement.",
-    Policy.USE: "Capacity that nobody held is shared by use.",
+    Policy.PLATFORM: "Unallocated cost is paid by the platform.",
+    Policy.ENTITLEMENT: "Unallocated cost is divided by entitlement.",
+    Policy.USE: "Unallocated cost is divided by use.",
 }
 """What pages and files print about a policy."""
 
@@ -228,10 +228,10 @@ def shared(
     """Return who pays how much of a pool's unallocated cost, in units of 1e-8; they sum to it.
 
     `entitlements` are the teams' of that pool and hour (any whole unit), `used` what they held in
-    it on the basis that is charged (nano-GPU-hours or units). It is shared where it arises, pool
-    by pool and hour by hour, so that sums over any grouping are those of the same shares. Where
-    nobody is entitled, or nobody used any, it stays with the platform. Teams are served in the
-    order of their names, so that equal remainders always fall alike.
+    it on the basis that is charged (nano-GPU-hours or units). It is divided where it arises, pool
+    by pool and hour by hour, so that sums over any grouping are those of the same shares. Without
+    any entitlement, or any use, it stays with the platform. Teams are served in the order of their
+    names, so that equal remainders always fall alike.
     """
     weights = _weights(policy, entitlements, used)
     if not any(weights.values()):
@@ -262,7 +262,7 @@ FALL = (
     Cause.UNMEASURED,
     Cause.BUSY,
 )
-"""The order of the steps: from what nobody could have, to what was had and worked."""
+"""The order of the steps: from capacity that was not available to capacity that worked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,8 +270,8 @@ class WaterfallStep:
     """One cause. GPU-hours are nano, money units of 1e-8; `above` is where the step starts.
 
     `share` is of the whole cost, 0..1, None where there is none. `unpriced` GPU-hours are part of
-    `gpu_hours` and not of `cost`. `burst` is set for unallocated alone: what shared cards did for
-    their tenants beyond what these held; it worked on capacity that is counted as waste here.
+    `gpu_hours` and not of `cost`. `burst` is set for unallocated alone: what shared GPUs did for
+    their tenants beyond what these held. It worked on capacity that is counted as waste here.
     `cost_before` is of the last period, None without one.
     """
 

@@ -286,7 +286,7 @@ def counted(
 
 
 def progress(written: int, expected: int | None) -> float | None:
-    """Return how much of a file is written, 0..1; None where nobody knows how long it gets.
+    """Return how much of a file is written, 0..1; None while its length is unknown.
 
     What is expected is an estimate: nothing is said to be whole before it is done.
     """

@@ -94,7 +94,7 @@ EARLIER_NAMES = {
     "Publisher": "PublisherName",
     "ResourceID": "ResourceId",
 }
-"""Names of before 1.0 that focus-validator 1.0.0 still asks for, and what they are called since.
+"""Names from before 1.0 that focus-validator 1.0.0 still requires, and their names since.
 
 1.0 renamed these columns; the validator's rules for 1.0 kept asking for the old ones. A file with
 both has every column of 1.0 under its right name and passes all rules (docs/definitions.md#focus).
@@ -125,7 +125,7 @@ class Charge:
     """One row of costs as it becomes a row of FOCUS.
 
     `gpu_hours` are nano-GPU-hours, `cost` units of 1e-8 (None: unpriced), the two prices units per
-    GPU-hour, before and after the discount. What nobody held has no `namespace` and no
+    GPU-hour, before and after the discount. Unallocated capacity has no `namespace` and no
     `workload`; its `team` is who pays for it by the policy, empty for the platform. A `correction`
     is an adjustment line of a month that is closed; its amounts are differences.
     """

@@ -105,7 +105,7 @@ def _canonical_line(value: object) -> bytes:
 PLATFORM = "the platform"
 _BASES = {
     Basis.ALLOCATED: "Teams are charged for all that they held (allocated).",
-    Basis.USED: "Teams are charged for what was busy, and for what nobody measured (used).",
+    Basis.USED: "Charge basis: active GPU-hours, and those without metrics (used).",
 }
 
 
@@ -165,7 +165,7 @@ def _by_currency(report: MonthlyReport, currency: str) -> list[str]:
     if wasted:
         named = [(cause.value.replace("_", " "), amount) for cause, amount in wasted]
         whole = _printed_amounts([sum(amount for _, amount in wasted)], currency)[0]
-        lines += [f"Of this not busy, by cause, in {currency}", *_table_lines(named, currency)]
+        lines += [f"Unused part, by cause, in {currency}", *_table_lines(named, currency)]
         lines += [f"  {'together':<40} {whole:>20}", ""]
     return lines
 

@@ -39,9 +39,9 @@ class PriceEntry:
     """One price: `per_gpu_hour` of the currency for a model, before `discount` (0..1).
 
     It holds from `valid_from` up to, not including, `valid_to` (None: open). An empty `cluster` or
-    `tier` means any. `example` marks a price that came with the portal: nobody has observed for it.
-    `per_kwh` prices the measured energy on top of the GPU-hours, times `pue` (`energy_cost`);
-    None: energy is not billed.
+    `tier` means any. `example` marks a price that came with the portal and was never confirmed.
+    `per_kwh` prices the measured energy on top of the GPU-hours, times `pue` (`energy_cost`); None:
+    energy is not billed.
     """
 
     gpu_model: str
@@ -176,9 +176,9 @@ def amortised(
 
         (price − residual) ÷ (GPUs × years × 8,760 h)
 
-    `price` is what the servers cost with everything that belongs to them, `residual` what they
-    will be worth after `years`. An hour in which nobody used the card costs the same: it is waste.
-    Raises ValueError for what cannot be divided.
+    `price` is what the servers cost with everything that belongs to them, `residual` what they will
+    be worth after `years`. An hour without use costs the same: it is waste. Raises ValueError for
+    what cannot be divided.
     """
     if gpus <= 0 or years <= 0:
         raise ValueError(f"hardware needs GPUs and years to be written off: {gpus}, {years}")
@@ -191,8 +191,8 @@ def amortised(
 def energy_cost(energy_mwh: int, *, per_kwh: Decimal, pue: Decimal = Decimal(1)) -> int:
     """Return the cost of measured energy (milliwatt-hours), in units of 1e-8 of the currency.
 
-    It is a line of its own beside the ledger: the price of capacity is owed whether a card works
-    or not, that of energy is not. `pue` is the site's energy ÷ that of its computers, 1 or more.
+    It is a line of its own beside the ledger: the price of capacity is owed whether a GPU works or
+    not, that of energy is not. `pue` is the site's energy ÷ that of its computers, 1 or more.
     Raises ValueError for a PUE under 1.
     """
     if pue < 1:

@@ -96,8 +96,8 @@ def check_length(
 def rows_expected(asked: CostQuery, *, visibility: Visibility, zone: ZoneInfo) -> int | None:
     """Return about how many rows a file by day and workload gets; None for other questions.
 
-    An estimate: lines of one workload at two prices of a day may become one, and shares of what
-    nobody held and corrections are not counted. Two queries.
+    An estimate: lines of one workload at two prices of a day may become one, and shares of
+    unallocated cost and corrections are not counted. Two queries.
     """
     if asked.interval is not TimeStep.DAY or not _by_workload(asked):
         return None
@@ -362,8 +362,8 @@ class ExportGone(LookupError):
 class ExportRow:
     """A file that somebody asked for.
 
-    `progress` is 0..1, None where nobody knows how long it gets; `size` in bytes and `sha256` are
-    there once it is done. `expires_at` is when its file is deleted.
+    `progress` is 0..1, None while the length is unknown; `size` in bytes and `sha256` are there
+    once it is done. `expires_at` is when its file is deleted.
     """
 
     pk: int

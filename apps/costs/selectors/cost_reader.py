@@ -225,8 +225,8 @@ class CostReader:
     def lines(self, window: Window) -> dict[LineKey, CostLine]:
         """Return the sums of a window, in no order.
 
-        Of pools one or two queries; where it matters who pays, as many of holders, of what nobody
-        held and of its shares each; one for the days, one for corrections.
+        One or two queries for pools. Where the payer matters, also one or two each for holders,
+        unallocated capacity and its shares; one for the days, one for corrections.
         """
         found: dict[LineKey, CostLine] = {}
         plan = self._plan(window)
@@ -258,7 +258,7 @@ class CostReader:
         return with_days(window, clusters=self.clusters, periods=self.periods, rolled=False)
 
     def _of_pools(self, plan: ReadPlan) -> Iterator[tuple[LineKey, _Ids]]:
-        """Yield the whole capacity by cause: nobody asks who pays."""
+        """Yield the whole capacity by cause, for all payers."""
         where = condition(_OF_POOLS, self.asked.filters, self._visibility)
         causes = (*HELD, *FREE)
         groups = self.asked.group_by
@@ -327,7 +327,7 @@ class CostReader:
         return tuple(None if g is Grouping.TEAM else pk for g, pk in zip(groups, ids, strict=True))
 
     def _free(self, plan: ReadPlan) -> Iterator[tuple[LineKey, _Ids]]:
-        """Yield what nobody held, as the platform's."""
+        """Yield the unallocated capacity, as the platform's."""
         where = condition(_OF_POOLS, replace(self.asked.filters, team=()), self._visibility)
         columns = tuple(g for g in self.asked.group_by if g not in _OF_HOLDER)
         for fact in self._sums(_POOLS, plan, where, columns, (*FREE, _FREE_ENERGY)):

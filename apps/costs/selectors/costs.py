@@ -48,13 +48,12 @@ def cost_rows(
 ) -> list[CostRow]:
     """Return who pays how much for what, ordered by period, groups and cause.
 
-    Where `team` is grouped by it is the payer, empty for the platform: what the basis does not
-    charge, what is unhealthy, and what of the unallocated the policy leaves. All rows together
-    are the cost of the capacity and of its energy, exactly, by every grouping, basis, policy and
-    interval; corrections of closed months come on top, marked. Who does not see everything gets
-    the rows of their teams, and of the platform what nobody held.
-    At most eleven queries, and one each for the names of namespaces and workloads. Raises
-    GroupingRefused.
+    Grouped by `team`, the team is the payer. It is empty for the platform, which pays what the
+    basis does not charge, unavailable capacity, and the unallocated part that the policy leaves.
+    All rows together are the cost of the capacity and of its energy, exactly, by every grouping,
+    basis, policy and interval; corrections of closed months come on top, marked. Readers who do not
+    see everything get the rows of their teams and, of the platform, unallocated capacity. At most
+    eleven queries, and one each for the names of namespaces and workloads. Raises GroupingRefused.
     """
     return CostReader(asked, visibility=visibility, zone=zone).rows(asked.window)
 
@@ -123,7 +122,7 @@ def _placed(reading: CostReader, part: Window) -> list[tuple[datetime, int, Cost
 
 @dataclass(frozen=True, slots=True)
 class Waterfall:
-    """The steps of one currency from the cost of all capacity down to what was busy.
+    """The steps of one currency from the cost of all capacity down to its active part.
 
     `total` and `wasted` are units of 1e-8; the GPU-hours without any price are in the steps of
     the report's currency. `energy` is the price of measured energy: with `total` it is what

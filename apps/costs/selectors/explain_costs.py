@@ -130,7 +130,10 @@ def _meaning(figure: str) -> str:
     if figure == COST:
         return "What GPU-hours cost at the price that held in their hour, and measured energy."
     if figure == WASTE_COST:
-        return "The price of everything that is not busy. GPU-hours without metrics are no waste."
+        return (
+            "The price of all capacity that was not active, by cause. GPU-hours without metrics "
+            "are no waste."
+        )
     return "The price of the GPU-hours of one cause."
 
 
@@ -229,7 +232,7 @@ def explain_price(
 ) -> Explained | None:
     """Explain the price of a GPU-hour at `at`: the line of the price book. None without one.
 
-    Prices are for everybody who asks for GPUs. One query.
+    Prices are visible to every user who requests GPUs. One query.
     """
     # Of two that hold the one that started last counts, as in the book: it is written last.
     entries = {
@@ -242,7 +245,7 @@ def explain_price(
         return None
     return Explained(
         figure=TIER_PRICE,
-        label="Price of a GPU-hour",
+        label="Price per GPU-hour",
         meaning=f"{gpu_model}, {capacity_type}: the price now, after any discount.",
         anchor="waste",
         value=one.contracted,

@@ -55,8 +55,8 @@ class PriceList:
 def price_list(at: datetime, *, visibility: Visibility) -> PriceList:
     """Return the prices that hold at `at`. One query.
 
-    What a GPU-hour costs is for everybody who asks for one: `visibility` narrows nothing. What a
-    team has to pay is another matter.
+    The price of a GPU-hour is visible to every user who requests GPUs: `visibility` narrows
+    nothing. What a team has to pay is another matter.
     """
     return PriceList([_row(entry) for entry in _entries(_holding(at))])
 

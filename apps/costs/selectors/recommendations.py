@@ -84,8 +84,8 @@ _Cash = Annotated[
 _KeptUntil = Annotated[
     datetime | None,
     Column(
-        help="Somebody keeps it though it is idle, up to this instant; null where nobody does. "
-        "The page does not count its saving until then.",
+        help="A user keeps it although it is idle, until this instant; null without such a "
+        "decision. Until then the page does not count its saving.",
         after="verdict",
         keep_offset=True,
     ),
@@ -97,7 +97,7 @@ _KeptReason = Annotated[str | None, Column(help="Why it is kept.", after="kept_u
 class RecommendationRow:
     """One change and what it would save.
 
-    Texts are empty where they do not apply. `team_id` None: nobody's in particular. What came of
+    Texts are empty where they do not apply. `team_id` None: of no team in particular. The result of
     an accepted one is None until seven days were collected since.
     """
 

@@ -157,9 +157,9 @@ class CostQuery(UsageQuery):
     """What is asked of costs. `team` in the filters is who pays; "" there is the platform.
 
     `causes` are those of which there are rows. `by_rate` keeps rows of different prices apart.
-    `waste`: the question is who held what was not busy. Then corrections are left out, and what
-    the platform pays too, unless the reader sees everything or the filter names the platform: it
-    is nobody's waste but the platform's.
+    `waste`: the question is which team held unused capacity. Then corrections are left out, and so
+    is what the platform pays, unless the reader sees everything or the filter names the platform:
+    its waste belongs to no team.
     """
 
     basis: Basis = Basis.ALLOCATED

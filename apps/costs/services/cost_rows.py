@@ -88,7 +88,7 @@ TEAM_COLUMNS = ("team_id", *KIND_COLUMNS, *RATE_COLUMNS, *HELD_COLUMNS, *SHARE_C
 
 @dataclass(slots=True)
 class PricedFacts:
-    """What an hour's facts say of each pool: who held what, and what nobody held."""
+    """An hour's facts of each pool: what each workload held, and the unallocated capacity."""
 
     held: dict[PoolKey, list[tuple[CostHolder, Sequence[int]]]] = field(
         default_factory=lambda: defaultdict(list)

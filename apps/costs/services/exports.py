@@ -163,7 +163,7 @@ def write_export(pk: int, *, clock: Callable[[], datetime] = timezone.now) -> in
 
 
 def _take_lease(pk: int, now: datetime) -> Export | None:
-    """Take the lease of a file that nobody writes; None where there is none."""
+    """Take the lease of a file without a writer; None where there is none."""
     row = leases.take(
         Export.objects.select_related("asked_by").filter(pk=pk, state__in=_OPEN),
         now,
@@ -262,9 +262,9 @@ def _send_task(pk: int) -> None:
 
 
 def tend_exports(*, now: datetime) -> int:
-    """Tell workers of files that nobody writes, and delete what is old; return how many were told.
+    """Enqueue files without a writer, and delete old ones; return how many were enqueued.
 
-    To tell twice does no harm: whoever comes second finds the lease taken.
+    To enqueue twice does no harm: the second worker finds the lease taken.
     """
     lost = Q(state=ExportState.RUNNING.value, lease_until__lte=now)
     forgotten = Q(state=ExportState.QUEUED.value, asked_at__lte=now - _MESSAGE_LASTS)
@@ -276,7 +276,7 @@ def tend_exports(*, now: datetime) -> int:
 
 
 def sweep_exports(*, now: datetime) -> int:
-    """Delete files that were kept long enough, and what nobody knows; return how many."""
+    """Delete expired files and unknown ones; return how many."""
     old = Export.objects.filter(
         state=ExportState.DONE.value, ended_at__lte=now - timedelta(days=settings.EXPORT_DAYS)
     )

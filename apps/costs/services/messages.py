@@ -37,10 +37,10 @@ logger = logging.getLogger(__name__)
 def send_monthly_reports(*, now: datetime) -> int:
     """Send the report of the month before to who has not got it; return how many were sent.
 
-    From the day of the month that is set, as soon as the month is closed or nothing in it is
-    missing, be that after the next one has ended. Two workers do no harm: each message is one row,
-    and whoever takes it sends it. What a server refuses is noted and tried again, later each time.
-    Without a mail server: nothing.
+    Sent from the day of the month that is set, once the month is closed or complete, even if that
+    is after the next one has ended. Two workers do no harm: each message is one row, and the worker
+    that takes it sends it. A message that a server refuses is noted and tried again, later each
+    time. Without a mail server: nothing.
     """
     zone = report().zone
     month = due_month(now.astimezone(zone).date(), settings.MONTHLY_MAIL_DAY)
@@ -68,7 +68,7 @@ def _is_whole(month: date) -> bool:
         return False
     gaps = gaps_of(window)
     if gaps:
-        logger.info("the report of %s waits: %s", f"{month:%Y-%m}", "; ".join(gaps.texts()))
+        logger.info("the report of %s is delayed: %s", f"{month:%Y-%m}", "; ".join(gaps.texts()))
     return not gaps
 
 
@@ -95,7 +95,7 @@ def _is_noted(month: date) -> bool:
 
 
 def _note_due(month: date, now: datetime) -> None:
-    """Have a month that waited sent, to the addresses of today."""
+    """Send the report of a month that was delayed, to the present addresses."""
     with transaction.atomic():
         MonthlyMail.objects.filter(month=month, state=MailState.WAITING.value).delete()
         _note_mails(month, MailState.DUE, now)

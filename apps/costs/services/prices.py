@@ -139,7 +139,7 @@ class RateNames:
         self._read()
 
     def name(self, pk: int) -> str:
-        """Return the name of an id; a text that is nobody's name where the row is gone."""
+        """Return the name of an id; a placeholder where the row is gone."""
         if pk not in self._names:
             self._read()
         return self._names.get(pk, f"#{pk}")

@@ -93,8 +93,8 @@ def price_hours(*, now: datetime, most: int = _MOST_HOURS) -> int:
 def price_day(day_id: int, hours: Sequence[datetime], pricing: Pricing, *, now: datetime) -> int:
     """Price some hours of a cluster's local day in one transaction; return how many.
 
-    The day and the closed month are locked, so that nobody prunes, closes or opens meanwhile.
-    Raises AmountTooLarge, with nothing changed.
+    The day and the closed month are locked against pruning, closing and reopening meanwhile. Raises
+    AmountTooLarge, with nothing changed.
     """
     with transaction.atomic():
         day = Day.objects.select_for_update().filter(pk=day_id).first()
@@ -124,7 +124,7 @@ def _closed_in(hours: Sequence[datetime]) -> list[ClosedPeriod]:
 def _adjust_closed_days(
     closed: ClosedPeriod, day: Day, hours: Sequence[datetime], pricing: Pricing, *, now: datetime
 ) -> None:
-    """Reckon closed days as if they were open, take that back, and book the difference.
+    """Price closed days as if they were open, roll that back, and book the difference.
 
     A closed month has the days of its own zone, whatever the report's is now.
     """

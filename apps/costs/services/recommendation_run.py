@@ -167,7 +167,7 @@ _AT_A_TIME = 500
 LEAST_SAVING = 1
 """What saves less than this a month (a unit of the currency) is not worth anybody's reading."""
 MOST_OF_A_TIER = 2000
-"""Kept of one tier are the largest savings; a list that nobody can read helps nobody."""
+"""Only the largest savings of a tier are kept: a list of hundreds would not be read."""
 
 
 @dataclass(slots=True)

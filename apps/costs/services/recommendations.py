@@ -49,7 +49,7 @@ _FIGURES = (
 _WRITTEN = (*(name.removesuffix("_id") for name in _FIGURES), "state")
 _AT_A_TIME = 500
 GONE_FOR = timedelta(days=90)
-"""What has not been found for longer is deleted: nobody waits for its return."""
+"""Recommendations not found for longer are deleted: their return is not expected."""
 _STANDING = (RecommendationState.OPEN.value, RecommendationState.ACCEPTED.value)
 
 _Key = tuple[str, ...]
@@ -57,7 +57,7 @@ _T = TypeVar("_T")
 
 
 class TeamFinding(NamedTuple):
-    """What a rule found, whose it is (None: nobody's in particular), and what it covers."""
+    """What a rule found, its team (None: of no team in particular), and what it covers."""
 
     found: Found
     team_id: int | None

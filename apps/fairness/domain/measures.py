@@ -110,20 +110,20 @@ class FairnessSums:
 
     @property
     def jain_index(self) -> float | None:
-        """Evenness of allocated ÷ fair share among the teams with demand."""
+        """Fairness index of allocated ÷ fair share among the teams with demand."""
         return jain_index(allocated=self.allocated, fair_share=self.fair_share, demand=self.demand)
 
     @property
     def jain_allocation_ratio(self) -> float | None:
-        """Evenness of allocated ÷ entitlement."""
+        """Fairness index of allocated ÷ entitlement."""
         return jain_allocation_ratio(allocated=self.allocated, entitlement=self.entitlement)
 
 
 def measure(slots: TierSlots) -> Measured:
-    """Return the fair share, what is borrowed, lent and denied, slot by slot.
+    """Return the fair share, and the borrowed, lent and unmet amounts, slot by slot.
 
-    Demand is held + pending, at most the tier's capacity, and never less than what is held: a
-    tier that lost cards keeps its pods.
+    Demand is held + pending, at most the tier's capacity, and never less than what is held: a tier
+    that lost GPUs keeps its pods.
     """
     room = slots.capacity[:, np.newaxis]
     demand = np.maximum(slots.held, np.minimum(slots.held + slots.pending, room))
@@ -183,8 +183,8 @@ class PairAmount(NamedTuple):
 class WholeSums:
     """Sums over slots, one of each team, then those of the tier.
 
-    Σ lent = Σ borrowed − from_pool − overdrawn, and the tier's pool and overdraft are the sums of
-    its teams', to the last digit.
+    Σ lent = Σ borrowed − `from_pool` − `overdrawn`, and the tier's `from_pool` and `overdrawn` are
+    the sums of its teams', to the last digit.
     """
 
     entitlement: Whole
@@ -231,8 +231,9 @@ def whole_sums(measured: Measured) -> WholeSums:
 def apportion(parts: Array, totals: Whole) -> Whole:
     """Return whole parts that sum to each total: (parts, columns), by largest remainder.
 
-    `totals` are parted in proportion to the parts; of equal remainders the first part takes what
-    is left over. Of a column without any part the first takes the total; without parts, nobody.
+    `totals` are divided in proportion to the parts; of equal remainders the first part takes what
+    is left over. The total of a column without any part goes to the first row; without rows, to
+    none.
     """
     if not len(parts):
         return np.zeros(parts.shape, dtype=np.int64)

@@ -58,10 +58,10 @@ class Entitle:
 
 @dataclass(frozen=True, slots=True)
 class MoveCards:
-    """Whole cards that leave one tier and serve another.
+    """Whole GPUs that leave one tier and serve another.
 
-    `usable` is the part of a card that the other tier's units cover: 1 for 7 × 1g.10gb, 6/7 for
-    2 × 3g.40gb, whose last slice serves nobody.
+    `usable` is the part of a GPU that the other tier's units cover: 1 for 7 × 1g.10gb, 6/7 for 2 ×
+    3g.40gb, whose last slice is stranded.
     """
 
     cards: float
@@ -70,7 +70,7 @@ class MoveCards:
     usable: float = 1.0
 
     def __str__(self) -> str:
-        return f"move {self.cards:g} cards from {self.from_tier} to {self.to_tier}"
+        return f"move {self.cards:g} GPUs from {self.from_tier} to {self.to_tier}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ Change = AddGpus | Entitle | MoveCards | MoveWork
 def changed(layout: Layout, changes: Sequence[Change]) -> dict[str, TierPlan]:
     """Return the layout after the changes, one after another.
 
-    Raises ChangeImpossible for an unknown tier, more cards than there are, or a negative amount.
+    Raises ChangeImpossible for an unknown tier, more GPUs than there are, or a negative amount.
     """
     plans = dict(layout)
     for change in changes:
@@ -141,9 +141,9 @@ def _entitle(plans: dict[str, TierPlan], change: Entitle) -> None:
 
 def _move(plans: dict[str, TierPlan], change: MoveCards) -> None:
     if change.cards < 0:
-        raise ChangeImpossible("move cards the other way instead of a negative number")
+        raise ChangeImpossible("move GPUs the other way instead of a negative number")
     if not 0 <= change.usable <= 1:
-        raise ChangeImpossible(f"a card is usable from 0 to 1, not {change.usable:g}")
+        raise ChangeImpossible(f"the usable part of a GPU is from 0 to 1, not {change.usable:g}")
     _grow(plans, change.from_tier, -change.cards)
     _grow(plans, change.to_tier, change.cards * change.usable)
 
@@ -156,18 +156,18 @@ def _check_work(plans: Mapping[str, TierPlan], change: MoveWork) -> None:
 
 
 _SLACK = 1e-9
-"""Sevenths of a card do not sum to whole cards exactly."""
+"""Sevenths of a GPU do not sum to whole GPUs exactly."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReplayWork:
     """What is scheduled as one: a pod, or a gang of pods. Times are Unix seconds.
 
-    `gpus` are its GPU-equivalents. `runs_seconds` counts from its start; None where its end is
-    not known, then it holds its GPUs as long as the replay lasts. `leaves_at` is when who asked
-    gave up. `running` was running when the replay begins, and is placed before all others;
-    its `runs_seconds` is what it had left. `of_queue`: what a queue had pending over half an hour,
-    of which it is not known how long each part waited.
+    `gpus` are its GPU-equivalents. `runs_seconds` counts from its start; None where its end is not
+    known, then it holds its GPUs as long as the replay lasts. `leaves_at` is when it was canceled.
+    `running` was running when the replay begins, and is placed before all others; its
+    `runs_seconds` is what it had left. `of_queue`: what a queue had pending over half an hour,
+    without the queue time of each part.
     """
 
     team: str
@@ -183,7 +183,8 @@ class ReplayWork:
 class Played(NamedTuple):
     """When a work ran in the replay; `started_at` None where it never did.
 
-    `ended_at` is when it finished or gave up; None where it still runs or waits at the end.
+    `ended_at` is when it finished or was canceled; None where it still runs or is pending at the
+    end.
     """
 
     work: ReplayWork
@@ -196,7 +197,7 @@ def replay(
 ) -> list[Played]:
     """Return what became of each work of one tier from `start` to `end`, as they were asked for.
 
-    Whenever GPUs are free and a waiting work fits, one starts: first of teams that hold less than
+    Whenever GPUs are free and a pending work fits, one starts: first of teams that hold less than
     their entitlement, then of the team that holds least for its weight; in a team the oldest that
     fits. Nothing is preempted. Ties go by the team's name, then by the order given.
     """
@@ -218,7 +219,7 @@ def _arrival(work: ReplayWork, start: float) -> float:
 
 @dataclass
 class _Team:
-    """What a team holds, and its waiting works by size, each oldest first."""
+    """What a team holds, and its pending works by size, each oldest first."""
 
     name: str
     entitled: float
@@ -242,7 +243,8 @@ class _Team:
 class _Turns:
     """Whose turn it is, by size of work: heaps of turns, of which those gone by are passed over.
 
-    A tier may have thousands of waiting teams but few sizes, and most instants change one team.
+    A tier may have thousands of teams with pending work but few sizes, and most instants change one
+    team.
     """
 
     def __init__(self, teams: Mapping[str, _Team]) -> None:

@@ -44,10 +44,10 @@ def fair_shares(
 ) -> Array:
     """Return the fair share of each team, in the unit of `capacity`; shape of `demand`.
 
-    First everybody gets min(demand, entitlement), scaled by one factor where these exceed the
-    capacity. The rest goes by weighted water-filling to what is still asked for. `weight` is by
+    First each team gets min(demand, entitlement), scaled by one factor where the sum exceeds the
+    capacity. The rest goes by weighted water-filling to the remaining demand. `weight` is by
     default the entitlement; teams of weight 0 get what the others leave, in equal parts. A demand
-    counts up to the capacity, so what could never run raises nobody's share.
+    counts up to the capacity, so work that could never run raises no fair share.
 
     `demand` has shape (..., teams), the others broadcast to it; `capacity` is (...).
     Raises ValueError for amounts that are negative or not finite.
@@ -125,14 +125,15 @@ def _level(asked: Array, weights: Array, room: Array) -> Array:
 class Lending:
     """GPU-equivalents per slot and team; `from_pool` and `overdrawn` per slot.
 
-    Σ lent = Σ borrowed − from_pool − overdrawn, in every slot. Who borrows lends nothing.
+    Σ lent = Σ borrowed − `from_pool` − `overdrawn`, in every slot. A team that borrows lends
+    nothing.
     """
 
     borrowed: Array
     lendable: Array
     lent: Array
     from_pool: Array
-    """Taken from capacity that nobody is entitled to."""
+    """Taken from capacity without entitlement."""
     overdrawn: Array
     """Taken from what its owners asked for themselves."""
 
@@ -159,9 +160,9 @@ def lend(
 ) -> Lending:
     """Say what is borrowed in each slot and what each team lends.
 
-    Shapes as in `fair_shares`. What is borrowed is taken first from capacity that nobody is
-    entitled to, then from the lenders in proportion to what each can lend, and where that does
-    not suffice it is overdrawn. Raises ValueError for amounts that are negative or not finite.
+    Shapes as in `fair_shares`. Borrowing takes first from capacity without entitlement, then from
+    the lenders in proportion to what each can lend; the rest is over-borrowed. Raises ValueError
+    for amounts that are negative or not finite.
     """
     holding, asked, entitled = np.broadcast_arrays(
         amounts("held", held), amounts("demand", demand), amounts("entitlement", entitlement)
@@ -195,8 +196,8 @@ def borrowed_from(lending: Lending, hours: npt.ArrayLike) -> BorrowedFrom:
 def denied(*, pending: npt.ArrayLike, fair_share: npt.ArrayLike, held: npt.ArrayLike) -> Array:
     """Return min(pending, max(0, fair share − held)) of each slot and team.
 
-    `pending` is demand that is not held. Waiting above the fair share is
-    no denial: it waits for what others may rightly hold.
+    `pending` is demand that is not held. Demand above the fair share is not unmet: others may
+    rightly hold those GPUs.
     """
     short = np.maximum(0.0, amounts("fair_share", fair_share) - amounts("held", held))
     return np.minimum(amounts("pending", pending), short)
@@ -224,9 +225,9 @@ def jain_index(
 ) -> float | None:
     """Return Jain's index over allocated ÷ fair share of the teams with demand.
 
-    All three are sums over the same window, one of each team. None where nobody asked, or nobody
-    got anything. A team whose fair share is 0 to the ninth decimal (there was no capacity, or
-    all of it others' entitlement) is left out: a quotient by such would drown all others.
+    All three are sums over the same window, one of each team. None where no team had demand, or
+    none got anything. A team whose fair share is 0 to the ninth decimal (there was no capacity, or
+    all of it was others' entitlement) is left out: a quotient by almost 0 would hide all others.
     """
     shares = amounts("fair_share", fair_share)
     asked = (amounts("demand", demand) > 0) & (shares > _NOTHING)
@@ -236,8 +237,8 @@ def jain_index(
 def jain_allocation_ratio(*, allocated: npt.ArrayLike, entitlement: npt.ArrayLike) -> float | None:
     """Return Jain's index over allocated ÷ entitlement of the teams that are entitled to any.
 
-    It calls a team that asks for little unfairly treated; `jain_index` does not. It is here to
-    compare with what others publish.
+    It calls a team with little demand unfairly treated; `jain_index` does not. It is here to
+    compare with published figures.
     """
     entitled = amounts("entitlement", entitlement)
     return jain(divided(amounts("allocated", allocated), entitled)[entitled > 0])
@@ -303,8 +304,8 @@ def usage_factors(decayed_gpu_hours: npt.ArrayLike, entitlement: npt.ArrayLike) 
     """Return 2^(−usage ÷ share) of each team, 0..1: 1 used nothing, 0.5 exactly its share.
 
     Usage is the team's part of all decayed GPU-hours, share its entitlement ÷ Σ entitlements. A
-    team without a share has factor 0 (https://slurm.schedmd.com/priority_multifactor.html), and
-    where nobody has one there is no factor: None.
+    team without a share has factor 0 (https://slurm.schedmd.com/priority_multifactor.html); without
+    any entitlement there is no factor: None.
     """
     used = amounts("decayed_gpu_hours", decayed_gpu_hours)
     entitled = amounts("entitlement", entitlement)

@@ -60,9 +60,9 @@ class TeamAmounts:
 class TeamFigures(TeamAmounts):
     """One team in one tier over a window of `hours`; amounts in GPU-hours, largest part first.
 
-    The parts of `borrowed_from`, with `from_pool` and `overdrawn`, sum to what was borrowed;
-    those of `lent_to` to what was lent. `idle_beside` has the mean GPUs that other teams held
-    idle while this one was denied.
+    The parts of `borrowed_from`, with `from_pool` and `overdrawn`, sum to what was borrowed; those
+    of `lent_to` to what was lent. `idle_beside` has the mean GPUs that other teams left idle during
+    this team's unmet fair share.
     """
 
     hours: float
@@ -74,8 +74,8 @@ class TeamFigures(TeamAmounts):
 def sentence(figures: TeamFigures) -> str:
     """Return the week in one sentence, GPUs as means over the window.
 
-    "entitled to 12, received 15.2, borrowed 3.2 of which 2.0 from speech; denied 40 GPU-hours
-    while robotics held 6 GPUs idle". What rounds to 0 is left out.
+    "entitled to 12, received 15.2, borrowed 3.2 of which 2.0 from speech; missed 40 GPU-hours of
+    its fair share while robotics left 6 GPUs idle". Amounts that round to 0 are left out.
     """
     if not figures.hours:
         raise ValueError("a statement needs a window that is not empty")
@@ -92,8 +92,8 @@ def _sources(figures: TeamFigures) -> list[StatementPart]:
     """Return where borrowed GPUs came from: lending teams first, then what is no team's to lend."""
     return [
         *figures.borrowed_from,
-        StatementPart("capacity nobody is entitled to", figures.from_pool_gpu_hours),
-        StatementPart("what others were asking for", figures.overdrawn_gpu_hours),
+        StatementPart("capacity without entitlement", figures.from_pool_gpu_hours),
+        StatementPart("demand of other teams", figures.overdrawn_gpu_hours),
     ]
 
 
@@ -112,12 +112,12 @@ def _moved(
 
 def _denial(figures: TeamFigures) -> str:
     if round(figures.denied_gpu_hours, 1) <= 0:
-        return "denied nothing" if figures.demand_gpu_hours else "asked for nothing"
-    words = f"denied {_hours(figures.denied_gpu_hours)} GPU-hours"
+        return "no unmet fair share" if figures.demand_gpu_hours else "no demand"
+    words = f"missed {_hours(figures.denied_gpu_hours)} GPU-hours of its fair share"
     if figures.idle_beside and round(figures.idle_beside[0].amount, 1) > 0:
         team, gpus = figures.idle_beside[0]
         number = _bare(gpus)
-        words += f" while {team} held {number} {'GPU' if number == '1' else 'GPUs'} idle"
+        words += f" while {team} left {number} {'GPU' if number == '1' else 'GPUs'} idle"
     return words
 
 

@@ -26,7 +26,7 @@ from apps.fairness.domain.shares import Array
 
 @dataclass(frozen=True, slots=True)
 class QueueTimes:
-    """Waits that ended in the period by a start; open ones and given-up ones are counted apart.
+    """Queue times that ended in the period by a start; open and canceled ones are counted apart.
 
     Percentiles are by nearest rank, so each is a wait that somebody had; None where none ended.
     """
@@ -39,7 +39,7 @@ class QueueTimes:
 
 
 def waits(ended_seconds: Iterable[float], *, waiting_now: int = 0, gave_up: int = 0) -> QueueTimes:
-    """Return the figures of one team's waits, `ended_seconds` those that ended in the period."""
+    """Return the queue times of one team, `ended_seconds` those that ended in the period."""
     ordered = sorted(ended_seconds)
     return QueueTimes(
         ended=len(ordered),
@@ -94,25 +94,30 @@ def slot_means(stretches: Iterable[LevelSpan], *, edges: Sequence[float], teams:
 
 
 ASSUMPTIONS = (
-    "The same work is asked for at the same times and runs as long as it did; nobody asks for "
-    "more or less because there is more or less.",
+    "The same work is requested at the same times and runs as long as it did. Demand does not "
+    "follow supply.",
     "Before and after are both replayed by the same rules, so that they differ by the change "
     "alone; before may differ from what really happened.",
-    "Whenever GPUs are free and waiting work fits, it starts: first of teams below their "
-    "entitlement, then of the team that holds least for its weight, the oldest first. Small work "
-    "may pass by large work that does not fit.",
+    "Pending work starts as soon as GPUs are free for it. Teams below their entitlement come "
+    "first, then the team that holds least for its weight; within a team, the oldest first. "
+    "Small work may pass large work that does not fit.",
     "Nothing is preempted. What ran at the start of the window goes on running where it fits.",
-    "A tier is one pool: free GPUs on different nodes are taken together, and node selectors, "
-    "quotas and queues hold nothing back. Real waits are longer.",
-    "Who gave up waiting gives up at the same time, unless the work has started by then.",
+    "A tier is one pool: free GPUs of all its nodes are added, and node selectors, quotas and "
+    "queues block nothing. Real queue times are longer.",
+    "Work canceled before its start is canceled at the same time, unless it has started by then.",
     "Work whose end is not known holds its GPUs until the window ends.",
-    "Work larger than its whole tier never starts; it counts neither as demand nor as denied.",
+    (
+        "Work larger than its whole tier never starts. It counts neither as demand nor as unmet "
+        "fair share."
+    ),
 )
 
 
 @dataclass(frozen=True)
 class TierOutcome:
-    """A tier after a replay: `sums` in GPU-hours in the order of `teams`, and the teams' waits."""
+    """A tier after a replay: `sums` in GPU-hours in the order of `teams`, and the teams' queue
+    times.
+    """
 
     teams: tuple[str, ...]
     sums: FairnessSums
@@ -211,7 +216,7 @@ def moved(works: Iterable[ReplayWork], changes: Sequence[Change]) -> list[Replay
 
 def _assumed(changes: Sequence[Change]) -> Iterable[str]:
     if any(isinstance(change, MoveCards) for change in changes):
-        yield "Cards that move do so at the start of the window, at once and empty."
+        yield "GPUs that move do so at the start of the window, immediately and empty."
         yield "Work keeps asking in its tier, unless a change says that it moves too."
     if any(isinstance(change, MoveWork) for change in changes):
         yield "Work that moves to another tier runs as long there as it did."
@@ -266,7 +271,7 @@ def _waits(played: Sequence[Played], teams: Sequence[str], start: float) -> dict
 def _ended(
     played: Sequence[Played], teams: Sequence[str], start: float
 ) -> tuple[dict[str, list[float]], dict[str, int], dict[str, int]]:
-    """Return each team's waits that ended, and how many last and gave up.
+    """Return each team's queue times that ended, and how many are pending or were canceled.
 
     What ran before the window and was placed at its start had none.
     """

@@ -85,7 +85,7 @@ _SUMS: Mapping[str, _Sum] = {
     "idle_entitlement_under_demand": _Sum(
         "borrowable",
         "Idle entitlement under demand",
-        "Entitled GPUs that nobody held while others waited.",
+        "Entitled GPUs that were free while other work was pending.",
         _TIERS,
     ),
     "fairness_capacity": _Sum(
@@ -241,7 +241,10 @@ def _mean_idle(window: Window, filters: FairnessFilters, other: str) -> Explaine
     return Explained(
         figure=_MEAN_IDLE,
         label="Idle meanwhile",
-        meaning=f"GPUs that {other} held idle in the hours in which {filters.team[0]} was denied.",
+        meaning=(
+            f"GPUs that {other} held without using them in the hours with unmet fair share of "
+            f"{filters.team[0]}."
+        ),
         anchor="fairness",
         value=sum(idle.values()) / NANO / len(hours) if hours else None,
         unit=Unit.GPUS,
@@ -417,20 +420,20 @@ def _usage_factor(team: str, at: datetime, *, now: datetime) -> Explained | None
     return Explained(
         figure="usage_factor",
         label="Fair-share factor",
-        meaning="1: nothing used lately, 0.5: exactly the share. Use counts half after 7 days.",
+        meaning="1: no recent use, 0.5: exactly the share. Use counts half after 7 days.",
         anchor="fairness",
         value=value,
         unit=Unit.RATIO,
         formula="1 / 2 ** ((used / all_used) / (entitled / all_entitled))",
         inputs=(
-            Input("used", "used lately", parts.used[own]),
-            Input("all_used", "used lately by all", sum(parts.used.values())),
+            Input("used", "recent use", parts.used[own]),
+            Input("all_used", "recent use of all teams", sum(parts.used.values())),
             Input("entitled", "entitlement", parts.entitled.get(own, 0.0), Unit.GPUS),
             Input("all_entitled", "all entitlements", all_entitled, Unit.GPUS),
         ),
         columns=(
             RowColumn("team", "Team"),
-            RowColumn("gpu_hours", "Used lately", Unit.GPU_HOURS),
+            RowColumn("gpu_hours", "Recent use", Unit.GPU_HOURS),
             RowColumn("gpus", "Entitlement", Unit.GPUS),
         ),
         rows=[
@@ -443,5 +446,5 @@ def _usage_factor(team: str, at: datetime, *, now: datetime) -> Explained | None
         ],
         origin="Allocated GPU-hours of all tiers of the last ten weeks.",
         sources=("holding",),
-        nothing="" if value is not None else "Nobody is entitled to anything.",
+        nothing="" if value is not None else "No team has an entitlement.",
     )

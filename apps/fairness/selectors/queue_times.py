@@ -1,4 +1,4 @@
-"""Waiting times of teams by tier, and what waits or went without having started."""
+"""Queue times of teams by tier, and work that is pending or was canceled before start."""
 
 from bisect import bisect_right
 from collections import Counter, defaultdict
@@ -33,7 +33,9 @@ _SPACE = "workload__namespace_id"
 
 @dataclass(slots=True)
 class TeamWaits:
-    """Seconds → how many waits of that length ended by a start; and what did not."""
+    """Seconds → how many queue times of that length ended by a start; and the work that did not
+    start.
+    """
 
     ended: Counter[float] = field(default_factory=Counter)
     waiting_now: int = 0
@@ -50,12 +52,13 @@ class TeamWaits:
 def team_waits(
     window: Window, tiers: Collection[int], *, now: datetime
 ) -> Mapping[tuple[int, int], TeamWaits]:
-    """Return the waits of (tier, team); whose namespaces are at its end. Ten queries at most.
+    """Return the queue times by (tier, team): that of their namespace at the end. At most ten
+    queries.
 
-    A wait is that of a pod from its creation to its start, in whole seconds. Work that waited
-    before it had all its pods (a Workload of Kueue, a group, a controller that was refused) waits
-    once, until it is let in; the pods that are made for it then are not counted again.
-    `waiting_now` counts what waited at the end of the window, or now, as it was at that moment.
+    A queue time is that of a pod from its creation to its start, in whole seconds. Work that was
+    pending before it had all its pods (a Workload of Kueue, a group, a controller that was refused)
+    counts once, until it is admitted; the pods that are created for it then are not counted again.
+    `waiting_now` counts the work that was pending at the end of the window, or now.
     """
     teams = _teams_at(window.end - _INSTANT)
     found: dict[tuple[int, int], TeamWaits] = defaultdict(TeamWaits)
@@ -75,9 +78,9 @@ def team_waits(
 
 
 def dark_tiers(window: Window, tiers: Collection[int], *, now: datetime) -> frozenset[int]:
-    """Return the tiers of a cluster of which it is not known what waits at the window's end.
+    """Return the tiers of a cluster whose pending work is not known at the window's end.
 
-    What waits there, as far as that is told, is the least that does. Two queries at most.
+    The counts of such a tier are lower bounds. At most two queries.
     """
     dark = _dark(min(window.end, now))
     if not dark:
@@ -90,7 +93,7 @@ def dark_tiers(window: Window, tiers: Collection[int], *, now: datetime) -> froz
 
 
 def _ended(over: QuerySet[Episode], window: Window) -> Iterator[tuple[int, int, int, int]]:
-    """Yield the tier, namespace and seconds of waits that ended by a start, and how many did.
+    """Yield the tier, namespace and seconds of queue times that ended by a start, and their count.
 
     Work that was let in is read first: pods of nearly all workloads were made for none, and are
     counted by the database; only those of the others are looked at one by one.
@@ -118,7 +121,7 @@ def _ended(over: QuerySet[Episode], window: Window) -> Iterator[tuple[int, int, 
 
 
 def _let_in() -> QuerySet[Episode]:
-    """Return the work that got in after it had waited beyond what pods it had."""
+    """Return the work that was admitted after it had been pending beyond its pods."""
     alone = CauseInterval.objects.filter(
         episode=OuterRef("pk"), counts=Counts.SUPPRESSED.value, counted__gt=0
     )
@@ -143,7 +146,7 @@ def _made_for_none(
 
 
 def _intervals_at(at: datetime) -> QuerySet[CauseInterval]:
-    """Return what waited at a moment: an episode has one interval then, and counts as it says.
+    """Return the work pending at a moment: an episode has one interval then, and counts as it says.
 
     What seemed to wait when its cluster was watched last, long before, may be over since.
     """
@@ -154,7 +157,7 @@ def _intervals_at(at: datetime) -> QuerySet[CauseInterval]:
 
 
 def _dark(at: datetime) -> dict[int, datetime]:
-    """Return the clusters of which it is not known what waits at a moment, and until when it was.
+    """Return the clusters whose pending work is not known at a moment, and until when it was known.
 
     One query.
     """

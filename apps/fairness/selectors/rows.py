@@ -114,9 +114,9 @@ class HourCounts:
 class TierFairness:
     """One tier with its teams.
 
-    `usage_known` is the share, 0..1, of the hours behind the usage factors that are known: those
-    of all clusters and ten weeks. None where none was to be collected. `dark`: of a cluster of it
-    it is not known what waits at the window's end.
+    `usage_known` is the share, 0..1, of the hours behind the fair-share factors that are known:
+    those of all clusters and ten weeks. None where none was to be collected. `dark`: the pending
+    work of one of its clusters is not known at the window's end.
     """
 
     tier: Annotated[str, Column("Tier")]
@@ -210,7 +210,7 @@ class TierGlance:
     jain_index: Annotated[float | None, _JAIN]
     jain_allocation_ratio: Annotated[float | None, _JAIN_ALLOCATION]
     denied_gpu_hours: Annotated[float, UNMET]
-    denied_teams: Annotated[int, Column("Teams with unmet share")]
+    denied_teams: Annotated[int, Column("Underserved teams")]
     borrowed_gpu_hours: Annotated[float, BORROWED]
     borrowable_gpu_hours: Annotated[float, _BORROWABLE]
     overdrawn_gpu_hours: Annotated[float, OVERDRAWN]
@@ -240,11 +240,10 @@ class TierStatement:
 class Statement:
     """A team's week, from Monday to Monday of the report zone, and the weeks beside it.
 
-    `known_hours` are those of the tier of which least is known; where there is none to tell of,
-    those in which the team is known to have had to do with none.
-    `previous` and `next` are Mondays; None where there is nothing before, or it has not begun.
-    `hours_kept` says whether all its hours are still there: who held GPUs idle while the team was
-    denied is told by them alone.
+    `known_hours` are those of the tier with the fewest known hours. A team without any tier has the
+    hours in which it is known to have had none. `previous` and `next` are Mondays; None where there
+    is no data before, or the week has not begun. `hours_kept` says whether all its hours are still
+    there: only they tell which team held GPUs idle during unmet fair share.
     """
 
     team_id: int

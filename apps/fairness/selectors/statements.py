@@ -31,7 +31,7 @@ from apps.usage.domain.amounts import hours
 
 @dataclass(frozen=True, slots=True)
 class TierStanding:
-    """One team on one tier over the known hours of a window; None denied where there is none."""
+    """One team on one tier over the known hours of a window; `denied` None without any."""
 
     tier: str
     hours: HourCounts
@@ -46,8 +46,8 @@ class TierStanding:
 class TeamStanding:
     """A team on the tiers that it had to do with, in the catalog's order.
 
-    `usage_factor` is of all tiers together; None where nobody is entitled to anything, or nothing
-    is known. `usage_known` is the share, 0..1, of the hours behind it that are known.
+    `usage_factor` is of all tiers together; None without any entitlement or any known hour.
+    `usage_known` is the share, 0..1, of the hours behind it that are known.
     """
 
     tiers: tuple[TierStanding, ...]
@@ -65,8 +65,8 @@ def team_standing(
 ) -> TeamStanding:
     """Return where a team stands, on these tiers or on all; nowhere, where there is no such team.
 
-    What `fairness_rows` tells of it, but for its waits, in a small part of the time. Sums of GPUs
-    of teams, which everybody may see: `visibility` narrows nothing. At most 14 queries.
+    The figures of `fairness_rows` for it, without queue times, in a small part of the time. Sums of
+    GPUs of teams, which every user may see: `visibility` narrows nothing. At most 14 queries.
     """
     pk = next((pk for pk, name in team_names().items() if name == team), None)
     if pk is None:
@@ -110,9 +110,9 @@ def statement(team: str, week: date, *, now: datetime, visibility: Visibility) -
 
     With those that it was entitled to in the week so far it had, whatever is known of them.
 
-    `week` is any day of it. Who held GPUs idle while the team was denied is told as long as hours
-    are kept. Sums of GPUs of teams, which everybody may see: `visibility` narrows nothing.
-    Raises UnknownTeam. At most 18 queries, and one for each tier in which it was denied anything.
+    `week` is any day of it. The teams that held GPUs idle during unmet fair share are known as long
+    as hours are kept. Sums of GPUs of teams, which every user may see: `visibility` narrows
+    nothing. Raises UnknownTeam. At most 18 queries, and one for each tier with unmet fair share.
     """
     names = team_names()
     pk = next((pk for pk, name in names.items() if name == team), None)
@@ -228,7 +228,7 @@ def _largest_first(amounts: Mapping[int, int], names: Mapping[int, str]) -> list
 def _idle_beside(
     team: int, window: Window, tiers: Collection[int], names: Mapping[int, str]
 ) -> _Idle:
-    """Return the mean GPUs that others held idle in the hours in which the team was denied."""
+    """Return the mean GPUs that others left idle in the hours of the team's unmet fair share."""
     own = TeamFairnessHour.objects.filter(
         tier__in=tiers, team=team, hour__gte=window.start, hour__lt=window.end, denied__gt=0
     )

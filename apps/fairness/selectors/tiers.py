@@ -372,10 +372,10 @@ def fairness_overview(
 ) -> FairnessOverview:
     """Return each tier that any hour of the window was computed of, and dominant shares.
 
-    What `fairness_rows` tells, but for teams one by one and their waits, in a small part of the
-    time. A dominant share is the largest part, allocated ÷ capacity, of any one tier. Filters
-    narrow tiers, and the sums over teams; indices and shares are of all of them. Everybody may
-    see it: `visibility` narrows nothing. At most ten queries.
+    The figures of `fairness_rows`, without those of single teams and their queue times, in a small
+    part of the time. A dominant share is the largest part, allocated ÷ capacity, of any one tier.
+    Filters narrow tiers, and the sums over teams; indices and shares are of all of them. Every user
+    may see it: `visibility` narrows nothing. At most ten queries.
     """
     names, tiers = team_names(), tier_names()
     of_tiers, tables = _read_tables(window, tiers)

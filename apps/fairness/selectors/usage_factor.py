@@ -1,4 +1,4 @@
-"""How much teams used lately of all tiers against their share (docs/definitions.md#fairness)."""
+"""Recent use of all tiers by team, against the team's share (docs/definitions.md#fairness)."""
 
 from collections import defaultdict
 from collections.abc import Mapping
@@ -27,7 +27,7 @@ _Held = dict[int, dict[date, int]]
 
 @dataclass(frozen=True, slots=True)
 class UsageFactors:
-    """Team id → usage factor, 0..1, and which share of what they are made of is known.
+    """Team id → fair-share factor, 0..1, and the known share of the hours behind it.
 
     `known` counts the hours of all clusters that were to be collected, 0..1; of the others what
     teams held is in no factor. None where there were none.
@@ -69,8 +69,8 @@ def usage_parts(at: datetime, *, now: datetime) -> UsageParts:
 def usage_factor_of_teams(at: datetime, *, now: datetime) -> UsageFactors:
     """Return the usage factors at `at` of who used or is entitled to anything.
 
-    What is known of whole hours up to then counts, by local days, each from its end. No team has
-    one where nobody is entitled to anything, or nothing at all is known. At most six queries.
+    Whole known hours up to then count, by local days, each decayed from its end. No team has a
+    factor without any entitlement or any known hour. At most six queries.
     """
     known = _known(at)
     return UsageFactors(usage_parts(at, now=now).factors if known else {}, known)

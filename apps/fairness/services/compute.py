@@ -136,8 +136,8 @@ class HourForgotten(Exception):
 def compute_hour(hour: datetime, *, now: datetime) -> int:
     """Compute the hour that begins at `hour`, of all tiers; return how many rows of teams.
 
-    The same facts and waits give the same rows, in whatever order and however often hours are
-    computed. Raises HourForgotten, and ValueError for what is no hour of facts.
+    The same facts and pending work give the same rows, in whatever order and however often hours
+    are computed. Raises HourForgotten, and ValueError for what is no hour of facts.
     """
     window = Window.hour(hour)
     with gc_paused(), transaction.atomic():
@@ -310,7 +310,7 @@ def _in_slots(
 def _pending_means(
     teams: Sequence[int], waiting: Mapping[int, Sequence[tuple[int, int]]], hours: Array
 ) -> Array:
-    """Return the mean GPU-equivalents that waited: (slots, teams)."""
+    """Return the mean GPU-equivalents that were pending: (slots, teams)."""
     table = np.zeros((hours.size, len(teams)))
     for column, team in enumerate(teams):
         for slot, amount in waiting.get(team, ()):

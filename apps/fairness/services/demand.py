@@ -146,7 +146,7 @@ def _covers(spans: Sequence[Span], start: float) -> bool:
 
 
 class PendingTeam(NamedTuple):
-    """A team waiting for a tier in the slot of that number."""
+    """A team with pending work for a tier in the slot of that number."""
 
     slot: int
     tier: int
@@ -164,9 +164,10 @@ def counted_intervals() -> Q:
 
 
 def read_waited(window: Window, edges: Sequence[float]) -> Waited:
-    """Return what waited between edges (Unix seconds, ascending) within a window. Five queries.
+    """Return the pending demand between edges (Unix seconds, ascending) within a window. Five
+    queries.
 
-    What still waits has waited until the last edge, but no longer than it was watched.
+    Work that is still pending counts until the last edge, but no longer than it was watched.
     """
     spans = _namespace_teams(window)
     known = {cluster: at.timestamp() for cluster, at in known_until().items()}
@@ -211,7 +212,7 @@ def half_hours(window: Window) -> list[float]:
 
 
 def waits_digests(waited: Waited, hours: int) -> list[str]:
-    """Return a digest for each hour of what waited in its two slots; `waited` by half hours."""
+    """Return a digest of the pending demand of each hour; `waited` is by half hours."""
     lines: list[list[str]] = [[] for _ in range(hours)]
     for who in sorted(waited):
         number, half = divmod(who.slot, 2)

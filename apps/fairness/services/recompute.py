@@ -31,8 +31,9 @@ _WHOLE = timedelta(days=1)
 _LATE = timedelta(hours=6)
 """What says when it was written may be seen so much later: its transaction lasted."""
 _RECENT = timedelta(hours=12)
-"""So long after a day ends what waited in its hours is looked at again itself; of older days when
-their sums are written anew."""
+"""So long after a day ends its hours are compared with the pending history directly; older days
+when their sums are written anew.
+"""
 _DAYS_AT_ONCE = 10
 
 
@@ -40,9 +41,9 @@ _DAYS_AT_ONCE = 10
 class ChangedHours:
     """Hours that are to be computed, newest first, and what to note when they are.
 
-    `days` tells for older days, whose hours were held against what waited in them, which sums
-    there were then (as FairDate.waits). `more`: there are other such days left. `look` has the
-    fields of FairLook.
+    `days` are older days whose hours were compared with the pending history, with the digest of the
+    sums that there were then (as `FairnessDay.waits`). `more`: there are other such days left.
+    `look` has the fields of RecomputeCursor.
     """
 
     hours: Sequence[datetime]
@@ -61,9 +62,9 @@ class _Day(NamedTuple):
 def changes(*, now: datetime) -> ChangedHours:
     """Return what is to be computed. Hours that no cluster has facts of, nor failed, are not.
 
-    Nor are those whose day's hours were deleted. Looks at all there is once a day, else at what
-    was written since the last look that was noted. At most some 22 queries, and six for each of
-    ten older days in which the waits may have changed.
+    Nor are those whose day's hours were deleted. Compares everything once a day, else what was
+    written since the last noted run. At most some 22 queries, and six for each of ten older days
+    whose pending history may have changed.
     """
     last = RecomputeCursor.objects.order_by("pk").first()
     if last is not None and not timedelta(0) <= now - last.whole_at < _WHOLE:
@@ -136,14 +137,16 @@ def _of_sources(since: datetime) -> set[datetime]:
 
 
 def _of_recent_waits(now: datetime) -> set[datetime]:
-    """Return the computed hours of today, and of days that ended lately, with other waits."""
+    """Return the computed hours of today, and of days that ended recently, with changed pending
+    work.
+    """
     zone = report().zone
     start = day_start(day_of(now - _RECENT, zone), zone)
     return _of_waits(Window(start, hour_floor(now, zone)))
 
 
 def _of_waits(window: Window) -> set[datetime]:
-    """Return the hours in which something else waited than when they were computed."""
+    """Return the hours whose pending work differs from what it was when they were computed."""
     hours = [hour.start for hour in window.hours()]
     rows = FairnessWindow.objects.filter(hour__gte=window.start, hour__lt=window.end).order_by("pk")
     known = dict(rows.values_list("hour", "waits"))
@@ -156,7 +159,8 @@ def _of_waits(window: Window) -> set[datetime]:
 
 
 def _older_days(now: datetime, last: RecomputeCursor | None) -> tuple[list[_Day], bool]:
-    """Return older days whose waits may have changed, newest first, and whether there are more.
+    """Return older days whose pending work may have changed, newest first, and whether there are
+    more.
 
     Sums of a day are written anew where anything of it changed, never altered: how many rows
     there are and which is the newest tells one time from another.
@@ -217,7 +221,7 @@ def _is_computed(hour: datetime, now: datetime) -> bool:
 
 
 def _note_days(found: ChangedHours, left: set[datetime]) -> None:
-    """Note of days that no hour of theirs is due by what waited in it."""
+    """Note of days that none of their hours is due by its pending work."""
     zone = report().zone
     for day, waits in found.days.items():
         if left.isdisjoint(hour.start for hour in day_window(day, zone).hours()):

@@ -14,9 +14,9 @@ TEMPERATURE = "DCGM_FI_DEV_GPU_TEMP"
 XID = "DCGM_FI_DEV_XID_ERRORS"
 
 CARD = ("UUID", "modelName", "Hostname", "hostname")
-"""Labels of a card; its node is named in the old or the new spelling."""
+"""Labels of a GPU; its node is named in the old or the new spelling."""
 DEVICE = (*CARD, "GPU_I_ID", "GPU_I_PROFILE")
-"""Labels of a card or MIG instance."""
+"""Labels of a GPU or MIG instance."""
 HOLDER = ("namespace", "pod", "exported_namespace", "exported_pod")
 
 # Faults of the card or its driver; other codes mostly come from the program that runs on it.
@@ -77,7 +77,7 @@ def _idle(given: AlertThresholds) -> dict[str, Any]:
 
 
 def _memory(given: AlertThresholds) -> dict[str, Any]:
-    """Warn of full cards that several pods are named on, or whose node says that it shares."""
+    """Warn of full GPUs that several pods are named on, or whose node says that it shares."""
     used, free = (_by("max", DEVICE, metric) for metric in (USED, FREE))
     full = f"{_with_node(f'{used} / ({used} + {free})')} > {given.memory_above:g}"
     several = _by(
@@ -90,7 +90,7 @@ def _memory(given: AlertThresholds) -> dict[str, Any]:
         f"or (({full}) and on (node) {sharing})",
         given.memory_for,
         "warning",
-        "The memory of a card that pods share is nearly full",
+        "The memory of a GPU that pods share is nearly full",
         "{{ $value | humanizePercentage }} of the memory of "
         f"{_THE_CARD} is used: the next allocation fails in any of its pods.",
     )
@@ -115,7 +115,7 @@ def _exhausted(given: AlertThresholds) -> dict[str, Any]:
         given.exhausted_for,
         "info",
         "All devices of a MIG profile are held",
-        "All {{ $value }} devices {{ $labels.resource }} are held: who asks for one waits.",
+        "All {{ $value }} devices {{ $labels.resource }} are allocated: new requests are pending.",
     )
 
 

@@ -146,7 +146,7 @@ def _check_account(account: Account, path: Path, problems: Problems) -> None:
 def _check_apart(reader: Account, writer: Account, path: Path, problems: Problems) -> None:
     """Refuse one account for both: what watches all day long must not be able to write.
 
-    A server that asks for no account, as a simulated one, has none to tell apart.
+    A server without accounts, such as a simulated one, has none to tell apart.
     """
     token = writer.bearer_token_env
     same = (
@@ -275,7 +275,7 @@ def _check_reachable(tiers: Sequence[tuple[Path, Tier]], problems: Problems) -> 
         problems.add(
             sound[name][0],
             f"can never match: the first tier that matches wins, and the earlier tier {earlier} "
-            f"takes everything that {name} asks for; put {name} before it or give {earlier} a "
+            f"takes every pod that {name} would match; put {name} before it or give {earlier} a "
             "narrower node_selector",
         )
 

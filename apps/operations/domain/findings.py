@@ -42,7 +42,7 @@ _E, _W, _N = Severity.ERROR, Severity.WARNING, Severity.NOTE
 KINDS: dict[str, FindingKind] = {
     # The portal itself and its connections.
     "catalog-empty": FindingKind("No cluster is loaded", _E),
-    "audit-broken": FindingKind("The audit does not hold", _E),
+    "audit-broken": FindingKind("Audit was altered", _E),
     "prometheus-unavailable": FindingKind("Prometheus does not answer", _E),
     "prometheus-rejected": FindingKind("Prometheus refuses the portal", _E),
     "api-unavailable": FindingKind("The Kubernetes API does not answer", _E),
@@ -50,24 +50,24 @@ KINDS: dict[str, FindingKind] = {
     "clock-skew": FindingKind("Clocks differ", _W),
     "rbac-missing": FindingKind("A right to read is missing", _E),
     "owners-unreadable": FindingKind("Controllers of pods cannot be read", _N),
-    "waiting-unreadable": FindingKind("What explains waiting cannot be read", _W),
+    "waiting-unreadable": FindingKind("Causes of pending work cannot be read", _W),
     "slices-unreadable": FindingKind("DRA objects cannot be read", _E),
     "writer-rejected": FindingKind("The account that changes quotas cannot be used", _W),
     "writer-rights-missing": FindingKind("A right to change quotas is missing", _W),
     "rights-too-many": FindingKind("An account of the portal may do too much", _W),
-    "watch-not-running": FindingKind("Nobody watches the Kubernetes API", _E),
+    "watch-not-running": FindingKind("The Kubernetes API is not watched", _E),
     "watch-behind": FindingKind("The watch is behind", _E),
     # Hours and coverage.
     "collection-behind": FindingKind("Hours are not collected", _E, public=True),
     "hours-failed": FindingKind("Hours failed", _E),
     "hours-partial": FindingKind("Hours are partial", _W),
-    "coverage-low": FindingKind("Running pods are not measured", _W, public=True),
+    "coverage-low": FindingKind("Running pods have no metrics", _W, public=True),
     "interval-differs": FindingKind(
         "Another scrape interval than the catalog says", _N, public=True
     ),
     # Exporters.
     "no-device-metrics": FindingKind("No GPU metrics", _E, public=True),
-    "no-activity-metric": FindingKind("Nothing tells how busy a GPU model is", _E, public=True),
+    "no-activity-metric": FindingKind("No activity metric of a GPU model", _E, public=True),
     "no-profiling-metric": FindingKind("Only the coarse utilization is exported", _N, public=True),
     "no-memory-metric": FindingKind("GPU memory is not exported", _N, public=True),
     "no-energy-metric": FindingKind("GPU energy is not exported", _N, public=True),
@@ -78,10 +78,10 @@ KINDS: dict[str, FindingKind] = {
     "units-rescaled": FindingKind("Utilization has another unit", _N, public=True),
     "stuck-counter": FindingKind("A profiling counter stands at zero", _W, public=True),
     "shared-unmapped": FindingKind("The renamed resource is not mapped to pods", _W, public=True),
-    "virtual-gpus-off": FindingKind("Sharers of a card are not told apart", _W, public=True),
+    "virtual-gpus-off": FindingKind("Pods on one GPU are not told apart", _W, public=True),
     "process-values-zero": FindingKind("Processes are not matched to pods", _W, public=True),
     "dra-labels-missing": FindingKind("GPUs of claims name no pods", _W, public=True),
-    "activity-unattributed": FindingKind("GPUs are busy and nobody holds them", _W, public=True),
+    "activity-unattributed": FindingKind("GPUs are active without a pod", _W, public=True),
     "exporter-changed": FindingKind("The exporter shows itself otherwise", _N, public=True),
     "vendor-limits": FindingKind("What an exporter cannot show", _N, public=True),
     # kube-state-metrics.
@@ -102,12 +102,12 @@ KINDS: dict[str, FindingKind] = {
         "Shared GPUs look like whole ones", _W, public=True, practice=True
     ),
     "shared-units-above-one": FindingKind(
-        "Pods ask for several units of a shared card", _W, practice=True
+        "Pods request several units of a shared GPU", _W, practice=True
     ),
     "nodes-without-taint": FindingKind("GPU nodes take any pod", _N, public=True, practice=True),
-    "gangs-on-shared": FindingKind("Multi-GPU work runs on shared cards", _W, practice=True),
+    "gangs-on-shared": FindingKind("Multi-GPU work runs on shared GPUs", _W, practice=True),
     "replicas-under-pressure": FindingKind(
-        "Many share a card whose memory is full", _W, public=True, practice=True
+        "Many pods share a GPU whose memory is full", _W, public=True, practice=True
     ),
     "mig-outside-catalog": FindingKind(
         "MIG sizes belong to no tier", _W, public=True, practice=True

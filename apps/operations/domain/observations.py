@@ -18,7 +18,7 @@ class Trouble(NamedTuple):
 
 
 class ObservedDevice(NamedTuple):
-    """A device (card or MIG instance) as the exporter showed it in the slot looked at.
+    """A device (GPU or MIG instance) as the exporter showed it in the slot looked at.
 
     `samples` counts those of all its rows, `named` those of rows that name a pod, `pods` how many
     different ones they name. `activity`, `memory` and `energy`: whether anything tells it.
@@ -122,10 +122,10 @@ class WriterLook:
 class ApiLook:
     """What the Kubernetes API shows.
 
-    `denied` are needed rights that the account lacks, `unexplained` those to follow what explains
-    waiting, `excess` some that it has and never uses. `labels` are those of nodes as they are now:
-    the ledger keeps only what capacity and tiers follow from. `writer` is None where the portal
-    changes no quotas.
+    `denied` are needed rights that the account lacks, `unexplained` those to follow the causes of
+    pending work, `excess` some that it has and never uses. `labels` are those of nodes as they are
+    now: the ledger keeps only labels that decide capacity and tiers. `writer` is None where the
+    portal changes no quotas.
     """
 
     trouble: Trouble | None = None
@@ -219,7 +219,7 @@ class CollectedHours:
 class ClusterHistory:
     """What the database has: the nodes as they are, who holds GPUs, and facts.
 
-    `quotas` are the keys of ResourceQuotas as the watch lists them; None: nobody watches them.
+    `quotas` are the keys of ResourceQuotas as the watch lists them; None: they are not watched.
     """
 
     nodes: Sequence[NodeInterval] = ()
@@ -292,7 +292,7 @@ OWNERS = tuple((_GROUPS.get(kind, "apps"), plural) for kind, plural in PLURALS.i
 
 
 def explaining(collections: Iterable[str]) -> Iterator[Right]:
-    """Yield the rights to follow collections, given by their paths, that explain waiting."""
+    """Yield the rights to follow collections, given by their paths, that explain pending work."""
     for path in collections:
         group = path.split("/")[2] if path.startswith("/apis/") else ""
         for verb in _FOLLOWED:

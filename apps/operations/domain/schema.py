@@ -234,8 +234,8 @@ class Owned(Struct, frozen=True, kw_only=True):
     """Hardware that was bought: written off in a straight line, energy by what is measured.
 
     `price` is that of the servers with all that belongs to them, in the price's currency;
-    `residual` what they are worth after `years`. `per_kwh` prices the measured energy of the
-    cards, times `pue` (the site's energy ÷ that of its computers); it is a line of its own.
+    `residual` what they are worth after `years`. `per_kwh` prices the measured energy of the GPUs,
+    times `pue` (the site's energy ÷ that of its computers); it is a line of its own.
     """
 
     price: Amount
@@ -250,8 +250,8 @@ class Price(Struct, frozen=True, kw_only=True):
     """What a GPU-hour costs: `per_gpu_hour` before `discount`, or what `owned` amounts to.
 
     The most specific price wins: of cluster and tier, of the cluster, of the tier, of any.
-    `confirmed` lets a figure pass that looks like a typing error, such as one per month.
-    `source` says where it is from; `example` that nobody has observed for it.
+    `confirmed` lets a figure pass that looks like a typing error, such as one per month. `source`
+    says where it is from; `example` that it was never confirmed.
     """
 
     gpu_model: GpuModel

@@ -199,7 +199,7 @@ class RecordKind(Generic[AnyRecord]):
 
 @dataclass(frozen=True, slots=True)
 class DesiredRow(Generic[AnyRecord]):
-    """A record that the catalog asks for, and where in the text it does."""
+    """A record that the catalog declares, and its place in the text."""
 
     record: AnyRecord
     path: Path

@@ -57,7 +57,7 @@ def outcome_failures(outcomes: Sequence[HourOutcome]) -> str:
 
 
 _AHEAD = 2
-"""Stretches that a process has in hand: it waits for none while the days before are summed."""
+"""Stretches in progress: a process continues with the next one while the days before are summed."""
 
 _TRIES = 4
 
@@ -158,7 +158,7 @@ def _serve(pipe: "Connection[Any, Any]") -> None:
 
 
 def _collect(stretch: HourBatch) -> Collected:
-    """Collect a stretch; try again when the database is busy or away for a moment.
+    """Collect a stretch; try again when the database does not answer for a moment.
 
     SQLite gives its lock to whichever writer asks first, so one of several may wait in vain.
     """

@@ -254,7 +254,7 @@ class NotTheDemo(Exception):
 
 
 class Story:
-    """Ada asks for quota, the administrator decides."""
+    """Ada requests quota, the administrator decides."""
 
     def __init__(self, clock: Callable[[], datetime]) -> None:
         self._clock = clock
@@ -294,7 +294,7 @@ class Story:
         return services.create(asked, by=self._ada, now=self._when(wish))
 
     def _when(self, wish: _DemoRequest) -> datetime:
-        """Return when something is asked for: now, but for what nobody decided on in time."""
+        """Return when a request is submitted: now, or earlier for one that is to expire."""
         return self._clock() - _LONG_AGO if wish.became == "expired" else self._clock()
 
     def _draft(self, pk: int) -> int:
@@ -330,7 +330,7 @@ class Story:
         return services.expire(now=self._clock())
 
     def _applying(self, pk: int) -> int:
-        """Leave it to a commit that nobody has made yet."""
+        """Leave it to a commit that was not made yet."""
         version = self._approved(pk)
         return services.start(pk, by=self._admin, version=version, now=self._clock(), gitops=True)
 
@@ -345,7 +345,7 @@ class Story:
         return self._carried_out(pk)
 
     def _reverting(self, pk: int) -> int:
-        """Take it back by a commit that nobody has made yet."""
+        """Take it back by a commit that was not made yet."""
         version = self._applied(pk)
         now = self._clock()
         return services.revert(pk, by=self._admin, version=version, now=now, gitops=True)

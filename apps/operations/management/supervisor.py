@@ -83,9 +83,9 @@ class Supervisor:
     after `settle_seconds` or later is started again, `pause_seconds` after its end. One that ends
     sooner the first time has a reason that would end it again: this raises ProcessEnded.
 
-    Use it as a context manager: leaving it stops every process, the first started last, and
-    kills what has not gone after `stop_seconds`. Between, SIGINT, SIGTERM and SIGHUP make
-    whatever waits here raise Stopped.
+    Use it as a context manager: leaving it stops every process, the first started last, and kills
+    those that are still there after `stop_seconds`. Between, SIGINT, SIGTERM and SIGHUP make every
+    blocking call here raise Stopped.
     """
 
     def __init__(

@@ -36,7 +36,7 @@ def audit(now: datetime, zone: ZoneInfo) -> int:
         kind=AlertKind.DATA_GAP,
         subject="audit",
         team_id=None,
-        title="The audit does not hold",
+        title="Audit was altered",
         text=f"{found.words} The page of the audit says up to which line it held, and when.",
         path="/audit/",
         urgent=True,
@@ -99,7 +99,7 @@ def _measured_gaps(now: datetime) -> Iterator[Measurement]:
         if cluster.kubernetes is not None:
             spans = WatchCoverage.objects.filter(cluster=cluster)
             seen = spans.aggregate(last=Max("end"))["last"]
-            yield _gap(cluster, "watched", "Nobody watches what happens", seen, now)
+            yield _gap(cluster, "watched", "No watch of the cluster", seen, now)
 
 
 def _gap(
@@ -174,7 +174,7 @@ _ALERTED_COUNTS = {"pending", "suppressed"}
 
 
 def waits(now: datetime, zone: ZoneInfo) -> int:
-    """Hold how long the oldest thing of every waiting workload has waited against the levels."""
+    """Compare the time of the longest pending item of every workload with the levels."""
     ids = {name: pk for pk, name in team_names().items()}
     threshold = Threshold(AlertKind.WAIT, settings.ALERTS_WAIT_HOURS, again_after=_AGAIN)
     least = threshold.levels[0] * _HOUR_SECONDS
@@ -210,7 +210,7 @@ def _measured_wait(row: PendingRow, ids: dict[str, int]) -> Measurement:
         kind=AlertKind.WAIT,
         subject=_pending_subject(row),
         team_id=ids.get(row.team),
-        title=f"{row.namespace}/{row.name} has waited for {hours:.0f} hours",
+        title=f"{row.namespace}/{row.name} has been pending for {hours:.0f} hours",
         text=f"{row.explanation}{advice}",
         path=f"/pending/?{urlencode({'cluster': row.cluster, 'namespace': row.namespace})}",
     )

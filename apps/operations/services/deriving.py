@@ -140,7 +140,7 @@ def _done(step: DerivingStep, clock: Clock) -> int | None:
 
 
 def look_at_waiting(cluster_id: int) -> int:
-    """Look at what waits in a cluster now; return how many things do."""
+    """Diagnose the pending work of a cluster now; return how many items there are."""
     return pending.refresh(cluster_id, now=datetime.now(UTC))
 
 
@@ -152,7 +152,7 @@ def clusters_to_look_at(name: str | None = None) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class WaitingLooks:
-    """A thread that looks at what waits until `stop` is set.
+    """A thread that diagnoses pending work until `stop` is set.
 
     Beat asks workers for the same, but one that collects weeks of hours has no time for it; a
     lease keeps two from doing it at once. What fails is kept with the cluster and tried again.
@@ -166,7 +166,7 @@ class WaitingLooks:
 
     def start(self) -> threading.Thread:
         """Begin; the thread ends soon after `stop` is set."""
-        thread = threading.Thread(target=self.run, name="look at waiting", daemon=True)
+        thread = threading.Thread(target=self.run, name="diagnose pending work", daemon=True)
         thread.start()
         return thread
 
@@ -193,4 +193,4 @@ class WaitingLooks:
             raise
         except Exception:
             # Whatever it is, the other clusters are looked at, and this one again.
-            logger.exception("what waits in cluster %s could not be looked at", pk)
+            logger.exception("pending work of cluster %s could not be diagnosed", pk)

@@ -167,7 +167,7 @@ def _examined(look: ClusterLook) -> Examined:
 
 
 def _unread(look: ClusterLook) -> tuple[str, ...]:
-    """Return what nobody answered: without a quota to be read none is missing either."""
+    """Return the unreadable collections: where quotas cannot be read, none counts as missing."""
     return ("quotas of namespaces",) if look.measured and look.quotas is None else ()
 
 

@@ -232,7 +232,7 @@ def _sums(
 
 
 def _tiers(cluster: Cluster, now: datetime) -> list[TierMonth]:
-    """Return the sums of tiers; activity that nobody could attribute yet is not unattributed."""
+    """Return the sums of tiers; activity that is not attributed yet is not unattributed."""
     columns = ("allocated", "stranded", "unattributed")
     sums = _sums(TierDay, cluster, (now - MONTH).date(), ("tier__name",), *columns)
     where = claims_before_the_watch(Window(now - MONTH, now))

@@ -87,7 +87,7 @@ def look_at_all(
 
 
 class _Deadline:
-    """When everything has to be there, for answers that are waited for one after the other."""
+    """The deadline for all answers together, which are fetched one after the other."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
@@ -128,7 +128,7 @@ class _ClusterCheck:
 
 
 def _beside(call: Callable[[], Found]) -> "Future[Found]":
-    """Run a call in a thread that ends with the process, so that a hung source holds nobody."""
+    """Run a call in a thread that ends with the process, so that a hung source blocks no other."""
     coming: Future[Found] = Future()
 
     def run() -> None:

@@ -62,7 +62,7 @@ COLUMN = {
 """The sum that an interval of each kind adds to; what counts as nothing adds to none."""
 
 MOST = 2**63 - 1
-"""The largest sum that is kept; who asks for more GPUs than can be is not told any more exactly."""
+"""The largest sum that is kept; a larger, impossible amount is cut to it."""
 
 
 def amount(counted: float, seconds: float) -> int:
@@ -189,7 +189,7 @@ def _queues_of(
 def link_start(first: float, spans: Sequence[Span]) -> float:
     """Return since when an object was there that the watch saw first at `first`.
 
-    What a watch lists at its start was made while nobody watched: it counts for all that time.
+    Items that a watch lists at its start were created before it: they count for all that time.
     """
     start = 0.0
     for since, until in spans:
@@ -234,7 +234,7 @@ class _ActivitySum:
 
 @dataclass(slots=True)
 class KnownActivity:
-    """Busy and measured GPU-hours by kind of work, the closest kind first."""
+    """Active and measured GPU-hours by kind of work, the closest kind first."""
 
     _sums: dict[tuple[str, ...], _ActivitySum] = field(
         default_factory=lambda: defaultdict(_ActivitySum)
@@ -270,7 +270,7 @@ class KnownActivity:
 def effective_utilization(
     amounts: Amounts, pending: Iterable[tuple[PendingWork, int]], activity: KnownActivity
 ) -> float | None:
-    """Return (busy + pending × own activity) ÷ (allocated + pending), 0..1.
+    """Return (active + pending × own activity) ÷ (allocated + pending), 0..1.
 
     `pending` is demand in nano-GPU-hours. None without demand, and where no kind of a pending
     work was ever measured.

@@ -1,4 +1,4 @@
-"""What waits in a cluster and why: one `Waiting` for each item, its GPUs counted once.
+"""The pending items of a cluster and their causes, the GPUs of each counted once.
 
 Pods count what they ask for themselves. A Workload, a PodGroup or a controller counts only the
 share of its GPUs for which there is no pod yet; a claim counts nothing, its pod does.
@@ -37,7 +37,7 @@ _NOTHING = Counts.NOTHING
 
 
 def diagnose_cluster(state: ClusterState) -> list[PendingItem]:
-    """Return everything that waits in a cluster, by namespace, kind and name. Never raises."""
+    """Return all pending items of a cluster, by namespace, kind and name. Never raises."""
     index = ClusterIndex(state)
     claims = claims_of(index)
     placer = Placer(index, claims)
@@ -99,9 +99,9 @@ def _workload(
     by_owner: Mapping[Owner, list[PodSnapshot]],
     node_selector: Mapping[str, str],
 ) -> PendingItem | None:
-    """Return a Workload that waits in a queue for GPUs, as what it counts beyond its pods.
+    """Return a Workload that is pending in a queue for GPUs, as what it counts beyond its pods.
 
-    One that asks for none itself waits there all the same; it counts nothing.
+    A Workload without GPUs of its own has a place in the queue all the same; it counts nothing.
     """
     requests = index.gpus(total(one.body))
     if not requests and not one.of_gpus:
@@ -188,10 +188,10 @@ def _gang(gangs: Gangs, one: Gang, why: Diagnosis, stood_for: set[Owner]) -> Pen
 def _refused(
     index: ClusterIndex, stood_for: set[Owner], counted: set[Owner]
 ) -> Iterable[PendingItem]:
-    """Yield the controllers whose pods were refused, and suspended ones nobody stands for.
+    """Yield the controllers whose pods were refused, and suspended ones without a Workload.
 
-    Of `stood_for` something waits, of `counted` something that counts what has no pods: of others
-    the refused pods are counted here.
+    Items of `stood_for` are pending under another item. Refused pods are counted here unless
+    `counted` has an item that counts them.
     """
     blocked = Blocked(index)
     for seen, body in index.controllers.values():
@@ -231,9 +231,9 @@ def _queued_job(body: ControllerSnapshot) -> Diagnosis:
 
 
 def _claims(index: ClusterIndex, pods: list[PendingItem]) -> Iterable[PendingItem]:
-    """Yield claims that a pod waits for; they count nothing, their pods do.
+    """Yield claims that keep a pod pending; they count nothing, their pods do.
 
-    A claim is allocated for a pod: one that no pod names waits for nothing.
+    A claim is allocated for a pod: a claim that no pod names is not pending.
     """
     by_claim: dict[tuple[str, str], PendingItem] = {}
     waiting = {w.uid: w for w in pods}

@@ -36,7 +36,9 @@ class Cause(StrEnum):
 
 
 FROM_SERIES = frozenset({Cause.UNSCHEDULABLE, Cause.UNRECORDED})
-"""Causes of pods that nobody watched pending: series tell at most that a scheduler refused them."""
+"""Causes of pods whose pending time was not watched: series tell at most that a scheduler refused
+them.
+"""
 OF_DEMAND = FROM_SERIES | {
     *(Cause.CAPACITY, Cause.QUOTA, Cause.QUEUE, Cause.GANG, Cause.PREEMPTION),
 }
@@ -46,9 +48,9 @@ OF_DEMAND = FROM_SERIES | {
 class Counts(StrEnum):
     """What an episode's GPUs add to; a gang and its pods are counted once (by top owner).
 
-    `pending`: pods that are not bound. `suppressed`: work refused or held before a pod existed.
-    `starting`: bound and not running yet, which the ledger counts as allocated. `nothing`: what
-    others stand for, as a claim whose pod waits, or that asks for no GPU any more.
+    `pending`: pods that are not bound. `suppressed`: work blocked before a pod existed. `starting`:
+    bound and not running yet, which the ledger counts as allocated. `nothing`: items that others
+    count, as a claim with its pod, or that request no GPU any more.
     """
 
     PENDING = "pending"
@@ -288,7 +290,7 @@ class BoundPod:
 
 @dataclass(frozen=True, slots=True)
 class ClusterState:
-    """Everything seen of a cluster at `at` (Unix seconds) that waiting can be explained by.
+    """Everything seen of a cluster at `at` (Unix seconds) that can explain pending work.
 
     `objects` are by kind, of what is there; pods and controllers that went less than a while
     ago are in `gone`. `is_gpu` says whether a resource or device class is one of GPUs.
@@ -307,13 +309,13 @@ class ClusterState:
 
 @dataclass(frozen=True, slots=True)
 class PendingItem:
-    """One item that waits, and why.
+    """One pending item and its cause.
 
     `uid` identifies it: of pods turned away by a kubelet and of refused pods it is that of their
-    controller, and `name` its name. `requests` is what the whole item asks for, of GPU resources
-    and device classes; `share` (0..1) what part of that counts in sums, so that a gang and its
-    pods count once. `since` and `bound` are Unix seconds; `node_selector` is what may settle its
-    tier. `again`: it had run and lost its GPUs (preempted, evicted, requeued).
+    controller, and `name` its name. `requests` is that of the whole item, of GPU resources and
+    device classes; `share` (0..1) the part of it that counts in sums, so that a gang and its pods
+    count once. `since` and `bound` are Unix seconds; `node_selector` is what may settle its tier.
+    `again`: it had run and lost its GPUs (preempted, evicted, requeued).
     """
 
     kind: str

@@ -1,4 +1,4 @@
-"""Episodes of waiting: from looks at what waits and the pod ledger's times to spans with a cause.
+"""Pending episodes: from diagnoses and the pod ledger's times to spans with a cause.
 
 Pure. Times are Unix seconds, whole microseconds; spans are half-open. The intervals of an episode
 are contiguous, disjoint and cover it from `since` until it ended, or are open at their end.
@@ -9,14 +9,14 @@ from dataclasses import dataclass, replace
 
 from apps.pending.domain.diagnosis import Cause, Counts, Outcome
 
-NOT_SEEN = "not seen waiting"
+NOT_SEEN = "not seen pending"
 BEFORE_RECORDING = "before recording"
 NOT_WATCHED = "not watched"
 
 
 @dataclass(frozen=True, slots=True)
 class CauseSpan:
-    """A span with one cause; as a mark (what it waits for from `start` on) its `end` is unused."""
+    """A span with one cause; as a mark (the cause from `start` on) its `end` is unused."""
 
     start: float
     cause: Cause
@@ -70,7 +70,7 @@ def exact(seconds: float) -> float:
 def pod_episode(
     life: PodLife, marks: Iterable[CauseSpan], *, counted: float, detail: str = ""
 ) -> EpisodeTimes:
-    """Return the episode of a pod: waiting until it is bound, then starting until it runs.
+    """Return the episode of a pod: pending until it is bound, then starting until it runs.
 
     `marks` are what it was seen to wait for, in any order; each holds until the next, the first
     from the beginning. Where none was seen the cause is that of `unseen_cause` with `detail`, and
@@ -92,7 +92,7 @@ def pod_episode(
 
 
 def unseen_cause(detail: str, *, unschedulable: bool) -> Cause:
-    """Return the cause of a wait that nobody saw, `detail` saying why (`Recording.unseen`).
+    """Return the cause of pending time that was not seen; `detail` says why (`Recording.unseen`).
 
     `other` while the cluster was watched; else what series tell.
     """
@@ -222,17 +222,17 @@ def changed_at(seen: float | None, *, before: float | None, now: float) -> float
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """When waiting was watched in a cluster: disjoint spans in order, the last may last."""
+    """When a cluster was watched: disjoint spans in order, the last may be open."""
 
     spans: tuple[tuple[float, float], ...] = ()
 
     @property
     def start(self) -> float | None:
-        """When the present span, or the last, began; None where nobody ever watched."""
+        """When the present span, or the last, began; None where the cluster was never watched."""
         return self.spans[-1][0] if self.spans else None
 
     def unseen(self, at: float, *, inferred: bool = False) -> str:
-        """Return why nobody saw what a pod waited for that came at that time.
+        """Return why the causes of a pod that came at that time were not seen.
 
         `inferred`: the pod itself is known from metrics only.
         """

@@ -143,7 +143,7 @@ _RECENT_SECONDS = 900.0
 
 
 def turned_away(index: ClusterIndex, refused: frozenset[str]) -> list[PendingItem]:
-    """Return what waits because a kubelet turned its pods away.
+    """Return the items that are pending because a kubelet turned their pods away.
 
     `refused` are the uids of controllers whose missing pods are accounted for already.
     """
@@ -204,7 +204,7 @@ def _rejected_controller(
 def _rejected_alone(
     index: ClusterIndex, pods: list[tuple[ObservedObject, PodSnapshot]]
 ) -> PendingItem:
-    """Return a pod that nobody is known to make again: it adds to nothing."""
+    """Return a pod without a controller that would create it again: it adds to nothing."""
     seen, pod = _last_try(pods)
     owned = bool(pod.controller)
     return PendingItem(
@@ -278,7 +278,7 @@ _KUEUE = "kueue.x-k8s.io/"
 
 
 class Pods:
-    """Finds why each pod waits, with the Workloads and gangs that hold some of them back."""
+    """Finds the cause of each pending pod, with the Workloads and gangs that block some of them."""
 
     def __init__(
         self,
@@ -399,7 +399,7 @@ class Pods:
 
 
 def selector(placement: Placement) -> dict[str, str]:
-    """Return the labels that a node must have, also those that affinity asks for alone."""
+    """Return the labels that a node must have, including those that only affinity demands."""
     found = dict(placement.node_selector)
     if len(placement.affinity) == 1:
         for expression in placement.affinity[0]:

@@ -19,7 +19,7 @@ GATE_REMOVERS = {
 }
 """Who removes a scheduling gate."""
 
-_ASKS = "Asks for {requests}"
+_ASKS = "Requests {requests}"
 _HOLDS = "it holds its GPUs meanwhile."
 _COULD_HOLD = (
     "{nodes:count node} ({nodes}) could hold {gpus_only:?its GPUs|it}; the most free on one is "
@@ -59,16 +59,16 @@ SENTENCES: Mapping[str, str] = {
     "scheduler_failed": "The scheduler failed on it and will try again.",
     "no_scheduler": "Is for the scheduler {scheduler}, which was not seen to look at any pod.",
     "scheduler_silent": "The scheduler {scheduler} has not said anything about it.",
-    "gated": "Held back by {gates}.{group:? Its group % has no Workload yet.}",
+    "gated": "Blocked by {gates}.{group:? Its group % has no Workload yet.}",
     # Claims:
     "claim_missing": "Names the ResourceClaim {claim}, which does not exist.",
     "claim_not_made": "Its ResourceClaim is not made from the template {template}"
     "{quota:?: quota % is full}.",
-    "class_missing": "Asks for devices of the class {device_class}, which does not exist.",
-    "no_device": "No device meets what the ResourceClaim {claims} asks for"
-    " ({selectors}); {free:count device} of its class are free.",
+    "class_missing": "Requests devices of the class {device_class}, which does not exist.",
+    "no_device": "No device meets the request of the ResourceClaim {claims} ({selectors}); "
+    "{free:count device} of its class are free.",
     "not_allocated": "The scheduler cannot allocate the ResourceClaim {claims:?%|of the pod}.",
-    "its_pod_waits": _ASKS + "; its pod waits:",
+    "its_pod_waits": _ASKS + "; its pod is pending:",
     # Bound, not running:
     "no_image": "Bound to {node}; " + _CONTAINER + ": its image cannot be had ({reason})."
     " It holds its GPUs meanwhile.",
@@ -89,7 +89,7 @@ SENTENCES: Mapping[str, str] = {
     "queue_stopped": _ASKS + "; the queue {queue} is stopped.",
     "queue_broken": _ASKS + "; the queue {queue} leads to nothing that can admit it.",
     "deactivated": _ASKS + "; the Workload was deactivated.",
-    "being_checked": _ASKS + "; has its quota and waits for the checks of its queue.",
+    "being_checked": _ASKS + "; has its quota; the checks of its queue are pending.",
     "in_line": _ASKS + "; number {place} of {of} in queue {queue}{rooms:rooms}"
     "{again:?; it was admitted before and lost its quota}.",
     "queue_closed": _ASKS + "; its queue {queue} is {state}.",
@@ -97,8 +97,8 @@ SENTENCES: Mapping[str, str] = {
     "over_capability": _ASKS + "; that is more than the queue {queue} has left of its capability.",
     "not_enqueued": _ASKS + "; not let into the queue {queue} yet.",
     "too_few_pods": "Starts only with {needed} pods; {there} are there.",
-    "gang_starts": "Starts only when {needed} pods can start together:"
-    " asks for {requests}, {could:count pod} could start now.",
+    "gang_starts": "Starts only when {needed} pods can start together: requests {requests}, "
+    "{could:count pod} could start now.",
     # How to fix it. Suggestions without a sentence of their own have that of their action:
     "free": "Free {amount:amount} on {nodes:any}.",
     "free_quota": "Free {amount:amount} of flavor {flavor} in the"
@@ -141,7 +141,7 @@ SENTENCES: Mapping[str, str] = {
     "activate": "Activate the Workload {namespace}/{name} again.",
     "unsuspend": "Resume the {kind} {namespace}/{name}.",
     "ungate": "Remove the gate {gate}; {gate:remover}.",
-    "specify": "State {keys} in every container: quota {quota} asks for it.",
+    "specify": "State {keys} in every container: quota {quota} requires it.",
     "create_claim": "Create the ResourceClaim {namespace}/{name}.",
     "look_at_claim": "See why no ResourceClaim is made from {name:?%|its claim}.",
     "change_claim": "Change the {selectors:?selector of the }ResourceClaim"
@@ -149,9 +149,9 @@ SENTENCES: Mapping[str, str] = {
     "create_class": "Create the DeviceClass {device_class}, or ask for one that exists.",
     "create_volume": "Create the PersistentVolumeClaim {namespace}/{name}.",
     "provide_volume": "Provide a volume for {namespace}/{name} where the pod may run.",
-    "mend_volume": "Mend the volume {volume}, or its driver on {node}: {why}.",
+    "mend_volume": "Fix the volume {volume}, or its driver on {node}: {why}.",
     "mend_driver": "See that the driver {driver} runs on {node}: {why}.",
-    "mend_image": f"Mend the image of {_CONTAINER}: {{reason}}.",
+    "mend_image": f"Fix the image of {_CONTAINER}: {{reason}}.",
     "look_at_container": f"Look at the log and settings of {_CONTAINER}: {{reason}}.",
     "set_scheduler": "Set schedulerName to {to}, or start the scheduler {from}.",
     "relax": "Relax the {what} rule{nodes:?: % }{nodes:1 has room/have room}.",

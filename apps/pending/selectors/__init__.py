@@ -1,4 +1,4 @@
-"""Reads of waiting: what waits now and why, who is in front, history, gangs, evictions."""
+"""Reads of pending work: now and its causes, what is ahead, history, gangs, evictions."""
 
 from apps.pending.selectors.blocking import blocking_teams
 from apps.pending.selectors.days import pending_history

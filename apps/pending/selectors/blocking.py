@@ -19,7 +19,7 @@ _AT_ONCE = 5000
 
 
 class Used(NamedTuple):
-    """Nano-GPU-hours of a pod: busy, and measured (allocated − unmeasured − not running)."""
+    """Nano-GPU-hours of a pod: active, and measured (allocated − no metrics − not running)."""
 
     busy: int = 0
     measured: int = 0
@@ -78,7 +78,7 @@ def blocking_teams(
     visibility: Visibility,
     context: Context | None = None,
 ) -> list[BlockingTeam]:
-    """Return whose pods hold at `at` what something waits for, the idlest team first.
+    """Return the teams that hold at `at` what a pending item needs, the most idle first.
 
     Pods of the same resource on the nodes, or in the queue, that its episode names. Utilization
     is of the last 24 hours of which facts are there; those without come last. At most 50 pods of
@@ -105,7 +105,7 @@ def blocking_teams(
 
 
 def _condition(waiting: PendingRow) -> Q | None:
-    """Return the condition on pods that hold what it waits for; None where nobody is named."""
+    """Return the condition on pods that hold what it needs; None where no place is named."""
     named = waiting.blockers
     nodes = [one.removeprefix(_NODE) for one in named if one.startswith(_NODE)]
     holders = _admitted(waiting.cluster, named)
@@ -175,5 +175,5 @@ def _pod(row: Any, used: Used) -> BlockingPod:
 
 
 def _idleness(utilization: float | None) -> tuple[bool, float]:
-    """Order the idlest first, what nobody measured last."""
+    """Order the most idle first, those without metrics last."""
     return (utilization is None, utilization or 0.0)

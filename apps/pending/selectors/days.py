@@ -50,13 +50,13 @@ def interval_sums(
     zone: ZoneInfo,
     context: Context | None = None,
 ) -> dict[SumKey, QueueTimeSums]:
-    """Return what waited within the window. Seven queries, four with a context of the window.
+    """Return the work that was pending within the window. Seven queries, four with a context of the
+    window.
 
-    What still waits has waited until `now`, but no longer than is known (`known_until`). Each part
-    of an interval within a day and under one team is rounded once. `began` and `ended` count
-    episodes whose start or end lies in the window, by their last cause; what counts as nothing is
-    not counted,
-    and of a queue it is not known how much began or ended.
+    Work that is still pending counts until `now`, but no longer than is known (`known_until`). Each
+    part of an interval within a day and under one team is rounded once. `began` and `ended` count
+    episodes whose start or end lies in the window, by their last cause. Episodes that count as
+    nothing are left out, and of a queue the numbers begun and ended are not known.
     """
     stretches = _stretches(window, context or Context(window), zone)
     sums: dict[SumKey, QueueTimeSums] = defaultdict(QueueTimeSums)
@@ -142,7 +142,7 @@ def pending_history(
     filters: PendingFilters = EVERYTHING_WAITING,
     context: Context | None = None,
 ) -> list[HistoryRow]:
-    """Return what waited, was suppressed and started within the window, by the groups asked for.
+    """Return the work pending, blocked and started within the window, by the requested groups.
 
     By day, then the groups' names. A team is whose the namespace was at the time. GPU sums of all
     teams, which everybody may see; where namespaces are grouped or named, those of teams that the

@@ -41,7 +41,7 @@ from apps.usage.selectors import GroupingRefused, usage_rows
 _PENDING_COUNTS = (Counts.PENDING.value, Counts.SUPPRESSED.value)
 _CAUSES = tuple(sorted(cause.value for cause in OF_DEMAND))
 _IMPOSSIBLE = Q(cause=Cause.CAPACITY.value, detail=NONE_OFFERED)
-"""No node offers it: nobody is denied what nobody could have."""
+"""No node offers it: it is no unmet demand, as no team could have it."""
 
 
 def counted_causes() -> Q:

@@ -55,8 +55,8 @@ def find_waiting(
 ) -> list[EpisodeRow]:
     """Return the episodes of what is called so, or is of a controller called so; newest first.
 
-    What waits at `at` comes before what is over; at most 50. Six queries, one or four
-    where nothing is found.
+    An item pending at `at` comes before ended ones; at most 50. Six queries, one or four where
+    nothing is found.
     """
     where = Q(workload__namespace__name=namespace) & (Q(name=name) | Q(workload__name=name))
     if cluster:
@@ -102,7 +102,7 @@ _POD = "Pod"
 
 @dataclass(frozen=True, slots=True)
 class TypicalWait:
-    """How long half, and 95 %, of `count` such requests waited for their start, at most."""
+    """The time within which half, and 95 %, of `count` such requests started, at most."""
 
     p50_seconds: float
     p95_seconds: float
@@ -112,7 +112,7 @@ class TypicalWait:
 def typical_wait(
     tier: str, resource: str, units: float, at: datetime, *, cluster: str = ""
 ) -> TypicalWait | None:
-    """Return how long pods that asked for the same waited that started in the last 30 days.
+    """Return the queue times of pods with the same request that started in the last 30 days.
 
     None where fewer than five did. Of all teams together. One query.
     """
@@ -140,7 +140,7 @@ def time_to_start(
     filters: PendingFilters = EVERYTHING_WAITING,
     context: Context | None = None,
 ) -> list[StartTimes]:
-    """Return how long pods waited that started within the window, by tier, team or cluster.
+    """Return the queue times of pods that started within the window, by tier, team or cluster.
 
     From creation to start, in whole seconds; by nearest rank. By name. All teams together, or
     each: sums at their level, which everybody may see; narrowed to namespaces only those of

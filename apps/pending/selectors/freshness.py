@@ -16,15 +16,15 @@ from apps.usage.models import HAS_FACTS, CollectionWindow, QueueHour, TierDay
 _HOUR = timedelta(hours=1)
 _RECENT = timedelta(days=7)
 STALE = timedelta(seconds=90)
-"""Nobody watches a cluster of which nothing was proven for so long."""
+"""A cluster counts as not watched after so long without proof."""
 
 
 def known_until(cluster_id: int | None = None) -> Mapping[int, datetime]:
-    """Return until when it is known what waits in clusters, or in one of them. One query.
+    """Return until when the pending work of clusters, or of one of them, is known. One query.
 
-    That is as long as the cluster was watched; where it has no API access, or nobody ever watched
-    it, until the end of its last collected hour. Clusters of which neither is there are left out.
-    What seemed to wait then is not known to have waited any longer.
+    That is as long as the cluster was watched; without API access, or before the first watch, until
+    the end of its last collected hour. Clusters with neither are left out. Work that was pending
+    then is not known to be pending any longer.
     """
     clusters = Cluster.objects.order_by("pk")
     if cluster_id is not None:
@@ -35,7 +35,7 @@ def known_until(cluster_id: int | None = None) -> Mapping[int, datetime]:
 def _known_until(
     clusters: QuerySet[Cluster],
 ) -> Iterator[tuple[int, str, datetime | None]]:
-    """Yield id, name and until when it is known what waits. One query."""
+    """Yield id, name and until when pending work is known. One query."""
     spans = WatchCoverage.objects.filter(cluster=OuterRef("pk")).order_by("-end", "-pk")
     rows = clusters.annotate(watched=Subquery(spans.values("end")[:1]), collected=newest_hour())
     columns = ("pk", "name", "kubernetes", "watched", "collected")
@@ -57,7 +57,7 @@ def newest_hour() -> Subquery:
 class PendingKnown:
     """Until when it is known what pends: by active cluster; None where it never was.
 
-    That is `at` itself for clusters that are watched. `offered` are the clusters that lately had
+    That is `at` itself for clusters that are watched. `offered` are the clusters that recently had
     GPUs of a tier, by its name.
     """
 
@@ -96,8 +96,8 @@ def pending_known(at: datetime, *, clusters: Collection[str] = ()) -> PendingKno
 def watched_until() -> dict[int, datetime]:
     """Return until when active clusters with API access were watched. One query.
 
-    Those that nobody ever watched are left out. Of later hours series tell some pods only once the
-    watch is back: what it saw pending they neither end nor let last.
+    Clusters that were never watched are left out. After a gap of the watch, series tell some pods
+    only once it is back: they neither end nor prolong what it saw pending.
     """
     rows = Cluster.objects.filter(active=True, watchcoverage__isnull=False).order_by("pk")
     ends = rows.annotate(end=Max("watchcoverage__end")).values_list("pk", "kubernetes", "end")
@@ -159,7 +159,7 @@ _FROZEN_BY = {
 
 @dataclass(frozen=True, slots=True)
 class Freshness:
-    """Until when a cluster's waiting is known; None: never was.
+    """Until when a cluster's pending work is known; None: it never was.
 
     `refreshed_at` is when the last refresh worked, None before one did; `waiting` how many items
     pended then; `error` what the refresh after that failed with. `tried`: anything was ever noted.
@@ -176,17 +176,18 @@ class Freshness:
     frozen: Mapping[str, datetime] = field(default_factory=dict)
 
     def is_stale(self, kind: str) -> bool:
-        """Say whether what is known of things of a kind may be over."""
+        """Say whether the data on items of a kind is stale."""
         return self.stale or kind in self.frozen
 
     def until(self, kind: str) -> datetime | None:
-        """Return until when things of a kind are known; None: never were."""
+        """Return until when items of a kind are known; None: they never were."""
         since = self.frozen.get(kind)
         return self.as_of if since is None or self.as_of is None else min(since, self.as_of)
 
 
 def freshness(at: datetime) -> dict[int, Freshness]:
-    """Return how fresh waiting is at `at`, by id of active clusters in order of name. One query.
+    """Return the freshness of pending data at `at`, by id of active clusters in order of name. One
+    query.
 
     What is known of a cluster without API access comes from its metrics: as of the end of its
     last collected hour.
@@ -229,7 +230,7 @@ def _freshness(at: datetime, row: Any) -> Freshness:
 
 
 def refresh_rows(known: Mapping[int, Freshness], *, visibility: Visibility) -> list[RefreshRow]:
-    """Return how fresh waiting is of the clusters that were ever looked at, or tried to be.
+    """Return the freshness of pending data of the clusters with at least one refresh or try.
 
     `error` is empty but for who sees how the portal runs. Adds no query.
     """

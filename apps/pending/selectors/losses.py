@@ -57,10 +57,10 @@ def partial_gangs(
 ) -> list[PartialGang]:
     """Return jobs that hold GPUs at `at` while pods wait that they need, most GPU-hours lost first.
 
-    Only of work whose pods must run together, see `run_together`. Of teams that the reader sees,
-    and of the 200 jobs that wait longest. Whether holders idle is
-    read from the last 24 hours of facts since the first of the others waits; who is busy does not
-    wait for them. Thirteen queries at most, ten with a context, and one where nothing waits.
+    Only work whose pods must run together, see `run_together`. Of teams that the reader sees, and
+    of the 200 jobs that are pending longest. Idleness of holders is read from the last 24 hours of
+    facts since the first of the others became pending; active holders make use of their GPUs.
+    Thirteen queries at most, ten with a context, and one without pending work.
     """
     scope = PendingScope(at, filters, visibility, context)
     pending = waiting_at(at).filter(
@@ -89,7 +89,7 @@ def partial_gangs(
 
 
 def _rests(pods: QuerySet[Pod], at: datetime) -> dict[int, _Rest]:
-    """Return what waits of the jobs of which some pods hold GPUs and others wait. One query."""
+    """Return the pending pods of the jobs of which other pods hold GPUs. One query."""
     waits = Q(bound_at__isnull=True) | Q(bound_at__gt=at)
     sums = (
         pods.order_by()
@@ -118,7 +118,7 @@ def _partial(rests: Mapping[int, _Rest], pods: QuerySet[Pod]) -> dict[int, _Rest
 
 
 def _holders(pods: QuerySet[Pod], rests: Mapping[int, _Rest], at: datetime) -> Iterator[GangMember]:
-    """Yield the pods that hold GPUs, with what they used of them lately. Four queries."""
+    """Yield the pods that hold GPUs, with their recent use of them. Four queries."""
     since = min(rest.since for rest in rests.values())
     used = _recently_used(pods.filter(started_at__isnull=False), rests, since, at)
     rows = pods.order_by("pk").annotate(bound=UnixSeconds("bound_at"))
@@ -131,7 +131,7 @@ def _holders(pods: QuerySet[Pod], rests: Mapping[int, _Rest], at: datetime) -> I
 def _recently_used(
     pods: QuerySet[Pod], jobs: Collection[int], since: datetime, at: datetime
 ) -> dict[int, tuple[int, int]]:
-    """Return busy and measured by id of a pod, in the last day of facts since then.
+    """Return active and measured GPU-hours by id of a pod, in the last day of facts since then.
 
     Remembered until there are new facts, for thousands of pods have a day of hours each.
     """

@@ -1,4 +1,4 @@
-"""What waits at a moment: things one by one, and their sums."""
+"""Work pending at a moment: item by item, and in sums."""
 
 import math
 from collections import defaultdict
@@ -43,7 +43,7 @@ COLUMNS = (
 
 
 def waiting_at(at: datetime) -> QuerySet[Episode]:
-    """Return the episodes that last at `at`; a queue's demand of a day is none that waits."""
+    """Return the episodes that last at `at`; a queue's demand of a day is no such episode."""
     lasting = Episode.objects.filter(Q(until__isnull=True) | Q(until__gt=at), since__lte=at)
     return lasting.exclude(kind=CLUSTER_QUEUE)
 
@@ -51,9 +51,9 @@ def waiting_at(at: datetime) -> QuerySet[Episode]:
 def one_line_each(at: datetime, filters: PendingFilters) -> Q:
     """Return the condition of being a line of its own: pod, Workload and controller are one.
 
-    What counts nothing of the GPUs it asks for is told with what counts them: the Workload, the
-    PodGroup or the claim with its pods, a controller with what pends of it. Who asks for a kind
-    gets all of that kind.
+    An item that counts none of its GPUs is listed with the one that counts them: the Workload, the
+    PodGroup or the claim with its pods, a controller with its pending pods. A filter on a kind
+    gives all of that kind.
     """
     if filters.kind:
         return Q()
@@ -70,7 +70,7 @@ def pending_now(
     page: PendingPage = _FIRST_PAGE,
     context: Context | None = None,
 ) -> RowPage[PendingRow]:
-    """Return what waits at `at`, what has waited longest first, or what asks for most.
+    """Return the items pending at `at`, longest pending or largest request first.
 
     One row for a pod, its Workload and its controller, see `one_line_each`. Only of teams that
     the reader sees. Causes are as last seen. Five queries at most, one
@@ -183,14 +183,14 @@ def pending_sums(
     filters: PendingFilters = EVERYTHING_WAITING,
     context: Context | None = None,
 ) -> list[PendingSum]:
-    """Return GPU-equivalents that wait, are suppressed or start at `at`, the most first.
+    """Return GPU-equivalents that are pending, blocked or starting at `at`, the most first.
 
-    By cause or namespace of teams that the reader sees: as many things as `pending_now` lists.
-    By tier, team or cluster the GPU sums of all teams, which everybody may see. Four queries at
-    most, one with a context. Raises ValueError for `by` day.
+    By cause or namespace, of teams that the reader sees: as many items as `pending_now` lists. By
+    tier, team or cluster the GPU sums of all teams, which every user may see. Four queries at most,
+    one with a context. Raises ValueError for `by` day.
     """
     if by not in _GROUPS:
-        raise ValueError(f"what waits at a moment cannot be summed by {by}")
+        raise ValueError(f"work pending at one moment cannot be summed by {by}")
     scope = PendingScope(at, filters, visibility, context)
     details = by in (PendingGrouping.CAUSE, PendingGrouping.NAMESPACE) or bool(filters.namespace)
     rows = waiting_at(at).filter(scope.condition(details=details), one_line_each(at, filters))

@@ -125,7 +125,7 @@ _Key = tuple[int, str]
 
 @dataclass(frozen=True, slots=True)
 class QueueRow:
-    """A ClusterQueue over the hours of a window that nobody watched.
+    """A ClusterQueue over the hours of a window that were not watched.
 
     `workloads` are pending on average, `demand` are nano-GPU-hours of those without pods, by tier
     name. None of either is what Kueue does not export. `until` is the end of the last half hour

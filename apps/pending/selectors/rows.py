@@ -1,4 +1,4 @@
-"""What the read side of waiting hands to pages, API and commands: frozen rows."""
+"""Rows of pending work for pages, API and commands: frozen."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -25,7 +25,7 @@ class PendingFilters:
 
 
 class PendingOrder(StrEnum):
-    """What comes first: what has waited longest, or what asks for most GPU-equivalents."""
+    """The order: longest pending, or largest request in GPU-equivalents, first."""
 
     LONGEST = "longest"
     MOST = "most"
@@ -41,7 +41,7 @@ class PendingPage:
 
 
 class PendingGrouping(StrEnum):
-    """What sums of waiting can be taken by; `day` is local to the report zone."""
+    """The groups of pending sums; `day` is local to the report zone."""
 
     DAY = "day"
     CAUSE = "cause"
@@ -154,7 +154,7 @@ class PendingRow:
 
 @dataclass(frozen=True, slots=True)
 class PodCause:
-    """Why a pod waits, in short."""
+    """Why a pod is pending, in short."""
 
     cause: str
     detail: str
@@ -170,9 +170,9 @@ class EpisodeRow:
 
 @dataclass(frozen=True, slots=True)
 class PendingSum:
-    """What waits now of one cause, tier or team: GPU-equivalents, and how many things.
+    """Work pending now of one cause, tier or team: GPU-equivalents, and how many items.
 
-    `oldest_at` is since when the oldest of them waits.
+    `oldest_at` is since when the oldest of them is pending.
     """
 
     name: str
@@ -185,7 +185,8 @@ class PendingSum:
 
 @dataclass(frozen=True, slots=True)
 class RefreshRow:
-    """How fresh a cluster's waiting is: `at` is the last look that worked, None before it.
+    """The freshness of a cluster's pending data: `at` is the last refresh that worked, None before
+    it.
 
     `as_of` is until when `watch` vouches for it; `stale` when that is too long ago, or where the
     last look failed. `error` is for who sees how the portal runs.
@@ -201,7 +202,7 @@ class RefreshRow:
 
 @dataclass(slots=True)
 class QueueTimeSums:
-    """Nano-GPU-hours waited, suppressed and starting; episodes that began and ended."""
+    """Nano-GPU-hours pending, blocked and starting; episodes that began and ended."""
 
     waited: int = 0
     suppressed: int = 0
@@ -232,7 +233,7 @@ class QueueTimeSums:
 
 @dataclass(frozen=True, slots=True)
 class HistoryRow:
-    """What waited within a window, of one group: `groups` has the names asked for, in order.
+    """Pending work of one group within a window: `groups` has the requested names, in order.
 
     `day` is the local day where days were asked for, else None.
     """
@@ -244,7 +245,7 @@ class HistoryRow:
 
 @dataclass(frozen=True, slots=True)
 class StartTimes:
-    """How long it took things that started, from first wait to start; nearest rank."""
+    """Queue times of items that started, from creation to start; nearest rank."""
 
     name: str
     count: int
@@ -254,7 +255,7 @@ class StartTimes:
 
 @dataclass(frozen=True, slots=True)
 class BlockingPod:
-    """A pod that holds what something waits for; `utilization` of the last closed 24 hours.
+    """A pod that holds what a pending item needs; `utilization` of the last closed 24 hours.
 
     None where nothing of it was measured.
     """
@@ -273,7 +274,7 @@ class BlockingPod:
 
 @dataclass(frozen=True, slots=True)
 class BlockingTeam:
-    """What the pods of a team hold of what something waits for; idlest pods first.
+    """The pods of a team that hold what a pending item needs; the most idle first.
 
     `listed` is empty for teams that the reader does not see.
     """

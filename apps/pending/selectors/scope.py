@@ -85,7 +85,7 @@ class Context:
         }
 
     def freshness(self, at: datetime) -> dict[int, Freshness]:
-        """Return how fresh waiting is, as `freshness` does; one query for each moment."""
+        """Return the freshness of pending data, as `freshness` does; one query for each moment."""
         if at not in self._fresh:
             self._fresh[at] = freshness(at)
         return self._fresh[at]
@@ -125,7 +125,9 @@ class PendingScope:
         return self.context.owned(self.at)
 
     def freshness(self) -> Mapping[int, Freshness]:
-        """Return how fresh waiting is, by id of active clusters. One query, or the context's."""
+        """Return the freshness of pending data, by id of active clusters. One query, or the
+        context's.
+        """
         return self.context.freshness(self.at)
 
     def team_of(self, namespace_id: int) -> str:
@@ -149,8 +151,8 @@ class PendingScope:
     def condition(self, *, details: bool = True) -> Q:
         """Return what rows must meet that have the columns of an episode.
 
-        `details`: only what the reader may see in detail. Asks for namespaces only where the
-        reader, or a filter on teams or namespaces, is narrowed to some.
+        `details`: only what the reader may see in detail. Reads namespaces only where the reader,
+        or a filter on teams or namespaces, is narrowed to some.
         """
         asked = self.filters
         where = Q(cluster__active=True)

@@ -1,4 +1,4 @@
-"""Writes of what did not happen: episodes of waiting, their sums by day, evictions."""
+"""Writes of pending work: episodes, their sums by day, evictions."""
 
 from apps.pending.services.cluster_state import amounts
 from apps.pending.services.days import end_retired, prune, roll_days

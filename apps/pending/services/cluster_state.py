@@ -89,7 +89,7 @@ class LedgerPod:
 
     @property
     def is_refused(self) -> bool:
-        """Say whether it was bound and ended without a run, and nobody took it away."""
+        """Say whether it was bound and ended without a run, and was not deleted."""
         return (
             self.bound is not None
             and self.started is None

@@ -73,7 +73,7 @@ def _roll(pk: int, now: datetime, zone: ZoneInfo) -> int:
 def _final(cluster_id: int, now: datetime) -> datetime:
     """Return until when nothing but an older episode that is written changes a sum.
 
-    What lasts has waited for longer than is known now, should it be seen again.
+    An open episode has lasted longer than is known now, should it be seen again.
     """
     margin = now - _MARGIN
     if not Episode.objects.filter(cluster=cluster_id, until__isnull=True).exists():
@@ -158,10 +158,10 @@ def prune(*, now: datetime) -> int:
 
 
 def end_retired(*, now: datetime) -> int:
-    """End what lasts in clusters that left the catalog; return how many items waited there.
+    """End the open episodes of clusters that left the catalog; return how many there were.
 
-    They waited as long as that was known (`known_until`), and have no outcome: how they ended
-    nobody saw. The ledger's pods and nodes end likewise, those learnt from series with the last
+    They were pending as long as that was known (`known_until`), and have no outcome: their end was
+    not observed. The ledger's pods and nodes end likewise, those learnt from series with the last
     hour of facts.
     """
     clusters = retired_clusters()
@@ -176,11 +176,11 @@ def end_retired(*, now: datetime) -> int:
 
 
 def _try_to_end(cluster_id: int, at: datetime, now: datetime) -> int:
-    """End what waits in a cluster; one that cannot be done does not hold up the others."""
+    """End the open episodes of a cluster; a failure does not stop those of other clusters."""
     try:
         return _end_cluster(cluster_id, at, now)
     except DatabaseError:
-        logger.exception("what waits in cluster %d, which was let go, is not ended", cluster_id)
+        logger.exception("pending episodes of retired cluster %d have not ended", cluster_id)
         return 0
 
 

@@ -70,7 +70,7 @@ def ending(
     now: float,
     newest_pod: float | None = None,
 ) -> tuple[float, Outcome]:
-    """Return when and how an item ended that waited at the look `before` and does not now.
+    """Return when and how an item ended that was pending at the diagnosis `before` and is not now.
 
     `seen` is how it was seen last, None where it is forgotten. `newest_pod` is when the newest
     pod of its top controller was made. A time that cannot be of this end gives `now`.
@@ -121,7 +121,7 @@ def _holding(conditions: Iterable[Condition], types: tuple[str, ...]) -> Conditi
 
 @dataclass(frozen=True, slots=True)
 class PendingDemand:
-    """What an item asks for; `resource` is empty and `units` 0 where that is no GPU any more."""
+    """The request of an item; `resource` is empty and `units` 0 if it requests no GPU any more."""
 
     tier_id: int | None
     resource: str
@@ -146,7 +146,7 @@ class Weights:
         return demand.tier_id is not None and demand.tier_id == self._tiers.get(UNDETERMINED)
 
     def demand(self, item: PendingItem) -> PendingDemand:
-        """Return what it asks for before any node holds it: as it weighs where it could come to."""
+        """Return the request before allocation: weighted by the nodes that it could come to."""
         if not item.requests:
             return PendingDemand(self._tiers.get(UNMATCHED), "", 0.0, 0.0)
         resource, units = main_resource(item.requests)
@@ -171,14 +171,14 @@ Owned = tuple[str, str, str]
 _AGAIN_SECONDS = 900.0
 """A pod that is made so soon after one of its workload lost its GPUs takes that one's place."""
 _YOUNG_SECONDS = 60.0
-"""So long a pod may be there before it is taken for one that nobody sees waiting."""
+"""So long a pod may be there before it counts as one whose pending time is not seen."""
 _UNSEEN_SECONDS = 600.0
 """A pod that pends so long without being seen tells that nothing looked, though the watch ran."""
 
 
 @dataclass(slots=True)
 class PendingRecord:
-    """An item and all that is known of it: how it waits now, its ledger row, its last episode.
+    """An item and all that is known of it: its present cause, its ledger row, its last episode.
 
     `past`: it was seen to wait, and has gone since. `revised`: series have changed its ledger row.
     """
@@ -199,9 +199,9 @@ class PendingRecord:
 class RefreshContext:
     """What a refresh knows apart from the items; times in Unix seconds.
 
-    `before` is when the last look was, `certain` whether this one saw all that waits, so that
-    what it did not see does not wait. `objects` are by kind and uid; `newest_pods` is when the
-    newest pod of a top controller was made, `evicted` when pods of a workload (by id) last lost
+    `before` is when the last diagnosis was, `certain` whether this one saw all pending items, so
+    that an unseen one is not pending. `objects` are by kind and uid; `newest_pods` is when the
+    newest pod of a top controller was created, `evicted` when pods of a workload (by id) last lost
     their GPUs to others.
     """
 
@@ -230,7 +230,7 @@ class EpisodePlan:
 
 
 def must_wait(record: PendingRecord, context: RefreshContext) -> bool:
-    """Say whether a pod is so new that what it waits for may be seen only next time."""
+    """Say whether a pod is so new that its cause may be seen only next time."""
     pod = record.pod
     if pod is None or record.row is not None or record.item is not None:
         return False
@@ -364,7 +364,7 @@ def _demand(record: PendingRecord, context: RefreshContext) -> PendingDemand | N
 
 
 def _demand_of(pod: LedgerPod, item: PendingItem | None, weights: Weights) -> PendingDemand:
-    """Return what a pod asks for: by its own spec, else by the flavor of what holds it back."""
+    """Return a pod's requests: by its own spec, else by the flavor of what blocks it."""
     own = PendingDemand(pod.tier_id, pod.resource, pod.units, pod.gpu_equivalents)
     if item is None or pod.bound is not None or not weights.is_open(own):
         return own
@@ -411,7 +411,7 @@ def _new_marks(
 
 
 def _unseen(record: PendingRecord, context: RefreshContext, since: float) -> Diagnosis:
-    """Return what is known of the wait of an item that nobody saw wait."""
+    """Return what is known of an item whose pending time was not seen."""
     pod = record.pod
     detail = context.recording.unseen(since, inferred=pod is not None and pod.inferred)
     if pod is not None and detail == NOT_SEEN:
@@ -422,7 +422,7 @@ def _unseen(record: PendingRecord, context: RefreshContext, since: float) -> Dia
 
 
 def _rejection(record: PendingRecord) -> Diagnosis | None:
-    """Return why a kubelet refused a pod that nobody saw pend, as the pod's end says."""
+    """Return why a kubelet refused a pod that was not seen pending, as the pod's end says."""
     pod = record.pod
     cause = None if pod is None else pod.rejection
     return None if pod is None or cause is None else Diagnosis(cause, pod.end_reason)

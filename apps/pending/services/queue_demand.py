@@ -77,7 +77,7 @@ class _Wait(NamedTuple):
 def take_in_queues(held: RefreshState, spans: Sequence[Span], catalog: TierHistory) -> str:
     """Bring hours that are due into the pending history; return the mark of what it rests on.
 
-    Only what nobody watched of an hour counts: the watch knows Workloads. One query for a cluster
+    Only unwatched parts of an hour count: the watch knows Workloads. One query for a cluster
     without Kueue. Raises LeaseLost.
     """
     due = _due(held.cluster_id)

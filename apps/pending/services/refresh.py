@@ -54,11 +54,12 @@ _MOST_NEW = 5000
 
 
 def refresh(cluster_id: int, *, now: datetime, diagnose: Diagnose = diagnose_cluster) -> int:
-    """Look at what waits in a cluster and bring its episodes up to date; return how many wait.
+    """Diagnose the pending work of a cluster, update its episodes; return how many items are
+    pending.
 
-    Times are the ledger's, where it knows them. While nobody watches the cluster nothing is
-    looked at, and only what the ledger tells ends an episode. Does nothing while another process
-    refreshes the cluster. What fails is kept in `Refreshed.error`, and raised.
+    Times are the ledger's, where it knows them. Without a live watch of the cluster nothing is
+    diagnosed, and only what the ledger tells ends an episode. Does nothing while another process
+    refreshes the cluster. A failure is stored in `Refreshed.error`, and raised.
     """
     held = claim(cluster_id, now)
     if held is None:
@@ -118,7 +119,7 @@ def _refresh(held: RefreshState, now: datetime, diagnose: Diagnose) -> int:
 
 
 def _last_refresh(held: RefreshState, spans: Sequence[tuple[float, float]]) -> float | None:
-    """Return until when the last look knew what waits; None before the first.
+    """Return until when the last diagnosis knew the pending work; None before the first.
 
     It may have come a little after the watch had gone, which has begun anew since.
     """
@@ -139,7 +140,7 @@ def _watched(cluster: Cluster) -> tuple[tuple[float, float], ...]:
 
 
 def _open_rows(cluster_id: int, now: datetime) -> dict[Key, Episode]:
-    """Return the episodes that last, and those that ended lately as pods that never started."""
+    """Return the open episodes, and those that ended recently as pods that never started."""
     recently = Q(kind=POD, outcome=Outcome.GAVE_UP.value, until__gte=now - _REVISED)
     found = Episode.objects.filter(Q(until__isnull=True) | recently, cluster_id=cluster_id)
     rows = found.select_related("workload__namespace").order_by("since", "pk")
@@ -149,9 +150,9 @@ def _open_rows(cluster_id: int, now: datetime) -> dict[Key, Episode]:
 def _diagnose(
     cluster_id: int, state: ClusterState, diagnose: Diagnose, rows: dict[Key, Episode]
 ) -> list[tuple[PendingItem, bool]]:
-    """Return what waits, and whether it has gone since.
+    """Return the pending items, and whether each has gone since.
 
-    Pods that came and went between two looks are looked at too, for what they last waited for.
+    Pods that came and went between two refreshes are diagnosed too, for their last cause.
     """
     known = {uid for kind, uid in rows if kind == POD}
     gone = came_and_went(state, known)
@@ -284,7 +285,7 @@ def _plan_and_store(
 
 
 def _is_unknown(record: PendingRecord, context: RefreshContext) -> bool:
-    """Say whether nothing can be said of an item now, for nobody looked."""
+    """Say whether nothing is known of an item now, for there was no watch."""
     return record.item is None and record.pod is None and not context.certain
 
 
@@ -303,7 +304,7 @@ def _intervals(episodes: Sequence[int]) -> dict[int, list[CauseSpan]]:
 
 _TASK = "pending.refresh_cluster"
 _EXPIRES_SECONDS = 14
-"""A refresh that waited for longer is not worth its work: the next one is on its way."""
+"""A refresh that was queued for longer is not worth its work: the next one is on its way."""
 _Left = tuple[datetime, int]
 
 

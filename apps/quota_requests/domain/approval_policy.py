@@ -49,9 +49,9 @@ GPU_HOURS: Final = "gpu_hours"
 class BudgetFacts:
     """A budget of the team in its running period; `unit` is gpu_hours or a currency.
 
-    `burn_rate` 1.0 lands exactly on the allowance, None before the first known hour. `hours` is
-    how long the period is, `hours_left` what is left of it. `hours_unknown` of those that are over
-    were not collected; `from_start` is False where data starts later than the period.
+    `burn_rate` 1.0 lands exactly on the budget, None before the first known hour. `hours` is how
+    long the period is, `hours_left` what is left of it. `hours_unknown` of those that are over were
+    not collected; `from_start` is False where data starts later than the period.
     """
 
     unit: str
@@ -198,7 +198,7 @@ def _small(facts: Facts, rules: Rules) -> Check:
         return Check("small", holds=None, sentence=text)
     total = _with(facts.gpus, facts.lately.by_rule_gpus)
     if total is None:
-        text = "How much rules let the team have lately is not known."
+        text = "How much rules have let the team have recently is not known."
         return Check("small", holds=None, sentence=text)
     holds = total <= rules.most_gpus_by_rule
     most = f"{quantity(rules.most_gpus_by_rule)} at most"

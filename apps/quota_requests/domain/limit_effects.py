@@ -152,7 +152,7 @@ class BorrowingRoom:
     """What a queue could borrow at most, before and after, in units.
 
     While our queue uses nothing (`idle`) its nominal quota can be lent; while it uses all of it
-    (`full`) only what the cards then leave. `lost` is the larger of the two losses, never negative.
+    (`full`) only what the GPUs then leave. `lost` is the larger of the two losses, never negative.
     """
 
     name: str
@@ -168,8 +168,8 @@ def borrowing(
 ) -> list[BorrowingRoom]:
     """Return the rooms of all other queues of the cohort, who loses most first.
 
-    Room = min(borrowing limit, Σ of what the others can lend, cards that neither the queue's own
-    nominal quota nor the others' use takes). `capacity` None: the cards set no limit.
+    Room = min(borrowing limit, Σ of what the others can lend, GPUs that neither the queue's own
+    nominal quota nor the others' use takes). `capacity` None: the GPUs set no limit.
     """
     rooms = []
     for share in shares:
@@ -258,12 +258,12 @@ def would_start(
     free_units: float | None,
     strict: bool = False,
 ) -> list[Start]:
-    """Return what the new limit lets through: by priority, then longest waiting first.
+    """Return what the new limit admits: by priority, then longest pending first.
 
-    Quota refuses pod by pod and keeps no queue: what is too large is passed over and smaller work
-    behind it goes through, but in a `strict` queue, where nothing passes what waits in front. Which
-    of several is first in truth depends on whose controller tries again first. A pod that is let
-    through still waits where no GPU is free; each free one is given out once.
+    A ResourceQuota decides pod by pod and keeps no queue: work that is too large is passed over and
+    smaller work behind it is admitted. In a `strict` queue nothing passes the work ahead of it.
+    Which of several is really first depends on whose controller tries again first. An admitted pod
+    stays pending where no GPU is free; each free one is given out once.
     """
     headroom, free, is_closed = float((after - used).units), free_units, False
     starts = []

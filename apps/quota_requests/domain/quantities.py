@@ -96,7 +96,7 @@ def _factor(match: re.Match[str]) -> Decimal:
 
 
 def counted(amount: object, thing: str) -> str:
-    """Write an amount of things: `1 day`, `2 days`."""
+    """Write a count with its noun: `1 day`, `2 days`."""
     return f"{amount} {thing}" if str(amount) == "1" else f"{amount} {thing}s"
 
 

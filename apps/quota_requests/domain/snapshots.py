@@ -122,10 +122,10 @@ class BudgetUse:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What a team held, wasted, waited for and was entitled to in the days before it asked.
+    """The team's allocation, waste, pending work and entitlement in the days before its request.
 
-    `missing` names what is not known. `denied_whole` is False where hours are missing from what
-    was denied, `denied_estimated` True where it is from series in part.
+    `missing` names what is not known. `denied_whole` is False where hours are missing from the
+    unmet fair share, `denied_estimated` True where it is from series in part.
     """
 
     window: Span | None = field(default=None, metadata=LEFT_OUT)

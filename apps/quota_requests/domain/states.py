@@ -41,8 +41,8 @@ OPEN: Final = (
 )
 """States in which a request is asked for: one at a time for a quota key.
 
-A draft asks for nothing yet, so that a forgotten one blocks nobody. A raise that goes back on its
-date waits for no one who asks for more: it does not belong here either.
+A draft has no effect yet, so that a forgotten one blocks no other. A raise that reverts on its date
+depends on no further request: it does not belong here either.
 """
 
 

@@ -13,7 +13,7 @@ from apps.quota_requests.domain.quantities import NotAQuantity, Quantity, quanti
 from apps.quotas.domain.keys import DEVICES, IMPLICIT, LIMITS, REQUESTS, QuotaRef, QuotaSource
 
 MOST_UNITS: Final = 2**53
-"""Up to here every whole number is exact for whoever reads JSON."""
+"""Up to here every whole number is exact for all readers of JSON."""
 _PLAIN: Final = re.compile(r"\+?[0-9]+(\.0*)?")
 
 
@@ -168,7 +168,7 @@ def check_key(key: str, *, named: Collection[str] = ()) -> None:
 
 
 def wanted_amount(target: Target, written: object) -> Quantity:
-    """Return the amount that a person asks for: whole units, written as plain digits.
+    """Return the requested amount: whole units, written as plain digits.
 
     GPUs, MIG devices and shares are extended resources: a pod never gets a part of one, whatever
     a limit says. `8Ki` is an amount to Kubernetes, and here most likely a slip of the pen. Above

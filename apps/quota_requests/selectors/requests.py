@@ -137,9 +137,9 @@ def request_rows(
 ) -> RowPage[RequestRow]:
     """Return requests that the reader may know of, the last changed first.
 
-    `QUEUE` is what waits for the reader: for admins what is to be decided, applied or looked into
-    and is neither their own nor approved by them already, for others what came back to them. Two
-    queries. Raises CursorRefused.
+    `QUEUE` has the requests that need the reader: for admins those to decide, apply or look into
+    that are neither their own nor approved by them already, for others those that came back to
+    them. Two queries. Raises CursorRefused.
     """
     rows = _narrowed(of_whom(seen(actor), actor, which), filters)
     if cursor is not None:
@@ -343,9 +343,9 @@ class OfferComment(Protocol):
 
 
 def offer_of(request: ChangeRequest, comments: Iterable[OfferComment]) -> str:
-    """Return the counter-offer that waits for an answer, of comments in their order; "" for none.
+    """Return the open counter-offer, of comments in their order; "" for none.
 
-    One of an earlier round was answered when the request was handed in again.
+    An offer of an earlier round was answered when the request was submitted again.
     """
     if request.state != RequestState.CHANGES_ASKED.value:
         return ""

@@ -37,12 +37,12 @@ def waiting_count(actor: Actor) -> int:
 def review_queue(
     actor: Actor, *, cursor: str | None = None, page_size: int = 20
 ) -> RowPage[ReviewRow]:
-    """Return what waits for the reader, each with everything.
+    """Return the requests that need the reader, each with everything.
 
-    What is needed soonest comes first, then what names no day; of the same day what waits longest.
-    For administrators what is to be decided, applied or looked into, is not their own and was not
-    approved by them already; for others what came back to them. Four queries. Raises
-    CursorRefused.
+    The earliest needed-by date comes first, then requests without a date; of the same day the
+    longest pending first. For administrators those to decide, apply or look into that are not their
+    own and were not approved by them already; for others those that came back to them. Four
+    queries. Raises CursorRefused.
     """
     since = Coalesce("submitted_at", "created_at")
     rows = of_whom(seen(actor), actor, RequestList.QUEUE).annotate(since=since)
@@ -112,8 +112,8 @@ def _actions(
 def gitops_file(pk: int, actor: Actor) -> PatchFile | None:
     """Return the file to commit for a request.
 
-    That of the order that waits for its commit, else that of the review, as long as the request
-    may still be applied; None where there is none that the reader may know of. Two queries.
+    That of the order that expects its commit, else that of the review, as long as the request may
+    still be applied; None where there is none that the reader may know of. Two queries.
     """
     request = seen(actor).filter(pk=pk).first()
     if request is None:
@@ -137,7 +137,7 @@ _ENDS_SOON = Q(state=RequestState.APPLIED.value, reverts_at__isnull=False, annou
 
 @dataclass(frozen=True, slots=True)
 class Turns:
-    """`deciding` waits for a decision of an administrator, as `review_queue` lists it.
+    """`deciding` needs a decision of an administrator, as `review_queue` lists it.
 
     `answering` came back to who wrote it, or is a raise of theirs that was announced to end.
     """
@@ -147,7 +147,7 @@ class Turns:
 
 
 def turns_of(actor: Actor) -> Turns:
-    """Return what waits for a person, of requests that they may see. One query."""
+    """Return how many requests need a person, of those that they may see. One query."""
     own = of_whom(seen(actor), actor, RequestList.MINE).filter(_CAME_BACK | _ENDS_SOON)
     if actor.person is None or not actor.person.admin:
         return Turns(answering=own.count())

@@ -16,7 +16,7 @@ from apps.quotas.domain.keys import QuotaRef, QuotaSource
 
 
 class RequestList(StrEnum):
-    """Which requests: what a person wrote, what waits for a decision of theirs, or all."""
+    """Which requests: written by a person, pending that person's decision, or all."""
 
     MINE = "mine"
     QUEUE = "queue"
@@ -198,12 +198,12 @@ class DriftRow:
 class RequestDetail:
     """A request with all that one screen shows of it.
 
-    `evidence`, `preview` and `ruling` are as frozen at submission (None before). `actions` are
-    all that the reader may do now, by the names of `domain.states.Action` and `Also`.
-    `can_write`: the portal may change quotas of this cluster; else a change is applied, and taken
-    back, by commit. `offer` is the counter-offer that waits for an answer, empty for none.
-    `goes_back_to` is the amount of an applied change when it is taken back, None where it is not
-    applied or lies under a later one.
+    `evidence`, `preview` and `ruling` are as frozen at submission (None before). `actions` are all
+    that the reader may do now, by the names of `domain.states.Action` and `RequestExtra`.
+    `can_write`: the portal may change quotas of this cluster; else a change is applied, and
+    reverted, by commit. `offer` is the open counter-offer, empty for none. `goes_back_to` is the
+    amount of an applied change after its revert, None where it is not applied or lies under a later
+    one.
     """
 
     row: RequestRow
@@ -216,7 +216,7 @@ class RequestDetail:
     drifts: tuple[DriftRow, ...]
     actions: tuple[str, ...]
     may_comment: bool
-    offer: Annotated[str, Column(help="A counter-offer that waits for an answer.")]
+    offer: Annotated[str, Column(help="A counter-offer that needs an answer.")]
     can_write: Annotated[bool, Column(help="False: it is applied by commit.")]
     goes_back_to: Annotated[str | None, Column()]
 

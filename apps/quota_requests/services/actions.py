@@ -88,14 +88,14 @@ _ALL = (
     Action(
         RequestExtra.ACCEPT_OFFER,
         *("Accept the offer", "offer accepted"),
-        "Ask for what the reviewer offered instead, and hand it in anew.",
+        "Accept the reviewer's offer and submit the request again.",
         TokenScope.REQUEST,
         lambda pk, given, how: accept_offer(pk, **how),
         primary=True,
     ),
     Action(
         RequestAction.SUBMIT,
-        *("Hand it in", "handed in"),
+        *("Submit request", "submitted"),
         "Hand a request in: evidence and preview are frozen with it.",
         TokenScope.REQUEST,
         lambda pk, given, how: submit(pk, **how),
@@ -174,11 +174,11 @@ _ALL = (
     ),
     Action(
         RequestExtra.GIVE_UP,
-        *("Stop waiting for the commit", "given up"),
-        "Stop waiting for a commit; the cluster stays as it is.",
+        *("Stop tracking the commit", "given up"),
+        "Stop tracking the commit; the cluster stays as it is.",
         TokenScope.DECIDE,
         lambda pk, given, how: give_up(pk, **how),
-        hint="The portal stops waiting for the commit; what the cluster shows stays.",
+        hint="The portal stops tracking the commit; what the cluster shows stays.",
         versioned=False,
     ),
     Action(

@@ -38,11 +38,11 @@ _INCREASE_COLUMNS = (
 
 
 def recent_increases(request: ChangeRequest, *, currency: str, now: datetime) -> RecentIncreases:
-    """Return what the team was let have lately in the tiers that a request reaches. One query.
+    """Return the team's recent increases in the tiers that a request reaches. One query.
 
-    Raises that one person or a rule decided on in the last 30 days and that were not taken back;
-    what two people decided on was looked at as a large one. Decreases take nothing off: else a
-    limit that nobody needs could be given up for one that many want.
+    Raises decided by one person or a rule in the last 30 days and not reverted; a raise that two
+    people decided was reviewed as a large one. Decreases take nothing off: else a limit without use
+    could be given up for one that many want.
     """
     stands = Q(state__in=_STANDING) | Q(state=RequestState.EXPIRED.value, applied_at__isnull=False)
     rows = ChangeRequest.objects.filter(

@@ -90,7 +90,7 @@ class Edited:
 def create(asked: RequestInput, *, by: Actor, now: datetime, once: bool = False) -> int:
     """Write a draft and return its number. Raises TargetRefused, RequestRefused, NotAllowed.
 
-    `once`: the very same, written by the same person a moment ago and taken by nobody yet, is not
+    `once`: the very same request, written by the same person a moment ago and not taken yet, is not
     written a second time; its number is returned.
     """
     request = written(asked, by=by, now=now)
@@ -154,11 +154,11 @@ def edit(
     now: datetime,
     clients: ClusterClients | None = None,
 ) -> int:
-    """Change a request that nobody has taken for review; return its new version.
+    """Change a request that no reviewer has taken; return its new version.
 
-    Of one that is handed in already evidence, preview and ruling are taken anew, for they were of
-    another text. Raises UnknownRequest, Conflict where somebody else was faster,
-    TransitionDenied, TargetRefused, RequestRefused.
+    Of a submitted request evidence, preview and ruling are taken anew, for they were of another
+    text. Raises UnknownRequest, Conflict where another writer was faster, TransitionDenied,
+    TargetRefused, RequestRefused.
     """
     request = found(pk, by)
     moved(standing_of(request), RequestAction.EDIT, by.person)
@@ -294,7 +294,7 @@ def submit(
 
 @dataclass(frozen=True, slots=True)
 class _Frozen:
-    """What is kept with the text of a request from the moment it is handed in."""
+    """The data stored with the text of a request from the moment of its submission."""
 
     preview: Preview
     evidence: Evidence
@@ -349,14 +349,14 @@ def _approve_by_rule(submitted: Transition, now: datetime) -> int:
 def accept_offer(
     pk: int, *, by: Actor, version: int, now: datetime, clients: ClusterClients | None = None
 ) -> int:
-    """Ask for what the reviewer offered instead, and hand it in anew; return its version.
+    """Request what the reviewer offered instead, and submit it again; return its version.
 
-    Raises as `edit` and `submit` do, and RequestRefused where no offer waits for an answer.
+    Raises as `edit` and `submit` do, and RequestRefused without an open offer.
     """
     request = found(pk, by)
     offer = offer_of(request, request.comments.order_by("at", "pk"))
     if not offer:
-        raise RequestRefused("No counter-offer waits for an answer here.")
+        raise RequestRefused("This request has no open counter-offer.")
     if offer != request.after:
         version = edit(pk, Edited(after=offer), by=by, version=version, now=now)
     return submit(pk, by=by, version=version, now=now, clients=clients)

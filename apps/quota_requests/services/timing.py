@@ -1,4 +1,4 @@
-"""What time does: raises are announced and taken back, and what nobody decided on expires."""
+"""Time-based changes: reverts of raises are announced and made, and undecided requests expire."""
 
 import logging
 from collections.abc import Callable
@@ -124,8 +124,8 @@ def _put_off(pk: int, why: str, now: datetime) -> None:
 def expire(*, now: datetime) -> int:
     """End requests whose time has passed; return how many.
 
-    Their own end (`until`) lies behind, or nobody handed them in, decided on them or carried
-    them out for so many days.
+    Their own end (`until`) is past, or they were not submitted, decided or carried out for so many
+    days.
     """
     over = Q(until__lte=now, state__in=_WAITING)
     for days, states in (
@@ -143,7 +143,7 @@ def _expire(pk: int, now: datetime) -> bool:
     with moving(pk, _by(), "expire", now=now, version=request.version) as step:
         step.act(RequestAction.EXPIRE)
         passed = request.until is not None and request.until <= now
-        why = "its end has passed" if passed else "nobody went on with it"
+        why = "its end has passed" if passed else "no progress"
         step.note = step.request.outcome = f"Expired: {why}; nothing was changed."
     return True
 

@@ -73,7 +73,7 @@ def moving(
 ) -> Iterator[Transition]:
     """Lock a request, let it be changed, and save it with its audit entry: one transaction.
 
-    With `version` only if nobody changed it since. Raises UnknownRequest, Conflict, KeyTaken and
+    With `version` only if it was not changed since. Raises UnknownRequest, Conflict, KeyTaken and
     whatever is raised inside; then nothing is changed.
     """
     ref = None

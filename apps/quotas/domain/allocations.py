@@ -1,4 +1,4 @@
-"""Who asks for units and who holds them: of ResourceClaims, of Kueue's queues and of Volcano's."""
+"""Requests and holders of units: of ResourceClaims, of Kueue's queues and of Volcano's."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -202,7 +202,7 @@ def _hold(
 
 
 def _flavors_of(units: float, parts: Sequence[_FlavorRequest]) -> dict[str, float]:
-    """Return in which flavors a pod that asks for so much is, as shares that sum to 1.
+    """Return the flavors of a pod with such a request, as shares that sum to 1.
 
     The ledger does not say to which pod set a pod belongs: those whose pods ask for as much may
     be meant, each as likely as its pods are many.

@@ -1,4 +1,4 @@
-"""Budgets: their periods, what was spent, how fast, and when the allowance is used up.
+"""Budgets: their periods, use, pace, and when they are used up.
 
 Amounts are GPU-hours or money, alike; clusters go by name. An hour of a cluster is known when its
 facts are there (of money: when they are priced too; docs/definitions.md#quota-burn).
@@ -62,10 +62,10 @@ class DayUse(NamedTuple):
 class Usage:
     """What is known at `at`, the end of the last closed hour.
 
-    `used` since the period's start, in so many known `hours` of it (None: in all until `at`): what
-    nobody collected used no zero. `last_day` and `last_week` what fell into the 24 and 168
+    `used` since the period's start, in so many known `hours` of it (None: in all until `at`): hours
+    that were not collected are not zero use. `last_day` and `last_week` fell into the 24 and 168
     hours before `at` (the period's start or not), with the hours of them that are closed; `days`
-    the whole local days that make the team's weekday pattern, some weeks of them.
+    are the whole local days that make the team's weekday pattern, some weeks of them.
     """
 
     at: datetime
@@ -78,7 +78,7 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Burn:
-    """Rates against an even pace, 1.0 landing exactly on the allowance; None where unknown.
+    """Rates against a linear pace, 1.0 landing exactly on the budget; None where unknown.
 
     `exhausted_at` is None where that is after the period, or nothing is used. `exhausted_at_late`
     is None where it may last; early ≤ exhausted_at ≤ late where they are there. `known_hours` are
@@ -107,15 +107,14 @@ def burn(
 ) -> Burn:
     """Return burn rates and the projected exhaustion of a budget.
 
-    `burn_rate` = share of the allowance used ÷ share of the period that is known so far, None
-    before the first known hour; over 1 and 7 days the same of these days. `exhausted_at` = at +
-    (allowance − used) ÷ mean of the last 7 days. Its range is what comes of every coming day being
-    like the highest, and the lowest, of its weekday. Where the allowance is used up all three are
-    `used_up_at` (see `used_up`), or `at` where that is not known.
-    Raises ValueError for a negative allowance.
+    `burn_rate` = share of the budget used ÷ share of the period that is known so far, None before
+    the first known hour; over 1 and 7 days the same of these days. `exhausted_at` = at + (budget −
+    used) ÷ mean of the last 7 days. Its range assumes that every coming day is like the highest,
+    and the lowest, of its weekday. Where the budget is used up all three are `used_up_at` (see
+    `used_up`), or `at` where that is not known. Raises ValueError for a negative budget.
     """
     if allowance < 0:
-        raise ValueError(f"an allowance cannot be negative, got {allowance}")
+        raise ValueError(f"a budget cannot be negative, got {allowance}")
     length = period.seconds / 3600
     elapsed = min(length, (usage.at - period.start).total_seconds() / 3600)
     known = elapsed if usage.hours is None else min(elapsed, usage.hours)
@@ -139,7 +138,7 @@ def burn(
 
 
 def used_up(hours: Iterable[tuple[datetime, float]], *, allowance: float) -> datetime | None:
-    """Return when the hours (start and amount, oldest first) had used the allowance up.
+    """Return when the hours (start and amount, oldest first) had used the budget up.
 
     Within the hour in proportion; None where they have not.
     """
@@ -154,9 +153,9 @@ def used_up(hours: Iterable[tuple[datetime, float]], *, allowance: float) -> dat
 def alerts_due(
     used: float, *, allowance: float, thresholds: Iterable[float], told: Iterable[float] = ()
 ) -> list[float]:
-    """Return the thresholds (shares of the allowance) reached and not yet told, ascending.
+    """Return the thresholds (shares of the budget) reached and not yet alerted, ascending.
 
-    An allowance of 0 is over every threshold as soon as anything is used.
+    A budget of 0 is over every threshold as soon as anything is used.
     """
     known = set(told)
     reached = [t for t in sorted(set(thresholds)) if used > 0 and used >= t * allowance]
@@ -352,8 +351,8 @@ class KnownHours:
 class Spending:
     """What was spent: of each local day, and in the last day and week by cluster.
 
-    `booked` is what was booked on a day for others before it: it counts against the allowance,
-    and tells nothing of the pace.
+    `booked` is what was booked on a day for others before it: it counts against the budget, and
+    tells nothing of the pace.
     """
 
     days: Amounts = field(default_factory=dict)
@@ -362,7 +361,7 @@ class Spending:
     booked: Amounts = field(default_factory=dict)
 
     def of_days(self, one: Allowance, zone: ZoneInfo) -> list[tuple[date, float]]:
-        """Return what counts against an allowance by local day, the oldest first."""
+        """Return the amounts that count against a budget by local day, the oldest first."""
         first = day_of(one.window.start, zone)
         spent, booked = self.days.get(one.purse, {}), self.booked.get(one.purse, {})
         return [
@@ -454,7 +453,7 @@ def _expected_hours(known: KnownHours, hours: int) -> dict[str, int]:
 
 
 def day_of_end(days: Sequence[tuple[date, float]], amount: float) -> tuple[date, float] | None:
-    """Return the day on which an allowance was used up, and what was left as it began."""
+    """Return the day on which a budget was used up, and what was left as it began."""
     used = 0.0
     for day, spent in days:
         if spent > 0 and used + spent >= amount:
@@ -482,7 +481,7 @@ def burn_of(
     zone: ZoneInfo,
     hours: Sequence[tuple[datetime, float]] = (),
 ) -> tuple[float, Burn]:
-    """Return what is used of an allowance, and its burn as of the end of what is known.
+    """Return the used part of a budget, and its burn as of the end of the known hours.
 
     `hours` are those of the day on which it was used up, if it was: when in the day that was.
     """

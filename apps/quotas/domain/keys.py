@@ -127,9 +127,9 @@ def reachable_tiers(
 ) -> tuple[str, ...]:
     """Return the tiers that a key of this resource or device class can reach, in catalog order.
 
-    A ResourceQuota limits the resource wherever a pod goes, so every tier that asks for it is
-    reached, whatever nodes it selects. The nodes of a Kueue flavor have `flavor_labels`: tiers
-    that select another value of one of them are out of its reach.
+    A ResourceQuota limits the resource wherever a pod goes, so it reaches every tier of that
+    resource, whatever nodes the tier selects. The nodes of a Kueue flavor have `flavor_labels`:
+    tiers that select another value of one of them are out of its reach.
     """
     labels = flavor_labels or {}
     reached = (
@@ -189,7 +189,7 @@ _PRIORITY = "PriorityClass"
 class Asking:
     """What scopes look at in a pod; None for what is not known of it.
 
-    `terminating`: it has an active deadline. `best_effort`: it asks for neither CPU nor memory.
+    `terminating`: it has an active deadline. `best_effort`: it requests neither CPU nor memory.
     `cross_namespace`: its pod affinity looks into other namespaces.
     """
 

@@ -30,9 +30,9 @@ class QueueLimit:
 
     `hard` is Kueue's nominal quota, Volcano's capability or deserved share. `ceiling` is the most
     that it may ever hold, with what others lend; None for no limit. `reserved` may be more than
-    `used`: what waits for admission checks. `borrowed` is a part of `used` above nominal. `lent`
-    are the queues and cohorts that lend to its cohort, itself among them, with how much. Units of
-    the resource; None where the object does not say.
+    `used`: it includes pending admission checks. `borrowed` is a part of `used` above nominal.
+    `lent` are the queues and cohorts that lend to its cohort, itself among them, with how much.
+    Units of the resource; None where the object does not say.
     """
 
     name: str
@@ -59,7 +59,7 @@ class QueueLimit:
 def kueue_limits(seen: Sequence[ObservedObject]) -> list[QueueLimit]:
     """Return the limits of all ClusterQueues among the observed objects (Cohorts are read too).
 
-    The ceiling is nominal + min(borrowing limit, what the cohort can lend): without a cohort the
+    `ceiling` is nominal + min(borrowing limit, what the cohort can lend): without a cohort the
     nominal quota, and lending limits keep quota from the cohort.
     """
     by_kind: dict[ObservedKind, list[ObservedObject]] = {}
@@ -200,7 +200,7 @@ def with_shown(
     *,
     named: Collection[str] = (),
 ) -> dict[QuotaRef, KeyIntervals]:
-    """Return `keys` with what series show put in place of slots in which nobody watched.
+    """Return `keys` with values from series in place of slots that were not watched.
 
     A key's means stand for the whole slot. Its scopes, which no series shows, are those of the
     setting nearest in time; a key that no observed object has, has none.
@@ -252,7 +252,7 @@ def with_shown_queues(
     *,
     named: Collection[str] = (),
 ) -> dict[QuotaRef, KeyIntervals]:
-    """Return `keys` with the nominal quotas that Kueue showed in slots in which nobody watched."""
+    """Return `keys` with the nominal quotas that Kueue showed in slots that were not watched."""
     slots = set(unwatched)
     joined = dict(keys)
     for one in shown:

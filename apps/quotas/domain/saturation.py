@@ -1,6 +1,6 @@
 """Quota usage over time, and when a quota will be full.
 
-Amounts are unit-hours: units of the key's resource integrated over the time in which the quota was
+Amounts are quota-hours: units of the key's resource integrated over the time in which the quota was
 there. Times are Unix seconds (docs/definitions.md#quota-burn).
 """
 
@@ -68,7 +68,7 @@ class RefusedSpan(NamedTuple):
 
 @dataclass(slots=True)
 class Filled:
-    """One key in one hour, in unit-hours; None for what is not known.
+    """One key in one hour, in quota-hours; None for what is not known.
 
     `seconds` is how long the key was there: amounts × 3600 ÷ seconds are means of that time.
     """
@@ -93,9 +93,9 @@ def fill(
     """Return how full a ResourceQuota's key was in the hour from `hour` on; None: not there.
 
     With an `end`, until then alone: a namespace that moved has a part of its hour for each team.
-    Where `known` is False nobody could tell what was there, and the amounts are None. A key that
-    is not effective uses nothing, as in the status of its quota. What scopes do not tell
-    (deadlines, quality of service) counts.
+    Where `known` is False there was no observation, and the amounts are None. A key that is not
+    enforced uses nothing, as in the status of its quota. Pods of unknown scope (deadlines, quality
+    of service) count.
     """
     intervals = _within(key.intervals, hour, hour + _HOUR if end is None else end)
     if not intervals:
@@ -161,10 +161,10 @@ def fill_queue(
     *,
     known: bool = True,
 ) -> Filled | None:
-    """Return how full a queue's key was; what was taken, held and waited for is
-    (units, start, end), each of this key alone. None: it was not there.
+    """Return the usage of a queue's key; amounts taken, held and pending are (units, start, end),
+    each of this key alone. None: it was not there.
 
-    Work that waits for a queue mostly has no pods: it is `suppressed`, and `pending` is what is
+    Work pending for a queue mostly has no pods: it is `suppressed`, and `pending` is what is
     admitted and not bound.
     """
     intervals = _within(key.intervals, hour, hour + _HOUR)

@@ -105,7 +105,7 @@ def _pods_at(at: datetime) -> QuerySet[Any]:
 
 
 def _counted(text: str, is_claim: int, by_claim: int) -> Iterator[tuple[str, Counting, float]]:
-    """Yield resource, how it is counted, and units of what a pod or a claim asks for."""
+    """Yield resource, how it is counted, and units of the request of a pod or a claim."""
     counting = Counting.CLAIMS if is_claim else Counting.REQUESTS
     for resource, units in amounts(text).items():
         if by_claim and not is_claim and "/" not in resource:
@@ -142,9 +142,9 @@ _CAUSE_COLUMNS = (
 
 @dataclass(slots=True)
 class BlockedWork:
-    """Of one cluster: what was refused, by namespace, and what waits for (queue, resource).
+    """Of one cluster: refused work by namespace, and pending work by (queue, resource).
 
-    What waits for a queue could be admitted in any of its flavors, and counts in each.
+    Work pending in a queue could be admitted in any of its flavors, and counts in each.
     """
 
     refused: dict[str, list[RefusedSpan]] = field(default_factory=lambda: defaultdict(list))
@@ -154,11 +154,11 @@ class BlockedWork:
 def waits_in(
     window: Window, local: Mapping[int, LocalQueues], *, clusters: Collection[int]
 ) -> dict[int, BlockedWork]:
-    """Return what quotas held back within a window, by the id of the cluster. One query.
+    """Return the work that quotas blocked within a window, by the id of the cluster. One query.
 
     `local` are the LocalQueues of each cluster. A queue that is none of them is Volcano's, whose
-    pods wait for it whatever the cause; what waits in Kueue has the cause `queue`. Intervals count
-    GPU-equivalents: an interval's units are its part of its episode's.
+    pods count for it whatever the cause; work pending in Kueue has the cause `queue`. Intervals
+    count GPU-equivalents: an interval's units are its part of its episode's.
     """
     rows = CauseInterval.objects.filter(
         Q(end__isnull=True) | Q(end__gt=window.start),

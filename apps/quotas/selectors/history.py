@@ -134,7 +134,7 @@ def _point(
 def held_but_unused(
     window: Window, *, filters: QuotaFilters = ALL_QUOTAS, visibility: Visibility
 ) -> list[UnusedRow]:
-    """Return what quotas allowed and nobody asked for in a window, the most first.
+    """Return the quota that was not used in a window, the most first.
 
     Only of namespaces and queues of teams that the reader sees. A namespace that moved has a row
     for each team. Keys that limit nothing are left out. Eleven queries, and two for
@@ -181,7 +181,7 @@ def held_but_unused(
 def quota_hours(
     window: Window, ref: QuotaRef, *, team: str, visibility: Visibility
 ) -> list[tuple[datetime, str, float, float]]:
-    """Return hour, team, limit and use in unit-hours of the hours that `held_but_unused` sums.
+    """Return hour, team, limit and use in quota-hours of the hours that `held_but_unused` sums.
 
     Of one team where it is named. Two queries.
     """

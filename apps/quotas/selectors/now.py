@@ -176,7 +176,7 @@ def _sum(world: "_QuotaState", team: str, resource: str, rows: Sequence[Observed
 
 
 def _held(world: "_QuotaState", one: Observed) -> float | None:
-    """Return what is held of a key of a quota; of the last summed hour where nobody watches."""
+    """Return what is held of a quota key; without a live watch that of the last summed hour."""
     return one.amounts[1] if one.amounts else world.asked(one)[0]
 
 
@@ -284,7 +284,7 @@ def _spans_of(world: "_QuotaState", one: Observed) -> list[QuotaUnits]:
 class _QuotaState:
     """What is known at a moment, and the keys of it that are shown.
 
-    Whose namespaces are, what is open in them and what waits is known of what was looked at.
+    The teams of namespaces, their open pods, and how fresh the pending data is.
     """
 
     at: datetime
@@ -306,7 +306,7 @@ class _QuotaState:
             self.spans.update(team_spans(Window(self.at, self.at + _INSTANT), names))
 
     def look_closer(self, keys: Sequence[Observed]) -> None:
-        """Read what is open in the namespaces of keys, and what waits. Four queries, at most."""
+        """Read the open and pending pods in the namespaces of keys. At most four queries."""
         self.find_teams(keys)
         window = Window(self.at, self.at + _INSTANT)
         self.open = open_pods(self.at, {one.namespace for one in keys if one.namespace})
@@ -509,7 +509,7 @@ def _known_at(world: _QuotaState, one: Observed) -> datetime:
 def _amounts(
     world: _QuotaState, one: Observed, use: dict[int, QueueUse]
 ) -> tuple[float | None, float | None, float | None]:
-    """Return what is held, pending and suppressed of a key."""
+    """Return the held, pending and blocked amounts of a key."""
     if one.amounts:
         _, held, pending, suppressed = one.amounts
         return held, pending, suppressed

@@ -86,7 +86,7 @@ def queue_users(
 
 
 STALE_AFTER = timedelta(minutes=5)
-"""What nobody observed for this long is not told as being so now; a watch does each minute."""
+"""A row not confirmed for this long counts as stale; a watch confirms it each minute."""
 _SUBJECTS = {
     "waiting:resourcequotas": ObservedKind.RESOURCE_QUOTA,
     "waiting:clusterqueues": ObservedKind.CLUSTER_QUEUE,
@@ -124,10 +124,10 @@ LATE_AFTER = timedelta(hours=3)
 class Observed:
     """One key that is there. `limit` is set of queues, `quota` of ResourceQuotas.
 
-    `as_of` is until when somebody vouches for it, `stale` that this is not now. `amounts` are
-    means of the last summed hour (used, held, pending, suppressed) where nobody watches the
-    cluster, `as_of` its end; `from_series` says so. That is all there ever is of a cluster without
-    API access: it is stale only where hours are late.
+    `as_of` is the last confirmation, `stale` that this is not now. `amounts` are means of the last
+    summed hour (used, held, pending, `suppressed`) if the cluster is not watched, `as_of` its end;
+    `from_series` says so. A cluster without API access never has more: it is stale only where hours
+    are late.
     """
 
     cluster_id: int
@@ -178,9 +178,9 @@ class Present:
 def present(at: datetime, *, named: Collection[str], clusters: Collection[str] = ()) -> Present:
     """Return the GPU keys that are there, of these clusters or all active ones.
 
-    A cluster without any observed object of a quota (nobody watches it) gives those of its last
-    summed hour; one that is not watched any more gives what was seen last, or summed since of what
-    its metrics show. Three queries, one for each cluster, and two where one is not watched.
+    A cluster without any observed quota object (it is not watched) gives those of its last summed
+    hour. One that is no longer watched gives the later of what was seen last and the last summed
+    hour from its metrics. Three queries, one for each cluster, and two where one is not watched.
     """
     found = Present()
     rows = Cluster.objects.filter(active=True).order_by("name")
@@ -283,7 +283,7 @@ def _summed(
     *,
     watchable: Collection[int],
 ) -> None:
-    """Put the keys of the last summed hours to what was seen of clusters nobody watches."""
+    """Add the keys of the last summed hours to those seen in clusters that are not watched."""
     seen = {one.ref: one for one in found.keys}
     with_sightings = {one.cluster_id for one in found.keys}
     for pk, until, source, namespace, name, key, seconds, hard, *sums in _last_hours(clusters, at):

@@ -25,7 +25,7 @@ class EntitlementRecord:
 
 @dataclass(frozen=True, slots=True)
 class BudgetRecord:
-    """A team's allowance per period in a span: `gpu_hours` or `money` with its currency."""
+    """A team's budget per period in a span: `gpu_hours` or `money` with its currency."""
 
     team: str
     period: str

@@ -252,9 +252,9 @@ def roll_window(
 ) -> int:
     """Sum the collected hours of a window of at most a day; return how many rows were written.
 
-    Once more gives the same rows. What is no longer known of an old hour, as who was admitted by
-    a queue, stays as it was summed when it was. Raises SourceUnavailable and SourceRejected where
-    nobody watched and the metrics source does not answer.
+    A second run gives the same rows. Facts of an old hour that are no longer known, as the members
+    of a queue, stay as they were summed then. Raises SourceUnavailable and SourceRejected where the
+    hour was not watched and the metrics source does not answer.
     """
     cluster = Cluster.objects.get(pk=cluster_id)
     # Before anything is read that it stands for: what changes meanwhile is due the next time.
@@ -416,7 +416,7 @@ def _fill_quota(
 
 
 def _shown_hours(slots: Mapping[int, float], hour: Window, part: Window) -> float | None:
-    """Return the unit-hours of a part of an hour that its slots show; None where none does."""
+    """Return the quota-hours of a part of an hour that its slots show; None where none does."""
     shown = []
     for slot in hour.slots():
         start = max(float(slot), part.start_seconds)

@@ -1,8 +1,8 @@
 """How active devices were in half-hour slots, and the hours in which a pod's were quiet.
 
-Twenty classes of five points each, one for what lies under 1 % (counters of idle cards flicker)
-and one for exactly nothing. A percentile is told as the upper edge of its class, so it is at most
-five points too high and never too low (docs/definitions.md#ledger).
+Twenty classes of five points each, one for values under 1 % (counters of idle GPUs flicker) and one
+for exactly nothing. A percentile is the upper edge of its class, so it is at most five points too
+high and never too low (docs/definitions.md#ledger).
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -40,7 +40,7 @@ def lower_edge(class_: int) -> float:
 
 
 def written(activities: Iterable[float | None]) -> str:
-    """Return one slot's devices as letters, in the order given; unmeasured ones are left out."""
+    """Return one slot's devices as letters, in order; those without metrics are left out."""
     return "".join([LETTERS[class_of(one)] for one in activities if one is not None])
 
 

@@ -155,7 +155,7 @@ class Amounts:
 
     @property
     def not_used(self) -> int:
-        """Allocated and not busy, leaving out what nobody measured."""
+        """Allocated and not active, leaving out GPU-hours without metrics."""
         return self.not_running + self.idle + self.underused
 
     @property
@@ -165,7 +165,7 @@ class Amounts:
 
     @property
     def utilization_ratio(self) -> float | None:
-        """busy / (allocated − unmeasured − not_running); None when nothing was measured."""
+        """active / (allocated − no metrics − not running); None without any measured time."""
         return self.busy / self.measured if self.measured else None
 
     @property
@@ -175,7 +175,7 @@ class Amounts:
 
     @property
     def from_series_ratio(self) -> float | None:
-        """Source of pods: which part is of pods known from series, of all that is not unmeasured.
+        """Source of pods: the part of pods known from series, of all GPU-hours with metrics.
 
         The rest is of pods that the watch saw in the Kubernetes API. None without any.
         """
@@ -203,7 +203,7 @@ SECONDS_PER_HOUR = 3600.0
 
 
 class HeldSlot(NamedTuple):
-    """What one device (or the devices nobody measured) of a pod did in one half-hour slot.
+    """One device of a pod (or its devices without metrics) in one half-hour slot.
 
     `gpu_seconds` is running seconds × weight, `measured_gpu_seconds` the part that samples
     cover, `activity` their mean, 0..1 (None: no sample), `levels` those beside it. `whole` says
@@ -227,11 +227,11 @@ class Split(NamedTuple):
 
 
 def split(slots: Iterable[HeldSlot], *, idle_below: float) -> Split:
-    """Split running GPU-seconds into busy, idle, underused and unmeasured.
+    """Split running GPU-seconds into active, idle, underutilized and without metrics.
 
-    `idle_below` is a fraction, 0..1, held against each whole slot's activity. A slot without a
-    sample is unmeasured, never idle: a missing exporter must not read as a lazy team.
-    Raises ValueError when `idle_below` is not a fraction.
+    `idle_below` is a fraction, 0..1, compared with each whole slot's activity. A slot without a
+    sample has no metrics and is never idle: a missing exporter must not read as a lazy team. Raises
+    ValueError when `idle_below` is not a fraction.
     """
     if not 0.0 <= idle_below <= 1.0:
         raise ValueError(f"idle_below must be a fraction 0..1, got {idle_below}")

@@ -33,14 +33,14 @@ HOUR_FINDINGS: Mapping[str, str] = {
     "samples",
     "cut_at_pod_times": "shared devices whose pods came or went within a half hour; cut from raw "
     "samples",
-    "raw_samples_refused": "devices that could not be cut, as the server gives no raw samples; "
-    "inferred",
+    "raw_samples_refused": "devices whose slots could not be cut, as the server gives no raw "
+    "samples; graded from series",
     "pods_without_node": "pods that held GPUs on a node that is not known",
     "scrape_interval_differs": "the scrape interval is another than the catalog says",
-    "stuck_counter": "devices and half hours in which the profiling counter stood at 0 on a busy "
-    "card; GPU_UTIL was taken instead",
-    "no_process_values": "shared devices whose pods read 0 each on a busy card: the exporter lacks "
-    "hostPID",
+    "stuck_counter": "devices and half hours in which the profiling counter stayed at 0 on an "
+    "active GPU; GPU_UTIL was used instead",
+    "no_process_values": "shared devices whose pods all read 0 on an active GPU: the exporter "
+    "lacks hostPID",
 }
 
 
@@ -66,10 +66,10 @@ def due_again(
     now: datetime,
     again: datetime | None = None,
 ) -> bool:
-    """Say whether to try an hour again that nobody works on.
+    """Say whether to try an hour again that no worker has.
 
-    Waiting hours are due at once. After a failure the waits double from a minute up to half an
-    hour, for as long as the hour lies in the span that gaps are filled in. An hour that was
+    Hours not tried yet are due at once. After a failure the pauses double from a minute up to half
+    an hour, for as long as the hour lies in the span in which gaps are filled. An hour that was
     partial a few times in a row is left: what an exporter never sent does not come back. From
     `again` on an hour is due once more, whatever its state.
     """
@@ -129,19 +129,18 @@ class Evidence:
     Only slots that were read from series count in it: in the others `watch` saw every change.
     `from_series` says whether there are any.
 
-    `nodes` offer GPUs, `pods` ask for them. `held_seconds` are those of pods that are bound, and
+    `nodes` offer GPUs, `pods` request them. `held_seconds` are those of pods that are bound, and
     `nowhere_seconds` the part on nodes that offer nothing. `named_samples` are samples of devices
-    that name a pod, `unknown_samples` those whose pod nobody knows. `busy_samples` are those of
-    active devices that name one, `stopped_samples` the part whose pod held GPUs and did not run.
-    `cards` have samples, and
-    `active_cards` of them are active on nodes that offer GPUs; `unheld_cards` of these are more
-    than what pods hold on their node. `claims` says whether tiers give
-    devices by ResourceClaims, which are in no series. `unlabelled_gpus` are the GPU-equivalents of
-    nodes without any label that are many more than the `unlabelled_cards` seen on them.
+    that name a pod, `unknown_samples` those of an unknown pod. `busy_samples` are those of active
+    devices that name one, `stopped_samples` the part whose pod held GPUs and did not run. `cards`
+    have samples, and `active_cards` of them are active on nodes that offer GPUs; `unheld_cards` of
+    these are more than what pods hold on their node. `claims` says whether tiers give devices by
+    ResourceClaims, which are in no series. `unlabelled_gpus` are the GPU-equivalents of nodes
+    without any label that are many more than the `unlabelled_cards` seen on them.
 
     `shares` and `nameless` are as in ShownSeries. `incomplete` are warnings of the server.
     `quota_used` and `quota_unexplained` are units that quotas count as used, and the part that no
-    known pod explains; None where nobody asked.
+    known pod explains; None where they were not read.
     """
 
     from_series: bool = False
@@ -176,7 +175,7 @@ class Thresholds:
     """`tolerated`: a smaller part of samples or time that does not fit means nothing.
 
     `fallen`: a count under this part of the reference's is a drop, which needs a second witness.
-    `cards`: so many GPU-equivalents for each card seen are too many.
+    `cards`: so many GPU-equivalents for each GPU seen are too many.
     """
 
     tolerated: float = 0.1
@@ -252,7 +251,7 @@ def _unknown_pods(one: Evidence, _: Reference | None, t: Thresholds) -> Iterator
 
 
 def _stopped(one: Evidence, _: Reference | None, t: Thresholds) -> Iterator[Contradiction]:
-    """A pod whose containers do not run makes no device busy."""
+    """A pod whose containers do not run makes no device active."""
     if one.stopped_samples > t.tolerated * one.busy_samples:
         share = one.stopped_samples / one.busy_samples
         yield Contradiction(
@@ -263,7 +262,7 @@ def _stopped(one: Evidence, _: Reference | None, t: Thresholds) -> Iterator[Cont
 def _pods_without_nodes(
     one: Evidence, _: Reference | None, t: Thresholds
 ) -> Iterator[Contradiction]:
-    """A pod is bound to a node that offers what it asks for."""
+    """A pod is bound to a node that offers its requests."""
     if one.nowhere_seconds > t.tolerated * one.held_seconds:
         share = one.nowhere_seconds / one.held_seconds
         yield Contradiction(
@@ -278,7 +277,7 @@ def _no_capacity(one: Evidence, _: Reference | None, __: Thresholds) -> Iterator
 
 
 def _nobody(one: Evidence, _: Reference | None, t: Thresholds) -> Iterator[Contradiction]:
-    """Somebody makes devices busy: not one pod on all the cluster is unlikely."""
+    """Something makes devices active: without a single pod on the cluster that is unlikely."""
     if not one.held_seconds and one.active_cards > t.tolerated * one.cards:
         yield Contradiction(
             REQUESTS, f"{one.active_cards} devices are active and it shows no pod that holds one"
@@ -322,12 +321,13 @@ def _fewer_series(
 
 
 def _unlabelled(one: Evidence, _: Reference | None, __: Thresholds) -> Iterator[Contradiction]:
-    """Labels say that units are shares of a card: without them each counts as a whole one."""
+    """Labels say that units are shares of a GPU: without them each counts as a whole one."""
     if one.unlabelled_cards:
         yield Contradiction(
             NODE_LABELS,
             f"nodes without labels offer {gpus(one.unlabelled_gpus)} on "
-            f"{counted(one.unlabelled_cards, 'card')}: which units share a card is not known",
+            f"{counted(one.unlabelled_cards, 'physical GPU')}: which units share a GPU is not "
+            "known",
         )
 
 

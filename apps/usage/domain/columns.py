@@ -112,8 +112,8 @@ class HeldFigures:
         float | None,
         _ratio(
             "Utilization",
-            "Busy ÷ allocated, running and measured.",
-            "busy / (allocated − unmeasured − not_running)",
+            "Active ÷ (allocated, running, with metrics).",
+            "active ÷ (allocated − no metrics − not running)",
         ),
     ]
     coverage_ratio: Annotated[float | None, COVERAGE]
@@ -144,7 +144,7 @@ class LedgerFigures(HeldFigures):
         _hours_of(
             "Capacity",
             "GPUs of the tier's nodes × hours.",
-            f"unhealthy + unallocated + allocated. {_NO_CAPACITY}",
+            f"unavailable + unallocated + allocated. {_NO_CAPACITY}",
         ),
     ]
     unhealthy_gpu_hours: Annotated[
@@ -163,9 +163,10 @@ class LedgerFigures(HeldFigures):
         _ratio(
             "",
             "",
-            "(busy + pending demand at the activity of its own kind) / (allocated + pending "
+            "(active + pending demand × activity of its own kind) ÷ (allocated + pending "
             "demand). Null by node or capacity type, by GPU model while work of a tier with "
-            "several models is pending, and while the pending history of the window is incomplete",
+            "several models is pending, and while the pending history of the window is "
+            "incomplete",
         ),
     ]
     hours_known: Annotated[
@@ -230,7 +231,7 @@ def held_record(amounts: Amounts | None) -> Record:
 def collected_amounts(row: PodRow, window: Window) -> Amounts | None:
     """Return what a pod held in the window; None where it held and no hour of it is known.
 
-    Whoever is bound holds, so nothing allocated means: not collected yet, or forgotten.
+    A bound pod holds its GPUs, so no allocation means: not collected yet, or deleted.
     """
     if row.amounts.allocated or row.bound_at is None or row.bound_at >= window.end:
         return row.amounts

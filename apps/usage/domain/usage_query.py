@@ -45,7 +45,7 @@ class NamesUnknown(ValueError):
 Row = TypeVar("Row")
 COVERAGE = Column(
     *("Metrics coverage", "%", "Share of the running time that metrics cover."),
-    api_note="0..1: 1 − unmeasured / (allocated − not_running). Null where the divisor is zero.",
+    api_note="0..1: 1 − no metrics ÷ (allocated − not running). Null where the divisor is zero.",
 )
 
 
@@ -113,8 +113,8 @@ class UsageRow:
 class PodRow:
     """A pod of the ledger with what it held in the window.
 
-    `ended_at` is when it was over for the ledger: its latest finish, else its deletion as
-    observed. A pod that is deleted while it waits has an end and neither binding nor finish.
+    `ended_at` is when it was over for the ledger: its latest finish, else its deletion as observed.
+    A pod that is deleted while pending has an end and neither binding nor finish.
     """
 
     cluster: Annotated[str, Column()]
@@ -151,7 +151,7 @@ class PodRow:
 
     @property
     def waited_until(self) -> datetime | None:
-        """When it was bound, or went without having been; None while it waits."""
+        """When it was bound, or went without having been; None while it is pending."""
         return self.bound_at or self.end
 
 

@@ -43,7 +43,7 @@ _HOUR = timedelta(seconds=HOUR_SECONDS)
 class CoverageGap:
     """Hours of a window that are in no sum of some tiers, though they have facts of others.
 
-    `until` is when somebody began to watch; None where nobody ever did.
+    `until` is when the watch began; None where it never did.
     """
 
     tiers: tuple[str, ...]
@@ -54,7 +54,7 @@ class CoverageGap:
 def gap_tiers(
     window: Window, *, visibility: Visibility, tiers: Collection[str] = ()
 ) -> list[CoverageGap]:
-    """Return what nobody could tell of tiers, of all or of those named, by when that ended.
+    """Return the hours without knowledge of tiers, of all or of those named, by when that ended.
 
     Which tiers there are everybody may see: `visibility` narrows nothing. One query where no tier
     is of claims alone, else four.
@@ -72,7 +72,7 @@ def gap_hours(
 ) -> list[dict[tuple[str, str], int]]:
     """Return of each window how many hours of facts tell nothing, by cluster and tier by name.
 
-    Averages of the tier are not over these: nobody knows what it held then. Everybody may see it:
+    Averages of the tier leave these out: what it held then is unknown. Every user may see it:
     `visibility` narrows nothing. One query where no tier is of claims alone, else four more for
     each window at most.
     """
@@ -190,8 +190,8 @@ def of_claims_alone(window: Window) -> dict[int, str]:
 def claims_before_the_watch(window: Window) -> Q | None:
     """Return the condition on hourly facts by tier or node in which only claims could tell.
 
-    Activity in them is nobody's because no series says who had a device by a claim, nor that the
-    device was there. None where no tier is of claims alone. Two queries.
+    Activity in them is unattributed because no series tells the holder of a claimed device, nor
+    that the device was there. None where no tier is of claims alone. Two queries.
     """
     tiers = of_claims_alone(window)
     if not tiers:

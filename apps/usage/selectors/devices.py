@@ -61,8 +61,9 @@ class DeviceTenant:
 
 @dataclass(frozen=True, slots=True)
 class DeviceRow:
-    """A card or MIG instance. `tenants` are those that the reader may see, `hidden_tenants` counts
-    the others; `state` is that of `last_seen`, and `looked_at` the newest look at the cluster."""
+    """A GPU or MIG instance. `tenants` are those that the reader may see, `hidden_tenants` counts
+    the others; `state` is that of `last_seen`, and `looked_at` the newest reading of the cluster.
+    """
 
     cluster: str
     node: str
@@ -187,9 +188,10 @@ def node_rows(
 def stray_devices(
     nodes: Iterable[tuple[str, str]], *, visibility: Visibility
 ) -> dict[tuple[str, str], list[DeviceRow]]:
-    """Return by node, (cluster, name), the devices that work and that nobody holds. One query.
+    """Return by node, (cluster, name), the active devices without a holder. One query.
 
-    Only for who sees everything: nobody can be told from the rest what others hold.
+    Only for users who see everything: for others the holdings of other teams could be derived from
+    it.
     """
     wanted = set(nodes)
     found: dict[tuple[str, str], list[DeviceRow]] = defaultdict(list)
@@ -352,10 +354,9 @@ _LONGEST = timedelta(days=HOURLY_DAYS, hours=1)
 class UnattributedRow:
     """What the devices of a node did in a window that no pod explains, in nano-GPU-hours.
 
-    `within` is the part of it that lies within the node's `capacity` of the same hour: in hours of
-    which nobody could tell a capacity (of devices that only claims give out, before somebody
-    watched) there is nothing to take a share of. Never more than `capacity`. `before_watch` is the
-    part in such hours.
+    `within` is the part of it that lies within the node's `capacity` of the same hour. In hours of
+    unknown capacity (of devices that only claims give out, before the watch) there is nothing to
+    take a share of. Never more than `capacity`. `before_watch` is the part in such hours.
     """
 
     cluster: str
@@ -372,9 +373,9 @@ def unattributed_by_node(
     """Return the nodes with unattributed activity in the window, the largest first. At most five
     queries.
 
-    Of `filters` cluster, tier, GPU model, capacity type and node count. For who sees everything;
-    nothing for others: it is on nobody's account. Raises GroupingRefused for a window that is
-    longer than hourly rows can be had for.
+    Of `filters` cluster, tier, GPU model, capacity type and node count. For users who see
+    everything; nothing for others: it belongs to no team. Raises GroupingRefused for a window that
+    is longer than hourly rows are kept.
     """
     if not visibility.everything:
         return []

@@ -1,4 +1,4 @@
-"""Pending pods: how many GPUs they request now, and how long pods waited until they were bound."""
+"""Pending pods: the GPUs that they request now, and how long pods were pending until bound."""
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
@@ -70,9 +70,9 @@ class WaitingPod:
 def waiting_now(
     at: datetime, *, visibility: Visibility, filters: Filters = EVERY_CLUSTER
 ) -> list[PendingGpus]:
-    """Return what waits at `at`, by tier (summed over all teams: a team-level GPU sum).
+    """Return the pending work at `at`, by tier (summed over all teams: a team-level GPU sum).
 
-    In catalog order. A pod whose tier is not known waits in `undetermined`. Of `filters` only
+    In catalog order. A pod whose tier is not known is pending in `undetermined`. Of `filters` only
     `cluster` counts. One query. `visibility` narrows nothing.
     """
     rows = (
@@ -199,12 +199,12 @@ def _row(row: Any, team: str) -> WaitingPod:
 
 
 WAIT_DAYS = 30
-"""Waits are told of the pods bound in so many days."""
+"""Queue times are of the pods bound in so many days."""
 
 
 @dataclass(frozen=True, slots=True)
 class WaitTimes:
-    """Of the pods of a tier bound in a window: how many, and how long half and 95 % waited."""
+    """The pods of a tier bound in a window: how many, and the p50 and p95 queue time."""
 
     tier: str
     pods: int
@@ -215,11 +215,11 @@ class WaitTimes:
 def tier_wait_times(
     window: Window, *, filters: Filters, visibility: Visibility
 ) -> dict[str, WaitTimes]:
-    """Return the waits that ended within the window by tier; tiers without one are left out.
+    """Return the queue times that ended within the window by tier; tiers without one are left out.
 
-    From a pod's creation to its binding. Percentiles are by nearest rank: real waits, of which at
-    least that share was no longer. Of `filters` only `cluster` counts; all teams together, so
-    `visibility` narrows nothing. One query.
+    From a pod's creation to its binding. Percentiles are by nearest rank: the time of a real pod,
+    which at least that share did not exceed. Of `filters` only `cluster` counts; all teams
+    together, so `visibility` narrows nothing. One query.
     """
     ranked = _bound(window, filters).annotate(
         rank=Over(RowNumber(), partition_by="tier", order_by=("wait", "pk")),
@@ -278,7 +278,7 @@ class AllocatedGpus:
 
 
 def held_now(at: datetime, *, visibility: Visibility) -> dict[tuple[str, str], AllocatedGpus]:
-    """Return what is held and waited for at `at` by (team, tier), on all clusters together.
+    """Return the amounts held and pending at `at` by (team, tier), on all clusters together.
 
     Sums of GPUs at the level of a team, which everybody may see: `visibility` narrows nothing.
     Pods whose tier is not known are left out. Three queries.
@@ -294,7 +294,7 @@ def held_now(at: datetime, *, visibility: Visibility) -> dict[tuple[str, str], A
 
 
 def _pods_by_namespace(at: datetime) -> list[Any]:
-    """Return (namespace, tier, held, waiting) of the pods that are there at `at`.
+    """Return (namespace, tier, held, pending) of the pods that are there at `at`.
 
     What ResourceClaims hold is counted by their own rows, once for all pods that use one.
     """

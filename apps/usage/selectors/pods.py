@@ -55,13 +55,13 @@ def pod_page(
     cursor: str | None,
     page_size: int,
 ) -> RowPage[PodRow]:
-    """Return pods that lived within the window (waiting ones too), newest created first.
+    """Return pods that lived within the window (pending ones too), newest created first.
 
     A pod is there when its namespace belonged, while it lived in the window, to a team that the
     reader sees and that the filter names; `team` is the last such team. Its amounts are what it
-    held in the window's collected hours under such teams. Four queries, six where teams narrow
-    it. Raises CursorRefused, and GroupingRefused for a filter on `capacity_type`, which a pod
-    that waits has none of.
+    held in the window's collected hours under such teams. Four queries, six where teams narrow it.
+    Raises CursorRefused, and GroupingRefused for a filter on `capacity_type`, which a pending pod
+    does not have.
     """
     scope = PodScope(window, filters, visibility)
     pods = Pod.objects.filter(_lived(window), narrowed(filters), scope.condition())
@@ -243,7 +243,7 @@ _MOST = 5000  # pods of one node within one pod's time in the window
 
 @dataclass(frozen=True, slots=True)
 class CoTenant:
-    """A pod that held units of the same shared cards for `shared_seconds` together."""
+    """A pod that held units of the same shared GPUs for `shared_seconds` together."""
 
     namespace: str
     pod: str
@@ -257,8 +257,8 @@ class CoTenant:
 @dataclass(frozen=True, slots=True)
 class CoTenants:
     """`pods` are those that the reader may see, the longest together first; `others` counts the
-    pods of other teams. `devices` says over how many cards their shares were spread: one was
-    shared for certain, with several a pod may have been beside. None: that is not known.
+    pods of other teams. `devices` says over how many GPUs their shares were spread: one was shared
+    for certain, with several a pod may have been beside. None: that is not known.
     """
 
     resource: str
@@ -275,7 +275,8 @@ class CoTenants:
 def co_tenants(
     cluster: str, uid: str, *, window: Window, visibility: Visibility, now: datetime
 ) -> CoTenants | None:
-    """Return who shared the cards of a pod within a window; None where it held no shared one.
+    """Return the pods that shared the GPUs of a pod within a window; None where it held no shared
+    one.
 
     The pod itself has to be one that the reader may see. Five queries at most.
     """

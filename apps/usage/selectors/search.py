@@ -38,8 +38,8 @@ class ResultKind(StrEnum):
 class Found:
     """One thing of that name.
 
-    `team` is the last one whose it was, of those that the reader sees. `alive` says that a pod of
-    it holds or waits for a GPU now, `last_seen_at` when the last one ended; None where that is
+    `team` is the last team it belonged to, of those that the reader sees. `alive` says that a pod
+    of it holds or requests a GPU now, `last_seen_at` when the last one ended; None where that is
     not known or nothing has ended. A workload has its `owner_kind`, a pod its `uid`.
     """
 

@@ -46,7 +46,7 @@ _Sums = tuple[int, int, int, int]
 class WasteRow:
     """What one workload of a team held on one tier without using it, in nano-GPU-hours.
 
-    `workload` reads `Kind/name`. What was not measured is in none of the three causes.
+    `workload` reads `Kind/name`. GPU-hours without metrics are in none of the three causes.
     """
 
     cluster: str

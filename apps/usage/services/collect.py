@@ -93,9 +93,9 @@ class HourOutcome:
 class _Answers:
     """Everything read for a window, before any of it is written.
 
-    The device rows may still be under way: who first asks for them waits. `reference` is the
-    complete hour that the next one is held against. `queues` is what Kueue's series show where
-    nobody watched.
+    The device rows may still be on their way: the first reader blocks until they are there.
+    `reference` is the complete hour that the next one is compared with. `queues` is what Kueue's
+    series show where nothing was watched.
     """
 
     cluster: Cluster
@@ -435,7 +435,7 @@ def _strange(error: Exception) -> str:
 def collect_enqueued(
     cluster_id: int, hour: datetime, *, now: datetime, enqueued: datetime | None = None
 ) -> int:
-    """Collect an hour that a message asks for; 1 when it has facts now that it had not before.
+    """Collect the hour that a message names; 1 when it has facts now that it had not before.
 
     A message for an hour that is complete meanwhile, or was tried since the message was sent, or
     for a cluster that is gone, is late: nothing is done.

@@ -111,7 +111,7 @@ class Dimensions:
     _kinds: dict[GpuClass, tuple[object, ...]] = field(default_factory=dict)
 
     def kind(self, card: GpuClass) -> tuple[object, ...]:
-        """Return the ids of cluster, tier and model of a kind of card, and its capacity type."""
+        """Return the ids of cluster, tier and model of a kind of GPU, and its capacity type."""
         known = self._kinds.get(card)
         if known is None:
             model = self.model(card.model)

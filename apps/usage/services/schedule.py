@@ -22,8 +22,8 @@ from apps.usage.models import CollectionWindow
 def gc_paused() -> Iterator[None]:
     """Keep Python from looking for reference cycles meanwhile.
 
-    It would look through a million rows again and again, a third of the time of an hour, and
-    none of them is part of a cycle. What nobody refers to is freed all the same.
+    It would scan a million rows again and again, a third of the time of an hour, and none of them
+    is part of a cycle. Objects without references are freed all the same.
     """
     enabled = gc.isenabled()
     gc.disable()
@@ -70,7 +70,7 @@ def _schedule(cluster: Cluster, now: datetime) -> int:
 
 
 def _ensure(cluster: Cluster, oldest: datetime, newest: datetime) -> None:
-    """Make a waiting row for every hour that has none."""
+    """Make a row, still to be collected, for every hour that has none."""
     known = set(
         CollectionWindow.objects.filter(
             cluster=cluster, hour__gte=oldest, hour__lte=newest
@@ -88,7 +88,7 @@ def _ensure(cluster: Cluster, oldest: datetime, newest: datetime) -> None:
 
 
 def _due(cluster: Cluster, oldest: datetime, now: datetime) -> list[CollectionWindow]:
-    """Return the hours nobody works on that are worth a try, newest first.
+    """Return the hours without a worker that are worth a try, newest first.
 
     Those that are to be looked at once more however old they are.
     """
@@ -159,8 +159,8 @@ def backfill_plan(
 def note_backfill(cluster_name: str, plan: Sequence[Window]) -> int:
     """Note that the hours of a plan were asked for, so that pages tell how far it has come.
 
-    It stays noted when the backfill is stopped: what it left waits to be asked for again. Returns
-    how many hours nobody had asked for before.
+    It stays noted when the backfill is stopped: the same command continues it. Returns how many
+    hours were new.
     """
     cluster = Cluster.objects.get(name=cluster_name)
     windows = CollectionWindow.objects.filter(cluster=cluster)

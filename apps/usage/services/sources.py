@@ -62,7 +62,7 @@ class LedgerInput(PodLedger):
     incomplete: tuple[str, ...] = ()
 
     def slots_without_ledger(self, hour: Window) -> int:
-        """Return in how many slots of the hour nobody knows what existed."""
+        """Return in how many slots of the hour the pods and nodes are unknown."""
         return sum(
             bool(clip(self.unwatched, slot, slot + SLOT_SECONDS))
             and not self.covered.get(slot, False)
@@ -139,11 +139,11 @@ def read_ledger(
 
 
 def _recorded(rows: Sequence[RecordedPod], inferred: Sequence[PodRecord]) -> list[PodRecord]:
-    """Return the pods that the API showed, their rows read after the inferred ones were stored.
+    """Return the pods that the API showed, their rows read after those from series were stored.
 
-    Of a pod that was lost while nobody watched the end is a guess that other hours may have
-    moved: where this window's series show the pod, they alone say when it ended, so that the
-    order in which hours are collected does not matter.
+    The end of a pod that was lost during a gap of the watch is a guess that other hours may have
+    moved. Where this window's series show the pod, they alone say when it ended, so that the order
+    in which hours are collected does not matter.
     """
     shown = {pod.uid for pod in inferred}
     return [
@@ -295,7 +295,7 @@ def _with_devices(
 def _unlabelled(
     evidence: Evidence, rows: Sequence[DeviceSlot], ledger: LedgerInput, facts: HourFacts
 ) -> tuple[float, int]:
-    """Return GPU-equivalents of nodes without labels that are more than the cards seen, and these.
+    """Return GPU-equivalents of nodes without labels that are more than the GPUs seen, and these.
 
     Only where no node has a label: one that lacks them was just made.
     """

@@ -167,18 +167,18 @@ class TokenForm(forms.Form):
     """What a new token is for, what it may, and for how long."""
 
     name = forms.CharField(
-        label="What it is for",
+        label="Purpose",
         max_length=80,
         widget=forms.TextInput(attrs={"class": "form-control", "autocomplete": "off"}),
     )
     scopes = forms.MultipleChoiceField(
-        label="What it may be used for",
+        label="Scopes",
         choices=[(scope.value, text) for scope, text in SCOPES.items()],
         widget=forms.CheckboxSelectMultiple(attrs={"class": "form-check-input"}),
         required=False,
     )
     days = forms.IntegerField(
-        label="Days until it expires",
+        label="Valid for days",
         min_value=1,
         max_value=LONGEST_DAYS,
         initial=USUAL_DAYS,

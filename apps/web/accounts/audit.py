@@ -54,7 +54,7 @@ _WAYS: Mapping[str, str] = {"direct": "the portal writes it", "gitops": "people 
 
 @dataclass(frozen=True, slots=True)
 class AuditAsked:
-    """What an address asks for; `query` reproduces it, `problems` say what was not understood."""
+    """The query of the address; `query` reproduces it, `problems` say what was not understood."""
 
     filters: AuditFilters
     first: str
@@ -229,7 +229,7 @@ def audit(request: PageRequest) -> HttpResponseBase:
 
 @page
 def audit_file(request: PageRequest) -> HttpResponseBase:
-    """Stream the lines of some days, whoever they are of, and the head of the whole."""
+    """Stream the lines of some days, of all users, and the head of the whole."""
     actor = _actor(request)
     asked = audit_asked(request.GET, zone=query_session(request).choice.zone)
     if asked.problems:

@@ -33,8 +33,8 @@ class SignInForm(AuthenticationForm):
         ),
         "inactive": "This account is switched off. Ask an administrator to switch it on.",
         "reserved": (
-            "Nobody signs in with this name: it is, or looks like, what the portal calls itself. "
-            "Ask an administrator for an account of another name."
+            "This name is, or looks like, a name of the portal itself. No user can sign in with "
+            "it: ask an administrator for an account with another name."
         ),
     }
 
@@ -72,7 +72,7 @@ _KNOWN_FOR = timedelta(days=90)
 
 
 class LoginThrottling(AxesDatabaseHandler):  # type: ignore[misc]  # axes has no types
-    """django-axes with a limit for each of the three things that are counted.
+    """django-axes with a limit for each of the three counts.
 
     AXES_LOCKOUT_PARAMETERS stays the pair of both alone: by them a right password forgets the
     wrong ones before it, and one right password must not forget what was tried with other names.

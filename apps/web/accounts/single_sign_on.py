@@ -186,7 +186,7 @@ class PortalAdapter(OpenIDConnectOAuth2Adapter):  # type: ignore[misc]  # allaut
         if claims.get("azp", client_id) != client_id:
             raise OAuth2Error("the ID token was made for another client")
         if not claims["sub"] or len(claims["sub"]) > _LONGEST_SUBJECT:
-            raise OAuth2Error("the ID token names nobody, or by too long a name")
+            raise OAuth2Error("the ID token has no user name, or one that is too long")
         return claims
 
     def _key_of(self, id_token: str) -> jwt.PyJWK:

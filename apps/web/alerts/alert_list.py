@@ -35,7 +35,7 @@ _MOMENT = timedelta(microseconds=1)
 
 
 def kept_words(kept: Kept | None, zone: ZoneInfo) -> str:
-    """Return until which day it is kept, why and who said so; empty where nobody did.
+    """Return until which day it is kept, why and by whom; empty where it is not.
 
     The day counts to its end: the answer is over at the midnight after it.
     """
@@ -51,7 +51,7 @@ _LONGEST = 200
 
 @dataclass(frozen=True, slots=True)
 class AlertQuery:
-    """What an address asks for; `query` reproduces it but for `before`, the id to go on at."""
+    """The query of the address; it reproduces it but for `before`, the id to go on at."""
 
     kinds: tuple[AlertKind, ...]
     team: str

@@ -47,7 +47,7 @@ TELLS: Mapping[AlertKind, str] = {
     AlertKind.BUDGET: "a share of one is used, or it will be used up too soon",
     AlertKind.QUOTA: "one is full or nearly",
     AlertKind.IDLE: "work holds GPUs and does nothing with them; can be answered",
-    AlertKind.WAIT: "work has waited for long",
+    AlertKind.WAIT: "work pending for long",
     AlertKind.DATA_GAP: "nothing is known of a cluster; for who runs the platform",
     AlertKind.DRIFT: "a cluster shows another quota than was approved",
     AlertKind.REQUEST: "each step of a request, from submitted to applied",
@@ -245,7 +245,7 @@ class ChannelForm(forms.Form):
         help_text="For each day and each week; 08:00 unless another is given.",
     )
     weekday = forms.ChoiceField(
-        label="Day of the week",
+        label="Weekday",
         choices=list(enumerate(DAYS)),
         required=False,
         widget=forms.Select(_SELECT),
@@ -258,7 +258,7 @@ class ChannelForm(forms.Form):
         label="Quiet until",
         required=False,
         widget=forms.TimeInput(_CLOCK, format="%H:%M"),
-        help_text="What comes between these times waits for their end, but for what is urgent.",
+        help_text="Alerts between these times are sent at their end; urgent ones immediately.",
     )
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:

@@ -37,7 +37,7 @@ _COLUMNS = (
     Column("health_since", "Since", Format.TIME),
     Column("reasons", "Reasons", wraps=True),
     Column("tenants", "Tenants", hint="pods that the device's labels name"),
-    Column("other_tenants", "Tenants of other teams", Format.COUNT),
+    Column("other_tenants", "Other tenants", Format.COUNT),
     Column(
         "activity_ratio", "Active", Format.RATIO, "%", "mean of the last half hour, and right now"
     ),
@@ -50,7 +50,7 @@ _COLUMNS = (
     Column("memory_total_mib", "Memory", Format.NUMBER, "MiB"),
     Column("temperature_celsius", "Temp.", Format.NUMBER, "°C", "of the GPU, and of its memory"),
     Column("memory_temperature_celsius", "Memory temperature", Format.NUMBER, "°C"),
-    Column("power_watts", "Power", Format.NUMBER, "W", "of the whole card"),
+    Column("power_watts", "Power", Format.NUMBER, "W", "of the whole GPU"),
     Column("sm_clock_mhz", "SM clock", Format.NUMBER, "MHz"),
     Column("xid", "Last XID", Format.COUNT, "", "code of the last error since the driver came up"),
     Column("xid_meaning", "XID meaning", wraps=True),
@@ -94,7 +94,7 @@ class DeviceLine(TableRow):
 
 @dataclass(frozen=True, slots=True)
 class Staleness:
-    """A cluster whose devices were not looked at lately; `age` is empty where they never were."""
+    """A cluster whose devices were not read recently; `age` is empty where they never were."""
 
     cluster: str
     looked_at: datetime | None
@@ -124,7 +124,7 @@ def devices_table(
     lines = [device_line(row, reading) for row in rows]
     return Table(
         id="devices",
-        title="GPUs and MIG instances",
+        title="GPUs",
         columns=_COLUMNS,
         rows=[
             replace(line, starts_node=n == 0 or _place(rows[n - 1]) != _place(rows[n]))
@@ -249,7 +249,7 @@ def nodes_table(
         by_node.setdefault(_place(row), []).append(row)
     return Table(
         id="nodes",
-        title="Nodes of these GPUs",
+        title="Nodes",
         columns=_NODE_COLUMNS,
         rows=[_node_line(node, by_node[node.cluster, node.node], reading) for node in nodes],
         zone=reading.choice.zone,
@@ -311,7 +311,7 @@ def _sharing(labels: Mapping[str, str]) -> str:
     replicas = labels.get("nvidia.com/gpu.replicas", "")
     if strategy in {"", "none"}:
         return strategy
-    return f"{strategy}, {replicas} a card" if replicas else strategy
+    return f"{strategy}, {replicas} per GPU" if replicas else strategy
 
 
 def _mig(labels: Mapping[str, str]) -> tuple[str, str]:
@@ -332,7 +332,7 @@ def unattributed_table(
     stray: Mapping[tuple[str, str], Sequence[DeviceRow]],
     reading: QuerySession,
 ) -> Table:
-    """Return the nodes whose devices were busy without a pod, the largest first."""
+    """Return the nodes whose devices were active without a pod, the largest first."""
     return Table(
         id="unattributed",
         title="Unattributed GPU activity",
@@ -342,7 +342,7 @@ def unattributed_table(
             Column("unattributed_gpu_hours", "Unattributed", Format.GPU_HOURS, "GPU-h"),
             Column("share_of_capacity_ratio", "Of its capacity", Format.RATIO, "%"),
             Column("reason", "Reason"),
-            Column("devices_now", "Active now without a pod", wraps=True),
+            Column("devices_now", "Unattributed GPUs", wraps=True),
         ],
         rows=[_unattributed_line(row, stray, reading) for row in rows],
         zone=reading.choice.zone,
@@ -384,7 +384,7 @@ def _reason(row: UnattributedRow) -> str:
 
 def _activity(device: DeviceRow) -> str:
     mean = device.state.activity_mean
-    return "not measured" if mean is None else f"{mean:.0%}"
+    return "no metrics" if mean is None else f"{mean:.0%}"
 
 
 MOST_NODES = 20

@@ -146,7 +146,7 @@ def _pods_table(pods: RowPage[PodRow], reading: QuerySession) -> Table:
     cut = "" if pods.next_cursor is None else f" These are the {PER_PAGE} newest."
     return replace(
         table,
-        title="On its node in the last 24 hours",
+        title="Pods, last 24h",
         empty="No pod that you may see was on its node in the last 24 hours.",
         note=f"{_ON_NODE}{cut} {table.note}".strip(),
     )

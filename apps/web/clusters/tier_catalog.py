@@ -32,7 +32,7 @@ from apps.web.usage.glance import TierWaiting, tier_waiting
 
 @dataclass(frozen=True, slots=True)
 class SharingKind:
-    """`isolation` says what neighbours cannot do, `failures` what happens when things break."""
+    """`isolation` says what neighbours cannot do, `failures` what happens when something fails."""
 
     label: str
     what: str
@@ -43,52 +43,52 @@ class SharingKind:
 KINDS: Mapping[GpuSharing, SharingKind] = {
     GpuSharing.EXCLUSIVE: SharingKind(
         label="Exclusive",
-        what="Whole cards that your pod has alone.",
-        isolation="Complete: memory, compute and errors of the card are yours alone.",
+        what="Whole GPUs that your pod has alone.",
+        isolation="Complete: memory, compute and errors of the GPU are yours alone.",
         failures=(
-            "A fault of the card stops your pod and nobody else's.",
-            "What you do not use is lost: nobody else can be on the card while you hold it.",
+            "A fault of the GPU stops your pod only.",
+            "Unused time is lost: no other pod can use the GPU while you hold it.",
         ),
     ),
     GpuSharing.MIG: SharingKind(
         label="MIG slice",
-        what="A slice of a card with memory and compute of its own, cut in hardware.",
+        what="A slice of a GPU with memory and compute of its own, cut in hardware.",
         isolation="Strong: neighbours can neither take your memory nor slow your kernels.",
         failures=(
-            "More memory than the slice has cannot be allocated, however empty the card is.",
-            "A fault within a slice leaves the others running; one of the whole card, or a reset "
-            "of its driver, stops all of them.",
+            "You cannot allocate more memory than the slice has, even if the GPU is empty.",
+            "A fault within a slice leaves the others running. A fault of the whole GPU, or a "
+            "reset of its driver, stops all of them.",
             "One process sees one slice: two slices do not make a larger one, and there is no "
             "peer-to-peer transfer between slices.",
         ),
     ),
     GpuSharing.TIME_SLICED: SharingKind(
         label="Time-sliced",
-        what="A card that several pods use in turns.",
+        what="A GPU that several pods use in turns.",
         isolation="None: turns are taken, but memory has no limit and errors are shared.",
         failures=(
-            "A neighbour that fills the card's memory makes your next allocation fail.",
+            "A neighbour that fills the GPU's memory makes your next allocation fail.",
             "Each active neighbour makes your kernels wait longer, so latency varies.",
-            "A fault that one process causes can end the work of all pods on the card.",
-            "To ask for two shares does not give twice the card.",
+            "A fault that one process causes can end the work of all pods on the GPU.",
+            "Two shares do not give you twice the GPU.",
         ),
     ),
     GpuSharing.MPS: SharingKind(
         label="MPS",
-        what="A card on which several processes run at the same time.",
+        what="A GPU on which several processes run at the same time.",
         isolation="Partial: each client has a limit of memory and compute, errors are shared.",
         failures=(
-            "More memory than your share cannot be allocated, however empty the card is.",
-            "A fatal fault of one client ends the work of all clients on the card.",
-            "Busy neighbours share caches and memory bandwidth with you.",
+            "You cannot allocate more memory than your share, even if the GPU is empty.",
+            "A fatal fault of one client ends the work of all clients on the GPU.",
+            "Active neighbours share caches and memory bandwidth with you.",
         ),
     ),
     GpuSharing.DRA: SharingKind(
         label="Device claim (DRA)",
         what="Devices that a ResourceClaim picks by class and attributes.",
-        isolation="As the device has it: a whole card is yours alone, a MIG device is a slice.",
+        isolation="As the device has it: a whole GPU is yours alone, a MIG device is a slice.",
         failures=(
-            "A claim that no device satisfies leaves the pod waiting, with the cause “claim”.",
+            "If no device satisfies the claim, the pod stays pending with the cause “claim”.",
             "A claim that is allocated holds its device, also while no pod uses it.",
         ),
     ),
@@ -163,7 +163,7 @@ class TierEntry:
 
 @dataclass(frozen=True, slots=True)
 class TierFacts:
-    """What is known of the tiers, by the tier's name: who is entitled, GPUs, waits, prices."""
+    """Data of the tiers, by the tier's name: entitlements, GPUs, queue times, prices."""
 
     entitled: Sequence[Entitled]
     amounts: Mapping[str, Amounts]
@@ -230,7 +230,7 @@ def _cost(amount: Decimal, currency: str, of: str, link: str) -> Cost:
 
 
 def manifest(tier: TierRow) -> str:
-    """Return YAML that asks for one unit of the tier, to be copied.
+    """Return YAML that requests one unit of the tier, to be copied.
 
     A tier of several resources is asked for by its first one.
     """

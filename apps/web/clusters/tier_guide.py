@@ -21,8 +21,8 @@ class GuideQuestion:
 class Advice:
     """What suits: kinds of sharing, best first, and why.
 
-    `reshape` holds what to change about the work before it is given a card; with it the kinds are
-    those to go on with meanwhile, or after.
+    `reshape` holds what to change about the work before it gets a GPU; with it the kinds are those
+    to go on with meanwhile, or after.
     """
 
     title: str
@@ -35,7 +35,7 @@ QUESTIONS = (
     GuideQuestion(
         "gpus",
         "How much GPU does one process need at once?",
-        (("part", "a part of a card"), ("one", "a whole card"), ("several", "several cards")),
+        (("part", "a part of a GPU"), ("one", "a whole GPU"), ("several", "several GPUs")),
     ),
     GuideQuestion(
         "memory",
@@ -54,41 +54,41 @@ QUESTIONS = (
     ),
     GuideQuestion(
         "attributes",
-        "Must the card have particular attributes, such as a model, memory or place on the bus?",
+        "Must the GPU have particular attributes, such as a model, memory or place on the bus?",
         (("no", "no"), ("yes", "yes")),
     ),
 )
 
 _MEASURE_FIRST = Advice(
     "Change the shape of your work: measure first",
-    "A share of a card can be chosen only when the memory is known. On a shared card a wrong guess "
-    "also takes down the neighbours.",
+    "Choose a share of a GPU only when the memory is known. On a shared GPU a wrong guess also "
+    "stops the neighbours.",
     (GpuSharing.EXCLUSIVE, GpuSharing.MIG),
     (
-        "Run it for a day on a card of its own.",
+        "Run it for a day on a GPU of its own.",
         "Read the peak of its memory on the page of its pod.",
         "Come back with that number.",
     ),
 )
 _BURSTS_ON_WHOLE_CARDS = Advice(
-    "Change the shape of your work: do not hold cards through the pauses",
-    "A whole card that is busy in bursts is idle and paid for in between, and nobody else can use "
-    "it.",
+    "Change the shape of your work: do not hold GPUs through the pauses",
+    "A whole GPU that is active in bursts is idle and paid for in between, and no other work "
+    "can use it.",
     (GpuSharing.EXCLUSIVE, GpuSharing.TIME_SLICED),
     (
-        "Put each burst into a Job that ends, with checkpoints, so that the card is given back.",
+        "Put each burst into a Job that ends, with checkpoints, so that the GPU is given back.",
         "Let a service scale to zero, or gather requests into larger batches.",
         "Keep notebooks on a small share, and send training from them as Jobs.",
     ),
 )
 _ONE_SERVER = Advice(
     "Change the shape of your work: one process for many",
-    "Many small processes do not each need a whole card. One of them can hold the model and "
+    "Many small processes do not each need a whole GPU. One of them can hold the model and "
     "answer the others.",
     (GpuSharing.MPS, GpuSharing.EXCLUSIVE),
     (
         "Serve the model from one process that gathers requests into batches.",
-        "Where they must stay apart, measure the memory of one and choose a part of a card.",
+        "Where they must stay apart, measure the memory of one and choose a part of a GPU.",
     ),
 )
 _BY_ATTRIBUTES = Advice(
@@ -97,19 +97,19 @@ _BY_ATTRIBUTES = Advice(
     (GpuSharing.DRA, GpuSharing.EXCLUSIVE),
 )
 _SEVERAL = Advice(
-    "Whole cards",
-    "A process that spans cards needs whole ones: slices and shares cannot be joined.",
+    "Whole GPUs",
+    "A process that spans GPUs needs whole ones: slices and shares cannot be joined.",
     (GpuSharing.EXCLUSIVE, GpuSharing.DRA),
 )
 _WHOLE = Advice(
-    "A whole card",
-    "Steady work that fills a card is best alone on it.",
+    "A whole GPU",
+    "Steady work that fills a GPU runs best alone on it.",
     (GpuSharing.EXCLUSIVE, GpuSharing.DRA),
 )
 _MANY = Advice(
     "A share under MPS",
-    "Small steady processes of one team fill a card together when they run at the same time, each "
-    "within its limits.",
+    "Small steady processes of one team fill a GPU together when they run at the same time, "
+    "each within its limits.",
     (GpuSharing.MPS, GpuSharing.MIG, GpuSharing.TIME_SLICED),
 )
 _BURSTS = Advice(

@@ -80,7 +80,7 @@ def tier(request: PageRequest, name: str) -> HttpResponseBase:
 
 
 def _queue_time(name: str, reading: QuerySession) -> dict[str, str]:
-    """Return how long half and 95 % of the pods waited that started; empty where none did."""
+    """Return the p50 and p95 queue time of pods that started; empty where none did."""
     own = reading.filters
     filters = PendingFilters(
         cluster=own.cluster, team=own.team, tier=(name,), namespace=own.namespace
@@ -124,7 +124,7 @@ def _teams(name: str, reading: QuerySession, no_data: str) -> Table:
             total=True,
             scope={"tier": name},
         ),
-        title="Teams on this tier",
+        title="Teams",
         empty=no_data or "No team held a GPU of this tier in this window.",
     )
 
@@ -138,6 +138,6 @@ def _models(name: str, reading: QuerySession, no_data: str) -> Table:
             rows, _MODELS, reading, capacity=reading.has_capacity, total=True, scope={"tier": name}
         ),
         id="models",
-        title="GPU models and capacity types",
+        title="GPU models",
         empty=no_data or "No node of this tier was seen in this window.",
     )

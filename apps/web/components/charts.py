@@ -122,7 +122,7 @@ def ledger(
     classes: Sequence[LedgerClass] = CAPACITY_CLASSES,
     one_of_many: bool = False,
 ) -> Chart:
-    """Return the ledger over time: one stacked bar per period, its classes from busy upwards.
+    """Return the ledger over time: one stacked bar per period, its classes from active upwards.
 
     With all classes a bar is as high as the capacity. Periods without a row stay empty, and those
     that were not collected are marked; neither is drawn as zero. `one_of_many`: of a page with a

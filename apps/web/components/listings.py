@@ -27,7 +27,7 @@ UNUSED = Column(
     "Not used",
     Format.GPU_HOURS,
     "GPU-h",
-    "not running + idle + underused: held, measured where it ran, and not busy",
+    "not running + idle + underutilized",
 )
 _HELD = (
     tables.ALLOCATED,
@@ -230,7 +230,7 @@ def _pod_explained(row: PodRow, reading: QuerySession) -> tables.Explained:
 
 
 def pod_values(row: PodRow, reading: QuerySession) -> dict[str, Value]:
-    """Return the values of a pod by column key; one that waits has waited until now.
+    """Return the values of a pod by column key; a pending one counts until now.
 
     What it held is absent where no hour of it is known: not known is not zero.
     """
@@ -249,7 +249,7 @@ def pod_ledger(row: PodRow, reading: QuerySession) -> Table:
     """Return the one line of what a pod held within the window."""
     return Table(
         id="ledger",
-        title="Allocation in this window",
+        title="Allocation",
         columns=[*_HELD],
         rows=(
             [TableRow(tables.ledger_values(row.amounts), explained=_pod_explained(row, reading))]

@@ -36,7 +36,7 @@ def href(page: str, query: Query = (), /, **parts: str) -> str | None:
 
 @lru_cache(maxsize=8192)
 def _path(_prefix: str, page: str, parts: tuple[tuple[str, str], ...]) -> str | None:
-    """Return the path of a page, kept: a list asks for the same ones on each of its lines."""
+    """Return the path of a page, cached: a list needs the same ones on each of its rows."""
     try:
         return reverse(f"web:{page}", kwargs=dict(parts))
     except NoReverseMatch:
@@ -288,7 +288,7 @@ class Pages:
 def pages_from(params: QueryDict, *, count: int, usual: int = PER_PAGE) -> Pages:
     """Return the page that `params` ask for; what is no page number gives the nearest page.
 
-    `per_page` asks for another length than the usual one, up to MOST_PER_PAGE.
+    `per_page` sets another length than the usual one, up to MOST_PER_PAGE.
     """
     per_page = min(max(1, _whole(params.get("per_page", ""), usual)), MOST_PER_PAGE)
     last = max(1, -(-count // per_page))

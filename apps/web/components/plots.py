@@ -203,7 +203,7 @@ def sparkline(rows: Sequence[UsageRow], last: date, zone: ZoneInfo) -> Sparkline
         busy=_path(busy),
         text=(
             f"By day, {len(found)} of the {SPARKLINE_DAYS} days until {last.day} {last:%b %Y}. "
-            f"Allocated: {_words(allocated)}. Busy: {_words(busy)}. Percentages of capacity."
+            f"Allocated: {_words(allocated)}. Active: {_words(busy)}. Percentages of capacity."
         ),
         first=days[0],
         last=last,

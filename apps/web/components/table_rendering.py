@@ -94,7 +94,7 @@ class TableOrder:
 
 
 def arranged(tables: Iterable[Table], request: HttpRequest) -> list[Table]:
-    """Return the tables in the order that the address asks for, with links to other orders."""
+    """Return the tables in the order of the address, with links to other orders."""
     given = list(tables)
     return [_arranged(table, request, _parameter(table, given)) for table in given]
 

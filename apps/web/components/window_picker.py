@@ -261,7 +261,7 @@ def picker_of(request: HttpRequest, reading: QuerySession) -> Picker:
 def kept(request: HttpRequest, *, drop: Collection[str]) -> list[tuple[str, str]]:
     """Return the query of this address without the keys in `drop`.
 
-    Without filters that are left empty too, as a form sends those that nobody chose.
+    Without empty filters, which a form sends for fields without a choice.
     """
     return [
         (key, value)

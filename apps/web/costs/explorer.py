@@ -125,8 +125,8 @@ def _before(reading: QuerySession, asked: CostPageQuery) -> Before:
 def window_before(reading: QuerySession) -> tuple[Window | None, Before]:
     """Return the window to compare with, and how it is called; None where that makes no sense.
 
-    It is refused where too few of its hours have facts, or are priced. Two queries, none if
-    nobody compares.
+    It is refused where too few of its hours have facts, or are priced. Two queries, none without a
+    comparison.
     """
     if not reading.compares:
         return None, Before()
@@ -152,7 +152,7 @@ def window_before(reading: QuerySession) -> tuple[Window | None, Before]:
 
 
 def facts_of(costs: Costs, currency: str, query: Query, *, at_least: bool = False) -> list[Fact]:
-    """Return what a currency's rows come to: in all, by who pays, what nobody knows.
+    """Return the sums of a currency's rows: in all, by payer, and unpriced.
 
     Each with the address that explains it; `query` is that of the page.
 
@@ -175,17 +175,17 @@ def facts_of(costs: Costs, currency: str, query: Query, *, at_least: bool = Fals
     wasted = {cause: sum(r.cost or 0 for r in priced if r.cause is cause) for cause in Cause}
     found += [
         _money(
-            "Held by nobody",
+            "Unallocated",
             wasted[Cause.UNALLOCATED] + wasted[Cause.UNHEALTHY],
             currency,
-            note="unallocated or unhealthy",
+            note="unallocated or unavailable",
             explains=_of_causes(Cause.UNALLOCATED, Cause.UNHEALTHY),
         ),
         _money(
-            "Not measured",
+            "No metrics",
             wasted[Cause.UNMEASURED],
             currency,
-            note="neither busy nor idle: nobody knows",
+            note="neither active nor idle",
             explains=_of_causes(Cause.UNMEASURED),
         ),
     ]
@@ -400,7 +400,7 @@ def _line_table(costs: Costs, asked: CostPageQuery, reading: QuerySession) -> Ta
     rows = _lines(costs, asked, reading)
     return MoneyTable(
         id="lines",
-        title="By cause, line by line",
+        title="Line items",
         columns=declared_columns(CostRow, Column("note", "Note"), groups=asked.groups),
         rows=rows,
         zone=reading.choice.zone,

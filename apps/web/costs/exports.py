@@ -39,7 +39,7 @@ from apps.web.pages import change, page, respond
 from apps.web.query_session import PageRequest, QuerySession, query_session
 
 _STATES = {
-    ExportState.QUEUED: ("waits for a worker", "none"),
+    ExportState.QUEUED: ("pending", "none"),
     ExportState.RUNNING: ("is being written", "partial"),
     ExportState.DONE: ("ready", "complete"),
     ExportState.FAILED: ("failed", "failed"),
@@ -62,7 +62,7 @@ class AskedWrongly(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class ExportLine:
-    """A file that was asked for, in words; `percent` None: nobody knows how long it gets."""
+    """A requested file, in words; `percent` None: its length is unknown."""
 
     row: ExportRow
     what: str
@@ -99,7 +99,7 @@ def _shown(row: ExportRow, zone: ZoneInfo) -> ExportLine:
         row=row,
         what=f"{_period(asked, zone)}{_narrowed(asked)} as {label}"
         f"{' for Excel' if asked.bom else ''}",
-        terms=f"{BASES[asked.basis]}; what nobody held {POLICIES[asked.policy]}",
+        terms=f"{BASES[asked.basis]}; unallocated cost {POLICIES[asked.policy]}",
         state=state,
         css=css,
         percent=percent,
@@ -205,7 +205,7 @@ def background_of(asked: PageAsked, reading: QuerySession) -> Background:
 
 
 def asked_in(form: QueryDict, zone: ZoneInfo, now: datetime) -> tuple[ExportScope, FileFormat]:
-    """Return what a form asks for. Raises AskedWrongly."""
+    """Return the query of a form. Raises AskedWrongly."""
     basis, policy = charging()
     try:
         format_ = FileFormat(form.get("format", FileFormat.CSV.value))

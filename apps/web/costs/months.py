@@ -140,7 +140,7 @@ def _month(period: PeriodState, asked: CostPageQuery) -> Month:
     if period.state is MonthState.CLOSED:
         basis = bases.get(period.basis, period.basis)
         policy = policies.get(period.policy, period.policy)
-        terms = f"{basis}; what nobody held {policy}; price book {period.price_book}"
+        terms = f"{basis}; unallocated cost {policy}; price book {period.price_book}"
     return Month(
         name=name,
         period=period,
@@ -173,7 +173,7 @@ def adjustments_table(found: Sequence[AdjustmentRow], reading: QuerySession) -> 
     """Return what was booked against closed months, newest first."""
     return MoneyTable(
         id="adjustments",
-        title="Adjustments of closed months",
+        title="Adjustments",
         columns=declared_columns(AdjustmentRow),
         rows=[
             money_row(
@@ -210,7 +210,7 @@ def budgets_table(found: Sequence[MoneyBudgetRow], reading: QuerySession) -> Tab
             Column("allowance", "Budget", Format.DECIMAL),
             Column("used", "Used", Format.DECIMAL),
             Column("used_ratio", "Used", Format.RATIO, "%"),
-            Column("burn_rate", "Burn rate", Format.DECIMAL, "", "1.0 lands on the allowance"),
+            Column("burn_rate", "Burn rate", Format.DECIMAL, "", "1.0 lands on the budget"),
             Column("burn_rate_1d", "Last day", Format.DECIMAL, "", "the same of a day"),
             Column("burn_rate_7d", "Last 7 days", Format.DECIMAL, "", "the same of a week"),
             Column("exhausted_at", "Used up", Format.TIME, "", "at the pace of the last 7 days"),

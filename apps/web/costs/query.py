@@ -28,7 +28,7 @@ NOTHING = "none"
 BASES = {Basis.ALLOCATED: "allocated", Basis.USED: "used"}
 BASIS_STATEMENTS = {
     Basis.ALLOCATED: "Teams are charged for all that they held (allocated).",
-    Basis.USED: "Teams are charged for what was busy, and for what nobody measured (used).",
+    Basis.USED: "Charge basis: active GPU-hours, and those without metrics (used).",
 }
 POLICIES = {
     Policy.PLATFORM: "kept with the platform",
@@ -133,7 +133,7 @@ PLATFORM = "(platform)"
 PLATFORM_PAYS = "platform"
 """What an address of an explanation says of the platform as payer."""
 NOBODY = "(nobody)"
-"""The holder of what nobody held."""
+"""The holder of unallocated capacity."""
 
 # It is no class of the ledger, so it has the colour of what stands beside the groups.
 ENERGY = LedgerClass(
@@ -146,9 +146,9 @@ CAUSES: Mapping[Cause, LedgerClass] = {
 
 
 def shown_groups(groups: Mapping[str, str], *, nobody: str = PLATFORM) -> dict[str, Value]:
-    """Return the names of groups; a team of no name is the platform, or nobody.
+    """Return the names of groups; a team of no name is the platform, or no team.
 
-    What has no workload or namespace nobody held: that is said once.
+    A row without a workload or namespace is unallocated: that is said once.
     """
     last = next((key for key in ("workload", "namespace") if key in groups), "")
     otherwise = {"team": nobody, last: NOBODY}
@@ -158,7 +158,7 @@ def shown_groups(groups: Mapping[str, str], *, nobody: str = PLATFORM) -> dict[s
 def cost_href(figure: str, groups: Mapping[str, str], query: Query, **names: str) -> str:
     """Return the address that explains a cost of a group: who pays it, where, and for what.
 
-    Empty for what has no name to be found by: capacity that nobody held has no namespace.
+    Empty for a row without a name to be found by: unallocated capacity has no namespace.
     """
     of = dict(groups)
     if any(not name for key, name in of.items() if key != "team"):

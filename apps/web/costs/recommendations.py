@@ -102,14 +102,14 @@ _FIGURES: Mapping[str, tuple[str, Format, str]] = {
     "p95_activity": ("95 % of half-hours at most", Format.RATIO, ""),
     "idle_ratio": ("idle of what it held", Format.RATIO, ""),
     "idle_hours_now": ("idle up to now", Format.NUMBER, "hours"),
-    "memory_peak_mib": ("peak memory of a card", Format.COUNT, "MiB"),
-    "card_memory_mib": ("memory of the card", Format.COUNT, "MiB"),
+    "memory_peak_mib": ("peak memory of a GPU", Format.COUNT, "MiB"),
+    "card_memory_mib": ("memory of the GPU", Format.COUNT, "MiB"),
     "memory_there_mib": ("memory there", Format.COUNT, "MiB"),
     "expected_p95_activity": ("95 % of half-hours there", Format.RATIO, ""),
     "gpus_per_pod": ("GPUs of a pod", Format.COUNT, ""),
     "gpus_never_active": ("of them never active", Format.COUNT, ""),
     "profile": ("profile", Format.TEXT, ""),
-    "profile_share": ("share of the card", Format.RATIO, ""),
+    "profile_share": ("share of the GPU", Format.RATIO, ""),
     "price_per_gpu_hour": ("price in force", Format.TEXT, "per GPU-hour"),
     "price_there": ("price there", Format.TEXT, "per GPU-hour"),
     "spot_price_per_gpu_hour": ("price of spot", Format.TEXT, "per GPU-hour"),
@@ -119,8 +119,8 @@ _FIGURES: Mapping[str, tuple[str, Format, str]] = {
     "peak_used": ("most that was used at once", Format.NUMBER, ""),
     "unallocated_gpus": ("stood empty in the tier", Format.NUMBER, "GPUs"),
     "cards": ("cards", Format.COUNT, ""),
-    "stranded_slices_now": ("slices stranded now", Format.COUNT, "of a card"),
-    "stranded_slices_then": ("slices stranded then", Format.COUNT, "of a card"),
+    "stranded_slices_now": ("slices stranded now", Format.COUNT, "of a GPU"),
+    "stranded_slices_then": ("slices stranded then", Format.COUNT, "of a GPU"),
     "most_held": ("most that was held", Format.TEXT, ""),
     "empty_node_hours_per_week": ("empty every week", Format.COUNT, "node-hours"),
     "gpus_per_node": ("GPUs of a node", Format.COUNT, ""),
@@ -136,8 +136,8 @@ _FIGURES: Mapping[str, tuple[str, Format, str]] = {
     "usual_gpu_hours": ("usually empty", Format.NUMBER, "GPU-hours"),
     "always_empty_gpus": ("always empty", Format.COUNT, "GPUs"),
     "usual_used": ("used in nine of ten hours", Format.NUMBER, ""),
-    "free_unit_hours": ("free while others waited", Format.NUMBER, "unit-hours"),
-    "waited_unit_hours": ("others waited for", Format.NUMBER, "unit-hours"),
+    "free_unit_hours": ("free while other work was pending", Format.NUMBER, "unit-hours"),
+    "waited_unit_hours": ("pending demand of other work", Format.NUMBER, "unit-hours"),
     "saved_gpu_hours_per_month": ("saved", Format.NUMBER, "GPU-hours a month"),
     "saved_per_gpu_hour": ("price saved", Format.TEXT, "per GPU-hour"),
     "members": ("workloads judged together", Format.COUNT, ""),
@@ -246,7 +246,7 @@ def line_of(
 ) -> RecommendationLine:
     """Return a line; `led` are the teams whose recommendations the reader decides on, None: all.
 
-    Of a quota to lower, whoever decides may also ask for just that: `ask` opens the form.
+    For a quota to lower, a reader who may decide can also request the change: `ask` opens the form.
     """
     state, css = STATES[RecommendationState(row.state)]
     may = led is None or (row.team_id is not None and row.team_id in led)
@@ -279,7 +279,7 @@ def _lowered(row: RecommendationRow) -> Lowered | None:
 
 
 def _named(row: RecommendationRow, lowered: Lowered | None) -> str:
-    """Return what a card is headed by: its subject; of a quota whose it is, and the change."""
+    """Return a recommendation's title: its subject; of a quota its team, and the change."""
     if (
         row.kind in (RecommendationKind.EMPTY_NODES, RecommendationKind.EMPTY_HOURS)
         and row.workload

@@ -23,7 +23,7 @@ COMPLETE, MISSING, NONE = "complete", "missing", "none"
 
 @dataclass(frozen=True, slots=True)
 class HourStatus:
-    """One due hour; `row` is None where nobody ever asked for it."""
+    """One due hour; `row` is None for one that was never tried."""
 
     hour: datetime
     state: str
@@ -68,7 +68,7 @@ def due_hours(
 def hour_states(due: Iterable[datetime], rows: Iterable[CollectionRow]) -> list[HourStatus]:
     """Return the state of each due hour of a cluster; `rows` are its own, in any order.
 
-    An hour that waits for its first attempt is missing like one that nobody asked for.
+    An hour without a first attempt is missing, with or without a row.
     """
     by_hour = {row.hour: row for row in rows}
     return [HourStatus(hour, _state(by_hour.get(hour)), by_hour.get(hour)) for hour in due]
@@ -185,7 +185,7 @@ def cluster_healths(
     *,
     closed: datetime,
 ) -> list[ClusterHealth]:
-    """Return the health of each cluster that the reading asks for, those that lack most first.
+    """Return the health of each cluster of the page, the least complete first.
 
     `rows` are all of the window; `closed` is the newest hour that should be collected by now.
     """
@@ -416,7 +416,7 @@ def collections_table(
         id="collections",
         title="Collected hours",
         columns=tables.declared_columns(
-            CollectionRow, Column("remarks", "Error, findings and warnings", wraps=True)
+            CollectionRow, Column("remarks", "Errors and warnings", wraps=True)
         ),
         rows=[_collection_line(row) for row in rows],
         zone=reading.choice.zone,

@@ -167,7 +167,7 @@ def pods_of(request: HttpRequest, whole: Whole, pods: PodSum) -> Table:
     numbered = f" Page {pages.number} of {pages.last}; the total is over all {count:,}."
     table = Table(
         id="pods",
-        title="The pods it sums",
+        title="Pods",
         columns=[
             Column("pod", "Pod"),
             *whole.columns(with_capacity=False),  # before the names: next to the pod on a phone
@@ -222,7 +222,7 @@ def hours_of(whole: Whole) -> Table:
     )
     return Table(
         id="hours",
-        title="The hours it sums",
+        title="Hours",
         columns=[Column("hour", "Hour", Format.HOUR), *whole.columns(with_capacity=False)],
         rows=[TableRow({**whole.values(amounts), "hour": hour}) for hour, amounts in hours],
         zone=reading.choice.zone,
@@ -265,7 +265,7 @@ def reconciled(whole: Whole, pods: PodSum) -> Reconciled:
     total = {f.key: f.value(whole.amounts) for f in figures}
     table = Table(
         id="sum",
-        title="How it adds up",
+        title="Breakdown",
         columns=[Column("part", "Part"), *(_column(f) for f in figures)],
         rows=shown,
         zone=whole.reading.choice.zone,
@@ -301,7 +301,7 @@ def _seen(whole: Whole) -> Amounts:
 
 _USUAL = "allocated_gpu_hours"
 LIST_PODS = "pods"
-"""The id of the table of pods, and what asks for it where it is not read at once."""
+"""The id of the table of pods, and of the element that loads it later."""
 
 # Pods are read at once over so long a window: of a tier or team, and of less than these.
 _PODS_AT_ONCE = 2 * DAY

@@ -86,15 +86,15 @@ _ALL = (
     _of_capacity(
         "unhealthy",
         "Unhealthy",
-        "Held by nobody, on a node that is not ready or takes no pods, or on a device that cannot "
-        "be allocated. What a pod holds counts as allocated even there.",
+        "Held by no pod, on a node that is not ready or takes no pods, or on a device that "
+        "cannot be allocated. A pod on such a node counts as allocated.",
         "ledger",
         sources=_OF_NODES,
     ),
     _of_capacity(
         "unallocated",
         "Unallocated",
-        "Healthy, and held by nobody.",
+        "Healthy, and held by no pod.",
         "ledger",
         ("capacity_gpu_hours", "−", "unhealthy_gpu_hours", "−", "allocated_gpu_hours"),
         _OF_NODES,
@@ -102,15 +102,15 @@ _ALL = (
     _of_capacity(
         "stranded",
         "Stranded",
-        "The part of unallocated that no unit of its card's layout can use.",
+        "The part of unallocated that no unit of its GPU's layout can use.",
         "ledger",
         sources=_OF_NODES,
     ),
     _of_capacity(
         "unattributed",
         "Unattributed",
-        "Activity on a device while no pod explains it. It stands beside the ledger and is given "
-        "to nobody.",
+        "Activity on a device while no pod explains it. It stands beside the ledger and belongs "
+        "to no team.",
         "attribution",
     ),
     _amount(
@@ -133,21 +133,22 @@ _ALL = (
     _amount(
         "unmeasured",
         "Unmeasured",
-        "Running, with no device sample to say what happened. It is no waste, not idle and not "
-        "zero: nobody knows.",
+        "Running, with no device sample to say what happened. It is neither waste, nor idle, "
+        "nor zero.",
         "unmeasured",
     ),
     _amount(
         "idle",
         "Idle",
-        "Measured and not busy, in whole half hours whose mean activity is under the idle limit "
-        "(10 % unless set otherwise). The half hour in which a pod starts or ends is never idle.",
+        "Measured and not active, in whole half hours whose mean activity is under the idle "
+        "threshold (10 % unless set otherwise). The half hour in which a pod starts or ends is "
+        "never idle.",
         "idle",
     ),
     _amount(
         "underused",
         "Underused",
-        "Measured and not busy, in all half hours that are not idle.",
+        "Measured and not active, in all half hours that are not idle.",
         "idle",
     ),
     _amount(
@@ -160,13 +161,13 @@ _ALL = (
     _amount(
         "burst",
         "Burst",
-        "Activity of a shared card above what its tenants held. It stands beside the ledger.",
+        "Activity of a shared GPU above what its tenants held. It stands beside the ledger.",
         "attribution",
     ),
     LedgerFigure(
         key="not_busy_gpu_hours",
         label="Not used",
-        meaning="Held and known not to be busy. What nobody measured is left out.",
+        meaning="Not running, idle and underutilized. GPU-hours without metrics are left out.",
         anchor="waste",
         value=lambda amounts: amounts.not_running + amounts.idle + amounts.underused,
         facts=("not_running", "idle", "underused"),
@@ -197,8 +198,9 @@ _ALL = (
     LedgerFigure(
         key="utilization_ratio",
         label="Utilization",
-        meaning="The share of the held, running and measured time in which the GPUs were busy. "
-        "Read it together with metrics coverage: 90 % says little when half has no metrics.",
+        meaning="Active GPU-hours ÷ GPU-hours that were allocated, running and have metrics. "
+        "Read it together with metrics coverage: 90 % says little when half has no "
+        "metrics.",
         anchor="ratios",
         value=lambda amounts: amounts.utilization_ratio,
         facts=("busy",),

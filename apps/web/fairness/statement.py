@@ -92,7 +92,7 @@ def coverage_of(found: Statement, now: datetime, zone: ZoneInfo) -> StatementCov
 
 def nothing_of(coverage: StatementCoverage) -> str:
     """Return what to say where the team had to do with no tier: only as much as is known."""
-    said = "was entitled to nothing in this week, asked for nothing and held nothing"
+    said = "had no entitlement, no demand and no GPUs in this week"
     if coverage.whole:
         return f"This team {said}."
     if coverage.known:
@@ -131,7 +131,7 @@ def _during_week(found: Statement, reading: QuerySession) -> Query:
 
 
 def others_table(found: Statement, coverage: StatementCoverage, reading: QuerySession) -> Table:
-    """Return who lent, who borrowed, and who held idle what the team was denied."""
+    """Return the teams that lent, borrowed, or left GPUs idle during its unmet fair share."""
     rows = []
     for tier in found.tiers:
         if tier.figures is None:
@@ -159,7 +159,7 @@ def others_table(found: Statement, coverage: StatementCoverage, reading: QuerySe
 
 
 def _nobody(found: Statement, coverage: StatementCoverage) -> str:
-    """Return what to say where nobody else had to do with the team's week, of the known hours."""
+    """Return the sentence for a week without other teams involved, of the known hours."""
     if not coverage.known and not any(tier.hours.known for tier in found.tiers):
         return "No hour of this week is known, nor who borrowed, lent or held GPUs idle in it."
     moved = "Nothing was borrowed or lent"
@@ -167,7 +167,7 @@ def _nobody(found: Statement, coverage: StatementCoverage) -> str:
         moved = "In the hours that are known nothing was borrowed or lent"
     if not found.hours_kept:
         return f"{moved}. {_FORGOTTEN}"
-    return f"{moved}, and nobody held idle what it was denied."
+    return f"{moved}; meanwhile no team left GPUs idle."
 
 
 def _others_note(found: Statement) -> str:
@@ -201,7 +201,7 @@ def _idle(own: TeamFigures, query: Query) -> list[TableRow]:
     found = []
     for part in own.idle_beside[:_MOST_PARTS]:
         link = figure_href("mean_idle_beside", query, tier=own.tier, team=own.team, other=part.team)
-        what = "held idle while it was denied"
+        what = "unused by other teams during unmet fair share"
         values: dict[str, Value] = {"tier": own.tier, "what": what, "team": part.team}
         found.append(TableRow({**values, "gpus": part.amount}, explains={"gpus": link}))
     return found

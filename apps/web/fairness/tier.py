@@ -115,7 +115,7 @@ def _bar(team: TeamFairness, whole: float, hours: int, reading: QuerySession) ->
 
 
 def team_table(tier: TierFairness, reading: QuerySession) -> Table:
-    """Return the teams of the tier, those first that were denied most."""
+    """Return the teams of the tier, the largest unmet fair share first."""
     teams = sorted(tier.teams, key=lambda t: (-t.denied_gpu_hours, -t.demand_gpu_hours, t.team))
     return Table(
         id="teams",
@@ -141,8 +141,8 @@ def _columns(reading: QuerySession) -> list[Column]:
 def _notes(tier: TierFairness) -> str:
     """Return what is not known of the rows."""
     waits = (
-        "It is not known what waits in a cluster of this tier: at least so many wait, or waited "
-        "at the end."
+        "Incomplete data: the pending work of a cluster of this tier is not known. The counts "
+        "are lower bounds."
     )
     notes = (waits if tier.dark else "", _usage_note(tier.usage_known))
     return " ".join(note for note in notes if note)
@@ -213,7 +213,7 @@ class MatrixRow:
 
 @dataclass(frozen=True, slots=True)
 class BorrowingMatrix:
-    """Lenders down, borrowers across; the pool and what was overdrawn are the last lenders.
+    """Lenders down, borrowers across; capacity without entitlement and over-borrowing come last.
 
     `table` is the same as a file; `hidden` teams are in the list of loans alone.
     """
@@ -225,7 +225,7 @@ class BorrowingMatrix:
 
 
 def matrix_of(found: BorrowMatrix, reading: QuerySession) -> BorrowingMatrix | None:
-    """Return the largest borrowers and lenders as a matrix; None where nobody borrowed."""
+    """Return the largest borrowers and lenders as a matrix; None without any borrowing."""
     borrowing = [team for team in found.teams if team.borrowed_gpu_hours > 0]
     if not borrowing:
         return None
@@ -282,7 +282,7 @@ def _matrix_table(
     keys = [f"to_{name}_gpu_hours" for name in borrowers]
     return Table(
         id="matrix",
-        title="Who borrowed from whom",
+        title="Borrowing matrix",
         columns=[
             Column("lender", "From"),
             *(Column(key, key, Format.GPU_HOURS, "GPU-h") for key in keys),
@@ -303,8 +303,8 @@ def _matrix_table(
 
 
 def loan_table(found: BorrowMatrix, hours: HourCounts, reading: QuerySession) -> Table:
-    """Return who had how much of whom, all of it: loans, the pool, overdrawn, and the rest."""
-    nobody = "Nobody held more than its entitlement in this window."
+    """Return all borrowing by lender: loans, the pool, over-borrowing, and the rest."""
+    nobody = "No team held more than its entitlement in this window."
     rows = [(loan.lender, loan.borrower, loan.gpu_hours) for loan in found.loans]
     for team in found.teams:
         rows += [
@@ -356,8 +356,8 @@ def index_plot(tier: str, days: Sequence[TierDayIndex], reading: QuerySession) -
             scale.steps((start, end, day.jain_allocation_ratio) for day, start, end in spans),
         ),
     ]
-    title = "Fairness index by day"
-    nobody = "Nothing to draw: nobody asked for this tier in the hours that are known."
+    title = "Fairness index"
+    nobody = "Nothing to draw: no team requested this tier in the hours with data."
     drawn = [line for line in lines if line.path]
     return Plot(
         id="index",
@@ -394,7 +394,7 @@ def _unknown(
 def _day_table(tier: str, days: Sequence[TierDayIndex], reading: QuerySession) -> Table:
     return Table(
         id="days",
-        title="Fairness index by day",
+        title="Fairness index",
         columns=(
             Column("day", "Day", Format.DAY),
             COLUMNS["jain_index"],

@@ -35,7 +35,7 @@ from apps.web.pages import page, respond
 from apps.web.query_session import PageRequest, QuerySession, query_session
 
 LONGEST = 7
-"""Days that are replayed at most: each pod of them is scheduled twice while the reader waits."""
+"""The most days of a replay: each of their pods is scheduled twice within one page request."""
 KEYS = ("gpus", "who", "entitled", "cards", "to", "usable", "work", "work_to", "each")
 _MOST = 1e6
 
@@ -85,13 +85,13 @@ def _entitled(
 def _moved(
     fields: dict[str, str], tier: str, _teams: Collection[str], tiers: Collection[str]
 ) -> list[Change]:
-    cards = _number(fields["cards"], "number of cards")
+    cards = _number(fields["cards"], "number of GPUs")
     if not cards and not fields["to"]:
         return []
     if not cards or not fields["to"]:
-        raise ValueError("Moving cards needs how many, and the tier that they are to serve.")
+        raise ValueError("To move GPUs, give their number and the tier that they are to serve.")
     to = _other_tier(fields["to"], tier, tiers, "cards")
-    usable = _number(fields["usable"], "usable part of a card")
+    usable = _number(fields["usable"], "usable part of a GPU")
     return [MoveCards(cards, tier, to, 1.0 if usable is None else usable)]
 
 

@@ -1,1 +1,1 @@
-"""What waits, as pages show it: causes in words, lines of the list, sums, history, one thing."""
+"""Pending work as pages show it: causes in words, rows, sums, history, one item."""

@@ -45,12 +45,12 @@ _STARTING = Column(
     "Starting",
     Format.GPU_HOURS,
     "GPU-h",
-    "bound and not running yet: allocated, so not waiting",
+    "bound and not running yet: allocated, so not pending",
 )
 _BEGAN = Column("began", "Began", Format.COUNT, "", "episodes that began in the window")
 _ENDED = Column("ended", "Ended", Format.COUNT, "", "episodes that ended in the window")
 _SUMS = (_WAITED, _HELD_BACK, _STARTING, _BEGAN, _ENDED)
-NOTHING_WAITED = "Nothing waited in this window, as far as is known."
+NOTHING_WAITED = "No pending work is known in this window."
 
 
 @dataclass(slots=True)
@@ -72,7 +72,7 @@ class ByClass:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """`charts` of what waited and, where there is any, of what was held back; the tables."""
+    """`charts` of pending work and, where there is any, of blocked work; the tables."""
 
     charts: Sequence[Chart]
     tables: Sequence[Table]
@@ -80,7 +80,7 @@ class History:
 
 
 def history_of(reading: QuerySession, filters: PendingFilters, context: Context) -> History:
-    """Return what waited within the reading's window, of all kinds. 14 queries at most."""
+    """Return the pending work within the reading's window, of all kinds. At most 14 queries."""
     filters = replace(filters, kind=())  # sums of days do not know kinds
     rows = pending_history(
         reading.window,
@@ -119,8 +119,8 @@ def _keys(rows: Iterable[HistoryRow]) -> set[str]:
 # ---------------------------------------------------------------- by day
 
 _CHARTS = {
-    "waited": ("history", "Waiting by cause", NOTHING_WAITED),
-    "suppressed": ("held-back", "Held back before a pod existed, by cause", NOTHING_WAITED),
+    "waited": ("history", "Pending by cause", NOTHING_WAITED),
+    "suppressed": ("held-back", "Blocked by cause", NOTHING_WAITED),
 }
 
 
@@ -349,7 +349,7 @@ _QUEUE_COLUMNS = (
         "Blocked at admission",
         Format.GPU_HOURS,
         "GPU-h",
-        "GPUs that Kueue shows as pending and that no pending pod asks for, × hours",
+        "GPUs that Kueue shows as pending and that no pending pod requests, × hours",
     ),
     Column("tier", "Tier"),
     Column("known", "GPU demand", hint="whether Kueue exports its pending resources"),

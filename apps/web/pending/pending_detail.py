@@ -1,4 +1,4 @@
-"""One thing that waits: the answer in sentences, who is in front, and how it came to be so."""
+"""One pending item: the answer in sentences, what is ahead of it, and its history."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -23,32 +23,31 @@ from apps.web.query_session import QuerySession
 
 OUTCOMES = {
     Outcome.STARTED.value: "started",
-    Outcome.GAVE_UP.value: "went without having started",
+    Outcome.GAVE_UP.value: "was canceled before start",
     Outcome.REFUSED.value: "was refused",
-    Outcome.SETTLED.value: "got what it waited for",
+    Outcome.SETTLED.value: "started",
 }
 FEWEST = 5
 """Requests alike of which fewer started tell nothing about how long it takes."""
 
 
 def headline(row: PendingRow, reading: QuerySession) -> str:
-    """Return what waits, since when and for what, in one sentence."""
+    """Return in one sentence what is pending, for how long, and what it requests."""
     # Nothing pends for no GPUs: of this one the ResourceClaims are not known.
     size = gpus(row.gpu_equivalents) if row.gpu_equivalents else "GPUs (no data on their size)"
-    asks = f"for {size} on {row.tier}"
+    request = f"{size} on {row.tier}"
     whole = f"{row.kind} {row.name}"
     age = duration(row.wait_seconds)
     if row.until is not None:
         at = shown(row.until, Format.TIME, reading.choice.zone)
         ended = OUTCOMES.get(row.outcome, "ended")
-        return f"{whole} waited {age} {asks} and {ended} at {at}."
+        return f"{whole} was pending for {age}, requested {request}, and {ended} at {at}."
     if row.counts == "starting":
-        there = asks.removeprefix("for ")
-        return f"{whole} has {there} and has not started: created {age} ago."
+        return f"{whole} has {request} and has not started: created {age} ago."
     if row.counts == "suppressed":
-        return f"{whole} is held back {asks}, before any pod of it exists, for {age} now."
-    again = "has lost its GPUs and waits again" if row.again else "waits"
-    return f"{whole} {again} {asks}, for {age} now."
+        return f"{whole} has been blocked at admission for {age}: it requests {request}."
+    again = "has lost its GPUs and is pending again" if row.again else "is pending"
+    return f"{whole} {again} for {age}: it requests {request}."
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +104,7 @@ def timeline(found: EpisodeRow, reading: QuerySession) -> Table:
             Column("until", "Until", Format.TIME),
             Column("lasted_seconds", "Lasted", Format.SECONDS),
             Column("counts", "State"),
-            Column("counted", "Counted", Format.NUMBER, "GPUs", "counted as waiting in sums"),
+            Column("counted", "Counted", Format.NUMBER, "GPUs", "counted as pending in sums"),
             Column("message", "Related events", wraps=True),
         ],
         rows=[_interval(one, reading) for one in found.intervals],
@@ -159,10 +158,10 @@ _MOST_PODS = 100
 
 
 def teams_in_front(teams: Sequence[BlockingTeam], reading: QuerySession) -> Table:
-    """Return a line per team that holds what it waits for, the idlest first."""
+    """Return a row per team that holds what it needs, the most idle first."""
     return Table(
         id="front",
-        title="Who is in front",
+        title="Ahead in queue",
         columns=[
             Column("team", "Team"),
             Column("pods", "Pods", Format.COUNT),
@@ -179,8 +178,8 @@ def teams_in_front(teams: Sequence[BlockingTeam], reading: QuerySession) -> Tabl
             for one in teams
         ],
         zone=reading.choice.zone,
-        empty="Nobody is known to hold what it waits for.",
-        note="Their pods hold what it waits for; the idlest come first.",
+        empty="No team is known to hold what this workload needs.",
+        note="Their pods hold what this workload needs; the most idle come first.",
     )
 
 
@@ -224,7 +223,7 @@ def _holder(pod: BlockingPod, team: str, reading: QuerySession) -> TableRow:
 
 @dataclass(frozen=True, slots=True)
 class PendingExplanation:
-    """Why a pod or a workload waits, on its own page: the words and where there are more."""
+    """Why a pod or a workload is pending, on its own page: the words and a link to more."""
 
     cause: str
     detail: str
@@ -235,7 +234,7 @@ class PendingExplanation:
 
 
 def why(rows: Sequence[PendingRow], reading: QuerySession) -> PendingExplanation | None:
-    """Return why what has waited longest does; None where nothing waits."""
+    """Return the cause of the longest pending item; None where nothing is pending."""
     if not rows:
         return None
     row = min(rows, key=lambda one: (one.counts == "nothing", one.since))

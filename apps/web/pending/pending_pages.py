@@ -148,16 +148,16 @@ def _page(
 
 
 def _nothing(reading: QuerySession, asked: PendingPageQuery, looked: PendingFreshness) -> str:
-    """Return what to say of an empty list; never that nobody waits where that is not known."""
+    """Return the text of an empty list; never “nothing pending” where that is not known."""
     own = reading.filters
     narrowed = asked.narrows or own.tier or own.team or own.namespace or own.cluster
     if not looked.is_known:
-        return "Nothing is known to wait; that does not say that nobody does. See above."
+        return "No pending work is known, but the data is incomplete: see above."
     if narrowed:
-        return "Nothing that you may see and that waits is like that. Take off a filter."
+        return "No pending workload that you may see matches. Remove a filter."
     if not reading.visibility.everything:
-        return "Nothing of your teams waits."
-    return "Nobody waits."
+        return "Your teams have no pending workloads."
+    return "No pending workloads."
 
 
 def _kind_chips(
@@ -179,7 +179,7 @@ def pending_item(request: PageRequest, cluster: str, uid: str) -> HttpResponseBa
         cluster, uid, at=reading.now, visibility=reading.visibility, context=context
     )
     if not episodes:
-        raise Http404("Nothing of that name waits or waited, or you may not see it.")
+        raise Http404("No pending workload has this name, or you may not see it.")
     newest = episodes[0]
     row = newest.row
     front = []
@@ -223,7 +223,7 @@ def _typical(row: PendingRow, reading: QuerySession) -> str:
 
 
 def _pods(row: PendingRow, reading: QuerySession) -> Table:
-    """Return the pods of the last days of what waits as a whole."""
+    """Return the pods of the last days of an item that is pending as a whole."""
     kind, _, name = row.workload.partition("/")
     own = Filters(cluster=(row.cluster,), namespace=(row.namespace,), workload=(f"{kind}/{name}",))
     window = Window(reading.now - _RECENT, reading.now + _MINUTE)

@@ -30,8 +30,8 @@ PREEMPTION = LedgerClass(
 )
 MISCONFIGURED = LedgerClass(
     "wait_mend",
-    "To mend",
-    "for whoever asks to mend: selector, taint, cordon, spread, claim, volume and the like",
+    "Configuration issue",
+    "for the workload owner to fix: selector, taint, cordon, spread, claim, volume and the like",
     "/",
 )
 SERIES = LedgerClass("wait_series", "From series", "before the watch: series tell no cause")
@@ -98,7 +98,7 @@ def badge(cause: str, detail: str) -> Badge:
 
 
 def of_asker(cause: str) -> bool:
-    """Say whether it is for whoever asks to mend."""
+    """Say whether the workload owner has to fix it."""
     return class_of(cause) is MISCONFIGURED and cause != Cause.STARTING
 
 
@@ -167,7 +167,7 @@ def asked_of(params: QueryDict) -> PendingPageQuery:
 
 @dataclass(frozen=True, slots=True)
 class CauseLink:
-    """A cause to filter by; `gpus` wait or are held back for it, in so many `things`."""
+    """A cause to filter by; `gpus` are pending or blocked by it, in so many `things`."""
 
     label: str
     href: str
@@ -179,7 +179,7 @@ class CauseLink:
 
 @dataclass(frozen=True, slots=True)
 class Total:
-    """What waits in all: GPUs by what they count as, and the oldest wait in words."""
+    """Pending work in all: GPUs by what they count as, and the longest pending time in words."""
 
     pending: float
     suppressed: float
@@ -200,7 +200,7 @@ class Stale:
 
 @dataclass(frozen=True, slots=True)
 class PendingFreshness:
-    """Until when waiting is known: the oldest and the newest `as_of` of the clusters shown."""
+    """Until when pending work is known: the oldest and the newest `as_of` of the clusters shown."""
 
     stale: Sequence[Stale]
     oldest: datetime | None
@@ -208,7 +208,7 @@ class PendingFreshness:
 
     @property
     def is_known(self) -> bool:
-        """Whether what is shown is all there is: every cluster was looked at lately."""
+        """Whether the list is complete: every cluster was refreshed recently."""
         return not self.stale and self.oldest is not None
 
 
@@ -227,9 +227,9 @@ def total_of(sums: Sequence[PendingSum], now: datetime) -> Total:
 def cause_links(
     sums: Sequence[PendingSum], path: str, reading: QuerySession, asked: PendingPageQuery
 ) -> list[CauseLink]:
-    """Return a link per cause that something waits for, all of them first.
+    """Return a link per cause of pending work, all of them first.
 
-    A cause that is chosen has one even where nothing waits for it, so that it can be taken off.
+    A chosen cause has a link even without pending work, so that it can be removed.
     """
     kept = [*reading.query, *without(asked.query, "cause")]
     by_name = {one.name: one for one in sums}
@@ -297,7 +297,7 @@ def _stale(name: str, row: RefreshRow | None, now: datetime) -> Stale:
 
 COUNTS = {
     "pending": "waits",
-    "suppressed": "held back before a pod existed",
+    "suppressed": "blocked at admission",
     "starting": "bound, not running yet",
     "nothing": "counted with what it belongs to",
 }
@@ -321,12 +321,12 @@ class PendingTableRow(TableRow):
 
 
 def pending_href(row: PendingRow, query: Query) -> str | None:
-    """Return the address of the page of what waits; None where it has no UID to be found by."""
+    """Return the address of the page of a pending item; None without a UID to find it by."""
     return href("pending-detail", query, cluster=row.cluster, uid=row.uid) if row.uid else None
 
 
 def pending_table_row(row: PendingRow, reading: QuerySession) -> PendingTableRow:
-    """Return the line of what waits."""
+    """Return the row of a pending item."""
     query = reading.query
     own = row.workload == f"{row.kind}/{row.name}"
     return PendingTableRow(

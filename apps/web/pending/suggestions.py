@@ -44,7 +44,7 @@ class Help:
 
 
 def help_of(row: PendingRow) -> list[Help]:
-    """Return what would help, the best first."""
+    """Return how to fix it, the best first."""
     return [_help(one, row) for one in row.suggestions]
 
 
@@ -82,7 +82,7 @@ def _ask(one: SuggestionRow, row: PendingRow) -> str:
 def _who(action: str) -> str:
     if action == Action.WAIT:
         return ""
-    return "whoever asks" if action in _ASKERS else "whoever runs the cluster"
+    return "workload owner" if action in _ASKERS else "platform admin"
 
 
 def _code(one: SuggestionRow, row: PendingRow) -> str:

@@ -63,7 +63,7 @@ def ratio(fraction: float | None) -> str:
 
 
 def whole_ratio(fraction: float | None) -> str:
-    """Write a fraction of 100 % or more in whole percent: nobody decides by its decimals."""
+    """Write a fraction of 100 % or more in whole percent: its decimals decide nothing."""
     if fraction is None or fraction < 1:
         return ratio(fraction)
     return f"{fraction * 100:,.0f} %"
@@ -83,7 +83,7 @@ def at(instant: datetime | None, zone: ZoneInfo) -> str:
 
 
 def evidence_summary(evidence: Evidence | None, zone: ZoneInfo) -> Summary:
-    """Return the evidence of a request; empty before it is handed in."""
+    """Return the evidence of a request; empty before it is submitted."""
     if evidence is None:
         return Summary()
     makers = (_quota_grid, _usage_grid, _money_grid, _fairness_grid, _budget_grid)
@@ -105,11 +105,11 @@ def _glance(evidence: Evidence) -> list[tuple[str, str, str]]:
     used = _sum(usage, "busy") / measured if measured > 0 else None
     rejected = amount(quota.suppressed)
     return [
-        ("Utilization", ratio(used), "busy ÷ allocated, running and measured, of 30 days"),
+        ("Utilization", ratio(used), "active ÷ (allocated, running, with metrics), of 30 days"),
         ("Idle", *_idle(usage, evidence.money or ())),
         ("Saturation, mean", ratio(quota.saturation_mean), "used ÷ hard, of 30 days"),
         ("Pending", amount(quota.pending), f"{unit} that wait now"),
-        ("Rejected at admission", rejected, f"{unit} now, of pods that were not let in"),
+        ("Blocked at admission", rejected, f"{unit} now, of pods that were not let in"),
         ("Unmet fair share", *_denied(evidence)),
         ("Budget", *_burn(evidence)),
     ]
@@ -143,7 +143,7 @@ def _sum(rows: Iterable[TierUse], name: str) -> float:
 
 
 def _denied(evidence: Evidence) -> tuple[str, str]:
-    """Return what was denied; where `denied_whole` is False only of the hours that are known."""
+    """Return the unmet fair share; where `denied_whole` is False only of the known hours."""
     of = "of the fair share, wanted and not had, of 30 days"
     denied = [row.denied_gpu_hours for row in evidence.fairness or ()]
     known = [hours for hours in denied if hours is not None]
@@ -186,7 +186,7 @@ def _money_grid(evidence: Evidence, _zone: ZoneInfo) -> Grid:
 
 _NOW = (
     *(("hard", "hard"), ("used", "used"), ("held", "held"), ("pending", "pending")),
-    ("suppressed", "rejected at admission"),
+    ("suppressed", "blocked at admission"),
 )
 
 
@@ -198,15 +198,15 @@ def _quota_grid(evidence: Evidence, zone: ZoneInfo) -> Grid:
     rows = [
         ("Now", ", ".join(f"{label} {amount(getattr(quota, name))}" for name, label in _NOW)),
         (
-            "Saturation of 30 days",
+            "Quota usage, 30 days",
             f"mean {ratio(quota.saturation_mean)}, "
             f"peak {ratio(quota.saturation_peak)}, "
             f"full all through {quota.full_hours} of {quota.hours} known hours",
         ),
         (
-            "Waited in 30 days",
-            f"pending {gpu_hours(quota.pending_unit_hours)}, "
-            f"rejected {gpu_hours(quota.suppressed_unit_hours)} unit-hours",
+            "Pending, 30 days",
+            f"pending {gpu_hours(quota.pending_unit_hours)}, blocked at admission "
+            f"{gpu_hours(quota.suppressed_unit_hours)} quota-hours",
         ),
     ]
     if quota.exhausted_at:

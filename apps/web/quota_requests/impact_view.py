@@ -23,7 +23,7 @@ WORSE = 0.1
 
 
 def impact_summary(preview: Preview | None, *, before: str, unit: str = "") -> Summary:
-    """Return what a change would do; empty before it is handed in. `unit` is of the key."""
+    """Return the effects of a change; empty before it is submitted. `unit` is of the key."""
     if preview is None:
         return Summary()
     units = unit or "units"
@@ -130,7 +130,7 @@ def _over(preview: Preview, units: str) -> tuple[list[str], list[str]]:
         elif _is_worse(together):
             warned.append(f"Still more would be promised than there is. {sentence}")
         else:
-            said.append(f"Over-promised before already. {sentence}")
+            said.append(f"Already overcommitted before. {sentence}")
     if together is None or len(preview.promised) > 1:
         crossing, before = _beyond(preview, first=True), _beyond(preview, first=False)
         if crossing:
@@ -253,7 +253,7 @@ class Ruled:
 
 
 def approval_summary(ruling: Ruling | None) -> Ruled:
-    """Return what the site's rules say of a request; empty before it is handed in."""
+    """Return the site's rules about a request; empty before it is submitted."""
     if ruling is None:
         return Ruled()
     first = _first(ruling)

@@ -116,7 +116,7 @@ _LEAVES = frozenset({"approve", "ask_changes", "reject", "apply", "revert", "reo
 class ActionResult:
     """`words`, and the request that they are about; `next_words` name what comes next, if any.
 
-    `stays`: what comes next is on its card, which still stands in the queue.
+    `stays`: the request is still in the list of approvals, which shows the next step.
     """
 
     row: RequestRow
@@ -126,7 +126,7 @@ class ActionResult:
 
 
 def done_query(pk: int, action: str) -> Query:
-    """Return what says in an address what was done; nothing for what the card itself shows."""
+    """Return the address of the message of an action; empty where the list itself shows it."""
     return [("did", action), ("of", str(pk))] if action in _LEAVES else []
 
 

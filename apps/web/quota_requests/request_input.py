@@ -36,7 +36,7 @@ _ENDED = frozenset(
 
 
 def ask_href(ref: QuotaRef, *, after: str = "", query: Query = ()) -> str:
-    """Return the address of the form that asks for a change of a key, to `after` where given.
+    """Return the address of the form for a change of a key, to `after` where given.
 
     `query` is that of the reading, where there is one.
     """
@@ -161,7 +161,7 @@ def _times(cleaned: Mapping[str, Any], zone: ZoneInfo) -> tuple[datetime | None,
 
 
 def asked_from(form: RequestForm, ref: QuotaRef, zone: ZoneInfo) -> services.RequestInput:
-    """Return what a valid form asks for."""
+    """Return the input of a valid form."""
     needed_by, until = _times(form.cleaned_data, zone)
     return services.RequestInput(
         ref=ref,
@@ -199,7 +199,7 @@ def said(error: Exception) -> str:
 WHICH = {
     RequestList.ALL: "all that you may see",
     RequestList.MINE: "written by you",
-    RequestList.QUEUE: "waiting for you",
+    RequestList.QUEUE: "pending your decision",
 }
 
 
@@ -236,7 +236,7 @@ def teams_seen(reading: QuerySession) -> Sequence[str]:
 
 
 def list_asked(given: QueryDict) -> ListAsked:
-    """Read which requests and states an address asks for; what is unknown is said."""
+    """Read the requests and states of an address; unknown ones are reported."""
     problems = []
     name = given.get("which", "") or RequestList.ALL.value
     if name not in {which.value for which in RequestList}:
@@ -276,7 +276,7 @@ class Asker:
         return self.every_team or bool(self.teams)
 
     def ask_href(self, row: QuotaRow, query: Query = ()) -> str:
-        """Return the form that asks for a key; empty where there is none for this person.
+        """Return the form for a change of a key; empty where the reader may not request one.
 
         Who leads any team may open that of a shared queue: whether the team uses it is seen there.
         """
@@ -365,7 +365,7 @@ def _narrowed(asker: Asker, teams: Sequence[str]) -> frozenset[str]:
 
 
 def _leads_for(reading: QuerySession) -> list[str]:
-    """Return who leads the teams that a reader is on; of who sees all, nobody in particular."""
+    """Return the leads of a reader's teams; none for a reader who sees all."""
     leads = leads_by_team() if reading.visibility.team_ids else {}
     names = {name for pk in reading.visibility.team_ids for name in leads.get(pk, ())}
     return sorted(names)

@@ -60,7 +60,7 @@ def new(request: PageRequest) -> HttpResponseBase:
 
 @change_kept
 def create(request: PageRequest) -> HttpResponseBase:
-    """Keep a draft, hand it in, or (`then=preview`) only show what would come of it."""
+    """Save a draft, submit it, or (`then=preview`) only preview the change."""
     ref, then = ref_in(request.POST.get("key", "")), request.POST.get("then", "draft")
     if ref is None:
         return _choose(request, status=HTTPStatus.BAD_REQUEST)
@@ -88,8 +88,7 @@ def _handed_in(
 ) -> HttpResponseBase:
     """Hand a draft in at once; one that cannot be is kept, and its page says why.
 
-    Of a button that was pressed twice the second finds it handed in, or on its way: that is no
-    refusal.
+    A second press of the button finds it submitted, or on its way: that is no refusal.
     """
     try:
         services.submit(pk, by=actor, version=1, now=reading.now)
@@ -99,7 +98,7 @@ def _handed_in(
         return detail_page(
             *(request, reading, actor, pk),
             status=status_of(refusal),
-            **refused(refusal, actor, "It is kept as a draft, and not handed in: "),
+            **refused(refusal, actor, "It is saved as a draft, and not submitted: "),
         )
     return to_request(pk)
 
@@ -338,7 +337,7 @@ def _nothing(asked: asking.ListAsked, reading: QuerySession) -> str:
     if _is_narrowed(asked, reading):
         return "No request that you may see is like that. Take off a filter."
     if asked.which is selectors.RequestList.QUEUE:
-        return "Nothing waits for you."
+        return "No requests need your decision."
     return "No change of a quota was asked for yet."
 
 
@@ -352,7 +351,7 @@ def request_page(request: PageRequest, pk: int) -> HttpResponseBase:
 
 @page
 def live_outlook(request: PageRequest, pk: int) -> HttpResponseBase:
-    """Show what would come of a request as things are now; the cluster is asked."""
+    """Preview a stored request for the present state; the cluster is queried."""
     reading, actor = query_session(request), actor_in(request)
     detail = detail_for(pk, actor)
     problem, found = "", None

@@ -211,7 +211,7 @@ def _may_apply_at_once(found: RequestDetail | ReviewRow) -> bool:
 
 
 def _frozen_at(found: RequestDetail | ReviewRow) -> datetime | None:
-    """Return when evidence and preview were taken: anew with each edit of what is handed in."""
+    """Return when evidence and preview were taken: anew with each edit of a submitted request."""
     taken = found.preview.taken_at if found.preview else None
     return taken or found.row.submitted_at
 

@@ -142,7 +142,7 @@ def of_teams(rows: Sequence[BudgetRow], teams: Collection[str]) -> list[BudgetRo
 
 _USED = (
     Column("pace", "Pace"),
-    Column("used_ratio", "Used", Format.RATIO, "%", "used ÷ allowance"),
+    Column("used_ratio", "Used", Format.RATIO, "%", "used ÷ budget"),
     Column("used_gpu_hours", "Used", Format.NUMBER, "GPU-h"),
     Column("allowance_gpu_hours", "Budget", Format.NUMBER, "GPU-h"),
 )
@@ -212,8 +212,8 @@ def budget_table(rows: Sequence[BudgetRow], reading: QuerySession, *, narrowed: 
         else "No team has a budget in GPU-hours. The catalog gives one: `budgets: [{period: month, "
         "gpu_hours: 5000}]`.",
         page_length=PER_PAGE,
-        note="Allocated GPU-hours of all tiers, whoever looks. Budgets in money are on the page of "
-        "costs."
+        note="Allocated GPU-hours of all tiers, the same for every user. Budgets in money are "
+        "on the page of costs."
         if rows
         else "",
     )
@@ -281,13 +281,13 @@ def _lines(row: BudgetRow, scale: Scale) -> list[PlotLine]:
     used = [(point.at, point.used) for point in row.points]
     return [
         PlotLine("used", "plot-used", scale.line(used)),
-        PlotLine("even pace", "plot-even", scale.line([(start, 0.0), (end, whole)])),
+        PlotLine("linear pace", "plot-even", scale.line([(start, 0.0), (end, whole)])),
         PlotLine("allowance", "plot-limit", scale.line([(start, whole), (end, whole)])),
     ]
 
 
 def _areas(row: BudgetRow, scale: Scale) -> list[PlotLine]:
-    """Return the range in which the allowance comes to its end; none where it lasts for sure."""
+    """Return the range of days on which the budget is used up; none where it surely lasts."""
     early = row.exhausted_at_early
     last = row.points[-1]
     if early is None or row.used >= row.allowance:
@@ -327,7 +327,7 @@ _ALERT_COLUMNS = (
     Column("team", "Team"),
     Column("said", "What", wraps=True),
     Column("kind", "Kind"),
-    Column("threshold_ratio", "Threshold", Format.RATIO, "%", "share of the allowance"),
+    Column("threshold_ratio", "Threshold", Format.RATIO, "%", "share of the budget"),
     Column("used", "Used then", Format.NUMBER),
     Column("allowance", "Budget", Format.NUMBER),
     Column("unit", "Unit"),
@@ -344,7 +344,7 @@ def alert_table(rows: Sequence[BudgetAlertRow], reading: QuerySession) -> Table:
     own = [row for row in rows if not teams or row.team in teams]
     return Table(
         id="alerts",
-        title="Alerts on budgets in this window",
+        title="Budget alerts",
         columns=_ALERT_COLUMNS,
         rows=[_alert(row, reading) for row in own],
         zone=zone,
@@ -355,7 +355,7 @@ def alert_table(rows: Sequence[BudgetAlertRow], reading: QuerySession) -> Table:
 
 def _alert(row: BudgetAlertRow, reading: QuerySession) -> TableRow:
     part = shown(row.threshold, Format.RATIO, reading.choice.zone).replace(".0 %", " %")
-    said = f"{part} of the allowance was used."
+    said = f"{part} of the budget was used."
     if row.kind != "used":
         day = _day(row.exhausted_at, reading.choice.zone)
         said = f"It was going to be used up on {day}, before its period ends."

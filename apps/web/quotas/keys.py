@@ -1,4 +1,4 @@
-"""Quota keys: what the page asks for, a row for each key, sums of teams, and unused quota."""
+"""Quota keys: the query of the page, a row for each key, sums of teams, and unused quota."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -195,7 +195,7 @@ def _whose(row: QuotaRow) -> str:
 
 
 def _full(row: QuotaRow, now: datetime) -> str:
-    """Return when a key is full; of one that nobody watches now, when it was or would be."""
+    """Return when a key is full; of a cluster that is not watched, when it was or would be."""
     if row.exhausted_at is None:
         return ""
     left = (row.exhausted_at - now).total_seconds()
@@ -283,7 +283,9 @@ def _of_sums(rows: Sequence[QuotaSum]) -> str:
         told += " A sum is not known (–) where a part of it is not."
     if not any(row.stale for row in rows):
         return told
-    return f"{told} Of clusters that nobody watches now they are as old as the last column says."
+    return (
+        f"{told} Clusters that are not watched show their last known values, see the last column."
+    )
 
 
 def _sum(row: QuotaSum, reading: QuerySession) -> TableRow:
@@ -348,7 +350,7 @@ class Closed:
 
 
 def unused_table(rows: Sequence[UnusedRow], reading: QuerySession) -> Table:
-    """Return what quotas allowed in the window and nobody asked for, the most first."""
+    """Return the unused quota of the window, the most first."""
     return Table(
         id=UNUSED,
         title=UNUSED_TITLE,

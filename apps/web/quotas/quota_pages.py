@@ -64,7 +64,7 @@ def saturation_plot(points: Sequence[QuotaPoint], reading: QuerySession, unit: s
         PlotLine("used", "plot-used", scale.steps((s, e, p.used) for s, e, p in spans)),
         PlotLine("held", "plot-even", scale.steps((s, e, p.held) for s, e, p in spans)),
     ]
-    title = "How full it was"
+    title = "Usage over time"
     return Plot(
         id="saturation",
         title=title,
@@ -103,7 +103,7 @@ def _point_table(points: Sequence[QuotaPoint], reading: QuerySession) -> Table:
     kind = Format.HOUR if reading.choice.interval is TimeStep.HOUR else Format.DAY
     return Table(
         id="points",
-        title="How full it was",
+        title="Usage over time",
         columns=(replace(_POINT_COLUMNS[0], kind=kind), *_POINT_COLUMNS[1:]),
         rows=[_point(point) for point in points],
         zone=reading.choice.zone,
@@ -159,7 +159,7 @@ def owners_table(hours: Sequence[QuotaPoint], reading: QuerySession) -> Table:
         )
     return Table(
         id="owners",
-        title="Who had what when",
+        title="Limit history",
         columns=_OWNER_COLUMNS,
         rows=rows,
         zone=reading.choice.zone,

@@ -130,7 +130,7 @@ GapHours = Mapping[tuple[str, str], int]
 
 @dataclass(frozen=True, slots=True)
 class Differences:
-    """How the figures of a card differ; None where one cannot be compared.
+    """The differences of a tier's figures; None where one cannot be compared.
 
     `allocated` is a difference of ratios where there is a capacity, else one of amounts.
     """

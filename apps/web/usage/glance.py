@@ -55,7 +55,7 @@ class TierWaiting:
 
     @property
     def size_or_zero(self) -> str:
-        """The same, and 0 where no pod waits."""
+        """The same, and 0 without pending pods."""
         return self.size if self.pods else "0"
 
 
@@ -138,10 +138,10 @@ class TierCard:
 
 @dataclass(frozen=True, slots=True)
 class TierContext:
-    """What is known of the tiers of a page: ledger rows, comparison, waits, and their last month.
+    """Data of the tiers of a page: ledger rows, comparison, pending work, and their last month.
 
-    `pending` says until when it is known what waits; it is told of with it alone. `sparklines`
-    are by tier name. `scope` says what all of it is of, as `{"team": "vision"}`.
+    `pending` says until when pending work is known; it is shown with it alone. `sparklines` are by
+    tier name. `scope` says what all of it is of, as `{"team": "vision"}`.
     """
 
     rows: Sequence[UsageRow]
@@ -163,10 +163,10 @@ def rows_by(rows: Sequence[UsageRow], grouping: Grouping) -> dict[str, list[Usag
 def tier_cards(
     tiers: Sequence[TierRow], known: TierContext, query: Query, *, now: datetime
 ) -> list[TierCard]:
-    """Return a card per tier in catalog order.
+    """Return a summary per tier in catalog order.
 
-    A tier of the catalog has one even when nothing is known of it; built-in tiers and those no
-    longer in the catalog only when they hold something or somebody waits for them.
+    A tier of the catalog has one even without data; built-in tiers and those no longer in the
+    catalog only with allocated or pending GPUs.
     """
     in_catalog = {tier.name: tier for tier in tiers}
     by_tier = rows_by(known.rows, Grouping.TIER)
@@ -178,13 +178,13 @@ def tier_cards(
 
 
 def tier_card(tier: TierRow, known: TierContext, query: Query, *, now: datetime) -> TierCard:
-    """Return the card of one tier; what is known may be of others too."""
+    """Return the summary of one tier; the data may be of others too."""
     return _card(tier.name, tier, known, query, now)
 
 
 @dataclass(frozen=True, slots=True)
 class TeamTiers:
-    """What a team or a workload held in a window: a card for each tier.
+    """What a team or a workload held in a window: a summary for each tier.
 
     `total` is set where there are several tiers; of it only amounts count, no ratio: tiers are
     never blended into one.
@@ -311,7 +311,7 @@ class TopWaste:
 
 @dataclass(frozen=True, slots=True)
 class WaitLine:
-    """One pod that waits, for how long in words, and its link.
+    """One pending pod, its pending time in words, and its link.
 
     `cause` says why and `cause_href` more of it; None before the pod was looked at.
     """
@@ -367,7 +367,7 @@ def largest_waste(reading: QuerySession, *, team: str = "") -> TopWaste:
 
 
 def waiting(reading: QuerySession, *, tier: str = "") -> list[PendingGpus]:
-    """Return what waits now by tier, of the page's clusters, tiers, teams and namespaces.
+    """Return the pending work by tier, of the page's clusters, tiers, teams and namespaces.
 
     Like `wait_lines` it does not mind GPU models and capacity types.
     """
@@ -391,9 +391,9 @@ def known_earlier(pending: PendingKnown, now: datetime) -> list[tuple[str, datet
 def wait_lines(
     reading: QuerySession, *, tier: str = "", team: str = "", limit: int = TOP
 ) -> list[WaitLine]:
-    """Return the pods that wait now and have waited longest, of those the reader sees.
+    """Return the longest pending pods, of those the reader sees.
 
-    A pod that waits has no GPU model and no capacity type, so filters on these do not narrow it.
+    A pending pod has no GPU model and no capacity type, so filters on these do not narrow it.
     """
     own = of_page(reading, tier=tier, team=team)
     rows = usage.oldest_waits(

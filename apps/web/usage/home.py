@@ -138,7 +138,9 @@ def _unmeasured(total: WindowSums) -> str:
     if coverage is None or coverage >= _COVERED:
         return ""
     hours = total.amounts.unmeasured / NANO
-    return f"{hours:,.0f} more GPU-hours ran unmeasured and count neither as busy nor as not used."
+    return (
+        f"{hours:,.0f} more GPU-hours have no metrics: they count neither as active nor as unused."
+    )
 
 
 NEARLY = 0.8
@@ -149,9 +151,9 @@ _NOTHING = AllocatedGpus()
 class EntitlementLine:
     """One entitlement of a team on a tier; amounts in GPU-equivalents.
 
-    `ratio` is held ÷ entitled; `percent_held` and `percent_waiting` are of what is drawn, 0..100:
-    the entitlement, or all that is held and waited for where that is more. `percent_limit` is
-    where the entitlement ends in it.
+    `ratio` is held ÷ entitled; `percent_held` and `percent_waiting` are of the drawn length,
+    0..100: the entitlement, or held plus pending where that is more. `percent_limit` is where the
+    entitlement ends in it.
     """
 
     team: str
@@ -180,8 +182,8 @@ class EntitlementLine:
 def entitlement_lines(reading: QuerySession, *, limit: int) -> list[EntitlementLine]:
     """Return the entitlements of which most is held, of all clusters. Four queries.
 
-    Those of which less than NEARLY is held or waited for are left out. An entitlement is for all
-    clusters together, so what is held is counted on all of them, whichever the page shows.
+    Those below NEARLY are left out. An entitlement is for all clusters together, so holdings are
+    counted on all of them, whichever the page shows.
     """
     entitled = entitled_teams(reading.now, visibility=reading.visibility)
     held = held_now(reading.now, visibility=reading.visibility) if entitled else {}
@@ -276,7 +278,7 @@ def _coverage_gaps(reading: QuerySession) -> list[CoverageGap]:
 
 
 def _now(request: PageRequest, reading: QuerySession) -> HttpResponse:
-    """Answer with what changes by the minute: what waits, for the tiers that the page shows."""
+    """Answer with the part that changes by the minute: pending work of the tiers of the page."""
     names = list(dict.fromkeys(request.GET.getlist("card")))[:_MOST_TIERS]
     waiting = {row.tier: row for row in glance.waiting(reading)}
     pending = glance.known_until(reading)

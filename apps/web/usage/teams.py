@@ -72,7 +72,7 @@ class BudgetLine:
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """`usage_factor` is of all tiers together, None where nobody is entitled or nothing is known.
+    """`usage_factor` is of all tiers together, None without any entitlement or known hour.
 
     `usage_known` is the share, 0..1, of the hours behind it that are known.
     """

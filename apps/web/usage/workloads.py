@@ -75,7 +75,7 @@ def pod(request: PageRequest, cluster: str, uid: str) -> HttpResponseBase:
 
 
 def _why_of_pod(row: PodRow, reading: QuerySession) -> PendingExplanation | None:
-    """Return why it waits, or does not start; asked of none that runs or is over."""
+    """Return why it is pending, or does not start; never called for one that runs or is over."""
     if row.started_at is not None or row.end is not None:
         return None
     episodes = episodes_of(row.cluster, row.uid, at=reading.now, visibility=reading.visibility)
@@ -98,9 +98,10 @@ def _links(row: PodRow, reading: QuerySession) -> dict[str, str | None]:
 
 
 def phases(row: PodRow) -> Iterator[PodPhase]:
-    """Yield waiting, starting and running as far as the pod came, oldest first.
+    """Yield pending, starting and running as far as the pod came, oldest first.
 
-    A pod that was never bound waits until it ends; one that never started is starting until then.
+    A pod that was never bound is pending until it ends; one that never started is starting until
+    then.
     """
     yield PodPhase("waiting", row.created_at, row.waited_until, "not bound to a node")
     if row.bound_at is None:
@@ -143,7 +144,7 @@ def _phase_line(phase: PodPhase, reading: QuerySession) -> TableRow:
 
 
 def _beside(found: CoTenants, reading: QuerySession, cluster: str) -> Table:
-    """Return a line per pod that the reader may see beside this one on shared cards."""
+    """Return a row per pod that the reader may see beside this one on shared GPUs."""
     return Table(
         id="beside",
         title="Co-located pods",
@@ -230,13 +231,13 @@ def workload(
 
 
 def _kept(cluster: str, namespace: str, workload: str, reading: QuerySession) -> str:
-    """Return until when somebody keeps it though it is idle; empty where nobody does."""
+    """Return until when a user keeps it although it is idle; empty without such a decision."""
     one = (cluster, namespace, workload)
     return kept_words(kept_workloads([one], now=reading.now).get(one), reading.choice.zone)
 
 
 def _why_of_workload(whole: Filters, reading: QuerySession) -> PendingExplanation | None:
-    """Return why what of it has waited longest does."""
+    """Return the cause of its longest pending item."""
     (cluster,), (namespace,), (workload,) = whole.cluster, whole.namespace, whole.workload
     found = find_waiting(
         namespace,

@@ -47,7 +47,7 @@ class Command(BaseCommand):
             person = people.objects.get_by_natural_key(name)
         except people.DoesNotExist as error:
             raise CommandError(
-                f"nobody signs in as {name!r}: make the account with `person {name} --role …` first"
+                f"no account has the name {name!r}: create it with `person {name} --role …` first"
             ) from error
         if not person.is_active:
             raise CommandError(f"{name!r} is deactivated: the token would not be accepted")

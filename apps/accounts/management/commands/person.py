@@ -58,9 +58,11 @@ class Command(BaseCommand):
     def _make(self, name: str, changes: services.PersonChanges) -> services.Account:
         if changes.role is None:
             roles = ", ".join(role.value for role in Role)
-            raise CommandError(f"nobody is called {name!r}: a new account needs --role ({roles})")
+            raise CommandError(
+                f"no account has the name {name!r}: a new account needs --role ({roles})"
+            )
         if changes.active is False:
-            raise CommandError(f"nobody is called {name!r}, so there is nobody to deactivate")
+            raise CommandError(f"no account has the name {name!r}, so none was deactivated")
         services.check_new_person(name, changes)
         password = None if changes.drops_password else _password(name)
         by, now = services.from_command("person"), timezone.now()

@@ -35,7 +35,7 @@ _CONNECTIONS = 32
 def api_client(entry: Mapping[str, Any]) -> client.ApiClient:
     """Return the official client for `{kubeconfig, context}`, `{in_cluster}` or `{api_server}`.
 
-    Raises SourceRejected, with what to mend, when the entry or what it points to cannot be used.
+    Raises SourceRejected, with how to fix it, when the entry or what it points to is unusable.
     """
     configuration = client.Configuration()
     # Each collection that is watched keeps one open.
@@ -429,7 +429,7 @@ def _broken(path: str, error: object) -> str:
 
 
 def _shut(response: urllib3.BaseHTTPResponse) -> None:
-    """Wake up whoever reads this response in another thread."""
+    """Wake up the thread that reads this response."""
     # Neither an ended nor an already broken stream needs it.
     with suppress(OSError, RuntimeError, ValueError):
         response.shutdown()

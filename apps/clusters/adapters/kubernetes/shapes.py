@@ -284,7 +284,7 @@ class ControllerStatusShape(TypedDict, total=False):
 
 
 class ControllerShape(TypedDict):
-    """A ReplicaSet, StatefulSet or Job: how many pods it wants, what each asks for, how it is."""
+    """A ReplicaSet, StatefulSet or Job: how many pods it wants, each pod's requests, its state."""
 
     metadata: MarkedMetaShape
     spec: NotRequired[ControllerSpecShape | None]

@@ -167,8 +167,8 @@ def _whole(response: requests.Response) -> bytes:
 class PrometheusApi:
     """One server; safe to use from several threads.
 
-    `wait` is called with the seconds to wait before a request is repeated, `jitter` gives a
-    fraction 0..1 that spreads these waits.
+    `wait` is called with the seconds to pause before a request is repeated; `jitter` gives a
+    fraction 0..1 that spreads these pauses.
     """
 
     def __init__(
@@ -216,9 +216,9 @@ class PrometheusApi:
     def many(self, wanted: Iterable[Request]) -> Iterator[bytes]:
         """Yield the bodies of the answers in the order of the requests.
 
-        As many are under way as may be in flight; one more may be done and wait for a slow one
-        before it, so that the server is kept busy. No more bodies than that are held, however
-        many requests there are.
+        At most the allowed number of requests is in flight. One more may be done and kept until a
+        slow one before it is done, so that the server always has work. No more bodies than that are
+        in memory, however many requests there are.
         """
         queue = iter(wanted)
         pool = self._workers()
@@ -332,7 +332,7 @@ class PrometheusApi:
 
 
 def _retry_after(headers: Mapping[str, str]) -> float | None:
-    """Return the seconds that a Retry-After header asks for; None without a usable one."""
+    """Return the seconds that a Retry-After header demands; None without a usable one."""
     value = headers.get("Retry-After", "").strip()
     if not value:
         return None

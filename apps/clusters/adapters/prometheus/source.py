@@ -163,8 +163,8 @@ def retention_of(text: str) -> timedelta | None:
 class PrometheusSource:
     """Implements `apps.clusters.ports.MetricsSource`; safe to use from several threads.
 
-    `secret` gives the value of an environment variable that the catalog names. `wait` and
-    `jitter` decide how long is waited before a request is repeated.
+    `secret` gives the value of an environment variable that the catalog names. `wait` and `jitter`
+    decide the pause before a request is repeated.
     """
 
     def __init__(

@@ -56,9 +56,9 @@ class PublishedDevice:
 
     @property
     def card(self) -> str:
-        """The physical card: the parent's UUID, its own, or else what its pool calls it.
+        """The physical GPU: the parent's UUID, its own, or else the name that its pool gives it.
 
-        All candidates to partition one card have the same. A MIG device's own UUID is none.
+        All candidates to partition one GPU have the same. A MIG device's own UUID is none.
         """
         parent, own = self.word("parentUUID"), self.word("uuid")
         if parent or (own and not own.startswith(_MIG_UUID)):
@@ -67,7 +67,7 @@ class PublishedDevice:
 
     @property
     def profile(self) -> str:
-        """The MIG profile, empty for a whole card."""
+        """The MIG profile, empty for a whole GPU."""
         return profile_name(self.word("profile")) if self.word("type") != "gpu" else ""
 
     @property
@@ -245,7 +245,7 @@ def _words_fit(expression: str, device: PublishedDevice) -> bool:
 
 
 def is_gpu_class(name: str, one: DeviceClass | None) -> bool:
-    """Say whether a class is of GPUs by its words alone: its name, or the driver it asks for.
+    """Say whether a class is of GPUs by its words alone: its name, or the driver it requires.
 
     `one` is None where the class is not known: `gpu.nvidia.com`, `mig.nvidia.com` and the like
     then go by their names.

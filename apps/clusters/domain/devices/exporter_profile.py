@@ -1,7 +1,7 @@
 """How the device exporters of a cluster showed themselves in a window, by scrape job.
 
-Detected anew in every window. A profile says what was seen; what was not seen may be there all the
-same (no pod held a device, no card was shared), so its absence is no change.
+Detected anew in every window. A profile lists what was seen. What was not seen may exist all the
+same (no pod held a device, no GPU was shared), so its absence is no change.
 """
 
 from collections.abc import Mapping
@@ -40,7 +40,7 @@ class WorkloadLabels(StrEnum):
 
 
 class VirtualGpus(StrEnum):
-    """How a card shows itself that several pods share."""
+    """How a GPU that several pods share appears in the series."""
 
     NONE = "none"
     COPIES = "a copy for each pod"
@@ -126,8 +126,8 @@ def _job(stored: Mapping[str, Any]) -> JobProfile:
 def remembered(before: ExporterProfile, after: ExporterProfile) -> ExporterProfile:
     """Return `after`, with what it could not see taken from `before`.
 
-    A night without pods shows no workload labels and no shared card. Held against what is
-    remembered, the next morning is no change.
+    A night without pods shows no workload labels and no shared GPU. Compared with the stored
+    profile, the next morning is no change.
     """
     known = {(one.family, one.job): one for one in before.jobs}
     return ExporterProfile(
@@ -174,7 +174,7 @@ def differences(before: ExporterProfile, after: ExporterProfile) -> list[str]:
     ]
     found += [
         f"Job {key[1]} no longer exports devices ({key[0]}): devices that no other job exports "
-        "are unmeasured from then on."
+        "have no metrics from then on."
         for key in sorted(old.keys() - new.keys())
     ]
     for key in sorted(old.keys() & new.keys()):
@@ -202,11 +202,11 @@ def _changes(old: JobProfile, new: JobProfile) -> list[str]:
         )
     if new.virtual_gpus != old.virtual_gpus:
         found.append(
-            f"shared cards show {new.virtual_gpus}, before {old.virtual_gpus}: "
+            f"shared GPUs show {new.virtual_gpus}, before {old.virtual_gpus}: "
             f"{_SHARED[new.virtual_gpus]}"
         )
     for name, what in (
-        ("mig", "MIG instances appeared: each is a device of its own, named by its card's UUID."),
+        ("mig", "MIG instances appeared: each is a device of its own, named by its GPU's UUID."),
         ("dra_labels", "labels of resource claims appeared: devices of DRA find their claims."),
         ("pod_uid", "labels of pods' UIDs appeared."),
     ):
@@ -221,13 +221,13 @@ def _changes(old: JobProfile, new: JobProfile) -> list[str]:
 
 
 _SHARED: Mapping[VirtualGpus, str] = {
-    VirtualGpus.NONE: "a card's activity is divided among those who hold it.",
-    VirtualGpus.COPIES: "a card's activity is counted once and divided among those who hold it.",
+    VirtualGpus.NONE: "a GPU's activity is divided among the pods that hold it.",
+    VirtualGpus.COPIES: "a GPU's activity is counted once and divided among the pods that hold it.",
     VirtualGpus.COPIES_AND_DEVICE: (
-        "a card's activity is counted once and divided among those who hold it."
+        "a GPU's activity is counted once and divided among the pods that hold it."
     ),
     VirtualGpus.BY_PROCESS: (
-        "a card's activity is divided by what each pod's processes used, grade measured."
+        "a GPU's activity is divided by what each pod's processes used, grade measured."
     ),
 }
 
@@ -260,7 +260,7 @@ def _listed(names: tuple[str, ...]) -> str:
 VENDOR_LIMITS: Mapping[Family, tuple[str, ...]] = {
     Family.DCGM: (),
     Family.DCGM_1: (
-        "Release 1.x knows no MIG instances and no shared cards: such devices are unmeasured.",
+        "Release 1.x supports neither MIG instances nor shared GPUs: such devices have no metrics.",
         "It does not name the node unless a relabelling does: devices find their node through "
         "their pods alone.",
     ),
@@ -268,18 +268,18 @@ VENDOR_LIMITS: Mapping[Family, tuple[str, ...]] = {
         "Activity is gfx_activity, whole per cent: short bursts are rounded.",
         "Pods are named only where the exporter may read the kubelet's pod resources.",
         "There is no MIG. In a partition mode (CPX, DPX, QPX) many values exist on partition 0 "
-        "only: another partition that reads 0 throughout is unmeasured, not idle.",
+        "only. Another partition that always reads 0 has no metrics; it is not idle.",
         "Memory is exported in MB and shown in MiB; the exporter does not say whether it means "
         "1000 or 1024, so that it may be 5 % too small.",
-        "Without gpu_uuid among the exporter's labels a card is known by its serial number, else "
+        "Without gpu_uuid among the exporter's labels a GPU is known by its serial number, else "
         "by its number on its node.",
-        "There is no value by process: the activity of a card that pods share is divided.",
+        "There is no value by process: the activity of a GPU that pods share is divided.",
     ),
     Family.INTEL: (
         "Pods are named only where xpumd runs with access to the kubelet's pod resources.",
-        "Cards of several tiles are as active as their most active tile, and their memory is the "
-        "sum over the tiles' peaks where the exporter gives no value of the whole card.",
-        "A card shared through gpu.intel.com/i915 with sharedDevNum has no values by pod: its "
+        "A GPU of several tiles is as active as its most active tile. Its memory is the sum of "
+        "the tiles' peaks where the exporter gives no value of the whole GPU.",
+        "A GPU shared through gpu.intel.com/i915 with sharedDevNum has no values by pod: its "
         "activity is divided.",
         "There is no counterpart of MIG.",
     ),

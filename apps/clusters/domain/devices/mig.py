@@ -4,9 +4,9 @@ The name of a profile does not give its share: `1g.24gb` is one of seven compute
 H100 NVL and one of four of an RTX PRO 6000. So the table is keyed by part and profile.
 Figures: NVIDIA's MIG user guide and the default layouts of its GPU operator.
 
-A driver that can partition cards publishes, beside a card, every part that may be cut from it:
-these are candidates, of which those on one card rule each other out. So of such a card a class
-has the whole card, or as many of its parts as fit at once.
+A driver that can partition GPUs publishes, beside a GPU, every part that may be cut from it. These
+are candidates: those on one GPU exclude each other. So a class counts the whole GPU, or as many of
+its parts as fit at once.
 """
 
 import re
@@ -22,7 +22,7 @@ _LEADING = re.compile(r"(\d+)g\.(\d+)gb")
 
 
 class Geometry(NamedTuple):
-    """Compute and memory slices of a profile and of its card, and how many fit on one card."""
+    """Compute and memory slices of a profile and of its GPU, and how many fit on one GPU."""
 
     compute: int
     compute_total: int
@@ -153,16 +153,16 @@ def profile_name(profile: str) -> str:
 
 
 def mig_part(profile: str, model: str) -> float:
-    """Return the share of a card's compute slices that a MIG profile has; 1 for no profile."""
+    """Return the share of a GPU's compute slices that a MIG profile has; 1 for no profile."""
     found = geometry(profile, model)
     return 1.0 if found is None else found.compute / found.compute_total
 
 
 def fewest_cards(counts: Mapping[str, int], model: str) -> int:
-    """Return on how few cards so many MIG devices of each profile fit, by their slices.
+    """Return the fewest GPUs on which so many MIG devices of each profile fit, by their slices.
 
-    Compute and memory slices bound it from below, and so does the number of one profile that
-    fits on a card; layouts in use meet that bound.
+    Compute and memory slices bound it from below, and so does the number of one profile that fits
+    on a GPU; layouts in use meet that bound.
     """
     compute = memory = 0.0
     cards = 0
@@ -193,7 +193,7 @@ class Devices:
 
 
 def devices_of(offered: Iterable[OfferedDevice], held: Iterable[ClaimedDevice]) -> Devices:
-    """Count the devices of a node by class; `held` are what open claims were given on its cards.
+    """Count the devices of a node by class; `held` are what open claims were given on its GPUs.
 
     A device that a taint keeps pods off counts as offered and not as free. Of one that is given
     out by shares some is free while these are not all of it.
@@ -219,7 +219,7 @@ def _fit(
     every: Sequence[OfferedDevice],
     given: Sequence[ClaimedDevice],
 ) -> int:
-    """Return how many of these devices of one card can be given out, beside what was given."""
+    """Return how many of these devices of one GPU can be allocated beside the allocated ones."""
     shares: dict[str, float] = defaultdict(float)
     for one in given:
         shares[one.profile] += one.share
@@ -231,7 +231,7 @@ def _fit(
 
 
 def _room(profile: str, count: int, shares: Mapping[str, float], model: str) -> int:
-    """Return how many of one profile's candidates fit on a card beside what was given of it."""
+    """Return how many of one profile's candidates fit on a GPU beside its allocated devices."""
     whole = shares.get("", 0.0)
     parts = {p: max(1, _filled(share)) for p, share in shares.items() if p and share > 0}
     if not profile:

@@ -33,9 +33,9 @@ class DeviceSlot(NamedTuple):
     adds the fractions 0..1 of all `samples`; it is None when the device has no usable activity
     metric. `memory_used_peak_mib` and `energy_wh` are None where they are not exported.
 
-    On a shared card the exporter may show the same device value once for each sharer.
-    `process_sum` adds, of the same samples, the fractions that the pod's own processes had; it is
-    None where the exporter has no values by process.
+    On a shared GPU the exporter may show the same device value once for each sharer. `process_sum`
+    adds, of the same samples, the fractions that the pod's own processes had; it is None where the
+    exporter has no values by process.
     """
 
     slot: int
@@ -76,7 +76,7 @@ class XidKind(StrEnum):
 
 
 class Xid(NamedTuple):
-    """An error by its code; `fatal` says that the card does no more work before someone acts."""
+    """An error by its code; `fatal` says that the GPU does no more work before someone acts."""
 
     code: int
     name: str
@@ -85,9 +85,9 @@ class Xid(NamedTuple):
     fatal: bool = False
 
 
-_APPLICATION = "Look at the logs of the pod that ran then; the card itself is fine."
+_APPLICATION = "Look at the logs of the pod that ran then; the GPU itself is fine."
 _RESET = "Drain the node and reset the GPU; replace it when the error comes back."
-_REPLACE = "Drain the node, run a field diagnosis, and have the card checked or replaced."
+_REPLACE = "Drain the node, run a field diagnosis, and have the GPU checked or replaced."
 _DRIVER = "Drain the node and reset the GPU; look for an update of the driver when it comes back."
 _REMAP = "Reset the GPU at the next chance, so that the spare row is taken into use."
 
@@ -151,14 +151,14 @@ class DeviceHolder(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class DeviceState:
-    """A card (empty `gpu_instance`) or MIG instance as its exporter shows it at one time.
+    """A GPU (empty `gpu_instance`) or MIG instance as its exporter shows it at one time.
 
-    Of a MIG instance `uuid` is its card's, and temperature, power, clock, XID and remapped rows
-    are the card's, too. None is: not exported. Activity is a fraction 0..1, `activity_mean` that of
-    the last half hour, `activity_now` the last sample. `memory_total_mib` may lie a little under
-    the board's size. `sm_active`, `tensor_active` and `memory_copy` (of the memory controller) are
-    fractions 0..1 as last sampled. `xid` is the code of the last error, 0 without any;
-    `xid_message` what the exporter says of it.
+    Of a MIG instance, `uuid`, temperature, power, clock, XID and remapped rows are those of its
+    GPU. None means not exported. Activity is a fraction 0..1: `activity_mean` of the last half
+    hour, `activity_now` of the last sample. `memory_total_mib` may lie a little under the board's
+    size. `sm_active`, `tensor_active` and `memory_copy` (of the memory controller) are fractions
+    0..1 as last sampled. `xid` is the code of the last error, 0 without any; `xid_message` is the
+    exporter's text about it.
     """
 
     uuid: str
@@ -209,7 +209,7 @@ class Limits:
 class NodeNow:
     """A node as its newest interval has it.
 
-    `missing` counts the devices that it has and cannot allocate. `withheld` are cards and profiles
+    `missing` counts the devices that it has and cannot allocate. `withheld` are GPUs and profiles
     that its ResourceSlices keep pods off, by (UUID, profile).
     """
 
@@ -300,7 +300,7 @@ def suspects(states: Sequence[DeviceState], missing: int) -> dict[tuple[str, str
 def missing_devices(
     capacity: Mapping[str, float], allocatable: Mapping[str, float], labels: Mapping[str, str]
 ) -> int:
-    """Return how many devices (cards or MIG instances) a node has and cannot allocate.
+    """Return how many devices (GPUs or MIG instances) a node has and cannot allocate.
 
     Units are counted back to devices where several of them share one.
     """
@@ -335,14 +335,14 @@ def judged(
 
 
 Claimed = Mapping[tuple[str, str], Sequence[DeviceHolder]]
-"""Pods by (card, MIG profile) of what their ResourceClaims were given."""
+"""Pods by (GPU, MIG profile) of what their ResourceClaims were given."""
 
 
 def with_claims(states: Iterable[DeviceState], claimed: Claimed) -> list[DeviceState]:
     """Return the states, where no label names a tenant with the pods that claimed the device.
 
-    A claim names a card and a profile: of several such instances on one card it is not told which
-    it was given, and they stay as they are.
+    A claim names a GPU and a profile. Of several such instances on one GPU it does not tell which
+    one was allocated; they stay as they are.
     """
     known = list(states)
     alike = Counter((state.uuid, state.profile) for state in known)

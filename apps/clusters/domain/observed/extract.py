@@ -56,7 +56,7 @@ from apps.clusters.domain.observed.pods import (
 
 
 def workload_snapshot(item: Fields, beside: ExtractionContext) -> WorkloadSnapshot | None:
-    """Return a Workload that waits or holds quota, whether it asks for GPU or not.
+    """Return a Workload that is pending or holds quota, with or without GPUs.
 
     Those that ask for none wait in the same queues. What is over is left out.
     """
@@ -222,7 +222,7 @@ def volcano_queue_snapshot(item: Fields) -> VolcanoQueueSnapshot:
 def observed_object(
     kind: ObservedKind, item: Fields, beside: ExtractionContext | None = None
 ) -> Body | None:
-    """Return what of an object explains waiting; None where it is of no interest.
+    """Return the part of an object that explains pending work; None where there is none.
 
     A node comes without what is promised of it and without its devices, which it does not tell.
     """
@@ -274,7 +274,7 @@ def _quota(item: Fields, _: ExtractionContext) -> QuotaSnapshot:
 
 
 def _claim(item: Fields, beside: ExtractionContext) -> ClaimSnapshot | None:
-    """Return a claim that asks for GPUs; one of channels or network cards is none."""
+    """Return a claim that requests GPUs; None for one of channels or network devices."""
     state = claim_state(item)
     if state is None or not any(beside.is_gpu_class(r.device_class) for r in state.requests):
         return None
@@ -300,9 +300,9 @@ def _allocated(state: ClaimState, made: float) -> float | None:
 
 
 def template_classes(template: Fields) -> dict[str, float]:
-    """Return device class → count that a ResourceClaimTemplate asks for.
+    """Return device class → count that a ResourceClaimTemplate requests.
 
-    Of alternatives the first counts; who asks for all there are asks for one at least.
+    Of alternatives the first counts; a request for all devices counts one.
     """
     inner = {"metadata": template.get("metadata"), "spec": mapping(template, "spec", "spec")}
     state = claim_state(inner)

@@ -48,9 +48,9 @@ class ExtractionContext:
     """What is known of an object that it does not tell itself.
 
     `named` are the GPU resources that tiers name, `owner` its top controller (None: as far as
-    itself tells), `claims` what a pod asks for by claims, `is_gpu_class` whether a device class
-    is one of GPUs, `template_classes` what each ResourceClaimTemplate, by (namespace, name), asks
-    for: device class → count.
+    itself tells), `claims` the pod's requests by claims, `is_gpu_class` whether a device class is
+    one of GPUs, `template_classes` the requests of each ResourceClaimTemplate, by (namespace,
+    name): device class → count.
     """
 
     named: Collection[str] = ()
@@ -76,11 +76,11 @@ def is_settled(pod: Fields) -> bool:
 
 
 def pod_snapshot(item: Fields, beside: ExtractionContext) -> PodSnapshot | None:
-    """Return a pod that asks for GPU and waits, or was turned away; None for any other.
+    """Return a pod that requests GPUs and is pending, or was turned away; None for any other.
 
-    Waiting is: not bound; bound while no GPU container has started; a GPU container that waits
-    to be started again. Turned away is: failed without any container (facts, section 5.5), or
-    evicted. A pod whose claim is not made yet waits for it, whatever it turns out to ask for.
+    Pending means: not bound; bound while no GPU container has started; or a GPU container is to be
+    started again. Turned away means: failed without any container (facts, section 5.5), or evicted.
+    A pod whose claim does not exist yet is pending, whatever the claim will request.
     """
     pod = KubePod.of(item)
     spec, status = pod.spec, pod.status
@@ -298,7 +298,7 @@ _EVICTED_DUE = "EvictedDueTo"
 
 
 def tells_of_waiting(event: Fields) -> bool:
-    """Say whether an event's reason is one that explains waiting; quick."""
+    """Say whether an event's reason is one that explains pending work; quick."""
     reason = event.get("reason")
     return isinstance(reason, str) and (
         reason in _REASONS or reason.startswith((_OUT_OF, _EVICTED_DUE))
@@ -306,7 +306,7 @@ def tells_of_waiting(event: Fields) -> bool:
 
 
 def event_snapshot(event: Fields) -> EventSnapshot | None:
-    """Return an event that tells why something waits; None for any other.
+    """Return an event that explains pending work; None for any other.
 
     Both forms are read, that of v1 and that of events.k8s.io. Its text is kept as it came, also
     the prefix of those that stand for several.

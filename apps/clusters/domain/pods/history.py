@@ -46,7 +46,7 @@ def updated(known: PodRecord, seen: PodRecord, *, at: float, vague: bool = False
 
 
 def _asked(known: PodRecord, seen: PodRecord) -> tuple[Mapping[str, float], tuple[str, ...]]:
-    """Return what a pod asks for: as seen, unless claims are missing that it was known to have."""
+    """Return a pod's requests: as seen, unless claims are missing that it was known to have."""
     if set(known.claims) <= set(seen.claims):
         return seen.requests, seen.claims
     if set(seen.claims) <= set(known.claims):
@@ -65,8 +65,8 @@ def _all_claims(one: PodRecord, other: PodRecord) -> tuple[str, ...]:
 def extended_runs(known: tuple[Run, ...], seen: tuple[Run, ...]) -> tuple[Run, ...]:
     """Return every run of both; `seen` tells what runs now and the last run of each container.
 
-    A run known as open that `seen` shows neither as open nor as over ended while nobody looked:
-    it is closed where the next run began.
+    A run known as open that `seen` shows neither as open nor as over ended during a gap of the
+    watch: it is closed where the next run began.
     """
     runs: list[Run] = [*seen]
     for start, end in known:
@@ -94,7 +94,7 @@ def closed_runs(runs: tuple[Run, ...], ended: float | None) -> tuple[Run, ...]:
 
 
 def reopened(lost: PodRecord) -> PodRecord:
-    """Return a pod that went while nobody watched, without the end that was put to it.
+    """Return a pod that went during a gap of the watch, without the end that was assumed for it.
 
     The run that lasted until that end is open again. What series show of the pod in a window
     then says whether and when it ended there.

@@ -125,7 +125,7 @@ def pod_record(
     deleted: float | None = None,
     claims: PodClaims = NO_CLAIMS,
 ) -> PodRecord | None:
-    """Return a pod's record; None when it asks for no GPU, by resource or by claim.
+    """Return a pod's record; None when it requests no GPU, by resource or by claim.
 
     `deleted` is when the object was seen to go, None while it is there. `finished` is the latest
     container finish once the pod is over. A pod that is over without any container status was
@@ -163,7 +163,7 @@ def pod_record(
 def lacks_finish(
     item: Mapping[str, Any], named: Collection[str] = (), claims: PodClaims = NO_CLAIMS
 ) -> bool:
-    """Say whether a pod is over and nobody knows when a GPU container of it was."""
+    """Say whether a pod is over, but the end of one of its GPU containers is unknown."""
     pod = KubePod.of(item)
     names = gpu_containers(pod, named, claims)
     return any(_is_unfinished(s, over=pod.is_terminal) for s in pod.statuses if s.name in names)
@@ -218,7 +218,7 @@ def tidy_runs(runs: Iterable[Run]) -> tuple[Run, ...]:
 
 
 def _requests(pod: KubePod, named: Collection[str], claims: PodClaims) -> dict[str, float]:
-    """Return what a pod asks for: of resources what no claim serves, and of device classes."""
+    """Return a pod's requests: resources that no claim serves, and device classes."""
     requests = effective_request(
         _unserved(pod.spec.get("containers") or (), claims),
         _unserved(pod.spec.get("initContainers") or (), claims),

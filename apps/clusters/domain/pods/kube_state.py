@@ -71,8 +71,8 @@ class SeriesCoverage:
     def vanished(self, samples: Samples, created: float | None, *, after: bool) -> float | None:
         """Return when an object went; None when it was still there at the end of the window.
 
-        `after` says that it was seen shortly after the window. Where nobody looked afterwards,
-        an object is taken to be there still unless it lacks samples at the end.
+        `after` says that it was seen shortly after the window. Without samples after the window, an
+        object counts as still there unless it lacks samples at the end.
         """
         seen = [slot for slot, count in samples.items() if count > 0 and self.covers(slot)]
         if after or not seen:
@@ -138,7 +138,7 @@ class SeriesCoverage:
 
 @dataclass(slots=True)
 class PodSeries:
-    """What the series of one pod say; filled in by whoever reads them.
+    """The facts that series give about one pod; the reader of the series fills them in.
 
     `requests` and `init_requests` hold units by container and resource as kube-state-metrics
     writes it. `samples` counts its presence by slot, `after` whether it was seen shortly after

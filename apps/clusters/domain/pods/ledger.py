@@ -14,7 +14,7 @@ from apps.clusters.domain.window import Span, clip, union
 
 
 class PodSource(StrEnum):
-    """Where a row was learnt: the Kubernetes API, or kube-state-metrics series (inferred)."""
+    """The source of a row: the Kubernetes API, or kube-state-metrics series (`inferred`)."""
 
     API = "api"
     METRICS = "metrics"
@@ -31,10 +31,9 @@ class Owner:
 class OfferedDevice(NamedTuple):
     """A device that a ResourceSlice offers on a node.
 
-    `card` is the UUID of the physical card: its own, of a MIG device its parent's, and the
-    device's name where neither is published. `profile` is empty for a whole card. `classes` are
-    the device classes whose selectors it satisfies; `allocatable` is False while a taint keeps
-    pods off it.
+    `card` is the UUID of the physical GPU: its own, of a MIG device its parent's, and the device's
+    name where neither is published. `profile` is empty for a whole GPU. `classes` are the device
+    classes whose selectors it satisfies; `allocatable` is False while a taint keeps pods off it.
     """
 
     driver: str
@@ -225,7 +224,7 @@ def named_by(reference: OwnerReference, labels: Mapping[str, str]) -> Owner:
 
 
 def gaps(watched: Iterable[Span], start: float, end: float, *, tolerance: float) -> list[Span]:
-    """Return the spans of start..end longer than `tolerance` seconds that nobody watched."""
+    """Return the spans of start..end longer than `tolerance` seconds that were not watched."""
     found = []
     at = start
     for a, b in union(clip(watched, start, end)):
@@ -240,7 +239,7 @@ def gaps(watched: Iterable[Span], start: float, end: float, *, tolerance: float)
 def merge_pods(recorded: Iterable[PodRecord], inferred: Iterable[PodRecord]) -> list[PodRecord]:
     """Return every pod once, by uid; what the API said wins.
 
-    A pod that the API saw and whose end nobody watched takes the end that the series show.
+    A pod that the API showed, and whose end was not watched, takes the end that the series show.
     """
     seen = {pod.uid: pod for pod in inferred}
     merged = []

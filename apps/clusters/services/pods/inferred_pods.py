@@ -78,13 +78,12 @@ def store_inferred_pods(
 ) -> dict[str, int]:
     """Insert or complete the rows of pods read from series; return uid → row id of all of them.
 
-    What the API said is never overwritten: of its pods only those lost while nobody watched get
-    the end that the series show. Rows learnt from series are joined so that hours may be stored
-    in any order, twice, and by several workers at once, and give the same rows
-    (`merged_inferred`); the hour that saw a pod last tells its end. A pod counts by the rules of
-    `catalog` when it was bound, else when it was created; `node_labels` are the labels by node.
-    A row of which series tell something else is marked as revised `now`, so that what was derived
-    from it is derived again.
+    Rows from the API are never overwritten: only those lost during a gap of the watch get the end
+    that the series show. Rows learnt from series are joined so that hours may be stored in any
+    order, twice, and by several workers at once, and give the same rows (`merged_inferred`); the
+    hour that saw a pod last tells its end. A pod counts by the rules of `catalog` when it was
+    bound, else when it was created; `node_labels` are the labels by node. A row that the series
+    change is marked as revised `now`, so that what was derived from it is derived again.
     """
     names = NameRegistry(cluster.pk)
     places = NodeOffers([NodeOffer(labels) for _, labels in sorted(node_labels.items())])
@@ -219,7 +218,7 @@ def _unlisted(pod: TrackedPod, watched: float | None) -> TrackedPod:
 
 
 def _without_end(known: TrackedPod) -> PodRecord:
-    """Return a pod without the end that was put to it when nobody was there to see it."""
+    """Return a pod without the end that was assumed for it during a gap of the watch."""
     if not known.lost:
         return known.record
     reason = known.record.end_reason

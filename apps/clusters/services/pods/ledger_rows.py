@@ -304,10 +304,10 @@ def _seconds(time: datetime | None) -> float | None:
 class RecordedPod(NamedTuple):
     """A pod's row: its record, the ids of what it belongs to, and what it counts as.
 
-    An allocated ResourceClaim has one too, its owner of the kind CLAIM_KIND (resource_claims): the
-    pods that name the claim hold its devices, and it does while there are none.
-    `tier` and `gpu_model` are None while they are not known; `gpu_equivalents` is of all its
-    `units` together. `lost`: it went while nobody watched, its end is when it was last seen.
+    An allocated ResourceClaim has one too, its owner of the kind CLAIM_KIND (resource_claims). Its
+    devices are held by the pods that name it, and by the claim itself while there are none. `tier`
+    and `gpu_model` are None while they are not known; `gpu_equivalents` is of all its `units`
+    together. `lost`: it went during a gap of the watch, its end is when it was last seen.
     """
 
     id: int

@@ -30,9 +30,9 @@ LOST = "Lost"
 
 @dataclass(slots=True)
 class TrackedPod:
-    """A pod's record, what it counts as, and whether it went while nobody watched.
+    """A pod's record, its weight and tier, and whether it went during a gap of the watch.
 
-    `misread`: it asks for something else than what it counts as, for its claims were not known.
+    `misread`: its requests differ from its stored weight, for its claims were not known.
     """
 
     record: PodRecord
@@ -55,7 +55,7 @@ class TrackedPod:
 class PodObservation(NamedTuple):
     """A pod as it was shown once; `vague` as in `updated`.
 
-    `assumed` are runs to believe of a pod that nobody has seen before.
+    `assumed` are runs to believe of a pod that was never seen before.
     """
 
     record: PodRecord
@@ -166,8 +166,8 @@ class PodStore(ObservedStore[TrackedPod]):
 def agreed(known: TrackedPod, ours: TrackedPod) -> TrackedPod:
     """Join what we are to write of a pod with the end that another process has written of it.
 
-    Two processes may watch one cluster at once, as when a new version takes over, and one of
-    them be some seconds behind: an end that either saw stays, whoever writes last.
+    Two processes may watch one cluster at once, as when a new version takes over, and one of them
+    may be some seconds behind. An end that either saw stays, whichever writes last.
     """
     if known.lost and not ours.lost:
         return ours
@@ -236,7 +236,7 @@ def known_pods(
 
 
 def last_watched(cluster_id: int) -> float | None:
-    """Return when anybody last watched this cluster; None if nobody ever did. One query."""
+    """Return when this cluster was last watched; None if it never was. One query."""
     newest = WatchCoverage.objects.filter(cluster_id=cluster_id).order_by("-end", "-pk").first()
     return None if newest is None else newest.end.timestamp()
 

@@ -112,7 +112,7 @@ class ClaimStore(ObservedStore[ClaimAllocationRecord]):
                 self._settle(claim, at, at, find, is_gpu)
 
     def ask(self, namespace: str, name: str, find: Find, is_gpu: IsGpuClass) -> Ask | None:
-        """Return what the claim of a name asks for; None while there is none."""
+        """Return the request of a claim by its name; None while there is none."""
         found = self._claims.by_index("name", (namespace, name))
         # A claim that was made anew under the name of one that is not gone yet came last.
         return Ask(found[-1].uid, asked(found[-1], find, is_gpu)) if found else None
@@ -298,8 +298,8 @@ def discovered(source: ClusterSource) -> tuple[str, ...]:
 class ClaimWatch:
     """The slices, classes and claims of a cluster, and the pods that name claims.
 
-    Pods are kept as they were shown: what one asks for is known when its claims are, in whatever
-    order the streams bring them. Taking in the same again changes nothing.
+    Pods are kept as they were shown: a pod's requests are known when its claims are, in whatever
+    order the streams deliver them. To apply the same object again changes nothing.
     """
 
     def __init__(
@@ -388,7 +388,7 @@ class ClaimWatch:
     # ------------------------------------------------------------ pods
 
     def claims_of(self, pod: Object, remembered: PodRecord | None) -> PodClaims:
-        """Return what a pod asks for by claims; keeps the pod while it is there."""
+        """Return what a pod requests by claims; keeps the pod while it is there."""
         self.keep(pod)
         if not names_claims(pod):
             return NO_CLAIMS

@@ -60,12 +60,12 @@ _GROUPS = (
 
 _MISSING: Mapping[ObservedKind, str] = {
     ObservedKind.EVENT: "what autoscalers, kubelets and refused controllers say is not shown",
-    ObservedKind.RESOURCE_QUOTA: "which quota holds what waits back is not known",
+    ObservedKind.RESOURCE_QUOTA: "which quota blocks pending pods is not known",
     ObservedKind.REPLICA_SET: "pods that a quota refuses to Deployments are not seen",
     ObservedKind.STATEFUL_SET: "pods that a quota refuses to StatefulSets are not seen",
     ObservedKind.JOB: "pods that a quota refuses to Jobs, and suspended Jobs, are not seen",
 }
-_QUEUES = "what waits in these queues, and why, is not known"
+_QUEUES = "pending work of these queues, and its causes, are not known"
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,9 +57,9 @@ class Snapshot:
 def snapshot(cluster: Cluster, source: ClusterSource, now: datetime) -> Snapshot:
     """Write all that a cluster shows at `now`; the same twice changes nothing.
 
-    Raises SourceUnavailable or SourceRejected before anything is written. ResourceClaims and
-    what belongs to them, and what only explains waiting, may be refused: that is noted, and the
-    rest is written.
+    Raises SourceUnavailable or SourceRejected before anything is written. Access to ResourceClaims
+    and their kin, and to objects that only explain pending work, may be refused: that is noted, and
+    the rest is written.
     """
     at = now.timestamp()
     found, items = _discovered(source, at)
@@ -75,7 +75,7 @@ def snapshot(cluster: Cluster, source: ClusterSource, now: datetime) -> Snapshot
 
 
 class _Found(NamedTuple):
-    """The optional collections that a server has: of claims, and of what explains waiting."""
+    """Optional collections that a server has: of claims, and those that explain pending work."""
 
     claims: tuple[str, ...]
     sources: Sources
@@ -109,7 +109,7 @@ def _listed(source: ClusterSource, path: str, at: float) -> Item:
 
 
 def _explained(source: ClusterSource, sources: Sources, at: float) -> Iterator[Item]:
-    """Yield what explains waiting; of what cannot be had now, that it is so."""
+    """Yield the objects that explain pending work; a note for each collection that fails now."""
     for path in sources.paths:
         try:
             item = _listed(source, path, at)
@@ -132,11 +132,11 @@ def follow(
 ) -> None:
     """Keep the ledger of a cluster up to date until `stop` is set.
 
-    One thread reads each collection, this one writes: what arrived within `flush_seconds`, or
-    1000 changes, at once. An outage of the API server or of the database is waited out for
-    ever (`wait` sleeps so many seconds or until the stop). It then ends within seconds, with
-    all that had arrived written. It also ends when the server has other optional collections
-    than before, as after an upgrade: whoever called it begins anew.
+    One thread reads each collection, this one writes: what arrived within `flush_seconds`, or 1000
+    changes, at once. An outage of the API server or of the database is retried for ever (`wait`
+    sleeps so many seconds or until the stop). After a stop it ends within seconds, with all that
+    had arrived written. It also ends when the server has other optional collections than before, as
+    after an upgrade: the caller then starts it again.
     """
     wait = wait or stop.wait
     found = _await_discovery(source, clock, stop, wait)
@@ -262,7 +262,7 @@ def _gather(inbox: "queue.Queue[Item]", stop: threading.Event, seconds: float) -
 
 
 def _arrived(inbox: "queue.Queue[Item]") -> list[Item]:
-    """Return all that waits to be written, without waiting for more."""
+    """Return all changes that are ready to be written, without blocking for more."""
     return [inbox.get_nowait() for _ in range(inbox.qsize())]
 
 

@@ -71,9 +71,9 @@ class Informer:
     """The state of one cluster's ledger in memory, and how it gets into the database.
 
     `apply` reads in a batch and `write` stores what changed; either may be called again after a
-    database error and then does what it would have done. Only one thread may use it. `claims`
-    are the collections of dynamic resource allocation that the server has, `sources` those that
-    tell why things wait.
+    database error and then does what it would have done. Only one thread may use it. `claims` are
+    the collections of dynamic resource allocation that the server has, `sources` those that explain
+    pending work.
     """
 
     def __init__(
@@ -153,7 +153,7 @@ class Informer:
     def _apply_item(self, item: Item, pods: Sequence[PodObservation] = ()) -> None:
         """Apply what a stream tells; `pods` are the GPU pods of it. The same twice changes nothing.
 
-        What is read to explain waiting counts for no span: the coverage does not require it.
+        Collections that explain pending work count for no span: the coverage does not require them.
         """
         path = item.path
         if isinstance(item, WatchSilent):
@@ -354,7 +354,7 @@ class Informer:
     def _apply_observed(
         self, items: Sequence[Item], naming: set[str], touched: set[str], at: float
     ) -> None:
-        """Take in what is read to explain waiting, and what follows for nodes and claims.
+        """Apply a batch of objects that explain pending work, and its effects on nodes and claims.
 
         `naming` are pods whose claims were seen differently, `touched` nodes whose devices were.
         None of this counts for the span watched.
@@ -389,8 +389,8 @@ class Informer:
     def write(self) -> int:
         """Write what changed; return how many rows of the ledger that were. Else no query.
 
-        The span watched is written after the ledger: it never vouches for what is not in the
-        database. What explains waiting comes last, and holds up nothing.
+        The span watched is written after the ledger: it never covers what is not in the database.
+        Objects that explain pending work come last, and delay nothing.
         """
         try:
             rows = self._write()

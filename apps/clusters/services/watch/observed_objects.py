@@ -86,7 +86,7 @@ class ObjectStore(ObservedStore[ObservedObject]):
             self.delete(kind, uid, at)
 
     def forget_gone(self, before: float) -> None:
-        """Drop from memory when things went that did so before a time."""
+        """Drop from memory the deletion times that lie before a time."""
         self.gone_at = {uid: at for uid, at in self.gone_at.items() if at >= before}
 
 
@@ -126,12 +126,12 @@ def _name(item: Mapping[str, Any]) -> _Name:
 
 
 class EventStore:
-    """Events about things that the store has, or pods that the ledger has.
+    """Events about objects of the store, or pods of the ledger.
 
-    An event may come before what it is about: the latest of these wait in memory, of at most
-    `MOST_EARLY` things. One that explains something stays, whatever the server forgets, until
-    that is gone for an hour and nobody has repeated it for as long; that a pod could not be made
-    stays only until it has not been repeated for an hour.
+    An event may arrive before its object: the latest of these are held in memory, for at most
+    `MOST_EARLY` objects. An event that explains pending work stays, even after the server forgets
+    it, until its object is gone for an hour and it was not repeated for as long. An event of a
+    failed pod creation stays only until it was not repeated for an hour.
     """
 
     def __init__(self, store: ObjectStore, is_ledger_pod: Callable[[str], bool]) -> None:

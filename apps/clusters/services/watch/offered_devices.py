@@ -291,7 +291,7 @@ class DeviceStore:
         return self._published.get((driver, pool), {}).get(name)
 
     def is_gpu_class(self, name: str, named: Collection[str]) -> bool:
-        """Say whether who asks for a class asks for GPUs; `named` are those that tiers name."""
+        """Say whether a request for a class is one for GPUs; `named` are those that tiers name."""
         if name in self.gpu_classes or name in named:
             return True
         return name not in self._classes and is_gpu_class(name, None)

@@ -27,12 +27,12 @@ PROMPT_SECONDS = 5.0
 class StreamCoverage:
     """The span in which every required stream was followed without a gap; Unix seconds.
 
-    A list begins a span: what happened before it may have been missed. A bookmark, and the end
-    of a stream in order, prove that all changes until then were delivered. So does a line,
-    except on a stream that was taken up again after a pause: there the server first sends what
-    happened meanwhile, nobody can tell how much more of it waits, and the lines are late until
-    the next bookmark or the end. A pause of more than GAP_SECONDS leaves a gap: its changes are
-    delivered, the times at which they happened are not.
+    A list begins a span: earlier changes may have been missed. A bookmark, and the end of a stream
+    in order, prove that all changes until then were delivered. So does a line, except on a stream
+    that was resumed after a pause. There the server first sends the changes of the pause, and no
+    line tells how many more follow: lines count as late until the next bookmark or the end. A pause
+    of more than GAP_SECONDS leaves a gap: its changes are delivered, the times at which they
+    happened are not.
     """
 
     def __init__(self, required: Collection[str]) -> None:
@@ -145,12 +145,11 @@ SILENT_SECONDS = 90.0
 
 
 class _Stopped(Exception):
-    """Nobody reads the inbox any more."""
+    """The queue of watch events has no reader any more."""
 
 
 def asked_to_wait(error: Exception) -> float:
-    """Return how long a server asks to be left alone, in seconds; a watch waits no longer than
-    MOST_ASKED_SECONDS."""
+    """Return how long a server asks to be left alone, in seconds; at most MOST_ASKED_SECONDS."""
     asked = error.retry_after_seconds if isinstance(error, SourceUnavailable) else 0.0
     return min(asked, MOST_ASKED_SECONDS)
 

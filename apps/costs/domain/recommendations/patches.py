@@ -16,14 +16,14 @@ _NOTEBOOK = "Notebook"
 
 
 def limits(resource: str, units: int, node_selector: Mapping[str, str] | None = None) -> str:
-    """Return what a pod asks for then, as YAML; with the labels of the nodes that have it.
+    """Return the new requests of a pod, as YAML; with the labels of the nodes that have it.
 
     Empty where it is not known what the resource is called.
     """
     if not resource:
         return ""
     lines = [
-        "resources:  # of the container that asks for GPUs",
+        "resources:  # of the container that requests GPUs",
         "  limits:",
         f"    {json.dumps(resource)}: {units}",
     ]

@@ -21,7 +21,7 @@ Fractions = Mapping[str, Mapping[str, float]]
 
 
 class Cell(NamedTuple):
-    """Waste of one cause of one family of workloads, or of one pool that nobody held."""
+    """Waste of one cause of one family of workloads, or of one pool's unallocated capacity."""
 
     name: str
     cause: str
@@ -114,13 +114,17 @@ RISKS: Mapping[RecommendationKind, str] = {
     RecommendationKind.UNUSED_QUOTA: "A peak above all earlier ones is blocked.",
     RecommendationKind.MIG_LAYOUT: "GPUs are drained while they are cut anew.",
     RecommendationKind.SPOT: "Nodes may be taken away at any time.",
-    RecommendationKind.EMPTY_NODES: "A sudden peak waits for a node to start.",
+    RecommendationKind.EMPTY_NODES: "A sudden peak is pending until a node starts.",
     RecommendationKind.IDLE_START: "The first step may wait for data to be loaded.",
     RecommendationKind.IDLE_END: "Results not yet written are lost if pods end too early.",
-    RecommendationKind.IDLE_TIMEOUT: "Work that waits for a person or for data is stopped.",
+    RecommendationKind.IDLE_TIMEOUT: "Work that expects input or data is stopped, too.",
     RecommendationKind.SCALE_TO_DEMAND: "A peak inside an hour meets too few replicas.",
-    RecommendationKind.EMPTY_HOURS: "In one of five such hours work waits for a node.",
-    RecommendationKind.LEND_QUOTA: "The owner waits until borrowed GPUs are given back.",
+    RecommendationKind.EMPTY_HOURS: (
+        "In one of five such hours work is pending until a node starts."
+    ),
+    RecommendationKind.LEND_QUOTA: (
+        "The owner's work is pending until borrowed GPUs are given back."
+    ),
 }
 """What may go wrong with a change of each kind."""
 

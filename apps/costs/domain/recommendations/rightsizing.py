@@ -26,11 +26,11 @@ from apps.costs.domain.recommendations.recommendation import (
 )
 
 NEVER_ACTIVE_BELOW = 0.01
-"""A GPU whose best half-hour is under this did nothing: counters of idle cards flicker."""
+"""A GPU whose best half-hour is under this did nothing: counters of idle GPUs flicker."""
 HEADROOM = 1.2
 """How much more than its peak a workload is left."""
 FULL_AT = 0.8
-"""A smaller card is not recommended if it would be busier than this."""
+"""A smaller GPU is not recommended if its utilization would be above this."""
 SPOT_REDO = Decimal("1.1")
 """What is interrupted is done again: a tenth more hours on spot."""
 RESTARTABLE = JOBS | {"CronJob"}
@@ -95,7 +95,7 @@ def fewer_gpus(one: WorkloadEvidence, _: Offers) -> Recommendation | None:
 
 
 def smaller_model(one: WorkloadEvidence, offers: Offers) -> Recommendation | None:
-    """A cheaper model would hold its memory and be no more than FULL_AT busy.
+    """A cheaper model would hold its memory, with a utilization of at most FULL_AT.
 
     Which speed two models have to each other is taken from data sheets, so it is never certain.
     """
@@ -133,7 +133,7 @@ def smaller_model(one: WorkloadEvidence, offers: Offers) -> Recommendation | Non
 def spot(one: WorkloadEvidence, offers: Offers) -> Recommendation | None:
     """Work that can be started again runs on demand: run it on spot, where there is any.
 
-    Owned cards are paid for whether this work uses them or not: leaving them saves nothing.
+    Owned GPUs are paid for with or without this work: leaving them saves nothing.
     """
     price, pool = one.price_per_gpu_hour, _spot_pool(one, offers)
     paid = (CapacityType.ON_DEMAND, CapacityType.UNKNOWN)
@@ -172,7 +172,7 @@ def tflops(gpu_model: str) -> float | None:
 
 
 def card_memory_mib(gpu_model: str) -> float | None:
-    """Return the memory of a model's card; None for one whose memory nobody tells."""
+    """Return the memory of a GPU model; None where it is unknown."""
     part, key = part_of(gpu_model), model_key(gpu_model)
     if part is not None:
         return part.board_gb * MIB_PER_GB
@@ -233,7 +233,7 @@ def _model_place(model: Model) -> str:
 
 
 def _spot_pool(one: WorkloadEvidence, offers: Offers) -> SpotPool | None:
-    """Return the cheapest spot pool with cards like its own, priced in the same currency."""
+    """Return the cheapest spot pool with GPUs like its own, priced in the same currency."""
     alike = [
         pool
         for pool in offers.spot
@@ -257,7 +257,7 @@ MIG_MEMORY_KEPT = 0.95
 """Which part of its slices' memory a MIG device really has (1g.10gb of 80 GB: 9,728 MiB)."""
 BURSTY_FROM_IDLE = 0.5
 LOW_ACTIVITY = 0.5
-"""Up to this 95th percentile of activity a whole card has more than is needed."""
+"""Up to this 95th percentile of activity a whole GPU has more than is needed."""
 IDLE_NOW_HOURS = 24.0
 LOOKBACK_HOURS = 168.0
 """How far back is looked for when a notebook became idle."""
@@ -266,8 +266,9 @@ LOOKBACK_HOURS = 168.0
 def mig_profile(one: WorkloadEvidence, offers: Offers) -> Recommendation | None:
     """A MIG profile holds its peak memory and its 95th percentile of activity, with headroom.
 
-    Of all that fit, the one with the fewest compute slices, then memory slices. One that no tier
-    offers yet is recommended with low confidence: somebody has to cut a card first.
+    Of all profiles that fit, the one with the fewest compute slices, then memory slices. A profile
+    that no tier offers yet is recommended with low confidence: an administrator has to partition a
+    GPU first.
     """
     part = part_of(one.gpu_model)
     if one.sharing is not GpuSharing.EXCLUSIVE or one.units != 1 or part is None:
@@ -296,7 +297,7 @@ def mig_profile(one: WorkloadEvidence, offers: Offers) -> Recommendation | None:
 
 
 def shared_tier(one: WorkloadEvidence, offers: Offers) -> Recommendation | None:
-    """A notebook has a card of its own and is idle half of the time or more: share one.
+    """A notebook that has a GPU of its own and is idle half of the time or more: share one.
 
     The smallest share that holds its peak memory, which no sharer is kept from exceeding.
     """
@@ -318,7 +319,7 @@ def shared_tier(one: WorkloadEvidence, offers: Offers) -> Recommendation | None:
     return Recommendation(
         kind=RecommendationKind.SHARED_TIER,
         subject=one.subject,
-        change=f"Move to the shared tier {best.tier} (1/{round(1 / best.share)} of a card).",
+        change=f"Move to the shared tier {best.tier} (1/{round(1 / best.share)} of a GPU).",
         saved=Saving(freed, one.price_per_gpu_hour),
         currency=one.currency,
         rating=one.rating.at_most(limit, why),
@@ -329,7 +330,7 @@ def shared_tier(one: WorkloadEvidence, offers: Offers) -> Recommendation | None:
 
 
 def other_model(one: WorkloadEvidence, offers: Offers) -> Recommendation | None:
-    """Low activity and little memory: a part of a card of another model holds both, and is cheaper.
+    """Low activity and little memory: a part of a GPU of another model holds both, and is cheaper.
 
     Speeds are those of data sheets. Memory must be known: it is what a smaller part cannot give.
     """
@@ -384,7 +385,7 @@ def _price_of_part(part: CardPart) -> Decimal:
 
 
 def _expected_on_part(one: WorkloadEvidence, part: CardPart) -> float:
-    """Return the 95th percentile of activity to be expected on a part of another card."""
+    """Return the 95th percentile of activity to be expected on a part of another GPU."""
     ratio = (tflops(one.gpu_model) or 0.0) / (tflops(part.gpu_model) or 1.0)
     return (one.p95_activity or 0.0) * ratio / part.share
 
@@ -417,7 +418,7 @@ def idle_notebook(one: WorkloadEvidence, _: Offers) -> Recommendation | None:
 
 
 def _fits_profile(one: WorkloadEvidence, profile: str) -> bool:
-    """Say whether a profile of its card holds a workload, headroom included."""
+    """Say whether a profile of its GPU holds a workload, headroom included."""
     cut, part = geometry(profile, one.gpu_model), part_of(one.gpu_model)
     if cut is None or part is None:
         return False

@@ -43,7 +43,7 @@ class Command(BaseCommand):
             "--policy",
             choices=[p.value for p in Policy],
             default=policy.value,
-            help="who pays for what nobody held; a closed month keeps its own",
+            help="who pays unallocated cost; a closed month keeps its own",
         )
         parser.add_argument("--bom", action="store_true", help="begin a CSV with a mark for Excel")
 

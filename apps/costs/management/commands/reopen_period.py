@@ -22,7 +22,7 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         by = get_user_model().objects.filter(username=options["by"], is_active=True).first()
         if by is None:
-            raise CommandError(f"Nobody is called {options['by']}: name an admin with --by.")
+            raise CommandError(f"No account has the name {options['by']}: name an admin with --by.")
         try:
             opened = reopen_period(
                 month(options["period"]), by=by, reason=options["reason"], now=timezone.now()

@@ -160,7 +160,7 @@ _DIGITS = 9
 
 @dataclass(frozen=True, slots=True)
 class QuotaOfTeam:
-    """Evidence of a quota key, whose it is, and what of it was free while others waited."""
+    """Evidence of a quota key: its team, and its free part while other work was pending."""
 
     evidence: QuotaEvidence
     team_id: int | None
@@ -195,10 +195,11 @@ def quota_evidence(
 ) -> Iterator[QuotaOfTeam]:
     """Yield what ResourceQuotas that are there now allow, and the most that was used of them.
 
-    Most is what their namespace asked for at once, to the second, with what was refused; never
-    less than the largest mean of an hour. Only keys that count GPUs of one tier alone: of others
-    it is not known what a unit is worth. Nothing where nobody watches the quotas: a mean of an
-    hour does not tell what they allow now. `pending` is what waited for each tier. Ten queries.
+    The most is the highest request of their namespace at one moment, to the second, refused pods
+    included; never less than the largest mean of an hour. Only keys that count GPUs of one tier
+    alone: of others the worth of a unit is unknown. Nothing where quotas are not watched: a mean of
+    an hour does not tell what they allow now. `pending` is the pending work of each tier. Ten
+    queries.
     """
     keys = list(_keys(span, book, history))
     asked = asked_at_once(span, {one.namespace for one in keys})
@@ -302,7 +303,7 @@ def _unallocated(span: EvidenceSpan) -> dict[str, float]:
 
 
 def _only_pool(book: OfferBook, tier: str) -> Pool | None:
-    """Return the kind of cards that a tier has; None where it has several."""
+    """Return the GPU model of a tier; None where it has several."""
     pools = [pool for pool in book.pools if pool.tier == tier]
     return pools[0] if len(pools) == 1 else None
 
@@ -311,7 +312,7 @@ def _only_pool(book: OfferBook, tier: str) -> Pool | None:
 
 
 class _EmptyHour(NamedTuple):
-    """An hour in which nobody held anything of a node; its capacity in GPU-hours."""
+    """An hour in which a node was empty; its capacity in GPU-hours."""
 
     hour: datetime
     node: int
@@ -321,8 +322,8 @@ class _EmptyHour(NamedTuple):
 def pool_evidence(span: EvidenceSpan, book: OfferBook) -> Iterator[PoolEvidence]:
     """Yield for each pool how many of its nodes were wholly empty in each hour of the week.
 
-    A node counts where it was there for the whole hour, of one pool alone, healthy, and nobody
-    held anything of it; nodes of fewer GPUs than most do not count. Three queries.
+    A node counts where it was there for the whole hour, of one pool alone, healthy and empty; nodes
+    of fewer GPUs than most do not count. Three queries.
     """
     rows = NodeHour.objects.filter(span.in_hours).order_by()
     names = ("tier__name", "gpu_model__name", "capacity_type")
@@ -395,7 +396,7 @@ def _by_hour_of_week(
 
 
 class _CutNode(NamedTuple):
-    """A node's cards, the layout of each, and by profile its tier and its resource."""
+    """A node's GPUs, the layout of each, and by profile its tier and its resource."""
 
     cards: int
     layout: dict[str, int]
@@ -406,9 +407,9 @@ class _CutNode(NamedTuple):
 def layout_evidence(
     span: EvidenceSpan, book: OfferBook, rules: Sequence[TierRule]
 ) -> Iterator[LayoutEvidence]:
-    """Yield how each node's cards are cut and the most that was held of every profile at once.
+    """Yield the layout of each node's GPUs and the most that was held of every profile at once.
 
-    Only nodes whose cards are all cut alike, for a week or longer, and whose profiles are of
+    Only nodes whose GPUs all have one layout, for a week or longer, and whose profiles are of
     different tiers: a profile's price is that of its tier. Three queries.
     """
     end = span.window.end
@@ -449,10 +450,10 @@ def _most_of_a_card(
     held: Mapping[tuple[str, str], float],
     means: Mapping[tuple[str, str], float],
 ) -> dict[str, int]:
-    """Return the most of each profile that was held at once, on each of a node's cards.
+    """Return the most of each profile that was held at once, on each of a node's GPUs.
 
-    Never less than the largest mean of an hour: of what pods do not show, as where nobody
-    watched, that is what is known.
+    Never less than the largest mean of an hour: it also covers use that pods do not show, as during
+    a gap of the watch.
     """
     most = {}
     for profile, tier in cut.tiers.items():
@@ -465,7 +466,7 @@ def _most_of_a_card(
 def _cut_of_node(
     labels: Mapping[str, str], capacity: Mapping[str, float], rules: Sequence[TierRule]
 ) -> _CutNode | None:
-    """Return how a node's cards are cut; None where it is not told, or not alike."""
+    """Return the layout of a node's GPUs; None where it is unknown, or differs between them."""
     resources = [r for r, units in capacity.items() if units > 0]
     if not resources or not all(r.startswith(_MIG_RESOURCE) for r in resources):
         return None

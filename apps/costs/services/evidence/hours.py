@@ -34,7 +34,7 @@ _HOUR = 3600
 
 @dataclass(slots=True)
 class PendingHours:
-    """GPU-hours that waited for one tier, by the start of the hour (Unix seconds) and namespace.
+    """GPU-hours pending for one tier, by the start of the hour (Unix seconds) and namespace.
 
     Known are pods that came to be bound: others are of no tier. `first` is the start of any hour:
     in a zone at half past that of every other is too.
@@ -49,7 +49,7 @@ class PendingHours:
         return fsum(self.by_hour[hour].values()) if hour in self.by_hour else 0.0
 
     def of_others(self, hour: int, namespace: str) -> float:
-        """Return what waited in other namespaces than one."""
+        """Return the pending GPU-hours of all namespaces but one."""
         waits = self.by_hour.get(hour, {})
         return fsum(amount for name, amount in waits.items() if name != namespace)
 
@@ -62,9 +62,9 @@ class PendingHours:
 
 
 def pending_hours(span: EvidenceSpan, book: OfferBook) -> dict[str, PendingHours]:
-    """Return by tier how many GPU-hours waited to be bound. One query.
+    """Return by tier how many GPU-hours were pending until they were bound. One query.
 
-    Waits of a few minutes are the scheduler's work, and left out.
+    Queue times of a few minutes are the scheduler's normal work, and left out.
     """
     first, last = span.window.start.timestamp(), span.window.end.timestamp()
     pods = Pod.objects.filter(
@@ -98,8 +98,8 @@ def hours_evidence(
 ) -> Iterator[HoursEvidence]:
     """Yield how many GPUs of each pool stood empty by hour of the day. One query.
 
-    What a MIG layout strands is not among it: no one can have it, nor give it up alone. `pending`
-    is what waited for each tier.
+    Stranded slices of a MIG layout are not part of it: no pod can have them, nor can they be given
+    up alone. `pending` is the pending work of each tier.
     """
     empty: dict[Pool, dict[datetime, float]] = defaultdict(dict)
     stranded: dict[Pool, float] = defaultdict(float)
@@ -203,8 +203,8 @@ def timeout_evidence(
 ) -> Iterator[TimeoutOfTeam]:
     """Yield for each team what a stop after an idle hour would have freed of a tier.
 
-    `found` is the evidence of the tier's workloads: one that is well used, or of which too little
-    was measured, is left alone. `pending` is what waited for the tier. One query.
+    `found` is the evidence of the tier's workloads: one that is well used, or has too few metrics,
+    is left alone. `pending` is the pending work of the tier. One query.
     """
     known = {
         (pk, one.evidence.gpu_model, one.evidence.capacity_type): one

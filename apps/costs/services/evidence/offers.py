@@ -133,7 +133,7 @@ def span_of(
 
 
 class Pool(NamedTuple):
-    """Cards of one kind that a cluster had lately."""
+    """GPUs of one model that a cluster had recently."""
 
     tier: str
     gpu_model: str
@@ -213,7 +213,7 @@ class OfferBook:
     prices: PricesInForce
 
     def sharing(self, tier: str) -> GpuSharing | None:
-        """Return how a tier shares its cards; None for one without a rule."""
+        """Return how a tier shares its GPUs; None for one without a rule."""
         row = self.tiers.get(tier)
         return GpuSharing(row.sharing) if row is not None and row.sharing else None
 

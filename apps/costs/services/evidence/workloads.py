@@ -122,7 +122,7 @@ def workload_evidence(
 ) -> Iterator[TeamEvidence]:
     """Yield what each workload did that held something of a tier, by pool.
 
-    One that held cards of several models or capacity types has its main evidence for the kind
+    A workload that held GPUs of several models or capacity types has its main evidence for the pair
     that it held last, then for that of which it held most. Work that runs once is judged with all
     of its family: same namespace, kind and stem of the name. Six queries, and one for every
     thousand notebooks.
@@ -387,8 +387,8 @@ def _still_there(span: EvidenceSpan) -> set[int]:
 def _idle_now(span: EvidenceSpan, tier: Tier, workloads: list[int]) -> dict[int, float]:
     """Return for how many hours up to the newest collected one each workload was idle.
 
-    An hour counts whose measured time was idle throughout: nothing underused, unmeasured or not
-    running. What is longer ago than LOOKED_BACK_HOURS is not looked at.
+    An hour counts whose measured time was idle throughout: nothing underutilized, without metrics
+    or not running. Hours longer ago than LOOKED_BACK_HOURS are not read.
     """
     newest = span.newest_hour
     if newest is None:

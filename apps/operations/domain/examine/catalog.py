@@ -42,8 +42,9 @@ def _matches_nothing(look: ClusterLook, found: list[Offer]) -> Iterator[Finding]
             "tier-matches-nothing",
             look.cluster,
             rule.tier,
-            f"Tier {rule.tier} asks for {asks}{f' on nodes with {where}' if where else ''}, and no "
-            f"GPU of any cluster is that. The nodes here say: {', '.join(there) or 'no product'}.",
+            f"Tier {rule.tier} requires {asks}{f' on nodes with {where}' if where else ''}, and "
+            "no GPU of any cluster matches. The nodes here say: "
+            f"{', '.join(there) or 'no product'}.",
             f"# correct the tier, or take it out of the catalog:\ntiers:\n  - name: {rule.tier}\n"
             f"    node_selector: {{{PRODUCT_LABEL}: {there[0] if there else 'PRODUCT'}}}",
         )

@@ -79,8 +79,8 @@ def _api(look: ClusterLook, api: ApiLook) -> Iterator[Finding]:
             code,
             look.cluster,
             "",
-            f"{_sentence(trouble.text)} Meanwhile pods and nodes are taken from "
-            "kube-state-metrics, and what follows from them is graded inferred.",
+            f"{_sentence(trouble.text)} Meanwhile pods and nodes come from kube-state-metrics, "
+            "and their GPU-hours are graded “from series”.",
             "kubectl --kubeconfig THE_KUBECONFIG_OF_THE_CATALOG get --raw /version\n"
             "kubectl apply --filename deploy/rbac-reader.yaml    # the account and its rights",
         )
@@ -100,8 +100,8 @@ def _watch(look: ClusterLook, api: ApiLook) -> Iterator[Finding]:
             "watch-not-running",
             look.cluster,
             "",
-            "The catalog gives the Kubernetes API, and nobody has followed it yet: pods are only "
-            "known from kube-state-metrics, and short ones may be missing.",
+            "The catalog names the Kubernetes API, but `watch` has not followed it yet. Pods "
+            "are known from kube-state-metrics only, and short ones may be missing.",
             WATCH,
         )
     elif look.now - seen > WATCH_MAY_LAG:
@@ -145,8 +145,8 @@ def _rights(look: ClusterLook, api: ApiLook) -> Iterator[Finding]:
             "waiting-unreadable",
             look.cluster,
             "",
-            f"The portal's account may not {_words(list(api.unexplained))}: why things wait is "
-            "told from what is left, and work that was refused before a pod existed is not seen.",
+            f"The portal's account may not {_words(list(api.unexplained))}. Causes of pending "
+            "work are found from the rest, and work blocked at admission is not seen.",
             _grant(list(api.unexplained)),
         )
     if dra and any(rule.device_classes for rule in look.rules):
@@ -201,8 +201,8 @@ def _too_many(look: ClusterLook, api: ApiLook) -> Iterator[Finding]:
                 "rights-too-many",
                 look.cluster,
                 account,
-                f"The portal's {account} account may {may}. The portal does no more than "
-                f"{uses}: whoever gets hold of its credentials could do the rest.",
+                f"The portal's {account} account may {may}. The portal does no more than {uses}. "
+                "With stolen credentials, an attacker could do the rest.",
                 "# which roles give it that, by its name (`kubectl auth whoami`):\n"
                 "kubectl get clusterrolebindings,rolebindings --all-namespaces --output wide\n"
                 f"kubectl apply --filename {manifest}    # an account with no more than is used\n"

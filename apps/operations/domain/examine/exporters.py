@@ -16,7 +16,7 @@ _COPIED = 1.5
 
 
 def check_attribution(look: ClusterLook) -> Iterator[Finding]:
-    """Yield where pods hold cards whose series do not name them; needs cards and tenants."""
+    """Yield where pods hold GPUs whose series do not name them; needs GPUs and tenants."""
     running = [tenant for tenant in look.past.tenants if tenant.running]
     named = {card.node for card in look.metrics.cards if card.named}
     if running and look.metrics.cards and not named:
@@ -34,8 +34,8 @@ def _no_labels(look: ClusterLook, running: list[NodeTenant]) -> Finding:
         look.cluster,
         "",
         f"No series of {counted(len(look.metrics.cards), 'device')} names a pod, while "
-        f"{counted(len(running), 'pod')} hold GPUs: what each used is found by elimination where "
-        "one pod is alone on its node, and stays unmeasured elsewhere.",
+        f"{counted(len(running), 'pod')} hold GPUs. A pod that is alone on its node is found by "
+        "elimination. All others have no metrics.",
         "# dcgm-exporter: environment and the kubelet's socket\n"
         'env: [{name: DCGM_EXPORTER_KUBERNETES, value: "true"}]\n'
         "volumeMounts: [{name: pod-resources, mountPath: /var/lib/kubelet/pod-resources}]",
@@ -48,7 +48,7 @@ def _seen_nodes(look: ClusterLook) -> set[str]:
 
 
 def _unmapped(look: ClusterLook, running: list[NodeTenant], named: set[str]) -> Iterator[Finding]:
-    """Yield where only pods of a renamed resource are on a node, and its cards name nobody."""
+    """Yield where only pods of a renamed resource are on a node, and its series name no pod."""
     found: dict[str, list[NodeTenant]] = {}
     others = {t.node for t in running if not t.resource.endswith(".shared")}
     for tenant in running:
@@ -62,8 +62,8 @@ def _unmapped(look: ClusterLook, running: list[NodeTenant], named: set[str]) -> 
             look.cluster,
             resource,
             f"{counted(len(tenants), 'pod')} hold {resource} on {counted(len(nodes), 'node')} "
-            "whose series name no pod: the exporter maps only resources that it is told of. Each "
-            "card's activity is divided among its holders.",
+            "whose series name no pod: the exporter maps only the resources that it is "
+            "configured for. Each GPU's activity is divided among its holders.",
             f'# dcgm-exporter:\nenv: [{{name: NVIDIA_RESOURCE_NAMES, value: "{resource}"}}]',
             pods=len(tenants),
             places=some(nodes),
@@ -73,9 +73,9 @@ def _unmapped(look: ClusterLook, running: list[NodeTenant], named: set[str]) -> 
 def _virtual_gpus(
     look: ClusterLook, running: list[NodeTenant], named: set[str]
 ) -> Iterator[Finding]:
-    """Yield where more pods share cards than the series can name at a time.
+    """Yield where more pods share GPUs than the series can name at a time.
 
-    With more pods than cards on a node at least one card has two of them. Where no card has more
+    With more pods than GPUs on a node at least one GPU has two of them. Where no GPU has more
     samples than one row gives, the exporter names one pod at a time.
     """
     interval = look.metrics.interval_seconds or look.catalog_interval_seconds
@@ -96,9 +96,9 @@ def _virtual_gpus(
         "virtual-gpus-off",
         look.cluster,
         "",
-        f"On {counted(len(affected), 'node')} {counted(pods, 'pod')} share cards, and the exporter "
-        "names one of a card's pods at a time. The card's activity is divided among those who "
-        "held it: grade apportioned.",
+        f"On {counted(len(affected), 'node')} {counted(pods, 'pod')} share GPUs, and the "
+        "exporter names one of a GPU's pods at a time. The GPU's activity is divided among the "
+        "pods that held it: grade apportioned.",
         "# dcgm-exporter 4.8.2 or newer, with hostPID for values by process:\n"
         'env: [{name: KUBERNETES_VIRTUAL_GPUS, value: "true"}]\nhostPID: true',
         pods=pods,
@@ -116,9 +116,9 @@ def _process_values(look: ClusterLook) -> Iterator[Finding]:
         "process-values-zero",
         look.cluster,
         "",
-        f"{counted(zero, 'time')} all pods of a shared card read 0 while the card was busy: the "
-        "exporter cannot match processes to pods. The card's activity is divided evenly by what "
-        "each held.",
+        f"{counted(zero, 'time')} all pods of a shared GPU read 0 while the GPU was active: the "
+        "exporter cannot match processes to pods. The GPU's activity is divided by what each "
+        "pod held.",
         "# the DaemonSet of dcgm-exporter:\nspec: {template: {spec: {hostPID: true}}}",
         pods=pods,
     )
@@ -178,7 +178,7 @@ def _nothing(look: ClusterLook) -> Iterator[Finding]:
         look.cluster,
         "",
         f"{counted(len(nodes), 'node has', 'nodes have')} GPUs, and Prometheus has no series of "
-        "any GPU exporter: everything that runs is unmeasured.",
+        "any GPU exporter: all their pods are without metrics.",
         "helm upgrade --install dcgm-exporter gpu-helm-charts/dcgm-exporter \\\n"
         "  --set serviceMonitor.enabled=true\n"
         "# it is there? then the matchers of the catalog must fit its series:\n"
@@ -197,9 +197,9 @@ def _model(look: ClusterLook, model: str, cards: Sequence[ObservedDevice]) -> It
             "no-activity-metric",
             look.cluster,
             model,
-            f"{found} {shown}: neither {PROFILING} nor DCGM_FI_DEV_GPU_UTIL is exported, so what "
-            "runs there is unmeasured. Profiling needs Volta or newer, the capability SYS_ADMIN, "
-            "and on nodes of several models that the first GPU has it too.",
+            f"{found} {shown}: neither {PROFILING} nor DCGM_FI_DEV_GPU_UTIL is exported, so "
+            "their pods have no metrics. Profiling needs Volta or newer and the capability "
+            "SYS_ADMIN. On nodes of several models the first GPU must support it, too.",
             f"{_ACTIVITY_LINE}\nsecurityContext: {{capabilities: {{add: [SYS_ADMIN]}}}}",
         )
     elif _only_coarse(look, model):
@@ -216,8 +216,8 @@ def _model(look: ClusterLook, model: str, cards: Sequence[ObservedDevice]) -> It
             "no-memory-metric",
             look.cluster,
             model,
-            f"{found} {shown} without memory: its peaks are unknown, and so is which shared card "
-            "is full.",
+            f"{found} {shown} without memory: its peaks, and which shared GPU is full, are "
+            "unknown.",
             _MEMORY_LINE,
         )
     if not any(card.energy for card in cards):
@@ -294,8 +294,8 @@ def _counters(look: ClusterLook) -> Iterator[Finding]:
             "stuck-counter",
             look.cluster,
             "",
-            f"{counted(stuck, 'time')} {PROFILING} stood at 0 while utilization said busy; "
-            "utilization was taken instead. Mostly another profiler holds the counters.",
+            f"{counted(stuck, 'time')} {PROFILING} stayed at 0 while utilization did not; "
+            "utilization was used instead. Usually another profiler holds the counters.",
             "# on the node; nothing else may profile (Nsight, another DCGM):\n"
             "dcgmi profile --resume\n"
             "kubectl delete pod --namespace NAMESPACE --selector app=dcgm-exporter "
@@ -333,7 +333,7 @@ def _profile(look: ClusterLook) -> Iterator[Finding]:
                 look.cluster,
                 str(family),
                 f"{family}: {' '.join(limits)}",
-                "# nothing to do: the portal says unmeasured where it cannot know",
+                "# nothing to do: the portal says “no metrics” where it cannot know",
             )
 
 

@@ -75,7 +75,7 @@ MEMORY_LABEL = "nvidia.com/gpu.memory"
 
 
 def check_sharing(look: ClusterLook) -> Iterator[Finding]:
-    """Yield what is risky in the way cards are shared."""
+    """Yield the risks in the way GPUs are shared."""
     shared = [offer for offer in offers(look) if offer.shared]
     if not shared:
         return
@@ -108,9 +108,9 @@ def _not_renamed(look: ClusterLook, shared: list[Offer]) -> Iterator[Finding]:
             "shared-not-renamed",
             look.cluster,
             resource,
-            f"{counted(len(nodes), 'node')} offer {gpus:g} cards as {units:g} × {resource}, the "
-            f"name of a whole GPU. In the last 30 days {counted(pods, 'pod')} asked for a "
-            "GPU and got a share; a quota counts shares and whole GPUs alike.",
+            f"{counted(len(nodes), 'node')} offer {gpus:g} GPUs as {units:g} × {resource}, the "
+            f"name of a whole GPU. In the last 30 days {counted(pods, 'pod')} requested a GPU "
+            "and got a share. A quota counts shares and whole GPUs alike.",
             "# config of the device plug-in:\nsharing:\n"
             f"  {_how(some_offers)}:\n    renameByDefault: true\n"
             "# and dcgm-exporter has to be told the new name:\n"
@@ -142,9 +142,9 @@ def _several_units(look: ClusterLook, shared: list[Offer]) -> Iterator[Finding]:
             "shared-units-above-one",
             look.cluster,
             resource,
-            f"{counted(pods, 'pod')} asked for up to {most:g} × {resource} in the last 30 days. "
-            "Several shares may lie on one card and give no more of it: what is over the first is "
-            "held and of no use.",
+            f"{counted(pods, 'pod')} requested up to {most:g} × {resource} in the last 30 days. "
+            "Several shares may lie on one GPU and give no more of it: all but the first are "
+            "held without use.",
             "# config of the device plug-in, so that such pods are refused and say why:\n"
             f"sharing:\n  {_how(shared)}:\n    failRequestsGreaterThanOne: true",
             pods=pods,
@@ -154,7 +154,7 @@ def _several_units(look: ClusterLook, shared: list[Offer]) -> Iterator[Finding]:
 
 
 def _surplus(look: ClusterLook, resource: str) -> float | None:
-    """Return what is held by units over the first, now, for a day; None where nobody does."""
+    """Return the units held over the first, now, for a day; None where no pod holds any."""
     weights = {o.node: o.gpus / o.units for o in offers(look) if o.resource == resource}
     over = sum(
         (tenant.units - 1) * weights.get(tenant.node, 0.0)
@@ -175,11 +175,10 @@ def _gangs(look: ClusterLook, shared: list[Offer]) -> Iterator[Finding]:
         "gangs-on-shared",
         look.cluster,
         "",
-        f"{counted(pods, 'pod')} of {kinds} ran on shared cards in the last 30 days. All wait for "
-        "the slowest of them, which waits for its neighbours on the card.",
-        "# in the pod template: a tier of whole cards\n"
-        "resources: {limits: {nvidia.com/gpu: 1}}\n"
-        f"# and the node_selector of that tier; {STRATEGY}: none",
+        f"{counted(pods, 'pod')} of {kinds} ran on shared GPUs in the last 30 days. All of them "
+        "run at the speed of the slowest, which shares its GPU with other pods.",
+        "# in the pod template: a tier of whole GPUs\nresources: {limits: {nvidia.com/gpu: "
+        f"1}}}}\n# and the node_selector of that tier; {STRATEGY}: none",
         pods=pods,
         places=some(group.namespace for group in groups),
     )
@@ -207,9 +206,9 @@ def _pressure(look: ClusterLook, shared: list[Offer]) -> Iterator[Finding]:
             "replicas-under-pressure",
             look.cluster,
             model,
-            f"{model} is shared by up to {most:g} pods a card, and on {counted(len(nodes), 'node')}"
-            f" its memory was up to {max(f for _, f in found):.0%} full in the last day: "
-            "time-slicing does not divide memory, the next allocation fails in any of them.",
+            f"Up to {most:g} pods share one {model}, and on {counted(len(nodes), 'node')} its "
+            f"memory was up to {max(f for _, f in found):.0%} full in the last day. Time-slicing "
+            "does not divide memory: the next allocation fails in any of them.",
             "# config of the device plug-in: fewer replicas, or MPS, which limits memory\n"
             f"sharing:\n  timeSlicing:\n    resources:\n      - name: nvidia.com/gpu\n"
             f"        replicas: {max(2, int(most) // 2)}",
@@ -233,7 +232,7 @@ _LEAST_STRANDED_GPU_HOURS = 1.0
 
 
 def check_mig(look: ClusterLook) -> Iterator[Finding]:
-    """Yield what is wrong with partitioned cards."""
+    """Yield what is wrong with partitioned GPUs."""
     yield from _outside(look)
     yield from _stranded(look)
     yield from _configuration(look)
@@ -255,8 +254,9 @@ def _outside(look: ClusterLook) -> Iterator[Finding]:
             "mig-outside-catalog",
             look.cluster,
             f"{profile} {model}",
-            f"{counted(units, 'MIG device')} {profile} of {model}, {gpus:.2f} cards, belong to no "
-            f"tier; {counted(len(held), 'pod')} hold some. What is not offered is not asked for.",
+            f"{counted(units, 'MIG device')} {profile} of {model}, {gpus:.2f} GPUs, belong to no "
+            f"tier; {counted(len(held), 'pod')} hold some. Users do not request what no tier "
+            "offers.",
             "# in the catalog:\ntiers:\n"
             f"  - name: mig-{profile.replace('.', '-')}\n    sharing: mig\n"
             f"    resources: [{resource}]\n"
@@ -276,7 +276,7 @@ def _stranded(look: ClusterLook) -> Iterator[Finding]:
             look.cluster,
             row.tier,
             f"{row.stranded:.1f} GPU-hours of tier {row.tier} were stranded in the last 30 days: "
-            "slices that the layout of the cards leaves over, in which no pod can be placed.",
+            "slices that the MIG layout leaves over, in which no pod can be placed.",
             "# a layout that uses all slices, such as 3g + 2g + 2g, or 7 × 1g; on the node:\n"
             f"kubectl label node NODE {CONFIG}=LAYOUT --overwrite    # it has to be drained before",
             gpu_hours=row.stranded,
@@ -314,10 +314,9 @@ def _configuration(look: ClusterLook) -> Iterator[Finding]:
             "",
             f"On {counted(len(failed), 'node')} ({', '.join(models)}) a MIG layout could not be "
             "set: the device plug-in offers the old one, or nothing.",
-            "kubectl logs --namespace NAMESPACE --selector app=nvidia-mig-manager\n"
-            "# pods still on the cards keep it from being set:\n"
-            "kubectl drain NODE --ignore-daemonsets --delete-emptydir-data\n"
-            f"kubectl label node NODE {CONFIG}=LAYOUT --overwrite",
+            "kubectl logs --namespace NAMESPACE --selector app=nvidia-mig-manager\n# the layout "
+            "is not applied while pods hold the GPUs:\nkubectl drain NODE --ignore-daemonsets "
+            f"--delete-emptydir-data\nkubectl label node NODE {CONFIG}=LAYOUT --overwrite",
             pods=pods,
             places=some(node.node for node in failed),
         )

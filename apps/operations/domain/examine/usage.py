@@ -88,8 +88,8 @@ def _coverage(look: ClusterLook) -> Iterator[Finding]:
         "coverage-low",
         look.cluster,
         "",
-        f"On {counted(nodes, 'node')} less than {LOW_COVERAGE:.0%} of what pods ran in the last "
-        f"day was measured: {lost:.1f} GPU-hours are neither busy nor waste.",
+        f"On {counted(nodes, 'node')} less than {LOW_COVERAGE:.0%} of the running time of the "
+        f"last day has metrics: {lost:.1f} GPU-hours are neither active nor waste.",
         "# does the exporter run there, and does Prometheus scrape it?\n"
         "kubectl get pods --all-namespaces --output wide | grep dcgm-exporter\n"
         'up{job=~".*dcgm.*"} == 0    # in Prometheus',
@@ -123,9 +123,9 @@ def _unattributed(look: ClusterLook) -> Iterator[Finding]:
             "activity-unattributed",
             look.cluster,
             row.tier,
-            f"GPUs of tier {row.tier} were busy for {row.unattributed:.1f} GPU-hours of the last "
-            "30 days while no pod held them: programs beside Kubernetes, or pods that the "
-            "ledger does not know.",
+            f"GPUs of tier {row.tier} were active for {row.unattributed:.1f} GPU-hours of the "
+            "last 30 days while no pod held them: programs outside Kubernetes, or pods that the "
+            "portal does not know.",
             "# on the node: whose processes are these?\n"
             "nvidia-smi --query-compute-apps=pid,process_name,gpu_uuid --format=csv\n"
             "ps -o pid,user,cgroup,args -p PID    # no kubepods in its cgroup: not of a pod",
@@ -169,7 +169,7 @@ def _taints(look: ClusterLook) -> Iterator[Finding]:
 
 
 def interconnect(product: str) -> str:
-    """Return how cards of a product are joined; empty where its name does not say."""
+    """Return how GPUs of a product are joined; empty where its name does not say."""
     words = re.split(r"[-\s_]+", product.upper())
     for sign, name in _FAMILIES:
         if any(re.fullmatch(rf"{sign}\d*", word) for word in words):

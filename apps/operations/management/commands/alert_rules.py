@@ -11,7 +11,7 @@ from apps.operations.domain import alert_rules
 
 class Command(BaseCommand):
     help = (
-        "Print alert rules for GPUs: allocated and idle, memory of shared cards, MIG profiles "
+        "Print alert rules for GPUs: allocated and idle, memory of shared GPUs, MIG profiles "
         "exhausted, temperature, XIDs, exporters gone. As a PrometheusRule, or plain."
     )
 

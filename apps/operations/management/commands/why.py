@@ -1,4 +1,4 @@
-"""`why NAMESPACE/NAME`: why a pod, or what a controller makes, waits, and what would help."""
+"""`why NAMESPACE/NAME`: why a pod, or the work of a controller, is pending, and how to fix it."""
 
 from argparse import ArgumentParser
 from collections.abc import Iterator, Sequence
@@ -29,7 +29,7 @@ _ENDED = {
     "started": "started",
     "gave_up": "went away without having started",
     "refused": "was turned away",
-    "settled": "no longer waits",
+    "settled": "no longer pending",
 }
 
 
@@ -41,7 +41,9 @@ def answer(
     in_front: Sequence[BlockingTeam] = (),
     typical: TypicalWait | None = None,
 ) -> str:
-    """Return the whole answer for one episode: what, why, what would help, who is in front."""
+    """Return the whole answer for one episode: item, causes, how to fix it, and what is ahead of
+    it.
+    """
     row = found.row
     parts = [_head(row, zone)]
     if row.until is None:
@@ -68,11 +70,11 @@ def _head(row: PendingRow, zone: ZoneInfo) -> str:
     if row.until is not None:
         return f"{what} {_ENDED.get(row.outcome, 'ended')} after {duration(row.wait_seconds)}."
     again = " again" if row.again else ""
-    verb = "has been starting" if row.counts == "starting" else "waits"
+    verb = "has been starting" if row.counts == "starting" else "has been pending"
     lines = [f"{what} {verb}{again} since {since}; {asks}, tier {row.tier}, team {row.team}."]
     if row.stale:
-        known = f"as of {_clock(row.as_of, zone)}" if row.as_of else "of nobody knows when"
-        lines.append(f"Nobody watches this at present: it is {known}, and may be over.")
+        known = f"as of {_clock(row.as_of, zone)}" if row.as_of else "of an unknown time"
+        lines.append(f"The cluster is not watched at present: this is {known}, and may be over.")
     return "\n".join(lines)
 
 
@@ -106,7 +108,7 @@ def _used(team: BlockingTeam) -> str:
 
 
 def _share(utilization: float | None) -> str:
-    return "not measured" if utilization is None else f"{utilization:.0%} utilized"
+    return "no metrics" if utilization is None else f"{utilization:.0%} utilized"
 
 
 def _typical(typical: TypicalWait) -> str:
@@ -151,7 +153,10 @@ _MOST = 10
 
 
 class Command(BaseCommand):
-    help = "Say why a pod (or the pods of a Job, a Deployment, a gang) waits, and what would help."
+    help = (
+        "Explain why a pod (or the pods of a Job, a Deployment, a gang) is pending, and how to "
+        "fix it."
+    )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("name", metavar="NAMESPACE/NAME", help="of the pod or its controller")

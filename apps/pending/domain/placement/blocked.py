@@ -33,8 +33,8 @@ _SPEAKS_SECONDS = 3600.0
 class Shortfall:
     """A key of a quota that does not let all the missing pods in; `to` would.
 
-    `others` is what of that is for other controllers that the same quota refused: they try again
-    as soon as there is room, whoever comes first.
+    `others` is the part for other controllers that the same quota refused: they try again as soon
+    as there is room, in any order.
     """
 
     quota: str

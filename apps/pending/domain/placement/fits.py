@@ -68,7 +68,7 @@ class AmountIndex:
 
 
 class Gpu(NamedTuple):
-    """What one unit of a resource is on a node: part of a card, memory in MiB (0: unknown)."""
+    """One unit of a resource on a node: part of a GPU, memory in MiB (0: unknown)."""
 
     weight: float
     memory: float

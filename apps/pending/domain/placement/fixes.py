@@ -22,7 +22,7 @@ from apps.pending.domain.placement.fits import (
 
 @dataclass(frozen=True, slots=True)
 class SchedulingConstraints:
-    """What one pod asks for; `requests` with the places that it takes (`pods`: 1).
+    """A pod's requests and placement; `requests` with the places that it takes (`pods`: 1).
 
     `gpus` are the GPU resources and device classes of it, `rest` is CPU, memory and what else.
     """
@@ -36,7 +36,7 @@ class SchedulingConstraints:
 def constraints_of(
     requests: Mapping[str, float], placement: Placement, is_gpu: Callable[[str], bool]
 ) -> SchedulingConstraints:
-    """Return what a pod of these requests and this placement asks for."""
+    """Return the constraints of a pod with these requests and this placement."""
     gpus = {r: units for r, units in requests.items() if is_gpu(r)}
     rest = {r: units for r, units in requests.items() if r not in gpus} | {"pods": 1.0}
     return SchedulingConstraints({**gpus, **rest}, placement, gpus, rest)

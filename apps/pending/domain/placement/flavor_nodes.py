@@ -98,7 +98,7 @@ class FlavorNodes:
         return self.shapes((seen, replace(body, pod_sets=tuple(given))), flavor)
 
     def contradicted(self, one: Workload, flavor: str) -> dict[str, str]:
-        """Return what the selector of a Workload's pods asks for and the flavor has otherwise."""
+        """Return the selectors of a Workload's pods that the flavor contradicts."""
         labels = self._flavors.get(flavor, FlavorSnapshot()).node_labels
         asked = self._asked(one).node_selector
         return {k: v for k, v in asked.items() if labels.get(k, v) != v}
@@ -115,7 +115,7 @@ class FlavorNodes:
         return [Suggestion(Action.SELECT, change, says("select_flavor", flavor=flavor))]
 
     def unlike(self, one: Workload, flavor: str) -> bool:
-        """Say whether a flavor's nodes are none that a Workload asks for, and have other GPUs."""
+        """Say whether a flavor's nodes match no request of a Workload, and have other GPUs."""
         if not self.contradicted(one, flavor):
             return False
         nodes, asked = self._index.nodes, self._asked(one)
@@ -124,7 +124,7 @@ class FlavorNodes:
         return bool(mask) and not all(mask & equivalent_nodes(nodes, r, asked) for r in gpus)
 
     def missing_flavor(self, one: Workload, queue: str) -> Suggestion:
-        """Return that a queue lacks a flavor of the GPUs that a Workload asks for."""
+        """Return that a queue lacks a flavor of the GPUs that a Workload requests."""
         asked = [name for name in sorted(self._flavors) if not self.contradicted(one, name)]
         fitting = [name for name in asked if self.could_hold(self.shapes(one, name))]
         flavor = fitting[0] if fitting else ""
@@ -133,7 +133,7 @@ class FlavorNodes:
         return Suggestion(Action.CREATE_FLAVOR, change, says("add_flavor", labels=labels))
 
     def could_hold(self, shapes: Sequence[Shape]) -> bool:
-        """Say whether all these pods had a place if nobody else were on the nodes."""
+        """Say whether all these pods had a place on empty nodes."""
         key = tuple((one.count, key_of(one.requests, one.placement)) for one in shapes)
         if key not in self._could:
             taken = Taken()

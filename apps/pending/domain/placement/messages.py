@@ -97,7 +97,7 @@ def parse(message: str) -> SchedulerMessage:
 
 @lru_cache(maxsize=4096)
 def cause_of(text: str) -> Cause | None:
-    """Return the cause that a reason's text stands for; None for a text nobody knows."""
+    """Return the cause that a reason's text stands for; None for an unknown text."""
     lower = text.lower()
     return next((cause for sign, cause in _SIGNS if sign in lower), None)
 

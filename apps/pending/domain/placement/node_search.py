@@ -122,9 +122,9 @@ def almost(found: Fit) -> int:
 def equivalent_nodes(nodes: Nodes, resource: str, placement: Placement) -> int:
     """Return the nodes (bits) of which one unit of `resource` is no less than what is asked for.
 
-    That is as large a part of a card with as much memory, and not shared where it was not. What
-    is asked for is seen on the nodes that the pod may choose; where there are none, the pod's
-    own labels tell. Two replicas of a shared card are no two GPUs.
+    That is as large a part of a GPU with as much memory, and not shared where it was not. The
+    request is measured on the nodes that the pod may choose; where there are none, the pod's own
+    labels tell. Two replicas of a shared GPU are no two GPUs.
     """
     kinds, selected = nodes.by_gpu(resource), nodes.selected(placement)
     asked = [one for one, mask in kinds.items() if mask & selected]
@@ -155,8 +155,8 @@ _NAMED = 10
 class PlacementContext:
     """What besides the nodes a suggestion may name: who holds what, by node.
 
-    `own` is what the owner of the pod itself holds, by node and resource: that is not among the
-    holders, for it would help nobody to free it.
+    `own` is what the owner of the pod itself holds, by node and resource. It is not among the
+    holders: to free it would not help.
     """
 
     holders: Mapping[str, Sequence[BoundPod]] = field(default_factory=dict)
@@ -176,7 +176,7 @@ class PlacementContext:
 
 
 def diagnose(found: Fit, around: PlacementContext) -> Diagnosis | None:
-    """Return why no node takes the pod, in words, with what would help; None when one has room."""
+    """Return why no node takes the pod, in words, and how to fix it; None when one has room."""
     cause = cause_of(found)
     if cause is None:
         return None
@@ -360,7 +360,7 @@ def _candidates(found: Fit, cause: Cause) -> list[int]:
 
 
 def _equivalent_nodes(found: Fit) -> int:
-    """Return the nodes that a pod may be told to choose instead of those it asks for."""
+    """Return the nodes that a pod may be told to choose instead of those it requests."""
     nodes = found.nodes.every
     for resource in found.constraints.gpus:
         nodes &= equivalent_nodes(found.nodes, resource, found.constraints.placement)
@@ -442,7 +442,7 @@ def _instead(found: Fit) -> list[Suggestion]:
 
 
 def _size(resource: str) -> int:
-    """Return about how many slices of a card one unit of a resource is: 8 a card, 0 a share."""
+    """Return about how many slices of a GPU one unit of a resource is: 8 a GPU, 0 a share."""
     if found := _SLICES.search(resource):
         return int(found[1])
     return 0 if "shared" in resource else 8

@@ -161,7 +161,7 @@ class Placer:
         self._verdicts: dict[str, SchedulerMessage] = {}
 
     def why(self, seen: ObservedObject, pod: PodSnapshot, message: str) -> Diagnosis:
-        """Return the cause and what would help; the raw text is kept whatever it is."""
+        """Return the cause and how to fix it; the raw text is kept whatever it is."""
         verdict = self._verdict(message)
         found = (
             self._by_sentence(seen, pod, verdict)
@@ -213,7 +213,7 @@ class Placer:
             return unallocated(seen.namespace, pod, self._claims, [verdict.sentence], 0)
         if cause is Cause.GANG:
             sentence = says("text", text=verdict.sentence)
-            return Diagnosis(Cause.GANG, "waits for its gang", sentences=(sentence,))
+            return Diagnosis(Cause.GANG, "gang incomplete", sentences=(sentence,))
         if cause is Cause.PREEMPTION or verdict.caused_by(Cause.PREEMPTION):
             return preempting(pod)
         if not verdict.reasons and "persistentvolumeclaim" in verdict.tail:
@@ -233,7 +233,7 @@ class Placer:
         return self.by_state(pod.requests, pod.placement, mine)
 
     def _refused_otherwise(self, pod: PodSnapshot, verdict: SchedulerMessage) -> Diagnosis | None:
-        """Return that nodes which fit by all that is known were refused in words nobody knows."""
+        """Return that nodes which fit by all that is known were refused in unknown words."""
         unknown = {t: n for t, n in verdict.reasons.items() if cause_of(t) is None}
         if not unknown or any(verdict.caused_by(cause) for cause in LATE):
             return None
@@ -306,7 +306,7 @@ class Placer:
 
 
 def preempting(pod: PodSnapshot) -> Diagnosis:
-    """Return that a pod waits until those it preempts have gone."""
+    """Return that a pod is pending until the pods that it preempts have gone."""
     on = pod.nominated_node
     return Diagnosis(
         Cause.PREEMPTION,

@@ -62,7 +62,7 @@ def has_quota(body: WorkloadSnapshot) -> bool:
 
 
 def was_evicted(body: WorkloadSnapshot) -> bool:
-    """Say whether a Workload that waits was admitted once and lost its quota to others."""
+    """Say whether a pending Workload was admitted once and lost its quota to others."""
     evicted = condition(body, "Evicted")
     preempted = condition(body, "Preempted")
     if preempted is not None and preempted.status == "True":
@@ -71,7 +71,7 @@ def was_evicted(body: WorkloadSnapshot) -> bool:
 
 
 def since(body: WorkloadSnapshot) -> float:
-    """Return since when a Workload waits: when it was made, or when it lost its quota again."""
+    """Return since when a Workload is pending: when it was created, or last lost its quota."""
     evicted = condition(body, "Evicted")
     if evicted is None or evicted.status != "True" or evicted.since is None:
         return body.created
@@ -169,7 +169,7 @@ class QueueLimits:
         return self.lent.get((self.roots.get(cohort, cohort), (flavor, resource)), ())
 
     def sharing(self, queue: str) -> list[str]:
-        """Return the queues that use what a queue waits for: itself, then those of its cohort."""
+        """Return the queues that use the quota a queue needs: itself, then those of its cohort."""
         root = self.roots.get(self.cohort_of(queue))
         others = [
             name

@@ -40,7 +40,7 @@ _EVENTS = ("Unschedulable", "NotEnoughResources", "NotEnoughTasks", "Unenqueueab
 
 @dataclass(frozen=True, slots=True)
 class Gang:
-    """A PodGroup that waits, and its pods that wait."""
+    """A pending PodGroup, and its pending pods."""
 
     seen: ObservedObject
     body: PodGroupSnapshot
@@ -70,7 +70,7 @@ class Gangs:
         ]
 
     def total(self, gang: Gang) -> dict[str, float]:
-        """Return the GPUs that a gang asks for: as it says itself, at least what its pods do."""
+        """Return the GPUs that a gang requests: its own number, but at least that of its pods."""
         declared = self.index.gpus(gang.body.requests)
         asked: dict[str, float] = {}
         for _, pod in gang.pods:
@@ -81,7 +81,7 @@ class Gangs:
         }
 
     def since(self, gang: Gang) -> float:
-        """Return since when a gang waits: when it was made, or when it stopped being whole.
+        """Return since when a gang is pending: when it was created, or stopped being complete.
 
         Volcano writes anew every minute since when a gang is unschedulable: of one that never
         ran the time says nothing.
@@ -109,7 +109,7 @@ class Gangs:
         return list(found[:most])
 
     def why(self, gang: Gang) -> Diagnosis:
-        """Return why a gang waits and what it lacks."""
+        """Return why a gang is pending and what it lacks."""
         message = self._message(gang)
         if gang.seen.kind is ObservedKind.VOLCANO_POD_GROUP and gang.body.phase in ("", "Pending"):
             return self._not_enqueued(gang, message)
@@ -218,7 +218,7 @@ class Gangs:
         return Suggestion(Action.COMPLETE_GANG, change, says("gang_room", each=units))
 
     def _one(self, gang: Gang) -> dict[str, float]:
-        """Return what one pod of a gang asks for; an even share where no pod is there."""
+        """Return the requests of one pod of a gang; an even share where no pod is there."""
         if gang.pods:
             return self.index.gpus(gang.pods[0][1].requests)
         size = max(1, gang.body.min_member)
@@ -277,8 +277,8 @@ GANG_KINDS = frozenset(
 class GangMember(NamedTuple):
     """A pod that holds GPUs of a job not all of whose pods do; `bound` in Unix seconds.
 
-    `busy` and `measured` are nano-GPU-hours of its time since the first of the others waits;
-    nothing is measured of one that never ran. A tuple, for there are thousands.
+    `busy` and `measured` are nano-GPU-hours of its time since the first of the others became
+    pending; both are 0 for one that never ran. A tuple, for there are thousands.
     """
 
     group: int
@@ -312,10 +312,9 @@ def partial_gangs(
 ) -> list[Partial]:
     """Return the jobs that hold GPUs for nothing, the most held first.
 
-    `since` has the jobs of which some pods wait: when the first of these began to, in Unix
-    seconds. A holder that is busy (its utilization at least `idle_below`) does not wait for the
-    others: it holds for something, and a job of such alone is left out. One that nobody measured
-    may wait.
+    `since` has the jobs with pending pods: when the first of these became pending, in Unix seconds.
+    An active holder (its utilization at least `idle_below`) makes use of its GPUs: a job of such
+    holders alone is left out. A holder without metrics may be idle.
     """
     groups: dict[int, list[GangMember]] = defaultdict(list)
     for one in holders:

@@ -137,7 +137,7 @@ class Admitting:
         return chosen
 
     def _suits(self, one: Queued, room: QueueHeadroom) -> tuple[bool, bool]:
-        """Say whether a flavor's nodes could hold a Workload, and whether it asks for no others."""
+        """Say whether a flavor's nodes could hold a Workload, and whether it requests no others."""
         if not self._is_gpu(room.resource):
             return True, True
         agrees = not self._nodes.contradicted((one.seen, one.body), room.flavor)
@@ -182,7 +182,7 @@ class Admitting:
     def _of_line(self, one: Queued, room: QueueHeadroom, *, in_line: bool) -> tuple[float, int]:
         """Return what the Workloads of a queue ask for that a flavor has nodes for; how many.
 
-        Nothing where its nodes could not hold all of them. In a strict queue nobody is left out.
+        Nothing where its nodes could not hold all of them. In a strict queue none is left out.
         """
         key = (one.cluster_queue, room.flavor, room.resource, in_line)
         if key not in self._lines:
@@ -309,7 +309,7 @@ _FRESH = frozenset({WAITING, EVALUATION, BEHIND, "waiting-for-preempted"})
 
 
 class KueueQueues:
-    """The queues of a cluster and who waits in them."""
+    """The queues of a cluster and the Workloads pending in them."""
 
     def __init__(self, index: ClusterIndex, placer: Placer) -> None:
         self._is_gpu = index.is_gpu
@@ -323,7 +323,7 @@ class KueueQueues:
         self.waiting = self._in_order([(s, w) for s, w in workloads if waits(w)])
 
     def why(self, one: Queued) -> Diagnosis:
-        """Return why a Workload waits, its place in the queue and what would admit it."""
+        """Return why a Workload is pending, its position in the queue and what would admit it."""
         state = condition(one.body, "QuotaReserved")
         message = state.message if state is not None and state.status == "False" else ""
         detail = self._detail(one, state, message)

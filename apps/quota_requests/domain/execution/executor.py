@@ -80,7 +80,7 @@ class OtherOwner:
 def other_owners(target: Target, live: Object) -> tuple[OtherOwner, ...]:
     """Return who else owns exactly the target's field, in the order of the object.
 
-    The resource groups of a ClusterQueue are one field to the API server: whoever owns the list
+    To the API server all resource groups of a ClusterQueue are one field: the owner of the list
     owns the cell. Status writers and owners of neighbouring keys are not named.
     """
     path = _path(target)
@@ -201,10 +201,10 @@ class ObservedTarget:
 class Decision:
     """What to do, and one sentence for the record.
 
-    `written`: our own write is behind the end, not somebody else's of the same value.
-    `drifted`: applied, and changed by somebody since. `refusal` is to be kept with the record: the
-    server has said a plain no to the patch, so that it is not sent again. `owners`: it ends
-    because these own the limit, and nobody agreed to take it over from one of them.
+    `written`: our own write caused the end, not another writer of the same value. `drifted`:
+    applied, and changed since by another writer. `refusal` is to be kept with the record: the
+    server has rejected the patch for good, so that it is not sent again. `owners`: it ends because
+    these own the limit, and no admin agreed to take it over from one of them.
     """
 
     do: NextStep

@@ -52,8 +52,8 @@ def patch_request(
 ) -> KubeRequest:
     """Return the PATCH. A dry run goes through admission and changes nothing.
 
-    `timeout` is for the server: a request that it gave up cannot take effect long after the
-    portal stopped waiting for it. The client has to wait longer than that.
+    `timeout` is for the server: a request that it cancels cannot take effect long after the portal
+    stopped listening. The client needs a longer timeout than that.
     """
     query = {
         "fieldManager": FIELD_MANAGER,
@@ -218,7 +218,7 @@ def meaning(answer: ServerAnswer, step: ServerStep) -> Meaning:
     if answer.status == 409:
         return _conflict(answer)
     if answer.status == 429:
-        text = "The API server has too much to do; the change waits."
+        text = "The API server is overloaded; the change is applied later."
         return Meaning(Then.RETRY, text, answer.retry_after_seconds)
     if answer.status >= 500:
         return _broken(answer, step)
@@ -229,10 +229,14 @@ _AGAIN: Final = "; it will be tried again."
 
 
 def said_once(found: Meaning) -> str:
-    """Return the sentence of a preview, which nobody tries again by itself."""
+    """Return the sentence of a preview, which is not retried automatically."""
     if found.then is not Then.RETRY:
         return found.sentence
-    words = found.sentence.removesuffix(_AGAIN).removesuffix("; the change waits.").rstrip(".")
+    words = (
+        found.sentence.removesuffix(_AGAIN)
+        .removesuffix("; the change is applied later.")
+        .rstrip(".")
+    )
     return f"{words}; preview it again later."
 
 

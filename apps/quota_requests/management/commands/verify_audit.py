@@ -13,7 +13,7 @@ class Command(BaseCommand):
     help = (
         "Check every line of the audit against the one before it. Exits with 1 and names the "
         "first line that was altered or is missing. The last line is the head: keep it where "
-        "nobody who rules this database can write, and give it to --expect another time."
+        "the administrators of this database cannot write, and pass it to --expect next time."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:

@@ -99,16 +99,16 @@ def _weight(tiers: Collection[str], weights: Mapping[str, float]) -> float:
 _MOST = 500
 _STRICT = "StrictFIFO"
 _NOT_FOR_QUOTA = frozenset({INACTIVE, MISCONFIGURED, STOPPED})
-"""Why a Workload of Kueue waits where no quota would help it."""
+"""Why a Workload of Kueue is pending where no quota change helps."""
 
 
 def blocked_workloads(
     request: ChangeRequest, target: Target, rows: Sequence[QuotaRow], *, now: datetime
 ) -> list[BlockedWork]:
-    """Return the work of a target's resource that waits for it, at most 500 things.
+    """Return the pending work of a target's resource, at most 500 items.
 
-    A thing that another one stands for, as a pod for its Workload, is not counted twice, and what
-    has its quota already waits for something else. Seven queries.
+    An item that another one counts, as a pod by its Workload, is not counted twice, and one that
+    has its quota already is pending for another cause. Seven queries.
     """
     if isinstance(target, QuotaKeyTarget):
         return _refused(request, target, rows, now)
@@ -118,7 +118,7 @@ def blocked_workloads(
 
 
 def is_strict(request: ChangeRequest, target: Target) -> bool:
-    """Say whether nothing in a queue passes what waits in front of it. One query."""
+    """Say whether a queue is strict: nothing passes the work ahead of it. One query."""
     if not isinstance(target, QueueCell):
         return False
     seen = observed_objects(request.cluster_id, [ObservedKind.CLUSTER_QUEUE])
@@ -191,7 +191,9 @@ def _asked(body: WorkloadSnapshot, resource: str) -> tuple[float, int]:
 
 
 def _queued(request: ChangeRequest, target: Target, now: datetime) -> list[BlockedWork]:
-    """Return what waits in a queue of Volcano: a group for those of its pods that are not there."""
+    """Return the work pending in a queue of Volcano: a group for those of its pods that are not
+    there.
+    """
     return [
         BlockedWork(row.uid, _name(row, request), row.units * _part(row), 1, row.since)
         for row in _waiting(request, Cause.QUEUE, now)
@@ -257,9 +259,9 @@ _OF_CLUSTER = (
 class Impact:
     """A preview, and what else rules are held against.
 
-    `gpus` is the change in GPU-equivalents of the tier that weighs most, `promised_after` what all
-    quotas of the team promise it with the change; None where that is not known. `cost` is the
-    ceiling per month of the dearest tier. `shared`: the limit is not of the asking team alone.
+    `gpus` is the change in GPU-equivalents of the tier that weighs most, `promised_after` the sum
+    of all quotas of the team with the change; None where that is not known. `cost` is at most that
+    per month, in the dearest tier. `shared`: the limit is not of the requesting team alone.
     """
 
     preview: Preview
@@ -320,7 +322,7 @@ def impact_of(
 
 
 def _taken(own: QuotaRow | None) -> float:
-    """Return what of a limit is taken: in Kueue also by what waits for its admission checks."""
+    """Return what of a limit is taken: in Kueue also by work whose admission checks are pending."""
     return 0.0 if own is None else max(own.used or 0.0, own.reserved or 0.0)
 
 

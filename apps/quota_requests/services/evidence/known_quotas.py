@@ -178,10 +178,10 @@ def had_amount(cluster_id: int, target: Target, *, since: datetime) -> bool:
 def shown_now(cluster_id: int, targets: Collection[Target]) -> dict[Target, ObservedLimit]:
     """Return what the targets show, and up to when that is known. Three queries.
 
-    The spans of the watch are those of pods and nodes; a collection of quotas that may not be
-    read, or of which nothing is heard, has a note beside. Then an object is only known as it was
-    when it was last seen to change, and of one that is not there nothing is known. Empty where
-    nobody watches the cluster.
+    The spans of the watch are those of pods and nodes; a collection of quotas that may not be read,
+    or that delivers nothing, has a note beside. Then an object is only known as it was when it was
+    last seen to change, and nothing is known of a missing one. Empty where the cluster is not
+    watched.
     """
     until = WatchCoverage.objects.filter(cluster=cluster_id).aggregate(until=Max("end"))["until"]
     kinds = {KINDS[target.source] for target in targets}

@@ -1,4 +1,4 @@
-"""What the form of a request shows before it is handed in: the quota, and what would come of it."""
+"""The form of a request before it is submitted: the quota, and the preview of the change."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -44,7 +44,7 @@ class QuotaToAsk:
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """What would come of a request as it is: as it would be frozen if it were handed in now."""
+    """The preview of a request as it is: as it would be frozen if it were submitted now."""
 
     preview: Preview
     evidence: Evidence
@@ -59,8 +59,8 @@ class Outlook:
 def quota_to_ask(ref: QuotaRef, *, by: Actor, now: datetime) -> QuotaToAsk:
     """Return what the form of a new request needs. The cluster is not asked.
 
-    Raises TargetRefused for what the reader does not see or nobody can ask for, and NotAllowed
-    for who may ask for no team that uses it.
+    Raises TargetRefused where the reader does not see the quota or it cannot be requested, and
+    NotAllowed where the reader may request for no team that uses it.
     """
     known = known_quota(ref, at=now, visibility=by.visibility)
     row = known.seen
@@ -99,7 +99,7 @@ def _teams(row: QuotaRow, by: Actor) -> tuple[str, ...]:
         check_create(by, own.pk)
         return (own.name,)
     if by.user is None:
-        raise NotAllowed("The portal asks for nothing by itself.")
+        raise NotAllowed("The portal itself requests nothing.")
     if by.person is not None and by.person.admin:
         return tuple(teams.filter(builtin=False).values_list("name", flat=True))
     names = tuple(teams.filter(pk__in=teams_led_by(by.user)).values_list("name", flat=True))
@@ -121,7 +121,7 @@ def outlook(
 def outlook_of(
     pk: int, *, by: Actor, now: datetime, clients: ClusterClients | None = None
 ) -> Outlook:
-    """Return what would come of a kept request as things are now. Raises UnknownRequest."""
+    """Return the preview of a stored request for the present state. Raises UnknownRequest."""
     return _of(found(pk, by), by, now, clients)
 
 

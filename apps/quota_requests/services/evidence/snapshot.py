@@ -1,4 +1,4 @@
-"""The evidence of a request: what its team held, wasted, waited for and was entitled to.
+"""The evidence of a request: the team's allocation, waste, pending work and entitlement.
 
 Taken from the rooms that know, over 30 days, and frozen with the request. What is not known is
 named in `missing`, never left blank without a word.
@@ -219,7 +219,7 @@ class _About:
         return tuple(CurrencyCost(currency, *own) for currency, own in sorted(sums.items()))
 
     def quota(self) -> QuotaUse:
-        """Tell how full the key was, and what of it waits or was refused."""
+        """Describe the quota usage of the key, and its pending and blocked work."""
         points = quota_history(self.window, self.request.ref, visibility=_EVERYTHING)
         if not points:
             self.missing.append("saturation: no hours of this quota are known yet")

@@ -197,7 +197,7 @@ def version_in(group: LiveObject) -> str:
 
 
 def last_version(request: ChangeRequest) -> str:
-    """Return the version under which the object of a request was seen when it was handed in."""
+    """Return the version under which the object of a request was seen at submission."""
     preview = preview_in(request)
     return preview.api_version.rpartition("/")[2] if preview else ""
 

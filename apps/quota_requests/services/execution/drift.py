@@ -186,8 +186,8 @@ GRACE: Final = timedelta(minutes=10)
 def watch_gitops(*, now: datetime) -> int:
     """End the orders whose commit the cluster shows, or that something came in between of.
 
-    Returns how many ended. What `watch` saw since an order began decides; where nobody watches the
-    cluster nothing is decided but that the time is over.
+    Returns how many ended. What `watch` saw since an order began decides; without a live watch only
+    the timeout decides.
     """
     rows = Execution.objects.filter(mode=Execution.GITOPS, ended_at__isnull=True)
     ended, named = 0, named_resources()
@@ -199,16 +199,16 @@ def watch_gitops(*, now: datetime) -> int:
 
 
 def give_up(pk: int, *, by: Actor, now: datetime) -> None:
-    """End an order in GitOps mode that nobody is going to commit; the cluster stays as it is.
+    """End an order in GitOps mode whose commit will not come; the cluster stays as it is.
 
     Only for platform admins. Raises UnknownRequest, NotAllowed, TransitionDenied.
     """
     request = found(pk, by)
     if by.person is None or not by.person.admin:
-        raise NotAllowed("Only platform admins can give a change up that waits for its commit.")
+        raise NotAllowed("Only platform admins can stop tracking a commit.")
     execution = request.executions.filter(mode=Execution.GITOPS, ended_at__isnull=True).first()
     if execution is None:
-        raise TransitionDenied("Nothing waits for a commit here.")
+        raise TransitionDenied("This request expects no commit.")
     words = f"Nothing was committed; {by.name} gave it up."
     decision = Decision(NextStep.FAILED, words)
     # Who gives a revert up does not want to be asked for it again within the hour.

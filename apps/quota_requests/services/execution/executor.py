@@ -84,7 +84,7 @@ DOUBT: Final = timedelta(seconds=SERVER_TIMEOUT_SECONDS + 5)
 MOST_SENT: Final = 5
 MOST_FAILURES: Final = 12
 _MOST_TURNS = 20
-_MAY_ARRIVE = "A patch without an answer may still arrive; the end waits for it."
+_MAY_ARRIVE = "A patch without an answer may still arrive; it ends after that."
 _TOWARDS_A_WRITE = frozenset({NextStep.PREPARE, NextStep.REHEARSE, NextStep.SEND})
 _FIRST_WAIT_SECONDS, _LONGEST_WAIT_SECONDS = 5, 600
 
@@ -387,7 +387,7 @@ def _without_writer(
 
 
 def _unlooked(execution: Execution, sentence: str, now: datetime, by: Actor) -> str:
-    """Go on where nobody can look: what was accepted is believed in the end, what was lost not."""
+    """Go on without a live watch: an accepted change is believed in the end, a lost one is not."""
     answered = Meaning(Then.RETRY, sentence)
     left = MOST_FAILURES - execution.failures
     decision = after_answer(ApplyStage(execution.mark), answered, tries_left=left)

@@ -57,18 +57,18 @@ def apply_blockers(
         )
     owner = _unconfirmed(execution, target, live)
     if owner is not None:
-        text = f"{_so_far(execution)} {owner.advice} Nobody has confirmed that yet."
+        text = f"{_so_far(execution)} {owner.advice} No platform admin has confirmed that yet."
         return Decision(NextStep.BACK_TO_REVIEW, text, owners=other_owners(target, live))
     return None
 
 
 def _unconfirmed(execution: Execution, target: Target, live: Object) -> OtherOwner | None:
-    """Return an owner of the limit that nobody agreed to take it over from.
+    """Return an owner of the limit that no admin agreed to take it over from.
 
-    A change is taken back although somebody set the same amount meanwhile, or, in a ClusterQueue,
-    another of its cells, which to the API server are one field: only a tool that insists on the
-    limit stands in the way. Once the patch has left, whoever set the limit since may have undone
-    it, and is never written over.
+    A change is reverted even if another writer set the same amount meanwhile, or, in a
+    ClusterQueue, another of its cells, which to the API server are one field. Only a tool that
+    insists on the limit blocks it. After the patch has left, a later writer may have undone it, and
+    is never overwritten.
     """
     lenient = (
         execution.order == Execution.REVERT and ApplyStage(execution.mark) is not ApplyStage.SENDING
@@ -119,9 +119,9 @@ def finish(
 ) -> bool:
     """Write the end down, once; says whether this was the call that did.
 
-    Only who holds the lease can; `by` is who brought the end about. `for_good`: a revert that was
-    due is not tried again by itself. Owners of the limit whom nobody confirmed are why it goes
-    back to review: the preview names them from then on. Raises as `moving` does.
+    Only the holder of the lease can; `by` is the person who ended it. `for_good`: a revert that was
+    due is not retried automatically. Owners of the limit that no admin confirmed send it back to
+    review: the preview names them from then on. Raises as `moving` does.
     """
     detail = "" if decision.do is NextStep.APPLIED else execution.detail
     with transaction.atomic():
@@ -181,7 +181,7 @@ def _what_now(request: ChangeRequest, action: RequestAction, decision: Decision)
     if action is RequestAction.SEND_BACK and decision.owners:
         return "Approve it again and confirm that the portal may take the limit over, or commit it."
     if action is RequestAction.SEND_BACK:
-        return "Return it with questions, so that it is handed in anew for what is there now."
+        return "Return it with questions, so that it is submitted again for the current limit."
     if action is RequestAction.STOP_REVERT:
         if request.reverts_at is not None:
             return f"The portal takes it back by itself on {request.reverts_at:%Y-%m-%d %H:%M} UTC."
@@ -240,7 +240,7 @@ _MESSAGE_LASTS = timedelta(seconds=60)
 
 
 class NotConfirmed(TransitionDenied):
-    """Another tool owns the limit, and nobody said that the portal may take it over."""
+    """Another tool owns the limit, and no admin allowed the portal to take it over."""
 
 
 def start(
@@ -335,8 +335,8 @@ def _file(request: ChangeRequest, wanted: Quantity, made: PatchFile | None) -> P
     found = made or held.get(wanted.text)
     if found is None:
         raise TransitionDenied(
-            "The patch file could not be made, for the quota could not be read as it was "
-            "reviewed: try again, or hand it in anew."
+            "The patch file could not be created: the quota could not be read as it was "
+            "reviewed. Try again, or submit the request again."
         )
     return found
 
@@ -349,8 +349,8 @@ def _check_in_time(request: ChangeRequest, now: datetime) -> None:
     days = settings.CHANGES_DAYS_APPROVED
     if now - request.changed_at >= timedelta(days=days):
         raise TransitionDenied(
-            f"Nobody went on with this for {counted(days, 'day')}: what was reviewed then may not "
-            "hold any more. Ask for it anew."
+            f"No progress for {counted(days, 'day')}: the reviewed values may be out of date. "
+            "Submit a new request."
         )
 
 
@@ -428,7 +428,7 @@ def _send(execution_id: int) -> None:
 def schedule_executions(*, now: datetime) -> int:
     """Enqueue what is to be carried on now: the database knows, messages are hints.
 
-    Covers lost messages, killed workers and waits that are over. Returns how many.
+    Covers lost messages, killed workers and timeouts. Returns how many.
     """
     due = Execution.objects.filter(
         leases.free(now),

@@ -1,6 +1,6 @@
-"""Who held which GPUs of a node, and what of the node was free or unhealthy, in one hour.
+"""The holders of a node's GPUs, and its free and unavailable parts, in one hour.
 
-A sweep over the instants at which anything on a node changed: between two of them the cards are
+A sweep over the instants at which anything on a node changed: between two of them the GPUs are
 distributed once. Times are Unix seconds, amounts GPU-seconds of GPU-equivalents.
 """
 
@@ -121,9 +121,9 @@ class Allocation:
 
     `held` is when it held them, `runs` when a GPU container ran (both disjoint and in order, runs
     within held). `shared`: others may be on the same device. `profile` is the MIG profile of its
-    units, empty for whole cards; `devices` are the cards (UUIDs) that it was given, where a claim
-    tells. `guessed`: its cards' model is not known. `scale` is below 1 where the cards held on
-    its node exceeded the cards there.
+    units, empty for whole GPUs; `devices` are the GPUs (UUIDs) that it was given, where a claim
+    tells. `guessed`: its GPU model is not known. `scale` is below 1 where the GPUs held on its node
+    exceeded the GPUs there.
     """
 
     pod: PodRecord
@@ -173,7 +173,7 @@ class Allocation:
 
 @dataclass(slots=True)
 class NodeGpus:
-    """The cards of one node and kind over the hour, in GPU-seconds; `first` in its first slot."""
+    """The GPUs of one node and kind over the hour, in GPU-seconds; `first` in its first slot."""
 
     capacity: float = 0.0
     first: float = 0.0
@@ -214,10 +214,10 @@ def allocate_node(
     """Return who held what on one node in start..end; every pod and claim given is on this node.
 
     A pod holds no longer than its node exists, and only within its `limits`, where it has some.
-    Pods without `bound` are classified by the node's labels when they first held in the hour.
-    Where holdings exceed the cards they are
-    scaled to fit (`overcommitted`). Devices of claims are held from when they are told of: a watch
-    may list claims of yesterday before it knows what the node offers.
+    Pods without `bound` are classified by the node's labels when they first held in the hour. Where
+    holdings exceed the GPUs they are scaled to fit (`overcommitted`). Devices of claims are held
+    from when the watch shows them: a watch may list claims of yesterday before it knows the offer
+    of the node.
     """
     intervals = sorted(
         (s for s in node.intervals if s.start < end and s.end > start), key=lambda s: s.start
@@ -335,7 +335,7 @@ def _by_model(
 ) -> Iterator[tuple[ResourceOffer, float, bool]]:
     """Yield (offer, units, whether that is known) of a pod on a node of several models.
 
-    Its devices' labels tell; what they do not cover is spread as the node's cards are.
+    Its devices' labels decide; what they do not cover is spread as the node's GPUs are.
     """
     left = units
     for offer in offers:
@@ -358,7 +358,7 @@ def _as_bound(card: GpuClass, known: Bound) -> GpuClass:
 
 
 _CardSums = tuple[dict[GpuClass, float], dict[GpuClass, float], dict[GpuClass, float]]
-"""By kind of card: how many there are, are allocatable, and are left uncovered by MIG devices."""
+"""By kind of GPU: how many there are, are allocatable, and are left uncovered by MIG devices."""
 
 
 def _sweep(
@@ -397,8 +397,8 @@ def _fits(
 ) -> bool:
     """Enter the sums of a node on which nothing is to be settled; False where something is.
 
-    So it is with most nodes, and sums are had without a sweep: one interval, healthy, all cards
-    allocatable, and of no kind ever more held than there is.
+    So it is with most nodes, and sums need no sweep: one interval, healthy, all GPUs allocatable,
+    and of no kind ever more held than there is.
     """
     there, allocatable, stranded = _cards(interval, classifier)
     if not (interval.ready and interval.schedulable) or there != allocatable:
@@ -425,7 +425,7 @@ def _fits(
 
 
 def _changes(holdings: Iterable[Allocation]) -> dict[GpuClass, list[tuple[float, float]]]:
-    """Return by kind of card (instant, by how many cards more or less are held from then on)."""
+    """Return by kind of GPU (instant, by how many GPUs more or less are held from then on)."""
     changes: dict[GpuClass, list[tuple[float, float]]] = defaultdict(list)
     for holding in holdings:
         cards = holding.units * holding.weight
@@ -442,7 +442,7 @@ def _distribute(
     half: float,
     cards_of: Mapping[float, _CardSums],
 ) -> float:
-    """Distribute a node's cards over a span; return the share that holdings get.
+    """Distribute a node's GPUs over a span; return the share that holdings get.
 
     `half` is when the second slot of the hour begins.
     """
@@ -498,10 +498,10 @@ def _cards(interval: NodeInterval, classifier: Classifier) -> _CardSums:
 def _lend(
     there: dict[GpuClass, float], allocatable: dict[GpuClass, float], held: Mapping[GpuClass, float]
 ) -> None:
-    """Move free cards to the kinds that hold more than they have, allocatable ones first.
+    """Move free GPUs to the kinds that hold more than they have, allocatable ones first.
 
-    A pod keeps the tier it was bound with, so after its node was relabelled its cards still
-    count there, and the node's new tier has that much less.
+    A pod keeps the tier it was bound with. So after its node was relabelled its GPUs still count
+    there, and the node's new tier has that much less.
     """
     for card in sorted(held):
         lacking = held[card] - there.get(card, 0.0)
@@ -526,7 +526,7 @@ def _note_unhealthy(
     healthy: bool,
     share: float,
 ) -> None:
-    """Add to each holding what of it lay on unhealthy cards (allocation wins, kept beside)."""
+    """Add to each holding its part on unavailable GPUs (allocation wins, kept beside)."""
     for holding in holdings:
         total = held[holding.card]
         over = total - allocatable.get(holding.card, 0.0) if healthy else total

@@ -52,7 +52,7 @@ class SampleInterval:
 
 @dataclass(slots=True)
 class Attribution:
-    """Device rows by the number of the holding they belong to; `strays` belong to nobody.
+    """Device rows by the number of the holding they belong to; `strays` belong to none.
 
     `common_interval` are the seconds between samples, `intervals` those of devices and slots that
     have others, `devices` how many devices and slots there are. `ambiguous` are UUIDs whose rows
@@ -166,7 +166,9 @@ class _Counts:
 
 
 def _without_parents(result: Attribution) -> Attribution:
-    """Take their activity from cards' own rows that stand beside those of their MIG instances."""
+    """Take their activity from the rows of whole GPUs that stand beside those of their MIG
+    instances.
+    """
     cut = {
         (row.slot, row.uuid)
         for rows in (result.strays, *result.rows.values())

@@ -41,7 +41,7 @@ from apps.usage.domain.attribution.sharing import DeviceShare
 
 
 class PodFact(NamedTuple):
-    """What one pod held of one kind of card in the hour.
+    """A pod's holding of one kind of GPU in the hour.
 
     `activity` is how active its devices were, slot by slot, as
     `apps.usage.domain.activity` writes it.
@@ -55,7 +55,7 @@ class PodFact(NamedTuple):
 
 
 class NodeFact(NamedTuple):
-    """The whole ledger of one node's cards of one kind in the hour."""
+    """The whole ledger of one node's GPUs of one kind in the hour."""
 
     node: str
     card: GpuClass
@@ -66,7 +66,7 @@ class NodeFact(NamedTuple):
 class HourFacts:
     """The facts of an hour; `findings` counts what was noticed on the way.
 
-    `first_held` (by pod uid and card) and `first_capacity` are the parts of `allocated` and
+    `first_held` (by pod uid and GPU) and `first_capacity` are the parts of `allocated` and
     `capacity` that lie in the first of the hour's two slots, in nano-GPU-hours.
     """
 
@@ -84,7 +84,7 @@ class HourFacts:
         return total
 
     def least_measured_nodes(self, most: int) -> list[str]:
-        """Return the names of the nodes with the most unmeasured GPU-hours, worst first."""
+        """Return the names of the nodes with the most GPU-hours without metrics, worst first."""
         lacking: dict[str, int] = defaultdict(int)
         for fact in self.nodes:
             lacking[fact.node] += fact.amounts.unmeasured
@@ -243,7 +243,7 @@ def _divided(holding: Allocation, shares: Sequence[DeviceShare], amounts: Amount
 def _held_slots(
     holding: Allocation, slot: int, ran: float, rows: Sequence[DeviceSlot], attribution: Attribution
 ) -> list[HeldSlot]:
-    """Return one part for each device seen, and one for the units that nobody measured."""
+    """Return one part for each device seen, and one for the units without metrics."""
     devices = _by_device(rows, attribution, ran)
     # A pod cannot use more cards than it holds: labels on more of them share what it holds.
     units = min(1.0, holding.units / len(devices)) if devices else 0.0
@@ -344,7 +344,7 @@ def _close(row: Amounts, cards: NodeGpus) -> None:
 
 
 def _nowhere(unattributed: Mapping[str, float], energy: Mapping[str, float]) -> list[NodeFact]:
-    """Return rows for activity on nodes whose cards are not known: it must not disappear."""
+    """Return rows for activity on nodes whose GPUs are not known: it must not disappear."""
     card = GpuClass(UNMATCHED, "unknown", CapacityType.UNKNOWN.value)
     rows = []
     for node in sorted(unattributed.keys() | energy.keys()):
@@ -411,7 +411,7 @@ def _offered(
 def _cut(attribution: Attribution, holdings: Sequence[Allocation], raw: RawSamples) -> Counter[str]:
     """Cut what sums mix from raw samples; return the findings.
 
-    Where raw samples are refused the labels are believed, and what rests on them is inferred.
+    Where raw samples are refused the labels are believed, and the result is graded `inferred`.
     """
     labels = mislabelled(attribution, holdings)
     groups = {row.uuid for group in attribution.unclear for row in group.rows}

@@ -1,7 +1,7 @@
 """What the GPUs of a node are: their tiers, models and weights, and what MIG leaves over.
 
-How many units there are says the Kubernetes API alone. Series only tell what the API does not:
-how a node's cards are split by model, and how its MIG devices lie on its cards.
+The Kubernetes API alone says how many units there are. Series only add what the API does not tell:
+how a node's GPUs are split by model, and how its MIG devices lie on its GPUs.
 """
 
 from collections import Counter, defaultdict
@@ -33,11 +33,11 @@ PodName = tuple[str, str]
 
 @dataclass(slots=True)
 class Inventory:
-    """The cards of one node, by UUID.
+    """The GPUs of one node, by UUID.
 
-    `whole` gives the model of each card that is not partitioned, `partitioned` the MIG instances
-    (instance → profile) and the model of each that is. `models_of` counts by pod the models of
-    the whole cards that were labelled with it.
+    `whole` gives the model of each GPU that is not partitioned, `partitioned` the MIG instances
+    (instance → profile) and the model of each that is. `models_of` counts by pod the models of the
+    whole GPUs that were labelled with it.
     """
 
     whole: dict[str, str] = field(default_factory=dict)
@@ -46,12 +46,12 @@ class Inventory:
     models_of: dict[PodName, Counter[str]] = field(default_factory=dict)
 
     def model_counts(self) -> Counter[str]:
-        """Return how many whole cards there are of each model."""
+        """Return how many whole GPUs there are of each model."""
         return Counter(self.whole.values())
 
     @property
     def only_model(self) -> str | None:
-        """The model of all cards; None where there are several or none is named."""
+        """The model of all GPUs; None where there are several or none is named."""
         names = {model for model in self.models.values() if model}
         return names.pop() if len(names) == 1 else None
 
@@ -63,7 +63,7 @@ class Inventory:
 def inventories(rows: Iterable[DeviceSlot]) -> dict[str, Inventory]:
     """Return the inventory of every node that rows name.
 
-    A card that was partitioned within the hour counts as what it was in its last slot.
+    A GPU that was partitioned within the hour counts as what it was in its last slot.
     """
     latest: dict[tuple[str, str], int] = {}
     found: dict[str, Inventory] = defaultdict(Inventory)
@@ -118,7 +118,7 @@ _SINGLE = "single"
 
 
 class GpuClass(NamedTuple):
-    """What cards are counted by: the tier they serve, their model, how they are paid for."""
+    """The key by which GPUs are counted: the tier they serve, their model, their capacity type."""
 
     tier: str
     model: str
@@ -136,10 +136,10 @@ class Bound(NamedTuple):
 class ResourceOffer(NamedTuple):
     """Units of one resource of a node that are alike.
 
-    `weight` is what one unit is in GPU-equivalents. `stranded` are the GPU-equivalents of MIG
-    cards that no instance covers, as far as they go to this kind. `profile` is the MIG profile
-    that a unit is of, empty for whole cards and replicas of them. `shared`: several pods may be
-    on the device that a unit stands for.
+    `weight` is what one unit is in GPU-equivalents. `stranded` are the GPU-equivalents of MIG GPUs
+    that no instance covers, as far as they go to this kind. `profile` is the MIG profile that a
+    unit is of, empty for whole GPUs and replicas of them. `shared`: several pods may be on the
+    device that a unit stands for.
     """
 
     resource: str
@@ -153,7 +153,7 @@ class ResourceOffer(NamedTuple):
 
 
 class Classifier:
-    """Says what the cards of a node are, by the tier rules of an hour.
+    """Says what the GPUs of a node are, by the tier rules of an hour.
 
     `inventories` gives what device series show, node by node; it is called only where the node
     itself does not tell.
@@ -229,9 +229,9 @@ class Classifier:
             yield self._unit(resource, interval, model, units * part, allocatable * part)
 
     def _may_mix(self, resource: str, interval: NodeInterval, units: float) -> bool:
-        """Say whether a node may have cards of several models.
+        """Say whether a node may have GPUs of several models.
 
-        GPU Feature Discovery then counts one model's cards: its count is not the capacity.
+        GPU Feature Discovery then counts one model's GPUs: its count is not the capacity.
         """
         if gpu_model(interval.labels) == UNKNOWN_MODEL:
             return True
@@ -277,10 +277,10 @@ class Classifier:
     def _with_stranded(
         self, interval: NodeInterval, offers: Sequence[ResourceOffer], whole: float
     ) -> Iterator[ResourceOffer]:
-        """Yield offers of MIG devices with what they leave uncovered of the cards they lie on.
+        """Yield offers of MIG devices with what they leave uncovered of their GPUs.
 
-        Card by card where the devices' own series show exactly the devices that there are; else
-        all cards of the node together.
+        GPU by GPU where the devices' own series show exactly the devices that there are; else all
+        GPUs of the node together.
         """
         if not offers:
             return
@@ -309,10 +309,10 @@ class Classifier:
         counts: Mapping[str, int],
         whole: float,
     ) -> float:
-        """Return on how many cards MIG devices lie that series do not show, or show otherwise.
+        """Return on how many GPUs MIG devices lie that series do not show, or show otherwise.
 
-        The label's count without the whole cards, and at least as many as they need. Under the
-        strategy `single` the label counts MIG devices and says nothing of cards.
+        The label's count without the whole GPUs, and at least as many as they need. Under the
+        strategy `single` the label counts MIG devices and says nothing of GPUs.
         """
         needed = float(fewest_cards(counts, offers[0].card.model))
         if interval.labels.get(_STRATEGY) == _SINGLE:
@@ -325,7 +325,7 @@ class Classifier:
     # ------------------------------------------------------------ ResourceSlices
 
     def _by_devices(self, interval: NodeInterval) -> Iterator[ResourceOffer]:
-        """Yield what ResourceSlices offer; a card counts once, however it may be cut."""
+        """Yield what ResourceSlices offer; a GPU counts once, whatever parts it can be cut into."""
         cards: dict[str, list[OfferedDevice]] = defaultdict(list)
         for device in interval.devices:
             cards[device.card].append(device)
@@ -352,7 +352,7 @@ class Classifier:
             )
 
     def _class(self, device: OfferedDevice, interval: NodeInterval) -> str:
-        """Return the device class that a device counts under: the first that a tier asks for."""
+        """Return the device class that a device counts under: the first that a tier names."""
         for rule in self._rules:
             for name in device.classes:
                 if rule.matches(name, interval.labels):
@@ -363,9 +363,10 @@ class Classifier:
 def _stale(interval: NodeInterval) -> set[str]:
     """Return the resources that a node no longer offers and its kubelet still counts.
 
-    After its cards were cut or shared anew: none of them is allocatable, others are, and together
-    they are more cards than the node's label says, which those others fill by themselves. Else what
-    is not allocatable is broken: the label counts one model alone on a node of several.
+    That is so after its GPUs were partitioned or shared anew: none of them is allocatable, others
+    are. Together they are more GPUs than the node's label says, which those others fill by
+    themselves. Otherwise devices that are not allocatable are broken: the label counts one model
+    alone on a node of several.
     """
     if len(interval.capacity) < 2 or interval.labels.get(_STRATEGY) == _SINGLE:
         return set()
@@ -390,7 +391,7 @@ def _counts(offers: Sequence[ResourceOffer]) -> dict[str, int]:
 
 
 def _left_by_card(inventory: Inventory, models: Mapping[str, str]) -> dict[str, float]:
-    """Return by profile what MIG devices leave uncovered, each card's split by their slices."""
+    """Return by profile what MIG devices leave uncovered, each GPU's split by their slices."""
     left: dict[str, float] = defaultdict(float)
     for layout in inventory.partitioned.values():
         parts = [(profile, mig_part(profile, models[profile])) for profile in layout.values()]

@@ -1,6 +1,6 @@
 """Which devices which holdings may be on, where a label on each row does not settle it.
 
-That is so on shared cards, for devices given by claims, and where exporters name no pods.
+That is so on shared GPUs, for devices given by claims, and where exporters name no pods.
 """
 
 from collections import defaultdict
@@ -24,7 +24,7 @@ _Kind = tuple[str, str]
 class Pools:
     """Takes in rows of devices on which several holdings may be, and makes groups of them.
 
-    `nobodys` are rows of such devices on which nobody was.
+    `nobodys` are rows of such devices without any pod.
     """
 
     def __init__(
@@ -52,11 +52,11 @@ class Pools:
 
     @property
     def any(self) -> bool:
-        """Say whether there are shared cards or claims at all: most clusters have none."""
+        """Say whether there are shared GPUs or claims at all: most clusters have none."""
         return bool(self._shared or self._claimed)
 
     def take(self, row: DeviceSlot, named: Sequence[Numbered]) -> bool:
-        """Take in a row of a shared card; `named` are the holdings of the pod that it names.
+        """Take in a row of a shared GPU; `named` are the holdings of the pod that it names.
 
         Returns False where its label, if it has one, is to be believed.
         """
@@ -110,7 +110,7 @@ class Pools:
     def take_unnamed(
         self, strays: Sequence[DeviceSlot], rows: Mapping[int, Sequence[DeviceSlot]]
     ) -> list[DeviceSlot]:
-        """Take in rows that name no pod, of devices that nobody else can have been on.
+        """Take in rows that name no pod, of devices that only these holdings can be on.
 
         `rows` are those that found their holding by name. Returns the strays that are left.
         """
@@ -178,10 +178,10 @@ class Pools:
     def _together(
         self, slot: int, tenants: Sequence[int], rows: Sequence[DeviceSlot]
     ) -> Iterator[DeviceGroup]:
-        """Yield the groups of a node's shared cards, as far apart as labels tell them.
+        """Yield the groups of a node's shared GPUs, as far apart as labels tell them.
 
-        Where one tenant is named nowhere (one pod a card is all that some exporters name), it may
-        be on any card that names another; where none is, all of them may be anywhere.
+        Where one tenant is never named (some exporters name only one pod a GPU), it may be on any
+        GPU that names another; where none is named, all tenants may be on any GPU.
         """
         on = self._places(tenants, rows)
         lost = [

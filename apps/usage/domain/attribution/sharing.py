@@ -108,7 +108,7 @@ class DeviceGroup:
 
 
 class Division(NamedTuple):
-    """Shares by the number of a holding, and rows for what belongs to nobody."""
+    """Shares by the number of a holding, and rows that belong to no holding."""
 
     shares: dict[int, DeviceShare]
     strays: list[DeviceSlot]
@@ -119,7 +119,7 @@ Seconds = Callable[[DeviceSlot], float]
 
 
 def is_clear(group: DeviceGroup, holdings: Sequence[Allocation], seconds: Seconds) -> bool:
-    """Say whether sums over the slot suffice: nobody came or went, or one alone and by name."""
+    """Say whether sums over the slot suffice: no pod came or went, or one alone and by name."""
     ran = [holdings[number].ran_in(group.slot) for number in group.tenants]
     if all(seconds >= SLOT_SECONDS for seconds in ran):
         return True
@@ -178,7 +178,9 @@ def divide_by_instants(
     seconds: Seconds,
     samples: Iterable[ActivitySample],
 ) -> Division:
-    """Divide each raw sample among the tenants that ran at its instant; nobody's are strays."""
+    """Divide each raw sample among the tenants that ran at its instant; samples without tenants are
+    strays.
+    """
     devices = group.devices()
     used = _Used(group, holdings)
     values: dict[DeviceKey, dict[float, tuple[bool, float]]] = defaultdict(dict)
@@ -249,7 +251,7 @@ class _Used:
         return self._rated({number: self.ran(number, slot) for number in self._holdings})
 
     def present(self, at: float) -> dict[int, float]:
-        """Return what to divide an instant by: empty when nobody ran."""
+        """Return what to divide an instant by: empty when no pod ran."""
         # The same at every instant between two changes, of which there are few.
         place = bisect_right(self._changes, at)
         weights = self._present.get(place)
@@ -366,8 +368,8 @@ def _counted_once(
 ) -> tuple[float, int, list[DeviceSlot]]:
     """Return (sum, samples) of a device that its rows show, and rows that are not of its tenants.
 
-    Rows that follow each other add up; what no pod was named on is then nobody's. Rows beside
-    each other are copies, and one without a pod is the device's own.
+    Rows that follow each other in time add up; time without a named pod is then unattributed. Rows
+    beside each other are copies, and one without a pod is the device's own.
     """
     seen = [row for row in rows if row.activity_sum is not None and row.samples]
     if not seen:
@@ -386,7 +388,7 @@ def _counted_once(
 
 
 def counted_once(rows: Iterable[DeviceSlot], seconds: Seconds) -> list[DeviceSlot]:
-    """Return rows of devices that nobody was on, one for each device and slot and its rest."""
+    """Return rows of devices without a pod, one for each device and slot and its rest."""
     devices: dict[tuple[int, DeviceKey], list[DeviceSlot]] = defaultdict(list)
     for row in rows:
         devices[row.slot, (row.uuid, row.gpu_instance)].append(row)
@@ -421,12 +423,12 @@ def _names(row: DeviceSlot, namespace: str, pod: str) -> bool:
 
 
 def _part(row: DeviceSlot) -> float:
-    """Return what a device is of its card."""
+    """Return the part of its GPU that a device is."""
     return mig_part(row.profile, row.model) if row.profile else 1.0
 
 
 def _level(rows: Sequence[DeviceSlot], place: int) -> float | None:
-    """Return one of a device's levels, of its card; its rows are copies of it."""
+    """Return one of a device's levels, of its GPU; its rows are copies of it."""
     means = [row.levels[place] or 0.0 for row in rows if row.levels[place] is not None]
     return max(means) * _part(rows[0]) if means else None
 

@@ -182,7 +182,7 @@ def most_samples(interval_seconds: float) -> float:
 
 
 def without_repeats(rows: Iterable[DeviceRow], interval: Callable[[DeviceKey], float]) -> None:
-    """Count a holder of several replicas of a card once, in place; its mean stays.
+    """Count a holder of several replicas of a GPU once, in place; its mean stays.
 
     It is exported once for each replica, so that its row has more samples than there can be.
     """
@@ -207,9 +207,9 @@ def place_of(row: DeviceRow) -> str:
 def share_energy(rows: Iterable[DeviceRow], interval: Callable[[DeviceKey], float]) -> None:
     """Make the energy of the rows of a device add up to what the device used, in place.
 
-    Each row carries what the counter grew by while its labels were there. Rows that follow each
-    other add up; rows that stand beside each other (MIG instances, sharers of a card) repeat the
-    whole device's and are scaled to the time there is.
+    Each row carries the growth of the counter while its labels were there. Rows that follow each
+    other in time add up. Rows side by side (MIG instances, sharers of a GPU) repeat the whole
+    device's growth and are scaled to the time there is.
     """
     first: dict[str, DeviceRow] = {}
     several: dict[str, list[DeviceRow]] = {}

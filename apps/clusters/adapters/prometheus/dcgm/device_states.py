@@ -1,8 +1,8 @@
 """What every device reports at one time: instant queries of few labels.
 
-Gauges of a device are asked for together, `max by (name, device)`: an exporter that shows a card
-once for each of its pods repeats the card's value, and where a row is one pod's own part, the
-row of the card beside it is the largest. What a cluster does not export stays None.
+All gauges of a device are read in one query, `max by (name, device)`. An exporter that shows a GPU
+once for each of its pods repeats the GPU's value; where a row is one pod's own part, the row of the
+whole GPU is the largest. Metrics that a cluster does not export stay None.
 """
 
 from collections import defaultdict
@@ -277,8 +277,8 @@ def _read_now(reading: WindowReader, part: LabelledSlots, values: _Values) -> No
 def _read_means(reading: WindowReader, part: LabelledSlots, values: _Values) -> None:
     """Read the mean activity of the half hour; of utilization where a counter is away or stuck.
 
-    A row of utilization may be one pod's own part of the card, so that of several the largest
-    tells; those of activity are copies of the card's, or follow each other.
+    A row of utilization may be one pod's own part of the GPU, so the largest row is the GPU's. Rows
+    of activity are copies of the GPU's value, or follow each other in time.
     """
     labels = (part.form.uuid_label, "GPU_I_ID")
     activity, utilization = (_name(g, part.dialect) for g in (_ACTIVITY, _UTILIZATION))

@@ -111,7 +111,7 @@ def profile_of(
     rows: Iterable[DeviceSlot],
     sharing: ProcessSharing,
 ) -> ExporterProfile:
-    """Return the profile; asks for the label names of each job once.
+    """Return the profile; reads the label names of each job once.
 
     Where several jobs export devices, one query more tells whose they are.
     """

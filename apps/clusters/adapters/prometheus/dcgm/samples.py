@@ -76,7 +76,7 @@ class SlotIntervals:
 
 
 def samples_by_device(rows: Iterable[DeviceRow]) -> Counter[DeviceKey]:
-    """Return the samples of each device that has any, whoever held it."""
+    """Return the samples of each device that has any, with or without a holder."""
     totals: Counter[DeviceKey] = Counter()
     for row in rows:
         if row.samples:

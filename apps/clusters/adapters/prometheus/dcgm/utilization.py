@@ -1,8 +1,8 @@
-"""GPU_UTIL where the profiling counters do not tell: stuck counters, and cards that pods share.
+"""GPU_UTIL where the profiling counters do not tell: stuck counters, and GPUs that pods share.
 
-The counter of a card can get stuck (a profiler took the unit, the host engine lost it) and then
-reads 0 without end. Cards whose counter read 0 throughout a slot are held against the last GPU_UTIL
-of the slot, in one query for all of them; only those that this contradicts are read again.
+The counter of a GPU can get stuck (a profiler took the unit, the host engine lost it) and then
+always reads 0. GPUs whose counter read 0 throughout a slot are compared with the last GPU_UTIL of
+the slot, in one query for all of them; only those that differ are read again.
 
 From 4.8.2 on, dcgm-exporter with virtual GPUs writes GPU_UTIL by process: one row for each sharer,
 beside a row of the device that names no pod. All other metrics, the profiling ones among them, are
@@ -72,9 +72,9 @@ def unstuck(
     if not stuck:
         return rows, set()
     reading.remark(
-        f"{ACTIVITY} stands at 0 on {some_of({uuid for _, uuid in stuck})} while {UTILIZATION} "
-        f"does not: {UTILIZATION} was taken there; restart the exporter (or nvidia-dcgm) of the "
-        "node, and look for another profiler on the card"
+        f"{ACTIVITY} stays at 0 on {some_of({uuid for _, uuid in stuck})} while {UTILIZATION} "
+        f"does not: {UTILIZATION} was used instead; restart the exporter (or nvidia-dcgm) of the "
+        "node, and look for another profiler on the GPU"
     )
     return [_replaced(row, means) if _place(row) in stuck else row for row in rows], stuck
 
@@ -180,9 +180,9 @@ _Values = dict[tuple[int, str], dict[_Workload, tuple[float, float]]]
 
 @dataclass(slots=True)
 class ProcessSharing:
-    """How the shared cards of a window are exported, by UUID.
+    """How the shared GPUs of a window are exported, by UUID.
 
-    `without_values` are devices of slots whose pods read 0 each while the card was busy.
+    `without_values` are devices of slots whose pods all read 0 while the GPU was active.
     """
 
     shown: dict[str, set[VirtualGpus]] = field(default_factory=lambda: defaultdict(set))
@@ -250,8 +250,9 @@ def add_process_values(
                 sharing.shown[place[1]].add(how)
     if silent:
         reading.remark(
-            f"{UTILIZATION} by process is 0 for every pod on {some_of(silent)} while the card is "
-            "busy: its activity was divided by what each held; the exporter needs hostPID: true"
+            f"{UTILIZATION} by process is 0 for every pod on {some_of(silent)} while the GPU is "
+            "active: its activity was divided by what each pod held; the exporter needs "
+            "hostPID: true"
         )
 
 
@@ -293,8 +294,8 @@ def _rows_of(
 ) -> VirtualGpus | None:
     """Set `process` of the rows of one device, and say how it is exported.
 
-    `room` is how many samples one series can have. None where every pod reads 0 on a busy device,
-    NONE where nothing can be told: all is 0.
+    `room` is how many samples one series can have. None where every pod reads 0 on an active
+    device, NONE where nothing can be told: all is 0.
     """
     if _NOBODY not in values or not _beside(rows, values[_NOBODY][1], room):
         return VirtualGpus.COPIES
@@ -321,8 +322,8 @@ def _are_copies(
 ) -> bool:
     """Say whether the pods' rows may repeat the device's.
 
-    Only of pods that were there all the time does a copy have the device's very mean; of another
-    it lacks at most what a wholly busy device does in the samples that are missing.
+    Only a copy of a pod that was there all the time has exactly the device's mean. Another copy
+    differs by at most the missing samples of a fully active device.
     """
     throughout = [mean for name, mean in means.items() if values[name][1] >= samples - 1]
     if not throughout or any(abs(mean - device) > _EQUAL for mean in throughout):
@@ -337,8 +338,8 @@ def _are_copies(
 def _beside(rows: Sequence[DeviceRow], samples: float, room: float) -> bool:
     """Say whether the row without a pod was there all the time that the pods were.
 
-    Else it is of the time after them, when nobody held the card: so it is also where one fits
-    into the slot after the other.
+    Otherwise it covers the time after them, when no pod held the GPU. That is also so where one
+    fits into the slot after the other.
     """
     longest = max(row.samples for row in rows if row.pod)
     return samples >= longest - SPARE_SAMPLES and samples + longest > room

@@ -1,7 +1,7 @@
 """Devices of AMD and Intel: their labels made into a device and a holder, their rows into one.
 
-Their exporters name a card in several ways, and Intel's shows its tiles one by one. The labels are
-read in full and put together here; clusters of these cards are small beside those of NVIDIA.
+Their exporters name a GPU in several ways, and Intel's shows its tiles one by one. The labels are
+read in full and combined here; clusters of these GPUs are small beside those of NVIDIA.
 """
 
 from collections import defaultdict
@@ -45,8 +45,8 @@ _NUMBERED = "/gpu"
 class AmdLabels(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
     """The labels of AMD's exporter, in lower case (today) and upper case (older releases).
 
-    A card is known by its UUID, where that label is configured, else by its serial number, else
-    by its number on its node.
+    A GPU is known by its UUID, where that label is configured, else by its serial number, else by
+    its number on its node.
     """
 
     gpu_uuid: str = ""
@@ -141,7 +141,7 @@ class IntelLabels(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
     kube_container: str = ""
 
     def key(self, *, exported: bool) -> HolderLabels | None:
-        """Return the device and its holder; None for the rows of a board of several cards."""
+        """Return the device and its holder; None for the rows of a board of several GPUs."""
         del exported  # these names clash with none
         names = (self.kube_namespace, self.kube_pod, self.kube_container)
         return ExportedHolder(self.uuid, "", *names) if self.uuid else None
@@ -159,7 +159,7 @@ class IntelLabels(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
 
     @property
     def tile(self) -> str:
-        """The tile that the row is of; empty for a row of the whole card."""
+        """The tile that the row is of; empty for a row of the whole GPU."""
         return self.sub_dev
 
 
@@ -208,7 +208,7 @@ def vendor_series(
 
 
 def _largest_at_once(series: list[list[Sample]]) -> list[Sample]:
-    """Return the largest value of each instant; the tiles of a card are scraped together."""
+    """Return the largest value of each instant; the tiles of a GPU are scraped together."""
     values: dict[float, float] = {}
     for at, value in chain.from_iterable(series):
         values[at] = max(value, values.get(at, value))
@@ -328,15 +328,15 @@ class VendorReader:
                 best, samples = min(total, float(count)), count
         if device.gpu_instance not in {"", "0"} and samples and best == 0.0:
             self._reading.remark(
-                f"partitions other than 0 read 0 on {device.node or device.uuid}: "
-                "they are unmeasured, the exporter shows the card's values on partition 0"
+                f"partitions other than 0 read 0 on {device.node or device.uuid}: they have no "
+                "metrics, the exporter shows the GPU's values on partition 0"
             )
             return 0.0, 0
         return best, samples
 
 
 def _whole_or_sum(by_tile: Mapping[str, float]) -> float | None:
-    """Return the value of the whole card, or the sum over its tiles; None without any."""
+    """Return the value of the whole GPU, or the sum over its tiles; None without any."""
     if not by_tile:
         return None
     return by_tile[""] if "" in by_tile else sum(by_tile.values())

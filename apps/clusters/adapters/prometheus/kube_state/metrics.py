@@ -131,7 +131,7 @@ _LARGEST_UNITS = 10_000.0
 class Plausible:
     """Drops values that no cluster can have, and says so; `end` is that of the whole window.
 
-    One absurd value must neither stop an hour nor give a pod all the cards of a node.
+    One absurd value must neither stop an hour nor give a pod all the GPUs of a node.
     """
 
     reading: WindowReader

@@ -62,7 +62,7 @@ _UIDS_PER_QUERY = 100
 
 
 class PodReader:
-    """Fills one record of series for each pod that asks for GPUs; `pods` has them by uid.
+    """Fills one record of series for each pod that requests GPUs; `pods` has them by uid.
 
     `owners` maps (namespace, kind, name) of a controller to its own owner, `seen` names the
     optional metrics that the cluster has.
@@ -312,5 +312,5 @@ class PodReader:
 
 
 def _asks(pod: PodSeries, container: str) -> bool:
-    """Say whether a container asks for GPUs; init containers are not in these series."""
+    """Say whether a container requests GPUs; init containers are not in these series."""
     return container in pod.requests or not pod.requests
