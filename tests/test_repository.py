@@ -551,3 +551,13 @@ def test_ci_runs_what_a_developer_runs() -> None:
         "test",
         "test-sqlite",
     } <= set(check.group(1).split())
+
+
+def test_explained_figures_name_sections_of_the_definitions() -> None:
+    sections = anchors(ROOT / "docs" / "definitions.md")
+    named = {
+        anchor
+        for path in (ROOT / "apps").rglob("*.py")
+        for anchor in re.findall(r'\banchor="([a-z-]+)"', path.read_text(encoding="utf-8"))
+    }
+    assert named <= sections

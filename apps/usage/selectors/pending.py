@@ -335,7 +335,7 @@ def explain_waiting(at: datetime, *, tier: str, filters: Filters) -> Explained:
         figure=WAITING,
         label="Pending GPUs",
         meaning=f"GPUs that pods of {tier} ask for and that are on no node.",
-        anchor="waiting",
+        anchor="pending",
         value=whole if known else None,
         unit=Unit.GPUS,
         formula="sum(gpus)",

@@ -135,7 +135,7 @@ _ALL = (
         "Unmeasured",
         "Running, with no device sample to say what happened. It is neither waste, nor idle, "
         "nor zero.",
-        "unmeasured",
+        "no-metrics",
     ),
     _amount(
         "idle",
