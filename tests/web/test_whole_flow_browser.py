@@ -97,7 +97,7 @@ def test_a_lead_asks_two_admins_approve_and_the_pod_starts(
 
 def ada_asks(page: Page) -> None:
     page.goto(f"/quotas/lab/ResourceQuota/speech-lab/gpus/{KEY}/")
-    page.get_by_role("link", name="Ask for a change").click()
+    page.get_by_role("link", name="Request change").click()
     expect(page.locator("main")).to_contain_text("This key can reach whole")
     page.locator("#id_after").fill("3")
     page.get_by_label("Why").fill("The third voice has waited since noon.")
