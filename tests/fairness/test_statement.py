@@ -69,7 +69,7 @@ CASES = [
     ),
     pytest.param(
         replace(BUSY, borrowed_from=(), idle_beside=(), denied_gpu_hours=12_345.6),
-        "entitled to 12, received 15.2, borrowed 3.2; denied 12,346 GPU-hours",
+        "entitled to 12, received 15.2, borrowed 3.2; missed 12,346 GPU-hours of its fair share",
         id="large-and-without-names",
     ),
     pytest.param(
