@@ -34,8 +34,8 @@ class Actor(ActingParty):
 def actor_of(user: User, *, origin: str) -> Actor:
     """Return a signed-in person as the one who acts. At most one query.
 
-    Raises NotAllowed for an account of the portal's own name: nobody could tell in the audit who
-    of the two it was.
+    Raises NotAllowed for an account of the portal's own name: the audit could not tell the two
+    apart.
     """
     if user.username.strip().casefold() == PORTAL:
         raise NotAllowed(f"The name {PORTAL} is the portal's own: have your account renamed.")
@@ -49,7 +49,7 @@ def portal(origin: str = "portal") -> Actor:
 
 
 def leads_of(team_id: int) -> frozenset[str]:
-    """Return the user names of who leads a team now; nobody leads a closed one. One query."""
+    """Return the user names of a team's present leads; a closed team has none. One query."""
     led = Membership.objects.filter(team_id=team_id, lead=True, team__active=True)
     rows = led.order_by("username")
     return frozenset(rows.values_list("username", flat=True))
@@ -68,15 +68,15 @@ def is_written_to(cluster: Cluster) -> bool:
 def check_create(actor: Actor, team_id: int) -> None:
     """Let pass who leads the team and platform admins. Raises NotAllowed."""
     if actor.user is None:
-        raise NotAllowed("The portal asks for nothing by itself.")
+        raise NotAllowed("The portal itself requests nothing.")
     check_request(actor.user, team_id)
 
 
 def seen_by(actor: Actor) -> Q:
     """Return which requests a reader may know of: those of teams that they see in detail.
 
-    A draft asks for nothing yet: only its authors and its team know of it, whoever else sees
-    everything.
+    A draft has no effect yet: only its authors and its team see it, not even users who see
+    everything else.
     """
     if not actor.visibility.everything:
         return Q(team__in=actor.visibility.team_ids)

@@ -1,9 +1,9 @@
 """The one writer of the audit: who acts, adding entries, reading them back and checking them.
 
 The head is a row of its own that is locked and written in the transaction of the entry: a file
-beside the database could be behind it after a crash, and each machine would have another one. Who
-rules the database could alter both; against that the head is logged with every entry and noted by
-whoever exports, and `verify` holds the chain against a noted head.
+beside the database could be behind it after a crash, and each machine would have another one. An
+administrator of the database could alter both. Against that the head is logged with every entry and
+noted by those who export, and `verify` checks the chain against a noted head.
 """
 
 import getpass
@@ -138,7 +138,7 @@ def entries() -> Iterator[AuditRecord]:
 
 
 def entry_of(row: AuditEntry) -> AuditRecord:
-    """Return a row as the entry that it was made from, if nobody altered it."""
+    """Return a row as the entry that it was made from, if it was not altered."""
     contents = {"before": _content(row.before), "after": _content(row.after)}
     return AuditRecord(**{name: getattr(row, name) for name in _COLUMNS} | contents)
 
@@ -181,11 +181,11 @@ def written_head(head: Head | None) -> str:
 
 
 def verify(noted: Head | None = None, *, witnesses: str = "") -> ChainCheck:
-    """Check every entry, the kept head, and a head that somebody noted earlier.
+    """Check every entry, the kept head, and a head that was noted earlier.
 
     `witnesses` name rows that were there before and were made with an entry each: an audit without
-    entries was emptied then. Entries added meanwhile are left for the next time: nobody waits for
-    the audit to be checked.
+    entries was emptied then. Entries added meanwhile are left for the next time: writers are never
+    blocked by the check.
     """
     kept = audit_head() or _NOTHING
     seen: dict[int, str] = {0: START}

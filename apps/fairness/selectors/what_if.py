@@ -47,7 +47,7 @@ _READ_FROM = (
 
 @dataclass(frozen=True, slots=True)
 class ReplayLimits:
-    """How much is replayed at most, while a reader waits.
+    """How much is replayed at most within one page request.
 
     Each of the `pods` is scheduled twice. `cells` are slots × teams, summed over the tiers that
     are replayed: what is measured of each is kept in memory.
@@ -75,12 +75,12 @@ def what_if(
     visibility: Visibility,
     limits: ReplayLimits = _LIMITS,
 ) -> WhatIfReport:
-    """Replay the window's work as it was and after the changes; GPU-hours and waits.
+    """Replay the window's work as it was and after the changes; GPU-hours and queue times.
 
-    Told are the tiers that the changes concern; all that are known where there is no change. Work
-    is what the pod ledger knows: what waited, ran or came within the window. Sums of GPUs of
-    teams, which everybody may see: `visibility` narrows nothing. Raises TooMuchToReplay,
-    CapacityUnknown, and ChangeImpossible where a change names what there is not. At most 15
+    The result has the tiers that the changes concern; all known ones where there is no change. Work
+    is what the pod ledger knows: pending, running or created within the window. Sums of GPUs of
+    teams, which every user may see: `visibility` narrows nothing. Raises TooMuchToReplay,
+    CapacityUnknown, and ChangeImpossible where a change names something unknown. At most 15
     queries.
     """
     chosen, layout, works, edges = _prepared(window, changes, limits)
@@ -268,7 +268,8 @@ def _work(row: _PodRow, team: str, tier: str, gpus: float, window: Window) -> Re
 
 
 def _pods(window: Window, tiers: Collection[int], most: int) -> list[_PodRow]:
-    """Return the pods that waited or held within the window; claims are their pods' holding.
+    """Return the pods that were pending or held GPUs within the window; claims are their pods'
+    holding.
 
     Those not bound may be of any tier. Raises TooMuchToReplay.
     """
@@ -303,7 +304,7 @@ def _pods(window: Window, tiers: Collection[int], most: int) -> list[_PodRow]:
 def _last_known(window: Window) -> dict[int, float]:
     """Return when the facts end (Unix seconds) of clusters that are in the catalog no more.
 
-    Of those that have any in the window: what such a cluster's pods hold nobody sees end.
+    Of those with any hour in the window: nothing shows the end of what such a cluster's pods hold.
     """
     rows = CollectionWindow.objects.filter(
         HAS_FACTS, cluster__active=False, hour__gte=window.start, hour__lt=window.end
@@ -471,7 +472,7 @@ def _explain_index(found: TierReplay) -> Explained:
     return replace(
         explain_jain(_JAIN, sums.jain_index, teams, below="fair share"),
         origin=_REPLAY_ORIGIN,
-        nothing="" if sums.jain_index is not None else "Nobody asked for this tier.",
+        nothing="" if sums.jain_index is not None else "No team requested this tier.",
     )
 
 

@@ -273,11 +273,11 @@ class QuotaPoint:
 
 @dataclass(frozen=True, slots=True)
 class UnusedRow:
-    """What a quota allowed over a window and nobody asked for, and what was held for nothing.
+    """Quota that was allowed over a window and not used, and GPUs that were held without use.
 
-    `hard`, `used` and `unused` are unit-hours, of hours in which `used` is known; `unused` sums
-    hours in which less was used than allowed. `idle_gpu_hours` is what pods of the namespace held
-    idle on the tiers that the key can reach (None of a queue).
+    `hard`, `used` and `unused` are quota-hours, of hours in which `used` is known; `unused` sums
+    hours in which less was used than allowed. `idle_gpu_hours` is the idle part of what its pods
+    held on the tiers that the key can reach (None of a queue).
     """
 
     cluster: str
@@ -300,7 +300,7 @@ class UnusedRow:
 
 @dataclass(frozen=True, slots=True)
 class BurnPoint:
-    """What of a period's allowance was used by the time `at`."""
+    """The used part of a period's budget by the time `at`."""
 
     at: datetime
     used: float
@@ -310,7 +310,7 @@ class BurnPoint:
 class BurnRow:
     """A budget in the period that runs, in GPU-hours or in money.
 
-    Rates are against a linear pace: 1.0 lands exactly on the allowance; None before the first
+    Rates are against a linear pace: 1.0 lands exactly on the budget; None before the first
     closed hour. `coverage_ratio` is the known part of the period's hours until the moment of
     reading, of all clusters while they were there; rates are of known hours alone. `known_hours`
     are those that `burn_rate` rests on, `last_day` and `last_week` what the other rates rest on.
@@ -401,7 +401,7 @@ class BudgetRow(BurnRow):
 
 @dataclass(frozen=True, slots=True)
 class BudgetAlertRow:
-    """That a budget reached a share of its allowance (`used`), or will before its end."""
+    """That a share of a budget is used (`used`), or will be before its end."""
 
     team: str
     unit: str

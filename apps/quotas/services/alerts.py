@@ -1,4 +1,4 @@
-"""Noting what budgets came to: shares of the allowance reached, and ends that come too soon."""
+"""Noting the state of budgets: thresholds reached, and ends that come too soon."""
 
 from collections import defaultdict
 from collections.abc import Iterable
@@ -25,7 +25,7 @@ def note_budget_alerts(*, now: datetime) -> int:
 
 
 def note_alerts(rows: Iterable[BurnRow], *, now: datetime) -> int:
-    """Note which budgets reached a threshold (a share of the allowance) or will end too soon.
+    """Note which budgets reached a threshold (a share of the budget) or will end too soon.
 
     Each once in a period, also where several do so at once. A budget that is used up is not
     projected to be any more. Budgets in money come here from the room of costs.

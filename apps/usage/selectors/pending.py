@@ -119,11 +119,11 @@ def waiting_pods(at: datetime, filters: Filters = EVERY_CLUSTER) -> QuerySet[Pod
 
 
 def waiting_of(at: datetime, *, filters: Filters, visibility: Visibility) -> list[PendingGpus]:
-    """Return what waits at `at`, by tier name, where `filters` name teams or namespaces too.
+    """Return the pending work at `at`, by tier name, where `filters` name teams or namespaces too.
 
-    Sums of GPUs at the level of a team may be seen by everybody; where a namespace is named, only
-    what is of teams that the reader sees counts. A filter on GPU models or capacity types narrows
-    nothing: what waits has none yet. Three queries.
+    Sums of GPUs at the level of a team may be seen by every user; with a filter on a namespace,
+    only teams that the reader sees count. A filter on GPU models or capacity types narrows nothing:
+    pending work has none yet. Three queries.
     """
     pods = waiting_pods(at, filters).filter(_of_tiers(filters))
     if filters.namespace:

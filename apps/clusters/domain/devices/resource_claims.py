@@ -204,10 +204,10 @@ def _share(result: Result, device: PublishedDevice) -> float:
 
 
 def asked(claim: ClaimState, find: Find, is_gpu_class: IsGpuClass) -> dict[str, float]:
-    """Return device class → devices that a claim asks for, of GPU classes alone.
+    """Return device class → devices that a claim requests, of GPU classes alone.
 
-    Of alternatives the one that was allocated counts, before that the first. Who asks for all
-    there are asks for what it was given, and for one until then.
+    Of alternatives the allocated one counts, before allocation the first. A request for all devices
+    counts what it was given, and one until then.
     """
     units: dict[str, float] = {}
     for request in _chosen(claim):
@@ -313,11 +313,11 @@ class Ask(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PodClaims:
-    """What a pod asks for by claims.
+    """What a pod requests by claims.
 
     `containers` are those that use a claim of GPUs, `served` the (container, resource) that an
     extended resource's claim serves, so that they are no request of their own. `unknown` are the
-    names of claims that nobody has seen.
+    names of claims that were never observed.
     """
 
     requests: Mapping[str, float] = field(default_factory=dict)
@@ -339,7 +339,7 @@ def claim_names(item: Mapping[str, Any]) -> frozenset[str]:
 
 
 def names_claims(pod: Mapping[str, Any]) -> bool:
-    """Say whether a pod asks for anything by claims."""
+    """Say whether a pod requests anything by claims."""
     # Asked of every pod of a cluster, of which few do.
     spec, status = pod.get("spec") or {}, pod.get("status") or {}
     return bool(spec.get("resourceClaims") or status.get("extendedResourceClaimStatus"))
@@ -351,7 +351,7 @@ def pod_claims(
     *,
     remembered: PodRecord | None = None,
 ) -> PodClaims:
-    """Return what a pod asks for by its claims; `find` looks one up by name.
+    """Return what a pod requests by its claims; `find` looks one up by name.
 
     Claims go when their pod is over: one that is not found counts as `remembered` has the pod.
     """

@@ -1,4 +1,4 @@
-"""What of a cluster's objects matters beyond the pod ledger: why things wait, what limits them.
+"""The parts of a cluster's objects beyond the pod ledger: causes of pending work, and limits.
 
 One dataclass for each kind, made from an object as the API server wrote it by `observed_object`
 (`domain.observed.extract`). Times are Unix seconds, amounts plain numbers (CPU in cores, memory in
@@ -109,7 +109,7 @@ class ClaimUse:
 
 @dataclass(frozen=True, slots=True)
 class ContainerWait:
-    """Why a container of a bound pod waits, as `ImagePullBackOff`."""
+    """The reason why a container of a bound pod does not run, as `ImagePullBackOff`."""
 
     container: str
     reason: str
@@ -133,7 +133,7 @@ class Placement:
 
 @dataclass(frozen=True, slots=True)
 class PodSnapshot:
-    """A pod that asks for GPU and is not running, or that a kubelet turned away.
+    """A pod that requests GPUs and is not running, or that a kubelet turned away.
 
     `requests` is the whole effective request, cpu and memory too; `controller` is the uid of what
     made it, `owner_kind` and `owner` its top controller. `group` names its gang (PodGroup, Kueue's
@@ -188,7 +188,7 @@ class ControllerSnapshot:
     """A ReplicaSet, StatefulSet or Job whose pods ask for GPU.
 
     `wanted` is how many pods it wants now (of a Job its parallelism, at most what is left to
-    complete), `pods` how many there are that are not over; `requests` is what each asks for.
+    complete), `pods` how many there are that are not over; `requests` is each pod's request.
     `together`: a Job whose pods must run at the same time, as far as its spec tells.
     """
 
@@ -207,7 +207,7 @@ class ControllerSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class EventSnapshot:
-    """An event about something that waits (facts, section 5.7); `component` reported it."""
+    """An event about pending work (facts, section 5.7); `component` reported it."""
 
     about_kind: str
     about_name: str
@@ -241,7 +241,7 @@ class QuotaSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class ClaimRequest:
-    """One request of a claim, or one alternative of it; `count` None asks for all there are.
+    """One request of a claim, or one alternative of it; `count` None requests all devices.
 
     `name` is how results refer to it, `of` the request that it is an alternative of. `selectors`
     are its own CEL expressions, beside those of its class.
@@ -269,7 +269,7 @@ class ClaimSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class PodSet:
-    """Pods of one kind in a Kueue Workload: how many, and what each asks for."""
+    """Pods of one kind in a Kueue Workload: how many, and each pod's requests."""
 
     name: str
     count: int
@@ -358,7 +358,7 @@ class FlavorSnapshot:
 class PodGroupSnapshot:
     """A gang of Volcano, of the scheduler plug-ins or of Kubernetes itself.
 
-    `requests` is what the smallest gang asks for in all, where it says so.
+    `requests` is what the smallest gang requests in all, where it says so.
     """
 
     created: float

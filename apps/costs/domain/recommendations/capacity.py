@@ -76,7 +76,7 @@ def unused_quota(one: QuotaEvidence) -> Recommendation | None:
 def shared_out(quotas: Iterable[QuotaEvidence]) -> list[QuotaEvidence]:
     """Return quotas told what all of their tier could be lowered by.
 
-    The same cards stood empty for all of them, and can be given up once.
+    The same GPUs were empty for all of them, and can be given up once.
     """
     found = list(quotas)
     unused: dict[tuple[str, str], list[float]] = defaultdict(list)
@@ -127,7 +127,9 @@ def mig_layout(one: LayoutEvidence) -> Recommendation | None:
         f"{_layout_text(one.layout)}: {then} instead of {now} of {total} slices are stranded.",
         saved=Saving(one.cards * (now - then) / total * HOURS_PER_MONTH, one.price_per_gpu_hour),
         currency=one.currency,
-        rating=one.rating.at_most(Confidence.MEDIUM, "cards must be drained to be cut anew"),
+        rating=one.rating.at_most(
+            Confidence.MEDIUM, ("GPUs must be drained before their layout changes")
+        ),
         evidence={
             "days": round(one.days, 1),
             "cards": one.cards,
@@ -184,12 +186,12 @@ def _of_pool(one: PoolEvidence, node_hours: int) -> Fractions:
 
 
 def layouts(part: MigModel) -> Iterator[dict[str, int]]:
-    """Yield every set of profiles that fits on one card, by compute and memory slices."""
+    """Yield every set of profiles that fits on one GPU, by compute and memory slices."""
     yield from _filled(list(part.profiles.items()), *_room(part))
 
 
 def stranded(layout: Mapping[str, int], part: MigModel) -> int:
-    """Return how many compute slices of a card a layout leaves over."""
+    """Return how many compute slices of a GPU a layout leaves over."""
     used = sum(
         part.profiles[name].compute * n for name, n in layout.items() if name in part.profiles
     )
@@ -286,8 +288,8 @@ class HoursEvidence(Evidence):
     """How many GPUs of a pool stood empty, by (weekend, local hour): one number for each day.
 
     `owned`: it is hardware that is paid for whether it runs or not. `stranded_gpu_hours` are
-    unallocated too, and in none of `empty`. `pending_gpu_hours` waited for the tier in the same
-    hours, at most what stood empty.
+    unallocated too, and in none of `empty`. `pending_gpu_hours` were pending for the tier in the
+    same hours; at most what was empty.
     """
 
     gpu_model: str
@@ -345,7 +347,7 @@ def _hours_confidence(one: HoursEvidence) -> Rating:
 
 
 def _pending_first(one: HoursEvidence) -> str:
-    """Return what is to be done first where work waited beside empty GPUs."""
+    """Return the first step where work was pending beside empty GPUs."""
     if not one.pending_gpu_hours:
         return ""
     return (
@@ -380,10 +382,10 @@ def _empty_by_hour(usual: Mapping[tuple[bool, int], int]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class LendingEvidence:
-    """A quota that was not used up while other teams waited for GPUs of its tier.
+    """A quota that was not used up while other teams had work pending for its tier.
 
-    `free_unit_hours` is what was free of it in hours in which others waited, `waited_unit_hours`
-    what they waited for then; `usual_used` is what nine of ten hours did not exceed.
+    `free_unit_hours` is what was free of it in hours in which other work was pending,
+    `waited_unit_hours` that pending work; `usual_used` is what nine of ten hours did not exceed.
     """
 
     of: QuotaEvidence
@@ -395,7 +397,7 @@ class LendingEvidence:
 def lend_quota(one: LendingEvidence) -> Recommendation | None:
     """Quota is held while others wait: lend what is usually free.
 
-    Its saving is no cash: it is the price of the waiting work that could have run.
+    Its saving is no cash: it is the price of the pending work that could have run.
     """
     quota = one.of
     if not quota.is_enough:
@@ -409,12 +411,10 @@ def lend_quota(one: LendingEvidence) -> Recommendation | None:
         kind=RecommendationKind.LEND_QUOTA,
         subject=quota.subject,
         change=f"Lend {lent} of {quantity(quota.hard)} {quota.key}: nine of ten hours used at most "
-        f"{quantity(one.usual_used)}, while others waited.",
+        f"{quantity(one.usual_used)}, while other work was pending.",
         saved=Saving(monthly, quota.price_per_gpu_hour),
         currency=quota.currency,
-        rating=quota.rating.at_most(
-            Confidence.LOW, "what waited may have waited for something else"
-        ),
+        rating=quota.rating.at_most(Confidence.LOW, "pending work may have had another cause"),
         evidence={
             "days": round(quota.days, 1),
             "hard": quota.hard,

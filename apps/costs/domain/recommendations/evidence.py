@@ -87,16 +87,15 @@ class WorkloadEvidence(Evidence):
     """What a workload did on one tier and model over `days` days, `measured_days` of them measured.
 
     `gpu_hours` is what it held, `idle_gpu_hours` the idle part (docs/definitions.md#idle). `units`
-    is how many GPUs a pod asks for. Activity is of the whole card, 0..1: the mean and the 95th
-    percentile of half-hours; `tier_activity` is the mean over all kinds of cards of the tier.
-    Memory is the peak on any one card (None: not known). `gpus` has
-    for each GPU of a pod the activity of its highest half-hour; it is empty where devices could
-    not be told apart. `restarts` counts how often pods that ended were started again,
-    `finished_after_restart` those that then succeeded. `idle_hours_now` is how long it has been
-    idle up to now. `resource` is what its pods ask for. `owned`: its price is that of hardware
-    that somebody owns. `over`: it was to run once, and has. `members` is how many workloads are
-    judged together as one. `waste_gpu_hours` is what was not busy of what was
-    measured or did not run; `head_gpu_hours` of it lay before pods were first active,
+    is how many GPUs a pod requests. Activity is of the whole GPU, 0..1: the mean and the 95th
+    percentile of half-hours; `tier_activity` is the mean over all GPU models of the tier. Memory is
+    the peak on any one GPU (None: not known). `gpus` has for each GPU of a pod the activity of its
+    highest half-hour; it is empty where devices could not be told apart. `restarts` counts how
+    often pods that ended were started again, `finished_after_restart` those that then succeeded.
+    `idle_hours_now` is how long it has been idle up to now. `resource` is what its pods request.
+    `owned`: its price is that of owned hardware. `over`: it was to run once, and has. `members` is
+    how many workloads are judged together as one. `waste_gpu_hours` is its time that was not
+    running, idle or underutilized; `head_gpu_hours` of it lay before pods were first active,
     `tail_gpu_hours` after they last were.
     """
 
@@ -146,7 +145,7 @@ class WorkloadEvidence(Evidence):
 
     @property
     def is_well_used(self) -> bool:
-        """Whether it is left alone: it is active here, or on all cards of the tier together."""
+        """Whether it is left alone: it is active here, or on all GPUs of the tier together."""
         means = (self.mean_activity or 0.0, self.tier_activity or 0.0)
         return max(means) >= WELL_USED_FROM
 
@@ -202,9 +201,9 @@ class WorkloadEvidence(Evidence):
 
 @dataclass(frozen=True, slots=True)
 class SharedTier:
-    """A tier whose units are `share` of a card, 0..1.
+    """A tier whose units are `share` of a GPU, 0..1.
 
-    `resource` and `node_selector` are how a pod asks for it, where that is known.
+    `resource` and `node_selector` are how a pod requests it, where that is known.
     """
 
     tier: str
@@ -216,7 +215,7 @@ class SharedTier:
 
 @dataclass(frozen=True, slots=True)
 class CardPart:
-    """A MIG device or a replica that a tier gives out: `share` of a card and its memory."""
+    """A MIG device or a replica that a tier offers: its `share` of a GPU and its memory."""
 
     tier: str
     gpu_model: str
@@ -245,7 +244,7 @@ class Model:
 
 @dataclass(frozen=True, slots=True)
 class SpotPool:
-    """Cards of a model that a tier has on spot, and what a GPU-hour of them costs."""
+    """GPUs of a model that a tier has on spot, and their price per GPU-hour."""
 
     gpu_model: str
     sharing: GpuSharing
@@ -284,7 +283,7 @@ class QuotaEvidence(Evidence):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayoutEvidence(Evidence):
-    """`cards` cards of one node that are cut alike: the layout, and the most held of it at once."""
+    """`cards` GPUs of one node and layout: the layout, and the most held of it at once."""
 
     gpu_model: str
     cards: int

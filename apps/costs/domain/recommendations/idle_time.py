@@ -78,7 +78,7 @@ class TimeoutEvidence(Evidence):
     """What a stop after sixty idle minutes would have freed of a team's work on one tier.
 
     `freed` and `waste` are GPU-hours by the name of a family's cell: what would have been freed,
-    and its idle and underused time. `worth` is the money of what is freed in the `days` days.
+    and its idle and underutilized time. `worth` is the money of what is freed in the `days` days.
     `hit` are the pods that would have been stopped, by workload. `could_have_run` is how many
     pending GPU-hours of the tier fell into hours with something freed, at most what was freed: an
     upper bound.
@@ -116,7 +116,7 @@ def idle_timeout(one: TimeoutEvidence) -> Recommendation | None:
         currency=one.currency,
         rating=one.rating.at_most(
             Confidence.MEDIUM,
-            "idle work may be waiting for somebody, and loses its memory when stopped",
+            "idle work may expect input from a user, and loses its memory when stopped",
         ),
         evidence=evidence,
         patch=patches.idle_timeout(hit, TIMEOUT_MINUTES),
@@ -125,7 +125,7 @@ def idle_timeout(one: TimeoutEvidence) -> Recommendation | None:
 
 
 def _freed_fractions(one: TimeoutEvidence) -> Fractions:
-    """Return the part of each family's idle and underused time that is freed."""
+    """Return the part of each family's idle and underutilized time that is freed."""
     parts = {
         name: min(1.0, freed / one.waste[name])
         for name, freed in one.freed.items()
