@@ -1,4 +1,4 @@
-"""What waits: parameters, rows and endpoints."""
+"""Pending work: parameters, rows and endpoints."""
 
 from dataclasses import fields
 from typing import Any
@@ -47,14 +47,14 @@ _DEFAULT = (PendingGrouping.DAY, PendingGrouping.CAUSE)
 
 
 class PendingParams(parameters.PageParams, parameters.CsvParams, parameters.PlaceParams):
-    """Parameters of `pending`: what waits now."""
+    """Parameters of `pending`: the work that is pending now."""
 
     cause = NamesField(child=choices(_CAUSES))
     kind = NamesField(help_text="Only these kinds, as Kubernetes names them: Pod, Job, Workload.")
     order = choices(
         [order.value for order in PendingOrder],
         required=False,
-        help_text="longest: what has waited longest first (unless told); most: what asks for most.",
+        help_text="longest: longest pending first (default); most: largest request first.",
     )
 
 
@@ -69,7 +69,7 @@ class PendingHistoryParams(parameters.WindowParams, parameters.CsvParams, parame
 
 
 class PendingHistorySerializer(serializers.Serializer[Any]):
-    """What waited of one group; a group's column is there when it was asked for."""
+    """Pending GPU-hours of one group; a group's column is there when it was requested."""
 
     period = serializers.DateTimeField(
         required=False, help_text="Start of the local day, with the report zone's offset."
@@ -81,7 +81,7 @@ class PendingHistorySerializer(serializers.Serializer[Any]):
     namespace = serializers.CharField(required=False)
     waiting_gpu_hours = serializers.FloatField(help_text="Of pods that were not bound.")
     suppressed_gpu_hours = serializers.FloatField(
-        help_text="Of work refused or held back before a pod existed; beside waiting."
+        help_text="Work blocked at admission; beside the pending GPU-hours."
     )
     starting_gpu_hours = serializers.FloatField(
         help_text="Bound and not started: a part of the ledger's not_running."
@@ -94,13 +94,13 @@ _SUMS = ("waiting_gpu_hours", "suppressed_gpu_hours", "starting_gpu_hours", "beg
 
 
 class PendingView(PortalView):
-    """What waits now, and why."""
+    """The work that is pending now, and its causes."""
 
     @documented(
         "pending",
         PendingParams,
         serializer_of(PendingRow),
-        summary="What waits now and why, of teams you see in detail.",
+        summary="Pending workloads and their causes, of teams you see in detail.",
         files=[CSV],
     )
     def get(self, request: Request) -> HttpResponseBase:
@@ -122,13 +122,13 @@ class PendingView(PortalView):
 
 
 class PendingHistoryView(PortalView):
-    """What waited, by day and cause or other groups."""
+    """Pending GPU-hours, by day and cause or other groups."""
 
     @documented(
         "pending-history",
         PendingHistoryParams,
         PendingHistorySerializer,
-        summary="GPU-hours that waited, by day and cause or other groups.",
+        summary="Pending GPU-hours, by day and cause or other groups.",
         files=[CSV],
     )
     def get(self, request: Request) -> HttpResponseBase:

@@ -51,7 +51,7 @@ def _password(label: str, autocomplete: str, *, required: bool = True) -> forms.
 
 
 class PersonForm(forms.Form):
-    """Who a new account is for. Without a password it waits for the sign-in provider."""
+    """The person of a new account. Without a password it expects a sign-in through the provider."""
 
     username = forms.CharField(
         label="User name",
@@ -59,7 +59,7 @@ class PersonForm(forms.Form):
         widget=forms.TextInput(attrs={**_CONTROL, "autocomplete": "off"}),
     )
     email = forms.EmailField(
-        label="E-mail address (may be empty)",
+        label="E-mail address (optional)",
         required=False,
         max_length=254,
         widget=forms.EmailInput(attrs={**_CONTROL, "autocomplete": "off"}),
@@ -77,7 +77,9 @@ class PersonForm(forms.Form):
         given: dict[str, Any] = super().clean() or {}
         password = given.get("password") or ""
         if not password and settings.SINGLE_SIGN_ON is None:
-            self.add_error("password", "Nobody could sign in without one: there is no provider.")
+            self.add_error(
+                "password", ("Without a sign-in provider, a user needs a password to sign in.")
+            )
         elif password:
             person = get_user_model()(
                 username=given.get("username", ""), email=given.get("email", "")
@@ -91,7 +93,7 @@ class PasswordForm(forms.Form):
 
     old = _password("Password until now", "current-password")
     new = _password("New password", _NEW)
-    again = _password("The new one again", _NEW)
+    again = _password("Confirm password", _NEW)
 
     def __init__(self, person: "User", *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -183,7 +185,7 @@ def enable(_request: PageRequest, who: Manager, pk: int) -> HttpResponseBase:
 
 @_managing
 def role(request: PageRequest, who: Manager, pk: int) -> HttpResponseBase:
-    """Give another role; nobody changes their own, so that one administrator is always left."""
+    """Change a role; no user changes their own, so that one administrator is always left."""
     given = request.POST.get("role", "")
     if given not in {each.value for each in Role}:
         return _shown(request, pk, "That is no role: choose one of the list.")
