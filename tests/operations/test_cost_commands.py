@@ -92,7 +92,7 @@ def test_a_file_is_the_page_of_its_month(priced: Priced, tmp_path: Path) -> None
 def test_the_policy_is_printed_and_in_the_file(priced: Priced, tmp_path: Path, policy: str) -> None:
     path = tmp_path / "f.csv"
     said = export(path, policy=policy)
-    assert f"shared by {policy}" in said
+    assert f"divided by {policy}" in said
     assert {line["unallocated_policy"] for line in lines(path)} == {policy}
     assert total(rows(priced.window)) == sum(
         int(line["cost"].replace(".", "")) for line in lines(path)
@@ -120,7 +120,7 @@ def test_the_files_of_a_closed_month_stay_what_they_were(
     price_hours(now=NOW)
     said = export(tmp_path / "f", format=format_, policy="use")
     assert "this is as it was closed" in said
-    assert "shared by entitlement" in said
+    assert "divided by entitlement" in said
     assert hashlib.sha256((tmp_path / "f").read_bytes()).hexdigest() == closed.files[format_]
 
 

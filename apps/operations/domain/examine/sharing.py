@@ -108,8 +108,8 @@ def _not_renamed(look: ClusterLook, shared: list[Offer]) -> Iterator[Finding]:
             "shared-not-renamed",
             look.cluster,
             resource,
-            f"{counted(len(nodes), 'node')} offer {gpus:g} GPUs as {units:g} × {resource}, the "
-            f"name of a whole GPU. In the last 30 days {counted(pods, 'pod')} requested a GPU "
+            f"On {counted(len(nodes), 'node')} {resource}, the name of a whole GPU, is a share: "
+            f"{units:g} units for {gpus:g} physical GPUs. In the last 30 days {counted(pods, 'pod')} requested a GPU "
             "and got a share. A quota counts shares and whole GPUs alike.",
             "# config of the device plug-in:\nsharing:\n"
             f"  {_how(some_offers)}:\n    renameByDefault: true\n"
