@@ -109,8 +109,9 @@ def _not_renamed(look: ClusterLook, shared: list[Offer]) -> Iterator[Finding]:
             look.cluster,
             resource,
             f"On {counted(len(nodes), 'node')} {resource}, the name of a whole GPU, is a share: "
-            f"{units:g} units for {gpus:g} physical GPUs. In the last 30 days {counted(pods, 'pod')} requested a GPU "
-            "and got a share. A quota counts shares and whole GPUs alike.",
+            f"{units:g} units for {gpus:g} physical GPUs. In the last 30 days "
+            f"{counted(pods, 'pod')} requested a GPU and got a share. "
+            "A quota counts shares and whole GPUs alike.",
             "# config of the device plug-in:\nsharing:\n"
             f"  {_how(some_offers)}:\n    renameByDefault: true\n"
             "# and dcgm-exporter has to be told the new name:\n"
