@@ -29,7 +29,7 @@ def test_quotas_say_how_they_come(db: None, signed_in: SignIn) -> None:
         ("/fairness/", "No hour of this window was computed yet."),
         ("/fairness/gold/", "No hour of this window was computed yet."),
         ("/teams/vision/statement/", "No hour of this week is known."),
-        ("/fairness/gold/what-if/", "Say what to change"),
+        ("/fairness/gold/what-if/", "Enter a change to compare"),
         ("/teams/vision/", "No entitlement, no budget, and nothing computed for this window."),
     ],
 )

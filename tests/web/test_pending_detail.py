@@ -32,7 +32,7 @@ def test_the_answer_comes_first_in_plain_sentences(
     waiting: dict[str, Episode], admin: Client
 ) -> None:
     page = words(text_of(admin, TRAIN))
-    assert "Pod train-2 waits for 4 GPUs on gold, for" in page
+    assert "it requests 4 GPUs on gold." in page
     assert "12 nodes offer nvidia.com/gpu and none has 4 free; the most is 2." in page
     assert page.index("none has 4 free") < page.index("How to fix")
 

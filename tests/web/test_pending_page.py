@@ -178,7 +178,7 @@ def test_what_has_claims_that_nobody_saw_has_no_size(now: datetime, admin: Clien
     (row,) = [row for row in rows if row["name"] == "train-2"]
     assert (row["units"], row["gpu_equivalents"]) == ("", "")
     page = words(text_of(admin, "/pending/west/uid-train-2/"))
-    assert "waits for GPUs (no data on their size) on gold" in page
+    assert "it requests GPUs (no data on their size) on gold" in page
     assert "0 GPUs" not in page
 
 
@@ -312,7 +312,7 @@ def test_the_past_is_told_by_day_cause_and_tier(
     tables = tables_of(page)
     by_cause = {row[0].text: [c.text for c in row[1:]] for row in tables["causes"].rows[1:]}
     assert by_cause["capacity"] == ["capacity", "10.0", "0.0", "0.0", "2", "2"]
-    assert by_cause["taint"][:2] == ["to mend", "4.0"]
+    assert by_cause["taint"][:2] == ["configuration issue", "4.0"]
     assert by_cause["quota"] == ["quota", "0.0", "1.0", "0.0", "1", "1"]
     assert by_cause["Total"][1] == "20.0"
     (tier,) = [row for row in tables["tiers"].rows if row[0].text == "gold"]

@@ -41,7 +41,7 @@ def test_an_administrator_makes_an_account_that_signs_in(portal: Portal, admin: 
         pytest.param({"username": "a b"}, "valid username", id="blank"),
         pytest.param({"username": ""}, "required", id="none"),
         pytest.param({"password": "password"}, "too common", id="common"),
-        pytest.param({"password": ""}, "no provider", id="no-password"),
+        pytest.param({"password": ""}, "needs a password", id="no-password"),
         pytest.param({"role": "root"}, "valid choice", id="role"),
         pytest.param({"email": "nobody"}, "valid email", id="address"),
     ],

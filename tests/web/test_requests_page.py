@@ -357,7 +357,7 @@ def test_comments_and_history_stand_on_the_page(quota: Portal, signed_in: SignIn
     page = text_of(of(quota, signed_in, "ada"), f"/requests/{pk}/")
     assert "We need it &lt;soon&gt;." in page
     assert 'id="history"' in page
-    for action in ("written", "handed in", "commented"):
+    for action in ("written", "submitted", "commented"):
         assert f"<td>{action}</td>" in page
 
 

@@ -39,7 +39,7 @@ def test_it_says_in_words_what_it_shows() -> None:
     assert found.text == (
         "By day, 2 of the 30 days until 5 Nov 2026. "
         "Allocated: between 50.0 % and 100.0 %, on the newest day 100.0 %. "
-        "Busy: between 0.0 % and 25.0 %, on the newest day 0.0 %. Percentages of capacity."
+        "Active: between 0.0 % and 25.0 %, on the newest day 0.0 %. Percentages of capacity."
     )
 
 

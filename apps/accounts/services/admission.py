@@ -139,7 +139,7 @@ def _new_user(identity: Identity) -> User:
     if is_reserved(identity.username):
         raise AdmissionRefused(
             f"Your name at the provider, “{identity.username}”, cannot be a user name here: it is, "
-            "or looks like, what the portal calls itself."
+            "or looks like, a name of the portal itself."
         )
     user = User(username=identity.username)
     user.set_unusable_password()

@@ -76,8 +76,8 @@ def check_name(name: str) -> None:
     """Raise ValidationError for a name of the portal itself, or that only looks different."""
     if is_reserved(name):
         raise ValidationError(
-            f"{name!r} is, or looks like, what the portal calls itself in the audit: no person "
-            "may be called so."
+            f"{name!r} is, or looks like, a name of the portal itself in the audit: choose another "
+            "name."
         )
 
 
