@@ -40,7 +40,7 @@ def test_other_names_are_free(name: str) -> None:
 
 @pytest.mark.django_db
 @pytest.mark.parametrize(
-    ("name", "says"), [("Portal", "calls itself"), ("ADA", "'ADA' would be taken for")]
+    ("name", "says"), [("Portal", "name of the portal itself"), ("ADA", "'ADA' would be taken for")]
 )
 def test_no_account_is_made_that_would_be_taken_for_another(name: str, says: str) -> None:
     make_user("ada")

@@ -37,7 +37,7 @@ def test_an_administrator_makes_an_account_that_signs_in(portal: Portal, admin: 
         pytest.param({"username": "ada"}, "already", id="there"),
         pytest.param({"username": "ADA"}, "taken for", id="case"),
         pytest.param({"username": "\u0430da"}, "taken for", id="cyrillic"),
-        pytest.param({"username": "p0rtal"}, "calls itself", id="reserved"),
+        pytest.param({"username": "p0rtal"}, "name of the portal itself", id="reserved"),
         pytest.param({"username": "a b"}, "valid username", id="blank"),
         pytest.param({"username": ""}, "required", id="none"),
         pytest.param({"password": "password"}, "too common", id="common"),
