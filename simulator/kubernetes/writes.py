@@ -2,7 +2,7 @@
 
 Refusals are those of a real server: 409 for what is there already and for a stale version, 422
 for a failed test of a JSON patch and for values it does not take, 403 over quota. Of what the
-scenario tells only the limits can be changed (`kube_edits`); the rest of it answers 403.
+scenario tells only the limits can be changed (`edits`); the rest of it answers 403.
 """
 
 import json

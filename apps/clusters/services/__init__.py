@@ -1,6 +1,6 @@
 """Writes of what exists and existed, and the pod ledger read back; each module is one concern.
 
-What needs a connection to a cluster by name is in `watch_clusters`, which alone loads the
+What needs a connection to a cluster by name is in `watch.follow`, which alone loads the
 clients of Prometheus and Kubernetes.
 """
 

@@ -51,7 +51,7 @@ class TierSlots:
 
     `hours` and `capacity` are (slots,), the others (slots, teams). A slot is as long as nothing
     that is promised changes in it, half an hour at most: an entitlement that changes in mid-slot
-    makes two of it. `pending` is what counts for fairness (`counted_pending`).
+    makes two of it. `pending` is the pending work that counts for fairness.
     """
 
     hours: Array

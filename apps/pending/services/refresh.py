@@ -59,7 +59,7 @@ def refresh(cluster_id: int, *, now: datetime, diagnose: Diagnose = diagnose_clu
 
     Times are the ledger's, where it knows them. Without a live watch of the cluster nothing is
     diagnosed, and only what the ledger tells ends an episode. Does nothing while another process
-    refreshes the cluster. A failure is stored in `Refreshed.error`, and raised.
+    refreshes the cluster. A failure is stored in `RefreshState.error`, and raised.
     """
     held = claim(cluster_id, now)
     if held is None:

@@ -61,7 +61,7 @@ def recent_increases(request: ChangeRequest, *, currency: str, now: datetime) ->
 
 
 class _Raise:
-    """A row of `_COLUMNS`."""
+    """A row of `_INCREASE_COLUMNS`."""
 
     def __init__(self, *row: Any) -> None:
         self.tiers, self.before, self.after, self.by_rule, self._gpus, *rest = row

@@ -1,11 +1,11 @@
 """`campus`: a university's cluster with every way to share a GPU, and things out of order.
 
-310 GPUs of seven models in eleven tiers, 16 teams. What teams want over time is the Helios trace,
-scaled to each pool; who is there first keeps what it has, the others wait. What GPUs do is drawn
-from the Acme distributions. `campus_pools` says what there is, this module who uses it,
-`campus_queues` why others wait: their team's share is taken (Kueue), or no node has room. On some
-nodes are the fault scenarios (`simulator.fault_scenarios`), where everything waits that can wait,
-on others run services, notebooks and jobs whose day `campus_apps` tells.
+310 GPUs of seven models in eleven tiers, 16 teams. Demand over time is the Helios trace, scaled to
+each pool; running work keeps its GPUs, the rest is pending. Utilization is drawn from the Acme
+distributions. `pools` has the nodes and tiers, this module the work on them, and `queues` the
+reasons of pending work: a team's share is used up (Kueue), or no node has room. Some nodes show
+the fault scenarios (`simulator.fault_scenarios`): every cause of pending work. On others run the
+services, notebooks and jobs of `apps`, with a daily rhythm.
 """
 
 from collections.abc import Iterator, Mapping

@@ -28,8 +28,8 @@ _RULES = (
 def for_workloads(evidence: Iterable[WorkloadEvidence], offers: Offers) -> list[Recommendation]:
     """Return what every rule says of every workload, the largest saving first.
 
-    Several may be of one workload: they are alternatives, see `without_overlap`. Those without a
-    price come last, for their saving is not known.
+    Several may be of one workload: they are alternatives, and marked as such when they are stored.
+    Those without a price come last, for their saving is not known.
     """
     found = [
         recommendation.against(one.cell)
