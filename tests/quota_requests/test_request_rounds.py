@@ -132,7 +132,7 @@ def test_an_offer_of_an_earlier_round_is_no_offer_any_more(portal: Portal) -> No
     assert detail is not None
     assert detail.offer == ""
     assert "accept_offer" not in detail.actions
-    with pytest.raises(services.RequestRefused, match="No counter-offer"):
+    with pytest.raises(services.RequestRefused, match="no open counter-offer"):
         services.accept_offer(pk, by=ada, version=portal.of(pk).version, now=portal.now)
 
 

@@ -190,7 +190,7 @@ def test_the_queue_shows_all_that_is_decided_by(
 def test_a_counter_offer_is_shown_and_taken_in_one_step(portal: Portal) -> None:
     pk = portal.submitted()
     cleo, ada = portal.actor("cleo"), portal.actor("ada")
-    with pytest.raises(services.RequestRefused, match="No counter-offer"):
+    with pytest.raises(services.RequestRefused, match="no open counter-offer"):
         services.accept_offer(pk, by=ada, version=portal.of(pk).version, now=portal.now)
     services.take(pk, by=cleo, version=portal.of(pk).version, now=portal.now)
     services.ask_changes(pk, "7 would fit.", by=cleo, now=portal.now, offer="7")
