@@ -17,7 +17,7 @@ from django.core.management.base import CommandError
 from django.db import OperationalError
 
 from apps.clusters.domain.window import Window
-from apps.operations.management import collectors
+from apps.operations.management import outcomes
 from apps.operations.management.collectors import Collected, HourBatch, collect_here
 from apps.operations.management.commands.backfill import collect_all, whole_days
 from apps.operations.management.commands.collect import parts, window_of
@@ -202,14 +202,14 @@ def test_hours_are_counted_by_how_they_ended() -> None:
         outcome("12", CollectionState.PARTIAL, "no samples of n1"),
         outcome("13", CollectionState.FAILED, "cannot connect"),
     ]
-    assert collectors.outcome_counts(ended) == "4 hours: 2 complete, 1 partial, 1 failed"
-    assert collectors.outcome_counts([]) == "0 hours"
+    assert outcomes.outcome_counts(ended) == "4 hours: 2 complete, 1 partial, 1 failed"
+    assert outcomes.outcome_counts([]) == "0 hours"
 
 
 def test_the_same_error_is_told_once_with_its_first_hour() -> None:
     ended = [outcome(f"{hour}", CollectionState.FAILED, "cannot connect") for hour in (14, 13, 12)]
     ended.append(outcome("11", CollectionState.FAILED, "HTTP 500"))
-    assert collectors.outcome_failures(ended).splitlines() == [
+    assert outcomes.outcome_failures(ended).splitlines() == [
         "3 of them, the first 2026-11-18T12:00:00+00:00: cannot connect",
         "1 of them, the first 2026-11-18T11:00:00+00:00: HTTP 500",
     ]
@@ -217,7 +217,7 @@ def test_the_same_error_is_told_once_with_its_first_hour() -> None:
 
 def test_many_different_errors_are_cut_short() -> None:
     ended = [outcome(f"{hour}", CollectionState.FAILED, f"error {hour}") for hour in range(10, 18)]
-    lines = collectors.outcome_failures(ended).splitlines()
+    lines = outcomes.outcome_failures(ended).splitlines()
     assert len(lines) == 6
     assert lines[-1].startswith("and 3 other errors")
 

@@ -65,7 +65,7 @@ def test_axe_finds_nothing_where_it_is_decided(
         page.get_by_label("Why not").fill("Not this month.")
         page.context.clear_cookies(name=settings.SESSION_COOKIE_NAME)
         page.get_by_role("button", name="Reject").click()
-        expect(page.locator("h1")).to_have_text("You are signed out")
+        expect(page.locator("h1")).to_have_text("Signed out")
         expect(page.get_by_label("What you said")).to_have_value("Not this month.")
         sound(page)
 

@@ -20,7 +20,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from apps.accounts.permissions import EVERYTHING
 from apps.clusters.domain.window import Window
 from apps.clusters.selectors import cluster_rows, report
-from apps.operations.management import collectors
+from apps.operations.management import outcomes
 from apps.operations.management.collectors import (
     Collected,
     CollectorEnded,
@@ -70,12 +70,12 @@ class Command(BaseCommand):
         self._talks = options["verbosity"] > 1
         with _termination_as_interrupt(), self._teller(plan) as tell:
             ended = self._collect(plan, options["jobs"], tell)
-        if collectors.failed_outcomes(ended):
+        if outcomes.failed_outcomes(ended):
             raise CommandError(
-                f"{collectors.outcome_counts(ended)}\n{collectors.outcome_failures(ended)}\n"
+                f"{outcomes.outcome_counts(ended)}\n{outcomes.outcome_failures(ended)}\n"
                 "Put this right and run the same again: complete hours are skipped."
             )
-        self.stdout.write(collectors.outcome_counts(ended))
+        self.stdout.write(outcomes.outcome_counts(ended))
 
     def _collect(self, plan: Sequence[HourBatch], count: int, tell: Tell) -> list[HourOutcome]:
         try:
@@ -119,7 +119,7 @@ class Command(BaseCommand):
 
     def _write_line(self, done: Collected) -> None:
         day = f"{done.stretch.cluster}  {_day(done.stretch.window)}"
-        self.stdout.write(f"{day}  {collectors.outcome_counts(done.ended)}  ({done.seconds:.1f} s)")
+        self.stdout.write(f"{day}  {outcomes.outcome_counts(done.ended)}  ({done.seconds:.1f} s)")
         self.stdout.flush()
 
 

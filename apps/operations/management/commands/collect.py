@@ -10,7 +10,7 @@ from django.core.management.base import BaseCommand, CommandError
 
 from apps.clusters.domain.window import Window, day_start, hour_floor
 from apps.clusters.selectors import report
-from apps.operations.management import collectors
+from apps.operations.management import outcomes
 from apps.usage import services
 
 _LONGEST = timedelta(hours=24)
@@ -37,13 +37,13 @@ class Command(BaseCommand):
             except services.UnknownCluster as error:
                 raise CommandError(f"{error}; `load_catalog` brings one in") from error
             for hour in outcome:
-                self.stdout.write(collectors.outcome_line(hour))
+                self.stdout.write(outcomes.outcome_line(hour))
             ended.extend(outcome)
-        if collectors.failed_outcomes(ended):
+        if outcomes.failed_outcomes(ended):
             raise CommandError(
-                f"{collectors.outcome_counts(ended)}\n{collectors.outcome_failures(ended)}"
+                f"{outcomes.outcome_counts(ended)}\n{outcomes.outcome_failures(ended)}"
             )
-        self.stdout.write(collectors.outcome_counts(ended))
+        self.stdout.write(outcomes.outcome_counts(ended))
 
 
 def window_of(start: str, end: str, *, zone: ZoneInfo, now: datetime) -> Window:
