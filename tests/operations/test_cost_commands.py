@@ -120,7 +120,7 @@ def test_the_files_of_a_closed_month_stay_what_they_were(
     price_hours(now=NOW)
     said = export(tmp_path / "f", format=format_, policy="use")
     assert "this is as it was closed" in said
-    assert "divided by entitlement" in said
+    assert "apportioned by entitlement" in said
     assert hashlib.sha256((tmp_path / "f").read_bytes()).hexdigest() == closed.files[format_]
 
 

@@ -130,8 +130,8 @@ def test_hours_without_a_price_are_a_line_of_their_own_and_no_zero(signed_in: Si
 
 def test_terms_are_on_the_page(finance: Client) -> None:
     page = text_of(finance, f"/costs/?{DAYS}&basis=used&policy=entitlement")
-    assert "those without metrics (used)" in page
-    assert "Unallocated cost is divided by entitlement." in page
+    assert "and those without metrics" in page
+    assert "Unallocated cost is apportioned by entitlement." in page
     assert "Price book <code>" in page
     assert "Priced up to 2026-11-01 00:00:00" in page
 

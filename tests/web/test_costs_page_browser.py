@@ -55,7 +55,7 @@ def test_costs_are_grouped_and_charged_otherwise_with_the_form(
         page.get_by_label("Unallocated cost").select_option("use")
         page.locator(".money-choose").get_by_role("button", name="Show").click()
         expect(title).to_have_text("Costs in USD by tier and team")
-        expect(page.locator(".money-terms")).to_contain_text("is divided by use")
+        expect(page.locator(".money-terms")).to_contain_text("is apportioned by use")
         if scripts:
             assert draw_all(page) == 1
 

@@ -212,8 +212,8 @@ class Policy(StrEnum):
 
 STATEMENTS = {
     Policy.PLATFORM: "Unallocated cost is paid by the platform.",
-    Policy.ENTITLEMENT: "Unallocated cost is divided by entitlement.",
-    Policy.USE: "Unallocated cost is divided by use.",
+    Policy.ENTITLEMENT: "Unallocated cost is apportioned by entitlement.",
+    Policy.USE: "Unallocated cost is apportioned by use.",
 }
 """What pages and files print about a policy."""
 

@@ -103,9 +103,9 @@ def _canonical_line(value: object) -> bytes:
 
 
 PLATFORM = "the platform"
-_BASES = {
-    Basis.ALLOCATED: "Teams are charged for all that they held (allocated).",
-    Basis.USED: "Charge basis: active GPU-hours, and those without metrics (used).",
+BASIS_STATEMENTS = {
+    Basis.ALLOCATED: "Charge basis: allocated GPU-hours.",
+    Basis.USED: "Charge basis: active GPU-hours, and those without metrics.",
 }
 
 
@@ -192,7 +192,7 @@ def _terms_lines(report: MonthlyReport) -> list[str]:
     coverage = (
         "nothing ran" if ratio is None else f"{100 * ratio:.2f} % of running time is measured"
     )
-    lines = [_BASES[report.basis], STATEMENTS[report.policy]]
+    lines = [BASIS_STATEMENTS[report.basis], STATEMENTS[report.policy]]
     lines += [f"Price book {report.price_book}. Coverage: {coverage}."]
     if report.unpriced:
         lines += [f"{report.unpriced / 1e9:,.2f} GPU-hours have no price and are in no sum."]

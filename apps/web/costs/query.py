@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from django.http import QueryDict
 
 from apps.costs.domain.costing import STATEMENTS, Basis, Cause, Policy
+from apps.costs.domain.months import BASIS_STATEMENTS
 from apps.costs.selectors import PLATFORM_NAME, CostQuery, charging
 from apps.usage.domain.usage_query import Grouping, TimeStep
 from apps.web.components import page_query
@@ -26,14 +27,10 @@ GROUPS: Mapping[str, str] = {
 }
 NOTHING = "none"
 BASES = {Basis.ALLOCATED: "allocated", Basis.USED: "used"}
-BASIS_STATEMENTS = {
-    Basis.ALLOCATED: "Teams are charged for all that they held (allocated).",
-    Basis.USED: "Charge basis: active GPU-hours, and those without metrics (used).",
-}
 POLICIES = {
     Policy.PLATFORM: "kept with the platform",
-    Policy.ENTITLEMENT: "shared by entitlement",
-    Policy.USE: "shared by use",
+    Policy.ENTITLEMENT: "apportioned by entitlement",
+    Policy.USE: "apportioned by use",
 }
 _WITHIN = {
     Grouping.NAMESPACE: (Grouping.CLUSTER,),
