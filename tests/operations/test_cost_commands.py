@@ -92,7 +92,7 @@ def test_a_file_is_the_page_of_its_month(priced: Priced, tmp_path: Path) -> None
 def test_the_policy_is_printed_and_in_the_file(priced: Priced, tmp_path: Path, policy: str) -> None:
     path = tmp_path / "f.csv"
     said = export(path, policy=policy)
-    assert f"divided by {policy}" in said
+    assert f"apportioned by {policy}" in said
     assert {line["unallocated_policy"] for line in lines(path)} == {policy}
     assert total(rows(priced.window)) == sum(
         int(line["cost"].replace(".", "")) for line in lines(path)
