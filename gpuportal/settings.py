@@ -193,7 +193,7 @@ CELERY_BEAT_SCHEDULE = {
     "prune-costs": _every("costs.prune", hours=24),
     "tend-exports": _every("costs.tend_exports", minutes=1),
     "keep-closed-files": _every("costs.keep_closed_files", hours=1),
-    "send-monthly-reports": _every("costs.send_monthly_reports", minutes=30),
+    "send-monthly-reports": _every("operations.send_monthly_reports", minutes=30),
     "carry-out-changes": _every("quota_requests.schedule_executions", seconds=15),
     "watch-gitops": _every("quota_requests.watch_gitops", seconds=30),
     "revert-due-changes": _every("quota_requests.revert_due", minutes=1),
@@ -250,7 +250,7 @@ ACCOUNT_EMAIL_VERIFICATION = SOCIALACCOUNT_EMAIL_VERIFICATION = "none"
 SOCIALACCOUNT_ADAPTER = "apps.web.accounts.single_sign_on.PortalSignIn"
 SOCIALACCOUNT_REQUESTS_TIMEOUT = 5
 LOGIN_URL = "web:sign-in"
-LOGIN_REDIRECT_URL = "web:overview"
+LOGIN_REDIRECT_URL = "web:home"
 LOGOUT_REDIRECT_URL = "web:sign-in"
 SESSION_COOKIE_HTTPONLY = True
 SESSION_COOKIE_SAMESITE = "Lax"  # Strict would lose the session on the way back from the provider
@@ -303,6 +303,11 @@ for _prefix, _package in (
 ):
     if _package.is_dir():
         STATICFILES_DIRS.append((_prefix, _package))
+STATICFILES_FINDERS = [
+    "gpuportal.static_files.BundleFinder",
+    "django.contrib.staticfiles.finders.FileSystemFinder",
+    "django.contrib.staticfiles.finders.AppDirectoriesFinder",
+]
 # In development files are served from where they lie. In production `collectstatic` copies them
 # once, compressed, under names that tell their content, which browsers may keep for ever.
 WHITENOISE_USE_FINDERS = not PRODUCTION
@@ -366,8 +371,9 @@ UNALLOCATED_POLICY = env.one_of(
 # Empty: beside everything else that is written at run time.
 EXPORTS_DIR = env.text("GPUPORTAL_EXPORTS_DIR", "")
 EXPORT_DAYS = env.whole("GPUPORTAL_EXPORT_DAYS", 7, least=1)
-MONTHLY_MAIL_DAY = env.whole("GPUPORTAL_MONTHLY_MAIL_DAY", 3, most=28)
+MONTHLY_MAIL_DAY = env.whole("GPUPORTAL_MONTHLY_MAIL_DAY", 2, most=28)
 MONTHLY_MAIL_TO = env.words("GPUPORTAL_MONTHLY_MAIL_TO")
+MONTHLY_MAIL_LEADS = env.flag("GPUPORTAL_MONTHLY_MAIL_LEADS", default=False)
 PORTAL_URL = env.text("GPUPORTAL_URL", "").rstrip("/")
 # Quota changes: what needs whom, for how long, and whether the portal writes at all.
 CHANGES_GITOPS_ONLY = env.flag("GPUPORTAL_CHANGES_GITOPS_ONLY", default=False)

@@ -108,7 +108,9 @@ class Command(BaseCommand):
         unknown = sorted(set(options["metrics"]) - signals.metrics.keys())
         if unknown:
             raise CommandError(f"no such metric: {', '.join(unknown)}")
-        written = openmetrics.lines(signals, start * 1000, end * 1000, metrics=options["metrics"])
+        written = openmetrics.sample_rows(
+            signals, start * 1000, end * 1000, metrics=options["metrics"]
+        )
         with options["output"].open("w", encoding="utf-8") as file:
             file.writelines(written)
         self.stderr.write(f"wrote {options['output']}")

@@ -13,14 +13,14 @@ from simulator.fleet import DAY, FOREVER, Claim, Controller, Node, Pod
 
 
 @dataclass(frozen=True, slots=True)
-class Steps:
+class ActivitySteps:
     """A whole number that changes at `times`; 0 before the first."""
 
     times: Sequence[int]
     values: Sequence[int]
 
     @classmethod
-    def of(cls, deltas: Iterable[tuple[int, int]]) -> "Steps":
+    def of(cls, deltas: Iterable[tuple[int, int]]) -> "ActivitySteps":
         """Add up (time, difference) pairs; differences at one time count as one change."""
         sums: dict[int, int] = defaultdict(int)
         for at, delta in deltas:
@@ -57,7 +57,7 @@ class Steps:
             yield at, end, self.at(at)
 
 
-NEVER = Steps((), ())
+NEVER = ActivitySteps((), ())
 """A count that stays 0."""
 
 
@@ -67,12 +67,12 @@ class QueueSteps(NamedTuple):
     Workloads are of a pod each, or of a suspended Job; what holds quota is what is admitted, too.
     """
 
-    pending: Steps
-    reserving: Steps
-    admitted: Steps
-    reserved_units: Steps
-    used_units: Steps
-    pending_units: Steps = NEVER
+    pending: ActivitySteps
+    reserving: ActivitySteps
+    admitted: ActivitySteps
+    reserved_units: ActivitySteps
+    used_units: ActivitySteps
+    pending_units: ActivitySteps = NEVER
 
     @classmethod
     def of(cls, pods: Iterable[Pod], jobs: Iterable[Controller] = ()) -> "QueueSteps":
@@ -96,12 +96,12 @@ class QueueSteps(NamedTuple):
                     holds[kind, False] += [(since, 1), (left, -1)]
                     holds[kind, True] += [(since, pod.units), (left, -pod.units)]
         return cls(
-            Steps.of(waits),
-            Steps.of(holds["reserved", False]),
-            Steps.of(holds["used", False]),
-            Steps.of(holds["reserved", True]),
-            Steps.of(holds["used", True]),
-            Steps.of(units),
+            ActivitySteps.of(waits),
+            ActivitySteps.of(holds["reserved", False]),
+            ActivitySteps.of(holds["used", False]),
+            ActivitySteps.of(holds["reserved", True]),
+            ActivitySteps.of(holds["used", True]),
+            ActivitySteps.of(units),
         )
 
     def changed(self, at: int) -> int:
@@ -155,7 +155,7 @@ class Epoch:
         end: int,
         *,
         pods: Iterable[Pod],
-        hard: Mapping[str, Steps],
+        hard: Mapping[str, ActivitySteps],
         controllers: Sequence[Controller] = (),
         claims: Sequence[Claim] = (),
         strays: Sequence[Pod] = (),
@@ -192,28 +192,28 @@ class Epoch:
         return self._changes[place] if place < len(self._changes) else None
 
     @cached_property
-    def used(self) -> Mapping[str, Steps]:
+    def used(self) -> Mapping[str, ActivitySteps]:
         """GPUs that the pods of each namespace ask for or hold, as a quota counts them."""
         return self._count(lambda pod: pod.namespace, lambda pod: pod.units)
 
     @cached_property
-    def replicas(self) -> Mapping[str, Steps]:
+    def replicas(self) -> Mapping[str, ActivitySteps]:
         """Pods that have not ended, by the uid of their controller."""
         return self._count(lambda pod: pod.owner.uid, lambda _: 1)
 
     @cached_property
-    def succeeded(self) -> Mapping[str, Steps]:
+    def succeeded(self) -> Mapping[str, ActivitySteps]:
         """Pods that finished, by the uid of their controller."""
         finished: dict[str, list[tuple[int, int]]] = defaultdict(list)
         for pod in self.pods:
             finished[pod.owner.uid].append((pod.finished, 1))
-        return {uid: Steps.of(deltas) for uid, deltas in finished.items()}
+        return {uid: ActivitySteps.of(deltas) for uid, deltas in finished.items()}
 
-    def used_of(self, namespace: str, resource: str) -> Steps:
+    def used_of(self, namespace: str, resource: str) -> ActivitySteps:
         """Units of one resource that the pods of a namespace ask for or hold."""
         return self._used_by_resource.get((namespace, resource), NEVER)
 
-    def claimed_of(self, namespace: str, device_class: str) -> Steps:
+    def claimed_of(self, namespace: str, device_class: str) -> ActivitySteps:
         """Devices of a class that the claims of a namespace ask for, allocated or not."""
         return self._claimed.get((namespace, device_class), NEVER)
 
@@ -302,32 +302,32 @@ class Epoch:
         return runs
 
     @cached_property
-    def _used_by_resource(self) -> Mapping[tuple[str, str], Steps]:
+    def _used_by_resource(self) -> Mapping[tuple[str, str], ActivitySteps]:
         deltas: dict[tuple[str, str], list[tuple[int, int]]] = defaultdict(list)
         for pod in self.pods:
             deltas[pod.namespace, pod.resource] += [
                 (pod.created, pod.units),
                 (pod.released, -pod.units),
             ]
-        return {key: Steps.of(changes) for key, changes in deltas.items()}
+        return {key: ActivitySteps.of(changes) for key, changes in deltas.items()}
 
     @cached_property
-    def _claimed(self) -> Mapping[tuple[str, str], Steps]:
+    def _claimed(self) -> Mapping[tuple[str, str], ActivitySteps]:
         deltas: dict[tuple[str, str], list[tuple[int, int]]] = defaultdict(list)
         for claim in self.claims:
             deltas[claim.namespace, claim.device_class] += [
                 (claim.created, claim.count),
                 (claim.deleted, -claim.count),
             ]
-        return {key: Steps.of(changes) for key, changes in deltas.items()}
+        return {key: ActivitySteps.of(changes) for key, changes in deltas.items()}
 
     def _count(
         self, key: Callable[[Pod], str], amount: Callable[[Pod], int]
-    ) -> Mapping[str, Steps]:
+    ) -> Mapping[str, ActivitySteps]:
         deltas: dict[str, list[tuple[int, int]]] = defaultdict(list)
         for pod in self.pods:
             deltas[key(pod)] += [(pod.created, amount(pod)), (pod.released, -amount(pod))]
-        return {name: Steps.of(changes) for name, changes in deltas.items()}
+        return {name: ActivitySteps.of(changes) for name, changes in deltas.items()}
 
     @cached_property
     def _endless(self) -> Sequence[Pod]:

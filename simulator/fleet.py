@@ -247,16 +247,16 @@ class Claim:
 class Admission:
     """How a pod is let to the scheduler: it has the scheduling gate `gate` until `at`.
 
-    By a queue of Kueue: its `workload` (a uid) is looked at from `looked_at` on, quota is reserved
-    for it at `reserved`, and its pod gets the node labels `adds` when it is let go. `queue` is the
-    ClusterQueue, `local` the LocalQueue; both are empty where another gate holds it.
+    By a queue of Kueue: its `workload` (a uid) is considered from `evaluated_at` on, quota is
+    reserved for it at `reserved`, and its pod gets the node labels `adds` on admission. `queue` is
+    the ClusterQueue, `local` the LocalQueue; both are empty where another gate holds it.
     """
 
     gate: str
     at: int = FOREVER
     queue: str = ""
     local: str = ""
-    looked_at: int = FOREVER
+    evaluated_at: int = FOREVER
     reserved: int = FOREVER
     workload: str = ""
     adds: Mapping[str, str] = field(default_factory=dict)
@@ -337,7 +337,7 @@ class Pod:
 
     One that a kubelet turned away `failed`; one that is `crashing` counts as running and never
     does; one of which no scheduler says that it cannot be placed is not `unschedulable`.
-    `attempts` are (time, what the scheduler said) while it waited, instead of `waiting_message`
+    `attempts` are (time, what the scheduler said) while it waited, instead of `pending_message`
     alone; before its `admission` no scheduler looks at it.
     """
 
@@ -358,7 +358,7 @@ class Pod:
     memory_mib: int = 0
     power_watts: float = 0.0
     node_selector: Mapping[str, str] = field(default_factory=dict)
-    waiting_message: str = ""
+    pending_message: str = ""
     resource: str = GPU
     instances: tuple[int, ...] = ()
     claim: Claim | None = None
@@ -403,7 +403,7 @@ class Pod:
         """When a scheduler looked at it in vain, and what it said."""
         if self.attempts or self.admission is not None:
             return self.attempts
-        return ((self.created, self.waiting_message),) if self.bound != self.created else ()
+        return ((self.created, self.pending_message),) if self.bound != self.created else ()
 
     @property
     def times(self) -> set[int]:

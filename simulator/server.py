@@ -11,12 +11,12 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from simulator.answers import Answer, Stream, text_answer
 from simulator.clock import Clock
 from simulator.kubernetes.api import KubernetesApi
 from simulator.kubernetes.status import not_allowed
 from simulator.prometheus.api import PrometheusApi
 from simulator.prometheus.signals import Signals
+from simulator.responses import Response, Stream, text_response
 from simulator.scenarios.base import Scenario
 
 HOST = "127.0.0.1"
@@ -88,7 +88,7 @@ class _Handler(BaseHTTPRequestHandler):
         length = self.headers.get("Content-Length", "0")
         if not length.isdecimal() or int(length) > _MOST_BODY:
             self.close_connection = True
-            self._send(text_answer("request body too large or of unknown length\n", 413))
+            self._send(text_response("request body too large or of unknown length\n", 413))
             return None
         return self.rfile.read(int(length))
 
@@ -112,7 +112,7 @@ class _Handler(BaseHTTPRequestHandler):
         else:
             self._send(answer)
 
-    def _send(self, answer: Answer) -> None:
+    def _send(self, answer: Response) -> None:
         self.send_response(answer.status)
         self.send_header("Content-Type", answer.content_type)
         self.send_header("Content-Length", str(len(answer.body)))
@@ -126,7 +126,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Transfer-Encoding", "chunked")
         self.end_headers()
         self.wfile.flush()
-        for line in stream.lines:
+        for line in stream.chunks:
             self.wfile.write(b"%x\r\n%b\r\n" % (len(line), line))
             self.wfile.flush()
         self.wfile.write(b"0\r\n\r\n")

@@ -17,7 +17,7 @@ from django.db import connection
 from django.test import override_settings
 from pytest_django import DjangoDbBlocker
 
-from apps.quota_requests.adapters.audit_triggers import backwards
+from apps.accounts.adapters.audit_triggers import backwards
 from tests.programs import ProgramMissing, find
 from tests.servers import TEMPLATE, temporary_redis
 from tests.worlds import least_first

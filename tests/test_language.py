@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+import yaml
 
 ROOT = Path(__file__).resolve().parent.parent
 LANGUAGE: Mapping[str, Any] = tomllib.loads(
@@ -25,6 +26,12 @@ HEADS = re.compile(
 )
 # Beside a label: a note in small print, what only a screen reader says, and values.
 NOTES = r'<span class="(?:subtle|visually-hidden)">.*?</span>|<(b|small)\b.*?</\1>'
+# What a tag of a template passes on or compares: a text that has a space or begins like a label.
+TAG_TEXTS = re.compile(r"""(["'])((?:[A-Z]|[^"'{}%\n]* )[^"'{}%\n]*)\1""")
+TAGS = re.compile(r"\{%(.*?)%\}|\{\{(.*?)\}\}", re.DOTALL)
+# Names in markup, not what templates put in them.
+MARKUP_NAMES = re.compile(r"""\b(?:class|id|for|name)=(["'])(.*?)\1""", re.DOTALL)
+STYLE_NAMES = re.compile(r"[.#](-?[A-Za-z_][\w-]*)(?=[^{}]*\{)")
 SHOWN_ATTRIBUTES = re.compile(
     r"""\b(?:aria-label|title|placeholder|alt)=(["'])(.*?)\1""", re.DOTALL
 )
@@ -80,6 +87,19 @@ def template_texts() -> tuple[Text, ...]:
 
 def _tag(found: re.Match[str]) -> str:
     return "<" + "\n" * found.group().count("\n") + ">"
+
+
+@cache
+def tag_texts() -> tuple[Text, ...]:
+    """Return the texts in tags of templates: what they pass to others, and defaults."""
+    found = []
+    for path in _paths("templates/**/*.html"):
+        template = re.sub(r"\{#.*?#\}", _same_lines, path.read_text("utf-8"), flags=re.DOTALL)
+        for tag in TAGS.finditer(template):
+            line = template.count("\n", 0, tag.start()) + 1
+            inside = tag.group(1) or tag.group(2)
+            found += [Text(_where(path, line), each[1]) for each in TAG_TEXTS.findall(inside)]
+    return tuple(found)
 
 
 @cache
@@ -201,20 +221,103 @@ def module_names() -> tuple[Text, ...]:
 
 
 @cache
+def contract() -> frozenset[str]:
+    """Return the words of the API: names of fields and parameters, and values of enums."""
+    found: set[str] = set()
+
+    def walk(node: Any) -> None:
+        if isinstance(node, dict):
+            found.update(node.get("properties", ()), map(str, node.get("enum", ())))
+            found.update([node["name"]] if isinstance(node.get("name"), str) else [])
+        for inner in node.values() if isinstance(node, dict) else node:
+            if isinstance(inner, dict | list):
+                walk(inner)
+
+    walk(yaml.safe_load((ROOT / "docs" / "openapi.yaml").read_text(encoding="utf-8")))
+    return frozenset(found)
+
+
+def _assigned(statement: ast.stmt) -> list[str]:
+    """Return the names that a statement gives a value, or a type alone."""
+    targets = statement.targets if isinstance(statement, ast.Assign) else []
+    targets = [statement.target] if isinstance(statement, ast.AnnAssign) else targets
+    names = [one for target in targets for one in getattr(target, "elts", [target])]
+    return [one.id for one in names if isinstance(one, ast.Name)]
+
+
+@cache
 def definitions() -> tuple[tuple[Text, bool], ...]:
-    """Return what modules and classes define, and whether it is a class: (name, is class)."""
+    """Return what modules and classes define, and whether it is a class: (name, is class).
+
+    Fields that the API or a table has are left out: their names are a contract.
+    """
     defined = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-    found = [
-        (Text(_where(path, node.lineno), node.name), isinstance(node, ast.ClassDef))
-        for path, node in nodes()
-        if isinstance(node, defined)
-    ]
+    stored = contract() | _columns()
+    found = []
+    for path, node in nodes():
+        if isinstance(node, defined) and not _words_of_contract(node.name) & stored:
+            text = Text(_where(path, node.lineno), node.name)
+            found.append((text, isinstance(node, ast.ClassDef)))
     for path, tree in trees():
-        for statement in tree.body:
-            if isinstance(statement, ast.Assign):
-                names = [one.id for one in statement.targets if isinstance(one, ast.Name)]
-                found += [(Text(_where(path, statement.lineno), name), False) for name in names]
+        for owner in ast.walk(tree):
+            if isinstance(owner, ast.Module | ast.ClassDef):
+                names = [(one.lineno, name) for one in owner.body for name in _assigned(one)]
+                for line, name in names:
+                    if not _words_of_contract(name) & stored:
+                        found.append((Text(_where(path, line), name), False))
     return tuple(found)
+
+
+def _words_of_contract(name: str) -> set[str]:
+    """Return what a name may stand for in the API or a table: a field, or a value of an enum."""
+    plain = name.lower().strip("_")
+    return {plain, plain.replace("_", " ")}
+
+
+def _columns() -> set[str]:
+    return {
+        name
+        for path, tree in trees()
+        if "models" in {path.stem, path.parent.name}
+        for owner in ast.walk(tree)
+        if isinstance(owner, ast.ClassDef)
+        for statement in owner.body
+        for name in _assigned(statement)
+    }
+
+
+@cache
+def markup_names() -> tuple[Text, ...]:
+    """Return the classes and ids of styles and templates, and the names of pages' addresses."""
+    found = []
+    for path in _paths("templates/**/*.html"):
+        template = _without_code(path.read_text(encoding="utf-8"))
+        for match in MARKUP_NAMES.finditer(template):
+            line = template.count("\n", 0, match.start()) + 1
+            found += [Text(_where(path, line), name) for name in match.group(2).split()]
+    for path in _paths("static/**/*.css"):
+        style = re.sub(r"/\*.*?\*/", _same_lines, path.read_text("utf-8"), flags=re.DOTALL)
+        for match in STYLE_NAMES.finditer(style):
+            found.append(
+                Text(_where(path, style.count("\n", 0, match.start()) + 1), match.group(1))
+            )
+    for path, call in nodes():
+        if isinstance(call, ast.Call) and getattr(call.func, "id", "") in {"path", "re_path"}:
+            for word in call.keywords:
+                if word.arg == "name" and "web" in path.parts:
+                    found.append(Text(_where(path, call.lineno), _content(word.value)))
+    return tuple(found)
+
+
+@cache
+def names_of_tests() -> tuple[Text, ...]:
+    """Return the names of tests."""
+    return tuple(
+        Text(_where(path, node.lineno), node.name)
+        for path in _paths("tests/**/test_*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")
+    )
 
 
 def words_of(name: str) -> list[str]:
@@ -262,33 +365,86 @@ def _named(scope: str, names: tuple[Text, ...], *, whole: bool = False) -> list[
     return sorted(found)
 
 
+def _allowed_at(finding: str) -> Mapping[str, Any] | None:
+    """Return the allowance that counts a finding, None where there is none."""
+    fitting = (one for one in LANGUAGE["allowance"] if finding.startswith(tuple(one["where"])))
+    return next(fitting, None)
+
+
+def _held(findings: list[str]) -> list[str]:
+    """Return findings without those that an allowance counts."""
+    return [one for one in findings if _allowed_at(one) is None]
+
+
 def _headings() -> tuple[Text, ...]:
     return tuple(line for line in document_lines() if line.text.startswith("#"))
 
 
-@pytest.mark.parametrize("texts", [template_labels, code_labels, _headings])
+LABELLED = (template_labels, code_labels, _headings)
+SHOWN = (template_texts, tag_texts, code_sentences, code_labels, document_lines)
+
+
+def _classes() -> tuple[Text, ...]:
+    return tuple(text for text, is_class in definitions() if is_class)
+
+
+def _identifiers() -> tuple[Text, ...]:
+    return tuple(text for text, _ in definitions())
+
+
+@pytest.mark.parametrize("texts", LABELLED)
 def test_no_label_uses_a_retired_word(texts: Any) -> None:
-    assert _found("label", texts()) == []
+    assert _held(_found("label", texts())) == []
 
 
-@pytest.mark.parametrize(
-    "texts", [template_texts, code_sentences, code_labels, docstrings, document_lines]
-)
+@pytest.mark.parametrize("texts", [*SHOWN, docstrings])
 def test_no_text_uses_a_retired_word(texts: Any) -> None:
-    assert _found("prose", texts()) == []
+    assert _held(_found("prose", texts())) == []
+
+
+@pytest.mark.parametrize("texts", SHOWN)
+def test_no_text_that_is_shown_uses_a_retired_phrase(texts: Any) -> None:
+    assert _held(_found("page", texts())) == []
 
 
 def test_no_module_has_a_retired_name() -> None:
-    assert _named("module", module_names()) == []
+    assert _held(_named("module", module_names())) == []
 
 
 def test_no_class_has_a_generic_or_retired_name() -> None:
-    classes = tuple(text for text, is_class in definitions() if is_class)
-    assert _named("class", classes, whole=True) == []
+    assert _held(_named("class", _classes(), whole=True)) == []
 
 
 def test_no_definition_has_a_retired_word_in_its_name() -> None:
-    assert _named("identifier", tuple(text for text, _ in definitions())) == []
+    assert _held(_named("identifier", _identifiers())) == []
+
+
+def test_no_style_or_address_has_a_retired_name() -> None:
+    assert _held(_named("markup", markup_names())) == []
+
+
+def test_no_test_has_a_retired_noun_in_its_name() -> None:
+    assert _held(_named("test", names_of_tests())) == []
+
+
+@cache
+def _everything_found() -> tuple[str, ...]:
+    return (
+        *(one for texts in LABELLED for one in _found("label", texts())),
+        *(one for texts in (*SHOWN, docstrings) for one in _found("prose", texts())),
+        *(one for texts in SHOWN for one in _found("page", texts())),
+        *_named("module", module_names()),
+        *_named("class", _classes(), whole=True),
+        *_named("identifier", _identifiers()),
+        *_named("markup", markup_names()),
+    )
+
+
+@pytest.mark.parametrize("allowance", LANGUAGE["allowance"], ids=lambda one: one["where"][0])
+def test_retired_words_only_get_fewer(allowance: Mapping[str, Any]) -> None:
+    """Whoever takes words away lowers the number in `language.toml`."""
+    found = [one for one in _everything_found() if _allowed_at(one) is allowance]
+    assert len(found) <= allowance["count"], "\n".join(found)
 
 
 @pytest.mark.parametrize("labels", [template_labels, code_labels])
@@ -296,7 +452,8 @@ def test_labels_have_at_most_three_words(labels: Any) -> None:
     long = [
         f"{text.where}: {text.text}"
         for text in labels()
-        if len(text.text.split()) > LABEL_WORDS and not _is_excepted("length", "", text)
+        if len(re.findall(r"\w\S*", text.text)) > LABEL_WORDS
+        if not _is_excepted("length", "", text)
     ]
     assert long == []
 

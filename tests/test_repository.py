@@ -448,7 +448,7 @@ def test_the_reader_may_get_and_list_every_kind_of_owner() -> None:
 
 
 @pytest.mark.parametrize(("group", "plural"), sorted(rights()))
-def test_the_reader_may_follow_what_explains_waiting(group: str, plural: str) -> None:
+def test_the_reader_may_follow_what_explains_pending(group: str, plural: str) -> None:
     assert reader_may()[f"{plural}.{group}".rstrip(".")] == {"get", "list", "watch"}
 
 

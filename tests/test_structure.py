@@ -1,6 +1,8 @@
 """The shape of the code: circles of imports, sizes of folders, parameters and names of classes."""
 
 import ast
+import io
+import tokenize
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from functools import cache
@@ -13,11 +15,10 @@ MOST_MODULES = 15
 MOST_PARAMETERS = 6
 # Those that take more today. The list only gets shorter.
 MANY_PARAMETERS = {
-    "apps.accounts: appended",
+    "apps.accounts: next_entry",
     "apps.accounts: record",
-    "apps.quota_requests: _read_only",
-    "apps.quota_requests: finish",
-    "apps.quota_requests: preview",
+    "apps.web: calendar",
+    "apps.web: respond",
     "simulator: __init__",
     "simulator: counted",
     "simulator: gpu_node",
@@ -25,9 +26,16 @@ MANY_PARAMETERS = {
     "simulator: noted",
     "simulator: template",
 }
+# Of 100 lines of code, docstrings apart, so many say at least why: a pitfall of an exporter, a
+# unit, an order that matters, a limit of a database. By room; the number only goes up.
+LEAST_COMMENTS = 1.4
+LAYERS = {"domain", "services", "selectors", "adapters"}
+NO_REASON = ("noqa", "type:", "fmt:", "-----")
 # Django wants the same name of each.
 REPEATED = {"Command"}
 TWICE = {"apps.quota_requests: Transition"}
+# New components stand beside those that they replace, until all pages are drawn anew.
+REPLACED = {"apps.web: CalendarDay", "apps.web: Sparkline"}
 
 
 @cache
@@ -91,7 +99,7 @@ def test_few_functions_take_more_than_six_parameters() -> None:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
         and parameters(node) > MOST_PARAMETERS
     }
-    assert found <= MANY_PARAMETERS
+    assert found == MANY_PARAMETERS
 
 
 def test_a_room_has_no_two_classes_of_one_name() -> None:
@@ -108,4 +116,32 @@ def test_a_room_has_no_two_classes_of_one_name() -> None:
         for name, count in Counter(names).items()
         if count > 1 and name not in REPEATED
     }
-    assert twice <= TWICE
+    assert twice - REPLACED == TWICE
+
+
+def lines_of_code_and_comments(path: Path) -> tuple[int, int]:
+    """Return how many lines hold code, without docstrings, and how many a comment in words."""
+    text = path.read_text(encoding="utf-8")
+    code, comments = set[int](), set[int]()
+    silent = {tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type == tokenize.COMMENT:
+            if not token.string.lstrip("# ").startswith(NO_REASON):
+                comments.add(token.start[0])
+        elif token.type not in silent:
+            code.update(range(token.start[0], token.end[0] + 1))
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            code.difference_update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
+    return len(code), len(comments)
+
+
+def test_rooms_say_why_where_their_code_surprises() -> None:
+    code, comments = Counter[str](), Counter[str]()
+    for name, (path, _) in modules().items():
+        if name.startswith("apps.") and LAYERS & set(name.split(".")):
+            lines, reasons = lines_of_code_and_comments(path)
+            code[room_of(name)] += lines
+            comments[room_of(name)] += reasons
+    rare = {room: round(100 * comments[room] / code[room], 2) for room in code}
+    assert {room: rate for room, rate in rare.items() if rate < LEAST_COMMENTS} == {}

@@ -177,8 +177,6 @@ class AuditEntry(models.Model):
     digest = models.CharField(max_length=64)
 
     class Meta:
-        # Its first room was another one; a table whose entries nobody may touch is not renamed.
-        db_table = "quota_requests_auditentry"
         ordering = ["number"]
         indexes = [models.Index(fields=["subject", "number"], name="audit_of_subject")]
 
@@ -195,9 +193,6 @@ class AuditHead(models.Model):
 
     number = models.PositiveBigIntegerField()
     digest = models.CharField(max_length=64)
-
-    class Meta:
-        db_table = "quota_requests_audithead"
 
     def __str__(self) -> str:
         return f"{self.number}:{self.digest}"

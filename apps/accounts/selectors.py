@@ -194,6 +194,21 @@ def person(pk: int, *, now: datetime) -> PersonRow | None:
     return _person_row(user, places.get(user.username, ()))
 
 
+@dataclass(frozen=True, slots=True)
+class OwnTeams:
+    """The active teams that a person is on, by name; `leads`: they lead at least one."""
+
+    names: tuple[str, ...]
+    leads: bool
+
+
+def own_teams(user: User) -> OwnTeams:
+    """Return the teams of `user`, whatever else their role lets them see. One query."""
+    rows = Membership.objects.filter(username=user.username, team__active=True)
+    found = list(rows.order_by("team__name").values_list("team__name", "lead"))
+    return OwnTeams(tuple(dict.fromkeys(name for name, _ in found)), any(lead for _, lead in found))
+
+
 def open_teams() -> list[str]:
     """Return the names of the teams that people can be put on, in order. One query."""
     rows = Team.objects.filter(active=True, builtin=False).order_by("name")

@@ -196,3 +196,20 @@ class IdleAnswer(models.Model):
 
     def __str__(self) -> str:
         return f"{self.person}: {self.choice} {self.subject}"
+
+
+class ReadMarker(models.Model):
+    """Up to which alert a person has read what was said of a subject; of everything without one."""
+
+    user = models.ForeignKey("accounts.User", on_delete=models.CASCADE, related_name="read_markers")
+    kind = models.CharField(max_length=8, choices=KINDS, blank=True)
+    subject = models.CharField(max_length=600, blank=True)
+    up_to = models.BigIntegerField()
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["user", "kind", "subject"], name="read_marker_once"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.user_id} read {self.kind or 'everything'} up to {self.up_to}"

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from apps.accounts.models import User
 
 
-_READING = frozenset({"GET", "HEAD", "OPTIONS"})
+_SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 _REFUSED = {
     "revoked": "This token was revoked. Make another on the page “Your tokens”.",
     "expired": "This token has expired. Make another on the page “Your tokens”.",
@@ -71,7 +71,7 @@ class WithinScope(BasePermission):
         return False
 
     def _needed(self, verb: str, view: "APIView") -> TokenScope | None:
-        if verb in _READING:
+        if verb in _SAFE_METHODS:
             return TokenScope.READ
         scopes: dict[str, TokenScope] = getattr(view, "scopes", {})
         return scopes.get(verb)

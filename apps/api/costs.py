@@ -31,7 +31,7 @@ from apps.api.row_serializers import record, records, serializer_of
 from apps.clusters import selectors as clusters
 from apps.clusters.domain.tiers import CapacityType
 from apps.costs import selectors as costs
-from apps.costs.adapters import csv_parts, write_beside
+from apps.costs.adapters.formats import csv_parts, write_beside
 from apps.costs.domain.costing import WASTE, Basis, Cause, Policy
 from apps.costs.domain.files import CostFile, FileFormat, TooManyRows
 from apps.costs.domain.recommendations.recommendation import RecommendationKind, RecommendationState

@@ -259,7 +259,7 @@ def csv_response(
     """Return the records of `parts` as a file, streamed."""
     filename = f"gpuportal-{file.name}-{file.span}.csv"
     return StreamingHttpResponse(
-        _lines(parts, file.columns),
+        _csv_chunks(parts, file.columns),
         content_type="text/csv; charset=utf-8; header=present",
         headers={"Content-Disposition": f'attachment; filename="{filename}"'},
     )
@@ -283,7 +283,9 @@ def list_response(
     return page_response(request, as_records(page.rows), page.next_cursor, window=window)
 
 
-def _lines(parts: Iterable[Sequence[Mapping[str, Any]]], columns: Sequence[str]) -> Iterator[str]:
+def _csv_chunks(
+    parts: Iterable[Sequence[Mapping[str, Any]]], columns: Sequence[str]
+) -> Iterator[str]:
     yield csv_line(columns)
     for part in parts:
         rows = (flat(record) for record in part)

@@ -43,14 +43,14 @@ class FairnessSerializer(RowSerializer):
 
     row = TierFairness
     known_hours = serializers.IntegerField(help_text="Hours that the sums are of.")
-    missing_hours = serializers.IntegerField(help_text="Hours that are in no sum.")
+    missing_hours = serializers.IntegerField(help_text="Hours that totals exclude.")
     watched_hours = serializers.IntegerField(help_text="The same as hours_known.")
     hours_known = serializers.IntegerField(help_text="Hours whose demand the watch recorded.")
     hours_estimated = serializers.IntegerField(
         help_text="Hours whose demand is estimated from series, without causes."
     )
     hours_unknown = serializers.IntegerField(
-        help_text="Hours without facts or demand: they are in no sum and no index."
+        help_text="Hours without facts or demand: totals and indices exclude them."
     )
     usage_known = serializers.FloatField(
         allow_null=True,

@@ -161,7 +161,10 @@ def _groups_of(record: dict[str, Any]) -> str:
 
 
 def _filters(query: dict[str, Any]) -> PendingFilters:
-    return PendingFilters(**{f.name: tuple(query.get(f.name, ())) for f in fields(PendingFilters)})
+    names: dict[str, Any] = {
+        f.name: tuple(query.get(f.name, ())) for f in fields(PendingFilters) if f.name != "text"
+    }
+    return PendingFilters(**names)
 
 
 def history_record(row: HistoryRow, zone: ZoneInfo) -> dict[str, Any]:

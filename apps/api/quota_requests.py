@@ -158,7 +158,7 @@ class RequestBody(Body):
     team = Text(max_length=200, required=False, help_text="Needed where several teams use a queue.")
     reason = Text(max_length=LONGEST)
     needed_by = _moment()
-    until = _moment("The change goes back by itself then.")
+    until = _moment("The change reverts automatically then.")
 
     def get_fields(self) -> Fields:
         return _amounts(super().get_fields(), required=True)
@@ -430,15 +430,15 @@ def _check_seen(pk: int, actor: Actor) -> None:
 
 # ---------------------------------------------------------------- actions
 
-_BODIES: Mapping[tuple[services.Takes, bool], type[Body]] = {
-    (services.Takes.NOTHING, True): VersionBody,
-    (services.Takes.NOTHING, False): EmptyBody,
-    (services.Takes.NOTE, True): NoteBody,
-    (services.Takes.REASON, True): ReasonBody,
-    (services.Takes.REASON, False): CommentBody,
-    (services.Takes.OFFER, True): OfferBody,
-    (services.Takes.WAY, True): RevertBody,
-    (services.Takes.OWNERS, True): ApplyBody,
+_BODIES: Mapping[tuple[services.ActionTakes, bool], type[Body]] = {
+    (services.ActionTakes.NOTHING, True): VersionBody,
+    (services.ActionTakes.NOTHING, False): EmptyBody,
+    (services.ActionTakes.NOTE, True): NoteBody,
+    (services.ActionTakes.REASON, True): ReasonBody,
+    (services.ActionTakes.REASON, False): CommentBody,
+    (services.ActionTakes.OFFER, True): OfferBody,
+    (services.ActionTakes.WAY, True): RevertBody,
+    (services.ActionTakes.OWNERS, True): ApplyBody,
 }
 """By what an action takes, and whether of a version."""
 

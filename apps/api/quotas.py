@@ -122,7 +122,7 @@ def _in_full(rows: Sequence[BurnRow], now: datetime) -> Iterator[BurnRow]:
     For that the days of some weeks are read, which of a thousand teams takes long.
     """
     of_hours = [row for row in rows if isinstance(row, BudgetRow)]
-    whole = iter(quotas.in_full(of_hours, now, points=False))
+    whole = iter(quotas.with_ranges(of_hours, now, points=False))
     for row in rows:
         yield next(whole) if isinstance(row, BudgetRow) else row
 

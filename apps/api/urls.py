@@ -4,7 +4,6 @@ from django.urls import URLPattern, path, re_path
 from rest_framework.views import APIView
 
 from apps.api import costs, fairness, pending, quota_requests, quotas, views
-from apps.api import costs as recommendations
 
 app_name = "api"
 
@@ -23,7 +22,7 @@ _LISTS: dict[str, type[APIView]] = {
     "costs": costs.CostsView,
     "costs/focus": costs.FocusView,
     "waste": costs.WasteView,
-    "recommendations": recommendations.RecommendationsView,
+    "recommendations": costs.RecommendationsView,
     "quota-requests": quota_requests.QuotaRequestsView,
 }
 _REQUEST = "quota-requests/<int:pk>"

@@ -15,6 +15,11 @@ from apps.clusters.domain.window import Window
 _EPOCH_DAY = 2440587.5
 """1970-01-01 as a Julian day."""
 
+CAPACITY_TYPES = [(c.value, c.value) for c in CapacityType]
+SOURCES = [(s.value, s.value) for s in PodSource]
+HEALTHS = [(h.value, h.value) for h in Health]
+KINDS = [(kind.value, kind.value) for kind in ObservedKind]
+
 
 class _OfTime(Func):
     """A function of a time or date as a number, which a driver reads in a tenth of a time's time.
@@ -119,9 +124,6 @@ def holds_within(window: Window) -> Q:
     return Q(valid_from__lt=window.end) & holds_after(window.start)
 
 
-CAPACITY_TYPES = [(c.value, c.value) for c in CapacityType]
-
-
 class Valid(models.Model):
     """A row of the catalog that holds from `valid_from` until, not including, `valid_to`."""
 
@@ -220,9 +222,6 @@ class NamespaceClaim(Valid):
 
     def __str__(self) -> str:
         return f"{self.team_id}: {self.pattern}"
-
-
-SOURCES = [(s.value, s.value) for s in PodSource]
 
 
 class OfCluster(models.Model):
@@ -326,6 +325,7 @@ class Pod(models.Model):
     workload = models.ForeignKey("clusters.Workload", on_delete=models.CASCADE)
     name = models.CharField(max_length=253)
     node_name = models.CharField(max_length=253, blank=True)
+    # `resource` and `units` repeat the main one of `requests`: lists filter and sort by them.
     resource = models.CharField(max_length=253)
     units = models.FloatField()
     requests = models.JSONField(default=dict)
@@ -336,6 +336,7 @@ class Pod(models.Model):
     started_at = models.DateTimeField(null=True, blank=True)
     finished_at = models.DateTimeField(null=True, blank=True)
     deleted_at = models.DateTimeField(null=True, blank=True)
+    # `finished_at`, else `deleted_at`: a column of its own, for the index on lifetimes.
     ended_at = models.DateTimeField(null=True, blank=True)
     observed_until = models.DateTimeField(null=True, blank=True)
     runs = models.JSONField(default=list)
@@ -347,6 +348,7 @@ class Pod(models.Model):
     revised_at = models.DateTimeField(null=True, blank=True)
     tier = models.ForeignKey("clusters.Tier", null=True, on_delete=models.SET_NULL)
     gpu_model = models.ForeignKey("clusters.GpuModel", null=True, on_delete=models.SET_NULL)
+    # Of all its units together, as they counted when the pod was bound.
     gpu_equivalents = models.FloatField(default=0.0)
 
     class Meta:
@@ -456,9 +458,6 @@ class ClaimInterval(models.Model):
         return f"{self.namespace}/{self.name} from {self.allocated_at}"
 
 
-HEALTHS = [(h.value, h.value) for h in Health]
-
-
 class Device(models.Model):
     """A GPU, or a MIG instance of one (`uuid` is then its GPU's), and its newest state.
 
@@ -497,9 +496,6 @@ class Device(models.Model):
 
     def __str__(self) -> str:
         return f"{self.uuid}/{self.gpu_instance}" if self.gpu_instance else self.uuid
-
-
-KINDS = [(kind.value, kind.value) for kind in ObservedKind]
 
 
 class ObservedObject(models.Model):

@@ -28,6 +28,9 @@ from apps.clusters.models import (
 
 DEFAULT_SCRAPE_INTERVAL_SECONDS = 30.0
 
+_NOBODY = 0
+"""No id of a team."""
+
 
 @dataclass(frozen=True, slots=True)
 class ClusterRow:
@@ -192,10 +195,6 @@ class TeamSpan:
     end: datetime
 
 
-_NOBODY = 0
-"""No id of a team."""
-
-
 def team_spans(window: Window, namespaces: Iterable[str]) -> dict[str, tuple[TeamSpan, ...]]:
     """Return for each name of a namespace whose it was through the window, oldest first.
 
@@ -207,6 +206,7 @@ def team_spans(window: Window, namespaces: Iterable[str]) -> dict[str, tuple[Tea
     claims = list(holding.select_related("team").order_by("position", "pk"))
     names = {claim.team_id: claim.team.name for claim in claims}
     times = {t for claim in claims for t in (claim.valid_from, claim.valid_to) if t is not None}
+    # Claims change at few instants: between two of them a name has one team.
     edges = [window.start, *sorted(t for t in times if window.start < t < window.end), window.end]
     finders = [
         namespace_team(
@@ -221,6 +221,7 @@ def team_spans(window: Window, namespaces: Iterable[str]) -> dict[str, tuple[Tea
         found = spans[namespace] = []
         for start, end, team_of in zip(edges, edges[1:], finders, strict=False):
             team = team_of(namespace)
+            # An edge may be of another name's claim: neighbours of one team are one span.
             if found and found[-1].team_id == team:
                 start = found.pop().start
             found.append(TeamSpan(team, names.get(team, UNASSIGNED), start, end))

@@ -7,6 +7,9 @@ from celery import current_app, shared_task
 from apps.clusters.ports import SourceUnavailable
 from apps.clusters.services import devices
 
+_EXPIRES_SECONDS = 240
+"""A task that was queued for longer is not worth a query: the next one is on its way."""
+
 
 @shared_task(name="clusters.schedule_looks")
 def schedule_looks(**_: object) -> int:
@@ -17,10 +20,6 @@ def schedule_looks(**_: object) -> int:
             "clusters.look_at_devices", kwargs={"cluster_id": pk}, expires=_EXPIRES_SECONDS
         )
     return len(clusters)
-
-
-_EXPIRES_SECONDS = 240
-"""A task that was queued for longer is not worth a query: the next one is on its way."""
 
 
 @shared_task(

@@ -5,6 +5,8 @@ Amounts of GPU are whole nano-GPU-hours, money whole units of 1e-8 of the row's 
 of usage's facts are: only `costs.services` writes them, by the ten thousand.
 """
 
+from typing import Any
+
 from django.conf import settings
 from django.db import models
 from django.db.models import F, Q
@@ -12,7 +14,8 @@ from django.db.models.functions import Coalesce
 
 from apps.clusters.models import Valid
 from apps.costs.domain.costing import Basis, Cause, Policy
-from apps.costs.domain.files import ExportState, ExportSubject, FileFormat, MailState
+from apps.costs.domain.exports import ExportState, ExportSubject, MailState
+from apps.costs.domain.files import FileFormat
 from apps.costs.domain.prices import CAPACITY_TYPES, PriceKind
 from apps.costs.domain.recommendations.recommendation import (
     Confidence,
@@ -20,9 +23,16 @@ from apps.costs.domain.recommendations.recommendation import (
     RecommendationKind,
     RecommendationState,
 )
-from apps.usage.models import OfTier, OfWorkload
+from apps.usage.models import TierDimensions, WorkloadDimensions
 
 _CAPACITY_TYPES = [(name, name) for name in (*CAPACITY_TYPES, "unknown")]
+
+
+def _dimension(to: str, *, null: bool = False) -> Any:
+    # Without constraint and index: rows are written by the ten thousand and never alone.
+    return models.ForeignKey(
+        to, null=null, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False
+    )
 
 
 class Price(Valid):
@@ -134,16 +144,14 @@ class Free(models.Model):
         abstract = True
 
 
-class OfTeam(OfTier):
-    team = models.ForeignKey(
-        "accounts.Team", on_delete=models.DO_NOTHING, db_constraint=False, db_index=False
-    )
+class OfTeam(TierDimensions):
+    team = _dimension("accounts.Team")
 
     class Meta:
         abstract = True
 
 
-class WorkloadCostHour(OfWorkload, Costed):
+class WorkloadCostHour(WorkloadDimensions, Costed):
     """One workload of a team on one pool in one hour; kept for the hourly retention."""
 
     hour = models.DateTimeField()
@@ -156,7 +164,7 @@ class WorkloadCostHour(OfWorkload, Costed):
         return f"{self.workload_id} {self.hour}"
 
 
-class WorkloadCostDay(OfWorkload, Costed):
+class WorkloadCostDay(WorkloadDimensions, Costed):
     """The sum of its hours of one price; kept for good, as all that follow."""
 
     day = models.DateField()
@@ -194,7 +202,7 @@ class TeamCostDay(OfTeam, Costed, Shared):
         return f"{self.team_id} {self.day}"
 
 
-class PoolCostHour(OfTier, Costed, Free):
+class PoolCostHour(TierDimensions, Costed, Free):
     """The whole capacity of a pool (cluster × tier × model × capacity type) in one hour."""
 
     hour = models.DateTimeField()
@@ -207,7 +215,7 @@ class PoolCostHour(OfTier, Costed, Free):
         return f"{self.tier_id} {self.hour}"
 
 
-class PoolCostDay(OfTier, Costed, Free):
+class PoolCostDay(TierDimensions, Costed, Free):
     day = models.DateField()
 
     class Meta:
@@ -286,33 +294,13 @@ class Booked(models.Model):
     """A line of a closed month. No team: the platform pays; no workload: unallocated."""
 
     day = models.DateField()
-    cluster = models.ForeignKey(
-        "clusters.Cluster", on_delete=models.DO_NOTHING, db_constraint=False, db_index=False
-    )
-    tier = models.ForeignKey(
-        "clusters.Tier", on_delete=models.DO_NOTHING, db_constraint=False, db_index=False
-    )
-    gpu_model = models.ForeignKey(
-        "clusters.GpuModel", on_delete=models.DO_NOTHING, db_constraint=False, db_index=False
-    )
+    cluster = _dimension("clusters.Cluster")
+    tier = _dimension("clusters.Tier")
+    gpu_model = _dimension("clusters.GpuModel")
     capacity_type = models.CharField(max_length=10)
-    team = models.ForeignKey(
-        "accounts.Team", null=True, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False
-    )
-    namespace = models.ForeignKey(
-        "clusters.Namespace",
-        null=True,
-        on_delete=models.DO_NOTHING,
-        db_constraint=False,
-        db_index=False,
-    )
-    workload = models.ForeignKey(
-        "clusters.Workload",
-        null=True,
-        on_delete=models.DO_NOTHING,
-        db_constraint=False,
-        db_index=False,
-    )
+    team = _dimension("accounts.Team", null=True)
+    namespace = _dimension("clusters.Namespace", null=True)
+    workload = _dimension("clusters.Workload", null=True)
     cause = models.CharField(max_length=12, choices=[(c.value, c.value) for c in Cause])
     currency = models.CharField(max_length=3, blank=True)
     gpu_hours = models.BigIntegerField()

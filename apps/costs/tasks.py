@@ -5,8 +5,7 @@ from datetime import UTC, datetime
 from celery import shared_task
 
 from apps.costs import services
-from apps.costs.services import exports, messages, pricing, recommendation_run, recommendations
-from apps.costs.services.messages import note_money_alerts as note_alerts_of_money
+from apps.costs.services import exports, follow_up, messages, pricing, recommendation_run
 
 
 @shared_task(name="costs.price_hours")
@@ -34,18 +33,13 @@ def keep_closed_files(**_: object) -> int:
     return exports.keep_closed_files(now=datetime.now(UTC))
 
 
-@shared_task(name="costs.send_monthly_reports")
-def send_monthly_reports(**_: object) -> int:
-    return messages.send_monthly_reports(now=datetime.now(UTC))
-
-
 @shared_task(name="costs.recommend")
 def recommend(**_: object) -> int:
     now = datetime.now(UTC)
     found = recommendation_run.store_recommendations(now=now)
-    return found + recommendations.follow_up_accepted(now=now)
+    return found + follow_up.follow_up_accepted(now=now)
 
 
 @shared_task(name="costs.note_money_alerts")
 def note_money_alerts(**_: object) -> int:
-    return note_alerts_of_money(now=datetime.now(UTC))
+    return messages.note_money_alerts(now=datetime.now(UTC))

@@ -14,11 +14,16 @@ from apps.fairness.domain.measures import HourState
 
 def _dimension(to: str) -> Any:
     return models.ForeignKey(
-        to, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False, related_name="+"
+        # No constraint: the database would check each of ten thousand rows an hour.
+        to,
+        on_delete=models.DO_NOTHING,
+        db_constraint=False,
+        db_index=False,
+        related_name="+",
     )
 
 
-class OfTeam(models.Model):
+class TeamFairnessSums(models.Model):
     """A team in a tier; a row is there only where something is not 0.
 
     `from_pool` and `overdrawn` are parts of `borrowed`; the rest of it is what others lent. `idle`
@@ -43,7 +48,7 @@ class OfTeam(models.Model):
         abstract = True
 
 
-class OfTier(models.Model):
+class TierFairnessSums(models.Model):
     """A tier: Σ lent of its teams = Σ borrowed − `from_pool` − `overdrawn`."""
 
     tier = _dimension("clusters.Tier")
@@ -68,7 +73,7 @@ class Loan(models.Model):
         abstract = True
 
 
-class TeamFairnessHour(OfTeam):
+class TeamFairnessHour(TeamFairnessSums):
     """Kept for the hourly retention."""
 
     hour = models.DateTimeField()
@@ -76,6 +81,8 @@ class TeamFairnessHour(OfTeam):
     class Meta:
         ordering = ["hour", "pk"]
         constraints = [
+            # Tier first: pages ask for one tier over many hours, writers for one hour of all tiers
+            # by name.
             models.UniqueConstraint(fields=["tier", "hour", "team"], name="fair_hour_once")
         ]
 
@@ -83,7 +90,7 @@ class TeamFairnessHour(OfTeam):
         return f"{self.team_id} in {self.tier_id} {self.hour}"
 
 
-class TierFairnessHour(OfTier):
+class TierFairnessHour(TierFairnessSums):
     """A tier in an hour; where its state is `missing` all else is 0, and no team has a row.
 
     `watched`: all clusters of the tier were watched all the hour; else demand is estimated from
@@ -119,7 +126,7 @@ class LoanHour(Loan):
         return f"{self.lender_id} to {self.borrower_id} {self.hour}"
 
 
-class TeamFairnessDay(OfTeam):
+class TeamFairnessDay(TeamFairnessSums):
     """The sum of a local day's hours; kept for good."""
 
     day = models.DateField()
@@ -134,7 +141,7 @@ class TeamFairnessDay(OfTeam):
         return f"{self.team_id} in {self.tier_id} {self.day}"
 
 
-class TierFairnessDay(OfTier):
+class TierFairnessDay(TierFairnessSums):
     """The sum of a local day's hours; kept for good.
 
     `hours` are those that are summed; beside them those `missing`.
@@ -175,14 +182,14 @@ class FairnessWindow(models.Model):
     """An hour that was computed, and from what: it is computed again where that has changed.
 
     Digests of the inputs of an hour: `facts` of the state of the collections that were used,
-    `waits` of the pending history, `promises` of the entitlements, `watch` of the sources of demand
-    by cluster. The last two are empty where they were not noted.
+    `waits` of the pending history, `entitlements` of the entitlements, `watch` of the sources of
+    demand by cluster. The last two are empty where they were not noted.
     """
 
     hour = models.DateTimeField(unique=True)
     facts = models.CharField(max_length=64)
     waits = models.CharField(max_length=64)
-    promises = models.CharField(max_length=64, blank=True, default="")
+    entitlements = models.CharField(max_length=64, blank=True, default="")
     watch = models.CharField(max_length=64, blank=True, default="")
     computed_at = models.DateTimeField()
 
@@ -194,16 +201,16 @@ class FairnessWindow(models.Model):
 
 
 class RecomputeCursor(models.Model):
-    """How far it was looked for hours that are to be computed; one row.
+    """How far changes were searched for hours to compute; one row.
 
     All that changed before `at` was seen. `wait_rows` is the newest row of `PendingDay` by then,
-    `promises` a digest of all entitlements. At `whole_at` everything was looked through.
+    `entitlements` a digest of all entitlements. At `whole_at` everything was compared.
     """
 
     at = models.DateTimeField()
     whole_at = models.DateTimeField()
     wait_rows = models.BigIntegerField(default=0)
-    promises = models.CharField(max_length=64, blank=True, default="")
+    entitlements = models.CharField(max_length=64, blank=True, default="")
 
     def __str__(self) -> str:
         return f"{self.at}"
@@ -214,7 +221,7 @@ class FairnessDay(models.Model):
 
     `rolled`: the sums of the day are those of its hours. `pruned`: its hours are gone. `waits` is a
     digest of the day's pending sums when its hours were last compared with them, once the day is
-    over for some time (`fairness.services.changes`). `held` maps team ids to the nano-GPU-hours
+    over for some time (`services.recompute`). `held` maps team ids to the nano-GPU-hours
     that each held of all tiers together, in hours of which a tier is missing too: fair-share
     factors need ten weeks of these at a time, and a row for each would take longer to read than to
     add.
@@ -241,7 +248,7 @@ class FairnessDay(models.Model):
 class TierTeamBlob(models.Model):
     """What all teams of a tier come to in one hour, local day, or week from Monday to Monday.
 
-    The same as FairHour and FairDay tell by rows, as one value (`fairness.domain.packed`): a page
+    The same as the rows of team hours and days, as one value (`domain.team_table`): a page
     over all tiers adds up millions of rows in no other way in time. `start` is where the span
     begins; one of a day or week holds only while all its days are `rolled`. Of hours only those of
     the last days are kept, of days and weeks all.

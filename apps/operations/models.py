@@ -1,9 +1,10 @@
-"""What the doctor found, and how exporters showed themselves before."""
+"""What the doctor found, how exporters showed themselves, and proposals to change the catalog."""
 
 from django.db import models
 from django.db.models import Q
 
 from apps.operations.domain.findings import SEVERITIES
+from apps.operations.domain.proposals import ProposalKind, ProposalState
 
 
 class DoctorFinding(models.Model):
@@ -66,3 +67,48 @@ class SeenExporters(models.Model):
 
     def __str__(self) -> str:
         return f"{self.cluster_id} changed {self.changed_at}"
+
+
+class CatalogProposal(models.Model):
+    """A proposal to change what the catalog says of a team.
+
+    `before` and `after` are as `domain.proposals.value_in` gives them, `before` as it was when the
+    proposal was written. `in_file` is set once a catalog was loaded that agrees, or that undid it
+    on purpose: until then the file in somebody's repository says something else.
+    """
+
+    team = models.ForeignKey("accounts.Team", on_delete=models.PROTECT)
+    kind = models.CharField(max_length=12, choices=[(k.value, k.value) for k in ProposalKind])
+    subject = models.CharField(max_length=120, blank=True)
+    before = models.JSONField(default=dict)
+    after = models.JSONField(default=dict)
+    reason = models.TextField()
+    state = models.CharField(
+        max_length=9,
+        choices=[(s.value, s.value) for s in ProposalState],
+        default=ProposalState.SUBMITTED.value,
+    )
+    author = models.CharField(max_length=150)
+    created_at = models.DateTimeField()
+    decided_by = models.CharField(max_length=150, blank=True)
+    decided_at = models.DateTimeField(null=True, blank=True)
+    decision = models.TextField(blank=True)
+    in_file = models.BooleanField(default=False)
+
+    class Meta:
+        ordering = ["-created_at", "-pk"]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["team", "kind", "subject"],
+                condition=Q(state=ProposalState.SUBMITTED.value),
+                name="catalog_proposal_open_once",
+            ),
+            models.CheckConstraint(
+                condition=Q(state=ProposalState.SUBMITTED.value) ^ Q(decided_at__isnull=False),
+                name="catalog_proposal_decided",
+            ),
+        ]
+        indexes = [models.Index(fields=["state", "-created_at"], name="catalog_proposal_state")]
+
+    def __str__(self) -> str:
+        return f"{self.pk}: {self.kind} {self.subject} of {self.team_id}"

@@ -6,20 +6,32 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from django.db.models import Count, Exists, Max, Min, OuterRef, Q
+from django.db.models import Count, Exists, Max, Min, OuterRef, Q, QuerySet
 
 from apps.accounts.models import Team
-from apps.accounts.permissions import Visibility
-from apps.clusters.domain.window import Window
+from apps.accounts.permissions import EVERYTHING, Visibility
+from apps.clusters.domain.window import Window, hour_floor
 from apps.clusters.models import Cluster, Tier
+from apps.clusters.selectors import report
 from apps.costs.models import PricedHour, RecommendationRun
+from apps.costs.selectors import MoneyBudgetRow, money_budget_rows
 from apps.fairness.models import FairnessWindow
 from apps.operations.domain.findings import KINDS, SEVERITIES, Severity
-from apps.operations.models import DoctorFinding
+from apps.operations.domain.proposals import (
+    ProposalKind,
+    ProposalState,
+    ProposalTarget,
+    budget_parts,
+)
+from apps.operations.models import CatalogProposal, DoctorFinding
 from apps.pending.models import RefreshState
 from apps.quotas.models import QuotaHour
+from apps.quotas.selectors import BurnRow, budget_rows, entitled_teams
+from apps.usage.domain.amounts import NANO, Amounts
 from apps.usage.domain.collection import CollectionState
+from apps.usage.domain.usage_query import Filters, TimeStep, UsageQuery
 from apps.usage.models import HAS_FACTS, CollectionWindow
+from apps.usage.selectors import usage_rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +48,7 @@ class ClusterProgress:
     """How far the collection of a cluster has come since it was first asked for.
 
     `first_hour` and `last_hour` are the oldest and newest hour ever asked for, None before that;
-    `done_hours` of `asked_hours` have facts. `failed_hours` have none, and `error` is that of the
+    `done_hours` of `due_hours` have facts. `failed_hours` have none, and `error` is that of the
     newest of them, empty for who may not see how the portal runs. `watched_until` is up to when
     the Kubernetes API was followed; `has_api` tells whether the catalog gives it, `collect_from`
     from when on hours are due where it says so.
@@ -48,15 +60,15 @@ class ClusterProgress:
     collect_from: datetime | None
     first_hour: datetime | None
     last_hour: datetime | None
-    asked_hours: int
+    due_hours: int
     done_hours: int
     failed_hours: int
     error: str
 
     @property
-    def waiting_hours(self) -> int:
+    def pending_hours(self) -> int:
         """Hours that were asked for and have neither facts nor failed."""
-        return self.asked_hours - self.done_hours - self.failed_hours
+        return self.due_hours - self.done_hours - self.failed_hours
 
 
 def loaded_catalog() -> LoadedCatalog:
@@ -72,7 +84,7 @@ def collection_progress(*, visibility: Visibility) -> list[ClusterProgress]:
     """Return the progress of each active cluster, by name. Four queries."""
     clusters = Cluster.objects.filter(active=True).order_by("name")
     watched = dict(clusters.annotate(until=Max("watchcoverage__end")).values_list("pk", "until"))
-    asked = _asked(list(watched))
+    asked = _hour_totals(list(watched))
     errors = _newest_errors(list(watched)) if visibility.operations else {}
     return [
         ClusterProgress(
@@ -81,22 +93,22 @@ def collection_progress(*, visibility: Visibility) -> list[ClusterProgress]:
             watched_until=watched[cluster.pk],
             collect_from=cluster.collect_from,
             error=errors.get(cluster.pk, ""),
-            **asked.get(cluster.pk, _NOTHING_ASKED),
+            **asked.get(cluster.pk, _NO_HOURS),
         )
         for cluster in clusters
     ]
 
 
-_NOTHING_ASKED: dict[str, Any] = {
+_NO_HOURS: dict[str, Any] = {
     **dict.fromkeys(("first_hour", "last_hour")),
-    **dict.fromkeys(("asked_hours", "done_hours", "failed_hours"), 0),
+    **dict.fromkeys(("due_hours", "done_hours", "failed_hours"), 0),
 }
 
 
 _NO_FACTS = Q(state=CollectionState.FAILED.value) | Q(withheld=True)
 
 
-def _asked(clusters: list[int]) -> dict[int, dict[str, Any]]:
+def _hour_totals(clusters: list[int]) -> dict[int, dict[str, Any]]:
     rows = (
         CollectionWindow.objects.filter(cluster_id__in=clusters)
         .order_by()
@@ -104,14 +116,14 @@ def _asked(clusters: list[int]) -> dict[int, dict[str, Any]]:
         .annotate(
             first_hour=Min("hour"),
             last_hour=Max("hour"),
-            asked_hours=Count("pk"),
+            due_hours=Count("pk"),
             done_hours=Count("pk", filter=HAS_FACTS),
             failed_hours=Count("pk", filter=_NO_FACTS),
         )
     )
     return {
-        pk: dict(zip(_NOTHING_ASKED, values, strict=True))
-        for pk, *values in rows.values_list("cluster_id", *_NOTHING_ASKED)
+        pk: dict(zip(_NO_HOURS, values, strict=True))
+        for pk, *values in rows.values_list("cluster_id", *_NO_HOURS)
     }
 
 
@@ -352,3 +364,126 @@ def _recommendations(of: Q) -> list[Computing]:
         asked=Count("pk"), collected=Count("pk", filter=Q(collected_at__isnull=False))
     )
     return [Computing(DerivedFigure.RECOMMENDATIONS, hours["collected"], hours["asked"])]
+
+
+# ---------------------------------------------------------------- proposals
+
+
+@dataclass(frozen=True, slots=True)
+class ProposalRow:
+    """A proposal to change what the catalog says of a team; values as the catalog writes them."""
+
+    id: int
+    team: str
+    target: ProposalTarget
+    before: Mapping[str, Any]
+    after: Mapping[str, Any]
+    reason: str
+    state: str
+    author: str
+    created_at: datetime
+    decided_by: str
+    decided_at: datetime | None
+    decision: str
+    in_file: bool
+
+
+def proposal_rows(*, visibility: Visibility, at_most: int = 200) -> list[ProposalRow]:
+    """Return the proposals of teams that the reader sees: open ones first, then the latest."""
+    rows = _proposals(visibility).annotate(
+        is_open=Q(state=ProposalState.SUBMITTED.value),
+    )
+    return [_proposal(row) for row in rows.order_by("-is_open", "-created_at", "-pk")[:at_most]]
+
+
+def open_proposals(*, visibility: Visibility, at_most: int = 20) -> list[ProposalRow]:
+    """Return the proposals that need a decision, the oldest first."""
+    rows = _proposals(visibility).filter(state=ProposalState.SUBMITTED.value)
+    return [_proposal(row) for row in rows.order_by("created_at", "pk")[:at_most]]
+
+
+def proposal_row(pk: int, *, visibility: Visibility) -> ProposalRow | None:
+    """Return one proposal; None where there is none that the reader may see."""
+    row = _proposals(visibility).filter(pk=pk).first()
+    return None if row is None else _proposal(row)
+
+
+def open_proposal_count(*, visibility: Visibility) -> int:
+    """Return how many proposals need a decision. One query."""
+    return _proposals(visibility).filter(state=ProposalState.SUBMITTED.value).count()
+
+
+def _proposals(visibility: Visibility) -> QuerySet[CatalogProposal]:
+    rows = CatalogProposal.objects.select_related("team")
+    return rows if visibility.everything else rows.filter(team_id__in=visibility.team_ids)
+
+
+def _proposal(row: CatalogProposal) -> ProposalRow:
+    target = ProposalTarget(ProposalKind(row.kind), row.team.name, row.subject)
+    same = ("id", "before", "after", "reason", "state", "author", "created_at")
+    rest = ("decided_by", "decided_at", "decision", "in_file")
+    return ProposalRow(
+        team=row.team.name,
+        target=target,
+        **{name: getattr(row, name) for name in (*same, *rest)},
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class EntitlementImpact:
+    """An entitlement against its tier: GPUs, averages of the last 24 closed hours.
+
+    `others` is the sum of the entitlements of other teams in the tier. `capacity` and `allocated`
+    (of this team) are None where no hour of the tier is known.
+    """
+
+    others: float
+    capacity: float | None
+    allocated: float | None
+
+    def committed(self, gpus: float) -> float | None:
+        """Return all entitlements ÷ capacity (1.0 is all of it) with `gpus` for this team."""
+        return (self.others + gpus) / self.capacity if self.capacity else None
+
+
+def entitlement_impact(target: ProposalTarget, *, now: datetime) -> EntitlementImpact:
+    """Return what a tier has and who is entitled to it: GPU sums, which everybody may see."""
+    entitled = entitled_teams(now, visibility=EVERYTHING)
+    others = [e.gpus for e in entitled if e.tier == target.subject and e.team != target.team]
+    closed = hour_floor(now, report().zone)
+
+    def hours(*teams: str) -> list[Amounts]:
+        asked = UsageQuery(
+            Window(closed - _DAY, closed),
+            TimeStep.HOUR,
+            filters=Filters(tier=(target.subject,), team=teams),
+        )
+        return [row.amounts for row in usage_rows(asked, visibility=EVERYTHING)]
+
+    known = [amounts.capacity for amounts in hours() if amounts.capacity is not None]
+    held = [amounts.allocated for amounts in hours(target.team)]
+    return EntitlementImpact(
+        others=sum(others),
+        capacity=sum(known) / NANO / len(known) if known else None,
+        # An hour in which the team held nothing has no row of its own.
+        allocated=sum(held) / NANO / len(known) if known else None,
+    )
+
+
+_DAY = timedelta(days=1)
+
+
+def budget_impact(
+    target: ProposalTarget, *, now: datetime, visibility: Visibility
+) -> BurnRow | MoneyBudgetRow | None:
+    """Return the budget that runs now, with what is used of it; None where none runs.
+
+    Money is read only for who may see the team's.
+    """
+    period, unit = budget_parts(target.subject)
+    rows: Sequence[BurnRow | MoneyBudgetRow] = (
+        money_budget_rows(now, visibility=visibility, team=target.team)
+        if unit == "money"
+        else budget_rows(now, visibility=visibility, team=target.team, points=False, ranges=False)
+    )
+    return next((row for row in rows if row.period == period), None)

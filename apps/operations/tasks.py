@@ -25,3 +25,9 @@ def clear_sessions(**_: object) -> int:
     """Delete sessions that are over."""
     call_command("clearsessions")
     return 0
+
+
+@shared_task(name="operations.send_monthly_reports")
+def send_monthly_reports(**_: object) -> int:
+    """Send the reports of the month before; return how many were sent."""
+    return services.send_monthly_reports(now=datetime.now(UTC))

@@ -86,6 +86,8 @@ class CauseInterval(models.Model):
                 name="cause_interval_forward",
             ),
         ]
+        # By end first: of a year of intervals few are open or ended lately, and these are asked
+        # for.
         indexes = [models.Index(fields=["end", "start"], name="cause_interval_lifetime")]
 
     def __str__(self) -> str:
@@ -113,6 +115,7 @@ class PendingDay(models.Model):
 
     class Meta:
         ordering = ["day", "pk"]
+        # Not unique: null teams and tiers would count as different in every database.
         indexes = [models.Index(fields=["day", "cluster"], name="wait_day_day")]
 
     def __str__(self) -> str:
@@ -164,6 +167,8 @@ class RefreshState(models.Model):
     pods_to = models.BigIntegerField(default=0)
     revised_to = models.DateTimeField(null=True, blank=True)
     lease_until = models.DateTimeField(null=True, blank=True)
+    # `db_default`, so that a worker of the version before can still insert a row while it is
+    # replaced.
     queue_mark = models.CharField(max_length=32, blank=True, default="", db_default="")
 
     def __str__(self) -> str:

@@ -35,7 +35,7 @@ def watch_gitops(**_: object) -> int:
 
 @shared_task(name="quota_requests.look_for_drift")
 def look_for_drift(**_: object) -> int:
-    return services.look_for_drift(now=_now())
+    return services.detect_drift(now=_now())
 
 
 @shared_task(name="quota_requests.check_audit")

@@ -1,4 +1,4 @@
-"""What was promised, how full the quotas were in each hour, and what budgets were alerted of."""
+"""Entitlements, budgets, hourly usage of quotas, and budget alerts."""
 
 from django.db import models
 from django.db.models import F, Q

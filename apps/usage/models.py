@@ -10,8 +10,13 @@ from django.db.models import F, Q
 from apps.clusters.models import CAPACITY_TYPES
 from apps.usage.domain.collection import CollectionState
 
+HAS_FACTS = Q(
+    state__in=(CollectionState.COMPLETE.value, CollectionState.PARTIAL.value), withheld=False
+)
+"""Which collection windows have facts: what they lack is not known, and never zero."""
 
-class Held(models.Model):
+
+class HeldAmounts(models.Model):
     """What was allocated, split by what became of it; `allocated` is the sum of the five.
 
     Of SM, tensor and memory copy activity: active GPU-hours, and the measured ones they are of;
@@ -41,7 +46,7 @@ class Held(models.Model):
         abstract = True
 
 
-class Capacity(models.Model):
+class CapacityAmounts(models.Model):
     """What there was: `capacity` = `unhealthy` + `unallocated` + `allocated`."""
 
     capacity = models.BigIntegerField(default=0)
@@ -54,7 +59,7 @@ class Capacity(models.Model):
         abstract = True
 
 
-class OfTier(models.Model):
+class TierDimensions(models.Model):
     """The dimensions that every fact has."""
 
     cluster = models.ForeignKey(
@@ -72,7 +77,7 @@ class OfTier(models.Model):
         abstract = True
 
 
-class OfWorkload(OfTier):
+class WorkloadDimensions(TierDimensions):
     team = models.ForeignKey(
         "accounts.Team", on_delete=models.DO_NOTHING, db_constraint=False, db_index=False
     )
@@ -87,7 +92,7 @@ class OfWorkload(OfTier):
         abstract = True
 
 
-class PodHour(OfWorkload, Held):
+class PodHour(WorkloadDimensions, HeldAmounts):
     """One pod in one hour: the finest fact; kept for the hourly retention.
 
     `activity` has a letter for each of its devices in each slot (`usage.domain.activity`).
@@ -113,7 +118,7 @@ class PodHour(OfWorkload, Held):
         return f"{self.pod_id} {self.hour}"
 
 
-class TeamHour(OfTier, Held):
+class TeamHour(TierDimensions, HeldAmounts):
     """The sum of a team's pods on a tier in one hour; kept for good.
 
     `allocated_first` is what of `allocated` lies in the first of the hour's two slots; null of
@@ -134,7 +139,7 @@ class TeamHour(OfTier, Held):
         return f"{self.team_id} {self.hour}"
 
 
-class NodeHour(OfTier, Held, Capacity):
+class NodeHour(TierDimensions, HeldAmounts, CapacityAmounts):
     """The whole ledger of one node's share of a tier in one hour; hourly retention."""
 
     hour = models.DateTimeField()
@@ -150,7 +155,7 @@ class NodeHour(OfTier, Held, Capacity):
         return f"{self.node_id} {self.hour}"
 
 
-class TierHour(OfTier, Held, Capacity):
+class TierHour(TierDimensions, HeldAmounts, CapacityAmounts):
     """The whole ledger of a tier in one hour; kept for good.
 
     `capacity_first` is what of `capacity` lies in the first of the hour's two slots; null of
@@ -168,7 +173,7 @@ class TierHour(OfTier, Held, Capacity):
         return f"{self.tier_id} {self.hour}"
 
 
-class WorkloadDay(OfWorkload, Held):
+class WorkloadDay(WorkloadDimensions, HeldAmounts):
     """The sum of a workload's pods over one local day, made when the day is rolled."""
 
     day = models.DateField()
@@ -185,7 +190,7 @@ class WorkloadDay(OfWorkload, Held):
         return f"{self.workload_id} {self.day}"
 
 
-class WorkloadActivityDay(OfWorkload):
+class WorkloadActivityDay(WorkloadDimensions):
     """How active a workload's devices were on a local day; kept as long as hourly rows.
 
     `slots` counts devices and slots by class of activity (`usage.domain.activity`). `resource` is
@@ -194,7 +199,7 @@ class WorkloadActivityDay(OfWorkload):
     devices and each pod left one of them idle; null: that is not so, or not known.
 
     `head`, `tail` and `idle_after` are nano-GPU-hours of waste in quiet hours of its pods, the last
-    by hour of the day; `idle_pods` counts the pods of it (`usage.domain.quiet`).
+    by hour of the day; `idle_pods` counts the pods of it (`usage.domain.activity`).
     """
 
     day = models.DateField()
@@ -216,7 +221,7 @@ class WorkloadActivityDay(OfWorkload):
         return f"{self.workload_id} {self.day}"
 
 
-class TeamDay(OfTier, Held):
+class TeamDay(TierDimensions, HeldAmounts):
     day = models.DateField()
     team = models.ForeignKey(
         "accounts.Team", on_delete=models.DO_NOTHING, db_constraint=False, db_index=False
@@ -230,7 +235,7 @@ class TeamDay(OfTier, Held):
         return f"{self.team_id} {self.day}"
 
 
-class TierDay(OfTier, Held, Capacity):
+class TierDay(TierDimensions, HeldAmounts, CapacityAmounts):
     day = models.DateField()
 
     class Meta:
@@ -252,6 +257,7 @@ class Day(models.Model):
     day = models.DateField()
     start = models.DateTimeField()
     end = models.DateTimeField()
+    # One after the other: rolled while hours are there, pruned after, folded last of all.
     rolled = models.BooleanField(default=False)
     pruned = models.BooleanField(default=False)
     folded = models.BooleanField(default=False)
@@ -271,6 +277,7 @@ class ExporterSetUp(models.Model):
     """How a cluster's device exporters showed themselves in some hours; `profile` as JSON."""
 
     cluster = models.ForeignKey("clusters.Cluster", on_delete=models.CASCADE)
+    # Of the sorted JSON, which no database can hold unique by itself.
     digest = models.CharField(max_length=64)
     profile = models.JSONField(default=dict)
 
@@ -284,12 +291,6 @@ class ExporterSetUp(models.Model):
         return f"{self.cluster_id} {self.digest[:8]}"
 
 
-HAS_FACTS = Q(
-    state__in=(CollectionState.COMPLETE.value, CollectionState.PARTIAL.value), withheld=False
-)
-"""Which collection windows have facts: what they lack is not known, and never zero."""
-
-
 class CollectionWindow(models.Model):
     """One hour of one cluster: whether its facts are there and how good they are.
 
@@ -299,7 +300,7 @@ class CollectionWindow(models.Model):
     `slots_without_pods` counts the half hours of which neither the watch nor series tell the pods.
 
     `withheld`: its sources contradict each other, so that it is partial and has no facts.
-    `evidence` is what other hours are held against (`usage.domain.evidence.Reference`). At
+    `evidence` is what other hours are held against (`ReferenceHour`). At
     `again_at` it is looked at once more, whatever its state.
     """
 
@@ -336,7 +337,10 @@ class CollectionWindow(models.Model):
         indexes = [
             models.Index(fields=["-hour", "cluster"], name="collection_hour"),
             models.Index(
-                fields=["again_at"], condition=Q(again_at__isnull=False), name="collection_again"
+                # Few hours have one, and every run of the scheduler asks for them.
+                fields=["again_at"],
+                condition=Q(again_at__isnull=False),
+                name="collection_again",
             ),
         ]
 

@@ -22,8 +22,10 @@ from apps.clusters.domain.window import Window, day_start
 from apps.operations.selectors import Computing, DerivedFigure, computing
 from apps.usage.selectors import CursorRefused, GroupingRefused
 from apps.web.components.charts import Chart
+from apps.web.components.drawings import Drawing
 from apps.web.components.page_query import path_of
-from apps.web.components.table_rendering import arranged, csv_response
+from apps.web.components.table_arrangement import arranged, remember_columns
+from apps.web.components.table_rendering import csv_response
 from apps.web.components.tables import Table
 from apps.web.components.window_picker import PLACE_KEYS, kept, picker_of
 from apps.web.query_session import PageRequest, QuerySession, query_session
@@ -88,7 +90,7 @@ _EVERY: Sequence[DerivedFigure] = (
     DerivedFigure.QUOTAS,
 )
 _OF_ROOM: Mapping[str, Sequence[DerivedFigure]] = {
-    "overview": _EVERY,
+    "home": _EVERY,
     "tier": _EVERY,
     "team": _EVERY,
     "fairness": (DerivedFigure.FAIRNESS,),
@@ -190,16 +192,19 @@ def respond(
     status: int = HTTPStatus.OK,
     tables: Iterable[Table] = (),
     charts: Iterable[Chart] = (),
+    drawings: Iterable[Drawing] = (),
     **context: Any,
 ) -> HttpResponseBase:
     """Answer with `templates/<room>/`: its page, its results alone for htmx, or a file.
 
-    `tables` and `charts` are what the page shows; `?format=csv&table=ID` gives the table ID, of
-    the page or of a chart, with the rows of all its pages.
+    `tables`, `charts` and `drawings` are what the page shows; `?format=csv&table=ID` gives the
+    table ID, of the page, a chart or a drawing, with the rows of all its pages. A template finds
+    a drawing by its id with underscores: `drawings.team_shares`.
     """
-    drawn = list(charts)
+    drawn, pictures = list(charts), list(drawings)
     ordered = arranged(tables, request)
-    by_id = {table.id: table for table in (*ordered, *(chart.table for chart in drawn))}
+    behind = [*(chart.table for chart in drawn), *(one.table for one in pictures if one.table)]
+    by_id = {table.id: table for table in (*ordered, *behind)}
     if _wants_file(request):
         return _file(request, reading, room, by_id)
     shown = {
@@ -210,6 +215,7 @@ def respond(
         "picker": picker_of(request, reading),
         "tables": by_id,
         "charts": drawn,
+        "drawings": {one.id.replace("-", "_"): one for one in pictures},
         "path": path_of(request),
         # Asked for by the templates that show them.
         "saved_views": lambda: saved_views(request.user),
@@ -220,6 +226,7 @@ def respond(
     response = render(
         request, f"{room}/{'_results' if fragment else 'page'}.html", shown, status=status
     )
+    remember_columns(response, ordered, request)
     patch_vary_headers(response, ["HX-Request", "HX-History-Restore-Request"])
     return response
 

@@ -19,7 +19,15 @@ from apps.usage.domain.usage_query import Filters, Grouping, RowPage, TimeStep, 
 from apps.usage.selectors import Freshness
 from apps.web.components import charts, page_query
 from apps.web.components.charts import Axis
-from apps.web.components.formats import Format, clock_text, duration, shown
+from apps.web.components.formats import (
+    Format,
+    clock_text,
+    duration,
+    hour_text,
+    percent,
+    shown,
+    span_text,
+)
 from apps.web.components.page_query import Query, WindowChoice, filtering_of
 from apps.web.components.tables import ALLOCATED_CLASSES, CAPACITY_CLASSES, LedgerClass
 
@@ -96,37 +104,28 @@ def quality(
         missing=missing,
         failed=failed,
         partial=partial,
-        coverage=_ratio(coverage, zone),
+        coverage=_ratio(coverage),
         unmeasured=_unmeasured(amounts, zone),
-        from_api=_ratio(None if series is None else 1.0 - series, zone),
-        from_series=_ratio(series, zone),
+        from_api=_ratio(None if series is None else 1.0 - series),
+        from_series=_ratio(series),
         badge=[
             *_troubles(failed, missing, partial),
-            *([f"facts begin {begins}"] if begins else ()),
-            *([f"{_ratio(coverage, zone)} metrics coverage"] if coverage is not None else ()),
-            *([f"{_ratio(series, zone)} from series"] if series else ()),
-            *_newest(freshness.last_hour_end, stale, zone, now),
+            *([f"{_ratio(coverage)} metrics coverage"] if low else ()),
+            *([f"data starts {begins}"] if begins else ()),
+            *_through(freshness.last_hour_end, stale, zone, now),
         ],
     )
 
 
 def hour_ranges(hours: Sequence[datetime], zone: ZoneInfo) -> list[str]:
-    """Write hours as ranges of local time: `Tue 3 Nov 2026 02:00 – 05:00`."""
+    """Write hours as ranges of local time: `3 Nov 02:00 – 05:00`."""
     runs: list[tuple[datetime, datetime]] = []
     for hour in sorted({h.astimezone(UTC) for h in hours}):
         if runs and runs[-1][1] == hour:
             runs[-1] = (runs[-1][0], hour + HOUR)
         else:
             runs.append((hour, hour + HOUR))
-    return [_range(start, end, zone) for start, end in runs]
-
-
-def _range(start: datetime, end: datetime, zone: ZoneInfo) -> str:
-    first, last = start.astimezone(zone), end.astimezone(zone)
-    # Across the end of summer time the clock alone would hide an hour.
-    name = " %Z" if first.utcoffset() != last.utcoffset() else ""
-    until = f"{last:%H:%M}" if first.date() == last.date() else clock_text(end, zone)
-    return f"{clock_text(start, zone)}{first.strftime(name)} – {until}{last.strftime(name)}"
+    return [span_text(start, end, zone) for start, end in runs]
 
 
 def _gap(hours: Sequence[datetime], zone: ZoneInfo) -> HourGap | None:
@@ -154,12 +153,13 @@ def _hours(count: int) -> str:
     return f"{count} hour{'' if count == 1 else 's'}"
 
 
-def _newest(last: datetime | None, stale: str, zone: ZoneInfo, now: datetime) -> list[str]:
+def _through(last: datetime | None, stale: str, zone: ZoneInfo, now: datetime) -> list[str]:
     if last is None:
         return []
     local = last.astimezone(zone)
-    day = "" if local.date() == now.astimezone(zone).date() else f"{local.day} {local:%b} "
-    return [f"newest hour ends {day}{local:%H:%M}", *([f"{stale} old"] if stale else ())]
+    is_today = local.date() == now.astimezone(zone).date()
+    until = hour_text(local) if is_today else clock_text(last, zone)
+    return [f"data through {until}", *([f"{stale} old"] if stale else ())]
 
 
 def _stale(last: datetime | None, now: datetime) -> str:
@@ -174,8 +174,8 @@ def _unmeasured(amounts: Amounts | None, zone: ZoneInfo) -> str:
     return shown(amounts.unmeasured, Format.GPU_HOURS, zone)
 
 
-def _ratio(value: float | None, zone: ZoneInfo) -> str:
-    return "" if value is None else shown(value, Format.RATIO, zone)
+def _ratio(value: float | None) -> str:
+    return "" if value is None else percent(value)
 
 
 Row = TypeVar("Row")
@@ -335,6 +335,7 @@ def axis_of(reading: QuerySession, freshness: Freshness) -> Axis:
         label=choice.label,
         missing=charts.missing_by_period(choice.periods, lost),
         unfinished=choice.interval is TimeStep.DAY and reading.now < choice.last_day_end,
+        until=min(freshness.last_hour_end or reading.window.end, reading.window.end),
     )
 
 

@@ -6,7 +6,7 @@ from datetime import datetime
 
 from django.http import HttpResponseBase
 
-from apps.usage.selectors import POD_DAYS, Found, ResultKind, found_by_name
+from apps.usage.selectors import POD_DAYS, ResultKind, SearchResult, search_by_name
 from apps.web.components.formats import duration
 from apps.web.components.page_query import href
 from apps.web.pages import page, respond
@@ -65,8 +65,8 @@ def search(request: PageRequest) -> HttpResponseBase:
 
 
 def _groups(text: str, reading: QuerySession, limit: int) -> list[ResultGroup]:
-    found = found_by_name(text, visibility=reading.visibility, now=reading.now, limit=limit + 1)
-    by_kind: dict[ResultKind, list[Found]] = {}
+    found = search_by_name(text, visibility=reading.visibility, now=reading.now, limit=limit + 1)
+    by_kind: dict[ResultKind, list[SearchResult]] = {}
     for row in found:
         by_kind.setdefault(row.kind, []).append(row)
     return [
@@ -75,7 +75,7 @@ def _groups(text: str, reading: QuerySession, limit: int) -> list[ResultGroup]:
     ]
 
 
-def _hits(rows: Iterable[Found], reading: QuerySession) -> list[Hit]:
+def _hits(rows: Iterable[SearchResult], reading: QuerySession) -> list[Hit]:
     return [
         Hit(
             name=f"{row.owner_kind}/{row.name}" if row.owner_kind else row.name,
@@ -88,7 +88,7 @@ def _hits(rows: Iterable[Found], reading: QuerySession) -> list[Hit]:
     ]
 
 
-def _address(row: Found, reading: QuerySession) -> str | None:
+def _address(row: SearchResult, reading: QuerySession) -> str | None:
     if row.kind is ResultKind.TIER:
         return href("tier", reading.query, name=row.name)
     if row.kind is ResultKind.WORKLOAD:
@@ -108,7 +108,7 @@ def _address(row: Found, reading: QuerySession) -> str | None:
     return f"{address}#namespaces" if address and row.kind is ResultKind.NAMESPACE else address
 
 
-def _seen(row: Found, now: datetime) -> str:
+def _seen(row: SearchResult, now: datetime) -> str:
     """Return when it was last there, in words; empty for what has no pods of its own."""
     if row.alive:
         return "there now"

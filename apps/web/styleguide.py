@@ -1,6 +1,7 @@
 """Every component in its states, for who builds pages; there is none without DEBUG."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
@@ -10,9 +11,11 @@ from django.shortcuts import render
 
 from apps.usage.domain.amounts import Amounts, nano
 from apps.usage.domain.usage_query import TimeStep, UsageRow
+from apps.web import style_samples
 from apps.web.components import charts, tables
 from apps.web.components.charts import Axis, Chart
 from apps.web.components.formats import Format
+from apps.web.components.gpu_charts import average_gpus
 from apps.web.components.tables import (
     ALLOCATED_CLASSES,
     CAPACITY_CLASSES,
@@ -45,6 +48,10 @@ def styleguide(request: HttpRequest) -> HttpResponse:
         "charts": list(_charts()),
         "tables": [_table(), _no_table()],
         "amounts": full,
+        "tabs": style_samples.sample_tabs(request),
+        "rows": list(style_samples.sample_rows()),
+        "sparklines": style_samples.sample_sparklines(),
+        "drawings": list(style_samples.sample_drawings(full)),
         "path": request.path,
     }
     return render(request, "styleguide/page.html", context)
@@ -84,6 +91,18 @@ def _charts() -> Iterator[Chart]:
     lost = hours[9:12]
     by_day = Axis(days, TimeStep.DAY, _ZONE, "Six days", {days[2]: 5}, unfinished=True)
     by_hour = Axis(hours, TimeStep.HOUR, _ZONE, "One day", dict.fromkeys(lost, 1))
+    running = days[-1] + 9 * _HOUR
+    yield average_gpus(
+        [
+            UsageRow(d, {}, _line(28.0 + 3 * i, hours=9 if i == 5 else 24))
+            for i, d in enumerate(days)
+            if i != 2
+        ],
+        chart_id="gpus",
+        title="Average GPUs",
+        axis=replace(by_day, missing={days[2]: 24}, until=running),
+        pending={d: 2.5 * i * i for i, d in enumerate(days)},
+    )
     yield charts.ledger(
         [UsageRow(d, {}, _line(28.0 + 3 * i, hours=24)) for i, d in enumerate(days)],
         chart_id="days",

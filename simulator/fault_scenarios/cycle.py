@@ -59,7 +59,7 @@ class FaultCycle:
             plane = self.plane(number)
             plane.advance(self.base(number + 1) - 1)
             found = plane.store.lives
-            while len(self._played) >= _KEPT:
+            while len(self._played) >= _MOST_CACHED:
                 # Another thread may have dropped the same one.
                 self._played.pop(next(iter(self._played)), None)
             self._played[number] = found
@@ -82,7 +82,7 @@ class FaultCycle:
         return min((at for at in times if at > after), default=self.base(number + 1))
 
 
-_KEPT = 4
+_MOST_CACHED = 4
 
 
 def times_of(life: ObjectLife) -> list[int]:

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from simulator import identity
-from simulator.epochs import Steps
+from simulator.epochs import ActivitySteps
 from simulator.fault_scenarios.cycle import FaultCycle
 from simulator.fault_scenarios.site import CYCLE_SECONDS, QUOTAS, RAISED, RAISED_MINUTES, RAISED_TO
 from simulator.fleet import FOREVER, Claim, Controller, Pod
@@ -223,14 +223,14 @@ def controllers_of(pods: Sequence[Pod]) -> list[Controller]:
     return list(found.values())
 
 
-def limits_of(start: int, end: int) -> Mapping[str, Steps]:
+def limits_of(start: int, end: int) -> Mapping[str, ActivitySteps]:
     """Return the limits of the quotas here over the cycles that lie in start..end."""
-    found = {space: Steps((start,), (limit,)) for space, limit in QUOTAS.items()}
+    found = {space: ActivitySteps((start,), (limit,)) for space, limit in QUOTAS.items()}
     times: list[int] = [start]
     for base in range(start, end, CYCLE_SECONDS):
         times += [base + 60 * minute for minute in RAISED_MINUTES]
     values = [QUOTAS[RAISED], *(RAISED_TO, QUOTAS[RAISED]) * ((len(times) - 1) // 2)]
-    return {**found, RAISED: Steps(times, values)}
+    return {**found, RAISED: ActivitySteps(times, values)}
 
 
 def _shifted(at: int, by: int) -> int:

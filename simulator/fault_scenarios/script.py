@@ -57,7 +57,7 @@ _ON_CLAIMS = {"key": RESERVED[0], "operator": "Exists", "effect": RESERVED[2]}
 def steps(base: int) -> list[Step]:
     """Return what happens in the cycle that starts at `base` (Unix seconds)."""
     timed: list[_Timed] = []
-    for part in _PARTS:
+    for part in _FAULT_STEPS:
         timed += part()
     objects = {
         (act.keywords["plural"], act.keywords["item"]["metadata"]["namespace"],
@@ -377,6 +377,6 @@ def _others() -> Iterator[_Timed]:
     yield make(76, pod("robotics-lab", "demo-day", urgent))
 
 
-_PARTS: tuple[Callable[[], Iterator[_Timed]], ...] = (
+_FAULT_STEPS: tuple[Callable[[], Iterator[_Timed]], ...] = (
     _capacity, _partial_gang, _quota, _queues, _choice, _spread, _kubelets, _gang, _claims, _others,
 )  # fmt: skip

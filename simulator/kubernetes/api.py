@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
-from simulator.answers import Answer, Parameters, Stream, json_answer, json_bytes, one, text_answer
 from simulator.clock import Clock
 from simulator.fault_scenarios.cycle import gone_at, times_of
 from simulator.fault_scenarios.live import Live
@@ -35,6 +34,15 @@ from simulator.kubernetes.status import (
     too_large,
 )
 from simulator.kubernetes.writes import WriteRequest, Writes
+from simulator.responses import (
+    Parameters,
+    Response,
+    Stream,
+    json_bytes,
+    json_response,
+    one,
+    text_response,
+)
 from simulator.scenarios.base import Scenario
 from simulator.scheduler.store import ObjectLife, copied
 
@@ -60,13 +68,13 @@ class KubernetesApi:
         self._writes = Writes(self._live, clock) if self._live else None
         self._edits = Edits()
 
-    def answer(self, path: str, parameters: Parameters) -> Answer | Stream:
+    def answer(self, path: str, parameters: Parameters) -> Response | Stream:
         """Return the answer to a GET."""
         if path in {"/healthz", "/readyz", "/livez"}:
-            return text_answer("ok")
+            return text_response("ok")
         known = self._documents.get(path.rstrip("/"))
         if known is not None:
-            return json_answer(known)
+            return json_response(known)
         try:
             place = object_path(path, self._by_prefix)
             if place is None:
@@ -83,7 +91,7 @@ class KubernetesApi:
 
     def write(
         self, method: str, path: str, parameters: Parameters, content_type: str, body: bytes
-    ) -> Answer:
+    ) -> Response:
         """Return the answer to a POST, PUT, PATCH or DELETE."""
         try:
             place = object_path(path, self._by_prefix)
@@ -99,15 +107,15 @@ class KubernetesApi:
         except ApiRefusal as refusal:
             return refusal.answer
 
-    def _edit(self, place: ObjectPath, asked: WriteRequest) -> Answer:
-        def look() -> Object:
+    def _edit(self, place: ObjectPath, asked: WriteRequest) -> Response:
+        def current() -> Object:
             entity, now_ms = self._of_scenario(place), self._now_ms()
             if entity is None:
                 raise not_found(place.collection.plural, place.name)
             return self._rendered_at(place, entity, now_ms)
 
         # A version of its own: who has seen all up to now has not seen this.
-        answer = self._edits.answer(asked, look, lambda: self._now_ms() + 1)
+        answer = self._edits.answer(asked, current, lambda: self._now_ms() + 1)
         self._clock.nudge()
         return answer
 
@@ -134,19 +142,21 @@ class KubernetesApi:
 
     # ------------------------------------------------------------ one object
 
-    def _get(self, place: ObjectPath) -> Answer:
+    def _get(self, place: ObjectPath) -> Response:
         at_ms = self._now_ms()
         for found, render in self._existing(place, at_ms):
             if found == place.key:
-                return json_answer(render())
+                return json_response(render())
         raise not_found(place.collection.plural, place.name)
 
     # ------------------------------------------------------------ lists
 
-    def _list(self, place: ObjectPath, parameters: Parameters) -> Answer:
+    def _list(self, place: ObjectPath, parameters: Parameters) -> Response:
         selectors = Selectors.of(parameters)
         token = one(parameters, "continue")
-        at_ms, after = self._continued(token) if token else (self._asked(parameters), "")
+        at_ms, after = (
+            self._continued(token) if token else (self._requested_version(parameters), "")
+        )
         existing = [render for key, render in self._existing(place, at_ms) if key > after]
         found = [item for render in existing if selectors.match(item := render())]
         limit = whole_number(parameters, "limit") or len(found)
@@ -156,7 +166,7 @@ class KubernetesApi:
             metadata["continue"] = continue_token(at_ms, key_of(last))
             if selectors.empty:
                 metadata["remainingItemCount"] = len(found) - limit
-        return json_answer(
+        return json_response(
             {
                 "kind": f"{place.collection.kind}List",
                 "apiVersion": place.collection.group_version,
@@ -181,7 +191,7 @@ class KubernetesApi:
                 found.append((life.key, partial(_same, item)))
         return sorted(found, key=lambda one: one[0])
 
-    def _asked(self, parameters: Parameters) -> int:
+    def _requested_version(self, parameters: Parameters) -> int:
         """Return the version, in milliseconds, of which a new list is wanted."""
         now_ms = self._now_ms()
         version = version_of(one(parameters, "resourceVersion"))

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from threading import Lock
 from typing import Final
 
-from simulator.answers import Answer, json_answer
 from simulator.kubernetes.objects import Object
 from simulator.kubernetes.status import forbidden, not_allowed
 from simulator.kubernetes.writes import WriteRequest, patched, sent_object, taken
+from simulator.responses import Response, json_response
 from simulator.scheduler.store import copied
 
 LIMITS: Final = {"resourcequotas": "hard", "clusterqueues": "resourceGroups"}
@@ -40,7 +40,7 @@ class Edits:
 
     def answer(
         self, asked: WriteRequest, look: Callable[[], Object], stamp: Callable[[], int]
-    ) -> Answer:
+    ) -> Response:
         """Set limits as asked in what `look` returns, at the version of `stamp`. Raises Refused."""
         if asked.method not in {"PATCH", "PUT"}:
             return not_allowed()
@@ -50,12 +50,12 @@ class Edits:
             new = taken(asked, old, new, version // 1000)
             _check_limits_alone(asked, old, new)
             if new == old:
-                return json_answer(old)
+                return json_response(old)
             made = _edit(asked, new, version)
             if not asked.dry:
                 self._made.setdefault(_key(asked), []).append(made)
                 self.version = version
-            return json_answer(_with(made, asked.collection.plural, old))
+            return json_response(_with(made, asked.collection.plural, old))
 
     def over(self, plural: str, key: str, item: Object, at_ms: int) -> Object:
         """Return an object of the scenario with what was set in it by a version."""

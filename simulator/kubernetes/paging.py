@@ -4,9 +4,9 @@ import base64
 import binascii
 import json
 
-from simulator.answers import Parameters, one
 from simulator.kubernetes.objects import Object
 from simulator.kubernetes.status import invalid
+from simulator.responses import Parameters, one
 
 
 def key_of(metadata: Object) -> str:

@@ -81,7 +81,7 @@ def _owner_labels(owner: Controller) -> dict[str, str]:
 
 
 def _pod_spec(pod: Pod, at: int) -> Object:
-    spec = asked_spec(pod)
+    spec = requested_spec(pod)
     spec |= {
         "serviceAccountName": "default",
         "serviceAccount": "default",
@@ -106,7 +106,7 @@ def workload_name(pod: Pod) -> str:
     return f"{pod.owner.name}-{identity.suffix(8, pod.uid, 'workload')}"
 
 
-def asked_spec(pod: Pod) -> Object:
+def requested_spec(pod: Pod) -> Object:
     """Return the spec of a pod as its user wrote it, as far as scheduling goes."""
     spec = _template_spec(pod, "Never" if pod.owner.kind == "Job" else "Always")
     spec["tolerations"] = [
@@ -187,7 +187,7 @@ def _unscheduled(pod: Pod, at: int) -> Object:
         reason, message = "SchedulingGated", GATED
     else:
         said = [text for looked, text in pod.tried if looked <= at]
-        reason, message = "Unschedulable", said[-1] if said else pod.waiting_message
+        reason, message = "Unschedulable", said[-1] if said else pod.pending_message
     return {
         "type": "PodScheduled",
         "observedGeneration": 1,

@@ -7,11 +7,11 @@ and few lend: the limits of all others in the cohort are nothing.
 from collections.abc import Iterator, Mapping
 
 from simulator import identity
-from simulator.epochs import EMPTY, QueueSteps, Steps
+from simulator.epochs import EMPTY, ActivitySteps, QueueSteps
 from simulator.fleet import FOREVER, Admission, Controller, Pod
 from simulator.kubernetes.fields.specs import pod_requests
 from simulator.kubernetes.objects import Object, rfc3339, version, wanted_template
-from simulator.kubernetes.pods import asked_spec, workload_name
+from simulator.kubernetes.pods import requested_spec, workload_name
 from simulator.scenarios.base import Queue
 from simulator.scheduler.conditions import set_condition
 from simulator.scheduler.kueue import API_VERSION
@@ -92,7 +92,7 @@ def local_queue_object(queue: Queue, steps: QueueSteps, at: int) -> Object:
 def _counted(
     found: Object, queue: Queue, steps: QueueSteps, at: int, text: str, *, borrows: bool = False
 ) -> Object:
-    def use(units: Steps) -> list[Object]:
+    def use(units: ActivitySteps) -> list[Object]:
         count = units.at(at)
         total = {"name": queue.resource, "total": str(count)}
         if borrows:
@@ -116,10 +116,10 @@ def _counted(
 def workload_changes(pod: Pod, admission: Admission, steps: QueueSteps) -> Iterator[int]:
     """Yield when the Workload of a pod becomes another, in no order."""
     yield from (pod.created, pod.deleted, pod.finished, pod.started, admission.at)
-    yield from (admission.reserved, admission.looked_at)
+    yield from (admission.reserved, admission.evaluated_at)
     waited = min(admission.reserved, pod.released)
-    if admission.looked_at < waited:
-        yield from steps.reserved_units.between(admission.looked_at, waited - 1)
+    if admission.evaluated_at < waited:
+        yield from steps.reserved_units.between(admission.evaluated_at, waited - 1)
 
 
 def workload_object(pod: Pod, queue: Queue, steps: QueueSteps | None, at: int) -> Object:
@@ -132,7 +132,7 @@ def workload_object(pod: Pod, queue: Queue, steps: QueueSteps | None, at: int) -
         "resourceVersion": version(max(changes)),
         "ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": pod.name, "uid": pod.uid}],
     }
-    template = {"metadata": {"labels": {"app": pod.owner.name}}, "spec": asked_spec(pod)}
+    template = {"metadata": {"labels": {"app": pod.owner.name}}, "spec": requested_spec(pod)}
     found["spec"] = {
         "active": True,
         "priority": 0,
@@ -142,7 +142,7 @@ def workload_object(pod: Pod, queue: Queue, steps: QueueSteps | None, at: int) -
     found["status"] = {}
     if admission.reserved <= at:
         _admitted(found, pod, admission, queue, at)
-    elif admission.looked_at <= at:
+    elif admission.evaluated_at <= at:
         missing = steps.reserved_units.at(at) + pod.units - queue.most
         _waiting(found, pod, admission, queue, missing)
     return found
@@ -194,7 +194,7 @@ def job_workload_object(job: Controller, queue: Queue, steps: QueueSteps, at: in
 
 def _waiting(found: Object, pod: Pod, admission: Admission, queue: Queue, missing: int) -> None:
     """Tell what quota is missing for the Workload of a pod that was looked at."""
-    _refused(found, pod.units, admission.looked_at, queue, missing)
+    _refused(found, pod.units, admission.evaluated_at, queue, missing)
     asked = {name: quantity for name, (_, _, quantity) in pod_requests(pod).items()}
     found["status"]["resourceRequests"] = [{"name": "main", "resources": asked}]
 

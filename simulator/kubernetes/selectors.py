@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from simulator.answers import Parameters, one
+from simulator.responses import Parameters, one
 
 _FIELDS = frozenset(
     {

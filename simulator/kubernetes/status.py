@@ -1,12 +1,12 @@
 """Refusals of the Kubernetes API: Status objects with the texts of a real server."""
 
-from simulator.answers import Answer, json_answer, text_answer
+from simulator.responses import Response, json_response, text_response
 
 
 class ApiRefusal(Exception):
     """A request the API server refuses; `answer` is what it sends."""
 
-    def __init__(self, answer: Answer) -> None:
+    def __init__(self, answer: Response) -> None:
         super().__init__(f"HTTP {answer.status}")
         self.answer = answer
 
@@ -24,7 +24,7 @@ def _refused(
     }
     if details is not None:
         status["details"] = details
-    return ApiRefusal(json_answer({**status, "code": code}, code))
+    return ApiRefusal(json_response({**status, "code": code}, code))
 
 
 def not_found(plural: str, name: str) -> ApiRefusal:
@@ -36,9 +36,9 @@ def not_found(plural: str, name: str) -> ApiRefusal:
     return _refused(404, "NotFound", f'{plural} "{name}" not found', details=details)
 
 
-def missing(_: str) -> Answer:
+def missing(_: str) -> Response:
     """Return what the server says to a path outside every group."""
-    return text_answer("404 page not found\n", 404)
+    return text_response("404 page not found\n", 404)
 
 
 def invalid(message: str) -> ApiRefusal:
@@ -107,7 +107,7 @@ def too_large(version: int, current: int) -> ApiRefusal:
     return _refused(504, "Timeout", text, details=details)
 
 
-def not_allowed() -> Answer:
+def not_allowed() -> Response:
     """Return the answer to what cannot be written."""
     text = "the server does not allow this method on the requested resource"
     return _refused(405, "MethodNotAllowed", text, details={}).answer

@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from simulator.answers import Answer, Parameters, json_answer, one
 from simulator.clock import Clock
 from simulator.fault_scenarios import script
 from simulator.fault_scenarios.live import Live
@@ -35,6 +34,7 @@ from simulator.kubernetes.status import (
     unprocessable,
     unsupported,
 )
+from simulator.responses import Parameters, Response, json_response, one
 from simulator.scheduler.admission import Forbidden
 from simulator.scheduler.amounts import quantity
 from simulator.scheduler.placing import terminate
@@ -86,7 +86,7 @@ class Writes:
         self._live = live
         self._clock = clock
 
-    def answer(self, asked: WriteRequest) -> Answer:
+    def answer(self, asked: WriteRequest) -> Response:
         """Do what is asked, at once with all that follows from it."""
         if asked.collection.plural in _READ_ONLY:
             return not_allowed()
@@ -104,7 +104,7 @@ class Writes:
 
     # ------------------------------------------------------------ one each
 
-    def _create(self, plane: ControlPlane, asked: WriteRequest) -> Answer:
+    def _create(self, plane: ControlPlane, asked: WriteRequest) -> Response:
         item = sent_object(asked)
         meta = item["metadata"]
         if asked.namespace:
@@ -132,29 +132,29 @@ class Writes:
                 made = script.create(plane, asked.collection.plural, item)
         except Forbidden as refusal:
             raise forbidden(str(refusal), name, asked.collection.plural) from refusal
-        return json_answer(_full(asked, made), 201)
+        return json_response(_full(asked, made), 201)
 
-    def _replace(self, plane: ControlPlane, asked: WriteRequest) -> Answer:
+    def _replace(self, plane: ControlPlane, asked: WriteRequest) -> Response:
         return self._changed(plane, asked, self._found(plane, asked), sent_object(asked))
 
-    def _patch(self, plane: ControlPlane, asked: WriteRequest) -> Answer:
+    def _patch(self, plane: ControlPlane, asked: WriteRequest) -> Response:
         old = self._found(plane, asked)
         return self._changed(plane, asked, old, patched(asked, old))
 
-    def _delete(self, plane: ControlPlane, asked: WriteRequest) -> Answer:
+    def _delete(self, plane: ControlPlane, asked: WriteRequest) -> Response:
         old = self._found(plane, asked)
         if asked.dry:
-            return json_answer(_full(asked, old))
+            return json_response(_full(asked, old))
         options = json.loads(asked.body) if asked.body else {}
         grace = one(asked.parameters, "gracePeriodSeconds") or options.get("gracePeriodSeconds")
         plural = asked.collection.plural
         if plural == "pods" and str(grace) != "0":
             terminate(plane.store, old)
             left = plane.store.get(plural, asked.namespace, asked.name)
-            return json_answer(_full(asked, left or old))
+            return json_response(_full(asked, left or old))
         plane.store.remove(plural, old)
         details = {"name": asked.name, "kind": plural, "uid": old["metadata"]["uid"]}
-        return json_answer(
+        return json_response(
             {
                 "kind": "Status",
                 "apiVersion": "v1",
@@ -188,11 +188,11 @@ class Writes:
 
     def _changed(
         self, plane: ControlPlane, asked: WriteRequest, old: Object, new: Object
-    ) -> Answer:
+    ) -> Response:
         new = taken(asked, old, new, self._now)
         if not asked.dry:
             new = plane.store.change(asked.collection.plural, old, lambda item: _become(item, new))
-        return json_answer(_full(asked, new))
+        return json_response(_full(asked, new))
 
 
 def patched(asked: WriteRequest, old: Object) -> Object:
@@ -217,7 +217,7 @@ def taken(asked: WriteRequest, old: Object, new: Object, now: int) -> Object:
     version = new.get("metadata", {}).get("resourceVersion")
     if version not in {None, "", old["metadata"]["resourceVersion"]}:
         raise conflict(asked.collection.plural, asked.name)
-    new = _kept(old, new)
+    new = _unchanged(old, new)
     _check(asked.collection.kind, new)
     if asked.collection.plural == "pods":
         _check_pod(old, new)
@@ -259,7 +259,7 @@ def _full(asked: WriteRequest, item: Object) -> Object:
     }
 
 
-def _kept(old: Object, new: Object) -> Object:
+def _unchanged(old: Object, new: Object) -> Object:
     """Return the new object with what nobody may set: its identity, versions and status."""
     found = copied(new)
     own = {

@@ -7,7 +7,6 @@ from datetime import datetime
 from decimal import Decimal
 from functools import lru_cache
 
-from simulator.answers import Answer, Parameters, json_answer, one, text_answer
 from simulator.clock import Clock
 from simulator.prometheus.evaluate import LOOKBACK_MS, Labels, Times, evaluate, raw_samples
 from simulator.prometheus.promql import (
@@ -20,11 +19,12 @@ from simulator.prometheus.promql import (
     parse,
 )
 from simulator.prometheus.signals import Signals
+from simulator.responses import Parameters, Response, json_response, one, text_response
 
 VERSION = "2.42.0"
 MOST_POINTS = 11_000
 _LABEL_VALUES = re.compile(r"/api/v1/label/([a-zA-Z_][a-zA-Z0-9_]*)/values\Z")
-Routes = Mapping[str, Callable[[Parameters], Answer]]
+Routes = Mapping[str, Callable[[Parameters], Response]]
 _NUMBER = re.compile(r"[-+]?[0-9]+(?:\.[0-9]*)?(?:[eE][-+]?[0-9]+)?\Z")
 
 
@@ -41,11 +41,11 @@ class PrometheusApi:
             "/api/v1/labels": self._labels,
             "/api/v1/metadata": self._metadata,
             "/api/v1/status/buildinfo": self._build_info,
-            "/-/ready": lambda _: text_answer("Prometheus Server is Ready.\n"),
-            "/-/healthy": lambda _: text_answer("Prometheus Server is Healthy.\n"),
+            "/-/ready": lambda _: text_response("Prometheus Server is Ready.\n"),
+            "/-/healthy": lambda _: text_response("Prometheus Server is Healthy.\n"),
         }
 
-    def answer(self, path: str, parameters: Parameters) -> Answer | None:
+    def answer(self, path: str, parameters: Parameters) -> Response | None:
         """Return the answer to a GET or POST; None when the path is not Prometheus'."""
         route = self._routes.get(path)
         match = _LABEL_VALUES.match(path)
@@ -60,7 +60,7 @@ class PrometheusApi:
         except NotEvaluated as error:
             return _error(422, "execution", str(error))
 
-    def _query(self, parameters: Parameters) -> Answer:
+    def _query(self, parameters: Parameters) -> Response:
         expression = _expression(parameters)
         now_ms = self._clock.now_ms()
         at_ms = _time_ms(parameters, "time", now_ms)
@@ -79,7 +79,7 @@ class PrometheusApi:
             [{"metric": dict(row.labels), "value": _point(at_ms, row.values[0])} for row in rows],
         )
 
-    def _query_range(self, parameters: Parameters) -> Answer:
+    def _query_range(self, parameters: Parameters) -> Response:
         expression = _expression(parameters)
         start_ms, end_ms = _required_time(parameters, "start"), _required_time(parameters, "end")
         step_ms = _step_ms(one(parameters, "step"))
@@ -110,15 +110,15 @@ class PrometheusApi:
             ],
         )
 
-    def _series(self, parameters: Parameters) -> Answer:
+    def _series(self, parameters: Parameters) -> Response:
         if not parameters.get("match[]"):
             raise BadQuery("no match[] parameter provided")
         return _data([dict(labels) for labels in self._known(parameters)])
 
-    def _labels(self, parameters: Parameters) -> Answer:
+    def _labels(self, parameters: Parameters) -> Response:
         return _data(sorted({name for labels in self._known(parameters) for name, _ in labels}))
 
-    def _label_values(self, label: str, parameters: Parameters) -> Answer:
+    def _label_values(self, label: str, parameters: Parameters) -> Response:
         if label == "__name__" and not parameters.get("match[]"):
             return _data(sorted(self._signals.metrics))
         found = {value for labels in self._known(parameters) for n, value in labels if n == label}
@@ -139,7 +139,7 @@ class PrometheusApi:
             found.update(row.labels for row in rows)
         return sorted(found)
 
-    def _metadata(self, _: Parameters) -> Answer:
+    def _metadata(self, _: Parameters) -> Response:
         return _data(
             {
                 name: [{"type": metric.type, "help": metric.help, "unit": ""}]
@@ -147,7 +147,7 @@ class PrometheusApi:
             }
         )
 
-    def _build_info(self, _: Parameters) -> Answer:
+    def _build_info(self, _: Parameters) -> Response:
         return _data(
             {
                 "version": VERSION,
@@ -228,13 +228,13 @@ def _step_ms(text: str) -> int:
     return step
 
 
-def _success(kind: str, result: object) -> Answer:
+def _success(kind: str, result: object) -> Response:
     return _data({"resultType": kind, "result": result})
 
 
-def _data(data: object) -> Answer:
-    return json_answer({"status": "success", "data": data})
+def _data(data: object) -> Response:
+    return json_response({"status": "success", "data": data})
 
 
-def _error(status: int, kind: str, text: str) -> Answer:
-    return json_answer({"status": "error", "errorType": kind, "error": text}, status)
+def _error(status: int, kind: str, text: str) -> Response:
+    return json_response({"status": "error", "errorType": kind, "error": text}, status)

@@ -7,7 +7,7 @@ from simulator.prometheus.series import Series, samples_between
 from simulator.prometheus.signals import Signals
 
 
-def lines(
+def sample_rows(
     signals: Signals, start_ms: int, end_ms: int, *, metrics: Sequence[str] = ()
 ) -> Iterator[str]:
     """Yield the lines of all samples from start up to, not including, end.

@@ -8,7 +8,7 @@ from itertools import chain
 from threading import RLock
 
 from simulator import identity
-from simulator.epochs import NEVER, Epoch, Steps
+from simulator.epochs import NEVER, ActivitySteps, Epoch
 from simulator.fleet import GPU, LINGER_SECONDS, Controller, Node, Sharing
 
 
@@ -84,7 +84,7 @@ class Quota:
     created: int
     keys: tuple[str, ...] = (GPU_KEY,)
 
-    def counts(self, epoch: Epoch | None, key: str) -> Iterator[tuple[str, Steps]]:
+    def counts(self, epoch: Epoch | None, key: str) -> Iterator[tuple[str, ActivitySteps]]:
         """Yield (`hard` or `used`, count over an epoch) of a key."""
         yield "hard", epoch.hard.get(hard_key(self.namespace, key), NEVER) if epoch else NEVER
         if key.startswith(_REQUESTS):
@@ -217,12 +217,12 @@ class EpochScenario(Scenario):
     """A scenario whose epochs follow each other without a gap, by number.
 
     `first_epoch` is when epoch 0 starts and ends, `epoch_seconds` how long each of the others is.
-    An epoch takes seconds to make, so `epochs_kept` of them are kept.
+    An epoch takes seconds to make, so `epochs_cached` of them are kept.
     """
 
     first_epoch: tuple[int, int]
     epoch_seconds: int
-    epochs_kept = 3
+    epochs_cached = 3
     lingering = LINGER_SECONDS
     """How long an epoch's last pods are still to be seen after it."""
 
@@ -257,7 +257,7 @@ class EpochScenario(Scenario):
 
     @cached_property
     def _epoch(self) -> Callable[[int], Epoch]:
-        return lru_cache(maxsize=self.epochs_kept)(
+        return lru_cache(maxsize=self.epochs_cached)(
             lambda number: self.make_epoch(number, *self.epoch_span(number))
         )
 

@@ -30,7 +30,7 @@ class Work:
     `day` is what its pods do on a working day, `free` on Saturdays and Sundays. One with
     `at_hours` has pods for these hours of each day alone (the end may be on the next day); with
     `working_days` on working days alone. A CronJob makes a Job for each day, whose pods wait for
-    `waits` seconds before they are bound.
+    `pending_seconds` before they are bound.
     """
 
     namespace: str
@@ -45,7 +45,7 @@ class Work:
     free: Hours = ()
     at_hours: tuple[int, int] | None = None
     working_days: bool = False
-    waits: int = 0
+    pending_seconds: int = 0
 
 
 def office(busy: float, quiet: float) -> Hours:
@@ -79,7 +79,7 @@ class DayWork:
         for work in self._work:
             for since, until in _spans(work, start, end):
                 # What pods wait for has begun on the day before.
-                created = since - work.waits if since - DAY >= start else since
+                created = since - work.pending_seconds if since - DAY >= start else since
                 owner = self._owner_at(work, created)
                 for replica in range(work.replicas):
                     pod = self._pod(work, owner, replica, since, until)

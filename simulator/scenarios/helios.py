@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from simulator import identity
-from simulator.epochs import Epoch, Steps
+from simulator.epochs import ActivitySteps, Epoch
 from simulator.fleet import DAY, FOREVER, GPU, LINGER_SECONDS, Controller, Node, Pod
 from simulator.machines import a100_node
 from simulator.scenarios.base import EpochScenario, Team
@@ -48,7 +48,7 @@ class Helios(EpochScenario):
     name = "helios"
     title = "856 GPUs of 16 teams: the minutes of the Helios trace (24 days), live from now"
 
-    epochs_kept = 6
+    epochs_cached = 6
 
     def __init__(self, *, seed: int, origin: int, trace: Trace) -> None:
         self.seed = f"{self.name}/{seed}/{origin}"
@@ -121,7 +121,7 @@ class Helios(EpochScenario):
 
     def make_epoch(self, number: int, start: int, end: int) -> Epoch:
         pods: list[Pod] = []
-        hard: dict[str, Steps] = {}
+        hard: dict[str, ActivitySteps] = {}
         for team, space in self._spaces.items():
             levels = list(self._levels(team, number))
             maker = _PodMaker(
@@ -133,7 +133,7 @@ class Helios(EpochScenario):
             )
             pods += maker.pods(levels, start, end)
             times = [start + level.minute * MINUTE for level in levels]
-            hard[space] = Steps(times, [level.quota for level in levels])
+            hard[space] = ActivitySteps(times, [level.quota for level in levels])
         return Epoch(start, end, pods=pods, hard=hard, controllers=passing(pods))
 
 
@@ -153,7 +153,7 @@ class _PodMaker:
         self._workloads = workloads
         self._nodes = nodes
         self._distribution = distribution
-        self._message = waiting_message(len(nodes), all_nodes, f"Insufficient {GPU}")
+        self._message = pending_message(len(nodes), all_nodes, f"Insufficient {GPU}")
 
     def pods(self, levels: list[Level], start: int, end: int) -> Iterator[Pod]:
         packer = Packer([len(node.devices) for node in self._nodes])
@@ -163,7 +163,7 @@ class _PodMaker:
                 running=level.running,
                 pending=level.pending,
                 jobs=level.jobs,
-                waiting_jobs=level.waiting_jobs,
+                pending_jobs=level.pending_jobs,
             )
         packer.close(end)
         return map(self._pod, packer.drafts)
@@ -181,7 +181,7 @@ class _PodMaker:
             created=draft.created,
             deleted=draft.ended,
             node_selector={POOL: owner.namespace},
-            waiting_message=self._message,
+            pending_message=self._message,
         )
         return waiting if draft.bound == FOREVER else self._bound(waiting, draft)
 
@@ -215,7 +215,7 @@ def _cluster_of(seed: str, space: str) -> str:
     return CLUSTERS[identity.below(len(CLUSTERS), seed, space, "cluster")]
 
 
-def waiting_message(own: int, all_nodes: int, lacking: str) -> str:
+def pending_message(own: int, all_nodes: int, lacking: str) -> str:
     """Return what the scheduler says: `own` nodes lack something, the others are not for it."""
     others = f"{all_nodes - own} node(s) didn't match Pod's node affinity/selector"
     reasons = sorted([f"{own} {lacking}", others])

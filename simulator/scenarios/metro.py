@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from simulator import identity
-from simulator.epochs import Epoch, Steps
+from simulator.epochs import ActivitySteps, Epoch
 from simulator.fleet import AMD_GPU, DAY, Card, Controller, Exporter, Node, Suspension
 from simulator.machines import gpu_node
 from simulator.scenarios.base import EpochScenario, Namespace, Queue, Rate, Tier, hard_key
@@ -43,7 +43,7 @@ _BATCH = "climate-hpc"
 _WORK: Sequence[Work] = (
     Work("climate-hpc", "Job", "earth-model", "mi-01", 0, 1, 4, 151_000, ((0, 0.88),)),
     Work("climate-hpc", "CronJob", "ensemble", "mi-02", 0, 2, 2, 96_000,
-         ((6, 0.05), (6.5, 0.74), (20, 0.0)), at_hours=(6, 22), waits=2 * _HOUR),
+         ((6, 0.05), (6.5, 0.74), (20, 0.0)), at_hours=(6, 22), pending_seconds=2 * _HOUR),
     Work("climate-hpc", "CronJob", "reanalysis", "mi-02", 0, 1, 4, 118_000,
          ((22, 0.69),), at_hours=(22, 30)),
     Work("physics-hpc", "Job", "lattice-qcd", "mi-03", 0, 1, 4, 133_000, ((0, 0.93),)),
@@ -51,7 +51,7 @@ _WORK: Sequence[Work] = (
          office(0.48, 0.05), ((0, 0.04),)),
     Work("materials-hpc", "StatefulSet", "notebook-md", "mi-04", 1, 1, 1, 12_000, ((0, 0.02),)),
     Work("materials-hpc", "CronJob", "screening", "mi-04", 2, 1, 2, 88_000,
-         ((19, 0.66),), at_hours=(19, 31), waits=_HOUR),
+         ((19, 0.66),), at_hours=(19, 31), pending_seconds=_HOUR),
     Work("materials-hpc", "CronJob", "relaxation", "mi-04", 2, 1, 2, 37_000,
          ((9, 0.31),), at_hours=(9, 19)),
 )  # fmt: skip
@@ -67,7 +67,7 @@ class Metro(EpochScenario):
     title = "16 MI300X of three teams, known by metrics alone"
     queue_resources = False
     epoch_seconds = _EPOCH_DAYS * DAY
-    epochs_kept = 12
+    epochs_cached = 12
     lingering = DAY
 
     def __init__(self, *, seed: str, begins: int) -> None:
@@ -89,7 +89,8 @@ class Metro(EpochScenario):
     def make_epoch(self, number: int, start: int, end: int) -> Epoch:
         pods = list(self._work.pods(start, end))
         hard = {
-            hard_key(space, _KEY): Steps((start,), (limit,)) for space, limit in _LIMITS.items()
+            hard_key(space, _KEY): ActivitySteps((start,), (limit,))
+            for space, limit in _LIMITS.items()
         }
         controllers = [*passing(pods), *self._suspended(start, end)]
         return Epoch(start, end, pods=pods, hard=hard, controllers=controllers)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from simulator import identity
-from simulator.epochs import Epoch, Steps
+from simulator.epochs import ActivitySteps, Epoch
 from simulator.fleet import (
     DAY,
     FOREVER,
@@ -165,7 +165,7 @@ class OpenB(EpochScenario):
             if entry.created + shift < end and entry.ended + shift > start
         ]
         hard = {
-            hard_key(space, _KEY): Steps((start,), (self._hard(part),))
+            hard_key(space, _KEY): ActivitySteps((start,), (self._hard(part),))
             for space, _, part in _CLASSES.values()
         }
         return Epoch(start, end, pods=pods, hard=hard)
@@ -244,7 +244,7 @@ class OpenB(EpochScenario):
             cpu_cores=max(1, entry.cpu_milli // 1000),
             memory_gib=max(1, entry.memory_mib // 1024),
             node_selector={_PRODUCT: entry.models[0]} if len(entry.models) == 1 else {},
-            waiting_message=self._waiting_message(entry),
+            pending_message=self._pending_message(entry),
         )
         bound = entry.bound + shift
         if bound >= end:
@@ -277,7 +277,7 @@ class OpenB(EpochScenario):
             sm_active=round(signal.sm_active * part, 4),
         )
 
-    def _waiting_message(self, entry: TracePod) -> str:
+    def _pending_message(self, entry: TracePod) -> str:
         wanted = [n for n in self.nodes if not entry.models or n.model in entry.models]
         reasons = [f"{len(wanted)} Insufficient {GPU_SHARED}"] if wanted else []
         others = len(self.nodes) - len(wanted)

@@ -66,11 +66,11 @@ class Packer:
         self._waiting_jobs = 0
 
     def level(
-        self, at: int, *, running: int, pending: int, jobs: int = 0, waiting_jobs: int = 0
+        self, at: int, *, running: int, pending: int, jobs: int = 0, pending_jobs: int = 0
     ) -> None:
         """Hold `running` and wait for `pending` GPUs from `at` on; times must not go back.
 
-        `jobs` and `waiting_jobs` tell how many jobs these are, 0 when that is not known.
+        `jobs` and `pending_jobs` tell how many jobs these are, 0 when that is not known.
         """
         ending = max(0, self._held - running)
         # What leaves the queue was bound, if only because as much ended in the same minute.
@@ -83,8 +83,8 @@ class Packer:
         if pending < self._asked:
             self._give_up(at, self._asked - pending)
         if pending > self._asked:
-            self._ask(at, pending - self._asked, waiting_jobs - self._waiting_jobs)
-        self._jobs, self._waiting_jobs = jobs, waiting_jobs
+            self._ask(at, pending - self._asked, pending_jobs - self._waiting_jobs)
+        self._jobs, self._waiting_jobs = jobs, pending_jobs
 
     def close(self, at: int) -> None:
         """End everything that is left."""

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from simulator import identity
-from simulator.epochs import Epoch, Steps
+from simulator.epochs import ActivitySteps, Epoch
 from simulator.fleet import FOREVER, Controller, Node, Pod
 from simulator.machines import a100_node
 from simulator.scenarios.base import Scenario, Team
@@ -17,7 +17,7 @@ DAYS = 31
 _CARDS = 4
 _NODES = 8
 _QUOTAS = {"vision": 16, "speech": 12, "robotics": 12}
-_WAITING = (
+_PENDING = (
     "0/8 nodes are available: 8 Insufficient nvidia.com/gpu. no new claims to deallocate, "
     "preemption: 0/8 nodes are available: 8 No preemption victims found for incoming pod."
 )
@@ -104,7 +104,7 @@ class Reference(Scenario):
         builder = _Builder(self.seed, origin, self.nodes)
         pods = builder.pods()
         self.controllers = builder.controllers
-        hard = {name: Steps((origin,), (gpus,)) for name, gpus in _QUOTAS.items()}
+        hard = {name: ActivitySteps((origin,), (gpus,)) for name, gpus in _QUOTAS.items()}
         self._epoch = Epoch(origin, FOREVER, pods=pods, hard=hard)
 
     def epochs(self, start: int, end: int) -> Iterator[Epoch]:
@@ -160,7 +160,7 @@ class _Builder:
                 owner=owner,
                 units=kind.units,
                 created=self._origin,
-                waiting_message=_WAITING,
+                pending_message=_PENDING,
             )
         taken, self._free = self._free[: kind.units], self._free[kind.units :]
         return Pod(

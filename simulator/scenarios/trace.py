@@ -14,7 +14,7 @@ _DAY_MINUTES = 24 * 60
 _TIME_FORMAT = "%Y-%m-%d %H:%M:%S"
 _NEEDED = ("time", "vc", "total_gpu_num", "running_gpu_num", "pending_gpu_num")
 _JOBS = "running_gpujob_num"
-_WAITING_JOBS = "pending_gpujob_num"
+_PENDING_JOBS = "pending_gpujob_num"
 
 
 class TraceError(Exception):
@@ -24,7 +24,7 @@ class TraceError(Exception):
 class Level(NamedTuple):
     """What a team held and waited for from a minute on (minutes count from the trace's start).
 
-    `jobs` and `waiting_jobs` say by how many jobs: a hint for the sizes of pods.
+    `jobs` and `pending_jobs` say by how many jobs: a hint for the sizes of pods.
     """
 
     minute: int
@@ -32,7 +32,7 @@ class Level(NamedTuple):
     running: int
     pending: int
     jobs: int
-    waiting_jobs: int
+    pending_jobs: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ def _read(path: Path, rows: "Iterator[list[str]]") -> Trace:
     if missing:
         raise TraceError(f"{path}, line 1: no column {', '.join(missing)}")
     columns = [header.index(name) for name in _NEEDED]
-    hints = [header.index(name) if name in header else -1 for name in (_JOBS, _WAITING_JOBS)]
+    hints = [header.index(name) if name in header else -1 for name in (_JOBS, _PENDING_JOBS)]
     reader = _Reader(columns, hints)
     for line, row in enumerate(rows, start=2):
         try:

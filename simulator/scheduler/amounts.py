@@ -51,15 +51,15 @@ def total(parts: Iterable[Amounts]) -> dict[str, float]:
 
 def requests_of(spec: Object) -> dict[str, float]:
     """Return what a pod of this spec asks for: its containers together, or its largest start."""
-    asked = [_asked(container) for container in spec.get("containers", [])]
+    asked = [_container_requests(container) for container in spec.get("containers", [])]
     found = total(asked)
     for container in spec.get("initContainers", []):
-        for name, amount in _asked(container).items():
+        for name, amount in _container_requests(container).items():
             found[name] = max(found.get(name, 0.0), amount)
     return found
 
 
-def _asked(container: Object) -> dict[str, float]:
+def _container_requests(container: Object) -> dict[str, float]:
     resources = container.get("resources") or {}
     merged = {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
     return {name: quantity(text) for name, text in merged.items()}

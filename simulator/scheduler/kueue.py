@@ -7,7 +7,14 @@ from simulator import identity
 from simulator.scheduler.amounts import is_over, written
 from simulator.scheduler.conditions import condition, drop_condition, holds, set_condition
 from simulator.scheduler.events import noted
-from simulator.scheduler.kueue_queues import Queues, asked, count, finished, flavors, reserved
+from simulator.scheduler.kueue_queues import (
+    Queues,
+    count,
+    finished,
+    flavors,
+    reserved,
+    workload_requests,
+)
 from simulator.scheduler.store import Object, Store, copied
 
 QUEUE = "kueue.x-k8s.io/queue-name"
@@ -185,7 +192,7 @@ class Kueue:
     def _reserve(self, queue: Object, workload: Object) -> bool:
         """Reserve quota for a workload; says what is missing and returns False when it cannot."""
         used = self._queues.used(queue)
-        wanted = asked(workload)
+        wanted = workload_requests(workload)
         texts, never = [], True
         for flavor, quotas in flavors(queue):
             lacking = [
@@ -226,7 +233,7 @@ class Kueue:
     def _grant(
         self, queue: Object, workload: Object, flavor: str, quotas: dict[str, float]
     ) -> None:
-        name, wanted = queue["metadata"]["name"], asked(workload)
+        name, wanted = queue["metadata"]["name"], workload_requests(workload)
 
         def edit(item: Object) -> None:
             covered = {key: amount for key, amount in wanted.items() if key in quotas}
@@ -298,7 +305,7 @@ class Kueue:
         return False
 
     def _room(self, queue: Object, workload: Object) -> bool:
-        used, wanted = self._queues.used(queue), asked(workload)
+        used, wanted = self._queues.used(queue), workload_requests(workload)
         return any(
             all(
                 used.get((flavor, name), 0.0) + amount <= quotas[name]
@@ -348,7 +355,7 @@ class Kueue:
             set_condition(item, "QuotaReserved", true=False, at=at, reason=reason, message=message)
             text = "The workload has no reservation"
             set_condition(item, "Admitted", true=False, at=at, reason="NoReservation", message=text)
-            wanted = {name: written(amount) for name, amount in asked(item).items()}
+            wanted = {name: written(amount) for name, amount in workload_requests(item).items()}
             item["status"]["resourceRequests"] = [{"name": "main", "resources": wanted}]
 
         said = self._store.change("workloads", workload, edit)

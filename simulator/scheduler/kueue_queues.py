@@ -154,7 +154,7 @@ def count(workload: Object) -> int:
     return int(workload["spec"]["podSets"][0]["count"])
 
 
-def asked(workload: Object) -> dict[str, float]:
+def workload_requests(workload: Object) -> dict[str, float]:
     """Return what all pods of a workload ask for together."""
     each = requests_of(workload["spec"]["podSets"][0]["template"]["spec"])
     return {name: amount * count(workload) for name, amount in each.items()}

@@ -32,7 +32,7 @@ class Scheduler:
 
     def run(self) -> None:
         """Try every waiting pod once: the most important first, then the oldest."""
-        waiting = [pod for pod in self._store.all("pods") if _waits(pod)]
+        waiting = [pod for pod in self._store.all("pods") if _is_unscheduled(pod)]
         waiting.sort(key=lambda pod: -pod["spec"].get("priority", 0))
         self._machines = machines_of(self._store) if waiting else []
         for pod in waiting:
@@ -70,17 +70,17 @@ class Scheduler:
         self, pod: Object, claims: list[Object], machine: Machine, machines: list[Machine]
     ) -> list[str]:
         found = refusals(pod, machine, machines)
-        if not found and self._kept_for_another(pod, machine):
+        if not found and self._reserved_for_another(pod, machine):
             return [f"Insufficient {_main_resource(pod)}"]
         if not found and claims and devices.choose(self._store, claims, machine) is None:
             return [NO_DEVICES]
         return found
 
-    def _kept_for_another(self, pod: Object, machine: Machine) -> bool:
+    def _reserved_for_another(self, pod: Object, machine: Machine) -> bool:
         """Say whether room on a node is kept for a more important pod that waits for it."""
         mine = pod["spec"].get("priority", 0)
         return any(
-            _waits(other)
+            _is_unscheduled(other)
             and other["status"].get("nominatedNodeName") == machine.name
             and other["spec"].get("priority", 0) > mine
             for other in self._store.all("pods")
@@ -223,11 +223,11 @@ class Scheduler:
         """Say again what still holds, as a scheduler does that tries again after a while."""
         for pod in self._store.all("pods"):
             said = condition(pod, "PodScheduled")
-            if _waits(pod) and said and said.get("reason") == "Unschedulable":
+            if _is_unscheduled(pod) and said and said.get("reason") == "Unschedulable":
                 noted(self._store, "pods", pod, "FailedScheduling", said["message"])
 
 
-def _waits(pod: Object) -> bool:
+def _is_unscheduled(pod: Object) -> bool:
     return (
         not is_bound(pod)
         and not is_over(pod)

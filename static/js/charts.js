@@ -119,9 +119,17 @@
     return names.map((name, i) => (periods.notes[i] ? `${name}, ${periods.notes[i]}` : name));
   }
 
+  const isBar = ({ type }) => type === "bar";
+  // A capacity line and pending demand stand beside the parts that a box adds up.
+  const isPart = ({ legendgroup }) => legendgroup !== "aside";
+
+  // A line has two points for each period.
+  const valueAt = (trace, index) => trace.y[isBar(trace) ? index : 2 * index];
+
   function highest(traces) {
-    const tops = traces[0].y.map((_, i) => traces.reduce((sum, { y }) => sum + (y[i] ?? 0), 0));
-    return Math.max(...tops);
+    const bars = traces.filter(isBar);
+    const tops = (bars[0]?.y ?? []).map((_, i) => bars.reduce((sum, { y }) => sum + (y[i] ?? 0), 0));
+    return Math.max(...tops, ...traces.filter((one) => !isBar(one)).flatMap(({ y }) => y));
   }
 
   // Bars as they are drawn: a sliver is raised to what can be seen.
@@ -130,6 +138,7 @@
     const edge = width < 8 * figure.data[0].y.length ? 0 : 0.5; // none around thin bars
     return figure.data.map((trace) => {
       const colour = colours.read(trace.meta);
+      if (!isBar(trace)) return { ...trace, line: { ...trace.line, color: colour }, hoverinfo: "skip" };
       const marker = { color: colour, line: { color: colours.card, width: edge } };
       const pattern = trace.marker?.pattern;
       if (pattern) {
@@ -170,12 +179,12 @@
     const row = element("li", "");
     const pattern = PATTERNS[trace.marker?.pattern?.shape] ?? "";
     const swatch = element("span", `swatch ${trace.meta.replace("--ledger-", "of-")} ${pattern}`);
-    const value = trace.y[index];
+    const value = valueAt(trace, index);
     row.append(
       swatch,
       element("span", "", trace.name),
       element("b", "", short(value)),
-      element("i", "", `${short((100 * value) / sum)} %`),
+      element("i", "", isPart(trace) ? `${short((100 * value) / sum)} %` : ""),
     );
     return row;
   }
@@ -183,8 +192,8 @@
   // The classes from the top of the bar down, as they are seen, and their sum.
   function showBox(canvas, index, x) {
     const { data, layout } = figureOf(canvas.dataset.chart);
-    const there = data.filter(({ y }) => y[index]);
-    const sum = there.reduce((total, { y }) => total + y[index], 0);
+    const there = data.filter((trace) => valueAt(trace, index));
+    const sum = there.filter(isPart).reduce((total, trace) => total + valueAt(trace, index), 0);
     const list = element("ul", "");
     list.append(...there.reverse().map((trace) => line(trace, index, sum)));
     const box = element("div", "chart-box");

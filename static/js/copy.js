@@ -1,4 +1,4 @@
-// Buttons that copy the text of an element; hidden where the browser cannot copy.
+// Buttons that copy the text of an element; hidden where no script runs.
 (() => {
   "use strict";
   const SAID_MS = 2000;
@@ -21,5 +21,11 @@
     const button = event.target instanceof Element && event.target.closest("[data-copy]");
     if (button) copy(button);
   });
-  for (const button of document.querySelectorAll("[data-copy]")) button.hidden = false;
+
+  function show() {
+    for (const button of document.querySelectorAll("[data-copy][hidden]")) button.hidden = false;
+  }
+
+  document.addEventListener("htmx:afterSettle", show);
+  show();
 })();

@@ -3,6 +3,8 @@
 (() => {
   "use strict";
 
+  const HEADER = [".topbar", ".subnav", ".crumbs"].map((part) => `${part} a[href*='?']`).join();
+
   function carry(link, query) {
     const { pathname, hash, origin } = new URL(link.href);
     if (origin === window.location.origin) link.setAttribute("href", pathname + query + hash);
@@ -18,7 +20,7 @@
     const picker = event.target instanceof Element && event.target.querySelector("[data-kept]");
     if (!picker) return;
     const query = `?${picker.dataset.kept}`;
-    for (const link of document.querySelectorAll(".topbar a[href*='?'], .crumbs a[href*='?']")) {
+    for (const link of document.querySelectorAll(HEADER)) {
       carry(link, query);
     }
     for (const form of document.querySelectorAll(".topbar form[role='search']")) {

@@ -1,4 +1,5 @@
 // Menus are <details>, which work by themselves; here they also close as one expects of a menu.
+// The pages and the scope bar of a narrow screen are behind a button each.
 (() => {
   "use strict";
   const OPEN = "details.menu[open]";
@@ -17,6 +18,13 @@
       if (!menu.contains(event.target)) menu.open = false;
     }
   }
+
+  document.addEventListener("click", (event) => {
+    const toggle = event.target.closest?.(".nav-toggle, .picker-toggle");
+    if (!toggle) return;
+    const open = toggle.getAttribute("aria-expanded") !== "true";
+    toggle.setAttribute("aria-expanded", String(open));
+  });
 
   document.addEventListener("click", closeOthers);
   document.addEventListener("focusin", closeOthers);

@@ -18,6 +18,22 @@
     part.dataset.stale = "yes";
   }
 
+  // What somebody has opened stays open: by the names that say what it is, not by its place.
+  let opened = new Map();
+  function kept(part) {
+    return part.querySelectorAll("details[data-keep-open]");
+  }
+  document.addEventListener("htmx:beforeSwap", (event) => {
+    const part = now(event);
+    if (part) opened = new Map([...kept(part)].map((one) => [one.dataset.keepOpen, one.open]));
+  });
+  document.addEventListener("htmx:afterSwap", () => {
+    if (!opened.size) return;
+    for (const one of kept(document)) {
+      if (opened.has(one.dataset.keepOpen)) one.open = opened.get(one.dataset.keepOpen);
+    }
+    opened = new Map();
+  });
   document.addEventListener("htmx:beforeRequest", (event) => {
     if (now(event) && document.hidden) event.preventDefault();
   });

@@ -35,7 +35,8 @@
   document.addEventListener("keydown", (event) => {
     const { form, box, list } = parts();
     if (!form || event.ctrlKey || event.metaKey || event.altKey) return;
-    if (event.key === "/" && !types(event.target)) {
+    const off = document.documentElement.dataset.keys === "off"; // see keys.js
+    if (event.key === "/" && !off && !types(event.target)) {
       event.preventDefault();
       box.focus();
       box.select();

@@ -30,6 +30,7 @@
     }
   }
 
+  root.dataset.scripts = "on"; // what folds away without a scripted button stays open
   apply();
   dark.addEventListener("change", apply);
   window.addEventListener("storage", apply); // chosen in another tab

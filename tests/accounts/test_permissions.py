@@ -94,7 +94,7 @@ def test_a_lead_by_groups_asks_as_one_by_the_catalog(people: People) -> None:
     assert may_request(people.by_name["dan"], people.vision)
 
 
-def test_nobody_asks_for_a_team_that_the_catalog_no_longer_has(people: People) -> None:
+def test_nobody_requests_a_team_that_the_catalog_no_longer_has(people: People) -> None:
     Team.objects.update(active=False)
     assert not may_request(people.by_name["ada"], people.vision)
 

@@ -11,7 +11,7 @@ from apps.alerts.domain.channels import ChannelKind
 from apps.alerts.domain.digests import Cadence, Message
 from apps.alerts.models import Channel
 from apps.alerts.ports import NotDelivered
-from apps.alerts.services import NewAlert, Wanted, add_channel
+from apps.alerts.services import ChannelInput, NewAlert, add_channel
 
 NOW = datetime(2026, 10, 7, 9, 30, tzinfo=UTC)
 ZONE = ZoneInfo("UTC")
@@ -33,7 +33,7 @@ def channel(
     cadence: Cadence = Cadence.AT_ONCE,
     name: str = "mail",
 ) -> Channel:
-    wanted = Wanted(name, ChannelKind.EMAIL, f"{name}@example.org", kinds, cadence)
+    wanted = ChannelInput(name, ChannelKind.EMAIL, f"{name}@example.org", kinds, cadence)
     return add_channel(user, wanted, now=NOW, team_id=team.pk if team else None, own=own)
 
 

@@ -16,9 +16,9 @@ from apps.alerts.domain.digests import RETRY_WAITS, Cadence, Message
 from apps.alerts.models import Alert, AlertState, Channel, Delivery
 from apps.alerts.ports import NotReached
 from apps.alerts.services import (
+    ChannelInput,
     Measurement,
-    Silence,
-    Wanted,
+    MuteInput,
     change_channel,
     deliver,
     evaluate,
@@ -280,7 +280,7 @@ def test_who_was_held_up_for_longer_than_a_lease_sends_nothing(own: Channel, vis
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.skipif(connection.vendor != "postgresql", reason="SQLite has one writer at a time")
-def test_two_workers_at_once_send_each_notice_once(own: Channel, vision: Team) -> None:
+def test_two_workers_at_once_send_each_alert_once(own: Channel, vision: Team) -> None:
     assert own.active
     notify([said(vision, f"s{n}") for n in range(50)], now=NOW, zone=ZONE)
     box, together = Box(), Barrier(4)
@@ -311,7 +311,10 @@ def test_what_was_muted_since_it_was_queued_is_not_sent_unless_by_hand(vision: T
     own = channel(lea, vision, cadence=Cadence.DAILY)
     notify([said(vision)], now=NOW, zone=ZONE)
     mute(
-        lea, own, Silence(until=NOW + 5 * DAY, why="known", kind=AlertKind.BUDGET), now=NOW + MINUTE
+        lea,
+        own,
+        MuteInput(until=NOW + 5 * DAY, why="known", kind=AlertKind.BUDGET),
+        now=NOW + MINUTE,
     )
     box = Box()
     assert deliver(now=NOW + DAY, post=box) == 0
@@ -326,7 +329,7 @@ def test_a_kind_that_is_not_wanted_any_more_is_not_in_the_next_bundle(vision: Te
     lea = person("lea", leads=[vision])
     own = channel(lea, vision, cadence=Cadence.DAILY)
     notify([said(vision, "a"), said(vision, "b", kind=AlertKind.IDLE)], now=NOW, zone=ZONE)
-    change_channel(lea, own, Wanted("mail", ChannelKind.EMAIL, "", [AlertKind.IDLE]), now=NOW)
+    change_channel(lea, own, ChannelInput("mail", ChannelKind.EMAIL, "", [AlertKind.IDLE]), now=NOW)
     box = Box()
     assert deliver(now=NOW + DAY, post=box) == 1
     assert [message.subject for _, message in box.sent] == ["b is full"]

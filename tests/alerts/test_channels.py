@@ -27,9 +27,9 @@ from apps.alerts.selectors import (
     mute_rows,
 )
 from apps.alerts.services import (
+    ChannelInput,
     ChannelRefused,
-    Silence,
-    Wanted,
+    MuteInput,
     add_channel,
     answer_idle,
     change_channel,
@@ -46,7 +46,7 @@ from tests.alerts.board import NOW, ZONE, Box, channel, person, said
 
 pytestmark = pytest.mark.django_db
 SLACK = "https://hooks.slack.com/services/T0/B0/verysecret"
-MAIL = Wanted("mail", ChannelKind.EMAIL, "gpu@example.org", [AlertKind.IDLE])
+MAIL = ChannelInput("mail", ChannelKind.EMAIL, "gpu@example.org", [AlertKind.IDLE])
 
 
 @pytest.fixture
@@ -133,7 +133,7 @@ def test_of_an_address_no_secret_is_shown(kind: ChannelKind, written: str, read:
 
 
 def test_the_database_does_not_tell_a_webhook(vision: Team) -> None:
-    wanted = Wanted("chat", ChannelKind.SLACK, SLACK, [AlertKind.IDLE])
+    wanted = ChannelInput("chat", ChannelKind.SLACK, SLACK, [AlertKind.IDLE])
     made = add_channel(person("lea", leads=[vision]), wanted, now=NOW, team_id=vision.pk)
     row = Channel.objects.filter(pk=made.pk).values().get()
     assert "verysecret" not in str(row)
@@ -169,12 +169,12 @@ def test_a_channel_of_others_is_not_there(vision: Team) -> None:
     with pytest.raises(NotAllowed):
         change_channel(eve, teams, MAIL, now=NOW)
     with pytest.raises(NotAllowed):
-        mute(eve, teams, Silence(until=NOW + timedelta(hours=1), why=""), now=NOW)
+        mute(eve, teams, MuteInput(until=NOW + timedelta(hours=1), why=""), now=NOW)
 
 
 def test_webhooks_anywhere_are_for_administrators(vision: Team, settings: Settings) -> None:
     lea = person("lea", leads=[vision])
-    hook = Wanted("hook", ChannelKind.WEBHOOK, "https://chat.example.org/h", [AlertKind.IDLE])
+    hook = ChannelInput("hook", ChannelKind.WEBHOOK, "https://chat.example.org/h", [AlertKind.IDLE])
     with pytest.raises(NotAllowed, match="GPUPORTAL_ALERTS_HOSTS"):
         add_channel(lea, hook, now=NOW, team_id=vision.pk)
     assert add_channel(person("ada", "admin"), hook, now=NOW, team_id=vision.pk)
@@ -222,14 +222,14 @@ def test_a_silence_has_an_end_and_can_be_ended(vision: Team) -> None:
     own = channel(lea, vision)
     for until in (NOW, NOW + timedelta(days=91)):
         with pytest.raises(ChannelRefused):
-            mute(lea, own, Silence(until=until, why=""), now=NOW)
-    muted = mute(lea, own, Silence(until=NOW + timedelta(days=1), why="known"), now=NOW)
+            mute(lea, own, MuteInput(until=until, why=""), now=NOW)
+    muted = mute(lea, own, MuteInput(until=NOW + timedelta(days=1), why="known"), now=NOW)
     assert [row.why for row in mute_rows(lea, NOW)] == ["known"]
     unmute(lea, muted, now=NOW + timedelta(hours=1))
     assert mute_rows(lea, NOW + timedelta(hours=1)) == []
 
 
-def test_an_idle_notice_is_answered_by_people_of_its_team(vision: Team) -> None:
+def test_an_idle_alert_is_answered_by_people_of_its_team(vision: Team) -> None:
     lea, eve = person("lea", leads=[vision]), person("eve")
     notify([said(vision, "workload:a", kind=AlertKind.IDLE)], now=NOW, zone=ZONE)
     (alert,) = Alert.objects.all()
@@ -280,7 +280,7 @@ def test_lists_of_channels_and_deliveries_need_two_queries(vision: Team) -> None
         assert len(asked) <= 2
 
 
-def test_what_is_long_past_is_forgotten_but_for_what_waits(vision: Team) -> None:
+def test_what_is_long_past_is_forgotten_but_for_pending_work(vision: Team) -> None:
     lea = person("lea", leads=[vision])
     channel(lea, vision)
     notify([said(vision, "old"), said(vision, "waits")], now=NOW, zone=ZONE)
@@ -327,7 +327,7 @@ def test_an_answer_that_still_holds_is_not_forgotten(vision: Team) -> None:
 def test_who_ends_a_silence_is_in_the_audit(vision: Team) -> None:
     lea = person("lea", leads=[vision])
     muted = mute(
-        lea, channel(lea, vision), Silence(until=NOW + timedelta(days=1), why="known"), now=NOW
+        lea, channel(lea, vision), MuteInput(until=NOW + timedelta(days=1), why="known"), now=NOW
     )
     unmute(lea, muted, now=NOW + timedelta(hours=1), origin="192.0.2.1")
     line = AuditEntry.objects.latest("number")

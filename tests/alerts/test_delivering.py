@@ -33,7 +33,7 @@ def own(vision: Team) -> Channel:
     return channel(person("lea", leads=[vision]), vision)
 
 
-def test_each_notice_arrives_once(own: Channel, vision: Team) -> None:
+def test_each_alert_arrives_once(own: Channel, vision: Team) -> None:
     notify([said(vision, "a"), said(vision, "b")], now=NOW, zone=ZONE)
     box = Box()
     assert deliver(now=NOW, post=box) == 2
@@ -45,7 +45,7 @@ def test_each_notice_arrives_once(own: Channel, vision: Team) -> None:
     assert set(own.deliveries.values_list("state", "sent_at")) == {("sent", NOW)}
 
 
-def test_a_notice_alone_is_its_own_subject_and_says_where_to_look(
+def test_a_alert_alone_is_its_own_subject_and_says_where_to_look(
     own: Channel, vision: Team, settings: Settings
 ) -> None:
     settings.PORTAL_URL = "https://gpu.example.org"
@@ -60,7 +60,7 @@ def test_a_notice_alone_is_its_own_subject_and_says_where_to_look(
     assert message.message_id.endswith("@gpu.example.org>")
 
 
-def test_an_idle_notice_leads_to_where_it_is_answered(
+def test_an_idle_alert_leads_to_where_it_is_answered(
     own: Channel, vision: Team, settings: Settings
 ) -> None:
     assert own.active
@@ -69,7 +69,7 @@ def test_an_idle_notice_leads_to_where_it_is_answered(
     box, alert = Box(), Alert.objects.get()
     deliver(now=NOW, post=box)
     ((_, message),) = box.sent
-    place = f"/notices/?kind=idle&before={alert.pk + 1}#notice-{alert.pk}"
+    place = f"/alerts/?kind=idle&before={alert.pk + 1}#notice-{alert.pk}"
     assert message.text.splitlines()[-1] == f"https://gpu.example.org{place}"
 
 
@@ -246,7 +246,7 @@ def test_this_machine_and_metadata_are_not_posted_to(host: str) -> None:
         )
 
 
-def test_a_channel_is_tried_with_a_message_that_asks_for_nothing(own: Channel) -> None:
+def test_a_channel_is_tried_with_a_message_that_requests_nothing(own: Channel) -> None:
     box = Box()
     try_channel(own, post=box)
     ((_, message),) = box.sent

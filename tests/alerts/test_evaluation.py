@@ -11,7 +11,7 @@ from apps.accounts.models import Membership, Team
 from apps.alerts.domain.alerts import AlertKind, Threshold
 from apps.alerts.domain.digests import Cadence
 from apps.alerts.models import Alert, AlertState, Delivery
-from apps.alerts.services import Measurement, Silence, deliver, evaluate, mute, notify
+from apps.alerts.services import Measurement, MuteInput, deliver, evaluate, mute, notify
 from tests.alerts.board import NOW, ZONE, Box, channel, person, said
 
 pytestmark = pytest.mark.django_db
@@ -84,7 +84,7 @@ def test_what_is_muted_is_logged_and_not_sent(vision: Team) -> None:
     mute(
         lea,
         own,
-        Silence(until=NOW + timedelta(days=1), why="known", kind=AlertKind.BUDGET),
+        MuteInput(until=NOW + timedelta(days=1), why="known", kind=AlertKind.BUDGET),
         now=NOW,
     )
     notify([said(vision)], now=NOW, zone=ZONE)

@@ -30,13 +30,13 @@ HERE = PortalMessenger(sender="GPU portal <gpu@example.org>")
 
 
 @pytest.mark.django_db
-def test_a_notice_is_a_mail_that_a_person_can_act_on(server: MailServer) -> None:
+def test_a_alert_is_a_mail_that_a_person_can_act_on(server: MailServer) -> None:
     vision = Team.objects.create(name="Büro für Bilder")
     own = channel(person("lea", leads=[vision]), vision)
     notify([said(vision, "Büro für Bilder → 80 %")], now=NOW, zone=ZONE)
     assert deliver(now=NOW) == 1
     ((readers, mail),) = server.got
-    manage = f"https://gpu.example.org/notices/channels/{own.pk}/"
+    manage = f"https://gpu.example.org/alerts/channels/{own.pk}/"
     assert (readers, mail["To"]) == (["mail@example.org"], "mail@example.org")
     assert mail["Subject"] == "Büro für Bilder → 80 % is full"
     assert mail.get_content_type() == "text/plain"

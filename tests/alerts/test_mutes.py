@@ -49,7 +49,7 @@ def berlin(day: int, hour: int, minute: int = 0, *, month: int = 11) -> datetime
         pytest.param(berlin(28, 23, month=3), berlin(29, 7, month=3), id="clocks go forward"),
     ],
 )
-def test_a_notice_waits_for_the_end_of_quiet_hours(at: datetime, goes: datetime) -> None:
+def test_a_alert_waits_for_the_end_of_quiet_hours(at: datetime, goes: datetime) -> None:
     assert deliverable_at(at, [NIGHT]) == goes
 
 

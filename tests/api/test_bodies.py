@@ -123,7 +123,7 @@ def test_the_audit_says_from_where_a_request_came(
     assert AuditEntry.objects.latest("pk").origin == origin
 
 
-def test_a_create_that_is_sent_again_asks_for_nothing_twice(ada: Client) -> None:
+def test_a_create_that_is_sent_again_requests_nothing_twice(ada: Client) -> None:
     """A client that saw no answer may send it again: drafts ask for nothing, and one is open."""
     first, again = (ada.post(ROOT, BODY, content_type=JSON).json() for _ in range(2))
     sent = {"version": first["version"]}

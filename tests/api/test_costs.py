@@ -21,7 +21,7 @@ from apps.costs.domain.costing import WASTE, money
 from apps.costs.domain.files import FileFormat
 from apps.costs.models import PricedHour
 from apps.costs.selectors import price_book
-from apps.costs.selectors.cost_files import closed_path
+from apps.costs.selectors.exported_files import closed_path
 from apps.costs.services import close_period, price_hours
 from tests.api.conftest import client_of
 from tests.costs.portal import CHARGINGS, NOW, PRICES, Priced, make_price, make_priced, rows, total

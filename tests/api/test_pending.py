@@ -87,7 +87,7 @@ def test_a_row_has_the_fields_of_the_contract(waiting: Portal, read: Read) -> No
         ({"order": "most"}, ["train-9", "serve"]),
     ],
 )
-def test_filters_narrow_what_waits(
+def test_filters_narrow_pending_work(
     waiting: Portal, read: Read, params: dict[str, str], names: list[str]
 ) -> None:
     assert [row["name"] for row in read("pending", params)["results"]] == names

@@ -52,7 +52,7 @@ def test_a_row_says_who_the_pod_is_and_what_it_held(read: Read) -> None:
     }
 
 
-def test_a_waiting_pod_held_nothing_and_is_there(read: Read) -> None:
+def test_a_pending_pod_held_nothing_and_is_there(read: Read) -> None:
     (row,) = [r for r in read("pods", BOTH)["results"] if r["pod"] == "train-2"]
     assert (row["node"], row["bound_at"], row["started_at"]) == (None, None, None)
     assert row["allocated_gpu_hours"] == 0

@@ -22,9 +22,9 @@ import xlsxwriter
 from apps.accounts.permissions import EVERYTHING
 from apps.clusters.domain.window import Window, day_window
 from apps.clusters.selectors import report
-from apps.costs.adapters import write
+from apps.costs.adapters.formats import write
 from apps.costs.domain.costing import Basis, Cause, Policy
-from apps.costs.domain.files import CellType, Column, CostFile, FileFormat, FileRow, Notes
+from apps.costs.domain.files import CellType, CostFile, FileColumn, FileFormat, FileRow, Notes
 from apps.costs.selectors.cost_files import cost_file
 from apps.costs.selectors.months import days_query
 from tests.bench.exports_data import DAYS, FIRST
@@ -34,17 +34,20 @@ _START = datetime(2026, 1, 1, tzinfo=UTC)
 _CAUSES = [cause.value for cause in Cause]
 _GROUP = 100_000
 COLUMNS = (
-    Column("period", CellType.INSTANT),
-    *(Column(name) for name in ("cluster", "team", "namespace", "workload", "tier", "gpu_model")),
-    Column("capacity_type"),
-    Column("cost_center"),
-    Column("cause"),
-    Column("gpu_hours", CellType.SCALED, 9),
-    Column("cost", CellType.SCALED, 8),
-    Column("currency"),
-    Column("price_per_gpu_hour", CellType.SCALED, 8),
-    Column("unpriced", CellType.FLAG),
-    Column("correction", CellType.FLAG),
+    FileColumn("period", CellType.INSTANT),
+    *(
+        FileColumn(name)
+        for name in ("cluster", "team", "namespace", "workload", "tier", "gpu_model")
+    ),
+    FileColumn("capacity_type"),
+    FileColumn("cost_center"),
+    FileColumn("cause"),
+    FileColumn("gpu_hours", CellType.SCALED, 9),
+    FileColumn("cost", CellType.SCALED, 8),
+    FileColumn("currency"),
+    FileColumn("price_per_gpu_hour", CellType.SCALED, 8),
+    FileColumn("unpriced", CellType.FLAG),
+    FileColumn("correction", CellType.FLAG),
 )
 _NOTES = Notes(
     window_start=_START,
@@ -140,7 +143,7 @@ def _bare_parquet(rows: Iterable[list[Any]], out: BinaryIO) -> None:
             writer.write_table(pa.Table.from_arrays(arrays, schema=schema))
 
 
-def _type(column: Column) -> Any:
+def _type(column: FileColumn) -> Any:
     return {
         CellType.INSTANT: pa.timestamp("us", tz="UTC"),
         CellType.FLAG: pa.bool_(),

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from apps.fairness.domain.measures import TierSlots, measure, whole_sums
+from apps.fairness.domain.measures import TierSlots, measure, nano_sums
 
 _SLOTS = 2
 
@@ -32,4 +32,4 @@ def tiers_of_an_hour(teams: int, tiers: int) -> list[TierSlots]:
 def whole_hour(tiers: list[TierSlots]) -> None:
     """Measure every tier, and round what comes out as it is stored."""
     for slots in tiers:
-        whole_sums(measure(slots))
+        nano_sums(measure(slots))

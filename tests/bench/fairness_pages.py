@@ -24,13 +24,13 @@ def addresses(world: FairWorld, days: int) -> dict[str, str]:
     )
     tier, team = quote(world.tier), "team-0000"
     return {
-        "fairness": f"/fairness/?{window}",
-        "a tier": f"/fairness/{tier}/?{window}",
-        "a statement": f"/teams/{team}/statement/?week={world.today.date()}",
+        "fairness": f"/capacity/fairness/?{window}",
+        "a tier": f"/capacity/fairness/{tier}/?{window}",
+        "a statement": f"/capacity/teams/{team}/statement/?week={world.today.date()}",
         "quotas": "/quotas/",
-        "teams": f"/teams/?{window}",
-        "a team": f"/teams/{team}/?{window}",
-        "what if": f"/fairness/{tier}/what-if/?{window}&gpus=4",
+        "teams": f"/capacity/teams/?{window}",
+        "a team": f"/capacity/teams/{team}/?{window}",
+        "what if": f"/capacity/fairness/{tier}/what-if/?{window}&gpus=4",
     }
 
 

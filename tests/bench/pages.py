@@ -32,19 +32,19 @@ def addresses(facts: History) -> dict[str, list[str]]:
     explained = "figure=not_busy_gpu_hours"
     of_window = {
         "overview": "/?",
-        "tier": f"/tiers/{facts.tier}/?",
-        "teams": "/teams/?",
-        "team": f"/teams/{facts.team}/?",
+        "tier": f"/capacity/tiers/{facts.tier}/?",
+        "teams": "/capacity/teams/?",
+        "team": f"/capacity/teams/{facts.team}/?",
         "workload": f"{workload}?",
         "pod": f"/pods/{facts.cluster}/{facts.pod}/?",
-        "data health": "/health/data/?",
+        "data health": "/admin/data-quality/?",
         "explain a tier": f"/explain/?{explained}&tier={facts.tier}&",
         "explain a team": f"/explain/?{explained}&team={facts.team}&",
     }
     found = {name: [path + window for window in windows] for name, path in of_window.items()}
     return found | {
         "overview, now alone": ["/?part=now"],
-        "tiers": ["/tiers/"],
+        "tiers": ["/capacity/tiers/"],
         "search": ["/search/?q=train-1", "/search/?q=team", "/search/?q=nothing-has-it"],
         "first run": ["/first-run/"],
     }

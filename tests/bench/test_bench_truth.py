@@ -40,7 +40,7 @@ TRUTHS = list(FLEET.slot_truths())
 ROWS = [row(truth) for truth in TRUTHS]
 
 
-def test_no_card_is_held_twice_at_a_time() -> None:
+def test_no_gpu_is_held_twice_at_a_time() -> None:
     for node in FLEET.nodes:
         instants = sorted({t for p in node.pods for t in (p.bound, p.ended or LAST + 3600)})
         for start, end in pairwise(instants):
@@ -149,7 +149,7 @@ def test_no_unit_of_a_shared_fleet_is_held_twice_at_a_time() -> None:
             assert held <= GPUS_PER_NODE * node.kind.per_card
 
 
-def test_every_pod_of_a_shared_card_shows_what_the_card_did() -> None:
+def test_every_pod_of_a_shared_gpu_shows_what_the_gpu_did() -> None:
     for node in (node for node in SHARED.nodes if node.kind is TIME_SLICED):
         seen: dict[tuple[int, int], set[float]] = {}
         for one in (segment for segment in node.segments if segment.pod is not None):

@@ -189,7 +189,7 @@ def test_a_claimed_device_has_the_claims_pods_as_tenants(
     assert row("GPU-c").state["tenants"] == tenants
 
 
-def test_beat_asks_for_a_look_at_each_active_cluster(
+def test_beat_requests_a_look_at_each_active_cluster(
     west: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make_cluster("gone", active=False)

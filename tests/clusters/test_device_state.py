@@ -95,17 +95,17 @@ def healths(states: list[DeviceState], node: NodeNow) -> dict[str, Health]:
     return {uuid: v.health for (uuid, _), v in judged(states, {"n1": node}).items()}
 
 
-def test_the_one_free_card_is_the_one_that_cannot_be_allocated() -> None:
+def test_the_one_free_gpu_is_the_one_that_cannot_be_allocated() -> None:
     found = healths(cards(HELD, (), HELD), NodeNow(missing=1))
     assert found == {"GPU-0": Health.OK, "GPU-1": Health.BROKEN, "GPU-2": Health.OK}
 
 
-def test_of_several_free_cards_each_is_watched_for_it_is_not_told_which() -> None:
+def test_of_several_free_gpus_each_is_watched_for_it_is_not_told_which() -> None:
     found = healths(cards(HELD, (), ()), NodeNow(missing=1))
     assert found == {"GPU-0": Health.OK, "GPU-1": Health.WATCH, "GPU-2": Health.WATCH}
 
 
-def test_a_card_that_is_broken_by_its_own_word_accounts_for_the_missing_one() -> None:
+def test_a_gpu_that_is_broken_by_its_own_word_accounts_for_the_missing_one() -> None:
     states = cards((), (), ())
     states[2] = replace(states[2], xid=79)
     found = healths(states, NodeNow(missing=1))
@@ -150,7 +150,7 @@ def test_models_compare_without_regard_to_blanks_and_dashes() -> None:
     assert of_models(models, ["NVIDIA-A100-SXM4-80GB"]) == ["NVIDIA A100-SXM4-80GB"]
 
 
-def test_who_claimed_a_card_is_on_it_where_no_label_says_otherwise() -> None:
+def test_who_claimed_a_gpu_is_on_it_where_no_label_says_otherwise() -> None:
     claimed = {("GPU-a", ""): [DeviceHolder("dra", "p"), DeviceHolder("dra", "p")]}
     labelled = replace(CARD, tenants=HELD)
     assert with_claims([CARD], claimed) == [replace(CARD, tenants=(DeviceHolder("dra", "p"),))]

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from apps.clusters.domain.devices.resource_claims import (
-    Ask,
+    ClaimUnits,
     PodClaims,
     asked,
     claim_names,
@@ -76,7 +76,7 @@ def wanted(item: dict[str, Any], devices: DeviceStore) -> dict[str, float]:
 # ---------------------------------------------------------------- what is held
 
 
-def test_the_recorded_claims_hold_one_card_and_ask_for_three() -> None:
+def test_the_recorded_claims_hold_one_gpu_and_ask_for_three() -> None:
     store = DeviceStore(evaluate)
     lists = {
         name: orjson.loads(recorded(f"lists/{name}.json"))["items"]
@@ -98,7 +98,7 @@ def test_the_recorded_claims_hold_one_card_and_ask_for_three() -> None:
 
 
 @pytest.mark.parametrize("version", ["v1", "v1beta2", "v1beta1"])
-def test_every_served_version_asks_for_the_same(version: str, devices: DeviceStore) -> None:
+def test_every_served_version_requests_the_same(version: str, devices: DeviceStore) -> None:
     requests = [request(count=2, version=version), request("part", device_class=MIG)]
     assert wanted(claim(requests=requests), devices) == {GPUS: 2.0, MIG: 1.0}
 
@@ -157,7 +157,7 @@ def test_a_share_is_what_is_consumed_of_the_capacity(more: dict[str, Any], share
     assert one.share == pytest.approx(share)
 
 
-def test_who_asks_for_all_there_are_asks_for_what_was_given(devices: DeviceStore) -> None:
+def test_who_requests_all_there_are_requests_what_was_given(devices: DeviceStore) -> None:
     requests = [request(device_class=MIG, count=None)]
     assert wanted(claim(requests=requests), devices) == {MIG: 1.0}
     both = [result("gpu-1-mig-1g.23gb-0"), result("gpu-1-mig-3g.93gb-1")]
@@ -313,7 +313,9 @@ def test_a_claim_stands_for_itself_from_its_first_allocation(devices: DeviceStor
 # ---------------------------------------------------------------- the pod's side
 
 
-def look(item: dict[str, Any], remembered: PodRecord | None = None, **asks: Ask) -> PodClaims:
+def look(
+    item: dict[str, Any], remembered: PodRecord | None = None, **asks: ClaimUnits
+) -> PodClaims:
     return pod_claims(item, lambda name: asks.get(name.replace("-", "_")), remembered=remembered)
 
 
@@ -321,10 +323,10 @@ def record_of(item: dict[str, Any], claims: PodClaims) -> PodRecord | None:
     return pod_record(item, owner=nearest_owner(item), claims=claims)
 
 
-ONE = Ask("u-1", {GPUS: 2.0})
+ONE = ClaimUnits("u-1", {GPUS: 2.0})
 
 
-def test_a_pod_asks_for_what_its_claims_ask_for() -> None:
+def test_a_pod_requests_what_its_claims_ask_for() -> None:
     item = pod(bound=5, statuses=[status(state=running(9))], **using("one"))
     record = record_of(item, look(item, one=ONE))
     assert record is not None
@@ -332,7 +334,7 @@ def test_a_pod_asks_for_what_its_claims_ask_for() -> None:
     assert record.runs == ((T0 + 9, None),)
 
 
-def test_a_pod_whose_claim_is_not_known_asks_for_nothing_yet() -> None:
+def test_a_pod_whose_claim_is_not_known_requests_nothing_yet() -> None:
     item = pod(**using("one"))
     assert record_of(item, look(item)) is None
     assert look(item).unknown == {"one"}
@@ -353,7 +355,7 @@ def test_only_containers_that_use_a_claim_of_gpus_run_on_it() -> None:
     uses["containers"] = [{"name": "main", "resources": {"claims": [{"name": "one"}]}}, idle]
     states = [status("main", running(9)), status("side", running(2))]
     item = pod(bound=1, statuses=states, **uses)
-    claims = look(item, one=ONE, nic=Ask("u-2", {}))
+    claims = look(item, one=ONE, nic=ClaimUnits("u-2", {}))
     record = record_of(item, claims)
     assert record is not None
     assert (record.claims, record.runs) == (("u-1",), ((T0 + 9, None),))
@@ -380,13 +382,13 @@ def extended(mapped: str = GPU) -> dict[str, Any]:
 
 def test_an_extended_resource_served_by_dra_is_asked_for_once() -> None:
     item = extended()
-    record = record_of(item, look(item, pod_ext=Ask("u-9", {GPUS: 3.0})))
+    record = record_of(item, look(item, pod_ext=ClaimUnits("u-9", {GPUS: 3.0})))
     assert record is not None
     assert (record.requests, record.claims) == ({GPUS: 3.0}, ("u-9",))
     assert record.runs == ((T0 + 9, None),)
 
 
-def test_until_its_claim_is_known_it_asks_for_the_resource() -> None:
+def test_until_its_claim_is_known_it_requests_the_resource() -> None:
     item = extended()
     record = record_of(item, look(item))
     assert record is not None
@@ -395,7 +397,7 @@ def test_until_its_claim_is_known_it_asks_for_the_resource() -> None:
 
 def test_what_no_claim_serves_stays_a_request() -> None:
     item = extended("nvidia.com/other")
-    record = record_of(item, look(item, pod_ext=Ask("u-9", {GPUS: 1.0})))
+    record = record_of(item, look(item, pod_ext=ClaimUnits("u-9", {GPUS: 1.0})))
     assert record is not None
     assert record.requests == {GPU: 3.0, GPUS: 1.0}
 
@@ -410,7 +412,7 @@ def test_a_claim_that_went_with_its_pod_is_remembered() -> None:
     assert (again.requests, again.claims) == (known.requests, known.claims)
     # A plain extended resource is not asked for beside what served it.
     other = extended()
-    served = record_of(other, look(other, pod_ext=Ask("u-9", {GPUS: 3.0})))
+    served = record_of(other, look(other, pod_ext=ClaimUnits("u-9", {GPUS: 3.0})))
     plain = record_of(other, look(other))
     assert served is not None
     assert plain is not None
@@ -422,7 +424,7 @@ def test_a_claim_that_went_with_its_pod_is_remembered() -> None:
 def test_claims_that_come_and_go_are_joined() -> None:
     item = pod(**using("one", "two"))
     one = record_of(item, look(item, one=ONE))
-    two = record_of(item, look(item, two=Ask("u-2", {MIG: 1.0})))
+    two = record_of(item, look(item, two=ClaimUnits("u-2", {MIG: 1.0})))
     assert one is not None
     assert two is not None
     joined = updated(one, two, at=T0)

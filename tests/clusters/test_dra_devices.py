@@ -43,7 +43,7 @@ def store(*slices: dict[str, Any], classes: list[dict[str, Any]] | None = None) 
     return found
 
 
-def test_a_recorded_slice_offers_four_whole_cards() -> None:
+def test_a_recorded_slice_offers_four_whole_gpus() -> None:
     slices = orjson.loads(recorded("lists/resourceslices.json"))["items"]
     classes = orjson.loads(recorded("lists/deviceclasses.json"))["items"]
     devices = store(*slices, classes=classes).of_node("gb200-dra")
@@ -62,7 +62,7 @@ def test_every_served_version_offers_the_same(version: str) -> None:
     ]
 
 
-def test_pitfall_31_partitionable_slices_are_one_card() -> None:
+def test_pitfall_31_partitionable_slices_are_one_gpu() -> None:
     partitions = [mig(0, n) for n in range(7)] + [mig(0, n, profile="2g.47gb") for n in range(3)]
     vfio = device("gpu-vfio-0", {"type": "vfio", "uuid": CARD.format(0), "productName": MODEL})
     found = store(slice_of(gpu(0), vfio, *partitions)).of_node("node-a")
@@ -70,7 +70,7 @@ def test_pitfall_31_partitionable_slices_are_one_card() -> None:
     assert {one.card for one in found} == {CARD.format(0)}
 
 
-def test_pitfall_29_four_nodes_of_eight_have_32_cards() -> None:
+def test_pitfall_29_four_nodes_of_eight_have_32_gpus() -> None:
     slices = [slice_of(*(gpu(n) for n in range(8)), node=f"n{i}") for i in range(4)]
     found = store(*slices)
     assert sum(len(found.of_node(f"n{i}")) for i in range(4)) == 32
@@ -98,7 +98,7 @@ CARDS = {
 
 
 @pytest.mark.parametrize(("published", "card"), CARDS.values(), ids=CARDS)
-def test_the_card_of_a_device(published: dict[str, Any], card: str) -> None:
+def test_the_gpu_of_a_device(published: dict[str, Any], card: str) -> None:
     assert [one.card for one in store(slice_of(published)).of_node("node-a")] == [card]
 
 
@@ -252,7 +252,7 @@ FALLBACKS = {
 
 
 @pytest.mark.parametrize(("expression", "expected"), FALLBACKS.values(), ids=FALLBACKS)
-def test_what_cannot_be_evaluated_asks_for_driver_and_type(
+def test_what_cannot_be_evaluated_requests_driver_and_type(
     expression: str,
     expected: bool,
 ) -> None:

@@ -71,7 +71,7 @@ def test_nodes_hold_what_the_recorded_non_terminal_pods_ask_for() -> None:
 @pytest.mark.parametrize(
     "expected", EXPECTED["pendingPods"], ids=lambda p: f"{p['namespace']}/{p['pod']}"
 )
-def test_a_recorded_pending_pod_asks_for_what_it_was_made_with(expected: dict[str, Any]) -> None:
+def test_a_recorded_pending_pod_requests_what_it_was_made_with(expected: dict[str, Any]) -> None:
     pods = _recorded_pods()
     wanted = _gpu_only(expected["requests"])
     found = pods.get(f"{expected['namespace']}/{expected['pod']}")
@@ -423,7 +423,7 @@ def test_a_preempted_pod_says_so() -> None:
 # ---------------------------------------------------------------- requests
 
 
-def test_a_pod_that_asks_for_no_gpu_is_not_in_the_ledger() -> None:
+def test_a_pod_that_requests_no_gpu_is_not_in_the_ledger() -> None:
     item = pod(containers=[container(units=0)])
     assert pod_record(item, owner=Owner("Pod", "x")) is None
 

@@ -334,7 +334,7 @@ def test_effective_requests(more: dict[str, object], units: dict[str, float]) ->
     assert effective_units(pod(**more), ["example.com/npu"]) == units
 
 
-def test_a_pod_that_asks_for_none_is_left_out() -> None:
+def test_a_pod_that_requests_none_is_left_out() -> None:
     none = pod(requests={"a": {"nvidia_com_gpu": 0.0}})
     assert pod_record(none, coverage(), known=OptionalSeries()) is None
 

@@ -160,7 +160,7 @@ def test_an_outage_of_kube_state_metrics_leaves_a_gap() -> None:
     assert spans(node_intervals(there, away)) == [(0, 1800, True, True), (3600, 5400, True, True)]
 
 
-def test_a_broken_card_leaves_allocatable_for_its_part_of_the_slot() -> None:
+def test_a_broken_gpu_leaves_allocatable_for_its_part_of_the_slot() -> None:
     found = node_intervals(node(allocatable={s: {"nvidia_com_gpu": 7.5} for s in SLOTS}), SEEN)
     assert [(s.capacity, s.allocatable) for s in found] == [
         ({"nvidia.com/gpu": 8.0}, {"nvidia.com/gpu": 7.5})

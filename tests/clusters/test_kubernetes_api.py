@@ -177,7 +177,7 @@ REJECTED = {
 
 
 @pytest.mark.parametrize(("answer", "path", "text"), REJECTED.values(), ids=REJECTED)
-def test_a_refusal_says_what_a_person_has_to_mend(answer: Answer, path: str, text: str) -> None:
+def test_a_refusal_says_what_a_person_has_to_fix(answer: Answer, path: str, text: str) -> None:
     with (
         serving(_always(answer)) as server,
         pytest.raises(SourceRejected) as caught,

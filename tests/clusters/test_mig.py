@@ -64,7 +64,7 @@ def test_what_a_profile_is_depends_on_the_model(
     assert found[:4] == expected
 
 
-def test_what_is_no_profile_is_a_whole_card() -> None:
+def test_what_is_no_profile_is_a_whole_gpu() -> None:
     assert geometry("", "NVIDIA A100-SXM4-80GB") is None
     assert mig_part("", "NVIDIA A100-SXM4-80GB") == 1.0
     assert part_of("Tesla T4") is None
@@ -82,5 +82,5 @@ def test_what_is_no_profile_is_a_whole_card() -> None:
         pytest.param({}, 0, id="none"),
     ],
 )
-def test_on_how_few_cards_mig_devices_fit(counts: dict[str, int], cards: int) -> None:
+def test_on_how_few_gpus_mig_devices_fit(counts: dict[str, int], cards: int) -> None:
     assert fewest_cards(counts, "NVIDIA A100-SXM4-80GB") == cards

@@ -20,7 +20,7 @@ from apps.clusters.domain.observed.objects import (
     QuotaSnapshot,
     VolcanoQueueSnapshot,
 )
-from apps.clusters.domain.observed.pods import ExtractionContext, is_settled, tells_of_waiting
+from apps.clusters.domain.observed.pods import ExtractionContext, explains_pending, is_settled
 from apps.clusters.domain.pods.ledger import ClaimedDevice, OfferedDevice, Owner
 from apps.clusters.domain.resources import parse_quantity, whole_request
 from apps.clusters.services.pods.node_store import NodeUse
@@ -331,8 +331,8 @@ def test_events_of_all_recorders_tell_when_and_how_often(
         (None, False),
     ],
 )
-def test_only_reasons_that_explain_waiting_are_kept(reason: object, kept: bool) -> None:
-    assert tells_of_waiting({"reason": reason}) is kept
+def test_only_reasons_that_explain_pending_are_kept(reason: object, kept: bool) -> None:
+    assert explains_pending({"reason": reason}) is kept
 
 
 @pytest.mark.parametrize(
@@ -376,7 +376,7 @@ def test_what_is_no_quantity_is_refused(text: str) -> None:
         parse_quantity(text)
 
 
-def test_a_pods_whole_request_has_its_overhead_and_what_it_asks_for_as_a_whole() -> None:
+def test_a_pods_whole_request_has_its_overhead_and_what_it_requests_as_a_whole() -> None:
     spec = {
         "containers": [{"resources": {"requests": {"cpu": "500m", "memory": "1Gi", GPU: "1"}}}],
         "initContainers": [{"resources": {"requests": {"cpu": "2"}}}],

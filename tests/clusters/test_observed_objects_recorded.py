@@ -93,7 +93,7 @@ def test_all_pods_that_wait_and_all_that_were_turned_away_are_seen(
         assert pod.waiting
 
 
-def test_a_waiting_pod_tells_what_it_asks_for_and_what_the_scheduler_said(
+def test_a_pending_pod_tells_what_it_requests_and_what_the_scheduler_said(
     kube: dict[tuple[ObservedKind, str], ObservedObject],
 ) -> None:
     for one in waiting_pods():
@@ -107,7 +107,7 @@ def test_a_waiting_pod_tells_what_it_asks_for_and_what_the_scheduler_said(
         assert pod.nominated_node == (one["nominatedNodeName"] or "")
 
 
-def test_a_pod_whose_claim_is_not_made_yet_asks_for_what_its_template_does(
+def test_a_pod_whose_claim_is_not_made_yet_requests_what_its_template_does(
     kube: dict[tuple[ObservedKind, str], ObservedObject],
 ) -> None:
     pod = body(kube, ObservedKind.POD, "dra-tmpl-over")
@@ -189,7 +189,7 @@ def test_quotas_are_seen_as_they_are_set_and_used(
     assert sum(kind is ObservedKind.RESOURCE_QUOTA for kind, _ in kube) == 8
 
 
-def test_events_that_explain_waiting_are_kept(
+def test_events_that_explain_pending_are_kept(
     kube: dict[tuple[ObservedKind, str], ObservedObject],
 ) -> None:
     events = [one.body for (kind, _), one in kube.items() if kind is ObservedKind.EVENT]

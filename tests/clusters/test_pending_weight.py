@@ -107,7 +107,7 @@ def _apply(informer: Informer, *items: Item) -> tuple[str | None, float]:
 
 
 @pytest.mark.django_db
-def test_a_waiting_pod_of_a_shared_tier_does_not_wait_for_whole_cards(cluster: Cluster) -> None:
+def test_a_pending_pod_of_a_shared_tier_does_not_wait_for_whole_gpus(cluster: Cluster) -> None:
     shared = node(labels=L40S, gpus=8)
     lists = (Relisted(NODES, [shared], T0), Relisted(PODS, [_waiting()], T0))
     assert _apply(Informer(cluster.pk, FakeCluster()), *lists) == ("mps", 0.25)
@@ -117,7 +117,7 @@ def test_a_waiting_pod_of_a_shared_tier_does_not_wait_for_whole_cards(cluster: C
 
 
 @pytest.mark.django_db
-def test_a_waiting_pod_is_weighed_again_when_nodes_come(cluster: Cluster) -> None:
+def test_a_pending_pod_is_weighed_again_when_nodes_come(cluster: Cluster) -> None:
     informer = Informer(cluster.pk, FakeCluster())
     assert _apply(informer, Relisted(NODES, [], T0), Relisted(PODS, [_waiting()], T0)) == ("mps", 1)
     shared = node(labels=L40S, gpus=8)
@@ -128,7 +128,7 @@ def test_a_waiting_pod_is_weighed_again_when_nodes_come(cluster: Cluster) -> Non
 
 
 @pytest.mark.django_db
-def test_a_waiting_pod_of_series_weighs_what_it_would_on_its_tiers_nodes(cluster: Cluster) -> None:
+def test_a_pending_pod_of_series_weighs_what_it_would_on_its_tiers_nodes(cluster: Cluster) -> None:
     record = PodRecord(
         uid="uid-1",
         namespace="vision",

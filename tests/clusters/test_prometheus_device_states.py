@@ -130,7 +130,7 @@ def states(url: str, world: str) -> list[DeviceState]:
         source.close()
 
 
-def test_a_card_tells_everything_that_its_exporter_shows(url: str) -> None:
+def test_a_gpu_tells_everything_that_its_exporter_shows(url: str) -> None:
     first, second = states(url, "plain")
     assert first == DeviceState(
         uuid="GPU-a",
@@ -167,7 +167,7 @@ def test_renamed_labels_name_the_workload_and_the_exporters_own_pod_is_no_tenant
     assert (first.xid, first.xid_message) == (0, "")
 
 
-def test_instances_of_one_card_are_devices_of_their_own(url: str) -> None:
+def test_instances_of_one_gpu_are_devices_of_their_own(url: str) -> None:
     found = states(url, "mig")
     assert [(s.key, s.profile) for s in found] == [
         (("GPU-a", "7"), "1g.10gb"),
@@ -177,7 +177,7 @@ def test_instances_of_one_card_are_devices_of_their_own(url: str) -> None:
     assert {s.activity_mean for s in found} == {0.25}
 
 
-def test_copies_for_each_pod_of_a_shared_card_are_one_device(url: str) -> None:
+def test_copies_for_each_pod_of_a_shared_gpu_are_one_device(url: str) -> None:
     (card,) = states(url, "virtual")
     assert [tenant.pod for tenant in card.tenants] == ["a", "b"]
     assert card.activity_mean == pytest.approx(0.8)
@@ -218,7 +218,7 @@ def test_blanks_are_absent(url: str) -> None:
     assert (card.temperature_celsius, card.power_watts) == (None, None)
 
 
-def test_the_mean_is_over_all_who_held_the_card_and_the_tenant_is_who_holds_it_now(
+def test_the_mean_is_over_all_who_held_the_gpu_and_the_tenant_is_who_holds_it_now(
     url: str,
 ) -> None:
     (card,) = states(url, "handed-on")
@@ -227,7 +227,7 @@ def test_the_mean_is_over_all_who_held_the_card_and_the_tenant_is_who_holds_it_n
     assert card.activity_now == 0.1
 
 
-def test_of_an_amd_card_activity_and_memory_are_read(url: str) -> None:
+def test_of_an_amd_gpu_activity_and_memory_are_read(url: str) -> None:
     (card,) = states(url, "amd")
     assert card.memory_used_mib == pytest.approx(1000.0)
     assert replace(card, memory_used_mib=None) == DeviceState(
@@ -239,13 +239,13 @@ def test_of_an_amd_card_activity_and_memory_are_read(url: str) -> None:
     )
 
 
-def test_two_exporters_of_one_card_fill_each_others_gaps(url: str) -> None:
+def test_two_exporters_of_one_gpu_fill_each_others_gaps(url: str) -> None:
     (card,) = states(url, "two")
     assert (card.temperature_celsius, card.activity_mean, card.node) == (44, 0.3, "n1")
     assert card.tenants == (DeviceHolder("vision", "train-0", "main"),)
 
 
-def test_memory_of_a_card_that_changed_hands_is_that_of_its_newest_scrape(url: str) -> None:
+def test_memory_of_a_gpu_that_changed_hands_is_that_of_its_newest_scrape(url: str) -> None:
     """Instant queries look back five minutes, so the series of the pod before is still there."""
     (card,) = states(url, "given-up")
     assert (card.memory_used_mib, card.memory_total_mib) == (1_000, 22_512)

@@ -190,7 +190,7 @@ def test_a_device_exported_twice_has_its_samples_once(clusters: Clusters) -> Non
     assert any("two exporters on n1" in warning for warning in answer.warnings)
 
 
-def test_copies_of_a_shared_card_are_rows_of_its_sharers(clusters: Clusters) -> None:
+def test_copies_of_a_shared_gpu_are_rows_of_its_sharers(clusters: Clusters) -> None:
     answer = clusters["shared"].devices(FIRST_HOUR)
     first = [row for row in answer.rows if row.uuid == "GPU-v1" and row.slot == ORIGIN]
     assert sorted((row.pod, row.samples) for row in first) == [
@@ -229,7 +229,7 @@ def test_instances_are_devices_of_their_own(clusters: Clusters) -> None:
     }
 
 
-def test_a_device_without_activity_is_there_and_unmeasured(clusters: Clusters) -> None:
+def test_a_device_without_activity_is_there_and_without_metrics(clusters: Clusters) -> None:
     rows = only(clusters["sliced"].devices(FIRST_HOUR), "GPU-s2")
     assert [(r.activity_sum, r.samples, r.memory_used_peak_mib) for r in rows] == [
         (None, 0, 1002.0),
@@ -285,7 +285,7 @@ def test_blanks_leave_their_neighbours_as_they_are(clusters: Clusters) -> None:
     assert row.activity_sum == pytest.approx(sum(map(activity_of("GPU-x7"), times)), abs=1e-9)
 
 
-def test_a_device_of_blanks_alone_is_unmeasured(clusters: Clusters) -> None:
+def test_a_device_of_blanks_alone_is_without_metrics(clusters: Clusters) -> None:
     row = only(clusters["blank"].devices(FIRST_HOUR), "GPU-x6")[0]
     assert (row.activity_sum, row.samples) == (None, 0)
 
@@ -301,13 +301,13 @@ def test_one_strange_value_is_no_change_of_unit(clusters: Clusters) -> None:
     assert row.activity_sum == pytest.approx(0.58)
 
 
-def test_energy_that_no_card_can_use_is_left_out(clusters: Clusters) -> None:
+def test_energy_that_no_gpu_can_use_is_left_out(clusters: Clusters) -> None:
     answer = clusters["glitch"].devices(FIRST_HOUR)
     assert [row.energy_wh for row in only(answer, "GPU-g1")] == [None, 0.0]
     assert any("ENERGY" in warning for warning in answer.warnings)
 
 
-def test_a_pod_with_two_replicas_of_a_card_has_its_samples_once(clusters: Clusters) -> None:
+def test_a_pod_with_two_replicas_of_a_gpu_has_its_samples_once(clusters: Clusters) -> None:
     answer = clusters["replicas"].devices(FIRST_HOUR)
     rows = [row for row in only(answer, "GPU-y1") if row.slot == ORIGIN]
     assert [(row.pod, row.samples) for row in rows] == [("one-of-it", 60), ("two-of-it", 60)]
@@ -320,7 +320,7 @@ def test_a_cluster_without_activity_has_rows_and_no_interval(clusters: Clusters)
     assert (answer.activity_metric, answer.scrape_interval_seconds) == ("", None)
 
 
-def test_where_raw_samples_are_refused_the_device_is_unmeasured(prometheus_url: str) -> None:
+def test_where_raw_samples_are_refused_the_device_is_without_metrics(prometheus_url: str) -> None:
     def refuse(asked: Asked) -> Answer:
         if asked.form.get("query", "").endswith("]"):
             error = b'{"status":"error","errorType":"execution","error":"too many samples"}'
@@ -448,7 +448,7 @@ def test_the_exporter_with_the_profiling_metric_tells(clusters: Clusters) -> Non
     )
 
 
-def test_a_card_at_rest_under_two_exporters_is_counted_once(clusters: Clusters) -> None:
+def test_a_gpu_at_rest_under_two_exporters_is_counted_once(clusters: Clusters) -> None:
     answer = clusters["unmapped"].devices(FIRST_HOUR)
     assert [(row.pod, row.samples) for row in only(answer, "GPU-o3")] == [("", 60), ("", 60)]
 

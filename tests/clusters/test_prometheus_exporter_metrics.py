@@ -6,20 +6,19 @@ from pathlib import Path
 
 import pytest
 
-from apps.clusters.adapters.prometheus.dcgm.label_schemes import (
+from apps.clusters.adapters.prometheus.dcgm.exporter_metrics import (
     AMD,
     AMD_OLD,
     AMD_PREFIXED,
     DCGM,
     DCGM_1,
-    DIALECTS,
     INTEL,
     INTEL_GROUPS,
-    ExportedHolder,
+    KNOWN_EXPORTERS,
     ExporterMetrics,
-    HolderLabels,
-    spoken,
+    exporters_with,
 )
+from apps.clusters.adapters.prometheus.dcgm.label_schemes import ExportedHolder, HolderLabels
 from apps.clusters.adapters.prometheus.dcgm.vendors import AmdLabels, IntelLabels, device_matchers
 from apps.clusters.adapters.prometheus.http_api import Matcher, over
 
@@ -35,22 +34,22 @@ def metrics_of(file: str) -> dict[str, tuple[str, str]]:
 
 
 @pytest.mark.parametrize(
-    ("dialect", "file"),
+    ("exporter", "file"),
     [
         (DCGM, "dcgm-exporter-default-counters.csv"),
         (DCGM_1, "dcgm-exporter-1.x-compatibility-metrics.csv"),
     ],
     ids=["today", "1.x"],
 )
-def test_metrics_are_on_by_default_and_in_these_units(dialect: ExporterMetrics, file: str) -> None:
+def test_metrics_are_on_by_default_and_in_these_units(exporter: ExporterMetrics, file: str) -> None:
     known = metrics_of(file)
-    assert "MiB" in known[dialect.memory][1]
-    assert "mJ" in known[dialect.energy][1]
-    assert known[dialect.energy][0] == "counter"
-    assert "(in %)" in known[dialect.utilization][1]
-    assert known[dialect.activity][0] == "gauge"
-    assert dialect.is_percent(dialect.utilization)
-    assert not dialect.is_percent(dialect.activity)
+    assert "MiB" in known[exporter.memory][1]
+    assert "mJ" in known[exporter.energy][1]
+    assert known[exporter.energy][0] == "counter"
+    assert "(in %)" in known[exporter.utilization][1]
+    assert known[exporter.activity][0] == "gauge"
+    assert exporter.is_percent(exporter.utilization)
+    assert not exporter.is_percent(exporter.activity)
 
 
 def amd_sample() -> dict[str, tuple[dict[str, str], float]]:
@@ -67,7 +66,7 @@ def amd_sample() -> dict[str, tuple[dict[str, str], float]]:
 
 def test_the_older_exposition_of_amd_is_understood() -> None:
     sample = amd_sample()
-    assert spoken(set(sample)) == [AMD_OLD]
+    assert exporters_with(set(sample)) == [AMD_OLD]
     labels, value = sample[AMD_OLD.activity]
     assert value == 0.0
     known = AmdLabels(old_uuid=labels["GPU_UUID"], old_serial=labels["SERIAL_NUMBER"])
@@ -75,7 +74,7 @@ def test_the_older_exposition_of_amd_is_understood() -> None:
 
 
 @pytest.mark.parametrize(
-    ("dialect", "memory", "energy"),
+    ("exporter", "memory", "energy"),
     [
         (DCGM, (1024.0, 1024.0), (3.6e6, 1.0)),
         (AMD, (1048.576, 1000.0), (3.6e9, 1.0)),
@@ -84,10 +83,10 @@ def test_the_older_exposition_of_amd_is_understood() -> None:
     ids=["dcgm", "amd", "intel"],
 )
 def test_units_become_mib_and_watt_hours(
-    dialect: ExporterMetrics, memory: tuple[float, float], energy: tuple[float, float]
+    exporter: ExporterMetrics, memory: tuple[float, float], energy: tuple[float, float]
 ) -> None:
-    assert memory[0] * dialect.mib == pytest.approx(memory[1])
-    assert energy[0] * dialect.wh == pytest.approx(energy[1])
+    assert memory[0] * exporter.mib == pytest.approx(memory[1])
+    assert energy[0] * exporter.wh == pytest.approx(energy[1])
 
 
 @pytest.mark.parametrize(
@@ -102,10 +101,10 @@ def test_units_become_mib_and_watt_hours(
         ({"node_load1"}, []),
     ],
 )
-def test_a_job_speaks_one_dialect_of_each_family(
+def test_a_job_shows_one_exporter_of_each_family(
     signs: set[str], expected: list[ExporterMetrics]
 ) -> None:
-    assert spoken(signs) == expected
+    assert exporters_with(signs) == expected
 
 
 def test_a_metric_of_several_names_is_one_selector() -> None:
@@ -126,7 +125,7 @@ def test_a_metric_of_several_names_is_one_selector() -> None:
         (AmdLabels(gpu_uuid="u", gpu_partition_id="0", gpu_compute_partition_type="SPX"), "u", ""),
     ],
 )
-def test_amd_cards_have_one_identity(labels: AmdLabels, uuid: str, instance: str) -> None:
+def test_amd_gpus_have_one_identity(labels: AmdLabels, uuid: str, instance: str) -> None:
     key = labels.key(exported=False)
     assert key is not None
     assert (key.uuid, key.gpu_instance) == (uuid, instance)
@@ -143,10 +142,10 @@ def test_renamed_labels_of_amd_leave_the_exporters_own_aside() -> None:
     assert labels.key(exported=True) == ExportedHolder("u", "", "", "train-0", "")
 
 
-@pytest.mark.parametrize("dialect", [d for d in DIALECTS if not d.native])
-def test_devices_are_asked_for_by_every_label_that_may_name_them(dialect: ExporterMetrics) -> None:
-    labels = [matcher.label for matcher in device_matchers(dialect, ["u", "a1/gpu3"])]
-    if dialect in {INTEL, INTEL_GROUPS}:
+@pytest.mark.parametrize("exporter", [d for d in KNOWN_EXPORTERS if not d.native])
+def test_devices_are_asked_for_by_every_label_that_may_name_them(exporter: ExporterMetrics) -> None:
+    labels = [matcher.label for matcher in device_matchers(exporter, ["u", "a1/gpu3"])]
+    if exporter in {INTEL, INTEL_GROUPS}:
         assert labels == ["uuid"]
     else:
         assert labels == [

@@ -112,7 +112,7 @@ def test_a_sharer_that_does_nothing_used_nothing(clusters: Clusters) -> None:
     assert [(row.pod, used(row)) for row in rows] == [("", None), ("c", 0.5), ("d", 0.0)]
 
 
-def test_a_card_at_rest_tells_nothing_of_its_processes(clusters: Clusters) -> None:
+def test_a_gpu_at_rest_tells_nothing_of_its_processes(clusters: Clusters) -> None:
     answer = clusters.devices("by-process")
     rows = [row for row in first(answer) if row.uuid == "GPU-p3"]
     assert [(row.pod, mean(row), used(row)) for row in rows] == [
@@ -219,7 +219,7 @@ def test_raw_samples_of_a_stuck_counter_are_those_of_utilization(clusters: Clust
     assert len(samples) == 3 * 120
 
 
-def test_cards_at_rest_cost_one_instant_and_no_range(clusters: Clusters) -> None:
+def test_gpus_at_rest_cost_one_instant_and_no_range(clusters: Clusters) -> None:
     extra = [
         asked.form.get("query", "")
         for asked in clusters.asked("at-rest")
@@ -228,7 +228,7 @@ def test_cards_at_rest_cost_one_instant_and_no_range(clusters: Clusters) -> None
     assert extra == [f'max by (UUID) ({UTILIZATION}{{cluster="at-rest"}})']
 
 
-def test_an_hour_of_working_cards_takes_no_more_queries_than_before(clusters: Clusters) -> None:
+def test_an_hour_of_working_gpus_takes_no_more_queries_than_before(clusters: Clusters) -> None:
     # Before exporters were described: 2 to find jobs, 4 for each slot, 2 to learn the interval.
     assert len(clusters.asked("working")) <= 12 + 1
     assert len(clusters.asked("at-rest")) <= 12 + 1
@@ -269,7 +269,7 @@ _SHARED: dict[str, list[tuple[str, float | None, float | None]]] = {
 
 @pytest.mark.parametrize("release", RELEASES)
 @pytest.mark.parametrize("form", FORMS, ids=["renamed", "honoured"])
-def test_every_release_says_the_same_of_the_same_cards(
+def test_every_release_says_the_same_of_the_same_gpus(
     clusters: Clusters, release: str, form: str
 ) -> None:
     answer = clusters.devices(generation_name(release, form))
@@ -308,7 +308,7 @@ def test_every_release_is_described(clusters: Clusters, release: str, form: str)
 
 
 @pytest.mark.parametrize("release", RELEASES)
-def test_energy_of_a_mig_card_is_that_of_the_card_in_every_release(
+def test_energy_of_a_mig_gpu_is_that_of_the_gpu_in_every_release(
     clusters: Clusters, release: str
 ) -> None:
     rows = first(clusters.devices(generation_name(release, "exported_")))
@@ -316,7 +316,7 @@ def test_energy_of_a_mig_card_is_that_of_the_card_in_every_release(
     assert energy == pytest.approx(WATTS / 2, rel=1e-3)
 
 
-def test_pitfall_1_copies_of_a_shared_card_stay_copies_of_one_value(clusters: Clusters) -> None:
+def test_pitfall_1_copies_of_a_shared_gpu_stay_copies_of_one_value(clusters: Clusters) -> None:
     rows = [
         row
         for row in first(clusters.devices(generation_name("4.8.1", "exported_")))
@@ -326,7 +326,7 @@ def test_pitfall_1_copies_of_a_shared_card_stay_copies_of_one_value(clusters: Cl
     assert {row.process_sum for row in rows} == {None}
 
 
-def test_pitfall_5_cards_whose_rows_vanish_are_not_made_up(clusters: Clusters) -> None:
+def test_pitfall_5_gpus_whose_rows_vanish_are_not_made_up(clusters: Clusters) -> None:
     answer = clusters.devices(generation_name("4.8.1", "exported_"))
     assert "GPU-i" not in {row.uuid for row in answer.rows}
 
@@ -363,7 +363,7 @@ def test_old_labels_on_todays_metrics(clusters: Clusters) -> None:
     assert answer.scrape_interval_seconds == 30.0
 
 
-def test_of_two_releases_on_one_card_the_newer_tells(clusters: Clusters) -> None:
+def test_of_two_releases_on_one_gpu_the_newer_tells(clusters: Clusters) -> None:
     answer = clusters.devices("both-releases")
     assert means(answer) == {("GPU-o1", "train-0"): 0.5, ("GPU-o2", ""): 0.0}
     assert answer.profile.families == (Family.DCGM, Family.DCGM_1)
@@ -372,7 +372,7 @@ def test_of_two_releases_on_one_card_the_newer_tells(clusters: Clusters) -> None
 # ---------------------------------------------------------------- other vendors
 
 
-def test_amd_cards_are_known_by_uuid_serial_number_or_number(clusters: Clusters) -> None:
+def test_amd_gpus_are_known_by_uuid_serial_number_or_number(clusters: Clusters) -> None:
     answer = clusters.devices("amd")
     assert [
         (row.uuid, row.model, row.node, row.namespace, row.pod, mean(row), row.samples)
@@ -398,7 +398,7 @@ def test_amd_names_may_have_a_prefix_and_renamed_labels(clusters: Clusters) -> N
     assert only_job(answer).workload_labels is WorkloadLabels.EXPORTED
 
 
-def test_amd_partitions_without_values_are_unmeasured(clusters: Clusters) -> None:
+def test_amd_partitions_without_values_are_without_metrics(clusters: Clusters) -> None:
     answer = clusters.devices("amd-partitions")
     assert [
         (row.gpu_instance, row.profile, row.activity_sum, row.samples) for row in first(answer)
@@ -417,7 +417,7 @@ def test_amd_labels_were_in_upper_case_once(clusters: Clusters) -> None:
     )  # fmt: skip
 
 
-def test_intel_cards_are_as_active_as_their_most_active_tile(clusters: Clusters) -> None:
+def test_intel_gpus_are_as_active_as_their_most_active_tile(clusters: Clusters) -> None:
     answer = clusters.devices("intel")
     (row,) = first(answer)
     assert (row.uuid, row.node, row.pod, mean(row), row.samples) == (
@@ -428,7 +428,7 @@ def test_intel_cards_are_as_active_as_their_most_active_tile(clusters: Clusters)
     assert only_job(answer).workload_labels is WorkloadLabels.KUBE
 
 
-def test_intel_engine_groups_stand_in_for_the_card(clusters: Clusters) -> None:
+def test_intel_engine_groups_stand_in_for_the_gpu(clusters: Clusters) -> None:
     assert means(clusters.devices("intel-groups")) == {("0000-2", ""): 0.7}
 
 
@@ -466,7 +466,7 @@ def test_pitfall_9_percent_and_ratio_are_one_unit(clusters: Clusters) -> None:
     assert found["GPU-t2", "b"] == found["GPU-a1", "c"] == 0.8
 
 
-def test_pitfall_15_idle_cards_belong_to_no_namespace_where_labels_clash(
+def test_pitfall_15_idle_gpus_belong_to_no_namespace_where_labels_clash(
     clusters: Clusters,
 ) -> None:
     answer = clusters.devices("amd-prefixed")
@@ -475,7 +475,7 @@ def test_pitfall_15_idle_cards_belong_to_no_namespace_where_labels_clash(
     }  # fmt: skip
 
 
-def test_pitfall_16_no_card_is_lost_while_hostname_is_renamed(clusters: Clusters) -> None:
+def test_pitfall_16_no_gpu_is_lost_while_hostname_is_renamed(clusters: Clusters) -> None:
     answer = clusters.devices("upgrading")
     assert {row.uuid: row.node for row in answer.rows} == {f"GPU-g{n}": f"n{n}" for n in range(10)}
 
@@ -492,7 +492,9 @@ def test_pitfall_35_memory_is_in_mib_whatever_the_exporter_counts_in(clusters: C
     assert memory == {"amd": 1000.0, "intel": 4096.0}
 
 
-def test_pitfall_45_a_card_without_any_metric_is_unmeasured_not_idle(clusters: Clusters) -> None:
+def test_pitfall_45_a_gpu_without_any_metric_is_without_metrics_not_idle(
+    clusters: Clusters,
+) -> None:
     answer = clusters.devices("mixed-models")
     assert means(answer)["GPU-t1", "a"] is None
     assert only_job(answer).activity_metrics == (
@@ -507,7 +509,7 @@ def test_pitfall_47_an_exporter_that_is_away_is_missing_not_zero(clusters: Clust
     assert clusters.devices("away", THREE_HOURS).rows == answer.rows
 
 
-def test_pitfall_50_a_card_that_two_releases_show_is_one_card(clusters: Clusters) -> None:
+def test_pitfall_50_a_gpu_that_two_releases_show_is_one_gpu(clusters: Clusters) -> None:
     rows = [row for row in clusters.devices("both-releases").rows if row.uuid == "GPU-o1"]
     assert [(row.slot, row.samples) for row in rows] == [(ORIGIN, 60), (ORIGIN + SLOT, 60)]
 

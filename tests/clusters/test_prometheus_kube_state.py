@@ -285,7 +285,7 @@ def test_requests_are_effective(kinds: LedgerAnswer, name: str, requests: dict[s
     assert pods_of(kinds)[name].requests == requests
 
 
-def test_a_waiting_pod_has_its_priority_once_it_is_shown(kinds: LedgerAnswer) -> None:
+def test_a_pending_pod_has_its_priority_once_it_is_shown(kinds: LedgerAnswer) -> None:
     # kube_pod_info of a pod without a node is not written here, as of one refused by quota.
     assert pods_of(kinds)["waits"].node == ""
     assert pods_of(kinds)["runs"].node == "n1"
@@ -338,7 +338,7 @@ def test_unready_and_cordoned_time_adds_up(kinds: LedgerAnswer) -> None:
     assert sum(s.end - s.start for s in intervals) == END - ORIGIN
 
 
-def test_a_broken_card_is_missing_from_allocatable_for_its_time(kinds: LedgerAnswer) -> None:
+def test_a_broken_gpu_is_missing_from_allocatable_for_its_time(kinds: LedgerAnswer) -> None:
     missing = sum(
         (s.capacity["nvidia.com/gpu"] - s.allocatable["nvidia.com/gpu"]) * (s.end - s.start)
         for s in intervals_of(kinds, "worn")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from apps.clusters.adapters.prometheus.dcgm.deduplication import DuplicateSeries, crowd_of
+from apps.clusters.adapters.prometheus.dcgm.deduplication import DuplicateSeries, duplicates_of
 from apps.clusters.adapters.prometheus.dcgm.device_rows import (
     DeviceKey,
     DeviceRow,
@@ -63,7 +63,7 @@ def test_a_row_without_activity_takes_that_of_the_other() -> None:
     assert (both.activity, both.samples) == (20.0, 40)
 
 
-def test_a_pod_with_two_replicas_of_a_card_changes_no_other_row() -> None:
+def test_a_pod_with_two_replicas_of_a_gpu_changes_no_other_row() -> None:
     rows = [row("GPU-1", "a", 120, mean=0.4), row("GPU-1", "b", 60)]
     without_repeats(rows, every_half_minute)
     assert [r.samples for r in rows] == [60, 60]
@@ -72,31 +72,31 @@ def test_a_pod_with_two_replicas_of_a_card_changes_no_other_row() -> None:
 
 @pytest.mark.parametrize("samples", [1, 59, 60, 61, 62, 75])
 def test_a_sample_more_than_the_grid_holds_is_no_copy(samples: int) -> None:
-    assert crowd([row("GPU-1", "a", samples)]) is None
+    assert duplicates_in([row("GPU-1", "a", samples)]) is None
 
 
 def test_copies_are_noticed_whatever_names_they_have() -> None:
     rows = [row("GPU-1", "a", 60), row("GPU-1", "", 60), row("GPU-2", "b", 60, node="n2")]
-    assert crowd(rows) == DuplicateSeries(0, {"n1": [("GPU-1", "")]})
+    assert duplicates_in(rows) == DuplicateSeries(0, {"n1": [("GPU-1", "")]})
 
 
 def test_devices_of_unnamed_nodes_stand_for_themselves() -> None:
     rows = [row("GPU-1", "a", 120, node=""), row("GPU-2", "b", 60, node="")]
-    assert crowd(rows) == DuplicateSeries(0, {"GPU-1": [("GPU-1", "")]})
+    assert duplicates_in(rows) == DuplicateSeries(0, {"GPU-1": [("GPU-1", "")]})
 
 
 def test_a_faster_device_is_no_copy() -> None:
     rows = [row("GPU-1", "a", 120), row("GPU-2", "b", 60)]
     fast = SlotIntervals(30.0, learnt=True, odd={("GPU-1", ""): 15.0})
-    assert crowd_of(0, rows, samples_by_device(rows), fast.of) is None
+    assert duplicates_of(0, rows, samples_by_device(rows), fast.of) is None
 
 
 def every_half_minute(_key: DeviceKey) -> float:
     return 30.0
 
 
-def crowd(rows: list[DeviceRow]) -> DuplicateSeries | None:
-    return crowd_of(0, rows, samples_by_device(rows), every_half_minute)
+def duplicates_in(rows: list[DeviceRow]) -> DuplicateSeries | None:
+    return duplicates_of(0, rows, samples_by_device(rows), every_half_minute)
 
 
 # ---------------------------------------------------------------- intervals

@@ -248,7 +248,7 @@ def test_retry_after_is_honoured(headers: dict[str, str], expected: float) -> No
     assert waits == [pytest.approx(expected)]
 
 
-def test_a_server_that_asks_for_long_is_left_alone() -> None:
+def test_a_server_that_requests_long_is_left_alone() -> None:
     waits: list[float] = []
     with (
         serving(in_turn(failing(429, b"", Retry_After="3600")), waits=waits) as (server, api),
@@ -349,7 +349,7 @@ def test_a_body_that_was_cut_is_read_again(answer: Answer) -> None:
         ),
     ],
 )
-def test_an_answer_no_retry_can_mend_is_rejected_at_once(answer: Answer, texts: list[str]) -> None:
+def test_an_answer_no_retry_can_fix_is_rejected_at_once(answer: Answer, texts: list[str]) -> None:
     waits: list[float] = []
     with scripted(in_turn(answer)) as server:
         source = PrometheusSource(

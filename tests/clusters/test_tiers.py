@@ -113,7 +113,7 @@ MIG_SINGLE = {"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-80GB-MIG-1g.10gb"}
         pytest.param("nvidia.com/mig-strange", A100, 1.0, False, id="strange profile"),
     ],
 )
-def test_a_unit_weighs_its_part_of_the_card(
+def test_a_unit_weighs_its_part_of_the_gpu(
     resource: str, labels: Mapping[str, str], weight: float, *, shared: bool
 ) -> None:
     assert unit_weight(resource, labels) == pytest.approx(weight)

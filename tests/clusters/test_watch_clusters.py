@@ -43,7 +43,7 @@ class World:
 
     def __enter__(self) -> "World":
         watchers = Watchers(
-            self.watch, self.stop, self.name, catalog=self.catalog, look_seconds=0.01
+            self.watch, self.stop, self.name, catalog=self.catalog, catalog_seconds=0.01
         )
         self._thread = threading.Thread(target=watchers.run)
         self._thread.start()

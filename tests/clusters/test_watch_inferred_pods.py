@@ -23,7 +23,7 @@ from apps.clusters.services.pods.ledger_rows import (
 )
 from apps.clusters.services.watch.collections import Relisted, WatchClosed, WatchEvent
 from apps.clusters.services.watch.informer import NODES, PODS, Informer
-from apps.usage.selectors.pending import there
+from apps.usage.selectors.pending import exists_at
 from tests.clusters.fakes.fake_cluster import FakeCluster
 from tests.clusters.kube_factories import (
     A100,
@@ -259,7 +259,7 @@ def test_a_pod_that_ended_before_the_watch_is_not_there_now(
 
 
 def _there() -> list[Pod]:
-    return list(Pod.objects.filter(there(at(30))).order_by("uid"))
+    return list(Pod.objects.filter(exists_at(at(30))).order_by("uid"))
 
 
 def test_a_pod_of_series_that_the_api_shows_becomes_the_apis(cluster: Cluster) -> None:

@@ -197,7 +197,7 @@ def test_looks_cost_few_queries_however_many_pods_there_are(cluster: Cluster) ->
 # ---------------------------------------------------------------- what a pod counts as
 
 
-def test_a_waiting_pod_is_undetermined_until_its_node_settles_it(cluster: Cluster) -> None:
+def test_a_pending_pod_is_undetermined_until_its_node_settles_it(cluster: Cluster) -> None:
     informer = Informer(cluster.pk, FakeCluster())
     t4 = node(labels={PRODUCT: "Tesla-T4-SHARED", "nvidia.com/gpu.replicas": "4"})
     informer.apply([Relisted(NODES, [t4], T0), Relisted(PODS, [pod()], T0)])

@@ -419,7 +419,7 @@ def test_a_collection_that_breaks_does_not_hold_up_the_span(cluster: Cluster) ->
     assert found.nodes == 1
 
 
-def test_streams_bring_what_explains_waiting(cluster: Cluster) -> None:
+def test_streams_bring_what_explains_pending(cluster: Cluster) -> None:
     source = FakeCluster(patience=0.02)
     source.put(NODES, node())
     versions = [{"version": "v1beta2"}]

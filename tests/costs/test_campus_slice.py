@@ -9,7 +9,7 @@ import pytest
 
 from apps.accounts.permissions import EVERYTHING
 from apps.clusters.domain.window import Window
-from apps.costs.domain.recommendations.recommendation import Cell, together
+from apps.costs.domain.recommendations.recommendation import WasteCell, together
 from apps.costs.models import Recommendation, WasteSum
 from apps.costs.selectors.recommendations import RecommendationFilters, waste_covered
 from apps.costs.services import price_hours
@@ -93,9 +93,11 @@ def test_most_of_the_waste_of_its_apps_is_covered_and_none_twice() -> None:
     waste: dict[tuple[object, str], int] = defaultdict(int)
     for one in WasteSum.objects.all():
         waste[one.team_id, one.cause] += one.cost
-    claims: dict[object, list[dict[Cell, int]]] = defaultdict(list)
+    claims: dict[object, list[dict[WasteCell, int]]] = defaultdict(list)
     for row in rows:
-        claims[row.team_id].append({Cell(name, cause): cost for name, cause, cost in row.covers})
+        claims[row.team_id].append(
+            {WasteCell(name, cause): cost for name, cause, cost in row.covers}
+        )
     covered: dict[tuple[object, str], int] = defaultdict(int)
     for team, of_team in claims.items():
         for cell, cost in together(of_team).items():

@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 from apps.costs.domain.costing import SCALE, Cause, fact_cost
 from apps.costs.domain.months import (
     NOTHING,
-    Closed,
-    ClosedAmount,
-    Key,
+    ClosedLine,
+    LineAmount,
+    LineId,
     NotCanonical,
     adjustments,
     canonical_lines,
@@ -18,20 +18,18 @@ from apps.costs.domain.months import (
 from apps.usage.domain.amounts import NANO
 
 
-def fingerprint(rows: Iterable[Closed], *, header: Mapping[str, str]) -> str:
+def fingerprint(rows: Iterable[ClosedLine], *, header: Mapping[str, str]) -> str:
     return sha256_of(canonical_lines(rows, header=header))
 
 
 HEADER = {"period": "2026-10", "currency": "USD", "price_book": "abc"}
 KEYS = st.tuples(st.sampled_from(["2026-10-01", "2026-10-02"]), st.sampled_from(["a", "b", "c"]))
-AMOUNTS = st.builds(
-    ClosedAmount, st.integers(0, 10**6), st.integers(0, 10**9), st.integers(0, 10**6)
-)
+AMOUNTS = st.builds(LineAmount, st.integers(0, 10**6), st.integers(0, 10**9), st.integers(0, 10**6))
 MONTHS = st.dictionaries(KEYS, AMOUNTS)
 
 
-def by_key(lines: list[Closed]) -> dict[Key, ClosedAmount]:
-    total: dict[Key, ClosedAmount] = {}
+def by_key(lines: list[ClosedLine]) -> dict[LineId, LineAmount]:
+    total: dict[LineId, LineAmount] = {}
     for key, amount in lines:
         total[key] = total.get(key, NOTHING) + amount
     return total
@@ -39,9 +37,9 @@ def by_key(lines: list[Closed]) -> dict[Key, ClosedAmount]:
 
 @given(MONTHS, st.lists(MONTHS, max_size=4))
 def test_what_was_frozen_and_all_adjustments_are_what_it_would_be_today(
-    frozen: dict[Key, ClosedAmount], later: list[dict[Key, ClosedAmount]]
+    frozen: dict[LineId, LineAmount], later: list[dict[LineId, LineAmount]]
 ) -> None:
-    booked: list[Closed] = []
+    booked: list[ClosedLine] = []
     for recomputed in later:
         booked += adjustments(frozen, recomputed, booked)
         known = by_key([*frozen.items(), *booked])
@@ -50,17 +48,17 @@ def test_what_was_frozen_and_all_adjustments_are_what_it_would_be_today(
 
 
 def test_a_row_that_is_gone_comes_as_its_negative_and_a_new_one_as_itself() -> None:
-    gone, new = ClosedAmount(5, 50), ClosedAmount(7, 70)
+    gone, new = LineAmount(5, 50), LineAmount(7, 70)
     assert adjustments({("a",): gone}, {("b",): new}) == [
-        (("a",), ClosedAmount(-5, -50)),
+        (("a",), LineAmount(-5, -50)),
         (("b",), new),
     ]
 
 
 def test_a_corrected_price_changes_no_closed_month_but_becomes_a_line() -> None:
-    def rows(price: int) -> dict[Key, ClosedAmount]:
+    def rows(price: int) -> dict[LineId, LineAmount]:
         cost = fact_cost({Cause.IDLE: NANO, Cause.BUSY: 3 * NANO}, price)
-        return {("vision", cause.value): ClosedAmount(NANO, cost[cause]) for cause in cost}
+        return {("vision", cause.value): LineAmount(NANO, cost[cause]) for cause in cost}
 
     frozen = rows(3 * SCALE)
     before = fingerprint(sorted(frozen.items()), header=HEADER)
@@ -71,19 +69,19 @@ def test_a_corrected_price_changes_no_closed_month_but_becomes_a_line() -> None:
 
 
 @given(MONTHS)
-def test_a_fingerprint_depends_on_every_figure(month: dict[Key, ClosedAmount]) -> None:
+def test_a_fingerprint_depends_on_every_figure(month: dict[LineId, LineAmount]) -> None:
     rows = sorted(month.items())
     print_ = fingerprint(rows, header=HEADER)
     assert fingerprint(iter(rows), header=dict(reversed(HEADER.items()))) == print_
     assert fingerprint(rows, header=HEADER | {"price_book": "abd"}) != print_
     for place, (key, amount) in enumerate(rows):
         changed = [*rows]
-        changed[place] = key, amount + ClosedAmount(0, 1)
+        changed[place] = key, amount + LineAmount(0, 1)
         assert fingerprint(changed, header=HEADER) != print_
 
 
 def test_the_bytes_of_a_month_are_these_and_stay_these() -> None:
-    rows = [(("2026-10-01", "vision", "idle"), ClosedAmount(1, 2)), (("ä",), ClosedAmount(3, 4, 3))]
+    rows = [(("2026-10-01", "vision", "idle"), LineAmount(1, 2)), (("ä",), LineAmount(3, 4, 3))]
     assert b"".join(canonical_lines(rows, header={"period": "2026-10", "currency": "USD"})) == (
         b'{"currency":"USD","period":"2026-10"}\n'
         b'["2026-10-01","vision","idle",1,2,0]\n'

@@ -6,11 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from apps.costs.domain.costing import (
-    FALL,
     FREE,
     HELD,
     PLATFORM,
     WASTE,
+    WATERFALL_CAUSES,
     Cause,
     CostSums,
     Policy,
@@ -19,7 +19,7 @@ from apps.costs.domain.costing import (
     fact_cost,
     shared,
     units,
-    waterfall,
+    waterfall_steps,
 )
 from apps.usage.domain.amounts import NANO
 
@@ -97,8 +97,8 @@ def test_the_waterfall_falls_from_the_whole_cost_to_nothing(
     last: list[tuple[Mapping[Cause, int], int | None]],
 ) -> None:
     sums, before = sums_of(facts), sums_of(last)
-    steps = waterfall(sums, before)
-    assert [step.cause for step in steps] == list(FALL)
+    steps = waterfall_steps(sums, before)
+    assert [step.cause for step in steps] == list(WATERFALL_CAUSES)
     assert sum(step.cost for step in steps) == sums.total
     assert steps[0].above == sums.total
     assert steps[-1].above == steps[-1].cost
@@ -109,17 +109,17 @@ def test_the_waterfall_falls_from_the_whole_cost_to_nothing(
 def test_a_step_shows_its_share_its_burst_and_how_it_changed() -> None:
     now = sums_of([({Cause.UNALLOCATED: NANO, Cause.BUSY: 3 * NANO}, PRICE)], burst=5)
     before = sums_of([({Cause.UNALLOCATED: 2 * NANO}, PRICE)])
-    steps = {step.cause: step for step in waterfall(now, before)}
+    steps = {step.cause: step for step in waterfall_steps(now, before)}
     unallocated = steps[Cause.UNALLOCATED]
     assert (unallocated.share, unallocated.burst) == (0.25, 5)
     assert unallocated.cost_before == 2 * unallocated.cost
     assert steps[Cause.BUSY].burst is None
     assert steps[Cause.IDLE].cost == 0
-    assert waterfall(now)[0].cost_before is None
+    assert waterfall_steps(now)[0].cost_before is None
 
 
 def test_a_waterfall_of_nothing_has_no_shares() -> None:
-    assert {step.share for step in waterfall(CostSums())} == {None}
+    assert {step.share for step in waterfall_steps(CostSums())} == {None}
 
 
 def test_the_reference_cluster_costs_to_the_cent_what_it_must() -> None:

@@ -78,7 +78,7 @@ def test_energy_is_what_was_measured_times_the_tariff_of_the_site(billed: Priced
     assert row.price_per_gpu_hour is None, "it is no price of a GPU-hour"
 
 
-def test_a_team_pays_what_its_cards_drew_and_the_platform_the_rest(billed: Priced) -> None:
+def test_a_team_pays_what_its_gpus_drew_and_the_platform_the_rest(billed: Priced) -> None:
     found = of_energy(rows(billed.window, group_by=(Grouping.TEAM,)))
     paid = {row.groups["team"]: row.energy_mwh for row in found}
     drawn = PodHour.objects.filter(gpu_model__name=H100).order_by().values_list("team__name")

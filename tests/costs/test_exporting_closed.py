@@ -11,7 +11,7 @@ from pytest_django import DjangoAssertNumQueries, Settings
 from apps.accounts.permissions import EVERYTHING, Visibility
 from apps.costs.domain.files import FileFormat
 from apps.costs.models import ClosedFile, ClosedPeriod
-from apps.costs.selectors.cost_files import closed_files, closed_folder, closed_path
+from apps.costs.selectors.exported_files import closed_files, closed_folder, closed_path
 from apps.costs.services import close_period
 from apps.costs.services.exports import closed_copy, copy_of_month, keep_closed_files
 from tests.costs.portal import make_priced

@@ -14,10 +14,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apps.costs.adapters import csv_parts, write
+from apps.costs.adapters.formats import csv_parts, write
 from apps.costs.domain.files import (
     MOST_XLSX_ROWS,
-    Cell,
+    CellValue,
     FileFormat,
     FileRow,
     TooManyRows,
@@ -30,7 +30,7 @@ NAMES = [column.name for column in COLUMNS]
 BARE = (FileFormat.CSV, FileFormat.XLSX, FileFormat.PARQUET)
 
 
-def one_row(**changes: Cell) -> FileRow:
+def one_row(**changes: CellValue) -> FileRow:
     cells = dict(zip(NAMES, row(reference_charges()[0]), strict=True)) | changes
     return list(cells.values())
 
@@ -225,7 +225,7 @@ def test_a_workbook_that_turns_out_too_long_is_given_up(
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     out = io.BytesIO()
-    one_cell: list[Cell] = [None] * len(COLUMNS)
+    one_cell: list[CellValue] = [None] * len(COLUMNS)
     long = file_of(one_cell for _ in range(MOST_XLSX_ROWS + 1))
     with pytest.raises(TooManyRows):
         write(long, FileFormat.XLSX, out)

@@ -8,7 +8,7 @@ import pytest
 from apps.costs.domain.recommendations.recommendation import RecommendationKind, RecommendationState
 from apps.costs.models import Price, PricedHour, Recommendation
 from apps.costs.services import price_hours
-from apps.costs.services.recommendations import cost_before, follow_up_accepted
+from apps.costs.services.follow_up import cost_before, follow_up_accepted
 from apps.usage.domain.amounts import Amounts
 from tests.costs.one_job import FIRST, NOW, OneJob, four, make_one_job
 from tests.costs.portal import make_price

@@ -88,7 +88,7 @@ def test_what_is_used_is_what_the_team_was_charged(priced: Priced) -> None:
     )
 
 
-def test_an_even_pace_burns_at_one(priced: Priced) -> None:
+def test_an_linear_pace_burns_at_one(priced: Priced) -> None:
     allow(priced.portal.vision, "1")
     per_hour = float(charged(priced, "vision")) / 241  # with the hour the clock repeats
     Budget.objects.update(money=Decimal(str(round(per_hour * 31 * 24, 2))))

@@ -14,7 +14,7 @@ from pytest_django import Settings
 from apps.accounts.models import User
 from apps.accounts.permissions import EVERYTHING
 from apps.costs.domain.costing import WASTE, Basis, Cause, Policy
-from apps.costs.domain.months import MonthlyReport, body, due_month, subject
+from apps.costs.domain.monthly_report import MonthlyReport, body, due_month, subject
 from apps.costs.models import MonthlyMail
 from apps.costs.selectors.months import monthly_report
 from apps.costs.services import close_period

@@ -8,13 +8,13 @@ import pytest
 from apps.clusters.domain.tiers import GpuSharing
 from apps.costs.domain.recommendations import (
     Confidence,
+    Finding,
     Offers,
-    Recommendation,
     RecommendationKind,
     WorkloadEvidence,
     for_workloads,
 )
-from apps.costs.domain.recommendations.evidence import Model, SharedTier, SpotPool
+from apps.costs.domain.recommendations.evidence import ModelOffer, SharedTier, SpotPool
 from apps.costs.domain.recommendations.recommendation import FollowUpOutcome, Subject, follow_up
 from tests.costs.evidence import A100, JOB, ONE_GPU_HOURS
 
@@ -45,9 +45,9 @@ SHARED = Offers(
         SharedTier("shared-t4", "Tesla-T4", 1 / 8),
     ]
 )
-L4 = Model("NVIDIA-L4", 23_034, Decimal("0.80"), "USD", "on-demand", "l4")
-T4 = Model("Tesla-T4", 15_360, Decimal("0.35"), "USD", "on-demand")
-H100 = Model("NVIDIA-H100-80GB-HBM3", 81_559, Decimal("6.88"), "USD", "reserved")
+L4 = ModelOffer("NVIDIA-L4", 23_034, Decimal("0.80"), "USD", "on-demand", "l4")
+T4 = ModelOffer("Tesla-T4", 15_360, Decimal("0.35"), "USD", "on-demand")
+H100 = ModelOffer("NVIDIA-H100-80GB-HBM3", 81_559, Decimal("6.88"), "USD", "reserved")
 MODELS = Offers(models=[L4, T4, H100])
 SPOT_POOL = SpotPool(
     "NVIDIA A100 SXM4 80GB", GpuSharing.EXCLUSIVE, Decimal("1.00"), "USD", "spot-a100"
@@ -55,9 +55,7 @@ SPOT_POOL = SpotPool(
 SPOT = Offers(spot=[SPOT_POOL])
 
 
-def only(
-    evidence: WorkloadEvidence, offers: Offers, kind: RecommendationKind
-) -> Recommendation | None:
+def only(evidence: WorkloadEvidence, offers: Offers, kind: RecommendationKind) -> Finding | None:
     return next((one for one in for_workloads([evidence], offers) if one.kind is kind), None)
 
 
@@ -204,7 +202,7 @@ T4_SPOT = replace(T4, price_per_gpu_hour=Decimal("0.10"), capacity_type="spot", 
     ],
 )
 def test_a_smaller_model_that_is_only_there_as_spot(
-    one: WorkloadEvidence, models: list[Model], change: str | None, saving: str | None
+    one: WorkloadEvidence, models: list[ModelOffer], change: str | None, saving: str | None
 ) -> None:
     found = only(one, Offers(models=models), RecommendationKind.SMALLER_MODEL)
     assert (found and str(found.saving_per_month)) == saving

@@ -190,7 +190,7 @@ def test_a_layout_that_strands_less(
 
 
 @pytest.mark.parametrize("part", PARTS, ids=lambda part: part.name)
-def test_every_layout_fits_on_a_card(part: MigModel) -> None:
+def test_every_layout_fits_on_a_gpu(part: MigModel) -> None:
     found = list(layouts(part))
     assert {} in found
     assert len({tuple(sorted(layout.items())) for layout in found}) == len(found)

@@ -31,13 +31,13 @@ from apps.costs.selectors.recommendations import (
     waste_covered,
 )
 from apps.costs.services import price_hours
+from apps.costs.services.follow_up import follow_up_accepted
 from apps.costs.services.recommendation_run import store_recommendations
 from apps.costs.services.recommendations import (
     DecisionRefused,
     UnknownRecommendation,
     accept_recommendation,
     dismiss_recommendation,
-    follow_up_accepted,
     reopen_recommendation,
 )
 from apps.operations.services import load_catalog
@@ -135,7 +135,7 @@ def test_the_idle_notebooks_are_found_with_their_saving_at_the_price_in_force(
     assert idle[0].patch.startswith("kubectl --namespace ")
 
 
-def test_a_service_that_needs_half_a_card_is_told_the_profile_that_holds_it(
+def test_a_service_that_needs_half_a_gpu_is_told_the_profile_that_holds_it(
     found: list[Recommendation],
 ) -> None:
     profiles = {one.workload: one for one in found if one.kind == RecommendationKind.MIG_PROFILE}

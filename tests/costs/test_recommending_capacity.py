@@ -13,9 +13,10 @@ from apps.clusters.services.catalog import TierHistory
 from apps.costs.domain.recommendations.recommendation import RecommendationKind
 from apps.costs.models import PoolCostDay, PricedHour, Recommendation
 from apps.costs.services.evidence.hours import pending_hours
-from apps.costs.services.evidence.offers import PricesInForce, offer_book, span_of
+from apps.costs.services.evidence.offers import PricesInForce, offer_book
+from apps.costs.services.evidence.span import span_of
 from apps.costs.services.evidence.workloads import service_evidence, workload_evidence
-from apps.costs.services.recommendations import cost_before
+from apps.costs.services.follow_up import cost_before
 from apps.usage.domain.activity import CLASSES, class_of
 from apps.usage.models import CollectionWindow, NodeHour, TierDay, WorkloadActivityDay, WorkloadDay
 from tests.costs.capacity_portal import (
@@ -138,7 +139,7 @@ def test_a_layout_keeps_what_was_held_of_it_for_minutes() -> None:
     assert found(RecommendationKind.MIG_LAYOUT) is None
 
 
-def test_cards_whose_layout_strands_a_slice_are_cut_otherwise() -> None:
+def test_gpus_whose_layout_strands_a_slice_are_cut_otherwise() -> None:
     world = make_world()
     tier = make_tier("slices", position=1)
     TierRule.objects.filter(tier=tier).update(resources=[MIG])

@@ -19,7 +19,8 @@ from apps.costs.domain.recommendations.recommendation import RecommendationKind
 from apps.costs.models import Recommendation
 from apps.costs.selectors.recommendations import RecommendationFilters, recommendation_sums
 from apps.costs.services.evidence.capacity import quota_evidence
-from apps.costs.services.evidence.offers import PricesInForce, offer_book, span_of
+from apps.costs.services.evidence.offers import PricesInForce, offer_book
+from apps.costs.services.evidence.span import span_of
 from apps.costs.services.recommendation_run import store_recommendations
 from apps.costs.services.recommendations import accept_recommendation
 from apps.pending.domain.diagnosis import Cause, Counts

@@ -16,7 +16,7 @@ from apps.costs.domain.recommendations.recommendation import (
     Saving,
     Subject,
 )
-from apps.costs.domain.recommendations.recommendation import Recommendation as Found
+from apps.costs.domain.recommendations.recommendation import Finding as Found
 from apps.costs.models import Recommendation
 from apps.costs.services.recommendations import GONE_FOR, TeamFinding, store
 from tests.factories import make_cluster, make_tier

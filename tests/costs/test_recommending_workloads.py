@@ -72,7 +72,7 @@ def test_spot_in_another_currency_is_not_compared() -> None:
     assert found(RecommendationKind.SPOT) is None
 
 
-def test_owned_cards_are_not_left_for_spot() -> None:
+def test_owned_gpus_are_not_left_for_spot() -> None:
     make_pool(make_one_job(kind="Job"), "spot")
     make_price(A100, "spot", "1.00")
     Price.objects.filter(capacity_type="on-demand").update(kind="owned")
@@ -165,7 +165,7 @@ def also_held_on_spot(share: float, **amounts: float) -> None:
 
 
 @pytest.mark.parametrize(("busy", "is_advised"), [(0.9, True), (1.0, False)])
-def test_what_is_well_used_on_all_cards_of_the_tier_together_gets_no_advice(
+def test_what_is_well_used_on_all_gpus_of_the_tier_together_gets_no_advice(
     busy: float, is_advised: bool
 ) -> None:
     make_pool(make_one_job(), "spot")
@@ -176,7 +176,7 @@ def test_what_is_well_used_on_all_cards_of_the_tier_together_gets_no_advice(
     assert (found(RecommendationKind.SPOT) is not None) == is_advised
 
 
-def test_idle_time_on_other_cards_than_the_main_ones_is_worth_their_own_price() -> None:
+def test_idle_time_on_other_gpus_than_the_main_ones_is_worth_their_own_price() -> None:
     make_one_job()
     make_price(A100, "spot", "1.00")
     also_held_on_spot(0.5, busy=0.5, idle=0.5)

@@ -18,7 +18,7 @@ from apps.costs.domain.recommendations.capacity import (
     empty_hours,
     lend_quota,
 )
-from apps.costs.domain.recommendations.evidence import CardPart, QuotaEvidence
+from apps.costs.domain.recommendations.evidence import GpuPart, QuotaEvidence
 from apps.costs.domain.recommendations.idle_time import (
     ServiceEvidence,
     TimeoutEvidence,
@@ -27,13 +27,13 @@ from apps.costs.domain.recommendations.idle_time import (
 )
 from apps.costs.domain.recommendations.recommendation import (
     RISKS,
-    Cell,
     Confidence,
-    Gap,
+    CoverageGap,
+    Finding,
     Rating,
-    Recommendation,
     Saving,
     Subject,
+    WasteCell,
     avoided,
     cell_name,
     every_waste,
@@ -45,7 +45,7 @@ from tests.costs.evidence import A100, JOB, PRICE
 
 NAMES = st.sampled_from(["ml|Job/a|A100|spot", "ml|Job/b|A100|spot", "||A100|spot"])
 CAUSES = st.sampled_from(["idle", "underused", "unallocated"])
-WASTE = st.dictionaries(st.builds(Cell, NAMES, CAUSES), st.integers(0, 10**14))
+WASTE = st.dictionaries(st.builds(WasteCell, NAMES, CAUSES), st.integers(0, 10**14))
 FRACTIONS = st.dictionaries(
     NAMES, st.dictionaries(CAUSES, st.floats(-1, 3, allow_nan=False), max_size=3), max_size=3
 )
@@ -53,7 +53,7 @@ FRACTIONS = st.dictionaries(
 
 @given(WASTE, st.lists(FRACTIONS, max_size=6))
 def test_what_is_covered_is_never_more_than_the_waste_of_any_cause(
-    waste: dict[Cell, int], found: list[dict[str, dict[str, float]]]
+    waste: dict[WasteCell, int], found: list[dict[str, dict[str, float]]]
 ) -> None:
     claims = [avoided(fractions, waste) for fractions in found]
     covered = together(claims)
@@ -73,7 +73,7 @@ FOUND = st.builds(
     replace,
     st.sampled_from(
         [
-            Recommendation(kind, Subject("west"), "", Saving(1.0, PRICE), "USD", UNSURE, {})
+            Finding(kind, Subject("west"), "", Saving(1.0, PRICE), "USD", UNSURE, {})
             for kind in RecommendationKind
         ]
     ),
@@ -83,7 +83,7 @@ FOUND = st.builds(
 
 @given(st.dictionaries(OWNERS, WASTE), st.lists(st.tuples(OWNERS, FOUND), max_size=8))
 def test_no_kind_covers_more_than_the_waste_of_a_team_tier_and_cause(
-    wasted: dict[WasteOwner, dict[Cell, int]], found: list[tuple[WasteOwner, Recommendation]]
+    wasted: dict[WasteOwner, dict[WasteCell, int]], found: list[tuple[WasteOwner, Finding]]
 ) -> None:
     of_tiers = {tier: Waste(Tier(pk=tier)) for tier in (1, 2)}
     for of, cells in wasted.items():
@@ -101,7 +101,7 @@ def test_no_kind_covers_more_than_the_waste_of_a_team_tier_and_cause(
 
 
 def test_of_two_that_avoid_the_same_the_larger_part_counts() -> None:
-    cell = Cell("ml|Job/a|A100|spot", "idle")
+    cell = WasteCell("ml|Job/a|A100|spot", "idle")
     waste = {cell: 1000}
     claims = [avoided({cell.name: {"idle": part}}, waste) for part in (0.3, 0.5)]
     assert together(claims) == {cell: 500}
@@ -147,16 +147,16 @@ def test_what_stays_is_of_the_family_of_its_first_word(name: str, family: str) -
 @pytest.mark.parametrize(
     ("change", "gap"),
     [
-        ({"over": True}, Gap.ENDED),
-        ({"measured_days": 3}, Gap.TOO_SHORT),
-        ({"coverage": 0.5}, Gap.NO_METRICS),
-        ({"coverage": None}, Gap.NO_METRICS),
-        ({"mean_activity": 0.85}, Gap.WELL_USED),
+        ({"over": True}, CoverageGap.ENDED),
+        ({"measured_days": 3}, CoverageGap.TOO_SHORT),
+        ({"coverage": 0.5}, CoverageGap.NO_METRICS),
+        ({"coverage": None}, CoverageGap.NO_METRICS),
+        ({"mean_activity": 0.85}, CoverageGap.WELL_USED),
         ({}, None),
     ],
     ids=["ended", "too short", "half measured", "not measured", "well used", "none"],
 )
-def test_why_rules_pass_a_workload_over(change: dict[str, object], gap: Gap | None) -> None:
+def test_why_rules_pass_a_workload_over(change: dict[str, object], gap: CoverageGap | None) -> None:
     one = replace(JOB, **change)  # type: ignore[arg-type]
     assert one.gap is gap
     assert one.is_enough is (gap is None)
@@ -414,7 +414,7 @@ def test_quota_that_stays_with_its_owner(change: dict[str, object]) -> None:
 # ---------------------------------------------------------------- a part of another card
 
 T4 = "NVIDIA-T4"
-HALF_A30 = CardPart(
+HALF_A30 = GpuPart(
     tier="mig-a30",
     gpu_model="NVIDIA-A30",
     share=0.5,
@@ -429,7 +429,7 @@ LIGHT = replace(
 )
 
 
-def of_kind(kind: RecommendationKind, part: CardPart, **change: object) -> object:
+def of_kind(kind: RecommendationKind, part: GpuPart, **change: object) -> object:
     one = replace(LIGHT, **change)  # type: ignore[arg-type]
     found = for_workloads([one], Offers(parts=[part]))
     return next((r for r in found if r.kind is kind and part.tier in r.change), None)
@@ -461,5 +461,5 @@ def test_low_activity_and_little_memory_fit_a_part_of_another_model() -> None:
         *("another currency", "its own model", "speed not known", "dearer"),
     ],
 )
-def test_work_that_stays_on_its_card(part: CardPart, change: dict[str, object]) -> None:
+def test_work_that_stays_on_its_gpu(part: GpuPart, change: dict[str, object]) -> None:
     assert of_kind(RecommendationKind.MIG_PROFILE, part, **change) is None

@@ -5,10 +5,18 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from io import BytesIO
 
-from apps.costs.adapters import write
+from apps.costs.adapters.formats import write
 from apps.costs.domain.costing import Cause, fact_cost, units
-from apps.costs.domain.files import Cell, CellType, Column, CostFile, FileFormat, FileRow, Notes
-from apps.costs.domain.focus import Charge
+from apps.costs.domain.files import (
+    CellType,
+    CellValue,
+    CostFile,
+    FileColumn,
+    FileFormat,
+    FileRow,
+    Notes,
+)
+from apps.costs.domain.focus_file import Charge
 from apps.usage.domain.amounts import NANO
 
 START = datetime(2026, 9, 1, tzinfo=UTC)
@@ -28,15 +36,15 @@ NOTES = Notes(
     unpriced_gpu_hours=0.0,
 )
 COLUMNS = (
-    Column("period", CellType.PERIOD),
-    Column("team"),
-    Column("cause"),
-    Column("gpu_hours", CellType.SCALED, 9),
-    Column("cost", CellType.SCALED, 8),
-    Column("currency"),
-    Column("pods", CellType.WHOLE),
-    Column("utilization_ratio", CellType.RATIO),
-    Column("closed", CellType.FLAG),
+    FileColumn("period", CellType.PERIOD),
+    FileColumn("team"),
+    FileColumn("cause"),
+    FileColumn("gpu_hours", CellType.SCALED, 9),
+    FileColumn("cost", CellType.SCALED, 8),
+    FileColumn("currency"),
+    FileColumn("pods", CellType.WHOLE),
+    FileColumn("utilization_ratio", CellType.RATIO),
+    FileColumn("closed", CellType.FLAG),
 )
 
 
@@ -85,7 +93,7 @@ def charge(
 
 def row(charged: Charge) -> FileRow:
     """Return a charge as a row of COLUMNS."""
-    cells: list[Cell] = [charged.start, charged.team, charged.cause.value, charged.gpu_hours]
+    cells: list[CellValue] = [charged.start, charged.team, charged.cause.value, charged.gpu_hours]
     return [*cells, charged.cost, charged.currency, 1, 0.5, False]
 
 

@@ -1,4 +1,4 @@
-"""Hours of facts, promises and waits for tests of fairness, in a few words."""
+"""Hours of facts, entitlements and pending work for tests of fairness, in a few words."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -8,7 +8,7 @@ from typing import Any
 from apps.accounts.models import Team
 from apps.clusters.models import Cluster, GpuModel, Tier, WatchCoverage
 from apps.fairness.models import TeamFairnessHour, TierFairnessHour
-from apps.fairness.services.recompute import changes
+from apps.fairness.services.recompute import changed_hours
 from apps.quotas.models import Entitlement
 from apps.usage.domain.amounts import nano
 from apps.usage.models import TeamHour, TierDay, TierHour
@@ -158,4 +158,4 @@ def _halves(gpus: float | tuple[float, float]) -> tuple[int, int]:
 
 def due_hours(*, now: datetime) -> list[datetime]:
     """Return the hours that are to be computed, newest first."""
-    return list(changes(now=now).hours)
+    return list(changed_hours(now=now).hours)

@@ -11,7 +11,7 @@ from apps.clusters.models import Pod, Tier
 from apps.fairness.domain.measures import FairnessSums, TierSlots, integrate, measure
 from apps.fairness.domain.shares import Array
 from apps.fairness.selectors import fairness_rows, tier_detail
-from apps.fairness.selectors.queue_times import team_waits
+from apps.fairness.selectors.queue_times import team_queue_times
 from apps.pending.models import CauseInterval
 from simulator.catalog import catalog_yaml
 from simulator.scenarios.registry import load
@@ -98,6 +98,6 @@ def _pending_history_says_what_series_show(window: Window, now: datetime) -> Non
     within = intervals.filter(start__gte=window.start).values_list("cause", flat=True)
     assert set(within) == {"unschedulable"}
     assert set(intervals.values_list("cause", flat=True)) <= {"unschedulable", "unrecorded"}
-    waits = team_waits(window, list(Tier.objects.values_list("pk", flat=True)), now=now)
+    waits = team_queue_times(window, list(Tier.objects.values_list("pk", flat=True)), now=now)
     started = Pod.objects.filter(started_at__gte=window.start, started_at__lt=window.end)
     assert sum(one.ended.total() for one in waits.values()) == started.count() > 500

@@ -46,7 +46,7 @@ def _peak(values: Array) -> tuple[str, float]:
     return f"{_FIRST + timedelta(minutes=at):%Y-%m-%d %H:%M}", float(values[at])
 
 
-def test_evenness_is_the_published_one_by_either_definition(
+def test_fairness_index_is_the_published_one_by_either_definition(
     sums: FairnessSums, cluster: Any
 ) -> None:
     published = cluster["jain_over_vcs_of_allocation_ratio"]
@@ -127,7 +127,7 @@ def test_snapshots_are_the_published_ones(time: str) -> None:
     assert found == truths()["snapshots"][time]
 
 
-def test_at_the_peak_of_waiting_all_that_nobody_holds_is_denied(measured: Measured) -> None:
+def test_at_the_peak_of_pending_all_that_nobody_holds_is_denied(measured: Measured) -> None:
     minute = _minute(truths()["cluster"]["peak_pending_first_time"])
     assert measured.fair_share[minute].sum() == pytest.approx(856)
     assert measured.denied[minute].sum() == pytest.approx(155)

@@ -25,7 +25,7 @@ from apps.fairness.models import (
 )
 from apps.fairness.selectors import HourCounts, fairness_rows
 from apps.fairness.services import compute_hour, compute_hours, prune, roll_days
-from apps.fairness.services.facts import marks
+from apps.fairness.services.hour_inputs import entitlement_digests
 from apps.pending.models import CauseInterval, Episode, PendingDay
 from apps.quotas.models import Entitlement
 from apps.usage.models import CollectionWindow
@@ -278,10 +278,10 @@ def test_entitlements_that_two_teams_exchange_are_seen_whatever_their_keys_are(d
     hour, rows = [HOURS[0]], Entitlement.objects.filter(gpus=3.0).order_by("pk")
     for one, other in pairwise(rows):
         Entitlement.objects.filter(pk=one.pk).update(gpus=5.0)
-        before = marks(hour)
+        before = entitlement_digests(hour)
         Entitlement.objects.filter(pk=one.pk).update(gpus=3.0)
         Entitlement.objects.filter(pk=other.pk).update(gpus=5.0)
-        assert marks(hour) != before
+        assert entitlement_digests(hour) != before
         Entitlement.objects.filter(pk=other.pk).update(gpus=3.0)
 
 
@@ -291,7 +291,9 @@ def test_an_entitlement_from_now_on_changes_nothing_of_hours_before(world: World
     assert due_hours(now=NOW) == []
 
 
-def test_hours_that_were_forgotten_stay_as_they_are_whatever_was_promised(world: World) -> None:
+def test_hours_that_were_forgotten_stay_as_they_are_whatever_teams_are_entitled_to(
+    world: World,
+) -> None:
     roll_days(now=LATER)
     prune(now=START + 92 * DAY)
     Entitlement.objects.update(gpus=7.0)

@@ -39,7 +39,7 @@ def test_what_is_borrowed_has_its_sources(
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_lent_is_borrowed_less_pool_and_overdrawn(seed: int) -> None:
+def test_lent_is_borrowed_less_pool_and_over_borrowed(seed: int) -> None:
     slots = random_slots(seed, count=40, teams=7, capacity=50.0)
     lending = measure(slots).lending
     closed = lending.borrowed.sum(axis=1) - lending.from_pool - lending.overdrawn

@@ -1,12 +1,14 @@
 """The small measures: denied, indices, usage factor, dominant share and waits."""
 
+from collections import Counter
+
 import numpy as np
 import pytest
 
 from apps.fairness.domain.measures import TierSlots, integrate, measure
 from apps.fairness.domain.shares import (
     HALF_LIFE_SECONDS,
-    Dominant,
+    DominantTier,
     borrowable,
     decayed,
     denied,
@@ -16,7 +18,7 @@ from apps.fairness.domain.shares import (
     jain_index,
     usage_factors,
 )
-from apps.fairness.domain.what_if import waits
+from apps.fairness.domain.what_if import QueueTimes
 from tests.fairness.tiers import random_slots, slots
 
 
@@ -109,27 +111,24 @@ class TestUsageFactor:
 class TestDominant:
     def test_share_is_of_the_tier_held_most_of(self) -> None:
         shares = dominant_shares([[4, 0, 0], [2, 14, 0]], [16, 28])
-        assert shares == [Dominant(0.25, 0), Dominant(0.5, 1), Dominant(0.0, None)]
+        assert shares == [DominantTier(0.25, 0), DominantTier(0.5, 1), DominantTier(0.0, None)]
 
     def test_the_first_of_equal_tiers_counts(self) -> None:
-        assert dominant_shares([[1], [2]], [4, 8]) == [Dominant(0.25, 0)]
+        assert dominant_shares([[1], [2]], [4, 8]) == [DominantTier(0.25, 0)]
 
     def test_a_tier_without_capacity_is_nobodys_dominant(self) -> None:
-        assert dominant_shares([[3], [1]], [0, 8]) == [Dominant(0.125, 1)]
+        assert dominant_shares([[3], [1]], [0, 8]) == [DominantTier(0.125, 1)]
 
     def test_without_tiers_nobody_has_any(self) -> None:
-        assert dominant_shares(np.zeros((0, 2)), []) == [Dominant(0.0, None)] * 2
+        assert dominant_shares(np.zeros((0, 2)), []) == [DominantTier(0.0, None)] * 2
 
 
 class TestWaits:
     def test_percentiles_are_waits_that_somebody_had(self) -> None:
-        found = waits([40, 10, 20, 30], waiting_now=2, gave_up=1)
-        assert (found.ended, found.p50_seconds, found.p95_seconds) == (4, 20, 40)
-        assert (found.waiting_now, found.gave_up) == (2, 1)
+        assert QueueTimes(Counter([40, 10, 20, 30])).percentiles() == (20, 40)
 
     def test_nothing_ended_gives_no_percentile(self) -> None:
-        found = waits([], waiting_now=3)
-        assert (found.p50_seconds, found.p95_seconds) == (None, None)
+        assert QueueTimes(waiting_now=3).percentiles() == (None, None)
 
 
 class TestIntegration:
@@ -152,7 +151,7 @@ class TestIntegration:
         assert sums.borrowed.tolist() == [0, 2]
         assert sums.overdrawn == 2
 
-    def test_pods_of_a_tier_that_lost_cards_stay_in_its_demand(self) -> None:
+    def test_pods_of_a_tier_that_lost_gpus_stay_in_its_demand(self) -> None:
         sums = integrate(
             measure(slots(held=[[12]], pending=[[9]], entitlement=[8], capacity=8, hours=1))
         )

@@ -12,8 +12,9 @@ from pytest_django import DjangoAssertNumQueries
 from apps.accounts.permissions import EVERYTHING
 from apps.clusters.domain.window import Window
 from apps.clusters.models import Cluster, WatchCoverage
+from apps.fairness.domain.what_if import QueueTimes
 from apps.fairness.selectors import FairnessFilters, fairness_rows
-from apps.fairness.selectors.queue_times import TeamWaits, dark_tiers, team_waits
+from apps.fairness.selectors.queue_times import dark_tiers, team_queue_times
 from apps.fairness.services import compute_hour
 from apps.pending.models import CauseInterval
 from apps.usage.models import TierDay
@@ -35,9 +36,9 @@ def world(_world: World, db: None) -> World:
     return deepcopy(_world)
 
 
-def speech_in(world: World, window: Window = WINDOW) -> TeamWaits:
-    found = team_waits(window, [world.gold.pk], now=NOW)
-    return found.get((world.gold.pk, world.team("speech").pk), TeamWaits())
+def speech_in(world: World, window: Window = WINDOW) -> QueueTimes:
+    found = team_queue_times(window, [world.gold.pk], now=NOW)
+    return found.get((world.gold.pk, world.team("speech").pk), QueueTimes())
 
 
 def held_back(world: World, **values: Any) -> None:

@@ -5,7 +5,7 @@ import random
 import numpy as np
 import pytest
 
-from apps.fairness.domain.replay import Played, ReplayWork, TierPlan, replay
+from apps.fairness.domain.replay import ReplayedWork, ReplayWork, TierPlan, replay
 from apps.fairness.domain.what_if import LevelSpan, slot_means
 
 END = 1000.0
@@ -23,7 +23,7 @@ def work(
     return ReplayWork(team, "a100", gpus, asked_at, runs, leaves_at, running)
 
 
-def spans(played: list[Played]) -> list[tuple[float | None, float | None]]:
+def spans(played: list[ReplayedWork]) -> list[tuple[float | None, float | None]]:
     return [(p.started_at, p.ended_at) for p in played]
 
 
@@ -105,7 +105,7 @@ def test_a_team_without_weight_takes_what_the_others_leave() -> None:
     assert started == {"a", "b"}
 
 
-def test_sevenths_of_a_card_fill_it_whole() -> None:
+def test_sevenths_of_a_gpu_fill_it_whole() -> None:
     works = [work("a", 1 / 7, at, 50) for at in range(7)] + [work("a", 1.0, 10, 10)]
     played = replay(works, TierPlan(1, {"a": 1}), start=0, end=END)
     assert [p.started_at for p in played] == [0, 1, 2, 3, 4, 5, 6, 56]
@@ -140,13 +140,13 @@ def test_the_order_given_changes_nothing_where_times_differ() -> None:
     assert replay(works[::-1], EVEN, start=0, end=END) == forth
 
 
-def _holds(played: Played, at: float) -> bool:
+def _holds(played: ReplayedWork, at: float) -> bool:
     if played.started_at is None or played.started_at > at:
         return False
     return played.ended_at is None or played.ended_at > at
 
 
-def _waits(played: Played, at: float) -> bool:
+def _waits(played: ReplayedWork, at: float) -> bool:
     if played.work.asked_at > at or (played.started_at is not None and played.started_at <= at):
         return False
     return played.started_at is not None or played.ended_at is None or played.ended_at > at

@@ -244,16 +244,16 @@ def test_all_tiers_at_a_glance_are_as_they_are_team_by_team(
 
 
 def test_a_glance_without_packs_is_read_from_rows(read: World) -> None:
-    packed = fairness_overview(WINDOW, visibility=OUTSIDER)
+    stored = fairness_overview(WINDOW, visibility=OUTSIDER)
     TierTeamBlob.objects.all().delete()
-    assert fairness_overview(WINDOW, visibility=OUTSIDER) == packed
+    assert fairness_overview(WINDOW, visibility=OUTSIDER) == stored
 
 
 def test_a_glance_with_packs_of_some_hours_is_the_same(read: World) -> None:
-    packed = fairness_overview(WINDOW, visibility=OUTSIDER)
+    stored = fairness_overview(WINDOW, visibility=OUTSIDER)
     some = [START + number * HOUR for number in (20, 22, 23, 50)]
     TierTeamBlob.objects.filter(span=TierTeamBlob.HOUR, start__in=some).delete()
-    assert fairness_overview(WINDOW, visibility=OUTSIDER) == packed
+    assert fairness_overview(WINDOW, visibility=OUTSIDER) == stored
 
 
 def test_a_window_that_begins_within_an_hour_counts_hours_that_begin_in_it(read: World) -> None:
@@ -271,7 +271,7 @@ def test_a_glance_narrows_tiers_and_no_share(world: World) -> None:
     assert [row.team for row in found.shares] == ["vision", "speech"]
 
 
-def test_the_usage_factor_halves_what_was_used_a_week_ago(world: World) -> None:
+def test_the_fair_share_factor_halves_what_was_used_a_week_ago(world: World) -> None:
     world.hour(START - 7 * DAY, held={"speech": 2.0}, collected_at=NOW)
     compute_hours(now=NOW, at_most=100)
     roll_days(now=NOW)
@@ -363,13 +363,13 @@ def test_today_counts_up_to_the_hour_and_no_further(world: World) -> None:
     assert used(today + HALF) == pytest.approx(vision / (vision + speech))
 
 
-def test_where_nothing_is_known_nobody_has_a_usage_factor(world: World) -> None:
+def test_where_nothing_is_known_nobody_has_a_fair_share_factor(world: World) -> None:
     CollectionWindow.objects.update(state="failed")
     found = usage_factor_of_teams(START + DAY, now=NOW)
     assert (found.of_teams, found.known) == ({}, 0.0)
 
 
-def test_where_nobody_is_entitled_there_is_no_usage_factor(world: World) -> None:
+def test_where_nobody_is_entitled_there_is_no_fair_share_factor(world: World) -> None:
     assert usage_factor_of_teams(BEGINNING, now=NOW).of_teams == {}
 
 

@@ -1,4 +1,6 @@
-"""An hour's fairness from facts, promises and what waited; the numbers are worked out by hand."""
+"""An hour's fairness from facts, entitlements and pending work; the numbers are worked out by
+hand.
+"""
 
 from copy import deepcopy
 from datetime import timedelta
@@ -169,7 +171,9 @@ def test_a_namespace_that_moves_takes_its_waits_along(world: World) -> None:
         pytest.param({"units": 4.0, "counted": 1.0}, 1.0, id="what counts once"),
     ],
 )
-def test_what_waits_counts_as_demand(world: World, values: dict[str, Any], expected: float) -> None:
+def test_pending_work_counts_as_demand(
+    world: World, values: dict[str, Any], expected: float
+) -> None:
     world.hour(held={})
     given = {"units": 2.0, **values}
     world.waits("speech", given.pop("units"), START, NOW, **given)
@@ -177,7 +181,7 @@ def test_what_waits_counts_as_demand(world: World, values: dict[str, Any], expec
     assert told(START, "demand")["speech"].get("demand", 0.0) == expected
 
 
-def test_what_waits_for_an_undetermined_tier_belongs_to_none(world: World) -> None:
+def test_pending_work_for_an_undetermined_tier_belongs_to_none(world: World) -> None:
     world.hour(held={})
     world.waits("speech", 2.0, START, NOW, tier=Tier.objects.get(name="undetermined"))
     compute_hour(START, now=NOW)
@@ -288,7 +292,7 @@ def test_a_cluster_that_left_the_catalog_is_not_missed(world: World) -> None:
 
 
 @pytest.mark.parametrize("active", [True, False], ids=["of the catalog", "that left it"])
-def test_what_waits_in_a_cluster_waits_no_longer_than_it_was_watched(
+def test_pending_work_in_a_cluster_waits_no_longer_than_it_was_watched(
     world: World, active: bool
 ) -> None:
     Cluster.objects.update(active=active, kubernetes={"server": "https://west.example"})
@@ -306,7 +310,7 @@ def test_what_waits_in_a_cluster_waits_no_longer_than_it_was_watched(
     assert told(START + HOUR, "demand")["speech"] == {}
 
 
-def test_what_waits_where_nobody_can_watch_waits_until_the_last_collected_hour(
+def test_pending_work_where_nobody_can_watch_waits_until_the_last_collected_hour(
     world: World,
 ) -> None:
     WatchCoverage.objects.all().delete()

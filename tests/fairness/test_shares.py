@@ -88,7 +88,7 @@ def _shares(rows: list[tuple[float, float, float]], capacity: float) -> tuple[Ar
 
 @given(teams, gpus)
 @settings(max_examples=300, deadline=None)
-def test_no_team_gets_more_than_it_asks_for(
+def test_no_team_gets_more_than_it_requests(
     rows: list[tuple[float, float, float]], capacity: float
 ) -> None:
     shares, demand, _ = _shares(rows, capacity)
@@ -149,7 +149,7 @@ def test_asking_beyond_the_capacity_raises_no_share(
 
 @given(teams, gpus, st.integers(0, 11), gpus)
 @settings(max_examples=300, deadline=None)
-def test_who_asks_for_less_never_gets_more(
+def test_who_requests_less_never_gets_more(
     rows: list[tuple[float, float, float]], capacity: float, which: int, less: float
 ) -> None:
     who = which % len(rows)

@@ -11,8 +11,8 @@ from apps.accounts.permissions import Visibility
 from apps.clusters.domain.window import Window, hour_floor
 from apps.clusters.models import ReportSettings
 from apps.fairness.models import TeamFairnessDay, TeamFairnessHour
-from apps.fairness.selectors import fairness_rows, statement, team_standing
-from apps.fairness.selectors.sums import parts_of, team_sums
+from apps.fairness.selectors import fairness_rows, statement, team_position
+from apps.fairness.selectors.window_sums import plan_of, team_sums
 from apps.fairness.services import compute_hours, roll_days
 from tests.factories import make_tier
 from tests.fairness.ledger import DAY, HOUR, START, World, make_world
@@ -49,7 +49,7 @@ def world(request: pytest.FixtureRequest, _hours: World, db: None) -> World:
 def test_a_team_stands_where_it_stands_among_all(world: World, team: str) -> None:
     (gold,) = fairness_rows(WINDOW, now=NOW, visibility=OUTSIDER)
     own = next(row for row in gold.teams if row.team == team)
-    found = team_standing(WINDOW, team, now=NOW, visibility=OUTSIDER)
+    found = team_position(WINDOW, team, now=NOW, visibility=OUTSIDER)
     (tier,) = found.tiers
     assert (tier.tier, tier.hours) == ("gold", gold.hours)
     for name in ("entitlement", "allocated", "borrowed", "lent", "denied"):
@@ -60,7 +60,7 @@ def test_a_team_stands_where_it_stands_among_all(world: World, team: str) -> Non
 
 def test_other_tiers_can_be_left_out(world: World) -> None:
     found = {
-        name: team_standing(WINDOW, "vision", tiers=(name,), now=NOW, visibility=OUTSIDER)
+        name: team_position(WINDOW, "vision", tiers=(name,), now=NOW, visibility=OUTSIDER)
         for name in ("gold", "silver")
     }
     assert {name: [tier.tier for tier in one.tiers] for name, one in found.items()} == {
@@ -70,7 +70,7 @@ def test_other_tiers_can_be_left_out(world: World) -> None:
 
 
 def test_a_team_that_there_is_not_stands_nowhere(world: World) -> None:
-    found = team_standing(WINDOW, "nobody", now=NOW, visibility=OUTSIDER)
+    found = team_position(WINDOW, "nobody", now=NOW, visibility=OUTSIDER)
     assert (found.tiers, found.usage_factor) == ((), None)
 
 
@@ -79,7 +79,7 @@ def test_a_team_is_found_hour_by_hour_and_by_spans_alike(world: World) -> None:
     long = Window(WINDOW.end - 1001 * HOUR, WINDOW.end)
     within = Window(WINDOW.start + HOUR / 2, WINDOW.end)
     for window in (WINDOW, long, within):
-        parts = parts_of(window)
+        parts = plan_of(window)
         every = team_sums(parts, [world.gold.pk])[world.gold.pk]
         assert team_sums(parts, [world.gold.pk], team=pk)[world.gold.pk] == {pk: every[pk]}
 
@@ -94,7 +94,7 @@ def test_a_team_has_all_its_hours_wherever_local_days_begin(db: None, zone: str)
     now = start + 10 * HOUR
     compute_hours(now=now, at_most=100)
     window = Window(start, now)
-    (tier,) = team_standing(window, "vision", now=now, visibility=OUTSIDER).tiers
+    (tier,) = team_position(window, "vision", now=now, visibility=OUTSIDER).tiers
     assert (tier.allocated_gpu_hours, tier.borrowed_gpu_hours) == (60.0, 20.0)
     told = statement("vision", date(2026, 11, 16), now=now, visibility=OUTSIDER)
     (gold,) = told.tiers
@@ -107,4 +107,4 @@ def test_where_a_team_stands_takes_a_known_number_of_queries(
 ) -> None:
     assert TeamFairnessDay.objects.exists() or TeamFairnessHour.objects.exists()
     with django_assert_max_num_queries(14):
-        team_standing(WINDOW, "vision", now=NOW, visibility=OUTSIDER)
+        team_position(WINDOW, "vision", now=NOW, visibility=OUTSIDER)

@@ -157,7 +157,7 @@ def test_figures_of_a_week_are_explained(
     assert one is None or evaluate(one) == pytest.approx(one.value)
 
 
-def test_once_hours_are_forgotten_nobody_is_said_to_have_held_idle(world: World) -> None:
+def test_once_hours_are_forgotten_nobody_is_said_to_have_idle(world: World) -> None:
     roll_days(now=NOW)
     prune(now=START + 100 * DAY)
     (tier,) = read("speech").tiers

@@ -10,7 +10,7 @@ from apps.clusters.domain.window import Window
 from apps.clusters.models import Cluster, Tier, TierRule, WatchCoverage
 from apps.fairness.models import FairnessWindow, TierFairnessHour
 from apps.fairness.services import compute_hour, compute_hours
-from apps.fairness.services.facts import read_hour
+from apps.fairness.services.hour_inputs import read_hour
 from apps.pending.services import refresh
 from apps.usage.models import CollectionWindow, TierHour
 from tests.factories import BEGINNING, make_cluster, make_pod, make_workload

@@ -10,7 +10,7 @@ from pytest_django import DjangoAssertNumQueries
 from apps.accounts.permissions import Visibility
 from apps.clusters.domain.window import Window
 from apps.clusters.models import NamespaceClaim, Pod, WatchCoverage
-from apps.fairness.domain.replay import AddGpus, ChangeImpossible, Entitle, MoveCards, MoveWork
+from apps.fairness.domain.replay import AddGpus, ChangeImpossible, Entitle, MoveGpus, MoveWork
 from apps.fairness.models import TierFairnessHour
 from apps.fairness.selectors import (
     CapacityUnknown,
@@ -137,7 +137,7 @@ def test_what_if_takes_a_known_number_of_queries(
 def test_only_tiers_that_a_change_concerns_are_told(pods: World) -> None:
     make_tier("silver", position=1)
     assert [row.tier for row in what_if(WINDOW, [], visibility=OUTSIDER).before] == ["gold"]
-    report = what_if(WINDOW, [MoveCards(2, "gold", "silver")], visibility=OUTSIDER)
+    report = what_if(WINDOW, [MoveGpus(2, "gold", "silver")], visibility=OUTSIDER)
     assert [row.tier for row in report.before] == ["gold", "silver"]
     # Nobody had anything of it in hours of which all else is known: that is no capacity.
     assert [row.capacity_gpu_hours for row in report.before] == [256.0, 0.0]

@@ -11,7 +11,7 @@ from apps.fairness.domain.measures import (
     integrate,
     largest_loans,
     measure,
-    whole_sums,
+    nano_sums,
 )
 from tests.fairness.tiers import random_slots, slots
 
@@ -42,7 +42,7 @@ def tiers(draw: st.DrawFn) -> TierSlots:
 
 @given(tiers())
 def test_lent_borrowed_pool_and_overdraft_close_to_the_last_digit(drawn: TierSlots) -> None:
-    sums = whole_sums(measure(drawn))
+    sums = nano_sums(measure(drawn))
     assert sums.lent.sum() == sums.borrowed.sum() - sums.from_pool.sum() - sums.overdrawn.sum()
     assert (sums.borrowed >= sums.from_pool + sums.overdrawn).all()
     for amounts in (sums.lent, sums.from_pool, sums.overdrawn):
@@ -52,7 +52,7 @@ def test_lent_borrowed_pool_and_overdraft_close_to_the_last_digit(drawn: TierSlo
 @given(tiers())
 def test_whole_amounts_are_within_two_of_the_measured_ones(drawn: TierSlots) -> None:
     measured = measure(drawn)
-    exact, whole = integrate(measured), whole_sums(measured)
+    exact, whole = integrate(measured), nano_sums(measured)
     teams = drawn.held.shape[1]
     for name in ("entitlement", "demand", "fair_share", "borrowed", "denied"):
         assert np.abs(getattr(whole, name) - getattr(exact, name) * 1e9).max() <= 0.51
@@ -64,7 +64,7 @@ def test_whole_amounts_are_within_two_of_the_measured_ones(drawn: TierSlots) -> 
 @given(tiers())
 def test_loans_sum_to_what_was_lent_and_borrowed(drawn: TierSlots) -> None:
     measured = measure(drawn)
-    sums, teams = whole_sums(measured), drawn.held.shape[1]
+    sums, teams = nano_sums(measured), drawn.held.shape[1]
     lent, taken = np.zeros(teams, dtype=np.int64), np.zeros(teams, dtype=np.int64)
     for loan in largest_loans(measured, at_most=100):
         lent[loan.lender] += loan.amount

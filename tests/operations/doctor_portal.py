@@ -14,7 +14,7 @@ from apps.clusters.gateways import ClusterClients
 from apps.clusters.models import Cluster, ObservedObject, Pod, WatchCoverage
 from apps.clusters.models import NodeInterval as NodeIntervalRow
 from apps.clusters.ports import QuotaSlot, SourceRejected
-from apps.operations.adapters import questions
+from apps.operations.adapters import metric_queries
 from apps.operations.services import Diagnosis, run_doctor
 from tests import factories
 from tests.clusters.fakes.fake_cluster import FakeCluster
@@ -68,13 +68,13 @@ def replies(nodes: Sequence[str]) -> dict[str, Series]:
     by_node = [({"node": name}, 1.0) for name in nodes]
     room = {"cpu": 64.0, "memory": 512.0 * GIB}
     found: dict[str, Series] = {
-        questions.TWICE: [],
-        questions.KUBE_STATE_COPIES: [({}, 1.0)],
-        questions.TAINTED: by_node,
+        metric_queries.TWICE: [],
+        metric_queries.KUBE_STATE_COPIES: [({}, 1.0)],
+        metric_queries.TAINTED: by_node,
     }
     for resource, amount in room.items():
-        found[questions.ALLOCATABLE % resource] = [({"node": n}, amount) for n in nodes]
-        found[questions.REQUESTED % resource] = [({"node": n}, amount / 2) for n in nodes]
+        found[metric_queries.ALLOCATABLE % resource] = [({"node": n}, amount) for n in nodes]
+        found[metric_queries.REQUESTED % resource] = [({"node": n}, amount / 2) for n in nodes]
     return found
 
 

@@ -14,21 +14,21 @@ from apps.clusters.domain.devices.exporter_profile import (
 from apps.clusters.domain.pods.ledger import NodeInterval, OfferedDevice
 from apps.clusters.domain.tiers import GpuSharing, TierRule
 from apps.operations.domain.observations import (
-    Answers,
-    ApiLook,
+    ApiObservations,
     ClusterHistory,
-    ClusterLook,
+    ClusterObservations,
     CollectedHours,
-    MetricsLook,
+    MetricsAnswers,
+    MetricsObservations,
     NodeDay,
     NodeHeadroom,
     NodeTenant,
     ObservedDevice,
     PodGroup,
     QuotaRow,
+    SourceTrouble,
     TeamTier,
     TierMonth,
-    Trouble,
 )
 
 NOW = datetime(2026, 11, 20, 12, 10, tzinfo=UTC)
@@ -130,13 +130,13 @@ def with_job(**values: Any) -> ExporterProfile:
     return ExporterProfile((replace(PROFILE.jobs[0], **values),))
 
 
-ANSWERS = Answers(
+ANSWERS = MetricsAnswers(
     skew_seconds=0.4,
     tainted=frozenset(one.node for one in NODES),
     room={one.node: NodeHeadroom(32.0, 128.0 * 2**30) for one in NODES},
 )
 
-METRICS = MetricsLook(
+METRICS = MetricsObservations(
     version="2.42.0",
     cards=CARDS,
     interval_seconds=30.0,
@@ -175,12 +175,12 @@ PAST = ClusterHistory(
     ),
 )
 
-API = ApiLook(version="v1.36.2", watched_until=NOW - timedelta(seconds=20))
+API = ApiObservations(version="v1.36.2", watched_until=NOW - timedelta(seconds=20))
 
 
-def healthy() -> ClusterLook:
+def healthy() -> ClusterObservations:
     """Return a cluster of whole, time-sliced, MIG and DRA GPUs with which nothing is wrong."""
-    return ClusterLook(
+    return ClusterObservations(
         cluster="west",
         now=NOW,
         metrics=METRICS,
@@ -191,33 +191,33 @@ def healthy() -> ClusterLook:
     )
 
 
-def with_metrics(**values: Any) -> ClusterLook:
+def with_metrics(**values: Any) -> ClusterObservations:
     return replace(healthy(), metrics=replace(METRICS, **values))
 
 
-def with_answers(**values: Any) -> ClusterLook:
+def with_answers(**values: Any) -> ClusterObservations:
     return with_metrics(answers=replace(ANSWERS, **values))
 
 
-def with_past(**values: Any) -> ClusterLook:
+def with_past(**values: Any) -> ClusterObservations:
     return replace(healthy(), past=replace(PAST, **values))
 
 
-def with_hours(**values: Any) -> ClusterLook:
+def with_hours(**values: Any) -> ClusterObservations:
     return with_past(hours=replace(PAST.hours, **values))
 
 
-def with_api(**values: Any) -> ClusterLook:
+def with_api(**values: Any) -> ClusterObservations:
     return replace(healthy(), api=replace(API, **values))
 
 
-def with_cards(on: str, **values: Any) -> ClusterLook:
+def with_cards(on: str, **values: Any) -> ClusterObservations:
     """Return the healthy cluster with the cards of a node (``: of all) changed."""
     changed = [one._replace(**values) if on in {"", one.node} else one for one in CARDS]
     return with_metrics(cards=changed)
 
 
-def with_nodes(*added: NodeInterval, without: str = "") -> ClusterLook:
+def with_nodes(*added: NodeInterval, without: str = "") -> ClusterObservations:
     """Return the healthy cluster with nodes more, tainted and with room, or one less."""
     look = healthy()
     nodes = [*(one for one in NODES if one.node != without), *added]
@@ -233,6 +233,8 @@ def with_nodes(*added: NodeInterval, without: str = "") -> ClusterLook:
     )
 
 
-def prometheus_down() -> ClusterLook:
-    down = MetricsLook(trouble=Trouble("Prometheus at http://p:9090 cannot be reached", True))
+def prometheus_down() -> ClusterObservations:
+    down = MetricsObservations(
+        trouble=SourceTrouble("Prometheus at http://p:9090 cannot be reached", True)
+    )
     return replace(healthy(), metrics=down)

@@ -134,7 +134,7 @@ def test_a_difference_is_told_in_plain_lines() -> None:
             RowChange(RowAction.CLOSED, "price", "A100", (), NOW),
         )
     )
-    assert list(difference.lines()) == [
+    assert list(difference.texts()) == [
         "added team vision: cost_center CC-100",
         "changed tier rule a from 2026-11-21T08:00:00+00:00: resources [x] → [x, y], "
         "node_selector {k: v} → none, position 1 → 2, per_gpu_hour 3.06 → 10, gpus 12 → 0.5, "

@@ -171,7 +171,7 @@ def lines_waited(folder: Path, *, signal_at: int) -> int:
     return lines
 
 
-def test_a_signal_at_any_moment_of_waiting_stops_it_without_an_error(tmp_path: Path) -> None:
+def test_a_signal_at_any_moment_of_pending_stops_it_without_an_error(tmp_path: Path) -> None:
     at = 1
     while lines_waited(tmp_path, signal_at=at) >= at:
         at += 1

@@ -12,7 +12,7 @@ from apps.clusters.gateways import ClusterClients
 from apps.clusters.models import Cluster, Pod, TierRule, WatchCoverage
 from apps.clusters.ports import SourceHealth, SourceRejected, SourceUnavailable
 from apps.clusters.services.catalog import tier_rules_at
-from apps.operations.adapters import questions
+from apps.operations.adapters import metric_queries
 from apps.operations.domain.observations import Right, needed
 from apps.operations.services import UnknownCluster, run_doctor
 from apps.operations.services.source_checks import newest_slot
@@ -69,7 +69,7 @@ def label(world: World, **labels: str) -> None:
 
 
 def _skewed(world: World) -> None:
-    answer(world, questions.TIME, [({}, 4e9)])
+    answer(world, metric_queries.TIME, [({}, 4e9)])
 
 
 FAULTS = [
@@ -165,16 +165,16 @@ FAULTS = [
         id="no-node-labels",
     ),
     pytest.param(
-        lambda w: answer(w, questions.KUBE_STATE_COPIES, [({}, 3.0)]),
+        lambda w: answer(w, metric_queries.KUBE_STATE_COPIES, [({}, 3.0)]),
         "kube-state-duplicated",
         id="three-ksm",
     ),
     pytest.param(
-        lambda w: answer(w, questions.TWICE, [({}, 8.0)]), "scraped-twice", id="two-exporters"
+        lambda w: answer(w, metric_queries.TWICE, [({}, 8.0)]), "scraped-twice", id="two-exporters"
     ),
     pytest.param(_skewed, "clock-skew", id="clock-of-the-future"),
     pytest.param(
-        lambda w: answer(w, questions.TAINTED, []), "nodes-without-taint", id="no-taint"
+        lambda w: answer(w, metric_queries.TAINTED, []), "nodes-without-taint", id="no-taint"
     ),
     pytest.param(
         lambda w: see_quotas(w["west"].cluster, **{KEY: 8.0, "nvidia.com/gpu": 10.0}),
@@ -217,7 +217,7 @@ def test_a_team_on_a_tier_that_is_not_for_it_is_found(world: World) -> None:
 
 
 def test_free_gpus_without_cpu_are_found(world: World) -> None:
-    world["west"].metrics.replies[questions.REQUESTED % "cpu"] = [({"node": "west-1"}, 63.5)]
+    world["west"].metrics.replies[metric_queries.REQUESTED % "cpu"] = [({"node": "west-1"}, 63.5)]
     Pod.objects.filter(name="train-west-1-0").update(ended_at=NOW, finished_at=NOW)
     (found,) = examined(world).findings
     assert (found.code, found.places) == ("free-unreachable", ("west-1",))
@@ -300,7 +300,7 @@ def test_quotas_that_nobody_answers_are_not_read_as_none(world: World) -> None:
 
 
 def test_a_question_that_a_server_refuses_is_told_as_not_examined(world: World) -> None:
-    del world["west"].metrics.replies[questions.TAINTED]
+    del world["west"].metrics.replies[metric_queries.TAINTED]
     found = examined(world, cluster="west")
     assert found.findings == ()
     assert "taints of nodes" in found.clusters[0].unasked

@@ -18,18 +18,18 @@ from apps.operations.domain.examine.usage import interconnect
 from apps.operations.domain.findings import KINDS, Finding, Severity, some, worst_first
 from apps.operations.domain.observations import (
     ClusterHistory,
-    ClusterLook,
-    MetricsLook,
+    ClusterObservations,
+    MetricsObservations,
     NodeDay,
     NodeHeadroom,
     PodGroup,
     QuotaRow,
     Right,
+    SourceTrouble,
     TeamTier,
     TierMonth,
-    Trouble,
     Unclaimed,
-    WriterLook,
+    WriterRights,
 )
 from tests.operations.doctor_worlds import (
     GPU,
@@ -67,20 +67,20 @@ T4_NODE = node(
 )
 
 
-def prometheus_refuses() -> ClusterLook:
+def prometheus_refuses() -> ClusterObservations:
     said = "Prometheus at http://p:9090 answers with HTTP 401; check the token in TOKEN"
-    return replace(healthy(), metrics=MetricsLook(trouble=Trouble(said, False)))
+    return replace(healthy(), metrics=MetricsObservations(trouble=SourceTrouble(said, False)))
 
 
-def api_down() -> ClusterLook:
-    return with_api(trouble=Trouble("the Kubernetes API did not answer GET /version", True))
+def api_down() -> ClusterObservations:
+    return with_api(trouble=SourceTrouble("the Kubernetes API did not answer GET /version", True))
 
 
-def api_refuses() -> ClusterLook:
-    return with_api(trouble=Trouble("get /version: HTTP 401: Unauthorized", False))
+def api_refuses() -> ClusterObservations:
+    return with_api(trouble=SourceTrouble("get /version: HTTP 401: Unauthorized", False))
 
 
-def sharing_of_a_whole_tier() -> ClusterLook:
+def sharing_of_a_whole_tier() -> ClusterObservations:
     """A node of the exclusive tier that is time-sliced under another name of its resource."""
     rules = (replace(RULES[0], resources=(GPU, SHARED)), *RULES[1:])
     sliced = node(
@@ -90,13 +90,13 @@ def sharing_of_a_whole_tier() -> ClusterLook:
     return replace(with_nodes(sliced), rules=rules)
 
 
-def mixed_links() -> ClusterLook:
+def mixed_links() -> ClusterObservations:
     both = TierRule("any-a100", GpuSharing.EXCLUSIVE, (GPU,))
     pcie = node("whole-2", {GPU: 4.0}, product="NVIDIA-A100-PCIE-40GB", strategy="none")
     return replace(with_nodes(pcie), rules=(both, *RULES[1:]), allowed={})
 
 
-def not_renamed() -> ClusterLook:
+def not_renamed() -> ClusterObservations:
     look = with_nodes(T4_NODE)
     groups = (*PAST.groups, PodGroup("vision", "Deployment", GPU, 1.0, "shared-t4", 9))
     past = replace(look.past, groups=groups, tiers=(*PAST.tiers, TierMonth("shared-t4", 50, 0, 0)))
@@ -128,17 +128,19 @@ FAULTS = [
         id="no-watch-events",
     ),
     pytest.param(
-        lambda: with_api(writer=WriterLook(trouble=Trouble("HTTP 401: Unauthorized", False))),
+        lambda: with_api(
+            writer=WriterRights(trouble=SourceTrouble("HTTP 401: Unauthorized", False))
+        ),
         "writer-rejected",
         id="writer-401",
     ),
     pytest.param(
-        lambda: with_api(writer=WriterLook(denied=(Right("patch", "", "resourcequotas"),))),
+        lambda: with_api(writer=WriterRights(denied=(Right("patch", "", "resourcequotas"),))),
         "writer-rights-missing",
         id="writer-no-patch",
     ),
     pytest.param(
-        lambda: with_api(writer=WriterLook(excess=(Right("delete", "", "resourcequotas"),))),
+        lambda: with_api(writer=WriterRights(excess=(Right("delete", "", "resourcequotas"),))),
         "rights-too-many",
         id="writer-deletes",
     ),
@@ -468,13 +470,13 @@ def test_rights_are_asked_for_by_the_rules_that_give_them() -> None:
     assert 'apiGroups: [""], resources: [pods], verbs: [list, watch]' in found.fix
 
 
-def test_one_tenant_a_card_needs_no_virtual_gpus() -> None:
+def test_one_tenant_a_gpu_needs_no_virtual_gpus() -> None:
     look = with_cards("sliced-1", named=60, pods=1)
     alone = [t for t in TENANTS if t.pod not in {"notes-2", "notes-3"}]
     assert examine([replace(look, past=replace(PAST, tenants=alone))]) == []
 
 
-def test_a_sliced_card_of_which_a_pod_holds_two_shares_costs_what_is_over_the_first() -> None:
+def test_a_sliced_gpu_of_which_a_pod_holds_two_shares_costs_what_is_over_the_first() -> None:
     group = PodGroup("vision", "Job", SHARED, 3.0, "shared-l4", 1)
     held = [*TENANTS[:-3], tenant("more", "sliced-1", SHARED, "shared-l4", units=3.0)]
     look = with_past(groups=(*PAST.groups, group), tenants=held)

@@ -12,9 +12,9 @@ from apps.operations.domain.alert_rules import rule_file
 from apps.operations.domain.findings import KINDS
 from apps.operations.domain.observations import (
     ANYTHING,
-    BEYOND_READING,
-    BEYOND_WRITING,
     QUEUES,
+    READER_EXCESS,
+    WRITER_EXCESS,
     Right,
     changing,
     needed,
@@ -83,7 +83,7 @@ def test_the_manifest_of_claims_grants_the_rest_to_the_same_account() -> None:
     assert bindings[1]["roleRef"]["name"] == manifests(name)[0]["metadata"]["name"]
 
 
-def test_the_manifest_of_the_writer_grants_what_the_doctor_asks_for_and_no_more() -> None:
+def test_the_manifest_of_the_writer_grants_what_the_doctor_requests_and_no_more() -> None:
     collections = [f"/apis/{group}/v1/{resource}" for group, resource in QUEUES]
     assert granted("rbac-quota-writer.yaml") == set(changing(collections))
 
@@ -91,8 +91,8 @@ def test_the_manifest_of_the_writer_grants_what_the_doctor_asks_for_and_no_more(
 @pytest.mark.parametrize(
     ("beyond", "files"),
     [
-        pytest.param(BEYOND_WRITING, ("rbac-quota-writer.yaml",), id="writer"),
-        pytest.param(BEYOND_READING, ("rbac-reader.yaml", "rbac-reader-claims.yaml"), id="reader"),
+        pytest.param(WRITER_EXCESS, ("rbac-quota-writer.yaml",), id="writer"),
+        pytest.param(READER_EXCESS, ("rbac-reader.yaml", "rbac-reader-claims.yaml"), id="reader"),
     ],
 )
 def test_no_manifest_grants_what_the_doctor_says_is_too_much(

@@ -3,6 +3,7 @@
 from copy import deepcopy
 from dataclasses import replace
 from datetime import timedelta
+from zoneinfo import ZoneInfo
 
 import pytest
 from django.template.loader import render_to_string
@@ -31,6 +32,8 @@ from tests.operations.doctor_portal import (
 )
 from tests.operations.doctor_worlds import NOW, with_job
 from tests.worlds import shared
+
+WHEN = {"choice": {"zone": ZoneInfo("UTC")}}
 
 pytestmark = pytest.mark.django_db
 
@@ -101,7 +104,7 @@ def test_an_exporter_that_shows_itself_otherwise_is_a_dated_finding_for_a_week(
     assert later.since == found.since
 
 
-def test_a_night_without_shared_cards_is_no_change(world: World) -> None:
+def test_a_night_without_shared_gpus_is_no_change(world: World) -> None:
     changed_profile(world, "west", with_job(virtual_gpus=VirtualGpus.BY_PROCESS))
     examined(world)
     changed_profile(world, "west", with_job())
@@ -202,11 +205,11 @@ def test_the_fragment_of_the_page_shows_each_finding_with_its_fix(world: World) 
     plant(world, findings={"stuck_counter": 1}, scrape_interval_seconds=60.0)
     examined(world)
     found = open_findings(visibility=EVERYTHING)
-    html = render_to_string("data_quality/_findings.html", {"findings": found})
+    html = render_to_string("data_quality/_findings.html", {"findings": found, **WHEN})
     for row in found:
         assert row.title in html
     assert "dcgmi profile --resume" in html
-    never = render_to_string("data_quality/_findings.html", {"findings": []})
+    never = render_to_string("data_quality/_findings.html", {"findings": [], **WHEN})
     assert "Not checked yet" in never
     assert "were examined" not in never
     checked = {"findings": [], "summary": {"checked_at": NOW}}

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from apps.operations.adapters import questions
+from apps.operations.adapters import metric_queries
 from apps.operations.domain.observations import NodeHeadroom
 from tests.operations.doctor_portal import GIB, AskedMetrics, replies
 from tests.programs import find
@@ -63,14 +63,16 @@ SERIES = {
     'kube_pod_status_phase{namespace="a",pod="w",uid="3",phase="Pending"}': 1,
 }
 ANSWERS = [
-    pytest.param(questions.TWICE, [("{}", 1)], id="one-gpu-by-two-targets"),
-    pytest.param(questions.KUBE_STATE_COPIES, [("{}", 2)], id="two-copies-of-a-node"),
-    pytest.param(questions.TAINTED, [('{node="n1"}', 1)], id="taints-of-kubernetes-do-not-count"),
-    pytest.param(questions.ALLOCATABLE % "cpu", [('{node="n1"}', 64)], id="cpus-of-a-node"),
+    pytest.param(metric_queries.TWICE, [("{}", 1)], id="one-gpu-by-two-targets"),
+    pytest.param(metric_queries.KUBE_STATE_COPIES, [("{}", 2)], id="two-copies-of-a-node"),
     pytest.param(
-        questions.REQUESTED % "cpu", [('{node="n1"}', 12)], id="pods-that-are-over-free-theirs"
+        metric_queries.TAINTED, [('{node="n1"}', 1)], id="taints-of-kubernetes-do-not-count"
     ),
-    pytest.param(questions.REQUESTED % "memory", [('{node="n1"}', 600)], id="bytes-asked-for"),
+    pytest.param(metric_queries.ALLOCATABLE % "cpu", [('{node="n1"}', 64)], id="cpus-of-a-node"),
+    pytest.param(
+        metric_queries.REQUESTED % "cpu", [('{node="n1"}', 12)], id="pods-that-are-over-free-theirs"
+    ),
+    pytest.param(metric_queries.REQUESTED % "memory", [('{node="n1"}', 600)], id="bytes-asked-for"),
 ]
 
 
@@ -95,15 +97,15 @@ def test_a_question_is_answered_by_what_is_there(
 
 def source(**changed: list[tuple[dict[str, str], float]]) -> AskedMetrics:
     made = AskedMetrics(replies=replies(["n1", "n2"]))
-    made.replies[questions.TIME] = [({}, 1000.0)]
+    made.replies[metric_queries.TIME] = [({}, 1000.0)]
     for name, series in changed.items():
-        made.replies[getattr(questions, name)] = series
+        made.replies[getattr(metric_queries, name)] = series
     return made
 
 
 def every_question() -> list[str]:
     asked = source()
-    questions.answers(asked, lambda: 1000.0)
+    metric_queries.answers(asked, lambda: 1000.0)
     return asked.asked
 
 
@@ -113,7 +115,7 @@ def test_no_question_is_asked_twice() -> None:
 
 
 def test_answers_are_read() -> None:
-    found, unasked = questions.answers(source(TWICE=[({}, 3.0)]), lambda: 1000.0)
+    found, unasked = metric_queries.answers(source(TWICE=[({}, 3.0)]), lambda: 1000.0)
     assert unasked == ()
     assert (found.scraped_twice, found.kube_state_copies) == (3, 1)
     assert found.tainted == frozenset({"n1", "n2"})
@@ -132,14 +134,14 @@ def test_a_clock_differs_only_by_what_the_answer_cannot_explain(
     before: float, after: float, skew: float
 ) -> None:
     times = iter((before, after))
-    found, _ = questions.answers(source(), lambda: next(times))
+    found, _ = metric_queries.answers(source(), lambda: next(times))
     assert found.skew_seconds == skew
 
 
 def test_what_a_server_refuses_is_told_and_the_rest_is_still_asked() -> None:
     asked = source()
-    del asked.replies[questions.REQUESTED % "cpu"]
-    found, unasked = questions.answers(asked, lambda: 1000.0)
+    del asked.replies[metric_queries.REQUESTED % "cpu"]
+    found, unasked = metric_queries.answers(asked, lambda: 1000.0)
     assert unasked == ("CPU and memory left on nodes",)
     assert found.room is None
     assert found.tainted

@@ -14,13 +14,13 @@ from apps.clusters.models import Cluster, WatchCoverage
 from apps.operations.services import NotGathered, gather_alerts
 from apps.operations.services.alerting import (
     SOURCES,
-    audit,
-    budgets,
-    gaps,
-    idle,
-    quotas,
-    requests,
-    waits,
+    gather_audit,
+    gather_budgets,
+    gather_gaps,
+    gather_idle,
+    gather_pending,
+    gather_quotas,
+    gather_requests,
 )
 from apps.quota_requests import services
 from apps.quota_requests.models import AuditCheck
@@ -83,8 +83,8 @@ def test_what_a_budget_came_to_is_told_once(portal: Portal) -> None:
     BudgetAlert.objects.create(kind="used", threshold=0.8, **values)
     soon = {"exhausted_at": datetime(2026, 10, 12, tzinfo=UTC)}
     BudgetAlert.objects.create(kind="projected", threshold=1.0, **values | soon)
-    assert budgets(NOW, ZONE) == 2
-    assert budgets(NOW + HOUR, ZONE) == 0
+    assert gather_budgets(NOW, ZONE) == 2
+    assert gather_budgets(NOW + HOUR, ZONE) == 0
     assert sorted(titles()) == [
         ("vision", "vision: 80% of the budget in GPU-hours is used"),
         ("vision", "vision: the budget in GPU-hours will be used up too soon"),
@@ -100,33 +100,33 @@ def test_a_quota_that_is_full_is_told_to_the_team_of_its_namespace(portal: Porta
     west = portal.clusters[0]
     watched(west)
     see_quota(west, "vision", 4.0, used=4.0, since=NOW - 48 * HOUR)
-    assert quotas(NOW, ZONE) == 1
+    assert gather_quotas(NOW, ZONE) == 1
     (alert,) = Alert.objects.all()
     assert (alert.kind, alert.team) == (AlertKind.QUOTA.value, portal.vision)
-    assert quotas(NOW + 5 * HOUR / 60, ZONE) == 0
+    assert gather_quotas(NOW + 5 * HOUR / 60, ZONE) == 0
 
 
 def test_a_quota_that_nobody_watches_is_not_told_of(portal: Portal) -> None:
     west = portal.clusters[0]
     watched(west, until=NOW - 5 * HOUR)
     see_quota(west, "vision", 4.0, used=4.0, since=NOW - 48 * HOUR)
-    assert quotas(NOW, ZONE) == 0
+    assert gather_quotas(NOW, ZONE) == 0
 
 
-def test_work_that_waits_for_long_is_one_notice_for_each_workload(portal: Portal) -> None:
+def test_work_that_waits_for_long_is_one_alert_for_each_workload(portal: Portal) -> None:
     west = portal.clusters[0]
     watched(west)
     make_looked(west, NOW)
     for name, hours in (("train", 6), ("train", 5), ("sweep", 1)):
         make_episode(make_workload(west, "vision", name), since=NOW - hours * HOUR)
-    assert waits(NOW, ZONE) == 1
+    assert gather_pending(NOW, ZONE) == 1
     assert titles() == [("vision", "vision/train-0 has been pending for 6 hours")]
-    assert waits(NOW + HOUR, ZONE) == 0
+    assert gather_pending(NOW + HOUR, ZONE) == 0
     # The day after it has reached the next level, unless nobody looks any more.
-    assert waits(NOW + 20 * HOUR, ZONE) == 0
+    assert gather_pending(NOW + 20 * HOUR, ZONE) == 0
     WatchCoverage.objects.update(end=NOW + 20 * HOUR)
     make_looked(west, NOW + 20 * HOUR)
-    assert waits(NOW + 20 * HOUR, ZONE) == 1 + 1
+    assert gather_pending(NOW + 20 * HOUR, ZONE) == 1 + 1
 
 
 # ---------------------------------------------------------------- idle
@@ -157,9 +157,9 @@ def test_gpus_that_idle_for_long_are_told_with_since_when(portal: Portal) -> Non
     assert (found.since, found.worked_at) == (LAST - 12 * HOUR, LAST - 12 * HOUR)
     assert found.until == LAST + HOUR
     assert not found.since_at_least
-    assert idle(NOW, ZONE) == 1
+    assert gather_idle(NOW, ZONE) == 1
     assert titles() == [("vision", "vision/train holds 4 GPUs idle for 13 hours")]
-    assert idle(NOW, ZONE) == 0
+    assert gather_idle(NOW, ZONE) == 0
 
 
 def test_an_hour_that_was_not_measured_is_not_an_idle_one(portal: Portal) -> None:
@@ -171,15 +171,15 @@ def test_an_hour_that_was_not_measured_is_not_an_idle_one(portal: Portal) -> Non
 
     collect([LAST - n * HOUR for n in range(30)], [cards], facts, zone=portal.zone)
     assert [one.since for one in idle_workloads(NOW).workloads] == [LAST - HOUR]
-    assert idle(NOW, ZONE) == 0
+    assert gather_idle(NOW, ZONE) == 0
 
 
 def test_of_a_cluster_that_is_not_collected_nothing_is_called_idle(portal: Portal) -> None:
     held_idle(portal, [LAST - n * HOUR for n in range(30)])
-    assert idle(NOW, ZONE) == 1
+    assert gather_idle(NOW, ZONE) == 1
     assert idle_workloads(NOW + 12 * HOUR) == IdleNow((), frozenset())
     # What was said of it stands, and is not said again when it is collected again.
-    assert idle(NOW + 12 * HOUR, ZONE) == idle(NOW, ZONE) == 0
+    assert gather_idle(NOW + 12 * HOUR, ZONE) == gather_idle(NOW, ZONE) == 0
 
 
 def test_what_was_answered_for_is_not_told_again_until_its_day(portal: Portal) -> None:
@@ -193,8 +193,8 @@ def test_what_was_answered_for_is_not_told_again_until_its_day(portal: Portal) -
         reason="the demo",
         until=NOW + HOUR,
     )
-    assert idle(NOW, ZONE) == 0
-    assert idle(NOW + HOUR, ZONE) == 1
+    assert gather_idle(NOW, ZONE) == 0
+    assert gather_idle(NOW + HOUR, ZONE) == 1
 
 
 # ---------------------------------------------------------------- gaps
@@ -206,7 +206,7 @@ def test_a_cluster_without_data_is_told_to_who_runs_the_portal(portal: Portal) -
     note_collection(east, LAST - 4 * HOUR)
     note_collection(east, LAST, state="failed")
     watched(west, until=NOW - 26 * HOUR)
-    assert gaps(NOW, ZONE) == 2
+    assert gather_gaps(NOW, ZONE) == 2
     assert sorted(titles(), key=str) == [
         (None, "east has not been collected for 4 hours"),
         (None, "west has not been watched for 26 hours"),
@@ -216,13 +216,13 @@ def test_a_cluster_without_data_is_told_to_who_runs_the_portal(portal: Portal) -
 
 def test_a_cluster_that_never_had_data_is_none_that_lost_it(portal: Portal) -> None:
     assert portal.clusters
-    assert gaps(NOW, ZONE) == 0
+    assert gather_gaps(NOW, ZONE) == 0
 
 
 def test_a_cluster_that_was_taken_out_is_not_missed(portal: Portal) -> None:
     note_collection(portal.clusters[1], LAST - 48 * HOUR)
     Cluster.objects.update(active=False)
-    assert gaps(NOW, ZONE) == 0
+    assert gather_gaps(NOW, ZONE) == 0
 
 
 # ---------------------------------------------------------------- requests
@@ -233,28 +233,28 @@ def test_steps_of_a_request_are_told_once_and_drafts_not_at_all() -> None:
     pk, other = portal.draft(), portal.draft()
     services.comment(pk, "Is this enough?", by=portal.actor("ada"), now=portal.now)
     services.withdraw(other, by=portal.actor("ada"), now=portal.now)
-    assert requests(NOW, ZONE) == 0
+    assert gather_requests(NOW, ZONE) == 0
     services.submit(pk, by=portal.actor("ada"), version=portal.of(pk).version, now=portal.now)
     services.take(pk, by=portal.actor("cleo"), version=portal.of(pk).version, now=portal.now)
-    assert requests(NOW, ZONE) == 2
-    assert requests(NOW, ZONE) == 0
+    assert gather_requests(NOW, ZONE) == 2
+    assert gather_requests(NOW, ZONE) == 0
     assert titles() == [
         ("vision", f"Request {pk} of vision was submitted"),
         ("vision", f"Request {pk} of vision is in review"),
     ]
     alert = Alert.objects.order_by("pk")[0]
-    assert (alert.kind, alert.path) == (AlertKind.REQUEST.value, f"/requests/{pk}/")
+    assert (alert.kind, alert.path) == (AlertKind.REQUEST.value, f"/quotas/requests/{pk}/")
     assert "requests.nvidia.com/gpu of team-vision/gpu on west: 6 → 8." in alert.text
 
 
 def test_a_change_that_is_taken_back_is_told_the_other_way_round() -> None:
     with served_portal() as portal:
         pk = portal.applied()
-        requests(NOW, ZONE)
+        gather_requests(NOW, ZONE)
         Alert.objects.all().delete()
         services.revert(pk, by=portal.actor("cleo"), now=portal.now)
         assert portal.carry_out(pk) == "applied"
-        assert requests(NOW, ZONE) == 2
+        assert gather_requests(NOW, ZONE) == 2
         texts = Alert.objects.order_by("pk").values_list("text", flat=True)
         assert [text.partition("\n")[0] for text in texts] == [
             "requests.nvidia.com/gpu of team-vision/gpu on west: 8 → 6."
@@ -265,9 +265,9 @@ def test_what_was_decided_long_before_anybody_was_told_is_no_news() -> None:
     portal = make_quota_portal(None)
     pk = portal.draft()
     services.submit(pk, by=portal.actor("ada"), version=portal.of(pk).version, now=portal.now)
-    assert requests(portal.now + timedelta(days=3), ZONE) == 0
+    assert gather_requests(portal.now + timedelta(days=3), ZONE) == 0
     services.take(pk, by=portal.actor("cleo"), version=portal.of(pk).version, now=portal.now)
-    assert requests(portal.now + HOUR, ZONE) == 1
+    assert gather_requests(portal.now + HOUR, ZONE) == 1
     assert titles() == [("vision", f"Request {pk} of vision is in review")]
 
 
@@ -281,29 +281,29 @@ def test_one_source_that_fails_does_not_hold_up_the_others(portal: Portal) -> No
         raise RuntimeError("no answer")
 
     with pytest.raises(NotGathered, match="broken"):
-        gather_alerts(now=NOW, sources={"broken": broken, "gaps": gaps})
+        gather_alerts(now=NOW, sources={"broken": broken, "gaps": gather_gaps})
     assert Alert.objects.count() == 1
 
 
 def test_an_audit_that_does_not_hold_is_said_once_to_who_runs_the_platform() -> None:
-    assert audit(NOW, ZONE) == 0
+    assert gather_audit(NOW, ZONE) == 0
     AuditCheck.objects.create(at=NOW, holds=True, words="All 3 entries hold.", number=3)
-    assert audit(NOW, ZONE) == 0
+    assert gather_audit(NOW, ZONE) == 0
     words = "Entry 2 was altered after it was written."
     AuditCheck.objects.update(holds=False, words=words)
-    assert [audit(NOW, ZONE), audit(NOW + HOUR, ZONE)] == [1, 0]
+    assert [gather_audit(NOW, ZONE), gather_audit(NOW + HOUR, ZONE)] == [1, 0]
     assert titles() == [(None, "Audit was altered")]
     alert = Alert.objects.get()
     assert words in alert.text
-    assert (alert.path, alert.urgent) == ("/audit/", True)
+    assert (alert.path, alert.urgent) == ("/admin/audit/", True)
     AuditCheck.objects.update(words="Entry 1 is missing: entry 2 comes in its place.")
-    assert audit(NOW + HOUR, ZONE) == 1, "something else is wrong now"
+    assert gather_audit(NOW + HOUR, ZONE) == 1, "something else is wrong now"
 
 
 def test_all_sources_are_gathered_and_the_task_is_on_the_clock() -> None:
     make_report("UTC")
     assert set(SOURCES) == {
-        *("audit", "gaps", "requests", "budgets", "quotas", "waits", "idle"),
+        *("audit", "gaps", "requests", "budgets", "quotas", "pending", "idle"),
     }
     assert gather_alerts(now=NOW) == 0
     tasks = {entry["task"] for entry in settings.CELERY_BEAT_SCHEDULE.values()}

@@ -5,7 +5,7 @@ import threading
 import pytest
 from django.db import DataError, InterfaceError, OperationalError
 
-from apps.operations.services.deriving import WaitingLooks, clusters_to_look_at
+from apps.operations.services.deriving import PendingRefresher, clusters_to_diagnose
 from tests.factories import make_cluster
 
 DEADLINE_SECONDS = 10.0
@@ -28,7 +28,7 @@ class Looked:
 
 
 def run(looked: Looked, stop: threading.Event) -> list[int]:
-    thread = WaitingLooks(stop, None, lambda name: [1, 2], looked, seconds=0.001).start()
+    thread = PendingRefresher(stop, None, lambda name: [1, 2], looked, seconds=0.001).start()
     thread.join(DEADLINE_SECONDS)
     assert not thread.is_alive()
     return looked.seen
@@ -61,5 +61,5 @@ def test_while_the_database_is_away_it_comes_again(failure: Exception) -> None:
 def test_inactive_clusters_and_others_are_left_alone() -> None:
     west, east = make_cluster("west"), make_cluster("east")
     make_cluster("gone", active=False)
-    assert clusters_to_look_at() == [west.pk, east.pk]
-    assert clusters_to_look_at("east") == [east.pk]
+    assert clusters_to_diagnose() == [west.pk, east.pk]
+    assert clusters_to_diagnose("east") == [east.pk]

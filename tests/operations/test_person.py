@@ -55,7 +55,7 @@ def test_only_the_first_line_is_the_password(monkeypatch: pytest.MonkeyPatch) ->
     assert account("zoe").check_password(PASSWORD)
 
 
-def test_another_role_leaves_the_password_alone_and_asks_for_none(
+def test_another_role_leaves_the_password_alone_and_requests_none(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     person(monkeypatch, "zoe", "--role", "viewer", "--email", "zoe@example.org")

@@ -12,7 +12,7 @@ from apps.accounts.models import User
 from apps.clusters.domain.window import Window
 from apps.clusters.models import Cluster, WatchCoverage
 from apps.operations.services import load_catalog
-from apps.pending.domain.demand import (
+from apps.pending.domain.effective import (
     DemandOfGroups,
     KnownActivity,
     PendingWork,

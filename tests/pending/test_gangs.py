@@ -2,8 +2,8 @@
 
 import pytest
 
-from apps.pending.domain.demand import nearest_rank
-from apps.pending.domain.queues.gangs import GangMember, partial_gangs
+from apps.pending.domain.day_sums import nearest_rank
+from apps.pending.domain.queues.gangs import GangMember, find_partial_gangs
 from apps.usage.domain.amounts import NANO
 
 NOW = 7200.0
@@ -16,7 +16,7 @@ def holder(name: str, *, group: int = 1, bound: float = 0.0, busy: int = 0) -> G
 
 def test_what_holders_held_since_the_others_wait_was_for_nothing() -> None:
     holders = [holder("a"), holder("b", bound=5400.0)]
-    (found,) = partial_gangs(holders, {1: 3600.0}, now=NOW, idle_below=0.1)
+    (found,) = find_partial_gangs(holders, {1: 3600.0}, now=NOW, idle_below=0.1)
     assert [one.name for one in found.holding] == ["a", "b"]
     assert found.held == 2 * NANO + NANO
     assert (found.gpu_equivalents, found.utilization) == (4.0, None)
@@ -32,19 +32,19 @@ def test_what_holders_held_since_the_others_wait_was_for_nothing() -> None:
     ],
 )
 def test_these_are_no_partial_gangs(holders: list[GangMember], since: dict[int, float]) -> None:
-    assert partial_gangs(holders, since, now=NOW, idle_below=0.1) == []
+    assert find_partial_gangs(holders, since, now=NOW, idle_below=0.1) == []
 
 
 def test_a_busy_holder_is_left_out_of_what_is_held_for_nothing() -> None:
     holders = [holder("a", busy=90), holder("b", busy=2)]
-    (found,) = partial_gangs(holders, {1: 0.0}, now=NOW, idle_below=0.1)
+    (found,) = find_partial_gangs(holders, {1: 0.0}, now=NOW, idle_below=0.1)
     assert [one.name for one in found.holding] == ["b"]
     assert (found.held, found.utilization) == (4 * NANO, 0.02)
 
 
 def test_who_holds_most_for_nothing_comes_first() -> None:
     holders = [holder("a", bound=3600.0), holder("b", group=2), holder("c", group=3)]
-    found = partial_gangs(holders, {1: 0.0, 2: 0.0, 3: 0.0}, now=NOW, idle_below=0.1)
+    found = find_partial_gangs(holders, {1: 0.0, 2: 0.0, 3: 0.0}, now=NOW, idle_below=0.1)
     assert [one.group for one in found] == [2, 3, 1]
 
 

@@ -88,7 +88,7 @@ BY_DAY_AND_CAUSE = [
 
 
 @pytest.mark.parametrize("rolled", [False, True], ids=["from intervals", "from sums of days"])
-def test_what_waited_is_told_by_day_and_cause(portal: Portal, rolled: bool) -> None:
+def test_past_pending_work_is_told_by_day_and_cause(portal: Portal, rolled: bool) -> None:
     if rolled:
         roll_days(now=NOW)
         CauseInterval.objects.filter(end__lt=MONDAY + 48 * HOUR).delete()
@@ -132,7 +132,7 @@ def test_what_waited_is_told_by_day_and_cause(portal: Portal, rolled: bool) -> N
     ],
 )
 @pytest.mark.parametrize("rolled", [False, True], ids=["live", "rolled"])
-def test_what_waited_is_told_by_other_groups(
+def test_past_pending_work_is_told_by_other_groups(
     portal: Portal,
     rolled: bool,
     by: tuple[PendingGrouping, ...],

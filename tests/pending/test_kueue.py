@@ -232,8 +232,8 @@ def test_behind_the_head_of_a_strict_queue_all_in_front_count() -> None:
     }
     assert found["w"].detail == "queued-behind-head"
     assert found["w"].suggestions[0].change["to"] == 9.0
-    assert "number 3 of 3 in queue cq" in found["w"].explanation
-    assert "number 1 of 3 in queue cq" in found["urgent"].explanation
+    assert "position 3 of 3 in cq" in found["w"].explanation
+    assert "position 1 of 3 in cq" in found["urgent"].explanation
 
 
 def test_a_preempted_workload_waits_again_since_it_lost_its_quota() -> None:
@@ -345,5 +345,5 @@ def test_those_that_have_their_quota_are_counted_once(strategy: str) -> None:
     assert (found["w"].suggestions[0].change["from"], found["w"].suggestions[0].change["to"]) == (
         *(11, 12),
     )
-    assert "number 1 of 1 in queue cq" in found["w"].explanation
+    assert "position 1 of 1 in cq" in found["w"].explanation
     assert found["one"].detail == found["two"].detail == "admission-checks"

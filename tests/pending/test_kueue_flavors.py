@@ -218,7 +218,7 @@ SHARED = {"nvidia.com/gpu.product": "Tesla-T4-SHARED", "nvidia.com/gpu.replicas"
         ),
     ],
 )
-def test_who_asks_for_whole_gpus_is_not_told_to_take_shares(
+def test_who_requests_whole_gpus_is_not_told_to_take_shares(
     more: list[ObservedObject], text: str, name: str
 ) -> None:
     there = [queue("cq", 16), flavor(node_labels=SHARED), node("t4", labels=SHARED), *more]
@@ -271,7 +271,7 @@ def test_the_fix_of_a_queue_is_one_for_all_that_pend_in_it() -> None:
     strict=st.booleans(),
     nodes=st.lists(st.sampled_from([4, 8]), min_size=1, max_size=4),
 )
-def test_a_raised_queue_asks_for_no_more_quota_when_it_is_looked_at_again(
+def test_a_raised_queue_requests_no_more_quota_when_it_is_looked_at_again(
     sizes: list[tuple[int, int]], nominal: int, used: int, strict: bool, nodes: list[int]
 ) -> None:
     there = [

@@ -16,7 +16,7 @@ from apps.clusters.domain.observed.objects import (
 )
 from apps.clusters.models import GpuModel, Pod
 from apps.pending.selectors import partial_gangs
-from apps.pending.selectors.explained import explain_partial
+from apps.pending.selectors.explain import explain_partial
 from apps.usage.domain.amounts import NANO
 from apps.usage.domain.explained import Explained, evaluate
 from apps.usage.models import PodHour

@@ -18,7 +18,13 @@ from apps.clusters.models import Cluster, WatchCoverage
 from apps.clusters.services.watch.follow import snapshot
 from apps.fairness.selectors import what_if
 from apps.fairness.services import compute_hours, roll_days
-from apps.pending.domain.demand import Counted, LocalLink, QueueLinks, beyond_history, link_start
+from apps.pending.domain.queues.unrecorded import (
+    CountedUnits,
+    LocalLink,
+    QueueLinks,
+    beyond_history,
+    link_start,
+)
 from apps.pending.models import CauseInterval
 from apps.pending.services import refresh, take_in_pods
 from apps.pending.services import roll_days as roll_pending
@@ -187,7 +193,7 @@ def test_demand_without_pods_is_the_series_less_what_the_history_has(alone: Worl
     assert (
         list(CauseInterval.objects.order_by("pk").values_list("pk", "start", "counted")) == before
     )
-    page = alone.client.get("/pending/", WINDOW).content.decode()
+    page = alone.client.get("/pending/", {**WINDOW, "tab": "history"}).content.decode()
     assert "Pending in Kueue" in page
     assert "GPUs not known" not in page
 
@@ -213,7 +219,10 @@ def test_without_a_link_no_team_is_known_until_a_watch_shows_it(portal: Client) 
         assert world.suppressed("team") == {"no team known": pytest.approx(16, abs=0.1)}
         assert world.team("vision")["demand_gpu_hours"] < 10.1
         assert {row["team"] for row in world.get("fairness")[0]["teams"]} <= {"vision", "speech"}
-        assert "no team known" in portal.get("/pending/", WINDOW).content.decode()
+        assert (
+            "no team known"
+            in portal.get("/pending/", {**WINDOW, "tab": "history"}).content.decode()
+        )
         world.watch()
         world.derive()
         assert world.suppressed("team") == {"vision": pytest.approx(16, abs=0.1)}
@@ -242,7 +251,7 @@ def test_a_number_of_workloads_is_shown_and_no_demand(portal: Client) -> None:
         world.derive()
         assert not CauseInterval.objects.filter(episode__kind="ClusterQueue").exists()
         assert world.suppressed("cause") == {}
-        page = portal.get("/pending/", WINDOW).content.decode()
+        page = portal.get("/pending/", {**WINDOW, "tab": "history"}).content.decode()
         assert "On average 1 workload pending in Kueue, GPUs not known: not added" in page
         assert "not exported" in page
 
@@ -254,10 +263,10 @@ def test_what_may_wait_in_several_queues_is_taken_off_once() -> None:
     links = QueueLinks({("a", "x"): "one", ("a", "y"): "two", ("b", "x"): "three"})
     shown = {"one": 4.0, "two": 6.0, "three": 2.0, "four": 5.0}
     counted = [
-        Counted("a", "x", 1.0),
-        Counted("a", "", 5.0),
-        Counted("b", "", 3.0),
-        Counted("elsewhere", "", 2.0),
+        CountedUnits("a", "x", 1.0),
+        CountedUnits("a", "", 5.0),
+        CountedUnits("b", "", 3.0),
+        CountedUnits("elsewhere", "", 2.0),
     ]
     assert beyond_history(shown, counted, links) == {
         "one": 3.0,
@@ -277,11 +286,11 @@ _UNITS = st.floats(0, 9)
         st.sampled_from(("one", "two", "three")),
     ),
     counted=st.lists(
-        st.builds(Counted, st.sampled_from("abc"), st.sampled_from(("x", "y", "")), _UNITS)
+        st.builds(CountedUnits, st.sampled_from("abc"), st.sampled_from(("x", "y", "")), _UNITS)
     ),
 )
 def test_demand_is_at_most_what_the_series_show(
-    shown: dict[str, float], linked: dict[tuple[str, str], str], counted: list[Counted]
+    shown: dict[str, float], linked: dict[tuple[str, str], str], counted: list[CountedUnits]
 ) -> None:
     left = beyond_history(shown, counted, QueueLinks(linked))
     assert all(0.0 <= left[queue] <= shown[queue] for queue in shown)

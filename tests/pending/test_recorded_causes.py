@@ -86,7 +86,7 @@ def test_a_pending_pod_has_the_cause_it_was_made_to_have(
 
 
 @pytest.mark.parametrize("one", PENDING, ids=lambda one: str(one["pod"]))
-def test_a_pending_pod_is_told_what_would_help(
+def test_a_pending_pod_is_told_what_fixes(
     one: dict[str, Any], kube: dict[tuple[str, str, str], PendingItem]
 ) -> None:
     assert kube["Pod", one["namespace"], one["pod"]].diagnosis.suggestions

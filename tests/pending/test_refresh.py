@@ -102,7 +102,7 @@ def test_a_pod_that_came_and_was_bound_between_two_looks_has_its_episode(world: 
     assert episode.outcome == "started"
 
 
-def test_what_a_pod_last_waited_for_is_known_from_its_last_sighting(world: World) -> None:
+def test_what_a_pod_last_waited_for_is_known_from_its_last_object(world: World) -> None:
     world.look()
     at = world.now
     world.pod(bound_at=at + seconds(5), started_at=at + seconds(5))
@@ -115,7 +115,7 @@ def test_what_a_pod_last_waited_for_is_known_from_its_last_sighting(world: World
     assert world.script.states[-1].of(ObservedKind.POD) == []
 
 
-def test_a_pod_deleted_while_it_waited_gave_up(world: World) -> None:
+def test_a_pod_deleted_while_it_waited_was_canceled(world: World) -> None:
     pod = world.pod()
     world.look(waiting_since(world))
     pod.ended_at = pod.deleted_at = NOW + seconds(18)
@@ -264,7 +264,7 @@ def test_other_things_end_when_their_objects_say(
     assert episode.outcome == outcome
 
 
-def test_what_waits_again_has_another_episode_after_the_first(world: World) -> None:
+def test_pending_work_again_has_another_episode_after_the_first(world: World) -> None:
     thing = waits("uid-job", kind="Job", since=NOW.timestamp(), counts=Counts.SUPPRESSED)
     world.look(thing)
     world.look()
@@ -277,7 +277,7 @@ def test_what_waits_again_has_another_episode_after_the_first(world: World) -> N
     assert other.since == NOW + seconds(45), "it did not wait when it was looked at last"
 
 
-def test_sightings_that_went_long_ago_are_not_read(world: World) -> None:
+def test_objects_that_went_long_ago_are_not_read(world: World) -> None:
     world.look()
     see(world.cluster, ObservedKind.POD, "uid-old", PodSnapshot(0.0), at=NOW, gone_at=NOW)
     world.look(after=3600)

@@ -13,7 +13,7 @@ from apps.clusters.models import WatchCoverage
 from apps.pending import tasks
 from apps.pending.domain.diagnosis import Cause, ClusterState, Counts, PendingItem
 from apps.pending.models import CauseInterval, Episode, RefreshState
-from apps.pending.services import refresh, store
+from apps.pending.services import episode_writer, refresh
 from tests.factories import make_cluster, make_pod, make_workload
 from tests.pending.refreshed import NOW, World, make_world, seconds, waiting_since
 from tests.pending.rows import Script, see, waits
@@ -85,7 +85,7 @@ def test_a_process_killed_between_two_writes_leaves_no_trace(
 ) -> None:
     for number in range(5):
         world.pod(f"uid-{number}", bound_at=NOW + seconds(3), started_at=NOW + seconds(9))
-    monkeypatch.setattr(store, "_AT_ONCE", 2)
+    monkeypatch.setattr(episode_writer, "_AT_ONCE", 2)
 
     class Killed(Exception):
         pass
@@ -143,7 +143,7 @@ def test_texts_that_no_database_takes_are_kept_without_what_it_refuses(world: Wo
     assert (episode.message, len(episode.detail)) == ("ab", 120)
 
 
-def test_beat_asks_for_a_look_at_each_active_cluster(
+def test_beat_requests_a_look_at_each_active_cluster(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make_cluster("gone", active=False)

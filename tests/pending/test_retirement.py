@@ -59,7 +59,7 @@ def waited() -> float:
     return float((PendingDay.objects.aggregate(all=Sum("waited"))["all"] or 0) / 1e9)
 
 
-def test_what_waits_in_a_cluster_that_left_the_catalog_ended_when_it_was_last_watched(
+def test_pending_work_in_a_cluster_that_left_the_catalog_ended_when_it_was_last_watched(
     west: Cluster,
 ) -> None:
     retire(west)
@@ -210,7 +210,7 @@ def test_a_pod_that_is_there_after_all_when_its_cluster_comes_back_waited_on(
     assert (again.since, again.until, again.counts) == (episode.since, None, "pending")
 
 
-def test_nobody_watching_is_not_waiting_and_is_made_up_for_when_it_is_seen(
+def test_nobody_watching_is_not_pending_and_is_made_up_for_when_it_is_seen(
     west: Cluster,
 ) -> None:
     roll_days(now=NOW)

@@ -18,7 +18,7 @@ from apps.clusters.domain.window import Window
 from apps.clusters.models import NamespaceClaim, WatchIssue
 from apps.pending.models import Episode
 from apps.pending.selectors import (
-    Context,
+    NamespaceContext,
     PendingFilters,
     PendingGrouping,
     PendingOrder,
@@ -29,14 +29,14 @@ from apps.pending.selectors import (
     causes_of,
     episodes_of,
     eviction_sums,
-    find_waiting,
+    find_pending,
     freshness,
     pending_history,
     pending_now,
     pending_sums,
     refresh_rows,
     time_to_start,
-    typical_wait,
+    typical_queue_time,
 )
 from apps.pending.selectors.scope import PendingScope
 from apps.usage.domain.amounts import NANO
@@ -58,7 +58,7 @@ def portal(_waiting: Portal, db: None) -> Portal:
     return deepcopy(_waiting)
 
 
-def test_what_waits_is_told_longest_first(portal: Portal) -> None:
+def test_pending_work_is_told_longest_first(portal: Portal) -> None:
     with at_most(6):
         page = pending_now(NOW, visibility=EVERYTHING)
     assert [row.name for row in page.rows] == ["notes-2", "train-2", "late"]
@@ -149,7 +149,7 @@ def test_what_may_not_be_read_any_more_is_stale_since_then(portal: Portal) -> No
         pytest.param(PendingFilters(namespace=("nobody",)), [], id="unknown namespace"),
     ],
 )  # fmt: skip
-def test_filters_narrow_what_waits(
+def test_filters_narrow_pending_work(
     portal: Portal, filters: PendingFilters, names: list[str]
 ) -> None:
     page = pending_now(NOW, filters=filters, visibility=EVERYTHING)
@@ -322,12 +322,12 @@ def test_every_episode_of_a_thing_is_told_with_its_causes(portal: Portal) -> Non
 
 def test_a_thing_is_found_by_its_name_or_its_controllers(portal: Portal) -> None:
     with at_most(7):
-        found = find_waiting("vision", "train", at=NOW, visibility=EVERYTHING)
+        found = find_pending("vision", "train", at=NOW, visibility=EVERYTHING)
     assert [one.row.name for one in found] == ["late", "train-2", "over"]
-    (one,) = find_waiting("vision", "train-2", at=NOW, visibility=EVERYTHING)
+    (one,) = find_pending("vision", "train-2", at=NOW, visibility=EVERYTHING)
     assert one.row.uid == "uid-train-2"
-    assert find_waiting("vision", "train-2", at=NOW, visibility=EVERYTHING, cluster="east") == []
-    assert find_waiting("vision", "train-2", at=NOW, visibility=OUTSIDER) == []
+    assert find_pending("vision", "train-2", at=NOW, visibility=EVERYTHING, cluster="east") == []
+    assert find_pending("vision", "train-2", at=NOW, visibility=OUTSIDER) == []
 
 
 def test_who_is_in_front_is_told_by_team_with_idle_holders_first(portal: Portal) -> None:
@@ -375,7 +375,7 @@ def test_who_is_in_front_is_told_by_team_with_idle_holders_first(portal: Portal)
         ),
     ],
 )
-def test_what_waits_in_a_queue_waits_for_what_that_admitted(
+def test_pending_work_in_a_queue_waits_for_what_that_admitted(
     portal: Portal, queue: str, kind: ObservedKind, body: Body
 ) -> None:
     west = portal.clusters[0]
@@ -384,7 +384,7 @@ def test_what_waits_in_a_queue_waits_for_what_that_admitted(
         job, "w", since=NOW - HOUR, kind="Workload", findings={"blockers": [queue]}, resource=""
     )
     see(west, kind, "uid-serve", body, at=NOW, namespace="vision-prod")
-    row = find_waiting("vision", "w", at=NOW, visibility=EVERYTHING)[0].row
+    row = find_pending("vision", "w", at=NOW, visibility=EVERYTHING)[0].row
     with at_most(8):
         (team,) = blocking_teams(row, NOW, visibility=EVERYTHING)
     assert [pod.pod for pod in team.listed] == ["serve-abc"]
@@ -409,10 +409,10 @@ def test_the_typical_wait_is_that_of_the_same_requests(portal: Portal) -> None:
             tier=portal.tiers[0],
         )
     with at_most(1):
-        found = typical_wait("gold", "nvidia.com/gpu", 1.0, NOW)
+        found = typical_queue_time("gold", "nvidia.com/gpu", 1.0, NOW)
     assert found is not None
     assert (found.p50_seconds, found.p95_seconds, found.count) == (180.0, 3600.0, 5)
-    assert typical_wait("gold", "nvidia.com/gpu", 2.0, NOW) is None
+    assert typical_queue_time("gold", "nvidia.com/gpu", 2.0, NOW) is None
 
 
 def test_times_to_start_are_told_by_team_and_tier(portal: Portal) -> None:
@@ -442,7 +442,7 @@ def test_why_pods_wait_is_told_in_one_query(portal: Portal) -> None:
 
 def test_a_context_is_read_once_for_all_reads_of_a_page(portal: Portal) -> None:
     with at_most(3):
-        context = Context.over(DAY, now=NOW)
+        context = NamespaceContext.over(DAY, now=NOW)
     reader = of(portal.vision)
     with at_most(2):
         page = pending_now(NOW, visibility=reader, context=context)
@@ -464,7 +464,7 @@ def test_a_context_knows_whose_a_namespace_was_at_each_moment(portal: Portal) ->
     NamespaceClaim.objects.create(
         team=portal.speech, pattern="vision", position=1, valid_from=NOW - 6 * HOUR
     )
-    context = Context.over(DAY, now=NOW)
+    context = NamespaceContext.over(DAY, now=NOW)
     for at, team in ((NOW - 7 * HOUR, "vision"), (NOW - 6 * HOUR, "speech"), (NOW, "speech")):
         owned = {(one.cluster, one.name): one.team for one in context.owned(at).values()}
         assert owned["west", "vision"] == team
@@ -477,11 +477,11 @@ def test_what_still_waits_is_found_before_any_number_that_is_over(portal: Portal
     for n in range(60):
         make_episode(train, f"gone-{n}", since=NOW - HOUR / 2, until=NOW - HOUR / 4)
     with at_most(6):
-        found = find_waiting("vision", "train", at=NOW, visibility=EVERYTHING)
+        found = find_pending("vision", "train", at=NOW, visibility=EVERYTHING)
     assert [one.row.name for one in found[:3]] == ["late", "train-2", "gone-0"]
     assert len(found) == 50
     with at_most(1):
-        assert find_waiting("vision", "nobody", at=NOW, visibility=EVERYTHING) == []
+        assert find_pending("vision", "nobody", at=NOW, visibility=EVERYTHING) == []
 
 
 def test_evictions_are_summed_and_rated(portal: Portal) -> None:

@@ -1,9 +1,7 @@
 """Sentences about pending work: stored as data, put in words when they are read."""
 
 import re
-from importlib import import_module
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -53,21 +51,3 @@ def test_an_amount_without_a_limit_is_stored_and_worded() -> None:
 def test_what_another_version_stored_is_no_error(stored: object) -> None:
     assert isinstance(findings_of(stored).explanation, str)
     assert sentence("free", {"amount": "much"}) == ""
-
-
-def test_rows_from_before_keep_their_sentences() -> None:
-    migration = import_module("apps.pending.migrations.0002_findings")
-    change = {"nodes": ["a"], "holders": ["b/c"]}
-    old = [
-        {"action": "free", "text": "Free 1 GPU on a, held by b/c.", "change": change},
-        {"action": "uncordon", "text": "Also needed: uncordon a.", "change": {}},
-    ]
-    row = SimpleNamespace(
-        explanation="It is so.", node_reasons={}, context=[], suggestions=old, in_front=["node:a"]
-    )
-    found = findings_of(migration.findings_from(row))
-    assert (found.explanation, found.blockers) == ("It is so.", ("node:a",))
-    assert [one.text for one in found.suggestions] == [
-        "Free 1 GPU on a.",
-        "Also needed: uncordon a.",
-    ]

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from apps.clusters.domain.devices.resource_claims import Ask, pod_claims
+from apps.clusters.domain.devices.resource_claims import ClaimUnits, pod_claims
 from apps.clusters.domain.kube_json import request
 from apps.clusters.domain.observed.extract import observed_object, template_classes
 from apps.clusters.domain.observed.objects import (
@@ -208,12 +208,12 @@ def _beside(folder: str, claims: list[dict[str, Any]], named: Collection[str]) -
     return of
 
 
-def _ask(item: dict[str, Any]) -> Ask:
+def _ask(item: dict[str, Any]) -> ClaimUnits:
     requests: dict[str, float] = defaultdict(float)
     for one in item["spec"]["devices"]["requests"]:
         wish = one.get("exactly") or one["firstAvailable"][0]
         requests[wish["deviceClassName"]] += wish.get("count", 1)
-    return Ask(item["metadata"]["uid"], dict(requests))
+    return ClaimUnits(item["metadata"]["uid"], dict(requests))
 
 
 def _sighting(

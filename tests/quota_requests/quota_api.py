@@ -17,8 +17,8 @@ from urllib.parse import parse_qs, urlencode, urlsplit
 from apps.quota_requests.domain.execution.kube_requests import (
     JSON_PATCH,
     KubeRequest,
+    NoAnswer,
     ServerAnswer,
-    Silence,
     answer_of,
 )
 from tests.quota_requests.json_patches import PatchFailed, patched
@@ -139,14 +139,14 @@ def send(port: int, request: KubeRequest) -> tuple[ServerAnswer, Any]:
         try:
             connection.connect()
         except OSError:
-            return ServerAnswer(silence=Silence.UNSENT), None
+            return ServerAnswer(silence=NoAnswer.UNSENT), None
         target = f"{request.path}?{urlencode(request.query)}" if request.query else request.path
         try:
             connection.request(request.method, target, request.body, dict(request.headers))
             response = connection.getresponse()
             body = json.loads(response.read())
         except (OSError, HTTPException, ValueError):
-            return ServerAnswer(silence=Silence.LOST), None
+            return ServerAnswer(silence=NoAnswer.LOST), None
         return answer_of(response.status, body, retry_after=response.getheader("Retry-After")), body
     finally:
         connection.close()

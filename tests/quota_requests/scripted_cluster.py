@@ -19,10 +19,10 @@ from apps.quota_requests.domain.execution.executor import (
     decide,
 )
 from apps.quota_requests.domain.execution.kube_requests import (
+    AfterAnswer,
+    NoAnswer,
     ServerAnswer,
     ServerStep,
-    Silence,
-    Then,
     meaning,
 )
 from apps.quota_requests.domain.quantities import Quantity, quantity
@@ -51,10 +51,10 @@ class Fate(StrEnum):
 WRITES_FIRST = frozenset({Fate.FINE, Fate.LOST_AFTER, Fate.BROKEN_AFTER})
 ANSWERS = {
     Fate.FINE: ServerAnswer(200),
-    Fate.UNSENT: ServerAnswer(silence=Silence.UNSENT),
-    Fate.LOST_BEFORE: ServerAnswer(silence=Silence.LOST),
-    Fate.LOST_AFTER: ServerAnswer(silence=Silence.LOST),
-    Fate.LATE: ServerAnswer(silence=Silence.LOST),
+    Fate.UNSENT: ServerAnswer(silence=NoAnswer.UNSENT),
+    Fate.LOST_BEFORE: ServerAnswer(silence=NoAnswer.LOST),
+    Fate.LOST_AFTER: ServerAnswer(silence=NoAnswer.LOST),
+    Fate.LATE: ServerAnswer(silence=NoAnswer.LOST),
     Fate.BROKEN_BEFORE: ServerAnswer(500),
     Fate.BROKEN_AFTER: ServerAnswer(500),
     Fate.CONFLICT: ServerAnswer(409, reason="Conflict"),
@@ -162,7 +162,7 @@ class Worker:
         self.tick()
         answered = meaning(self.cluster.patch(), ServerStep.PATCH)
         self.tick()
-        if answered.then is Then.GO_ON:
+        if answered.then is AfterAnswer.GO_ON:
             self.record.mark = ApplyStage.PATCHED
             return
         after = after_answer(ApplyStage.SENDING, answered, tries_left=MOST_SENT - self.record.sent)

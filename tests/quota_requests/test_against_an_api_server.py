@@ -15,8 +15,8 @@ from apps.quota_requests.domain.execution.executor import (
     decide,
 )
 from apps.quota_requests.domain.execution.kube_requests import (
+    AfterAnswer,
     ServerStep,
-    Then,
     meaning,
     object_path,
     patch_request,
@@ -60,7 +60,7 @@ class Applying:
         answer, live = send(self.api.port, read_request(self.target))
         answered = meaning(answer, step)
         gone = answer.status == 404
-        if answered.then is not Then.GO_ON and not gone:
+        if answered.then is not AfterAnswer.GO_ON and not gone:
             return self._trouble(answered)
         shown = None if gone else live_amount(self.target, live)
         decision = decide(
@@ -82,7 +82,7 @@ class Applying:
             self.mark = ApplyStage.SENDING
         answer, _ = send(self.api.port, patch_request(self.target, patch, dry_run=dry_run))
         answered = meaning(answer, ServerStep.DRY_RUN if dry_run else ServerStep.PATCH)
-        if answered.then is not Then.GO_ON:
+        if answered.then is not AfterAnswer.GO_ON:
             return self._trouble(answered)
         self.mark = ApplyStage.REHEARSED if dry_run else ApplyStage.PATCHED
         return Decision(NextStep.LOOK)

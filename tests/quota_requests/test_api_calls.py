@@ -15,7 +15,7 @@ from apps.quota_requests.domain.quantities import quantity
 from apps.quota_requests.domain.states import RequestState
 from apps.quota_requests.domain.targets import QueueCell, QuotaKeyTarget
 from apps.quota_requests.services.execution.api_calls import (
-    Checked,
+    DryRunResult,
     VersionUnknown,
     check,
     served_version,
@@ -165,7 +165,7 @@ class Reading:
         """Nothing to let go of."""
 
 
-def read_by(server: Reading) -> Checked:
+def read_by(server: Reading) -> DryRunResult:
     cluster = make_cluster("west", kubernetes={"api_server": "http://127.0.0.1:9"})
     clients = ClusterClients(kubernetes=lambda _: cast("ClusterSource", server))
     return check(cluster, CELL, before=quantity("2"), after=quantity("4"), clients=clients)

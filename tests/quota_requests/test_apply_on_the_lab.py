@@ -112,7 +112,7 @@ def test_a_raised_quota_lets_the_pod_start_that_waited_for_it(only_faults: OnlyF
         lab.look()
         lab.served.clock.advance(60)
         lab.look()
-        assert services.look_for_drift(now=lab.now()) == 0
+        assert services.detect_drift(now=lab.now()) == 0
         lab.served.clock.advance(20 * 60)
         lab.look()
         assert services.revert_due(now=lab.now()) == 1

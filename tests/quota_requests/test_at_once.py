@@ -119,7 +119,7 @@ def test_of_several_beats_one_tells_of_a_drift() -> None:
         portal.see(7)
         portal.wait(minutes=5)
         portal.watched()
-        assert at_once([lambda: services.look_for_drift(now=portal.now)] * 4) == [1] * 4
+        assert at_once([lambda: services.detect_drift(now=portal.now)] * 4) == [1] * 4
         assert AuditEntry.objects.filter(action="drift").count() == 1
 
 

@@ -15,10 +15,10 @@ from apps.accounts.domain.audit import (
     START,
     AuditRecord,
     Head,
-    appended,
     canonical,
+    check_chain,
     digest_of,
-    verify,
+    next_entry,
 )
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
@@ -29,7 +29,7 @@ def chain(length: int) -> list[AuditRecord]:
     for i in range(length):
         last = Head(entries[-1].number, entries[-1].digest) if entries else None
         entries.append(
-            appended(
+            next_entry(
                 last,
                 at=NOON + timedelta(minutes=i),
                 actor="ada",
@@ -46,14 +46,14 @@ def chain(length: int) -> list[AuditRecord]:
 
 def test_a_chain_that_nobody_touched_holds() -> None:
     entries = chain(5)
-    found = verify(entries, Head(5, entries[-1].digest))
+    found = check_chain(entries, Head(5, entries[-1].digest))
     assert (found.holds, found.checked, found.number) == (True, 5, None)
     assert found.words == "All 5 entries hold."
     assert (entries[0].previous, entries[1].previous) == (START, entries[0].digest)
 
 
 def test_an_empty_audit_holds() -> None:
-    assert verify([]).holds
+    assert check_chain([]).holds
 
 
 ALTERED: dict[str, Any] = {
@@ -72,7 +72,7 @@ ALTERED: dict[str, Any] = {
 def test_an_altered_column_shows(column: str) -> None:
     entries = chain(5)
     entries[2] = replace(entries[2], **{column: ALTERED[column]})
-    found = verify(entries)
+    found = check_chain(entries)
     assert (found.holds, found.checked, found.number) == (False, 2, 3)
     assert found.words == "Entry 3 was altered after it was written."
 
@@ -120,7 +120,7 @@ def test_what_is_not_in_its_place_shows(
 ) -> None:
     entries = chain(5)
     head = Head(5, entries[-1].digest)
-    found = verify(spoil(entries), head)
+    found = check_chain(spoil(entries), head)
     assert (found.holds, found.number) == (False, number)
     assert words in found.words
 
@@ -133,19 +133,21 @@ def test_a_whole_chain_that_was_made_anew_shows_by_its_end() -> None:
         linked = replace(entry, previous=previous)
         anew[i] = replace(linked, digest=digest_of(linked))
         previous = anew[i].digest
-    assert verify(anew).holds
-    assert verify(anew, head).words == "Entry 5 is not the last one that was recorded."
+    assert check_chain(anew).holds
+    assert check_chain(anew, head).words == "Entry 5 is not the last one that was recorded."
 
 
 def test_times_are_kept_in_utc() -> None:
     there = NOON.astimezone(timezone(timedelta(hours=5, minutes=30)))
-    entry = appended(None, at=there, actor="a", origin="", action="a", subject="s")
+    entry = next_entry(None, at=there, actor="a", origin="", action="a", subject="s")
     assert entry.at == "2026-11-20T12:00:00.000000+00:00"
 
 
 def test_a_time_without_an_offset_is_refused() -> None:
     with pytest.raises(ValueError, match="offset"):
-        appended(None, at=NOON.replace(tzinfo=None), actor="a", origin="", action="a", subject="s")
+        next_entry(
+            None, at=NOON.replace(tzinfo=None), actor="a", origin="", action="a", subject="s"
+        )
 
 
 @pytest.mark.parametrize(
@@ -172,6 +174,6 @@ JSON = st.recursive(
 
 @given(st.dictionaries(NAMES, JSON, max_size=3))
 def test_a_trip_through_the_database_changes_no_hash(content: dict[str, Any]) -> None:
-    entry = appended(None, at=NOON, actor="a", origin="", action="a", subject="s", after=content)
+    entry = next_entry(None, at=NOON, actor="a", origin="", action="a", subject="s", after=content)
     back = replace(entry, after=json.loads(json.dumps(content)))
     assert digest_of(back) == entry.digest

@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterator
 import pytest
 from django.db import IntegrityError, connection, transaction
 
+from apps.accounts.adapters.audit_triggers import backwards, forwards
 from apps.accounts.models import AuditEntry, AuditHead
 from apps.accounts.services.audit import record
-from apps.quota_requests.adapters.audit_triggers import backwards, forwards
 from apps.quota_requests.permissions import portal
 from apps.quota_requests.services import verify
 from tests.quota_requests.portal import NOW
@@ -43,28 +43,28 @@ def again(entry: AuditEntry) -> None:
 WRONGS: dict[str, Callable[[], object]] = {
     "an entry is changed": lambda: AuditEntry.objects.filter(pk=2).update(note="x"),
     "an entry is deleted": lambda: AuditEntry.objects.filter(pk=2).delete(),
-    "all are deleted": lambda: run("DELETE FROM quota_requests_auditentry"),
+    "all are deleted": lambda: run("DELETE FROM accounts_auditentry"),
     "an entry is written again": lambda: again(AuditEntry.objects.get(pk=2)),
     "the head is set back": lambda: AuditHead.objects.update(number=2),
     "the head is set on": lambda: AuditHead.objects.update(number=9),
     "another digest for the head": lambda: AuditHead.objects.update(digest="0" * 64),
     "the head is deleted": lambda: AuditHead.objects.all().delete(),
-    "the head is deleted by hand": lambda: run("DELETE FROM quota_requests_audithead"),
+    "the head is deleted by hand": lambda: run("DELETE FROM accounts_audithead"),
 }
 OF_SQLITE: dict[str, Callable[[], object]] = {
     "an entry is put in place of one": lambda: run(
-        "INSERT OR REPLACE INTO quota_requests_auditentry SELECT number, at, 'eve', origin, "
+        "INSERT OR REPLACE INTO accounts_auditentry SELECT number, at, 'eve', origin, "
         "action, "
-        "subject, before, after, note, previous, digest FROM quota_requests_auditentry WHERE "
+        "subject, before, after, note, previous, digest FROM accounts_auditentry WHERE "
         "number = 2"
     ),
     "a head is put in place of it": lambda: run(
-        "INSERT OR REPLACE INTO quota_requests_audithead (id, number, digest) VALUES (1, 0, '')"
+        "INSERT OR REPLACE INTO accounts_audithead (id, number, digest) VALUES (1, 0, '')"
     ),
 }
 OF_POSTGRESQL: dict[str, Callable[[], object]] = {
-    "entries are truncated": lambda: run("TRUNCATE quota_requests_auditentry"),
-    "the head is truncated": lambda: run("TRUNCATE quota_requests_audithead"),
+    "entries are truncated": lambda: run("TRUNCATE accounts_auditentry"),
+    "the head is truncated": lambda: run("TRUNCATE accounts_audithead"),
 }
 
 

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from apps.quota_requests.domain.execution.applied_changes import (
-    Applied,
+    AppliedLimit,
     DriftKind,
     ObservedLimit,
     drifts,
@@ -20,8 +20,8 @@ NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
 LATER = NOON + timedelta(hours=1)
 
 
-def applied(amount: str, *, request_id: int = 1, at: datetime = NOON) -> Applied:
-    return Applied(request_id, "west", GPU, quantity(amount), at)
+def applied(amount: str, *, request_id: int = 1, at: datetime = NOON) -> AppliedLimit:
+    return AppliedLimit(request_id, "west", GPU, quantity(amount), at)
 
 
 def shown(amount: str | None, *, exists: bool = True, at: datetime = LATER) -> ObservedLimit:
@@ -50,7 +50,7 @@ def test_another_value_is_drift(now: ObservedLimit, kind: DriftKind, words: str)
 
 
 def test_after_it_was_taken_back_nobody_speaks_of_an_approval() -> None:
-    back = Applied(1, "west", GPU, quantity("6"), NOON, back=True)
+    back = AppliedLimit(1, "west", GPU, quantity("6"), NOON, back=True)
     (found,) = drifts(
         [applied("8", at=NOON - timedelta(hours=1)), back], {("west", GPU): shown("7")}
     )
@@ -82,7 +82,7 @@ def test_the_latest_change_of_a_key_counts() -> None:
 
 
 def test_drifts_come_in_the_order_of_their_requests() -> None:
-    changes = [Applied(7, "west", CELL, quantity("4"), NOON), applied("8")]
+    changes = [AppliedLimit(7, "west", CELL, quantity("4"), NOON), applied("8")]
     now: dict[tuple[str, Target], ObservedLimit] = {
         ("west", GPU): shown("6"),
         ("west", CELL): shown("2"),

@@ -15,11 +15,11 @@ from apps.quota_requests.domain.execution.executor import (
     decide,
 )
 from apps.quota_requests.domain.execution.kube_requests import (
-    Meaning,
+    AfterAnswer,
+    AnswerMeaning,
+    NoAnswer,
     ServerAnswer,
     ServerStep,
-    Silence,
-    Then,
     meaning,
 )
 from apps.quota_requests.domain.quantities import Quantity
@@ -134,7 +134,7 @@ def test_a_value_that_moved_on_while_a_patch_was_out_is_said_with_the_doubt() ->
 
 RETRY = meaning(ServerAnswer(503), ServerStep.READ)
 NO = meaning(ServerAnswer(403), ServerStep.PATCH)
-DOUBT = meaning(ServerAnswer(silence=Silence.LOST), ServerStep.PATCH)
+DOUBT = meaning(ServerAnswer(silence=NoAnswer.LOST), ServerStep.PATCH)
 
 
 @pytest.mark.parametrize(
@@ -145,14 +145,14 @@ DOUBT = meaning(ServerAnswer(silence=Silence.LOST), ServerStep.PATCH)
         pytest.param(ApplyStage.PREPARED, NO, 1, NextStep.FAILED, id="dry run, no"),
         pytest.param(
             ApplyStage.PREPARED,
-            Meaning(Then.LOOK_FIRST, "Moved."),
+            AnswerMeaning(AfterAnswer.LOOK_FIRST, "Moved."),
             1,
             NextStep.LOOK,
             id="dry run, test",
         ),
         pytest.param(
             ApplyStage.PREPARED,
-            Meaning(Then.LOOK_FIRST, "Moved."),
+            AnswerMeaning(AfterAnswer.LOOK_FIRST, "Moved."),
             0,
             NextStep.FAILED,
             id="dry run, given up",
@@ -169,12 +169,14 @@ DOUBT = meaning(ServerAnswer(silence=Silence.LOST), ServerStep.PATCH)
     ],
 )
 def test_every_answer_has_its_consequence(
-    mark: ApplyStage, answered: Meaning, tries_left: int, do: NextStep
+    mark: ApplyStage, answered: AnswerMeaning, tries_left: int, do: NextStep
 ) -> None:
     found = after_answer(mark, answered, tries_left=tries_left)
     assert found.do is do
     assert answered.sentence in found.sentence
-    assert bool(found.refusal) is (mark is ApplyStage.SENDING and answered.then is Then.FAILED)
+    assert bool(found.refusal) is (
+        mark is ApplyStage.SENDING and answered.then is AfterAnswer.FAILED
+    )
 
 
 # ---------------------------------------------------------------- whole runs

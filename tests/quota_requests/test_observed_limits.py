@@ -90,7 +90,7 @@ VOLCANO = VolcanoQueueSnapshot(capability={GPU: 4.0}, deserved={GPU: 2.0})
         ),
     ],
 )
-def test_a_sighting_shows_the_amount_of_its_target(
+def test_a_object_shows_the_amount_of_its_target(
     kind: ObservedKind, body: Any, target: Target, amount: str | None
 ) -> None:
     seen = ObservedObject(kind, "u", target.namespace, "q", body, first=0.0, changed=0.0)

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from apps.quota_requests.domain.execution.executor import OtherOwner, Tool, other_owners
+from apps.quota_requests.domain.execution.executor import GitopsTool, OtherOwner, other_owners
 from apps.quota_requests.domain.targets import (
     QueueCell,
     QuotaKeyTarget,
@@ -47,19 +47,27 @@ def owned_by(*entries: object) -> tuple[OtherOwner, ...]:
 @pytest.mark.parametrize(
     ("manager", "operation", "tool", "reverts", "words"),
     [
-        pytest.param("kubectl-edit", "Update", Tool.KUBECTL, False, "take it over", id="kubectl"),
-        pytest.param("kubectl", "Apply", Tool.KUBECTL, False, "next run", id="kubectl apply"),
-        pytest.param("argocd-controller", "Apply", Tool.ARGO_CD, True, "GitOps", id="Argo CD"),
-        pytest.param("argocd-controller", "Update", Tool.ARGO_CD, True, "GitOps", id="Argo, old"),
-        pytest.param("kustomize-controller", "Apply", Tool.FLUX, True, "GitOps", id="Flux"),
-        pytest.param("helm-controller", "Update", Tool.FLUX, True, "GitOps", id="Flux's Helm"),
-        pytest.param("helm", "Update", Tool.HELM, False, "next run", id="Helm"),
-        pytest.param("Terraform", "Apply", Tool.TERRAFORM, False, "next run", id="Terraform"),
-        pytest.param("team-admin", "Update", Tool.OTHER, False, "team-admin set", id="other"),
+        pytest.param(
+            "kubectl-edit", "Update", GitopsTool.KUBECTL, False, "take it over", id="kubectl"
+        ),
+        pytest.param("kubectl", "Apply", GitopsTool.KUBECTL, False, "next run", id="kubectl apply"),
+        pytest.param(
+            "argocd-controller", "Apply", GitopsTool.ARGO_CD, True, "GitOps", id="Argo CD"
+        ),
+        pytest.param(
+            "argocd-controller", "Update", GitopsTool.ARGO_CD, True, "GitOps", id="Argo, old"
+        ),
+        pytest.param("kustomize-controller", "Apply", GitopsTool.FLUX, True, "GitOps", id="Flux"),
+        pytest.param(
+            "helm-controller", "Update", GitopsTool.FLUX, True, "GitOps", id="Flux's Helm"
+        ),
+        pytest.param("helm", "Update", GitopsTool.HELM, False, "next run", id="Helm"),
+        pytest.param("Terraform", "Apply", GitopsTool.TERRAFORM, False, "next run", id="Terraform"),
+        pytest.param("team-admin", "Update", GitopsTool.OTHER, False, "team-admin set", id="other"),
     ],
 )
 def test_the_tool_behind_a_manager_is_known_by_its_name(
-    manager: str, operation: str, tool: Tool, reverts: bool, words: str
+    manager: str, operation: str, tool: GitopsTool, reverts: bool, words: str
 ) -> None:
     (owner,) = owned_by(entry(manager, quota_fields(GPU), operation=operation))
     assert (owner.tool, owner.reverts) == (tool, reverts)

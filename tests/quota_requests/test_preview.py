@@ -93,7 +93,7 @@ def test_without_all_capacities_there_is_no_figure_of_all_tiers() -> None:
     assert together([], PROMISES, before=SIX, after=EIGHT) is None
 
 
-def test_a_raise_takes_the_cards_that_others_borrowed() -> None:
+def test_a_raise_takes_the_gpus_that_others_borrowed() -> None:
     shares = [
         CohortShare("ours", 8, 8),
         CohortShare("b", 4, 6),
@@ -172,7 +172,7 @@ def held(
     return BlockedWork(name, name, units, pods, NOON - timedelta(hours=hours), other)
 
 
-def test_the_longest_waiting_starts_first_and_small_work_goes_past_large() -> None:
+def test_the_longest_pending_starts_first_and_small_work_goes_past_large() -> None:
     waiting = [held("new", 1, 3, hours=1), held("large", 8, 1, hours=9), held("old", 1, 2, hours=5)]
     found = would_start(waiting, used=SIX, after=TEN, free_units=3)
     assert [(s.name, s.admitted, s.free, s.left) for s in found] == [
@@ -208,7 +208,7 @@ def test_what_is_let_through_whole_is_let_through_whole_or_not_at_all() -> None:
     assert (first.admitted, first.free, first.left) == (5, 3, 0)
 
 
-def test_in_a_strict_queue_nothing_passes_what_waits_in_front() -> None:
+def test_in_a_strict_queue_nothing_passes_pending_work_in_front() -> None:
     large, small = held("large", 8, 1, hours=1), held("small", 1, 1, hours=9)
     first = BlockedWork("first", "first", 9.0, 1, NOON, priority=5)
     found = would_start([small, large], used=SIX, after=TEN, free_units=9, strict=True)
@@ -217,7 +217,7 @@ def test_in_a_strict_queue_nothing_passes_what_waits_in_front() -> None:
     assert [(s.name, s.admitted) for s in found] == [("first", 0), ("small", 0)]
 
 
-def test_work_that_asks_for_nothing_of_it_is_left_out() -> None:
+def test_work_that_requests_nothing_of_it_is_left_out() -> None:
     assert would_start([held("cpu", 0, 4, hours=1)], used=SIX, after=TEN, free_units=None) == []
 
 
@@ -226,7 +226,7 @@ def test_work_that_asks_for_nothing_of_it_is_left_out() -> None:
     st.integers(0, 40),
     st.integers(0, 40),
 )
-def test_no_more_starts_than_the_limit_and_the_cards_allow(
+def test_no_more_starts_than_the_limit_and_the_gpus_allow(
     works: list[tuple[int, int, int]], room: int, free: int
 ) -> None:
     waiting = [held(f"w{i}", u, p, hours=h) for i, (u, p, h) in enumerate(works)]

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apps.quota_requests.domain.approval_policy import Facts, Rules, ruling
+from apps.quota_requests.domain.approval_policy import ApprovalRules, PolicyFacts, decide
 from apps.quota_requests.domain.quantities import NotAQuantity, Quantity, counted, quantity
 
 
@@ -92,7 +92,7 @@ def test_one_is_not_several(amount: object, words: str) -> None:
 
 
 def test_a_raise_of_one_gpu_is_not_one_of_gpus() -> None:
-    facts = Facts(
+    facts = PolicyFacts(
         gpus=1.0,
         promised_gpus_after=1.0,
         fair_share_gpus=1.0,
@@ -103,6 +103,9 @@ def test_a_raise_of_one_gpu_is_not_one_of_gpus() -> None:
         used_above_new_limit=False,
         foreign_owner=False,
     )
-    said = [one.sentence for one in ruling(facts, Rules(two_from_gpus=1.0), decrease=False).checks]
+    said = [
+        one.sentence
+        for one in decide(facts, ApprovalRules(two_from_gpus=1.0), decrease=False).checks
+    ]
     assert not [sentence for sentence in said if "1 GPUs" in sentence]
     assert "A raise of 1 GPU: from 1 on two decide." in said

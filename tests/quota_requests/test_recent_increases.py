@@ -11,7 +11,12 @@ from django.test import override_settings
 
 from apps.accounts.domain.identity import Role
 from apps.quota_requests import services
-from apps.quota_requests.domain.approval_policy import Facts, RecentIncreases, Rules, ruling
+from apps.quota_requests.domain.approval_policy import (
+    ApprovalRules,
+    PolicyFacts,
+    RecentIncreases,
+    decide,
+)
 from apps.quota_requests.domain.states import RequestState, TransitionDenied
 from apps.quota_requests.models import ChangeRequest
 from apps.quota_requests.services.approval_policy import check_still_small, recent_increases
@@ -19,7 +24,7 @@ from tests.quota_requests.portal import Portal, make_portal
 from tests.worlds import shared
 
 pytestmark = pytest.mark.django_db
-SMALL = Facts(
+SMALL = PolicyFacts(
     gpus=2.0,
     promised_gpus_after=8.0,
     fair_share_gpus=100.0,
@@ -28,7 +33,7 @@ SMALL = Facts(
     cost_per_month=Decimal(1000),
     currency="USD",
 )
-ON = Rules(raises_by_rule=True)
+ON = ApprovalRules(raises_by_rule=True)
 
 
 _portal = shared(lambda: make_portal(None))
@@ -101,41 +106,45 @@ def test_raises_of_long_ago_and_of_other_teams_do_not_count(portal: Portal) -> N
 
 
 def test_many_small_raises_are_a_large_one_to_the_rule() -> None:
-    assert ruling(SMALL, ON, decrease=False).by_rule
-    found = ruling(replace(SMALL, lately=RecentIncreases(0.5, 0.5)), ON, decrease=False)
+    assert decide(SMALL, ON, decrease=False).by_rule
+    found = decide(replace(SMALL, lately=RecentIncreases(0.5, 0.5)), ON, decrease=False)
     assert not found.by_rule
     small = next(check for check in found.checks if check.name == "small")
     assert small.sentence == (
         "A raise of 2 GPUs, 2.5 with the team's raises of the 30 days before: not a small one "
         "(2 at most)."
     )
-    assert not ruling(replace(SMALL, lately=RecentIncreases(None)), ON, decrease=False).by_rule
+    assert not decide(replace(SMALL, lately=RecentIncreases(None)), ON, decrease=False).by_rule
 
 
 @pytest.mark.parametrize(
     ("lately", "rules", "people"),
     [
-        pytest.param(RecentIncreases(), Rules(two_from_gpus=4.0), 1, id="small alone"),
-        pytest.param(RecentIncreases(gpus=2.0), Rules(two_from_gpus=4.0), 2, id="large together"),
-        pytest.param(RecentIncreases(gpus=None), Rules(two_from_gpus=4.0), 2, id="size not known"),
+        pytest.param(RecentIncreases(), ApprovalRules(two_from_gpus=4.0), 1, id="small alone"),
+        pytest.param(
+            RecentIncreases(gpus=2.0), ApprovalRules(two_from_gpus=4.0), 2, id="large together"
+        ),
+        pytest.param(
+            RecentIncreases(gpus=None), ApprovalRules(two_from_gpus=4.0), 2, id="size not known"
+        ),
         pytest.param(
             RecentIncreases(cost=Decimal(1000)),
-            Rules(two_from_cost=Decimal(2000), currency="USD"),
+            ApprovalRules(two_from_cost=Decimal(2000), currency="USD"),
             2,
             id="dear together",
         ),
         pytest.param(
             RecentIncreases(cost=None),
-            Rules(two_from_cost=Decimal(2000), currency="USD"),
+            ApprovalRules(two_from_cost=Decimal(2000), currency="USD"),
             2,
             id="cost not known",
         ),
     ],
 )
 def test_a_large_raise_in_parts_needs_two_people_too(
-    lately: RecentIncreases, rules: Rules, people: int
+    lately: RecentIncreases, rules: ApprovalRules, people: int
 ) -> None:
-    found = ruling(replace(SMALL, lately=lately), rules, decrease=False)
+    found = decide(replace(SMALL, lately=lately), rules, decrease=False)
     assert found.approvals_needed == people
 
 

@@ -14,7 +14,7 @@ from apps.quota_requests import services
 from apps.quota_requests.domain.states import RequestState
 from apps.quota_requests.models import ChangeRequest
 from apps.quota_requests.permissions import Actor
-from apps.quota_requests.selectors import request_detail, review_queue, waiting_count
+from apps.quota_requests.selectors import pending_count, request_detail, review_queue
 from apps.usage.domain.usage_query import encode_cursor
 from apps.usage.selectors import CursorRefused
 from tests.quota_requests.portal import KEY, NOW, REF, Portal, make_portal
@@ -75,7 +75,7 @@ def test_a_day_that_passed_meanwhile_keeps_nobody_from_editing_the_rest(portal: 
         services.edit(pk, early, by=ada, version=2, now=portal.now)
 
 
-def test_a_draft_whose_end_has_passed_is_not_handed_in(portal: Portal) -> None:
+def test_a_draft_whose_end_has_passed_is_not_submitted(portal: Portal) -> None:
     pk = portal.draft(until=NOW + DAY)
     portal.wait(days=2)
     with pytest.raises(services.RequestRefused, match="must lie ahead"):
@@ -180,9 +180,9 @@ def test_who_gave_the_first_approval_is_not_asked_again(portal: Portal) -> None:
     pk = portal.submitted()
     cleo, carl = portal.actor("cleo"), portal.actor("carl")
     services.take(pk, by=cleo, version=portal.of(pk).version, now=portal.now)
-    assert (waiting_count(cleo), waiting_count(carl)) == (1, 1)
+    assert (pending_count(cleo), pending_count(carl)) == (1, 1)
     services.approve(pk, by=cleo, version=portal.of(pk).version, now=portal.now)
-    assert (waiting_count(cleo), waiting_count(carl)) == (0, 1)
+    assert (pending_count(cleo), pending_count(carl)) == (0, 1)
     assert [row.row.id for row in review_queue(carl).rows] == [pk]
 
 

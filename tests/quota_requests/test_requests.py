@@ -382,7 +382,7 @@ def test_what_nobody_watches_now_refuses_no_draft(portal: Portal) -> None:
     assert portal.of(portal.draft(before="5")).before == "5"
 
 
-def test_a_request_that_is_handed_in_again_has_no_outcome_yet(portal: Portal) -> None:
+def test_a_request_that_is_submitted_again_has_no_outcome_yet(portal: Portal) -> None:
     pk = portal.submitted()
     said = "Sent back: nothing was written."
     ChangeRequest.objects.filter(pk=pk).update(state="draft", outcome=said)

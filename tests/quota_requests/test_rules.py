@@ -5,14 +5,19 @@ from decimal import Decimal
 
 import pytest
 
-from apps.quota_requests.domain.approval_policy import BudgetFacts, Facts, Rules, ruling
+from apps.quota_requests.domain.approval_policy import (
+    ApprovalRules,
+    BudgetFacts,
+    PolicyFacts,
+    decide,
+)
 
-ON = Rules(raises_by_rule=True, decreases_by_rule=True)
+ON = ApprovalRules(raises_by_rule=True, decreases_by_rule=True)
 ROOMY = BudgetFacts(
     "USD", "month", Decimal(9000), Decimal(2000), 0.8, hours=720.0, hours_left=520.0
 )
 """At its pace 2,000 + 9,000 × 0.8 × 520 ÷ 720 = 7,200 by its end; 1,800 are left then."""
-SMALL = Facts(
+SMALL = PolicyFacts(
     gpus=2.0,
     promised_gpus_after=8.0,
     fair_share_gpus=9.5,
@@ -28,12 +33,12 @@ SMALL = Facts(
 
 def test_by_default_every_request_needs_one_person() -> None:
     for decrease in (False, True):
-        found = ruling(SMALL, Rules(), decrease=decrease)
+        found = decide(SMALL, ApprovalRules(), decrease=decrease)
         assert (found.by_rule, found.approvals_needed) == (False, 1)
 
 
 def test_a_small_raise_within_share_and_budget_approves_itself() -> None:
-    found = ruling(SMALL, ON, decrease=False)
+    found = decide(SMALL, ON, decrease=False)
     assert found.by_rule
     assert [(check.holds, check.sentence) for check in found.checks] == [
         (True, "Small raises are approved by rule here."),
@@ -56,17 +61,17 @@ def test_a_small_raise_within_share_and_budget_approves_itself() -> None:
 
 
 def test_what_decides_comes_first() -> None:
-    off = ruling(replace(SMALL, shared=True), Rules(), decrease=False)
+    off = decide(replace(SMALL, shared=True), ApprovalRules(), decrease=False)
     assert [check.name for check in off.checks[:3]] == ["rule", "own", "small"]
-    large = ruling(replace(SMALL, gpus=3.0), ON, decrease=False)
+    large = decide(replace(SMALL, gpus=3.0), ON, decrease=False)
     assert (large.decides, large.checks[1].name) == ("small", "rule")
-    two = ruling(SMALL, replace(ON, two_from_gpus=1.0), decrease=False)
+    two = decide(SMALL, replace(ON, two_from_gpus=1.0), decrease=False)
     assert (two.decides, two.approvals_needed) == ("two people", 2)
 
 
 def test_of_several_tiers_the_share_of_all_is_compared() -> None:
     facts = replace(SMALL, tiers=("a", "b"), promised_gpus_after=60.0, fair_share_gpus=41.5)
-    (check,) = (c for c in ruling(facts, ON, decrease=False).checks if c.name == "fair share")
+    (check,) = (c for c in decide(facts, ON, decrease=False).checks if c.name == "fair share")
     assert check.holds is False
     assert check.sentence == (
         "All quotas of vision together would promise 60 GPUs in the 2 tiers that the key reaches: "
@@ -93,19 +98,19 @@ def test_of_several_tiers_the_share_of_all_is_compared() -> None:
 def test_the_raise_itself_is_held_against_what_is_left(
     budget: BudgetFacts, holds: bool | None
 ) -> None:
-    found = ruling(replace(SMALL, budgets=(budget,)), ON, decrease=False)
+    found = decide(replace(SMALL, budgets=(budget,)), ON, decrease=False)
     (check,) = (c for c in found.checks if c.name == "budget")
     assert check.holds is holds
     assert found.by_rule is (holds is True)
 
 
 def test_a_team_without_a_budget_keeps_to_none() -> None:
-    assert ruling(replace(SMALL, budgets=(), no_budget=True), ON, decrease=False).by_rule
+    assert decide(replace(SMALL, budgets=(), no_budget=True), ON, decrease=False).by_rule
 
 
 def test_a_budget_that_began_before_the_data_approves_nothing() -> None:
     late = replace(ROOMY, from_start=False)
-    found = ruling(replace(SMALL, budgets=(late,)), ON, decrease=False)
+    found = decide(replace(SMALL, budgets=(late,)), ON, decrease=False)
     check = next(one for one in found.checks if one.name == "budget")
     assert (found.by_rule, check.holds) == (False, None)
     assert check.sentence.startswith("Data starts after the budget's month did")
@@ -115,7 +120,7 @@ def test_hours_without_data_count_at_the_pace_of_the_others() -> None:
     gaps = replace(ROOMY, hours_unknown=72.0)
     assert ROOMY.expected is not None
     assert gaps.expected == pytest.approx(ROOMY.expected + 720)
-    found = ruling(replace(SMALL, budgets=(gaps,)), ON, decrease=False)
+    found = decide(replace(SMALL, budgets=(gaps,)), ON, decrease=False)
     check = next(one for one in found.checks if one.name == "budget")
     assert check.sentence.endswith("72 hours without data count at this pace.")
 
@@ -150,8 +155,8 @@ def test_hours_without_data_count_at_the_pace_of_the_others() -> None:
         pytest.param(replace(SMALL, dry_run=None), "dry run", "not known", id="not asked"),
     ],
 )
-def test_what_speaks_against_the_rule_is_named(facts: Facts, check: str, words: str) -> None:
-    found = ruling(facts, ON, decrease=False)
+def test_what_speaks_against_the_rule_is_named(facts: PolicyFacts, check: str, words: str) -> None:
+    found = decide(facts, ON, decrease=False)
     assert not found.by_rule
     (failed,) = (c for c in found.checks if c.holds is not True)
     assert (failed.name, found.decides) == (check, check)
@@ -162,18 +167,18 @@ def test_what_speaks_against_the_rule_is_named(facts: Facts, check: str, words: 
 @pytest.mark.parametrize(
     ("facts", "by_rule"),
     [
-        pytest.param(Facts(gpus=-40.0), True, id="any size"),
-        pytest.param(Facts(gpus=None), True, id="unknown size"),
-        pytest.param(Facts(gpus=-1.0, used_above_new_limit=True), False, id="in use"),
-        pytest.param(Facts(gpus=-1.0, foreign_owner=True), False, id="owned by a tool"),
-        pytest.param(Facts(gpus=-1.0, shared=True), False, id="taken from others too"),
+        pytest.param(PolicyFacts(gpus=-40.0), True, id="any size"),
+        pytest.param(PolicyFacts(gpus=None), True, id="unknown size"),
+        pytest.param(PolicyFacts(gpus=-1.0, used_above_new_limit=True), False, id="in use"),
+        pytest.param(PolicyFacts(gpus=-1.0, foreign_owner=True), False, id="owned by a tool"),
+        pytest.param(PolicyFacts(gpus=-1.0, shared=True), False, id="taken from others too"),
     ],
 )
 def test_a_decrease_approves_itself_where_nothing_is_in_use_above_it(
-    facts: Facts, by_rule: bool
+    facts: PolicyFacts, by_rule: bool
 ) -> None:
     rules = replace(ON, two_from_gpus=0.0, two_from_cost=Decimal(0))
-    found = ruling(replace(facts, dry_run=True), rules, decrease=True)
+    found = decide(replace(facts, dry_run=True), rules, decrease=True)
     assert (found.by_rule, found.approvals_needed) == (by_rule, 1)
 
 
@@ -200,9 +205,9 @@ COST = replace(ON, two_from_cost=Decimal(1000), currency="USD")
     ],
 )
 def test_from_a_threshold_upwards_two_people_decide(
-    facts: Facts, rules: Rules, needed: int, words: str
+    facts: PolicyFacts, rules: ApprovalRules, needed: int, words: str
 ) -> None:
-    found = ruling(facts, rules, decrease=False)
+    found = decide(facts, rules, decrease=False)
     assert found.approvals_needed == needed
     assert words in found.checks[0].sentence
     if needed == 2:

@@ -17,10 +17,10 @@ from apps.quota_requests.selectors import (
     audit_rows,
     gitops_file,
     open_request_of,
+    pending_count,
     request_detail,
     request_rows,
     review_queue,
-    waiting_count,
 )
 from apps.usage.selectors import CursorRefused
 from tests.quota_requests.portal import REF, Portal, make_portal, served_portal
@@ -181,10 +181,10 @@ def test_the_queue_shows_all_that_is_decided_by(
     assert row.evidence.quota is not None
     assert row.evidence.quota.hard == 6.0
     assert [one.text for one in row.comments] == ["Soon?"]
-    assert waiting_count(cleo) == 1
+    assert pending_count(cleo) == 1
     for who in ("ada", "ben", "dan", "finn"):
         assert review_queue(portal.actor(who)).rows == ()
-        assert waiting_count(portal.actor(who)) == 0
+        assert pending_count(portal.actor(who)) == 0
 
 
 def test_a_counter_offer_is_shown_and_taken_in_one_step(portal: Portal) -> None:

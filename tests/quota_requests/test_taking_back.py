@@ -132,7 +132,7 @@ def test_a_raise_that_went_back_by_hand_is_not_taken_back_on_its_date() -> None:
         assert portal.of(pk).reverts_at is None
 
 
-def test_a_revert_does_not_wait_for_who_asks_for_more() -> None:
+def test_a_revert_does_not_wait_for_who_requests_more() -> None:
     with served_portal() as portal:
         pk = portal.applied(until=NOW + DAY)
         portal.see(8)

@@ -161,7 +161,7 @@ def test_an_admin_may_give_a_commit_up() -> None:
         assert (last.action, last.actor, last.origin) == ("fail", "carl", "127.0.0.1")
 
 
-def test_a_revert_that_an_admin_gave_up_is_not_asked_for_again() -> None:
+def test_a_revert_that_an_admin_was_canceled_is_not_asked_for_again() -> None:
     with served_portal() as portal:
         pk = portal.approved(until=NOW + DAY)
         portal.start(pk, gitops=True)
@@ -211,12 +211,12 @@ def test_drift_is_found_once_shown_and_ends(seen: float | str | None, kind: str,
         portal.see(8)
         portal.wait(minutes=5)
         portal.watched()
-        assert services.look_for_drift(now=portal.now) == 0
+        assert services.detect_drift(now=portal.now) == 0
         portal.see(seen)
         portal.wait(minutes=5)
         portal.watched()
         for _ in range(2):
-            assert services.look_for_drift(now=portal.now) == 1
+            assert services.detect_drift(now=portal.now) == 1
         row = DriftInterval.objects.get()
         assert (row.request_id, row.kind, row.approved, row.live) == (pk, kind, "8", live)
         assert [one.sentence for one in drift_rows(portal.actor("ben"))] == [row.sentence]
@@ -224,7 +224,7 @@ def test_drift_is_found_once_shown_and_ends(seen: float | str | None, kind: str,
         portal.see(8)
         portal.wait(minutes=5)
         portal.watched()
-        assert services.look_for_drift(now=portal.now) == 0
+        assert services.detect_drift(now=portal.now) == 0
         assert DriftInterval.objects.get().ended_at == portal.now
         assert len(said("drift")) == len(said("drift_ended")) == 1
 
@@ -233,9 +233,9 @@ def test_nothing_is_drift_that_was_not_seen_since_the_change() -> None:
     with served_portal() as portal:
         portal.applied()
         # Watch still shows the 6 of before.
-        assert services.look_for_drift(now=portal.now) == 0
+        assert services.detect_drift(now=portal.now) == 0
         portal.wait(days=1)
-        assert services.look_for_drift(now=portal.now) == 0
+        assert services.detect_drift(now=portal.now) == 0
 
 
 def test_what_is_just_being_changed_is_no_drift() -> None:
@@ -248,7 +248,7 @@ def test_what_is_just_being_changed_is_no_drift() -> None:
         portal.see(9)
         portal.wait(minutes=5)
         portal.watched()
-        assert services.look_for_drift(now=portal.now) == 0
+        assert services.detect_drift(now=portal.now) == 0
 
 
 def test_a_drift_that_an_admin_accepts_alerts_no_more() -> None:
@@ -258,11 +258,11 @@ def test_a_drift_that_an_admin_accepts_alerts_no_more() -> None:
         portal.see(7)
         portal.wait(minutes=5)
         portal.watched()
-        assert services.look_for_drift(now=portal.now) == 1
+        assert services.detect_drift(now=portal.now) == 1
         with pytest.raises(NotAllowed):
             services.accept_drift(pk, by=portal.actor("ada"), now=portal.now)
         services.accept_drift(pk, by=portal.actor("cleo"), now=portal.now)
-        assert services.look_for_drift(now=portal.now) == 0
+        assert services.detect_drift(now=portal.now) == 0
         with pytest.raises(TransitionDenied):
             services.accept_drift(pk, by=portal.actor("cleo"), now=portal.now)
         assert services.verify().holds
@@ -275,10 +275,10 @@ def test_a_drift_ends_with_the_cluster_that_it_was_in() -> None:
         portal.see(7)
         portal.wait(minutes=5)
         portal.watched()
-        assert services.look_for_drift(now=portal.now) == 1
+        assert services.detect_drift(now=portal.now) == 1
         portal.cluster.active = False
         portal.cluster.save()
-        assert services.look_for_drift(now=portal.now) == 0
+        assert services.detect_drift(now=portal.now) == 0
         assert DriftInterval.objects.get().ended_at == portal.now
 
 
@@ -290,7 +290,7 @@ def test_a_drift_that_comes_back_is_told_again() -> None:
             portal.see(shown)
             portal.wait(minutes=5)
             portal.watched()
-            services.look_for_drift(now=portal.now)
+            services.detect_drift(now=portal.now)
             assert DriftInterval.objects.count() == intervals
         assert len(said("drift")) == 2
 
@@ -305,6 +305,6 @@ def test_looking_for_drift_takes_as_many_queries_for_few_changes_as_for_many() -
             portal.wait(minutes=5)
             portal.watched()
             with CaptureQueriesContext(connection) as captured:
-                assert services.look_for_drift(now=portal.now) == 0
+                assert services.detect_drift(now=portal.now) == 0
             counts.append(len(captured))
         assert counts == [counts[0]] * 3

@@ -20,7 +20,7 @@ from apps.clusters.domain.pods.ledger import ClaimAllocationRecord, ClaimedDevic
 from apps.quotas.domain.allocations import (
     Owner,
     PodLives,
-    Taken,
+    UnitSpan,
     charged,
     claim_lives,
     kueue_use,
@@ -129,7 +129,7 @@ def test_an_admitted_workload_takes_its_quota_until_it_is_gone() -> None:
     ids=["told by what a pod asks for", "alike, and shared by their pods"],
 )  # fmt: skip
 def test_pod_sets_of_a_workload_take_each_from_its_flavor(
-    per_pod: tuple[float, float], held: dict[str, list[Taken]]
+    per_pod: tuple[float, float], held: dict[str, list[UnitSpan]]
 ) -> None:
     first, second = per_pod
     one = workload(reserved=20)

@@ -22,7 +22,7 @@ from apps.quotas.domain.budgets import (
     period_at,
 )
 from apps.quotas.models import Budget, BudgetAlert
-from apps.quotas.selectors import BudgetRow, budget_alerts, budget_rows, burn_rows, in_full
+from apps.quotas.selectors import BudgetRow, budget_alerts, budget_rows, burn_rows, with_ranges
 from apps.quotas.selectors.budgets import money_allowances
 from apps.quotas.services import note_alerts, note_budget_alerts
 from apps.usage.models import CollectionWindow, TeamDay, TeamHour
@@ -403,17 +403,17 @@ def test_a_row_without_its_range_is_the_same_otherwise(spring: datetime) -> None
 
 def test_what_is_shown_of_a_row_is_read_in_full(spring: datetime) -> None:
     brief = budget_rows(spring, visibility=OUTSIDER, ranges=False)
-    assert in_full(brief, spring) == budget_rows(spring, visibility=OUTSIDER)
-    assert in_full(brief[5:7], spring) == budget_rows(spring, visibility=OUTSIDER)[5:7]
-    assert in_full([], spring) == []
+    assert with_ranges(brief, spring) == budget_rows(spring, visibility=OUTSIDER)
+    assert with_ranges(brief[5:7], spring) == budget_rows(spring, visibility=OUTSIDER)[5:7]
+    assert with_ranges([], spring) == []
     bare = budget_rows(spring, visibility=OUTSIDER, points=False)
-    assert in_full(brief, spring, points=False) == bare
+    assert with_ranges(brief, spring, points=False) == bare
 
 
 def test_a_budget_that_was_taken_away_meanwhile_stays_as_it_was_read(spring: datetime) -> None:
     brief = budget_rows(spring, visibility=OUTSIDER, ranges=False)
     Budget.objects.all().delete()
-    assert in_full(brief, spring) == brief
+    assert with_ranges(brief, spring) == brief
 
 
 def test_alerts_read_no_day_of_what_lasts(

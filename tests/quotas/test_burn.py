@@ -7,7 +7,15 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from apps.clusters.domain.window import Window
-from apps.quotas.domain.budgets import Burn, DayUse, Spent, Usage, alerts_due, burn, used_up
+from apps.quotas.domain.budgets import (
+    BudgetUsage,
+    Burn,
+    DayUse,
+    SpentAmount,
+    alerts_due,
+    burn,
+    used_up,
+)
 
 ZONE = ZoneInfo("UTC")
 PERIOD = Window(datetime(2026, 6, 1, tzinfo=UTC), datetime(2026, 7, 1, tzinfo=UTC))
@@ -20,12 +28,14 @@ def at(day: int, hour: int = 0) -> datetime:
     return PERIOD.start + timedelta(days=day - 1, hours=hour)
 
 
-def usage(day: int, used: float, *, daily: float, days: list[DayUse] | None = None) -> Usage:
+def usage(day: int, used: float, *, daily: float, days: list[DayUse] | None = None) -> BudgetUsage:
     """Return the usage of a team that used `daily` on each of the last days."""
-    return Usage(at(day), used, Spent(daily, 24), Spent(daily * 7, 168), days or [])
+    return BudgetUsage(
+        at(day), used, SpentAmount(daily, 24), SpentAmount(daily * 7, 168), days or []
+    )
 
 
-def look(found: Usage, *, allowance: float = ALLOWANCE, **known: datetime) -> Burn:
+def look(found: BudgetUsage, *, allowance: float = ALLOWANCE, **known: datetime) -> Burn:
     return burn(found, allowance=allowance, period=PERIOD, zone=ZONE, **known)
 
 
@@ -33,23 +43,23 @@ WEEKDAYS = [DayUse(day % 7, 360.0 if day % 7 < 5 else 0.0, 24) for day in range(
 
 
 class TestRates:
-    def test_an_even_pace_lands_exactly_on_the_allowance(self) -> None:
+    def test_an_linear_pace_lands_exactly_on_the_allowance(self) -> None:
         found = look(usage(11, 2400, daily=240))
         assert (found.burn_rate, found.burn_rate_1d, found.burn_rate_7d) == (1.0, 1.0, 1.0)
         assert found.exhausted_at == PERIOD.end
 
     def test_recent_days_have_rates_of_their_own(self) -> None:
-        found = look(Usage(at(11), 1200, Spent(480, 24), Spent(840, 168)))
+        found = look(BudgetUsage(at(11), 1200, SpentAmount(480, 24), SpentAmount(840, 168)))
         assert found.burn_rate == pytest.approx(0.5)
         assert found.burn_rate_1d == pytest.approx(2.0)
         assert found.burn_rate_7d == pytest.approx(0.5)
 
     def test_hours_that_are_not_closed_are_not_counted_as_unused(self) -> None:
-        found = look(Usage(at(1, 6), 60, Spent(60, 6), Spent(60, 6)))
+        found = look(BudgetUsage(at(1, 6), 60, SpentAmount(60, 6), SpentAmount(60, 6)))
         assert (found.burn_rate, found.burn_rate_1d, found.burn_rate_7d) == (1.0, 1.0, 1.0)
 
     def test_before_the_first_closed_hour_there_is_no_rate(self) -> None:
-        found = look(Usage(at(1), 0, Spent(0, 0), Spent(0, 0)))
+        found = look(BudgetUsage(at(1), 0, SpentAmount(0, 0), SpentAmount(0, 0)))
         assert found == Burn(None, None, None, None, None, None, known_hours=0.0)
 
     def test_an_allowance_of_nothing_has_no_rate(self) -> None:
@@ -90,7 +100,8 @@ class TestRange:
         # Friday the 12th at 0:00, 720 left: that day uses 360, the next ones nothing, and
         # Monday the other 360. The flat mean of 257 a day would be through on Sunday.
         found = look(
-            Usage(at(12), 6480, Spent(360, 24), Spent(1800, 168), WEEKDAYS), allowance=7200
+            BudgetUsage(at(12), 6480, SpentAmount(360, 24), SpentAmount(1800, 168), WEEKDAYS),
+            allowance=7200,
         )
         assert found.exhausted_at is not None
         assert at(14) < found.exhausted_at < at(15)
@@ -149,7 +160,7 @@ class TestRange:
         days = [DayUse(day, 24.0 if day == 6 else 0.0, 24) for day in range(7)]
         start = datetime(2026, 10, 24, tzinfo=zone).astimezone(UTC)
         found = burn(
-            Usage(start, 100, Spent(0, 24), Spent(24, 168), days),
+            BudgetUsage(start, 100, SpentAmount(0, 24), SpentAmount(24, 168), days),
             allowance=124.5,
             period=period,
             zone=zone,
@@ -191,7 +202,7 @@ class TestAlerts:
     def test_thresholds_are_told_once(
         self, used: float, allowance: float, told: list[float], expected: list[float]
     ) -> None:
-        due = alerts_due(used, allowance=allowance, thresholds=[1.0, 0.8, 0.5], told=told)
+        due = alerts_due(used, allowance=allowance, thresholds=[1.0, 0.8, 0.5], noted=told)
         assert due == expected
 
 

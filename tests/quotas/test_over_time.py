@@ -112,7 +112,7 @@ def test_a_history_takes_three_queries(
         assert len(history()) == 24
 
 
-def test_what_was_allowed_and_not_asked_for_and_what_was_held_idle(portal: Portal) -> None:
+def test_what_was_allowed_and_not_asked_for_and_what_was_idle(portal: Portal) -> None:
     portal.collect(TODAY)
     west = portal.clusters[0]
     note(west, "vision", portal.vision, [(8, 6), (8, 10), (8, None)])

@@ -5,7 +5,7 @@ import pytest
 from apps.clusters.domain.observed.objects import QuotaScope
 from apps.quotas.domain.keys import Counting, QuotaRef, QuotaSource
 from apps.quotas.domain.saturation import (
-    Filled,
+    KeyHour,
     KeyIntervals,
     LimitInterval,
     RefusedSpan,
@@ -56,18 +56,18 @@ def test_a_pod_is_used_from_creation_until_it_is_over(
     life: RequestLife, used: float, held: float
 ) -> None:
     filled = fill(key(), HOUR, [life])
-    assert filled == Filled(3600, 8, used, held, used - held, 0)
+    assert filled == KeyHour(3600, 8, used, held, used - held, 0)
 
 
 def test_a_limit_that_changes_in_mid_hour_is_its_mean() -> None:
     intervals = LimitInterval(0, HOUR + 900, 4.0), LimitInterval(HOUR + 900, END, 8.0)
     filled = fill(key(*intervals), HOUR, [pod(0, 0)])
-    assert filled == Filled(3600, 7, 2, 2, 0, 0)
+    assert filled == KeyHour(3600, 7, 2, 2, 0, 0)
 
 
 def test_a_deleted_quota_counts_only_while_it_was_there() -> None:
     filled = fill(key(LimitInterval(0, HOUR + 900, 8.0)), HOUR, [pod(0, 0)])
-    assert filled == Filled(900, 2, 0.5, 0.5, 0, 0)
+    assert filled == KeyHour(900, 2, 0.5, 0.5, 0, 0)
     assert fill(key(LimitInterval(0, HOUR, 8.0)), HOUR, [pod(0, 0)]) is None
 
 
@@ -92,16 +92,16 @@ def test_other_resources_and_claims_are_others() -> None:
     claim = RequestLife({GPU: 3.0}, 0, None, ((0, None),), counting=Counting.CLAIMS)
     mig = RequestLife({"nvidia.com/mig-1g.10gb": 3.0}, 0, None)
     filled = fill(key(), HOUR, [claim, mig])
-    assert filled == Filled(3600, 8, 0, 0, 0, 0)
+    assert filled == KeyHour(3600, 8, 0, 0, 0, 0)
 
 
 def test_an_inert_key_uses_nothing() -> None:
-    assert fill(key(effective=False), HOUR, [pod(0, 0)]) == Filled(3600, 8, 0, 0, 0, 0)
+    assert fill(key(effective=False), HOUR, [pod(0, 0)]) == KeyHour(3600, 8, 0, 0, 0, 0)
 
 
 def test_what_nobody_saw_is_not_known() -> None:
-    assert fill(key(), HOUR, [], known=False) == Filled(3600, 8)
-    assert fill_queue(key(), HOUR, [], [], [], known=False) == Filled(3600, 8)
+    assert fill(key(), HOUR, [], known=False) == KeyHour(3600, 8)
+    assert fill_queue(key(), HOUR, [], [], [], known=False) == KeyHour(3600, 8)
 
 
 @pytest.mark.parametrize(
@@ -118,10 +118,10 @@ def test_what_nobody_saw_is_not_known() -> None:
 def test_what_was_refused_stands_beside_what_is_used(
     refused: RefusedSpan, suppressed: float
 ) -> None:
-    assert fill(key(), HOUR, [pod(0, 0)], [refused]) == Filled(3600, 8, 2, 2, 0, suppressed)
+    assert fill(key(), HOUR, [pod(0, 0)], [refused]) == KeyHour(3600, 8, 2, 2, 0, suppressed)
 
 
-def test_a_queue_counts_what_is_admitted_and_what_waits_for_it() -> None:
+def test_a_queue_counts_what_is_admitted_and_pending_work_for_it() -> None:
     filled = fill_queue(
         key(LimitInterval(0, HOUR + 1800, 8.0), LimitInterval(HOUR + 1800, END, 12.0)),
         HOUR,
@@ -129,5 +129,5 @@ def test_a_queue_counts_what_is_admitted_and_what_waits_for_it() -> None:
         held=[(4, HOUR + 1800, None)],
         waiting=[(3, HOUR + 2700, None)],
     )
-    assert filled == Filled(3600, 10, 5, 2, 3, 0.75)
+    assert filled == KeyHour(3600, 10, 5, 2, 3, 0.75)
     assert fill_queue(key(LimitInterval(0, 1, 8.0)), HOUR, [], [], []) is None

@@ -12,7 +12,7 @@ from apps.quotas.domain.budgets import (
     ClusterHours,
     KnownHours,
     Spending,
-    Spent,
+    SpentAmount,
     burn_of,
     day_of_end,
     points_of,
@@ -98,17 +98,17 @@ def test_all_is_known_until_the_end_of_the_one_that_lags_most() -> None:
 
 def test_a_cluster_that_lags_goes_on_as_in_its_own_known_hours() -> None:
     amounts = {"west": 24.0, "east": 12.0, "retired": 6.0}
-    assert spent_of(amounts, {"west": 24, "east": 6}, hours=24) == Spent(24 + 48 + 6, 24.0)
+    assert spent_of(amounts, {"west": 24, "east": 6}, hours=24) == SpentAmount(24 + 48 + 6, 24.0)
     assert spent_of(amounts, {"west": 0}, hours=24) == NOTHING
 
 
 def test_a_cluster_that_joined_counts_for_the_hours_it_was_there() -> None:
     amounts, known = {"west": 168.0, "new": 100.0}, {"west": 168, "new": 2}
     there = {"west": 168, "new": 4}
-    assert spent_of(amounts, known, hours=168, there=there) == Spent(168 + 200, 168.0)
+    assert spent_of(amounts, known, hours=168, there=there) == SpentAmount(168 + 200, 168.0)
     alone = {"new": 2}
-    assert spent_of({"new": 100.0}, alone, hours=168, there=alone) == Spent(100.0, 2.0)
-    assert spent_of(amounts, alone, hours=168, there=alone) == Spent(268.0, 168.0)
+    assert spent_of({"new": 100.0}, alone, hours=168, there=alone) == SpentAmount(100.0, 2.0)
+    assert spent_of(amounts, alone, hours=168, there=alone) == SpentAmount(268.0, 168.0)
 
 
 def test_the_pace_of_a_cluster_that_joined_is_not_that_of_a_whole_day() -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from simulator.epochs import Epoch, Steps
+from simulator.epochs import ActivitySteps, Epoch
 from simulator.fleet import (
     FOREVER,
     FULL_METRICS,
@@ -113,7 +113,9 @@ class Fleet(Scenario):
         self.quotas = [Quota("vision", "gpus", "uid-of-quota", ORIGIN, keys)] if keys else []
         self.controllers = [OWNER]
         self.teams = []
-        hard = {f"vision/{key}": Steps((ORIGIN,), (n,)) for key, n in (limits or {}).items()}
+        hard = {
+            f"vision/{key}": ActivitySteps((ORIGIN,), (n,)) for key, n in (limits or {}).items()
+        }
         self._epoch = Epoch(ORIGIN, FOREVER, pods=pods, hard=hard, claims=claims, strays=strays)
 
     def epochs(self, start: int, end: int) -> Iterator[Epoch]:

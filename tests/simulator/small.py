@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from simulator.epochs import Epoch, Steps
+from simulator.epochs import ActivitySteps, Epoch
 from simulator.fleet import FOREVER, LINGER_SECONDS, Controller, Pod
 from simulator.machines import a100_node
 from simulator.scenarios.base import Namespace, Quota, Scenario
@@ -61,7 +61,7 @@ def pod(
         activity=activity,
         memory_mib=20_000,
         power_watts=power_watts,
-        waiting_message="0/1 nodes are available: 1 Insufficient nvidia.com/gpu.",
+        pending_message="0/1 nodes are available: 1 Insufficient nvidia.com/gpu.",
     )
 
 
@@ -83,7 +83,9 @@ class Small(Scenario):
         self.quotas = [Quota("vision", "gpus", "uid-of-quota", ORIGIN)]
         self.controllers = list(controllers) or [job()]
         self.teams = []
-        self._epoch = Epoch(ORIGIN, FOREVER, pods=pods, hard={"vision": Steps((ORIGIN,), (quota,))})
+        self._epoch = Epoch(
+            ORIGIN, FOREVER, pods=pods, hard={"vision": ActivitySteps((ORIGIN,), (quota,))}
+        )
 
     def epochs(self, start: int, end: int) -> Iterator[Epoch]:
         if end >= ORIGIN:

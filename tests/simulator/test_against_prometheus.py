@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from simulator.epochs import Epoch
-from simulator.prometheus.openmetrics import lines
+from simulator.prometheus.openmetrics import sample_rows
 from simulator.prometheus.signals import Signals
 from simulator.scenarios.base import Scenario
 from tests.real_prometheus import RealPrometheus
@@ -71,7 +71,7 @@ def exported(helios: Scenario, tmp_path_factory: pytest.TempPathFactory) -> Iter
     part = _Part(helios, teams=("vchbv", "vccaa"))
     path = tmp_path_factory.mktemp("export") / "helios.om"
     with path.open("w", encoding="utf-8") as file:
-        file.writelines(lines(Signals(part), START * 1000, END * 1000))
+        file.writelines(sample_rows(Signals(part), START * 1000, END * 1000))
     with RealPrometheus.loaded(path) as real, serving(part, END) as lab:
         yield Pair(lab, Client(real.url))
 
@@ -165,7 +165,7 @@ def edge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Pair, float
     scenario = Small([pod("a", bound=0, finished=3600, activity=0.25)])
     path = tmp_path_factory.mktemp("edge") / "small.om"
     with path.open("w", encoding="utf-8") as file:
-        file.writelines(lines(Signals(scenario), ORIGIN * 1000, (ORIGIN + 7200) * 1000))
+        file.writelines(sample_rows(Signals(scenario), ORIGIN * 1000, (ORIGIN + 7200) * 1000))
     scrape = ORIGIN + 1800 + scenario.nodes[0].scrape_phase_ms / 1000
     with RealPrometheus.loaded(path) as real, serving(scenario, ORIGIN + 7200) as lab:
         yield Pair(lab, Client(real.url)), scrape

@@ -146,7 +146,7 @@ def resolved(client: Served, namespace: str, name: str, kind: str) -> str:
     ("minute", "action", "change", "kind", "namespace", "name", "least"),
     [pytest.param(*case[1:], id=case[0]) for case in CASES],
 )
-def test_what_waits_runs_once_the_suggestion_is_followed(
+def test_pending_work_runs_once_the_suggestion_is_followed(
     only_faults: OnlyFaults, minute: float, action: str, change: dict[str, Any],
     kind: str, namespace: str, name: str, least: int,
 ) -> None:  # fmt: skip

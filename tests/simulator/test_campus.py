@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from simulator.answers import Answer
 from simulator.catalog import catalog_yaml
 from simulator.clock import PinnedClock
 from simulator.fleet import DAY
 from simulator.kubernetes.api import KubernetesApi
 from simulator.prometheus.api import PrometheusApi
 from simulator.prometheus.signals import Signals
+from simulator.responses import Response
 from simulator.scenarios.base import Scenario
 from simulator.scenarios.campus.pools import PARKED_CLAIM, RECUT, STRAY, STUCK, UNHEALTHY
 from simulator.scenarios.registry import load
@@ -26,7 +26,7 @@ DRA = "/apis/resource.k8s.io/v1"
 
 def items(scenario: Scenario, path: str, at: int = NOW) -> list[dict[str, Any]]:
     answer = KubernetesApi(scenario, PinnedClock(at * 1000)).answer(path, {})
-    assert isinstance(answer, Answer)
+    assert isinstance(answer, Response)
     assert answer.status == 200
     found: list[dict[str, Any]] = json.loads(answer.body)["items"]
     return found
@@ -45,7 +45,7 @@ def test_it_has_every_kind_of_tier_and_16_teams(campus: Scenario) -> None:
     assert sum(len(node.devices) for node in campus.nodes) == 240 + 32 + 36 + 2
 
 
-def test_no_card_or_instance_is_held_more_than_once_over(campus: Scenario) -> None:
+def test_no_gpu_or_instance_is_held_more_than_once_over(campus: Scenario) -> None:
     changes: dict[tuple[str, int], list[tuple[int, float]]] = defaultdict(list)
     cards: dict[str, list[tuple[int, float]]] = defaultdict(list)
     for one in holdings(campus, campus.begins, NOW):
@@ -108,11 +108,11 @@ def test_the_same_seed_and_time_give_the_same_bytes(campus: Scenario) -> None:
     def objects(scenario: Scenario) -> list[bytes]:
         kube = KubernetesApi(scenario, clock)
         answers = [kube.answer(path, {}) for path in ("/api/v1/pods", f"{DRA}/resourceclaims")]
-        return [a.body for a in answers if isinstance(a, Answer)]
+        return [a.body for a in answers if isinstance(a, Response)]
 
     def shown(scenario: Scenario) -> list[bytes]:
         answer = PrometheusApi(Signals(scenario), clock).answer("/api/v1/query", query)
-        assert isinstance(answer, Answer)
+        assert isinstance(answer, Response)
         return [*objects(scenario), answer.body]
 
     again = load("campus", now=NOW)
@@ -159,7 +159,7 @@ def test_nodes_offer_and_say_what_they_share(
     assert {key: found["metadata"]["labels"][f"nvidia.com/{key}"] for key in labels} == labels
 
 
-def test_an_unhealthy_card_is_not_allocatable(campus: Scenario) -> None:
+def test_an_unhealthy_gpu_is_not_allocatable(campus: Scenario) -> None:
     status = node_of(campus, UNHEALTHY[0])["status"]
 
     assert status["capacity"]["nvidia.com/gpu"] == "8"
@@ -236,7 +236,7 @@ def test_pods_name_the_claims_that_were_made_for_them(campus: Scenario) -> None:
 # ---------------------------------------------------------------- what is out of order
 
 
-def test_somebody_uses_a_card_that_nobody_holds(campus: Scenario) -> None:
+def test_somebody_uses_a_gpu_that_nobody_holds(campus: Scenario) -> None:
     busy = [d for d in doings(campus, NOW - 60, NOW) if (d.node.name, d.device.index) == STRAY]
     held = [h for h in holdings(campus, 0, NOW) if (h.node.name, h.device.index) == STRAY]
 
@@ -244,7 +244,7 @@ def test_somebody_uses_a_card_that_nobody_holds(campus: Scenario) -> None:
     assert held == []
 
 
-def test_one_card_has_stuck_counters_and_works(campus: Scenario) -> None:
+def test_one_gpu_has_stuck_counters_and_works(campus: Scenario) -> None:
     found = [
         (d.end - d.start, d.activity)
         for d in doings(campus, MIDNIGHT - 14 * DAY, MIDNIGHT)

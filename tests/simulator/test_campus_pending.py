@@ -10,7 +10,6 @@ import pytest
 from apps.pending.domain.diagnose import diagnose_cluster
 from apps.pending.domain.diagnosis import Action, Cause, ClusterState, PendingItem
 from apps.pending.services import refresh
-from simulator.answers import Answer
 from simulator.clock import PinnedClock
 from simulator.fault_scenarios import site
 from simulator.fault_scenarios.scenario import faults_of
@@ -20,6 +19,7 @@ from simulator.kubernetes.entities import collections
 from simulator.kubernetes.objects import rfc3339
 from simulator.prometheus.api import PrometheusApi
 from simulator.prometheus.signals import Signals
+from simulator.responses import Response
 from simulator.scenarios.base import Scenario
 from simulator.scheduler.amounts import quantity, requests_of
 from simulator.scheduler.filters import NOT_SELECTED, UNSCHEDULABLE, Machine, refusals
@@ -40,7 +40,7 @@ Item = dict[str, Any]
 
 def items(scenario: Scenario, path: str, at: int) -> list[Item]:
     answer = KubernetesApi(scenario, PinnedClock(at * 1000)).answer(path, {})
-    assert isinstance(answer, Answer)
+    assert isinstance(answer, Response)
     found: list[Item] = json.loads(answer.body)["items"]
     faults = faults_of(scenario)
     spaces = faults.namespaces if faults else frozenset()
@@ -72,7 +72,7 @@ def machines(scenario: Scenario, at: int) -> list[Machine]:
 
     def every(path: str) -> list[Item]:
         answer = api.answer(path, {})
-        assert isinstance(answer, Answer)
+        assert isinstance(answer, Response)
         found: list[Item] = json.loads(answer.body)["items"]
         return found
 
@@ -252,7 +252,7 @@ def test_nobody_who_is_first_in_line_waits_while_there_is_quota(campus: Scenario
         assert max(units.values) <= most[name], name
         for pod in mine:
             assert pod.admission is not None
-            looked, until = pod.admission.looked_at, min(pod.admission.reserved, pod.released)
+            looked, until = pod.admission.evaluated_at, min(pod.admission.reserved, pod.released)
             for at in (looked, *units.between(looked, until - 1)) if looked < until else ():
                 assert units.at(at) + pod.units > most[name], (name, pod.name, at)
 
@@ -327,7 +327,7 @@ def test_a_quota_refuses_a_deployment_for_some_hours_a_day(
 
 
 @pytest.mark.django_db
-def test_a_portal_finds_no_room_for_what_waits_and_both_causes(campus: Scenario) -> None:
+def test_a_portal_finds_no_room_for_pending_work_and_both_causes(campus: Scenario) -> None:
     faults = faults_of(campus)
     assert faults is not None
     found: list[PendingItem] = []

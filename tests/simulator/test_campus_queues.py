@@ -19,7 +19,7 @@ POOL = next(pool for pool in make_pools(NODES) if pool.tag == "whole-h100")
 
 
 class When(NamedTuple):
-    looked_at: int
+    evaluated_at: int
     reserved: int
     at: int
 
@@ -42,7 +42,7 @@ def let(drafts: Sequence[Draft], nominal: int, others: Sequence[Draft] = ()) -> 
 
 
 def when(drafts: Sequence[Draft], nominal: int, others: Sequence[Draft] = ()) -> list[When]:
-    return [When(one.looked_at, one.reserved, one.at) for one in let(drafts, nominal, others)]
+    return [When(one.evaluated_at, one.reserved, one.at) for one in let(drafts, nominal, others)]
 
 
 @pytest.mark.parametrize(

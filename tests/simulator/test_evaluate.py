@@ -48,7 +48,7 @@ def test_a_slot_sums_the_activity_of_sixty_scrapes() -> None:
     ]
 
 
-def test_a_card_is_labelled_only_while_its_pod_runs() -> None:
+def test_a_gpu_is_labelled_only_while_its_pod_runs() -> None:
     scenario = Small([pod("a", bound=0, started=600, finished=1200)])
 
     found = rows(
@@ -63,7 +63,7 @@ def test_a_card_is_labelled_only_while_its_pod_runs() -> None:
     ]
 
 
-def test_a_busy_card_draws_its_energy_and_an_idle_one_its_own() -> None:
+def test_a_busy_gpu_draws_its_energy_and_an_idle_one_its_own() -> None:
     scenario = Small([pod("a", bound=0, power_watts=300.0)])
 
     found = rows(scenario, f"max by (gpu) (increase({ENERGY}[30m]))", slot(2))

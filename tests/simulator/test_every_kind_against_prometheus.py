@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from simulator.prometheus.openmetrics import lines
+from simulator.prometheus.openmetrics import sample_rows
 from simulator.prometheus.signals import Signals
 from tests.real_prometheus import RealPrometheus
 from tests.simulator.client import Client, serving
@@ -44,7 +44,7 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
     path = tmp_path_factory.mktemp("kinds") / "kinds.om"
     end = ORIGIN + SLOTS * 1800
     with path.open("w", encoding="utf-8") as file:
-        file.writelines(lines(Signals(scenario), ORIGIN * 1000, end * 1000))
+        file.writelines(sample_rows(Signals(scenario), ORIGIN * 1000, end * 1000))
     with RealPrometheus.loaded(path) as real, serving(scenario, end) as lab:
         yield Pair(lab, Client(real.url))
 

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from simulator.answers import Answer
 from simulator.clock import PinnedClock
 from simulator.fault_scenarios import site
 from simulator.fault_scenarios.scenario import FaultScenario
 from simulator.fleet import FOREVER
 from simulator.kubernetes.api import KubernetesApi
 from simulator.prometheus.signals import Signals
+from simulator.responses import Response
 from simulator.scenarios.base import Scenario
 from tests.simulator.conftest import NOW
 from tests.simulator.only_faults import ORIGIN, OnlyFaults, at_minute
@@ -30,7 +30,7 @@ def only_faults() -> OnlyFaults:
 
 def items(scenario: Scenario, path: str, at: int) -> list[Object]:
     answer = KubernetesApi(scenario, PinnedClock(at * 1000)).answer(path, {})
-    assert isinstance(answer, Answer)
+    assert isinstance(answer, Response)
     assert answer.status == 200
     found: list[Object] = json.loads(answer.body)["items"]
     return found
@@ -74,7 +74,7 @@ def condition(item: Object, kind: str) -> Object:
         pytest.param(85, "scavenger", "1 Insufficient nvidia.com/gpu", id="a victim again"),
     ],
 )  # fmt: skip
-def test_waiting_pods_say_why(only_faults: OnlyFaults, minute: float, pod: str, says: str) -> None:
+def test_pending_pods_say_why(only_faults: OnlyFaults, minute: float, pod: str, says: str) -> None:
     waiting = [
         one
         for one in items(only_faults, "/api/v1/pods", at_minute(minute))
@@ -217,7 +217,7 @@ def test_behind_the_head_of_a_strict_queue_nothing_is_said(only_faults: OnlyFaul
     assert found["status"] == {}
 
 
-def test_a_partial_gang_holds_cards_for_nothing(only_faults: OnlyFaults) -> None:
+def test_a_partial_gang_holds_gpus_for_nothing(only_faults: OnlyFaults) -> None:
     pods = [p for p in items(only_faults, "/api/v1/pods", at_minute(90))
             if p["metadata"]["name"].startswith("ddp-loose")]  # fmt: skip
     held = [h for h in holdings(only_faults, at_minute(90), at_minute(91))
@@ -262,7 +262,7 @@ def test_metrics_know_the_same_pods_as_the_api(only_faults: OnlyFaults, cycle: i
         assert known == shown
 
 
-def test_no_card_is_held_twice(only_faults: OnlyFaults) -> None:
+def test_no_gpu_is_held_twice(only_faults: OnlyFaults) -> None:
     changes: dict[str, list[tuple[int, float]]] = defaultdict(list)
     for one in holdings(only_faults, ORIGIN, ORIGIN + 3 * site.CYCLE_SECONDS):
         changes[one.device.uuid] += [(one.start, one.gpus), (one.end, -one.gpus)]
@@ -275,7 +275,7 @@ def test_no_card_is_held_twice(only_faults: OnlyFaults) -> None:
             assert 0.0 <= held <= 1.0
 
 
-def test_a_card_has_one_series_of_a_pods_name_and_one_tenant_at_a_time(
+def test_a_gpu_has_one_series_of_a_pods_name_and_one_tenant_at_a_time(
     only_faults: OnlyFaults,
 ) -> None:
     start, end = at_minute(0) * 1000, at_minute(0, 4) * 1000

@@ -87,7 +87,7 @@ def test_a_pods_times_are_exact_seconds(lab: Served) -> None:
     assert found["metadata"]["resourceVersion"] == str((ORIGIN + 900) * 1000)
 
 
-def test_a_waiting_pod_says_why(lab: Served) -> None:
+def test_a_pending_pod_says_why(lab: Served) -> None:
     found = lab.get("/api/v1/namespaces/vision/pods/waiting")
 
     condition = found["status"]["conditions"][0]
@@ -114,7 +114,7 @@ def test_owners_lead_to_the_top_controller(lab: Served) -> None:
     assert found["status"]["replicas"] == 1
 
 
-def test_a_quota_counts_what_waits_and_what_runs(lab: Served) -> None:
+def test_a_quota_counts_pending_work_and_what_runs(lab: Served) -> None:
     quota = lab.get("/api/v1/namespaces/vision/resourcequotas/gpus")
 
     key = "requests.nvidia.com/gpu"
@@ -122,7 +122,7 @@ def test_a_quota_counts_what_waits_and_what_runs(lab: Served) -> None:
     assert quota["metadata"]["resourceVersion"] == str((ORIGIN + 950) * 1000)
 
 
-def test_a_node_offers_its_cards(lab: Served) -> None:
+def test_a_node_offers_its_gpus(lab: Served) -> None:
     node = lab.get("/api/v1/nodes/one")
 
     assert node["status"]["capacity"]["nvidia.com/gpu"] == "4"

@@ -11,7 +11,7 @@ from apps.clusters.domain.window import Window, from_seconds
 from apps.clusters.ports import QueueSlot
 from simulator.fleet import Admission, Pod
 from simulator.prometheus.exporters.kueue import METRICS
-from simulator.prometheus.openmetrics import lines
+from simulator.prometheus.openmetrics import sample_rows
 from simulator.prometheus.signals import Signals
 from simulator.scenarios.base import Queue
 from tests.real_prometheus import RealPrometheus
@@ -64,7 +64,7 @@ def test_a_cluster_without_queues_shows_none_of_kueue() -> None:
 def exported(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
     path = tmp_path_factory.mktemp("kueue") / "kueue.om"
     with path.open("w", encoding="utf-8") as file:
-        file.writelines(lines(Signals(scenario()), ORIGIN * 1000, END * 1000))
+        file.writelines(sample_rows(Signals(scenario()), ORIGIN * 1000, END * 1000))
     with RealPrometheus.loaded(path) as real, serving(scenario(), END) as lab:
         yield Pair(lab, Client(real.url))
 

@@ -36,7 +36,7 @@ def test_there_are_120_gpus_on_30_nodes_in_thousandths(openb: Scenario) -> None:
     assert {node.replicas for node in openb.nodes} == {REPLICAS}
 
 
-def test_no_card_is_held_more_than_once_over(openb: Scenario) -> None:
+def test_no_gpu_is_held_more_than_once_over(openb: Scenario) -> None:
     changes: dict[str, list[tuple[int, float]]] = defaultdict(list)
     for one in holdings(openb, MIDNIGHT - DAYS * DAY, MIDNIGHT + 40 * DAY):
         changes[one.device.uuid] += [(one.start, one.gpus), (one.end, -one.gpus)]

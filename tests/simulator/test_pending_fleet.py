@@ -19,7 +19,7 @@ def test_it_has_as_much_as_asked_for() -> None:
     assert 300 < len(fleet.objects[EVENTS]) < 400
 
 
-def test_no_node_is_held_beyond_its_cards() -> None:
+def test_no_node_is_held_beyond_its_gpus() -> None:
     held: Counter[str] = Counter()
     for pod in waiting_fleet(nodes=200, waiting=0).objects[PODS]:
         requests = pod["spec"]["containers"][0]["resources"]["requests"]

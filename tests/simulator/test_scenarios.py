@@ -260,7 +260,7 @@ def test_pods_hold_and_wait_for_what_is_asked_at_every_level(
     packer = Packer(cards)
     wanted = [(min(running, sum(cards)), pending) for running, pending, _, _ in levels]
     for minute, ((running, pending), level) in enumerate(zip(wanted, levels, strict=True)):
-        packer.level(minute, running=running, pending=pending, jobs=level[2], waiting_jobs=level[3])
+        packer.level(minute, running=running, pending=pending, jobs=level[2], pending_jobs=level[3])
     packer.close(len(levels))
 
     for minute, (running, pending) in enumerate(wanted):
@@ -293,7 +293,7 @@ def test_what_has_waited_longest_is_bound_first() -> None:
 
 
 @pytest.mark.parametrize("hours_back", [1, 30, 24 * 25])
-def test_every_card_has_sixty_samples_in_every_slot(helios: Scenario, hours_back: int) -> None:
+def test_every_gpu_has_sixty_samples_in_every_slot(helios: Scenario, hours_back: int) -> None:
     end = (NOW - hours_back * 3600) // 1800 * 1800
     query = "sum by (UUID) (count_over_time(DCGM_FI_PROF_GR_ENGINE_ACTIVE[30m]))"
 
@@ -324,7 +324,7 @@ def test_requests_in_kube_state_metrics_are_those_of_the_trace(helios: Scenario)
     assert waiting == {team.lower(): v[minute] for team, v in pending.items() if v[minute]}
 
 
-def test_an_energy_counter_goes_on_whoever_holds_the_card(helios: Scenario) -> None:
+def test_an_energy_counter_goes_on_whoever_holds_the_gpu(helios: Scenario) -> None:
     low, high = (NOW - 2 * DAY) * 1000, NOW * 1000
     node = next(node for node in helios.nodes if node.labels["node-pool"] == "vchbv")
     uuid = node.devices[0].uuid

@@ -54,13 +54,13 @@ def by_pod(found: Rows, label: str = "exported_pod") -> dict[tuple[str, str], fl
     return {(labels["gpu"], labels.get(label, "")): value for labels, value in found}
 
 
-def test_virtual_gpus_copy_the_cards_value_to_every_pod() -> None:
+def test_virtual_gpus_copy_the_gpus_value_to_every_pod() -> None:
     found = by_pod(rows(pair(exporter((4, 4, 0), **VIRTUAL)), UTILIZATION))
 
     assert found == {("0", "a"): 90.0, ("0", "b"): 90.0}
 
 
-def test_rows_of_idle_cards_vanish_up_to_4_8_1_while_a_pod_is_on_the_node() -> None:
+def test_rows_of_idle_gpus_vanish_up_to_4_8_1_while_a_pod_is_on_the_node() -> None:
     old, new = (pair(exporter(version, **VIRTUAL)) for version in ((4, 8, 1), (4, 8, 2)))
 
     assert {gpu for gpu, _ in by_pod(rows(old, ACTIVITY))} == {"0"}
@@ -68,7 +68,7 @@ def test_rows_of_idle_cards_vanish_up_to_4_8_1_while_a_pod_is_on_the_node() -> N
     assert {gpu for gpu, _ in by_pod(rows(Fleet(old.nodes), ACTIVITY))} == {"0", "1"}
 
 
-def test_from_4_8_2_utilization_and_memory_are_by_process_beside_the_card() -> None:
+def test_from_4_8_2_utilization_and_memory_are_by_process_beside_the_gpu() -> None:
     fleet = pair(exporter((4, 8, 2), **VIRTUAL))
 
     assert by_pod(rows(fleet, UTILIZATION)) == {
@@ -104,7 +104,7 @@ def test_a_renamed_resource_is_not_mapped_unless_it_is_listed() -> None:
     assert found == {("0", ""): 90.0, ("1", ""): 0.0}
 
 
-def test_mig_rows_have_the_cards_uuid_and_no_utilization() -> None:
+def test_mig_rows_have_the_gpus_uuid_and_no_utilization() -> None:
     pods = [tenant("a", "mig", resource=f"{MIG_PREFIX}3g.40gb", instances=(1,), watts=300.0)]
     fleet = Fleet([mig_node(exporter())], pods)
     found = rows(fleet, ACTIVITY)
@@ -145,7 +145,7 @@ def test_reserved_memory_is_shown_from_4_4(version: tuple[int, int, int], count:
     assert len(rows(pair(exporter(version)), "DCGM_FI_DEV_FB_RESERVED")) == count
 
 
-def test_a_second_exporter_shows_every_card_again() -> None:
+def test_a_second_exporter_shows_every_gpu_again() -> None:
     node = gpu_node(
         seed="fleet", name="whole", position=1, card=A100, cards=2, created=ORIGIN,
         exporters=(exporter(), exporter(job="other", kubernetes=False)),
@@ -157,7 +157,7 @@ def test_a_second_exporter_shows_every_card_again() -> None:
     assert len({(labels["job"], labels["instance"]) for labels, _ in found}) == 2
 
 
-def test_the_claims_of_a_card_are_on_its_rows_from_4_8_3() -> None:
+def test_the_claims_of_a_gpu_are_on_its_rows_from_4_8_3() -> None:
     found = {labels.get("exported_pod"): labels for labels, _ in rows(every_kind(), ACTIVITY)}
 
     assert found["k"]["dra_claim_name"] == found["l"]["dra_claim_name"] == "c-1"
@@ -180,7 +180,7 @@ def test_a_stuck_counter_reads_0_while_power_does_not() -> None:
     assert [value for _, value in rows(fleet, POWER)] == [350.0]
 
 
-def test_cards_older_than_the_profiling_counters_have_none(openb: Scenario) -> None:
+def test_gpus_older_than_the_profiling_counters_have_none(openb: Scenario) -> None:
     models = {labels["modelName"] for labels, _ in rows(openb, ACTIVITY)}
     every = {labels["modelName"] for labels, _ in rows(openb, UTILIZATION)}
 
@@ -190,7 +190,7 @@ def test_cards_older_than_the_profiling_counters_have_none(openb: Scenario) -> N
 # ---------------------------------------------------------------- what is true
 
 
-def test_what_pods_hold_weighs_at_most_what_cards_are() -> None:
+def test_what_pods_hold_weighs_at_most_what_gpus_are() -> None:
     held: dict[str, float] = defaultdict(float)
     for holding in holdings(every_kind(), ORIGIN + 2000, ORIGIN + 2001):
         held[holding.device.uuid] += holding.gpus
@@ -204,7 +204,7 @@ def test_what_pods_hold_weighs_at_most_what_cards_are() -> None:
     assert by_name["h"].gpu_hours == pytest.approx(0.25 * 2600 / 3600)
 
 
-def test_a_cards_activity_is_that_of_its_tenants_and_at_most_all() -> None:
+def test_a_gpus_activity_is_that_of_its_tenants_and_at_most_all() -> None:
     fleet = every_kind()
     mps = [d for d in doings(fleet, ORIGIN, ORIGIN + 3600) if d.node.name == "mps"]
 
@@ -216,7 +216,7 @@ def test_a_cards_activity_is_that_of_its_tenants_and_at_most_all() -> None:
     assert all(math.fsum(d.parts.values()) == pytest.approx(d.activity) for d in mps)
 
 
-def test_samples_say_what_is_true_of_every_card() -> None:
+def test_samples_say_what_is_true_of_every_gpu() -> None:
     fleet = every_kind()
     truth: dict[tuple[str, str], float] = defaultdict(float)
     for doing in doings(fleet, ORIGIN + 7200, ORIGIN + 9000):

@@ -11,7 +11,7 @@ from apps.clusters.domain.pods.ledger import (
     PodSource,
 )
 from apps.clusters.domain.tiers import GpuSharing, TierRule
-from apps.clusters.domain.window import HOUR_SECONDS, SLOT_SECONDS, Span
+from apps.clusters.domain.window import HOUR_SECONDS, SLOT_SECONDS, TimeSpan
 from apps.usage.domain.attribution.allocations import PodLedger
 from apps.usage.domain.attribution.attribute import SampleInterval
 from apps.usage.domain.attribution.attribute_hour import (
@@ -20,7 +20,7 @@ from apps.usage.domain.attribution.attribute_hour import (
     RawSamples,
     attribute_hour,
 )
-from apps.usage.domain.attribution.gpu_classes import Bound
+from apps.usage.domain.attribution.gpu_classes import BoundTier
 
 START = 1_793_613_600  # 2026-11-02 10:00 UTC
 GPU = "nvidia.com/gpu"
@@ -119,8 +119,8 @@ def hour_facts(
     rows: Sequence[DeviceSlot] = (),
     *,
     rules: Sequence[TierRule] = RULES,
-    bound: Mapping[str, Bound] | None = None,
-    limits: Mapping[str, Sequence[Span]] | None = None,
+    bound: Mapping[str, BoundTier] | None = None,
+    limits: Mapping[str, Sequence[TimeSpan]] | None = None,
     claims: Sequence[ClaimAllocationRecord] = (),
     raw: RawSamples | None = None,
     idle_below: float = 0.1,

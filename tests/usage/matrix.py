@@ -25,12 +25,12 @@ from apps.clusters.domain.window import Window, clip, seconds, union
 from apps.clusters.ports import ClusterSource, DeviceAnswer, MetricsSource
 from apps.clusters.services.catalog import assign
 from apps.clusters.services.pods.pod_store import PodObservation, PodStore
-from apps.clusters.services.watch.claims import ClaimWatch, discovered
+from apps.clusters.services.watch.claims import ClaimWatch, discovered_claims
 from apps.usage.domain.amounts import Amounts
 from apps.usage.domain.attribution.allocations import PodLedger
 from apps.usage.domain.attribution.attribute import SampleInterval
 from apps.usage.domain.attribution.attribute_hour import HourFacts, HourInput, attribute_hour
-from apps.usage.domain.attribution.gpu_classes import Bound
+from apps.usage.domain.attribution.gpu_classes import BoundTier
 from simulator.fleet import GPU, GPU_SHARED, MIG_PREFIX, Device, Exporter, Node
 from simulator.scenarios.base import Scenario
 from tests.served_lab import served_lab
@@ -266,7 +266,7 @@ class _Looks:
 
     def look(self, source: ClusterSource, at: float) -> None:
         """List what there is at `at`, as `watch` does when it starts."""
-        paths = discovered(source)
+        paths = discovered_claims(source)
         watch = self._watch = self._watch or ClaimWatch(paths)
         for path in paths:
             watch.relist(path, source.list(path).items, at, self._last)
@@ -300,12 +300,12 @@ class _Looks:
             pods, intervals, {pod.uid: self._bound(pod) for pod in pods}, claims=claims
         )
 
-    def _bound(self, pod: PodRecord) -> Bound:
+    def _bound(self, pod: PodRecord) -> BoundTier:
         assert self._watch is not None
         labels, devices = self._states[pod.node].labels, self._watch.devices_of(pod.claims)
         given = assign(pod, labels, list(RULES), devices)
         units = sum(pod.requests.values())
-        return Bound(given.tier, given.gpu_model or "", given.gpu_equivalents / units)
+        return BoundTier(given.tier, given.gpu_model or "", given.gpu_equivalents / units)
 
 
 def api_ledger(scenario: Scenario, times: Iterable[int] = ()) -> PodLedger:

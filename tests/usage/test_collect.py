@@ -25,7 +25,7 @@ from apps.usage.models import (
 )
 from apps.usage.services import HourOutcome, UnknownCluster, collect_enqueued, collect_window
 from simulator.catalog import catalog_yaml
-from simulator.prometheus.openmetrics import lines
+from simulator.prometheus.openmetrics import sample_rows
 from simulator.prometheus.signals import Signals
 from simulator.scenarios.base import Scenario
 from simulator.scenarios.registry import load
@@ -211,7 +211,7 @@ def test_a_real_prometheus_gives_the_facts_that_the_lab_gives(name: str, tmp_pat
     before, after = start - timedelta(minutes=10), window.end + timedelta(minutes=5)
     with exported.open("w") as file:
         file.writelines(
-            lines(
+            sample_rows(
                 Signals(scenario),
                 int(before.timestamp()) * 1000,
                 int(after.timestamp()) * 1000,
@@ -298,7 +298,7 @@ def test_empty_answers_fail_the_hour_and_never_read_as_zero(scenario: Scenario, 
     failed_with("retention")
 
 
-def test_without_device_samples_the_hour_is_partial_and_unmeasured(
+def test_without_device_samples_the_hour_is_partial_and_without_metrics(
     scenario: Scenario, door: Gate
 ) -> None:
     connect(scenario, door.url)
@@ -317,7 +317,7 @@ def test_without_device_samples_the_hour_is_partial_and_unmeasured(
 
 
 @pytest.mark.parametrize("value", ["NaN", "+Inf", "-Inf", "1.8446744073709552e+19"])
-def test_absurd_sums_are_cut_from_raw_samples_or_left_unmeasured(
+def test_absurd_sums_are_cut_from_raw_samples_or_left_without_metrics(
     scenario: Scenario, door: Gate, value: str
 ) -> None:
     connect(scenario, door.url)

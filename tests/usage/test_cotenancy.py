@@ -116,14 +116,14 @@ def test_pods_of_other_teams_are_a_number_without_names(west: Cluster) -> None:
     assert answer.others == 1
 
 
-def test_a_pod_that_had_cards_alone_had_nobody_beside_it(west: Cluster) -> None:
+def test_a_pod_that_had_gpus_alone_had_nobody_beside_it(west: Cluster) -> None:
     make_interval(west, "n2", labels={})
     pod_on(west, "vision", "alone", node_name="n2")
     pod_on(west, "speech", "theirs", node_name="n2")
     assert co_tenants("west", "uid-alone", window=DAY, visibility=EVERYTHING, now=NOW) is None
 
 
-def test_one_card_was_shared_for_certain(west: Cluster) -> None:
+def test_one_gpu_was_shared_for_certain(west: Cluster) -> None:
     make_interval(west, "n3", capacity={GPU: 4})
     pod_on(west, "vision", "mine", node_name="n3")
     pod_on(west, "speech", "theirs", node_name="n3")

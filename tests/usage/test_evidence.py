@@ -4,9 +4,15 @@ from dataclasses import replace
 
 import pytest
 
-from apps.usage.domain.collection import Evidence, Reference, Thresholds, contradictions, has_fallen
+from apps.usage.domain.collection import (
+    HourEvidence,
+    ReferenceHour,
+    Thresholds,
+    contradictions,
+    has_fallen,
+)
 
-USUAL = Evidence(
+USUAL = HourEvidence(
     from_series=True,
     nodes=10,
     pods=40,
@@ -16,11 +22,11 @@ USUAL = Evidence(
     active_cards=60,
     shares={"kube_node_labels": 1.0},
 )
-BEFORE = Reference(10, 40, {"kube_node_labels": 1.0})
+BEFORE = ReferenceHour(10, 40, {"kube_node_labels": 1.0})
 EMPTY = replace(USUAL, pods=0, held_seconds=0.0, named_samples=0, active_cards=0)
 
 
-def series(evidence: Evidence, reference: Reference | None = None) -> list[str]:
+def series(evidence: HourEvidence, reference: ReferenceHour | None = None) -> list[str]:
     return [one.series for one in contradictions(evidence, reference, Thresholds())]
 
 
@@ -108,7 +114,7 @@ def series(evidence: Evidence, reference: Reference | None = None) -> list[str]:
     ],
 )
 def test_sources_are_held_against_each_other(
-    evidence: Evidence, reference: Reference | None, found: list[str]
+    evidence: HourEvidence, reference: ReferenceHour | None, found: list[str]
 ) -> None:
     assert series(evidence, reference) == found
 
@@ -128,7 +134,7 @@ def test_each_series_is_named_once() -> None:
         (replace(USUAL, nodes=6), BEFORE, True),
     ],
 )
-def test_a_drop_asks_for_a_second_witness(
-    evidence: Evidence, reference: Reference | None, *, fallen: bool
+def test_a_drop_requests_a_second_witness(
+    evidence: HourEvidence, reference: ReferenceHour | None, *, fallen: bool
 ) -> None:
     assert has_fallen(evidence, reference, Thresholds()) is fallen

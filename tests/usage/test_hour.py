@@ -12,7 +12,7 @@ from apps.clusters.domain.pods.ledger import NodeInterval, PodRecord, PodSource
 from apps.clusters.domain.tiers import GpuSharing, TierRule
 from apps.usage.domain.amounts import CAPACITY_FIELDS, HELD_FIELDS, NANO, Amounts
 from apps.usage.domain.attribution.attribute_hour import HourFacts
-from apps.usage.domain.attribution.gpu_classes import Bound
+from apps.usage.domain.attribution.gpu_classes import BoundTier
 from tests.usage.equations import broken_equations
 from tests.usage.hours import GPU, LABELS, RULES, START, device, hour_facts, interval, pod
 
@@ -27,7 +27,7 @@ def hours(amount: int | None) -> float:
     return amount / NANO
 
 
-def test_a_busy_pod_is_busy_and_underused() -> None:
+def test_a_busy_pod_is_busy_and_underutilized() -> None:
     row = only(hour_facts([interval()], [pod()], [device(0, 0.6), device(1, 0.8)]))
     assert hours(row.allocated) == 1.0
     assert hours(row.busy) == pytest.approx(0.7)
@@ -54,14 +54,14 @@ def test_the_slot_in_which_a_pod_starts_or_ends_is_never_idle(
     assert row.underused > 0
 
 
-def test_without_a_sample_running_time_is_unmeasured_never_idle() -> None:
+def test_without_a_sample_running_time_is_without_metrics_never_idle() -> None:
     row = only(hour_facts([interval()], [pod()], [device(0, 0.5)]))
     assert hours(row.unmeasured) == 0.5
     assert hours(row.busy) == pytest.approx(0.25)
     assert row.coverage_ratio == 0.5
 
 
-def test_a_device_whose_metric_is_unusable_is_unmeasured() -> None:
+def test_a_device_whose_metric_is_unusable_is_without_metrics() -> None:
     row = only(hour_facts([interval()], [pod()], [device(0, None), device(1, None)]))
     assert hours(row.unmeasured) == 1.0
     assert row.utilization_ratio is None
@@ -81,7 +81,7 @@ def test_a_pod_that_lives_ten_seconds_counts_ten_seconds() -> None:
     assert hours(row.busy) == pytest.approx(9 / 3600)
 
 
-def test_a_pod_uses_each_of_its_cards() -> None:
+def test_a_pod_uses_each_of_its_gpus() -> None:
     rows = [device(s, a, uuid=u) for s in (0, 1) for u, a in (("GPU-1", 1.0), ("GPU-2", 0.0))]
     row = only(hour_facts([interval()], [pod(units=2)], rows))
     assert hours(row.allocated) == 2.0
@@ -89,7 +89,7 @@ def test_a_pod_uses_each_of_its_cards() -> None:
     assert hours(row.idle) == pytest.approx(1.0), "the card that did nothing, not the pod's mean"
 
 
-def test_labels_on_more_cards_than_held_share_what_is_held() -> None:
+def test_labels_on_more_gpus_than_held_share_what_is_held() -> None:
     rows = [device(s, 1.0, uuid=u) for s in (0, 1) for u in ("GPU-1", "GPU-2")]
     row = only(hour_facts([interval()], [pod(units=1)], rows))
     assert hours(row.busy) == pytest.approx(1.0)
@@ -131,7 +131,7 @@ def test_on_a_bad_node_what_nobody_holds_is_unhealthy_and_what_is_held_counts(
     assert hours(node.amounts.allocated_on_unhealthy) == 3.0
 
 
-def test_a_broken_card_that_is_held_counts_as_allocated() -> None:
+def test_a_broken_gpu_that_is_held_counts_as_allocated() -> None:
     (node,) = hour_facts([interval(gpus=4, allocatable=3)], [pod(units=4)]).nodes
     assert node.amounts.unhealthy == 0
     assert hours(node.amounts.allocated_on_unhealthy) == 1.0
@@ -144,7 +144,7 @@ def test_nothing_is_allocated_after_the_node_is_gone() -> None:
     assert hours(only(facts).allocated) == 0.5
 
 
-def test_holdings_beyond_the_cards_are_scaled_to_fit_and_inferred() -> None:
+def test_holdings_beyond_the_gpus_are_scaled_to_fit_and_inferred() -> None:
     facts = hour_facts([interval(gpus=4)], [pod("a", units=4), pod("b", units=4)])
     (node,) = facts.nodes
     assert hours(node.amounts.allocated) == 4.0
@@ -156,16 +156,16 @@ def test_holdings_beyond_the_cards_are_scaled_to_fit_and_inferred() -> None:
 
 def test_a_pod_keeps_the_tier_it_was_bound_with() -> None:
     relabelled = (TierRule("new", GpuSharing.EXCLUSIVE, (GPU,)), *RULES)
-    bound = {"uid-p1": Bound("gold", LABELS["nvidia.com/gpu.product"], 1.0)}
+    bound = {"uid-p1": BoundTier("gold", LABELS["nvidia.com/gpu.product"], 1.0)}
     facts = hour_facts([interval(gpus=4)], [pod(units=3)], rules=relabelled, bound=bound)
     by_tier = {fact.card.tier: fact.amounts for fact in facts.nodes}
     assert hours(by_tier["gold"].capacity) == hours(by_tier["gold"].allocated) == 3.0
     assert hours(by_tier["new"].capacity) == hours(by_tier["new"].unallocated) == 1.0
 
 
-def test_cards_lent_to_a_kept_tier_stay_healthy() -> None:
+def test_gpus_lent_to_a_kept_tier_stay_healthy() -> None:
     relabelled = (TierRule("new", GpuSharing.EXCLUSIVE, (GPU,)), *RULES)
-    bound = {"uid-p1": Bound("gold", "NVIDIA A100-SXM4-80GB", 1.0)}
+    bound = {"uid-p1": BoundTier("gold", "NVIDIA A100-SXM4-80GB", 1.0)}
     facts = hour_facts([interval(gpus=4)], [pod(units=3)], rules=relabelled, bound=bound)
     assert only(facts).allocated_on_unhealthy == 0
     assert {fact.card.model for fact in facts.nodes} == {LABELS["nvidia.com/gpu.product"]}
@@ -185,7 +185,7 @@ def test_a_pod_holds_only_within_its_limits() -> None:
     assert hours(only(facts).allocated) == pytest.approx(600 / 3600)
 
 
-def test_activity_of_a_card_that_nobody_holds_is_unattributed() -> None:
+def test_activity_of_a_gpu_that_nobody_holds_is_unattributed() -> None:
     facts = hour_facts([interval()], [], [device(0, 0.5, pod_name="", energy=100.0)])
     (node,) = facts.nodes
     assert hours(node.amounts.unattributed) == pytest.approx(0.25)

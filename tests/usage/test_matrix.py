@@ -217,7 +217,7 @@ def test_exporters_of_every_set_up_side_by_side_tell_the_same(one: Combination) 
     check(one, read_side_by_side(), partial(truth, every_kind()))
 
 
-def test_who_idles_beside_one_that_has_the_whole_card_is_known_by_process() -> None:
+def test_who_idles_beside_one_that_has_the_whole_gpu_is_known_by_process() -> None:
     """The worker's own value is the card's: that alone does not make its row a copy."""
     set_up = SetUp((4, 8, 3), honor_labels=False, virtual_gpus=True).exporter()
     pods = [tenant("v", "old", activity=0.6), tenant("w", "old", begin=120, activity=0.0)]
@@ -243,7 +243,7 @@ def test_from_metrics_alone_devices_of_claims_are_unattributed_and_not_lost(
         assert found == pytest.approx(true.active["dra"], abs=true.slack("dra"))
 
 
-def test_the_hours_have_pods_that_come_and_go_on_every_kind_of_card() -> None:
+def test_the_hours_have_pods_that_come_and_go_on_every_kind_of_gpu() -> None:
     """The truth is no trivial one: else the matrix would show little."""
     first, second = (what_is_true(start) for start in HOURS)
     assert HOURS[0] == ORIGIN

@@ -33,7 +33,7 @@ def by_pod(facts: HourFacts) -> dict[str, Amounts]:
     return found
 
 
-def test_a_card_that_is_cut_in_one_slot_is_not_counted_again_in_the_other() -> None:
+def test_a_gpu_that_is_cut_in_one_slot_is_not_counted_again_in_the_other() -> None:
     """Nobody is named, its energy is known, and a tenant comes in the first half hour alone."""
     rows = [device(slot, 0.6, pod_name="", energy=20.0) for slot in (0, 1)]
     pods = [pod("a"), pod("b", bound=900)]
@@ -46,7 +46,7 @@ def test_a_card_that_is_cut_in_one_slot_is_not_counted_again_in_the_other() -> N
 @pytest.mark.parametrize(
     ("cards", "grade"), [(1, "measured"), (2, "apportioned")], ids=["one card", "two cards"]
 )
-def test_an_unnamed_tenant_that_may_be_on_either_of_two_cards_is_estimated(
+def test_an_unnamed_tenant_that_may_be_on_either_of_two_gpus_is_estimated(
     cards: int, grade: str
 ) -> None:
     rows = [
@@ -91,7 +91,7 @@ def user(name: str, uid: str, begin: float = -600, end: float | None = None) -> 
     return replace(pod(name, bound=begin, end=end), requests={WHOLE: 1.0}, claims=(uid,))
 
 
-def test_who_had_a_card_alone_before_a_shared_claim_of_it_is_measured_too() -> None:
+def test_who_had_a_gpu_alone_before_a_shared_claim_of_it_is_measured_too() -> None:
     rows = [device(slot, 0.5, pod_name="") for slot in (0, 1)]
     claims = [of_whole("first", -600, 900), of_whole("second", 900)]
     pods = [user("a", "first", end=900), user("b", "second", 900), user("c", "second", 900)]
@@ -123,7 +123,7 @@ def test_a_pod_has_its_own_part_by_process_before_and_after_its_sharer_left() ->
 
 @settings(max_examples=60, deadline=None)
 @given(worlds())
-def test_the_energy_of_a_card_is_somebody_s_or_nobody_s_once(world: World) -> None:
+def test_the_energy_of_a_gpu_is_somebody_s_or_nobody_s_once(world: World) -> None:
     """As its activity is, of which other tests tell."""
     resource = "nvidia.com/mig-1g.10gb" if world.mig else GPU
     units = world.devices * world.places

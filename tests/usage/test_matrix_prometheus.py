@@ -5,7 +5,7 @@ from itertools import combinations
 
 import pytest
 
-from simulator.prometheus.openmetrics import lines
+from simulator.prometheus.openmetrics import sample_rows
 from simulator.prometheus.signals import Signals
 from tests.real_prometheus import RealPrometheus
 from tests.simulator.sharing import crowded
@@ -56,7 +56,7 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
             own = f'cluster="{cluster_of(pick)}"'
             signals = Signals(crowded(pick.exporter()))
             names = sorted(set(signals.metrics) - OF_NO_LEDGER)
-            for line in lines(signals, ORIGIN * 1000, END * 1000, metrics=names):
+            for line in sample_rows(signals, ORIGIN * 1000, END * 1000, metrics=names):
                 if not line.startswith("#"):
                     file.write(line.replace('cluster="lab"', own))
         file.write("# EOF\n")

@@ -102,7 +102,7 @@ def test_an_hour_whose_sources_contradict_each_other_has_no_figures(
     assert (row.withheld, row.collected_at, row.coverage_ratio) == (True, None, None)
 
 
-def test_without_labels_replicas_are_not_taken_for_cards() -> None:
+def test_without_labels_replicas_are_not_taken_for_gpus() -> None:
     """Half as much again as there is, had they been."""
     campus = load("campus", now=int(NOW.timestamp()))
     with served_lab(campus, NOW.timestamp()) as url:

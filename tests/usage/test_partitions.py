@@ -74,7 +74,7 @@ def test_pitfall_6_and_14_two_of_three_slices_strand_the_seventh() -> None:
     assert total.idle == 0
 
 
-def test_pitfall_6_one_of_three_slices_half_busy_is_its_part_of_the_card() -> None:
+def test_pitfall_6_one_of_three_slices_half_busy_is_its_part_of_the_gpu() -> None:
     rows = [instance(slot, 0.5, "3g.40gb", 1, pod_name="p1") for slot in (0, 1)]
     total = hour_facts([node(MIXED, large=1)], [pod(resource=LARGE)], rows, rules=RULES).total()
     assert hours(total.busy) == pytest.approx(0.5 * 3 / 7)
@@ -90,7 +90,7 @@ def test_pitfall_12_mig_single_looks_like_gpus() -> None:
     assert {fact.card.model for fact in facts.nodes} == {"NVIDIA-A100-SXM4-80GB"}
 
 
-def test_stranded_slices_go_to_the_tiers_of_their_own_card() -> None:
+def test_stranded_slices_go_to_the_tiers_of_their_own_gpu() -> None:
     """Seven small ones fill the first card, two large ones leave a seventh of the second."""
     rows = [
         *(instance(0, 0.0, "1g.10gb", n, uuid="GPU-1") for n in range(7)),
@@ -159,7 +159,7 @@ def test_on_a_mixed_node_a_pod_without_labels_holds_what_the_node_has() -> None:
     assert facts.total().grades["inferred"] + facts.total().grades["unmeasured"] == 2.0
 
 
-def test_without_any_label_the_only_pod_of_a_node_is_on_its_card() -> None:
+def test_without_any_label_the_only_pod_of_a_node_is_on_its_gpu() -> None:
     rows = [device(slot, 0.7, pod_name="") for slot in (0, 1)]
     total = hour_facts([interval(gpus=1)], [pod()], rows).total()
     assert hours(total.busy) == pytest.approx(0.7)
@@ -173,7 +173,7 @@ def test_without_any_label_two_pods_are_not_told_apart() -> None:
     assert hours(total.unattributed or 0) == pytest.approx(1.4)
 
 
-def test_pitfall_7_energy_of_mig_devices_is_the_card_s_once() -> None:
+def test_pitfall_7_energy_of_mig_devices_is_the_gpu_s_once() -> None:
     rows = [instance(0, 0.5, "1g.10gb", n, pod_name=f"p{n}", energy=10.0) for n in range(7)]
     pods = [pod(f"p{n}", resource=SMALL) for n in range(7)]
     assert hour_facts([node(MIXED, small=7)], pods, rows, rules=RULES).total().energy_mwh == 70_000
@@ -246,13 +246,13 @@ def test_claims_that_a_watch_lists_before_the_slices_are_not_scaled() -> None:
     assert "overcommitted" not in facts.findings
 
 
-def test_pitfall_31_a_partitionable_card_is_one_card() -> None:
+def test_pitfall_31_a_partitionable_gpu_is_one_gpu() -> None:
     parts = [offered(9, profile="1g.10gb", card="GPU-1") for _ in range(7)]
     facts = hour_facts([dra_node(offered(1), *parts)], [], rules=RULES)
     assert hours(facts.total().capacity or 0) == 1.0
 
 
-def test_a_part_of_a_partitionable_card_takes_it_from_the_whole_card_s_tier() -> None:
+def test_a_part_of_a_partitionable_gpu_takes_it_from_the_whole_gpu_s_tier() -> None:
     parts = [offered(9, profile="1g.10gb", card="GPU-1") for _ in range(7)]
     found = by_tier(
         hour_facts(
@@ -283,7 +283,7 @@ def test_a_claim_s_device_is_found_without_any_label() -> None:
     assert facts.total().grades["measured"] == pytest.approx(2.0)
 
 
-def test_a_card_that_two_claims_hold_one_after_the_other_is_cut_between_them() -> None:
+def test_a_gpu_that_two_claims_hold_one_after_the_other_is_cut_between_them() -> None:
     rows = [device(0, 0.5, pod_name=""), device(1, 1.0, pod_name="")]
     pods = [user("a", "claim-1", end=900), user("b", "claim-2", bound=900)]
     claims = [claim("claim-1", until=900), replace(claim("claim-2"), allocated=START + 900.0)]

@@ -71,7 +71,7 @@ def by_uid(pods: Sequence[PodRecord], rows: Sequence[DeviceSlot], count: int) ->
 # ---------------------------------------------------------------- units
 
 
-def test_pitfall_8_mig_without_utilization_is_unmeasured_not_left_out() -> None:
+def test_pitfall_8_mig_without_utilization_is_without_metrics_not_left_out() -> None:
     whole = interval("whole", gpus=4)
     mig = "nvidia.com/mig-7g.80gb"
     cut = replace(interval("cut"), capacity={mig: 4.0}, allocatable={mig: 4.0})
@@ -88,14 +88,14 @@ def test_pitfall_8_mig_without_utilization_is_unmeasured_not_left_out() -> None:
     assert total.utilization_ratio == pytest.approx(0.5)
 
 
-def test_pitfall_11_replicas_are_those_of_one_card_not_of_the_node() -> None:
+def test_pitfall_11_replicas_are_those_of_one_gpu_not_of_the_node() -> None:
     labels = LABELS | {"nvidia.com/gpu.count": "8", "nvidia.com/gpu.replicas": "10"}
     assert unit_weight(GPU, labels) == pytest.approx(1 / 10)
     facts = hour_facts([interval(gpus=80, labels=labels)], [])
     assert hours(facts.total().capacity or 0) == 8.0
 
 
-def test_pitfall_13_one_profile_name_is_another_share_on_another_card() -> None:
+def test_pitfall_13_one_profile_name_is_another_share_on_another_gpu() -> None:
     of_40 = geometry("1g.10gb", "NVIDIA A100-SXM4-40GB")
     of_80 = geometry("1g.10gb", "NVIDIA A100-SXM4-80GB")
     assert of_40 is not None
@@ -170,7 +170,7 @@ def test_pitfall_39_a_label_that_stays_for_six_hours_is_no_allocation() -> None:
     assert (total.allocated, total.idle, hours(total.unallocated or 0)) == (0, 0, 4.0)
 
 
-def test_pitfall_46_a_broken_card_is_not_free() -> None:
+def test_pitfall_46_a_broken_gpu_is_not_free() -> None:
     total = hour_facts([interval(gpus=8, allocatable=7)], [pod(units=6)]).total()
     assert (hours(total.unallocated or 0), hours(total.unhealthy or 0)) == (1.0, 1.0)
 

@@ -130,7 +130,7 @@ def running(name: str) -> PodRecord:
     )
 
 
-def test_pitfall_5_cards_whose_rows_vanished_are_part_of_the_capacity(url: str) -> None:
+def test_pitfall_5_gpus_whose_rows_vanished_are_part_of_the_capacity(url: str) -> None:
     world = World(url, "vanished")
     assert len({row.uuid for row in world.answer.rows}) == 2
     total = world.total(gpus=8, pods=2)
@@ -143,7 +143,7 @@ def test_pitfall_15_the_exporter_s_own_namespace_holds_nothing(url: str) -> None
     assert (names.count("ml"), names.count(""), names.count("gpu-operator")) == (8, 2, 0)
 
 
-def test_pitfall_16_no_card_is_lost_in_the_middle_of_an_upgrade(url: str) -> None:
+def test_pitfall_16_no_gpu_is_lost_in_the_middle_of_an_upgrade(url: str) -> None:
     world = World(url, "upgrade")
     assert len({(row.node, row.uuid) for row in world.answer.rows}) == 80
     assert {row.node for row in world.answer.rows} == {f"n{n}" for n in range(10)}
@@ -199,7 +199,7 @@ def test_pitfall_49_a_mig_device_is_full_when_its_own_memory_is(url: str) -> Non
     )  # fmt: skip
 
 
-def test_pitfall_50_eight_cards_that_are_scraped_twice_are_eight(url: str) -> None:
+def test_pitfall_50_eight_gpus_that_are_scraped_twice_are_eight(url: str) -> None:
     world = World(url, "twice")
     rows = [row for row in world.answer.rows if row.slot == ORIGIN]
     assert len({row.uuid for row in rows}) == 8

@@ -6,7 +6,7 @@ import pytest
 from pytest_django import DjangoAssertNumQueries
 
 from apps.accounts.permissions import Visibility
-from apps.usage.selectors.pending import AllocatedGpus, held_now
+from apps.usage.selectors.pending import AllocatedGpus, allocated_now
 from tests.factories import make_cards, make_cluster, make_pod, make_team, make_tier, make_workload
 
 pytestmark = pytest.mark.django_db
@@ -16,7 +16,7 @@ HOUR = timedelta(hours=1)
 SECOND = timedelta(seconds=1)
 
 
-def test_held_and_waiting_are_summed_by_team_and_tier_over_all_clusters(
+def test_held_and_pending_are_summed_by_team_and_tier_over_all_clusters(
     django_assert_num_queries: DjangoAssertNumQueries,
 ) -> None:
     west, east, gone = make_cluster("west"), make_cluster("east"), make_cluster("gone")
@@ -37,7 +37,7 @@ def test_held_and_waiting_are_summed_by_team_and_tier_over_all_clusters(
     make_pod(other, created_at=AT - HOUR, bound_at=AT + SECOND, tier=silver, units=2.0)
     make_pod(other, created_at=AT - HOUR)
     with django_assert_num_queries(2):
-        found = held_now(AT, visibility=Visibility(everything=False))
+        found = allocated_now(AT, visibility=Visibility(everything=False))
     assert found == {
         ("vision", "gold"): AllocatedGpus(held=8.0, waiting=1.0),
         ("speech", "silver"): AllocatedGpus(held=0.0, waiting=2.0),

@@ -11,7 +11,7 @@ from apps.clusters.models import NamespaceClaim
 from apps.usage.domain.usage_query import Filters
 from apps.usage.selectors import PendingGpus
 from apps.usage.selectors.names import filter_names, namespaces_seen
-from apps.usage.selectors.pending import waiting_of
+from apps.usage.selectors.pending import pending_of_teams
 from tests.factories import Portal, make_pod, make_portal, make_workload
 from tests.worlds import shared
 
@@ -99,7 +99,7 @@ WAITS = [PendingGpus("gold", 1, 4.0, SINCE)]
         (Filters(team=("unassigned",), tier=("gold",)), []),
     ],
 )
-def test_what_waits_is_of_the_teams_and_namespaces_asked_for(
+def test_pending_work_is_of_the_teams_and_namespaces_asked_for(
     filters: Filters,
     found: list[PendingGpus],
     portal: Portal,
@@ -113,10 +113,10 @@ def test_what_waits_is_of_the_teams_and_namespaces_asked_for(
     make_pod(queue, "gone", created_at=AT - HOUR, ended_at=AT, tier=portal.tiers[1])
     make_pod(stray, "nobody knows", created_at=AT - HOUR)
     with django_assert_max_num_queries(3):
-        assert waiting_of(AT, filters=filters, visibility=EVERYTHING) == found
+        assert pending_of_teams(AT, filters=filters, visibility=EVERYTHING) == found
 
 
 def test_sums_of_a_team_are_for_all_and_those_of_a_namespace_are_not(portal: Portal) -> None:
     dan = visibility_of(portal.dan)
-    assert waiting_of(AT, filters=Filters(team=("vision",)), visibility=dan) == WAITS
-    assert waiting_of(AT, filters=Filters(namespace=("vision",)), visibility=dan) == []
+    assert pending_of_teams(AT, filters=Filters(team=("vision",)), visibility=dan) == WAITS
+    assert pending_of_teams(AT, filters=Filters(namespace=("vision",)), visibility=dan) == []

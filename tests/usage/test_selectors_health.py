@@ -41,7 +41,7 @@ def numbers(hours: tuple[datetime, ...]) -> list[float]:
     return [(hour - AT) / HOUR for hour in hours]
 
 
-def test_hours_without_a_row_or_only_waiting_are_missing(west: Cluster) -> None:
+def test_hours_without_a_row_or_only_pending_are_missing(west: Cluster) -> None:
     for hour, state in enumerate(("complete", "failed", "partial", "waiting", "complete")):
         note(west, AT + hour * HOUR, state)
     note(west, AT + 6 * HOUR)

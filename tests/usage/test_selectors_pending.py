@@ -33,13 +33,13 @@ def portal(_portal: Portal) -> Portal:
 def oldest(
     *, filters: Filters | None = None, visibility: Visibility = EVERYTHING, limit: int = 10
 ) -> list[str]:
-    rows = selectors.oldest_waits(
+    rows = selectors.longest_pending(
         AT, filters=filters or Filters(), visibility=visibility, limit=limit
     )
     return [row.pod for row in rows]
 
 
-def test_what_waits_is_counted_by_tier_over_all_teams(portal: Portal) -> None:
+def test_pending_work_is_counted_by_tier_over_all_teams(portal: Portal) -> None:
     work = make_workload(portal.clusters[0], "speech", "queue")
     gold, silver = portal.tiers
     make_pod(work, "w1", created_at=AT - 2 * HOUR, tier=silver, units=2.0)
@@ -49,17 +49,17 @@ def test_what_waits_is_counted_by_tier_over_all_teams(portal: Portal) -> None:
     make_pod(work, "gone", created_at=AT - HOUR, ended_at=AT, tier=gold)
     make_pod(work, "to come", created_at=AT + SECOND, tier=gold)
     make_pod(work, "nowhere", created_at=AT - HOUR)
-    assert selectors.waiting_now(AT, visibility=visibility_of(portal.dan)) == [
+    assert selectors.pending_by_tier(AT, visibility=visibility_of(portal.dan)) == [
         PendingGpus("gold", 2, 5.0, SINCE),
         PendingGpus("silver", 2, 2.5, AT - 2 * HOUR),
         PendingGpus("undetermined", 1, 1.0, AT - HOUR),
     ]
 
 
-def test_what_waits_can_be_narrowed_to_clusters(portal: Portal) -> None:
+def test_pending_work_can_be_narrowed_to_clusters(portal: Portal) -> None:
     def waiting(*clusters: str) -> list[PendingGpus]:
         filters = Filters(cluster=clusters)
-        return selectors.waiting_now(AT, visibility=EVERYTHING, filters=filters)
+        return selectors.pending_by_tier(AT, visibility=EVERYTHING, filters=filters)
 
     every = [PendingGpus("gold", 1, 4.0, SINCE)]
     assert waiting("west") == waiting("west", "east") == waiting() == every
@@ -69,7 +69,7 @@ def test_what_waits_can_be_narrowed_to_clusters(portal: Portal) -> None:
 def test_clusters_that_left_the_catalog_wait_for_nothing(portal: Portal) -> None:
     portal.clusters[0].active = False
     portal.clusters[0].save()
-    assert selectors.waiting_now(AT, visibility=EVERYTHING) == []
+    assert selectors.pending_by_tier(AT, visibility=EVERYTHING) == []
     assert oldest() == []
 
 
@@ -129,12 +129,12 @@ def test_a_namespace_that_changed_hands_waits_for_its_team_of_now(queued: Portal
     NamespaceClaim.objects.filter(team=queued.speech).update(valid_to=AT - HOUR)
     NamespaceClaim.objects.create(team=queued.vision, pattern="speech", valid_from=AT - HOUR)
     assert oldest(visibility=visibility_of(queued.dan)) == []
-    rows = selectors.oldest_waits(AT, filters=Filters(), visibility=EVERYTHING, limit=9)
+    rows = selectors.longest_pending(AT, filters=Filters(), visibility=EVERYTHING, limit=9)
     assert {row.team for row in rows} == {"vision"}
 
 
 def test_a_row_says_what_is_asked_for_and_since_when(queued: Portal) -> None:
-    (row,) = selectors.oldest_waits(AT, filters=Filters(), visibility=EVERYTHING, limit=1)
+    (row,) = selectors.longest_pending(AT, filters=Filters(), visibility=EVERYTHING, limit=1)
     assert (row.cluster, row.namespace, row.owner_kind, row.owner) == (
         *("west", "vision", "Job", "train"),
     )

@@ -8,7 +8,7 @@ from pytest_django import DjangoAssertNumQueries
 from apps.accounts.permissions import Visibility
 from apps.clusters.domain.window import Window
 from apps.usage.domain.usage_query import Filters
-from apps.usage.selectors.pending import WaitTimes, bound_waits, tier_wait_times
+from apps.usage.selectors.queue_times import TierQueueTimes, queue_time_counts, tier_queue_times
 from tests.factories import Cards, make_cards, make_cluster, make_pod, make_tier, make_workload
 
 NOW = datetime(2026, 1, 10, tzinfo=UTC)
@@ -29,8 +29,8 @@ def wait(cards: Cards, *seconds: float, until: datetime = NOW - timedelta(hours=
         make_pod(workload, created_at=created, cards=cards, bound_at=until)
 
 
-def times(filters: Filters = Filters()) -> dict[str, WaitTimes]:  # noqa: B008 - frozen
-    return tier_wait_times(WEEK, filters=filters, visibility=NOBODY)
+def times(filters: Filters = Filters()) -> dict[str, TierQueueTimes]:  # noqa: B008 - frozen
+    return tier_queue_times(WEEK, filters=filters, visibility=NOBODY)
 
 
 @pytest.mark.parametrize(
@@ -48,8 +48,8 @@ def test_percentiles_are_waits_that_there_were(
     seconds: list[float], expected: tuple[int, float, float], cards: Cards
 ) -> None:
     wait(cards, *seconds)
-    assert times() == {"gold": WaitTimes("gold", *expected)}
-    of_each = bound_waits(WEEK, tier="gold", filters=Filters())
+    assert times() == {"gold": TierQueueTimes("gold", *expected)}
+    of_each = queue_time_counts(WEEK, tier="gold", filters=Filters())
     assert sorted(of_each) == sorted({float(max(0, one)) for one in seconds})
     assert sum(of_each.values()) == len(seconds)
 

@@ -8,7 +8,7 @@ from pytest_django import DjangoAssertNumQueries
 
 from apps.accounts.permissions import EVERYTHING, Visibility
 from apps.clusters.models import NamespaceClaim
-from apps.usage.selectors.search import POD_DAYS, Found, ResultKind, found_by_name
+from apps.usage.selectors.search import POD_DAYS, ResultKind, SearchResult, search_by_name
 from tests.factories import Portal, make_pod, make_portal, make_team, make_workload
 from tests.worlds import shared
 
@@ -24,11 +24,11 @@ def portal(_portal: Portal, db: None) -> Portal:
     return deepcopy(_portal)
 
 
-def find(text: str, visibility: Visibility = EVERYTHING, limit: int = 20) -> list[Found]:
-    return found_by_name(text, visibility=visibility, now=NOW, limit=limit)
+def find(text: str, visibility: Visibility = EVERYTHING, limit: int = 20) -> list[SearchResult]:
+    return search_by_name(text, visibility=visibility, now=NOW, limit=limit)
 
 
-def names(found: list[Found], kind: ResultKind | None = None) -> list[str]:
+def names(found: list[SearchResult], kind: ResultKind | None = None) -> list[str]:
     return [row.name for row in found if kind in {None, row.kind}]
 
 

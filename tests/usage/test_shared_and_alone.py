@@ -86,7 +86,7 @@ def test_samples_that_are_cut_go_to_the_holding_of_their_device() -> None:
     assert busy[large] == pytest.approx(0.8 * 3 / 7 * ran)
 
 
-def test_a_card_held_alone_keeps_its_rows_when_the_node_is_shared_anew() -> None:
+def test_a_gpu_held_alone_keeps_its_rows_when_the_node_is_shared_anew() -> None:
     before = replace(node(gpus=2), end=START + 1800.0)
     after = replace(node(shares=8), start=START + 1800.0)
     rows = [device(slot, 0.8, pod_name="a") for slot in (0, 1)]
@@ -96,7 +96,7 @@ def test_a_card_held_alone_keeps_its_rows_when_the_node_is_shared_anew() -> None
 
 
 @pytest.mark.parametrize("named", [True, False])
-def test_a_claimed_card_beside_shared_ones_is_its_pod_s(*, named: bool) -> None:
+def test_a_claimed_gpu_beside_shared_ones_is_its_pod_s(*, named: bool) -> None:
     there = replace(node(shares=4), devices=(offered("GPU-9"),))
     pods = [
         pod("p1", resource=SHARED),
@@ -111,7 +111,7 @@ def test_a_claimed_card_beside_shared_ones_is_its_pod_s(*, named: bool) -> None:
     assert hours(found["p1"].busy) == pytest.approx(0.25)
 
 
-def test_a_label_that_outlives_the_one_tenant_of_a_shared_card_is_cut() -> None:
+def test_a_label_that_outlives_the_one_tenant_of_a_shared_gpu_is_cut() -> None:
     facts = hour_facts([node(shares=4)], [pod(end=900, resource=SHARED)], [device(0, 0.5)])
     total = facts.total()
     assert hours(total.busy) == pytest.approx(0.0625)
@@ -119,14 +119,14 @@ def test_a_label_that_outlives_the_one_tenant_of_a_shared_card_is_cut() -> None:
     assert hours(total.unattributed or 0) == pytest.approx(0.125)
 
 
-def test_copies_of_a_shared_card_on_which_nobody_runs_count_once() -> None:
+def test_copies_of_a_shared_gpu_on_which_nobody_runs_count_once() -> None:
     crashed = [pod(name, runs=[(-600, -300)], resource=SHARED) for name in ("p1", "p2")]
     rows = [device(0, 0.5, pod_name=name) for name in ("p1", "p2", "")]
     facts = hour_facts([node(shares=4)], crashed, rows)
     assert hours(facts.total().unattributed or 0) == pytest.approx(0.25)
 
 
-def test_a_card_that_is_not_shown_is_not_found_on_another() -> None:
+def test_a_gpu_that_is_not_shown_is_not_found_on_another() -> None:
     """The pod's own card fell off the bus; what is shown is the free one."""
     rows = [device(slot, 0.6, uuid="GPU-2", pod_name="") for slot in (0, 1)]
     total = hour_facts([interval(gpus=2)], [pod()], rows).total()
@@ -144,7 +144,7 @@ def test_what_a_kubelet_still_counts_is_no_capacity() -> None:
     assert hours(hour_facts([stale], []).total().capacity or 0) == 2.0
 
 
-def test_broken_cards_beside_mig_devices_are_unhealthy_and_not_left_out() -> None:
+def test_broken_gpus_beside_mig_devices_are_unhealthy_and_not_left_out() -> None:
     """The label counts two of the six cards: it is that of another model."""
     mig = "nvidia.com/mig-3g.40gb"
     there = replace(
@@ -155,7 +155,7 @@ def test_broken_cards_beside_mig_devices_are_unhealthy_and_not_left_out() -> Non
     assert hours(hour_facts([there], []).total().unhealthy or 0) == pytest.approx(6.0)
 
 
-def test_a_card_s_own_row_beside_its_instances_counts_nothing() -> None:
+def test_a_gpu_s_own_row_beside_its_instances_counts_nothing() -> None:
     mig = "nvidia.com/mig-1g.10gb"
     there = replace(interval(), capacity={mig: 7.0}, allocatable={mig: 7.0})
     rows = [
@@ -165,7 +165,7 @@ def test_a_card_s_own_row_beside_its_instances_counts_nothing() -> None:
     assert hour_facts([there], [pod(resource=mig)], rows).total().unattributed == 0
 
 
-def test_mig_devices_are_not_shared_because_whole_cards_are() -> None:
+def test_mig_devices_are_not_shared_because_whole_gpus_are() -> None:
     labels = SLICED | {"nvidia.com/mig-1g.10gb.replicas": "1"}
     assert not is_shared("nvidia.com/mig-1g.10gb", labels)
     assert is_shared("nvidia.com/mig-1g.10gb.shared", labels)

@@ -73,7 +73,7 @@ def test_pitfall_3_without_host_pid_sharers_are_not_idle() -> None:
     assert facts.total().grades["apportioned"] == pytest.approx(0.5)
 
 
-def test_pitfall_4_one_label_on_a_shared_card_is_not_one_user() -> None:
+def test_pitfall_4_one_label_on_a_shared_gpu_is_not_one_user() -> None:
     rows = both(0.8, "c")
     labels = FOUR | {"nvidia.com/gpu.replicas": "3"}
     facts = hour_facts([interval(gpus=3, labels=labels)], [pod("a"), pod("b"), pod("c")], rows)
@@ -100,13 +100,13 @@ def test_pitfall_32_a_renamed_resource_that_the_exporter_does_not_map() -> None:
     assert facts.total().unattributed == 0
 
 
-def test_activity_of_a_shared_card_that_nobody_holds_is_unattributed() -> None:
+def test_activity_of_a_shared_gpu_that_nobody_holds_is_unattributed() -> None:
     facts = hour_facts([interval(gpus=4, labels=FOUR)], [], both(0.7, ""))
     assert hours(facts.total().unattributed or 0) == pytest.approx(0.7)
     assert facts.total().busy == facts.total().burst == 0
 
 
-def test_cards_whose_tenants_are_named_are_kept_apart() -> None:
+def test_gpus_whose_tenants_are_named_are_kept_apart() -> None:
     rows = [
         *both(1.0, "a", "GPU-1"), *both(1.0, "b", "GPU-1"),
         *both(0.1, "c", "GPU-2"), *both(0.1, "d", "GPU-2"),
@@ -161,7 +161,7 @@ def test_activity_before_the_first_tenant_came_is_unattributed() -> None:
     assert hours(total.busy + total.burst) == pytest.approx(0.15)
 
 
-def test_energy_of_a_shared_card_is_counted_once_and_split_by_what_was_held() -> None:
+def test_energy_of_a_shared_gpu_is_counted_once_and_split_by_what_was_held() -> None:
     rows = [device(0, 0.8, pod_name=name, energy=25.0) for name in ("a", "b")]
     found = hour_facts([interval(gpus=4, labels=FOUR)], [pod("a"), pod("b")], rows)
     assert [row.energy_mwh for row in by_pod(found).values()] == [12_500, 12_500]

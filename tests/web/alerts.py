@@ -8,7 +8,7 @@ from apps.accounts.models import Team
 from apps.alerts.domain.alerts import AlertKind
 from apps.alerts.domain.channels import ChannelKind
 from apps.alerts.models import Alert, Channel, Delivery, Mute
-from apps.alerts.services import NewAlert, Silence, Wanted, add_channel, mute, notify
+from apps.alerts.services import ChannelInput, MuteInput, NewAlert, add_channel, mute, notify
 from tests.factories import Portal
 
 SECRET = "T0/B0/verysecret"
@@ -44,7 +44,7 @@ def said(
         team_id=team.pk if team else None,
         title=f"Alert of {subject}",
         text=text or f"This is about {subject}.\nLook there.",
-        path=path or "/quotas/?team=vision",
+        path=path or "/costs/budgets/?team=vision",
         urgent=kind is AlertKind.DATA_GAP,
         occasion=("once",),
     )
@@ -56,8 +56,8 @@ def wanted(
     *,
     kind: ChannelKind = ChannelKind.EMAIL,
     kinds: Sequence[AlertKind] = tuple(AlertKind),
-) -> Wanted:
-    return Wanted(name, kind, address, kinds)
+) -> ChannelInput:
+    return ChannelInput(name, kind, address, kinds)
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ def make_board(portal: Portal) -> Board:
     platform = add_channel(portal.cleo, wanted("on call", "ops@example.org"), now=now)
     until = now + timedelta(days=2)
     silence = mute(
-        portal.ada, team, Silence(until=until, why="known", kind=AlertKind.BUDGET), now=now
+        portal.ada, team, MuteInput(until=until, why="known", kind=AlertKind.BUDGET), now=now
     )
     things = [
         said(portal.vision, "workload:west/vision/Job/train"),

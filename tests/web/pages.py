@@ -14,47 +14,53 @@ from tests.web.appearances import is_exhaustive
 
 # Page → the most queries that it may need, signing in and report settings included.
 PAGES = {
-    "/": 51,
-    "/tiers/gold/": 51,
-    "/teams/": 20,
-    "/teams/vision/": 84,
-    "/fairness/": 40,
-    "/fairness/gold/": 42,
-    "/workloads/west/vision/Job/train/": 36,
-    "/pods/west/uid-train-0/": 18,
-    "/health/data/": 28,
-    "/explain/": 32,
-    "/explain/pending_gpu_hours/": 40,
-    "/waste/": 48,
+    "/": 52,
+    "/capacity/tiers/gold/": 52,
+    "/capacity/teams/": 21,
+    "/capacity/teams/vision/": 85,
+    "/capacity/fairness/": 41,
+    "/capacity/fairness/gold/": 43,
+    "/workloads/": 41,
+    "/workloads/west/vision/Job/train/": 47,
+    "/pods/west/uid-train-0/": 19,
+    "/admin/data-quality/": 29,
+    "/explain/": 33,
+    "/explain/pending_gpu_hours/": 41,
+    "/costs/waste/": 49,
 }
 
 # The same of pages that show no window of time, or mostly what is now.
 STANDING = {
-    "/tiers/": 29,
-    "/pending/": 32,
-    "/pending/west/uid-train-2/": 14,
-    "/quotas/": 60,
-    "/quotas/west/ResourceQuota/vision/gpus/requests.nvidia.com/gpu/": 30,
-    "/teams/vision/statement/": 30,
-    "/fairness/gold/what-if/": 12,
-    "/costs/": 46,
-    "/recommendations/": 18,
-    "/exports/": 18,
-    "/devices/": 26,
-    "/devices/west/GPU-00000000-0000-0000-0000-000000000001/": 18,
-    "/search/": 16,
-    "/first-run/": 14,
-    "/views/": 8,
-    "/tokens/": 9,
-    "/password/": 8,
-    "/people/": 10,
-    "/audit/": 9,
-    "/requests/": 10,
-    "/requests/new/": 20,
-    "/review/": 10,
-    "/notices/": 11,
-    "/notices/channels/": 11,
-    "/notices/sent/": 10,
+    "/capacity/tiers/": 30,
+    "/pending/": 23,
+    "/pending/west/uid-train-2/": 15,
+    "/quotas/": 57,
+    "/costs/budgets/": 31,
+    "/quotas/west/ResourceQuota/vision/gpus/requests.nvidia.com/gpu/": 32,
+    "/capacity/teams/vision/statement/": 31,
+    "/capacity/fairness/gold/what-if/": 13,
+    "/costs/": 47,
+    "/costs/recommendations/": 19,
+    "/costs/prices/": 25,
+    "/costs/exports/": 19,
+    "/costs/report/2025-10/": 171,
+    "/capacity/gpus/": 27,
+    "/capacity/gpus/west/GPU-00000000-0000-0000-0000-000000000001/": 19,
+    "/search/": 17,
+    "/first-run/": 15,
+    "/views/": 9,
+    "/tokens/": 10,
+    "/password/": 9,
+    "/admin/users/": 11,
+    "/admin/audit/": 10,
+    "/quotas/requests/": 12,
+    "/quotas/requests/new/": 22,
+    "/quotas/proposals/": 10,
+    "/quotas/proposals/new/": 13,
+    "/quotas/approvals/": 13,
+    "/alerts/": 12,
+    "/alerts/channels/": 12,
+    "/alerts/deliveries/": 11,
 }
 
 
@@ -85,7 +91,9 @@ def table_links(page: str) -> list[str]:
     ]
 
 
-_EXPLAINED = re.compile(r'<a class="explained" href="(/explain/[a-z][^"?]*/\?[^"]*)"[^>]*>([^<]+)<')
+_EXPLAINED = re.compile(
+    r'<a class="(?:explained|key-value)" href="(/explain/[a-z][^"?]*/\?[^"]*)"[^>]*>([^<]+)<'
+)
 _NUMBER = re.compile(r"([-−]?[\d,]+(?:\.(\d+))?)(?: %| [A-Z]{3}(?: a month)?)?")
 
 

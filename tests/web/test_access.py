@@ -23,51 +23,62 @@ ROLES = ("anonymous", "lead", "member", "outsider", "admin", "finance")
 
 # Page name → an address of it. Ada and Ben are on vision, Dan is not.
 ADDRESSES = {
-    "overview": "/",
-    "tier": "/tiers/gold/",
-    "teams": "/teams/",
-    "team": "/teams/vision/",
+    "home": "/",
+    "tier": "/capacity/tiers/gold/",
+    "teams": "/capacity/teams/",
+    "team": "/capacity/teams/vision/",
+    "workloads": "/workloads/",
     "workload": "/workloads/west/vision/Job/train/",
     "pod": "/pods/west/uid-train-0/",
     "pending": "/pending/",
     "pending-detail": "/pending/west/uid-train-2/",
     "quotas": "/quotas/",
+    "budgets": "/costs/budgets/",
     "quota": "/quotas/west/ResourceQuota/vision/gpus/requests.nvidia.com/gpu/",
-    "requests": "/requests/",
-    "new-request": "/requests/new/",
-    "create-request": "/requests/create",
-    "request": "/requests/1/",
-    "request-outlook": "/requests/1/outlook/",
-    "edit-request": "/requests/1/edit/",
-    "save-request": "/requests/1/save",
-    "request-file": "/requests/1/file",
-    "act-on-request": "/requests/1/do/take",
-    "review": "/review/",
-    "fairness": "/fairness/",
-    "tier-fairness": "/fairness/gold/",
-    "what-if": "/fairness/gold/what-if/",
-    "statement": "/teams/vision/statement/",
+    "requests": "/quotas/requests/",
+    "new-request": "/quotas/requests/new/",
+    "create-request": "/quotas/requests/create",
+    "request": "/quotas/requests/1/",
+    "request-outlook": "/quotas/requests/1/outlook/",
+    "edit-request": "/quotas/requests/1/edit/",
+    "save-request": "/quotas/requests/1/save",
+    "request-file": "/quotas/requests/1/file",
+    "act-on-request": "/quotas/requests/1/do/take",
+    "proposals": "/quotas/proposals/",
+    "new-proposal": "/quotas/proposals/new/",
+    "create-proposal": "/quotas/proposals/create",
+    "proposal": "/quotas/proposals/0/",
+    "decide-proposal": "/quotas/proposals/0/do/approve",
+    "approvals": "/quotas/approvals/",
+    "fairness": "/capacity/fairness/",
+    "tier-fairness": "/capacity/fairness/gold/",
+    "what-if": "/capacity/fairness/gold/what-if/",
+    "statement": "/capacity/teams/vision/statement/",
     "costs": "/costs/",
     "costs-file": "/costs/file",
-    "waste": "/waste/",
-    "waste-file": "/waste/file",
-    "recommendations": "/recommendations/",
-    "accept-recommendation": "/recommendations/0/accept",
-    "dismiss-recommendation": "/recommendations/0/dismiss",
-    "reopen-recommendation": "/recommendations/0/reopen",
-    "exports": "/exports/",
-    "month-file": "/exports/file",
-    "export-list": "/exports/asked",
-    "ask-export": "/exports/ask",
-    "export-file": "/exports/1/file",
-    "reopen-month": "/exports/2025-10/reopen",
-    "devices": "/devices/",
-    "device": "/devices/west/GPU-00000000-0000-0000-0000-000000000001/",
-    "data-health": "/health/data/",
+    "waste": "/costs/waste/",
+    "waste-file": "/costs/waste/file",
+    "recommendations": "/costs/recommendations/",
+    "accept-recommendation": "/costs/recommendations/0/accept",
+    "dismiss-recommendation": "/costs/recommendations/0/dismiss",
+    "reopen-recommendation": "/costs/recommendations/0/reopen",
+    "prices": "/costs/prices/",
+    "exports": "/costs/exports/",
+    "month-file": "/costs/exports/file",
+    "export-list": "/costs/exports/list",
+    "create-export": "/costs/exports/create",
+    "export-file": "/costs/exports/1/file",
+    "reopen-month": "/costs/exports/2025-10/reopen",
+    "report": "/costs/report/",
+    "month-report": "/costs/report/2025-10/",
+    "report-file": "/costs/report/2025-10/file",
+    "gpus": "/capacity/gpus/",
+    "gpu": "/capacity/gpus/west/GPU-00000000-0000-0000-0000-000000000001/",
+    "data-quality": "/admin/data-quality/",
     "explain": "/explain/",
     "explain-figure": "/explain/pending_gpu_hours/",
     "search": "/search/",
-    "tiers": "/tiers/",
+    "tiers": "/capacity/tiers/",
     "first-run": "/first-run/",
     "views": "/views/",
     "save-view": "/views/save",
@@ -79,33 +90,36 @@ ADDRESSES = {
     "sign-out": "/sign-out/",
     "sign-out-everywhere": "/sign-out/everywhere",
     "tokens": "/tokens/",
-    "make-token": "/tokens/make",
+    "create-token": "/tokens/create",
     "revoke-token": "/tokens/1/revoke",
     "password": "/password/",
     "change-password": "/password/change",
-    "users": "/people/",
-    "make-person": "/people/make",
-    "user": "/people/0/",
-    "give-role": "/people/0/role",
-    "give-place": "/people/0/place",
-    "shut-out-person": "/people/0/shut-out",
-    "disable-person": "/people/0/disable",
-    "enable-person": "/people/0/enable",
-    "alerts": "/notices/",
-    "answer-alert": "/notices/0/answer",
-    "channels": "/notices/channels/",
-    "make-channel": "/notices/channels/make",
-    "channel": "/notices/channels/0/",
-    "change-channel": "/notices/channels/0/change",
-    "switch-channel": "/notices/channels/0/switch",
-    "try-channel": "/notices/channels/0/try",
-    "mute-channel": "/notices/channels/0/mute",
-    "remove-channel": "/notices/channels/0/remove",
-    "end-mute": "/notices/silences/0/end",
-    "deliveries": "/notices/sent/",
-    "send-again": "/notices/sent/0/again",
-    "audit": "/audit/",
-    "audit-file": "/audit/file",
+    "users": "/admin/users/",
+    "create-user": "/admin/users/create",
+    "user": "/admin/users/0/",
+    "set-role": "/admin/users/0/role",
+    "set-team": "/admin/users/0/team",
+    "revoke-access": "/admin/users/0/revoke-access",
+    "disable-user": "/admin/users/0/disable",
+    "enable-user": "/admin/users/0/enable",
+    "alerts": "/alerts/",
+    "mark-alerts-read": "/alerts/read",
+    "alert": "/alerts/0/",
+    "answer-alert": "/alerts/0/answer",
+    "channels": "/alerts/channels/",
+    "create-channel": "/alerts/channels/create",
+    "channel": "/alerts/channels/0/",
+    "change-channel": "/alerts/channels/0/change",
+    "switch-channel": "/alerts/channels/0/switch",
+    "test-channel": "/alerts/channels/0/test",
+    "mute-channel": "/alerts/channels/0/mute",
+    "remove-channel": "/alerts/channels/0/remove",
+    "end-mute": "/alerts/mutes/0/end",
+    "deliveries": "/alerts/deliveries/",
+    "send-again": "/alerts/deliveries/0/again",
+    "audit": "/admin/audit/",
+    "audit-file": "/admin/audit/file",
+    "moved": "/teams/vision/",
     "healthz": "/healthz",
     "readyz": "/readyz",
 }
@@ -114,27 +128,29 @@ DEVELOPMENT = {"styleguide"}
 CHANGES = {
     "save-view": 400,
     "delete-view": 404,
-    "make-token": 400,
+    "create-token": 400,
     "revoke-token": 404,
     "accept-recommendation": 404,
     "dismiss-recommendation": 404,
     "reopen-recommendation": 404,
     "change-password": 400,
-    "make-person": 400,
-    **dict.fromkeys(("give-role", "give-place", "shut-out-person"), 404),
-    "disable-person": 404,
-    "enable-person": 404,
-    "sign-out-everywhere": 302,
-    "ask-export": 400,
+    "create-user": 400,
+    **dict.fromkeys(("set-role", "set-team", "revoke-access"), 404),
+    "disable-user": 404,
+    "enable-user": 404,
+    **dict.fromkeys(("sign-out-everywhere", "mark-alerts-read"), 302),
+    "create-export": 400,
     "reopen-month": 404,
+    "create-proposal": 400,
+    "decide-proposal": 404,
     # Without a key, without fields, and of no version.
     "create-request": 400,
     "save-request": 400,
     "act-on-request": 409,
     # With channels and notices there: test_alerts_access.
-    "make-channel": 400,
+    "create-channel": 400,
     **dict.fromkeys(
-        ("answer-alert", "change-channel", "switch-channel", "try-channel", "mute-channel"), 404
+        ("answer-alert", "change-channel", "switch-channel", "test-channel", "mute-channel"), 404
     ),
     **dict.fromkeys(("remove-channel", "end-mute", "send-again"), 404),
 }
@@ -143,10 +159,10 @@ ENDING = {"sign-out", "sign-out-everywhere"}
 # Where no sign-in provider is set up; with one: test_single_sign_on.
 PROVIDER = {"sign-in-provider", "sign-in-callback"}
 # Whose it is gets it: test_exports_page, test_notices_access; an account: test_people.
-NOBODYS = {"export-file", "channel", "user"}
-OF_ADMINS = {"users", "audit", "audit-file", "review", "make-person"}
+NOBODYS = {"export-file", "channel", "user", "proposal", "alert"}
+OF_ADMINS = {"users", "audit", "audit-file", "approvals", "create-user"}
 OF_TEAM_VISION = {
-    *("workload", "pod", "device", "pending-detail", "quota"),
+    *("workload", "pod", "gpu", "pending-detail", "quota"),
     *("request", "request-outlook", "edit-request", "save-request", "request-file"),
     "act-on-request",
 }
@@ -165,6 +181,8 @@ def expected(page: str, verb: str, role: str) -> int:
         return _changed(page, verb, role)
     if verb not in {"get", "head"}:
         return 405
+    if page == "moved":
+        return 301
     if page in PROVIDER:
         return 404
     if page in OPEN:
@@ -262,7 +280,8 @@ def test_each_role_gets_what_it_may_see_and_nothing_else(
 
 
 @pytest.mark.parametrize(
-    "page", sorted(set(ADDRESSES) - OPEN - DEVELOPMENT - PROVIDER - set(CHANGES) - ENDING)
+    "page",
+    sorted(set(ADDRESSES) - OPEN - DEVELOPMENT - PROVIDER - set(CHANGES) - ENDING - {"moved"}),
 )
 def test_who_is_not_signed_in_comes_back_after_signing_in(page: str, portal: Portal) -> None:
     response = Client().get(f"{ADDRESSES[page]}?{HOURLY}")
@@ -274,15 +293,15 @@ def test_who_is_not_signed_in_comes_back_after_signing_in(page: str, portal: Por
 def test_htmx_leaves_the_page_for_the_sign_in_when_the_session_is_over(portal: Portal) -> None:
     headers = {
         "HX-Request": "true",
-        "HX-Current-URL": "http://testserver/tiers/gold/?window=7d",
+        "HX-Current-URL": "http://testserver/capacity/tiers/gold/?window=7d",
     }
-    response = Client().get("/tiers/gold/?window=24h", headers=headers)
+    response = Client().get("/capacity/tiers/gold/?window=24h", headers=headers)
     assert response.status_code == 200
-    assert response["HX-Redirect"] == "/sign-in/?next=/tiers/gold/%3Fwindow%3D7d"
+    assert response["HX-Redirect"] == "/sign-in/?next=/capacity/tiers/gold/%3Fwindow%3D7d"
 
 
 def test_another_teams_page_shows_sums_and_no_names(portal: Portal, signed_in: SignIn) -> None:
-    page = signed_in(portal.dan).get(f"/teams/vision/?{HOURLY}").content.decode()
+    page = signed_in(portal.dan).get(f"/capacity/teams/vision/?{HOURLY}").content.decode()
     assert "You see this team&#x27;s sums only" in page or "You see this team's sums only" in page
     assert 'id="tiers"' in page
     for hidden in ("vision-prod", "train", "Deployment", 'id="workloads"', 'id="namespaces"'):
@@ -293,7 +312,7 @@ def test_another_teams_page_shows_sums_and_no_names(portal: Portal, signed_in: S
 def test_tables_of_another_team_cannot_be_downloaded(
     table: str, portal: Portal, signed_in: SignIn
 ) -> None:
-    address = f"/teams/vision/?{HOURLY}&format=csv&table={table}"
+    address = f"/capacity/teams/vision/?{HOURLY}&format=csv&table={table}"
     assert signed_in(portal.dan).get(address).status_code == 404
     assert signed_in(portal.ben).get(address).status_code == 200
 
@@ -325,7 +344,7 @@ def test_a_workload_that_is_not_there_looks_like_one_that_may_not_be_seen(
 
 
 def test_errors_and_addresses_of_servers_are_for_admins(portal: Portal, signed_in: SignIn) -> None:
-    address = f"/health/data/?{HOURLY}&state=failed"
+    address = f"/admin/data-quality/?{HOURLY}&state=failed"
     shown = signed_in(portal.cleo).get(address).content.decode()
     assert "answered 503" in shown
     assert "west.example" in shown
@@ -338,7 +357,7 @@ def test_errors_and_addresses_of_servers_are_for_admins(portal: Portal, signed_i
 def test_leads_and_cost_center_of_a_team_are_for_its_people(
     portal: Portal, signed_in: SignIn
 ) -> None:
-    address = f"/teams/vision/?{HOURLY}"
+    address = f"/capacity/teams/vision/?{HOURLY}"
     for person, there in ((portal.ben, True), (portal.finn, True), (portal.dan, False)):
         text = signed_in(person).get(address).content.decode()
         assert ("CC-100" in text, "Led by ada" in text) == (there, there)
@@ -347,8 +366,8 @@ def test_leads_and_cost_center_of_a_team_are_for_its_people(
 @pytest.mark.parametrize(
     "address",
     [
-        "/tiers/%00/",
-        "/teams/a%00b/",
+        "/capacity/tiers/%00/",
+        "/capacity/teams/a%00b/",
         "/workloads/west/%00/Job/train/",
         "/workloads/west/vision/Job/train%00/",
         "/pods/west/%00/",

@@ -23,7 +23,7 @@ def test_nonsense_in_the_address_is_said_and_breaks_nothing(path: str, admin: Cl
 
 @pytest.mark.parametrize(
     "address",
-    ["/workloads/west/vision/Job/train/?pods=garbage", "/health/data/?cursor=garbage"],
+    ["/workloads/west/vision/Job/train/?pods=garbage", "/admin/data-quality/?cursor=garbage"],
 )
 def test_a_broken_cursor_is_said_and_breaks_nothing(address: str, admin: Client) -> None:
     assert "points into a list that is no longer there" in text_of(admin, address)
@@ -32,13 +32,13 @@ def test_a_broken_cursor_is_said_and_breaks_nothing(address: str, admin: Client)
 @pytest.mark.parametrize(
     ("address", "says"),
     [
-        ("/tiers/none/", "There is no tier “none”."),
-        ("/teams/none/", "There is no team “none”."),
+        ("/capacity/tiers/none/", "There is no tier “none”."),
+        ("/capacity/teams/none/", "There is no team “none”."),
         ("/pods/west/none/", "There is no such pod, or you may not see it."),
         ("/nothing-here/", "There is no such page"),
         (
             f"/?{HOURLY}&format=csv&table=x",
-            "This page has no table “x”; it has: tiers, teams, ledger-1",
+            "This page has no table “x”; it has: tiers, heat",
         ),
     ],
 )
@@ -86,6 +86,31 @@ def test_a_day_that_the_calendar_skipped_is_said_to_be_missing(admin: Client) ->
     for skipped in ("first=2011-12-30&last=2011-12-30", "start=2011-12-30&end=2011-12-31"):
         page = text_of(admin, f"/?{skipped}")
         assert "the calendar of Pacific/Apia skipped it" in page
-    around = text_of(admin, "/health/data/?first=2011-12-29&last=2011-12-31")
+    around = text_of(admin, "/admin/data-quality/?first=2011-12-29&last=2011-12-31")
     assert "Thu 29 Dec" in around
     assert "Fri 30 Dec" not in around.replace("Fri 30 Dec 2011", "")
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("/tiers/gold/?window=7d&team=vision", "/capacity/tiers/gold/?window=7d&team=vision"),
+        ("/teams/a%3Fb%23c/statement/", "/capacity/teams/a%3Fb%23c/statement/"),
+        ("/devices/", "/capacity/gpus/"),
+        ("/requests/7/", "/quotas/requests/7/"),
+        ("/review/", "/quotas/approvals/"),
+        ("/exports/3/file", "/costs/exports/3/file"),
+        ("/health/data/?cluster=west", "/admin/data-quality/?cluster=west"),
+        ("/people/2/", "/admin/users/2/"),
+        ("/notices/?kind=idle#notice-4", "/alerts/?kind=idle#notice-4"),
+        ("/notices/sent/", "/alerts/deliveries/"),
+    ],
+)
+def test_an_address_of_before_leads_to_where_the_page_is_now(old: str, new: str) -> None:
+    response = Client().get(old.partition("#")[0])
+    assert response.status_code == 301
+    assert response["Location"] == new.partition("#")[0]
+
+
+def test_an_address_of_before_leads_to_no_other_host() -> None:
+    assert Client().get("/teams//evil.example/")["Location"] == "/capacity/teams//evil.example/"

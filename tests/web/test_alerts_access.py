@@ -65,7 +65,7 @@ def _wanted(allowed: set[str], status: int) -> dict[str, int]:
 def test_a_channel_is_shown_to_who_may_change_it(
     which: str, allowed: set[str], board: Board, people: dict[str, User], signed_in: SignIn
 ) -> None:
-    address = f"/notices/channels/{getattr(board, which).pk}/"
+    address = f"/alerts/channels/{getattr(board, which).pk}/"
     got = _got(people, signed_in, lambda client: client.get(address).status_code)
     assert got == _wanted(allowed, 200)
 
@@ -93,7 +93,7 @@ def test_a_channel_is_changed_by_who_may(
     people: dict[str, User],
     signed_in: SignIn,
 ) -> None:
-    address = f"/notices/channels/{getattr(board, which).pk}/{what}"
+    address = f"/alerts/channels/{getattr(board, which).pk}/{what}"
     got = _got(people, signed_in, lambda client: client.post(address, form).status_code)
     assert got == _wanted(allowed, status)
 
@@ -104,7 +104,7 @@ def test_a_channel_is_changed_by_who_may(
 def test_a_channel_is_tried_by_who_may(
     which: str, allowed: set[str], board: Board, people: dict[str, User], signed_in: SignIn
 ) -> None:
-    address = f"/notices/channels/{getattr(board, which).pk}/try"
+    address = f"/alerts/channels/{getattr(board, which).pk}/test"
     got = _got(people, signed_in, lambda client: client.post(address).status_code)
     assert got == _wanted(allowed, 200)
 
@@ -118,7 +118,7 @@ def test_a_channel_is_removed_by_who_may(
         (board.bens, BENS),
         (board.platform, OF_ADMINS),
     ):
-        response = signed_in(people[role]).post(f"/notices/channels/{channel.pk}/remove")
+        response = signed_in(people[role]).post(f"/alerts/channels/{channel.pk}/remove")
         assert response.status_code == (302 if role in allowed else 404)
         assert Channel.objects.filter(pk=channel.pk).exists() == (role not in allowed)
 
@@ -129,8 +129,8 @@ def test_a_silence_is_ended_and_a_delivery_sent_again_by_who_may(
 ) -> None:
     client = signed_in(people[role])
     muted = board.delivery(board.team, "budget:vision/gpu_hours")
-    again = client.post(f"/notices/sent/{muted.pk}/again").status_code
-    ended = client.post(f"/notices/silences/{board.silence.pk}/end").status_code
+    again = client.post(f"/alerts/deliveries/{muted.pk}/again").status_code
+    ended = client.post(f"/alerts/mutes/{board.silence.pk}/end").status_code
     allowed = role in OF_TEAM
     assert (again, ended) == ((302, 302) if allowed else (404, 404))
     state = Delivery.objects.get(pk=muted.pk).state
@@ -138,18 +138,18 @@ def test_a_silence_is_ended_and_a_delivery_sent_again_by_who_may(
 
 
 @pytest.mark.parametrize("role", ROLES)
-def test_an_idle_notice_is_answered_by_people_of_its_team(
+def test_an_idle_alert_is_answered_by_people_of_its_team(
     role: str, board: Board, people: dict[str, User], signed_in: SignIn
 ) -> None:
     client = signed_in(people[role])
     response = client.post(
-        f"/notices/{board.alerts[TRAIN].pk}/answer", {"choice": "release", "because": "done"}
+        f"/alerts/{board.alerts[TRAIN].pk}/answer", {"choice": "release", "because": "done"}
     )
     allowed = role in ANSWERERS
     assert response.status_code == (302 if allowed else 404)
     assert IdleAnswer.objects.exists() == allowed
-    form = f'action="/notices/{board.alerts[TRAIN].pk}/answer"'
-    assert (form in client.get("/notices/").content.decode()) == allowed
+    form = f'action="/alerts/{board.alerts[TRAIN].pk}/answer"'
+    assert (form in client.get("/alerts/").content.decode()) == allowed
 
 
 @pytest.mark.parametrize(
@@ -165,7 +165,7 @@ def test_an_idle_notice_is_answered_by_people_of_its_team(
 def test_each_reads_what_they_may_see(
     role: str, seen: set[str], board: Board, people: dict[str, User], signed_in: SignIn
 ) -> None:
-    page = signed_in(people[role]).get("/notices/").content.decode()
+    page = signed_in(people[role]).get("/alerts/").content.decode()
     assert [subject for subject in seen if subject not in page] == []
     hidden = {
         "lead": ["speech", "cluster:"],
@@ -174,7 +174,7 @@ def test_each_reads_what_they_may_see(
         "finance": ["cluster:west"],
         "admin": [],
     }[role]
-    listed = page.partition('class="alerts-list"')[2].replace("/quotas/?team=vision", "")
+    listed = page.partition('class="alerts-list"')[2].replace("/costs/budgets/?team=vision", "")
     assert [word for word in hidden if word in listed] == []
 
 
@@ -184,14 +184,14 @@ def test_lists_have_own_channels_alone_and_no_page_a_secret(
 ) -> None:
     client = signed_in(people[role])
     shown = {"team": OF_TEAM, "bens": BENS, "platform": OF_ADMINS}
-    for address in ("/notices/channels/", "/notices/sent/"):
+    for address in ("/alerts/channels/", "/alerts/deliveries/"):
         page = client.get(address).content.decode()
         assert SECRET not in page
         for which, allowed in shown.items():
-            link = f'href="/notices/channels/{getattr(board, which).pk}/"'
+            link = f'href="/alerts/channels/{getattr(board, which).pk}/"'
             assert (link in page) == (role in allowed), (address, which)
     if role in OF_TEAM:
-        page = client.get(f"/notices/channels/{board.team.pk}/").content.decode()
+        page = client.get(f"/alerts/channels/{board.team.pk}/").content.decode()
         assert "hooks.slack.com" in page
         assert SECRET not in page
 
@@ -211,10 +211,10 @@ def test_each_is_offered_what_they_may_make_channels_of(
     vision = f"team-{portal.vision.pk}"
     names = {"me": "me", "team-vision": vision, "platform": "platform"}
     client = signed_in(people[role])
-    page = client.get("/notices/channels/").content.decode()
+    page = client.get("/alerts/channels/").content.decode()
     for name, value in names.items():
         assert (f'<option value="{value}"' in page) == (name in offered), name
-        status = client.post("/notices/channels/make", FORM | {"of": value}).status_code
+        status = client.post("/alerts/channels/create", FORM | {"of": value}).status_code
         assert status == (302 if name in offered else 400), name
 
 
@@ -224,11 +224,11 @@ def test_nothing_is_changed_from_another_site(
 ) -> None:
     client = Client(enforce_csrf_checks=True)
     client.force_login(people[role])
-    posts = [f"/notices/channels/{board.bens.pk}/{what}" for what in ("change", "switch", "try")]
-    posts += [f"/notices/channels/{board.bens.pk}/{what}" for what in ("mute", "remove")]
-    posts += [f"/notices/{board.alerts[TRAIN].pk}/answer", "/notices/channels/make"]
+    posts = [f"/alerts/channels/{board.bens.pk}/{what}" for what in ("change", "switch", "test")]
+    posts += [f"/alerts/channels/{board.bens.pk}/{what}" for what in ("mute", "remove")]
+    posts += [f"/alerts/{board.alerts[TRAIN].pk}/answer", "/alerts/channels/create"]
     muted = board.delivery(board.team, "budget:vision/gpu_hours")
-    posts += [f"/notices/silences/{board.silence.pk}/end", f"/notices/sent/{muted.pk}/again"]
+    posts += [f"/alerts/mutes/{board.silence.pk}/end", f"/alerts/deliveries/{muted.pk}/again"]
     assert {address: client.post(address, FORM).status_code for address in posts} == dict.fromkeys(
         posts, 403
     )

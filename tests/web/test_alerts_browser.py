@@ -37,10 +37,10 @@ def test_axe_finds_nothing_and_no_page_scrolls_sideways(
     def look(page: Page) -> None:
         page.context.add_cookies([cookie])
         for path in (
-            "/notices/",
-            "/notices/channels/",
-            f"/notices/channels/{board.team.pk}/",
-            f"/notices/sent/?channel={board.bens.pk}",
+            "/alerts/",
+            "/alerts/channels/",
+            f"/alerts/channels/{board.team.pk}/",
+            f"/alerts/deliveries/?channel={board.bens.pk}",
         ):
             page.goto(path)
             settle(page)
@@ -56,12 +56,12 @@ def test_axe_finds_nothing_and_no_page_scrolls_sideways(
 
 
 @pytest.mark.parametrize("scripts", [True, False], ids=["scripts", "no scripts"])
-def test_an_idle_notice_is_answered_in_its_line(
+def test_an_idle_alert_is_answered_in_its_line(
     board: Board, address: str, screen: Screen, scripts: bool
 ) -> None:
     def steps(page: Page) -> None:
         page.context.add_cookies([cookie])
-        page.goto("/notices/?kind=idle&team=vision")
+        page.goto("/alerts/?kind=idle&team=vision")
         line = page.locator("li.alerts-line").first
         line.get_by_text("Answer").first.click()
         line.get_by_role("button", name="Keep").click()
@@ -82,7 +82,6 @@ def test_a_channel_is_made_tried_muted_and_removed(
     def steps(page: Page) -> None:
         page.context.add_cookies([cookie])
         page.goto("/tokens/")
-        page.get_by_label("Account of ada").click()
         page.get_by_role("link", name="Alerts").click()
         page.get_by_role("link", name="Channels").first.click()
         page.get_by_label("Name", exact=True).fill("chat")

@@ -78,7 +78,7 @@ def audited() -> list[tuple[str, str, str]]:
 
 
 def test_a_new_channel_begins_with_all_kinds(ada: Client) -> None:
-    page = text_of(ada, "/notices/channels/")
+    page = text_of(ada, "/alerts/channels/")
     boxes = re.findall(r'<input[^>]*name="kinds"[^>]*>', page)
     assert len(boxes) == len(AlertKind)
     assert all("checked" in box for box in boxes)
@@ -86,12 +86,12 @@ def test_a_new_channel_begins_with_all_kinds(ada: Client) -> None:
 
 def test_a_channel_is_made_as_the_form_says(portal: Portal, ada: Client) -> None:
     form = FORM | {"of": f"team-{portal.vision.pk}", "quiet_from": "20:00", "quiet_to": "07:00"}
-    response: Any = ada.post("/notices/channels/make", form)
+    response: Any = ada.post("/alerts/channels/create", form)
     made = Channel.objects.get()
-    assert (response.status_code, response["Location"]) == (302, f"/notices/channels/{made.pk}/")
+    assert (response.status_code, response["Location"]) == (302, f"/alerts/channels/{made.pk}/")
     assert (made.team, made.owner, made.kinds) == (portal.vision, None, ["budget", "idle"])
     assert (made.cadence, made.at, made.quiet_from) == ("daily", time(9, 15), time(20))
-    page = text_of(ada, "/notices/channels/")
+    page = text_of(ada, "/alerts/channels/")
     for words in (
         "my mail",
         "team vision",
@@ -129,7 +129,7 @@ def test_what_cannot_be_made_says_why_and_keeps_what_was_typed(
     changed: dict[str, Any], says: str, portal: Portal, ada: Client
 ) -> None:
     form = FORM | {"name": "typed name", "at": "10:45"} | changed
-    status, page = post(ada, "/notices/channels/make", form)
+    status, page = post(ada, "/alerts/channels/create", form)
     assert status == 400
     assert says in page
     for field in ("name", "at", "address"):
@@ -141,7 +141,7 @@ def test_what_cannot_be_made_says_why_and_keeps_what_was_typed(
 
 def test_a_webhook_that_was_typed_is_not_repeated(ada: Client) -> None:
     form = FORM | {"kind": "slack", "address": SLACK, "kinds": []}
-    status, page = post(ada, "/notices/channels/make", form)
+    status, page = post(ada, "/alerts/channels/create", form)
     assert status == 400
     assert SECRET not in page
     assert "Write the address again" in page
@@ -151,15 +151,15 @@ def test_a_webhook_that_was_typed_is_not_repeated(ada: Client) -> None:
 def test_there_is_room_for_so_many_channels(portal: Portal, ada: Client) -> None:
     for n in range(MOST_CHANNELS):
         add_channel(portal.ada, wanted(f"mail {n}"), now=moment(), own=True)
-    status, page = post(ada, "/notices/channels/make", FORM)
+    status, page = post(ada, "/alerts/channels/create", FORM)
     assert status == 400
     assert f"There are {MOST_CHANNELS} channels already" in page
     of_team = FORM | {"of": f"team-{portal.vision.pk}"}
-    assert post(ada, "/notices/channels/make", of_team)[0] == 302
+    assert post(ada, "/alerts/channels/create", of_team)[0] == 302
 
 
 def test_a_change_keeps_the_address_unless_another_is_written(board: Board, ada: Client) -> None:
-    address, before = f"/notices/channels/{board.team.pk}/change", board.team.sealed
+    address, before = f"/alerts/channels/{board.team.pk}/change", board.team.sealed
     form = {**FORM, "kind": "slack", "address": "", "name": "renamed"}
     assert post(ada, address, form)[0] == 302
     kept = Channel.objects.get(pk=board.team.pk)
@@ -182,7 +182,7 @@ def test_the_form_begins_with_what_the_channel_has(board: Board, ada: Client) ->
         quiet_from=time(1),
         quiet_to=time(2),
     )
-    page = text_of(ada, f"/notices/channels/{board.team.pk}/")
+    page = text_of(ada, f"/alerts/channels/{board.team.pk}/")
     assert '<option value="slack" selected>' in page
     assert '<option value="weekly" selected>' in page
     assert '<option value="2" selected>Wednesday' in page
@@ -195,10 +195,10 @@ def test_the_form_begins_with_what_the_channel_has(board: Board, ada: Client) ->
 def test_a_channel_is_switched_off_and_on_and_kept_so_by_a_change(
     board: Board, ada: Client
 ) -> None:
-    here = f"/notices/channels/{board.team.pk}/"
+    here = f"/alerts/channels/{board.team.pk}/"
     assert post(ada, f"{here}switch", {"on": "no"})[0] == 302
     assert "This channel is switched off" in text_of(ada, here)
-    assert "switched off" in text_of(ada, "/notices/channels/")
+    assert "switched off" in text_of(ada, "/alerts/channels/")
     post(ada, f"{here}change", {**FORM, "kind": "slack", "address": ""})
     assert not Channel.objects.get(pk=board.team.pk).active
     post(ada, f"{here}switch", {"on": "yes"})
@@ -208,9 +208,9 @@ def test_a_channel_is_switched_off_and_on_and_kept_so_by_a_change(
 def test_the_audit_tells_who_made_changed_and_removed_a_channel_and_no_address(
     ada: Client,
 ) -> None:
-    post(ada, "/notices/channels/make", FORM | {"kind": "slack", "address": SLACK})
+    post(ada, "/alerts/channels/create", FORM | {"kind": "slack", "address": SLACK})
     pk = Channel.objects.get().pk
-    here = f"/notices/channels/{pk}/"
+    here = f"/alerts/channels/{pk}/"
     post(ada, f"{here}change", FORM | {"kind": "slack", "address": SLACK + "er"})
     post(ada, f"{here}change", FORM | {"kind": "slack", "address": ""})  # changes nothing
     post(ada, f"{here}switch", {"on": "no"})
@@ -239,7 +239,7 @@ def test_the_audit_tells_who_made_changed_and_removed_a_channel_and_no_address(
 
 
 def test_an_address_of_e_mail_is_not_in_the_audit_either(ada: Client) -> None:
-    post(ada, "/notices/channels/make", FORM)
+    post(ada, "/alerts/channels/create", FORM)
     entry = AuditEntry.objects.get()
     assert "me@example.org" not in json.dumps([entry.before, entry.after, entry.note])
 
@@ -248,7 +248,7 @@ def test_an_address_of_e_mail_is_not_in_the_audit_either(ada: Client) -> None:
 
 
 def test_a_test_message_is_sent_at_once(board: Board, portal: Portal, signed_in: SignIn) -> None:
-    status, page = post(signed_in(portal.ben), f"/notices/channels/{board.bens.pk}/try")
+    status, page = post(signed_in(portal.ben), f"/alerts/channels/{board.bens.pk}/test")
     assert status == 200
     assert "A test message was taken by ben@example.org" in page
     assert [(each.to, each.subject) for each in mail.outbox] == [
@@ -260,14 +260,14 @@ def test_a_test_message_that_fails_says_why(
     board: Board, portal: Portal, signed_in: SignIn, settings: Settings
 ) -> None:
     settings.EMAIL_HOST = ""
-    _, page = post(signed_in(portal.ben), f"/notices/channels/{board.bens.pk}/try")
+    _, page = post(signed_in(portal.ben), f"/alerts/channels/{board.bens.pk}/test")
     assert "The test message did not get there." in page
     assert "GPUPORTAL_MAIL_HOST" in page
 
 
 def test_a_channel_whose_key_is_lost_says_what_to_do(board: Board, ada: Client) -> None:
     Channel.objects.filter(pk=board.team.pk).update(sealed="broken")
-    _, page = post(ada, f"/notices/channels/{board.team.pk}/try")
+    _, page = post(ada, f"/alerts/channels/{board.team.pk}/test")
     assert "write the address anew" in page
 
 
@@ -276,10 +276,10 @@ def test_test_messages_cannot_flood_anybody(
 ) -> None:
     ben = signed_in(portal.ben)
     for _ in range(3):
-        _, page = post(ben, f"/notices/channels/{board.bens.pk}/try")
+        _, page = post(ben, f"/alerts/channels/{board.bens.pk}/test")
     assert "try again in ten seconds" in page
     assert len(mail.outbox) == 1
-    _, page = post(signed_in(portal.cleo), f"/notices/channels/{board.bens.pk}/try")
+    _, page = post(signed_in(portal.cleo), f"/alerts/channels/{board.bens.pk}/test")
     assert "was taken by" in page
 
 
@@ -291,15 +291,15 @@ def test_a_channel_is_muted_until_a_time_on_the_reports_clock(
 ) -> None:
     until = (moment() + timedelta(days=1)).astimezone(portal.zone).replace(second=0)
     form = {"kind": "idle", "subject": " workload:a ", "until": f"{until:%Y-%m-%dT%H:%M}"}
-    assert post(ada, f"/notices/channels/{board.team.pk}/mute", form | {"why": "a test"})[0] == 302
+    assert post(ada, f"/alerts/channels/{board.team.pk}/mute", form | {"why": "a test"})[0] == 302
     made = Mute.objects.get(why="a test")
     assert (made.end, made.kind, made.subject, made.by) == (until, "idle", "workload:a", "ada")
-    for address in (f"/notices/channels/{board.team.pk}/", "/notices/channels/"):
+    for address in (f"/alerts/channels/{board.team.pk}/", "/alerts/channels/"):
         page = text_of(ada, address)
         assert "Idle GPUs about workload:a" in page
         assert "a test" in page
-    assert post(ada, f"/notices/silences/{made.pk}/end")[0] == 302
-    assert "about workload:a" not in text_of(ada, "/notices/channels/")
+    assert post(ada, f"/alerts/mutes/{made.pk}/end")[0] == 302
+    assert "about workload:a" not in text_of(ada, "/alerts/channels/")
 
 
 @pytest.mark.parametrize(
@@ -316,7 +316,7 @@ def test_a_silence_that_is_not_taken_keeps_what_was_typed(
     form: dict[str, str], says: str, board: Board, ada: Client
 ) -> None:
     status, page = post(
-        ada, f"/notices/channels/{board.team.pk}/mute", {"subject": "a thing"} | form
+        ada, f"/alerts/channels/{board.team.pk}/mute", {"subject": "a thing"} | form
     )
     assert status == 400
     assert says in page
@@ -326,8 +326,8 @@ def test_a_silence_that_is_not_taken_keeps_what_was_typed(
 
 
 def test_the_log_leads_to_muting_what_it_tells(board: Board, ada: Client) -> None:
-    page = text_of(ada, "/notices/sent/")
-    link = re.search(r'href="(/notices/channels/\d+/\?kind=budget[^"]+)"', page)
+    page = text_of(ada, "/alerts/deliveries/")
+    link = re.search(r'href="(/alerts/channels/\d+/\?kind=budget[^"]+)"', page)
     assert link is not None
     form = text_of(ada, link.group(1).replace("&amp;", "&"))
     assert '<option value="budget" selected>' in form
@@ -338,7 +338,7 @@ def test_the_log_leads_to_muting_what_it_tells(board: Board, ada: Client) -> Non
 
 
 @pytest.mark.parametrize(
-    "address", ["/notices/channels/", "/notices/sent/", "/notices/channels/{}/"]
+    "address", ["/alerts/channels/", "/alerts/deliveries/", "/alerts/channels/{}/"]
 )
 def test_more_channels_silences_and_deliveries_need_no_more_queries(
     address: str, board: Board, portal: Portal, ada: Client

@@ -43,19 +43,19 @@ def ada(portal: Portal, signed_in: SignIn) -> Client:
 def test_the_log_says_what_became_of_each_alert(
     board: Board, portal: Portal, signed_in: SignIn
 ) -> None:
-    ben, here = signed_in(portal.ben), f"/notices/sent/?channel={board.bens.pk}"
+    ben, here = signed_in(portal.ben), f"/alerts/deliveries/?channel={board.bens.pk}"
     assert text_of(ben, here).count("<td>waits</td>") == 2
     box = Box(failures=9)
     deliver(now=moment(), post=box)
     page = text_of(ben, here)
     assert "failed once, is tried again" in page
     assert "mail.example.org: it was not taken." in page
-    assert "failing:" in text_of(ben, "/notices/channels/")
-    assert "The last delivery failed." in text_of(ben, f"/notices/channels/{board.bens.pk}/")
+    assert "failing:" in text_of(ben, "/alerts/channels/")
+    assert "The last delivery failed." in text_of(ben, f"/alerts/channels/{board.bens.pk}/")
     box.failures = 0
     deliver(now=moment() + timedelta(hours=1), post=box)
     assert "<td>sent</td>" in text_of(ben, here)
-    assert "failing:" not in text_of(ben, "/notices/channels/")
+    assert "failing:" not in text_of(ben, "/alerts/channels/")
 
 
 def test_what_was_given_up_is_sent_again_by_hand(
@@ -66,14 +66,16 @@ def test_what_was_given_up_is_sent_again_by_hand(
     of_ben.update(state=Delivery.State.GIVEN_UP, error="it was not taken.", failures=7)
     one = of_ben.order_by("pk")[0]
     query = f"?channel={board.bens.pk}"
-    assert f'action="/notices/sent/{one.pk}/again{query}"' in text_of(ben, f"/notices/sent/{query}")
-    response: Any = ben.post(f"/notices/sent/{one.pk}/again{query}")
-    assert response["Location"] == f"/notices/sent/{query}#delivery-{one.pk}"
+    assert f'action="/alerts/deliveries/{one.pk}/again{query}"' in text_of(
+        ben, f"/alerts/deliveries/{query}"
+    )
+    response: Any = ben.post(f"/alerts/deliveries/{one.pk}/again{query}")
+    assert response["Location"] == f"/alerts/deliveries/{query}#delivery-{one.pk}"
     Delivery.objects.exclude(channel=board.bens).delete()
     box = Box()
     assert deliver(now=moment() + timedelta(seconds=2), post=box) == 1
     assert [address for address, _ in box.sent] == ["ben@example.org"]
-    assert ben.post(f"/notices/sent/{one.pk}/again").status_code == 404
+    assert ben.post(f"/alerts/deliveries/{one.pk}/again").status_code == 404
 
 
 def test_a_failure_before_the_last_that_arrived_is_no_alarm(
@@ -85,13 +87,13 @@ def test_a_failure_before_the_last_that_arrived_is_no_alarm(
         state=Delivery.State.GIVEN_UP, error="it was not taken.", due_at=now - timedelta(days=2)
     )
     Delivery.objects.filter(pk=first.pk).update(state=Delivery.State.SENT, sent_at=now)
-    assert "failing:" not in text_of(signed_in(portal.ben), "/notices/channels/")
+    assert "failing:" not in text_of(signed_in(portal.ben), "/alerts/channels/")
 
 
 def test_the_log_goes_on_page_by_page(board: Board, portal: Portal, signed_in: SignIn) -> None:
     ben = signed_in(portal.ben)
     say_many(portal, 70)
-    page = text_of(ben, "/notices/sent/")
+    page = text_of(ben, "/alerts/deliveries/")
     assert page.count('id="delivery-') == 50
     older = re.search(r'href="([^"]+)" rel="next"', page)
     assert older is not None
@@ -102,10 +104,10 @@ def test_the_log_goes_on_page_by_page(board: Board, portal: Portal, signed_in: S
 
 @pytest.mark.parametrize("query", ["channel=x", "before=-1", "channel=99999999999999999999"])
 def test_a_log_of_nonsense_says_so(query: str, board: Board, ada: Client) -> None:
-    assert "points to no place in the list" in text_of(ada, f"/notices/sent/?{query}")
+    assert "points to no place in the list" in text_of(ada, f"/alerts/deliveries/?{query}")
 
 
 def test_the_log_of_others_channels_is_empty(board: Board, portal: Portal, ada: Client) -> None:
-    page = text_of(ada, f"/notices/sent/?channel={board.bens.pk}")
+    page = text_of(ada, f"/alerts/deliveries/?channel={board.bens.pk}")
     assert "Nothing was sent yet." in page
     assert "ben" not in page.partition('id="results"')[2]

@@ -13,7 +13,7 @@ from tests.web.conftest import HOURLY
 from tests.web.pages import records_of, text_of
 
 SignIn = Callable[[User], Client]
-TEAM = "/teams/vision/"
+TEAM = "/capacity/teams/vision/"
 WORKLOAD = "/workloads/west/vision/Job/train/"
 LAST_DAY = "first=2025-10-27&last=2025-10-27"
 
@@ -99,5 +99,5 @@ def test_the_facts_agree_with_the_table_of_tiers(admin: Client) -> None:
     rows = records_of(admin, f"{TEAM}?{LAST_DAY}&format=csv&table=tiers")
     shown = facts(holding(text_of(admin, f"{TEAM}?{LAST_DAY}")))
     for row in rows:
-        ratio = f"Utilization {float(row['utilization_ratio']) * 100:.1f} %"
+        ratio = f"Utilization {float(row['utilization_ratio']) * 100:.0f} %"
         assert ratio in shown[row["tier"]]

@@ -17,7 +17,7 @@ from apps.accounts.services.audit import record
 from apps.quota_requests import services
 from apps.quota_requests.permissions import portal as the_portal
 from apps.quota_requests.services import verify
-from apps.web.accounts.audit import PER_PAGE
+from apps.web.components.page_query import PER_PAGE
 from tests.factories import Portal
 from tests.web.pages import file_of
 
@@ -40,9 +40,9 @@ def test_what_is_done_on_pages_is_there_with_who_and_from_where(
     portal: Portal, admin: Client, signed_in: SignIn
 ) -> None:
     ada = signed_in(portal.ada)
-    key = ada.post("/tokens/make", {"name": "export", "days": "30"}, REMOTE_ADDR="192.0.2.7")
-    admin.post(f"/people/{portal.ben.pk}/disable", REMOTE_ADDR="2001:db8::7")
-    page = admin.get("/audit/").content.decode()
+    key = ada.post("/tokens/create", {"name": "export", "days": "30"}, REMOTE_ADDR="192.0.2.7")
+    admin.post(f"/admin/users/{portal.ben.pk}/disable", REMOTE_ADDR="2001:db8::7")
+    page = admin.get("/admin/audit/").content.decode()
     for shown in ("make token", "192.0.2.7", "account/ben", "switch off account", "2001:db8::7"):
         assert shown in page
     assert '<span class="subtle">active:</span> yes → no' in page
@@ -74,7 +74,7 @@ def test_lines_are_found_by_who_what_and_when(
 ) -> None:
     write(4)
     write(1, "accept_drift")
-    page = admin.get("/audit/", query).content.decode()
+    page = admin.get("/admin/audit/", query).content.decode()
     assert numbers(page) == found
     assert ("no day" in page) == ("soon" in query.values())
 
@@ -84,21 +84,21 @@ def test_pages_go_back_to_the_first_line_and_need_no_more_queries(
 ) -> None:
     write(1)
     with CaptureQueriesContext(connection) as one:
-        admin.get("/audit/")
+        admin.get("/admin/audit/")
     write(2 * PER_PAGE)
-    address, seen = "/audit/?what=edit", list[int]()
+    address, seen = "/admin/audit/?what=edit", list[int]()
     while address:
         with CaptureQueriesContext(connection) as many:
             page = admin.get(address).content.decode()
         assert len(many) == len(one)
         seen += numbers(page)
-        older = re.search(r'href="(/audit/\?[^"]*cursor[^"]*)" rel="next"', page)
+        older = re.search(r'href="(/admin/audit/\?[^"]*cursor[^"]*)" rel="next"', page)
         address = older.group(1).replace("&amp;", "&") if older else ""
     assert seen == list(range(2 * PER_PAGE + 1, 0, -1))
 
 
 def test_a_place_in_a_list_that_is_not_there_is_said_so(portal: Portal, admin: Client) -> None:
-    page = admin.get("/audit/", {"cursor": "x"}).content.decode()
+    page = admin.get("/admin/audit/", {"cursor": "x"}).content.decode()
     assert "no longer there" in page
 
 
@@ -106,7 +106,7 @@ def test_auditors_get_lines_that_can_be_worked_out_again_and_the_head(
     portal: Portal, admin: Client
 ) -> None:
     write(4)
-    response = admin.get("/audit/file", {"since": "2026-10-02", "until": "2026-10-03"})
+    response = admin.get("/admin/audit/file", {"since": "2026-10-02", "until": "2026-10-03"})
     assert response["Content-Type"] == "application/x-ndjson"
     assert "gpuportal_audit_2026-10-02_2026-10-03.jsonl" in response["Content-Disposition"]
     *lines, head = (json.loads(line) for line in file_of(response).splitlines())
@@ -115,13 +115,13 @@ def test_auditors_get_lines_that_can_be_worked_out_again_and_the_head(
     kept = audit_head()
     assert kept is not None
     assert head == {"head": {"number": kept.number, "digest": kept.digest}}
-    refused = admin.get("/audit/file", {"since": "soon"})
+    refused = admin.get("/admin/audit/file", {"since": "soon"})
     assert refused.status_code == 400
 
 
 def test_the_page_names_the_head_to_keep_elsewhere(portal: Portal, admin: Client) -> None:
     write(2)
-    page = admin.get("/audit/").content.decode()
+    page = admin.get("/admin/audit/").content.decode()
     shown = re.search(r'class="audit-head">([^<]+)<', page)
     assert shown is not None
     assert verify(read_head(shown.group(1))).holds
@@ -129,8 +129,8 @@ def test_the_page_names_the_head_to_keep_elsewhere(portal: Portal, admin: Client
 
 def test_hostile_texts_are_shown_as_texts(portal: Portal, admin: Client) -> None:
     write(1, after={"<b>x": {"deep": "<script>y"}}, note="<script>alert(1)")
-    page = admin.get("/audit/", {"what": '"><script>'}).content.decode()
-    page += admin.get("/audit/").content.decode()
+    page = admin.get("/admin/audit/", {"what": '"><script>'}).content.decode()
+    page += admin.get("/admin/audit/").content.decode()
     assert "<script>alert" not in page
     assert "<script>y" not in page
     assert '"><script>' not in page
@@ -139,7 +139,7 @@ def test_hostile_texts_are_shown_as_texts(portal: Portal, admin: Client) -> None
 
 def test_the_menu_leads_administrators_to_the_audit(portal: Portal, signed_in: SignIn) -> None:
     for person, there in ((portal.cleo, True), (portal.ada, False), (portal.finn, False)):
-        assert ('href="/audit/' in signed_in(person).get("/views/").content.decode()) == there
+        assert ('href="/admin/audit/' in signed_in(person).get("/views/").content.decode()) == there
 
 
 # ---------------------------------------------------------------- verified by itself
@@ -147,14 +147,14 @@ def test_the_menu_leads_administrators_to_the_audit(portal: Portal, signed_in: S
 
 def test_the_page_says_up_to_where_and_when_the_audit_was_verified(admin: Client) -> None:
     write(3)
-    assert "was not verified by itself yet" in admin.get("/audit/").content.decode()
+    assert "was not verified by itself yet" in admin.get("/admin/audit/").content.decode()
     now = timezone.now()
     services.check_audit(now=now)
-    page = admin.get("/audit/").content.decode()
+    page = admin.get("/admin/audit/").content.decode()
     assert "Verified up to line 3," in page
     assert "It is verified once a day." in page
     services.check_audit(now=now - timedelta(days=3))
-    assert "Not since: is the scheduler" in admin.get("/audit/").content.decode()
+    assert "Not since: is the scheduler" in admin.get("/admin/audit/").content.decode()
 
 
 def test_an_audit_that_does_not_hold_is_an_alarm_on_its_page(admin: Client) -> None:
@@ -162,13 +162,13 @@ def test_an_audit_that_does_not_hold_is_an_alarm_on_its_page(admin: Client) -> N
     services.check_audit(now=timezone.now())
     AuditEntry.objects.filter(number=2).update(note="never said")
     services.check_audit(now=timezone.now())
-    page = admin.get("/audit/").content.decode()
+    page = admin.get("/admin/audit/").content.decode()
     assert "<b>The audit does not hold.</b> Entry 2 was altered" in page
     assert "It held up to line 3" in page
 
 
 def test_what_there_was_none_of_before_is_not_told_as_nothing(admin: Client) -> None:
     write(before={"reviewer": "", "to": "6"}, after={"reviewer": "cleo", "to": None})
-    page = admin.get("/audit/").content.decode()
+    page = admin.get("/admin/audit/").content.decode()
     assert '<span class="subtle">reviewer:</span> cleo<' in page
     assert '<span class="subtle">to:</span> 6 → none<' in page

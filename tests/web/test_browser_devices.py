@@ -15,7 +15,7 @@ def test_devices_are_narrowed_found_and_opened(
     served: str, screen: Screen, width: int, scripts: bool
 ) -> None:
     def steps(page: Page) -> None:
-        sign_in(page, "cleo", target=f"/devices/?{DAILY}")
+        sign_in(page, "cleo", target=f"/capacity/gpus/?{DAILY}")
         names = page.locator("td.device-name")
         expect(names).to_have_count(8)
         page.get_by_role("link", name="watch 2").click()
@@ -35,15 +35,21 @@ def test_devices_are_narrowed_found_and_opened(
     screen.visit(served, steps, width=width, scripts=scripts)
 
 
-# Administrators have the queue of requests besides.
-@pytest.mark.parametrize(("person", "lines"), [("ada", 2), ("cleo", 3)])
-def test_the_pages_stand_in_even_lines_of_a_phone(
-    served: str, screen: Screen, person: str, lines: int
+# Administrators have the approvals, users and the audit besides.
+@pytest.mark.parametrize(("person", "pages"), [("ada", 18), ("cleo", 21)])
+def test_the_pages_are_behind_one_button_of_a_phone(
+    served: str, screen: Screen, person: str, pages: int
 ) -> None:
     def steps(page: Page) -> None:
-        sign_in(page, person, target=f"/devices/?{DAILY}")
-        tops = [link.bounding_box() for link in page.locator(".topnav a").all()]
-        assert len({box["y"] for box in tops if box}) == lines
-        assert len({box["height"] for box in tops if box}) == 1
+        sign_in(page, person, target=f"/capacity/gpus/?{DAILY}")
+        links = page.locator(".topnav a[data-key]")
+        expect(links).to_have_count(pages)
+        expect(links.first).to_be_hidden()
+        page.get_by_role("button", name="Menu").click()
+        expect(links.first).to_be_visible()
+        sizes = [link.bounding_box() for link in links.all()]
+        assert min(box["height"] for box in sizes if box) >= 24
+        page.locator(".topnav").get_by_role("link", name="Fairness").click()
+        expect(page.get_by_role("heading", level=1)).to_have_text("Fairness")
 
     screen.visit(served, steps, width=390)

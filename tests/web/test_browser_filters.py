@@ -5,9 +5,16 @@ from playwright.sync_api import Page, expect
 
 from tests.web.appearances import WAYS
 from tests.web.conftest import DAILY, Screen
-from tests.web.test_browser import sign_in
+from tests.web.test_browser import choose_range, sign_in
 
 pytestmark = pytest.mark.browser
+
+
+def open_bar(page: Page) -> None:
+    """Open the scope bar of a phone."""
+    button = page.locator(".picker-toggle")
+    if button.is_visible():
+        button.click()
 
 
 @pytest.mark.parametrize(("width", "scripts"), WAYS)
@@ -15,18 +22,21 @@ def test_a_filter_is_added_and_taken_off(
     served: str, screen: Screen, width: int, scripts: bool
 ) -> None:
     def steps(page: Page) -> None:
-        sign_in(page, target=f"/?{DAILY}")
+        sign_in(page, "cleo", target=f"/?{DAILY}")
+        open_bar(page)
         page.locator(".filter-menu summary").click()
-        page.get_by_label("Tier", exact=True).select_option("silver")
+        page.locator("#filter-tier").select_option("silver")
         page.get_by_label("Team", exact=True).select_option("speech")
         page.get_by_role("button", name="Add").click()
+        open_bar(page)
         expect(page.locator(".chip")).to_have_count(2)
         expect(page.locator("#tiers tbody tr")).to_have_count(1)
         page.get_by_role("link", name="Remove the filter Team speech").click()
         expect(page.locator(".chip")).to_have_count(1)
         assert page.url.endswith("tier=silver")
-        page.locator(".topnav").get_by_role("link", name="Teams").click()
+        page.goto(page.locator(".topnav a[data-key=m]").get_attribute("href") or "")
         expect(page.get_by_role("heading", level=1)).to_have_text("Teams")
+        open_bar(page)
         expect(page.get_by_role("link", name="Remove the filter Tier silver")).to_be_visible()
 
     screen.visit(served, steps, width=width, scripts=scripts)
@@ -35,7 +45,7 @@ def test_a_filter_is_added_and_taken_off(
 @pytest.mark.parametrize("scripts", [True, False], ids=["with scripts", "without"])
 def test_a_view_is_saved_opened_and_deleted(served: str, screen: Screen, scripts: bool) -> None:
     def steps(page: Page) -> None:
-        sign_in(page, target="/teams/vision/?window=30d&tier=gold")
+        sign_in(page, target="/capacity/teams/vision/?window=30d&tier=gold")
         page.locator(".views-menu summary").click()
         page.get_by_label("View name").fill("Our gold")
         page.get_by_role("button", name="Save", exact=True).click()
@@ -43,7 +53,7 @@ def test_a_view_is_saved_opened_and_deleted(served: str, screen: Screen, scripts
         page.locator(".views-menu summary").click()
         page.get_by_role("link", name="Our gold").click()
         expect(page.get_by_role("heading", level=1)).to_have_text("Team vision")
-        assert page.url.endswith("/teams/vision/?window=30d&tier=gold")
+        assert page.url.endswith("/capacity/teams/vision/?window=30d&tier=gold")
         page.locator(".user-menu summary").click()
         page.get_by_role("link", name="Saved views").click()
         page.get_by_role("button", name="Delete the view Our gold").click()
@@ -56,10 +66,10 @@ def test_links_of_the_header_follow_a_window_that_was_swapped_in(
     served: str, screen: Screen
 ) -> None:
     def steps(page: Page) -> None:
-        sign_in(page, target=f"/teams/vision/?{DAILY}&tier=gold")
-        page.get_by_role("link", name="30 days", exact=True).click()
+        sign_in(page, target=f"/capacity/teams/vision/?{DAILY}&tier=gold")
+        choose_range(page, "30 days")
         crumb = page.locator(".crumbs a")
-        expect(crumb).to_have_attribute("href", "/teams/?window=30d&tier=gold")
+        expect(crumb).to_have_attribute("href", "/capacity/teams/?window=30d&tier=gold")
         hidden = page.locator(".topbar form[role='search'] input[type='hidden']")
         assert [field.get_attribute("value") for field in hidden.all()] == ["30d", "gold"]
         page.locator(".topnav").get_by_role("link", name="Home").click()

@@ -14,7 +14,7 @@ def test_the_keyboard_leads_from_the_slash_to_a_pod(served: str, screen: Screen)
 
     def steps(page: Page) -> None:
         page.context.add_cookies([cookie])
-        page.goto(f"/teams/?{HOURLY}")
+        page.goto(f"/capacity/teams/?{HOURLY}")
         page.keyboard.press("/")
         box = page.get_by_role("searchbox")
         expect(box).to_be_focused()
@@ -47,7 +47,7 @@ def test_suggestions_that_do_not_come_leave_the_page_alone(served: str, screen: 
 
     def steps(page: Page) -> None:
         page.context.add_cookies([cookie])
-        page.goto("/teams/")
+        page.goto("/capacity/teams/")
         page.route("**/search/**", fail)
         page.get_by_role("searchbox").focus()
         with page.expect_response("**/search/**"):
@@ -63,7 +63,7 @@ def test_the_search_works_without_scripts(served: str, screen: Screen) -> None:
 
     def steps(page: Page) -> None:
         page.context.add_cookies([cookie])
-        page.goto(f"/teams/?{HOURLY}")
+        page.goto(f"/capacity/teams/?{HOURLY}")
         page.get_by_role("searchbox").fill("train")
         page.keyboard.press("Enter")
         page.get_by_role("main").get_by_role("link", name="Job/train").click()

@@ -19,7 +19,7 @@ def test_the_theme_follows_the_system_until_the_reader_chooses(
     served: str, screen: Screen, dark: bool
 ) -> None:
     def steps(page: Page) -> None:
-        sign_in(page, target=f"/tiers/gold/?{HOURLY}")
+        sign_in(page, target=f"/capacity/tiers/gold/?{HOURLY}")
         draw_all(page)
         bar = page.locator(BUSY).first
         assert page.evaluate(GROUND) == (DARK if dark else LIGHT)

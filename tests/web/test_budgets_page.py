@@ -120,7 +120,7 @@ EARLY, LATE = AT - 2 * DAY, AT + 5 * DAY
             replace(ROW, coverage_ratio=0.5333, known_until=NOW, data_start=NOW - 8 * DAY),
             "not certain",
             "Within budget. Use may be higher: 53.3 % of the hours so far have data, from "
-            "08 Nov 00:00 on.",
+            "8 Nov 00:00 on.",
             id="data starts within the period",
         ),
         pytest.param(
@@ -198,20 +198,20 @@ def budgets(page: str) -> list[list[str]]:
 
 
 def test_budgets_are_told_and_drawn(portal: Portal, admin: Client) -> None:
-    page = text_of(admin, "/quotas/")
+    page = text_of(admin, "/costs/budgets/")
     (row,) = budgets(page)
     assert row[:2] == ["vision", "month"]
-    (record,) = records_of(admin, "/quotas/?format=csv&table=budgets")
+    (record,) = records_of(admin, "/costs/budgets/?format=csv&table=budgets")
     assert record["allowance_gpu_hours"] == "5000"
     assert (len(row), len(record)) == (12, 19), "the file has those that the outlook tells in words"
     assert "vision: budget of the month" in page
 
 
-def test_a_budget_that_burns_is_drawn_against_an_even_pace(portal: Portal, admin: Client) -> None:
+def test_a_budget_that_burns_is_drawn_against_an_linear_pace(portal: Portal, admin: Client) -> None:
     period = period_at("year", timezone.now(), portal.zone)
     Budget.objects.filter(team=portal.vision).delete()
     Budget.objects.create(team=portal.vision, period="year", gpu_hours=9e4, valid_from=SINCE)
-    page = text_of(admin, "/quotas/")
+    page = text_of(admin, "/costs/budgets/")
     assert "vision: budget of the year" in page
     local = period.start.astimezone(portal.zone)
     assert f"{local.day} {local:%b} – 31 Dec {local.year} (Europe/Berlin)" in page
@@ -220,18 +220,20 @@ def test_a_budget_that_burns_is_drawn_against_an_even_pace(portal: Portal, admin
 def test_everybody_sees_the_budgets_of_all_teams(portal: Portal) -> None:
     client = Client()
     client.force_login(portal.dan)
-    assert [row[0] for row in budgets(text_of(client, "/quotas/"))] == ["vision"]
+    assert [row[0] for row in budgets(text_of(client, "/costs/budgets/"))] == ["vision"]
 
 
 def test_a_team_filter_narrows_budgets_and_alerts(portal: Portal, admin: Client) -> None:
     Budget.objects.create(team=portal.speech, period="week", gpu_hours=10.0, valid_from=SINCE)
     for team in (portal.speech, portal.vision):
         alert(portal, team=team)
-    page = text_of(admin, "/quotas/?team=speech&first=2025-10-25&last=2025-10-27")
+    page = text_of(admin, "/costs/budgets/?team=speech&first=2025-10-25&last=2025-10-27")
     assert [row[0] for row in budgets(page)] == ["speech"]
     assert [row[1].text for row in tables_of(page)["alerts"].rows[1:]] == ["speech"]
     other = make_team("third")
-    assert "No budget of these teams runs now." in text_of(admin, f"/quotas/?team={other.name}")
+    assert "No budget of these teams runs now." in text_of(
+        admin, f"/costs/budgets/?team={other.name}"
+    )
 
 
 def alert(portal: Portal, **values: object) -> None:
@@ -256,19 +258,19 @@ def test_alerts_of_the_window_are_told_in_words_and_money_to_whom_it_concerns(
     alert(portal)
     alert(portal, kind="projected", threshold=1.0, exhausted_at=datetime(2025, 10, 29, tzinfo=UTC))
     alert(portal, unit="USD", allowance=777777.0)
-    page = text_of(admin, "/quotas/?first=2025-10-25&last=2025-10-27")
+    page = text_of(admin, "/costs/budgets/?first=2025-10-25&last=2025-10-27")
     assert [row[2].text for row in tables_of(page)["alerts"].rows[1:]] == [
         "80 % of the budget was used.",
-        "It was going to be used up on 29 Oct, before its period ends.",
+        "It was going to be used up on 29 Oct 2025, before its period ends.",
         "80 % of the budget was used.",
     ]
     assert "777,777" in words(page)
     outsider = Client()
     outsider.force_login(portal.dan)
-    page = text_of(outsider, "/quotas/?first=2025-10-25&last=2025-10-27")
+    page = text_of(outsider, "/costs/budgets/?first=2025-10-25&last=2025-10-27")
     assert len(tables_of(page)["alerts"].rows[1:]) == 2
     assert "777" not in words(page)
-    before = text_of(admin, "/quotas/?first=2025-10-24&last=2025-10-24")
+    before = text_of(admin, "/costs/budgets/?first=2025-10-24&last=2025-10-24")
     assert "No budget reached a threshold in this window." in before
 
 
@@ -277,17 +279,17 @@ def test_only_the_most_pressing_budgets_are_drawn(portal: Portal, admin: Client)
         Budget.objects.create(
             team=make_team(f"team-{n:02}"), period="month", gpu_hours=9.0, valid_from=SINCE
         )
-    page = text_of(admin, "/quotas/")
+    page = text_of(admin, "/costs/budgets/")
     assert page.count(": budget of the month</h2>") == 4
     assert "Drawn are the 4 most pressing of 31 budgets." in words(page)
     assert len(budgets(page)) == 25
-    assert len(records_of(admin, "/quotas/?format=csv&table=budgets")) == 31
+    assert len(records_of(admin, "/costs/budgets/?format=csv&table=budgets")) == 31
 
 
 def test_a_hostile_team_is_shown_as_text(portal: Portal, admin: Client) -> None:
     team = make_team("<img src=x>")
     Budget.objects.create(team=team, period="month", gpu_hours=9.0, valid_from=SINCE)
-    page = text_of(admin, "/quotas/")
+    page = text_of(admin, "/costs/budgets/")
     assert "<img" not in page
     assert "&lt;img" in page
 
@@ -298,12 +300,12 @@ def test_budgets_are_sorted_by_what_is_read_late_and_the_file_has_it(
     for n in range(30):
         team = make_team(f"team-{n:02}")
         Budget.objects.create(team=team, period="month", gpu_hours=n, valid_from=SINCE)
-    first = text_of(admin, "/quotas/")
+    first = text_of(admin, "/costs/budgets/")
     assert len(budgets(first)) == 25
-    assert "Page 1 of 2; 31 rows in all." in first
-    falling = budgets(text_of(admin, "/quotas/?budgets.sort=-allowance_gpu_hours"))
+    assert "1–25 of 31" in first
+    falling = budgets(text_of(admin, "/costs/budgets/?budgets.sort=-allowance_gpu_hours"))
     assert [row[0] for row in falling][:2] == ["vision", "team-29"]
-    assert len(budgets(text_of(admin, "/quotas/?page=2"))) == 6
-    records = records_of(admin, "/quotas/?format=csv&table=budgets&budgets.sort=outlook")
+    assert len(budgets(text_of(admin, "/costs/budgets/?budgets.page=2"))) == 6
+    records = records_of(admin, "/costs/budgets/?format=csv&table=budgets&budgets.sort=outlook")
     assert len(records) == 31
     assert all(record["outlook"] for record in records)

@@ -73,7 +73,7 @@ def test_the_two_hours_at_the_end_of_summer_time_are_two_bars() -> None:
     assert chart.figure is not None
     busy, periods = chart.figure["data"][0], chart.figure["layout"]["meta"]
     assert (busy["x0"], busy["dx"], len(busy["y"])) == (0, 1, 25)
-    assert periods["labels"][2:4] == ["Sun 25 Oct 02:00 CEST", "Sun 25 Oct 02:00 CET"]
+    assert periods["labels"][2:4] == ["25 Oct 02:00 CEST", "25 Oct 02:00 CET"]
     assert periods["start"] == "2026-10-24T22:00:00Z"
     assert len(chart.table.rows) == 25
 
@@ -135,10 +135,10 @@ def test_a_class_that_nothing_is_of_is_not_drawn() -> None:
     held = UsageRow(START, {}, Amounts(allocated=nano(3), busy=nano(2), idle=nano(1)))
     chart = charts.ledger([held], chart_id="l", title="t", axis=axis(), classes=ALLOCATED_CLASSES)
     assert chart.figure is not None
-    assert [trace["name"] for trace in chart.figure["data"]] == ["Busy", "Idle"]
+    assert [trace["name"] for trace in chart.figure["data"]] == ["Active", "Idle"]
 
 
-def test_only_the_unmeasured_and_the_unhealthy_have_a_pattern() -> None:
+def test_only_the_without_metrics_and_the_unhealthy_have_a_pattern() -> None:
     assert {c.key for c in CAPACITY_CLASSES if c.pattern} == {"unmeasured", "unhealthy"}
 
 

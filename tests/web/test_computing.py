@@ -12,7 +12,7 @@ from tests.factories import Portal, note_collection
 from tests.web.conftest import DAILY, FAILED, MISSING
 from tests.web.pages import text_of
 
-COSTS, FAIRNESS, QUOTAS = (f"/{room}/?{DAILY}" for room in ("costs", "fairness", "quotas"))
+COSTS, FAIRNESS, QUOTAS = (f"/{page}/?{DAILY}" for page in ("costs", "capacity/fairness", "quotas"))
 POLLS = 'hx-trigger="every 10s"'
 
 
@@ -52,7 +52,7 @@ def test_months_say_that_their_costs_are_being_computed(admin: Client, portal: P
     note_collection(portal.clusters[0], hour)
     CollectionWindow.objects.filter(hour=hour).update(collected_at=now)
 
-    page = text_of(admin, "/exports/")
+    page = text_of(admin, "/costs/exports/?tab=months")
     assert "Computing costs: 0 of 1 h." in page
     assert 'hx-select="#months"' in page
 
@@ -80,9 +80,9 @@ def test_recommendations_come_when_all_hours_are_there(admin: Client, portal: Po
     RecommendationRun.objects.all().delete()
     hours = collected_just_now(portal)
     asked = CollectionWindow.objects.count()
-    assert "Computing recommendations" not in text_of(admin, "/recommendations/")
+    assert "Computing recommendations" not in text_of(admin, "/costs/recommendations/")
 
     CollectionWindow.objects.filter(hour=FAILED).update(attempted_at=datetime.now(UTC))
 
-    found = text_of(admin, f"/recommendations/?{DAILY}")
+    found = text_of(admin, f"/costs/recommendations/?{DAILY}")
     assert f"Computing recommendations: {hours} of {asked} h." in found

@@ -26,7 +26,12 @@ def test_axe_finds_nothing_and_nothing_is_too_wide(
     priced: str, screen: Screen, dark: bool, width: int
 ) -> None:
     cookie = cookie_of("finn", priced)
-    paths = (f"/costs/?{DAYS}", f"/costs/?{DAYS}&by=workload", f"/waste/?{DAYS}", "/exports/")
+    paths = (
+        f"/costs/?{DAYS}",
+        f"/costs/?{DAYS}&by=workload",
+        f"/costs/waste/?{DAYS}",
+        "/costs/exports/",
+    )
 
     def steps(page: Page) -> None:
         page.context.add_cookies([cookie])
@@ -51,10 +56,12 @@ def test_costs_are_grouped_and_charged_otherwise_with_the_form(
         title = page.locator("#costs-title")
         expect(title).to_have_text("Costs in USD by team")
         page.get_by_label("Group by").select_option("tier")
+        page.get_by_text("Terms and groups").click()
         page.get_by_label("then by").select_option("team")
         page.get_by_label("Unallocated cost").select_option("use")
         page.locator(".money-choose").get_by_role("button", name="Show").click()
         expect(title).to_have_text("Costs in USD by tier and team")
+        page.get_by_text("Terms", exact=True).click()
         expect(page.locator(".money-terms")).to_contain_text("is apportioned by use")
         if scripts:
             assert draw_all(page) == 1

@@ -52,9 +52,12 @@ def test_the_pages_the_api_and_all_files_have_the_money_of_the_worked_example(
 ) -> None:
     client = signed_in(finance)
     page = text_of(client, f"/costs/?{DAYS}")
-    assert "2,350.08</a> <em>USD</em>" in page, "71,481.60 of 730 hours is 2,350.08 of 24"
-    assert "1,086.91 USD</a></b>" in text_of(client, f"/waste/?{DAYS}")
-    for address in (f"/costs/?{DAYS}&by=workload&table=lines", f"/waste/?{DAYS}&table=fall"):
+    assert 'title="2,350.08 USD">$2,350</a>' in page, "71,481.60 of 730 hours is 2,350.08 of 24"
+    assert "1,086.91 USD</a></b>" in text_of(client, f"/costs/waste/?{DAYS}")
+    for address in (
+        f"/costs/?{DAYS}&by=workload&tab=lines&table=lines",
+        f"/costs/waste/?{DAYS}&table=fall",
+    ):
         lines = records_of(client, f"{address}&format=csv")
         assert is_the_example((r["cause"], r["cost"]) for r in lines if r["cause"] != "Total")
     api: Any = client_of(finance).get("/api/v1/costs", {**WINDOW, "group_by": "team"}).json()
@@ -65,7 +68,7 @@ def test_the_pages_the_api_and_all_files_have_the_money_of_the_worked_example(
     assert sum(month.values()) == Decimal("33060.24")
     for format_ in ("csv", "xlsx", "parquet", "focus-csv", "focus-parquet"):
         cause, cost = ("x_Cause", "BilledCost") if "focus" in format_ else ("cause", "cost")
-        for address in (f"/costs/file?{DAYS}&by=team", "/exports/file?period=2026-11"):
+        for address in (f"/costs/file?{DAYS}&by=team", "/costs/exports/file?period=2026-11"):
             response: Any = client.get(f"{address}&format={format_}")
             found = records(response.getvalue(), format_)
             assert is_the_example((r[cause], r[cost]) for r in found), (address, format_)

@@ -23,7 +23,7 @@ from tests.web.test_devices_page import words
 HOUR = timedelta(hours=1)
 START = datetime(2026, 11, 16, tzinfo=UTC)
 WINDOW = Window(START, START + 24 * HOUR)
-PAGES = ["/", "/tiers/claimed/", "/teams/vision/", "/costs/", "/waste/"]
+PAGES = ["/", "/capacity/tiers/claimed/", "/capacity/teams/vision/", "/costs/", "/costs/waste/"]
 
 
 def _tier(name: str = "claimed", **rule: object) -> Tier:
@@ -123,8 +123,9 @@ def test_a_page_says_that_its_sums_lack_it(path: str, admin: Client) -> None:
     WatchCoverage.objects.all().delete()
     said = words(text_of(admin, f"{path}?{DAILY}"))
     assert "Incomplete data: Totals of claimed exclude " in said
-    assert ("and so do their costs" in said) is (path in {"/costs/", "/waste/"})
-    if path == "/tiers/claimed/":
+    assert ("and so do their costs" in said) is (path in {"/costs/", "/costs/waste/"})
+    if path == "/capacity/tiers/claimed/":
+        said = words(text_of(admin, f"{path}?{DAILY}&tab=teams"))
         assert "No data: no API server was watched in this window." in said
         assert "No team held" not in said
 
@@ -133,7 +134,7 @@ def test_budgets_say_what_their_periods_lack_of_claims(admin: Client) -> None:
     _tier()
     WatchCoverage.objects.all().delete()
     note_collection(make_cluster("claims"), timezone.now().replace(minute=0, second=0))
-    said = words(text_of(admin, "/quotas/"))
+    said = words(text_of(admin, "/costs/budgets/"))
     assert "Totals of claimed exclude 1 h of the budgets' periods" in said
 
 

@@ -56,7 +56,8 @@ def test_axe_finds_nothing_where_it_is_decided(
     as_cleo: Callable[..., None], asked: Portal, dark: bool, width: int
 ) -> None:
     def steps(page: Page) -> None:
-        page.goto("/review/")
+        page.goto("/quotas/approvals/")
+        page.locator("summary", has_text="Evidence").click()
         page.get_by_text("The other rules").click()
         sound(page)
         page.get_by_role("link", name="vision: ").click()
@@ -77,8 +78,8 @@ def test_axe_finds_nothing_on_what_was_approved(
     as_cleo: Callable[..., None], asked: Portal, dark: bool, width: int
 ) -> None:
     def steps(page: Page) -> None:
-        page.goto("/review/")
-        page.get_by_role("button", name="Approve only").click()
+        page.goto("/quotas/approvals/")
+        page.locator("form[action$='/do/approve'] button:not([name])").click()
         expect(page.locator("#done")).to_contain_text("Approved; nothing is changed yet.")
         expect(page.get_by_role("link", name="Download the file to commit")).to_be_visible()
         sound(page)
@@ -90,14 +91,15 @@ def test_on_a_desk_everything_that_decides_stands_on_one_screen(
     as_cleo: Callable[..., None], asked: Portal
 ) -> None:
     def steps(page: Page) -> None:
-        page.goto("/review/")
+        page.goto("/quotas/approvals/")
         for shown in (
             page.get_by_role("heading", name="vision: "),
             page.get_by_text("Its weights alone need two cards."),
             page.get_by_text("One person has to approve this"),
-            page.get_by_text("At most per month"),
-            page.locator(".review-card dt", has_text="Budget"),
-            page.get_by_role("button", name="Approve and apply"),
+            page.get_by_text("Cost at most"),
+            page.get_by_text("Quota ÷ capacity"),
+            page.get_by_text("Unblocks"),
+            page.get_by_role("button", name="Approve & apply"),
             page.get_by_text("Ask for changes…"),
             page.get_by_text("Reject…"),
         ):

@@ -12,13 +12,13 @@ from pytest_django import Settings
 from apps.accounts.models import AuditEntry
 from apps.quota_requests import services
 from apps.quota_requests.models import ChangeRequest, Execution
-from apps.quota_requests.selectors import turns_of, waiting_count
+from apps.quota_requests.selectors import pending_count, turns_of
 from tests.quota_requests.portal import KEY, OWNER, Portal, make_portal, served_portal
 from tests.web.pages import text_of
 from tests.web.test_requests_page import SignIn, as_of_now, do, of
 
 pytestmark = pytest.mark.django_db
-AT_ONCE = {"then": "apply", "confirmed": [OWNER], "back": "review"}
+AT_ONCE = {"then": "apply", "confirmed": [OWNER], "back": "approvals"}
 
 
 @pytest.fixture
@@ -53,14 +53,14 @@ def test_one_click_approves_and_applies_as_two_steps_of_the_audit(
 ) -> None:
     pk = in_review(asked, signed_in)
     cleo = of(asked, signed_in, "cleo")
-    assert "Approve and apply" in text_of(cleo, "/review/")
+    assert "Approve &amp; apply" in text_of(cleo, "/quotas/approvals/")
     response = do(cleo, pk, "approve", text="Fits.", **AT_ONCE)
-    assert response["Location"] == f"/review/?did=approve&of={pk}#done"
+    assert response["Location"] == f"/quotas/approvals/?did=approve&of={pk}#done"
     assert ChangeRequest.objects.get(pk=pk).state == "applying"
     assert actions(pk)[-2:] == ["approve", "apply"]
     page = text_of(cleo, response["Location"])
     assert "The change is applying." in page
-    assert f'href="/requests/{pk}/"' in page
+    assert f'href="/quotas/requests/{pk}/"' in page
     assert asked.carry_out(pk) == "applied"
 
 
@@ -85,11 +85,11 @@ def test_the_first_of_two_approvals_applies_nothing(
     settings.CHANGES_TWO_FROM_GPUS = 1
     pk = in_review(asked, signed_in)
     cleo = of(asked, signed_in, "cleo")
-    assert "Approve and apply" not in text_of(cleo, "/review/")
+    assert "Approve &amp; apply" not in text_of(cleo, "/quotas/approvals/")
     assert do(cleo, pk, "approve", **AT_ONCE).status_code == 302
     assert ChangeRequest.objects.get(pk=pk).state == "in review"
     carl = of(asked, signed_in, "carl")
-    assert "Approve and apply" in text_of(carl, "/review/")
+    assert "Approve &amp; apply" in text_of(carl, "/quotas/approvals/")
     do(carl, pk, "approve", **AT_ONCE)
     assert ChangeRequest.objects.get(pk=pk).state == "applying"
 
@@ -100,11 +100,11 @@ def test_where_the_portal_does_not_write_only_approving_is_offered(
     asked.write_to(None)
     pk = in_review(asked, signed_in)
     cleo = of(asked, signed_in, "cleo")
-    page = text_of(cleo, "/review/")
-    assert "Approve and apply" not in page
+    page = text_of(cleo, "/quotas/approvals/")
+    assert "Approve &amp; apply" not in page
     assert "Download the file to commit" not in page
     do(cleo, pk, "approve")
-    assert "Download the file to commit" in text_of(cleo, "/review/")
+    assert "Download the file to commit" in text_of(cleo, "/quotas/approvals/")
 
 
 def test_who_may_not_approve_applies_nothing_with_it(asked: Portal, signed_in: SignIn) -> None:
@@ -112,6 +112,30 @@ def test_who_may_not_approve_applies_nothing_with_it(asked: Portal, signed_in: S
     for who, status in (("ada", 409), ("ben", 409), ("dan", 404)):
         assert do(of(asked, signed_in, who), pk, "approve", **AT_ONCE).status_code == status
     assert ChangeRequest.objects.get(pk=pk).state == "in review"
+
+
+def test_deciding_takes_a_request_for_review_in_the_same_click(
+    asked: Portal, signed_in: SignIn
+) -> None:
+    pk = asked.submitted()
+    response = do(of(asked, signed_in, "cleo"), pk, "approve", **AT_ONCE)
+    assert response["Location"] == f"/quotas/approvals/?did=approve&of={pk}#done"
+    assert actions(pk)[-3:] == ["take", "approve", "apply"]
+
+
+def test_one_goes_from_request_to_request_of_the_queue(quota: Portal, signed_in: SignIn) -> None:
+    first = quota.submitted()
+    copy = ChangeRequest.objects.get(pk=first)
+    copy.pk, copy.name = None, "other"
+    copy.save()
+    cleo, onward = (
+        of(quota, signed_in, "cleo"),
+        f'href="/quotas/requests/{copy.pk}/" data-item="next"',
+    )
+    assert onward in text_of(cleo, f"/quotas/requests/{first}/")
+    back = f'href="/quotas/requests/{first}/" data-item="previous"'
+    assert back in text_of(cleo, f"/quotas/requests/{copy.pk}/")
+    assert "data-item" not in text_of(of(quota, signed_in, "ada"), f"/quotas/requests/{first}/")
 
 
 # ---------------------------------------------------------------- what was done
@@ -130,10 +154,10 @@ def test_after_a_decision_the_queue_says_what_was_done_and_where_it_is(
 ) -> None:
     pk = in_review(quota, signed_in)
     cleo = of(quota, signed_in, "cleo")
-    response = do(cleo, pk, action, back="review", **given)
+    response = do(cleo, pk, action, back="approvals", **given)
     page = text_of(cleo, response["Location"])
     assert said in page
-    assert f'/requests/{pk}/"' in page or f'href="#request-{pk}"' in page
+    assert f'/quotas/requests/{pk}/"' in page or f'href="#request-{pk}"' in page
 
 
 @pytest.mark.parametrize(
@@ -143,7 +167,7 @@ def test_an_address_says_nothing_that_is_not_so(
     query: str, quota: Portal, signed_in: SignIn
 ) -> None:
     quota.submitted()
-    assert 'id="done"' not in text_of(of(quota, signed_in, "cleo"), f"/review/?{query}")
+    assert 'id="done"' not in text_of(of(quota, signed_in, "cleo"), f"/quotas/approvals/?{query}")
 
 
 # ---------------------------------------------------------------- whose turn it is
@@ -154,15 +178,15 @@ def test_what_came_back_or_ends_soon_counts_at_requests_of_who_wrote_it(
 ) -> None:
     pk = in_review(quota, signed_in)
     ada, ben = of(quota, signed_in, "ada"), of(quota, signed_in, "ben")
-    assert "nav-count" not in text_of(ada, "/requests/")
+    assert "nav-count" not in text_of(ada, "/quotas/requests/")
     do(of(quota, signed_in, "cleo"), pk, "ask_changes", text="Why?")
-    assert 'class="nav-count">1<' in text_of(ada, "/tiers/")
-    assert "nav-count" not in text_of(ben, "/requests/")
+    assert 'class="nav-count">1<' in text_of(ada, "/capacity/tiers/")
+    assert "nav-count" not in text_of(ben, "/quotas/requests/")
     ends = quota.now + timedelta(days=1)
     ChangeRequest.objects.update(state="applied", reverts_at=ends, announced=0)
-    assert "nav-count" not in text_of(ada, "/requests/")
+    assert "nav-count" not in text_of(ada, "/quotas/requests/")
     ChangeRequest.objects.update(announced=1)
-    assert 'class="nav-count">1<' in text_of(ada, "/requests/")
+    assert 'class="nav-count">1<' in text_of(ada, "/quotas/requests/")
 
 
 def test_an_administrator_has_both_counts_in_one_query(quota: Portal, signed_in: SignIn) -> None:
@@ -174,7 +198,7 @@ def test_an_administrator_has_both_counts_in_one_query(quota: Portal, signed_in:
         found = turns_of(cleo)
     assert len(queries) == 1
     assert (found.deciding, found.answering) == (1, 1)
-    assert found.deciding == waiting_count(cleo)
+    assert found.deciding == pending_count(cleo)
 
 
 # ---------------------------------------------------------------- words
@@ -182,7 +206,7 @@ def test_an_administrator_has_both_counts_in_one_query(quota: Portal, signed_in:
 
 def test_the_page_is_named_after_what_is_asked_for(quota: Portal, signed_in: SignIn) -> None:
     pk = quota.submitted()
-    page = text_of(of(quota, signed_in, "ada"), f"/requests/{pk}/")
+    page = text_of(of(quota, signed_in, "ada"), f"/quotas/requests/{pk}/")
     assert f"<h1>vision: {KEY} 6 → 8</h1>" in page
     assert f"<title>vision: {KEY} 6 → 8 · request {pk}" in page
 
@@ -194,7 +218,7 @@ def test_history_is_told_in_words_without_what_only_the_portal_counts_by(
     edited = services.Edited(after="9")
     version = quota.of(pk).version
     services.edit(pk, edited, by=quota.actor("ada"), version=version, now=quota.now)
-    page = text_of(of(quota, signed_in, "ada"), f"/requests/{pk}/")
+    page = text_of(of(quota, signed_in, "ada"), f"/quotas/requests/{pk}/")
     history = page[page.index('id="history"') :]
     assert '<span class="subtle">to:</span> 8 → 9' in history
     for word in ("version", "nothing", "approvals needed", "submit<", "namespace"):
@@ -209,7 +233,7 @@ def test_the_same_moment_written_otherwise_is_no_change(quota: Portal, signed_in
         edited = services.Edited(reason=reason, until=moved)
         version = quota.of(pk).version
         services.edit(pk, edited, by=quota.actor("ada"), version=version, now=quota.now)
-    page = text_of(of(quota, signed_in, "ada"), f"/requests/{pk}/")
+    page = text_of(of(quota, signed_in, "ada"), f"/quotas/requests/{pk}/")
     history = page[page.index('id="history"') :]
     assert history.count(">until:</span>") == 1, "of the line in which it was written"
 
@@ -219,16 +243,16 @@ def test_who_cannot_accept_an_offer_is_not_told_to(quota: Portal, signed_in: Sig
     cleo = of(quota, signed_in, "cleo")
     do(cleo, pk, "ask_changes", text="Seven would do.", offer="7")
     assert "7 was offered instead; the author of the request can accept it." in text_of(
-        cleo, f"/requests/{pk}/"
+        cleo, f"/quotas/requests/{pk}/"
     )
     assert "Offered instead: 7. Accept it" in text_of(
-        of(quota, signed_in, "ada"), f"/requests/{pk}/"
+        of(quota, signed_in, "ada"), f"/quotas/requests/{pk}/"
     )
 
 
 def test_with_an_offer_one_button_is_the_likely_one(quota: Portal, signed_in: SignIn) -> None:
     pk = in_review(quota, signed_in)
     do(of(quota, signed_in, "cleo"), pk, "ask_changes", text="Seven would do.", offer="7")
-    page = text_of(of(quota, signed_in, "ada"), f"/requests/{pk}/")
+    page = text_of(of(quota, signed_in, "ada"), f"/quotas/requests/{pk}/")
     assert page.count("btn-primary") == 1
     assert page.index("Accept the offer<") > page.index("btn-primary")

@@ -22,7 +22,7 @@ from tests.web.conftest import ERROR, HOURLY
 from tests.web.pages import records_of, text_of
 from tests.web.shown import tables_of
 
-PAGE = f"/workloads/west/vision/Job/train/?{HOURLY}"
+PAGE = f"/workloads/west/vision/Job/train/?tab=pods&{HOURLY}"
 PODS = "/api/v1/pods?start=2025-10-24&end=2025-10-26"
 
 
@@ -68,7 +68,7 @@ def test_a_new_column_is_on_the_page_in_files_and_in_the_api(column: Column, adm
 def test_columns_for_administrators_are_theirs_on_the_page_in_files_and_in_the_api(
     portal: Portal, admin: Client, signed_in: Callable[[User], Client]
 ) -> None:
-    page, lead = f"/health/data/?{HOURLY}", signed_in(portal.ada)
+    page, lead = f"/admin/data-quality/?{HOURLY}", signed_in(portal.ada)
     for client, told in ((admin, True), (lead, False)):
         head, *_ = tables_of(text_of(client, page))["clusters"].rows
         assert any(cell.text.startswith("Prometheus") for cell in head) == told

@@ -20,7 +20,7 @@ def test_a_portal_without_any_facts_says_what_to_do(db: None, signed_in: SignIn)
 
 
 def test_a_catalog_without_facts_says_that_it_does_not_know(db: None, signed_in: SignIn) -> None:
-    page = signed_in(make_portal().dan).get("/tiers/").content.decode()
+    page = signed_in(make_portal().dan).get("/capacity/tiers/").content.decode()
     assert "No hour has been collected yet." in page
     assert 'id="tier-1-manifest"' in page
 
@@ -29,7 +29,13 @@ def test_an_empty_database_still_has_pages(db: None, signed_in: SignIn) -> None:
     assert "No hour has been collected yet." in text_of(signed_in(make_user("guest")), "/")
     client = signed_in(make_user("solo", Role.ADMIN))
     assert "manage.py load_catalog" in text_of(client, "/")
-    for path in ("/teams/", "/health/data/", "/tiers/", "/first-run/", "/search/?q=solo"):
+    for path in (
+        "/capacity/teams/",
+        "/admin/data-quality/",
+        "/capacity/tiers/",
+        "/first-run/",
+        "/search/?q=solo",
+    ):
         assert client.get(path).status_code == 200
 
 

@@ -1,16 +1,17 @@
-"""Which entitlements the overview calls nearly used up."""
+"""Allocation against entitlement on the homes."""
 
-import re
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
 import pytest
 from django.test import Client
 
+from apps.accounts.models import User
 from apps.clusters.models import Tier
 from apps.quotas.models import Entitlement
 from tests.factories import Portal, make_cards, make_pod, make_team, make_tier, make_workload
 from tests.web.conftest import HOURLY
-from tests.web.pages import text_of
+from tests.web.pages import records_of, text_of
 
 SINCE = datetime(2025, 10, 1, tzinfo=UTC)
 
@@ -27,44 +28,30 @@ def entitle(tier: Tier, team: str, gpus: float) -> None:
     )
 
 
-def lines_of(client: Client) -> list[str]:
-    """Return the lines of the list as one reads them."""
-    part = re.findall(r'id="entitlements".*?</section>', text_of(client, f"/?{HOURLY}"), re.DOTALL)[
-        0
-    ]
-    items = re.findall(r"<li>(.*?)</li>", part, re.DOTALL)
-    return [" ".join(re.sub(r"<[^>]+>", " ", item).split()) for item in items]
-
-
-@pytest.mark.parametrize(
-    ("gpus", "line"),
-    [
-        pytest.param(11.0, None, id="less than 80 %"),
-        pytest.param(10.0, "6 of 10 GPUs 4 GPUs left, 2 more asked for", id="with what waits"),
-        pytest.param(6.0, "6 of 6 GPUs none left, 2 more asked for", id="all"),
-        pytest.param(4.5, "6 of 4.5 GPUs 1.5 more than entitled, 2 more asked for", id="over"),
-    ],
-)
-def test_an_entitlement_is_told_once_80_percent_are_held_or_waited_for(
-    gpus: float, line: str | None, portal: Portal, bronze: Tier, admin: Client
+@pytest.mark.parametrize(("gpus", "ratio"), [(12.0, 0.5), (6.0, 1.0), (4.5, 1.3333333333333333)])
+def test_the_heat_map_of_administrators_has_allocation_by_entitlement(
+    gpus: float, ratio: float, portal: Portal, bronze: Tier, admin: Client
 ) -> None:
     entitle(bronze, "speech", gpus)
     work = make_workload(portal.clusters[1], "speech", "now")
     cards = make_cards(portal.clusters[1], "more", bronze)
     make_pod(work, "holds", created_at=SINCE + timedelta(days=1), cards=cards, units=6.0)
-    make_pod(work, "waits", created_at=SINCE + timedelta(days=1), tier=bronze, units=2.0)
-    wanted = [] if line is None else [f"speech {line} by pods that wait · on bronze"]
-    assert lines_of(admin) == wanted
-    text = text_of(admin, f"/?{HOURLY}")
-    assert ("No team is near its entitlement" in text) is (line is None)
+    make_pod(work, "pends", created_at=SINCE + timedelta(days=1), tier=bronze, units=2.0)
+    rows = records_of(admin, f"/?{HOURLY}&format=csv&table=heat")
+    found = {(row["team"], row["tier"]): float(row["ratio"]) for row in rows}
+    assert found["speech", "bronze"] == pytest.approx(ratio)
+    assert f"speech on bronze: 6 of {gpus:g} GPUs" in text_of(admin, f"/?{HOURLY}")
 
 
-def test_the_one_with_the_least_left_comes_first(
-    portal: Portal, bronze: Tier, admin: Client
+def test_a_team_sees_its_tiers_with_what_is_entitled_and_pending(
+    portal: Portal, bronze: Tier, signed_in: Callable[[User], Client]
 ) -> None:
-    for team, gpus in (("speech", 4.0), ("vision", 8.0)):
-        entitle(bronze, team, gpus)
-        work = make_workload(portal.clusters[1], team, "more")
-        cards = make_cards(portal.clusters[1], f"node-{team}", bronze)
-        make_pod(work, f"holds-{team}", created_at=SINCE, cards=cards, units=gpus - 0.5)
-    assert [line.split()[0] for line in lines_of(admin)] == ["vision", "speech"]
+    entitle(bronze, "vision", 4.0)
+    work = make_workload(portal.clusters[1], "vision", "more")
+    cards = make_cards(portal.clusters[1], "node-vision", bronze)
+    make_pod(work, "holds", created_at=SINCE, cards=cards, units=6.0)
+    make_pod(work, "pends", created_at=SINCE, tier=bronze, units=2.0)
+    rows = records_of(signed_in(portal.ada), f"/?{HOURLY}&format=csv&table=entitlements")
+    (row,) = [row for row in rows if row["tier"] == "bronze"]
+    amounts = [float(row[f"{name}_gpus"]) for name in ("allocated", "entitlement", "demand")]
+    assert amounts == [6.0, 4.0, 8.0]

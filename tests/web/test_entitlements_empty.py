@@ -15,8 +15,9 @@ SignIn = Callable[[User], Client]
 
 def test_quotas_say_how_they_come(db: None, signed_in: SignIn) -> None:
     portal = make_portal()
+    budgets = words(text_of(signed_in(portal.cleo), "/costs/budgets/"))
+    assert "No team has a budget in GPU-hours. The catalog gives one: budgets:" in budgets
     page = words(text_of(signed_in(portal.cleo), "/quotas/"))
-    assert "No team has a budget in GPU-hours. The catalog gives one: budgets:" in page
     assert "No ResourceQuota, ClusterQueue or Queue that names GPUs was seen." in page
     assert "No ResourceQuota limits GPUs of these teams." in page
     other = words(text_of(signed_in(portal.dan), "/quotas/"))
@@ -26,11 +27,14 @@ def test_quotas_say_how_they_come(db: None, signed_in: SignIn) -> None:
 @pytest.mark.parametrize(
     ("address", "said"),
     [
-        ("/fairness/", "No hour of this window was computed yet."),
-        ("/fairness/gold/", "No hour of this window was computed yet."),
-        ("/teams/vision/statement/", "No hour of this week is known."),
-        ("/fairness/gold/what-if/", "Enter a change to compare"),
-        ("/teams/vision/", "No entitlement, no budget, and nothing computed for this window."),
+        ("/capacity/fairness/", "No hour of this window was computed yet."),
+        ("/capacity/fairness/gold/", "No hour of this window was computed yet."),
+        ("/capacity/teams/vision/statement/", "No hour of this week is known."),
+        ("/capacity/fairness/gold/what-if/", "Enter a change to compare"),
+        (
+            "/capacity/teams/vision/",
+            "No entitlement, no budget, and nothing computed for this window.",
+        ),
     ],
 )
 def test_what_was_not_computed_is_said(
@@ -40,5 +44,5 @@ def test_what_was_not_computed_is_said(
 
 
 def test_a_replay_of_nothing_says_so(db: None, signed_in: SignIn) -> None:
-    page = words(text_of(signed_in(make_portal().dan), "/fairness/gold/what-if/?gpus=4"))
+    page = words(text_of(signed_in(make_portal().dan), "/capacity/fairness/gold/what-if/?gpus=4"))
     assert "The capacity of gold in these days is not known" in page

@@ -34,26 +34,26 @@ ADDRESSES = {
 }
 # What a page shows only when it is asked for more.
 MORE = (
-    "/health/data/?start=2025-10-25T00:00Z&end=2025-10-25T02:00Z",
-    "/tiers/?gpus=part&memory=known&load=bursty&processes=few&attributes=no",
-    "/tiers/nowhere/",
-    f"/devices/?{DAILY}&node=west-1&health=broken&uuid=0&gpu_model=nothing",
-    "/devices/west/GPU-00000000-0000-0000-0000-000000000004/",
-    "/teams/vision/statement/?week=2025-10-26",
-    f"/fairness/gold/what-if/?{DAILY}&gpus=4&who=vision&entitled=6&cards=x",
-    f"/fairness/gold/what-if/?{DAILY}&gpus=4&who=vision&entitled=6",
+    "/admin/data-quality/?start=2025-10-25T00:00Z&end=2025-10-25T02:00Z",
+    "/capacity/tiers/?gpus=part&memory=known&load=bursty&processes=few&attributes=no",
+    "/capacity/tiers/nowhere/",
+    f"/capacity/gpus/?{DAILY}&node=west-1&health=broken&uuid=0&gpu_model=nothing",
+    "/capacity/gpus/west/GPU-00000000-0000-0000-0000-000000000004/",
+    "/capacity/teams/vision/statement/?week=2025-10-26",
+    f"/capacity/fairness/gold/what-if/?{DAILY}&gpus=4&who=vision&entitled=6&cards=x",
+    f"/capacity/fairness/gold/what-if/?{DAILY}&gpus=4&who=vision&entitled=6",
     f"/quotas/?{DAILY}&source=Bag&effective=no",
     "/quotas/west/ResourceQuota/vision-prod/inert/nvidia.com/gpu/",
-    "/requests/new/?key=west/ResourceQuota/vision/gpus/requests.nvidia.com/gpu",
+    "/quotas/requests/new/?key=west/ResourceQuota/vision/gpus/requests.nvidia.com/gpu",
     f"/?{DAILY}&team=vision&capacity_type=spot&gpu_model=nothing",
-    f"/teams/vision/?{DAILY}&tier=gold&team=speech&namespace=vision",
+    f"/capacity/teams/vision/?{DAILY}&tier=gold&team=speech&namespace=vision",
 )
 # No picture is taller: of a long list its beginning tells how it looks.
 TALLEST = 6000
 
 
 def name_of(path: str) -> str:
-    """Return the page as part of a file name: `/teams/vision/` is `teams-vision`."""
+    """Return the page as part of a file name: `/capacity/teams/vision/` is `teams-vision`."""
     return path.partition("?")[0].strip("/").replace("/", "-") or "overview"
 
 
@@ -115,7 +115,7 @@ def test_axe_finds_nothing_and_no_page_is_wider_than_its_window(
     served: str, screen: Screen, settings: Settings, dark: bool, width: int
 ) -> None:
     reader = User.objects.get(username=READER)
-    save_view(reader, name="Vision by day", address=f"/teams/vision/?{DAILY}")
+    save_view(reader, name="Vision by day", address=f"/capacity/teams/vision/?{DAILY}")
     examiner = Examiner(width=width, dark=dark)
     steps = steps_of(examiner, cookie_of(READER, served), settings, width=width, dark=dark)
     screen.visit(served, steps, width=width, dark=dark, provoked=("404",))

@@ -121,7 +121,7 @@ def test_pods_add_up_to_the_number_to_the_last_digit(
 
 def test_the_number_is_the_one_that_led_here(admin: Client) -> None:
     """From each table of a tier, the explanation shows the same value in full."""
-    page = text_of(admin, f"/tiers/gold/?{HOURLY}")
+    page = text_of(admin, f"/capacity/tiers/gold/?{HOURLY}&tab=teams")
     cells = re.findall(
         r'<td[^>]*title="([^" ]+) GPU-h"><a class="explained" href="([^"]+)">([^<]+)</a>', page
     )

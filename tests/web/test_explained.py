@@ -18,10 +18,10 @@ from apps.costs.selectors import CostQuery, cost_rows, explain_cost
 from apps.fairness.selectors import FairnessFilters, explain_fairness, fairness_rows
 from apps.fairness.selectors.what_if import WHAT_IF
 from apps.pending.selectors import PendingGrouping, explain_pending, pending_history, time_to_start
-from apps.pending.selectors.explained import PARTIAL
+from apps.pending.selectors.explain import PARTIAL
 from apps.quotas.selectors import budget_rows, explain_budget
 from apps.quotas.selectors.explain import BUDGETS, QUOTAS, TEAM_QUOTAS
-from apps.usage.domain.explained import Explained, Input, RowColumn, Unit, evaluate
+from apps.usage.domain.explained import Explained, FigureInput, FigureUnit, RowColumn, evaluate
 from apps.web.components.page_query import figure_href
 from apps.web.explain.figure_page import ExplainedPage
 from apps.web.explain.providers import PROVIDERS
@@ -180,32 +180,35 @@ def test_a_budget_burns_as_its_numbers_say(portal: Portal, figure: str) -> None:
     ("address", "figures"),
     [
         (
-            f"/fairness/?{HOURLY}",
+            f"/capacity/fairness/?{HOURLY}",
             {"jain_index", "unmet_fair_share", "overdrawn", "dominant_share", "fairness_capacity"},
         ),
         (
-            f"/fairness/gold/?{HOURLY}",
+            f"/capacity/fairness/gold/?{HOURLY}",
             {"demand", "fair_share", "borrowed", "usage_factor", "mean_entitled", "from_pool"},
         ),
-        ("/teams/vision/statement/?week=2025-10-22", {"entitled", "borrowed", "from_pool"}),
-        (f"/teams/vision/?{HOURLY}", {"mean_allocated", "mean_borrowed", "usage_factor"}),
+        (
+            "/capacity/teams/vision/statement/?week=2025-10-22",
+            {"entitled", "borrowed", "from_pool"},
+        ),
+        (f"/capacity/teams/vision/?{HOURLY}", {"mean_allocated", "mean_borrowed", "usage_factor"}),
         (
             f"/quotas/?{HOURLY}",
             {
                 *(
                     "quota_usage",
-                    "budget_used",
-                    "budget_share",
                     "unused_quota_hours",
                     "quota_limit_hours",
                 ),
                 *("quota_used", "quota_allocated", "quota_pending", *TEAM_QUOTAS),
             },
         ),
+        (f"/costs/budgets/?{HOURLY}", {"budget_used", "budget_share"}),
         (
             f"/pending/?{HOURLY}",
-            {"pending_gpu_hours", "unscheduled_gpus", "blocked_gpus", "pending_gpus"},
+            {"unscheduled_gpus", "blocked_gpus", "starting_gpus"},
         ),
+        (f"/pending/?tab=history&{HOURLY}", {"pending_gpu_hours"}),
         ("/pending/?cause=quota&kind=Pod", {"blocked_gpus"}),
         (
             "/quotas/west/ResourceQuota/vision/gpus/requests.nvidia.com/gpu/",
@@ -223,7 +226,7 @@ def test_rates_of_a_budget_are_what_their_explanations_give(
     admin: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("django.utils.timezone.now", lambda: NOW)
-    assert check_explained(admin, f"/quotas/?{HOURLY}") >= {
+    assert check_explained(admin, f"/costs/budgets/?{HOURLY}") >= {
         *("budget_used", "budget_share", "budget_burn", "budget_burn_1d", "budget_burn_7d")
     }
 
@@ -236,11 +239,11 @@ def test_savings_add_up_without_alternatives(portal: Portal, admin: Client) -> N
     assert page.holds is True
     assert page.value == "2,122.11 USD"
     make(1, kind=RecommendationKind.UNUSED_QUOTA.value)
-    found = check_explained(admin, "/recommendations/")
+    found = check_explained(admin, "/costs/recommendations/")
     assert found == {"saving_per_month", "quota_saving_per_month"}
-    assert check_explained(admin, "/recommendations/?kind=unused-quota") < found
+    assert check_explained(admin, "/costs/recommendations/?kind=unused-quota") < found
     assert len(page.one.rows) == 1
-    assert "/explain/saving_per_month/" in text_of(admin, "/recommendations/")
+    assert "/explain/saving_per_month/" in text_of(admin, "/costs/recommendations/")
 
 
 def test_one_saving_is_explained_to_who_sees_it(portal: Portal, signed_in: SignIn) -> None:
@@ -249,7 +252,7 @@ def test_one_saving_is_explained_to_who_sees_it(portal: Portal, signed_in: SignI
     made = make(evidence=evidence)
     client = signed_in(portal.ada)
     address = figure_href("recommendation_saving", (), recommendation=str(made.pk))
-    assert f"recommendation={made.pk}" in text_of(client, "/recommendations/")
+    assert f"recommendation={made.pk}" in text_of(client, "/costs/recommendations/")
     response: Any = client.get(address)
     page = response.context["explanation"]
     (row,) = client.get("/api/v1/recommendations").json()["results"]
@@ -318,16 +321,18 @@ def test_an_address_keeps_window_and_filters() -> None:
 # ---------------------------------------------------------------- formulas
 
 
-def formula(text: str, *inputs: Input, **columns: list[Any]) -> Explained:
+def formula(text: str, *inputs: FigureInput, **columns: list[Any]) -> Explained:
     rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
-    keys = [RowColumn(key, key, Unit.COUNT) for key in columns]
-    return Explained("x", "x", "", "", 1.0, Unit.COUNT, text, inputs, keys, rows)
+    keys = [RowColumn(key, key, FigureUnit.COUNT) for key in columns]
+    return Explained("x", "x", "", "", 1.0, FigureUnit.COUNT, text, inputs, keys, rows)
 
 
 @pytest.mark.parametrize(
     ("one", "value"),
     [
-        pytest.param(formula("a / b - 1", Input("a", "", 6), Input("b", "", 2)), 2.0, id="ratio"),
+        pytest.param(
+            formula("a / b - 1", FigureInput("a", "", 6), FigureInput("b", "", 2)), 2.0, id="ratio"
+        ),
         pytest.param(
             formula("sum(x)", x=[Decimal("0.1"), Decimal("0.2")]), Decimal("0.3"), id="money"
         ),
@@ -335,9 +340,9 @@ def formula(text: str, *inputs: Input, **columns: list[Any]) -> Explained:
         pytest.param(formula("sum(x) ** 2 / squares(x)", x=[1.0, 1.0]), 2.0, id="squares"),
         pytest.param(formula("nearest(0.95, x, n)", x=[9, 1], n=[6, 94]), 9, id="p95"),
         pytest.param(formula("nearest(0.5, x, n)", x=[9, 1], n=[6, 94]), 1, id="p50"),
-        pytest.param(formula("max(0, a)", Input("a", "", Decimal(2))), Decimal(2), id="most"),
-        pytest.param(formula("a", Input("a", "", None)), None, id="not known"),
-        pytest.param(formula("1 / 2 ** (a / a)", Input("a", "", 0.0)), None, id="by nothing"),
+        pytest.param(formula("max(0, a)", FigureInput("a", "", Decimal(2))), Decimal(2), id="most"),
+        pytest.param(formula("a", FigureInput("a", "", None)), None, id="not known"),
+        pytest.param(formula("1 / 2 ** (a / a)", FigureInput("a", "", 0.0)), None, id="by nothing"),
     ],
 )
 def test_a_formula_is_worked_out_over_the_numbers_shown(one: Explained, value: Any) -> None:
@@ -347,4 +352,4 @@ def test_a_formula_is_worked_out_over_the_numbers_shown(one: Explained, value: A
 @pytest.mark.parametrize("text", ["x.y", "[1]", "a if a else a", "nearest(0.5, x, n)"])
 def test_nothing_but_numbers_is_worked_out(text: str) -> None:
     with pytest.raises(ValueError, match=r"no formula has|nothing to rank"):
-        evaluate(formula(text, Input("a", "", 1), x=[], n=[]))
+        evaluate(formula(text, FigureInput("a", "", 1), x=[], n=[]))

@@ -13,9 +13,10 @@ from django.test import Client
 from pytest_django import Settings
 
 from apps.accounts.models import Membership, User
-from apps.costs.domain.files import ExportState, FileFormat
+from apps.costs.domain.exports import ExportState
+from apps.costs.domain.files import FileFormat
 from apps.costs.models import ClosedPeriod, Export
-from apps.costs.selectors.cost_files import closed_path
+from apps.costs.selectors.exported_files import closed_path
 from apps.costs.services import close_period
 from apps.costs.services.exports import keep_closed_files, write_export
 from tests.costs.portal import PRICES, Priced, make_priced
@@ -60,7 +61,7 @@ def closed(_closed: Priced) -> Priced:
 @pytest.mark.parametrize("format_", ["csv", "xlsx", "parquet", "focus-csv", "focus-parquet"])
 def test_a_month_is_had_in_every_format(format_: str, priced: Priced, signed_in: SignIn) -> None:
     response: Any = signed_in(priced.portal.finn).get(
-        f"/exports/file?period=2026-10&format={format_}&policy=use"
+        f"/costs/exports/file?period=2026-10&format={format_}&policy=use"
     )
     assert response.status_code == 200
     assert len(response.getvalue()) > 500
@@ -72,7 +73,7 @@ def test_an_open_month_says_what_keeps_it_from_being_closed(
     signed_in: SignIn,
 ) -> None:
     priced = make_priced(prices=[price for price in PRICES if price[0] != A100])
-    page = text_of(signed_in(priced.portal.finn), "/exports/")
+    page = text_of(signed_in(priced.portal.finn), "/costs/exports/?tab=months")
     assert 'id="month-2026-10"' in page
     assert "What keeps it from being closed:" in page
     assert "no price for" in page
@@ -82,39 +83,58 @@ def test_a_closed_month_says_by_whom_and_its_files_have_the_hashes_it_names(
     closed: Priced, signed_in: SignIn
 ) -> None:
     client = signed_in(closed.portal.finn)
-    page = text_of(client, "/exports/")
+    page = text_of(client, "/costs/exports/?tab=months")
     assert "by finn" in page
     assert "what was before the portal" in page
     assert "allocated; unallocated cost kept with the platform; price book" in page
     for format_ in ("csv", "xlsx", "parquet", "focus-csv", "focus-parquet"):
         # Whatever is asked for: it is charged as it was closed.
-        response: Any = client.get(f"/exports/file?period=2026-10&format={format_}&policy=use")
+        response: Any = client.get(
+            f"/costs/exports/file?period=2026-10&format={format_}&policy=use"
+        )
         assert hashlib.sha256(response.getvalue()).hexdigest() in page, format_
 
 
 def test_months_are_for_finance_and_files_for_all(priced: Priced, signed_in: SignIn) -> None:
     dan = signed_in(priced.portal.dan)
-    page = text_of(dan, "/exports/")
+    page = text_of(dan, "/costs/exports/")
     assert "Which months are closed is for finance and administrators." in page
     assert 'id="month-' not in page
-    text = file_of(dan.get("/exports/file?period=2026-10&format=csv"))
+    text = file_of(dan.get("/costs/exports/file?period=2026-10&format=csv"))
     assert "speech" in text
     assert "vision" not in text
     assert "stray" not in text
+
+
+def test_a_month_of_one_team_is_had_at_once(closed: Priced, signed_in: SignIn) -> None:
+    finn = signed_in(closed.portal.finn)
+    page = text_of(finn, "/costs/exports/")
+    form = page[page.index('action="/costs/exports/file"') :]
+    form = form[: form.index("</form>")]
+    assert "<option>speech</option>" in form
+    assert 'name="period" id="export-month" value="2026-10"' in form
+    assert form.index('value="xlsx"') < form.index('value="csv"')
+    found = finn.get("/costs/exports/file?team=speech&period=2026-10&format=csv")
+    assert "costs-2026-10-speech" in found["Content-Disposition"]
+    text = file_of(found)
+    assert "speech" in text
+    assert "vision" not in text
+    assert finn.get("/costs/exports/file?team=nobody&period=2026-10").status_code == 400
 
 
 @pytest.mark.parametrize("query", ["period=october", "period=2026-13", "format=pdf"])
 def test_what_is_no_month_or_format_gives_no_file(
     query: str, priced: Priced, signed_in: SignIn
 ) -> None:
-    response = signed_in(priced.portal.finn).get(f"/exports/file?{query}")
+    response = signed_in(priced.portal.finn).get(f"/costs/exports/file?{query}")
     assert response.status_code == 400
 
 
 def test_a_portal_without_facts_has_the_page(signed_in: SignIn) -> None:
-    page = text_of(signed_in(make_portal().finn), "/exports/")
-    assert "No day has a cost yet" in page
-    assert "Nothing was booked against a closed month." in page
+    finn = signed_in(make_portal().finn)
+    assert "No day has a cost yet" in text_of(finn, "/costs/exports/?tab=months")
+    booked = text_of(finn, "/costs/exports/?tab=adjustments")
+    assert "Nothing was booked against a closed month." in booked
 
 
 # ---------------------------------------------------------------- files written in the background
@@ -125,23 +145,23 @@ ASKED = {"period": "2026-10", "format": "csv", "basis": "allocated", "policy": "
 
 def test_a_file_is_asked_for_followed_and_fetched(priced: Priced, signed_in: SignIn) -> None:
     client = signed_in(priced.portal.finn)
-    response: Any = client.post("/exports/ask", ASKED)
-    assert (response.status_code, response["Location"]) == (302, "/exports/#asked")
-    page = text_of(client, "/exports/")
+    response: Any = client.post("/costs/exports/create", ASKED)
+    assert (response.status_code, response["Location"]) == (302, "/costs/exports/#asked")
+    page = text_of(client, "/costs/exports/")
     assert "2026-10 as CSV" in page
     assert "pending" in page
-    assert 'hx-get="/exports/asked"' in page
+    assert 'hx-get="/costs/exports/list"' in page
     row = Export.objects.get()
     Export.objects.update(state=ExportState.RUNNING.value, rows_written=40, rows_expected=100)
-    fragment = text_of(client, "/exports/asked")
+    fragment = text_of(client, "/costs/exports/list")
     assert 'value="40"' in fragment
     assert "40 of about 100 rows" in fragment
     Export.objects.update(state=ExportState.QUEUED.value)
     write_export(row.pk)
-    fragment = text_of(client, "/exports/asked")
+    fragment = text_of(client, "/costs/exports/list")
     assert "hx-get" not in fragment
     assert Export.objects.get().sha256 in fragment
-    download: Any = client.get(f"/exports/{row.pk}/file")
+    download: Any = client.get(f"/costs/exports/{row.pk}/file")
     content = download.getvalue()
     assert hashlib.sha256(content).hexdigest() == Export.objects.get().sha256
     assert "_use_" in download["Content-Disposition"]
@@ -152,22 +172,22 @@ def test_a_file_is_asked_for_followed_and_fetched(priced: Priced, signed_in: Sig
 def test_nobody_else_gets_a_file_that_somebody_asked_for(
     who: str, priced: Priced, signed_in: SignIn
 ) -> None:
-    signed_in(priced.portal.finn).post("/exports/ask", ASKED)
+    signed_in(priced.portal.finn).post("/costs/exports/create", ASKED)
     pk = Export.objects.get().pk
     write_export(pk)
     client = signed_in(getattr(priced.portal, who))
-    assert client.get(f"/exports/{pk}/file").status_code == 404
-    assert "2026-10 as CSV" not in text_of(client, "/exports/asked")
+    assert client.get(f"/costs/exports/{pk}/file").status_code == 404
+    assert "2026-10 as CSV" not in text_of(client, "/costs/exports/list")
 
 
 def test_who_left_the_team_is_told_to_ask_anew(priced: Priced, signed_in: SignIn) -> None:
     client = signed_in(priced.portal.ada)
-    client.post("/exports/ask", ASKED)
+    client.post("/costs/exports/create", ASKED)
     pk = Export.objects.get().pk
     write_export(pk)
-    assert "vision" in file_of(client.get(f"/exports/{pk}/file"))
+    assert "vision" in file_of(client.get(f"/costs/exports/{pk}/file"))
     Membership.objects.filter(username="ada").delete()
-    response = client.get(f"/exports/{pk}/file")
+    response = client.get(f"/costs/exports/{pk}/file")
     assert response.status_code == 403
     assert "What you may see has changed" in response.content.decode()
 
@@ -188,7 +208,7 @@ def test_who_left_the_team_is_told_to_ask_anew(priced: Priced, signed_in: SignIn
 def test_what_cannot_be_written_is_told_on_the_page(
     changed: dict[str, str], said: str, priced: Priced, signed_in: SignIn
 ) -> None:
-    response = signed_in(priced.portal.finn).post("/exports/ask", ASKED | changed)
+    response = signed_in(priced.portal.finn).post("/costs/exports/create", ASKED | changed)
     assert response.status_code == 400
     assert said in response.content.decode()
     assert not Export.objects.exists()
@@ -196,10 +216,10 @@ def test_what_cannot_be_written_is_told_on_the_page(
 
 def test_days_are_asked_for_with_the_same_form(priced: Priced, signed_in: SignIn) -> None:
     client = signed_in(priced.portal.finn)
-    client.post("/exports/ask", ASKED | {"first": "2026-10-30", "last": "2026-10-31"})
+    client.post("/costs/exports/create", ASKED | {"first": "2026-10-30", "last": "2026-10-31"})
     write_export(Export.objects.get().pk)
-    assert "2026-10-30 to 2026-10-31 as CSV" in text_of(client, "/exports/asked")
-    text = file_of(client.get(f"/exports/{Export.objects.get().pk}/file"))
+    assert "2026-10-30 to 2026-10-31 as CSV" in text_of(client, "/costs/exports/list")
+    text = file_of(client.get(f"/costs/exports/{Export.objects.get().pk}/file"))
     assert "2026-10-29T23:00:00Z" in text
 
 
@@ -207,8 +227,8 @@ def test_the_rows_of_the_page_of_costs_are_written_as_they_are_grouped(
     priced: Priced, signed_in: SignIn
 ) -> None:
     client = signed_in(priced.portal.finn)
-    page = text_of(client, "/costs/?first=2026-10-30&last=2026-10-31&by=tier&tier=gold")
-    form = page[page.index('action="/exports/ask"') :]
+    page = text_of(client, "/costs/?first=2026-10-30&last=2026-10-31&by=tier&tier=gold&tab=files")
+    form = page[page.index('action="/costs/exports/create"') :]
     form = form[: form.index("</form>")]
     hidden = re.findall(r'type="hidden" name="(\w+)" value="([^"]*)"', form)
     sent = {name: value for name, value in hidden if name != "csrfmiddlewaretoken"}
@@ -220,12 +240,12 @@ def test_the_rows_of_the_page_of_costs_are_written_as_they_are_grouped(
         "policy": "platform",
         "tier": "gold",
     }
-    response = client.post("/exports/ask", {**sent, "format": "csv", "interval": "total"})
+    response = client.post("/costs/exports/create", {**sent, "format": "csv", "interval": "total"})
     assert response.status_code == 302
     write_export(Export.objects.get().pk)
     said = "2026-10-30 to 2026-10-31 of gold by tier, in one sum as CSV"
-    assert said in text_of(client, "/exports/asked")
-    text = file_of(client.get(f"/exports/{Export.objects.get().pk}/file"))
+    assert said in text_of(client, "/costs/exports/list")
+    text = file_of(client.get(f"/costs/exports/{Export.objects.get().pk}/file"))
     assert "speech" not in text
     assert "gold" in text
 
@@ -243,7 +263,7 @@ def test_groups_that_nobody_knows_give_no_file(
     changed: dict[str, str], said: str, priced: Priced, signed_in: SignIn
 ) -> None:
     days = {"first": "2026-10-30", "last": "2026-10-31"}
-    response = signed_in(priced.portal.finn).post("/exports/ask", ASKED | days | changed)
+    response = signed_in(priced.portal.finn).post("/costs/exports/create", ASKED | days | changed)
     assert response.status_code == 400
     assert said in response.content.decode()
     assert not Export.objects.exists()
@@ -251,9 +271,9 @@ def test_groups_that_nobody_knows_give_no_file(
 
 def test_what_failed_says_why(priced: Priced, signed_in: SignIn) -> None:
     client = signed_in(priced.portal.finn)
-    client.post("/exports/ask", ASKED)
+    client.post("/costs/exports/create", ASKED)
     Export.objects.update(state="failed", error="The disk is full.")
-    assert "The disk is full." in text_of(client, "/exports/")
+    assert "The disk is full." in text_of(client, "/costs/exports/")
 
 
 # ---------------------------------------------------------------- closed months
@@ -261,16 +281,16 @@ def test_what_failed_says_why(priced: Priced, signed_in: SignIn) -> None:
 
 def test_a_closed_month_is_handed_out_as_it_is_kept(closed: Priced, signed_in: SignIn) -> None:
     client = signed_in(closed.portal.finn)
-    assert "not kept yet" in text_of(client, "/exports/")
+    assert "not kept yet" in text_of(client, "/costs/exports/?tab=months")
     keep_closed_files(now=CLOSED_AT)
-    assert "kept as it was closed" in text_of(client, "/exports/")
+    assert "kept as it was closed" in text_of(client, "/costs/exports/?tab=months")
     # As of another release of the library that writes them: nothing made now has its hash.
     period = ClosedPeriod.objects.get()
     sha = hashlib.sha256(b"kept").hexdigest()
     closed_path(sha, FileFormat.PARQUET).write_bytes(b"kept")
     period.files["parquet"] = sha
     period.save()
-    response: Any = client.get("/exports/file?period=2026-10&format=parquet")
+    response: Any = client.get("/costs/exports/file?period=2026-10&format=parquet")
     assert response.getvalue() == b"kept"
 
 
@@ -279,17 +299,19 @@ def test_a_file_that_is_not_what_was_closed_says_so(closed: Priced, signed_in: S
     period.files["csv"] = "0" * 64
     period.save()
     client = signed_in(closed.portal.finn)
-    response: Any = client.get("/exports/file?period=2026-10&format=csv")
+    response: Any = client.get("/costs/exports/file?period=2026-10&format=csv")
     assert "NOT-as-closed" in response["Content-Disposition"]
     assert b"vision" in response.getvalue()
-    assert "the hash is NOT that of the closing" in text_of(client, "/exports/")
+    assert "the hash is NOT that of the closing" in text_of(client, "/costs/exports/?tab=months")
 
 
 def test_who_does_not_see_everything_gets_their_own_rows_of_a_closed_month(
     closed: Priced, signed_in: SignIn
 ) -> None:
     keep_closed_files(now=CLOSED_AT)
-    text = file_of(signed_in(closed.portal.dan).get("/exports/file?period=2026-10&format=csv"))
+    text = file_of(
+        signed_in(closed.portal.dan).get("/costs/exports/file?period=2026-10&format=csv")
+    )
     assert "speech" in text
     assert "vision" not in text
 
@@ -298,21 +320,21 @@ def test_an_admin_opens_a_closed_month_again_for_a_reason(
     closed: Priced, signed_in: SignIn
 ) -> None:
     client = signed_in(closed.portal.cleo)
-    assert "Open 2026-10 again" in text_of(client, "/exports/")
-    response = client.post("/exports/2026-10/reopen", {"reason": " "})
+    assert "Open 2026-10 again" in text_of(client, "/costs/exports/?tab=months")
+    response = client.post("/costs/exports/2026-10/reopen", {"reason": " "})
     assert response.status_code == 400
     assert "needs a reason" in response.content.decode()
-    response = client.post("/exports/2026-10/reopen", {"reason": "a wrong price"})
+    response = client.post("/costs/exports/2026-10/reopen", {"reason": "a wrong price"})
     assert response.status_code == 302
-    page = text_of(client, "/exports/")
+    page = text_of(client, "/costs/exports/?tab=months")
     assert "Opened again: a wrong price" in page
     assert "Open 2026-10 again" not in page
-    assert client.post("/exports/2026-10/reopen", {"reason": "twice"}).status_code == 404
+    assert client.post("/costs/exports/2026-10/reopen", {"reason": "twice"}).status_code == 404
 
 
 @pytest.mark.parametrize("who", ["finn", "ada", "dan"])
 def test_nobody_but_admins_opens_a_month_again(who: str, closed: Priced, signed_in: SignIn) -> None:
     client = signed_in(getattr(closed.portal, who))
-    assert "Open 2026-10 again" not in text_of(client, "/exports/")
-    assert client.post("/exports/2026-10/reopen", {"reason": "why not"}).status_code == 404
+    assert "Open 2026-10 again" not in text_of(client, "/costs/exports/")
+    assert client.post("/costs/exports/2026-10/reopen", {"reason": "why not"}).status_code == 404
     assert ClosedPeriod.objects.get().reopened_at is None

@@ -23,9 +23,9 @@ from tests.web.shown import tables_of
 from tests.web.test_devices_page import words
 
 SignIn = Callable[[User], Client]
-LIST = f"/fairness/?{HOURLY}"
-GOLD = f"/fairness/gold/?{HOURLY}"
-WHAT_IF = f"/fairness/gold/what-if/?{HOURLY}"
+LIST = f"/capacity/fairness/?{HOURLY}"
+GOLD = f"/capacity/fairness/gold/?{HOURLY}"
+WHAT_IF = f"/capacity/fairness/gold/what-if/?{HOURLY}"
 
 
 def again(portal: Portal) -> None:
@@ -131,7 +131,7 @@ def test_the_matrix_says_who_borrowed_from_whom(portal: Portal, admin: Client) -
     assert words(f"<p>{matrix}").split() == ["From", "GPU-h", "vision", "speech", "4.0"]
     assert rows_of(page, "loans") == {"speech": ["vision", "4.0"]}
     assert "loan" in check_explained(admin, GOLD)
-    found = check_explained(admin, "/teams/vision/statement/?week=2025-10-22")
+    found = check_explained(admin, "/capacity/teams/vision/statement/?week=2025-10-22")
     assert {"loan", "borrowed", "unmet_fair_share"} <= found
     loan = f"/explain/loan/?{HOURLY}&tier=gold&team=vision&other=speech&format=csv&table=rows"
     lines = records_of(admin, loan)
@@ -148,15 +148,15 @@ def test_nobody_who_borrows_gives_no_matrix(portal: Portal, admin: Client) -> No
 
 
 def test_days_are_drawn_and_those_not_known_shaded(admin: Client) -> None:
-    page = text_of(admin, f"/fairness/gold/?{DAILY}")
-    assert list(rows_of(page, "days")) == ["Sun 26 Oct 2025"]
+    page = text_of(admin, f"/capacity/fairness/gold/?{DAILY}")
+    assert list(rows_of(page, "days")) == ["26 Oct 2025"]
     assert page.count('<span class="plot-gap"') == 3
 
 
 def test_a_tier_of_which_nothing_was_computed_says_so(admin: Client) -> None:
-    page = text_of(admin, "/fairness/gold/?first=2025-01-01&last=2025-01-02")
+    page = text_of(admin, "/capacity/fairness/gold/?first=2025-01-01&last=2025-01-02")
     assert "No hour of this window was computed yet." in page
-    assert admin.get("/fairness/nowhere/").status_code == 404
+    assert admin.get("/capacity/fairness/nowhere/").status_code == 404
 
 
 def test_every_table_comes_as_a_file(admin: Client) -> None:
@@ -199,7 +199,9 @@ def test_hostile_names_are_shown_as_text(portal: Portal, admin: Client) -> None:
 
 
 def test_a_window_that_is_over_does_not_say_who_waits_now(admin: Client) -> None:
-    past, running = (words(text_of(admin, address)) for address in (GOLD, "/fairness/gold/"))
+    past, running = (
+        words(text_of(admin, address)) for address in (GOLD, "/capacity/fairness/gold/")
+    )
     assert "Pending at end" in past
     assert "Pending now" not in past
     assert "Pending at end" not in running
@@ -231,7 +233,7 @@ def test_figures_of_a_replay_are_explained(admin: Client) -> None:
         assert admin.get(f"/explain/what_if_capacity/?{HOURLY}{names}").status_code == 404
 
 
-def test_cards_that_move_concern_two_tiers(admin: Client) -> None:
+def test_gpus_that_move_concern_two_tiers(admin: Client) -> None:
     address = f"{WHAT_IF}&cards=2&to=silver&usable=0.5"
     rows = records_of(admin, f"{address}&format=csv&table=sums")
     assert [row["tier"] for row in rows] == ["gold", "silver"]
@@ -251,7 +253,9 @@ def test_work_that_moves_concerns_two_tiers(admin: Client) -> None:
 
 
 def test_a_tier_of_which_nothing_is_known_is_not_replayed(admin: Client) -> None:
-    page = text_of(admin, "/fairness/gold/what-if/?first=2025-01-01&last=2025-01-02&gpus=4")
+    page = text_of(
+        admin, "/capacity/fairness/gold/what-if/?first=2025-01-01&last=2025-01-02&gpus=4"
+    )
     assert "The capacity of gold in these days is not known" in page
     assert 'id="sums"' not in page
 
@@ -289,7 +293,9 @@ def test_what_cannot_be_is_said(query: str, said: str, admin: Client) -> None:
 
 
 def test_a_long_window_is_cut_and_that_is_said(admin: Client) -> None:
-    page = words(text_of(admin, "/fairness/gold/what-if/?first=2025-10-01&last=2025-10-27"))
+    page = words(
+        text_of(admin, "/capacity/fairness/gold/what-if/?first=2025-10-01&last=2025-10-27")
+    )
     assert "Replays Tue 21 Oct 2025 – Mon 27 Oct 2025" in page
     assert "the last 7 days of the window, for longer ones take too long" in page
     assert "for longer ones" not in words(text_of(admin, WHAT_IF))
@@ -299,27 +305,27 @@ def test_nothing_is_replayed_until_something_is_asked(admin: Client) -> None:
     page = text_of(admin, WHAT_IF)
     assert "Enter a change to compare" in page
     assert 'id="sums"' not in page
-    assert admin.get("/fairness/nowhere/what-if/").status_code == 404
+    assert admin.get("/capacity/fairness/nowhere/what-if/").status_code == 404
 
 
 # ---------------------------------------------------------------- the page of a team
 
 
 def test_a_team_sees_where_it_stands(portal: Portal, admin: Client) -> None:
-    page = text_of(admin, f"/teams/vision/?{HOURLY}")
+    page = text_of(admin, f"/capacity/teams/vision/?{HOURLY}")
     (block,) = re.findall(r'id="position"(.*?)</section>', page, re.DOTALL)
     told = words(f"<p{block}")
     assert "gold 5 of 4 GPUs , mean over 4 h" in told
     assert "borrowed 1 GPU" in told
     assert "Budget of the month" in told
-    assert f'href="/teams/vision/statement/?{HOURLY.replace("&", "&amp;")}"' in block
-    assert f'href="/quotas/?team=vision&amp;{HOURLY.replace("&", "&amp;")}"' in block
+    assert f'href="/capacity/teams/vision/statement/?{HOURLY.replace("&", "&amp;")}"' in block
+    assert f'href="/costs/budgets/?team=vision&amp;{HOURLY.replace("&", "&amp;")}"' in block
 
 
 def test_a_team_is_told_of_hours_that_are_in_no_sum(portal: Portal, admin: Client) -> None:
     TierFairnessHour.objects.filter(hour=MORNING).update(state="missing")
     TierFairnessHour.objects.filter(hour=MORNING + HOUR).update(watched=False)
-    page = text_of(admin, f"/teams/vision/?{HOURLY}")
+    page = text_of(admin, f"/capacity/teams/vision/?{HOURLY}")
     (block,) = re.findall(r'id="position"(.*?)</section>', page, re.DOTALL)
     told = words(f"<p{block}")
     assert "is estimated from series" in told
@@ -327,7 +333,7 @@ def test_a_team_is_told_of_hours_that_are_in_no_sum(portal: Portal, admin: Clien
 
 
 def test_the_bar_of_pages_leads_to_quotas_and_fairness(admin: Client) -> None:
-    for path, name in (("/quotas/", "Quotas"), ("/fairness/", "Fairness")):
+    for path, name in (("/quotas/", "Limits"), ("/capacity/fairness/", "Fairness")):
         page = text_of(admin, f"{path}?{HOURLY}")
         assert re.search(rf'href="{path}[^"]*" aria-current="page">{name}</a>', page)
 

@@ -26,10 +26,12 @@ def matches(cell: ShownCell, key: str, value: str) -> bool:
     full = cell.title.split(" ")[0] if cell.title else cell.text
     if key.endswith("_seconds") and full[0].isdigit():
         return float(value) == pytest.approx(float(full), abs=60)
+    if full.endswith("Z") and "T" in full:  # a page has UTC on hover, a file the local offset
+        return datetime.fromisoformat(full) == datetime.fromisoformat(value)
     return full == value
 
 
-@pytest.mark.parametrize("path", PAGES)
+@pytest.mark.parametrize("path", [path for path in PAGES if path != "/"])
 @pytest.mark.parametrize("query", [HOURLY, DAILY])
 def test_every_table_downloads_as_exactly_what_is_shown(
     path: str, query: str, admin: Client
@@ -45,8 +47,13 @@ def test_every_table_downloads_as_exactly_what_is_shown(
         assert f"_{table.id}_{first}_{last}.csv" in response["Content-Disposition"]
         records = list(csv.reader(io.StringIO(file_of(response), newline="")))
         if table.id == "collections":  # shown by pages, in a file whole
-            assert len(records) > len(table.rows) == 101
-            records = records[:101]
+            assert len(records) > len(table.rows) == 26
+            records = records[:26]
+        if table.id == "ledger" or table.id.startswith(
+            "gpus-"
+        ):  # under a chart: its last rows, and no GPU-hours
+            records = [row[: len(table.rows[0])] for row in records]
+            records = [records[0], *records[1 - len(table.rows) :]]
         assert len(records) == len(table.rows)
         assert len(records[0]) == len(table.rows[0])
         for record, row in zip(records[1:], table.rows[1:], strict=True):
@@ -55,7 +62,7 @@ def test_every_table_downloads_as_exactly_what_is_shown(
 
 
 def test_a_file_of_a_paged_table_has_all_its_rows_and_a_total_that_fits(admin: Client) -> None:
-    address = f"/teams/vision/?{HOURLY}&per_page=1&page=2"
+    address = f"/capacity/teams/vision/?{HOURLY}&per_page=1&page=2"
     (link,) = [a for a in table_links(text_of(admin, address)) if "table=workloads" in a]
     *rows, total = records_of(admin, link)
     assert len(rows) == 3
@@ -69,9 +76,9 @@ def test_a_file_of_pods_has_those_of_all_pages(portal: Portal, admin: Client) ->
     created = datetime(2025, 10, 25, 6, tzinfo=UTC)
     for n in range(105):
         make_pod(work, f"sweep-{n}", created_at=created + timedelta(seconds=n))
-    address = f"/workloads/west/vision/Job/sweep/?{HOURLY}"
+    address = f"/workloads/west/vision/Job/sweep/?tab=pods&{HOURLY}"
     page = text_of(admin, address)
-    assert len(tables_of(page)["pods"].rows) == 101
+    assert len(tables_of(page)["pods"].rows) == 26
     (more,) = re.findall(r'href="([^"]+)#pods" rel="next"', page)
     for start in (address, html.unescape(more)):
         (link,) = [a for a in table_links(text_of(admin, start)) if "table=pods" in a]
@@ -80,9 +87,11 @@ def test_a_file_of_pods_has_those_of_all_pages(portal: Portal, admin: Client) ->
 
 
 def test_a_file_of_collected_hours_has_those_of_all_pages(admin: Client) -> None:
-    rows = records_of(admin, f"/health/data/?{DAILY}&format=csv&table=collections")
+    rows = records_of(admin, f"/admin/data-quality/?{DAILY}&format=csv&table=collections")
     assert len({(row["hour"], row["cluster"]) for row in rows}) == len(rows) == 2 * 97 - 2
-    failed = records_of(admin, f"/health/data/?{DAILY}&state=failed&format=csv&table=collections")
+    failed = records_of(
+        admin, f"/admin/data-quality/?{DAILY}&state=failed&format=csv&table=collections"
+    )
     assert {row["state"] for row in failed} == {"failed"}
 
 
@@ -90,10 +99,13 @@ def test_a_file_of_collected_hours_has_those_of_all_pages(admin: Client) -> None
     ("address", "reason"),
     [
         (
-            "/teams/vision/?start=2025-06-01T00:00:00Z&end=2025-10-27T05:00:00Z&table=workloads",
+            "/capacity/teams/vision/?start=2025-06-01T00:00:00Z&end=2025-10-27T05:00:00Z&table=workloads",
             "midnight in Europe/Berlin",
         ),
-        ("/teams/vision/?first=2024-01-01&last=2025-10-27&table=tiers", "400 days at most"),
+        (
+            "/capacity/teams/vision/?first=2024-01-01&last=2025-10-27&table=tiers",
+            "400 days at most",
+        ),
         ("/?window=fortnight&table=tiers", "There is no window"),
         ("/?cluster=north&table=tiers", "There is no cluster"),
     ],

@@ -30,7 +30,7 @@ def progress(**values: Any) -> ClusterProgress:
         "collect_from": None,
         "first_hour": NOW - timedelta(hours=10),
         "last_hour": NOW - timedelta(hours=1),
-        "asked_hours": 10,
+        "due_hours": 10,
         "done_hours": 10,
         "failed_hours": 0,
         "error": "",
@@ -44,7 +44,7 @@ def progress(**values: Any) -> ClusterProgress:
         pytest.param(LoadedCatalog(0, 0, 0), [], ["todo"] * 4, id="nothing yet"),
         pytest.param(
             LOADED,
-            [progress(watched_until=None, asked_hours=0, done_hours=0)],
+            [progress(watched_until=None, due_hours=0, done_hours=0)],
             ["done", "todo", "todo", "todo"],
             id="a catalog alone",
         ),

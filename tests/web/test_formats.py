@@ -1,12 +1,28 @@
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from zoneinfo import ZoneInfo
 
 import pytest
 
-from apps.web.components.formats import Format, Value, exact, shown
+from apps.web.components.formats import (
+    Format,
+    Value,
+    clock_text,
+    exact,
+    money,
+    percent,
+    shown,
+    span_text,
+)
 
 BERLIN = ZoneInfo("Europe/Berlin")
 AT = datetime(2026, 10, 25, 0, 0, tzinfo=UTC)
+
+
+@pytest.fixture(autouse=True)
+def this_year(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Times of another year are written with it."""
+    monkeypatch.setattr("django.utils.timezone.now", lambda: AT)
 
 
 @pytest.mark.parametrize(
@@ -28,14 +44,12 @@ AT = datetime(2026, 10, 25, 0, 0, tzinfo=UTC)
         pytest.param(2.2, Format.DECIMAL, "2.20", "2.2", id="decimals line up"),
         pytest.param(0.001, Format.DECIMAL, "<0.01", "0.001", id="less than a decimal shows"),
         pytest.param(1200, Format.COUNT, "1,200", "1200", id="count"),
-        pytest.param(7500.25, Format.SECONDS, "2 h 5 min", "7500.25", id="duration"),
+        pytest.param(7500.25, Format.SECONDS, "2h 5m", "7500.25", id="duration"),
         pytest.param("a", Format.TEXT, "a", "a", id="text"),
         pytest.param("", Format.TEXT, "–", "", id="no text"),
-        pytest.param(AT, Format.TIME, "2026-10-25 02:00:00", "2026-10-25T00:00:00Z", id="instant"),
-        pytest.param(
-            AT, Format.HOUR, "Sun 25 Oct 02:00 CEST", "2026-10-25T02:00:00+02:00", id="hour"
-        ),
-        pytest.param(AT, Format.DAY, "Sun 25 Oct 2026", "2026-10-25T02:00:00+02:00", id="day"),
+        pytest.param(AT, Format.TIME, "25 Oct 02:00 CEST", "2026-10-25T00:00:00Z", id="instant"),
+        pytest.param(AT, Format.HOUR, "25 Oct 02:00 CEST", "2026-10-25T02:00:00+02:00", id="hour"),
+        pytest.param(AT, Format.DAY, "25 Oct", "2026-10-25T02:00:00+02:00", id="day"),
     ],
 )
 def test_values_are_short_on_the_page_and_exact_in_files(
@@ -48,14 +62,69 @@ def test_values_are_short_on_the_page_and_exact_in_files(
 def test_the_two_hours_at_the_end_of_summer_time_read_differently() -> None:
     hours = [datetime(2026, 10, 25, h, tzinfo=UTC) for h in (0, 1)]
     assert [shown(h, Format.HOUR, BERLIN) for h in hours] == [
-        "Sun 25 Oct 02:00 CEST",
-        "Sun 25 Oct 02:00 CET",
+        "25 Oct 02:00 CEST",
+        "25 Oct 02:00 CET",
     ]
 
 
 @pytest.mark.parametrize(
     ("seconds", "text"),
-    [(0, "0 s"), (59.4, "59 s"), (185, "3 min 5 s"), (3600, "1 h 0 min"), (90000, "1 d 1 h")],
+    [(0, "0s"), (59.4, "59s"), (185, "3m 5s"), (29580, "8h 13m"), (90000, "1d 1h")],
 )
 def test_a_duration_shows_its_two_largest_units(seconds: float, text: str) -> None:
     assert shown(seconds, Format.SECONDS, BERLIN) == text
+
+
+@pytest.mark.parametrize(
+    ("fraction", "text"),
+    [
+        pytest.param(0, "0 %", id="none"),
+        pytest.param(1, "100 %", id="all"),
+        pytest.param(0.0004, "<0.1 %", id="hardly any"),
+        pytest.param(0.096, "9.6 %", id="one decimal below ten"),
+        pytest.param(0.646, "65 %", id="whole from ten"),
+        pytest.param(0.996, "99.6 %", id="nearly all is not all"),
+        pytest.param(0.99999, "99.9 %", id="all but a trace is not all"),
+        pytest.param(1.0001, ">100 %", id="a trace too much"),
+        pytest.param(1.32, "132 %", id="more than all"),
+        pytest.param(-0.052, "-5.2 %", id="less than none"),
+    ],
+)
+def test_a_single_ratio_is_short_and_never_all_or_none_unless_it_is(
+    fraction: float, text: str
+) -> None:
+    assert percent(fraction) == text
+
+
+@pytest.mark.parametrize(
+    ("amount", "currency", "text"),
+    [
+        pytest.param(Decimal("13770.25"), "USD", "$13,770", id="whole"),
+        pytest.param(Decimal("0.3"), "EUR", "<€1", id="little is not nothing"),
+        pytest.param(Decimal(0), "USD", "$0", id="nothing"),
+        pytest.param(Decimal("-12.5"), "CHF", "−CHF 12", id="a code without a sign"),
+    ],
+)
+def test_money_is_written_without_cents(amount: Decimal, currency: str, text: str) -> None:
+    assert money(amount, currency) == text
+
+
+def test_money_of_a_line_item_has_cents() -> None:
+    assert money(Decimal("13770.255"), "USD", cents=True) == "$13,770.26"
+
+
+def test_a_time_has_its_year_where_that_is_not_this_one() -> None:
+    assert clock_text(datetime(2024, 11, 22, 6, 41, tzinfo=UTC), BERLIN) == "22 Nov 2024 07:41"
+
+
+@pytest.mark.parametrize(
+    ("hours", "text"),
+    [
+        pytest.param((-26, -24), "24 Oct 00:00 – 02:00", id="one day"),
+        pytest.param((-26, -1), "24 Oct 00:00 – 25 Oct 01:00", id="two days"),
+        pytest.param((-2, 2), "25 Oct 00:00 CEST – 03:00 CET", id="a clock that is set back"),
+    ],
+)
+def test_a_stretch_of_time_names_its_days_once(hours: tuple[int, int], text: str) -> None:
+    start, end = (AT + timedelta(hours=h) for h in hours)
+    assert span_text(start, end, BERLIN) == text

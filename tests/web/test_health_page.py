@@ -33,41 +33,43 @@ def split(items: str) -> list[str]:
 
 
 def test_a_calendar_for_each_cluster_marks_each_hour(admin: Client) -> None:
-    marks = marks_of(text_of(admin, f"/health/data/?{HOURLY}"))
+    marks = marks_of(text_of(admin, f"/admin/data-quality/?{HOURLY}"))
     assert len(marks) == 2 * 73
     for of_cluster in (marks[:73], marks[73:]):
         states = {title.split(": ")[0]: state for state, title in of_cluster}
-        assert states["Sat 25 Oct 02:00 CEST"] == "failed"
-        assert states["Sat 25 Oct 03:00 CEST"] == "missing"
-        assert states["Sun 26 Oct 02:00 CET"] == "complete"
+        assert states["25 Oct 2025 02:00"] == "failed"
+        assert states["25 Oct 2025 03:00"] == "missing"
+        assert states["26 Oct 2025 02:00 CET"] == "complete"
 
 
 def test_hours_that_are_alike_are_one_line(admin: Client) -> None:
-    page = text_of(admin, f"/health/data/?{HOURLY}")
+    page = text_of(admin, f"/admin/data-quality/?{HOURLY}")
     for cluster in ("west", "east"):
         lines = runs_of(page, cluster)
-        assert [line.split("×")[-1].split("?")[-1].strip()[:24] for line in lines[1:3]] == [
-            "1 hour not collected Sat",
-            "1 hour failed Sat 25 Oct",
+        assert [line.split("×")[-1].split("?")[-1].strip()[:27] for line in lines[1:3]] == [
+            "1 hour not collected 25 Oct",
+            "1 hour failed 25 Oct 2025 0",
         ]
-        assert lines[0].startswith("69 hours complete Sat 25 Oct 04:00 – Tue 28 Oct 00:00")
-        assert lines[3].startswith("2 hours complete Sat 25 Oct 00:00 – 02:00")
+        assert lines[0].startswith(
+            "69 hours complete 25 Oct 2025 04:00 CEST – 28 Oct 2025 00:00 CET"
+        )
+        assert lines[3].startswith("2 hours complete 25 Oct 2025 00:00 – 02:00")
     assert "answered 503" in runs_of(page, "west")[2]
 
 
 def test_data_health_leads_with_what_is_wrong(admin: Client) -> None:
-    page = text_of(admin, f"/health/data/?{HOURLY}")
+    page = text_of(admin, f"/admin/data-quality/?{HOURLY}")
     lead = page[page.index('<h2 id="verdict-title">4 hours incomplete') :][:2500]
     assert page.index("4 hours incomplete") < page.index("hours-of-days")
     assert lead.count('<li class="run">') == 4
     assert "hours complete" not in lead[: lead.index("</ul>")]
-    sound = text_of(admin, "/health/data/?first=2025-10-27&last=2025-10-27")
+    sound = text_of(admin, "/admin/data-quality/?first=2025-10-27&last=2025-10-27")
     assert "Nothing is wrong" not in sound
     assert '<h2 id="verdict-title">Not checked yet</h2>' in sound
     assert "east: all 24 hours that are due are complete" in sound
 
 
-SOUND = "/health/data/?first=2025-10-27&last=2025-10-27"
+SOUND = "/admin/data-quality/?first=2025-10-27&last=2025-10-27"
 CHECKED = datetime(2025, 10, 28, 7, 40, tzinfo=UTC)
 
 
@@ -97,7 +99,7 @@ def test_no_issues_stands_with_the_time_of_the_check(admin: Client) -> None:
     check("west", "east")
     page = text_of(admin, SOUND)
     assert set(verdicts_of(page).values()) == {"no issues"}
-    assert re.search(r'<h2 id="verdict-title">No issues, checked [^<]*08:40', page)
+    assert re.search(r'<h2 id="verdict-title">No issues, checked <time[^>]*>[^<]*08:40', page)
     assert "taints" in page
 
 
@@ -119,7 +121,7 @@ def test_warnings_of_the_doctor_are_part_of_the_verdict(admin: Client, portal: P
 
 
 def test_a_cell_of_the_calendar_leads_to_its_hour(admin: Client) -> None:
-    page = text_of(admin, f"/health/data/?{HOURLY}")
+    page = text_of(admin, f"/admin/data-quality/?{HOURLY}")
     found = re.search(r'<a class="hour-mark hour-failed" href="([^"#]+)#collections"', page)
     assert found
     hour = text_of(admin, html.unescape(found[1]))
@@ -129,8 +131,10 @@ def test_a_cell_of_the_calendar_leads_to_its_hour(admin: Client) -> None:
 
 
 def test_the_hours_one_by_one_are_folded_until_they_are_asked_for(admin: Client) -> None:
-    assert '<details class="hour-list" id="hours">' in text_of(admin, f"/health/data/?{HOURLY}")
-    asked = text_of(admin, f"/health/data/?{HOURLY}&state=failed")
+    assert '<details class="hour-list" id="hours">' in text_of(
+        admin, f"/admin/data-quality/?{HOURLY}"
+    )
+    asked = text_of(admin, f"/admin/data-quality/?{HOURLY}&state=failed")
     assert '<details class="hour-list" id="hours" open>' in asked
 
 
@@ -140,14 +144,14 @@ def test_clusters_begin_at_their_own_hour_and_those_that_lack_most_come_first(
     CollectionWindow.objects.filter(
         cluster=portal.clusters[0], hour__lt=datetime(2025, 10, 26, 23, tzinfo=UTC)
     ).delete()
-    page = text_of(admin, f"/health/data/?{HOURLY}")
+    page = text_of(admin, f"/admin/data-quality/?{HOURLY}")
     assert page.index('id="cluster-1-title">east') < page.index('id="cluster-2-title">west')
     assert "71 of 73 hours complete" in page
     assert "24 of 24 hours complete" in page
 
 
 def test_a_long_window_shows_only_what_is_wrong(admin: Client) -> None:
-    page = text_of(admin, "/health/data/?first=2025-07-01&last=2025-10-27")
+    page = text_of(admin, "/admin/data-quality/?first=2025-07-01&last=2025-10-27")
     assert marks_of(page) == []
     assert "1 hour failed" in page
     assert "hours complete</a>" not in page
@@ -163,20 +167,22 @@ def test_a_long_window_shows_only_what_is_wrong(admin: Client) -> None:
 def test_hours_stand_above_the_calendar_where_they_hold_for_every_day(
     window: str, above: list[str], admin: Client
 ) -> None:
-    page = text_of(admin, f"/health/data/?{window}")
+    page = text_of(admin, f"/admin/data-quality/?{window}")
     heads = [clock for clock in re.findall(r'<th scope="col">(\d*)</th>', page) if clock]
     assert heads[:3] == above
 
 
 def test_data_health_narrows_to_states(admin: Client) -> None:
-    rows = tables_of(text_of(admin, f"/health/data/?{HOURLY}&state=failed"))["collections"].rows
+    rows = tables_of(text_of(admin, f"/admin/data-quality/?{HOURLY}&state=failed"))[
+        "collections"
+    ].rows
     assert {row[2].text for row in rows[1:]} == {"failed"}
     assert len(rows) == 3
     assert "answered 503" in rows[1][-1].text
 
 
 def test_collections_are_paged_without_losing_a_row(admin: Client) -> None:
-    address, seen = f"/health/data/?{DAILY}", []
+    address, seen = f"/admin/data-quality/?{DAILY}", []
     for _ in range(10):
         page = text_of(admin, address)
         seen += [(r[0].text, r[1].text) for r in tables_of(page)["collections"].rows[1:]]
@@ -191,13 +197,13 @@ def test_a_long_collection_shows_how_far_it_has_come_and_is_found_again(
     portal: Portal, admin: Client
 ) -> None:
     west = portal.clusters[0]
-    assert 'id="work"' not in text_of(admin, f"/health/data/?{HOURLY}")
+    assert 'id="work"' not in text_of(admin, f"/admin/data-quality/?{HOURLY}")
     before = datetime(2025, 9, 1, tzinfo=UTC)
     for hour in range(5):
         CollectionWindow.objects.create(
             cluster=west, hour=before + timedelta(hours=hour), state="waiting"
         )
-    page = text_of(admin, f"/health/data/?{HOURLY}")
+    page = text_of(admin, f"/admin/data-quality/?{HOURLY}")
     done, asked = map(int, re.findall(r"(\d+) of (\d+) hours collected, 5 pending", page)[0])
     assert f'max="{asked}" value="{done}"' in page
     address = html.unescape(re.findall(r'id="work"[^>]*hx-get="([^"]+)"', page)[0])

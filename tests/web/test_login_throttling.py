@@ -194,4 +194,4 @@ def test_a_signed_in_person_goes_on_while_somebody_guesses(portal: Portal) -> No
     client = Client(REMOTE_ADDR="192.0.2.1")
     client.force_login(portal.ada)
     fail(settings.AXES_FAILURE_LIMIT)
-    assert client.get("/teams/").status_code == 200
+    assert client.get("/capacity/teams/").status_code == 200

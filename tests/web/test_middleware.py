@@ -18,7 +18,9 @@ def answer(path: str, **headers: str) -> HttpResponse:
 
 
 @pytest.mark.django_db
-@pytest.mark.parametrize("path", ["/", "/api/v1/usage", "/static/css/portal.css", "/audit/file"])
+@pytest.mark.parametrize(
+    "path", ["/", "/api/v1/usage", "/static/css/portal.css", "/admin/audit/file"]
+)
 @pytest.mark.parametrize("refused", ["host", "plain-http"])
 def test_what_is_refused_on_the_way_has_the_headers_of_a_page(
     path: str, refused: str, client: Client, settings: Settings

@@ -16,12 +16,15 @@ SignIn = Callable[[User], Client]
 INSIDE = [
     "/workloads/west/vision/Job/train/",
     "/pods/west/uid-train-0/",
-    "/devices/west/GPU-00000000-0000-0000-0000-000000000001/",
+    "/capacity/gpus/west/GPU-00000000-0000-0000-0000-000000000001/",
     "/pending/west/uid-train-2/",
     "/quotas/west/ResourceQuota/vision/gpus/requests.nvidia.com/gpu/",
 ]
-TABLES = ["/teams/vision/?format=csv&table=workloads", "/teams/vision/?format=csv&table=namespaces"]
-RUNNING = ["/people/", "/audit/", "/audit/file"]
+TABLES = [
+    "/capacity/teams/vision/?format=csv&table=workloads",
+    "/capacity/teams/vision/?format=csv&table=namespaces",
+]
+RUNNING = ["/admin/users/", "/admin/audit/", "/admin/audit/file"]
 
 
 @pytest.mark.parametrize(("visibility", "status"), [("team", 404), ("open", 200)])
@@ -63,6 +66,6 @@ def test_an_open_portal_lets_nobody_do_more(
     portal: Portal, signed_in: SignIn, settings: Settings
 ) -> None:
     settings.VISIBILITY = "open"
-    page = signed_in(portal.dan).get(f"/health/data/?{HOURLY}&state=failed").content.decode()
+    page = signed_in(portal.dan).get(f"/admin/data-quality/?{HOURLY}&state=failed").content.decode()
     assert "west.example" not in page
-    assert signed_in(portal.dan).post(f"/people/{portal.ben.pk}/disable").status_code == 404
+    assert signed_in(portal.dan).post(f"/admin/users/{portal.ben.pk}/disable").status_code == 404

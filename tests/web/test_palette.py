@@ -9,6 +9,7 @@ import pytest
 from apps.web.components.tables import BUSY, CAPACITY_CLASSES, IDLE, UNALLOCATED, UNMEASURED
 
 TOKENS = (Path(__file__).parents[2] / "static" / "css" / "tokens.css").read_text()
+DRAWINGS = (Path(__file__).parents[2] / "static" / "css" / "heat_maps.css").read_text()
 THEMES = ("light", "dark")
 Colour = tuple[float, float, float]
 
@@ -107,7 +108,7 @@ def test_the_busy_stands_out_before_the_idle_and_the_unallocated_recedes(theme: 
 
 
 @pytest.mark.parametrize("theme", THEMES)
-def test_lines_of_a_hatch_are_seen_on_a_card(theme: str) -> None:
+def test_lines_of_a_hatch_are_seen_on_a_gpu(theme: str) -> None:
     assert contrast(token(UNMEASURED.token, theme), token("--portal-card", theme)) >= 3
 
 
@@ -141,3 +142,53 @@ def test_the_edge_of_a_field_is_seen(theme: str) -> None:
     edge = token("--portal-field-border", theme)
     assert contrast(edge, token("--portal-card", theme)) >= 3
     assert contrast(edge, token("--portal-ground", theme)) >= 3
+
+
+BESIDE = ("allocated", "demand", "borrowed", "unmet")
+"""Amounts that stand together in charts of fairness, on the ground of the unallocated."""
+
+
+@pytest.mark.parametrize("theme", THEMES)
+@pytest.mark.parametrize("vision", VISIONS)
+def test_amounts_beside_each_other_look_different_to_anybody(theme: str, vision: str) -> None:
+    names = (*BESIDE, "unallocated")
+    seen = {
+        name: clipped(times(VISIONS[vision], token(f"--ledger-{name}", theme))) for name in names
+    }
+    near = {
+        (a, b): distance(one, other)
+        for (a, one), (b, other) in itertools.combinations(seen.items(), 2)
+    }
+    assert {pair: d for pair, d in near.items() if d < 10} == {}
+
+
+@pytest.mark.parametrize("theme", THEMES)
+@pytest.mark.parametrize("name", BESIDE)
+def test_a_hue_means_one_thing_and_is_seen_on_a_panel(theme: str, name: str) -> None:
+    colour = token(f"--ledger-{name}", theme)
+    assert contrast(colour, token("--portal-card", theme)) >= 2.9
+    near = {c.key: distance(colour, token(c.token, theme)) for c in CAPACITY_CLASSES}
+    assert {key: d for key, d in near.items() if d < 9} == {}
+
+
+@pytest.mark.parametrize("theme", THEMES)
+@pytest.mark.parametrize("hue", ["allocated-cell", "borrowed"])
+def test_text_is_read_on_the_strongest_cell_of_a_heat_map(theme: str, hue: str) -> None:
+    level = re.search(r"^\.heat-10 \{\s+--heat: (\d+)%", DRAWINGS, flags=re.MULTILINE)
+    assert level is not None
+    part = int(level[1]) / 100
+    cell = mixed(coded(f"--ledger-{hue}", theme), coded("--portal-hover", theme), part)
+    assert contrast(cell, token("--portal-text", theme)) >= 4.5
+
+
+def coded(name: str, theme: str) -> Colour:
+    """Return a token as it is written, 0..1, which is how the style sheet mixes colours."""
+    red, green, blue = (
+        12.92 * v if v <= 0.0031308 else 1.055 * v ** (1 / 2.4) - 0.055 for v in token(name, theme)
+    )
+    return red, green, blue
+
+
+def mixed(one: Colour, other: Colour, part: float) -> Colour:
+    red, green, blue = (linear(part * a + (1 - part) * b) for a, b in zip(one, other, strict=True))
+    return red, green, blue

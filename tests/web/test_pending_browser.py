@@ -11,28 +11,30 @@ pytestmark = pytest.mark.browser
 
 
 @pytest.mark.parametrize(("width", "scripts"), WAYS)
-def test_what_waits_is_narrowed_ordered_and_opened(
+def test_pending_work_is_narrowed_ordered_and_opened(
     served: str, screen: Screen, width: int, scripts: bool
 ) -> None:
     def steps(page: Page) -> None:
         sign_in(page, "cleo", target=f"/pending/?{DAILY}")
         names = page.locator("td.wait-what")
-        expect(names).to_have_count(5)
-        expect(names.first).to_contain_text("train-2")
+        expect(names).to_have_count(3)
+        expect(names.first).to_contain_text("train")
         page.get_by_role("link", name="most GPUs").click()
-        expect(names.first).to_contain_text("notes-gang")
+        expect(names.first).to_contain_text("notes")
         page.locator("#cause-capacity").click()
         expect(names).to_have_count(1)
         page.locator("#cause-all").click()
-        expect(names).to_have_count(5)
-        page.get_by_label("Kind", exact=True).select_option("ReplicaSet")
-        page.get_by_role("button", name="Show").last.click()
+        expect(names).to_have_count(3)
+        page.get_by_label("Filter by name", exact=True).fill("serve")
+        page.get_by_label("Filter by name", exact=True).press("Enter")
         expect(names).to_have_count(1)
-        page.get_by_role("link", name="Remove the filter Kind ReplicaSet").click()
-        expect(names).to_have_count(5)
+        page.goto(f"{served}/pending/?{DAILY}&kind=PodGroup")
+        expect(names).to_have_count(1)
+        page.get_by_role("link", name="Remove the filter Kind PodGroup").click()
+        expect(names).to_have_count(3)
         width_of_page = page.evaluate("document.documentElement.scrollWidth")
         assert width_of_page <= width
-        names.get_by_role("link", name="train-2").click()
+        names.get_by_role("link", name="train").click()
         expect(page.get_by_role("heading", level=1)).to_contain_text("Pod train-2")
         expect(page.locator(".answer")).to_contain_text("none has 4 free")
         assert page.evaluate("document.documentElement.scrollWidth") <= width
@@ -44,7 +46,7 @@ def test_bars_are_drawn_by_class_of_cause_and_told_when_pointed_at(
     served: str, screen: Screen
 ) -> None:
     def steps(page: Page) -> None:
-        sign_in(page, "cleo", target=f"/pending/?{DAILY}")
+        sign_in(page, "cleo", target=f"/pending/?{DAILY}&tab=history")
         assert draw_all(page) >= 1
         bars = page.locator("#history-figure")
         assert '"--ledger-wait-capacity"' in (bars.text_content() or "")
@@ -61,7 +63,7 @@ def test_an_address_and_a_snippet_are_copied(served: str, screen: Screen) -> Non
     def steps(page: Page) -> None:
         page.context.grant_permissions(["clipboard-read", "clipboard-write"])
         sign_in(page, "cleo", target=f"/pending/west/uid-train-2/?{DAILY}")
-        page.get_by_role("button", name="Copy the snippet of step 2").click()
+        page.get_by_role("button", name="Copy snippet of step 2").click()
         expect(page.locator("[data-copy=help-2]")).to_have_text("Copied")
         assert 'key: "dedicated"' in page.evaluate("navigator.clipboard.readText()")
         page.get_by_role("button", name="Copy the address of this page").click()

@@ -50,7 +50,7 @@ def test_every_cause_has_words_and_a_class(cause: Cause) -> None:
     assert class_of(cause) in CLASSES
 
 
-def test_causes_of_demand_have_a_class_each_and_the_others_are_to_mend() -> None:
+def test_causes_of_demand_have_a_class_each_and_the_others_are_to_fix() -> None:
     own = {class_of(cause) for cause in OF_DEMAND}
     assert {class_of(cause) for cause in FROM_SERIES} == {SERIES}
     assert len(own) == len(OF_DEMAND - FROM_SERIES) + 1

@@ -37,7 +37,7 @@ def test_the_answer_comes_first_in_plain_sentences(
     assert page.index("none has 4 free") < page.index("How to fix")
 
 
-def test_what_would_help_is_in_order_with_something_to_paste(
+def test_what_fixes_is_in_order_with_something_to_paste(
     waiting: dict[str, Episode], admin: Client
 ) -> None:
     page = text_of(admin, TRAIN)
@@ -52,7 +52,7 @@ def test_what_would_help_is_in_order_with_something_to_paste(
     assert 'data-copy="help-2"' in page
 
 
-def test_pods_of_other_teams_are_not_named_by_what_would_help(
+def test_pods_of_other_teams_are_not_named_by_what_fixes(
     waiting: dict[str, Episode], portal: Portal, signed_in: SignIn, admin: Client
 ) -> None:
     change = {"resource": "nvidia.com/gpu", "amount": 2.0, "nodes": ["west-1"]}
@@ -95,11 +95,11 @@ def test_its_causes_over_time_and_earlier_waits_are_kept(
     tables = tables_of(text_of(admin, TRAIN))
     shown = [[cell.text for cell in row] for row in tables["timeline"].rows[1:]]
     assert [row[0] for row in shown] == ["scheduler", "capacity"]
-    assert (shown[0][3], shown[0][4]) == ("2025-10-20 03:00:00", "1 h 0 min")
+    assert (shown[0][3], shown[0][4]) == ("20 Oct 2025 03:00", "1h 0m")
     assert shown[1][3] == "–"
     (earlier,) = tables["earlier"].rows[1:]
     assert [c.text for c in earlier][2:5] == [
-        "1 h 0 min",
+        "1h 0m",
         "was canceled before start",
         "capacity",
     ]
@@ -158,7 +158,7 @@ def test_the_typical_wait_is_a_range_where_enough_is_known(
             units=4.0,
         )
     told = words(text_of(admin, TRAIN))
-    assert "Usually between 5 h 0 min (half of them sooner) and 10 h 0 min (95 % within)" in told
+    assert "Usually between 5h 0m (half of them sooner) and 10h 0m (95 % within)" in told
     assert "10 pods that asked for 4 × nvidia.com/gpu on gold" in told
 
 
@@ -172,7 +172,7 @@ def test_the_typical_wait_is_a_range_where_enough_is_known(
         ),
         pytest.param(
             "/pending/west/uid-serve-pull/",
-            "Pod serve-pull has 1 GPU on silver and has not started: created 3 h 0 min ago.",
+            "Pod serve-pull has 1 GPU on silver and has not started: created 3h 0m ago.",
             id="starting",
         ),
         pytest.param(
@@ -194,15 +194,15 @@ def test_what_lost_its_gpus_waits_again(waiting: dict[str, Episode], admin: Clie
     assert "Pod train-2 has lost its GPUs and is pending again" in text_of(admin, TRAIN)
 
 
-def test_what_is_over_says_how_it_ended_and_asks_for_nothing(
+def test_what_is_over_says_how_it_ended_and_requests_nothing(
     waiting: dict[str, Episode], admin: Client
 ) -> None:
     since = waiting["train-2"].since
     Episode.objects.filter(pk=waiting["train-2"].pk).update(until=since + HOUR, outcome="started")
     page = words(text_of(admin, TRAIN))
     assert (
-        "Pod train-2 was pending for 1 h 0 min, requested 4 GPUs on gold, and started at "
-        "2025-10-20 03:00:00." in (page)
+        "Pod train-2 was pending for 1h 0m, requested 4 GPUs on gold, and started at "
+        "20 Oct 2025 03:00." in (page)
     )
     assert "How to fix" not in page
     assert "Ahead in queue" not in page
@@ -219,7 +219,7 @@ def test_a_thing_of_an_unwatched_cluster_says_that_it_may_have_started(
 ) -> None:
     page = words(text_of(admin, TRAIN))
     assert "west is not watched now, or the last refresh failed." in page
-    assert "This is as of 2025-10-27 23:55:00" in page
+    assert "This is as of 27 Oct 2025 23:55" in page
 
 
 def test_the_pod_and_its_workload_say_why_it_waits(

@@ -289,6 +289,6 @@ def test_a_step_that_goes_with_another_is_marked_and_reads_by_itself() -> None:
     ]
 
 
-def test_waiting_is_for_nobody_to_do() -> None:
+def test_pending_is_for_nobody_to_do() -> None:
     assert helped("wait", {"what": "start"}).who == ""
     assert helped("request", {}).who == "workload owner"

@@ -26,7 +26,7 @@ def test_everybody_is_listed_with_what_they_may_and_why(portal: Portal, admin: C
     vision = Team.objects.get(name="vision")
     Membership.objects.create(team=vision, username="dan", source="groups")
     User.objects.filter(username="dan").update(role_from_groups=True, email="dan@example.org")
-    page = admin.get("/people/").content.decode()
+    page = admin.get("/admin/users/").content.decode()
     ada, dan, finn = (line_of(page, name) for name in ("ada", "dan", "finn"))
     assert 'vision <span class="subtle">(lead, from the catalog)</span>' in ada
     assert '<td class="num">1</td>' in ada
@@ -38,21 +38,21 @@ def test_everybody_is_listed_with_what_they_may_and_why(portal: Portal, admin: C
 
 
 def test_a_name_finds_people(portal: Portal, admin: Client) -> None:
-    page = admin.get("/people/", {"name": "AD"}).content.decode()
+    page = admin.get("/admin/users/", {"name": "AD"}).content.decode()
     assert ">ada</a>" in page
     assert ">finn</a>" not in page
-    nobody = admin.get("/people/", {"name": "<b>zoe"}).content.decode()
+    nobody = admin.get("/admin/users/", {"name": "<b>zoe"}).content.decode()
     assert "No users found" in nobody
     assert "<b>zoe" not in nobody
 
 
 def test_more_people_need_no_more_queries(portal: Portal, admin: Client) -> None:
     with CaptureQueriesContext(connection) as before:
-        admin.get("/people/")
+        admin.get("/admin/users/")
     for n in range(5):
         make_user(f"person-{n}", teams=[Team.objects.get(name="vision")])
     with CaptureQueriesContext(connection) as after:
-        admin.get("/people/")
+        admin.get("/admin/users/")
     assert len(after) == len(before)
 
 
@@ -62,13 +62,13 @@ def test_switching_an_account_off_ends_its_sessions_and_refuses_its_tokens(
     session, key = signed_in(portal.ada), token_of(portal.ada)
     reader = Client(headers={"Authorization": f"Token {key}"})
     form = {"username": "ada", "password": "ada"}
-    response = admin.post(f"/people/{portal.ada.pk}/disable")
-    assert (response.status_code, response["Location"]) == (302, "/people/")
+    response = admin.post(f"/admin/users/{portal.ada.pk}/disable")
+    assert (response.status_code, response["Location"]) == (302, "/admin/users/")
     assert session.get("/views/").status_code == 302
     assert reader.get("/api/v1/tiers").status_code == 401
     assert Client().post("/sign-in/", form).status_code == 200
-    assert "Switch on" in line_of(admin.get("/people/").content.decode(), "ada")
-    admin.post(f"/people/{portal.ada.pk}/enable")
+    assert "Switch on" in line_of(admin.get("/admin/users/").content.decode(), "ada")
+    admin.post(f"/admin/users/{portal.ada.pk}/enable")
     assert session.get("/views/").status_code == 302  # what ended stays ended
     assert reader.get("/api/v1/tiers").status_code == 200
     assert Client().post("/sign-in/", form).status_code == 302
@@ -79,8 +79,8 @@ def test_only_administrators_switch_accounts_and_never_their_own(
     verb: str, portal: Portal, signed_in: SignIn
 ) -> None:
     for person in (portal.ada, portal.dan, portal.finn):
-        assert signed_in(person).post(f"/people/{portal.ben.pk}/{verb}").status_code == 404
-    assert signed_in(portal.cleo).post(f"/people/{portal.cleo.pk}/{verb}").status_code == 404
+        assert signed_in(person).post(f"/admin/users/{portal.ben.pk}/{verb}").status_code == 404
+    assert signed_in(portal.cleo).post(f"/admin/users/{portal.cleo.pk}/{verb}").status_code == 404
     assert not User.objects.filter(is_active=False).exists()
 
 
@@ -89,5 +89,5 @@ def test_the_menu_leads_administrators_here_and_nobody_else(
 ) -> None:
     for person in (portal.ada, portal.cleo, portal.finn):
         menu = signed_in(person).get("/views/").content.decode()
-        assert ("Users and teams" in menu) == (person.role == Role.ADMIN)
+        assert ('href="/admin/users/' in menu) == (person.role == Role.ADMIN)
         assert "Your tokens" in menu

@@ -22,9 +22,9 @@ def last_line() -> tuple[str, str, str]:
 
 def test_an_administrator_makes_an_account_that_signs_in(portal: Portal, admin: Client) -> None:
     form = {"username": "eve", "email": "eve@example.org", "role": "finance", "password": GOOD}
-    response = admin.post("/people/make", form)
+    response = admin.post("/admin/users/create", form)
     eve = User.objects.get(username="eve")
-    assert (response.status_code, response["Location"]) == (302, f"/people/{eve.pk}/")
+    assert (response.status_code, response["Location"]) == (302, f"/admin/users/{eve.pk}/")
     assert (eve.role, eve.email) == ("finance", "eve@example.org")
     assert last_line() == ("cleo", "make_account", "account/eve")
     signed_in = Client().post("/sign-in/", {"username": "eve", "password": GOOD})
@@ -51,7 +51,7 @@ def test_what_cannot_be_is_said_and_nothing_is_made(
 ) -> None:
     people = User.objects.count()
     form = {"username": "eve", "role": "viewer", "password": GOOD} | given
-    response = admin.post("/people/make", form)
+    response = admin.post("/admin/users/create", form)
     assert response.status_code == 400
     page = response.content.decode()
     assert says in page
@@ -63,7 +63,9 @@ def test_without_a_password_an_account_waits_for_the_provider(
     portal: Portal, admin: Client, settings: Settings
 ) -> None:
     settings.SINGLE_SIGN_ON = object()
-    assert admin.post("/people/make", {"username": "eve", "role": "viewer"}).status_code == 302
+    assert (
+        admin.post("/admin/users/create", {"username": "eve", "role": "viewer"}).status_code == 302
+    )
     assert not User.objects.get(username="eve").has_usable_password()
 
 
@@ -72,8 +74,8 @@ def test_a_role_is_given_and_taken_and_holds_in_a_session_that_is_open(
 ) -> None:
     ada = signed_in(portal.ada)
     for role, status in (("admin", 200), ("viewer", 404)):
-        assert admin.post(f"/people/{portal.ada.pk}/role", {"role": role}).status_code == 302
-        assert ada.get("/audit/").status_code == status
+        assert admin.post(f"/admin/users/{portal.ada.pk}/role", {"role": role}).status_code == 302
+        assert ada.get("/admin/audit/").status_code == status
         assert last_line() == ("cleo", "give_role", "account/ada")
     assert verify().holds
 
@@ -81,17 +83,17 @@ def test_a_role_is_given_and_taken_and_holds_in_a_session_that_is_open(
 def test_nobody_changes_their_own_role_so_that_an_administrator_is_left(
     portal: Portal, admin: Client
 ) -> None:
-    page = admin.get(f"/people/{portal.cleo.pk}/").content.decode()
+    page = admin.get(f"/admin/users/{portal.cleo.pk}/").content.decode()
     assert "You cannot change your own role" in page
-    for path in ("role", "disable", "shut-out"):
-        answer = admin.post(f"/people/{portal.cleo.pk}/{path}", {"role": "viewer"})
+    for path in ("role", "disable", "revoke-access"):
+        answer = admin.post(f"/admin/users/{portal.cleo.pk}/{path}", {"role": "viewer"})
         assert answer.status_code == 404
     cleo = User.objects.get(pk=portal.cleo.pk)
     assert (cleo.role, cleo.is_active) == ("admin", True)
 
 
 def test_a_role_that_is_none_is_refused(portal: Portal, admin: Client) -> None:
-    response = admin.post(f"/people/{portal.ada.pk}/role", {"role": "root"})
+    response = admin.post(f"/admin/users/{portal.ada.pk}/role", {"role": "root"})
     assert response.status_code == 400
     assert "That is no role" in response.content.decode()
 
@@ -99,7 +101,7 @@ def test_a_role_that_is_none_is_refused(portal: Portal, admin: Client) -> None:
 def test_a_place_on_a_team_is_given_changed_and_taken(
     portal: Portal, admin: Client, signed_in: SignIn
 ) -> None:
-    dan, address = signed_in(portal.dan), f"/people/{portal.dan.pk}/place"
+    dan, address = signed_in(portal.dan), f"/admin/users/{portal.dan.pk}/team"
     workload = "/workloads/west/vision/Job/train/"
     for place, status, asks in (("member", 200, False), ("lead", 200, True), ("none", 404, False)):
         assert admin.post(address, {"team": "vision", "place": place}).status_code == 302
@@ -111,9 +113,9 @@ def test_a_place_on_a_team_is_given_changed_and_taken(
 
 
 def test_what_the_catalog_gives_is_shown_and_changed_there(portal: Portal, admin: Client) -> None:
-    address = f"/people/{portal.ada.pk}/"
+    address = f"/admin/users/{portal.ada.pk}/"
     assert "where it comes from" in admin.get(address).content.decode()
-    response = admin.post(f"{address}place", {"team": "vision", "place": "none"})
+    response = admin.post(f"{address}team", {"team": "vision", "place": "none"})
     assert response.status_code == 400
     assert "have to stop doing so" in response.content.decode()
     assert Membership.objects.filter(username="ada", lead=True).exists()
@@ -125,7 +127,7 @@ def test_who_the_catalog_names_no_more_can_be_taken_off_the_team(
     Membership.objects.filter(username="ada").update(lead=False)  # as a catalog without her does
     ada = signed_in(portal.ada)
     assert ada.get("/workloads/west/vision/Job/train/").status_code == 200
-    admin.post(f"/people/{portal.ada.pk}/place", {"team": "vision", "place": "none"})
+    admin.post(f"/admin/users/{portal.ada.pk}/team", {"team": "vision", "place": "none"})
     assert ada.get("/workloads/west/vision/Job/train/").status_code == 404
 
 
@@ -143,7 +145,7 @@ def test_a_place_that_cannot_be_is_refused(
     given: dict[str, str], portal: Portal, admin: Client
 ) -> None:
     before = Membership.objects.filter(username="dan").count()
-    assert admin.post(f"/people/{portal.dan.pk}/place", given).status_code == 400
+    assert admin.post(f"/admin/users/{portal.dan.pk}/team", given).status_code == 400
     assert Membership.objects.filter(username="dan").count() == before
 
 
@@ -151,7 +153,7 @@ def test_who_may_be_known_to_others_is_shut_out(
     portal: Portal, admin: Client, signed_in: SignIn
 ) -> None:
     session, key = signed_in(portal.ada), token_of(portal.ada)
-    assert admin.post(f"/people/{portal.ada.pk}/shut-out").status_code == 302
+    assert admin.post(f"/admin/users/{portal.ada.pk}/revoke-access").status_code == 302
     assert session.get("/views/").status_code == 302
     reader = Client(headers={"Authorization": f"Token {key}"})
     assert reader.get("/api/v1/tiers").status_code == 401
@@ -166,10 +168,12 @@ def test_only_administrators_see_or_change_accounts(portal: Portal, signed_in: S
     form = {"role": "admin", "team": "vision", "place": "lead"}
     for person in (portal.ada, portal.dan, portal.finn):
         client = signed_in(person)
-        assert client.get(f"/people/{portal.dan.pk}/").status_code == 404
-        for path in ("role", "place", "shut-out", "disable", "enable"):
-            assert client.post(f"/people/{portal.dan.pk}/{path}", form).status_code == 404
-        made = client.post("/people/make", {"username": "eve", "role": "admin", "password": GOOD})
+        assert client.get(f"/admin/users/{portal.dan.pk}/").status_code == 404
+        for path in ("role", "team", "revoke-access", "disable", "enable"):
+            assert client.post(f"/admin/users/{portal.dan.pk}/{path}", form).status_code == 404
+        made = client.post(
+            "/admin/users/create", {"username": "eve", "role": "admin", "password": GOOD}
+        )
         assert made.status_code == 404
     assert not User.objects.filter(username="eve").exists()
     assert not AuditEntry.objects.exists()
@@ -178,14 +182,14 @@ def test_only_administrators_see_or_change_accounts(portal: Portal, signed_in: S
 def test_a_page_of_an_account_tells_hostile_texts_as_texts(portal: Portal, admin: Client) -> None:
     Team.objects.create(name="<i>team")
     User.objects.filter(pk=portal.dan.pk).update(email="<b>@example.org")
-    page = admin.get(f"/people/{portal.dan.pk}/").content.decode()
+    page = admin.get(f"/admin/users/{portal.dan.pk}/").content.decode()
     assert "<b>@" not in page
     assert "<i>team" not in page
 
 
 def test_a_role_taken_away_of_createsuperuser_is_gone(portal: Portal, admin: Client) -> None:
     root = User.objects.create_superuser("root", password="root")
-    admin.post(f"/people/{root.pk}/role", {"role": Role.VIEWER.value})
+    admin.post(f"/admin/users/{root.pk}/role", {"role": Role.VIEWER.value})
     root.refresh_from_db()
     assert (root.is_superuser, root.role) == (False, "viewer")
 
@@ -195,4 +199,4 @@ def test_a_page_of_an_account_needs_few_queries(
 ) -> None:
     busy = make_user("busy", teams=[Team.objects.create(name=f"team-{n}") for n in range(8)])
     with django_assert_max_num_queries(9):  # type: ignore[attr-defined]
-        assert admin.get(f"/people/{busy.pk}/").status_code == 200
+        assert admin.get(f"/admin/users/{busy.pk}/").status_code == 200

@@ -60,10 +60,10 @@ class Picture:
 
 PICTURES = (
     Picture("overview", "/?window=7d", 760),
-    Picture("tier", "/tiers/exclusive-a100/?window=7d", 1050),
+    Picture("tier", "/capacity/tiers/exclusive-a100/?window=7d", 1050),
     Picture("explain", "/explain/?figure=idle_gpu_hours&tier=exclusive-a100&window=7d", 1050),
-    Picture("data-health", "/health/data/?window=7d", 900),
-    Picture("tier-catalog", "/tiers/", 900),
+    Picture("data-health", "/admin/data-quality/?window=7d", 900),
+    Picture("tier-catalog", "/capacity/tiers/", 900),
     Picture("overview-phone", "/?window=7d", 844, phone=True),
 )
 

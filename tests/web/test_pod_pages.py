@@ -19,10 +19,10 @@ NOT_KEPT = "Nothing is known of these hours: too recent, not collected, or no lo
 def test_a_pod_page_tells_its_life(admin: Client) -> None:
     page = text_of(admin, f"/pods/west/uid-train-2/?{HOURLY}")
     life = tables_of(page)["life"].rows
-    assert [row[0].text for row in life[1:]] == ["waiting"]
+    assert [row[0].text for row in life[1:]] == ["pending"]
     assert "not bound" in page
     ran = tables_of(text_of(admin, f"/pods/west/uid-train-0/?{HOURLY}"))["life"].rows
-    assert [row[0].text for row in ran[1:]] == ["waiting", "starting", "running"]
+    assert [row[0].text for row in ran[1:]] == ["pending", "starting", "running"]
 
 
 def test_a_pod_that_was_deleted_while_it_waited_waits_no_longer(
@@ -33,10 +33,10 @@ def test_a_pod_that_was_deleted_while_it_waited_waits_no_longer(
     make_pod(work, "gave-up", created_at=created, ended_at=created + timedelta(minutes=5))
     life = tables_of(text_of(admin, f"/pods/west/uid-gave-up/?{HOURLY}"))["life"].rows
     assert [cell.text for cell in life[1]][:4] == [
-        "waiting",
-        "2025-10-25 08:00:00",
-        "2025-10-25 08:05:00",
-        "5 min 0 s",
+        "pending",
+        "25 Oct 2025 08:00",
+        "25 Oct 2025 08:05",
+        "5m 0s",
     ]
     address = f"/workloads/west/vision/Job/gave-up/?{HOURLY}&format=csv&table=pods"
     (row,) = records_of(admin, address)
@@ -58,9 +58,9 @@ def test_a_pod_whose_hours_are_not_known_is_not_said_to_have_held_nothing(admin:
 
 
 def test_what_pods_held_in_hours_not_known_is_a_dash_and_an_empty_cell(admin: Client) -> None:
-    address = f"/workloads/west/vision/Job/train/?{UNCOLLECTED}"
+    address = f"/workloads/west/vision/Job/train/?tab=pods&{UNCOLLECTED}"
+    assert NOT_KEPT in text_of(admin, address.replace("tab=pods&", ""))
     page = text_of(admin, address)
-    assert NOT_KEPT in page
     assert "This workload held no GPU" not in page
     head, *rows = tables_of(page)["pods"].rows
     place = next(n for n, cell in enumerate(head) if cell.text.startswith("Allocated"))
@@ -96,11 +96,11 @@ def make_shared(portal: Portal, units: int) -> None:
     )
 
 
-def test_a_pod_on_cards_of_its_own_has_nobody_beside_it(admin: Client) -> None:
-    assert "Beside it" not in text_of(admin, f"/pods/west/uid-train-0/?{HOURLY}")
+def test_a_pod_on_gpus_of_its_own_has_nobody_beside_it(admin: Client) -> None:
+    assert 'id="beside"' not in text_of(admin, f"/pods/west/uid-train-0/?{HOURLY}")
 
 
-def test_a_pod_on_shared_cards_names_who_may_have_been_beside_it(
+def test_a_pod_on_shared_gpus_names_who_may_have_been_beside_it(
     portal: Portal, admin: Client
 ) -> None:
     make_shared(portal, units=32)

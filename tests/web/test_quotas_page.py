@@ -68,13 +68,13 @@ def test_keys_are_listed_the_fullest_first_and_those_without_effect_last(admin: 
 def test_a_line_says_what_is_used_of_what_and_which_tiers_it_can_reach(admin: Client) -> None:
     line = lines(text_of(admin, LIST))["ResourceQuota gpus west/vision"]
     assert line.startswith(f"{KEY} ResourceQuota gpus west/vision vision gold , silver 6 of 8 GPUs")
-    assert "75.0 %" in line
+    assert "75 %" in line
 
 
 def test_a_full_quota_is_told_to_be_full(admin: Client) -> None:
     line = lines(text_of(admin, LIST))["ResourceQuota gpus west/speech"]
     assert "4 of 4 GPUs" in line
-    assert "100.0 % full now" in line
+    assert "100 % full now" in line
 
 
 def test_quotas_that_nobody_watches_now_are_told_as_of_when_they_were_seen(
@@ -83,8 +83,8 @@ def test_quotas_that_nobody_watches_now_are_told_as_of_when_they_were_seen(
     span.delete()
     page = text_of(admin, LIST)
     full = lines(page)["ResourceQuota gpus west/speech"]
-    assert "100.0 % was full" in full
-    assert "Not watched now: as of 2025-10-27" in full
+    assert "100 % was full" in full
+    assert "Not watched now: as of 27 Oct 2025" in full
     assert "Clusters that are not watched show their last known values" in page
     assert {row["stale"] for row in keys_file(admin)} == {"yes"}
     one = text_of(admin, ONE)
@@ -170,13 +170,13 @@ def test_a_queue_is_listed_without_a_namespace_and_has_its_page(
         assert check_explained(admin, link) >= {"quota_ceiling", "quota_borrowed"}
 
 
-def test_many_keys_come_fifty_at_a_time_and_the_file_has_all(portal: Portal, admin: Client) -> None:
+def test_many_keys_come_25_at_a_time_and_the_file_has_all(portal: Portal, admin: Client) -> None:
     for n in range(120):
         see_quota(portal.clusters[0], f"vision-{n:03}", 4.0, used=1.0, since=SINCE, uid=f"u{n}")
     first = text_of(admin, LIST)
     (following,) = re.findall(r'href="([^"]+)" rel="next"', first)
     second = text_of(admin, unescape(following))
-    assert len(lines(first)) == len(lines(second)) == 50
+    assert len(lines(first)) == len(lines(second)) == 25
     assert not set(lines(first)) & set(lines(second))
     assert len(keys_file(admin)) == 123
 
@@ -312,17 +312,17 @@ def test_the_file_of_keys_says_what_was_unused_whether_or_not_the_page_sums_it(
 def test_a_key_tells_its_amounts_and_how_full_it_was(admin: Client) -> None:
     page = text_of(admin, f"{ONE}?{HOURLY}")
     assert "Limit 8" in words(page)
-    assert "Quota usage 75.0 %" in words(page)
+    assert "Quota usage 75 %" in words(page)
     assert page.count('<path class="plot-line plot-used"') == 2  # the legend and the line
     rows = tables_of(page)["points"].rows[1:]
     assert len(rows) == 6
-    assert [cell.text for cell in rows[0]][:4] == ["Sun 26 Oct 07:00 CET", "vision", "75.0", "8"]
+    assert [cell.text for cell in rows[0]][:4] == ["26 Oct 2025 07:00", "vision", "75.0", "8"]
 
 
 def test_days_of_a_key_are_means_of_the_time_it_was_there(admin: Client) -> None:
     (row,) = tables_of(text_of(admin, f"{ONE}?{DAILY}"))["points"].rows[1:]
     assert [cell.text for cell in row] == [
-        *("Sun 26 Oct 2025", "vision", "75.0", "8", "6", "5", "1", "0", "6 h 0 min"),
+        *("26 Oct 2025", "vision", "75.0", "8", "6", "5", "1", "0", "6h 0m"),
     ]
 
 
@@ -331,10 +331,10 @@ def test_who_had_what_when_is_told_change_by_change(portal: Portal, admin: Clien
     QuotaKeyHour.objects.filter(hour__gt=MORNING + 3 * HOUR).update(team=portal.speech)
     rows = tables_of(text_of(admin, f"{ONE}?{HOURLY}"))["owners"].rows[1:]
     assert [[cell.text for cell in row[:4]] for row in rows] == [
-        ["Sun 26 Oct 07:00 CET", "Sun 26 Oct 09:00 CET", "vision", "8"],
-        ["Sun 26 Oct 09:00 CET", "Sun 26 Oct 10:00 CET", "vision", "12"],
-        ["Sun 26 Oct 10:00 CET", "Sun 26 Oct 11:00 CET", "vision", "8"],
-        ["Sun 26 Oct 11:00 CET", "Sun 26 Oct 13:00 CET", "speech", "8"],
+        ["26 Oct 2025 07:00", "26 Oct 2025 09:00", "vision", "8"],
+        ["26 Oct 2025 09:00", "26 Oct 2025 10:00", "vision", "12"],
+        ["26 Oct 2025 10:00", "26 Oct 2025 11:00", "vision", "8"],
+        ["26 Oct 2025 11:00", "26 Oct 2025 13:00", "speech", "8"],
     ]
 
 
@@ -344,14 +344,14 @@ def test_a_night_in_which_the_clock_changes_is_one_stretch(admin: Client) -> Non
     page = text_of(admin, f"{ONE}?first=2025-10-25&last=2025-10-26")
     (row,) = tables_of(page)["owners"].rows[1:]
     assert [cell.text for cell in row[:3]] == [
-        *("Sun 26 Oct 01:00 CEST", "Sun 26 Oct 06:00 CET", "vision"),
+        *("26 Oct 2025 01:00", "26 Oct 2025 06:00", "vision"),
     ]
 
 
 def test_a_key_that_was_away_is_told_twice(portal: Portal, admin: Client) -> None:
     QuotaKeyHour.objects.filter(hour=MORNING + 3 * HOUR).delete()
     rows = tables_of(text_of(admin, f"{ONE}?{HOURLY}"))["owners"].rows[1:]
-    assert [row[4].text for row in rows] == ["3 h 0 min", "2 h 0 min"]
+    assert [row[4].text for row in rows] == ["3h 0m", "2h 0m"]
 
 
 def test_a_namespace_that_moved_shows_each_team_its_own_part(
@@ -419,7 +419,7 @@ def test_hostile_names_are_shown_as_text(portal: Portal, admin: Client) -> None:
     page = text_of(admin, f"{LIST}?{HOURLY}")
     assert "<img" not in page
     assert "&lt;img" in page
-    (address,) = {unescape(a) for a in re.findall(r'href="(/quotas/[^"]*img[^"]*)"', page)}
+    (address,) = {unescape(a) for a in re.findall(r'href="(/quotas/west/[^"]*img[^"]*)"', page)}
     one = text_of(admin, address)
     assert "<img" not in one
     assert "&lt;img" in one

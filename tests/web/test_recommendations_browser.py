@@ -26,7 +26,7 @@ def decide(served: str, screen: Screen) -> Callable[..., None]:
     def visit(steps: Callable[[Page], None], **how: object) -> None:
         def signed_in(page: Page) -> None:
             page.context.add_cookies([cookie])
-            page.goto("/recommendations/")
+            page.goto("/costs/recommendations/")
             steps(page)
 
         screen.visit(served, signed_in, **how)  # type: ignore[arg-type]

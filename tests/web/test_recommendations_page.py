@@ -21,16 +21,16 @@ HTMX = {"HX-Request": "true"}
 
 
 def path_of(one: Recommendation, what: str) -> str:
-    return f"/recommendations/{one.pk}/{what}"
+    return f"/costs/recommendations/{one.pk}/{what}"
 
 
 def test_a_line_says_what_to_do_what_it_saves_and_why(portal: Portal, admin: Client) -> None:
     one = make()
-    page = text_of(admin, "/recommendations/")
+    page = text_of(admin, "/costs/recommendations/")
     assert f'id="recommendation-{one.pk}"' in page
     for words in (
         "Stop it: it has been idle for 30 hours.",
-        "2,122.11 USD a month",
+        "$2,122 a month",
         "confidence medium: 14 days, 100 % measured",
         "95 % of half-hours at most",
         "5.0 %",
@@ -43,12 +43,12 @@ def test_a_line_says_what_to_do_what_it_saves_and_why(portal: Portal, admin: Cli
 
 
 def test_an_empty_page_says_that_nothing_was_looked_at(portal: Portal, admin: Client) -> None:
-    assert "No evidence was looked at yet" in text_of(admin, "/recommendations/")
+    assert "No evidence was looked at yet" in text_of(admin, "/costs/recommendations/")
 
 
 def test_an_unpriced_one_is_never_zero(portal: Portal, admin: Client) -> None:
     make(saving_per_month=None, currency="")
-    page = text_of(admin, "/recommendations/")
+    page = text_of(admin, "/costs/recommendations/")
     assert "<strong>unpriced</strong>" in page
     assert "0.00" not in page
 
@@ -60,13 +60,13 @@ def test_what_is_about_capacity_names_its_tier_and_cluster(portal: Portal, admin
         namespace="",
         team=None,
     )
-    page = text_of(admin, "/recommendations/")
+    page = text_of(admin, "/costs/recommendations/")
     assert "<h3>gold on west: GPU model NVIDIA-A10, capacity type unknown</h3>" in page
 
 
 def test_names_of_a_cluster_are_text(portal: Portal, admin: Client) -> None:
     make(workload="Pod/<script>alert(1)</script>")
-    assert "<script>alert" not in text_of(admin, "/recommendations/")
+    assert "<script>alert" not in text_of(admin, "/costs/recommendations/")
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ def test_the_list_is_narrowed(query: str, shown: set[int], portal: Portal, admin
     make(0)
     make(1, kind=RecommendationKind.MIG_PROFILE.value, team=portal.speech)
     make(2, state=RecommendationState.DISMISSED.value, dismiss_reason="No.")
-    page = text_of(admin, f"/recommendations/?{query}")
+    page = text_of(admin, f"/costs/recommendations/?{query}")
     there = {number for number in range(3) if f"StatefulSet/notebook-{number}/" in page}
     assert there == shown
 
@@ -94,17 +94,17 @@ def test_people_see_those_of_their_teams(portal: Portal, signed_in: SignIn) -> N
     make(0)
     make(1, team=None, kind=RecommendationKind.EMPTY_NODES.value, workload="", namespace="")
     lead, outsider = signed_in(portal.ada), signed_in(portal.dan)
-    page = text_of(lead, "/recommendations/")
+    page = text_of(lead, "/costs/recommendations/")
     assert "notebook-0" in page
     assert "nodes that stand empty" not in page
-    assert "notebook-0" not in text_of(outsider, "/recommendations/")
-    assert "nodes that stand empty" in text_of(signed_in(portal.finn), "/recommendations/")
+    assert "notebook-0" not in text_of(outsider, "/costs/recommendations/")
+    assert "nodes that stand empty" in text_of(signed_in(portal.finn), "/costs/recommendations/")
 
 
 def test_only_who_decides_is_offered_to(portal: Portal, signed_in: SignIn) -> None:
     one = make()
     for person, offered in ((portal.ada, True), (portal.ben, False), (portal.finn, False)):
-        page = text_of(signed_in(person), "/recommendations/")
+        page = text_of(signed_in(person), "/costs/recommendations/")
         assert (path_of(one, "accept") in page) == offered, person.username
 
 
@@ -129,9 +129,9 @@ def test_without_htmx_a_decision_leads_back_to_the_list_as_it_was(
         path_of(one, "dismiss"), {"reason": "Needed.", "back": "kind=stop-idle-notebook"}
     )
     assert response.status_code == 302
-    expected = f"/recommendations/?kind=stop-idle-notebook#recommendation-{one.pk}"
+    expected = f"/costs/recommendations/?kind=stop-idle-notebook#recommendation-{one.pk}"
     assert response["Location"] == expected
-    page = text_of(admin, "/recommendations/?state=dismissed")
+    page = text_of(admin, "/costs/recommendations/?state=dismissed")
     assert "Dismissed by cleo" in page
     assert "Needed." in page
 
@@ -140,7 +140,7 @@ def test_back_never_leads_elsewhere(portal: Portal, admin: Client) -> None:
     one = make()
     back = "//evil.example/?x=1"
     response = admin.post(path_of(one, "accept"), {"back": back})
-    assert response["Location"].startswith("/recommendations/?")
+    assert response["Location"].startswith("/costs/recommendations/?")
 
 
 def test_with_htmx_the_line_alone_is_swapped(portal: Portal, admin: Client) -> None:
@@ -180,7 +180,7 @@ def test_a_dismissal_without_a_reason_is_told_so(
                 "verdict": "came",
                 "saved_per_month": Decimal("63.88"),
             },
-            "The saving came. It costs 63.88 USD a month less than before.",
+            "The saving came. It costs $64 a month less than before.",
         ),
     ],
     ids=["not followed", "too early", "not told", "came"],
@@ -189,15 +189,15 @@ def test_what_came_of_an_accepted_one_is_said(
     values: dict[str, Any], words: str, portal: Portal, admin: Client
 ) -> None:
     make(state=RecommendationState.ACCEPTED.value, decided_by="ada", decided_at=AT, **values)
-    assert words in text_of(admin, "/recommendations/?state=accepted")
+    assert words in text_of(admin, "/costs/recommendations/?state=accepted")
 
 
 def test_the_file_has_the_rows_of_all_pages(portal: Portal, admin: Client) -> None:
     for number in range(60):
         make(number)
-    page = text_of(admin, "/recommendations/")
+    page = text_of(admin, "/costs/recommendations/")
     assert 'rel="next"' in page
-    records = records_of(admin, "/recommendations/?format=csv")
+    records = records_of(admin, "/costs/recommendations/?format=csv")
     assert len(records) == 60
     assert records[0]["saving_per_month"] == "2122.11"
 
@@ -205,11 +205,11 @@ def test_the_file_has_the_rows_of_all_pages(portal: Portal, admin: Client) -> No
 def test_more_rows_need_no_more_queries(portal: Portal, admin: Client) -> None:
     make(0)
     with CaptureQueriesContext(connection) as few:
-        text_of(admin, "/recommendations/")
+        text_of(admin, "/costs/recommendations/")
     for number in range(1, 40):
         make(number)
     with CaptureQueriesContext(connection) as many:
-        text_of(admin, "/recommendations/")
+        text_of(admin, "/costs/recommendations/")
     assert len(many) == len(few)
 
 
@@ -220,13 +220,13 @@ def test_a_quota_to_lower_is_headed_by_its_change_and_asked_for_with_the_form_fi
     portal: Portal, signed_in: SignIn
 ) -> None:
     make(kind=RecommendationKind.UNUSED_QUOTA, workload="ResourceQuota/gpus", change=LOWERED)
-    page = text_of(signed_in(portal.ada), "/recommendations/")
+    page = text_of(signed_in(portal.ada), "/costs/recommendations/")
     assert "<h3>vision: requests.nvidia.com/gpu 8 → 3</h3>" in page
     key = "west%2FResourceQuota%2Fvision%2Fgpus%2Frequests.nvidia.com%2Fgpu"
-    assert f'href="/requests/new/?key={key}&amp;after=3' in page
-    page = text_of(signed_in(portal.ben), "/recommendations/")
+    assert f'href="/quotas/requests/new/?key={key}&amp;after=3' in page
+    page = text_of(signed_in(portal.ben), "/costs/recommendations/")
     assert "8 → 3" in page
-    assert "/requests/new/" not in page
+    assert "/quotas/requests/new/" not in page
 
 
 def test_words_of_another_version_lead_to_no_form(portal: Portal, admin: Client) -> None:
@@ -235,6 +235,6 @@ def test_words_of_another_version_lead_to_no_form(portal: Portal, admin: Client)
         workload="ResourceQuota/gpus",
         change="Give some of it back.",
     )
-    page = text_of(admin, "/recommendations/")
+    page = text_of(admin, "/costs/recommendations/")
     assert "<h3>ResourceQuota/gpus</h3>" in page
-    assert "/requests/new/" not in page
+    assert "/quotas/requests/new/" not in page

@@ -20,7 +20,7 @@ from tests.web.test_requests_page import NEW, PLACE, as_of_now, do, of, posted
 pytestmark = pytest.mark.django_db
 SignIn = Callable[[User], Client]
 PART = {"HX-Request": "true"}
-ASK = f'href="/requests/new/?key={quote(PLACE, safe="")}&amp;'
+ASK = f'href="/quotas/requests/new/?key={quote(PLACE, safe="")}&amp;'
 
 
 @pytest.fixture
@@ -49,11 +49,11 @@ def test_a_request_begins_with_a_choice_of_the_keys_one_may_ask_for(
     quota: Portal, signed_in: SignIn
 ) -> None:
     ada = of(quota, signed_in, "ada")
-    assert 'href="/requests/new/' in text_of(ada, "/requests/")
-    page = text_of(ada, "/requests/new/")
+    assert 'href="/quotas/requests/new/' in text_of(ada, "/quotas/requests/")
+    page = text_of(ada, "/quotas/requests/new/")
     assert ASK in page
     assert "6 of 6" in page
-    assert "100.0 %" in page
+    assert "100 %" in page
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_a_request_begins_with_a_choice_of_the_keys_one_may_ask_for(
 def test_the_choice_is_searched_by_namespace_quota_and_key(
     find: str, there: bool, quota: Portal, signed_in: SignIn
 ) -> None:
-    page = text_of(of(quota, signed_in, "ada"), f"/requests/new/?find={quote(find)}")
+    page = text_of(of(quota, signed_in, "ada"), f"/quotas/requests/new/?find={quote(find)}")
     assert (ASK in page) is there
     assert ("No quota that you may ask for is like that" in page) is not there
 
@@ -72,19 +72,19 @@ def test_the_choice_is_searched_by_namespace_quota_and_key(
 def test_the_choice_has_what_a_person_may_ask_for_and_nothing_else(
     who: str, there: bool, quota: Portal, signed_in: SignIn
 ) -> None:
-    assert (ASK in text_of(of(quota, signed_in, who), "/requests/new/")) is there
+    assert (ASK in text_of(of(quota, signed_in, who), "/quotas/requests/new/")) is there
 
 
 def test_who_may_not_ask_is_told_whom_to_ask(quota: Portal, signed_in: SignIn) -> None:
-    page = text_of(of(quota, signed_in, "ben"), "/requests/new/")
+    page = text_of(of(quota, signed_in, "ben"), "/quotas/requests/new/")
     assert "For yours, ask ada." in page
     assert ASK not in page
-    page = text_of(of(quota, signed_in, "finn"), "/requests/new/")
+    page = text_of(of(quota, signed_in, "finn"), "/quotas/requests/new/")
     assert "The leads of a team and administrators request" in page
     assert "For yours" not in page
 
 
-@pytest.mark.parametrize("path", ["/quotas/", "/teams/vision/"])
+@pytest.mark.parametrize("path", ["/quotas/", "/capacity/teams/vision/"])
 def test_lists_of_quotas_lead_to_the_form_where_one_may_ask(
     path: str, quota: Portal, signed_in: SignIn
 ) -> None:
@@ -95,23 +95,23 @@ def test_lists_of_quotas_lead_to_the_form_where_one_may_ask(
 
 
 def test_another_teams_page_shows_no_quotas(quota: Portal, signed_in: SignIn) -> None:
-    page = text_of(of(quota, signed_in, "dan"), "/teams/vision/")
+    page = text_of(of(quota, signed_in, "dan"), "/capacity/teams/vision/")
     assert "team-quotas" not in page
     assert KEY not in page
 
 
 def test_more_keys_need_no_more_queries(quota: Portal, signed_in: SignIn) -> None:
     ada = of(quota, signed_in, "ada")
-    text_of(ada, "/requests/new/")
+    text_of(ada, "/quotas/requests/new/")
     cache.clear()
     with CaptureQueriesContext(connection) as one:
-        text_of(ada, "/requests/new/")
+        text_of(ada, "/quotas/requests/new/")
     body = QuotaSnapshot({KEY: 6.0}, {KEY: 6.0}, {KEY: 5.0})
     of_cluster = (quota.cluster, ObservedKind.RESOURCE_QUOTA)
     make_sighting(*of_cluster, "second", body, namespace="team-vision", at=quota.now)
     cache.clear()
     with CaptureQueriesContext(connection) as several:
-        assert "second" in text_of(ada, "/requests/new/")
+        assert "second" in text_of(ada, "/quotas/requests/new/")
     assert len(several) == len(one)
 
 
@@ -121,13 +121,13 @@ def test_more_keys_need_no_more_queries(quota: Portal, signed_in: SignIn) -> Non
 def test_the_evidence_is_there_before_an_amount_is_typed(quota: Portal, signed_in: SignIn) -> None:
     ada = of(quota, signed_in, "ada")
     assert 'hx-trigger="load, ' in text_of(ada, NEW)
-    part = ada.post("/requests/create", posted(then="preview", after=""), headers=PART)
+    part = ada.post("/quotas/requests/create", posted(then="preview", after=""), headers=PART)
     page = part.content.decode()
     assert part.status_code == 200
     assert "Evidence" in page
     assert "Utilization" in page
     assert "Say to what the quota is to change" in page
-    assert "Effect" not in page
+    assert "Quota ÷ capacity" not in page
     assert not ChangeRequest.objects.exists()
 
 
@@ -137,19 +137,19 @@ def test_what_is_typed_wrong_is_said_and_the_evidence_stays(
     ada = of(quota, signed_in, "ada")
     for wrong, said in (({"after": "many"}, "quantity"), ({"until": "soon"}, "This is no time")):
         given = posted(then="preview") | wrong
-        page = ada.post("/requests/create", given, headers=PART).content.decode()
+        page = ada.post("/quotas/requests/create", given, headers=PART).content.decode()
         assert said in page
         assert "Utilization" in page
 
 
 def test_the_tiers_are_named_once_on_the_form(asked: Portal, signed_in: SignIn) -> None:
-    page = of(asked, signed_in, "ada").post("/requests/create", posted(then="preview"))
+    page = of(asked, signed_in, "ada").post("/quotas/requests/create", posted(then="preview"))
     assert page.content.decode().count("This key can reach") == 1
 
 
 def test_who_may_not_ask_sees_no_evidence(quota: Portal, signed_in: SignIn) -> None:
     given = posted(then="preview", after="")
-    page = of(quota, signed_in, "ben").post("/requests/create", given, headers=PART)
+    page = of(quota, signed_in, "ben").post("/quotas/requests/create", given, headers=PART)
     assert "Utilization" not in page.content.decode()
 
 
@@ -173,19 +173,19 @@ def test_the_form_of_a_request_takes_up_what_was_offered_and_keeps_what_was_type
     quota: Portal, signed_in: SignIn
 ) -> None:
     pk, ada = offered(quota, signed_in)
-    page = text_of(ada, f"/requests/{pk}/edit/")
+    page = text_of(ada, f"/quotas/requests/{pk}/edit/")
     assert "Offered instead: 7 GPUs" in page
     assert "Take 7" in page
     assert "This key can reach" in page
     version = str(ChangeRequest.objects.get(pk=pk).version)
     typed = {"version": version, "before": "6", "after": "8", "reason": "Mine, half writ"}
-    page = ada.post(f"/requests/{pk}/save", typed | {"then": "take"}).content.decode()
+    page = ada.post(f"/quotas/requests/{pk}/save", typed | {"then": "take"}).content.decode()
     assert 'name="after" value="7"' in page
     assert "Mine, half writ" in page
     assert f'name="version" value="{version}"' in page
     assert ChangeRequest.objects.get(pk=pk).after == "8"
     typed |= {"after": "7", "then": "save"}
-    assert ada.post(f"/requests/{pk}/save", typed).status_code == 302
+    assert ada.post(f"/quotas/requests/{pk}/save", typed).status_code == 302
     assert ChangeRequest.objects.get(pk=pk).after == "7"
 
 
@@ -193,11 +193,11 @@ def test_an_edit_is_looked_ahead_of_and_keeps_nothing(asked: Portal, signed_in: 
     pk = asked.draft()
     ada = of(asked, signed_in, "ada")
     typed = {"version": "1", "before": "6", "after": "9", "reason": "", "then": "preview"}
-    part = ada.post(f"/requests/{pk}/save", typed, headers=PART).content.decode()
+    part = ada.post(f"/quotas/requests/{pk}/save", typed, headers=PART).content.decode()
     assert "<html" not in part
-    assert "Effect" in part
-    page = ada.post(f"/requests/{pk}/save", typed).content.decode()
-    assert "Effect" in page
+    assert "Quota ÷ capacity" in part
+    page = ada.post(f"/quotas/requests/{pk}/save", typed).content.decode()
+    assert "Quota ÷ capacity" in page
     assert 'name="after" value="9"' in page
     assert ChangeRequest.objects.get(pk=pk).version == 1
 
@@ -209,18 +209,18 @@ def test_withdrawing_takes_two_steps_and_what_was_withdrawn_can_be_asked_for_aga
     quota: Portal, signed_in: SignIn
 ) -> None:
     pk, ada = quota.submitted(), of(quota, signed_in, "ada")
-    page = text_of(ada, f"/requests/{pk}/")
+    page = text_of(ada, f"/quotas/requests/{pk}/")
     assert "Ask again" not in page
     assert "It is taken back for good" in page
     do(ada, pk, "withdraw")
-    again = f"/requests/new/?key={quote(PLACE, safe='')}&again={pk}"
-    assert f'href="{again.replace("&", "&amp;")}"' in text_of(ada, f"/requests/{pk}/")
+    again = f"/quotas/requests/new/?key={quote(PLACE, safe='')}&again={pk}"
+    assert f'href="{again.replace("&", "&amp;")}"' in text_of(ada, f"/quotas/requests/{pk}/")
     page = text_of(ada, again)
     request = ChangeRequest.objects.get(pk=pk)
     assert 'name="after" value="8"' in page
     assert request.reason in page
-    assert f'href="/requests/{pk}/"' in page
-    assert "Ask again" not in text_of(of(quota, signed_in, "ben"), f"/requests/{pk}/")
+    assert f'href="/quotas/requests/{pk}/"' in page
+    assert "Ask again" not in text_of(of(quota, signed_in, "ben"), f"/quotas/requests/{pk}/")
 
 
 def test_asking_again_begins_at_what_the_quota_is_now_and_leaves_out_days_gone_by(
@@ -255,12 +255,12 @@ def test_what_others_asked_for_fills_in_nobodys_form(quota: Portal, signed_in: S
 def test_what_stands_in_the_way_is_a_link(quota: Portal, signed_in: SignIn) -> None:
     first, ada = quota.submitted(), of(quota, signed_in, "ada")
     for response in (
-        ada.post("/requests/create", posted(then="submit", after="9")),
+        ada.post("/quotas/requests/create", posted(then="submit", after="9")),
         do(ada, ChangeRequest.objects.latest("pk").pk, "submit"),
     ):
         page = response.content.decode()
         assert response.status_code == 409
-        assert f'<a href="/requests/{first}/">Open request {first}</a>' in page
+        assert f'<a href="/quotas/requests/{first}/">Open request {first}</a>' in page
 
 
 # ---------------------------------------------------------------- the list
@@ -268,7 +268,7 @@ def test_what_stands_in_the_way_is_a_link(quota: Portal, signed_in: SignIn) -> N
 
 def test_the_list_offers_the_teams_that_one_sees(quota: Portal, signed_in: SignIn) -> None:
     def teams(who: str) -> str:
-        page = text_of(of(quota, signed_in, who), "/requests/")
+        page = text_of(of(quota, signed_in, who), "/quotas/requests/")
         start = page.index('id="of-team"')
         return page[start : page.index("</select>", start)]
 
@@ -282,24 +282,24 @@ def test_the_list_is_short_and_its_file_is_whole(quota: Portal, signed_in: SignI
     tiers = ["one", "two", "three"]
     until = quota.now.replace(year=2031, month=3, day=4, hour=11, minute=5, second=6)
     ChangeRequest.objects.filter(pk=pk).update(tiers=tiers, until=until, reason="y" * 500)
-    page = text_of(ada, "/requests/")
+    page = text_of(ada, "/quotas/requests/")
     assert "3 tiers" in page
     assert 'title="one, two, three"' in page
     assert "4 Mar 2031" in page
     assert ":06</span>" not in page
     assert "y" * 200 not in page
-    (record,) = records_of(ada, "/requests/?format=csv&table=requests")
+    (record,) = records_of(ada, "/quotas/requests/?format=csv&table=requests")
     assert record["tiers"] == "one, two, three"
     assert record["until"].startswith("2031-03-04T11:05:06")
     assert record["reason"] == "y" * 500
 
 
 def test_an_empty_list_says_what_to_do(quota: Portal, signed_in: SignIn) -> None:
-    page = text_of(of(quota, signed_in, "ada"), "/requests/")
-    assert 'No change of a quota was asked for yet. <a href="/requests/new/' in page
-    narrowed = text_of(of(quota, signed_in, "ada"), "/requests/?state=applied")
+    page = text_of(of(quota, signed_in, "ada"), "/quotas/requests/")
+    assert 'No change of a quota was asked for yet. <a href="/quotas/requests/new/' in page
+    narrowed = text_of(of(quota, signed_in, "ada"), "/quotas/requests/?state=applied")
     assert "Take off a filter." in narrowed
 
 
 def test_who_may_not_ask_is_not_led_there(quota: Portal, signed_in: SignIn) -> None:
-    assert "/requests/new/" not in text_of(of(quota, signed_in, "ben"), "/requests/")
+    assert "/quotas/requests/new/" not in text_of(of(quota, signed_in, "ben"), "/quotas/requests/")

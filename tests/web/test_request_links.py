@@ -47,7 +47,7 @@ def test_a_suggestion_to_raise_a_quota_leads_to_the_form(
     action: str, change: dict[str, Any], place: QuotaRef, after: str
 ) -> None:
     asked = urlsplit(helped(action, change).ask)
-    assert asked.path == "/requests/new/"
+    assert asked.path == "/quotas/requests/new/"
     given = parse_qs(asked.query)
     assert (ref_in(given["key"][0]), given["after"]) == (place, [after])
 

@@ -5,8 +5,8 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from apps.quota_requests.domain.approval_policy import Ruling
-from apps.quota_requests.domain.snapshots import Evidence, Preview
+from apps.quota_requests.domain.approval_policy import PolicyDecision
+from apps.quota_requests.domain.snapshots import Evidence, ImpactPreview
 from apps.quota_requests.selectors import read
 from apps.web.quota_requests.impact_view import (
     Ruled,
@@ -29,7 +29,7 @@ TOGETHER: dict[str, Any] = {
 
 
 def previewed(kept: dict[str, Any], *, before: str, unit: str = "") -> Summary:
-    return impact_summary(read(kept, Preview), before=before, unit=unit)
+    return impact_summary(read(kept, ImpactPreview), before=before, unit=unit)
 
 
 def evidenced(kept: dict[str, Any], zone: ZoneInfo) -> Summary:
@@ -37,7 +37,7 @@ def evidenced(kept: dict[str, Any], zone: ZoneInfo) -> Summary:
 
 
 def ruled(kept: dict[str, Any]) -> Ruled:
-    return approval_summary(read(kept, Ruling))
+    return approval_summary(read(kept, PolicyDecision))
 
 
 def preview(**values: Any) -> dict[str, Any]:
@@ -48,13 +48,19 @@ def glance(told: Any) -> dict[str, tuple[str, str]]:
     return {label: (text, words) for label, text, words in told.glance}
 
 
+def facts(told: Summary) -> dict[str, tuple[str, str]]:
+    """Return the value of each fact with its words; without a value why it has none."""
+    assert told.facts is not None
+    return {one.label: (one.value, one.exact or one.missing) for one in told.facts.figures}
+
+
 # ---------------------------------------------------------------- promises
 
 
 def test_what_a_key_reaches_is_told_together_and_tier_by_tier_only_folded() -> None:
     found = previewed(preview(together=TOGETHER), before="8", unit="GPUs")
-    assert glance(found)["Over-commitment after"] == (
-        "136 %",
+    assert facts(found)["Quota ÷ capacity"] == (
+        "132 → 136 %",
         "Σ quota ÷ capacity: 395 of 291 GPUs of gold and silver",
     )
     (grid,) = [grid for grid in found.grids if grid.id == "promised"]
@@ -88,7 +94,7 @@ def test_the_sentence_that_was_frozen_is_the_one_that_is_told() -> None:
 
 def test_a_preview_of_earlier_shows_the_fullest_tier_and_says_that_it_is_one() -> None:
     found = previewed(preview(), before="8", unit="GPUs")
-    assert glance(found)["Over-commitment after"] == (
+    assert facts(found)["Quota ÷ capacity"] == (
         "175 %",
         "Σ quota ÷ capacity, of the fullest tier",
     )
@@ -99,8 +105,8 @@ def test_a_preview_of_earlier_shows_the_fullest_tier_and_says_that_it_is_one() -
 def test_of_one_tier_the_two_sums_are_the_same() -> None:
     one = preview()["promised"][:1]
     found = previewed(preview(promised=one), before="8", unit="GPUs")
-    assert glance(found)["Over-commitment after"] == (
-        "175 %",
+    assert facts(found)["Quota ÷ capacity"] == (
+        "150 → 175 %",
         "Σ quota ÷ capacity: 14 of 8 GPUs of gold",
     )
     assert [grid.folded for grid in found.grids if grid.id == "promised"] == [False]
@@ -108,8 +114,8 @@ def test_of_one_tier_the_two_sums_are_the_same() -> None:
 
 def test_what_is_not_known_of_all_is_said() -> None:
     unknown = TOGETHER | {"capacity_units": None, "promised_ratio": None, "over": False}
-    text, words = glance(previewed(preview(together=unknown), before="8"))["Over-commitment after"]
-    assert text == "not known"
+    text, words = facts(previewed(preview(together=unknown), before="8"))["Quota ÷ capacity"]
+    assert not text
     assert "395 of not known" not in words
     assert "capacity is not known" in words
 
@@ -148,7 +154,7 @@ def test_a_column_of_gpu_hours_has_one_decimal_throughout() -> None:
     [
         pytest.param({"hard": "8", "used": "8"}, "full now", id="by its figures"),
         pytest.param({"hard": "8", "used": "7", "full_now": True}, "full now", id="as frozen"),
-        pytest.param({"hard": "8", "used": "7"}, "Sat 1 Nov 12:00 UTC", id="not yet"),
+        pytest.param({"hard": "8", "used": "7"}, "1 Nov 2025 12:00", id="not yet"),
     ],
 )
 def test_a_quota_that_is_full_is_not_told_as_a_time(values: dict[str, Any], said: str) -> None:

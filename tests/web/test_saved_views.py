@@ -16,7 +16,7 @@ from tests.web.conftest import HOURLY
 from tests.web.pages import text_of
 
 SignIn = Callable[[User], Client]
-ADDRESS = f"/teams/vision/?{HOURLY}&tier=gold"
+ADDRESS = f"/capacity/teams/vision/?{HOURLY}&tier=gold"
 
 
 def save(client: Client, name: str, address: str = ADDRESS) -> tuple[int, str]:
@@ -37,14 +37,14 @@ def view_links(page: str) -> dict[str, str]:
 
 def test_a_page_saved_under_a_name_is_in_the_menu_of_every_page(admin: Client) -> None:
     assert save(admin, "  Our   gold ") == (302, ADDRESS)
-    for path in ("/", "/tiers/gold/", "/health/data/", ADDRESS):
+    for path in ("/", "/capacity/tiers/gold/", "/admin/data-quality/", ADDRESS):
         assert view_links(text_of(admin, path)) == {"Our gold": ADDRESS}
     assert f'href="{html.escape(ADDRESS)}" aria-current="page"' in text_of(admin, ADDRESS)
     assert "Our gold" in text_of(admin, "/views/")
 
 
 def test_the_menu_saves_the_page_without_places_in_lists(admin: Client) -> None:
-    page = text_of(admin, f"/teams/vision/?{HOURLY}&tier=gold&team=&per_page=1&page=2")
+    page = text_of(admin, f"/capacity/teams/vision/?{HOURLY}&tier=gold&team=&per_page=1&page=2")
     (address,) = re.findall(r'name="address" value="([^"]+)"', page)
     assert html.unescape(address) == f"{ADDRESS}&per_page=1"
 
@@ -77,10 +77,10 @@ def test_views_are_ones_own(portal: Portal, signed_in: SignIn) -> None:
         "javascript:alert(1)",
         " /teams/",
         "/\t/evil.example",
-        "/teams/\n",
-        "/teams/vision\0/",
-        "/teams/%00/",
-        "/teams/?team=%00",
+        "/capacity/teams/\n",
+        "/capacity/teams/vision\0/",
+        "/capacity/teams/%00/",
+        "/capacity/teams/?team=%00",
         "teams/",
         "/nowhere/",
         "/sign-in/?next=//evil.example/",
@@ -89,7 +89,7 @@ def test_views_are_ones_own(portal: Portal, signed_in: SignIn) -> None:
         "/api/v1/usage/",
         "/static/css/tokens.css",
         "/http://[evil",
-        f"/teams/?team={'x' * 2000}",
+        f"/capacity/teams/?team={'x' * 2000}",
     ],
 )
 def test_only_pages_of_this_portal_can_be_saved(address: str, admin: Client) -> None:
@@ -140,7 +140,7 @@ def test_more_views_need_no_more_queries(portal: Portal, admin: Client) -> None:
     for number in range(2):
         with CaptureQueriesContext(connection) as asked:
             text_of(admin, "/views/")
-            text_of(admin, f"/teams/?{HOURLY}")
+            text_of(admin, f"/capacity/teams/?{HOURLY}")
         counts.append(len(asked))
         SavedView.objects.bulk_create(
             SavedView(user=portal.cleo, name=f"{number} {n}", address="/") for n in range(20)
@@ -149,7 +149,7 @@ def test_more_views_need_no_more_queries(portal: Portal, admin: Client) -> None:
 
 
 def test_names_with_slashes_and_signs_lead_back_to_their_pages(admin: Client) -> None:
-    address = "/teams/a%3Fb%25/?window=7d"
+    address = "/capacity/teams/a%3Fb%25/?window=7d"
     assert save(admin, "Odd", address) == (302, address)
 
 

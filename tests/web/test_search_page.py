@@ -27,11 +27,11 @@ def test_each_result_leads_to_its_page_with_the_window_kept(admin: Client) -> No
     assert ("train-0", f"/pods/west/uid-train-0/?{HOURLY}") in hits
     for _, address in hits:
         assert admin.get(address).status_code == 200
-    assert ("gold", f"/tiers/gold/?{HOURLY}") in hits_of(
+    assert ("gold", f"/capacity/tiers/gold/?{HOURLY}") in hits_of(
         text_of(admin, f"/search/?q=gold&{HOURLY}")
     )
     spaces = hits_of(text_of(admin, f"/search/?q=vision-prod&{HOURLY}"))
-    assert ("vision-prod", f"/teams/vision/?{HOURLY}#namespaces") in spaces
+    assert ("vision-prod", f"/capacity/teams/vision/?{HOURLY}#namespaces") in spaces
 
 
 @pytest.mark.parametrize(

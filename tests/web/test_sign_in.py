@@ -9,9 +9,12 @@ pytestmark = pytest.mark.django_db
 
 
 def test_the_right_password_leads_to_the_page_that_was_asked_for(portal: Portal) -> None:
-    form = {"username": "ada", "password": "ada", "next": "/teams/vision/?window=7d"}
+    form = {"username": "ada", "password": "ada", "next": "/capacity/teams/vision/?window=7d"}
     response = Client().post("/sign-in/", form)
-    assert (response.status_code, response["Location"]) == (302, "/teams/vision/?window=7d")
+    assert (response.status_code, response["Location"]) == (
+        302,
+        "/capacity/teams/vision/?window=7d",
+    )
 
 
 def test_nobody_is_sent_to_another_host_after_signing_in(portal: Portal) -> None:

@@ -45,8 +45,8 @@ def test_a_first_sign_in_makes_an_account_and_leads_to_the_page_asked_for(
 ) -> None:
     client = Client()
     assert "Sign in with Example Login" in client.get("/sign-in/").content.decode()
-    response = sign_in(client, "/teams/?window=7d")
-    assert (response.status_code, response["Location"]) == (302, "/teams/?window=7d")
+    response = sign_in(client, "/capacity/teams/?window=7d")
+    assert (response.status_code, response["Location"]) == (302, "/capacity/teams/?window=7d")
     assert who(client) == "ada"
     ada = User.objects.get(username="ada")
     assert (ada.email, ada.first_name, ada.role) == ("ada@example.org", "Ada", Role.VIEWER)
@@ -200,12 +200,12 @@ def test_signing_in_through_the_provider_in_a_browser(
     served: str, screen: Screen, settings: Settings
 ) -> None:
     def steps(page: Page) -> None:
-        page.goto("/teams/vision/?window=7d")
+        page.goto("/capacity/teams/vision/?window=7d")
         page.get_by_role("link", name="Sign in with Example Login").click()
         page.get_by_role("link", name="I am Ada").click()
         expect(page.get_by_role("heading", level=1)).to_contain_text("vision")
         expect(page.get_by_label("Account of zoe")).to_be_visible()
-        assert page.url == f"{served}/teams/vision/?window=7d"
+        assert page.url == f"{served}/capacity/teams/vision/?window=7d"
 
     with running_provider() as provider:
         provider.claims = {**ADA, "preferred_username": "zoe", "groups": ["vision"]}

@@ -56,7 +56,7 @@ def test_roles_and_places_follow_the_groups_at_every_sign_in(provider: Provider)
     sign_in(Client())
     assert role_and_places() == ("viewer", [])
     # The first session is still there, and may no more than the person.
-    assert client.get("/people/").status_code == 404
+    assert client.get("/admin/users/").status_code == 404
 
 
 def test_what_the_catalog_gave_stays(provider: Provider) -> None:

@@ -206,7 +206,7 @@ def test_a_configuration_that_cannot_be_used_is_said_on_the_sign_in_page(
     problem(response)
 
 
-def test_going_to_the_provider_again_and_again_asks_for_its_configuration_once(
+def test_going_to_the_provider_again_and_again_requests_its_configuration_once(
     provider: Provider,
 ) -> None:
     places = {Client().get("/sign-in/provider/")["Location"].partition("?")[0] for _ in range(5)}

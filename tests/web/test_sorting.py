@@ -11,7 +11,7 @@ from django.test import Client, RequestFactory
 
 from apps.usage.domain.amounts import nano
 from apps.web.components.formats import Format
-from apps.web.components.table_rendering import (
+from apps.web.components.table_arrangement import (
     MOST_SORTED,
     TableOrder,
     arranged,
@@ -123,7 +123,7 @@ def test_what_is_too_long_to_sort_says_so() -> None:
 
 
 def test_a_page_of_a_sorted_table_is_a_page_of_all_its_rows(admin: Client) -> None:
-    address = f"/teams/vision/?{HOURLY}&per_page=1&workloads.sort=-workload"
+    address = f"/capacity/teams/vision/?{HOURLY}&per_page=1&workloads.sort=-workload"
     whole = tables_of(text_of(admin, address.replace("per_page=1&", "")))["workloads"].rows[1:-1]
     names_seen = [row[2].text for row in whole]
     assert names_seen == sorted(names_seen, reverse=True)
@@ -139,7 +139,7 @@ def test_a_page_of_a_sorted_table_is_a_page_of_all_its_rows(admin: Client) -> No
 
 @pytest.mark.parametrize("key", ["pod", "-busy_gpu_hours", "created_at"])
 def test_a_file_carries_the_order_of_the_screen(key: str, admin: Client) -> None:
-    page = text_of(admin, f"/workloads/west/vision/Job/train/?{HOURLY}&sort={key}")
+    page = text_of(admin, f"/workloads/west/vision/Job/train/?tab=pods&{HOURLY}&sort={key}")
     shown = [row[0].text for row in tables_of(page)["pods"].rows[1:]]
     (link,) = [a for a in table_links(page) if "table=pods" in a]
     assert [record["pod"] for record in records_of(admin, link)] == shown
@@ -149,6 +149,6 @@ def test_a_file_carries_the_order_of_the_screen(key: str, admin: Client) -> None
 
 
 def test_window_and_order_do_not_undo_each_other(admin: Client) -> None:
-    page = text_of(admin, f"/teams/?{HOURLY}&sort=-busy_gpu_hours")
+    page = text_of(admin, f"/capacity/teams/?{HOURLY}&sort=-busy_gpu_hours")
     assert html.unescape(page).count("sort=-busy_gpu_hours") >= 2  # in the picker's links
     assert "first=2025-10-25&amp;last=2025-10-27&amp;sort=busy_gpu_hours" in page

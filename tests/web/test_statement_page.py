@@ -16,7 +16,7 @@ from tests.web.shown import tables_of
 from tests.web.test_devices_page import words
 
 SignIn = Callable[[User], Client]
-VISION = "/teams/vision/statement/"
+VISION = "/capacity/teams/vision/statement/"
 WEEK = "week=2025-10-22"
 
 
@@ -52,7 +52,7 @@ def test_of_a_week_of_which_nothing_is_known_nothing_is_claimed(
     assert "Nothing was borrowed" not in page
     assert "entitled to nothing" not in page
     make_team("audio")
-    page = words(text_of(admin, "/teams/audio/statement/?week=2025-10-27"))
+    page = words(text_of(admin, "/capacity/teams/audio/statement/?week=2025-10-27"))
     assert "No hour of this week is known." in page
     assert "entitled to nothing" not in page
 
@@ -61,7 +61,7 @@ def test_of_a_week_known_in_part_only_the_hours_that_are_known_are_told_of(
     portal: Portal, admin: Client
 ) -> None:
     make_team("audio")
-    page = words(text_of(admin, f"/teams/audio/statement/?{WEEK}"))
+    page = words(text_of(admin, f"/capacity/teams/audio/statement/?{WEEK}"))
     assert "no GPUs in this week, as far as it is known: that is 4 hours of it." in page
     assert "In the hours that are known nothing was borrowed or lent" in page
 
@@ -104,7 +104,7 @@ def test_everybody_reads_the_statement_of_every_team(portal: Portal, signed_in: 
 
 
 def admin_finds_no_team(client: Client) -> bool:
-    response = client.get("/teams/nobody/statement/")
+    response = client.get("/capacity/teams/nobody/statement/")
     return response.status_code == 404 and "There is no team" in response.content.decode()
 
 
@@ -119,7 +119,7 @@ def test_every_table_comes_as_a_file(admin: Client) -> None:
 
 def test_it_says_when_it_was_made_of_when_and_how_much_is_known(admin: Client) -> None:
     page = words(text_of(admin, f"{VISION}?{WEEK}"))
-    assert "of Mon 20 Oct 2025 00:00 to Mon 27 Oct 2025 00:00, local to Europe/Berlin." in page
+    assert "of 20 Oct 2025 00:00 to 27 Oct 2025 00:00, local to Europe/Berlin." in page
     # The clocks went back in that week.
     said = "Of the 169 hours of the week 0 are known, 4 estimated from series, 165 missing"
     assert said in page
@@ -143,7 +143,7 @@ def test_a_week_that_is_known_whole_says_so(portal: Portal, admin: Client) -> No
     assert "Of the 169 hours of the week 69 are known, 100 estimated from series" in page
     assert "missing" not in page
     make_team("audio")
-    page = words(text_of(admin, f"/teams/audio/statement/?{WEEK}"))
+    page = words(text_of(admin, f"/capacity/teams/audio/statement/?{WEEK}"))
     assert "This team had no entitlement, no demand and no GPUs" in page
     assert "Nothing was borrowed or lent" in page
 

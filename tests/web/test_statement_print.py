@@ -9,7 +9,7 @@ from tests.web.conftest import Screen
 from tests.web.test_browser import sign_in
 
 pytestmark = pytest.mark.browser
-STATEMENT = "/teams/vision/statement/?week=2025-10-22"
+STATEMENT = "/capacity/teams/vision/statement/?week=2025-10-22"
 
 
 def test_it_prints_upright_on_one_page_without_the_bars_of_the_screen(

@@ -22,7 +22,7 @@ def shown_key(page: str) -> str:
 
 def test_a_new_token_is_shown_this_once_and_works(portal: Portal, signed_in: SignIn) -> None:
     ada = signed_in(portal.ada)
-    response = ada.post("/tokens/make", FORM)
+    response = ada.post("/tokens/create", FORM)
     assert "no-store" in response["Cache-Control"]
     key = shown_key(response.content.decode())
     headers = {"Authorization": f"Token {key}"}
@@ -36,7 +36,7 @@ def test_a_new_token_is_shown_this_once_and_works(portal: Portal, signed_in: Sig
 
 def test_a_revoked_token_stops_at_once_and_stays_listed(portal: Portal, signed_in: SignIn) -> None:
     ada = signed_in(portal.ada)
-    key = shown_key(ada.post("/tokens/make", FORM).content.decode())
+    key = shown_key(ada.post("/tokens/create", FORM).content.decode())
     response = ada.post(f"/tokens/{ApiToken.objects.get().pk}/revoke")
     assert (response.status_code, response["Location"]) == (302, "/tokens/")
     headers = {"Authorization": f"Token {key}"}
@@ -67,7 +67,7 @@ def test_nobody_sees_or_revokes_those_of_others(portal: Portal, signed_in: SignI
 def test_what_cannot_be_is_said_beside_the_field(
     change: dict[str, object], says: str, portal: Portal, signed_in: SignIn
 ) -> None:
-    response = signed_in(portal.ada).post("/tokens/make", FORM | change)
+    response = signed_in(portal.ada).post("/tokens/create", FORM | change)
     assert response.status_code == 400
     assert says in response.content.decode()
     assert not ApiToken.objects.exists()
@@ -75,13 +75,15 @@ def test_what_cannot_be_is_said_beside_the_field(
 
 def test_who_reviews_may_make_a_token_that_decides(portal: Portal, signed_in: SignIn) -> None:
     assert 'value="decide"' not in signed_in(portal.finn).get("/tokens/").content.decode()
-    response = signed_in(portal.cleo).post("/tokens/make", FORM | {"scopes": ["decide"]})
+    response = signed_in(portal.cleo).post("/tokens/create", FORM | {"scopes": ["decide"]})
     assert response.status_code == 200
     assert ApiToken.objects.get().scopes == "read,decide"
 
 
 def test_a_hostile_name_is_shown_as_text(portal: Portal, signed_in: SignIn) -> None:
-    page = signed_in(portal.ada).post("/tokens/make", FORM | {"name": "<script>x"}).content.decode()
+    page = (
+        signed_in(portal.ada).post("/tokens/create", FORM | {"name": "<script>x"}).content.decode()
+    )
     assert "<script>x" not in page
     assert "&lt;script&gt;x" in page
 

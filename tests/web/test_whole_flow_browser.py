@@ -62,7 +62,7 @@ def axe(page: Page) -> None:
 
 
 def open_last(page: Page) -> None:
-    page.goto("/requests/")
+    page.goto("/quotas/requests/")
     page.locator("#requests tbody a").first.click()
 
 
@@ -100,7 +100,7 @@ def ada_asks(page: Page) -> None:
     page.get_by_role("link", name="Request change").click()
     expect(page.locator("main")).to_contain_text("This key can reach whole")
     page.locator("#id_after").fill("3")
-    page.get_by_label("Why").fill("The third voice has waited since noon.")
+    page.get_by_label("Reason").fill("The third voice has waited since noon.")
     page.get_by_role("button", name="Preview impact").click()
     expect(page.locator("#outlook")).to_contain_text("What would start at once")
     expect(page.locator("#outlook")).to_contain_text("voice-serve-")
@@ -113,22 +113,22 @@ def ada_asks(page: Page) -> None:
 
 
 def cleo_approves_first(page: Page) -> None:
-    page.goto("/review/")
-    expect(page.locator(".nav-count")).to_contain_text("1")
+    page.goto("/quotas/approvals/")
+    expect(page.locator(".subnav .nav-count")).to_contain_text("1")
     expect(page.locator(".review-queue")).to_contain_text("2 → 3")
-    page.get_by_role("button", name="Take for review").click()
+    page.get_by_role("button", name="Assign to me").click()
     axe(page)
     page.locator("form[action$='/do/approve'] button").click()
     expect(page.locator("#standing")).to_contain_text("1 of 2 approvals (cleo)")
-    expect(page.locator(".nav-count")).to_have_count(0)
+    expect(page.locator(".subnav .nav-count")).to_have_count(0)
 
 
 def carl_approves_and_applies(page: Page) -> None:
-    page.goto("/review/")
+    page.goto("/quotas/approvals/")
     axe(page)
     for box in page.locator("input[name='confirmed']").all():
         box.check()
-    page.get_by_role("button", name="Approve and apply").click()
+    page.get_by_role("button", name="Approve & apply").click()
     expect(page.locator("#done")).to_contain_text("The change is applying.")
     axe(page)
     page.get_by_role("link", name="See how it goes").click()
@@ -158,19 +158,19 @@ def test_the_second_to_save_sees_both_texts(
 
     def steps(page: Page) -> None:
         page.context.add_cookies([cookie])
-        page.goto(f"/requests/new/?key=lab/ResourceQuota/speech-lab/gpus/{KEY}&after=3")
-        page.get_by_label("Why").fill("First words.")
+        page.goto(f"/quotas/requests/new/?key=lab/ResourceQuota/speech-lab/gpus/{KEY}&after=3")
+        page.get_by_label("Reason").fill("First words.")
         page.get_by_role("button", name="Save draft").click()
         other = page.context.new_page()
         other.goto(f"{page.url}edit/")
         page.get_by_role("link", name="Edit").click()
-        page.get_by_label("Why").fill("The words of the first.")
+        page.get_by_label("Reason").fill("The words of the first.")
         page.get_by_role("button", name="Save").click()
         expect(page.locator("#standing")).to_contain_text("The words of the first.")
-        other.get_by_label("Why").fill("The words of the second.")
+        other.get_by_label("Reason").fill("The words of the second.")
         other.get_by_role("button", name="Save").click()
         expect(other.locator(".request-theirs")).to_contain_text("The words of the first.")
-        expect(other.get_by_label("Why")).to_have_value("The words of the second.")
+        expect(other.get_by_label("Reason")).to_have_value("The words of the second.")
         if scripts:
             axe(other)
         other.get_by_role("button", name="Keep mine instead").click()

@@ -86,7 +86,7 @@ def digest_of(entry: AuditRecord) -> str:
     return hashlib.sha256(canonical(content)).hexdigest()
 
 
-def appended(
+def next_entry(
     last: Head | None,
     *,
     at: datetime,
@@ -119,7 +119,7 @@ def appended(
     return replace(entry, digest=digest_of(entry))
 
 
-def verify(entries: Iterable[AuditRecord], head: Head | None = None) -> ChainCheck:
+def check_chain(entries: Iterable[AuditRecord], head: Head | None = None) -> ChainCheck:
     """Check entries in order of number, from the first. Constant memory.
 
     The first that was altered, is missing or stands in the wrong place is named. With `head` a

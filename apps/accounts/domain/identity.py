@@ -73,10 +73,11 @@ _LOOKALIKES = str.maketrans(
 )
 
 
-def looks(name: str) -> str:
+def lookalike_key(name: str) -> str:
     """Return what a reader sees of a name: without case, accents and likeness of alphabets."""
     plain = unicodedata.normalize("NFKD", name).casefold()
     bare = "".join(sign for sign in plain if not unicodedata.combining(sign))
+    # After `casefold`: the table knows small letters alone.
     return bare.translate(_LOOKALIKES).strip(".@+-_ ")
 
 
@@ -94,7 +95,7 @@ def reads_as(one: str, other: str) -> bool:
 
 def is_reserved(name: str) -> bool:
     """Say whether a name is, or looks like, one that no person may have."""
-    return looks(name) in {looks(reserved) for reserved in RESERVED}
+    return lookalike_key(name) in {lookalike_key(reserved) for reserved in RESERVED}
 
 
 # The most that counts, where several groups give a role.

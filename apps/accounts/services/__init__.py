@@ -1,6 +1,16 @@
 """Writes of people, their tokens and views, and of teams as the catalog names them."""
 
 from apps.accounts.domain.identity import ActingParty
+from apps.accounts.services.administration import (
+    Manager,
+    PlaceRefused,
+    add_person,
+    give_place,
+    give_role,
+    shut_out,
+    switch_person,
+    take_place,
+)
 from apps.accounts.services.admission import AdmissionRefused, Identity, admit, dismiss
 from apps.accounts.services.audit import (
     NoHead,
@@ -10,31 +20,26 @@ from apps.accounts.services.audit import (
     read_head,
     record,
     the_portal,
+    verify_audit,
     written_head,
 )
 from apps.accounts.services.people import (
-    LONGEST_VIEW_NAME,
-    MOST_VIEWS,
     Account,
-    Manager,
     PersonChanges,
-    PlaceRefused,
-    ViewRefused,
-    add_person,
     change_person,
     check_new_person,
-    delete_view,
     end_sessions,
-    give_place,
-    give_role,
     make_person,
     note_command,
     person_exists,
-    save_view,
     set_own_password,
-    shut_out,
-    switch_person,
-    take_place,
+)
+from apps.accounts.services.saved_views import (
+    LONGEST_VIEW_NAME,
+    MOST_VIEWS,
+    ViewRefused,
+    delete_view,
+    save_view,
 )
 from apps.accounts.services.teams import (
     UNASSIGNED,

@@ -13,7 +13,7 @@ from django.db import IntegrityError, transaction
 from apps.accounts.domain.identity import ActingParty, Granted, Role, is_reserved
 from apps.accounts.models import Membership, Team, User
 from apps.accounts.services.audit import note
-from apps.accounts.services.people import end_sessions, namesake_of, standing_of, subject_of
+from apps.accounts.services.people import account_state, end_sessions, namesake_of, subject_of
 from apps.accounts.services.tokens import revoke_all
 
 logger = logging.getLogger(__name__)
@@ -53,13 +53,13 @@ def admit(identity: Identity, gives: Granted, *, origin: str, now: datetime) -> 
             account = account or _new_account(identity)
             user = User.objects.select_for_update().get(pk=account.user_id)
             _check_admitted(user)
-            before = _place_and_standing(user)
+            before = _state_with_teams(user)
             _follow(user, identity, gives)
             _place(user, gives.teams)
             # When the provider last observed for the person: tokens hold from then for a while.
             SocialAccount.objects.filter(pk=account.pk).update(last_login=now)
             action = "bind_account" if is_new else "follow_groups"
-            after = _place_and_standing(user)
+            after = _state_with_teams(user)
             if is_new:
                 after["signs_in_by"] = identity.issuer
             by = ActingParty(user.username, origin)
@@ -82,11 +82,14 @@ def _check_admitted(user: User) -> None:
         )
 
 
-def _place_and_standing(user: User) -> dict[str, Any]:
+def _state_with_teams(user: User) -> dict[str, Any]:
     """Return what the audit tells of an account whose groups may have changed. One query."""
     places = Membership.objects.filter(username=user.username, source=Membership.Source.GROUPS)
     rows = places.order_by("team__name").values_list("team__name", "lead")
-    return {**standing_of(user), "teams_by_groups": {name: _word(lead=lead) for name, lead in rows}}
+    return {
+        **account_state(user),
+        "teams_by_groups": {name: _word(lead=lead) for name, lead in rows},
+    }
 
 
 def _word(*, lead: bool) -> str:
@@ -103,7 +106,7 @@ def dismiss(identity: Identity, *, origin: str, now: datetime) -> None:
     if account is None:
         return
     user = User.objects.select_for_update().get(pk=account.user_id)
-    before = _place_and_standing(user)
+    before = _state_with_teams(user)
     user.role, user.role_from_groups = Role.VIEWER.value, True
     user.is_superuser = user.is_staff = False
     user.save(update_fields=["role", "role_from_groups", "is_superuser", "is_staff"])
@@ -111,7 +114,7 @@ def dismiss(identity: Identity, *, origin: str, now: datetime) -> None:
     end_sessions(user)
     by = ActingParty(user.username, origin)
     revoked = revoke_all(user, by=by, now=now)
-    after = _place_and_standing(user)
+    after = _state_with_teams(user)
     if revoked:
         after["tokens_revoked"] = revoked
     note(by, "dismiss_account", subject_of(user), at=now, before=before, after=after)

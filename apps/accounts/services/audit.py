@@ -3,7 +3,7 @@
 The head is a row of its own that is locked and written in the transaction of the entry: a file
 beside the database could be behind it after a crash, and each machine would have another one. An
 administrator of the database could alter both. Against that the head is logged with every entry and
-noted by those who export, and `verify` checks the chain against a noted head.
+noted by those who export, and `verify_audit` checks the chain against a noted head.
 """
 
 import getpass
@@ -21,14 +21,14 @@ from apps.accounts.domain.audit import (
     AuditRecord,
     ChainCheck,
     Head,
-    appended,
     canonical,
+    check_chain,
+    next_entry,
 )
-from apps.accounts.domain.audit import verify as verify_chain
 from apps.accounts.domain.identity import PORTAL, ActingParty
 from apps.accounts.models import AuditEntry, AuditHead
 
-_LOG = logging.getLogger("gpuportal.audit")
+logger = logging.getLogger("gpuportal.audit")
 _HEAD = 1
 _AT_ONCE = 2000
 _NOTHING = Head(0, START)
@@ -69,22 +69,23 @@ def record(
     if not transaction.get_connection().in_atomic_block:
         raise RuntimeError("an audit entry belongs to the transaction of what it is about")
     head = _locked_head()
-    entry = appended(
+    entry = next_entry(
         Head(head.number, head.digest) if head.number else None,
         at=at,
-        actor=_kept(by.name),
-        origin=_kept(by.origin)[:200],
+        actor=_storable(by.name),
+        origin=_storable(by.origin)[:200],
         action=action,
         subject=subject,
         before=before,
         after=after,
-        note=_kept(note),
+        note=_storable(note),
     )
     AuditEntry.objects.create(**_columns(entry))
     head.number, head.digest = entry.number, entry.digest
     head.save(update_fields=["number", "digest"])
+    # Only then: the logged head of an entry that was rolled back would read as a loss.
     transaction.on_commit(
-        lambda: _LOG.info("audit %d %s %s", entry.number, entry.digest, entry.action)
+        lambda: logger.info("audit %d %s %s", entry.number, entry.digest, entry.action)
     )
     return entry
 
@@ -113,7 +114,7 @@ def _locked_head() -> AuditHead:
     return locked.get()
 
 
-def _kept(text: str) -> str:
+def _storable(text: str) -> str:
     """Leave out what no database stores in a text."""
     return text.replace("\0", "")
 
@@ -180,7 +181,7 @@ def written_head(head: Head | None) -> str:
     return f"{head.number}:{head.digest}"
 
 
-def verify(noted: Head | None = None, *, witnesses: str = "") -> ChainCheck:
+def verify_audit(noted: Head | None = None, *, witnesses: str = "") -> ChainCheck:
     """Check every entry, the kept head, and a head that was noted earlier.
 
     `witnesses` name rows that were there before and were made with an entry each: an audit without
@@ -189,7 +190,7 @@ def verify(noted: Head | None = None, *, witnesses: str = "") -> ChainCheck:
     """
     kept = audit_head() or _NOTHING
     seen: dict[int, str] = {0: START}
-    verdict = verify_chain(_noting(kept, noted, seen), kept)
+    verdict = check_chain(_noting(kept, noted, seen), kept)
     if not verdict.holds:
         return verdict
     beyond = AuditEntry.objects.filter(number__gt=kept.number).exists()

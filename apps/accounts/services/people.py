@@ -1,9 +1,4 @@
-"""Writes of people: accounts, roles, places on teams, sessions and saved views.
-
-What administrators do to accounts that are not their own is checked again under a lock of the
-accounts that administer: of two who take each other's role away at the same time the second is
-refused, so that one is always left.
-"""
+"""Accounts: their names, making and changing them, their passwords and sessions."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -11,12 +6,11 @@ from typing import Any
 
 from allauth.socialaccount.models import SocialAccount
 from django.core.exceptions import ValidationError
-from django.db import IntegrityError, transaction
-from django.db.models import F, Q
+from django.db import transaction
+from django.db.models import F
 
 from apps.accounts.domain.identity import ActingParty, Role, is_reserved, reads_as
-from apps.accounts.models import Membership, SavedView, Team, User
-from apps.accounts.permissions import check_administer, check_manage
+from apps.accounts.models import User
 from apps.accounts.services.audit import from_command, note
 from apps.accounts.services.tokens import revoke_all
 
@@ -55,7 +49,7 @@ def subject_of(user: User) -> str:
     return f"account/{user.username}"
 
 
-def standing_of(user: User) -> dict[str, Any]:
+def account_state(user: User) -> dict[str, Any]:
     """Return what the audit tells of an account, whatever may be done with it."""
     return {
         "role": user.role,
@@ -121,7 +115,7 @@ def make_person(
     check_new_person(name, changes)
     role = changes.role or Role.VIEWER
     user = User.objects.create_user(name, changes.email or "", password, role=role.value)
-    note(by, "make_account", subject_of(user), at=now, after=standing_of(user))
+    note(by, "make_account", subject_of(user), at=now, after=account_state(user))
     return person_of(user)
 
 
@@ -135,7 +129,7 @@ def change_person(name: str, changes: PersonChanges, *, by: ActingParty, now: da
     ValidationError, User.DoesNotExist.
     """
     user = User.objects.select_for_update().get(username=name)
-    before = standing_of(user)
+    before = account_state(user)
     if changes.role is not None:
         user.role = changes.role.value
         user.is_superuser = user.is_staff = user.role_from_groups = False
@@ -147,7 +141,7 @@ def change_person(name: str, changes: PersonChanges, *, by: ActingParty, now: da
     user.clean_fields(exclude=["password"])
     user.save(update_fields=_CHANGED)
     action = "hand_over_account" if changes.drops_password else "change_account"
-    after = {**standing_of(user), **handed}
+    after = {**account_state(user), **handed}
     note(by, action, subject_of(user), at=now, before=before, after=after)
     return person_of(user)
 
@@ -177,6 +171,7 @@ def set_own_password(user: User, password: str, *, by: ActingParty, now: datetim
     """
     fresh = User.objects.select_for_update().get(pk=user.pk)
     fresh.set_password(password)
+    # The round stays: a session holds a hash of the password, so all of them end.
     fresh.save(update_fields=["password"])
     note(by, "change_password", subject_of(fresh), at=now, after={"sessions_ended": True})
     return fresh
@@ -186,7 +181,7 @@ def note_command(name: str, user: User, *, now: datetime) -> None:
     """Tell of what `changepassword` or `createsuperuser` did; in its transaction."""
     by = from_command(name)
     if name == "createsuperuser":
-        note(by, "make_account", subject_of(user), at=now, after=standing_of(user))
+        note(by, "make_account", subject_of(user), at=now, after=account_state(user))
     else:
         note(by, "change_password", subject_of(user), at=now, after={"sessions_ended": True})
 
@@ -194,184 +189,3 @@ def note_command(name: str, user: User, *, now: datetime) -> None:
 def end_sessions(user: User) -> None:
     """Sign `user` out everywhere; API tokens go on. One query."""
     User.objects.filter(pk=user.pk).update(session_round=F("session_round") + 1)
-
-
-@dataclass(frozen=True, slots=True)
-class Manager:
-    """An administrator who acts, from an address, at a time."""
-
-    user: User
-    origin: str
-    now: datetime
-
-    @property
-    def by(self) -> ActingParty:
-        return ActingParty(self.user.username, self.origin)
-
-
-class PlaceRefused(ValueError):
-    """A place on a team cannot be given or taken here; the text is for the administrator."""
-
-
-def _managed(who: Manager, pk: int) -> User:
-    """Return the account, locked with all that administer, in the order of their keys.
-
-    Raises NotAllowed for who may not manage it, as of now, and User.DoesNotExist.
-    """
-    administer = Q(role=Role.ADMIN.value) | Q(is_superuser=True)
-    rows = User.objects.select_for_update().filter(Q(pk__in=(pk, who.user.pk)) | administer)
-    locked = {user.pk: user for user in rows.order_by("pk")}
-    check_manage(locked.get(who.user.pk, who.user), pk)
-    if pk not in locked:
-        raise User.DoesNotExist
-    return locked[pk]
-
-
-@transaction.atomic
-def add_person(who: Manager, name: str, changes: PersonChanges, password: str | None) -> Account:
-    """Make an account; without a password for the sign-in provider.
-
-    Raises NotAllowed, and ValidationError for a name that cannot be.
-    """
-    check_administer(who.user)
-    try:
-        with transaction.atomic():
-            return make_person(name, changes, password=password, by=who.by, now=who.now)
-    except IntegrityError as error:  # somebody else made it in this moment
-        raise ValidationError(f"There is an account {name!r} already.") from error
-
-
-@transaction.atomic
-def switch_person(who: Manager, pk: int, *, on: bool) -> Account:
-    """Let an account sign in, or end its sessions and refuse it and its tokens.
-
-    Tokens are not revoked: they work again when the account does. Raises NotAllowed for who may
-    not, User.DoesNotExist.
-    """
-    user = _managed(who, pk)
-    before = standing_of(user)
-    user.is_active = on
-    if not on:
-        user.session_round += 1
-    user.save(update_fields=["is_active", "session_round"])
-    action = "switch_on_account" if on else "switch_off_account"
-    note(who.by, action, subject_of(user), at=who.now, before=before, after=standing_of(user))
-    return person_of(user)
-
-
-@transaction.atomic
-def give_role(who: Manager, pk: int, role: Role) -> Account:
-    """Let an account have this role from now on, also one of `createsuperuser`.
-
-    Where groups of the sign-in provider give roles, it holds until the next sign-in there. Raises
-    NotAllowed, User.DoesNotExist.
-    """
-    user = _managed(who, pk)
-    before = standing_of(user)
-    user.role = role.value
-    user.is_superuser = user.is_staff = user.role_from_groups = False
-    user.save(update_fields=["role", "is_superuser", "is_staff", "role_from_groups"])
-    note(who.by, "give_role", subject_of(user), at=who.now, before=before, after=standing_of(user))
-    return person_of(user)
-
-
-@transaction.atomic
-def shut_out(who: Manager, pk: int) -> int:
-    """End the sessions of an account and revoke its tokens, which may be known to others.
-
-    Returns how many tokens there were. Raises NotAllowed, User.DoesNotExist.
-    """
-    user = _managed(who, pk)
-    end_sessions(user)
-    revoked = revoke_all(user, by=who.by, now=who.now)
-    told = {"sessions_ended": True, "tokens_revoked": revoked}
-    note(who.by, "shut_out_account", subject_of(user), at=who.now, after=told)
-    return revoked
-
-
-# ---------------------------------------------------------------- places on teams
-
-
-@transaction.atomic
-def give_place(who: Manager, pk: int, team: str, *, lead: bool) -> None:
-    """Put somebody on a team, as a lead or not, whatever the catalog and groups say of it.
-
-    Administrators may put themselves on a team. Raises NotAllowed, User.DoesNotExist and
-    PlaceRefused.
-    """
-    user, found = _placed(who, pk, team)
-    if not found.active or found.builtin:
-        raise PlaceRefused(f"“{team}” is no team that people can be put on.")
-    key: dict[str, Any] = {
-        "team": found,
-        "username": user.username,
-        "source": Membership.Source.PORTAL,
-    }
-    given = Membership.objects.filter(**key).first()
-    Membership.objects.update_or_create(**key, defaults={"lead": lead})
-    before = {"team": team, "lead": given.lead} if given else None
-    after = {"team": team, "lead": lead}
-    note(who.by, "give_place", subject_of(user), at=who.now, before=before, after=after)
-
-
-@transaction.atomic
-def take_place(who: Manager, pk: int, team: str) -> None:
-    """Take back a place that an administrator gave, or that the catalog no longer names.
-
-    Who was a lead by the catalog stays a member when it stops naming them; here that ends too.
-    Raises NotAllowed, User.DoesNotExist, and PlaceRefused where nothing can be taken here.
-    """
-    user, found = _placed(who, pk, team)
-    left = Q(source=Membership.Source.PORTAL) | Q(source=Membership.Source.CATALOG, lead=False)
-    rows = list(Membership.objects.filter(left, team=found, username=user.username))
-    if not rows:
-        raise PlaceRefused(
-            f"There is no place of {user.username} on “{team}” that can be taken here: the "
-            "catalog or groups of the sign-in provider give it, and have to stop doing so."
-        )
-    before = {"team": team, "lead": any(row.lead for row in rows)}
-    Membership.objects.filter(pk__in=[row.pk for row in rows]).delete()
-    note(who.by, "take_place", subject_of(user), at=who.now, before=before)
-
-
-def _placed(who: Manager, pk: int, team: str) -> tuple[User, Team]:
-    check_administer(who.user)
-    user = User.objects.select_for_update().get(pk=pk)
-    found = Team.objects.filter(name=team).first()
-    if found is None:
-        raise PlaceRefused(f"There is no team “{team}”.")
-    return user, found
-
-
-MOST_VIEWS = 50
-LONGEST_VIEW_NAME = 80
-
-
-class ViewRefused(ValueError):
-    """A view cannot be saved; the text is for the person who asked."""
-
-
-@transaction.atomic
-def save_view(user: User, *, name: str, address: str) -> None:
-    """Keep an address under a name for `user`, who has MOST_VIEWS at most.
-
-    The caller has made sure that the address is one of this portal. Raises ViewRefused.
-    """
-    name = " ".join(name.split())
-    if not name or not name.isprintable():
-        raise ViewRefused("A view needs a name of letters, digits and signs.")
-    if len(name) > LONGEST_VIEW_NAME:
-        raise ViewRefused(f"The name of a view has {LONGEST_VIEW_NAME} characters at most.")
-    User.objects.select_for_update(no_key=True).get(pk=user.pk)  # so that two do not both count 49
-    own = SavedView.objects.filter(user=user)
-    if own.filter(name=name).exists():
-        raise ViewRefused(f"You have a view “{name}” already: choose another name, or delete it.")
-    if own.count() >= MOST_VIEWS:
-        raise ViewRefused(f"You have {MOST_VIEWS} views already: delete one that you do not need.")
-    SavedView.objects.create(user=user, name=name, address=address)
-
-
-def delete_view(user: User, pk: int) -> bool:
-    """Delete a view that `user` saved; says whether there was one. One query."""
-    deleted, _ = SavedView.objects.filter(user=user, pk=pk).delete()
-    return bool(deleted)

@@ -163,14 +163,14 @@ def note_use(pk: int, *, now: datetime, using: str = DEFAULT_DB_ALIAS) -> None:
     tokens = ApiToken.objects.using(using).order_by()
     free = tokens.filter(pk=pk).select_for_update(skip_locked=True)
     try:
-        with _without_waiting(using), transaction.atomic(using=using):
+        with _no_busy_timeout(using), transaction.atomic(using=using):
             tokens.filter(pk__in=free.values("pk")).update(last_used_at=minute)
     except OperationalError:
         return
 
 
 @contextmanager
-def _without_waiting(using: str) -> Iterator[None]:
+def _no_busy_timeout(using: str) -> Iterator[None]:
     """Have SQLite, which has one writer at a time, refuse at once while there is another."""
     connection = connections[using]
     if connection.vendor != "sqlite":

@@ -37,6 +37,7 @@ from apps.alerts.ports import NotDelivered, NotReached
 _LIMITS = {"redirect": "no", "cto": "5", "rto": "10"}
 _PLAIN = {"include_image": False, "include_footer": False}
 _ASSET = apprise.AppriseAsset(app_id="gpuportal", app_desc="gpuportal", app_url="")
+_WEB_ADDRESS = re.compile(r"https?://\S+")
 
 
 class TeamsCard(NotifyWorkflows):  # type: ignore[no-untyped-call]
@@ -92,9 +93,6 @@ def chat_service(kind: ChannelKind, address: str, message_id: str) -> NotifyBase
     else:
         raise AddressRefused("This is no address of a chat or a webhook.")
     return made(**parts, **_PLAIN, **_LIMITS, asset=_ASSET)
-
-
-_WEB_ADDRESS = re.compile(r"https?://\S+")
 
 
 class PortalMessenger:

@@ -8,6 +8,18 @@ from enum import StrEnum
 from typing import Final
 from zoneinfo import ZoneInfo
 
+WEEKDAYS: Final = (
+    "monday",
+    "tuesday",
+    "wednesday",
+    "thursday",
+    "friday",
+    "saturday",
+    "sunday",
+)
+SHORTEST_REASON: Final = 3
+LONGEST_REASON: Final = 500
+
 
 class AlertKind(StrEnum):
     """What alerts are about; the unit of the value is beside each."""
@@ -81,17 +93,18 @@ def judge(
     level = _level(threshold, before.level, value)
     if level is None:
         recent = before.said_at is not None and now - before.said_at < threshold.again_after
+        # What was said is remembered after the end: a value that flaps alerts once.
         kept = AlertLevel(None, before.said_at, before.said_level) if recent else AlertLevel()
         return Judgement(kept)
     risen = before.level is None or level > before.level
-    if (risen and not _just_said(threshold, before, level, now)) or _reminder(
+    if (risen and not _just_notified(threshold, before, level, now)) or _reminder(
         threshold, before, now
     ):
         return Judgement(AlertLevel(level, now, level), alert=True)
     return Judgement(AlertLevel(level, before.said_at, before.said_level))
 
 
-def _just_said(threshold: Threshold, before: AlertLevel, level: float, now: datetime) -> bool:
+def _just_notified(threshold: Threshold, before: AlertLevel, level: float, now: datetime) -> bool:
     if before.said_at is None or before.said_level is None or level > before.said_level:
         return False
     return now - before.said_at < threshold.again_after
@@ -104,6 +117,7 @@ def _level(threshold: Threshold, stood: float | None, value: float) -> float | N
     kept = [
         level
         for level in threshold.levels
+        # Hysteresis: a level is left only clearly below it, else noise would toggle it.
         if level <= stood and value >= level * (1.0 - threshold.margin)
     ]
     return max(kept, default=None)
@@ -188,19 +202,6 @@ def deliverable_at(at: datetime, quiet: Iterable[QuietHours]) -> datetime:
             return found
         found = max(ends)
     return at
-
-
-WEEKDAYS: Final = (
-    "monday",
-    "tuesday",
-    "wednesday",
-    "thursday",
-    "friday",
-    "saturday",
-    "sunday",
-)
-SHORTEST_REASON: Final = 3
-LONGEST_REASON: Final = 500
 
 
 class AnswerRefused(ValueError):

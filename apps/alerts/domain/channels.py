@@ -8,6 +8,17 @@ from urllib.parse import parse_qs, urlsplit
 
 _ADDRESS = re.compile(r"[^\s@,;<>\"()\[\]\\%!]+@[^\s@,;<>\"()\[\]\\]+\.[^\s@,;<>\"()\[\]\\.]+")
 _LONGEST = 254
+_SLACK = "hooks.slack.com"
+_SLACK_PATH = re.compile(r"/services/([A-Za-z0-9]+)/([A-Za-z0-9]+)/([A-Za-z0-9]+)/?")
+_TEAMS = (".logic.azure.com", ".powerplatform.com")
+_TEAMS_PATH = re.compile(
+    r"(?P<power>/powerautomate/automations/direct(?:/cu/(?P<route>[0-9]+))?)?"
+    r"/workflows/(?P<workflow>[A-Za-z0-9_-]+)/triggers/manual/paths/invoke/?"
+)
+_WORD = re.compile(r"[A-Za-z0-9_-]+")
+# Names of hosts as DNS takes them: labels of up to 63 characters, 253 in all.
+_HOST = re.compile(r"(?=.{1,253}$)[a-z0-9_]([a-z0-9_-]{0,62})(\.[a-z0-9_]([a-z0-9_-]{0,62}))*\.?")
+_METADATA = frozenset({"100.100.100.200", "fd00:ec2::254", "168.63.129.16"})
 
 
 def e_mail_address(written: str) -> str | None:
@@ -30,18 +41,6 @@ class ChannelKind(StrEnum):
 
 class AddressRefused(ValueError):
     """An address cannot be used; the message says what to write instead."""
-
-
-_SLACK = "hooks.slack.com"
-_SLACK_PATH = re.compile(r"/services/([A-Za-z0-9]+)/([A-Za-z0-9]+)/([A-Za-z0-9]+)/?")
-_TEAMS = (".logic.azure.com", ".powerplatform.com")
-_TEAMS_PATH = re.compile(
-    r"(?P<power>/powerautomate/automations/direct(?:/cu/(?P<route>[0-9]+))?)?"
-    r"/workflows/(?P<workflow>[A-Za-z0-9_-]+)/triggers/manual/paths/invoke/?"
-)
-_WORD = re.compile(r"[A-Za-z0-9_-]+")
-# Names of hosts as DNS takes them: labels of up to 63 characters, 253 in all.
-_HOST = re.compile(r"(?=.{1,253}$)[a-z0-9_]([a-z0-9_-]{0,62})(\.[a-z0-9_]([a-z0-9_-]{0,62}))*\.?")
 
 
 def checked(kind: ChannelKind, written: str, *, plain: Collection[str] = ()) -> str:
@@ -191,6 +190,3 @@ def check_reachable(host: str, found: Iterable[str]) -> None:
                 f"{host} is this machine or a cloud's metadata service; the portal does not post "
                 "there. GPUPORTAL_ALERTS_HOSTS names hosts that it may post to nevertheless."
             )
-
-
-_METADATA = frozenset({"100.100.100.200", "fd00:ec2::254", "168.63.129.16"})

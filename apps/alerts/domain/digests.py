@@ -10,6 +10,28 @@ from zoneinfo import ZoneInfo
 
 from apps.alerts.domain.alerts import AlertKind
 
+HEADINGS = {
+    AlertKind.BUDGET: "Budgets",
+    AlertKind.QUOTA: "Quotas",
+    AlertKind.IDLE: "Idle GPUs",
+    AlertKind.WAIT: "Pending",
+    AlertKind.DATA_GAP: "Data gaps",
+    AlertKind.DRIFT: "Drift",
+    AlertKind.REQUEST: "Quota requests",
+    AlertKind.REVERT: "Expiring quotas",
+}
+_LONGEST_SUBJECT = 150
+# Teams takes 28 kB of a card, its frame included.
+_LONGEST_ENTRY, _LONGEST_TEXT = 1000, 10_000
+RETRY_WAITS: Final = (
+    timedelta(minutes=1),
+    timedelta(minutes=5),
+    timedelta(minutes=30),
+    timedelta(hours=2),
+    timedelta(hours=6),
+    timedelta(hours=12),
+)
+
 
 class Cadence(StrEnum):
     AT_ONCE = "at once"
@@ -129,21 +151,6 @@ def _bundle(recipient: str, channel: str, alerts: Sequence[DigestItem], most: in
     return Digest(recipient, channel, tuple(sections), len(alerts) - len(kept))
 
 
-HEADINGS = {
-    AlertKind.BUDGET: "Budgets",
-    AlertKind.QUOTA: "Quotas",
-    AlertKind.IDLE: "Idle GPUs",
-    AlertKind.WAIT: "Pending",
-    AlertKind.DATA_GAP: "Data gaps",
-    AlertKind.DRIFT: "Drift",
-    AlertKind.REQUEST: "Quota requests",
-    AlertKind.REVERT: "Expiring quotas",
-}
-_LONGEST_SUBJECT = 150
-# Teams takes 28 kB of a card, its frame included.
-_LONGEST_ENTRY, _LONGEST_TEXT = 1000, 10_000
-
-
 @dataclass(frozen=True, slots=True)
 class Message:
     """What is sent: `subject` is one line, `text` plain, `message_id` the same for a copy.
@@ -213,16 +220,6 @@ def _indented(text: str) -> str:
 def _line(text: str) -> str:
     line = " ".join(text.split())
     return line if len(line) <= _LONGEST_SUBJECT else line[: _LONGEST_SUBJECT - 1] + "…"
-
-
-RETRY_WAITS: Final = (
-    timedelta(minutes=1),
-    timedelta(minutes=5),
-    timedelta(minutes=30),
-    timedelta(hours=2),
-    timedelta(hours=6),
-    timedelta(hours=12),
-)
 
 
 def retry_at(

@@ -3,16 +3,14 @@
 from apps.alerts.services.channels import (
     LONGEST_MUTE,
     MOST_CHANNELS,
+    ChannelInput,
     ChannelRefused,
-    Silence,
-    Wanted,
+    MuteInput,
     add_channel,
     answer_idle,
     change_channel,
     mute,
-    prune,
     remove_channel,
-    renew_seals,
     switch_channel,
     unmute,
 )
@@ -24,3 +22,5 @@ from apps.alerts.services.delivery import (
     try_channel,
 )
 from apps.alerts.services.evaluation import Measurement, NewAlert, evaluate, go_on, notify
+from apps.alerts.services.reading import mark_all_read, mark_read
+from apps.alerts.services.retention import prune, renew_seals

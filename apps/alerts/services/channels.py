@@ -1,6 +1,5 @@
-"""Making, changing and muting channels, answers to idle alerts, and retention."""
+"""Making, changing and muting channels, and answers to idle alerts."""
 
-import logging
 from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime, time, timedelta
@@ -9,7 +8,6 @@ from zoneinfo import ZoneInfo
 
 from django.conf import settings
 from django.db import transaction
-from django.db.models import Q
 
 from apps.accounts.models import Team, User
 from apps.accounts.services import ActingParty, note
@@ -23,8 +21,8 @@ from apps.alerts.domain.channels import (
     shown,
 )
 from apps.alerts.domain.digests import Cadence
-from apps.alerts.gateways import SealBroken, seal
-from apps.alerts.models import Alert, Channel, Delivery, IdleAnswer, Mute
+from apps.alerts.gateways import seal
+from apps.alerts.models import Alert, Channel, IdleAnswer, Mute
 from apps.alerts.permissions import check_answer, check_channel, check_kind
 
 LONGEST_MUTE = timedelta(days=90)
@@ -36,7 +34,7 @@ class ChannelRefused(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class ChannelInput:
     """What a person wrote of a channel; `address` is empty where the known one is kept."""
 
     name: str
@@ -52,7 +50,7 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True)
-class Silence:
+class MuteInput:
     """What a channel is not to send until a time: one kind, one subject, or all where both miss."""
 
     until: datetime
@@ -64,7 +62,7 @@ class Silence:
 @transaction.atomic
 def add_channel(
     user: User,
-    wanted: Wanted,
+    wanted: ChannelInput,
     *,
     now: datetime,
     team_id: int | None = None,
@@ -106,7 +104,7 @@ def _check_room(team_id: int | None, owner_id: int | None) -> None:
 
 @transaction.atomic
 def change_channel(
-    user: User, channel: Channel, wanted: Wanted, *, now: datetime, origin: str = ""
+    user: User, channel: Channel, wanted: ChannelInput, *, now: datetime, origin: str = ""
 ) -> Channel:
     """Change a channel; an empty address keeps the one it has, of the same kind.
 
@@ -173,7 +171,7 @@ def _audit_values(channel: Channel) -> dict[str, Any]:
     }
 
 
-def _saved(user: User, channel: Channel, wanted: Wanted) -> Channel:
+def _saved(user: User, channel: Channel, wanted: ChannelInput) -> Channel:
     if not wanted.name.strip():
         raise ChannelRefused("Give the channel a name.")
     if not wanted.kinds:
@@ -195,7 +193,7 @@ def _saved(user: User, channel: Channel, wanted: Wanted) -> Channel:
     return channel
 
 
-def _sealed(user: User, wanted: Wanted) -> tuple[str, str]:
+def _sealed(user: User, wanted: ChannelInput) -> tuple[str, str]:
     hosts = settings.ALERTS_HOSTS
     try:
         address = checked(wanted.kind, wanted.address, plain=hosts)
@@ -212,7 +210,7 @@ def _sealed(user: User, wanted: Wanted) -> tuple[str, str]:
 def mute(
     user: User,
     channel: Channel,
-    silence: Silence,
+    silence: MuteInput,
     *,
     now: datetime,
     origin: str = "",
@@ -287,40 +285,3 @@ def answer_idle(
         until=found.until,
     )
     return found
-
-
-_LOG = logging.getLogger(__name__)
-KEPT = timedelta(days=180)
-
-
-def prune(*, now: datetime) -> int:
-    """Delete alerts older than 180 days without open deliveries; return how many rows.
-
-    An answer that still holds is kept, however long ago it was given.
-    """
-    old = now - KEPT
-    waiting = Delivery.objects.filter(state=Delivery.State.QUEUED).values("alert")
-    rows, _ = Alert.objects.filter(at__lt=old).exclude(pk__in=waiting).delete()
-    mutes, _ = Mute.objects.filter(end__lt=old).delete()
-    over = Q(until__isnull=True) | Q(until__lte=now)
-    answers, _ = IdleAnswer.objects.filter(over, at__lt=old).delete()
-    return rows + mutes + answers
-
-
-def renew_seals() -> int:
-    """Seal addresses under the present key; return how many were under an older one.
-
-    So that the older one can be taken out of the settings after a day. An address that no key
-    reads stays as it is: deliveries say so.
-    """
-    box, renewed = seal(), 0
-    for pk, sealed in Channel.objects.order_by("pk").values_list("pk", "sealed"):
-        try:
-            anew = box.renewed(sealed)
-        except SealBroken as broken:
-            _LOG.warning("alerts: channel %d: %s", pk, broken)
-            continue
-        # Only what it was: an address that was written meanwhile is under the present key.
-        if anew is not None:
-            renewed += Channel.objects.filter(pk=pk, sealed=sealed).update(sealed=anew)
-    return renewed

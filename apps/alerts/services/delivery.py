@@ -27,9 +27,7 @@ from apps.alerts.domain.digests import (
     retry_at,
 )
 from apps.alerts.gateways import SealBroken, messenger, seal
-from apps.alerts.models import Alert as NoticeRow
-from apps.alerts.models import Channel, Delivery
-from apps.alerts.models import Mute as MuteRow
+from apps.alerts.models import Alert, Channel, Delivery, Mute
 from apps.alerts.permissions import hearing, seen_channels
 from apps.alerts.ports import Messenger, NotDelivered, NotReached
 
@@ -38,6 +36,18 @@ LEASE = timedelta(minutes=5)
 # A lease of what is on its way begins with it; that of what waits for its turn does not.
 SENDING = "s"
 _TWICE = "It may have arrived twice: a process ended while it sent it."
+# The next round begins after a minute: what this one has no time for is left to it.
+_LONGEST = timedelta(seconds=50)
+# The lease of what a person sends again: it is nobody's, and silences are not asked.
+BY_HAND = "by hand"
+_NO_LONGER = "Its owner may not see it any more."
+_SWITCHED_OFF = "The channel was switched off."
+_UNWANTED = "The channel does not take this kind any more."
+_MUTED = "It was muted before it went out."
+_ENDED = "Each process that sent it ended before it noted whether it arrived."
+Clock = Callable[[], datetime]
+_PAUSE = timedelta(seconds=10)
+_AT_ONCE = 500
 
 
 def start_sending(deliveries: Sequence[Delivery], now: datetime, *, again: bool) -> list[Delivery]:
@@ -48,6 +58,7 @@ def start_sending(deliveries: Sequence[Delivery], now: datetime, *, again: bool)
     """
     if not deliveries:
         return []
+    # A new token is the fence: a process that slept past its lease matches no row.
     token = f"{SENDING}{secrets.token_hex(15)}"
     Delivery.objects.filter(
         pk__in=[one.pk for one in deliveries],
@@ -64,13 +75,15 @@ def start_sending(deliveries: Sequence[Delivery], now: datetime, *, again: bool)
 def still_ours(deliveries: Sequence[Delivery], now: datetime) -> bool:
     """Prolong the lease, since one message may take minutes; say whether it was still ours."""
     ours = Delivery.objects.filter(pk__in=[one.pk for one in deliveries], lease=deliveries[0].lease)
+    # All or none: a bundle of which another process has a part would arrive twice.
     return ours.update(lease_until=now + LEASE) == len(deliveries)
 
 
 def send(channel: Channel, digest: Digest, post: Messenger) -> None:
     """Send a bundle. Raises NotDelivered."""
+    # The same id for the same alerts: a receiver recognizes a bundle sent again.
     identity = message_id(digest.keys, recipient=str(channel.pk), host=_host())
-    manage = page_address(f"/notices/channels/{channel.pk}/")
+    manage = page_address(f"/alerts/channels/{channel.pk}/")
     hand_over(channel, message(digest, message_id=identity, manage=manage), post)
 
 
@@ -155,10 +168,10 @@ def digest_item(delivery: Delivery) -> DigestItem:
     )
 
 
-def _alert_path(alert: NoticeRow) -> str:
+def _alert_path(alert: Alert) -> str:
     """Return the page to act on it: of what can be answered, its line in the list of alerts."""
     if alert.kind == AlertKind.IDLE.value and alert.team_id is not None:
-        return f"/notices/?kind=idle&before={alert.pk + 1}#notice-{alert.pk}"
+        return f"/alerts/?kind=idle&before={alert.pk + 1}#notice-{alert.pk}"
     return alert.path
 
 
@@ -176,22 +189,10 @@ def is_down(error: NotDelivered, channel: Channel) -> bool:
     return isinstance(error, NotReached) and channel.kind == ChannelKind.EMAIL.value
 
 
-# The next round begins after a minute: what this one has no time for is left to it.
-_LONGEST = timedelta(seconds=50)
-# The lease of what a person sends again: it is nobody's, and silences are not asked.
-BY_HAND = "by hand"
-_NO_LONGER = "Its owner may not see it any more."
-_SWITCHED_OFF = "The channel was switched off."
-_UNWANTED = "The channel does not take this kind any more."
-_MUTED = "It was muted before it went out."
-_ENDED = "Each process that sent it ended before it noted whether it arrived."
-Clock = Callable[[], datetime]
-
-
 def mutes_of(channels: Collection[int], at: datetime) -> dict[int, list[MuteWindow]]:
     """Return the silences that last at an instant, by channel. One query."""
     found: dict[int, list[MuteWindow]] = {}
-    rows = MuteRow.objects.filter(channel__in=channels, start__lte=at, end__gt=at)
+    rows = Mute.objects.filter(channel__in=channels, start__lte=at, end__gt=at)
     for row in rows.order_by("pk"):
         kind = AlertKind(row.kind) if row.kind else None
         found.setdefault(row.channel_id, []).append(
@@ -201,7 +202,7 @@ def mutes_of(channels: Collection[int], at: datetime) -> dict[int, list[MuteWind
 
 
 @dataclass
-class Round:
+class DeliveryRound:
     """What is sent in one go. `earlier` is the lease that each delivery was under before."""
 
     post: Messenger
@@ -255,8 +256,10 @@ class Round:
         if digest.left_out:
             # What a bundle had no room for is in its count: it was told of, and is in the portal.
             told = [d for d in by_key.values() if d.alert.urgent == told[0].alert.urgent]
+        # Asked right before sending, since earlier bundles of this round may have taken minutes.
         if not still_ours(told, self.clock()):
             return 0
+        # A mail server that is down would else cost one timeout for each channel.
         if channel.kind in self.down:
             note_failed(told, self.down[channel.kind], self.clock())
             return 0
@@ -271,10 +274,6 @@ class Round:
         return note_sent(told, self.clock(), again=again)
 
 
-_PAUSE = timedelta(seconds=10)
-_AT_ONCE = 500
-
-
 def deliver(*, now: datetime, post: Messenger | None = None, clock: Clock | None = None) -> int:
     """Send what is due, bundled by channel; return how many alerts arrived.
 
@@ -284,7 +283,7 @@ def deliver(*, now: datetime, post: Messenger | None = None, clock: Clock | None
     """
     taken, earlier = _taken(now)
     mutes = mutes_of({one.channel_id for one in taken}, now)
-    this = Round(post or messenger(), clock or (lambda: now), now, mutes, earlier)
+    this = DeliveryRound(post or messenger(), clock or (lambda: now), now, mutes, earlier)
     return sum(this.send(found) for found in _bundles(taken, earlier))
 
 
@@ -295,6 +294,7 @@ def _taken(now: datetime) -> tuple[list[Delivery], dict[int, str]]:
     """
     lease, free = leases.new_token(), leases.free(now)
     due = Delivery.objects.filter(free, state=Delivery.State.QUEUED, due_at__lte=now)
+    # Read before the update: the previous lease tells whether it was on its way once.
     earlier = dict(due.order_by("due_at", "pk").values_list("pk", "lease")[:_AT_ONCE])
     Delivery.objects.filter(free, pk__in=list(earlier), state=Delivery.State.QUEUED).update(
         lease=lease, lease_until=now + LEASE
@@ -313,17 +313,18 @@ def _bundles(taken: list[Delivery], earlier: dict[int, str]) -> list[list[Delive
         before = earlier[one.pk]
         group = before if before.startswith(SENDING) or before == BY_HAND else ""
         found.setdefault((one.channel_id, group), []).append(one)
+    # A bundle is as risky as its worst delivery; healthy channels go first.
     return sorted(found.values(), key=lambda each: max(one.failures for one in each))
 
 
 def try_channel(channel: Channel, *, post: Messenger | None = None) -> None:
     """Send a test message at once. Raises NotDelivered with why it did not arrive."""
     text = f"Alerts for “{channel.name}” arrive here. Nothing needs to be done."
-    lines = [text, page_address("/notices/")]
+    lines = [text, page_address("/alerts/")]
     words = Message(
         "gpuportal: this channel works",
         "".join(f"{line}\n" for line in lines if line),
-        manage=page_address(f"/notices/channels/{channel.pk}/"),
+        manage=page_address(f"/alerts/channels/{channel.pk}/"),
     )
     hand_over(channel, words, post or messenger())
 
@@ -337,6 +338,7 @@ def pause_tries(user: User) -> None:
 
     A channel may contain another person's address: the limit keeps that person from being flooded.
     """
+    # `add` is atomic in Redis and memory caches; get and set would let two through.
     if not cache.add(f"notices:tried:{user.pk}", 1, timeout=_PAUSE.total_seconds()):
         raise TriedTooSoon("A test message was sent just now: try again in ten seconds.")
 

@@ -20,9 +20,7 @@ from apps.alerts.domain.alerts import (
     judge,
 )
 from apps.alerts.domain.digests import Cadence, Schedule, due_at
-from apps.alerts.models import Alert, Channel, Delivery, SourceCursor
-from apps.alerts.models import AlertState as StandingRow
-from apps.alerts.models import Mute as MuteRow
+from apps.alerts.models import Alert, AlertState, Channel, Delivery, Mute, SourceCursor
 from apps.alerts.permissions import hearing
 
 # Names of Kubernetes are long enough to go over what the columns take, and one that does would
@@ -86,12 +84,14 @@ def evaluate(
     kind = threshold.kind
     measured = [replace(one, said=_fitting(one.said)) for one in measured]
     with transaction.atomic():
+        # The lock: two evaluations of one kind would both find a level newly reached.
         _turn(kind.value)
-        rows = {row.subject: row for row in StandingRow.objects.filter(kind=kind.value)}
+        rows = {row.subject: row for row in AlertState.objects.filter(kind=kind.value)}
+        # Zero and not deleted at once: `judge` still remembers what was said recently.
         gone = {subject: 0.0 for subject in rows if over(subject)}
         values = gone | {one.said.subject: one.value for one in measured}
         found = {
-            subject: judge(threshold, _standing(rows.get(subject)), value, now=now)
+            subject: judge(threshold, _level_of(rows.get(subject)), value, now=now)
             for subject, value in values.items()
         }
         _keep(kind, rows, {subject: judged.standing for subject, judged in found.items()})
@@ -126,17 +126,17 @@ def _turn(name: str) -> SourceCursor:
     return SourceCursor.objects.select_for_update().get(pk=name)
 
 
-def _standing(row: StandingRow | None) -> AlertLevel:
+def _level_of(row: AlertState | None) -> AlertLevel:
     return AlertLevel() if row is None else AlertLevel(row.level, row.said_at, row.said_level)
 
 
 def _keep(
-    kind: AlertKind, rows: Mapping[str, StandingRow], standings: Mapping[str, AlertLevel]
+    kind: AlertKind, rows: Mapping[str, AlertState], standings: Mapping[str, AlertLevel]
 ) -> None:
     """Write the standings that changed, and delete those of which nothing is left."""
     over = [row.pk for subject, row in rows.items() if standings.get(subject) == AlertLevel()]
     changed = [
-        StandingRow(
+        AlertState(
             kind=kind.value,
             subject=subject,
             level=after.level,
@@ -144,10 +144,10 @@ def _keep(
             said_at=after.said_at,
         )
         for subject, after in standings.items()
-        if after.said_at is not None and after != _standing(rows.get(subject))
+        if after.said_at is not None and after != _level_of(rows.get(subject))
     ]
-    StandingRow.objects.filter(pk__in=over).delete()
-    StandingRow.objects.bulk_create(
+    AlertState.objects.filter(pk__in=over).delete()
+    AlertState.objects.bulk_create(
         changed,
         update_conflicts=True,
         unique_fields=["kind", "subject"],
@@ -169,6 +169,7 @@ def _say(things: Iterable[NewAlert], now: datetime, zone: ZoneInfo) -> int:
     missing = [alert for key, alert in wanted.items() if key not in known]
     if not missing:
         return 0
+    # The unique key decides between two processes; `known` above only saves work.
     Alert.objects.bulk_create(missing, ignore_conflicts=True)
     # Read back: of two that say the same at once, one wrote it, and rows have their ids.
     keys = [alert.key for alert in missing]
@@ -218,7 +219,7 @@ def _alert(key: str, said: NewAlert, now: datetime) -> Alert:
 def _deliveries(alerts: Sequence[Alert], now: datetime, zone: ZoneInfo) -> list[Delivery]:
     channels = Channel.objects.filter(active=True).select_related("owner").order_by("pk")
     mutes: dict[int, list[MuteWindow]] = {}
-    for row in MuteRow.objects.filter(start__lte=now, end__gt=now).order_by("pk"):
+    for row in Mute.objects.filter(start__lte=now, end__gt=now).order_by("pk"):
         kind = AlertKind(row.kind) if row.kind else None
         mutes.setdefault(row.channel_id, []).append(
             MuteWindow(row.start, row.end, kind, row.subject)
@@ -239,6 +240,7 @@ def _delivery(
     alert: Alert, channel: Channel, mutes: Iterable[MuteWindow], now: datetime, zone: ZoneInfo
 ) -> Delivery:
     muted = is_muted(mutes, AlertKind(alert.kind), alert.subject, now)
+    # Urgent alerts pass digests and quiet hours, but no mute.
     at = now if alert.urgent else due_at(_schedule(channel, zone), now)
     return Delivery(
         alert=alert,

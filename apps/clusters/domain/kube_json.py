@@ -15,6 +15,12 @@ from apps.clusters.domain.observed.objects import (
 )
 from apps.clusters.domain.resources import all_amounts, parse_quantity, whole_request
 
+_MOST = 2**53
+"""The largest whole number that every reader of JSON takes for what it is."""
+_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+JsonObject = Mapping[str, Any]
+_TERMINAL = frozenset({"Succeeded", "Failed"})
+
 # Decoded JSON has plain dictionaries, and asking for a Mapping takes several times as long.
 
 
@@ -43,17 +49,10 @@ def seconds(text: object) -> float | None:
         at = datetime.fromisoformat(text)
     except ValueError:
         return None
+    # Go writes the zero time as the year 1.
     if at.tzinfo is None or at.year < 1970:
         return None
     return at.timestamp()
-
-
-_MOST = 2**53
-"""The largest whole number that every reader of JSON takes for what it is."""
-
-_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
-
-Fields = Mapping[str, Any]
 
 
 def number(value: object, default: int = 0) -> int:
@@ -153,14 +152,14 @@ def request(spec: object) -> dict[str, float]:
     return {text(r): units for r, units in found.items() if isinstance(r, str) and text(r)}
 
 
-def _container(container: Fields) -> Fields:
+def _container(container: JsonObject) -> JsonObject:
     return {
         "restartPolicy": text(container.get("restartPolicy")),
         "resources": _resources(container),
     }
 
 
-def _resources(item: object) -> Fields:
+def _resources(item: object) -> JsonObject:
     kinds = ("limits", "requests")
     found = {kind: mapping(item, "resources", kind) for kind in kinds}
     return found if any(found.values()) else {}
@@ -181,13 +180,13 @@ def placement(spec: object, *, pod: str = "") -> Placement:
     )
 
 
-def _terms(required: Fields) -> tuple[tuple[Expression, ...], ...]:
+def _terms(required: JsonObject) -> tuple[tuple[Expression, ...], ...]:
     terms = items(required.get("nodeSelectorTerms"))
     # A term without a wish fits no node: it is as if it were not there.
-    return tuple(wishes for wishes in map(_wishes, terms) if wishes)
+    return tuple(wishes for wishes in map(_constraints, terms) if wishes)
 
 
-def _wishes(term: Fields) -> tuple[Expression, ...]:
+def _constraints(term: JsonObject) -> tuple[Expression, ...]:
     return tuple(
         Expression(
             key=text(one.get("key")),
@@ -201,13 +200,14 @@ def _wishes(term: Fields) -> tuple[Expression, ...]:
     )
 
 
-def _volume_claims(spec: Fields, pod: str) -> Iterator[str]:
+def _volume_claims(spec: JsonObject, pod: str) -> Iterator[str]:
     """Yield the PersistentVolumeClaims of a pod; one made for it alone is named after it."""
     for volume in items(spec.get("volumes")):
         name = text(mapping(volume, "persistentVolumeClaim").get("claimName"))
         if name:
             yield name
         elif pod and mapping(volume, "ephemeral"):
+            # The ephemeral volume controller names the claim so.
             yield f"{pod}-{text(volume.get('name'))}"
 
 
@@ -223,6 +223,7 @@ def claim_uses(pod: object) -> tuple[ClaimUse, ...]:
     uses = [
         ClaimUse(
             name=text(one.get("name")),
+            # A claim of a template gets a generated name, which only the pod's status tells.
             claim=text(one.get("resourceClaimName")) or made.get(text(one.get("name")), ""),
             template=text(one.get("resourceClaimTemplateName")),
         )
@@ -233,9 +234,6 @@ def claim_uses(pod: object) -> tuple[ClaimUse, ...]:
     if serving:
         uses.append(ClaimUse(name="", claim=serving))
     return tuple(uses)
-
-
-_TERMINAL = frozenset({"Succeeded", "Failed"})
 
 
 class ContainerState(NamedTuple):
@@ -252,6 +250,7 @@ class ContainerState(NamedTuple):
     def run(self) -> tuple[float, float | None] | None:
         """The span in which it ran; None while it did not, or where its times are not told."""
         over = self.kind == "terminated"
+        # ContainerStatusUnknown has no times: to guess a run would invent GPU-hours.
         if self.started is None or (over and self.finished is None):
             return None
         return (self.started, self.finished if over else None)
@@ -305,7 +304,7 @@ class KubePod(dict[str, Any]):
         return self.phase in _TERMINAL
 
     @cached_property
-    def containers(self) -> list[Fields]:
+    def containers(self) -> list[JsonObject]:
         """Its containers, those of its initialization last."""
         return [*items(self.spec.get("containers")), *items(self.spec.get("initContainers"))]
 
@@ -352,7 +351,7 @@ class KubePod(dict[str, Any]):
         return claim_uses(self)
 
 
-def _state(state: Fields) -> ContainerState:
+def _state(state: JsonObject) -> ContainerState:
     for kind in ("terminated", "running", "waiting"):
         found = state.get(kind)
         if isinstance(found, dict):

@@ -7,6 +7,19 @@ from fnmatch import fnmatchcase
 
 _WILD = frozenset("*?")
 
+_SEPARATORS = re.compile(r"[-_.]")
+_FIRST_WORD = re.compile(r"[^-_.]+")
+_NUMBER = re.compile(r"\d+")
+# With a digit: words such as `facade` are hexadecimal, too.
+_HASH = re.compile(r"(?=.*\d)[0-9a-f]{5,}")
+_RANDOM = re.compile(r"[bcdfghjklmnpqrstvwxz2456789]{5,10}")
+"""What Kubernetes appends to names: no vowels, no digits that look like letters."""
+ANY = "*"
+"""What stands for the part of the name that differs."""
+JOBS = frozenset({"Job", "PyTorchJob", "TFJob", "MPIJob", "JAXJob", "JobSet", "TrainJob", "RayJob"})
+ONE_OFF = JOBS | {"Pod"}
+"""Kinds that run once: the next run has a name of its own."""
+
 
 @dataclass(frozen=True, slots=True)
 class NamespacePattern:
@@ -45,19 +58,6 @@ def namespace_team(claims: Sequence[NamespacePattern], *, unclaimed: int) -> Cal
     return team_of
 
 
-_SEPARATORS = re.compile(r"[-_.]")
-_FIRST_WORD = re.compile(r"[^-_.]+")
-_NUMBER = re.compile(r"\d+")
-_HASH = re.compile(r"(?=.*\d)[0-9a-f]{5,}")
-_RANDOM = re.compile(r"[bcdfghjklmnpqrstvwxz2456789]{5,10}")
-"""What Kubernetes appends to names: no vowels, no digits that look like letters."""
-ANY = "*"
-"""What stands for the part of the name that differs."""
-JOBS = frozenset({"Job", "PyTorchJob", "TFJob", "MPIJob", "JAXJob", "JobSet", "TrainJob", "RayJob"})
-ONE_OFF = JOBS | {"Pod"}
-"""Kinds that run once: the next run has a name of its own."""
-
-
 def family_of(kind: str, name: str) -> str:
     """Return what workloads of one kind that do the same work are called together.
 
@@ -74,6 +74,7 @@ def stem_of(name: str) -> str:
     `eval-1731974400`, `eval-x7k2p` and `eval-2026-11-02-f3a91c` are all `eval`.
     """
     parts = _SEPARATORS.split(name)
+    # Several ends may be unique, as in `eval-2026-11-02-f3a91c`; a first part never is.
     while len(parts) > 1 and _is_unique(parts[-1]):
         parts.pop()
     return name[: len("-".join(parts))]

@@ -35,9 +35,12 @@ _SUFFIXES = {
 }
 _QUANTITY = re.compile(r"^([0-9.]+(?:[eE][+-]?[0-9]+)?)([numkMGTPE]|[KMGTPE]i)?$")
 
+_Read = Callable[[Mapping[str, object]], dict[str, float]]
+
 
 def is_gpu(resource: str, named: Collection[str] = ()) -> bool:
     """Say whether `resource` is a GPU resource: by its prefix, or because a tier names it."""
+    # Intel's `…_monitoring` shows all GPUs to a pod and allocates none.
     return resource in named or (
         resource.startswith(PREFIXES) and not resource.endswith(_MONITORING)
     )
@@ -55,6 +58,7 @@ def parse_quantity(text: object) -> float:
 def _number(text: str) -> float:
     match = _QUANTITY.match(text)
     found = float(match[1]) * _SUFFIXES.get(match[2] or "", 1.0) if match else nan
+    # Nothing that the API server checked is infinite, but series and files may hold anything.
     if not isfinite(found):
         raise ValueError(f"not a quantity: {text!r}")
     return found
@@ -107,14 +111,12 @@ def whole_request(spec: Mapping[str, Any]) -> dict[str, float]:
     return _sum((found, all_amounts(overhead))) if overhead else found
 
 
-_Read = Callable[[Mapping[str, object]], dict[str, float]]
-
-
 def _effective(
     containers: Sequence[Mapping[str, Any]],
     init_containers: Sequence[Mapping[str, Any]],
     read: _Read,
 ) -> dict[str, float]:
+    # Init containers run one after the other before the rest: the largest step counts.
     total = _sum(_container_request(c, read) for c in containers)
     if not init_containers:
         return {r: units for r, units in sorted(total.items()) if units > 0}

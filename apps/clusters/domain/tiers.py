@@ -30,6 +30,8 @@ _MIG_RESOURCE = "nvidia.com/mig-"
 _MIG_PRODUCT = "-MIG-"
 _SHARED_PRODUCT = "-SHARED"
 
+_DIGITS = 12
+
 
 class GpuSharing(StrEnum):
     EXCLUSIVE = "exclusive"
@@ -93,6 +95,7 @@ def tier_before_binding(
         return UNMATCHED
     if len(set(possible)) == 1:
         return possible[0]
+    # The pod's selector may name all labels that a tier requires: then nothing is open.
     certain = tier_of(resource, node_selector, rules)
     return UNDETERMINED if certain == UNMATCHED else certain
 
@@ -129,6 +132,7 @@ def unit_weight(resource: str, labels: Mapping[str, str]) -> float:
     replicas. The node's labels decide, not the tier: they say what the device plug-in offers.
     """
     profile = mig_profile(resource, labels)
+    # Under the strategy `single` MIG devices are offered as `nvidia.com/gpu`.
     part = mig_part(profile, gpu_model(labels)) if profile else 1.0
     return part / _replicas(resource, profile, labels)
 
@@ -206,9 +210,6 @@ def capacity_type(labels: Mapping[str, str]) -> CapacityType:
     return CapacityType.UNKNOWN
 
 
-_DIGITS = 12
-
-
 class NodeOffer(NamedTuple):
     """A node's labels, and the resources and device classes it offers; None: not known.
 
@@ -265,11 +266,13 @@ class NodeOffers:
     ) -> float:
         offering = [node for node in self.nodes if node.offers is None or resource in node.offers]
         of_tier = [node for node in offering if tier_of(resource, node.labels, rules) == tier]
+        # Rounded, as sevenths that were reached in two ways must count as one weight.
         weights = Counter(
             round(node.weight(resource), _DIGITS) for node in _fitting(of_tier, node_selector)
         )
         if not weights:
             return unit_weight(resource, {})
+        # The larger of equals: a request is rather over- than underestimated.
         return max(weights, key=lambda weight: (weights[weight], weight))
 
 

@@ -5,12 +5,17 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from zoneinfo import ZoneInfo
 
-Span = tuple[float, float]
+TimeSpan = tuple[float, float]
+
+# Half an hour divides the hours of every zone, those of India as well.
+SLOT_SECONDS = 1800
+HOUR_SECONDS = 3600
+_SLOT = timedelta(minutes=30)
 
 
-def union(spans: Iterable[Span]) -> tuple[Span, ...]:
+def union(spans: Iterable[TimeSpan]) -> tuple[TimeSpan, ...]:
     """Return disjoint spans in order that cover exactly what `spans` cover."""
-    merged: list[Span] = []
+    merged: list[TimeSpan] = []
     for start, end in sorted(spans):
         if end <= start:
             continue
@@ -21,7 +26,7 @@ def union(spans: Iterable[Span]) -> tuple[Span, ...]:
     return tuple(merged)
 
 
-def clip(spans: Iterable[Span], start: float, end: float) -> tuple[Span, ...]:
+def clip(spans: Iterable[TimeSpan], start: float, end: float) -> tuple[TimeSpan, ...]:
     """Return the parts of `spans` that lie within start..end."""
     parts = []
     for a, b in spans:
@@ -31,21 +36,17 @@ def clip(spans: Iterable[Span], start: float, end: float) -> tuple[Span, ...]:
     return tuple(parts)
 
 
-def seconds(spans: Iterable[Span]) -> float:
+def seconds(spans: Iterable[TimeSpan]) -> float:
     """Return the summed length; `spans` must be disjoint."""
     return sum([end - start for start, end in spans])
 
 
-def overlap(spans: Sequence[Span], start: float, end: float) -> float:
+def overlap(spans: Sequence[TimeSpan], start: float, end: float) -> float:
     """Return for how many seconds of start..end the disjoint `spans` hold."""
     if len(spans) == 1:  # nearly always; this runs several times for every pod and slot
         ((a, b),) = spans
         return max(0.0, min(b, end) - max(a, start))
     return sum(max(0.0, min(b, end) - max(a, start)) for a, b in spans)
-
-
-SLOT_SECONDS = 1800
-HOUR_SECONDS = 3600
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -105,9 +106,6 @@ def from_seconds(seconds: float) -> datetime:
     return datetime.fromtimestamp(seconds, UTC)
 
 
-_SLOT = timedelta(minutes=30)
-
-
 def day_start(day: date, zone: ZoneInfo) -> datetime:
     """Return the UTC instant at which a local day begins.
 
@@ -155,12 +153,12 @@ def last_closed_hour(now: datetime, zone: ZoneInfo, settling: timedelta) -> date
 
 
 def duration(seconds: float) -> str:
-    """Write seconds as the two largest units that matter: `45 s`, `3 min 5 s`, `2 h 5 min`."""
+    """Write seconds as the two largest units that matter: `45s`, `3m 5s`, `8h 13m`, `2d 4h`."""
     whole = round(seconds)
     if whole < 60:
-        return f"{whole} s"
+        return f"{whole}s"
     if whole < 3600:
-        return f"{whole // 60} min {whole % 60} s"
+        return f"{whole // 60}m {whole % 60}s"
     if whole < 86400:
-        return f"{whole // 3600} h {whole % 3600 // 60} min"
-    return f"{whole // 86400} d {whole % 86400 // 3600} h"
+        return f"{whole // 3600}h {whole % 3600 // 60}m"
+    return f"{whole // 86400}d {whole % 86400 // 3600}h"

@@ -49,7 +49,7 @@ from apps.clusters.services.retention import (
     lock_retired,
     retired_clusters,
 )
-from apps.clusters.services.watch.collections import discovered
+from apps.clusters.services.watch.collections import discovered_sources
 from apps.clusters.services.watch.follow import (
     Snapshot,
     UnknownWatchCluster,

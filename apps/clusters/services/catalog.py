@@ -108,6 +108,7 @@ def ensure_builtin() -> None:
         if name not in there
     ]
     if missing:
+        # Two processes may start at once with an empty database.
         Tier.objects.bulk_create(missing, ignore_conflicts=True)
 
 
@@ -150,6 +151,7 @@ def team_finder_at(at: datetime) -> Callable[[str], int]:
             found.append(NamespacePattern(row["pk"], row["claim__pattern"]))
     if unassigned is None:
         raise Team.DoesNotExist(f"the built-in team {domain.UNASSIGNED} is missing")
+    # Asked once for every pod of an hour, of which many are in one namespace.
     return cache(namespace_team(found, unclaimed=unassigned))
 
 
@@ -210,7 +212,7 @@ def loaded_report() -> list[ReportRecord]:
 # ---------------------------------------------------------------- writes
 
 
-class Spanned(Protocol):
+class HasValidity(Protocol):
     """A record of a row with a span."""
 
     @property
@@ -220,7 +222,7 @@ class Spanned(Protocol):
     def valid_to(self) -> datetime | None: ...
 
 
-def span(record: Spanned) -> dict[str, Any]:
+def span(record: HasValidity) -> dict[str, Any]:
     """Return the span's columns. Raises ValueError where the start is not decided yet."""
     if record.valid_from is None:
         raise ValueError(f"no start was decided for {record}")
@@ -328,7 +330,7 @@ def write_report(records: Sequence[ReportRecord]) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Assigned:
+class TierAssignment:
     """What a pod counts as: its tier, the GPU model (None: not known) and its GPU-equivalents."""
 
     tier: str
@@ -360,6 +362,7 @@ class TierHistory:
 
     def at(self, seconds: float) -> list[domain.TierRule]:
         """Return the rules valid at that time, in catalog order."""
+        # Tried in the order of the catalog, not in that of their age.
         valid = [r for r in self.rules if r[0] <= seconds < r[1]]
         return [rule for _, _, _, rule in sorted(valid, key=lambda r: (r[2], r[3].tier))]
 
@@ -389,7 +392,7 @@ class TierHistory:
         now: float,
         devices: Sequence[ClaimedDevice] = (),
         places: NodeOffers | None = None,
-    ) -> Assigned:
+    ) -> TierAssignment:
         """Return what a pod counts as, by the rules valid when it was bound (until then: `now`).
 
         `labels` are those of its node; None while it has none, or none that is known. `devices`
@@ -405,7 +408,7 @@ def assign(
     rules: list[domain.TierRule],
     devices: Sequence[ClaimedDevice] = (),
     places: NodeOffers | None = None,
-) -> Assigned:
+) -> TierAssignment:
     """Return what a pod counts as under `rules`; the rest as in TierHistory.assign.
 
     Devices tell their model and weight themselves, which no label of the node does.
@@ -418,11 +421,12 @@ def assign(
         def weigh(resource: str) -> float:
             return nodes.weight(resource, pod.node_selector, tier, rules)
 
-        return Assigned(tier, None, _weigh(pod, weigh, devices))
+        return TierAssignment(tier, None, _weigh(pod, weigh, devices))
     tier = tier_of(resource, labels, rules)
     models = {device.model for device in devices if device.device_class == resource} - {""}
+    # A claim may hold several models: the node's label then stands for the whole pod.
     model = models.pop() if len(models) == 1 else gpu_model(labels)
-    return Assigned(tier, model, _weigh(pod, partial(_weight_on, labels), devices))
+    return TierAssignment(tier, model, _weigh(pod, partial(_weight_on, labels), devices))
 
 
 def _weight_on(labels: Mapping[str, str], resource: str) -> float:
@@ -432,6 +436,7 @@ def _weight_on(labels: Mapping[str, str], resource: str) -> float:
 def _weigh(
     pod: PodRecord, weigh: Callable[[str], float], devices: Sequence[ClaimedDevice]
 ) -> float:
+    # A class whose devices are known weighs what they are; other requests by the unit.
     given = {device.device_class for device in devices}
     return sum(mig_part(d.profile, d.model) * d.share for d in devices) + sum(
         units * weigh(resource) for resource, units in pod.requests.items() if resource not in given

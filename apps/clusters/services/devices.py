@@ -59,6 +59,7 @@ def keep_states(cluster: Cluster, states: Iterable[DeviceState], at: datetime) -
         Cluster.objects.select_for_update().get(pk=cluster.pk)
         known = {(row.uuid, row.gpu_instance): row for row in _rows(cluster)}
         verdicts = judged(list(shown.values()), nodes_now(cluster, at))
+        # A reading that comes late must not bring back a device that a newer one lacks.
         newest = max((at, *(row.looked_at for row in known.values())))
         rows = [
             _seen(known.get(key), cluster, state, verdicts[key], (at, newest))
@@ -116,6 +117,7 @@ def _seen(
     """Return the row of a device that is shown at the first of `times`; the second is that of the
     newest look at the cluster, which did not show it where it is later."""
     at, newest = times
+    # Kept in any order: an older reading tells only that the device was there earlier.
     if row is not None and row.last_seen >= at:
         row.first_seen = min(row.first_seen, at)
         return row
@@ -152,6 +154,7 @@ def _unseen(row: Device, at: datetime) -> Device:
     row.looked_at = at
     if row.health != Health.UNSEEN.value:
         row.health = Health.UNSEEN.value
+        # It went after it was seen last, not when that was noticed.
         row.health_since = row.last_seen
         row.reasons = [_GONE]
     return row

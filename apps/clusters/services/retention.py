@@ -3,9 +3,10 @@
 import logging
 from collections.abc import Mapping
 from datetime import datetime, timedelta
+from typing import Any
 
 from django.db import DatabaseError, transaction
-from django.db.models import Exists, OuterRef, Q
+from django.db.models import Exists, OuterRef, Q, QuerySet
 
 from apps.clusters.domain.observed.objects import WITH_HISTORY
 from apps.clusters.domain.pods.ledger import PodSource
@@ -34,21 +35,15 @@ OBJECTS_KEPT = timedelta(hours=48)
 
 _AT_A_TIME = 5000
 
+logger = logging.getLogger(__name__)
+_OF_AN_END = ["lost", "end_reason", "runs", "deleted_at", "ended_at"]
+STILL_SECONDS = 300.0
+"""A watch lets go of a cluster within half a minute, and writes what it had then."""
+
 
 def forget_ledger(*, before: datetime) -> int:
-    """Delete what ended before a time, and devices not seen since; return how many rows.
-
-    Pods go some thousands at a time, each batch in a short transaction, so that no writer is
-    blocked.
-    """
-    deleted = 0
-    while True:
-        old = Pod.objects.filter(ended_at__lt=before).order_by("pk").values_list("pk", flat=True)
-        with transaction.atomic():
-            count, _ = Pod.objects.filter(pk__in=list(old[:_AT_A_TIME])).delete()
-        if not count:
-            break
-        deleted += count
+    """Delete what ended before a time, and devices not seen since; return how many rows."""
+    deleted = _delete_in_batches(Pod.objects.filter(ended_at__lt=before))
     deleted += PodRevision.objects.filter(hour__lt=before).delete()[0]
     for model in (NodeInterval, WatchCoverage):
         deleted += model._default_manager.filter(end__lt=before).delete()[0]
@@ -64,23 +59,20 @@ def forget_objects(*, now: datetime, history_before: datetime) -> int:
     """
     kinds = [kind.value for kind in WITH_HISTORY]
     recent = Q(gone_at__lt=now - OBJECTS_KEPT) & ~Q(kind__in=kinds)
+    return _delete_in_batches(ObservedObject.objects.filter(recent | Q(gone_at__lt=history_before)))
+
+
+def _delete_in_batches(rows: QuerySet[Any]) -> int:
+    """Delete rows some thousands at a time, each in a short transaction that blocks no writer."""
     deleted = 0
     while True:
-        old = ObservedObject.objects.filter(recent | Q(gone_at__lt=history_before)).order_by("pk")
         with transaction.atomic():
-            chosen = list(old.values_list("pk", flat=True)[:_AT_A_TIME])
-            count, _ = ObservedObject.objects.filter(pk__in=chosen).delete()
+            # PostgreSQL knows no limit of a DELETE: some ids are chosen first.
+            chosen = list(rows.order_by("pk").values_list("pk", flat=True)[:_AT_A_TIME])
+            count, _ = rows.model._default_manager.filter(pk__in=chosen).delete()
         if not count:
             return deleted
         deleted += count
-
-
-logger = logging.getLogger(__name__)
-_OF_AN_END = ["lost", "end_reason", "runs", "deleted_at", "ended_at"]
-
-
-STILL_SECONDS = 300.0
-"""A watch lets go of a cluster within half a minute, and writes what it had then."""
 
 
 def lock_retired(cluster_id: int) -> bool:
@@ -132,6 +124,7 @@ def _end_of_series(cluster_id: int, until: datetime) -> int:
     )
     pods = list(rows.select_for_update(of=("self",)).order_by("pk"))
     for row in pods:
+        # A pod cannot end before its own times, which may lie after the last facts.
         known = [at for at in (until, row.created_at, row.bound_at, row.started_at) if at]
         row.lost, row.end_reason, row.deleted_at = True, row.end_reason or LOST, max(known)
         row.ended_at = row.deleted_at
@@ -156,6 +149,7 @@ def _end(cluster_id: int, now: datetime) -> int:
     if not lock_retired(cluster_id):
         return 0
     watched = last_watched(cluster_id)
+    # Its watch may still be writing what it had.
     if watched is None or now.timestamp() - watched < STILL_SECONDS:
         return 0
     store = PodStore(present_pods(cluster_id))

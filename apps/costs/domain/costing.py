@@ -20,6 +20,8 @@ _DIGITS = {
     **dict.fromkeys(("UGX", "UYI", "VND", "VUV", "XAF", "XOF", "XPF"), 0),
     **dict.fromkeys(("BHD", "IQD", "JOD", "KWD", "LYD", "OMR", "TND"), 3),
 }
+PLATFORM = ""
+"""The payer of what no team pays for. No team can be named so."""
 
 
 def minor_digits(currency: str) -> int:
@@ -29,6 +31,7 @@ def minor_digits(currency: str) -> int:
 
 def units(amount: Decimal) -> int:
     """Return an amount of money in units of 1e-8, rounded half to even."""
+    # With the default 28 digits the product would be rounded first, then a second time.
     with localcontext(prec=60):
         return int((amount * SCALE).to_integral_value(ROUND_HALF_EVEN))
 
@@ -55,6 +58,7 @@ def cents(amounts: Sequence[int], *, digits: int = 2) -> list[Decimal]:
     parts = [divmod(amount, coin) for amount in amounts]
     printed = [whole for whole, _ in parts]
     left = rounded_ratio(sum(amounts), coin) - sum(printed)
+    # Rounding each amount alone would print a column that does not add up.
     for place in sorted(range(len(parts)), key=lambda at: (-parts[at][1], at))[:left]:
         printed[place] += 1
     return [Decimal(whole).scaleb(-digits) for whole in printed]
@@ -70,6 +74,7 @@ def apportioned(total: int, weights: Sequence[int]) -> list[int]:
     recipient.
     """
     if total < 0:
+        # Floor division rounds negatives away from zero: a correction would not undo its charge.
         return [-part for part in apportioned(-total, weights)]
     if any(weight < 0 for weight in weights):
         raise ValueError(f"weights must not be negative: {list(weights)}")
@@ -78,6 +83,7 @@ def apportioned(total: int, weights: Sequence[int]) -> list[int]:
         if total:
             raise ValueError("nothing to divide by: all weights are 0")
         return [0] * len(weights)
+    # Whole numbers throughout: a float share loses units beyond 2 ** 53.
     shares = [divmod(total * weight, whole) for weight in weights]
     parts = [share for share, _ in shares]
     left = total - sum(parts)
@@ -97,6 +103,7 @@ def divided(totals: Sequence[int], weights: Sequence[int]) -> list[list[int]]:
     """
     whole = sum(totals)
     left = list(weights)
+    # Weights of another rounding differ by a few units; the totals are what was billed.
     if sum(left) != whole and left:
         left = apportioned(whole, left if any(left) else [1, *[0] * (len(left) - 1)])
     rows = []
@@ -169,6 +176,7 @@ def fact_cost(parts: Mapping[Cause, int], price: int) -> dict[Cause, int]:
     to the earlier in the order of `Cause`. So no part is off by a whole 1e-8, and all ways to sum
     facts (by cause first or last) give the same.
     """
+    # In the order of `Cause` and not of the mapping: ties must fall alike in every process.
     causes = [cause for cause in Cause if parts.get(cause)]
     amounts = [parts[cause] for cause in causes]
     return dict(zip(causes, apportioned(cost_of(sum(amounts), price), amounts), strict=True))
@@ -198,10 +206,6 @@ class CostSums:
     def wasted(self) -> int:
         """The cost of waste; GPU-hours without metrics are not part of it."""
         return sum(self.cost.get(cause, 0) for cause in WASTE)
-
-
-PLATFORM = ""
-"""The payer of what no team pays for. No team can be named so."""
 
 
 class Policy(StrEnum):
@@ -235,7 +239,9 @@ def shared(
     """
     weights = _weights(policy, entitlements, used)
     if not any(weights.values()):
+        # Nobody to divide among: dropping the cost would break the sum over all payers.
         return {PLATFORM: cost}
+    # A team without weight would else receive a remainder of 1e-8.
     teams = sorted(team for team, weight in weights.items() if weight)
     parts = apportioned(cost, [weights[team] for team in teams])
     return dict(zip(teams, parts, strict=True))
@@ -253,7 +259,7 @@ def _weights(
             return used
 
 
-FALL = (
+WATERFALL_CAUSES = (
     Cause.UNHEALTHY,
     Cause.UNALLOCATED,
     Cause.NOT_RUNNING,
@@ -286,15 +292,15 @@ class WaterfallStep:
     cost_before: int | None = None
 
 
-def waterfall(sums: CostSums, before: CostSums | None = None) -> Sequence[WaterfallStep]:
-    """Return all seven steps in the order of `FALL`; their costs sum to that of the capacity.
+def waterfall_steps(sums: CostSums, before: CostSums | None = None) -> Sequence[WaterfallStep]:
+    """Return all seven steps as `WATERFALL_CAUSES` has them; their costs sum to the capacity's.
 
     A cause that cost nothing is there with 0: an absent line would leave open whether it was
     looked for. `before` are the sums of the last period, equally long.
     """
     above = total = sums.total
     steps = []
-    for cause in FALL:
+    for cause in WATERFALL_CAUSES:
         cost = sums.cost.get(cause, 0)
         steps.append(
             WaterfallStep(

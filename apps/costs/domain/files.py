@@ -1,23 +1,18 @@
-"""Cost files: their columns and rows, the exports that ask for them, and who may have those."""
+"""Cost files: their columns, their rows, and the notes that go with them."""
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from datetime import date, datetime, timedelta
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
 from enum import StrEnum
-from typing import Any
 
-from apps.clusters.domain.columns import Column as Declared
-from apps.clusters.domain.window import Window
-from apps.costs.domain.costing import Basis, Policy
+from apps.clusters.domain.columns import Column
 from apps.usage.domain.columns import utc_text
-from apps.usage.domain.usage_query import Filters, Grouping, TimeStep
 
 MOST_XLSX_ROWS = 500_000
 """Above this a workbook opens slowly or not at all; the format itself ends at 1,048,576."""
-
-Cell = str | int | float | bool | datetime | None
-FileRow = Sequence[Cell]
+CellValue = str | int | float | bool | datetime | None
+FileRow = Sequence[CellValue]
 
 
 class FileFormat(StrEnum):
@@ -64,18 +59,18 @@ class CellType(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class FileColumn:
     name: str
     kind: CellType = CellType.TEXT
     digits: int = 0
 
 
-def file_columns(columns: Iterable[Declared]) -> list[Column]:
+def file_columns(columns: Iterable[Column]) -> list[FileColumn]:
     """Return the columns of a file as a row declares them."""
-    return [Column(one.key, _cell_type(one), one.digits) for one in columns if one.files]
+    return [FileColumn(one.key, _cell_type(one), one.digits) for one in columns if one.files]
 
 
-def _cell_type(column: Declared) -> CellType:
+def _cell_type(column: Column) -> CellType:
     if column.digits:
         return CellType.SCALED
     return CellType.PERIOD if column.keep_offset else _CELL_TYPES[column.type]
@@ -130,7 +125,7 @@ class CostFile:
     """A file to be written. `rows` is read once, from first to last, and never held as a whole."""
 
     title: str
-    columns: Sequence[Column]
+    columns: Sequence[FileColumn]
     rows: Iterable[FileRow]
     notes: Notes
 
@@ -169,137 +164,3 @@ def scaled_text(amount: int, digits: int) -> str:
 
 def _ratio(value: float | None) -> str:
     return "" if value is None else repr(value)
-
-
-MOST_ATTEMPTS = 3
-"""A file whose writer was lost so often would be lost again."""
-
-
-_EVERYTHING = Filters()
-
-
-class ExportSubject(StrEnum):
-    """A whole month as it is closed or stands, or the rows of some days."""
-
-    MONTH = "month"
-    WINDOW = "window"
-
-
-class ExportState(StrEnum):
-    """`expired`: it was written, and its file is deleted again."""
-
-    QUEUED = "queued"
-    RUNNING = "running"
-    DONE = "done"
-    FAILED = "failed"
-    EXPIRED = "expired"
-
-    @property
-    def moves(self) -> bool:
-        """Whether it is going to be another state by itself, soon."""
-        return self in (ExportState.QUEUED, ExportState.RUNNING)
-
-
-class MailState(StrEnum):
-    """`failed`: it was tried as often as it is worth. `waiting`: the month is not whole yet."""
-
-    WAITING = "waiting"
-    DUE = "due"
-    SENT = "sent"
-    FAILED = "failed"
-
-
-@dataclass(frozen=True, slots=True)
-class ExportScope:
-    """What a file is to hold: a month (its first day), or a window of whole local days.
-
-    Of a window `groups` are the columns to tell apart, None for all that a month's file has, by
-    periods of `interval`; `filters` narrow it. A month's file is always whole.
-    """
-
-    basis: Basis
-    policy: Policy
-    month: date | None = None
-    window: Window | None = None
-    bom: bool = False
-    groups: tuple[Grouping, ...] | None = None
-    interval: TimeStep = TimeStep.DAY
-    filters: Filters = _EVERYTHING
-
-    @property
-    def subject(self) -> ExportSubject:
-        return ExportSubject.MONTH if self.month else ExportSubject.WINDOW
-
-    def record(self) -> dict[str, Any]:
-        """Return it as JSON knows it."""
-        return {
-            "basis": self.basis.value,
-            "policy": self.policy.value,
-            "bom": self.bom,
-            "month": self.month.isoformat() if self.month else None,
-            "window": [self.window.start.isoformat(), self.window.end.isoformat()]
-            if self.window
-            else None,
-            "groups": None if self.groups is None else [group.value for group in self.groups],
-            "interval": self.interval.value,
-            "filters": {name: list(of) for name, of in asdict(self.filters).items() if of},
-        }
-
-    @classmethod
-    def of(cls, record: Mapping[str, Any]) -> "ExportScope":
-        """Return what `record` gave, now or before there were groups.
-
-        Raises ValueError and KeyError where it is none.
-        """
-        month, window, groups = record["month"], record["window"], record.get("groups")
-        return cls(
-            basis=Basis(record["basis"]),
-            policy=Policy(record["policy"]),
-            month=date.fromisoformat(month) if month else None,
-            window=Window(*map(datetime.fromisoformat, window)) if window else None,
-            bom=bool(record["bom"]),
-            groups=None if groups is None else tuple(Grouping(name) for name in groups),
-            interval=TimeStep(record.get("interval", TimeStep.DAY)),
-            filters=Filters(**{k: tuple(v) for k, v in record.get("filters", {}).items()}),
-        )
-
-
-def counted(
-    rows: Iterable[FileRow],
-    tell: Callable[[int], None],
-    *,
-    clock: Callable[[], float],
-    every_seconds: float,
-    look_after_rows: int = 500,
-) -> Iterator[FileRow]:
-    """Yield rows; tell how many there were, at most once in a while, and at the end.
-
-    `tell` may raise to stop the writing. The clock is looked at after every so many rows alone.
-    """
-    count, told = 0, clock()
-    for count, row in enumerate(rows, start=1):
-        yield row
-        if count % look_after_rows == 0 and clock() - told >= every_seconds:
-            tell(count)
-            told = clock()
-    tell(count)
-
-
-def progress(written: int, expected: int | None) -> float | None:
-    """Return how much of a file is written, 0..1; None while its length is unknown.
-
-    What is expected is an estimate: nothing is said to be whole before it is done.
-    """
-    return None if not expected else min(written / expected, 0.99)
-
-
-def expires_at(ended: datetime, days: int) -> datetime:
-    """Return when a file is deleted that was written at `ended`."""
-    return ended + timedelta(days=days)
-
-
-def covers(now: tuple[bool, Sequence[int]], frozen: tuple[bool, Sequence[int]]) -> bool:
-    """Say whether who sees `now` sees all that a file was written of, as (everything, teams)."""
-    everything, teams = now
-    all_then, teams_then = frozen
-    return everything or (not all_then and set(teams_then) <= set(teams))

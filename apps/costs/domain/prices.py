@@ -26,6 +26,23 @@ _MWH_PER_KWH = 1_000_000
 # Which prices may stand for a capacity type, the best first. A node that says nothing of how it
 # is paid for is of hardware that somebody owns where such a price is set, else on demand.
 _STANDS_FOR = {str(CapacityType.UNKNOWN): (str(CapacityType.UNKNOWN), OWNED, "on-demand")}
+_Place = tuple[str, str, str, str]
+"""Cluster, tier, model key, capacity type."""
+# About how many of a currency make a dollar: only to catch what is off by hundreds.
+_PER_DOLLAR = {
+    **dict.fromkeys(("USD", "EUR", "GBP", "CHF", "CAD", "AUD", "SGD", "NZD"), 1),
+    **dict.fromkeys(("CNY", "DKK", "SEK", "NOK", "PLN", "BRL", "ZAR", "MXN", "HKD"), 8),
+    **dict.fromkeys(("CZK", "TWD", "THB", "TRY"), 30),
+    **dict.fromkeys(("INR", "RUB", "PHP"), 85),
+    **dict.fromkeys(("JPY", "HUF"), 200),
+    "KRW": 1400,
+}
+_TYPED_AS = (
+    (Decimal(730), "month"),
+    (Decimal(8760), "year"),
+    (Decimal(24), "day"),
+    (Decimal(100), "hour in hundredths of the currency"),
+)
 
 
 class PriceKind(StrEnum):
@@ -84,10 +101,6 @@ class PriceEntry:
         return self.valid_from <= at and (self.valid_to is None or at < self.valid_to)
 
 
-_Place = tuple[str, str, str, str]
-"""Cluster, tier, model key, capacity type."""
-
-
 def places(cluster: str, tier: str, gpu_model: str, capacity_type: str) -> Iterator[_Place]:
     """Yield the places in which a price is looked for, the best first.
 
@@ -96,6 +109,7 @@ def places(cluster: str, tier: str, gpu_model: str, capacity_type: str) -> Itera
     """
     key = model_key(gpu_model)
     kinds = _STANDS_FOR.get(capacity_type, (capacity_type,))
+    # Place before capacity type: a site's own price beats a general one of the exact type.
     for where in ((cluster, tier), (cluster, ""), ("", tier), ("", "")):
         for kind in kinds:
             yield (*where, key, kind)
@@ -108,6 +122,7 @@ class PriceBook:
         """Raise ValueError where two prices of one place start at the same time."""
         self.entries = tuple(sorted(entries, key=_order))
         self._places: dict[_Place, list[PriceEntry]] = {}
+        # Newest first in each place: the first that holds is the one that started last.
         for entry in reversed(self.entries):
             self._places.setdefault(_place(entry), []).append(entry)
         for place, kept in self._places.items():
@@ -200,7 +215,7 @@ def energy_cost(energy_mwh: int, *, per_kwh: Decimal, pue: Decimal = Decimal(1))
     return units(energy_mwh * per_kwh * pue / _MWH_PER_KWH)
 
 
-class Range(NamedTuple):
+class PriceRange(NamedTuple):
     """What a GPU-hour may plausibly cost, in US dollars, between a spot and a dear list price."""
 
     low: Decimal
@@ -209,8 +224,8 @@ class Range(NamedTuple):
 
 # Words that a model's key has → the range; the first that fits. Wide on purpose: owned hardware
 # and spot are cheap, a bare list price with its host is dear; a month in an hour is 730 times off.
-_RANGES: tuple[tuple[str, Range], ...] = tuple(
-    (word, Range(Decimal(low), Decimal(high)))
+_RANGES: tuple[tuple[str, PriceRange], ...] = tuple(
+    (word, PriceRange(Decimal(low), Decimal(high)))
     for word, low, high in (
         ("gb300", "1", "40"),
         ("gb200", "1", "40"),
@@ -239,33 +254,17 @@ _RANGES: tuple[tuple[str, Range], ...] = tuple(
         ("p100", "0.02", "4"),
     )
 )
-_ANY = Range(Decimal("0.005"), Decimal(60))
-
-# About how many of a currency make a dollar: only to catch what is off by hundreds.
-_PER_DOLLAR = {
-    **dict.fromkeys(("USD", "EUR", "GBP", "CHF", "CAD", "AUD", "SGD", "NZD"), 1),
-    **dict.fromkeys(("CNY", "DKK", "SEK", "NOK", "PLN", "BRL", "ZAR", "MXN", "HKD"), 8),
-    **dict.fromkeys(("CZK", "TWD", "THB", "TRY"), 30),
-    **dict.fromkeys(("INR", "RUB", "PHP"), 85),
-    **dict.fromkeys(("JPY", "HUF"), 200),
-    "KRW": 1400,
-}
-_TYPED_AS = (
-    (Decimal(730), "month"),
-    (Decimal(8760), "year"),
-    (Decimal(24), "day"),
-    (Decimal(100), "hour in hundredths of the currency"),
-)
+_ANY = PriceRange(Decimal("0.005"), Decimal(60))
 
 
-def plausible_range(gpu_model: str, currency: str) -> Range | None:
+def plausible_range(gpu_model: str, currency: str) -> PriceRange | None:
     """Return what a GPU-hour of a model may cost; None for a currency that is not known here."""
     factor = _PER_DOLLAR.get(currency.upper())
     if factor is None:
         return None
     key = model_key(gpu_model)
     found = next((span for word, span in _RANGES if word in key), _ANY)
-    return Range(found.low * factor, found.high * factor)
+    return PriceRange(found.low * factor, found.high * factor)
 
 
 def doubt(entry: PriceEntry) -> str | None:
@@ -291,7 +290,7 @@ def doubt(entry: PriceEntry) -> str | None:
     return f"{said} {_remedy(entry, span)}"
 
 
-def _remedy(entry: PriceEntry, span: Range) -> str:
+def _remedy(entry: PriceEntry, span: PriceRange) -> str:
     """Say what the figure may have been meant for: all that would be plausible, likeliest first."""
     readings = []
     for factor, typed_as in _TYPED_AS:

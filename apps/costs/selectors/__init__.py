@@ -1,17 +1,13 @@
 """Reads of costs: prices, costs by period and group, waste, budgets, closed months, files."""
 
 from apps.costs.selectors.budgets import MoneyBudgetRow, money_budget_rows
-from apps.costs.selectors.cost_files import (
-    ClosedFileRow,
-    ExportGone,
-    ExportRow,
-    closed_files,
-    cost_file,
-    export_download,
-    export_rows,
-    month_rows_expected,
-    period_file,
+from apps.costs.selectors.by_workload import (
+    WORKLOAD_GROUPS,
+    WorkloadCost,
+    WorkloadKey,
+    workload_costs,
 )
+from apps.costs.selectors.cost_files import cost_file, month_rows_expected, period_file
 from apps.costs.selectors.costs import (
     NotPriced,
     Terms,
@@ -49,6 +45,15 @@ from apps.costs.selectors.explain_savings import (
     explain_saving,
     explain_waste_covered,
 )
+from apps.costs.selectors.exported_files import (
+    ClosedFileRow,
+    ExportGone,
+    ExportRow,
+    closed_files,
+    export_download,
+    export_rows,
+)
+from apps.costs.selectors.month_totals import MonthCosts, month_costs
 from apps.costs.selectors.months import (
     AdjustmentRow,
     Gaps,
@@ -58,13 +63,15 @@ from apps.costs.selectors.months import (
     closed_period,
     days_query,
     gaps_of,
+    last_closed_month,
     month_window,
+    monthly_report,
     period_states,
 )
 from apps.costs.selectors.prices import PriceList, PriceRow, price_book, price_list
 from apps.costs.selectors.recommendations import (
     DECIDED,
-    Kept,
+    KeptWorkload,
     RecommendationFilters,
     RecommendationRow,
     RecommendationSum,
@@ -79,3 +86,4 @@ from apps.costs.selectors.recommendations import (
     waste_covered,
 )
 from apps.costs.selectors.rows import PLATFORM_NAME, CostQuery, CostRow, charging, unpriced
+from apps.costs.selectors.unused_allocation import WORKLOADS, UnusedCost, unused_costs

@@ -18,8 +18,8 @@ from apps.costs.models import Adjustment, PricedHour, TeamCostDay, TeamCostHour
 from apps.costs.selectors.cost_reader import rows_with_costs
 from apps.quotas.domain.budgets import (
     Allowance,
+    BudgetKey,
     KnownHours,
-    Purse,
     Spending,
     SpendingAt,
     ordered,
@@ -33,13 +33,13 @@ from apps.quotas.selectors import (
     on_days,
     since,
 )
-from apps.usage.domain.amounts import hours as gpu_hours
+from apps.usage.domain.amounts import hours
 
 _DAY, _WEEK = timedelta(days=1), timedelta(days=7)
 _COSTS = ("busy", "unmeasured", "underused", "idle", "not_running", "energy")
 """What a team is charged: the sums of `cost_` of each, which may be larger than the database's."""
 _HELD = Sum(F("busy") + F("unmeasured") + F("underused") + F("idle") + F("not_running"))
-_Cents = dict[Purse, dict[date, int]]
+_Cents = dict[BudgetKey, dict[date, int]]
 """Whole units by local day: 1e-8 of a currency, or nano-GPU-hours of what has no currency."""
 _Hours = list[tuple[datetime, float]]
 
@@ -91,27 +91,27 @@ class _Charged:
         self.booked: _Cents = {}
         self.spending = Spending()
 
-    def used(self, purse: Purse, first: date) -> int:
+    def used(self, budget_key: BudgetKey, first: date) -> int:
         """Return what counts against a budget from a local day on."""
-        days = (self.days.get(purse, {}), self.booked.get(purse, {}))
+        days = (self.days.get(budget_key, {}), self.booked.get(budget_key, {}))
         return sum(cost for by_day in days for day, cost in by_day.items() if day >= first)
 
-    def by_day(self, purse: Purse, first: date) -> tuple[tuple[date, Decimal], ...]:
+    def by_day(self, budget_key: BudgetKey, first: date) -> tuple[tuple[date, Decimal], ...]:
         """Return what `used` adds up, by local day; days without any are left out."""
         found: dict[date, int] = defaultdict(int)
-        for by_day in (self.days.get(purse, {}), self.booked.get(purse, {})):
+        for by_day in (self.days.get(budget_key, {}), self.booked.get(budget_key, {})):
             for day, cost in by_day.items():
                 found[day] += cost
         return tuple((day, money(found[day])) for day in sorted(found) if day >= first)
 
-    def hours_of(self, zone: ZoneInfo) -> Callable[..., dict[tuple[Purse, date], _Hours]]:
+    def hours_of(self, zone: ZoneInfo) -> Callable[..., dict[tuple[BudgetKey, date], _Hours]]:
         """Return a function that reads the hours of some days; what was booked comes first."""
 
-        def read(teams: Mapping[date, Collection[str]]) -> dict[tuple[Purse, date], _Hours]:
-            found: dict[tuple[Purse, date], _Hours] = defaultdict(list)
-            for purse, days in self.booked.items():
+        def read(teams: Mapping[date, Collection[str]]) -> dict[tuple[BudgetKey, date], _Hours]:
+            found: dict[tuple[BudgetKey, date], _Hours] = defaultdict(list)
+            for budget_key, days in self.booked.items():
                 for day in days.keys() & teams.keys():
-                    found[purse, day].append((day_start(day, zone), days[day] / SCALE))
+                    found[budget_key, day].append((day_start(day, zone), days[day] / SCALE))
             for condition in on_days(teams, zone):
                 rows = TeamCostHour.objects.filter(condition).order_by("hour")
                 columns = ("team__name", "currency", "hour")
@@ -164,24 +164,24 @@ def _corrections(teams: Collection[str], first: date) -> _Cents:
     return found
 
 
-def _by_cluster(teams: Collection[str], window: Window) -> dict[Purse, dict[str, float]]:
+def _by_cluster(teams: Collection[str], window: Window) -> dict[BudgetKey, dict[str, float]]:
     """Return what hours cost by cluster. One query."""
     rows = TeamCostHour.objects.filter(
         hour__gte=window.start, hour__lt=window.end, team__name__in=teams
     ).exclude(currency="")
     columns = ("team__name", "currency", "cluster__name")
-    found: dict[Purse, dict[str, float]] = defaultdict(dict)
+    found: dict[BudgetKey, dict[str, float]] = defaultdict(dict)
     grouped = rows.order_by().values(*columns)
     for team, currency, cluster, *costs in rows_with_costs(grouped, columns, _COSTS, {}):
         found[team, currency][cluster] = int(sum(costs)) / SCALE
     return found
 
 
-def _in_full(days: _Cents) -> dict[Purse, dict[date, float]]:
+def _in_full(days: _Cents) -> dict[BudgetKey, dict[date, float]]:
     return {
-        purse: {day: cost / SCALE for day, cost in by_day.items()}
-        for purse, by_day in days.items()
-        if purse[1]
+        budget_key: {day: cost / SCALE for day, cost in by_day.items()}
+        for budget_key, by_day in days.items()
+        if budget_key[1]
     }
 
 
@@ -194,7 +194,7 @@ def _row(row: BudgetRow, allowance: Decimal, charged: _Charged, zone: ZoneInfo) 
     of_money = {
         "allowance": allowance,
         "used": money(charged.used((row.team, row.unit), first)),
-        "unpriced_gpu_hours": gpu_hours(charged.used((row.team, ""), first)),
+        "unpriced_gpu_hours": hours(charged.used((row.team, ""), first)),
         "days": charged.by_day((row.team, row.unit), first),
     }
     return MoneyBudgetRow(**of_burn | of_money)

@@ -1,75 +1,44 @@
-"""Cost files: their content, their likely length, and the files that were exported."""
+"""Cost files: their content, and how many rows they will have."""
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
-from datetime import date, datetime, timedelta
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from datetime import date, timedelta
 from itertools import chain
 from operator import attrgetter
-from pathlib import Path
 from zoneinfo import ZoneInfo
 
-from django.conf import settings
 from django.db.models import Count, Q, QuerySet
 
-from apps.accounts.models import Team, User
-from apps.accounts.permissions import EVERYTHING, NotAllowed, Visibility, visibility_of
+from apps.accounts.models import Team
+from apps.accounts.permissions import EVERYTHING, Visibility
 from apps.clusters.domain.columns import columns_of
 from apps.clusters.domain.window import Window, day_window, days_in
 from apps.clusters.selectors import report
 from apps.costs.domain.costing import CHARGED, FREE, HELD, Basis, Cause, Policy
 from apps.costs.domain.files import (
-    Column,
     CostFile,
-    ExportScope,
-    ExportState,
+    FileColumn,
     FileFormat,
     FileRow,
     Notes,
     check_row_count,
-    covers,
-    expires_at,
     file_columns,
-    progress,
 )
-from apps.costs.domain.focus import Charge, Issuer, focus_file, order
-from apps.costs.models import ClosedFile, ClosedPeriod, Export, PoolCostDay, WorkloadCostDay
+from apps.costs.domain.focus_file import Charge, Issuer, focus_file, order
+from apps.costs.models import ClosedPeriod, PoolCostDay, WorkloadCostDay
 from apps.costs.selectors.cost_reader import CostReader
 from apps.costs.selectors.months import EVERY_GROUP, closed_period, month_query, month_window
+from apps.costs.selectors.name_cache import NameCache
 from apps.costs.selectors.prices import price_book
 from apps.costs.selectors.rows import PLATFORM_NAME, CostQuery, CostRow, coverage_ratio, unpriced
 from apps.usage.domain.amounts import hours
 from apps.usage.domain.usage_query import Filters, Grouping, TimeStep, day_start, is_day_start
-from apps.usage.selectors import NameLookup, condition, source_of
-
-_MANY = frozenset({Grouping.NAMESPACE, Grouping.WORKLOAD})
-_MOST_HELD = 100_000
-_AT_A_TIME = 1_000
-
-
-class FewNames(NameLookup):
-    """Looks up what it is asked for alone, and forgets what was long ago.
-
-    `Names` reads all workloads there ever were as soon as many are met: right for a page, which
-    needs them once, and too much for a file that is written row by row.
-    """
-
-    def of(self, grouping: Grouping, ids: Iterable[object]) -> Mapping[object, str]:
-        """Return id → name for at least `ids`; a query for each thousand that are not known."""
-        if grouping not in _MANY:
-            return super().of(grouping, ids)
-        wanted = set(ids)
-        known = self._known[grouping]
-        if len(known) + len(wanted) > _MOST_HELD:
-            known.clear()
-        new = list(wanted - known.keys())
-        for first in range(0, len(new), _AT_A_TIME):
-            super().of(grouping, new[first : first + _AT_A_TIME])
-        return known
-
+from apps.usage.selectors import condition, source_of
 
 # Sources of usage, for the conditions that filters become.
 _OF_HOLDERS = source_of((Grouping.NAMESPACE,), Filters(), EVERYTHING)
 _OF_POOLS = source_of((Grouping.CLUSTER,), Filters(), EVERYTHING)
+_EVERYTHING_OF_IT = Filters()
 _BY_DAY = (TimeStep.DAY, TimeStep.HOUR)
 MOST_ROWS_AT_ONCE = 10_000
 """Days are read together as long as workloads have fewer rows in them."""
@@ -83,6 +52,7 @@ def check_length(
     Only what `visibility` and the filters leave is counted: each workload of a day that held
     anything of its causes is a line at least. Raises TooManyRows.
     """
+    # Only a workbook has a limit of rows, and only this interval gets near it.
     if format_ is not FileFormat.XLSX or not _by_workload(asked):
         return
     counted = _counted_causes(asked)
@@ -125,6 +95,7 @@ def days_at_once(window: Window, zone: ZoneInfo) -> Iterator[Window]:
     start, held = window.start, 0
     for day in days_in(window, zone):
         held += counts.get(day, 0)
+        # A single day is never split: lines of one key must be summed in one piece.
         if held > MOST_ROWS_AT_ONCE and (begins := day_start(day, zone)) > start:
             yield Window(start, begins)
             start, held = begins, counts.get(day, 0)
@@ -181,6 +152,7 @@ def _whole_days(asked: CostQuery, zone: ZoneInfo) -> dict[str, date]:
     window = asked.window
     first, after = (at.astimezone(zone).date() for at in (window.start, window.end))
     if not is_day_start(window.start, zone):
+        # A day that began before the window is read by the hour.
         first += timedelta(days=1)
     return {"day__gte": first, "day__lt": after}
 
@@ -192,8 +164,9 @@ def period_file(
     visibility: Visibility,
     basis: Basis = Basis.ALLOCATED,
     policy: Policy = Policy.PLATFORM,
+    filters: Filters = _EVERYTHING_OF_IT,
 ) -> CostFile:
-    """Return a month by day, workload and cause, to be streamed.
+    """Return a month by day, workload and cause, narrowed by `filters`, to be streamed.
 
     A closed month is charged as it was closed, whatever `basis` and `policy` say; so its file is
     the same for ever. Some queries now, and at most nine while it is read for all days that are
@@ -201,15 +174,20 @@ def period_file(
     """
     closed = closed_period(month)
     asked, zone = month_query(month, closed, basis, policy)
+    asked = replace(asked, filters=filters)
     return cost_file(asked, format_, visibility=visibility, zone=zone, closed=closed)
 
 
-def month_rows_expected(month: date, *, visibility: Visibility) -> int | None:
+def month_rows_expected(
+    month: date, *, visibility: Visibility, filters: Filters = _EVERYTHING_OF_IT
+) -> int | None:
     """Return about how many rows the files of a month get. At most four queries."""
     closed = closed_period(month)
-    if closed is not None and visibility.everything:
+    # Counted at the closing, of all teams; others get fewer rows.
+    if closed is not None and visibility.everything and filters == _EVERYTHING_OF_IT:
         return closed.row_count
     asked, zone = month_query(month, closed, Basis.ALLOCATED, Policy.PLATFORM)
+    asked = replace(asked, filters=filters)
     return rows_expected(asked, visibility=visibility, zone=zone)
 
 
@@ -232,7 +210,7 @@ def cost_file(
         asked = replace(asked, interval=TimeStep.DAY, group_by=EVERY_GROUP, by_rate=True)
     reading = CostReader(asked, visibility=visibility, zone=zone)
     # A year of jobs that run once has more names than memory should hold.
-    reading.names = FewNames({Grouping.CLUSTER, Grouping.TEAM, *asked.group_by})
+    reading.names = NameCache({Grouping.CLUSTER, Grouping.TEAM, *asked.group_by})
     if format_.is_focus:
         currency = closed.currency if closed else report().currency
         charges = _charges(reading, zone, centers, currency)
@@ -247,11 +225,11 @@ def cost_centers() -> dict[str, str]:
     return dict(teams.values_list("name", "cost_center"))
 
 
-def _columns(asked: CostQuery) -> list[Column]:
+def _columns(asked: CostQuery) -> list[FileColumn]:
     """Return period, groups, the cost center of teams, and the amounts."""
     columns = file_columns(columns_of(CostRow, asked.group_by))
     amounts = 1 + len(asked.group_by)
-    center = [Column("cost_center")] if Grouping.TEAM in asked.group_by else []
+    center = [FileColumn("cost_center")] if Grouping.TEAM in asked.group_by else []
     return [*columns[:amounts], *center, *columns[amounts:]]
 
 
@@ -289,6 +267,7 @@ def _charges(
             _charge(row, _day_of(row, part, zone), zone, centers, currency)
             for row in reading.rows(part)
         ]
+        # Two prices in one day are two rows with an equal key; their order must not vary.
         yield from sorted(charges, key=lambda charge: (order(charge), charge.price or 0))
 
 
@@ -318,6 +297,7 @@ def _charge(
         cause=row.cause,
         gpu_hours=row.gpu_hours,
         cost=row.cost,
+        # FOCUS requires a currency in each row, also where the cost is unknown.
         currency=row.currency or currency,
         list_price=row.list_price,
         price=row.price,
@@ -348,165 +328,4 @@ def _notes(
         price_book=closed.price_book if closed else price_book().version,
         unmeasured_gpu_hours=hours(unmeasured),
         unpriced_gpu_hours=hours(unpriced(rows)),
-    )
-
-
-MOST_SHOWN = 20
-
-
-class ExportGone(LookupError):
-    """There is no such file, or none any more; the text says which."""
-
-
-@dataclass(frozen=True, slots=True)
-class ExportRow:
-    """A file that somebody asked for.
-
-    `progress` is 0..1, None while the length is unknown; `size` in bytes and `sha256` are there
-    once it is done. `expires_at` is when its file is deleted.
-    """
-
-    pk: int
-    asked: ExportScope
-    format: FileFormat
-    state: ExportState
-    rows_written: int
-    rows_expected: int | None
-    progress: float | None
-    size: int | None
-    sha256: str
-    file_name: str
-    error: str
-    asked_at: datetime
-    started_at: datetime | None
-    ended_at: datetime | None
-    expires_at: datetime | None
-
-
-@dataclass(frozen=True, slots=True)
-class Download:
-    """A file that is there, and what it is called."""
-
-    path: Path
-    name: str
-    format: FileFormat
-    sha256: str
-
-
-def exports_folder() -> Path:
-    """Return where files that were asked for lie; those of closed months lie below."""
-    chosen: str = settings.EXPORTS_DIR
-    return Path(chosen) if chosen else Path(settings.VAR_DIR) / "exports"
-
-
-def closed_folder() -> Path:
-    return exports_folder() / "closed"
-
-
-def export_rows(user: User) -> list[ExportRow]:
-    """Return the files that a person asked for, newest first. One query.
-
-    They are the person's own, whatever anybody's visibility.
-    """
-    rows = Export.objects.filter(asked_by=user).order_by("-asked_at", "-pk")
-    return [_export_row(row) for row in rows[:MOST_SHOWN]]
-
-
-def _export_row(row: Export) -> ExportRow:
-    state = ExportState(row.state)
-    done = state is ExportState.DONE and row.ended_at is not None
-    return ExportRow(
-        pk=row.pk,
-        asked=ExportScope.of(row.question),
-        format=FileFormat(row.format),
-        state=state,
-        rows_written=row.rows_written,
-        rows_expected=row.rows_expected,
-        progress=progress(row.rows_written, row.rows_expected),
-        size=row.size,
-        sha256=row.sha256,
-        file_name=row.file_name,
-        error=row.error,
-        asked_at=row.asked_at,
-        started_at=row.started_at,
-        ended_at=row.ended_at,
-        expires_at=expires_at(row.ended_at, settings.EXPORT_DAYS)
-        if done and row.ended_at
-        else None,
-    )
-
-
-def export_download(pk: int, user: User) -> Download:
-    """Return a file that `user` asked for. Two queries.
-
-    What they may see is looked at again: who left a team cannot fetch its money any more.
-    Raises ExportGone, and NotAllowed where the file holds more than they see now.
-    """
-    row = Export.objects.filter(pk=pk, asked_by=user).first()
-    if row is None:
-        raise ExportGone("There is no such file of yours.")
-    check_still_sees(row, visibility_of(user))
-    if row.state == ExportState.EXPIRED:
-        raise ExportGone(
-            "This file was kept as long as files are, and is deleted: ask for it anew."
-        )
-    if row.state != ExportState.DONE:
-        raise ExportGone("This file is not written yet.")
-    path = exports_folder() / row.path
-    if not path.is_file():
-        raise ExportGone("This file is not on this server any more: ask for it anew.")
-    return Download(path, row.file_name, FileFormat(row.format), row.sha256)
-
-
-def check_still_sees(row: Export, visibility: Visibility) -> None:
-    """Raise NotAllowed where a file holds more than `visibility` lets see."""
-    now = (visibility.everything, sorted(visibility.team_ids))
-    if not covers(now, (row.everything, row.team_ids)):
-        raise NotAllowed("What you may see has changed since you asked for this file.")
-
-
-@dataclass(frozen=True, slots=True)
-class ClosedFileRow:
-    """A file of a closed month as it is kept.
-
-    `kept`: its bytes are on this server. `agrees` is None unless it was made anew since; then
-    whether what came out has the hash of the closing.
-    """
-
-    month: date
-    format: FileFormat
-    sha256: str
-    kept: bool
-    size: int | None
-    remade_at: datetime | None
-    agrees: bool | None
-
-
-def closed_path(sha256: str, format_: FileFormat) -> Path:
-    """Return where a file of a closed month lies: its hash is its name."""
-    return closed_folder() / f"{sha256}.{format_.suffix}"
-
-
-def closed_files(*, visibility: Visibility) -> dict[tuple[date, str], ClosedFileRow]:
-    """Return what is kept of closed months by month and format; for who sees everything.
-
-    One query, and a look at the disk for each file.
-    """
-    if not visibility.everything:
-        return {}
-    rows = ClosedFile.objects.filter(period__reopened_at__isnull=True).select_related("period")
-    found = (_closed_row(row) for row in rows.order_by("period__month", "format"))
-    return {(row.month, row.format.value): row for row in found}
-
-
-def _closed_row(row: ClosedFile) -> ClosedFileRow:
-    format_ = FileFormat(row.format)
-    return ClosedFileRow(
-        month=row.period.month,
-        format=format_,
-        sha256=row.sha256,
-        kept=closed_path(row.sha256, format_).is_file(),
-        size=row.size,
-        remade_at=row.remade_at,
-        agrees=row.remade_sha256 == row.sha256 if row.remade_at else None,
     )

@@ -49,6 +49,22 @@ from apps.usage.selectors import (
 
 _PART = 10**9
 """What two parts of a sum are told apart by: neither comes near 2^63 then."""
+_EVERYTHING = Visibility(everything=True)
+# Sources of usage, for the conditions that filters become: rows of holders, and of pools.
+_OF_HOLDERS = source_of((Grouping.NAMESPACE,), Filters(), _EVERYTHING)
+_OF_POOLS = source_of((Grouping.CLUSTER,), Filters(), _EVERYTHING)
+_SHARE = {
+    (Policy.ENTITLEMENT, Basis.ALLOCATED): "by_entitlement",
+    (Policy.ENTITLEMENT, Basis.USED): "by_entitlement",
+    (Policy.USE, Basis.ALLOCATED): "by_held",
+    (Policy.USE, Basis.USED): "by_used",
+}
+_OF_HOLDER = frozenset({Grouping.TEAM, *DETAILED})
+# Energy beside the causes: what cards drew that somebody held, and what others did. Columns of
+# money are named after these, as after causes; those of what was measured are not.
+_ENERGY, _FREE_ENERGY = "energy", "free_energy"
+_MEASURED = {_ENERGY: "energy_mwh", _FREE_ENERGY: "free_energy_mwh"}
+_Ids = tuple[Any, ...]
 
 
 def rows_with_costs(
@@ -84,6 +100,7 @@ def _in_two_parts(
     names: Sequence[str],
     beside: Mapping[str, Aggregate],
 ) -> Iterator[tuple[Any, ...]]:
+    # In two parts: a sum of 1e-8 units over years overflows 64 bits, as SQLite has them.
     large = {f"large_{name}": LargeSum(F(f"cost_{name}") / _PART) for name in names}
     small = {f"small_{name}": LargeSum(F(f"cost_{name}") % _PART) for name in names}
     found = rows.annotate(**large, **small, **beside)
@@ -123,25 +140,6 @@ def check_kept(plan: ReadPlan, window: Window, *, zone: ZoneInfo) -> None:
                 f"alone: let the window start and end at midnight in {zone.key} with interval day, "
                 "week, month or total, or group by team"
             )
-
-
-_EVERYTHING = Visibility(everything=True)
-# Sources of usage, for the conditions that filters become: rows of holders, and of pools.
-_OF_HOLDERS = source_of((Grouping.NAMESPACE,), Filters(), _EVERYTHING)
-_OF_POOLS = source_of((Grouping.CLUSTER,), Filters(), _EVERYTHING)
-_SHARE = {
-    (Policy.ENTITLEMENT, Basis.ALLOCATED): "by_entitlement",
-    (Policy.ENTITLEMENT, Basis.USED): "by_entitlement",
-    (Policy.USE, Basis.ALLOCATED): "by_held",
-    (Policy.USE, Basis.USED): "by_used",
-}
-_OF_HOLDER = frozenset({Grouping.TEAM, *DETAILED})
-# Energy beside the causes: what cards drew that somebody held, and what others did. Columns of
-# money are named after these, as after causes; those of what was measured are not.
-_ENERGY, _FREE_ENERGY = "energy", "free_energy"
-_MEASURED = {_ENERGY: "energy_mwh", _FREE_ENERGY: "free_energy_mwh"}
-
-_Ids = tuple[Any, ...]
 
 
 class LineKey(NamedTuple):
@@ -238,6 +236,7 @@ class CostReader:
             if line is None:
                 line = found[key] = CostLine()
             line.add(*amounts)
+        # A correction may cancel its line exactly; a row of zeros would only puzzle.
         return {key: line for key, line in found.items() if line.gpu_hours or line.cost}
 
     def rows(self, window: Window) -> list[CostRow]:
@@ -287,6 +286,7 @@ class CostReader:
     def _teams_pay(self) -> Filters:
         """Return the filters, with those of teams only where no line of theirs is needed else."""
         filters = self.asked.filters
+        # What teams are not charged is the platform's, so their rows are needed here too.
         return replace(filters, team=()) if PLATFORM_NAME in filters.team else filters
 
     def _pays(self, team: int) -> bool:

@@ -20,8 +20,8 @@ from apps.costs.domain.costing import (
     CostSums,
     Policy,
     WaterfallStep,
+    waterfall_steps,
 )
-from apps.costs.domain.costing import waterfall as steps_of
 from apps.costs.models import PoolCostDay, PoolCostHour, PricedHour
 from apps.costs.selectors.cost_reader import CostLine, CostReader, LineKey
 from apps.costs.selectors.prices import price_book
@@ -41,6 +41,16 @@ from apps.usage.selectors import condition, source_of, with_days
 _NO_FILTERS = Filters()
 _FEW_ROWS = 500
 _MOST_PERIODS = 2000
+_WORST_GROUPS = (
+    Grouping.CLUSTER,
+    Grouping.NAMESPACE,
+    Grouping.WORKLOAD,
+    Grouping.TEAM,
+    Grouping.TIER,
+)
+_AtLeast = Annotated[
+    bool, Column(help="Hours or prices are missing: sums of money are lower bounds.")
+]
 
 
 def cost_rows(
@@ -168,7 +178,7 @@ def _of_currency(currency: str, now: CostSums, then: CostSums | None) -> Waterfa
         total=now.total,
         wasted=now.wasted,
         total_before=None if then is None else then.total,
-        steps=steps_of(now, then),
+        steps=waterfall_steps(now, then),
         energy=now.energy,
     )
 
@@ -228,13 +238,6 @@ class WorstWorkload:
     currency: Annotated[str | None, Column("Currency")]
 
 
-_WORST_GROUPS = (
-    Grouping.CLUSTER,
-    Grouping.NAMESPACE,
-    Grouping.WORKLOAD,
-    Grouping.TEAM,
-    Grouping.TIER,
-)
 _HELD_WASTE = tuple(cause for cause in WASTE if cause not in (Cause.UNALLOCATED, Cause.UNHEALTHY))
 
 
@@ -327,11 +330,6 @@ def not_priced(window: Window, *, filters: Filters, visibility: Visibility) -> l
         NotPriced(*row)
         for row in counted.values_list("cluster__name", "missing", "outdated", "first")
     ]
-
-
-_AtLeast = Annotated[
-    bool, Column(help="Hours or prices are missing: sums of money are lower bounds.")
-]
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from apps.costs.selectors.prices import price_book
 from apps.costs.selectors.rows import CostQuery, CostRow
 from apps.quotas.selectors import BUDGETS, explain_burn
 from apps.usage.domain.amounts import NANO
-from apps.usage.domain.explained import Explained, Input, PriceLine, RowColumn, Unit
+from apps.usage.domain.explained import Explained, FigureInput, FigureUnit, PriceLine, RowColumn
 from apps.usage.domain.usage_query import Filters, Grouping, TimeStep, UsageQuery, UsageRow
 from apps.usage.selectors import usage_rows
 
@@ -34,12 +34,14 @@ _PART_COLUMNS = (
     RowColumn("tier", "Tier"),
     RowColumn("gpu_model", "GPU model"),
     RowColumn("capacity_type", "Capacity type"),
-    RowColumn("gpu_hours", "GPU-hours", Unit.GPU_HOURS),
-    RowColumn("priced", "With price", Unit.GPU_HOURS),
-    RowColumn("energy", "Energy", Unit.KWH),
-    RowColumn("price", "Price", Unit.MONEY),
-    RowColumn("cost", "Cost", Unit.MONEY),
+    RowColumn("gpu_hours", "GPU-hours", FigureUnit.GPU_HOURS),
+    RowColumn("priced", "With price", FigureUnit.GPU_HOURS),
+    RowColumn("energy", "Energy", FigureUnit.KWH),
+    RowColumn("price", "Price", FigureUnit.MONEY),
+    RowColumn("cost", "Cost", FigureUnit.MONEY),
 )
+SHARE, PER_GPU_HOUR = "cost_share", "cost_per_gpu_hour"
+TIER_PRICE, ENERGY, ADJUSTMENT = "tier_price", "energy_kwh", "closed_month_adjustment"
 
 
 def explain_cost(
@@ -82,7 +84,7 @@ def explain_cost(
         meaning=_meaning(figure),
         anchor="waste",
         value=sum(amounts, Decimal(0)) if known else None,
-        unit=Unit.MONEY,
+        unit=FigureUnit.MONEY,
         currency=currency,
         formula="dot(gpu_hours, price)" if _is_product(found) else "sum(cost)",
         columns=_PART_COLUMNS,
@@ -182,10 +184,6 @@ def price_line(one: PriceEntry) -> PriceLine:
     )
 
 
-SHARE, PER_GPU_HOUR = "cost_share", "cost_per_gpu_hour"
-TIER_PRICE, ENERGY, ADJUSTMENT = "tier_price", "energy_kwh", "closed_month_adjustment"
-
-
 def explain_cost_share(asked: CostQuery, *, of: Filters, **narrowed: Any) -> Explained | None:
     """Explain what share costs are of those of other filters; `narrowed` as for costs."""
     part = explain_cost(COST, asked, **narrowed)
@@ -199,11 +197,11 @@ def explain_cost_share(asked: CostQuery, *, of: Filters, **narrowed: Any) -> Exp
         label="Share of cost",
         meaning="Cost ÷ cost of all that is shown and has a price.",
         value=float(part.value or 0) / float(every.value or 1) if known else None,
-        unit=Unit.RATIO,
+        unit=FigureUnit.RATIO,
         formula="part / whole",
         inputs=(
-            Input("part", "cost", part.value, Unit.MONEY),
-            Input("whole", "all costs", every.value, Unit.MONEY, COST),
+            FigureInput("part", "cost", part.value, FigureUnit.MONEY),
+            FigureInput("whole", "all costs", every.value, FigureUnit.MONEY, COST),
         ),
         nothing="" if known else "Nothing has a price in this window.",
     )
@@ -249,12 +247,12 @@ def explain_price(
         meaning=f"{gpu_model}, {capacity_type}: the price now, after any discount.",
         anchor="waste",
         value=one.contracted,
-        unit=Unit.MONEY,
+        unit=FigureUnit.MONEY,
         currency=one.currency,
         formula="listed * (1 - discount)",
         inputs=(
-            Input("listed", "price", one.per_gpu_hour, Unit.MONEY),
-            Input("discount", "discount", one.discount, Unit.RATIO),
+            FigureInput("listed", "price", one.per_gpu_hour, FigureUnit.MONEY),
+            FigureInput("discount", "discount", one.discount, FigureUnit.RATIO),
         ),
         prices=[price_line(one)],
     )
@@ -278,12 +276,12 @@ def explain_energy(window: Window, *, filters: Filters, visibility: Visibility) 
         meaning="What GPUs drew, as their exporter counts it; shared by weight.",
         anchor="activity-levels",
         value=fsum(row["kwh"] for row in rows) if rows else None,
-        unit=Unit.KWH,
+        unit=FigureUnit.KWH,
         formula="sum(kwh)",
         columns=(
             RowColumn("day", "Day"),
             *(RowColumn(name.value, name.value.replace("_", " ").capitalize()) for name in _GROUPS),
-            RowColumn("kwh", "Energy", Unit.KWH),
+            RowColumn("kwh", "Energy", FigureUnit.KWH),
         ),
         rows=rows,
         prices=price_lines(window, _pools(found)),
@@ -311,13 +309,13 @@ def explain_adjustment(
         meaning=f"Late facts and corrected prices of {month}, booked on {booked_on}.",
         anchor="waste",
         value=sum((money(one.cost) for one in own), Decimal(0)) if currency else None,
-        unit=Unit.MONEY,
+        unit=FigureUnit.MONEY,
         currency=currency,
         formula="sum(cost)",
         columns=(
             *(RowColumn(key, key.capitalize()) for key in ("day", "cluster", "team", "cause")),
-            RowColumn("gpu_hours", "GPU-hours", Unit.GPU_HOURS),
-            RowColumn("cost", "Cost", Unit.MONEY),
+            RowColumn("gpu_hours", "GPU-hours", FigureUnit.GPU_HOURS),
+            RowColumn("cost", "Cost", FigureUnit.MONEY),
         ),
         rows=[_booked(one) for one in own],
         nothing="" if currency else "These GPU-hours have no price.",
@@ -360,7 +358,7 @@ def explain_money_budget(
         one,
         formula="sum(cost)" if figure == "budget_used" else one.formula,
         inputs=() if figure == "budget_used" else one.inputs,
-        columns=(RowColumn("day", "Day"), RowColumn("cost", "Cost", Unit.MONEY)),
+        columns=(RowColumn("day", "Day"), RowColumn("cost", "Cost", FigureUnit.MONEY)),
         rows=[{"day": str(day), "cost": cost} for day, cost in row.days],
         prices=price_lines(window, _pools(held)),
         origin="Cost of what the team held, and corrections on the day that they were booked.",

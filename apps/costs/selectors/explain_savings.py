@@ -30,7 +30,7 @@ from apps.costs.selectors.recommendations import (
     waste_covered,
 )
 from apps.usage.domain.amounts import NANO
-from apps.usage.domain.explained import Explained, Input, RowColumn, Unit
+from apps.usage.domain.explained import Explained, FigureInput, FigureUnit, RowColumn
 from apps.usage.domain.usage_query import Filters, Grouping, TimeStep, UsageQuery, UsageRow
 from apps.usage.selectors import usage_rows
 
@@ -87,12 +87,12 @@ def explain_saving(
         else "What these recommendations save in a month of 730 hours.",
         anchor="recommendations",
         value=value,
-        unit=Unit.MONEY,
+        unit=FigureUnit.MONEY,
         currency=currency,
         formula="sum(saving)",
         columns=(
             *(RowColumn(key, key.capitalize()) for key in texts),
-            RowColumn("saving", "Saving", Unit.MONEY),
+            RowColumn("saving", "Saving", FigureUnit.MONEY),
         ),
         rows=rows,
         origin="Measured use of up to thirty days × the price now.",
@@ -123,18 +123,18 @@ def explain_recommendation(pk: int, *, visibility: Visibility) -> Explained | No
         meaning=row.change,
         anchor="recommendations",
         value=row.saving_per_month if known else None,
-        unit=Unit.MONEY,
+        unit=FigureUnit.MONEY,
         currency=row.currency or "",
         formula="cents(gpu_hours * price)",
         inputs=(
-            Input("gpu_hours", "GPU-hours saved a month", _exact(hours)),
-            Input("price", "price saved a GPU-hour", _exact(each), Unit.MONEY),
+            FigureInput("gpu_hours", "GPU-hours saved a month", _exact(hours)),
+            FigureInput("price", "price saved a GPU-hour", _exact(each), FigureUnit.MONEY),
         ),
         columns=(
             RowColumn("day", "Day"),
             *(RowColumn(name.value, name.value.replace("_", " ").capitalize()) for name in groups),
             *(
-                RowColumn(name, name.replace("_", " ").capitalize(), Unit.GPU_HOURS)
+                RowColumn(name, name.replace("_", " ").capitalize(), FigureUnit.GPU_HOURS)
                 for name in amounts
             ),
         ),
@@ -205,13 +205,13 @@ def explain_waste_covered(*, filters: RecommendationFilters, visibility: Visibil
         meaning="Waste that open recommendations would avoid ÷ all waste; each GPU-hour once.",
         anchor="waste-covered",
         value=found.ratio,
-        unit=Unit.RATIO,
+        unit=FigureUnit.RATIO,
         currency=found.currency,
         formula="(waste - sum(not_covered)) / waste",
-        inputs=(Input("waste", "waste", money(found.waste), Unit.MONEY),),
+        inputs=(FigureInput("waste", "waste", money(found.waste), FigureUnit.MONEY),),
         columns=(
             RowColumn("reason", "Reason"),
-            RowColumn("not_covered", "Not covered", Unit.MONEY),
+            RowColumn("not_covered", "Not covered", FigureUnit.MONEY),
         ),
         rows=[{"reason": reason, "not_covered": money(cost)} for reason, cost in found.rest],
         origin=f"Waste from {found.first} to {found.last}.",

@@ -8,14 +8,14 @@ from enum import StrEnum
 from typing import Annotated, TypeVar
 from zoneinfo import ZoneInfo
 
-from django.db.models import Count, F, Min, Q, Sum
+from django.db.models import Count, F, Max, Min, Q, Sum
 
 from apps.accounts.permissions import Visibility
 from apps.clusters.domain.columns import Column
 from apps.clusters.domain.window import Window
 from apps.clusters.selectors import report
 from apps.costs.domain.costing import SCALE_DIGITS, WASTE, Basis, Policy
-from apps.costs.domain.months import MonthlyReport
+from apps.costs.domain.monthly_report import MonthlyReport
 from apps.costs.models import Adjustment, ClosedPeriod, PoolCostDay, PricedHour
 from apps.costs.selectors.cost_reader import CostReader
 from apps.costs.selectors.prices import price_book
@@ -34,6 +34,7 @@ EVERY_GROUP = (
     Grouping.GPU_MODEL,
     Grouping.CAPACITY_TYPE,
 )
+Name = TypeVar("Name", bound=str)
 
 
 class MonthState(StrEnum):
@@ -94,6 +95,7 @@ class PeriodState:
 
 def month_window(month: date, zone: ZoneInfo) -> Window:
     """Return the UTC window of the local month that begins on `month`."""
+    # Day 1 plus 32 days is always in the next month, whatever its length.
     following = (month.replace(day=1) + timedelta(days=32)).replace(day=1)
     return Window(day_start(month.replace(day=1), zone), day_start(following, zone))
 
@@ -101,6 +103,18 @@ def month_window(month: date, zone: ZoneInfo) -> Window:
 def closed_period(month: date) -> ClosedPeriod | None:
     """Return the closing of a month that is in force, None where it is open. One query."""
     return ClosedPeriod.objects.filter(month=month, reopened_at__isnull=True).first()
+
+
+def last_closed_month(*, visibility: Visibility) -> date | None:
+    """Return the newest month that is closed; None without one, and for who is not told.
+
+    One query, or none.
+    """
+    if not visibility.everything:
+        return None
+    closed = ClosedPeriod.objects.filter(reopened_at__isnull=True)
+    newest: date | None = closed.aggregate(newest=Max("month"))["newest"]
+    return newest
 
 
 def days_query(window: Window, basis: Basis, policy: Policy) -> CostQuery:
@@ -114,6 +128,7 @@ def month_query(
     """Return what a month's file asks, and the month's zone: of a closed one as it was closed."""
     zone = ZoneInfo(closed.time_zone) if closed else report().zone
     if closed is not None:
+        # Settings may have changed since; the file must still match its hash.
         basis, policy = Basis(closed.basis), Policy(closed.policy)
     return days_query(month_window(month, zone), basis, policy), zone
 
@@ -179,6 +194,7 @@ def gaps_of(window: Window) -> Gaps:
         )
     }
     late = sum(
+        # Compared by time of collection: facts collected again make the price stale.
         priced.get((cluster, hour)) != at
         for cluster, hour, at in collected.values_list("cluster_id", "hour", "collected_at")
     )
@@ -196,6 +212,7 @@ def _missing_hours(window: Window) -> Iterator[tuple[str, int]]:
     for name, first, count in counted.order_by("cluster__name").values_list(
         "cluster__name", "first", "there"
     ):
+        # A cluster that joined in mid-month owes no hours from before.
         start = max(first, window.start)
         wanted = max(0, (window.end - start) // _HOUR)
         if count < wanted:
@@ -252,9 +269,6 @@ def adjustment_rows(*, visibility: Visibility) -> list[AdjustmentRow]:
             "-booked_on", "-period__month", "currency"
         )
     ]
-
-
-Name = TypeVar("Name", bound=str)
 
 
 def monthly_report(month: date, *, visibility: Visibility) -> MonthlyReport:

@@ -19,11 +19,11 @@ from apps.costs.domain.costing import SCALE, SCALE_DIGITS
 from apps.costs.domain.recommendations.recommendation import (
     OF_QUOTA,
     RISKS,
-    Cell,
     Confidence,
     FollowUpOutcome,
     RecommendationKind,
     RecommendationState,
+    WasteCell,
     together,
 )
 from apps.costs.models import Recommendation, RecommendationRun, WasteSum
@@ -32,47 +32,7 @@ from apps.usage.selectors import CursorRefused
 
 Workload = tuple[str, str, str]
 """Cluster, namespace, `Kind/name`."""
-
-
-@dataclass(frozen=True, slots=True)
-class Kept:
-    """Who keeps a workload though it is idle, before which instant, and why."""
-
-    until: datetime
-    reason: str
-    person: str
-
-
-def kept_workloads(workloads: Iterable[Workload], *, now: datetime) -> dict[Workload, Kept]:
-    """Return those whose last answer keeps them at `now`. One query, none without workloads.
-
-    Ask only for workloads that the reader sees: what was answered is as they are.
-    """
-    subjects = {f"workload:{'/'.join(one)}": one for one in workloads}
-    if not subjects:
-        return {}
-    return {
-        subjects[subject]: Kept(answer.until, answer.reason, answer.person)
-        for subject, answer in answers_to(subjects).items()
-        if answer.choice is IdleChoice.KEEP and answer.until is not None and now < answer.until
-    }
-
-
 _KIND = "recommendations"
-
-
-@dataclass(frozen=True, slots=True)
-class RecommendationFilters:
-    """Narrow a reading to these names; empty means all."""
-
-    cluster: tuple[str, ...] = ()
-    tier: tuple[str, ...] = ()
-    team: tuple[str, ...] = ()
-    namespace: tuple[str, ...] = ()
-    kind: tuple[str, ...] = ()
-    state: tuple[str, ...] = (RecommendationState.OPEN.value,)
-
-
 _Risk = Annotated[str, Column(help="What may go wrong with the change.", after="alternative")]
 _Cash = Annotated[
     bool,
@@ -91,6 +51,57 @@ _KeptUntil = Annotated[
     ),
 ]
 _KeptReason = Annotated[str | None, Column(help="Why it is kept.", after="kept_until")]
+_NAMED = ("cluster", "tier", "team")
+DECIDED = "decided"
+"""The reason of waste whose recommendations are accepted or dismissed."""
+_Place = tuple[int, int | None, int | None]
+_Ratio = Annotated[
+    float | None,
+    Column(
+        help="Covered ÷ waste, 0..1; null without waste.",
+        key="waste_covered_ratio",
+        after="covered",
+    ),
+]
+_NotCovered = Annotated[
+    Mapping[str, float], Column(help="Cost of the rest, by why nothing covers it.")
+]
+
+
+@dataclass(frozen=True, slots=True)
+class KeptWorkload:
+    """Who keeps a workload though it is idle, before which instant, and why."""
+
+    until: datetime
+    reason: str
+    person: str
+
+
+def kept_workloads(workloads: Iterable[Workload], *, now: datetime) -> dict[Workload, KeptWorkload]:
+    """Return those whose last answer keeps them at `now`. One query, none without workloads.
+
+    Ask only for workloads that the reader sees: what was answered is as they are.
+    """
+    subjects = {f"workload:{'/'.join(one)}": one for one in workloads}
+    if not subjects:
+        return {}
+    return {
+        subjects[subject]: KeptWorkload(answer.until, answer.reason, answer.person)
+        for subject, answer in answers_to(subjects).items()
+        if answer.choice is IdleChoice.KEEP and answer.until is not None and now < answer.until
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class RecommendationFilters:
+    """Narrow a reading to these names; empty means all."""
+
+    cluster: tuple[str, ...] = ()
+    tier: tuple[str, ...] = ()
+    team: tuple[str, ...] = ()
+    namespace: tuple[str, ...] = ()
+    kind: tuple[str, ...] = ()
+    state: tuple[str, ...] = (RecommendationState.OPEN.value,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +172,7 @@ class RecommendationRow:
     saved_per_month: Annotated[
         Decimal | None, Column(help="What it costs less a month than before it was accepted.")
     ]
-    kept: Kept | None = None
+    kept: KeptWorkload | None = None
 
     @property
     def risk(self) -> _Risk:
@@ -192,7 +203,6 @@ class RecommendationSum:
     saving_per_month: Decimal | None
 
 
-_NAMED = ("cluster", "tier", "team")
 _COLUMNS = [
     f"{field.name}__name" if field.name in _NAMED else field.name
     for field in fields(RecommendationRow)
@@ -258,7 +268,7 @@ def _kept_among(rows: QuerySet[Recommendation, Recommendation], now: datetime) -
     return [pk for pk, *workload in asked if tuple(workload) in kept]
 
 
-def kept_of(rows: Iterable[RecommendationRow], *, now: datetime) -> Mapping[int, Kept]:
+def kept_of(rows: Iterable[RecommendationRow], *, now: datetime) -> Mapping[int, KeptWorkload]:
     """Return by pk the rows to stop something idle that somebody keeps. One query at most."""
     asked = {
         row.pk: (row.cluster, row.namespace, row.workload)
@@ -338,24 +348,6 @@ def _after_cursor(cursor: str) -> Q:
     if not known.is_finite() or abs(known) >= Decimal(10) ** 18:
         raise CursorRefused("this cursor does not belong to this list")
     return unpriced | Q(saving_per_month__lt=known) | Q(saving_per_month=known, pk__gt=pk)
-
-
-DECIDED = "decided"
-"""The reason of waste whose recommendations are accepted or dismissed."""
-_Place = tuple[int, int | None, int | None]
-
-
-_Ratio = Annotated[
-    float | None,
-    Column(
-        help="Covered ÷ waste, 0..1; null without waste.",
-        key="waste_covered_ratio",
-        after="covered",
-    ),
-]
-_NotCovered = Annotated[
-    Mapping[str, float], Column(help="Cost of the rest, by why nothing covers it.")
-]
 
 
 @dataclass(frozen=True, slots=True)
@@ -463,9 +455,9 @@ def _covered_units(
     rows: Iterable[tuple[int, int | None, int | None, list[tuple[str, str, int]]]],
 ) -> dict[tuple[_Place, str], int]:
     """Return what is covered of each place and cause."""
-    claims: dict[_Place, list[dict[Cell, int]]] = defaultdict(list)
+    claims: dict[_Place, list[dict[WasteCell, int]]] = defaultdict(list)
     for cluster, tier, team, covers in rows:
-        claim = {Cell(name, cause): units for name, cause, units in covers}
+        claim = {WasteCell(name, cause): units for name, cause, units in covers}
         claims[cluster, tier, team].append(claim)
     found: dict[tuple[_Place, str], int] = defaultdict(int)
     for place, of_place in claims.items():

@@ -21,18 +21,8 @@ from apps.costs.domain.costing import (
 from apps.usage.domain.amounts import NANO
 from apps.usage.domain.usage_query import TimeStep, UsageQuery
 
-
-def charging() -> tuple[Basis, Policy]:
-    """Return the basis and the policy for unallocated capacity that the portal is set to."""
-    return (
-        Basis(getattr(settings, "COST_BASIS", Basis.ALLOCATED.value)),
-        Policy(getattr(settings, "UNALLOCATED_POLICY", Policy.PLATFORM.value)),
-    )
-
-
 PLATFORM_NAME = ""
 """The team of a row that the platform pays for; pages and API find their own word for it."""
-
 _GROUPS = (
     Column("Cluster", key="cluster"),
     Column("Tier", key="tier"),
@@ -46,8 +36,6 @@ _GROUPS = (
     Column("GPU model", key="gpu_model"),
     Column("Capacity type", key="capacity_type"),
 )
-
-
 _PricePerGpuHour = Annotated[
     int | None,
     Column(
@@ -61,6 +49,14 @@ _PricePerGpuHour = Annotated[
 _Unpriced = Annotated[
     bool, Column(help="The price book has no price for these hours.", after="energy_mwh")
 ]
+
+
+def charging() -> tuple[Basis, Policy]:
+    """Return the basis and the policy for unallocated capacity that the portal is set to."""
+    return (
+        Basis(getattr(settings, "COST_BASIS", Basis.ALLOCATED.value)),
+        Policy(getattr(settings, "UNALLOCATED_POLICY", Policy.PLATFORM.value)),
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from apps.costs.services.exports import (
     copy_of_month,
     keep_closed_files,
 )
-from apps.costs.services.messages import note_money_alerts
+from apps.costs.services.messages import ReportFile, note_money_alerts, send_monthly_reports
 from apps.costs.services.prices import PriceRecord, loaded_prices, write_prices
 from apps.costs.services.pricing import price_hours, prune
 from apps.costs.services.recommendation_run import store_recommendations

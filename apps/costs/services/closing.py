@@ -17,11 +17,17 @@ from apps.accounts.permissions import EVERYTHING
 from apps.clusters.domain.window import Window, day_of
 from apps.clusters.models import Cluster
 from apps.clusters.selectors import report
-from apps.costs.adapters import write
+from apps.costs.adapters.formats import write
 from apps.costs.domain.costing import Basis, Policy
 from apps.costs.domain.files import FileFormat, TooManyRows
-from apps.costs.domain.months import NOTHING, Closed, Key, adjustments, canonical_lines
-from apps.costs.domain.months import ClosedAmount as Amount
+from apps.costs.domain.months import (
+    NOTHING,
+    ClosedLine,
+    LineAmount,
+    LineId,
+    adjustments,
+    canonical_lines,
+)
 from apps.costs.models import Adjustment, ClosedAmount, ClosedPeriod, PricedHour
 from apps.costs.permissions import check_reopen
 from apps.costs.selectors.cost_files import cost_centers, days_at_once, period_file
@@ -50,6 +56,7 @@ LINE_COLUMNS = ("day", *_LINE_IDS, "cause", "currency", "gpu_hours", "cost", "un
 _LINE_KEYS = (*_LINE_IDS, "cause", "currency")
 _WORKLOAD = _LINE_IDS.index("workload_id")
 _TEXT_FROM = _LINE_IDS.index("capacity_type")
+_BLOCK = 1 << 20
 
 
 def reading_of(
@@ -67,12 +74,14 @@ def reading_of(
     return CostReader(asked, visibility=EVERYTHING, zone=zone)
 
 
-def amount_of(key: LineKey, line: CostLine) -> Amount:
+def amount_of(key: LineKey, line: CostLine) -> LineAmount:
     """Return a line as it is frozen; without a currency all of it is unpriced."""
-    return Amount(line.gpu_hours, line.cost, 0 if key.currency else line.gpu_hours)
+    return LineAmount(line.gpu_hours, line.cost, 0 if key.currency else line.gpu_hours)
 
 
-def lines_of_day(closed: ClosedPeriod, cluster: Cluster, window: Window) -> dict[Key, Amount]:
+def lines_of_day(
+    closed: ClosedPeriod, cluster: Cluster, window: Window
+) -> dict[LineId, LineAmount]:
     """Return the lines of a cluster's local day as its rows are now, as the period was charged."""
     reading = reading_of(
         *(window, Basis(closed.basis), Policy(closed.policy)),
@@ -86,7 +95,7 @@ def book_differences(
     closed: ClosedPeriod,
     cluster: int,
     day: date,
-    recomputed: Mapping[Key, Amount],
+    recomputed: Mapping[LineId, LineAmount],
     *,
     booked_on: date,
     booked_at: datetime,
@@ -100,16 +109,17 @@ def book_differences(
     frozen = _sum_lines(ClosedAmount.objects.filter(**of_day))
     booked = _sum_lines(Adjustment.objects.filter(**of_day))
     if Day.objects.filter(cluster_id=cluster, day=day, folded=True).exists():
+        # Without this every folded workload would book a negative and a new line.
         frozen, booked = _fold_lines(frozen), _fold_lines(booked)
     lines = adjustments(dict(frozen), recomputed, booked)
     write_adjustments(closed, ((day, key, amount) for key, amount in lines), booked_on, booked_at)
     return len(lines)
 
 
-def _fold_lines(lines: list[tuple[Key, Amount]]) -> list[tuple[Key, Amount]]:
+def _fold_lines(lines: list[tuple[LineId, LineAmount]]) -> list[tuple[LineId, LineAmount]]:
     named = {int(key[_WORKLOAD]) for key, _ in lines if key[_WORKLOAD]}
     older = {str(pk): str(other) for pk, other in older_workloads(named).items()}
-    found: dict[Key, Amount] = {}
+    found: dict[LineId, LineAmount] = {}
     for key, amount in lines:
         workload = older.get(key[_WORKLOAD], key[_WORKLOAD])
         place = (*key[:_WORKLOAD], workload, *key[_WORKLOAD + 1 :])
@@ -119,7 +129,7 @@ def _fold_lines(lines: list[tuple[Key, Amount]]) -> list[tuple[Key, Amount]]:
 
 def write_adjustments(
     closed: ClosedPeriod,
-    lines: Iterable[tuple[date, Key, Amount]],
+    lines: Iterable[tuple[date, LineId, LineAmount]],
     booked_on: date,
     booked_at: datetime,
 ) -> None:
@@ -129,7 +139,7 @@ def write_adjustments(
     insert(Adjustment, ("period_id", "booked_on", "booked_at", *LINE_COLUMNS), rows)
 
 
-def booked_lines(closed: ClosedPeriod, **where: Any) -> list[tuple[date, Key, Amount]]:
+def booked_lines(closed: ClosedPeriod, **where: Any) -> list[tuple[date, LineId, LineAmount]]:
     """Return what was booked against a period, summed by line, in order."""
     found = Adjustment.objects.filter(period=closed, **where)
     days = found.order_by("day").values_list("day", flat=True).distinct()
@@ -149,30 +159,27 @@ def write_frozen(closed: ClosedPeriod, day: date, lines: Mapping[LineKey, CostLi
     insert(ClosedAmount, ("period_id", *LINE_COLUMNS), made)
 
 
-def _frozen_key(key: LineKey) -> Key:
+def _frozen_key(key: LineKey) -> LineId:
     """Return a line's ids as texts, empty for none; cause and currency last."""
     return (*("" if pk is None else str(pk) for pk in key.ids), key.cause.value, key.currency)
 
 
-def _line_values(day: date, key: Key, amount: Amount) -> tuple[Any, ...]:
+def _line_values(day: date, key: LineId, amount: LineAmount) -> tuple[Any, ...]:
     ids = [(int(text) if text else None) for text in key[:_TEXT_FROM]]
     texts = key[_TEXT_FROM:]
     return (day_value(day), *ids, *texts, amount.gpu_hours, amount.cost, amount.unpriced)
 
 
-def _sum_lines(rows: Any) -> list[tuple[Key, Amount]]:
+def _sum_lines(rows: Any) -> list[tuple[LineId, LineAmount]]:
     sums = {f"sum_{name}": Sum(name) for name in ("gpu_hours", "cost", "unpriced")}
     found = rows.order_by().values_list(*_LINE_KEYS).annotate(**sums)
     return [
         (
             tuple("" if value is None else str(value) for value in row[: len(_LINE_KEYS)]),
-            Amount(*map(int, row[len(_LINE_KEYS) :])),
+            LineAmount(*map(int, row[len(_LINE_KEYS) :])),
         )
         for row in found
     ]
-
-
-_BLOCK = 1 << 20
 
 
 class CloseRefused(ValueError):
@@ -202,6 +209,7 @@ def close_period(
         raise CloseRefused(f"{month:%Y-%m} is closed already, since {closed.closed_at:%Y-%m-%d}.")
     if closed is None:
         closed = _freeze(month, by=by, basis=basis, policy=policy, forced=forced.strip(), at=at)
+    # After the transaction: writing files takes minutes, too long to hold the days' locks.
     closed.files = {format_.value: sha for format_, sha in _file_hashes(month)}
     closed.save(update_fields=["files"])
     return closed
@@ -233,6 +241,7 @@ def reopen_period(
         closed.save(update_fields=["reopened_at", "reopened_by", "reopen_reason"])
         _take_back(closed, at)
         # No digest is empty: all of its hours are due.
+        # Pricing runs in the background; until then the old rows are shown.
         PricedHour.objects.filter(hour__gte=closed.start, hour__lt=closed.end).update(rates="")
     return closed
 
@@ -242,6 +251,7 @@ def _freeze(
 ) -> ClosedPeriod:
     settings = report()
     window = month_window(month, settings.zone)
+    # The month of the report zone: in UTC it may be over hours earlier or later.
     if month.day != 1 or window.end > at:
         raise CloseRefused(f"{month:%Y-%m} is not over: a month is closed after its last day.")
     with transaction.atomic():
@@ -295,7 +305,7 @@ def _write_lines(closed: ClosedPeriod, window: Window) -> tuple[str, int]:
     reading = reading_of(window, Basis(closed.basis), Policy(closed.policy), interval=TimeStep.DAY)
     count = 0
 
-    def rows() -> Iterator[Closed]:
+    def rows() -> Iterator[ClosedLine]:
         nonlocal count
         for span in days_at_once(window, zone):
             for day, lines in sorted(_lines_by_day(reading.lines(span), zone).items()):
@@ -330,7 +340,7 @@ def header_of(closed: ClosedPeriod) -> dict[str, str]:
     }
 
 
-def _canonical(day: date, lines: dict[LineKey, CostLine], reading: CostReader) -> list[Closed]:
+def _canonical(day: date, lines: dict[LineKey, CostLine], reading: CostReader) -> list[ClosedLine]:
     names = reading.names_of({key.ids for key in lines})
     return sorted(
         (

@@ -5,11 +5,10 @@ workloads by day. So teams and pools are priced hour by hour as ever, and what a
 is divided among its workloads, cause by cause, in proportion to their GPU-hours.
 """
 
-import logging
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any, NamedTuple
 
 from django.db.models import Sum
@@ -21,15 +20,12 @@ from apps.costs.domain.costing import (
     Basis,
     Cause,
     Policy,
-    apportioned,
-    divided,
     fact_cost,
     shared,
 )
 from apps.costs.domain.prices import energy_cost
-from apps.costs.models import TeamCostHour, WorkloadCostDay
 from apps.costs.services.prices import PoolKey, Rate, RateNames, Rates
-from apps.usage.models import Day, PodHour, TeamHour, TierHour, WorkloadDay
+from apps.usage.models import PodHour, TeamHour, TierHour
 
 HELD_NAMES = tuple(cause.value for cause in HELD)
 FREE_NAMES = ("unallocated", "unhealthy")
@@ -54,12 +50,14 @@ FREE_COLUMNS = (
     *(*FREE_NAMES, *(f"cost_{name}" for name in FREE_NAMES)),
     *("burst", "free_energy_mwh", "cost_free_energy"),
 )
-
 _WIDTH = len(HELD_NAMES)
 _MOST = (2**63 - 1) // 25
 """What an hour's amount may be, so that the day's is a 64-bit number too."""
 _NOTHING_FREE = (0, 0, 0, 0)
 _Row = tuple[Any, ...]
+HOLDER_COLUMNS = ("team_id", "namespace_id", "workload_id")
+WORKLOAD_COLUMNS = (*HOLDER_COLUMNS, *KIND_COLUMNS, *RATE_COLUMNS, *HELD_COLUMNS)
+TEAM_COLUMNS = ("team_id", *KIND_COLUMNS, *RATE_COLUMNS, *HELD_COLUMNS, *SHARE_COLUMNS)
 
 
 class AmountTooLarge(ValueError):
@@ -79,11 +77,6 @@ class HourCosts:
     workloads: list[_Row] = field(default_factory=list)
     teams: list[_Row] = field(default_factory=list)
     pools: list[_Row] = field(default_factory=list)
-
-
-HOLDER_COLUMNS = ("team_id", "namespace_id", "workload_id")
-WORKLOAD_COLUMNS = (*HOLDER_COLUMNS, *KIND_COLUMNS, *RATE_COLUMNS, *HELD_COLUMNS)
-TEAM_COLUMNS = ("team_id", *KIND_COLUMNS, *RATE_COLUMNS, *HELD_COLUMNS, *SHARE_COLUMNS)
 
 
 @dataclass(slots=True)
@@ -180,6 +173,7 @@ class Pricing:
         for team in sorted(by_team.keys() | shares.keys()):
             share = shares.get(team, [0] * len(SHARE_COLUMNS))
             made.teams.append((team, *kind, *rated, *by_team[team], *share))
+        # Checked here: the database's own error would not name the hour and the tier.
         if max(*whole, *beside) > _MOST:
             raise AmountTooLarge(_too_large(kind, hour, rate))
         made.pools.append((*kind, *rated, *whole, *beside))
@@ -209,6 +203,7 @@ class Pricing:
         """Return each team's shares of what is unallocated, in the order of SHARE_COLUMNS."""
         entitlements = self.rates.entitlements(kind.tier, hour)
         found: dict[int, list[int]] = defaultdict(lambda: [0] * len(SHARE_COLUMNS))
+        # All policies are stored, so that a change of policy needs no pricing anew.
         for place, (policy, basis) in enumerate(SHARES):
             for column, amount in ((place, gpu_hours), (place + len(SHARES), cost)):
                 split = shared(amount, policy, entitlements=entitlements, used=used[basis])
@@ -233,6 +228,7 @@ def _held_values(amounts: Sequence[int], rate: Rate | None) -> list[int]:
     parts = amounts[:_WIDTH]
     if rate is None:
         return [*parts, *([0] * _WIDTH), amounts[_WIDTH], 0]
+    # One rounding for each holder and hour; teams and pools are sums of these.
     cost = fact_cost(dict(zip(HELD, parts, strict=True)), rate.price)
     energy = amounts[_WIDTH]
     return [*parts, *(cost.get(cause, 0) for cause in HELD), energy, _energy(energy, rate)]
@@ -267,158 +263,3 @@ def _add_to(total: list[int], values: Iterable[int]) -> None:
 def with_hour(at: object, rows: Iterable[_Row]) -> Iterator[_Row]:
     """Yield rows with the hour in front."""
     return ((at, *row) for row in rows)
-
-
-logger = logging.getLogger(__name__)
-
-_HOUR = timedelta(hours=1)
-_KINDS = len(KIND_COLUMNS)
-
-_ENERGY = HELD_COLUMNS.index("energy_mwh")
-_AMOUNTS = (*range(_WIDTH), _ENERGY)
-"""Where in HELD_COLUMNS amounts stand; what each costs stands `_COSTS` of the same place."""
-_COSTS = (*range(_WIDTH, 2 * _WIDTH), HELD_COLUMNS.index("cost_energy"))
-
-
-_Holding = tuple[Any, ...]
-"""A team and its kind of pool."""
-
-
-@dataclass(slots=True)
-class KeptDay:
-    """Rows of a day: of teams and pools by hour, of workloads for the whole day."""
-
-    hours: dict[datetime, HourCosts] = field(default_factory=dict)
-    workloads: list[_Row] = field(default_factory=list)
-
-
-def kept_day(day: Day, pricing: Pricing) -> KeptDay:
-    """Return a day as it is priced now. Six queries.
-
-    What was priced before at the same price stays to the last digit: its workloads were rounded
-    one by one, which cannot be done again. Raises AmountTooLarge.
-    """
-    hours = [day.start + n * _HOUR for n in range((day.end - day.start) // _HOUR)]
-    facts = team_facts_of(day.cluster_id, hours)
-    made = KeptDay({hour: pricing.costs(hour, facts[hour]) for hour in hours if facts[hour].free})
-    workloads = _workloads(day)
-    rounded = {holding: len(rows) + 1 for holding, rows in workloads.items()}
-    _keep_what_is_the_same(day, made, rounded)
-    before = _workloads_before(day)
-    for holding, by_rate in sorted(_by_rate(made).items()):
-        known = before.get(holding, [])
-        if _sums_by_rate(known) == by_rate:
-            made.workloads += known
-        else:
-            made.workloads += _divide_day(holding, by_rate, workloads.get(holding, []))
-    return made
-
-
-def _keep_what_is_the_same(day: Day, made: KeptDay, rounded: dict[_Holding, int]) -> None:
-    """Put what teams and pools cost before in place of what differs from it by rounding alone."""
-    of_day = {"cluster_id": day.cluster_id, "hour__gte": day.start, "hour__lt": day.end}
-    teams = TeamCostHour.objects.filter(**of_day).order_by()
-    known = {
-        (row[0], *row[1 : 2 + _KINDS]): row[2 + _KINDS :]
-        for row in teams.values_list("hour", "team_id", *KIND_COLUMNS, *RATE_COLUMNS, *HELD_COLUMNS)
-    }
-    first = 1 + _KINDS
-    end = first + len(RATE_COLUMNS) + len(HELD_COLUMNS)
-    for hour, costs in made.hours.items():
-        sums: dict[_Row, list[int]] = defaultdict(lambda: [0] * len(HELD_COLUMNS))
-        for place, row in enumerate(costs.teams):
-            now, then = row[first:end], known.get((hour, *row[:first]))
-            if then is not None and _is_same(now, then, rounded.get(row[:first], 1)):
-                costs.teams[place] = row = (*row[:first], *then, *row[end:])
-            own = sums[row[1:first]]
-            for at, value in enumerate(row[first + len(RATE_COLUMNS) : end]):
-                own[at] += value
-        costs.pools = [
-            (*row[: _KINDS + len(RATE_COLUMNS)], *sums[row[:_KINDS]], *row[end - 1 :])
-            for row in costs.pools
-        ]
-
-
-def _is_same(now: _Row, then: _Row, rounded: int) -> bool:
-    """Say whether rates and amounts are equal, and costs but for so many roundings."""
-    rates = len(RATE_COLUMNS)
-    if now[:rates] != then[:rates]:
-        return False
-    pairs = list(zip(now[rates:], then[rates:], strict=True))
-    return all(pairs[at][0] == pairs[at][1] for at in _AMOUNTS) and all(
-        abs(pairs[at][0] - pairs[at][1]) <= rounded for at in _COSTS
-    )
-
-
-def _by_rate(made: KeptDay) -> dict[_Holding, dict[_Row, list[int]]]:
-    """Return what each team's day comes to on each kind of pool, by rate."""
-    found: dict[_Holding, dict[_Row, list[int]]] = defaultdict(dict)
-    first, rates = 1 + _KINDS, len(RATE_COLUMNS)
-    for costs in made.hours.values():
-        for row in costs.teams:
-            values = row[first + rates : first + rates + len(HELD_COLUMNS)]
-            if not any(values):
-                continue  # it has a share of what nobody held, and held nothing
-            known = found[row[:first]].get(row[first : first + rates], [0] * len(HELD_COLUMNS))
-            summed = [a + b for a, b in zip(known, values, strict=True)]
-            found[row[:first]][row[first : first + rates]] = summed
-    return found
-
-
-def _workloads(day: Day) -> dict[_Holding, list[tuple[_Row, list[int]]]]:
-    """Return what each workload of a team's kind of pool held, as (holder, amounts)."""
-    found: dict[_Holding, list[tuple[_Row, list[int]]]] = defaultdict(list)
-    columns = (*HOLDER_COLUMNS, *KIND_COLUMNS, *HELD_NAMES, "energy_mwh")
-    rows = WorkloadDay.objects.filter(cluster_id=day.cluster_id, day=day.day)
-    holder = len(HOLDER_COLUMNS)
-    for row in rows.order_by("workload_id", "pk").values_list(*columns):
-        holding = (row[0], *row[holder : holder + _KINDS])
-        found[holding].append((row[:holder], [int(n) for n in row[holder + _KINDS :]]))
-    return found
-
-
-def _workloads_before(day: Day) -> dict[_Holding, list[_Row]]:
-    found: dict[_Holding, list[_Row]] = defaultdict(list)
-    rows = WorkloadCostDay.objects.filter(cluster_id=day.cluster_id, day=day.day)
-    holder = len(HOLDER_COLUMNS)
-    for row in rows.order_by("pk").values_list(*WORKLOAD_COLUMNS):
-        found[row[0], *row[holder : holder + _KINDS]].append(row)
-    return found
-
-
-def _sums_by_rate(rows: Iterable[_Row]) -> dict[_Row, list[int]]:
-    """Return rows of WORKLOAD_COLUMNS summed by rate."""
-    first = len(HOLDER_COLUMNS) + _KINDS
-    found: dict[_Row, list[int]] = defaultdict(lambda: [0] * len(HELD_COLUMNS))
-    for row in rows:
-        own = found[row[first : first + len(RATE_COLUMNS)]]
-        for at, value in enumerate(row[first + len(RATE_COLUMNS) :]):
-            own[at] += value
-    return dict(found)
-
-
-def _divide_day(
-    holding: _Holding,
-    by_rate: dict[_Row, list[int]],
-    workloads: Sequence[tuple[_Row, list[int]]],
-) -> list[_Row]:
-    """Return a team's day divided among its workloads: rows sum to the team's, rate by rate."""
-    if not workloads:
-        logger.warning("nothing is kept of what the workloads of %s held", holding)
-        return []
-    ordered = sorted(by_rate.items(), key=lambda item: repr(item[0]))
-    rates, sums = [rate for rate, _ in ordered], [values for _, values in ordered]
-    parts: list[list[list[int]]] = [[[0] * len(HELD_COLUMNS) for _ in workloads] for _ in rates]
-    for place, (at, cost_at) in enumerate(zip(_AMOUNTS, _COSTS, strict=True)):
-        weights = [amounts[place] for _, amounts in workloads]
-        shares = divided([values[at] for values in sums], weights)
-        for of_rate, values, share in zip(parts, sums, shares, strict=True):
-            costs = apportioned(values[cost_at], share) if any(share) else share
-            for own, amount, cost in zip(of_rate, share, costs, strict=True):
-                own[at], own[cost_at] = amount, cost
-    return [
-        (*holder, *holding[1:], *rate, *own)
-        for rate, of_rate in zip(rates, parts, strict=True)
-        for (holder, _), own in zip(workloads, of_rate, strict=True)
-        if any(own)
-    ]

@@ -24,28 +24,23 @@ from apps.accounts.permissions import EVERYTHING, NotAllowed, Visibility, visibi
 from apps.accounts.services import leases
 from apps.accounts.services.leases import LeaseLost
 from apps.clusters.selectors import report
-from apps.costs.adapters import Stored, opened, removed, stored, swept, write
+from apps.costs.adapters.formats import write
+from apps.costs.adapters.storage import Stored, opened, removed, stored, swept
 from apps.costs.domain.costing import Basis, Policy
-from apps.costs.domain.files import (
-    MOST_ATTEMPTS,
-    CostFile,
-    ExportScope,
-    ExportState,
-    FileFormat,
-    TooManyRows,
-    counted,
-    file_name,
-)
+from apps.costs.domain.exports import MOST_ATTEMPTS, ExportScope, ExportState, counted
+from apps.costs.domain.files import CostFile, FileFormat, TooManyRows, file_name
 from apps.costs.models import ClosedFile, ClosedPeriod, Export
 from apps.costs.selectors.cost_files import (
-    check_still_sees,
-    closed_folder,
-    closed_path,
     cost_file,
-    exports_folder,
     month_rows_expected,
     period_file,
     rows_expected,
+)
+from apps.costs.selectors.exported_files import (
+    check_still_sees,
+    closed_folder,
+    closed_path,
+    exports_folder,
 )
 from apps.costs.selectors.months import closed_period, days_query
 from apps.costs.selectors.rows import CostQuery
@@ -80,6 +75,7 @@ def ask_export(user: User, asked: ExportScope, format_: FileFormat, *, now: date
     # Opens it as the worker will: what is refused is refused at once, before anybody waits.
     file_of(asked, format_, visibility)
     with transaction.atomic():
+        # Locked: a double click would else pass the limit and write the file twice.
         mine = Export.objects.select_for_update().filter(asked_by=user, state__in=_OPEN)
         open_ones = list(mine.order_by("pk"))
         for row in open_ones:
@@ -98,6 +94,7 @@ def ask_export(user: User, asked: ExportScope, format_: FileFormat, *, now: date
             team_ids=sorted(visibility.team_ids),
             asked_at=now,
         )
+        # After the commit, else a fast worker finds no row.
         transaction.on_commit(partial(_send_task, made.pk), robust=True)
     return made.pk
 
@@ -114,7 +111,12 @@ def file_of(asked: ExportScope, format_: FileFormat, visibility: Visibility) -> 
     """Return the file that was asked for, to be written. Raises TooManyRows, GroupingRefused."""
     if asked.month is not None:
         return period_file(
-            asked.month, format_, visibility=visibility, basis=asked.basis, policy=asked.policy
+            asked.month,
+            format_,
+            visibility=visibility,
+            basis=asked.basis,
+            policy=asked.policy,
+            filters=asked.filters,
         )
     question = _export_query(asked)
     if question is None:
@@ -177,6 +179,7 @@ def _take_lease(pk: int, now: datetime) -> Export | None:
     if row is None:
         return None
     row.refresh_from_db(fields=["attempts"])
+    # A file that kills its worker (memory) would else be begun for ever.
     if row.attempts > MOST_ATTEMPTS:
         said = f"It was begun {MOST_ATTEMPTS} times and its writer was lost each time."
         _mark_failed(row, f"{said} Ask for less of it, or as CSV.", now)
@@ -188,6 +191,7 @@ def _write_file(row: Export, clock: Callable[[], datetime]) -> tuple[Stored, str
     asked, format_ = ExportScope.of(row.question), FileFormat(row.format)
     if not row.asked_by.is_active:
         raise ExportRefused("The account that asked for it is switched off.")
+    # It may have waited for hours: who left a team meanwhile gets no file of it.
     check_still_sees(row, visibility_of(row.asked_by))
     visibility = Visibility(everything=row.everything, team_ids=frozenset(row.team_ids))
     _renew_lease(row, clock(), rows_expected=_expected_rows(asked, visibility))
@@ -202,6 +206,7 @@ def _write_file(row: Export, clock: Callable[[], datetime]) -> tuple[Stored, str
     def put(out: BinaryIO) -> None:
         write(telling, format_, out, bom=asked.bom)
 
+    # With the lease: a writer that lost it cannot overwrite the file of its successor.
     name = f"{row.pk}-{row.lease}.{format_.suffix}"
     return stored(exports_folder(), lambda _sha: name, put), file_name(
         file, name_of(asked, format_), format_
@@ -216,7 +221,7 @@ def name_of(asked: ExportScope, format_: FileFormat) -> str:
 
 def _expected_rows(asked: ExportScope, visibility: Visibility) -> int | None:
     if asked.month is not None:
-        return month_rows_expected(asked.month, visibility=visibility)
+        return month_rows_expected(asked.month, visibility=visibility, filters=asked.filters)
     question = _export_query(asked)
     if question is None:
         return None

@@ -1,7 +1,8 @@
 """Messages about costs: monthly reports by mail, and alerts on money budgets."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from hashlib import sha256
 from smtplib import SMTPException, SMTPRecipientsRefused
@@ -13,12 +14,12 @@ from django.db import transaction
 from django.db.models import F
 
 from apps.accounts.domain.identity import Role
-from apps.accounts.models import User
-from apps.accounts.permissions import EVERYTHING
+from apps.accounts.models import Membership, User
+from apps.accounts.permissions import EVERYTHING, Visibility, teams_led_by
 from apps.accounts.services import leases
 from apps.clusters.selectors import report
-from apps.costs.domain.files import MailState
-from apps.costs.domain.months import body, due_month, subject
+from apps.costs.domain.exports import MailState
+from apps.costs.domain.monthly_report import body, due_month, subject
 from apps.costs.models import MonthlyMail, PoolCostDay
 from apps.costs.selectors.budgets import money_budget_rows
 from apps.costs.selectors.months import closed_period, gaps_of, month_window, monthly_report
@@ -34,19 +35,32 @@ _LONGEST_MISSED: Final = timedelta(days=366)
 logger = logging.getLogger(__name__)
 
 
-def send_monthly_reports(*, now: datetime) -> int:
+@dataclass(frozen=True, slots=True)
+class ReportFile:
+    """A file that goes with a mail."""
+
+    name: str
+    text: str
+
+
+ReportFileOf = Callable[[date, Visibility], ReportFile]
+"""Makes the file of a month for who sees so much."""
+
+
+def send_monthly_reports(*, now: datetime, file_of: ReportFileOf | None = None) -> int:
     """Send the report of the month before to who has not got it; return how many were sent.
 
     Sent from the day of the month that is set, once the month is closed or complete, even if that
     is after the next one has ended. Two workers do no harm: each message is one row, and the worker
     that takes it sends it. A message that a server refuses is noted and tried again, later each
-    time. Without a mail server: nothing.
+    time. Without a mail server: nothing. `file_of` makes what is attached.
     """
     zone = report().zone
     month = due_month(now.astimezone(zone).date(), settings.MONTHLY_MAIL_DAY)
     if not settings.EMAIL_HOST:
         return 0
     if month is not None and not MonthlyMail.objects.filter(month=month).exists():
+        # Noted on the first due day: a month that is complete later is not forgotten.
         _note_mails(month, MailState.WAITING, now)
     for waiting in _months_waiting(now) if settings.MONTHLY_MAIL_DAY else ():
         if _is_whole(waiting):
@@ -55,7 +69,7 @@ def send_monthly_reports(*, now: datetime) -> int:
         _note_mails(month, MailState.DUE, now)
     due = MonthlyMail.objects.filter(leases.free(now), state=MailState.DUE.value, next_at__lte=now)
     ids = list(due.order_by("month", "recipient").values_list("pk", flat=True))
-    return sum(_send_mail(pk, now) for pk in ids)
+    return sum(_send_mail(pk, now, file_of) for pk in ids)
 
 
 def _is_whole(month: date) -> bool:
@@ -73,11 +87,36 @@ def _is_whole(month: date) -> bool:
 
 
 def recipients() -> Sequence[str]:
+    """Return who gets a report: finance, and the leads of teams where that is switched on."""
+    return sorted({*_of_finance(), *_leads()})
+
+
+def _of_finance() -> Sequence[str]:
     """Return the addresses that are set, else those of everybody of the role finance."""
     if settings.MONTHLY_MAIL_TO:
         return sorted(set(settings.MONTHLY_MAIL_TO))
     people = User.objects.filter(role=Role.FINANCE.value, is_active=True).exclude(email="")
     return sorted(set(people.order_by("pk").values_list("email", flat=True)))
+
+
+def _leads() -> dict[str, frozenset[int]]:
+    """Return the teams that people lead, by their addresses; empty where leads get no mail."""
+    if not settings.MONTHLY_MAIL_LEADS:
+        return {}
+    led = Membership.objects.filter(lead=True, team__active=True).values("username")
+    people = User.objects.filter(username__in=led, is_active=True).exclude(email="").order_by("pk")
+    found: dict[str, frozenset[int]] = {}
+    for person in people:
+        found[person.email] = found.get(person.email, frozenset()) | teams_led_by(person)
+    return found
+
+
+def _visibility_for(address: str) -> Visibility | None:
+    """Return what the report to an address may hold; None: nothing any more."""
+    if address in _of_finance():
+        return EVERYTHING
+    led = _leads().get(address)
+    return Visibility(everything=False, team_ids=led) if led else None
 
 
 def _months_waiting(now: datetime) -> Sequence[date]:
@@ -107,16 +146,19 @@ def _note_mails(month: date, state: MailState, now: datetime) -> None:
         MonthlyMail(month=month, recipient=to, state=state.value, next_at=now)
         for to in recipients()
     ]
+    # Two workers make the same rows; the unique constraint keeps one of each.
     MonthlyMail.objects.bulk_create(rows, ignore_conflicts=True)
 
 
-def _send_mail(pk: int, now: datetime) -> int:
+def _send_mail(pk: int, now: datetime, file_of: ReportFileOf | None) -> int:
     with transaction.atomic():
         taken = MonthlyMail.objects.filter(leases.free(now), pk=pk, state=MailState.DUE.value)
+        # One conditional UPDATE: of two workers only one changes the row.
         if not taken.update(lease_until=now + LEASE, attempts=F("attempts") + 1):
             return 0
     row = MonthlyMail.objects.get(pk=pk)
-    if row.recipient not in recipients():
+    sees = _visibility_for(row.recipient)
+    if sees is None:
         # Who may see the money of all teams may have changed since the first try.
         MonthlyMail.objects.filter(pk=pk).update(
             state=MailState.FAILED.value,
@@ -125,7 +167,7 @@ def _send_mail(pk: int, now: datetime) -> int:
         )
         return 0
     try:
-        _mail_message(row).send()
+        _mail_message(row, sees, file_of).send()
     except (OSError, SMTPException, ValueError) as error:
         # A ValueError is an address or a header that no mail can have.
         _try_later(row, _failure_sentence(error), now)
@@ -137,20 +179,24 @@ def _send_mail(pk: int, now: datetime) -> int:
     return 1
 
 
-def _mail_message(row: MonthlyMail) -> EmailMessage:
-    found = monthly_report(row.month, visibility=EVERYTHING)
-    link = f"{settings.PORTAL_URL}/exports/" if settings.PORTAL_URL else ""
+def _mail_message(row: MonthlyMail, sees: Visibility, file_of: ReportFileOf | None) -> EmailMessage:
+    found = monthly_report(row.month, visibility=sees)
+    link = f"{settings.PORTAL_URL}/costs/exports/" if settings.PORTAL_URL else ""
     # The same each time: where a sending was cut short after the server had taken the message,
     # mail programs show the second one as the first.
     named = sha256(f"{row.month} {row.recipient}".encode()).hexdigest()[:32]
     domain = settings.DEFAULT_FROM_EMAIL.rpartition("@")[2].strip(" >") or "localhost"
-    return EmailMessage(
+    message = EmailMessage(
         subject=subject(found),
         body=body(found, link=link),
         from_email=settings.DEFAULT_FROM_EMAIL,
         to=[row.recipient],
         headers={"Message-ID": f"<gpuportal-{row.month:%Y-%m}-{named}@{domain}>"},
     )
+    if file_of is not None:
+        file = file_of(row.month, sees)
+        message.attach(file.name, file.text, "text/html")
+    return message
 
 
 def _try_later(row: MonthlyMail, why: str, now: datetime) -> None:

@@ -29,6 +29,8 @@ _PRICE_COLUMNS = (
     *("gpu_model", "per_gpu_hour", "currency", "discount", "kind", "source", "example"),
     *("per_kwh", "pue"),
 )
+_MICRO = 1_000_000
+_HoursByCluster = dict[int, set[datetime]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,9 +94,6 @@ def write_prices(records: Sequence[PriceRecord], *, withdrawn: Collection[int]) 
     write_valid(Price, rows, columns=_PRICE_COLUMNS, withdrawn=withdrawn)
 
 
-_MICRO = 1_000_000
-
-
 class PoolKey(NamedTuple):
     """What tells pools apart, as ids."""
 
@@ -148,12 +147,14 @@ class RateNames:
         """Return the id of a name; None where the row is gone, or goes by another name now."""
         if name not in self._ids:
             self._read()
+        # The placeholder of `name`, read back: facts outlive the rows that they name.
         if name.startswith("#") and name not in self._ids:
             return int(name[1:])
         return self._ids.get(name)
 
     def _read(self) -> None:
         rows = self._table._default_manager.order_by("pk").values_list("pk", "name")
+        # Read whole again: the tables are small, and a single name would be a query each.
         self._names = dict(rows)
         self._ids = {name: pk for pk, name in self._names.items()}
 
@@ -244,9 +245,6 @@ def _price_changes(entries: Iterable[PriceEntry]) -> set[datetime]:
 
 def _entitlement_changes(entitled: Iterable[_Entitled]) -> set[datetime]:
     return {at for e in entitled for at in (e.start, e.end) if at is not None}
-
-
-_HoursByCluster = dict[int, set[datetime]]
 
 
 def due_days(rates: Rates) -> list[tuple[int, list[datetime]]]:

@@ -38,9 +38,9 @@ from apps.costs.services.cost_rows import (
     HourCosts,
     Pricing,
     facts_of,
-    kept_day,
     with_hour,
 )
+from apps.costs.services.kept_days import kept_day
 from apps.costs.services.prices import Rates, days_of, due_days
 from apps.pending.models import Episode, Eviction
 from apps.usage.domain.usage_query import GroupingRefused
@@ -66,6 +66,9 @@ _OF_RATE = (*KIND_COLUMNS, *RATE_COLUMNS)
 _WORKLOADS = Rollup(WorkloadCostHour, WorkloadCostDay, (*HOLDER_COLUMNS, *_OF_RATE), HELD_COLUMNS)
 _TEAMS = Rollup(TeamCostHour, TeamCostDay, ("team_id", *_OF_RATE), (*HELD_COLUMNS, *SHARE_COLUMNS))
 _POOLS = Rollup(PoolCostHour, PoolCostDay, _OF_RATE, (*HELD_COLUMNS, *FREE_COLUMNS))
+_FOLD_KEYS = ("team_id", "namespace_id", *KIND_COLUMNS, *RATE_COLUMNS)
+_DAYS_AT_A_TIME = 60
+_AT_ONCE = 2000
 
 
 def price_hours(*, now: datetime, most: int = _MOST_HOURS) -> int:
@@ -85,6 +88,7 @@ def price_hours(*, now: datetime, most: int = _MOST_HOURS) -> int:
             break
         try:
             done += price_day(day, hours, pricing, now=now)
+        # One bad day must not stop all others; its transaction is rolled back.
         except (AmountTooLarge, DataError, GroupingRefused) as error:
             logger.error("A day was not priced: %s", error)  # noqa: TRY400 - the text says it all
     return done
@@ -97,6 +101,7 @@ def price_day(day_id: int, hours: Sequence[datetime], pricing: Pricing, *, now: 
     AmountTooLarge, with nothing changed.
     """
     with transaction.atomic():
+        # Pruning, closing and pricing all lock the day first: one order, so no deadlock.
         day = Day.objects.select_for_update().filter(pk=day_id).first()
         if day is None:
             return 0
@@ -104,6 +109,7 @@ def price_day(day_id: int, hours: Sequence[datetime], pricing: Pricing, *, now: 
         still_open = sorted(of_facts)
         for closed in _closed_in(still_open):
             own = [hour for hour in still_open if closed.start <= hour < closed.end]
+            # A local day can span two months of another zone: one part closed, one open.
             still_open = [hour for hour in still_open if hour not in set(own)]
             if own:
                 _adjust_closed_days(closed, day, own, pricing, now=now)
@@ -153,6 +159,7 @@ def _days_in(cluster: int, windows: Iterable[Window]) -> list[tuple[Day, list[da
 @contextmanager
 def _rolled_back() -> Iterator[None]:
     """Take back all that is written within: one way of reckoning for open and closed days."""
+    # Computing in memory would be a second implementation, whose rounding could differ.
     mark = transaction.savepoint()
     try:
         yield
@@ -197,6 +204,7 @@ def _replace_hours(
 ) -> None:
     rows = table.hours._default_manager
     rows.filter(cluster_id=cluster, hour__in=list(costs)).delete()
+    # Delete and insert instead of upsert: an hour may have fewer rows than before.
     made = (with_hour(instant(hour), getattr(costs[hour], name)) for hour in sorted(costs))
     insert(table.hours, ("hour", *table.columns), chain.from_iterable(made))
 
@@ -259,11 +267,6 @@ def prune() -> int:
     return days
 
 
-_FOLD_KEYS = ("team_id", "namespace_id", *KIND_COLUMNS, *RATE_COLUMNS)
-_DAYS_AT_A_TIME = 60
-_AT_ONCE = 2000
-
-
 def fold_workloads(*, now: datetime) -> int:
     """Fold days past the retention of workloads; return how many.
 
@@ -296,6 +299,7 @@ def _delete_workloads(workloads: Collection[int]) -> None:
     """Delete those workloads that nothing names; of hourly rows only living pods have any."""
     kept = set(_in_closed_months(workloads))
     rows = Workload.objects.filter(pk__in=set(workloads) - kept)
+    # Facts have no foreign keys, so the database would not refuse to orphan them.
     for model in (Pod, Episode, Eviction, WorkloadDay):
         rows = rows.filter(~Exists(model._default_manager.filter(workload=OuterRef("pk"))))
     chosen = list(rows.order_by("pk").values_list("pk", flat=True))

@@ -14,8 +14,7 @@ from apps.clusters.domain.tiers import TierRule
 from apps.clusters.models import Cluster, Tier
 from apps.clusters.services import TierHistory
 from apps.costs.domain.costing import FREE, Cause
-from apps.costs.domain.recommendations import Recommendation as Found
-from apps.costs.domain.recommendations import for_workloads
+from apps.costs.domain.recommendations import Finding, for_workloads
 from apps.costs.domain.recommendations.capacity import (
     empty_hours,
     empty_nodes,
@@ -27,9 +26,9 @@ from apps.costs.domain.recommendations.idle_time import idle_timeout, scale_to_d
 from apps.costs.domain.recommendations.recommendation import (
     LEAST_DAYS,
     OF_QUOTA,
-    Cell,
-    Gap,
+    CoverageGap,
     RecommendationState,
+    WasteCell,
     avoided,
     cell_name,
     together,
@@ -48,23 +47,24 @@ from apps.costs.services.evidence.hours import (
     pending_hours,
     timeout_evidence,
 )
-from apps.costs.services.evidence.offers import (
-    EvidenceSpan,
-    OfferBook,
-    PricesInForce,
-    collected_until,
-    newest_day,
-    offer_book,
-    span_of,
+from apps.costs.services.evidence.offers import OfferBook, PricesInForce, offer_book
+from apps.costs.services.evidence.span import EvidenceSpan, collected_until, newest_day, span_of
+from apps.costs.services.evidence.workloads import (
+    WorkloadOfTeam,
+    service_evidence,
+    workload_evidence,
 )
-from apps.costs.services.evidence.workloads import TeamEvidence, service_evidence, workload_evidence
-from apps.costs.services.evidence.workloads import TeamEvidence as OfWorkload
 from apps.costs.services.recommendations import TeamFinding, store
 
 MOST_CELLS = 500
 """Kept of one recommendation are its largest cells: what is left out counts as not covered."""
 _HELD_CAUSES = (Cause.IDLE, Cause.UNDERUSED, Cause.NOT_RUNNING)
 _ROWS_AT_A_TIME = 2000
+_AT_A_TIME = 500
+LEAST_SAVING = 1
+"""What saves less than this a month (a unit of the currency) is not worth anybody's reading."""
+MOST_OF_A_TIER = 2000
+"""Only the largest savings of a tier are kept: a list of hundreds would not be read."""
 
 
 class WasteOwner(NamedTuple):
@@ -80,26 +80,28 @@ class Waste:
     """The waste of one tier in units, by whose it is and cell; and why rules pass cells over."""
 
     tier: Tier
-    cells: dict[WasteOwner, dict[Cell, int]] = field(default_factory=lambda: defaultdict(dict))
-    gaps: dict[str, Gap] = field(default_factory=dict)
+    cells: dict[WasteOwner, dict[WasteCell, int]] = field(default_factory=lambda: defaultdict(dict))
+    gaps: dict[str, CoverageGap] = field(default_factory=dict)
 
-    def covers(self, found: Found, team: int | None) -> dict[Cell, int]:
+    def covers(self, found: Finding, team: int | None) -> dict[WasteCell, int]:
         """Return what a recommendation avoids; nothing where it saves no cash."""
         if found.kind in OF_QUOTA:
             return {}
         waste = self.cells.get(WasteOwner(team, self.tier.pk, found.currency), {})
         claimed = avoided(found.cells, waste)
+        # Stored as JSON in the row: a tier-wide rule could claim thousands of cells.
         largest = sorted(claimed, key=lambda cell: (-claimed[cell], cell))[:MOST_CELLS]
         return {cell: claimed[cell] for cell in largest}
 
     def sums(
-        self, claims: Iterable[tuple[WasteOwner, Mapping[Cell, int]]]
+        self, claims: Iterable[tuple[WasteOwner, Mapping[WasteCell, int]]]
     ) -> Iterator[tuple[WasteOwner, str, str, int]]:
         """Yield (whose, cause, reason, units): what is covered, and the rest by why it is not."""
-        by_owner: dict[WasteOwner, list[Mapping[Cell, int]]] = defaultdict(list)
+        by_owner: dict[WasteOwner, list[Mapping[WasteCell, int]]] = defaultdict(list)
         for of, claim in claims:
             by_owner[of].append(claim)
         for of, cells in self.cells.items():
+            # Two recommendations may claim the same hours, which can be saved once only.
             covered = together(by_owner[of])
             sums: dict[tuple[str, str], int] = defaultdict(int)
             for cell, units in cells.items():
@@ -110,17 +112,17 @@ class Waste:
                 if units:
                     yield of, cause, reason, units
 
-    def _why(self, cell: Cell, covered: int) -> str:
+    def _why(self, cell: WasteCell, covered: int) -> str:
         if cell.cause == Cause.UNHEALTHY.value:
-            return Gap.UNAVAILABLE.value
+            return CoverageGap.UNAVAILABLE.value
         if covered:
-            return Gap.REMAINDER.value
+            return CoverageGap.REMAINDER.value
         if cell.cause == Cause.UNALLOCATED.value:
-            return Gap.NEEDED.value
-        return self.gaps.get(cell.name, Gap.NO_RULE).value
+            return CoverageGap.NEEDED.value
+        return self.gaps.get(cell.name, CoverageGap.NO_RULE).value
 
 
-def waste_of(span: EvidenceSpan, tier: Tier, found: Iterable[TeamEvidence]) -> Waste:
+def waste_of(span: EvidenceSpan, tier: Tier, found: Iterable[WorkloadOfTeam]) -> Waste:
     """Return the priced waste of a tier over the days of the evidence. Two queries."""
     waste = Waste(tier)
     names: dict[tuple[int, str, str], str] = {}
@@ -135,6 +137,7 @@ def waste_of(span: EvidenceSpan, tier: Tier, found: Iterable[TeamEvidence]) -> W
     keys = ("team_id", "currency", "workload_id", "gpu_model__name", "capacity_type")
     for team, currency, workload, model, kind, *costs in _waste_sums(held, keys, _HELD_CAUSES):
         place = (workload, model, kind)
+        # Priced, but without evidence: it stays visible as waste that no rule covers.
         name = names.get(place) or cell_name("", str(workload), model, kind)
         _add_waste(waste.cells[WasteOwner(team, tier.pk, currency)], name, _HELD_CAUSES, costs)
     pools = PoolCostDay.objects.filter(**days).order_by()
@@ -155,19 +158,12 @@ def _waste_sums(
 
 
 def _add_waste(
-    cells: dict[Cell, int], name: str, causes: tuple[Cause, ...], costs: Iterable[Any]
+    cells: dict[WasteCell, int], name: str, causes: tuple[Cause, ...], costs: Iterable[Any]
 ) -> None:
     for cause, cost in zip(causes, costs, strict=True):
         if cost:
-            cell = Cell(name, cause.value)
+            cell = WasteCell(name, cause.value)
             cells[cell] = cells.get(cell, 0) + int(cost)
-
-
-_AT_A_TIME = 500
-LEAST_SAVING = 1
-"""What saves less than this a month (a unit of the currency) is not worth anybody's reading."""
-MOST_OF_A_TIER = 2000
-"""Only the largest savings of a tier are kept: a list of hundreds would not be read."""
 
 
 @dataclass(slots=True)
@@ -284,13 +280,14 @@ def _run_rules(span: EvidenceSpan, now: datetime) -> _Run:
             )
             for of, cause, reason, units in waste.sums(claims)
         ]
+    # What is found of tiers that are not active any more.
     run.found += [one for rest in of_pools.values() for one in rest]
     return run
 
 
 def _workloads(
     span: EvidenceSpan, tier: Tier, book: OfferBook, prices: PricesInForce
-) -> list[OfWorkload]:
+) -> list[WorkloadOfTeam]:
     sharing = book.sharing(tier.name)
     return [] if sharing is None else list(workload_evidence(span, tier, sharing, prices))
 
@@ -299,7 +296,7 @@ def _of_tier(
     span: EvidenceSpan,
     tier: Tier,
     book: OfferBook,
-    evidence: Sequence[OfWorkload],
+    evidence: Sequence[WorkloadOfTeam],
     pending: PendingHours | None,
 ) -> list[TeamFinding]:
     """Return what is found of a tier's workloads: the largest savings."""
@@ -307,6 +304,7 @@ def _of_tier(
     found = [
         one_found
         for one in evidence
+        # Else a workload on two pools would be judged twice, and its saving counted twice.
         if one.main
         for each in for_workloads([one.evidence], offers(one.team))
         for one_found in _worth_it(each, one.team_id)
@@ -338,7 +336,7 @@ def _of_capacity(
         yield from _worth_it(mig_layout(layout), None)
 
 
-def _worth_it(found: Found | None, team_id: int | None) -> Iterator[TeamFinding]:
+def _worth_it(found: Finding | None, team_id: int | None) -> Iterator[TeamFinding]:
     if found is None:
         return
     if found.saving_per_month is None or found.saving_per_month >= LEAST_SAVING:

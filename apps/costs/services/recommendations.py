@@ -1,46 +1,28 @@
-"""Store recommendations, decide on them, and follow up what they saved."""
+"""Store recommendations and decide on them."""
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import date, datetime, timedelta
+from datetime import datetime, timedelta
 from decimal import Decimal
-from functools import reduce
-from operator import add
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
-from django.db import models, transaction
-from django.db.models import F, QuerySet, Sum
+from django.db import transaction
+from django.db.models import QuerySet
 
 from apps.accounts.models import User
 from apps.accounts.permissions import NotAllowed, can_administer, teams_led_by, visibility_of
-from apps.clusters.domain.names import ANY, family_of
-from apps.clusters.domain.window import day_of
-from apps.clusters.models import Cluster, Tier, Workload
-from apps.clusters.selectors import report
-from apps.costs.domain.costing import money, units
-from apps.costs.domain.recommendations import Recommendation as Found
+from apps.clusters.models import Cluster, Tier
+from apps.costs.domain.recommendations import Finding
 from apps.costs.domain.recommendations.recommendation import (
     DECIDABLE,
     FROZEN,
-    Cell,
     Figure,
-    FollowUpOutcome,
-    RecommendationKind,
     RecommendationState,
-    follow_up,
+    WasteCell,
     found_again,
     not_found,
 )
-from apps.costs.models import PoolCostDay, PricedHour, Recommendation, WorkloadCostDay
-from apps.costs.services.evidence.offers import (
-    EVIDENCE_DAYS,
-    EvidenceSpan,
-    Pool,
-    PricesInForce,
-    newest_day,
-    span_of,
-)
+from apps.costs.models import Recommendation
+from apps.costs.services.follow_up import cost_before
 
 _FIGURES = (
     *("team_id", "change", "patch", "saving_per_month", "currency", "confidence", "reason"),
@@ -51,17 +33,17 @@ _AT_A_TIME = 500
 GONE_FOR = timedelta(days=90)
 """Recommendations not found for longer are deleted: their return is not expected."""
 _STANDING = (RecommendationState.OPEN.value, RecommendationState.ACCEPTED.value)
-
 _Key = tuple[str, ...]
 _T = TypeVar("_T")
+LONGEST_REASON = 1000
 
 
 class TeamFinding(NamedTuple):
     """What a rule found, its team (None: of no team in particular), and what it covers."""
 
-    found: Found
+    found: Finding
     team_id: int | None
-    covers: Mapping[Cell, int] = {}
+    covers: Mapping[WasteCell, int] = {}
 
 
 def store(cluster: Cluster, found: Iterable[TeamFinding], *, now: datetime) -> None:
@@ -84,6 +66,7 @@ def store(cluster: Cluster, found: Iterable[TeamFinding], *, now: datetime) -> N
             _update_row(row, best[key])
         else:
             row.state = not_found(RecommendationState(row.state)).value
+    # Most rows say the same every day; only `last_seen` moves on in one UPDATE.
     changed = [row for key, row in known.items() if _content(row) != before[key]]
     again = [row.pk for key, row in known.items() if key in best]
     Recommendation.objects.bulk_create(fresh, batch_size=_AT_A_TIME)
@@ -105,6 +88,7 @@ def _returned_rows(cluster: Cluster, keys: Iterable[_Key]) -> dict[_Key, Recomme
     """Return the rows of keys that are gone. One query for every _AT_A_TIME keys."""
     found: dict[_Key, Recommendation] = {}
     for some in _portions(sorted(keys)):
+        # A superset of the keys: SQL has no portable IN over tuples, so Python picks.
         kinds, _, namespaces, workloads, _, nodes = map(set, zip(*some, strict=True))
         rows = _gone_rows(cluster).filter(
             kind__in=kinds, namespace__in=namespaces, workload__in=workloads, node__in=nodes
@@ -122,6 +106,7 @@ def _lock_rows(
     rows: QuerySet[Recommendation, Recommendation],
 ) -> QuerySet[Recommendation, Recommendation]:
     rows = rows.select_related("cluster", "tier")
+    # In one order: two that lock several rows never deadlock.
     return rows.select_for_update(of=("self",)).order_by("pk")
 
 
@@ -213,210 +198,6 @@ def _rank(row: Recommendation) -> tuple[bool, bool, Decimal, int]:
     return not accepted, saving is None, -(saving or Decimal(0)), row.pk
 
 
-_HELD = ("busy", "unmeasured", "underused", "idle", "not_running")
-_FREE = ("unallocated", "unhealthy")
-_DAY = timedelta(days=1)
-_NANO = 10**9
-NOT_FOLLOWED = (
-    RecommendationKind.UNUSED_QUOTA,
-    RecommendationKind.MIG_LAYOUT,
-    RecommendationKind.IDLE_TIMEOUT,
-    RecommendationKind.LEND_QUOTA,
-)
-"""Their saving is capacity that is given up or used by others: no cost of one subject shows it."""
-OF_POOLS = (RecommendationKind.EMPTY_NODES, RecommendationKind.EMPTY_HOURS)
-MOVED = (RecommendationKind.SMALLER_MODEL, RecommendationKind.SPOT)
-"""Those that may change what a GPU-hour of the same tier costs."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Spent:
-    """What was held in some days at the prices of one moment; `days` are those of priced hours.
-
-    `cost` is None where it cannot be told.
-    """
-
-    cost: Decimal | None
-    days: float
-
-
-def follow_up_accepted(*, now: datetime) -> int:
-    """Compare what accepted recommendations' subjects hold since; return how many were looked at.
-
-    Counted are whole local days after the acceptance. One whose saving came is done.
-    """
-    accepted = Recommendation.objects.filter(state=RecommendationState.ACCEPTED.value).order_by(
-        "pk"
-    )
-    return sum(_follow(pk, now) for pk in accepted.values_list("pk", flat=True))
-
-
-def cost_before(row: Recommendation, *, now: datetime) -> tuple[Decimal, float] | None:
-    """Return what a subject's GPU-hours of the thirty days until today cost at today's prices.
-
-    With it how many days were priced. None where that cannot be told: no price, no day yet,
-    something that was not priced, or nothing that has a cost of its own.
-    """
-    last = newest_day(row.cluster)
-    if last is None or row.kind in NOT_FOLLOWED or row.saving_per_month is None:
-        return None
-    span = span_of(row.cluster, last, now=now)
-    first = _first_day(row, span)
-    if first is None:
-        return None
-    spent = _spent_from(row, span, first, at=now)
-    return None if spent.cost is None or not spent.days else (spent.cost, spent.days)
-
-
-@transaction.atomic
-def _follow(pk: int, now: datetime) -> bool:
-    row = Recommendation.objects.select_for_update().get(pk=pk)
-    last = newest_day(row.cluster)
-    if row.state != RecommendationState.ACCEPTED.value or row.decided_at is None or last is None:
-        return False
-    if row.cost_before is None or row.days_before is None or row.saving_per_month is None:
-        return False
-    since = day_of(row.decided_at, report().zone) + _DAY
-    days = min(EVIDENCE_DAYS, (last - since).days + 1)
-    if days < 1:
-        return False
-    span = span_of(row.cluster, last, now=now, days=days)
-    spent = _spent_from(row, span, span.first, at=row.decided_at)
-    row.cost_after, row.days_after = spent.cost, spent.days
-    _judge(row)
-    row.save()
-    return True
-
-
-def _judge(row: Recommendation) -> None:
-    """Say whether the saving came; where a cost is not known there is no verdict."""
-    row.verdict, row.saved_per_month = "", None
-    if row.saving_per_month is None or row.cost_before is None or row.cost_after is None:
-        return
-    said = follow_up(
-        promised=row.saving_per_month,
-        cost_before=row.cost_before,
-        days_before=Decimal(repr(row.days_before)),
-        cost_after=row.cost_after,
-        days_after=Decimal(repr(row.days_after)),
-    )
-    row.verdict, row.saved_per_month = said.verdict.value, said.saved_per_month
-    if said.verdict is FollowUpOutcome.CAME:
-        row.state = RecommendationState.DONE.value
-
-
-# ---------------------------------------------------------------- what was held, and its price
-
-
-def _spent_from(row: Recommendation, span: EvidenceSpan, first: date, *, at: datetime) -> _Spent:
-    """Return what a subject's GPU-hours from `first` on cost, whatever tier they were of.
-
-    All are priced as at `at`: a price that changed is no saving. Days at the end that are not
-    priced yet are left out; one before them, a GPU-hour without a price or one in another
-    currency make the cost unknown.
-    """
-    priced, is_whole = _priced(span, first)
-    if not priced:
-        return _Spent(None, 0.0)
-    days = sum(priced.values()) / 24
-    if not is_whole:
-        return _Spent(None, days)
-    return _Spent(_valued(row, first, max(priced), at), days)
-
-
-def _priced(span: EvidenceSpan, first: date) -> tuple[dict[date, int], bool]:
-    """Return how many hours of each day were priced, and whether all collected ones were.
-
-    Days at the end of which an hour is not priced yet are left out.
-    """
-    hours = PricedHour.objects.filter(
-        cluster=span.cluster, hour__gte=span.window.start, hour__lt=span.window.end
-    )
-    counts = Counter(day_of(hour, span.zone) for hour in hours.values_list("hour", flat=True))
-    collected = {day: count for day, count in span.hours.items() if day >= first}
-    whole = [day for day, count in collected.items() if counts[day] >= count]
-    if not whole:
-        return {}, False
-    wanted = [day for day in collected if day <= max(whole)]
-    return {day: counts[day] for day in wanted}, len(wanted) == len(whole)
-
-
-def _valued(row: Recommendation, first: date, last: date, at: datetime) -> Decimal | None:
-    """Return what was held in some days at the prices of `at`; None where that is not known."""
-    table, names = _cost_table(row)
-    held = reduce(add, (F(name) for name in names))
-    pools = ("tier__name", "gpu_model__name", "capacity_type")
-    rows = _own_rows(row, table).filter(day__gte=first, day__lte=last).order_by()
-    sums = list(rows.values_list("currency", *pools).annotate(held=Sum(held)).filter(held__gt=0))
-    if any(currency != row.currency for currency, *_ in sums):
-        return None
-    prices, whole = PricesInForce(at), Decimal(0)
-    own = set()
-    for _, tier, model, kind, amount in sums:
-        price, currency = prices.of(row.cluster.name, Pool(tier, model, kind))
-        if price is None or currency != row.currency:
-            return None
-        whole += Decimal(int(amount)) / _NANO * price
-        if row.tier is not None and tier == row.tier.name:
-            own.add(price)
-    return money(units(whole)) if _are_as_then(row, own) else None
-
-
-def _are_as_then(row: Recommendation, own: Iterable[Decimal]) -> bool:
-    """Say whether its tier's prices include the one that its saving was promised at.
-
-    If not, the price book was corrected since, and what it says of then is not what was compared.
-    """
-    promised: Any = row.evidence.get("price_per_gpu_hour")
-    found = set(own)
-    return promised is None or not found or row.kind in MOVED or Decimal(promised) in found
-
-
-def _first_day(row: Recommendation, span: EvidenceSpan) -> date | None:
-    table, _ = _cost_table(row)
-    days = _own_rows(row, table).filter(day__gte=span.first, day__lte=span.last).order_by("day")
-    first: date | None = days.values_list("day", flat=True).first()
-    return first
-
-
-def _cost_table(row: Recommendation) -> tuple[type[models.Model], tuple[str, ...]]:
-    if row.workload and row.kind not in OF_POOLS:
-        return WorkloadCostDay, _HELD
-    return PoolCostDay, (*_HELD, *_FREE)
-
-
-def _own_rows(
-    row: Recommendation, table: type[models.Model]
-) -> models.QuerySet[models.Model, models.Model]:
-    rows = table._default_manager.filter(cluster=row.cluster_id)
-    kind, _, name = row.workload.partition("/")
-    if row.kind in OF_POOLS and name:
-        capacity_type, _, model = name.partition("/")
-        return rows.filter(tier=row.tier_id, capacity_type=capacity_type, gpu_model__name=model)
-    if not row.workload:
-        return rows.filter(tier=row.tier_id)
-    if name.endswith(ANY):
-        return rows.filter(workload__in=_family_rows(row, kind, name))
-    return rows.filter(
-        workload__namespace__name=row.namespace, workload__kind=kind, workload__name=name
-    )
-
-
-def _family_rows(row: Recommendation, kind: str, family: str) -> list[int]:
-    """Return the ids of a family's workloads: `eval-big-x7k2p` begins like `eval-*`, but is not."""
-    named = Workload.objects.filter(
-        namespace__cluster=row.cluster_id,
-        namespace__name=row.namespace,
-        kind=kind,
-        name__startswith=family.removesuffix(f"-{ANY}"),
-    )
-    found = named.order_by("pk").values_list("pk", "name")
-    return [pk for pk, name in found if family_of(kind, name) == family]
-
-
-LONGEST_REASON = 1000
-
-
 class UnknownRecommendation(Exception):
     """There is none of that number, or it is not for this reader."""
 
@@ -446,6 +227,7 @@ def accept_recommendation(user: User, pk: int, *, now: datetime) -> None:
     """
     with transaction.atomic():
         row = _decidable(user, pk)
+        # A second click would measure the cost before anew, with the change half made.
         if row.state == RecommendationState.ACCEPTED.value:
             return
         before = cost_before(row, now=now)

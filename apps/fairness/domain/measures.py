@@ -1,10 +1,6 @@
-"""Measures of a tier over its slots, their sums, and the packed amounts of its teams.
+"""Measures of a tier over its slots, and their sums."""
 
-Packed amounts are eight-byte little-endian integers: the teams' ids in ascending order, then each
-column in turn. A thousand rows take longer to read than to add.
-"""
-
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
@@ -29,15 +25,16 @@ from apps.fairness.domain.shares import (
 )
 from apps.usage.domain.amounts import NANO
 
+NanoGpuHours = npt.NDArray[np.int64]
+"""Nano-GPU-hours (1e-9 GPU-hours)."""
+
 
 class HourState(StrEnum):
-    """`missing`: a cluster that has the tier lacks facts, or its demand, so nothing is judged.
+    """How much is known of a tier in an hour; nothing is judged in a `missing` one.
 
-    Demand is known where the cluster was watched, or estimated from series; what was held is never
-    taken for it.
-
-    What teams are entitled to holds in all clusters together: with one of them left out, those
-    who hold much there would seem to hold nothing.
+    An hour is missing when one cluster of the tier lacks facts or demand. Entitlements are for all
+    clusters together: without one cluster, teams that hold GPUs there would seem to hold none.
+    Demand is watched, or estimated from series; allocation never stands in for it.
     """
 
     COMPLETE = "complete"
@@ -47,11 +44,11 @@ class HourState(StrEnum):
 
 @dataclass(frozen=True)
 class TierSlots:
-    """What is known of one tier: GPU-equivalents, means over each slot.
+    """One tier by slot: mean GPU-equivalents.
 
-    `hours` and `capacity` are (slots,), the others (slots, teams). A slot is as long as nothing
-    that is promised changes in it, half an hour at most: an entitlement that changes in mid-slot
-    makes two of it. `pending` is the pending work that counts for fairness.
+    `hours` and `capacity` have shape (slots,), the others (slots, teams). A slot lasts half an hour
+    or less: an entitlement that changes within one splits it. `pending` is the work that counts for
+    fairness.
     """
 
     hours: Array
@@ -125,6 +122,7 @@ def measure(slots: TierSlots) -> Measured:
     Demand is held + pending, at most the tier's capacity, and never less than what is held: a tier
     that lost GPUs keeps its pods.
     """
+    # A tier that lost nodes keeps its pods, so demand may exceed the capacity by what is held.
     room = slots.capacity[:, np.newaxis]
     demand = np.maximum(slots.held, np.minimum(slots.held + slots.pending, room))
     share = fair_shares(
@@ -167,11 +165,7 @@ def integrate(measured: Measured) -> FairnessSums:
     )
 
 
-Whole = npt.NDArray[np.int64]
-"""Nano-GPU-hours (1e-9 GPU-hours)."""
-
-
-class PairAmount(NamedTuple):
+class LoanAmount(NamedTuple):
     """Nano-GPU-hours that the team at `borrower` held of the entitlement of that at `lender`."""
 
     lender: int
@@ -180,26 +174,26 @@ class PairAmount(NamedTuple):
 
 
 @dataclass(frozen=True)
-class WholeSums:
+class NanoSums:
     """Sums over slots, one of each team, then those of the tier.
 
     Σ lent = Σ borrowed − `from_pool` − `overdrawn`, and the tier's `from_pool` and `overdrawn` are
     the sums of its teams', to the last digit.
     """
 
-    entitlement: Whole
-    weight: Whole
-    demand: Whole
-    fair_share: Whole
-    borrowed: Whole
-    lent: Whole
-    denied: Whole
-    from_pool: Whole
-    overdrawn: Whole
+    entitlement: NanoGpuHours
+    weight: NanoGpuHours
+    demand: NanoGpuHours
+    fair_share: NanoGpuHours
+    borrowed: NanoGpuHours
+    lent: NanoGpuHours
+    denied: NanoGpuHours
+    from_pool: NanoGpuHours
+    overdrawn: NanoGpuHours
     borrowable: int
 
 
-def whole_sums(measured: Measured) -> WholeSums:
+def nano_sums(measured: Measured) -> NanoSums:
     """Return the sums of all slots; what is borrowed is parted, and what is lent follows from it.
 
     A part is rounded so that the parts of each borrower sum to what it borrowed.
@@ -212,9 +206,10 @@ def whole_sums(measured: Measured) -> WholeSums:
     pool, overdrawn, from_lenders = apportion(
         np.stack([sources.pool, sources.overdrawn, sources.lender[0]]), borrowed
     )
+    # Lenders follow from borrowers, so that both sides stay equal to the last nano-GPU-hour.
     lent_in_all = np.array([from_lenders.sum()])
     lent = apportion((hours @ lending.lent)[:, np.newaxis], lent_in_all)[:, 0]
-    return WholeSums(
+    return NanoSums(
         entitlement=_nano(hours @ slots.entitlement),
         weight=_nano(hours @ slots.weight),
         demand=_nano(hours @ measured.demand),
@@ -228,26 +223,27 @@ def whole_sums(measured: Measured) -> WholeSums:
     )
 
 
-def apportion(parts: Array, totals: Whole) -> Whole:
-    """Return whole parts that sum to each total: (parts, columns), by largest remainder.
+def apportion(parts: Array, totals: NanoGpuHours) -> NanoGpuHours:
+    """Return whole numbers in proportion to `parts` (parts, columns) that sum to each total.
 
-    `totals` are divided in proportion to the parts; of equal remainders the first part takes what
-    is left over. The total of a column without any part goes to the first row; without rows, to
-    none.
+    By largest remainder; of equal remainders the first part gets what is left over. A column whose
+    parts are all 0 gives its total to the first row. Without rows the result is empty.
     """
     if not len(parts):
         return np.zeros(parts.shape, dtype=np.int64)
     shares = divided(parts, parts.sum(axis=0))
+    # Rounding may leave a total without any part: it must land somewhere, for totals are kept.
     shares[0] += shares.sum(axis=0) == 0
     exact = shares * totals
     floors = np.floor(exact).astype(np.int64)
     left = totals - floors.sum(axis=0)
+    # Sorted twice gives ranks. Stable, so that a recomputed hour gives the same rows.
     rank = np.argsort(np.argsort(floors - exact, axis=0, kind="stable"), axis=0, kind="stable")
-    parted: Whole = floors + (rank < left)
+    parted: NanoGpuHours = floors + (rank < left)
     return parted
 
 
-def largest_loans(measured: Measured, *, at_most: int) -> Sequence[PairAmount]:
+def largest_loans(measured: Measured, *, at_most: int) -> Sequence[LoanAmount]:
     """Return who borrowed how much from whom, the largest first; at most so many."""
     lending, hours = measured.lending, measured.slots.hours
     lenders = np.flatnonzero(lending.lent.any(axis=0))
@@ -263,17 +259,19 @@ def largest_loans(measured: Measured, *, at_most: int) -> Sequence[PairAmount]:
     )
     amounts = _nano(borrowed_from(part, hours).lender)
     flat = amounts.ravel()
+    # A full sort of lenders × borrowers takes long where a thousand teams share a tier.
     if flat.size > at_most:
         chosen = np.argpartition(flat, -at_most)[-at_most:]
     else:
         chosen = np.arange(flat.size)
     chosen = chosen[flat[chosen] > 0]
+    # By amount, then position: `argpartition` alone leaves equal loans in any order.
     chosen = chosen[np.lexsort((chosen, -flat[chosen]))]
     row, column = np.divmod(chosen, borrowers.size)
     found = zip(
         lenders[row].tolist(), borrowers[column].tolist(), flat[chosen].tolist(), strict=True
     )
-    return [PairAmount(*pair) for pair in found]
+    return [LoanAmount(*pair) for pair in found]
 
 
 def _joined(lending: Lending) -> Lending:
@@ -287,64 +285,7 @@ def _joined(lending: Lending) -> Lending:
     )
 
 
-def _nano(gpu_hours: npt.ArrayLike) -> Whole:
-    whole: Whole = np.rint(np.asarray(gpu_hours, dtype=np.float64) * NANO).astype(np.int64)
+def _nano(gpu_hours: npt.ArrayLike) -> NanoGpuHours:
+    # Casting cuts towards 0: without `rint` each sum would lose half a unit on average.
+    whole: NanoGpuHours = np.rint(np.asarray(gpu_hours, dtype=np.float64) * NANO).astype(np.int64)
     return whole
-
-
-PACKED = ("entitlement", "demand", "fair_share", "allocated", "borrowed", "denied")
-"""What is packed of a team, in this order."""
-
-_STORED = np.dtype("<i8")
-_Whole = npt.NDArray[np.int64]
-
-
-@dataclass(frozen=True, slots=True)
-class TeamTable:
-    """Nano-GPU-hours: `teams` are ids in ascending order, `amounts` is (columns, teams)."""
-
-    teams: _Whole
-    amounts: _Whole
-
-    def column(self, name: str) -> _Whole:
-        """Return the amounts of one of PACKED, one of each team."""
-        found: _Whole = self.amounts[PACKED.index(name)]
-        return found
-
-    def only(self, teams: Iterable[int]) -> "TeamTable":
-        """Return the same of these teams alone."""
-        kept = np.isin(self.teams, np.array(list(teams), dtype=np.int64))
-        return TeamTable(self.teams[kept], self.amounts[:, kept])
-
-
-def table_of(rows: Sequence[Sequence[int]]) -> TeamTable:
-    """Return rows of (team, *PACKED), of each team one, as a table."""
-    ordered = np.array(sorted(rows, key=lambda row: row[0]), dtype=np.int64).reshape(
-        len(rows), 1 + len(PACKED)
-    )
-    return TeamTable(ordered[:, 0], ordered[:, 1:].T)
-
-
-def pack_table(table: TeamTable) -> bytes:
-    """Return a table as the value that is stored."""
-    return np.vstack([table.teams, table.amounts]).astype(_STORED).tobytes()
-
-
-def unpack_table(stored: bytes | memoryview) -> TeamTable:
-    """Return the table that was packed. Raises ValueError for what is none."""
-    found = np.frombuffer(stored, dtype=_STORED).reshape(1 + len(PACKED), -1).astype(np.int64)
-    return TeamTable(found[0], found[1:])
-
-
-def sum_tables(tables: Sequence[TeamTable]) -> TeamTable:
-    """Return the sums by team, exactly."""
-    if not tables:
-        return table_of(())
-    teams = np.unique(np.concatenate([table.teams for table in tables]))
-    amounts = np.zeros((len(PACKED), teams.size), dtype=np.int64)
-    for table in tables:
-        if table.teams.size == teams.size:
-            amounts += table.amounts
-        else:
-            amounts[:, np.searchsorted(teams, table.teams)] += table.amounts
-    return TeamTable(teams, amounts)

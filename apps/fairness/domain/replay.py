@@ -11,6 +11,9 @@ from typing import NamedTuple
 from apps.clusters.domain import resources
 from apps.clusters.domain.resources import quantity
 
+_SLACK = 1e-9
+"""Sevenths of a GPU do not sum to whole GPUs exactly."""
+
 
 class ChangeImpossible(ValueError):
     """A change that the layout does not admit; the text says why."""
@@ -57,20 +60,20 @@ class Entitle:
 
 
 @dataclass(frozen=True, slots=True)
-class MoveCards:
+class MoveGpus:
     """Whole GPUs that leave one tier and serve another.
 
     `usable` is the part of a GPU that the other tier's units cover: 1 for 7 × 1g.10gb, 6/7 for 2 ×
     3g.40gb, whose last slice is stranded.
     """
 
-    cards: float
+    gpus: float
     from_tier: str
     to_tier: str
     usable: float = 1.0
 
     def __str__(self) -> str:
-        return f"move {self.cards:g} GPUs from {self.from_tier} to {self.to_tier}"
+        return f"move {self.gpus:g} GPUs from {self.from_tier} to {self.to_tier}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +92,7 @@ class MoveWork:
         )
 
 
-Change = AddGpus | Entitle | MoveCards | MoveWork
+Change = AddGpus | Entitle | MoveGpus | MoveWork
 
 
 def changed(layout: Layout, changes: Sequence[Change]) -> dict[str, TierPlan]:
@@ -104,7 +107,7 @@ def changed(layout: Layout, changes: Sequence[Change]) -> dict[str, TierPlan]:
                 _grow(plans, change.tier, change.gpus)
             case Entitle():
                 _entitle(plans, change)
-            case MoveCards():
+            case MoveGpus():
                 _move(plans, change)
             case MoveWork():  # pragma: no branch - there is no other change
                 _check_work(plans, change)
@@ -133,19 +136,20 @@ def _entitle(plans: dict[str, TierPlan], change: Entitle) -> None:
     before = plan.entitlements.get(change.team, 0.0)
     weights = plan.weights
     if weights is not None:
+        # Twice the entitlement with the old weight would give a team less of the rest than before.
         weight = weights.get(change.team, 0.0) * change.gpus / before if before else change.gpus
         weights = {**weights, change.team: weight}
     entitlements = {**plan.entitlements, change.team: change.gpus}
     plans[change.tier] = replace(plan, entitlements=entitlements, weights=weights)
 
 
-def _move(plans: dict[str, TierPlan], change: MoveCards) -> None:
-    if change.cards < 0:
+def _move(plans: dict[str, TierPlan], change: MoveGpus) -> None:
+    if change.gpus < 0:
         raise ChangeImpossible("move GPUs the other way instead of a negative number")
     if not 0 <= change.usable <= 1:
         raise ChangeImpossible(f"the usable part of a GPU is from 0 to 1, not {change.usable:g}")
-    _grow(plans, change.from_tier, -change.cards)
-    _grow(plans, change.to_tier, change.cards * change.usable)
+    _grow(plans, change.from_tier, -change.gpus)
+    _grow(plans, change.to_tier, change.gpus * change.usable)
 
 
 def _check_work(plans: Mapping[str, TierPlan], change: MoveWork) -> None:
@@ -153,10 +157,6 @@ def _check_work(plans: Mapping[str, TierPlan], change: MoveWork) -> None:
     _plan_of(plans, change.to_tier)
     if change.gpus <= 0:
         raise ChangeImpossible("work that moves must ask for some GPU")
-
-
-_SLACK = 1e-9
-"""Sevenths of a GPU do not sum to whole GPUs exactly."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +180,7 @@ class ReplayWork:
     of_queue: bool = False
 
 
-class Played(NamedTuple):
+class ReplayedWork(NamedTuple):
     """When a work ran in the replay; `started_at` None where it never did.
 
     `ended_at` is when it finished or was canceled; None where it still runs or is pending at the
@@ -194,7 +194,7 @@ class Played(NamedTuple):
 
 def replay(
     works: Iterable[ReplayWork], plan: TierPlan, *, start: float, end: float
-) -> list[Played]:
+) -> list[ReplayedWork]:
     """Return what became of each work of one tier from `start` to `end`, as they were asked for.
 
     Whenever GPUs are free and a pending work fits, one starts: first of teams that hold less than
@@ -205,7 +205,7 @@ def replay(
         (work for work in works if work.asked_at < end),
         key=lambda work: (not work.running, _arrival(work, start), work.asked_at),
     )
-    queue = _Queue(plan, ordered, end=end)
+    queue = _TierQueue(plan, ordered, end=end)
     for at, arriving in groupby(enumerate(ordered), key=lambda pair: _arrival(pair[1], start)):
         queue.run_until(at)
         queue.add(at, [number for number, _ in arriving])
@@ -218,7 +218,7 @@ def _arrival(work: ReplayWork, start: float) -> float:
 
 
 @dataclass
-class _Team:
+class _ReplayTeam:
     """What a team holds, and its pending works by size, each oldest first."""
 
     name: str
@@ -230,6 +230,7 @@ class _Team:
     def turn(self) -> tuple[bool, float, str]:
         """Sorts teams by whose turn it is."""
         level = self.held / self.weight if self.weight > 0 else inf
+        # The name breaks ties: a replay must give the same answer each time it is asked.
         return (self.held >= self.entitled - _SLACK, level, self.name)
 
     def oldest_fitting(self, free: float) -> int:
@@ -240,24 +241,24 @@ class _Team:
         return min(q[0] for gpus, q in self.waiting.items() if q and gpus <= free + _SLACK)
 
 
-class _Turns:
+class _TeamTurns:
     """Whose turn it is, by size of work: heaps of turns, of which those gone by are passed over.
 
     A tier may have thousands of teams with pending work but few sizes, and most instants change one
     team.
     """
 
-    def __init__(self, teams: Mapping[str, _Team]) -> None:
+    def __init__(self, teams: Mapping[str, _ReplayTeam]) -> None:
         self._teams = teams
         self._heaps: defaultdict[float, list[tuple[bool, float, str]]] = defaultdict(list)
 
-    def note(self, team: _Team, sizes: Iterable[float]) -> None:
+    def note(self, team: _ReplayTeam, sizes: Iterable[float]) -> None:
         """A team began to wait for works of these sizes, or what it holds changed."""
         for gpus in sizes:
             if team.waiting[gpus]:
                 heappush(self._heaps[gpus], team.turn())
 
-    def next(self, free: float) -> _Team | None:
+    def next(self, free: float) -> _ReplayTeam | None:
         """Return the team whose turn it is among those with work that fits into `free`."""
         turns = [self._first(gpus) for gpus in self._heaps if gpus <= free + _SLACK]
         first = min((turn for turn in turns if turn is not None), default=None)
@@ -267,13 +268,15 @@ class _Turns:
         heap = self._heaps[gpus]
         while heap:
             team = self._teams[heap[0][-1]]
+            # Turns are never removed when they change, only passed over: a heap cannot delete in
+            # the middle.
             if team.waiting[gpus] and heap[0] == team.turn():
                 return heap[0]
             heappop(heap)
         return None
 
 
-class _Queue:
+class _TierQueue:
     """The state of one tier as the replay goes on."""
 
     def __init__(self, plan: TierPlan, works: Sequence[ReplayWork], *, end: float) -> None:
@@ -281,10 +284,10 @@ class _Queue:
         self._end = end
         self._free = plan.capacity
         self._teams = {
-            name: _Team(name, plan.entitlements.get(name, 0.0), plan.weight(name))
+            name: _ReplayTeam(name, plan.entitlements.get(name, 0.0), plan.weight(name))
             for name in sorted({work.team for work in works})
         }
-        self._turns = _Turns(self._teams)
+        self._turns = _TeamTurns(self._teams)
         self._changes: list[tuple[float, int]] = []
         self._started: dict[int, float] = {}
         self._ended: dict[int, float] = {}
@@ -307,14 +310,16 @@ class _Queue:
         """Let works end and leave up to `until`, starting others in their place."""
         while self._changes and self._changes[0][0] <= until:
             at = self._changes[0][0]
+            # All ends of one instant come first: a work that needs two of the freed places must see
+            # both.
             while self._changes and self._changes[0][0] == at:
                 self._end_or_leave(at, heappop(self._changes)[1])
             self._start_fitting(at)
 
-    def played(self) -> list[Played]:
+    def played(self) -> list[ReplayedWork]:
         """Return every work with its times, in the order of asking."""
         return [
-            Played(work, self._started.get(number), self._ended.get(number))
+            ReplayedWork(work, self._started.get(number), self._ended.get(number))
             for number, work in enumerate(self._works)
         ]
 
@@ -338,7 +343,7 @@ class _Queue:
         while (team := self._turns.next(self._free)) is not None:
             self._start(at, team, team.oldest_fitting(self._free))
 
-    def _start(self, at: float, team: _Team, number: int) -> None:
+    def _start(self, at: float, team: _ReplayTeam, number: int) -> None:
         work = self._works[number]
         team.waiting[work.gpus].popleft()
         self._hold(team, work.gpus)
@@ -346,7 +351,7 @@ class _Queue:
         if work.runs_seconds is not None:
             heappush(self._changes, (at + work.runs_seconds, number))
 
-    def _hold(self, team: _Team, gpus: float) -> None:
+    def _hold(self, team: _ReplayTeam, gpus: float) -> None:
         team.held += gpus
         self._free -= gpus
         self._turns.note(team, list(team.waiting))

@@ -9,6 +9,12 @@ import numpy.typing as npt
 Array = npt.NDArray[np.float64]
 """Floats. The last axis is teams, in the caller's order; the axes before it are slots (or tiers
 and slots). What belongs to a whole tier, as its capacity, lacks the last axis."""
+# One weight may be 1e300 times another: both would not fit into one running sum.
+_SMALLEST_WEIGHT = 1e-12
+"""Of the largest: below it, levels run out of a float's digits."""
+_NOTHING = 1e-9
+"""GPU-hours: what rounding may leave of a share of 0, and the last digit that is stored."""
+HALF_LIFE_SECONDS = 7 * 86400.0
 
 
 def amounts(name: str, values: npt.ArrayLike) -> Array:
@@ -31,10 +37,6 @@ def divided(above: npt.ArrayLike, below: npt.ArrayLike) -> Array:
     return out
 
 
-_SMALLEST_WEIGHT = 1e-12
-"""Of the largest: below it, levels run out of a float's digits."""
-
-
 def fair_shares(
     *,
     demand: npt.ArrayLike,
@@ -53,18 +55,21 @@ def fair_shares(
     Raises ValueError for amounts that are negative or not finite.
     """
     room = amounts("capacity", capacity)[..., np.newaxis]
+    # Work that can never run would otherwise take the rest of the tier from teams that can use it.
     asked = np.minimum(amounts("demand", demand), room)
     entitled = amounts("entitlement", entitlement)
     weights = _relative(entitled if weight is None else amounts("weight", weight))
     asked, entitled, weights = np.broadcast_arrays(asked, entitled, weights)
     if not asked.shape[-1]:
         return np.zeros(asked.shape)
-    shares = promised(asked, entitled, room)
+    shares = entitled_part(asked, entitled, room)
     left = np.maximum(0.0, room - shares.sum(axis=-1, keepdims=True))
     shares = shares + fill(asked - shares, weights, left)
+    # A second filling, because a weight of 0 has no level: its brim would lie at infinity.
     if (weights == 0).any():
         left = np.maximum(0.0, room - shares.sum(axis=-1, keepdims=True))
         shares = shares + fill(asked - shares, np.where(weights > 0, 0.0, 1.0), left)
+    # Two fillings, each rounded, may together exceed a demand in the last digit.
     return np.minimum(shares, asked)
 
 
@@ -74,11 +79,12 @@ def _relative(weights: Array) -> Array:
     return np.where(parts < _SMALLEST_WEIGHT, 0.0, parts)
 
 
-def promised(asked: Array, entitled: Array, room: Array) -> Array:
+def entitled_part(asked: Array, entitled: Array, room: Array) -> Array:
     """Return min(asked, entitled), scaled by one factor to fit into `room` (shape (..., 1))."""
     first = np.minimum(asked, entitled)
     total, there = np.broadcast_arrays(first.sum(axis=-1, keepdims=True), room)
     factor = np.ones_like(total)
+    # The factor never exceeds 1: room that is left goes by weight, not by entitlement.
     np.divide(there, total, out=factor, where=total > there)
     scaled: Array = first * factor
     return scaled
@@ -105,6 +111,7 @@ def _level(asked: Array, weights: Array, room: Array) -> Array:
     full when the water reaches the brim of the next.
     """
     brim = divided(asked, weights)
+    # Sorting replaces the loop that raises the level team by team: thousands of slots go at once.
     order = np.argsort(brim, axis=-1, kind="stable")
     asked, weights, brim = (np.take_along_axis(a, order, -1) for a in (asked, weights, brim))
     open_weight = np.cumsum(weights[..., ::-1], axis=-1)[..., ::-1]
@@ -112,6 +119,7 @@ def _level(asked: Array, weights: Array, room: Array) -> Array:
     # Brims ascend, so these do: what all hold together when the water is at a team's brim.
     held_at_brim = before + brim * open_weight
     full = (held_at_brim <= room).sum(axis=-1, keepdims=True)
+    # Where all are full there is no next team; the last brim is chosen below.
     next_open = np.minimum(full, asked.shape[-1] - 1)
     rest = room - np.take_along_axis(before, next_open, -1)
     level = divided(rest, np.take_along_axis(open_weight, next_open, -1))
@@ -168,7 +176,9 @@ def lend(
         amounts("held", held), amounts("demand", demand), amounts("entitlement", entitlement)
     )
     pool = np.maximum(0.0, amounts("capacity", capacity) - entitled.sum(axis=-1))
+    # Entitlement comes first even when the team asks for nothing: it cannot borrow from itself.
     borrowed = np.maximum(0.0, holding - entitled)
+    # What a team asks for itself is not lent: who holds it is over-borrowed.
     lendable = np.maximum(0.0, entitled - np.maximum(holding, asked))
     wanted = borrowed.sum(axis=-1)
     from_pool = np.minimum(wanted, pool)
@@ -184,6 +194,7 @@ def borrowed_from(lending: Lending, hours: npt.ArrayLike) -> BorrowedFrom:
     GPUs have no names: in every slot each borrower takes part in every source in proportion to
     what it borrowed.
     """
+    # Slot by slot: over the whole window a team could seem to borrow from its own loans.
     part = divided(lending.borrowed, lending.borrowed.sum(axis=-1, keepdims=True))
     part = part * amounts("hours", hours)[:, np.newaxis]
     return BorrowedFrom(
@@ -201,10 +212,6 @@ def denied(*, pending: npt.ArrayLike, fair_share: npt.ArrayLike, held: npt.Array
     """
     short = np.maximum(0.0, amounts("fair_share", fair_share) - amounts("held", held))
     return np.minimum(amounts("pending", pending), short)
-
-
-_NOTHING = 1e-9
-"""GPU-hours: what rounding may leave of a share of 0, and the last digit that is stored."""
 
 
 def jain(values: npt.ArrayLike) -> float | None:
@@ -256,14 +263,14 @@ def borrowable(*, held: npt.ArrayLike, entitlement: npt.ArrayLike, pending: npt.
     return counted
 
 
-class Dominant(NamedTuple):
+class DominantTier(NamedTuple):
     """A team's dominant share, 0..1, and the position of the tier; None for who holds nothing."""
 
     share: float
     tier: int | None
 
 
-def dominant_shares(held: npt.ArrayLike, capacity: npt.ArrayLike) -> list[Dominant]:
+def dominant_shares(held: npt.ArrayLike, capacity: npt.ArrayLike) -> list[DominantTier]:
     """Return each team's dominant share; `held` is (tiers, teams), `capacity` (tiers,).
 
     The share of a tier is held ÷ its capacity (dominant resource fairness, Ghodsi et al., NSDI
@@ -272,16 +279,13 @@ def dominant_shares(held: npt.ArrayLike, capacity: npt.ArrayLike) -> list[Domina
     holding = amounts("held", held)
     room = amounts("capacity", capacity)
     if not holding.shape[0]:
-        return [Dominant(0.0, None)] * holding.shape[1]
+        return [DominantTier(0.0, None)] * holding.shape[1]
     shares = divided(holding, room[:, np.newaxis])
     tiers = shares.argmax(axis=0)
     return [
-        Dominant(float(share), int(tier) if share > 0 else None)
+        DominantTier(float(share), int(tier) if share > 0 else None)
         for share, tier in zip(shares.max(axis=0), tiers, strict=True)
     ]
-
-
-HALF_LIFE_SECONDS = 7 * 86400.0
 
 
 def decayed(
@@ -297,6 +301,7 @@ def decayed(
     an age of the time since, is a row like any other.
     """
     ages = amounts("age_seconds", age_seconds)
+    # A half-life has no edge: a fixed window would forgive all use at once on its last day.
     return np.exp2(-ages / half_life_seconds) @ amounts("gpu_hours", gpu_hours)
 
 

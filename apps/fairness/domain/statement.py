@@ -6,15 +6,14 @@ from typing import Annotated, NamedTuple
 
 from apps.clusters.domain.columns import Column
 
+UNKNOWN = "Null where known_hours is 0."
+
 
 class StatementPart(NamedTuple):
     """Something of another team: GPU-hours where borrowed or lent, mean GPUs where idle."""
 
     team: str
     amount: float
-
-
-UNKNOWN = "Null where known_hours is 0."
 
 
 def summed_column(label: str, text: str) -> Column:

@@ -1,8 +1,8 @@
 """What if: the same demand against another entitlement, capacity or tier layout."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from math import ceil
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -13,85 +13,16 @@ from apps.fairness.domain.replay import (
     Change,
     Entitle,
     Layout,
-    MoveCards,
+    MoveGpus,
     MoveWork,
-    Played,
+    ReplayedWork,
     ReplayWork,
     TierPlan,
     changed,
     replay,
 )
 from apps.fairness.domain.shares import Array
-
-
-@dataclass(frozen=True, slots=True)
-class QueueTimes:
-    """Queue times that ended in the period by a start; open and canceled ones are counted apart.
-
-    Percentiles are by nearest rank, so each is a wait that somebody had; None where none ended.
-    """
-
-    ended: int
-    p50_seconds: float | None
-    p95_seconds: float | None
-    waiting_now: int
-    gave_up: int
-
-
-def waits(ended_seconds: Iterable[float], *, waiting_now: int = 0, gave_up: int = 0) -> QueueTimes:
-    """Return the queue times of one team, `ended_seconds` those that ended in the period."""
-    ordered = sorted(ended_seconds)
-    return QueueTimes(
-        ended=len(ordered),
-        p50_seconds=nearest_rank(ordered, 0.50),
-        p95_seconds=nearest_rank(ordered, 0.95),
-        waiting_now=waiting_now,
-        gave_up=gave_up,
-    )
-
-
-def nearest_rank(ordered: Sequence[float], fraction: float) -> float | None:
-    """Return the smallest value that at least `fraction` of all do not exceed; None of nothing."""
-    if not ordered:
-        return None
-    return ordered[max(0, ceil(fraction * len(ordered)) - 1)]
-
-
-class LevelSpan(NamedTuple):
-    """GPUs of the team at position `team`, from `start` to `end` (Unix seconds)."""
-
-    team: int
-    gpus: float
-    start: float
-    end: float
-
-
-def slot_means(stretches: Iterable[LevelSpan], *, edges: Sequence[float], teams: int) -> Array:
-    """Return the mean GPUs of each slot and team, (slots, teams).
-
-    `edges` are the ascending times at which slots begin, and last the end of the last one. What
-    lies before or after them is left out.
-    """
-    at = np.asarray(edges, dtype=np.float64)
-    length = np.diff(at)
-    if length.size == 0 or (length <= 0).any():
-        raise ValueError("slots need ascending edges, two at least")
-    rows = np.array([tuple(stretch) for stretch in stretches], dtype=np.float64).reshape(-1, 4)
-    column = rows[:, 0].astype(np.intp)
-    seconds = np.zeros((length.size + 1, teams))
-    step = np.zeros((length.size + 1, teams))
-    for times, sign in ((rows[:, 2], 1.0), (rows[:, 3], -1.0)):
-        when = np.clip(times, at[0], at[-1])
-        slot = np.minimum(np.searchsorted(at, when, side="right") - 1, length.size - 1)
-        gpus = sign * rows[:, 1]
-        # In its own slot a change counts from its time on, in all later ones as a whole.
-        np.add.at(seconds, (slot, column), gpus * (at[slot + 1] - when))
-        np.add.at(step, (slot + 1, column), gpus)
-    held = np.cumsum(step, axis=0)[:-1] * length[:, np.newaxis] + seconds[:-1]
-    # Differences of equal amounts leave dust below zero.
-    means: Array = np.maximum(0.0, np.round(held / length[:, np.newaxis], 9))
-    return means
-
+from apps.pending.domain.day_sums import nearest_rank
 
 ASSUMPTIONS = (
     "The same work is requested at the same times and runs as long as it did. Demand does not "
@@ -113,6 +44,61 @@ ASSUMPTIONS = (
 )
 
 
+@dataclass(slots=True)
+class QueueTimes:
+    """Queue times of a team: seconds → how many of that length ended by a start.
+
+    `waiting_now` is work that is pending at the end, `gave_up` was canceled before its start.
+    """
+
+    ended: Counter[float] = field(default_factory=Counter)
+    waiting_now: int = 0
+    gave_up: int = 0
+
+    def percentiles(self) -> tuple[float | None, float | None]:
+        """Return the median and the 95th percentile, by nearest rank; None where none ended."""
+        if not self.ended:
+            return None, None
+        p50, p95 = nearest_rank(self.ended, (0.5, 0.95))
+        return p50, p95
+
+
+class LevelSpan(NamedTuple):
+    """GPUs of the team at position `team`, from `start` to `end` (Unix seconds)."""
+
+    team: int
+    gpus: float
+    start: float
+    end: float
+
+
+def slot_means(parts: Iterable[LevelSpan], *, edges: Sequence[float], teams: int) -> Array:
+    """Return the mean GPUs of each slot and team, (slots, teams).
+
+    `edges` are the ascending times at which slots begin, and last the end of the last one. What
+    lies before or after them is left out.
+    """
+    at = np.asarray(edges, dtype=np.float64)
+    length = np.diff(at)
+    if length.size == 0 or (length <= 0).any():
+        raise ValueError("slots need ascending edges, two at least")
+    rows = np.array([tuple(part) for part in parts], dtype=np.float64).reshape(-1, 4)
+    column = rows[:, 0].astype(np.intp)
+    seconds = np.zeros((length.size + 1, teams))
+    step = np.zeros((length.size + 1, teams))
+    for times, sign in ((rows[:, 2], 1.0), (rows[:, 3], -1.0)):
+        when = np.clip(times, at[0], at[-1])
+        slot = np.minimum(np.searchsorted(at, when, side="right") - 1, length.size - 1)
+        gpus = sign * rows[:, 1]
+        # In its own slot a change counts from its time on, in all later ones as a whole.
+        np.add.at(seconds, (slot, column), gpus * (at[slot + 1] - when))
+        np.add.at(step, (slot + 1, column), gpus)
+    held = np.cumsum(step, axis=0)[:-1] * length[:, np.newaxis] + seconds[:-1]
+    # Differences of equal amounts leave dust below zero.
+    means: Array = np.maximum(0.0, np.round(held / length[:, np.newaxis], 9))
+    return means
+
+
 @dataclass(frozen=True)
 class TierOutcome:
     """A tier after a replay: `sums` in GPU-hours in the order of `teams`, and the teams' queue
@@ -126,11 +112,11 @@ class TierOutcome:
 
 @dataclass(frozen=True)
 class TierReplay:
-    """A tier replayed: its measures slot by slot, and the queue times (s) of each team's work."""
+    """A tier replayed: its measures slot by slot, and the teams' queue times."""
 
     teams: tuple[str, ...]
     measured: Measured
-    started: Mapping[str, Sequence[float]]
+    waits: Mapping[str, QueueTimes]
 
 
 @dataclass(frozen=True)
@@ -143,7 +129,7 @@ class WhatIf:
     assumptions: tuple[str, ...]
 
 
-def what_if(
+def replay_changes(
     works: Sequence[ReplayWork],
     layout: Layout,
     changes: Sequence[Change],
@@ -172,12 +158,12 @@ def replay_tier(
     *,
     edges: Sequence[float],
 ) -> TierReplay:
-    """Return what `what_if` sums of one tier after the changes; without any, as it is before."""
+    """Return the replay of one tier after the changes; without any, as it is before them."""
     plan = changed(layout, changes)[tier]
     own = [work for work in moved(works, changes) if work.tier == tier]
     played, teams = _played(own, plan, edges)
-    started, _, _ = _ended(played, teams, edges[0])
-    return TierReplay(teams, measure(_slots(played, plan, teams, edges)), started)
+    slots = _slots(played, plan, teams, edges)
+    return TierReplay(teams, measure(slots), _queue_times(played, teams, edges[0]))
 
 
 def tiers_of(changes: Iterable[Change]) -> set[str]:
@@ -187,7 +173,7 @@ def tiers_of(changes: Iterable[Change]) -> set[str]:
         match change:
             case AddGpus() | Entitle():
                 found.add(change.tier)
-            case MoveCards() | MoveWork():  # pragma: no branch - there is no other change
+            case MoveGpus() | MoveWork():  # pragma: no branch - there is no other change
                 found |= {change.from_tier, change.to_tier}
     return found
 
@@ -215,7 +201,7 @@ def moved(works: Iterable[ReplayWork], changes: Sequence[Change]) -> list[Replay
 
 
 def _assumed(changes: Sequence[Change]) -> Iterable[str]:
-    if any(isinstance(change, MoveCards) for change in changes):
+    if any(isinstance(change, MoveGpus) for change in changes):
         yield "GPUs that move do so at the start of the window, immediately and empty."
         yield "Work keeps asking in its tier, unless a change says that it moves too."
     if any(isinstance(change, MoveWork) for change in changes):
@@ -225,18 +211,18 @@ def _assumed(changes: Sequence[Change]) -> Iterable[str]:
 def _outcome(works: Sequence[ReplayWork], plan: TierPlan, edges: Sequence[float]) -> TierOutcome:
     played, teams = _played(works, plan, edges)
     slots = _slots(played, plan, teams, edges)
-    return TierOutcome(teams, integrate(measure(slots)), _waits(played, teams, edges[0]))
+    return TierOutcome(teams, integrate(measure(slots)), _queue_times(played, teams, edges[0]))
 
 
 def _played(
     works: Sequence[ReplayWork], plan: TierPlan, edges: Sequence[float]
-) -> tuple[list[Played], tuple[str, ...]]:
+) -> tuple[list[ReplayedWork], tuple[str, ...]]:
     played = replay(works, plan, start=edges[0], end=edges[-1])
     return played, tuple(sorted({*plan.entitlements, *(work.team for work in works)}))
 
 
 def _slots(
-    played: Sequence[Played], plan: TierPlan, teams: Sequence[str], edges: Sequence[float]
+    played: Sequence[ReplayedWork], plan: TierPlan, teams: Sequence[str], edges: Sequence[float]
 ) -> TierSlots:
     position = {team: number for number, team in enumerate(teams)}
     end = edges[-1]
@@ -261,32 +247,22 @@ def _slots(
     )
 
 
-def _waits(played: Sequence[Played], teams: Sequence[str], start: float) -> dict[str, QueueTimes]:
-    ended, now, gave_up = _ended(played, teams, start)
-    return {
-        team: waits(ended[team], waiting_now=now[team], gave_up=gave_up[team]) for team in teams
-    }
-
-
-def _ended(
-    played: Sequence[Played], teams: Sequence[str], start: float
-) -> tuple[dict[str, list[float]], dict[str, int], dict[str, int]]:
-    """Return each team's queue times that ended, and how many are pending or were canceled.
-
-    What ran before the window and was placed at its start had none.
-    """
-    ended: dict[str, list[float]] = {team: [] for team in teams}
-    now = dict.fromkeys(teams, 0)
-    gave_up = dict.fromkeys(teams, 0)
+def _queue_times(
+    played: Sequence[ReplayedWork], teams: Sequence[str], start: float
+) -> dict[str, QueueTimes]:
+    """Return each team's queue times; what ran before the window had none."""
+    found = {team: QueueTimes() for team in teams}
     for work, started_at, ended_at in played:
+        # A queue's demand is a mean of half an hour, without a queue time of its parts.
         if work.of_queue:
             continue
+        own = found[work.team]
         if started_at is not None:
             asked_at = start if work.running else work.asked_at
             if not work.running or started_at > start:
-                ended[work.team].append(started_at - asked_at)
+                own.ended[started_at - asked_at] += 1
         elif ended_at is None:
-            now[work.team] += 1
+            own.waiting_now += 1
         else:
-            gave_up[work.team] += 1
-    return ended, now, gave_up
+            own.gave_up += 1
+    return found

@@ -3,15 +3,13 @@
 All of it is sums of GPUs of teams, which everybody may see; money and namespaces never appear.
 """
 
-from apps.fairness.selectors.explained import FIGURES, OF_TIER_AND_TEAM, explain_fairness
+from apps.fairness.selectors.explain import FIGURES, OF_TIER_AND_TEAM, explain_fairness
 from apps.fairness.selectors.rows import (
     BorrowMatrix,
     DominantShare,
     FairnessFilters,
     FairnessOverview,
     HourCounts,
-    Loaned,
-    Margin,
     OutcomeRow,
     Statement,
     TeamFairness,
@@ -23,15 +21,19 @@ from apps.fairness.selectors.rows import (
     TierStatement,
     WhatIfReport,
 )
+from apps.fairness.selectors.shares import (
+    ShareSeries,
+    TierShares,
+    share_series,
+    tier_shares,
+)
 from apps.fairness.selectors.statements import (
-    TeamStanding,
-    TierStanding,
+    TierPosition,
     UnknownTeam,
     statement,
-    team_standing,
+    team_position,
 )
 from apps.fairness.selectors.tiers import (
-    EVERYTHING_FAIR,
     fairness_overview,
     fairness_rows,
     tier_detail,

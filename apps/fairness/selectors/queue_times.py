@@ -1,9 +1,8 @@
 """Queue times of teams by tier, and work that is pending or was canceled before start."""
 
 from bisect import bisect_right
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from django.db.models import Count, Exists, Min, OuterRef, Q, QuerySet
@@ -11,15 +10,15 @@ from django.db.models import Count, Exists, Min, OuterRef, Q, QuerySet
 from apps.clusters.domain.window import Window, union
 from apps.clusters.models import Namespace, WholeSeconds
 from apps.clusters.selectors import team_spans
-from apps.pending.domain.demand import CLUSTER_QUEUE, nearest_rank
-from apps.pending.domain.diagnosis import Counts, Outcome
+from apps.fairness.domain.what_if import QueueTimes
+from apps.pending.domain.diagnosis import PENDING_COUNTS, Counts, Outcome
+from apps.pending.domain.queues.unrecorded import CLUSTER_QUEUE
 from apps.pending.models import CauseInterval, Episode
 from apps.pending.selectors import known_until
 from apps.usage.models import TierDay
 
 _INSTANT = timedelta(seconds=1)
 _POD = "Pod"
-_WAITS = (Counts.PENDING.value, Counts.SUPPRESSED.value)
 _MADE_WITHIN_SECONDS = 300
 """So long after work was let in its pods are made; later ones wait for themselves."""
 _SPAN_SECONDS = _MADE_WITHIN_SECONDS + 1
@@ -31,27 +30,9 @@ _NEAR = timedelta(days=7)
 _SPACE = "workload__namespace_id"
 
 
-@dataclass(slots=True)
-class TeamWaits:
-    """Seconds → how many queue times of that length ended by a start; and the work that did not
-    start.
-    """
-
-    ended: Counter[float] = field(default_factory=Counter)
-    waiting_now: int = 0
-    gave_up: int = 0
-
-    def percentiles(self) -> tuple[float | None, float | None]:
-        """Return the median and the 95th percentile, by nearest rank; None where none ended."""
-        if not self.ended:
-            return None, None
-        p50, p95 = nearest_rank(self.ended, (0.5, 0.95))
-        return p50, p95
-
-
-def team_waits(
+def team_queue_times(
     window: Window, tiers: Collection[int], *, now: datetime
-) -> Mapping[tuple[int, int], TeamWaits]:
+) -> Mapping[tuple[int, int], QueueTimes]:
     """Return the queue times by (tier, team): that of their namespace at the end. At most ten
     queries.
 
@@ -61,7 +42,7 @@ def team_waits(
     `waiting_now` counts the work that was pending at the end of the window, or now.
     """
     teams = _teams_at(window.end - _INSTANT)
-    found: dict[tuple[int, int], TeamWaits] = defaultdict(TeamWaits)
+    found: dict[tuple[int, int], QueueTimes] = defaultdict(QueueTimes)
     over = Episode.objects.filter(
         tier__in=tiers, until__gte=window.start, until__lt=window.end
     ).order_by()
@@ -106,6 +87,7 @@ def _ended(over: QuerySet[Episode], window: Window) -> Iterator[tuple[int, int, 
     spans: dict[int, list[tuple[float, float]]] = defaultdict(list)
     for workload, since, until in let_in.values_list("workload_id", "since", "until"):
         if until is not None:
+            # Whole seconds, as the database compares them on the other side.
             begin, end = int(since.timestamp()), int(until.timestamp())
             spans[workload].append((begin, end + _SPAN_SECONDS))
     waits = {"wait": WholeSeconds("until") - WholeSeconds("since")}
@@ -151,7 +133,7 @@ def _intervals_at(at: datetime) -> QuerySet[CauseInterval]:
     What seemed to wait when its cluster was watched last, long before, may be over since.
     """
     lasts = Q(end__gt=at) | (Q(end__isnull=True) & ~Q(episode__cluster__in=list(_dark(at))))
-    rows = CauseInterval.objects.filter(lasts, start__lte=at, counts__in=_WAITS).order_by()
+    rows = CauseInterval.objects.filter(lasts, start__lte=at, counts__in=PENDING_COUNTS).order_by()
     # How much work a queue's demand is made of is not known.
     return rows.exclude(episode__kind=CLUSTER_QUEUE)
 

@@ -147,7 +147,7 @@ class TierDayIndex:
 
 
 @dataclass(frozen=True, slots=True)
-class Loaned:
+class LoanPart:
     """GPU-hours that `borrower` held of `lender`'s entitlement."""
 
     lender: str
@@ -177,7 +177,7 @@ class BorrowMatrix:
     """Who borrowed from whom in a tier: loans, the largest first, and the teams by name."""
 
     tier: str
-    loans: tuple[Loaned, ...]
+    loans: tuple[LoanPart, ...]
     teams: tuple[Margin, ...]
 
 

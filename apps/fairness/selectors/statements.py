@@ -15,22 +15,25 @@ from apps.clusters.selectors import report
 from apps.fairness.domain.statement import StatementPart, TeamFigures, sentence
 from apps.fairness.models import FairnessDay, TeamFairnessHour
 from apps.fairness.selectors.rows import HourCounts, Statement, TierStatement
-from apps.fairness.selectors.sums import (
+from apps.fairness.selectors.tiers import Loans, loans_of
+from apps.fairness.selectors.usage_factor import usage_factor_of_teams
+from apps.fairness.selectors.window_sums import (
     TeamSums,
     TierSums,
-    parts_of,
+    plan_of,
     team_sums,
     tier_names,
     tier_sums,
 )
-from apps.fairness.selectors.tiers import Loans, loans_of
-from apps.fairness.selectors.usage_factor import usage_factor_of_teams
 from apps.quotas.models import Entitlement
 from apps.usage.domain.amounts import hours
 
+_WEEK = timedelta(days=7)
+_Idle = Mapping[int, list[StatementPart]]
+
 
 @dataclass(frozen=True, slots=True)
-class TierStanding:
+class TierPosition:
     """One team on one tier over the known hours of a window; `denied` None without any."""
 
     tier: str
@@ -43,40 +46,40 @@ class TierStanding:
 
 
 @dataclass(frozen=True, slots=True)
-class TeamStanding:
+class TeamPosition:
     """A team on the tiers that it had to do with, in the catalog's order.
 
     `usage_factor` is of all tiers together; None without any entitlement or any known hour.
     `usage_known` is the share, 0..1, of the hours behind it that are known.
     """
 
-    tiers: tuple[TierStanding, ...]
+    tiers: tuple[TierPosition, ...]
     usage_factor: float | None
     usage_known: float | None
 
 
-def team_standing(
+def team_position(
     window: Window,
     team: str,
     *,
     tiers: Collection[str] = (),
     now: datetime,
     visibility: Visibility,
-) -> TeamStanding:
-    """Return where a team stands, on these tiers or on all; nowhere, where there is no such team.
+) -> TeamPosition:
+    """Return a team's figures on these tiers, or on all; empty if there is no such team.
 
-    The figures of `fairness_rows` for it, without queue times, in a small part of the time. Sums of
-    GPUs of teams, which every user may see: `visibility` narrows nothing. At most 14 queries.
+    The same as in `fairness_rows`, without queue times and much faster. GPU sums of teams are open
+    to every user: `visibility` narrows nothing. At most 14 queries.
     """
     pk = next((pk for pk, name in team_names().items() if name == team), None)
     if pk is None:
-        return TeamStanding((), None, None)
-    names, parts = tier_names(tiers), parts_of(window)
+        return TeamPosition((), None, None)
+    names, parts = tier_names(tiers), plan_of(window)
     of_tiers, of_team = tier_sums(parts, names), team_sums(parts, names, team=pk)
     factors = usage_factor_of_teams(min(window.end, now), now=now)
-    return TeamStanding(
+    return TeamPosition(
         tiers=tuple(
-            _standing(name, of_tiers.get(tier, TierSums()), of_team[tier][pk])
+            _tier_position(name, of_tiers.get(tier, TierSums()), of_team[tier][pk])
             for tier, name in names.items()
             if pk in of_team[tier]
         ),
@@ -85,8 +88,8 @@ def team_standing(
     )
 
 
-def _standing(name: str, own: TierSums, sums: TeamSums) -> TierStanding:
-    return TierStanding(
+def _tier_position(name: str, own: TierSums, sums: TeamSums) -> TierPosition:
+    return TierPosition(
         tier=name,
         hours=own.hours(),
         entitlement_gpu_hours=hours(sums.entitlement),
@@ -97,22 +100,16 @@ def _standing(name: str, own: TierSums, sums: TeamSums) -> TierStanding:
     )
 
 
-_WEEK = timedelta(days=7)
-_Idle = Mapping[int, list[StatementPart]]
-
-
 class UnknownTeam(Exception):
     """There is no team of that name."""
 
 
 def statement(team: str, week: date, *, now: datetime, visibility: Visibility) -> Statement:
-    """Return a team's week: of each tier that it had to do with its figures and a sentence.
+    """Return a team's week: figures and a sentence for each tier that it used or is entitled to.
 
-    With those that it was entitled to in the week so far it had, whatever is known of them.
-
-    `week` is any day of it. The teams that held GPUs idle during unmet fair share are known as long
-    as hours are kept. Sums of GPUs of teams, which every user may see: `visibility` narrows
-    nothing. Raises UnknownTeam. At most 18 queries, and one for each tier with unmet fair share.
+    `week` is any day of the week. Teams that held idle GPUs during unmet fair share are known while
+    hours are kept. GPU sums of teams are open to every user: `visibility` narrows nothing. Raises
+    UnknownTeam. At most 18 queries, and one for each tier with unmet fair share.
     """
     names = team_names()
     pk = next((pk for pk, name in names.items() if name == team), None)
@@ -142,12 +139,12 @@ def _tiers(
     team: int, names: Mapping[int, str], window: Window, now: datetime
 ) -> tuple[list[TierStatement], int]:
     """Return the tiers that a team had to do with, and how many hours are known of all of them."""
-    tiers, parts = tier_names(), parts_of(window)
+    tiers, parts = tier_names(), plan_of(window)
     of_tiers, of_teams = tier_sums(parts, tiers), team_sums(parts, tiers, team=team)
     entitled = _entitled(team, window, now)
     concerned = [tier for tier in tiers if team in of_teams[tier] or tier in entitled]
     loans = loans_of(parts, concerned, team=team)
-    idle = _idle_beside(team, window, concerned, names)
+    idle = _idle_meanwhile(team, window, concerned, names)
     found = []
     for tier in concerned:
         own = of_tiers.get(tier, TierSums())
@@ -184,6 +181,7 @@ def _known(of_tiers: Mapping[int, TierSums], concerned: Collection[int]) -> int:
     """
     if concerned:
         return min(of_tiers.get(tier, TierSums()).known for tier in concerned)
+    # Without a tier of its own, the hours of the tier that was followed longest are the measure.
     told = max((own.known + own.missing for own in of_tiers.values()), default=0)
     return told - max((own.missing for own in of_tiers.values()), default=0)
 
@@ -225,7 +223,7 @@ def _largest_first(amounts: Mapping[int, int], names: Mapping[int, str]) -> list
     return sorted(parts, key=lambda part: (-part.amount, part.team))
 
 
-def _idle_beside(
+def _idle_meanwhile(
     team: int, window: Window, tiers: Collection[int], names: Mapping[int, str]
 ) -> _Idle:
     """Return the mean GPUs that others left idle in the hours of the team's unmet fair share."""

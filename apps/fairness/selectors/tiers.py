@@ -17,8 +17,10 @@ from apps.accounts.selectors import team_names
 from apps.clusters.domain.tiers import UNASSIGNED
 from apps.clusters.domain.window import Window, day_of
 from apps.clusters.selectors import report
-from apps.fairness.domain.measures import HourState, TeamTable, table_of
+from apps.fairness.domain.measures import HourState
 from apps.fairness.domain.shares import dominant_shares, jain_allocation_ratio, jain_index
+from apps.fairness.domain.team_table import TeamTable, table_of
+from apps.fairness.domain.what_if import QueueTimes
 from apps.fairness.models import (
     LoanDay,
     LoanHour,
@@ -27,13 +29,13 @@ from apps.fairness.models import (
     TierFairnessDay,
     TierFairnessHour,
 )
-from apps.fairness.selectors.queue_times import TeamWaits, dark_tiers, team_waits
+from apps.fairness.selectors.queue_times import dark_tiers, team_queue_times
 from apps.fairness.selectors.rows import (
     BorrowMatrix,
     DominantShare,
     FairnessFilters,
     FairnessOverview,
-    Loaned,
+    LoanPart,
     Margin,
     TeamFairness,
     TierDayIndex,
@@ -41,23 +43,31 @@ from apps.fairness.selectors.rows import (
     TierFairness,
     TierGlance,
 )
-from apps.fairness.selectors.sums import (
-    Parts,
+from apps.fairness.selectors.usage_factor import UsageFactors, usage_factor_of_teams
+from apps.fairness.selectors.window_sums import (
     TeamSums,
     TierSums,
+    WindowPlan,
+    blob_sums,
     cover_of,
-    packed_sums,
-    parts_of,
+    plan_of,
     team_sums,
     tier_names,
     tier_sums,
 )
-from apps.fairness.selectors.usage_factor import UsageFactors, usage_factor_of_teams
 from apps.usage.domain.amounts import NANO, hours
 
-EVERYTHING_FAIR = FairnessFilters()
-_NO_WAITS = TeamWaits()
+ALL_FAIRNESS = FairnessFilters()
+_NO_WAITS = QueueTimes()
 _Teams = Mapping[int, TeamSums]
+Loans = Mapping[tuple[int, int], int]
+"""(lender, borrower) → nano-GPU-hours."""
+_SMALLEST_LOAN = 1000
+"""Nano-GPU-hours: what rounding may leave between the loans told and their sums."""
+_WITH_DEMAND = Q(demand__gt=0, fair_share__gt=1)
+_ENTITLED = Q(entitlement__gt=0)
+_NOBODY = table_of(())
+_Tables = Mapping[int, TeamTable]
 
 
 def fairness_rows(
@@ -65,7 +75,7 @@ def fairness_rows(
     *,
     now: datetime,
     visibility: Visibility,
-    filters: FairnessFilters = EVERYTHING_FAIR,
+    filters: FairnessFilters = ALL_FAIRNESS,
 ) -> list[TierFairness]:
     """Return each tier of which anything is known in the window, with its teams, by name.
 
@@ -81,7 +91,7 @@ class WindowSums:
     """The sums of teams in some tiers over a window; names of tiers and teams by id."""
 
     window: Window
-    parts: Parts
+    parts: WindowPlan
     tiers: Mapping[int, str]
     teams: Mapping[int, str]
     of_teams: Mapping[int, _Teams]
@@ -89,17 +99,17 @@ class WindowSums:
 
 def window_sums(window: Window, tiers: tuple[str, ...]) -> WindowSums:
     """Return the sums of these tiers, or of all. Six queries."""
-    parts, names = parts_of(window), tier_names(tiers)
+    parts, names = plan_of(window), tier_names(tiers)
     return WindowSums(window, parts, names, team_names(), team_sums(parts, names))
 
 
 def tier_rows(
-    read: WindowSums, *, now: datetime, filters: FairnessFilters = EVERYTHING_FAIR
+    read: WindowSums, *, now: datetime, filters: FairnessFilters = ALL_FAIRNESS
 ) -> list[TierFairness]:
     """Return the rows of tiers whose teams' sums were read already."""
     window, tiers = read.window, read.tiers
     of_tiers = tier_sums(read.parts, tiers)
-    waits = team_waits(window, tiers, now=now)
+    waits = team_queue_times(window, tiers, now=now)
     dark = dark_tiers(window, tiers, now=now)
     factors = usage_factor_of_teams(min(window.end, now), now=now)
     found = []
@@ -124,7 +134,7 @@ class _TierParts:
     name: str
     own: TierSums
     sums: _Teams
-    waits: Mapping[int, TeamWaits]
+    waits: Mapping[int, QueueTimes]
     factors: UsageFactors
     dark: bool
 
@@ -143,6 +153,7 @@ def _team_row(tier: _TierParts, team_id: int, team: str) -> TeamFairness:
         wait_p50_seconds=p50,
         wait_p95_seconds=p95,
         waits_ended=waits.ended.total(),
+        # Of a tier that is not fully known, 0 proves nothing; anything above 0 is a lower bound.
         waiting_now=None if tier.dark and not waits.waiting_now else waits.waiting_now,
         gave_up=waits.gave_up,
         usage_factor=tier.factors.of_teams.get(team_id),
@@ -176,12 +187,6 @@ def jain_of(sums: _Teams) -> tuple[float | None, float | None]:
     return index, jain_allocation_ratio(allocated=allocated, entitlement=entitlement)
 
 
-Loans = Mapping[tuple[int, int], int]
-"""(lender, borrower) → nano-GPU-hours."""
-_SMALLEST = 1000
-"""Nano-GPU-hours: what rounding may leave between the loans told and their sums."""
-
-
 def matrix_of(
     tier: str, loans: Loans, sums: Mapping[int, TeamSums], names: Mapping[int, str]
 ) -> BorrowMatrix:
@@ -190,7 +195,7 @@ def matrix_of(
     Of each hour and day only the largest loans are told apart.
     """
     rows = [
-        Loaned(names.get(lender, UNASSIGNED), names.get(borrower, UNASSIGNED), hours(amount))
+        LoanPart(names.get(lender, UNASSIGNED), names.get(borrower, UNASSIGNED), hours(amount))
         for (lender, borrower), amount in loans.items()
     ]
     taken: Counter[int] = Counter()
@@ -210,7 +215,9 @@ def matrix_of(
     )
 
 
-def loans_of(parts: Parts, tiers: Collection[int], *, team: int | None = None) -> dict[int, Loans]:
+def loans_of(
+    parts: WindowPlan, tiers: Collection[int], *, team: int | None = None
+) -> dict[int, Loans]:
     """Return the loans of each tier, or those of one team. Two queries, at most."""
     found: dict[int, dict[tuple[int, int], int]] = {tier: defaultdict(int) for tier in tiers}
     keys = ("tier_id", "lender_id", "borrower_id")
@@ -239,11 +246,7 @@ def _team_margin(name: str, own: TeamSums, told: tuple[int, int]) -> Margin:
 
 
 def _margin_hours(amount: int) -> float:
-    return hours(amount) if amount > _SMALLEST else 0.0
-
-
-_ASKED = Q(demand__gt=0, fair_share__gt=1)
-_ENTITLED = Q(entitlement__gt=0)
+    return hours(amount) if amount > _SMALLEST_LOAN else 0.0
 
 
 @dataclass(slots=True)
@@ -254,7 +257,7 @@ class _DaySums:
     jain: tuple[float | None, float | None] = (None, None)
 
 
-def days_of(parts: Parts, tier: int) -> list[TierDayIndex]:
+def days_of(parts: WindowPlan, tier: int) -> list[TierDayIndex]:
     """Return a tier day by day, oldest first; days of which nothing is known are left out.
 
     Five queries, at most.
@@ -279,7 +282,7 @@ def _day_row(day: date, own: _DaySums) -> TierDayIndex:
     )
 
 
-def _add_days(days: dict[date, _DaySums], parts: Parts, tier: int) -> None:
+def _add_days(days: dict[date, _DaySums], parts: WindowPlan, tier: int) -> None:
     """Add rolled days; the database adds up the ratios, for a tier may have a thousand teams."""
     if parts.days is None:
         return
@@ -296,7 +299,7 @@ def _add_days(days: dict[date, _DaySums], parts: Parts, tier: int) -> None:
     for day, allocated, denied, *terms in rows.values_list("day").annotate(
         Sum("allocated"),
         Sum("denied"),
-        **_jain_terms("fair_share", "a", _ASKED),
+        **_jain_terms("fair_share", "a", _WITH_DEMAND),
         **_jain_terms("entitlement", "b", _ENTITLED),
     ):
         own = days[day]
@@ -318,7 +321,7 @@ def _jain(count: int, total: float | None, squares: float | None) -> float | Non
     return total * total / (count * squares) if total and squares else None
 
 
-def _add_hours(days: dict[date, _DaySums], parts: Parts, tier: int, zone: ZoneInfo) -> None:
+def _add_hours(days: dict[date, _DaySums], parts: WindowPlan, tier: int, zone: ZoneInfo) -> None:
     if parts.hours is None:
         return
     for row in TierFairnessHour.objects.filter(parts.hours, tier=tier).order_by("hour"):
@@ -363,24 +366,21 @@ def tier_detail(
     return TierDetail(rows[0], matrix, tuple(days_of(read.parts, pk)))
 
 
-_NOBODY = table_of(())
-_Tables = Mapping[int, TeamTable]
-
-
 def fairness_overview(
-    window: Window, *, visibility: Visibility, filters: FairnessFilters = EVERYTHING_FAIR
+    window: Window, *, visibility: Visibility, filters: FairnessFilters = ALL_FAIRNESS
 ) -> FairnessOverview:
-    """Return each tier that any hour of the window was computed of, and dominant shares.
+    """Return the tiers with any computed hour in the window, and dominant shares of teams.
 
-    The figures of `fairness_rows`, without those of single teams and their queue times, in a small
-    part of the time. A dominant share is the largest part, allocated ÷ capacity, of any one tier.
-    Filters narrow tiers, and the sums over teams; indices and shares are of all of them. Every user
-    may see it: `visibility` narrows nothing. At most ten queries.
+    The same figures as in `fairness_rows`, without single teams and queue times, and much faster.
+    A dominant share is the largest allocated ÷ capacity that a team has on any tier. Filters narrow
+    tiers and sums over teams; indices and shares are always of all teams. Open to every user:
+    `visibility` narrows nothing. At most ten queries.
     """
     names, tiers = team_names(), tier_names()
     of_tiers, tables = _read_tables(window, tiers)
     chosen = {pk for pk, name in names.items() if name in filters.team}
     if UNASSIGNED in filters.team:
+        # Ids without a name stand for no team.
         chosen |= {team for table in tables.values() for team in table.teams.tolist()} - {*names}
     glances = []
     for tier, name in tiers.items():
@@ -392,7 +392,7 @@ def fairness_overview(
 
 
 def _read_tables(window: Window, tiers: Mapping[int, str]) -> tuple[dict[int, TierSums], _Tables]:
-    tables, parts = packed_sums(window, cover_of(window), tiers)
+    tables, parts = blob_sums(window, cover_of(window), tiers)
     return tier_sums(parts, tiers), tables
 
 

@@ -18,7 +18,7 @@ from apps.quotas.models import Entitlement
 from apps.usage.domain.amounts import NANO
 from apps.usage.models import HAS_FACTS, CollectionWindow, TeamDay, TeamHour
 
-_REMEMBERED = timedelta(days=70)
+_USAGE_SPAN = timedelta(days=70)
 """Ten half-lives: what is older counts for less than a thousandth."""
 _INSTANT = timedelta(seconds=1)
 _HOUR = timedelta(hours=1)
@@ -58,11 +58,12 @@ def usage_parts(at: datetime, *, now: datetime) -> UsageParts:
     for column, team in enumerate(teams):
         for day, amount in held.get(team, {}).items():
             used[place[day], column] = amount
+    # From the day's end: the same day weighs the same for all teams, whenever they used it.
     ages = [max(0.0, (at - day_window(day, zone).end).total_seconds()) for day in days]
-    lately = decayed(used, np.array(ages))
-    factors = usage_factors(lately, np.array([entitled.get(team, 0.0) for team in teams]))
+    recent = decayed(used, np.array(ages))
+    factors = usage_factors(recent, np.array([entitled.get(team, 0.0) for team in teams]))
     found = {} if factors is None else dict(zip(teams, factors.tolist(), strict=True))
-    in_hours = dict(zip(teams, (lately / NANO).tolist(), strict=True))
+    in_hours = dict(zip(teams, (recent / NANO).tolist(), strict=True))
     return UsageParts(in_hours, entitled, found)
 
 
@@ -77,7 +78,7 @@ def usage_factor_of_teams(at: datetime, *, now: datetime) -> UsageFactors:
 
 
 def _known(at: datetime) -> float | None:
-    hours = CollectionWindow.objects.filter(hour__gte=at - _REMEMBERED, hour__lte=at - _HOUR)
+    hours = CollectionWindow.objects.filter(hour__gte=at - _USAGE_SPAN, hour__lte=at - _HOUR)
     counted = hours.aggregate(all=Count("pk"), known=Count("pk", filter=HAS_FACTS))
     return counted["known"] / counted["all"] if counted["all"] else None
 
@@ -92,14 +93,15 @@ def _held(at: datetime, now: datetime, zone: ZoneInfo) -> _Held:
     """Return nano-GPU-hours of all tiers by team and day."""
     found: _Held = defaultdict(dict)
     last = day_of(at - _INSTANT, zone)
-    first = day_of(at - _REMEMBERED, zone)
+    first = day_of(at - _USAGE_SPAN, zone)
     rolled = FairnessDay.objects.filter(rolled=True, day__gte=first, end__lte=at).order_by("day")
     done = set()
     for day, of_day in rolled.values_list("day", "held"):
         done.add(day)
         for team, amount in of_day.items():
+            # Keys of a JSON column come back as text.
             found[int(team)][day] = amount
-    days = [day for day in days_in(Window(at - _REMEMBERED, at), zone) if day not in done]
+    days = [day for day in days_in(Window(at - _USAGE_SPAN, at), zone) if day not in done]
     clusters = list(Cluster.objects.order_by("pk").values_list("pk", flat=True))
     # A day that goes on after `at` is read by the hour, unless no hour after it can be known.
     parted = last in days and day_window(last, zone).end > at and at < now

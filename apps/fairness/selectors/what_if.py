@@ -1,6 +1,5 @@
 """What if: the work of a window replayed against other entitlements, capacity or tiers."""
 
-from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -18,17 +17,22 @@ from apps.clusters.selectors import TeamSpan, team_spans
 from apps.fairness.domain.measures import Measured, integrate
 from apps.fairness.domain.replay import Change, Layout, ReplayWork, TierPlan
 from apps.fairness.domain.shares import Array
-from apps.fairness.domain.what_if import TierOutcome, TierReplay, replay_tier, tiers_of
-from apps.fairness.domain.what_if import what_if as replayed
-from apps.fairness.selectors.explained import NOTHING, explain_jain
+from apps.fairness.domain.what_if import (
+    TierOutcome,
+    TierReplay,
+    replay_changes,
+    replay_tier,
+    tiers_of,
+)
+from apps.fairness.selectors.explain import NOTHING, explain_jain
 from apps.fairness.selectors.rows import OutcomeRow, TierOutcomeRow, WhatIfReport
-from apps.fairness.selectors.sums import TierSums, parts_of, tier_names, tier_sums
-from apps.pending.domain.demand import CLUSTER_QUEUE
+from apps.fairness.selectors.window_sums import TierSums, plan_of, tier_names, tier_sums
+from apps.pending.domain.queues.unrecorded import CLUSTER_QUEUE
 from apps.pending.models import CauseInterval, Episode
 from apps.pending.selectors import counted_causes, queue_time
 from apps.quotas.models import Entitlement
 from apps.usage.domain.amounts import hours
-from apps.usage.domain.explained import Explained, RowColumn, Unit
+from apps.usage.domain.explained import Explained, FigureUnit, RowColumn
 from apps.usage.models import HAS_FACTS, CollectionWindow
 
 LONGEST = timedelta(days=31)
@@ -43,6 +47,8 @@ _READ_FROM = (
     "show: that is replayed by the half hour, each ClusterQueue's as one.",
     "Work of a cluster that is in the catalog no more ends with the last hour that is known of it.",
 )
+_REPLAY_ORIGIN = "Work of the window, replayed by the rules that the page lists as assumptions."
+_JAIN, _QUEUE_TIMES = "what_if_jain_index", ("what_if_queue_time_p50", "what_if_queue_time_p95")
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +90,7 @@ def what_if(
     queries.
     """
     chosen, layout, works, edges = _prepared(window, changes, limits)
-    found = replayed(works, layout, changes, edges=edges)
+    found = replay_changes(works, layout, changes, edges=edges)
     return WhatIfReport(
         window=window,
         changes=tuple(changes),
@@ -132,6 +138,7 @@ def _check_size(works: Sequence[ReplayWork], layout: Layout, *, slots: int, cell
     teams: dict[str, set[str]] = {tier: set(plan.entitlements) for tier, plan in layout.items()}
     for work in works:
         teams[work.tier].add(work.team)
+    # The replay is slots × teams: a bound on each alone would refuse long windows of few teams.
     most = cells // max(1, sum(map(len, teams.values())))
     if slots > most:
         days = most * SLOT_SECONDS / (24 * HOUR_SECONDS)
@@ -150,7 +157,7 @@ def _layout(
     window: Window, tiers: Mapping[int, str], names: Mapping[int, str], asked: Collection[str]
 ) -> Layout:
     """Return the plans of the tiers that are asked for, else of all of which anything is known."""
-    sums = tier_sums(parts_of(window), tiers)
+    sums = tier_sums(plan_of(window), tiers)
     chosen = [
         tier
         for tier, name in tiers.items()
@@ -206,7 +213,7 @@ class _PodRow(NamedTuple):
 
 def _works(window: Window, tiers: Mapping[int, str], most: int) -> list[ReplayWork]:
     rows = _pods(window, tiers, most)
-    asked, since = _asked(window), _demand_since(window)
+    asked, since = _pod_demand(window), _demand_since(window)
     names = set(Namespace.objects.order_by("pk").values_list("name", flat=True))
     spans = team_spans(window, names)
     works = _of_queues(window, tiers, spans)
@@ -221,6 +228,7 @@ def _works(window: Window, tiers: Mapping[int, str], most: int) -> list[ReplayWo
             if begin is None:
                 continue  # It never started, for causes that are no demand.
             row = row._replace(created=max(row.created, begin))
+        # The team of the moment when the work was asked for, not of today: namespaces move.
         at = max(window.start_seconds, row.created)
         span = next(s for s in spans[row.namespace] if s.end.timestamp() > at)
         works.append(_work(row, span.team, tiers[tier], gpus, window))
@@ -273,6 +281,7 @@ def _pods(window: Window, tiers: Collection[int], most: int) -> list[_PodRow]:
 
     Those not bound may be of any tier. Raises TooMuchToReplay.
     """
+    # One query for pending and holding pods: a pod is often both within the window.
     lived = Q(ended_at__isnull=True) | Q(ended_at__gt=window.start)
     of_tiers = Q(tier__in=tiers) | Q(tier__isnull=True)
     last = _last_known(window)
@@ -323,7 +332,7 @@ def _until(row: _PodRow, end: float | None) -> _PodRow | None:
     return row._replace(bound=bound, ended=end)
 
 
-def _asked(window: Window) -> dict[str, tuple[int | None, float]]:
+def _pod_demand(window: Window) -> dict[str, tuple[int | None, float]]:
     """Return the tier and GPU-equivalents of pods that were pending, by uid."""
     rows = Episode.objects.filter(
         Q(until__isnull=True) | Q(until__gt=window.start), since__lt=window.end, kind="Pod"
@@ -351,6 +360,7 @@ def _tier_row(name: str, outcome: TierOutcome) -> TierOutcomeRow:
     rows = []
     for number, team in enumerate(outcome.teams):
         waits = outcome.waits[team]
+        p50, p95 = waits.percentiles()
         rows.append(
             OutcomeRow(
                 tier=name,
@@ -361,9 +371,9 @@ def _tier_row(name: str, outcome: TierOutcome) -> TierOutcomeRow:
                 allocated_gpu_hours=float(sums.allocated[number]),
                 borrowed_gpu_hours=float(sums.borrowed[number]),
                 denied_gpu_hours=float(sums.denied[number]),
-                wait_p50_seconds=waits.p50_seconds,
-                wait_p95_seconds=waits.p95_seconds,
-                waits_ended=waits.ended,
+                wait_p50_seconds=p50,
+                wait_p95_seconds=p95,
+                waits_ended=waits.ended.total(),
                 waiting_now=waits.waiting_now,
                 gave_up=waits.gave_up,
             )
@@ -376,10 +386,6 @@ def _tier_row(name: str, outcome: TierOutcome) -> TierOutcomeRow:
         jain_index=sums.jain_index,
         teams=tuple(rows),
     )
-
-
-_REPLAY_ORIGIN = "Work of the window, replayed by the rules that the page lists as assumptions."
-_JAIN, _QUEUE_TIMES = "what_if_jain_index", ("what_if_queue_time_p50", "what_if_queue_time_p95")
 
 
 @dataclass(frozen=True, slots=True)
@@ -444,12 +450,12 @@ def _explain_replay_sum(figure: str, window: Window, found: TierReplay, team: st
         meaning=of.meaning,
         anchor="fairness",
         value=float(hours @ gpus),
-        unit=Unit.GPU_HOURS,
+        unit=FigureUnit.GPU_HOURS,
         formula="dot(gpus, hours)",
         columns=(
-            RowColumn("start", "From", Unit.TIME),
-            RowColumn("gpus", of.label, Unit.GPUS),
-            RowColumn("hours", "Hours", Unit.HOURS),
+            RowColumn("start", "From", FigureUnit.TIME),
+            RowColumn("gpus", of.label, FigureUnit.GPUS),
+            RowColumn("hours", "Hours", FigureUnit.HOURS),
         ),
         rows=[
             {"start": from_seconds(start), "gpus": amount, "hours": long}
@@ -479,7 +485,7 @@ def _explain_index(found: TierReplay) -> Explained:
 def _explain_queue_time(figure: str, found: TierReplay, team: str) -> Explained:
     return queue_time(
         figure,
-        Counter(found.started[team]),
+        found.waits[team].ended,
         meaning="From creation to start, of work that starts in the replay.",
         origin=_REPLAY_ORIGIN,
         counted="Started",

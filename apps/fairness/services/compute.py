@@ -19,21 +19,23 @@ from apps.clusters.domain.window import HOUR_SECONDS, Window, day_of, day_window
 from apps.clusters.models import Cluster, Tier
 from apps.clusters.selectors import report
 from apps.fairness.domain.measures import (
-    PACKED,
     HourState,
     Measured,
-    TeamTable,
+    NanoSums,
     TierSlots,
-    WholeSums,
     largest_loans,
     measure,
-    pack_table,
-    sum_tables,
-    table_of,
-    unpack_table,
-    whole_sums,
+    nano_sums,
 )
 from apps.fairness.domain.shares import Array
+from apps.fairness.domain.team_table import (
+    TABLE_COLUMNS,
+    TeamTable,
+    decode_table,
+    encode_table,
+    sum_tables,
+    table_of,
+)
 from apps.fairness.models import (
     FairnessDay,
     FairnessWindow,
@@ -45,12 +47,12 @@ from apps.fairness.models import (
     TierFairnessHour,
     TierTeamBlob,
 )
-from apps.fairness.selectors.sums import HOUR_COUNTS
-from apps.fairness.services.demand import Waited, half_hours, read_waited, waits_digests
-from apps.fairness.services.facts import (
+from apps.fairness.selectors.window_sums import HOUR_COUNTS
+from apps.fairness.services.demand import PendingAmounts, half_hours, pending_digests, read_pending
+from apps.fairness.services.hour_inputs import (
     EntitlementSpan,
-    Halves,
-    HourKnown,
+    HourHalves,
+    HourInputs,
     collections_digests,
     read_hour,
 )
@@ -59,23 +61,40 @@ from apps.usage.models import TeamHour
 from apps.usage.services import Rollup, day_value, gc_paused, insert, instant, sum_day
 
 _HOURS_KEPT = timedelta(days=3)
-"""So many days after it ends the parts of a day are asked for; all of it is in its own pack."""
+"""So many days after it ends the parts of a day are asked for; all of it is in its own blob."""
 _WEEK_DAYS = 7
 
 TeamRow = Sequence[Any]
 """(tier, team, *amounts), ordered by tier."""
+LOANS_AT_MOST = 500
+"""Pairs of a tier and hour; the sums of lenders and borrowers hold what they do not tell."""
+_SUMS = (
+    *("entitlement", "weight", "demand", "fair_share", "borrowed", "lent", "denied"),
+    *("from_pool", "overdrawn"),
+)
+TEAM_AMOUNTS = (*_SUMS, "allocated", "idle")
+TIER_AMOUNTS = ("capacity", "from_pool", "overdrawn", "borrowable")
+_NOTHING = HourHalves(0, 0)
+_TEAMS = Rollup(TeamFairnessHour, TeamFairnessDay, ("tier_id", "team_id"), TEAM_AMOUNTS)
+_TIERS = Rollup(
+    TierFairnessHour,
+    TierFairnessDay,
+    ("tier_id",),
+    TIER_AMOUNTS,
+    HOUR_COUNTS,
+)
 
 
-def write_packs(
+def write_blobs(
     span: str, start: datetime, rows: Iterable[TeamRow], columns: Sequence[str]
 ) -> None:
-    """Replace the packs of one span; `columns` name the amounts of the rows."""
-    chosen = [2 + columns.index(name) for name in PACKED]
+    """Replace the blobs of one span; `columns` name the amounts of the rows."""
+    chosen = [2 + columns.index(name) for name in TABLE_COLUMNS]
     tables = {
         tier: table_of([(row[1], *(int(row[n]) for n in chosen)) for row in of_tier])
         for tier, of_tier in groupby(rows, key=itemgetter(0))
     }
-    _replace_packs(span, start, tables)
+    _replace_blobs(span, start, tables)
 
 
 def lock_week(day: date) -> list[FairnessDay]:
@@ -86,7 +105,7 @@ def lock_week(day: date) -> list[FairnessDay]:
 
 
 def write_week(week: Sequence[FairnessDay]) -> None:
-    """Sum the packs of a locked week if all its days are rolled; else it has none."""
+    """Sum the blobs of a locked week if all its days are rolled; else it has none."""
     start = week[0].start
     if len(week) < _WEEK_DAYS or not all(date.rolled for date in week):
         TierTeamBlob.objects.filter(span=TierTeamBlob.WEEK, start=start).delete()
@@ -96,37 +115,25 @@ def write_week(week: Sequence[FairnessDay]) -> None:
         span=TierTeamBlob.DAY, start__in=[date.start for date in week]
     )
     for tier, stored in days.order_by("tier", "start").values_list("tier_id", "teams"):
-        tables[tier].append(unpack_table(stored))
-    _replace_packs(
+        tables[tier].append(decode_table(stored))
+    _replace_blobs(
         TierTeamBlob.WEEK, start, {tier: sum_tables(found) for tier, found in tables.items()}
     )
 
 
-def prune_packs(*, now: datetime) -> None:
-    """Delete the packs of hours of which the days' are enough."""
+def prune_blobs(*, now: datetime) -> None:
+    """Delete the blobs of hours of which the days' are enough."""
     TierTeamBlob.objects.filter(span=TierTeamBlob.HOUR, start__lt=now - _HOURS_KEPT).delete()
 
 
-def _replace_packs(span: str, start: datetime, tables: dict[int, TeamTable]) -> None:
+def _replace_blobs(span: str, start: datetime, tables: dict[int, TeamTable]) -> None:
     TierTeamBlob.objects.filter(span=span, start=start).delete()
     at = instant(start)
     insert(
         TierTeamBlob,
         ("span", "start", "tier_id", "teams"),
-        [(span, at, tier, pack_table(table)) for tier, table in tables.items()],
+        [(span, at, tier, encode_table(table)) for tier, table in tables.items()],
     )
-
-
-LOANS_AT_MOST = 500
-"""Pairs of a tier and hour; the sums of lenders and borrowers hold what they do not tell."""
-
-_SUMS = (
-    *("entitlement", "weight", "demand", "fair_share", "borrowed", "lent", "denied"),
-    *("from_pool", "overdrawn"),
-)
-TEAM_AMOUNTS = (*_SUMS, "allocated", "idle")
-TIER_AMOUNTS = ("capacity", "from_pool", "overdrawn", "borrowable")
-_NOTHING = Halves(0, 0)
 
 
 class HourForgotten(Exception):
@@ -145,12 +152,18 @@ def compute_hour(hour: datetime, *, now: datetime) -> int:
         # What the rows are made of is noted before it is read: a change in between shows later.
         facts = collections_digests(Q(hour=window.start)).get(window.start, "")
         known = read_hour(window)
-        waited = read_waited(window, half_hours(window))
-        noted = {"facts": facts, "promises": known.mark, "watch": known.watch, "computed_at": now}
-        noted["waits"] = waits_digests(waited, 1)[0]
+        waited = read_pending(window, half_hours(window))
+        noted = {
+            "facts": facts,
+            "entitlements": known.mark,
+            "watch": known.watch,
+            "computed_at": now,
+        }
+        noted["waits"] = pending_digests(waited, 1)[0]
         edges = known.edges(window)
+        # Three edges are the two half hours; more means that an entitlement changed within one.
         if len(edges) > 3:
-            waited = read_waited(window, edges)
+            waited = read_pending(window, edges)
         count = _write_hour(window, known, edges, waited)
         FairnessWindow.objects.update_or_create(hour=window.start, defaults=noted)
     return count
@@ -160,11 +173,13 @@ def _lock_day(at: datetime) -> None:
     """Lock the hour's local day until the transaction ends; its sums are to be made anew."""
     zone = report().zone
     local = day_of(at, zone)
+    # `held` has every team of the day: not to be read for each of its hours.
     locked = FairnessDay.objects.select_for_update().defer("held").filter(day=local)
     day = locked.first()
     if day is None:
         span = day_window(local, zone)
         new = FairnessDay(day=local, start=span.start, end=span.end)
+        # Another worker may make the day at the same moment: the second read takes whichever won.
         FairnessDay.objects.bulk_create([new], ignore_conflicts=True)
         day = locked.get()
     if day.pruned:
@@ -183,7 +198,7 @@ class _TierHour:
     allocated: list[int]
     idle: list[int]
     measured: Measured
-    sums: WholeSums
+    sums: NanoSums
 
     def team_rows(self, at: object) -> Iterator[tuple[Any, ...]]:
         columns = [getattr(self.sums, name).tolist() for name in _SUMS]
@@ -206,12 +221,14 @@ class _TierHour:
             yield (at, self.tier, self.teams[lender], self.teams[borrower], amount)
 
 
-def _write_hour(hour: Window, known: HourKnown, edges: Sequence[float], waited: Waited) -> int:
+def _write_hour(
+    hour: Window, known: HourInputs, edges: Sequence[float], waited: PendingAmounts
+) -> int:
     """Replace the hour's rows; return how many of them are of teams."""
     waiting: dict[int, dict[int, list[tuple[int, int]]]] = defaultdict(lambda: defaultdict(list))
     for (slot, tier, team), amount in waited.items():
         waiting[tier][team].append((slot, amount))
-    tiers = sorted({*known.capacity, *known.held, *known.promises, *waiting})
+    tiers = sorted({*known.capacity, *known.held, *known.entitlements, *waiting})
     measured = [
         _measure_tier(tier, known, edges, waiting[tier])
         for tier in tiers
@@ -219,11 +236,13 @@ def _write_hour(hour: Window, known: HourKnown, edges: Sequence[float], waited: 
     ]
     every = list(Tier.objects.order_by("pk").values_list("pk", flat=True))
     for model in (TeamFairnessHour, TierFairnessHour, LoanHour):
+        # Naming all tiers makes the index on (tier, hour) serve; by hour alone the table is
+        # scanned.
         model._default_manager.filter(hour=hour.start, tier__in=every).delete()
     at = instant(hour.start)
     rows = [row for one in measured for row in one.team_rows(at)]
     insert(TeamFairnessHour, ("hour", "tier_id", "team_id", *TEAM_AMOUNTS), rows)
-    write_packs(TierTeamBlob.HOUR, hour.start, (row[1:] for row in rows), TEAM_AMOUNTS)
+    write_blobs(TierTeamBlob.HOUR, hour.start, (row[1:] for row in rows), TEAM_AMOUNTS)
     loans = [row for one in measured for row in one.loan_rows(at)]
     insert(LoanHour, ("hour", "tier_id", "lender_id", "borrower_id", "amount"), loans)
     of_tiers = {one.tier: one.tier_row() for one in measured}
@@ -241,20 +260,21 @@ def _write_hour(hour: Window, known: HourKnown, edges: Sequence[float], waited: 
 
 def _measure_tier(
     tier: int,
-    known: HourKnown,
+    known: HourInputs,
     edges: Sequence[float],
     waiting: Mapping[int, Sequence[tuple[int, int]]],
 ) -> _TierHour:
-    held, promises = known.held.get(tier, {}), known.promises.get(tier, {})
-    teams = sorted({*held, *promises, *waiting})
+    held, entitlements = known.held.get(tier, {}), known.entitlements.get(tier, {})
+    teams = sorted({*held, *entitlements, *waiting})
     amounts = [held[team].held if team in held else _NOTHING for team in teams]
     capacity = known.capacity.get(tier, _NOTHING)
     slots = np.array(edges)
     hours = np.diff(slots) / HOUR_SECONDS
     # The half in which each slot lies.
+    # Facts are kept by half hours: a slot cut by an entitlement has the mean of its half.
     half = (slots[:-1] >= edges[0] + HOUR_SECONDS / 2).astype(np.intp)
     room = _half_means([capacity])[half, 0]
-    entitlement, weight = _promised(teams, promises, edges)
+    entitlement, weight = _entitled(teams, entitlements, edges)
     measured = measure(
         TierSlots(
             hours=hours,
@@ -262,6 +282,7 @@ def _measure_tier(
             entitlement=entitlement,
             weight=weight,
             held=_half_means(amounts)[half],
+            # More pending than the tier has can never be served, whoever gets it.
             pending=np.minimum(_pending_means(teams, waiting, hours), room[:, np.newaxis]),
         )
     )
@@ -272,38 +293,44 @@ def _measure_tier(
         allocated=[amount.whole for amount in amounts],
         idle=[held[team].idle if team in held else 0 for team in teams],
         measured=measured,
-        sums=whole_sums(measured),
+        sums=nano_sums(measured),
     )
 
 
-def _half_means(amounts: Sequence[Halves]) -> Array:
+def _half_means(amounts: Sequence[HourHalves]) -> Array:
     """Return the GPU-equivalents of both halves: (2, amounts)."""
     first = np.array([amount.first for amount in amounts], dtype=np.float64)
     whole = np.array([amount.whole for amount in amounts], dtype=np.float64)
     return np.stack([first, np.maximum(0.0, whole - first)]) * (2 / NANO)
 
 
-def _promised(
-    teams: Sequence[int], promises: Mapping[int, Sequence[EntitlementSpan]], edges: Sequence[float]
+def _entitled(
+    teams: Sequence[int],
+    entitlements: Mapping[int, Sequence[EntitlementSpan]],
+    edges: Sequence[float],
 ) -> tuple[Array, Array]:
     """Return entitlements and weights: (slots, teams) each."""
     starts = edges[:-1]
-    columns = [_in_slots(promises.get(team, ()), starts) for team in teams]
+    columns = [_in_slots(entitlements.get(team, ()), starts) for team in teams]
     table = np.array(columns, dtype=np.float64).reshape(len(teams), len(starts), 2)
     return table[:, :, 0].T.copy(), table[:, :, 1].T.copy()
 
 
 def _in_slots(
-    promises: Sequence[EntitlementSpan], starts: Sequence[float]
+    entitlements: Sequence[EntitlementSpan], starts: Sequence[float]
 ) -> Sequence[tuple[float, float]]:
-    """Return (GPU-equivalents, weight) in each slot; a promise begins and ends with slots."""
-    if len(promises) == 1 and promises[0].start <= starts[0] and promises[0].end > starts[-1]:
-        return [promises[0][:2]] * len(starts)
+    """Return (GPU-equivalents, weight) in each slot; an entitlement begins and ends with slots."""
+    if (
+        len(entitlements) == 1
+        and entitlements[0].start <= starts[0]
+        and entitlements[0].end > starts[-1]
+    ):
+        return [entitlements[0][:2]] * len(starts)
     found = [(0.0, 0.0)] * len(starts)
-    for promise in promises:
+    for entitlement in entitlements:
         for number, start in enumerate(starts):
-            if promise.start <= start < promise.end:
-                found[number] = promise[:2]
+            if entitlement.start <= start < entitlement.end:
+                found[number] = entitlement[:2]
     return found
 
 
@@ -316,16 +343,6 @@ def _pending_means(
         for slot, amount in waiting.get(team, ()):
             table[slot, column] += amount
     return table / (hours[:, np.newaxis] * NANO)
-
-
-_TEAMS = Rollup(TeamFairnessHour, TeamFairnessDay, ("tier_id", "team_id"), TEAM_AMOUNTS)
-_TIERS = Rollup(
-    TierFairnessHour,
-    TierFairnessDay,
-    ("tier_id",),
-    TIER_AMOUNTS,
-    HOUR_COUNTS,
-)
 
 
 def roll_days(*, now: datetime) -> int:
@@ -358,7 +375,7 @@ def roll_day(date_id: int) -> bool:
     )
     FairnessDay.objects.filter(pk=date_id).update(rolled=True, held=_held_by_team(date))
     date.rolled = True
-    write_packs(TierTeamBlob.DAY, date.start, rows, TEAM_AMOUNTS)
+    write_blobs(TierTeamBlob.DAY, date.start, rows, TEAM_AMOUNTS)
     write_week(week)
     return True
 
@@ -390,7 +407,7 @@ def prune(*, now: datetime) -> int:
 
     Sums of days are kept for good.
     """
-    prune_packs(now=now)
+    prune_blobs(now=now)
     horizon = now - timedelta(days=settings.HOURLY_RETENTION_DAYS)
     due = FairnessDay.objects.filter(rolled=True, pruned=False, end__lt=horizon).order_by("day")
     return sum(_prune_day(pk) for pk in list(due.values_list("pk", flat=True)))

@@ -11,11 +11,11 @@ from typing import NamedTuple
 from django.db.models import Min, Q, Sum
 
 from apps.clusters.domain.tiers import UNDETERMINED
-from apps.clusters.domain.window import HOUR_SECONDS, Span, Window, union
+from apps.clusters.domain.window import HOUR_SECONDS, TimeSpan, Window, union
 from apps.clusters.models import Namespace, UnixSeconds, WatchCoverage
 from apps.clusters.selectors import team_spans
 from apps.clusters.services import GAP_SECONDS
-from apps.pending.domain.demand import amount
+from apps.pending.domain.day_sums import amount
 from apps.pending.models import CauseInterval
 from apps.pending.selectors import counted_causes, known_until, watched_until, without_history
 from apps.usage.models import TierHour
@@ -25,7 +25,7 @@ BEHIND = "~"
 _GAP = timedelta(seconds=GAP_SECONDS)
 _HOUR = timedelta(seconds=HOUR_SECONDS)
 
-_Spans = Mapping[int, Sequence[Span]]
+_Spans = Mapping[int, Sequence[TimeSpan]]
 
 
 class UnknownTiers(NamedTuple):
@@ -75,6 +75,7 @@ def demand_sources(hours: Sequence[datetime]) -> list[DemandSources]:
         watched = frozenset(c for c, some in spans.items() if _covers(some, start))
         behind = {c for c, created in without.items() if created < hour + _HOUR}
         behind |= {c for c, at in until.items() if at < hour + _HOUR}
+        # Series do not tell the demand of a watched cluster, so it cannot be behind with them.
         found.append(DemandSources(watched, frozenset(behind - watched)))
     return found
 
@@ -131,7 +132,7 @@ def _watched_spans(window: Window) -> _Spans:
     A watch that is taken up again soon has missed nothing: its spans are one.
     """
     near = WatchCoverage.objects.filter(start__lte=window.end + _GAP, end__gte=window.start - _GAP)
-    spans: dict[int, list[Span]] = defaultdict(list)
+    spans: dict[int, list[TimeSpan]] = defaultdict(list)
     for cluster, start, end in near.order_by("pk").values_list("cluster_id", "start", "end"):
         # Two spans no further apart than the gap touch when each reaches so much further.
         spans[cluster].append((start.timestamp(), end.timestamp() + GAP_SECONDS))
@@ -141,11 +142,11 @@ def _watched_spans(window: Window) -> _Spans:
     }
 
 
-def _covers(spans: Sequence[Span], start: float) -> bool:
+def _covers(spans: Sequence[TimeSpan], start: float) -> bool:
     return any(since <= start and until >= start + HOUR_SECONDS for since, until in spans)
 
 
-class PendingTeam(NamedTuple):
+class SlotTeam(NamedTuple):
     """A team with pending work for a tier in the slot of that number."""
 
     slot: int
@@ -153,7 +154,7 @@ class PendingTeam(NamedTuple):
     team: int
 
 
-Waited = Mapping[PendingTeam, int]
+PendingAmounts = Mapping[SlotTeam, int]
 """Nano-GPU-hours; each part of an interval within a slot and under one team is rounded once."""
 
 
@@ -163,7 +164,7 @@ def counted_intervals() -> Q:
     return counted_causes() & known_tier
 
 
-def read_waited(window: Window, edges: Sequence[float]) -> Waited:
+def read_pending(window: Window, edges: Sequence[float]) -> PendingAmounts:
     """Return the pending demand between edges (Unix seconds, ascending) within a window. Five
     queries.
 
@@ -171,7 +172,7 @@ def read_waited(window: Window, edges: Sequence[float]) -> Waited:
     """
     spans = _namespace_teams(window)
     known = {cluster: at.timestamp() for cluster, at in known_until().items()}
-    found: dict[PendingTeam, int] = defaultdict(int)
+    found: dict[SlotTeam, int] = defaultdict(int)
     for cluster, tier, space, counted, start, end in _pending_intervals(window):
         over = known.get(cluster, edges[-1]) if end is None else end
         for first, last, team in spans.get(space, ()):
@@ -180,7 +181,7 @@ def read_waited(window: Window, edges: Sequence[float]) -> Waited:
             slot = max(0, bisect_right(edges, since) - 1)
             while since < until:
                 stop = min(until, edges[slot + 1])
-                found[PendingTeam(slot, tier, team)] += amount(counted, stop - since)
+                found[SlotTeam(slot, tier, team)] += amount(counted, stop - since)
                 since, slot = stop, slot + 1
     return found
 
@@ -211,7 +212,7 @@ def half_hours(window: Window) -> list[float]:
     return [*map(float, window.slots()), window.end_seconds]
 
 
-def waits_digests(waited: Waited, hours: int) -> list[str]:
+def pending_digests(waited: PendingAmounts, hours: int) -> list[str]:
     """Return a digest of the pending demand of each hour; `waited` is by half hours."""
     lines: list[list[str]] = [[] for _ in range(hours)]
     for who in sorted(waited):

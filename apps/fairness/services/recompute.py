@@ -19,15 +19,19 @@ from apps.fairness.services.demand import (
     BEHIND,
     demand_sources,
     half_hours,
-    read_waited,
-    waits_digests,
+    pending_digests,
+    read_pending,
 )
-from apps.fairness.services.facts import collections_digests, mark_of_all, marks
+from apps.fairness.services.hour_inputs import (
+    collections_digests,
+    digest_of_entitlements,
+    entitlement_digests,
+)
 from apps.pending.models import PendingDay
 from apps.usage.models import CollectionWindow
 
 _WHOLE = timedelta(days=1)
-"""So often all hours are looked through; in between only what was written since."""
+"""So often all hours are compared; in between only what was written since."""
 _LATE = timedelta(hours=6)
 """What says when it was written may be seen so much later: its transaction lasted."""
 _RECENT = timedelta(hours=12)
@@ -35,6 +39,7 @@ _RECENT = timedelta(hours=12)
 when their sums are written anew.
 """
 _DAYS_AT_ONCE = 10
+_TASK = "fairness.compute_hours"
 
 
 @dataclass(frozen=True)
@@ -43,13 +48,13 @@ class ChangedHours:
 
     `days` are older days whose hours were compared with the pending history, with the digest of the
     sums that there were then (as `FairnessDay.waits`). `more`: there are other such days left.
-    `look` has the fields of RecomputeCursor.
+    `cursor` has the fields of RecomputeCursor.
     """
 
     hours: Sequence[datetime]
     days: Mapping[date, str]
     more: bool
-    look: Mapping[str, object]
+    cursor: Mapping[str, object]
 
 
 class _Day(NamedTuple):
@@ -59,7 +64,7 @@ class _Day(NamedTuple):
     waits: str
 
 
-def changes(*, now: datetime) -> ChangedHours:
+def changed_hours(*, now: datetime) -> ChangedHours:
     """Return what is to be computed. Hours that no cluster has facts of, nor failed, are not.
 
     Nor are those whose day's hours were deleted. Compares everything once a day, else what was
@@ -67,45 +72,48 @@ def changes(*, now: datetime) -> ChangedHours:
     whose pending history may have changed.
     """
     last = RecomputeCursor.objects.order_by("pk").first()
+    # A clock that was set back would otherwise put off the comparison of everything for long.
     if last is not None and not timedelta(0) <= now - last.whole_at < _WHOLE:
         last = None
     first = now - timedelta(days=settings.LEDGER_RETENTION_DAYS)
     # Before anything is held against it: what is written meanwhile is seen the next time.
     newest = PendingDay.objects.aggregate(newest=Max("pk"))["newest"] or 0
-    due = _of_facts(first, now, last)
+    due = _with_other_facts(first, now, last)
     kept = FairnessDay.objects.filter(pruned=False, end__gt=first).order_by("day").first()
     mark = ""
     if kept is not None:
-        mark = mark_of_all(kept.start)
-        if last is None or last.promises != mark:
-            due |= _of_entitlements(kept.start)
-    due |= _of_sources(now - _RECENT if last is not None else first)
-    due |= _of_recent_waits(now)
+        mark = digest_of_entitlements(kept.start)
+        if last is None or last.entitlements != mark:
+            due |= _with_other_entitlements(kept.start)
+    due |= _with_other_sources(now - _RECENT if last is not None else first)
+    due |= _with_recent_pending(now)
     checked, more = _older_days(now, last)
     for day in checked:
-        due |= _of_waits(Window(day.start, day.end))
+        due |= _with_other_pending(Window(day.start, day.end))
     whole_at = now if last is None else last.whole_at
     return ChangedHours(
-        hours=_kept_hours(due, first),
+        hours=_not_pruned(due, first),
         days={day.day: day.waits for day in checked},
         more=more,
-        look={"at": now, "whole_at": whole_at, "wait_rows": newest, "promises": mark},
+        cursor={"at": now, "whole_at": whole_at, "wait_rows": newest, "entitlements": mark},
     )
 
 
 def note_changes(found: ChangedHours) -> None:
-    """Note that all that was due by a look was computed: the next one goes on from there."""
-    RecomputeCursor.objects.update_or_create(pk=1, defaults=dict(found.look))
+    """Note that all that was due is computed: the next run goes on from there."""
+    RecomputeCursor.objects.update_or_create(pk=1, defaults=dict(found.cursor))
 
 
-def _of_facts(first: datetime, now: datetime, last: RecomputeCursor | None) -> set[datetime]:
+def _with_other_facts(
+    first: datetime, now: datetime, last: RecomputeCursor | None
+) -> set[datetime]:
     """Return the hours that were collected, or collected again, since they were computed."""
     hours = Q(hour__gte=first, hour__lt=now)
     if last is not None:
         since = last.at - _LATE
         written = Q(collected_at__gte=since) | Q(attempted_at__gte=since)
-        lately = CollectionWindow.objects.filter(hours, written).order_by()
-        hours = Q(hour__in=lately.values("hour"))
+        recent = CollectionWindow.objects.filter(hours, written).order_by()
+        hours = Q(hour__in=recent.values("hour"))
     found = collections_digests(hours)
     if not found:
         return set()
@@ -114,15 +122,15 @@ def _of_facts(first: datetime, now: datetime, last: RecomputeCursor | None) -> s
     return {hour for hour, digest in found.items() if known.get(hour) != digest}
 
 
-def _of_entitlements(first: datetime) -> set[datetime]:
+def _with_other_entitlements(first: datetime) -> set[datetime]:
     """Return the computed hours in which teams were entitled to something else."""
     rows = FairnessWindow.objects.filter(hour__gte=first).order_by("hour")
-    known = list(rows.values_list("hour", "promises"))
-    found = marks([hour for hour, _ in known])
+    known = list(rows.values_list("hour", "entitlements"))
+    found = entitlement_digests([hour for hour, _ in known])
     return {hour for (hour, was), mark in zip(known, found, strict=True) if was != mark}
 
 
-def _of_sources(since: datetime) -> set[datetime]:
+def _with_other_sources(since: datetime) -> set[datetime]:
     """Return the computed hours of whose demand other clusters are known to tell by now.
 
     What `watch` saw is written when it is proven, and pods of series come into the pending
@@ -136,23 +144,23 @@ def _of_sources(since: datetime) -> set[datetime]:
     return {hour for (hour, was), sources in zip(known, found, strict=True) if was != sources.mark}
 
 
-def _of_recent_waits(now: datetime) -> set[datetime]:
+def _with_recent_pending(now: datetime) -> set[datetime]:
     """Return the computed hours of today, and of days that ended recently, with changed pending
     work.
     """
     zone = report().zone
     start = day_start(day_of(now - _RECENT, zone), zone)
-    return _of_waits(Window(start, hour_floor(now, zone)))
+    return _with_other_pending(Window(start, hour_floor(now, zone)))
 
 
-def _of_waits(window: Window) -> set[datetime]:
+def _with_other_pending(window: Window) -> set[datetime]:
     """Return the hours whose pending work differs from what it was when they were computed."""
     hours = [hour.start for hour in window.hours()]
     rows = FairnessWindow.objects.filter(hour__gte=window.start, hour__lt=window.end).order_by("pk")
     known = dict(rows.values_list("hour", "waits"))
     if not any(hour in known for hour in hours):
         return set()
-    found = waits_digests(read_waited(window, half_hours(window)), len(hours))
+    found = pending_digests(read_pending(window, half_hours(window)), len(hours))
     return {
         hour for hour, digest in zip(hours, found, strict=True) if known.get(hour, digest) != digest
     }
@@ -183,7 +191,7 @@ def _older_days(now: datetime, last: RecomputeCursor | None) -> tuple[list[_Day]
     return changed[:_DAYS_AT_ONCE], len(changed) > _DAYS_AT_ONCE
 
 
-def _kept_hours(hours: set[datetime], since: datetime) -> list[datetime]:
+def _not_pruned(hours: set[datetime], since: datetime) -> list[datetime]:
     """Return the hours whose day's hours were not deleted, newest first."""
     if not hours:
         return []
@@ -193,15 +201,12 @@ def _kept_hours(hours: set[datetime], since: datetime) -> list[datetime]:
     return sorted(hours - pruned, reverse=True)
 
 
-_TASK = "fairness.compute_hours"
-
-
 def compute_hours(*, now: datetime, at_most: int = 48) -> int:
     """Compute hours that have not been, or from what has changed since; return how many.
 
     Newest first, at most so many; where more are due the task is asked for again.
     """
-    found = changes(now=now)
+    found = changed_hours(now=now)
     count = sum(_is_computed(hour, now) for hour in found.hours[:at_most])
     left = set(found.hours[at_most:])
     _note_days(found, left)

@@ -341,7 +341,7 @@ def _check_budget(budget: Budget, path: Path, problems: Problems) -> None:
 
 
 _SEPARATE = ("gpu_model", "capacity_type", "cluster", "tier", "valid_from")
-_AMOUNT = ("gpu_model", "capacity_type", "per_gpu_hour", "currency", "discount", "owned")
+_AMOUNT = ("gpu_model", "capacity_type", "per_gpu_hour", "currency", "discount", "owned", "energy")
 
 
 def _check_prices(catalog: Catalog, problems: Problems, zone: ZoneInfo) -> None:
@@ -381,15 +381,23 @@ def _check_price(price: Price, path: Path, problems: Problems) -> None:
         have = "neither" if price.owned is None else "both"
         problems.add(path, f"has {have} of per_gpu_hour and owned; exactly one is needed")
         return
+    if price.energy is not None and price.owned is not None:
+        problems.add((*path, "energy"), "goes with per_gpu_hour; with owned, per_kwh stands in it")
+        return
     place = (*path, "per_gpu_hour" if price.owned is None else "owned")
     try:
-        reason = None if price.confirmed else doubt(_price_entry(price))
+        reason = None if price.confirmed else price_doubt(price)
         _check_pue(price)
     except ValueError as error:
         problems.add(place, str(error))
         return
     if reason is not None:
         problems.add(place, f"{reason} (To confirm it, add confirmed: true)")
+
+
+def price_doubt(price: Price) -> str | None:
+    """Return what looks like a typing error in a price; None where nothing does."""
+    return doubt(_price_entry(price))
 
 
 def _price_entry(price: Price) -> PriceEntry:
@@ -404,8 +412,9 @@ def _price_entry(price: Price) -> PriceEntry:
 
 
 def _check_pue(price: Price) -> None:
-    if price.owned is not None and Decimal(price.owned.pue) < 1:
-        raise ValueError(f"pue must be 1 or more, not {price.owned.pue}")
+    for part in (price.owned, price.energy):
+        if part is not None and Decimal(part.pue) < 1:
+            raise ValueError(f"pue must be 1 or more, not {part.pue}")
 
 
 def _check_dated(prices: Sequence[tuple[Path, Price]], problems: Problems) -> None:

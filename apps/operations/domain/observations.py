@@ -10,7 +10,7 @@ from apps.clusters.domain.pods.ledger import PLURALS, NodeInterval
 from apps.clusters.domain.tiers import TierRule, same_model
 
 
-class Trouble(NamedTuple):
+class SourceTrouble(NamedTuple):
     """Why a source gave no answer; `passing` when trying again later may help."""
 
     text: str
@@ -53,7 +53,7 @@ class NodeHeadroom(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Answers:
+class MetricsAnswers:
     """What the metrics server answered to the doctor's own questions.
 
     `skew_seconds` is its clock minus ours. `scraped_twice` counts the devices that more than one
@@ -69,7 +69,7 @@ class Answers:
 
 
 @dataclass(frozen=True, slots=True)
-class MetricsLook:
+class MetricsObservations:
     """What the metrics server shows of the newest closed slot.
 
     `nodes` are what kube-state-metrics shows, `kube_state` whether it is there at all (None: not
@@ -79,7 +79,7 @@ class MetricsLook:
     `unasked` says in words what was not looked at.
     """
 
-    trouble: Trouble | None = None
+    trouble: SourceTrouble | None = None
     version: str = ""
     cards: Sequence[ObservedDevice] = ()
     interval_seconds: float | None = None
@@ -90,7 +90,7 @@ class MetricsLook:
     kube_state: bool | None = None
     nodes: Sequence[NodeInterval] = ()
     quotas: Sequence[QuotaRow] | None = None
-    answers: Answers | None = None
+    answers: MetricsAnswers | None = None
     unasked: tuple[str, ...] = ()
 
 
@@ -107,19 +107,19 @@ class Right(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class WriterLook:
+class WriterRights:
     """What the account that changes quotas may do.
 
     `denied` are rights that it lacks in all namespaces, `excess` those that it has and never uses.
     """
 
-    trouble: Trouble | None = None
+    trouble: SourceTrouble | None = None
     denied: tuple[Right, ...] = ()
     excess: tuple[Right, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class ApiLook:
+class ApiObservations:
     """What the Kubernetes API shows.
 
     `denied` are needed rights that the account lacks, `unexplained` those to follow the causes of
@@ -128,12 +128,12 @@ class ApiLook:
     portal changes no quotas.
     """
 
-    trouble: Trouble | None = None
+    trouble: SourceTrouble | None = None
     version: str = ""
     denied: tuple[Right, ...] = ()
     unexplained: tuple[Right, ...] = ()
     excess: tuple[Right, ...] = ()
-    writer: WriterLook | None = None
+    writer: WriterRights | None = None
     watched_until: datetime | None = None
     labels: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
@@ -234,7 +234,7 @@ class ClusterHistory:
 
 
 @dataclass(frozen=True, slots=True)
-class ClusterLook:
+class ClusterObservations:
     """All that is known of one cluster at `now`.
 
     `api` is None where the catalog gives metrics only. `rules` are the tiers as they are valid,
@@ -244,8 +244,8 @@ class ClusterLook:
 
     cluster: str
     now: datetime
-    metrics: MetricsLook
-    api: ApiLook | None = None
+    metrics: MetricsObservations
+    api: ApiObservations | None = None
     past: ClusterHistory = field(default_factory=ClusterHistory)
     rules: Sequence[TierRule] = ()
     allowed: Mapping[str, frozenset[str]] = field(default_factory=dict)
@@ -341,11 +341,11 @@ _HARM = (
     Right("patch", "rbac.authorization.k8s.io", "clusterroles"),
 )
 # A limit is never made, never taken away and never written as a whole, not for a moment.
-BEYOND_WRITING = (
+WRITER_EXCESS = (
     *(Right(verb, *limit) for limit in LIMITS for verb in ("create", "update", "delete")),
     *_HARM,
 )
-BEYOND_READING = (
+READER_EXCESS = (
     *(Right(verb, *limit) for limit in LIMITS for verb in ("create", "update", "patch", "delete")),
     *_HARM,
 )

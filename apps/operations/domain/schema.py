@@ -246,6 +246,13 @@ class Owned(Struct, frozen=True, kw_only=True):
     pue: Amount = "1"
 
 
+class Energy(Struct, frozen=True, kw_only=True):
+    """What measured energy costs beside a `per_gpu_hour`; with `owned` it stands in there."""
+
+    per_kwh: Amount
+    pue: Amount = "1"
+
+
 class Price(Struct, frozen=True, kw_only=True):
     """What a GPU-hour costs: `per_gpu_hour` before `discount`, or what `owned` amounts to.
 
@@ -263,6 +270,7 @@ class Price(Struct, frozen=True, kw_only=True):
     discount: Fraction = "0"
     kind: PriceKind | None = None
     owned: Owned | None = None
+    energy: Energy | None = None
     source: Line = ""
     example: bool = False
     confirmed: bool = False

@@ -66,7 +66,7 @@ class CatalogDifference:
     def is_empty(self) -> bool:
         return not self.changes
 
-    def lines(self) -> Iterator[str]:
+    def texts(self) -> Iterator[str]:
         """Yield one line of plain text for each change."""
         return (str(change) for change in self.changes)
 
@@ -96,6 +96,7 @@ def _shown_value(value: object) -> str:
             return shown(value)
 
 
+# Positions are far apart: a tier that comes between two others changes one row, not all.
 SPACING = 65_536
 # Below the positions of built-in tiers and the largest integer of a database column.
 HIGHEST_POSITION = 1_900_000_000
@@ -106,6 +107,7 @@ def positions(names: Sequence[str], held: Mapping[str, int]) -> dict[str, int]:
 
     When no room is left between two neighbours, all are numbered anew.
     """
+    # The longest part that is in order already stays: so the fewest rows change.
     fixed = _longest_increasing([(name, held[name]) for name in names if name in held])
     numbered: dict[str, int] = {}
     low = -1
@@ -145,6 +147,7 @@ def _longest_increasing(placed: Sequence[tuple[str, int]]) -> dict[str, int]:
     tails: list[int] = []
     ends: list[int] = []
     before: list[int | None] = []
+    # Patience sorting: `ends[n]` closes the best run of n + 1 names, `before` leads back.
     for index, (_, position) in enumerate(placed):
         length = bisect_left(tails, position)
         before.append(ends[length - 1] if length else None)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     # A spawned process imports this module before Django is set up: no models at import.
     from apps.usage.services import HourOutcome
 
-_AHEAD = 2
+_QUEUED_HOURS = 2
 """Stretches in progress: a process continues with the next one while the days before are summed."""
 
 _TRIES = 4
@@ -75,7 +75,7 @@ def collecting(plan: Sequence[HourBatch], jobs: int) -> Iterator[Iterator[Collec
         hands = {one.pipe: 0 for one in started}
         left = deque(plan)
         # Before anything is asked for what is done: they work while who asks is still busy.
-        for _ in range(_AHEAD):
+        for _ in range(_QUEUED_HOURS):
             for pipe in hands:
                 _give(pipe, hands, left)
         yield _done(hands, left)

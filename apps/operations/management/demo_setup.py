@@ -205,7 +205,7 @@ _GPU = "requests.nvidia.com/gpu"
 _SHARED = "requests.nvidia.com/gpu.shared"
 _MIG = "requests.nvidia.com/mig-3g.40gb"
 _LONG_AGO = timedelta(days=20)
-_LOOK_SECONDS, _MOST_LOOKS = 0.5, 60
+_POLL_SECONDS, _MOST_POLLS = 0.5, 60
 """So often is looked whether the worker, which may have an order first, is done with it."""
 _REFUSED = (
     *(services.RequestRefused, services.Conflict, services.KeyTaken),
@@ -223,7 +223,7 @@ class _DemoRequest(NamedTuple):
     became: str
 
 
-_WISHES = (
+_DEMO_REQUESTS = (
     # Of one limit only one request is open at a time: those that are over come first.
     _DemoRequest("vision-dev", _SHARED, 4, "Demonstrate the cameras at the open day.", "expired"),
     _DemoRequest("speech-dev", _MIG, 6, "Try a larger model on the weekend.", "rejected"),
@@ -265,7 +265,7 @@ class Story:
         if request_rows(self._admin, page_size=1).rows:
             return 0
         limits = self._limits()
-        return sum(self._tell(wish, limits) for wish in _WISHES)
+        return sum(self._tell(wish, limits) for wish in _DEMO_REQUESTS)
 
     def _limits(self) -> Mapping[tuple[str, str], QuotaRow]:
         rows = quota_rows(self._clock(), visibility=EVERYTHING, page_size=500).rows
@@ -357,7 +357,7 @@ class Story:
 
     def _carried_out(self, pk: int) -> int:
         """Carry an order out, or wait for the worker that does; return the request's version."""
-        for _ in range(_MOST_LOOKS):
+        for _ in range(_MOST_POLLS):
             request = request_detail(pk, self._admin, history=1)
             if request is None:
                 raise services.UnknownRequest
@@ -366,7 +366,7 @@ class Story:
                 return request.row.version
             for order in orders:
                 if not services.carry_out(order, clock=self._clock, origin="demo"):
-                    time.sleep(_LOOK_SECONDS)
+                    time.sleep(_POLL_SECONDS)
         raise TransitionDenied("The order is still being carried out.")
 
 

@@ -142,7 +142,7 @@ class Supervisor:
         child = _Child(name, command, process, None, time.monotonic())
         self._children.append(child)
         while child.process.poll() is None:
-            self._look(besides=child)
+            self._check_children(besides=child)
             time.sleep(_POLL_SECONDS)
         self._children.remove(child)
         return child.process.returncode
@@ -151,7 +151,7 @@ class Supervisor:
         """Wait until `ready`; raises NotReady after `seconds`, else as `wait` does."""
         deadline = time.monotonic() + seconds
         while not ready():
-            self._look()
+            self._check_children()
             if time.monotonic() > deadline:
                 raise NotReady(f"{what} within {seconds:.0f} s; the logs are in {self._logs}")
             time.sleep(_POLL_SECONDS)
@@ -159,7 +159,7 @@ class Supervisor:
     def wait(self) -> None:
         """Wait for ever; raises ProcessEnded when a process ends that never settled."""
         while True:
-            self._look()
+            self._check_children()
             time.sleep(_POLL_SECONDS)
 
     def _spawn(
@@ -181,7 +181,7 @@ class Supervisor:
         # Raised from here, it would come up wherever the program is: within a lock or a finally.
         self._asked_to_stop = number
 
-    def _look(self, besides: _Child | None = None) -> None:
+    def _check_children(self, besides: _Child | None = None) -> None:
         if self._asked_to_stop:
             raise Stopped(self._asked_to_stop)
         for child in self._children:

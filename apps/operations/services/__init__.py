@@ -2,10 +2,27 @@
 
 from apps.operations.services.alerting import NotGathered, gather_alerts
 from apps.operations.services.deriving import (
-    Ran,
+    StepRun,
     derive_after_history,
     derive_after_hours,
     derive_now,
 )
-from apps.operations.services.doctor import Diagnosis, Examined, UnknownCluster, run_doctor
+from apps.operations.services.doctor import Diagnosis, ExaminedCluster, UnknownCluster, run_doctor
+from apps.operations.services.exporting import export_catalog
 from apps.operations.services.loading import CatalogNotStored, ensure_builtin, load_catalog
+from apps.operations.services.monthly_mail import send_monthly_reports
+from apps.operations.services.proposals import (
+    ProposalPreview,
+    approve_proposal,
+    cancel_proposal,
+    preview_proposal,
+    proposal_value,
+    reject_proposal,
+    submit_proposal,
+)
+from apps.operations.services.report_figures import (
+    UnknownTeamReport,
+    month_report,
+    previous_month,
+)
+from apps.operations.services.report_file import month_report_file

@@ -26,8 +26,49 @@ from apps.quotas.selectors import BudgetAlertRow, QuotaRow, budget_alerts, quota
 from apps.usage.models import HAS_FACTS, CollectionWindow
 from apps.usage.selectors import IdleWorkload, idle_workloads
 
+logger = logging.getLogger(__name__)
+_BUDGETS_BACK = timedelta(days=2)
+_GPU_HOURS = "gpu_hours"
+_HOUR = timedelta(hours=1)
+_HOUR_SECONDS = 3600.0
+# A key that fills and empties as work comes and goes is one alert a day.
+_AGAIN = timedelta(days=1)
+_ALERTED_COUNTS = {"pending", "suppressed"}
+_ABOUT = "quota-request/"
+_AT_ONCE = 500
+_REQUESTS_BACK = timedelta(days=2)
+_REQUEST_PHRASES: Mapping[str, str] = {
+    "submit": "was submitted",
+    "take": "is in review",
+    "ask_changes": "needs changes",
+    "counter_offer": "has a counter-offer",
+    "approve": "was approved",
+    "approve_by_rule": "was approved by rule",
+    "reject": "was rejected",
+    "withdraw": "was withdrawn",
+    "apply": "is being applied",
+    "confirm_applied": "was applied",
+    "send_back": "went back to review",
+    "fail": "could not be applied",
+    "revert": "is being taken back",
+    "confirm_reverted": "was taken back",
+    "stop_revert": "was not taken back",
+    "expire": "has expired",
+    "comment": "has a comment",
+    "put_off_revert": "could not be taken back yet",
+    "announce_revert": "ends soon",
+    "drift": "is not what the cluster shows",
+}
+"""What is told of the audit's actions; of others, such as edits of a draft, nothing is."""
+_KINDS = {"announce_revert": AlertKind.REVERT, "drift": AlertKind.DRIFT}
+_BACK_AGAIN = frozenset({"revert", "confirm_reverted", "stop_revert"})
+_OF_APPLIED_CHANGES = frozenset({"announce_revert", "put_off_revert", "drift"})
+_OF_DRAFTS = frozenset({"comment", "withdraw"})
+_URGENT = frozenset({"fail", "drift"})
+AlertSource = Callable[[datetime, ZoneInfo], int]
 
-def audit(now: datetime, zone: ZoneInfo) -> int:
+
+def gather_audit(now: datetime, zone: ZoneInfo) -> int:
     """Say once what the last check of the audit found, as long as it does not hold."""
     found = last_audit_check(portal())
     if found is None or found.holds:
@@ -38,18 +79,14 @@ def audit(now: datetime, zone: ZoneInfo) -> int:
         team_id=None,
         title="Audit was altered",
         text=f"{found.words} The page of the audit says up to which line it held, and when.",
-        path="/audit/",
+        path="/admin/audit/",
         urgent=True,
         occasion=(found.words,),
     )
     return notify([said], now=now, zone=zone)
 
 
-_BUDGETS_BACK = timedelta(days=2)
-_GPU_HOURS = "gpu_hours"
-
-
-def budgets(now: datetime, zone: ZoneInfo) -> int:
+def gather_budgets(now: datetime, zone: ZoneInfo) -> int:
     """Say what was noted about budgets since the day before yesterday."""
     window = Window(now - _BUDGETS_BACK, now + timedelta(seconds=1))
     ids = {name: pk for pk, name in team_names().items()}
@@ -74,15 +111,12 @@ def _budget_alert(row: BudgetAlertRow, team_id: int, zone: ZoneInfo) -> NewAlert
         team_id=team_id,
         title=title,
         text=text,
-        path=f"/quotas/?{urlencode({'team': row.team})}",
+        path=f"/costs/budgets/?{urlencode({'team': row.team})}",
         occasion=(row.period_start.isoformat(), row.kind, f"{row.threshold:g}"),
     )
 
 
-_HOUR = timedelta(hours=1)
-
-
-def gaps(now: datetime, zone: ZoneInfo) -> int:
+def gather_gaps(now: datetime, zone: ZoneInfo) -> int:
     """Hold the hours since a cluster's last data against the levels, also while none comes."""
     threshold = Threshold(AlertKind.DATA_GAP, settings.ALERTS_GAP_HOURS)
     return evaluate(threshold, list(_measured_gaps(now)), now=now, zone=zone)
@@ -113,16 +147,13 @@ def _gap(
         team_id=None,
         title=f"{cluster.name} has not been {what} for {hours or 0:.0f} hours",
         text=f"{trouble} of {cluster.name}{since}. Data quality says what failed.",
-        path=f"/health/data/?{urlencode({'cluster': cluster.name})}",
+        path=f"/admin/data-quality/?{urlencode({'cluster': cluster.name})}",
         urgent=True,
     )
     return Measurement(said, hours)
 
 
-_HOUR_SECONDS = 3600.0
-
-
-def idle(now: datetime, zone: ZoneInfo) -> int:
+def gather_idle(now: datetime, zone: ZoneInfo) -> int:
     """Hold the hours without work of every workload that holds GPUs against the levels.
 
     One that was answered for is as one that works, until its answer is over.
@@ -142,6 +173,7 @@ def idle(now: datetime, zone: ZoneInfo) -> int:
         )
         measured.append(Measurement(_idle_alert(one, hours, names), hours if due else 0.0))
     threshold = Threshold(AlertKind.IDLE, settings.ALERTS_IDLE_HOURS)
+    # Only workloads of clusters that were read can have become active; other alerts stay open.
     prefixes = tuple(f"workload:{name}/" for name in known.clusters)
     return evaluate(
         threshold, measured, now=now, zone=zone, over=lambda subject: subject.startswith(prefixes)
@@ -169,11 +201,7 @@ def _idle_alert(one: IdleWorkload, hours: float, names: dict[int, str]) -> NewAl
     )
 
 
-_AGAIN = timedelta(days=1)
-_ALERTED_COUNTS = {"pending", "suppressed"}
-
-
-def waits(now: datetime, zone: ZoneInfo) -> int:
+def gather_pending(now: datetime, zone: ZoneInfo) -> int:
     """Compare the time of the longest pending item of every workload with the levels."""
     ids = {name: pk for pk, name in team_names().items()}
     threshold = Threshold(AlertKind.WAIT, settings.ALERTS_WAIT_HOURS, again_after=_AGAIN)
@@ -181,7 +209,7 @@ def waits(now: datetime, zone: ZoneInfo) -> int:
     found: dict[str, Measurement] = {}
     for row in _pending_rows(now, least):
         # What has waited longest comes first: of each workload that is the one to tell of.
-        found.setdefault(_pending_subject(row), _measured_wait(row, ids))
+        found.setdefault(_pending_subject(row), _measured_pending(row, ids))
     return evaluate(threshold, list(found.values()), now=now, zone=zone)
 
 
@@ -203,7 +231,7 @@ def _pending_subject(row: PendingRow) -> str:
     return f"wait:{row.cluster}/{row.namespace}/{row.workload}"
 
 
-def _measured_wait(row: PendingRow, ids: dict[str, int]) -> Measurement:
+def _measured_pending(row: PendingRow, ids: dict[str, int]) -> Measurement:
     hours = row.wait_seconds / _HOUR_SECONDS
     advice = f"\n{row.suggestion}" if row.suggestion else ""
     said = NewAlert(
@@ -217,10 +245,7 @@ def _measured_wait(row: PendingRow, ids: dict[str, int]) -> Measurement:
     return Measurement(said, None if row.stale else hours)
 
 
-# A key that fills and empties as work comes and goes is one alert a day.
-
-
-def quotas(now: datetime, zone: ZoneInfo) -> int:
+def gather_quotas(now: datetime, zone: ZoneInfo) -> int:
     """Hold what is used of every key that limits something against the levels."""
     ids = {name: pk for pk, name in team_names().items()}
     threshold = Threshold(AlertKind.QUOTA, settings.ALERTS_QUOTA, again_after=_AGAIN)
@@ -262,40 +287,7 @@ def _measured_quota(row: QuotaRow, ids: dict[str, int]) -> Measurement:
     return Measurement(said, row.used / row.hard if known and row.used is not None else None)
 
 
-_ABOUT = "quota-request/"
-_AT_ONCE = 500
-_REQUESTS_BACK = timedelta(days=2)
-_SAYS: Mapping[str, str] = {
-    "submit": "was submitted",
-    "take": "is in review",
-    "ask_changes": "needs changes",
-    "counter_offer": "has a counter-offer",
-    "approve": "was approved",
-    "approve_by_rule": "was approved by rule",
-    "reject": "was rejected",
-    "withdraw": "was withdrawn",
-    "apply": "is being applied",
-    "confirm_applied": "was applied",
-    "send_back": "went back to review",
-    "fail": "could not be applied",
-    "revert": "is being taken back",
-    "confirm_reverted": "was taken back",
-    "stop_revert": "was not taken back",
-    "expire": "has expired",
-    "comment": "has a comment",
-    "put_off_revert": "could not be taken back yet",
-    "announce_revert": "ends soon",
-    "drift": "is not what the cluster shows",
-}
-"""What is told of the audit's actions; of others, such as edits of a draft, nothing is."""
-_KINDS = {"announce_revert": AlertKind.REVERT, "drift": AlertKind.DRIFT}
-_BACK_AGAIN = frozenset({"revert", "confirm_reverted", "stop_revert"})
-_STANDING = frozenset({"announce_revert", "put_off_revert", "drift"})
-_OF_DRAFTS = frozenset({"comment", "withdraw"})
-_URGENT = frozenset({"fail", "drift"})
-
-
-def requests(now: datetime, zone: ZoneInfo) -> int:
+def gather_requests(now: datetime, zone: ZoneInfo) -> int:
     """Say what the audit has of requests since it was last read."""
 
     def read(position: int) -> tuple[Iterable[NewAlert], int]:
@@ -308,7 +300,9 @@ def requests(now: datetime, zone: ZoneInfo) -> int:
 
 
 def _request_alerts(rows: Iterable[AuditRow]) -> list[NewAlert]:
-    told = [row for row in rows if row.subject.startswith(_ABOUT) and row.action in _SAYS]
+    told = [
+        row for row in rows if row.subject.startswith(_ABOUT) and row.action in _REQUEST_PHRASES
+    ]
     ids = {_request_id(row) for row in told}
     found = ChangeRequest.objects.select_related("team", "cluster").in_bulk(sorted(ids))
     pairs = [(row, found[_request_id(row)]) for row in told if _request_id(row) in found]
@@ -329,7 +323,7 @@ def _request_change(row: AuditRow, request: ChangeRequest) -> str:
 
     Of what only speaks of a change that stands, the note has the amounts.
     """
-    if row.action in _STANDING:
+    if row.action in _OF_APPLIED_CHANGES:
         return ""
     if row.action in _BACK_AGAIN:
         wanted = (row.after or {}).get("wanted") or request.before
@@ -347,25 +341,22 @@ def _request_alert(row: AuditRow, request: ChangeRequest) -> NewAlert:
         kind=_KINDS.get(row.action, AlertKind.REQUEST),
         subject=f"request:{request.pk}",
         team_id=request.team_id,
-        title=f"Request {request.pk} of {request.team.name} {_SAYS[row.action]}",
+        title=f"Request {request.pk} of {request.team.name} {_REQUEST_PHRASES[row.action]}",
         text="\n".join(lines),
-        path=f"/requests/{request.pk}/",
+        path=f"/quotas/requests/{request.pk}/",
         urgent=row.action in _URGENT,
         occasion=(str(row.number),),
     )
 
 
-_LOG = logging.getLogger(__name__)
-Source = Callable[[datetime, ZoneInfo], int]
-
-SOURCES: Mapping[str, Source] = {
-    "gaps": gaps,
-    "audit": audit,
-    "requests": requests,
-    "budgets": budgets,
-    "quotas": quotas,
-    "waits": waits,
-    "idle": idle,
+SOURCES: Mapping[str, AlertSource] = {
+    "gaps": gather_gaps,
+    "audit": gather_audit,
+    "requests": gather_requests,
+    "budgets": gather_budgets,
+    "quotas": gather_quotas,
+    "pending": gather_pending,
+    "idle": gather_idle,
 }
 
 
@@ -373,7 +364,7 @@ class NotGathered(Exception):
     """Some sources failed; the others were gathered. The text names them."""
 
 
-def gather_alerts(*, now: datetime, sources: Mapping[str, Source] = SOURCES) -> int:
+def gather_alerts(*, now: datetime, sources: Mapping[str, AlertSource] = SOURCES) -> int:
     """Say what is new in every room; return how many alerts that made.
 
     One source that fails does not hold up the others. Raises NotGathered in the end.
@@ -384,7 +375,7 @@ def gather_alerts(*, now: datetime, sources: Mapping[str, Source] = SOURCES) -> 
         try:
             new += source(now, zone)
         except Exception:
-            _LOG.exception("alerts: %s could not be gathered", name)
+            logger.exception("alerts: %s could not be gathered", name)
             failed.append(name)
     if failed:
         raise NotGathered(f"These were not gathered: {', '.join(failed)}.")

@@ -48,7 +48,7 @@ class DerivingStep(NamedTuple):
     partly: bool = False
 
 
-class Ran(NamedTuple):
+class StepRun(NamedTuple):
     """A step that ran: how much it did and how long it took; `done` is None where it failed."""
 
     step: str
@@ -56,11 +56,11 @@ class Ran(NamedTuple):
     seconds: float
 
 
-def _look_at_devices(now: datetime) -> int:
+def _store_device_states(now: datetime) -> int:
     return sum(store_device_states(pk, now) for pk in active_clusters())
 
 
-def _look_at_pending(now: datetime) -> int:
+def _refresh_pending(now: datetime) -> int:
     return sum(pending.refresh(pk, now=now) for pk in active_clusters())
 
 
@@ -69,9 +69,9 @@ def _take_in_pods(now: datetime) -> int:
 
 
 _OF_NOW: Sequence[DerivingStep] = (
-    DerivingStep("pending workloads", _look_at_pending),
+    DerivingStep("pending workloads", _refresh_pending),
     DerivingStep("pending history", lambda now: pending.roll_days(now=now)),
-    DerivingStep("GPUs", _look_at_devices),
+    DerivingStep("GPUs", _store_device_states),
     DerivingStep("data quality", lambda now: len(run_doctor(now).findings)),
 )
 _OF_HOURS: Sequence[DerivingStep] = (
@@ -91,27 +91,27 @@ _OF_HISTORY: Sequence[DerivingStep] = (
 )
 
 
-def derive_now(clock: Clock) -> list[Ran]:
+def derive_now(clock: Clock) -> list[StepRun]:
     """Look at what is there now, for which no hour need be collected."""
     return list(run_steps(_OF_NOW, clock))
 
 
-def derive_after_hours(clock: Clock) -> list[Ran]:
+def derive_after_hours(clock: Clock) -> list[StepRun]:
     """Compute what follows from the hours of a batch that was just collected."""
     return list(run_steps(_OF_HOURS, clock))
 
 
-def derive_after_history(clock: Clock) -> list[Ran]:
+def derive_after_history(clock: Clock) -> list[StepRun]:
     """Compute all that follows from a history: its hours, and what looks at many days together."""
     return list(run_steps((*_OF_NOW, *_OF_HOURS, *_OF_HISTORY), clock))
 
 
-def run_steps(steps: Sequence[DerivingStep], clock: Clock) -> Iterator[Ran]:
+def run_steps(steps: Sequence[DerivingStep], clock: Clock) -> Iterator[StepRun]:
     """Run steps one after another; one that fails keeps no other from it."""
     for step in steps:
         started = time.monotonic()
         done = _done(step, clock)
-        yield Ran(step.name, done, time.monotonic() - started)
+        yield StepRun(step.name, done, time.monotonic() - started)
 
 
 def _done(step: DerivingStep, clock: Clock) -> int | None:
@@ -129,8 +129,10 @@ def _done(step: DerivingStep, clock: Clock) -> int | None:
     except OperationalError as error:
         if not connection.is_usable():
             raise  # the database is away
+        # SQLite has one writer: a locked database is no fault of the step, its next run does it.
         logger.warning("%s gave way to another writer: %s", step.name, error)
         return None
+    # Without a connection each further step would fail, with a traceback of its own.
     except InterfaceError:
         raise
     except Exception:
@@ -139,19 +141,19 @@ def _done(step: DerivingStep, clock: Clock) -> int | None:
     return done
 
 
-def look_at_waiting(cluster_id: int) -> int:
+def diagnose_pending(cluster_id: int) -> int:
     """Diagnose the pending work of a cluster now; return how many items there are."""
     return pending.refresh(cluster_id, now=datetime.now(UTC))
 
 
-def clusters_to_look_at(name: str | None = None) -> list[int]:
+def clusters_to_diagnose(name: str | None = None) -> list[int]:
     """Return the ids of the active clusters, or of the one of that name. One query."""
     rows = Cluster.objects.filter(active=True).order_by("pk")
     return list((rows.filter(name=name) if name else rows).values_list("pk", flat=True))
 
 
 @dataclass(frozen=True, slots=True)
-class WaitingLooks:
+class PendingRefresher:
     """A thread that diagnoses pending work until `stop` is set.
 
     Beat asks workers for the same, but one that collects weeks of hours has no time for it; a
@@ -160,8 +162,8 @@ class WaitingLooks:
 
     stop: threading.Event
     name: str | None = None
-    clusters: Callable[[str | None], Sequence[int]] = clusters_to_look_at
-    look: Callable[[int], int] = look_at_waiting
+    clusters: Callable[[str | None], Sequence[int]] = clusters_to_diagnose
+    diagnose: Callable[[int], int] = diagnose_pending
     seconds: float = float(settings.WAITING_SECONDS)
 
     def start(self) -> threading.Thread:
@@ -171,24 +173,24 @@ class WaitingLooks:
         return thread
 
     def run(self) -> None:
-        """Look at every cluster, wait, and begin again."""
+        """Diagnose every cluster, wait, and begin again."""
         try:
             while not self.stop.wait(self.seconds):
-                self._look_at_all()
+                self._diagnose_all()
         finally:
             connection.close()
 
-    def _look_at_all(self) -> None:
+    def _diagnose_all(self) -> None:
         try:
             for pk in self.clusters(self.name):
-                self._look_at(pk)
+                self._diagnose_one(pk)
         except (DatabaseError, InterfaceError) as error:
             logger.warning("the catalog cannot be read now: %s", error)
             connection.close_if_unusable_or_obsolete()
 
-    def _look_at(self, pk: int) -> None:
+    def _diagnose_one(self, pk: int) -> None:
         try:
-            self.look(pk)
+            self.diagnose(pk)
         except (OperationalError, InterfaceError):
             raise
         except Exception:

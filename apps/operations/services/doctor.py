@@ -15,10 +15,10 @@ from apps.clusters.selectors import DEFAULT_SCRAPE_INTERVAL_SECONDS
 from apps.clusters.services import tier_rules_at
 from apps.operations.domain.examine import examine
 from apps.operations.domain.findings import Finding, Severity, worst_first
-from apps.operations.domain.observations import ClusterLook, MetricsLook
+from apps.operations.domain.observations import ClusterObservations, MetricsObservations
 from apps.operations.models import DoctorCheck, DoctorFinding, SeenExporters
 from apps.operations.services.history import allowed_teams, history_of, tiers_of_others
-from apps.operations.services.source_checks import DEADLINE_SECONDS, SourceAnswers, look_at_all
+from apps.operations.services.source_checks import DEADLINE_SECONDS, SourceAnswers, check_sources
 from apps.quota_requests.permissions import portal
 from apps.quota_requests.selectors import last_audit_check
 
@@ -35,7 +35,7 @@ class UnknownCluster(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Examined:
+class ExaminedCluster:
     """A cluster that was looked at; versions are empty where a source did not answer."""
 
     cluster: str
@@ -50,7 +50,7 @@ class Diagnosis:
     """What the doctor found, the worst first, and what it looked at."""
 
     at: datetime
-    clusters: tuple[Examined, ...]
+    clusters: tuple[ExaminedCluster, ...]
     findings: tuple[Finding, ...]
 
     @property
@@ -76,7 +76,7 @@ def run_doctor(
             raise UnknownCluster(f"no cluster {cluster!r} in the catalog")
     clusters = list(chosen.annotate(watched=Max("watchcoverage__end")))
     rules = tier_rules_at(now)
-    seen = look_at_all(
+    seen = check_sources(
         [(one, rules) for one in clusters],
         clients=clients or ClusterClients(),
         now=now,
@@ -84,24 +84,26 @@ def run_doctor(
     )
     allowed = allowed_teams(now)
     elsewhere = frozenset() if cluster is None else tiers_of_others(cluster, now)
-    looks = [
-        replace(_look(one, of, rules, now), allowed=allowed, tiers_elsewhere=elsewhere)
+    observed_clusters = [
+        replace(_observations(one, of, rules, now), allowed=allowed, tiers_elsewhere=elsewhere)
         for one, of in zip(clusters, seen, strict=True)
     ]
-    found = examine(looks)
+    found = examine(observed_clusters)
     if cluster is None and not clusters:
         found = worst_first([*found, _nothing_loaded()])
     if cluster is None:
         found = worst_first([*found, *_audit()])
-    _store(clusters, looks, found, now, everything=cluster is None)
-    return Diagnosis(now, tuple(_examined(look) for look in looks), tuple(found))
+    _store(clusters, observed_clusters, found, now, everything=cluster is None)
+    return Diagnosis(
+        now, tuple(_examined(observed) for observed in observed_clusters), tuple(found)
+    )
 
 
-def _look(
+def _observations(
     cluster: Cluster, seen: SourceAnswers, rules: Sequence[TierRule], now: datetime
-) -> ClusterLook:
+) -> ClusterObservations:
     api = seen.api and replace(seen.api, watched_until=cluster.watched)  # type: ignore[attr-defined]
-    return ClusterLook(
+    return ClusterObservations(
         cluster=cluster.name,
         now=now,
         metrics=_with_changes(cluster, seen.metrics, now),
@@ -114,9 +116,12 @@ def _look(
     )
 
 
-def _with_changes(cluster: Cluster, metrics: MetricsLook, now: datetime) -> MetricsLook:
+def _with_changes(
+    cluster: Cluster, metrics: MetricsObservations, now: datetime
+) -> MetricsObservations:
     """Hold the exporters against how they showed themselves before; note what is different."""
     known = SeenExporters.objects.filter(cluster=cluster).first()
+    # A profile without jobs is an outage, not a change of exporters.
     if metrics.profile.jobs:
         before = ExporterProfile.from_json(known.profile) if known else metrics.profile
         after = remembered(before, metrics.profile)
@@ -156,19 +161,19 @@ def _audit() -> Iterator[Finding]:
     )
 
 
-def _examined(look: ClusterLook) -> Examined:
-    return Examined(
-        cluster=look.cluster,
-        prometheus=look.metrics.version,
-        kubernetes=None if look.api is None else look.api.version,
-        devices=len(look.metrics.cards),
-        unasked=(*look.metrics.unasked, *_unread(look)),
+def _examined(observed: ClusterObservations) -> ExaminedCluster:
+    return ExaminedCluster(
+        cluster=observed.cluster,
+        prometheus=observed.metrics.version,
+        kubernetes=None if observed.api is None else observed.api.version,
+        devices=len(observed.metrics.cards),
+        unasked=(*observed.metrics.unasked, *_unread(observed)),
     )
 
 
-def _unread(look: ClusterLook) -> tuple[str, ...]:
+def _unread(observed: ClusterObservations) -> tuple[str, ...]:
     """Return the unreadable collections: where quotas cannot be read, none counts as missing."""
-    return ("quotas of namespaces",) if look.measured and look.quotas is None else ()
+    return ("quotas of namespaces",) if observed.measured and observed.quotas is None else ()
 
 
 # ---------------------------------------------------------------- storing
@@ -176,7 +181,7 @@ def _unread(look: ClusterLook) -> tuple[str, ...]:
 
 def _store(
     clusters: Sequence[Cluster],
-    looks: Sequence[ClusterLook],
+    observed_clusters: Sequence[ClusterObservations],
     found: Sequence[Finding],
     now: datetime,
     *,
@@ -185,14 +190,14 @@ def _store(
     """Write what was found; what is not found any more is resolved, where that can be told."""
     by_name: dict[str, Cluster | None] = {one.name: one for one in clusters}
     judged: dict[int | None, Callable[[str], bool]] = {
-        one.pk: _judges(look) for one, look in zip(clusters, looks, strict=True)
+        one.pk: _judges(observed) for one, observed in zip(clusters, observed_clusters, strict=True)
     }
     if everything:
         by_name[""] = None
         judged[None] = lambda _code: True
     checks = [
-        DoctorCheck(cluster=one, at=now, unread=list(_examined(look).unasked))
-        for one, look in zip(clusters, looks, strict=True)
+        DoctorCheck(cluster=one, at=now, unread=list(_examined(observed).unasked))
+        for one, observed in zip(clusters, observed_clusters, strict=True)
     ]
     with transaction.atomic():
         if checks:
@@ -202,6 +207,7 @@ def _store(
                 unique_fields=["cluster"],
                 update_fields=["at", "unread"],
             )
+        # Locked: beat and a command may examine at once, and must not open one finding twice.
         present = {
             (row.cluster_id, row.code, row.subject): row
             for row in DoctorFinding.objects.select_for_update()
@@ -220,9 +226,9 @@ def _store(
         DoctorFinding.objects.filter(pk__in=gone).update(resolved_at=now)
 
 
-def _judges(look: ClusterLook) -> Callable[[str], bool]:
-    """Return which kinds of finding a look can tell to be gone."""
-    if look.measured:
+def _judges(observed: ClusterObservations) -> Callable[[str], bool]:
+    """Return a test of which kinds of finding are gone, as far as the sources answered."""
+    if observed.measured:
         return lambda _code: True
     return lambda code: code.startswith(_WITHOUT_METRICS)
 

@@ -238,6 +238,7 @@ def _tiers(cluster: Cluster, now: datetime) -> list[TierMonth]:
     where = claims_before_the_watch(Window(now - MONTH, now))
     untold: dict[str, int] = {}
     if where is not None:
+        # Days begin at the report's midnight: one more day of hours covers the first of them.
         rows = TierHour.objects.filter(where, cluster=cluster, hour__gte=now - MONTH - DAY)
         untold = dict(rows.order_by().values_list("tier__name").annotate(Sum("unattributed")))
     return [
@@ -280,6 +281,7 @@ def _hours(cluster: Cluster, now: datetime) -> CollectedHours:
         failed=states[CollectionState.FAILED.value],
         error=error,
         remarks=dict(remarks),
+        # Rows hold the start of an hour; `newest` and `due` are ends.
         newest=newest + hour if newest else None,
         due=closed + hour,
     )

@@ -1,6 +1,6 @@
 """Loading a catalog: read it, plan against what is loaded, and store, in one transaction."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from decimal import Decimal
@@ -18,6 +18,12 @@ from apps.clusters.domain.tiers import model_key
 from apps.clusters.services import ClaimRecord, ClusterRecord, ReportRecord, RuleRecord, TierRecord
 from apps.costs import services as costs
 from apps.costs.services import PriceRecord
+from apps.operations.domain.proposals import (
+    ProposalKind,
+    ProposalState,
+    ProposalTarget,
+    value_in,
+)
 from apps.operations.domain.schema import (
     Account,
     Budget,
@@ -40,7 +46,8 @@ from apps.operations.domain.timeline import (
     plan_dated,
     positions,
 )
-from apps.operations.services.reading import read_catalog
+from apps.operations.models import CatalogProposal
+from apps.operations.services.catalog_yaml import read_catalog
 from apps.quotas import services as quotas
 from apps.quotas.services import BudgetRecord, EntitlementRecord
 from apps.usage.selectors import data_ready
@@ -163,9 +170,10 @@ def desired_prices(catalog: Catalog) -> Iterator[DesiredRow[PriceRecord]]:
 
 
 def _energy(price: Price) -> dict[str, Any]:
-    if price.owned is None or price.owned.per_kwh is None:
+    part = price.owned or price.energy
+    if part is None or part.per_kwh is None:
         return {}
-    return {"per_kwh": Decimal(price.owned.per_kwh), "pue": Decimal(price.owned.pue)}
+    return {"per_kwh": Decimal(part.per_kwh), "pue": Decimal(part.pue)}
 
 
 def desired_report(catalog: Catalog) -> list[ReportRecord]:
@@ -175,6 +183,7 @@ def desired_report(catalog: Catalog) -> list[ReportRecord]:
 
 def _given(connection: Prometheus | Account) -> dict[str, object]:
     """Return the keys of a connection that say something; so too of an account inside of it."""
+    # Defaults are left out, so that two catalogs that mean the same are stored the same.
     values = msgspec.structs.asdict(connection)
     return {
         name: _given(value) if isinstance(value, Account) else value
@@ -381,24 +390,59 @@ def ensure_builtin() -> None:
 
 
 def load_catalog(
-    text: str, filename: str, *, now: datetime, dry_run: bool = False
+    text: str,
+    filename: str,
+    *,
+    now: datetime,
+    dry_run: bool = False,
+    undo_approved: bool = False,
 ) -> CatalogDifference:
     """Make the portal's catalog what `text` says; return what that changed, or would change.
 
     `filename` stands in errors only. `now` (aware) is when changes take effect that name no
     `valid_from`. The same text again changes nothing. One transaction; loads wait for each other.
+    A text that says something else than what was approved on pages since the last load is wrong,
+    unless `undo_approved`: its author did not know of the approval.
     Raises CatalogError with everything that is wrong, and CatalogNotStored when another process
     got in the way; then nothing is changed.
     """
     catalog, problems = read_catalog(text, filename, now=now)
+    approved = _approved_since()
+    if not undo_approved:
+        _note_undone(catalog, approved, problems)
     if dry_run:
         return _planned(catalog, problems, filename, now).difference()
+    return _stored(catalog, problems, filename, now, known=[row.pk for row in approved])
+
+
+def load_changed(text: str, *, now: datetime, dry_run: bool = False) -> CatalogDifference:
+    """Do the same for a catalog that was exported and changed here, which no file has yet."""
+    catalog, problems = read_catalog(text, _EXPORTED, now=now)
+    if dry_run:
+        return _planned(catalog, problems, _EXPORTED, now).difference()
+    return _stored(catalog, problems, _EXPORTED, now)
+
+
+_EXPORTED = "the exported catalog"
+
+
+def _stored(
+    catalog: Catalog,
+    problems: Problems,
+    filename: str,
+    now: datetime,
+    *,
+    known: Sequence[int] = (),
+) -> CatalogDifference:
+    """Store a catalog; the file that it is from knows of the proposals `known` from then on."""
     try:
         with transaction.atomic():
             ensure_builtin()
             accounts.lock_catalog()
             plans = _planned(catalog, problems, filename, now)
             plans.store()
+            if known:
+                CatalogProposal.objects.filter(pk__in=known).update(in_file=True)
     except IntegrityError as error:
         raise CatalogNotStored(
             "another process changed the catalog's rows at the same time; load it again"
@@ -408,6 +452,29 @@ def load_catalog(
             f"the database could not be written ({error}); load it again when it is free"
         ) from error
     return plans.difference()
+
+
+def _approved_since() -> list[CatalogProposal]:
+    """Return what was approved on pages and stood in no file that was loaded since."""
+    rows = CatalogProposal.objects.filter(state=ProposalState.APPROVED.value, in_file=False)
+    return list(rows.select_related("team").order_by("decided_at", "pk"))
+
+
+def _note_undone(catalog: Catalog, approved: Sequence[CatalogProposal], problems: Problems) -> None:
+    """Note where the catalog says something else than what was approved since the last load."""
+    latest = {
+        ProposalTarget(ProposalKind(row.kind), row.team.name, row.subject): row for row in approved
+    }
+    places = {team.name: ("teams", index) for index, team in enumerate(catalog.teams)}
+    for target, row in latest.items():
+        if target.team in places and value_in(catalog, target) == row.after:
+            continue
+        problems.add(
+            places.get(target.team, ("teams",)),
+            f"would undo proposal {row.pk}: {target}, approved by {row.decided_by} on "
+            f"{row.decided_at:%Y-%m-%d}. Write the file anew with export_catalog, or load it with "
+            "--undo-approved",
+        )
 
 
 def _planned(catalog: Catalog, problems: Problems, filename: str, now: datetime) -> Plans:

@@ -22,19 +22,19 @@ from apps.clusters.ports import (
     SourceRejected,
     SourceUnavailable,
 )
-from apps.clusters.services import discovered
-from apps.operations.adapters.questions import answers
+from apps.clusters.services import discovered_sources
+from apps.operations.adapters.metric_queries import answers
 from apps.operations.domain.observations import (
     ANYTHING,
-    BEYOND_READING,
-    BEYOND_WRITING,
-    ApiLook,
-    MetricsLook,
+    READER_EXCESS,
+    WRITER_EXCESS,
+    ApiObservations,
+    MetricsObservations,
     ObservedDevice,
     QuotaRow,
     Right,
-    Trouble,
-    WriterLook,
+    SourceTrouble,
+    WriterRights,
     changing,
     explaining,
     needed,
@@ -64,12 +64,12 @@ logger = logging.getLogger(__name__)
 class SourceAnswers:
     """What the sources of a cluster show; `pods` are those that kube-state-metrics knows."""
 
-    metrics: MetricsLook
-    api: ApiLook | None = None
+    metrics: MetricsObservations
+    api: ApiObservations | None = None
     pods: Sequence[PodRecord] = ()
 
 
-def look_at_all(
+def check_sources(
     clusters: Iterable[tuple[Cluster, Sequence[TierRule]]],
     *,
     clients: ClusterClients,
@@ -82,8 +82,8 @@ def look_at_all(
     others show.
     """
     deadline = _Deadline(deadline_seconds)
-    looks = [_ClusterCheck(cluster, rules, clients, now) for cluster, rules in clusters]
-    return [look.seen(deadline) for look in looks]
+    observed_clusters = [_ClusterCheck(cluster, rules, clients, now) for cluster, rules in clusters]
+    return [observed.seen(deadline) for observed in observed_clusters]
 
 
 class _Deadline:
@@ -107,8 +107,8 @@ class _ClusterCheck:
     def __init__(
         self, cluster: Cluster, rules: Sequence[TierRule], clients: ClusterClients, now: datetime
     ) -> None:
-        self._metrics = _beside(lambda: _metrics(clients.metrics(cluster), now, rules))
-        self._api: Future[ApiLook | None] = _beside(
+        self._metrics = _in_thread(lambda: _metrics(clients.metrics(cluster), now, rules))
+        self._api: Future[ApiObservations | None] = _in_thread(
             lambda: _api(
                 clients.kubernetes(cluster), rules, lambda: clients.writer_account(cluster)
             )
@@ -119,33 +119,35 @@ class _ClusterCheck:
         try:
             metrics, pods = deadline.result(self._metrics)
         except _FAILURES as error:
-            metrics = MetricsLook(trouble=_trouble(error))
+            metrics = MetricsObservations(trouble=_trouble(error))
         try:
             api = deadline.result(self._api)
         except _FAILURES as error:
-            api = ApiLook(trouble=_trouble(error))
+            api = ApiObservations(trouble=_trouble(error))
         return SourceAnswers(metrics, api, pods)
 
 
-def _beside(call: Callable[[], Found]) -> "Future[Found]":
+def _in_thread(call: Callable[[], Found]) -> "Future[Found]":
     """Run a call in a thread that ends with the process, so that a hung source blocks no other."""
     coming: Future[Found] = Future()
 
     def run() -> None:
         try:
             coming.set_result(call())
+        # Whatever it is must reach the reader, who would else sit out the whole deadline.
         except BaseException as error:
             coming.set_exception(error)
 
+    # No executor: Python joins its threads at exit, so a hung source would keep the command alive.
     threading.Thread(target=run, name="doctor", daemon=True).start()
     return coming
 
 
-def _trouble(error: Exception) -> Trouble:
+def _trouble(error: Exception) -> SourceTrouble:
     if isinstance(error, SourceUnavailable | SourceRejected):
-        return Trouble(str(error), passing=isinstance(error, SourceUnavailable))
+        return SourceTrouble(str(error), passing=isinstance(error, SourceUnavailable))
     logger.error("the doctor met what it cannot read", exc_info=error)
-    return Trouble(
+    return SourceTrouble(
         f"the source shows something that cannot be read ({type(error).__name__}: {error}); the "
         "log has where: please report it",
         passing=False,
@@ -157,9 +159,10 @@ def _trouble(error: Exception) -> Trouble:
 
 def _metrics(
     source: MetricsSource, now: datetime, rules: Sequence[TierRule]
-) -> tuple[MetricsLook, Sequence[PodRecord]]:
+) -> tuple[MetricsObservations, Sequence[PodRecord]]:
     """Read the newest closed slot, which costs half of collecting an hour."""
     version = source.health().version
+    # The slot that still runs has only part of its samples and pods.
     window = newest_slot(now)
     devices = source.devices(window)
     ledger = source.ledger(
@@ -169,7 +172,7 @@ def _metrics(
     )
     quotas = [QuotaRow(q.namespace, q.quota, q.key, q.hard) for q in source.quotas(window)]
     asked = answers(source, time.time) if isinstance(source, TakesQuestions) else None
-    return MetricsLook(
+    return MetricsObservations(
         version=version,
         cards=cards(devices.rows),
         interval_seconds=devices.scrape_interval_seconds,
@@ -221,20 +224,21 @@ def _api(
     source: ClusterSource | None,
     rules: Sequence[TierRule],
     writer: Callable[[], ClusterSource | None],
-) -> ApiLook | None:
+) -> ApiObservations | None:
     if source is None:
         return None
     try:
         version = source.health().version
         denied = tuple(right for right in needed(rules) if not _may(source, right))
-        kinds = discovered(source, ()).kinds
+        kinds = discovered_sources(source, ()).kinds
         follow = explaining(kinds)
         unexplained = tuple(right for right in follow if not _may(source, right))
+        # A refused list would end the whole check, and the missing right is reported anyway.
         labels = {} if any(right.resource == "nodes" for right in denied) else _labels(source)
-        excess = tuple(_excess(source, BEYOND_READING))
+        excess = tuple(_excess(source, READER_EXCESS))
     finally:
         source.close()
-    return ApiLook(
+    return ApiObservations(
         version=version,
         denied=denied,
         unexplained=unexplained,
@@ -246,7 +250,7 @@ def _api(
 
 def _writer(
     account: Callable[[], ClusterSource | None], wanted: Sequence[Right]
-) -> WriterLook | None:
+) -> WriterRights | None:
     """Ask what the account that changes quotas may do; what fails here hides nothing else."""
     try:
         source = account()
@@ -254,13 +258,13 @@ def _writer(
             return None
         try:
             allowed = {right: _reviewed(source, right) for right in wanted}
-            excess = tuple(_excess(source, BEYOND_WRITING))
+            excess = tuple(_excess(source, WRITER_EXCESS))
         finally:
             source.close()
     except (SourceUnavailable, SourceRejected) as error:
-        return WriterLook(trouble=_trouble(error))
+        return WriterRights(trouble=_trouble(error))
     # What a server does not tell is not held against the account.
-    return WriterLook(denied=tuple(r for r in wanted if allowed[r] is False), excess=excess)
+    return WriterRights(denied=tuple(r for r in wanted if allowed[r] is False), excess=excess)
 
 
 def _excess(source: ClusterSource, beyond: Sequence[Right]) -> Iterator[Right]:

@@ -1,4 +1,4 @@
-"""A cluster's state with what the look asks of it again and again, found at once."""
+"""A cluster's state, with indexes over what a diagnosis reads again and again."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,6 +22,7 @@ B = TypeVar("B", bound=Body)
 Owner = tuple[str, str, str]
 """Namespace, kind and name of a top controller; of a group its name, of kind ""."""
 SIMILAR = "(combined from similar events): "
+# All three are events of type Normal: a filter on warnings would lose them.
 _AUTOSCALERS = frozenset({"NotTriggerScaleUp", "TriggeredScaleUp", "Nominated"})
 _KARPENTER = "karpenter"
 
@@ -43,6 +44,7 @@ class ClusterIndex:
         self._around: dict[tuple[Owner, ...], PlacementContext] = {(): self.around}
         self._events = self._by_subject()
         self.preempted = self._preempted()
+        # Failed pods are left over from earlier tries and no longer stand for missing ones.
         self.waiting_of = Counter(pod.controller for _, pod in self.pods if pod.phase != "Failed")
         self.schedulers = self._schedulers()
 
@@ -68,6 +70,7 @@ class ClusterIndex:
 
     def failed_scheduling(self, about: ObservedObject) -> str:
         """Return the scheduler's last text about a pod, as its events have it."""
+        # Karpenter uses the scheduler's reason for its own texts, which the parser must not see.
         found = (e for e in self.events(about, "FailedScheduling") if not _of_karpenter(e))
         return next((e.message for e in found), "")
 
@@ -89,6 +92,8 @@ class ClusterIndex:
         """Return who holds what besides these owners: none is asked to let go of its own."""
         if mine not in self._around:
             own = {holder.uid: holder for key in mine for holder in self._held_by[key]}
+            # Only nodes of the owner differ; a copy of all holders for each owner would take
+            # minutes.
             nodes = {holder.node for holder in own.values()}
             others = {
                 node: [h for h in self.around.holders.get(node, ()) if h.uid not in own]
@@ -137,6 +142,8 @@ class ClusterIndex:
             if s.kind is not ObservedKind.STATEFUL_SET
         }
         for seen, event in bodies(self.state.of(ObservedKind.EVENT), EventSnapshot):
+            # The event is on the victim, whose object may be gone: its name leads to the
+            # controller.
             if event.reason == "Preempted" and event.about_kind == "Pod":
                 uid = makers.get((seen.namespace, event.about_name.rpartition("-")[0]))
                 if uid is not None:

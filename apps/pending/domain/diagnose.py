@@ -25,11 +25,15 @@ from apps.pending.domain.diagnosis import (
     PendingItem,
     says,
 )
-from apps.pending.domain.placement.blocked import Blocked
+from apps.pending.domain.placement.blocked import BlockedControllers
 from apps.pending.domain.placement.fits import EPSILON
-from apps.pending.domain.placement.unschedulable import NOT_ALLOCATABLE, Placer, claims_of
-from apps.pending.domain.pods import Pods, selector, turned_away
-from apps.pending.domain.queues.cluster_queues import Queued, since, total, was_evicted
+from apps.pending.domain.placement.unschedulable import (
+    NOT_ALLOCATABLE,
+    PlacementDiagnoser,
+    claims_of,
+)
+from apps.pending.domain.pods import PodDiagnoser, selector, turned_away
+from apps.pending.domain.queues.cluster_queues import QueuedWorkload, since, total, was_evicted
 from apps.pending.domain.queues.gangs import Gang, Gangs
 from apps.pending.domain.queues.kueue import KueueQueues
 
@@ -40,13 +44,13 @@ def diagnose_cluster(state: ClusterState) -> list[PendingItem]:
     """Return all pending items of a cluster, by namespace, kind and name. Never raises."""
     index = ClusterIndex(state)
     claims = claims_of(index)
-    placer = Placer(index, claims)
+    placer = PlacementDiagnoser(index, claims)
     kueue, gangs = KueueQueues(index, placer), Gangs(index, placer)
     queued = [(one, kueue.why(one)) for one in kueue.waiting]
     waiting_gangs = [(one, gangs.why(one)) for one in gangs.waiting]
     flavors = {one.seen.uid: kueue.node_labels(one) for one in kueue.waiting}
-    pods = Pods(index, placer, claims, queued, flavors, waiting_gangs)
-    found = pods.waiting()
+    pods = PodDiagnoser(index, placer, claims, queued, flavors, waiting_gangs)
+    found = pods.items()
     by_owner, selectors = _pods_by_owner(index), _selectors(index)
     workloads = [
         w
@@ -60,6 +64,7 @@ def diagnose_cluster(state: ClusterState) -> list[PendingItem]:
         for w in (*workloads, *groups)
         if w.counts is not _NOTHING
     }
+    # This order decides who counts: Workload, then PodGroup, then controller. Each GPU counts once.
     refused = list(_refused(index, stood_for | counted, counted))
     away = turned_away(index, frozenset(w.uid for w in refused))
     everything = [*found, *workloads, *groups, *refused, *away, *_claims(index, found)]
@@ -87,6 +92,7 @@ def _counted(
         for resource, units in index.gpus(pod.requests).items():
             there[resource] = there.get(resource, 0.0) + units
     whole = sum(requests.values())
+    # By resource: too many pods of one resource do not make up for missing ones of another.
     left = sum(max(0.0, units - there.get(r, 0.0)) for r, units in requests.items())
     share = left / whole if whole else 0.0
     return (Counts.SUPPRESSED, share) if share > EPSILON else (_NOTHING, 0.0)
@@ -94,7 +100,7 @@ def _counted(
 
 def _workload(
     index: ClusterIndex,
-    one: Queued,
+    one: QueuedWorkload,
     why: Diagnosis,
     by_owner: Mapping[Owner, list[PodSnapshot]],
     node_selector: Mapping[str, str],
@@ -143,7 +149,7 @@ def _selectors(index: ClusterIndex) -> dict[Owner, Mapping[str, str]]:
 
 
 def _wanted(
-    one: Queued, kueue: KueueQueues, selectors: Mapping[Owner, Mapping[str, str]]
+    one: QueuedWorkload, kueue: KueueQueues, selectors: Mapping[Owner, Mapping[str, str]]
 ) -> Mapping[str, str]:
     """Return the labels of the nodes that a Workload is for: its pods' and its flavor's."""
     seen, body = one.seen, one.body
@@ -193,7 +199,7 @@ def _refused(
     Items of `stood_for` are pending under another item. Refused pods are counted here unless
     `counted` has an item that counts them.
     """
-    blocked = Blocked(index)
+    blocked = BlockedControllers(index)
     for seen, body in index.controllers.values():
         missing = body.wanted - body.pods
         owner = _owner(seen, body)
@@ -254,6 +260,8 @@ def _claim(
     requests: dict[str, float] = {}
     for one in body.requests:
         if not one.admin and index.is_gpu(one.device_class):
+            # `All` devices is known only when the claim is allocated; one is the least that it can
+            # be.
             units = float(one.count if one.count is not None else 1)
             requests[one.device_class] = requests.get(one.device_class, 0.0) + units
     why = of_pod = pod.diagnosis

@@ -11,6 +11,11 @@ import msgspec
 from apps.clusters.domain.observed.objects import ObservedKind, ObservedObject
 from apps.pending.domain import wording
 
+BLOCKING_QUOTA = "resource_quota:"
+_NUL = rb"\u0000"
+DIAGNOSED = ("cause", "detail", "message", "findings")
+"""The columns of an episode that a diagnosis fills."""
+
 
 class Cause(StrEnum):
     """The causes that the portal tells apart; what exactly is the matter is said beside."""
@@ -59,6 +64,10 @@ class Counts(StrEnum):
     NOTHING = "nothing"
 
 
+PENDING_COUNTS = (Counts.PENDING.value, Counts.SUPPRESSED.value)
+"""What is pending: without a node, or blocked before a pod existed."""
+
+
 class Outcome(StrEnum):
     """How an episode ended; empty while it lasts. `gave_up` went without ever having started."""
 
@@ -66,10 +75,6 @@ class Outcome(StrEnum):
     GAVE_UP = "gave_up"
     REFUSED = "refused"
     SETTLED = "settled"
-
-
-BLOCKING_QUOTA = "resource_quota:"
-_NUL = rb"\u0000"
 
 
 class Action(StrEnum):
@@ -211,10 +216,6 @@ class Diagnosis(Findings, frozen=True, omit_defaults=True):
     cause: Cause
     detail: str = ""
     message: str = ""
-
-
-DIAGNOSED = ("cause", "detail", "message", "findings")
-"""The columns of an episode that a diagnosis fills."""
 
 
 def columns_of(diagnosis: Diagnosis) -> dict[str, Any]:

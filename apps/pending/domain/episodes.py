@@ -64,6 +64,7 @@ class EpisodeTimes:
 
 def exact(seconds: float) -> float:
     """Return a time in whole microseconds, as the database keeps it."""
+    # PostgreSQL keeps microseconds: a longer fraction would differ from what is read back.
     return round(seconds, 6)
 
 
@@ -214,7 +215,9 @@ def interval_changes(known: Sequence[CauseSpan], wanted: Sequence[CauseSpan]) ->
 
 
 def changed_at(seen: float | None, *, before: float | None, now: float) -> float:
-    """Return when a cause changed: when its object did, within the last look and this one."""
+    """Return when a cause changed: when its object did, between the last refresh and this one."""
+    # Clocks of API server and portal differ; a time outside of the two refreshes is not of this
+    # change.
     if seen is None or seen > now or (before is not None and seen <= before):
         return now
     return seen

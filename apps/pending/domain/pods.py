@@ -26,8 +26,13 @@ from apps.pending.domain.diagnosis import (
 )
 from apps.pending.domain.placement.fixes import all_needed, free_some
 from apps.pending.domain.placement.messages import LONGEST, rejection
-from apps.pending.domain.placement.unschedulable import Claims, Placer, preempting, unmade
-from apps.pending.domain.queues.cluster_queues import Queued
+from apps.pending.domain.placement.unschedulable import (
+    PlacementDiagnoser,
+    PodClaims,
+    preempting,
+    unmade,
+)
+from apps.pending.domain.queues.cluster_queues import QueuedWorkload
 from apps.pending.domain.queues.gangs import Gang
 from apps.pending.domain.wording import GATE_REMOVERS
 
@@ -55,6 +60,19 @@ _STARTING_EVENTS = {
     "FailedPrepareDynamicResources": "devices not prepared",
     "NetworkNotReady": "no network",
 }
+_OUT_OF = re.compile(
+    r"enough resource: (?P<resource>[^,]+), requested: (?P<requested>[0-9]{1,18}),"
+    r" used: (?P<used>[0-9]{1,18}), capacity: (?P<capacity>[0-9]{1,18})",
+    re.ASCII,
+)
+_RECENT_SECONDS = 900.0
+"""A controller makes a new pod sooner than this: one that did not has stopped trying."""
+GATED = "scheduling-gated"
+NO_SCHEDULER = "no scheduler"
+NOT_YET = "not looked at yet"
+SCHEDULER_ERROR = "scheduler error"
+_DEFAULT_SCHEDULER = "default-scheduler"
+_KUEUE = "kueue.x-k8s.io/"
 
 
 def why_not_running(pod: PodSnapshot, events: list[EventSnapshot]) -> Diagnosis:
@@ -62,7 +80,8 @@ def why_not_running(pod: PodSnapshot, events: list[EventSnapshot]) -> Diagnosis:
 
     `events` are those about the pod, latest first.
     """
-    wait = _worst_wait(pod.waiting)
+    wait = _worst_state(pod.waiting)
+    # The container's own reason comes before events: those expire after an hour.
     if wait is not None and wait.reason in _IMAGE | _CRASH:
         return _container_diagnosis(pod, wait, events)
     if event := next((e for e in events if e.reason in _STARTING_EVENTS), None):
@@ -78,7 +97,7 @@ def why_not_running(pod: PodSnapshot, events: list[EventSnapshot]) -> Diagnosis:
     step = Suggestion(Action.WAIT, {"what": "start"}, says("wait_for_start", node=pod.node))
     return Diagnosis(
         Cause.STARTING,
-        _wait_detail(wait),
+        _state_detail(wait),
         wait.message if wait is not None else pod.message,
         sentences=(says("bound_and", node=pod.node, state=state),),
         suggestions=(step,),
@@ -116,7 +135,7 @@ def _container_diagnosis(
     return Diagnosis(Cause.STARTING, wait.reason, message, sentences=(down,), suggestions=(step,))
 
 
-def _worst_wait(waits: tuple[ContainerWait, ...]) -> ContainerWait | None:
+def _worst_state(waits: tuple[ContainerWait, ...]) -> ContainerWait | None:
     """Return the wait that tells most: what is broken first, then an init container."""
     return min(
         waits,
@@ -125,21 +144,12 @@ def _worst_wait(waits: tuple[ContainerWait, ...]) -> ContainerWait | None:
     )
 
 
-def _wait_detail(wait: ContainerWait | None) -> str:
+def _state_detail(wait: ContainerWait | None) -> str:
     if wait is None or not wait.reason:
         return "bound"
     if wait.init or wait.reason == "PodInitializing":
         return "initializing"
     return wait.reason
-
-
-_OUT_OF = re.compile(
-    r"enough resource: (?P<resource>[^,]+), requested: (?P<requested>[0-9]{1,18}),"
-    r" used: (?P<used>[0-9]{1,18}), capacity: (?P<capacity>[0-9]{1,18})",
-    re.ASCII,
-)
-_RECENT_SECONDS = 900.0
-"""A controller makes a new pod sooner than this: one that did not has stopped trying."""
 
 
 def turned_away(index: ClusterIndex, refused: frozenset[str]) -> list[PendingItem]:
@@ -150,6 +160,7 @@ def turned_away(index: ClusterIndex, refused: frozenset[str]) -> list[PendingIte
     groups: dict[str, list[tuple[ObservedObject, PodSnapshot]]] = {}
     for seen, pod in index.pods:
         if pod.phase == "Failed" and rejection(pod.reason, pod.message) is not None:
+            # A controller makes a new pod after each refusal: forty Failed pods are one workload.
             groups.setdefault(pod.controller or seen.uid, []).append((seen, pod))
     found = []
     for uid, pods in groups.items():
@@ -269,23 +280,15 @@ def _rejection_suggestion(pod: PodSnapshot, cause: Cause) -> Suggestion:
     return Suggestion(Action.LOOK_AT_NODE, change, look)
 
 
-GATED = "scheduling-gated"
-NO_SCHEDULER = "no scheduler"
-NOT_YET = "not looked at yet"
-SCHEDULER_ERROR = "scheduler error"
-_DEFAULT_SCHEDULER = "default-scheduler"
-_KUEUE = "kueue.x-k8s.io/"
-
-
-class Pods:
+class PodDiagnoser:
     """Finds the cause of each pending pod, with the Workloads and gangs that block some of them."""
 
     def __init__(
         self,
         index: ClusterIndex,
-        placer: Placer,
-        claims: Claims,
-        queued: Iterable[tuple[Queued, Diagnosis]],
+        placer: PlacementDiagnoser,
+        claims: PodClaims,
+        queued: Iterable[tuple[QueuedWorkload, Diagnosis]],
         flavors: Mapping[str, Mapping[str, str]],
         gangs: Iterable[tuple[Gang, Diagnosis]],
     ) -> None:
@@ -301,15 +304,15 @@ class Pods:
                 self._flavors[key] = flavors[one.seen.uid]
         self._gangs = {seen.uid: why for gang, why in gangs for seen, _ in gang.pods}
 
-    def waiting(self) -> list[PendingItem]:
+    def items(self) -> list[PendingItem]:
         """Return the pods that wait; those that are over or being deleted do not."""
         return [
-            self._waiting(seen, pod)
+            self._item(seen, pod)
             for seen, pod in self._index.pods
             if pod.phase not in ("Failed", "Succeeded") and pod.deleting is None
         ]
 
-    def _waiting(self, seen: ObservedObject, pod: PodSnapshot) -> PendingItem:
+    def _item(self, seen: ObservedObject, pod: PodSnapshot) -> PendingItem:
         why = self._why(seen, pod)
         context = self._index.context(seen)
         requests = self._index.gpus(pod.requests)
@@ -339,10 +342,13 @@ class Pods:
         if pod.node:
             return why_not_running(pod, self._index.events(seen))
         message = self._message(seen, pod)
+        # A gated pod never reaches the scheduler: whatever else is said of it cannot be the cause.
         if pod.gates:
             return self._gated(seen, pod, message)
+        # The scheduler has chosen a node already: the refusal that it still shows is from before.
         if pod.nominated_node:
             return replace(preempting(pod), message=message)
+        # Alone the pod may well fit: the gang says what it really lacks.
         if seen.uid in self._gangs:
             why = self._gangs[seen.uid]
             return replace(why, message=message or why.message)
@@ -388,6 +394,8 @@ class Pods:
 
     def _unseen(self, pod: PodSnapshot) -> Diagnosis:
         name = pod.scheduler
+        # A scheduler that placed or refused any pod exists; one never seen at work may be a typing
+        # error.
         if name != _DEFAULT_SCHEDULER and name not in self._index.schedulers:
             step = Suggestion(Action.SET_SCHEDULER, {"from": name, "to": _DEFAULT_SCHEDULER})
             found = says("no_scheduler", scheduler=name)

@@ -90,7 +90,7 @@ SENTENCES: Mapping[str, str] = {
     "queue_broken": _ASKS + "; the queue {queue} leads to nothing that can admit it.",
     "deactivated": _ASKS + "; the Workload was deactivated.",
     "being_checked": _ASKS + "; has its quota; the checks of its queue are pending.",
-    "in_line": _ASKS + "; number {place} of {of} in queue {queue}{rooms:rooms}"
+    "in_line": _ASKS + "; position {place} of {of} in {queue}{rooms:rooms}"
     "{again:?; it was admitted before and lost its quota}.",
     "queue_closed": _ASKS + "; its queue {queue} is {state}.",
     "cluster_overused": _ASKS + "; Volcano lets nothing more in while the cluster is overused.",
@@ -259,8 +259,8 @@ def _shortfalls(found: Sequence[Mapping[str, Any]]) -> str:
 
 def _rooms(found: Sequence[Mapping[str, Any]]) -> str:
     said = (
-        f"; {one['flavor']}: {amount(one['resource'], one['free'])} to be had,"
-        f" at most {quantity(one['most'])} ever"
+        f"; {one['flavor']}: {quantity(max(0.0, one['most'] - one['free']))} of"
+        f" {amount(one['resource'], one['most'])} in use"
         for one in found
     )
     return "".join(said)

@@ -1,16 +1,19 @@
 """Reads of pending work: now and its causes, what is ahead, history, gangs, evictions."""
 
 from apps.pending.selectors.blocking import blocking_teams
+from apps.pending.selectors.current import causes_of, pending_now, pending_sums
 from apps.pending.selectors.days import pending_history
 from apps.pending.selectors.effective import counted_causes, effective_ratios
 from apps.pending.selectors.episodes import (
-    TypicalWait,
+    TypicalQueueTime,
     episodes_of,
-    find_waiting,
+    find_pending,
+    queue_times_by_day,
     time_to_start,
-    typical_wait,
+    typical_queue_time,
 )
-from apps.pending.selectors.explained import (
+from apps.pending.selectors.evictions import eviction_sums
+from apps.pending.selectors.explain import (
     EVICTIONS,
     FIGURES,
     PARTIAL,
@@ -23,18 +26,19 @@ from apps.pending.selectors.freshness import (
     PendingKnown,
     freshness,
     known_until,
+    not_diagnosed,
     pending_known,
     refresh_rows,
     watched_until,
     without_history,
 )
-from apps.pending.selectors.losses import eviction_sums, partial_gangs
-from apps.pending.selectors.now import causes_of, pending_now, pending_sums
+from apps.pending.selectors.gangs import partial_gangs
 from apps.pending.selectors.queues import QueueRow, queues_unwatched
 from apps.pending.selectors.rows import (
     BlockingPod,
     BlockingTeam,
     CauseIntervalRow,
+    DayQueueTimes,
     EpisodeRow,
     EvictionSum,
     HistoryRow,
@@ -51,4 +55,11 @@ from apps.pending.selectors.rows import (
     StartTimes,
     SuggestionRow,
 )
-from apps.pending.selectors.scope import Context
+from apps.pending.selectors.scope import NamespaceContext
+from apps.pending.selectors.workloads import (
+    CauseCount,
+    PendingGroup,
+    PendingWorkload,
+    PendingWorkloads,
+    pending_workloads,
+)

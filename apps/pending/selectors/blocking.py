@@ -12,46 +12,10 @@ from apps.clusters.domain.observed.objects import ObservedKind
 from apps.clusters.domain.tiers import UNDETERMINED
 from apps.clusters.models import ObservedObject, Pod
 from apps.pending.selectors.rows import BlockingPod, BlockingTeam, PendingRow
-from apps.pending.selectors.scope import EVERYTHING_WAITING, Context, PendingScope
+from apps.pending.selectors.scope import ALL_PENDING, NamespaceContext, PendingScope
 from apps.usage.models import PodHour
 
 _AT_ONCE = 5000
-
-
-class Used(NamedTuple):
-    """Nano-GPU-hours of a pod: active, and measured (allocated − no metrics − not running)."""
-
-    busy: int = 0
-    measured: int = 0
-
-    @property
-    def utilization(self) -> float | None:
-        return self.busy / self.measured if self.measured else None
-
-
-def used_by(pods: Collection[int], *, start: datetime, end: datetime) -> dict[int, Used]:
-    """Return by id of a pod what it used in the hours from `start` to `end`; a query a 5,000."""
-    found = {}
-    ids = sorted(pods)
-    for at in range(0, len(ids), _AT_ONCE):
-        found.update(_used(PodHour.objects.filter(pod_id__in=ids[at : at + _AT_ONCE]), start, end))
-    return found
-
-
-def used_of(pods: QuerySet[Pod], *, start: datetime, end: datetime) -> dict[int, Used]:
-    """Return by id of a pod what the pods of a query used in these hours. One query."""
-    return _used(PodHour.objects.filter(pod__in=pods.order_by().values("pk")), start, end)
-
-
-def _used(facts: QuerySet[PodHour], start: datetime, end: datetime) -> dict[int, Used]:
-    rows = facts.filter(hour__gte=start, hour__lt=end).order_by().values_list("pod_id")
-    sums = rows.annotate(*(Sum(n) for n in ("busy", "allocated", "unmeasured", "not_running")))
-    return {
-        pk: Used(busy, allocated - unmeasured - not_running)
-        for pk, busy, allocated, unmeasured, not_running in sums
-    }
-
-
 MOST_NODES = 500
 """Of more nodes than this that could serve it, the holders of the first are told."""
 MOST_PODS = 5000
@@ -71,12 +35,46 @@ _COLUMNS = (
 )
 
 
+class PodUse(NamedTuple):
+    """Nano-GPU-hours of a pod: active, and measured (allocated − no metrics − not running)."""
+
+    busy: int = 0
+    measured: int = 0
+
+    @property
+    def utilization(self) -> float | None:
+        return self.busy / self.measured if self.measured else None
+
+
+def use_of_ids(pods: Collection[int], *, start: datetime, end: datetime) -> dict[int, PodUse]:
+    """Return by id of a pod what it used in the hours from `start` to `end`; a query a 5,000."""
+    found = {}
+    ids = sorted(pods)
+    for at in range(0, len(ids), _AT_ONCE):
+        found.update(_used(PodHour.objects.filter(pod_id__in=ids[at : at + _AT_ONCE]), start, end))
+    return found
+
+
+def use_of(pods: QuerySet[Pod], *, start: datetime, end: datetime) -> dict[int, PodUse]:
+    """Return by id of a pod what the pods of a query used in these hours. One query."""
+    return _used(PodHour.objects.filter(pod__in=pods.order_by().values("pk")), start, end)
+
+
+def _used(facts: QuerySet[PodHour], start: datetime, end: datetime) -> dict[int, PodUse]:
+    rows = facts.filter(hour__gte=start, hour__lt=end).order_by().values_list("pod_id")
+    sums = rows.annotate(*(Sum(n) for n in ("busy", "allocated", "unmeasured", "not_running")))
+    return {
+        pk: PodUse(busy, allocated - unmeasured - not_running)
+        for pk, busy, allocated, unmeasured, not_running in sums
+    }
+
+
 def blocking_teams(
     waiting: PendingRow,
     at: datetime,
     *,
     visibility: Visibility,
-    context: Context | None = None,
+    context: NamespaceContext | None = None,
 ) -> list[BlockingTeam]:
     """Return the teams that hold at `at` what a pending item needs, the most idle first.
 
@@ -95,8 +93,8 @@ def blocking_teams(
         bound_at__lte=at,
     ).exclude(uid=waiting.uid)
     rows = list(pods.order_by("pk").values_list(*_COLUMNS, named=True)[:MOST_PODS])
-    used = used_by([row.pk for row in rows], start=at - _DAY, end=at)
-    scope = PendingScope(at, EVERYTHING_WAITING, visibility, context)
+    used = use_of_ids([row.pk for row in rows], start=at - _DAY, end=at)
+    scope = PendingScope(at, ALL_PENDING, visibility, context)
     teams: dict[str, list[Any]] = defaultdict(list)
     for row in rows:
         teams[scope.team_of(row.workload__namespace_id)].append(row)
@@ -141,9 +139,9 @@ def _admitted(cluster: str, named: Iterable[str]) -> list[Q]:
 
 
 def _team(
-    name: str, rows: Sequence[Any], used: dict[int, Used], scope: PendingScope
+    name: str, rows: Sequence[Any], used: dict[int, PodUse], scope: PendingScope
 ) -> BlockingTeam:
-    none = Used()
+    none = PodUse()
     measured = sum(used.get(row.pk, none).measured for row in rows)
     busy = sum(used.get(row.pk, none).busy for row in rows)
     listed = [
@@ -159,7 +157,7 @@ def _team(
     )
 
 
-def _pod(row: Any, used: Used) -> BlockingPod:
+def _pod(row: Any, used: PodUse) -> BlockingPod:
     return BlockingPod(
         cluster=row.cluster__name,
         namespace=row.workload__namespace__name,

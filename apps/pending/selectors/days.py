@@ -17,14 +17,24 @@ from apps.clusters.domain.tiers import NO_TEAM, UNASSIGNED, UNDETERMINED
 from apps.clusters.domain.window import Window, day_of, day_start, day_window, days_in
 from apps.clusters.models import Tier, UnixSeconds
 from apps.clusters.selectors import TeamSpan, report
-from apps.pending.domain.demand import CLUSTER_QUEUE, COLUMN, DayPart, DayParts, amount
+from apps.pending.domain.day_sums import COLUMN, DayPart, DayParts, amount
+from apps.pending.domain.queues.unrecorded import CLUSTER_QUEUE
 from apps.pending.models import CauseInterval, Episode, PendingDay, RefreshState
 from apps.pending.selectors.freshness import known_until
 from apps.pending.selectors.rows import HistoryRow, PendingFilters, PendingGrouping, QueueTimeSums
-from apps.pending.selectors.scope import EVERYTHING_WAITING, Context, Space, tier_condition
+from apps.pending.selectors.scope import (
+    ALL_PENDING,
+    ClusterNamespace,
+    NamespaceContext,
+    tier_condition,
+)
 from apps.usage.selectors import rest_of
 
 _SPACE = "workload__namespace_id"
+EpisodeCondition = Callable[[str], Q]
+"""Returns a condition on episodes for a path to them, as `episode__` or empty."""
+_NOWHERE = ClusterNamespace("", "", active=False)
+_COLUMNS = ("waited", "suppressed", "starting", "began", "ended")
 
 
 class SumKey(NamedTuple):
@@ -38,17 +48,13 @@ class SumKey(NamedTuple):
     cause: str
 
 
-Where = Callable[[str], Q]
-"""Returns a condition on episodes for a path to them, as `episode__` or empty."""
-
-
 def interval_sums(
     window: Window,
-    where: Where,
+    where: EpisodeCondition,
     *,
     now: datetime,
     zone: ZoneInfo,
-    context: Context | None = None,
+    context: NamespaceContext | None = None,
 ) -> dict[SumKey, QueueTimeSums]:
     """Return the work that was pending within the window. Seven queries, four with a context of the
     window.
@@ -58,14 +64,14 @@ def interval_sums(
     episodes whose start or end lies in the window, by their last cause. Episodes that count as
     nothing are left out, and of a queue the numbers begun and ended are not known.
     """
-    stretches = _stretches(window, context or Context(window), zone)
+    parts = _day_parts(window, context or NamespaceContext(window), zone)
     sums: dict[SumKey, QueueTimeSums] = defaultdict(QueueTimeSums)
-    _add_intervals(sums, window, where, stretches, now)
-    _add_episodes(sums, window, where, stretches)
+    _add_intervals(sums, window, where, parts, now)
+    _add_episodes(sums, window, where, parts)
     return dict(sums)
 
 
-def _stretches(window: Window, context: Context, zone: ZoneInfo) -> dict[int, DayParts]:
+def _day_parts(window: Window, context: NamespaceContext, zone: ZoneInfo) -> dict[int, DayParts]:
     days = [(day, day_window(day, zone)) for day in days_in(window, zone)]
     by_name = {name: DayParts(_cut(window, days, spans)) for name, spans in context.spans.items()}
     return {pk: by_name[space.name] for pk, space in context.spaces.items()}
@@ -87,8 +93,8 @@ def _cut(
 def _add_intervals(
     sums: dict[SumKey, QueueTimeSums],
     window: Window,
-    where: Where,
-    stretches: Mapping[int, DayParts],
+    where: EpisodeCondition,
+    parts: Mapping[int, DayParts],
     now: datetime,
 ) -> None:
     until = now.timestamp()
@@ -105,8 +111,8 @@ def _add_intervals(
     for row in timed.order_by("pk").values_list(*columns).iterator():
         counts, counted, cause, cluster, tier, space, start, end = row
         end = known.get(cluster, until) if end is None else end
-        for stretch, seconds in stretches[space].parts(start, end):
-            key = SumKey(cluster, stretch.day, space, stretch.team_id, tier, cause)
+        for part, seconds in parts[space].parts(start, end):
+            key = SumKey(cluster, part.day, space, part.team_id, tier, cause)
             own, column = sums[key], COLUMN[counts]
             setattr(own, column, getattr(own, column) + amount(counted, seconds))
 
@@ -114,8 +120,8 @@ def _add_intervals(
 def _add_episodes(
     sums: dict[SumKey, QueueTimeSums],
     window: Window,
-    where: Where,
-    stretches: Mapping[int, DayParts],
+    where: EpisodeCondition,
+    parts: Mapping[int, DayParts],
 ) -> None:
     counted = Episode.objects.filter(where(""), counts__in=COLUMN).exclude(kind=CLUSTER_QUEUE)
     columns = ("cluster_id", _SPACE, "tier_id", "cause")
@@ -123,14 +129,10 @@ def _add_episodes(
         given = {f"{column}__gte": window.start, f"{column}__lt": window.end}
         rows = counted.filter(**given).annotate(at=UnixSeconds(F(column)))
         for cluster, space, tier, cause, at in rows.order_by("pk").values_list(*columns, "at"):
-            stretch = stretches[space].at(at)
-            if stretch is not None:
-                own = sums[SumKey(cluster, stretch.day, space, stretch.team_id, tier, cause)]
+            part = parts[space].at(at)
+            if part is not None:
+                own = sums[SumKey(cluster, part.day, space, part.team_id, tier, cause)]
                 setattr(own, name, getattr(own, name) + 1)
-
-
-_NOWHERE = Space("", "", active=False)
-_COLUMNS = ("waited", "suppressed", "starting", "began", "ended")
 
 
 def pending_history(
@@ -139,20 +141,20 @@ def pending_history(
     now: datetime,
     visibility: Visibility,
     by: Sequence[PendingGrouping] = (PendingGrouping.DAY, PendingGrouping.CAUSE),
-    filters: PendingFilters = EVERYTHING_WAITING,
-    context: Context | None = None,
+    filters: PendingFilters = ALL_PENDING,
+    context: NamespaceContext | None = None,
 ) -> list[HistoryRow]:
     """Return the work pending, blocked and started within the window, by the requested groups.
 
-    By day, then the groups' names. A team is whose the namespace was at the time. GPU sums of all
-    teams, which everybody may see; where namespaces are grouped or named, those of teams that the
-    reader sees alone. Of the filters all but `kind` count: sums of days do not have it. At most 14
-    queries, 11 with a context of the window, however long that is.
+    Ordered by day, then group names. A team is the namespace's team at that time. GPU sums of teams
+    are open to everybody; grouped or filtered by namespace, only teams that the reader sees count.
+    The filter `kind` is ignored: sums of days do not keep it. At most 14 queries, 11 with a context
+    of the window, however long that is.
     """
     zone = report().zone
-    parts = _parts(window, zone)
-    context = context or Context(window)
-    names = _Names.load(context)
+    parts = _window_plan(window, zone)
+    context = context or NamespaceContext(window)
+    names = _SumNames.load(context)
     where = partial(_condition, filters)
     sums = _rolled(parts.days, where("")) if parts.days else {}
     for live in parts.live:
@@ -160,24 +162,26 @@ def pending_history(
             live, where, now=min(now, live.end), zone=zone, context=context
         ).items():
             sums.setdefault(key, QueueTimeSums()).add(own)
+    # Afterwards: sums of days have no names, and whose a namespace was differs by day.
     kept = {key: own for key, own in sums.items() if names.has(key, by, filters, visibility)}
     return _grouped(kept, by, names)
 
 
 @dataclass(frozen=True, slots=True)
-class _Parts:
+class _WindowPlan:
     """Which whole days of a window are read from sums, and what of it from intervals."""
 
     days: tuple[date, ...]
     live: tuple[Window, ...]
 
 
-def _parts(window: Window, zone: ZoneInfo) -> _Parts:
+def _window_plan(window: Window, zone: ZoneInfo) -> _WindowPlan:
     """Return how to read a window; days from the first that any cluster has not summed are live."""
     rolled = list(RefreshState.objects.order_by("pk").values_list("rolled_to", flat=True))
     known = [at for at in rolled if at is not None]
+    # A cluster that was never summed makes every sum of a day too small.
     if not known or len(known) < len(rolled):
-        return _Parts((), (window,))
+        return _WindowPlan((), (window,))
     edge = day_start(day_of(min(known), zone), zone)
     days = [
         day
@@ -186,9 +190,9 @@ def _parts(window: Window, zone: ZoneInfo) -> _Parts:
         and whole.end <= min(edge, window.end)
     ]
     if not days:
-        return _Parts((), (window,))
+        return _WindowPlan((), (window,))
     first, last = day_start(days[0], zone), day_window(days[-1], zone).end
-    return _Parts(tuple(days), tuple(starmap(Window, rest_of(window, [(first, last)]))))
+    return _WindowPlan(tuple(days), tuple(starmap(Window, rest_of(window, [(first, last)]))))
 
 
 def _condition(filters: PendingFilters, path: str) -> Q:
@@ -210,15 +214,15 @@ def _rolled(days: Sequence[date], where: Q) -> dict[SumKey, QueueTimeSums]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Names:
+class _SumNames:
     """Names of what sums are kept by. Two queries."""
 
-    spaces: Mapping[int, Space]
+    spaces: Mapping[int, ClusterNamespace]
     tiers: Mapping[int, str]
     teams: Mapping[int, str]
 
     @classmethod
-    def load(cls, context: Context) -> "_Names":
+    def load(cls, context: NamespaceContext) -> "_SumNames":
         tiers = Tier.objects.order_by("pk").values_list("pk", "name")
         return cls(context.spaces, dict(tiers), team_names())
 
@@ -260,7 +264,7 @@ class _Names:
 
 
 def _grouped(
-    sums: Mapping[SumKey, QueueTimeSums], by: Iterable[PendingGrouping], names: _Names
+    sums: Mapping[SumKey, QueueTimeSums], by: Iterable[PendingGrouping], names: _SumNames
 ) -> list[HistoryRow]:
     groups = [one for one in by if one is not PendingGrouping.DAY]
     with_days = PendingGrouping.DAY in by

@@ -13,21 +13,19 @@ from apps.accounts.permissions import EVERYTHING
 from apps.clusters.domain.tiers import UNASSIGNED, UNDETERMINED
 from apps.clusters.domain.window import Window
 from apps.clusters.models import UnixSeconds
-from apps.pending.domain.demand import (
+from apps.pending.domain.day_sums import DayPart, DayParts, amount
+from apps.pending.domain.diagnosis import OF_DEMAND, PENDING_COUNTS, Cause
+from apps.pending.domain.effective import (
     UNKNOWN_MODEL,
-    DayPart,
-    DayParts,
     DemandOfGroups,
     KnownActivity,
     PendingWork,
-    amount,
     effective_utilization,
 )
-from apps.pending.domain.diagnosis import OF_DEMAND, Cause, Counts
 from apps.pending.domain.placement.node_search import NONE_OFFERED
 from apps.pending.models import CauseInterval
 from apps.pending.selectors.freshness import known_until, watches_away, without_history
-from apps.pending.selectors.scope import Context, tier_condition
+from apps.pending.selectors.scope import NamespaceContext, tier_condition
 from apps.usage.domain.usage_query import (
     BEGINNING,
     Filters,
@@ -38,30 +36,26 @@ from apps.usage.domain.usage_query import (
 )
 from apps.usage.selectors import GroupingRefused, usage_rows
 
-_PENDING_COUNTS = (Counts.PENDING.value, Counts.SUPPRESSED.value)
 _CAUSES = tuple(sorted(cause.value for cause in OF_DEMAND))
 _IMPOSSIBLE = Q(cause=Cause.CAPACITY.value, detail=NONE_OFFERED)
 """No node offers it: it is no unmet demand, as no team could have it."""
-
-
-def counted_causes() -> Q:
-    """Return the condition on intervals (CauseInterval) that are demand for fairness and
-    what-if.
-    """
-    return Q(counts__in=_PENDING_COUNTS, cause__in=_CAUSES, counted__gt=0) & ~_IMPOSSIBLE
-
-
 _WORKLOADS = (
     *(Grouping.CLUSTER, Grouping.TIER, Grouping.TEAM, Grouping.NAMESPACE),
     Grouping.WORKLOAD,
 )
 _GROUPS = frozenset({*_WORKLOADS, Grouping.GPU_MODEL})
 """What is known of work that has no GPU yet; its model where its tier has one alone."""
-_DEMAND = (Counts.PENDING.value, Counts.SUPPRESSED.value)
 _COLUMNS = (
     *("counted", "episode__cluster_id", "episode__tier__name", "episode__workload__namespace_id"),
     *("episode__workload__kind", "episode__workload__name", "from_seconds", "to_seconds"),
 )
+
+
+def counted_causes() -> Q:
+    """Return the condition on intervals (CauseInterval) that are demand for fairness and
+    what-if.
+    """
+    return Q(counts__in=PENDING_COUNTS, cause__in=_CAUSES, counted__gt=0) & ~_IMPOSSIBLE
 
 
 def effective_ratios(
@@ -115,6 +109,7 @@ def _only_models(window: Window, zone: ZoneInfo) -> dict[str, str]:
     found: dict[str, set[str]] = defaultdict(set)
     for row in rows:
         found[row.groups["tier"]].add(row.groups["gpu_model"])
+    # Pending work has no GPU yet: only a tier of one model says which it will be.
     return {tier: min(models) for tier, models in found.items() if len(models) == 1}
 
 
@@ -141,25 +136,25 @@ def _pending(
     models: Mapping[str, str],
 ) -> dict[date, dict[PendingWork, int]]:
     """Return pending demand in nano-GPU-hours by period and work. Five queries."""
-    context = Context(window)
+    context = NamespaceContext(window)
     teams = {
         name: {span.team_id: span.team or UNASSIGNED for span in spans}
         for name, spans in context.spans.items()
     }
-    stretches = {name: _stretches(window, periods, context, name) for name in context.spans}
+    parts = {name: _day_parts(window, periods, context, name) for name in context.spans}
     known = {pk: min(now, at).timestamp() for pk, at in known_until().items()}
     until = now.timestamp()
     found: dict[date, dict[PendingWork, int]] = defaultdict(lambda: defaultdict(int))
     for counted, cluster, tier, space, kind, name, start, end in _intervals(window, filters):
         place = context.spaces[space]
         end = known.get(cluster, until) if end is None else end
-        for stretch, seconds in stretches[place.name].parts(start, end):
-            team = teams[place.name][stretch.team_id]
+        for part, seconds in parts[place.name].parts(start, end):
+            team = teams[place.name][part.team_id]
             tier = tier or UNDETERMINED
             model = models.get(tier, UNKNOWN_MODEL)
             work = PendingWork(place.cluster, tier, team, place.name, f"{kind}/{name}", model)
-            if _asked(work, filters):
-                found[stretch.day][work] += amount(counted, seconds)
+            if _matches(work, filters):
+                found[part.day][work] += amount(counted, seconds)
     return found
 
 
@@ -169,15 +164,17 @@ def _intervals(window: Window, filters: Filters) -> Sequence[tuple[Any, ...]]:
         in_time,
         tier_condition(filters.tier, "episode__"),
         start__lt=window.end,
-        counts__in=_DEMAND,
-        cause__in=[cause.value for cause in OF_DEMAND],
+        counts__in=PENDING_COUNTS,
+        cause__in=_CAUSES,
         episode__cluster__active=True,
     )
     timed = rows.annotate(from_seconds=UnixSeconds("start"), to_seconds=UnixSeconds("end"))
     return list(timed.order_by("pk").values_list(*_COLUMNS))
 
 
-def _stretches(window: Window, periods: Periods, context: Context, namespace: str) -> DayParts:
+def _day_parts(
+    window: Window, periods: Periods, context: NamespaceContext, namespace: str
+) -> DayParts:
     """Return the window cut at the periods' edges and where the namespace changed hands."""
     found = []
     start = window.start
@@ -192,7 +189,7 @@ def _stretches(window: Window, periods: Periods, context: Context, namespace: st
     return DayParts(found)
 
 
-def _asked(work: PendingWork, filters: Filters) -> bool:
+def _matches(work: PendingWork, filters: Filters) -> bool:
     asked = (
         (filters.cluster, work.cluster),
         (filters.team, work.team),

@@ -3,35 +3,47 @@
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 from typing import Any
+from zoneinfo import ZoneInfo
 
 from django.db.models import Case, Count, Q, QuerySet, Value, When
+from django.db.models.functions import TruncDate
 
 from apps.accounts.permissions import Visibility
 from apps.clusters.domain.tiers import UNDETERMINED
 from apps.clusters.domain.window import Window
 from apps.clusters.models import WholeSeconds
-from apps.pending.domain.demand import CLUSTER_QUEUE, nearest_rank
+from apps.pending.domain.day_sums import nearest_rank
 from apps.pending.domain.diagnosis import Outcome
+from apps.pending.domain.queues.unrecorded import CLUSTER_QUEUE
 from apps.pending.models import CauseInterval, Episode
-from apps.pending.selectors.now import COLUMNS, pending_row
+from apps.pending.selectors.current import COLUMNS, pending_row
 from apps.pending.selectors.rows import (
     CauseIntervalRow,
+    DayQueueTimes,
     EpisodeRow,
     PendingFilters,
     PendingGrouping,
     StartTimes,
 )
 from apps.pending.selectors.scope import (
-    EVERYTHING_WAITING,
+    ALL_PENDING,
     INSTANT,
-    Context,
+    NamespaceContext,
     PendingScope,
     tier_condition,
 )
 
 _MOST = 50
+_MONTH = timedelta(days=30)
+_FEWEST = 5
+_POD = "Pod"
+_STARTED_COLUMNS = {
+    PendingGrouping.TIER: "tier__name",
+    PendingGrouping.TEAM: "workload__namespace_id",
+    PendingGrouping.CLUSTER: "cluster__name",
+}
 
 
 def episodes_of(
@@ -40,9 +52,9 @@ def episodes_of(
     *,
     at: datetime,
     visibility: Visibility,
-    context: Context | None = None,
+    context: NamespaceContext | None = None,
 ) -> list[EpisodeRow]:
-    """Return every episode of a thing with its intervals, newest first, at most 50.
+    """Return every episode of an item with its intervals, newest first, at most 50.
 
     Empty where there is none, or where the reader does not see its namespace. Six queries, two with
     a context that knows how fresh it is.
@@ -50,7 +62,7 @@ def episodes_of(
     return _episodes(Q(cluster__name=cluster, uid=uid), at, visibility, context)
 
 
-def find_waiting(
+def find_pending(
     namespace: str, name: str, *, at: datetime, visibility: Visibility, cluster: str = ""
 ) -> list[EpisodeRow]:
     """Return the episodes of what is called so, or is of a controller called so; newest first.
@@ -68,15 +80,16 @@ def _episodes(
     where: Q,
     at: datetime,
     visibility: Visibility,
-    context: Context | None = None,
+    context: NamespaceContext | None = None,
     *,
     open_first: bool = False,
 ) -> list[EpisodeRow]:
-    scope = PendingScope(at, EVERYTHING_WAITING, visibility, context)
-    things = Episode.objects.exclude(kind=CLUSTER_QUEUE)
-    rows = things.filter(where, scope.condition()).order_by("-since", "pk")
+    scope = PendingScope(at, ALL_PENDING, visibility, context)
+    items = Episode.objects.exclude(kind=CLUSTER_QUEUE)
+    rows = items.filter(where, scope.condition()).order_by("-since", "pk")
     if open_first:
         is_open = Q(until__isnull=True) | Q(until__gt=at)
+        # A number, since databases order false and true differently.
         over = Case(When(is_open, then=Value(0)), default=Value(1))
         rows = rows.order_by(over, "-since", "pk")
     found = list(rows.values_list(*COLUMNS, named=True)[:_MOST])
@@ -95,13 +108,8 @@ def _intervals(episodes: Sequence[int]) -> dict[int, list[CauseIntervalRow]]:
     return found
 
 
-_MONTH = timedelta(days=30)
-_FEWEST = 5
-_POD = "Pod"
-
-
 @dataclass(frozen=True, slots=True)
-class TypicalWait:
+class TypicalQueueTime:
     """The time within which half, and 95 %, of `count` such requests started, at most."""
 
     p50_seconds: float
@@ -109,9 +117,9 @@ class TypicalWait:
     count: int
 
 
-def typical_wait(
+def typical_queue_time(
     tier: str, resource: str, units: float, at: datetime, *, cluster: str = ""
-) -> TypicalWait | None:
+) -> TypicalQueueTime | None:
     """Return the queue times of pods with the same request that started in the last 30 days.
 
     None where fewer than five did. Of all teams together. One query.
@@ -123,13 +131,13 @@ def typical_wait(
         rows = rows.filter(cluster__name=cluster)
     waits = {
         float(wait): count
-        for wait, count in _waits(rows).values_list("wait").annotate(count=Count("pk"))
+        for wait, count in _with_wait(rows).values_list("wait").annotate(count=Count("pk"))
     }
     count = sum(waits.values())
     if count < _FEWEST:
         return None
     p50, p95 = nearest_rank(waits, (0.5, 0.95))
-    return TypicalWait(p50, p95, count)
+    return TypicalQueueTime(p50, p95, count)
 
 
 def time_to_start(
@@ -137,8 +145,8 @@ def time_to_start(
     *,
     by: PendingGrouping,
     visibility: Visibility,
-    filters: PendingFilters = EVERYTHING_WAITING,
-    context: Context | None = None,
+    filters: PendingFilters = ALL_PENDING,
+    context: NamespaceContext | None = None,
 ) -> list[StartTimes]:
     """Return the queue times of pods that started within the window, by tier, team or cluster.
 
@@ -153,29 +161,46 @@ def time_to_start(
     scope = PendingScope(window.end - INSTANT, filters, visibility, context)
     rows = _started(window).filter(scope.condition(details=bool(filters.namespace)))
     groups: dict[str, Counter[float]] = defaultdict(Counter)
-    for value, wait, count in _waits(rows).values_list(column, "wait").annotate(Count("pk")):
+    for value, wait, count in _with_wait(rows).values_list(column, "wait").annotate(Count("pk")):
         name = scope.team_of(value) if by is PendingGrouping.TEAM else str(value or UNDETERMINED)
         groups[name][float(wait)] += count
     return [_times(name, groups[name]) for name in sorted(groups)]
 
 
-def started_waits(window: Window, scope: PendingScope) -> dict[float, int]:
+def started_queue_times(window: Window, scope: PendingScope) -> dict[float, int]:
     """Return how many pods started within a window after each queue time, in seconds. One query.
 
     Of all teams together, as `time_to_start` has them.
     """
     rows = _started(window).filter(scope.condition(details=bool(scope.filters.namespace)))
     found: Counter[float] = Counter()
-    for wait, count in _waits(rows).values_list("wait").annotate(Count("pk")):
+    for wait, count in _with_wait(rows).values_list("wait").annotate(Count("pk")):
         found[float(wait)] += count
     return dict(found)
 
 
-_STARTED_COLUMNS = {
-    PendingGrouping.TIER: "tier__name",
-    PendingGrouping.TEAM: "workload__namespace_id",
-    PendingGrouping.CLUSTER: "cluster__name",
-}
+def queue_times_by_day(
+    window: Window,
+    *,
+    visibility: Visibility,
+    zone: ZoneInfo,
+    filters: PendingFilters = ALL_PENDING,
+    context: NamespaceContext | None = None,
+) -> list[DayQueueTimes]:
+    """Return the queue times of each local day of the window on which pods started, oldest first.
+
+    Of all teams together, as `time_to_start` has them. Four queries at most, one with a context.
+    """
+    scope = PendingScope(window.end - INSTANT, filters, visibility, context)
+    rows = _started(window).filter(scope.condition(details=bool(filters.namespace)))
+    days: dict[date, Counter[float]] = defaultdict(Counter)
+    dated = _with_wait(rows).annotate(day=TruncDate("until", tzinfo=zone))
+    for day, wait, count in dated.values_list("day", "wait").annotate(Count("pk")):
+        days[day][float(wait)] += count
+    return [
+        DayQueueTimes(day, sum(waits.values()), *nearest_rank(waits, (0.5, 0.95)))
+        for day, waits in sorted(days.items())
+    ]
 
 
 def _started(window: Window) -> QuerySet[Episode]:
@@ -183,7 +208,7 @@ def _started(window: Window) -> QuerySet[Episode]:
     return Episode.objects.filter(ended, kind=_POD, outcome=Outcome.STARTED.value)
 
 
-def _waits(rows: QuerySet[Episode]) -> Any:
+def _with_wait(rows: QuerySet[Episode]) -> Any:
     return rows.order_by().annotate(wait=WholeSeconds("until") - WholeSeconds("since"))
 
 

@@ -17,6 +17,18 @@ _HOUR = timedelta(hours=1)
 _RECENT = timedelta(days=7)
 STALE = timedelta(seconds=90)
 """A cluster counts as not watched after so long without proof."""
+_COLLECTED_LATE = 3 * _HOUR
+"""After an hour ends its series are collected within the next: so long is too long."""
+_LATE = timedelta(minutes=2)
+"""A refresh comes every 15 seconds: so long without one is too long."""
+_FROZEN_BY = {
+    "waiting:jobs": "Job",
+    "waiting:replicasets": "ReplicaSet",
+    "waiting:statefulsets": "StatefulSet",
+    "waiting:workloads": "Workload",
+    "waiting:podgroups": "PodGroup",
+}
+"""Subjects of the watch's notes on collections it may not read, and what those hold."""
 
 
 def known_until(cluster_id: int | None = None) -> Mapping[int, datetime]:
@@ -40,6 +52,7 @@ def _known_until(
     rows = clusters.annotate(watched=Subquery(spans.values("end")[:1]), collected=newest_hour())
     columns = ("pk", "name", "kubernetes", "watched", "collected")
     for pk, name, kubernetes, watched, collected in rows.values_list(*columns):
+        # A cluster whose API access was taken away lives on by its metrics.
         if watched is not None and kubernetes is not None:
             yield pk, name, watched
             continue
@@ -86,11 +99,21 @@ def pending_known(at: datetime, *, clusters: Collection[str] = ()) -> PendingKno
         name: at if end is not None and at - end <= STALE else end
         for _, name, end in _known_until(rows)
     }
-    lately = TierDay.objects.filter(day__gte=(at - _RECENT).date(), cluster__name__in=list(until))
+    recent = TierDay.objects.filter(day__gte=(at - _RECENT).date(), cluster__name__in=list(until))
     offered: dict[str, set[str]] = defaultdict(set)
-    for tier, cluster in lately.order_by().values_list("tier__name", "cluster__name").distinct():
+    for tier, cluster in recent.order_by().values_list("tier__name", "cluster__name").distinct():
         offered[tier].add(cluster)
     return PendingKnown(until, offered)
+
+
+def not_diagnosed(*, clusters: Collection[str] = ()) -> list[str]:
+    """Return the active clusters, or those of these, whose pending work was never diagnosed yet.
+
+    Names of clusters are no secret: every reader sees them as a filter. One query.
+    """
+    rows = Cluster.objects.filter(active=True, refreshstate__at__isnull=True)
+    rows = rows.filter(name__in=clusters) if clusters else rows
+    return list(rows.order_by("name").values_list("name", flat=True))
 
 
 def watched_until() -> dict[int, datetime]:
@@ -140,21 +163,6 @@ def without_history() -> dict[int, datetime]:
     pods = Pod.objects.filter(later).order_by().values_list("cluster_id")
     found: dict[int, datetime] = dict(pods.annotate(Min("created_at")))
     return found | {pk: min(hour, found.get(pk, hour)) for pk, hour in hours.items()}
-
-
-_COLLECTED_LATE = 3 * _HOUR
-"""After an hour ends its series are collected within the next: so long is too long."""
-_LATE = timedelta(minutes=2)
-"""A refresh comes every 15 seconds: so long without one is too long."""
-
-_FROZEN_BY = {
-    "waiting:jobs": "Job",
-    "waiting:replicasets": "ReplicaSet",
-    "waiting:statefulsets": "StatefulSet",
-    "waiting:workloads": "Workload",
-    "waiting:podgroups": "PodGroup",
-}
-"""Subjects of the watch's notes on collections it may not read, and what those hold."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,21 +28,24 @@ from apps.clusters.domain.tiers import (
     TierRule,
     tier_before_binding,
 )
-from apps.clusters.domain.window import Span, Window
+from apps.clusters.domain.window import TimeSpan, Window
 from apps.clusters.models import NamespaceClaim, UnixSeconds, WatchCoverage
 from apps.clusters.selectors import TeamSpan, team_spans
 from apps.clusters.services import TierHistory, observed_objects
-from apps.pending.domain.demand import CLUSTER_QUEUE, LocalLink, QueueLinks, amount, link_start
+from apps.pending.domain.day_sums import amount
 from apps.pending.domain.diagnosis import Cause
+from apps.pending.domain.queues.unrecorded import CLUSTER_QUEUE, LocalLink, QueueLinks, link_start
 from apps.pending.models import CauseInterval
 from apps.pending.selectors.rows import PendingFilters
-from apps.pending.selectors.scope import EVERYTHING_WAITING
+from apps.pending.selectors.scope import ALL_PENDING, INSTANT
 from apps.usage.models import QueuePending
 
 _EVER = datetime(1970, 1, 1, tzinfo=UTC)
 _KINDS = (ObservedKind.LOCAL_QUEUE, ObservedKind.CLUSTER_QUEUE, ObservedKind.RESOURCE_FLAVOR)
 
 Labels = Mapping[str, str]
+_Key = tuple[int, str]
+"""Id of the cluster, name of the ClusterQueue."""
 
 
 @dataclass(frozen=True)
@@ -69,13 +72,17 @@ class QueueSettings:
         return next(iter(found.items()))
 
 
-def queue_settings(cluster_id: int, spans: Sequence[Span], catalog: TierHistory) -> QueueSettings:
+def queue_settings(
+    cluster_id: int, spans: Sequence[TimeSpan], catalog: TierHistory
+) -> QueueSettings:
     """Return the settings of a cluster that was watched in `spans`. Two queries."""
     seen = observed_objects(cluster_id, _KINDS, gone_since=_EVER)
     links = tuple(
         LocalLink(
             (one.namespace, one.name),
             one.body.cluster_queue,
+            # What a watch listed at its start existed before: the link holds for the time before
+            # too.
             link_start(one.first, spans),
             float("inf") if one.gone is None else one.gone,
         )
@@ -86,6 +93,7 @@ def queue_settings(cluster_id: int, spans: Sequence[Span], catalog: TierHistory)
     claims = NamespaceClaim.objects.order_by("pk")
     columns = ("team_id", "position", "pattern", "valid_from", "valid_to")
     begun = [start for start, _ in spans], [end for _, end in spans[:-1]]
+    # Everything that demand before the watch depends on: any change makes all its hours due.
     parts = (sorted(links), sorted(flavors.items()), catalog.rules, begun)
     text = "\n".join(map(repr, (*parts, list(claims.values_list(*columns)))))
     return QueueSettings(links, flavors, blake2b(text.encode(), digest_size=16).hexdigest())
@@ -118,11 +126,6 @@ def seen_places(cluster_id: int) -> NodeOffers:
     )
 
 
-_INSTANT = timedelta(seconds=1)
-_Key = tuple[int, str]
-"""Id of the cluster, name of the ClusterQueue."""
-
-
 @dataclass(frozen=True, slots=True)
 class QueueRow:
     """A ClusterQueue over the hours of a window that were not watched.
@@ -145,7 +148,7 @@ def queues_unwatched(
     window: Window,
     *,
     visibility: Visibility,
-    filters: PendingFilters = EVERYTHING_WAITING,
+    filters: PendingFilters = ALL_PENDING,
     queue: str = "",
 ) -> list[QueueRow]:
     """Return what Kueue's series show of a window, by cluster and queue; all or one of them.
@@ -169,6 +172,7 @@ def queues_unwatched(
             continue
         if filters.tier and not set(filters.tier) & set(tiers or ()):
             continue
+        # `slot` is where a half hour begins.
         until = row["last"] + timedelta(minutes=30)
         number, hours = row["number"], row["halves"] / 2
         found.append(QueueRow(row["cluster__name"], name, team, number, tiers, hours, until))
@@ -215,7 +219,7 @@ def _teams(cluster_id: int, window: Window) -> Mapping[str, tuple[int, str]]:
     rows = WatchCoverage.objects.filter(cluster=cluster_id).order_by("start", "pk")
     watched = [(row.start.timestamp(), row.end.timestamp()) for row in rows]
     settings = queue_settings(cluster_id, watched, TierHistory(()))
-    at = window.end - _INSTANT
+    at = window.end - INSTANT
     local = QueuePending.objects.filter(
         cluster=cluster_id, slot__gte=window.start, slot__lt=window.end
     ).order_by()
@@ -223,10 +227,11 @@ def _teams(cluster_id: int, window: Window) -> Mapping[str, tuple[int, str]]:
     queues = set(local.filter(namespace="").values_list("queue", flat=True).distinct())
     links = QueueLinks.at(settings.links, at.timestamp(), queues=queues, shown=list(shown))
     spaces = {space for space, _ in links.by_local}
-    spans = team_spans(Window(at, at + _INSTANT), spaces)
+    spans = team_spans(Window(at, at + INSTANT), spaces)
     return {queue: owner for queue in queues if (owner := _one(links.users(queue), spans))}
 
 
 def _one(spaces: frozenset[str], spans: Mapping[str, Sequence[TeamSpan]]) -> tuple[int, str] | None:
+    # A queue that several teams use belongs to none of them alone.
     owners = {(spans[space][0].team_id, spans[space][0].team or UNASSIGNED) for space in spaces}
     return owners.pop() if len(owners) == 1 else None

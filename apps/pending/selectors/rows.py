@@ -9,12 +9,16 @@ from typing import Annotated, Any
 from apps.clusters.domain.columns import Column
 from apps.pending.domain.diagnosis import Cause, Counts
 from apps.pending.domain.queues.gangs import GangMember
+from apps.pending.domain.workload_groups import QueuePlace
 from apps.usage.domain.amounts import hours
 
 
 @dataclass(frozen=True, slots=True)
 class PendingFilters:
-    """Narrow a reading to these names; empty means all. `kind` is that of Kubernetes (Pod, Job)."""
+    """Narrow a reading to these names; empty means all. `kind` is that of Kubernetes (Pod, Job).
+
+    `text` is a part of the name of an item or its workload; only what pends now has it.
+    """
 
     cluster: tuple[str, ...] = ()
     team: tuple[str, ...] = ()
@@ -22,6 +26,7 @@ class PendingFilters:
     namespace: tuple[str, ...] = ()
     cause: tuple[str, ...] = ()
     kind: tuple[str, ...] = ()
+    text: str = ""
 
 
 class PendingOrder(StrEnum):
@@ -53,13 +58,17 @@ class PendingGrouping(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SuggestionRow:
-    """The smallest change that would unblock it; `change` is as `diagnosis.Action` says."""
+    """The smallest change that would unblock it; `change` is as `diagnosis.Action` says.
+
+    `admits` is how many workloads of a queue it lets in, 0 where it is about this one alone.
+    """
 
     action: Annotated[str, Column(help="What to do, of a closed list: free, raise_quota.")]
     text: Annotated[str, Column(help="The same in words.")]
     change: Annotated[Mapping[str, Any], Column(help="Its particulars, by the action.")] = field(
         default_factory=dict
     )
+    admits: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +159,7 @@ class PendingRow:
     outcome: str
     again: bool
     blockers: tuple[str, ...]
+    place: QueuePlace | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +199,7 @@ class RefreshRow:
     it.
 
     `as_of` is until when `watch` vouches for it; `stale` when that is too long ago, or where the
-    last look failed. `error` is for who sees how the portal runs.
+    last refresh failed. `error` is for who sees how the portal runs.
     """
 
     cluster: str
@@ -248,6 +258,16 @@ class StartTimes:
     """Queue times of items that started, from creation to start; nearest rank."""
 
     name: str
+    count: int
+    p50_seconds: float
+    p95_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class DayQueueTimes:
+    """Queue times of the pods that started on a local day; nearest rank."""
+
+    day: date
     count: int
     p50_seconds: float
     p95_seconds: float

@@ -16,10 +16,11 @@ from apps.pending.selectors.freshness import Freshness, freshness
 from apps.pending.selectors.rows import PendingFilters
 
 INSTANT = timedelta(seconds=1)
+ALL_PENDING = PendingFilters()
 
 
 @dataclass(frozen=True, slots=True)
-class Space:
+class ClusterNamespace:
     """A namespace of a cluster, and whether that is still active."""
 
     cluster: str
@@ -28,7 +29,7 @@ class Space:
 
 
 @dataclass(frozen=True, slots=True)
-class Owned:
+class OwnedNamespace:
     """A namespace and whose it is at a moment."""
 
     cluster: str
@@ -37,7 +38,7 @@ class Owned:
     team: str
 
 
-class Context:
+class NamespaceContext:
     """Namespaces and whose they were throughout a window; give one to all selectors of a page.
 
     `spaces` are by id, `spans` by name, as `team_spans` gives them. Three queries when made.
@@ -47,22 +48,22 @@ class Context:
         self.window = window
         rows = Namespace.objects.order_by("pk")
         columns = ("pk", "cluster__name", "name", "cluster__active")
-        self.spaces = {pk: Space(*values) for pk, *values in rows.values_list(*columns)}
+        self.spaces = {pk: ClusterNamespace(*values) for pk, *values in rows.values_list(*columns)}
         self.spans = team_spans(window, {space.name for space in self.spaces.values()})
-        self._owned: dict[datetime, dict[int, Owned]] = {}
+        self._owned: dict[datetime, dict[int, OwnedNamespace]] = {}
         self._fresh: dict[datetime, dict[int, Freshness]] = {}
 
     @classmethod
-    def at(cls, at: datetime) -> "Context":
+    def at(cls, at: datetime) -> "NamespaceContext":
         """Return the context of one moment."""
         return cls(Window(at, at + INSTANT))
 
     @classmethod
-    def over(cls, window: Window, *, now: datetime) -> "Context":
+    def over(cls, window: Window, *, now: datetime) -> "NamespaceContext":
         """Return the context of a page that shows a window and what is now."""
         return cls(Window(min(window.start, now), max(window.end, now + INSTANT)))
 
-    def owned(self, at: datetime) -> dict[int, Owned]:
+    def owned(self, at: datetime) -> dict[int, OwnedNamespace]:
         """Return by id the namespaces of active clusters as they were owned at a moment.
 
         Raises ValueError for a moment outside of the window.
@@ -73,7 +74,7 @@ class Context:
             self._owned[at] = self._owned_at(at)
         return self._owned[at]
 
-    def _owned_at(self, at: datetime) -> dict[int, Owned]:
+    def _owned_at(self, at: datetime) -> dict[int, OwnedNamespace]:
         holding = {
             name: next(span for span in spans if span.start <= at < span.end)
             for name, spans in self.spans.items()
@@ -91,11 +92,8 @@ class Context:
         return self._fresh[at]
 
 
-def _owned_spans(space: Space, span: TeamSpan) -> Owned:
-    return Owned(space.cluster, space.name, span.team_id, span.team or UNASSIGNED)
-
-
-EVERYTHING_WAITING = PendingFilters()
+def _owned_spans(space: ClusterNamespace, span: TeamSpan) -> OwnedNamespace:
+    return OwnedNamespace(space.cluster, space.name, span.team_id, span.team or UNASSIGNED)
 
 
 class PendingScope:
@@ -109,7 +107,7 @@ class PendingScope:
         at: datetime,
         filters: PendingFilters,
         visibility: Visibility,
-        context: Context | None = None,
+        context: NamespaceContext | None = None,
     ) -> None:
         self.at = at
         self.filters = filters
@@ -117,11 +115,11 @@ class PendingScope:
         self._given = context
 
     @cached_property
-    def context(self) -> Context:
-        return self._given or Context.at(self.at)
+    def context(self) -> NamespaceContext:
+        return self._given or NamespaceContext.at(self.at)
 
     @cached_property
-    def namespaces(self) -> Mapping[int, Owned]:
+    def namespaces(self) -> Mapping[int, OwnedNamespace]:
         return self.context.owned(self.at)
 
     def freshness(self) -> Mapping[int, Freshness]:
@@ -148,20 +146,22 @@ class PendingScope:
             (owned.cluster, owned.name) for pk, owned in self.namespaces.items() if self.seen(pk)
         )
 
-    def condition(self, *, details: bool = True) -> Q:
+    def condition(self, *, details: bool = True, causes: bool = True) -> Q:
         """Return what rows must meet that have the columns of an episode.
 
-        `details`: only what the reader may see in detail. Reads namespaces only where the reader,
-        or a filter on teams or namespaces, is narrowed to some.
+        `details`: only what the reader may see in detail; without `causes` those of all causes.
+        Reads namespaces only where the reader, or a filter on teams or namespaces, is narrowed.
         """
         asked = self.filters
         where = Q(cluster__active=True)
         if asked.cluster:
             where &= Q(cluster__name__in=asked.cluster)
-        if asked.cause:
+        if asked.cause and causes:
             where &= Q(cause__in=asked.cause)
         if asked.kind:
             where &= Q(kind__in=asked.kind)
+        if asked.text:
+            where &= Q(name__icontains=asked.text) | Q(workload__name__icontains=asked.text)
         where &= tier_condition(asked.tier)
         spaces = self._spaces(details=details)
         if spaces is not None:
@@ -188,6 +188,7 @@ def tier_condition(tiers: Collection[str], path: str = "") -> Q:
         return Q()
     where = Q(**{f"{path}tier__name__in": list(tiers)})
     if UNDETERMINED in tiers:
+        # A deleted tier leaves null behind; on pages both are `undetermined`.
         where |= Q(**{f"{path}tier__isnull": True})
     return where
 

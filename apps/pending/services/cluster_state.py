@@ -49,6 +49,15 @@ _LEDGER_COLUMNS = (
     *_TEXTS,
 )
 _names = msgspec.json.Decoder(tuple[str, ...]).decode
+_WAITING_KINDS = frozenset(
+    {
+        ObservedKind.POD,
+        *CONTROLLERS,
+        *POD_GROUPS,
+        ObservedKind.KUEUE_WORKLOAD,
+        ObservedKind.RESOURCE_CLAIM,
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +154,7 @@ def holders(pods: Sequence[LedgerPod]) -> list[BoundPod]:
             bound=pod.bound,
         )
         for pod in pods
+        # A claim and the pods that use it hold the same devices: they are counted once.
         if pod.bound is not None and pod.ended is None and not (pod.is_claim and pod.uid in used)
     ]
 
@@ -152,6 +162,7 @@ def holders(pods: Sequence[LedgerPod]) -> list[BoundPod]:
 @lru_cache(maxsize=4096)
 def amounts(text: str) -> Mapping[str, float]:
     """Return resource → units of a column's text."""
+    # Read-only, since pods with equal requests share the one that is cached.
     return MappingProxyType(msgspec.json.decode(text, type=dict[str, float]))
 
 
@@ -160,17 +171,6 @@ def _ledger_pod(values: Sequence[Any]) -> LedgerPod:
     times = (None if at is None else exact(at) for at in (created, bound, started, ended))
     fields = [*plain, *times, amounts(requests), _names(claims)]
     return LedgerPod(*fields)
-
-
-_WAITING_KINDS = frozenset(
-    {
-        ObservedKind.POD,
-        *CONTROLLERS,
-        *POD_GROUPS,
-        ObservedKind.KUEUE_WORKLOAD,
-        ObservedKind.RESOURCE_CLAIM,
-    }
-)
 
 
 def read_state(
@@ -187,6 +187,7 @@ def read_state(
     for one in observed_objects(cluster_id, list(ObservedKind), gone_since=gone_since):
         if one.gone is None:
             there[one.kind].append(one)
+        # Only what can pend: of the rest that went, nothing is explained any more.
         elif one.kind in _WAITING_KINDS:
             gone.append(one)
     return ClusterState(

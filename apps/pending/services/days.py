@@ -14,7 +14,7 @@ from django.db.models.functions import Greatest
 from apps.clusters.domain.window import Window, day_of, day_start, day_window, days_in
 from apps.clusters.selectors import report
 from apps.clusters.services import end_inferred, end_ledger, lock_retired, retired_clusters
-from apps.pending.domain.demand import MOST
+from apps.pending.domain.day_sums import MOST
 from apps.pending.models import CauseInterval, Episode, Eviction, PendingDay, RefreshState
 from apps.pending.selectors.days import interval_sums
 from apps.pending.selectors.freshness import facts_until, known_until
@@ -40,6 +40,7 @@ def roll_days(*, now: datetime) -> int:
     for pk in list(RefreshState.objects.order_by("pk").values_list("pk", flat=True)):
         try:
             count += _roll(pk, now, zone)
+        # A lost database ends the run: every further cluster would fail and log alike.
         except (OperationalError, InterfaceError):
             raise
         except Exception:
@@ -192,6 +193,7 @@ def _end_cluster(cluster_id: int, at: datetime, now: datetime) -> int:
     row = RefreshState.objects.select_for_update().filter(cluster=cluster_id).first()
     moment = Value(at, output_field=DateTimeField())
     intervals = CauseInterval.objects.filter(episode__cluster=cluster_id, end__isnull=True)
+    # An interval may have begun after the last proof of the watch: an end before it is refused.
     intervals.update(end=Greatest(F("start"), moment))
     lasting = Episode.objects.filter(cluster=cluster_id, until__isnull=True)
     count = lasting.update(until=Greatest(F("since"), moment))

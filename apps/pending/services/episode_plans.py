@@ -23,7 +23,7 @@ from apps.clusters.domain.tiers import (
     NodeOffers,
     tier_before_binding,
 )
-from apps.clusters.domain.window import Span, from_seconds
+from apps.clusters.domain.window import TimeSpan, from_seconds
 from apps.clusters.models import Tier
 from apps.clusters.services import TierHistory
 from apps.pending.domain.diagnosis import (
@@ -60,6 +60,17 @@ from apps.pending.services.cluster_state import LedgerPod
 _REFUSALS = frozenset({Cause.TOPOLOGY, Cause.ADMISSION})
 _LAG_SECONDS = 60.0
 """An object is seen to change so much later than it did, at most; longer ago is another change."""
+POD = "Pod"
+ItemKey = tuple[str, str]
+"""Kind and uid of an item."""
+ControllerName = tuple[str, str, str]
+"""Namespace, kind and name of a top controller."""
+_AGAIN_SECONDS = 900.0
+"""A pod that is made so soon after one of its workload lost its GPUs takes that one's place."""
+_YOUNG_SECONDS = 60.0
+"""So long a pod may be there before it counts as one whose pending time is not seen."""
+_UNSEEN_SECONDS = 600.0
+"""A pod that pends so long without being seen tells that nothing looked, though the watch ran."""
 
 
 def ending(
@@ -129,7 +140,7 @@ class PendingDemand:
     gpu_equivalents: float
 
 
-class Weights:
+class DemandWeights:
     """The catalog's rules of one time and the nodes there are; one query, when it is made."""
 
     def __init__(
@@ -162,20 +173,6 @@ def _node_offer(node: NodeSnapshot) -> NodeOffer:
     return NodeOffer(node.labels, {*node.allocatable, *node.devices})
 
 
-POD = "Pod"
-Key = tuple[str, str]
-"""Kind and uid of an item."""
-Owned = tuple[str, str, str]
-"""Namespace, kind and name of a top controller."""
-
-_AGAIN_SECONDS = 900.0
-"""A pod that is made so soon after one of its workload lost its GPUs takes that one's place."""
-_YOUNG_SECONDS = 60.0
-"""So long a pod may be there before it counts as one whose pending time is not seen."""
-_UNSEEN_SECONDS = 600.0
-"""A pod that pends so long without being seen tells that nothing looked, though the watch ran."""
-
-
 @dataclass(slots=True)
 class PendingRecord:
     """An item and all that is known of it: its present cause, its ledger row, its last episode.
@@ -183,7 +180,7 @@ class PendingRecord:
     `past`: it was seen to wait, and has gone since. `revised`: series have changed its ledger row.
     """
 
-    key: Key
+    key: ItemKey
     item: PendingItem | None = None
     pod: LedgerPod | None = None
     row: Episode | None = None
@@ -209,9 +206,9 @@ class RefreshContext:
     before: float | None
     certain: bool
     recording: Recording
-    weights: Weights
-    objects: Mapping[Key, ObservedObject] = field(default_factory=dict)
-    newest_pods: Mapping[Owned, float] = field(default_factory=dict)
+    weights: DemandWeights
+    objects: Mapping[ItemKey, ObservedObject] = field(default_factory=dict)
+    newest_pods: Mapping[ControllerName, float] = field(default_factory=dict)
     evicted: Mapping[int, float] = field(default_factory=dict)
 
 
@@ -225,11 +222,11 @@ class EpisodePlan:
 
     fields: dict[str, Any]
     changes: SpanChanges
-    owned: Owned | None
-    changed: Span | None
+    owned: ControllerName | None
+    changed: TimeSpan | None
 
 
-def must_wait(record: PendingRecord, context: RefreshContext) -> bool:
+def is_too_young(record: PendingRecord, context: RefreshContext) -> bool:
     """Say whether a pod is so new that its cause may be seen only next time."""
     pod = record.pod
     if pod is None or record.row is not None or record.item is not None:
@@ -250,7 +247,7 @@ def is_unchanged(record: PendingRecord, context: RefreshContext) -> bool:
     return item is not None and _is_stored(row, item, context.weights.demand(item))
 
 
-def _is_pod_unchanged(record: PendingRecord, row: Episode, weights: Weights) -> bool:
+def _is_pod_unchanged(record: PendingRecord, row: Episode, weights: DemandWeights) -> bool:
     pod, item = record.pod, record.item
     if pod is None:
         return False
@@ -363,9 +360,11 @@ def _demand(record: PendingRecord, context: RefreshContext) -> PendingDemand | N
     return PendingDemand(row.tier_id, row.resource, row.units, row.gpu_equivalents)
 
 
-def _demand_of(pod: LedgerPod, item: PendingItem | None, weights: Weights) -> PendingDemand:
+def _demand_of(pod: LedgerPod, item: PendingItem | None, weights: DemandWeights) -> PendingDemand:
     """Return a pod's requests: by its own spec, else by the flavor of what blocks it."""
     own = PendingDemand(pod.tier_id, pod.resource, pod.units, pod.gpu_equivalents)
+    # Once bound, the node tells the tier; before, a queue's flavor may know more than the pod's
+    # spec.
     if item is None or pod.bound is not None or not weights.is_open(own):
         return own
     return weights.demand(item)
@@ -392,7 +391,7 @@ def _life(record: PendingRecord) -> PodLife:
 def _new_marks(
     record: PendingRecord, demand: PendingDemand, context: RefreshContext, since: float
 ) -> list[CauseSpan]:
-    """Return what a look adds to what is known of the causes of an item."""
+    """Return what a refresh adds to what is known of the causes of an item."""
     item, row = record.item, record.row
     if item is None:
         return []
@@ -405,6 +404,7 @@ def _new_marks(
     if start is not None and since < start:
         unseen = _unseen(record, context, since)
         counts = Counts.PENDING if record.is_pod else mark.counts
+        # What it is pending for now need not be the cause of the time before the watch began.
         earlier = CauseSpan(since, unseen.cause, counts, mark.counted, unseen.detail)
         return [earlier, replace(mark, start=start)]
     return [mark]
@@ -473,6 +473,7 @@ def _plan(
         **_identity(record, context),
         **_diagnosed(record, course, context),
     }
+    # From the key, which is cut to its column: an owner reference may hold any text.
     fields["kind"], fields["uid"] = record.key
     changes = interval_changes(known, course.intervals)
     touched = changes.touched
@@ -552,11 +553,11 @@ def _moment(seconds: float | None) -> datetime | None:
     return None if seconds is None else from_seconds(seconds)
 
 
-def _owner_of(item: PendingItem) -> Owned:
+def _owner_of(item: PendingItem) -> ControllerName:
     if item.owner:
         return (item.namespace, named(item.owner_kind, 63), named(item.owner))
     return (item.namespace, named(item.kind, 63), named(item.name))
 
 
-def _owned_by(row: Episode) -> Owned:
+def _owned_by(row: Episode) -> ControllerName:
     return (row.workload.namespace.name, row.workload.kind, row.workload.name)

@@ -17,13 +17,14 @@ from apps.clusters.domain.observed.objects import (
 from apps.clusters.domain.window import from_seconds
 from apps.clusters.models import Pod
 from apps.clusters.services import chunks, observed_objects
-from apps.pending.domain.demand import MOST, amount
+from apps.pending.domain.day_sums import MOST, amount
 from apps.pending.models import Eviction
 from apps.pending.services.cluster_state import PREEMPTED, LedgerPod, ledger_pods
 
 _LATE = timedelta(hours=1)
 _EVICTED_WITHIN_SECONDS = 900.0
 """So long after its Workload was evicted a pod may take to go."""
+# The scheduler names the preemptor by its uid alone.
 _BY_POD = re.compile(r"^Preempted by (?:pod|podgroup) (\S+)")
 _VOLCANO_REASON = "Evict"
 _RECLAIM = re.compile(r"reclaim", re.IGNORECASE)
@@ -52,6 +53,7 @@ def note_evictions(cluster_id: int, *, now: datetime, since: datetime | None) ->
     )
     losses = [*_preempted(cluster_id, where, seen), *_requeued(cluster_id, where, seen)]
     rows = {loss.pod.uid: _row(cluster_id, loss) for loss in losses}
+    # What was noted once stays: the event may be gone when the pod is seen again.
     Eviction.objects.bulk_create(rows.values(), ignore_conflicts=True, batch_size=1000)
     return len(rows)
 
@@ -110,6 +112,7 @@ def _requeued(cluster_id: int, where: Q, seen: Sequence[ObservedObject]) -> Iter
         lost = evicted.get((pod.namespace, pod.owner_kind, pod.owner))
         if lost is None or lost.since is None or pod.ended is None:
             continue
+        # Conditions have whole seconds: a pod may seem to end before the eviction that ended it.
         if -1.0 <= pod.ended - lost.since <= _EVICTED_WITHIN_SECONDS:
             yield _Loss(pod, lost.reason.startswith("InCohort"), "")
 

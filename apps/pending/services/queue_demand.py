@@ -12,22 +12,22 @@ from django.db.models import Q
 
 from apps.clusters.domain.pods.ledger import gaps
 from apps.clusters.domain.tiers import NodeOffers, TierRule
-from apps.clusters.domain.window import SLOT_SECONDS, Span, Window, from_seconds
+from apps.clusters.domain.window import SLOT_SECONDS, TimeSpan, Window, from_seconds
 from apps.clusters.models import Tier, UnixSeconds
 from apps.clusters.selectors import TeamSpan, team_spans
 from apps.clusters.services import NameRegistry, TierHistory
-from apps.pending.domain.demand import (
+from apps.pending.domain.diagnosis import PENDING_COUNTS, Cause, Counts
+from apps.pending.domain.queues.unrecorded import (
     CLUSTER_QUEUE,
     PENDING_IN_KUEUE,
-    Counted,
+    CountedUnits,
     LocalName,
     QueueLinks,
     beyond_history,
 )
-from apps.pending.domain.diagnosis import Cause, Counts
 from apps.pending.models import CauseInterval, Episode, RefreshState
 from apps.pending.selectors.queues import QueueSettings, queue_settings, seen_places
-from apps.pending.services.store import keep
+from apps.pending.services.episode_writer import lock_lease
 from apps.usage.models import QueueHour, QueuePending
 
 _HOURS_AT_ONCE = 240
@@ -35,7 +35,6 @@ _HOURS_AT_ONCE = 240
 _GAP_SECONDS = 90.0
 _HOUR = timedelta(hours=1)
 _DAY_SECONDS = 86400
-_WAITS = (Counts.PENDING.value, Counts.SUPPRESSED.value)
 
 
 class _Demand(NamedTuple):
@@ -63,7 +62,7 @@ class _Demand(NamedTuple):
         return blake2b(text.encode(), digest_size=16).hexdigest()
 
 
-class _Wait(NamedTuple):
+class _PendingInterval(NamedTuple):
     """An interval of something else that is pending; `units` of the resource over its time."""
 
     resource: str
@@ -74,7 +73,7 @@ class _Wait(NamedTuple):
     end: float
 
 
-def take_in_queues(held: RefreshState, spans: Sequence[Span], catalog: TierHistory) -> str:
+def take_in_queues(held: RefreshState, spans: Sequence[TimeSpan], catalog: TierHistory) -> str:
     """Bring hours that are due into the pending history; return the mark of what it rests on.
 
     Only unwatched parts of an hour count: the watch knows Workloads. One query for a cluster
@@ -84,6 +83,7 @@ def take_in_queues(held: RefreshState, spans: Sequence[Span], catalog: TierHisto
     if not due and not held.queue_mark:
         return ""
     settings = queue_settings(held.cluster_id, spans, catalog)
+    # Links and flavors apply to the past too: what was derived without them is derived again.
     if settings.mark != held.queue_mark:
         QueueHour.objects.filter(cluster=held.cluster_id).update(due=True)
         due = _due(held.cluster_id)
@@ -111,7 +111,7 @@ class _QueueHistory:
     """What is the same for all hours; teams and rules are those of an hour."""
 
     settings: QueueSettings
-    spans: Sequence[Span]
+    spans: Sequence[TimeSpan]
     catalog: TierHistory
     places: NodeOffers
     tiers: Mapping[str, int] = field(
@@ -123,6 +123,7 @@ class _QueueHistory:
 def _take_in(held: RefreshState, hours: Sequence[datetime], known: _QueueHistory) -> None:
     """Replace what the pending history has of the queues in some hours of a day."""
     rows = QueueHour.objects.filter(cluster=held.cluster_id, hour__in=hours, due=True)
+    # Locked: an hour that is collected again meanwhile becomes due after this, not before.
     locked = list(rows.select_for_update().order_by("hour").values_list("pk", "hour"))
     taken = {hour for _, hour in locked}
     if taken:
@@ -130,7 +131,7 @@ def _take_in(held: RefreshState, hours: Sequence[datetime], known: _QueueHistory
         there = _there(held.cluster_id, taken)
         if wanted != set(there):
             changed = {one.start for one in wanted ^ set(there)}
-            keep(held, min(changed))
+            lock_lease(held, min(changed))
             _replace(held.cluster_id, wanted, there)
     QueueHour.objects.filter(pk__in=[pk for pk, _ in locked]).update(due=False)
 
@@ -150,9 +151,6 @@ def _there(cluster_id: int, hours: Iterable[datetime]) -> dict[_Demand, int]:
     return {_Demand(*values): pk for *values, pk in found}
 
 
-# ---------------------------------------------------------------- what is pending in queues
-
-
 class _Slot(NamedTuple):
     """What Kueue's series show of a slot: units by resource and ClusterQueue, Workloads."""
 
@@ -165,7 +163,7 @@ def _demand(cluster_id: int, hours: Sequence[datetime], known: _QueueHistory) ->
     window = Window(hours[0], hours[-1] + _HOUR)
     slots = _slots(cluster_id, hours)
     resources = {resource for slot in slots.values() for resource in slot.units}
-    waits = _by_slot(_waits(cluster_id, window, resources) if resources else (), window)
+    waits = _by_slot(_pending_intervals(cluster_id, window, resources) if resources else (), window)
     teams = team_spans(window, {one.local[0] for one in known.settings.links}
                        | {space for slot in slots.values() for space, _ in slot.local})  # fmt: skip
     for at, slot in sorted(slots.items()):
@@ -173,9 +171,11 @@ def _demand(cluster_id: int, hours: Sequence[datetime], known: _QueueHistory) ->
             yield from _of_part(part, slot, waits.get(at, ()), teams, known)
 
 
-def _by_slot(waits: Iterable[_Wait], window: Window) -> dict[float, list[_Wait]]:
+def _by_slot(
+    waits: Iterable[_PendingInterval], window: Window
+) -> dict[float, list[_PendingInterval]]:
     """Return what is pending in each slot of a window."""
-    found: dict[float, list[_Wait]] = defaultdict(list)
+    found: dict[float, list[_PendingInterval]] = defaultdict(list)
     for one in waits:
         at = max(one.start, window.start_seconds) // SLOT_SECONDS * SLOT_SECONDS
         while at < min(one.end, window.end_seconds):
@@ -196,7 +196,9 @@ def _slots(cluster_id: int, hours: Sequence[datetime]) -> dict[float, _Slot]:
     return found
 
 
-def _waits(cluster_id: int, window: Window, resources: Iterable[str]) -> list[_Wait]:
+def _pending_intervals(
+    cluster_id: int, window: Window, resources: Iterable[str]
+) -> list[_PendingInterval]:
     """Return what else is pending in a window. One query.
 
     Intervals count GPU-equivalents: an interval's units are its part of its episode's.
@@ -206,7 +208,7 @@ def _waits(cluster_id: int, window: Window, resources: Iterable[str]) -> list[_W
         episode__cluster_id=cluster_id,
         episode__resource__in=sorted(resources),
         start__lt=window.end,
-        counts__in=_WAITS,
+        counts__in=PENDING_COUNTS,
         counted__gt=0,
     ).exclude(episode__kind=CLUSTER_QUEUE)
     columns = ("episode__resource", "episode__workload__namespace__name", "episode__queue")
@@ -218,14 +220,14 @@ def _waits(cluster_id: int, window: Window, resources: Iterable[str]) -> list[_W
     ).values_list(*columns, *amounts, "since", "until"):
         demand = counted * units / whole if whole else counted
         end = window.end_seconds if until is None else until
-        found.append(_Wait(resource, space, queue, demand, since, end))
+        found.append(_PendingInterval(resource, space, queue, demand, since, end))
     return found
 
 
 def _of_part(
-    part: Span,
+    part: TimeSpan,
     slot: _Slot,
-    waits: Sequence[_Wait],
+    waits: Sequence[_PendingInterval],
     teams: Mapping[str, Sequence[TeamSpan]],
     known: _QueueHistory,
 ) -> Iterator[_Demand]:
@@ -235,7 +237,7 @@ def _of_part(
     rules = known.catalog.at(start)
     for resource, rows in sorted(slot.units.items()):
         counted = [
-            Counted(one.namespace, one.local_queue, one.units * seconds / (end - start))
+            CountedUnits(one.namespace, one.local_queue, one.units * seconds / (end - start))
             for one in waits
             if one.resource == resource
             and (seconds := min(one.end, end) - max(one.start, start)) > 0
@@ -269,10 +271,8 @@ def _namespace(users: Iterable[str], teams: Mapping[str, Sequence[TeamSpan]], at
         for span in teams[space]
         if span.start.timestamp() <= at < span.end.timestamp()
     }
+    # A guess between two teams would count one's demand as the other's.
     return spaces[0] if len(owners) == 1 else ""
-
-
-# ---------------------------------------------------------------- writing
 
 
 def _replace(cluster_id: int, wanted: set[_Demand], there: Mapping[_Demand, int]) -> None:
@@ -315,6 +315,7 @@ def _episodes(cluster_id: int, new: Sequence[_Demand]) -> dict[tuple[str, float]
         )
         for one in new
     }
+    # With `ignore_conflicts` no ids come back, hence the query that follows.
     Episode.objects.bulk_create(rows.values(), ignore_conflicts=True)
     known = Episode.objects.filter(
         cluster_id=cluster_id,

@@ -26,31 +26,35 @@ from apps.pending.services.cluster_state import (
 )
 from apps.pending.services.episode_plans import (
     POD,
-    Key,
-    Owned,
+    ControllerName,
+    DemandWeights,
+    ItemKey,
     PendingRecord,
     RefreshContext,
-    Weights,
+    is_too_young,
     is_unchanged,
-    must_wait,
     plan,
 )
+from apps.pending.services.episode_writer import claim, interval_of, release, store
 from apps.pending.services.evictions import note_evictions, recently_evicted
 from apps.pending.services.queue_demand import take_in_queues
-from apps.pending.services.store import claim, interval_of, release, store
 
 Diagnose = Callable[[ClusterState], Sequence[PendingItem]]
 
 _GONE_FOR = timedelta(minutes=10)
-"""What went so long before the last look is seen again: it may be written later than it went."""
+"""What went so long before the last refresh is seen again: it may be written later than it went."""
 _REVISED = timedelta(hours=3)
 """A pod that seemed to be over may turn out to live: its later hours, or a new list, tell."""
 _LATE_REVISION = timedelta(minutes=10)
 """A revised row of the ledger may be seen so much later than it says: its transaction lasted."""
 _LATE_ROWS = 5000
-"""Rows of the ledger are looked through again for those with lower ids that were written later."""
+"""Rows of the ledger are read again for those with lower ids that were written later."""
 _MOST_NEW = 5000
 """So many pods without an episode are taken in at a time; the next refresh goes on."""
+_TASK = "pending.refresh_cluster"
+_EXPIRES_SECONDS = 14
+"""A refresh that was queued for longer is not worth its work: the next one is on its way."""
+_Left = tuple[datetime, int]
 
 
 def refresh(cluster_id: int, *, now: datetime, diagnose: Diagnose = diagnose_cluster) -> int:
@@ -69,6 +73,7 @@ def refresh(cluster_id: int, *, now: datetime, diagnose: Diagnose = diagnose_clu
     except LeaseLost:
         return 0
     except Exception as error:
+        # PostgreSQL stores no NUL in a text, and messages of clusters may hold one.
         release(held, error=f"{type(error).__name__}: {error}".replace("\0", "")[:2000])
         raise
 
@@ -83,6 +88,7 @@ def _refresh(held: RefreshState, now: datetime, diagnose: Diagnose) -> int:
     state: ClusterState | None = None
     items: list[tuple[PendingItem, bool]] = []
     catalog = TierHistory.load()
+    # Objects of a watch that is away look pending for ever: they are not diagnosed.
     if cluster.kubernetes is not None and _is_watched(spans, now):
         state = read_state(cluster.pk, pods, now=now, gone_since=since, catalog=catalog)
         items = _diagnose(cluster.pk, state, diagnose, rows)
@@ -91,7 +97,9 @@ def _refresh(held: RefreshState, now: datetime, diagnose: Diagnose) -> int:
         before=_last_refresh(held, spans),
         certain=state is not None,
         recording=Recording(spans),
-        weights=Weights(catalog, now.timestamp(), state.of(ObservedKind.NODE) if state else ()),
+        weights=DemandWeights(
+            catalog, now.timestamp(), state.of(ObservedKind.NODE) if state else ()
+        ),
         objects=_objects(state) if state else {},
         newest_pods=_newest_pods(pods),
         evicted=recently_evicted(cluster.pk, now),
@@ -100,10 +108,11 @@ def _refresh(held: RefreshState, now: datetime, diagnose: Diagnose) -> int:
     to = _add_pods(cluster.pk, records, pods, held)
     _add_revised(cluster.pk, records, held)
     young = _plan_and_store(held, records, context)
+    # Young pods may get their cause next time, so the mark must not pass them.
     to = min([to, *(pk - 1 for pk in young)])
     mark = take_in_queues(held, spans, catalog)
     count = Episode.objects.filter(cluster=cluster, until__isnull=True).count()
-    # While nobody watches, the last look stays when it was: what it missed ended since then.
+    # While nobody watches, the last refresh stays when it was: what it missed ended since then.
     unwatched = state is None and cluster.kubernetes is not None
     at = held.at or now if unwatched else now
     release(
@@ -139,7 +148,7 @@ def _watched(cluster: Cluster) -> tuple[tuple[float, float], ...]:
     return tuple((row.start.timestamp(), row.end.timestamp()) for row in rows)
 
 
-def _open_rows(cluster_id: int, now: datetime) -> dict[Key, Episode]:
+def _open_rows(cluster_id: int, now: datetime) -> dict[ItemKey, Episode]:
     """Return the open episodes, and those that ended recently as pods that never started."""
     recently = Q(kind=POD, outcome=Outcome.GAVE_UP.value, until__gte=now - _REVISED)
     found = Episode.objects.filter(Q(until__isnull=True) | recently, cluster_id=cluster_id)
@@ -148,7 +157,7 @@ def _open_rows(cluster_id: int, now: datetime) -> dict[Key, Episode]:
 
 
 def _diagnose(
-    cluster_id: int, state: ClusterState, diagnose: Diagnose, rows: dict[Key, Episode]
+    cluster_id: int, state: ClusterState, diagnose: Diagnose, rows: dict[ItemKey, Episode]
 ) -> list[tuple[PendingItem, bool]]:
     """Return the pending items, and whether each has gone since.
 
@@ -166,7 +175,7 @@ def _diagnose(
     return [(one, one.kind == POD and one.uid in past) for one in found]
 
 
-def _objects(state: ClusterState) -> dict[Key, ObservedObject]:
+def _objects(state: ClusterState) -> dict[ItemKey, ObservedObject]:
     """Return objects as they were seen last, by kind and uid."""
     objects = {(one.kind.short, one.uid): one for one in state.gone}
     for group in state.objects.values():
@@ -174,9 +183,9 @@ def _objects(state: ClusterState) -> dict[Key, ObservedObject]:
     return objects
 
 
-def _newest_pods(pods: Iterable[LedgerPod]) -> dict[Owned, float]:
+def _newest_pods(pods: Iterable[LedgerPod]) -> dict[ControllerName, float]:
     """Return when the newest pod of each top controller was made."""
-    newest: dict[Owned, float] = defaultdict(float)
+    newest: dict[ControllerName, float] = defaultdict(float)
     for pod in pods:
         owned = (pod.namespace, pod.owner_kind, pod.owner)
         newest[owned] = max(newest[owned], pod.created)
@@ -184,8 +193,8 @@ def _newest_pods(pods: Iterable[LedgerPod]) -> dict[Owned, float]:
 
 
 def _records(
-    cluster_id: int, items: Sequence[tuple[PendingItem, bool]], rows: dict[Key, Episode]
-) -> dict[Key, PendingRecord]:
+    cluster_id: int, items: Sequence[tuple[PendingItem, bool]], rows: dict[ItemKey, Episode]
+) -> dict[ItemKey, PendingRecord]:
     records = {key: PendingRecord(key, row=row) for key, row in rows.items()}
     new = []
     for one, past in items:
@@ -212,11 +221,11 @@ def _rows_of(cluster_id: int, uids: Collection[str]) -> list[Episode]:
 
 def _add_pods(
     cluster_id: int,
-    records: dict[Key, PendingRecord],
+    records: dict[ItemKey, PendingRecord],
     pods: Sequence[LedgerPod],
     held: RefreshState,
 ) -> int:
-    """Give items their ledger rows; return up to which id the ledger was looked through."""
+    """Give items their ledger rows; return up to which id the ledger was read."""
     new, to = _without_episode(cluster_id, held.pods_to)
     for pod in new:
         if not pod.is_claim:
@@ -232,7 +241,9 @@ def _add_pods(
     return max((pod.id for pod in (*pods, *new)), default=held.pods_to)
 
 
-def _add_revised(cluster_id: int, records: dict[Key, PendingRecord], held: RefreshState) -> None:
+def _add_revised(
+    cluster_id: int, records: dict[ItemKey, PendingRecord], held: RefreshState
+) -> None:
     """Add the pods of which series tell something else since the last refresh."""
     revised = Q(revised_at__isnull=False)
     if held.revised_to is not None:
@@ -250,8 +261,8 @@ def _add_revised(cluster_id: int, records: dict[Key, PendingRecord], held: Refre
 def _without_episode(cluster_id: int, pods_to: int) -> tuple[list[LedgerPod], int | None]:
     """Return pods of the ledger that have no episode, and up to which id there may be more.
 
-    The id is None where all were looked through. The two tables are not joined: as long as
-    PostgreSQL has no statistics of what a first look wrote, it takes the product of them.
+    The id is None where all were read. The two tables are not joined: as long as
+    PostgreSQL has no statistics of what a first refresh wrote, it takes the product of them.
     """
     most = _LATE_ROWS + _MOST_NEW
     rows = Pod.objects.filter(cluster_id=cluster_id, pk__gt=pods_to - _LATE_ROWS).order_by("pk")
@@ -265,12 +276,12 @@ def _without_episode(cluster_id: int, pods_to: int) -> tuple[list[LedgerPod], in
 
 
 def _plan_and_store(
-    held: RefreshState, records: dict[Key, PendingRecord], context: RefreshContext
+    held: RefreshState, records: dict[ItemKey, PendingRecord], context: RefreshContext
 ) -> list[int]:
     """Write what changed; return the ids of pods that are left for the next time."""
     young, due = [], []
     for record in records.values():
-        if must_wait(record, context):
+        if is_too_young(record, context):
             young += [] if record.pod is None else [record.pod.id]
         elif not is_unchanged(record, context) and not _is_unknown(record, context):
             due.append(record)
@@ -300,12 +311,6 @@ def _intervals(episodes: Sequence[int]) -> dict[int, list[CauseSpan]]:
         for row in rows.order_by("episode_id", "start", "pk"):
             found[row.episode_id].append(interval_of(row))
     return found
-
-
-_TASK = "pending.refresh_cluster"
-_EXPIRES_SECONDS = 14
-"""A refresh that was queued for longer is not worth its work: the next one is on its way."""
-_Left = tuple[datetime, int]
 
 
 def schedule_refreshes() -> int:

@@ -8,9 +8,12 @@ from apps.clusters.domain.resources import quantity
 from apps.quota_requests.domain.quantities import LEFT_OUT, counted
 from apps.quota_requests.domain.snapshots import HOURS_PER_MONTH
 
+RECENT_DAYS: Final = 30
+GPU_HOURS: Final = "gpu_hours"
+
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class ApprovalRules:
     """What the site has decided. GPU-equivalents and money are of the change, not of the quota.
 
     A raise approves itself only where `raises_by_rule` is on and it is at most
@@ -39,10 +42,6 @@ class RecentIncreases:
     by_rule_gpus: float | None = 0.0
     gpus: float | None = 0.0
     cost: Decimal | None = Decimal(0)
-
-
-LATELY_DAYS: Final = 30
-GPU_HOURS: Final = "gpu_hours"
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +76,7 @@ class BudgetFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class PolicyFacts:
     """What is known of a request when it is submitted; None is not known.
 
     `gpus` is the change in GPU-equivalents of the tier that weighs most, negative for a decrease.
@@ -108,7 +107,7 @@ class Facts:
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class PolicyCheck:
     """One condition, whether it holds (None: not known), and the sentence with its figures."""
 
     name: str
@@ -117,7 +116,7 @@ class Check:
 
 
 @dataclass(frozen=True, slots=True)
-class Ruling:
+class PolicyDecision:
     """Whether the request approves itself, how many people it needs else, and why.
 
     `decides` names the check that does, the first: why two people have to, or what keeps a rule
@@ -130,18 +129,19 @@ class Ruling:
     decides: str = ""
     gpus: float | None = None
     cost_per_month: Decimal | None = None
-    checks: tuple[Check, ...] = ()
+    checks: tuple[PolicyCheck, ...] = ()
     verdict: str = field(default="", metadata=LEFT_OUT)
 
 
-def ruling(facts: Facts, rules: Rules, *, decrease: bool) -> Ruling:
+def decide(facts: PolicyFacts, rules: ApprovalRules, *, decrease: bool) -> PolicyDecision:
     """Decide by rule. What is not known never speaks for a request."""
     checks = _of_decrease(facts, rules) if decrease else _of_raise(facts, rules)
     two = None if decrease else _two_people(facts, rules)
+    # `is True`: a check whose facts are unknown is None and must not approve.
     by_rule = all(check.holds is True for check in checks) and two is None
     against = next((check for check in checks if check.holds is not True), checks[0])
     first = two or against
-    return Ruling(
+    return PolicyDecision(
         by_rule=by_rule,
         approvals_needed=1 if two is None else 2,
         decides=first.name,
@@ -151,23 +151,23 @@ def ruling(facts: Facts, rules: Rules, *, decrease: bool) -> Ruling:
     )
 
 
-def _of_decrease(facts: Facts, rules: Rules) -> tuple[Check, ...]:
+def _of_decrease(facts: PolicyFacts, rules: ApprovalRules) -> tuple[PolicyCheck, ...]:
     on = "are" if rules.decreases_by_rule else "are not"
     above = facts.used_above_new_limit
     used = "More is in use than the new limit" if above else "What is in use stays within the limit"
     return (
-        Check("rule", rules.decreases_by_rule, f"Decreases {on} approved by rule here."),
+        PolicyCheck("rule", rules.decreases_by_rule, f"Decreases {on} approved by rule here."),
         _own(facts),
-        Check("in use", not above, f"{used}."),
+        PolicyCheck("in use", not above, f"{used}."),
         _owner(facts),
         _dry_run(facts),
     )
 
 
-def _of_raise(facts: Facts, rules: Rules) -> tuple[Check, ...]:
+def _of_raise(facts: PolicyFacts, rules: ApprovalRules) -> tuple[PolicyCheck, ...]:
     on = "are" if rules.raises_by_rule else "are not"
     return (
-        Check("rule", rules.raises_by_rule, f"Small raises {on} approved by rule here."),
+        PolicyCheck("rule", rules.raises_by_rule, f"Small raises {on} approved by rule here."),
         _own(facts),
         _small(facts, rules),
         _within_share(facts),
@@ -177,33 +177,34 @@ def _of_raise(facts: Facts, rules: Rules) -> tuple[Check, ...]:
     )
 
 
-def _own(facts: Facts) -> Check:
+def _own(facts: PolicyFacts) -> PolicyCheck:
     """A lead speaks for one team: what others hold under the same limit is not theirs to change."""
     text = "Several teams share this limit." if facts.shared else "No other team shares this limit."
-    return Check("own", not facts.shared, text)
+    return PolicyCheck("own", not facts.shared, text)
 
 
-def _dry_run(facts: Facts) -> Check:
+def _dry_run(facts: PolicyFacts) -> PolicyCheck:
     text = {
         True: "The cluster would take the change.",
         False: "The cluster refuses the change.",
         None: "Whether the cluster would take the change is not known.",
     }[facts.dry_run]
-    return Check("dry run", facts.dry_run, text)
+    return PolicyCheck("dry run", facts.dry_run, text)
 
 
-def _small(facts: Facts, rules: Rules) -> Check:
+def _small(facts: PolicyFacts, rules: ApprovalRules) -> PolicyCheck:
     if facts.gpus is None:
         text = "How many GPUs the raise is worth is not known."
-        return Check("small", holds=None, sentence=text)
+        return PolicyCheck("small", holds=None, sentence=text)
+    # With recent raises: else a large raise passes in small parts.
     total = _with(facts.gpus, facts.lately.by_rule_gpus)
     if total is None:
         text = "How much rules have let the team have recently is not known."
-        return Check("small", holds=None, sentence=text)
+        return PolicyCheck("small", holds=None, sentence=text)
     holds = total <= rules.most_gpus_by_rule
     most = f"{quantity(rules.most_gpus_by_rule)} at most"
     is_small = f"small ({most})" if holds else f"not a small one ({most})"
-    return Check("small", holds, f"A raise of {_size(facts.gpus, total)}: {is_small}.")
+    return PolicyCheck("small", holds, f"A raise of {_size(facts.gpus, total)}: {is_small}.")
 
 
 def _with(own: float | None, before: float | None) -> float | None:
@@ -214,24 +215,24 @@ def _size(gpus: float, total: float) -> str:
     """Say how large a raise is, and how large with those before it where that is more."""
     if total <= gpus:
         return counted(quantity(gpus), "GPU")
-    days = f"with the team's raises of the {LATELY_DAYS} days before"
+    days = f"with the team's raises of the {RECENT_DAYS} days before"
     return f"{counted(quantity(gpus), 'GPU')}, {quantity(total)} {days}"
 
 
-def _within_share(facts: Facts) -> Check:
+def _within_share(facts: PolicyFacts) -> PolicyCheck:
     after, share = facts.promised_gpus_after, facts.fair_share_gpus
     if after is None or share is None:
         text = f"The fair share of {facts.team} {_in(facts.tiers)} is not known."
         if share is not None:
             text = f"What all quotas of {facts.team} promise {_in(facts.tiers)} is not known."
-        return Check("fair share", holds=None, sentence=text)
+        return PolicyCheck("fair share", holds=None, sentence=text)
     holds = after <= share
     text = (
         f"All quotas of {facts.team} together would promise {counted(quantity(after), 'GPU')} "
         f"{_in(facts.tiers)}: {'within' if holds else 'above'} its fair share there, "
-        f"{counted(quantity(share), 'GPU')} on average of {LATELY_DAYS} days."
+        f"{counted(quantity(share), 'GPU')} on average of {RECENT_DAYS} days."
     )
-    return Check("fair share", holds, text)
+    return PolicyCheck("fair share", holds, text)
 
 
 def _in(tiers: tuple[str, ...]) -> str:
@@ -240,33 +241,34 @@ def _in(tiers: tuple[str, ...]) -> str:
     return f"in the {len(tiers)} tiers that the key reaches" if tiers else "where the key reaches"
 
 
-def _within_budget(facts: Facts) -> Check:
+def _within_budget(facts: PolicyFacts) -> PolicyCheck:
     """Hold what the raise costs at most until the period ends against what is left till then."""
     if facts.no_budget:
-        return Check("budget", holds=True, sentence="The team has no budget to keep to.")
+        return PolicyCheck("budget", holds=True, sentence="The team has no budget to keep to.")
     found = [(one, one.expected, _ceiling(one, facts)) for one in facts.budgets]
     known = [(one, e, c) for one, e, c in found if e is not None and c is not None]
     over = [(one, e, c) for one, e, c in known if e + c > one.allowance]
     if over:
-        return Check("budget", holds=False, sentence=_budget_text(*over[0], holds=False))
+        return PolicyCheck("budget", holds=False, sentence=_budget_text(*over[0], holds=False))
     late = next((one for one in facts.budgets if not one.from_start), None)
     if late is not None:
         text = f"Data starts after the budget's {late.period} did: how it stands is not known."
-        return Check("budget", holds=None, sentence=text)
+        return PolicyCheck("budget", holds=None, sentence=text)
     if not known or len(known) < len(found):
         text = "How the budget stands at its end, with this raise, is not known yet."
-        return Check("budget", holds=None, sentence=text)
+        return PolicyCheck("budget", holds=None, sentence=text)
     tightest = min(known, key=lambda b: b[0].allowance - b[1] - b[2])
-    return Check("budget", holds=True, sentence=_budget_text(*tightest, holds=True))
+    return PolicyCheck("budget", holds=True, sentence=_budget_text(*tightest, holds=True))
 
 
-def _ceiling(budget: BudgetFacts, facts: Facts) -> Decimal | None:
+def _ceiling(budget: BudgetFacts, facts: PolicyFacts) -> Decimal | None:
     """Return what the raise takes of a budget if all of it is held until the period ends."""
     hours = Decimal(str(budget.hours_left))
     if budget.unit == GPU_HOURS:
         return None if facts.gpus is None else Decimal(str(facts.gpus)) * hours
     if facts.cost_per_month is None or facts.currency != budget.unit:
         return None
+    # A month of 730 hours, as the price of a month was made of the price of an hour.
     return facts.cost_per_month / HOURS_PER_MONTH * hours
 
 
@@ -285,37 +287,39 @@ def _unknown_text(budget: BudgetFacts) -> str:
     return f" {counted(f'{budget.hours_unknown:,.0f}', 'hour')} without data count at this pace."
 
 
-def _owner(facts: Facts) -> Check:
+def _owner(facts: PolicyFacts) -> PolicyCheck:
     text = (
         "Another tool owns the limit." if facts.foreign_owner else "No other tool owns the limit."
     )
-    return Check("owner", not facts.foreign_owner, text)
+    return PolicyCheck("owner", not facts.foreign_owner, text)
 
 
-def _two_people(facts: Facts, rules: Rules) -> Check | None:
+def _two_people(facts: PolicyFacts, rules: ApprovalRules) -> PolicyCheck | None:
     """Return why two people have to decide, if so; an unknown size counts as large."""
     if rules.two_from_gpus is not None:
         total = _with(facts.gpus, facts.lately.gpus)
         if facts.gpus is None or total is None:
-            return Check("two people", holds=True, sentence="Its size is not known: two decide.")
+            return PolicyCheck(
+                "two people", holds=True, sentence="Its size is not known: two decide."
+            )
         if total >= rules.two_from_gpus:
             size = _size(facts.gpus, total)
             text = f"A raise of {size}: from {quantity(rules.two_from_gpus)} on two decide."
-            return Check("two people", holds=True, sentence=text)
+            return PolicyCheck("two people", holds=True, sentence=text)
     if rules.two_from_cost is not None:
         return _two_for_cost(facts, rules, rules.two_from_cost)
     return None
 
 
-def _two_for_cost(facts: Facts, rules: Rules, least: Decimal) -> Check | None:
+def _two_for_cost(facts: PolicyFacts, rules: ApprovalRules, least: Decimal) -> PolicyCheck | None:
     own, before = facts.cost_per_month, facts.lately.cost
     if own is None or before is None or facts.currency != rules.currency:
-        return Check("two people", holds=True, sentence="Its cost is not known: two decide.")
+        return PolicyCheck("two people", holds=True, sentence="Its cost is not known: two decide.")
     total = own + before
     if total < least:
         return None
     size = f"{own:,.2f} {rules.currency} a month"
     if before:
-        size += f", {total:,.2f} with the team's raises of the {LATELY_DAYS} days before"
+        size += f", {total:,.2f} with the team's raises of the {RECENT_DAYS} days before"
     text = f"A raise of up to {size}: from {least:,.2f} on two decide."
-    return Check("two people", holds=True, sentence=text)
+    return PolicyCheck("two people", holds=True, sentence=text)

@@ -94,6 +94,7 @@ def _promised(
     after: Quantity,
 ) -> Overcommitment:
     others = fsum(p.units for p in promises if not p.ours)
+    # From the request's amounts: the observed row may be older than the review.
     then, now = others + float(before.units), others + float(after.units)
     was_over, over = _is_over(then, capacity), _is_over(now, capacity)
     return Overcommitment(
@@ -206,6 +207,7 @@ def _room(share: CohortShare, shares: Sequence[CohortShare], capacity: float | N
     others = [s for s in shares if s.name != share.name]
     room = fsum(_lendable(s) for s in others)
     if capacity is not None:
+        # Kueue counts quota and not GPUs: it admits work that finds none.
         room = min(room, capacity - share.nominal - fsum(min(s.held, s.nominal) for s in others))
     if share.borrowing_limit is not None:
         room = min(room, share.borrowing_limit)
@@ -237,7 +239,7 @@ class BlockedWork:
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
+class UnblockedStart:
     """How many pods of a workload would be made at once, and how many of these find a free GPU.
 
     `free` is None where it is not known what is free. `left` pods would still be refused.
@@ -257,7 +259,7 @@ def would_start(
     after: Quantity,
     free_units: float | None,
     strict: bool = False,
-) -> list[Start]:
+) -> list[UnblockedStart]:
     """Return what the new limit admits: by priority, then longest pending first.
 
     A ResourceQuota decides pod by pod and keeps no queue: work that is too large is passed over and
@@ -272,13 +274,14 @@ def would_start(
             continue
         room = headroom if work.other_headroom is None else min(headroom, work.other_headroom)
         admitted = 0 if is_closed else _let_through(work, room)
+        # StrictFIFO: the head of the queue blocks all behind it, even what would fit.
         is_closed = is_closed or (strict and admitted < work.pods)
         headroom -= admitted * work.units
         placed = None
         if free is not None:
             placed = min(admitted, _pods(free, work.units))
             free -= placed * work.units
-        starts.append(Start(work.name, admitted, placed, work.pods - admitted, work.uid))
+        starts.append(UnblockedStart(work.name, admitted, placed, work.pods - admitted, work.uid))
     return starts
 
 
@@ -288,4 +291,5 @@ def _let_through(work: BlockedWork, room: float) -> int:
 
 
 def _pods(room: float, units: float) -> int:
+    # Without it 0.3 / 0.1 floors to 2.
     return max(0, int((room + EPSILON) / units))

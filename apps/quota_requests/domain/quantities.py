@@ -32,6 +32,9 @@ _FACTORS: Final = {
 _LONGEST: Final = 40
 MOST: Final = 2**63 - 1
 """The most units that Kubernetes keeps."""
+LEFT_OUT: Final = {"left out": "while it has its default"}
+NEVER_STORED: Final = {"left out": "always"}
+"""Metadata of fields that `stored` leaves out; all others are written, None as null."""
 
 
 class NotAQuantity(ValueError):
@@ -75,8 +78,10 @@ def quantity(written: object) -> Quantity:
     both raise NotAQuantity, as everything else does that is not a quantity, so that nothing else
     is ever written than what was reviewed.
     """
+    # `bool` is an `int` in Python; floats are refused because JSON rounds them.
     if isinstance(written, bool) or not isinstance(written, (str, int)):
         raise NotAQuantity(f"{written!r} is not a quantity such as 8 or 1500m")
+    # Before the pattern: exponents and digits of any length would fill memory.
     text = str(written)
     match = _WRITTEN.fullmatch(text) if len(text) <= _LONGEST else None
     if match is None:
@@ -109,11 +114,6 @@ def _printed(nanos: int) -> str:
         if nanos % step == 0:
             return f"{nanos // step}{suffix}"
     return f"{nanos}n"
-
-
-LEFT_OUT: Final = {"left out": "while it has its default"}
-NEVER_STORED: Final = {"left out": "always"}
-"""Metadata of fields that `stored` leaves out; all others are written, None as null."""
 
 
 def figure(value: float | Decimal | None) -> str | None:

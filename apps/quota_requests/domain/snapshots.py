@@ -17,8 +17,8 @@ from apps.quota_requests.domain.limit_effects import (
     CohortShare,
     Overcommitment,
     QuotaCommitment,
-    Start,
     TierCapacity,
+    UnblockedStart,
     borrowing,
     overcommitment,
     sum_known,
@@ -27,9 +27,13 @@ from apps.quota_requests.domain.limit_effects import (
 )
 from apps.quota_requests.domain.quantities import LEFT_OUT, Quantity
 
+HOURS_PER_MONTH: Final = 730
+_NOTHING: Final = Quantity(0)
+ANNOUNCED_BEFORE: Final = (timedelta(days=7), timedelta(days=1))
+
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class EvidenceWindow:
     start: datetime
     end: datetime
 
@@ -128,7 +132,7 @@ class Evidence:
     unmet fair share, `denied_estimated` True where it is from series in part.
     """
 
-    window: Span | None = field(default=None, metadata=LEFT_OUT)
+    window: EvidenceWindow | None = field(default=None, metadata=LEFT_OUT)
     taken_at: datetime | None = field(default=None, metadata=LEFT_OUT)
     missing: tuple[str, ...] = field(default=(), metadata=LEFT_OUT)
     usage: tuple[TierUse, ...] | None = field(default=None, metadata=LEFT_OUT)
@@ -147,7 +151,7 @@ class Evidence:
 
 
 @dataclass(frozen=True, slots=True)
-class Owner:
+class FieldOwner:
     """Another tool that owns the limit, and what that means for the change."""
 
     manager: str
@@ -158,7 +162,7 @@ class Owner:
 
 
 @dataclass(frozen=True, slots=True)
-class Preview:
+class ImpactPreview:
     """What the form, the review page and the audit show of a change before it is made.
 
     `together` is what all tiers that the key reaches promise. The cost is a month's, at most, of
@@ -175,7 +179,7 @@ class Preview:
     without_price: tuple[str, ...] = ()
     cost_tiers: tuple[str, ...] = ()
     currency: str = ""
-    starts: tuple[Start, ...] = ()
+    starts: tuple[UnblockedStart, ...] = ()
     unreached: str = ""
     tiers: tuple[str, ...] = ()
     used: str | None = ""
@@ -186,17 +190,13 @@ class Preview:
     dry_run_detail: str | None = field(default=None, metadata=LEFT_OUT)
     api_version: str = ""
     uid: str = ""
-    owners: tuple[Owner, ...] = ()
+    owners: tuple[FieldOwner, ...] = ()
     patch_file: PatchFile | None = None
     revert_file: PatchFile | None = None
 
 
-HOURS_PER_MONTH: Final = 730
-_NOTHING: Final = Quantity(0)
-
-
 @dataclass(frozen=True, slots=True)
-class Ceiling:
+class CostCeiling:
     """What the change costs a month at most, if all of it were held all the time.
 
     Between tiers of different price there is a range. None where a tier has no price; `missing`
@@ -208,7 +208,9 @@ class Ceiling:
     missing: tuple[str, ...] = ()
 
 
-def cost_ceiling(tiers: Sequence[TierCapacity], *, before: Quantity, after: Quantity) -> Ceiling:
+def cost_ceiling(
+    tiers: Sequence[TierCapacity], *, before: Quantity, after: Quantity
+) -> CostCeiling:
     """Return (after − before) × weight × price × 730 hours over the tiers that are reached."""
     missing = tuple(t.tier for t in tiers if t.price_per_gpu_hour is None)
     units = (after - before).units
@@ -218,8 +220,8 @@ def cost_ceiling(tiers: Sequence[TierCapacity], *, before: Quantity, after: Quan
         if t.price_per_gpu_hour is not None
     )
     if not costs or missing:
-        return Ceiling(None, None, missing)
-    return Ceiling(costs[0], costs[-1])
+        return CostCeiling(None, None, missing)
+    return CostCeiling(costs[0], costs[-1])
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,9 +230,6 @@ class TimeBox:
 
     reverts_at: datetime
     announcements: tuple[datetime, ...]
-
-
-ANNOUNCED_BEFORE: Final = (timedelta(days=7), timedelta(days=1))
 
 
 def time_box(until: datetime | None, *, applied_at: datetime) -> TimeBox | None:
@@ -268,7 +267,7 @@ class KeyState:
     priced: Collection[str] = ()
 
 
-def preview(key: KeyState, *, before: Quantity, after: Quantity) -> Preview:
+def preview(key: KeyState, *, before: Quantity, after: Quantity) -> ImpactPreview:
     """Return what a change would do by what is known; what the cluster says of it is left empty.
 
     With no tier that the key reaches, `unreached` says so.
@@ -281,7 +280,7 @@ def preview(key: KeyState, *, before: Quantity, after: Quantity) -> Preview:
         key.waiting, used=key.used, after=after, free_units=free, strict=key.strict
     )
     cost = cost_ceiling(costing, before=before, after=after)
-    return Preview(
+    return ImpactPreview(
         promised=tuple(overcommitment(t, before=before, after=after) for t in tiers),
         together=together(tiers, key.promises, before=before, after=after, things=key.things),
         borrowing=tuple(

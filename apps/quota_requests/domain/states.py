@@ -4,7 +4,7 @@ The docs show the same table. Roles are relations to one request, because
 the same person may be author here and reviewer there.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
@@ -334,7 +334,7 @@ def _after(
     return replace(standing, state=row.end, approvals=approvals, authors=authors)
 
 
-_DOING: Final = {
+_PARTICIPLES: Final = {
     RequestAction.APPROVE_BY_RULE: "approved by rule",
     RequestAction.TAKE: "taken for review",
     RequestAction.RELEASE: "given back",
@@ -354,16 +354,39 @@ _DOING: Final = {
     RequestAction.STOP_REVERT: "recorded as not reverted",
     RequestAction.EXPIRE: "expired",
 }
+"""What cannot be done, as refusals say it."""
+AUDIT_WORDS: Final[Mapping[str, str]] = {
+    **{action.value: words for action, words in _PARTICIPLES.items()},
+    # A worker goes on with these, so the person's act is only their beginning.
+    "apply": "began to be applied",
+    "revert": "began to be taken back",
+    "create": "written",
+    "accept_offer": "offer accepted",
+    "release": "given back to the queue",
+    "ask_changes": "changes asked for",
+    "counter_offer": "another amount offered",
+    "give_up": "given up",
+    "accept_drift": "what the cluster shows accepted",
+    "comment": "commented",
+    "confirm_applied": "applied",
+    "fail": "could not be applied",
+    "confirm_reverted": "taken back",
+    "stop_revert": "not taken back",
+    "put_off_revert": "taking back put off",
+    "announce_revert": "end announced",
+    "drift": "the cluster shows something else",
+    "drift_ended": "the cluster shows it again",
+}
+"""What the audit names, in words: actions, and what the portal does by itself."""
 
 
 def _not_now(state: RequestState, action: RequestAction) -> str:
-    return f"A request that is {state.value} cannot be {_DOING[action]}."
+    return f"A request that is {state.value} cannot be {_PARTICIPLES[action]}."
 
 
 def _not_you(row: Transition, standing: RequestStanding, person: ActingPerson | None) -> str:
     who = " or ".join(sorted(who.value for who in row.who))
     if person is not None and person.name in standing.authors and ActorRole.REVIEWER in row.who:
-        return (
-            f"Who wrote a request never decides on it; it can be {_DOING[row.action]} by a {who}."
-        )
-    return f"Only the {who} may do this: the request cannot be {_DOING[row.action]} by you."
+        done = f"{_PARTICIPLES[row.action]} by a {who}"
+        return f"Who wrote a request never decides on it; it can be {done}."
+    return f"Only the {who} may do this: the request cannot be {_PARTICIPLES[row.action]} by you."

@@ -124,6 +124,7 @@ def target_of(ref: QuotaRef, *, named: Collection[str] = ()) -> Target:
             raise TargetRefused("A ResourceQuota needs its namespace.")
         check_key(key, named=named)
         return QuotaKeyTarget(namespace, name, key)
+    # The first slash only: resources have one themselves, as nvidia.com/gpu.
     first, slash, resource = key.partition("/")
     if not (first and slash and resource):
         shape = "flavor/resource" if source == QuotaSource.CLUSTER_QUEUE else "capability/resource"
@@ -226,6 +227,7 @@ def reachable_tiers(
     tiers of the resource are. `flavor_labels` are the node labels of a Kueue flavor.
     """
     wanted = flavor_labels or {}
+    # Unknown nodes: every tier it could reach, so that no effect goes unmentioned.
     if nodes is None:
         return _distinct(
             rule.tier

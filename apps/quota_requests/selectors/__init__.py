@@ -21,9 +21,10 @@ from apps.quota_requests.selectors.requests import (
 from apps.quota_requests.selectors.review import (
     Turns,
     gitops_file,
+    pending_count,
+    queue_neighbors,
     review_queue,
     turns_of,
-    waiting_count,
 )
 from apps.quota_requests.selectors.rows import (
     AuditRow,

@@ -10,11 +10,11 @@ from django.db.models import Q, QuerySet
 
 from apps.accounts.permissions import NotAllowed
 from apps.clusters.models import Cluster
-from apps.quota_requests.domain.approval_policy import Ruling
-from apps.quota_requests.domain.execution.applied_changes import Layer, beneath
+from apps.quota_requests.domain.approval_policy import PolicyDecision
+from apps.quota_requests.domain.execution.applied_changes import AppliedLayer, beneath
 from apps.quota_requests.domain.execution.patches import PatchFile
 from apps.quota_requests.domain.quantities import Quantity, quantity
-from apps.quota_requests.domain.snapshots import Evidence, Preview
+from apps.quota_requests.domain.snapshots import Evidence, ImpactPreview
 from apps.quota_requests.domain.states import RequestAction, RequestState, TransitionDenied, allowed
 from apps.quota_requests.models import (
     OPEN_STATES,
@@ -48,29 +48,41 @@ from apps.quota_requests.selectors.rows import (
 from apps.quotas.domain.keys import QuotaRef
 from apps.usage.domain.usage_query import RowPage, cursor_time, decode_cursor, encode_cursor
 
-Snapshot = TypeVar("Snapshot", Evidence, Preview, Ruling)
+Snapshot = TypeVar("Snapshot", Evidence, ImpactPreview, PolicyDecision)
+_STANDING = (RequestState.APPLIED.value, RequestState.REVERTING.value)
+_LEFT = (*_STANDING, RequestState.EXPIRED.value)
+_MOST = 1000
+EVERY_REQUEST = RequestFilters()
+_KIND = "quota-requests"
+_REVIEWED = [
+    RequestState.SUBMITTED.value,
+    RequestState.IN_REVIEW.value,
+    RequestState.APPROVED.value,
+]
+_STUCK = [RequestState.FAILED.value]
+_ASKED_BACK = [RequestState.DRAFT.value, RequestState.CHANGES_ASKED.value]
+_COPIED = (
+    *("source", "namespace", "name", "key", "before", "after", "reason", "needed_by", "until"),
+    *("state", "version", "approvals_needed", "by_rule", "reviewer", "created_at", "changed_at"),
+    *("changed_by", "submitted_at", "decided_at", "applied_at", "reverts_at", "outcome"),
+)
 
 
 def evidence_in(request: ChangeRequest) -> Evidence | None:
     return read(request.evidence, Evidence)
 
 
-def preview_in(request: ChangeRequest) -> Preview | None:
-    return read(request.preview, Preview)
+def preview_in(request: ChangeRequest) -> ImpactPreview | None:
+    return read(request.preview, ImpactPreview)
 
 
-def ruling_in(request: ChangeRequest) -> Ruling | None:
-    return read(request.ruling, Ruling)
+def ruling_in(request: ChangeRequest) -> PolicyDecision | None:
+    return read(request.ruling, PolicyDecision)
 
 
 def read(kept: Any, kind: type[Snapshot]) -> Snapshot | None:
     """Return what `domain.frozen.stored` wrote, its texts as amounts again; None of nothing."""
     return msgspec.convert(kept, kind, strict=False) if kept else None
-
-
-_STANDING = (RequestState.APPLIED.value, RequestState.REVERTING.value)
-_LEFT = (*_STANDING, RequestState.EXPIRED.value)
-_MOST = 1000
 
 
 class Superseded(TransitionDenied):
@@ -92,7 +104,7 @@ def goes_back_to(request: ChangeRequest) -> Quantity:
     rows = _same_key(request).filter(applied_at__lt=request.applied_at, state__in=_LEFT)
     found = rows.order_by("-applied_at", "-pk").values_list("before", "after", "state")[:_MOST]
     return beneath(
-        before, (Layer(quantity(b), quantity(a), stands=s in _STANDING) for b, a, s in found)
+        before, (AppliedLayer(quantity(b), quantity(a), stands=s in _STANDING) for b, a, s in found)
     )
 
 
@@ -114,17 +126,6 @@ def check_on_top(request: ChangeRequest) -> None:
 
 def _same_key(request: ChangeRequest) -> QuerySet[ChangeRequest, ChangeRequest]:
     return ChangeRequest.objects.filter(same_key(request.ref)).exclude(pk=request.pk)
-
-
-EVERY_REQUEST = RequestFilters()
-_KIND = "quota-requests"
-_REVIEWED = [
-    RequestState.SUBMITTED.value,
-    RequestState.IN_REVIEW.value,
-    RequestState.APPROVED.value,
-]
-_STUCK = [RequestState.FAILED.value]
-_ASKED_BACK = [RequestState.DRAFT.value, RequestState.CHANGES_ASKED.value]
 
 
 def request_rows(
@@ -294,7 +295,7 @@ def open_drifts(requests: Sequence[ChangeRequest]) -> dict[int, str]:
     return dict(rows.order_by("pk").values_list("request_id", "sentence"))
 
 
-def shown_preview(preview: Preview, actor: Actor) -> Preview:
+def shown_preview(preview: ImpactPreview, actor: Actor) -> ImpactPreview:
     """Return the preview without the names of queues that the reader might not see elsewhere.
 
     The server's own words, with its addresses and accounts, are for who sees how the portal runs.
@@ -308,7 +309,7 @@ def shown_preview(preview: Preview, actor: Actor) -> Preview:
     return preview
 
 
-def preview_for(request: ChangeRequest, actor: Actor) -> Preview | None:
+def preview_for(request: ChangeRequest, actor: Actor) -> ImpactPreview | None:
     preview = preview_in(request)
     return None if preview is None else shown_preview(preview, actor)
 
@@ -380,13 +381,6 @@ def _may_comment(actor: Actor, request: ChangeRequest) -> bool:
     except NotAllowed:
         return False
     return True
-
-
-_COPIED = (
-    *("source", "namespace", "name", "key", "before", "after", "reason", "needed_by", "until"),
-    *("state", "version", "approvals_needed", "by_rule", "reviewer", "created_at", "changed_at"),
-    *("changed_by", "submitted_at", "decided_at", "applied_at", "reverts_at", "outcome"),
-)
 
 
 def row_of(request: ChangeRequest, drift: str) -> RequestRow:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from django.db.models import Count, F, Q
+from django.db.models import Count, F, Q, QuerySet
 from django.db.models.functions import Coalesce
 
 from apps.accounts.models import Membership
@@ -27,11 +27,33 @@ from apps.usage.domain.usage_query import RowPage, cursor_time, decode_cursor, e
 
 _KIND = "quota-review"
 _NO_DAY = ""
+MOST_STEPPED = 500
+"""Requests of the queue that one goes through one by one."""
+_CAME_BACK = Q(state=RequestState.CHANGES_ASKED.value)
+_ENDS_SOON = Q(state=RequestState.APPLIED.value, reverts_at__isnull=False, announced__gt=0)
 
 
-def waiting_count(actor: Actor) -> int:
+def pending_count(actor: Actor) -> int:
     """Return how many requests wait for the reader, as `review_queue` lists them. One query."""
     return of_whom(seen(actor), actor, RequestList.QUEUE).count()
+
+
+def queue_neighbors(pk: int, actor: Actor) -> tuple[int | None, int | None]:
+    """Return the requests before and after this one in the queue; None at its ends. One query.
+
+    After one that is not in the queue, such as one decided just now, comes the first.
+    """
+    order = list(_in_order(actor).values_list("pk", flat=True)[:MOST_STEPPED])
+    if pk not in order:
+        return None, next(iter(order), None)
+    at = order.index(pk)
+    return (order[at - 1] if at else None), next(iter(order[at + 1 :]), None)
+
+
+def _in_order(actor: Actor) -> QuerySet[ChangeRequest]:
+    since = Coalesce("submitted_at", "created_at")
+    rows = of_whom(seen(actor), actor, RequestList.QUEUE).annotate(since=since)
+    return rows.order_by(F("needed_by").asc(nulls_last=True), "since", "pk")
 
 
 def review_queue(
@@ -44,11 +66,10 @@ def review_queue(
     own and were not approved by them already; for others those that came back to them. Four
     queries. Raises CursorRefused.
     """
-    since = Coalesce("submitted_at", "created_at")
-    rows = of_whom(seen(actor), actor, RequestList.QUEUE).annotate(since=since)
+    rows = _in_order(actor)
     if cursor is not None:
         rows = rows.filter(_after(cursor))
-    found = list(rows.order_by(F("needed_by").asc(nulls_last=True), "since", "pk")[: page_size + 1])
+    found = list(rows[: page_size + 1])
     shown = found[:page_size]
     drifts, said, leads = open_drifts(shown), comments_of(shown), _leads(shown)
     return RowPage(
@@ -131,10 +152,6 @@ def gitops_file(pk: int, actor: Actor) -> PatchFile | None:
     return preview.patch_file if preview else None
 
 
-_CAME_BACK = Q(state=RequestState.CHANGES_ASKED.value)
-_ENDS_SOON = Q(state=RequestState.APPLIED.value, reverts_at__isnull=False, announced__gt=0)
-
-
 @dataclass(frozen=True, slots=True)
 class Turns:
     """`deciding` needs a decision of an administrator, as `review_queue` lists it.
@@ -144,6 +161,10 @@ class Turns:
 
     deciding: int = 0
     answering: int = 0
+
+    @property
+    def total(self) -> int:
+        return self.deciding + self.answering
 
 
 def turns_of(actor: Actor) -> Turns:

@@ -7,12 +7,21 @@ from enum import StrEnum
 from typing import Annotated, Any, ClassVar
 
 from apps.clusters.domain.columns import Column
-from apps.quota_requests.domain.approval_policy import Ruling
+from apps.quota_requests.domain.approval_policy import PolicyDecision
 from apps.quota_requests.domain.execution.patches import PatchFile
 from apps.quota_requests.domain.quantities import stored
-from apps.quota_requests.domain.snapshots import Evidence, Preview
+from apps.quota_requests.domain.snapshots import Evidence, ImpactPreview
 from apps.quota_requests.domain.states import RequestState
 from apps.quotas.domain.keys import QuotaRef, QuotaSource
+
+_StoredPatch = Annotated[
+    Mapping[str, str] | None,
+    Column(help="name, text and how; or null.", key="patch_file", after="confirmed"),
+]
+_ActionPaths = Annotated[
+    tuple[str, ...],
+    Column(help="What you may do now, as the actions below.", key="actions", after="history"),
+]
 
 
 class RequestList(StrEnum):
@@ -41,16 +50,6 @@ class RequestFilters:
     cluster: tuple[str, ...] = ()
     namespace: tuple[str, ...] = ()
     source: tuple[str, ...] = ()
-
-
-_StoredPatch = Annotated[
-    Mapping[str, str] | None,
-    Column(help="name, text and how; or null.", key="patch_file", after="confirmed"),
-]
-_ActionPaths = Annotated[
-    tuple[str, ...],
-    Column(help="What you may do now, as the actions below.", key="actions", after="history"),
-]
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,8 +207,8 @@ class RequestDetail:
 
     row: RequestRow
     evidence: Evidence | None
-    preview: Preview | None
-    ruling: Ruling | None
+    preview: ImpactPreview | None
+    ruling: PolicyDecision | None
     comments: Annotated[tuple[CommentRow, ...], Column()]
     executions: Annotated[tuple[ExecutionRow, ...], Column()]
     history: Annotated[tuple[AuditRow, ...], Column(help="Of the audit, the newest first.")]
@@ -231,8 +230,8 @@ class ReviewRow:
 
     row: RequestRow
     evidence: Evidence | None
-    preview: Preview | None
-    ruling: Ruling | None
+    preview: ImpactPreview | None
+    ruling: PolicyDecision | None
     comments: tuple[CommentRow, ...]
     actions: tuple[str, ...]
     can_write: bool

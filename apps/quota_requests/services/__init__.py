@@ -1,7 +1,13 @@
 """Writes of quota changes: asking, deciding, carrying out, watching; each with its audit entry."""
 
+from apps.quota_requests.domain.states import AUDIT_WORDS
 from apps.quota_requests.selectors.requests import Superseded
-from apps.quota_requests.services.actions import ACTIONS, TOLD, Action, ActionInput, Takes
+from apps.quota_requests.services.actions import (
+    ACTIONS,
+    Action,
+    ActionInput,
+    ActionTakes,
+)
 from apps.quota_requests.services.audit_checks import check_audit, check_audit_when_due, verify
 from apps.quota_requests.services.evidence.outlook import (
     Outlook,
@@ -13,8 +19,8 @@ from apps.quota_requests.services.evidence.outlook import (
 )
 from apps.quota_requests.services.execution.drift import (
     accept_drift,
+    detect_drift,
     give_up,
-    look_for_drift,
     watch_gitops,
 )
 from apps.quota_requests.services.execution.executor import carry_out

@@ -1,4 +1,4 @@
-"""What people do with a request: pages, the API and the words of the audit derive from here.
+"""What people do with a request: pages and the API derive from here.
 
 Who may do what in which state is the table of `domain.states`; `selectors.request_detail` names
 what a reader may do now. Editing is not here: it has a form of its own.
@@ -20,7 +20,7 @@ from apps.quota_requests.services.execution.orders import revert, start
 from apps.quota_requests.services.requests import accept_offer, comment, submit, withdraw
 
 
-class Takes(StrEnum):
+class ActionTakes(StrEnum):
     """What is given with an action beside the version of the request."""
 
     NOTHING = "nothing"
@@ -42,13 +42,13 @@ class ActionInput:
     confirmed: tuple[str, ...] = ()
 
 
-Method = Callable[[int, ActionInput, dict[str, Any]], object]
+ActionMethod = Callable[[int, ActionInput, dict[str, Any]], object]
 """Does it: number of the request, what is given, and who acts when on which version."""
 
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """`label` is of its button, `told` the word of the audit's page, `summary` of the API.
+    """`label` is of its button, `summary` of the API.
 
     `text` labels what is said with it. One that is not `versioned` leaves the text of the request
     as it is. `asks`: the page asks once more.
@@ -56,11 +56,10 @@ class Action:
 
     name: str
     label: str
-    told: str
     summary: str
     scope: TokenScope
-    method: Method
-    takes: Takes = Takes.NOTHING
+    method: ActionMethod
+    takes: ActionTakes = ActionTakes.NOTHING
     text: str = ""
     hint: str = ""
     versioned: bool = True
@@ -69,12 +68,12 @@ class Action:
 
     @property
     def text_needed(self) -> bool:
-        return self.takes in (Takes.REASON, Takes.OFFER)
+        return self.takes in (ActionTakes.REASON, ActionTakes.OFFER)
 
     @property
     def is_plain(self) -> bool:
         """Whether a button alone does it."""
-        return self.takes is Takes.NOTHING and not self.asks
+        return self.takes is ActionTakes.NOTHING and not self.asks
 
     def does(self, pk: int, given: ActionInput, *, by: Actor, now: datetime) -> object:
         """Do it; raises what the service raises."""
@@ -87,7 +86,7 @@ class Action:
 _ALL = (
     Action(
         RequestExtra.ACCEPT_OFFER,
-        *("Accept the offer", "offer accepted"),
+        "Accept the offer",
         "Accept the reviewer's offer and submit the request again.",
         TokenScope.REQUEST,
         lambda pk, given, how: accept_offer(pk, **how),
@@ -95,7 +94,7 @@ _ALL = (
     ),
     Action(
         RequestAction.SUBMIT,
-        *("Submit request", "submitted"),
+        "Submit request",
         "Hand a request in: evidence and preview are frozen with it.",
         TokenScope.REQUEST,
         lambda pk, given, how: submit(pk, **how),
@@ -104,77 +103,76 @@ _ALL = (
     ),
     Action(
         RequestAction.TAKE,
-        *("Take for review", "taken for review"),
+        "Assign to me",
         "Take a request for review: it cannot be edited from then on.",
         TokenScope.DECIDE,
         lambda pk, given, how: requests.take(pk, **how),
         hint="It cannot be edited from then on.",
-        primary=True,
     ),
     Action(
         RequestAction.APPROVE,
-        *("Approve", "approved"),
+        "Approve",
         "Approve a request as it was read; above the threshold the first of two approvals.",
         TokenScope.DECIDE,
         lambda pk, given, how: requests.approve(pk, note=given.text, **how),
-        Takes.NOTE,
+        ActionTakes.NOTE,
         text="A note, if any",
         primary=True,
     ),
     Action(
         RequestAction.APPLY,
-        *("Apply", "began to be applied"),
+        "Apply",
         "Begin to apply an approved request; a worker carries it out.",
         TokenScope.DECIDE,
         lambda pk, given, how: start(
             pk, gitops=bool(given.gitops), confirmed=given.confirmed, **how
         ),
-        Takes.OWNERS,
+        ActionTakes.OWNERS,
         primary=True,
     ),
     Action(
         RequestAction.ASK_CHANGES,
-        *("Ask for changes", "changes asked for"),
+        "Ask for changes",
         "Send a request back with a question, or with an amount that would be approved.",
         TokenScope.DECIDE,
         lambda pk, given, how: requests.ask_changes(pk, given.text, offer=given.offer, **how),
-        Takes.OFFER,
+        ActionTakes.OFFER,
         text="What to change",
     ),
     Action(
         RequestAction.REJECT,
-        *("Reject", "rejected"),
+        "Reject",
         "Turn a request down, with the reason.",
         TokenScope.DECIDE,
         lambda pk, given, how: requests.reject(pk, given.text, **how),
-        Takes.REASON,
+        ActionTakes.REASON,
         text="Why not",
     ),
     Action(
         RequestAction.RELEASE,
-        *("Give it back to the queue", "given back to the queue"),
+        "Unassign",
         "Give a request back to the queue.",
         TokenScope.DECIDE,
         lambda pk, given, how: requests.release(pk, **how),
     ),
     Action(
         RequestAction.REOPEN,
-        *("Decide anew", "opened again"),
+        "Decide anew",
         "Decide anew on a request that could not be carried out.",
         TokenScope.DECIDE,
         lambda pk, given, how: requests.reopen(pk, **how),
     ),
     Action(
         RequestAction.REVERT,
-        *("Take it back", "began to be taken back"),
+        "Take it back",
         "Begin to take an applied change back.",
         TokenScope.DECIDE,
         lambda pk, given, how: revert(pk, gitops=given.gitops, **how),
-        Takes.WAY,
+        ActionTakes.WAY,
     ),
     Action(
         RequestExtra.GIVE_UP,
-        *("Stop tracking the commit", "given up"),
+        "Stop tracking the commit",
         "Stop tracking the commit; the cluster stays as it is.",
         TokenScope.DECIDE,
         lambda pk, given, how: give_up(pk, **how),
@@ -183,7 +181,7 @@ _ALL = (
     ),
     Action(
         RequestExtra.ACCEPT_DRIFT,
-        *("Accept what the cluster shows", "what the cluster shows accepted"),
+        "Accept what the cluster shows",
         "Take what the cluster shows for right.",
         TokenScope.DECIDE,
         lambda pk, given, how: accept_drift(pk, **how),
@@ -191,7 +189,7 @@ _ALL = (
     ),
     Action(
         RequestAction.WITHDRAW,
-        *("Withdraw", "withdrawn"),
+        "Withdraw",
         "Take a request back.",
         TokenScope.REQUEST,
         lambda pk, given, how: withdraw(pk, **how),
@@ -200,32 +198,14 @@ _ALL = (
     ),
     Action(
         RequestExtra.COMMENT,
-        *("Comment", "commented"),
+        "Comment",
         "Say something of a request; its version stays.",
         TokenScope.REQUEST,
         lambda pk, given, how: comment(pk, given.text, **how),
-        Takes.REASON,
+        ActionTakes.REASON,
         text="Comment",
         versioned=False,
     ),
 )
 ACTIONS: Mapping[str, Action] = {one.name: one for one in _ALL}
 """By name, the most likely first."""
-TOLD: Mapping[str, str] = {
-    **{one.name: one.told for one in _ALL},
-    "create": "written",
-    "edit": "edited",
-    "counter_offer": "another amount offered",
-    "approve_by_rule": "approved by rule",
-    "confirm_applied": "applied",
-    "send_back": "sent back to review",
-    "fail": "could not be applied",
-    "confirm_reverted": "taken back",
-    "stop_revert": "not taken back",
-    "put_off_revert": "taking back put off",
-    "announce_revert": "end announced",
-    "expire": "expired",
-    "drift": "the cluster shows something else",
-    "drift_ended": "the cluster shows it again",
-}
-"""What the audit names, in words: actions, and what the portal does by itself."""

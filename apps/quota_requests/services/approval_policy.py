@@ -12,12 +12,12 @@ from django.db.models import Q
 from apps.accounts.models import Team
 from apps.clusters.selectors import report
 from apps.quota_requests.domain.approval_policy import (
-    LATELY_DAYS,
-    Facts,
+    RECENT_DAYS,
+    ApprovalRules,
+    PolicyDecision,
+    PolicyFacts,
     RecentIncreases,
-    Rules,
-    Ruling,
-    ruling,
+    decide,
 )
 from apps.quota_requests.domain.quantities import quantity
 from apps.quota_requests.domain.states import RequestState, TransitionDenied
@@ -49,7 +49,7 @@ def recent_increases(request: ChangeRequest, *, currency: str, now: datetime) ->
         stands,
         team=request.team_id,
         approvals_needed=1,
-        decided_at__gt=now - timedelta(days=LATELY_DAYS),
+        decided_at__gt=now - timedelta(days=RECENT_DAYS),
     ).exclude(pk=request.pk)
     found = [_Raise(*row) for row in rows.order_by("pk").values_list(*_INCREASE_COLUMNS)]
     raises = [one for one in found if one.is_raise and one.reaches(request.tiers)]
@@ -95,13 +95,13 @@ def _sum_known_cost(values: Iterable[Decimal | None]) -> Decimal | None:
     return None if None in known else sum((v for v in known if v is not None), Decimal(0))
 
 
-def rules_of_site() -> Rules:
+def rules_of_site() -> ApprovalRules:
     """Return what the site has set; by default nothing approves itself and one person decides.
 
     One query, for the currency.
     """
     two = settings.CHANGES_TWO_FROM_GPUS
-    return Rules(
+    return ApprovalRules(
         raises_by_rule=settings.CHANGES_RAISES_BY_RULE,
         decreases_by_rule=settings.CHANGES_DECREASES_BY_RULE,
         most_gpus_by_rule=float(settings.CHANGES_MOST_GPUS_BY_RULE or 0),
@@ -113,10 +113,10 @@ def rules_of_site() -> Rules:
 
 def decide_by_policy(
     request: ChangeRequest, impact: Impact, known: KnownOfTeam, *, now: datetime
-) -> Ruling:
+) -> PolicyDecision:
     """Hold a request against the rules, with what is known of it."""
     rules, preview, fair = rules_of_site(), impact.preview, known.evidence.fair_share
-    facts = Facts(
+    facts = PolicyFacts(
         gpus=impact.gpus,
         promised_gpus_after=impact.promised_after,
         fair_share_gpus=fair.gpus if fair else None,
@@ -132,7 +132,7 @@ def decide_by_policy(
         tiers=preview.tiers,
         lately=recent_increases(request, currency=rules.currency, now=now),
     )
-    return ruling(facts, rules, decrease=wanted(request) < reviewed(request))
+    return decide(facts, rules, decrease=wanted(request) < reviewed(request))
 
 
 def check_still_small(request: ChangeRequest, *, now: datetime) -> None:

@@ -5,8 +5,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from apps.accounts.domain.audit import ChainCheck, Head
-from apps.accounts.services.audit import audit_head
-from apps.accounts.services.audit import verify as verify_audit
+from apps.accounts.services import audit_head, verify_audit
 from apps.quota_requests.models import AuditCheck, ChangeRequest
 
 _LOG = logging.getLogger("gpuportal.audit")

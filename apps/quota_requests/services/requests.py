@@ -6,11 +6,11 @@ from datetime import UTC, datetime, timedelta
 from django.conf import settings
 from django.db import transaction
 
-from apps.accounts.services.audit import record
+from apps.accounts.services import record
 from apps.clusters.gateways import ClusterClients
-from apps.quota_requests.domain.approval_policy import Ruling
+from apps.quota_requests.domain.approval_policy import PolicyDecision
 from apps.quota_requests.domain.quantities import counted, quantity, stored
-from apps.quota_requests.domain.snapshots import Evidence, Preview
+from apps.quota_requests.domain.snapshots import Evidence, ImpactPreview
 from apps.quota_requests.domain.states import RequestAction, RequestState, TransitionDenied, moved
 from apps.quota_requests.domain.targets import (
     TargetRefused,
@@ -161,6 +161,7 @@ def edit(
     TargetRefused, RequestRefused.
     """
     request = found(pk, by)
+    # Refused before the cluster is asked; what counts is `act`, with the row locked.
     moved(standing_of(request), RequestAction.EDIT, by.person)
     _take_over(request, edited, now)
     frozen = None
@@ -276,6 +277,7 @@ def submit(
     and TargetRefused where the cluster shows another value by now.
     """
     request = found(pk, by)
+    # Only to refuse early; what counts is `act`, with the row locked.
     moved(standing_of(request), RequestAction.SUBMIT, by.person)
     _end(request.until, now)
     check_key_free(request, by)
@@ -296,9 +298,9 @@ def submit(
 class _Frozen:
     """The data stored with the text of a request from the moment of its submission."""
 
-    preview: Preview
+    preview: ImpactPreview
     evidence: Evidence
-    ruling: Ruling
+    ruling: PolicyDecision
 
     @classmethod
     def of(cls, request: ChangeRequest, now: datetime, clients: ClusterClients | None) -> "_Frozen":
@@ -320,7 +322,7 @@ class _Frozen:
         )
 
 
-def _check_as_reviewed(request: ChangeRequest, preview: Preview) -> None:
+def _check_as_reviewed(request: ChangeRequest, preview: ImpactPreview) -> None:
     if preview.live is not None and quantity(preview.live) != quantity(request.before):
         raise TargetRefused(
             f"{target_of_request(request)} is {preview.live} now, not {request.before}.",
@@ -333,7 +335,9 @@ def _approve_by_rule(submitted: Transition, now: datetime) -> int:
     request = submitted.request
     rule = portal("rule")
     try:
+        # A transaction of its own: where the rule fails, the submission stands.
         with moving(request.pk, rule, "approve_by_rule", now=now, version=request.version) as step:
+            # Under the lock: two small raises at once would together be a large one.
             check_still_small(step.request, now=now)
             step.act(RequestAction.APPROVE_BY_RULE)
             step.request.by_rule, step.request.decided_at = True, now
@@ -378,6 +382,7 @@ def comment(pk: int, text: str, *, by: Actor, now: datetime) -> int:
     with transaction.atomic():
         request = found(pk, by)
         check_comment(by, request)
+        # Without a new version, so that a comment spoils nobody's open form.
         row = Comment.objects.create(request=request, at=now, author=by.name, text=kept)
         record(by, "comment", request.audit_subject, at=now, after={"comment": row.pk}, note=kept)
     return row.pk
@@ -410,7 +415,7 @@ def ask_changes(
     `offer` is a counter-offer, in the units of the key. Raises TargetRefused for an amount that
     the quota cannot have too.
     """
-    kept = _said(text)
+    kept = _required_text(text)
     with moving(pk, by, "counter_offer" if offer else "ask_changes", now=now, version=version) as s:
         s.act(RequestAction.ASK_CHANGES)
         _comment(s, kept, _offered(s, offer))
@@ -429,7 +434,7 @@ def approve(pk: int, *, by: Actor, version: int, now: datetime, note: str = "") 
 
 def reject(pk: int, text: str, *, by: Actor, now: datetime, version: int | None = None) -> int:
     """Turn a request down, with the reason."""
-    kept = _said(text)
+    kept = _required_text(text)
     with moving(pk, by, "reject", now=now, version=version) as step:
         step.act(RequestAction.REJECT)
         step.request.decided_at, step.request.outcome = now, kept
@@ -445,7 +450,7 @@ def reopen(pk: int, *, by: Actor, now: datetime, version: int | None = None) -> 
     return step.request.version
 
 
-def _said(text: str) -> str:
+def _required_text(text: str) -> str:
     kept = text.replace("\0", "").strip()
     if not kept or len(kept) > LONGEST_TEXT:
         raise RequestRefused(f"Say why, in 1 to {LONGEST_TEXT} characters.")

@@ -12,7 +12,8 @@ from apps.quota_requests.domain.states import RequestAction, RequestState, Trans
 from apps.quota_requests.models import ChangeRequest
 from apps.quota_requests.permissions import Actor, portal
 from apps.quota_requests.selectors.requests import Superseded, check_on_top, goes_back_to
-from apps.quota_requests.services.execution.orders import TRY_AGAIN, applied_by_commit, revert
+from apps.quota_requests.services.execution.endings import TRY_AGAIN
+from apps.quota_requests.services.execution.orders import applied_by_commit, revert
 from apps.quota_requests.services.transitions import Conflict, moving
 
 _LOG = logging.getLogger(__name__)
@@ -41,6 +42,7 @@ def revert_due(*, now: datetime) -> int:
 def _each(request: ChangeRequest, act: Callable[[int], bool]) -> bool:
     try:
         return act(request.pk)
+    # A person acted between the query and the lock; the next run sees the result.
     except (Conflict, TransitionDenied) as error:
         _LOG.info("quota request %d: %s", request.pk, error)
         return False
@@ -49,6 +51,7 @@ def _each(request: ChangeRequest, act: Callable[[int], bool]) -> bool:
 def _announce(pk: int, now: datetime) -> bool:
     """Say once for each time that lies before the end that a raise is going to be taken back."""
     request = ChangeRequest.objects.get(pk=pk)
+    # Counted and not compared by date: beat may have been away for several of them.
     times = _announcements(request)
     due = sum(at <= now for at in times)
     if due <= request.announced or _is_superseded(request):
@@ -112,6 +115,7 @@ def _put_off(pk: int, why: str, now: datetime) -> None:
     sentence = f"It could not be taken back on its date: {why}"
     if request.outcome == sentence:
         # Said once; only the time of the next try moves on.
+        # By version and without a new one: a person's change of the same moment wins.
         ChangeRequest.objects.filter(pk=pk, version=request.version).update(
             reverts_at=now + TRY_AGAIN
         )

@@ -8,7 +8,7 @@ from typing import Any
 
 from django.db import IntegrityError, transaction
 
-from apps.accounts.services.audit import record
+from apps.accounts.services import record
 from apps.quota_requests.domain.quantities import moment
 from apps.quota_requests.domain.states import RequestAction, TransitionDenied, moved
 from apps.quota_requests.models import OPEN_STATES, WRITING_STATES, Author, ChangeRequest, same_key
@@ -90,6 +90,7 @@ def moving(
             step = Transition(request, actor, now)
             yield step
             _save(step, action, before)
+    # The partial unique index decides who was first; a check beforehand could not.
     except IntegrityError as error:
         taken = ref and open_request(ref, [*OPEN_STATES, *WRITING_STATES], but=pk)
         if taken is None:
@@ -98,6 +99,7 @@ def moving(
 
 
 def _locked(pk: int, actor: Actor) -> ChangeRequest:
+    # Only the request: locking its cluster and team too would block all others of these.
     rows = ChangeRequest.objects.select_for_update(of=("self",)).select_related("cluster", "team")
     request = rows.filter(seen_by(actor), pk=pk).first()
     if request is None:
@@ -114,6 +116,7 @@ def _save(step: Transition, action: str, before: Mapping[str, Any]) -> None:
     request.save()
     note_authors(request)
     after = {**audit_record(request), **step.beside}
+    # Only what changed, since the audit is read by people and kept for good.
     changed = {k for k in {*before, *after} if k in _ALWAYS or before.get(k) != after.get(k)}
     record(
         step.actor,

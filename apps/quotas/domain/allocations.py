@@ -25,11 +25,11 @@ _LONGEST_STEM = 57
 """How much of a controller's name is left in the names of its pods, before the dash."""
 _SAME = 1e-9
 
-Taken = tuple[float, float, float | None]
+UnitSpan = tuple[float, float, float | None]
 """Units, since when, until when; None: it lasts."""
 Owner = tuple[str, str, str]
 """Namespace, kind and name of a top controller."""
-Cell = tuple[str, str, str]
+QueueCell = tuple[str, str, str]
 """Queue, flavor (empty of Volcano) and resource."""
 
 
@@ -44,6 +44,7 @@ def charged(requests: Iterable[ClaimRequest]) -> dict[str, float]:
     for one in requests:
         if one.admin:
             continue
+        # Quota is charged when the claim is made, before anybody knows how many `All` will be.
         count = _ALL_DEVICES if one.count is None else float(one.count)
         if one.of:
             choice = (one.of, one.device_class)
@@ -74,6 +75,7 @@ def claim_lives(
             )
             found.append((one.namespace, life))
     for records in intervals.values():
+        # The object went before it was seen: what it asked for is at least what it was given.
         first, last = records[0], records[-1]
         amounts: dict[str, float] = defaultdict(float)
         for device in last.devices:
@@ -101,6 +103,7 @@ class PodLives:
         namespace = owner[0]
         self.by_owner[owner].append(life)
         self._by_name[namespace, name].append(life)
+        # The ledger keeps a pod's top controller only; the Job below it shows in the name alone.
         made_of = name.rpartition("-")[0]
         if owner[1] != "Pod" and made_of:
             self._by_job[namespace, made_of].append(life)
@@ -140,8 +143,8 @@ def _meets(life: RequestLife, start: float, end: float | None) -> bool:
 class QueueUse:
     """What was taken of each cell of queues, and held by pods: unit spans."""
 
-    taken: dict[Cell, list[Taken]] = field(default_factory=lambda: defaultdict(list))
-    held: dict[Cell, list[Taken]] = field(default_factory=lambda: defaultdict(list))
+    taken: dict[QueueCell, list[UnitSpan]] = field(default_factory=lambda: defaultdict(list))
+    held: dict[QueueCell, list[UnitSpan]] = field(default_factory=lambda: defaultdict(list))
 
 
 def kueue_use(
@@ -161,6 +164,7 @@ def kueue_use(
         body = one.body
         if not isinstance(body, WorkloadSnapshot):
             continue
+        # Admission names the ClusterQueue for good, while a LocalQueue may lead elsewhere by now.
         queue = body.cluster_queue or local.get((one.namespace, body.queue), "")
         if queue not in queues:
             continue
@@ -196,6 +200,8 @@ def _hold(
             cell = (queue, flavor, resource)
             for start, end in life.bound:
                 use.held[cell].append((units * share, start, end))
+                # An eviction resets the reservation's time: pods that ran before it held quota as
+                # well.
                 before = end if since is None else min(since, since if end is None else end)
                 if before is None or before > start:
                     use.taken[cell].append((units * share, start, before))
@@ -224,6 +230,7 @@ def volcano_use(groups: Iterable[ObservedObject], pods: PodLives) -> QueueUse:
         if not isinstance(body, PodGroupSnapshot) or not body.queue:
             continue
         owner = (one.namespace, body.owner_kind, body.owner)
+        # Several PodGroups of one owner would count all of its pods each.
         if owner in seen:
             continue
         seen.add(owner)

@@ -16,6 +16,13 @@ from zoneinfo import ZoneInfo
 from apps.clusters.domain.window import Window, day_of, day_start, day_window, days_in
 
 _MONTHS = {"month": 1, "quarter": 3, "year": 12}
+DAY_HOURS, WEEK_HOURS = 24, 168
+SETTLING = timedelta(hours=2)
+"""For how long a closed hour may be on its way: until then it is not missing."""
+_HOUR = timedelta(hours=1)
+BudgetKey = tuple[str, str]
+"""A team's name and what it spends: GPU-hours or a currency."""
+DailyAmounts = Mapping[BudgetKey, Mapping[date, float]]
 
 
 def period_at(period: str, at: datetime, zone: ZoneInfo) -> Window:
@@ -36,7 +43,7 @@ def period_at(period: str, at: datetime, zone: ZoneInfo) -> Window:
     return Window(day_start(first, zone), day_start(after, zone))
 
 
-class Spent(NamedTuple):
+class SpentAmount(NamedTuple):
     """An amount used in a number of closed hours."""
 
     amount: float
@@ -47,7 +54,7 @@ class Spent(NamedTuple):
         return self.amount / self.hours if self.hours > 0 else None
 
 
-NOTHING = Spent(0.0, 0.0)
+NOTHING = SpentAmount(0.0, 0.0)
 
 
 class DayUse(NamedTuple):
@@ -59,7 +66,7 @@ class DayUse(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Usage:
+class BudgetUsage:
     """What is known at `at`, the end of the last closed hour.
 
     `used` since the period's start, in so many known `hours` of it (None: in all until `at`): hours
@@ -70,8 +77,8 @@ class Usage:
 
     at: datetime
     used: float
-    last_day: Spent
-    last_week: Spent
+    last_day: SpentAmount
+    last_week: SpentAmount
     days: Sequence[DayUse] = ()
     hours: float | None = None
 
@@ -93,12 +100,12 @@ class Burn:
     exhausted_at_early: datetime | None
     exhausted_at_late: datetime | None
     known_hours: float | None = None
-    last_day: Spent = NOTHING
-    last_week: Spent = NOTHING
+    last_day: SpentAmount = NOTHING
+    last_week: SpentAmount = NOTHING
 
 
 def burn(
-    usage: Usage,
+    usage: BudgetUsage,
     *,
     allowance: float,
     period: Window,
@@ -117,15 +124,17 @@ def burn(
         raise ValueError(f"a budget cannot be negative, got {allowance}")
     length = period.seconds / 3600
     elapsed = min(length, (usage.at - period.start).total_seconds() / 3600)
+    # Hours that were not collected are no time without use: the rate rests on known hours.
     known = elapsed if usage.hours is None else min(elapsed, usage.hours)
     even = allowance / length
+    # A budget of 0 that nobody uses is not used up.
     if usage.used >= allowance and usage.used > 0:
         end = used_up_at or usage.at
-        expected = _Range(end, end, end)
+        expected = _ExhaustionRange(end, end, end)
     else:
         expected = _projected(usage, allowance - usage.used, period, zone)
     return Burn(
-        burn_rate=_burn_rate(Spent(usage.used, known), even),
+        burn_rate=_burn_rate(SpentAmount(usage.used, known), even),
         burn_rate_1d=_burn_rate(usage.last_day, even),
         burn_rate_7d=_burn_rate(usage.last_week, even),
         exhausted_at=expected.at,
@@ -151,28 +160,28 @@ def used_up(hours: Iterable[tuple[datetime, float]], *, allowance: float) -> dat
 
 
 def alerts_due(
-    used: float, *, allowance: float, thresholds: Iterable[float], told: Iterable[float] = ()
+    used: float, *, allowance: float, thresholds: Iterable[float], noted: Iterable[float] = ()
 ) -> list[float]:
     """Return the thresholds (shares of the budget) reached and not yet alerted, ascending.
 
     A budget of 0 is over every threshold as soon as anything is used.
     """
-    known = set(told)
+    known = set(noted)
     reached = [t for t in sorted(set(thresholds)) if used > 0 and used >= t * allowance]
     return [t for t in reached if t not in known]
 
 
-class _Range(NamedTuple):
+class _ExhaustionRange(NamedTuple):
     at: datetime | None
     early: datetime | None
     late: datetime | None
 
 
-def _burn_rate(spent: Spent, even: float) -> float | None:
+def _burn_rate(spent: SpentAmount, even: float) -> float | None:
     return None if spent.per_hour is None or even <= 0 else spent.per_hour / even
 
 
-def _projected(usage: Usage, left: float, period: Window, zone: ZoneInfo) -> _Range:
+def _projected(usage: BudgetUsage, left: float, period: Window, zone: ZoneInfo) -> _ExhaustionRange:
     """Return when `left` is used up at the mean of the last week, and the range around it."""
     mean = usage.last_week.per_hour
     at = None
@@ -182,17 +191,18 @@ def _projected(usage: Usage, left: float, period: Window, zone: ZoneInfo) -> _Ra
     late = _walked(usage, left, period, zone, highest=False)
     # A weekend at hand may put both on one side of the flat mean: the range holds it in any case.
     if at is None:
-        return _Range(None, early, None)
-    return _Range(at, min(early or at, at), None if late is None else max(late, at))
+        return _ExhaustionRange(None, early, None)
+    return _ExhaustionRange(at, min(early or at, at), None if late is None else max(late, at))
 
 
 def _walked(
-    usage: Usage, left: float, period: Window, zone: ZoneInfo, *, highest: bool
+    usage: BudgetUsage, left: float, period: Window, zone: ZoneInfo, *, highest: bool
 ) -> datetime | None:
     """Go through the days to come, each like the highest or lowest of its weekday so far."""
     rates = _weekday_rates(usage.days, highest=highest)
     if not rates or usage.at >= period.end:
         return None
+    # Local days of 23 to 25 hours: an hourly rate keeps the change of clocks out.
     for weekday, start, hours in _days_to_come(Window(usage.at, period.end), zone):
         rate = rates[weekday]
         if rate > 0 and left <= rate * hours:
@@ -221,18 +231,9 @@ def _weekday_rates(days: Sequence[DayUse], *, highest: bool) -> list[float]:
             seen.setdefault(day.weekday, []).append(day.amount / day.hours)
     if not seen:
         return []
+    # A team that began on a Tuesday has no Monday yet; 0 would promise a free day.
     of_all = pick(rate for rates in seen.values() for rate in rates)
     return [pick(seen[weekday]) if weekday in seen else of_all for weekday in range(7)]
-
-
-DAY_HOURS, WEEK_HOURS = 24, 168
-SETTLING = timedelta(hours=2)
-"""For how long a closed hour may be on its way: until then it is not missing."""
-_HOUR = timedelta(hours=1)
-
-Purse = tuple[str, str]
-"""A team's name and what it spends: GPU-hours or a currency."""
-Amounts = Mapping[Purse, Mapping[date, float]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,7 +248,7 @@ class Allowance:
     exact: Decimal = Decimal(0)
 
     @property
-    def purse(self) -> Purse:
+    def budget_key(self) -> BudgetKey:
         return self.team, self.unit
 
 
@@ -318,11 +319,12 @@ class KnownHours:
     def coverage(self, window: Window, *, at: datetime) -> float | None:
         """Return the known part of a period's hours until `at`, 0..1; None before its first.
 
-        Of each cluster those count in which it was there, known or not; the hours before `at` that
-        are being collected still, where they are known. Hours before data starts are not known:
-        the clusters that it starts with are taken to have been there.
+        Each cluster counts for the hours in which it existed. The newest hours, which are still
+        being collected, count only where known. Hours before data starts count as unknown, for the
+        clusters that data starts with.
         """
         closed = datetime.fromtimestamp(at.timestamp() // 3600 * 3600, at.tzinfo)
+        # The last hours are still being collected: to call them missing would alarm every hour.
         end = min(window.end, max(self.end, closed - SETTLING))
         if end <= window.start:
             return None
@@ -340,6 +342,7 @@ class KnownHours:
     def _ratio(self, so_far: Window, start: datetime) -> float | None:
         known = expected = 0
         for hours in self._every():
+            # Before data starts nobody knows a cluster's age: those known first are taken as older.
             first = hours.there_since is not None and hours.there_since == self.data_start
             there = hours.expected(so_far, from_start=first)
             expected += there
@@ -355,15 +358,15 @@ class Spending:
     tells nothing of the pace.
     """
 
-    days: Amounts = field(default_factory=dict)
-    last_day: Mapping[Purse, dict[str, float]] = field(default_factory=dict)
-    last_week: Mapping[Purse, dict[str, float]] = field(default_factory=dict)
-    booked: Amounts = field(default_factory=dict)
+    days: DailyAmounts = field(default_factory=dict)
+    last_day: Mapping[BudgetKey, dict[str, float]] = field(default_factory=dict)
+    last_week: Mapping[BudgetKey, dict[str, float]] = field(default_factory=dict)
+    booked: DailyAmounts = field(default_factory=dict)
 
     def of_days(self, one: Allowance, zone: ZoneInfo) -> list[tuple[date, float]]:
         """Return the amounts that count against a budget by local day, the oldest first."""
         first = day_of(one.window.start, zone)
-        spent, booked = self.days.get(one.purse, {}), self.booked.get(one.purse, {})
+        spent, booked = self.days.get(one.budget_key, {}), self.booked.get(one.budget_key, {})
         return [
             (day, spent.get(day, 0.0) + booked.get(day, 0.0))
             for day in sorted({*spent, *booked})
@@ -390,6 +393,7 @@ def whole_days(
     firsts = sorted(one.first for one in clusters if one.first is not None)
     counts: dict[date, int] = {}
     for hour, known in hours:
+        # A cluster that joined later does not make the days before it incomplete.
         if known >= sum(first <= hour for first in firsts):
             day = day_of(hour, zone)
             counts[day] = counts.get(day, 0) + 1
@@ -405,13 +409,12 @@ def spent_of(
     *,
     hours: int,
     there: Mapping[str, int] | None = None,
-) -> Spent:
-    """Return what `hours` come to at the pace of those that are known of each cluster.
+) -> SpentAmount:
+    """Return the amount of `hours`, scaled up from the known hours of each cluster.
 
-    One that lags is taken to have gone on as in its own known hours, not to have stood still; one
-    that joined in these hours, for as many as it was `there` (all of them, unless told). Where all
-    joined, it is the hours of the first of them. A cluster that is not active any more, and so not
-    among `known`, counts as it was.
+    A cluster that lags is taken to go on at the pace of its known hours. One that joined meanwhile
+    counts for the hours that it was `there` (default: all). Where every cluster joined, the span is
+    that of the first. A retired cluster, which is not in `known`, counts as it was.
     """
     if not any(known.values()):
         return NOTHING
@@ -420,13 +423,14 @@ def spent_of(
         amount / known[name] * max(spans[name], known[name]) if known.get(name) else amount
         for name, amount in amounts.items()
     )
+    # What a retired cluster used stays used, but it sets no pace for the days to come.
     gone = amounts.keys() - known.keys()
-    return Spent(total, float(hours if gone else max(spans.values()) or hours))
+    return SpentAmount(total, float(hours if gone else max(spans.values()) or hours))
 
 
 def _recent_pace(
     one: Allowance, spending: Spending, known: KnownHours, at: datetime
-) -> tuple[Spent, Spent]:
+) -> tuple[SpentAmount, SpentAmount]:
     """Return what the last day and week before the end of what is known came to.
 
     Nothing where that ended so long ago that no hour of the day, or week, before `at` is known.
@@ -436,12 +440,12 @@ def _recent_pace(
     if unknown < DAY_HOURS:
         hours = {name: own.day for name, own in known.clusters.items()}
         there = _expected_hours(known, DAY_HOURS)
-        spent = spending.last_day.get(one.purse, {})
+        spent = spending.last_day.get(one.budget_key, {})
         day = spent_of(spent, hours, hours=DAY_HOURS, there=there)
     if unknown < WEEK_HOURS:
         hours = {name: own.week for name, own in known.clusters.items()}
         there = _expected_hours(known, WEEK_HOURS)
-        spent = spending.last_week.get(one.purse, {})
+        spent = spending.last_week.get(one.budget_key, {})
         week = spent_of(spent, hours, hours=WEEK_HOURS, there=there)
     return day, week
 
@@ -488,9 +492,9 @@ def burn_of(
     of_days = spending.of_days(one, zone)
     used = fsum(amount for _, amount in of_days)
     ended = day_of_end(of_days, one.amount) if hours else None
-    spent = spending.days.get(one.purse, {})
+    spent = spending.days.get(one.budget_key, {})
     last_day, last_week = _recent_pace(one, spending, known, at)
-    usage = Usage(
+    usage = BudgetUsage(
         at=min(at, max(one.window.start, known.end)),
         used=used,
         last_day=last_day,

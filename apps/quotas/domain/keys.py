@@ -21,6 +21,7 @@ IMPLICIT: Final = "deviceclass.resource.kubernetes.io/"
 _MIG = "nvidia.com/mig-"
 _SHARED = ".shared"
 _WHOLE = ("nvidia.com/gpu", "amd.com/gpu", "gpu.intel.com/i915", "gpu.intel.com/xe")
+_PRIORITY = "PriorityClass"
 
 
 class QuotaSource(StrEnum):
@@ -94,6 +95,8 @@ def meaning_of(
         return KeyMeaning(key, key.removeprefix(COUNT), Counting.OBJECTS, of_gpus=False)
     if key.endswith(DEVICES):
         return _of_claims(key, key.removesuffix(DEVICES), named, scopes)
+    # An extended resource has no limit apart from its request, so Kubernetes counts the request
+    # alone.
     for prefix, effective in ((REQUESTS, True), (LIMITS, False), ("", False)):
         resource = key.removeprefix(prefix)
         if not key.startswith(prefix) or not _is_gpu(resource, named):
@@ -136,12 +139,14 @@ def reachable_tiers(
         rule.tier
         for rule in rules
         if rule.asks_for(resource)
+        # A label that the flavor does not set may have any value on its nodes.
         and all(labels.get(k, v) == v for k, v in rule.node_selector.items())
     )
     return tuple(dict.fromkeys(reached))
 
 
 def _is_gpu(resource: str, named: Collection[str]) -> bool:
+    # A device class asked for as a resource: its quota key names the class, not a resource.
     if resource.startswith(IMPLICIT):
         return _is_gpu_class(resource.removeprefix(IMPLICIT), named)
     return is_gpu(resource, named)
@@ -182,11 +187,8 @@ def _inert(meaning: KeyMeaning, instead: str) -> KeyMeaning:
     )
 
 
-_PRIORITY = "PriorityClass"
-
-
 @dataclass(frozen=True, slots=True)
-class Asking:
+class ScopedRequest:
     """What scopes look at in a pod; None for what is not known of it.
 
     `terminating`: it has an active deadline. `best_effort`: it requests neither CPU nor memory.
@@ -200,7 +202,7 @@ class Asking:
 
 
 @dataclass(frozen=True, slots=True)
-class Limit:
+class NamedQuota:
     """A ResourceQuota: its limits and what is used of them, by key."""
 
     name: str
@@ -225,8 +227,8 @@ class Headroom:
 
 def headroom(
     resource: str,
-    asking: Asking,
-    quotas: Iterable[Limit],
+    asking: ScopedRequest,
+    quotas: Iterable[NamedQuota],
     *,
     named: Collection[str] = (),
     counting: Counting = Counting.REQUESTS,
@@ -240,6 +242,7 @@ def headroom(
     perhaps: list[float] = []
     for quota in sorted(quotas, key=lambda one: one.name):
         counted = counts(quota.scopes, asking)
+        # A quota that cannot count the pod does not stop it either.
         if counted is False:
             continue
         for key, hard in sorted(quota.hard.items()):
@@ -260,7 +263,7 @@ def headroom(
     return Headroom(least.units, least.quota, least.key, certain=not doubtful)
 
 
-def counts(scopes: Sequence[QuotaScope], asking: Asking) -> bool | None:
+def counts(scopes: Sequence[QuotaScope], asking: ScopedRequest) -> bool | None:
     """Say whether a quota with these scopes counts a pod; None where that cannot be told.
 
     A pod must match every scope. A quota without scopes counts all pods.
@@ -279,7 +282,7 @@ def scope_words(scope: QuotaScope) -> str:
     return f"{scope.name} {scope.operator} {', '.join(scope.values)}".rstrip()
 
 
-def _scope_matches(scope: QuotaScope, asking: Asking) -> bool | None:
+def _scope_matches(scope: QuotaScope, asking: ScopedRequest) -> bool | None:
     if scope.name == _PRIORITY:
         return _class_selected(scope, asking.priority_class)
     known = {

@@ -22,6 +22,12 @@ from apps.quotas.domain.saturation import KeyIntervals, LimitInterval
 
 CAPABILITY = "capability"
 DESERVED = "deserved"
+SOURCES: Mapping[ObservedKind, QuotaSource] = {
+    ObservedKind.RESOURCE_QUOTA: QuotaSource.RESOURCE_QUOTA,
+    ObservedKind.CLUSTER_QUEUE: QuotaSource.CLUSTER_QUEUE,
+    ObservedKind.VOLCANO_QUEUE: QuotaSource.VOLCANO_QUEUE,
+}
+QUOTA_KINDS = tuple(SOURCES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +107,7 @@ def volcano_limits(name: str, body: VolcanoQueueSnapshot) -> list[QueueLimit]:
     found = []
     for part, amounts in ((CAPABILITY, body.capability), (DESERVED, body.deserved)):
         for resource, hard in sorted(amounts.items()):
+            # `deserved` is no limit: a queue may hold more until others reclaim it.
             ceiling = body.capability.get(resource)
             found.append(
                 QueueLimit(
@@ -132,14 +139,6 @@ def _by_cell(uses: Iterable[FlavorUse]) -> Mapping[tuple[str, str], FlavorUse]:
     return {(use.flavor, use.resource): use for use in uses}
 
 
-SOURCES: Mapping[ObservedKind, QuotaSource] = {
-    ObservedKind.RESOURCE_QUOTA: QuotaSource.RESOURCE_QUOTA,
-    ObservedKind.CLUSTER_QUEUE: QuotaSource.CLUSTER_QUEUE,
-    ObservedKind.VOLCANO_QUEUE: QuotaSource.VOLCANO_QUEUE,
-}
-QUOTA_KINDS = tuple(SOURCES)
-
-
 class ShownQuota(NamedTuple):
     """The means of a ResourceQuota's key over one slot, as kube-state-metrics shows it."""
 
@@ -160,6 +159,7 @@ def seen_intervals(
     made again before it was seen to go, the later holds.
     """
     found: dict[QuotaRef, KeyIntervals] = {}
+    # A quota that is made again has a new uid; the old one may be seen to go later.
     for one in sorted(seen, key=lambda s: (s.first, s.uid)):
         span = (max(one.first, start), end if one.gone is None else min(one.gone, end))
         if one.kind not in SOURCES or span[1] <= span[0]:
@@ -281,6 +281,7 @@ def _nearest_scopes(intervals: Sequence[LimitInterval], slot: float) -> tuple[Qu
 
 def _append_interval(intervals: list[LimitInterval], interval: LimitInterval) -> None:
     """Add an interval that begins no sooner than those there; what it covers of them is its own."""
+    # Overlaps would count the key twice in the same hour.
     if intervals and intervals[-1].end > interval.start:
         last = intervals.pop()
         if last.start < interval.start:

@@ -11,10 +11,14 @@ from math import fsum
 from typing import NamedTuple
 
 from apps.clusters.domain.observed.objects import QuotaScope
-from apps.quotas.domain.keys import Asking, Counting, QuotaRef, counts
+from apps.quotas.domain.keys import Counting, QuotaRef, ScopedRequest, counts
 
 _HOUR = 3600.0
 _DIGITS = 9
+DAYS_BACK = 7
+HORIZON = timedelta(days=30)
+_LEAST_HOURS = 24
+_FLAT = 1e-9
 
 
 class LimitInterval(NamedTuple):
@@ -67,7 +71,7 @@ class RefusedSpan(NamedTuple):
 
 
 @dataclass(slots=True)
-class Filled:
+class KeyHour:
     """One key in one hour, in quota-hours; None for what is not known.
 
     `seconds` is how long the key was there: amounts × 3600 ÷ seconds are means of that time.
@@ -89,7 +93,7 @@ def fill(
     *,
     end: float | None = None,
     known: bool = True,
-) -> Filled | None:
+) -> KeyHour | None:
     """Return how full a ResourceQuota's key was in the hour from `hour` on; None: not there.
 
     With an `end`, until then alone: a namespace that moved has a part of its hour for each team.
@@ -101,7 +105,8 @@ def fill(
     if not intervals:
         return None
     there = fsum(s.end - s.start for s in intervals)
-    filled = Filled(there, _hours(s.hard * (s.end - s.start) for s in intervals))
+    filled = KeyHour(there, _hours(s.hard * (s.end - s.start) for s in intervals))
+    # Limits are known from the settings even where nobody saw who used them.
     if not known:
         return filled
     used: list[float] = []
@@ -123,11 +128,11 @@ def fill(
     return filled
 
 
-def together(parts: Sequence[Filled]) -> Filled:
+def joined_parts(parts: Sequence[KeyHour]) -> KeyHour:
     """Return disjoint parts of one hour as one; what is not known of one is not of all."""
     if len(parts) == 1:
         return parts[0]
-    return Filled(
+    return KeyHour(
         seconds=fsum(part.seconds for part in parts),
         hard=round(fsum(part.hard for part in parts), _DIGITS),
         used=_all_of(part.used for part in parts),
@@ -160,7 +165,7 @@ def fill_queue(
     waiting: Iterable[tuple[float, float, float | None]],
     *,
     known: bool = True,
-) -> Filled | None:
+) -> KeyHour | None:
     """Return the usage of a queue's key; amounts taken, held and pending are (units, start, end),
     each of this key alone. None: it was not there.
 
@@ -171,7 +176,7 @@ def fill_queue(
     if not intervals:
         return None
     there = fsum(s.end - s.start for s in intervals)
-    filled = Filled(there, _hours(s.hard * (s.end - s.start) for s in intervals))
+    filled = KeyHour(there, _hours(s.hard * (s.end - s.start) for s in intervals))
     if known:
         filled.used = _spanned(intervals, taken)
         filled.held = _spanned(intervals, held)
@@ -198,7 +203,8 @@ def _count(
 def _counts(interval: LimitInterval, life: RequestLife) -> bool:
     if not interval.scopes:
         return True
-    return counts(interval.scopes, Asking(priority_class=life.priority_class)) is not False
+    # The ledger keeps no deadlines or quality of service: what may count is counted.
+    return counts(interval.scopes, ScopedRequest(priority_class=life.priority_class)) is not False
 
 
 def _is_by(one: RefusedSpan, name: str) -> bool:
@@ -229,12 +235,6 @@ def _hours(unit_seconds: Iterable[float]) -> float:
     return round(fsum(unit_seconds) / _HOUR, _DIGITS)
 
 
-DAYS_BACK = 7
-HORIZON = timedelta(days=30)
-_LEAST_HOURS = 24
-_FLAT = 1e-9
-
-
 class TrendSums(NamedTuple):
     """Sums over the hours of the last seven days: x hours before now (0 and less), y units used."""
 
@@ -253,6 +253,7 @@ def full_at(at: datetime, *, hard: float, used: float, sums: TrendSums | None) -
     alike at every time. None where it does not get there within 30 days, where the use does not
     grow, or with fewer than 24 hours to go by. What is full already is so at `at`.
     """
+    # A limit of 0 without use is a door that is shut, not a quota that ran full.
     if used >= hard and used > 0:
         return at
     if sums is None or sums.hours < _LEAST_HOURS:
@@ -260,6 +261,7 @@ def full_at(at: datetime, *, hard: float, used: float, sums: TrendSums | None) -
     spread = sums.hours * sums.xx - sums.x * sums.x
     if spread <= 0:
         return None
+    # By sums, so that the database adds up the week and no hour is read.
     slope = (sums.hours * sums.xy - sums.x * sums.y) / spread
     if slope <= _FLAT:
         return None

@@ -1,18 +1,21 @@
-"""Reads of quotas: what was promised, how full they are and were, and how budgets burn."""
+"""Reads of quotas: entitlements, quota usage now and over time, and budget burn."""
 
 from apps.quotas.selectors.budgets import (
-    Entitled,
+    EntitledTeam,
     budget_alerts,
     budget_rows,
     burn_rows,
+    entitled_over,
     entitled_teams,
-    in_full,
     known_hours,
     money_allowances,
     on_days,
     since,
+    with_ranges,
 )
-from apps.quotas.selectors.demand import BlockedWork, waits_in
+from apps.quotas.selectors.commitments import TierCommitment, tier_capacities, tier_commitments
+from apps.quotas.selectors.current_quotas import every_quota_row, quota_row, quota_rows, quotas_now
+from apps.quotas.selectors.demand import BlockedWork, blocked_in
 from apps.quotas.selectors.explain import (
     BUDGETS,
     QUOTAS,
@@ -23,8 +26,7 @@ from apps.quotas.selectors.explain import (
     explain_team_quota,
 )
 from apps.quotas.selectors.history import held_but_unused, quota_history
-from apps.quotas.selectors.now import every_quota_row, quota_row, quota_rows, quotas_now
-from apps.quotas.selectors.observed import (
+from apps.quotas.selectors.observed_quotas import (
     STALE_AFTER,
     named_by_tiers,
     observed_until,
@@ -39,7 +41,6 @@ from apps.quotas.selectors.rows import (
     QuotaOrder,
     QuotaPoint,
     QuotaRow,
-    QuotasNow,
     QuotaSum,
     UnusedRow,
 )

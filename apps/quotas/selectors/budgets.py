@@ -13,14 +13,14 @@ from django.db.models import Count, Max, Min, OuterRef, Q, QuerySet, Subquery, S
 from apps.accounts.permissions import Visibility
 from apps.accounts.selectors import team_names
 from apps.clusters.domain.window import Window, day_of, day_start, day_window
-from apps.clusters.models import Cluster, holds_at
+from apps.clusters.models import Cluster, holds_at, holds_within
 from apps.clusters.selectors import report
 from apps.quotas.domain.budgets import (
     Allowance,
+    BudgetKey,
     Burn,
     ClusterHours,
     KnownHours,
-    Purse,
     Spending,
     SpendingAt,
     burn_of,
@@ -36,8 +36,47 @@ from apps.usage.domain.amounts import NANO
 from apps.usage.models import HAS_FACTS, CollectionWindow, TeamDay, TeamHour
 
 
+def entitled_over(
+    window: Window, *, visibility: Visibility, teams: Collection[str], tiers: Collection[str] = ()
+) -> list[tuple[datetime, float]]:
+    """Return the GPU-equivalents that these teams may count on together, by when that begins.
+
+    The first is as of the window's start; empty `tiers` means all. Sums of GPUs at the level of
+    a team, which everybody may see: `visibility` narrows nothing. One query.
+    """
+    rows = Entitlement.objects.filter(
+        holds_within(window), gpus__gt=0, team__active=True, team__name__in=teams
+    )
+    rows = rows.filter(tier__name__in=tiers) if tiers else rows
+    steps: dict[datetime, float] = defaultdict(float)
+    for start, end, gpus in rows.order_by("pk").values_list("valid_from", "valid_to", "gpus"):
+        steps[max(start, window.start)] += gpus
+        if end is not None and end < window.end:
+            steps[end] -= gpus
+    found, sum_of = [], 0.0
+    for at in sorted({window.start, *steps}):
+        sum_of += steps.get(at, 0.0)
+        found.append((at, sum_of))
+    return found
+
+
+GPU_HOURS = "gpu_hours"
+DAYS_AT_A_TIME = 100
+_DAY, _WEEK = timedelta(days=1), timedelta(days=7)
+DaySpending = dict[BudgetKey, dict[date, float]]
+HoursOf = Callable[
+    [Mapping[date, Collection[str]]],
+    Mapping[tuple[BudgetKey, date], Sequence[tuple[datetime, float]]],
+]
+"""Local days with names of teams → what each of their hours spent, the oldest first."""
+PATTERN_DAYS = 56
+"""How many days back the pattern of a team's weekdays is read from."""
+_HOUR = timedelta(hours=1)
+_NO_BURN = Burn(None, None, None, None, None, None)
+
+
 @dataclass(frozen=True, slots=True)
-class Entitled:
+class EntitledTeam:
     """A team and the GPU-equivalents of a tier that it may count on."""
 
     tier: str
@@ -45,7 +84,7 @@ class Entitled:
     gpus: float
 
 
-def entitled_teams(at: datetime, *, visibility: Visibility) -> list[Entitled]:
+def entitled_teams(at: datetime, *, visibility: Visibility) -> list[EntitledTeam]:
     """Return who is entitled to what at `at`: by tier, then the largest, then by team. One query.
 
     Sums of GPUs at the level of a team, which everybody may see: `visibility` narrows nothing.
@@ -53,18 +92,7 @@ def entitled_teams(at: datetime, *, visibility: Visibility) -> list[Entitled]:
     """
     rows = Entitlement.objects.filter(holds_at(at), gpus__gt=0, team__active=True)
     rows = rows.order_by("tier__name", "-gpus", "team__name", "pk")
-    return [Entitled(*row) for row in rows.values_list("tier__name", "team__name", "gpus")]
-
-
-GPU_HOURS = "gpu_hours"
-DAYS_AT_A_TIME = 100
-_DAY, _WEEK = timedelta(days=1), timedelta(days=7)
-
-Days = dict[Purse, dict[date, float]]
-HoursOf = Callable[
-    [Mapping[date, Collection[str]]], Mapping[tuple[Purse, date], Sequence[tuple[datetime, float]]]
-]
-"""Local days with names of teams → what each of their hours spent, the oldest first."""
+    return [EntitledTeam(*row) for row in rows.values_list("tier__name", "team__name", "gpus")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,20 +131,20 @@ class GpuHours:
         days = self._by_period(allowances, zone) if days_since is None else self._by_day(days_since)
         spending = Spending(days, defaultdict(dict), defaultdict(dict))
         for pk, cluster, week, last_day in self._last_week(end):
-            purse = (self.names[pk], GPU_HOURS)
-            spending.last_week[purse][self.clusters[cluster]] = week / NANO
-            spending.last_day[purse][self.clusters[cluster]] = last_day / NANO
+            budget_key = (self.names[pk], GPU_HOURS)
+            spending.last_week[budget_key][self.clusters[cluster]] = week / NANO
+            spending.last_day[budget_key][self.clusters[cluster]] = last_day / NANO
         return spending
 
-    def _by_day(self, first: date) -> Days:
+    def _by_day(self, first: date) -> DaySpending:
         """Return GPU-hours by local day. One query."""
-        days: Days = defaultdict(dict)
+        days: DaySpending = defaultdict(dict)
         rows = TeamDay.objects.filter(day__gte=first, **self._of(self.own)).order_by()
         for pk, day, amount in rows.values_list("team_id", "day").annotate(n=Sum("allocated")):
             days[self.names[pk], GPU_HOURS][day] = amount / NANO
         return days
 
-    def _by_period(self, allowances: Sequence[Allowance], zone: ZoneInfo) -> Days:
+    def _by_period(self, allowances: Sequence[Allowance], zone: ZoneInfo) -> DaySpending:
         """Return GPU-hours from the start of a period to that of the next, as of their first day.
 
         What began with any of them sums to the same. What is used up is found by month, and in
@@ -132,15 +160,15 @@ class GpuHours:
             {*starts, *_months(starts[0], max(day_of(one.window.end, zone) for one in used_up))}
         )
         days |= self._between(starts, [pk for pk, name in self.names.items() if name in own])
-        wanted: dict[date, set[Purse]] = defaultdict(set)
+        wanted: dict[date, set[BudgetKey]] = defaultdict(set)
         for one in used_up:
             found = _day_used_up(one, days, zone)
             if found is not None:
-                wanted[found[0]].add(one.purse)
+                wanted[found[0]].add(one.budget_key)
         self._refine(days, wanted, dict(pairwise([*starts, date.max])))
         return days
 
-    def _between(self, starts: Sequence[date], teams: Collection[int] | None) -> Days:
+    def _between(self, starts: Sequence[date], teams: Collection[int] | None) -> DaySpending:
         """Return GPU-hours from each of these days to the next, as of the first. One query."""
         parts = {
             f"part_{n}": Sum("allocated", filter=Q(day__gte=start, day__lt=end), default=0)
@@ -155,15 +183,18 @@ class GpuHours:
         }
 
     def _refine(
-        self, days: Days, wanted: Mapping[date, Collection[Purse]], ends: Mapping[date, date]
+        self,
+        days: DaySpending,
+        wanted: Mapping[date, Collection[BudgetKey]],
+        ends: Mapping[date, date],
     ) -> None:
-        """Put the days of some stretches, by their first day, in the place of their sums."""
+        """Put the days of some parts, by their first day, in the place of their sums."""
         condition = Q(pk__in=())
-        for start, purses in wanted.items():
-            ids = [pk for pk, name in self.names.items() if (name, GPU_HOURS) in purses]
+        for start, budget_keys in wanted.items():
+            ids = [pk for pk, name in self.names.items() if (name, GPU_HOURS) in budget_keys]
             condition |= Q(day__gte=start, day__lt=ends[start], team_id__in=ids)
-            for purse in purses:
-                del days[purse][start]
+            for budget_key in budget_keys:
+                del days[budget_key][start]
         rows = TeamDay.objects.filter(condition, cluster_id__in=list(self.clusters)).order_by()
         for pk, day, amount in rows.values_list("team_id", "day").annotate(n=Sum("allocated")):
             days[self.names[pk], GPU_HOURS][day] = amount / NANO
@@ -182,7 +213,7 @@ class GpuHours:
         return clusters if teams is None else clusters | {"team_id__in": teams}
 
 
-def _day_used_up(one: Allowance, days: Days, zone: ZoneInfo) -> tuple[date, float] | None:
+def _day_used_up(one: Allowance, days: DaySpending, zone: ZoneInfo) -> tuple[date, float] | None:
     return day_of_end(Spending(days).of_days(one, zone), one.amount)
 
 
@@ -196,8 +227,8 @@ def _months(start: date, end: date) -> Iterator[date]:
 def hours_in(zone: ZoneInfo) -> HoursOf:
     def hours_of(
         teams: Mapping[date, Collection[str]],
-    ) -> dict[tuple[Purse, date], list[tuple[datetime, float]]]:
-        found: dict[tuple[Purse, date], list[tuple[datetime, float]]] = defaultdict(list)
+    ) -> dict[tuple[BudgetKey, date], list[tuple[datetime, float]]]:
+        found: dict[tuple[BudgetKey, date], list[tuple[datetime, float]]] = defaultdict(list)
         for condition in on_days(teams, zone):
             rows = TeamHour.objects.filter(condition).order_by("hour")
             sums = rows.values_list("team__name", "hour").annotate(n=Sum("allocated"))
@@ -220,12 +251,6 @@ def on_days(teams: Mapping[date, Collection[str]], zone: ZoneInfo) -> Iterator[Q
         yield condition
 
 
-PATTERN_DAYS = 56
-"""How many days back the pattern of a team's weekdays is read from."""
-_HOUR = timedelta(hours=1)
-_NO_BURN = Burn(None, None, None, None, None, None)
-
-
 def budget_rows(
     at: datetime,
     *,
@@ -236,20 +261,19 @@ def budget_rows(
 ) -> list[BudgetRow]:
     """Return the GPU-hour budgets that run at `at`, of one team or all, by team and period.
 
-    Without `points` no row has a burn-down. Without `ranges` none has that, nor its earliest and
-    latest end: days are read of what is used up alone, for a year of a thousand teams is summed
-    by the database. `in_full` gives the rows that are shown the rest.
+    Without `points` no row has a burn-down. Without `ranges` rows lack burn-down, earliest and
+    latest end, and the database adds up all days but those of used-up budgets. `with_ranges`
+    completes the rows that are shown.
 
-    Sums of GPUs at the level of a team, which everybody may see: `visibility` narrows nothing.
-    Facts of the hour that is not closed yet are not there; used counts allocated GPU-hours of all
-    clusters, those no longer in the catalog too. Budgets in money come from the room of costs, by
-    `burn_rows`. Ten queries and one for each 100 days on which budgets were used up.
+    GPU sums of teams are open to everybody: `visibility` narrows nothing. `used` counts allocated
+    GPU-hours of closed hours on all clusters, retired ones too. Budgets in money come from the room
+    of costs, by `burn_rows`. Ten queries, and one for each 100 days on which budgets were used up.
     """
     teams = None if team is None else [team]
     return _rows_of(at, teams, points=points and ranges, ranges=ranges)
 
 
-def in_full(rows: Sequence[BudgetRow], at: datetime, *, points: bool = True) -> list[BudgetRow]:
+def with_ranges(rows: Sequence[BudgetRow], at: datetime, *, points: bool = True) -> list[BudgetRow]:
     """Return budgets that were read without ranges with these and their burn-down.
 
     Without `points` they have no burn-down. Queries as of `budget_rows`.
@@ -319,6 +343,7 @@ def known_hours(
     `rows` have a cluster and an hour each: of what was collected, or priced. Up to when anything
     is known says any cluster, and so does how much is; until when all is, the active ones.
     """
+    # The hour that runs is not closed: its facts would make the pace look slow.
     rows = rows.filter(hour__lte=at - _HOUR)
     last = rows.aggregate(last=Max("hour"))["last"]
     if last is None:
@@ -398,7 +423,7 @@ def burn_rows(
         _budget_row(
             one,
             spent,
-            hours=by_hour.get((one.purse, ends[one]), ()) if one in ends else (),
+            hours=by_hour.get((one.budget_key, ends[one]), ()) if one in ends else (),
             drawn=points,
         )
         for one in ordered(allowances)

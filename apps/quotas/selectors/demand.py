@@ -13,18 +13,23 @@ from django.db.models.functions import Cast
 from apps.clusters.domain.devices.resource_claims import CLAIM_KIND
 from apps.clusters.domain.window import Window
 from apps.clusters.models import Pod, UnixSeconds
-from apps.pending.domain.diagnosis import Cause, Counts
+from apps.pending.domain.diagnosis import PENDING_COUNTS, Cause, Counts
 from apps.pending.models import CauseInterval
 from apps.pending.services import amounts
-from apps.quotas.domain.allocations import PodLives, Taken
+from apps.quotas.domain.allocations import PodLives, UnitSpan
 from apps.quotas.domain.keys import IMPLICIT, Counting
 from apps.quotas.domain.saturation import RefusedSpan, RequestLife
-from apps.quotas.selectors.observed import LocalQueues
-from apps.usage.selectors import there
+from apps.quotas.selectors.observed_quotas import LocalQueues
+from apps.usage.selectors import exists_at
 
 _NAMED = 500
 """More namespaces than this are not named in a query: then all are read."""
 _POD_COLUMNS = ("cluster_id", "workload__namespace__name", "priority_class", "requests_text")
+_CAUSE_COLUMNS = (
+    *("episode__cluster_id", "episode__workload__namespace__name", "episode__queue"),
+    *("episode__resource", "cause", "counts", "detail", "counted", "episode__units"),
+    "episode__gpu_equivalents",
+)
 
 
 @dataclass(slots=True)
@@ -42,7 +47,7 @@ class OpenPods:
     By (cluster, namespace, resource, counting), then by priority class.
     """
 
-    asked: dict[tuple[int, str, str, Counting], dict[str, OpenUnits]] = field(
+    requests: dict[tuple[int, str, str, Counting], dict[str, OpenUnits]] = field(
         default_factory=lambda: defaultdict(lambda: defaultdict(OpenUnits))
     )
 
@@ -62,7 +67,7 @@ def open_pods(at: datetime, namespaces: Collection[str]) -> OpenPods:
     sums = grouped.annotate(pods=Count("pk"), bound=Count("pk", filter=Q(bound_at__lte=at)))
     for cluster, namespace, priority, text, is_claim, by_claim, count, bound in sums:
         for name, counting, units in _counted(text, is_claim, by_claim):
-            asked = found.asked[cluster, namespace, name, counting][priority]
+            asked = found.requests[cluster, namespace, name, counting][priority]
             asked.held += units * bound
             asked.pending += units * (count - bound)
     return found
@@ -97,7 +102,7 @@ def pods_counted(
 
 
 def _pods_at(at: datetime) -> QuerySet[Any]:
-    return Pod.objects.filter(there(at)).annotate(
+    return Pod.objects.filter(exists_at(at)).annotate(
         requests_text=Cast("requests", TextField()),
         is_claim=Case(When(workload__kind=CLAIM_KIND, then=Value(1)), default=Value(0)),
         by_claim=Case(When(claims=[], then=Value(0)), default=Value(1)),
@@ -108,6 +113,7 @@ def _counted(text: str, is_claim: int, by_claim: int) -> Iterator[tuple[str, Cou
     """Yield resource, how it is counted, and units of the request of a pod or a claim."""
     counting = Counting.CLAIMS if is_claim else Counting.REQUESTS
     for resource, units in amounts(text).items():
+        # Device classes have no slash: what a claim serves is counted by the claim's own row.
         if by_claim and not is_claim and "/" not in resource:
             continue
         yield resource.removeprefix(IMPLICIT), counting, units
@@ -115,7 +121,7 @@ def _counted(text: str, is_claim: int, by_claim: int) -> Iterator[tuple[str, Cou
 
 def pod_lives(at: datetime, clusters: Collection[int]) -> dict[int, PodLives]:
     """Return the pods that hold something at `at`, by cluster. One query."""
-    pods = Pod.objects.filter(there(at), cluster_id__in=clusters, bound_at__lte=at)
+    pods = Pod.objects.filter(exists_at(at), cluster_id__in=clusters, bound_at__lte=at)
     times = pods.exclude(workload__kind=CLAIM_KIND).annotate(
         requests_text=Cast("requests", TextField()),
         created=UnixSeconds("created_at"),
@@ -132,14 +138,6 @@ def pod_lives(at: datetime, clusters: Collection[int]) -> dict[int, PodLives]:
     return found
 
 
-_WAITS = (Counts.PENDING.value, Counts.SUPPRESSED.value)
-_CAUSE_COLUMNS = (
-    *("episode__cluster_id", "episode__workload__namespace__name", "episode__queue"),
-    *("episode__resource", "cause", "counts", "detail", "counted", "episode__units"),
-    "episode__gpu_equivalents",
-)
-
-
 @dataclass(slots=True)
 class BlockedWork:
     """Of one cluster: refused work by namespace, and pending work by (queue, resource).
@@ -148,10 +146,10 @@ class BlockedWork:
     """
 
     refused: dict[str, list[RefusedSpan]] = field(default_factory=lambda: defaultdict(list))
-    queued: dict[tuple[str, str], list[Taken]] = field(default_factory=lambda: defaultdict(list))
+    queued: dict[tuple[str, str], list[UnitSpan]] = field(default_factory=lambda: defaultdict(list))
 
 
-def waits_in(
+def blocked_in(
     window: Window, local: Mapping[int, LocalQueues], *, clusters: Collection[int]
 ) -> dict[int, BlockedWork]:
     """Return the work that quotas blocked within a window, by the id of the cluster. One query.
@@ -164,7 +162,7 @@ def waits_in(
         Q(end__isnull=True) | Q(end__gt=window.start),
         episode__cluster_id__in=clusters,
         start__lt=window.end,
-        counts__in=_WAITS,
+        counts__in=PENDING_COUNTS,
         counted__gt=0,
     )
     rows = rows.filter(Q(cause=Cause.QUOTA.value) | ~Q(episode__queue=""))
@@ -173,6 +171,7 @@ def waits_in(
     for row in times.order_by("pk").values_list(*_CAUSE_COLUMNS, "since", "until"):
         cluster, namespace, queue, resource, cause, counts, detail, *rest = row
         counted, units, whole, since, until = rest
+        # A quota counts units of its resource; GPU-equivalents weigh MIG devices and replicas.
         amount = counted * units / whole if whole else counted
         of_kueue = local.get(cluster, {}).get((namespace, queue))
         if cause == Cause.QUOTA.value and counts == Counts.SUPPRESSED.value:

@@ -9,10 +9,10 @@ from apps.accounts.permissions import Visibility
 from apps.clusters.domain.window import Window
 from apps.quotas.domain.keys import QuotaRef, QuotaSource
 from apps.quotas.selectors.budgets import budget_rows
+from apps.quotas.selectors.current_quotas import quota_detail, quota_shares
 from apps.quotas.selectors.history import quota_hours, trend_hours
-from apps.quotas.selectors.now import quota_detail, quota_shares
 from apps.quotas.selectors.rows import BurnRow, QuotaDetail, QuotaRow, QuotaUnits
-from apps.usage.domain.explained import Explained, Input, Number, RowColumn, Unit
+from apps.usage.domain.explained import Explained, FigureInput, FigureUnit, Number, RowColumn
 
 CEILING, BORROWED = "quota_ceiling", "quota_borrowed"
 _LABELS: Mapping[str, tuple[str, str]] = {
@@ -25,6 +25,35 @@ _LABELS: Mapping[str, tuple[str, str]] = {
 QUEUES = tuple(_LABELS)
 _POOL, _LIMITED = "kept + sum(units)", "min(kept + sum(units), hard + borrowing_limit)"
 _ABOVE = "max(0, used - hard)"
+_HOUR = timedelta(hours=1)
+_PACE = "Mean use of an hour in the last {} ÷ budget of an hour; 1 is linear pace."
+_OF_DAYS = "(spent / hours) / (budget / period)"
+_RECENT = {"budget_burn_1d": "the last day", "budget_burn_7d": "the last 7 days"}
+_LEFT = "quota_hours_left"
+_RATIOS = ("quota_usage", "quota_used")
+_AT_LIMIT = "max(0, hard - used)"
+_ALONG_THE_TREND = (
+    "(hard - used) * (hours * squares(x) - sum(x) ** 2) / (hours * dot(x, y) - sum(x) * sum(y))"
+)
+_MEAN, _BESIDE = "mean", "max(0, used - allocated)"
+_HOURS: Mapping[str, tuple[str, str, str]] = {
+    "unused_quota_hours": (
+        "Unused quota-hours",
+        "In each hour max(0, limit − used).",
+        "sum(unused)",
+    ),
+    "unused_quota_ratio": ("Unused quota", "Unused ÷ limit.", "sum(unused) / sum(hard)"),
+    "quota_limit_hours": ("Limit", "Limit × time.", "sum(hard)"),
+    "quota_used_hours": ("Used", "What the quota counts as used × time.", "sum(used)"),
+}
+_TEAM_SUMS: Mapping[str, tuple[str, str, str]] = {
+    "team_quota_usage": ("Quota usage", "saturation_ratio", "sum(used) / sum(hard)"),
+    "team_quota_limit": ("Limit", "hard", "sum(hard)"),
+    "team_quota_used": ("Used", "used", "sum(used)"),
+    "team_quota_allocated": ("Allocated", "held", "sum(held)"),
+    "team_quota_blocked": ("Blocked at admission", "suppressed", "sum(suppressed)"),
+}
+TEAM_QUOTAS = tuple(_TEAM_SUMS)
 
 
 def explain_queue(figure: str, found: QuotaDetail) -> Explained:
@@ -40,12 +69,12 @@ def explain_queue(figure: str, found: QuotaDetail) -> Explained:
         meaning=meaning,
         anchor="quota-burn",
         value=value,
-        unit=Unit.COUNT,
+        unit=FigureUnit.COUNT,
         formula=formula,
         inputs=[one for one in _queue_inputs(row, found.lent) if one.name in formula],
         columns=(
             RowColumn("name", "Queue or cohort"),
-            RowColumn("units", f"Lends, units of {row.unit}", Unit.COUNT),
+            RowColumn("units", f"Lends, units of {row.unit}", FigureUnit.COUNT),
         ),
         rows=[{"name": one.name, "units": one.units} for one in rows],
         origin=f"{row.source} {row.name}, key `{row.key}`, of {row.cluster}.",
@@ -67,49 +96,49 @@ def _borrowed_formula(row: QuotaRow) -> str:
     return _ABOVE if known else "borrowed"
 
 
-def _queue_inputs(row: QuotaRow, lent: Sequence[QuotaUnits]) -> list[Input]:
+def _queue_inputs(row: QuotaRow, lent: Sequence[QuotaUnits]) -> list[FigureInput]:
     own = sum(one.units for one in lent if one.name == row.name)
     return [
-        Input("kept", "nominal quota, not lent", row.hard - own, Unit.COUNT),
-        Input("borrowing_limit", "borrowing limit", row.borrowing_limit, Unit.COUNT),
-        Input("hard", "nominal quota", row.hard, Unit.COUNT),
-        Input("used", "used", row.used, Unit.COUNT, "quota_used"),
-        Input("capability", "capability", row.ceiling, Unit.COUNT),
-        Input("borrowed", "borrowed, as the status says", row.borrowed, Unit.COUNT),
+        FigureInput("kept", "nominal quota, not lent", row.hard - own, FigureUnit.COUNT),
+        FigureInput("borrowing_limit", "borrowing limit", row.borrowing_limit, FigureUnit.COUNT),
+        FigureInput("hard", "nominal quota", row.hard, FigureUnit.COUNT),
+        FigureInput("used", "used", row.used, FigureUnit.COUNT, "quota_used"),
+        FigureInput("capability", "capability", row.ceiling, FigureUnit.COUNT),
+        FigureInput("borrowed", "borrowed, as the status says", row.borrowed, FigureUnit.COUNT),
     ]
 
 
-_HOUR = timedelta(hours=1)
-
-
 @dataclass(frozen=True, slots=True)
-class _Budget:
+class _BudgetFigure:
     label: str
     meaning: str
-    unit: Unit
+    unit: FigureUnit
     formula: str
 
 
-_PACE = "Mean use of an hour in the last {} ÷ budget of an hour; 1 is linear pace."
-_OF_DAYS = "(spent / hours) / (budget / period)"
-_RECENT = {"budget_burn_1d": "the last day", "budget_burn_7d": "the last 7 days"}
-_BUDGET: Mapping[str, _Budget] = {
-    "budget_used": _Budget(
-        "Budget used", "Allocated since the period's start.", Unit.GPU_HOURS, "used"
+_BUDGET: Mapping[str, _BudgetFigure] = {
+    "budget_used": _BudgetFigure(
+        "Budget used", "Allocated since the period's start.", FigureUnit.GPU_HOURS, "used"
     ),
-    "budget_share": _Budget("Share used", "Used ÷ budget.", Unit.RATIO, "used / budget"),
-    "budget_burn": _Budget(
+    "budget_share": _BudgetFigure(
+        "Share used", "Used ÷ budget.", FigureUnit.RATIO, "used / budget"
+    ),
+    "budget_burn": _BudgetFigure(
         "Burn rate",
         "Share of the budget used ÷ share of the period with data; 1 is linear pace.",
-        Unit.COUNT,
+        FigureUnit.COUNT,
         "(used / budget) / (known / period)",
     ),
-    "budget_burn_1d": _Budget("Burn rate, 1 day", _PACE.format("day"), Unit.COUNT, _OF_DAYS),
-    "budget_burn_7d": _Budget("Burn rate, 7 days", _PACE.format("7 days"), Unit.COUNT, _OF_DAYS),
-    "budget_hours_left": _Budget(
+    "budget_burn_1d": _BudgetFigure(
+        "Burn rate, 1 day", _PACE.format("day"), FigureUnit.COUNT, _OF_DAYS
+    ),
+    "budget_burn_7d": _BudgetFigure(
+        "Burn rate, 7 days", _PACE.format("7 days"), FigureUnit.COUNT, _OF_DAYS
+    ),
+    "budget_hours_left": _BudgetFigure(
         "Hours left",
         "Until the budget is used at the mean of the last 7 days.",
-        Unit.HOURS,
+        FigureUnit.HOURS,
         "(budget - used) / (rate * budget / period)",
     ),
 }
@@ -134,9 +163,9 @@ def explain_budget(
     return replace(
         explain_burn(figure, row),
         columns=(
-            RowColumn("until", "Until", Unit.TIME),
-            RowColumn("gpu_hours", "Used", Unit.GPU_HOURS),
-            RowColumn("since_start", "Used since the start", Unit.GPU_HOURS),
+            RowColumn("until", "Until", FigureUnit.TIME),
+            RowColumn("gpu_hours", "Used", FigureUnit.GPU_HOURS),
+            RowColumn("since_start", "Used since the start", FigureUnit.GPU_HOURS),
         ),
         rows=[
             {"until": at, "gpu_hours": amount - earlier, "since_start": amount}
@@ -148,7 +177,7 @@ def explain_budget(
 
 def explain_burn(figure: str, row: BurnRow, *, currency: str = "") -> Explained:
     """Explain one of BUDGETS of a budget in GPU-hours, or in a currency; without its rows."""
-    of, unit = _BUDGET[figure], Unit.MONEY if currency else Unit.GPU_HOURS
+    of, unit = _BUDGET[figure], FigureUnit.MONEY if currency else FigureUnit.GPU_HOURS
     value, formula = _budget_value(figure, row), of.formula
     if figure == "budget_hours_left" and row.used >= row.allowance:
         formula = "max(0, budget - used)"
@@ -158,12 +187,12 @@ def explain_burn(figure: str, row: BurnRow, *, currency: str = "") -> Explained:
         meaning=of.meaning,
         anchor="quota-burn",
         value=value,
-        unit=unit if of.unit is Unit.GPU_HOURS else of.unit,
+        unit=unit if of.unit is FigureUnit.GPU_HOURS else of.unit,
         currency=currency,
         formula=formula,
         inputs=_budget_inputs(figure, row, unit),
         grades=_known_hours(row),
-        grade_unit=Unit.HOURS,
+        grade_unit=FigureUnit.HOURS,
         sources=("holding",),
         nothing="" if value is not None else "It is not known, or not before the period's end.",
     )
@@ -183,27 +212,29 @@ def _budget_value(figure: str, row: BurnRow) -> Number | None:
     return rates.get(figure, row.used)
 
 
-def _budget_inputs(figure: str, row: BurnRow, unit: Unit) -> list[Input]:
+def _budget_inputs(figure: str, row: BurnRow, unit: FigureUnit) -> list[FigureInput]:
     """Return the numbers that the formula of a figure has, and no others."""
-    used = Input("used", "used", row.used, unit, figure="budget_used")
+    used = FigureInput("used", "used", row.used, unit, figure="budget_used")
     if figure == "budget_used":
         return [used]
-    budget = Input("budget", "budget", row.allowance, unit)
+    budget = FigureInput("budget", "budget", row.allowance, unit)
     if figure == "budget_share":
         return [used, budget]
     length = hours_between(row.period_start, row.period_end)
-    period = Input("period", "hours of the period", length, Unit.HOURS)
+    period = FigureInput("period", "hours of the period", length, FigureUnit.HOURS)
     if figure in _RECENT:
         spent = row.last_day if figure == "budget_burn_1d" else row.last_week
         return [
-            Input("spent", f"used in {_RECENT[figure]}", spent.amount, unit),
-            Input("hours", f"hours of {_RECENT[figure]}", spent.hours, Unit.HOURS),
+            FigureInput("spent", f"used in {_RECENT[figure]}", spent.amount, unit),
+            FigureInput("hours", f"hours of {_RECENT[figure]}", spent.hours, FigureUnit.HOURS),
             *(budget, period),
         ]
     if figure == "budget_burn":
-        known = Input("known", "hours with data", row.known_hours, Unit.HOURS)
+        known = FigureInput("known", "hours with data", row.known_hours, FigureUnit.HOURS)
         return [used, budget, period, known]
-    rate = Input("rate", "burn rate of 7 days", row.burn_rate_7d, Unit.RATIO, "budget_burn_7d")
+    rate = FigureInput(
+        "rate", "burn rate of 7 days", row.burn_rate_7d, FigureUnit.RATIO, "budget_burn_7d"
+    )
     return [used, budget, period, rate]
 
 
@@ -221,17 +252,8 @@ def _known_hours(row: BurnRow) -> dict[str, float]:
     return {"with data": row.known_hours, "no data": max(0.0, elapsed - row.known_hours)}
 
 
-_LEFT = "quota_hours_left"
-_RATIOS = ("quota_usage", "quota_used")
-_AT_LIMIT = "max(0, hard - used)"
-_ALONG_THE_TREND = (
-    "(hard - used) * (hours * squares(x) - sum(x) ** 2) / (hours * dot(x, y) - sum(x) * sum(y))"
-)
-_MEAN, _BESIDE = "mean", "max(0, used - allocated)"
-
-
 @dataclass(frozen=True, slots=True)
-class _Amount:
+class _QuotaAmount:
     """An amount of a key: a field of QuotaRow, and the parts of QuotaDetail that it sums."""
 
     label: str
@@ -241,47 +263,29 @@ class _Amount:
     formula: str
 
 
-_AMOUNTS: Mapping[str, _Amount] = {
-    "quota_allocated": _Amount(
+_AMOUNTS: Mapping[str, _QuotaAmount] = {
+    "quota_allocated": _QuotaAmount(
         "Allocated",
         "Units of bound pods and allocated claims, at most what the quota counts as used.",
         *("held", "allocated", "max(0, min(used, sum(units)))"),
     ),
-    "quota_pending": _Amount(
+    "quota_pending": _QuotaAmount(
         "Pending, counted",
         "Units that the quota counts and that are not bound.",
         *("pending", "pending", "max(0, min(used - allocated, sum(units)))"),
     ),
-    "quota_blocked": _Amount(
+    "quota_blocked": _QuotaAmount(
         "Blocked at admission",
         "Units that were refused before a pod existed, or pend in the queue.",
         *("suppressed", "blocked", "sum(units)"),
     ),
-    "quota_headroom": _Amount(
+    "quota_headroom": _QuotaAmount(
         "Headroom",
         "The least that any quota of the namespace leaves: limit − used.",
         *("headroom", "left", "min(units)"),
     ),
 }
-_HOURS: Mapping[str, tuple[str, str, str]] = {
-    "unused_quota_hours": (
-        "Unused quota-hours",
-        "In each hour max(0, limit − used).",
-        "sum(unused)",
-    ),
-    "unused_quota_ratio": ("Unused quota", "Unused ÷ limit.", "sum(unused) / sum(hard)"),
-    "quota_limit_hours": ("Limit", "Limit × time.", "sum(hard)"),
-    "quota_used_hours": ("Used", "What the quota counts as used × time.", "sum(used)"),
-}
-_SUMS: Mapping[str, tuple[str, str, str]] = {
-    "team_quota_usage": ("Quota usage", "saturation_ratio", "sum(used) / sum(hard)"),
-    "team_quota_limit": ("Limit", "hard", "sum(hard)"),
-    "team_quota_used": ("Used", "used", "sum(used)"),
-    "team_quota_allocated": ("Allocated", "held", "sum(held)"),
-    "team_quota_blocked": ("Blocked at admission", "suppressed", "sum(suppressed)"),
-}
 QUOTAS = (*_RATIOS, _LEFT, *_AMOUNTS, *_HOURS, *QUEUES)
-TEAM_QUOTAS = tuple(_SUMS)
 
 
 def explain_quota(
@@ -324,13 +328,13 @@ def explain_team_quota(
     None for other figures and where there is no such sum. The rows are for who sees the team,
     others see one. Queries as those of `quota_shares`.
     """
-    if figure not in _SUMS:
+    if figure not in _TEAM_SUMS:
         return None
     found = quota_shares(at, team=team, resource=resource, unit=unit, visibility=visibility)
     if found is None:
         return None
     total, shares = found
-    label, field, formula = _SUMS[figure]
+    label, field, formula = _TEAM_SUMS[figure]
     amounts = ("hard", "used", "held", "suppressed")
     names = ("cluster", "namespace", "name", "key")
     rows = [{name: getattr(one, name) for name in (*names, *amounts)} for one in shares]
@@ -342,14 +346,14 @@ def explain_team_quota(
         meaning=f"ResourceQuotas of {team} on {resource}, the least of each namespace.",
         anchor="quota-burn",
         value=value,
-        unit=Unit.RATIO if field == "saturation_ratio" else Unit.COUNT,
+        unit=FigureUnit.RATIO if field == "saturation_ratio" else FigureUnit.COUNT,
         formula=formula,
         columns=(
             *(RowColumn(name, name.capitalize()) for name in names),
-            RowColumn("hard", "Limit", Unit.COUNT),
-            RowColumn("used", "Used", Unit.COUNT),
-            RowColumn("held", "Allocated", Unit.COUNT),
-            RowColumn("suppressed", "Blocked at admission", Unit.COUNT),
+            RowColumn("hard", "Limit", FigureUnit.COUNT),
+            RowColumn("used", "Used", FigureUnit.COUNT),
+            RowColumn("held", "Allocated", FigureUnit.COUNT),
+            RowColumn("suppressed", "Blocked at admission", FigureUnit.COUNT),
         ),
         rows=rows or [together],
         origin="" if shares else "Quotas of other teams are shown as their sum.",
@@ -368,9 +372,9 @@ def _explain_amount(figure: str, found: QuotaDetail) -> Explained:
     elif of.field == "pending" and (found.claims or not row.namespace):
         formula = _BESIDE
     given = (
-        Input("used", "used", row.used, Unit.COUNT, "quota_used"),
-        Input("allocated", "allocated", row.held, Unit.COUNT, "quota_allocated"),
-        Input(_MEAN, f"{of.label.lower()}, mean of the hour", value, Unit.COUNT),
+        FigureInput("used", "used", row.used, FigureUnit.COUNT, "quota_used"),
+        FigureInput("allocated", "allocated", row.held, FigureUnit.COUNT, "quota_allocated"),
+        FigureInput(_MEAN, f"{of.label.lower()}, mean of the hour", value, FigureUnit.COUNT),
     )
     return Explained(
         figure=figure,
@@ -378,13 +382,13 @@ def _explain_amount(figure: str, found: QuotaDetail) -> Explained:
         meaning=of.meaning,
         anchor="quota-burn",
         value=value,
-        unit=Unit.COUNT,
+        unit=FigureUnit.COUNT,
         formula=formula,
         inputs=[one for one in given if one.name in formula],
         columns=(
             RowColumn("name", "Quota" if of.parts == "left" else "Pod"),
-            RowColumn("units", f"Units of {row.unit}", Unit.COUNT),
-            RowColumn("since", "Since", Unit.TIME),
+            RowColumn("units", f"Units of {row.unit}", FigureUnit.COUNT),
+            RowColumn("since", "Since", FigureUnit.TIME),
         ),
         rows=[{"name": one.name, "units": one.units, "since": one.since} for one in parts],
         origin=_key_origin(row),
@@ -416,14 +420,14 @@ def _explain_quota_hours(
         meaning=meaning,
         anchor="quota-burn",
         value=value,
-        unit=Unit.RATIO if figure == "unused_quota_ratio" else Unit.COUNT,
+        unit=FigureUnit.RATIO if figure == "unused_quota_ratio" else FigureUnit.COUNT,
         formula=formula,
         columns=(
-            RowColumn("hour", "Hour", Unit.TIME),
+            RowColumn("hour", "Hour", FigureUnit.TIME),
             RowColumn("team", "Team"),
-            RowColumn("hard", "Limit × time", Unit.COUNT),
-            RowColumn("used", "Used × time", Unit.COUNT),
-            RowColumn("unused", "Unused", Unit.COUNT),
+            RowColumn("hard", "Limit × time", FigureUnit.COUNT),
+            RowColumn("used", "Used × time", FigureUnit.COUNT),
+            RowColumn("unused", "Unused", FigureUnit.COUNT),
         ),
         rows=rows,
         origin=f"Hours in which the use of {key.source} {key.name}, key `{key.key}`, is known.",
@@ -442,17 +446,17 @@ def _explain_hours_left(
         meaning="Until used reaches the limit along the line of least squares of 7 days.",
         anchor="quota-burn",
         value=value,
-        unit=Unit.HOURS,
+        unit=FigureUnit.HOURS,
         formula=_AT_LIMIT if value == 0 else _ALONG_THE_TREND,
         inputs=(
-            Input("used", "used", row.used, Unit.COUNT, "quota_used"),
-            Input("hard", "limit", row.hard, Unit.COUNT),
-            *(() if value == 0 else (Input("hours", "hours", len(hours), Unit.COUNT),)),
+            FigureInput("used", "used", row.used, FigureUnit.COUNT, "quota_used"),
+            FigureInput("hard", "limit", row.hard, FigureUnit.COUNT),
+            *(() if value == 0 else (FigureInput("hours", "hours", len(hours), FigureUnit.COUNT),)),
         ),
         columns=(
-            RowColumn("hour", "Hour", Unit.TIME),
-            RowColumn("x", "Hours from now", Unit.HOURS),
-            RowColumn("y", "Used, mean", Unit.GPUS),
+            RowColumn("hour", "Hour", FigureUnit.TIME),
+            RowColumn("x", "Hours from now", FigureUnit.HOURS),
+            RowColumn("y", "Used, mean", FigureUnit.GPUS),
         ),
         rows=[{"hour": hour, "x": x, "y": y} for hour, x, y in hours],
         origin=_key_origin(row),
@@ -461,7 +465,7 @@ def _explain_hours_left(
 
 
 def _explain_usage(figure: str, row: QuotaRow) -> Explained:
-    used = Input("used", "used", row.used, Unit.COUNT)
+    used = FigureInput("used", "used", row.used, FigureUnit.COUNT)
     by_usage = figure == "quota_usage"
     value = row.saturation_ratio if by_usage else row.used
     return Explained(
@@ -470,12 +474,14 @@ def _explain_usage(figure: str, row: QuotaRow) -> Explained:
         meaning="What the quota counts as used ÷ its limit; pending pods are counted.",
         anchor="quota-burn",
         value=value,
-        unit=Unit.RATIO if by_usage else Unit.COUNT,
+        unit=FigureUnit.RATIO if by_usage else FigureUnit.COUNT,
         formula="used / hard" if by_usage else "used",
-        inputs=(used, Input("hard", "limit", row.hard, Unit.COUNT)) if by_usage else (used,),
+        inputs=(used, FigureInput("hard", "limit", row.hard, FigureUnit.COUNT))
+        if by_usage
+        else (used,),
         columns=(
             RowColumn("part", "Part"),
-            RowColumn("units", f"Units of {row.unit}", Unit.COUNT),
+            RowColumn("units", f"Units of {row.unit}", FigureUnit.COUNT),
         ),
         rows=[
             {"part": "Allocated", "units": row.held},

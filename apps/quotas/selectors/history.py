@@ -22,7 +22,7 @@ from apps.quotas.domain.keys import DEVICES, QuotaRef, QuotaSource, meaning_in, 
 from apps.quotas.domain.limits import seen_intervals
 from apps.quotas.domain.saturation import DAYS_BACK, KeyIntervals, TrendSums
 from apps.quotas.models import QuotaKey, QuotaKeyHour
-from apps.quotas.selectors.observed import named_by_tiers, settings_in
+from apps.quotas.selectors.observed_quotas import named_by_tiers, settings_in
 from apps.quotas.selectors.rows import QuotaFilters, QuotaPoint, UnusedRow
 from apps.usage.domain.amounts import NANO
 from apps.usage.domain.usage_query import Filters, Grouping, Periods, TimeStep, UsageQuery
@@ -30,6 +30,9 @@ from apps.usage.selectors import usage_rows
 
 _FLOAT = FloatField()
 _KEY_REF = ("source", "namespace", "name", "key", "cluster__name")
+ALL_QUOTAS = QuotaFilters()
+_AMOUNTS = ("used", "held", "pending", "suppressed")
+_HOUR_REF = ("key__source", "key__namespace", "key__name", "key__key", "cluster__name")
 
 
 def trends(at: datetime, keys: Iterable[QuotaRef]) -> dict[QuotaRef, TrendSums]:
@@ -80,12 +83,6 @@ def _week_hours(at: datetime, ids: Any) -> Any:
     return hours.annotate(x=x, y=y)
 
 
-ALL_QUOTAS = QuotaFilters()
-
-_AMOUNTS = ("used", "held", "pending", "suppressed")
-_HOUR_REF = ("key__source", "key__namespace", "key__name", "key__key", "cluster__name")
-
-
 def quota_history(
     window: Window,
     ref: QuotaRef,
@@ -116,6 +113,7 @@ def _point(
     known: list[float | None] = []
     for column in range(4, 8):
         there = [row for row in rows if row[column] is not None]
+        # Each column by its own known time: an hour without `held` still knows what was used.
         span = fsum(row[2] for row in there)
         known.append(fsum(row[column] for row in there) * 3600 / span if span else None)
     used, held, pending, suppressed = known
@@ -149,6 +147,7 @@ def held_but_unused(
         rows = rows.filter(key__namespace__in=filters.namespace)
     if filters.source:
         rows = rows.filter(key__source__in=filters.source)
+    # Hour by hour: over the window, use above a lowered limit would hide unused hours.
     left = Greatest(F("hard") - F("used"), 0.0, output_field=_FLOAT)
     sums = (
         rows.order_by()
@@ -265,4 +264,5 @@ def _visible(
         rows = rows.filter(**dict(zip(_HOUR_REF, ref, strict=True)))
     if visibility.everything:
         return rows
+    # By the row's own team: a namespace that moved shows nobody the other team's hours.
     return rows.filter(team_id__in=visibility.team_ids)

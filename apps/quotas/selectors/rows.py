@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import Annotated
 
 from apps.clusters.domain.columns import Column
-from apps.quotas.domain.budgets import NOTHING, Spent
+from apps.quotas.domain.budgets import NOTHING, SpentAmount
 from apps.quotas.domain.keys import QuotaRef, QuotaSource
 from apps.usage.domain.usage_query import RowPage
 
@@ -380,8 +380,8 @@ class BurnRow:
         ),
     ] = None
     known_hours: float | None = None
-    last_day: Spent = NOTHING
-    last_week: Spent = NOTHING
+    last_day: SpentAmount = NOTHING
+    last_week: SpentAmount = NOTHING
 
     @property
     def at_least(self) -> bool:

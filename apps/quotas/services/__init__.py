@@ -1,4 +1,4 @@
-"""Writes of what was promised, of how full quotas were, and of alerts on budgets."""
+"""Writes of entitlements, budgets, hourly quota usage and budget alerts."""
 
 from apps.quotas.services.alerts import note_alerts, note_budget_alerts
 from apps.quotas.services.entitlements import (
@@ -9,4 +9,4 @@ from apps.quotas.services.entitlements import (
     write_budgets,
     write_entitlements,
 )
-from apps.quotas.services.rolls import due_windows, prune, roll_hours, roll_window
+from apps.quotas.services.hourly_sums import due_windows, prune, roll_hours, roll_window

@@ -12,8 +12,6 @@ from apps.quotas.selectors.budgets import budget_rows
 from apps.quotas.selectors.rows import BurnRow
 
 THRESHOLDS = (0.5, 0.8, 1.0)
-
-
 _FIELDS = ("team__name", "unit", "period", "period_start", "kind", "threshold")
 
 
@@ -31,24 +29,26 @@ def note_alerts(rows: Iterable[BurnRow], *, now: datetime) -> int:
     projected to be any more. Budgets in money come here from the room of costs.
     """
     rows = list(rows)
-    told = _noted(rows)
+    noted = _noted(rows)
     teams = {name: pk for pk, name in team_names().items()}
     alerts = []
     for row in rows:
-        known = told[row.team, row.unit, row.period, row.period_start]
+        known = noted[row.team, row.unit, row.period, row.period_start]
         due = [
             (BudgetAlert.USED, threshold)
             for threshold in alerts_due(
                 float(row.used),
                 allowance=float(row.allowance),
                 thresholds=THRESHOLDS,
-                told=[level for kind, level in known if kind == BudgetAlert.USED],
+                noted=[level for kind, level in known if kind == BudgetAlert.USED],
             )
         ]
+        # What is used up has its own alert; a second one for the same fact is noise.
         soon = row.exhausted_at is not None and row.used < row.allowance
         if soon and (BudgetAlert.PROJECTED, 1.0) not in known:
             due.append((BudgetAlert.PROJECTED, 1.0))
         alerts += [_alert(row, kind, level, teams[row.team], now) for kind, level in due]
+    # Two workers may note the same at once: the unique constraint lets one of them win.
     BudgetAlert.objects.bulk_create(alerts, ignore_conflicts=True)
     return len(alerts)
 

@@ -1,4 +1,4 @@
-"""Writes of entitlements and budgets, as the catalog promises them."""
+"""Writes of entitlements and budgets, as the catalog states them."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass

@@ -19,10 +19,18 @@ _STEPS = 20
 # What a sum of samples misses a class's edge by does not put it into the next class.
 _HAIR = 1e-9
 
+QUIET_BELOW = 0.1
+"""An hour is quiet when its mean activity is below this fraction."""
+GRACE_HOURS = 1.0
+"""How long something is idle before it is stopped."""
+HOURS_OF_DAY = 25
+"""A local day has this many hours at most: the one on which clocks are set back."""
+
 
 def class_of(activity: float) -> int:
     """Return the class of a mean activity 0..1; its upper edge belongs to a class."""
     if activity >= ALMOST_NOTHING:
+        # Means may exceed 1 by rounding: they belong to the last class.
         return min(CLASSES - 1, _FIRST_STEP - 1 + ceil(activity * _STEPS - _HAIR))
     return 1 if activity > 0.0 else 0
 
@@ -109,14 +117,6 @@ def most_active_first(pods: Mapping[str, str]) -> list[int]:
     return [LETTERS.index(max(rank)) for rank in zip(*ranked, strict=True)]
 
 
-QUIET_BELOW = 0.1
-"""An hour is quiet when its mean activity is below this fraction."""
-GRACE_HOURS = 1.0
-"""How long something is idle before it is stopped."""
-HOURS_OF_DAY = 25
-"""A local day has this many hours at most: the one on which clocks are set back."""
-
-
 class PodHourAmounts(NamedTuple):
     """A pod's hour in nano-GPU-hours; `place` is the number of the hour in its local day."""
 
@@ -189,6 +189,7 @@ class QuietTime:
             if not hour.is_quiet or not hour.ran:
                 idle = 0.0
                 continue
+            # An hour without facts between two: whether it was idle then is not known.
             if hour.place != last + 1:
                 idle = 0.0
             last = hour.place

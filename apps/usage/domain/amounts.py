@@ -35,9 +35,12 @@ LEVEL_FIELDS = (
 """How deep GPUs were in use, and the measured GPU-hours that each amount is of."""
 CAPACITY_FIELDS = ("capacity", "unhealthy", "unallocated", "stranded", "unattributed")
 
+SECONDS_PER_HOUR = 3600.0
+
 
 def nano(gpu_hours: float) -> int:
     """Return GPU-hours as whole nano-GPU-hours, rounded to the nearest."""
+    # Rounded once, when a fact is made. From then on only integers are added.
     return round(gpu_hours * NANO)
 
 
@@ -185,6 +188,7 @@ class Amounts:
     @property
     def energy_kwh(self) -> float | None:
         """Measured energy; None where no exporter showed any: no GPU draws nothing."""
+        # Rows without metrics add 0: only a sum of 0 shows that no exporter told.
         return self.energy_mwh / _MWH_PER_KWH if self.energy_mwh else None
 
     @property
@@ -197,9 +201,6 @@ class Amounts:
             "inferred": hours(self.grade_inferred),
             "unmeasured": hours(self.unmeasured),
         }
-
-
-SECONDS_PER_HOUR = 3600.0
 
 
 class HeldSlot(NamedTuple):

@@ -16,16 +16,7 @@ from typing import NamedTuple
 from apps.clusters.domain.resources import counted, gpus
 from apps.usage.domain.attribution.attribute_hour import HourFacts
 
-
-class CollectionState(StrEnum):
-    """`waiting` is enqueued or at work; the other three are the outcome of the last attempt."""
-
-    WAITING = "waiting"
-    COMPLETE = "complete"
-    PARTIAL = "partial"
-    FAILED = "failed"
-
-
+# The codes are stored with the hours: only their words may change.
 HOUR_FINDINGS: Mapping[str, str] = {
     "overcommitted": "nodes on which more was held than there is; holdings were scaled to fit",
     "label_without_pod": "rows of devices that name a pod which held nothing: unattributed",
@@ -42,19 +33,38 @@ HOUR_FINDINGS: Mapping[str, str] = {
     "no_process_values": "shared devices whose pods all read 0 on an active GPU: the exporter "
     "lacks hostPID",
 }
-
-
-def finding_text(code: str, count: int) -> str:
-    """Return a finding with how often it was made; a code without words stands as it is."""
-    return f"{HOUR_FINDINGS.get(code, code)} ({count})"
-
-
 _FIRST = timedelta(minutes=1)
 _LONGEST = timedelta(minutes=30)
 _PARTIAL_ATTEMPTS = 6
 _DAY = timedelta(days=1)
 # Under this coverage samples lack that pods coming and going do not explain.
 _WHOLE_FROM = 0.995
+REQUESTS = "kube_pod_container_resource_requests"
+CAPACITY = "kube_node_status_capacity"
+RUNNING = "kube_pod_container_state_started and kube_pod_container_status_running"
+NODE_LABELS = "kube_node_labels"
+_QUOTA = "kube_resourcequota"
+# Scrapes at the edges of pods cost a little coverage; below this something is missing.
+COMPLETE_FROM = 0.95
+_NAMED_NODES = 3
+_NOTHING = (
+    "no pods and nodes are known for this hour: neither `watch` nor kube-state-metrics was there, "
+    "or Prometheus no longer keeps it (see its retention and the matchers in the catalog)"
+)
+
+
+class CollectionState(StrEnum):
+    """`waiting` is enqueued or at work; the other three are the outcome of the last attempt."""
+
+    WAITING = "waiting"
+    COMPLETE = "complete"
+    PARTIAL = "partial"
+    FAILED = "failed"
+
+
+def finding_text(code: str, count: int) -> str:
+    """Return a finding with how often it was made; a code without words stands as it is."""
+    return f"{HOUR_FINDINGS.get(code, code)} ({count})"
 
 
 def due_again(
@@ -76,16 +86,18 @@ def due_again(
     if state is CollectionState.WAITING or last is None:
         return True
     if again is not None and again <= now:
+        # Tried since it became due and still due: that try failed, so a pause follows.
         return last < again or now >= last + _LONGEST
     if state is CollectionState.COMPLETE:
         return False
     if state is CollectionState.PARTIAL and partials >= _PARTIAL_ATTEMPTS:
         return False
+    # Capped before the power: an hour that fails for weeks has thousands of attempts.
     doubled: int = 2 ** min(max(attempts, 1) - 1, 10)
     return now >= last + min(_FIRST * doubled, _LONGEST)
 
 
-def next_day(end: datetime, *, retention: timedelta, now: datetime) -> datetime | None:
+def next_daily_try(end: datetime, *, retention: timedelta, now: datetime) -> datetime | None:
     """Return when an hour that ended at `end` is tried again, at most once a day.
 
     None when Prometheus does not keep it until then: what it says then is no longer the hour.
@@ -94,7 +106,7 @@ def next_day(end: datetime, *, retention: timedelta, now: datetime) -> datetime 
     return again if again < end + retention else None
 
 
-def late_look(
+def late_recheck(
     end: datetime, coverage: float | None, *, late: timedelta, now: datetime
 ) -> datetime | None:
     """Return when to look once more for device samples that came late; None where none lack.
@@ -106,15 +118,8 @@ def late_look(
     return end + late
 
 
-REQUESTS = "kube_pod_container_resource_requests"
-CAPACITY = "kube_node_status_capacity"
-RUNNING = "kube_pod_container_state_started and kube_pod_container_status_running"
-NODE_LABELS = "kube_node_labels"
-_QUOTA = "kube_resourcequota"
-
-
 @dataclass(frozen=True, slots=True)
-class Reference:
+class ReferenceHour:
     """What an hour that is complete had: GPU nodes, pods, and the series' shares."""
 
     nodes: int
@@ -123,7 +128,7 @@ class Reference:
 
 
 @dataclass(frozen=True, slots=True)
-class Evidence:
+class HourEvidence:
     """What the sources of one hour say, counted where one can be held against another.
 
     Only slots that were read from series count in it: in the others `watch` saw every change.
@@ -165,9 +170,9 @@ class Evidence:
     quota_unexplained: float = 0.0
 
     @property
-    def reference(self) -> Reference:
+    def reference(self) -> ReferenceHour:
         """What other hours may be held against, once this one is complete."""
-        return Reference(self.nodes, self.pods, self.shares)
+        return ReferenceHour(self.nodes, self.pods, self.shares)
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +196,7 @@ class Contradiction(NamedTuple):
 
 
 def contradictions(
-    evidence: Evidence, reference: Reference | None, thresholds: Thresholds
+    evidence: HourEvidence, reference: ReferenceHour | None, thresholds: Thresholds
 ) -> list[Contradiction]:
     """Return what the sources of an hour say against each other, each series once.
 
@@ -205,7 +210,9 @@ def contradictions(
     return list(found.values())
 
 
-def has_fallen(evidence: Evidence, reference: Reference | None, thresholds: Thresholds) -> bool:
+def has_fallen(
+    evidence: HourEvidence, reference: ReferenceHour | None, thresholds: Thresholds
+) -> bool:
     """Say whether there is much less than there was: true, or an outage that all sources share.
 
     Without a reference only an hour without any pod is doubted.
@@ -218,16 +225,17 @@ def has_fallen(evidence: Evidence, reference: Reference | None, thresholds: Thre
     )
 
 
-_Rule = Callable[[Evidence, Reference | None, Thresholds], Iterator[Contradiction]]
+_Findings = Iterator[Contradiction]
+_Rule = Callable[[HourEvidence, ReferenceHour | None, Thresholds], _Findings]
 
 
-def _nameless(one: Evidence, _: Reference | None, __: Thresholds) -> Iterator[Contradiction]:
+def _nameless(one: HourEvidence, _: ReferenceHour | None, __: Thresholds) -> _Findings:
     """Series without the labels that tell objects apart are one object each: nothing adds up."""
     for metric in one.nameless:
         yield Contradiction(metric, "its series come without the labels of pods or nodes")
 
 
-def _warned(one: Evidence, reference: Reference | None, t: Thresholds) -> Iterator[Contradiction]:
+def _warned(one: HourEvidence, reference: ReferenceHour | None, t: Thresholds) -> _Findings:
     """The server itself says that its answer lacks something, and there is less than there was.
 
     Where there is as much as before, what lacks may be of no concern here: another cluster's store.
@@ -239,7 +247,7 @@ def _warned(one: Evidence, reference: Reference | None, t: Thresholds) -> Iterat
         )
 
 
-def _unknown_pods(one: Evidence, _: Reference | None, t: Thresholds) -> Iterator[Contradiction]:
+def _unknown_pods(one: HourEvidence, _: ReferenceHour | None, t: Thresholds) -> _Findings:
     """Exporters and kube-state-metrics learn of pods in different ways: both see the same pods."""
     if one.unknown_samples > t.tolerated * one.named_samples:
         share = one.unknown_samples / one.named_samples
@@ -250,7 +258,7 @@ def _unknown_pods(one: Evidence, _: Reference | None, t: Thresholds) -> Iterator
         )
 
 
-def _stopped(one: Evidence, _: Reference | None, t: Thresholds) -> Iterator[Contradiction]:
+def _stopped(one: HourEvidence, _: ReferenceHour | None, t: Thresholds) -> _Findings:
     """A pod whose containers do not run makes no device active."""
     if one.stopped_samples > t.tolerated * one.busy_samples:
         share = one.stopped_samples / one.busy_samples
@@ -259,9 +267,7 @@ def _stopped(one: Evidence, _: Reference | None, t: Thresholds) -> Iterator[Cont
         )
 
 
-def _pods_without_nodes(
-    one: Evidence, _: Reference | None, t: Thresholds
-) -> Iterator[Contradiction]:
+def _pods_without_nodes(one: HourEvidence, _: ReferenceHour | None, t: Thresholds) -> _Findings:
     """A pod is bound to a node that offers its requests."""
     if one.nowhere_seconds > t.tolerated * one.held_seconds:
         share = one.nowhere_seconds / one.held_seconds
@@ -270,13 +276,13 @@ def _pods_without_nodes(
         )
 
 
-def _no_capacity(one: Evidence, _: Reference | None, __: Thresholds) -> Iterator[Contradiction]:
+def _no_capacity(one: HourEvidence, _: ReferenceHour | None, __: Thresholds) -> _Findings:
     """Devices are on nodes. Only those given by claims are on nodes that offer no resource."""
     if one.cards and not one.nodes and not one.claims:
         yield Contradiction(CAPACITY, f"{one.cards} devices have samples and no node offers GPUs")
 
 
-def _nobody(one: Evidence, _: Reference | None, t: Thresholds) -> Iterator[Contradiction]:
+def _nobody(one: HourEvidence, _: ReferenceHour | None, t: Thresholds) -> _Findings:
     """Something makes devices active: without a single pod on the cluster that is unlikely."""
     if not one.held_seconds and one.active_cards > t.tolerated * one.cards:
         yield Contradiction(
@@ -284,7 +290,7 @@ def _nobody(one: Evidence, _: Reference | None, t: Thresholds) -> Iterator[Contr
         )
 
 
-def _too_few(one: Evidence, reference: Reference | None, t: Thresholds) -> Iterator[Contradiction]:
+def _too_few(one: HourEvidence, reference: ReferenceHour | None, t: Thresholds) -> _Findings:
     """Where there are much fewer pods than there were, devices do not stay active without them."""
     if (
         reference is not None
@@ -298,7 +304,7 @@ def _too_few(one: Evidence, reference: Reference | None, t: Thresholds) -> Itera
         )
 
 
-def _quota(one: Evidence, _: Reference | None, t: Thresholds) -> Iterator[Contradiction]:
+def _quota(one: HourEvidence, _: ReferenceHour | None, t: Thresholds) -> _Findings:
     """What a ResourceQuota counts as used are pods, as the API server itself counts them."""
     if one.quota_used and one.quota_unexplained > t.tolerated * one.quota_used:
         share = one.quota_unexplained / one.quota_used
@@ -307,12 +313,11 @@ def _quota(one: Evidence, _: Reference | None, t: Thresholds) -> Iterator[Contra
         )
 
 
-def _fewer_series(
-    one: Evidence, reference: Reference | None, t: Thresholds
-) -> Iterator[Contradiction]:
+def _fewer_series(one: HourEvidence, reference: ReferenceHour | None, t: Thresholds) -> _Findings:
     """A metric that every object has does not lack for many of them, where it was there before."""
     for metric, before in sorted(reference.shares.items() if reference else ()):
         share = one.shares.get(metric)
+        # None: the hour has no such objects, which contradicts nothing.
         if share is not None and share < t.fallen * before:
             yield Contradiction(
                 metric,
@@ -320,7 +325,7 @@ def _fewer_series(
             )
 
 
-def _unlabelled(one: Evidence, _: Reference | None, __: Thresholds) -> Iterator[Contradiction]:
+def _unlabelled(one: HourEvidence, _: ReferenceHour | None, __: Thresholds) -> _Findings:
     """Labels say that units are shares of a GPU: without them each counts as a whole one."""
     if one.unlabelled_cards:
         yield Contradiction(
@@ -331,6 +336,7 @@ def _unlabelled(one: Evidence, _: Reference | None, __: Thresholds) -> Iterator[
         )
 
 
+# Of several findings about a series the first is told: the plainest reasons come first.
 _RULES: tuple[_Rule, ...] = (
     _nameless,
     _unknown_pods,
@@ -346,15 +352,8 @@ _RULES: tuple[_Rule, ...] = (
 )
 
 
-# Scrapes at the edges of pods cost a little coverage; below this something is missing.
-COMPLETE_FROM = 0.95
-_NAMED_NODES = 3
-_NO_EVIDENCE = Evidence()
+_NO_EVIDENCE = HourEvidence()
 _USUAL = Thresholds()
-_NOTHING = (
-    "no pods and nodes are known for this hour: neither `watch` nor kube-state-metrics was there, "
-    "or Prometheus no longer keeps it (see its retention and the matchers in the catalog)"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -375,8 +374,8 @@ def judge(
     *,
     slots_without_ledger: int,
     device_rows: int,
-    evidence: Evidence = _NO_EVIDENCE,
-    reference: Reference | None = None,
+    evidence: HourEvidence = _NO_EVIDENCE,
+    reference: ReferenceHour | None = None,
     thresholds: Thresholds = _USUAL,
 ) -> HourVerdict:
     """Judge an hour: complete, partial, or failed when there is nothing to tell of it.
@@ -396,6 +395,7 @@ def judge(
         return HourVerdict(CollectionState.PARTIAL, coverage, _contradicted(against), withheld=True)
     if not total.capacity and slots_without_ledger:
         return HourVerdict(CollectionState.FAILED, None, _NOTHING)
+    # One stands for all: each query of an outage may bring a warning of its own.
     reasons = [f"the metrics server warns: {text}" for text in evidence.incomplete[:1]]
     if slots_without_ledger:
         reasons.append(

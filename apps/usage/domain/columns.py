@@ -17,6 +17,15 @@ Cell = str | int | float | bool | Decimal | date | datetime | None
 # Some spreadsheets read the full-width forms of East Asian keyboards as the plain ones.
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 
+Value = str | int | float | bool | None
+Record = dict[str, Value | dict[str, float]]
+"""A row as it is shown; `grades` alone is a mapping."""
+_HOURS = "GPU-equivalents × hours."
+_NO_CAPACITY = (
+    "Null where team, namespace or workload is grouped or filtered by, and by node for who sees "
+    "only some teams."
+)
+
 
 def guarded(text: str) -> str:
     """Return `text` so that no spreadsheet takes it for a formula.
@@ -46,17 +55,6 @@ def _text(cell: Cell) -> str | int | float | Decimal:
             return guarded(cell)
         case _:
             return cell
-
-
-Value = str | int | float | bool | None
-Record = dict[str, Value | dict[str, float]]
-"""A row as it is shown; `grades` alone is a mapping."""
-
-_HOURS = "GPU-equivalents × hours."
-_NO_CAPACITY = (
-    "Null where team, namespace or workload is grouped or filtered by, and by node for who sees "
-    "only some teams."
-)
 
 
 def _hours_of(label: str = "", text: str = "", note: str = "") -> Column:
@@ -92,18 +90,19 @@ class HeldFigures:
         _hours_of("Allocated", "Held by pods from binding to end.", "The sum of the next five."),
     ]
     not_running_gpu_hours: Annotated[
-        float, _hours_of("Not running", "Allocated while no container that requests GPU ran.")
+        float,
+        _hours_of("Allocated, not running", "Allocated while no container that requests GPU ran."),
     ]
     unmeasured_gpu_hours: Annotated[
-        float, _hours_of("Unmeasured", "Running, and no device sample covers it.")
+        float, _hours_of("No metrics", "Running, and no device sample covers it.")
     ]
     idle_gpu_hours: Annotated[
         float, _hours_of("Idle", "Not active, in half hours of less than 10 % activity.")
     ]
     underused_gpu_hours: Annotated[
-        float, _hours_of("Underused", "Not active, in other measured half hours.")
+        float, _hours_of("Underutilized", "Not active, in other measured half hours.")
     ]
-    busy_gpu_hours: Annotated[float, _hours_of("Busy", "Measured time × mean activity.")]
+    busy_gpu_hours: Annotated[float, _hours_of("Active", "Measured time × mean activity.")]
     burst_gpu_hours: Annotated[
         float,
         _hours_of("Burst", "Activity of shared GPUs above what was allocated; beside the ledger."),
@@ -148,7 +147,7 @@ class LedgerFigures(HeldFigures):
         ),
     ]
     unhealthy_gpu_hours: Annotated[
-        float | None, _hours_of("Unhealthy", "Held by no pod, on a node or device out of order.")
+        float | None, _hours_of("Unavailable", "Held by no pod, on a node or device out of order.")
     ]
     unallocated_gpu_hours: Annotated[
         float | None, _hours_of("Unallocated", "Healthy and held by no pod.")

@@ -15,8 +15,16 @@ from typing import Any
 
 Number = int | float | Decimal
 
+_OPERATORS: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.Pow: operator.pow,
+}
 
-class Unit(StrEnum):
+
+class FigureUnit(StrEnum):
     """What a number of an explanation is in; money has its currency instead."""
 
     GPU_HOURS = "GPU-h"
@@ -32,13 +40,13 @@ class Unit(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Input:
+class FigureInput:
     """A number of a formula by its `name` there; `figure` is the key of what explains it."""
 
     name: str
     label: str
     value: Number | None
-    unit: Unit = Unit.GPU_HOURS
+    unit: FigureUnit = FigureUnit.GPU_HOURS
     figure: str = ""
 
 
@@ -48,7 +56,7 @@ class RowColumn:
 
     key: str
     label: str
-    unit: Unit = Unit.TEXT
+    unit: FigureUnit = FigureUnit.TEXT
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,14 +93,14 @@ class Explained:
     meaning: str
     anchor: str
     value: Number | None
-    unit: Unit
+    unit: FigureUnit
     formula: str
-    inputs: Sequence[Input] = ()
+    inputs: Sequence[FigureInput] = ()
     columns: Sequence[RowColumn] = ()
     rows: Sequence[Mapping[str, Any]] = ()
     currency: str = ""
     grades: Mapping[str, float] = field(default_factory=dict)
-    grade_unit: Unit = Unit.GPU_HOURS
+    grade_unit: FigureUnit = FigureUnit.GPU_HOURS
     prices: Sequence[PriceLine] = ()
     origin: str = ""
     sources: Sequence[str] = ()
@@ -174,13 +182,6 @@ def _cents(value: Number) -> Decimal:
     return Decimal(value).quantize(Decimal("0.01"), ROUND_HALF_EVEN)
 
 
-_OPERATORS: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.Div: operator.truediv,
-    ast.Pow: operator.pow,
-}
 FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "sum": _sum,
     "dot": _dot,

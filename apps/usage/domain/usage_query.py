@@ -17,6 +17,19 @@ from apps.clusters.domain.window import Window
 from apps.usage.domain.amounts import Amounts
 from apps.usage.domain.collection import CollectionState
 
+Row = TypeVar("Row")
+COVERAGE = Column(
+    *("Metrics coverage", "%", "Share of the running time that metrics cover."),
+    api_note="0..1: 1 − no metrics ÷ (allocated − not running). Null where the divisor is zero.",
+)
+_MOST = 2**63 - 1
+"""The largest number that a database column holds; none that was given out is larger."""
+_REFUSAL = "this cursor does not belong to this list: start again without it"
+BEGINNING = datetime(1, 1, 1, tzinfo=UTC)
+"""The start of the one period that a total has."""
+# Asked for every row of a long window, of few days; zones take long to work out.
+day_start = lru_cache(maxsize=4096)(window.day_start)
+
 
 class GroupingRefused(ValueError):
     """The groups asked for cannot be had together, or not over this window; says why."""
@@ -40,13 +53,6 @@ class NamesUnknown(ValueError):
             name: f"unknown {name} {', '.join(asked)}; known: {', '.join(there) or 'none yet'}"
             for name, (asked, there) in self.unknown.items()
         }
-
-
-Row = TypeVar("Row")
-COVERAGE = Column(
-    *("Metrics coverage", "%", "Share of the running time that metrics cover."),
-    api_note="0..1: 1 − no metrics ÷ (allocated − not running). Null where the divisor is zero.",
-)
 
 
 class TimeStep(StrEnum):
@@ -190,11 +196,6 @@ class CollectionRow:
     ] = None
 
 
-_MOST = 2**63 - 1
-"""The largest number that a database column holds; none that was given out is larger."""
-_REFUSAL = "this cursor does not belong to this list: start again without it"
-
-
 def encode_cursor(kind: str, key: Sequence[str | int]) -> str:
     """Return a cursor for `key`; `kind` names the list and what its order depends on."""
     text = json.dumps([kind, *key], separators=(",", ":"), ensure_ascii=False)
@@ -210,6 +211,7 @@ def decode_cursor(kind: str, cursor: str, shape: Sequence[type]) -> list[str | i
         raise CursorRefused(_REFUSAL) from error
     if not isinstance(found, list) or [type(part) for part in found] != [str, *shape]:
         raise CursorRefused(_REFUSAL)
+    # A cursor comes from outside: a number beyond the column's would be a database error.
     if found[0] != kind or any(type(part) is int and abs(part) > _MOST for part in found):
         raise CursorRefused(_REFUSAL)
     return found[1:]
@@ -222,13 +224,6 @@ def cursor_time(text: str | int) -> datetime:
     except (ValueError, OverflowError) as error:
         raise CursorRefused(_REFUSAL) from error
     return at
-
-
-BEGINNING = datetime(1, 1, 1, tzinfo=UTC)
-"""The start of the one period that a total has."""
-
-
-day_start = lru_cache(maxsize=4096)(window.day_start)
 
 
 def whole_days(last: date, count: int, zone: ZoneInfo) -> Window:
@@ -267,6 +262,7 @@ class Periods:
         """Return when the period that holds a local day starts; not for hours."""
         if self.interval is TimeStep.TOTAL:
             return BEGINNING
+        # Through the calendar, not by adding seconds: local days have 23 to 25 hours.
         return day_start(self._first_day(day), self.zone)
 
     def after(self, at: datetime, count: int) -> datetime | None:

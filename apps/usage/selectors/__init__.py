@@ -1,4 +1,4 @@
-"""Reads of facts: the ledger by period and group, pods, and data health."""
+"""Reads of facts: the ledger by period and group, pods, and data quality."""
 
 from apps.usage.domain.usage_query import CursorRefused, GroupingRefused, NamesUnknown
 from apps.usage.selectors.data_quality import (
@@ -24,7 +24,7 @@ from apps.usage.selectors.devices import (
     UnattributedRow,
     device_healths,
     device_page,
-    last_looks,
+    last_readings,
     node_rows,
     stray_devices,
     unattributed_by_node,
@@ -50,6 +50,7 @@ from apps.usage.selectors.ledger import (
     check_window,
     pod_hours,
     pod_parts,
+    pod_states,
     pod_sum,
     usage_page,
     usage_rows,
@@ -61,30 +62,32 @@ from apps.usage.selectors.names import (
     namespaces_seen,
 )
 from apps.usage.selectors.pending import (
-    WAIT_DAYS,
-    WAITING,
+    PENDING_GPUS,
     AllocatedGpus,
     PendingGpus,
-    WaitingPod,
-    WaitTimes,
-    bound_waits,
-    explain_waiting,
-    held_now,
-    oldest_waits,
-    recent_waits,
-    there,
-    tier_wait_times,
-    waiting_now,
-    waiting_of,
+    PendingPod,
+    allocated_now,
+    exists_at,
+    explain_pending_gpus,
+    longest_pending,
+    pending_by_tier,
+    pending_of_teams,
 )
 from apps.usage.selectors.pods import CoTenants, co_tenants, pod_page, pod_row
+from apps.usage.selectors.queue_times import (
+    QUEUE_TIME_DAYS,
+    TierQueueTimes,
+    queue_time_counts,
+    queue_time_window,
+    tier_queue_times,
+)
 from apps.usage.selectors.search import (
     POD_DAYS,
-    Found,
-    PodKnown,
+    PodMatch,
     ResultKind,
-    found_by_name,
-    pods_called,
+    SearchResult,
+    pods_named,
+    search_by_name,
 )
 from apps.usage.selectors.unused_allocation import (
     IdleWorkload,

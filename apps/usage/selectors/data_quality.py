@@ -38,6 +38,15 @@ from apps.usage.models import HAS_FACTS, CollectionWindow, ExporterSetUp, TierDa
 
 _HOUR = timedelta(seconds=HOUR_SECONDS)
 
+_Since = tuple[datetime | None, int]
+"""When a cluster was first watched, and its hours of facts before that."""
+_KIND = "collections"
+_COLUMNS = (
+    *("cluster__name", "hour", "state", "coverage_ratio", "samples", "attempts", "error"),
+    *("findings", "warnings", "ledger_source", "scrape_interval_seconds"),
+    *("activity_metric", "duration_seconds"),
+)
+
 
 @dataclass(frozen=True, slots=True)
 class CoverageGap:
@@ -62,6 +71,7 @@ def gap_tiers(
     names = {pk: name for pk, name in of_claims_alone(window).items() if not tiers or name in tiers}
     found: dict[tuple[datetime | None, int], list[str]] = defaultdict(list)
     for tier, own in _before_the_watch(names, window).items():
+        # Of several clusters the one that lacks most hours is told.
         until = max(own.values(), key=lambda one: one[1])
         found[until].append(names[tier])
     return [CoverageGap(tuple(some), count, until) for (until, count), some in found.items()]
@@ -138,12 +148,9 @@ def _covered_hours(
             seen = has.get(tier, {})
             since = first[pk]
             kept_longer = pk in seen and _older(seen[pk], since)
+            # The hour in which the watch began counts as known: its first list told the claims.
             if (not seen or pk in seen) and (hour > since - _HOUR or kept_longer):
                 yield tier, cluster, hour
-
-
-_Since = tuple[datetime | None, int]
-"""When a cluster was first watched, and its hours of facts before that."""
 
 
 def _before_the_watch(tiers: Collection[int], window: Window) -> dict[int, dict[int, _Since]]:
@@ -168,6 +175,7 @@ def _before_the_watch(tiers: Collection[int], window: Window) -> dict[int, dict[
 
 def _older(seen: date, since: datetime | None) -> bool:
     """Say whether there are facts from before the oldest watch that is kept: all was told then."""
+    # Facts have local dates, the watch has UTC: a day of slack covers every zone.
     return since is not None and seen < (since - timedelta(days=1)).date()
 
 
@@ -217,6 +225,7 @@ def _of_claims_alone(rules: Sequence[TierRule], window: Window) -> dict[int, str
         if rule.valid_from >= window.end or (rule.valid_to and rule.valid_to <= window.start):
             continue
         names[rule.tier_id] = rule.tier.name
+        # A tier that any rule gives out by resource is seen in series too.
         if rule.resources or not rule.device_classes:
             others.add(rule.tier_id)
     return {tier: name for tier, name in names.items() if tier not in others}
@@ -231,14 +240,6 @@ def clusters_with(tiers: Collection[int]) -> Mapping[int, Mapping[int, date]]:
     return found
 
 
-_KIND = "collections"
-_COLUMNS = (
-    *("cluster__name", "hour", "state", "coverage_ratio", "samples", "attempts", "error"),
-    *("findings", "warnings", "ledger_source", "scrape_interval_seconds"),
-    *("activity_metric", "duration_seconds"),
-)
-
-
 def collection_page(
     window: Window | None,
     *,
@@ -248,7 +249,7 @@ def collection_page(
     cursor: str | None,
     page_size: int,
 ) -> RowPage[CollectionRow]:
-    """Return hours of data health, newest first and then by cluster. One query.
+    """Return hours with how their collection went, newest first and then by cluster. One query.
 
     Of `filters` only `cluster` counts. `error` and `warnings` can name addresses and objects:
     they are only for who sees how the portal runs. Raises CursorRefused.
@@ -263,6 +264,7 @@ def collection_page(
     if cursor is not None:
         hour, cluster = decode_cursor(_KIND, cursor, (str, int))
         at = cursor_time(hour)
+        # After the last row shown, in an order that runs down by hour and up by cluster.
         found = found.filter(Q(hour__lt=at) | Q(hour=at, cluster_id__gt=cluster))
     ordered = found.order_by("-hour", "cluster_id")
     rows = list(ordered.values_list("cluster_id", *_COLUMNS)[: page_size + 1])
@@ -317,6 +319,7 @@ def freshness(
     zone = report().zone
     closed = None
     if now is not None:
+        # An hour that still settles is not missing.
         closed = last_closed_hour(now, zone, timedelta(seconds=settings.SETTLING_SECONDS))
     missing: set[datetime] = set()
     for pk, since in collect_from.items():
@@ -327,6 +330,7 @@ def freshness(
             continue
         due = list(_hours(window, first, last, zone))
         missing.update(h for h in due if troubled.get((pk, h)) == CollectionState.WAITING.value)
+        # The hours themselves are read only of clusters that lack some.
         if of.in_window < len(due):
             missing.update(set(due) - _asked_for(window, pk))
     collected = _collected(list(collect_from))

@@ -36,6 +36,8 @@ _COLUMNS = (
 )
 _ORDER = ("cluster__name", "node_name", "place", "pk")
 
+_LONGEST = timedelta(days=HOURLY_DAYS, hours=1)
+
 
 @dataclass(frozen=True, slots=True)
 class DeviceFilters:
@@ -114,7 +116,7 @@ def device_page(
     Who does not see everything gets the devices whose labels name a pod of a team of theirs, and
     of other teams' pods on these how many there are. Raises CursorRefused.
     """
-    sight = _Sight(visibility, now)
+    sight = _DeviceVisibility(visibility, now)
     rows = _narrowed(filters, sight)
     if cursor is not None:
         rows = rows.filter(_after(cursor))
@@ -137,7 +139,7 @@ def device_healths(
     filters: DeviceFilters, *, visibility: Visibility, now: datetime
 ) -> dict[Health, int]:
     """Return how many devices have each health, of those that the filters but `health` leave."""
-    sight = _Sight(visibility, now)
+    sight = _DeviceVisibility(visibility, now)
     rows = _narrowed(filters, sight, health=False).order_by()
     if sight.everything:
         counts = dict(rows.values_list("health").annotate(devices=Count("pk")))
@@ -146,7 +148,7 @@ def device_healths(
     return {health: seen.count(health.value) for health in Health}
 
 
-def last_looks(*, visibility: Visibility, clusters: Collection[str] = ()) -> dict[str, Any]:
+def last_readings(*, visibility: Visibility, clusters: Collection[str] = ()) -> dict[str, Any]:
     """Return by active cluster when its devices were last looked at; None: never, or none seen.
 
     Everybody may see how old what they see is: `visibility` narrows nothing. One query.
@@ -211,7 +213,7 @@ def stray_devices(
 # ---------------------------------------------------------------- who may see what
 
 
-class _Sight:
+class _DeviceVisibility:
     """What a reader may see of devices now; the namespaces of their teams are read once."""
 
     def __init__(self, visibility: Visibility, now: datetime) -> None:
@@ -224,6 +226,7 @@ class _Sight:
         """The namespaces that belong to the reader's teams now."""
         if not self.visibility.team_ids:
             return frozenset()
+        # Teams claim patterns of names, which the database cannot match: all names are tried.
         names = set(Namespace.objects.order_by().values_list("name", flat=True).distinct())
         spans = self.spans(names)
         return frozenset(name for name in names if self.visibility.sees(spans[name].team_id))
@@ -250,13 +253,15 @@ class _Sight:
         running = Pod.objects.filter(
             ended_at__isnull=True, workload__namespace__name__in=self.own
         ).order_by()
+        # A device whose node no label names could be anywhere, so also on one of these nodes.
         return Q(node_name="") | Q(node_name__in=running.values("node_name"))
 
 
 def _narrowed(
-    filters: DeviceFilters, sight: _Sight, *, health: bool = True
+    filters: DeviceFilters, sight: _DeviceVisibility, *, health: bool = True
 ) -> QuerySet[Device, Device]:
     rows = Device.objects.filter(sight.condition(), cluster__active=True)
+    # What an unseen device showed last says nothing of who holds it now.
     if not sight.everything:
         rows = rows.exclude(health=Health.UNSEEN.value)
     for name, path in (("cluster", "cluster__name"), ("node", "node_name")):
@@ -285,7 +290,7 @@ def _after(cursor: str) -> Q:
 # ---------------------------------------------------------------- rows
 
 
-def _device_rows(rows: Sequence[Any], sight: _Sight) -> list[DeviceRow]:
+def _device_rows(rows: Sequence[Any], sight: _DeviceVisibility) -> list[DeviceRow]:
     if not rows:
         return []
     states = [_state_of(row) for row in rows]
@@ -341,13 +346,11 @@ def _running(rows: Sequence[Any]) -> dict[tuple[int, str, str], str]:
         ended_at__isnull=True,
         bound_at__isnull=False,
     )
+    # A device without a node may be held by a pod of any node.
     if all(row.node_name for row in rows):
         pods = pods.filter(node_name__in={row.node_name for row in rows})
     columns = ("cluster_id", "workload__namespace__name", "name", "uid")
     return {tuple(row[:3]): row[3] for row in pods.order_by("pk").values_list(*columns)}
-
-
-_LONGEST = timedelta(days=HOURLY_DAYS, hours=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -408,6 +411,7 @@ def unattributed_by_node(
     if not found:
         return []
     own = rows.filter(node__in=[node for _, _, node, _ in found])
+    # Only of the nodes that are shown, which the limit has made few.
     shares, untold = _shares(own), _before_the_watch(own, window)
     return [
         UnattributedRow(cluster, name, int(lost), *shares[node], untold.get(node, 0))
@@ -432,6 +436,7 @@ def _shares(rows: QuerySet[NodeHour]) -> dict[int, tuple[int, int]]:
     by_hour = rows.order_by().values_list("node_id", "hour")
     found: dict[int, tuple[int, int]] = {}
     for node, _, lost, there in by_hour.annotate(Sum("unattributed"), Sum("capacity")):
+        # By the hour, not of the sums: one hour's excess must not fill another hour's room.
         capacity, within = found.get(node, (0, 0))
         found[node] = (capacity + int(there), within + int(min(lost, there)))
     return found

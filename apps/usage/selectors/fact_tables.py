@@ -52,6 +52,16 @@ DayTable = type[WorkloadDay] | type[TeamDay] | type[TierDay]
 DETAILED = frozenset({Grouping.NAMESPACE, Grouping.WORKLOAD})
 _BRANCHES = 200
 
+_PEAK = len(HELD_FIELDS)
+_LEVELS = tuple(chain.from_iterable(LEVEL_FIELDS))
+_MOST_SPANS = 200
+"""Spans in one query: SQLite refuses expressions nested deeper than 1,000."""
+_FIRST_DAY = date(1970, 1, 1)
+DayRun = tuple[date, date]
+HourSpan = tuple[datetime, datetime]
+_SECONDS = 3600
+Found = TypeVar("Found")
+
 
 @dataclass(frozen=True, slots=True)
 class FactTables:
@@ -143,12 +153,9 @@ def any_of(of: type[Model], parts: Sequence[Q]) -> Q:
     if len(parts) <= _BRANCHES:
         return reduce(or_, parts, Q(pk__in=[]))
     cuts = [parts[first : first + _BRANCHES] for first in range(0, len(parts), _BRANCHES)]
+    # Without an order, which a subquery would sort by for nothing.
     found = of._default_manager.order_by()
     return any_of(of, [Q(pk__in=found.filter(any_of(of, cut)).values("pk")) for cut in cuts])
-
-
-_PEAK = len(HELD_FIELDS)
-_LEVELS = tuple(chain.from_iterable(LEVEL_FIELDS))
 
 
 def sums_of(*, capacity: bool, large: bool = False) -> dict[str, Aggregate]:
@@ -181,6 +188,7 @@ def amounts_of(values: Sequence[Any]) -> Amounts:
     So do they where devices were active and no capacity is known, as of those that only claims
     give out before somebody watched: that they are none would be wrong.
     """
+    # The usual case, in which nothing has to be converted row by row.
     if type(values[0]) is int:
         found = Amounts(*values)
     else:
@@ -189,15 +197,6 @@ def amounts_of(values: Sequence[Any]) -> Amounts:
     if found.capacity == 0 and found.unattributed:
         found.capacity = found.unhealthy = found.unallocated = found.stranded = None
     return found
-
-
-_MOST_SPANS = 200
-"""Spans in one query: SQLite refuses expressions nested deeper than 1,000."""
-
-_FIRST_DAY = date(1970, 1, 1)
-
-DayRun = tuple[date, date]
-HourSpan = tuple[datetime, datetime]
 
 
 class _DaySpan(NamedTuple):
@@ -287,6 +286,8 @@ def with_days(
         before = usable[cluster][-1].end if usable[cluster] else window.start
         if of_day.period is None or of_day.start < before:
             continue
+        # A date may lie in two periods where clusters closed it in different zones. The plan
+        # has one period for a date: the other cluster is read by the hour.
         if period_of_day.setdefault(of_day.day, of_day.period) == of_day.period:
             usable[cluster].append(of_day)
     return ReadPlan(tuple(_stretches(window, usable)), period_of_day)
@@ -371,11 +372,6 @@ def _conditions(parts: Iterable[Q]) -> list[Q]:
             where |= part
         joined.append(where)
     return joined
-
-
-_SECONDS = 3600
-
-Found = TypeVar("Found")
 
 
 def cached(name: str, asked: object, read: Callable[[], Found]) -> Found:

@@ -49,6 +49,17 @@ from apps.usage.selectors.fact_tables import (
 from apps.usage.selectors.names import NameLookup, check_known
 
 _PODS = FactTables(PodHour, None, detailed=True)
+_WHOLE_HOUR = 0.95  # part of an hour's allocation from which the hour is called by it
+
+HOURLY_DAYS = 92
+"""The longest window that is read by the hour, in days."""
+# More periods than this are not read at once.
+_PERIODS_MOST = 40_000
+# One more hour than 92 days have, for the autumn's clock change.
+_HOURLY_MOST = timedelta(days=HOURLY_DAYS, hours=1)
+_Ids = tuple[Any, ...]
+_Key = tuple[datetime, tuple[str, ...]]
+_Keyed = tuple[_Key, Amounts]
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +126,32 @@ def pod_hours(
     return [(row[0], amounts_of(row[1:])) for row in hours.values_list("hour", *held)]
 
 
+def pod_states(
+    pods: Sequence[tuple[str, str]], *, window: Window, visibility: Visibility
+) -> dict[tuple[str, str], list[tuple[datetime, str]]]:
+    """Return the hours in which pods were `idle`, or had `no_metrics`, by cluster and UID.
+
+    Other hours are left out, and pods of teams that the reader does not see. One query.
+    """
+    if not pods:
+        return {}
+    facts = _facts(window, Filters(cluster=tuple({name for name, _ in pods})), visibility)
+    rows = facts.filter(pod__uid__in={uid for _, uid in pods}, allocated__gt=0).order_by("hour")
+    columns = ("cluster__name", "pod__uid", "hour")
+    sums = rows.values(*columns).annotate(
+        held=Sum("allocated"), no_activity=Sum("idle"), unknown=Sum("unmeasured")
+    )
+    found: dict[tuple[str, str], list[tuple[datetime, str]]] = {}
+    for cluster, uid, hour, held, idle, unknown in sums.values_list(
+        *columns, "held", "no_activity", "unknown"
+    ):
+        state = "idle" if idle >= held * _WHOLE_HOUR else ""
+        state = "no_metrics" if unknown >= held * _WHOLE_HOUR else state
+        if state:
+            found.setdefault((cluster, uid), []).append((hour, state))
+    return found
+
+
 def _facts(window: Window, filters: Filters, visibility: Visibility) -> QuerySet[PodHour, PodHour]:
     clusters = Cluster.objects.order_by()  # named even if all are meant: the index begins with it
     if filters.cluster:
@@ -148,19 +185,6 @@ def _named(sums: dict[int, Amounts]) -> list[PodPart]:
         cluster, namespace, kind, owner, pod, uid = names[pk]
         found.append(PodPart(cluster, namespace, f"{kind}/{owner}", pod, uid, amounts))
     return found
-
-
-HOURLY_DAYS = 92
-"""The longest window that is read by the hour, in days."""
-
-# More periods than this are not read at once.
-_PERIODS_MOST = 40_000
-# One more hour than 92 days have, for the autumn's clock change.
-_HOURLY_MOST = timedelta(days=HOURLY_DAYS, hours=1)
-
-_Ids = tuple[Any, ...]
-_Key = tuple[datetime, tuple[str, ...]]
-_Keyed = tuple[_Key, Amounts]
 
 
 def usage_rows(
@@ -225,6 +249,7 @@ class _LedgerQuery:
 
     def between(self, window: Window) -> list[_Keyed]:
         """Return the sums of a window in order."""
+        # Ids first, names once for all rows: joins would repeat the names of each row.
         facts = list(self._facts(self._plan(window)))
         names_of = self._names_of({ids for _, ids, _ in facts})
         sums: dict[_Key, Amounts] = {}
@@ -274,6 +299,7 @@ class _LedgerQuery:
         sums = sums_of(capacity=self.source.capacity, large=total)
         if not columns:
             whole = table._default_manager.filter(self.where & where).aggregate(**sums)
+            # An aggregate without rows is a row of NULL, where a group would have none.
             if whole["sum_allocated"] is not None:
                 yield None, (), amounts_of([whole[name] for name in sums])
             return
@@ -299,6 +325,7 @@ class _LedgerQuery:
     def cursor(self, shown: Sequence[_Keyed]) -> str:
         """Return the cursor after the last row shown, with how many rows its period had."""
         period, names = shown[-1][0]
+        # The next page reads as many periods as this density says, and rarely has to read twice.
         density = ceil(len(shown) / len({key[0] for key, _ in shown}))
         return encode_cursor(self._kind(), (period.isoformat(), density, *names))
 

@@ -38,6 +38,10 @@ _WHOLE: dict[Grouping, type[Cluster] | type[Tier] | type[Team] | type[GpuModel]]
 }
 """Few enough to be read whole, whether asked for or not; what is inactive keeps its history."""
 
+_NAMED = (Grouping.TIER, Grouping.TEAM, Grouping.GPU_MODEL)
+_KEPT = timedelta(days=400)  # how long facts go back
+_INSTANT = timedelta(seconds=1)
+
 
 class NameLookup:
     """Looks names up once; keeps them for the pages that follow.
@@ -134,11 +138,6 @@ def _named(grouping: Grouping, ids: set[object]) -> dict[object, str]:
         return {pk: f"{kind}/{name}" for pk, kind, name in rows.values_list("pk", "kind", "name")}
     model = Namespace if grouping is Grouping.NAMESPACE else Node
     return dict(model._default_manager.filter(**where).order_by("pk").values_list("pk", "name"))
-
-
-_NAMED = (Grouping.TIER, Grouping.TEAM, Grouping.GPU_MODEL)
-_KEPT = timedelta(days=400)  # how long facts go back
-_INSTANT = timedelta(seconds=1)
 
 
 def filter_names(*, visibility: Visibility) -> Mapping[str, Sequence[str]]:

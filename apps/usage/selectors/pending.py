@@ -1,23 +1,20 @@
 """Pending pods: the GPUs that they request now, and how long pods were pending until bound."""
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
 from django.db.models import Count, F, Min, Q, QuerySet, Sum
-from django.db.models import Window as Over
-from django.db.models.functions import RowNumber
 from django.db.models.lookups import In
 
 from apps.accounts.permissions import Visibility
-from apps.clusters.domain.devices.resource_claims import CLAIM_KIND
 from apps.clusters.domain.tiers import UNDETERMINED
 from apps.clusters.domain.window import Window
-from apps.clusters.models import Cluster, Pod, WholeSeconds
+from apps.clusters.models import Cluster, Pod
 from apps.clusters.selectors import team_spans
-from apps.usage.domain.explained import Explained, RowColumn, Unit
+from apps.usage.domain.explained import Explained, FigureUnit, RowColumn
 from apps.usage.domain.usage_query import Filters
 from apps.usage.selectors.pods import PodScope, narrowed
 
@@ -28,6 +25,8 @@ _COLUMNS = (
     *("workload__name", "tier__name", "resource", "units", "gpu_equivalents"),
     *("created_at", "ended_at"),
 )
+
+PENDING_GPUS = "waiting_gpus"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +49,7 @@ class PendingGpus:
 
 
 @dataclass(frozen=True, slots=True)
-class WaitingPod:
+class PendingPod:
     """One pod that is not bound; `since` is when it was created. `team` is whose it is now."""
 
     cluster: str
@@ -67,7 +66,7 @@ class WaitingPod:
     since: datetime
 
 
-def waiting_now(
+def pending_by_tier(
     at: datetime, *, visibility: Visibility, filters: Filters = EVERY_CLUSTER
 ) -> list[PendingGpus]:
     """Return the pending work at `at`, by tier (summed over all teams: a team-level GPU sum).
@@ -76,7 +75,7 @@ def waiting_now(
     `cluster` counts. One query. `visibility` narrows nothing.
     """
     rows = (
-        waiting_pods(at, filters)
+        pending_pods(at, filters)
         .values("tier__builtin", "tier__position", "tier__name")
         .annotate(pods=Count("pk"), gpus=Sum("gpu_equivalents"), oldest_at=Min("created_at"))
         .order_by(
@@ -94,38 +93,41 @@ def waiting_now(
     return list(found.values())
 
 
-def oldest_waits(
+def longest_pending(
     at: datetime, *, filters: Filters, visibility: Visibility, limit: int
-) -> list[WaitingPod]:
+) -> list[PendingPod]:
     """Return the pods that wait at `at` and were created first, oldest first.
 
     Only pods of teams that the reader sees; a filter on the tier `undetermined` also finds pods
     without a tier. Three queries, six where teams narrow it. Raises GroupingRefused for a filter
     on `capacity_type`.
     """
+    # A window must not be empty: a second stands for the instant.
     scope = PodScope(Window(at, at + _INSTANT), filters, visibility)
     # Few wait of all that ever were: they are found first, whatever else narrows them.
-    waiting = Pod.objects.filter(pk__in=_waiting(at).order_by().values("pk"))
+    waiting = Pod.objects.filter(pk__in=_pending(at).order_by().values("pk"))
     pods = waiting.filter(_condition(filters), scope.condition())
     ordered = pods.order_by("created_at", "pk")
     rows = list(ordered.values_list(*_COLUMNS, named=True)[:limit])
     return _rows(rows, scope) if rows else []
 
 
-def waiting_pods(at: datetime, filters: Filters = EVERY_CLUSTER) -> QuerySet[Pod]:
+def pending_pods(at: datetime, filters: Filters = EVERY_CLUSTER) -> QuerySet[Pod]:
     """Return the pods that are on no node at `at`. Of `filters` only `cluster` counts."""
-    pods = _waiting(at)
+    pods = _pending(at)
     return pods.filter(cluster__name__in=filters.cluster) if filters.cluster else pods
 
 
-def waiting_of(at: datetime, *, filters: Filters, visibility: Visibility) -> list[PendingGpus]:
+def pending_of_teams(
+    at: datetime, *, filters: Filters, visibility: Visibility
+) -> list[PendingGpus]:
     """Return the pending work at `at`, by tier name, where `filters` name teams or namespaces too.
 
     Sums of GPUs at the level of a team may be seen by every user; with a filter on a namespace,
     only teams that the reader sees count. A filter on GPU models or capacity types narrows nothing:
     pending work has none yet. Three queries.
     """
-    pods = waiting_pods(at, filters).filter(_of_tiers(filters))
+    pods = pending_pods(at, filters).filter(_of_tiers(filters))
     if filters.namespace:
         pods = pods.filter(workload__namespace__name__in=filters.namespace)
     grouped = pods.order_by().values_list("workload__namespace__name", "tier__name")
@@ -144,11 +146,11 @@ def waiting_of(at: datetime, *, filters: Filters, visibility: Visibility) -> lis
     return [found[name] for name in sorted(found)]
 
 
-def _waiting(at: datetime) -> QuerySet[Pod]:
-    return Pod.objects.filter(there(at), Q(bound_at__isnull=True) | Q(bound_at__gt=at))
+def _pending(at: datetime) -> QuerySet[Pod]:
+    return Pod.objects.filter(exists_at(at), Q(bound_at__isnull=True) | Q(bound_at__gt=at))
 
 
-def there(at: datetime) -> Q:
+def exists_at(at: datetime) -> Q:
     """Return the condition on pods of active clusters that they are there at `at`.
 
     Of thirteen months of pods a hundredth is there: the index on their end finds them, and a
@@ -171,7 +173,7 @@ def _of_tiers(filters: Filters) -> Q:
     return of_tier | Q(tier__isnull=True) if UNDETERMINED in filters.tier else of_tier
 
 
-def _rows(rows: Sequence[Any], scope: PodScope) -> list[WaitingPod]:
+def _rows(rows: Sequence[Any], scope: PodScope) -> list[PendingPod]:
     spans = team_spans(scope.window, {row.workload__namespace__name for row in rows})
     found = []
     for row in rows:
@@ -181,8 +183,8 @@ def _rows(rows: Sequence[Any], scope: PodScope) -> list[WaitingPod]:
     return found
 
 
-def _row(row: Any, team: str) -> WaitingPod:
-    return WaitingPod(
+def _row(row: Any, team: str) -> PendingPod:
+    return PendingPod(
         cluster=row.cluster__name,
         namespace=row.workload__namespace__name,
         pod=row.name,
@@ -198,77 +200,6 @@ def _row(row: Any, team: str) -> WaitingPod:
     )
 
 
-WAIT_DAYS = 30
-"""Queue times are of the pods bound in so many days."""
-
-
-@dataclass(frozen=True, slots=True)
-class WaitTimes:
-    """The pods of a tier bound in a window: how many, and the p50 and p95 queue time."""
-
-    tier: str
-    pods: int
-    p50_seconds: float
-    p95_seconds: float
-
-
-def tier_wait_times(
-    window: Window, *, filters: Filters, visibility: Visibility
-) -> dict[str, WaitTimes]:
-    """Return the queue times that ended within the window by tier; tiers without one are left out.
-
-    From a pod's creation to its binding. Percentiles are by nearest rank: the time of a real pod,
-    which at least that share did not exceed. Of `filters` only `cluster` counts; all teams
-    together, so `visibility` narrows nothing. One query.
-    """
-    ranked = _bound(window, filters).annotate(
-        rank=Over(RowNumber(), partition_by="tier", order_by=("wait", "pk")),
-        count=Over(Count("pk"), partition_by="tier"),
-    )
-    # Whole numbers divide without a rest in both databases: (n × 50 + 99) / 100 rounds up.
-    median, most = (F("count") * 50 + 99) / 100, (F("count") * 95 + 99) / 100
-    rows = ranked.filter(Q(rank=median) | Q(rank=most)).order_by("tier__name", "rank")
-    found: dict[str, list[int]] = {}
-    counts: dict[str, int] = {}
-    for tier, waited, count in rows.values_list("tier__name", "wait", "count"):
-        found.setdefault(tier, []).append(max(waited, 0))
-        counts[tier] = count
-    return {
-        tier: WaitTimes(tier, counts[tier], float(waits[0]), float(waits[-1]))
-        for tier, waits in found.items()
-    }
-
-
-def recent_waits(now: datetime) -> Window:
-    """Return the window of WAIT_DAYS up to the full hour: the same for everybody who looks."""
-    hour = now.replace(minute=0, second=0, microsecond=0)
-    return Window(hour - timedelta(days=WAIT_DAYS), hour)
-
-
-def bound_waits(window: Window, *, tier: str, filters: Filters) -> dict[float, int]:
-    """Return how many pods of a tier were bound after each wait, in seconds. One query.
-
-    The same pods as those of `tier_wait_times`.
-    """
-    pods = _bound(window, filters).filter(tier__name=tier).order_by()
-    found: Counter[float] = Counter()
-    for wait, count in pods.values_list("wait").annotate(Count("pk")):
-        found[float(max(wait, 0))] += count
-    return dict(found)
-
-
-def _bound(window: Window, filters: Filters) -> Any:
-    """Return the pods bound within a window, with their `wait`."""
-    pods = Pod.objects.filter(
-        bound_at__gte=window.start, bound_at__lt=window.end, tier__isnull=False
-    ).exclude(workload__kind=CLAIM_KIND)
-    if filters.cluster:
-        pods = pods.filter(cluster__name__in=filters.cluster)
-    # Whole seconds, as times are kept; a difference of times is taken by Python for each row on
-    # SQLite.
-    return pods.annotate(wait=WholeSeconds("bound_at") - WholeSeconds("created_at"))
-
-
 @dataclass(slots=True)
 class AllocatedGpus:
     """GPU-equivalents of the pods of a team on a tier: bound, and not bound yet."""
@@ -277,7 +208,7 @@ class AllocatedGpus:
     waiting: float = 0.0
 
 
-def held_now(at: datetime, *, visibility: Visibility) -> dict[tuple[str, str], AllocatedGpus]:
+def allocated_now(at: datetime, *, visibility: Visibility) -> dict[tuple[str, str], AllocatedGpus]:
     """Return the amounts held and pending at `at` by (team, tier), on all clusters together.
 
     Sums of GPUs at the level of a team, which everybody may see: `visibility` narrows nothing.
@@ -298,7 +229,7 @@ def _pods_by_namespace(at: datetime) -> list[Any]:
 
     What ResourceClaims hold is counted by their own rows, once for all pods that use one.
     """
-    pods = Pod.objects.filter(there(at), tier__isnull=False)
+    pods = Pod.objects.filter(exists_at(at), tier__isnull=False)
     bound = Q(bound_at__lte=at, claims=[])
     waits = Q(bound_at__isnull=True) | Q(bound_at__gt=at)
     grouped = pods.order_by().values("workload__namespace__name", "tier__name")
@@ -308,16 +239,13 @@ def _pods_by_namespace(at: datetime) -> list[Any]:
     return list(sums.values_list("workload__namespace__name", "tier__name", "held", "waiting"))
 
 
-WAITING = "waiting_gpus"
-
-
-def explain_waiting(at: datetime, *, tier: str, filters: Filters) -> Explained:
+def explain_pending_gpus(at: datetime, *, tier: str, filters: Filters) -> Explained:
     """Explain for how many GPUs pods of a tier wait at `at`, by cluster and team.
 
     Sums at the level of a team, which everybody may see. Of `filters` only `cluster` counts.
     Three queries.
     """
-    pods = waiting_pods(at, filters).filter(tier__name=tier).order_by()
+    pods = pending_pods(at, filters).filter(tier__name=tier).order_by()
     rows = list(
         pods.values_list("cluster__name", "workload__namespace__name").annotate(
             Count("pk"), Sum("gpu_equivalents"), Min("created_at")
@@ -330,21 +258,22 @@ def explain_waiting(at: datetime, *, tier: str, filters: Filters) -> Explained:
         own = PendingGpus(tier, count, gpus, oldest_at)
         found[key] = found[key].joined(own) if key in found else own
     whole = sum(one.gpu_equivalents for one in found.values())
+    # Pods that weigh nothing: their claims were not known when they were written.
     known = bool(whole) or not found
     return Explained(
-        figure=WAITING,
+        figure=PENDING_GPUS,
         label="Pending GPUs",
         meaning=f"GPUs that pods of {tier} ask for and that are on no node.",
         anchor="pending",
         value=whole if known else None,
-        unit=Unit.GPUS,
+        unit=FigureUnit.GPUS,
         formula="sum(gpus)",
         columns=(
             RowColumn("cluster", "Cluster"),
             RowColumn("team", "Team"),
-            RowColumn("gpus", "Pending", Unit.GPUS),
-            RowColumn("pods", "Pods", Unit.COUNT),
-            RowColumn("oldest_at", "Pending since", Unit.TIME),
+            RowColumn("gpus", "Pending", FigureUnit.GPUS),
+            RowColumn("pods", "Pods", FigureUnit.COUNT),
+            RowColumn("oldest_at", "Pending since", FigureUnit.TIME),
         ),
         rows=[
             {

@@ -11,7 +11,7 @@ from django.db.models import Q
 from apps.accounts.models import Team
 from apps.accounts.permissions import Visibility
 from apps.clusters.domain.pods.ledger import NodeInterval
-from apps.clusters.domain.window import Span, Window
+from apps.clusters.domain.window import TimeSpan, Window
 from apps.clusters.models import Namespace, Pod, Workload
 from apps.clusters.models import NodeInterval as NodeIntervalRow
 from apps.clusters.selectors import TeamSpan, team_spans
@@ -45,6 +45,8 @@ _COLUMNS = (
     *("finished_at", "ended_at", "end_reason"),
 )
 _SECOND = timedelta(seconds=1)
+
+_MOST = 5000  # pods of one node within one pod's time in the window
 
 
 def pod_page(
@@ -91,6 +93,7 @@ def pod_row(cluster: str, uid: str, *, window: Window, visibility: Visibility) -
     row = found.values_list(*_COLUMNS, named=True).first()
     if row is None:
         return None
+    # Teams are looked up over a span, which must not be empty.
     end = max(row.ended_at or window.end, row.created_at + _SECOND)
     scope = PodScope(Window(row.created_at, end), Filters(), visibility, facts=window)
     return next(iter(_pod_rows([row], scope)), None)
@@ -238,9 +241,6 @@ def _pod_row(row: Any, team: str, amounts: Amounts) -> PodRow:
     )
 
 
-_MOST = 5000  # pods of one node within one pod's time in the window
-
-
 @dataclass(frozen=True, slots=True)
 class CoTenant:
     """A pod that held units of the same shared GPUs for `shared_seconds` together."""
@@ -296,7 +296,7 @@ def co_tenants(
     return _co_tenants(own, shared, together, visibility, window)
 
 
-def _held(pod: Any, window: Window, now: datetime) -> Span | None:
+def _held(pod: Any, window: Window, now: datetime) -> TimeSpan | None:
     if pod.bound_at is None:
         return None
     start = max(pod.bound_at, window.start).timestamp()
@@ -304,7 +304,7 @@ def _held(pod: Any, window: Window, now: datetime) -> Span | None:
     return (start, end) if end > start else None
 
 
-def _intervals(own: Pod, held: Span) -> list[NodeInterval]:
+def _intervals(own: Pod, held: TimeSpan) -> list[NodeInterval]:
     rows = NodeIntervalRow.objects.filter(
         node__cluster_id=own.cluster_id, node__name=own.node_name
     ).order_by("start", "pk")
@@ -324,7 +324,7 @@ def _intervals(own: Pod, held: Span) -> list[NodeInterval]:
     ]
 
 
-def _neighbours(own: Pod, held: Span) -> Sequence[Any]:
+def _neighbours(own: Pod, held: TimeSpan) -> Sequence[Any]:
     start = datetime.fromtimestamp(held[0], tz=own.created_at.tzinfo)
     end = datetime.fromtimestamp(held[1], tz=own.created_at.tzinfo)
     rows = (
@@ -332,6 +332,7 @@ def _neighbours(own: Pod, held: Span) -> Sequence[Any]:
             Q(ended_at__isnull=True) | Q(ended_at__gt=start),
             cluster_id=own.cluster_id,
             node_name=own.node_name,
+            # Units of another resource are of other devices, even on the same node.
             resource=own.resource,
             bound_at__lt=end,
         )

@@ -25,6 +25,8 @@ _INSTANT = timedelta(seconds=1)
 _M = TypeVar("_M", bound=Model)
 _Spans = Mapping[str, Sequence[TeamSpan]]
 
+_MOST = 10
+
 
 class ResultKind(StrEnum):
     TEAM = "team"
@@ -35,7 +37,7 @@ class ResultKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class SearchResult:
     """One thing of that name.
 
     `team` is the last team it belonged to, of those that the reader sees. `alive` says that a pod
@@ -54,7 +56,9 @@ class Found:
     last_seen_at: datetime | None = None
 
 
-def found_by_name(text: str, *, visibility: Visibility, now: datetime, limit: int) -> list[Found]:
+def search_by_name(
+    text: str, *, visibility: Visibility, now: datetime, limit: int
+) -> list[SearchResult]:
     """Return at most `limit` of each kind whose name holds `text`, whatever its case.
 
     In the order of Kind; within one, names that begin with it first, then the shorter ones, pods
@@ -62,7 +66,8 @@ def found_by_name(text: str, *, visibility: Visibility, now: datetime, limit: in
     workloads of the kind A. Who does not see a team in detail finds its name only. A pod is found
     by its UID too, and by name while it lived in the last POD_DAYS days. Twelve queries at most.
     """
-    wanted = _Wanted(text)
+    wanted = _SearchText(text)
+    # Over all that is kept: a name is found for a team that had it at any time.
     scope = PodScope(Window(now - _KEPT, now + _INSTANT), Filters(), visibility)
     seen = scope.condition()
     namespaces = _namespaces(wanted, scope, seen, limit)
@@ -71,15 +76,18 @@ def found_by_name(text: str, *, visibility: Visibility, now: datetime, limit: in
     names = {row.name for row in namespaces} | {row.namespace__name for row in workloads}
     spans = team_spans(scope.window, names | {row.workload__namespace__name for row in pods})
     return [
-        *(Found(ResultKind.TEAM, row.name, team=row.name) for row in _active(Team, wanted, limit)),
-        *(Found(ResultKind.TIER, row.name) for row in _active(Tier, wanted, limit)),
+        *(
+            SearchResult(ResultKind.TEAM, row.name, team=row.name)
+            for row in _active(Team, wanted, limit)
+        ),
+        *(SearchResult(ResultKind.TIER, row.name) for row in _active(Tier, wanted, limit)),
         *_found_namespaces(namespaces, scope, spans, seen),
         *_found_workloads(workloads, scope, spans, seen),
         *_found_pods(pods, scope, spans),
     ]
 
 
-class _Wanted:
+class _SearchText:
     """What was asked for, in small letters; `before` is what stands before a last slash."""
 
     def __init__(self, text: str) -> None:
@@ -89,24 +97,25 @@ class _Wanted:
     def named(self, rows: QuerySet[_M], *, whole: bool = True) -> QuerySet[_M]:
         """Return the rows whose name holds the text (its last part), best first."""
         text = self.whole if whole else self.last
+        # The place of the text in the name: 1 is at its beginning, which sorts first.
         at = StrIndex(Lower("name"), Value(text))
         # The mapper escapes what LIKE takes for a wildcard.
         return rows.filter(name__icontains=text).order_by(at, Length("name"), "name", "pk")
 
 
-def _active(model: type[_M], wanted: _Wanted, limit: int) -> Sequence[Any]:
+def _active(model: type[_M], wanted: _SearchText, limit: int) -> Sequence[Any]:
     rows = wanted.named(model._default_manager.filter(active=True))
     return list(rows.values_list("name", named=True)[:limit])
 
 
-def _namespaces(wanted: _Wanted, scope: PodScope, seen: Q, limit: int) -> Sequence[Any]:
+def _namespaces(wanted: _SearchText, scope: PodScope, seen: Q, limit: int) -> Sequence[Any]:
     rows = wanted.named(Namespace.objects.filter(cluster__active=True).exclude(name=""))
     if scope.teams is not None:
         rows = rows.filter(Exists(Pod.objects.filter(seen, workload__namespace=OuterRef("pk"))))
     return list(rows.values_list("pk", "name", "cluster__name", named=True)[:limit])
 
 
-def _workloads(wanted: _Wanted, scope: PodScope, seen: Q, limit: int) -> Sequence[Any]:
+def _workloads(wanted: _SearchText, scope: PodScope, seen: Q, limit: int) -> Sequence[Any]:
     active = Workload.objects.filter(namespace__cluster__active=True)
     rows = active.exclude(kind=objects.ObservedKind.CLUSTER_QUEUE.short)
     if wanted.before:
@@ -118,7 +127,7 @@ def _workloads(wanted: _Wanted, scope: PodScope, seen: Q, limit: int) -> Sequenc
     return list(wanted.named(rows, whole=False).values_list(*columns, named=True)[:limit])
 
 
-def _pods(wanted: _Wanted, seen: Q, now: datetime, limit: int) -> Sequence[Any]:
+def _pods(wanted: _SearchText, seen: Q, now: datetime, limit: int) -> Sequence[Any]:
     lately = Q(ended_at__isnull=True) | Q(ended_at__gte=now - timedelta(days=POD_DAYS))
     named = lately & Q(name__icontains=wanted.last)
     if wanted.before:
@@ -133,15 +142,17 @@ def _pods(wanted: _Wanted, seen: Q, now: datetime, limit: int) -> Sequence[Any]:
     return list(ordered.values_list(*columns, named=True)[:limit])
 
 
-def _ends(path: str, ids: Sequence[int], seen: Q) -> dict[int, tuple[datetime | None, bool]]:
-    """Return by id of what `path` leads to when its last pod ended, and whether one has not."""
+def _ends(path: str, ids: Sequence[int], seen: Q) -> dict[int, dict[str, Any]]:
+    """Return by id of what `path` leads to `last_seen_at` and `alive` of a SearchResult."""
     if not ids:
         return {}
     pods = Pod.objects.filter(seen, **{f"{path}__in": ids}).order_by()
     rows = pods.values(path).annotate(
         last=Max("ended_at"), pods=Count("pk"), over=Count("ended_at")
     )
-    return {row[path]: (row["last"], row["pods"] > row["over"]) for row in rows}
+    return {
+        row[path]: {"last_seen_at": row["last"], "alive": row["pods"] > row["over"]} for row in rows
+    }
 
 
 def _last_team(spans: Sequence[TeamSpan], scope: PodScope) -> str | None:
@@ -151,48 +162,43 @@ def _last_team(spans: Sequence[TeamSpan], scope: PodScope) -> str | None:
     return None
 
 
-def _found_namespaces(rows: Sequence[Any], scope: PodScope, spans: _Spans, seen: Q) -> list[Found]:
+def _found_namespaces(
+    rows: Sequence[Any], scope: PodScope, spans: _Spans, seen: Q
+) -> list[SearchResult]:
     ends = _ends("workload__namespace", [row.pk for row in rows], seen)
-    found = []
-    for row in rows:
-        last, alive = ends.get(row.pk, (None, False))
-        team = _last_team(spans[row.name], scope)
-        found.append(
-            Found(
-                ResultKind.NAMESPACE,
-                row.name,
-                cluster=row.cluster__name,
-                team=team,
-                alive=alive,
-                last_seen_at=last,
-            )
-        )
-    return found
-
-
-def _found_workloads(rows: Sequence[Any], scope: PodScope, spans: _Spans, seen: Q) -> list[Found]:
-    ends = _ends("workload", [row.pk for row in rows], seen)
-    found = []
-    for row in rows:
-        last, alive = ends.get(row.pk, (None, False))
-        found.append(
-            Found(
-                ResultKind.WORKLOAD,
-                row.name,
-                cluster=row.namespace__cluster__name,
-                namespace=row.namespace__name,
-                owner_kind=row.kind,
-                team=_last_team(spans[row.namespace__name], scope),
-                alive=alive,
-                last_seen_at=last,
-            )
-        )
-    return found
-
-
-def _found_pods(rows: Sequence[Any], scope: PodScope, spans: _Spans) -> list[Found]:
     return [
-        Found(
+        SearchResult(
+            ResultKind.NAMESPACE,
+            row.name,
+            cluster=row.cluster__name,
+            team=_last_team(spans[row.name], scope),
+            **ends.get(row.pk, {}),
+        )
+        for row in rows
+    ]
+
+
+def _found_workloads(
+    rows: Sequence[Any], scope: PodScope, spans: _Spans, seen: Q
+) -> list[SearchResult]:
+    ends = _ends("workload", [row.pk for row in rows], seen)
+    return [
+        SearchResult(
+            ResultKind.WORKLOAD,
+            row.name,
+            cluster=row.namespace__cluster__name,
+            namespace=row.namespace__name,
+            owner_kind=row.kind,
+            team=_last_team(spans[row.namespace__name], scope),
+            **ends.get(row.pk, {}),
+        )
+        for row in rows
+    ]
+
+
+def _found_pods(rows: Sequence[Any], scope: PodScope, spans: _Spans) -> list[SearchResult]:
+    return [
+        SearchResult(
             ResultKind.POD,
             row.name,
             cluster=row.cluster__name,
@@ -206,11 +212,8 @@ def _found_pods(rows: Sequence[Any], scope: PodScope, spans: _Spans) -> list[Fou
     ]
 
 
-_MOST = 10
-
-
 @dataclass(frozen=True, slots=True)
-class PodKnown:
+class PodMatch:
     """A pod of the ledger; the times are None where it did not happen yet."""
 
     cluster: str
@@ -222,9 +225,9 @@ class PodKnown:
     ended_at: datetime | None
 
 
-def pods_called(
+def pods_named(
     namespace: str, name: str, *, at: datetime, visibility: Visibility, cluster: str = ""
-) -> list[PodKnown]:
+) -> list[PodMatch]:
     """Return the pods of this name, or of a controller of this name, newest first, at most 10.
 
     Only of namespaces whose team at `at` the reader sees. Three queries.
@@ -240,6 +243,6 @@ def pods_called(
     columns = ("cluster__name", "workload__namespace__name", "name")
     times = ("created_at", "bound_at", "started_at", "ended_at")
     return [
-        PodKnown(*row)
+        PodMatch(*row)
         for row in rows.order_by("-created_at", "pk").values_list(*columns, *times)[:_MOST]
     ]

@@ -112,6 +112,7 @@ def _add(found: dict[_Ids, _Sums], row: tuple[int, ...]) -> None:
 def _order(unused: Mapping[_Ids, int], limit: int) -> dict[_Ids, int]:
     """Return the places of the largest, from 0."""
     some = ((ids, amount) for ids, amount in unused.items() if amount > 0)
+    # By ids between equals, so that each reading gives the same order.
     largest = nsmallest(limit, some, key=lambda item: (-item[1], item[0]))
     return {ids: place for place, (ids, _) in enumerate(largest)}
 

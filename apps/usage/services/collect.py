@@ -26,41 +26,40 @@ from apps.clusters.ports import (
     SourceUnavailable,
 )
 from apps.clusters.selectors import report
-from apps.clusters.services import TierHistory, team_finder_at, tier_rules_at
+from apps.clusters.services import TierHistory, team_finder_at, tier_ids, tier_rules_at
 from apps.usage.domain.attribution.attribute import SampleInterval
 from apps.usage.domain.attribution.attribute_hour import HourFacts, HourInput, attribute_hour
 from apps.usage.domain.collection import (
     CollectionState,
-    Evidence,
+    HourEvidence,
     HourVerdict,
-    Reference,
+    ReferenceHour,
     judge,
-    late_look,
-    next_day,
+    late_recheck,
+    next_daily_try,
 )
 from apps.usage.models import CollectionWindow
 from apps.usage.services.facts import (
     Dimensions,
     HourPruned,
     clear_hour,
-    holds_same,
+    has_same_totals,
     model_ids,
     node_ids,
     pod_ids,
     set_up_id,
-    tier_ids,
     write_hour,
     write_queue_hour,
 )
 from apps.usage.services.schedule import gc_paused
 from apps.usage.services.sources import (
     LedgerInput,
-    gather,
-    kept_form,
-    lacks,
-    look_again,
+    gather_evidence,
+    lacks_series,
     nearest_reference,
     read_ledger,
+    recheck_hours,
+    stored_reference,
     with_quotas,
 )
 
@@ -104,7 +103,7 @@ class _Answers:
     coming: Future[DeviceAnswer]
     first: int
     source: MetricsSource
-    reference: Reference | None = None
+    reference: ReferenceHour | None = None
     queues: Sequence[QueuePendingSlot] = ()
 
     @property
@@ -121,7 +120,7 @@ class _Answers:
         """For how long the source keeps samples, as it says, else as is set."""
         return self.source.retention() or timedelta(days=settings.METRICS_RETENTION_DAYS)
 
-    def note_complete(self, reference: Reference) -> None:
+    def note_complete(self, reference: ReferenceHour) -> None:
         """Hold later hours against this one; what series there were only unwatched ones tell."""
         shares = reference.shares or (self.reference.shares if self.reference else {})
         self.reference = replace(reference, shares=shares)
@@ -130,6 +129,8 @@ class _Answers:
     def _by_hour(self) -> dict[int, list[DeviceSlot]]:
         rows: dict[int, list[DeviceSlot]] = defaultdict(list)
         for row in self.devices.rows:
+            # Counted from the window: in zones such as India's no hour of facts is a full hour of
+            # UTC.
             rows[self.first + (row.slot - self.first) // 3600 * 3600].append(row)
         return rows
 
@@ -145,7 +146,7 @@ def collect_window(
 
     The same window gives the same facts however often, in whatever order and by however many
     processes it is collected. What goes wrong with a source is written to the hours' rows in
-    data health and returned, never raised; facts of an earlier success stay as they are.
+    data quality and returned, never raised; facts of an earlier success stay as they are.
     Raises UnknownCluster, and ValueError for a window that is not made of fact hours.
     """
     cluster = Cluster.objects.filter(name=cluster_name, active=True).first()
@@ -174,6 +175,7 @@ def _collect(
         except _STRANGE as error:
             return [_failed(cluster, hour, _strange(error), started, now) for hour in hours]
         outcomes = []
+        # Each in its own transaction: an hour that fails takes no other along.
         for hour in hours:
             outcomes.append(_collect_hour(hour, answers, source, started))
             started = time.monotonic()
@@ -228,6 +230,7 @@ def _read(
     catalog = TierHistory.load()
     ledger = read_ledger(cluster, window, source, catalog, now=now)
     answers = _Answers(cluster, now, ledger, coming, int(window.start_seconds), source)
+    # Only series can lack something unseen: what was watched needs no comparison.
     if ledger.unwatched:
         answers.reference = nearest_reference(cluster, window.start, window.end)
         rules = catalog.within(window.start_seconds, window.end_seconds)
@@ -262,7 +265,7 @@ class _Computed:
 
     facts: HourFacts
     interval: float
-    evidence: Evidence
+    evidence: HourEvidence
     verdict: HourVerdict
     started: float
 
@@ -308,9 +311,9 @@ def _compute(
     return result, usual
 
 
-def _evidence(hour: Window, answers: _Answers, result: HourFacts) -> Evidence:
+def _evidence(hour: Window, answers: _Answers, result: HourFacts) -> HourEvidence:
     incomplete = dict.fromkeys((*answers.devices.incomplete, *answers.ledger.incomplete))
-    evidence = gather(
+    evidence = gather_evidence(
         hour,
         answers.ledger,
         answers.rows(hour),
@@ -336,6 +339,7 @@ class _RawSamples:
         try:
             return reader.activity_samples(uuids, self.hour)
         except SourceRejected:
+            # Some servers refuse raw samples. Labels are believed then, with a lower grade.
             return None
 
 
@@ -357,6 +361,7 @@ def _noted(hour: Window, answers: _Answers, found: _Computed) -> dict[str, Any]:
 def _store(hour: Window, answers: _Answers, found: _Computed) -> None:
     cluster, now, verdict = answers.cluster, answers.now, found.verdict
     late = timedelta(seconds=settings.LATE_SAMPLES_SECONDS)
+    # Before the transaction: other workers need the same rows and would wait for its end.
     dimensions = _dimensions(hour, answers, found.facts)
     exporters = set_up_id(cluster, answers.devices.profile)
     with transaction.atomic():
@@ -372,13 +377,14 @@ def _store(hour: Window, answers: _Answers, found: _Computed) -> None:
             exporters_id=exporters,
             collected_at=now,
             withheld=False,
-            evidence=kept_form(found.evidence.reference),
-            again_at=late_look(hour.end, verdict.coverage_ratio, late=late, now=now),
+            evidence=stored_reference(found.evidence.reference),
+            again_at=late_recheck(hour.end, verdict.coverage_ratio, late=late, now=now),
         )
     if verdict.state is CollectionState.COMPLETE:
         before = answers.reference
-        if before is not None and lacks(before, found.evidence.reference):
-            look_again(cluster, hour.start, found.evidence.reference, now=now)
+        # A better hour shows what earlier ones lacked: they were complete for all that was known.
+        if before is not None and lacks_series(before, found.evidence.reference):
+            recheck_hours(cluster, hour.start, found.evidence.reference, now=now)
         answers.note_complete(found.evidence.reference)
 
 
@@ -389,13 +395,14 @@ def _withhold(hour: Window, answers: _Answers, found: _Computed) -> None:
     true when nothing was held against them.
     """
     cluster, now = answers.cluster, answers.now
-    again = next_day(hour.end, retention=answers.retention, now=now)
+    again = next_daily_try(hour.end, retention=answers.retention, now=now)
     noted = _noted(hour, answers, found) | {"again_at": again}
     with transaction.atomic():
         rows = CollectionWindow.objects.filter(cluster=cluster, hour=hour.start)
+        # Two workers may collect one hour: what decides is read under lock.
         row = rows.select_for_update().get()
         has_facts = row.collected_at is not None and not row.withheld
-        if has_facts and not holds_same(cluster, hour, found.facts.total()):
+        if has_facts and not has_same_totals(cluster, hour, found.facts.total()):
             # The row goes on describing the facts that stay.
             kept = ("error", "duration_seconds", "lease_until", "again_at")
             rows.update(**{name: noted[name] for name in kept})
@@ -407,7 +414,7 @@ def _withhold(hour: Window, answers: _Answers, found: _Computed) -> None:
             **noted, withheld=True, coverage_ratio=None, partials=F("partials") + 1, evidence={}
         )
     if answers.reference is not None:
-        look_again(cluster, hour.start, answers.reference, now=now)
+        recheck_hours(cluster, hour.start, answers.reference, now=now)
 
 
 def _dimensions(hour: Window, answers: _Answers, result: HourFacts) -> Dimensions:

@@ -38,9 +38,24 @@ _COLUMNS = (
 _AMOUNTS = ("not_running", "unmeasured", "idle", "underused", "busy")
 _HOUR = 3600
 
+STEADY_KINDS = frozenset(
+    {"CronJob", "DaemonSet", "Deployment", "ReplicaSet", "ReplicationController", "StatefulSet"}
+)
+"""Kinds whose objects last, or come again under their name: they stay by name for good."""
+OLDER = "(older)"
+"""What the workload is called that stands for the others; no object of Kubernetes can be."""
+_FOLDED_KEYS = ("team_id", "namespace_id", "cluster_id", "tier_id", "gpu_model_id", "capacity_type")
+_FOLDED_AMOUNTS = HELD_COLUMNS[:-1]
+_FOLDED_PEAKS = HELD_COLUMNS[-1:]
+_KEYS = (
+    *("team_id", "namespace_id", "workload_id"),
+    *("cluster_id", "tier_id", "gpu_model_id", "capacity_type"),
+)
+_ROLLUP = Rollup(PodHour, WorkloadDay, _KEYS, HELD_COLUMNS)
+
 
 @dataclass(slots=True)
-class _OfPod:
+class _PodDay:
     resource: str
     units: float
     hours: list[str] = field(default_factory=list)
@@ -50,12 +65,13 @@ class _OfPod:
 def write_activity(day: Day, keys: Sequence[str]) -> None:
     """Replace a locked day's rows by those that its hours give; `keys` tell rows apart."""
     WorkloadActivityDay.objects.filter(cluster_id=day.cluster_id, day=day.day).delete()
-    found: dict[tuple[Any, ...], dict[int, _OfPod]] = defaultdict(dict)
+    found: dict[tuple[Any, ...], dict[int, _PodDay]] = defaultdict(dict)
     first, width = day.start.timestamp(), len(keys)
     for row in _pod_hours(day, keys):
         pod, resource, units, activity, at = row[width : width + 5]
-        of_pod = found[row[:width]].setdefault(pod, _OfPod(resource, units))
+        of_pod = found[row[:width]].setdefault(pod, _PodDay(resource, units))
         of_pod.hours.append(activity)
+        # By time elapsed, not by the clock, which shows an hour twice in autumn.
         place = int(at - first) // _HOUR
         of_pod.amounts.append(PodHourAmounts(place, *map(int, row[width + 5 :])))
     edges = _edges(day)
@@ -71,6 +87,7 @@ def _pod_hours(day: Day, keys: Sequence[str]) -> Iterator[tuple[Any, ...]]:
     named = rows.annotate(at=UnixSeconds("hour")).values_list(
         *keys, "pod_id", "pod__resource", "pod__units", "activity", "at", *_AMOUNTS
     )
+    # A day of a large cluster is more than memory should hold at once.
     yield from named.iterator(_ROWS_AT_A_TIME)
 
 
@@ -93,7 +110,7 @@ def _edges(day: Day) -> _Edges:
     )
 
 
-def _quiet(pods: Mapping[int, _OfPod], edges: _Edges) -> QuietTime:
+def _quiet(pods: Mapping[int, _PodDay], edges: _Edges) -> QuietTime:
     quiet = QuietTime()
     for pk, pod in pods.items():
         pod.amounts.sort()
@@ -101,7 +118,7 @@ def _quiet(pods: Mapping[int, _OfPod], edges: _Edges) -> QuietTime:
     return quiet
 
 
-def _values(pods: Mapping[int, _OfPod], edges: _Edges) -> tuple[object, ...]:
+def _values(pods: Mapping[int, _PodDay], edges: _Edges) -> tuple[object, ...]:
     """Return the values of _COLUMNS."""
     slots = counted(hour for pod in pods.values() for hour in pod.hours)
     resources = {pod.resource for pod in pods.values()}
@@ -120,7 +137,7 @@ def _values(pods: Mapping[int, _OfPod], edges: _Edges) -> tuple[object, ...]:
     )
 
 
-def _gpus(pods: Mapping[int, _OfPod]) -> dict[str, str] | None:
+def _gpus(pods: Mapping[int, _PodDay]) -> dict[str, str] | None:
     """Return each pod's devices; None unless every pod has several and left one idle.
 
     A pod that used all of them settles the matter for good: there is nothing to take away.
@@ -139,18 +156,6 @@ def _gpus(pods: Mapping[int, _OfPod]) -> dict[str, str] | None:
 def _slots(hours: Iterable[str]) -> Iterator[str]:
     for hour in hours:
         yield from hour.split(JOINT)
-
-
-STEADY_KINDS = frozenset(
-    {"CronJob", "DaemonSet", "Deployment", "ReplicaSet", "ReplicationController", "StatefulSet"}
-)
-"""Kinds whose objects last, or come again under their name: they stay by name for good."""
-OLDER = "(older)"
-"""What the workload is called that stands for the others; no object of Kubernetes can be."""
-
-_FOLDED_KEYS = ("team_id", "namespace_id", "cluster_id", "tier_id", "gpu_model_id", "capacity_type")
-_FOLDED_AMOUNTS = HELD_COLUMNS[:-1]
-_FOLDED_PEAKS = HELD_COLUMNS[-1:]
 
 
 def due_to_fold(*, now: datetime) -> list[int]:
@@ -240,15 +245,6 @@ def _standing_for(namespaces: Iterable[int]) -> dict[tuple[int, str], int]:
     return {(n, kind): pk for pk, n, kind in rows.values_list("pk", "namespace_id", "kind")}
 
 
-_KEYS = (
-    *("team_id", "namespace_id", "workload_id"),
-    *("cluster_id", "tier_id", "gpu_model_id", "capacity_type"),
-)
-
-
-_ROLLUP = Rollup(PodHour, WorkloadDay, _KEYS, HELD_COLUMNS)
-
-
 def roll_days(*, now: datetime) -> int:
     """Sum the hours of every finished day by workload; return how many days were rolled.
 
@@ -278,6 +274,7 @@ def prune(*, now: datetime) -> int:
     Sums by workload and day, and hourly sums by team and tier, are kept for good.
     """
     horizon = now - timedelta(days=settings.HOURLY_RETENTION_DAYS)
+    # Only days with sums by workload: without these nothing would tell who held what.
     due = Day.objects.filter(rolled=True, pruned=False, end__lt=horizon).order_by("pk")
     return sum(_prune_day(pk) for pk in due.values_list("pk", flat=True))
 
@@ -297,8 +294,7 @@ def _prune_day(day_id: int) -> bool:
 
 
 def forget(*, now: datetime) -> int:
-    """Delete data health, queue series, pods, node intervals and devices past the ledger's
-    retention.
+    """Delete what is past the ledger's retention: collected hours, series of queues, pods, nodes.
 
     What was seen to go two days ago goes too, but for the settings of quotas and queues. Returns
     how many rows.
@@ -307,6 +303,7 @@ def forget(*, now: datetime) -> int:
     deleted, _ = CollectionWindow.objects.filter(hour__lt=horizon).delete()
     for shown in (QueuePending, QueueHour):
         deleted += shown._default_manager.filter(hour__lt=horizon).delete()[0]
+    # Many hours share a profile: it goes with the last of them.
     ExporterSetUp.objects.filter(collectionwindow__isnull=True).delete()
     deleted += forget_objects(now=now, history_before=horizon)
     return deleted + forget_ledger(before=horizon)

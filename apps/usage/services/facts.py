@@ -25,9 +25,9 @@ from apps.clusters.domain.tiers import (
     tier_before_binding,
 )
 from apps.clusters.domain.window import Window, day_of, day_window, from_seconds
-from apps.clusters.models import Cluster, GpuModel, Node, Pod, Tier
+from apps.clusters.models import Cluster, GpuModel, Node, Pod
 from apps.clusters.ports import QueuePendingSlot
-from apps.clusters.services import tier_rules_at
+from apps.clusters.services import tier_ids, tier_rules_at
 from apps.usage.domain.amounts import CAPACITY_FIELDS, HELD_FIELDS, LEVEL_FIELDS, Amounts
 from apps.usage.domain.attribution.attribute_hour import HourFacts
 from apps.usage.domain.attribution.gpu_classes import GpuClass
@@ -52,6 +52,31 @@ held_values = attrgetter(*HELD_COLUMNS)
 capacity_values = attrgetter(*CAPACITY_COLUMNS)
 """The values of CAPACITY_COLUMNS; of a row that has a capacity side none is None."""
 
+# SQLite takes 32,766 parameters in a query, PostgreSQL 65,535.
+_UIDS_PER_QUERY = 5000
+_PEAK = "memory_peak_mib"
+"""The one column of which days keep the largest value."""
+_OF_TIER = ("cluster_id", "tier_id", "gpu_model_id", "capacity_type")
+POD_COLUMNS = (
+    *("hour", "pod_id", "node_id", "team_id", "namespace_id", "workload_id", "activity"),
+    *_OF_TIER,
+    *HELD_COLUMNS,
+)
+NODE_COLUMNS = ("hour", "node_id", *_OF_TIER, *HELD_COLUMNS, *CAPACITY_COLUMNS)
+TIER_COLUMNS = ("hour", "capacity_first", *_OF_TIER, *HELD_COLUMNS, *CAPACITY_COLUMNS)
+TEAM_COLUMNS = ("hour", "allocated_first", "team_id", *_OF_TIER, *HELD_COLUMNS)
+_Key = tuple[object, ...]
+_COMPARED = (
+    "slot",
+    "namespace",
+    "queue",
+    "resource",
+    "units",
+    "workloads",
+    "tier_id",
+    "unit_weight",
+)
+
 
 def insert(
     model: type[models.Model], columns: Sequence[str], rows: Iterable[Sequence[Any]]
@@ -61,6 +86,7 @@ def insert(
     names = ", ".join(connection.ops.quote_name(c) for c in columns)
     with connection.cursor() as cursor:
         if connection.vendor == "postgresql":
+            # An hour of a large cluster has rows by the ten thousand, for which COPY is made.
             with cursor.copy(f"COPY {table} ({names}) FROM STDIN") as copy:
                 for row in rows:
                     copy.write_row(row)
@@ -75,6 +101,7 @@ def insert(
 def instant(at: datetime) -> object:
     """Return a time in the form that the database at hand stores."""
     if connection.vendor == "postgresql":
+        # Text, made once: psycopg would convert a datetime again for every row.
         return at.isoformat()
     return connection.ops.adapt_datetimefield_value(at)
 
@@ -84,9 +111,6 @@ def day_value(day: date) -> object:
     if connection.vendor == "postgresql":
         return day
     return connection.ops.adapt_datefield_value(day)
-
-
-_UIDS_PER_QUERY = 5000
 
 
 class PodIds(NamedTuple):
@@ -112,6 +136,7 @@ class Dimensions:
 
     def kind(self, card: GpuClass) -> tuple[object, ...]:
         """Return the ids of cluster, tier and model of a kind of GPU, and its capacity type."""
+        # Asked for every fact of an hour, of which few kinds of GPU are.
         known = self._kinds.get(card)
         if known is None:
             model = self.model(card.model)
@@ -147,6 +172,7 @@ def node_ids(cluster: Cluster, names: Collection[str]) -> dict[str, int]:
     if new:
         rows = [Node(cluster=cluster, name=name) for name in new]
         Node.objects.bulk_create(rows, ignore_conflicts=True)
+        # Read again: with `ignore_conflicts` no ids come back, and another worker may be first.
         found = Node.objects.filter(cluster=cluster).order_by("pk")
         known = dict(found.values_list("name", "pk"))
     return known
@@ -163,11 +189,6 @@ def model_ids(names: Collection[str]) -> dict[str, int]:
     return known
 
 
-def tier_ids() -> dict[str, int]:
-    """Return name → id of every tier there ever was."""
-    return dict(Tier.objects.order_by("pk").values_list("name", "pk"))
-
-
 def set_up_id(cluster: Cluster, profile: ExporterProfile) -> int | None:
     """Return the id of the row of this profile, made where there is none; None without jobs."""
     if not profile.jobs:
@@ -175,14 +196,11 @@ def set_up_id(cluster: Cluster, profile: ExporterProfile) -> int | None:
     stored = profile.as_json()
     text = json.dumps(stored, sort_keys=True, separators=(",", ":"))
     digest = hashlib.sha256(text.encode()).hexdigest()
+    # Profiles are found by the digest of their sorted text: JSON has no unique index.
     found = ExporterSetUp.objects.get_or_create(
         cluster=cluster, digest=digest, defaults={"profile": stored}
     )
     return found[0].pk
-
-
-_PEAK = "memory_peak_mib"
-"""The one column of which days keep the largest value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,6 +229,7 @@ def sum_day(table: Rollup, day: date, span: Window, **of: object) -> Sequence[tu
     """
     hours = table.hours._default_manager.filter(hour__gte=span.start, hour__lt=span.end, **of)
     rows = list(summed(hours, table.keys, table.sums, table.counts))
+    # Summed anew, never added to: an hour may be collected any number of times.
     table.days._default_manager.filter(day=day, **of).delete()
     columns = ("day", *table.columns, *table.counts)
     insert(table.days, columns, ((day_value(day), *row) for row in rows))
@@ -232,22 +251,10 @@ def summed(
     return found
 
 
-_OF_TIER = ("cluster_id", "tier_id", "gpu_model_id", "capacity_type")
-POD_COLUMNS = (
-    *("hour", "pod_id", "node_id", "team_id", "namespace_id", "workload_id", "activity"),
-    *_OF_TIER,
-    *HELD_COLUMNS,
-)
-NODE_COLUMNS = ("hour", "node_id", *_OF_TIER, *HELD_COLUMNS, *CAPACITY_COLUMNS)
-TIER_COLUMNS = ("hour", "capacity_first", *_OF_TIER, *HELD_COLUMNS, *CAPACITY_COLUMNS)
-TEAM_COLUMNS = ("hour", "allocated_first", "team_id", *_OF_TIER, *HELD_COLUMNS)
-
 _ROLLUPS = (
     Rollup(TeamHour, TeamDay, ("team_id", *_OF_TIER), HELD_COLUMNS),
     Rollup(TierHour, TierDay, _OF_TIER, (*HELD_COLUMNS, *CAPACITY_COLUMNS)),
 )
-
-_Key = tuple[object, ...]
 
 
 class HourPruned(Exception):
@@ -276,11 +283,12 @@ def write_hour(hour: Window, facts: HourFacts, dimensions: Dimensions, *, zone: 
     insert(TeamHour, TEAM_COLUMNS, _team_rows(at, facts, dimensions, teams))
     for table in _ROLLUPS:
         sum_day(table, day.day, Window(day.start, day.end), cluster_id=day.cluster_id)
+    # The sums by workload are made once a day: they lack this hour from now on.
     if day.rolled:
         Day.objects.filter(pk=day.pk).update(rolled=False)
 
 
-def holds_same(cluster: Cluster, hour: Window, total: Amounts) -> bool:
+def has_same_totals(cluster: Cluster, hour: Window, total: Amounts) -> bool:
     """Say whether the facts there are of an hour have the same capacity and allocation."""
     there = TierHour.objects.filter(cluster=cluster, hour=hour.start)
     sums = there.aggregate(capacity=Sum("capacity"), allocated=Sum("allocated"))
@@ -331,6 +339,7 @@ def _tier_rows(at: object, facts: HourFacts, d: Dimensions) -> Iterator[_Key]:
     for card, amount in facts.first_capacity.items():
         first[d.kind(card)] += amount
     for key, amounts in sorted(sums.items()):
+        # Both are rounded on their own: the part must not exceed the whole.
         half = min(first[key], amounts.capacity or 0)
         yield (at, half, *key, *held_values(amounts), *capacity_values(amounts))
 
@@ -344,18 +353,6 @@ def _team_rows(at: object, facts: HourFacts, d: Dimensions, teams: Sequence[int]
         first[key] += facts.first_held.get((fact.uid, fact.card), 0)
     for (team, kind), amounts in sorted(sums.items()):
         yield (at, first[team, kind], team, *kind, *held_values(amounts))
-
-
-_COMPARED = (
-    "slot",
-    "namespace",
-    "queue",
-    "resource",
-    "units",
-    "workloads",
-    "tier_id",
-    "unit_weight",
-)
 
 
 def write_queue_hour(
@@ -374,8 +371,9 @@ def write_queue_hour(
     known = QueueHour.objects.filter(cluster=cluster, hour=hour.start)
     if not rows and not known.exists():
         return
-    found = _rows(cluster, hour, rows, intervals, tier_rules_at(hour.start))
+    found = _pending_rows(cluster, hour, rows, intervals, tier_rules_at(hour.start))
     there = QueuePending.objects.filter(cluster=cluster, hour=hour.start)
+    # A write makes the pending history of the hour due again, which must not happen for nothing.
     if {_compared(row) for row in found} == set(there.order_by().values_list(*_COMPARED)):
         return
     # Locked before anything of it changes: who derives from it waits, or is waited for.
@@ -393,7 +391,7 @@ def _compared(row: QueuePending) -> tuple[object, ...]:
     return tuple(getattr(row, name) for name in _COMPARED)
 
 
-def _rows(
+def _pending_rows(
     cluster: Cluster,
     hour: Window,
     shown: Sequence[QueuePendingSlot],
@@ -406,12 +404,15 @@ def _rows(
     tiers = tier_ids()
     rows = []
     for one in shown:
+        # Kueue's series tell of no pod: no selector and no node narrows the tiers.
         tier = tier_before_binding(one.resource, {}, rules) if one.resource else ""
         rows.append(
             QueuePending(
                 cluster=cluster,
                 hour=hour.start,
                 slot=from_seconds(one.slot),
+                # Labels of series may hold anything; a name of Kubernetes has at most 253
+                # characters.
                 namespace=one.namespace[:253],
                 queue=one.queue[:253],
                 resource=one.resource[:253],

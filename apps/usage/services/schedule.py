@@ -17,6 +17,11 @@ from apps.clusters.selectors import report
 from apps.usage.domain.collection import CollectionState, due_again
 from apps.usage.models import CollectionWindow
 
+# So many hours of a cluster are on the way at a time, so that a long gap, or a worker that is
+# away, does not fill the queue.
+_HOURS_AT_A_TIME = 12
+_TASK = "usage.collect_hour"
+
 
 @contextmanager
 def gc_paused() -> Iterator[None]:
@@ -34,12 +39,6 @@ def gc_paused() -> Iterator[None]:
             gc.enable()
 
 
-# So many hours of a cluster are on the way at a time, so that a long gap, or a worker that is
-# away, does not fill the queue.
-_HOURS_AT_A_TIME = 12
-_TASK = "usage.collect_hour"
-
-
 def schedule_collections(*, now: datetime) -> int:
     """Enqueue the just-closed hour of every cluster and whatever is missing or worth a retry.
 
@@ -52,6 +51,7 @@ def schedule_collections(*, now: datetime) -> int:
 def _schedule(cluster: Cluster, now: datetime) -> int:
     zone = report().zone
     settling = timedelta(seconds=settings.SETTLING_SECONDS)
+    # Samples and series of the last minutes still arrive: an hour is read once it has settled.
     newest = last_closed_hour(now, zone, settling)
     oldest = hour_floor(now - timedelta(days=settings.GAP_FILL_DAYS), zone)
     if cluster.collect_from is not None:
@@ -60,11 +60,14 @@ def _schedule(cluster: Cluster, now: datetime) -> int:
     with transaction.atomic():
         _ensure(cluster, oldest, newest)
         windows = CollectionWindow.objects.filter(cluster=cluster)
+        # Leases count what is enqueued and what is at work: messages themselves may be lost.
         on_the_way = windows.filter(lease_until__gt=now).count()
         due = _due(cluster, oldest, now)[: max(0, _HOURS_AT_A_TIME - on_the_way)]
         lease = now + timedelta(seconds=settings.LEASE_SECONDS)
         windows.filter(pk__in=[row.pk for row in due]).update(lease_until=lease)
         for row in due:
+            # A worker may be faster than this transaction, and would find the hour without its
+            # lease.
             transaction.on_commit(_message(cluster.pk, row.hour, now))
     return len(due)
 

@@ -15,7 +15,7 @@ from apps.clusters.domain.pods.history import reopened
 from apps.clusters.domain.pods.kube_state_nodes import NODE_LABELS, ShownSeries
 from apps.clusters.domain.pods.ledger import PodRecord, gaps, merge_intervals, merge_pods
 from apps.clusters.domain.tiers import UNKNOWN_MODEL, UNMATCHED, TierRule
-from apps.clusters.domain.window import SLOT_SECONDS, Span, Window, clip
+from apps.clusters.domain.window import SLOT_SECONDS, TimeSpan, Window, clip
 from apps.clusters.models import Cluster
 from apps.clusters.ports import LedgerAnswer, MetricsSource, QuotaSlot, SourceRejected
 from apps.clusters.services import (
@@ -29,11 +29,11 @@ from apps.clusters.services import (
 )
 from apps.usage.domain.attribution.allocations import PodLedger
 from apps.usage.domain.attribution.attribute_hour import HourFacts
-from apps.usage.domain.attribution.gpu_classes import Bound
+from apps.usage.domain.attribution.gpu_classes import BoundTier
 from apps.usage.domain.collection import (
     CollectionState,
-    Evidence,
-    Reference,
+    HourEvidence,
+    ReferenceHour,
     Thresholds,
     contradictions,
     has_fallen,
@@ -43,6 +43,14 @@ from apps.usage.services.facts import PodIds
 
 # The stream of a watch may pause for a moment without anything being missed.
 _GAP_SECONDS = 90.0
+
+_NEAR = timedelta(days=7)
+_NANO = 1e9
+_REQUESTS_PREFIX = "requests."
+THRESHOLDS = Thresholds()
+AskQuotas = Callable[[], Iterable[QuotaSlot]]
+_Key = tuple[int, str, str]
+"""(slot, namespace, resource)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +62,7 @@ class LedgerInput(PodLedger):
     the server's warnings that answers lack something.
     """
 
-    unwatched: Sequence[Span] = ()
+    unwatched: Sequence[TimeSpan] = ()
     covered: Mapping[int, bool] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
     ids: Mapping[str, PodIds] = field(default_factory=dict)
@@ -115,6 +123,7 @@ def read_ledger(
         # Those that were over before have no part in these hours.
         living = [pod for pod in answer.pods if pod.ended is None or pod.ended > start]
         answer = replace(answer, pods=living)
+    # Read after the rows of series are stored: these give lost pods their end.
     rows = recorded_pod_rows(cluster, window)
     recorded = [pod for pod in _recorded(rows, answer.pods) if pod.owner.kind != CLAIM_KIND]
     shown = {pod.uid for pod in recorded}
@@ -151,13 +160,13 @@ def _recorded(rows: Sequence[RecordedPod], inferred: Sequence[PodRecord]) -> lis
     ]
 
 
-def _bound(rows: Sequence[RecordedPod]) -> dict[str, Bound]:
+def _bound(rows: Sequence[RecordedPod]) -> dict[str, BoundTier]:
     """Return what pods of the API were bound with.
 
     A pod whose tier or model was not known then is classified by its node in each hour.
     """
     return {
-        row.record.uid: Bound(row.tier, row.gpu_model, row.gpu_equivalents / row.units)
+        row.record.uid: BoundTier(row.tier, row.gpu_model, row.gpu_equivalents / row.units)
         for row in rows
         if row.record.bound is not None
         and row.units > 0
@@ -166,22 +175,14 @@ def _bound(rows: Sequence[RecordedPod]) -> dict[str, Bound]:
     }
 
 
-_NEAR = timedelta(days=7)
-_NANO = 1e9
-_REQUESTS_PREFIX = "requests."
-THRESHOLDS = Thresholds()
-
-AskQuotas = Callable[[], Iterable[QuotaSlot]]
-
-
-def gather(
+def gather_evidence(
     hour: Window,
     ledger: LedgerInput,
     rows: Sequence[DeviceSlot],
     facts: HourFacts,
     rules: Sequence[TierRule],
     incomplete: Sequence[str],
-) -> Evidence:
+) -> HourEvidence:
     """Return what the sources of an hour say; `incomplete` are the server's warnings."""
     offering = {
         interval.node
@@ -194,8 +195,8 @@ def gather(
         if clip(ledger.unwatched, slot, slot + SLOT_SECONDS)
         and (ledger.covered.get(slot) or ledger.shown.nameless)
     }
-    held, nowhere, pods = _held(ledger.pods, offering, hour)
-    evidence = Evidence(
+    held, nowhere, pods = _held_seconds(ledger.pods, offering, hour)
+    evidence = HourEvidence(
         from_series=bool(slots),
         nodes=len(offering),
         pods=pods,
@@ -212,7 +213,7 @@ def gather(
     return _with_devices(evidence, seen, ledger, offering, facts, hour)
 
 
-def _held(
+def _held_seconds(
     pods: Iterable[PodRecord], offering: Collection[str], hour: Window
 ) -> tuple[float, float, int]:
     """Return the seconds that pods held, those of them on unknown nodes, and how many pods."""
@@ -231,7 +232,7 @@ def _held(
     return held, nowhere, count
 
 
-def _still(pods: Iterable[PodRecord], hour: Window) -> set[tuple[str, str]]:
+def _stopped_pods(pods: Iterable[PodRecord], hour: Window) -> set[tuple[str, str]]:
     """Return the pods, by namespace and name, that held GPUs in the hour and did not run in it."""
     held, ran = set(), set()
     for pod in pods:
@@ -254,20 +255,21 @@ def _units_held(pods: Iterable[PodRecord], hour: Window) -> dict[str, float]:
 
 
 def _with_devices(
-    evidence: Evidence,
+    evidence: HourEvidence,
     rows: Sequence[DeviceSlot],
     ledger: LedgerInput,
     offering: Collection[str],
     facts: HourFacts,
     hour: Window,
-) -> Evidence:
+) -> HourEvidence:
     """Add what devices say. A pod on a node that offers no resource may hold them by claims."""
     known = {(pod.namespace, pod.name) for pod in ledger.pods} | ledger.shown.past_pods
     plain = ledger.shown.plain_nodes
-    still = _still(ledger.pods, hour)
+    still = _stopped_pods(ledger.pods, hour)
     named = unknown = busy = stopped = 0
     active: dict[str, set[str]] = defaultdict(set)
     for row in rows:
+        # On nodes without a GPU resource pods hold devices by claims, which no series shows.
         if row.pod and row.node not in plain:
             named += row.samples
             if (row.namespace, row.pod) not in known:
@@ -293,7 +295,7 @@ def _with_devices(
 
 
 def _unlabelled(
-    evidence: Evidence, rows: Sequence[DeviceSlot], ledger: LedgerInput, facts: HourFacts
+    evidence: HourEvidence, rows: Sequence[DeviceSlot], ledger: LedgerInput, facts: HourFacts
 ) -> tuple[float, int]:
     """Return GPU-equivalents of nodes without labels that are more than the GPUs seen, and these.
 
@@ -309,6 +311,7 @@ def _unlabelled(
     capacity: dict[str, float] = defaultdict(float)
     for fact in facts.nodes:
         capacity[fact.node] += (fact.amounts.capacity or 0) / _NANO
+    # Shares of a GPU count as whole ones without labels: then there is more than is seen.
     excess = [node for node in cards if capacity[node] > THRESHOLDS.cards * len(cards[node])]
     return sum(capacity[node] for node in excess), sum(len(cards[node]) for node in excess)
 
@@ -317,12 +320,12 @@ def _unlabelled(
 
 
 def with_quotas(
-    evidence: Evidence,
-    reference: Reference | None,
+    evidence: HourEvidence,
+    reference: ReferenceHour | None,
     ledger: LedgerInput,
     hour: Window,
     ask: AskQuotas,
-) -> Evidence:
+) -> HourEvidence:
     """Add what ResourceQuotas count as used, where the hour has much less than there was.
 
     Only then is it asked for. A source that refuses is no witness.
@@ -339,10 +342,6 @@ def with_quotas(
         quota_used=sum(shown.values()),
         quota_unexplained=sum(max(0.0, used - known.get(key, 0.0)) for key, used in shown.items()),
     )
-
-
-_Key = tuple[int, str, str]
-"""(slot, namespace, resource)."""
 
 
 def _used(slots: Iterable[QuotaSlot]) -> dict[_Key, float]:
@@ -374,7 +373,7 @@ def _requested(
     return found
 
 
-def nearest_reference(cluster: Cluster, start: datetime, end: datetime) -> Reference | None:
+def nearest_reference(cluster: Cluster, start: datetime, end: datetime) -> ReferenceHour | None:
     """Return the complete hour nearest before a window, else after it. Two queries at most."""
     rows = _complete(cluster).filter(hour__gte=start - _NEAR, hour__lt=end + _NEAR)
     row = (
@@ -384,22 +383,25 @@ def nearest_reference(cluster: Cluster, start: datetime, end: datetime) -> Refer
     return None if row is None else _reference(row.evidence)
 
 
-def look_again(cluster: Cluster, hour: datetime, reference: Reference, *, now: datetime) -> int:
+def recheck_hours(
+    cluster: Cluster, hour: datetime, reference: ReferenceHour, *, now: datetime
+) -> int:
     """Have complete hours looked at again that lack series which `reference` shows.
 
     They were judged when no better hour was known. Returns how many.
     """
     rows = _complete(cluster).filter(hour__gt=hour - _NEAR, hour__lt=hour + _NEAR)
     known = rows.exclude(hour=hour).order_by("hour").values_list("pk", "evidence")
-    lacking = [pk for pk, found in known if lacks(_reference(found), reference)]
+    lacking = [pk for pk, found in known if lacks_series(_reference(found), reference)]
     return rows.filter(pk__in=lacking).update(again_at=now)
 
 
-def lacks(one: Reference | None, other: Reference) -> bool:
+def lacks_series(one: ReferenceHour | None, other: ReferenceHour) -> bool:
     """Say whether an hour lacks series that another one shows."""
     if one is None:
         return False
-    own = Evidence(from_series=True, nodes=one.nodes, pods=one.pods, shares=one.shares)
+    # Only these are kept of an hour: rules that compare anything else stay silent.
+    own = HourEvidence(from_series=True, nodes=one.nodes, pods=one.pods, shares=one.shares)
     return any(found.series in other.shares for found in contradictions(own, other, THRESHOLDS))
 
 
@@ -409,10 +411,10 @@ def _complete(cluster: Cluster) -> QuerySet[CollectionWindow]:
     ).exclude(evidence={})
 
 
-def kept_form(reference: Reference) -> dict[str, object]:
+def stored_reference(reference: ReferenceHour) -> dict[str, object]:
     """Return a reference as it is kept with its hour."""
     return {"nodes": reference.nodes, "pods": reference.pods, "shares": dict(reference.shares)}
 
 
-def _reference(kept: Mapping[str, object]) -> Reference:
-    return Reference(**kept)  # type: ignore[arg-type]
+def _reference(kept: Mapping[str, object]) -> ReferenceHour:
+    return ReferenceHour(**kept)  # type: ignore[arg-type]

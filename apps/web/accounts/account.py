@@ -209,7 +209,7 @@ def tokens(request: PageRequest) -> HttpResponseBase:
 
 
 @change
-def make(request: PageRequest) -> HttpResponseBase:
+def create_token(request: PageRequest) -> HttpResponseBase:
     """Make a token and show it this once, in the answer itself, so that nothing keeps it."""
     reading, form = query_session(request), TokenForm.of(request)
     if not form.is_valid():
@@ -230,7 +230,7 @@ def make(request: PageRequest) -> HttpResponseBase:
 
 
 @change
-def revoke(request: PageRequest, pk: int) -> HttpResponseBase:
+def end_token(request: PageRequest, pk: int) -> HttpResponseBase:
     if not revoke_token(request.user, pk, now=timezone.now(), by=_by(request)):
         raise Http404("There is no such token, or it is not yours.")
     return HttpResponseRedirect(reverse("web:tokens"))
@@ -307,7 +307,7 @@ def views(request: PageRequest) -> HttpResponseBase:
 
 
 @change
-def save(request: PageRequest) -> HttpResponseBase:
+def add_view(request: PageRequest) -> HttpResponseBase:
     """Save the page at hand and go back to it; what is refused is said on the list of views."""
     name, given = request.POST.get("name", ""), request.POST.get("address", "")
     address = own_address(given)
@@ -321,7 +321,7 @@ def save(request: PageRequest) -> HttpResponseBase:
 
 
 @change
-def delete(request: PageRequest, pk: int) -> HttpResponseBase:
+def remove_view(request: PageRequest, pk: int) -> HttpResponseBase:
     if not delete_view(request.user, pk):
         raise Http404("There is no such view, or it is not yours.")
     return HttpResponseRedirect(reverse("web:views"))

@@ -21,11 +21,10 @@ from apps.quota_requests.selectors import (
     last_audit_check,
 )
 from apps.web.components.formats import Format, shown
-from apps.web.components.page_query import Query, href
+from apps.web.components.page_query import PER_PAGE, Query, href
 from apps.web.pages import page, respond
 from apps.web.query_session import PageRequest, query_session
 
-PER_PAGE = 50
 _LONGEST = 200
 _NOTHING = "nothing"
 # Frozen with a request, long, and shown there.

@@ -18,14 +18,21 @@ from apps.alerts import selectors
 from apps.alerts.domain.alerts import LONGEST_REASON, AlertKind, AnswerRefused
 from apps.alerts.domain.digests import HEADINGS
 from apps.alerts.permissions import teams_answered_for
-from apps.alerts.selectors import AlertRow
-from apps.alerts.services import ChannelRefused, answer_idle, send_again
+from apps.alerts.selectors import AlertGroup, AlertRow
+from apps.alerts.services import (
+    ChannelRefused,
+    answer_idle,
+    mark_all_read,
+    mark_read,
+    send_again,
+)
 from apps.clusters.selectors import report
-from apps.costs.selectors import Kept
+from apps.costs.selectors import KeptWorkload
 from apps.web.alerts.channels import delivery_lines, kind_label
+from apps.web.components.formats import day_text
 from apps.web.components.page_query import Query, href, with_query
 from apps.web.pages import change, page, respond
-from apps.web.query_session import PageRequest, query_session
+from apps.web.query_session import PageRequest, QuerySession, query_session
 
 if TYPE_CHECKING:
     from apps.alerts.models import Alert
@@ -34,34 +41,44 @@ if TYPE_CHECKING:
 _MOMENT = timedelta(microseconds=1)
 
 
-def kept_words(kept: Kept | None, zone: ZoneInfo) -> str:
+def kept_words(kept: KeptWorkload | None, zone: ZoneInfo) -> str:
     """Return until which day it is kept, why and by whom; empty where it is not.
 
     The day counts to its end: the answer is over at the midnight after it.
     """
     if kept is None:
         return ""
-    last = (kept.until - _MOMENT).astimezone(zone)
+    last = day_text(kept.until - _MOMENT, zone)
     reason = kept.reason.rstrip(".")
-    return f"Kept until {last:%a} {last.day} {last:%b %Y} because {reason} ({kept.person})."
+    return f"Kept until {last} because {reason} ({kept.person})."
 
 
 _LONGEST = 200
+_LONGEST_SUBJECT = 600
 
 
 @dataclass(frozen=True, slots=True)
 class AlertQuery:
-    """The query of the address; it reproduces it but for `before`, the id to go on at."""
+    """The query of the address; it reproduces it but for the place within the list.
+
+    Alerts of one `subject`, and those `before` an id, are listed one by one, else by subject.
+    """
 
     kinds: tuple[AlertKind, ...]
     team: str
+    subject: str
     before: int | None
+    page: int
     query: Query
     problems: tuple[str, ...]
 
     @property
     def whole_query(self) -> Query:
-        return (*self.query, *before_query(self.before))
+        return (*self.query, *before_query(self.before), *_page_query(self.page))
+
+    @property
+    def is_grouped(self) -> bool:
+        return not self.subject and self.before is None
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +96,8 @@ class Attempt:
 class AlertLine:
     """One line of the list; `may_answer`: of an idle alert that the reader answers for.
 
-    Of several alerts about one thing only the latest on the page is answered.
+    Of several alerts about one thing only the latest on the page is answered. `count` alerts of
+    its subject and kind are behind `all_href`.
     """
 
     row: AlertRow
@@ -88,6 +106,9 @@ class AlertLine:
     team_href: str
     may_answer: bool
     attempt: Attempt | None
+    count: int = 1
+    is_unread: bool = False
+    all_href: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,10 +126,17 @@ def alert_query(given: QueryDict) -> AlertQuery:
     asked = dict.fromkeys(given.getlist("kind"))
     kinds = tuple(known[name] for name in asked if name in known)
     problems += [f"“{name[:40]}” is no kind of alert." for name in asked if name not in known]
-    team = "".join(sign for sign in given.get("team", "").strip() if sign.isprintable())[:_LONGEST]
+    team = _text(given, "team")[:_LONGEST]
+    subject = _text(given, "subject")[:_LONGEST_SUBJECT]
     before = number_of(given, "before", problems)
-    query = [("kind", kind.value) for kind in kinds] + ([("team", team)] if team else [])
-    return AlertQuery(kinds, team, before, tuple(query), tuple(problems))
+    page = number_of(given, "page", problems) or 1
+    query = [("kind", kind.value) for kind in kinds]
+    query += [(key, text) for key, text in (("team", team), ("subject", subject)) if text]
+    return AlertQuery(kinds, team, subject, before, page, tuple(query), tuple(problems))
+
+
+def _text(given: QueryDict, name: str) -> str:
+    return "".join(sign for sign in given.get(name, "").strip() if sign.isprintable())
 
 
 def number_of(given: QueryDict, name: str, problems: list[str]) -> int | None:
@@ -125,6 +153,23 @@ def number_of(given: QueryDict, name: str, problems: list[str]) -> int | None:
 
 def before_query(before: int | None) -> Query:
     return () if before is None else (("before", str(before)),)
+
+
+def _page_query(page: int) -> Query:
+    return () if page == 1 else (("page", str(page)),)
+
+
+def _grouped(lines: Iterable[AlertLine], groups: Iterable[AlertGroup]) -> list[AlertLine]:
+    """Return lines with how often their subject was spoken of, and where all of it is."""
+    return [
+        replace(
+            line,
+            count=group.count,
+            is_unread=group.is_unread,
+            all_href=href("alerts", (("kind", line.row.kind), ("subject", line.row.subject))) or "",
+        )
+        for line, group in zip(lines, groups, strict=True)
+    ]
 
 
 def lines_of(
@@ -144,7 +189,7 @@ def lines_of(
             AlertLine(
                 row=row,
                 kind=kind_label(row.kind),
-                href=row.path if _is_own(row.path) else "",
+                href=(href("alert", pk=str(row.id)) or "") if _is_own(row.path) else "",
                 team_href=(href("team", query, name=row.team) or "") if row.team else "",
                 may_answer=idle and (row.subject not in seen or tried is not None),
                 attempt=tried,
@@ -178,15 +223,10 @@ def _listed(
 ) -> HttpResponseBase:
     reading = query_session(request)
     asked = alert_query(request.GET)
-    rows, more = selectors.alert_page(
-        visibility=reading.visibility, kinds=asked.kinds, team=asked.team, before=asked.before
-    )
-    lines = lines_of(
-        rows,
-        query=reading.query,
-        answered_for=teams_answered_for(request.user),
-        attempt=attempt,
-    )
+    if attempt is not None:
+        # The list by subject may have gone on: this one begins with what was answered.
+        asked = replace(asked, before=attempt.alert + 1)
+    lines, pager = _found(request, reading, asked, attempt)
     names = sorted(name for pk, name in team_names().items() if reading.visibility.sees(pk))
     return respond(
         request,
@@ -200,8 +240,69 @@ def _listed(
         here=with_query("", asked.whole_query),
         days=days_of(reading.now, reading.choice.zone),
         longest_reason=LONGEST_REASON,
-        pager=_pager("alerts", asked.query, asked.before, more),
+        pager=pager,
+        newest=max((line.row.id for line in lines if line.is_unread), default=None),
     )
+
+
+def _found(
+    request: PageRequest, reading: QuerySession, asked: AlertQuery, attempt: Attempt | None
+) -> tuple[list[AlertLine], dict[str, str]]:
+    """Return the lines of the address and the links to others."""
+    groups: list[AlertGroup] = []
+    if asked.is_grouped:
+        groups, goes_on = selectors.alert_groups(
+            request.user,
+            visibility=reading.visibility,
+            kinds=asked.kinds,
+            team=asked.team,
+            page=asked.page,
+        )
+        rows = [group.row for group in groups]
+        pager = {
+            "older": _alerts_href(asked, asked.page + 1) if goes_on else "",
+            "newest": _alerts_href(asked, 1) if asked.page > 1 else "",
+        }
+    else:
+        rows, more = selectors.alert_page(
+            visibility=reading.visibility,
+            kinds=asked.kinds,
+            team=asked.team,
+            subject=asked.subject,
+            before=asked.before,
+        )
+        pager = _pager("alerts", asked.query, asked.before, more)
+    lines = lines_of(
+        rows,
+        query=reading.query,
+        answered_for=teams_answered_for(request.user),
+        attempt=attempt,
+    )
+    return (_grouped(lines, groups) if asked.is_grouped else lines), pager
+
+
+def _alerts_href(asked: AlertQuery, page: int) -> str:
+    return with_query(reverse("web:alerts"), (*asked.query, *_page_query(page)))
+
+
+@page
+def open_alert(request: PageRequest, pk: int) -> HttpResponseBase:
+    """Lead to the page that shows what an alert is about; it is read then."""
+    alert = selectors.alert_of(pk, visibility=visibility_of(request.user))
+    if alert is None or not _is_own(alert.path):
+        raise Http404("There is no such alert, or you may not see it.")
+    if request.method == "GET":
+        mark_read(request.user, alert)
+    return HttpResponseRedirect(alert.path)
+
+
+@change
+def read_all(request: PageRequest) -> HttpResponseBase:
+    """Mark all alerts as read up to the newest one that the page showed."""
+    up_to = number_of(request.POST, "up_to", [])
+    if up_to is not None:
+        mark_all_read(request.user, up_to=up_to)
+    return HttpResponseRedirect(with_query(reverse("web:alerts"), alert_query(request.GET).query))
 
 
 @change
@@ -210,14 +311,15 @@ def answer(request: PageRequest, pk: int) -> HttpResponseBase:
     alert = selectors.alert_of(pk, visibility=visibility_of(request.user))
     if alert is None:
         raise Http404("There is no such alert, or you may not see it.")
-    asked = alert_query(request.GET)
     attempt = _attempt(request, pk)
     refusal = _refusal(request, alert, attempt)
     if refusal:
         tried = replace(attempt, problem=refusal)
         return _listed(request, attempt=tried, status=HTTPStatus.BAD_REQUEST)
-    place = with_query(reverse("web:alerts"), asked.whole_query)
-    return HttpResponseRedirect(f"{place}#notice-{pk}")
+    mark_read(request.user, alert)
+    # Its own list: what is read goes down in the list of all, maybe to another page.
+    query = (("kind", alert.kind), ("subject", alert.subject))
+    return HttpResponseRedirect(f"{href('alerts', query)}#notice-{pk}")
 
 
 def _attempt(request: PageRequest, pk: int) -> Attempt:

@@ -22,10 +22,10 @@ from apps.alerts.ports import NotDelivered
 from apps.alerts.selectors import ChannelRow, DeliveryRow, MuteRow
 from apps.alerts.services import (
     LONGEST_MUTE,
+    ChannelInput,
     ChannelRefused,
-    Silence,
+    MuteInput,
     TriedTooSoon,
-    Wanted,
     add_channel,
     change_channel,
     mute,
@@ -269,10 +269,10 @@ class ChannelForm(forms.Form):
         """Whether an address was written that the page does not repeat."""
         return self.is_bound and "/" in str(self["address"].value() or "")
 
-    def wanted(self, *, active: bool = True) -> Wanted:
+    def wanted(self, *, active: bool = True) -> ChannelInput:
         """Return what is wanted, of a form that is valid."""
         given = self.cleaned_data
-        return Wanted(
+        return ChannelInput(
             name=given["name"],
             kind=ChannelKind(given["kind"]),
             address=given["address"],
@@ -482,7 +482,7 @@ def mute_one(request: PageRequest, pk: int) -> HttpResponseBase:
             mute(
                 request.user,
                 found,
-                Silence(
+                MuteInput(
                     until=form.cleaned_data["until"],
                     why=form.cleaned_data["why"],
                     kind=form.wanted_kind,

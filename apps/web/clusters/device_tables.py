@@ -190,7 +190,7 @@ def device_line(row: DeviceRow, reading: QuerySession) -> DeviceLine:
     return DeviceLine(
         values,
         device=row,
-        href=href("device", reading.query, cluster=row.cluster, uuid=row.uuid),
+        href=href("gpu", reading.query, cluster=row.cluster, uuid=row.uuid),
         tenants=tuple(
             TenantLink(
                 f"{tenant.namespace}/{tenant.pod}",
@@ -202,7 +202,7 @@ def device_line(row: DeviceRow, reading: QuerySession) -> DeviceLine:
             for tenant in row.tenants
         ),
         xid=xid,
-        node_href=href("devices", (*reading.query, ("node", row.node))) if row.node else None,
+        node_href=href("gpus", (*reading.query, ("node", row.node))) if row.node else None,
     )
 
 
@@ -284,7 +284,7 @@ def _node_line(node: NodeRow, devices: Sequence[DeviceRow], reading: QuerySessio
         "plugin_config": node.labels.get("nvidia.com/device-plugin.config", ""),
         "worst_health": worst.value,
     }
-    link = href("devices", (*reading.query, ("node", node.node))) if node.node else None
+    link = href("gpus", (*reading.query, ("node", node.node))) if node.node else None
     badges = {"readiness": ready_badge, "mig": mig_badge, "worst_health": BADGES.get(worst, "")}
     return TableRow(values, {"node": link}, {key: badge for key, badge in badges.items() if badge})
 
@@ -372,7 +372,7 @@ def _unattributed_line(
                 f"{title_of(device)} ({_activity(device)})" for device in devices
             ),
         },
-        {"node": href("devices", (*reading.query, ("node", row.node)))},
+        {"node": href("gpus", (*reading.query, ("node", row.node)))},
     )
 
 

@@ -15,13 +15,14 @@ from apps.usage.selectors import (
     DeviceRow,
     device_healths,
     device_page,
-    last_looks,
+    last_readings,
     node_rows,
 )
 from apps.web.clusters import device_tables
 from apps.web.clusters.device_tables import unattributed_nodes
 from apps.web.components import listings, page_query
 from apps.web.components.page_query import (
+    PER_PAGE,
     Query,
     next_href,
     option_links,
@@ -41,7 +42,6 @@ from apps.web.query_session import (
     query_session,
 )
 
-PER_PAGE = 100
 PER_FILE_READ = 2000
 _TAKES = ("gpu_model",)
 _HEALTHS = tuple(health.value for health in Health)
@@ -91,11 +91,11 @@ def device_list(request: PageRequest) -> HttpResponseBase:
         device_tables.nodes_table(nodes, found.rows, reading),
         *([unattributed] if unattributed else []),
     ]
-    looks = last_looks(visibility=reading.visibility, clusters=reading.filters.cluster)
+    looks = last_readings(visibility=reading.visibility, clusters=reading.filters.cluster)
     return respond(
         request,
         reading,
-        "devices",
+        "gpus",
         tables=tables,
         shown_columns=device_tables.SHOWN,
         stale=device_tables.stale(looks, reading.now),
@@ -119,11 +119,11 @@ def device(request: PageRequest, cluster: str, uuid: str) -> HttpResponseBase:
     first = rows[0]
     table = device_tables.devices_table(rows, reading)
     pods = _pods_of_node(first, reading)
-    looks = last_looks(visibility=reading.visibility, clusters=(cluster,))
+    looks = last_readings(visibility=reading.visibility, clusters=(cluster,))
     return respond(
         request,
         reading,
-        "device",
+        "gpu",
         tables=[table, _pods_table(pods, reading), _node_table(rows, reading)],
         shown_columns=device_tables.SHOWN,
         device=first,

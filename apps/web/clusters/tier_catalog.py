@@ -15,11 +15,17 @@ from apps.clusters.domain.window import Window
 from apps.clusters.selectors import TierRow
 from apps.costs.domain.costing import units
 from apps.costs.selectors import PriceList, price_list
-from apps.quotas.selectors import Entitled, entitled_teams
+from apps.quotas.selectors import EntitledTeam, entitled_teams
 from apps.usage import selectors as usage
 from apps.usage.domain.amounts import Amounts
 from apps.usage.domain.usage_query import Grouping, UsageQuery, UsageRow
-from apps.usage.selectors import WAIT_DAYS, Freshness, WaitTimes, recent_waits, tier_wait_times
+from apps.usage.selectors import (
+    QUEUE_TIME_DAYS,
+    Freshness,
+    TierQueueTimes,
+    queue_time_window,
+    tier_queue_times,
+)
 from apps.web.clusters import tier_guide
 from apps.web.components.formats import NOTHING, Format, duration, plain, shown
 from apps.web.components.page_query import Query, during, explain_href, figure_href, href
@@ -128,11 +134,11 @@ class TierEntry:
     kind: SharingKind
     sharing: GpuSharing
     allowed: Sequence[str]
-    teams: Sequence[Entitled]
+    teams: Sequence[EntitledTeam]
     resources: Sequence[str]
     node_selector: Mapping[str, str]
     amounts: Amounts | None
-    waits: WaitTimes | None
+    waits: TierQueueTimes | None
     now: TierWaiting
     manifest: str
     prices: Sequence[Cost] = ()
@@ -162,12 +168,39 @@ class TierEntry:
 
 
 @dataclass(frozen=True, slots=True)
+class TierOffer:
+    """What a tier offers, and how it is requested; `teams` are entitled to GPUs of it."""
+
+    kind: SharingKind
+    allowed: Sequence[str]
+    teams: Sequence[EntitledTeam]
+    resources: Sequence[str]
+    node_selector: Mapping[str, str]
+    manifest: str
+
+
+def tier_offer(tier: TierRow, reading: QuerySession) -> TierOffer | None:
+    """Return what a tier offers; None of a built-in one, which cannot be requested."""
+    if tier.sharing is None:
+        return None
+    entitled = entitled_teams(reading.now, visibility=reading.visibility)
+    return TierOffer(
+        kind=KINDS[GpuSharing(tier.sharing)],
+        allowed=tier.allowed_teams,
+        teams=[row for row in entitled if row.tier == tier.name],
+        resources=(*tier.resources, *tier.device_classes),
+        node_selector=tier.node_selector,
+        manifest=manifest(tier),
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class TierFacts:
     """Data of the tiers, by the tier's name: entitlements, GPUs, queue times, prices."""
 
-    entitled: Sequence[Entitled]
+    entitled: Sequence[EntitledTeam]
     amounts: Mapping[str, Amounts]
-    waits: Mapping[str, WaitTimes]
+    waits: Mapping[str, TierQueueTimes]
     waiting: Callable[[str], TierWaiting]
     prices: Mapping[str, Sequence[Cost]]
 
@@ -289,7 +322,7 @@ def tier_catalog(request: PageRequest) -> HttpResponseBase:
         fitting=[entry for entry in entries if entry.name in fitting],
         best_kind=_is_best_kind(advice, fitting, entries),
         last_hour=_last_hour(reading, freshness),
-        wait_days=WAIT_DAYS,
+        wait_days=QUEUE_TIME_DAYS,
     )
 
 
@@ -297,7 +330,7 @@ def _entries(reading: QuerySession, freshness: Freshness) -> list[TierEntry]:
     newest = _newest(reading, freshness, _HOUR, [Grouping.TIER])
     # A cluster that lags has no newest hour, and its cards a price all the same.
     priced = _newest(reading, freshness, _DAY, PRICED)
-    since = recent_waits(reading.now)
+    since = queue_time_window(reading.now)
     known = price_list(reading.now, visibility=reading.visibility)
     waiting = {row.tier: row for row in glance.waiting(reading)}
     pending = glance.known_until(reading)
@@ -312,7 +345,7 @@ def _entries(reading: QuerySession, freshness: Freshness) -> list[TierEntry]:
         waits=usage.cached(
             "waits",
             (since, reading.filters),
-            lambda: tier_wait_times(since, filters=reading.filters, visibility=reading.visibility),
+            lambda: tier_queue_times(since, filters=reading.filters, visibility=reading.visibility),
         ),
         waiting=now,
     )

@@ -1,17 +1,28 @@
-"""One service tier: its capacity breakdown over time, its teams, and its GPU models."""
+"""One service tier: figures, average GPUs by state, its teams, and what its tabs show."""
 
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
 
 from django.http import Http404, HttpResponseBase
 
 from apps.clusters import selectors as clusters
-from apps.pending.selectors import PendingFilters, PendingGrouping, time_to_start
-from apps.usage.domain.usage_query import Grouping, TimeStep
-from apps.usage.selectors import CoverageGap, gap_tiers
-from apps.web.components import charts, listings
+from apps.fairness.selectors import ShareSeries, TierShares, share_series, tier_shares
+from apps.pending.selectors import PendingFilters, PendingGrouping, StartTimes, time_to_start
+from apps.quotas.selectors import TierCommitment, tier_commitments
+from apps.usage.domain.usage_query import Grouping, TimeStep, UsageRow
+from apps.usage.selectors import Freshness, gap_tiers
+from apps.web.clusters.tier_catalog import tier_offer
+from apps.web.components import formats, gpu_charts, listings, tables
+from apps.web.components.drawings import BulletRow, bullet_bars
+from apps.web.components.drawings.bars import BulletBars
+from apps.web.components.figure_row import FigureRow, KeyFigure, Tone, figure_row, no_data
 from apps.web.components.formats import duration
-from apps.web.components.page_query import EVERY
+from apps.web.components.page_query import EVERY, explain_href, figure_href, href
 from apps.web.components.tables import Table
+from apps.web.components.tabs import Tab, tab_bar
+from apps.web.fairness.shares import by_hour, share_panels
 from apps.web.pages import page, respond
 from apps.web.query_session import (
     PageRequest,
@@ -25,12 +36,20 @@ from apps.web.query_session import (
     usage_of,
 )
 from apps.web.usage import glance
-from apps.web.usage.comparison import Comparison, compared
-from apps.web.usage.glance import TierContext, tier_card
+from apps.web.usage.comparison import Comparison, change_of, compared, gpus_text
 
 _TAKES = tuple(key for key in EVERY if key != "tier")
-_MOST_WAITS = 20
+_MOST_WAITS = 10
+_OPEN_TEAMS = 8
 _MODELS = (Grouping.CLUSTER, Grouping.GPU_MODEL, Grouping.CAPACITY_TYPE)
+_TABS = (
+    Tab("overview", "Overview"),
+    Tab("teams", "Teams"),
+    Tab("pending", "Pending"),
+    Tab("fairness", "Fairness"),
+    Tab("gpus", "GPUs"),
+    Tab("manifest", "Manifest"),
+)
 
 
 @page
@@ -40,47 +59,195 @@ def tier(request: PageRequest, name: str) -> HttpResponseBase:
     freshness = freshness_of(reading)
     rows = usage_of(reading, by=[Grouping.TIER], narrowed=of_page(reading, tier=name))
     comparison = compared(reading, tier=name)
-    known = TierContext(
-        rows=rows,
-        waiting=glance.waiting(reading, tier=name),
-        comparison=comparison,
-        pending=glance.known_until(reading),
-        sparklines=glance.sparklines(reading, tier=name),
-    )
-    card = tier_card(row, known, reading.query, now=reading.now)
-    axis = axis_of(reading, freshness)
-    effective = effective_of(reading, card.amounts, tier=name)
-    chart = charts.ledger(
-        rows,
-        chart_id="ledger",
-        title=f"Ledger of {name}",
-        axis=axis,
-        classes=reading.classes,
-    )
-    gaps: list[CoverageGap] = []
-    if comparison.gaps:
-        gaps = gap_tiers(reading.window, visibility=reading.visibility, tiers=[name])
-    no_data = _no_data(name, comparison)
+    shares = tier_shares(reading.window, name, visibility=reading.visibility)
+    tabs = tab_bar(request, _TABS, name=f"Tier {name}")
+    shown = _tab(tabs.chosen, TierUsage(row, rows, shares, comparison, freshness), reading)
     return respond(
         request,
         reading,
         "tier",
-        tables=[_teams(name, reading, no_data), _models(name, reading, no_data)],
-        charts=[chart],
         tier=row,
-        card=card,
-        effective=effective,
-        queue_time=_queue_time(name, reading),
+        figures=_figures(name, rows, comparison, shares, reading),
         comparison=comparison,
-        waits=glance.wait_lines(reading, tier=name, limit=_MOST_WAITS),
-        gaps=gaps,
-        classes=reading.classes,
-        quality=quality_of(reading, freshness, card.amounts),
+        gaps=gap_tiers(reading.window, visibility=reading.visibility, tiers=[name])
+        if comparison.gaps
+        else [],
+        tabs=tabs,
+        quality=quality_of(reading, freshness, tables.summed(rows) if rows else None),
+        **shown,
     )
 
 
-def _queue_time(name: str, reading: QuerySession) -> dict[str, str]:
-    """Return the p50 and p95 queue time of pods that started; empty where none did."""
+@dataclass(frozen=True, slots=True)
+class TierUsage:
+    """What is read of a tier for all of its tabs."""
+
+    row: clusters.TierRow
+    rows: Sequence[UsageRow]
+    shares: TierShares
+    comparison: Comparison
+    freshness: Freshness
+
+
+def _tab(chosen: str, read: TierUsage, reading: QuerySession) -> dict[str, Any]:
+    """Return what the open tab shows, and nothing of the others."""
+    row, freshness = read.row, read.freshness
+    name, no_data = row.name, _no_data(row.name, read.comparison)
+    if chosen == "teams":
+        return {"tables": [_teams(name, reading, no_data)]}
+    if chosen == "pending":
+        waiting = next(iter(glance.waiting(reading, tier=name)), None)
+        known = glance.known_until(reading)
+        return {
+            "now": glance.tier_waiting(name, waiting, known, reading.query, now=reading.now),
+            "waits": glance.wait_lines(reading, tier=name, limit=_MOST_WAITS),
+        }
+    if chosen == "fairness":
+        drawing = share_panels(
+            _series(name, reading),
+            reading,
+            freshness,
+            link=lambda team: href("statement", reading.query, name=team),
+        )
+        return {"drawings": [drawing]}
+    if chosen == "gpus":
+        return {"tables": [_models(name, reading, no_data)]}
+    if chosen == "manifest":
+        return {"offer": tier_offer(row, reading)}
+    chart = gpu_charts.average_gpus(
+        read.rows,
+        chart_id="ledger",
+        title="Average GPUs",
+        axis=axis_of(reading, freshness),
+        pending=_unmet_demand(name, reading),
+    )
+    return {
+        "charts": [chart],
+        "drawings": [_bars(read.shares, reading)],
+        "classes": tables.ALLOCATED_CLASSES,
+    }
+
+
+def _unmet_demand(name: str, reading: QuerySession) -> dict[datetime, float]:
+    """Return by period the average GPUs that teams asked for beyond what they were allocated."""
+    found: dict[datetime, float] = {}
+    for one in _series(name, reading):
+        for at, point in one.points.items():
+            found[at] = found.get(at, 0.0) + max(0.0, point.demand - point.allocated)
+    return {at: round(gpus, 2) for at, gpus in found.items()}
+
+
+def _series(name: str, reading: QuerySession) -> list[ShareSeries]:
+    return share_series(
+        reading.window,
+        by_hour=by_hour(reading),
+        visibility=reading.visibility,
+        tiers=[name],
+        teams=reading.filters.team,
+    )
+
+
+# ---------------------------------------------------------------- figures
+
+
+def _figures(
+    name: str,
+    rows: Sequence[UsageRow],
+    comparison: Comparison,
+    shares: TierShares,
+    reading: QuerySession,
+) -> FigureRow:
+    sums = comparison.sums(name)
+    amounts = tables.summed(rows) if rows else None
+    changes = comparison.changes(name)
+    capacity = sums.gpus.capacity if sums else None
+    effective = effective_of(reading, amounts, tier=name)
+    nothing = "No data in this time."
+
+    def link(figure: str) -> str:
+        return explain_href(figure, reading.query, tier=name)
+
+    def ratio(label: str, value: float | None, figure: str, **more: Any) -> KeyFigure:
+        if value is None:
+            return no_data(label, nothing)
+        more |= {"exact": f"{value * 100:.2f} %", "href": link(figure), "basis": "average"}
+        return KeyFigure(label, formats.percent(value), **more)
+
+    def gpus(label: str, value: float | None, figure: str) -> KeyFigure:
+        if value is None:
+            return no_data(label, nothing)
+        return KeyFigure(label, gpus_text(value), "GPUs", basis="average", href=link(figure))
+
+    whole = amounts is not None and amounts.capacity is not None
+    # What some teams hold has no capacity.
+    committed = [_overcommitment(tier_commitments(reading.now).get(name))]
+    return figure_row(
+        *([gpus("Capacity", capacity, "capacity_gpu_hours")] if reading.has_capacity else []),
+        ratio(
+            "Allocated",
+            amounts.allocation_ratio if amounts else None,
+            "allocation_ratio",
+            change=change_of(changes.allocated if changes else None, comparison),
+        )
+        if whole or sums is None
+        else gpus("Allocated", sums.gpus.allocated, "allocated_gpu_hours"),
+        ratio(
+            "Utilization",
+            amounts.utilization_ratio if amounts else None,
+            "utilization_ratio",
+            note="" if effective is None else f"effective {formats.percent(effective)}",
+            change=change_of(changes.busy if changes else None, comparison, better=1),
+        ),
+        _unmet(name, shares, reading),
+        *(committed if reading.has_capacity else []),
+        _queue_time(name, reading),
+    )
+
+
+def _unmet(name: str, shares: TierShares, reading: QuerySession) -> KeyFigure:
+    link = figure_href("unmet_fair_share", reading.query, tier=name)
+    if shares.unmet is None:
+        return no_data("Unmet fair share", "No hour has a known or estimated demand.")
+    hours = shares.hours
+    return KeyFigure(
+        "Unmet fair share",
+        gpus_text(shares.unmet),
+        "GPU-h",
+        exact=f"{shares.unmet:,.2f} GPU-hours over {hours.known} hours",
+        href=link,
+        note=f"{hours.estimated} of {hours.known} h estimated" if hours.estimated else "",
+        tone=Tone.WARNING if shares.unmet > 0.5 else Tone.NONE,
+    )
+
+
+def _overcommitment(own: TierCommitment | None) -> KeyFigure:
+    if own is None or own.ratio is None:
+        return no_data("Entitled", "No capacity in the last 24 hours.")
+    return KeyFigure(
+        "Entitled",
+        formats.percent(own.ratio),
+        "of capacity",
+        exact=f"{own.entitled:,.2f} of {own.capacity:,.2f} GPUs (average of the last 24 hours)",
+        basis="now",
+        note="overcommitted" if own.ratio > 1 else "",
+        tone=Tone.WARNING if own.ratio > 1 else Tone.NONE,
+    )
+
+
+def _queue_time(name: str, reading: QuerySession) -> KeyFigure:
+    """Return the p95 queue time of pods that started."""
+    found = _started(name, reading)
+    if found is None:
+        return no_data("p95 queue time", "No pod started in this time.")
+    return KeyFigure(
+        "p95 queue time",
+        duration(found.p95_seconds),
+        href=figure_href("queue_time_p95", reading.query, tier=name),
+        note=f"p50 {duration(found.p50_seconds)}",
+    )
+
+
+def _started(name: str, reading: QuerySession) -> StartTimes | None:
     own = reading.filters
     filters = PendingFilters(
         cluster=own.cluster, team=own.team, tier=(name,), namespace=own.namespace
@@ -88,10 +255,34 @@ def _queue_time(name: str, reading: QuerySession) -> dict[str, str]:
     found = time_to_start(
         reading.window, by=PendingGrouping.TIER, visibility=reading.visibility, filters=filters
     )
-    times = next((one for one in found if one.name == name), None)
-    if times is None:
-        return {}
-    return {"p50": duration(times.p50_seconds), "p95": duration(times.p95_seconds)}
+    return next((one for one in found if one.name == name), None)
+
+
+# ---------------------------------------------------------------- teams
+
+
+def _bars(shares: TierShares, reading: QuerySession) -> BulletBars:
+    """Return the teams' allocation against their entitlement, those with most demand first."""
+    hours = shares.hours.known
+    named = reading.filters.team
+    teams = [team for team in shares.teams if hours and (not named or team.team in named)]
+    teams.sort(key=lambda one: (-max(one.demand, one.allocated, one.entitlement), one.team))
+    return bullet_bars(
+        "bars",
+        "Allocation vs. entitlement",
+        [
+            BulletRow(
+                team.team,
+                team.allocated / hours,
+                team.entitlement / hours,
+                team.demand / hours if team.demand > team.allocated else None,
+                href=href("team", reading.query, name=team.team) or "",
+            )
+            for team in teams
+        ],
+        open_rows=_OPEN_TEAMS,
+        empty="No team is entitled, and none held or asked for it in the known hours.",
+    )
 
 
 def _no_data(name: str, comparison: Comparison) -> str:

@@ -8,7 +8,7 @@ called and when it starts stands once in the figure's `layout.meta`, not once fo
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from json import JSONEncoder
 from math import floor, log10
@@ -19,6 +19,7 @@ import orjson
 from django.utils.html import json_script
 from django.utils.safestring import SafeString
 
+from apps.clusters.domain.window import day_start
 from apps.usage.domain.amounts import NANO, Amounts
 from apps.usage.domain.usage_query import TimeStep, UsageRow
 from apps.web.components import tables
@@ -27,6 +28,7 @@ from apps.web.components.tables import CAPACITY_CLASSES, Column, LedgerClass, Ta
 
 Figure = dict[str, Any]
 GPU_HOURS = "GPU-hours"
+_HOUR = timedelta(hours=1)
 _DIGITS = 3  # of a GPU-hour; the table beside has the exact amount
 _LONG = 100  # periods; bars of a longer window are too thin for more than four figures
 _FIGURES = 4
@@ -75,7 +77,8 @@ class Axis:
     In UTC, because Python holds the two 02:00 at the end of summer time for the same time when
     both are in their zone. `missing` counts the closed hours without facts by period;
     `unfinished` says that the last period has hours yet to come. `measure` is what the bars are
-    sums of: GPU-hours, or the currency of money.
+    sums of: GPU-hours, or the currency of money. `until` is where the facts end, where that is
+    before the end of the last period.
     """
 
     periods: Sequence[datetime]
@@ -85,6 +88,32 @@ class Axis:
     missing: Mapping[datetime, int]
     unfinished: bool = False
     measure: str = GPU_HOURS
+    until: datetime | None = None
+
+    def hours(self) -> list[float]:
+        """Return how many hours of each period have facts: of a day 23 to 25 at most."""
+        ends = [*self.periods[1:], self._end()] if self.periods else []
+        spans = (
+            (min(end, self.until or end) - start) / _HOUR
+            for start, end in zip(self.periods, ends, strict=True)
+        )
+        return [
+            max(0.0, span - self.missing.get(period, 0))
+            for period, span in zip(self.periods, spans, strict=True)
+        ]
+
+    def elapsed(self) -> float:
+        """Return which part of the last period is over, 0..1."""
+        if not self.periods or self.until is None:
+            return 1.0
+        length = self._end() - self.periods[-1]
+        return min(1.0, max(0.0, (self.until - self.periods[-1]) / length))
+
+    def _end(self) -> datetime:
+        if self.interval is TimeStep.HOUR:
+            return self.periods[-1] + _HOUR
+        next_day = self.periods[-1].astimezone(self.zone).date() + timedelta(days=1)
+        return day_start(next_day, self.zone).astimezone(UTC)
 
     def is_unfinished(self, index: int) -> bool:
         """Say whether the period has hours yet to come."""
@@ -127,14 +156,16 @@ def ledger(
     With all classes a bar is as high as the capacity. Periods without a row stay empty, and those
     that were not collected are marked; neither is drawn as zero. `one_of_many`: of a page with a
     chart for each tier, whose tables say no more than the newest periods.
+
+    It goes when no page uses it any more: `gpu_charts.average_gpus` stands in its place.
     """
-    by_period = _by_period(rows)
+    by_period = rows_by_period(rows)
     drawn = any(a.allocated or a.capacity for a in by_period.values())
-    empty = "" if drawn else _why_empty(axis)
+    empty = "" if drawn else why_empty(axis)
     return Chart(
         id=chart_id,
         title=title,
-        caption=f"{title}, {axis.unit}. {axis.label}.{_lost(axis)}",
+        caption=f"{title}, {axis.unit}. {axis.label}.{lost_words(axis)}",
         unit=axis.unit,
         figure=_ledger_figure(by_period, axis, classes) if drawn else None,
         table=_ledger_table(rows, chart_id, title, axis, classes, one_of_many=one_of_many),
@@ -168,16 +199,16 @@ def stacked(
     )
 
 
-def _by_period(rows: Sequence[UsageRow]) -> dict[datetime, Amounts]:
+def rows_by_period(rows: Sequence[UsageRow]) -> dict[datetime, Amounts]:
     return {r.period.astimezone(UTC): r.amounts for r in rows if r.period is not None}
 
 
-def _lost(axis: Axis) -> str:
+def lost_words(axis: Axis) -> str:
     count = sum(axis.missing.values())
     return f" {count} hour{'' if count == 1 else 's'} not collected." if count else ""
 
 
-def _why_empty(axis: Axis) -> str:
+def why_empty(axis: Axis) -> str:
     if sum(axis.missing.values()):
         return (
             "Nothing to draw: hours of this window were not collected. Data quality says why; "
@@ -191,22 +222,22 @@ def _ledger_figure(
 ) -> Figure:
     drawn = [by_period.get(period) for period in axis.periods]
     traces = [_bars(c, drawn) for c in classes]
-    gaps = _runs([i for i, p in enumerate(axis.periods) if p in axis.missing and drawn[i] is None])
+    gaps = runs([i for i, p in enumerate(axis.periods) if p in axis.missing and drawn[i] is None])
     return {
         "data": [trace for trace in traces if any(trace["y"])],
         "layout": {
             "barmode": "stack",
             "bargap": 0.12 if len(axis.periods) <= 40 else 0,
-            "xaxis": _time_axis(axis),
+            "xaxis": time_axis(axis),
             "yaxis": {
                 "rangemode": "tozero",
                 "title": {"text": axis.unit, "standoff": 8},
                 "tickformat": ",",
                 "automargin": True,
             },
-            "shapes": [_gap(first, last) for first, last in gaps],
-            "annotations": [*_gap_notes(gaps, axis), *_short_notes(by_period, axis, classes)],
-            "meta": _periods(axis),
+            "shapes": [gap_shape(first, last) for first, last in gaps],
+            "annotations": [*gap_notes(gaps, axis), *_short_notes(by_period, axis, classes)],
+            "meta": periods_meta(axis),
         },
     }
 
@@ -226,7 +257,7 @@ def _bars(cls: LedgerClass, drawn: Sequence[object | None]) -> Figure:
     return trace
 
 
-def _periods(axis: Axis) -> Figure:
+def periods_meta(axis: Axis) -> Figure:
     """Return what the periods are called and when they start.
 
     Days are given as dates, which name them as well. Hours follow each other from `start` on;
@@ -257,7 +288,7 @@ def _period_note(index: int, period: datetime, axis: Axis) -> str:
     return "so far" if axis.is_unfinished(index) else ""
 
 
-def _time_axis(axis: Axis) -> Figure:
+def time_axis(axis: Axis) -> Figure:
     """Return an axis of period numbers with labels at midnights or at regular steps."""
     steps = [i for i, p in enumerate(axis.periods) if _is_tick(p, axis, len(axis.periods))]
     step = max(1, -(-len(steps) // 10))
@@ -293,18 +324,18 @@ def _spans_years(axis: Axis) -> bool:
     return first != last
 
 
-def _runs(indexes: Sequence[int]) -> list[tuple[int, int]]:
+def runs(indexes: Sequence[int]) -> list[tuple[int, int]]:
     """Return (first, last) of each run of neighbouring numbers."""
-    runs: list[tuple[int, int]] = []
+    found: list[tuple[int, int]] = []
     for index in sorted(indexes):
-        if runs and index == runs[-1][1] + 1:
-            runs[-1] = (runs[-1][0], index)
+        if found and index == found[-1][1] + 1:
+            found[-1] = (found[-1][0], index)
         else:
-            runs.append((index, index))
-    return runs
+            found.append((index, index))
+    return found
 
 
-def _gap(first: int, last: int) -> Figure:
+def gap_shape(first: int, last: int) -> Figure:
     return {
         "type": "rect",
         "xref": "x",
@@ -318,10 +349,10 @@ def _gap(first: int, last: int) -> Figure:
     }
 
 
-def _gap_notes(gaps: Sequence[tuple[int, int]], axis: Axis) -> list[Figure]:
+def gap_notes(gaps: Sequence[tuple[int, int]], axis: Axis) -> list[Figure]:
     wide = 0.08 * len(axis.periods)
     return [
-        _note((first + last) / 2, 0, "not collected" if last - first + 1 > wide else "?")
+        note_over((first + last) / 2, 0, "not collected" if last - first + 1 > wide else "?")
         for first, last in gaps
     ]
 
@@ -339,13 +370,13 @@ def _short_notes(
             continue
         top = round(sum(getattr(amounts, c.key) or 0 for c in classes) / NANO, _DIGITS)
         if count := axis.missing.get(period):
-            notes.append(_note(index, top, f"−{count} h"))
+            notes.append(note_over(index, top, f"−{count} h"))
         elif axis.is_unfinished(index):
-            notes.append(_note(index, top, "so far"))
+            notes.append(note_over(index, top, "so far"))
     return notes
 
 
-def _note(x: float, y: float, text: str) -> Figure:
+def note_over(x: float, y: float, text: str) -> Figure:
     return {
         "x": x,
         "xref": "x",
@@ -367,7 +398,7 @@ def _ledger_table(
     *,
     one_of_many: bool,
 ) -> Table:
-    by_period = _by_period(rows)
+    by_period = rows_by_period(rows)
     has_capacity = classes is CAPACITY_CLASSES
     columns = [
         Column("period", axis.interval.value.capitalize(), axis.kind),
@@ -393,7 +424,7 @@ def _ledger_table(
         columns=columns,
         rows=body(told[-most:] if long else told),
         zone=axis.zone,
-        empty=_why_empty(axis),
+        empty=why_empty(axis),
         total=_total_of_periods(rows, missing),
         note=f"The last {most} of {len(told)}; the total and the file are over all of them."
         if long

@@ -1,9 +1,14 @@
-"""How a value is written: short for the screen, exact for files and hover titles."""
+"""How a value is written: short for the screen, exact for files and hover titles.
 
-from datetime import UTC, datetime
+The one formatter of all pages: `8h 13m`, `22 Nov 07:41`, `$13,770`, `96 %`.
+"""
+
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from enum import StrEnum
 from zoneinfo import ZoneInfo
+
+from django.utils import timezone
 
 from apps.clusters.domain.window import duration as duration
 from apps.usage.domain.amounts import NANO
@@ -17,7 +22,7 @@ class Format(StrEnum):
 
     GPU_HOURS columns hold whole nano-GPU-hours, RATIO columns fractions, SECONDS seconds; NUMBER
     is as short as it can be, DECIMAL has two decimals, so that a column lines up; TIME is an
-    instant to the second, HOUR and DAY the start of a period.
+    instant, HOUR and DAY the start of a period.
     """
 
     TEXT = "text"
@@ -50,13 +55,13 @@ def shown(value: Value, kind: Format, zone: ZoneInfo) -> str:
     if value is None or value == "":
         return NOTHING
     if isinstance(value, datetime):
-        return _shown_time(value.astimezone(zone), kind)
+        return day_text(value, zone) if kind is Format.DAY else clock_text(value, zone)
     if isinstance(value, str):
         return value
     if kind is Format.GPU_HOURS:
         return _short(value / NANO, 1)
     if kind is Format.RATIO:
-        return _percent(value)
+        return _percent(value, 1)
     if kind is Format.SECONDS:
         return duration(value)
     if kind is Format.COUNT:
@@ -97,25 +102,74 @@ def _short(number: float, digits: int) -> str:
     return f"{number:,.{digits}f}"
 
 
-def _percent(fraction: float) -> str:
-    """Write a fraction in percent; 100.0 % and 0.0 % only where it is exactly that."""
-    text = f"{fraction * 100:,.1f}"
-    if text == "100.0" and fraction < 1:
-        return "99.9 %"
+_WHOLE_FROM = 0.0995  # from 10 % up the decimals of a single figure say nothing
+
+
+def percent(fraction: float) -> str:
+    """Write a single fraction in percent: `96 %`, `9.6 %`; tables give each one decimal."""
+    if fraction in {0, 1}:
+        return f"{fraction * 100:.0f} %"
+    text = _percent(fraction, 0 if abs(fraction) >= _WHOLE_FROM else 1)
+    return _percent(fraction, 1) if text == "100 %" else text
+
+
+def _percent(fraction: float, digits: int) -> str:
+    """Write a fraction in percent; 100 % and 0 % only where it is exactly that."""
+    text = f"{fraction * 100:,.{digits}f}"
+    if digits and text == "100.0" and fraction != 1:
+        return "99.9 %" if fraction < 1 else ">100 %"
     if text == "0.0" and fraction > 0:
         return "<0.1 %"
     return f"{text} %"
 
 
-def _shown_time(local: datetime, kind: Format) -> str:
-    if kind is Format.DAY:
-        return f"{local:%a} {local.day} {local:%b %Y}"
-    if kind is Format.HOUR:
-        return f"{local:%a} {local.day} {local:%b %H:%M %Z}"
-    return f"{local:%Y-%m-%d %H:%M:%S}"
+_SIGNS = {"USD": "$", "EUR": "€", "GBP": "£", "JPY": "¥", "INR": "₹"}
+
+
+def money(amount: Decimal | float, currency: str, *, cents: bool = False) -> str:
+    """Write money as figures give it: `$13,770`, `CHF 13,770`; `<$1` for what is less.
+
+    `cents` are for line items alone; files carry every digit.
+    """
+    sign = _SIGNS.get(currency, f"{currency} " if currency else "")
+    minus = "−" if amount < 0 else ""
+    size = abs(Decimal(amount))
+    if not cents and 0 < size < 1:
+        return f"{minus}<{sign}1"
+    return f"{minus}{sign}{size:,.{2 if cents else 0}f}"
+
+
+def day_text(at: datetime | date, zone: ZoneInfo) -> str:
+    """Return a local day as `22 Nov`, with its year where that is not this one."""
+    local = at.astimezone(zone) if isinstance(at, datetime) else at
+    this_year = timezone.now().astimezone(zone).year
+    return f"{local.day} {local:%b}" + ("" if local.year == this_year else f" {local.year}")
 
 
 def clock_text(at: datetime, zone: ZoneInfo) -> str:
-    """Return an instant as `Wed 18 Nov 2026 10:00`, local to the zone."""
+    """Return an instant as `22 Nov 07:41`, local to the zone.
+
+    The zone is named in the hour that a clock shows twice when summer time ends.
+    """
     local = at.astimezone(zone)
-    return f"{local:%a} {local.day} {local:%b %Y %H:%M}"
+    return f"{day_text(local, zone)} {hour_text(local)}"
+
+
+def hour_text(local: datetime) -> str:
+    """Return the clock of a local time, with its zone in the hour that comes twice."""
+    twice = local.replace(fold=0).utcoffset() != local.replace(fold=1).utcoffset()
+    return f"{local:%H:%M %Z}" if twice else f"{local:%H:%M}"
+
+
+def span_text(start: datetime, end: datetime, zone: ZoneInfo) -> str:
+    """Return a stretch of time as `22 Nov 02:00 – 05:00`, the day of its end where it is another.
+
+    Across the end or begin of summer time the clock alone would hide an hour: both are named.
+    """
+    first, last = start.astimezone(zone), end.astimezone(zone)
+    same_day = first.date() == last.date()
+    if first.utcoffset() == last.utcoffset():
+        until = hour_text(last) if same_day else clock_text(end, zone)
+        return f"{clock_text(start, zone)} – {until}"
+    until = "" if same_day else f"{day_text(last, zone)} "
+    return f"{day_text(first, zone)} {first:%H:%M %Z} – {until}{last:%H:%M %Z}"

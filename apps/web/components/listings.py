@@ -139,7 +139,6 @@ def workloads(
     reading: QuerySession,
     *,
     sums: Sequence[UsageRow],
-    note: str = "",
     scope: Mapping[str, str] | None = None,
 ) -> Table:
     """Return a line per workload and tier with links; `rows` are one page of `sums`.
@@ -165,7 +164,6 @@ def workloads(
         zone=reading.choice.zone,
         empty="No workload held a GPU in this window. Choose a longer one.",
         total=total,
-        note=note,
         every=lambda: (_workload_line(row, reading, of) for row in sums),
     )
 

@@ -153,7 +153,7 @@ HOUR = timedelta(hours=1)
 DAY = timedelta(days=1)
 LONGEST_DAYS = 400
 EARLIEST = date(2000, 1, 1)
-PER_PAGE = 100
+PER_PAGE = 25
 MOST_PER_PAGE = 1000
 _NEVER = 9000  # years past it come near the end of the calendar, where sums overflow
 HOURLY_UP_TO = 3 * DAY + HOUR  # three local days last 73 hours when summer time ends
@@ -273,26 +273,34 @@ def names_from(
 
 @dataclass(frozen=True, slots=True)
 class Pages:
-    """Which page of a list is shown; `number` and `last` count from 1."""
+    """Which page of a list is shown; `number` and `last` count from 1, `count` is of all rows."""
 
     number: int
     last: int
     per_page: int
+    count: int
 
     @property
     def part(self) -> slice:
         """The rows of this page."""
         return slice((self.number - 1) * self.per_page, self.number * self.per_page)
 
+    @property
+    def place(self) -> str:
+        """The rows of this page in words, as `26–50 of 132`; empty where one page holds all."""
+        first = (self.number - 1) * self.per_page + 1
+        last = min(self.number * self.per_page, self.count)
+        return f"{first:,}–{last:,} of {self.count:,}" if self.last > 1 else ""
 
-def pages_from(params: QueryDict, *, count: int, usual: int = PER_PAGE) -> Pages:
+
+def pages_from(params: QueryDict, *, count: int, usual: int = PER_PAGE, key: str = "page") -> Pages:
     """Return the page that `params` ask for; what is no page number gives the nearest page.
 
     `per_page` sets another length than the usual one, up to MOST_PER_PAGE.
     """
     per_page = min(max(1, _whole(params.get("per_page", ""), usual)), MOST_PER_PAGE)
     last = max(1, -(-count // per_page))
-    return Pages(min(max(1, _whole(params.get("page", ""), 1)), last), last, per_page)
+    return Pages(min(max(1, _whole(params.get(key, ""), 1)), last), last, per_page, count)
 
 
 def _whole(text: str, otherwise: int) -> int:

@@ -69,7 +69,7 @@ class Scale:
     @classmethod
     def up_to(cls, window: Window, highest: float) -> "Scale":
         """Return the scale whose top is a round number not below `highest`."""
-        step = _step(highest if highest > 0 else 1.0)
+        step = nice_step(highest if highest > 0 else 1.0)
         count = max(1, ceil(highest / step - 1e-9))
         return cls(window, count * step, [number * step for number in range(count + 1)])
 
@@ -131,7 +131,8 @@ class Scale:
         ]
 
 
-def _step(highest: float) -> float:
+def nice_step(highest: float) -> float:
+    """Return a round step by which about four lead up to `highest`, which is above zero."""
     rough = highest / 4
     power = 10.0 ** floor(log10(rough))
     return next(nice * power for nice in _NICE if nice * power >= rough * (1 - 1e-9))
@@ -183,7 +184,10 @@ def days_until(last: date, zone: ZoneInfo, end: datetime) -> Window:
 
 
 def sparkline(rows: Sequence[UsageRow], last: date, zone: ZoneInfo) -> Sparkline | None:
-    """Return the bars of a tier's rows by day; None when no day has capacity."""
+    """Return the bars of a tier's rows by day; None when no day has capacity.
+
+    It goes when no page uses it any more: `drawings.sparkline` stands in its place.
+    """
     by_day = {
         row.period.astimezone(UTC): row.amounts
         for row in rows

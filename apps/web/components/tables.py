@@ -12,7 +12,7 @@ from apps.clusters.domain.columns import columns_of
 from apps.usage.domain.amounts import Amounts, nano
 from apps.usage.domain.columns import LedgerFigures
 from apps.web.components.formats import FALLING, NUMERIC, Format, Value, exact, shown
-from apps.web.components.page_query import Pages, Query, explain_href, with_query
+from apps.web.components.page_query import PER_PAGE, Pages, Query, explain_href, with_query
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,13 +269,40 @@ class Heading:
 
 
 @dataclass(frozen=True, slots=True)
+class ColumnChoice:
+    """A column that can be shown or hidden."""
+
+    key: str
+    label: str
+    is_shown: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TableTools:
+    """The fields above a table: filter and choice of columns, each empty where it has none.
+
+    `filter_hidden` and `columns_hidden` are what else of the address a form keeps.
+    """
+
+    filter_key: str
+    text: str
+    filter_hidden: Query
+    clear_href: str
+    columns_key: str
+    columns: Sequence[ColumnChoice]
+    first: str
+    columns_hidden: Query
+    all_href: str
+
+
+@dataclass(frozen=True, slots=True)
 class Table:
     """`total` is shown as a last line; `empty` says why there are no rows and what to do.
 
     `every` gives the rows of all pages of a table that shows one at a time: what a file carries.
     They are read when the file is written, not before. `ordered` tables keep the order they have.
-    Of one with a `page_length`, `table_rendering` shows so many rows at a time; it also sets
-    `sort_links`, by column key, and `sorted_by`.
+    `table_arrangement` shows `page_length` rows at a time; it also sets `sort_links`, by column
+    key, `sorted_by`, the `hidden` columns and the `tools`. `place` says which rows these are.
     """
 
     id: str
@@ -290,9 +317,12 @@ class Table:
     next_href: str | None = None
     every: Callable[[], Iterable[TableRow]] | None = None
     ordered: bool = False
-    page_length: int = 0
+    page_length: int = PER_PAGE
     sorted_by: str = ""
     sort_links: Mapping[str, str] = field(default_factory=dict)
+    hidden: frozenset[str] = frozenset()
+    tools: TableTools | None = None
+    place: str = ""
 
     def headings(self) -> list[Heading]:
         """Return the heads of the columns."""
@@ -303,7 +333,7 @@ class Table:
 
     @property
     def shown_columns(self) -> list[Column]:
-        return [column for column in self.columns if not column.in_files]
+        return [c for c in self.columns if not (c.in_files or c.key in self.hidden)]
 
     def _direction(self, column: Column) -> str:
         """Return what `aria-sort` says of a column; empty for those it is not sorted by."""
@@ -311,11 +341,12 @@ class Table:
 
     def body(self) -> list[list[Cell]]:
         """Return the cells of the rows."""
-        return [self._cells(row) for row in self.rows]
+        columns = self.shown_columns
+        return [[self._cell(row, column) for column in columns] for row in self.rows]
 
     def foot(self) -> list[Cell]:
         """Return the cells of the total; empty without one."""
-        return self._cells(self.total) if self.total else []
+        return [self._cell(self.total, c) for c in self.shown_columns] if self.total else []
 
     def records(self) -> Iterator[list[str]]:
         """Yield the head, all rows and the total with exact values: what a file carries."""
@@ -328,15 +359,14 @@ class Table:
     def _record(self, row: TableRow) -> list[str]:
         return [exact(row.values.get(c.key), c.kind, self.zone) for c in self.columns]
 
-    def _cells(self, row: TableRow) -> list[Cell]:
-        return [self._cell(row, column) for column in self.shown_columns]
-
     def _cell(self, row: TableRow, column: Column) -> Cell:
         value = row.values.get(column.key)
         text = shown(value, column.kind, self.zone)
         if column.unit == "%":
             text = text.removesuffix(" %")
-        full = exact(value, column.kind, self.zone)
+        # A time says on hover what it is in UTC, also where a file gives it with its offset.
+        kind = Format.TIME if column.kind is Format.HOUR else column.kind
+        full = exact(value, kind, self.zone)
         unit = f" {_unit_of_exact(column)}" if full and _unit_of_exact(column) else ""
         return Cell(
             text=text,
@@ -462,14 +492,15 @@ def with_rows(table: Table, rows: Sequence[TableRow]) -> Table:
     return replace(table, rows=rows)
 
 
-def paged(table: Table, path: str, query: Query, pages: Pages) -> Table:
-    """Return `table` with the links to the pages before and after."""
+def paged(table: Table, path: str, query: Query, pages: Pages, *, key: str = "page") -> Table:
+    """Return `table` with its place and the links to the pages before and after."""
 
     def link(number: int) -> str:
-        return f"{with_query(path, (*query, ('page', str(number))))}#{table.id}"
+        return f"{with_query(path, (*query, (key, str(number))))}#{table.id}"
 
     return replace(
         table,
         previous_href=link(pages.number - 1) if pages.number > 1 else None,
         next_href=link(pages.number + 1) if pages.number < pages.last else None,
+        place=pages.place,
     )

@@ -19,12 +19,14 @@ from apps.usage.domain.usage_query import Grouping, TimeStep
 from apps.usage.selectors import GroupingRefused, gap_tiers
 from apps.web.components import charts, page_query
 from apps.web.components.charts import Axis, Chart
+from apps.web.components.figure_row import figure_row
 from apps.web.components.listings import GROUP_LABELS
 from apps.web.components.page_query import Query, during, figure_href, with_query, without
 from apps.web.components.tables import CAPACITY_CLASSES, Column, LedgerClass, Table
+from apps.web.components.tabs import Tab, tab_bar
 from apps.web.costs import explorer, money_format, months, waste_waterfall
 from apps.web.costs.explorer import NOTHING, Costs, stack_group
-from apps.web.costs.exports import background_of
+from apps.web.costs.exports import background_of, export_form
 from apps.web.costs.money_format import MoneyRow, MoneyTable, money_column, number_of
 from apps.web.costs.months import LABELS, download, refused
 from apps.web.costs.query import CAUSES, ENERGY, PLATFORM, TAKES, CostPageQuery, asked_of, cost_href
@@ -208,6 +210,12 @@ def _table(
     )
 
 
+COST_TABS = (
+    Tab("groups", "By group"),
+    Tab("lines", "Line items"),
+    Tab("budgets", "Money budgets"),
+    Tab("files", "Files"),
+)
 _WORST_OF_EACH = 5
 _FILE_OF_WINDOW = (FileFormat.CSV, FileFormat.XLSX, FileFormat.PARQUET)
 
@@ -219,14 +227,19 @@ def cost_explorer(request: PageRequest) -> HttpResponseBase:
     found = explorer.costs_of(reading, asked)
     freshness = freshness_of(reading)
     charts, classes = charts_of(found, asked, reading, axis_of(reading, freshness))
-    budgets = costs.money_budget_rows(reading.now, visibility=reading.visibility)
-    tables = explorer.tables_of(found, asked, reading)
+    tabs = tab_bar(request, COST_TABS, name="Costs")
+    tables = []
+    if tabs.chosen == "groups":
+        tables = explorer.group_tables(found, asked, reading)
+    elif tabs.chosen == "lines":
+        tables = [explorer.line_table(found, asked, reading)]
+    elif tabs.chosen == "budgets":
+        budgets = costs.money_budget_rows(reading.now, visibility=reading.visibility)
+        tables = [months.budgets_table(budgets, reading)]
     terms = _terms(reading, asked, "costs-file")
     unpriced = costs.unpriced(found.rows)
     explain_query = [*reading.query, *asked.query]
     at_least = bool(unpriced or any(one.hours for one in terms["not_priced"]))
-    if budgets:
-        tables.append(months.budgets_table(budgets, reading))
     return respond(
         request,
         reading,
@@ -237,10 +250,13 @@ def cost_explorer(request: PageRequest) -> HttpResponseBase:
         asked=asked,
         comparison=found.before,
         compared=explorer.compared_words(found.before),
-        facts=[
-            (c, explorer.facts_of(found, c, explain_query, at_least=at_least))
-            for c in found.by_currency
+        figures=[
+            figure_row(*figures, name=f"Key figures in {currency}")
+            for currency in found.by_currency
+            if (figures := explorer.figures_of(found, currency, explain_query, at_least=at_least))
         ],
+        tabs=tabs,
+        export=export_form(reading),
         unpriced=unpriced,
         hidden=reading.query,
         background=background_of(asked, reading),

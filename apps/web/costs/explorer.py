@@ -6,11 +6,12 @@ from dataclasses import dataclass, field, replace
 
 from apps.clusters.domain.window import Window
 from apps.clusters.selectors import report
-from apps.costs.domain.costing import Cause
+from apps.costs.domain.costing import Cause, money
 from apps.costs.selectors import PLATFORM_NAME, CostRow, cost_rows, not_priced
 from apps.usage import selectors as usage
 from apps.usage.domain.usage_query import Grouping, TimeStep
-from apps.web.components import window_picker
+from apps.web.components import formats, window_picker
+from apps.web.components.figure_row import Change, KeyFigure
 from apps.web.components.formats import Format, Value
 from apps.web.components.listings import GROUP_LABELS
 from apps.web.components.page_query import HOUR, Query, during, figure_href, without
@@ -35,13 +36,15 @@ from apps.web.costs.query import (
 from apps.web.query_session import QuerySession
 from apps.web.usage.comparison import Difference, amount_change
 
-PER_PAGE = 50
 _ENOUGH = 0.5  # of the period's hours; a comparison with less would tell of the gap alone
 _GPU_HOURS = Column("gpu_hours", "GPU-hours", Format.GPU_HOURS, "GPU-h")
 _UNPRICED = Column(
     "unpriced_gpu_hours", "Unpriced", Format.GPU_HOURS, "GPU-h", "the price book has no price"
 )
 _SHARE = Column("share_ratio", "Share", Format.RATIO, "%", "of all that has a price")
+_UNUSED_RATIO = Column(
+    "unused_ratio", "Unused", Format.RATIO, "%", "of the allocated cost that has metrics"
+)
 _CHANGE = Column("change_ratio", "Change", Format.TEXT, "", "from the period before")
 NOTHING = (
     "Nothing that you may see has a cost in this window: no hour of it was collected and priced, "
@@ -51,15 +54,32 @@ NOTHING = (
 
 @dataclass(slots=True)
 class Sum:
-    """What a group comes to: units of money by cause, and nano-GPU-hours with and without price."""
+    """What a group comes to: units of money, and nano-GPU-hours with and without price.
+
+    `unused` and `used` are what its unused and its active GPU-hours (`active`) cost.
+    """
 
     cost: int = 0
     gpu_hours: int = 0
     unpriced: int = 0
     before: int | None = None
+    unused: int = 0
+    used: int = 0
+    active: int = 0
+
+    @property
+    def unused_ratio(self) -> float | None:
+        """Unused ÷ allocated cost, without what has no metrics; None where nothing is known."""
+        known = self.unused + self.used
+        return self.unused / known if known > 0 else None
 
     def add(self, row: CostRow) -> None:
         self.gpu_hours += row.gpu_hours
+        if row.cause in _UNUSED:
+            self.unused += row.cost or 0
+        elif row.cause is Cause.BUSY:
+            self.used += row.cost or 0
+            self.active += 0 if row.lacks_price else row.gpu_hours
         if row.lacks_price:
             self.unpriced += row.gpu_hours
         self.cost += row.cost or 0
@@ -83,19 +103,6 @@ class Costs:
     before: Before
     currency: str
     by_currency: Mapping[str, Sequence[CostRow]] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class Fact:
-    """What is said first, in one currency."""
-
-    label: str
-    text: str
-    full: str = ""
-    note: str = ""
-    change: Difference | None = None
-    explains: Query = ()
-    href: str = ""
 
 
 def costs_of(reading: QuerySession, asked: CostPageQuery) -> Costs:
@@ -151,7 +158,9 @@ def window_before(reading: QuerySession) -> tuple[Window | None, Before]:
 # ---------------------------------------------------------------- facts
 
 
-def facts_of(costs: Costs, currency: str, query: Query, *, at_least: bool = False) -> list[Fact]:
+def figures_of(
+    costs: Costs, currency: str, query: Query, *, at_least: bool = False
+) -> list[KeyFigure]:
     """Return the sums of a currency's rows: in all, by payer, and unpriced.
 
     Each with the address that explains it; `query` is that of the page.
@@ -164,65 +173,42 @@ def facts_of(costs: Costs, currency: str, query: Query, *, at_least: bool = Fals
     if not priced:
         return []
     total = sum(row.cost or 0 for row in priced)
-    found = [
-        _money(
-            "At least" if at_least else "In all",
-            total,
-            currency,
-            change=_change(total, _total_before(costs, currency)),
-        )
-    ]
-    wasted = {cause: sum(r.cost or 0 for r in priced if r.cause is cause) for cause in Cause}
-    found += [
-        _money(
-            "Unallocated",
-            wasted[Cause.UNALLOCATED] + wasted[Cause.UNHEALTHY],
-            currency,
-            note="unallocated or unavailable",
-            explains=_of_causes(Cause.UNALLOCATED, Cause.UNHEALTHY),
-        ),
-        _money(
-            "No metrics",
-            wasted[Cause.UNMEASURED],
-            currency,
-            note="neither active nor idle",
-            explains=_of_causes(Cause.UNMEASURED),
+    by_cause = {cause: sum(r.cost or 0 for r in priced if r.cause is cause) for cause in Cause}
+    shown: list[tuple[str, str, Query, int]] = [
+        ("Charged, at least" if at_least else "Charged", "", (), total),
+        *(
+            (label, note, _of_causes(*causes), sum(by_cause[cause] for cause in causes))
+            for label, note, causes in _FIGURES
+            if causes != (Cause.ENERGY,) or by_cause[Cause.ENERGY]
         ),
     ]
-    if wasted[Cause.ENERGY]:
-        found.append(
-            _money(
-                "Energy",
-                wasted[Cause.ENERGY],
-                currency,
-                note="measured, on top of GPU-hours",
-                explains=_of_causes(Cause.ENERGY),
-            )
-        )
     corrections = [row.cost or 0 for row in priced if row.correction]
     if corrections:
-        note = "of closed months, booked here"
-        explains = (("corrections", "yes"),)
-        found.append(
-            _money("Corrections", sum(corrections), currency, note=note, explains=explains)
-        )
+        of = (("corrections", "yes"),)
+        shown.append(("Corrections", "of closed months", of, sum(corrections)))
+    change = _change(total, _total_before(costs, currency))
     return [
-        replace(fact, href=figure_href("cost", (*query, *fact.explains), currency=currency))
-        for fact in found
+        KeyFigure(
+            label,
+            formats.money(money(amount), currency),
+            exact=f"{money_format.text(amount, currency)} {currency}",
+            note=note,
+            href=figure_href("cost", (*query, *of), currency=currency),
+            change=Change(f"{change.arrow} {change.text}", than=costs.before.words)
+            if change and not of
+            else None,
+        )
+        for label, note, of, amount in shown
     ]
 
 
-def _money(
-    label: str,
-    amount: int,
-    currency: str,
-    *,
-    note: str = "",
-    change: Difference | None = None,
-    explains: Query = (),
-) -> Fact:
-    text, full = money_format.text(amount, currency), f"{money_format.in_full(amount)} {currency}"
-    return Fact(label, text, full, note, change, explains)
+_UNUSED = (Cause.UNDERUSED, Cause.IDLE, Cause.NOT_RUNNING)
+_FIGURES: Sequence[tuple[str, str, tuple[Cause, ...]]] = (
+    ("Platform unallocated", "unallocated or unavailable", (Cause.UNALLOCATED, Cause.UNHEALTHY)),
+    ("Unused (teams)", "underutilized, idle, not running", _UNUSED),
+    ("No metrics", "neither active nor idle", (Cause.UNMEASURED,)),
+    ("Energy", "measured, on top", (Cause.ENERGY,)),
+)
 
 
 def _of_causes(*causes: Cause) -> Query:
@@ -242,10 +228,9 @@ def _change(now: int, before: int | None) -> Difference | None:
 # ---------------------------------------------------------------- tables
 
 
-def tables_of(costs: Costs, asked: CostPageQuery, reading: QuerySession) -> list[Table]:
-    """Return a table of groups for each currency, and one of all rows as the API has them."""
-    groups = [_group_table(costs, currency, asked, reading) for currency in costs.by_currency]
-    return [*groups, _line_table(costs, asked, reading)]
+def group_tables(costs: Costs, asked: CostPageQuery, reading: QuerySession) -> list[Table]:
+    """Return a table of groups for each currency."""
+    return [_group_table(costs, currency, asked, reading) for currency in costs.by_currency]
 
 
 def _group_table(costs: Costs, currency: str, asked: CostPageQuery, reading: QuerySession) -> Table:
@@ -265,7 +250,6 @@ def _group_table(costs: Costs, currency: str, asked: CostPageQuery, reading: Que
         zone=reading.choice.zone,
         empty=NOTHING,
         total=_total_row(whole, currency, asked) if len(rows) > 1 else None,
-        page_length=PER_PAGE,
     )
 
 
@@ -279,6 +263,9 @@ def _group_columns(
         money_column("cost", "Cost", currency),
         _SHARE,
         *([before, _CHANGE] if compares else []),
+        money_column("unused_cost", "Unused", currency, "underutilized, idle, not running"),
+        _UNUSED_RATIO,
+        money_column("cost_per_active", "Per active GPU-h", currency, "cost ÷ active GPU-hours"),
         _GPU_HOURS,
         *([_UNPRICED] if unpriced else []),
         money_column("price_per_gpu_hour", "Per GPU-hour", currency, "the mean of what is priced"),
@@ -307,6 +294,9 @@ def _whole(sums: Mapping[tuple[str, ...], Sum]) -> Sum:
         gpu_hours=sum(own.gpu_hours for own in every),
         unpriced=sum(own.unpriced for own in every),
         before=sum(b or 0 for b in before) if any(b is not None for b in before) else None,
+        unused=sum(own.unused for own in every),
+        used=sum(own.used for own in every),
+        active=sum(own.active for own in every),
     )
 
 
@@ -370,6 +360,9 @@ def _row_of(own: Sum, whole: Sum, text: str, text_before: str, currency: str) ->
     cost, priced = _cost_of(own), own.gpu_hours - own.unpriced
     price = None if cost is None or priced <= 0 else round(cost * 10**9 / priced)
     change = _change(own.cost, own.before)
+    # What the platform pays is nobody's unused allocation.
+    unused = own.unused if own.unused_ratio is not None else None
+    per_active = round(own.cost * 10**9 / own.active) if own.active and cost is not None else None
     values: dict[str, Value] = {
         "cost": number_of(cost),
         "cost_before": number_of(own.before),
@@ -378,13 +371,32 @@ def _row_of(own: Sum, whole: Sum, text: str, text_before: str, currency: str) ->
         "gpu_hours": own.gpu_hours,
         "unpriced_gpu_hours": own.unpriced,
         "price_per_gpu_hour": number_of(price),
+        "unused_cost": number_of(unused),
+        "unused_ratio": own.unused_ratio,
+        "cost_per_active": number_of(per_active),
     }
     price_text = UNPRICED if price is None else money_format.text(price, currency)
     return MoneyRow(
         values,
-        amounts={"cost": cost, "cost_before": own.before, "price_per_gpu_hour": price},
-        printed={"cost": text, "cost_before": text_before, "price_per_gpu_hour": price_text},
+        amounts={
+            "cost": cost,
+            "cost_before": own.before,
+            "price_per_gpu_hour": price,
+            "unused_cost": unused,
+            "cost_per_active": per_active,
+        },
+        printed={
+            "cost": text,
+            "cost_before": text_before,
+            "price_per_gpu_hour": price_text,
+            "unused_cost": _printed(unused, currency),
+            "cost_per_active": _printed(per_active, currency),
+        },
     )
+
+
+def _printed(amount: int | None, currency: str) -> str:
+    return formats.NOTHING if amount is None else money_format.text(amount, currency)
 
 
 def _total_row(whole: Sum, currency: str, asked: CostPageQuery) -> TableRow:
@@ -395,7 +407,7 @@ def _total_row(whole: Sum, currency: str, asked: CostPageQuery) -> TableRow:
     return replace(row, values={**row.values, label: "Total"})
 
 
-def _line_table(costs: Costs, asked: CostPageQuery, reading: QuerySession) -> Table:
+def line_table(costs: Costs, asked: CostPageQuery, reading: QuerySession) -> Table:
     """Return the rows as the API and the files have them."""
     rows = _lines(costs, asked, reading)
     return MoneyTable(
@@ -406,7 +418,6 @@ def _line_table(costs: Costs, asked: CostPageQuery, reading: QuerySession) -> Ta
         zone=reading.choice.zone,
         empty=NOTHING,
         note="The same lines as the API and the files have, over the whole window.",
-        page_length=PER_PAGE,
     )
 
 

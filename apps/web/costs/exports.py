@@ -18,7 +18,8 @@ from apps.clusters.domain.window import Window, day_window
 from apps.clusters.selectors import report
 from apps.costs import selectors as costs
 from apps.costs.domain.costing import Basis, Policy
-from apps.costs.domain.files import ExportScope, ExportState, FileFormat, TooManyRows
+from apps.costs.domain.exports import ExportScope, ExportState
+from apps.costs.domain.files import FileFormat, TooManyRows
 from apps.costs.selectors import ClosedFileRow, ExportRow, charging
 from apps.costs.services import (
     CloseRefused,
@@ -31,6 +32,7 @@ from apps.usage.domain.usage_query import Filters, Grouping, TimeStep
 from apps.usage.selectors import GroupingRefused, NamesUnknown, check_names
 from apps.web.components import page_query
 from apps.web.components.formats import Format, shown
+from apps.web.components.tabs import Tab, tab_bar
 from apps.web.costs import months
 from apps.web.costs.months import LABELS, Month, as_closed, download, refused
 from apps.web.costs.query import BASES, GROUPS, NOTHING, POLICIES, TAKES, asked_of, with_places
@@ -54,6 +56,11 @@ INTERVALS = {
 }
 _MOST_DAYS = 400
 _SIZES = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
+
+
+TABS = (Tab("files", "Files"), Tab("months", "Month close"), Tab("adjustments", "Adjustments"))
+# A month of one team is mostly read by a person, in a spreadsheet.
+_FORMATS = (FileFormat.XLSX, *(format_ for format_ in FileFormat if format_ != FileFormat.XLSX))
 
 
 class AskedWrongly(ValueError):
@@ -224,13 +231,16 @@ def asked_in(form: QueryDict, zone: ZoneInfo, now: datetime) -> tuple[ExportScop
     month = month_of(form.get("period", "").strip())
     if month is None:
         raise AskedWrongly("Choose a month, or the first and the last day.")
-    return ExportScope(month=month, **given), format_
+    return ExportScope(month=month, filters=_filters(form), **given), format_
+
+
+def _filters(form: QueryDict) -> Filters:
+    return Filters(**{key: tuple(filter(None, form.getlist(key))) for key in ("cluster", *TAKES)})
 
 
 def _own(form: QueryDict) -> dict[str, Any]:
     """Return the groups, their periods and the filters of a form that has any of its own."""
-    given = {key: tuple(filter(None, form.getlist(key))) for key in ("cluster", *TAKES)}
-    own: dict[str, Any] = {"filters": Filters(**given)}
+    own: dict[str, Any] = {"filters": _filters(form)}
     names, unknown = page_query.names_from(form, "by", (*GROUPS, NOTHING), "group")
     lengths, no_length = page_query.names_from(form, "interval", [i.value for i in TimeStep])
     if unknown or no_length:
@@ -272,26 +282,65 @@ def exports(request: PageRequest) -> HttpResponseBase:
 def _page(
     request: PageRequest, *, problem: str = "", status: int = HTTPStatus.OK
 ) -> HttpResponseBase:
-    reading = query_session(request)
+    reading = query_session(request, takes=("team",))
     asked = asked_of(request.GET)
-    periods = costs.period_states(now=reading.now, visibility=reading.visibility)
-    adjustments = costs.adjustment_rows(visibility=reading.visibility)
-    kept = costs.closed_files(visibility=reading.visibility)
-    this_month = reading.now.astimezone(reading.choice.zone).date()
+    tabs = tab_bar(request, TABS, name="Exports")
+    finance = reading.visibility.everything
+    shown: dict[str, Any] = {}
+    if tabs.chosen == "months":
+        shown = _months(request, reading, asked)
+    elif tabs.chosen == "adjustments":
+        adjustments = costs.adjustment_rows(visibility=reading.visibility)
+        shown = {"tables": [months.adjustments_table(adjustments, reading)]}
+    else:
+        shown = _asked_for(request)
     return respond(
         request,
         reading,
         "exports",
         status=status,
-        tables=[months.adjustments_table(adjustments, reading)],
+        tabs=tabs if finance else None,
+        tab=tabs.chosen if finance else "files",
         asked=asked,
         problem=problem,
-        months=closed_months(months.months_of(periods, asked), kept, reading.choice.zone),
-        reopens=can_administer(request.user),
-        this_month=f"{this_month:%Y-%m}",
-        formats=[(format_.value, label) for format_, label in LABELS.items()],
+        export=export_form(reading),
         book=costs.price_book().version,
-        **_asked_for(request),
+        **shown,
+    )
+
+
+def _months(request: PageRequest, reading: QuerySession, asked: PageAsked) -> dict[str, Any]:
+    periods = costs.period_states(now=reading.now, visibility=reading.visibility)
+    kept = costs.closed_files(visibility=reading.visibility)
+    return {
+        "months": closed_months(months.months_of(periods, asked), kept, reading.choice.zone),
+        "reopens": can_administer(request.user),
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class ExportForm:
+    """The form of a month's file: `month` is chosen at first, of `teams` those named in `team`."""
+
+    month: str
+    teams: Sequence[str]
+    team: Sequence[str]
+    formats: Sequence[tuple[str, str]]
+
+
+def export_form(reading: QuerySession) -> ExportForm:
+    """Return the form of a month's file, for the last closed month or the last whole one.
+
+    One query at most.
+    """
+    closed = costs.last_closed_month(visibility=reading.visibility)
+    this_month = reading.now.astimezone(report().zone).date().replace(day=1)
+    month = closed or (this_month - timedelta(days=1))
+    return ExportForm(
+        month=f"{month:%Y-%m}",
+        teams=reading.choices.get("team") or (),
+        team=reading.filters.team,
+        formats=[(format_.value, LABELS[format_]) for format_ in _FORMATS],
     )
 
 
@@ -312,7 +361,7 @@ def export_list(request: PageRequest) -> HttpResponseBase:
 
 
 @change
-def ask(request: PageRequest) -> HttpResponseBase:
+def create(request: PageRequest) -> HttpResponseBase:
     """Have a file written in the background."""
     now = timezone.now()
     try:
@@ -354,23 +403,24 @@ def reopen(request: PageRequest, month: str) -> HttpResponseBase:
         reopen_period(first, by=request.user, reason=request.POST.get("reason", "")[:2000])
     except CloseRefused as refusal:
         return _page(request, problem=str(refusal), status=HTTPStatus.BAD_REQUEST)
-    return HttpResponseRedirect(f"{reverse('web:exports')}#month-{month}")
+    return HttpResponseRedirect(f"{reverse('web:exports')}?tab=months#month-{month}")
 
 
 @page
 def month_file(request: PageRequest) -> HttpResponseBase:
     """Hand out a month's file at once: a closed one as it was closed, else as it stands."""
-    reading = query_session(request)
+    reading = query_session(request, takes=("team",))
     asked = asked_of(request.GET)
     names, unknown = page_query.names_from(request.GET, "format", [f.value for f in FileFormat])
     written = request.GET.get("period", "").strip() or f"{reading.choice.first:%Y-%m}"
     month = month_of(written)
     if month is None:
         return refused(f"“{written[:40]}” is not a month such as 2026-10.")
-    if unknown or asked.problem:
-        return refused(unknown or asked.problem)
+    if problem := next(filter(None, (unknown, asked.problem, *reading.problems)), ""):
+        return refused(problem)
     format_ = FileFormat(names[0]) if names else FileFormat.CSV
-    name = f"focus-{written}" if format_.is_focus else f"costs-{written}"
+    teams = reading.filters.team
+    name = "-".join(("focus" if format_.is_focus else "costs", written, *teams))
     make = partial(
         costs.period_file,
         month,
@@ -378,10 +428,11 @@ def month_file(request: PageRequest) -> HttpResponseBase:
         visibility=reading.visibility,
         basis=asked.basis,
         policy=asked.policy,
+        filters=Filters(team=teams),
     )
     bom = bool(request.GET.get("bom"))
     kept = None
-    if not bom:
+    if not bom and not teams:
         kept = copy_of_month(month, format_, visibility=reading.visibility, now=reading.now)
     if kept is not None:
         return as_closed(make, kept, format_, name)

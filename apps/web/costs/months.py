@@ -10,7 +10,7 @@ from django.http import FileResponse, HttpResponse, StreamingHttpResponse
 from django.http.response import HttpResponseBase
 from django.urls import reverse
 
-from apps.costs.adapters import csv_parts, write_beside
+from apps.costs.adapters.formats import csv_parts, write_beside
 from apps.costs.domain.files import CostFile, FileFormat, TooManyRows, file_name
 from apps.costs.selectors import AdjustmentRow, MoneyBudgetRow, MonthState, PeriodState
 from apps.costs.services import ClosedCopy

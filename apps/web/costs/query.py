@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from django.http import QueryDict
 
 from apps.costs.domain.costing import STATEMENTS, Basis, Cause, Policy
-from apps.costs.domain.months import BASIS_STATEMENTS
+from apps.costs.domain.monthly_report import BASIS_STATEMENTS
 from apps.costs.selectors import PLATFORM_NAME, CostQuery, charging
 from apps.usage.domain.usage_query import Grouping, TimeStep
 from apps.web.components import page_query
@@ -182,5 +182,4 @@ def workload_pods_href(
     cluster: str, namespace: str, workload: str, reading: QuerySession
 ) -> str | None:
     """Return the address of a workload's pods over the same window."""
-    found = workload_href(cluster, namespace, workload, reading.query)
-    return f"{found}#pods" if found else None
+    return workload_href(cluster, namespace, workload, [*reading.query, ("tab", "pods")])

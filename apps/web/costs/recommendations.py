@@ -18,15 +18,15 @@ from apps.costs.domain.recommendations.recommendation import (
     DECIDABLE,
     OF_QUOTA,
     SAVED_EACH,
+    CoverageGap,
     FollowUpOutcome,
-    Gap,
     RecommendationKind,
     RecommendationState,
 )
 from apps.costs.selectors import (
     DECIDED,
     RECOMMENDED,
-    Kept,
+    KeptWorkload,
     RecommendationFilters,
     RecommendationRow,
     RecommendationSum,
@@ -43,7 +43,7 @@ from apps.costs.services import (
 from apps.quotas.domain.keys import QuotaRef
 from apps.usage.domain.usage_query import RowPage
 from apps.web.alerts.alert_list import kept_words
-from apps.web.components import page_query
+from apps.web.components import formats, page_query
 from apps.web.components.formats import Format, shown
 from apps.web.components.page_query import (
     Query,
@@ -149,14 +149,14 @@ _NO_WORKLOAD = (
     RecommendationKind.IDLE_TIMEOUT,
 )
 GAPS: Mapping[str, str] = {
-    Gap.WELL_USED: "Well used workloads",
-    Gap.TOO_SHORT: "Less than seven days",
-    Gap.NO_METRICS: "No metrics",
-    Gap.ENDED: "Work has ended",
-    Gap.UNAVAILABLE: "Unavailable GPUs",
-    Gap.NEEDED: "Unallocated, needed at peaks",
-    Gap.NO_RULE: "No rule applies",
-    Gap.REMAINDER: "Left after changes",
+    CoverageGap.WELL_USED: "Well used workloads",
+    CoverageGap.TOO_SHORT: "Less than seven days",
+    CoverageGap.NO_METRICS: "No metrics",
+    CoverageGap.ENDED: "Work has ended",
+    CoverageGap.UNAVAILABLE: "Unavailable GPUs",
+    CoverageGap.NEEDED: "Unallocated, needed at peaks",
+    CoverageGap.NO_RULE: "No rule applies",
+    CoverageGap.REMAINDER: "Left after changes",
     DECIDED: "Accepted or dismissed",
 }
 """Why nothing open is recommended against some waste."""
@@ -242,7 +242,7 @@ def line_of(
     row: RecommendationRow,
     reading: QuerySession,
     led: Collection[int] | None,
-    kept: Kept | None = None,
+    kept: KeptWorkload | None = None,
 ) -> RecommendationLine:
     """Return a line; `led` are the teams whose recommendations the reader decides on, None: all.
 
@@ -303,8 +303,8 @@ def _ask(row: RecommendationRow, lowered: Lowered | None, query: Query) -> str:
 
 
 def money(amount: Decimal | None, currency: str | None) -> str:
-    """Write an amount to the cent; what has no price says so."""
-    return UNPRICED if amount is None else f"{amount:,.2f} {currency or ''}".strip()
+    """Write an amount; what has no price says so."""
+    return UNPRICED if amount is None else formats.money(amount, currency or "")
 
 
 def _hrefs(row: RecommendationRow, query: Query) -> dict[str, str | None]:
@@ -337,7 +337,7 @@ def _figure(name: str, value: Any, currency: str) -> str:
 
 def _number(value: float, kind: Format) -> str:
     if kind is Format.RATIO:
-        return f"{100 * value:,.1f} %"
+        return formats.percent(value)
     return f"{value:,.0f}" if kind is Format.COUNT else f"{value:,.1f}".removesuffix(".0")
 
 
@@ -428,7 +428,7 @@ def checked_words(at: Any, reading: QuerySession) -> str:
     return "" if at is None else shown(at, Format.TIME, reading.choice.zone)
 
 
-PER_PAGE = 50
+PER_PAGE = 10  # each with its evidence
 PER_FILE_READ = 500
 _OWN = ("cluster", "tier", "team")
 

@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from apps.costs.domain.costing import FALL, WASTE, Cause, WaterfallStep
+from apps.costs.domain.costing import WASTE, WATERFALL_CAUSES, Cause, WaterfallStep
 from apps.costs.selectors import CostRow, Waterfall, WorstWorkload
 from apps.usage.domain.usage_query import Grouping
 from apps.web.components.formats import Format, Value
@@ -25,8 +25,7 @@ from apps.web.query_session import QuerySession
 from apps.web.usage.comparison import Difference, amount_change
 
 NOTHING = "Nothing that you may see was wasted in this window, as far as is priced."
-PER_PAGE = 50
-_ORDER = [cause for cause in FALL if cause in WASTE]
+_ORDER = [cause for cause in WATERFALL_CAUSES if cause in WASTE]
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,7 +239,6 @@ def waste_table(
         zone=reading.choice.zone,
         empty=NOTHING,
         total=_waste_total(lines, by) if len(lines) > 1 else None,
-        page_length=PER_PAGE,
     )
 
 

@@ -12,7 +12,7 @@ from apps.operations.selectors import ClusterProgress, DoctorVerdict
 from apps.usage.domain.collection import CollectionState, finding_text
 from apps.usage.domain.usage_query import CollectionRow, day_end, day_start
 from apps.web.components import tables
-from apps.web.components.formats import Format, shown
+from apps.web.components.formats import Format, shown, span_text
 from apps.web.components.page_query import Query, href
 from apps.web.components.tables import Column, Table, TableRow
 from apps.web.query_session import QuerySession
@@ -225,7 +225,7 @@ _MANY_HOURS = 3
 
 def under_way(progress: Sequence[ClusterProgress]) -> list[ClusterProgress]:
     """Return the clusters whose collection is long work at the moment: a backfill, or a gap."""
-    return [row for row in progress if row.waiting_hours >= _MANY_HOURS]
+    return [row for row in progress if row.pending_hours >= _MANY_HOURS]
 
 
 def troubles(healths: Sequence[ClusterHealth]) -> list[RunLine]:
@@ -234,16 +234,13 @@ def troubles(healths: Sequence[ClusterHealth]) -> list[RunLine]:
 
 
 def _line(run: HourRun, reading: QuerySession) -> RunLine:
-    zone = reading.choice.zone
-    start, end = run.start.astimezone(zone), run.end.astimezone(zone)
-    last = f"{end:%H:%M}" if start.date() == end.date() else f"{end:%a} {end.day} {end:%b %H:%M}"
     return RunLine(
         cluster=run.cluster,
         state=run.state,
         words=_WORDS[run.state],
         sign=SIGNS[run.state],
         hours=run.hours,
-        span=f"{start:%a} {start.day} {start:%b %H:%M} – {last}",
+        span=span_text(run.start, run.end, reading.choice.zone),
         remarks=remarks(run.newest) if run.newest and run.state != COMPLETE else "",
         href=_hours_href(run.cluster, run.start, run.end),
     )
@@ -252,7 +249,7 @@ def _line(run: HourRun, reading: QuerySession) -> RunLine:
 def _hours_href(cluster: str, start: datetime, end: datetime) -> str:
     """Return the address of the list of these hours of a cluster."""
     query: Query = (("start", _instant(start)), ("end", _instant(end)), ("cluster", cluster))
-    return f"{href('data-health', query)}#collections"
+    return f"{href('data-quality', query)}#collections"
 
 
 def _instant(at: datetime) -> str:

@@ -19,7 +19,7 @@ from apps.usage.selectors import ExporterHistory, exporter_histories
 from apps.web.clusters.device_tables import unattributed_nodes
 from apps.web.components import page_query
 from apps.web.components.formats import Format, Value, shown
-from apps.web.components.page_query import next_href, option_links, path_of, with_query
+from apps.web.components.page_query import PER_PAGE, next_href, option_links, path_of, with_query
 from apps.web.components.tables import Column, Table, TableRow
 from apps.web.data_quality import cluster_health
 from apps.web.pages import page, respond
@@ -123,7 +123,6 @@ def exporter_limits(histories: Sequence[ExporterHistory]) -> list[ExporterNote]:
     ]
 
 
-PER_PAGE = 100
 PER_FILE_READ = 2000
 STATES = tuple(state.value for state in CollectionState)
 LACKING = tuple(state for state in STATES if state != CollectionState.COMPLETE.value)

@@ -125,7 +125,7 @@ def _connection(row: ClusterProgress) -> ChecklistItem:
         return ChecklistItem(
             named, title, "failed", say, command=command, docs="docs/operations.md"
         )
-    if row.asked_hours:
+    if row.due_hours:
         say = "The first hour is on its way; a worker has to run for it."
         return ChecklistItem(
             named, title, "working", say, command=_WORKER, docs="docs/operations.md"
@@ -160,14 +160,14 @@ def _watch(row: ClusterProgress, now: datetime) -> ChecklistItem:
 def _hours(row: ClusterProgress) -> ChecklistItem:
     """Return the step of the hours: the first one, then all that are due."""
     title, named = f"Hours of {row.cluster}", f"hours-{row.cluster}"
-    if not row.asked_hours:
+    if not row.due_hours:
         say = "None was asked for yet. This fills the past:"
         command = f"{_MANAGE} backfill --cluster {row.cluster} --days 14"
         return ChecklistItem(named, title, "todo", say, command=command, docs="docs/operations.md")
-    left = row.asked_hours - row.done_hours
-    say = f"{row.done_hours} of {_counted(row.asked_hours, 'hour')} have facts."
+    left = row.due_hours - row.done_hours
+    say = f"{row.done_hours} of {_counted(row.due_hours, 'hour')} have facts."
     if not row.done_hours:
-        say = f"The first hour is not there yet; {_counted(row.asked_hours, 'hour')} are due."
+        say = f"The first hour is not there yet; {_counted(row.due_hours, 'hour')} are due."
     if row.failed_hours:
         say += (
             f" {_counted(row.failed_hours, 'hour')} failed{': ' if row.error else '.'}{row.error}"
@@ -181,7 +181,7 @@ def _hours(row: ClusterProgress) -> ChecklistItem:
         docs="docs/operations.md",
         page="data-health" if row.failed_hours else "",
         done_hours=row.done_hours,
-        due_hours=row.asked_hours,
+        due_hours=row.due_hours,
     )
 
 

@@ -164,7 +164,6 @@ def pods_of(request: HttpRequest, whole: Whole, pods: PodSum) -> Table:
     """Return the pods that a figure sums, largest part first, a page at a time."""
     count = pods.count
     pages = pages_from(request.GET, count=count)
-    numbered = f" Page {pages.number} of {pages.last}; the total is over all {count:,}."
     table = Table(
         id="pods",
         title="Pods",
@@ -179,7 +178,6 @@ def pods_of(request: HttpRequest, whole: Whole, pods: PodSum) -> Table:
         zone=whole.reading.choice.zone,
         empty="No pod that you may see held a GPU here in hours that are kept by the pod.",
         total=TableRow({**whole.values(pods.total), "pod": "Total"}) if count > 1 else None,
-        note=numbered.strip() if pages.last > 1 else "",
         every=lambda: _pod_lines(_pod_parts(whole, slice(0, None)), whole),
     )
     query = kept(request, drop=PLACE_KEYS)

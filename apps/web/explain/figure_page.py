@@ -11,7 +11,14 @@ from zoneinfo import ZoneInfo
 from django.http import Http404, HttpResponseBase
 
 from apps.usage.domain.amounts import NANO
-from apps.usage.domain.explained import FUNCTIONS, Explained, Number, PriceLine, Unit, evaluate
+from apps.usage.domain.explained import (
+    FUNCTIONS,
+    Explained,
+    FigureUnit,
+    Number,
+    PriceLine,
+    evaluate,
+)
 from apps.web.components.formats import NOTHING, Format, Value, plain, shown
 from apps.web.components.page_query import TIMES, figure_href
 from apps.web.components.tables import Column, Table, TableRow
@@ -37,11 +44,11 @@ _WORDS = {
     "cents": "to the cent",
 }
 _FORMATS = {
-    Unit.RATIO: Format.RATIO,
-    Unit.SECONDS: Format.SECONDS,
-    Unit.COUNT: Format.COUNT,
-    Unit.TEXT: Format.TEXT,
-    Unit.TIME: Format.TIME,
+    FigureUnit.RATIO: Format.RATIO,
+    FigureUnit.SECONDS: Format.SECONDS,
+    FigureUnit.COUNT: Format.COUNT,
+    FigureUnit.TEXT: Format.TEXT,
+    FigureUnit.TIME: Format.TIME,
 }
 _TOLERANCE = 1e-6
 
@@ -102,11 +109,11 @@ def in_full(value: Number | None) -> str:
     return plain(value if isinstance(value, Decimal) else Decimal(repr(value)))
 
 
-def written(value: Any, one: Explained, unit: Unit, zone: ZoneInfo) -> str:
+def written(value: Any, one: Explained, unit: FigureUnit, zone: ZoneInfo) -> str:
     """Write a number as pages do, with its unit."""
     if value is None:
         return NOTHING
-    if unit is Unit.MONEY:
+    if unit is FigureUnit.MONEY:
         return f"{value:,.2f} {one.currency}"
     if unit in _FORMATS:
         return shown(value, _FORMATS[unit], zone)
@@ -156,25 +163,25 @@ def _rows(one: Explained, reading: QuerySession) -> Table:
     )
 
 
-def _column(key: str, label: str, unit: Unit, currency: str) -> Column:
-    if unit is Unit.GPU_HOURS:
+def _column(key: str, label: str, unit: FigureUnit, currency: str) -> Column:
+    if unit is FigureUnit.GPU_HOURS:
         return Column(key, label, Format.GPU_HOURS, unit.value)
-    if unit is Unit.MONEY:
+    if unit is FigureUnit.MONEY:
         return Column(key, label, Format.DECIMAL, currency)
     return Column(
         key, label, _FORMATS.get(unit, Format.DECIMAL), unit.value if unit in _NAMED else ""
     )
 
 
-_NAMED = frozenset({Unit.GPUS, Unit.HOURS, Unit.KWH})
+_NAMED = frozenset({FigureUnit.GPUS, FigureUnit.HOURS, FigureUnit.KWH})
 
 
 def _values(one: Explained, row: Mapping[str, Any]) -> dict[str, Value]:
     return {column.key: _value(row.get(column.key), column.unit) for column in one.columns}
 
 
-def _value(value: Any, unit: Unit) -> Value:
-    if unit is Unit.GPU_HOURS and value is not None:
+def _value(value: Any, unit: FigureUnit) -> Value:
+    if unit is FigureUnit.GPU_HOURS and value is not None:
         return round(Decimal(repr(float(value))) * NANO)
     if isinstance(value, Decimal):
         return float(value)
@@ -202,7 +209,7 @@ def _prices(lines: Sequence[PriceLine], reading: QuerySession) -> Table:
         title="Price book",
         columns=_PRICE_COLUMNS,
         rows=[
-            TableRow({c.key: _value(getattr(line, c.key), Unit.TEXT) for c in _PRICE_COLUMNS})
+            TableRow({c.key: _value(getattr(line, c.key), FigureUnit.TEXT) for c in _PRICE_COLUMNS})
             for line in lines
         ],
         zone=reading.choice.zone,

@@ -85,7 +85,7 @@ _ALL = (
     ),
     _of_capacity(
         "unhealthy",
-        "Unhealthy",
+        "Unavailable",
         "Held by no pod, on a node that is not ready or takes no pods, or on a device that "
         "cannot be allocated. A pod on such a node counts as allocated.",
         "ledger",
@@ -124,7 +124,7 @@ _ALL = (
     ),
     _amount(
         "not_running",
-        "Not running",
+        "Allocated, not running",
         "Allocated while no container that asked for GPU runs: an image is pulled, or a container "
         "crashed and has not started again.",
         "ledger",
@@ -132,7 +132,7 @@ _ALL = (
     ),
     _amount(
         "unmeasured",
-        "Unmeasured",
+        "No metrics",
         "Running, with no device sample to say what happened. It is neither waste, nor idle, "
         "nor zero.",
         "no-metrics",
@@ -147,13 +147,13 @@ _ALL = (
     ),
     _amount(
         "underused",
-        "Underused",
+        "Underutilized",
         "Measured and not active, in all half hours that are not idle.",
         "idle",
     ),
     _amount(
         "busy",
-        "Busy",
+        "Active",
         "Measured time × mean activity × weight. Activity is the fraction of time in which the "
         "engines of the GPU were active. It says that the GPU worked, not that it worked well.",
         "busy",

@@ -64,7 +64,13 @@ from apps.quotas.selectors import (
     explain_team_quota,
 )
 from apps.usage.domain.explained import Explained
-from apps.usage.selectors import WAIT_DAYS, WAITING, bound_waits, explain_waiting, recent_waits
+from apps.usage.selectors import (
+    PENDING_GPUS,
+    QUEUE_TIME_DAYS,
+    explain_pending_gpus,
+    queue_time_counts,
+    queue_time_window,
+)
 from apps.web.costs.query import PLATFORM_PAYS, asked_of
 from apps.web.costs.query import TAKES as COST_TAKES
 from apps.web.costs.recommendations import asked_of as recommended_of
@@ -76,7 +82,7 @@ _SAVINGS = (SAVING, QUOTA_SAVING, COVERED)
 _LARGEST_PK = 2**63 - 1
 _BIND_TIMES = ("bind_time_p50", "bind_time_p95")
 _SUBJECTS: Mapping[str, tuple[str, ...]] = {
-    **dict.fromkeys((*_BIND_TIMES, WAITING, "jain_index", "jain_allocation_ratio"), ("tier",)),
+    **dict.fromkeys((*_BIND_TIMES, PENDING_GPUS, "jain_index", "jain_allocation_ratio"), ("tier",)),
     **dict.fromkeys(("team_queue_time_p50", "team_queue_time_p95"), ("tier", "team")),
     **dict.fromkeys(OF_TIER_AND_TEAM, ("tier", "team")),
     **dict.fromkeys(("usage_factor", "dominant_share", *TEAM_QUOTAS), ("team",)),
@@ -275,11 +281,11 @@ def _bind_time(asked: FigureQuery) -> Explained | None:
     tiers = asked.reading.filters.tier
     if len(tiers) != 1:
         return None
-    window, filters = recent_waits(asked.reading.now), asked.reading.filters
+    window, filters = queue_time_window(asked.reading.now), asked.reading.filters
     return queue_time(
         asked.figure,
-        bound_waits(window, tier=tiers[0], filters=filters),
-        meaning=f"From the creation of a pod to its node, of the last {WAIT_DAYS} days.",
+        queue_time_counts(window, tier=tiers[0], filters=filters),
+        meaning=f"From the creation of a pod to its node, of the last {QUEUE_TIME_DAYS} days.",
         origin="Creation and binding of pods; before the watch from series.",
     )
 
@@ -288,7 +294,7 @@ def _waiting(asked: FigureQuery) -> Explained | None:
     filters = asked.reading.filters
     if len(filters.tier) != 1:
         return None
-    return explain_waiting(asked.reading.now, tier=filters.tier[0], filters=filters)
+    return explain_pending_gpus(asked.reading.now, tier=filters.tier[0], filters=filters)
 
 
 PROVIDERS: Mapping[str, Provider] = {
@@ -300,7 +306,7 @@ PROVIDERS: Mapping[str, Provider] = {
     ENERGY: _energy,
     ADJUSTMENT: _adjustment,
     **dict.fromkeys(_BIND_TIMES, _bind_time),
-    WAITING: _waiting,
+    PENDING_GPUS: _waiting,
     **dict.fromkeys(_SAVINGS, _saving),
     RECOMMENDED: _recommendation,
     **dict.fromkeys(FAIRNESS, _fairness),

@@ -25,7 +25,6 @@ from apps.web.query_session import (
     query_session,
 )
 
-PER_PAGE = 25
 HOURS = (
     Column("hours_known", "Known", Format.COUNT, "h", "the watch recorded the demand"),
     Column("hours_estimated", "Estimated", Format.COUNT, "h", "demand is estimated from series"),
@@ -141,7 +140,6 @@ def dominant_table(rows: Sequence[DominantShare], reading: QuerySession) -> Tabl
         ],
         zone=reading.choice.zone,
         empty=NOT_COMPUTED,
-        page_length=PER_PAGE,
         note="Each team's largest part of the capacity of any one tier, over the window."
         if own
         else "",

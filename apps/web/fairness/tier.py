@@ -27,7 +27,6 @@ from apps.web.fairness.overview import (
     COLUMNS,
     HOURS,
     NOT_COMPUTED,
-    PER_PAGE,
     caveats_of,
     hour_values,
     known_tiers,
@@ -124,7 +123,6 @@ def team_table(tier: TierFairness, reading: QuerySession) -> Table:
         rows=[_team(team, reading, tier.hours) for team in teams],
         zone=reading.choice.zone,
         empty="No team is entitled to any of this tier, and none held or asked for it.",
-        page_length=PER_PAGE,
         note=_notes(tier) if teams else "",
     )
 

@@ -14,7 +14,7 @@ from apps.fairness.domain.replay import (
     Change,
     ChangeImpossible,
     Entitle,
-    MoveCards,
+    MoveGpus,
     MoveWork,
 )
 from apps.fairness.selectors import OutcomeRow, TierOutcomeRow, WhatIfReport
@@ -30,7 +30,7 @@ from apps.web.components.page_query import (
     with_query,
 )
 from apps.web.components.tables import Column, Table, TableRow
-from apps.web.fairness.overview import COLUMNS, PER_PAGE, known_tiers
+from apps.web.fairness.overview import COLUMNS, known_tiers
 from apps.web.pages import page, respond
 from apps.web.query_session import PageRequest, QuerySession, query_session
 
@@ -92,7 +92,7 @@ def _moved(
         raise ValueError("To move GPUs, give their number and the tier that they are to serve.")
     to = _other_tier(fields["to"], tier, tiers, "cards")
     usable = _number(fields["usable"], "usable part of a GPU")
-    return [MoveCards(cards, tier, to, 1.0 if usable is None else usable)]
+    return [MoveGpus(cards, tier, to, 1.0 if usable is None else usable)]
 
 
 def _moved_work(
@@ -214,7 +214,7 @@ def tables_of(
         Table(
             "sums", "Tiers, before and after", _SUMS, [_sum(*p, query) for p in pairs], zone, empty
         ),
-        Table("teams", "Teams, before and after", _TEAMS, teams, zone, empty, page_length=PER_PAGE),
+        Table("teams", "Teams, before and after", _TEAMS, teams, zone, empty),
     ]
 
 

@@ -3,14 +3,15 @@
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 
 from apps.clusters.domain.tiers import NO_TEAM
 from apps.clusters.domain.window import day_start, days_in
 from apps.pending.selectors import (
-    Context,
+    DayQueueTimes,
     EvictionSum,
     HistoryRow,
+    NamespaceContext,
     PartialGang,
     PendingFilters,
     PendingGrouping,
@@ -19,6 +20,7 @@ from apps.pending.selectors import (
     StartTimes,
     eviction_sums,
     pending_history,
+    queue_times_by_day,
     time_to_start,
 )
 from apps.usage.domain.usage_query import TimeStep
@@ -26,6 +28,7 @@ from apps.web.components import charts
 from apps.web.components.charts import Axis, Chart
 from apps.web.components.formats import Format, Value
 from apps.web.components.page_query import figure_hrefs, href, with_query, workload_href
+from apps.web.components.plots import Plot, PlotLine, Scale
 from apps.web.components.tables import Column, LedgerClass, Table, TableRow, attributes
 from apps.web.pending.pending_table import CLASSES, class_of
 from apps.web.query_session import QuerySession
@@ -72,15 +75,18 @@ class ByClass:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """`charts` of pending work and, where there is any, of blocked work; the tables."""
+    """`charts` of pending work and, where there is any, of blocked work; queue times; tables."""
 
     charts: Sequence[Chart]
+    queue_times: Plot
     tables: Sequence[Table]
     classes: Sequence[LedgerClass]
 
 
-def history_of(reading: QuerySession, filters: PendingFilters, context: Context) -> History:
-    """Return the pending work within the reading's window, of all kinds. At most 14 queries."""
+def history_of(
+    reading: QuerySession, filters: PendingFilters, context: NamespaceContext
+) -> History:
+    """Return the pending work within the reading's window, of all kinds. At most 15 queries."""
     filters = replace(filters, kind=())  # sums of days do not know kinds
     rows = pending_history(
         reading.window,
@@ -104,16 +110,76 @@ def history_of(reading: QuerySession, filters: PendingFilters, context: Context)
         filters=filters,
         context=context,
     )
+    days = queue_times_by_day(
+        reading.window,
+        visibility=reading.visibility,
+        zone=reading.choice.zone,
+        filters=filters,
+        context=context,
+    )
+    times = _queue_times(days, reading)
     drawn = [_chart(rows, reading, "waited"), _chart(rows, reading, "suppressed")]
     return History(
         charts=[drawn[0], *(chart for chart in drawn[1:] if chart.figure)],
-        tables=[_by_cause(rows, reading), _by_tier(rows, starts, evicted, reading)],
+        queue_times=times,
+        tables=[times.table, _by_cause(rows, reading), _by_tier(rows, starts, evicted, reading)],
         classes=[cls for cls in CLASSES if cls.key in _keys(rows)],
     )
 
 
 def _keys(rows: Iterable[HistoryRow]) -> set[str]:
     return {class_of(r.groups["cause"]).key for r in rows if r.sums.waited or r.sums.suppressed}
+
+
+# ---------------------------------------------------------------- queue times
+
+
+_QUEUE_TIME_COLUMNS = (
+    Column("day", "Day", Format.DAY),
+    Column("started", "Started", Format.COUNT, "pods"),
+    Column("start_p50_seconds", "p50 queue time", Format.SECONDS, "", "from creation to start"),
+    Column("start_p95_seconds", "p95 queue time", Format.SECONDS, "", "from creation to start"),
+)
+_HOUR = 3600.0
+
+
+def _queue_times(days: Sequence[DayQueueTimes], reading: QuerySession) -> Plot:
+    """Return p50 and p95 of the pods that started on each day; days without any are gaps."""
+    title, zone = "Queue time by day", reading.choice.zone
+    scale = Scale.up_to(reading.window, max((d.p95_seconds / _HOUR for d in days), default=0.0))
+    spans = [(_start(d.day, reading), d) for d in days]
+    ends = {at: _start(d.day + timedelta(days=1), reading) for at, d in spans}
+    p95 = scale.steps((at, ends[at], d.p95_seconds / _HOUR) for at, d in spans)
+    p50 = scale.steps((at, ends[at], d.p50_seconds / _HOUR) for at, d in spans)
+    lines = [PlotLine("p95", "plot-limit", p95), PlotLine("p50", "plot-used", p50)]
+    return Plot(
+        id="queue-times",
+        title=title,
+        caption=f"{title}, hours from creation to start, all teams. {reading.choice.label}.",
+        table=Table(
+            id="queue-times-table",
+            title=title,
+            columns=_QUEUE_TIME_COLUMNS,
+            rows=[
+                TableRow(
+                    {
+                        "day": at,
+                        "started": d.count,
+                        "start_p50_seconds": d.p50_seconds,
+                        "start_p95_seconds": d.p95_seconds,
+                    }
+                )
+                for at, d in spans
+            ],
+            zone=zone,
+            empty="No pod started in this window.",
+            ordered=True,
+        ),
+        lines=lines if days else (),
+        across=scale.across(zone),
+        upwards=scale.upwards(),
+        empty="No pod started in this window.",
+    )
 
 
 # ---------------------------------------------------------------- by day

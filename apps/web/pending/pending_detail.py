@@ -13,7 +13,7 @@ from apps.pending.selectors import (
     CauseIntervalRow,
     EpisodeRow,
     PendingRow,
-    TypicalWait,
+    TypicalQueueTime,
 )
 from apps.web.components.formats import Format, duration, shown
 from apps.web.components.page_query import href, workload_href
@@ -70,7 +70,7 @@ def reasons(row: PendingRow) -> list[Reason]:
     ]
 
 
-def typical_words(found: TypicalWait | None, row: PendingRow) -> str:
+def typical_words(found: TypicalQueueTime | None, row: PendingRow) -> str:
     """Return how long such requests usually wait, as a range; why not, where that is not known."""
     what = f"{row.units:g} × {row.resource} on {row.tier}"
     if found is None:

@@ -1,156 +1,270 @@
 """The pages of pending workloads: the list with its sums and history, and one pending workload."""
 
-from collections.abc import Callable, Sequence
+from collections import defaultdict
 from dataclasses import replace
-from datetime import timedelta
-from typing import TypeVar
+from datetime import UTC, timedelta
+from typing import Any
 
 from django.http import Http404, HttpResponseBase
 
-from apps.clusters.domain.window import Window
+from apps.clusters.domain.resources import gpus, quantity
+from apps.clusters.domain.window import Window, day_start
+from apps.pending.domain.diagnosis import Counts
 from apps.pending.selectors import (
-    Context,
-    PendingGrouping,
-    PendingPage,
+    NamespaceContext,
     PendingRow,
+    PendingWorkloads,
     blocking_teams,
     episodes_of,
     partial_gangs,
-    pending_now,
-    pending_sums,
+    pending_workloads,
+    queue_times_by_day,
     queues_unwatched,
     refresh_rows,
-    typical_wait,
+    typical_queue_time,
 )
 from apps.usage import selectors as usage
-from apps.usage.domain.usage_query import Filters, RowPage
+from apps.usage.domain.usage_query import Filters
 from apps.web.components import listings
-from apps.web.components.page_query import next_href, option_links, path_of, with_query, without
-from apps.web.components.tables import Table
+from apps.web.components.drawings import BarPart, stacked_bar
+from apps.web.components.drawings.bars import StackedBar
+from apps.web.components.figure_row import FigureRow, KeyFigure, figure_row, no_data
+from apps.web.components.formats import duration
+from apps.web.components.page_query import (
+    Pages,
+    Query,
+    figure_href,
+    option_links,
+    pages_from,
+    path_of,
+    with_query,
+    without,
+)
+from apps.web.components.tables import LedgerClass, Table, paged
+from apps.web.components.tabs import Tab, tab_bar
 from apps.web.pages import page, respond
 from apps.web.pending import pending_detail, suggestions
-from apps.web.pending import pending_table as sums
 from apps.web.pending.history import gangs_table, history_of, queues_table
+from apps.web.pending.pending_groups import group_lines, pending_file
 from apps.web.pending.pending_table import (
-    KINDS,
+    CLASSES,
     TAKES,
-    PendingFreshness,
     PendingPageQuery,
     asked_of,
     badge,
+    cause_links,
+    class_of,
+    freshness_of,
     of_asker,
-    pending_table,
 )
-from apps.web.query_session import PageRequest, QuerySession, every_row, on_cluster, query_session
+from apps.web.query_session import PageRequest, QuerySession, on_cluster, query_session
 from apps.web.quota_requests.request_input import may_ask
 
-PER_PAGE = 50
-PER_FILE_READ = 1000
+TABS = (
+    Tab("now", "Now"),
+    Tab("partial", "Partially admitted"),
+    Tab("history", "History"),
+)
+_GROUPINGS = {
+    "queue": "",
+    "quota": "quota",
+    "team": "team",
+    "reason": "reason",
+    "none": "none",
+}
+_AMOUNTS = {
+    "unscheduled_gpus": Counts.PENDING.value,
+    "blocked_gpus": Counts.SUPPRESSED.value,
+    "starting_gpus": Counts.STARTING.value,
+}
+_LABELS = {
+    "unscheduled_gpus": "Unscheduled",
+    "blocked_gpus": "Blocked at admission",
+    "starting_gpus": "Starting",
+}
 _MOST_PODS = 20
 _RECENT = timedelta(days=7)
 _MINUTE = timedelta(minutes=1)
-_R = TypeVar("_R")
 
 
 @page
 def pending_list(request: PageRequest) -> HttpResponseBase:
     reading = query_session(request, takes=TAKES)
     asked = asked_of(request.GET)
-    filters = asked.filters(reading)
-    context = Context.over(reading.window, now=reading.now)
-    everywhere = pending_sums(
-        reading.now,
-        by=PendingGrouping.CAUSE,
-        visibility=reading.visibility,
-        filters=asked.filters(reading, every=True),
-        context=context,
+    tabs = tab_bar(request, TABS, name="Pending")
+    context = NamespaceContext.over(reading.window, now=reading.now)
+    looked = freshness_of(
+        refresh_rows(context.freshness(reading.now), visibility=reading.visibility), reading
     )
-    shown = [one for one in everywhere if not asked.causes or one.name in asked.causes]
-    fresh = refresh_rows(context.freshness(reading.now), visibility=reading.visibility)
-    looked = sums.freshness_of(fresh, reading)
-    gangs = partial_gangs(
-        reading.now, visibility=reading.visibility, filters=filters, context=context
-    )
-    past = history_of(reading, filters, context)
-    queues = queues_unwatched(reading.window, visibility=reading.visibility, filters=filters)
-    table = _table(request, reading, asked, looked, context)
+    of_tab = {"now": _now, "partial": _partial, "history": _history}[tabs.chosen]
     return respond(
         request,
         reading,
         "pending",
-        tables=[
-            table,
-            *_more(gangs_table, gangs, reading),
-            *past.tables,
-            *_more(queues_table, queues, reading),
-        ],
-        charts=past.charts,
         asked=asked,
+        tabs=tabs,
         looked=looked,
-        total=sums.total_of(shown, reading.now),
-        causes=sums.cause_links(everywhere, path_of(request), reading, asked),
-        orders=option_links(
-            path_of(request),
-            [*reading.query, *without(asked.query, "order")],
-            "order",
-            {"longest wait": "", "most GPUs": "most"},
-            [value for key, value in asked.query if key == "order"],
-            anchor="#waiting",
-        ),
-        kinds=KINDS,
-        kind_chips=_kind_chips(request, reading, asked),
-        hidden=[*reading.query, *without(asked.query, "kind")],
-        explain_query=[*reading.query, *asked.query],
-        classes=past.classes,
+        is_live=looked.is_live(reading.now),
+        **of_tab(request, reading, asked, context),
     )
 
 
-def _more(
-    table: Callable[[Sequence[_R], QuerySession], Table], rows: Sequence[_R], reading: QuerySession
-) -> list[Table]:
-    """Return the table of some rows; none without any."""
-    return [table(rows, reading)] if rows else []
-
-
-def _table(
-    request: PageRequest,
-    reading: QuerySession,
-    asked: PendingPageQuery,
-    looked: PendingFreshness,
-    context: Context,
-) -> Table:
-    found = _page(reading, asked, request.GET.get("cursor") or None, context)
-    return pending_table(
-        found.rows,
-        reading,
-        empty=_nothing(reading, asked, looked),
-        next_href=next_href(
-            path_of(request), (*reading.query, *asked.query), found.next_cursor, "#waiting"
-        ),
-        every=lambda: every_row(lambda at: _page(reading, asked, at, context, PER_FILE_READ)),
-    )
-
-
-def _page(
-    reading: QuerySession,
-    asked: PendingPageQuery,
-    cursor: str | None,
-    context: Context,
-    size: int = PER_PAGE,
-) -> RowPage[PendingRow]:
-    return pending_now(
+def _now(
+    request: PageRequest, reading: QuerySession, asked: PendingPageQuery, context: NamespaceContext
+) -> dict[str, Any]:
+    """Return what the tab Now shows: figures, causes to filter by, and a page of groups."""
+    found = pending_workloads(
         reading.now,
+        by=asked.group,
         filters=asked.filters(reading),
         visibility=reading.visibility,
-        page=PendingPage(cursor, size, asked.order),
+        order=asked.order,
         context=context,
+    )
+    path, query = path_of(request), (*reading.query, *asked.query)
+    pages = pages_from(request.GET, count=found.count)
+    table = paged(pending_file(found, reading), path, query, pages)
+    return {
+        "tables": [table],
+        "figures": _figures(found, reading, asked, context),
+        "groups": group_lines(found.page(pages.part), reading),
+        "reasons": _reasons(found),
+        "causes": cause_links(found.causes, path, reading, asked),
+        "groupings": option_links(
+            path,
+            [*reading.query, *without(asked.query, "group")],
+            "group",
+            _GROUPINGS,
+            [value for key, value in asked.query if key == "group"],
+        ),
+        "orders": option_links(
+            path,
+            [*reading.query, *without(asked.query, "order")],
+            "order",
+            {"longest pending": "", "most GPUs": "most"},
+            [value for key, value in asked.query if key == "order"],
+        ),
+        "kind_chips": _kind_chips(request, reading, asked),
+        "hidden": [*reading.query, *without(asked.query, "name")],
+        "clear_href": with_query(path, [*reading.query, *without(asked.query, "name")]),
+        "now_href": with_query(path, [*query, *_page_of(pages)]),
+        "nothing": lambda: _nothing(reading, asked, context),
+        "may_ask": may_ask(request.user),
+    }
+
+
+def _page_of(pages: Pages) -> Query:
+    return (("page", str(pages.number)),) if pages.number > 1 else ()
+
+
+def _figures(
+    found: PendingWorkloads,
+    reading: QuerySession,
+    asked: PendingPageQuery,
+    context: NamespaceContext,
+) -> FigureRow:
+    """Return the figures of what is pending now, and how long it took today to start."""
+    amounts = {key: found.gpus.get(counts, 0.0) for key, counts in _AMOUNTS.items()}
+    # What is narrowed by a name has no page that explains it.
+    query = () if asked.text else (*reading.query, *asked.query)
+    row = [
+        KeyFigure(
+            label,
+            quantity(amounts[key]),
+            "GPU" if amounts[key] == 1 else "GPUs",
+            basis="now",
+            href=figure_href(key, query) if query else "",
+        )
+        for key, label in _LABELS.items()
+        if amounts[key] or key != "starting_gpus"
+    ]
+    oldest = duration((reading.now - found.since).total_seconds()) if found.since else ""
+    return figure_row(
+        KeyFigure(
+            "Pending",
+            f"{found.count:,}",
+            "workload" if found.count == 1 else "workloads",
+            basis="now",
+            note=f"oldest {oldest}" if oldest else "",
+        ),
+        *row,
+        _queue_time(reading, asked, context),
+        name="Pending now",
     )
 
 
-def _nothing(reading: QuerySession, asked: PendingPageQuery, looked: PendingFreshness) -> str:
+def _queue_time(
+    reading: QuerySession, asked: PendingPageQuery, context: NamespaceContext
+) -> KeyFigure:
+    """Return the p95 queue time of today, of all teams that the filters leave."""
+    label, zone = "p95 queue time", reading.choice.zone
+    start = day_start(reading.now.astimezone(zone).date(), zone).astimezone(UTC)
+    if start >= reading.now:
+        return no_data(label, "The day has just begun.")
+    days = queue_times_by_day(
+        Window(start, reading.now),
+        visibility=reading.visibility,
+        zone=zone,
+        filters=asked.filters(reading),
+        context=context if context.window.start <= start else None,
+    )
+    if not days:
+        return no_data(label, "No pod has started today.", note="no start today")
+    (today,) = days[-1:]
+    return KeyFigure(
+        label,
+        duration(today.p95_seconds),
+        basis="today",
+        note=f"p50 {duration(today.p50_seconds)}, all teams",
+    )
+
+
+def _reasons(found: PendingWorkloads) -> StackedBar:
+    """Return the bar of pending GPUs by class of cause."""
+    amounts: dict[LedgerClass, float] = defaultdict(float)
+    for one in found.causes:
+        amounts[class_of(one.cause)] += one.gpus
+    parts = [
+        BarPart(cls.label, amounts[cls], gpus(amounts[cls]), cls.css)
+        for cls in CLASSES
+        if amounts.get(cls)
+    ]
+    return stacked_bar("reasons", "Pending by reason", parts, unit="GPUs")
+
+
+def _partial(
+    request: PageRequest, reading: QuerySession, asked: PendingPageQuery, context: NamespaceContext
+) -> dict[str, Any]:
+    gangs = partial_gangs(
+        reading.now,
+        visibility=reading.visibility,
+        filters=asked.filters(reading),
+        context=context,
+    )
+    return {"tables": [gangs_table(gangs, reading)]}
+
+
+def _history(
+    request: PageRequest, reading: QuerySession, asked: PendingPageQuery, context: NamespaceContext
+) -> dict[str, Any]:
+    filters = asked.filters(reading)
+    past = history_of(reading, filters, context)
+    queues = queues_unwatched(reading.window, visibility=reading.visibility, filters=filters)
+    return {
+        "tables": [*past.tables, *([queues_table(queues, reading)] if queues else [])],
+        "charts": past.charts,
+        "queue_times": past.queue_times,
+        "classes": past.classes,
+    }
+
+
+def _nothing(reading: QuerySession, asked: PendingPageQuery, context: NamespaceContext) -> str:
     """Return the text of an empty list; never “nothing pending” where that is not known."""
     own = reading.filters
     narrowed = asked.narrows or own.tier or own.team or own.namespace or own.cluster
+    looked = freshness_of(
+        refresh_rows(context.freshness(reading.now), visibility=reading.visibility), reading
+    )
     if not looked.is_known:
         return "No pending work is known, but the data is incomplete: see above."
     if narrowed:
@@ -174,7 +288,7 @@ def _kind_chips(
 @page
 def pending_item(request: PageRequest, cluster: str, uid: str) -> HttpResponseBase:
     reading = on_cluster(query_session(request), cluster)
-    context = Context.at(reading.now)
+    context = NamespaceContext.at(reading.now)
     episodes = episodes_of(
         cluster, uid, at=reading.now, visibility=reading.visibility, context=context
     )
@@ -218,7 +332,7 @@ def _typical(row: PendingRow, reading: QuerySession) -> str:
     """Return how long pods wait that ask for the same; empty where that says nothing."""
     if row.kind != "Pod" or not row.resource:
         return ""
-    found = typical_wait(row.tier, row.resource, row.units, reading.now, cluster=row.cluster)
+    found = typical_queue_time(row.tier, row.resource, row.units, reading.now, cluster=row.cluster)
     return pending_detail.typical_words(found, row)
 
 

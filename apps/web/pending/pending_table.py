@@ -1,23 +1,26 @@
-"""The list of pending workloads: its causes, query and sums, and the table that a file carries."""
+"""What the pages of pending work ask and say: causes and their classes, filters, freshness."""
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from django.http import QueryDict
 
 from apps.pending.domain.diagnosis import OF_DEMAND, Cause
-from apps.pending.selectors import PendingFilters, PendingOrder, PendingRow, PendingSum, RefreshRow
+from apps.pending.domain.workload_groups import WorkloadGrouping
+from apps.pending.selectors import (
+    CauseCount,
+    PendingFilters,
+    PendingOrder,
+    PendingRow,
+    RefreshRow,
+)
 from apps.web.components import page_query
-from apps.web.components.formats import Value, duration
-from apps.web.components.page_query import Query, href, with_query, without, workload_href
+from apps.web.components.formats import duration
+from apps.web.components.page_query import Query, href, with_query, without
 from apps.web.components.tables import (
     LedgerClass,
-    Table,
-    TableRow,
-    declared_columns,
-    declared_values,
 )
 from apps.web.query_session import QuerySession
 
@@ -102,40 +105,42 @@ def of_asker(cause: str) -> bool:
     return class_of(cause) is MISCONFIGURED and cause != Cause.STARTING
 
 
-KINDS = (
-    *("Pod", "Job", "ReplicaSet", "StatefulSet", "Workload", "PodGroup", "ResourceClaim"),
-    *("Deployment", "DaemonSet"),
-)
-"""Kinds to choose from; a custom controller's can be written into the address."""
 TAKES = ("tier", "team", "namespace")
 _KIND = re.compile(r"[A-Za-z][A-Za-z0-9]{0,62}", re.ASCII)
 _MOST_KINDS = 20
+_LONGEST_TEXT = 100
 
 
 @dataclass(frozen=True, slots=True)
 class PendingPageQuery:
-    """`query` reproduces what is asked here, for links; `problem` says what makes no sense."""
+    """`query` reproduces what is asked here, for links; `problem` says what makes no sense.
+
+    `text` is a part of a name.
+    """
 
     causes: tuple[str, ...]
     kinds: tuple[str, ...]
     order: PendingOrder
+    group: WorkloadGrouping
+    text: str
     query: Query
     problem: str
 
     @property
     def narrows(self) -> bool:
-        return bool(self.causes or self.kinds)
+        return bool(self.causes or self.kinds or self.text)
 
-    def filters(self, reading: QuerySession, *, every: bool = False) -> PendingFilters:
-        """Return the filters of a selector; of `every` cause where the sums are asked."""
+    def filters(self, reading: QuerySession) -> PendingFilters:
+        """Return the filters of a selector."""
         own = reading.filters
         return PendingFilters(
             cluster=own.cluster,
             team=own.team,
             tier=own.tier,
             namespace=own.namespace,
-            cause=() if every else self.causes,
+            cause=self.causes,
             kind=self.kinds,
+            text=self.text,
         )
 
 
@@ -146,20 +151,28 @@ def asked_of(params: QueryDict) -> PendingPageQuery:
     kinds = tuple(dict.fromkeys(text for text in written if _KIND.fullmatch(text)))
     strange = [text for text in written if not _KIND.fullmatch(text)]
     orders, unknown = page_query.names_from(params, "order", tuple(PendingOrder))
+    groups, no_group = page_query.names_from(params, "group", tuple(WorkloadGrouping))
     problems = [
         problem,
         f"“{strange[0][:80]}” is no kind of Kubernetes such as Pod or Job." if strange else "",
         unknown,
+        no_group,
     ]
     order = PendingOrder(orders[0]) if orders else PendingOrder.LONGEST
+    group = WorkloadGrouping(groups[0]) if groups else WorkloadGrouping.QUEUE
+    text = params.get("name", "").replace("\0", "").strip()[:_LONGEST_TEXT]
     return PendingPageQuery(
         causes=causes,
         kinds=kinds,
         order=order,
+        group=group,
+        text=text,
         query=(
             *(("cause", name) for name in causes),
             *(("kind", name) for name in kinds),
             *((("order", order.value),) if order is not PendingOrder.LONGEST else ()),
+            *((("group", group.value),) if group is not WorkloadGrouping.QUEUE else ()),
+            *((("name", text),) if text else ()),
         ),
         problem=" ".join(text for text in problems if text),
     )
@@ -167,25 +180,13 @@ def asked_of(params: QueryDict) -> PendingPageQuery:
 
 @dataclass(frozen=True, slots=True)
 class CauseLink:
-    """A cause to filter by; `gpus` are pending or blocked by it, in so many `things`."""
+    """A cause to filter by, with so many `workloads`."""
 
     label: str
     href: str
     chosen: bool
-    gpus: float
-    things: int
+    workloads: int
     badge: Badge | None
-
-
-@dataclass(frozen=True, slots=True)
-class Total:
-    """Pending work in all: GPUs by what they count as, and the longest pending time in words."""
-
-    pending: float
-    suppressed: float
-    starting: float
-    things: int
-    age: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,6 +197,9 @@ class Stale:
     as_of: datetime | None
     age: str
     error: str
+
+
+_LIVE = timedelta(minutes=5)
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,62 +215,43 @@ class PendingFreshness:
         """Whether the list is complete: every cluster was refreshed recently."""
         return not self.stale and self.oldest is not None
 
+    def is_live(self, now: datetime) -> bool:
+        """Whether the watched clusters are known up to the last minutes."""
+        return self.is_known and self.newest is not None and now - self.newest <= _LIVE
 
-def total_of(sums: Sequence[PendingSum], now: datetime) -> Total:
-    """Return the sum of sums."""
-    oldest = min((one.oldest_at for one in sums), default=None)
-    return Total(
-        pending=sum(one.pending for one in sums),
-        suppressed=sum(one.suppressed for one in sums),
-        starting=sum(one.starting for one in sums),
-        things=sum(one.things for one in sums),
-        age=duration((now - oldest).total_seconds()) if oldest else "",
-    )
+    @property
+    def lags(self) -> bool:
+        """Whether a cluster is known up to its last closed hour alone, as from series."""
+        return (
+            self.oldest is not None
+            and self.newest is not None
+            and self.newest - self.oldest > _LIVE
+        )
 
 
 def cause_links(
-    sums: Sequence[PendingSum], path: str, reading: QuerySession, asked: PendingPageQuery
+    causes: Sequence[CauseCount], path: str, reading: QuerySession, asked: PendingPageQuery
 ) -> list[CauseLink]:
-    """Return a link per cause of pending work, all of them first.
+    """Return a link per cause of pending work; of more than one, that to all of them first.
 
     A chosen cause has a link even without pending work, so that it can be removed.
     """
     kept = [*reading.query, *without(asked.query, "cause")]
-    by_name = {one.name: one for one in sums}
-    every = CauseLink(
-        label="all",
-        href=with_query(path, kept),
-        chosen=not asked.causes,
-        gpus=sum(map(_gpus, sums)),
-        things=sum(one.things for one in sums),
-        badge=None,
-    )
-    chosen = [name for name in asked.causes if name not in by_name]
-    return [
-        every,
-        *(_link(name, by_name.get(name), path, kept, asked) for name in (*by_name, *chosen)),
+    known = {one.cause: one.workloads for one in causes}
+    names = [*known, *(name for name in asked.causes if name not in known)]
+    links = [
+        CauseLink(
+            label=name,
+            href=with_query(path, [*kept, ("cause", name)]),
+            chosen=name in asked.causes,
+            workloads=known.get(name, 0),
+            badge=badge(name, ""),
+        )
+        for name in names
     ]
-
-
-def _link(
-    name: str,
-    one: PendingSum | None,
-    path: str,
-    kept: list[tuple[str, str]],
-    asked: PendingPageQuery,
-) -> CauseLink:
-    return CauseLink(
-        label=name,
-        href=with_query(path, [*kept, ("cause", name)]),
-        chosen=name in asked.causes,
-        gpus=_gpus(one) if one else 0.0,
-        things=one.things if one else 0,
-        badge=badge(name, ""),
-    )
-
-
-def _gpus(one: PendingSum) -> float:
-    return one.pending + one.suppressed + one.starting
+    if len(links) < 2 and not asked.causes:
+        return []
+    return [CauseLink("all", with_query(path, kept), not asked.causes, 0, None), *links]
 
 
 def freshness_of(rows: Sequence[RefreshRow], reading: QuerySession) -> PendingFreshness:
@@ -296,79 +281,14 @@ def _stale(name: str, row: RefreshRow | None, now: datetime) -> Stale:
 
 
 COUNTS = {
-    "pending": "waits",
+    "pending": "pending",
     "suppressed": "blocked at admission",
-    "starting": "bound, not running yet",
-    "nothing": "counted with what it belongs to",
+    "starting": "starting",
+    "nothing": "counted with its workload",
 }
-"""What an episode counts as, in the words of a line."""
-
-
-@dataclass(frozen=True, slots=True)
-class PendingTableRow(TableRow):
-    """A line of the list: the values of a file, and what the page says of the thing."""
-
-    row: PendingRow | None = None
-    href: str | None = None
-    team_href: str | None = None
-    tier_href: str | None = None
-    workload_href: str | None = None
-    workload: str = ""
-    age: str = ""
-    badge: Badge | None = None
-    counts: str = ""
-    more: int = 0
+"""What an episode counts as, in words."""
 
 
 def pending_href(row: PendingRow, query: Query) -> str | None:
     """Return the address of the page of a pending item; None without a UID to find it by."""
     return href("pending-detail", query, cluster=row.cluster, uid=row.uid) if row.uid else None
-
-
-def pending_table_row(row: PendingRow, reading: QuerySession) -> PendingTableRow:
-    """Return the row of a pending item."""
-    query = reading.query
-    own = row.workload == f"{row.kind}/{row.name}"
-    return PendingTableRow(
-        _values(row),
-        row=row,
-        href=pending_href(row, query),
-        team_href=href("team", query, name=row.team),
-        tier_href=href("tier", query, name=row.tier),
-        workload="" if own else row.workload,
-        workload_href=(
-            None if own else workload_href(row.cluster, row.namespace, row.workload, query)
-        ),
-        age=duration(row.wait_seconds),
-        badge=badge(row.cause, row.detail),
-        counts="" if row.counts == "pending" else COUNTS.get(row.counts, ""),
-        more=max(0, len(row.suggestions) - 1),
-    )
-
-
-def _values(row: PendingRow) -> dict[str, Value]:
-    values = declared_values(row)
-    # Every workload here requests GPUs: without an amount its ResourceClaims are not known.
-    return values if row.gpu_equivalents else values | {"units": None, "gpu_equivalents": None}
-
-
-def pending_table(
-    rows: Sequence[PendingRow],
-    reading: QuerySession,
-    *,
-    empty: str,
-    next_href: str | None,
-    every: Callable[[], Iterable[PendingRow]],
-) -> Table:
-    """Return the list, in the order that the selector gave it."""
-    return Table(
-        id="waiting",
-        title="Pending workloads",
-        columns=declared_columns(PendingRow),
-        rows=[pending_table_row(row, reading) for row in rows],
-        zone=reading.choice.zone,
-        empty=empty,
-        next_href=next_href,
-        every=lambda: (TableRow(_values(row)) for row in every()),
-        ordered=True,
-    )

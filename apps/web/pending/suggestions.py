@@ -5,7 +5,6 @@ strings, which are YAML too. Where there is no short and certain form there is n
 """
 
 import json
-import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +13,7 @@ from apps.pending.domain.diagnosis import Action
 from apps.pending.domain.wording import ALSO
 from apps.pending.selectors import PendingRow, SuggestionRow
 from apps.quotas.domain.keys import QuotaRef
+from apps.web.components.commands import kubectl
 from apps.web.quota_requests.request_input import ask_href
 
 Change = Mapping[str, Any]
@@ -55,14 +55,14 @@ def _help(one: SuggestionRow, row: PendingRow) -> Help:
     return Help(
         text=text[:1].upper() + text[1:] if also else text,
         also=also,
-        who=_who(one.action),
+        who=owner_of(one.action),
         code=code,
         code_is="command" if code.startswith("kubectl") else "snippet" if code else "",
-        ask=_ask(one, row),
+        ask=ask_of(one, row),
     )
 
 
-def _ask(one: SuggestionRow, row: PendingRow) -> str:
+def ask_of(one: SuggestionRow, row: PendingRow) -> str:
     """Return where the change of a quota can be asked for that a suggestion speaks of."""
     change = one.change
     try:
@@ -79,7 +79,8 @@ def _ask(one: SuggestionRow, row: PendingRow) -> str:
         return ""  # kept by another version of the portal: the words are there all the same
 
 
-def _who(action: str) -> str:
+def owner_of(action: str) -> str:
+    """Return who can carry out an action; empty where one only waits."""
     if action == Action.WAIT:
         return ""
     return "workload owner" if action in _ASKERS else "platform admin"
@@ -107,14 +108,9 @@ def _number(value: object) -> str:
     return str(int(number)) if number.is_integer() else repr(number)
 
 
-def _kubectl(*words: str, namespace: str = "") -> str:
-    parts = ["kubectl", *words, *(["--namespace", namespace] if namespace else [])]
-    return shlex.join(parts)
-
-
 def _patch(kind: str, name: str, patch: object, namespace: str = "") -> str:
     text = json.dumps(patch, ensure_ascii=False)
-    return _kubectl("patch", kind, name, "--type", "merge", "--patch", text, namespace=namespace)
+    return kubectl("patch", kind, name, "--type", "merge", "--patch", text, namespace=namespace)
 
 
 def _lines(lines: Sequence[str]) -> str:
@@ -138,7 +134,7 @@ def _select(change: Change, _row: PendingRow) -> str:
 
 
 def _uncordon(change: Change, _row: PendingRow) -> str:
-    return _lines([_kubectl("uncordon", name) for name in change["nodes"][:_MOST_NODES]])
+    return _lines([kubectl("uncordon", name) for name in change["nodes"][:_MOST_NODES]])
 
 
 def _raise_quota(change: Change, row: PendingRow) -> str:
@@ -188,7 +184,7 @@ def _unsuspend(change: Change, row: PendingRow) -> str:
 def _look_at_container(change: Change, row: PendingRow) -> str:
     logs = ("logs", row.name, "--container", change["container"], "--previous")
     return _lines(
-        [_describe_pod(change, row), _kubectl(*logs, namespace=row.namespace)]
+        [_describe_pod(change, row), kubectl(*logs, namespace=row.namespace)]
         if row.kind == "Pod"
         else []
     )
@@ -196,18 +192,18 @@ def _look_at_container(change: Change, row: PendingRow) -> str:
 
 def _describe_pod(_change: Change, row: PendingRow) -> str:
     return (
-        _kubectl("describe", "pod", row.name, namespace=row.namespace) if row.kind == "Pod" else ""
+        kubectl("describe", "pod", row.name, namespace=row.namespace) if row.kind == "Pod" else ""
     )
 
 
 def _look_at_node(change: Change, _row: PendingRow) -> str:
-    return _lines([_kubectl("describe", "node", name) for name in change["nodes"][:_MOST_NODES]])
+    return _lines([kubectl("describe", "node", name) for name in change["nodes"][:_MOST_NODES]])
 
 
 def _fix_volume(change: Change, row: PendingRow) -> str:
     commands = []
     if change.get("driver"):  # a node's CSINode lists the drivers that are registered there
-        commands.append(_kubectl("describe", "csinode", change["node"]))
+        commands.append(kubectl("describe", "csinode", change["node"]))
     if row.kind == "Pod":
         commands.append(_describe_pod(change, row))
     return _lines(commands)

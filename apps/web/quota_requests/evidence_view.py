@@ -8,8 +8,16 @@ from math import fsum
 from zoneinfo import ZoneInfo
 
 from apps.clusters.domain.window import duration
-from apps.quota_requests.domain.snapshots import CurrencyCost, Evidence, Owner, QuotaUse, TierUse
-from apps.web.components.formats import NOTHING, Format, shown
+from apps.quota_requests.domain.snapshots import (
+    CurrencyCost,
+    Evidence,
+    FieldOwner,
+    QuotaUse,
+    TierUse,
+)
+from apps.web.components import formats
+from apps.web.components.figure_row import FigureRow
+from apps.web.components.formats import NOTHING, Format, percent, shown
 
 UNKNOWN = "not known"
 _UTC = ZoneInfo("UTC")
@@ -33,16 +41,17 @@ class Grid:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What one screen shows: figures at a glance, tables, and sentences of what to mind.
+    """What one screen shows: facts, figures at a glance, tables, and sentences of what to mind.
 
     `warnings` speak against going on without a thought; `notes` say what else is so, or not known.
     """
 
+    facts: FigureRow | None = None
     glance: Sequence[tuple[str, str, str]] = ()
     grids: Sequence[Grid] = ()
     warnings: Sequence[str] = ()
     notes: Sequence[str] = ()
-    owners: Sequence[Owner] = ()
+    owners: Sequence[FieldOwner] = ()
     detail: str = ""
 
 
@@ -59,18 +68,11 @@ def gpu_hours(hours: float | None) -> str:
 
 
 def ratio(fraction: float | None) -> str:
-    return UNKNOWN if fraction is None else shown(fraction, Format.RATIO, _UTC)
-
-
-def whole_ratio(fraction: float | None) -> str:
-    """Write a fraction of 100 % or more in whole percent: its decimals decide nothing."""
-    if fraction is None or fraction < 1:
-        return ratio(fraction)
-    return f"{fraction * 100:,.0f} %"
+    return UNKNOWN if fraction is None else percent(fraction)
 
 
 def money(sum_: Decimal | None, currency: str) -> str:
-    return UNKNOWN if sum_ is None else f"{sum_:,.2f} {currency}".strip()
+    return UNKNOWN if sum_ is None else formats.money(sum_, currency)
 
 
 def wait(seconds: float | None) -> str:
@@ -157,9 +159,9 @@ def _denied(evidence: Evidence) -> tuple[str, str]:
 
 
 _USAGE = (
-    *(("allocated_gpu_hours", "Allocated"), ("busy_gpu_hours", "Busy")),
-    *(("idle_gpu_hours", "Idle"), ("underused_gpu_hours", "Underused")),
-    *(("not_running_gpu_hours", "Not running"), ("unmeasured_gpu_hours", "Unmeasured")),
+    *(("allocated_gpu_hours", "Allocated"), ("busy_gpu_hours", "Active")),
+    *(("idle_gpu_hours", "Idle"), ("underused_gpu_hours", "Underutilized")),
+    *(("not_running_gpu_hours", "Allocated, not running"), ("unmeasured_gpu_hours", "No metrics")),
 )
 
 

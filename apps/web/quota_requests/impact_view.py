@@ -3,18 +3,25 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from apps.quota_requests.domain.approval_policy import Check, Ruling
+from apps.quota_requests.domain.approval_policy import PolicyCheck, PolicyDecision
 from apps.quota_requests.domain.limit_effects import Overcommitment
 from apps.quota_requests.domain.quantities import NotAQuantity, quantity
-from apps.quota_requests.domain.snapshots import Preview
+from apps.quota_requests.domain.snapshots import ImpactPreview
+from apps.web.components.figure_row import (
+    NOTE_WORDS,
+    FigureRow,
+    KeyFigure,
+    Tone,
+    figure_row,
+    no_data,
+)
 from apps.web.quota_requests.evidence_view import (
-    UNKNOWN,
     Grid,
     Summary,
     amount,
     evidence_summary,
     money,
-    whole_ratio,
+    ratio,
 )
 
 MOST_NAMED = 2
@@ -22,18 +29,14 @@ WORSE = 0.1
 """Of the capacity: by so much more that is promised what was promised too much is worse."""
 
 
-def impact_summary(preview: Preview | None, *, before: str, unit: str = "") -> Summary:
+def impact_summary(preview: ImpactPreview | None, *, before: str, unit: str = "") -> Summary:
     """Return the effects of a change; empty before it is submitted. `unit` is of the key."""
     if preview is None:
         return Summary()
     units = unit or "units"
     grids = [_promised_grid(preview, units), _borrowing_grid(preview), _starts_grid(preview)]
     return Summary(
-        glance=[
-            ("At most per month", _ceiling(preview), _priced_as(preview)),
-            ("Over-commitment after", *_promised(preview, units)),
-            ("Would start", _starting(preview), "that only this quota holds back"),
-        ],
+        facts=impact_facts(preview, units),
         grids=[grid for grid in grids if grid.rows or grid.note],
         warnings=_warnings(preview, before, units),
         notes=_notes(preview, units),
@@ -42,31 +45,64 @@ def impact_summary(preview: Preview | None, *, before: str, unit: str = "") -> S
     )
 
 
-def _ceiling(preview: Preview) -> str:
-    least, most = preview.cost_per_month_least, preview.cost_per_month_most
-    if most is None or least == most:
-        return money(most, preview.currency)
-    return f"{money(least, '')} – {money(most, preview.currency)}"
+def impact_facts(preview: ImpactPreview, units: str) -> FigureRow:
+    """Return the four facts that a change is decided by."""
+    return figure_row(
+        _unblocks(preview),
+        _cost(preview),
+        _promised(preview, units),
+        _dry_run(preview),
+        name="Impact",
+    )
 
 
-def _priced_as(preview: Preview) -> str:
-    """Return of which tiers the price is: those that the key's pods really use."""
-    names = preview.cost_tiers
-    of = f" in {' and '.join(names)}" if 0 < len(names) <= MOST_NAMED else ""
-    return f"if all of it were held{of} all the time"
-
-
-def _starting(preview: Preview) -> str:
+def _unblocks(preview: ImpactPreview) -> KeyFigure:
     if preview.used is None:
-        return UNKNOWN
+        return no_data("Unblocks", "What is used of the quota is not known.")
     pods = sum(row.admitted for row in preview.starts)
-    return f"{pods} pod{'' if pods == 1 else 's'}"
+    known = [row.free for row in preview.starts if row.free is not None]
+    free = sum(known) if len(known) == len(preview.starts) else None
+    note = "" if free is None or not pods else f"GPU free for {free:g}"
+    if free is not None and pods and free >= pods:
+        note = "GPU free: yes"
+    return KeyFigure(
+        "Unblocks",
+        f"{pods:g}",
+        "pod" if pods == 1 else "pods",
+        exact="Pods that only this quota holds back",
+        note=note,
+    )
+
+
+def _cost(preview: ImpactPreview) -> KeyFigure:
+    """Return the cost of a month, of the tiers that the key's pods really use."""
+    least, most = preview.cost_per_month_least, preview.cost_per_month_most
+    names = preview.cost_tiers
+    on = f"on {' and '.join(names)}" if 0 < len(names) <= MOST_NAMED else ""
+    if most is None:
+        of = ", ".join(preview.without_price)
+        return no_data("Cost at most", f"No price is known for {of or 'its tiers'}.")
+    low = "" if least in (None, most) else f"{money(least, preview.currency)} – "
+    return KeyFigure(
+        "Cost at most",
+        money(most, preview.currency),
+        "a month",
+        exact=f"{low}{money(most, preview.currency)} if all of it were allocated all the time",
+        note=on if len(on.split()) <= NOTE_WORDS else "",
+    )
+
+
+def _dry_run(preview: ImpactPreview) -> KeyFigure:
+    passed = preview.dry_run_passed
+    word = "not run" if passed is None else "passed" if passed else "failed"
+    tone = Tone.NONE if passed is None else Tone.GOOD if passed else Tone.DANGER
+    return KeyFigure("Dry run", word, exact=preview.dry_run, tone=tone)
 
 
 # ---------------------------------------------------------------- promised
 
 
-def _together(preview: Preview) -> Overcommitment | None:
+def _together(preview: ImpactPreview) -> Overcommitment | None:
     """Return what is promised of all that the key reaches, each quota counted once.
 
     What was frozen before that was worked out has the sums of tiers alone; of one tier they are
@@ -78,34 +114,44 @@ def _together(preview: Preview) -> Overcommitment | None:
     return replace(only, was_over=_was_over(only))
 
 
-def _promised(preview: Preview, units: str) -> tuple[str, str]:
-    together = _together(preview)
+def _promised(preview: ImpactPreview, units: str) -> KeyFigure:
+    """Return Σ quota ÷ capacity after the change, and before where it is known."""
+    label, together = "Quota ÷ capacity", _together(preview)
     if together is None:
         known = [n for n in (row.promised_ratio for row in preview.promised) if n is not None]
-        return whole_ratio(max(known) if known else None), "Σ quota ÷ capacity, of the fullest tier"
+        of = "Σ quota ÷ capacity, of the fullest tier"
+        if not known:
+            return no_data(label, "The capacity is not known.")
+        return KeyFigure(label, ratio(max(known)), "after", exact=of)
     after, capacity = amount(together.after_units), together.capacity_units
-    if capacity is None:
-        small = f"{after} {units} of {_reached(preview)}; its capacity is not known"
-    else:
-        small = f"Σ quota ÷ capacity: {after} of {amount(capacity)} {units} of {_reached(preview)}"
-    return whole_ratio(together.promised_ratio), small
+    if capacity is None or together.promised_ratio is None:
+        return no_data(label, f"{after} {units} of {_reached(preview)}; its capacity is not known")
+    reached = _reached(preview)
+    before = ratio(together.before_units / capacity)
+    return KeyFigure(
+        label,
+        f"{before.removesuffix(' %')} → {ratio(together.promised_ratio)}",
+        exact=f"Σ quota ÷ capacity: {after} of {amount(capacity)} {units} of {reached}",
+        note=reached if len(reached.split()) <= NOTE_WORDS else "",
+        tone=Tone.WARNING if together.over else Tone.NONE,
+    )
 
 
-def _reached(preview: Preview) -> str:
+def _reached(preview: ImpactPreview) -> str:
     names = [row.tier for row in preview.promised] or preview.tiers
     if len(names) > 2:
         return f"all {len(names)} tiers"
     return " and ".join(names) or "what it reaches"
 
 
-def _promised_grid(preview: Preview, units: str) -> Grid:
+def _promised_grid(preview: ImpactPreview, units: str) -> Grid:
     rows = [
         (
             row.tier,
             amount(row.before_units),
             amount(row.after_units),
             amount(row.capacity_units),
-            whole_ratio(row.promised_ratio),
+            ratio(row.promised_ratio),
         )
         for row in preview.promised
     ]
@@ -118,7 +164,7 @@ def _promised_grid(preview: Preview, units: str) -> Grid:
     return Grid("promised", title, head, rows, note, folded=many)
 
 
-def _over(preview: Preview, units: str) -> tuple[list[str], list[str]]:
+def _over(preview: ImpactPreview, units: str) -> tuple[list[str], list[str]]:
     """Return what is warned of, and what is only said: promised too much before already."""
     together = _together(preview)
     warned, said = [], []
@@ -140,7 +186,7 @@ def _over(preview: Preview, units: str) -> tuple[list[str], list[str]]:
     return warned, said
 
 
-def _sentence(preview: Preview, together: Overcommitment, units: str) -> str:
+def _sentence(preview: ImpactPreview, together: Overcommitment, units: str) -> str:
     of = f"{amount(together.after_units)} of {amount(together.capacity_units)} {units}"
     before = amount(together.before_units)
     return f"{of} of {_reached(preview)} would be promised; before {before}."
@@ -151,7 +197,7 @@ def _is_worse(together: Overcommitment) -> bool:
     return more >= WORSE * (together.capacity_units or 0.0)
 
 
-def _beyond(preview: Preview, *, first: bool) -> str:
+def _beyond(preview: ImpactPreview, *, first: bool) -> str:
     """Return the tiers promised beyond what there is, by this change for the first time or not."""
     return ", ".join(
         f"{amount(row.after_units)} of {amount(row.capacity_units)} of {row.tier}"
@@ -167,7 +213,7 @@ def _was_over(row: Overcommitment) -> bool:
 # ---------------------------------------------------------------- borrowing, starting
 
 
-def _borrowing_grid(preview: Preview) -> Grid:
+def _borrowing_grid(preview: ImpactPreview) -> Grid:
     rooms = preview.borrowing
     losing = [row for row in rooms if row.lost > 0]
     rows = [
@@ -185,7 +231,7 @@ def _borrowing_grid(preview: Preview) -> Grid:
     return Grid("borrowing", "What others of the cohort could borrow", head, rows, note)
 
 
-def _starts_grid(preview: Preview) -> Grid:
+def _starts_grid(preview: ImpactPreview) -> Grid:
     rows = [
         (row.name, amount(row.admitted), amount(row.free), amount(row.left))
         for row in (preview.starts if preview.used is not None else ())
@@ -197,7 +243,7 @@ def _starts_grid(preview: Preview) -> Grid:
 # ---------------------------------------------------------------- sentences
 
 
-def _warnings(preview: Preview, before: str, units: str) -> list[str]:
+def _warnings(preview: ImpactPreview, before: str, units: str) -> list[str]:
     found = _over(preview, units)[0]
     live = preview.live
     if live is not None and not _is_same(live, before):
@@ -217,7 +263,7 @@ def _is_same(live: str, before: str) -> bool:
         return live == before
 
 
-def _notes(preview: Preview, units: str) -> list[str]:
+def _notes(preview: ImpactPreview, units: str) -> list[str]:
     found = _over(preview, units)[1]
     if preview.dry_run_passed is True:
         found.append(preview.dry_run or "The dry run against the cluster passed.")
@@ -252,7 +298,7 @@ class Ruled:
         yield from (sentence for _, sentence in self.checks)
 
 
-def approval_summary(ruling: Ruling | None) -> Ruled:
+def approval_summary(ruling: PolicyDecision | None) -> Ruled:
     """Return the site's rules about a request; empty before it is submitted."""
     if ruling is None:
         return Ruled()
@@ -264,7 +310,7 @@ def approval_summary(ruling: Ruling | None) -> Ruled:
     )
 
 
-def _who(ruling: Ruling) -> str:
+def _who(ruling: PolicyDecision) -> str:
     if ruling.verdict:
         return ruling.verdict
     if ruling.by_rule:
@@ -274,7 +320,7 @@ def _who(ruling: Ruling) -> str:
     return "One person has to approve this, who did not write it."
 
 
-def _first(ruling: Ruling) -> Check | None:
+def _first(ruling: PolicyDecision) -> PolicyCheck | None:
     """Return the check that decides: that two people do, else the first that does not hold."""
     named = [one for one in ruling.checks if one.name == ruling.decides]
     two = [one for one in ruling.checks if one.name == "two people"]

@@ -9,7 +9,7 @@ from typing import Any, Concatenate, ParamSpec, cast
 from django.http import Http404, HttpRequest, HttpResponseBase, HttpResponseRedirect, QueryDict
 
 from apps.accounts.adapters.addresses import client_address
-from apps.accounts.permissions import NotAllowed
+from apps.accounts.permissions import NotAllowed, can_administer
 from apps.quota_requests import selectors, services
 from apps.quota_requests.domain.states import TransitionDenied
 from apps.quota_requests.domain.targets import TargetRefused
@@ -92,8 +92,18 @@ def detail_page(
         has_file=selectors.gitops_file(pk, actor) is not None,
         typed=typed or services.ActionInput(),
         again_href=again if again and may_ask(request.user) else "",
+        **_neighbors(request, pk, actor),
         **context,
     )
+
+
+def _neighbors(request: PageRequest, pk: int, actor: Actor) -> dict[str, Any]:
+    """Return the requests before and after in the queue, for who decides."""
+    if not can_administer(request.user):
+        return {}
+    before, after = selectors.queue_neighbors(pk, actor)
+    names = {"previous_href": before, "next_href": after}
+    return {name: href("request", pk=str(at)) or "" for name, at in names.items() if at}
 
 
 def outlook_shown(

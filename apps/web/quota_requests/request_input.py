@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, time
+from math import ceil
 from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo
 
@@ -19,7 +20,7 @@ from apps.quota_requests.selectors import RequestDetail, RequestFilters, Request
 from apps.quota_requests.services import QuotaToAsk
 from apps.quotas.domain.keys import QuotaRef
 from apps.quotas.selectors import QuotaFilters, QuotaOrder, QuotaRow, quota_rows
-from apps.web.components.page_query import Query, href, next_href
+from apps.web.components.page_query import PER_PAGE, Query, href, next_href
 from apps.web.query_session import QuerySession
 from apps.web.quotas.keys import Saturation, key_href, ref_text, saturation
 
@@ -72,13 +73,13 @@ def _text(**attributes: str) -> forms.TextInput:
 class RequestForm(forms.Form):
     """From what to what, why, and until when; times are local to the report's time zone."""
 
-    before = forms.CharField(max_length=40, widget=_text(inputmode="numeric"), label="From")
+    before = forms.CharField(max_length=40, widget=_text(inputmode="numeric"), label="Limit")
     after = forms.CharField(max_length=40, widget=_text(inputmode="numeric"), label="To")
     team = forms.CharField(max_length=200, required=False, label="For the team")
     reason = forms.CharField(
-        label="Why",
+        label="Reason",
         max_length=LONGEST,
-        widget=forms.Textarea(attrs={"class": _WRITTEN, "rows": "4"}),
+        widget=forms.Textarea(attrs={"class": _WRITTEN, "rows": "2"}),
         error_messages={"required": "A request needs its reason: say what the GPUs are for."},
     )
     needed_by = forms.DateField(
@@ -88,7 +89,7 @@ class RequestForm(forms.Form):
         error_messages={"invalid": "This is no day: write it as 2026-10-31."},
     )
     until = forms.DateTimeField(
-        label="Until",
+        label="Expires",
         required=False,
         input_formats=[LOCAL, "%Y-%m-%dT%H:%M:%S"],
         widget=forms.DateTimeInput(
@@ -109,10 +110,16 @@ class RequestForm(forms.Form):
 
     @classmethod
     def for_quota(cls, found: QuotaToAsk, given: QueryDict) -> "RequestForm":
-        """Return the form as it is before anything is written, `after` as the address says."""
+        """Return the form as it is before anything is written, `after` as the address says.
+
+        Without one it is as much more as is blocked now, at least one; the reason says so.
+        """
         team = found.teams[0] if len(found.teams) == 1 else ""
-        after = given.get("after", "").strip()[:40]
-        return cls(initial={"before": found.amount, "after": after, "team": team})
+        after, blocked = given.get("after", "").strip()[:40], ceil(found.blocked or 0.0)
+        if not after and found.amount.isdigit():
+            after = str(int(found.amount) + max(1, blocked))
+        reason = f"{blocked} {found.unit} blocked by this quota." if blocked else ""
+        return cls(initial={"before": found.amount, "after": after, "team": team, "reason": reason})
 
     @classmethod
     def again(
@@ -251,7 +258,6 @@ def list_asked(given: QueryDict) -> ListAsked:
     return ListAsked(RequestList(name), states, tuple(problems))
 
 
-PER_PAGE = 25
 LONGEST_TEXT = 100
 
 

@@ -1,5 +1,6 @@
 """The pages of quota requests: the list, one request, the review queue, and the forms."""
 
+from dataclasses import replace
 from http import HTTPStatus
 from typing import Any
 
@@ -7,13 +8,14 @@ from django.http import Http404, HttpResponse, HttpResponseBase, HttpResponseRed
 from django.shortcuts import render
 
 from apps.accounts.permissions import can_administer
+from apps.operations.selectors import open_proposals
 from apps.quota_requests import selectors, services
 from apps.quota_requests.domain.states import RequestState
 from apps.quota_requests.permissions import Actor
 from apps.quota_requests.selectors import RequestDetail, RequestRow
 from apps.quotas.domain.keys import QuotaRef
 from apps.usage.domain.usage_query import RowPage
-from apps.web.components.page_query import href, next_href, path_of, with_query, without
+from apps.web.components.page_query import PER_PAGE, href, next_href, path_of, with_query, without
 from apps.web.pages import page, respond
 from apps.web.query_session import PageRequest, QuerySession, every_row, query_session
 from apps.web.quota_requests import request_input as asking
@@ -34,8 +36,17 @@ from apps.web.quota_requests.request_detail import (
     to_request,
 )
 from apps.web.quota_requests.request_input import RequestForm, choice_of, list_asked, may_ask, said
-from apps.web.quota_requests.request_rows import APPROVE, given_of, line_of, request_table, shown_of
+from apps.web.quota_requests.request_rows import (
+    APPROVE,
+    DECISIONS,
+    TAKE,
+    given_of,
+    line_of,
+    request_table,
+    shown_of,
+)
 from apps.web.quotas.keys import key_href, ref_in, ref_text
+from apps.web.quotas.proposals import proposal_line
 
 # ---------------------------------------------------------------- asking
 
@@ -283,7 +294,6 @@ def _there(
         return None
 
 
-PER_PAGE = 50
 PER_FILE_READ = 500
 PER_REVIEW = 10
 
@@ -383,8 +393,12 @@ def act(request: PageRequest, pk: int, action: str) -> HttpResponseBase:
     if action not in services.ACTIONS:
         raise Http404("There is no such action.")
     reading, actor, given = query_session(request), actor_in(request), given_of(request.POST)
-    detail_for(pk, actor)
+    detail = detail_for(pk, actor)
     try:
+        if action in DECISIONS and TAKE in detail.actions:
+            # Deciding is a step of its own in the audit; nobody has to press two buttons for it.
+            taken = services.take(pk, by=actor, version=given.version, now=reading.now)
+            given = replace(given, version=taken)
         done = services.ACTIONS[action].does(pk, given, by=actor, now=reading.now)
     except services.UnknownRequest as unknown:
         raise Http404(str(unknown)) from unknown
@@ -428,12 +442,12 @@ def _apply_at_once(
 
 def _after(request: PageRequest, pk: int, action: str, actor: Actor) -> HttpResponseBase:
     """Go back to where it was decided, or to the request, which the first approval leads to."""
-    is_from_review = request.POST.get("back") == "review" and can_administer(request.user)
-    if not is_from_review or _is_half_approved(pk, action, actor):
+    is_from_approvals = request.POST.get("back") == "approvals" and can_administer(request.user)
+    if not is_from_approvals or _is_half_approved(pk, action, actor):
         return to_request(pk)
     query = done_query(pk, action)
     place = "done" if query else f"request-{pk}"
-    return HttpResponseRedirect(f"{href('review', query)}#{place}")
+    return HttpResponseRedirect(f"{href('approvals', query)}#{place}")
 
 
 def _is_half_approved(pk: int, action: str, actor: Actor) -> bool:
@@ -441,11 +455,11 @@ def _is_half_approved(pk: int, action: str, actor: Actor) -> bool:
     return action == APPROVE and detail_for(pk, actor).row.state == RequestState.IN_REVIEW.value
 
 
-# ---------------------------------------------------------------- review
+# ---------------------------------------------------------------- approvals
 
 
 @page
-def review(request: PageRequest) -> HttpResponseBase:
+def approvals(request: PageRequest) -> HttpResponseBase:
     if not can_administer(request.user):
         raise Http404("This page is for administrators.")
     reading, actor = query_session(request), actor_in(request)
@@ -454,12 +468,15 @@ def review(request: PageRequest) -> HttpResponseBase:
     return respond(
         request,
         reading,
-        "review",
+        "approvals",
         cards=[shown_of(row, reading.choice.zone) for row in found.rows],
-        waiting=selectors.waiting_count(actor),
+        waiting=selectors.pending_count(actor),
         next_href=next_href(path_of(request), reading.query, found.next_cursor),
         first_href=with_query(path_of(request), reading.query) if cursor else None,
         drifts=selectors.drift_rows(actor, at_most=20),
+        proposals=[
+            proposal_line(row, reading) for row in open_proposals(visibility=reading.visibility)
+        ],
         typed=services.ActionInput(),
         done=done_of(request.GET, actor),
     )

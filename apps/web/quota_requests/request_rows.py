@@ -10,9 +10,9 @@ from django.http import QueryDict
 
 from apps.quota_requests.domain.states import WRITING, RequestState
 from apps.quota_requests.selectors import AuditRow, CommentRow, RequestDetail, RequestRow, ReviewRow
-from apps.quota_requests.services import ACTIONS, TOLD, Action, ActionInput
+from apps.quota_requests.services import ACTIONS, AUDIT_WORDS, Action, ActionInput
 from apps.web.accounts.audit import ChangedField, differences_of
-from apps.web.components.formats import Format, Value, shown
+from apps.web.components.formats import Format, Value, exact, shown
 from apps.web.components.page_query import href
 from apps.web.components.tables import Table, TableRow, declared_columns, declared_values
 from apps.web.quota_requests.impact_view import (
@@ -24,7 +24,9 @@ from apps.web.quota_requests.impact_view import (
 )
 from apps.web.quotas.keys import key_href
 
-APPROVE = "approve"
+APPROVE, TAKE = "approve", "take"
+DECISIONS = frozenset({APPROVE, "ask_changes", "reject"})
+"""What a request is taken for review for."""
 
 
 def given_of(posted: QueryDict) -> ActionInput:
@@ -43,7 +45,12 @@ def given_of(posted: QueryDict) -> ActionInput:
 
 
 def acts_of(allowed: Collection[str]) -> Sequence[Action]:
-    """Return what is allowed, the most likely first; comments have a form of their own."""
+    """Return what is allowed, the most likely first; comments have a form of their own.
+
+    Who may take a request for review may decide on it at once: that takes it first.
+    """
+    if TAKE in allowed:
+        allowed = {*allowed, *DECISIONS}
     found = [act for act in ACTIONS.values() if act.name in allowed and act.name != "comment"]
     if "accept_offer" not in allowed:
         return found
@@ -79,7 +86,7 @@ def history_entries(rows: Iterable[AuditRow], zone: ZoneInfo) -> list[HistoryEnt
 
 
 def _step(row: AuditRow, zone: ZoneInfo) -> HistoryEntry:
-    what = TOLD.get(row.action, row.action.replace("_", " "))
+    what = AUDIT_WORDS.get(row.action, row.action.replace("_", " "))
     changed = differences_of(row, zone, but=_ELSEWHERE, times=Format.HOUR)
     told = tuple(_in_order(one for one in changed if _is_news(one, row)))
     return HistoryEntry(row.at, row.actor, what, told, row.note)
@@ -160,6 +167,11 @@ class RequestDetailView:
     has_file: bool = False
 
     @property
+    def approve(self) -> Action | None:
+        """Return the approval, which has a form of its own."""
+        return next((act for act in self.acts if act.name == APPROVE), None)
+
+    @property
     def acts_to_do(self) -> Sequence[Action]:
         """What a button alone does and what comes next; others stand behind what is decided."""
         return [act for act in self.acts if act.is_plain and act.primary]
@@ -207,7 +219,7 @@ def _may_apply_at_once(found: RequestDetail | ReviewRow) -> bool:
     """Say whether this reader's approval is the last that is needed, and the portal may write."""
     row = found.row
     is_last = len(row.approvals) + 1 >= row.approvals_needed
-    return APPROVE in found.actions and is_last and found.can_write
+    return {APPROVE, TAKE} & set(found.actions) != set() and is_last and found.can_write
 
 
 def _frozen_at(found: RequestDetail | ReviewRow) -> datetime | None:
@@ -272,22 +284,18 @@ def _line(row: RequestRow, zone: ZoneInfo, now: datetime) -> ListLine:
         href=found.href,
         mark="failed" if row.drift else found.mark,
         reason=reason if len(reason) <= _REASON_SHOWN else f"{reason[:_REASON_SHOWN]}…",
-        needed_by=_when(row.needed_by, zone, now, is_day=True),
-        until=_when(row.until, zone, now),
-        changed=_when(row.changed_at, zone, now),
+        needed_by=_when(row.needed_by, zone, is_day=True),
+        until=_when(row.until, zone),
+        changed=_when(row.changed_at, zone),
     )
 
 
-def _when(
-    at: datetime | None, zone: ZoneInfo, now: datetime, *, is_day: bool = False
-) -> ShownTime | None:
-    """Write a day, or a minute, with its year where that is not this one."""
+def _when(at: datetime | None, zone: ZoneInfo, *, is_day: bool = False) -> ShownTime | None:
+    """Write a day, or an instant with the same in UTC; None for none."""
     if at is None:
         return None
-    local = at.astimezone(zone)
-    year = "" if local.year == now.astimezone(zone).year else f" {local.year}"
-    text = f"{local.day} {local:%b}{year}" + ("" if is_day else f" {local:%H:%M}")
-    return ShownTime(text, shown(at, Format.DAY if is_day else Format.TIME, zone))
+    kind = Format.DAY if is_day else Format.TIME
+    return ShownTime(shown(at, kind, zone), exact(at, kind, zone))
 
 
 def _values(row: RequestRow) -> dict[str, Value]:

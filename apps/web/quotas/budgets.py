@@ -10,14 +10,13 @@ from zoneinfo import ZoneInfo
 from apps.clusters.domain.window import Window
 from apps.quotas.selectors import BudgetAlertRow, BudgetRow
 from apps.web.components import tables
-from apps.web.components.formats import Format, shown
+from apps.web.components.formats import NOTHING, Format, clock_text, day_text, percent
 from apps.web.components.page_query import figure_hrefs, href
 from apps.web.components.plots import Plot, PlotLine, Scale
 from apps.web.components.tables import Column, LaterRows, Table, TableRow
 from apps.web.query_session import QuerySession
 
 GPU_HOURS = "gpu_hours"
-PER_PAGE = 25
 MOST_PLOTS = 4
 _AT_ONCE = 500
 EVEN = (0.95, 1.05)
@@ -54,11 +53,11 @@ def _missing(row: BudgetRow, zone: ZoneInfo) -> str:
     known = f"{math.floor(1000 * (row.coverage_ratio or 0.0)) / 10:g} %"
     told = f"Use may be higher: {known} of the hours so far have data"
     if row.data_start is not None:
-        return f"{told}, from {_hour(row.data_start, zone)} on."
+        return f"{told}, from {clock_text(row.data_start, zone)} on."
     if row.known_until is None:
         return f"{told}; one cluster has none."
     if row.as_of is not None and row.known_until < row.as_of:
-        return f"{told}, all clusters until {_hour(row.known_until, zone)}."
+        return f"{told}, all clusters until {clock_text(row.known_until, zone)}."
     return f"{told}."
 
 
@@ -91,11 +90,7 @@ def _pace(row: BudgetRow, zone: ZoneInfo) -> Pace:
 
 
 def _after(row: BudgetRow, zone: ZoneInfo) -> str:
-    return "" if row.as_of is None else f" after {_hour(row.as_of, zone)}"
-
-
-def _hour(at: datetime, zone: ZoneInfo) -> str:
-    return f"{at.astimezone(zone):%d %b %H:%M}"
+    return "" if row.as_of is None else f" after {clock_text(row.as_of, zone)}"
 
 
 def _steady(rate: float) -> str:
@@ -115,8 +110,7 @@ def _range(row: BudgetRow, zone: ZoneInfo) -> str:
 
 
 def _day(at: datetime | None, zone: ZoneInfo) -> str:
-    local = at.astimezone(zone) if at else None
-    return f"{local.day} {local:%b}" if local else "–"
+    return day_text(at, zone) if at else NOTHING
 
 
 def _unit(row: BudgetRow) -> str:
@@ -211,7 +205,6 @@ def budget_table(rows: Sequence[BudgetRow], reading: QuerySession, *, narrowed: 
         if narrowed
         else "No team has a budget in GPU-hours. The catalog gives one: `budgets: [{period: month, "
         "gpu_hours: 5000}]`.",
-        page_length=PER_PAGE,
         note="Allocated GPU-hours of all tiers, the same for every user. Budgets in money are "
         "on the page of costs."
         if rows
@@ -349,12 +342,11 @@ def alert_table(rows: Sequence[BudgetAlertRow], reading: QuerySession) -> Table:
         rows=[_alert(row, reading) for row in own],
         zone=zone,
         empty="No budget reached a threshold in this window.",
-        page_length=PER_PAGE,
     )
 
 
 def _alert(row: BudgetAlertRow, reading: QuerySession) -> TableRow:
-    part = shown(row.threshold, Format.RATIO, reading.choice.zone).replace(".0 %", " %")
+    part = percent(row.threshold)
     said = f"{part} of the budget was used."
     if row.kind != "used":
         day = _day(row.exhausted_at, reading.choice.zone)

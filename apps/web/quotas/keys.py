@@ -74,7 +74,6 @@ def asked_of(params: QueryDict) -> QuotaPageQuery:
 
 NO_NAMESPACE = "-"
 """Stands for the namespace of a queue, which has none, in an address."""
-PER_PAGE = 25
 _UNUSED_HOURS = Column("unused_hours", "Unused quota-hours", Format.NUMBER)
 
 
@@ -270,7 +269,6 @@ def sum_table(rows: Sequence[QuotaSum], reading: QuerySession) -> Table:
         rows=LaterRows(own, lambda row: _sum(row, reading)),
         zone=reading.choice.zone,
         empty="No ResourceQuota limits GPUs of these teams.",
-        page_length=PER_PAGE,
         note=_of_sums(own),
     )
 
@@ -358,7 +356,6 @@ def unused_table(rows: Sequence[UnusedRow], reading: QuerySession) -> Table:
         rows=LaterRows(rows, lambda row: _unused(row, reading)),
         zone=reading.choice.zone,
         empty="No quota that you may see was known in this window, or all were used up.",
-        page_length=PER_PAGE,
     )
 
 

@@ -1,4 +1,4 @@
-"""The pages of quotas and budgets, and of one quota key with its usage over time."""
+"""The page of quotas, and that of one quota key with its usage over time."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -15,9 +15,9 @@ from apps.quotas import selectors as quotas
 from apps.quotas.domain.keys import QuotaRef, QuotaSource
 from apps.quotas.selectors import QuotaFilters, QuotaPoint, QuotaRow, UnusedRow
 from apps.usage.domain.usage_query import RowPage, TimeStep
-from apps.usage.selectors import CoverageGap, gap_tiers
 from apps.web.components.formats import Format
 from apps.web.components.page_query import (
+    PER_PAGE,
     href,
     next_href,
     option_links,
@@ -32,7 +32,7 @@ from apps.web.pages import page, respond
 from apps.web.pending.history import queues_table
 from apps.web.query_session import PageRequest, QuerySession, every_row, on_cluster, query_session
 from apps.web.quota_requests.request_input import Asker
-from apps.web.quotas import budgets, keys
+from apps.web.quotas import keys
 from apps.web.quotas.keys import SOURCES, TAKES, Closed, QuotaPageQuery, asked_of
 
 _SAME = 1e-6
@@ -196,7 +196,6 @@ def amounts_of(row: QuotaRow, explains: Mapping[str, str]) -> list[tuple[str, An
     ]
 
 
-PER_PAGE = 50
 PER_FILE_READ = 500
 _ORDERS = {"fullest": "", "name": "name"}
 _SOURCES = {"all": "", **{source: source for source in SOURCES}}
@@ -209,8 +208,6 @@ MOST_SUMMED = 100_000
 def quota_list(request: PageRequest) -> HttpResponseBase:
     reading = query_session(request, takes=TAKES)
     asked = asked_of(request.GET)
-    running = _running(reading)
-    alerts = quotas.budget_alerts(reading.window, visibility=reading.visibility)
     now = quotas.quotas_now(
         reading.now,
         filters=asked.filters(reading),
@@ -221,25 +218,18 @@ def quota_list(request: PageRequest) -> HttpResponseBase:
     )
     unused = _Unused(reading, asked)
     opened = _opens_unused(request, reading, now.count)
-    plots = budgets.burn_plots(running[: budgets.PER_PAGE][: budgets.MOST_PLOTS], reading)
     asker = Asker.of(request.user)
     return respond(
         request,
         reading,
         "quotas",
         tables=[
-            budgets.budget_table(running, reading, narrowed=bool(reading.filters.team)),
-            budgets.alert_table(alerts, reading),
             _with_asks(
                 _keys(request, reading, asked, now.page, unused, whole=opened), asker, reading
             ),
             keys.sum_table(now.sums, reading),
             *([keys.unused_table(unused.rows, reading)] if opened else ()),
-            *(plot.table for plot in plots),
         ],
-        gaps=_gaps(running.since, reading),
-        plots=plots,
-        more_budgets=max(0, len(running) - len(plots)),
         closed=None if opened else _closed(request, now.count),
         asked=asked,
         asks=asker.asks,
@@ -247,27 +237,6 @@ def quota_list(request: PageRequest) -> HttpResponseBase:
         sources=_links(request, reading, asked, "source", _SOURCES),
         effects=_links(request, reading, asked, "effective", _EFFECTS),
     )
-
-
-def _running(reading: QuerySession) -> budgets.LaterBudgets:
-    """Return the budgets, the most pressing first; when each may end at the earliest is read late.
-
-    For that the days of some weeks are read, which of a thousand teams takes long.
-    """
-    found = quotas.budget_rows(
-        reading.now, visibility=reading.visibility, points=False, ranges=False
-    )
-    own = budgets.of_teams(found, reading.filters.team)
-    return budgets.LaterBudgets(
-        budgets.hasty_first(own), lambda rows: quotas.in_full(rows, reading.now)
-    )
-
-
-def _gaps(since: datetime | None, reading: QuerySession) -> list[CoverageGap]:
-    """Return what budgets lack since the start of the oldest period: devices of claims."""
-    if since is None or since >= reading.now:
-        return []
-    return gap_tiers(Window(since.astimezone(UTC), reading.now), visibility=reading.visibility)
 
 
 # ---------------------------------------------------------------- held but unused

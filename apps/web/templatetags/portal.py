@@ -1,17 +1,31 @@
 """Words of the templates: numbers, times and addresses, written as everywhere else."""
 
 from datetime import datetime
+from decimal import Decimal
 from zoneinfo import ZoneInfo
 
 from django import template
-from django.utils import timezone
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
+from apps.accounts.permissions import can_administer, visibility_of
+from apps.alerts.selectors import MOST_UNREAD, unread_count
 from apps.clusters.domain import resources
+from apps.operations.domain.month_report import FigureValue, MonthFigure
+from apps.usage.domain.explained import FigureUnit
 from apps.web.components import page_query, table_rendering
-from apps.web.components.formats import NOTHING, Format, exact, shown
+from apps.web.components.formats import (
+    NOTHING,
+    Format,
+    clock_text,
+    exact,
+    hour_text,
+    money,
+    percent,
+    shown,
+)
 from apps.web.components.tables import Table
+from apps.web.navigation import NavGroup, groups_for
 
 register = template.Library()
 _UTC = ZoneInfo("UTC")
@@ -31,8 +45,8 @@ def gpu_hours_exact(amount: int | None) -> str:
 
 @register.filter
 def ratio(value: float | None) -> str:
-    """Write a fraction in percent."""
-    return shown(value, Format.RATIO, _UTC)
+    """Write a fraction in percent; see `formats.percent`."""
+    return NOTHING if value is None else percent(value)
 
 
 @register.filter
@@ -48,6 +62,34 @@ def gpus(value: float | None) -> str:
 
 
 @register.filter
+def month_value(figure: MonthFigure) -> str:
+    """Write a figure of the monthly report; no data is said as such."""
+    return _month_text(figure.value, figure)
+
+
+@register.filter
+def month_before(figure: MonthFigure) -> str:
+    """Write the same of the month before."""
+    return _month_text(figure.before, figure)
+
+
+def _month_text(value: FigureValue, figure: MonthFigure) -> str:
+    if value is None:
+        return "no data"
+    if isinstance(value, Decimal):
+        return money(value, figure.currency)
+    if figure.unit is FigureUnit.RATIO:
+        return percent(value)
+    return f"{shown(value, Format.GPU_HOURS, _UTC)} {figure.unit.value}"
+
+
+@register.filter
+def seconds(value: float | None) -> str:
+    """Write a duration as `8h 13m`; no data is said as such."""
+    return "no data" if value is None else shown(value, Format.SECONDS, _UTC)
+
+
+@register.filter
 def mebibytes(value: float | None) -> str:
     """Write an amount of memory, given in MiB, as GiB from one GiB up."""
     if value is None:
@@ -56,26 +98,25 @@ def mebibytes(value: float | None) -> str:
 
 
 @register.filter
-def local_time(value: datetime | None, zone: ZoneInfo) -> str:
-    """Write an instant in the report's time zone."""
-    return shown(value, Format.TIME, zone)
+def moment(value: datetime | None, zone: ZoneInfo) -> SafeString:
+    """Write an instant as `22 Nov 07:41` in the report's time zone, in UTC on hover."""
+    if value is None:
+        return format_html("{}", NOTHING)
+    utc = exact(value, Format.TIME, zone)
+    text = clock_text(value, zone)
+    return format_html('<time datetime="{}" title="{}">{}</time>', utc, utc, text)
 
 
 @register.filter
-def moment(value: datetime | None, zone: ZoneInfo) -> SafeString:
-    """Write an instant to the minute, with its year where that is not this one."""
-    if value is None:
-        return format_html("{}", NOTHING)
-    local = value.astimezone(zone)
-    text = shown(value, Format.HOUR, zone)
-    if local.year != timezone.now().astimezone(zone).year:
-        text = f"{shown(value, Format.DAY, zone)} {local:%H:%M %Z}"
-    return format_html(
-        '<time datetime="{}" title="{}">{}</time>',
-        local.isoformat(timespec="seconds"),
-        shown(value, Format.TIME, zone),
-        text,
-    )
+def clock(value: datetime | None, zone: ZoneInfo) -> str:
+    """Write the same as bare text, for attributes."""
+    return NOTHING if value is None else clock_text(value, zone)
+
+
+@register.filter
+def time_of_day(value: datetime, zone: ZoneInfo) -> str:
+    """Write the clock of an instant, local to the zone: `07:54`."""
+    return hour_text(value.astimezone(zone))
 
 
 @register.filter
@@ -111,6 +152,17 @@ def href(page: str, query: page_query.Query = (), /, **parts: str) -> str:
     return page_query.href(page, query, **parts) or ""
 
 
+@register.simple_tag(takes_context=True)
+def navigation(context: template.Context) -> list[NavGroup]:
+    """Return the groups of pages for the reader of this page."""
+    reading = context.get("reading")
+    return groups_for(
+        reading.query if reading else (),
+        str(context.get("room", "")),
+        is_admin=can_administer(context["request"].user),
+    )
+
+
 @register.simple_tag
 def explain_figure(figure: str, query: page_query.Query, **names: str) -> str:
     """Return the address of the page that explains a figure of a room; see `links.figure_href`."""
@@ -121,3 +173,11 @@ def explain_figure(figure: str, query: page_query.Query, **names: str) -> str:
 def explain(figure: str, query: page_query.Query, **scope: str) -> str:
     """Return the address of the page that explains one figure; see `links.explain_href`."""
     return page_query.explain_href(figure, query, **scope)
+
+
+@register.simple_tag(takes_context=True)
+def unread_alerts(context: template.Context) -> str:
+    """Return how many alerts the reader has not read, `99+` at most; empty for none. One query."""
+    reading, user = context.get("reading"), context["request"].user
+    count = unread_count(user, visibility=reading.visibility if reading else visibility_of(user))
+    return f"{MOST_UNREAD}+" if count > MOST_UNREAD else str(count or "")

@@ -1,10 +1,11 @@
-"""What the navigation says of quota requests."""
+"""What the navigation says of quota requests and proposals."""
 
 from typing import TYPE_CHECKING
 
 from django import template
 
-from apps.accounts.permissions import NotAllowed
+from apps.accounts.permissions import EVERYTHING, NotAllowed, can_administer
+from apps.operations.selectors import open_proposal_count
 from apps.quota_requests.permissions import actor_of
 from apps.quota_requests.selectors import Turns, turns_of
 
@@ -21,3 +22,9 @@ def turns_for(user: "User") -> Turns:
         return turns_of(actor_of(user, origin=""))
     except NotAllowed:
         return Turns()
+
+
+@register.simple_tag
+def proposals_to_decide(user: "User") -> int:
+    """Return how many proposals need a decision of this reader; one query for administrators."""
+    return open_proposal_count(visibility=EVERYTHING) if can_administer(user) else 0

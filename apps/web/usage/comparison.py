@@ -9,6 +9,7 @@ from apps.usage import selectors as usage
 from apps.usage.domain.amounts import NANO, Amounts
 from apps.usage.domain.usage_query import Filters, Grouping, TimeStep, UsageRow
 from apps.web.components import tables, window_picker
+from apps.web.components.figure_row import Change, Verdict
 from apps.web.components.formats import Format, shown
 from apps.web.components.page_query import HOUR
 from apps.web.query_session import QuerySession, of_page, usage_of
@@ -106,6 +107,24 @@ def ratio_change(now: float | None, before: float | None) -> Difference | None:
     return Difference(1, f"{text} more") if points > 0 else Difference(-1, f"{text} less")
 
 
+def change_of(
+    difference: Difference | None, comparison: "Comparison", *, better: int = 0
+) -> Change | None:
+    """Return a difference as a figure shows it: `+4.1 pp`; None where there is none.
+
+    `better` is the sign of a change for the better, 0 where none is.
+    """
+    if difference is None or not difference.sign:
+        return None
+    amount = difference.text.rpartition(" ")[0].replace(" points", " pp")
+    verdict = Verdict.BETTER if difference.sign == better else Verdict.WORSE
+    return Change(
+        f"{'+' if difference.sign > 0 else '−'}{amount}",
+        verdict if better else Verdict.NEUTRAL,
+        f"Compared with {comparison.words}",
+    )
+
+
 def gpus_text(number: float) -> str:
     """Write a number of GPUs with about three digits: `856`, `12.5`, `0.25`."""
     if number >= 100 or number == round(number):
@@ -163,6 +182,22 @@ class Comparison:
     def sums(self, tier: str = "") -> WindowSums | None:
         """Return what the window adds up to, of one tier or of all."""
         return sums(_of(self.rows, tier), self.hours, self.gaps)
+
+    def averages(self, names: Sequence[str]) -> dict[str, float]:
+        """Return average GPUs by these fields of `Amounts`, each row over its own known hours."""
+        known = [
+            (row.amounts, count)
+            for row in self.rows
+            if (count := known_hours(row, self.hours, self.gaps)) > 0
+        ]
+        return {
+            name: sum((getattr(amounts, name) or 0) / NANO / count for amounts, count in known)
+            for name in names
+        }
+
+    def sums_before(self) -> WindowSums | None:
+        """Return what the window before adds up to; None where nothing is compared."""
+        return sums(self.rows_before, self.hours_before, self.gaps_before)
 
     def changes(self, tier: str = "") -> Differences | None:
         """Return the differences from the window before; None where it has nothing.

@@ -12,7 +12,7 @@ from apps.pending.selectors import PendingKnown, PodCause, causes_of, pending_kn
 from apps.usage import selectors as usage
 from apps.usage.domain.amounts import Amounts
 from apps.usage.domain.usage_query import Grouping, TimeStep, UsageRow
-from apps.usage.selectors import PendingGpus, WaitingPod, WasteRow, waiting_of
+from apps.usage.selectors import PendingGpus, PendingPod, WasteRow, pending_of_teams
 from apps.web.components import tables
 from apps.web.components.formats import NOTHING, duration
 from apps.web.components.page_query import DAY, EVERY, Query, explain_href, href, workload_href
@@ -177,11 +177,6 @@ def tier_cards(
     return [_card(name, in_catalog.get(name), known, query, now) for name in names]
 
 
-def tier_card(tier: TierRow, known: TierContext, query: Query, *, now: datetime) -> TierCard:
-    """Return the summary of one tier; the data may be of others too."""
-    return _card(tier.name, tier, known, query, now)
-
-
 @dataclass(frozen=True, slots=True)
 class TeamTiers:
     """What a team or a workload held in a window: a summary for each tier.
@@ -223,7 +218,7 @@ def tier_waiting(
     name: str, waiting: PendingGpus | None, pending: PendingKnown, query: Query, *, now: datetime
 ) -> TierWaiting:
     """Return what pends for a tier, also when nothing does, and until when that is known."""
-    page = href("tier", query, name=name)
+    page = href("tier", (*query, ("tab", "pending")), name=name)
     known = pending.of_tier(name)
     return TierWaiting(
         # Names of tiers may hold anything; an id must not.
@@ -232,7 +227,7 @@ def tier_waiting(
         pods=waiting.pods if waiting else 0,
         gpu_equivalents=waiting.gpu_equivalents if waiting else 0.0,
         age=_age(waiting, known or now) if waiting else "",
-        href=f"{page}#waits" if page else None,
+        href=page,
         is_known=known is not None,
         as_of=None if known == now else known,
     )
@@ -316,7 +311,7 @@ class WaitLine:
     `cause` says why and `cause_href` more of it; None before the pod was looked at.
     """
 
-    row: WaitingPod
+    row: PendingPod
     age: str
     href: str | None
     team_href: str | None
@@ -373,8 +368,8 @@ def waiting(reading: QuerySession, *, tier: str = "") -> list[PendingGpus]:
     """
     own = of_page(reading, tier=tier)
     if own.team or own.namespace:
-        return waiting_of(reading.now, filters=own, visibility=reading.visibility)
-    rows = usage.waiting_now(reading.now, visibility=reading.visibility, filters=own)
+        return pending_of_teams(reading.now, filters=own, visibility=reading.visibility)
+    rows = usage.pending_by_tier(reading.now, visibility=reading.visibility, filters=own)
     return [row for row in rows if not own.tier or row.tier in own.tier]
 
 
@@ -396,7 +391,7 @@ def wait_lines(
     A pending pod has no GPU model and no capacity type, so filters on these do not narrow it.
     """
     own = of_page(reading, tier=tier, team=team)
-    rows = usage.oldest_waits(
+    rows = usage.longest_pending(
         reading.now,
         filters=replace(own, gpu_model=(), capacity_type=()),
         visibility=reading.visibility,
@@ -423,7 +418,7 @@ def _waste_line(row: WasteRow, most: int, reading: QuerySession) -> WasteLine:
     )
 
 
-def _wait_line(row: WaitingPod, why: PodCause | None, reading: QuerySession) -> WaitLine:
+def _wait_line(row: PendingPod, why: PodCause | None, reading: QuerySession) -> WaitLine:
     return WaitLine(
         row=row,
         age=duration((reading.now - row.since).total_seconds()),

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from django.http import Http404, HttpRequest, HttpResponseBase
 
 from apps.clusters import selectors as clusters
-from apps.fairness.selectors import TierStanding, team_standing
+from apps.fairness.selectors import TierPosition, team_position
 from apps.quotas.selectors import BudgetRow, QuotaFilters, QuotaOrder, budget_rows, quota_rows
 from apps.usage.domain.usage_query import Grouping, TimeStep, UsageRow
 from apps.usage.selectors import gap_tiers
@@ -38,7 +38,6 @@ from apps.web.quotas.budgets import Pace, pace_of
 from apps.web.usage import glance
 from apps.web.usage.comparison import compared
 from apps.web.usage.glance import TierContext, holding, rows_by
-from apps.web.usage.home import team_table
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +87,7 @@ class Position:
 
 def position_of(team: str, reading: QuerySession) -> Position:
     """Return where a team stands. 33 queries, at most."""
-    standing = team_standing(
+    standing = team_position(
         reading.window,
         team,
         tiers=reading.filters.tier,
@@ -103,7 +102,7 @@ def position_of(team: str, reading: QuerySession) -> Position:
         usage_factor=standing.usage_factor,
         usage_known=standing.usage_known,
         statement_href=href("statement", reading.query, name=team),
-        budgets_href=href("quotas", [("team", team), *others]),
+        budgets_href=href("budgets", [("team", team), *others]),
         factor_href=figure_href("usage_factor", reading.query, team=team),
     )
 
@@ -123,7 +122,7 @@ _EXPLAINS = {
 }
 
 
-def _line(team: str, own: TierStanding, reading: QuerySession) -> TierLine:
+def _line(team: str, own: TierPosition, reading: QuerySession) -> TierLine:
     hours = own.hours.known
     return TierLine(
         tier=own.tier,
@@ -140,12 +139,14 @@ def _line(team: str, own: TierStanding, reading: QuerySession) -> TierLine:
     )
 
 
-_WORKLOADS_PER_PAGE = 50
 _TAKES = tuple(key for key in EVERY if key != "team")
 _MOST_WAITS = 20
 _MOST_QUOTAS = 10
 _WORKLOADS = (Grouping.CLUSTER, Grouping.NAMESPACE, Grouping.WORKLOAD, Grouping.TIER)
 _NAMESPACES = (Grouping.CLUSTER, Grouping.NAMESPACE, Grouping.TIER)
+
+
+_BY_TEAM = (Grouping.TEAM, Grouping.TIER)
 
 
 @page
@@ -167,6 +168,16 @@ def teams(request: PageRequest) -> HttpResponseBase:
             if not named or row.name in named
         ],
         quality=quality_of(reading, freshness, None),
+    )
+
+
+def team_table(reading: QuerySession, *, page_length: int) -> Table:
+    """Return what each team held on each tier in the window, so many lines at a time."""
+    rows = usage_of(reading, by=_BY_TEAM, interval=TimeStep.TOTAL)
+    return replace(
+        listings.groups([row for row in rows if row.amounts.allocated], _BY_TEAM, reading),
+        empty="No team held a GPU in this window.",
+        page_length=page_length,
     )
 
 
@@ -292,14 +303,9 @@ def _workload_page(
         (row for row in rows if row.amounts.allocated),
         key=lambda r: (-r.amounts.not_used, tuple(r.groups.values())),
     )
-    pages = page_query.pages_from(request.GET, count=len(ordered), usual=_WORKLOADS_PER_PAGE)
-    note = ""
-    if pages.last > 1:
-        note = f"Page {pages.number} of {pages.last}; the total is over all {len(ordered)}."
-    table = listings.workloads(
-        ordered[pages.part], reading, sums=ordered, note=note, scope={"team": team}
-    )
+    pages = page_query.pages_from(request.GET, count=len(ordered))
+    table = listings.workloads(ordered[pages.part], reading, sums=ordered, scope={"team": team})
     query = list(reading.query)
-    if pages.per_page != _WORKLOADS_PER_PAGE:
+    if pages.per_page != page_query.PER_PAGE:
         query.append(("per_page", str(pages.per_page)))
     return tables.paged(table, path_of(request), query, pages)

@@ -1,24 +1,55 @@
-"""One workload: its usage over time and its pods; and one pod with its lifecycle."""
+"""One workload: the verdict, its usage over time, its pods, cost and pending history."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from django.http import Http404, HttpResponseBase
 
+from apps.clusters.domain.resources import gpus
 from apps.clusters.domain.window import Window
-from apps.costs.selectors import kept_workloads
-from apps.pending.selectors import episodes_of, find_waiting
+from apps.costs.domain.costing import money as in_full
+from apps.costs.domain.workload_verdict import (
+    HourOfWorkload,
+    VerdictAction,
+    VerdictKind,
+    WorkloadVerdict,
+    verdict,
+)
+from apps.costs.selectors import (
+    CostQuery,
+    RecommendationFilters,
+    WorkloadCost,
+    cost_rows,
+    kept_workloads,
+    recommendation_page,
+    workload_costs,
+)
+from apps.pending.selectors import EpisodeRow, find_pending
 from apps.usage import selectors as usage
-from apps.usage.domain.usage_query import Filters, Grouping, PodRow, RowPage
-from apps.usage.selectors import CoTenants, co_tenants
+from apps.usage.domain.usage_query import Filters, Grouping, PodRow, RowPage, TimeStep
 from apps.web.alerts.alert_list import kept_words
-from apps.web.components import charts, listings, tables
-from apps.web.components.formats import Format
-from apps.web.components.page_query import LONGEST_DAYS, href, path_of, with_query
-from apps.web.components.tables import ALLOCATED_CLASSES, Column, Table, TableRow, attributes, strip
+from apps.web.components import listings, tables
+from apps.web.components.commands import kubectl
+from apps.web.components.drawings import Segment, TimelineRow, timeline
+from apps.web.components.drawings.timeline import Timeline
+from apps.web.components.formats import Format, money, percent, span_text
+from apps.web.components.gpu_charts import average_gpus
+from apps.web.components.page_query import (
+    LONGEST_DAYS,
+    PER_PAGE,
+    PRESETS,
+    href,
+    path_of,
+    with_query,
+)
+from apps.web.components.plots import Plot, PlotLine, Scale
+from apps.web.components.tables import ALLOCATED_CLASSES, Column, Table, TableRow
+from apps.web.components.tabs import Tab, tab_bar
+from apps.web.costs.money_format import MoneyRow, MoneyTable, number_of
 from apps.web.pages import page, respond
-from apps.web.pending.pending_detail import PendingExplanation, why
+from apps.web.pending.pending_detail import OUTCOMES, PendingExplanation, why
 from apps.web.query_session import (
     PageRequest,
     QuerySession,
@@ -32,149 +63,34 @@ from apps.web.query_session import (
 )
 from apps.web.usage.comparison import compared
 from apps.web.usage.glance import TierContext, holding, rows_by
+from apps.web.usage.pods import phases
+from apps.web.usage.workload_list import money_text
 
-MOST_BESIDE = 50
+_TAKES = ("tier", "gpu_model")  # its pods have no capacity type before they are bound
+PER_FILE_READ = 2000
+TABS = (
+    Tab("overview", "Overview"),
+    Tab("pods", "Pods"),
+    Tab("cost", "Cost"),
+    Tab("pending", "Pending history"),
+)
+_HOUR = timedelta(hours=1)
 
 
 @dataclass(frozen=True, slots=True)
-class PodPhase:
-    """A part of a pod's life; `end` is None while it lasts."""
+class WorkloadScope:
+    """A workload of an address; `own` narrows to it, by tier and GPU model too where asked."""
 
+    cluster: str
+    namespace: str
+    kind: str
     name: str
-    start: datetime
-    end: datetime | None
-    reason: str
+    whole: Filters
+    own: Filters
 
-
-@page
-def pod(request: PageRequest, cluster: str, uid: str) -> HttpResponseBase:
-    reading = on_cluster(query_session(request), cluster)
-    row = usage.pod_row(cluster, uid, window=reading.window, visibility=reading.visibility)
-    if row is None:
-        raise Http404("There is no such pod, or you may not see it.")
-    beside = co_tenants(
-        cluster, uid, window=reading.window, visibility=reading.visibility, now=reading.now
-    )
-    return respond(
-        request,
-        reading,
-        "pod",
-        tables=[
-            _life(row, reading),
-            listings.pod_ledger(row, reading),
-            *([_beside(beside, reading, cluster)] if beside else []),
-        ],
-        beside=beside,
-        pod=row,
-        why=_why_of_pod(row, reading),
-        links=_links(row, reading),
-        strip=strip(row.amounts, ALLOCATED_CLASSES),
-        classes=ALLOCATED_CLASSES,
-        quality=quality_of(reading, freshness_of(reading), row.amounts),
-    )
-
-
-def _why_of_pod(row: PodRow, reading: QuerySession) -> PendingExplanation | None:
-    """Return why it is pending, or does not start; never called for one that runs or is over."""
-    if row.started_at is not None or row.end is not None:
-        return None
-    episodes = episodes_of(row.cluster, row.uid, at=reading.now, visibility=reading.visibility)
-    return why([one.row for one in episodes if one.row.until is None], reading)
-
-
-def _links(row: PodRow, reading: QuerySession) -> dict[str, str | None]:
-    return {
-        "team": href("team", reading.query, name=row.team),
-        "tier": href("tier", reading.query, name=row.tier) if row.tier else None,
-        "workload": href(
-            "workload",
-            reading.query,
-            cluster=row.cluster,
-            namespace=row.namespace,
-            kind=row.owner_kind,
-            name=row.owner,
-        ),
-    }
-
-
-def phases(row: PodRow) -> Iterator[PodPhase]:
-    """Yield pending, starting and running as far as the pod came, oldest first.
-
-    A pod that was never bound is pending until it ends; one that never started is starting until
-    then.
-    """
-    yield PodPhase("waiting", row.created_at, row.waited_until, "not bound to a node")
-    if row.bound_at is None:
-        return
-    started = row.started_at or row.end
-    yield PodPhase("starting", row.bound_at, started, "bound; no GPU container runs yet")
-    if row.started_at is not None:
-        yield PodPhase("running", row.started_at, row.end, "from its first start")
-
-
-def _life(row: PodRow, reading: QuerySession) -> Table:
-    return Table(
-        id="life",
-        title="Its life",
-        columns=[
-            Column("phase", "Phase"),
-            Column("from", "From", Format.TIME),
-            Column("until", "Until", Format.TIME),
-            Column("lasted_seconds", "Lasted", Format.SECONDS),
-            Column("meaning", "Meaning"),
-        ],
-        rows=[_phase_line(phase, reading) for phase in phases(row)],
-        zone=reading.choice.zone,
-        empty="Nothing is known of this pod's life.",
-        note="A phase without an end still lasts; its length is up to now.",
-    )
-
-
-def _phase_line(phase: PodPhase, reading: QuerySession) -> TableRow:
-    lasted = ((phase.end or reading.now) - phase.start).total_seconds()
-    return TableRow(
-        {
-            "phase": phase.name,
-            "from": phase.start,
-            "until": phase.end,
-            "lasted_seconds": max(0.0, lasted),
-            "meaning": phase.reason,
-        }
-    )
-
-
-def _beside(found: CoTenants, reading: QuerySession, cluster: str) -> Table:
-    """Return a row per pod that the reader may see beside this one on shared GPUs."""
-    return Table(
-        id="beside",
-        title="Co-located pods",
-        columns=[
-            Column("pod", "Pod"),
-            Column("namespace", "Namespace"),
-            Column("team", "Team"),
-            Column("units", "Units", Format.NUMBER),
-            Column("together_seconds", "Allocated together", Format.SECONDS),
-            Column("state", "Now"),
-        ],
-        rows=[
-            TableRow(
-                attributes(
-                    pod, "pod", "namespace", "team", "units", together_seconds="shared_seconds"
-                )
-                | {"state": "there" if pod.lasts else "over"},
-                {"pod": href("pod", reading.query, cluster=cluster, uid=pod.uid)},
-            )
-            for pod in found.pods
-        ],
-        zone=reading.choice.zone,
-        empty="No pod that you may see held a share at the same time.",
-        page_length=MOST_BESIDE,
-    )
-
-
-_TAKES = ("tier", "gpu_model")  # its pods have no capacity type before they are bound
-PER_PAGE = 100
-PER_FILE_READ = 2000
+    @property
+    def workload(self) -> str:
+        return f"{self.kind}/{self.name}"
 
 
 @page
@@ -184,69 +100,385 @@ def workload(
     reading = on_cluster(query_session(request, takes=_TAKES), cluster)
     whole = Filters(cluster=(cluster,), namespace=(namespace,), workload=(f"{kind}/{name}",))
     own = replace(whole, tier=reading.filters.tier, gpu_model=reading.filters.gpu_model)
+    scope = WorkloadScope(cluster, namespace, kind, name, whole, own)
     pods = _pods(reading.window, own, reading, request.GET.get("pods") or None)
     newest = pods.rows[0] if pods.rows else _ever(whole, reading)
-    freshness = freshness_of(reading)
-    rows = usage_of(reading, by=[Grouping.TIER], narrowed=own)
-    more = (*reading.query, ("pods", pods.next_cursor)) if pods.next_cursor else None
-    axis = axis_of(reading, freshness)
-    comparison = compared(reading, narrowed=own)
-    scope = {"cluster": cluster, "namespace": namespace, "workload": f"{kind}/{name}"}
-    # Figures are explained without filters that the page does not take.
-    explained = [pair for pair in reading.query if pair not in reading.asides]
-    known = TierContext(rows=rows, waiting=(), comparison=comparison, scope=scope)
+    tabs = tab_bar(request, TABS, name="Workload")
+    # Links from before there were tabs lead to the pods, and to their file.
+    asks_pods = "pods" in (request.GET.get("table"), *request.GET)
+    chosen = "pods" if asks_pods else tabs.chosen
+    shows: dict[str, Callable[..., dict[str, Any]]] = {
+        "overview": _overview,
+        "pods": _pods_tab,
+        "cost": _cost,
+        "pending": _pending_history,
+    }
     return respond(
         request,
         reading,
         "workload",
-        tables=[
-            listings.pods(
-                pods.rows,
-                reading,
-                next_query=with_query(path_of(request), more) + "#pods" if more else None,
-                every=lambda: every_row(
-                    lambda at: _pods(reading.window, own, reading, at, PER_FILE_READ)
-                ),
-            )
-        ],
-        charts=[
-            charts.ledger(
-                of_tier,
-                chart_id=f"ledger-{n}",
-                title=f"{name} on {tier}",
-                axis=axis,
-                classes=ALLOCATED_CLASSES,
-            )
-            for n, (tier, of_tier) in enumerate(rows_by(rows, Grouping.TIER).items(), start=1)
-        ],
         workload=newest,
-        why=_why_of_workload(whole, reading),
-        kept=_kept(cluster, namespace, f"{kind}/{name}", reading),
-        comparison=comparison,
-        holding=holding(known, explained) if rows else None,
-        nothing=_nothing(pods, reading),
-        classes=ALLOCATED_CLASSES,
-        quality=quality_of(reading, freshness, tables.summed(rows) if rows else None),
+        scope=scope,
+        tabs=tabs,
+        tab=chosen,
+        **shows[chosen](request, scope, reading, pods),
     )
 
 
-def _kept(cluster: str, namespace: str, workload: str, reading: QuerySession) -> str:
+# ---------------------------------------------------------------- overview
+
+
+def _overview(
+    request: PageRequest, scope: WorkloadScope, reading: QuerySession, pods: RowPage[PodRow]
+) -> dict[str, Any]:
+    freshness = freshness_of(reading)
+    axis = axis_of(reading, freshness)
+    rows = usage_of(reading, by=[Grouping.TIER], narrowed=scope.own)
+    hourly = _hourly(scope, reading)
+    comparison = compared(reading, narrowed=scope.own)
+    named = {"cluster": scope.cluster, "namespace": scope.namespace, "workload": scope.workload}
+    # Figures are explained without filters that the page does not take.
+    explained = [pair for pair in reading.query if pair not in reading.asides]
+    known = TierContext(rows=rows, waiting=(), comparison=comparison, scope=named)
+    whole = tables.summed(rows)
+    running = [row for row in pods.rows if row.started_at and row.end is None]
+    found = verdict(whole, hourly, is_running=bool(running))
+    costs = workload_costs(
+        reading.window,
+        filters=scope.own,
+        visibility=reading.visibility,
+        zone=reading.choice.zone,
+    )
+    mine = _of_currencies([one for own in costs.values() for one in own])
+    plots = _plots(hourly, reading)
+    return {
+        "charts": [
+            average_gpus(of_tier, chart_id=f"gpus-{n}", title=f"Average GPUs: {tier}", axis=axis)
+            for n, (tier, of_tier) in enumerate(rows_by(rows, Grouping.TIER).items(), start=1)
+        ],
+        "plots": plots,
+        "tables": [plot.table for plot in plots],
+        "verdict": verdict_words(found, mine, reading),
+        "verdict_kind": found.kind.value,
+        "why": _why_of_workload(scope.whole, reading),
+        "kept": _kept(scope, reading),
+        "advice": _advice(scope, reading),
+        "cost_text": money_text(mine, "total"),
+        "running": len(running),
+        "commands": _commands(scope),
+        "comparison": comparison,
+        "holding": holding(known, explained) if rows else None,
+        "nothing": _nothing(pods, reading),
+        "classes": ALLOCATED_CLASSES,
+        "quality": quality_of(reading, freshness, whole if rows else None),
+    }
+
+
+def _hourly(scope: WorkloadScope, reading: QuerySession) -> list[HourOfWorkload]:
+    """Return what it held hour by hour; nothing of a range of which no hours are kept."""
+    if reading.window.end - reading.window.start > timedelta(days=usage.HOURLY_DAYS):
+        return []
+    rows = usage_of(reading, by=[], interval=TimeStep.HOUR, narrowed=scope.own)
+    return [HourOfWorkload(row.period.astimezone(UTC), row.amounts) for row in rows if row.period]
+
+
+def _of_currencies(costs: Sequence[WorkloadCost]) -> list[WorkloadCost]:
+    found: dict[str, WorkloadCost] = {}
+    for one in costs:
+        whole = found.setdefault(one.currency, WorkloadCost(one.currency))
+        whole.total += one.total
+        whole.unused += one.unused
+    return [found[name] for name in sorted(found)]
+
+
+def verdict_words(
+    found: WorkloadVerdict, costs: Sequence[WorkloadCost], reading: QuerySession
+) -> str:
+    """Return the verdict as a sentence: number first, then money, when, and what to do."""
+    match found.kind:
+        case VerdictKind.NOTHING:
+            return ""
+        case VerdictKind.UNKNOWN:
+            return f"No utilization: {percent(found.no_metrics)} of its GPU-hours have no metrics."
+        case VerdictKind.SHORT:
+            return "Too short to judge: less than 1 GPU-hour in this range."
+    share = percent(found.unused or 0.0)
+    cost = money_text(costs, "unused")
+    start = f"{share} unused"
+    span_words = PRESETS.get(reading.choice.preset) or reading.choice.short_label
+    start += f", about {cost} in {span_words}" if cost else ""
+    if found.kind is VerdictKind.USED:
+        return f"{start}. Well used."
+    idle = found.idle
+    span = (
+        f": {gpus(round(idle.gpus, 1))} idle {span_text(idle.start, idle.end, reading.choice.zone)}"
+        if idle
+        else ""
+    )
+    return f"{start}{span}.{_ACTIONS[found.action]}"
+
+
+_ACTIONS = {
+    VerdictAction.NONE: "",
+    VerdictAction.STOP: " Stop it, or release its GPUs.",
+    VerdictAction.FEWER: " Request fewer.",
+}
+
+
+def _advice(scope: WorkloadScope, reading: QuerySession) -> list[tuple[str, str]]:
+    """Return (change, saving) of the open recommendations for it, the largest saving first."""
+    found = recommendation_page(
+        filters=RecommendationFilters(cluster=(scope.cluster,), namespace=(scope.namespace,)),
+        visibility=reading.visibility,
+        cursor=None,
+        page_size=_MOST_ADVICE,
+    )
+    return [
+        (
+            row.change,
+            money(row.saving_per_month, row.currency or "") if row.saving_per_month else "",
+        )
+        for row in found.rows
+        if row.workload == scope.workload
+    ][:2]
+
+
+_MOST_ADVICE = 200
+
+
+def _commands(scope: WorkloadScope) -> list[str]:
+    kind = scope.kind.lower()
+    return [
+        kubectl("describe", kind, scope.name, namespace=scope.namespace),
+        kubectl("get", "pods", "--output", "wide", namespace=scope.namespace),
+    ]
+
+
+def _plots(hourly: Sequence[HourOfWorkload], reading: QuerySession) -> list[Plot]:
+    """Return GPU utilization and peak memory by hour; none without hours."""
+    if not hourly:
+        return []
+    ratios = [(one, one.amounts.utilization_ratio) for one in hourly]
+    peaks = [
+        (one, None if one.amounts.memory_peak_mib is None else one.amounts.memory_peak_mib / 1024)
+        for one in hourly
+    ]
+    highest = max((value or 0.0 for _, value in peaks), default=0.0)
+    return [
+        _plot(Column("utilization", "GPU utilization", Format.RATIO), ratios, 1.0, reading),
+        _plot(Column("memory", "Peak GPU memory", Format.DECIMAL, "GiB"), peaks, highest, reading),
+    ]
+
+
+def _plot(
+    column: Column,
+    values: Sequence[tuple[HourOfWorkload, float | None]],
+    top: float,
+    reading: QuerySession,
+) -> Plot:
+    title, unit = column.label, column.unit
+    scale = Scale.up_to(reading.window, top)
+    path = scale.steps((one.start, one.start + _HOUR, value) for one, value in values)
+    rows = [TableRow({"hour": one.start, column.key: value}) for one, value in values]
+    per_hour = f"{title}{f', {unit}' if unit else ''}, by hour"
+    return Plot(
+        id=column.key,
+        title=title,
+        caption=f"{per_hour}. {reading.choice.label}.",
+        table=Table(
+            id=f"{column.key}-hours",
+            title=title,
+            columns=(Column("hour", "Hour", Format.HOUR), column),
+            rows=rows,
+            zone=reading.choice.zone,
+            empty="No hour of this range has metrics.",
+            ordered=True,
+        ),
+        lines=[PlotLine(title, "plot-used", path)] if path else (),
+        across=scale.across(reading.choice.zone),
+        upwards=scale.upwards(column.kind),
+        empty="No hour of this range has metrics.",
+    )
+
+
+# ---------------------------------------------------------------- the other tabs
+
+
+def _pods_tab(
+    request: PageRequest, scope: WorkloadScope, reading: QuerySession, pods: RowPage[PodRow]
+) -> dict[str, Any]:
+    more = (*reading.query, ("tab", "pods"), ("pods", pods.next_cursor or ""))
+    table = listings.pods(
+        pods.rows,
+        reading,
+        next_query=with_query(path_of(request), more) + "#pods" if pods.next_cursor else None,
+        every=lambda: every_row(
+            lambda at: _pods(reading.window, scope.own, reading, at, PER_FILE_READ)
+        ),
+    )
+    return {"tables": [table], "drawings": [_timeline(pods.rows, reading)]}
+
+
+def _timeline(rows: Sequence[PodRow], reading: QuerySession) -> Timeline:
+    """Return the lives of a page of pods, with the hours in which they were idle."""
+    until = min(reading.window.end, reading.now)
+    idle = usage.pod_states(
+        [(row.cluster, row.uid) for row in rows if row.started_at],
+        window=reading.window,
+        visibility=reading.visibility,
+    )
+    lives = []
+    for row in rows:
+        segments = [Segment(p.start, p.end or until, p.name) for p in phases(row)]
+        for start, end, state in _runs(idle.get((row.cluster, row.uid), ())):
+            first, last = max(start, row.started_at or start), min(end, row.end or until)
+            if last > first:
+                segments.append(Segment(first, last, state))
+        link = href("pod", reading.query, cluster=row.cluster, uid=row.uid)
+        lives.append(TimelineRow(row.pod, segments, link or ""))
+    window = Window(reading.window.start, max(until, reading.window.start + _HOUR))
+    return timeline(
+        "pod-timeline", "Pods over time", lives, window=window, zone=reading.choice.zone
+    )
+
+
+def _runs(hours: Sequence[tuple[datetime, str]]) -> list[tuple[datetime, datetime, str]]:
+    """Return hours of one state that follow each other as one stretch."""
+    runs: list[tuple[datetime, datetime, str]] = []
+    for hour, state in hours:
+        if runs and runs[-1][1:] == (hour, state):
+            runs[-1] = (runs[-1][0], hour + _HOUR, state)
+        else:
+            runs.append((hour, hour + _HOUR, state))
+    return runs
+
+
+_COST_COLUMNS = (
+    Column("cause", "State"),
+    Column("gpu_hours", "GPU-hours", Format.GPU_HOURS, "GPU-h"),
+    Column("cost", "Cost", Format.DECIMAL),
+    Column("currency", "Currency", in_files=True),
+)
+_CAUSES = {
+    "busy": "Active",
+    "unmeasured": "No metrics",
+    "underused": "Underutilized",
+    "idle": "Idle",
+    "not_running": "Allocated, not running",
+    "energy": "Energy",
+}
+
+
+def _cost(
+    request: PageRequest, scope: WorkloadScope, reading: QuerySession, pods: RowPage[PodRow]
+) -> dict[str, Any]:
+    found = cost_rows(
+        CostQuery(reading.window, filters=scope.own, waste=True),
+        visibility=reading.visibility,
+        zone=reading.choice.zone,
+    )
+    rows = [
+        MoneyRow(
+            {
+                "cause": _CAUSES.get(row.cause.value, row.cause.value),
+                "gpu_hours": row.gpu_hours,
+                "cost": number_of(row.cost),
+                "currency": row.currency or "",
+            },
+            amounts={"cost": row.cost},
+            printed={
+                "cost": "no price"
+                if row.cost is None
+                else money(in_full(row.cost), row.currency or "", cents=True)
+            },
+        )
+        for row in found
+        if row.cause.value in _CAUSES
+    ]
+    table = MoneyTable(
+        id="cost",
+        title="Cost by state",
+        columns=_COST_COLUMNS,
+        rows=rows,
+        zone=reading.choice.zone,
+        empty="No hour of this range has a price, or it held no GPU.",
+        ordered=True,
+    )
+    return {"tables": [table]}
+
+
+_EPISODE_COLUMNS = (
+    Column("item", "Item"),
+    Column("since", "Since", Format.TIME),
+    Column("until", "Until", Format.TIME),
+    Column("wait_seconds", "Pending for", Format.SECONDS),
+    Column("cause", "Cause"),
+    Column("detail", "Detail"),
+    Column("outcome", "Outcome"),
+)
+
+
+def _pending_history(
+    request: PageRequest, scope: WorkloadScope, reading: QuerySession, pods: RowPage[PodRow]
+) -> dict[str, Any]:
+    episodes = _episodes(scope.whole, reading)
+    rows = [
+        TableRow(
+            {
+                "item": f"{one.row.kind} {one.row.name}",
+                "since": one.row.since,
+                "until": one.row.until,
+                "wait_seconds": one.row.wait_seconds,
+                "cause": one.row.cause,
+                "detail": one.row.detail,
+                "outcome": OUTCOMES.get(one.row.outcome, "") if one.row.until else "pending",
+            },
+            {
+                "item": href(
+                    "pending-detail", reading.query, cluster=scope.cluster, uid=one.row.uid
+                )
+                if one.row.uid
+                else None
+            },
+        )
+        for one in episodes
+    ]
+    table = Table(
+        id="episodes",
+        title="Pending history",
+        columns=_EPISODE_COLUMNS,
+        rows=rows,
+        zone=reading.choice.zone,
+        empty="None of its pods or Workloads was pending as far as is known.",
+        note="The last 50, whatever the range." if len(rows) >= _MOST_EPISODES else "",
+    )
+    return {"tables": [table]}
+
+
+_MOST_EPISODES = 50
+
+
+def _kept(scope: WorkloadScope, reading: QuerySession) -> str:
     """Return until when a user keeps it although it is idle; empty without such a decision."""
-    one = (cluster, namespace, workload)
+    one = (scope.cluster, scope.namespace, scope.workload)
     return kept_words(kept_workloads([one], now=reading.now).get(one), reading.choice.zone)
 
 
-def _why_of_workload(whole: Filters, reading: QuerySession) -> PendingExplanation | None:
-    """Return the cause of its longest pending item."""
+def _episodes(whole: Filters, reading: QuerySession) -> list[EpisodeRow]:
     (cluster,), (namespace,), (workload,) = whole.cluster, whole.namespace, whole.workload
-    found = find_waiting(
+    found = find_pending(
         namespace,
         workload.partition("/")[2],
         at=reading.now,
         visibility=reading.visibility,
         cluster=cluster,
     )
-    own = [one.row for one in found if one.row.until is None and one.row.workload == workload]
+    return [one for one in found if one.row.workload == workload]
+
+
+def _why_of_workload(whole: Filters, reading: QuerySession) -> PendingExplanation | None:
+    """Return the cause of its longest pending item."""
+    own = [one.row for one in _episodes(whole, reading) if one.row.until is None]
     return why(own, reading)
 
 

@@ -6,7 +6,7 @@ Its ServiceMonitor is that of its Helm chart: no label of the metrics is one of 
 from collections.abc import Callable, Iterator, Mapping
 
 from simulator import identity
-from simulator.epochs import EMPTY, QueueSteps, Steps
+from simulator.epochs import EMPTY, ActivitySteps, QueueSteps
 from simulator.prometheus.exporters.dcgm import CLUSTER
 from simulator.prometheus.exporters.device_values import Metric
 from simulator.prometheus.series import SCRAPE_MS, Segment, Series
@@ -46,7 +46,7 @@ def _of_local_queue(queue: Queue) -> Mapping[str, str]:
 
 NOMINAL = "kueue_cluster_queue_nominal_quota"
 WORKLOADS = "kueue_pending_workloads"
-_SHOWN: Mapping[str, tuple[_Labels, Callable[[QueueSteps], Steps]]] = {
+_SHOWN: Mapping[str, tuple[_Labels, Callable[[QueueSteps], ActivitySteps]]] = {
     "kueue_cluster_queue_resource_pending": (_of_resource, lambda steps: steps.pending_units),
     "kueue_cluster_queue_resource_reservation": (_of_flavor, lambda steps: steps.reserved_units),
     "kueue_cluster_queue_resource_usage": (_of_flavor, lambda steps: steps.used_units),

@@ -24,7 +24,7 @@ class Want(NamedTuple):
     running: int
     pending: int
     jobs: int
-    waiting_jobs: int
+    pending_jobs: int
 
 
 class Draws:
@@ -99,7 +99,7 @@ def _steadied(place: int, scale: float, levels: Iterator[Level]) -> Iterator[Wan
             continue
         running, pending = round(now), round(waiting)
         jobs = max(1, round(scale * level.jobs))
-        yield Want(level.minute, place, running, pending, jobs, round(scale * level.waiting_jobs))
+        yield Want(level.minute, place, running, pending, jobs, round(scale * level.pending_jobs))
 
 
 def demand(
@@ -154,6 +154,6 @@ def _give(
             running=gets,
             pending=waits,
             jobs=gets if single else want.jobs,
-            waiting_jobs=waits if single else max(want.waiting_jobs, min(waits, 1)),
+            pending_jobs=waits if single else max(want.pending_jobs, min(waits, 1)),
         )
         held[place] = gets

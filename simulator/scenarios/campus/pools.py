@@ -244,7 +244,7 @@ SHARED_CLAIM = ("dra-01", 0)
 PARKED_CLAIM = ("dra-01", 1)
 UNHEALTHY_DAY, STRAY_DAY, CORDON_DAYS, RECUT_DAY = 29, 20, (31, 32), 34
 _FELL_OFF = 79
-_KEPT_FREE = {UNHEALTHY, STRAY, SHARED_CLAIM, PARKED_CLAIM}
+_RESERVED = {UNHEALTHY, STRAY, SHARED_CLAIM, PARKED_CLAIM}
 
 
 def make_nodes(seed: str, begins: int, origin: int) -> list[Node]:
@@ -328,7 +328,7 @@ def _is_of(node: Node, pool: Pool) -> bool:
 
 def _places(node: Node, pool: Pool) -> Iterator[Place]:
     for device in node.devices:
-        if (node.name, device.index) in _KEPT_FREE:
+        if (node.name, device.index) in _RESERVED:
             continue
         if pool.profile:
             for place, instance in enumerate(device.instances):

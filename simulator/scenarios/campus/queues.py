@@ -71,7 +71,7 @@ def admissions(
             at=_checked(draft, reserved, room),
             queue=queue.name,
             local=queue.local,
-            looked_at=line.first.get(draft.number, FOREVER) if queue.strict else draft.created,
+            evaluated_at=line.first.get(draft.number, FOREVER) if queue.strict else draft.created,
             reserved=reserved,
             workload=uids[draft.number],
             adds=flavor_labels(pool),

@@ -22,7 +22,7 @@ class _RefusedRequest(NamedTuple):
     units: int
 
 
-_WISHES: Sequence[_RefusedRequest] = (
+_REFUSED_REQUESTS: Sequence[_RefusedRequest] = (
     _RefusedRequest("medicine", "radiology-serve", 7, 13, 2, 8),
     _RefusedRequest("economics", "forecast-serve", 12, 20, 3, 4),
 )
@@ -35,9 +35,9 @@ def refused(
 
     A pod of theirs never fits under the limit of their namespace by itself.
     """
-    spaces = {wish.namespace for wish in _WISHES}
+    spaces = {wish.namespace for wish in _REFUSED_REQUESTS}
     mine = [pod for pod in pods if pod.namespace in spaces and pod.resource == GPU]
-    for wish in _WISHES:
+    for wish in _REFUSED_REQUESTS:
         limit = limits[wish.namespace][GPU_KEY]
         for day in range(-(-start // DAY), end // DAY):
             at = day * DAY + wish.first_hour * _HOUR

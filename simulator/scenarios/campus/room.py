@@ -105,7 +105,9 @@ class Verdicts:
         key = (pool.tag, there, closed)
         if key not in self._said:
             nodes = [node for node in self._nodes if node.created <= at]
-            self._said[key] = _said(Counter(_refusal(n, pool, selector, closed) for n in nodes))
+            self._said[key] = _scheduler_message(
+                Counter(_refusal(n, pool, selector, closed) for n in nodes)
+            )
         return self._said[key]
 
 
@@ -120,7 +122,7 @@ def _refusal(node: Node, pool: Pool, selector: Mapping[str, str], closed: Sequen
     return NO_DEVICES if pool.device_class else f"Insufficient {pool.resource}"
 
 
-def _said(reasons: Counter[str]) -> str:
+def _scheduler_message(reasons: Counter[str]) -> str:
     nodes = reasons.total()
     helped = sum(count for text, count in reasons.items() if text.startswith("Insufficient "))
     tried = [

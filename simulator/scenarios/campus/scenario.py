@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 
 from apps.clusters.domain.devices.mig import mig_part
 from simulator import identity
-from simulator.epochs import Epoch, Steps
+from simulator.epochs import ActivitySteps, Epoch
 from simulator.fault_scenarios import site
 from simulator.fault_scenarios.cycle import FaultCycle
 from simulator.fault_scenarios.pods import FaultPods, controllers_of, limits_of
@@ -224,7 +224,7 @@ class Campus(EpochScenario, FaultScenario):
         pods += self._sharers(lasting[0], start, end)
         pods += self._apps.pods(start, end)
         hard = {
-            hard_key(space, key): Steps((start,), (limit,))
+            hard_key(space, key): ActivitySteps((start,), (limit,))
             for space, limits in self._limits.items()
             for key, limit in limits.items()
         }

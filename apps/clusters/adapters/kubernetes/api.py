@@ -31,6 +31,19 @@ from gpuportal import env
 
 _CONNECTIONS = 32
 
+_SNIPPET = 200
+ANONYMOUS = "system:anonymous"
+"""The user of a request without credentials, as of an empty token file."""
+_NO_CREDENTIALS = (
+    f"The request had no credentials ({ANONYMOUS}): the token file or the token is empty. No role "
+    "has to be changed."
+)
+CHUNK = 500
+_RESTARTS = 3
+_READ_BYTES = 1 << 16
+_REVIEWS_VERSION = "authorization.k8s.io/v1"
+_REVIEWED = msgspec.json.Decoder(dict[str, Any])
+
 
 def api_client(entry: Mapping[str, Any]) -> client.ApiClient:
     """Return the official client for `{kubeconfig, context}`, `{in_cluster}` or `{api_server}`.
@@ -88,11 +101,6 @@ def _from_address(entry: Mapping[str, Any], configuration: client.Configuration)
         configuration.api_key_prefix["BearerToken"] = "Bearer"
 
 
-_SNIPPET = 200
-ANONYMOUS = "system:anonymous"
-"""The user of a request without credentials, as of an empty token file."""
-
-
 class ContinueExpired(Exception):
     """The server has forgotten the version that a chunked list was begun with (410)."""
 
@@ -120,12 +128,6 @@ def check(status: int, headers: Mapping[str, str], body: bytes, verb: str, path:
         raise unavailable
     advice = _advice(status, verb, path) if ANONYMOUS not in said else _NO_CREDENTIALS
     raise SourceRejected(f"{verb} {path}: HTTP {status}: {said}. {advice}")
-
-
-_NO_CREDENTIALS = (
-    f"The request had no credentials ({ANONYMOUS}): the token file or the token is empty. No role "
-    "has to be changed."
-)
 
 
 def checked_status(body: bytes) -> StatusBody:
@@ -163,13 +165,6 @@ def _resource(path: str) -> str:
         place, rest = f"in namespace {rest[1]}", rest[2:]
     name = rest[0] if rest else path
     return f"{name}{'.' + group if group else ''} ({place})"
-
-
-CHUNK = 500
-_RESTARTS = 3
-_READ_BYTES = 1 << 16
-_REVIEWS_VERSION = "authorization.k8s.io/v1"
-_REVIEWED = msgspec.json.Decoder(dict[str, Any])
 
 
 @functools.cache
@@ -233,6 +228,7 @@ class KubernetesApi:
         }
         decoder = _decoders(_plural(path)).item
         with self._request(path, query, timeout=self._watch_timeout) as response:
+            # In the answer itself, before any line; in the stream it comes as a line (`_change`).
             if response.status == 410:
                 raise WatchExpired(f"{path}: the server has forgotten version {resource_version}")
             if response.status != 200:
@@ -270,6 +266,7 @@ class KubernetesApi:
         path = f"/apis/{_REVIEWS_VERSION}/selfsubjectaccessreviews"
         with self._request(path, {}, timeout=self._timeout, body=review) as response:
             status, answer, headers = response.status, response.data, response.headers
+        # A review is created, which is 201; 200 would be something else.
         if status != 201:
             check(status, headers, answer, "create", path)
         found: Mapping[str, Any] = _decode(_REVIEWED, answer, path)
@@ -292,6 +289,7 @@ class KubernetesApi:
         while True:
             page, token = self._page(path, token, inconsistent=inconsistent)
             items.extend(page.items or ())
+            # That of the first page: a watch from a later one could miss changes in between.
             version = version or (page.metadata or {}).get("resourceVersion", "")
             if not token:
                 return Listing(
@@ -301,6 +299,7 @@ class KubernetesApi:
     def _page(self, path: str, token: str, *, inconsistent: bool) -> tuple[ListPage[Any], str]:
         """Return one chunk and the token of the next; after a 410, one more try if allowed."""
         status, body, headers = self._read(path, self._chunk_query(token))
+        # Servers keep the version of a chunked list for some minutes only.
         if status == 410 and token:
             offered = checked_status(body).token
             if not inconsistent or not offered:

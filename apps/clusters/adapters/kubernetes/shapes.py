@@ -12,6 +12,19 @@ import msgspec
 _Words = dict[str, str] | None
 _Amounts = dict[str, Any] | None
 
+Annotations = TypedDict(
+    "Annotations",
+    {
+        "scheduling.k8s.io/group-name": str,
+        "scheduling.volcano.sh/group-name": str,
+        "scheduling.volcano.sh/queue-name": str,
+        "volcano.sh/queue-name": str,
+    },
+    total=False,
+)
+ListMeta = TypedDict("ListMeta", {"resourceVersion": str, "continue": str}, total=False)
+T = TypeVar("T")
+
 
 class OwnerShape(TypedDict, total=False):
     apiVersion: str
@@ -30,18 +43,6 @@ class MetaShape(TypedDict, total=False):
     deletionTimestamp: str | None
     labels: _Words
     ownerReferences: list[OwnerShape] | None
-
-
-Annotations = TypedDict(
-    "Annotations",
-    {
-        "scheduling.k8s.io/group-name": str,
-        "scheduling.volcano.sh/group-name": str,
-        "scheduling.volcano.sh/queue-name": str,
-        "volcano.sh/queue-name": str,
-    },
-    total=False,
-)
 
 
 class MarkedMetaShape(MetaShape, total=False):
@@ -329,8 +330,6 @@ class MetadataShape(TypedDict):
     metadata: MetaShape
 
 
-ListMeta = TypedDict("ListMeta", {"resourceVersion": str, "continue": str}, total=False)
-
 SHAPES: dict[str, Any] = {
     "pods": PodShape,
     "nodes": NodeShape,
@@ -364,9 +363,6 @@ class WatchLine(msgspec.Struct):
 
     type: str
     object: msgspec.Raw
-
-
-T = TypeVar("T")
 
 
 class ListPage(msgspec.Struct, Generic[T]):

@@ -1,18 +1,16 @@
-"""Sending queries to one Prometheus, and reading a window: capped, repeated where that can help."""
+"""Sending queries to one Prometheus: a capped number at a time, repeated where that can help."""
 
-import logging
 import os
 import random
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from email.utils import parsedate_to_datetime
 from itertools import islice
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple
 
-import msgspec
 import requests
 from prometheus_api_client import PrometheusConnect
 from requests.adapters import HTTPAdapter
@@ -21,22 +19,12 @@ from urllib3.util.retry import Retry
 
 from apps.clusters.adapters.prometheus.http_api import (
     END_MARGIN_SECONDS,
-    MAX_STEPS,
-    Envelope,
-    Instant,
-    Matcher,
-    Matrix,
     PrometheusConfig,
     Secret,
-    check_counts,
     decode_error,
-    decode_instant,
-    decode_matrix,
-    equal,
-    flat,
     without_secrets,
 )
-from apps.clusters.domain.window import HOUR_SECONDS, SLOT_SECONDS, Window, from_seconds
+from apps.clusters.domain.window import SLOT_SECONDS
 from apps.clusters.ports import SourceRejected, SourceUnavailable
 
 ATTEMPTS = 4
@@ -138,6 +126,7 @@ class _Connection(PrometheusConnect):  # type: ignore[misc]
             auth=auth,
             verify=verify,
             timeout=timeout,
+            # A redirect is mostly a login page; followed, it would turn the query into a GET.
             allow_redirects=False,
             stream=True,
         ) as response:
@@ -239,6 +228,7 @@ class PrometheusApi:
     def _workers(self) -> ThreadPoolExecutor:
         """Return the threads that send queries; made on first use, and anew after a fork."""
         with self._pool_lock:
+            # Threads do not survive a fork, and Celery forks its workers.
             if self._pool is None or self._pool_process != os.getpid():
                 self._pool = ThreadPoolExecutor(self.in_flight, thread_name_prefix="prometheus")
                 self._pool_process = os.getpid()
@@ -252,6 +242,7 @@ class PrometheusApi:
             except _Repeatable as failure:
                 last = attempt == ATTEMPTS - 1
                 seconds = self._seconds(attempt, failure.wait_seconds)
+                # A server that asks for more time gets it: the task is tried again later.
                 if last or seconds > LONGEST_WAIT_SECONDS:
                     raise SourceUnavailable(self._say(str(failure))) from failure.__cause__
                 self._wait(seconds)
@@ -260,6 +251,7 @@ class PrometheusApi:
     def _seconds(self, attempt: int, asked: float | None) -> float:
         if asked is not None:
             return asked
+        # Spread, so that workers that failed together do not come back together.
         return FIRST_WAIT_SECONDS * 2.0**attempt * (0.5 + 0.5 * self._jitter())
 
     def _once(self, method: str, path: str, form: Mapping[str, str] | None) -> bytes:
@@ -301,6 +293,7 @@ class PrometheusApi:
         text = f": {said[1]}" if said and said[1] else ""
         if status in _REPEATED:
             message = f"answers with HTTP {status}{text}"
+            # The same query would take as long again.
             if said and said[0] == "timeout":
                 raise SourceUnavailable(
                     self._say(f"{message}; the query took longer than the server allows")
@@ -359,147 +352,3 @@ def _short(error: BaseException) -> str:
         return _short(arguments[0])
     text = str(inner)
     return text.rpartition("object at ")[2].partition(": ")[2] or text
-
-
-logger = logging.getLogger(__name__)
-
-_ODD = (b'"NaN"', b'Inf"', b'"-', b"e+")
-"""Parts of an answer without which every count in it is one that samples can have."""
-_COUNTS = "count_over_time("
-
-Labels = TypeVar("Labels")
-Answer = TypeVar("Answer")
-Points = Iterator[tuple[int, Any, float]]
-"""(slot, labels, value), series by series."""
-
-
-class SlotQuery(NamedTuple):
-    """A query to be evaluated for each of some consecutive slots, at most 48."""
-
-    query: str
-    labels: Any
-    slots: Sequence[int]
-
-    @property
-    def request(self) -> Request:
-        if len(self.slots) == 1:
-            return instant_request(self.query, slot_end(self.slots[0]))
-        return slots_request(self.query, self.slots[0], self.slots[-1])
-
-
-def chunks(window: Window) -> list[list[int]]:
-    """Return the window's slots as they are read together.
-
-    Up to an hour each slot has its own instant query, which keeps answers small on the largest
-    clusters; a longer window is read by range queries of at most a day.
-    """
-    slots = window.slots()
-    size = 1 if window.seconds <= HOUR_SECONDS else MAX_STEPS
-    return [slots[n : n + size] for n in range(0, len(slots), size)]
-
-
-def days(window: Window) -> list[Window]:
-    """Return the window in pieces of at most a day."""
-    slots = window.slots()
-    return [
-        Window(from_seconds(part[0]), from_seconds(part[-1] + SLOT_SECONDS))
-        for part in (slots[n : n + MAX_STEPS] for n in range(0, len(slots), MAX_STEPS))
-    ]
-
-
-class WindowReader:
-    """The queries of one call of the port, and the remarks of the server on their answers."""
-
-    def __init__(self, api: PrometheusApi) -> None:
-        self._api = api
-        self._remarks: dict[str, None] = {}
-        self._incomplete: dict[str, None] = {}
-        self.matchers: tuple[Matcher, ...] = equal(api.config.matchers)
-        self.interval_seconds = api.config.scrape_interval_seconds
-
-    @property
-    def warnings(self) -> tuple[str, ...]:
-        """The remarks of the server and the findings on its answers, each once, in order."""
-        return tuple(self._remarks)
-
-    @property
-    def incomplete(self) -> tuple[str, ...]:
-        """The server's own warnings that an answer lacks something, each once, in order."""
-        return tuple(self._incomplete)
-
-    def remark(self, text: str) -> None:
-        """Add a finding."""
-        self._remarks.setdefault(text)
-
-    def instant(self, query: str, at: float, labels: type[Labels]) -> list[Instant[Labels]]:
-        """Return the instant vector of `query` at `at`, Unix seconds."""
-        body = self._api.post(instant_request(query, at))
-        return self._decoded(decode_instant, body, labels, query)
-
-    def raw(self, query: str, at: float, labels: type[Labels]) -> list[Matrix[Labels]]:
-        """Return the raw samples that a range selector gives at `at`."""
-        body = self._api.post(instant_request(query, at))
-        return self._decoded(decode_matrix, body, labels, query)
-
-    def instants(
-        self, wanted: Sequence[tuple[str, type[Any]]], at: float
-    ) -> Iterator[list[Instant[Any]]]:
-        """Yield the instant vectors of several (query, labels), in order."""
-        bodies = self._api.many(instant_request(query, at) for query, _ in wanted)
-        for (query, labels), body in zip(wanted, bodies, strict=True):
-            yield self._decoded(decode_instant, body, labels, query)
-
-    def label_names(self, selector: str, start: float, end: float) -> tuple[str, ...] | None:
-        """Return the names of the labels of the series in start..end; None where not told.
-
-        Nothing but the description of exporters hangs on it, so that a server without this
-        endpoint does no harm.
-        """
-        form = {"match[]": selector, "start": f"{start:.3f}", "end": f"{end:.3f}"}
-        try:
-            body = self._api.post(Request("/api/v1/labels", form))
-            found = msgspec.json.decode(body, type=Envelope[list[str]])
-        except (SourceRejected, SourceUnavailable, msgspec.DecodeError) as error:
-            logger.info("Label names are not told: %s", error)
-            return None
-        return None if found.data is None else tuple(sorted(found.data))
-
-    def slots(self, wanted: Sequence[SlotQuery]) -> Iterator[Points]:
-        """Yield the points of several queries over slots, in order."""
-        bodies = self._api.many(query.request for query in wanted)
-        for query, body in zip(wanted, bodies, strict=True):
-            yield self._points(query, body)
-
-    def one(self, wanted: SlotQuery) -> Points:
-        """Return the points of a single query over slots."""
-        return self._points(wanted, self._api.post(wanted.request))
-
-    def _points(self, query: SlotQuery, body: bytes) -> Points:
-        if len(query.slots) > 1:
-            return flat(self._decoded(decode_matrix, body, query.labels, query.query))
-        slot = query.slots[0]
-        vector = self._decoded(decode_instant, body, query.labels, query.query)
-        return ((slot, one.metric, one.value[1]) for one in vector)
-
-    def _decoded(
-        self,
-        decode: Callable[[bytes, type[Labels]], tuple[list[Answer], list[str]]],
-        body: bytes,
-        labels: type[Labels],
-        query: str,
-    ) -> list[Answer]:
-        try:
-            series, remarks = decode(body, labels)
-            if _COUNTS in query and any(odd in body for odd in _ODD):
-                check_counts(query, series)
-        except (SourceUnavailable, SourceRejected) as error:
-            raise type(error)(f"Prometheus at {self._api.config.shown_url} {error}") from error
-        for remark in remarks:
-            if remark not in self._remarks:
-                logger.info("Prometheus at %s remarks: %s", self._api.config.shown_url, remark)
-            self.remark(remark)
-            # What starts so is about the query. Everything else is about the data: a store of
-            # Thanos that is away, a remote read that failed.
-            if not remark.startswith("PromQL "):
-                self._incomplete.setdefault(remark)
-        return series

@@ -23,6 +23,20 @@ DEFAULT_INTERVAL_SECONDS = 30.0
 Secret = Callable[[str], str]
 """Gives the value of an environment variable; empty when it is not set."""
 
+# Queries end a millisecond before a slot does, so that a sample on the boundary belongs to the
+# next slot alone, whether the server closes a range on its left end (to Prometheus 2.x) or not.
+END_MARGIN_SECONDS = 0.001
+MAX_STEPS = 48
+SLOT_RANGE = "30m"
+_LABEL = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+# What RE2 reads as more than itself; `-` and `/` among others must not be escaped for it.
+_REGEX_SPECIAL = re.compile(r"([\\.+*?()|\[\]{}^$])")
+_ESCAPES = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\t": "\\t", "\r": "\\r"}
+Labels = TypeVar("Labels")
+Item = TypeVar("Item")
+_MOST_SAMPLES = 1e12
+"""No sum of counts over a day comes near it."""
+
 
 @dataclass(frozen=True, slots=True)
 class PrometheusConfig:
@@ -80,12 +94,14 @@ class PrometheusConfig:
                 )
             return _Header(f"Bearer {token}")
         if self.basic_auth_env:
+            # At the first colon: a password may hold others.
             user, colon, password = secret(self.basic_auth_env).strip().partition(":")
             if not user or not colon:
                 raise SourceRejected(
                     f"the variable {self.basic_auth_env} (basic_auth_env of the catalog) must "
                     "hold user:password"
                 )
+            # As bytes: requests would encode text as Latin-1.
             return HTTPBasicAuth(user.encode(), password.encode())
         return _Header(None)
 
@@ -115,18 +131,6 @@ def without_secrets(url: str) -> str:
     """Return `url` without user, password, query and fragment."""
     parts = urlsplit(url)
     return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
-
-
-# Queries end a millisecond before a slot does, so that a sample on the boundary belongs to the
-# next slot alone, whether the server closes a range on its left end (to Prometheus 2.x) or not.
-END_MARGIN_SECONDS = 0.001
-MAX_STEPS = 48
-SLOT_RANGE = "30m"
-
-_LABEL = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-# What RE2 reads as more than itself; `-` and `/` among others must not be escaped for it.
-_REGEX_SPECIAL = re.compile(r"([\\.+*?()|\[\]{}^$])")
-_ESCAPES = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\t": "\\t", "\r": "\\r"}
 
 
 def quoted(value: str) -> str:
@@ -181,6 +185,7 @@ def one_of(label: str, values: Iterable[str]) -> Matcher:
 
 def selector(metric: str, matchers: Sequence[Matcher] = ()) -> str:
     """Return `metric{matchers}`; several metrics are parted by "|"."""
+    # Alternatives of a name: an exporter has one of them, so nothing counts twice.
     if "|" in metric:
         return selector("", (Matcher("__name__", "=~", metric), *matchers))
     inner = ",".join(str(matcher) for matcher in matchers)
@@ -210,13 +215,6 @@ def duration(seconds: float | None) -> str:
         return SLOT_RANGE
     whole = round(seconds)
     return f"{whole}s" if whole == seconds else f"{round(seconds * 1000)}ms"
-
-
-Labels = TypeVar("Labels")
-Item = TypeVar("Item")
-
-_MOST_SAMPLES = 1e12
-"""No sum of counts over a day comes near it."""
 
 
 class Instant(msgspec.Struct, Generic[Labels], gc=False):
@@ -331,6 +329,7 @@ def _checked(body: bytes, item: Any) -> Envelope[_Result[Any]]:
 
 
 def _unreadable(body: bytes, reason: str) -> SourceUnavailable | SourceRejected:
+    # A body that was cut off may be whole at the next try; a page of HTML will not be JSON.
     cut = "truncated" in reason or not body.rstrip().endswith(b"}")
     if not body or (cut and body.lstrip()[:1] == b"{"):
         return SourceUnavailable(
@@ -390,6 +389,7 @@ def flat(series: list[Matrix[Labels]]) -> Iterator[tuple[int, Labels, float]]:
     for one in series:
         labels = one.metric
         for at, value in one.values:
+            # Few instants and many series: each instant is turned into its slot once.
             slot = numbers.get(at)
             if slot is None:
                 slot = numbers[at] = slot_of(at)

@@ -11,9 +11,9 @@ from typing import Any
 
 import msgspec
 
-from apps.clusters.adapters.prometheus.client import SlotQuery, WindowReader
 from apps.clusters.adapters.prometheus.http_api import MAX_STEPS, Matcher, by, literally, over
 from apps.clusters.adapters.prometheus.kube_state.metrics import labels_of
+from apps.clusters.adapters.prometheus.window_reader import SlotQuery, WindowReader
 from apps.clusters.domain.window import Window
 from apps.clusters.ports import QueuePendingSlot, QueueSlot, QuotaSlot
 
@@ -26,6 +26,14 @@ _GPU_KEYS = (
     r"|.*\.deviceclass\.resource\.k8s\.io/devices"
 )
 _HARD = "hard"
+
+NOMINAL = "kueue_cluster_queue_nominal_quota"  # units, by flavor
+RESERVED = "kueue_cluster_queue_resource_reservation"  # units, by flavor
+PENDING = "kueue_cluster_queue_resource_pending"  # units of Workloads without quota, no flavor
+WORKLOADS = "kueue_pending_workloads"  # Workloads by status: active or inadmissible
+LOCAL_WORKLOADS = "kueue_local_queue_pending_workloads"  # the same; its ClusterQueue is no label
+_METRICS = (NOMINAL, RESERVED, PENDING)
+_GPUS = r"nvidia\.com/(gpu|mig-).*|amd\.com/gpu.*|gpu\.intel\.com/.*"
 
 
 class Quota(msgspec.Struct, frozen=True, gc=False):
@@ -74,15 +82,6 @@ def read_quotas(reading: WindowReader, window: Window) -> Iterator[QuotaSlot]:
         found.setdefault(key, {})[quota.type] = value
     for key, values in sorted(found.items()):
         yield QuotaSlot(*key, hard=values.get(_HARD), used=values.get("used"))
-
-
-NOMINAL = "kueue_cluster_queue_nominal_quota"  # units, by flavor
-RESERVED = "kueue_cluster_queue_resource_reservation"  # units, by flavor
-PENDING = "kueue_cluster_queue_resource_pending"  # units of Workloads without quota, no flavor
-WORKLOADS = "kueue_pending_workloads"  # Workloads by status: active or inadmissible
-LOCAL_WORKLOADS = "kueue_local_queue_pending_workloads"  # the same; its ClusterQueue is no label
-_METRICS = (NOMINAL, RESERVED, PENDING)
-_GPUS = r"nvidia\.com/(gpu|mig-).*|amd\.com/gpu.*|gpu\.intel\.com/.*"
 
 
 class _Labels(msgspec.Struct, frozen=True, gc=False):

@@ -8,14 +8,15 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from apps.clusters.adapters.prometheus.client import PrometheusApi, Request, WindowReader
+from apps.clusters.adapters.prometheus.client import PrometheusApi, Request
 from apps.clusters.adapters.prometheus.dcgm.device_states import read_states
 from apps.clusters.adapters.prometheus.dcgm.devices import (
     DividedWindow,
     divided_window,
     read_devices,
 )
-from apps.clusters.adapters.prometheus.dcgm.label_schemes import ACTIVITY, EXPORTED, UTILIZATION
+from apps.clusters.adapters.prometheus.dcgm.exporter_metrics import ACTIVITY, UTILIZATION
+from apps.clusters.adapters.prometheus.dcgm.label_schemes import EXPORTED
 from apps.clusters.adapters.prometheus.dcgm.samples import read_samples, slots_touched
 from apps.clusters.adapters.prometheus.http_api import (
     Envelope,
@@ -47,6 +48,7 @@ from apps.clusters.adapters.prometheus.kube_state.metrics import (
     gpu_matcher,
 )
 from apps.clusters.adapters.prometheus.quotas import read_queue_pending, read_queues, read_quotas
+from apps.clusters.adapters.prometheus.window_reader import WindowReader
 from apps.clusters.domain.devices.state import ActivitySample, DeviceState
 from apps.clusters.domain.window import Window
 from apps.clusters.ports import (
@@ -63,6 +65,9 @@ from apps.clusters.ports import (
 
 _POD = ("namespace", "pod", "uid")
 _NODE = ("node",)
+
+_DURATION = re.compile(r"(\d+)(ms|[smhdwy])")
+_SECONDS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800, "y": 31536000}
 
 
 def activity_queries(
@@ -146,12 +151,9 @@ class _RuntimeInfo(msgspec.Struct, rename="camel"):
     storage_retention: str = ""
 
 
-_DURATION = re.compile(r"(\d+)(ms|[smhdwy])")
-_SECONDS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800, "y": 31536000}
-
-
 def retention_of(text: str) -> timedelta | None:
     """Return the time in Prometheus' `storageRetention` (`15d`, `1y or 10GiB`); None without."""
+    # `15d or 10GiB`: only the time is of use, the size says nothing of how far back data go.
     word = text.partition(" or ")[0].replace(" ", "")
     parts = _DURATION.findall(word)
     if not parts or "".join(map("".join, parts)) != word:
@@ -202,6 +204,7 @@ class PrometheusSource:
 
     def activity_samples(self, uuids: Sequence[str], window: Window) -> list[ActivitySample]:
         divided = self._divided
+        # One source serves several threads: another window may have been read meanwhile.
         known = divided.parts if divided.slots.issuperset(slots_touched(window)) else None
         return list(read_samples(WindowReader(self._api), uuids, window, known))
 

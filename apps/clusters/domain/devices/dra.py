@@ -60,6 +60,7 @@ class PublishedDevice:
 
         All candidates to partition one GPU have the same. A MIG device's own UUID is none.
         """
+        # A MIG device has a UUID of its own, by which no exporter names the GPU.
         parent, own = self.word("parentUUID"), self.word("uuid")
         if parent or (own and not own.startswith(_MIG_UUID)):
             return parent or own
@@ -181,6 +182,7 @@ def pools(slices: Iterable[DeviceSlice]) -> dict[tuple[str, str], Pool]:
         of_pool[one.driver, one.pool].append(one)
     found = {}
     for key, every in of_pool.items():
+        # A driver raises the generation when it publishes anew; older slices are about to go.
         newest = max(one.generation for one in every)
         current = [one for one in every if one.generation == newest]
         devices = {d.name: d for one in current for d in one.devices}
@@ -239,6 +241,7 @@ def selects(one: DeviceClass, device: PublishedDevice, evaluate: Selector) -> bo
 
 def _words_fit(expression: str, device: PublishedDevice) -> bool:
     driver, kind = _DRIVER_IS.search(expression), _TYPE_IS.search(expression)
+    # Most classes of drivers compare these two and nothing else.
     if driver is not None and driver[2] != device.driver:
         return False
     return kind is None or kind[3] == device.word("type")
@@ -253,6 +256,7 @@ def is_gpu_class(name: str, one: DeviceClass | None) -> bool:
     drivers = [] if one is None else [m[2] for e in one.expressions for m in _DRIVER_IS.finditer(e)]
     if drivers:
         return any(driver in GPU_DRIVERS for driver in drivers)
+    # `gpu.nvidia.com`, `mig.nvidia.com` and `vfio.gpu.nvidia.com` are made by the driver's chart.
     kind = name.removesuffix(_NVIDIA)
     if kind != name and kind in _GPU_TYPES:
         return True

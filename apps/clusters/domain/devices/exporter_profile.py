@@ -183,6 +183,7 @@ def differences(before: ExporterProfile, after: ExporterProfile) -> list[str]:
 
 
 def _changes(old: JobProfile, new: JobProfile) -> list[str]:
+    # What a quiet window could not show is no change.
     new = _filled(old, new)
     found = []
     if new.generation != old.generation:
@@ -284,4 +285,4 @@ VENDOR_LIMITS: Mapping[Family, tuple[str, ...]] = {
         "There is no counterpart of MIG.",
     ),
 }
-"""What an exporter of a family cannot show, a sentence each, for the page of data health."""
+"""What an exporter of a family cannot show, a sentence each, for the page of data quality."""

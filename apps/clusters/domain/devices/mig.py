@@ -20,6 +20,8 @@ from apps.clusters.domain.pods.ledger import ClaimedDevice, OfferedDevice
 
 _LEADING = re.compile(r"(\d+)g\.(\d+)gb")
 
+_HAIR = 1e-9
+
 
 class Geometry(NamedTuple):
     """Compute and memory slices of a profile and of its GPU, and how many fit on one GPU."""
@@ -179,9 +181,6 @@ def fewest_cards(counts: Mapping[str, int], model: str) -> int:
 def _whole(amount: float) -> int:
     """Round up; sums of sevenths miss whole numbers by a hair."""
     return int(-(-(amount - 1e-9) // 1))
-
-
-_HAIR = 1e-9
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,14 +17,14 @@ CLAIM_KIND = "ResourceClaim"
 
 _INSTANT = 1e-3
 
-Find = Callable[[str, str, str], PublishedDevice | None]
+FindDevice = Callable[[str, str, str], PublishedDevice | None]
 """Finds a device by (driver, pool, name); None while nothing publishes it."""
 
 IsGpuClass = Callable[[str], bool]
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class DeviceAllocation:
     """A device that a claim was given; `consumed` is by capacity name, empty: all of it."""
 
     request: str
@@ -36,14 +36,14 @@ class Result:
 
 
 @dataclass(frozen=True, slots=True)
-class Allocation:
+class AllocationResult:
     """What a claim was given; `at` is None where the object does not tell when.
 
     `written` is when who allocated it last wrote to it: no sooner than the allocation, and the
     nearest to it that servers before 1.34 tell.
     """
 
-    results: tuple[Result, ...]
+    results: tuple[DeviceAllocation, ...]
     node: str = ""
     at: float | None = None
     written: float | None = None
@@ -57,7 +57,7 @@ class ClaimState:
     namespace: str
     name: str
     requests: tuple[ClaimRequest, ...] = ()
-    allocation: Allocation | None = None
+    allocation: AllocationResult | None = None
 
     @property
     def key(self) -> tuple[str, str]:
@@ -105,20 +105,20 @@ def _request(body: Mapping[str, Any], name: str, *, of: str) -> ClaimRequest:
     )
 
 
-def _allocation(item: object) -> Allocation | None:
+def _allocation(item: object) -> AllocationResult | None:
     found = mapping(item, "status", "allocation")
     results = tuple(_results(items(mapping(found, "devices").get("results"))))
     if not results:
         return None
     at = seconds(found.get("allocationTimestamp"))
-    return Allocation(results, _node(found), at, _written(item))
+    return AllocationResult(results, _node(found), at, _written(item))
 
 
-def _results(results: Iterable[Mapping[str, Any]]) -> Iterator[Result]:
+def _results(results: Iterable[Mapping[str, Any]]) -> Iterator[DeviceAllocation]:
     for result in results:
         driver = text(result.get("driver"))
         consumed = amounts(mapping(result, "consumedCapacity"), driver)
-        yield Result(
+        yield DeviceAllocation(
             request=text(result.get("request")),
             driver=driver,
             pool=text(result.get("pool")),
@@ -129,6 +129,7 @@ def _results(results: Iterable[Mapping[str, Any]]) -> Iterator[Result]:
 
 
 def _written(item: object) -> float | None:
+    # Managed fields name who wrote which part of an object, and when, to the second.
     for entry in items(mapping(item, "metadata").get("managedFields")):
         if "f:allocation" in mapping(entry, "fieldsV1", "f:status"):
             return seconds(entry.get("time"))
@@ -153,7 +154,7 @@ def _node(allocation: Mapping[str, Any]) -> str:
 
 
 def claimed_devices(
-    claim: ClaimState, find: Find, is_gpu_class: IsGpuClass
+    claim: ClaimState, find: FindDevice, is_gpu_class: IsGpuClass
 ) -> tuple[ClaimedDevice, ...]:
     """Return the GPUs and parts of GPUs that a claim was given, in the order of its results.
 
@@ -167,7 +168,7 @@ def claimed_devices(
 
 
 def _claimed(
-    claim: ClaimState, result: Result, find: Find, is_gpu_class: IsGpuClass
+    claim: ClaimState, result: DeviceAllocation, find: FindDevice, is_gpu_class: IsGpuClass
 ) -> ClaimedDevice | None:
     request = _asked_by(claim, result.request)
     if result.admin or (request is not None and request.admin):
@@ -175,6 +176,7 @@ def _claimed(
     name = request.device_class if request is not None else ""
     device = find(result.driver, result.pool, result.device)
     if device is None:
+        # A slice may be gone before its claim is: driver and class still tell that it was a GPU.
         if result.driver not in GPU_DRIVERS and not is_gpu_class(name):
             return None
         return ClaimedDevice(name or result.driver, f"{result.pool}/{result.device}", "", "")
@@ -193,7 +195,7 @@ def _asked_by(claim: ClaimState, name: str) -> ClaimRequest | None:
     return next((request for request in claim.requests if request.name == name), None)
 
 
-def _share(result: Result, device: PublishedDevice) -> float:
+def _share(result: DeviceAllocation, device: PublishedDevice) -> float:
     """Return what part of a device is consumed, by the capacity of which most is; 1 if untold."""
     parts = [
         used / device.capacity[name]
@@ -203,7 +205,7 @@ def _share(result: Result, device: PublishedDevice) -> float:
     return min(1.0, max(parts)) if parts else 1.0
 
 
-def asked(claim: ClaimState, find: Find, is_gpu_class: IsGpuClass) -> dict[str, float]:
+def asked(claim: ClaimState, find: FindDevice, is_gpu_class: IsGpuClass) -> dict[str, float]:
     """Return device class → devices that a claim requests, of GPU classes alone.
 
     Of alternatives the allocated one counts, before allocation the first. A request for all devices
@@ -213,6 +215,7 @@ def asked(claim: ClaimState, find: Find, is_gpu_class: IsGpuClass) -> dict[str, 
     for request in _chosen(claim):
         given = _given(claim, request)
         gpus = _gpus(claim, given, find, is_gpu_class)
+        # What was given is certain. Until then the class alone says whether these are GPUs.
         if request.admin or not (gpus if given else is_gpu_class(request.device_class)):
             continue
         count = request.count if request.count is not None else max(1, gpus)
@@ -221,7 +224,10 @@ def asked(claim: ClaimState, find: Find, is_gpu_class: IsGpuClass) -> dict[str, 
 
 
 def _gpus(
-    claim: ClaimState, results: Iterable[Result], find: Find, is_gpu_class: IsGpuClass
+    claim: ClaimState,
+    results: Iterable[DeviceAllocation],
+    find: FindDevice,
+    is_gpu_class: IsGpuClass,
 ) -> int:
     return sum(_claimed(claim, result, find, is_gpu_class) is not None for result in results)
 
@@ -236,7 +242,7 @@ def _chosen(claim: ClaimState) -> Iterator[ClaimRequest]:
         yield (served or alternatives)[0]
 
 
-def _given(claim: ClaimState, request: ClaimRequest) -> list[Result]:
+def _given(claim: ClaimState, request: ClaimRequest) -> list[DeviceAllocation]:
     results = () if claim.allocation is None else claim.allocation.results
     return [result for result in results if result.request == request.name]
 
@@ -266,11 +272,12 @@ def claim_record(
 
 
 def is_same(
-    record: ClaimAllocationRecord, allocation: Allocation, devices: tuple[ClaimedDevice, ...]
+    record: ClaimAllocationRecord, allocation: AllocationResult, devices: tuple[ClaimedDevice, ...]
 ) -> bool:
     """Say whether a record is of this allocation, by its time, else by the devices given."""
     if allocation.at is not None:
         return abs(allocation.at - record.allocated) < _INSTANT
+    # Before slices come devices have no model, so that equal ones look different.
     if not (is_resolved(devices) and is_resolved(record.devices)):
         return True
     return devices == record.devices
@@ -304,7 +311,7 @@ def holder(record: ClaimAllocationRecord, *, since: float | None = None) -> PodR
     )
 
 
-class Ask(NamedTuple):
+class ClaimUnits(NamedTuple):
     """A claim that a pod names: its uid and device class → units, of GPU classes alone."""
 
     uid: str
@@ -347,7 +354,7 @@ def names_claims(pod: Mapping[str, Any]) -> bool:
 
 def pod_claims(
     item: Mapping[str, Any],
-    find: Callable[[str], Ask | None],
+    find: Callable[[str], ClaimUnits | None],
     *,
     remembered: PodRecord | None = None,
 ) -> PodClaims:
@@ -374,6 +381,7 @@ def pod_claims(
         missing = unknown
         uids.update(remembered.claims)
         for resource, units in remembered.requests.items():
+            # What was known of all claims together: parts of it may be found again, never more.
             requests[resource] = max(units, requests.get(resource, 0.0))
     gpus = {name for name, ask in asks.items() if ask is not None and ask.requests} | missing
     used.update(_users(pod, {entry for entry, name in entries.items() if name in gpus}))

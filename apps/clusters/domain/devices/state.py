@@ -9,6 +9,14 @@ from typing import NamedTuple
 from apps.clusters.domain.devices.mig import mig_part
 from apps.clusters.domain.tiers import gpu_model, mig_profile, model_key, unit_weight
 
+_APPLICATION = "Look at the logs of the pod that ran then; the GPU itself is fine."
+_RESET = "Drain the node and reset the GPU; replace it when the error comes back."
+_REPLACE = "Drain the node, run a field diagnosis, and have the GPU checked or replaced."
+_DRIVER = "Drain the node and reset the GPU; look for an update of the driver when it comes back."
+_REMAP = "Reset the GPU at the next chance, so that the spare row is taken into use."
+ACTIVE = 0.01
+"""Mean activity from which on a device is said to work."""
+
 
 class ActivityLevels(NamedTuple):
     """How deep a GPU was in use: means 0..1 of a slot; None where not exported.
@@ -85,12 +93,6 @@ class Xid(NamedTuple):
     fatal: bool = False
 
 
-_APPLICATION = "Look at the logs of the pod that ran then; the GPU itself is fine."
-_RESET = "Drain the node and reset the GPU; replace it when the error comes back."
-_REPLACE = "Drain the node, run a field diagnosis, and have the GPU checked or replaced."
-_DRIVER = "Drain the node and reset the GPU; look for an update of the driver when it comes back."
-_REMAP = "Reset the GPU at the next chance, so that the spare row is taken into use."
-
 _KNOWN = (
     Xid(8, "a channel of the GPU timed out", XidKind.APPLICATION, _APPLICATION),
     Xid(13, "exception of the graphics engine", XidKind.APPLICATION, _APPLICATION),
@@ -126,10 +128,6 @@ def meaning(code: int) -> Xid:
     """Return what a code means; of one that is not listed, that it is not known."""
     advice = "Look the code up in NVIDIA's list of XID errors for the driver of this node."
     return XIDS.get(code) or Xid(code, "not in the list", XidKind.UNKNOWN, advice)
-
-
-ACTIVE = 0.01
-"""Mean activity from which on a device is said to work."""
 
 
 class Health(StrEnum):
@@ -253,6 +251,7 @@ def health_of(
 
 
 def _own(state: DeviceState, limits: Limits) -> Iterable[_Finding]:
+    # Errors of a program say nothing of the health of its GPU.
     if state.xid and (one := meaning(state.xid)).kind is not XidKind.APPLICATION:
         health = Health.BROKEN if one.fatal else Health.WATCH
         yield health, f"XID {one.code} ({one.kind}): {one.name}"
@@ -292,6 +291,7 @@ def suspects(states: Sequence[DeviceState], missing: int) -> dict[tuple[str, str
         return {}
     free = [state for state in states if not state.tenants]
     there = f"{missing} of its node's devices cannot be allocated"
+    # Kubernetes tells how many, never which: a device that a pod holds is hardly broken.
     if len(free) <= missing:
         return {s.key: (Health.BROKEN, f"{there}, and no pod holds this one") for s in free}
     return {s.key: (Health.WATCH, f"{there}; which is not told") for s in free}
@@ -308,6 +308,7 @@ def missing_devices(
     for name, units in capacity.items():
         profile = mig_profile(name, labels)
         whole = mig_part(profile, gpu_model(labels)) if profile else 1.0
+        # Ten replicas that are missing are one GPU.
         devices_per_unit = unit_weight(name, labels) / whole
         found += max(0.0, units - allocatable.get(name, 0.0)) * devices_per_unit
     return round(found)
@@ -325,6 +326,7 @@ def judged(
         node = nodes.get(name)
         alone = {s.key: health_of(s, node=node) for s in own}
         sound = [s for s in own if alone[s.key].health is not Health.BROKEN]
+        # Devices that are broken by their own word are among those that the node cannot allocate.
         missing = node.missing - (len(own) - len(sound)) if node and node.ready else 0
         suspected = suspects(sound, missing)
         found.update(alone)
@@ -345,6 +347,7 @@ def with_claims(states: Iterable[DeviceState], claimed: Claimed) -> list[DeviceS
     one was allocated; they stay as they are.
     """
     known = list(states)
+    # Two instances of one profile on one GPU: the claim fits both.
     alike = Counter((state.uuid, state.profile) for state in known)
     return [
         replace(state, tenants=tuple(sorted(set(holders))))

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from apps.clusters.domain.devices.resource_claims import ClaimState, claim_state
 from apps.clusters.domain.kube_json import (
-    Fields,
+    JsonObject,
     amount,
     amounts,
     condition,
@@ -54,8 +54,11 @@ from apps.clusters.domain.observed.pods import (
     top_owner,
 )
 
+_OVER = frozenset({"Completed", "Finished", "Failed"})
+_Reader = Callable[[JsonObject, ExtractionContext], Body | None]
 
-def workload_snapshot(item: Fields, beside: ExtractionContext) -> WorkloadSnapshot | None:
+
+def workload_snapshot(item: JsonObject, context: ExtractionContext) -> WorkloadSnapshot | None:
     """Return a Workload that is pending or holds quota, with or without GPUs.
 
     Those that ask for none wait in the same queues. What is over is left out.
@@ -69,13 +72,14 @@ def workload_snapshot(item: Fields, beside: ExtractionContext) -> WorkloadSnapsh
         text(one.get("name")): words(one.get("flavors"))
         for one in items(admission.get("podSetAssignments"))
     }
-    owner_kind, owner = top_owner(item, beside)
+    owner_kind, owner = top_owner(item, context)
     owners = items(mapping(item, "metadata").get("ownerReferences"))
     return WorkloadSnapshot(
         created=created(item),
         queue=text(spec.get("queueName")),
         cluster_queue=text(admission.get("clusterQueue")),
         priority=number(spec.get("priority")),
+        # An absent field is the API's default, here and for `reclaimable`: true.
         active=spec.get("active") is not False,
         owner_kind=owner_kind,
         owner=owner,
@@ -93,7 +97,7 @@ def workload_snapshot(item: Fields, beside: ExtractionContext) -> WorkloadSnapsh
     )
 
 
-def cluster_queue_snapshot(item: Fields) -> ClusterQueueSnapshot:
+def cluster_queue_snapshot(item: JsonObject) -> ClusterQueueSnapshot:
     """Return a ClusterQueue; v1beta1 calls the name of its cohort `cohort`."""
     spec, status = mapping(item, "spec"), mapping(item, "status")
     preemption = mapping(spec, "preemption")
@@ -113,7 +117,7 @@ def cluster_queue_snapshot(item: Fields) -> ClusterQueueSnapshot:
     )
 
 
-def local_queue_snapshot(item: Fields) -> LocalQueueSnapshot:
+def local_queue_snapshot(item: JsonObject) -> LocalQueueSnapshot:
     """Return a LocalQueue; v1beta1 calls the plural of its use `flavorUsage`."""
     spec, status = mapping(item, "spec"), mapping(item, "status")
     return LocalQueueSnapshot(
@@ -124,7 +128,7 @@ def local_queue_snapshot(item: Fields) -> LocalQueueSnapshot:
     )
 
 
-def cohort_snapshot(item: Fields) -> CohortSnapshot:
+def cohort_snapshot(item: JsonObject) -> CohortSnapshot:
     """Return a Cohort; versions before v1beta2 call its parent `parent`."""
     spec = mapping(item, "spec")
     return CohortSnapshot(
@@ -134,7 +138,7 @@ def cohort_snapshot(item: Fields) -> CohortSnapshot:
     )
 
 
-def flavor_snapshot(item: Fields) -> FlavorSnapshot:
+def flavor_snapshot(item: JsonObject) -> FlavorSnapshot:
     """Return a ResourceFlavor."""
     spec = mapping(item, "spec")
     return FlavorSnapshot(
@@ -143,7 +147,7 @@ def flavor_snapshot(item: Fields) -> FlavorSnapshot:
     )
 
 
-def _quotas(spec: Fields) -> Iterator[FlavorQuota]:
+def _quotas(spec: JsonObject) -> Iterator[FlavorQuota]:
     for group in items(spec.get("resourceGroups")):
         for flavor in items(group.get("flavors")):
             for one in items(flavor.get("resources")):
@@ -167,10 +171,7 @@ def _uses(flavors: object) -> Iterator[FlavorUse]:
             )
 
 
-_OVER = frozenset({"Completed", "Finished", "Failed"})
-
-
-def pod_group_snapshot(item: Fields, beside: ExtractionContext) -> PodGroupSnapshot | None:
+def pod_group_snapshot(item: JsonObject, context: ExtractionContext) -> PodGroupSnapshot | None:
     """Return a PodGroup of whichever scheduler; None for one that is over.
 
     Of Kubernetes' own, `minCount` of its policy is the smallest gang, in 1.35 that of all the
@@ -180,7 +181,7 @@ def pod_group_snapshot(item: Fields, beside: ExtractionContext) -> PodGroupSnaps
     phase = text(status.get("phase"))
     if phase in _OVER:
         return None
-    owner_kind, owner = top_owner(item, beside)
+    owner_kind, owner = top_owner(item, context)
     return PodGroupSnapshot(
         created=created(item),
         queue=text(spec.get("queue")) or queue_name(mapping(item, "metadata")),
@@ -195,15 +196,16 @@ def pod_group_snapshot(item: Fields, beside: ExtractionContext) -> PodGroupSnaps
     )
 
 
-def _min_member(spec: Fields) -> int:
+def _min_member(spec: JsonObject) -> int:
     if "minMember" in spec:
         return number(spec.get("minMember"))
+    # Versions put the gang in three places: an object has it in one of them.
     policies = [mapping(spec, "schedulingPolicy"), mapping(spec, "policy")]
     policies += [mapping(group, "policy") for group in items(spec.get("podGroups"))]
     return sum(max(0, number(mapping(policy, "gang").get("minCount"))) for policy in policies)
 
 
-def volcano_queue_snapshot(item: Fields) -> VolcanoQueueSnapshot:
+def volcano_queue_snapshot(item: JsonObject) -> VolcanoQueueSnapshot:
     """Return a Queue of Volcano; one that does not say so may be reclaimed from."""
     spec, status = mapping(item, "spec"), mapping(item, "status")
     return VolcanoQueueSnapshot(
@@ -220,13 +222,13 @@ def volcano_queue_snapshot(item: Fields) -> VolcanoQueueSnapshot:
 
 
 def observed_object(
-    kind: ObservedKind, item: Fields, beside: ExtractionContext | None = None
+    kind: ObservedKind, item: JsonObject, context: ExtractionContext | None = None
 ) -> Body | None:
     """Return the part of an object that explains pending work; None where there is none.
 
     A node comes without what is promised of it and without its devices, which it does not tell.
     """
-    return _READERS[kind](item, ExtractionContext() if beside is None else beside)
+    return _READERS[kind](item, ExtractionContext() if context is None else context)
 
 
 def setting_of(body: Body) -> Body:
@@ -242,7 +244,7 @@ def setting_of(body: Body) -> Body:
     return body
 
 
-def _node(item: Fields, _: ExtractionContext) -> NodeSnapshot:
+def _node(item: JsonObject, _: ExtractionContext) -> NodeSnapshot:
     spec, status = mapping(item, "spec"), mapping(item, "status")
     ready = condition(status, "Ready")
     return NodeSnapshot(
@@ -254,7 +256,7 @@ def _node(item: Fields, _: ExtractionContext) -> NodeSnapshot:
     )
 
 
-def _quota(item: Fields, _: ExtractionContext) -> QuotaSnapshot:
+def _quota(item: JsonObject, _: ExtractionContext) -> QuotaSnapshot:
     spec, status = mapping(item, "spec"), mapping(item, "status")
     plain = [QuotaScope(name) for name in texts(spec.get("scopes"))]
     selected = [
@@ -273,10 +275,10 @@ def _quota(item: Fields, _: ExtractionContext) -> QuotaSnapshot:
     )
 
 
-def _claim(item: Fields, beside: ExtractionContext) -> ClaimSnapshot | None:
+def _claim(item: JsonObject, context: ExtractionContext) -> ClaimSnapshot | None:
     """Return a claim that requests GPUs; None for one of channels or network devices."""
     state = claim_state(item)
-    if state is None or not any(beside.is_gpu_class(r.device_class) for r in state.requests):
+    if state is None or not any(context.is_gpu_class(r.device_class) for r in state.requests):
         return None
     metadata = mapping(item, "metadata")
     owners = items(metadata.get("ownerReferences"))
@@ -295,11 +297,12 @@ def _allocated(state: ClaimState, made: float) -> float | None:
     """Return when a claim was allocated; no sooner than it was made where nothing tells."""
     if state.allocation is None:
         return None
+    # Servers before 1.34 write no time: the managed fields are the next best.
     known = (state.allocation.at, state.allocation.written)
     return next((at for at in known if at is not None), made)
 
 
-def template_classes(template: Fields) -> dict[str, float]:
+def template_classes(template: JsonObject) -> dict[str, float]:
     """Return device class → count that a ResourceClaimTemplate requests.
 
     Of alternatives the first counts; a request for all devices counts one.
@@ -309,6 +312,7 @@ def template_classes(template: Fields) -> dict[str, float]:
     first: dict[str, ClaimRequest] = {}
     for one in () if state is None else state.requests:
         if not one.admin:
+            # The scheduler tries alternatives in this order.
             first.setdefault(one.of, one)
     found: dict[str, float] = {}
     for one in first.values():
@@ -317,19 +321,17 @@ def template_classes(template: Fields) -> dict[str, float]:
     return found
 
 
-_Reader = Callable[[Fields, ExtractionContext], Body | None]
-
 _READERS: Mapping[ObservedKind, _Reader] = {
     ObservedKind.POD: pod_snapshot,
     ObservedKind.NODE: _node,
     ObservedKind.EVENT: lambda item, _: event_snapshot(item),
-    ObservedKind.REPLICA_SET: lambda item, beside: controller_snapshot(
-        ObservedKind.REPLICA_SET, item, beside
+    ObservedKind.REPLICA_SET: lambda item, context: controller_snapshot(
+        ObservedKind.REPLICA_SET, item, context
     ),
-    ObservedKind.STATEFUL_SET: lambda item, beside: controller_snapshot(
-        ObservedKind.STATEFUL_SET, item, beside
+    ObservedKind.STATEFUL_SET: lambda item, context: controller_snapshot(
+        ObservedKind.STATEFUL_SET, item, context
     ),
-    ObservedKind.JOB: lambda item, beside: controller_snapshot(ObservedKind.JOB, item, beside),
+    ObservedKind.JOB: lambda item, context: controller_snapshot(ObservedKind.JOB, item, context),
     ObservedKind.RESOURCE_QUOTA: _quota,
     ObservedKind.RESOURCE_CLAIM: _claim,
     ObservedKind.KUEUE_WORKLOAD: workload_snapshot,

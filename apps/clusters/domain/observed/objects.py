@@ -11,6 +11,11 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Generic, TypeVar
 
+Amounts = Mapping[str, float]
+Labels = Mapping[str, str]
+T = TypeVar("T")
+Values = Callable[[T], Iterable[Hashable]]
+
 
 class ObservedKind(StrEnum):
     """What is seen; kinds of the same name in several API groups carry their group."""
@@ -55,9 +60,6 @@ WITH_HISTORY = frozenset(
     }
 )
 """Kinds of which every change of what was set is kept, not only how they look now."""
-
-Amounts = Mapping[str, float]
-Labels = Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -440,11 +442,6 @@ class ObservedObject:
     gone: float | None = None
 
 
-T = TypeVar("T")
-
-Values = Callable[[T], Iterable[Hashable]]
-
-
 class ObservedStore(Generic[T]):
     """The objects that are there, by key and by index, like an Indexer of client-go.
 
@@ -499,6 +496,8 @@ class ObservedStore(Generic[T]):
             if before is not None:
                 self._unindex(key, before)
             for name, values in self._values.items():
+                # An object may be under several values of one index, as a pod under each of its
+                # claims.
                 for value in values(item):
                     self._keys[name][value][key] = None
         self.items[key] = item
@@ -540,5 +539,7 @@ class ObservedStore(Generic[T]):
             for value in values(item):
                 found = self._keys[name][value]
                 found.pop(key, None)
+                # Values come and go with pods for as long as a watch runs: empty ones must not
+                # stay.
                 if not found:
                     del self._keys[name][value]

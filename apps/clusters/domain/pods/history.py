@@ -5,8 +5,9 @@ from dataclasses import replace
 
 from apps.clusters.domain.pods.kube_objects import Run, tidy_runs
 from apps.clusters.domain.pods.ledger import LastSeen, Owner, PodRecord
-from apps.clusters.domain.window import Span
+from apps.clusters.domain.window import TimeSpan
 
+# How near to the top an owner is. Deployments, CronJobs and custom kinds own these.
 _RANK = {"Pod": 0, "ReplicaSet": 1, "Job": 2}
 
 
@@ -21,6 +22,7 @@ def updated(known: PodRecord, seen: PodRecord, *, at: float, vague: bool = False
 
     A claim goes when its pod is over: what the pod was once seen to ask for by claims stays.
     """
+    # `extended_runs` would close a known run that the status has lost: here it lasted.
     join = _all_runs if vague else extended_runs
     runs = join(known.runs, seen.runs)
     finished = _finished(known, seen, runs, at)
@@ -136,6 +138,7 @@ def merged_inferred(one: PodRecord, other: PodRecord) -> PodRecord:
     return replace(
         one,
         owner=max(one.owner, other.owner, key=_height),
+        # The largest of both, here and below: hours may be stored in any order.
         requests=_most(one.requests, other.requests),
         claims=_all_claims(one, other),
         created=created,
@@ -186,7 +189,7 @@ def latest(*times: float | None) -> float | None:
     return max((t for t in times if t is not None), default=None)
 
 
-def changed_span(known: PodRecord | None, now: PodRecord) -> Span | None:
+def changed_span(known: PodRecord | None, now: PodRecord) -> TimeSpan | None:
     """Return the time in which a pod counts otherwise by `now` than by `known`; None where never.
 
     Of a pod that was not known that is all its life.
@@ -205,7 +208,7 @@ def changed_span(known: PodRecord | None, now: PodRecord) -> Span | None:
     return (min(times), max(times)) if times else None
 
 
-def hull(spans: Iterable[Span | None]) -> Span | None:
+def hull(spans: Iterable[TimeSpan | None]) -> TimeSpan | None:
     """Return the shortest span that holds all of some; None without any."""
     found = [span for span in spans if span is not None]
     if not found:

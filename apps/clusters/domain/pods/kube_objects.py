@@ -201,6 +201,7 @@ def assumed_runs(
     known = [run[0] for run in _runs(statuses, names)]
     hidden = any(s.restarts > 1 for s in statuses)
     looping = any(s.state.kind == "waiting" for s in statuses)
+    # A crash loop hardly runs: to take it for one long run would invent GPU-hours.
     if start is None or not known or not hidden or looping or min(known) <= start:
         return ()
     return ((start, min(known)),)

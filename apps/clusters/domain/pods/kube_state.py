@@ -14,7 +14,7 @@ from statistics import median
 
 from apps.clusters.domain.pods.ledger import LastSeen, Owner, PodRecord, PodSource
 from apps.clusters.domain.resources import desanitise
-from apps.clusters.domain.window import SLOT_SECONDS, Span, union
+from apps.clusters.domain.window import SLOT_SECONDS, TimeSpan, union
 
 # How far past the window is looked: what happened before its end shows at the next scrape only.
 # Shorter than the settling delay after which an hour is collected.
@@ -256,6 +256,7 @@ def effective_units(pod: PodSeries, named: Collection[str] = ()) -> dict[str, fl
 
 
 def _created(pod: PodSeries, start: float) -> float:
+    # Times are exact, samples are not: a pod may be older than the first scrape that shows it.
     known = [at for at in (pod.created, pod.bound, pod.started) if at is not None]
     return known[0] if known else max(start, float(min(pod.samples, default=int(start))))
 
@@ -264,6 +265,7 @@ def _bound(pod: PodSeries, created: float) -> float | None:
     """Return the time of scheduling; where that is not exported, the next best there is."""
     if pod.bound is not None or not pod.node:
         return pod.bound
+    # Its GPUs were held from before it started; the creation would count pending time as held.
     return created if pod.started is None else pod.started
 
 
@@ -338,12 +340,13 @@ def _runs(
     """Return the spans in which a GPU container ran; None ends one that still runs."""
     if bound is None:
         return ()
+    # Without the start of containers a pod counts as running from its own start to its end.
     if not known.starts:
         ran = pod.started is not None and (ended is None or ended > pod.started)
         return ((float(pod.started or 0.0), ended),) if ran else ()
     window_end = float(coverage.slots[-1] + SLOT_SECONDS)
     until = window_end if ended is None else min(ended, window_end)
-    spans: list[Span] = []
+    spans: list[TimeSpan] = []
     for slot in coverage.slots:
         if slot >= until:
             break
@@ -371,7 +374,7 @@ def _started(
 
 def _run_in(
     pod: PodSeries, coverage: SeriesCoverage, slot: int, until: float, known: OptionalSeries
-) -> Span | None:
+) -> TimeSpan | None:
     """Return when a GPU container ran in one slot; None when none did.
 
     Where every sample there could be shows it running, the run reaches from its exact start to

@@ -23,6 +23,18 @@ _MONITORING = "_monitoring"
 _OF_SLOT = 0.05
 """A node that was there for a smaller part of a slot, before another got its name, is left out."""
 
+_Series = TypeVar("_Series")
+CAPACITY = "kube_node_status_capacity"
+NODE_LABELS = "kube_node_labels"
+_LABELLED_AFTER_SECONDS = 900.0
+_OF_PODS: Mapping[str, Callable[[PodSeries], bool]] = {
+    "kube_pod_created": lambda pod: pod.created is not None,
+    "kube_pod_owner": lambda pod: pod.owner is not None,
+}
+_OF_BOUND_PODS: Mapping[str, Callable[[PodSeries], bool]] = {
+    "kube_pod_status_scheduled_time": lambda pod: pod.bound is not None,
+}
+
 
 @dataclass(slots=True)
 class NodeSeries:
@@ -54,6 +66,7 @@ def node_intervals(
 
     `named` are resources that tiers name. A slot in which kube-state-metrics was away has none.
     """
+    # kube_node_created may be switched off; the capacity of a node is there as long as it.
     samples = node.samples or node.capacity_samples
     intervals: list[NodeInterval] = []
     for slot in coverage.slots:
@@ -81,6 +94,7 @@ def _gone(node: NodeSeries, coverage: SeriesCoverage, slot: int, samples: Sample
 
 
 def _append(intervals: list[NodeInterval], interval: NodeInterval) -> None:
+    # Slots are an artefact of reading: a node that did not change has one interval.
     if intervals and intervals[-1].end == interval.start:
         joined = replace(intervals[-1], end=interval.end)
         if joined == replace(interval, start=joined.start):
@@ -124,6 +138,7 @@ def _slot_intervals(
         yield replace(interval, start=float(slot), end=earlier)
     if end <= start:
         return
+    # A mean over samples cannot tell less than a part of one sample.
     slack = TOLERATED_SAMPLES / 3 / max(there, 1.0)
     ready = _fraction(node.ready.get(slot, 1.0), slack)
     # The samples of both nodes are in its mean; what was not ready is the new one.
@@ -147,6 +162,7 @@ def _cut(
     ready_from = interval.start + unready * length if starts_unready else interval.start
     ready_to = interval.end if starts_unready else interval.end - unready * length
     open_to = interval.end - cordoned * length
+    # Only the share of the slot is known. A new node is unready first, an old one last.
     cuts = sorted({interval.start, interval.end, ready_from, ready_to, open_to})
     for a, b in pairwise(cuts):
         yield replace(
@@ -167,12 +183,6 @@ def _units(amounts: Mapping[str, float], named: Collection[str]) -> dict[str, fl
     }
 
 
-_Series = TypeVar("_Series")
-
-CAPACITY = "kube_node_status_capacity"
-NODE_LABELS = "kube_node_labels"
-_LABELLED_AFTER_SECONDS = 900.0
-
 # By metric, whether a GPU node has it. kube-state-metrics exports each of them for every node.
 _OF_NODES: Mapping[str, Callable[[NodeSeries], bool]] = {
     "kube_node_created": lambda node: bool(node.samples),
@@ -180,13 +190,6 @@ _OF_NODES: Mapping[str, Callable[[NodeSeries], bool]] = {
     "kube_node_status_condition": lambda node: bool(node.ready),
     "kube_node_spec_unschedulable": lambda node: bool(node.cordoned),
     NODE_LABELS: lambda node: any(node.labels.values()),
-}
-_OF_PODS: Mapping[str, Callable[[PodSeries], bool]] = {
-    "kube_pod_created": lambda pod: pod.created is not None,
-    "kube_pod_owner": lambda pod: pod.owner is not None,
-}
-_OF_BOUND_PODS: Mapping[str, Callable[[PodSeries], bool]] = {
-    "kube_pod_status_scheduled_time": lambda pod: pod.bound is not None,
 }
 
 
@@ -236,4 +239,5 @@ def _shares(
 
 
 def _share(found: Iterable[bool], count: int) -> float:
+    # Rounded, because shares are kept with the hour and compared with those of others.
     return round(sum(found) / count, 3)

@@ -10,7 +10,19 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 from apps.clusters.domain.kube_json import items, mapping, text
-from apps.clusters.domain.window import Span, clip, union
+from apps.clusters.domain.window import TimeSpan, clip, union
+
+HASH_LABEL = "pod-template-hash"
+# Kinds whose plural need not be asked of the server.
+PLURALS = {
+    "ReplicaSet": "replicasets",
+    "Deployment": "deployments",
+    "StatefulSet": "statefulsets",
+    "DaemonSet": "daemonsets",
+    "ReplicationController": "replicationcontrollers",
+    "Job": "jobs",
+    "CronJob": "cronjobs",
+}
 
 
 class PodSource(StrEnum):
@@ -123,14 +135,14 @@ class PodRecord:
         """When it stopped holding its GPUs: the latest container finish, else its deletion."""
         return self.finished if self.finished is not None else self.deleted
 
-    def held(self, until: float) -> Span | None:
+    def held(self, until: float) -> TimeSpan | None:
         """Return the span in which it held GPUs, cut at `until`; None when it never did."""
         if self.bound is None or self.bound >= until:
             return None
         end = until if self.ended is None else min(self.ended, until)
         return (self.bound, end) if end > self.bound else None
 
-    def ran(self, until: float) -> tuple[Span, ...]:
+    def ran(self, until: float) -> tuple[TimeSpan, ...]:
         """Return the spans in which it ran while it held its GPUs, cut at `until`."""
         held = self.held(until)
         if held is None:
@@ -157,19 +169,6 @@ class NodeInterval:
     schedulable: bool = True
     source: PodSource = PodSource.API
     devices: tuple[OfferedDevice, ...] = ()
-
-
-HASH_LABEL = "pod-template-hash"
-# Kinds whose plural need not be asked of the server.
-PLURALS = {
-    "ReplicaSet": "replicasets",
-    "Deployment": "deployments",
-    "StatefulSet": "statefulsets",
-    "DaemonSet": "daemonsets",
-    "ReplicationController": "replicationcontrollers",
-    "Job": "jobs",
-    "CronJob": "cronjobs",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,7 +222,9 @@ def named_by(reference: OwnerReference, labels: Mapping[str, str]) -> Owner:
     return Owner(reference.kind, reference.name)
 
 
-def gaps(watched: Iterable[Span], start: float, end: float, *, tolerance: float) -> list[Span]:
+def gaps(
+    watched: Iterable[TimeSpan], start: float, end: float, *, tolerance: float
+) -> list[TimeSpan]:
     """Return the spans of start..end longer than `tolerance` seconds that were not watched."""
     found = []
     at = start
@@ -245,6 +246,7 @@ def merge_pods(recorded: Iterable[PodRecord], inferred: Iterable[PodRecord]) -> 
     merged = []
     for pod in recorded:
         other = seen.pop(pod.uid, None)
+        # The API's record wins, but it cannot know an end in a gap of the watch.
         merged.append(_with_end(pod, other) if other is not None else pod)
     merged.extend(seen.values())
     return sorted(merged, key=lambda pod: pod.uid)
@@ -263,7 +265,7 @@ def _with_end(pod: PodRecord, other: PodRecord) -> PodRecord:
 def merge_intervals(
     recorded: Iterable[NodeInterval],
     inferred: Iterable[NodeInterval],
-    unwatched: Sequence[Span],
+    unwatched: Sequence[TimeSpan],
     *,
     tolerance: float,
 ) -> list[NodeInterval]:
@@ -278,6 +280,7 @@ def merge_intervals(
     for interval in recorded:
         labels[interval.node], devices[interval.node] = interval.labels, interval.devices
         at = interval.start
+        # The empty span at the end keeps what follows the last gap.
         for a, b in (*clip(unwatched, interval.start, interval.end), (interval.end, interval.end)):
             if a > at:
                 merged.append(replace(interval, start=at, end=a))

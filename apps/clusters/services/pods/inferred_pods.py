@@ -30,17 +30,19 @@ from apps.clusters.domain.tiers import (
     NodeOffers,
     model_key,
 )
-from apps.clusters.domain.window import Span, from_seconds, hour_floor
+from apps.clusters.domain.window import TimeSpan, from_seconds, hour_floor
 from apps.clusters.models import Cluster, Pod, PodRevision
 from apps.clusters.selectors import report
-from apps.clusters.services.catalog import Assigned, TierHistory
-from apps.clusters.services.pods.ledger_rows import POD_FIELDS, NameRegistry, chunks, pod_record_of
-from apps.clusters.services.pods.pod_store import LOST, TrackedPod, last_watched, pod_rows
+from apps.clusters.services.catalog import TierAssignment, TierHistory
+from apps.clusters.services.pods.ledger_rows import POD_FIELDS, NameRegistry, chunks
+from apps.clusters.services.pods.pod_store import LOST, TrackedPod, last_watched, pod_rows, tracked
 
 _HOUR = timedelta(hours=1)
 
+_AT_ONCE = 2000
 
-def note_revision(cluster_id: int, span: Span | None) -> None:
+
+def note_revision(cluster_id: int, span: TimeSpan | None) -> None:
     """Count a change of what is known of the pods in a span; with the change, in its transaction.
 
     Four queries; none without a span.
@@ -63,9 +65,6 @@ def revision_of_hour() -> Coalesce:
     """Return the number of the hour of an outer row with `cluster_id` and `hour`; 0 without."""
     own = PodRevision.objects.filter(cluster_id=OuterRef("cluster_id"), hour=OuterRef("hour"))
     return Coalesce(Subquery(own.values("number")[:1]), 0, output_field=IntegerField())
-
-
-_AT_ONCE = 2000
 
 
 def store_inferred_pods(
@@ -99,6 +98,7 @@ def store_inferred_pods(
         part = {uid: found[uid] for uid in uids}
         with transaction.atomic():
             new = set(uids) - set(_rows(cluster, uids).values_list("uid", flat=True))
+            # Inserted in one order, so that two workers wait for each other and never cross.
             fresh = [part[uid] for uid in sorted(new)]
             Pod.objects.bulk_create(pod_rows(cluster.pk, fresh, names), ignore_conflicts=True)
             # Those inserted just now are joined too: another worker may have been first.
@@ -115,16 +115,17 @@ def _rows(cluster: Cluster, uids: Sequence[str]) -> QuerySet[Pod]:
 
 def _join(
     cluster: Cluster, found: Mapping[str, TrackedPod], names: NameRegistry, now: datetime
-) -> tuple[dict[str, int], Span | None]:
+) -> tuple[dict[str, int], TimeSpan | None]:
     """Join the rows there are with what was found, under lock, and write those that change.
 
     Returns uid → row id, and the time of which something else is known now.
     """
     locked = _locked(_rows(cluster, list(found)))
-    known = {row.uid: _tracked(row) for row in locked}
+    known = {row.uid: tracked(row) for row in locked}
     watched = last_watched(cluster.pk)
     joined = {uid: _joined(pod, found[uid], watched) for uid, pod in known.items()}
     changed = {uid: pod for uid, pod in joined.items() if pod != known[uid]}
+    # That a pod was seen again later changes nothing that was derived from it.
     revised = {
         uid
         for uid, pod in changed.items()
@@ -149,7 +150,7 @@ def end_unlisted(cluster_id: int, names: NameRegistry) -> int:
         return 0
     with transaction.atomic():
         watched = last_watched(cluster_id)
-        pods = [_tracked(row) for row in _locked(rows.order_by("uid", "pk"))]
+        pods = [tracked(row) for row in _locked(rows.order_by("uid", "pk"))]
         ended = [_unlisted(pod, watched) for pod in pods]
         gone = [(was, pod) for was, pod in zip(pods, ended, strict=True) if pod.lost]
         _write(cluster_id, [pod for _, pod in gone], names)
@@ -243,7 +244,7 @@ def _with_end(known: TrackedPod, found: PodRecord) -> TrackedPod:
     return replace(known, record=joined)
 
 
-def _certainty(assigned: Assigned | None) -> tuple[bool, bool, str, str, float]:
+def _certainty(assigned: TierAssignment | None) -> tuple[bool, bool, str, str, float]:
     """Order what several hours say a pod counts as: known over unknown, else any fixed order."""
     if assigned is None:
         return (False, False, "", "", 0.0)
@@ -255,14 +256,3 @@ def _certainty(assigned: Assigned | None) -> tuple[bool, bool, str, str, float]:
         "" if model is None else model_key(model),
         assigned.gpu_equivalents,
     )
-
-
-def _tracked(row: Pod) -> TrackedPod:
-    return TrackedPod(pod_record_of(row), _assigned(row), row.lost)
-
-
-def _assigned(row: Pod) -> Assigned | None:
-    if row.tier is None:
-        return None
-    model = None if row.gpu_model is None else row.gpu_model.name
-    return Assigned(row.tier.name, model, row.gpu_equivalents)

@@ -22,7 +22,7 @@ from apps.clusters.domain.pods.ledger import (
     PodSource,
 )
 from apps.clusters.domain.tiers import model_key
-from apps.clusters.domain.window import Span, Window, clip, from_seconds, union
+from apps.clusters.domain.window import TimeSpan, Window, clip, from_seconds, union
 from apps.clusters.models import (
     ClaimInterval,
     Cluster,
@@ -40,10 +40,32 @@ from apps.clusters.models import NodeInterval as NodeIntervalRow
 Item = TypeVar("Item")
 
 CHUNK = 500
+# Names remembered at most: short jobs bring new workloads for as long as a watch runs.
 _MOST = 200_000
 
 # (namespace, kind, name of the top controller)
 WorkloadName = tuple[str, str, str]
+
+INTERVAL_FIELDS = ["end", "ready", "schedulable", "capacity", "allocatable", "labels", "devices"]
+# Texts, for most pods of a controller say the same, and what is known already is not decoded.
+_TEXTS = {
+    f"{name}_text": Cast(name, TextField())
+    for name in ("requests", "node_selector", "runs", "claims")
+}
+_TIMES = {
+    f"{name}_seconds": UnixSeconds(f"{name}_at")
+    for name in ("created", "bound", "started", "finished", "deleted")
+} | {"observed_seconds": UnixSeconds("observed_until")}
+_COLUMNS = (
+    *("pk", "workload_id", "workload__namespace_id", "tier__name", "gpu_model__name"),
+    *("gpu_equivalents", "units", "lost", "uid", "workload__namespace__name", "name"),
+    *("workload__kind", "workload__name", "node_name", "end_reason", "priority_class", "source"),
+    *_TIMES,
+    *_TEXTS,
+)
+_NONE = "[]"
+_names = msgspec.json.Decoder(tuple[str, ...]).decode
+_runs = msgspec.json.Decoder(tuple[tuple[float, float | None], ...]).decode
 
 
 def chunks(items: Sequence[Item], size: int = CHUNK) -> Iterator[Sequence[Item]]:
@@ -121,6 +143,7 @@ class NameRegistry:
                 for namespace, kind, name in part
             ]
             Workload.objects.bulk_create(rows, ignore_conflicts=True)
+            # May find more than was asked for, as the parts of a name are matched apart.
             found = Workload.objects.filter(
                 namespace__cluster_id=self._cluster,
                 namespace__name__in={n[0] for n in part},
@@ -157,7 +180,6 @@ POD_FIELDS = [
     "gpu_model",
     "gpu_equivalents",
 ]
-INTERVAL_FIELDS = ["end", "ready", "schedulable", "capacity", "allocatable", "labels", "devices"]
 
 
 def pod_values(record: PodRecord) -> dict[str, Any]:
@@ -364,7 +386,7 @@ def recorded_claims(cluster: Cluster, window: Window) -> list[ClaimAllocationRec
     return [claim_of(row) for row in rows.order_by("uid", "allocated_at", "pk")]
 
 
-def watched_spans(cluster: Cluster, window: Window) -> tuple[Span, ...]:
+def watched_spans(cluster: Cluster, window: Window) -> tuple[TimeSpan, ...]:
     """Return the disjoint spans of the window in which every change was seen. One query."""
     rows = WatchCoverage.objects.filter(
         cluster=cluster, start__lt=window.end, end__gt=window.start
@@ -373,29 +395,9 @@ def watched_spans(cluster: Cluster, window: Window) -> tuple[Span, ...]:
     return clip(union(spans), window.start_seconds, window.end_seconds)
 
 
-# Texts, for most pods of a controller say the same, and what is known already is not decoded.
-_TEXTS = {
-    f"{name}_text": Cast(name, TextField())
-    for name in ("requests", "node_selector", "runs", "claims")
-}
-_TIMES = {
-    f"{name}_seconds": UnixSeconds(f"{name}_at")
-    for name in ("created", "bound", "started", "finished", "deleted")
-} | {"observed_seconds": UnixSeconds("observed_until")}
-_COLUMNS = (
-    *("pk", "workload_id", "workload__namespace_id", "tier__name", "gpu_model__name"),
-    *("gpu_equivalents", "units", "lost", "uid", "workload__namespace__name", "name"),
-    *("workload__kind", "workload__name", "node_name", "end_reason", "priority_class", "source"),
-    *_TIMES,
-    *_TEXTS,
-)
-_NONE = "[]"
-_names = msgspec.json.Decoder(tuple[str, ...]).decode
-_runs = msgspec.json.Decoder(tuple[tuple[float, float | None], ...]).decode
-
-
 @lru_cache(maxsize=1024)
 def _mapping(text: str) -> Mapping[str, Any]:
+    # Read-only, because all pods with the same text share it.
     return MappingProxyType(msgspec.json.decode(text, type=dict[str, Any]))
 
 
@@ -415,6 +417,7 @@ def _recorded(values: Sequence[Any]) -> RecordedPod:
         bound=bound,
         started=started,
         finished=finished,
+        # Of a pod of series without an end all that is known is when they showed it last.
         deleted=observed if deleted is None and finished is None else deleted,
         runs=_runs(runs),
         end_reason=reason,

@@ -30,6 +30,12 @@ from apps.clusters.services.pods.ledger_rows import (
 
 _INSTANT = 1e-6
 
+# Nodes of one query; each takes two parameters.
+_AT_ONCE = 200
+PODS = "pods"
+_OVER = frozenset({"Succeeded", "Failed"})
+_Request = tuple[tuple[str, float], ...]
+
 
 @dataclass(slots=True)
 class NodeStateInterval:
@@ -103,16 +109,13 @@ class NodeStore(ObservedStore[NodeStateInterval]):
             self.apply(state, at, since=since)
 
     def _close(self, interval: NodeStateInterval, at: float) -> None:
+        # The database has a constraint: an interval ends after it starts.
         interval.end = max(at, interval.start + _INSTANT)
         self.mark(interval)
 
 
 def _node(interval: NodeStateInterval) -> str:
     return interval.state.name
-
-
-# Nodes of one query; each takes two parameters.
-_AT_ONCE = 200
 
 
 def open_intervals(cluster_id: int) -> list[NodeStateInterval]:
@@ -211,18 +214,13 @@ def _joined(
     seen_until = max((row.end for start in changed if (row := rows[start]).end), default=None)
     ordered = [rows[start] for start in sorted(rows)]
     for row in ordered:
+        # Another process left it open; somebody has seen the node change since.
         if row.end is None and seen_until is not None and row.start < seen_until:
             row.end = seen_until
     for row, following in pairwise(ordered):
         if row.end is None or row.end > following.start:
             row.end = following.start
     return [row for row in ordered if row.start in changed or row.end != before[row.start]]
-
-
-PODS = "pods"
-_OVER = frozenset({"Succeeded", "Failed"})
-
-_Request = tuple[tuple[str, float], ...]
 
 
 class BoundRequest(NamedTuple):

@@ -15,7 +15,7 @@ from apps.clusters.domain.pods.ledger import PodRecord, PodSource
 from apps.clusters.domain.tiers import BUILTIN_TIERS, UNKNOWN_MODEL, model_key
 from apps.clusters.domain.window import from_seconds
 from apps.clusters.models import Cluster, Pod, WatchCoverage
-from apps.clusters.services.catalog import Assigned
+from apps.clusters.services.catalog import TierAssignment
 from apps.clusters.services.pods.ledger_rows import (
     POD_FIELDS,
     NameRegistry,
@@ -27,6 +27,9 @@ from apps.clusters.services.pods.ledger_rows import (
 
 LOST = "Lost"
 
+# Pods of one transaction: on SQLite nobody else writes meanwhile.
+PODS_AT_ONCE = 2000
+
 
 @dataclass(slots=True)
 class TrackedPod:
@@ -36,7 +39,7 @@ class TrackedPod:
     """
 
     record: PodRecord
-    assigned: Assigned | None = None
+    assigned: TierAssignment | None = None
     lost: bool = False
     misread: bool = False
 
@@ -80,6 +83,7 @@ class PodStore(ObservedStore[TrackedPod]):
         for uid, tracked in rows.items():
             if uid not in self:
                 self.put(tracked)
+        # Remembered, so that rows of pods that are over leave memory after the next write.
         self._adopted.update(rows)
 
     def apply(self, seen: PodObservation, at: float) -> None:
@@ -92,6 +96,7 @@ class PodStore(ObservedStore[TrackedPod]):
         before = known.record
         if _is_late(known, record):
             return
+        # The API tells exact times: what was estimated from series is dropped.
         if before.source is PodSource.METRICS:
             known.lost, known.record = False, _with_runs(record, seen.assumed)
         elif known.lost and record.deleted is None:
@@ -109,8 +114,11 @@ class PodStore(ObservedStore[TrackedPod]):
         """Apply that only `uids` are there; others went since `last_seen`, unobserved."""
         for uid, tracked in self.items.items():
             record = tracked.record
+            # Pods known from series alone were never listed: that they are missing says nothing
+            # here.
             if uid in uids or record.deleted is not None or record.source is not PodSource.API:
                 continue
+            # It was there at each of these times, so it went after the last of them.
             latest = max(t for t in _times(record, last_seen) if t is not None)
             deleted = min(at, latest)
             tracked.lost = record.finished is None
@@ -142,7 +150,7 @@ class PodStore(ObservedStore[TrackedPod]):
                 tracked.misread = True
                 self.doubtful.add(uid)
 
-    def assign(self, work_out: Callable[[TrackedPod], Assigned | None]) -> None:
+    def assign(self, work_out: Callable[[TrackedPod], TierAssignment | None]) -> None:
         """Set what changed and doubtful pods count as, unless that is final already."""
         for uid in sorted(self.changed.keys() | self.doubtful):
             tracked = self.items[uid]
@@ -169,6 +177,7 @@ def agreed(known: TrackedPod, ours: TrackedPod) -> TrackedPod:
     Two processes may watch one cluster at once, as when a new version takes over, and one of them
     may be some seconds behind. An end that either saw stays, whichever writes last.
     """
+    # The end of a lost pod is a guess: whoever saw the pod or its end knows better.
     if known.lost and not ours.lost:
         return ours
     assigned = ours.assigned if ours.settled or known.assigned is None else known.assigned
@@ -199,12 +208,9 @@ def _with_runs(record: PodRecord, runs: tuple[Run, ...]) -> PodRecord:
     return replace(record, runs=joined, started=joined[0][0])
 
 
-# Pods of one transaction: on SQLite nobody else writes meanwhile.
-PODS_AT_ONCE = 2000
-
-
 def lock_cluster(cluster_id: int) -> None:
     """Have other writers of this cluster's rows wait until the transaction ends. One query."""
+    # `no_key` lets others insert rows that refer to the cluster meanwhile.
     list(Cluster.objects.filter(pk=cluster_id).order_by("pk").select_for_update(no_key=True))
 
 
@@ -214,7 +220,7 @@ def present_pods(cluster_id: int) -> list[TrackedPod]:
         cluster_id=cluster_id, deleted_at__isnull=True, source=PodSource.API.value
     ).exclude(workload__kind=CLAIM_KIND)
     related = rows.select_related("workload__namespace", "tier", "gpu_model")
-    return [_tracked(row) for row in related.order_by("pk").iterator()]
+    return [tracked(row) for row in related.order_by("pk").iterator()]
 
 
 def known_pods(
@@ -231,7 +237,7 @@ def known_pods(
         if ended:
             rows = rows.filter(over, source=PodSource.API.value)
         related = rows.select_related("workload__namespace", "tier", "gpu_model")
-        found.update({row.uid: _tracked(row) for row in related.order_by("pk")})
+        found.update({row.uid: tracked(row) for row in related.order_by("pk")})
     return found
 
 
@@ -302,7 +308,7 @@ def write_spans(cluster_id: int, spans: Sequence[tuple[float, float]]) -> None:
 
 
 def _assigned_values(
-    assigned: Assigned | None, tiers: Mapping[str, int], models: Mapping[str, int]
+    assigned: TierAssignment | None, tiers: Mapping[str, int], models: Mapping[str, int]
 ) -> dict[str, object]:
     if assigned is None:
         return {}
@@ -314,9 +320,10 @@ def _assigned_values(
     }
 
 
-def _tracked(row: Pod) -> TrackedPod:
+def tracked(row: Pod) -> TrackedPod:
+    """Return the pod of a row that was read with its relations."""
     assigned = None
     if row.tier is not None:
         model = None if row.gpu_model is None else row.gpu_model.name
-        assigned = Assigned(row.tier.name, model, row.gpu_equivalents)
+        assigned = TierAssignment(row.tier.name, model, row.gpu_equivalents)
     return TrackedPod(record=pod_record_of(row), assigned=assigned, lost=row.lost)

@@ -10,10 +10,10 @@ from django.db import transaction
 from apps.clusters.domain.devices.dra import VERSIONS, served_version
 from apps.clusters.domain.devices.resource_claims import (
     NO_CLAIMS,
-    Allocation,
-    Ask,
+    AllocationResult,
     ClaimState,
-    Find,
+    ClaimUnits,
+    FindDevice,
     IsGpuClass,
     PodClaims,
     asked,
@@ -38,7 +38,7 @@ from apps.clusters.domain.tiers import BUILTIN_TIERS
 from apps.clusters.domain.window import from_seconds
 from apps.clusters.models import ClaimInterval, Pod, WatchIssue
 from apps.clusters.ports import ClusterSource
-from apps.clusters.services.catalog import Assigned
+from apps.clusters.services.catalog import TierAssignment
 from apps.clusters.services.pods.ledger_rows import (
     POD_FIELDS,
     NameRegistry,
@@ -51,6 +51,15 @@ from apps.clusters.services.watch.collections import uid_of
 from apps.clusters.services.watch.offered_devices import DeviceStore, evaluate
 
 ClaimKey = tuple[str, str]
+
+_AT_ONCE = 1000
+_FIELDS = ["namespace", "name", "node_name", "released_at", "devices"]
+Assign = Callable[[TrackedPod, ClaimAllocationRecord], TierAssignment | None]
+GROUP = "/apis/resource.k8s.io"
+SLICES, CLASSES, CLAIMS = "resourceslices", "deviceclasses", "resourceclaims"
+KINDS = (CLASSES, SLICES, CLAIMS)
+"""In the order in which they are taken in: each needs those before it."""
+Object = Mapping[str, Any]
 
 
 class ClaimStore(ObservedStore[ClaimAllocationRecord]):
@@ -67,7 +76,7 @@ class ClaimStore(ObservedStore[ClaimAllocationRecord]):
             lambda claim: claim.uid, indexes={"name": lambda claim: (claim.key,)}
         )
 
-    def apply(self, claim: ClaimState, at: float, find: Find, is_gpu: IsGpuClass) -> None:
+    def apply(self, claim: ClaimState, at: float, find: FindDevice, is_gpu: IsGpuClass) -> None:
         """Apply a claim as it is at `at`."""
         self._put_claim(claim)
         self._settle(claim, at, at, find, is_gpu)
@@ -82,7 +91,7 @@ class ClaimStore(ObservedStore[ClaimAllocationRecord]):
         claims: Collection[ClaimState],
         at: float,
         last_seen: float | None,
-        find: Find,
+        find: FindDevice,
         is_gpu: IsGpuClass,
     ) -> None:
         """Apply a whole list after a gap since `last_seen`.
@@ -101,24 +110,27 @@ class ClaimStore(ObservedStore[ClaimAllocationRecord]):
         if self._claims.put(claim) != claim:
             self.touched.add(claim.key)
 
-    def resolve(self, at: float, find: Find, is_gpu: IsGpuClass, *, everything: bool) -> None:
+    def resolve(self, at: float, find: FindDevice, is_gpu: IsGpuClass, *, everything: bool) -> None:
         """Look again at allocations of devices that were not known; `everything`: at all claims.
 
         That is for a change of what counts as a GPU. What is known of a device stays.
         """
         for uid, claim in self._claims.items.items():
             record = self.get(uid)
+            # Most claims are resolved: they are passed by at every batch.
             if everything or (record is not None and not is_resolved(record.devices)):
                 self._settle(claim, at, at, find, is_gpu)
 
-    def ask(self, namespace: str, name: str, find: Find, is_gpu: IsGpuClass) -> Ask | None:
+    def ask(
+        self, namespace: str, name: str, find: FindDevice, is_gpu: IsGpuClass
+    ) -> ClaimUnits | None:
         """Return the request of a claim by its name; None while there is none."""
         found = self._claims.by_index("name", (namespace, name))
         # A claim that was made anew under the name of one that is not gone yet came last.
-        return Ask(found[-1].uid, asked(found[-1], find, is_gpu)) if found else None
+        return ClaimUnits(found[-1].uid, asked(found[-1], find, is_gpu)) if found else None
 
     def _settle(
-        self, claim: ClaimState, at: float, since: float, find: Find, is_gpu: IsGpuClass
+        self, claim: ClaimState, at: float, since: float, find: FindDevice, is_gpu: IsGpuClass
     ) -> None:
         """Bring the record of a claim in line; one that ended unseen ended at `since`."""
         devices = claimed_devices(claim, find, is_gpu)
@@ -132,6 +144,7 @@ class ClaimStore(ObservedStore[ClaimAllocationRecord]):
         if known is None:
             node = claim.allocation.node or _node_of(claim.allocation, find)
             self._allocate(claim_record(claim, devices, node=node, seen=at), claim)
+        # Slices may come after claims. A device is looked up until it is found, then it stays.
         elif not is_resolved(known.devices) and devices != known.devices:
             node = known.node or _node_of(claim.allocation, find)
             self._allocate(replace(known, devices=devices, node=node), claim)
@@ -146,21 +159,15 @@ class ClaimStore(ObservedStore[ClaimAllocationRecord]):
             self.mark(replace(record, released=max(at, record.allocated)))
 
 
-def _until(allocation: Allocation, at: float) -> float:
+def _until(allocation: AllocationResult, at: float) -> float:
     return at if allocation.at is None else min(at, allocation.at)
 
 
-def _node_of(allocation: Allocation, find: Find) -> str:
+def _node_of(allocation: AllocationResult, find: FindDevice) -> str:
     """Return the node of the devices where that is one and the same."""
     found = (find(r.driver, r.pool, r.device) for r in allocation.results)
     nodes = {device.node for device in found if device is not None}
     return nodes.pop() if len(nodes) == 1 else ""
-
-
-_AT_ONCE = 1000
-_FIELDS = ["namespace", "name", "node_name", "released_at", "devices"]
-
-Assign = Callable[[TrackedPod, ClaimAllocationRecord], Assigned | None]
 
 
 def open_claims(cluster_id: int) -> list[ClaimAllocationRecord]:
@@ -236,6 +243,7 @@ def _joined(
 
 
 def _micros(at: float) -> int:
+    # Microseconds as the database keeps them: floats of one time may differ in the last digit.
     return round(at * 1e6)
 
 
@@ -246,6 +254,7 @@ def _holder(
     tracked = TrackedPod(holder(intervals[-1], since=intervals[0].allocated))
     found = None if known is None else known.assigned
     now = assign(tracked, intervals[-1])
+    # A tier that was found stays, as that of a pod does: a later catalog moves no past hours.
     if found is None or found.tier in BUILTIN_TIERS:
         found = now or found
     elif now is not None and is_resolved(intervals[-1].devices):
@@ -255,7 +264,7 @@ def _holder(
     return tracked
 
 
-def notes(cluster_id: int) -> dict[str, str]:
+def stored_notes(cluster_id: int) -> dict[str, str]:
     """Return the notes of a cluster: subject → text. One query."""
     rows = WatchIssue.objects.filter(cluster_id=cluster_id).order_by("subject")
     return dict(rows.values_list("subject", "text"))
@@ -277,20 +286,12 @@ def write_notes(cluster_id: int, notes: Mapping[str, str], at: float) -> None:
         )
 
 
-GROUP = "/apis/resource.k8s.io"
-SLICES, CLASSES, CLAIMS = "resourceslices", "deviceclasses", "resourceclaims"
-KINDS = (CLASSES, SLICES, CLAIMS)
-"""In the order in which they are taken in: each needs those before it."""
-
-Object = Mapping[str, Any]
-
-
 def collections_of(version: str | None) -> tuple[str, ...]:
     """Return the collections of a served version; none where no version is served."""
     return () if version is None else tuple(f"{GROUP}/{version}/{kind}" for kind in KINDS)
 
 
-def discovered(source: ClusterSource) -> tuple[str, ...]:
+def discovered_claims(source: ClusterSource) -> tuple[str, ...]:
     """Ask a server which of these collections it has. Raises what the source raises."""
     return collections_of(served_version(source.get(GROUP), VERSIONS))
 
@@ -312,6 +313,7 @@ class ClaimWatch:
         self._named: frozenset[str] = frozenset()
         self._gpu_classes: frozenset[str] = frozenset()
         self._pods = ObservedStore[Object](uid_of, indexes={"claim": _claim_keys})
+        # The nodes that may offer other devices now; None: all of them.
         self._nodes: set[str] | None = set()
         self._everything = False
 
@@ -394,7 +396,7 @@ class ClaimWatch:
             return NO_CLAIMS
         namespace = str(pod["metadata"].get("namespace", ""))
 
-        def find(name: str) -> Ask | None:
+        def find(name: str) -> ClaimUnits | None:
             return self.claims.ask(namespace, name, self.devices.find, self.is_gpu)
 
         return pod_claims(pod, find, remembered=remembered)

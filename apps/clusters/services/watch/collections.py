@@ -19,9 +19,20 @@ EVERYWHERE: Mapping[str, ObservedKind] = {
 }
 """What every server has."""
 
+_MISSING: Mapping[ObservedKind, str] = {
+    ObservedKind.EVENT: "what autoscalers, kubelets and refused controllers say is not shown",
+    ObservedKind.RESOURCE_QUOTA: "which quota blocks pending pods is not known",
+    ObservedKind.REPLICA_SET: "pods that a quota refuses to Deployments are not seen",
+    ObservedKind.STATEFUL_SET: "pods that a quota refuses to StatefulSets are not seen",
+    ObservedKind.JOB: "pods that a quota refuses to Jobs, and suspended Jobs, are not seen",
+}
+_QUEUES = "pending work of these queues, and its causes, are not known"
+# Objects that are gone and still remembered: an older line about them may come late.
+MOST_GONE = 10_000
+
 
 @dataclass(frozen=True, slots=True)
-class _Group:
+class _ApiGroup:
     """An API group that a server may have; its versions, the best first, and plurals."""
 
     name: str
@@ -29,8 +40,10 @@ class _Group:
     kinds: Mapping[str, ObservedKind]
 
 
+# A server that is upgraded serves several versions at once. The best one is followed: two
+# would show every object twice. A kind that it lacks is followed in an older version.
 _GROUPS = (
-    _Group(
+    _ApiGroup(
         "kueue.x-k8s.io",
         ("v1beta2", "v1beta1", "v1alpha1"),
         {
@@ -41,31 +54,22 @@ _GROUPS = (
             "resourceflavors": ObservedKind.RESOURCE_FLAVOR,
         },
     ),
-    _Group(
+    _ApiGroup(
         "scheduling.volcano.sh",
         ("v1beta1",),
         {"podgroups": ObservedKind.VOLCANO_POD_GROUP, "queues": ObservedKind.VOLCANO_QUEUE},
     ),
-    _Group(
+    _ApiGroup(
         "scheduling.x-k8s.io", ("v1alpha1",), {"podgroups": ObservedKind.COSCHEDULING_POD_GROUP}
     ),
-    _Group(
+    _ApiGroup(
         "scheduling.k8s.io",
         ("v1beta1", "v1alpha3", "v1alpha2"),
         {"podgroups": ObservedKind.GANG_POD_GROUP},
     ),
     # Before there was a PodGroup, a Workload had them inside.
-    _Group("scheduling.k8s.io", ("v1alpha1",), {"workloads": ObservedKind.GANG_POD_GROUP}),
+    _ApiGroup("scheduling.k8s.io", ("v1alpha1",), {"workloads": ObservedKind.GANG_POD_GROUP}),
 )
-
-_MISSING: Mapping[ObservedKind, str] = {
-    ObservedKind.EVENT: "what autoscalers, kubelets and refused controllers say is not shown",
-    ObservedKind.RESOURCE_QUOTA: "which quota blocks pending pods is not known",
-    ObservedKind.REPLICA_SET: "pods that a quota refuses to Deployments are not seen",
-    ObservedKind.STATEFUL_SET: "pods that a quota refuses to StatefulSets are not seen",
-    ObservedKind.JOB: "pods that a quota refuses to Jobs, and suspended Jobs, are not seen",
-}
-_QUEUES = "pending work of these queues, and its causes, are not known"
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +89,7 @@ class Sources:
 NO_SOURCES = Sources({})
 
 
-def discovered(source: ClusterSource, claims: Sequence[str]) -> Sources:
+def discovered_sources(source: ClusterSource, claims: Sequence[str]) -> Sources:
     """Ask a server which of these collections it has; `claims` are those of DRA that it has.
 
     Raises SourceUnavailable. A group that may not be asked for is left out, with the reason.
@@ -96,6 +100,7 @@ def discovered(source: ClusterSource, claims: Sequence[str]) -> Sources:
         try:
             kinds |= _served(source, group, set(kinds.values()))
         except SourceRejected as error:
+            # Discovery may be forbidden where the collections are not needed: the others go on.
             refusals[group.name] = f"{error} Until then {_QUEUES}."
     bases = {path.rpartition("/")[0] for path in claims}
     templates = [f"{base}/{TEMPLATES}" for base in sorted(bases) if _has_templates(source, base)]
@@ -113,7 +118,7 @@ def _has_templates(source: ClusterSource, base: str) -> bool:
 
 
 def _served(
-    source: ClusterSource, group: _Group, known: set[ObservedKind]
+    source: ClusterSource, group: _ApiGroup, known: set[ObservedKind]
 ) -> dict[str, ObservedKind]:
     document = source.get(f"/apis/{group.name}")
     served = {text(one.get("version")) for one in items(mapping(document).get("versions"))}
@@ -123,19 +128,20 @@ def _served(
         listed = source.get(base)
         names = {text(one.get("name")) for one in items(mapping(listed).get("resources"))}
         for plural, kind in group.kinds.items():
+            # A version without a list of resources is believed: its collection will tell.
             there = listed is None or plural in names
             if there and kind not in known and kind not in found.values():
                 found[f"{base}/{plural}"] = kind
     return found
 
 
-def refusal(path: str, kind: ObservedKind | None, why: str) -> str:
+def refusal_text(path: str, kind: ObservedKind | None, why: str) -> str:
     """Return in words that a collection may not be read, and what is not known for it."""
     plural = path.rpartition("/")[2]
     return f"{why} Until the right to list and watch {plural} is given, {_missing(kind)}."
 
 
-def silence(path: str, kind: ObservedKind | None, why: str) -> str:
+def silence_text(path: str, kind: ObservedKind | None, why: str) -> str:
     """Return in words that nothing is heard of a collection, and what is not known for it."""
     plural = path.rpartition("/")[2]
     return f"{why} Until the API server answers for {plural} again, {_missing(kind)}."
@@ -145,10 +151,6 @@ def _missing(kind: ObservedKind | None) -> str:
     if kind is None:
         return "which GPUs pods ask for whose claims are not made yet is not known"
     return _MISSING.get(kind, _QUEUES)
-
-
-# Objects that are gone and still remembered: an older line about them may come late.
-MOST_GONE = 10_000
 
 
 class Versions:
@@ -164,6 +166,7 @@ class Versions:
 
     def listed(self, items: Iterable[Mapping[str, Any]]) -> None:
         """Take in a whole list."""
+        # The watch goes on from the version of this list: no older line about them can follow.
         self._gone.clear()
         self._there = {
             uid_of(item): version for item in items if (version := _version(item)) is not None
@@ -194,6 +197,7 @@ def uid_of(item: Mapping[str, Any]) -> str:
 def _version(item: Mapping[str, Any]) -> int | None:
     """Return an object's resourceVersion as a number; they grow (KEP-5504)."""
     text = str(item["metadata"].get("resourceVersion", ""))
+    # Clients were long told that versions cannot be compared, so some server may not count.
     return int(text) if text.isdecimal() else None
 
 

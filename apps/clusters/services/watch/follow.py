@@ -4,7 +4,7 @@ import logging
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
@@ -12,12 +12,11 @@ from typing import Any, NamedTuple, TypeVar
 
 from django.db import DatabaseError, InterfaceError, OperationalError, connection
 
-from apps.clusters.domain.observed.pods import tells_of_waiting
+from apps.clusters.domain.observed.pods import explains_pending
 from apps.clusters.gateways import cluster_source
 from apps.clusters.models import Cluster
 from apps.clusters.ports import ClusterSource, SourceRejected, SourceUnavailable
-from apps.clusters.services.watch import claims as claim_watch
-from apps.clusters.services.watch import collections
+from apps.clusters.services.watch.claims import GROUP, discovered_claims
 from apps.clusters.services.watch.collections import (
     EVENTS,
     Item,
@@ -25,6 +24,7 @@ from apps.clusters.services.watch.collections import (
     Sources,
     WatchForbidden,
     WatchSilent,
+    discovered_sources,
 )
 from apps.clusters.services.watch.informer import COLLECTIONS, Informer
 from apps.clusters.services.watch.streams import (
@@ -38,11 +38,17 @@ logger = logging.getLogger(__name__)
 
 FLUSH_SECONDS = 1.0
 MOST_AT_ONCE = 1000
+# Somebody may install Kueue or upgrade the server while this runs.
 DISCOVER_SECONDS = 600.0
+# Bounded: while the database is away, streams stop reading instead of filling memory.
 _INBOX = 10_000
 _JOIN_SECONDS = 5.0
 
 T = TypeVar("T")
+
+CATALOG_SECONDS = 30.0
+Opener = Callable[[Cluster], ClusterSource | None]
+Clock = Callable[[], datetime]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +80,7 @@ def snapshot(cluster: Cluster, source: ClusterSource, now: datetime) -> Snapshot
     return Snapshot(nodes=nodes, pods=pods, rows=rows)
 
 
-class _Found(NamedTuple):
+class _Discovered(NamedTuple):
     """Optional collections that a server has: of claims, and those that explain pending work."""
 
     claims: tuple[str, ...]
@@ -85,7 +91,7 @@ class _Found(NamedTuple):
         return (*self.claims, *self.sources.paths)
 
 
-def _discovered(source: ClusterSource, at: float) -> tuple[_Found, list[Item]]:
+def _discovered(source: ClusterSource, at: float) -> tuple[_Discovered, list[Item]]:
     """Return the optional collections that the server has; what is refused, as what is to note.
 
     Raises SourceUnavailable.
@@ -93,11 +99,11 @@ def _discovered(source: ClusterSource, at: float) -> tuple[_Found, list[Item]]:
     claims: tuple[str, ...] = ()
     refused: list[Item] = []
     try:
-        claims = claim_watch.discovered(source)
+        claims = discovered_claims(source)
     except SourceRejected as error:
         logger.warning("whether there are ResourceClaims cannot be asked: %s", error)
-        refused = [WatchForbidden(claim_watch.GROUP, at, str(error))]
-    return _Found(claims, collections.discovered(source, claims)), refused
+        refused = [WatchForbidden(GROUP, at, str(error))]
+    return _Discovered(claims, discovered_sources(source, claims)), refused
 
 
 def _listed(source: ClusterSource, path: str, at: float) -> Item:
@@ -117,7 +123,7 @@ def _explained(source: ClusterSource, sources: Sources, at: float) -> Iterator[I
             logger.warning("%s is left out: %s", path, error)
             item = WatchSilent(path, at, str(error))
         if path == EVENTS and isinstance(item, Relisted):
-            item = replace(item, items=[one for one in item.items if tells_of_waiting(one)])
+            item = replace(item, items=[one for one in item.items if explains_pending(one)])
         yield item
 
 
@@ -143,7 +149,7 @@ def follow(
     if found is None:
         source.close()
         return
-    collections, refused = found
+    served, refused = found
     inbox: queue.Queue[Item] = queue.Queue(maxsize=_INBOX)
     ended = threading.Event()
 
@@ -153,17 +159,16 @@ def follow(
     stream = partial(
         Stream, cluster.name, source=source, inbox=inbox, clock=clock, stopped=stopped, wait=wait
     )
-    streams = _streams(collections, stream)
+    streams = _streams(served, stream)
     due = clock().timestamp() + DISCOVER_SECONDS
     threads = [_thread(stream) for stream in streams]
     try:
         informer = _persist(
-            lambda: Informer(cluster.pk, source, collections.claims, collections.sources),
-            stop,
-            wait,
+            lambda: Informer(cluster.pk, source, served.claims, served.sources), stop, wait
         )
         if informer is None:
             return
+        # Streams begin after the rows were read: whatever they show is newer than these.
         _persist_batch(informer, refused, streams, stop, wait)
         for thread in threads:
             thread.start()
@@ -173,24 +178,30 @@ def follow(
             _check_alive(threads, stop)
             if clock().timestamp() >= due:
                 due += DISCOVER_SECONDS
-                if _is_outdated(collections, source, cluster.name):
+                if _is_outdated(served, source, cluster.name):
                     break
+        # The next watch lists everything, but would not know when these changes happened.
         _persist_batch(informer, _arrived(inbox), streams, stop, wait)
     finally:
         ended.set()
         source.close()
-        for thread in threads:
-            if thread.ident is not None:
-                thread.join(_JOIN_SECONDS)
+        _join(threads)
 
 
-def _streams(found: _Found, stream: Callable[..., Stream]) -> list[Stream]:
+def _join(threads: Iterable[threading.Thread]) -> None:
+    """Wait for the threads that were started to end."""
+    for thread in threads:
+        if thread.ident is not None:
+            thread.join(_JOIN_SECONDS)
+
+
+def _streams(found: _Discovered, stream: Callable[..., Stream]) -> list[Stream]:
     """Return a stream for each collection, made by `stream`; none is begun."""
     return [
         stream(
             path=path,
             optional=path in found.optional,
-            keep=tells_of_waiting if path == EVENTS else None,
+            keep=explains_pending if path == EVENTS else None,
         )
         for path in (*COLLECTIONS, *found.optional)
     ]
@@ -206,7 +217,7 @@ def _await_discovery(
     clock: Callable[[], datetime],
     stop: threading.Event,
     wait: Callable[[float], object],
-) -> tuple[_Found, list[Item]] | None:
+) -> tuple[_Discovered, list[Item]] | None:
     """Return what `_discovered` does as soon as the server answers; None when stopped before."""
     delay = FIRST_DELAY_SECONDS
     while not stop.is_set():
@@ -220,11 +231,11 @@ def _await_discovery(
     return None
 
 
-def _is_outdated(before: _Found, source: ClusterSource, cluster: str) -> bool:
+def _is_outdated(before: _Discovered, source: ClusterSource, cluster: str) -> bool:
     """Say whether the server has other optional collections now; no where it does not tell."""
     try:
-        claims = claim_watch.discovered(source)
-        found = _Found(claims, collections.discovered(source, claims))
+        claims = discovered_claims(source)
+        found = _Discovered(claims, discovered_sources(source, claims))
     except (SourceRejected, SourceUnavailable) as error:
         logger.debug("cluster %s: not discovered: %s", cluster, error)
         return False
@@ -275,6 +286,7 @@ def _persist(
         try:
             return work()
         except (OperationalError, InterfaceError) as error:
+            # Django opens a new connection only after the broken one is closed.
             connection.close_if_unusable_or_obsolete()
             if stop.is_set():
                 logger.warning("stopped before the database could be written: %s", error)
@@ -289,12 +301,6 @@ def _check_alive(threads: list[threading.Thread], stop: threading.Event) -> None
     for thread in threads:
         if not thread.is_alive() and not stop.is_set():
             raise RuntimeError(f"{thread.name} ended unexpectedly; see the log above")
-
-
-LOOK_SECONDS = 30.0
-
-Opener = Callable[[Cluster], ClusterSource | None]
-Clock = Callable[[], datetime]
 
 
 class UnknownWatchCluster(Exception):
@@ -365,30 +371,31 @@ class Watchers:
     stop: threading.Event
     name: str | None = None
     catalog: Callable[[], list[WatchedCluster]] = clusters_to_watch
-    look_seconds: float = LOOK_SECONDS
+    catalog_seconds: float = CATALOG_SECONDS
     _running: dict[str, "_Watch"] = field(default_factory=dict)
 
     def run(self) -> None:
         """Watch until `stop` is set; all threads have ended when this returns."""
         while not self.stop.is_set():
             try:
-                self._look()
+                self._keep_in_step()
             except DatabaseError as error:
                 logger.warning("the catalog cannot be read now: %s", error)
                 connection.close_if_unusable_or_obsolete()
-            self.stop.wait(self.look_seconds)
+            self.stop.wait(self.catalog_seconds)
         for watch in self._running.values():
             watch.stop.set()
         for watch in self._running.values():
             watch.thread.join()
 
-    def _look(self) -> None:
+    def _keep_in_step(self) -> None:
         clusters = {
             cluster.name: cluster.kubernetes
             for cluster in self.catalog()
             if cluster.kubernetes and self.name in {None, cluster.name}
         }
         for name, watch in list(self._running.items()):
+            # Another address or other credentials need new clients, so the watch begins anew.
             if clusters.get(name) != watch.kubernetes or not watch.thread.is_alive():
                 watch.stop.set()
                 watch.thread.join()
@@ -403,6 +410,7 @@ class Watchers:
             try:
                 self.watch(name, stop)
             finally:
+                # Django closes the connections of requests, not those of our own threads.
                 connection.close()
 
         thread = threading.Thread(target=run, name=f"watch {name}")

@@ -31,14 +31,19 @@ from apps.clusters.domain.pods.ledger import (
 )
 from apps.clusters.domain.tiers import NodeOffer, NodeOffers
 from apps.clusters.ports import ClusterSource
-from apps.clusters.services.catalog import Assigned, TierHistory
+from apps.clusters.services.catalog import TierAssignment, TierHistory
 from apps.clusters.services.pods import inferred_pods, node_store, pod_store
 from apps.clusters.services.pods.ledger_rows import NameRegistry
 from apps.clusters.services.pods.node_store import NodeStore
 from apps.clusters.services.pods.pod_store import PodObservation, PodStore, TrackedPod
-from apps.clusters.services.watch import claims as claim_writer
-from apps.clusters.services.watch import object_rows
-from apps.clusters.services.watch.claims import CLAIMS, ClaimWatch
+from apps.clusters.services.watch.claims import (
+    CLAIMS,
+    ClaimWatch,
+    open_claims,
+    stored_notes,
+    write_claims,
+    write_notes,
+)
 from apps.clusters.services.watch.collections import (
     NO_SOURCES,
     Item,
@@ -51,7 +56,7 @@ from apps.clusters.services.watch.collections import (
     WatchSilent,
     uid_of,
 )
-from apps.clusters.services.watch.object_rows import observed_objects
+from apps.clusters.services.watch.object_rows import observed_objects, write_objects
 from apps.clusters.services.watch.observed_objects import ObjectWatch, SyncContext
 from apps.clusters.services.watch.owner_lookup import OwnerLookup
 from apps.clusters.services.watch.streams import StreamCoverage
@@ -91,9 +96,9 @@ class Informer:
         self._nodes = NodeStore(node_store.open_intervals(cluster_id))
         self._pods = PodStore(pod_store.present_pods(cluster_id))
         self._last_watched = pod_store.last_watched(cluster_id)
-        self._dra = ClaimWatch(claims, claim_writer.open_claims(cluster_id) if claims else ())
+        self._dra = ClaimWatch(claims, open_claims(cluster_id) if claims else ())
         self._states: dict[str, NodeState] = {}
-        self._notes = claim_writer.notes(cluster_id)
+        self._notes = stored_notes(cluster_id)
         self._listed_pods = False
         self._coverage = StreamCoverage((NODES, PODS, *claims))
         self._versions: dict[str, Versions] = defaultdict(Versions)
@@ -135,6 +140,7 @@ class Informer:
         for item in sorted(claims, key=lambda item: self._dra.place(item.path)):
             self._apply_item(item)
         self._dra.settle(self._tiers.device_classes, now)
+        # Templates come before pods: a pod whose claim is not made yet is read with its template.
         observed = [item for item in batch if self._objects.follows(item.path)]
         for item in observed:
             if self._objects.is_of_templates(item.path):
@@ -144,6 +150,7 @@ class Informer:
         for item, seen in zip(ledger, pods, strict=True):
             self._apply_item(item, seen)
         self._now = max(self._now, now)
+        # Asked before `_reassess`, which notes that these pods were looked at.
         naming = {uid_of(pod) for pod in self._dra.pods_to_see()}
         touched = self._reassess(again, now)
         self._apply_observed(observed, naming, touched, now)
@@ -204,6 +211,7 @@ class Informer:
     def _apply_event(self, event: WatchEvent, pods: Sequence[PodObservation]) -> None:
         path, item, at = event.path, event.change.object, event.at
         proof = self._coverage.last_proof(path)
+        # Before the check for stale versions: even a stale line proves that the stream is alive.
         late = self._coverage.arrived(path, at, event.asked)
         deleted = event.change.type == "DELETED"
         if event.change.type not in _KINDS or self._versions[path].is_stale(item, gone=deleted):
@@ -211,6 +219,8 @@ class Informer:
         after = at if proof is None else proof
         gone = None
         if deleted:
+            # A late line tells that an object went, not when: only its grace period limits the
+            # time.
             gone = deletion_time(item, after=after, at=at) if late else at
         if self._objects.follows(path):
             self._objects.apply(path, item, at, gone=deleted)
@@ -289,6 +299,7 @@ class Informer:
         parsed.append(list(self._parse((pod, None) for pod in self._dra.pods_to_see())))
         found = [pair for pairs in parsed for pair in pairs]
         self._tops = self._owners.top_owners(pod for pod, _ in found)
+        # Pods that are new to this process may have rows of an earlier watch: these go on.
         new = self._pods.unknown(seen.record.uid for _, seen in found)
         self._pods.adopt(pod_store.known_pods(self._cluster, new))
         unseen = frozenset(new)
@@ -330,6 +341,7 @@ class Informer:
             self._states.pop(state.name, None)
             return
         ready_at = ready_since(item)
+        # At `after` the node was known: an older turn of its condition is no news.
         if ready_at is not None and ready_at <= after:
             ready_at = None
         self._nodes.apply(state, at, ready_at=ready_at)
@@ -404,7 +416,7 @@ class Informer:
     def _write_objects(self) -> None:
         store = self._objects.store
         try:
-            object_rows.write_objects(self._cluster, list(store.changed.values()))
+            write_objects(self._cluster, list(store.changed.values()))
         except (DataError, IntegrityError):
             # One that no database takes must neither stop the others nor come back for ever.
             for one in store.changed.values():
@@ -413,7 +425,7 @@ class Informer:
 
     def _write_alone(self, one: ObservedObject) -> None:
         try:
-            object_rows.write_objects(self._cluster, [one])
+            write_objects(self._cluster, [one])
         except (DataError, IntegrityError):
             logger.exception("what was seen of %s %s is not written", one.kind, one.uid)
 
@@ -425,12 +437,13 @@ class Informer:
         pod_store.write_pods(self._cluster, pods, self._names)
         claims = list(self._dra.claims.changed.values())
         if claims:
-            claim_writer.write_claims(self._cluster, claims, self._names, self._assigned_claim)
+            write_claims(self._cluster, claims, self._names, self._assigned_claim)
         notes = {**self._dra.notes(), **self._objects.notes()}
         if notes != self._notes:
-            claim_writer.write_notes(self._cluster, notes, self._now)
+            write_notes(self._cluster, notes, self._now)
         intervals = dict(self._nodes.changed)
         node_store.write_intervals(intervals, self._names)
+        # Read only now: the span must not cover what is not written above.
         spans = self._coverage.unwritten
         pod_store.write_spans(self._cluster, spans)
         if self._listed_pods and spans:
@@ -444,7 +457,7 @@ class Informer:
         self._namespaces.clear()
         return len(pods) + len(intervals) + len(claims)
 
-    def _assigned(self, tracked: TrackedPod) -> Assigned | None:
+    def _assigned(self, tracked: TrackedPod) -> TierAssignment | None:
         """Return what a pod counts as: by its node's labels once bound, until then as it asks.
 
         None where there is nothing new to say: its node has gone.
@@ -454,6 +467,7 @@ class Informer:
             return None
         labels = None if interval is None else interval.state.labels
         devices = self._dra.devices_of(tracked.record.claims)
+        # Only a pending pod may come to any node; a bound one weighs what its own node says.
         offers = self._offers() if tracked.record.bound is None else None
         return self._tiers.assign(tracked.record, labels, self._now, devices, offers)
 
@@ -465,7 +479,7 @@ class Informer:
             )
         return self._nodes_known
 
-    def _assigned_claim(self, tracked: TrackedPod, claim: ClaimAllocationRecord) -> Assigned:
+    def _assigned_claim(self, tracked: TrackedPod, claim: ClaimAllocationRecord) -> TierAssignment:
         """Return what a claim counts as that no pod uses."""
         interval = self._nodes.get(claim.node)
         labels = None if interval is None else interval.state.labels
@@ -479,6 +493,7 @@ def _node_offer(state: NodeState) -> NodeOffer:
     for device in state.devices:
         for name in device.classes:
             parts[name][mig_part(device.profile, device.model)] += 1
+    # A class may select parts of several sizes: a pending request counts as the usual one.
     usual = {name: max(of, key=lambda part: (of[part], part)) for name, of in parts.items()}
     return NodeOffer(state.labels, offers | usual.keys(), usual)
 

@@ -25,6 +25,13 @@ _DECODERS: dict[ObservedKind, msgspec.json.Decoder[Any]] = {
     kind: msgspec.json.Decoder(body) for kind, body in BODIES.items()
 }
 
+AT_ONCE = 500
+# Times are floats in memory and microseconds in the database.
+_INSTANT_SECONDS = 1e-3
+_FIELDS = ["namespace", "name", "changed_at", "gone_at", "body"]
+# (kind, uid) → rows of it, the oldest first.
+_There = Mapping[tuple[str, str], Sequence[ObservedObjectRow]]
+
 
 def observed_objects(
     cluster_id: int, kinds: Collection[ObservedKind], *, gone_since: datetime | None = None
@@ -40,6 +47,7 @@ def observed_objects(
         there, cluster_id=cluster_id, kind__in=[kind.value for kind in kinds]
     ).order_by("kind", "uid", "first_at")
     values = rows.annotate(
+        # As text, which msgspec decodes into structs without dictionaries in between.
         text=Cast("body", TextField()),
         first_seconds=UnixSeconds("first_at"),
         changed_seconds=UnixSeconds("changed_at"),
@@ -53,14 +61,6 @@ def observed_objects(
     ]
 
 
-AT_ONCE = 500
-_INSTANT_SECONDS = 1e-3
-_FIELDS = ["namespace", "name", "changed_at", "gone_at", "body"]
-
-# (kind, uid) → rows of it, the oldest first.
-_There = Mapping[tuple[str, str], Sequence[ObservedObjectRow]]
-
-
 def write_objects(cluster_id: int, changed: Sequence[ObservedObject]) -> None:
     """Insert or update the rows of these, by (cluster, kind, uid, first seen).
 
@@ -70,6 +70,7 @@ def write_objects(cluster_id: int, changed: Sequence[ObservedObject]) -> None:
     """
     for start in range(0, len(changed), AT_ONCE):
         part = changed[start : start + AT_ONCE]
+        # Two processes may watch one cluster, as when a new version takes over.
         with transaction.atomic():
             lock_cluster(cluster_id)
             there = _there(cluster_id, part)
@@ -92,6 +93,7 @@ def _there(cluster_id: int, part: Sequence[ObservedObject]) -> _There:
         kind__in={one.kind.value for one in part},
         uid__in={one.uid for one in part},
     ).order_by("kind", "uid", "first_at")
+    # Only kinds with history compare what is there; the other bodies are replaced unread.
     if not any(one.kind in WITH_HISTORY for one in part):
         rows = rows.defer("body")
     for row in rows:
@@ -103,6 +105,7 @@ def _rows(cluster_id: int, one: ObservedObject, there: _There) -> list[ObservedO
     known = there.get((one.kind.value, one.uid), ())
     ours = _row(cluster_id, one)
     if one.kind not in WITH_HISTORY:
+        # Another process may have begun the row at a moment of its own: an object has one row.
         if known:
             ours.first_at = known[-1].first_at
             ours.gone_at = None if ours.gone_at is None else max(ours.gone_at, ours.first_at)

@@ -26,11 +26,25 @@ from apps.clusters.domain.observed.objects import (
 from apps.clusters.domain.observed.pods import ExtractionContext, event_snapshot, is_settled
 from apps.clusters.domain.pods.ledger import ClaimedDevice, OfferedDevice, Owner, controller_of
 from apps.clusters.services.pods.node_store import NodeUse
-from apps.clusters.services.watch.collections import Sources, refusal, silence, uid_of
+from apps.clusters.services.watch.collections import Sources, refusal_text, silence_text, uid_of
 
 _INSTANT = 1e-3
 
 Key = tuple[ObservedKind, str]
+
+KEEP_SECONDS = 3600.0
+MOST_EARLY = 10_000
+_LOOK_SECONDS = 60.0
+_OF_ATTEMPTS = frozenset({"FailedCreate", "FailedToCreatePod"})
+"""What a controller tells each time it tries: once it is silent, they explain nothing."""
+_Name = tuple[str, str]
+"""Namespace and name."""
+Object = Mapping[str, Any]
+ContextOf = Callable[[ObservedKind, Object], ExtractionContext]
+OwnersOf = Callable[[Iterable[Object]], Mapping[str, Owner]]
+_NAMES_CLAIMS = (ObservedKind.POD, ObservedKind.RESOURCE_CLAIM, *CONTROLLERS)
+_OF_THE_LEDGER = {ObservedKind.POD, ObservedKind.NODE, ObservedKind.RESOURCE_CLAIM}
+_OWNED = (ControllerSnapshot, WorkloadSnapshot, PodGroupSnapshot)
 
 
 class ObjectStore(ObservedStore[ObservedObject]):
@@ -67,6 +81,7 @@ class ObjectStore(ObservedStore[ObservedObject]):
             self.gone_at.pop(uid, None)
             self.keep(ObservedObject(kind, uid, name[0], name[1], body, at, at))
         elif known.body != body:
+            # Rows are told apart by their beginning: two settings of one instant are one.
             if _is_set_anew(kind, known, body) and at - known.first > _INSTANT:
                 self.mark(replace(known, gone=at))
                 known = replace(known, first=at)
@@ -76,6 +91,8 @@ class ObjectStore(ObservedStore[ObservedObject]):
         """Apply that an object is no more, or of no interest any more."""
         known = self.drop((kind, uid))
         if known is not None:
+            # Events may come after the end of their object: its time says whether they still
+            # matter.
             if kind is not ObservedKind.EVENT:
                 self.gone_at[uid] = at
             self.mark(replace(known, gone=max(at, known.first)))
@@ -110,16 +127,6 @@ def _is_set_anew(kind: ObservedKind, known: ObservedObject, body: Body) -> bool:
     return kind in WITH_HISTORY and setting_of(known.body) != setting_of(body)
 
 
-KEEP_SECONDS = 3600.0
-MOST_EARLY = 10_000
-_LOOK_SECONDS = 60.0
-_OF_ATTEMPTS = frozenset({"FailedCreate", "FailedToCreatePod"})
-"""What a controller tells each time it tries: once it is silent, they explain nothing."""
-
-_Name = tuple[str, str]
-"""Namespace and name."""
-
-
 def _name(item: Mapping[str, Any]) -> _Name:
     metadata = item["metadata"]
     return str(metadata.get("namespace") or ""), str(metadata.get("name") or "")
@@ -149,6 +156,7 @@ class EventStore:
         if self._is_known(event.about_uid) or (ObservedKind.EVENT, uid) in self._store:
             self._store.apply(ObservedKind.EVENT, uid, name, event, at)
             return
+        # Taken out and put in again at the end: at MOST_EARLY the object with the oldest news goes.
         about = self._early.pop(event.about_uid, {})
         about[uid] = (name, event, at)
         self._early[event.about_uid] = about
@@ -182,13 +190,6 @@ class EventStore:
 
     def _is_known(self, uid: str) -> bool:
         return self._store.has(uid) or uid in self._store.gone_at or self._is_ledger_pod(uid)
-
-
-Object = Mapping[str, Any]
-ContextOf = Callable[[ObservedKind, Object], ExtractionContext]
-OwnersOf = Callable[[Iterable[Object]], Mapping[str, Owner]]
-
-_NAMES_CLAIMS = (ObservedKind.POD, ObservedKind.RESOURCE_CLAIM, *CONTROLLERS)
 
 
 class SyncContext(NamedTuple):
@@ -282,11 +283,11 @@ class ObjectWatch:
 
     def refused(self, path: str, why: str) -> None:
         """Note that a collection may not be read: what is known of it stays as it was."""
-        self._refusals[path] = refusal(path, self._sources.kinds.get(path), why)
+        self._refusals[path] = refusal_text(path, self._sources.kinds.get(path), why)
 
     def unanswered(self, path: str, why: str) -> None:
         """Note that the server says nothing of a collection: what is known of it may be over."""
-        self._silent[path] = silence(path, self._sources.kinds.get(path), why)
+        self._silent[path] = silence_text(path, self._sources.kinds.get(path), why)
 
     def answered(self, path: str) -> None:
         """Note that the server tells of a collection again."""
@@ -310,12 +311,14 @@ class ObjectWatch:
                 self.use.apply(item)
             if kind in _NAMES_CLAIMS:
                 self._remember(kind, item)
+            # A running pod needs no explanation; what it requests still counts on its node.
             if kind is ObservedKind.POD and is_settled(item):
                 body = None
             else:
                 body = observed_object(kind, item, self._around.context(kind, item))
             found.append((item, body))
         owned = [item for item, body in found if isinstance(body, _OWNED) and controller_of(item)]
+        # All in one go: owners that are not known cost requests to the API server.
         owners = self._around.owners(owned) if owned else {}
         for item, body in found:
             self._see(kind, item, _with_owner(body, owners.get(uid_of(item))), at)
@@ -325,6 +328,7 @@ class ObjectWatch:
         if isinstance(body, NodeSnapshot):
             node = _Node(uid_of(item), name[1], body)
             known = self._nodes.put(node)
+            # A node that was made anew under its name: the deletion of the old one may come later.
             if known is not None and known.uid != node.uid:
                 self.store.delete(ObservedKind.NODE, known.uid, at)
             if known != node:
@@ -381,10 +385,12 @@ class ObjectWatch:
 
     def settle(self, at: float, touched: Collection[str]) -> None:
         """Bring nodes and events in line; `touched` are nodes whose devices may differ now."""
+        # Of kinds that the server has no more no stream will tell the end: they end now, once.
         if self._unserved is not None:
             for kind in self._unserved:
                 self.store.relist(kind, (), at)
             self._unserved = None
+        # Once for each node and batch: a thousand pods that come and go change few nodes.
         dirty = (self.use.dirty | set(touched)) & self._nodes.items.keys()
         held = list(self._around.held()) if dirty else []
         for name in sorted(dirty):
@@ -407,10 +413,6 @@ class ObjectWatch:
         """Return what keeps this from being whole, by what it is about."""
         issues = {**self._silent, **self._refusals}
         return {f"waiting:{path.rpartition('/')[2]}": why for path, why in issues.items()}
-
-
-_OF_THE_LEDGER = {ObservedKind.POD, ObservedKind.NODE, ObservedKind.RESOURCE_CLAIM}
-_OWNED = (ControllerSnapshot, WorkloadSnapshot, PodGroupSnapshot)
 
 
 def _with_owner(body: Body | None, owner: Owner | None) -> Body | None:

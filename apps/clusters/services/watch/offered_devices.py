@@ -32,6 +32,8 @@ _OVER_ALL = ("exists", "all(", "filter(", "map(", "size(")
 
 _Answer = bool | None
 
+PoolKey = tuple[str, str]
+
 
 def evaluate(expression: str, device: PublishedDevice) -> bool | None:
     """Say whether a device satisfies an expression; None where that cannot be worked out.
@@ -42,6 +44,7 @@ def evaluate(expression: str, device: PublishedDevice) -> bool | None:
     if len(expression) > LONGEST:
         return None
     everything = any(word in expression for word in _OVER_ALL)
+    # Only what the expression names: UUIDs differ, so that every device would be evaluated.
     looked_at = tuple(
         (name, value)
         for name, value in (*device.attributes.items(), *device.capacity.items())
@@ -68,6 +71,7 @@ class _Answers:
     ) -> _Answer:
         key = (expression, device.driver, looked_at)
         if key not in self._known:
+            # Emptied as a whole: hardly any fleet has so many kinds of devices.
             if len(self._known) >= self._most:
                 self._known.clear()
             self._known[key] = self._work_out(expression, device)
@@ -80,6 +84,7 @@ class _Answers:
                 context.add_function(name, function)
             answer = self._compile(expression).execute(context)
         except KeyError:
+            # An attribute that the device lacks.
             return False
         except (ValueError, TypeError, RuntimeError, ArithmeticError) as error:
             logger.info("not evaluated: %.200s: %.200s", expression, error)
@@ -97,6 +102,7 @@ def _variables(device: PublishedDevice) -> dict[str, Any]:
         "driver": device.driver,
         "attributes": _by_domain(device.attributes, device.driver),
         "capacity": _by_domain(device.capacity, device.driver),
+        # Expressions may ask for it since 1.34; it is not read from slices.
         "allowMultipleAllocations": False,
     }
 
@@ -153,9 +159,6 @@ _FUNCTIONS: Mapping[str, Callable[..., Any]] = {
 }
 
 
-PoolKey = tuple[str, str]
-
-
 class DeviceStore:
     """Slices by pool and classes by name; what is offered is worked out by pool, as it changes.
 
@@ -175,6 +178,7 @@ class DeviceStore:
         self._offered: dict[PoolKey, dict[str, tuple[OfferedDevice, ...]]] = {}
         self._of_node: dict[str, set[PoolKey]] = defaultdict(set)
         self._gpu_classes: frozenset[str] | None = None
+        # Before the first list no slice means nothing, after it that there is none.
         self.known = False
 
     # ------------------------------------------------------------ taking in
@@ -232,6 +236,8 @@ class DeviceStore:
         self._incomplete.pop(key, None)
         if found is not None and not found.complete:
             self._incomplete[key] = found
+            # A pool that lost slices of its own generation offers nothing. While a newer generation
+            # comes in, the old one holds.
             if held is None or held.generation >= found.generation:
                 held = None
             found, newer = held, found
@@ -276,6 +282,7 @@ class DeviceStore:
                 for devices in of_node.values()
                 for classes in {device.classes for device in devices}
             }
+            # A class without selectors fits any device, so a GPU proves nothing of it.
             found = {n for names in of_devices for n in names if self._classes[n].expressions}
             found |= {name for name, one in self._classes.items() if is_gpu_class(name, one)}
             self._gpu_classes = frozenset(found)

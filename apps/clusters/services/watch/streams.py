@@ -23,6 +23,15 @@ GAP_SECONDS = 90.0
 # What waits on a stream that is taken up again within this time has hardly waited.
 PROMPT_SECONDS = 5.0
 
+logger = logging.getLogger(__name__)
+FIRST_DELAY_SECONDS = 1.0
+LONGEST_DELAY_SECONDS = 60.0
+MOST_ASKED_SECONDS = 300.0
+_PUT_SECONDS = 1.0
+_SLOW_PUTS = 5
+SILENT_SECONDS = 90.0
+"""A collection that is not told of for so long is said to be unanswered."""
+
 
 class StreamCoverage:
     """The span in which every required stream was followed without a gap; Unix seconds.
@@ -90,8 +99,10 @@ class StreamCoverage:
     @property
     def span(self) -> tuple[float, float] | None:
         """The present span; None until every required collection was listed."""
+        # A collection that was not listed yet can hide anything.
         if self._proofs.keys() != self._required:
             return None
+        # The slowest stream decides: until then every change of all of them has arrived.
         return (self._start, max(self._start, min(self._proofs.values())))
 
     @property
@@ -116,6 +127,7 @@ class StreamCoverage:
             return
         if asked is not None:
             self._asked[path] = asked
+        # The changes of the pause still come. Only the times at which they happened are lost.
         if since - proof > GAP_SECONDS:
             self._begin(path, since)
         if since - proof > PROMPT_SECONDS:
@@ -125,23 +137,13 @@ class StreamCoverage:
         span = self.span
         if span is not None:
             self._finished.append(span)
+        # Collections are listed one after the other: a span begins with the last of them.
         self._start = max(at, self._start)
         self._proofs[path] = at
 
     def _prove(self, path: str, at: float) -> None:
         if path in self._proofs:
             self._proofs[path] = max(at, self._proofs[path])
-
-
-logger = logging.getLogger(__name__)
-
-FIRST_DELAY_SECONDS = 1.0
-LONGEST_DELAY_SECONDS = 60.0
-MOST_ASKED_SECONDS = 300.0
-_PUT_SECONDS = 1.0
-_SLOW_PUTS = 5
-SILENT_SECONDS = 90.0
-"""A collection that is not told of for so long is said to be unanswered."""
 
 
 class _Stopped(Exception):
@@ -196,6 +198,7 @@ class Stream:
                     return
                 self._back_off(error, "trying again")
             except SourceRejected as error:
+                # A person has to give the right: asking sooner changes nothing.
                 self._delay = LONGEST_DELAY_SECONDS
                 if not self._hand_on(WatchForbidden(self.path, self._now(), str(error))):
                     return
@@ -230,6 +233,7 @@ class Stream:
             self.wait(FIRST_DELAY_SECONDS)
 
     def _list(self) -> None:
+        # The time before the request: what changes while it runs comes with the watch.
         at = self._now()
         listing = self.source.list(self.path)
         logger.info(
@@ -279,6 +283,7 @@ class Stream:
 
     def _put(self, item: Item) -> bool:
         """Hand on an item; return whether that took less than _SLOW_PUTS × put_seconds."""
+        # A full inbox means that the database is away. The server ends a stream that is not read.
         tries = 0
         while not self.stopped():
             try:

@@ -4,11 +4,7 @@ from collections.abc import Iterable
 
 from apps.costs.domain.recommendations.evidence import Offers, WorkloadEvidence
 from apps.costs.domain.recommendations.idle_time import idle_end, idle_start
-from apps.costs.domain.recommendations.recommendation import (
-    Confidence,
-    Recommendation,
-    RecommendationKind,
-)
+from apps.costs.domain.recommendations.recommendation import Confidence, Finding, RecommendationKind
 from apps.costs.domain.recommendations.rightsizing import (
     fewer_gpus,
     idle_notebook,
@@ -25,7 +21,7 @@ _RULES = (
 )
 
 
-def for_workloads(evidence: Iterable[WorkloadEvidence], offers: Offers) -> list[Recommendation]:
+def for_workloads(evidence: Iterable[WorkloadEvidence], offers: Offers) -> list[Finding]:
     """Return what every rule says of every workload, the largest saving first.
 
     Several may be of one workload: they are alternatives, and marked as such when they are stored.

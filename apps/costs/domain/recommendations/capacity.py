@@ -21,9 +21,9 @@ from apps.costs.domain.recommendations.recommendation import (
     LEAST_COVERAGE,
     LEAST_DAYS,
     Confidence,
+    Finding,
     Fractions,
     Rating,
-    Recommendation,
     RecommendationKind,
     Saving,
     cell_name,
@@ -38,9 +38,18 @@ POOL = "Pool"
 """What the subject of nodes of one kind begins with: `Pool/spot/<GPU model>`."""
 _HAIR = 1e-9
 _DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
+USUAL = 0.2
+"""What is empty in four of five alike hours is usual."""
+LEAST_ALIKE = 4
+"""An hour of the day is told from this many days, weekdays and weekends apart."""
+WANTED_FROM = 0.1
+"""From this part on it is doubtful that what stands empty is not needed."""
+LEAST_HOURS = 24 * LEAST_DAYS * LEAST_COVERAGE
+"""From so many hours on it is told what stood empty in all of them."""
+_HOURS = 24
 
 
-def unused_quota(one: QuotaEvidence) -> Recommendation | None:
+def unused_quota(one: QuotaEvidence) -> Finding | None:
     """A quota allows more than was ever used of it: lower it to the peak and some headroom.
 
     A promise costs nothing by itself. What could be saved is the capacity that stood empty for it,
@@ -52,8 +61,9 @@ def unused_quota(one: QuotaEvidence) -> Recommendation | None:
         return None
     wanted = one.hard - unused
     own = unused * one.weight
+    # A GPU that stood empty for three quotas can be given up only once.
     freed = own * min(1.0, one.unallocated_gpus / max(own, one.unused_in_tier))
-    return Recommendation(
+    return Finding(
         kind=RecommendationKind.UNUSED_QUOTA,
         subject=one.subject,
         change=f"Lower {one.key} from {quantity(one.hard)} to {quantity(wanted)}: "
@@ -95,12 +105,13 @@ def _unused_units(one: QuotaEvidence) -> float:
     """
     if not one.is_enough:
         return 0.0
+    # A float product may end just above a whole number; the hair keeps `ceil` from adding one.
     needed = max(ceil(one.peak_used * HEADROOM - _HAIR), ceil(one.peak_used))
     unused = one.hard - min(one.hard, float(needed))
     return unused if unused >= 1 else 0.0
 
 
-def mig_layout(one: LayoutEvidence) -> Recommendation | None:
+def mig_layout(one: LayoutEvidence) -> Finding | None:
     """Another layout has all that was ever held of the present one, and strands less.
 
     Of the layouts that strand least, the one with the fewest changes.
@@ -120,7 +131,7 @@ def mig_layout(one: LayoutEvidence) -> Recommendation | None:
     if then >= now:
         return None
     total = _slices(part)
-    return Recommendation(
+    return Finding(
         kind=RecommendationKind.MIG_LAYOUT,
         subject=one.subject,
         change=f"Cut {one.cards} × {part.name} as {_layout_text(best)} instead of "
@@ -140,7 +151,7 @@ def mig_layout(one: LayoutEvidence) -> Recommendation | None:
     )
 
 
-def empty_nodes(one: PoolEvidence) -> Recommendation | None:
+def empty_nodes(one: PoolEvidence) -> Finding | None:
     """At some hours of every week nodes of a pool were wholly empty: have them scaled down then.
 
     Counted is the least of all weeks, and only stretches of SHORTEST_STRETCH_HOURS and more.
@@ -156,7 +167,7 @@ def empty_nodes(one: PoolEvidence) -> Recommendation | None:
     node_hours = sum(nodes * hours for _, hours, nodes in stretches)
     gpu_hours = node_hours * one.gpus_per_node * HOURS_PER_MONTH / HOURS_PER_WEEK
     listed = "; ".join(_stretch_text(*stretch) for stretch in stretches)
-    return Recommendation(
+    return Finding(
         kind=RecommendationKind.EMPTY_NODES,
         subject=one.subject,
         change=f"Scale down {one.capacity_type} nodes with {one.gpu_model} while they are empty "
@@ -235,6 +246,7 @@ def _stretches(empty: Sequence[int]) -> Iterator[tuple[int, int, int]]:
 
     Three nodes for ten hours of which a fourth is empty for six: (ten hours, 3), (six hours, 1).
     """
+    # Level by level: a node that is empty for longer has a stretch of its own.
     levels = sorted(set(empty) - {0})
     for below, level in zip([0, *levels], levels, strict=False):
         for start, hours in _runs([count >= level for count in empty]):
@@ -272,17 +284,6 @@ def _hour_text(hour: int) -> str:
     return f"{_DAYS[hour // 24]} {hour % 24:02d}:00"
 
 
-USUAL = 0.2
-"""What is empty in four of five alike hours is usual."""
-LEAST_ALIKE = 4
-"""An hour of the day is told from this many days, weekdays and weekends apart."""
-WANTED_FROM = 0.1
-"""From this part on it is doubtful that what stands empty is not needed."""
-LEAST_HOURS = 24 * LEAST_DAYS * LEAST_COVERAGE
-"""From so many hours on it is told what stood empty in all of them."""
-_HOURS = 24
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HoursEvidence(Evidence):
     """How many GPUs of a pool stood empty, by (weekend, local hour): one number for each day.
@@ -300,7 +301,7 @@ class HoursEvidence(Evidence):
     pending_gpu_hours: float = 0.0
 
 
-def empty_hours(one: HoursEvidence) -> Recommendation | None:
+def empty_hours(one: HoursEvidence) -> Finding | None:
     """Whole GPUs of a pool stand empty at the same hours of nearly every day, or at all hours."""
     if not one.is_enough or len(one.empty) < 2 * _HOURS:
         return None
@@ -315,7 +316,7 @@ def empty_hours(one: HoursEvidence) -> Recommendation | None:
         return None
     weekdays = [usual[False, hour] for hour in range(_HOURS)]
     cell = cell_name("", "", one.gpu_model, one.capacity_type)
-    return Recommendation(
+    return Finding(
         kind=RecommendationKind.EMPTY_HOURS,
         subject=one.subject,
         change=f"Scale down or lend {one.gpu_model} ({one.capacity_type}) that stands empty: "
@@ -394,7 +395,7 @@ class LendingEvidence:
     waited_unit_hours: float
 
 
-def lend_quota(one: LendingEvidence) -> Recommendation | None:
+def lend_quota(one: LendingEvidence) -> Finding | None:
     """Quota is held while others wait: lend what is usually free.
 
     Its saving is no cash: it is the price of the pending work that could have run.
@@ -407,7 +408,7 @@ def lend_quota(one: LendingEvidence) -> Recommendation | None:
     if lent < 1 or usable <= 0:
         return None
     monthly = usable * quota.weight * HOURS_PER_MONTH / (quota.days * 24)
-    return Recommendation(
+    return Finding(
         kind=RecommendationKind.LEND_QUOTA,
         subject=quota.subject,
         change=f"Lend {lent} of {quantity(quota.hard)} {quota.key}: nine of ten hours used at most "

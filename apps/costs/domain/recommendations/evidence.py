@@ -11,13 +11,15 @@ from apps.costs.domain.recommendations.recommendation import (
     LEAST_DAYS,
     WELL_USED_FROM,
     Confidence,
-    Gap,
+    CoverageGap,
     Rating,
     Subject,
     cell_name,
     every_waste,
     per_month,
 )
+
+_NOTEBOOK_WORDS = ("notebook", "jupyter", "rstudio", "code-server", "vscode")
 
 
 class AllocationInterval(NamedTuple):
@@ -39,11 +41,13 @@ def most_at_once(intervals: Iterable[AllocationInterval]) -> float:
             steps.append((start, units))
             if end is not None:
                 steps.append((end, -units))
+    # At one instant the negative steps sort first: a handover is no peak.
     steps.sort()
     held = most = 0.0
     for _, units in steps:
         held += units
         most = max(most, held)
+    # Adding and taking away floats leaves crumbs that would raise a peak above its limit.
     return round(most, 9)
 
 
@@ -77,9 +81,6 @@ class Evidence:
         if self.days_seen >= 14:
             return Rating(Confidence.MEDIUM, measured)
         return Rating(Confidence.LOW, f"only {measured}")
-
-
-_NOTEBOOK_WORDS = ("notebook", "jupyter", "rstudio", "code-server", "vscode")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,15 +134,15 @@ class WorkloadEvidence(Evidence):
         return cell_name(about.namespace, about.workload, self.gpu_model, self.capacity_type)
 
     @property
-    def gap(self) -> Gap | None:
+    def gap(self) -> CoverageGap | None:
         """Why nothing can be recommended of it; None where rules may look at it."""
         if self.over:
-            return Gap.ENDED
+            return CoverageGap.ENDED
         if self.measured_days < LEAST_DAYS or self.days < LEAST_DAYS:
-            return Gap.TOO_SHORT
+            return CoverageGap.TOO_SHORT
         if self.coverage is None or self.coverage < LEAST_COVERAGE:
-            return Gap.NO_METRICS
-        return Gap.WELL_USED if self.is_well_used else None
+            return CoverageGap.NO_METRICS
+        return CoverageGap.WELL_USED if self.is_well_used else None
 
     @property
     def is_well_used(self) -> bool:
@@ -214,7 +215,7 @@ class SharedTier:
 
 
 @dataclass(frozen=True, slots=True)
-class CardPart:
+class GpuPart:
     """A MIG device or a replica that a tier offers: its `share` of a GPU and its memory."""
 
     tier: str
@@ -229,7 +230,7 @@ class CardPart:
 
 
 @dataclass(frozen=True, slots=True)
-class Model:
+class ModelOffer:
     """A GPU model that could be had instead: its memory and what a GPU-hour of it costs."""
 
     gpu_model: str
@@ -259,9 +260,9 @@ class Offers:
 
     mig_profiles: Mapping[str, Sequence[str]] = field(default_factory=dict)
     shared_tiers: Sequence[SharedTier] = ()
-    models: Sequence[Model] = ()
+    models: Sequence[ModelOffer] = ()
     spot: Sequence[SpotPool] = ()
-    parts: Sequence[CardPart] = ()
+    parts: Sequence[GpuPart] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,8 +9,8 @@ from apps.costs.domain.recommendations import patches
 from apps.costs.domain.recommendations.evidence import Evidence, Offers, WorkloadEvidence
 from apps.costs.domain.recommendations.recommendation import (
     Confidence,
+    Finding,
     Fractions,
-    Recommendation,
     RecommendationKind,
     Saving,
     per_month,
@@ -23,9 +23,14 @@ TIMEOUT_MINUTES = 60
 TEAM = "Team"
 """What the subject of a policy for all work of a team begins with: `Team/<name>`."""
 _NAMED = 5
+SERVICES = frozenset({"Deployment", "StatefulSet", "ReplicaSet", "InferenceService", "RayService"})
+LEAST_FREED_SHARE = 0.1
+"""Replicas are to be changed only where a tenth of what is held becomes free."""
+HOURS = 24
+_HAIR = 1e-9
 
 
-def idle_start(one: WorkloadEvidence, _: Offers) -> Recommendation | None:
+def idle_start(one: WorkloadEvidence, _: Offers) -> Finding | None:
     """Pods hold their GPUs while they pull images and load: do that before they ask for any."""
     return _edge(
         one,
@@ -38,7 +43,7 @@ def idle_start(one: WorkloadEvidence, _: Offers) -> Recommendation | None:
     )
 
 
-def idle_end(one: WorkloadEvidence, _: Offers) -> Recommendation | None:
+def idle_end(one: WorkloadEvidence, _: Offers) -> Finding | None:
     """Pods hold their GPUs after the work is done: end them, or do what is left without GPUs."""
     return _edge(
         one,
@@ -57,10 +62,10 @@ def _edge(
     change: str,
     why: str,
     patch: str,
-) -> Recommendation | None:
+) -> Finding | None:
     if gpu_hours < LEAST_EDGE_SHARE * one.gpu_hours or gpu_hours <= 0:
         return None
-    return Recommendation(
+    return Finding(
         kind=kind,
         subject=one.subject,
         change=change.format(hours=gpu_hours),
@@ -91,7 +96,7 @@ class TimeoutEvidence(Evidence):
     worth: Decimal | None = None
 
 
-def idle_timeout(one: TimeoutEvidence) -> Recommendation | None:
+def idle_timeout(one: TimeoutEvidence) -> Finding | None:
     """Stop what has been idle for sixty minutes, for all work of a team on a tier."""
     gpu_hours = fsum(one.freed.values())
     if gpu_hours <= 0 or not one.is_enough:
@@ -106,8 +111,9 @@ def idle_timeout(one: TimeoutEvidence) -> Recommendation | None:
     }
     if one.could_have_run is not None:
         evidence["pending_gpu_hours_at_most"] = round(one.could_have_run, 3)
+    # A mean price: the freed hours may be of several GPU models.
     each = None if one.worth is None else one.worth / Decimal(repr(gpu_hours))
-    return Recommendation(
+    return Finding(
         kind=RecommendationKind.IDLE_TIMEOUT,
         subject=one.subject,
         change=f"Stop pods after {TIMEOUT_MINUTES} idle minutes: frees {gpu_hours:.0f} GPU-hours "
@@ -134,13 +140,6 @@ def _freed_fractions(one: TimeoutEvidence) -> Fractions:
     return {name: {"idle": part, "underused": part} for name, part in parts.items() if part > 0}
 
 
-SERVICES = frozenset({"Deployment", "StatefulSet", "ReplicaSet", "InferenceService", "RayService"})
-LEAST_FREED_SHARE = 0.1
-"""Replicas are to be changed only where a tenth of what is held becomes free."""
-HOURS = 24
-_HAIR = 1e-9
-
-
 @dataclass(frozen=True, slots=True)
 class ServiceEvidence:
     """A service by local hour of the day, over several days.
@@ -155,7 +154,7 @@ class ServiceEvidence:
     active: Mapping[int, Sequence[float]]
 
 
-def scale_to_demand(one: ServiceEvidence) -> Recommendation | None:
+def scale_to_demand(one: ServiceEvidence) -> Finding | None:
     """Fewer replicas would have done the work at some hours of every day.
 
     Needed at an hour is the most that was active at it on any day, with headroom, in whole
@@ -176,7 +175,7 @@ def scale_to_demand(one: ServiceEvidence) -> Recommendation | None:
         return None
     # The pattern is of fewer days than the workload's evidence: its waste is put to that.
     scaled = freed * one.of.gpu_hours / whole
-    return Recommendation(
+    return Finding(
         kind=RecommendationKind.SCALE_TO_DEMAND,
         subject=one.of.subject,
         change=f"Run no more replicas than the work of the hour needs: {_replica_spans(needed)}.",

@@ -18,16 +18,26 @@ from apps.costs.domain.costing import Cause
 
 Fractions = Mapping[str, Mapping[str, float]]
 """Which part (0..1) of each cause's waste is avoided, by the name of a cell."""
+HOURS_PER_MONTH = 730
+LEAST_DAYS = 7.0
+WELL_USED_FROM = 0.8
+"""A workload whose mean activity is this or more is left alone."""
+LEAST_COVERAGE = 0.9
+"""Below these nothing is recommended: a missing sample must not cost anybody a GPU."""
+Figure = float | int | str | Decimal
+SAVED_GPU_HOURS, SAVED_EACH = "saved_gpu_hours_per_month", "saved_per_gpu_hour"
+CAME_FROM = Decimal("0.8")
+PARTLY_FROM = Decimal("0.2")
 
 
-class Cell(NamedTuple):
+class WasteCell(NamedTuple):
     """Waste of one cause of one family of workloads, or of one pool's unallocated capacity."""
 
     name: str
     cause: str
 
 
-class Gap(StrEnum):
+class CoverageGap(StrEnum):
     """Why nothing is recommended against some waste."""
 
     WELL_USED = "well-used"
@@ -45,23 +55,25 @@ def cell_name(namespace: str, workload: str, gpu_model: str, capacity_type: str)
     return "|".join((namespace, workload, gpu_model, capacity_type))
 
 
-def avoided(fractions: Fractions, waste: Mapping[Cell, int]) -> dict[Cell, int]:
+def avoided(fractions: Fractions, waste: Mapping[WasteCell, int]) -> dict[WasteCell, int]:
     """Return what a recommendation avoids of each cell, in units; at most what the cell has."""
-    found: dict[Cell, int] = {}
+    found: dict[WasteCell, int] = {}
     for name, parts in fractions.items():
         for cause, fraction in parts.items():
-            cell = Cell(name, cause)
+            cell = WasteCell(name, cause)
+            # Fractions come from two measures of one thing, and may pass 1 by their rounding.
             units = int(waste.get(cell, 0) * min(1.0, max(0.0, fraction)))
             if units > 0:
                 found[cell] = units
     return found
 
 
-def together(claims: Iterable[Mapping[Cell, int]]) -> dict[Cell, int]:
+def together(claims: Iterable[Mapping[WasteCell, int]]) -> dict[WasteCell, int]:
     """Return what several recommendations avoid: of each cell the largest part."""
-    found: dict[Cell, int] = defaultdict(int)
+    found: dict[WasteCell, int] = defaultdict(int)
     for claim in claims:
         for cell, units in claim.items():
+            # Not the sum: two changes that avoid the same idle hour save it once.
             found[cell] = max(found[cell], units)
     return dict(found)
 
@@ -70,17 +82,6 @@ def every_waste(fraction: float) -> dict[str, float]:
     """Return one fraction for all causes of what is held."""
     causes = (Cause.IDLE, Cause.UNDERUSED, Cause.NOT_RUNNING)
     return {cause.value: min(1.0, max(0.0, fraction)) for cause in causes}
-
-
-HOURS_PER_MONTH = 730
-LEAST_DAYS = 7.0
-WELL_USED_FROM = 0.8
-"""A workload whose mean activity is this or more is left alone."""
-LEAST_COVERAGE = 0.9
-"""Below these nothing is recommended: a missing sample must not cost anybody a GPU."""
-
-Figure = float | int | str | Decimal
-SAVED_GPU_HOURS, SAVED_EACH = "saved_gpu_hours_per_month", "saved_per_gpu_hour"
 
 
 class RecommendationKind(StrEnum):
@@ -182,7 +183,7 @@ class Saving:
 
 
 @dataclass(frozen=True, slots=True)
-class Recommendation:
+class Finding:
     """One change and what it would save in a month of 730 hours, to the cent.
 
     `evidence` holds the figures that it rests
@@ -202,7 +203,7 @@ class Recommendation:
     avoids: Mapping[str, float] = field(default_factory=dict)
     cells: Fractions = field(default_factory=dict)
 
-    def against(self, cell: str) -> "Recommendation":
+    def against(self, cell: str) -> "Finding":
         """Return it with what it avoids of its own subject, whose waste has this name."""
         return replace(self, cells={**self.cells, cell: self.avoids}) if self.avoids else self
 
@@ -276,10 +277,6 @@ class FollowUpOutcome(StrEnum):
     DID_NOT = "did-not-come"
 
 
-CAME_FROM = Decimal("0.8")
-PARTLY_FROM = Decimal("0.2")
-
-
 @dataclass(frozen=True, slots=True)
 class FollowUp:
     """What it costs less per month than before, to the cent; None while it is too early."""
@@ -303,6 +300,7 @@ def follow_up(
     saving, and both become costs of a month of 730 hours. Nothing is said before seven
     days. Work that ended by itself saves too: the page shows both costs, so that one can tell.
     """
+    # A promise of 0 or less has no ratio to be judged by.
     if days_after < Decimal(LEAST_DAYS) or days_before <= 0 or promised <= 0:
         return FollowUp(FollowUpOutcome.TOO_EARLY, None, None)
     saved = _per_month(cost_before, days_before) - _per_month(cost_after, days_after)

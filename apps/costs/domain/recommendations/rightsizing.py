@@ -10,8 +10,8 @@ from apps.clusters.domain.tiers import CapacityType, GpuSharing, model_key, same
 from apps.costs.domain.costing import Cause
 from apps.costs.domain.recommendations import patches
 from apps.costs.domain.recommendations.evidence import (
-    CardPart,
-    Model,
+    GpuPart,
+    ModelOffer,
     Offers,
     SharedTier,
     SpotPool,
@@ -19,8 +19,8 @@ from apps.costs.domain.recommendations.evidence import (
 )
 from apps.costs.domain.recommendations.recommendation import (
     Confidence,
+    Finding,
     Rating,
-    Recommendation,
     RecommendationKind,
     Saving,
 )
@@ -67,20 +67,29 @@ _MEMORY_GB: tuple[tuple[str, int], ...] = (
 )
 _NAMED_GB = re.compile(r"(\d+)gb")
 MIB_PER_GB = 1024.0
+MIG_MEMORY_KEPT = 0.95
+"""Which part of its slices' memory a MIG device really has (1g.10gb of 80 GB: 9,728 MiB)."""
+BURSTY_FROM_IDLE = 0.5
+LOW_ACTIVITY = 0.5
+"""Up to this 95th percentile of activity a whole GPU has more than is needed."""
+IDLE_NOW_HOURS = 24.0
+LOOKBACK_HOURS = 168.0
+"""How far back is looked for when a notebook became idle."""
 
 
-def fewer_gpus(one: WorkloadEvidence, _: Offers) -> Recommendation | None:
+def fewer_gpus(one: WorkloadEvidence, _: Offers) -> Finding | None:
     """Some GPUs of each pod never did anything: ask for fewer.
 
     Only where every GPU of a pod is known by itself, and one at least works.
     """
+    # Fewer known devices than requested: the silent one may merely have no metrics.
     if one.units < 2 or len(one.gpus) != one.units:
         return None
     never = sum(highest < NEVER_ACTIVE_BELOW for highest in one.gpus)
     if not 0 < never < one.units:
         return None
     left = one.units - never
-    return Recommendation(
+    return Finding(
         kind=RecommendationKind.FEWER_GPUS,
         subject=one.subject,
         change=f"Ask for {left} GPU{'s' * (left > 1)} per pod instead of {one.units}: {never} of "
@@ -94,7 +103,7 @@ def fewer_gpus(one: WorkloadEvidence, _: Offers) -> Recommendation | None:
     )
 
 
-def smaller_model(one: WorkloadEvidence, offers: Offers) -> Recommendation | None:
+def smaller_model(one: WorkloadEvidence, offers: Offers) -> Finding | None:
     """A cheaper model would hold its memory, with a utilization of at most FULL_AT.
 
     Which speed two models have to each other is taken from data sheets, so it is never certain.
@@ -109,7 +118,7 @@ def smaller_model(one: WorkloadEvidence, offers: Offers) -> Recommendation | Non
     best = min(
         fitting, key=lambda model: (_price_on_model(one, model), model.gpu_model, model.tier)
     )
-    return Recommendation(
+    return Finding(
         kind=RecommendationKind.SMALLER_MODEL,
         subject=one.subject,
         change=f"Move from {one.gpu_model} to {best.gpu_model}{_model_place(best)}.",
@@ -130,7 +139,7 @@ def smaller_model(one: WorkloadEvidence, offers: Offers) -> Recommendation | Non
     )
 
 
-def spot(one: WorkloadEvidence, offers: Offers) -> Recommendation | None:
+def spot(one: WorkloadEvidence, offers: Offers) -> Finding | None:
     """Work that can be started again runs on demand: run it on spot, where there is any.
 
     Owned GPUs are paid for with or without this work: leaving them saves nothing.
@@ -143,10 +152,11 @@ def spot(one: WorkloadEvidence, offers: Offers) -> Recommendation | None:
         return None
     there = pool.price_per_gpu_hour
     where = f" (tier {pool.tier})" if pool.tier not in ("", one.subject.tier) else ""
-    return Recommendation(
+    return Finding(
         kind=RecommendationKind.SPOT,
         subject=one.subject,
         change=f"Run this {one.owner_kind} on spot capacity{where}, with checkpoints.",
+        # After an interruption a part of the work is done again, and paid again.
         saved=Saving(one.gpu_hours_per_month, price - there * SPOT_REDO),
         currency=one.currency,
         rating=_restartable(one),
@@ -159,7 +169,7 @@ def spot(one: WorkloadEvidence, offers: Offers) -> Recommendation | None:
     )
 
 
-def _patch_for_model(one: WorkloadEvidence, model: Model) -> str:
+def _patch_for_model(one: WorkloadEvidence, model: ModelOffer) -> str:
     if not model.resource or model.resource == one.resource:
         return patches.selector(model.node_selector)
     return patches.limits(model.resource, one.units, model.node_selector)
@@ -168,6 +178,7 @@ def _patch_for_model(one: WorkloadEvidence, model: Model) -> str:
 def tflops(gpu_model: str) -> float | None:
     """Return a model's speed by its data sheet; None for one that is not known here."""
     key = model_key(gpu_model)
+    # In the table's order: longer words stand first, as l40s before l4.
     return next((speed for word, speed in _TFLOPS if word in key), None)
 
 
@@ -183,12 +194,13 @@ def card_memory_mib(gpu_model: str) -> float | None:
     return None if known is None else known * MIB_PER_GB
 
 
-def _fits_model(one: WorkloadEvidence, model: Model) -> bool:
+def _fits_model(one: WorkloadEvidence, model: ModelOffer) -> bool:
     price, peak = one.price_per_gpu_hour, one.memory_peak_mib
     if price is None or peak is None or tflops(model.gpu_model) is None:
         return False
     return (
         model_key(model.gpu_model) != model_key(one.gpu_model)
+        # Prices in two currencies cannot be compared: the portal knows no exchange rate.
         and model.currency == one.currency
         and (model.capacity_type != CapacityType.SPOT or one.owner_kind in RESTARTABLE)
         and _price_on_model(one, model) < price
@@ -197,7 +209,7 @@ def _fits_model(one: WorkloadEvidence, model: Model) -> bool:
     )
 
 
-def _expected_on_model(one: WorkloadEvidence, model: Model) -> float:
+def _expected_on_model(one: WorkloadEvidence, model: ModelOffer) -> float:
     """Return the 95th percentile of activity to be expected on another model."""
     return (
         (one.p95_activity or 0.0)
@@ -206,7 +218,7 @@ def _expected_on_model(one: WorkloadEvidence, model: Model) -> float:
     )
 
 
-def _price_on_model(one: WorkloadEvidence, model: Model) -> Decimal:
+def _price_on_model(one: WorkloadEvidence, model: ModelOffer) -> Decimal:
     """Return what an hour of its work now costs there: on spot a part of it is done again."""
     on_spot = str(CapacityType.SPOT)
     if model.capacity_type == on_spot and one.capacity_type != on_spot:
@@ -214,7 +226,7 @@ def _price_on_model(one: WorkloadEvidence, model: Model) -> Decimal:
     return model.price_per_gpu_hour
 
 
-def _without_needless_spot(models: Sequence[Model]) -> list[Model]:
+def _without_needless_spot(models: Sequence[ModelOffer]) -> list[ModelOffer]:
     """Return models without those on spot that can be had otherwise: spot is another matter."""
     lasting = {
         model_key(model.gpu_model) for model in models if model.capacity_type != CapacityType.SPOT
@@ -226,7 +238,7 @@ def _without_needless_spot(models: Sequence[Model]) -> list[Model]:
     ]
 
 
-def _model_place(model: Model) -> str:
+def _model_place(model: ModelOffer) -> str:
     on_spot = "on spot capacity, with checkpoints" * (model.capacity_type == CapacityType.SPOT)
     named = ", ".join(filter(None, (f"tier {model.tier}" if model.tier else "", on_spot)))
     return f" ({named})" if named else ""
@@ -238,6 +250,7 @@ def _spot_pool(one: WorkloadEvidence, offers: Offers) -> SpotPool | None:
         pool
         for pool in offers.spot
         if model_key(pool.gpu_model) == model_key(one.gpu_model)
+        # A share on spot says nothing of a whole GPU on spot.
         and pool.sharing is one.sharing
         and pool.currency == one.currency
     ]
@@ -253,17 +266,7 @@ def _restartable(one: WorkloadEvidence) -> Rating:
     return found.at_most(Confidence.LOW, "whether it can go on after a restart is not known")
 
 
-MIG_MEMORY_KEPT = 0.95
-"""Which part of its slices' memory a MIG device really has (1g.10gb of 80 GB: 9,728 MiB)."""
-BURSTY_FROM_IDLE = 0.5
-LOW_ACTIVITY = 0.5
-"""Up to this 95th percentile of activity a whole GPU has more than is needed."""
-IDLE_NOW_HOURS = 24.0
-LOOKBACK_HOURS = 168.0
-"""How far back is looked for when a notebook became idle."""
-
-
-def mig_profile(one: WorkloadEvidence, offers: Offers) -> Recommendation | None:
+def mig_profile(one: WorkloadEvidence, offers: Offers) -> Finding | None:
     """A MIG profile holds its peak memory and its 95th percentile of activity, with headroom.
 
     Of all profiles that fit, the one with the fewest compute slices, then memory slices. A profile
@@ -283,7 +286,7 @@ def mig_profile(one: WorkloadEvidence, offers: Offers) -> Recommendation | None:
     if not fitting:
         return None
     share, _, profile = min(fitting)
-    return Recommendation(
+    return Finding(
         kind=RecommendationKind.MIG_PROFILE,
         subject=one.subject,
         change=f"Ask for one nvidia.com/mig-{profile} instead of a whole {one.gpu_model}.",
@@ -296,7 +299,7 @@ def mig_profile(one: WorkloadEvidence, offers: Offers) -> Recommendation | None:
     )
 
 
-def shared_tier(one: WorkloadEvidence, offers: Offers) -> Recommendation | None:
+def shared_tier(one: WorkloadEvidence, offers: Offers) -> Finding | None:
     """A notebook that has a GPU of its own and is idle half of the time or more: share one.
 
     The smallest share that holds its peak memory, which no sharer is kept from exceeding.
@@ -316,7 +319,7 @@ def shared_tier(one: WorkloadEvidence, offers: Offers) -> Recommendation | None:
     )
     limit = Confidence.LOW if one.memory_peak_mib is None else Confidence.MEDIUM
     freed = one.gpu_hours_per_month * (1 - best.share)
-    return Recommendation(
+    return Finding(
         kind=RecommendationKind.SHARED_TIER,
         subject=one.subject,
         change=f"Move to the shared tier {best.tier} (1/{round(1 / best.share)} of a GPU).",
@@ -329,7 +332,7 @@ def shared_tier(one: WorkloadEvidence, offers: Offers) -> Recommendation | None:
     )
 
 
-def other_model(one: WorkloadEvidence, offers: Offers) -> Recommendation | None:
+def other_model(one: WorkloadEvidence, offers: Offers) -> Finding | None:
     """Low activity and little memory: a part of a GPU of another model holds both, and is cheaper.
 
     Speeds are those of data sheets. Memory must be known: it is what a smaller part cannot give.
@@ -342,7 +345,7 @@ def other_model(one: WorkloadEvidence, offers: Offers) -> Recommendation | None:
         return None
     best = min(fitting, key=lambda part: (_price_of_part(part), part.tier))
     paid = _price_of_part(best)
-    return Recommendation(
+    return Finding(
         kind=RecommendationKind.MIG_PROFILE if best.is_mig else RecommendationKind.SHARED_TIER,
         subject=one.subject,
         change=f"Move from a whole {one.gpu_model} to {100 * best.share:.0f} % of a "
@@ -363,7 +366,7 @@ def other_model(one: WorkloadEvidence, offers: Offers) -> Recommendation | None:
     )
 
 
-def _fits_part(one: WorkloadEvidence, part: CardPart, price: Decimal) -> bool:
+def _fits_part(one: WorkloadEvidence, part: GpuPart, price: Decimal) -> bool:
     if one.memory_peak_mib is None or one.p95_activity is None or part.currency != one.currency:
         return False
     if one.p95_activity > LOW_ACTIVITY:
@@ -379,18 +382,18 @@ def _fits_part(one: WorkloadEvidence, part: CardPart, price: Decimal) -> bool:
     )
 
 
-def _price_of_part(part: CardPart) -> Decimal:
+def _price_of_part(part: GpuPart) -> Decimal:
     """Return what an hour of the part costs."""
     return part.price_per_gpu_hour * Decimal(repr(part.share))
 
 
-def _expected_on_part(one: WorkloadEvidence, part: CardPart) -> float:
+def _expected_on_part(one: WorkloadEvidence, part: GpuPart) -> float:
     """Return the 95th percentile of activity to be expected on a part of another GPU."""
     ratio = (tflops(one.gpu_model) or 0.0) / (tflops(part.gpu_model) or 1.0)
     return (one.p95_activity or 0.0) * ratio / part.share
 
 
-def idle_notebook(one: WorkloadEvidence, _: Offers) -> Recommendation | None:
+def idle_notebook(one: WorkloadEvidence, _: Offers) -> Finding | None:
     """A notebook that has done nothing for a day: stop it, and have idle ones stopped.
 
     It saves what it held while idle, no more: while it is used it would run as before.
@@ -399,7 +402,7 @@ def idle_notebook(one: WorkloadEvidence, _: Offers) -> Recommendation | None:
     if not one.is_notebook or hours < IDLE_NOW_HOURS:
         return None
     lasted = f"{hours:.0f} hours" if hours < LOOKBACK_HOURS else "a week or longer"
-    return Recommendation(
+    return Finding(
         kind=RecommendationKind.STOP_IDLE_NOTEBOOK,
         subject=one.subject,
         change=f"Stop it: it has been idle for {lasted}. Stopping "

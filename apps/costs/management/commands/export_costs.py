@@ -13,7 +13,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.utils import timezone
 
 from apps.accounts.permissions import EVERYTHING
-from apps.costs.adapters import write
+from apps.costs.adapters.formats import write
 from apps.costs.domain.costing import STATEMENTS, Basis, Policy
 from apps.costs.domain.files import CostFile, FileFormat, TooManyRows
 from apps.costs.management.periods import month

@@ -34,34 +34,34 @@ from apps.costs.domain.recommendations.evidence import (
 )
 from apps.costs.domain.recommendations.recommendation import LEAST_DAYS, Subject
 from apps.costs.services.evidence.hours import PendingHours, lending_evidence
-from apps.costs.services.evidence.offers import (
-    FRESH,
-    EvidenceSpan,
-    OfferBook,
-    Pool,
-    Unit,
-    pool_basis,
-)
+from apps.costs.services.evidence.offers import OfferBook, Pool, TierUnit, pool_basis
+from apps.costs.services.evidence.span import FRESH, EvidenceSpan
 from apps.pending.services import amounts
 from apps.quotas.domain.keys import (
     IMPLICIT,
-    Asking,
     Counting,
     KeyMeaning,
     QuotaSource,
+    ScopedRequest,
     counts,
     meaning_of,
     reachable_tiers,
 )
 from apps.quotas.domain.saturation import RefusedSpan
 from apps.quotas.models import QuotaKeyHour
-from apps.quotas.selectors import BlockedWork, named_by_tiers, observed_until, waits_in
+from apps.quotas.selectors import BlockedWork, blocked_in, named_by_tiers, observed_until
 from apps.usage.domain.amounts import NANO, hours
 from apps.usage.models import NodeHour, TierDay
 
 _NAMED = 500
 """More names than this are not named in a query: then all are read."""
 _ROWS_AT_A_TIME = 2000
+_FLOAT = FloatField()
+_DAY_SECONDS = 86_400
+_COUNT_LABEL = "nvidia.com/gpu.count"
+_MIG_RESOURCE = "nvidia.com/mig-"
+_HAIR = 1e-6
+_DIGITS = 9
 
 
 @dataclass(slots=True)
@@ -90,7 +90,7 @@ class AskedAtOnce:
         self, namespace: str, resource: str, quota: str, scopes: Sequence[QuotaScope]
     ) -> Iterator[AllocationInterval]:
         for priority, intervals in self.intervals.get((namespace, resource), {}).items():
-            if counts(scopes, Asking(priority_class=priority)) is not False:
+            if counts(scopes, ScopedRequest(priority_class=priority)) is not False:
                 yield from intervals
         for one in self.refused.get(namespace, ()):
             if one.resource == resource and (not one.quotas or quota in one.quotas):
@@ -101,7 +101,7 @@ def asked_at_once(span: EvidenceSpan, namespaces: Collection[str]) -> AskedAtOnc
     """Return what these namespaces asked for. Two queries, none for no namespace."""
     if not namespaces:
         return AskedAtOnce()
-    waits = waits_in(span.until_now, {}, clusters=[span.cluster.pk])
+    waits = blocked_in(span.until_now, {}, clusters=[span.cluster.pk])
     found = AskedAtOnce(refused=waits.get(span.cluster.pk, BlockedWork()).refused)
     pods = _living_pods(span, "workload__namespace__name", namespaces)
     columns = ("workload__namespace__name", "priority_class", "by_claim", "created", "ended")
@@ -150,14 +150,6 @@ def _read_pods(pods: QuerySet[Pod, Pod], columns: Iterable[str]) -> Iterator[tup
         yield amounts(text) or {resource: units}, *rest
 
 
-_FLOAT = FloatField()
-_DAY_SECONDS = 86_400
-_COUNT_LABEL = "nvidia.com/gpu.count"
-_MIG_RESOURCE = "nvidia.com/mig-"
-_HAIR = 1e-6
-_DIGITS = 9
-
-
 @dataclass(frozen=True, slots=True)
 class QuotaOfTeam:
     """Evidence of a quota key: its team, and its free part while other work was pending."""
@@ -180,7 +172,7 @@ class _Key(NamedTuple):
     means: KeyMeaning
     quota: QuotaSnapshot
     tier: str
-    unit: Unit
+    unit: TierUnit
     pool: Pool
     peak: float
     known: float

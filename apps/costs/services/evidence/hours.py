@@ -15,14 +15,9 @@ from apps.costs.domain.recommendations.capacity import HoursEvidence, LendingEvi
 from apps.costs.domain.recommendations.evidence import QuotaEvidence
 from apps.costs.domain.recommendations.idle_time import TEAM, TimeoutEvidence
 from apps.costs.domain.recommendations.recommendation import Subject
-from apps.costs.services.evidence.offers import (
-    EvidenceSpan,
-    OfferBook,
-    Pool,
-    PricesInForce,
-    pool_basis,
-)
-from apps.costs.services.evidence.workloads import TeamEvidence
+from apps.costs.services.evidence.offers import OfferBook, Pool, PricesInForce, pool_basis
+from apps.costs.services.evidence.span import EvidenceSpan
+from apps.costs.services.evidence.workloads import WorkloadOfTeam
 from apps.quotas.models import QuotaKeyHour
 from apps.usage.domain.amounts import NANO, hours
 from apps.usage.models import TierHour, WorkloadActivityDay
@@ -30,6 +25,14 @@ from apps.usage.models import TierHour, WorkloadActivityDay
 _ROWS_AT_A_TIME = 2000
 _LEAST_WAIT = timedelta(minutes=10)
 _HOUR = 3600
+_SATURDAY = 5
+MOST_KEYS = 200
+"""Looked at hour by hour are the keys that allow most."""
+USUAL = 0.9
+_Hours = dict[int, float]
+"""GPU-hours by hour, in Unix seconds."""
+_Holder = tuple[int, str, str]
+"""A workload's id, and the GPU model and capacity type that it held."""
 
 
 @dataclass(slots=True)
@@ -54,6 +57,7 @@ class PendingHours:
         return fsum(amount for name, amount in waits.items() if name != namespace)
 
     def add(self, namespace: str, gpus: float, start: float, end: float) -> None:
+        # Aligned with the window and not with UTC: India's days begin at half past.
         at = int(start) - (int(start) - self.first) % _HOUR
         while at < end:
             seconds = min(end, at + _HOUR) - max(start, at)
@@ -85,9 +89,6 @@ def pending_hours(span: EvidenceSpan, book: OfferBook) -> dict[str, PendingHours
             gpus = units * unit.weight
             found[tier].add(namespace, gpus, max(since, first), min(until, last))
     return dict(found)
-
-
-_SATURDAY = 5
 
 
 def hours_evidence(
@@ -137,11 +138,6 @@ def _by_hour_of_day(
     return by_hour
 
 
-MOST_KEYS = 200
-"""Looked at hour by hour are the keys that allow most."""
-USUAL = 0.9
-
-
 def lending_evidence(
     span: EvidenceSpan, quotas: Mapping[int, QuotaEvidence], pending: Mapping[str, PendingHours]
 ) -> Iterator[tuple[int, LendingEvidence]]:
@@ -173,14 +169,9 @@ def _used_by_hour(span: EvidenceSpan, keys: Iterable[int]) -> dict[int, dict[dat
     found: dict[int, dict[datetime, float]] = defaultdict(dict)
     columns = ("key_id", "hour", "used", "seconds")
     for key, hour, used, seconds in rows.values_list(*columns).iterator(_ROWS_AT_A_TIME):
+        # A key that changed teams within the hour has two rows of it.
         found[key][hour] = max(found[key].get(hour, 0.0), used * 3600.0 / seconds)
     return found
-
-
-_Hours = dict[int, float]
-"""GPU-hours by hour, in Unix seconds."""
-_Holder = tuple[int, str, str]
-"""A workload's id, and the GPU model and capacity type that it held."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +190,7 @@ class _Freed:
 
 
 def timeout_evidence(
-    span: EvidenceSpan, tier: Tier, pending: PendingHours | None, found: Sequence[TeamEvidence]
+    span: EvidenceSpan, tier: Tier, pending: PendingHours | None, found: Sequence[WorkloadOfTeam]
 ) -> Iterator[TimeoutOfTeam]:
     """Yield for each team what a stop after an idle hour would have freed of a tier.
 
@@ -244,7 +235,7 @@ def _freed_days(
 def _team_timeout(
     span: EvidenceSpan,
     tier: Tier,
-    known: Mapping[_Holder, TeamEvidence],
+    known: Mapping[_Holder, WorkloadOfTeam],
     of: _Freed,
     pending: PendingHours | None,
 ) -> TimeoutEvidence:
@@ -264,6 +255,7 @@ def _team_timeout(
         worth += Decimal(repr(gpu_hours)) * (one.price_per_gpu_hour or 0)
     could = None
     if pending is not None:
+        # Hour by hour: work pending at night does not use what was freed by day.
         could = fsum(min(gpus, pending.of_all(at)) for at, gpus in of.by_hour.items())
     one_currency = len(currencies) == 1 and whole
     return TimeoutEvidence(

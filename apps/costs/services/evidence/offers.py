@@ -1,14 +1,10 @@
-"""The days of the evidence, and the offers: tiers, profiles, models and spot capacity."""
+"""What could be had instead: tiers, profiles, models and spot capacity, at the prices in force."""
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from typing import NamedTuple, TypedDict
-from zoneinfo import ZoneInfo
-
-from django.db.models import Exists, Max, OuterRef, Q
 
 from apps.accounts.permissions import EVERYTHING
 from apps.clusters.domain.tiers import (
@@ -19,117 +15,27 @@ from apps.clusters.domain.tiers import (
     tier_of,
     unit_weight,
 )
-from apps.clusters.domain.window import Window, day_of, day_start
+from apps.clusters.domain.window import day_of
 from apps.clusters.models import Cluster, NodeInterval
-from apps.clusters.selectors import TierRow, report, tier_rows
+from apps.clusters.selectors import TierRow, tier_rows
 from apps.costs.domain.prices import OWNED, PriceEntry, PriceKind
 from apps.costs.domain.recommendations.capacity import POOL
-from apps.costs.domain.recommendations.evidence import CardPart, Model, Offers, SharedTier, SpotPool
+from apps.costs.domain.recommendations.evidence import (
+    GpuPart,
+    ModelOffer,
+    Offers,
+    SharedTier,
+    SpotPool,
+)
 from apps.costs.domain.recommendations.recommendation import Subject
 from apps.costs.domain.recommendations.rightsizing import MIG_MEMORY_KEPT, card_memory_mib
 from apps.costs.selectors.prices import price_book
-from apps.usage.models import HAS_FACTS, CollectionWindow, Day, TierDay
+from apps.costs.services.evidence.span import EvidenceSpan
+from apps.usage.models import TierDay
 
-EVIDENCE_DAYS = 30
-FRESH = timedelta(hours=6)
-"""What is older says nothing of now."""
-
-
-@dataclass(frozen=True, slots=True)
-class EvidenceSpan:
-    """Some days of a cluster up to and with `last`, and the hours collected on each of them.
-
-    `newest_hour` is the newest collected one; None where it is too old to say anything of now.
-    `now` is when it is gathered, after the last day.
-    """
-
-    cluster: Cluster
-    first: date
-    last: date
-    zone: ZoneInfo
-    hours: Mapping[date, int]
-    newest_hour: datetime | None
-    now: datetime
-
-    @property
-    def window(self) -> Window:
-        end = day_start(self.last + timedelta(days=1), self.zone)
-        return Window(day_start(self.first, self.zone), end)
-
-    @property
-    def until_now(self) -> Window:
-        """The window and what came after it: a change must not harm what is there now."""
-        return Window(self.window.start, max(self.window.end, self.now))
-
-    @property
-    def in_hours(self) -> Q:
-        """The condition on rows of the cluster by hour."""
-        window = self.window
-        return Q(cluster=self.cluster, hour__gte=window.start, hour__lt=window.end)
-
-    @property
-    def in_days(self) -> Q:
-        """The condition on rows of the cluster by day."""
-        return Q(cluster=self.cluster, day__gte=self.first, day__lte=self.last)
-
-    def days(self, since: date) -> float:
-        """Return how many days were collected from the day `since` on."""
-        return sum(count for day, count in self.hours.items() if day >= since) / 24
-
-    def coverage(self, since: date) -> float:
-        """Return which part of all hours from the day `since` on was collected.
-
-        Days before the first collected one are not counted: how many there are says `days`.
-        """
-        began = max(since, min(self.hours, default=self.first))
-        hours = (self.window.end - day_start(began, self.zone)) / timedelta(hours=1)
-        return min(1.0, self.days(since) * 24 / hours) if hours > 0 else 0.0
-
-
-def newest_day(cluster: Cluster) -> date | None:
-    """Return the newest day whose workload sums are there. One query."""
-    newest: date | None = Day.objects.filter(cluster=cluster, rolled=True).aggregate(
-        newest=Max("day")
-    )["newest"]
-    return newest
-
-
-def collected_until(cluster: Cluster, last: date, days: int = EVIDENCE_DAYS) -> datetime | None:
-    """Return when the newest of the hours was collected that the sums of these days hold.
-
-    One query.
-    """
-    rolled = Day.objects.filter(
-        cluster=OuterRef("cluster"), start__lte=OuterRef("hour"), end__gt=OuterRef("hour")
-    ).filter(rolled=True, day__gt=last - timedelta(days=days), day__lte=last)
-    hours = CollectionWindow.objects.filter(HAS_FACTS, Exists(rolled), cluster=cluster)
-    newest: datetime | None = hours.aggregate(newest=Max("collected_at"))["newest"]
-    return newest
-
-
-def span_of(
-    cluster: Cluster, last: date, *, now: datetime, days: int = EVIDENCE_DAYS
-) -> EvidenceSpan:
-    """Return the `days` days up to `last`. Two queries."""
-    zone = report().zone
-    first = last - timedelta(days=days - 1)
-    since = day_start(first, zone)
-    collected = list(
-        CollectionWindow.objects.filter(HAS_FACTS, cluster=cluster, hour__gte=since)
-        .order_by("hour")
-        .values_list("hour", flat=True)
-    )
-    by_day = Counter(day_of(hour, zone) for hour in collected)
-    newest = collected[-1] if collected else None
-    return EvidenceSpan(
-        cluster=cluster,
-        first=first,
-        last=last,
-        zone=zone,
-        hours={day: count for day, count in sorted(by_day.items()) if day <= last},
-        newest_hour=newest if newest is not None and newest >= now - FRESH else None,
-        now=now,
-    )
+_SHARED = (GpuSharing.TIME_SLICED.value, GpuSharing.MPS.value)
+_RECENT = timedelta(days=7)
+_MIG_RESOURCE = "nvidia.com/mig-"
 
 
 class Pool(NamedTuple):
@@ -189,13 +95,8 @@ def pool_basis(span: EvidenceSpan, pool: Pool, since: datetime, prices: PricesIn
     }
 
 
-_SHARED = (GpuSharing.TIME_SLICED.value, GpuSharing.MPS.value)
-_RECENT = timedelta(days=7)
-_MIG_RESOURCE = "nvidia.com/mig-"
-
-
 @dataclass(frozen=True, slots=True)
-class Unit:
+class TierUnit:
     """What one unit of a tier is: how it is asked for, and its GPU-equivalents."""
 
     resource: str
@@ -208,7 +109,7 @@ class OfferBook:
 
     cluster: str
     tiers: Mapping[str, TierRow]
-    units: Mapping[str, Unit]
+    units: Mapping[str, TierUnit]
     pools: Sequence[Pool]
     prices: PricesInForce
 
@@ -238,7 +139,7 @@ class OfferBook:
             if row.sharing in _SHARED and unit is not None:
                 yield SharedTier(tier, model, unit.weight, unit.resource, row.node_selector)
 
-    def _parts(self, pools: Iterable[Pool]) -> Iterator[CardPart]:
+    def _parts(self, pools: Iterable[Pool]) -> Iterator[GpuPart]:
         """Yield MIG devices and replicas whose units are all alike and have a price."""
         for pool in pools:
             row, unit = self.tiers[pool.tier], self.units.get(pool.tier)
@@ -249,7 +150,7 @@ class OfferBook:
                 continue
             if is_mig or row.sharing in _SHARED:
                 kept = MIG_MEMORY_KEPT if is_mig else 1.0
-                yield CardPart(
+                yield GpuPart(
                     tier=pool.tier,
                     gpu_model=pool.gpu_model,
                     share=unit.weight,
@@ -261,14 +162,14 @@ class OfferBook:
                     node_selector=row.node_selector,
                 )
 
-    def _models(self, pools: Iterable[Pool]) -> Iterator[Model]:
+    def _models(self, pools: Iterable[Pool]) -> Iterator[ModelOffer]:
         for pool in pools:
             row, memory = self.tiers[pool.tier], card_memory_mib(pool.gpu_model)
             price, currency = self.prices.of(self.cluster, pool)
             if row.sharing != GpuSharing.EXCLUSIVE.value or memory is None or price is None:
                 continue
             resource = row.resources[0] if len(row.resources) == 1 else ""
-            yield Model(
+            yield ModelOffer(
                 pool.gpu_model,
                 memory,
                 price,
@@ -307,14 +208,14 @@ def offer_book(
     )
 
 
-def _units(cluster: Cluster, rules: Sequence[TierRule]) -> dict[str, Unit]:
+def _units(cluster: Cluster, rules: Sequence[TierRule]) -> dict[str, TierUnit]:
     """Return what a unit of each tier is, where all its nodes offer it alike."""
-    found: dict[str, set[Unit]] = {}
+    found: dict[str, set[TierUnit]] = {}
     intervals = NodeInterval.objects.filter(node__cluster=cluster, end__isnull=True).order_by("pk")
     for labels, capacity in intervals.values_list("labels", "capacity"):
         for resource in capacity:
             tier = tier_of(resource, labels, rules)
-            found.setdefault(tier, set()).add(Unit(resource, unit_weight(resource, labels)))
+            found.setdefault(tier, set()).add(TierUnit(resource, unit_weight(resource, labels)))
     return {tier: units.pop() for tier, units in found.items() if len(units) == 1}
 
 

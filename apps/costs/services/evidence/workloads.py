@@ -20,7 +20,8 @@ from apps.costs.domain.recommendations.rightsizing import (
     RESTARTABLE,
     card_memory_mib,
 )
-from apps.costs.services.evidence.offers import EvidenceSpan, Pool, PricesInForce
+from apps.costs.services.evidence.offers import Pool, PricesInForce
+from apps.costs.services.evidence.span import EvidenceSpan
 from apps.usage.domain.activity import (
     CLASSES,
     LETTERS,
@@ -47,10 +48,17 @@ _SUMS = ("allocated", "not_running", "unmeasured", "idle", "underused", "busy")
 _MEASURED = Q(busy__gt=0) | Q(underused__gt=0) | Q(idle__gt=0)
 
 _Key = tuple[int, int, int, str]
+_NAMES = (
+    *("team__name", "workload__namespace__name", "workload__kind", "workload__name"),
+    "gpu_model__name",
+)
+PATTERN_DAYS = 14
+MOST_SERVICES = 200
+"""Of a tier's services those that waste most are looked at hour by hour."""
 
 
 @dataclass(frozen=True, slots=True)
-class TeamEvidence:
+class WorkloadOfTeam:
     """Evidence, whose it is, the workload's id, and the ids of all that are judged with it.
 
     `main`: of the pool that rules look at; of each workload there is one.
@@ -119,7 +127,7 @@ class _TierWork:
 
 def workload_evidence(
     span: EvidenceSpan, tier: Tier, sharing: GpuSharing, prices: PricesInForce
-) -> Iterator[TeamEvidence]:
+) -> Iterator[WorkloadOfTeam]:
     """Yield what each workload did that held something of a tier, by pool.
 
     A workload that held GPUs of several models or capacity types has its main evidence for the pair
@@ -156,6 +164,7 @@ def _held(span: EvidenceSpan, tier: Tier) -> tuple[list[_Held], dict[int, int]]:
     for row in _once(rows):
         one = _held_of(row[1:], {row[0]} if row[12] else set())
         family = (one.namespace, one.kind, family_of(one.kind, one.name))
+        # The first member stands for its family: facts have no id for families.
         leader = families.setdefault(family, one.key[0])
         leaders[one.key[0]] = leader
         key = (leader, *one.key[1:])
@@ -166,6 +175,7 @@ def _held(span: EvidenceSpan, tier: Tier) -> tuple[list[_Held], dict[int, int]]:
         if len(one.members) > 1:
             one.name = family_of(one.kind, one.name)
         found.append(one)
+    # Summed by the database: long-running work has one row a day for months.
     found += [_held_of(row, row[11]) for row in _lasting(rows)]
     return sorted(found, key=lambda one: one.key), leaders
 
@@ -188,10 +198,6 @@ def _tier_activity(held: Iterable[_Held]) -> dict[int, float | None]:
     return {workload: amounts.utilization_ratio for workload, amounts in sums.items()}
 
 
-_NAMES = (
-    *("team__name", "workload__namespace__name", "workload__kind", "workload__name"),
-    "gpu_model__name",
-)
 _TOTALS = {f"sum_{name}": Sum(name) for name in _SUMS}
 
 
@@ -237,6 +243,7 @@ def _joined(known: _Held, more: _Held) -> _Held:
     if isinstance(known.measured, set) and isinstance(more.measured, set):
         known.measured |= more.measured
     if not more.members <= known.members:
+        # Only for a new member: its later days are no new begin.
         known.begun |= more.begun
         known.members |= more.members
     return known
@@ -253,10 +260,11 @@ def _evidence(
     one: _Held,
     known: _TierWork,
     prices: PricesInForce,
-) -> TeamEvidence:
+) -> WorkloadOfTeam:
     pool = Pool(tier.name, one.gpu_model, one.key[3])
     did, ran = known.active.get(one.key, _Active()), known.runs.get(one.key[0], _Runs())
     price, currency = prices.of(span.cluster.name, pool)
+    # A percentile of few days is of one run, and says nothing of the next.
     long = len(did.days) >= LEAST_DAYS
     main = known.main[one.key[0]]
     evidence = WorkloadEvidence(
@@ -291,7 +299,7 @@ def _evidence(
         owned=prices.is_owned(span.cluster.name, pool),
         over=_is_over(span, main, known.there),
     )
-    return TeamEvidence(
+    return WorkloadOfTeam(
         evidence, one.key[1], one.team, one.key[0], frozenset(one.members), one is main
     )
 
@@ -423,14 +431,9 @@ def _up_to(newest: datetime, hours_: set[datetime]) -> float:
     return float(count)
 
 
-PATTERN_DAYS = 14
-MOST_SERVICES = 200
-"""Of a tier's services those that waste most are looked at hour by hour."""
-
-
 def service_evidence(
-    span: EvidenceSpan, tier: Tier, found: Sequence[TeamEvidence]
-) -> Iterator[tuple[ServiceEvidence, TeamEvidence]]:
+    span: EvidenceSpan, tier: Tier, found: Sequence[WorkloadOfTeam]
+) -> Iterator[tuple[ServiceEvidence, WorkloadOfTeam]]:
     """Yield the pattern of the last two weeks of each service of a tier. One query."""
     services = [
         one

@@ -7,32 +7,32 @@ from apps.clusters.domain.resources import counted, is_gpu
 from apps.clusters.domain.tiers import PRODUCT_LABEL, UNMATCHED, GpuSharing, mig_profile
 from apps.operations.domain.examine.sharing import Offer, offers
 from apps.operations.domain.findings import Finding, some
-from apps.operations.domain.observations import ClusterLook, QuotaRow
+from apps.operations.domain.observations import ClusterObservations, QuotaRow
 
 
-def check_catalog(look: ClusterLook) -> Iterator[Finding]:
+def check_catalog(observed: ClusterObservations) -> Iterator[Finding]:
     """Yield where the catalog and the cluster differ; silent while no node is known."""
-    found = list(offers(look))
+    found = list(offers(observed))
     if found:
-        yield from _matches_nothing(look, found)
-    yield from _unmatched(look, found)
-    yield from _sharing(look, found)
-    yield from _unassigned(look)
+        yield from _matches_nothing(observed, found)
+    yield from _unmatched(observed, found)
+    yield from _sharing(observed, found)
+    yield from _unassigned(observed)
 
 
-def matched_tiers(look: ClusterLook) -> frozenset[str]:
+def matched_tiers(observed: ClusterObservations) -> frozenset[str]:
     """Return the tiers that GPUs, pods or claims of a cluster match."""
-    matched = {offer.tier for offer in offers(look)}
-    matched |= {tenant.tier for tenant in look.past.tenants}
-    classes = {c for node in look.nodes for d in node.devices for c in d.classes}
-    matched |= {rule.tier for rule in look.rules if classes.intersection(rule.device_classes)}
+    matched = {offer.tier for offer in offers(observed)}
+    matched |= {tenant.tier for tenant in observed.past.tenants}
+    classes = {c for node in observed.nodes for d in node.devices for c in d.classes}
+    matched |= {rule.tier for rule in observed.rules if classes.intersection(rule.device_classes)}
     return frozenset(matched)
 
 
-def _matches_nothing(look: ClusterLook, found: list[Offer]) -> Iterator[Finding]:
+def _matches_nothing(observed: ClusterObservations, found: list[Offer]) -> Iterator[Finding]:
     """Yield the tiers that neither this cluster nor another one has; a tier may be of one."""
-    matched = matched_tiers(look) | look.tiers_elsewhere
-    for rule in look.rules:
+    matched = matched_tiers(observed) | observed.tiers_elsewhere
+    for rule in observed.rules:
         if rule.tier in matched:
             continue
         asks = ", ".join(rule.resources or rule.device_classes)
@@ -40,7 +40,7 @@ def _matches_nothing(look: ClusterLook, found: list[Offer]) -> Iterator[Finding]
         there = sorted({o.labels.get(PRODUCT_LABEL, "") for o in found} - {""})
         yield Finding(
             "tier-matches-nothing",
-            look.cluster,
+            observed.cluster,
             rule.tier,
             f"Tier {rule.tier} requires {asks}{f' on nodes with {where}' if where else ''}, and "
             "no GPU of any cluster matches. The nodes here say: "
@@ -50,7 +50,7 @@ def _matches_nothing(look: ClusterLook, found: list[Offer]) -> Iterator[Finding]
         )
 
 
-def _unmatched(look: ClusterLook, found: list[Offer]) -> Iterator[Finding]:
+def _unmatched(observed: ClusterObservations, found: list[Offer]) -> Iterator[Finding]:
     loose: dict[tuple[str, str], list[Offer]] = defaultdict(list)
     for offer in found:
         # MIG sizes have a finding of their own.
@@ -59,11 +59,11 @@ def _unmatched(look: ClusterLook, found: list[Offer]) -> Iterator[Finding]:
     for (resource, product), some_offers in sorted(loose.items()):
         gpus = sum(offer.gpus for offer in some_offers)
         nodes = {offer.node for offer in some_offers}
-        held = [t for t in look.past.tenants if t.node in nodes and t.resource == resource]
+        held = [t for t in observed.past.tenants if t.node in nodes and t.resource == resource]
         selector = f"\n    node_selector: {{{PRODUCT_LABEL}: {product}}}" if product else ""
         yield Finding(
             "gpus-unmatched",
-            look.cluster,
+            observed.cluster,
             f"{resource} {product}".strip(),
             f"{counted(gpus, 'GPU')} on {counted(len(nodes), 'node')} "
             f"({product or 'model unknown'}, {resource}) "
@@ -75,25 +75,25 @@ def _unmatched(look: ClusterLook, found: list[Offer]) -> Iterator[Finding]:
         )
 
 
-def _sharing(look: ClusterLook, found: list[Offer]) -> Iterator[Finding]:
-    said = {rule.tier: rule.sharing for rule in look.rules}
+def _sharing(observed: ClusterObservations, found: list[Offer]) -> Iterator[Finding]:
+    said = {rule.tier: rule.sharing for rule in observed.rules}
     other: dict[tuple[str, GpuSharing], list[Offer]] = defaultdict(list)
     for offer in found:
         if offer.tier in said and said[offer.tier] not in {offer.sharing, GpuSharing.DRA}:
             other[offer.tier, offer.sharing].append(offer)
     for (tier, really), some_offers in sorted(other.items()):
         nodes = {offer.node for offer in some_offers}
-        held = [t for t in look.past.tenants if t.node in nodes and t.tier == tier]
+        held = [t for t in observed.past.tenants if t.node in nodes and t.tier == tier]
         yield Finding(
             "sharing-differs",
-            look.cluster,
+            observed.cluster,
             f"{tier} {really.value}",
             f"Tier {tier} promises {said[tier].value} GPUs, and the labels of "
             f"{counted(len(nodes), 'of its node', 'of its nodes')} say {really.value}: "
             "who asks there gets something else than was promised.",
             _separated(tier, really, some_offers[0]),
             pods=len(held),
-            gpu_hours=look.allocated(tier),
+            gpu_hours=observed.allocated(tier),
             places=some(nodes),
         )
 
@@ -113,16 +113,16 @@ def _separated(tier: str, really: GpuSharing, offer: Offer) -> str:
     )
 
 
-def _unassigned(look: ClusterLook) -> Iterator[Finding]:
-    loose = look.past.unclaimed
+def _unassigned(observed: ClusterObservations) -> Iterator[Finding]:
+    loose = observed.past.unclaimed
     if not loose:
         return
     names = [row.namespace for row in loose]
     hours = sum(row.allocated for row in loose)
-    held = [tenant for tenant in look.past.tenants if tenant.namespace in set(names)]
+    held = [tenant for tenant in observed.past.tenants if tenant.namespace in set(names)]
     yield Finding(
         "namespaces-unassigned",
-        look.cluster,
+        observed.cluster,
         "",
         f"{counted(len(names), 'namespace')} with GPU pods belong to no team; in the last 30 days "
         f"they had {hours:.1f} GPU-hours, which stand under unassigned.",
@@ -137,14 +137,14 @@ _DRA_KEY = ".deviceclass.resource.k8s.io/devices"
 _DRA_RESOURCE = "requests.deviceclass.resource.kubernetes.io/"
 
 
-def check_quotas(look: ClusterLook) -> Iterator[Finding]:
+def check_quotas(observed: ClusterObservations) -> Iterator[Finding]:
     """Yield quota findings; silent where no quotas could be read."""
-    if look.quotas is None:
+    if observed.quotas is None:
         return
-    inert = [row for row in look.quotas if counts_nothing(row.key)]
+    inert = [row for row in observed.quotas if counts_nothing(row.key)]
     for row in sorted(inert):
-        yield _inert(look, row)
-    yield from _without(look)
+        yield _inert(observed, row)
+    yield from _without(observed)
 
 
 def counts_nothing(key: str) -> bool:
@@ -165,14 +165,14 @@ def limits_gpus(key: str) -> bool:
     )
 
 
-def _inert(look: ClusterLook, row: QuotaRow) -> Finding:
-    held = [t for t in look.past.tenants if t.namespace == row.namespace]
+def _inert(observed: ClusterObservations, row: QuotaRow) -> Finding:
+    held = [t for t in observed.past.tenants if t.namespace == row.namespace]
     units = sum(tenant.units for tenant in held)
     right = f"requests.{row.key.removeprefix('limits.')}"
     hard = "?" if row.hard is None else f"{row.hard:g}"
     return Finding(
         "quota-counts-nothing",
-        look.cluster,
+        observed.cluster,
         f"{row.namespace}/{row.quota} {row.key}",
         f"ResourceQuota {row.quota} in {row.namespace} sets {row.key} to {hard}. Kubernetes "
         f"accepts that key and never counts it: {counted(units, 'unit')} are held there now, and "
@@ -184,12 +184,12 @@ def _inert(look: ClusterLook, row: QuotaRow) -> Finding:
     )
 
 
-def _without(look: ClusterLook) -> Iterator[Finding]:
-    quotas = look.quotas or ()
+def _without(observed: ClusterObservations) -> Iterator[Finding]:
+    quotas = observed.quotas or ()
     # Where no namespace has a GPU quota the cluster limits them elsewhere (Kueue), or not at all:
     # that is a choice, of which one line is enough.
     limited = {row.namespace for row in quotas if limits_gpus(row.key)}
-    held = [group for group in look.past.groups if group.namespace not in limited]
+    held = [group for group in observed.past.groups if group.namespace not in limited]
     names = {group.namespace for group in held}
     if not names:
         return
@@ -197,7 +197,7 @@ def _without(look: ClusterLook) -> Iterator[Finding]:
     resource = max(held, key=lambda group: group.pods).resource
     yield Finding(
         "namespaces-without-quota",
-        look.cluster,
+        observed.cluster,
         "",
         f"{counted(len(names), 'namespace')} had {counted(pods, 'GPU pod')} in the last 30 days "
         "and no quota that limits GPUs: one of them can take all that is free.",

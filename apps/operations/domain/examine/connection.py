@@ -9,10 +9,10 @@ from apps.operations.domain.observations import (
     ANYTHING,
     DRA_GROUP,
     LEDGER,
-    ApiLook,
-    ClusterLook,
+    ApiObservations,
+    ClusterObservations,
     Right,
-    WriterLook,
+    WriterRights,
 )
 
 LARGEST_SKEW_SECONDS = 30.0
@@ -21,20 +21,20 @@ WATCH_MAY_LAG = timedelta(minutes=10)
 WATCH = "python manage.py watch    # a service of its own, see docs/operations.md; it never ends"
 
 
-def check_connection(look: ClusterLook) -> Iterator[Finding]:
+def check_connection(observed: ClusterObservations) -> Iterator[Finding]:
     """Yield what keeps the portal from asking, or from believing the time of an answer."""
-    yield from _prometheus(look)
-    if look.api is not None:
-        yield from _api(look, look.api)
+    yield from _prometheus(observed)
+    if observed.api is not None:
+        yield from _api(observed, observed.api)
 
 
-def _prometheus(look: ClusterLook) -> Iterator[Finding]:
-    trouble = look.metrics.trouble
-    again = f"python manage.py doctor --cluster {look.cluster}"
+def _prometheus(observed: ClusterObservations) -> Iterator[Finding]:
+    trouble = observed.metrics.trouble
+    again = f"python manage.py doctor --cluster {observed.cluster}"
     if trouble is not None and trouble.passing:
         yield Finding(
             "prometheus-unavailable",
-            look.cluster,
+            observed.cluster,
             "",
             f"{_sentence(trouble.text)} Nothing is measured while that lasts; hours that are "
             "missed are collected later, as far back as Prometheus keeps samples.",
@@ -44,26 +44,26 @@ def _prometheus(look: ClusterLook) -> Iterator[Finding]:
     elif trouble is not None:
         yield Finding(
             "prometheus-rejected",
-            look.cluster,
+            observed.cluster,
             "",
             f"{_sentence(trouble.text)} Every hour fails until that is put right.",
             "# in the catalog, then load it:\n"
-            f"clusters:\n  - name: {look.cluster}\n"
+            f"clusters:\n  - name: {observed.cluster}\n"
             "    prometheus: {url: PROMETHEUS_URL, bearer_token_env: NAME_OF_A_VARIABLE}\n"
             f"python manage.py load_catalog catalog.yaml\n{again}",
         )
-    yield from _skew(look)
+    yield from _skew(observed)
 
 
-def _skew(look: ClusterLook) -> Iterator[Finding]:
-    answers = look.metrics.answers
+def _skew(observed: ClusterObservations) -> Iterator[Finding]:
+    answers = observed.metrics.answers
     skew = answers.skew_seconds if answers else None
     if skew is None or abs(skew) <= LARGEST_SKEW_SECONDS:
         return
     ahead = "ahead of" if skew > 0 else "behind"
     yield Finding(
         "clock-skew",
-        look.cluster,
+        observed.cluster,
         "prometheus",
         f"The clock of Prometheus is {abs(skew):.0f} seconds {ahead} the portal's: hours are "
         "closed at the wrong time, and pods seem to start before or after their samples.",
@@ -71,53 +71,53 @@ def _skew(look: ClusterLook) -> Iterator[Finding]:
     )
 
 
-def _api(look: ClusterLook, api: ApiLook) -> Iterator[Finding]:
+def _api(observed: ClusterObservations, api: ApiObservations) -> Iterator[Finding]:
     trouble = api.trouble
     if trouble is not None:
         code = "api-unavailable" if trouble.passing else "api-rejected"
         yield Finding(
             code,
-            look.cluster,
+            observed.cluster,
             "",
             f"{_sentence(trouble.text)} Meanwhile pods and nodes come from kube-state-metrics, "
             "and their GPU-hours are graded “from series”.",
             "kubectl --kubeconfig THE_KUBECONFIG_OF_THE_CATALOG get --raw /version\n"
             "kubectl apply --filename deploy/rbac-reader.yaml    # the account and its rights",
         )
-    yield from _rights(look, api)
+    yield from _rights(observed, api)
     if api.writer is not None:
-        yield from _writer(look, api.writer)
-    yield from _too_many(look, api)
+        yield from _writer(observed, api.writer)
+    yield from _too_many(observed, api)
     # Where the API itself is away the watch cannot follow, and that is said already.
     if trouble is None:
-        yield from _watch(look, api)
+        yield from _watch(observed, api)
 
 
-def _watch(look: ClusterLook, api: ApiLook) -> Iterator[Finding]:
+def _watch(observed: ClusterObservations, api: ApiObservations) -> Iterator[Finding]:
     seen = api.watched_until
     if seen is None:
         yield Finding(
             "watch-not-running",
-            look.cluster,
+            observed.cluster,
             "",
             "The catalog names the Kubernetes API, but `watch` has not followed it yet. Pods "
             "are known from kube-state-metrics only, and short ones may be missing.",
             WATCH,
         )
-    elif look.now - seen > WATCH_MAY_LAG:
-        minutes = (look.now - seen).total_seconds() / 60
+    elif observed.now - seen > WATCH_MAY_LAG:
+        minutes = (observed.now - seen).total_seconds() / 60
         yield Finding(
             "watch-behind",
-            look.cluster,
+            observed.cluster,
             "",
             f"The Kubernetes API was last followed {minutes:.0f} minutes ago: what happened since "
             "is taken from kube-state-metrics.",
-            f"# is it running, and what does its log say of {look.cluster}?\n{WATCH}",
+            f"# is it running, and what does its log say of {observed.cluster}?\n{WATCH}",
             since=seen,
         )
 
 
-def _rights(look: ClusterLook, api: ApiLook) -> Iterator[Finding]:
+def _rights(observed: ClusterObservations, api: ApiObservations) -> Iterator[Finding]:
     """Yield one finding for what must be read, one for owners, one for DRA where it is used."""
     dra = [right for right in api.denied if right.group == DRA_GROUP]
     needed = [r for r in api.denied if (r.group, r.resource) in LEDGER]
@@ -125,7 +125,7 @@ def _rights(look: ClusterLook, api: ApiLook) -> Iterator[Finding]:
     if needed:
         yield Finding(
             "rbac-missing",
-            look.cluster,
+            observed.cluster,
             "",
             f"The portal's account may not {_words(needed)}: the pod ledger of this cluster cannot "
             "be kept.",
@@ -134,7 +134,7 @@ def _rights(look: ClusterLook, api: ApiLook) -> Iterator[Finding]:
     if owners:
         yield Finding(
             "owners-unreadable",
-            look.cluster,
+            observed.cluster,
             "",
             f"The portal's account may not {_words(owners)}: pods of these kinds are shown under "
             "the nearest controller that can be read, and a retried Job counts as several.",
@@ -143,17 +143,17 @@ def _rights(look: ClusterLook, api: ApiLook) -> Iterator[Finding]:
     if api.unexplained:
         yield Finding(
             "waiting-unreadable",
-            look.cluster,
+            observed.cluster,
             "",
             f"The portal's account may not {_words(list(api.unexplained))}. Causes of pending "
             "work are found from the rest, and work blocked at admission is not seen.",
             _grant(list(api.unexplained)),
         )
-    if dra and any(rule.device_classes for rule in look.rules):
-        tiers = [rule.tier for rule in look.rules if rule.device_classes]
+    if dra and any(rule.device_classes for rule in observed.rules):
+        tiers = [rule.tier for rule in observed.rules if rule.device_classes]
         yield Finding(
             "slices-unreadable",
-            look.cluster,
+            observed.cluster,
             "",
             f"The portal's account may not {_words(dra)}: {counted(len(tiers), 'tier')} with "
             "device classes can show neither capacity nor who holds it.",
@@ -162,24 +162,24 @@ def _rights(look: ClusterLook, api: ApiLook) -> Iterator[Finding]:
         )
 
 
-def _writer(look: ClusterLook, writer: WriterLook) -> Iterator[Finding]:
+def _writer(observed: ClusterObservations, writer: WriterRights) -> Iterator[Finding]:
     """Yield what keeps approved changes from being carried out."""
     manifest = "deploy/rbac-quota-writer.yaml"
     if writer.trouble is not None:
         yield Finding(
             "writer-rejected",
-            look.cluster,
+            observed.cluster,
             "",
             f"{_sentence(writer.trouble.text)} Until the account of `kubernetes.writer` can be "
             "used, approved changes of quotas are not carried out.",
             f"kubectl apply --filename {manifest}    # the account and its rights\n"
             "# its kubeconfig or token: `kubernetes.writer` of the cluster in the catalog\n"
-            f"python manage.py doctor --cluster {look.cluster}",
+            f"python manage.py doctor --cluster {observed.cluster}",
         )
     if writer.denied:
         yield Finding(
             "writer-rights-missing",
-            look.cluster,
+            observed.cluster,
             "",
             f"The account that changes quotas may not {_words(list(writer.denied))} in all "
             "namespaces: approved changes are carried out only where a RoleBinding of a namespace "
@@ -188,7 +188,7 @@ def _writer(look: ClusterLook, writer: WriterLook) -> Iterator[Finding]:
         )
 
 
-def _too_many(look: ClusterLook, api: ApiLook) -> Iterator[Finding]:
+def _too_many(observed: ClusterObservations, api: ApiObservations) -> Iterator[Finding]:
     """Yield for each account what it may do that the portal never does."""
     writer = api.writer.excess if api.writer else ()
     for account, uses, excess, manifest in (
@@ -199,7 +199,7 @@ def _too_many(look: ClusterLook, api: ApiLook) -> Iterator[Finding]:
             may = "do everything" if ANYTHING in excess else _words(list(excess))
             yield Finding(
                 "rights-too-many",
-                look.cluster,
+                observed.cluster,
                 account,
                 f"The portal's {account} account may {may}. The portal does no more than {uses}. "
                 "With stolen credentials, an attacker could do the rest.",

@@ -8,32 +8,32 @@ from apps.clusters.domain.resources import counted
 from apps.clusters.domain.tiers import GpuSharing, same_model
 from apps.operations.domain.examine.sharing import Offer, offers
 from apps.operations.domain.findings import Finding, some
-from apps.operations.domain.observations import ClusterLook, NodeTenant, ObservedDevice
+from apps.operations.domain.observations import ClusterObservations, NodeTenant, ObservedDevice
 
 _SLOT_SECONDS = 1800
 _COPIED = 1.5
 """From so many times the samples of one row on, each sharer has a row of its own."""
 
 
-def check_attribution(look: ClusterLook) -> Iterator[Finding]:
+def check_attribution(observed: ClusterObservations) -> Iterator[Finding]:
     """Yield where pods hold GPUs whose series do not name them; needs GPUs and tenants."""
-    running = [tenant for tenant in look.past.tenants if tenant.running]
-    named = {card.node for card in look.metrics.cards if card.named}
-    if running and look.metrics.cards and not named:
-        yield _no_labels(look, running)
+    running = [tenant for tenant in observed.past.tenants if tenant.running]
+    named = {card.node for card in observed.metrics.cards if card.named}
+    if running and observed.metrics.cards and not named:
+        yield _no_labels(observed, running)
         return
-    yield from _unmapped(look, running, named)
-    yield from _virtual_gpus(look, running, named)
-    yield from _process_values(look)
-    yield from _claims(look, running, named)
+    yield from _unmapped(observed, running, named)
+    yield from _virtual_gpus(observed, running, named)
+    yield from _process_values(observed)
+    yield from _claims(observed, running, named)
 
 
-def _no_labels(look: ClusterLook, running: list[NodeTenant]) -> Finding:
+def _no_labels(observed: ClusterObservations, running: list[NodeTenant]) -> Finding:
     return Finding(
         "no-pod-labels",
-        look.cluster,
+        observed.cluster,
         "",
-        f"No series of {counted(len(look.metrics.cards), 'device')} names a pod, while "
+        f"No series of {counted(len(observed.metrics.cards), 'device')} names a pod, while "
         f"{counted(len(running), 'pod')} hold GPUs. A pod that is alone on its node is found by "
         "elimination. All others have no metrics.",
         "# dcgm-exporter: environment and the kubelet's socket\n"
@@ -43,23 +43,25 @@ def _no_labels(look: ClusterLook, running: list[NodeTenant]) -> Finding:
     )
 
 
-def _seen_nodes(look: ClusterLook) -> set[str]:
-    return {card.node for card in look.metrics.cards}
+def _seen_nodes(observed: ClusterObservations) -> set[str]:
+    return {card.node for card in observed.metrics.cards}
 
 
-def _unmapped(look: ClusterLook, running: list[NodeTenant], named: set[str]) -> Iterator[Finding]:
+def _unmapped(
+    observed: ClusterObservations, running: list[NodeTenant], named: set[str]
+) -> Iterator[Finding]:
     """Yield where only pods of a renamed resource are on a node, and its series name no pod."""
     found: dict[str, list[NodeTenant]] = {}
     others = {t.node for t in running if not t.resource.endswith(".shared")}
     for tenant in running:
         on_shared = tenant.resource.endswith(".shared") and tenant.node not in others
-        if on_shared and tenant.node in _seen_nodes(look) - named:
+        if on_shared and tenant.node in _seen_nodes(observed) - named:
             found.setdefault(tenant.resource, []).append(tenant)
     for resource, tenants in sorted(found.items()):
         nodes = {tenant.node for tenant in tenants}
         yield Finding(
             "shared-unmapped",
-            look.cluster,
+            observed.cluster,
             resource,
             f"{counted(len(tenants), 'pod')} hold {resource} on {counted(len(nodes), 'node')} "
             "whose series name no pod: the exporter maps only the resources that it is "
@@ -71,20 +73,20 @@ def _unmapped(look: ClusterLook, running: list[NodeTenant], named: set[str]) -> 
 
 
 def _virtual_gpus(
-    look: ClusterLook, running: list[NodeTenant], named: set[str]
+    observed: ClusterObservations, running: list[NodeTenant], named: set[str]
 ) -> Iterator[Finding]:
     """Yield where more pods share GPUs than the series can name at a time.
 
     With more pods than GPUs on a node at least one GPU has two of them. Where no GPU has more
     samples than one row gives, the exporter names one pod at a time.
     """
-    interval = look.metrics.interval_seconds or look.catalog_interval_seconds
+    interval = observed.metrics.interval_seconds or observed.catalog_interval_seconds
     usual = _SLOT_SECONDS / interval
-    shared: dict[str, Offer] = {o.node: o for o in offers(look) if o.shared}
+    shared: dict[str, Offer] = {o.node: o for o in offers(observed) if o.shared}
     tenants = Counter(t.node for t in running if t.node in shared)
     affected, pods = set(), 0
     for node, count in tenants.items():
-        cards = [card for card in look.metrics.cards if card.node == node]
+        cards = [card for card in observed.metrics.cards if card.node == node]
         if node not in named or count <= len(cards):
             continue
         if max(card.named for card in cards) < _COPIED * usual:
@@ -94,7 +96,7 @@ def _virtual_gpus(
         return
     yield Finding(
         "virtual-gpus-off",
-        look.cluster,
+        observed.cluster,
         "",
         f"On {counted(len(affected), 'node')} {counted(pods, 'pod')} share GPUs, and the "
         "exporter names one of a GPU's pods at a time. The GPU's activity is divided among the "
@@ -106,15 +108,15 @@ def _virtual_gpus(
     )
 
 
-def _process_values(look: ClusterLook) -> Iterator[Finding]:
-    zero = look.metrics.remarks.get("no_process_values", 0)
+def _process_values(observed: ClusterObservations) -> Iterator[Finding]:
+    zero = observed.metrics.remarks.get("no_process_values", 0)
     if not zero:
         return
-    shared = {offer.node for offer in offers(look) if offer.shared}
-    pods = sum(tenant.running and tenant.node in shared for tenant in look.past.tenants)
+    shared = {offer.node for offer in offers(observed) if offer.shared}
+    pods = sum(tenant.running and tenant.node in shared for tenant in observed.past.tenants)
     yield Finding(
         "process-values-zero",
-        look.cluster,
+        observed.cluster,
         "",
         f"{counted(zero, 'time')} all pods of a shared GPU read 0 while the GPU was active: the "
         "exporter cannot match processes to pods. The GPU's activity is divided by what each "
@@ -124,17 +126,19 @@ def _process_values(look: ClusterLook) -> Iterator[Finding]:
     )
 
 
-def _claims(look: ClusterLook, running: list[NodeTenant], named: set[str]) -> Iterator[Finding]:
-    tiers = {rule.tier for rule in look.rules if rule.sharing is GpuSharing.DRA}
-    classes = {name for rule in look.rules for name in rule.device_classes}
-    mapped = any(job.dra_labels for job in look.metrics.profile.jobs)
-    nodes = _seen_nodes(look) - named
+def _claims(
+    observed: ClusterObservations, running: list[NodeTenant], named: set[str]
+) -> Iterator[Finding]:
+    tiers = {rule.tier for rule in observed.rules if rule.sharing is GpuSharing.DRA}
+    classes = {name for rule in observed.rules for name in rule.device_classes}
+    mapped = any(job.dra_labels for job in observed.metrics.profile.jobs)
+    nodes = _seen_nodes(observed) - named
     held = [t for t in running if (t.tier in tiers or t.resource in classes) and t.node in nodes]
     if mapped or not held:
         return
     yield Finding(
         "dra-labels-missing",
-        look.cluster,
+        observed.cluster,
         "",
         f"{counted(len(held), 'pod')} hold GPUs by claims on nodes whose series name no claim: "
         "they are found through their devices' UUIDs where ResourceSlices publish them.",
@@ -154,28 +158,28 @@ _ENERGY_LINE = (
 )
 
 
-def check_exporters(look: ClusterLook) -> Iterator[Finding]:
+def check_exporters(observed: ClusterObservations) -> Iterator[Finding]:
     """Yield what the exporters of the cluster lack or show in an odd way."""
-    if not look.measured:
+    if not observed.measured:
         return
-    if not look.metrics.cards:
-        yield from _nothing(look)
+    if not observed.metrics.cards:
+        yield from _nothing(observed)
         return
-    for model in sorted({card.model for card in look.metrics.cards}):
-        yield from _model(look, model, look.cards_of(model))
-    yield from _forms(look)
-    yield from _counters(look)
-    yield from _profile(look)
-    yield from check_attribution(look)
+    for model in sorted({card.model for card in observed.metrics.cards}):
+        yield from _model(observed, model, observed.cards_of(model))
+    yield from _forms(observed)
+    yield from _counters(observed)
+    yield from _profile(observed)
+    yield from check_attribution(observed)
 
 
-def _nothing(look: ClusterLook) -> Iterator[Finding]:
-    nodes = {node.node for node in look.nodes if node.capacity or node.devices}
+def _nothing(observed: ClusterObservations) -> Iterator[Finding]:
+    nodes = {node.node for node in observed.nodes if node.capacity or node.devices}
     if not nodes:
         return
     yield Finding(
         "no-device-metrics",
-        look.cluster,
+        observed.cluster,
         "",
         f"{counted(len(nodes), 'node has', 'nodes have')} GPUs, and Prometheus has no series of "
         "any GPU exporter: all their pods are without metrics.",
@@ -183,29 +187,31 @@ def _nothing(look: ClusterLook) -> Iterator[Finding]:
         "  --set serviceMonitor.enabled=true\n"
         "# it is there? then the matchers of the catalog must fit its series:\n"
         "count by (cluster) (DCGM_FI_DEV_FB_USED)    # in Prometheus",
-        pods=len(look.past.tenants),
+        pods=len(observed.past.tenants),
         places=some(nodes),
     )
 
 
-def _model(look: ClusterLook, model: str, cards: Sequence[ObservedDevice]) -> Iterator[Finding]:
+def _model(
+    observed: ClusterObservations, model: str, cards: Sequence[ObservedDevice]
+) -> Iterator[Finding]:
     shown = model or "of no model"
     found = counted(len(cards), "device")
     # Some cards of a model being silent is a fault of nodes, which coverage shows.
     if not any(card.activity for card in cards):
         yield Finding(
             "no-activity-metric",
-            look.cluster,
+            observed.cluster,
             model,
             f"{found} {shown}: neither {PROFILING} nor DCGM_FI_DEV_GPU_UTIL is exported, so "
             "their pods have no metrics. Profiling needs Volta or newer and the capability "
             "SYS_ADMIN. On nodes of several models the first GPU must support it, too.",
             f"{_ACTIVITY_LINE}\nsecurityContext: {{capabilities: {{add: [SYS_ADMIN]}}}}",
         )
-    elif _only_coarse(look, model):
+    elif _only_coarse(observed, model):
         yield Finding(
             "no-profiling-metric",
-            look.cluster,
+            observed.cluster,
             model,
             f"{found} {shown}: {PROFILING} is not exported, and DCGM_FI_DEV_GPU_UTIL stands in. "
             "It is in whole per cent and does not exist on MIG.",
@@ -214,7 +220,7 @@ def _model(look: ClusterLook, model: str, cards: Sequence[ObservedDevice]) -> It
     if not any(card.memory for card in cards):
         yield Finding(
             "no-memory-metric",
-            look.cluster,
+            observed.cluster,
             model,
             f"{found} {shown} without memory: its peaks, and which shared GPU is full, are "
             "unknown.",
@@ -223,17 +229,17 @@ def _model(look: ClusterLook, model: str, cards: Sequence[ObservedDevice]) -> It
     if not any(card.energy for card in cards):
         yield Finding(
             "no-energy-metric",
-            look.cluster,
+            observed.cluster,
             model,
             f"{found} {shown} without energy: watt-hours of pods stay empty.",
             _ENERGY_LINE,
         )
 
 
-def _only_coarse(look: ClusterLook, model: str) -> bool:
+def _only_coarse(observed: ClusterObservations, model: str) -> bool:
     used = [
         metrics
-        for job in look.metrics.profile.jobs
+        for job in observed.metrics.profile.jobs
         for name, metrics in job.activity_metrics
         if same_model(name, model)
     ]
@@ -242,8 +248,8 @@ def _only_coarse(look: ClusterLook, model: str) -> bool:
     )
 
 
-def _forms(look: ClusterLook) -> Iterator[Finding]:
-    jobs = look.metrics.profile.jobs
+def _forms(observed: ClusterObservations) -> Iterator[Finding]:
+    jobs = observed.metrics.profile.jobs
     forms = {job.workload_labels for job in jobs} - {WorkloadLabels.NONE}
     if len(forms) > 1:
         told = "; ".join(
@@ -252,7 +258,7 @@ def _forms(look: ClusterLook) -> Iterator[Finding]:
         )
         yield Finding(
             "label-forms-mixed",
-            look.cluster,
+            observed.cluster,
             "",
             f"Scrape jobs name the workload differently: {told}. The portal reads each in its own "
             "way; queries of your own see only a part.",
@@ -264,7 +270,7 @@ def _forms(look: ClusterLook) -> Iterator[Finding]:
     if Generation.BOTH in hosts or upper_and_lower:
         yield Finding(
             "host-labels-mixed",
-            look.cluster,
+            observed.cluster,
             "",
             "Some exporters name their node by Hostname (4.8.2 and older), others by hostname "
             "(4.8.3 and newer). The portal reads both; joins of your own lose one part.",
@@ -272,11 +278,11 @@ def _forms(look: ClusterLook) -> Iterator[Finding]:
             "# or the same name for all, in the ServiceMonitor:\n"
             "metricRelabelings: [{sourceLabels: [Hostname], regex: (.+), targetLabel: hostname}]",
         )
-    answers = look.metrics.answers
+    answers = observed.metrics.answers
     if answers and answers.scraped_twice:
         yield Finding(
             "scraped-twice",
-            look.cluster,
+            observed.cluster,
             "",
             f"{counted(answers.scraped_twice, 'GPU is', 'GPUs are')} shown by more than one scrape "
             "target. The portal counts each once; sums of your own do not.",
@@ -285,14 +291,14 @@ def _forms(look: ClusterLook) -> Iterator[Finding]:
         )
 
 
-def _counters(look: ClusterLook) -> Iterator[Finding]:
-    stuck = look.metrics.remarks.get("stuck_counter") or look.past.hours.remarks.get(
+def _counters(observed: ClusterObservations) -> Iterator[Finding]:
+    stuck = observed.metrics.remarks.get("stuck_counter") or observed.past.hours.remarks.get(
         "stuck_counter"
     )
     if stuck:
         yield Finding(
             "stuck-counter",
-            look.cluster,
+            observed.cluster,
             "",
             f"{counted(stuck, 'time')} {PROFILING} stayed at 0 while utilization did not; "
             "utilization was used instead. Usually another profiler holds the counters.",
@@ -301,11 +307,11 @@ def _counters(look: ClusterLook) -> Iterator[Finding]:
             "kubectl delete pod --namespace NAMESPACE --selector app=dcgm-exporter "
             "--field-selector spec.nodeName=NODE",
         )
-    rescaled = sorted({name for job in look.metrics.profile.jobs for name in job.rescaled})
+    rescaled = sorted({name for job in observed.metrics.profile.jobs for name in job.rescaled})
     if rescaled:
         yield Finding(
             "units-rescaled",
-            look.cluster,
+            observed.cluster,
             "",
             f"{', '.join(rescaled)} {'comes' if len(rescaled) == 1 else 'come'} in another unit "
             "than the exporter's own (a collector converts it). The portal converts it back; a "
@@ -314,23 +320,23 @@ def _counters(look: ClusterLook) -> Iterator[Finding]:
         )
 
 
-def _profile(look: ClusterLook) -> Iterator[Finding]:
-    if look.metrics.changes:
+def _profile(observed: ClusterObservations) -> Iterator[Finding]:
+    if observed.metrics.changes:
         yield Finding(
             "exporter-changed",
-            look.cluster,
+            observed.cluster,
             "",
-            " ".join(look.metrics.changes),
+            " ".join(observed.metrics.changes),
             "# meant? nothing to do. Else: what was rolled out at that time?\n"
             "kubectl rollout history --namespace NAMESPACE daemonset/dcgm-exporter",
-            since=look.metrics.changed_at,
+            since=observed.metrics.changed_at,
         )
-    for family in look.metrics.profile.families:
+    for family in observed.metrics.profile.families:
         limits = VENDOR_LIMITS.get(family, ())
         if limits:
             yield Finding(
                 "vendor-limits",
-                look.cluster,
+                observed.cluster,
                 str(family),
                 f"{family}: {' '.join(limits)}",
                 "# nothing to do: the portal says “no metrics” where it cannot know",
@@ -348,58 +354,58 @@ NODE_LABELS = (
 )
 
 
-def check_kube_state(look: ClusterLook) -> Iterator[Finding]:
+def check_kube_state(observed: ClusterObservations) -> Iterator[Finding]:
     """Yield what is missing or doubled; only the API can stand in for it."""
-    if not look.measured:
+    if not observed.measured:
         return
     stands_in = (
         "The Kubernetes API stands in for it while it is watched; gaps of the watch cannot be "
         "rebuilt."
-        if look.api is not None
+        if observed.api is not None
         else "Without the Kubernetes API nothing else tells which pods and nodes there are."
     )
-    if look.metrics.kube_state is False:
+    if observed.metrics.kube_state is False:
         yield Finding(
             "kube-state-missing",
-            look.cluster,
+            observed.cluster,
             "",
             f"Prometheus has no series of kube-state-metrics. {stands_in}",
             "helm upgrade --install kube-state-metrics prometheus-community/kube-state-metrics \\\n"
-            f"  --set 'metricLabelsAllowlist={{nodes=[{','.join(_labels(look))}]}}'",
+            f"  --set 'metricLabelsAllowlist={{nodes=[{','.join(_labels(observed))}]}}'",
         )
-    yield from _node_labels(look, stands_in)
-    yield from _copies(look)
+    yield from _node_labels(observed, stands_in)
+    yield from _copies(observed)
 
 
-def _node_labels(look: ClusterLook, stands_in: str) -> Iterator[Finding]:
-    bare = [node.node for node in look.metrics.nodes if not node.labels]
+def _node_labels(observed: ClusterObservations, stands_in: str) -> Iterator[Finding]:
+    bare = [node.node for node in observed.metrics.nodes if not node.labels]
     if not bare:
         return
     yield Finding(
         "node-labels-missing",
-        look.cluster,
+        observed.cluster,
         "",
         f"kube-state-metrics shows {counted(len(bare), 'GPU node')} without labels, so that GPU "
         f"model, sharing and capacity type are not known from it. {stands_in}",
         "# arguments of kube-state-metrics:\n"
-        f"--metric-labels-allowlist=nodes=[{','.join(_labels(look))}]",
+        f"--metric-labels-allowlist=nodes=[{','.join(_labels(observed))}]",
         places=some(bare),
     )
 
 
-def _labels(look: ClusterLook) -> list[str]:
+def _labels(observed: ClusterObservations) -> list[str]:
     """Return the labels to show: those the ledger reads, and those that tiers select on."""
-    named = {key for rule in look.rules for key in rule.node_selector}
+    named = {key for rule in observed.rules for key in rule.node_selector}
     return [*NODE_LABELS, *sorted(named - set(NODE_LABELS))]
 
 
-def _copies(look: ClusterLook) -> Iterator[Finding]:
-    answers = look.metrics.answers
+def _copies(observed: ClusterObservations) -> Iterator[Finding]:
+    answers = observed.metrics.answers
     if answers is None or answers.kube_state_copies <= 1:
         return
     yield Finding(
         "kube-state-duplicated",
-        look.cluster,
+        observed.cluster,
         "",
         f"Each node is shown {answers.kube_state_copies} times by kube-state-metrics. The portal "
         "counts it once; dashboards that sum do not.",

@@ -15,7 +15,7 @@ from apps.clusters.domain.tiers import (
     unit_weight,
 )
 from apps.operations.domain.findings import Finding, some
-from apps.operations.domain.observations import ClusterLook
+from apps.operations.domain.observations import ClusterObservations
 
 STRATEGY = "nvidia.com/gpu.sharing-strategy"
 REPLICAS = "nvidia.com/gpu.replicas"
@@ -44,18 +44,20 @@ class Offer(NamedTuple):
         return self.sharing in {GpuSharing.TIME_SLICED, GpuSharing.MPS}
 
 
-def offers(look: ClusterLook) -> Iterator[Offer]:
+def offers(observed: ClusterObservations) -> Iterator[Offer]:
     """Yield what node capacity shows, with GPUs that are there; nothing of DRA is in it."""
-    for node in look.nodes:
+    for node in observed.nodes:
         for resource, units in sorted(node.capacity.items()):
+            # A resource that was renamed stays in the capacity of its node with 0 units.
             if units > 0:
-                tier = tier_of(resource, node.labels, look.rules)
+                tier = tier_of(resource, node.labels, observed.rules)
                 how = sharing_of(resource, node.labels)
                 yield Offer(node.node, resource, units, node.labels, tier, how)
 
 
 def sharing_of(resource: str, labels: Mapping[str, str]) -> GpuSharing:
     """Return how a unit of `resource` is shared, by what the node's labels say."""
+    # A shared MIG device counts as MIG: its memory is divided, whoever shares it.
     if mig_profile(resource, labels):
         return GpuSharing.MIG
     if not is_shared(resource, labels):
@@ -74,25 +76,25 @@ FULL = 0.9
 MEMORY_LABEL = "nvidia.com/gpu.memory"
 
 
-def check_sharing(look: ClusterLook) -> Iterator[Finding]:
+def check_sharing(observed: ClusterObservations) -> Iterator[Finding]:
     """Yield the risks in the way GPUs are shared."""
-    shared = [offer for offer in offers(look) if offer.shared]
+    shared = [offer for offer in offers(observed) if offer.shared]
     if not shared:
         return
-    yield from _not_renamed(look, shared)
+    yield from _not_renamed(observed, shared)
     # A tier that has whole cards as well is told of as such; which its pods got is not known here.
-    mixed = {offer.tier for offer in offers(look) if not offer.shared}
+    mixed = {offer.tier for offer in offers(observed) if not offer.shared}
     surely = [offer for offer in shared if offer.tier not in mixed]
-    yield from _several_units(look, surely)
-    yield from _gangs(look, surely)
-    yield from _pressure(look, shared)
+    yield from _several_units(observed, surely)
+    yield from _gangs(observed, surely)
+    yield from _pressure(observed, shared)
 
 
 def _shared_tiers(shared: list[Offer]) -> set[str]:
     return {offer.tier for offer in shared}
 
 
-def _not_renamed(look: ClusterLook, shared: list[Offer]) -> Iterator[Finding]:
+def _not_renamed(observed: ClusterObservations, shared: list[Offer]) -> Iterator[Finding]:
     by_resource: dict[str, list[Offer]] = defaultdict(list)
     for offer in shared:
         if not offer.resource.endswith(".shared"):
@@ -100,13 +102,15 @@ def _not_renamed(look: ClusterLook, shared: list[Offer]) -> Iterator[Finding]:
     for resource, some_offers in sorted(by_resource.items()):
         nodes = {offer.node for offer in some_offers}
         tiers = _shared_tiers(some_offers)
-        pods = sum(g.pods for g in look.past.groups if g.resource == resource and g.tier in tiers)
-        hours = sum(look.allocated(tier) for tier in tiers)
+        pods = sum(
+            g.pods for g in observed.past.groups if g.resource == resource and g.tier in tiers
+        )
+        hours = sum(observed.allocated(tier) for tier in tiers)
         units = sum(offer.units for offer in some_offers)
         gpus = sum(offer.gpus for offer in some_offers)
         yield Finding(
             "shared-not-renamed",
-            look.cluster,
+            observed.cluster,
             resource,
             f"On {counted(len(nodes), 'node')} {resource}, the name of a whole GPU, is a share: "
             f"{units:g} units for {gpus:g} physical GPUs. In the last 30 days "
@@ -127,12 +131,12 @@ def _how(some_offers: list[Offer]) -> str:
     return "mps" if mps else "timeSlicing"
 
 
-def _several_units(look: ClusterLook, shared: list[Offer]) -> Iterator[Finding]:
+def _several_units(observed: ClusterObservations, shared: list[Offer]) -> Iterator[Finding]:
     tiers, resources = _shared_tiers(shared), {offer.resource for offer in shared}
     for resource in sorted(resources):
         groups = [
             g
-            for g in look.past.groups
+            for g in observed.past.groups
             if g.resource == resource and g.units > 1 and g.tier in tiers
         ]
         if not groups:
@@ -141,7 +145,7 @@ def _several_units(look: ClusterLook, shared: list[Offer]) -> Iterator[Finding]:
         most = max(group.units for group in groups)
         yield Finding(
             "shared-units-above-one",
-            look.cluster,
+            observed.cluster,
             resource,
             f"{counted(pods, 'pod')} requested up to {most:g} × {resource} in the last 30 days. "
             "Several shares may lie on one GPU and give no more of it: all but the first are "
@@ -149,32 +153,32 @@ def _several_units(look: ClusterLook, shared: list[Offer]) -> Iterator[Finding]:
             "# config of the device plug-in, so that such pods are refused and say why:\n"
             f"sharing:\n  {_how(shared)}:\n    failRequestsGreaterThanOne: true",
             pods=pods,
-            gpu_hours=_surplus(look, resource),
+            gpu_hours=_surplus(observed, resource),
             places=some(group.namespace for group in groups),
         )
 
 
-def _surplus(look: ClusterLook, resource: str) -> float | None:
+def _surplus(observed: ClusterObservations, resource: str) -> float | None:
     """Return the units held over the first, now, for a day; None where no pod holds any."""
-    weights = {o.node: o.gpus / o.units for o in offers(look) if o.resource == resource}
+    weights = {o.node: o.gpus / o.units for o in offers(observed) if o.resource == resource}
     over = sum(
         (tenant.units - 1) * weights.get(tenant.node, 0.0)
-        for tenant in look.past.tenants
+        for tenant in observed.past.tenants
         if tenant.resource == resource and tenant.units > 1
     )
     return 24.0 * over or None
 
 
-def _gangs(look: ClusterLook, shared: list[Offer]) -> Iterator[Finding]:
+def _gangs(observed: ClusterObservations, shared: list[Offer]) -> Iterator[Finding]:
     tiers = _shared_tiers(shared)
-    groups = [g for g in look.past.groups if g.tier in tiers and g.kind in GANGS]
+    groups = [g for g in observed.past.groups if g.tier in tiers and g.kind in GANGS]
     pods = sum(group.pods for group in groups)
     if pods < 2:
         return
     kinds = ", ".join(sorted({group.kind for group in groups}))
     yield Finding(
         "gangs-on-shared",
-        look.cluster,
+        observed.cluster,
         "",
         f"{counted(pods, 'pod')} of {kinds} ran on shared GPUs in the last 30 days. All of them "
         "run at the speed of the slowest, which shares its GPU with other pods.",
@@ -185,12 +189,12 @@ def _gangs(look: ClusterLook, shared: list[Offer]) -> Iterator[Finding]:
     )
 
 
-def _pressure(look: ClusterLook, shared: list[Offer]) -> Iterator[Finding]:
+def _pressure(observed: ClusterObservations, shared: list[Offer]) -> Iterator[Finding]:
     peaks: dict[str, float] = {}
-    for row in look.past.node_days:
+    for row in observed.past.node_days:
         peaks[row.node] = max(peaks.get(row.node, 0.0), row.memory_peak_mib or 0.0)
     by_model: dict[str, list[tuple[Offer, float]]] = defaultdict(list)
-    held = Counter(tenant.node for tenant in look.past.tenants)
+    held = Counter(tenant.node for tenant in observed.past.tenants)
     for offer in shared:
         # MPS divides memory, and who is alone on a card fills it for nobody else.
         if offer.sharing is not GpuSharing.TIME_SLICED or held[offer.node] <= offer.gpus:
@@ -205,7 +209,7 @@ def _pressure(look: ClusterLook, shared: list[Offer]) -> Iterator[Finding]:
         most = max(_number(offer.labels.get(REPLICAS)) for offer, _ in found)
         yield Finding(
             "replicas-under-pressure",
-            look.cluster,
+            observed.cluster,
             model,
             f"Up to {most:g} pods share one {model}, and on {counted(len(nodes), 'node')} its "
             f"memory was up to {max(f for _, f in found):.0%} full in the last day. Time-slicing "
@@ -232,16 +236,16 @@ _UNDER_WAY = frozenset({"pending", "rebooting"})
 _LEAST_STRANDED_GPU_HOURS = 1.0
 
 
-def check_mig(look: ClusterLook) -> Iterator[Finding]:
+def check_mig(observed: ClusterObservations) -> Iterator[Finding]:
     """Yield what is wrong with partitioned GPUs."""
-    yield from _outside(look)
-    yield from _stranded(look)
-    yield from _configuration(look)
+    yield from _outside(observed)
+    yield from _stranded(observed)
+    yield from _configuration(observed)
 
 
-def _outside(look: ClusterLook) -> Iterator[Finding]:
+def _outside(observed: ClusterObservations) -> Iterator[Finding]:
     loose = defaultdict(list)
-    for offer in offers(look):
+    for offer in offers(observed):
         if offer.sharing is GpuSharing.MIG and offer.tier == UNMATCHED:
             profile = mig_profile(offer.resource, offer.labels)
             if profile != "INVALID":
@@ -250,10 +254,10 @@ def _outside(look: ClusterLook) -> Iterator[Finding]:
         nodes = {offer.node for offer in some_offers}
         units = sum(offer.units for offer in some_offers)
         gpus = sum(offer.gpus for offer in some_offers)
-        held = [t for t in look.past.tenants if t.node in nodes and t.resource == resource]
+        held = [t for t in observed.past.tenants if t.node in nodes and t.resource == resource]
         yield Finding(
             "mig-outside-catalog",
-            look.cluster,
+            observed.cluster,
             f"{profile} {model}",
             f"{counted(units, 'MIG device')} {profile} of {model}, {gpus:.2f} GPUs, belong to no "
             f"tier; {counted(len(held), 'pod')} hold some. Users do not request what no tier "
@@ -268,13 +272,13 @@ def _outside(look: ClusterLook) -> Iterator[Finding]:
         )
 
 
-def _stranded(look: ClusterLook) -> Iterator[Finding]:
-    for row in look.past.tiers:
+def _stranded(observed: ClusterObservations) -> Iterator[Finding]:
+    for row in observed.past.tiers:
         if row.stranded < _LEAST_STRANDED_GPU_HOURS:
             continue
         yield Finding(
             "slices-stranded",
-            look.cluster,
+            observed.cluster,
             row.tier,
             f"{row.stranded:.1f} GPU-hours of tier {row.tier} were stranded in the last 30 days: "
             "slices that the MIG layout leaves over, in which no pod can be placed.",
@@ -284,10 +288,10 @@ def _stranded(look: ClusterLook) -> Iterator[Finding]:
         )
 
 
-def _configuration(look: ClusterLook) -> Iterator[Finding]:
+def _configuration(observed: ClusterObservations) -> Iterator[Finding]:
     under_way, failed = [], []
-    for node in look.nodes:
-        labels = look.labels_of(node)
+    for node in observed.nodes:
+        labels = observed.labels_of(node)
         state = labels.get(STATE, "")
         product = labels.get("nvidia.com/gpu.product", "")
         if state == "failed" or product.endswith(INVALID):
@@ -298,7 +302,7 @@ def _configuration(look: ClusterLook) -> Iterator[Finding]:
         models = sorted({gpu_model(node.labels) for node in under_way})
         yield Finding(
             "mig-reconfiguring",
-            look.cluster,
+            observed.cluster,
             "",
             f"{counted(len(under_way), 'node gets', 'nodes get')} another MIG layout "
             f"({', '.join(models)}): "
@@ -308,10 +312,10 @@ def _configuration(look: ClusterLook) -> Iterator[Finding]:
         )
     if failed:
         models = sorted({gpu_model(node.labels) for node in failed})
-        pods = sum(t.node in {node.node for node in failed} for t in look.past.tenants)
+        pods = sum(t.node in {node.node for node in failed} for t in observed.past.tenants)
         yield Finding(
             "mig-failed",
-            look.cluster,
+            observed.cluster,
             "",
             f"On {counted(len(failed), 'node')} ({', '.join(models)}) a MIG layout could not be "
             "set: the device plug-in offers the old one, or nothing.",

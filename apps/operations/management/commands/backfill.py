@@ -28,7 +28,7 @@ from apps.operations.management.collectors import (
     collect_here,
     collecting,
 )
-from apps.operations.services import Ran, derive_after_history, derive_after_hours, derive_now
+from apps.operations.services import StepRun, derive_after_history, derive_after_hours, derive_now
 from apps.usage import services
 from apps.usage.services import HourOutcome
 
@@ -95,7 +95,7 @@ class Command(BaseCommand):
     def _derive(self) -> None:
         self._report(derive_after_hours(_now))
 
-    def _report(self, ran: Sequence[Ran]) -> None:
+    def _report(self, ran: Sequence[StepRun]) -> None:
         """Say how long each step took, when asked to talk more."""
         if self._talks:
             steps = (f"{one.step} {one.seconds:.1f} s" for one in ran)

@@ -16,7 +16,7 @@ from rich.text import Text
 from apps.clusters.domain.resources import counted
 from apps.operations import services
 from apps.operations.domain.findings import SEVERITIES, Finding, Severity
-from apps.operations.services import Diagnosis, Examined
+from apps.operations.services import Diagnosis, ExaminedCluster
 
 _STYLES = {Severity.ERROR: "bold red", Severity.WARNING: "bold yellow", Severity.NOTE: "bold cyan"}
 _HEADS = {
@@ -74,7 +74,7 @@ def summary(diagnosis: Diagnosis) -> str:
     return ", ".join(counted(count, severity.value) for severity, count in counts if count)
 
 
-def _examined(one: Examined) -> Text:
+def _examined(one: ExaminedCluster) -> Text:
     sources = [f"Prometheus {one.prometheus or 'of unknown version'}"]
     if one.kubernetes is not None:
         sources.append(f"Kubernetes {one.kubernetes or 'of unknown version'}")
@@ -91,13 +91,13 @@ def _shown(finding: Finding) -> RenderableType:
     about = [word for word in (finding.cluster, finding.subject) if word]
     head.append(f"  {' · '.join(about)}  [{finding.code}]")
     parts: list[RenderableType] = [head, Padding(Text(finding.what), (0, 0, 0, _INDENT))]
-    beside = _beside(finding)
+    beside = _cost_of(finding)
     if beside:
         parts.append(Padding(Text(beside), (0, 0, 0, _INDENT)))
     return Padding(Group(*parts), (1, 0, 0, 0))
 
 
-def _beside(finding: Finding) -> str:
+def _cost_of(finding: Finding) -> str:
     costs = []
     if finding.pods:
         costs.append(counted(finding.pods, "pod"))

@@ -24,12 +24,23 @@ class Command(BaseCommand):
         parser.add_argument(
             "--dry-run", action="store_true", help="print what would change and write nothing"
         )
+        parser.add_argument(
+            "--undo-approved",
+            action="store_true",
+            help="load the file although it undoes what was approved on pages since the last load",
+        )
 
     def handle(self, *args: Any, **options: Any) -> None:
         filename, dry_run = options["file"], options["dry_run"]
         text = _text_of(filename)
         try:
-            difference = load_catalog(text, filename, now=timezone.now(), dry_run=dry_run)
+            difference = load_catalog(
+                text,
+                filename,
+                now=timezone.now(),
+                dry_run=dry_run,
+                undo_approved=options["undo_approved"],
+            )
         except CatalogError as error:
             wrong = len(error.problems)
             raise CommandError(
@@ -46,7 +57,7 @@ class Command(BaseCommand):
         if self.stdout.isatty():
             Console(file=cast("IO[str]", self.stdout)).print(_table(difference))
         else:
-            for line in difference.lines():
+            for line in difference.texts():
                 self.stdout.write(line)
         if not dry_run and (writable := writable_clusters()):
             self.stdout.write(

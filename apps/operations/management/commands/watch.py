@@ -17,7 +17,7 @@ from apps.clusters.services import (
     snapshot_cluster,
     watch_cluster,
 )
-from apps.operations.services.deriving import WaitingLooks
+from apps.operations.services.deriving import PendingRefresher
 
 logger = logging.getLogger(__name__)
 
@@ -75,7 +75,7 @@ class Command(BaseCommand):
         before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
         for number in before:
             signal.signal(number, lambda *_: stop.set())
-        looks = WaitingLooks(stop, name).start()
+        looks = PendingRefresher(stop, name).start()
         try:
             Watchers(_watch, stop, name).run()
         finally:

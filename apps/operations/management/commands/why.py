@@ -19,9 +19,9 @@ from apps.pending.selectors import (
     CauseIntervalRow,
     EpisodeRow,
     PendingRow,
-    TypicalWait,
+    TypicalQueueTime,
 )
-from apps.usage.selectors import PodKnown, pods_called
+from apps.usage.selectors import PodMatch, pods_named
 
 WIDTH = 100
 _MOST_TEAMS, _MOST_PODS = 5, 3
@@ -39,7 +39,7 @@ def answer(
     now: datetime,
     zone: ZoneInfo,
     in_front: Sequence[BlockingTeam] = (),
-    typical: TypicalWait | None = None,
+    typical: TypicalQueueTime | None = None,
 ) -> str:
     """Return the whole answer for one episode: item, causes, how to fix it, and what is ahead of
     it.
@@ -50,7 +50,7 @@ def answer(
         parts += [
             _why(row),
             _section("How to fix", _numbered(row)),
-            _section("What the cluster says", _said(row)),
+            _section("What the cluster says", _scheduler_message(row)),
             _section("In front", list(_in_front(in_front))),
             _section("How long", [_typical(typical)] if typical else []),
         ]
@@ -87,7 +87,7 @@ def _numbered(row: PendingRow) -> list[str]:
     return [f"{n}. {one.text}" for n, one in enumerate(row.suggestions, start=1)]
 
 
-def _said(row: PendingRow) -> list[str]:
+def _scheduler_message(row: PendingRow) -> list[str]:
     reasons = sorted(row.node_reasons.items(), key=lambda item: (-item[1], item[0]))
     counts = [f"{count} node{'' if count == 1 else 's'}: {text}" for text, count in reasons]
     return [line for line in (row.message, *counts, *row.context) if line]
@@ -111,10 +111,10 @@ def _share(utilization: float | None) -> str:
     return "no metrics" if utilization is None else f"{utilization:.0%} utilized"
 
 
-def _typical(typical: TypicalWait) -> str:
+def _typical(typical: TypicalQueueTime) -> str:
     return (
-        f"Half of {typical.count} such requests of the last 30 days started within "
-        f"{duration(typical.p50_seconds)}, 95 % within {duration(typical.p95_seconds)}."
+        f"Queue time of {typical.count} such requests of the last 30 days: p50 "
+        f"{duration(typical.p50_seconds)}, p95 {duration(typical.p95_seconds)}."
     )
 
 
@@ -167,11 +167,11 @@ class Command(BaseCommand):
         namespace, slash, name = options["name"].partition("/")
         if not (namespace and slash and name):
             raise CommandError(f"{options['name']!r} is not NAMESPACE/NAME: say vision/train-0")
-        found = pending.find_waiting(
+        found = pending.find_pending(
             namespace, name, at=now, visibility=EVERYTHING, cluster=options["cluster"]
         )
         if not found:
-            self.stdout.write(self._never_waited(namespace, name, options["cluster"], now))
+            self.stdout.write(self._without_episode(namespace, name, options["cluster"], now))
             return
         waiting = [one for one in found if one.row.until is None] or found[:1]
         answers = [self._answer(one, now) for one in waiting[:_MOST]]
@@ -186,7 +186,7 @@ class Command(BaseCommand):
         typical = None
         if row.kind == "Pod" and row.resource:
             # Other things have no start of which a typical wait could be known.
-            typical = pending.typical_wait(
+            typical = pending.typical_queue_time(
                 row.tier, row.resource, row.units, now, cluster=row.cluster
             )
         return answer(
@@ -197,9 +197,9 @@ class Command(BaseCommand):
             typical=typical,
         )
 
-    def _never_waited(self, namespace: str, name: str, cluster: str, now: datetime) -> str:
+    def _without_episode(self, namespace: str, name: str, cluster: str, now: datetime) -> str:
         """Say what is known of something without an episode. Raises CommandError for nothing."""
-        known = pods_called(namespace, name, at=now, cluster=cluster, visibility=EVERYTHING)
+        known = pods_named(namespace, name, at=now, cluster=cluster, visibility=EVERYTHING)
         if not known:
             where = f" on {cluster}" if cluster else ""
             raise CommandError(
@@ -210,7 +210,7 @@ class Command(BaseCommand):
         return "\n".join(_state(pod) for pod in known)
 
 
-def _state(pod: PodKnown) -> str:
+def _state(pod: PodMatch) -> str:
     what = f"Pod {pod.cluster}/{pod.namespace}/{pod.name}"
     if pod.ended_at is not None:
         return f"{what} does not wait: it ended at {pod.ended_at:%Y-%m-%d %H:%M} UTC."

@@ -45,7 +45,7 @@ class Shortfall:
     others: float = 0.0
 
 
-class Blocked:
+class BlockedControllers:
     """The controllers of a cluster that have fewer pods than they want, and why."""
 
     def __init__(self, index: ClusterIndex) -> None:
@@ -77,6 +77,7 @@ class Blocked:
 
     def refused(self, seen: ObservedObject, body: ControllerSnapshot) -> Diagnosis | None:
         """Return why pods of a controller were refused; None when none were."""
+        # No pod exists that could be pending: only the difference shows what is missing.
         missing = body.wanted - body.pods
         if missing <= 0 or body.suspended:
             return None
@@ -84,10 +85,13 @@ class Blocked:
         why = refusal(message)
         short = self._shortfalls(seen, body, missing, why.quota)
         if not message:
+            # A controller that just changed has had no time to make its pods: their lack proves
+            # nothing.
             settled = self._index.state.at - seen.changed >= _SETTLE_SECONDS
             return self._by_quota(seen, body, missing, short, "") if short and settled else None
         if why.cause is not Cause.QUOTA:
             return self._not_admitted(body, missing, why, message)
+        # The message is as old as the last try; the quota may have been raised since.
         known = self._quota(seen.namespace, why.quota)
         short = short or _of_message(why, missing, known)
         if short or known is None or why.detail != EXCEEDED or not why.limited:
@@ -188,7 +192,9 @@ class Blocked:
                 continue
             for key, limit in sorted(quota.hard.items()):
                 used = quota.used.get(key)
-                each = _asked(key, body.requests)
+                each = _each_pod(key, body.requests)
+                # A key that no evaluator counts (`nvidia.com/gpu` without `requests.`) limits
+                # nothing.
                 if used is None or not each:
                     continue
                 to = used + each * missing
@@ -199,10 +205,10 @@ class Blocked:
 
 
 def _lacks(key: str, body: ControllerSnapshot) -> float:
-    return _asked(key, body.requests) * (body.wanted - body.pods)
+    return _each_pod(key, body.requests) * (body.wanted - body.pods)
 
 
-def _asked(key: str, requests: Mapping[str, float]) -> float:
+def _each_pod(key: str, requests: Mapping[str, float]) -> float:
     """Return how much one pod adds to a quota's key."""
     if key in _COUNTS:
         return 1.0

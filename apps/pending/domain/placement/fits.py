@@ -30,6 +30,7 @@ _LEAVING_TAINTS = (
 )
 LIFECYCLE_TAINTS = (*_SICK_TAINTS, *_LEAVING_TAINTS)
 """Beginnings of taints that tell of a node that is sick, not up yet or about to go."""
+# PreferNoSchedule is a wish that the scheduler may ignore.
 _BLOCKING = ("NoSchedule", "NoExecute")
 _UNSAID = frozenset({"cpu", "memory", "pods", "ephemeral-storage"})
 CORDON = Taint(CORDON_TAINT, "", "NoSchedule")
@@ -67,7 +68,7 @@ class AmountIndex:
         return next(bits(self._masks[level] & mask)) if level < len(self._masks) else None
 
 
-class Gpu(NamedTuple):
+class GpuUnit(NamedTuple):
     """One unit of a resource on a node: part of a GPU, memory in MiB (0: unknown)."""
 
     weight: float
@@ -93,7 +94,7 @@ class Nodes:
         self._expressions: dict[Expression, int] = {}
         self._tolerated: dict[tuple[Toleration, ...], int] = {}
         self._sums: dict[tuple[int, str], float] = {}
-        self._gpus: dict[str, dict[Gpu, int]] = {}
+        self._gpus: dict[str, dict[GpuUnit, int]] = {}
         self._open = self._where(lambda node: not node.unschedulable)
 
     def __len__(self) -> int:
@@ -115,6 +116,7 @@ class Nodes:
     def all_of(self, term: Iterable[Expression]) -> int:
         """Return the nodes for which every expression of a term holds; none for an empty term."""
         expressions = tuple(term)
+        # As in Kubernetes: a term without expressions matches no node at all.
         mask = self.every if expressions else 0
         for expression in expressions:
             mask &= self.matching(expression)
@@ -154,10 +156,10 @@ class Nodes:
             mask &= self._levels(resource, self._free, free).at_least(amount)
         return mask
 
-    def by_gpu(self, resource: str) -> Mapping[Gpu, int]:
+    def by_gpu(self, resource: str) -> Mapping[GpuUnit, int]:
         """Return the nodes that offer a resource by what one unit of it is there."""
         if resource not in self._gpus:
-            found: dict[Gpu, int] = {}
+            found: dict[GpuUnit, int] = {}
             for at in bits(self.offering({resource: 2 * EPSILON})):
                 one = gpu_of(resource, self.seen[at].labels)
                 found[one] = found.get(one, 0) | 1 << at
@@ -210,6 +212,7 @@ class Nodes:
             case "In":
                 return among
             case "NotIn":
+                # NotIn holds for nodes without the label too, as in Kubernetes.
                 return self.every & ~among
             case "Exists":
                 return has
@@ -251,11 +254,11 @@ class Nodes:
         return found
 
 
-def gpu_of(resource: str, labels: Mapping[str, str]) -> Gpu:
+def gpu_of(resource: str, labels: Mapping[str, str]) -> GpuUnit:
     """Return what one unit of a resource is on a node with these labels."""
     memory = labels.get(_MEMORY_LABEL, "")
     product = labels.get(PRODUCT_LABEL, "")
-    return Gpu(
+    return GpuUnit(
         unit_weight(resource, labels),
         float(memory) if memory.isdecimal() else 0.0,
         is_shared(resource, labels) or product.endswith(_SHARED_PRODUCT),
@@ -284,6 +287,7 @@ def offered(node: NodeSnapshot, resource: str) -> float:
 
 def free(node: NodeSnapshot, resource: str) -> float:
     """Return how much of a resource or device class is free on a node."""
+    # DRA devices are in no allocatable: what is free of them is counted from ResourceSlices.
     if resource not in node.allocatable and resource in node.free_devices:
         return float(node.free_devices[resource])
     return offered(node, resource) - node.used.get(resource, 0.0)
@@ -295,6 +299,7 @@ def bears(toleration: Toleration, taint: Taint) -> bool:
         return False
     if toleration.key and toleration.key != taint.key:
         return False
+    # Without a key this bears every taint.
     if toleration.operator == "Exists":
         return True
     return bool(toleration.key) and toleration.value == taint.value
@@ -304,6 +309,7 @@ def untolerated(node: NodeSnapshot, tolerations: Iterable[Toleration]) -> list[T
     """Return the taints of a node that keep a pod away, without the one of a cordon."""
     borne = tuple(tolerations)
     taints = [t for t in node.taints if t.effect in _BLOCKING and t.key != CORDON_TAINT]
+    # A node that is not ready takes no pod, even where its taint was not seen.
     if not node.ready and not any(t.key.startswith(_SICK_TAINTS) for t in taints):
         taints.append(_NOT_READY)
     return [taint for taint in taints if not any(bears(one, taint) for one in borne)]

@@ -88,6 +88,7 @@ def free_some(
 
 def tolerate(taint: Taint, names: list[str]) -> Suggestion:
     """Suggest to tolerate a taint; one that tells of a sick node is no matter of tolerations."""
+    # A pod that tolerates a sick node would be placed on it and then fail.
     if taint.key.startswith(LIFECYCLE_TAINTS):
         reason = taint.key.rpartition("/")[2]
         return Suggestion(Action.LOOK_AT_NODE, {"nodes": names, "reason": reason})
@@ -177,6 +178,7 @@ def _make_room(
             change = {"resource": resource, "amount": wanted}
             return [Suggestion(Action.ADD_NODE, change, says("add_offering", node=name))]
         there = free(node, resource)
+        # Extended resources are whole; CPU and memory are not.
         there = float(int(there + EPSILON)) if "/" in resource else there
         wanted = there if there > EPSILON else size
         steps.append(ask_less(resource, asked, wanted, name))
@@ -189,6 +191,7 @@ def _make_room(
 def _enough_holders(holders: Sequence[BoundPod], resource: str, wanted: float) -> list[str]:
     """Return pods that together hold enough: those that do not run first, else the fewest."""
     having = [h for h in holders if h.requests.get(resource, 0.0) > 0]
+    # One pod that is enough disturbs less than several.
     one = [h for h in having if h.requests[resource] >= wanted - EPSILON]
     if one:
         best = min(one, key=lambda h: (h.running, h.requests[resource], h.namespace, h.name))

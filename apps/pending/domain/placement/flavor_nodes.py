@@ -18,7 +18,7 @@ from apps.pending.domain.diagnosis import Action, Relation, Suggestion, says
 from apps.pending.domain.placement.fits import EPSILON, bits, free, offered
 from apps.pending.domain.placement.fixes import free_some
 from apps.pending.domain.placement.node_search import equivalent_nodes
-from apps.pending.domain.placement.unschedulable import Placer, key_of
+from apps.pending.domain.placement.unschedulable import PlacementDiagnoser, shape_key
 
 Workload = tuple[ObservedObject, WorkloadSnapshot]
 _MOST_NODES = 4
@@ -26,7 +26,7 @@ _MOST_PODS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class PodShape:
     """So many pods alike, of a Workload."""
 
     count: int
@@ -35,7 +35,7 @@ class Shape:
 
 
 @dataclass(slots=True)
-class Taken:
+class UnitsTaken:
     """What pods that are not placed yet would take, by position of the node and resource.
 
     What is about to go is less than nothing, and `more` are the nodes where it does.
@@ -56,7 +56,7 @@ class Taken:
 class FlavorNodes:
     """Finds room for the pods of Workloads on the nodes of a flavor."""
 
-    def __init__(self, index: ClusterIndex, placer: Placer) -> None:
+    def __init__(self, index: ClusterIndex, placer: PlacementDiagnoser) -> None:
         self._index = index
         self._placer = placer
         found = bodies(index.state.of(ObservedKind.RESOURCE_FLAVOR), FlavorSnapshot)
@@ -75,19 +75,19 @@ class FlavorNodes:
         """Say whether the flavor and nodes at all were seen."""
         return flavor in self._flavors and len(self._index.nodes) > 0
 
-    def shapes(self, one: Workload, flavor: str, *, agreeing: bool = False) -> list[Shape]:
+    def shapes(self, one: Workload, flavor: str, *, agreeing: bool = False) -> list[PodShape]:
         """Return the pods of a Workload that ask for GPUs, as the flavor makes them.
 
         With `agreeing`, as if their selector did not contradict the labels of the flavor.
         """
         placement = self._placement(one, flavor, agreeing=agreeing)
         return [
-            Shape(part.count, part.requests, placement)
+            PodShape(part.count, part.requests, placement)
             for part in one[1].pod_sets
             if part.count > 0 and self._index.gpus(part.requests)
         ]
 
-    def admitted(self, one: Workload, flavor: str) -> list[Shape]:
+    def admitted(self, one: Workload, flavor: str) -> list[PodShape]:
         """Return the pods of a Workload that Kueue has given GPUs of the flavor."""
         seen, body = one
         given = [
@@ -100,7 +100,7 @@ class FlavorNodes:
     def contradicted(self, one: Workload, flavor: str) -> dict[str, str]:
         """Return the selectors of a Workload's pods that the flavor contradicts."""
         labels = self._flavors.get(flavor, FlavorSnapshot()).node_labels
-        asked = self._asked(one).node_selector
+        asked = self._requested(one).node_selector
         return {k: v for k, v in asked.items() if labels.get(k, v) != v}
 
     def agree(self, one: Workload, flavor: str) -> list[Suggestion]:
@@ -118,7 +118,7 @@ class FlavorNodes:
         """Say whether a flavor's nodes match no request of a Workload, and have other GPUs."""
         if not self.contradicted(one, flavor):
             return False
-        nodes, asked = self._index.nodes, self._asked(one)
+        nodes, asked = self._index.nodes, self._requested(one)
         mask = nodes.selected(Placement(node_selector=self._flavors[flavor].node_labels))
         gpus = {r for part in one[1].pod_sets for r in self._index.gpus(part.requests)}
         return bool(mask) and not all(mask & equivalent_nodes(nodes, r, asked) for r in gpus)
@@ -128,20 +128,22 @@ class FlavorNodes:
         asked = [name for name in sorted(self._flavors) if not self.contradicted(one, name)]
         fitting = [name for name in asked if self.could_hold(self.shapes(one, name))]
         flavor = fitting[0] if fitting else ""
-        labels = {} if flavor else dict(self._asked(one).node_selector)
+        labels = {} if flavor else dict(self._requested(one).node_selector)
         change = {"cluster_queue": queue, "flavor": flavor}
         return Suggestion(Action.CREATE_FLAVOR, change, says("add_flavor", labels=labels))
 
-    def could_hold(self, shapes: Sequence[Shape]) -> bool:
+    def could_hold(self, shapes: Sequence[PodShape]) -> bool:
         """Say whether all these pods had a place on empty nodes."""
-        key = tuple((one.count, key_of(one.requests, one.placement)) for one in shapes)
+        # Hundreds of Workloads of a queue are alike, and each asks this of every flavor.
+        key = tuple((one.count, shape_key(one.requests, one.placement)) for one in shapes)
         if key not in self._could:
-            taken = Taken()
+            taken = UnitsTaken()
             self._could[key] = all(self._lay(s, taken, offered) >= s.count for s in shapes)
         return self._could[key]
 
-    def most_each(self, shape: Shape, resource: str, at_most: float) -> float:
+    def most_each(self, shape: PodShape, resource: str, at_most: float) -> float:
         """Return the most of a resource that each of these pods may ask for to have a place."""
+        # By halves: fewer GPUs always fit where more do.
         least, most = 0, int(min(shape.requests[resource], at_most) + EPSILON)
         while least < most:
             middle = (least + most + 1) // 2
@@ -160,12 +162,12 @@ class FlavorNodes:
         mask = nodes.selected(Placement(node_selector=self._flavors[flavor].node_labels))
         return sum(offered(nodes.seen[at], resource) for at in bits(mask))
 
-    def lacking(self, shape: Shape) -> int:
+    def lacking(self, shape: PodShape) -> int:
         """Return how many of these pods had no place even if the nodes were empty."""
-        return shape.count - self._lay(shape, Taken(), offered)
+        return shape.count - self._lay(shape, UnitsTaken(), offered)
 
     def make_room(
-        self, one: Workload, shapes: Sequence[Shape], before: Iterable[Sequence[Shape]]
+        self, one: Workload, shapes: Sequence[PodShape], before: Iterable[Sequence[PodShape]]
     ) -> list[Suggestion]:
         """Return what is to be freed for these pods, beside those that are admitted before them."""
         taken = self._going(one)
@@ -174,13 +176,13 @@ class FlavorNodes:
                 self._lay(shape, taken, free)
         return [step for shape in shapes for step in self._free(one, shape, taken)]
 
-    def _asked(self, one: Workload) -> Placement:
+    def _requested(self, one: Workload) -> Placement:
         seen, body = one
         keys = [(seen.namespace, body.owner_kind, body.owner), (seen.namespace, "", seen.name)]
         return next((self._placements[k] for k in keys if k in self._placements), Placement())
 
     def _placement(self, one: Workload, flavor: str, *, agreeing: bool) -> Placement:
-        placement, found = self._asked(one), self._flavors[flavor]
+        placement, found = self._requested(one), self._flavors[flavor]
         never = not agreeing and self.contradicted(one, flavor)
         return replace(
             placement,
@@ -190,9 +192,9 @@ class FlavorNodes:
             tolerations=(*placement.tolerations, *found.tolerations),
         )
 
-    def _going(self, one: Workload) -> Taken:
+    def _going(self, one: Workload) -> UnitsTaken:
         """Return what a Workload's own pods give back: it is not admitted, so they are to go."""
-        taken, (seen, body) = Taken(), one
+        taken, (seen, body) = UnitsTaken(), one
         for holder in self._index.held_by((seen.namespace, body.owner_kind, body.owner)):
             at = self._index.nodes.place_of(holder.node)
             if at is not None:
@@ -200,7 +202,9 @@ class FlavorNodes:
                 taken.more |= 1 << at
         return taken
 
-    def _lay(self, shape: Shape, taken: Taken, has: Callable[[NodeSnapshot, str], float]) -> int:
+    def _lay(
+        self, shape: PodShape, taken: UnitsTaken, has: Callable[[NodeSnapshot, str], float]
+    ) -> int:
         """Place as many pods as have room, the first node first; return how many."""
         fitting = self._placer.fit_of(shape.requests, shape.placement)
         left = shape.count
@@ -214,17 +218,18 @@ class FlavorNodes:
         return shape.count - left
 
     def _times(
-        self, shape: Shape, at: int, taken: Taken, has: Callable[[NodeSnapshot, str], float]
+        self, shape: PodShape, at: int, taken: UnitsTaken, has: Callable[[NodeSnapshot, str], float]
     ) -> int:
         node = self._index.nodes.seen[at]
         times = (
+            # What is about to go is counted as less than nothing; no node gives more than it has.
             (min(has(node, r) - taken.of(at, r), offered(node, r)) + EPSILON) / units
             for r, units in shape.requests.items()
             if units > EPSILON
         )
         return int(max(0.0, min(min(times, default=0.0), _MOST_PODS)))
 
-    def _free(self, one: Workload, shape: Shape, taken: Taken) -> list[Suggestion]:
+    def _free(self, one: Workload, shape: PodShape, taken: UnitsTaken) -> list[Suggestion]:
         left = shape.count - self._lay(shape, taken, free)
         if left <= 0:
             return []
@@ -234,13 +239,15 @@ class FlavorNodes:
         resource, units = next(iter(self._index.gpus(shape.requests).items()))
         fitting = self._placer.fit_of(shape.requests, shape.placement)
         roomy = fitting.could & fitting.nodes.room(fitting.constraints.rest)
+        # Freed GPUs start nothing where CPU or memory are short: that comes first.
         if not roomy:
             why = self._placer.by_state(shape.requests, shape.placement)
             first = why.suggestions if why is not None else ()
             group = [s for i, s in enumerate(first) if i == 0 or s.relation is Relation.ALSO]
             return [structs.replace(s, relation=Relation.ALONE) for s in group]
         largest = fitting.nodes.most_offered(roomy, resource)
-        at_once = self._times(shape, largest, Taken(), offered) if largest is not None else 0
+        at_once = self._times(shape, largest, UnitsTaken(), offered) if largest is not None else 0
+        # A list of dozens of nodes is no advice: then the sum is told.
         few = left <= _MOST_NODES * at_once
         needed = self._by_node(shape, resource, units, left, taken, roomy) if few else []
         if len(needed) > _MOST_NODES or sum(pods for _, pods, _ in needed) < left:
@@ -254,7 +261,7 @@ class FlavorNodes:
         ]
 
     def _by_node(
-        self, shape: Shape, resource: str, units: float, left: int, taken: Taken, mask: int
+        self, shape: PodShape, resource: str, units: float, left: int, taken: UnitsTaken, mask: int
     ) -> list[tuple[int, int, float]]:
         """Return (node, pods, what is to be freed there): nodes where least is missing first."""
         nodes = self._index.nodes

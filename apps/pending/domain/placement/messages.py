@@ -12,13 +12,16 @@ from functools import lru_cache
 from apps.pending.domain.diagnosis import Cause
 
 _HEAD = re.compile(r"^\s*[0-9]{1,9}/([0-9]{1,9}) nodes are available: ?", re.ASCII)
+# Reasons hold commas themselves: only one before a number begins the next reason.
 _NEXT_REASON = re.compile(r", (?=[0-9]+ \S)", re.ASCII)
 _REASON = re.compile(r"^([0-9]{1,9}) (\S.*)$", re.ASCII | re.DOTALL)
+# What follows counts the same nodes again, for preemption: added up they would count twice.
 _TAIL = re.compile(
     r"\.? (?=still not schedulable|no new claims to deallocate|deallocation of ResourceClaim"
     r"|plugin disabled|preemption: )"
 )
 _SENTENCE_END = re.compile(r"\. ")
+# From Kubernetes 1.35 on the text names no key: then only the nodes' taints tell which one.
 _TAINT = re.compile(r"taint \{([^{}:]+)(?:: ?([^{}]*))?\}")
 _SIMILAR = "(combined from similar events): "
 
@@ -41,6 +44,7 @@ _SIGNS: tuple[tuple[str, Cause], ...] = (
     ("free ports", Cause.SPREAD),
     ("pod affinity", Cause.SPREAD),
     ("anti-affinity", Cause.SPREAD),
+    # Before affinity: `didn't match PersistentVolume's node affinity` speaks of a volume.
     ("persistentvolume", Cause.VOLUME),
     ("persistent volume", Cause.VOLUME),
     ("pvc", Cause.VOLUME),
@@ -55,6 +59,28 @@ _SIGNS: tuple[tuple[str, Cause], ...] = (
 )
 LATE = (Cause.GANG, Cause.CLAIM, Cause.VOLUME, Cause.SPREAD)
 """Causes of filters that only see nodes which had room: what they turn down was nearest."""
+_EXCEEDED = re.compile(
+    r"exceeded quota: (?P<quota>[^,]+), requested: (?P<requested>.*?), used: (?P<used>.*?),"
+    r" limited: (?P<limited>.*)",
+    re.DOTALL,
+)
+_INSUFFICIENT = re.compile(r"insufficient quota to (?:consume|match these scopes): ?(?P<what>.*)")
+_UNSPECIFIED = re.compile(r"failed quota: (?P<quota>[^:]+): must specify (?P<what>.*)")
+_UNKNOWN = re.compile(r"status unknown for quota: (?P<quota>[^,]+)")
+_AMOUNT = re.compile(r"^([0-9]{1,18}(?:\.[0-9]{0,9})?)(m|[kMGTPE]i?)?$", re.ASCII)
+_SUFFIXES = {"": 1.0, "m": 1e-3} | {
+    letter + i: base**power
+    for i, base in (("", 1000.0), ("i", 1024.0))
+    for power, letter in enumerate("kMGTPE", start=1)
+}
+# Kubernetes writes 1000 as `k` and 1024 as `Ki`: of this letter alone the case differs.
+_SUFFIXES["Ki"] = 1024.0
+SPEC_KEYS = "must-specify"
+EXCEEDED = "exceeded"
+LONGEST = 8192
+"""Of a text no more is read: patterns take time that grows faster than what they search."""
+_REJECTED_PREFIX = "Pod was rejected: "
+_OVER = frozenset({"Evicted", "Shutdown", "NodeShutdown", "Terminated", "NodeLost", "Preempting"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +106,7 @@ class SchedulerMessage:
 
 def parse(message: str) -> SchedulerMessage:
     """Return the parts of a scheduler's message; never raises."""
+    # The recorder of events puts this in front after ten similar ones.
     text = message.replace(_SIMILAR, "", 1).strip()
     head = _HEAD.match(text)
     if head is None:
@@ -95,6 +122,7 @@ def parse(message: str) -> SchedulerMessage:
     )
 
 
+# Thousands of pods share a few texts, and each refresh asks for all of them again.
 @lru_cache(maxsize=4096)
 def cause_of(text: str) -> Cause | None:
     """Return the cause that a reason's text stands for; None for an unknown text."""
@@ -127,29 +155,6 @@ def _reasons(body: str) -> tuple[dict[str, int], str]:
             continue
         counts[match[2]] = counts.get(match[2], 0) + int(match[1])
     return counts, ", ".join(other).strip()
-
-
-_EXCEEDED = re.compile(
-    r"exceeded quota: (?P<quota>[^,]+), requested: (?P<requested>.*?), used: (?P<used>.*?),"
-    r" limited: (?P<limited>.*)",
-    re.DOTALL,
-)
-_INSUFFICIENT = re.compile(r"insufficient quota to (?:consume|match these scopes): ?(?P<what>.*)")
-_UNSPECIFIED = re.compile(r"failed quota: (?P<quota>[^:]+): must specify (?P<what>.*)")
-_UNKNOWN = re.compile(r"status unknown for quota: (?P<quota>[^,]+)")
-_AMOUNT = re.compile(r"^([0-9]{1,18}(?:\.[0-9]{0,9})?)(m|[kMGTPE]i?)?$", re.ASCII)
-_SUFFIXES = {"": 1.0, "m": 1e-3} | {
-    letter + i: base**power
-    for i, base in (("", 1000.0), ("i", 1024.0))
-    for power, letter in enumerate("kMGTPE", start=1)
-}
-_SUFFIXES["Ki"] = 1024.0
-SPEC_KEYS = "must-specify"
-EXCEEDED = "exceeded"
-LONGEST = 8192
-"""Of a text no more is read: patterns take time that grows faster than what they search."""
-_REJECTED_PREFIX = "Pod was rejected: "
-_OVER = frozenset({"Evicted", "Shutdown", "NodeShutdown", "Terminated", "NodeLost", "Preempting"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,6 +194,7 @@ def refusal(message: str) -> Refusal:
 
 def rejection(reason: str, message: str) -> Cause | None:
     """Return the cause of a Failed pod that a kubelet turned away; None for one that ran."""
+    # Refused pods are Failed, not Pending, and never had a container: phase alone does not tell.
     if reason == "TopologyAffinityError":
         return Cause.TOPOLOGY
     if reason == "UnexpectedAdmissionError" or reason.startswith("OutOf"):

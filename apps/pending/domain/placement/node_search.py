@@ -17,7 +17,7 @@ from apps.pending.domain.diagnosis import (
 from apps.pending.domain.placement.fits import (
     EPSILON,
     LIFECYCLE_TAINTS,
-    Gpu,
+    GpuUnit,
     Nodes,
     bits,
     free,
@@ -35,9 +35,18 @@ from apps.pending.domain.placement.fixes import (
     uncordon,
 )
 
+NONE_OFFERED = "none offered"
+NONE_FREE = "none free"
+# The scheduler says `Insufficient` here too: only the sum over nodes tells the difference.
+FRAGMENTED = "fragmented"
+NOT_READY = "node not ready"
+_SLICES = re.compile(r"mig-([0-9])g", re.ASCII)
+_MOST_BLOCKERS = 50
+_NAMED = 10
+
 
 @dataclass(frozen=True, slots=True)
-class Fit:
+class NodeFit:
     """Sets of nodes as to one pod (bits, see `Nodes`).
 
     `selected`, `tolerated` and `open` each by one condition alone; `offering` are large enough
@@ -70,10 +79,10 @@ class Fit:
         return self.could & self.room
 
 
-def fit(nodes: Nodes, constraints: SchedulingConstraints) -> Fit:
+def fit(nodes: Nodes, constraints: SchedulingConstraints) -> NodeFit:
     """Return which nodes fit a pod in which respect."""
     gpus, tolerations = constraints.gpus, constraints.placement.tolerations
-    return Fit(
+    return NodeFit(
         nodes=nodes,
         constraints=constraints,
         selected=nodes.selected(constraints.placement),
@@ -86,22 +95,24 @@ def fit(nodes: Nodes, constraints: SchedulingConstraints) -> Fit:
     )
 
 
-def cause_of(found: Fit) -> Cause | None:
+def cause_of(found: NodeFit) -> Cause | None:
     """Return why no node takes the pod; None when one has room for it."""
     if found.now:
         return None
     suited = found.selected & found.offering
+    # Some node would do if it were empty, or none is large enough: either way room is lacking.
     if found.could or not found.offering:
         return Cause.CAPACITY
     if not suited:
         return Cause.CAPACITY if found.selected else Cause.AFFINITY
     only_cordoned, only_tainted = suited & found.tolerated, suited & found.open
+    # Of a cordon and a taint on different nodes, the one in front of free room is the cause.
     if only_cordoned & found.room or not only_tainted & found.room:
         return Cause.CORDON if only_cordoned else Cause.TAINT
     return Cause.TAINT
 
 
-def almost(found: Fit) -> int:
+def almost(found: NodeFit) -> int:
     """Return the nodes that miss one label or expression alone of those asked for."""
     nodes, placement = found.nodes, found.constraints.placement
     expressions = [Expression(k, "In", (v,)) for k, v in placement.node_selector.items()]
@@ -128,6 +139,7 @@ def equivalent_nodes(nodes: Nodes, resource: str, placement: Placement) -> int:
     """
     kinds, selected = nodes.by_gpu(resource), nodes.selected(placement)
     asked = [one for one, mask in kinds.items() if mask & selected]
+    # The selector may name a model that no node has: its labels still tell what is wanted.
     asked = asked or [gpu_of(resource, placement.node_selector)]
     found = selected
     for one, mask in kinds.items():
@@ -136,19 +148,10 @@ def equivalent_nodes(nodes: Nodes, resource: str, placement: Placement) -> int:
     return found
 
 
-def _does(one: Gpu, asked: list[Gpu]) -> bool:
+def _does(one: GpuUnit, asked: list[GpuUnit]) -> bool:
     enough = not one.memory or one.memory >= min(gpu.memory for gpu in asked)
     whole = not one.shared or any(gpu.shared for gpu in asked)
     return enough and whole and one.weight >= min(gpu.weight for gpu in asked) - EPSILON
-
-
-NONE_OFFERED = "none offered"
-NONE_FREE = "none free"
-FRAGMENTED = "fragmented"
-NOT_READY = "node not ready"
-_SLICES = re.compile(r"mig-([0-9])g", re.ASCII)
-_MOST_BLOCKERS = 50
-_NAMED = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +165,7 @@ class PlacementContext:
     holders: Mapping[str, Sequence[BoundPod]] = field(default_factory=dict)
     own: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
-    def kept(self, nodes: Nodes, requests: Mapping[str, float]) -> int:
+    def blocked_by_own(self, nodes: Nodes, requests: Mapping[str, float]) -> int:
         """Return the nodes that would not have room even if all others let go of them."""
         mask = 0
         for name, held in self.own.items():
@@ -175,7 +178,7 @@ class PlacementContext:
         return mask
 
 
-def diagnose(found: Fit, around: PlacementContext) -> Diagnosis | None:
+def diagnose(found: NodeFit, around: PlacementContext) -> Diagnosis | None:
     """Return why no node takes the pod, in words, and how to fix it; None when one has room."""
     cause = cause_of(found)
     if cause is None:
@@ -190,7 +193,7 @@ def diagnose(found: Fit, around: PlacementContext) -> Diagnosis | None:
     )
 
 
-def _detail(found: Fit, cause: Cause) -> str:
+def _detail(found: NodeFit, cause: Cause) -> str:
     match cause:
         case Cause.CAPACITY:
             return _short_of(found)
@@ -201,7 +204,7 @@ def _detail(found: Fit, cause: Cause) -> str:
     return "cordoned"
 
 
-def _short_of(found: Fit) -> str:
+def _short_of(found: NodeFit) -> str:
     """Return what capacity lacks: `none offered`, `none free`, `fragmented`, `cpu short` …"""
     if not found.could:
         gpu = found.gpu_offering & (found.selected or found.nodes.every)
@@ -214,7 +217,7 @@ def _short_of(found: Fit) -> str:
     return NONE_FREE
 
 
-def _short(found: Fit, mask: int) -> list[str]:
+def _short(found: NodeFit, mask: int) -> list[str]:
     """Return what, other than GPU, no node of a mask has enough of (free, else at all)."""
     if not mask:
         return []
@@ -224,26 +227,26 @@ def _short(found: Fit, mask: int) -> list[str]:
     return never or now or sorted(rest)[:1]
 
 
-def _sick(found: Fit) -> bool:
+def _sick(found: NodeFit) -> bool:
     mask = found.selected & found.offering & ~found.tolerated
     tolerations = found.constraints.placement.tolerations
     taints = [t for i in bits(mask) for t in untolerated(found.nodes.seen[i], tolerations)]
     return bool(taints) and all(t.key.startswith(LIFECYCLE_TAINTS) for t in taints)
 
 
-def _holding(found: Fit, cause: Cause) -> list[str]:
+def _holding(found: NodeFit, cause: Cause) -> list[str]:
     """Return the nodes whose holders are in front: where the pod could be, were they empty."""
     if cause is not Cause.CAPACITY:
         return []
     return found.nodes.names_of(found.could or found.allowed & found.gpu_offering, _MOST_BLOCKERS)
 
 
-def _sentences(found: Fit, cause: Cause, detail: str) -> tuple[Sentence, ...]:
+def _sentences(found: NodeFit, cause: Cause, detail: str) -> tuple[Sentence, ...]:
     nodes, constraints = found.nodes, found.constraints
-    asked = _asked(constraints)
+    asked = _requested(constraints)
     asks = says("asks", requests=dict(asked))
     if cause is not Cause.CAPACITY:
-        return asks, _kept_away(found, cause)
+        return asks, _excluded(found, cause)
     resource, wanted = asked[0]
     if detail == NONE_OFFERED:
         largest = nodes.most_offered(found.allowed or nodes.every, resource)
@@ -267,7 +270,7 @@ def _sentences(found: Fit, cause: Cause, detail: str) -> tuple[Sentence, ...]:
     )
 
 
-def _kept_away(found: Fit, cause: Cause) -> Sentence:
+def _excluded(found: NodeFit, cause: Cause) -> Sentence:
     nodes = found.nodes
     if cause is Cause.AFFINITY:
         big = found.offering & found.tolerated & found.open or found.offering
@@ -276,34 +279,35 @@ def _kept_away(found: Fit, cause: Cause) -> Sentence:
     return says("kept_away", nodes=nodes.named(found.selected & found.offering), state=state)
 
 
-def _asked(constraints: SchedulingConstraints) -> list[tuple[str, float]]:
+def _requested(constraints: SchedulingConstraints) -> list[tuple[str, float]]:
     gpus = sorted(constraints.gpus.items())
     rest = sorted((r, a) for r, a in constraints.requests.items() if r != "pods")
     return gpus or rest or [("pods", 1.0)]
 
 
-def _suggestions(found: Fit, cause: Cause, around: PlacementContext) -> list[Suggestion]:
+def _suggestions(found: NodeFit, cause: Cause, around: PlacementContext) -> list[Suggestion]:
     main = _main(found, cause, around)
     rest = [s for s in _alternatives(found) if s.change not in [m.change for m in main]]
     return [*main, *rest]
 
 
-def _main(found: Fit, cause: Cause, around: PlacementContext) -> list[Suggestion]:
+def _main(found: NodeFit, cause: Cause, around: PlacementContext) -> list[Suggestion]:
     """Return the steps on the one node where least must be done."""
-    kept = around.kept(found.nodes, found.constraints.requests)
+    kept = around.blocked_by_own(found.nodes, found.constraints.requests)
     at = _nearest(found, cause, kept)
     if at is None:
-        resource, wanted = _asked(found.constraints)[0]
+        resource, wanted = _requested(found.constraints)[0]
         change = {"resource": resource, "amount": wanted}
         return [Suggestion(Action.ADD_NODE, change, says("add_node", own=bool(kept)))]
     steps = steps_on(found.nodes, at, found.constraints, around.holders)
+    # Freed GPUs help on any such node, while a taint or label belongs to one node.
     if len(steps) == 1 and steps[0].action is Action.FREE:
         return [_anywhere(found, at, steps[0], around, kept)]
     return list(all_needed(steps))
 
 
 def _anywhere(
-    found: Fit, at: int, step: Suggestion, around: PlacementContext, kept: int
+    found: NodeFit, at: int, step: Suggestion, around: PlacementContext, kept: int
 ) -> Suggestion:
     """Name all nodes on which freeing the same amount is enough, the nearest first."""
     resource, short = step.change["resource"], step.change["amount"]
@@ -316,9 +320,9 @@ def _anywhere(
     return free_some(resource, short, names, around.holders.get(names[0], ()))
 
 
-def _nearest(found: Fit, cause: Cause, kept: int) -> int | None:
+def _nearest(found: NodeFit, cause: Cause, kept: int) -> int | None:
     """Return the node where least must be done, None where none offers what is asked for."""
-    resource = _asked(found.constraints)[0][0]
+    resource = _requested(found.constraints)[0][0]
     rest = found.nodes.room(found.constraints.rest)
     with_gpus = found.could & found.gpu_room & ~kept
     if lacking := _short(found, with_gpus):
@@ -331,10 +335,10 @@ def _nearest(found: Fit, cause: Cause, kept: int) -> int | None:
     return None
 
 
-def _candidates(found: Fit, cause: Cause) -> list[int]:
+def _candidates(found: NodeFit, cause: Cause) -> list[int]:
     suited = found.selected & found.offering
     unselected = found.offering & ~found.selected
-    resource = _asked(found.constraints)[0][0]
+    resource = _requested(found.constraints)[0][0]
     some = found.nodes.offering({resource: EPSILON * 2})
     by_cause = {
         Cause.CORDON: [suited & found.tolerated],
@@ -343,6 +347,7 @@ def _candidates(found: Fit, cause: Cause) -> list[int]:
             almost(found) & found.tolerated & found.open & found.offering & found.room
         ],
     }
+    # From the nodes that lack least to those that lack most: the first that has any wins.
     masks = [
         found.could,
         *by_cause.get(cause, []),
@@ -359,7 +364,7 @@ def _candidates(found: Fit, cause: Cause) -> list[int]:
     return [mask & good for mask in masks]
 
 
-def _equivalent_nodes(found: Fit) -> int:
+def _equivalent_nodes(found: NodeFit) -> int:
     """Return the nodes that a pod may be told to choose instead of those it requests."""
     nodes = found.nodes.every
     for resource in found.constraints.gpus:
@@ -367,7 +372,7 @@ def _equivalent_nodes(found: Fit) -> int:
     return nodes
 
 
-def _alternatives(found: Fit) -> list[Suggestion]:
+def _alternatives(found: NodeFit) -> list[Suggestion]:
     """Return other single steps after which some node has room now."""
     nodes, suited = found.nodes, found.selected & found.room
     steps: list[Suggestion] = []
@@ -379,13 +384,13 @@ def _alternatives(found: Fit) -> list[Suggestion]:
         steps.append(uncordon(nodes.names_of(cordoned, _NAMED)))
     elsewhere = found.room & found.tolerated & found.open & _equivalent_nodes(found)
     elsewhere &= ~found.selected
-    at = nodes.most_free(elsewhere, _asked(found.constraints)[0][0])
+    at = nodes.most_free(elsewhere, _requested(found.constraints)[0][0])
     if at is not None and not found.now:
         steps += steps_on(nodes, at, found.constraints, {})
     return steps
 
 
-def _bear_one(found: Fit, tainted: int) -> list[Suggestion]:
+def _bear_one(found: NodeFit, tainted: int) -> list[Suggestion]:
     """Suggest the taint whose toleration opens most nodes, of nodes with no other taint."""
     tolerations = found.constraints.placement.tolerations
     by_taint: dict[tuple[str, str, str], list[int]] = {}
@@ -401,7 +406,7 @@ def _bear_one(found: Fit, tainted: int) -> list[Suggestion]:
     return [tolerate(taint, [found.nodes.names[i] for i in where[:_NAMED]])]
 
 
-def _less(found: Fit) -> list[Suggestion]:
+def _less(found: NodeFit) -> list[Suggestion]:
     """Suggest as many of the same GPUs as one node has free, when that is at least one."""
     gpus = found.constraints.gpus
     if len(gpus) != 1:
@@ -415,9 +420,10 @@ def _less(found: Fit) -> list[Suggestion]:
     return [ask_less(resource, wanted, there, found.nodes.names[at], now=True)]
 
 
-def _instead(found: Fit) -> list[Suggestion]:
+def _instead(found: NodeFit) -> list[Suggestion]:
     """Suggest one unit of another GPU resource that is free where the pod may go."""
     gpus = found.constraints.gpus
+    # Two MIG devices or replicas are no two GPUs: work for several cannot be moved to them.
     if len(gpus) != 1 or next(iter(gpus.values())) != 1:
         return []
     (resource,) = gpus

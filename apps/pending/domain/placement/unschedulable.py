@@ -24,7 +24,7 @@ from apps.pending.domain.placement.messages import (
     parse,
     refusal,
 )
-from apps.pending.domain.placement.node_search import NONE_FREE, Fit, diagnose, fit
+from apps.pending.domain.placement.node_search import NONE_FREE, NodeFit, diagnose, fit
 from apps.pending.domain.wording import listed
 
 MISSING = "missing"
@@ -33,10 +33,19 @@ NO_CLASS = "class missing"
 NOT_ALLOCATABLE = "not allocatable"
 IN_USE = "in use"
 _NO_CLASS = "device class "
+UNKNOWN = "unknown verdict"
+_BY_COUNT = (Cause.AFFINITY, Cause.TAINT, Cause.CORDON)
+_SPREAD = (
+    ("anti-affinity", "anti-affinity"),
+    ("pod affinity", "pod-affinity"),
+    ("topology spread", "topology-spread"),
+    ("free ports", "host-port"),
+)
+ShapeKey = tuple[object, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Claims:
+class PodClaims:
     """The claims of a cluster by namespace and name."""
 
     by_name: Mapping[tuple[str, str], tuple[ObservedObject, ClaimSnapshot]]
@@ -47,14 +56,14 @@ class Claims:
         return [self.by_name[key] for key in keys if key in self.by_name]
 
 
-def claims_of(index: ClusterIndex) -> Claims:
+def claims_of(index: ClusterIndex) -> PodClaims:
     """Return the claims seen of a cluster."""
     seen = bodies(index.state.of(ObservedKind.RESOURCE_CLAIM), ClaimSnapshot)
-    return Claims({(one.namespace, one.name): (one, claim) for one, claim in seen})
+    return PodClaims({(one.namespace, one.name): (one, claim) for one, claim in seen})
 
 
 def unmade(
-    namespace: str, pod: PodSnapshot, claims: Claims, events: list[EventSnapshot]
+    namespace: str, pod: PodSnapshot, claims: PodClaims, events: list[EventSnapshot]
 ) -> Diagnosis | None:
     """Return what is the matter when a claim of the pod is not there; None when all are."""
     failed = next((e for e in events if e.reason == "FailedResourceClaimCreation"), None)
@@ -102,7 +111,7 @@ def _not_made(namespace: str, template: str, failed: EventSnapshot | None) -> Di
 
 
 def unallocated(
-    namespace: str, pod: PodSnapshot, claims: Claims, texts: list[str], free_devices: int
+    namespace: str, pod: PodSnapshot, claims: PodClaims, texts: list[str], free_devices: int
 ) -> Diagnosis:
     """Return why the scheduler could not allocate the claims of a pod.
 
@@ -139,31 +148,22 @@ def _change(seen: ObservedObject, claim: ClaimSnapshot) -> Suggestion:
     return Suggestion(Action.CHANGE_CLAIM, change, says("change_claim", selectors=selectors))
 
 
-UNKNOWN = "unknown verdict"
-_BY_COUNT = (Cause.AFFINITY, Cause.TAINT, Cause.CORDON)
-_SPREAD = (
-    ("anti-affinity", "anti-affinity"),
-    ("pod affinity", "pod-affinity"),
-    ("topology spread", "topology-spread"),
-    ("free ports", "host-port"),
-)
-Key = tuple[object, ...]
-
-
-class Placer:
+class PlacementDiagnoser:
     """Finds why pods have no place; pods of one shape are looked at once."""
 
-    def __init__(self, index: ClusterIndex, claims: Claims) -> None:
+    def __init__(self, index: ClusterIndex, claims: PodClaims) -> None:
         self._index = index
         self._claims = claims
-        self._fits: dict[Key, Fit] = {}
-        self._by_state: dict[Key, Diagnosis | None] = {}
+        self._fits: dict[ShapeKey, NodeFit] = {}
+        self._by_state: dict[ShapeKey, Diagnosis | None] = {}
         self._verdicts: dict[str, SchedulerMessage] = {}
 
     def why(self, seen: ObservedObject, pod: PodSnapshot, message: str) -> Diagnosis:
         """Return the cause and how to fix it; the raw text is kept whatever it is."""
         verdict = self._verdict(message)
         found = (
+            # In this order: what was never held against nodes, unknown words, the nodes, and last
+            # the text.
             self._by_sentence(seen, pod, verdict)
             or self._refused_otherwise(pod, verdict)
             or self._by_nodes(seen, pod, verdict)
@@ -171,9 +171,9 @@ class Placer:
         )
         return replace(found, message=message, node_reasons=dict(verdict.reasons))
 
-    def fit_of(self, requests: Mapping[str, float], placement: Placement) -> Fit:
+    def fit_of(self, requests: Mapping[str, float], placement: Placement) -> NodeFit:
         """Return which nodes fit a shape of pods."""
-        key = key_of(requests, placement)
+        key = shape_key(requests, placement)
         if key not in self._fits:
             constraints = constraints_of(requests, placement, self._index.is_gpu)
             self._fits[key] = fit(self._index.nodes, constraints)
@@ -187,9 +187,9 @@ class Placer:
     ) -> Diagnosis | None:
         """Return what the nodes alone tell; None where one has room, or no node is known.
 
-        `mine` are those whose holdings are the pod's own, see `World.mine`.
+        `mine` are those whose holdings are the pod's own, see `ClusterIndex.mine`.
         """
-        key = (*key_of(requests, placement), mine)
+        key = (*shape_key(requests, placement), mine)
         if key not in self._by_state:
             known = len(self._index.nodes) > 0
             found = self.fit_of(requests, placement)
@@ -224,6 +224,7 @@ class Placer:
         self, seen: ObservedObject, pod: PodSnapshot, verdict: SchedulerMessage
     ) -> Diagnosis | None:
         """Return what the nodes tell, unless the scheduler found room and turned it down later."""
+        # These filters run last, on nodes that had room: capacity is not what they lacked.
         late = [c for c in LATE if verdict.caused_by(c)]
         if late and not insufficient(verdict.reasons) and Cause.CLAIM not in late:
             return None
@@ -318,7 +319,7 @@ def preempting(pod: PodSnapshot) -> Diagnosis:
     )
 
 
-def key_of(requests: Mapping[str, float], placement: Placement) -> Key:
+def shape_key(requests: Mapping[str, float], placement: Placement) -> ShapeKey:
     """Return what pods of one shape have in common."""
     return (
         tuple(sorted(requests.items())),

@@ -23,18 +23,20 @@ from apps.pending.domain.diagnosis import ClusterState
 
 NEAR = 10
 """How far from the head of a queue it is worth to tell exactly what would happen."""
+# A queue that is stopped evicts as well, but nobody took the quota: it is not lost to others.
 _STOPPED_BY = ("ClusterQueueStopped", "LocalQueueStopped")
+_INFINITE = float("inf")
+FlavorResource = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Queued:
-    """A Workload in a queue: `cluster_queue` is empty where the queue leads nowhere.
+class QueuedWorkload:
+    """A Workload in a queue; `cluster_queue` is empty where its LocalQueue leads nowhere.
 
-    `place` counts those in front of it, of `of` in all; `with_ahead` is what it and they ask for,
-    `of_gpus` says whether the queue gives GPUs. `ahead` are those in front of it, of the first
-    few of a queue alone: further back, what it takes is too far off to be told exactly. `checked`
-    have left the line with their quota, which the queue counts as used, and have no pods yet.
-    `line` are all that stand in it.
+    `place` is how many of the `of` Workloads come first, `with_ahead` what it and they request.
+    `ahead` are those Workloads, known for the first NEAR of a queue only. `line` is the whole
+    queue. `checked` have their quota already, which counts as used, but no pods yet. `of_gpus`:
+    the queue gives GPUs.
     """
 
     seen: ObservedObject
@@ -49,7 +51,7 @@ class Queued:
     line: Sequence[tuple[ObservedObject, WorkloadSnapshot]] = ()
 
 
-def waits(body: WorkloadSnapshot) -> bool:
+def is_pending(body: WorkloadSnapshot) -> bool:
     """Say whether a Workload is neither over nor admitted."""
     done = [condition(body, name) for name in ("Finished", "Admitted")]
     return not any(one is not None and one.status == "True" for one in done)
@@ -87,11 +89,14 @@ def total(body: WorkloadSnapshot) -> dict[str, float]:
     return found
 
 
-def lined_up(queue: str, waiting: list[tuple[ObservedObject, WorkloadSnapshot]]) -> list[Queued]:
+def in_queue_order(
+    queue: str, waiting: list[tuple[ObservedObject, WorkloadSnapshot]]
+) -> list[QueuedWorkload]:
     """Return the Workloads of one queue by priority, then age.
 
     Deactivated ones stand in no line, nor do those that have their quota already.
     """
+    # Kueue's own order; the uid only keeps equal ones stable between two refreshes.
     ordered = sorted(waiting, key=lambda w: (-w[1].priority, w[1].created, w[0].uid))
     line = [w for w in ordered if queue and w[1].active and not has_quota(w[1])]
     checked = tuple(w for w in ordered if queue and w[1].active and has_quota(w[1]))
@@ -99,12 +104,14 @@ def lined_up(queue: str, waiting: list[tuple[ObservedObject, WorkloadSnapshot]])
     found, place, sums = [], 0, dict[str, float]()
     for seen, body in ordered:
         if not queue or not body.active or has_quota(body):
-            found.append(Queued(seen, body, queue, 0, length, total(body)))
+            found.append(QueuedWorkload(seen, body, queue, 0, length, total(body)))
             continue
         for resource, units in total(body).items():
             sums[resource] = sums.get(resource, 0.0) + units
         ahead = tuple(line[:place]) if place < NEAR else ()
-        one = Queued(seen, body, queue, place, length, dict(sums), ahead=ahead, checked=checked)
+        one = QueuedWorkload(
+            seen, body, queue, place, length, dict(sums), ahead=ahead, checked=checked
+        )
         found.append(replace(one, line=line))
         place += 1
     return found
@@ -112,10 +119,6 @@ def lined_up(queue: str, waiting: list[tuple[ObservedObject, WorkloadSnapshot]])
 
 def condition(body: WorkloadSnapshot, name: str) -> Condition | None:
     return next((one for one in body.conditions if one.type == name), None)
-
-
-_INFINITE = float("inf")
-Key = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,9 +151,11 @@ class QueueLimits:
 
     by_name: Mapping[str, ClusterQueueSnapshot]
     roots: Mapping[str, str]
-    pool: Mapping[tuple[str, Key], float] = field(default_factory=dict)
-    pool_used: Mapping[tuple[str, Key], float] = field(default_factory=dict)
-    lent: Mapping[tuple[str, Key], Sequence[tuple[str, float]]] = field(default_factory=dict)
+    pool: Mapping[tuple[str, FlavorResource], float] = field(default_factory=dict)
+    pool_used: Mapping[tuple[str, FlavorResource], float] = field(default_factory=dict)
+    lent: Mapping[tuple[str, FlavorResource], Sequence[tuple[str, float]]] = field(
+        default_factory=dict
+    )
 
     def rooms(self, queue: str, resource: str) -> list[QueueHeadroom]:
         """Return what a queue has of a resource in each of its flavors, in its order."""
@@ -186,6 +191,7 @@ class QueueLimits:
             left = quota.nominal - used
             return QueueHeadroom(*key, quota.nominal, left, left, quota.nominal)
         own, lent = _split(quota)
+        # Unset is no limit within the cohort; 0 is that nothing may be borrowed.
         limit = _INFINITE if quota.borrowing_limit is None else quota.borrowing_limit
         pool = self.pool.get((root, key), lent)
         pooled = max(0.0, own - used) + pool - self.pool_used.get((root, key), 0.0)
@@ -201,9 +207,9 @@ def queues_of(state: ClusterState) -> QueueLimits:
     cohorts = {s.name: c for s, c in bodies(state.of(ObservedKind.COHORT), CohortSnapshot)}
     names = {*cohorts, *(q.cohort for q in by_name.values() if q.cohort)}
     roots = {name: _root(name, cohorts) for name in names}
-    pool: dict[tuple[str, Key], float] = defaultdict(float)
-    pool_used: dict[tuple[str, Key], float] = defaultdict(float)
-    lenders: dict[tuple[str, Key], list[tuple[str, float]]] = defaultdict(list)
+    pool: dict[tuple[str, FlavorResource], float] = defaultdict(float)
+    pool_used: dict[tuple[str, FlavorResource], float] = defaultdict(float)
+    lenders: dict[tuple[str, FlavorResource], list[tuple[str, float]]] = defaultdict(list)
     for name, cohort in cohorts.items():
         for quota in cohort.quotas:
             key = (roots[name], (quota.flavor, quota.resource))
@@ -224,11 +230,13 @@ def queues_of(state: ClusterState) -> QueueLimits:
 
 def _split(quota: FlavorQuota) -> tuple[float, float]:
     """Return what a queue keeps of its nominal quota, and what it puts into the pool."""
+    # Unset lends everything, 0 lends nothing.
     lent = quota.nominal if quota.lending_limit is None else min(quota.nominal, quota.lending_limit)
     return quota.nominal - lent, lent
 
 
-def _used(queue: ClusterQueueSnapshot) -> dict[Key, float]:
+def _used(queue: ClusterQueueSnapshot) -> dict[FlavorResource, float]:
+    # Reserved includes what waits for admission checks: its quota is taken, though nothing runs.
     return {(one.flavor, one.resource): one.total for one in queue.reserved or queue.used}
 
 

@@ -18,11 +18,11 @@ from apps.clusters.domain.observed.objects import (
     VolcanoQueueSnapshot,
 )
 from apps.pending.domain.cluster_index import ClusterIndex, bodies, plain
-from apps.pending.domain.demand import amount
+from apps.pending.domain.day_sums import amount
 from apps.pending.domain.diagnosis import Action, BoundPod, Cause, Diagnosis, Suggestion, says
 from apps.pending.domain.placement.fits import EPSILON, bits, free
 from apps.pending.domain.placement.fixes import all_needed
-from apps.pending.domain.placement.unschedulable import Placer
+from apps.pending.domain.placement.unschedulable import PlacementDiagnoser
 
 CLOSED = "queue-closed"
 OVER_CAPABILITY = "queue-over-capability"
@@ -32,10 +32,18 @@ _OVERUSED = "resource in cluster is overused"
 NOT_ENQUEUED = "not-enqueued"
 TOO_FEW_PODS = "too few pods"
 NOT_ENOUGH = "not all can start"
+# `Unknown` is Volcano's phase of a gang of which only a part runs.
 _WAITING_PHASES = frozenset(
     {"", "Pending", "Inqueue", "PreScheduling", "Scheduling", "Unknown", "Unschedulable"}
 )
 _EVENTS = ("Unschedulable", "NotEnoughResources", "NotEnoughTasks", "Unenqueueable")
+GANG_KINDS = frozenset(
+    {
+        *("MPIJob", "PyTorchJob", "TFJob", "XGBoostJob", "PaddleJob", "JAXJob", "TrainJob"),
+        *("JobSet", "LeaderWorkerSet"),
+    }
+)
+"""Kinds whose pods work on one task at the same time: none of them gets on without the others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +58,7 @@ class Gang:
 class Gangs:
     """The PodGroups of a cluster that wait, and why each does."""
 
-    def __init__(self, index: ClusterIndex, placer: Placer) -> None:
+    def __init__(self, index: ClusterIndex, placer: PlacementDiagnoser) -> None:
         self.index = index
         self._placer = placer
         found = bodies(index.state.of(ObservedKind.VOLCANO_QUEUE), VolcanoQueueSnapshot)
@@ -66,11 +74,12 @@ class Gangs:
         self.waiting = [
             Gang(seen, body, tuple(members.get((seen.namespace, seen.name), ())))
             for seen, body in bodies(index.state.of(*POD_GROUPS), PodGroupSnapshot)
-            if waits(seen.kind, body)
+            if is_pending(seen.kind, body)
         ]
 
     def total(self, gang: Gang) -> dict[str, float]:
         """Return the GPUs that a gang requests: its own number, but at least that of its pods."""
+        # `minResources` covers `minMember` pods alone, and may be left out.
         declared = self.index.gpus(gang.body.requests)
         asked: dict[str, float] = {}
         for _, pod in gang.pods:
@@ -111,6 +120,7 @@ class Gangs:
     def why(self, gang: Gang) -> Diagnosis:
         """Return why a gang is pending and what it lacks."""
         message = self._message(gang)
+        # Volcano lets no pods be made before it enqueues the group: missing pods are no cause here.
         if gang.seen.kind is ObservedKind.VOLCANO_POD_GROUP and gang.body.phase in ("", "Pending"):
             return self._not_enqueued(gang, message)
         there = len(gang.pods) + self._bound_pods(gang)
@@ -233,6 +243,7 @@ class Gangs:
         nodes = self.index.nodes
         asked = [(r, units) for r, units in pod.requests.items() if units > 0]
         fits = (
+            # By the scarcest resource of each node: GPUs without CPU start nothing.
             min((_times(free(nodes.seen[i], r), units) for r, units in asked), default=0)
             for i in bits(fitting.now)
         )
@@ -240,7 +251,7 @@ class Gangs:
         return int(sum(fits)), self._placer.by_state(pod.requests, pod.placement, mine)
 
 
-def waits(kind: ObservedKind, body: PodGroupSnapshot) -> bool:
+def is_pending(kind: ObservedKind, body: PodGroupSnapshot) -> bool:
     """Say whether a PodGroup has not started."""
     if kind is ObservedKind.GANG_POD_GROUP:
         done = [c for c in body.conditions if c.type in ("PodGroupScheduled", "Scheduled")]
@@ -265,15 +276,6 @@ def _times(there: float, each: float) -> float:
     return min(max(0.0, there + EPSILON) / each, 1e6) // 1
 
 
-GANG_KINDS = frozenset(
-    {
-        *("MPIJob", "PyTorchJob", "TFJob", "XGBoostJob", "PaddleJob", "JAXJob", "TrainJob"),
-        *("JobSet", "LeaderWorkerSet"),
-    }
-)
-"""Kinds whose pods work on one task at the same time: none of them gets on without the others."""
-
-
 class GangMember(NamedTuple):
     """A pod that holds GPUs of a job not all of whose pods do; `bound` in Unix seconds.
 
@@ -290,7 +292,7 @@ class GangMember(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Partial:
+class PartlyAdmitted:
     """A job that is not whole: who holds for nothing, and what that took so far.
 
     `held` is in nano-GPU-hours: what the holders held since the first of those that still wait
@@ -307,9 +309,9 @@ class Partial:
         return sum(one.gpu_equivalents for one in self.holding)
 
 
-def partial_gangs(
+def find_partial_gangs(
     holders: Iterable[GangMember], since: Mapping[int, float], *, now: float, idle_below: float
-) -> list[Partial]:
+) -> list[PartlyAdmitted]:
     """Return the jobs that hold GPUs for nothing, the most held first.
 
     `since` has the jobs with pending pods: when the first of these became pending, in Unix seconds.
@@ -324,9 +326,9 @@ def partial_gangs(
     return sorted(found, key=lambda one: (-one.held, one.group))
 
 
-def _partial(holders: Sequence[GangMember], since: float, now: float) -> Partial:
+def _partial(holders: Sequence[GangMember], since: float, now: float) -> PartlyAdmitted:
     measured = sum(one.measured for one in holders)
-    return Partial(
+    return PartlyAdmitted(
         group=holders[0].group,
         holding=tuple(holders),
         held=sum(

@@ -28,24 +28,57 @@ from apps.pending.domain.diagnosis import (
 )
 from apps.pending.domain.placement.fits import EPSILON
 from apps.pending.domain.placement.fixes import all_needed
-from apps.pending.domain.placement.flavor_nodes import FlavorNodes, Shape, Workload
-from apps.pending.domain.placement.unschedulable import Placer
+from apps.pending.domain.placement.flavor_nodes import FlavorNodes, PodShape, Workload
+from apps.pending.domain.placement.unschedulable import PlacementDiagnoser
 from apps.pending.domain.queues.cluster_queues import (
     NEAR,
-    Queued,
+    QueuedWorkload,
     QueueHeadroom,
     QueueLimits,
     condition,
-    lined_up,
+    in_queue_order,
+    is_pending,
     queues_of,
     total,
-    waits,
     was_evicted,
 )
 
+WAITING = "waiting-for-quota"
+EXCEEDS = "exceeds-max-quota"
+STOPPED = "queue-stopped"
+MISCONFIGURED = "queue-misconfigured"
+BEHIND = "queued-behind-head"
+REQUEUED = "preempted-requeued"
+CHECKS = "admission-checks"
+INACTIVE = "deactivated"
+EVALUATION = "pending-evaluation"
+_STOPS = ("Hold", "HoldAndDrain")
+_STRICT = "StrictFIFO"
+_MOST_BLOCKERS = 20
+_NO_FLAVOR = re.compile(r"missing ResourceFlavor\(s\): ([^.]+)")
+_BEYOND = "> maximum capacity"
+_DETAILS = {
+    "WaitingForQuota": WAITING,
+    "ExceedsMaxQuota": EXCEEDS,
+    "Misconfigured": MISCONFIGURED,
+    "NoMatchingFlavor": "no-matching-flavor",
+    "TopologyPlacementFailed": "topology-placement-failed",
+    "WaitingForPreemptedWorkloads": "waiting-for-preempted",
+    "PendingEvaluation": EVALUATION,
+    "WaitingForPodsReady": "waiting-for-pods-ready",
+}
+_NOT_IN_LINE = {
+    STOPPED: "queue_stopped",
+    MISCONFIGURED: "queue_broken",
+    INACTIVE: "deactivated",
+    CHECKS: "being_checked",
+}
+"""The sentences about Workloads that no quota would let in."""
+_FRESH = frozenset({WAITING, EVALUATION, BEHIND, "waiting-for-preempted"})
+
 
 @dataclass(frozen=True, slots=True)
-class Need:
+class MissingQuota:
     """A quota that is too small, by how much, and how many Workloads that much more admits."""
 
     room: QueueHeadroom
@@ -53,7 +86,7 @@ class Need:
     of: int = 1
 
 
-class Admitting:
+class AdmissionAdvisor:
     """Finds the smallest change that starts a Workload whose queue works."""
 
     def __init__(
@@ -64,7 +97,7 @@ class Admitting:
         self._is_gpu = is_gpu
         self._lines: dict[tuple[str, str, str, bool], tuple[float, int]] = {}
 
-    def suggestions(self, one: Queued, *, in_line: bool) -> list[Suggestion]:
+    def suggestions(self, one: QueuedWorkload, *, in_line: bool) -> list[Suggestion]:
         """Suggest what admits it and gives its pods a place: to ask for less, quota, nodes."""
         wanted = total(one.body)
         chosen = self._rooms(one, wanted)
@@ -99,8 +132,8 @@ class Admitting:
         return [*all_needed([*first, *raised, *last]), *instead]
 
     def _smaller(
-        self, shapes: Sequence[Shape], chosen: Mapping[str, QueueHeadroom]
-    ) -> tuple[Shape, str, float] | None:
+        self, shapes: Sequence[PodShape], chosen: Mapping[str, QueueHeadroom]
+    ) -> tuple[PodShape, str, float] | None:
         """Return the pods with as many GPUs as queue and nodes can give; None when not even one."""
         if len(shapes) != 1:
             return None
@@ -113,7 +146,7 @@ class Admitting:
             return None
         return replace(shape, requests={**shape.requests, resource: most}), resource, most
 
-    def _more_nodes(self, shapes: Sequence[Shape]) -> list[Suggestion]:
+    def _more_nodes(self, shapes: Sequence[PodShape]) -> list[Suggestion]:
         steps = []
         for shape in shapes:
             if (lacking := self._nodes.lacking(shape)) > 0:
@@ -123,8 +156,9 @@ class Admitting:
                 steps.append(Suggestion(Action.ADD_NODE, change, says("add_of_flavor")))
         return steps
 
-    def _rooms(self, one: Queued, wanted: Mapping[str, float]) -> dict[str, QueueHeadroom]:
+    def _rooms(self, one: QueuedWorkload, wanted: Mapping[str, float]) -> dict[str, QueueHeadroom]:
         """Return for each resource the flavor with most left, one whose nodes could hold it."""
+        # GPUs choose first: CPU and memory are plenty and would choose a flavor without GPUs.
         chosen: dict[str, QueueHeadroom] = {}
         for resource in sorted(wanted, key=lambda r: not self._is_gpu(r)):
             rooms = self.queues.rooms(one.cluster_queue, resource)
@@ -136,7 +170,7 @@ class Admitting:
                 chosen[resource] = best
         return chosen
 
-    def _suits(self, one: Queued, room: QueueHeadroom) -> tuple[bool, bool]:
+    def _suits(self, one: QueuedWorkload, room: QueueHeadroom) -> tuple[bool, bool]:
         """Say whether a flavor's nodes could hold a Workload, and whether it requests no others."""
         if not self._is_gpu(room.resource):
             return True, True
@@ -151,12 +185,12 @@ class Admitting:
 
     def _needed(
         self,
-        one: Queued,
+        one: QueuedWorkload,
         wanted: Mapping[str, float],
         chosen: Mapping[str, QueueHeadroom],
         *,
         in_line: bool,
-    ) -> list[Need]:
+    ) -> list[MissingQuota]:
         """Return the quotas that are too small and by how much, with those in front let in.
 
         It is one change for the whole queue: what lets in all that pend there and have a place.
@@ -176,10 +210,12 @@ class Admitting:
                 asked, of = self._of_line(one, room, in_line=in_line) if as_asked else (0.0, 1)
                 every = asked - room.free
                 more = every >= short - EPSILON
-                needed.append(Need(room, every, of) if more else Need(room, short))
+                needed.append(MissingQuota(room, every, of) if more else MissingQuota(room, short))
         return needed
 
-    def _of_line(self, one: Queued, room: QueueHeadroom, *, in_line: bool) -> tuple[float, int]:
+    def _of_line(
+        self, one: QueuedWorkload, room: QueueHeadroom, *, in_line: bool
+    ) -> tuple[float, int]:
         """Return what the Workloads of a queue ask for that a flavor has nodes for; how many.
 
         Nothing where its nodes could not hold all of them. In a strict queue none is left out.
@@ -196,7 +232,7 @@ class Admitting:
 
     def _raise(
         self,
-        one: Queued,
+        one: QueuedWorkload,
         wanted: Mapping[str, float],
         chosen: Mapping[str, QueueHeadroom],
         *,
@@ -208,11 +244,11 @@ class Admitting:
         steps = [*raised, *self._instead(one, needed)]
         return steps or [Suggestion(Action.WAIT, {"what": "admission"}, says("wait_for_kueue"))]
 
-    def _instead(self, one: Queued, needed: list[Need]) -> list[Suggestion]:
+    def _instead(self, one: QueuedWorkload, needed: list[MissingQuota]) -> list[Suggestion]:
         alone = len(needed) == 1 and needed[0].short <= needed[0].room.most + EPSILON
         return self._free(one, needed[0].room, needed[0].short) if alone else []
 
-    def _free(self, one: Queued, room: QueueHeadroom, short: float) -> list[Suggestion]:
+    def _free(self, one: QueuedWorkload, room: QueueHeadroom, short: float) -> list[Suggestion]:
         """Suggest what others are to give back: the queue itself where its own limit is in the way.
 
         What is given back in the queue is so in its cohort too.
@@ -261,7 +297,7 @@ def _give_back(
     return Suggestion(Action.FREE, change, says("free_quota", **where))
 
 
-def _raise_nominal(queue: str, need: Need) -> Suggestion:
+def _raise_nominal(queue: str, need: MissingQuota) -> Suggestion:
     room, to = need.room, need.room.nominal + need.short
     change = {
         "cluster_queue": queue,
@@ -274,55 +310,21 @@ def _raise_nominal(queue: str, need: Need) -> Suggestion:
     return Suggestion(Action.RAISE_QUEUE_QUOTA, change, every)
 
 
-WAITING = "waiting-for-quota"
-EXCEEDS = "exceeds-max-quota"
-STOPPED = "queue-stopped"
-MISCONFIGURED = "queue-misconfigured"
-BEHIND = "queued-behind-head"
-REQUEUED = "preempted-requeued"
-CHECKS = "admission-checks"
-INACTIVE = "deactivated"
-EVALUATION = "pending-evaluation"
-_STOPS = ("Hold", "HoldAndDrain")
-_STRICT = "StrictFIFO"
-_MOST_BLOCKERS = 20
-_NO_FLAVOR = re.compile(r"missing ResourceFlavor\(s\): ([^.]+)")
-_BEYOND = "> maximum capacity"
-_DETAILS = {
-    "WaitingForQuota": WAITING,
-    "ExceedsMaxQuota": EXCEEDS,
-    "Misconfigured": MISCONFIGURED,
-    "NoMatchingFlavor": "no-matching-flavor",
-    "TopologyPlacementFailed": "topology-placement-failed",
-    "WaitingForPreemptedWorkloads": "waiting-for-preempted",
-    "PendingEvaluation": EVALUATION,
-    "WaitingForPodsReady": "waiting-for-pods-ready",
-}
-_NOT_IN_LINE = {
-    STOPPED: "queue_stopped",
-    MISCONFIGURED: "queue_broken",
-    INACTIVE: "deactivated",
-    CHECKS: "being_checked",
-}
-"""The sentences about Workloads that no quota would let in."""
-_FRESH = frozenset({WAITING, EVALUATION, BEHIND, "waiting-for-preempted"})
-
-
 class KueueQueues:
     """The queues of a cluster and the Workloads pending in them."""
 
-    def __init__(self, index: ClusterIndex, placer: Placer) -> None:
+    def __init__(self, index: ClusterIndex, placer: PlacementDiagnoser) -> None:
         self._is_gpu = index.is_gpu
         self.queues: QueueLimits = queues_of(index.state)
-        self._admitting = Admitting(self.queues, FlavorNodes(index, placer), index.is_gpu)
+        self._admitting = AdmissionAdvisor(self.queues, FlavorNodes(index, placer), index.is_gpu)
         found = bodies(index.state.of(ObservedKind.LOCAL_QUEUE), LocalQueueSnapshot)
         self._local = {(s.namespace, s.name): body for s, body in found}
         flavors = bodies(index.state.of(ObservedKind.RESOURCE_FLAVOR), FlavorSnapshot)
         self._flavors = {seen.name: body for seen, body in flavors}
         workloads = bodies(index.state.of(ObservedKind.KUEUE_WORKLOAD), WorkloadSnapshot)
-        self.waiting = self._in_order([(s, w) for s, w in workloads if waits(w)])
+        self.waiting = self._in_order([(s, w) for s, w in workloads if is_pending(w)])
 
-    def why(self, one: Queued) -> Diagnosis:
+    def why(self, one: QueuedWorkload) -> Diagnosis:
         """Return why a Workload is pending, its position in the queue and what would admit it."""
         state = condition(one.body, "QuotaReserved")
         message = state.message if state is not None and state.status == "False" else ""
@@ -337,7 +339,7 @@ class KueueQueues:
             blockers=tuple(f"cluster_queue:{name}" for name in sharing),
         )
 
-    def node_labels(self, one: Queued) -> Mapping[str, str]:
+    def node_labels(self, one: QueuedWorkload) -> Mapping[str, str]:
         """Return the node labels of the flavor that a Workload gets its GPUs of; {}: not known.
 
         That is the one it was given, else the only one that its queue has for them.
@@ -350,14 +352,16 @@ class KueueQueues:
             return {}
         return self._flavors.get(flavors.pop(), FlavorSnapshot()).node_labels
 
-    def _in_order(self, found: list[tuple[ObservedObject, WorkloadSnapshot]]) -> list[Queued]:
+    def _in_order(
+        self, found: list[tuple[ObservedObject, WorkloadSnapshot]]
+    ) -> list[QueuedWorkload]:
         by_queue: dict[str, list[tuple[ObservedObject, WorkloadSnapshot]]] = defaultdict(list)
         for seen, body in found:
             by_queue[self._cluster_queue(seen.namespace, body)].append((seen, body))
         return [
             replace(one, of_gpus=self._of_gpus(queue))
             for queue in by_queue
-            for one in lined_up(queue, by_queue[queue])
+            for one in in_queue_order(queue, by_queue[queue])
         ]
 
     def _of_gpus(self, queue: str) -> bool:
@@ -368,11 +372,13 @@ class KueueQueues:
         local = self._local.get((namespace, body.queue))
         return body.cluster_queue or (local.cluster_queue if local is not None else "")
 
-    def _detail(self, one: Queued, state: Condition | None, message: str) -> str:
+    def _detail(self, one: QueuedWorkload, state: Condition | None, message: str) -> str:
         if not one.body.active:
             return INACTIVE
+        # Quota is set aside, the Workload is not admitted yet: checks are what it waits for.
         if state is not None and state.status == "True":
             return CHECKS
+        # Before the Workload's own reason: in a stopped queue that text is left over from before.
         if broken := self._broken(one, state, message):
             return broken
         detail = self._plain_detail(one, state, message)
@@ -380,19 +386,24 @@ class KueueQueues:
             return REQUEUED
         return detail
 
-    def _plain_detail(self, one: Queued, state: Condition | None, message: str) -> str:
+    def _plain_detail(self, one: QueuedWorkload, state: Condition | None, message: str) -> str:
+        # Kueue has not looked at it. In a strict queue it never looks past a head that does not
+        # fit.
         if state is None:
             strict = self._body(one).strategy == _STRICT
             return BEHIND if strict and one.place else EVALUATION
+        # Versions before 0.19 only say Pending or Inadmissible: then the message must tell.
         if state.reason in _DETAILS:
             return _DETAILS[state.reason]
+        # `unused` makes the difference: with it to wait helps, without it the quota is too small
+        # for ever.
         if "insufficient unused quota" in message:
             return WAITING
         if _BEYOND in message or "request > maximum" in message:
             return EXCEEDS
         return WAITING
 
-    def _broken(self, one: Queued, state: Condition | None, message: str) -> str:
+    def _broken(self, one: QueuedWorkload, state: Condition | None, message: str) -> str:
         """Return what is the matter with the queue itself; empty when it works."""
         local = self._local.get((one.seen.namespace, one.body.queue))
         queue = self.queues.by_name.get(one.cluster_queue)
@@ -405,14 +416,15 @@ class KueueQueues:
         known = state.reason if state is not None else ""
         if known == "Misconfigured" or "doesn't exist" in message or message.endswith("not found"):
             return MISCONFIGURED
+        # Without any LocalQueue seen, the reader may lack the right to list them.
         if self._local and local is None:
             return MISCONFIGURED
         return STOPPED if known == "Suspended" or "is inactive" in message else ""
 
-    def _body(self, one: Queued) -> ClusterQueueSnapshot:
+    def _body(self, one: QueuedWorkload) -> ClusterQueueSnapshot:
         return self.queues.by_name.get(one.cluster_queue, ClusterQueueSnapshot())
 
-    def _sentence(self, one: Queued, detail: str) -> Sentence:
+    def _sentence(self, one: QueuedWorkload, detail: str) -> Sentence:
         requests, queue = self._gpus(one.body), one.cluster_queue or one.body.queue
         if (name := _NOT_IN_LINE.get(detail)) is not None:
             broken = detail == MISCONFIGURED
@@ -440,7 +452,7 @@ class KueueQueues:
     def _gpus(self, body: WorkloadSnapshot) -> dict[str, float]:
         return {r: a for r, a in sorted(total(body).items()) if self._is_gpu(r)}
 
-    def _suggestions(self, one: Queued, detail: str, message: str) -> Sequence[Suggestion]:
+    def _suggestions(self, one: QueuedWorkload, detail: str, message: str) -> Sequence[Suggestion]:
         match detail:
             case "deactivated":
                 change = {"namespace": one.seen.namespace, "name": one.seen.name}
@@ -455,7 +467,7 @@ class KueueQueues:
         in_line = detail == BEHIND or self._body(one).strategy == _STRICT
         return self._admitting.suggestions(one, in_line=in_line)
 
-    def _resume(self, one: Queued) -> Sequence[Suggestion]:
+    def _resume(self, one: QueuedWorkload) -> Sequence[Suggestion]:
         local = self._local.get((one.seen.namespace, one.body.queue))
         steps = []
         of_queue = {"cluster_queue": one.cluster_queue}
@@ -468,7 +480,7 @@ class KueueQueues:
             steps.append(Suggestion(Action.RESUME_QUEUE, of_queue, says("resume_its_queue")))
         return all_needed(steps)
 
-    def _fixes(self, one: Queued, message: str) -> Sequence[Suggestion]:
+    def _fixes(self, one: QueuedWorkload, message: str) -> Sequence[Suggestion]:
         namespace, name = one.seen.namespace, one.body.queue
         local = self._local.get((namespace, name))
         if local is None:

@@ -8,9 +8,11 @@ from enum import StrEnum
 from apps.quota_requests.domain.quantities import Quantity
 from apps.quota_requests.domain.targets import Target
 
+Key = tuple[str, Target]
+
 
 @dataclass(frozen=True, slots=True)
-class Layer:
+class AppliedLayer:
     """A change that was applied. `stands`: it still holds, where nothing lies on top of it.
 
     Of one that does not stand the end has come while a later change lay on top.
@@ -21,7 +23,7 @@ class Layer:
     stands: bool
 
 
-def beneath(before: Quantity, earlier: Iterable[Layer]) -> Quantity:
+def beneath(before: Quantity, earlier: Iterable[AppliedLayer]) -> Quantity:
     """Return to what a change goes back that began at `before`; `earlier` is the latest first.
 
     A raise whose time is over is passed through, to what was before it: raised to 8 until Friday
@@ -43,7 +45,7 @@ class DriftKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Applied:
+class AppliedLimit:
     """A change that took effect at `at` and left `amount`: applied, or (`back`) taken back."""
 
     request_id: int
@@ -76,18 +78,15 @@ class Drift:
     sentence: str
 
 
-Key = tuple[str, Target]
-
-
-def last_applied(changes: Iterable[Applied]) -> dict[Key, Applied]:
+def last_applied(changes: Iterable[AppliedLimit]) -> dict[Key, AppliedLimit]:
     """Return the change that counts for each target: the latest, of two at once the later id."""
-    latest: dict[Key, Applied] = {}
+    latest: dict[Key, AppliedLimit] = {}
     for change in sorted(changes, key=lambda c: (c.at, c.request_id)):
         latest[change.cluster, change.target] = change
     return latest
 
 
-def drifts(changes: Iterable[Applied], shown: Mapping[Key, ObservedLimit]) -> list[Drift]:
+def drifts(changes: Iterable[AppliedLimit], shown: Mapping[Key, ObservedLimit]) -> list[Drift]:
     """Return where the cluster differs from the last approved amount, in order of request.
 
     A target that was not seen since its change, or not at all, says nothing: what is not known
@@ -102,7 +101,7 @@ def drifts(changes: Iterable[Applied], shown: Mapping[Key, ObservedLimit]) -> li
     return sorted(found, key=lambda drift: drift.request_id)
 
 
-def _drift(change: Applied, now: ObservedLimit) -> Drift:
+def _drift(change: AppliedLimit, now: ObservedLimit) -> Drift:
     if now.amount is not None:
         kind, what = DriftKind.CHANGED, f"shows {now.amount}"
     elif now.exists:

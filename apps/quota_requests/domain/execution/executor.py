@@ -16,14 +16,22 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from apps.quota_requests.domain.execution.kube_requests import Meaning, Then
+from apps.quota_requests.domain.execution.kube_requests import AfterAnswer, AnswerMeaning
 from apps.quota_requests.domain.execution.patches import FIELD_MANAGER, Object
 from apps.quota_requests.domain.quantities import Quantity
-from apps.quota_requests.domain.snapshots import Owner
+from apps.quota_requests.domain.snapshots import FieldOwner
 from apps.quota_requests.domain.targets import QuotaKeyTarget, Target, VolcanoCell
 
+ANY_ITEM: Final = "*"
+_GROUPS: Final = 2
+"""How many steps `f:spec` and `f:resourceGroups` are: a list without keys, which is one field.
 
-class Tool(StrEnum):
+The amounts of a ResourceQuota or Volcano Queue are a granular map: each key has owners of its own,
+and an empty set owns the map alone. The API server leaves one behind where another manager wrote
+the only key (seen on 1.36.2)."""
+
+
+class GitopsTool(StrEnum):
     """What is behind a field manager, as far as its name tells."""
 
     KUBECTL = "kubectl"
@@ -35,23 +43,16 @@ class Tool(StrEnum):
 
 
 _BY_START: Final = (
-    ("kubectl", Tool.KUBECTL),
-    ("argocd", Tool.ARGO_CD),
-    ("kustomize-controller", Tool.FLUX),
-    ("helm-controller", Tool.FLUX),
-    ("flux", Tool.FLUX),
-    ("helm", Tool.HELM),
-    ("terraform", Tool.TERRAFORM),
-    ("hashicorp", Tool.TERRAFORM),
+    ("kubectl", GitopsTool.KUBECTL),
+    ("argocd", GitopsTool.ARGO_CD),
+    ("kustomize-controller", GitopsTool.FLUX),
+    ("helm-controller", GitopsTool.FLUX),
+    ("flux", GitopsTool.FLUX),
+    ("helm", GitopsTool.HELM),
+    ("terraform", GitopsTool.TERRAFORM),
+    ("hashicorp", GitopsTool.TERRAFORM),
 )
-ANY_ITEM: Final = "*"
-_RECONCILING: Final = frozenset({Tool.ARGO_CD, Tool.FLUX})
-_GROUPS: Final = 2
-"""How many steps `f:spec` and `f:resourceGroups` are: a list without keys, which is one field.
-
-The amounts of a ResourceQuota or Volcano Queue are a granular map: each key has owners of its own,
-and an empty set owns the map alone. The API server leaves one behind where another manager wrote
-the only key (seen on 1.36.2)."""
+_RECONCILING: Final = frozenset({GitopsTool.ARGO_CD, GitopsTool.FLUX})
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,17 +63,17 @@ class OtherOwner:
     """
 
     manager: str
-    tool: Tool
+    tool: GitopsTool
     applies: bool
     reverts: bool
 
     @property
     def advice(self) -> str:
         """One sentence on what will become of a change made here."""
-        name = self.manager if self.tool is Tool.OTHER else f"{self.tool} ({self.manager})"
+        name = self.manager if self.tool is GitopsTool.OTHER else f"{self.tool} ({self.manager})"
         if self.reverts:
             return f"{name} owns this limit and will put its own value back: use GitOps mode."
-        if self.applies or self.tool in (Tool.HELM, Tool.TERRAFORM):
+        if self.applies or self.tool in (GitopsTool.HELM, GitopsTool.TERRAFORM):
             return f"{name} owns this limit; its next run puts its value back unless it is told."
         return f"{name} set this limit last; confirm that the portal may take it over."
 
@@ -99,9 +100,9 @@ def other_owners(target: Target, live: Object) -> tuple[OtherOwner, ...]:
     return tuple(dict.fromkeys(found))
 
 
-def _tool(manager: str) -> Tool:
+def _tool(manager: str) -> GitopsTool:
     name = manager.lower()
-    return next((tool for start, tool in _BY_START if name.startswith(start)), Tool.OTHER)
+    return next((tool for start, tool in _BY_START if name.startswith(start)), GitopsTool.OTHER)
 
 
 def _path(target: Target) -> tuple[str, ...]:
@@ -139,10 +140,11 @@ def _owns(fields: object, path: Sequence[str], atomic_from: int) -> bool:
     )
 
 
-def preview_owners(owners: Sequence[OtherOwner]) -> tuple[Owner, ...]:
+def preview_owners(owners: Sequence[OtherOwner]) -> tuple[FieldOwner, ...]:
     """Return owners as a preview has them."""
     return tuple(
-        Owner(one.manager, one.advice, one.tool.value, one.applies, one.reverts) for one in owners
+        FieldOwner(one.manager, one.advice, one.tool.value, one.applies, one.reverts)
+        for one in owners
     )
 
 
@@ -232,12 +234,15 @@ def decide(
         return Decision(NextStep.APPLIED, "It was applied.", written=True)
     if look is None:
         return Decision(NextStep.LOOK)
+    # First: our write succeeded, so a different amount now is drift and not a failure.
     if mark is ApplyStage.PATCHED or (mark is ApplyStage.SENDING and look.seen_wanted):
         return _after_write(order, look)
     if look.amount == order.wanted:
         return _already(mark, order)
+    # Never overwrite what another writer set after the review.
     if look.amount != order.reviewed:
         return _moved_on(mark, order, look)
+    # Only after the look: a refused patch may still have been preceded by one that arrived.
     if mark is ApplyStage.SENDING and (refusal or tries_left <= 0):
         why = (
             refusal or "The patch was sent several times and took no effect: apply it again later."
@@ -250,6 +255,7 @@ _ONWARD: Final = {
     ApplyStage.NONE: NextStep.PREPARE,
     ApplyStage.PREPARED: NextStep.REHEARSE,
     ApplyStage.REHEARSED: NextStep.SEND,
+    # The same patch again is safe: its test fails if an earlier one arrived after all.
     ApplyStage.SENDING: NextStep.SEND,
 }
 
@@ -291,7 +297,7 @@ def _after_write(order: ExecutionOrder, look: ObservedTarget) -> Decision:
     )
 
 
-def after_answer(mark: ApplyStage, answered: Meaning, *, tries_left: int) -> Decision:
+def after_answer(mark: ApplyStage, answered: AnswerMeaning, *, tries_left: int) -> Decision:
     """Return what follows from an answer that was not a plain yes.
 
     While a patch may be under way there is no end without a look at the cluster, however long
@@ -304,14 +310,16 @@ def after_answer(mark: ApplyStage, answered: Meaning, *, tries_left: int) -> Dec
         text = f"The write was accepted but could not be read back. {answered.sentence}"
         return Decision(NextStep.APPLIED, text, written=True)
     if mark is ApplyStage.SENDING:
-        if answered.then is Then.RETRY:
+        # No count of tries here: only the cluster can tell whether the patch arrived.
+        if answered.then is AfterAnswer.RETRY:
             return Decision(NextStep.WAIT, answered.sentence)
-        refusal = answered.sentence if answered.then is Then.FAILED else ""
+        refusal = answered.sentence if answered.then is AfterAnswer.FAILED else ""
         return Decision(NextStep.LOOK, answered.sentence, refusal=refusal)
-    if answered.then is Then.FAILED:
+    if answered.then is AfterAnswer.FAILED:
         return Decision(NextStep.FAILED, f"Nothing was written. {answered.sentence}")
     if tries_left <= 0:
         return Decision(NextStep.FAILED, f"Nothing was written, given up. {answered.sentence}")
     return Decision(
-        NextStep.LOOK if answered.then is Then.LOOK_FIRST else NextStep.WAIT, answered.sentence
+        NextStep.LOOK if answered.then is AfterAnswer.LOOK_FIRST else NextStep.WAIT,
+        answered.sentence,
     )

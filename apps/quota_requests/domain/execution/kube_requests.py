@@ -15,6 +15,26 @@ JSON_PATCH: Final = "application/json-patch+json"
 SERVER_TIMEOUT_SECONDS: Final = 10
 KUEUE: Final = ("v1beta2", "v1beta1")
 VOLCANO: Final = ("v1beta1",)
+_RULES: Final = ("admission webhook", "ValidatingAdmissionPolicy")
+"""What stands in the message where a rule of the cluster said no, of whatever status."""
+_NO_DRY_RUN: Final = "does not support dry run"
+"""What stands in the message of a 400 where a webhook of the cluster cannot be tried out."""
+_MOST_DIGITS: Final = 9
+_WARNING: Final = re.compile(r'"((?:[^"\\]|\\.)*)"')
+_REFUSED: Final[Mapping[int, str]] = {
+    400: "The API server could not read the change",
+    401: "The API server does not accept the portal's credentials: those of kubernetes.writer in "
+    "the catalog have to be renewed",
+    403: "The portal may not do this: its service account lacks the right to patch",
+    404: "The object is no longer in the cluster; the portal makes no limit by itself",
+    405: "The API server does not offer this",
+    406: "The API server does not offer this",
+    410: "The API server no longer offers this",
+    413: "The API server does not accept the change",
+    415: "The API server does not accept this kind of patch",
+    422: "The API server holds the new value for invalid",
+}
+_AGAIN: Final = "; it will be tried again."
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +77,7 @@ def patch_request(
     """
     query = {
         "fieldManager": FIELD_MANAGER,
+        # Without it the server drops unknown fields silently and answers 200.
         "fieldValidation": "Strict",
         "timeout": f"{SERVER_TIMEOUT_SECONDS}s",
     }
@@ -80,7 +101,7 @@ class ServerStep(StrEnum):
     READ_BACK = "read back"
 
 
-class Then(StrEnum):
+class AfterAnswer(StrEnum):
     """What to do after an answer. LOOK_FIRST: the write may have happened, read before acting."""
 
     GO_ON = "go on"
@@ -89,7 +110,7 @@ class Then(StrEnum):
     FAILED = "failed"
 
 
-class Silence(StrEnum):
+class NoAnswer(StrEnum):
     """Why there was no answer. UNSENT: certainly nothing reached the server."""
 
     UNSENT = "not sent"
@@ -110,7 +131,7 @@ class ServerAnswer:
     reason: str = ""
     caused: bool = False
     retry_after_seconds: float | None = None
-    silence: Silence | None = None
+    silence: NoAnswer | None = None
     strange: bool = False
     warnings: tuple[str, ...] = ()
 
@@ -120,13 +141,13 @@ class ServerAnswer:
 
 
 @dataclass(frozen=True, slots=True)
-class Meaning:
+class AnswerMeaning:
     """What follows from an answer; `sentence` is for the record and the page.
 
     `detail` are the server's own words, which may name addresses and accounts: for administrators.
     """
 
-    then: Then
+    then: AfterAnswer
     sentence: str
     retry_after_seconds: float | None = None
     detail: str = ""
@@ -169,28 +190,7 @@ def _seconds(said: object) -> float | None:
     return float(text) if whole and int(text) else None
 
 
-_RULES: Final = ("admission webhook", "ValidatingAdmissionPolicy")
-"""What stands in the message where a rule of the cluster said no, of whatever status."""
-_NO_DRY_RUN: Final = "does not support dry run"
-"""What stands in the message of a 400 where a webhook of the cluster cannot be tried out."""
-_MOST_DIGITS: Final = 9
-_WARNING: Final = re.compile(r'"((?:[^"\\]|\\.)*)"')
-_REFUSED: Final[Mapping[int, str]] = {
-    400: "The API server could not read the change",
-    401: "The API server does not accept the portal's credentials: those of kubernetes.writer in "
-    "the catalog have to be renewed",
-    403: "The portal may not do this: its service account lacks the right to patch",
-    404: "The object is no longer in the cluster; the portal makes no limit by itself",
-    405: "The API server does not offer this",
-    406: "The API server does not offer this",
-    410: "The API server no longer offers this",
-    413: "The API server does not accept the change",
-    415: "The API server does not accept this kind of patch",
-    422: "The API server holds the new value for invalid",
-}
-
-
-def meaning(answer: ServerAnswer, step: ServerStep) -> Meaning:
+def meaning(answer: ServerAnswer, step: ServerStep) -> AnswerMeaning:
     """Return what an answer to a step means.
 
     Only a patch can leave doubt: after a lost answer, a conflict or an error of the server it
@@ -198,39 +198,44 @@ def meaning(answer: ServerAnswer, step: ServerStep) -> Meaning:
     failed: the same status as for an invalid value, told apart by the causes that only that has.
     A rule of the cluster may say no with any status of its own, that of a failed test too.
     """
+    # Status 0 would fall through to the texts of real answers.
     if answer.silence is not None:
         return _unanswered(answer.silence, step)
     if answer.is_yes:
-        return _strange(step) if answer.strange else Meaning(Then.GO_ON, "", detail=_warned(answer))
+        return (
+            _strange(step)
+            if answer.strange
+            else AnswerMeaning(AfterAnswer.GO_ON, "", detail=_warned(answer))
+        )
+    # The server refuses every dry run when a matching webhook declares side effects.
     if answer.status == 400 and _NO_DRY_RUN in answer.message:
         text = (
             "An admission webhook of the cluster does not support dry runs, without which the "
             "portal writes nothing: its sideEffects have to be declared, or use GitOps mode"
         )
         return _refused(text, answer)
+    # Before 422 and 409: a webhook chooses its own status, so only the message tells.
     if 400 <= answer.status < 500 and any(rule in answer.message for rule in _RULES):
         return _refused("A rule of the cluster (admission) refused the new value", answer)
     if answer.status == 422 and not answer.caused:
-        return Meaning(
-            Then.LOOK_FIRST,
+        return AnswerMeaning(
+            AfterAnswer.LOOK_FIRST,
             "The cluster no longer showed the reviewed value; the patch was refused whole.",
         )
     if answer.status == 409:
         return _conflict(answer)
+    # Priority and fairness rejects before the request is handled: nothing was written.
     if answer.status == 429:
         text = "The API server is overloaded; the change is applied later."
-        return Meaning(Then.RETRY, text, answer.retry_after_seconds)
+        return AnswerMeaning(AfterAnswer.RETRY, text, answer.retry_after_seconds)
     if answer.status >= 500:
         return _broken(answer, step)
     return _refused(_why_refused(answer, step), answer)
 
 
-_AGAIN: Final = "; it will be tried again."
-
-
-def said_once(found: Meaning) -> str:
+def said_once(found: AnswerMeaning) -> str:
     """Return the sentence of a preview, which is not retried automatically."""
-    if found.then is not Then.RETRY:
+    if found.then is not AfterAnswer.RETRY:
         return found.sentence
     words = (
         found.sentence.removesuffix(_AGAIN)
@@ -248,6 +253,7 @@ def _why_refused(answer: ServerAnswer, step: ServerStep) -> str:
         )
     if answer.status == 403 and step in (ServerStep.READ, ServerStep.READ_BACK):
         return "The portal may not do this: its service account lacks the right to get"
+    # The API server sends a Status with a reason; a proxy's or an unknown kind's 404 has none.
     if answer.status == 404 and answer.reason != "NotFound":
         return (
             "What answers at the API server's address does not know of the object's kind (404): "
@@ -261,39 +267,43 @@ def _warned(answer: ServerAnswer) -> str:
     return f"The API server warns: {'; '.join(answer.warnings)}" if answer.warnings else ""
 
 
-def _strange(step: ServerStep) -> Meaning:
+def _strange(step: ServerStep) -> AnswerMeaning:
     what = "The API server's answer does not show the quota as it was asked for"
     if step is ServerStep.PATCH:
-        return Meaning(Then.LOOK_FIRST, f"{what}; the cluster is asked what it shows.")
-    return Meaning(Then.RETRY, f"{what}{_AGAIN}")
+        return AnswerMeaning(AfterAnswer.LOOK_FIRST, f"{what}; the cluster is asked what it shows.")
+    return AnswerMeaning(AfterAnswer.RETRY, f"{what}{_AGAIN}")
 
 
-def _unanswered(silence: Silence, step: ServerStep) -> Meaning:
-    if silence is Silence.UNSENT or step is not ServerStep.PATCH:
-        return Meaning(Then.RETRY, f"The API server could not be reached{_AGAIN}")
-    return Meaning(
-        Then.LOOK_FIRST,
+def _unanswered(silence: NoAnswer, step: ServerStep) -> AnswerMeaning:
+    # A lost read or dry run changed nothing, so only a lost patch needs a look.
+    if silence is NoAnswer.UNSENT or step is not ServerStep.PATCH:
+        return AnswerMeaning(AfterAnswer.RETRY, f"The API server could not be reached{_AGAIN}")
+    return AnswerMeaning(
+        AfterAnswer.LOOK_FIRST,
         "The change was sent but no answer came; the cluster is asked what it shows.",
     )
 
 
-def _conflict(answer: ServerAnswer) -> Meaning:
+def _conflict(answer: ServerAnswer) -> AnswerMeaning:
+    # Two 409s: field ownership lasts, a changed resourceVersion is over at the next try.
     if answer.reason == "Conflict" and answer.caused and "conflict with" in answer.message:
         text = "Another owner of this field is in the way"
         return _refused(text, answer)
-    return Meaning(
-        Then.LOOK_FIRST,
+    return AnswerMeaning(
+        AfterAnswer.LOOK_FIRST,
         "Someone changed the object at the same moment; the cluster is asked what it shows.",
     )
 
 
-def _broken(answer: ServerAnswer, step: ServerStep) -> Meaning:
+def _broken(answer: ServerAnswer, step: ServerStep) -> AnswerMeaning:
     if step is ServerStep.PATCH:
         text = f"The API server answered {answer.status}; the cluster is asked what it shows."
-        return Meaning(Then.LOOK_FIRST, text, answer.retry_after_seconds, answer.message)
+        return AnswerMeaning(
+            AfterAnswer.LOOK_FIRST, text, answer.retry_after_seconds, answer.message
+        )
     text = f"The API server answered {answer.status}{_AGAIN}"
-    return Meaning(Then.RETRY, text, answer.retry_after_seconds, answer.message)
+    return AnswerMeaning(AfterAnswer.RETRY, text, answer.retry_after_seconds, answer.message)
 
 
-def _refused(text: str, answer: ServerAnswer) -> Meaning:
-    return Meaning(Then.FAILED, f"{text}.", detail=answer.message)
+def _refused(text: str, answer: ServerAnswer) -> AnswerMeaning:
+    return AnswerMeaning(AfterAnswer.FAILED, f"{text}.", detail=answer.message)

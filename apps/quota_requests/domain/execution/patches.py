@@ -18,6 +18,15 @@ from apps.quota_requests.domain.targets import (
 FIELD_MANAGER: Final = "gpuportal"
 Object = Mapping[str, Any]
 Operation = dict[str, Any]
+_API_VERSIONS: Final = {
+    QuotaKeyTarget: "v1",
+    QueueCell: "kueue.x-k8s.io/v1beta2",
+    VolcanoCell: "scheduling.volcano.sh/v1beta1",
+}
+_TESTED: Final = (
+    "# Where a test fails, the manifest has its lists in another order, or another amount, than\n"
+    "# the cluster: set the amount there by hand instead.\n"
+)
 
 
 class PatchRefused(Exception):
@@ -37,7 +46,7 @@ class ValueChanged(PatchRefused):
 
 
 @dataclass(frozen=True, slots=True)
-class Spot:
+class PatchLocation:
     """Where an amount stands in an object: its pointer, its raw JSON value and what it means.
 
     `identity` are pointers with the values that make this the right cell of a list.
@@ -63,6 +72,7 @@ def patch_for(
     API server compares JSON values, not amounts. Raises KeyMissing, ValueChanged, PatchRefused.
     """
     _check_object(target, live)
+    # A JSON Patch and no merge patch: only its `test` makes check and write one step.
     spot = locate(target, live)
     if spot.amount != reviewed:
         raise ValueChanged(target, reviewed=reviewed, live=spot.amount)
@@ -70,6 +80,7 @@ def patch_for(
         {"op": "test", "path": pointer, "value": value} for pointer, value in spot.identity
     ]
     return [
+        # Kueue's cells are addressed by index: these tests fail when someone reordered the list.
         *tests,
         {"op": "test", "path": spot.pointer, "value": spot.raw},
         {"op": "replace", "path": spot.pointer, "value": wanted.text},
@@ -112,7 +123,7 @@ def live_amount(target: Target, live: Object | None) -> Quantity | None:
         return None
 
 
-def locate(target: Target, live: Object) -> Spot:
+def locate(target: Target, live: Object) -> PatchLocation:
     """Return where the amount stands. Raises KeyMissing, or PatchRefused for an odd object."""
     spec = live.get("spec")
     if not isinstance(spec, Mapping):
@@ -127,22 +138,26 @@ def locate(target: Target, live: Object) -> Spot:
 def _check_object(target: Target, live: Object) -> None:
     if not is_object(target, live):
         raise PatchRefused(f"{target}: the server answered with another object.")
+    # The server accepts a patch of a terminating object, and the limit vanishes with it.
     if live["metadata"].get("deletionTimestamp"):
         raise PatchRefused(f"{target}: the object is being deleted.")
     if isinstance(target, QuotaKeyTarget):
         check_key(target.key, named=[target.resource])
 
 
-def _in_map(target: QuotaKeyTarget | VolcanoCell, spec: Object, part: str, key: str) -> Spot:
+def _in_map(
+    target: QuotaKeyTarget | VolcanoCell, spec: Object, part: str, key: str
+) -> PatchLocation:
     amounts = spec.get(part)
     if not isinstance(amounts, Mapping) or key not in amounts:
         raise KeyMissing(f"{target} is not there any more; the portal adds no limit by itself.")
     return _spot(target, f"/spec/{part}/{escaped(key)}", amounts[key])
 
 
-def _in_groups(target: QueueCell, spec: Object) -> Spot:
+def _in_groups(target: QueueCell, spec: Object) -> PatchLocation:
     """Find the cell by names. Kueue allows a flavor once and a resource in one group only."""
-    found: list[Spot] = []
+    # All groups are read to the end: the first match may not be the only one.
+    found: list[PatchLocation] = []
     for g, group in enumerate(_items(spec, "resourceGroups")):
         for f, flavor in enumerate(_items(group, "flavors")):
             if flavor.get("name") != target.flavor:
@@ -171,22 +186,11 @@ def _items(within: Object, name: str) -> Sequence[Object]:
 
 def _spot(
     target: Target, pointer: str, raw: Any, identity: tuple[tuple[str, str], ...] = ()
-) -> Spot:
+) -> PatchLocation:
     try:
-        return Spot(pointer, raw, quantity(raw), identity)
+        return PatchLocation(pointer, raw, quantity(raw), identity)
     except NotAQuantity as error:
         raise PatchRefused(f"{target} cannot be read: {error}.") from error
-
-
-_API_VERSIONS: Final = {
-    QuotaKeyTarget: "v1",
-    QueueCell: "kueue.x-k8s.io/v1beta2",
-    VolcanoCell: "scheduling.volcano.sh/v1beta1",
-}
-_TESTED: Final = (
-    "# Where a test fails, the manifest has its lists in another order, or another amount, than\n"
-    "# the cluster: set the amount there by hand instead.\n"
-)
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,7 +34,7 @@ from apps.quota_requests.domain.limit_effects import (
     TierCapacity,
 )
 from apps.quota_requests.domain.quantities import Quantity
-from apps.quota_requests.domain.snapshots import KeyState, Preview, cost_ceiling, preview
+from apps.quota_requests.domain.snapshots import ImpactPreview, KeyState, cost_ceiling, preview
 from apps.quota_requests.domain.targets import QueueCell, QuotaKeyTarget, Target, reachable_tiers
 from apps.quota_requests.models import ChangeRequest
 from apps.quota_requests.services.evidence.known_quotas import (
@@ -49,6 +49,14 @@ from apps.quotas.domain.keys import QuotaSource
 from apps.quotas.selectors import QuotaFilters, QuotaRow, every_quota_row
 
 _EVERYTHING = Visibility(everything=True)
+_MOST = 500
+_STRICT = "StrictFIFO"
+_NOT_FOR_QUOTA = frozenset({INACTIVE, MISCONFIGURED, STOPPED})
+"""Why a Workload of Kueue is pending where no quota change helps."""
+_OF_CLUSTER = (
+    *("dry_run_passed", "dry_run", "dry_run_detail", "api_version", "uid"),
+    *("patch_file", "revert_file"),
+)
 
 
 def committed_gpus(
@@ -72,6 +80,7 @@ def committed_gpus(
     rows = every_quota_row(at, filters=filters, visibility=_EVERYTHING)
     kinds: dict[str, dict[str, dict[tuple[str, str, str], float]]] = {}
     for row in rows:
+        # The observed rows have the old limit of this key; all others count as they are.
         hard = float(after.units) if row.ref == own.ref else row.hard
         gpus = hard * _weight(row.tiers, weights)
         places = kinds.setdefault(row.cluster, {}).setdefault(row.source, {})
@@ -79,6 +88,7 @@ def committed_gpus(
     if not any(row.ref == own.ref for row in rows):
         return None
     return fsum(
+        # Not their sum: a ResourceQuota and a ClusterQueue limit the same pods twice.
         max(fsum(places.values()) for places in of_cluster.values())
         for of_cluster in kinds.values()
     )
@@ -94,12 +104,6 @@ def _limited_place(row: QuotaRow) -> tuple[str, str, str]:
 
 def _weight(tiers: Collection[str], weights: Mapping[str, float]) -> float:
     return max((weights[tier] for tier in tiers if tier in weights), default=0.0)
-
-
-_MOST = 500
-_STRICT = "StrictFIFO"
-_NOT_FOR_QUOTA = frozenset({INACTIVE, MISCONFIGURED, STOPPED})
-"""Why a Workload of Kueue is pending where no quota change helps."""
 
 
 def blocked_workloads(
@@ -140,12 +144,14 @@ def _refused(
     for row in waiting:
         if row.resource != target.resource or not _is_meant(row, target.name):
             continue
+        # Its controller counts it already; both would start twice the pods.
         if row.counts == Counts.NOTHING:
             continue
         maker = makers.get(row.uid)
         units, pods = row.units, 1
         if maker is not None and maker.requests.get(target.resource):
             units = maker.requests[target.resource]
+            # A refused pod has no object: its controller alone knows how many are missing.
             pods = max(1, maker.wanted - maker.pods)
         found.append(BlockedWork(row.uid, row.name, units, pods, row.since, others))
     return found
@@ -249,12 +255,6 @@ def _other_headroom(target: QuotaKeyTarget, rows: Sequence[QuotaRow]) -> float |
     )
 
 
-_OF_CLUSTER = (
-    *("dry_run_passed", "dry_run", "dry_run_detail", "api_version", "uid"),
-    *("patch_file", "revert_file"),
-)
-
-
 @dataclass(frozen=True, slots=True)
 class Impact:
     """A preview, and what else rules are held against.
@@ -264,7 +264,7 @@ class Impact:
     per month, in the dearest tier. `shared`: the limit is not of the requesting team alone.
     """
 
-    preview: Preview
+    preview: ImpactPreview
     gpus: float | None
     promised_after: float | None
     cost: Decimal | None

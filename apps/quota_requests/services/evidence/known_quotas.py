@@ -32,6 +32,23 @@ from apps.quota_requests.models import ChangeRequest
 from apps.quotas.domain.keys import QuotaRef, QuotaSource
 from apps.quotas.selectors import QuotaRow, quota_row
 
+KINDS: Final = {
+    QuotaSource.RESOURCE_QUOTA: ObservedKind.RESOURCE_QUOTA,
+    QuotaSource.CLUSTER_QUEUE: ObservedKind.CLUSTER_QUEUE,
+    QuotaSource.VOLCANO_QUEUE: ObservedKind.VOLCANO_QUEUE,
+}
+COLLECTIONS: Final = {
+    QuotaSource.RESOURCE_QUOTA: frozenset({"resourcequotas"}),
+    QuotaSource.CLUSTER_QUEUE: frozenset({"clusterqueues", "kueue.x-k8s.io"}),
+    QuotaSource.VOLCANO_QUEUE: frozenset({"queues", "scheduling.volcano.sh"}),
+}
+"""The collections and API groups of whose silence the watch leaves a note."""
+NOTED: Final = "waiting:"
+ON_ITS_WAY: Final = timedelta(seconds=10)
+"""What is seen at a moment may show what was there that much earlier."""
+SETTLING: Final = timedelta(seconds=SILENT_SECONDS + 30)
+"""So long after a collection fell silent the watch notes it; to that what it takes to write."""
+
 
 @dataclass(frozen=True, slots=True)
 class KnownQuota:
@@ -121,24 +138,6 @@ def named_resources() -> frozenset[str]:
     """Return the resources and device classes of tiers, past ones too. Two queries."""
     history = TierHistory.load()
     return history.resources | history.device_classes
-
-
-KINDS: Final = {
-    QuotaSource.RESOURCE_QUOTA: ObservedKind.RESOURCE_QUOTA,
-    QuotaSource.CLUSTER_QUEUE: ObservedKind.CLUSTER_QUEUE,
-    QuotaSource.VOLCANO_QUEUE: ObservedKind.VOLCANO_QUEUE,
-}
-COLLECTIONS: Final = {
-    QuotaSource.RESOURCE_QUOTA: frozenset({"resourcequotas"}),
-    QuotaSource.CLUSTER_QUEUE: frozenset({"clusterqueues", "kueue.x-k8s.io"}),
-    QuotaSource.VOLCANO_QUEUE: frozenset({"queues", "scheduling.volcano.sh"}),
-}
-"""The collections and API groups of whose silence the watch leaves a note."""
-NOTED: Final = "waiting:"
-ON_ITS_WAY: Final = timedelta(seconds=10)
-"""What is seen at a moment may show what was there that much earlier."""
-SETTLING: Final = timedelta(seconds=SILENT_SECONDS + 30)
-"""So long after a collection fell silent the watch notes it; to that what it takes to write."""
 
 
 def amount_in(one: ObservedObject, target: Target) -> Quantity | None:

@@ -6,8 +6,8 @@ from datetime import datetime
 from apps.accounts.models import Team
 from apps.accounts.permissions import NotAllowed, teams_led_by
 from apps.clusters.gateways import ClusterClients
-from apps.quota_requests.domain.approval_policy import Ruling
-from apps.quota_requests.domain.snapshots import Evidence, Preview
+from apps.quota_requests.domain.approval_policy import PolicyDecision
+from apps.quota_requests.domain.snapshots import Evidence, ImpactPreview
 from apps.quota_requests.domain.targets import TargetRefused
 from apps.quota_requests.models import ChangeRequest
 from apps.quota_requests.permissions import Actor, check_create, is_written_to
@@ -25,7 +25,7 @@ from apps.quotas.selectors import QuotaRow
 
 @dataclass(frozen=True, slots=True)
 class QuotaToAsk:
-    """A quota key as the form begins with it; `amount` and `used` are in `unit` of its resource.
+    """A quota key as the form begins with it; `amount`, `used` and `blocked` are in `unit`.
 
     `tiers` are all that the key can reach. `teams` are those that the reader may ask for, one
     where it is clear which. `open_request` is the request that stands in the way, None for none.
@@ -36,6 +36,7 @@ class QuotaToAsk:
     unit: str
     amount: str
     used: float | None
+    blocked: float | None
     tiers: tuple[str, ...]
     teams: tuple[str, ...]
     open_request: int | None
@@ -46,9 +47,9 @@ class QuotaToAsk:
 class Outlook:
     """The preview of a request as it is: as it would be frozen if it were submitted now."""
 
-    preview: Preview
+    preview: ImpactPreview
     evidence: Evidence
-    ruling: Ruling
+    ruling: PolicyDecision
 
     @property
     def tiers(self) -> tuple[str, ...]:
@@ -69,6 +70,7 @@ def quota_to_ask(ref: QuotaRef, *, by: Actor, now: datetime) -> QuotaToAsk:
         unit=row.unit,
         amount=amount_of(row.hard).text,
         used=row.used,
+        blocked=row.suppressed,
         tiers=row.tiers,
         teams=_teams(row, by),
         open_request=open_request_of(by, known.ref),

@@ -24,9 +24,9 @@ from apps.quota_requests.domain.snapshots import (
     BudgetUse,
     CurrencyCost,
     Evidence,
+    EvidenceWindow,
     FairShare,
     QuotaUse,
-    Span,
     TierFairness,
     TierUse,
 )
@@ -47,6 +47,8 @@ from apps.usage.selectors import GroupingRefused, usage_rows
 
 DAYS: Final = 30
 _EVERYTHING = Visibility(everything=True)
+_NOW = ("unit", "hard", "used", "held", "pending", "suppressed", "exhausted_at")
+_NO_FAIRNESS = "fairness: nothing is known of the team in these tiers yet"
 
 
 def evidence_window(now: datetime) -> Window:
@@ -70,6 +72,7 @@ def held_by_tier(
             UsageQuery(window, group_by=(Grouping.TIER,), filters=filters_of(request, tiers)),
             visibility=_EVERYTHING,
         )
+    # Not an error: usage learns a name when something is first held under it.
     except NamesUnknown:
         # A tier or namespace in which nothing was ever held.
         return {}
@@ -104,10 +107,6 @@ def _users(request: ChangeRequest) -> tuple[str, ...]:
     return queue_namespaces(request.cluster_id, request.source, request.name)
 
 
-_NOW = ("unit", "hard", "used", "held", "pending", "suppressed", "exhausted_at")
-_NO_FAIRNESS = "fairness: nothing is known of the team in these tiers yet"
-
-
 @dataclass(frozen=True, slots=True)
 class KnownOfTeam:
     """The evidence of a request, and the budgets of its team as rules are held against them."""
@@ -127,7 +126,7 @@ def known_of_team(request: ChangeRequest, *, now: datetime) -> KnownOfTeam:
     budgets = about.budgets()
     return KnownOfTeam(
         Evidence(
-            window=Span(window.start, window.end),
+            window=EvidenceWindow(window.start, window.end),
             taken_at=now,
             usage=usage,
             money=money,
@@ -209,6 +208,7 @@ class _About:
         for row in rows:
             if row.amount is None or row.currency is None:
                 continue
+            # By currency: amounts of two are never added.
             own = sums.setdefault(row.currency, [Decimal(0)] * 3)
             parts = (True, row.cause is Cause.IDLE, row.cause in WASTE)
             sums[row.currency] = [n + row.amount * part for n, part in zip(own, parts, strict=True)]
@@ -265,6 +265,7 @@ class _About:
         team = self.request.team.name
         rows: list[BurnRow] = [
             *budget_rows(self.now, visibility=_EVERYTHING, team=team, points=False),
+            # Evidence is gathered for reviewers, so what the author may see does not narrow it.
             *money_budget_rows(self.now, visibility=_EVERYTHING, team=team),
         ]
         for row in rows:
@@ -299,6 +300,7 @@ def _is_full(row: QuotaRow | None) -> bool | None:
 def _was_full(points: Sequence[QuotaPoint]) -> bool | None:
     """Say whether a limit was full all through its last closed hour; None: that is not known."""
     last = points[-1].saturation_ratio if points else None
+    # The mean of an hour is a quotient of floats; a full hour may come as 0.9999999999.
     return None if last is None else last >= 1.0 - 1e-9
 
 

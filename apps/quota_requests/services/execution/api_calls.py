@@ -20,12 +20,12 @@ from apps.quota_requests.domain.execution.executor import OtherOwner, other_owne
 from apps.quota_requests.domain.execution.kube_requests import (
     KUEUE,
     VOLCANO,
+    AfterAnswer,
+    AnswerMeaning,
     KubeRequest,
-    Meaning,
+    NoAnswer,
     ServerAnswer,
     ServerStep,
-    Silence,
-    Then,
     answer_of,
     meaning,
     object_path,
@@ -52,7 +52,7 @@ from apps.quota_requests.models import ChangeRequest
 from apps.quota_requests.permissions import is_written_to
 from apps.quota_requests.selectors.requests import preview_in
 
-_SILENCES = {Unanswered.UNSENT: Silence.UNSENT, Unanswered.LOST: Silence.LOST}
+_NO_ANSWERS = {Unanswered.UNSENT: NoAnswer.UNSENT, Unanswered.LOST: NoAnswer.LOST}
 KUEUE_GROUP = "/apis/kueue.x-k8s.io"
 LiveObject = Mapping[str, Any]
 
@@ -123,7 +123,7 @@ def ask(writer: QuotaWriter, request: KubeRequest) -> tuple[ServerAnswer, LiveOb
         body=request.body,
     )
     if reply.unanswered is not None:
-        return ServerAnswer(silence=_SILENCES[reply.unanswered]), {}
+        return ServerAnswer(silence=_NO_ANSWERS[reply.unanswered]), {}
     body = reply.body if isinstance(reply.body, Mapping) else {}
     return answer_of(
         reply.status, body, retry_after=reply.retry_after, warnings=reply.warnings
@@ -135,6 +135,7 @@ def ask_for(
 ) -> tuple[ServerAnswer, LiveObject]:
     """Send a request about a target; a yes without the target's object is strange, and empty."""
     answer, body = ask(writer, request)
+    # A sign-in page answers 200 with HTML; a wrong rewrite answers with another object.
     if answer.is_yes and not is_object(target, body):
         return replace(answer, strange=True), {}
     return answer, body
@@ -147,15 +148,18 @@ def rehearse(
     *,
     wanted: Quantity,
     version: str,
-) -> Meaning:
+) -> AnswerMeaning:
     """Try a patch without making it; a yes that would leave another amount is a no."""
     request = patch_request(target, patch, dry_run=True, version=version)
     answer, body = ask_for(writer, request, target)
     found = meaning(answer, ServerStep.DRY_RUN)
     made = live_amount(target, body)
-    if found.then is not Then.GO_ON or made == wanted:
+    # A dry run passes through mutating webhooks, so its answer shows what would be stored.
+    if found.then is not AfterAnswer.GO_ON or made == wanted:
         return found
-    return Meaning(Then.FAILED, f"A rule of the cluster would make {made} of it, not {wanted}.")
+    return AnswerMeaning(
+        AfterAnswer.FAILED, f"A rule of the cluster would make {made} of it, not {wanted}."
+    )
 
 
 def served_version(writer: QuotaWriter, target: Target, *, last: str = "") -> str:
@@ -168,10 +172,12 @@ def served_version(writer: QuotaWriter, target: Target, *, last: str = "") -> st
         return "" if isinstance(target, QuotaKeyTarget) else VOLCANO[0]
     request = KubeRequest("GET", KUEUE_GROUP, headers={"Accept": "application/json"})
     answer, body = ask(writer, request)
+    # Discovery of a missing API group is a plain 404, without a Status object.
     if answer.status == 404:
         raise VersionUnknown("The cluster does not have Kueue.", lasting=True)
     if answer.is_yes and isinstance(body.get("versions"), list):
         return version_in(body)
+    # Discovery failed, not Kueue: the version of the submission is still served.
     if last in KUEUE:
         return last
     raise VersionUnknown(
@@ -208,7 +214,7 @@ def is_gone(answer: ServerAnswer) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
+class DryRunResult:
     """What the cluster itself says: the live amount, a dry run, other owners, the patch files.
 
     `live` is None where it could not be read; `dry_run` is the sentence then, and
@@ -235,7 +241,7 @@ def check(
     before: Quantity,
     after: Quantity,
     clients: ClusterClients | None = None,
-) -> Checked:
+) -> DryRunResult:
     """Read the object and try the change without making it. Raises nothing."""
     why = NoWriter(BY_COMMIT_ONLY)
     if not settings.CHANGES_GITOPS_ONLY:
@@ -243,18 +249,18 @@ def check(
             with writer_of(cluster, clients) as writer:
                 return _tried(writer, target, before, after)
         except VersionUnknown as unknown:
-            return Checked(dry_run=f"No dry run: {unknown}")
+            return DryRunResult(dry_run=f"No dry run: {unknown}")
         except NoWriter as missing:
             why = missing
     return _read_only(lambda: read_by_watcher(cluster, target, clients), why, target, before, after)
 
 
-def _tried(writer: QuotaWriter, target: Target, before: Quantity, after: Quantity) -> Checked:
+def _tried(writer: QuotaWriter, target: Target, before: Quantity, after: Quantity) -> DryRunResult:
     version = served_version(writer, target)
     answer, live = ask_for(writer, read_request(target, version), target)
     read = meaning(answer, ServerStep.READ)
-    if is_gone(answer) or read.then is not Then.GO_ON:
-        return Checked(dry_run=f"No dry run: {said_once(read)}", dry_run_detail=read.detail)
+    if is_gone(answer) or read.then is not AfterAnswer.GO_ON:
+        return DryRunResult(dry_run=f"No dry run: {said_once(read)}", dry_run_detail=read.detail)
     found = _examined(target, live, before, after)
     if found.dry_run_passed is False:
         return found
@@ -262,8 +268,8 @@ def _tried(writer: QuotaWriter, target: Target, before: Quantity, after: Quantit
     return _after_dry_run(found, rehearse(writer, target, patch, wanted=after, version=version))
 
 
-def _after_dry_run(found: Checked, tried: Meaning) -> Checked:
-    passed = {Then.GO_ON: True, Then.FAILED: False}.get(tried.then)
+def _after_dry_run(found: DryRunResult, tried: AnswerMeaning) -> DryRunResult:
+    passed = {AfterAnswer.GO_ON: True, AfterAnswer.FAILED: False}.get(tried.then)
     words = said_once(tried)
     if passed:
         warned = ", with a warning" if tried.detail else ""
@@ -271,8 +277,8 @@ def _after_dry_run(found: Checked, tried: Meaning) -> Checked:
     return replace(found, dry_run_passed=passed, dry_run=words, dry_run_detail=tried.detail)
 
 
-def _examined(target: Target, live: Object, before: Quantity, after: Quantity) -> Checked:
-    seen = Checked(
+def _examined(target: Target, live: Object, before: Quantity, after: Quantity) -> DryRunResult:
+    seen = DryRunResult(
         live=live_amount(target, live),
         owners=other_owners(target, live),
         api_version=str(live.get("apiVersion") or ""),
@@ -298,6 +304,7 @@ def _with(target: Target, live: Object, after: Quantity) -> Object:
 def _replaced(item: Any, steps: Sequence[str], value: str) -> Any:
     if not steps:
         return value
+    # In this order (RFC 6901): `~01` means `~1` and not a slash.
     name = steps[0].replace("~1", "/").replace("~0", "~")
     if isinstance(item, list):
         place = int(name)
@@ -312,18 +319,18 @@ def _read_only(
     target: Target,
     before: Quantity,
     after: Quantity,
-) -> Checked:
+) -> DryRunResult:
     """Read with the account that watches, where nothing may be written."""
     words, detail = f"No dry run: {why}", why.detail
     try:
         live = read()
     except VersionUnknown as unknown:
-        return Checked(dry_run=f"{words} {unknown}", dry_run_detail=detail)
+        return DryRunResult(dry_run=f"{words} {unknown}", dry_run_detail=detail)
     except (SourceUnavailable, SourceRejected) as error:
         said = f"{detail} {error}".strip()
-        return Checked(dry_run=f"{words} It could not be read either.", dry_run_detail=said)
+        return DryRunResult(dry_run=f"{words} It could not be read either.", dry_run_detail=said)
     if live is None:
-        return Checked(dry_run=f"{words} The object is not there.", dry_run_detail=detail)
+        return DryRunResult(dry_run=f"{words} The object is not there.", dry_run_detail=detail)
     found = _examined(target, live, before, after)
     return replace(found, dry_run=f"{words} {found.dry_run}".strip(), dry_run_detail=detail)
 

@@ -9,10 +9,10 @@ from django.conf import settings
 from django.db import transaction
 
 from apps.accounts.permissions import NotAllowed
-from apps.accounts.services.audit import record
+from apps.accounts.services import record
 from apps.clusters.models import Cluster
 from apps.quota_requests.domain.execution.applied_changes import (
-    Applied,
+    AppliedLimit,
     Drift,
     Key,
     ObservedLimit,
@@ -29,11 +29,14 @@ from apps.quota_requests.services.evidence.known_quotas import (
     shown_now,
     target_of_request,
 )
-from apps.quota_requests.services.execution.orders import finish
+from apps.quota_requests.services.execution.endings import finish
 from apps.quota_requests.services.transitions import found
 
+GRACE: Final = timedelta(minutes=10)
+"""So long a limit may be away: some tools delete a quota and make it anew to change it."""
 
-def look_for_drift(*, now: datetime) -> int:
+
+def detect_drift(*, now: datetime) -> int:
     """Compare what was applied last with what clusters show; return how many drifts are open.
 
     A drift that is found, that changes or that ends is written to the audit, once each.
@@ -59,12 +62,12 @@ def look_for_drift(*, now: datetime) -> int:
     return DriftInterval.objects.filter(ended_at__isnull=True, accepted_by="").count()
 
 
-def _applied(named: Collection[str]) -> Iterable[Applied]:
+def _applied(named: Collection[str]) -> Iterable[AppliedLimit]:
     """Yield every order that took effect in an active cluster, whether apply or revert."""
     rows = Execution.objects.filter(end="applied", request__cluster__active=True)
     for row in rows.select_related("request__cluster").order_by("pk"):
         if row.ended_at is not None:
-            yield Applied(
+            yield AppliedLimit(
                 row.request_id,
                 row.request.cluster.name,
                 target_of_request(row.request, named),
@@ -80,7 +83,7 @@ def _being_changed(named: Collection[str]) -> Iterable[Key]:
         yield row.request.cluster.name, target_of_request(row.request, named)
 
 
-def _shown(changes: Iterable[Applied]) -> dict[Key, ObservedLimit]:
+def _shown(changes: Iterable[AppliedLimit]) -> dict[Key, ObservedLimit]:
     targets = defaultdict(set)
     for change in changes:
         targets[change.cluster].add(change.target)
@@ -92,8 +95,9 @@ def _shown(changes: Iterable[Applied]) -> dict[Key, ObservedLimit]:
     }
 
 
-def _known_requests(changes: Iterable[Applied], shown: dict[Key, ObservedLimit]) -> set[int]:
+def _known_requests(changes: Iterable[AppliedLimit], shown: dict[Key, ObservedLimit]) -> set[int]:
     """Return the requests whose target was seen since their change: only these can be judged."""
+    # A view from before the write shows the old amount, and would be taken for drift.
     latest: dict[Key, datetime] = {}
     listed = list(changes)
     for change in listed:
@@ -133,6 +137,7 @@ def _live(drift: Drift) -> str:
 @transaction.atomic
 def _open(drift: Drift, now: datetime) -> None:
     request = ChangeRequest.objects.select_for_update().get(pk=drift.request_id)
+    # With the request locked: two beats at once would note the same drift twice.
     _, made = DriftInterval.objects.get_or_create(
         request=request,
         ended_at__isnull=True,
@@ -153,6 +158,7 @@ def _open(drift: Drift, now: datetime) -> None:
 @transaction.atomic
 def _close(kept: DriftInterval, now: datetime) -> None:
     request = ChangeRequest.objects.select_for_update().get(pk=kept.request_id)
+    # The audit gets a line only from the process that really closed it.
     if DriftInterval.objects.filter(pk=kept.pk, ended_at__isnull=True).update(ended_at=now):
         before = {"approved": kept.approved, "live": kept.live, "kind": kept.kind}
         record(portal("beat"), "drift_ended", request.audit_subject, at=now, before=before)
@@ -177,10 +183,6 @@ def accept_drift(pk: int, *, by: Actor, now: datetime, note: str = "") -> None:
         interval.save(update_fields=["accepted_by"])
         after = {"approved": interval.approved, "live": interval.live}
         record(by, "accept_drift", request.audit_subject, at=now, after=after, note=note)
-
-
-GRACE: Final = timedelta(minutes=10)
-"""So long a limit may be away: some tools delete a quota and make it anew to change it."""
 
 
 def watch_gitops(*, now: datetime) -> int:
@@ -226,7 +228,9 @@ def _commit_decision(
     target = target_of_request(execution.request, named)
     cluster = execution.request.cluster_id
     shown = shown_now(cluster, [target]).get(target)
+    # An older observation may show a value from before the order, and end it wrongly.
     if shown is not None and shown.at >= execution.started_at:
+        # Some tools delete and recreate a quota; a short absence is no end.
         if shown.amount is None and had_amount(cluster, target, since=now - GRACE):
             return None
         decision = _decision_by_sight(execution, shown)

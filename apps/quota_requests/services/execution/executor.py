@@ -25,11 +25,11 @@ from apps.quota_requests.domain.execution.executor import (
 )
 from apps.quota_requests.domain.execution.kube_requests import (
     SERVER_TIMEOUT_SECONDS,
-    Meaning,
+    AfterAnswer,
+    AnswerMeaning,
+    NoAnswer,
     ServerAnswer,
     ServerStep,
-    Silence,
-    Then,
     meaning,
     patch_request,
     read_request,
@@ -58,10 +58,19 @@ from apps.quota_requests.services.execution.api_calls import (
     served_version,
     writer_of,
 )
-from apps.quota_requests.services.execution.orders import apply_blockers, finish
+from apps.quota_requests.services.execution.endings import apply_blockers, finish
 
 LEASE: Final = timedelta(seconds=120)
 """Longer than a read and a patch may take together, by their time-outs."""
+DOUBT: Final = timedelta(seconds=SERVER_TIMEOUT_SECONDS + 5)
+"""So long after it left the server may still carry a patch out that it did not answer."""
+MOST_SENT: Final = 5
+MOST_FAILURES: Final = 12
+_MOST_TURNS = 20
+_MAY_ARRIVE = "A patch without an answer may still arrive; it ends after that."
+_TOWARDS_A_WRITE = frozenset({NextStep.PREPARE, NextStep.REHEARSE, NextStep.SEND})
+_FIRST_WAIT_SECONDS, _LONGEST_WAIT_SECONDS = 5, 600
+Clock = Callable[[], datetime]
 
 
 def claim(pk: int, now: datetime) -> Execution | None:
@@ -77,18 +86,6 @@ def store(execution: Execution, **values: Any) -> None:
     leases.keep(mine, **values)
     for name, value in values.items():
         setattr(execution, name, value)
-
-
-DOUBT: Final = timedelta(seconds=SERVER_TIMEOUT_SECONDS + 5)
-"""So long after it left the server may still carry a patch out that it did not answer."""
-MOST_SENT: Final = 5
-MOST_FAILURES: Final = 12
-_MOST_TURNS = 20
-_MAY_ARRIVE = "A patch without an answer may still arrive; it ends after that."
-_TOWARDS_A_WRITE = frozenset({NextStep.PREPARE, NextStep.REHEARSE, NextStep.SEND})
-_FIRST_WAIT_SECONDS, _LONGEST_WAIT_SECONDS = 5, 600
-
-Clock = Callable[[], datetime]
 
 
 @dataclass(slots=True)
@@ -129,6 +126,7 @@ def carry_out(
         return ""
     by = portal(f"{origin} {execution.lease[:8]}")
     try:
+        # The lease is committed before any call: a second worker leaves at once.
         with writer_of(execution.request.cluster, clients) as writer:
             target = target_of_request(execution.request)
             version = served_version(writer, target, last=last_version(execution.request))
@@ -168,9 +166,10 @@ def _turn(worker: _Worker) -> Decision:
     answered = meaning(
         answer, ServerStep.READ_BACK if mark is ApplyStage.PATCHED else ServerStep.READ
     )
-    if answered.then is not Then.GO_ON and not is_gone(answer):
+    if answered.then is not AfterAnswer.GO_ON and not is_gone(answer):
         return _failed_read(worker, answered)
     shown = None if is_gone(answer) else worker.live
+    # Each turn starts from a fresh read; the record alone cannot tell what arrived.
     decision = decide(
         mark,
         _order(execution),
@@ -219,7 +218,7 @@ def _look(execution: Execution, target: Target, live: Object | None, why: str) -
     return ObservedTarget(live_amount(target, live), why.rstrip("."), seen_wanted=seen)
 
 
-def _failed_read(worker: _Worker, answered: Meaning) -> Decision:
+def _failed_read(worker: _Worker, answered: AnswerMeaning) -> Decision:
     """Say what follows from a look that failed; a refused look is no refusal of the patch."""
     _failed(worker, answered)
     mark = ApplyStage(worker.execution.mark)
@@ -240,6 +239,7 @@ def _do(worker: _Worker, decision: Decision) -> Decision:
         if decision.do is NextStep.REHEARSE:
             return _rehearse(worker)
         if decision.do is NextStep.SEND:
+            # After a restart the dry run is repeated: webhooks may have changed since.
             first = ApplyStage(worker.execution.mark) is ApplyStage.REHEARSED
             return _rehearse(worker) if first and not worker.rehearsed else _send(worker)
     except PatchRefused as refused:
@@ -262,6 +262,7 @@ def _patch(worker: _Worker) -> list[dict[str, Any]]:
 
 def _prepare(worker: _Worker) -> Decision:
     _patch(worker)
+    # The raw value, since `2k` and 2000 are equal amounts but different JSON.
     before = locate(worker.target, worker.live).raw
     _keep(worker, mark=ApplyStage.PREPARED.value, before_raw=before)
     return Decision(NextStep.LOOK)
@@ -275,7 +276,7 @@ def _rehearse(worker: _Worker) -> Decision:
         wanted=_order(worker.execution).wanted,
         version=worker.version,
     )
-    if answered.then is not Then.GO_ON:
+    if answered.then is not AfterAnswer.GO_ON:
         return _failed_write(worker, answered)
     worker.rehearsed = True
     _keep(worker, mark=ApplyStage.REHEARSED.value)
@@ -298,12 +299,14 @@ def _send(worker: _Worker) -> Decision:
         # It stood still just now, for longer than others wait: what it read is not true any more.
         raise LeaseLost
     answer, body = ask_for(worker.writer, request, worker.target)
+    # A mutating webhook may store another amount and still answer 200.
     if answer.is_yes and live_amount(worker.target, body) != _order(execution).wanted:
         answer = replace(answer, strange=True)
+    # The server may still execute a request after its client timed out.
     worker.in_doubt = not _is_clear(answer)
     _keep(worker, doubt_until=worker.clock() + DOUBT if worker.in_doubt else earlier)
     answered = meaning(answer, ServerStep.PATCH)
-    if answered.then is not Then.GO_ON:
+    if answered.then is not AfterAnswer.GO_ON:
         return _failed_write(worker, answered)
     _keep(worker, mark=ApplyStage.PATCHED.value, failures=0)
     return Decision(NextStep.LOOK)
@@ -311,10 +314,11 @@ def _send(worker: _Worker) -> Decision:
 
 def _is_clear(answer: ServerAnswer) -> bool:
     """Say whether nothing can come of a patch any more, or all of it has."""
-    return answer.silence is Silence.UNSENT or (200 <= answer.status < 500 and not answer.strange)
+    # A 5xx is not clear: a proxy may answer 502 for a patch that was stored.
+    return answer.silence is NoAnswer.UNSENT or (200 <= answer.status < 500 and not answer.strange)
 
 
-def _failed_write(worker: _Worker, answered: Meaning) -> Decision:
+def _failed_write(worker: _Worker, answered: AnswerMeaning) -> Decision:
     _failed(worker, answered)
     execution = worker.execution
     decision = after_answer(
@@ -327,7 +331,7 @@ def _failed_write(worker: _Worker, answered: Meaning) -> Decision:
     return decision
 
 
-def _failed(worker: _Worker, answered: Meaning) -> None:
+def _failed(worker: _Worker, answered: AnswerMeaning) -> None:
     _keep(worker, failures=worker.execution.failures + 1, detail=answered.detail)
 
 
@@ -344,6 +348,7 @@ def _wait(worker: _Worker, sentence: str) -> str:
 
 def _pause(execution: Execution) -> float:
     """Return after how many seconds to try again: twice as long after each failure."""
+    # Failures are capped first: a float overflows at 2 ** 1024.
     return _FIRST_WAIT_SECONDS * 2.0 ** max(0, min(execution.failures - 1, 10))
 
 
@@ -353,6 +358,7 @@ def _later(worker: _Worker, seconds: float) -> datetime:
 
 def _end(worker: _Worker, decision: Decision) -> str:
     after = _raw(worker.target, worker.live)
+    # Another worker took over and wrote its own end; ours must not be reported.
     if not finish(worker.execution, decision, after_raw=after, by=worker.by, now=worker.clock()):
         raise LeaseLost
     return decision.do.value
@@ -373,6 +379,7 @@ def _without_writer(
         return _fail(execution, f"Nothing was written. {why}", now, by)
     target = target_of_request(execution.request)
     try:
+        # The writer's account is gone, but the watcher's still tells whether the patch arrived.
         live = read_by_watcher(execution.request.cluster, target, clients)
     except (SourceUnavailable, SourceRejected, VersionUnknown):
         return _unlooked(execution, str(why), now, by)
@@ -388,7 +395,7 @@ def _without_writer(
 
 def _unlooked(execution: Execution, sentence: str, now: datetime, by: Actor) -> str:
     """Go on without a live watch: an accepted change is believed in the end, a lost one is not."""
-    answered = Meaning(Then.RETRY, sentence)
+    answered = AnswerMeaning(AfterAnswer.RETRY, sentence)
     left = MOST_FAILURES - execution.failures
     decision = after_answer(ApplyStage(execution.mark), answered, tries_left=left)
     if decision.do not in ENDS:

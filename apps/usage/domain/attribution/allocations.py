@@ -20,8 +20,11 @@ from apps.clusters.domain.pods.ledger import (
     PodSource,
 )
 from apps.clusters.domain.tiers import same_model
-from apps.clusters.domain.window import SLOT_SECONDS, Span, clip, overlap, seconds, union
-from apps.usage.domain.attribution.gpu_classes import Bound, Classifier, GpuClass, ResourceOffer
+from apps.clusters.domain.window import SLOT_SECONDS, TimeSpan, clip, overlap, seconds, union
+from apps.usage.domain.attribution.gpu_classes import BoundTier, Classifier, GpuClass, ResourceOffer
+
+_CardSums = tuple[dict[GpuClass, float], dict[GpuClass, float], dict[GpuClass, float]]
+"""By kind of GPU: how many there are, are allocatable, and are left uncovered by MIG devices."""
 
 
 class ClaimAllocation(NamedTuple):
@@ -37,7 +40,7 @@ class ClaimAllocation(NamedTuple):
     units: float
     weight: float
     cards: frozenset[str]
-    held: tuple[Span, ...]
+    held: tuple[TimeSpan, ...]
     shared: bool
 
 
@@ -49,7 +52,7 @@ def is_device_class(resource: str) -> bool:
 def claim_allocations(
     claims: Sequence[ClaimAllocationRecord],
     pods: Sequence[PodRecord],
-    exists: Sequence[Span],
+    exists: Sequence[TimeSpan],
     end: float,
 ) -> Iterator[ClaimAllocation]:
     """Yield who held the devices of each claim on a node that `exists` in these spans.
@@ -69,11 +72,14 @@ def claim_allocations(
 
 
 def _holds(
-    claim: ClaimAllocationRecord, users: Sequence[PodRecord], allocated: Sequence[Span], end: float
+    claim: ClaimAllocationRecord,
+    users: Sequence[PodRecord],
+    allocated: Sequence[TimeSpan],
+    end: float,
 ) -> Iterator[ClaimAllocation]:
     spans = {pod.uid: _during(pod, allocated, end) for pod in users}
     by_uid: Mapping[str, PodRecord] = {pod.uid: pod for pod in users}
-    held: dict[tuple[str, int], list[Span]] = defaultdict(list)
+    held: dict[tuple[str, int], list[TimeSpan]] = defaultdict(list)
     edges = {
         t for span in (*allocated, *(s for some in spans.values() for s in some)) for t in span
     }
@@ -81,6 +87,7 @@ def _holds(
         if not clip(allocated, a, b):
             continue
         here = [uid for uid, some in spans.items() if clip(some, a, b)]
+        # The empty uid stands for the claim itself, which holds its devices without users.
         for uid in here or [""]:
             held[uid, max(1, len(here))].append((a, b))
     for (uid, sharers), some in sorted(held.items()):
@@ -100,7 +107,7 @@ def _holds(
             )
 
 
-def _during(pod: PodRecord, allocated: Sequence[Span], end: float) -> tuple[Span, ...]:
+def _during(pod: PodRecord, allocated: Sequence[TimeSpan], end: float) -> tuple[TimeSpan, ...]:
     span = pod.held(end)
     return clip(allocated, *span) if span else ()
 
@@ -131,8 +138,8 @@ class Allocation:
     units: float
     weight: float
     card: GpuClass
-    held: tuple[Span, ...]
-    runs: tuple[Span, ...]
+    held: tuple[TimeSpan, ...]
+    runs: tuple[TimeSpan, ...]
     shared: bool = False
     profile: str = ""
     devices: frozenset[str] = frozenset()
@@ -155,7 +162,7 @@ class Allocation:
         return overlap(self.held, slot, slot + SLOT_SECONDS) * self.gpu_equivalents
 
     @property
-    def span(self) -> Span:
+    def span(self) -> TimeSpan:
         """From when it first to when it last held them in the hour."""
         return (self.held[0][0], self.held[-1][1])
 
@@ -203,8 +210,8 @@ class PodLedger:
 
     pods: Sequence[PodRecord]
     intervals: Sequence[NodeInterval]
-    bound: Mapping[str, Bound] = field(default_factory=dict)
-    limits: Mapping[str, Sequence[Span]] = field(default_factory=dict)
+    bound: Mapping[str, BoundTier] = field(default_factory=dict)
+    limits: Mapping[str, Sequence[TimeSpan]] = field(default_factory=dict)
     claims: Sequence[ClaimAllocationRecord] = ()
 
 
@@ -255,16 +262,16 @@ def allocate_node(
 
 
 def _devices_known(
-    intervals: Sequence[NodeInterval], exists: Sequence[Span], end: float
-) -> Sequence[Span]:
+    intervals: Sequence[NodeInterval], exists: Sequence[TimeSpan], end: float
+) -> Sequence[TimeSpan]:
     """Return when a node exists and its devices are told of, where they ever are in the hour."""
     first = next((interval.start for interval in intervals if interval.devices), None)
     return exists if first is None else clip(exists, first, end)
 
 
 def _held(
-    pod: PodRecord, exists: Sequence[Span], end: float, limits: Mapping[str, Sequence[Span]]
-) -> tuple[Span, ...]:
+    pod: PodRecord, exists: Sequence[TimeSpan], end: float, limits: Mapping[str, Sequence[TimeSpan]]
+) -> tuple[TimeSpan, ...]:
     span = pod.held(end)
     held = clip(exists, *span) if span else ()
     if pod.uid in limits:
@@ -272,25 +279,26 @@ def _held(
     return held
 
 
-def _first(intervals: Sequence[NodeInterval], held: Sequence[Span]) -> NodeInterval:
+def _first(intervals: Sequence[NodeInterval], held: Sequence[TimeSpan]) -> NodeInterval:
     return next(interval for interval in intervals if interval.end > held[0][0])
 
 
-def _runs(pod: PodRecord, held: Sequence[Span]) -> tuple[Span, ...]:
+def _runs(pod: PodRecord, held: Sequence[TimeSpan]) -> tuple[TimeSpan, ...]:
     ran = pod.ran(held[-1][1])
     return tuple(run for part in held for run in clip(ran, *part))
 
 
 def _pod_holdings(
     pod: PodRecord,
-    held: tuple[Span, ...],
+    held: tuple[TimeSpan, ...],
     intervals: Sequence[NodeInterval],
     classifier: Classifier,
-    bound: Mapping[str, Bound],
+    bound: Mapping[str, BoundTier],
 ) -> Iterator[Allocation]:
     runs = _runs(pod, held)
     interval = _first(intervals, held)
     for resource, units in sorted(pod.requests.items()):
+        # Held through the claims of the pod (`claim_allocations`), not twice.
         if is_device_class(resource):
             continue
         offers = classifier.of(resource, interval)
@@ -301,6 +309,7 @@ def _pod_holdings(
             continue
         offer = offers[0]
         known_as = bound.get(pod.uid)
+        # A pod has one tier and weight: with several resources these do not say whose they are.
         if known_as is not None and len(pod.requests) == 1:
             card = _as_bound(offer.card, known_as)
             offer = offer._replace(card=card, weight=known_as.weight)
@@ -311,8 +320,8 @@ def _holding(
     pod: PodRecord,
     offer: ResourceOffer,
     units: float,
-    held: tuple[Span, ...],
-    runs: tuple[Span, ...],
+    held: tuple[TimeSpan, ...],
+    runs: tuple[TimeSpan, ...],
     *,
     guessed: bool = False,
 ) -> Allocation:
@@ -349,16 +358,12 @@ def _by_model(
             yield offer, left * offer.units / total, False
 
 
-def _as_bound(card: GpuClass, known: Bound) -> GpuClass:
+def _as_bound(card: GpuClass, known: BoundTier) -> GpuClass:
     if (known.tier, known.model) == card[:2]:
         return card
     # One model is written in two ways by its node and by its devices.
     model = card.model if same_model(known.model, card.model) else known.model
     return GpuClass(known.tier, model, card.capacity_type)
-
-
-_CardSums = tuple[dict[GpuClass, float], dict[GpuClass, float], dict[GpuClass, float]]
-"""By kind of GPU: how many there are, are allocatable, and are left uncovered by MIG devices."""
 
 
 def _sweep(
@@ -368,6 +373,7 @@ def _sweep(
     end: float,
     classifier: Classifier,
 ) -> None:
+    # The sweep is slow, and most nodes need none.
     if len(intervals) == 1 and _fits(ledger, intervals[0], start, end, classifier):
         return
     instants = {start, end}
@@ -387,6 +393,7 @@ def _sweep(
             fitted[id(holding)] += share * (b - a)
     for holding in ledger.holdings:
         length = seconds(holding.held)
+        # The share differs from instant to instant: a holding is scaled by its mean over the hour.
         if fitted[id(holding)] < length * (1 - 1e-9):
             holding.scale = fitted[id(holding)] / length
             ledger.overcommitted = True
@@ -438,7 +445,7 @@ def _distribute(
     ledger: NodeLedger,
     interval: NodeInterval | None,
     holdings: Sequence[Allocation],
-    span: Span,
+    span: TimeSpan,
     half: float,
     cards_of: Mapping[float, _CardSums],
 ) -> float:
@@ -462,6 +469,7 @@ def _distribute(
     for card, capacity in there.items():
         free = max(0.0, capacity - held[card])
         broken = max(0.0, capacity - allocatable.get(card, 0.0))
+        # Allocation wins: a held GPU counts as allocated even where it is broken.
         unhealthy = min(free, broken) if healthy else free
         cards = ledger.cards[card]
         cards.capacity += capacity * length

@@ -28,6 +28,9 @@ _EXCESS_SAMPLES = 2
 Device = tuple[int, str, str]
 """A device in a slot: (slot, UUID, MIG instance)."""
 
+_Numbered = tuple[int, Allocation]
+_NOBODY = -1
+
 
 @dataclass(frozen=True, slots=True)
 class SampleInterval:
@@ -116,6 +119,7 @@ def attribute(
     counts = _Counts()
     for row in rows:
         named = by_name.get((row.namespace, row.pod)) if row.pod else None
+        # Most clusters share no GPUs, and rows are many: the cheap question comes first.
         pooled = pools.any and pools.take(row, named or ())
         counts.add(row, pooled=pooled)
         if pooled:
@@ -126,6 +130,7 @@ def attribute(
             continue
         if len(found) > 1:
             result.ambiguous.add(row.uuid)
+            # The uid decides between equals, so that each run gives the same.
             found = sorted(found, key=lambda c: (c[1].ran_in(row.slot), c[1].pod.uid))
         result.rows[found[-1][0]].append(row)
     counts.note_intervals(result, interval)
@@ -169,6 +174,7 @@ def _without_parents(result: Attribution) -> Attribution:
     """Take their activity from the rows of whole GPUs that stand beside those of their MIG
     instances.
     """
+    # Exporters show a partitioned GPU beside its instances: its activity would count twice.
     cut = {
         (row.slot, row.uuid)
         for rows in (result.strays, *result.rows.values())
@@ -211,9 +217,6 @@ def _without_copies(result: Attribution) -> list[DeviceSlot]:
     return left
 
 
-_Numbered = tuple[int, Allocation]
-
-
 def _by_name(holdings: Sequence[Allocation]) -> dict[tuple[str, str], list[_Numbered]]:
     by_name: dict[tuple[str, str], list[_Numbered]] = defaultdict(list)
     for number, holding in enumerate(holdings):
@@ -237,6 +240,7 @@ def _narrowed(row: DeviceSlot, there: Sequence[_Numbered]) -> Sequence[_Numbered
         # Its MIG devices by profile, its cards by model, and what claims gave it by device.
         there = [one for one in there if one[1].profile == row.profile] or there
         there = [one for one in there if same_model(one[1].card.model, row.model)] or there
+        # A claim tells the device; who has no claim may be on any other.
         given = [one for one in there if row.uuid in one[1].devices]
         there = given or [one for one in there if not one[1].devices] or there
     return there
@@ -333,9 +337,6 @@ def _taken_out(
 
 def _device(row: DeviceSlot) -> Device:
     return (row.slot, row.uuid, row.gpu_instance)
-
-
-_NOBODY = -1
 
 
 def _holder_at(at: float, device: DeviceSlot, candidates: Sequence[_Numbered]) -> int:

@@ -39,6 +39,9 @@ from apps.usage.domain.attribution.attribute import (
 from apps.usage.domain.attribution.gpu_classes import Classifier, GpuClass, inventories
 from apps.usage.domain.attribution.sharing import DeviceShare
 
+RawSamples = Callable[[Sequence[str]], Iterable[ActivitySample] | None]
+"""Gives the raw samples of some devices (UUIDs) in the hour; None where they are refused."""
+
 
 class PodFact(NamedTuple):
     """A pod's holding of one kind of GPU in the hour.
@@ -119,7 +122,7 @@ def _uid(pod: PodRecord) -> str:
     return pod.uid
 
 
-def facts(
+def hour_facts(
     start: int,
     ledgers: Sequence[NodeLedger],
     attribution: Attribution,
@@ -136,18 +139,22 @@ def facts(
     allocated: dict[tuple[str, GpuClass], Amounts] = defaultdict(Amounts)
     again: dict[tuple[str, GpuClass], list[str]] = defaultdict(list)
     strays = list(attribution.strays)
+    # Over all nodes: `attribution` counts the holdings in exactly this order.
     number = 0
     for ledger in ledgers:
         of_pod: dict[tuple[str, GpuClass], PodFact] = {}
         for holding in ledger.holdings:
             rows = attribution.rows.get(number, [])
             ran = {slot: holding.ran_in(slot) for slot in slots}
+            # Exporters keep a label for a while after its pod: such samples are of no pod.
             own = [row for row in rows if ran[row.slot] > 0]
             if len(own) < len(rows):
                 strays.extend(row for row in rows if row not in own)
             shares = attribution.shares.get(number, [])
             fact = _pod_fact(holding, own, shares, ran, attribution, idle_below)
             if holding.inferred or number in attribution.guessed:
+                # An hour of a pod has one grade: what comes from series outweighs what is
+                # apportioned.
                 fact.amounts.grade_inferred = fact.amounts.allocated - fact.amounts.unmeasured
                 fact.amounts.grade_apportioned = 0
             allocated[ledger.node, fact.card].add(fact.amounts)
@@ -184,6 +191,8 @@ def _first_slot(start: int, ledgers: Sequence[NodeLedger], result: HourFacts) ->
         for card, cards in ledger.cards.items():
             capacity[card].append(cards.first)
     for fact in result.pods:
+        # `fsum` is exact, so the order of holdings changes no digit. Rounded apart from the hour,
+        # the part could exceed it.
         first = nano(fsum(held[fact.uid, fact.card]) / SECONDS_PER_HOUR)
         result.first_held[fact.uid, fact.card] = min(first, fact.amounts.allocated)
     for card, parts in capacity.items():
@@ -277,7 +286,9 @@ def _by_device(
         if len(some) > 1:
             total = fsum([row.activity_sum or 0.0 for row in some])
             samples = sum([row.samples for row in some])
+        # A grid of samples can hold one more than its length says: a pod ran no longer for that.
         measured = min(ran, samples * attribution.interval(some[0]))
+        # Series of one device are copies of its levels: one of them tells.
         levels = next((row.levels for row in some if row.levels != NO_LEVELS), NO_LEVELS)
         devices.append((measured, min(1.0, max(0.0, total / samples)), levels))
     return devices
@@ -323,6 +334,7 @@ def _node_facts(
         if (ledger.node, card) in allocated:
             held.add(allocated[ledger.node, card])
         _close(held, cards[card])
+        # Strays name a node and no tier: they count once, in the first row of the node.
         if position == 0:
             held.unattributed = nano(unattributed.pop(ledger.node, 0.0) / SECONDS_PER_HOUR)
             held.energy_mwh += round(energy.pop(ledger.node, 0.0) * 1000)
@@ -355,10 +367,6 @@ def _nowhere(unattributed: Mapping[str, float], energy: Mapping[str, float]) -> 
     return rows
 
 
-RawSamples = Callable[[Sequence[str]], Iterable[ActivitySample] | None]
-"""Gives the raw samples of some devices (UUIDs) in the hour; None where they are refused."""
-
-
 @dataclass(frozen=True, slots=True)
 class HourInput:
     """What is known of one hour of one cluster; `start` in Unix seconds, `rules` of the hour."""
@@ -386,8 +394,8 @@ def attribute_hour(
         interval=hour.interval,
         offered=_offered(hour.ledger.intervals, classifier),
     )
-    findings = _cut(attribution, holdings, raw)
-    result = facts(hour.start, ledgers, attribution, idle_below=idle_below)
+    findings = _cut_by_samples(attribution, holdings, raw)
+    result = hour_facts(hour.start, ledgers, attribution, idle_below=idle_below)
     result.findings.update(findings)
     return result, attribution
 
@@ -404,16 +412,20 @@ def _offered(
                 units[offer.profile] += offer.units
         for profile, count in units.items():
             key = (interval.node, profile)
+            # The most of the hour: where fewer are shown, the one that a pod was on may be missing.
             most[key] = max(most.get(key, 0.0), count)
     return most
 
 
-def _cut(attribution: Attribution, holdings: Sequence[Allocation], raw: RawSamples) -> Counter[str]:
+def _cut_by_samples(
+    attribution: Attribution, holdings: Sequence[Allocation], raw: RawSamples
+) -> Counter[str]:
     """Cut what sums mix from raw samples; return the findings.
 
     Where raw samples are refused the labels are believed, and the result is graded `inferred`.
     """
     labels = mislabelled(attribution, holdings)
+    # Raw samples are many: they are read of these devices alone.
     groups = {row.uuid for group in attribution.unclear for row in group.rows}
     uuids = labels | groups
     if not uuids:

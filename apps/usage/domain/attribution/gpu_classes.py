@@ -30,6 +30,11 @@ from apps.clusters.domain.tiers import (
 PodName = tuple[str, str]
 """(namespace, name)."""
 
+_COUNT_LABEL = "nvidia.com/gpu.count"
+_MIG_PREFIX = "nvidia.com/mig-"
+_STRATEGY = "nvidia.com/mig.strategy"
+_SINGLE = "single"
+
 
 @dataclass(slots=True)
 class Inventory:
@@ -111,12 +116,6 @@ def _label(found: Mapping[str, Inventory], rows: Iterable[DeviceSlot]) -> None:
         node.models_of[pod] = Counter(node.whole[uuid] for uuid in uuids)
 
 
-_COUNT_LABEL = "nvidia.com/gpu.count"
-_MIG_PREFIX = "nvidia.com/mig-"
-_STRATEGY = "nvidia.com/mig.strategy"
-_SINGLE = "single"
-
-
 class GpuClass(NamedTuple):
     """The key by which GPUs are counted: the tier they serve, their model, their capacity type."""
 
@@ -125,7 +124,7 @@ class GpuClass(NamedTuple):
     capacity_type: str
 
 
-class Bound(NamedTuple):
+class BoundTier(NamedTuple):
     """What a pod was given when it was bound and keeps, whatever its node becomes later."""
 
     tier: str
@@ -221,6 +220,7 @@ class Classifier:
             )
             return
         seen = sum(counts.values())
+        # Where fewer devices are seen than there are, the rest is of a model that nothing tells.
         parts = {model: count / max(seen, cards) for model, count in counts.items()}
         rest = 1.0 - sum(parts.values())
         if rest > 1e-9:
@@ -332,6 +332,7 @@ class Classifier:
         units: dict[tuple[str, str, str], list[float]] = defaultdict(lambda: [0.0, 0.0, 0.0])
         for _, devices in sorted(cards.items()):
             whole = [device for device in devices if not device.profile]
+            # A driver that can partition a GPU publishes it and every part that may be cut from it.
             chosen = whole[:1] or devices
             parts = [mig_part(device.profile, device.model) for device in chosen]
             left = max(0.0, 1.0 - sum(parts))
@@ -377,6 +378,7 @@ def _stale(interval: NodeInterval) -> set[str]:
         return set()
     weights = {r: unit_weight(r, interval.labels) for r in interval.capacity}
     held = {r: units * weights[r] for r, units in interval.capacity.items()}
+    # MIG devices may leave a part of a GPU uncovered: the label counts it as a whole one.
     left = ceil(sum(amount for r, amount in held.items() if r not in gone) - 1e-6)
     return gone if sum(held.values()) > cards + 1e-6 and left >= cards > 0 else set()
 

@@ -16,8 +16,16 @@ from apps.clusters.domain.devices.mig import mig_part
 from apps.clusters.domain.devices.state import NO_LEVELS, ActivityLevels, ActivitySample, DeviceSlot
 from apps.clusters.domain.pods.ledger import NodeInterval
 from apps.clusters.domain.tiers import gpu_model, is_shared, mig_profile, unit_weight
-from apps.clusters.domain.window import SLOT_SECONDS, Span, overlap, union
+from apps.clusters.domain.window import SLOT_SECONDS, TimeSpan, overlap, union
 from apps.usage.domain.attribution.allocations import Allocation
+
+# A grid of samples can hold one or two more than its length says; more are copies.
+_SPARE_SAMPLES = 2
+_ALIKE = 0.9
+DeviceKey = tuple[str, str]
+"""(UUID, MIG instance)."""
+Seconds = Callable[[DeviceSlot], float]
+"""The seconds between samples of a row's device."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,12 +35,12 @@ class SharedTimes:
     `devices` is None where no interval of the node tells.
     """
 
-    spans: tuple[Span, ...]
+    spans: tuple[TimeSpan, ...]
     devices: int | None
 
 
 def shared_times(
-    resource: str, intervals: Iterable[NodeInterval], *, lifetime: Span
+    resource: str, intervals: Iterable[NodeInterval], *, lifetime: TimeSpan
 ) -> SharedTimes:
     """Return when, within a pod's lifetime on a node, units of its resource were shares.
 
@@ -59,18 +67,10 @@ def _devices(resource: str, interval: NodeInterval) -> int:
     return max(1, round(units * unit_weight(resource, interval.labels) / whole))
 
 
-def shared_seconds(shared: SharedTimes, own: Span, other: Span) -> float:
+def shared_seconds(shared: SharedTimes, own: TimeSpan, other: TimeSpan) -> float:
     """Return for how long two pods held units at the same time while these were shares."""
     start, end = max(own[0], other[0]), min(own[1], other[1])
     return overlap(shared.spans, start, end) if end > start else 0.0
-
-
-# A grid of samples can hold one or two more than its length says; more are copies.
-_SPARE_SAMPLES = 2
-_ALIKE = 0.9
-
-DeviceKey = tuple[str, str]
-"""(UUID, MIG instance)."""
 
 
 class DeviceShare(NamedTuple):
@@ -114,13 +114,10 @@ class Division(NamedTuple):
     strays: list[DeviceSlot]
 
 
-Seconds = Callable[[DeviceSlot], float]
-"""The seconds between samples of a row's device."""
-
-
 def is_clear(group: DeviceGroup, holdings: Sequence[Allocation], seconds: Seconds) -> bool:
     """Say whether sums over the slot suffice: no pod came or went, or one alone and by name."""
     ran = [holdings[number].ran_in(group.slot) for number in group.tenants]
+    # Who ran throughout shares a sum with nothing from before or after.
     if all(seconds >= SLOT_SECONDS for seconds in ran):
         return True
     if len(group.tenants) > 1:
@@ -167,7 +164,8 @@ def divide(group: DeviceGroup, holdings: Sequence[Allocation], seconds: Seconds)
         measured.append(covered)
         if samples:
             activity.append(_fraction(total / samples) * covered * _part(rows[0]))
-    used = _Used(group, holdings)
+    used = _TenantUse(group, holdings)
+    # Activity adds up over the devices, time does not: a tenant ran on all of them at once.
     used.add(fsum(activity), fsum(measured) / len(devices), used.weights())
     return Division(used.shares(devices), strays + used.left_over(devices))
 
@@ -182,7 +180,7 @@ def divide_by_instants(
     strays.
     """
     devices = group.devices()
-    used = _Used(group, holdings)
+    used = _TenantUse(group, holdings)
     values: dict[DeviceKey, dict[float, tuple[bool, float]]] = defaultdict(dict)
     for sample in samples:
         key = (sample.uuid, sample.gpu_instance)
@@ -206,7 +204,7 @@ def divide_by_instants(
     return Division(used.shares(devices), strays + used.left_over(devices))
 
 
-class _Used:
+class _TenantUse:
     """Adds up what each tenant of a group had."""
 
     def __init__(self, group: DeviceGroup, holdings: Sequence[Allocation]) -> None:
@@ -238,6 +236,7 @@ class _Used:
         slot = self._group.slot
         rates: dict[int, float] = {}
         for name, total in sums.items():
+            # At least a second, below: a pod that hardly ran would get any rate.
             ran = fsum(self.ran(number, slot) for number in numbers[name])
             rates.update(dict.fromkeys(numbers[name], total / max(1.0, ran)))
         return rates
@@ -382,6 +381,7 @@ def _counted_once(
         total = fsum(row.activity_sum or 0.0 for row in chosen)
         return total, sum(row.samples for row in chosen), [_bare(row) for row in apart]
     largest = max(named or bare, key=lambda row: row.samples)
+    # The device's own row is best, unless its exporter was away for a part of the slot.
     own = max(bare, key=lambda row: row.samples, default=largest)
     one = own if own.samples >= _ALIKE * largest.samples else largest
     return one.activity_sum or 0.0, one.samples, []

@@ -2,8 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from apps.clusters.adapters.prometheus.client import Points, SlotQuery, WindowReader
-from apps.clusters.adapters.prometheus.dcgm.deduplication import some_of
+from apps.clusters.adapters.prometheus.dcgm.deduplication import few_of
 from apps.clusters.adapters.prometheus.dcgm.device_rows import (
     LARGEST_FRACTION,
     LARGEST_PERCENT,
@@ -16,13 +15,11 @@ from apps.clusters.adapters.prometheus.dcgm.device_rows import (
     summed,
     unit_scale,
 )
-from apps.clusters.adapters.prometheus.dcgm.label_schemes import (
-    MEMORY_COPY,
-    DeviceLabels,
-    HolderLabels,
-    LabelledSlots,
-)
+from apps.clusters.adapters.prometheus.dcgm.exporter_metrics import MEMORY_COPY
+from apps.clusters.adapters.prometheus.dcgm.label_schemes import DeviceLabels, HolderLabels
+from apps.clusters.adapters.prometheus.dcgm.series_parts import SeriesPart
 from apps.clusters.adapters.prometheus.http_api import Matcher, by, over
+from apps.clusters.adapters.prometheus.window_reader import Points, SlotQuery, WindowReader
 from apps.clusters.domain.devices.state import NO_LEVELS, ActivityLevels
 from apps.clusters.domain.window import SLOT_SECONDS
 from apps.clusters.ports import SourceRejected
@@ -71,9 +68,9 @@ class PartReader:
     UUID, MIG instance), where the part is read `beside` others.
     """
 
-    def __init__(self, reading: WindowReader, part: LabelledSlots, *, beside: bool = False) -> None:
+    def __init__(self, reading: WindowReader, part: SeriesPart, *, beside: bool = False) -> None:
         self.part = part
-        self._dialect = part.dialect
+        self._exporter = part.exporter
         self._reading = reading
         self._beside = beside
         self.profiled: set[tuple[int, str, str]] = set()
@@ -100,12 +97,16 @@ class PartReader:
     # ------------------------------------------------------------ the four queries
 
     def _full(self, aggregation: str, inner: str) -> SlotQuery:
-        form = self.part.form
-        return SlotQuery(by(aggregation, form.device_labels, inner), form.device, self.part.slots)
+        scheme = self.part.scheme
+        return SlotQuery(
+            by(aggregation, scheme.device_labels, inner), scheme.device, self.part.slots
+        )
 
     def _short(self, aggregation: str, inner: str) -> SlotQuery:
-        form = self.part.form
-        return SlotQuery(by(aggregation, form.holder_labels, inner), form.holder, self.part.slots)
+        scheme = self.part.scheme
+        return SlotQuery(
+            by(aggregation, scheme.holder_labels, inner), scheme.holder, self.part.slots
+        )
 
     def _activity_queries(self, metric: str, more: tuple[Matcher, ...] = ()) -> list[SlotQuery]:
         matchers = self.part.matchers + more
@@ -117,9 +118,9 @@ class PartReader:
     def queries(self) -> list[SlotQuery]:
         matchers = self.part.matchers
         return [
-            *self._activity_queries(self._dialect.activity),
-            self._short("max", over("max_over_time", self._dialect.memory, matchers)),
-            self._short("max", over("increase", self._dialect.energy, matchers)),
+            *self._activity_queries(self._exporter.activity),
+            self._short("max", over("max_over_time", self._exporter.memory, matchers)),
+            self._short("max", over("increase", self._exporter.energy, matchers)),
             *(
                 self._short("max", over("avg_over_time", metric, matchers))
                 for metric in self._levels()
@@ -128,23 +129,23 @@ class PartReader:
 
     def _levels(self) -> list[str]:
         """Return the levels' metrics that some job of the part's slots exports."""
-        return [metric for metric in self._dialect.levels if metric in self.part.levels]
+        return [metric for metric in self._exporter.levels if metric in self.part.levels]
 
     def _read(self, answers: Iterator[Points]) -> None:
         sums: BySlot = {number: slot.rows for number, slot in self._slots.items()}
         self._add_sums(sums, next(answers))
         self._add_counts(sums, next(answers))
         for number, rows in sums.items():
-            self._use(self._dialect.activity, number, rows)
+            self._use(self._exporter.activity, number, rows)
         self._add_memory(next(answers))
         self._add_energy(next(answers))
         for metric in self._levels():
-            place = self._dialect.levels.index(metric)
+            place = self._exporter.levels.index(metric)
             self._add_level(place, metric, list(next(answers)))
 
     def _add_sums(self, into: BySlot, points: Points) -> None:
         """Begin a row for every device and holder, its sum not scaled yet."""
-        kind = self.part.form.holder
+        kind = self.part.scheme.holder
         for number, device, value in points:
             rows = into[number]
             holder = kind(
@@ -170,6 +171,7 @@ class PartReader:
     def _add_counts(into: BySlot, points: Points) -> None:
         for number, holder, value in points:
             row = into[number].get(holder)
+            # A count without a sum: the series began between the two queries.
             if row is not None:
                 row.samples = int(value)
 
@@ -185,9 +187,11 @@ class PartReader:
 
     def _add_energy(self, points: Points) -> None:
         for number, holder, value in points:
-            wh = value * self._dialect.wh
+            wh = value * self._exporter.wh
             if not 0.0 <= wh <= _LARGEST_SLOT_WH:
-                self._reading.remark(f"{self._dialect.energy}: growth no GPU can have was left out")
+                self._reading.remark(
+                    f"{self._exporter.energy}: growth no GPU can have was left out"
+                )
                 continue
             slot = self._slots[number]
             row = slot.rows.get(holder)
@@ -237,7 +241,7 @@ class PartReader:
 
     def _scale(self, metric: str, number: int, rows: dict[HolderLabels, DeviceRow]) -> float:
         """Return what the sums of one slot are multiplied by to be of fractions 0..1."""
-        if self._dialect.is_percent(metric):
+        if self._exporter.is_percent(metric):
             if self._util_is_fraction(metric, number, rows):
                 self.rescaled.add(metric)
                 self._reading.remark(f"{metric} reads 0..1 here, not per cent")
@@ -252,7 +256,7 @@ class PartReader:
             if (row.activity or 0.0) > LARGEST_FRACTION * row.samples
         )
         found = self._raw(metric, number, probes[:_PROBES])
-        if found is None or unit_scale(metric, found, self._dialect) == 1.0:
+        if found is None or unit_scale(metric, found, self._exporter) == 1.0:
             return 1.0
         self.rescaled.add(metric)
         self._reading.remark(f"{metric} reads 0..100 here, not 0..1; divided by 100")
@@ -269,7 +273,7 @@ class PartReader:
         # Whole sums of small values: fractions such as 0.25 add up to them, too.
         probes = sorted(holder.uuid for holder, row in rows.items() if (row.activity or 0.0) > 0.0)
         found = self._raw(metric, number, probes[:_PROBES]) if probes else None
-        return found is not None and unit_scale(metric, found, self._dialect) == 1.0
+        return found is not None and unit_scale(metric, found, self._exporter) == 1.0
 
     def _raw(self, metric: str, slot: int, uuids: Iterable[str]) -> Raw | None:
         """Return the raw samples of a slot; None where the server refuses to give them."""
@@ -279,7 +283,7 @@ class PartReader:
                 metric,
                 self.part.matchers,
                 set(uuids),
-                form=self.part.form,
+                scheme=self.part.scheme,
                 span=(slot, slot + SLOT_SECONDS),
             )
         except SourceRejected as refusal:
@@ -302,7 +306,7 @@ class PartReader:
             rows[holder].activity = total if count else None
             rows[holder].samples = count
         self._reading.remark(
-            f"{metric} has values outside 0..1 (blanks, NaN or a wrong unit) on {some_of(uuids)}: "
+            f"{metric} has values outside 0..1 (blanks, NaN or a wrong unit) on {few_of(uuids)}: "
             "these samples were left out"
         )
 
@@ -313,6 +317,7 @@ class PartReader:
             for slot in self._slots.values()
         )
         measured = {number: slot.measured() for number, slot in self._slots.items() if slot.memory}
+        # Memory shows every device, whatever metric of activity it has.
         lacking = {
             holder.uuid
             for number, known in measured.items()
@@ -322,8 +327,8 @@ class PartReader:
         if with_memory and not lacking:
             return
         found: BySlot = {number: {} for number in self._slots}
-        metric = self._dialect.utilization
-        for more in named_devices(lacking, self.part.form.uuid_label):
+        metric = self._exporter.utilization
+        for more in named_devices(lacking, self.part.scheme.uuid_label):
             answers = self._reading.slots(self._activity_queries(metric, more))
             self._add_sums(found, next(answers))
             self._add_counts(found, next(answers))
@@ -355,9 +360,9 @@ class PartReader:
         silent = {holder.uuid for slot in self._slots.values() for holder in slot.memory}
         if not silent:
             return
-        kind = self.part.form.holder
-        for more in named_devices(silent, self.part.form.uuid_label):
-            inner = over("max_over_time", self._dialect.memory, self.part.matchers + more)
+        kind = self.part.scheme.holder
+        for more in named_devices(silent, self.part.scheme.uuid_label):
+            inner = over("max_over_time", self._exporter.memory, self.part.matchers + more)
             for number, device, _ in self._reading.one(self._full("max", inner)):
                 holder = kind(
                     device.uuid, device.gpu_instance, device.namespace, device.pod, device.container

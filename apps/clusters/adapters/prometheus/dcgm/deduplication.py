@@ -12,7 +12,7 @@ from itertools import pairwise
 from math import inf, isfinite
 from typing import NamedTuple
 
-from apps.clusters.adapters.prometheus.client import SlotQuery, WindowReader, slot_end
+from apps.clusters.adapters.prometheus.client import slot_end
 from apps.clusters.adapters.prometheus.dcgm.device_rows import (
     DeviceKey,
     DeviceRow,
@@ -23,14 +23,11 @@ from apps.clusters.adapters.prometheus.dcgm.device_rows import (
     place_of,
     without_repeats,
 )
-from apps.clusters.adapters.prometheus.dcgm.label_schemes import (
-    ACTIVITY,
-    DCGM,
-    UTILIZATION,
-    LabelledSlots,
-    Target,
-)
+from apps.clusters.adapters.prometheus.dcgm.exporter_metrics import ACTIVITY, DCGM, UTILIZATION
+from apps.clusters.adapters.prometheus.dcgm.label_schemes import Target
+from apps.clusters.adapters.prometheus.dcgm.series_parts import SeriesPart
 from apps.clusters.adapters.prometheus.http_api import Matcher, by, one_of, over, raw
+from apps.clusters.adapters.prometheus.window_reader import SlotQuery, WindowReader
 from apps.clusters.domain.window import SLOT_SECONDS
 from apps.clusters.ports import SourceRejected
 
@@ -49,7 +46,7 @@ class DuplicateSeries(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Seen:
+class _TargetSamples:
     """What one target shows of a device: (samples, sum) by workload."""
 
     samples: dict[Workload, float] = field(default_factory=dict)
@@ -64,10 +61,10 @@ class _Seen:
         return any(pod for _, pod, _ in self.samples)
 
 
-_Targets = dict[tuple[int, DeviceKey], dict[tuple[str, str], _Seen]]
+_Targets = dict[tuple[int, DeviceKey], dict[tuple[str, str], _TargetSamples]]
 
 
-def crowd_of(
+def duplicates_of(
     slot: int,
     rows: Iterable[DeviceRow],
     totals: Mapping[DeviceKey, int],
@@ -86,21 +83,21 @@ def crowd_of(
 
 def count_once(
     reading: WindowReader,
-    parts: Sequence[LabelledSlots],
-    crowds: Sequence[DuplicateSeries],
+    parts: Sequence[SeriesPart],
+    duplicates: Sequence[DuplicateSeries],
     by_slot: Mapping[int, list[DeviceRow]],
     interval: Callable[[int, DeviceKey], float],
 ) -> dict[int, set[DeviceKey]]:
-    """Count the samples of crowded devices once, in place.
+    """Count the samples of devices that are there several times once, in place.
 
     Returns the devices by slot that are seen through two exporters.
     """
-    if not crowds:
+    if not duplicates:
         return {}
-    doubled = _doubled(reading, crowds, interval)
+    doubled = _doubled(reading, duplicates, interval)
     suspects = {
-        crowd.slot: {key for node in doubled[crowd.slot] for key in crowd.devices[node]}
-        for crowd in crowds
+        of_slot.slot: {key for node in doubled[of_slot.slot] for key in of_slot.devices[node]}
+        for of_slot in duplicates
     }
     if any(suspects.values()):
         targets = _by_target(reading, parts, suspects)
@@ -109,15 +106,15 @@ def count_once(
             seen = {key: targets.get((slot, key), {}) for key in keys}
             bare += _choose(by_slot[slot], seen, lambda key, at=slot: interval(at, key))  # type: ignore[misc]
         _remark(reading, set().union(*doubled.values()), bare=bare > 0)
-    for crowd in crowds:
-        slot = crowd.slot
+    for of_slot in duplicates:
+        slot = of_slot.slot
         without_repeats(by_slot[slot], lambda key, at=slot: interval(at, key))  # type: ignore[misc]
     return suspects
 
 
 def _remark(reading: WindowReader, nodes: Collection[str], *, bare: bool) -> None:
     reading.remark(
-        f"devices are scraped through two exporters on {some_of(nodes)}: their samples were "
+        f"devices are scraped through two exporters on {few_of(nodes)}: their samples were "
         "counted once; scrape one of them"
         + (", the one that names pods: the copies without pods were left out" if bare else "")
     )
@@ -125,14 +122,16 @@ def _remark(reading: WindowReader, nodes: Collection[str], *, bare: bool) -> Non
 
 def _doubled(
     reading: WindowReader,
-    crowds: Sequence[DuplicateSeries],
+    duplicates: Sequence[DuplicateSeries],
     interval: Callable[[int, DeviceKey], float],
 ) -> defaultdict[int, set[str]]:
     """Return by slot the nodes whose devices are seen through several targets at a time."""
     nodes = {
-        (crowd.slot, min(keys)): node for crowd in crowds for node, keys in crowd.devices.items()
+        (of_slot.slot, min(keys)): node
+        for of_slot in duplicates
+        for node, keys in of_slot.devices.items()
     }
-    several = _with_several_targets(reading, crowds, nodes)
+    several = _with_several_targets(reading, duplicates, nodes)
     doubled: defaultdict[int, set[str]] = defaultdict(set)
     for slot, keys in several.items():
         beside = _beside(reading, slot, keys, interval)
@@ -142,7 +141,7 @@ def _doubled(
 
 def _with_several_targets(
     reading: WindowReader,
-    crowds: Sequence[DuplicateSeries],
+    duplicates: Sequence[DuplicateSeries],
     places: Collection[tuple[int, DeviceKey]],
 ) -> dict[int, set[DeviceKey]]:
     targets: dict[tuple[int, str], set[tuple[str, str]]] = defaultdict(set)
@@ -150,7 +149,7 @@ def _with_several_targets(
         for metric in (ACTIVITY, UTILIZATION):
             inner = over("present_over_time", metric, (*reading.matchers, *more))
             query = SlotQuery(
-                by("count", ("UUID", "job", "instance"), inner), Target, _range(crowds)
+                by("count", ("UUID", "job", "instance"), inner), Target, _range(duplicates)
             )
             for slot, target, _ in reading.one(query):
                 targets[slot, target.uuid].add((target.job, target.instance))
@@ -184,6 +183,7 @@ def _beside(
             for one in (one for one in series if one.values):
                 of, target = spans[one.metric.uuid], (one.metric.job, one.metric.instance)
                 first, last = of.get(target, (inf, -inf))
+                # A target has a series for each holder: its span is that of all of them.
                 of[target] = (min(first, one.values[0][0]), max(last, one.values[-1][0]))
     return {
         key
@@ -195,14 +195,14 @@ def _beside(
     }
 
 
-def _range(crowds: Sequence[DuplicateSeries]) -> range:
-    slots = [crowd.slot for crowd in crowds]
+def _range(duplicates: Sequence[DuplicateSeries]) -> range:
+    slots = [of_slot.slot for of_slot in duplicates]
     return range(min(slots), max(slots) + SLOT_SECONDS, SLOT_SECONDS)
 
 
 def _by_target(
     reading: WindowReader,
-    parts: Sequence[LabelledSlots],
+    parts: Sequence[SeriesPart],
     suspects: Mapping[int, Collection[DeviceKey]],
 ) -> _Targets:
     """Return what each target shows of the suspects, in the metric that was used for them."""
@@ -213,19 +213,19 @@ def _by_target(
         }
         if not missing:
             break
-        here: _Targets = defaultdict(lambda: defaultdict(_Seen))
-        for part in (one for one in parts if one.dialect is DCGM):
-            for more in named_devices(missing, part.form.uuid_label):
+        here: _Targets = defaultdict(lambda: defaultdict(_TargetSamples))
+        for part in (one for one in parts if one.exporter is DCGM):
+            for more in named_devices(missing, part.scheme.uuid_label):
                 _add_targets(reading, part, metric, more, here)
         found.update({place: seen for place, seen in here.items() if place not in found})
     return found
 
 
 def _add_targets(
-    reading: WindowReader, part: LabelledSlots, metric: str, more: Sequence[Matcher], into: _Targets
+    reading: WindowReader, part: SeriesPart, metric: str, more: Sequence[Matcher], into: _Targets
 ) -> None:
-    kind = part.form.target_holder
-    labels = (*part.form.holder_labels, "job", "instance")
+    kind = part.scheme.target_holder
+    labels = (*part.scheme.holder_labels, "job", "instance")
     matchers = (*part.matchers, *more)
     for function in ("count_over_time", "sum_over_time"):
         query = by("sum", labels, over(function, metric, matchers))
@@ -238,7 +238,7 @@ def _add_targets(
 
 def _choose(
     rows: list[DeviceRow],
-    targets: Mapping[DeviceKey, Mapping[tuple[str, str], _Seen]],
+    targets: Mapping[DeviceKey, Mapping[tuple[str, str], _TargetSamples]],
     interval: Callable[[DeviceKey], float],
 ) -> bool:
     """Keep of each device what its targets show once, in place; say whether copies lacked pods."""
@@ -247,19 +247,24 @@ def _choose(
     for number, row in enumerate(rows):
         key = key_of(row)
         seen = targets.get(key, {})
+        # One target alone: its many samples are of replicas of a GPU (`without_repeats`).
         if len(seen) < 2 or row.activity is None or not row.samples:
             continue
+        # An exporter that knows the pods tells more than one that does not.
         kept = [one for one in seen.values() if one.names_pods] or list(seen.values())
         bare = bare or len(kept) < len(seen)
         _keep(row, list(seen.values()), kept, most_samples(interval(key)))
         if not row.samples:
             emptied.append(number)
+    # From the end, so that the numbers of the others stay right.
     for number in reversed(emptied):
         del rows[number]
     return bare
 
 
-def _keep(row: DeviceRow, every: Sequence[_Seen], kept: Sequence[_Seen], most: float) -> None:
+def _keep(
+    row: DeviceRow, every: Sequence[_TargetSamples], kept: Sequence[_TargetSamples], most: float
+) -> None:
     """Reduce a row to the `kept` targets, and these to one; its mean is that of the kept."""
     name = (row.namespace, row.pod, row.container)
     count = _share(_shown(kept, name), _shown(every, name))
@@ -280,7 +285,7 @@ def _keep(row: DeviceRow, every: Sequence[_Seen], kept: Sequence[_Seen], most: f
     row.activity = mean * row.samples
 
 
-def _shown(some: Iterable[_Seen], name: Workload, *, sums: bool = False) -> float:
+def _shown(some: Iterable[_TargetSamples], name: Workload, *, sums: bool = False) -> float:
     """Return the samples (or their sum) that some targets show under a name."""
     return sum((one.sums if sums else one.samples).get(name, 0.0) for one in some)
 
@@ -291,7 +296,7 @@ def _share(part: float, whole: float) -> float | None:
     return part / whole
 
 
-def some_of(names: Collection[str]) -> str:
+def few_of(names: Collection[str]) -> str:
     """Return a few of some names, and how many more there are."""
     ordered = sorted(names)
     more = f" and {len(ordered) - 3} more" if len(ordered) > 3 else ""

@@ -13,19 +13,18 @@ from statistics import median
 
 import msgspec
 
-from apps.clusters.adapters.prometheus.client import WindowReader
+from apps.clusters.adapters.prometheus.dcgm.exporter_metrics import DCGM, ExporterMetrics
 from apps.clusters.adapters.prometheus.dcgm.label_schemes import (
-    DCGM,
     PLAIN,
     DeviceLabels,
-    ExporterMetrics,
     HolderLabels,
     LabelScheme,
 )
 from apps.clusters.adapters.prometheus.http_api import END_MARGIN_SECONDS, Matcher, one_of, raw
+from apps.clusters.adapters.prometheus.window_reader import WindowReader
 from apps.clusters.domain.devices.mig import profile_name
 from apps.clusters.domain.devices.state import NO_LEVELS, ActivityLevels, DeviceSlot
-from apps.clusters.domain.window import SLOT_SECONDS, Span
+from apps.clusters.domain.window import SLOT_SECONDS, TimeSpan
 
 Sample = tuple[float, float]
 """(Unix seconds, value)."""
@@ -36,6 +35,17 @@ LARGEST_PERCENT = 105.0
 # Part of a sampling interval that must lie between samples of two series of one device, for the
 # second to count as following the first and not as its copy.
 _APART = 0.75
+
+# A grid of samples can hold one more than its length says.
+SPARE_SAMPLES = 2
+_COPIED = 1.25
+DeviceKey = tuple[str, str]
+"""(UUID, MIG instance)."""
+UUIDS_PER_QUERY = 50
+# From how many devices on a query for all of them is cheaper than naming them.
+_MOST_NAMED = 500
+Raw = dict[HolderLabels, list[list[Sample]]]
+"""Every series of a device and holder, each in order of time."""
 
 
 def usable(samples: Iterable[Sample], *, scale: float) -> list[Sample]:
@@ -118,14 +128,6 @@ def sampling_interval(samples: Sequence[Sample]) -> float | None:
     return round(median(spacings), 3) if spacings else None
 
 
-# A grid of samples can hold one more than its length says.
-SPARE_SAMPLES = 2
-_COPIED = 1.25
-
-DeviceKey = tuple[str, str]
-"""(UUID, MIG instance)."""
-
-
 class DeviceRow(msgspec.Struct, gc=False):
     """A device and holder in one slot; `activity` is the sum of fractions over `samples`.
 
@@ -151,6 +153,7 @@ class DeviceRow(msgspec.Struct, gc=False):
         self.memory = _largest(self.memory, other.memory)
         # Of two series one is a copy, or a part of the time: the mean of one stands for both.
         self.levels = self.levels if self.levels != NO_LEVELS else other.levels
+        # Both carry the growth of one counter: a sum would count it twice.
         self.energy = _largest(self.energy, other.energy)
         if (other.device.node, other.device.model) > (self.device.node, self.device.model):
             self.device = other.device
@@ -223,6 +226,7 @@ def share_energy(rows: Iterable[DeviceRow], interval: Callable[[DeviceKey], floa
         most = SLOT_SECONDS / interval(key_of(some[0]))
         seen = sum(row.samples for row in some)
         for row in some:
+            # No samples to go by: equal parts still add up to what the GPU used.
             if seen == 0:
                 row.energy = (row.energy or 0.0) / len(some)
             elif seen > most + SPARE_SAMPLES:
@@ -252,14 +256,6 @@ def device_slots(slot: int, rows: Iterable[DeviceRow]) -> Iterator[DeviceSlot]:
         )
 
 
-UUIDS_PER_QUERY = 50
-# From how many devices on a query for all of them is cheaper than naming them.
-_MOST_NAMED = 500
-
-Raw = dict[HolderLabels, list[list[Sample]]]
-"""Every series of a device and holder, each in order of time."""
-
-
 def batches(values: Collection[str]) -> Iterator[list[str]]:
     """Yield the values in order, some at a time."""
     ordered = sorted(values)
@@ -284,23 +280,23 @@ def raw_series(
     matchers: tuple[Matcher, ...],
     uuids: Collection[str],
     *,
-    form: LabelScheme,
-    span: Span,
+    scheme: LabelScheme,
+    span: TimeSpan,
 ) -> Raw:
     """Return the raw samples of a span of some devices."""
     start, end = span
     found: Raw = {}
     for some in batches(uuids):
-        query = raw(metric, (*matchers, one_of(form.uuid_label, some)), seconds=end - start)
-        for one in reading.raw(query, end - END_MARGIN_SECONDS, form.holder):
+        query = raw(metric, (*matchers, one_of(scheme.uuid_label, some)), seconds=end - start)
+        for one in reading.raw(query, end - END_MARGIN_SECONDS, scheme.holder):
             found.setdefault(one.metric, []).append(one.values)
     return found
 
 
-def unit_scale(metric: str, found: Raw, dialect: ExporterMetrics = DCGM) -> float:
+def unit_scale(metric: str, found: Raw, exporter: ExporterMetrics = DCGM) -> float:
     """Return what the values of `metric` are multiplied by to be fractions 0..1."""
     values = (v for some in found.values() for samples in some for _, v in samples)
-    if not dialect.is_percent(metric):
+    if not exporter.is_percent(metric):
         return 0.01 if reads_percent(values) else 1.0
     return 1.0 if reads_fraction((value, 1) for value in values) else 0.01
 

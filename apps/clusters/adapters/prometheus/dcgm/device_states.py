@@ -13,26 +13,25 @@ from typing import NamedTuple, TypeVar
 
 import msgspec
 
-from apps.clusters.adapters.prometheus.client import WindowReader, slot_end
+from apps.clusters.adapters.prometheus.client import slot_end
 from apps.clusters.adapters.prometheus.dcgm.device_rows import (
     LARGEST_FRACTION,
     LARGEST_PERCENT,
     reads_fraction,
     reads_percent,
 )
-from apps.clusters.adapters.prometheus.dcgm.label_schemes import (
+from apps.clusters.adapters.prometheus.dcgm.exporter_metrics import (
     ACTIVITY,
     DCGM_1,
     MEMORY,
     UTILIZATION,
-    DeviceLabels,
     ExporterMetrics,
-    HolderLabels,
-    LabelledSlots,
-    parts,
 )
+from apps.clusters.adapters.prometheus.dcgm.label_schemes import DeviceLabels, HolderLabels
+from apps.clusters.adapters.prometheus.dcgm.series_parts import SeriesPart, series_parts
 from apps.clusters.adapters.prometheus.dcgm.vendors import VendorReader
 from apps.clusters.adapters.prometheus.http_api import Instant, by, over, selector
+from apps.clusters.adapters.prometheus.window_reader import WindowReader
 from apps.clusters.domain.devices.state import DeviceHolder, DeviceState
 from apps.clusters.domain.window import SLOT_SECONDS
 
@@ -51,8 +50,13 @@ _NAMES = {
 }
 _OLD_NAMES = {"dcgm_fb_used": _USED, "dcgm_fb_free": _FREE}
 
+_Labels = TypeVar("_Labels")
 
-class Memory(NamedTuple):
+"""(UUID, MIG instance)."""
+_STUCK = 0.05  # utilization over which a profiling counter at 0 is not believed
+
+
+class DeviceMemory(NamedTuple):
     """Memory of a device in MiB; None: not exported, or its values contradict each other."""
 
     used_mib: float | None = None
@@ -72,12 +76,13 @@ class _Scrape(NamedTuple):
         return self.times.get(_USED, 0.0), not self.holder.pod, self.values.get(_USED, 0.0)
 
 
-def read_memory(reading: WindowReader, part: LabelledSlots) -> dict[_Key, Memory]:
+def read_memory(reading: WindowReader, part: SeriesPart) -> dict[_Key, DeviceMemory]:
     """Return the memory of each device that a part shows; raises as the port says."""
-    names = _OLD_NAMES if part.dialect is DCGM_1 else _NAMES
+    names = _OLD_NAMES if part.exporter is DCGM_1 else _NAMES
     scrapes: dict[HolderLabels, _Scrape] = {}
     for name, kind in names.items():
         chosen = selector(name, part.matchers)
+        # The scrape time tells which values belong together: mixed ones contradict each other.
         for inner in (chosen, f"timestamp({chosen})"):
             found = _by_series(reading, part, inner)
             if not found:
@@ -93,10 +98,10 @@ def read_memory(reading: WindowReader, part: LabelledSlots) -> dict[_Key, Memory
 
 
 def _by_series(
-    reading: WindowReader, part: LabelledSlots, inner: str
+    reading: WindowReader, part: SeriesPart, inner: str
 ) -> list[tuple[HolderLabels, float]]:
-    kind = part.form.target_holder
-    labels = (*part.form.holder_labels, "job", "instance")
+    kind = part.scheme.target_holder
+    labels = (*part.scheme.holder_labels, "job", "instance")
     at = slot_end(part.slots[0])
     return [
         (one.metric, one.value[1])
@@ -105,7 +110,7 @@ def _by_series(
     ]
 
 
-def memory_of(values: Mapping[str, float], times: Mapping[str, float]) -> Memory:
+def memory_of(values: Mapping[str, float], times: Mapping[str, float]) -> DeviceMemory:
     """Return used and total memory of one series' `values` by kind, of the time that used has.
 
     Total is as exported, else the sum of its parts where used and free are there; older exporters
@@ -119,23 +124,17 @@ def memory_of(values: Mapping[str, float], times: Mapping[str, float]) -> Memory
     }
     used, free = together.get(_USED), together.get(_FREE)
     if used is None:
-        return Memory()
+        return DeviceMemory()
     parts = None if free is None else used + free + together.get(_RESERVED, 0.0)
     total = together.get(_TOTAL, parts)
     if total is None:
-        return Memory(used)
+        return DeviceMemory(used)
     largest, smallest = total * (1.0 + _TOLERANCE), total * (1.0 - _TOLERANCE)
     if (used if parts is None else parts) > largest:
-        return Memory()
+        return DeviceMemory()
     if parts is not None and _RESERVED in together and parts < smallest:
-        return Memory()
-    return Memory(used, total)
-
-
-_Labels = TypeVar("_Labels")
-
-"""(UUID, MIG instance)."""
-_STUCK = 0.05  # utilization over which a profiling counter at 0 is not believed
+        return DeviceMemory()
+    return DeviceMemory(used, total)
 
 
 class _Gauge(NamedTuple):
@@ -203,7 +202,7 @@ class _Values:
     now: dict[_Gauge, dict[_Key, float]] = field(default_factory=lambda: defaultdict(dict))
     means: dict[_Key, float] = field(default_factory=dict)
     xids: dict[_Key, tuple[int, str]] = field(default_factory=dict)
-    memory: Mapping[_Key, Memory] = field(default_factory=dict)
+    memory: Mapping[_Key, DeviceMemory] = field(default_factory=dict)
 
 
 def read_states(reading: WindowReader, at: datetime) -> list[DeviceState]:
@@ -211,11 +210,12 @@ def read_states(reading: WindowReader, at: datetime) -> list[DeviceState]:
 
     Values are at most five minutes old, as instant queries have them. Raises as the port says.
     """
+    # The half hour up to now, which begins at no edge of a slot.
     slot = int(at.timestamp()) - SLOT_SECONDS
     found: dict[_Key, DeviceState] = {}
-    for stretch in parts(reading, [[slot]]):
+    for stretch in series_parts(reading, [[slot]]):
         for part in stretch:
-            states = _native(reading, part) if part.dialect.native else _vendor(reading, part)
+            states = _native(reading, part) if part.exporter.native else _vendor(reading, part)
             for state in states:
                 found[state.key] = _joined(found.get(state.key), state)
     return [found[key] for key in sorted(found)]
@@ -242,7 +242,7 @@ def _joined(one: DeviceState | None, other: DeviceState) -> DeviceState:
 # ---------------------------------------------------------------- DCGM
 
 
-def _native(reading: WindowReader, part: LabelledSlots) -> list[DeviceState]:
+def _native(reading: WindowReader, part: SeriesPart) -> list[DeviceState]:
     values = _Values()
     _read_now(reading, part, values)
     _read_means(reading, part, values)
@@ -255,33 +255,35 @@ def _native(reading: WindowReader, part: LabelledSlots) -> list[DeviceState]:
     ]
 
 
-def _read_now(reading: WindowReader, part: LabelledSlots, values: _Values) -> None:
-    by_name = {_name(gauge, part.dialect): gauge for gauge in _GAUGES}
+def _read_now(reading: WindowReader, part: SeriesPart, values: _Values) -> None:
+    by_name = {_name(gauge, part.exporter): gauge for gauge in _GAUGES}
+    # Release 1.x lacks some gauges: their name is empty.
     by_name.pop("", None)
-    labels = ("__name__", part.form.uuid_label, "GPU_I_ID")
+    labels = ("__name__", part.scheme.uuid_label, "GPU_I_ID")
     for one in _instant(reading, part, by("max", labels, _chosen(part, by_name)), _Named):
         gauge = by_name.get(one.metric.metric)
+        # Exporters leak DCGM's blanks, such as 9.2e18, for fields that a GPU does not have.
         if gauge is not None and 0.0 <= one.value[1] <= gauge.largest:
             values.now[gauge][one.metric.key] = one.value[1]
     for gauge in (_ACTIVITY, _UTILIZATION, _SM, _TENSOR, _COPY):
         scale = _scale(gauge, [(value, 1) for value in values.now[gauge].values()])
         values.now[gauge] = _fractions(values.now[gauge], scale)
-    labels = (part.form.uuid_label, "GPU_I_ID", "err_msg")
-    xid = by("max", labels, _chosen(part, [_name(_XID, part.dialect)]))
+    labels = (part.scheme.uuid_label, "GPU_I_ID", "err_msg")
+    xid = by("max", labels, _chosen(part, [_name(_XID, part.exporter)]))
     for one in _instant(reading, part, xid, _Named):
         code = one.value[1]
         if 0.0 <= code <= _XID.largest and code >= values.xids.get(one.metric.key, (0, ""))[0]:
             values.xids[one.metric.key] = (int(code), one.metric.message if code else "")
 
 
-def _read_means(reading: WindowReader, part: LabelledSlots, values: _Values) -> None:
+def _read_means(reading: WindowReader, part: SeriesPart, values: _Values) -> None:
     """Read the mean activity of the half hour; of utilization where a counter is away or stuck.
 
     A row of utilization may be one pod's own part of the GPU, so the largest row is the GPU's. Rows
     of activity are copies of the GPU's value, or follow each other in time.
     """
-    labels = (part.form.uuid_label, "GPU_I_ID")
-    activity, utilization = (_name(g, part.dialect) for g in (_ACTIVITY, _UTILIZATION))
+    labels = (part.scheme.uuid_label, "GPU_I_ID")
+    activity, utilization = (_name(g, part.exporter) for g in (_ACTIVITY, _UTILIZATION))
     sums, counts = (
         {
             one.metric.key: one.value[1]
@@ -302,6 +304,7 @@ def _read_means(reading: WindowReader, part: LabelledSlots, values: _Values) -> 
     }
     scale = _scale(_UTILIZATION, [(value, 1) for value in found.values()])
     for key, mean in _fractions(found, scale).items():
+        # Only whole GPUs: GPU_UTIL says nothing of MIG instances.
         stuck = values.means.get(key) == 0.0 and mean > _STUCK and not key[1]
         if stuck or key not in values.means:
             values.means[key] = mean
@@ -325,20 +328,20 @@ def _fractions(values: Mapping[_Key, float], scale: float) -> dict[_Key, float]:
 
 
 def _read_devices(
-    reading: WindowReader, part: LabelledSlots
+    reading: WindowReader, part: SeriesPart
 ) -> tuple[dict[_Key, DeviceLabels], dict[_Key, list[DeviceHolder]]]:
     """Return by device its labels, and the containers that they name."""
-    signs = _chosen(part, part.dialect.signs)
+    signs = _chosen(part, part.exporter.signs)
     devices: dict[_Key, DeviceLabels] = {}
     tenants: dict[_Key, list[DeviceHolder]] = defaultdict(list)
-    labels = part.form.device_labels
-    for one in _instant(reading, part, by("max", labels, signs), part.form.device):
+    labels = part.scheme.device_labels
+    for one in _instant(reading, part, by("max", labels, signs), part.scheme.device):
         device = one.metric
         key = (device.uuid, device.gpu_instance)
         if not device.uuid:
             continue
         devices.setdefault(key, device)
-        holder = part.form.holder(
+        holder = part.scheme.holder(
             device.uuid, device.gpu_instance, device.namespace, device.pod, device.container
         )
         named = DeviceHolder(*part.workload(holder, part.slots[0]))
@@ -347,9 +350,9 @@ def _read_devices(
     return devices, tenants
 
 
-def _read_places(reading: WindowReader, part: LabelledSlots) -> dict[_Key, _DeviceLabels]:
-    labels = (part.form.uuid_label, "GPU_I_ID", "gpu", "pci_bus_id", "DCGM_FI_DRIVER_VERSION")
-    query = by("max", labels, _chosen(part, part.dialect.signs))
+def _read_places(reading: WindowReader, part: SeriesPart) -> dict[_Key, _DeviceLabels]:
+    labels = (part.scheme.uuid_label, "GPU_I_ID", "gpu", "pci_bus_id", "DCGM_FI_DRIVER_VERSION")
+    query = by("max", labels, _chosen(part, part.exporter.signs))
     return {one.metric.key: one.metric for one in _instant(reading, part, query, _DeviceLabels)}
 
 
@@ -365,7 +368,7 @@ def _state(
 
     xid, message = values.xids.get(key, (None, ""))
     activity = now(_ACTIVITY)
-    memory = values.memory.get(key, Memory())
+    memory = values.memory.get(key, DeviceMemory())
     failure = now(_FAILURE)
     return DeviceState(
         uuid=key[0],
@@ -400,16 +403,16 @@ def _whole(value: float | None) -> int | None:
     return None if value is None else int(value)
 
 
-def _name(gauge: _Gauge, dialect: ExporterMetrics) -> str:
-    return gauge.old if dialect is DCGM_1 else gauge.name
+def _name(gauge: _Gauge, exporter: ExporterMetrics) -> str:
+    return gauge.old if exporter is DCGM_1 else gauge.name
 
 
-def _chosen(part: LabelledSlots, names: Iterable[str]) -> str:
+def _chosen(part: SeriesPart, names: Iterable[str]) -> str:
     return selector("|".join(name for name in names if name), part.matchers)
 
 
 def _instant(
-    reading: WindowReader, part: LabelledSlots, query: str, labels: type[_Labels]
+    reading: WindowReader, part: SeriesPart, query: str, labels: type[_Labels]
 ) -> list[Instant[_Labels]]:
     return reading.instant(query, slot_end(part.slots[0]), labels)
 
@@ -417,7 +420,7 @@ def _instant(
 # ---------------------------------------------------------------- AMD and Intel
 
 
-def _vendor(reading: WindowReader, part: LabelledSlots) -> Iterator[DeviceState]:
+def _vendor(reading: WindowReader, part: SeriesPart) -> Iterator[DeviceState]:
     """Yield the states of devices of which only activity and memory are read.
 
     Their memory is the most of the half hour.

@@ -7,12 +7,12 @@ from typing import NamedTuple
 
 import msgspec
 
-from apps.clusters.adapters.prometheus.client import Points, WindowReader, chunks, slot_end
+from apps.clusters.adapters.prometheus.client import slot_end
 from apps.clusters.adapters.prometheus.dcgm.dcgm_reader import PartReader
 from apps.clusters.adapters.prometheus.dcgm.deduplication import (
     DuplicateSeries,
     count_once,
-    crowd_of,
+    duplicates_of,
 )
 from apps.clusters.adapters.prometheus.dcgm.device_rows import (
     DeviceKey,
@@ -22,24 +22,21 @@ from apps.clusters.adapters.prometheus.dcgm.device_rows import (
     key_of,
     share_energy,
 )
-from apps.clusters.adapters.prometheus.dcgm.label_schemes import (
+from apps.clusters.adapters.prometheus.dcgm.exporter_metrics import (
     DCGM,
     DCGM_1,
-    DIALECTS,
-    EXPORTED,
-    OLD,
+    KNOWN_EXPORTERS,
     ExporterMetrics,
-    LabelledSlots,
-    LabelScheme,
-    parts,
 )
+from apps.clusters.adapters.prometheus.dcgm.label_schemes import EXPORTED, OLD, LabelScheme
 from apps.clusters.adapters.prometheus.dcgm.samples import (
+    ActivityMetric,
     AnswerIntervals,
-    Measure,
     SlotIntervals,
     learn_intervals,
     samples_by_device,
 )
+from apps.clusters.adapters.prometheus.dcgm.series_parts import SeriesPart, series_parts
 from apps.clusters.adapters.prometheus.dcgm.utilization import (
     NO_VALUES,
     STUCK,
@@ -50,6 +47,7 @@ from apps.clusters.adapters.prometheus.dcgm.utilization import (
 )
 from apps.clusters.adapters.prometheus.dcgm.vendors import VendorReader
 from apps.clusters.adapters.prometheus.http_api import by, one_of, selector
+from apps.clusters.adapters.prometheus.window_reader import Points, WindowReader, slot_chunks
 from apps.clusters.domain.devices.exporter_profile import (
     ExporterProfile,
     Family,
@@ -72,20 +70,24 @@ _TELLING = {*_NODE_LABELS, *_DEVICE_LABELS, *_POD_LABELS, *_OTHER_LABELS}
 _BY_WEIGHT = (VirtualGpus.BY_PROCESS, VirtualGpus.COPIES_AND_DEVICE, VirtualGpus.COPIES)
 
 _Key = tuple[ExporterMetrics, str]
-"""(dialect, job)."""
+"""(exporter, job)."""
+
+_NOT_SHARED = VirtualGpus.NONE
+_Found = list[tuple[int, list[DeviceRow]]]
+"""(slot, rows) of one reader."""
 
 
-class _Owned(msgspec.Struct, frozen=True, gc=False):
+class _DeviceOfJob(msgspec.Struct, frozen=True, gc=False):
     new_uuid: str = msgspec.field(name="UUID", default="")
     old_uuid: str = msgspec.field(name="uuid", default="")
     job: str = ""
 
 
 @dataclass(slots=True)
-class _Shown:
+class _JobFindings:
     """What the rows of one job showed in a window."""
 
-    forms: set[LabelScheme] = field(default_factory=set)
+    schemes: set[LabelScheme] = field(default_factory=set)
     slots: set[int] = field(default_factory=set)
     named: bool = False
     mig: bool = False
@@ -121,9 +123,9 @@ def profile_of(
     everybody = tuple(shown) if len(shown) == 1 else ()
     for row in rows:
         for key in owners.get(row.uuid, everybody):
-            dialect = key[0]
+            exporter = key[0]
             lesser = row.uuid in fallen_back
-            shown[key].add(row, dialect.utilization if lesser else dialect.activity)
+            shown[key].add(row, exporter.utilization if lesser else exporter.activity)
     for uuid, how in sharing.shown.items():
         for key in owners.get(uuid, everybody):
             shown[key].virtual_gpus |= how
@@ -131,13 +133,13 @@ def profile_of(
     return ExporterProfile(tuple(sorted(jobs, key=lambda job: (job.family, job.job))))
 
 
-def _jobs(readers: Iterable[Reader]) -> dict[_Key, _Shown]:
-    shown: dict[_Key, _Shown] = {}
+def _jobs(readers: Iterable[Reader]) -> dict[_Key, _JobFindings]:
+    shown: dict[_Key, _JobFindings] = {}
     for reader in readers:
         part = reader.part
         for job in part.jobs:
-            one = shown.setdefault((part.dialect, job), _Shown())
-            one.forms.add(part.form)
+            one = shown.setdefault((part.exporter, job), _JobFindings())
+            one.schemes.add(part.scheme)
             one.slots |= set(part.slots)
             one.rescaled |= reader.rescaled
     return shown
@@ -153,44 +155,43 @@ def _owners(
     for reader in readers:
         if isinstance(reader, VendorReader):
             for uuid in reader.uuids:
-                owners[uuid] |= {(reader.part.dialect, job) for job in reader.part.jobs}
-    last: dict[ExporterMetrics, LabelledSlots] = {}
+                owners[uuid] |= {(reader.part.exporter, job) for job in reader.part.jobs}
+    last: dict[ExporterMetrics, SeriesPart] = {}
     for reader in readers:
-        if reader.part.dialect.native:
-            last[reader.part.dialect] = reader.part
-    for dialect, part in last.items():
-        query = by("count", ("UUID", "uuid", "job"), selector(dialect.memory, reading.matchers))
-        for one in reading.instant(query, slot_end(part.slots[-1]), _Owned):
-            owners[one.metric.new_uuid or one.metric.old_uuid].add((dialect, one.metric.job))
+        if reader.part.exporter.native:
+            last[reader.part.exporter] = reader.part
+    for exporter, part in last.items():
+        query = by("count", ("UUID", "uuid", "job"), selector(exporter.memory, reading.matchers))
+        for one in reading.instant(query, slot_end(part.slots[-1]), _DeviceOfJob):
+            owners[one.metric.new_uuid or one.metric.old_uuid].add((exporter, one.metric.job))
     return {uuid: keys.intersection(jobs) for uuid, keys in owners.items()}
 
 
-def _job(reading: WindowReader, key: _Key, shown: _Shown) -> JobProfile:
-    dialect, job = key
-    names = _label_names(reading, dialect, shown, job)
+def _job(reading: WindowReader, key: _Key, shown: _JobFindings) -> JobProfile:
+    exporter, job = key
+    names = _label_names(reading, exporter, shown, job)
     nodes = tuple(name for name in _NODE_LABELS if names is not None and name in names)
     return JobProfile(
         job=job,
-        family=dialect.family,
-        generation=_generation(dialect, names),
-        workload_labels=_workload_labels(dialect, shown),
+        family=exporter.family,
+        generation=_generation(exporter, names),
+        workload_labels=_workload_labels(exporter, shown),
         node_labels=nodes,
+        # Devices of one job may show several ways; the one that tells most names the job's.
         virtual_gpus=next((how for how in _BY_WEIGHT if how in shown.virtual_gpus), _NOT_SHARED),
-        mig=shown.mig and dialect is DCGM,
+        # Partitions of other vendors stand in the same field and are no MIG devices.
+        mig=shown.mig and exporter is DCGM,
         dra_labels=names is not None and any(name.startswith("dra_") for name in names),
         pod_uid=names is not None and "pod_uid" in names,
         rescaled=tuple(sorted(shown.rescaled)),
         activity_metrics=tuple(
-            (model, tuple(metric for metric in dialect.metrics if metric in shown.models[model]))
+            (model, tuple(metric for metric in exporter.metrics if metric in shown.models[model]))
             for model in sorted(shown.models)
         ),
-        memory_metric=dialect.memory if shown.memory else "",
-        energy_metric=dialect.energy.partition("|")[0] if shown.energy else "",
+        memory_metric=exporter.memory if shown.memory else "",
+        energy_metric=exporter.energy.partition("|")[0] if shown.energy else "",
         label_names=None if names is None else tuple(sorted(n for n in names if _telling(n))),
     )
-
-
-_NOT_SHARED = VirtualGpus.NONE
 
 
 def _telling(name: str) -> bool:
@@ -198,48 +199,46 @@ def _telling(name: str) -> bool:
 
 
 def _label_names(
-    reading: WindowReader, dialect: ExporterMetrics, shown: _Shown, job: str
+    reading: WindowReader, exporter: ExporterMetrics, shown: _JobFindings, job: str
 ) -> tuple[str, ...] | None:
-    sign = dialect.memory if dialect.native and shown.memory else "|".join(dialect.signs)
+    sign = exporter.memory if exporter.native and shown.memory else "|".join(exporter.signs)
     chosen = selector(sign, (*reading.matchers, one_of("job", (job,))))
     return reading.label_names(chosen, min(shown.slots), slot_end(max(shown.slots)))
 
 
-def _generation(dialect: ExporterMetrics, names: tuple[str, ...] | None) -> Generation:
-    if dialect is DCGM_1:
+def _generation(exporter: ExporterMetrics, names: tuple[str, ...] | None) -> Generation:
+    if exporter is DCGM_1:
         return Generation.FIRST
-    if dialect is not DCGM or names is None:
+    if exporter is not DCGM or names is None:
         return Generation.UNKNOWN
     if "Hostname" in names:
         return Generation.BOTH if "hostname" in names else Generation.HOSTNAME_UPPER
     return Generation.HOSTNAME_LOWER if "hostname" in names else Generation.UNKNOWN
 
 
-def _workload_labels(dialect: ExporterMetrics, shown: _Shown) -> WorkloadLabels:
+def _workload_labels(exporter: ExporterMetrics, shown: _JobFindings) -> WorkloadLabels:
     if not shown.named:
         return WorkloadLabels.NONE
-    if dialect.family is Family.INTEL:
+    if exporter.family is Family.INTEL:
         return WorkloadLabels.KUBE
     # In slots in which nobody holds a device a job that renames looks like one that does not.
-    if EXPORTED in shown.forms:
+    if EXPORTED in shown.schemes:
         return WorkloadLabels.EXPORTED
-    return WorkloadLabels.OLD if OLD in shown.forms else WorkloadLabels.PLAIN
-
-
-_Found = list[tuple[int, list[DeviceRow]]]
-"""(slot, rows) of one reader."""
+    return WorkloadLabels.OLD if OLD in shown.schemes else WorkloadLabels.PLAIN
 
 
 class DividedWindow(NamedTuple):
     """The parts in which some slots are read."""
 
     slots: frozenset[int] = frozenset()
-    parts: Sequence[Sequence[LabelledSlots]] = ()
+    parts: Sequence[Sequence[SeriesPart]] = ()
 
 
 def divided_window(reading: WindowReader, window: Window) -> DividedWindow:
     """Return the parts in which a window is read; raises as the port says."""
-    return DividedWindow(frozenset(window.slots()), list(parts(reading, chunks(window))))
+    return DividedWindow(
+        frozenset(window.slots()), list(series_parts(reading, slot_chunks(window)))
+    )
 
 
 def read_devices(reading: WindowReader, divided: DividedWindow) -> DeviceAnswer:
@@ -274,11 +273,11 @@ def read_devices(reading: WindowReader, divided: DividedWindow) -> DeviceAnswer:
     )
 
 
-def _readers(reading: WindowReader, stretch: Sequence[LabelledSlots]) -> list[Reader]:
-    alike = Counter(part.dialect for part in stretch)
+def _readers(reading: WindowReader, stretch: Sequence[SeriesPart]) -> list[Reader]:
+    alike = Counter(part.exporter for part in stretch)
     return [
-        PartReader(reading, part, beside=alike[part.dialect] > 1)
-        if part.dialect.native
+        PartReader(reading, part, beside=alike[part.exporter] > 1)
+        if part.exporter.native
         else VendorReader(reading, part)
         for part in stretch
     ]
@@ -290,21 +289,21 @@ def _read_stretch(
     """Return the rows of each slot, one for a device and holder."""
     measured = [list(reader.rows(answers)) for reader in readers]
     by_slot: dict[int, list[DeviceRow]] = defaultdict(list)
-    for dialect in DIALECTS:
+    for exporter in KNOWN_EXPORTERS:
         alike = [
             (reader, found)
             for reader, found in zip(readers, measured, strict=True)
-            if reader.part.dialect is dialect
+            if reader.part.exporter is exporter
         ]
         if alike:
-            _add_dialect(alike, by_slot)
+            _add_exporter(alike, by_slot)
     return by_slot
 
 
-def _add_dialect(
+def _add_exporter(
     alike: Sequence[tuple[Reader, _Found]], by_slot: dict[int, list[DeviceRow]]
 ) -> None:
-    """Add the rows of one dialect, of devices that no earlier one measured."""
+    """Add the rows of one family of exporters, of devices that no earlier one measured."""
     here: dict[int, list[DeviceRow]] = defaultdict(list)
     profiled = {place for reader, _ in alike for place in reader.profiled}
     for reader, found in alike:
@@ -329,18 +328,18 @@ def _add_dialect(
 
 
 def _in_order(metrics: Collection[str]) -> list[str]:
-    known = [metric for dialect in DIALECTS for metric in dialect.metrics]
+    known = [metric for exporter in KNOWN_EXPORTERS for metric in exporter.metrics]
     return [metric for metric in dict.fromkeys(known) if metric in metrics]
 
 
-def _measures(readers: Sequence[Reader]) -> list[Measure]:
+def _measures(readers: Sequence[Reader]) -> list[ActivityMetric]:
     """Return the metrics in use, each once: they do not differ by how workloads are named."""
-    found: dict[tuple[str, str], Measure] = {}
+    found: dict[tuple[str, str], ActivityMetric] = {}
     for metric in _in_order({metric for reader in readers for metric in reader.metrics}):
         for reader in readers:
             if metric in reader.metrics:
                 found.setdefault(
-                    (metric, reader.part.form.uuid_label), Measure(reader.part, metric)
+                    (metric, reader.part.scheme.uuid_label), ActivityMetric(reader.part, metric)
                 )
     return list(found.values())
 
@@ -356,17 +355,21 @@ def _counted(
     stretch = [reader.part for reader in readers]
     measures = _measures(readers)
     learnt: dict[int, SlotIntervals] = {}
-    crowds: list[DuplicateSeries] = []
+    duplicates: list[DuplicateSeries] = []
     totals: dict[int, Counter[DeviceKey]] = {}
     for slot, some in by_slot.items():
         totals[slot] = samples_by_device(some)
         learnt[slot] = learn_intervals(reading, measures, slot, some, totals[slot])
         intervals.add(slot, learnt[slot], len(totals[slot]))
-        crowd = crowd_of(slot, some, totals[slot], learnt[slot].of)
-        if crowd is not None:
-            crowds.append(crowd)
-    doubled = count_once(reading, stretch, crowds, by_slot, lambda slot, key: learnt[slot].of(key))
-    totals.update({crowd.slot: samples_by_device(by_slot[crowd.slot]) for crowd in crowds})
+        of_slot = duplicates_of(slot, some, totals[slot], learnt[slot].of)
+        if of_slot is not None:
+            duplicates.append(of_slot)
+    doubled = count_once(
+        reading, stretch, duplicates, by_slot, lambda slot, key: learnt[slot].of(key)
+    )
+    totals.update(
+        {of_slot.slot: samples_by_device(by_slot[of_slot.slot]) for of_slot in duplicates}
+    )
     shared = {
         slot: devices
         for slot, some in by_slot.items()

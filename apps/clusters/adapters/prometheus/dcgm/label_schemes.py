@@ -1,4 +1,4 @@
-"""Metrics and labels of device exporters, and which labels name the workload.
+"""The labels of device exporters, and which of them name the workload.
 
 Those are the plain ones, or `exported_*` (Prometheus' label clash). The exporter runs in a pod
 itself. Where Prometheus adds that pod's labels as target labels and does not honour those of
@@ -6,138 +6,17 @@ the exporter, it renames the workload's to `exported_*`; else the plain ones are
 """
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from itertools import groupby
-from types import MappingProxyType
+from collections.abc import Collection
 from typing import NamedTuple
 
 import msgspec
 
-from apps.clusters.adapters.prometheus.client import SlotQuery, WindowReader
-from apps.clusters.adapters.prometheus.http_api import MAX_STEPS, Matcher, by, one_of, over
-from apps.clusters.domain.devices.exporter_profile import Family
-from apps.clusters.domain.window import SLOT_SECONDS
-
-ACTIVITY = "DCGM_FI_PROF_GR_ENGINE_ACTIVE"  # fraction 0..1
-UTILIZATION = "DCGM_FI_DEV_GPU_UTIL"  # whole per cent; not on MIG
-MEMORY = "DCGM_FI_DEV_FB_USED"  # MiB
-ENERGY = "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION"  # counter, mJ since boot
-SM_ACTIVE = "DCGM_FI_PROF_SM_ACTIVE"  # fraction; off by default
-TENSOR_ACTIVE = "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE"  # fraction
-MEMORY_COPY = "DCGM_FI_DEV_MEM_COPY_UTIL"  # whole per cent; not on MIG
-
-_MIB = 1024.0**2
-_WH_PER_JOULE = 1.0 / 3600.0
-
-
-class ExporterMetrics(NamedTuple):
-    """One family's metrics: `signs` show that it is there.
-
-    `activity` is read of every device, `utilization`, whole per cent, of those without it (empty:
-    there is none). A metric name may be several, parted by "|", of which an exporter has one.
-    `mib` and `wh` are what memory and the growth of the energy counter are multiplied by.
-    `levels` are the means of SM, tensor and memory copy activity, in this order (empty: not read).
-    `native` says that labels name a device and its holder one by one, as DCGM's do.
-    """
-
-    family: Family
-    signs: tuple[str, ...]
-    activity: str
-    utilization: str
-    memory: str
-    energy: str
-    mib: float = 1.0
-    wh: float = 1e-3 * _WH_PER_JOULE
-    percent: bool = False
-    native: bool = True
-    levels: tuple[str, ...] = ()
-
-    @property
-    def metrics(self) -> tuple[str, ...]:
-        """Return the metrics of activity, the better one first."""
-        return tuple(name for name in (self.activity, self.utilization) if name)
-
-    def is_percent(self, metric: str) -> bool:
-        """Say whether the family writes a metric of activity as whole per cent."""
-        return self.percent or metric == self.utilization
-
-
-DCGM = ExporterMetrics(
-    Family.DCGM,
-    (MEMORY, ACTIVITY, UTILIZATION),
-    ACTIVITY,
-    UTILIZATION,
-    MEMORY,
-    ENERGY,
-    levels=(SM_ACTIVE, TENSOR_ACTIVE, MEMORY_COPY),
-)
-
-DCGM_1 = ExporterMetrics(
-    Family.DCGM_1,
-    ("dcgm_fb_used", "dcgm_gpu_utilization"),
-    "dcgm_fi_prof_gr_engine_active",
-    "dcgm_gpu_utilization",
-    "dcgm_fb_used",
-    "dcgm_total_energy_consumption",
-)
-
-AMD = ExporterMetrics(
-    Family.AMD,
-    ("gpu_gfx_activity",),
-    "gpu_gfx_activity",
-    "",
-    "gpu_used_vram",  # MB
-    "gpu_energy_consumed",  # µJ
-    mib=1e6 / _MIB,
-    wh=1e-6 * _WH_PER_JOULE,
-    percent=True,
-    native=False,
-)
-# The prefix of AMD's own example; it is set in the exporter's configuration.
-AMD_PREFIXED = AMD._replace(
-    signs=("amd_gpu_gfx_activity",),
-    activity="amd_gpu_gfx_activity",
-    memory="amd_gpu_used_vram",
-    energy="amd_gpu_energy_consumed",
-)
-AMD_OLD = AMD._replace(signs=("gpu_usage",), activity="gpu_usage")
-
-INTEL = ExporterMetrics(
-    Family.INTEL,
-    ("xpum_engine_ratio",),
-    "xpum_engine_ratio",
-    "",
-    "xpum_memory_used_bytes",
-    "xpum_energy_joules|xpum_energy_joules_total",
-    mib=1.0 / _MIB,
-    wh=_WH_PER_JOULE,
-    native=False,
-)
-INTEL_GROUPS = INTEL._replace(
-    signs=("xpum_engine_group_ratio",), activity="xpum_engine_group_ratio"
-)
-
-DIALECTS = (DCGM, DCGM_1, AMD, AMD_PREFIXED, AMD_OLD, INTEL, INTEL_GROUPS)
-"""In order: of two that one job shows of one family, the first is read."""
-
-# Every DCGM device has memory; asking for its activity, too, would cost as much again.
-SIGNS = (MEMORY, *(sign for dialect in DIALECTS[1:] for sign in dialect.signs))
-
-
-def spoken(signs: set[str]) -> list[ExporterMetrics]:
-    """Return the dialects of one job's metric names, at most one of each family."""
-    found: dict[Family, ExporterMetrics] = {}
-    for dialect in DIALECTS:
-        if signs.intersection(dialect.signs):
-            found.setdefault(dialect.family, dialect)
-    return list(found.values())
-
-
-UP = "up"  # 0 or 1, for each scrape target, with exactly the target's labels
-
 # An exporter whose target labels say `pod` without a clash names itself, not a workload. `up`
 # tells which pods these are; only where it is not kept does the name decide.
 _EXPORTER = re.compile(r"dcgm|exporter")
+
+Pods = Collection[tuple[str, str]]
+"""(namespace, pod)."""
 
 
 class HolderLabels(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
@@ -262,6 +141,7 @@ class LabelScheme(NamedTuple):
 
     @property
     def holder_labels(self) -> tuple[str, ...]:
+        # Queries and decoders take labels from one declaration, so that they cannot differ.
         return tuple(field.encode_name for field in msgspec.structs.fields(self.holder))
 
     @property
@@ -273,157 +153,21 @@ PLAIN = LabelScheme(HolderLabels, DeviceLabels, TargetHolder)
 EXPORTED = LabelScheme(ExportedHolder, ExportedDevice, ExportedTargetHolder)
 OLD = LabelScheme(OldHolder, OldDevice, OldTargetHolder)
 
-Pods = Collection[tuple[str, str]]
-"""(namespace, pod)."""
 
-
-def workload(holder: HolderLabels, exporters: Pods | None = None) -> tuple[str, str, str]:
+def workload(holder: HolderLabels, target_pods: Pods | None = None) -> tuple[str, str, str]:
     """Return (namespace, pod, container) of the workload; all empty where there is none.
 
-    `exporters` are the pods that are scraped themselves; None: not known, their name decides.
+    `target_pods` are the pods that are scraped themselves; None: not known, their name decides.
     """
     if not holder.pod:
         return "", "", ""
+    # Only plain labels can be those of the exporter's own pod.
     if not isinstance(holder, ExportedHolder):
         own = (
             _EXPORTER.search(holder.pod) is not None
-            if exporters is None
-            else (holder.namespace, holder.pod) in exporters
+            if target_pods is None
+            else (holder.namespace, holder.pod) in target_pods
         )
         if own:
             return "", "", ""
     return holder.namespace, holder.pod, holder.container
-
-
-class LabelledSlots(NamedTuple):
-    """Some consecutive slots whose series, as far as `matchers` choose them, have one form.
-
-    `exporters` are by slot the pods that are scrape targets, of slots where that is known. `jobs`
-    are those that scrape the series, `levels` the levels' metrics that they show.
-    """
-
-    slots: Sequence[int]
-    form: LabelScheme
-    matchers: tuple[Matcher, ...]
-    exporters: Mapping[int, Pods] = MappingProxyType({})
-    dialect: ExporterMetrics = DCGM
-    jobs: tuple[str, ...] = ()
-    levels: frozenset[str] = frozenset()
-
-    def workload(self, holder: HolderLabels, slot: int) -> tuple[str, str, str]:
-        """Return (namespace, pod, container) of the workload that a series of a slot names."""
-        return workload(holder, self.exporters.get(slot))
-
-
-class _TargetPod(msgspec.Struct, frozen=True, gc=False):
-    namespace: str = ""
-    pod: str = ""
-
-
-class _Job(msgspec.Struct, frozen=True, gc=False):
-    metric: str = msgspec.field(name="__name__", default="")
-    job: str = ""
-    exported_namespace: str = ""
-    uuid: str = ""  # only with the labels of release 1.x, and Intel's
-
-
-_Plan = tuple[tuple[ExporterMetrics, LabelScheme, tuple[str, ...]], ...]
-
-
-def parts(reading: WindowReader, chunked: Sequence[Sequence[int]]) -> Iterator[list[LabelledSlots]]:
-    """Yield, for every stretch of slots with one answer, the parts to read it in.
-
-    There are several where jobs of several dialects or forms scrape the cluster. Slots without
-    any device series come out in no part.
-    """
-    seen = _jobs(reading, [slot for slots in chunked for slot in slots])
-    for slots in chunked:
-        for plan, group in groupby(slots, key=lambda slot: _plan(seen.get(slot, ()))):
-            stretch = list(group)
-            if plan:
-                shown = {one.metric for slot in stretch for one in seen.get(slot, ())}
-                yield [
-                    _part(reading, stretch, plan, number)._replace(levels=frozenset(shown))
-                    for number in range(len(plan))
-                ]
-
-
-def parts_of(
-    known: Iterable[Sequence[LabelledSlots]], slots: Collection[int]
-) -> Iterator[list[LabelledSlots]]:
-    """Yield of parts that were found already what concerns some of their slots."""
-    wanted = set(slots)
-    for stretch in known:
-        some = [slot for slot in stretch[0].slots if slot in wanted]
-        if some:
-            yield [part._replace(slots=some) for part in stretch]
-
-
-def _part(reading: WindowReader, slots: Sequence[int], plan: _Plan, number: int) -> LabelledSlots:
-    dialect, form, jobs = plan[number]
-    alone = sum(one.family is dialect.family for one, _, _ in plan) == 1
-    only = () if alone else (one_of("job", jobs),)
-    exporters = _exporters(reading, slots, jobs) if form.plain else {}
-    return LabelledSlots(slots, form, reading.matchers + only, exporters, dialect, jobs)
-
-
-def _exporters(
-    reading: WindowReader, slots: Sequence[int], jobs: Sequence[str]
-) -> dict[int, set[tuple[str, str]]]:
-    """Return by slot the pods that are targets of these jobs; no slot that keeps no `up`."""
-    matchers = (*reading.matchers, one_of("job", jobs))
-    inner = over("present_over_time", UP, matchers)
-    found: dict[int, set[tuple[str, str]]] = {}
-    query = SlotQuery(by("count", ("namespace", "pod"), inner), _TargetPod, slots)
-    for slot, target, _ in reading.one(query):
-        found.setdefault(slot, set()).add((target.namespace, target.pod))
-    return found
-
-
-def _plan(jobs: Collection[_Job]) -> _Plan:
-    """Return the dialects and forms that occur, with the jobs of each."""
-    exported = {one.job for one in jobs if one.exported_namespace}
-    old = {one.job for one in jobs if one.uuid}
-    by_kind: dict[tuple[ExporterMetrics, LabelScheme], list[str]] = {}
-    for job in sorted({one.job for one in jobs}):
-        for dialect in spoken({one.metric for one in jobs if one.job == job}):
-            form = EXPORTED if job in exported else PLAIN
-            if dialect is DCGM_1 or (dialect is DCGM and job in old):
-                form = OLD
-            by_kind.setdefault((dialect, form), []).append(job)
-    order = [(dialect, form) for dialect in DIALECTS for form in (EXPORTED, PLAIN, OLD)]
-    return tuple((*kind, tuple(by_kind[kind])) for kind in order if kind in by_kind)
-
-
-def _jobs(reading: WindowReader, slots: Sequence[int]) -> dict[int, set[_Job]]:
-    """Return the jobs that scraped devices in each slot, by the metrics that show them."""
-    seen: dict[int, set[_Job]] = {}
-    missing = list(slots)
-    # DCGM exports memory for whole devices and MIG instances alike; the others are asked where
-    # no device has it.
-    for metric in ("|".join((*SIGNS, *DCGM.levels)), ACTIVITY, UTILIZATION):
-        inner = over("last_over_time", metric, reading.matchers)
-        query = by("count", ("__name__", "job", "exported_namespace", "uuid"), inner)
-        for points in reading.slots([SlotQuery(query, _Job, some) for some in _in_row(missing)]):
-            for slot, job, _ in points:
-                seen.setdefault(slot, set()).add(job)
-        missing = [
-            slot
-            for slot in missing
-            if all(one.metric not in DCGM.signs for one in seen.get(slot, ()))
-        ]
-        if not missing:
-            break
-    return seen
-
-
-def _in_row(slots: Sequence[int]) -> Iterator[list[int]]:
-    """Yield slots that follow each other, at most as many as one query may have."""
-    row: list[int] = []
-    for slot in slots:
-        if row and (slot != row[-1] + SLOT_SECONDS or len(row) == MAX_STEPS):
-            yield row
-            row = []
-        row.append(slot)
-    if row:
-        yield row

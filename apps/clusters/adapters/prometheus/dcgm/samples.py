@@ -15,7 +15,7 @@ from itertools import pairwise
 from statistics import median, median_low
 from typing import NamedTuple
 
-from apps.clusters.adapters.prometheus.client import WindowReader, slot_end
+from apps.clusters.adapters.prometheus.client import slot_end
 from apps.clusters.adapters.prometheus.dcgm.device_rows import (
     DeviceKey,
     DeviceRow,
@@ -29,16 +29,16 @@ from apps.clusters.adapters.prometheus.dcgm.device_rows import (
     unit_scale,
     usable,
 )
-from apps.clusters.adapters.prometheus.dcgm.label_schemes import (
-    ACTIVITY,
-    DIALECTS,
-    LabelledSlots,
-    parts,
-    parts_of,
+from apps.clusters.adapters.prometheus.dcgm.exporter_metrics import ACTIVITY, KNOWN_EXPORTERS
+from apps.clusters.adapters.prometheus.dcgm.series_parts import (
+    SeriesPart,
+    parts_within,
+    series_parts,
 )
 from apps.clusters.adapters.prometheus.dcgm.utilization import working
 from apps.clusters.adapters.prometheus.dcgm.vendors import vendor_series
 from apps.clusters.adapters.prometheus.http_api import MAX_STEPS, one_of, raw
+from apps.clusters.adapters.prometheus.window_reader import WindowReader
 from apps.clusters.domain.devices.state import ActivitySample, DeviceSlot
 from apps.clusters.domain.window import SLOT_SECONDS, Window
 from apps.clusters.ports import SourceRejected
@@ -51,11 +51,15 @@ _NODES_PER_CLASS = 4
 # Scrape times jitter by milliseconds; intervals are configured in whole seconds.
 _SNAP = 0.005
 
+_Pod = tuple[str, str]
+_Devices = dict[DeviceKey, dict[_Pod, list[list[Sample]]]]
+"""Every series of a device and pod, each in order of time."""
 
-class Measure(NamedTuple):
+
+class ActivityMetric(NamedTuple):
     """A metric of activity, and a part whose devices have it."""
 
-    part: LabelledSlots
+    part: SeriesPart
     metric: str
 
 
@@ -86,7 +90,7 @@ def samples_by_device(rows: Iterable[DeviceRow]) -> Counter[DeviceKey]:
 
 def learn_intervals(
     reading: WindowReader,
-    measures: Sequence[Measure],
+    measures: Sequence[ActivityMetric],
     slot: int,
     rows: Iterable[DeviceRow],
     totals: Mapping[DeviceKey, int],
@@ -95,6 +99,7 @@ def learn_intervals(
     places = {(row.device.uuid, row.device.gpu_instance): place_of(row) for row in rows}
     classes = [_by_place(keys, places) for keys in classes_of(totals)[:_CLASSES]]
     chosen = {
+        # One device of a node stands for the class there: one exporter shows them all.
         min(by_place[place])
         for by_place in classes
         for place in nsmallest(_NODES_PER_CLASS, by_place)
@@ -105,6 +110,7 @@ def learn_intervals(
         seen = {place: found.get(min(keys)) for place, keys in by_place.items()}
         known = [spacing for spacing in seen.values() if spacing is not None]
         if known:
+            # An interval that was seen, never one between two.
             typical = median_low(known)
             for place, keys in by_place.items():
                 learnt.update(dict.fromkeys(keys, seen[place] or typical))
@@ -144,7 +150,7 @@ def _by_place(
 
 
 def _spacings(
-    reading: WindowReader, measures: Sequence[Measure], slot: int, chosen: set[DeviceKey]
+    reading: WindowReader, measures: Sequence[ActivityMetric], slot: int, chosen: set[DeviceKey]
 ) -> dict[DeviceKey, float]:
     found: dict[DeviceKey, float] = {}
     for measure in measures:
@@ -159,14 +165,14 @@ def _spacings(
 
 
 def _series(
-    reading: WindowReader, measure: Measure, slot: int, uuids: Sequence[str]
+    reading: WindowReader, measure: ActivityMetric, slot: int, uuids: Sequence[str]
 ) -> Iterator[tuple[DeviceKey, list[Sample]]]:
     """Yield the raw series of some devices in a slot."""
     part, metric = measure
-    if part.dialect.native:
-        form = part.form
-        query = raw(metric, (*reading.matchers, one_of(form.uuid_label, uuids)))
-        for one in reading.raw(query, slot_end(slot), form.holder):
+    if part.exporter.native:
+        scheme = part.scheme
+        query = raw(metric, (*reading.matchers, one_of(scheme.uuid_label, uuids)))
+        for one in reading.raw(query, slot_end(slot), scheme.holder):
             yield (one.metric.uuid, one.metric.gpu_instance), one.values
         return
     ends = slot + SLOT_SECONDS
@@ -230,16 +236,11 @@ class AnswerIntervals:
         return found
 
 
-_Pod = tuple[str, str]
-_Devices = dict[DeviceKey, dict[_Pod, list[list[Sample]]]]
-"""Every series of a device and pod, each in order of time."""
-
-
 def read_samples(
     reading: WindowReader,
     uuids: Sequence[str],
     window: Window,
-    known: Sequence[Sequence[LabelledSlots]] | None = None,
+    known: Sequence[Sequence[SeriesPart]] | None = None,
 ) -> Iterator[ActivitySample]:
     """Yield the usable samples of some devices in the window, device by device.
 
@@ -249,7 +250,7 @@ def read_samples(
         return
     covering = slots_touched(window)
     chunked = [covering[n : n + MAX_STEPS] for n in range(0, len(covering), MAX_STEPS)]
-    found = parts(reading, chunked) if known is None else parts_of(known, covering)
+    found = series_parts(reading, chunked) if known is None else parts_within(known, covering)
     for stretch in found:
         yield from _stretch_samples(reading, stretch, uuids, window)
 
@@ -261,12 +262,12 @@ def slots_touched(window: Window) -> list[int]:
 
 
 def _stretch_samples(
-    reading: WindowReader, stretch: Sequence[LabelledSlots], uuids: Sequence[str], window: Window
+    reading: WindowReader, stretch: Sequence[SeriesPart], uuids: Sequence[str], window: Window
 ) -> Iterator[ActivitySample]:
     missing = set(uuids)
-    for dialect in DIALECTS:
-        some = [part for part in stretch if part.dialect is dialect]
-        for metric in dialect.metrics if some else ():
+    for exporter in KNOWN_EXPORTERS:
+        some = [part for part in stretch if part.exporter is exporter]
+        for metric in exporter.metrics if some else ():
             devices = _devices(reading, some, metric, missing, window)
             if metric == ACTIVITY:
                 for key in _stuck(reading, some, devices):
@@ -280,7 +281,7 @@ def _stretch_samples(
 
 def _devices(
     reading: WindowReader,
-    some: Sequence[LabelledSlots],
+    some: Sequence[SeriesPart],
     metric: str,
     uuids: Collection[str],
     window: Window,
@@ -289,13 +290,11 @@ def _devices(
     devices: _Devices = {}
     for part in some:
         found = _part_series(reading, part, metric, uuids, window)
-        _gather(part, found, unit_scale(metric, found, part.dialect), devices)
+        _gather(part, found, unit_scale(metric, found, part.exporter), devices)
     return devices
 
 
-def _stuck(
-    reading: WindowReader, some: Sequence[LabelledSlots], devices: _Devices
-) -> list[DeviceKey]:
+def _stuck(reading: WindowReader, some: Sequence[SeriesPart], devices: _Devices) -> list[DeviceKey]:
     """Return the whole devices whose counter reads 0 throughout while they work."""
     still = {
         uuid
@@ -304,22 +303,23 @@ def _stuck(
         and not any(value for series in together.values() for one in series for _, value in one)
     }
     slots = sorted({slot for part in some for slot in part.slots})
+    # The counter of a GPU at rest reads 0 as well: only GPU_UTIL tells the two apart.
     suspects = working(reading, dict.fromkeys(slots, still)) if still else set()
     return [(uuid, "") for uuid in sorted({uuid for _, uuid in suspects})]
 
 
 def _part_series(
-    reading: WindowReader, part: LabelledSlots, metric: str, uuids: Collection[str], window: Window
+    reading: WindowReader, part: SeriesPart, metric: str, uuids: Collection[str], window: Window
 ) -> Raw:
     start = max(window.start_seconds, part.slots[0])
     end = min(window.end_seconds, part.slots[-1] + SLOT_SECONDS)
-    if not part.dialect.native:
+    if not part.exporter.native:
         return vendor_series(reading, part, metric, uuids, start=start, end=end)
-    return raw_series(reading, metric, part.matchers, uuids, form=part.form, span=(start, end))
+    return raw_series(reading, metric, part.matchers, uuids, scheme=part.scheme, span=(start, end))
 
 
 def _gather(
-    part: LabelledSlots,
+    part: SeriesPart,
     found: Raw,
     scale: float,
     into: _Devices,

@@ -20,8 +20,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from apps.clusters.adapters.prometheus.client import SlotQuery, WindowReader
-from apps.clusters.adapters.prometheus.dcgm.deduplication import some_of
+from apps.clusters.adapters.prometheus.dcgm.deduplication import few_of
 from apps.clusters.adapters.prometheus.dcgm.device_rows import (
     SPARE_SAMPLES,
     DeviceKey,
@@ -30,19 +29,17 @@ from apps.clusters.adapters.prometheus.dcgm.device_rows import (
     named_devices,
     reads_fraction,
 )
-from apps.clusters.adapters.prometheus.dcgm.label_schemes import (
-    ACTIVITY,
-    DCGM,
-    OLD,
-    UTILIZATION,
-    LabelledSlots,
-)
+from apps.clusters.adapters.prometheus.dcgm.exporter_metrics import ACTIVITY, DCGM, UTILIZATION
+from apps.clusters.adapters.prometheus.dcgm.label_schemes import OLD
+from apps.clusters.adapters.prometheus.dcgm.series_parts import SeriesPart
 from apps.clusters.adapters.prometheus.http_api import MAX_STEPS, by, over, selector
+from apps.clusters.adapters.prometheus.window_reader import SlotQuery, WindowReader
 from apps.clusters.domain.devices.exporter_profile import VirtualGpus
 from apps.clusters.domain.devices.state import DeviceSlot
 from apps.clusters.domain.window import SLOT_SECONDS
 
 STUCK = "stuck_counter"
+# A GPU that is less active than this may well show no process at all.
 _BUSY = 0.05
 
 _Place = tuple[int, str]
@@ -50,29 +47,37 @@ _Place = tuple[int, str]
 _Means = dict[_Place, dict[tuple[str, str, str], float]]
 """Mean of GPU_UTIL, a fraction, by workload."""
 
+NO_VALUES = "no_process_values"
+_EQUAL = 1e-6
+_Workload = tuple[str, str, str]
+_NOBODY: _Workload = ("", "", "")
+_Values = dict[tuple[int, str], dict[_Workload, tuple[float, float]]]
+"""(sum, samples) of GPU_UTIL by (slot, UUID) and workload."""
+
 
 class _Card(msgspec.Struct, frozen=True, gc=False):
     uuid: str = msgspec.field(name="UUID", default="")
 
 
 def unstuck(
-    reading: WindowReader, parts: Sequence[LabelledSlots], rows: list[DeviceSlot]
+    reading: WindowReader, parts: Sequence[SeriesPart], rows: list[DeviceSlot]
 ) -> tuple[list[DeviceSlot], set[_Place]]:
     """Return the rows, with GPU_UTIL where a counter is stuck, and these (slot, UUID).
 
     Raises as the port says.
     """
-    known = [part for part in parts if part.dialect is DCGM and part.form is not OLD]
+    known = [part for part in parts if part.exporter is DCGM and part.scheme is not OLD]
     still = _still(rows) if known else {}
     suspects = working(reading, still) if still else set()
     if not suspects:
         return rows, set()
     means = _utilization(reading, known, suspects)
+    # The last value of a slot only raises the suspicion, the mean of the slot confirms it.
     stuck = {place for place in suspects if max(means.get(place, {"": 0.0}).values()) > _BUSY}
     if not stuck:
         return rows, set()
     reading.remark(
-        f"{ACTIVITY} stays at 0 on {some_of({uuid for _, uuid in stuck})} while {UTILIZATION} "
+        f"{ACTIVITY} stays at 0 on {few_of({uuid for _, uuid in stuck})} while {UTILIZATION} "
         f"does not: {UTILIZATION} was used instead; restart the exporter (or nvidia-dcgm) of the "
         "node, and look for another profiler on the GPU"
     )
@@ -126,36 +131,19 @@ def _stretches(slots: Sequence[int]) -> Iterator[range]:
 
 
 def _utilization(
-    reading: WindowReader, parts: Sequence[LabelledSlots], suspects: set[_Place]
+    reading: WindowReader, parts: Sequence[SeriesPart], suspects: set[_Place]
 ) -> _Means:
-    sums: dict[_Place, dict[tuple[str, str, str], list[float]]] = defaultdict(
-        lambda: defaultdict(lambda: [0.0, 0.0])
-    )
+    sums: _Values = defaultdict(dict)
     for part in parts:
         uuids = {uuid for slot, uuid in suspects if slot in part.slots}
-        for more in named_devices(uuids) if uuids else ():
-            labels, matchers = part.form.holder_labels, (*part.matchers, *more)
-            wanted = [
-                SlotQuery(
-                    by("sum", labels, over(function, UTILIZATION, matchers)),
-                    part.form.holder,
-                    part.slots,
-                )
-                for function in ("sum_over_time", "count_over_time")
-            ]
-            for number, points in enumerate(reading.slots(wanted)):
-                for slot, holder, value in points:
-                    if not holder.gpu_instance and (slot, holder.uuid) in suspects:
-                        name = part.workload(holder, slot)
-                        sums[slot, holder.uuid][name][number] += value
-    every = [(total, int(n)) for some in sums.values() for total, n in some.values()]
-    scale = 1.0 if reads_fraction(every) else 0.01
+        found = _values(reading, part, uuids) if uuids else {}
+        for place in found.keys() & suspects:
+            for name, (total, count) in found[place].items():
+                before = sums[place].get(name, (0.0, 0.0))
+                sums[place][name] = (before[0] + total, before[1] + count)
+    scale = _scale(sums.values())
     return {
-        place: {
-            name: min(1.0, max(0.0, total * scale / count))
-            for name, (total, count) in some.items()
-            if count
-        }
+        place: {name: _mean(one, scale) for name, one in some.items()}
         for place, some in sums.items()
     }
 
@@ -165,17 +153,6 @@ def _replaced(row: DeviceSlot, means: _Means) -> DeviceSlot:
         return row
     mean = means[_place(row)].get((row.namespace, row.pod, row.container), 0.0)
     return row._replace(activity_sum=mean * row.samples)
-
-
-NO_VALUES = "no_process_values"
-# A card that is less active than this may well show no process at all.
-
-_EQUAL = 1e-6
-
-_Workload = tuple[str, str, str]
-_NOBODY: _Workload = ("", "", "")
-_Values = dict[tuple[int, str], dict[_Workload, tuple[float, float]]]
-"""(sum, samples) of GPU_UTIL by (slot, UUID) and workload."""
 
 
 @dataclass(slots=True)
@@ -202,6 +179,7 @@ def shared_devices(
     that followed each other have no more than that. Of `doubled` devices, seen through two
     exporters, a row without a pod must be left: else it was the other exporter's.
     """
+    # More samples than one scraper can take: several rows were there at the same time.
     crowded = {
         key
         for key, count in totals.items()
@@ -221,7 +199,7 @@ def shared_devices(
 
 def add_process_values(
     reading: WindowReader,
-    parts: Sequence[LabelledSlots],
+    parts: Sequence[SeriesPart],
     shared: Mapping[int, Mapping[DeviceKey, list[DeviceRow]]],
     sharing: ProcessSharing,
     interval: Callable[[int, DeviceKey], float],
@@ -234,7 +212,7 @@ def add_process_values(
     }
     asked = {uuid for _, uuid in bare}
     silent: set[str] = set()
-    for part in (one for one in parts if one.dialect is DCGM):
+    for part in (one for one in parts if one.exporter is DCGM):
         values = _values(reading, part, asked)
         scale = _scale(values.values())
         for place, rows in bare.items():
@@ -250,31 +228,33 @@ def add_process_values(
                 sharing.shown[place[1]].add(how)
     if silent:
         reading.remark(
-            f"{UTILIZATION} by process is 0 for every pod on {some_of(silent)} while the GPU is "
+            f"{UTILIZATION} by process is 0 for every pod on {few_of(silent)} while the GPU is "
             "active: its activity was divided by what each pod held; the exporter needs "
             "hostPID: true"
         )
 
 
-def _values(reading: WindowReader, part: LabelledSlots, uuids: Collection[str]) -> _Values:
+def _values(reading: WindowReader, part: SeriesPart, uuids: Collection[str]) -> _Values:
     found: dict[tuple[int, str], dict[_Workload, list[float]]] = defaultdict(
         lambda: defaultdict(lambda: [0.0, 0.0])
     )
-    form = part.form
-    for more in named_devices(uuids, form.uuid_label):
+    scheme = part.scheme
+    for more in named_devices(uuids, scheme.uuid_label):
         matchers = (*part.matchers, *more)
         wanted = [
             SlotQuery(
-                by("sum", form.holder_labels, over(function, UTILIZATION, matchers)),
-                form.holder,
+                by("sum", scheme.holder_labels, over(function, UTILIZATION, matchers)),
+                scheme.holder,
                 part.slots,
             )
             for function in ("sum_over_time", "count_over_time")
         ]
         for number, points in enumerate(reading.slots(wanted)):
             for slot, holder, value in points:
-                name = part.workload(holder, slot)
-                found[slot, holder.uuid][name][number] += value
+                # GPU_UTIL says nothing of MIG instances.
+                if not holder.gpu_instance:
+                    name = part.workload(holder, slot)
+                    found[slot, holder.uuid][name][number] += value
     return {
         place: {name: (total, count) for name, (total, count) in some.items() if count}
         for place, some in found.items()
@@ -298,6 +278,7 @@ def _rows_of(
     device, NONE where nothing can be told: all is 0.
     """
     if _NOBODY not in values or not _beside(rows, values[_NOBODY][1], room):
+        # Without the device's own row beside them, the rows of pods can only be copies of it.
         return VirtualGpus.COPIES
     device, samples = _mean(values[_NOBODY], scale), values[_NOBODY][1]
     means = {name: _mean(one, scale) for name, one in values.items() if name[1]}

@@ -10,20 +10,19 @@ from itertools import chain
 
 import msgspec
 
-from apps.clusters.adapters.prometheus.client import Points, SlotQuery, WindowReader
 from apps.clusters.adapters.prometheus.dcgm.device_rows import (
     LARGEST_FRACTION,
     DeviceRow,
     Sample,
     reads_fraction,
 )
+from apps.clusters.adapters.prometheus.dcgm.exporter_metrics import ExporterMetrics
 from apps.clusters.adapters.prometheus.dcgm.label_schemes import (
     DeviceLabels,
     ExportedHolder,
-    ExporterMetrics,
     HolderLabels,
-    LabelledSlots,
 )
+from apps.clusters.adapters.prometheus.dcgm.series_parts import SeriesPart
 from apps.clusters.adapters.prometheus.http_api import (
     END_MARGIN_SECONDS,
     Matcher,
@@ -33,6 +32,7 @@ from apps.clusters.adapters.prometheus.http_api import (
     raw,
 )
 from apps.clusters.adapters.prometheus.kube_state.metrics import labels_of
+from apps.clusters.adapters.prometheus.window_reader import Points, SlotQuery, WindowReader
 from apps.clusters.domain.devices.exporter_profile import Family
 
 # No GPU of today has more; beyond is a blank.
@@ -84,6 +84,7 @@ class AmdLabels(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
             or self.old_uuid
             or self.serial_number
             or self.old_serial
+            # Numbers are those of a node, so its name must be part of the key.
             or (f"{self.card('').node}{_NUMBERED}{number}" if number else "")
         )
         if not uuid:
@@ -92,6 +93,7 @@ class AmdLabels(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
         if exported:
             names = (self.exported_namespace, self.exported_pod, self.exported_container)
             return ExportedHolder(uuid, instance, *names)
+        # Upper case clashes with no label of a target, so these were never renamed.
         if self.old_pod:
             return ExportedHolder(
                 uuid, instance, self.old_namespace, self.old_pod, self.old_container
@@ -167,9 +169,9 @@ _Labels = AmdLabels | IntelLabels
 _TYPES: Mapping[Family, type[_Labels]] = {Family.AMD: AmdLabels, Family.INTEL: IntelLabels}
 
 
-def device_matchers(dialect: ExporterMetrics, uuids: Collection[str]) -> Iterator[Matcher]:
+def device_matchers(exporter: ExporterMetrics, uuids: Collection[str]) -> Iterator[Matcher]:
     """Yield matchers one of which names each of these devices; some choose others, too."""
-    if dialect.family is Family.INTEL:
+    if exporter.family is Family.INTEL:
         yield one_of("uuid", sorted(uuids))
         return
     numbered = {uuid.rpartition(_NUMBERED)[2] for uuid in uuids if _NUMBERED in uuid}
@@ -184,7 +186,7 @@ def device_matchers(dialect: ExporterMetrics, uuids: Collection[str]) -> Iterato
 
 def vendor_series(
     reading: WindowReader,
-    part: LabelledSlots,
+    part: SeriesPart,
     metric: str,
     uuids: Collection[str],
     *,
@@ -192,17 +194,19 @@ def vendor_series(
     end: float,
 ) -> dict[HolderLabels, list[list[Sample]]]:
     """Return the raw samples of start..end of some devices; those of tiles are the largest."""
-    kind = _TYPES[part.dialect.family]
+    kind = _TYPES[part.exporter.family]
     found: dict[HolderLabels, list[list[Sample]]] = defaultdict(list)
-    for matcher in device_matchers(part.dialect, uuids):
+    for matcher in device_matchers(part.exporter, uuids):
+        # Each matcher is a query of its own: the next names are tried for missing devices only.
         if len({one.uuid for one in found}) == len(uuids):
             break
         query = raw(metric, (*part.matchers, matcher), seconds=end - start)
         for one in reading.raw(query, end - END_MARGIN_SECONDS, kind):
-            holder = one.metric.key(exported=not part.form.plain)
+            holder = one.metric.key(exported=not part.scheme.plain)
             if holder is not None and holder.uuid in uuids:
                 found[holder].append(one.values)
-    if part.dialect.family is Family.INTEL:
+    if part.exporter.family is Family.INTEL:
+        # Intel's series are of tiles and engines: a GPU works as much as its most active one.
         return {holder: [_largest_at_once(series)] for holder, series in found.items()}
     return dict(found)
 
@@ -231,10 +235,10 @@ class VendorReader:
     `uuids` are the devices it found.
     """
 
-    def __init__(self, reading: WindowReader, part: LabelledSlots) -> None:
+    def __init__(self, reading: WindowReader, part: SeriesPart) -> None:
         self.part = part
         self._reading = reading
-        self._kind = _TYPES[part.dialect.family]
+        self._kind = _TYPES[part.exporter.family]
         self._slots: dict[int, dict[HolderLabels, _Folded]] = {slot: {} for slot in part.slots}
         self.profiled: set[tuple[int, str, str]] = set()
         self.metrics: set[str] = set()
@@ -244,12 +248,12 @@ class VendorReader:
         self.renamed = False
 
     def queries(self) -> list[SlotQuery]:
-        dialect = self.part.dialect
+        exporter = self.part.exporter
         return [
-            self._query("sum", over("sum_over_time", dialect.activity, self.part.matchers)),
-            self._query("sum", over("count_over_time", dialect.activity, self.part.matchers)),
-            self._query("max", over("max_over_time", dialect.memory, self.part.matchers)),
-            self._query("max", over("increase", dialect.energy, self.part.matchers)),
+            self._query("sum", over("sum_over_time", exporter.activity, self.part.matchers)),
+            self._query("sum", over("count_over_time", exporter.activity, self.part.matchers)),
+            self._query("max", over("max_over_time", exporter.memory, self.part.matchers)),
+            self._query("max", over("increase", exporter.energy, self.part.matchers)),
         ]
 
     def _query(self, aggregation: str, inner: str) -> SlotQuery:
@@ -261,19 +265,19 @@ class VendorReader:
             one.sums[labels] = value
         for one, labels, value in self._folded(next(answers)):
             one.counts[labels] = value
-        dialect = self.part.dialect
+        exporter = self.part.exporter
         for one, labels, value in self._folded(next(answers)):
-            if 0.0 <= value * dialect.mib <= _LARGEST_MEMORY_MIB:
-                one.memory[labels.tile] = value * dialect.mib
+            if 0.0 <= value * exporter.mib <= _LARGEST_MEMORY_MIB:
+                one.memory[labels.tile] = value * exporter.mib
         for one, labels, value in self._folded(next(answers)):
-            if 0.0 <= value * dialect.wh <= _LARGEST_SLOT_WH:
-                one.energy[labels.tile] = value * dialect.wh
+            if 0.0 <= value * exporter.wh <= _LARGEST_SLOT_WH:
+                one.energy[labels.tile] = value * exporter.wh
         for slot, devices in self._slots.items():
             yield slot, self._slot_rows(slot, devices)
 
     def _folded(self, points: Points) -> Iterator[tuple[_Folded, _Labels, float]]:
         for slot, labels, value in points:
-            holder = labels.key(exported=not self.part.form.plain)
+            holder = labels.key(exported=not self.part.scheme.plain)
             if holder is not None:
                 devices = self._slots[slot]
                 one = devices.get(holder)
@@ -299,17 +303,17 @@ class VendorReader:
                 )
             )
             if count:
-                self.metrics.add(self.part.dialect.activity)
+                self.metrics.add(self.part.exporter.activity)
         return rows
 
     def _scale(self, devices: Collection[_Folded]) -> float:
         """Return what the sums of one slot are multiplied by to be of fractions 0..1."""
-        if not self.part.dialect.percent:
+        if not self.part.exporter.percent:
             return 1.0
         sums = [(v, int(one.counts.get(k, 0))) for one in devices for k, v in one.sums.items()]
         if not reads_fraction(sums):
             return 0.01
-        metric = self.part.dialect.activity
+        metric = self.part.exporter.activity
         self.rescaled.add(metric)
         self._reading.remark(f"{metric} reads 0..1 here, not per cent")
         return 1.0
@@ -321,11 +325,13 @@ class VendorReader:
             total, count = value * scale, int(one.counts.get(labels, 0))
             if not count or not 0.0 <= total <= LARGEST_FRACTION * count:
                 self._reading.remark(
-                    f"{self.part.dialect.activity} has values outside 0..1 on {device.uuid}: "
+                    f"{self.part.exporter.activity} has values outside 0..1 on {device.uuid}: "
                     "these samples were left out"
                 )
+            # Tiles and engines have rows of their own: a GPU is as active as its most active part.
             elif not samples or total / count > best / samples:
                 best, samples = min(total, float(count)), count
+        # AMD's driver counts the activity of all partitions on the first one.
         if device.gpu_instance not in {"", "0"} and samples and best == 0.0:
             self._reading.remark(
                 f"partitions other than 0 read 0 on {device.node or device.uuid}: they have no "
@@ -339,4 +345,5 @@ def _whole_or_sum(by_tile: Mapping[str, float]) -> float | None:
     """Return the value of the whole GPU, or the sum over its tiles; None without any."""
     if not by_tile:
         return None
+    # The row without a tile is the sum already.
     return by_tile[""] if "" in by_tile else sum(by_tile.values())

@@ -4,7 +4,6 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
-from apps.clusters.adapters.prometheus.client import Points, SlotQuery, WindowReader, days
 from apps.clusters.adapters.prometheus.dcgm.device_rows import Sample, merged
 from apps.clusters.adapters.prometheus.http_api import (
     END_MARGIN_SECONDS,
@@ -37,6 +36,12 @@ from apps.clusters.adapters.prometheus.kube_state.metrics import (
     over_slots,
 )
 from apps.clusters.adapters.prometheus.kube_state.pods import PodReader
+from apps.clusters.adapters.prometheus.window_reader import (
+    Points,
+    SlotQuery,
+    WindowReader,
+    day_windows,
+)
 from apps.clusters.domain.pods.kube_objects import KEPT_LABELS
 from apps.clusters.domain.pods.kube_state import (
     LOOK_AHEAD_SECONDS,
@@ -76,6 +81,7 @@ class NodeReader:
         """Read what changes with the slots, at most a day of them."""
         every = self._reading.matchers
         gpu = (*every, self._gpu)
+        # Counted by the labels' values: a node that was relabelled has two series in a slot.
         labels = by(
             "sum", ("node", *self._label_names), over("count_over_time", NODE_LABELS, every)
         )
@@ -92,6 +98,7 @@ class NodeReader:
             ]
         )
         self._add_slots(answers)
+        # Without the label all nodes are one series, of which nothing adds up.
         if self.nodes.pop("", None) is not None:
             self.nameless = (NODE_CREATED, NODE_CAPACITY)
             self._reading.remark("series of nodes come without the label `node`")
@@ -182,11 +189,12 @@ class NodeReader:
         samples in it, so that it gives the same in every window.
         """
         found: dict[int, list[float]] = defaultdict(list)
-        for day in days(window):
+        for day in day_windows(window):
             chosen = self._longest_there(day.slots())
             if not chosen:
                 continue
             matchers = (*self._reading.matchers, one_of("node", sorted(set(chosen.values()))))
+            # Any series of kube-state-metrics has its scrape times; this one has few samples.
             query = raw(NODE_CREATED, matchers, seconds=day.seconds)
             try:
                 series = self._reading.raw(query, day.end_seconds - END_MARGIN_SECONDS, NodeLabels)
@@ -235,7 +243,7 @@ def read_ledger(
     plausible = Plausible(reading, window.end_seconds)
     pods = PodReader(reading, gpu, plausible)
     nodes = NodeReader(reading, gpu, {*KEPT_LABELS, *label_keys}, plausible)
-    for day in days(window):
+    for day in day_windows(window):
         pods.read_facts(day)
         nodes.read_slots(day.slots())
         pods.read_slots(day.slots())
@@ -312,6 +320,7 @@ def _read_after(reading: WindowReader, window: Window, pods: PodReader, nodes: N
 
 def _remark(reading: WindowReader, pods: PodReader, nodes: NodeReader) -> None:
     """Say what the cluster's kube-state-metrics does not show."""
+    # Since 2.0 kube-state-metrics shows no labels that its command line does not name.
     if any(node.capacity for node in nodes.nodes.values()) and not nodes.labelled:
         reading.remark(
             "kube_node_labels shows no GPU label: start kube-state-metrics with "

@@ -10,8 +10,8 @@ from typing import Any
 
 import msgspec
 
-from apps.clusters.adapters.prometheus.client import SlotQuery, WindowReader
 from apps.clusters.adapters.prometheus.http_api import Matcher, by, over
+from apps.clusters.adapters.prometheus.window_reader import SlotQuery, WindowReader
 from apps.clusters.domain.resources import sanitise
 
 # Metrics of kube-state-metrics 2.x; values are units, Unix seconds, or 0 and 1.
@@ -48,6 +48,12 @@ LARGEST: Aggregated = ("max", "max_over_time")
 MEAN: Aggregated = ("max", "avg_over_time")
 EARLIEST: Aggregated = ("min", "min_over_time")
 TOTAL: Aggregated = ("sum", "sum_over_time")
+
+# There were no pods before.
+_EARLIEST_AT = 946_684_800.0  # 2000-01-01
+_LARGEST_AHEAD_SECONDS = 86_400.0
+# No pod or node has as many GPUs: such a value is an error of the exporter.
+_LARGEST_UNITS = 10_000.0
 
 
 class PodLabels(msgspec.Struct, frozen=True, gc=False):
@@ -119,12 +125,6 @@ class NodeLabels(msgspec.Struct, frozen=True, gc=False):
 
 class NodeResource(NodeLabels, frozen=True, gc=False):
     resource: str = ""
-
-
-# There were no pods before.
-_EARLIEST_AT = 946_684_800.0  # 2000-01-01
-_LARGEST_AHEAD_SECONDS = 86_400.0
-_LARGEST_UNITS = 10_000.0
 
 
 @dataclass(frozen=True, slots=True)

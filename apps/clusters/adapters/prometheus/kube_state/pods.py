@@ -7,7 +7,6 @@ window; what changes within it from one value for each slot.
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from apps.clusters.adapters.prometheus.client import Points, WindowReader
 from apps.clusters.adapters.prometheus.http_api import (
     END_MARGIN_SECONDS,
     MAX_STEPS,
@@ -49,6 +48,7 @@ from apps.clusters.adapters.prometheus.kube_state.metrics import (
     over_all,
     over_slots,
 )
+from apps.clusters.adapters.prometheus.window_reader import Points, WindowReader
 from apps.clusters.domain.pods.kube_state import LOOK_AHEAD_SECONDS, OptionalSeries, PodSeries
 from apps.clusters.domain.pods.ledger import Owner
 from apps.clusters.domain.window import Window
@@ -144,11 +144,13 @@ class PodReader:
         names = sorted({pod.namespace for pod in self.pods.values()})
         if len(names) > _MOST_NAMESPACES:
             return self._reading.matchers
+        # Most pods of a cluster request no GPU, and most of them in other namespaces.
         return (*self._reading.matchers, one_of(self._namespace, names))
 
     def _add_requests(self, series: list[Instant[RequestLabels]], *, of_init: bool) -> None:
         for one in series:
             labels = one.metric
+            # Intel's monitoring resource shows all GPUs to a pod and allocates none.
             if labels.resource.endswith(MONITORING):
                 continue
             asked = self._plausible.units(INIT_REQUESTS if of_init else REQUESTS, one.value[1])
@@ -165,12 +167,15 @@ class PodReader:
                 pod = self.pods[labels.uid] = self._new_pod(labels)
             pod.node = pod.node or labels.node
             requests = pod.init_requests if of_init else pod.requests
+            # Prometheus renames labels that the target itself has, as a pod of kube-state-metrics
+            # does.
             units = requests.setdefault(labels.exported_container or labels.container, {})
             units[labels.resource] = max(units.get(labels.resource, 0.0), asked)
 
     def _new_pod(self, labels: RequestLabels) -> PodSeries:
         if not labels.exported_pod:
             return PodSeries(labels.uid, labels.namespace, labels.pod)
+        # The clash is one of the whole target: every later query must match the renamed label.
         self._namespace = "exported_namespace"
         return PodSeries(labels.uid, labels.exported_namespace, labels.exported_pod)
 

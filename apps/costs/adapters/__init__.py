@@ -1,0 +1,1 @@
+"""Cost files as bytes: their formats, and where they are kept."""

@@ -1,0 +1,289 @@
+"""Write cost files as CSV, XLSX and Parquet."""
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, tzinfo
+from decimal import Decimal
+from functools import lru_cache
+from itertools import islice
+from tempfile import TemporaryDirectory, TemporaryFile
+from typing import Any, BinaryIO
+from zoneinfo import ZoneInfo
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import xlsxwriter
+from xlsxwriter.format import Format
+from xlsxwriter.workbook import Workbook
+from xlsxwriter.worksheet import Worksheet
+
+from apps.costs.domain.files import (
+    MOST_XLSX_ROWS,
+    CellType,
+    CostFile,
+    FileColumn,
+    FileFormat,
+    FileRow,
+    check_row_count,
+    scaled_text,
+)
+from apps.usage.domain.columns import guarded, utc_text
+
+_CSV_ROWS_AT_A_TIME = 2000
+_BOM = b"\xef\xbb\xbf"
+_TO_QUOTE = re.compile(r'[",\r\n]')
+# Names and times come again and again: to look one up is faster than to check it for formulas.
+_REMEMBERED = 50_000
+_LONGEST_TEXT = 32_767
+_WIDTH = {CellType.TEXT: 24, CellType.INSTANT: 20, CellType.PERIOD: 20}
+_PRECISION = (
+    "Cells hold the amounts as spreadsheets do, to 15 digits; CSV and Parquet carry them in full."
+)
+_TIMES = "Periods are local to {}; other times are UTC."
+_CellWriter = Callable[[int, int, Any], object]
+# Rows become Arrow columns soon, where they take a tenth of the memory; readers like large groups.
+_PARQUET_ROWS_AT_A_TIME = 10_000
+_BATCHES_IN_GROUP = 10
+# An int64 has 19 digits; times a decimal of d digits Arrow makes them 19 + d + 1 + 1.
+_INT64_DIGITS = 19
+
+
+def csv_parts(file: CostFile, *, bom: bool = False, with_notes: bool = True) -> Iterator[bytes]:
+    """Yield a file in parts of some thousand rows.
+
+    Texts that a spreadsheet could take for formulas are guarded; numbers stay numbers, so -1.5 is
+    -1.5. The notes are columns of every row (readers of CSV know no other place, and a comment
+    above the header would be taken for it); those that the file has anyway are not repeated.
+    `bom` is for Excel, which takes UTF-8 without it for something else.
+    """
+    names = [column.name for column in file.columns]
+    notes = {
+        name: _csv_quoted(text)
+        for name, text in file.notes.texts().items()
+        if with_notes and name not in names
+    }
+    zone = ZoneInfo(file.notes.time_zone)
+    texts = [_csv_text(column, zone) for column in file.columns]
+    tail = "".join(f",{note}" for note in notes.values()) + "\r\n"
+    yield (_BOM if bom else b"") + (",".join([*names, *notes]) + "\r\n").encode()
+    rows = iter(file.rows)
+    while part := list(islice(rows, _CSV_ROWS_AT_A_TIME)):
+        lines = [
+            ",".join(
+                ["" if cell is None else text(cell) for text, cell in zip(texts, row, strict=True)]
+            )
+            for row in part
+        ]
+        yield (tail.join(lines) + tail).encode()
+
+
+def _csv_quoted(text: str) -> str:
+    """Return a text as a field: guarded, and in quotes where it needs them."""
+    safe = guarded(text)
+    return '"' + safe.replace('"', '""') + '"' if _TO_QUOTE.search(safe) else safe
+
+
+def _csv_text(column: FileColumn, zone: ZoneInfo) -> Callable[[Any], str]:
+    match column.kind:
+        case CellType.TEXT:
+            return lru_cache(_REMEMBERED)(_csv_quoted)
+        case CellType.WHOLE:
+            return str
+        case CellType.SCALED:
+            digits = column.digits
+            return lambda amount: scaled_text(amount, digits)
+        case CellType.RATIO:
+            return lambda ratio: repr(float(ratio))
+        case CellType.FLAG:
+            return lambda flag: "true" if flag else "false"
+        case CellType.INSTANT:
+            return lru_cache(_REMEMBERED)(lambda at: utc_text(at) or "")
+        case CellType.PERIOD:
+            # Not remembered: the two hours that one is, when clocks go back, count as equal.
+            return lambda at: at.astimezone(zone).isoformat()
+
+
+def write_xlsx(file: CostFile, out: BinaryIO) -> None:
+    """Write a workbook of two sheets, row by row; only one row is in memory at a time.
+
+    Texts are written as texts, so none becomes a formula or a link. The same file gives the same
+    bytes. Raises TooManyRows at the first row too many, and writes nothing then.
+    """
+    with TemporaryDirectory(prefix="gpuportal-xlsx-") as folder:
+        book = xlsxwriter.Workbook(out, {"constant_memory": True, "tmpdir": folder})
+        # Else the clock is written into it.
+        book.set_properties({"title": file.title, "created": file.notes.window_end})
+        sheet = book.add_worksheet("costs")
+        _write_head(book, sheet, file.columns)
+        try:
+            _write_rows(book, sheet, file)
+        except BaseException:
+            # Nobody else closes what a workbook that is given up had opened.
+            sheet.row_data_fh.close()
+            raise
+        _write_notes(book, file)
+        book.close()
+
+
+def _write_rows(book: Workbook, sheet: Worksheet, file: CostFile) -> None:
+    zone = ZoneInfo(file.notes.time_zone)
+    puts = [_cell_writer(book, sheet, column, zone) for column in file.columns]
+    at = 0
+    for at, row in enumerate(file.rows, start=1):
+        if at > MOST_XLSX_ROWS:
+            check_row_count(FileFormat.XLSX, at)
+        for place, (put, cell) in enumerate(zip(puts, row, strict=True)):
+            if cell is not None:
+                put(at, place, cell)
+    if at:
+        sheet.autofilter(0, 0, at, len(file.columns) - 1)
+
+
+def _write_head(book: Workbook, sheet: Worksheet, columns: Sequence[FileColumn]) -> None:
+    bold = book.add_format({"bold": True, "bottom": 1})
+    for place, column in enumerate(columns):
+        sheet.set_column(place, place, max(_WIDTH.get(column.kind, 14), len(column.name) + 2))
+        sheet.write_string(0, place, column.name, bold)
+    sheet.freeze_panes(1, 0)
+
+
+def _cell_writer(book: Workbook, sheet: Worksheet, column: FileColumn, zone: tzinfo) -> _CellWriter:
+    match column.kind:
+        case CellType.TEXT:
+            return lambda row, place, text: sheet.write_string(row, place, text[:_LONGEST_TEXT])
+        case CellType.SCALED:
+            shown = _number_format(book, "#,##0.00" if column.digits else "#,##0")
+            step = 10**column.digits
+            return lambda row, place, amount: sheet.write_number(row, place, amount / step, shown)
+        case CellType.WHOLE:
+            return lambda row, place, whole: sheet.write_number(row, place, whole)
+        case CellType.RATIO:
+            shown = _number_format(book, "0.0000")
+            return lambda row, place, ratio: sheet.write_number(row, place, ratio, shown)
+        case CellType.FLAG:
+            return lambda row, place, flag: sheet.write_boolean(row, place, flag)
+        case CellType.INSTANT | CellType.PERIOD:
+            written = zone if column.kind is CellType.PERIOD else UTC
+            shown = _number_format(book, "yyyy-mm-dd hh:mm:ss")
+            return lambda row, place, at: sheet.write_datetime(
+                row, place, at.astimezone(written).replace(tzinfo=None), shown
+            )
+
+
+def _number_format(book: Workbook, shown: str) -> Format:
+    return book.add_format({"num_format": shown})
+
+
+def _write_notes(book: Workbook, file: CostFile) -> None:
+    sheet = book.add_worksheet("notes")
+    sheet.set_column(0, 1, 34)
+    lines = [("title", file.title), *file.notes.texts().items()]
+    lines += [("times", _TIMES.format(file.notes.time_zone)), ("precision", _PRECISION)]
+    for row, (name, text) in enumerate(lines):
+        sheet.write_string(row, 0, name)
+        sheet.write_string(row, 1, text)
+
+
+def write_parquet(file: CostFile, out: BinaryIO, *, floats: bool = False) -> None:
+    """Write a file in groups of 100,000 rows; one group is in memory at a time.
+
+    Amounts are decimals of their column's digits. With `floats` they are doubles, as readers of
+    FOCUS expect (its validator refuses decimals); what a double cannot hold is beyond 1e-15 of it.
+    The notes are in the schema's metadata, keys prefixed `gpuportal.`.
+    """
+    metadata = {f"gpuportal.{name}": text for name, text in file.notes.texts().items()}
+    schema = pa.schema(
+        [pa.field(column.name, _arrow_type(column, floats=floats)) for column in file.columns],
+        metadata={"gpuportal.title": file.title, **metadata},
+    )
+    with pq.ParquetWriter(out, schema, compression="zstd") as writer:
+        for group in _row_groups(file, schema, floats=floats):
+            writer.write_table(group)
+
+
+def _row_groups(file: CostFile, schema: pa.Schema, *, floats: bool) -> Iterator[pa.Table]:
+    rows = iter(file.rows)
+    batches: list[pa.RecordBatch] = []
+    while part := list(islice(rows, _PARQUET_ROWS_AT_A_TIME)):
+        batches.append(_record_batch(part, file.columns, schema, floats=floats))
+        if len(batches) == _BATCHES_IN_GROUP:
+            yield pa.Table.from_batches(batches, schema)
+            batches = []
+    if batches:
+        yield pa.Table.from_batches(batches, schema)
+
+
+def _record_batch(
+    rows: Sequence[FileRow], columns: Sequence[FileColumn], schema: pa.Schema, *, floats: bool
+) -> pa.RecordBatch:
+    arrays = [
+        _arrow_array(cells, column, floats=floats)
+        for cells, column in zip(zip(*rows, strict=True), columns, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _arrow_type(column: FileColumn, *, floats: bool) -> Any:
+    match column.kind:
+        case CellType.TEXT:
+            return pa.string()
+        case CellType.WHOLE:
+            return pa.int64()
+        case CellType.SCALED:
+            return pa.float64() if floats else _arrow_decimal(column.digits)
+        case CellType.RATIO:
+            return pa.float64()
+        case CellType.FLAG:
+            return pa.bool_()
+        case CellType.INSTANT | CellType.PERIOD:
+            return pa.timestamp("us", tz="UTC")
+
+
+def _arrow_decimal(digits: int) -> Any:
+    return pa.decimal128(_INT64_DIGITS + digits, digits)
+
+
+def _arrow_array(cells: Sequence[Any], column: FileColumn, *, floats: bool) -> Any:
+    if column.kind is not CellType.SCALED:
+        return pa.array(cells, _arrow_type(column, floats=floats))
+    whole = pa.array(cells, pa.int64())
+    if floats:
+        # Up to 2^53 both numbers are exact, so this is the double that a reader of the CSV gets.
+        return pc.divide(pc.cast(whole, pa.float64(), safe=False), 10.0**column.digits)
+    step = pa.scalar(
+        Decimal(1).scaleb(-column.digits), pa.decimal128(column.digits + 1, column.digits)
+    )
+    made = pc.multiply(pc.cast(whole, pa.decimal128(_INT64_DIGITS, 0)), step)
+    return pc.cast(made, _arrow_decimal(column.digits))
+
+
+def write(file: CostFile, format_: FileFormat, out: BinaryIO, *, bom: bool = False) -> None:
+    """Write `file` to `out`, which has to be seekable for XLSX; `bom` is for CSV alone.
+
+    FOCUS files are the same formats with FOCUS's columns (`domain.focus_file`). Raises
+    TooManyRows for a workbook that would be too long; `out` then holds no workbook.
+    """
+    match format_:
+        case FileFormat.CSV | FileFormat.FOCUS_CSV:
+            # FOCUS knows no other columns than its own, and has the notes among them.
+            for part in csv_parts(file, bom=bom, with_notes=not format_.is_focus):
+                out.write(part)
+        case FileFormat.XLSX:
+            write_xlsx(file, out)
+        case FileFormat.PARQUET | FileFormat.FOCUS_PARQUET:
+            write_parquet(file, out, floats=format_.is_focus)
+
+
+def write_beside(file: CostFile, format_: FileFormat) -> BinaryIO:
+    """Return `file` in a file without a name, at its end; who closes it deletes it.
+
+    For formats that cannot be written from front to back. Raises TooManyRows, and leaves nothing.
+    """
+    beside = TemporaryFile()  # noqa: SIM115 - the caller closes it
+    try:
+        write(file, format_, beside)
+    except BaseException:
+        beside.close()
+        raise
+    return beside

@@ -1,0 +1,116 @@
+"""The monthly report as a mail: what each team cost, and what of it was unused."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
+
+from apps.costs.domain.costing import STATEMENTS, Basis, Cause, Policy, cents, minor_digits
+
+PLATFORM = "the platform"
+BASIS_STATEMENTS = {
+    Basis.ALLOCATED: "Charge basis: allocated GPU-hours.",
+    Basis.USED: "Charge basis: active GPU-hours, and those without metrics.",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class MonthlyReport:
+    """What a month cost, in units of 1e-8 by currency.
+
+    `teams` and `wasted` hold (name or cause, units) for each currency, the dearest first; the
+    teams of a currency sum to its `totals`. `unpriced` is nano-GPU-hours without a price,
+    `coverage_ratio` 0..1 or None where nothing ran. `closed_at` None: the month is open still.
+    """
+
+    month: date
+    time_zone: str
+    totals: Mapping[str, int]
+    teams: Mapping[str, Sequence[tuple[str, int]]]
+    wasted: Mapping[str, Sequence[tuple[Cause, int]]]
+    basis: Basis
+    policy: Policy
+    price_book: str
+    coverage_ratio: float | None
+    unpriced: int
+    closed_at: datetime | None = None
+    rows_sha256: str = ""
+    forced: str = ""
+
+
+def subject(report: MonthlyReport) -> str:
+    """Return the message's subject."""
+    sums = [
+        f"{_printed_amounts([amount], c)[0]} {c}" for c, amount in sorted(report.totals.items())
+    ]
+    return f"GPU costs of {report.month:%Y-%m}: {' and '.join(sums) or 'nothing is priced'}"
+
+
+def body(report: MonthlyReport, *, link: str) -> str:
+    """Return the message's text; amounts of one table add up as they are printed."""
+    lines = [f"GPU costs of {report.month:%Y-%m}, months local to {report.time_zone}.", ""]
+    for currency in sorted(report.totals):
+        lines += _by_currency(report, currency)
+    if not report.totals:
+        lines += ["No hour of this month has a price.", ""]
+    lines += _terms_lines(report)
+    files = f"Files and the months' states: {link}" if link else "Files are on the page Exports."
+    return "\n".join([*lines, "", files, ""])
+
+
+def _by_currency(report: MonthlyReport, currency: str) -> list[str]:
+    teams = report.teams[currency]
+    wasted = report.wasted.get(currency, ())
+    total = _printed_amounts([report.totals[currency]], currency)[0]
+    lines = [
+        f"By team, in {currency}",
+        *_table_lines([(name or PLATFORM, n) for name, n in teams], currency),
+    ]
+    lines += [f"  {'together':<40} {total:>20}", ""]
+    if wasted:
+        named = [(cause.value.replace("_", " "), amount) for cause, amount in wasted]
+        whole = _printed_amounts([sum(amount for _, amount in wasted)], currency)[0]
+        lines += [f"Unused part, by cause, in {currency}", *_table_lines(named, currency)]
+        lines += [f"  {'together':<40} {whole:>20}", ""]
+    return lines
+
+
+def _table_lines(rows: Sequence[tuple[str, int]], currency: str) -> list[str]:
+    printed = _printed_amounts([amount for _, amount in rows], currency)
+    return [
+        f"  {_one_line(name):<40} {text:>20}" for (name, _), text in zip(rows, printed, strict=True)
+    ]
+
+
+def _one_line(name: str) -> str:
+    """Return a name on one line, whatever it holds."""
+    return " ".join(name.split())[:80]
+
+
+def _printed_amounts(amounts: Sequence[int], currency: str) -> list[str]:
+    digits = minor_digits(currency)
+    return [f"{amount:,}" for amount in cents(amounts, digits=digits)]
+
+
+def _terms_lines(report: MonthlyReport) -> list[str]:
+    ratio = report.coverage_ratio
+    coverage = (
+        "nothing ran" if ratio is None else f"{100 * ratio:.2f} % of running time is measured"
+    )
+    lines = [BASIS_STATEMENTS[report.basis], STATEMENTS[report.policy]]
+    lines += [f"Price book {report.price_book}. Coverage: {coverage}."]
+    if report.unpriced:
+        lines += [f"{report.unpriced / 1e9:,.2f} GPU-hours have no price and are in no sum."]
+    if report.closed_at is not None:
+        lines += [f"Closed on {report.closed_at:%Y-%m-%d}; rows SHA-256 {report.rows_sha256}."]
+        if report.forced:
+            lines += [f"Closed although something was missing: {_one_line(report.forced)}"]
+    else:
+        lines += ["The month is not closed: it may change still."]
+    return lines
+
+
+def due_month(today: date, day: int) -> date | None:
+    """Return the month whose report is due on a local day; None before the day of the month."""
+    if not day or today.day < day:
+        return None
+    return (today.replace(day=1) - timedelta(days=1)).replace(day=1)

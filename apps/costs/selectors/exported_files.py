@@ -1,0 +1,173 @@
+"""Files that were exported, and those of closed months: where they lie, and who may fetch them."""
+
+from dataclasses import dataclass
+from datetime import date, datetime
+from pathlib import Path
+
+from django.conf import settings
+
+from apps.accounts.models import User
+from apps.accounts.permissions import NotAllowed, Visibility, visibility_of
+from apps.costs.domain.exports import ExportScope, ExportState, covers, expires_at, progress
+from apps.costs.domain.files import FileFormat
+from apps.costs.models import ClosedFile, Export
+
+MOST_SHOWN = 20
+
+
+class ExportGone(LookupError):
+    """There is no such file, or none any more; the text says which."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExportRow:
+    """A file that somebody asked for.
+
+    `progress` is 0..1, None while the length is unknown; `size` in bytes and `sha256` are there
+    once it is done. `expires_at` is when its file is deleted.
+    """
+
+    pk: int
+    asked: ExportScope
+    format: FileFormat
+    state: ExportState
+    rows_written: int
+    rows_expected: int | None
+    progress: float | None
+    size: int | None
+    sha256: str
+    file_name: str
+    error: str
+    asked_at: datetime
+    started_at: datetime | None
+    ended_at: datetime | None
+    expires_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Download:
+    """A file that is there, and what it is called."""
+
+    path: Path
+    name: str
+    format: FileFormat
+    sha256: str
+
+
+def exports_folder() -> Path:
+    """Return where files that were asked for lie; those of closed months lie below."""
+    chosen: str = settings.EXPORTS_DIR
+    return Path(chosen) if chosen else Path(settings.VAR_DIR) / "exports"
+
+
+def closed_folder() -> Path:
+    return exports_folder() / "closed"
+
+
+def export_rows(user: User) -> list[ExportRow]:
+    """Return the files that a person asked for, newest first. One query.
+
+    They are the person's own, whatever anybody's visibility.
+    """
+    rows = Export.objects.filter(asked_by=user).order_by("-asked_at", "-pk")
+    return [_export_row(row) for row in rows[:MOST_SHOWN]]
+
+
+def _export_row(row: Export) -> ExportRow:
+    state = ExportState(row.state)
+    done = state is ExportState.DONE and row.ended_at is not None
+    return ExportRow(
+        pk=row.pk,
+        asked=ExportScope.of(row.question),
+        format=FileFormat(row.format),
+        state=state,
+        rows_written=row.rows_written,
+        rows_expected=row.rows_expected,
+        progress=progress(row.rows_written, row.rows_expected),
+        size=row.size,
+        sha256=row.sha256,
+        file_name=row.file_name,
+        error=row.error,
+        asked_at=row.asked_at,
+        started_at=row.started_at,
+        ended_at=row.ended_at,
+        expires_at=expires_at(row.ended_at, settings.EXPORT_DAYS)
+        if done and row.ended_at
+        else None,
+    )
+
+
+def export_download(pk: int, user: User) -> Download:
+    """Return a file that `user` asked for. Two queries.
+
+    What they may see is looked at again: who left a team cannot fetch its money any more.
+    Raises ExportGone, and NotAllowed where the file holds more than they see now.
+    """
+    row = Export.objects.filter(pk=pk, asked_by=user).first()
+    if row is None:
+        raise ExportGone("There is no such file of yours.")
+    check_still_sees(row, visibility_of(user))
+    if row.state == ExportState.EXPIRED:
+        raise ExportGone(
+            "This file was kept as long as files are, and is deleted: ask for it anew."
+        )
+    if row.state != ExportState.DONE:
+        raise ExportGone("This file is not written yet.")
+    path = exports_folder() / row.path
+    if not path.is_file():
+        raise ExportGone("This file is not on this server any more: ask for it anew.")
+    return Download(path, row.file_name, FileFormat(row.format), row.sha256)
+
+
+def check_still_sees(row: Export, visibility: Visibility) -> None:
+    """Raise NotAllowed where a file holds more than `visibility` lets see."""
+    now = (visibility.everything, sorted(visibility.team_ids))
+    if not covers(now, (row.everything, row.team_ids)):
+        raise NotAllowed("What you may see has changed since you asked for this file.")
+
+
+@dataclass(frozen=True, slots=True)
+class ClosedFileRow:
+    """A file of a closed month as it is kept.
+
+    `kept`: its bytes are on this server. `agrees` is None unless it was made anew since; then
+    whether what came out has the hash of the closing.
+    """
+
+    month: date
+    format: FileFormat
+    sha256: str
+    kept: bool
+    size: int | None
+    remade_at: datetime | None
+    agrees: bool | None
+
+
+def closed_path(sha256: str, format_: FileFormat) -> Path:
+    """Return where a file of a closed month lies: its hash is its name."""
+    return closed_folder() / f"{sha256}.{format_.suffix}"
+
+
+def closed_files(*, visibility: Visibility) -> dict[tuple[date, str], ClosedFileRow]:
+    """Return what is kept of closed months by month and format; for who sees everything.
+
+    One query, and a look at the disk for each file.
+    """
+    if not visibility.everything:
+        return {}
+    rows = ClosedFile.objects.filter(period__reopened_at__isnull=True).select_related("period")
+    found = (_closed_row(row) for row in rows.order_by("period__month", "format"))
+    return {(row.month, row.format.value): row for row in found}
+
+
+def _closed_row(row: ClosedFile) -> ClosedFileRow:
+    format_ = FileFormat(row.format)
+    return ClosedFileRow(
+        month=row.period.month,
+        format=format_,
+        sha256=row.sha256,
+        kept=closed_path(row.sha256, format_).is_file(),
+        size=row.size,
+        remade_at=row.remade_at,
+        agrees=row.remade_sha256 == row.sha256 if row.remade_at else None,
+    )

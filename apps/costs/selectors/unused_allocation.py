@@ -1,0 +1,95 @@
+"""The cost of unused allocation, by team or workload."""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+from zoneinfo import ZoneInfo
+
+from apps.accounts.permissions import Visibility
+from apps.clusters.domain.window import Window
+from apps.costs.domain.costing import HELD, Cause
+from apps.costs.selectors.cost_reader import CostReader
+from apps.costs.selectors.rows import CostQuery
+from apps.usage.domain.usage_query import Filters, Grouping
+
+_UNUSED = frozenset({Cause.UNDERUSED, Cause.IDLE, Cause.NOT_RUNNING})
+WORKLOADS = (
+    *(Grouping.CLUSTER, Grouping.NAMESPACE, Grouping.WORKLOAD),
+    *(Grouping.TEAM, Grouping.TIER),
+)
+"""What tells workloads apart: one may be of another team, or on another tier, later on."""
+
+
+@dataclass(frozen=True, slots=True)
+class UnusedCost:
+    """What one group was allocated and did not use; `by_cause` has its nano-GPU-hours.
+
+    Money is in units of 1e-8 of `currency`; `currency` is empty for GPU-hours without a price,
+    whose money is 0. `known` is the cost of what was allocated without what has no metrics.
+    """
+
+    groups: Mapping[str, str]
+    currency: str
+    unused: int
+    known: int
+    by_cause: Mapping[Cause, int]
+
+    @property
+    def ratio(self) -> float | None:
+        """Unused ÷ allocated cost, 0..1; None where nothing with a price has metrics."""
+        return self.unused / self.known if self.known else None
+
+    @property
+    def gpu_hours(self) -> int:
+        """The unused nano-GPU-hours."""
+        return sum(self.by_cause.values())
+
+
+class _Key(NamedTuple):
+    ids: tuple[int, ...]
+    currency: str
+
+
+def unused_costs(
+    window: Window,
+    *,
+    by: Sequence[Grouping],
+    filters: Filters,
+    visibility: Visibility,
+    limit: int | None = None,
+    zone: ZoneInfo | None = None,
+) -> list[UnusedCost]:
+    """Return what teams that the reader sees did not use, by `by` and currency, dearest first.
+
+    What has no price comes last, by GPU-hours. Groups of which all was used are left out where
+    there is a `limit`. Six queries and those for names. Raises GroupingRefused.
+    """
+    asked = CostQuery(window, group_by=by, filters=filters, causes=HELD, waste=True)
+    reading = CostReader(asked, visibility=visibility, zone=zone)
+    unused: dict[_Key, int] = defaultdict(int)
+    known: dict[_Key, int] = defaultdict(int)
+    causes: dict[_Key, dict[Cause, int]] = defaultdict(dict)
+    for line_key, line in reading.lines(window).items():
+        key, cause = _Key(line_key.ids, line_key.currency), line_key.cause
+        if cause not in HELD or cause is Cause.UNMEASURED:
+            continue
+        known[key] += line.cost
+        if cause in _UNUSED:
+            unused[key] += line.cost
+            causes[key][cause] = causes[key].get(cause, 0) + line.gpu_hours
+    ranked = sorted(known, key=lambda key: (-unused[key], -sum(causes[key].values()), key))
+    if limit is not None:
+        ranked = [key for key in ranked if causes[key]][:limit]
+    names = reading.names_of({key.ids for key in ranked})
+    columns = tuple(map(str, by))
+    return [
+        UnusedCost(
+            groups=dict(zip(columns, names[key.ids], strict=True)),
+            currency=key.currency,
+            unused=unused[key],
+            known=known[key],
+            by_cause=causes[key],
+        )
+        for key in ranked
+    ]

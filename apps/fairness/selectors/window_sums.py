@@ -1,0 +1,304 @@
+"""Sums over a window by tier and team: whole days, the rest of hours, and stored blobs."""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, fields
+from datetime import date, datetime, timedelta
+from functools import reduce
+from operator import or_
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from django.db.models import Count, Q, QuerySet, Sum
+
+from apps.clusters.domain.window import Window, hour_floor
+from apps.clusters.models import Tier
+from apps.clusters.selectors import report
+from apps.fairness.domain.measures import HourState
+from apps.fairness.domain.team_table import (
+    TABLE_COLUMNS,
+    TeamTable,
+    decode_table,
+    sum_tables,
+    table_of,
+)
+from apps.fairness.models import (
+    FairnessDay,
+    TeamFairnessDay,
+    TeamFairnessHour,
+    TierFairnessDay,
+    TierFairnessHour,
+    TierTeamBlob,
+)
+from apps.fairness.selectors.rows import HourCounts
+from apps.usage.domain.amounts import hours
+from apps.usage.selectors import day_runs, in_days, in_hours, rest_of
+
+_HOUR = timedelta(hours=1)
+_MOST_NAMED = 1000
+"""Hours; of more than six weeks that are not summed by day, spans are read."""
+_KNOWN = ~Q(state=HourState.MISSING.value)
+HOUR_COUNTS = {
+    "hours": Count("pk", filter=_KNOWN),
+    "hours_missing": Count("pk", filter=~_KNOWN),
+    "hours_partial": Count("pk", filter=Q(state=HourState.PARTIAL.value)),
+    "hours_watched": Count("pk", filter=_KNOWN & Q(watched=True)),
+}
+"""What rows of days keep of how many hours they sum, and how good these are."""
+_WEEK_DAYS = 7
+_Day = tuple[date, datetime, datetime]
+_Span = tuple[datetime, datetime]
+
+
+def tier_names(names: Collection[str] = ()) -> dict[int, str]:
+    """Return id → name of the tiers of these names, of all where none is given. One query."""
+    rows = Tier.objects.filter(name__in=names) if names else Tier.objects.all()
+    return dict(rows.order_by("position", "name", "pk").values_list("pk", "name"))
+
+
+@dataclass(slots=True)
+class TeamSums:
+    """Nano-GPU-hours of a team in a tier."""
+
+    entitlement: int = 0
+    demand: int = 0
+    fair_share: int = 0
+    allocated: int = 0
+    borrowed: int = 0
+    lent: int = 0
+    denied: int = 0
+    from_pool: int = 0
+    overdrawn: int = 0
+    idle: int = 0
+
+    def gpu_hours(self) -> dict[str, Any]:
+        """Return all but `idle` in GPU-hours, by the names that rows have for them."""
+        return {f"{name}_gpu_hours": hours(getattr(self, name)) for name in TEAM_COLUMNS[:-1]}
+
+
+@dataclass(slots=True)
+class TierSums:
+    """Nano-GPU-hours of a tier, and how many hours they are of."""
+
+    capacity: int = 0
+    from_pool: int = 0
+    overdrawn: int = 0
+    borrowable: int = 0
+    known: int = 0
+    missing: int = 0
+    partial: int = 0
+    watched: int = 0
+
+    def hours(self) -> HourCounts:
+        return HourCounts(self.known, self.missing, self.partial, self.watched)
+
+    def gpu_hours(self) -> dict[str, Any]:
+        """Return the amounts in GPU-hours, by the names that rows have for them."""
+        return {f"{name}_gpu_hours": hours(getattr(self, name)) for name in _TIER_AMOUNTS}
+
+
+TEAM_COLUMNS = tuple(field.name for field in fields(TeamSums))
+_TIER_AMOUNTS = tuple(field.name for field in fields(TierSums))[:4]
+
+
+@dataclass(frozen=True, slots=True)
+class WindowPlan:
+    """How a window is read: conditions on `day`, and on `hour`; None where there is nothing.
+
+    Those of a `team` name each day and hour: what is stored by tier, time and team is found one
+    by one, where a span would be read whole with the rows of a thousand others.
+    """
+
+    days: Q | None
+    hours: Q | None
+    team_days: Q | None
+    team_hours: Q | None
+
+
+@dataclass(frozen=True, slots=True)
+class WindowCover:
+    """The rolled days within a window with their spans, and what is left of it."""
+
+    days: Sequence[tuple[date, datetime, datetime]]
+    gaps: Sequence[tuple[datetime, datetime]]
+
+
+def cover_of(window: Window) -> WindowCover:
+    """Return which days and what else make up a window. One query."""
+    rolled = FairnessDay.objects.filter(
+        rolled=True, start__gte=window.start, end__lte=window.end
+    ).order_by("day")
+    rows = list(rolled.values_list("day", "start", "end"))
+    return WindowCover(rows, rest_of(window, [(start, end) for _, start, end in rows]))
+
+
+def plan_of(window: Window) -> WindowPlan:
+    """Return how to read a window. Two queries, at most."""
+    return plan_of_cover(cover_of(window))
+
+
+def plan_of_cover(cover: WindowCover) -> WindowPlan:
+    """Return how to read what a window is made of. One query, at most."""
+    days = [day for day, _, _ in cover.days]
+    hours: list[datetime] = []
+    if cover.gaps:
+        zone = report().zone
+        hours = [hour for start, end in cover.gaps for hour in _hours_between(start, end, zone)]
+    by_span = _any_of(in_hours(cover.gaps))
+    return WindowPlan(
+        days=_any_of(in_days(day_runs(days))),
+        hours=by_span,
+        team_days=Q(day__in=days) if days else None,
+        # Databases limit a query's parameters, and plan long lists slowly.
+        team_hours=Q(hour__in=hours) if 0 < len(hours) <= _MOST_NAMED else by_span,
+    )
+
+
+def _hours_between(start: datetime, end: datetime, zone: ZoneInfo) -> Iterator[datetime]:
+    """Yield the hours of facts that begin from `start` on, before `end`.
+
+    They are counted from local midnight: in a zone at :30 they begin at half past.
+    """
+    hour = hour_floor(start, zone)
+    if hour < start:
+        hour += _HOUR
+    while hour < end:
+        yield hour
+        hour += _HOUR
+
+
+def _any_of(parts: Iterable[Q]) -> Q | None:
+    every = list(parts)
+    return reduce(or_, every) if every else None
+
+
+def team_sums(
+    parts: WindowPlan,
+    tiers: Collection[int],
+    *,
+    team: int | None = None,
+    columns: Sequence[str] = TEAM_COLUMNS,
+) -> dict[int, dict[int, TeamSums]]:
+    """Return the sums of each tier and team, or of one team alone. Two queries, at most.
+
+    What is not of `columns` stays 0: half the time goes into adding up.
+    """
+    found: dict[int, dict[int, TeamSums]] = {tier: {} for tier in tiers}
+    sums = {f"sum_{column}": Sum(column) for column in columns}
+    of_team = Q() if team is None else Q(team=team)
+    sources = ((parts.days, TeamFairnessDay.objects), (parts.hours, TeamFairnessHour.objects))
+    if team is not None:
+        sources = (
+            (parts.team_days, TeamFairnessDay.objects),
+            (parts.team_hours, TeamFairnessHour.objects),
+        )
+    for where, manager in sources:
+        if where is None:
+            continue
+        rows: QuerySet[Any] = manager.filter(where, of_team, tier__in=tiers).order_by()
+        keyed = rows.values_list("tier_id", "team_id")
+        for tier, who, *amounts in keyed.annotate(**sums):
+            own = found[tier].setdefault(who, TeamSums())
+            for name, amount in zip(columns, amounts, strict=True):
+                setattr(own, name, getattr(own, name) + int(amount))
+    return found
+
+
+def tier_sums(parts: WindowPlan, tiers: Collection[int]) -> dict[int, TierSums]:
+    """Return the sums of each tier that has any row. Two queries, at most."""
+    found: dict[int, TierSums] = defaultdict(TierSums)
+    sums = {f"sum_{column}": Sum(column) for column in _TIER_AMOUNTS}
+    counts: tuple[dict[str, Any], ...] = (
+        {f"in_{name}": Sum(name) for name in HOUR_COUNTS},
+        {f"in_{name}": count for name, count in HOUR_COUNTS.items()},
+    )
+    sources = ((parts.days, TierFairnessDay.objects), (parts.hours, TierFairnessHour.objects))
+    for (where, manager), counted in zip(sources, counts, strict=True):
+        if where is None:
+            continue
+        rows: QuerySet[Any] = manager.filter(where, tier__in=tiers).order_by()
+        for tier, *values in rows.values_list("tier_id").annotate(**sums, **counted):
+            own = found[tier]
+            for amount, value in zip(fields(TierSums), values, strict=True):
+                setattr(own, amount.name, getattr(own, amount.name) + int(value))
+    return dict(found)
+
+
+@dataclass(slots=True)
+class _ChosenBlobs:
+    """Where blobs of each span begin that together are as much of a window as they can be."""
+
+    starts: dict[str, list[datetime]] = field(default_factory=lambda: defaultdict(list))
+    days: list[_Day] = field(default_factory=list)
+    gaps: list[_Span] = field(default_factory=list)
+
+
+def blob_sums(
+    window: Window, cover: WindowCover, tiers: Collection[int]
+) -> tuple[dict[int, TeamTable], WindowPlan]:
+    """Return the sums of the teams of each tier that has any, and how else the window is read.
+
+    What is in no blob is read by rows: days that were summed before there were blobs, and hours
+    of some days ago where a window begins or ends within one. Six queries, at most.
+    """
+    chosen = _choose_blobs(window, cover)
+    tables: dict[int, list[TeamTable]] = defaultdict(list)
+    for tier, stored in _blob_rows(chosen, tiers):
+        tables[tier].append(decode_table(stored))
+    rest = plan_of_cover(WindowCover(chosen.days, chosen.gaps))
+    for tier, teams in team_sums(rest, tiers, columns=TABLE_COLUMNS).items():
+        rows = [
+            (team, *(getattr(own, name) for name in TABLE_COLUMNS)) for team, own in teams.items()
+        ]
+        if rows:
+            tables[tier].append(table_of(rows))
+    return {tier: sum_tables(found) for tier, found in tables.items()}, plan_of_cover(cover)
+
+
+def _blob_rows(
+    chosen: _ChosenBlobs, tiers: Collection[int]
+) -> Iterator[tuple[int, bytes | memoryview]]:
+    where = Q()
+    for span, starts in chosen.starts.items():
+        where |= Q(span=span, start__in=starts)
+    if not where:
+        return
+    rows = TierTeamBlob.objects.filter(where, tier__in=tiers).order_by()
+    # A year of blobs is many megabytes: they are added up as they come.
+    yield from rows.values_list("tier_id", "teams").iterator(chunk_size=200)
+
+
+def _choose_blobs(window: Window, cover: WindowCover) -> _ChosenBlobs:
+    blobs = TierTeamBlob.objects.filter(start__gte=window.start, start__lt=window.end).order_by()
+    there: dict[str, set[datetime]] = defaultdict(set)
+    for span, start in blobs.values_list("span", "start").distinct():
+        there[span].add(start)
+    chosen = _ChosenBlobs()
+    for days in _weeks(cover.days):
+        start = days[0][1]
+        # A week at the window's edge is not whole in it, though its blob exists.
+        if len(days) == _WEEK_DAYS and start in there[TierTeamBlob.WEEK]:
+            chosen.starts[TierTeamBlob.WEEK].append(start)
+            continue
+        for day in days:
+            if day[1] in there[TierTeamBlob.DAY]:
+                chosen.starts[TierTeamBlob.DAY].append(day[1])
+            else:
+                chosen.days.append(day)
+    for gap in cover.gaps:
+        _add_blob_hours(chosen, gap, sorted(there[TierTeamBlob.HOUR]))
+    return chosen
+
+
+def _weeks(days: Sequence[_Day]) -> Iterator[list[_Day]]:
+    """Yield the days of each week, from Monday on."""
+    by_week: dict[date, list[_Day]] = defaultdict(list)
+    for day in days:
+        by_week[day[0] - timedelta(days=day[0].weekday())].append(day)
+    yield from by_week.values()
+
+
+def _add_blob_hours(chosen: _ChosenBlobs, gap: _Span, hours: Sequence[datetime]) -> None:
+    own = [(hour, hour + _HOUR) for hour in hours if gap[0] <= hour < gap[1]]
+    chosen.starts[TierTeamBlob.HOUR] += [start for start, _ in own]
+    chosen.gaps += rest_of(Window(*gap), own)

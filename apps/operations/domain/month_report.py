@@ -1,0 +1,86 @@
+"""The monthly report for people who never sign in: one page for all, and one for each team."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import date, datetime
+from decimal import Decimal
+
+from apps.usage.domain.explained import FigureUnit
+
+FigureValue = int | float | Decimal | None
+
+
+@dataclass(frozen=True, slots=True)
+class MonthFigure:
+    """A figure of a month and of the month before; None where there is no data.
+
+    GPU-hours are whole nano-GPU-hours, ratios 0..1, money in `currency`.
+    """
+
+    key: str
+    label: str
+    unit: FigureUnit
+    value: FigureValue
+    before: FigureValue
+    currency: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class TierQueueTime:
+    """Queue times of a tier in seconds: of this month and of the month before."""
+
+    tier: str
+    p50: float | None
+    p95: float | None
+    p50_before: float | None
+    p95_before: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class TeamLine:
+    """One team on the page of all; `figures` in the order of the teams' own pages."""
+
+    team: str
+    figures: Sequence[MonthFigure]
+
+
+@dataclass(frozen=True, slots=True)
+class DayGpus:
+    """Average GPUs of a local day; None where no hour of it has facts, or without capacity."""
+
+    day: date
+    active: float | None
+    unused: float | None
+    no_metrics: float | None
+    unallocated: float | None
+    unavailable: float | None
+    capacity: float | None
+    partial: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class MonthPage:
+    """The page of a team, or of all teams where `team` is empty."""
+
+    team: str
+    figures: Sequence[MonthFigure]
+    queue_times: Sequence[TierQueueTime]
+    days: Sequence[DayGpus]
+    teams: Sequence[TeamLine] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class MonthReport:
+    """A month's pages, that of all first; `until` is where the facts end, None without any.
+
+    `runs`: the month is not over. `notes` say what totals exclude.
+    """
+
+    month: date
+    before: date
+    time_zone: str
+    state: str
+    runs: bool
+    until: datetime | None
+    notes: Sequence[str]
+    pages: Sequence[MonthPage]

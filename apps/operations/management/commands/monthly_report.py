@@ -1,0 +1,43 @@
+"""`manage.py monthly_report MONTH [--team TEAM] FILE`."""
+
+from pathlib import Path
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.utils import timezone
+
+from apps.accounts.permissions import EVERYTHING
+from apps.costs.management.periods import month
+from apps.operations.services import UnknownTeamReport, month_report, month_report_file
+
+
+class Command(BaseCommand):
+    help = "Write the monthly report as one HTML file that opens without network."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("month", metavar="MONTH", help="such as 2026-10")
+        parser.add_argument("file", metavar="FILE", help="where to; - is standard output")
+        parser.add_argument("--team", default="", help="the page of this team alone")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        first = month(options["month"])
+        try:
+            found = month_report(
+                first, team=options["team"], visibility=EVERYTHING, now=timezone.now()
+            )
+        except UnknownTeamReport as unknown:
+            raise CommandError(str(unknown)) from unknown
+        text = month_report_file(found)
+        if options["file"] == "-":
+            self.stdout.write(text, ending="")
+            return
+        path = Path(options["file"])
+        part = path.with_name(f"{path.name}.part")
+        try:
+            part.write_text(text, encoding="utf-8")
+            # What is mailed or opened is never half a file.
+            part.replace(path)
+        except OSError as error:
+            raise CommandError(f"{path} cannot be written: {error.strerror}") from error
+        pages = len(found.pages)
+        self.stdout.write(f"Written to {path}: {pages} page{'' if pages == 1 else 's'}.")

@@ -1,0 +1,247 @@
+"""The catalog as it is loaded, written as the file that says the same.
+
+Loading the text again changes nothing, whatever pages changed since the last load.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any, TypeVar, cast
+
+import msgspec
+import yaml
+
+from apps.clusters.domain.tiers import GpuSharing
+from apps.clusters.services import ClusterRecord, RuleRecord
+from apps.costs.domain.prices import PriceKind
+from apps.costs.services import PriceRecord
+from apps.operations.domain.checks import price_doubt
+from apps.operations.domain.schema import (
+    Budget,
+    Catalog,
+    Cluster,
+    Energy,
+    PaidAs,
+    Period,
+    Price,
+    Report,
+    Team,
+    Tier,
+)
+from apps.operations.domain.timeline import DatedRecord, RecordKind
+from apps.operations.services.loading import (
+    BUDGET,
+    CLAIM,
+    ENTITLEMENT,
+    RULE,
+    Loaded,
+    loaded,
+)
+from apps.quotas.services import BudgetRecord, EntitlementRecord
+
+_HEAD = """\
+# The catalog as the portal holds it at {at}, written by manage.py export_catalog.
+# Loading this file changes nothing. docs/catalog.md explains the keys.
+"""
+
+
+def export_catalog(*, now: datetime) -> str:
+    """Return the YAML text of what is loaded. Ten queries."""
+    return catalog_text(catalog_of(loaded(), now=now), now=now)
+
+
+def catalog_text(catalog: Catalog, *, now: datetime) -> str:
+    """Return a catalog as YAML 1.2 that `load_catalog` reads back as the same."""
+    body = yaml.dump(_said(catalog), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=110)
+    return _HEAD.format(at=_instant(now)) + body
+
+
+def catalog_of(held: Loaded, *, now: datetime) -> Catalog:
+    """Return the catalog that leaves `held` as it is. Rows of the past are not in it."""
+    rules = _lasting(held.rules, RULE, now)
+    promises = {tier.name: tier.promise for tier in held.tiers}
+    settings = held.report[0] if held.report else None
+    return Catalog(
+        clusters=tuple(_cluster(cluster) for cluster in held.clusters if cluster.active),
+        tiers=tuple(
+            _tier(rule, promises[rule.tier], now)
+            for rule in sorted(rules, key=lambda rule: (rule.position, rule.tier))
+        ),
+        teams=_teams(held, now),
+        prices=tuple(
+            _price(price) for price in held.prices if price.valid_to is None or price.valid_to > now
+        ),
+        report=Report(time_zone=settings.time_zone, currency=settings.currency)
+        if settings
+        else Report(),
+    )
+
+
+def _lasting(
+    rows: Iterable[DatedRecord], kind: RecordKind[DatedRecord], now: datetime
+) -> list[DatedRecord]:
+    """Return the last row of each key: the one in force, or the plan that follows it."""
+    last: dict[Any, DatedRecord] = {}
+    for row in rows:
+        if row.valid_to is None:
+            last[kind.key(row)] = row
+    return list(last.values())
+
+
+def _cluster(record: ClusterRecord) -> Cluster:
+    connection: dict[str, Any] = {"name": record.name, "prometheus": record.prometheus}
+    if record.kubernetes is not None:
+        connection["kubernetes"] = record.kubernetes
+    return msgspec.convert(connection, Cluster)
+
+
+def _tier(rule: RuleRecord, promise: str, now: datetime) -> Tier:
+    return Tier(
+        name=rule.tier,
+        sharing=GpuSharing(rule.sharing),
+        resources=rule.resources,
+        device_classes=rule.device_classes,
+        node_selector=dict(rule.node_selector),
+        promise=promise,
+        allowed_teams=rule.allowed_teams,
+        valid_from=_planned(rule.valid_from, now),
+    )
+
+
+def _teams(held: Loaded, now: datetime) -> tuple[Team, ...]:
+    """Return the teams in the order in which their patterns are tried."""
+    claims = _lasting(held.claims, CLAIM, now)
+    first = {}
+    for claim in sorted(claims, key=lambda claim: claim.position, reverse=True):
+        first[claim.team] = claim.position
+    active = [team for team in held.teams if team.active]
+    ordered = sorted(active, key=lambda team: (team.name not in first, first.get(team.name, 0)))
+    entitlements = _by_team(_lasting(held.entitlements, ENTITLEMENT, now), "team")
+    budgets = _by_team(_lasting(held.budgets, BUDGET, now), "team")
+    patterns = _by_team(sorted(claims, key=lambda claim: claim.position), "team")
+    leads = _by_team([lead for lead in held.leads if lead.lead], "team")
+    return tuple(
+        Team(
+            name=team.name,
+            cost_center=team.cost_center,
+            leads=tuple(lead.username for lead in leads.get(team.name, ())),
+            namespaces=tuple(claim.pattern for claim in patterns.get(team.name, ())),
+            entitlements=_entitled(entitlements.get(team.name, ())),
+            weights=_weighted(entitlements.get(team.name, ())),
+            budgets=tuple(_budget(budget) for budget in budgets.get(team.name, ())),
+            valid_from=_latest_plan(
+                [group.get(team.name, ()) for group in (patterns, entitlements, budgets)], now
+            ),
+        )
+        for team in ordered
+    )
+
+
+_Row = TypeVar("_Row")
+
+
+def _by_team(rows: Iterable[_Row], field: str) -> dict[str, list[_Row]]:
+    found: dict[str, list[_Row]] = {}
+    for row in rows:
+        found.setdefault(getattr(row, field), []).append(row)
+    return found
+
+
+def _entitled(rows: Iterable[EntitlementRecord]) -> dict[str, float]:
+    """Return entitlements by tier; one of 0 beside a weight is what a weight alone means."""
+    return {row.tier: row.gpus for row in rows if row.gpus or not row.weight}
+
+
+def _weighted(rows: Iterable[EntitlementRecord]) -> dict[str, float]:
+    """Return the weights by tier that are not the entitlement."""
+    return {row.tier: row.weight for row in rows if row.weight != row.gpus}
+
+
+def _budget(row: BudgetRecord) -> Budget:
+    return Budget(
+        period=Period(row.period),
+        gpu_hours=row.gpu_hours,
+        money=None if row.money is None else _decimal(row.money),
+        currency=row.currency or None,
+    )
+
+
+def _price(row: PriceRecord) -> Price:
+    price = Price(
+        gpu_model=row.gpu_model,
+        capacity_type=PaidAs(row.capacity_type),
+        per_gpu_hour=_decimal(row.per_gpu_hour),
+        currency=row.currency,
+        cluster=row.cluster or None,
+        tier=row.tier or None,
+        discount=_decimal(row.discount),
+        # `owned` alone gives the kind by itself, and it is written as what it amounts to.
+        kind=PriceKind(row.kind),
+        energy=None
+        if row.per_kwh is None
+        else Energy(per_kwh=_decimal(row.per_kwh), pue=_decimal(row.pue)),
+        source=row.source,
+        example=row.example,
+        valid_from=_instant(cast("datetime", row.valid_from)),
+    )
+    return price if price_doubt(price) is None else msgspec.structs.replace(price, confirmed=True)
+
+
+def _latest_plan(groups: Iterable[Iterable[Any]], now: datetime) -> str | None:
+    """Return the start of what is planned for a team; a catalog plans for one day at a time."""
+    starts = [row.valid_from for rows in groups for row in rows if row.valid_from > now]
+    return _instant(max(starts)) if starts else None
+
+
+def _planned(start: datetime | None, now: datetime) -> str | None:
+    return _instant(start) if start is not None and start > now else None
+
+
+def _instant(at: datetime) -> str:
+    return at.astimezone(UTC).isoformat().replace("+00:00", "Z")
+
+
+def _decimal(number: Decimal) -> str:
+    text = f"{number:f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def _said(value: Any) -> Any:
+    """Return plain data without what a catalog leaves out: defaults, and keys without a value."""
+    if isinstance(value, msgspec.Struct):
+        return {
+            field.name: _said(getattr(value, field.name))
+            for field in msgspec.structs.fields(value)
+            if field.required or not _is_default(getattr(value, field.name), field)
+        }
+    if isinstance(value, Mapping):
+        return {key: _said(item) for key, item in value.items()}
+    if isinstance(value, tuple | list):
+        return [_said(item) for item in value]
+    if isinstance(value, float):
+        return int(value) if value.is_integer() else value
+    return str(value) if isinstance(value, str) else value
+
+
+def _is_default(value: Any, field: msgspec.structs.FieldInfo) -> bool:
+    if field.default is not msgspec.NODEFAULT:
+        return bool(value == field.default)
+    made = cast("Callable[[], Any]", field.default_factory)
+    return bool(value == made())
+
+
+class _Dumper(yaml.SafeDumper):
+    """Quotes each text that the core schema of YAML 1.2 could read as something else."""
+
+
+_PLAIN = re.compile(r"[A-Za-z][\w./-]*(?: [\w./-]+)*")
+_WORDS = frozenset({"true", "false", "null", "yes", "no", "on", "off", "y", "n"})
+
+
+def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    plain = _PLAIN.fullmatch(text) is not None and text.lower() not in _WORDS
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=None if plain else '"')
+
+
+_Dumper.add_representer(str, _text)

@@ -1,0 +1,213 @@
+"""Proposing and deciding changes of what the catalog says of a team."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from django.db import IntegrityError, transaction
+
+from apps.accounts import services as accounts
+from apps.accounts.domain.identity import ActingParty
+from apps.accounts.models import Team, User
+from apps.accounts.permissions import NotAllowed, check_administer, check_request
+from apps.operations.domain.proposals import (
+    ProposalKind,
+    ProposalRefused,
+    ProposalState,
+    ProposalTarget,
+    ProposedValue,
+    value_in,
+    with_value,
+)
+from apps.operations.domain.source_positions import CatalogError
+from apps.operations.domain.timeline import CatalogDifference
+from apps.operations.models import CatalogProposal
+from apps.operations.services.exporting import catalog_of, catalog_text
+from apps.operations.services.loading import CatalogNotStored, load_changed, loaded
+
+MOST_REASON = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class ProposalPreview:
+    """What a proposal changes: the value now and then, as the catalog writes it, and its rows."""
+
+    before: ProposedValue
+    after: ProposedValue
+    difference: CatalogDifference
+
+
+def preview_proposal(
+    target: ProposalTarget, value: ProposedValue, *, now: datetime
+) -> ProposalPreview:
+    """Return what a proposal would change now; nothing is written.
+
+    Raises ProposalRefused with all that the catalog's rules hold against it, and where it changes
+    nothing.
+    """
+    catalog = catalog_of(loaded(), now=now)
+    changed = with_value(catalog, target, value)
+    try:
+        difference = load_changed(catalog_text(changed, now=now), now=now, dry_run=True)
+    except CatalogError as error:
+        raise ProposalRefused(_reasons(error)) from error
+    if difference.is_empty:
+        raise ProposalRefused("That is what the catalog says already.")
+    return ProposalPreview(value_in(catalog, target), value_in(changed, target), difference)
+
+
+def proposal_value(target: ProposalTarget, *, now: datetime) -> ProposedValue:
+    """Return what the catalog says of the target now. Raises ProposalRefused for no such team."""
+    return value_in(catalog_of(loaded(), now=now), target)
+
+
+@transaction.atomic
+def submit_proposal(
+    user: User,
+    target: ProposalTarget,
+    value: ProposedValue,
+    *,
+    reason: str,
+    now: datetime,
+    by: ActingParty,
+) -> CatalogProposal:
+    """Keep a proposal for an administrator to decide.
+
+    Raises NotAllowed for who neither leads the team nor administers, and ProposalRefused.
+    """
+    team = Team.objects.filter(name=target.team, active=True, builtin=False).first()
+    if team is None:
+        raise ProposalRefused(f"There is no team “{target.team[:120]}” in the catalog.")
+    check_request(user, team.pk)
+    reason = reason.strip()[:MOST_REASON]
+    if not reason:
+        raise ProposalRefused("Give a reason for the approver.")
+    seen = preview_proposal(target, value, now=now)
+    try:
+        with transaction.atomic():
+            row = CatalogProposal.objects.create(
+                team=team,
+                kind=target.kind.value,
+                subject=target.subject,
+                before=seen.before,
+                after=seen.after,
+                reason=reason,
+                author=user.username,
+                created_at=now,
+            )
+    except IntegrityError as error:
+        raise ProposalRefused(
+            f"A proposal for the {target} is pending. Decide or cancel it first."
+        ) from error
+    _tell(row, "submit_proposal", by, now=now, note=reason)
+    return row
+
+
+def approve_proposal(
+    user: User, pk: int, *, decision: str, now: datetime, by: ActingParty
+) -> CatalogProposal:
+    """Approve a proposal and store it in the catalog, in one transaction.
+
+    Raises NotAllowed for who does not administer and for its author, ProposalRefused where it was
+    decided already, or the catalog says something else by now than the author saw.
+    """
+    with transaction.atomic():
+        row = _open(user, pk)
+        target = target_of(row)
+        catalog = catalog_of(loaded(), now=now)
+        if value_in(catalog, target) != row.before:
+            raise ProposalRefused(
+                f"The {target} was changed after this was proposed. Reject it; its author proposes "
+                "anew from what holds now."
+            )
+        changed = with_value(catalog, target, row.after)
+        try:
+            load_changed(catalog_text(changed, now=now), now=now)
+        except CatalogError as error:
+            raise ProposalRefused(_reasons(error)) from error
+        except CatalogNotStored as error:
+            raise ProposalRefused(f"Nothing was changed: {error}.") from error
+        _decide(row, ProposalState.APPROVED, user, decision, now, by)
+    return row
+
+
+@transaction.atomic
+def reject_proposal(
+    user: User, pk: int, *, decision: str, now: datetime, by: ActingParty
+) -> CatalogProposal:
+    """Reject a proposal with a reason. Raises NotAllowed and ProposalRefused."""
+    row = _open(user, pk)
+    if not decision.strip():
+        raise ProposalRefused("Give a reason: the author reads it.")
+    _decide(row, ProposalState.REJECTED, user, decision, now, by)
+    return row
+
+
+@transaction.atomic
+def cancel_proposal(user: User, pk: int, *, now: datetime, by: ActingParty) -> CatalogProposal:
+    """Take a proposal back: its author alone. Raises NotAllowed and ProposalRefused."""
+    row = _locked(pk)
+    if row.author != user.username:
+        raise NotAllowed("Only its author cancels a proposal; administrators reject it.")
+    _decide(row, ProposalState.CANCELED, user, "", now, by)
+    return row
+
+
+def target_of(row: CatalogProposal) -> ProposalTarget:
+    """Return what a proposal is about."""
+    return ProposalTarget(ProposalKind(row.kind), row.team.name, row.subject)
+
+
+def _reasons(error: CatalogError) -> str:
+    return " ".join(f"{problem.text[:1].upper()}{problem.text[1:]}." for problem in error.problems)
+
+
+def _open(user: User, pk: int) -> CatalogProposal:
+    check_administer(user)
+    row = _locked(pk)
+    if row.author == user.username:
+        raise NotAllowed("Another administrator has to decide on what you proposed.")
+    return row
+
+
+def _locked(pk: int) -> CatalogProposal:
+    """Return an open proposal, locked: two who decide at once must not both succeed."""
+    rows = CatalogProposal.objects.select_for_update(of=("self",)).select_related("team")
+    row = rows.filter(pk=pk).first()
+    if row is None:
+        raise ProposalRefused("There is no such proposal.")
+    if row.state != ProposalState.SUBMITTED.value:
+        raise ProposalRefused(f"This proposal is {row.state} already.")
+    return row
+
+
+def _decide(
+    row: CatalogProposal,
+    state: ProposalState,
+    user: User,
+    decision: str,
+    now: datetime,
+    by: ActingParty,
+) -> None:
+    row.state, row.decision = state.value, decision.strip()[:MOST_REASON]
+    row.decided_by, row.decided_at = user.username, now
+    row.save(update_fields=["state", "decision", "decided_by", "decided_at"])
+    _tell(row, f"{_VERBS[state]}_proposal", by, now=now, note=row.decision)
+
+
+_VERBS = {
+    ProposalState.APPROVED: "approve",
+    ProposalState.REJECTED: "reject",
+    ProposalState.CANCELED: "cancel",
+}
+
+
+def _tell(row: CatalogProposal, action: str, by: ActingParty, *, now: datetime, note: str) -> None:
+    accounts.record(
+        by,
+        action,
+        f"catalog-proposal/{row.pk}",
+        at=now,
+        before={"value": row.before},
+        after={"value": row.after, "target": str(target_of(row)), "state": row.state},
+        note=note,
+    )

@@ -1,0 +1,425 @@
+"""The monthly report: the figures of the pages over a month and the month before."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
+from decimal import Decimal
+from zoneinfo import ZoneInfo
+
+from apps.accounts.permissions import Visibility
+from apps.accounts.selectors import team_names
+from apps.clusters.domain.tiers import UNASSIGNED
+from apps.clusters.domain.window import Window, day_start
+from apps.clusters.selectors import report
+from apps.costs import selectors as costs
+from apps.costs.domain.costing import Cause, money
+from apps.costs.domain.recommendations.recommendation import FollowUpOutcome, RecommendationState
+from apps.costs.selectors import CostQuery, MonthState, RecommendationFilters, RecommendationRow
+from apps.fairness import selectors as fairness
+from apps.fairness.selectors import TierFairness
+from apps.operations.domain.month_report import (
+    DayGpus,
+    FigureValue,
+    MonthFigure,
+    MonthPage,
+    MonthReport,
+    TeamLine,
+    TierQueueTime,
+)
+from apps.usage import selectors as usage
+from apps.usage.domain.amounts import NANO, Amounts, nano
+from apps.usage.domain.explained import FigureUnit
+from apps.usage.domain.usage_query import Filters, Grouping, TimeStep, UsageQuery
+from apps.usage.selectors import Freshness, TierQueueTimes
+
+ALL = ""
+UNUSED = (Cause.UNDERUSED, Cause.IDLE, Cause.NOT_RUNNING)
+_HOUR = timedelta(hours=1)
+_FEW = 5_000
+"""More accepted recommendations than these are not read for one report."""
+_CAME = (FollowUpOutcome.CAME.value, FollowUpOutcome.PARTLY.value)
+_Costs = Mapping[str, Mapping[Cause, int]]
+
+
+class UnknownTeamReport(LookupError):
+    """There is no such team, or the reader does not see it in detail."""
+
+
+@dataclass(frozen=True, slots=True)
+class _MonthRead:
+    """What was read of one month; teams by name, ALL for their sum with the capacity."""
+
+    usage: Mapping[str, Amounts]
+    fairness: Mapping[str, TierFairness]
+    tier_queue_times: Mapping[str, TierQueueTimes]
+    held: _Costs
+    charged: Mapping[str, int]
+    priced: bool
+    accepted: Sequence[RecommendationRow]
+    currency: str
+    other_currencies: frozenset[str]
+    unpriced: int
+
+
+def previous_month(month: date) -> date:
+    """Return the first day of the month before."""
+    return (month.replace(day=1) - timedelta(days=1)).replace(day=1)
+
+
+def month_report(
+    month: date, *, team: str = ALL, visibility: Visibility, now: datetime
+) -> MonthReport:
+    """Return the report of a month: of one team, or of all that the reader sees in detail.
+
+    The page of all is for who sees everything. The figures are those of the pages over the same
+    days. About a hundred queries, however many teams there are. Raises UnknownTeamReport.
+    """
+    zone = report().zone
+    window = costs.month_window(month, zone)
+    teams = _teams(team, visibility)
+    read = _read(month, window, visibility, now)
+    earlier = _read(
+        previous_month(month), costs.month_window(previous_month(month), zone), visibility, now
+    )
+    names = teams if team else [name for name in teams if _is_there(name, read, earlier)]
+    days = _days(window, zone, now, visibility)
+    fresh = usage.freshness(window, filters=Filters(), visibility=visibility, now=now)
+    # Nobody reads the page of work that is of no team: its line on the page of all is enough.
+    pages = [_team_page(name, read, earlier, days) for name in names if team or name != UNASSIGNED]
+    if visibility.everything and not team:
+        pages.insert(0, _all_page(names, read, earlier, days))
+    until = min(fresh.last_hour_end, window.end) if fresh.last_hour_end else None
+    return MonthReport(
+        month=month,
+        before=previous_month(month),
+        time_zone=zone.key,
+        state=_state(month, window, now).value,
+        runs=window.end > now,
+        until=until if until and until > window.start else None,
+        notes=_notes(read, fresh, window, until),
+        pages=pages,
+    )
+
+
+def _teams(team: str, visibility: Visibility) -> list[str]:
+    seen = sorted(name for pk, name in team_names().items() if visibility.sees(pk))
+    if not team:
+        return seen
+    if team not in seen:
+        raise UnknownTeamReport(f"There is no team “{team[:80]}” that you see in detail.")
+    return [team]
+
+
+def _is_there(team: str, *read: _MonthRead) -> bool:
+    return any(
+        team in one.usage
+        or team in one.held
+        or any(own.team == team for tier in one.fairness.values() for own in tier.teams)
+        for one in read
+    )
+
+
+def _state(month: date, window: Window, now: datetime) -> MonthState:
+    if costs.closed_period(month) is not None:
+        return MonthState.CLOSED
+    return MonthState.CURRENT if window.end > now else MonthState.OPEN
+
+
+def _notes(read: _MonthRead, fresh: Freshness, window: Window, until: datetime | None) -> list[str]:
+    """Return what totals exclude."""
+    lost = len({*fresh.missing, *fresh.failed})
+    notes = [f"Totals exclude {lost} h."] if lost else []
+    if fresh.first_hour is not None and window.start < fresh.first_hour < window.end:
+        notes.append(f"Data starts {fresh.first_hour.astimezone(report().zone):%-d %b}.")
+    if until is None or until <= window.start or not read.usage:
+        notes.append("No data for this month.")
+    if read.unpriced:
+        notes.append(f"{read.unpriced / NANO:,.1f} GPU-hours have no price.")
+    if read.other_currencies:
+        notes.append(f"Amounts in {', '.join(sorted(read.other_currencies))} are on the Cost page.")
+    return notes
+
+
+# ---------------------------------------------------------------- reading
+
+
+def _read(month: date, window: Window, visibility: Visibility, now: datetime) -> _MonthRead:
+    by_team = (Grouping.TEAM,)
+    currency = report().currency
+    ledger = {
+        row.groups[Grouping.TEAM]: row.amounts
+        for row in usage.usage_rows(UsageQuery(window, group_by=by_team), visibility=visibility)
+    }
+    for row in usage.usage_rows(UsageQuery(window), visibility=visibility):
+        ledger[ALL] = row.amounts
+    held_rows = costs.cost_rows(
+        CostQuery(window, group_by=by_team, waste=True), visibility=visibility
+    )
+    bill = costs.monthly_report(month, visibility=visibility)
+    charged = dict(bill.teams.get(currency, ()))
+    return _MonthRead(
+        usage=ledger,
+        fairness={
+            row.tier: row for row in fairness.fairness_rows(window, now=now, visibility=visibility)
+        },
+        tier_queue_times=usage.tier_queue_times(window, filters=Filters(), visibility=visibility),
+        held=_by_team(held_rows, currency),
+        charged=charged,
+        priced=bool(bill.totals),
+        accepted=_accepted(window, visibility),
+        currency=currency,
+        other_currencies=frozenset(set(bill.totals) - {currency}),
+        unpriced=bill.unpriced,
+    )
+
+
+def _by_team(rows: Iterable[costs.CostRow], currency: str) -> _Costs:
+    found: dict[str, dict[Cause, int]] = defaultdict(lambda: defaultdict(int))
+    for row in rows:
+        if row.currency == currency and row.cost is not None:
+            found[row.groups[Grouping.TEAM]][row.cause] += row.cost
+    return found
+
+
+def _accepted(window: Window, visibility: Visibility) -> list[RecommendationRow]:
+    """Return the recommendations accepted within the window."""
+    filters = RecommendationFilters(state=(RecommendationState.ACCEPTED.value,))
+    found = costs.recommendation_page(
+        filters=filters, visibility=visibility, cursor=None, page_size=_FEW
+    )
+    return [
+        row
+        for row in found.rows
+        if row.decided_at is not None and window.start <= row.decided_at < window.end
+    ]
+
+
+# ---------------------------------------------------------------- figures
+
+
+def _all_page(
+    teams: Sequence[str], read: _MonthRead, earlier: _MonthRead, days: "_DaySums"
+) -> MonthPage:
+    figures = _figures(ALL, read, earlier)
+    capacity = _figure(
+        "capacity", "Capacity", FigureUnit.GPU_HOURS, *(_capacity(r) for r in (read, earlier))
+    )
+    unallocated = _figure(
+        "unallocated",
+        "Unallocated cost",
+        FigureUnit.MONEY,
+        *(_platform_cost(r) for r in (read, earlier)),
+        currency=read.currency,
+    )
+    return MonthPage(
+        team=ALL,
+        figures=[capacity, *figures, unallocated],
+        queue_times=_tier_queue_times(read, earlier),
+        days=days.of(ALL),
+        teams=[TeamLine(name, _figures(name, read, earlier)) for name in teams],
+    )
+
+
+def _team_page(team: str, read: _MonthRead, earlier: _MonthRead, days: "_DaySums") -> MonthPage:
+    return MonthPage(
+        team=team,
+        figures=_figures(team, read, earlier),
+        queue_times=_team_queue_times(team, read, earlier),
+        days=days.of(team),
+    )
+
+
+def _figure(
+    key: str,
+    label: str,
+    unit: FigureUnit,
+    value: FigureValue,
+    before: FigureValue,
+    *,
+    currency: str = "",
+) -> MonthFigure:
+    return MonthFigure(key, label, unit, value, before, currency)
+
+
+def _figures(team: str, read: _MonthRead, earlier: _MonthRead) -> list[MonthFigure]:
+    """Return the figures that every page has, in their order."""
+    both = (read, earlier)
+    hours, ratio, cost = FigureUnit.GPU_HOURS, FigureUnit.RATIO, FigureUnit.MONEY
+    currency = read.currency
+    return [
+        _figure("allocated", "Allocated", hours, *(_allocated(team, r) for r in both)),
+        _figure("utilization", "GPU utilization", ratio, *(_utilization(team, r) for r in both)),
+        _figure("unmet", "Unmet fair share", hours, *(_unmet(team, r) for r in both)),
+        _figure("charged", "Charged", cost, *(_charged(team, r) for r in both), currency=currency),
+        _figure(
+            "unused",
+            "Unused allocation",
+            cost,
+            *(_unused(team, r) for r in both),
+            currency=currency,
+        ),
+        _figure("unused_ratio", "Unused", ratio, *(_unused_ratio(team, r) for r in both)),
+        _figure(
+            "saved", "Realized savings", cost, *(_saved(team, r) for r in both), currency=currency
+        ),
+    ]
+
+
+def _capacity(read: _MonthRead) -> int | None:
+    return read.usage[ALL].capacity if ALL in read.usage else None
+
+
+def _allocated(team: str, read: _MonthRead) -> int | None:
+    """Return nano-GPU-hours: a team without any held none, if the month has facts at all."""
+    if ALL not in read.usage:
+        return None
+    return read.usage[team].allocated if team in read.usage else 0
+
+
+def _utilization(team: str, read: _MonthRead) -> float | None:
+    return read.usage[team].utilization_ratio if team in read.usage else None
+
+
+def _unmet(team: str, read: _MonthRead) -> int | None:
+    known = [tier for tier in read.fairness.values() if tier.hours.known]
+    if not known:
+        return None
+    own = (one for tier in known for one in tier.teams if not team or one.team == team)
+    return nano(sum(one.denied_gpu_hours for one in own))
+
+
+def _charged(team: str, read: _MonthRead) -> Decimal | None:
+    if not read.priced:
+        return None
+    if team:
+        return money(read.charged.get(team, 0))
+    return money(sum(cost for name, cost in read.charged.items() if name != costs.PLATFORM_NAME))
+
+
+def _platform_cost(read: _MonthRead) -> Decimal | None:
+    if not read.priced:
+        return None
+    return money(read.held.get(costs.PLATFORM_NAME, {}).get(Cause.UNALLOCATED, 0))
+
+
+def _causes(team: str, read: _MonthRead) -> Iterable[tuple[Cause, int]]:
+    for name, of_cause in read.held.items():
+        if name != costs.PLATFORM_NAME and (not team or name == team):
+            yield from of_cause.items()
+
+
+def _unused(team: str, read: _MonthRead) -> Decimal | None:
+    if not read.priced:
+        return None
+    return money(sum(cost for cause, cost in _causes(team, read) if cause in UNUSED))
+
+
+def _unused_ratio(team: str, read: _MonthRead) -> float | None:
+    """Return unused ÷ allocated cost, without the hours that have no metrics."""
+    measured = [
+        (cause, cost) for cause, cost in _causes(team, read) if cause in (*UNUSED, Cause.BUSY)
+    ]
+    whole = sum(cost for _, cost in measured)
+    return sum(cost for cause, cost in measured if cause in UNUSED) / whole if whole else None
+
+
+def _saved(team: str, read: _MonthRead) -> Decimal | None:
+    """Return what changes accepted in the month save each month; None where that is not known."""
+    if ALL not in read.usage:
+        return None
+    own = [row for row in read.accepted if not team or row.team == team]
+    if own and all(row.verdict in {"", FollowUpOutcome.TOO_EARLY.value} for row in own):
+        return None
+    came = (
+        row.saved_per_month
+        for row in own
+        if row.verdict in _CAME and row.currency == read.currency and row.saved_per_month
+    )
+    return sum(came, Decimal(0))
+
+
+def _tier_queue_times(read: _MonthRead, earlier: _MonthRead) -> list[TierQueueTime]:
+    now, then = read.tier_queue_times, earlier.tier_queue_times
+    return [
+        TierQueueTime(
+            tier,
+            now[tier].p50_seconds if tier in now else None,
+            now[tier].p95_seconds if tier in now else None,
+            then[tier].p50_seconds if tier in then else None,
+            then[tier].p95_seconds if tier in then else None,
+        )
+        for tier in sorted({*now, *then})
+    ]
+
+
+def _team_queue_times(team: str, read: _MonthRead, earlier: _MonthRead) -> list[TierQueueTime]:
+    now, then = _waits(team, read), _waits(team, earlier)
+    return [
+        TierQueueTime(tier, *now.get(tier, (None, None)), *then.get(tier, (None, None)))
+        for tier in sorted({*now, *then})
+    ]
+
+
+def _waits(team: str, read: _MonthRead) -> dict[str, tuple[float | None, float | None]]:
+    return {
+        tier.tier: (own.wait_p50_seconds, own.wait_p95_seconds)
+        for tier in read.fairness.values()
+        for own in tier.teams
+        if own.team == team and own.waits_ended
+    }
+
+
+# ---------------------------------------------------------------- days
+
+
+@dataclass(frozen=True, slots=True)
+class _DaySums:
+    """Ledger sums by team and day, and the hours with facts of each day."""
+
+    hours: Mapping[date, float]
+    partial: frozenset[date]
+    sums: Mapping[tuple[str, date], Amounts]
+
+    def of(self, team: str) -> list[DayGpus]:
+        return [self._day(team, day, hours) for day, hours in self.hours.items()]
+
+    def _day(self, team: str, day: date, hours: float) -> DayGpus:
+        # A day with facts on which a team held nothing is zero; one without facts is a gap.
+        known = hours > 0 and (ALL, day) in self.sums
+        own = self.sums.get((team, day), Amounts()) if known else None
+        if own is None:
+            return DayGpus(day, None, None, None, None, None, None)
+        return DayGpus(
+            day,
+            active=own.busy / NANO / hours,
+            unused=own.not_used / NANO / hours,
+            no_metrics=own.unmeasured / NANO / hours,
+            unallocated=None if own.unallocated is None else own.unallocated / NANO / hours,
+            unavailable=None if own.unhealthy is None else own.unhealthy / NANO / hours,
+            capacity=None if own.capacity is None else own.capacity / NANO / hours,
+            partial=day in self.partial,
+        )
+
+
+def _days(window: Window, zone: ZoneInfo, now: datetime, visibility: Visibility) -> _DaySums:
+    fresh = usage.freshness(window, filters=Filters(), visibility=visibility, now=now)
+    until = min(window.end, fresh.last_hour_end or window.start)
+    lost = [hour.astimezone(zone).date() for hour in {*fresh.missing, *fresh.failed}]
+    hours, partial = {}, set()
+    day = window.start.astimezone(zone).date()
+    while day_start(day, zone) < window.end:
+        begin, end = day_start(day, zone), day_start(day + timedelta(days=1), zone)
+        span = (min(end, until) - begin) / _HOUR
+        hours[day] = max(0.0, span - lost.count(day))
+        if begin < until < end:
+            partial.add(day)
+        day += timedelta(days=1)
+    sums: dict[tuple[str, date], Amounts] = {}
+    for groups in ((), (Grouping.TEAM,)):
+        asked = UsageQuery(window, TimeStep.DAY, groups)
+        for row in usage.usage_rows(asked, visibility=visibility):
+            if row.period is not None:
+                name = row.groups[Grouping.TEAM] if groups else ALL
+                sums[name, row.period.astimezone(zone).date()] = row.amounts
+    return _DaySums(hours, frozenset(partial), sums)

@@ -1,0 +1,198 @@
+"""Pending workloads in groups, one row each, a page at a time."""
+
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from django.db.models import TextField, Value
+from django.db.models.fields.json import KT
+from django.db.models.functions import Coalesce
+
+from apps.accounts.permissions import Visibility
+from apps.pending.domain.diagnosis import Counts
+from apps.pending.domain.workload_groups import (
+    GroupKey,
+    PendingItemSummary,
+    WorkloadGrouping,
+    WorkloadSummary,
+    grouped,
+    workloads_of,
+)
+from apps.pending.selectors.current import COLUMNS, one_row_each, pending_at, pending_row
+from apps.pending.selectors.rows import PendingFilters, PendingOrder, PendingRow
+from apps.pending.selectors.scope import NamespaceContext, PendingScope
+
+_READ = 500
+
+
+@dataclass(frozen=True, slots=True)
+class PendingWorkload:
+    """A pending workload: `row` of the item that speaks for it, and all its `items`."""
+
+    row: PendingRow
+    items: tuple[PendingItemSummary, ...]
+    gpus: float
+    since: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class PendingGroup:
+    """A group: `count`, `gpus` and `since` are of all its workloads, `workloads` those shown."""
+
+    key: GroupKey
+    count: int
+    gpus: float
+    since: datetime
+    workloads: tuple[PendingWorkload, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CauseCount:
+    """Workloads with a pending item of a cause, and the GPU-equivalents of these items."""
+
+    cause: str
+    workloads: int
+    gpus: float
+
+
+@dataclass(frozen=True, slots=True)
+class PendingWorkloads:
+    """All pending workloads that filters leave, in groups; `page` reads a part of them.
+
+    `causes` are of all causes, the most GPUs first; everything else is narrowed to those asked
+    for. `gpus` are GPU-equivalents by what they count as; `since` is the oldest, None without any.
+    """
+
+    count: int
+    gpus: dict[str, float]
+    since: datetime | None
+    causes: tuple[CauseCount, ...]
+    _ordered: tuple[tuple[int, WorkloadSummary], ...]
+    _groups: tuple[tuple[GroupKey, int, float, datetime], ...]
+    _rows: Callable[[Collection[int]], dict[int, PendingRow]]
+
+    @property
+    def summaries(self) -> Iterator[WorkloadSummary]:
+        """The workloads in order, in short."""
+        return (one for _, one in self._ordered)
+
+    def page(self, part: slice) -> list[PendingGroup]:
+        """Return the workloads at these places, in their groups. One query."""
+        shown = self._ordered[part]
+        rows = self._rows([one.lead.id for _, one in shown])
+        found: dict[int, list[PendingWorkload]] = defaultdict(list)
+        for place, one in shown:
+            # It may have started between the two queries.
+            if (row := rows.get(one.lead.id)) is not None:
+                found[place].append(PendingWorkload(row, one.items, one.gpus, one.since))
+        return [PendingGroup(*self._groups[place], tuple(own)) for place, own in found.items()]
+
+    def every(self) -> Iterator[PendingGroup]:
+        """Yield all groups, some hundred workloads at a time; a long group comes in parts."""
+        for start in range(0, len(self._ordered), _READ):
+            yield from self.page(slice(start, start + _READ))
+
+
+def pending_workloads(
+    at: datetime,
+    *,
+    by: WorkloadGrouping,
+    filters: PendingFilters,
+    visibility: Visibility,
+    order: PendingOrder = PendingOrder.LONGEST,
+    context: NamespaceContext | None = None,
+) -> PendingWorkloads:
+    """Return what is pending at `at` by workload: its pods, Workload and controller are one row.
+
+    Only of teams that the reader sees. A workload stands where any of its items has one of the
+    causes asked for, with those items alone. Four queries at most, one with a context.
+    """
+    scope = PendingScope(at, filters, visibility, context)
+    every = _items(at, filters, scope)
+    items = [one for one in every if not filters.cause or one.cause in filters.cause]
+    workloads = workloads_of(items)
+    groups = grouped(workloads, by, most_first=order is PendingOrder.MOST)
+    gpus: dict[str, float] = defaultdict(float)
+    for one in items:
+        gpus[one.counts] += one.counted
+
+    def rows_of(ids: Collection[int]) -> dict[int, PendingRow]:
+        found = pending_at(at).filter(pk__in=ids).values_list(*COLUMNS, named=True)
+        return {row.pk: pending_row(row, at, scope) for row in found}
+
+    return PendingWorkloads(
+        count=len(workloads),
+        gpus=gpus,
+        since=min((one.since for one in workloads), default=None),
+        causes=_causes(every),
+        _ordered=tuple((n, one) for n, group in enumerate(groups) for one in group.workloads),
+        _groups=tuple(
+            (
+                group.key,
+                len(group.workloads),
+                sum(one.gpus for one in group.workloads),
+                min(one.since for one in group.workloads),
+            )
+            for group in groups
+        ),
+        _rows=rows_of,
+    )
+
+
+_COLUMNS = (
+    *("pk", "cluster__name", "workload__namespace_id", "workload__namespace__name"),
+    *("workload__kind", "workload__name", "kind", "name", "uid", "resource", "counts", "counted"),
+    *("gpu_equivalents", "queue", "since", "cause", "detail", "blocker", "at_place"),
+)
+
+
+def _items(at: datetime, filters: PendingFilters, scope: PendingScope) -> list[PendingItemSummary]:
+    rows = pending_at(at).filter(scope.condition(causes=False), one_row_each(at, filters))
+    # The rest of what was found is read of the rows of one page alone: there may be thousands.
+    rows = rows.annotate(
+        blocker=_text_in("blockers__0"),
+        # Of the first sentence, which is that of the line where there is one: name, particulars.
+        at_place=_text_in("sentences__0__1__place"),
+    )
+    ordered = rows.order_by("since", "pk")
+    return [_item(row, scope) for row in ordered.values_list(*_COLUMNS, named=True)]
+
+
+def _item(row: Any, scope: PendingScope) -> PendingItemSummary:
+    at_place = str(row.at_place)  # a database may give the number in JSON as one
+    return PendingItemSummary(
+        id=row.pk,
+        cluster=row.cluster__name,
+        namespace=row.workload__namespace__name,
+        team=scope.team_of(row.workload__namespace_id),
+        workload=f"{row.workload__kind}/{row.workload__name}",
+        kind=row.kind,
+        name=row.name,
+        uid=row.uid,
+        resource=row.resource,
+        counts=row.counts,
+        counted=row.counted,
+        gpu_equivalents=row.gpu_equivalents,
+        queue=row.queue,
+        since=row.since,
+        cause=row.cause,
+        detail=row.detail,
+        blocker=row.blocker,
+        place=int(at_place) if at_place.isdigit() else 0,
+    )
+
+
+def _text_in(path: str) -> Coalesce:
+    return Coalesce(KT(f"findings__{path}"), Value(""), output_field=TextField())
+
+
+def _causes(items: Sequence[PendingItemSummary]) -> tuple[CauseCount, ...]:
+    workloads: dict[str, set[tuple[str, str, str]]] = defaultdict(set)
+    gpus: dict[str, float] = defaultdict(float)
+    for one in items:
+        workloads[one.cause].add((one.cluster, one.namespace, one.workload))
+        gpus[one.cause] += one.counted if one.counts != Counts.NOTHING else 0.0
+    counted = (CauseCount(cause, len(own), gpus[cause]) for cause, own in workloads.items())
+    return tuple(sorted(counted, key=lambda one: (-one.gpus, one.cause)))

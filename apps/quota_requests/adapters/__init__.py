@@ -1,1 +1,0 @@
-"""What this room asks of the database beside its tables."""

@@ -1,0 +1,98 @@
+"""What all drawings share: their frame, their legend, one scale, and the table behind them."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+from zoneinfo import ZoneInfo
+
+from apps.web.components.formats import Format, shown
+from apps.web.components.plots import nice_step
+from apps.web.components.tables import Column, Table, TableRow
+
+OPEN_ROWS = 10
+"""Rows of a drawing that are seen at once; the others unfold."""
+LEAST = 1e-6
+"""Less than this is nothing: it comes from sums of fractions."""
+_TABLE_ROWS = 25
+_UTC = ZoneInfo("UTC")
+
+
+@dataclass(frozen=True, slots=True)
+class LegendKey:
+    """A line of a legend: `css` gives the hue, `shape` is fill, hatch, line, dash or tick."""
+
+    label: str
+    css: str
+    shape: str = "fill"
+    text: str = ""
+    href: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drawing:
+    """A picture with a title; `components/_drawing.html` frames it, `template` draws it.
+
+    `table` has its amounts, which a file carries. Where nothing is drawn, `empty` says why.
+    """
+
+    template: ClassVar[str] = ""
+
+    id: str
+    title: str
+    caption: str = ""
+    table: Table | None = None
+    legend: Sequence[LegendKey] = ()
+    empty: str = ""
+
+
+def top_of(values: Iterable[float | None]) -> float:
+    """Return the end of the one scale for these values: a round number, none of them above it."""
+    highest = max((value for value in values if value is not None), default=0.0)
+    if highest < LEAST:
+        return 1.0
+    step = nice_step(highest)
+    return step * -(-highest * (1 - 1e-9) // step)
+
+
+def percent_of(value: float, top: float) -> float:
+    """Return where a value lies on a scale from 0 to `top`, in percent, never outside of it."""
+    return round(min(100.0, max(0.0, 100 * value / top)), 2) if top > 0 else 0.0
+
+
+def gpus_text(value: float | None) -> str:
+    """Write a number of GPUs short: `39.3`, `1,204`."""
+    if value is None:
+        return shown(None, Format.NUMBER, _UTC)
+    text = f"{value:,.0f}" if value >= 100 else f"{value:.1f}".removesuffix(".0")
+    return "<0.1" if value > 0 and text == "0" else text
+
+
+def percent_text(ratio: float | None) -> str:
+    """Write a ratio in whole percent: `96 %`; less than half a percent is not zero."""
+    if ratio is None:
+        return shown(None, Format.RATIO, _UTC)
+    return "<1 %" if 0 < ratio < 0.005 else f"{100 * ratio:,.0f} %"
+
+
+def table_of(
+    drawing_id: str,
+    title: str,
+    columns: Sequence[Column],
+    rows: Sequence[TableRow],
+    *,
+    zone: ZoneInfo = _UTC,
+    empty: str = "",
+) -> Table:
+    """Return the table behind a drawing; a long one shows its last rows, its file has all."""
+    if len(rows) <= _TABLE_ROWS:
+        return Table(drawing_id, title, columns, rows, zone, empty)
+    return Table(
+        drawing_id,
+        title,
+        columns,
+        rows[-_TABLE_ROWS:],
+        zone,
+        empty,
+        note=f"The last {_TABLE_ROWS} of {len(rows)} rows; the file has all.",
+        every=lambda: rows,
+    )

@@ -1,0 +1,166 @@
+"""A calendar of hours: one line for each day, one cell for each hour.
+
+    calendar(
+        "hours", "Allocation by hour", {hour_in_utc: 0.96, …}, window=reading.window, zone=zone,
+        missing=freshness.missing, partial=freshness.partial, day_href=lambda day: …,
+    )
+
+Ratios are fractions by the start of the hour in UTC. An hour without a value is blank where it has
+yet to come or nothing was there, hatched where it is `missing`; a `partial` one has a mark.
+"""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from typing import ClassVar
+from zoneinfo import ZoneInfo
+
+from apps.clusters.domain.window import Window
+from apps.web.components.drawings.base import Drawing, LegendKey, percent_text, table_of
+from apps.web.components.drawings.heat_map import heat_css
+from apps.web.components.formats import Format
+from apps.web.components.tables import Column, TableRow
+
+_OPEN_DAYS = 31
+_HOUR = timedelta(hours=1)
+Slot = tuple[int, int]
+"""An hour of the clock, and 1 for the second of that name at the end of summer time."""
+
+
+@dataclass(frozen=True, slots=True)
+class HourCell:
+    """An hour: `css` has its colour and marks, `title` its clock and value."""
+
+    css: str
+    title: str
+
+
+@dataclass(frozen=True, slots=True)
+class CalendarDay:
+    """A day with a cell for each hour of the calendar; `text` sums it up."""
+
+    label: str
+    href: str
+    cells: Sequence[HourCell]
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Calendar(Drawing):
+    """The newest days first; `more` are older ones, which unfold. `hours` head every sixth."""
+
+    template: ClassVar[str] = "components/drawings/_calendar.html"
+
+    days: Sequence[CalendarDay]
+    more: Sequence[CalendarDay]
+    hours: Sequence[str]
+
+
+def calendar(
+    drawing_id: str,
+    title: str,
+    ratios: Mapping[datetime, float | None],
+    *,
+    window: Window,
+    zone: ZoneInfo,
+    missing: Collection[datetime] = (),
+    partial: Collection[datetime] = (),
+    day_href: Callable[[date], str] | None = None,
+    empty: str = "",
+) -> Calendar:
+    """Return the calendar of the window's hours, days local to `zone`."""
+    hours = _hours_of(window)
+    lost, incomplete = set(missing), set(partial)
+    by_day: dict[date, dict[Slot, datetime]] = {}
+    for hour in hours:
+        local = hour.astimezone(zone)
+        by_day.setdefault(local.date(), {})[local.hour, local.fold] = hour
+    slots = sorted({(n, 0) for n in range(24)} | {s for day in by_day.values() for s in day})
+    days = [
+        CalendarDay(
+            label=f"{day:%a} {day.day} {day:%b}",
+            href=day_href(day) if day_href else "",
+            cells=[_cell(slot, own.get(slot), ratios, lost, incomplete) for slot in slots],
+            text=_text([ratios.get(hour) for hour in own.values()], lost & set(own.values())),
+        )
+        for day, own in sorted(by_day.items(), reverse=True)
+    ]
+    states = {hour: _state(hour, ratios, lost, incomplete) for hour in hours}
+    return Calendar(
+        id=drawing_id,
+        title=title,
+        days=days[:_OPEN_DAYS],
+        more=days[_OPEN_DAYS:],
+        hours=[f"{n:02}" if n % 6 == 0 and not fold else "" for n, fold in slots],
+        legend=_legend(set(states.values())),
+        table=table_of(
+            drawing_id,
+            title,
+            [
+                Column("hour", "Hour", Format.HOUR),
+                Column("ratio", "Ratio", Format.RATIO),
+                Column("state", "State"),
+            ],
+            [
+                TableRow({"hour": hour, "ratio": ratios.get(hour), "state": state})
+                for hour, state in states.items()
+                if state
+            ],
+            zone=zone,
+        ),
+        empty="" if any(states.values()) else empty or "No data in this window.",
+    )
+
+
+def _hours_of(window: Window) -> list[datetime]:
+    count = -(-(window.end - window.start) // _HOUR)
+    return [window.start.astimezone(UTC) + n * _HOUR for n in range(count)]
+
+
+def _state(
+    hour: datetime,
+    ratios: Mapping[datetime, float | None],
+    lost: Collection[datetime],
+    incomplete: Collection[datetime],
+) -> str:
+    if hour in lost:
+        return "missing"
+    if ratios.get(hour) is None:
+        return ""
+    return "partial" if hour in incomplete else "complete"
+
+
+def _cell(
+    slot: Slot,
+    hour: datetime | None,
+    ratios: Mapping[datetime, float | None],
+    lost: Collection[datetime],
+    incomplete: Collection[datetime],
+) -> HourCell:
+    clock = f"{slot[0]:02}:00"
+    state = _state(hour, ratios, lost, incomplete) if hour else ""
+    if hour is None or not state:
+        return HourCell("heat-blank", "")
+    if state == "missing":
+        return HourCell("heat-no-data", f"{clock} missing")
+    ratio = ratios[hour]
+    mark = " heat-partial" if state == "partial" else ""
+    words = " partial" if mark else ""
+    return HourCell(f"{heat_css(ratio, over='')}{mark}", f"{clock} {percent_text(ratio)}{words}")
+
+
+def _text(ratios: Sequence[float | None], lost: Collection[datetime]) -> str:
+    known = [ratio for ratio in ratios if ratio is not None]
+    words = [f"average {percent_text(sum(known) / len(known))}"] if known else ["no data"]
+    return ", ".join([*words, *([f"{len(lost)} h missing"] if lost else [])])
+
+
+def _legend(states: Collection[str]) -> list[LegendKey]:
+    keys = [
+        (True, LegendKey("0 %", "of-allocated heat-0")),
+        (True, LegendKey("50 %", "of-allocated heat-5")),
+        (True, LegendKey("100 %", "of-allocated heat-10")),
+        ("partial" in states, LegendKey("Partial hour", "of-allocated heat-5 heat-partial")),
+        ("missing" in states, LegendKey("Missing hour", "heat-no-data")),
+    ]
+    return [key for there, key in keys if there]

@@ -1,0 +1,230 @@
+"""The fleet: a strip for each node, a cell for each GPU, its MIG devices and replicas inside it.
+
+    fleet(
+        "fleet", "GPUs",
+        [FleetGroup("whole-a100", [FleetNode("a100-12", [FleetGpu("active", "GPU 0: 92 %")])])],
+    )
+    FleetGpu("mig", parts=[FleetPart("active", 3), FleetPart("free", 4)])   MIG: shares of a GPU
+    FleetGpu("shared", parts=[FleetPart("idle")] * 4, shared=True)          replicas
+
+Colours are those of STATES, or any `css` of a cell (a level of `heat_map.heat_css` for utilization
+or memory). Nodes with what is broken come first. From DENSE nodes on, cells are small and names
+show on hover alone; each node still leads to its page.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from apps.web.components.drawings.base import Drawing, LegendKey, table_of
+from apps.web.components.formats import Format
+from apps.web.components.tables import Column, TableRow
+
+STATES = {
+    "unavailable": LegendKey("Unavailable", "of-unhealthy"),
+    "unattributed": LegendKey("Unattributed activity", "of-unmet"),
+    "no_metrics": LegendKey("No metrics", "of-unmeasured"),
+    "idle": LegendKey("Idle", "of-idle"),
+    "not_running": LegendKey("Allocated, not running", "of-not-running"),
+    "underutilized": LegendKey("Underutilized", "of-underused"),
+    "active": LegendKey("Active", "of-busy"),
+    "free": LegendKey("Unallocated", "of-unallocated"),
+}
+"""How the states of a GPU are drawn, the worst first."""
+DENSE = 120
+_CELL, _SMALL_CELL = 16, 8  # pixels
+_PER_LINE, _DENSE_PER_LINE = 8, 4
+_SEVERITY = {state: n for n, state in enumerate(STATES)}
+_BROKEN = ("unavailable", "unattributed")
+
+
+@dataclass(frozen=True, slots=True)
+class FleetPart:
+    """A MIG device or a replica: its state, and its share of the GPU in any unit."""
+
+    state: str
+    share: float = 1.0
+    text: str = ""
+    css: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class FleetGpu:
+    """A GPU: its state, or those of its parts; `shared` parts are replicas and lie as layers."""
+
+    state: str
+    text: str = ""
+    css: str = ""
+    parts: Sequence[FleetPart] = ()
+    shared: bool = False
+
+    def states(self) -> Iterator[str]:
+        """Yield the state of the GPU, or of each of its parts."""
+        yield from (part.state for part in self.parts) if self.parts else (self.state,)
+
+
+@dataclass(frozen=True, slots=True)
+class FleetNode:
+    """A node and its GPUs."""
+
+    label: str
+    gpus: Sequence[FleetGpu]
+    href: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class FleetGroup:
+    """Nodes of one tier, rack or cluster."""
+
+    label: str
+    nodes: Sequence[FleetNode]
+    href: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class FleetCell:
+    """A rectangle in pixels."""
+
+    x: float
+    y: float
+    width: float
+    height: float
+    css: str
+    title: str
+
+
+@dataclass(frozen=True, slots=True)
+class NodeStrip:
+    """A drawn node: its cells in a box of width × height pixels, and its states in words."""
+
+    node: FleetNode
+    cells: Sequence[FleetCell]
+    width: int
+    height: int
+    text: str
+    is_broken: bool
+
+    def shapes(self) -> list[tuple[str, str]]:
+        """Return (css, path) of all cells of one colour: far less to send for a thousand nodes."""
+        paths: dict[str, str] = {}
+        for cell in self.cells:
+            box = f"M{cell.x:g} {cell.y:g}h{cell.width:g}v{cell.height:g}h-{cell.width:g}z"
+            paths[cell.css] = paths.get(cell.css, "") + box
+        return list(paths.items())
+
+
+@dataclass(frozen=True, slots=True)
+class GroupStrips:
+    """A drawn group: nodes with what is broken first."""
+
+    group: FleetGroup
+    strips: Sequence[NodeStrip]
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fleet(Drawing):
+    """Groups of node strips; `is_dense` ones have no names."""
+
+    template: ClassVar[str] = "components/drawings/_fleet.html"
+
+    groups: Sequence[GroupStrips]
+    is_dense: bool
+
+
+def fleet(
+    drawing_id: str,
+    title: str,
+    groups: Sequence[FleetGroup],
+    *,
+    legend: Sequence[LegendKey] = (),
+    empty: str = "",
+) -> Fleet:
+    """Return the map; `legend` stands in place of the counted states for other colours."""
+    nodes = [node for group in groups for node in group.nodes]
+    dense = len(nodes) >= DENSE
+    counts = _counts(nodes)
+    return Fleet(
+        id=drawing_id,
+        title=title,
+        groups=[_group(group, dense=dense) for group in groups],
+        is_dense=dense,
+        legend=legend or [_counted(state, n) for state, n in counts.items() if n],
+        table=table_of(
+            drawing_id,
+            title,
+            [
+                Column("group", "Group"),
+                Column("node", "Node"),
+                *(Column(state, key.label, Format.COUNT) for state, key in STATES.items()),
+            ],
+            [
+                TableRow({"group": group.label, "node": node.label, **_counts([node])})
+                for group in groups
+                for node in group.nodes
+            ],
+        ),
+        empty="" if nodes else empty or "No GPUs are known.",
+    )
+
+
+def _counted(state: str, count: int) -> LegendKey:
+    key = STATES[state]
+    return LegendKey(key.label, key.css, key.shape, f"{count:,}")
+
+
+def _counts(nodes: Sequence[FleetNode]) -> dict[str, int]:
+    """Return how many GPUs, or parts of GPUs, are in each state."""
+    counts = dict.fromkeys(STATES, 0)
+    for node in nodes:
+        for gpu in node.gpus:
+            for state in gpu.states():
+                counts[state] += 1
+    return counts
+
+
+def _group(group: FleetGroup, *, dense: bool) -> GroupStrips:
+    strips = sorted(
+        (_strip(node, dense=dense) for node in group.nodes), key=lambda s: not s.is_broken
+    )
+    return GroupStrips(group, strips, _words(_counts(group.nodes)))
+
+
+def _words(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{n:,} {STATES[state].label.lower()}" for state, n in counts.items() if n)
+
+
+def _strip(node: FleetNode, *, dense: bool) -> NodeStrip:
+    """Return the cells of a node, line by line."""
+    size, line = (_SMALL_CELL, _DENSE_PER_LINE) if dense else (_CELL, _PER_LINE)
+    pitch = size + (1 if dense else 2)
+    cells = [
+        cell
+        for n, gpu in enumerate(node.gpus)
+        for cell in _cells(gpu, n % line * pitch, n // line * pitch, size)
+    ]
+    counts = _counts([node])
+    return NodeStrip(
+        node,
+        cells,
+        width=max(1, min(len(node.gpus), line)) * pitch,
+        height=max(1, -(-len(node.gpus) // line)) * pitch,
+        text=f"{node.label}: {_words(counts) or 'no GPUs'}",
+        is_broken=any(counts[state] for state in _BROKEN),
+    )
+
+
+def _cells(gpu: FleetGpu, x: float, y: float, size: float) -> Iterator[FleetCell]:
+    if not gpu.parts:
+        yield FleetCell(x, y, size, size, gpu.css or STATES[gpu.state].css, gpu.text)
+        return
+    whole = sum(part.share for part in gpu.parts)
+    at = 0.0
+    for part in gpu.parts:
+        length = round(size * part.share / whole, 2)
+        css = part.css or STATES[part.state].css
+        if gpu.shared:
+            yield FleetCell(x, round(y + at, 2), size, length, css, part.text or gpu.text)
+        else:
+            yield FleetCell(round(x + at, 2), y, length, size, css, part.text or gpu.text)
+        at += length

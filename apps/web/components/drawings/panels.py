@@ -1,0 +1,263 @@
+"""Amounts over time drawn small: panels on one scale, and a line for a cell of a table.
+
+    small_multiples(
+        "shares", "Shares over time",
+        [Panel("vision", allocated=[…], entitlement=[…], demand=[…], value="39.3", of="33.0")],
+        TimeAxis(periods, zone=zone, estimated=24, elapsed=0.4),
+    )
+    sparkline([0.91, None, 0.96], top=1.0, text="91 % to 96 %", css="of-allocated")
+
+All amounts are average GPUs, one for each period; None is a missing period, drawn as a gap. The
+first `estimated` periods are hatched. `elapsed` is the part of the last period that is over: a
+running day is drawn as wide as that, and pale.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import ClassVar
+from zoneinfo import ZoneInfo
+
+from apps.web.components.drawings.base import (
+    Drawing,
+    LegendKey,
+    gpus_text,
+    percent_of,
+    table_of,
+    top_of,
+)
+from apps.web.components.formats import Format
+from apps.web.components.tables import Column, Table, TableRow
+
+WIDTH, HEIGHT = 1000, 100
+_OPEN_PANELS = 12
+Values = Sequence[float | None]
+
+
+@dataclass(frozen=True, slots=True)
+class TimeAxis:
+    """The starts of equal periods, oldest first; see above for `estimated` and `elapsed`."""
+
+    periods: Sequence[datetime]
+    zone: ZoneInfo
+    estimated: int = 0
+    elapsed: float = 1.0
+    by_hour: bool = False
+
+    def edges(self) -> list[float]:
+        """Return where the periods begin, and where the last one ends, 0..WIDTH."""
+        count = len(self.periods)
+        whole = [round(WIDTH * n / count, 1) for n in range(count + 1)] if count else [0.0]
+        if count and self.elapsed < 1:
+            whole[-1] = round(whole[-2] + (WIDTH - whole[-2]) * max(0.0, self.elapsed), 1)
+        return whole
+
+    def label(self) -> str:
+        """Return the days it spans: `16 Nov to 22 Nov`."""
+        if not self.periods:
+            return ""
+        first, last = (self.periods[n].astimezone(self.zone) for n in (0, -1))
+        until = f"{last.day} {last:%b}"
+        return until if first.date() == last.date() else f"{first.day} {first:%b} to {until}"
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """A team or a tier: average GPUs by period; lines that are not there are empty.
+
+    `active` is a part of what is allocated.
+    """
+
+    label: str
+    allocated: Values
+    entitlement: Values = ()
+    demand: Values = ()
+    active: Values = ()
+    href: str = ""
+    value: str = ""
+    of: str = ""
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class DrawnPanel:
+    """The paths of a panel in a box of WIDTH × HEIGHT, gaps as (left, width) in percent."""
+
+    panel: Panel
+    area: str
+    running: str
+    active: str
+    entitlement: str
+    demand: str
+    gaps: Sequence[tuple[float, float]]
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SmallMultiples(Drawing):
+    """Panels on one scale from 0 to `top`; `estimated` percent of the width are hatched."""
+
+    template: ClassVar[str] = "components/drawings/_small_multiples.html"
+
+    panels: Sequence[DrawnPanel]
+    more: Sequence[DrawnPanel]
+    top: float
+    top_text: str
+    estimated: float
+    width: int = WIDTH
+    height: int = HEIGHT
+
+
+def small_multiples(
+    drawing_id: str,
+    title: str,
+    panels: Sequence[Panel],
+    axis: TimeAxis,
+    *,
+    name: str = "Team",
+    empty: str = "",
+) -> SmallMultiples:
+    """Return one small chart for each panel, all on one scale; `name` says what a panel is."""
+    top = top_of(v for p in panels for line in (p.allocated, p.entitlement, p.demand) for v in line)
+    drawn = [_drawn(panel, axis, top) for panel in panels]
+    known = any(v is not None for p in panels for v in (*p.allocated, *p.demand))
+    return SmallMultiples(
+        id=drawing_id,
+        title=title,
+        panels=drawn[:_OPEN_PANELS],
+        more=drawn[_OPEN_PANELS:],
+        top=top,
+        top_text=gpus_text(top),
+        estimated=percent_of(axis.edges()[min(axis.estimated, len(axis.periods))], WIDTH),
+        caption=f"Average GPUs, {axis.label()}, each on a scale of 0 to {gpus_text(top)}.",
+        legend=_legend(panels, drawn, axis),
+        table=_table(drawing_id, title, panels, axis, name),
+        empty="" if known else empty or "No data in this window.",
+    )
+
+
+def _legend(
+    panels: Sequence[Panel], drawn: Sequence[DrawnPanel], axis: TimeAxis
+) -> list[LegendKey]:
+    keys = [
+        (any(p.active for p in panels), LegendKey("Active", "of-busy")),
+        (True, LegendKey("Allocated", "of-allocated")),
+        (any(p.entitlement for p in panels), LegendKey("Entitlement", "of-limit", "line")),
+        (any(p.demand for p in panels), LegendKey("Demand", "of-demand", "dash")),
+        (axis.estimated > 0, LegendKey("Estimated", "of-note", "hatch")),
+        (any(p.gaps for p in drawn), LegendKey("No data", "heat-no-data")),
+        (axis.elapsed < 1, LegendKey("Running day", "of-allocated key-running")),
+    ]
+    return [key for there, key in keys if there]
+
+
+def _drawn(panel: Panel, axis: TimeAxis, top: float) -> DrawnPanel:
+    edges = axis.edges()
+    last = len(axis.periods) - 1 if axis.elapsed < 1 else len(axis.periods)
+    closed = [v if n < last else None for n, v in enumerate(panel.allocated)]
+    running = [v if n >= last else None for n, v in enumerate(panel.allocated)]
+    known = [v for v in panel.allocated if v is not None]
+    span = f"{gpus_text(min(known))} to {gpus_text(max(known))}" if known else "no data"
+    return DrawnPanel(
+        panel,
+        area=area_path(closed, edges, top),
+        running=area_path(running, edges, top),
+        active=area_path(panel.active, edges, top),
+        entitlement=step_path(panel.entitlement, edges, top),
+        demand=step_path(panel.demand, edges, top),
+        gaps=[
+            (percent_of(edges[a], WIDTH), percent_of(edges[b] - edges[a], WIDTH))
+            for a, b in _gaps(panel.allocated)
+        ],
+        text=f"{panel.label}: {span} GPUs allocated",
+    )
+
+
+def _runs(values: Values) -> Iterator[tuple[int, int]]:
+    """Yield (first, end) of each run of known values."""
+    start: int | None = None
+    for index, value in enumerate([*values, None]):
+        if value is not None and start is None:
+            start = index
+        elif value is None and start is not None:
+            yield start, index
+            start = None
+
+
+def _gaps(values: Values) -> Iterator[tuple[int, int]]:
+    ends = [0, *(edge for run in _runs(values) for edge in run), len(values)]
+    return ((a, b) for a, b in zip(ends[::2], ends[1::2], strict=True) if b > a)
+
+
+def _y(value: float, top: float) -> float:
+    return round(HEIGHT * (1 - min(1.0, max(0.0, value / top))), 1)
+
+
+def step_path(values: Values, edges: Sequence[float], top: float) -> str:
+    """Return the line of values that hold for their period; it is broken where one is None."""
+    return "".join(
+        f"M{edges[first]:g} {_y(values[first] or 0.0, top):g}"
+        f"{_steps(values, edges, top, first, end)}"
+        for first, end in _runs(values)
+    )
+
+
+def area_path(values: Values, edges: Sequence[float], top: float) -> str:
+    """Return the area under the same line, down to zero."""
+    return "".join(
+        f"M{edges[first]:g} {HEIGHT}{_steps(values, edges, top, first, end)}V{HEIGHT}z"
+        for first, end in _runs(values)
+    )
+
+
+def _steps(values: Values, edges: Sequence[float], top: float, first: int, end: int) -> str:
+    return "".join(f"V{_y(values[n] or 0.0, top):g}H{edges[n + 1]:g}" for n in range(first, end))
+
+
+def _table(
+    drawing_id: str, title: str, panels: Sequence[Panel], axis: TimeAxis, name: str
+) -> Table:
+    lines = ("allocated", "active", "entitlement", "demand")
+    used = [line for line in lines if any(getattr(panel, line) for panel in panels)]
+    kind = Format.HOUR if axis.by_hour else Format.DAY
+    rows = []
+    for panel in panels:
+        for n, period in enumerate(axis.periods):
+            values = {
+                f"{line}_gpus": getattr(panel, line)[n] if getattr(panel, line) else None
+                for line in used
+            }
+            rows.append(TableRow({"period": period, name.lower(): panel.label, **values}))
+    columns = [
+        Column("period", "Period", kind),
+        Column(name.lower(), name),
+        *(Column(f"{line}_gpus", line.capitalize(), Format.NUMBER, "GPUs") for line in used),
+    ]
+    return table_of(drawing_id, title, columns, rows, zone=axis.zone)
+
+
+@dataclass(frozen=True, slots=True)
+class Sparkline:
+    """A line for a cell; `text` says it in words."""
+
+    area: str
+    line: str
+    text: str
+    css: str
+    width: int = WIDTH
+    height: int = HEIGHT
+    template: str = "components/drawings/_spark_cell.html"
+
+
+def sparkline(
+    values: Values, *, text: str, css: str = "of-allocated", top: float | None = None
+) -> Sparkline | None:
+    """Return values over time for a cell; None where none is known.
+
+    `top` is the end of the scale: the same one in all cells of a column, such as 1.0 for ratios.
+    """
+    if all(value is None for value in values):
+        return None
+    edges = [round(WIDTH * n / len(values), 1) for n in range(len(values) + 1)]
+    end = top or top_of(values)
+    return Sparkline(area_path(values, edges, end), step_path(values, edges, end), text, css)

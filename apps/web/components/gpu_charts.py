@@ -1,0 +1,198 @@
+"""Average GPUs over time: stacked by state, the capacity as a line, pending demand hatched on top.
+
+    chart = average_gpus(
+        rows, chart_id="gpus", title="Average GPUs", axis=axis_of(reading, freshness),
+        pending={day: 12.5},
+    )
+    {% include "components/_chart.html" %}
+
+`rows` are ledger rows by period (sums of GPU-hours); each is divided by the hours of its period
+that have facts (`Axis.hours`), so a running day is no lower than a whole one: its bar is narrower.
+`pending` are average pending GPUs by the start of the period in UTC; above the line is what exceeds
+the capacity. A period without facts is a gap. The file has average GPUs and GPU-hours.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from apps.usage.domain.amounts import NANO, Amounts
+from apps.usage.domain.usage_query import UsageRow
+from apps.web.components import tables
+from apps.web.components.charts import (
+    Axis,
+    Chart,
+    Figure,
+    gap_notes,
+    gap_shape,
+    lost_words,
+    note_over,
+    periods_meta,
+    rows_by_period,
+    runs,
+    time_axis,
+    why_empty,
+)
+from apps.web.components.formats import Format
+from apps.web.components.tables import ALLOCATED_CLASSES, Column, LedgerClass, Table, TableRow
+
+_DIGITS = 2
+_BAR = 0.9  # of a period's width
+_TABLE_ROWS = 25
+_DEMAND = "--ledger-demand"
+_CAPACITY = "--ledger-capacity"
+_ASIDE = "aside"
+"""The group of what is no part of the sum in the box that a chart shows under the pointer."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Period:
+    """A period: its start, its hours with facts, and its sums; None without facts."""
+
+    start: datetime
+    hours: float
+    amounts: Amounts | None
+    pending: float | None
+
+    def average(self, key: str) -> float | None:
+        """Return average GPUs of a field of the ledger; None where it is not known."""
+        amount: int | None = getattr(self.amounts, key) if self.amounts else None
+        if amount is None or self.hours <= 0:
+            return None
+        return round(amount / NANO / self.hours, _DIGITS)
+
+
+def average_gpus(
+    rows: Sequence[UsageRow],
+    *,
+    chart_id: str,
+    title: str,
+    axis: Axis,
+    pending: Mapping[datetime, float] | None = None,
+    classes: Sequence[LedgerClass] = ALLOCATED_CLASSES,
+) -> Chart:
+    """Return the chart of these rows and its table."""
+    amounts = rows_by_period(rows)
+    periods = [
+        _Period(start, hours, amounts.get(start), (pending or {}).get(start))
+        for start, hours in zip(axis.periods, axis.hours(), strict=True)
+    ]
+    drawn = any(p.average("allocated") or p.average("capacity") or p.pending for p in periods)
+    return Chart(
+        id=chart_id,
+        title=title,
+        caption=f"{title}. {axis.label}.{lost_words(axis)}",
+        unit="GPUs",
+        figure=_figure(periods, axis, classes) if drawn else None,
+        table=_table(periods, axis, classes, chart_id, title),
+        empty="" if drawn else why_empty(axis),
+    )
+
+
+def _figure(periods: Sequence[_Period], axis: Axis, classes: Sequence[LedgerClass]) -> Figure:
+    bars = [_bars(cls.label, cls.token, [p.average(cls.key) for p in periods]) for cls in classes]
+    for bar, cls in zip(bars, classes, strict=True):
+        if cls.pattern:
+            bar["marker"] = _pattern(cls.pattern)
+    demand = _bars("Pending", _DEMAND, [p.pending if p.amounts else None for p in periods])
+    bars = [bar for bar in bars if any(bar["y"])]
+    if any(demand["y"]):
+        bars.append({**demand, "marker": _pattern("/"), "legendgroup": _ASIDE})
+    elapsed = axis.elapsed()
+    if elapsed < 1:
+        for bar in bars:
+            bar["width"] = [*[_BAR] * (len(periods) - 1), max(0.1, round(_BAR * elapsed, 3))]
+            bar["offset"] = -_BAR / 2
+    gaps = runs([n for n, p in enumerate(periods) if p.start in axis.missing and not p.amounts])
+    return {
+        "data": [*bars, *_capacity_line(periods)],
+        "layout": {
+            "barmode": "stack",
+            "bargap": round(1 - _BAR, 2),
+            "xaxis": time_axis(axis),
+            "yaxis": {
+                "rangemode": "tozero",
+                "title": {"text": "Average GPUs", "standoff": 8},
+                "tickformat": ",",
+                "automargin": True,
+            },
+            "shapes": [gap_shape(first, last) for first, last in gaps],
+            "annotations": [*gap_notes(gaps, axis), *_running_note(periods, elapsed)],
+            "meta": {**periods_meta(axis), "measure": "GPUs"},
+        },
+    }
+
+
+def _bars(label: str, token: str, values: Sequence[float | None]) -> Figure:
+    return {"type": "bar", "name": label, "x0": 0, "dx": 1, "y": list(values), "meta": token}
+
+
+def _pattern(shape: str) -> Figure:
+    return {"pattern": {"shape": shape, "size": 6, "solidity": 0.35}}
+
+
+def _capacity_line(periods: Sequence[_Period]) -> list[Figure]:
+    """Return the line of the capacity, two points for each period; none without capacity."""
+    values = [p.average("capacity") for p in periods]
+    if not any(values):
+        return []
+    return [
+        {
+            "type": "scatter",
+            "mode": "lines",
+            "name": "Capacity",
+            "x": [edge for n in range(len(values)) for edge in (n - 0.5, n + 0.5)],
+            "y": [value for value in values for _ in range(2)],
+            "meta": _CAPACITY,
+            "legendgroup": _ASIDE,
+            "line": {"width": 2},
+        }
+    ]
+
+
+def _running_note(periods: Sequence[_Period], elapsed: float) -> list[Figure]:
+    if elapsed >= 1 or not periods or periods[-1].amounts is None:
+        return []
+    top = (periods[-1].average("allocated") or 0.0) + (periods[-1].pending or 0.0)
+    return [note_over(len(periods) - 1 - _BAR / 2 * (1 - elapsed), top, "so far")]
+
+
+def _table(
+    periods: Sequence[_Period],
+    axis: Axis,
+    classes: Sequence[LedgerClass],
+    chart_id: str,
+    title: str,
+) -> Table:
+    keys = {"capacity": "Capacity", "allocated": "Allocated", **{c.key: c.label for c in classes}}
+    hours = (tables.CAPACITY, tables.ALLOCATED, *tables.class_columns(classes))
+    columns = [
+        Column("period", axis.interval.value.capitalize(), axis.kind),
+        *(Column(f"{key}_gpus", label, Format.NUMBER, "GPUs") for key, label in keys.items()),
+        Column("pending_gpus", "Pending", Format.NUMBER, "GPUs"),
+        Column("hours", "Hours", Format.NUMBER, "h", "hours with data"),
+        *(replace(column, in_files=True) for column in hours),
+    ]
+    rows = [
+        TableRow(
+            {
+                "period": p.start,
+                "hours": p.hours,
+                "pending_gpus": p.pending,
+                **{f"{key}_gpus": p.average(key) for key in keys},
+                **(tables.ledger_values(p.amounts) if p.amounts else {}),
+            }
+        )
+        for p in periods
+    ]
+    long = len(rows) > _TABLE_ROWS
+    return Table(
+        id=chart_id,
+        title=title,
+        columns=columns,
+        rows=rows[-_TABLE_ROWS:],
+        zone=axis.zone,
+        empty=why_empty(axis),
+        note=f"The last {_TABLE_ROWS} of {len(rows)}; the file has all." if long else "",
+        every=(lambda: rows) if long else None,
+    )

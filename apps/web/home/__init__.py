@@ -1,0 +1,1 @@
+"""Home, by role: lead and member, administrator, finance."""

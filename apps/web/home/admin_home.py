@@ -1,0 +1,456 @@
+"""The home of administrators: what needs attention, and how the tiers stand."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+from django.http import HttpResponse, HttpResponseBase
+from django.shortcuts import render
+
+from apps.accounts.permissions import NotAllowed, visibility_of
+from apps.clusters import selectors as clusters
+from apps.operations.selectors import open_findings, open_proposal_count
+from apps.pending.selectors import PendingFilters, PendingGrouping, not_diagnosed, pending_sums
+from apps.quota_requests.permissions import actor_of
+from apps.quota_requests.selectors import turns_of
+from apps.quotas.selectors import entitled_teams
+from apps.usage import selectors as usage
+from apps.usage.domain.usage_query import Filters, Grouping, UsageRow
+from apps.usage.selectors import AllocatedGpus, TierQueueTimes, gap_tiers
+from apps.web.components import formats, listings, tables
+from apps.web.components.drawings import GridHead, GridRow, HeatCell, capacity_flow, heat_map
+from apps.web.components.drawings.base import gpus_text
+from apps.web.components.drawings.flow import Flow
+from apps.web.components.drawings.heat_map import HeatMap
+from apps.web.components.drawings.panels import Sparkline, sparkline
+from apps.web.components.figure_row import FigureRow, KeyFigure, Tone, figure_row, no_data
+from apps.web.components.formats import Format
+from apps.web.components.page_query import explain_href, href, path_of, with_query
+from apps.web.components.tables import CAPACITY_CLASSES, Column, Table
+from apps.web.components.tabs import Tab, tab_bar
+from apps.web.home.actions import Action
+from apps.web.home.team_figures import PENDING_ID, utilization_change
+from apps.web.pages import respond
+from apps.web.query_session import (
+    PageRequest,
+    QuerySession,
+    freshness_of,
+    quality_of,
+    usage_of,
+)
+from apps.web.usage import glance
+from apps.web.usage.comparison import Comparison, compared
+from apps.web.usage.glance import TierCard, TierContext, TierWaiting, rows_by, tier_cards
+
+MOST = 4
+_TABS = (Tab("heat", "Entitlements"), Tab("flow", "Capacity flow"))
+_MOST_TIERS = 500  # in an address, which somebody else may have written
+_OPEN_TIERS, _OPEN_TEAMS, _OPEN_COLUMNS = 4, 5, 5
+_OVER = 1.005
+_USUAL_CELL = "of-allocated heat-6"
+_BLANK = "\N{NO-BREAK SPACE}"
+
+
+@dataclass(frozen=True, slots=True)
+class TierSummary:
+    """A tier in the table: ratios as fractions, None without data; `pending` refreshes itself."""
+
+    card: TierCard
+    allocation: float | None
+    allocation_spark: Sparkline | None
+    utilization: float | None
+    utilization_spark: Sparkline | None
+    unused: float | None
+    queue: TierQueueTimes | None
+    overcommitment: float | None
+    pending: TierWaiting | None
+
+    @property
+    def allocation_percent(self) -> str:
+        """The allocation as a whole number of percent, as the column's head says."""
+        return _whole_percent(self.allocation)
+
+    @property
+    def utilization_percent(self) -> str:
+        return _whole_percent(self.utilization)
+
+    @property
+    def overcommitment_percent(self) -> str:
+        return _whole_percent(self.overcommitment)
+
+    @property
+    def queue_text(self) -> str:
+        """The p95 queue time in its largest unit; in full on hover."""
+        return self.queue_exact.partition(" ")[0]
+
+    @property
+    def queue_exact(self) -> str:
+        return formats.duration(self.queue.p95_seconds) if self.queue else formats.NOTHING
+
+    @property
+    def rank(self) -> tuple[float, float]:
+        """Where it stands: what pends first, then the fullest."""
+        return (-(self.pending.pods if self.pending else 0), -(self.allocation or 0.0))
+
+
+def _whole_percent(ratio: float | None) -> str:
+    return formats.NOTHING if ratio is None else formats.percent(ratio).removesuffix(" %")
+
+
+@dataclass(frozen=True)
+class AdminScope:
+    """What the home of an administrator is made of, each read once."""
+
+    reading: QuerySession
+
+    @cached_property
+    def comparison(self) -> Comparison:
+        return compared(self.reading)
+
+    @cached_property
+    def known(self) -> TierContext:
+        return TierContext(
+            rows=usage_of(self.reading, by=[Grouping.TIER]),
+            waiting=glance.waiting(self.reading),
+            comparison=self.comparison,
+            pending=glance.known_until(self.reading),
+        )
+
+    @cached_property
+    def cards(self) -> list[TierCard]:
+        reading, known = self.reading, self.known
+        return tier_cards(_tiers(reading, known), known, reading.query, now=reading.now)
+
+    @cached_property
+    def entitled(self) -> Mapping[tuple[str, str], float]:
+        """GPUs by team and tier."""
+        rows = entitled_teams(self.reading.now, visibility=self.reading.visibility)
+        return {(row.team, row.tier): row.gpus for row in rows}
+
+
+def admin_home(request: PageRequest, reading: QuerySession) -> HttpResponseBase:
+    """Answer with the home of administrators."""
+    scope = AdminScope(reading)
+    freshness = freshness_of(reading)
+    summaries = _summaries(scope)
+    tabs = tab_bar(request, _TABS, name="Pictures")
+    return respond(
+        request,
+        reading,
+        "home",
+        tables=[_table(summaries, scope)],
+        drawings=[_flow(scope) if tabs.chosen == "flow" else _heat_map(scope)],
+        kind="admin",
+        tabs=tabs,
+        figures=_figures(request, scope),
+        tier_rows=summaries[:_OPEN_TIERS],
+        more_rows=summaries[_OPEN_TIERS:],
+        narrowed=reading.filters != Filters(),
+        comparison=scope.comparison,
+        gaps=gap_tiers(reading.window, visibility=reading.visibility, tiers=reading.filters.tier)
+        if scope.comparison.gaps
+        else [],
+        quality=quality_of(
+            reading, freshness, tables.summed(scope.known.rows) if scope.known.rows else None
+        ),
+        **_now_context(request, scope, [one.card.name for one in summaries]),
+    )
+
+
+def admin_now(request: PageRequest, reading: QuerySession) -> HttpResponse:
+    """Answer with what changes by the minute: what needs attention, and pending work by tier."""
+    scope = AdminScope(reading)
+    names = list(dict.fromkeys(request.GET.getlist("card")))[:_MOST_TIERS]
+    waiting = {row.tier: row for row in glance.waiting(reading)}
+    pending = glance.known_until(reading)
+    context = {
+        "reading": reading,
+        "figure": _pending(scope),
+        "swapped": True,
+        "tiers_now": [
+            glance.tier_waiting(name, waiting.get(name), pending, reading.query, now=reading.now)
+            for name in names
+        ],
+        **_now_context(request, scope, names),
+    }
+    return render(request, "home/_admin_now.html", context)
+
+
+def _now_context(request: PageRequest, scope: AdminScope, names: Sequence[str]) -> dict[str, Any]:
+    reading = scope.reading
+    known = glance.known_until(reading)
+    named = [("card", name) for name in names[:_MOST_TIERS]]
+    return {
+        "actions": _attention(request, scope),
+        "clock": formats.hour_text(reading.now.astimezone(reading.choice.zone)),
+        "known_earlier": glance.known_earlier(known, reading.now),
+        "now_href": with_query(path_of(request), [*reading.query, ("part", "now"), *named]),
+    }
+
+
+# ---------------------------------------------------------------- figures
+
+
+def _figures(request: PageRequest, scope: AdminScope) -> FigureRow:
+    reading, sums = scope.reading, scope.comparison.sums()
+    capacity = sums.gpus.capacity if sums else None
+    amounts = sums.amounts if sums else None
+    findings = open_findings(visibility=reading.visibility, clusters=reading.filters.cluster)
+    deciding = _deciding(request)
+    return figure_row(
+        no_data("Capacity", "No capacity in this time.")
+        if not capacity
+        else KeyFigure(
+            "Capacity",
+            gpus_text(capacity),
+            "GPUs",
+            basis="average",
+            href=explain_href("capacity_gpu_hours", reading.query),
+        ),
+        _ratio("Allocated", amounts.allocation_ratio if amounts else None, "allocation", reading),
+        replace(
+            _ratio(
+                "Utilization",
+                amounts.utilization_ratio if amounts else None,
+                "utilization",
+                reading,
+            ),
+            change=utilization_change(scope.comparison),
+        ),
+        _pending(scope),
+        KeyFigure(
+            "Approvals",
+            f"{deciding}",
+            href=href("approvals", scope.reading.query) or "",
+            tone=Tone.WARNING if deciding else Tone.NONE,
+        ),
+        KeyFigure(
+            "Data issues",
+            f"{len(findings)}",
+            href=href("data-quality", reading.query) or "",
+            tone=Tone.WARNING if findings else Tone.NONE,
+        ),
+    )
+
+
+def _ratio(label: str, ratio: float | None, figure: str, reading: QuerySession) -> KeyFigure:
+    if ratio is None:
+        return no_data(label, "No data in this time.")
+    link = explain_href(f"{figure}_ratio", reading.query)
+    exact = f"{ratio * 100:.2f} %"
+    return KeyFigure(label, formats.percent(ratio), exact=exact, basis="average", href=link)
+
+
+def _deciding(request: PageRequest) -> int:
+    """Return how many quota requests and proposals need a decision of this reader."""
+    try:
+        requests = turns_of(actor_of(request.user, origin="")).deciding
+    except NotAllowed:
+        requests = 0
+    return requests + open_proposal_count(visibility=visibility_of(request.user))
+
+
+def _pending(scope: AdminScope) -> KeyFigure:
+    reading, link = scope.reading, href("pending", scope.reading.query) or ""
+    until = glance.known_until(reading).until
+    if until and not any(until.values()):
+        unknown = no_data("Pending", "No cluster tells yet what is pending.", href=link)
+        return replace(unknown, id=PENDING_ID)
+    own = reading.filters
+    found = pending_sums(
+        reading.now,
+        by=PendingGrouping.CAUSE,
+        visibility=reading.visibility,
+        filters=PendingFilters(own.cluster, own.team, own.tier, own.namespace),
+    )
+    count = sum(one.things for one in found)
+    if not count and (names := not_diagnosed(clusters=own.cluster)):
+        unknown = no_data("Pending", f"Not checked yet: {', '.join(names)}.", href=link)
+        return replace(unknown, id=PENDING_ID)
+    oldest = min((one.oldest_at for one in found), default=None)
+    age = formats.duration((reading.now - oldest).total_seconds()) if oldest else ""
+    return KeyFigure(
+        "Pending",
+        f"{count:,}",
+        basis="now",
+        href=link,
+        note=f"oldest {age}" if age else "",
+        tone=Tone.WARNING if count else Tone.NONE,
+        id=PENDING_ID,
+    )
+
+
+# ---------------------------------------------------------------- attention
+
+
+def _attention(request: PageRequest, scope: AdminScope) -> list[Action]:
+    """Return what an administrator should look at first, five at most."""
+    reading = scope.reading
+    found = []
+    if deciding := _deciding(request):
+        found.append(
+            Action(
+                _counted(deciding, "request"), "", "Approve", href("approvals", reading.query) or ""
+            )
+        )
+    link = href("data-quality", reading.query) or ""
+    findings = open_findings(visibility=reading.visibility, clusters=reading.filters.cluster)
+    found += [Action(row.title, row.subject or row.cluster, "Fix", link) for row in findings]
+    return found[:MOST]
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
+# ---------------------------------------------------------------- tiers
+
+
+def _tiers(reading: QuerySession, known: TierContext) -> list[clusters.TierRow]:
+    """Return the tiers of the catalog that the page is about.
+
+    Where a filter is on more than clusters and tiers, those of which there is nothing are none.
+    """
+    wanted = set(reading.filters.tier)
+    if not reading.has_capacity or reading.narrows_cards:
+        there = set(rows_by(known.rows, Grouping.TIER)) | {row.tier for row in known.waiting}
+        wanted = there & wanted if wanted else there
+    elif not wanted:
+        return clusters.tier_rows(visibility=reading.visibility)
+    return [row for row in clusters.tier_rows(visibility=reading.visibility) if row.name in wanted]
+
+
+def _summaries(scope: AdminScope) -> list[TierSummary]:
+    reading = scope.reading
+    queues = usage.tier_queue_times(
+        reading.window, filters=reading.filters, visibility=reading.visibility
+    )
+    entitled: dict[str, float] = {}
+    for (_, tier), gpus in scope.entitled.items():
+        entitled[tier] = entitled.get(tier, 0.0) + gpus
+    found = [_summary(card, queues.get(card.name), entitled.get(card.name)) for card in scope.cards]
+    return sorted(found, key=lambda one: one.rank)
+
+
+def _summary(card: TierCard, queue: TierQueueTimes | None, entitled: float | None) -> TierSummary:
+    amounts = card.amounts
+    capacity = card.sums.gpus.capacity if card.sums else None
+    return TierSummary(
+        card=card,
+        allocation=amounts.allocation_ratio if amounts else None,
+        allocation_spark=_over_time(card.rows, "allocation_ratio", "of-allocated"),
+        utilization=amounts.utilization_ratio if amounts else None,
+        utilization_spark=_over_time(card.rows, "utilization_ratio", "of-busy"),
+        unused=card.sums.gpus.not_used if card.sums else None,
+        queue=queue,
+        overcommitment=entitled / capacity if entitled and capacity else None,
+        pending=card.now,
+    )
+
+
+def _over_time(rows: Sequence[UsageRow], name: str, css: str) -> Sparkline | None:
+    values = [getattr(row.amounts, name) for row in rows]
+    known = [value for value in values if value is not None]
+    if not known:
+        return None
+    text = f"{formats.percent(min(known))} to {formats.percent(max(known))}"
+    return sparkline(values, text=text, css=css, top=1.0)
+
+
+_COLUMNS = (
+    Column("not_busy_gpus", "Unused", Format.NUMBER, "GPUs", in_files=True),
+    Column("queue_time_p95_seconds", "p95 queue time", Format.SECONDS, "s", in_files=True),
+    Column("overcommitment_ratio", "Overcommitment", Format.RATIO, "%", in_files=True),
+)
+
+
+def _table(summaries: Sequence[TierSummary], scope: AdminScope) -> Table:
+    """Return what the file of the tiers carries: the rows as shown, and the ledger of each."""
+    whole = listings.tiers([one.card for one in summaries], scope.reading)
+    rows = [
+        replace(
+            row,
+            values={
+                **row.values,
+                "not_busy_gpus": one.unused,
+                "queue_time_p95_seconds": one.queue.p95_seconds if one.queue else None,
+                "overcommitment_ratio": one.overcommitment,
+            },
+        )
+        for row, one in zip(whole.rows, summaries, strict=True)
+    ]
+    return replace(whole, columns=[*whole.columns, *_COLUMNS], rows=rows, ordered=True)
+
+
+# ---------------------------------------------------------------- pictures
+
+
+def _heat_map(scope: AdminScope) -> HeatMap:
+    """Return allocation ÷ entitlement now, of the teams and tiers with the most entitled GPUs.
+
+    Only what exceeds its entitlement has its percentage in the cell; hover gives them all.
+    """
+    reading, entitled = scope.reading, scope.entitled
+    own = reading.filters
+    pairs = {
+        (team, tier): gpus
+        for (team, tier), gpus in entitled.items()
+        if (not own.team or team in own.team) and (not own.tier or tier in own.tier)
+    }
+    held = usage.allocated_now(reading.now, visibility=reading.visibility) if pairs else {}
+    teams = _largest(pairs, 0)
+    tiers = _largest(pairs, 1)[:_OPEN_COLUMNS]
+    rows = [
+        GridRow(
+            team,
+            [_heat_cell(team, tier, pairs, held) for tier in tiers],
+            href("team", reading.query, name=team) or "",
+        )
+        for team in teams
+    ]
+    heads = [GridHead(tier, href("tier", reading.query, name=tier) or "") for tier in tiers]
+    drawn = heat_map(
+        "heat",
+        "Allocation vs. entitlement",
+        columns=heads,
+        rows=rows,
+        empty="No team has an entitlement.",
+    )
+    more = [*drawn.rows[_OPEN_TEAMS:], *drawn.more]
+    legend = [key for key in drawn.legend if key.css != _USUAL_CELL]
+    return replace(drawn, rows=drawn.rows[:_OPEN_TEAMS], more=more, legend=legend)
+
+
+def _largest(pairs: Mapping[tuple[str, str], float], side: int) -> list[str]:
+    sums: dict[str, float] = {}
+    for pair, gpus in pairs.items():
+        sums[pair[side]] = sums.get(pair[side], 0.0) + gpus
+    return sorted(sums, key=lambda name: (-sums[name], name))
+
+
+def _heat_cell(
+    team: str,
+    tier: str,
+    pairs: Mapping[tuple[str, str], float],
+    held: Mapping[tuple[str, str], AllocatedGpus],
+) -> HeatCell | None:
+    entitled = pairs.get((team, tier))
+    if not entitled:
+        return None
+    gpus = held[team, tier].held if (team, tier) in held else 0.0
+    ratio = gpus / entitled
+    title = f"{team} on {tier}: {gpus_text(gpus)} of {gpus_text(entitled)} GPUs"
+    return HeatCell(ratio, title, f"{ratio * 100:.0f}" if ratio >= _OVER else _BLANK)
+
+
+def _flow(scope: AdminScope) -> Flow:
+    gpus = scope.comparison.averages([cls.key for cls in CAPACITY_CLASSES])
+    drawn = capacity_flow(
+        "flow",
+        "Capacity to active",
+        gpus,
+        links={"idle": href("waste", scope.reading.query) or ""},
+    )
+    short = [replace(node, text=node.text.partition(" ")[0]) for node in drawn.nodes]
+    return replace(drawn, nodes=short)

@@ -1,0 +1,246 @@
+"""The home of finance: the last closed month, the one that runs, and what its close lacks."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
+
+from django.http import HttpResponseBase
+from django.urls import reverse
+
+from apps.clusters.domain.window import Window, day_start
+from apps.costs.domain.costing import money
+from apps.costs.domain.files import FileFormat
+from apps.costs.selectors import (
+    Gaps,
+    MonthCosts,
+    MonthState,
+    PeriodState,
+    UnusedCost,
+    gaps_of,
+    month_costs,
+    month_window,
+    period_states,
+    unused_costs,
+)
+from apps.usage.domain.usage_query import Filters, Grouping
+from apps.usage.selectors import freshness
+from apps.web.components import formats
+from apps.web.components.figure_row import FigureRow, KeyFigure, figure_row, no_data
+from apps.web.components.formats import Format
+from apps.web.components.page_query import href, with_query
+from apps.web.components.tables import Column, Table, TableRow
+from apps.web.costs.months import LABELS
+from apps.web.home.actions import MOST, Action
+from apps.web.pages import respond
+from apps.web.query_session import PageRequest, QuerySession
+
+_OPEN_TEAMS = 8
+_FORMATS = (FileFormat.XLSX, FileFormat.CSV, FileFormat.PARQUET, FileFormat.FOCUS_CSV)
+
+
+@dataclass(frozen=True, slots=True)
+class OpenMonth:
+    """The month that is to be closed next: its costs so far.
+
+    `before` is what teams were charged in the same days of the month before; empty where data
+    starts later than these.
+    """
+
+    period: PeriodState
+    costs: MonthCosts
+    before: Mapping[str, int]
+    unused: Mapping[str, UnusedCost]
+    gaps: Gaps
+
+    @property
+    def name(self) -> str:
+        return f"{self.period.month:%B}"
+
+
+def finance_home(request: PageRequest, reading: QuerySession) -> HttpResponseBase:
+    """Answer with the home of finance."""
+    months = period_states(now=reading.now, visibility=reading.visibility)
+    closed = next((one for one in months if one.state is MonthState.CLOSED), None)
+    pending = [one for one in months if one.state is not MonthState.CLOSED]
+    month = _open_month(pending[-1], reading) if pending else None
+    last = months[0].month if months else reading.now.date()
+    return respond(
+        request,
+        reading,
+        "home",
+        tables=[_spend(month, reading)] if month else [],
+        kind="finance",
+        figures=_figures(closed, month, reading),
+        month=month,
+        actions=_lacks(month, reading) if month else [],
+        exports=_exports(closed.month if closed else _month_before(last)),
+        computing=[],
+    )
+
+
+def _open_month(period: PeriodState, reading: QuerySession) -> OpenMonth:
+    sees, now, zone = reading.visibility, reading.now, reading.choice.zone
+    window = month_window(period.month, zone)
+    end = min(window.end, now.replace(minute=0, second=0, microsecond=0))
+    costs = month_costs(period.month, visibility=sees, until=end)
+    unused = unused_costs(
+        costs.window, by=(Grouping.TEAM,), filters=Filters(), visibility=sees, zone=zone
+    )
+    return OpenMonth(
+        period=period,
+        costs=costs,
+        before=_before(period.month, end - window.start, reading),
+        unused={row.groups["team"]: row for row in unused if row.currency == costs.currency},
+        gaps=period.gaps or gaps_of(Window(window.start, _whole_days(end, reading))),
+    )
+
+
+def _before(month: date, length: timedelta, reading: QuerySession) -> Mapping[str, int]:
+    before, sees = _month_before(month), reading.visibility
+    window = month_window(before, reading.choice.zone)
+    first = freshness(window, filters=Filters(), visibility=sees).first_hour
+    if first is None or first > window.start:
+        return {}
+    return month_costs(before, visibility=sees, until=window.start + length).teams
+
+
+def _whole_days(end: datetime, reading: QuerySession) -> datetime:
+    zone = reading.choice.zone
+    return day_start(end.astimezone(zone).date(), zone)
+
+
+def _month_before(month: date) -> date:
+    return (month.replace(day=1) - timedelta(days=1)).replace(day=1)
+
+
+def _figures(
+    closed: PeriodState | None, month: OpenMonth | None, reading: QuerySession
+) -> FigureRow:
+    exports = href("exports") or ""
+    if month is None:
+        return figure_row(no_data("Spend", "No day has a cost yet.", href=exports))
+    costs = month.costs
+    unused = sum(row.unused for row in month.unused.values())
+    known = sum(row.known for row in month.unused.values())
+    return figure_row(
+        _closed(closed, reading, exports),
+        KeyFigure(
+            month.name,
+            _text(costs.charged, costs),
+            month.period.state.value,
+            exact=_exact(costs.charged, costs),
+            href=href("costs", _days(costs.window, reading)) or "",
+            note="charged to date",
+        ),
+        KeyFigure(
+            "Unallocated",
+            _text(costs.unallocated, costs),
+            exact=_exact(costs.unallocated, costs),
+            href=href("costs", _days(costs.window, reading)) or "",
+            note=month.name,
+        ),
+        KeyFigure(
+            "Unused",
+            _text(unused, costs),
+            formats.percent(unused / known) if known else "",
+            exact=_exact(unused, costs),
+            href=href("waste", _days(costs.window, reading)) or "",
+            note=month.name,
+        ),
+    )
+
+
+def _closed(closed: PeriodState | None, reading: QuerySession, link: str) -> KeyFigure:
+    if closed is None:
+        return no_data("Last closed", "No month is closed yet.", href=link)
+    costs = month_costs(closed.month, visibility=reading.visibility)
+    return KeyFigure(
+        f"{closed.month:%B}",
+        _text(costs.charged, costs),
+        "closed",
+        exact=_exact(costs.charged, costs),
+        href=link,
+        note="charged",
+    )
+
+
+def _text(amount: int, costs: MonthCosts) -> str:
+    return formats.money(money(amount), costs.currency)
+
+
+def _exact(amount: int, costs: MonthCosts) -> str:
+    return f"{money(amount):f} {costs.currency}"
+
+
+def _days(window: Window, reading: QuerySession) -> list[tuple[str, str]]:
+    zone = reading.choice.zone
+    last = (window.end - timedelta(microseconds=1)).astimezone(zone).date()
+    return [("first", str(window.start.astimezone(zone).date())), ("last", str(last))]
+
+
+def _spend(month: OpenMonth, reading: QuerySession) -> Table:
+    """Return what each team is charged so far, against the same days of the month before."""
+    currency = month.costs.currency
+    return Table(
+        id="spend",
+        title=f"Spend by team, {month.name}",
+        columns=[
+            Column("team", "Team"),
+            Column("cost", "Spend", Format.COUNT, currency),
+            Column("change_percent", "Change", Format.NUMBER, "%", "same days of the month before"),
+            Column("unused_cost", "Unused", Format.COUNT, currency),
+            Column("unused_ratio", "Unused", Format.RATIO, "%", "of the cost that has metrics"),
+        ],
+        rows=[_team(team, month, reading) for team in month.costs.teams],
+        zone=reading.choice.zone,
+        empty="No team was charged yet.",
+        page_length=_OPEN_TEAMS,
+    )
+
+
+def _team(team: str, month: OpenMonth, reading: QuerySession) -> TableRow:
+    cost, before = month.costs.teams[team], month.before.get(team)
+    unused = month.unused.get(team)
+    days = _days(month.costs.window, reading)
+    return TableRow(
+        {
+            "team": team,
+            "cost": float(money(cost)),
+            "change_percent": round(100 * (cost / before - 1), 1) if before else None,
+            "unused_cost": float(money(unused.unused)) if unused else None,
+            "unused_ratio": unused.ratio if unused else None,
+        },
+        links={
+            "team": href("team", days, name=team),
+            "cost": href("costs", [("team", team), *days]),
+            "unused_cost": href("waste", [("team", team), *days]),
+        },
+    )
+
+
+def _lacks(month: OpenMonth, reading: QuerySession) -> list[Action]:
+    """Return what keeps the month from being closed, with where it is mended."""
+    quality = href("data-quality", _days(month.costs.window, reading)) or ""
+    gaps = month.gaps
+    found = [
+        Action(f"{count} hours missing", name, "Open", quality)
+        for name, count in gaps.missing.items()
+    ]
+    if gaps.not_priced:
+        found.append(Action(f"{gaps.not_priced} hours unpriced", "", "Open", quality))
+    costs = href("costs", _days(month.costs.window, reading)) or ""
+    found += [Action(f"{model} unpriced", kind, "Open", costs) for model, kind in gaps.unpriced]
+    return found[:MOST]
+
+
+def _exports(month: date) -> Sequence[tuple[str, str]]:
+    """Return the files of a month, and the page that makes others."""
+    path, period = reverse("web:month-file"), f"{month:%Y-%m}"
+    files = [
+        (
+            f"{month:%B} as {LABELS[format_]}",
+            with_query(path, [("period", period), ("format", format_.value)]),
+        )
+        for format_ in _FORMATS
+    ]
+    return [*files, ("Other exports", href("exports") or "")]

@@ -1,0 +1,354 @@
+"""What some teams hold, use, wait for and leave unused, in four figures and three pictures."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from functools import cached_property
+from zoneinfo import ZoneInfo
+
+from apps.clusters.domain.window import Window
+from apps.costs.domain.costing import money
+from apps.costs.selectors import UnusedCost, unused_costs
+from apps.pending.selectors import (
+    PendingFilters,
+    PendingGrouping,
+    PendingKnown,
+    PendingSum,
+    not_diagnosed,
+    pending_sums,
+)
+from apps.quotas.selectors import entitled_over, entitled_teams
+from apps.usage.domain.amounts import NANO
+from apps.usage.domain.usage_query import TimeStep
+from apps.usage.selectors import AllocatedGpus, Freshness, allocated_now
+from apps.web.components import formats
+from apps.web.components.drawings import (
+    BarPart,
+    BulletRow,
+    Panel,
+    TimeAxis,
+    bullet_bars,
+    small_multiples,
+    stacked_bar,
+)
+from apps.web.components.drawings.bars import BulletBars, StackedBar
+from apps.web.components.drawings.base import gpus_text
+from apps.web.components.drawings.panels import SmallMultiples
+from apps.web.components.figure_row import Change, KeyFigure, Tone, Verdict, no_data
+from apps.web.components.formats import duration
+from apps.web.components.page_query import Query, explain_href, href, without, workload_href
+from apps.web.pending.pending_table import class_of
+from apps.web.query_session import HOUR, STALE_AFTER, QuerySession, usage_of
+from apps.web.usage import glance
+from apps.web.usage.comparison import Comparison, compared
+
+PENDING_ID = "pending-now"
+_BULLETS = 5
+_HOURLY_UP_TO = timedelta(days=8)
+_SAME_POINTS = 0.005
+_UTC = ZoneInfo("UTC")
+
+
+@dataclass(frozen=True)
+class TeamScope:
+    """The teams that a home is about; what is read of them is read once.
+
+    `leads`: the reader leads one, and decides; else what the workloads do comes first. `reading`
+    is narrowed to `teams`; `query` names them, for links that are about them alone.
+    """
+
+    teams: tuple[str, ...]
+    reading: QuerySession
+    leads: bool = True
+
+    @classmethod
+    def of(cls, teams: Sequence[str], reading: QuerySession, *, leads: bool) -> "TeamScope":
+        filters = replace(reading.filters, team=tuple(teams))
+        return cls(tuple(teams), replace(reading, filters=filters), leads)
+
+    @property
+    def query(self) -> Query:
+        return [*without(self.reading.query, "team"), *(("team", name) for name in self.teams)]
+
+    @property
+    def pending_filters(self) -> PendingFilters:
+        own = self.reading.filters
+        return PendingFilters(own.cluster, own.team, own.tier, own.namespace)
+
+    @cached_property
+    def held(self) -> Mapping[str, AllocatedGpus]:
+        """What is held and pending now, by tier; on all clusters."""
+        found: dict[str, AllocatedGpus] = {}
+        tiers = self.reading.filters.tier
+        now = allocated_now(self.reading.now, visibility=self.reading.visibility)
+        for (team, tier), own in now.items():
+            if team in self.teams and (not tiers or tier in tiers):
+                sums = found.setdefault(tier, AllocatedGpus())
+                sums.held += own.held
+                sums.waiting += own.waiting
+        return found
+
+    @cached_property
+    def entitled(self) -> Mapping[str, float]:
+        """What they may count on now, by tier; for all clusters."""
+        found: dict[str, float] = {}
+        tiers = self.reading.filters.tier
+        rows = entitled_teams(self.reading.now, visibility=self.reading.visibility)
+        for row in rows:
+            if row.team in self.teams and (not tiers or row.tier in tiers):
+                found[row.tier] = found.get(row.tier, 0.0) + row.gpus
+        return found
+
+    @cached_property
+    def comparison(self) -> Comparison:
+        return compared(self.reading)
+
+    @cached_property
+    def known(self) -> PendingKnown:
+        """Until when it is known what is pending."""
+        return glance.known_until(self.reading)
+
+    @cached_property
+    def pending(self) -> list[PendingSum]:
+        """What pends now, by cause, of teams that the reader sees."""
+        return pending_sums(
+            self.reading.now,
+            by=PendingGrouping.CAUSE,
+            visibility=self.reading.visibility,
+            filters=self.pending_filters,
+        )
+
+    @cached_property
+    def unchecked(self) -> str:
+        """Why nothing is listed where a cluster was not diagnosed yet; empty once all were."""
+        names = not_diagnosed(clusters=self.reading.filters.cluster)
+        return f"Not checked yet: {', '.join(names)}." if names else ""
+
+    @cached_property
+    def unused(self) -> UnusedCost | None:
+        """The cost of what they did not use; None without one that the reader may see."""
+        rows = unused_costs(
+            self.reading.window,
+            by=(),
+            filters=self.reading.filters,
+            visibility=self.reading.visibility,
+            zone=self.reading.choice.zone,
+        )
+        return next((row for row in rows if row.currency), None)
+
+
+@dataclass(frozen=True, slots=True)
+class WorkloadBar:
+    """A workload: what it did not use as text and share, `width` in percent of the largest."""
+
+    name: str
+    href: str
+    text: str
+    share: str
+    width: float
+
+
+def figures_of(scope: TeamScope) -> list[KeyFigure]:
+    """Return the four figures: allocated, utilization, pending and unused."""
+    return [_allocated(scope), _utilization(scope), pending_figure(scope), _unused(scope)]
+
+
+def _allocated(scope: TeamScope) -> KeyFigure:
+    held = sum(one.held for one in scope.held.values())
+    entitled = sum(scope.entitled.values())
+    return KeyFigure(
+        "Allocated",
+        gpus_text(held),
+        f"of {gpus_text(entitled)} GPUs" if entitled else "GPUs",
+        exact=f"{held:g} GPUs allocated, {entitled:g} entitled",
+        basis="now",
+        href=href("teams", scope.query) or "",
+    )
+
+
+def _utilization(scope: TeamScope) -> KeyFigure:
+    sums = scope.comparison.sums()
+    ratio = sums.amounts.utilization_ratio if sums else None
+    if ratio is None:
+        return no_data("Utilization", "Nothing of these teams has metrics in this time.")
+    return KeyFigure(
+        "Utilization",
+        formats.percent(ratio),
+        exact=f"{ratio * 100:.2f} %",
+        change=utilization_change(scope.comparison),
+        basis="average",
+        href=explain_href("utilization_ratio", scope.query),
+    )
+
+
+def utilization_change(comparison: Comparison) -> Change | None:
+    """Return how the utilization differs from the period before; None where it does not."""
+    now, before = comparison.sums(), comparison.sums_before()
+    if now is None or before is None:
+        return None
+    ratios = (now.amounts.utilization_ratio, before.amounts.utilization_ratio)
+    if ratios[0] is None or ratios[1] is None:
+        return None
+    points = ratios[0] - ratios[1]
+    than = f"{comparison.words}: {formats.percent(ratios[1])}"
+    if abs(points) < _SAME_POINTS:
+        return None
+    verdict = Verdict.BETTER if points > 0 else Verdict.WORSE
+    return Change(f"{'+' if points > 0 else '−'}{abs(points) * 100:.0f} pp", verdict, than)
+
+
+def pending_figure(scope: TeamScope) -> KeyFigure:
+    """Return how many workloads pend now and since when; no data where no cluster tells."""
+    reading, link = scope.reading, href("pending", scope.query) or ""
+    until = scope.known.until
+    if until and not any(until.values()):
+        unknown = no_data("Pending", "No cluster tells yet what is pending.", href=link)
+        return replace(unknown, id=PENDING_ID)
+    count = sum(one.things for one in scope.pending)
+    if not count and scope.unchecked:
+        return replace(no_data("Pending", scope.unchecked, href=link), id=PENDING_ID)
+    oldest = min((one.oldest_at for one in scope.pending), default=None)
+    return KeyFigure(
+        "Pending",
+        f"{count:,}",
+        f"workload{'' if count == 1 else 's'}",
+        basis="now",
+        href=link,
+        note=f"oldest {_age(oldest, reading.now)}" if oldest else "",
+        tone=Tone.WARNING if count else Tone.NONE,
+        id=PENDING_ID,
+    )
+
+
+def _age(since: datetime, now: datetime) -> str:
+    return duration(max(0.0, (now - since).total_seconds()))
+
+
+def _unused(scope: TeamScope) -> KeyFigure:
+    sums, cost = scope.comparison.sums(), scope.unused
+    if sums is None:
+        return no_data("Unused", "No hour of this time has data of these teams.")
+    gpus = f"{gpus_text(sums.gpus.not_used)} GPUs"
+    link = explain_href("not_busy_gpu_hours", scope.query)
+    if cost is None:
+        return KeyFigure("Unused", gpus, basis="average", href=link, note="no price")
+    share = "" if cost.ratio is None else f"{formats.percent(cost.ratio)}"
+    return KeyFigure(
+        "Unused",
+        formats.money(money(cost.unused), cost.currency),
+        share,
+        exact=f"{money(cost.unused):f} {cost.currency}",
+        href=href("waste", scope.query) or "",
+        note=f"{gpus} on average",
+    )
+
+
+def tier_bars(scope: TeamScope) -> BulletBars:
+    """Return allocation against entitlement now, tier by tier, the largest first."""
+    tiers = {*scope.held, *scope.entitled}
+    rows = []
+    for tier in tiers:
+        own, entitled = scope.held.get(tier, AllocatedGpus()), scope.entitled.get(tier)
+        if own.held or own.waiting or entitled:
+            wanted = own.held + own.waiting if own.waiting else None
+            link = href("tier", scope.query, name=tier) or ""
+            rows.append(BulletRow(tier, own.held, entitled, wanted, href=link))
+    rows.sort(key=lambda row: (-max(row.allocated or 0, row.entitlement or 0), row.label))
+    return bullet_bars(
+        "entitlements",
+        "Allocation vs. entitlement",
+        rows,
+        label="Tier",
+        open_rows=_BULLETS,
+        empty="No GPU is allocated to these teams now, and none is entitled.",
+    )
+
+
+def workload_bars(scope: TeamScope, rows: Sequence[UnusedCost]) -> list[WorkloadBar]:
+    """Return the workloads with the largest unused allocation, for bars against the first."""
+    most = max((row.unused or row.gpu_hours for row in rows), default=0)
+    return [
+        WorkloadBar(
+            name=row.groups["workload"].partition("/")[2],
+            href=workload_href(
+                row.groups["cluster"],
+                row.groups["namespace"],
+                row.groups["workload"],
+                scope.reading.query,
+            )
+            or "",
+            text=unused_text(row),
+            share="" if row.ratio is None else formats.percent(row.ratio),
+            width=round(100 * (row.unused or row.gpu_hours) / most, 1) if most else 0.0,
+        )
+        for row in rows
+    ]
+
+
+def unused_text(row: UnusedCost) -> str:
+    """Return what a workload did not use, in money where it has a price."""
+    if row.currency:
+        return formats.money(money(row.unused), row.currency)
+    return f"{formats.shown(row.gpu_hours, formats.Format.GPU_HOURS, _UTC)} GPU-h"
+
+
+def reasons_bar(scope: TeamScope) -> StackedBar:
+    """Return the pending workloads by reason, each leading to its list."""
+    link = href("pending", scope.query) or ""
+    joint = "&" if "?" in link else "?"
+    parts = []
+    for one in sorted(scope.pending, key=lambda one: (-one.things, one.name)):
+        css = class_of(one.name).css.split()[0]
+        name = one.name.replace("_", " ").capitalize()
+        address = f"{link}{joint}cause={one.name}"
+        parts.append(BarPart(name, float(one.things), f"{one.things:,}", css, address))
+    return stacked_bar(
+        *("reasons", "Pending by reason", parts),
+        unit="workloads",
+        empty=(not parts and scope.unchecked) or "Nothing is pending.",
+    )
+
+
+def gpus_over_time(scope: TeamScope, freshness: Freshness) -> SmallMultiples:
+    """Return average GPUs allocated over time with the entitlement, by the hour up to a week."""
+    reading = scope.reading
+    window, choice = _until_data(reading, freshness), reading.choice
+    by_hour = window.end - window.start <= _HOURLY_UP_TO
+    step = TimeStep.HOUR if by_hour else TimeStep.DAY
+    hours = int((window.end - window.start) / HOUR)
+    days = [at for at in choice.periods if at < window.end]
+    periods = [window.start + n * HOUR for n in range(hours)] if by_hour else days
+    rows = usage_of(reading, by=(), interval=step)
+    amounts = {row.period: row.amounts for row in rows}
+    lost = {*freshness.missing, *freshness.failed}
+    ends = [*periods[1:], window.end]
+    allocated: list[float | None] = []
+    active: list[float | None] = []
+    for start, end in zip(periods, ends, strict=True):
+        known = (min(end, reading.now) - start) / HOUR - sum(start <= at < end for at in lost)
+        own = amounts.get(start)
+        none = freshness.last_hour_end is None or start >= freshness.last_hour_end or known <= 0
+        allocated.append(None if none else (own.allocated / NANO / known if own else 0.0))
+        active.append(None if none else (own.busy / NANO / known if own else 0.0))
+    steps = entitled_over(
+        window,
+        visibility=reading.visibility,
+        teams=scope.teams,
+        tiers=reading.filters.tier,
+    )
+    entitlement = [_entitled_at(start, steps) for start in periods]
+    axis = TimeAxis(periods, choice.zone, by_hour=by_hour)
+    panel = Panel(", ".join(scope.teams), allocated, entitlement, active=active)
+    return small_multiples("gpus", "Average GPUs", [panel], axis)
+
+
+def _until_data(reading: QuerySession, freshness: Freshness) -> Window:
+    """Return the window without the hours that are not due yet; what is late stays a gap."""
+    window, last = reading.window, freshness.last_hour_end
+    if last is None or reading.now - last > STALE_AFTER or not window.start < last < window.end:
+        return window
+    return Window(window.start, last)
+
+
+def _entitled_at(at: datetime, steps: Sequence[tuple[datetime, float]]) -> float:
+    return next((gpus for start, gpus in reversed(steps) if start <= at), 0.0)

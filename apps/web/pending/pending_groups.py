@@ -1,0 +1,299 @@
+"""Groups of pending workloads: a row for each workload, and one fix for the group."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from apps.clusters.domain.resources import gpus, quantity
+from apps.pending.domain.diagnosis import Action
+from apps.pending.domain.workload_groups import (
+    CONFIGURATION,
+    REASON,
+    GroupKey,
+    PendingItemSummary,
+)
+from apps.pending.selectors import (
+    PendingGroup,
+    PendingRow,
+    PendingWorkload,
+    PendingWorkloads,
+    SuggestionRow,
+)
+from apps.web.components.commands import kubectl
+from apps.web.components.formats import Format, Value, duration
+from apps.web.components.page_query import Query, href, workload_href
+from apps.web.components.tables import Column, Table, TableRow
+from apps.web.pending.pending_table import Badge, badge, class_of, of_asker, pending_href
+from apps.web.pending.suggestions import ask_of, owner_of
+from apps.web.query_session import QuerySession
+
+_OPEN_ROWS = 6
+"""Workloads that are seen at once; later groups are closed."""
+_MOST_ITEMS = 5
+_RAISES = (Action.RAISE_QUEUE_QUOTA, Action.RAISE_QUOTA)
+
+
+@dataclass(frozen=True, slots=True)
+class ItemLine:
+    """Another pending item of a workload."""
+
+    item: PendingItemSummary
+    href: str
+    badge: Badge
+
+
+@dataclass(frozen=True, slots=True)
+class WorkloadLine:
+    """A pending workload as its row says it; `place` reads `3 of 4`, `reason` is one line.
+
+    `reason` is empty where the head of the group says all. `items` are some of its other items,
+    `more` is how many others there are.
+    """
+
+    id: str
+    row: PendingRow
+    name: str
+    kind: str
+    href: str
+    workload_href: str
+    place: str
+    size: str
+    age: str
+    badge: Badge
+    reason: str
+    items: Sequence[ItemLine]
+    count: int
+    more: int
+    fixes: Sequence[SuggestionRow]
+    command: str
+    is_owners: bool
+
+
+@dataclass(frozen=True, slots=True)
+class GroupFix:
+    """What helps all of a group; `ask` leads to the request form, filled in."""
+
+    text: str
+    who: str = ""
+    ask: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupLine:
+    """A group with its rows; `used` reads `17 of 17 in use`."""
+
+    id: str
+    label: str
+    kind: str
+    cluster: str
+    used: str
+    count: int
+    gpus: str
+    age: str
+    fix: GroupFix | None
+    workloads: Sequence[WorkloadLine]
+    is_open: bool
+
+
+def group_lines(groups: Iterable[PendingGroup], reading: QuerySession) -> list[GroupLine]:
+    """Return the groups of a page; the first ones are open."""
+    lines: list[GroupLine] = []
+    seen = 0
+    for number, group in enumerate(groups):
+        is_open = not lines or seen + len(group.workloads) <= _OPEN_ROWS
+        lines.append(_group_line(f"group-{number}", group, reading, is_open=is_open))
+        seen += len(group.workloads) if is_open else _OPEN_ROWS
+    return lines
+
+
+def _group_line(
+    line_id: str, group: PendingGroup, reading: QuerySession, *, is_open: bool
+) -> GroupLine:
+    key = group.key
+    return GroupLine(
+        id=line_id,
+        label=label_of(key),
+        kind="" if key.kind in ("", REASON, "team") else key.kind,
+        cluster=key.cluster if len(reading.clusters) > 1 else "",
+        used=_used(group.workloads, key),
+        count=group.count,
+        gpus=gpus(group.gpus) if group.gpus else "",
+        age=duration(max(0.0, (reading.now - group.since).total_seconds())),
+        fix=fix_of(group.workloads, key),
+        workloads=[_workload_line(one, key, reading) for one in group.workloads],
+        is_open=is_open,
+    )
+
+
+def label_of(key: GroupKey) -> str:
+    """Return the name of a group; empty where nothing is grouped."""
+    if key.kind == REASON:
+        return "Configuration issue" if key.name == CONFIGURATION else key.name.capitalize()
+    name = f"{key.namespace}/{key.name}" if key.namespace else key.name
+    return f"{name} · {key.resource}" if key.resource else name
+
+
+def _used(workloads: Sequence[PendingWorkload], key: GroupKey) -> str:
+    if not key.cluster:
+        return ""
+    places = [one.row.place for one in workloads if one.row.place and one.row.place.limit]
+    if not places:
+        return ""
+    return f"{quantity(places[0].used)} of {quantity(places[0].limit)} in use"
+
+
+def fix_of(workloads: Sequence[PendingWorkload], key: GroupKey) -> GroupFix | None:
+    """Return the one change that helps a group most; None where each needs its own."""
+    if not key.cluster:
+        return _first_of_reason(workloads, key)
+    raised = [
+        (one.row, change)
+        for one in workloads
+        for change in one.row.suggestions[:1]
+        if change.action in _RAISES
+    ]
+    if raised:
+        row, change = max(raised, key=lambda pair: pair[1].admits)
+        return GroupFix(_raise_text(change, len(workloads)), "platform admin", ask_of(change, row))
+    first = workloads[0].row.suggestions[:1] if workloads else ()
+    return GroupFix(first[0].text, owner_of(first[0].action)) if first else None
+
+
+def _first_of_reason(workloads: Sequence[PendingWorkload], key: GroupKey) -> GroupFix | None:
+    """Return what the first workload of a reason lacks: each of them needs its own fix."""
+    if key.kind != REASON or not workloads:
+        return None
+    row = workloads[0].row
+    name = row.workload.partition("/")[2]
+    more = " and others" if len(workloads) > 1 else ""
+    return GroupFix(f"{name}{more}: {row.cause} {row.detail}".rstrip(": "))
+
+
+def _raise_text(given: SuggestionRow, workloads: int) -> str:
+    """Return `+4 admits all 4`, or `Raise to 6` of a quota that is not a plain number.
+
+    The queue counts Kueue's Workloads, of which one job may have several: then no number is said.
+    """
+    before, after = given.change.get("from"), given.change.get("to")
+    if not isinstance(before, int | float) or not isinstance(after, int | float):
+        return f"Raise to {after}" if after else "Raise the quota"
+    of = "all" if given.admits else "1"
+    if given.admits == workloads:
+        of = f"all {workloads}"
+    return f"+{quantity(after - before)} admits {of}"
+
+
+def _workload_line(one: PendingWorkload, key: GroupKey, reading: QuerySession) -> WorkloadLine:
+    row, query = one.row, reading.query
+    kind, _, name = row.workload.partition("/")
+    place = row.place if row.place and row.place.place else None
+    others = [item for item in one.items if item.id != row.id]
+    return WorkloadLine(
+        id=f"pending-{row.id}",
+        row=row,
+        name=name,
+        kind=kind,
+        href=pending_href(row, query) or "",
+        workload_href=workload_href(row.cluster, row.namespace, row.workload, query) or "",
+        place=f"{place.place} of {place.of}" if place else "",
+        size=gpus(one.gpus or row.gpu_equivalents) if one.gpus or row.gpu_equivalents else "",
+        age=duration(max(0.0, (reading.now - one.since).total_seconds())),
+        badge=badge(row.cause, row.detail),
+        reason="" if place and key.cluster else row.explanation or row.message,
+        items=[_item_line(item, query) for item in others[:_MOST_ITEMS]],
+        count=len(one.items),
+        more=len(others[_MOST_ITEMS:]),
+        fixes=row.suggestions,
+        command=command_of(row),
+        is_owners=of_asker(row.cause),
+    )
+
+
+def _item_line(item: PendingItemSummary, query: Query) -> ItemLine:
+    link = href("pending-detail", query, cluster=item.cluster, uid=item.uid) if item.uid else None
+    return ItemLine(item, link or "", badge(item.cause, item.detail))
+
+
+_KINDS = {
+    "Workload": "workloads.kueue.x-k8s.io",
+    "PodGroup": "podgroups",
+    "ResourceClaim": "resourceclaims",
+}
+
+
+def command_of(row: PendingRow) -> str:
+    """Return the line that shows an item with its events in a shell."""
+    return kubectl(
+        "describe", _KINDS.get(row.kind, row.kind.lower()), row.name, namespace=row.namespace
+    )
+
+
+_COLUMNS = (
+    Column("group", "Group"),
+    Column("workload", "Workload", hint="Kind/name of the top controller."),
+    Column("items", "Items", Format.COUNT, "", "pods, Workloads and controllers that pend for it"),
+    Column("cluster", "Cluster"),
+    Column("namespace", "Namespace"),
+    Column("team", "Team"),
+    Column("tier", "Tier"),
+    Column("position", "Position"),
+    Column("gpu_equivalents", "Requests", Format.NUMBER, "GPUs"),
+    Column("since", "Since", Format.TIME),
+    Column("wait_seconds", "Pending for", Format.SECONDS),
+    Column("counts", "Counts as"),
+    Column("cause", "Cause"),
+    Column("class", "Class", hint="how charts group the causes"),
+    Column("detail", "Detail"),
+    Column("explanation", "Explanation"),
+    Column("message", "Scheduler message"),
+    Column("suggestion", "How to fix"),
+    Column("stale", "Stale", hint="whether no watch follows the cluster now"),
+)
+
+
+def pending_file(found: PendingWorkloads, reading: QuerySession) -> Table:
+    """Return the table that a file carries: a row per workload, in the order of the page.
+
+    The page draws its groups itself.
+    """
+    return Table(
+        id="waiting",
+        title="Pending workloads",
+        columns=_COLUMNS,
+        rows=(),
+        zone=reading.choice.zone,
+        empty="",
+        every=lambda: _file_rows(found.every(), reading),
+        ordered=True,
+    )
+
+
+def _file_rows(groups: Iterable[PendingGroup], reading: QuerySession) -> Iterator[TableRow]:
+    for group in groups:
+        for one in group.workloads:
+            yield TableRow(_values(one, group.key, reading))
+
+
+def _values(one: PendingWorkload, key: GroupKey, reading: QuerySession) -> dict[str, Value]:
+    row = one.row
+    place = row.place if row.place and row.place.place else None
+    return {
+        "group": label_of(key),
+        "workload": row.workload,
+        "items": len(one.items),
+        "cluster": row.cluster,
+        "namespace": row.namespace,
+        "team": row.team,
+        "tier": row.tier,
+        "position": f"{place.place} of {place.of}" if place else "",
+        "gpu_equivalents": one.gpus or row.gpu_equivalents or None,
+        "since": one.since,
+        "wait_seconds": max(0.0, (reading.now - one.since).total_seconds()),
+        "counts": row.counts,
+        "cause": row.cause,
+        "class": class_of(row.cause).label,
+        "detail": row.detail,
+        "explanation": row.explanation,
+        "message": row.message,
+        "suggestion": row.suggestion or "",
+        "stale": "yes" if row.stale else "no",
+    }

@@ -1,0 +1,247 @@
+"""The list of workloads: what each held, used and left unused, with its verdict."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from django.http import HttpResponseBase
+
+from apps.costs.domain.costing import money as in_full
+from apps.costs.domain.workload_verdict import VerdictKind, unused_ratio, verdict
+from apps.costs.selectors import WORKLOAD_GROUPS, WorkloadCost, WorkloadKey, workload_costs
+from apps.pending.domain.workload_groups import WorkloadGrouping
+from apps.pending.selectors import NamespaceContext, PendingFilters, pending_workloads
+from apps.usage.domain.amounts import Amounts, hours
+from apps.usage.domain.usage_query import TimeStep, UsageRow
+from apps.web.components import tables
+from apps.web.components.drawings import ScatterPoint, scatter
+from apps.web.components.drawings.scatter import Scatter
+from apps.web.components.figure_row import FigureRow, KeyFigure, figure_row, no_data
+from apps.web.components.formats import Format, money, percent
+from apps.web.components.listings import UNUSED
+from apps.web.components.page_query import explain_href, href, workload_href
+from apps.web.components.tables import Column, LaterRows, Table
+from apps.web.costs.money_format import MoneyRow, MoneyTable, number_of
+from apps.web.pages import page, respond
+from apps.web.query_session import (
+    PageRequest,
+    QuerySession,
+    freshness_of,
+    quality_of,
+    query_session,
+    usage_of,
+)
+
+_TAKES = ("tier", "team", "namespace", "gpu_model", "capacity_type")
+_DRAWN = 40
+_MONEY, _TOTAL_MONEY = "unused_cost", "cost"
+VERDICTS = {
+    VerdictKind.NOTHING: "no allocation",
+    VerdictKind.SHORT: "too short",
+    VerdictKind.UNKNOWN: "no metrics",
+    VerdictKind.UNUSED: "mostly unused",
+    VerdictKind.PARTLY: "partly unused",
+    VerdictKind.USED: "used",
+}
+Costs = Mapping[WorkloadKey, Sequence[WorkloadCost]]
+
+
+@page
+def workload_list(request: PageRequest) -> HttpResponseBase:
+    reading = query_session(request, takes=_TAKES)
+    rows = [
+        row
+        for row in usage_of(reading, by=WORKLOAD_GROUPS, interval=TimeStep.TOTAL)
+        if row.amounts.allocated
+    ]
+    rows.sort(key=lambda row: (-row.amounts.not_used, tuple(row.groups.values())))
+    costs = workload_costs(
+        reading.window,
+        filters=reading.filters,
+        visibility=reading.visibility,
+        zone=reading.choice.zone,
+    )
+    whole = tables.summed(rows)
+    return respond(
+        request,
+        reading,
+        "workloads",
+        tables=[_table(rows, costs, _pending(reading), reading)],
+        drawings=[_scatter(rows, costs, reading)],
+        figures=_figures(rows, whole, costs, reading),
+        quality=quality_of(reading, freshness_of(reading), whole if rows else None),
+    )
+
+
+def key_of(row: UsageRow) -> WorkloadKey:
+    return WorkloadKey(*(row.groups[name] for name in WORKLOAD_GROUPS))
+
+
+def _pending(reading: QuerySession) -> dict[tuple[str, str, str], int]:
+    """Return how many items of each workload are pending now."""
+    own = reading.filters
+    found = pending_workloads(
+        reading.now,
+        by=WorkloadGrouping.NONE,
+        filters=PendingFilters(own.cluster, own.team, own.tier, own.namespace),
+        visibility=reading.visibility,
+        context=NamespaceContext.at(reading.now),
+    )
+    return {
+        (one.lead.cluster, one.lead.namespace, one.lead.workload): len(one.items)
+        for one in found.summaries
+    }
+
+
+def money_text(costs: Sequence[WorkloadCost], field: str) -> str:
+    """Return the amounts of all currencies as text; empty where nothing has a price."""
+    return " + ".join(money(in_full(getattr(one, field)), one.currency) for one in costs)
+
+
+# ---------------------------------------------------------------- figures
+
+
+def _figures(
+    rows: Sequence[UsageRow], whole: Amounts, costs: Costs, reading: QuerySession
+) -> FigureRow:
+    span = (min(reading.window.end, reading.now) - reading.window.start).total_seconds() / 3600
+    count = len({key_of(row)[:3] for row in rows})
+    query = reading.query
+    utilization = whole.utilization_ratio
+    return figure_row(
+        KeyFigure("Workloads", f"{count:,}", basis="in range"),
+        KeyFigure(
+            "Allocated",
+            f"{hours(whole.allocated) / span:,.1f}" if span > 0 else "0",
+            "GPUs",
+            basis="average",
+            href=explain_href("allocated_gpu_hours", query),
+        ),
+        KeyFigure(
+            "Utilization",
+            percent(utilization),
+            basis="average",
+            href=explain_href("utilization_ratio", query),
+        )
+        if utilization is not None
+        else no_data("Utilization", "No metrics in this window."),
+        KeyFigure(
+            "Unused allocation",
+            f"{hours(whole.not_used):,.0f}",
+            "GPU-h",
+            exact=f"{hours(whole.not_used)} GPU-h",
+            href=explain_href("not_busy_gpu_hours", query),
+        ),
+        _unused_money(costs, whole),
+        name="Workloads",
+    )
+
+
+def _unused_money(costs: Costs, whole: Amounts) -> KeyFigure:
+    sums: dict[str, WorkloadCost] = {}
+    for own in costs.values():
+        for one in own:
+            cost = sums.setdefault(one.currency, WorkloadCost(one.currency))
+            cost.total += one.total
+            cost.unused += one.unused
+    if not sums:
+        return no_data("Unused cost", "No hour of this window has a price.")
+    share = unused_ratio(whole)
+    text = money_text([sums[name] for name in sorted(sums)], "unused")
+    return KeyFigure("Unused cost", text, note=f"{percent(share)} unused" if share else "")
+
+
+def _scatter(rows: Sequence[UsageRow], costs: Costs, reading: QuerySession) -> Scatter:
+    """Return the workloads with most unused GPU-hours as circles."""
+    span = (min(reading.window.end, reading.now) - reading.window.start).total_seconds() / 3600
+    points = []
+    for row in rows[:_DRAWN]:
+        key = key_of(row)
+        own = costs.get(key, ())
+        unused = sum(float(in_full(one.unused)) for one in own)
+        points.append(
+            ScatterPoint(
+                key.workload.partition("/")[2],
+                gpus=hours(row.amounts.allocated) / span if span > 0 else 0.0,
+                utilization=row.amounts.utilization_ratio,
+                money=unused,
+                text=money_text(own, "unused") or "no price",
+                href=workload_href(key.cluster, key.namespace, key.workload, reading.query) or "",
+            )
+        )
+    title = "Allocation and utilization"
+    if len(rows) > _DRAWN:
+        title = f"{title}, top {_DRAWN}"
+    return scatter("workload-scatter", title, points, money="Unused cost")
+
+
+# ---------------------------------------------------------------- the table
+
+
+_COLUMNS = (
+    Column("workload", "Workload"),
+    Column("cluster", "Cluster"),
+    Column("namespace", "Namespace"),
+    Column("team", "Team"),
+    Column("tier", "Tier"),
+    tables.ALLOCATED,
+    tables.UTILIZATION,
+    replace(UNUSED, label="Unused"),
+    Column(
+        "unused_ratio", "Unused share", Format.RATIO, "%", "unused ÷ allocated that has metrics"
+    ),
+    Column(_MONEY, "Unused cost", Format.DECIMAL),
+    Column("pending", "Pending now", Format.COUNT, "", "pods, Workloads and controllers"),
+    Column("verdict", "Verdict"),
+)
+
+
+def _table(
+    rows: Sequence[UsageRow],
+    costs: Costs,
+    pending: Mapping[tuple[str, str, str], int],
+    reading: QuerySession,
+) -> Table:
+    """Return the table; money is that of the currency in which most workloads have a price."""
+    counted = Counter(one.currency for own in costs.values() for one in own)
+    currency = max(counted, key=lambda name: (counted[name], name), default="")
+
+    def line(row: UsageRow) -> MoneyRow:
+        key = key_of(row)
+        own = {one.currency: one for one in costs.get(key, ())}
+        return _line(row, own.get(currency), pending.get(key[:3], 0), reading)
+
+    return MoneyTable(
+        id="workloads",
+        title="Workloads",
+        columns=[replace(c, unit=currency) if c.key == _MONEY else c for c in _COLUMNS],
+        rows=LaterRows(rows, line),
+        zone=reading.choice.zone,
+        empty="No workload held a GPU in this range. Choose a longer one.",
+    )
+
+
+def _line(
+    row: UsageRow, cost: WorkloadCost | None, pending: int, reading: QuerySession
+) -> MoneyRow:
+    key, amounts, query = key_of(row), row.amounts, reading.query
+    ledger = tables.ledger_values(amounts)
+    return MoneyRow(
+        {
+            **ledger,
+            **row.groups,
+            UNUSED.key: amounts.not_used,
+            "unused_ratio": unused_ratio(amounts),
+            _MONEY: number_of(cost.unused) if cost else None,
+            "pending": pending,
+            "verdict": VERDICTS[verdict(amounts).kind],
+        },
+        {
+            "workload": workload_href(key.cluster, key.namespace, key.workload, query),
+            "team": href("team", query, name=key.team),
+            "tier": href("tier", query, name=key.tier),
+        },
+        explained=tables.Explained(query, dict(row.groups)),
+        amounts={_MONEY: cost.unused if cost else None},
+        printed={_MONEY: money(in_full(cost.unused), cost.currency) if cost else "–"},
+    )

@@ -1,0 +1,101 @@
+"""The verdict on a workload: it says what it knows and nothing else."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from apps.costs.domain.workload_verdict import (
+    HourOfWorkload,
+    IdleSpan,
+    VerdictAction,
+    VerdictKind,
+    longest_idle,
+    unused_ratio,
+    verdict,
+)
+from apps.usage.domain.amounts import NANO, Amounts
+
+START = datetime(2026, 11, 20, tzinfo=UTC)
+HOUR = timedelta(hours=1)
+
+
+def held(
+    *, busy: float = 0, idle: float = 0, underused: float = 0, unmeasured: float = 0
+) -> Amounts:
+    """Return what was held, in GPU-hours."""
+    parts = [round(one * NANO) for one in (busy, idle, underused, unmeasured)]
+    return Amounts(
+        allocated=sum(parts),
+        busy=parts[0],
+        idle=parts[1],
+        underused=parts[2],
+        unmeasured=parts[3],
+    )
+
+
+def hourly(*amounts: Amounts) -> list[HourOfWorkload]:
+    return [HourOfWorkload(START + n * HOUR, one) for n, one in enumerate(amounts)]
+
+
+def whole(hours: list[HourOfWorkload]) -> Amounts:
+    found = Amounts()
+    for one in hours:
+        found.add(one.amounts)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("amounts", "kind"),
+    [
+        (held(), VerdictKind.NOTHING),
+        (held(unmeasured=10), VerdictKind.UNKNOWN),
+        (held(unmeasured=6, idle=4), VerdictKind.UNKNOWN),
+        (held(idle=0.5), VerdictKind.SHORT),
+        (held(idle=8, busy=2), VerdictKind.UNUSED),
+        (held(idle=3, busy=7), VerdictKind.PARTLY),
+        (held(idle=1, busy=9), VerdictKind.USED),
+    ],
+)
+def test_kinds_follow_the_share_that_metrics_tell(amounts: Amounts, kind: VerdictKind) -> None:
+    assert verdict(amounts).kind is kind
+
+
+def test_hours_without_metrics_are_in_no_share() -> None:
+    amounts = held(idle=4, busy=4, unmeasured=2)
+    assert unused_ratio(amounts) == 0.5
+    found = verdict(amounts)
+    assert (found.unused, found.no_metrics) == (0.5, 0.2)
+    assert unused_ratio(held(unmeasured=3)) is None
+
+
+def test_without_hours_neither_a_span_nor_an_action_is_told() -> None:
+    found = verdict(held(idle=80, busy=20), is_running=True)
+    assert (found.idle, found.action) == (None, VerdictAction.NONE)
+
+
+def test_the_longest_idle_stretch_is_told_with_its_gpus() -> None:
+    idle, busy = held(idle=8), held(busy=8)
+    hours = hourly(idle, busy, idle, idle, idle, busy)
+    assert longest_idle(hours) == IdleSpan(START + 2 * HOUR, START + 5 * HOUR, 8.0)
+    assert longest_idle(hourly(idle, busy, idle)) is None
+
+
+def test_a_gap_ends_an_idle_stretch() -> None:
+    first, second, third = hourly(held(idle=1), held(idle=1), held(idle=1))
+    assert longest_idle([first, third]) is None
+    assert longest_idle([first, second]) is not None
+
+
+def test_what_is_idle_until_now_and_runs_is_to_be_stopped() -> None:
+    hours = hourly(held(busy=1), held(idle=1), held(idle=1))
+    assert verdict(whole(hours), hours, is_running=True).action is VerdictAction.STOP
+    assert verdict(whole(hours), hours, is_running=False).action is VerdictAction.NONE
+
+
+def test_fewer_gpus_are_advised_where_the_busiest_hour_needs_fewer() -> None:
+    hours = hourly(held(busy=2, underused=6), held(busy=1, underused=7))
+    assert verdict(whole(hours), hours).action is VerdictAction.FEWER
+    full = hourly(held(busy=7.5, underused=0.5), held(idle=8), held(idle=8), held(busy=1, idle=7))
+    assert verdict(whole(full), full).action is VerdictAction.NONE
+    unknown = hourly(held(busy=2, underused=6), held(unmeasured=1, underused=7))
+    assert verdict(whole(unknown), unknown).action is VerdictAction.NONE

@@ -1,0 +1,189 @@
+"""Proposals for entitlements, namespaces and budgets: who may, what they change, and the file."""
+
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+import yaml
+
+from apps.accounts.domain.identity import ActingParty
+from apps.accounts.models import AuditEntry, User
+from apps.accounts.permissions import NotAllowed
+from apps.accounts.services import verify_audit
+from apps.clusters.services import catalog as clusters
+from apps.operations.domain.proposals import ProposalKind, ProposalRefused, ProposalTarget
+from apps.operations.domain.source_positions import CatalogError
+from apps.operations.models import CatalogProposal
+from apps.operations.services import (
+    approve_proposal,
+    cancel_proposal,
+    export_catalog,
+    load_catalog,
+    preview_proposal,
+    reject_proposal,
+    submit_proposal,
+)
+from apps.quotas.models import Budget, Entitlement
+from tests.operations.catalogs import MONDAY, TUESDAY, WEDNESDAY, load, small
+
+pytestmark = pytest.mark.django_db
+ENTITLEMENT = ProposalTarget(ProposalKind.ENTITLEMENT, "speech", "any")
+NAMESPACES = ProposalTarget(ProposalKind.NAMESPACES, "vision")
+BUDGET = ProposalTarget(ProposalKind.BUDGET, "vision", "month money")
+
+
+@pytest.fixture
+def ada() -> User:
+    """Ada leads vision, by the catalog that is loaded."""
+    load(small())
+    return User.objects.create_user("ada")
+
+
+@pytest.fixture
+def cleo() -> User:
+    return User.objects.create_user("cleo", role="admin")
+
+
+@pytest.fixture
+def dana() -> User:
+    return User.objects.create_user("dana", role="admin")
+
+
+def by(user: User) -> ActingParty:
+    return ActingParty(user.username, "192.0.2.7")
+
+
+def submit(
+    user: User, target: ProposalTarget, value: dict[str, Any], now: datetime = TUESDAY
+) -> int:
+    reason = "The exam needs it."
+    return submit_proposal(user, target, value, reason=reason, now=now, by=by(user)).pk
+
+
+def approve(user: User, pk: int) -> None:
+    approve_proposal(user, pk, decision="", now=WEDNESDAY, by=by(user))
+
+
+def test_an_approved_entitlement_holds_from_then_on(ada: User, cleo: User, dana: User) -> None:
+    pk = submit(cleo, ENTITLEMENT, {"gpus": "6", "weight": "2.5"})
+    assert CatalogProposal.objects.get().before == {"gpus": "4"}
+    approve(dana, pk)
+    rows = Entitlement.objects.order_by("valid_from").values_list("gpus", "weight", "valid_to")
+    assert list(rows) == [(4.0, 4.0, WEDNESDAY), (6.0, 2.5, None)]
+
+
+def test_namespaces_and_budgets_are_changed_the_same_way(ada: User, cleo: User) -> None:
+    approve(cleo, submit(ada, NAMESPACES, {"patterns": ["vision", "lab-*"]}))
+    claims = clusters.loaded_claims()
+    assert {c.pattern for c in claims if c.team == "vision" and c.valid_to is None} == {
+        "vision",
+        "lab-*",
+    }
+    approve(cleo, submit(ada, BUDGET, {"amount": "2500.50", "currency": "USD"}, WEDNESDAY))
+    budget = Budget.objects.get(valid_to=None)
+    assert (str(budget.money), budget.currency, budget.period) == ("2500.50000000", "USD", "month")
+    later = submit(ada, BUDGET, {}, WEDNESDAY)
+    approve_proposal(cleo, later, decision="", now=WEDNESDAY + timedelta(hours=1), by=by(cleo))
+    assert not Budget.objects.filter(valid_to=None).exists()
+
+
+@pytest.mark.parametrize(
+    ("target", "value", "says"),
+    [
+        (ENTITLEMENT, {"gpus": "-1"}, "0 to 1,000,000"),
+        (ENTITLEMENT, {"gpus": "many"}, "is no number"),
+        (ENTITLEMENT, {"gpus": "4"}, "says already"),
+        (
+            ProposalTarget(ProposalKind.ENTITLEMENT, "speech", "gold"),
+            {"gpus": "1"},
+            "No tier of that name",
+        ),
+        (ProposalTarget(ProposalKind.ENTITLEMENT, "none", "any"), {"gpus": "1"}, "no team"),
+        (NAMESPACES, {"patterns": ["*-speech"]}, "Claimed twice"),
+        (NAMESPACES, {"patterns": ["UPPER"]}, "lower-case"),
+        (BUDGET, {"amount": "x", "currency": "USD"}, "decimal number"),
+        (ProposalTarget(ProposalKind.BUDGET, "vision", "day money"), {"amount": "1"}, "week"),
+    ],
+)
+def test_what_the_catalog_would_refuse_is_refused_with_its_reason(
+    ada: User, target: ProposalTarget, value: dict[str, Any], says: str
+) -> None:
+    with pytest.raises(ProposalRefused, match=says):
+        preview_proposal(target, value, now=TUESDAY)
+
+
+def test_who_may_propose_decide_and_cancel(ada: User, cleo: User, dana: User) -> None:
+    with pytest.raises(NotAllowed):
+        submit(ada, ENTITLEMENT, {"gpus": "6"})
+    pk = submit(ada, NAMESPACES, {"patterns": ["vision"]})
+    with pytest.raises(NotAllowed):
+        approve(ada, pk)
+    with pytest.raises(NotAllowed):
+        cancel_proposal(cleo, pk, now=WEDNESDAY, by=by(cleo))
+    own = submit(cleo, ENTITLEMENT, {"gpus": "6"})
+    with pytest.raises(NotAllowed, match="Another administrator"):
+        approve(cleo, own)
+    with pytest.raises(ProposalRefused, match="Give a reason"):
+        reject_proposal(dana, own, decision=" ", now=WEDNESDAY, by=by(dana))
+    reject_proposal(dana, own, decision="No capacity.", now=WEDNESDAY, by=by(dana))
+    with pytest.raises(ProposalRefused, match="rejected already"):
+        approve(dana, own)
+    cancel_proposal(ada, pk, now=WEDNESDAY, by=by(ada))
+    assert Entitlement.objects.count() == 1
+
+
+def test_one_proposal_at_a_time_and_none_on_what_changed_meanwhile(ada: User, cleo: User) -> None:
+    pk = submit(ada, NAMESPACES, {"patterns": ["vision"]})
+    with pytest.raises(ProposalRefused, match="is pending"):
+        submit(ada, NAMESPACES, {"patterns": ["v-*"]})
+    other = small()
+    other["teams"][0]["namespaces"] = ["vision", "v-*", "video"]
+    load(other, TUESDAY)
+    with pytest.raises(ProposalRefused, match="changed after this was proposed"):
+        approve(cleo, pk)
+
+
+def test_a_file_that_undoes_an_approval_is_not_loaded_unseen(ada: User, cleo: User) -> None:
+    pk = submit(ada, NAMESPACES, {"patterns": ["vision"]})
+    approve(cleo, pk)
+    with pytest.raises(CatalogError, match=f"would undo proposal {pk}: namespaces of vision"):
+        load(small(), WEDNESDAY)
+    exported = export_catalog(now=WEDNESDAY)
+    assert load(exported, WEDNESDAY + timedelta(hours=1)).is_empty
+    # From then on the file knows of it, and may say something else.
+    later = WEDNESDAY + timedelta(hours=2)
+    assert [str(change.name) for change in load(small(), later).changes] == ["v-*"]
+
+
+def test_it_is_undone_on_purpose_and_other_approvals_stay_unknown_to_the_file(
+    ada: User, cleo: User
+) -> None:
+    approve(cleo, submit(ada, NAMESPACES, {"patterns": ["vision"]}))
+    approve(cleo, submit(ada, BUDGET, {"amount": "10", "currency": "USD"}, WEDNESDAY))
+    with pytest.raises(CatalogError) as refused:
+        load(small(), WEDNESDAY)
+    assert len(refused.value.problems) == 2
+    load_catalog(_text(small()), "c.yaml", now=WEDNESDAY + timedelta(hours=1), undo_approved=True)
+    assert not CatalogProposal.objects.filter(in_file=False).exists()
+
+
+def test_a_team_with_a_plan_is_changed_in_its_file(ada: User) -> None:
+    planned = small()
+    planned["teams"][1] |= {"entitlements": {"any": 9}, "valid_from": "2026-12-01"}
+    load(planned, MONDAY + timedelta(hours=1))
+    with pytest.raises(ProposalRefused, match="plans a change of speech for 2026-12-01"):
+        preview_proposal(ENTITLEMENT, {"gpus": "6"}, now=TUESDAY)
+
+
+def test_each_step_is_in_the_audit(ada: User, cleo: User) -> None:
+    approve(cleo, submit(ada, NAMESPACES, {"patterns": ["vision"]}))
+    found = AuditEntry.objects.filter(subject__startswith="catalog-proposal/").order_by("number")
+    assert [(row.actor, row.action) for row in found] == [
+        ("ada", "submit_proposal"),
+        ("cleo", "approve_proposal"),
+    ]
+    assert verify_audit().holds
+
+
+def _text(catalog: dict[str, Any]) -> str:
+    return yaml.safe_dump(catalog, sort_keys=False)

@@ -1,0 +1,41 @@
+"""Prices: what holds now, what held before, and GPU models without a price."""
+
+import csv
+import io
+from collections.abc import Callable
+
+import pytest
+from django.test import Client
+
+from apps.accounts.models import User
+from tests.costs.portal import PRICES, make_priced
+from tests.factories import A100, make_portal
+from tests.web.pages import file_of, table_links, text_of
+
+pytestmark = pytest.mark.django_db
+
+SignIn = Callable[[User], Client]
+DAYS = "first=2026-10-30&last=2026-10-31"
+
+
+def test_models_without_a_price_come_first(signed_in: SignIn) -> None:
+    priced = make_priced(prices=[price for price in PRICES if price[0] != A100])
+    page = text_of(signed_in(priced.portal.finn), f"/costs/prices/?{DAYS}")
+    assert "GPU-h excluded" in page
+    assert page.index('id="unpriced"') < page.index('id="prices"')
+    assert A100 in page[page.index('id="unpriced"') : page.index('id="prices"')]
+
+
+def test_everybody_sees_prices_with_their_source_and_the_file_has_them(signed_in: SignIn) -> None:
+    dan = signed_in(make_priced().portal.dan)
+    page = text_of(dan, f"/costs/prices/?{DAYS}")
+    assert 'id="unpriced"' not in page
+    links = table_links(page)
+    records = list(csv.DictReader(io.StringIO(file_of(dan.get(links[0])), newline="")))
+    assert {record["gpu_model"] for record in records} == {price[0] for price in PRICES}
+    assert {record["status"] for record in records} <= {"example", "confirmed"}
+
+
+def test_a_portal_without_prices_says_what_to_do(signed_in: SignIn) -> None:
+    page = text_of(signed_in(make_portal().finn), "/costs/prices/?tab=history")
+    assert "The price book is empty" in page

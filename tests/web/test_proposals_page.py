@@ -1,0 +1,107 @@
+"""Proposals for entitlements, namespaces and budgets on pages: proposing, deciding, visibility."""
+
+from collections.abc import Callable
+from html import unescape
+
+import pytest
+from django.test import Client
+
+from apps.accounts.models import User
+from apps.operations.models import CatalogProposal
+from apps.quotas.models import Entitlement
+from tests.factories import Portal
+from tests.operations.catalogs import load, small
+from tests.web.pages import text_of
+
+pytestmark = pytest.mark.django_db
+SignIn = Callable[[User], Client]
+GIVEN = {"kind": "entitlement", "team": "speech", "subject": "any", "gpus": "6"}
+
+
+@pytest.fixture
+def ada() -> User:
+    catalog = small()
+    catalog["teams"][1]["leads"] = ["ada"]
+    load(catalog)
+    return User.objects.create_user("ada")
+
+
+@pytest.fixture
+def cleo() -> User:
+    return User.objects.create_user("cleo", role="admin")
+
+
+def client_of(user: User) -> Client:
+    client = Client()
+    client.force_login(user)
+    return client
+
+
+def test_a_lead_previews_and_submits_and_an_administrator_approves(ada: User, cleo: User) -> None:
+    lead, admin = client_of(ada), client_of(cleo)
+    form = text_of(lead, "/quotas/proposals/new/?kind=entitlement&team=speech&subject=any")
+    assert 'value="4"' in form
+    seen = lead.post("/quotas/proposals/create", {**GIVEN, "then": "preview"}).content.decode()
+    assert "speech × any" in unescape(seen)
+    assert "No closed hour of this tier" in seen
+    assert not CatalogProposal.objects.exists()
+    made = lead.post(
+        "/quotas/proposals/create", {**GIVEN, "then": "submit", "reason": "The exam needs it."}
+    )
+    address = made["Location"]
+    assert "An administrator decides" not in text_of(lead, address)
+    assert "Cancel proposal" in text_of(lead, address)
+    assert "entitlement of speech in any" in text_of(admin, "/quotas/approvals/")
+    assert "nav-count" in text_of(admin, "/quotas/approvals/")
+    done = admin.post(f"{address}do/approve", {"decision": ""}, follow=True).content.decode()
+    assert "manage.py export_catalog" in done
+    assert Entitlement.objects.get(valid_to=None).gpus == 6.0
+    again = admin.post(f"{address}do/reject", {"decision": "No."})
+    assert again.status_code == 409
+    assert "approved already" in again.content.decode()
+
+
+@pytest.mark.parametrize(
+    ("changed", "says"),
+    [
+        ({"gpus": "lots"}, "is no number"),
+        ({"gpus": "4"}, "says already"),
+        ({"reason": ""}, "Give a reason"),
+        ({"subject": "none"}, "No tier of that name"),
+        ({"kind": "budget", "subject": "day money", "amount": "1"}, "A budget is for a"),
+    ],
+)
+def test_what_cannot_be_proposed_is_said_and_what_was_typed_stays(
+    ada: User, changed: dict[str, str], says: str
+) -> None:
+    given = {**GIVEN, "then": "submit", "reason": "It is <b>needed</b>.", **changed}
+    response = client_of(ada).post("/quotas/proposals/create", given)
+    page = response.content.decode()
+    assert response.status_code == 400
+    assert says in page
+    assert not changed.get("reason", "x") or "&lt;b&gt;needed" in page or "kind" in changed
+
+
+def test_others_neither_propose_for_a_team_nor_see_its_proposals(ada: User, cleo: User) -> None:
+    ben = client_of(User.objects.create_user("ben"))
+    refused = ben.post("/quotas/proposals/create", {**GIVEN, "then": "submit", "reason": "I."})
+    assert refused.status_code == 400
+    client_of(cleo).post("/quotas/proposals/create", {**GIVEN, "then": "submit", "reason": "I."})
+    pk = CatalogProposal.objects.get().pk
+    assert ben.get(f"/quotas/proposals/{pk}/").status_code == 404
+    assert ben.post(f"/quotas/proposals/{pk}/do/approve").status_code == 404
+    assert "entitlement of speech" not in text_of(ben, "/quotas/proposals/")
+    own = client_of(cleo).post(f"/quotas/proposals/{pk}/do/approve")
+    assert own.status_code == 403
+    assert "Another administrator" in own.content.decode()
+    assert client_of(ada).post(f"/quotas/proposals/{pk}/do/approve").status_code == 403
+    assert client_of(cleo).post(f"/quotas/proposals/{pk}/do/swallow").status_code == 404
+
+
+@pytest.mark.parametrize("kind", ["entitlement", "namespaces", "budget"])
+def test_each_kind_has_its_form(portal: Portal, admin: Client, kind: str) -> None:
+    subject = {"entitlement": "gold", "budget": "month money"}.get(kind, "")
+    address = f"/quotas/proposals/new/?kind={kind}&team=vision&subject_{kind}={subject}"
+    field = {"entitlement": "gpus", "namespaces": "patterns", "budget": "amount"}[kind]
+    assert f'name="{field}"' in text_of(admin, address)
+    assert 'name="kind"' in text_of(admin, "/quotas/proposals/new/")
