@@ -14,6 +14,7 @@ from apps.accounts.models import Team
 from apps.clusters.domain.window import Window, day_start
 from apps.clusters.models import Cluster, Pod, Tier, TierRule, WatchCoverage
 from apps.costs.models import Price
+from apps.pending.models import RefreshState
 from apps.quotas.models import Entitlement
 from apps.usage.domain.amounts import Amounts
 from tests.factories import (
@@ -36,6 +37,7 @@ from tests.factories import (
     make_workload,
     note_collection,
 )
+from tests.web.pending import make_episode
 
 L4 = "NVIDIA-L4"
 _PRICES = {H100: "4.10", A100: "2.75", L4: "0.85"}
@@ -237,13 +239,10 @@ def _place(
 
 def _wait(cluster: Cluster, tiers: dict[str, Tier]) -> None:
     for team, name, tier, units, minutes in _WAITING:
-        make_pod(
-            make_workload(cluster, team, name),
-            f"{name}-0",
-            created_at=NOW - timedelta(minutes=minutes),
-            tier=tiers[tier],
-            units=float(units),
-        )
+        workload, since = make_workload(cluster, team, name), NOW - timedelta(minutes=minutes)
+        make_pod(workload, f"{name}-0", created_at=since, tier=tiers[tier], units=float(units))
+        make_episode(workload, f"{name}-0", since=since, tier=tiers[tier], units=float(units))
+    RefreshState.objects.create(cluster=cluster, at=NOW)
 
 
 def _at(day: int) -> datetime:

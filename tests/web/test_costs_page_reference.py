@@ -12,7 +12,8 @@ from django.test import Client
 
 from apps.accounts.domain.identity import Role
 from apps.accounts.models import User
-from apps.costs.domain.costing import WASTE
+from apps.costs.domain.costing import WASTE, Cause
+from apps.web.costs.query import CAUSES
 from tests.api.conftest import client_of
 from tests.costs.test_reference_money import A_MONTH, a_month, summed
 from tests.costs.test_reference_money import _reference as _reference
@@ -42,9 +43,13 @@ def records(content: bytes, format_: str) -> list[dict[str, Any]]:
 
 
 def is_the_example(parts: Iterable[tuple[str, Any]]) -> bool:
-    return a_month(summed((cause.lower().replace(" ", "_"), cost) for cause, cost in parts)) == (
-        A_MONTH
-    )
+    return a_month(summed(parts)) == A_MONTH
+
+
+def of_page(lines: Iterable[dict[str, Any]]) -> list[tuple[Cause, Any]]:
+    """Return the lines of a page's file, which call a cause by its label."""
+    causes = {label.label: cause for cause, label in CAUSES.items()}
+    return [(causes[one["cause"]], one["cost"]) for one in lines if one["cause"] != "Total"]
 
 
 def test_the_pages_the_api_and_all_files_have_the_money_of_the_worked_example(
@@ -59,7 +64,7 @@ def test_the_pages_the_api_and_all_files_have_the_money_of_the_worked_example(
         f"/costs/waste/?{DAYS}&table=fall",
     ):
         lines = records_of(client, f"{address}&format=csv")
-        assert is_the_example((r["cause"], r["cost"]) for r in lines if r["cause"] != "Total")
+        assert is_the_example(of_page(lines))
     api: Any = client_of(finance).get("/api/v1/costs", {**WINDOW, "group_by": "team"}).json()
     assert is_the_example((row["cause"], row["cost"]) for row in api["results"])
     wasted: Any = client_of(finance).get("/api/v1/waste", WINDOW).json()["results"]
