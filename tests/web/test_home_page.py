@@ -197,11 +197,14 @@ def test_a_list_is_read_when_its_tab_is_opened(tab: str, portal: Portal, signed_
         assert len(tables_of(page)[tab].rows) > 1
 
 
-def test_the_news_of_a_team_are_its_pending_work(portal: Portal, signed_in: SignIn) -> None:
-    part = now_part(signed_in(portal.ben), "")
-    assert figures_of(part)["Pending now"].startswith("3 workloads")
-    other = now_part(signed_in(portal.dan), "")
-    assert figures_of(other)["Pending now"].startswith("2 workloads")
+def test_homes_and_the_pending_page_count_the_same_workloads(
+    portal: Portal, signed_in: SignIn
+) -> None:
+    for person, count in ((portal.ben, 2), (portal.dan, 1), (portal.ada, 2)):
+        client = signed_in(person)
+        of_home = figures_of(now_part(client, ""))["Pending now"]
+        assert of_home.startswith(f"{count} workload{'' if count == 1 else 's'} oldest"), person
+        assert figures_of(text_of(client, "/pending/"))["Pending now"] == of_home
 
 
 # ---------------------------------------------------------------- others

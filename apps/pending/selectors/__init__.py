@@ -61,5 +61,7 @@ from apps.pending.selectors.workloads import (
     PendingGroup,
     PendingWorkload,
     PendingWorkloads,
+    WorkloadCounts,
+    count_workloads,
     pending_workloads,
 )

@@ -153,13 +153,13 @@ def _budgets(rows: Sequence[BurnRow], scope: TeamScope) -> Iterator[Action]:
             f"{row.team} budget",
             f"{share}, {row.burn_rate:.2f}× pace",
             "View",
-            href("quotas", query) or "",
+            href("budgets", query) or "",
         )
 
 
 def _misconfigured(scope: TeamScope) -> Iterator[Action]:
     page = PendingPage(size=_PENDING_ROWS)
-    if not any(of_asker(one.name) for one in scope.pending):
+    if not any(of_asker(one.cause) for one in scope.pending.causes):
         return
     rows = pending_now(
         scope.reading.now,

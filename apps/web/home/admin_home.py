@@ -11,7 +11,7 @@ from django.shortcuts import render
 from apps.accounts.permissions import NotAllowed, visibility_of
 from apps.clusters import selectors as clusters
 from apps.operations.selectors import open_findings, open_proposal_count
-from apps.pending.selectors import PendingFilters, PendingGrouping, not_diagnosed, pending_sums
+from apps.pending.selectors import PendingFilters, count_workloads, not_diagnosed
 from apps.quota_requests.permissions import actor_of
 from apps.quota_requests.selectors import turns_of
 from apps.quotas.selectors import entitled_teams
@@ -258,25 +258,23 @@ def _pending(scope: AdminScope) -> KeyFigure:
         unknown = no_data("Pending", "No cluster tells yet what is pending.", href=link)
         return replace(unknown, id=PENDING_ID)
     own = reading.filters
-    found = pending_sums(
+    found = count_workloads(
         reading.now,
-        by=PendingGrouping.CAUSE,
         visibility=reading.visibility,
         filters=PendingFilters(own.cluster, own.team, own.tier, own.namespace),
     )
-    count = sum(one.things for one in found)
-    if not count and (names := not_diagnosed(clusters=own.cluster)):
+    if not found.count and (names := not_diagnosed(clusters=own.cluster)):
         unknown = no_data("Pending", f"Not checked yet: {', '.join(names)}.", href=link)
         return replace(unknown, id=PENDING_ID)
-    oldest = min((one.oldest_at for one in found), default=None)
-    age = formats.duration((reading.now - oldest).total_seconds()) if oldest else ""
+    age = formats.duration((reading.now - found.since).total_seconds()) if found.since else ""
     return KeyFigure(
         "Pending",
-        f"{count:,}",
+        f"{found.count:,}",
+        f"workload{'' if found.count == 1 else 's'}",
         basis="now",
         href=link,
         note=f"oldest {age}" if age else "",
-        tone=Tone.WARNING if count else Tone.NONE,
+        tone=Tone.WARNING if found.count else Tone.NONE,
         id=PENDING_ID,
     )
 

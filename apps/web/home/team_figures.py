@@ -11,11 +11,10 @@ from apps.costs.domain.costing import money
 from apps.costs.selectors import UnusedCost, unused_costs
 from apps.pending.selectors import (
     PendingFilters,
-    PendingGrouping,
     PendingKnown,
-    PendingSum,
+    WorkloadCounts,
+    count_workloads,
     not_diagnosed,
-    pending_sums,
 )
 from apps.quotas.selectors import entitled_over, entitled_teams
 from apps.usage.domain.amounts import NANO
@@ -109,13 +108,11 @@ class TeamScope:
         return glance.known_until(self.reading)
 
     @cached_property
-    def pending(self) -> list[PendingSum]:
-        """What pends now, by cause, of teams that the reader sees."""
-        return pending_sums(
-            self.reading.now,
-            by=PendingGrouping.CAUSE,
-            visibility=self.reading.visibility,
-            filters=self.pending_filters,
+    def pending(self) -> WorkloadCounts:
+        """The workloads that pend now, of teams that the reader sees."""
+        reading = self.reading
+        return count_workloads(
+            reading.now, visibility=reading.visibility, filters=self.pending_filters
         )
 
     @cached_property
@@ -204,10 +201,9 @@ def pending_figure(scope: TeamScope) -> KeyFigure:
     if until and not any(until.values()):
         unknown = no_data("Pending", "No cluster tells yet what is pending.", href=link)
         return replace(unknown, id=PENDING_ID)
-    count = sum(one.things for one in scope.pending)
+    count, oldest = scope.pending.count, scope.pending.since
     if not count and scope.unchecked:
         return replace(no_data("Pending", scope.unchecked, href=link), id=PENDING_ID)
-    oldest = min((one.oldest_at for one in scope.pending), default=None)
     return KeyFigure(
         "Pending",
         f"{count:,}",
@@ -297,11 +293,11 @@ def reasons_bar(scope: TeamScope) -> StackedBar:
     link = href("pending", scope.query) or ""
     joint = "&" if "?" in link else "?"
     parts = []
-    for one in sorted(scope.pending, key=lambda one: (-one.things, one.name)):
-        css = class_of(one.name).css.split()[0]
-        name = one.name.replace("_", " ").capitalize()
-        address = f"{link}{joint}cause={one.name}"
-        parts.append(BarPart(name, float(one.things), f"{one.things:,}", css, address))
+    for one in sorted(scope.pending.causes, key=lambda one: (-one.workloads, one.cause)):
+        css = class_of(one.cause).css.split()[0]
+        name = one.cause.replace("_", " ").capitalize()
+        address = f"{link}{joint}cause={one.cause}"
+        parts.append(BarPart(name, float(one.workloads), f"{one.workloads:,}", css, address))
     return stacked_bar(
         *("reasons", "Pending by reason", parts),
         unit="workloads",

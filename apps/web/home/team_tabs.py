@@ -7,7 +7,8 @@ from django.http import HttpRequest
 
 from apps.costs.domain.costing import money
 from apps.costs.selectors import UnusedCost
-from apps.pending.selectors import PendingPage, PendingRow, pending_now
+from apps.pending.domain.workload_groups import WorkloadGrouping
+from apps.pending.selectors import PendingWorkload, pending_workloads
 from apps.quotas.selectors import BurnRow, QuotaFilters, QuotaOrder, quota_rows
 from apps.web.components.formats import Format
 from apps.web.components.page_query import figure_href, href
@@ -29,7 +30,7 @@ Budgets = Sequence[BurnRow]
 
 def tabs_of(request: HttpRequest, scope: TeamScope, budgets: Budgets) -> TabBar:
     """Return the tabs, none of them open until one is chosen."""
-    counts = {"pending": sum(one.things for one in scope.pending), "budgets": len(budgets)}
+    counts = {"pending": scope.pending.count, "budgets": len(budgets)}
     return tab_bar(request, _TABS, name="My teams in detail", closed=True).counted(counts)
 
 
@@ -86,12 +87,13 @@ def _workload(row: UnusedCost, scope: TeamScope) -> TableRow:
 
 def _pending(scope: TeamScope) -> Table:
     reading = scope.reading
-    rows = pending_now(
+    found = pending_workloads(
         reading.now,
+        by=WorkloadGrouping.NONE,
         filters=scope.pending_filters,
         visibility=reading.visibility,
-        page=PendingPage(size=_ROWS),
-    ).rows
+    )
+    workloads = [one for group in found.page(slice(0, _ROWS)) for one in group.workloads]
     return Table(
         id="pending",
         title="Pending workloads",
@@ -104,21 +106,21 @@ def _pending(scope: TeamScope) -> Table:
             Column("cause", "Reason"),
             Column("suggestion", "How to fix", wraps=True),
         ],
-        rows=[_pending_row(row, scope) for row in rows],
+        rows=[_pending_row(one, scope) for one in workloads],
         zone=reading.choice.zone,
         empty="Nothing is pending.",
     )
 
 
-def _pending_row(row: PendingRow, scope: TeamScope) -> TableRow:
-    query = scope.reading.query
+def _pending_row(one: PendingWorkload, scope: TeamScope) -> TableRow:
+    row, query = one.row, scope.reading.query
     return TableRow(
         {
-            "name": row.name,
+            "name": row.workload.partition("/")[2] or row.name,
             "team": row.team,
             "tier": row.tier,
-            "gpu_equivalents": row.gpu_equivalents,
-            "wait_seconds": row.wait_seconds,
+            "gpu_equivalents": one.gpus,
+            "wait_seconds": (scope.reading.now - one.since).total_seconds(),
             "cause": row.cause,
             "suggestion": row.suggestion or "",
         },
