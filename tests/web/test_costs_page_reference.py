@@ -77,3 +77,12 @@ def test_the_pages_the_api_and_all_files_have_the_money_of_the_worked_example(
             response: Any = client.get(f"{address}&format={format_}")
             found = records(response.getvalue(), format_)
             assert is_the_example((r[cause], r[cost]) for r in found), (address, format_)
+
+
+def test_the_unused_share_of_cost_is_one_figure_on_both_pages(
+    finance: User, signed_in: SignIn
+) -> None:
+    client = signed_in(finance)
+    *_, total = records_of(client, f"/costs/?{DAYS}&by=team&table=costs&format=csv")
+    share = f"{float(total['unused_ratio']) * 100:.0f} % of the cost"
+    assert share in text_of(client, f"/workloads/?{DAYS}")

@@ -7,7 +7,7 @@ from zoneinfo import ZoneInfo
 
 from apps.accounts.permissions import Visibility
 from apps.clusters.domain.window import Window
-from apps.costs.domain.costing import HELD, WASTE
+from apps.costs.domain.costing import HELD, WASTE, Cause
 from apps.costs.selectors.costs import cost_rows
 from apps.costs.selectors.rows import CostQuery
 from apps.usage.domain.usage_query import Filters, Grouping
@@ -33,11 +33,20 @@ class WorkloadKey(NamedTuple):
 
 @dataclass(slots=True)
 class WorkloadCost:
-    """Units of 1e-8 of a currency: `total` of all that was held, `unused` of its waste."""
+    """Units of 1e-8 of a currency: `total` of all that was held, `unused` of its waste.
+
+    `measured` is the part of the total that has metrics.
+    """
 
     currency: str
     total: int = 0
     unused: int = 0
+    measured: int = 0
+
+    @property
+    def unused_ratio(self) -> float | None:
+        """Unused ÷ allocated cost, without what has no metrics; None without any."""
+        return self.unused / self.measured if self.measured > 0 else None
 
 
 def workload_costs(
@@ -56,6 +65,7 @@ def workload_costs(
         key = WorkloadKey(*(row.groups[name] for name in WORKLOAD_GROUPS))
         cost = found[key].setdefault(row.currency, WorkloadCost(row.currency))
         cost.total += row.cost
+        cost.measured += row.cost if row.cause is not Cause.UNMEASURED else 0
         if row.cause in WASTE:
             cost.unused += row.cost
     return {key: list(costs.values()) for key, costs in found.items()}

@@ -131,24 +131,30 @@ def _figures(
             "GPU-h",
             exact=f"{hours(whole.not_used)} GPU-h",
             href=explain_href("not_busy_gpu_hours", query),
+            note=_share_text(unused_ratio(whole), "of the GPU-hours"),
         ),
-        _unused_money(costs, whole),
+        _unused_money(costs),
         name="Workloads",
     )
 
 
-def _unused_money(costs: Costs, whole: Amounts) -> KeyFigure:
+def _share_text(ratio: float | None, of: str) -> str:
+    return "" if ratio is None else f"{percent(ratio)} {of}"
+
+
+def _unused_money(costs: Costs) -> KeyFigure:
     sums: dict[str, WorkloadCost] = {}
     for own in costs.values():
         for one in own:
             cost = sums.setdefault(one.currency, WorkloadCost(one.currency))
             cost.total += one.total
             cost.unused += one.unused
+            cost.measured += one.measured
     if not sums:
         return no_data("Unused cost", "No hour of this window has a price.")
-    share = unused_ratio(whole)
     text = money_text([sums[name] for name in sorted(sums)], "unused")
-    return KeyFigure("Unused cost", text, note=f"{percent(share)} unused" if share else "")
+    share = next(iter(sums.values())).unused_ratio if len(sums) == 1 else None
+    return KeyFigure("Unused cost", text, note=_share_text(share, "of the cost"))
 
 
 def _scatter(rows: Sequence[UsageRow], costs: Costs, reading: QuerySession) -> Scatter:
