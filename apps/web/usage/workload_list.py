@@ -49,18 +49,18 @@ Costs = Mapping[WorkloadKey, Sequence[WorkloadCost]]
 @page
 def workload_list(request: PageRequest) -> HttpResponseBase:
     reading = query_session(request, takes=_TAKES)
-    rows = [
+    held = [
         row
         for row in usage_of(reading, by=WORKLOAD_GROUPS, interval=TimeStep.TOTAL)
         if row.amounts.allocated
     ]
-    rows.sort(key=lambda row: (-row.amounts.not_used, tuple(row.groups.values())))
     costs = workload_costs(
         reading.window,
         filters=reading.filters,
         visibility=reading.visibility,
         zone=reading.choice.zone,
     )
+    rows = _most_unused(held, costs)
     whole = tables.summed(rows)
     return respond(
         request,
@@ -96,6 +96,23 @@ def _pending(reading: QuerySession) -> dict[tuple[str, str, str], int]:
 def money_text(costs: Sequence[WorkloadCost], field: str) -> str:
     """Return the amounts of all currencies as text; empty where nothing has a price."""
     return " + ".join(money(in_full(getattr(one, field)), one.currency) for one in costs)
+
+
+def _main_currency(costs: Costs) -> str:
+    """Return the currency in which most workloads have a price; empty where none has."""
+    counted = Counter(one.currency for own in costs.values() for one in own)
+    return max(counted, key=lambda name: (counted[name], name), default="")
+
+
+def _most_unused(rows: Sequence[UsageRow], costs: Costs) -> list[UsageRow]:
+    """Return the rows by unused cost in the main currency, then by unused GPU-hours."""
+    currency = _main_currency(costs)
+
+    def rank(row: UsageRow) -> tuple[int, int, tuple[str, ...]]:
+        own = (one.unused for one in costs.get(key_of(row), ()) if one.currency == currency)
+        return -sum(own), -row.amounts.not_used, tuple(row.groups.values())
+
+    return sorted(rows, key=rank)
 
 
 # ---------------------------------------------------------------- figures
@@ -158,7 +175,7 @@ def _unused_money(costs: Costs) -> KeyFigure:
 
 
 def _scatter(rows: Sequence[UsageRow], costs: Costs, reading: QuerySession) -> Scatter:
-    """Return the workloads with most unused GPU-hours as circles."""
+    """Return the workloads with the highest unused cost as circles."""
     span = (min(reading.window.end, reading.now) - reading.window.start).total_seconds() / 3600
     points = []
     for row in rows[:_DRAWN]:
@@ -184,21 +201,22 @@ def _scatter(rows: Sequence[UsageRow], costs: Costs, reading: QuerySession) -> S
 # ---------------------------------------------------------------- the table
 
 
+# What comes first is what a phone shows without scrolling sideways.
 _COLUMNS = (
     Column("workload", "Workload"),
-    Column("cluster", "Cluster"),
-    Column("namespace", "Namespace"),
-    Column("team", "Team"),
-    Column("tier", "Tier"),
-    tables.ALLOCATED,
-    tables.UTILIZATION,
-    replace(UNUSED, label="Unused"),
+    Column(_MONEY, "Unused cost", Format.DECIMAL),
     Column(
         "unused_ratio", "Unused share", Format.RATIO, "%", "unused ÷ allocated that has metrics"
     ),
-    Column(_MONEY, "Unused cost", Format.DECIMAL),
-    Column("pending", "Pending now", Format.COUNT, "", "pods, Workloads and controllers"),
+    replace(UNUSED, label="Unused"),
+    tables.ALLOCATED,
+    tables.UTILIZATION,
     Column("verdict", "Verdict"),
+    Column("pending", "Pending now", Format.COUNT, "", "pods, Workloads and controllers"),
+    Column("team", "Team"),
+    Column("tier", "Tier"),
+    Column("namespace", "Namespace"),
+    Column("cluster", "Cluster"),
 )
 
 
@@ -208,9 +226,8 @@ def _table(
     pending: Mapping[tuple[str, str, str], int],
     reading: QuerySession,
 ) -> Table:
-    """Return the table; money is that of the currency in which most workloads have a price."""
-    counted = Counter(one.currency for own in costs.values() for one in own)
-    currency = max(counted, key=lambda name: (counted[name], name), default="")
+    """Return the table; money is in the main currency."""
+    currency = _main_currency(costs)
 
     def line(row: UsageRow) -> MoneyRow:
         key = key_of(row)
