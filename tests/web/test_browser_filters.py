@@ -1,7 +1,7 @@
 """Filters and saved views in a real browser, with scripts and without."""
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 
 from tests.web.appearances import WAYS
 from tests.web.conftest import DAILY, Screen
@@ -75,5 +75,27 @@ def test_links_of_the_header_follow_a_window_that_was_swapped_in(
         page.locator(".topnav").get_by_role("link", name="Home").click()
         expect(page.locator(".preset[aria-current]")).to_have_text("30 days")
         expect(page.get_by_role("link", name="Remove the filter Tier gold")).to_be_visible()
+
+    screen.visit(served, steps)
+
+
+def test_what_is_being_fetched_is_dim_and_busy_within_100_ms(served: str, screen: Screen) -> None:
+    held: list[Route] = []
+
+    def steps(page: Page) -> None:
+        sign_in(page, target=f"/capacity/tiers/gold/?{DAILY}")
+        results = page.locator("#results")
+        page.route("**/tiers/gold/?*tab=teams*", held.append)
+        page.locator("#tab-teams").click()
+        expect(results).to_have_attribute("aria-busy", "true")
+        expect(results).to_have_css("opacity", "0.55")
+        times = results.evaluate(
+            "e => (s => [s.transitionDelay, s.transitionDuration])(getComputedStyle(e))"
+        )
+        assert sum(float(time.removesuffix("s")) for time in times) <= 0.1
+        held[0].continue_()
+        expect(page.locator("#teams")).to_be_visible()
+        expect(results).not_to_have_attribute("aria-busy", "true")
+        expect(results).to_have_css("opacity", "1")
 
     screen.visit(served, steps)

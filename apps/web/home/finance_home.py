@@ -91,8 +91,15 @@ def _open_month(period: PeriodState, reading: QuerySession) -> OpenMonth:
         costs=costs,
         before=_before(period.month, end - window.start, reading),
         unused={row.groups["team"]: row for row in unused if row.currency == costs.currency},
-        gaps=period.gaps or gaps_of(Window(window.start, _whole_days(end, reading))),
+        gaps=_gaps(period, window.start, _whole_days(end, reading)),
     )
+
+
+def _gaps(period: PeriodState, start: datetime, end: datetime) -> Gaps:
+    """Return what a month lacks up to the end of its last whole day; its first day has none yet."""
+    if period.gaps is not None:
+        return period.gaps
+    return gaps_of(Window(start, end)) if start < end else Gaps()
 
 
 def _before(month: date, length: timedelta, reading: QuerySession) -> Mapping[str, int]:

@@ -1,0 +1,138 @@
+"""The portal of the demo as of one moment: watched, collected and computed as in production.
+
+Its pages are as full as those of a real cluster: limits of length are held against it.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from functools import cache
+
+from apps.accounts.models import User
+from apps.clusters.domain.window import Window
+from apps.clusters.gateways import cluster_source
+from apps.clusters.models import Cluster, Device, Pod
+from apps.clusters.services.watch.follow import snapshot
+from apps.operations.management.demo_setup import Story, close_last_month, ensure_people
+from apps.operations.services import load_catalog
+from apps.operations.services.deriving import derive_after_history
+from apps.pending.models import Episode
+from apps.quota_requests.models import ChangeRequest
+from apps.usage.services import collect_window
+from simulator.catalog import catalog_yaml
+from simulator.scenarios.base import Scenario
+from simulator.scenarios.registry import load
+from tests.served_lab import served_lab
+
+# A Sunday morning in Berlin: the last hours of October, which is closed, and the first of November.
+NOW = datetime(2026, 11, 1, 6, 20, tzinfo=UTC)
+HOURS = 16
+LEAD, MEMBER, ADMIN, FINANCE = "ada", "ben", "admin", "finn"
+
+
+def fill_campus_portal() -> None:
+    """Load the demo's catalog, watch its cluster, collect HOURS and compute what follows.
+
+    The quota requests of the demo are made, and October is closed.
+    """
+    with served_cluster() as url:
+        load_catalog(catalog_yaml(_scenario(), url=url), "catalog.yaml", now=NOW, dry_run=False)
+        ensure_people()
+        _watch()
+        end = NOW.replace(minute=0)
+        for hour in Window(end - timedelta(hours=HOURS), end).hours():
+            collect_window("lab", hour, now=NOW)
+        derive_after_history(lambda: NOW)
+        Story(lambda: NOW).tell()
+        close_last_month(NOW)
+    # Their accounts are as old as all else, whatever day it is.
+    User.objects.update(date_joined=NOW)
+
+
+def _watch() -> None:
+    cluster = Cluster.objects.get(name="lab")
+    source = cluster_source(cluster)
+    assert source is not None
+    try:
+        snapshot(cluster, source, NOW)
+    finally:
+        source.close()
+
+
+@contextmanager
+def served_cluster() -> Iterator[str]:
+    """Serve the cluster of the portal and yield its URL."""
+    with served_lab(_scenario(), NOW.timestamp()) as url:
+        yield url
+
+
+def connect_cluster(url: str) -> None:
+    """Let the portal find its cluster: a request's dry run asks it."""
+    cluster = Cluster.objects.get(name="lab")
+    cluster.kubernetes = {"api_server": url, "writer": {"api_server": url}}
+    cluster.save()
+
+
+@cache
+def _scenario() -> Scenario:
+    return load("campus", now=int(NOW.timestamp()))
+
+
+def campus_pages() -> dict[str, str]:
+    """Return an address of every page that shows something here, by the page's name."""
+    request = ChangeRequest.objects.filter(state="in review").order_by("pk")[0]
+    pod = Pod.objects.filter(workload__name="whisper-live", ended_at=None).order_by("pk")[0]
+    item = Episode.objects.filter(until=None, kind="Pod", cause="queue").order_by("pk")[0]
+    device = Device.objects.order_by("pk")[0]
+    person = User.objects.get(username=MEMBER)
+    return {
+        "home": "/",
+        "pending": "/pending/",
+        "pending-detail": f"/pending/lab/{item.uid}/",
+        "workloads": "/workloads/",
+        "workload": "/workloads/lab/speech-apps/Deployment/whisper-live/",
+        "pod": f"/pods/lab/{pod.uid}/",
+        "quotas": "/quotas/",
+        "quota": "/quotas/lab/ResourceQuota/speech-lab/gpus/requests.nvidia.com/gpu/",
+        "queue": "/quotas/lab/ClusterQueue/-/speech-shared-t4/t4/nvidia.com/gpu/",
+        "requests": "/quotas/requests/",
+        "new-request": "/quotas/requests/new/?key=lab/ResourceQuota/speech-lab/gpus/"
+        "requests.nvidia.com/gpu",
+        "request": f"/quotas/requests/{request.pk}/",
+        "edit-request": f"/quotas/requests/{request.pk}/edit/",
+        "proposals": "/quotas/proposals/",
+        "new-proposal": "/quotas/proposals/new/",
+        "approvals": "/quotas/approvals/",
+        "costs": "/costs/",
+        "waste": "/costs/waste/",
+        "recommendations": "/costs/recommendations/",
+        "prices": "/costs/prices/",
+        "budgets": "/costs/budgets/",
+        "exports": "/costs/exports/",
+        "month-report": "/costs/report/2026-10/",
+        "tiers": "/capacity/tiers/",
+        "tier": "/capacity/tiers/whole-a100/",
+        "teams": "/capacity/teams/",
+        "team": "/capacity/teams/speech/",
+        "statement": "/capacity/teams/speech/statement/",
+        "fairness": "/capacity/fairness/",
+        "tier-fairness": "/capacity/fairness/whole-a100/",
+        "what-if": "/capacity/fairness/whole-a100/what-if/",
+        "gpus": "/capacity/gpus/",
+        "gpu": f"/capacity/gpus/lab/{device.uuid}/",
+        "data-quality": "/admin/data-quality/",
+        "users": "/admin/users/",
+        "user": f"/admin/users/{person.pk}/",
+        "audit": "/admin/audit/",
+        "explain": "/explain/?figure=idle_gpu_hours&tier=whole-a100",
+        "explain-figure": "/explain/pending_gpu_hours/",
+        "search": "/search/?q=whisper",
+        "first-run": "/first-run/",
+        "views": "/views/",
+        "tokens": "/tokens/",
+        "password": "/password/",
+        "alerts": "/alerts/",
+        "channels": "/alerts/channels/",
+        "deliveries": "/alerts/deliveries/",
+        "styleguide": "/styleguide/",
+    }
