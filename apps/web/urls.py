@@ -13,7 +13,7 @@ from apps.web.fairness import overview, statement, tier, what_if
 from apps.web.home import home
 from apps.web.pending import pending_pages
 from apps.web.quota_requests import request_pages
-from apps.web.quotas import budget_pages, proposals, quota_pages
+from apps.web.quotas import budget_pages, key_page, proposals, quota_pages
 from apps.web.usage import pods, teams, workload_list, workloads
 
 app_name = "web"
@@ -36,7 +36,7 @@ urlpatterns: list[URLPattern] = [
     path("quotas/", quota_pages.quota_list, name="quotas"),
     path(
         "quotas/<str:cluster>/<str:source>/<str:namespace>/<str:name>/<path:key>/",
-        quota_pages.quota,
+        key_page.quota,
         name="quota",
     ),
     path("quotas/requests/", request_pages.requests, name="requests"),

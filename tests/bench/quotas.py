@@ -31,7 +31,7 @@ from apps.clusters.models import (
 )
 from apps.operations.services import ensure_builtin
 from apps.quotas.models import Budget, QuotaKey, QuotaKeyHour
-from apps.quotas.selectors import QuotaOrder, quota_rows, quotas_now
+from apps.quotas.selectors import QuotaOrder, quota_rows, team_quotas
 from apps.quotas.services import roll_window
 from apps.usage.domain.amounts import NANO
 from apps.usage.models import CollectionWindow, TeamDay, TeamHour
@@ -65,7 +65,7 @@ def measure(namespaces: str) -> dict[str, Any]:
         "roll_seconds": wall(rolls),
         "page_seconds": _median(page),
         "fullest_seconds": _median(partial(page, order=QuotaOrder.FULLEST)),
-        "sums_seconds": _median(partial(quotas_now, now, visibility=EVERYTHING)),
+        "sums_seconds": _median(partial(team_quotas, now)),
         **_rendered(cluster),
     }
 

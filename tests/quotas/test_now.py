@@ -26,7 +26,15 @@ from apps.clusters.domain.observed.objects import (
 from apps.clusters.domain.window import Window
 from apps.clusters.models import Cluster, WatchCoverage, WatchIssue
 from apps.quotas.models import QuotaHour, QuotaKey, QuotaKeyHour
-from apps.quotas.selectors import QuotaFilters, QuotaOrder, QuotaRow, quota_rows, quotas_now
+from apps.quotas.selectors import (
+    QuotaBand,
+    QuotaFilters,
+    QuotaOrder,
+    QuotaRow,
+    quota_rows,
+    quotas_now,
+    team_quotas,
+)
 from apps.quotas.selectors.explain import explain_quota
 from apps.usage.domain.explained import Explained, evaluate
 from apps.usage.selectors import CursorRefused
@@ -121,7 +129,7 @@ def test_no_part_of_what_is_used_is_more_than_all_of_it(cluster: Cluster) -> Non
     run(cluster, 4, bound_at=None)
     (row,) = read()
     assert (row.used, row.held, row.pending) == (31, 31, 0)
-    (total,) = quotas_now(NOW, visibility=ALL).sums
+    (total,) = team_quotas(NOW)
     assert (total.used, total.held) == (31, 31)
     check_explained(read())
 
@@ -242,7 +250,7 @@ def test_everybody_sees_the_sums_of_teams_and_no_namespace(cluster: Cluster) -> 
     see_quota(cluster, "vision-dev", 9, key=GPU)
     see_quota(cluster, "stray", 3)
     run(cluster, 4)
-    sums = quotas_now(NOW, visibility=Visibility(everything=False)).sums
+    sums = team_quotas(NOW)
     assert [(s.team, s.unit, s.hard, s.used, s.held) for s in sums] == [
         ("unassigned", "GPUs", 3, 0, 0),
         ("vision", "GPUs", 8, 5, 4),
@@ -348,13 +356,13 @@ def test_a_sum_of_which_a_part_is_not_known_is_not_known(cluster: Cluster) -> No
     WatchCoverage.objects.all().delete()
     summed(cluster, NOON, None)
     QuotaKeyHour.objects.update(held=None, suppressed=None)
-    (row,) = quotas_now(NOW, visibility=ALL).sums
+    (row,) = team_quotas(NOW)
     assert (row.hard, row.used, row.held, row.suppressed) == (4, None, None, None)
     assert row.saturation_ratio is None
     east = make_cluster("east", kubernetes={"in_cluster": True})
     watch(east)
     see_quota(east, "vision", 8, used=4)
-    (row,) = quotas_now(NOW, visibility=ALL).sums
+    (row,) = team_quotas(NOW)
     assert (row.hard, row.used, row.held, row.saturation_ratio) == (12, None, None, None)
 
 
@@ -362,7 +370,7 @@ def test_the_sums_of_what_nobody_watches_have_what_its_last_hour_refused(cluster
     WatchCoverage.objects.all().delete()
     summed(cluster, NOON, 2.0)
     QuotaKeyHour.objects.update(suppressed=3.0)
-    (row,) = quotas_now(NOW, visibility=ALL).sums
+    (row,) = team_quotas(NOW)
     assert (row.used, row.held, row.suppressed) == (2, 1, 3)
 
 
@@ -384,7 +392,7 @@ def test_what_is_watched_is_observed_for_until_now(cluster: Cluster) -> None:
     see_quota(cluster, "vision", 8, used=4)
     (row,) = read()
     assert (row.as_of, row.stale) == (NOW, False)
-    assert not any(one.stale for one in quotas_now(NOW, visibility=ALL).sums)
+    assert not any(one.stale for one in team_quotas(NOW))
 
 
 def test_a_quota_of_a_dead_watch_is_as_of_its_last_moment(cluster: Cluster) -> None:
@@ -393,7 +401,7 @@ def test_a_quota_of_a_dead_watch_is_as_of_its_last_moment(cluster: Cluster) -> N
     (row,) = read()
     assert (row.as_of, row.stale, row.used) == (NOON, True, 8)
     assert row.exhausted_at == NOON
-    (total,) = quotas_now(NOW, visibility=ALL).sums
+    (total,) = team_quotas(NOW)
     assert (total.as_of, total.stale) == (NOON, True)
 
 
@@ -489,7 +497,6 @@ def test_rows_and_sums_of_one_read_are_those_of_two(cluster: Cluster) -> None:
     run(cluster, 4)
     refuse(cluster, "vision", 3, since=NOON, detail="gpus")
     own = team_of("vision")
-    sums = quotas_now(NOW, visibility=ALL).sums
     for filters in (
         QuotaFilters(),
         QuotaFilters(cluster=("west",)),
@@ -497,14 +504,31 @@ def test_rows_and_sums_of_one_read_are_those_of_two(cluster: Cluster) -> None:
     ):
         for visibility in (ALL, own):
             asked: dict[str, Any] = {"filters": filters, "visibility": visibility}
-            asked |= {"order": QuotaOrder.FULLEST, "page_size": 2}
             found = quotas_now(NOW, **asked)
-            assert found.page == quota_rows(NOW, **asked)
-            assert found.sums == sums
-            assert found.count == len(read(filters=filters, visibility=visibility))
-    cursor = quotas_now(NOW, visibility=ALL, page_size=2).page.next_cursor
-    rest = quotas_now(NOW, visibility=ALL, cursor=cursor).page.rows
-    assert list(rest) == read()[2:]
+            every = list(quota_rows(NOW, order=QuotaOrder.FULLEST, **asked).rows)
+            blocking = [row for row in every if row.suppressed]
+            rest = [row for row in every if not row.suppressed]
+            assert found.rows(QuotaBand.ALL, slice(None)) == [*blocking, *rest]
+            assert found.rows(QuotaBand.ALL, slice(1, 2)) == [*blocking, *rest][1:2]
+            assert found.rows(QuotaBand.TIGHT, slice(None)) == blocking
+            assert found.counts[QuotaBand.ALL] == len(every)
+            assert found.blocking == len(blocking)
+
+
+def test_a_limit_is_tight_from_80_percent_on_and_where_it_blocks_work(cluster: Cluster) -> None:
+    for namespace, used in (("full", 10), ("tight", 8), ("loose", 7)):
+        see_quota(cluster, namespace, 10, used=used)
+    see_quota(cluster, "inert", 10, key=f"limits.{GPU}", name="inert")
+    see_quota(cluster, "closed", 10, used=0)
+    refuse(cluster, "closed", 3, since=NOON, detail="gpus")
+    found = quotas_now(NOW, visibility=ALL)
+    names = {
+        band: [row.namespace for row in found.rows(band, slice(None))] for band in found.counts
+    }
+    assert names[QuotaBand.TIGHT] == ["closed", "full", "tight"]
+    assert names[QuotaBand.ALL] == ["closed", "full", "tight", "loose", "inert"]
+    assert names[QuotaBand.UNENFORCED] == ["inert"]
+    assert found.blocking == 1
 
 
 @pytest.mark.parametrize("count", [1, 20])
@@ -516,7 +540,10 @@ def test_rows_and_sums_of_one_read_need_no_more_queries(
     for visibility in (ALL, team_of("vision")):
         with django_assert_max_num_queries(10):
             found = quotas_now(NOW, visibility=visibility)
-        assert (found.count, len(found.sums)) == (count, 1)
+            rows = found.rows(QuotaBand.ALL, slice(None))
+        assert len(rows) == count
+    with django_assert_max_num_queries(10):
+        assert len(team_quotas(NOW)) == 1
 
 
 def test_a_cluster_known_by_metrics_alone_is_as_full_as_its_newest_hour_says(
@@ -529,7 +556,7 @@ def test_a_cluster_known_by_metrics_alone_is_as_full_as_its_newest_hour_says(
     (row,) = quota_rows(at, visibility=ALL).rows
     assert (row.saturation_ratio, row.as_of) == (0.75, NOON + HOUR)
     assert (row.from_series, row.stale) == (True, False)
-    (total,) = quotas_now(at, visibility=ALL).sums
+    (total,) = team_quotas(at)
     assert (total.used, total.from_series, total.stale) == (3, True, False)
     (late,) = quota_rows(at + 3 * HOUR, visibility=ALL).rows
     assert (late.from_series, late.stale) == (True, True), "hours are missing"

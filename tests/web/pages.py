@@ -34,7 +34,7 @@ STANDING = {
     "/capacity/tiers/": 30,
     "/pending/": 23,
     "/pending/west/uid-train-2/": 15,
-    "/quotas/": 57,
+    "/quotas/": 35,
     "/costs/budgets/": 31,
     "/quotas/west/ResourceQuota/vision/gpus/requests.nvidia.com/gpu/": 32,
     "/capacity/teams/vision/statement/": 31,

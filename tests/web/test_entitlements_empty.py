@@ -18,10 +18,11 @@ def test_quotas_say_how_they_come(db: None, signed_in: SignIn) -> None:
     budgets = words(text_of(signed_in(portal.cleo), "/costs/budgets/"))
     assert "No team has a budget in GPU-hours. The catalog gives one: budgets:" in budgets
     page = words(text_of(signed_in(portal.cleo), "/quotas/"))
-    assert "No ResourceQuota, ClusterQueue or Queue that names GPUs was seen." in page
-    assert "No ResourceQuota limits GPUs of these teams." in page
+    assert "No ResourceQuota, ClusterQueue or Queue names GPUs." in page
+    sums = words(text_of(signed_in(portal.cleo), "/quotas/?tab=teams"))
+    assert "No ResourceQuota limits GPUs of these teams." in sums
     other = words(text_of(signed_in(portal.dan), "/quotas/"))
-    assert "namespaces names GPUs, as far as it was seen." in other
+    assert "No quota of your teams' namespaces names GPUs." in other
 
 
 @pytest.mark.parametrize(

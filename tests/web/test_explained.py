@@ -193,16 +193,11 @@ def test_a_budget_burns_as_its_numbers_say(portal: Portal, figure: str) -> None:
         ),
         (f"/capacity/teams/vision/?{HOURLY}", {"mean_allocated", "mean_borrowed", "usage_factor"}),
         (
-            f"/quotas/?{HOURLY}",
-            {
-                *(
-                    "quota_usage",
-                    "unused_quota_hours",
-                    "quota_limit_hours",
-                ),
-                *("quota_used", "quota_allocated", "quota_pending", *TEAM_QUOTAS),
-            },
+            f"/quotas/?{HOURLY}&show=all",
+            {"quota_usage", "quota_used"},
         ),
+        (f"/quotas/?tab=teams&{HOURLY}", set(TEAM_QUOTAS)),
+        (f"/quotas/?tab=unused&{HOURLY}", {"unused_quota_hours", "quota_limit_hours"}),
         (f"/costs/budgets/?{HOURLY}", {"budget_used", "budget_share"}),
         (
             f"/pending/?{HOURLY}",

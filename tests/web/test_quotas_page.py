@@ -31,8 +31,14 @@ from tests.web.pages import check_explained, records_of, table_links, text_of
 from tests.web.shown import tables_of
 from tests.web.test_devices_page import words
 
+SPEECH = "ResourceQuota west/speech/gpus"
+VISION = "ResourceQuota west/vision/gpus"
+INERT = "ResourceQuota west/vision-prod/inert"
 SignIn = Callable[[User], Client]
 LIST = "/quotas/"
+EVERY = "/quotas/?show=all"
+TEAMS = "/quotas/?tab=teams"
+UNUSED = "/quotas/?tab=unused"
 ONE = f"/quotas/west/ResourceQuota/vision/gpus/{KEY}/"
 
 
@@ -43,38 +49,56 @@ def span(portal: Portal) -> WatchCoverage:
     return WatchCoverage.objects.create(cluster=west, start=SINCE, end=timezone.now())
 
 
+_place = re.compile(r"\b(?:ResourceQuota|ClusterQueue|Queue) \S+")
+
+
 def lines(page: str) -> dict[str, str]:
     """Return the lines of the list by quota and place, in their order, as text."""
     rows = re.findall(r'<tr role="row">\s*<td(.*?)</tr>', page, re.DOTALL)
     told = [words(f"<td{row}").strip() for row in rows]
-    return {" ".join(line.split(" ")[1:4]): line for line in told}
+    return {_place.findall(line)[0]: line for line in told}
 
 
 def keys_file(client: Client, query: str = "") -> list[dict[str, str]]:
-    return records_of(client, f"{LIST}?format=csv&table=keys{query}")
+    return records_of(client, f"{EVERY}&format=csv&table=keys{query}")
 
 
 # ---------------------------------------------------------------- the list
 
 
 def test_keys_are_listed_the_fullest_first_and_those_without_effect_last(admin: Client) -> None:
-    assert list(lines(text_of(admin, LIST))) == [
-        "ResourceQuota gpus west/speech",
-        "ResourceQuota gpus west/vision",
-        "ResourceQuota inert west/vision-prod",
-    ]
+    assert list(lines(text_of(admin, EVERY))) == [SPEECH, VISION, INERT]
+
+
+def test_limits_at_80_percent_or_blocking_are_shown_first_and_others_when_asked(
+    admin: Client,
+) -> None:
+    page = text_of(admin, LIST)
+    assert list(lines(page)) == [SPEECH]
+    assert "80 % or blocking 1" in words(page)
+    assert "all 3" in words(page)
+    assert list(lines(text_of(admin, f"{LIST}?show=unenforced"))) == [INERT]
+    assert list(lines(text_of(admin, f"{LIST}?q=vision"))) == [VISION, INERT]
+    assert [row["name"] for row in records_of(admin, f"{LIST}?format=csv")] == ["gpus"]
+
+
+def test_a_list_without_tight_limits_leads_to_all(admin: Client) -> None:
+    page = text_of(admin, f"{LIST}?team=vision")
+    assert "No limit is at 80 % or blocks work." in words(page)
+    (link,) = re.findall(r'href="([^"]+)">Show all limits', page)
+    assert list(lines(text_of(admin, unescape(link)))) == [VISION, INERT]
 
 
 def test_a_line_says_what_is_used_of_what_and_which_tiers_it_can_reach(admin: Client) -> None:
-    line = lines(text_of(admin, LIST))["ResourceQuota gpus west/vision"]
-    assert line.startswith(f"{KEY} ResourceQuota gpus west/vision vision gold , silver 6 of 8 GPUs")
+    line = lines(text_of(admin, EVERY))[VISION]
+    assert line.startswith(f"{KEY} {VISION} gold , silver vision 6 / 8")
     assert "75 %" in line
 
 
 def test_a_full_quota_is_told_to_be_full(admin: Client) -> None:
-    line = lines(text_of(admin, LIST))["ResourceQuota gpus west/speech"]
-    assert "4 of 4 GPUs" in line
-    assert "100 % full now" in line
+    line = lines(text_of(admin, LIST))[SPEECH]
+    assert "4 / 4" in line
+    assert "100 %" in line
 
 
 def test_quotas_that_nobody_watches_now_are_told_as_of_when_they_were_seen(
@@ -82,10 +106,11 @@ def test_quotas_that_nobody_watches_now_are_told_as_of_when_they_were_seen(
 ) -> None:
     span.delete()
     page = text_of(admin, LIST)
-    full = lines(page)["ResourceQuota gpus west/speech"]
+    full = lines(page)[SPEECH]
     assert "100 % was full" in full
-    assert "Not watched now: as of 27 Oct 2025" in full
-    assert "Clusters that are not watched show their last known values" in page
+    assert "Stale" in full
+    assert "Not watched now: as of" in page
+    assert "Clusters that are not watched show their last known values" in text_of(admin, TEAMS)
     assert {row["stale"] for row in keys_file(admin)} == {"yes"}
     one = text_of(admin, ONE)
     assert 'aria-label="As it was last seen"' in one
@@ -102,10 +127,11 @@ def test_what_is_watched_is_not_marked(admin: Client) -> None:
 def test_a_key_that_limits_nothing_comes_with_the_fix_and_without_saturation(
     admin: Client,
 ) -> None:
-    line = lines(text_of(admin, LIST))["ResourceQuota inert west/vision-prod"]
-    assert "Not enforced." in line
-    assert f"Fix: Replace it with {KEY}" in line
-    assert " – " in line
+    line = lines(text_of(admin, EVERY))[INERT]
+    assert "Not enforced" in line
+    assert line.endswith("–")
+    address = f"/quotas/west/ResourceQuota/vision-prod/inert/{GPU}/"
+    assert f"Fix: Replace it with {KEY}" in words(text_of(admin, address))
     (row,) = [row for row in keys_file(admin) if row["name"] == "inert"]
     assert (row["effective"], row["used"], row["saturation_ratio"]) == ("no", "", "")
     assert row["instead"] == KEY
@@ -117,17 +143,18 @@ def test_a_key_that_limits_nothing_comes_with_the_fix_and_without_saturation(
         pytest.param("cluster=east", [], id="cluster"),
         pytest.param("team=speech", ["west/speech"], id="team"),
         pytest.param("namespace=vision", ["west/vision"], id="namespace"),
-        pytest.param("tier=gold&effective=yes", ["west/speech", "west/vision"], id="tier"),
-        pytest.param("source=ClusterQueue", [], id="source"),
-        pytest.param("effective=no", ["west/vision-prod"], id="not effective"),
         pytest.param(
-            "order=name", ["west/speech", "west/vision", "west/vision-prod"], id="by name"
+            "tier=gold&source=ResourceQuota",
+            ["west/speech", "west/vision", "west/vision-prod"],
+            id="tier",
         ),
+        pytest.param("source=ClusterQueue", [], id="source"),
+        pytest.param("sort=used", ["west/speech", "west/vision", "west/vision-prod"], id="by use"),
     ],
 )
 def test_filters_narrow_the_list_and_its_file(query: str, left: list[str], admin: Client) -> None:
-    page = text_of(admin, f"{LIST}?{query}")
-    assert [place.split(" ")[-1] for place in lines(page)] == left
+    page = text_of(admin, f"{EVERY}&{query}")
+    assert [place.split(" ")[-1].rpartition("/")[0] for place in lines(page)] == left
     found = [f"{row['cluster']}/{row['namespace']}" for row in keys_file(admin, f"&{query}")]
     assert found == left
     if not left:
@@ -138,8 +165,7 @@ def test_filters_narrow_the_list_and_its_file(query: str, left: list[str], admin
     ("query", "said"),
     [
         ("source=Bag", "There is no source “Bag”; there are: ResourceQuota, ClusterQueue, Queue."),
-        ("effective=maybe", "There is no effective “maybe”"),
-        ("order=%3Cb%3E", "There is no order “<b>”"),
+        ("show=%3Cb%3E", "There is no show “<b>”"),
     ],
 )
 def test_what_makes_no_sense_is_said_and_narrows_nothing(
@@ -147,7 +173,7 @@ def test_what_makes_no_sense_is_said_and_narrows_nothing(
 ) -> None:
     page = text_of(admin, f"{LIST}?{query}")
     assert said in unescape(page)
-    assert len(lines(page)) == 3
+    assert len(lines(page)) == 1
     assert "<b>”" not in page
 
 
@@ -161,19 +187,20 @@ def test_a_queue_is_listed_without_a_namespace_and_has_its_page(
     for name, one in (("batch", body), ("other", other)):
         see(portal.clusters[0], ObservedKind.CLUSTER_QUEUE, one, name=name, since=SINCE)
     page = text_of(admin, f"{LIST}?source=ClusterQueue")
-    line = next(iter(lines(page).values()))
-    assert "Cohort all, 1 borrowed, 10 at most" in line
+    assert list(lines(page)) == ["ClusterQueue west/batch"]
     address = f"/quotas/west/ClusterQueue/-/batch/any/{GPU}/"
     assert address in page
-    assert "Borrowing limit 2" in words(text_of(admin, address))
-    for link in (f"{LIST}?source=ClusterQueue", address):
-        assert check_explained(admin, link) >= {"quota_ceiling", "quota_borrowed"}
+    shown = words(text_of(admin, address))
+    assert "Cohort all, 1 borrowed, 10 at most" in shown
+    assert "Borrowing limit 2" in shown
+    assert check_explained(admin, f"{LIST}?source=ClusterQueue") >= {"quota_used", "quota_usage"}
+    assert check_explained(admin, address) >= {"quota_ceiling", "quota_borrowed"}
 
 
 def test_many_keys_come_25_at_a_time_and_the_file_has_all(portal: Portal, admin: Client) -> None:
     for n in range(120):
         see_quota(portal.clusters[0], f"vision-{n:03}", 4.0, used=1.0, since=SINCE, uid=f"u{n}")
-    first = text_of(admin, LIST)
+    first = text_of(admin, EVERY)
     (following,) = re.findall(r'href="([^"]+)" rel="next"', first)
     second = text_of(admin, unescape(following))
     assert len(lines(first)) == len(lines(second)) == 25
@@ -181,14 +208,9 @@ def test_many_keys_come_25_at_a_time_and_the_file_has_all(portal: Portal, admin:
     assert len(keys_file(admin)) == 123
 
 
-def test_a_cursor_that_is_none_is_refused_with_words(admin: Client) -> None:
-    page = text_of(admin, f"{LIST}?cursor=nonsense")
-    assert "points into a list that is no longer there" in page
-
-
 def test_more_keys_need_no_more_queries(portal: Portal, admin: Client) -> None:
     with CaptureQueriesContext(connection) as before:
-        text_of(admin, LIST)
+        text_of(admin, EVERY)
     for n in range(30):
         see_quota(portal.clusters[0], f"vision-{n:02}", 4.0, since=SINCE, uid=f"u{n}")
     for n in range(10):
@@ -196,7 +218,7 @@ def test_more_keys_need_no_more_queries(portal: Portal, admin: Client) -> None:
         Budget.objects.create(team=team, period="month", gpu_hours=100.0, valid_from=SINCE)
     cache.clear()  # what was remembered would hide how many queries it takes
     with CaptureQueriesContext(connection) as after:
-        text_of(admin, LIST)
+        text_of(admin, EVERY)
     assert len(after) == len(before)
 
 
@@ -206,24 +228,27 @@ def test_more_keys_need_no_more_queries(portal: Portal, admin: Client) -> None:
 def test_teams_are_summed_for_everybody_and_keys_listed_for_their_people(
     portal: Portal, signed_in: SignIn
 ) -> None:
-    page = text_of(signed_in(portal.dan), LIST)
-    assert list(lines(page)) == ["ResourceQuota gpus west/speech"]
+    client = signed_in(portal.dan)
+    every = text_of(client, EVERY)
+    assert list(lines(every)) == [SPEECH]
+    page = text_of(client, TEAMS)
     sums = tables_of(page)["sums"].rows[1:]
     assert [[cell.text for cell in row[:4]] for row in sums] == [
         ["speech", GPU, "GPUs", "gold, silver"],
         ["vision", GPU, "GPUs", "gold, silver"],
     ]
     assert "of other teams you see GPU sums only" in page
-    files = [text for link in table_links(page) for text in [str(records_of_all(portal, link))]]
+    links = [*table_links(every), *table_links(page), *table_links(text_of(client, UNUSED))]
+    files = [text for link in links for text in [str(records_of_all(portal, link))]]
     for hidden in ("vision-prod", "inert"):
-        assert hidden not in page
+        assert hidden not in every + page
         assert all(hidden not in text for text in files)
 
 
 def test_a_sum_of_which_a_part_is_not_known_is_told_to_be_so(
     portal: Portal, admin: Client, span: WatchCoverage
 ) -> None:
-    assert "A sum is not known" not in text_of(admin, LIST)
+    assert "A sum is not known" not in text_of(admin, TEAMS)
     ObservedObject.objects.all().delete()
     span.delete()
     key = QuotaKey.objects.get_or_create(
@@ -237,11 +262,11 @@ def test_a_sum_of_which_a_part_is_not_known_is_told_to_be_so(
     QuotaKeyHour.objects.create(
         key=key, cluster=key.cluster, team=portal.vision, hour=MORNING, seconds=3600, hard=8
     )
-    page = text_of(admin, LIST)
+    page = text_of(admin, TEAMS)
     assert "A sum is not known (–) where a part of it is not." in page
     (row,) = tables_of(page)["sums"].rows[1:]
     assert [cell.text for cell in row[4:9]] == ["–", "8", "–", "–", "–"]
-    (record,) = records_of(admin, f"{LIST}?format=csv&table=sums")
+    (record,) = records_of(admin, f"{TEAMS}&format=csv")
     assert {record["used"], record["held"], record["saturation_ratio"]} == {""}
 
 
@@ -252,58 +277,18 @@ def records_of_all(portal: Portal, link: str) -> list[dict[str, str]]:
 
 
 def test_what_was_held_but_unused_is_told_for_the_window(admin: Client) -> None:
-    page = text_of(admin, f"{LIST}?{HOURLY}")
-    (row,) = tables_of(page)["unused"].rows[1:]
+    (row,) = tables_of(text_of(admin, f"{UNUSED}&{HOURLY}"))["unused"].rows[1:]
     assert [cell.text for cell in row][:11] == [
         *("gpus", "west", "vision", "ResourceQuota", KEY, "vision", "gold, silver"),
         *("25.0", "12", "48", "36"),
     ]
-    assert "12 unused quota-hours in the window." in lines(page)["ResourceQuota gpus west/vision"]
     (vision,) = [row for row in keys_file(admin, f"&{HOURLY}") if row["namespace"] == "vision"]
     assert vision["unused_hours"] == "12"
 
 
 def test_a_window_without_hours_says_so(admin: Client) -> None:
-    page = text_of(admin, f"{LIST}?first=2025-01-01&last=2025-01-03")
+    page = text_of(admin, f"{UNUSED}&first=2025-01-01&last=2025-01-03")
     assert "No quota that you may see was known in this window" in page
-
-
-A_YEAR = "first=2025-01-01&last=2025-12-31"
-
-
-@pytest.fixture
-def many(portal: Portal) -> None:
-    """So many quotas that a year of their hours is a lot."""
-    for n in range(20):
-        see_quota(portal.clusters[0], f"vision-{n:02}", 4.0, used=1.0, since=SINCE, uid=f"u{n}")
-
-
-@pytest.mark.usefixtures("many")
-def test_what_was_unused_of_many_hours_is_summed_when_it_is_asked_for(admin: Client) -> None:
-    page = text_of(admin, f"{LIST}?{A_YEAR}&team=vision")
-    assert "unused" not in tables_of(page)
-    assert "Every hour of 22 keys is summed when you ask for it." in page
-    assert "12 unused quota-hours in the window." in lines(page)["ResourceQuota gpus west/vision"]
-    (show,) = re.findall(r'id="show-unused" href="([^"]+)"', page)
-    for address in (unescape(show), f"{LIST}?{A_YEAR}&team=vision&unused.sort=key"):
-        (row,) = tables_of(text_of(admin, address))["unused"].rows[1:]
-        assert [cell.text for cell in row][2:9] == [
-            *("vision", "ResourceQuota", KEY, "vision", "gold, silver", "25.0", "12"),
-        ]
-    (link,) = [link for link in table_links(page) if "table=unused" in link]
-    (record,) = records_of(admin, link)
-    assert (record["namespace"], record["unused_hours"]) == ("vision", "12")
-
-
-@pytest.mark.usefixtures("many")
-def test_the_file_of_keys_says_what_was_unused_whether_or_not_the_page_sums_it(
-    admin: Client,
-) -> None:
-    unused = {row["namespace"]: row["unused_hours"] for row in keys_file(admin, f"&{A_YEAR}")}
-    assert unused == {
-        row["namespace"]: row["unused_hours"] for row in keys_file(admin, f"&{HOURLY}")
-    }
-    assert unused["vision"] == "12"
 
 
 # ---------------------------------------------------------------- one key
@@ -397,9 +382,9 @@ def test_a_quota_that_is_not_there_is_not_found(address: str, admin: Client) -> 
 
 
 def test_every_table_comes_as_a_file(admin: Client) -> None:
-    for address in (LIST, ONE):
-        links = table_links(text_of(admin, f"{address}?{HOURLY}"))
-        assert len(links) >= 2
+    for address in (EVERY, TEAMS, UNUSED, f"{ONE}?"):
+        links = table_links(text_of(admin, f"{address}&{HOURLY}"))
+        assert links
         for link in links:
             assert records_of(admin, link)
 
@@ -416,7 +401,7 @@ def test_hostile_names_are_shown_as_text(portal: Portal, admin: Client) -> None:
         since=SINCE,
     )
     fill_key(portal, 4.0, 2.0, name=bad)
-    page = text_of(admin, f"{LIST}?{HOURLY}")
+    page = text_of(admin, f"{EVERY}&{HOURLY}")
     assert "<img" not in page
     assert "&lt;img" in page
     (address,) = {unescape(a) for a in re.findall(r'href="(/quotas/west/[^"]*img[^"]*)"', page)}
@@ -432,6 +417,6 @@ def test_htmx_gets_the_results_alone(admin: Client) -> None:
 
 
 def test_what_is_narrowed_here_stays_in_the_links_of_the_page(admin: Client) -> None:
-    page = unescape(text_of(admin, f"{LIST}?window=30d&team=vision&source=ResourceQuota"))
+    page = unescape(text_of(admin, f"{EVERY}&window=30d&team=vision&source=ResourceQuota"))
     assert f"{ONE}?window=30d&team=vision" in page
-    assert "/quotas/?window=30d&team=vision&source=ResourceQuota&order=name#keys" in page
+    assert "/quotas/?window=30d&team=vision&source=ResourceQuota&show=tight" in page

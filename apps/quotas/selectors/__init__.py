@@ -14,7 +14,14 @@ from apps.quotas.selectors.budgets import (
     with_ranges,
 )
 from apps.quotas.selectors.commitments import TierCommitment, tier_capacities, tier_commitments
-from apps.quotas.selectors.current_quotas import every_quota_row, quota_row, quota_rows, quotas_now
+from apps.quotas.selectors.current_quotas import (
+    QuotasNow,
+    every_quota_row,
+    quota_row,
+    quota_rows,
+    quotas_now,
+    team_quotas,
+)
 from apps.quotas.selectors.demand import BlockedWork, blocked_in
 from apps.quotas.selectors.explain import (
     BUDGETS,
@@ -37,6 +44,7 @@ from apps.quotas.selectors.rows import (
     BudgetRow,
     BurnPoint,
     BurnRow,
+    QuotaBand,
     QuotaFilters,
     QuotaOrder,
     QuotaPoint,

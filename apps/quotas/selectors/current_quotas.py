@@ -45,12 +45,13 @@ from apps.quotas.selectors.observed_quotas import (
     queue_users,
 )
 from apps.quotas.selectors.rows import (
+    TIGHT_FROM,
+    QuotaBand,
     QuotaDetail,
     QuotaFilters,
     QuotaOrder,
     QuotaRow,
     QuotaShare,
-    QuotasNow,
     QuotaSum,
     QuotaUnits,
 )
@@ -58,7 +59,7 @@ from apps.usage.domain.usage_query import RowPage
 
 ALL_QUOTAS = QuotaFilters()
 _INSTANT = timedelta(seconds=1)
-_NO_WAITS = BlockedWork()
+_NOTHING_BLOCKED = BlockedWork()
 _NO_LIMIT = QueueLimit("", "", "", 0.0, None)
 _BELOW_USE = "Limit lowered below use: running pods stay, new pods are blocked by quota."
 
@@ -109,33 +110,60 @@ def quota_row(at: datetime, ref: QuotaRef, *, visibility: Visibility) -> QuotaRo
     return next(iter(found), None)
 
 
-def quotas_now(
-    at: datetime,
-    *,
-    filters: QuotaFilters = ALL_QUOTAS,
-    visibility: Visibility,
-    cursor: str | None = None,
-    page_size: int = 100,
-    order: QuotaOrder = QuotaOrder.NAME,
-) -> QuotasNow:
-    """Return what `quota_rows` returns, how many keys there are, and the sums of teams.
+class QuotasNow:
+    """The keys that are there, those that block work and the fullest first, in parts.
 
-    Sums are of what ResourceQuotas allow and count of each resource, by team and resource: GPUs
-    at the level of a team, which everybody may see, so that `visibility` narrows no sum. Of
-    several quotas on one resource of a namespace the least counts; those with scopes, which limit
-    some pods only, and those that limit nothing are left out.
-
-    Queries as of `quota_rows` without a filter of clusters. Raises CursorRefused.
+    `counts` says how many there are in each band, `blocking` how many block work now. Rows are
+    read when a part is asked for.
     """
-    state = _quota_state(at, filters, visibility, every_cluster=True)
-    part = key_page(state.shown, order, cursor, page_size)
+
+    def __init__(self, state: "_QuotaState") -> None:
+        self._state = state
+        blocked = {one.ref: _suppressed(state, one) or 0.0 for one in state.shown}
+
+        def rank(one: ObservedKey) -> tuple[bool | float | str, ...]:
+            usage = inf if one.saturation is None else -one.saturation
+            names = (one.cluster, one.namespace, one.source, one.name, one.key)
+            return (not blocked[one.ref], usage, *names)
+
+        keys = sorted(state.shown, key=rank)
+        self._keys = {
+            QuotaBand.TIGHT: [
+                one for one in keys if blocked[one.ref] or (one.saturation or 0.0) >= TIGHT_FROM
+            ],
+            QuotaBand.ALL: keys,
+            QuotaBand.UNENFORCED: [one for one in keys if not one.meaning.effective],
+        }
+        self.counts = {band: len(found) for band, found in self._keys.items()}
+        self.blocking = sum(1 for units in blocked.values() if units)
+
+    def rows(self, band: QuotaBand, part: slice) -> list[QuotaRow]:
+        """Return a part of a band. Queries as of `quota_rows`, but for those of what is there."""
+        keys = self._keys[band][part]
+        self._state.read_pods(keys)
+        return list(_rows(self._state, keys))
+
+
+def quotas_now(
+    at: datetime, *, filters: QuotaFilters = ALL_QUOTAS, visibility: Visibility
+) -> QuotasNow:
+    """Return the keys of which `quota_rows` returns rows, to be read in parts."""
+    state = _quota_state(at, filters, visibility)
+    state.read_blocked()
+    return QuotasNow(state)
+
+
+def team_quotas(at: datetime) -> list[QuotaSum]:
+    """Return the sums of teams: what ResourceQuotas allow and count, by team and resource.
+
+    They are GPUs at the level of a team, which everybody may see. Of several quotas on one
+    resource of a namespace the least counts; those with scopes, which limit some pods only, and
+    those that limit nothing are left out. Queries as of `quota_rows` without a filter of clusters.
+    """
+    state = _quota_state(at, ALL_QUOTAS, Visibility(everything=False), every_cluster=True)
     least = _least(state.there.keys)
-    state.read_pods([*part.keys, *least])
-    return QuotasNow(
-        page=RowPage(rows=tuple(_rows(state, part.keys)), next_cursor=part.following),
-        count=len(state.shown),
-        sums=_sums(state, least),
-    )
+    state.read_pods(least)
+    return _sums(state, least)
 
 
 def _least(keys: Iterable[ObservedKey]) -> list[ObservedKey]:
@@ -189,7 +217,7 @@ def _suppressed(state: "_QuotaState", one: ObservedKey) -> float | None:
 def quota_shares(
     at: datetime, *, team: str, resource: str, unit: str, visibility: Visibility
 ) -> tuple[QuotaSum, list[QuotaShare]] | None:
-    """Return a sum of `quotas_now` and what each quota adds; None where there is no such sum.
+    """Return a sum of `team_quotas` and what each quota adds; None where there is no such sum.
 
     The shares are for who sees the team; others see the sum alone. Queries as of `quota_rows`.
     """
@@ -293,7 +321,7 @@ class _QuotaState:
     users: dict[int, dict[tuple[str, str], set[str]]]
     spans: dict[str, tuple[TeamSpan, ...]] = field(default_factory=dict)
     open: OpenPods = field(default_factory=OpenPods)
-    waits: dict[int, BlockedWork] = field(default_factory=dict)
+    waits: dict[int, BlockedWork] | None = None
     shown: list[ObservedKey] = field(default_factory=list)
     _tiers: dict[tuple[object, ...], tuple[str, ...]] = field(default_factory=dict)
 
@@ -308,8 +336,13 @@ class _QuotaState:
     def read_pods(self, keys: Sequence[ObservedKey]) -> None:
         """Read the open and pending pods in the namespaces of keys. At most four queries."""
         self.find_teams(keys)
-        window = Window(self.at, self.at + _INSTANT)
         self.open = open_pods(self.at, {one.namespace for one in keys if one.namespace})
+        if self.waits is None:
+            self.read_blocked()
+
+    def read_blocked(self) -> None:
+        """Read the work that quotas block. One query."""
+        window = Window(self.at, self.at + _INSTANT)
         self.waits = blocked_in(window, self.there.local, clusters=list(self.there.clusters))
 
     def _users_of(self, one: ObservedKey) -> Collection[str]:
@@ -357,7 +390,7 @@ class _QuotaState:
 
     def blocked(self, one: ObservedKey) -> list[tuple[float, float]]:
         """Return units that are refused, and since when; of a queue those that pend in it."""
-        waits = self.waits.get(one.cluster_id, _NO_WAITS)
+        waits = (self.waits or {}).get(one.cluster_id, _NOTHING_BLOCKED)
         if not one.namespace:
             spans = waits.queued.get((one.name, one.meaning.resource), ())
             return [(units, since) for units, since, _ in spans]

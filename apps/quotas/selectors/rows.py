@@ -9,7 +9,6 @@ from typing import Annotated
 from apps.clusters.domain.columns import Column
 from apps.quotas.domain.budgets import NOTHING, SpentAmount
 from apps.quotas.domain.keys import QuotaRef, QuotaSource
-from apps.usage.domain.usage_query import RowPage
 
 
 class QuotaOrder(StrEnum):
@@ -17,6 +16,17 @@ class QuotaOrder(StrEnum):
 
     NAME = "name"
     FULLEST = "fullest"
+
+
+class QuotaBand(StrEnum):
+    """Which keys a list holds: used from TIGHT_FROM on or blocking, all, or without effect."""
+
+    TIGHT = "tight"
+    ALL = "all"
+    UNENFORCED = "unenforced"
+
+
+TIGHT_FROM = 0.8
 
 
 def saturation_ratio(hard: float, used: float | None) -> float | None:
@@ -238,15 +248,6 @@ class QuotaDetail:
     lent: tuple[QuotaUnits, ...] = ()
     is_mean: bool = False
     claims: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class QuotasNow:
-    """A page of the keys that are there, how many there are in all, and the sums of teams."""
-
-    page: RowPage[QuotaRow]
-    count: int
-    sums: list[QuotaSum]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,14 +1,14 @@
 """Quota keys: the query of the page, a row for each key, sums of teams, and unused quota."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from urllib.parse import quote, unquote
 
 from django.http import QueryDict
 
 from apps.quotas.domain.keys import QuotaRef, QuotaSource
-from apps.quotas.selectors import QuotaFilters, QuotaOrder, QuotaRow, QuotaSum, UnusedRow
+from apps.quotas.selectors import QuotaBand, QuotaFilters, QuotaRow, QuotaSum, UnusedRow
 from apps.web.components import page_query
 from apps.web.components.formats import Format, Value, duration
 from apps.web.components.page_query import Query, explain_href, figure_hrefs, href
@@ -24,7 +24,6 @@ from apps.web.query_session import QuerySession
 
 TAKES = ("tier", "team", "namespace")
 SOURCES = tuple(source.value for source in QuotaSource)
-EFFECTS = {"yes": True, "no": False}
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,14 +31,9 @@ class QuotaPageQuery:
     """`query` reproduces what is asked here, for links; `problem` says what makes no sense."""
 
     sources: tuple[str, ...]
-    effective: bool | None
-    order: QuotaOrder
+    band: QuotaBand
     query: Query
     problem: str
-
-    @property
-    def narrows(self) -> bool:
-        return bool(self.sources) or self.effective is not None
 
     def filters(self, reading: QuerySession) -> QuotaFilters:
         own = reading.filters
@@ -49,26 +43,25 @@ class QuotaPageQuery:
             namespace=own.namespace,
             tier=own.tier,
             source=self.sources,
-            effective=self.effective,
         )
 
 
 def asked_of(params: QueryDict) -> QuotaPageQuery:
-    """Return what an address asks; what is not understood narrows nothing and is told."""
+    """Return what an address asks; what is not understood narrows nothing and is told.
+
+    A name is looked for among all limits.
+    """
     sources, no_source = page_query.names_from(params, "source", SOURCES)
-    effects, no_effect = page_query.names_from(params, "effective", tuple(EFFECTS))
-    orders, no_order = page_query.names_from(params, "order", tuple(QuotaOrder))
-    order = QuotaOrder(orders[0]) if orders else QuotaOrder.FULLEST
+    bands, no_band = page_query.names_from(params, "show", tuple(QuotaBand))
+    usual = QuotaBand.ALL if params.get("q", "").strip() else QuotaBand.TIGHT
     return QuotaPageQuery(
         sources=sources,
-        effective=EFFECTS[effects[0]] if effects else None,
-        order=order,
+        band=QuotaBand(bands[0]) if bands else usual,
         query=(
             *(("source", name) for name in sources),
-            *(("effective", name) for name in effects[:1]),
-            *((("order", order.value),) if order is not QuotaOrder.FULLEST else ()),
+            *(("show", name) for name in bands[:1]),
         ),
-        problem=" ".join(text for text in (no_source, no_effect, no_order) if text),
+        problem=" ".join(text for text in (no_source, no_band) if text),
     )
 
 
@@ -210,29 +203,29 @@ def _values(row: QuotaRow, unused: float | None) -> dict[str, Value]:
     return declared_values(row) | {"unused_hours": unused}
 
 
-def key_table(
-    rows: Sequence[QuotaRow],
-    reading: QuerySession,
-    unused: Mapping[QuotaRef, float],
-    *,
-    empty: str,
-    next_href: str | None,
-    every: Callable[[], Iterable[tuple[QuotaRow, float | None]]],
-) -> Table:
-    """Return the list, in the order that the selector gave it.
+_ON_PAGE = ("key", "tiers", "team", "used", "suppressed", "saturation_ratio", "exhausted_at")
 
-    `unused` is of these rows, by key; `every` gives the rows of a file, each with its own.
-    """
+
+def key_table(
+    lines: Sequence[KeyLine],
+    reading: QuerySession,
+    *,
+    title: str,
+    empty: str,
+    every: Callable[[], Iterable[KeyLine]],
+) -> Table:
+    """Return the list; `every` gives the lines of a file, each with what was unused."""
     return Table(
         id="keys",
-        title="Quota keys",
-        columns=declared_columns(QuotaRow, _UNUSED_HOURS),
-        rows=[key_line(row, reading, unused) for row in rows],
+        title=f"Limits: {title}",
+        columns=[
+            replace(column, in_files=column.key not in _ON_PAGE)
+            for column in declared_columns(QuotaRow, _UNUSED_HOURS)
+        ],
+        rows=lines,
         zone=reading.choice.zone,
         empty=empty,
-        next_href=next_href,
-        every=lambda: (TableRow(_values(row, left)) for row, left in every()),
-        ordered=True,
+        every=every,
     )
 
 
@@ -333,25 +326,11 @@ _UNUSED_COLUMNS = (
 )
 
 
-UNUSED = "unused"
-UNUSED_TITLE = "Quota held but unused in this window"
-
-
-@dataclass(frozen=True, slots=True)
-class Closed:
-    """A table that is read when it is asked for: `href` leads to the page with it."""
-
-    id: str
-    title: str
-    note: str
-    href: str
-
-
 def unused_table(rows: Sequence[UnusedRow], reading: QuerySession) -> Table:
     """Return the unused quota of the window, the most first."""
     return Table(
-        id=UNUSED,
-        title=UNUSED_TITLE,
+        id="unused",
+        title="Unused quota",
         columns=_UNUSED_COLUMNS,
         rows=LaterRows(rows, lambda row: _unused(row, reading)),
         zone=reading.choice.zone,

@@ -1,356 +1,179 @@
-"""The page of quotas, and that of one quota key with its usage over time."""
+"""The page of quotas: limits near or at their end first, sums of teams, and unused quota."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
-from functools import cached_property
 from typing import Any
 
-from django.http import Http404, HttpResponseBase
+from django.http import HttpResponseBase
 
-from apps.clusters.domain.columns import columns_of
-from apps.clusters.domain.window import Window
-from apps.pending.selectors import PendingFilters, QueueRow, queues_unwatched
 from apps.quotas import selectors as quotas
-from apps.quotas.domain.keys import QuotaRef, QuotaSource
-from apps.quotas.selectors import QuotaFilters, QuotaPoint, QuotaRow, UnusedRow
-from apps.usage.domain.usage_query import RowPage, TimeStep
-from apps.web.components.formats import Format
-from apps.web.components.page_query import (
-    PER_PAGE,
-    href,
-    next_href,
-    option_links,
-    path_of,
-    with_query,
-    without,
-)
-from apps.web.components.plots import Plot, PlotLine, Scale
-from apps.web.components.tables import Column, Table, TableRow, attributes, with_rows
-from apps.web.components.window_picker import PLACE_KEYS, kept
+from apps.quotas.domain.keys import QuotaRef
+from apps.quotas.selectors import QuotaBand, QuotaRow, QuotasNow
+from apps.web.components.figure_row import FigureRow, KeyFigure, Tone, figure_row
+from apps.web.components.page_query import href, option_links, pages_from, path_of, without
+from apps.web.components.tables import Table, paged
+from apps.web.components.tabs import Tab, tab_bar
 from apps.web.pages import page, respond
-from apps.web.pending.history import queues_table
-from apps.web.query_session import PageRequest, QuerySession, every_row, on_cluster, query_session
-from apps.web.quota_requests.request_input import Asker
+from apps.web.query_session import PageRequest, QuerySession, query_session
+from apps.web.quota_requests.request_input import Asker, may_ask
 from apps.web.quotas import keys
-from apps.web.quotas.keys import SOURCES, TAKES, Closed, QuotaPageQuery, asked_of
+from apps.web.quotas.keys import SOURCES, TAKES, KeyLine, QuotaPageQuery, asked_of
 
-_SAME = 1e-6
-_NOT_KNOWN = (
-    "Nothing is known of this key in this window: it was not there, its hours were not summed "
-    "yet, or its namespace was another team's."
-)
-_POINT_COLUMNS = (
-    Column("period", "Period", Format.DAY),
-    Column("team", "Team", hint="whose it was at the end of the period"),
-    Column("saturation_ratio", "Quota usage", Format.RATIO, "%", "used ÷ hard"),
-    Column("hard", "Limit", Format.NUMBER),
-    Column("used", "Used", Format.NUMBER),
-    Column("held", "Allocated", Format.NUMBER),
-    Column("pending", "Pending", Format.NUMBER),
-    Column("suppressed", "Blocked", Format.NUMBER),
-    Column("there_seconds", "There for", Format.SECONDS, "", "how long of it the key was there"),
-)
-
-
-def saturation_plot(points: Sequence[QuotaPoint], reading: QuerySession, unit: str) -> Plot:
-    """Return what was used of a key and what it allowed, period by period."""
-    choice = reading.choice
-    highest = max((max(p.hard, p.used or 0.0) for p in points), default=0.0)
-    scale = Scale.up_to(Window(choice.window.start, choice.window.end), highest)
-    spans = [(point.period.astimezone(UTC), _end(point, reading), point) for point in points]
-    lines = [
-        PlotLine("hard", "plot-limit", scale.steps((s, e, p.hard) for s, e, p in spans)),
-        PlotLine("used", "plot-used", scale.steps((s, e, p.used) for s, e, p in spans)),
-        PlotLine("held", "plot-even", scale.steps((s, e, p.held) for s, e, p in spans)),
-    ]
-    title = "Usage over time"
-    return Plot(
-        id="saturation",
-        title=title,
-        caption=f"{title}, {unit}, means by {choice.interval.value}. {choice.label}.",
-        table=_point_table(points, reading),
-        lines=[line for line in lines if line.path] if points else (),
-        gaps=[scale.gap(start, end) for start, end in _unknown(spans, scale.window)],
-        across=scale.across(choice.zone),
-        upwards=scale.upwards(),
-        empty=_NOT_KNOWN,
-    )
-
-
-def _end(point: QuotaPoint, reading: QuerySession) -> datetime:
-    """Return the end of a point's period: the start of the next, or of the window's end."""
-    periods = [*reading.choice.periods, reading.window.end]
-    start = point.period.astimezone(UTC)
-    return next((at for at in periods if at > start), reading.window.end)
-
-
-def _unknown(
-    spans: Sequence[tuple[datetime, datetime, QuotaPoint]], window: Window
-) -> list[tuple[datetime, datetime]]:
-    """Return the stretches of the window without a point, or in which use is not known."""
-    gaps, at = [], window.start
-    for start, end, point in spans:
-        if point.used is None:
-            continue
-        if start > at:
-            gaps.append((at, start))
-        at = max(at, end)
-    return [*gaps, (at, window.end)] if at < window.end and spans else gaps
-
-
-def _point_table(points: Sequence[QuotaPoint], reading: QuerySession) -> Table:
-    kind = Format.HOUR if reading.choice.interval is TimeStep.HOUR else Format.DAY
-    return Table(
-        id="points",
-        title="Usage over time",
-        columns=(replace(_POINT_COLUMNS[0], kind=kind), *_POINT_COLUMNS[1:]),
-        rows=[_point(point) for point in points],
-        zone=reading.choice.zone,
-        empty=_NOT_KNOWN,
-        ordered=True,
-    )
-
-
-def _point(point: QuotaPoint) -> TableRow:
-    own = (column.key for column in _POINT_COLUMNS if column.key != "there_seconds")
-    return TableRow(attributes(point, *own, there_seconds="seconds"))
-
-
-def _hour_after(point: QuotaPoint) -> datetime:
-    return point.period.astimezone(UTC) + timedelta(hours=1)
-
-
-def _runs(hours: Sequence[QuotaPoint]) -> list[list[QuotaPoint]]:
-    """Return the hours that follow each other with the same team and the same limit."""
-    runs: list[list[QuotaPoint]] = []
-    for point in hours:
-        before = runs[-1][-1] if runs else None
-        goes_on = (
-            before is not None
-            and before.team == point.team
-            and abs(before.hard - point.hard) < _SAME
-            # In UTC: the hour that a clock change repeats equals no other in local time.
-            and _hour_after(before) == point.period.astimezone(UTC)
-        )
-        if goes_on:
-            runs[-1].append(point)
-        else:
-            runs.append([point])
-    return runs
-
-
-def owners_table(hours: Sequence[QuotaPoint], reading: QuerySession) -> Table:
-    """Return who had how much of it when, from the key's hours: a line for each change."""
-    rows = []
-    for run in _runs(hours):
-        team = run[0].team
-        rows.append(
-            TableRow(
-                {
-                    "start": run[0].period,
-                    "end": _hour_after(run[-1]),
-                    "team": team,
-                    "hard": round(run[0].hard, 6),
-                    "there_seconds": sum(point.seconds for point in run),
-                },
-                {"team": href("team", reading.query, name=team) if team else None},
-            )
-        )
-    return Table(
-        id="owners",
-        title="Limit history",
-        columns=_OWNER_COLUMNS,
-        rows=rows,
-        zone=reading.choice.zone,
-        empty=_NOT_KNOWN,
-        note="By closed hours; an hour in which it was changed has its mean." if rows else "",
-    )
-
-
-_OWNER_COLUMNS = (
-    Column("start", "From", Format.HOUR),
-    Column("end", "Until", Format.HOUR),
-    Column("team", "Team"),
-    Column("hard", "Limit", Format.NUMBER),
-    Column("there_seconds", "Was there for", Format.SECONDS),
-)
-
-
-_AMOUNTS = (
-    *("hard", "used", "held", "pending", "suppressed", "headroom", "observed_hard", "reserved"),
-    *("borrowed", "borrowing_limit", "lending_limit", "ceiling", "guarantee", "weight"),
-)
-
-
-def amounts_of(row: QuotaRow, explains: Mapping[str, str]) -> list[tuple[str, Any, str, str]]:
-    """Return (label, amount, help, address that explains it) of a key's amounts.
-
-    Those of queues where it is one.
-    """
-    columns = {column.name: column for column in columns_of(QuotaRow)}
-    return [
-        (columns[name].label, getattr(row, name), columns[name].help, explains.get(name, ""))
-        for name in _AMOUNTS
-        if getattr(row, name) is not None or name == "used"
-    ]
-
-
-PER_FILE_READ = 500
-_ORDERS = {"fullest": "", "name": "name"}
-_SOURCES = {"all": "", **{source: source for source in SOURCES}}
-_EFFECTS = {"effective or not": "", "effective": "yes", "not effective": "no"}
-MOST_SUMMED = 100_000
-"""Hours of keys that are summed for every reader; of more, for who asks."""
+TABS = (Tab("limits", "Limits"), Tab("teams", "Teams"), Tab("unused", "Unused quota"))
+_BANDS = {
+    QuotaBand.TIGHT: "80 % or blocking",
+    QuotaBand.ALL: "all",
+    QuotaBand.UNENFORCED: "not enforced",
+}
+_SOURCE_LINKS = {"any source": "", **{source: source for source in SOURCES}}
+_FILE_PART = 500
 
 
 @page
 def quota_list(request: PageRequest) -> HttpResponseBase:
     reading = query_session(request, takes=TAKES)
     asked = asked_of(request.GET)
-    now = quotas.quotas_now(
-        reading.now,
-        filters=asked.filters(reading),
-        visibility=reading.visibility,
-        cursor=request.GET.get("cursor") or None,
-        page_size=PER_PAGE,
-        order=asked.order,
-    )
-    unused = _Unused(reading, asked)
-    opened = _opens_unused(request, reading, now.count)
-    asker = Asker.of(request.user)
+    tabs = tab_bar(request, TABS, name="Quota lists")
+    of_tab = {"limits": _limits, "teams": _teams, "unused": _unused}[tabs.chosen]
     return respond(
         request,
         reading,
         "quotas",
-        tables=[
-            _with_asks(
-                _keys(request, reading, asked, now.page, unused, whole=opened), asker, reading
-            ),
-            keys.sum_table(now.sums, reading),
-            *([keys.unused_table(unused.rows, reading)] if opened else ()),
-        ],
-        closed=None if opened else _closed(request, now.count),
         asked=asked,
-        asks=asker.asks,
-        orders=_links(request, reading, asked, "order", _ORDERS),
-        sources=_links(request, reading, asked, "source", _SOURCES),
-        effects=_links(request, reading, asked, "effective", _EFFECTS),
+        tabs=tabs,
+        may_ask=lambda: may_ask(request.user),
+        **of_tab(request, reading, asked),
     )
 
 
-# ---------------------------------------------------------------- held but unused
-
-
-class _Unused:
-    """What was held but unused in the window of a reading, read when it is asked for, once."""
-
-    def __init__(self, reading: QuerySession, asked: QuotaPageQuery) -> None:
-        self._reading = reading
-        self._filters = asked.filters(reading)
-
-    @cached_property
-    def rows(self) -> list[UnusedRow]:
-        return self._read(self._filters)
-
-    def by_key(self) -> dict[QuotaRef, float]:
-        return keys.unused_by_key(self.rows)
-
-    def of(self, rows: Sequence[QuotaRow]) -> dict[QuotaRef, float]:
-        """Return what was unused of the places of these keys alone."""
-        if not rows:
-            return {}
-        filters = replace(
-            self._filters,
-            cluster=tuple(sorted({row.cluster for row in rows})),
-            namespace=tuple(sorted({row.namespace for row in rows})),
-        )
-        return keys.unused_by_key(self._read(filters))
-
-    def _read(self, filters: QuotaFilters) -> list[UnusedRow]:
-        own = self._reading
-        return quotas.held_but_unused(own.window, filters=filters, visibility=own.visibility)
-
-
-def _opens_unused(request: PageRequest, reading: QuerySession, count: int) -> bool:
-    """Say whether to sum every hour of every key: where that is quick, or was asked for."""
-    wanted = request.GET.get("unused") == "show" or f"{keys.UNUSED}.sort" in request.GET
-    as_file = request.GET.get("format") == "csv" and request.GET.get("table") == keys.UNUSED
-    return wanted or as_file or count * reading.window.seconds / 3600 <= MOST_SUMMED
-
-
-def _closed(request: PageRequest, count: int) -> Closed:
-    query = [*kept(request, drop=(*PLACE_KEYS, "unused")), ("unused", "show")]
-    return Closed(
-        id=keys.UNUSED,
-        title=keys.UNUSED_TITLE,
-        note=f"Every hour of {count:,} keys is summed when you ask for it.",
-        href=f"{with_query(path_of(request), query)}#{keys.UNUSED}",
+def _limits(request: PageRequest, reading: QuerySession, asked: QuotaPageQuery) -> dict[str, Any]:
+    found = quotas.quotas_now(
+        reading.now, filters=asked.filters(reading), visibility=reading.visibility
     )
+    asker = Asker.of(request.user)
+    return {
+        "tables": [_key_table(request, reading, asked, found, asker)],
+        "figures": _figures(found, reading, asked),
+        "asks": asker.asks,
+        "bands": [
+            (f"{label} {found.counts[QuotaBand(band)]:,}", link, chosen)
+            for (label, link, chosen), band in zip(
+                _links(request, reading, asked, "show", {_BANDS[b]: b.value for b in _BANDS}),
+                _BANDS,
+                strict=True,
+            )
+        ],
+        "show_all_href": _show_all(reading, asked, found),
+        "sources": _links(request, reading, asked, "source", _SOURCE_LINKS),
+    }
+
+
+def _teams(request: PageRequest, reading: QuerySession, asked: QuotaPageQuery) -> dict[str, Any]:
+    return {"tables": [keys.sum_table(quotas.team_quotas(reading.now), reading)]}
+
+
+def _unused(request: PageRequest, reading: QuerySession, asked: QuotaPageQuery) -> dict[str, Any]:
+    rows = quotas.held_but_unused(
+        reading.window, filters=asked.filters(reading), visibility=reading.visibility
+    )
+    return {"tables": [keys.unused_table(rows, reading)]}
 
 
 # ---------------------------------------------------------------- the list
 
 
-def _keys(
+def _key_table(
     request: PageRequest,
     reading: QuerySession,
     asked: QuotaPageQuery,
-    found: RowPage[QuotaRow],
-    unused: _Unused,
-    *,
-    whole: bool,
+    found: QuotasNow,
+    asker: Asker,
 ) -> Table:
-    query = (*reading.query, *asked.query)
+    """Return a page of the limits; the file has all of what is shown, and what was unused."""
+    band, count = asked.band, found.counts[asked.band]
+    pages = pages_from(request.GET, count=count)
 
-    def every() -> Iterator[tuple[QuotaRow, float | None]]:
-        left = unused.by_key()
-        for row in every_row(lambda at: _page(reading, asked, at, PER_FILE_READ)):
-            yield row, left.get(row.ref)
+    def line_of(row: QuotaRow, unused: Mapping[QuotaRef, float]) -> KeyLine:
+        line = keys.key_line(row, reading, unused)
+        return replace(line, ask=asker.ask_href(row, reading.query))
 
-    return keys.key_table(
-        found.rows,
+    def every() -> Iterator[KeyLine]:
+        # Sorting and filtering go through all lines too; only a file says what was unused.
+        is_file = request.GET.get("format") == "csv"
+        unused = _unused_by_key(reading, asked) if is_file else {}
+        for start in range(0, count, _FILE_PART):
+            for row in found.rows(band, slice(start, start + _FILE_PART)):
+                yield line_of(row, unused)
+
+    table = keys.key_table(
+        [line_of(row, {}) for row in found.rows(band, pages.part)],
         reading,
-        unused.by_key() if whole else unused.of(found.rows),
-        empty=_nothing(reading, asked),
-        next_href=next_href(path_of(request), query, found.next_cursor, "#keys"),
+        title=_BANDS[band],
+        empty=_nothing(reading, asked, found),
         every=every,
     )
+    return paged(table, path_of(request), (*reading.query, *asked.query), pages)
 
 
-def _with_asks(table: Table, asker: Asker, reading: QuerySession) -> Table:
-    """Return the list with a link in each line whose key the reader may ask for."""
-    lines = [
-        replace(line, ask=asker.ask_href(line.row, reading.query))
-        if isinstance(line, keys.KeyLine) and line.row
-        else line
-        for line in table.rows
-    ]
-    return with_rows(table, lines)
-
-
-def _page(
-    reading: QuerySession, asked: QuotaPageQuery, cursor: str | None, size: int
-) -> RowPage[QuotaRow]:
-    return quotas.quota_rows(
-        reading.now,
-        filters=asked.filters(reading),
-        visibility=reading.visibility,
-        cursor=cursor,
-        page_size=size,
-        order=asked.order,
+def _unused_by_key(reading: QuerySession, asked: QuotaPageQuery) -> dict[QuotaRef, float]:
+    return keys.unused_by_key(
+        quotas.held_but_unused(
+            reading.window, filters=asked.filters(reading), visibility=reading.visibility
+        )
     )
 
 
-def _nothing(reading: QuerySession, asked: QuotaPageQuery) -> str:
+def _figures(found: QuotasNow, reading: QuerySession, asked: QuotaPageQuery) -> FigureRow:
+    tight, count, inert = (found.counts[band] for band in _BANDS)
+    query = [*reading.query, *without(asked.query, "show")]
+    return figure_row(
+        KeyFigure(
+            "80 % or blocking",
+            f"{tight:,}",
+            f"of {count:,} limits",
+            basis="now",
+            tone=Tone.WARNING if tight else Tone.NONE,
+        ),
+        KeyFigure(
+            "Blocking",
+            f"{found.blocking:,}",
+            "limit" if found.blocking == 1 else "limits",
+            basis="now",
+            href=(href("pending", reading.query) or "") if found.blocking else "",
+            tone=Tone.DANGER if found.blocking else Tone.NONE,
+        ),
+        KeyFigure(
+            "Not enforced",
+            f"{inert:,}",
+            "limit" if inert == 1 else "limits",
+            href=href("quotas", (*query, ("show", QuotaBand.UNENFORCED.value))) or "",
+        )
+        if inert
+        else KeyFigure("Not enforced", "0", "limits"),
+        name="Limits now",
+    )
+
+
+def _show_all(reading: QuerySession, asked: QuotaPageQuery, found: QuotasNow) -> str:
+    if asked.band is QuotaBand.ALL or not found.counts[QuotaBand.ALL]:
+        return ""
+    query = (*reading.query, *without(asked.query, "show"), ("show", QuotaBand.ALL.value))
+    return href("quotas", query) or ""
+
+
+def _nothing(reading: QuerySession, asked: QuotaPageQuery, found: QuotasNow) -> str:
     own = reading.filters
-    if asked.narrows or own.tier or own.team or own.namespace or own.cluster:
+    if found.counts[QuotaBand.ALL]:
+        if asked.band is QuotaBand.TIGHT:
+            return "No limit is at 80 % or blocks work."
+        return "Every limit is enforced."
+    if asked.sources or own.tier or own.team or own.namespace or own.cluster:
         return "No quota that you may see is like that. Take off a filter."
     if not reading.visibility.everything:
-        return "No quota of your teams' namespaces names GPUs, as far as it was seen."
+        return "No quota of your teams' namespaces names GPUs."
     return (
-        "No ResourceQuota, ClusterQueue or Queue that names GPUs was seen. Where there are some, "
-        "`manage.py doctor` says whether the portal may read them."
+        "No ResourceQuota, ClusterQueue or Queue names GPUs. `manage.py doctor` says whether the "
+        "portal may read them."
     )
 
 
@@ -363,62 +186,5 @@ def _links(
 ) -> list[tuple[str, str, bool]]:
     """Return (label, address, chosen) of each option of a key of the address."""
     kept = [*reading.query, *without(asked.query, key)]
-    chosen = [value for name, value in asked.query if name == key]
-    return option_links(path_of(request), kept, key, options, chosen, anchor="#keys")
-
-
-# ---------------------------------------------------------------- one key
-
-
-@page
-def quota(
-    request: PageRequest, cluster: str, source: str, namespace: str, name: str, key: str
-) -> HttpResponseBase:
-    reading = on_cluster(query_session(request), cluster)
-    space = "" if namespace == keys.NO_NAMESPACE else namespace
-    ref = QuotaRef(source, space, name, key, cluster)
-    row = quotas.quota_row(reading.now, ref, visibility=reading.visibility)
-    points = _history(reading, ref, reading.choice.interval)
-    hours = points
-    if reading.choice.interval is not TimeStep.HOUR:
-        hours = _history(reading, ref, TimeStep.HOUR)
-    if row is None and not points:
-        raise Http404("There is no such quota, or you may not see it, or not in this window.")
-    plot = saturation_plot(points, reading, row.unit if row else "units")
-    tables = [plot.table, owners_table(hours, reading)]
-    if source == QuotaSource.CLUSTER_QUEUE and (queues := _unwatched(reading, cluster, name)):
-        tables.append(queues_table(queues, reading))
-    line = keys.key_line(row, reading, {}) if row else None
-    return respond(
-        request,
-        reading,
-        "quota",
-        tables=tables,
-        plot=plot,
-        row=row,
-        name=name,
-        key=key,
-        source=source,
-        namespace=space,
-        cluster=cluster,
-        line=line,
-        amounts=amounts_of(row, line.explains) if row and line else (),
-        team_href=href("team", reading.query, name=row.team) if row and row.team else None,
-        ask_href=Asker.of(request.user).ask_href(row, reading.query) if row else "",
-    )
-
-
-def _unwatched(reading: QuerySession, cluster: str, name: str) -> list[QueueRow]:
-    """Return what Kueue's series show of a ClusterQueue; none where none do."""
-    return queues_unwatched(
-        reading.window,
-        visibility=reading.visibility,
-        filters=PendingFilters(cluster=(cluster,)),
-        queue=name,
-    )
-
-
-def _history(reading: QuerySession, ref: QuotaRef, interval: TimeStep) -> list[QuotaPoint]:
-    return quotas.quota_history(
-        reading.window, ref, visibility=reading.visibility, interval=interval
-    )
+    chosen = [asked.band.value] if key == "show" else list(asked.sources)
+    return option_links(path_of(request), kept, key, options, chosen)
