@@ -1,12 +1,12 @@
 """Pending work: parameters, rows and endpoints."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
+from functools import partial
 from typing import Any
-from zoneinfo import ZoneInfo
 
 from django.http.response import HttpResponseBase
 from django.utils import timezone
-from rest_framework import serializers
 from rest_framework.request import Request
 
 from apps.api import parameters
@@ -24,9 +24,15 @@ from apps.api.endpoints import (
     window_in,
 )
 from apps.api.parameters import NamesField, choices, filters_of
-from apps.api.row_serializers import cells, cells_of, records, serializer_of
+from apps.api.row_serializers import (
+    RowSerializer,
+    cells,
+    cells_of,
+    record,
+    records,
+    serializer_of,
+)
 from apps.clusters import selectors as clusters
-from apps.clusters.domain.window import day_start
 from apps.pending import selectors as pending
 from apps.pending.domain.diagnosis import Cause, Counts
 from apps.pending.selectors import (
@@ -36,6 +42,7 @@ from apps.pending.selectors import (
     PendingOrder,
     PendingPage,
     PendingRow,
+    QueueTimeSums,
 )
 from apps.usage import selectors as usage
 from apps.usage.domain.usage_query import RowPage
@@ -68,29 +75,11 @@ class PendingHistoryParams(parameters.WindowParams, parameters.CsvParams, parame
     cause = NamesField(child=choices(_CAUSES))
 
 
-class PendingHistorySerializer(serializers.Serializer[Any]):
+class PendingHistorySerializer(RowSerializer):
     """Pending GPU-hours of one group; a group's column is there when it was requested."""
 
-    period = serializers.DateTimeField(
-        required=False, help_text="Start of the local day, with the report zone's offset."
-    )
-    cause = serializers.ChoiceField(_CAUSES, required=False)
-    tier = serializers.CharField(required=False)
-    team = serializers.CharField(required=False)
-    cluster = serializers.CharField(required=False)
-    namespace = serializers.CharField(required=False)
-    waiting_gpu_hours = serializers.FloatField(help_text="Of pods that were not bound.")
-    suppressed_gpu_hours = serializers.FloatField(
-        help_text="Work blocked at admission; beside the pending GPU-hours."
-    )
-    starting_gpu_hours = serializers.FloatField(
-        help_text="Bound and not started: a part of the ledger's not_running."
-    )
-    began = serializers.IntegerField(help_text="Episodes that began.")
-    ended = serializers.IntegerField(help_text="Episodes that ended.")
-
-
-_SUMS = ("waiting_gpu_hours", "suppressed_gpu_hours", "starting_gpu_hours", "began", "ended")
+    row = HistoryRow
+    figures = QueueTimeSums
 
 
 class PendingView(PortalView):
@@ -144,20 +133,20 @@ class PendingHistoryView(PortalView):
             by=by,
             filters=_filters(query),
         )
-        records = [history_record(row, zone) for row in rows]
+        groups = tuple(one.key for one in by)
+        records = [record(row, groups=groups) | record(row.sums) for row in rows]
         if query.get("format") == "csv":
-            columns = (
-                *("period" if one is PendingGrouping.DAY else one.value for one in by),
-                *_SUMS,
-            )
+            columns = (*cells_of(HistoryRow, groups), *cells_of(QueueTimeSums))
             file = CsvFile.of_window("pending-history", columns, window=window, zone=zone)
             return csv_response([records], file)
-        page = page_of(records, kind="pending-history", name_of=_groups_of, **paging(query))
+        page = page_of(
+            records, kind="pending-history", name_of=partial(_group_name, groups), **paging(query)
+        )
         return page_response(request, page.rows, page.next_cursor, window=window)
 
 
-def _groups_of(record: dict[str, Any]) -> str:
-    return "\n".join(str(value) for name, value in record.items() if name not in _SUMS)
+def _group_name(groups: Sequence[str], record: Mapping[str, Any]) -> str:
+    return "\n".join(str(record[key]) for key in groups)
 
 
 def _filters(query: dict[str, Any]) -> PendingFilters:
@@ -165,12 +154,3 @@ def _filters(query: dict[str, Any]) -> PendingFilters:
         f.name: tuple(query.get(f.name, ())) for f in fields(PendingFilters) if f.name != "text"
     }
     return PendingFilters(**names)
-
-
-def history_record(row: HistoryRow, zone: ZoneInfo) -> dict[str, Any]:
-    """Return what PendingHistorySerializer describes, the groups in the order asked for."""
-    period = (
-        {} if row.day is None else {"period": day_start(row.day, zone).astimezone(zone).isoformat()}
-    )
-    sums = {name: getattr(row.sums, name) for name in _SUMS}
-    return {**period, **row.groups, **sums}

@@ -25,7 +25,7 @@ from apps.api.endpoints import (
 )
 from apps.api.parameters import NamesField, choices, filters_of
 from apps.api.quota_requests import SOURCES
-from apps.api.row_serializers import RowSerializer, cells, cells_of, record, records, serializer_of
+from apps.api.row_serializers import cells, cells_of, records, serializer_of
 from apps.costs import selectors as costs
 from apps.quotas import selectors as quotas
 from apps.quotas.selectors import BudgetRow, BurnRow, QuotaFilters, QuotaOrder, QuotaRow
@@ -55,15 +55,6 @@ class BudgetsParams(parameters.PageParams):
     """Parameters of `budgets`."""
 
     team = NamesField(help_text="Only these teams.")
-
-
-class BudgetSerializer(RowSerializer):
-    """A budget in the period that runs."""
-
-    row = BudgetRow
-    unpriced_gpu_hours = serializers.FloatField(
-        allow_null=True, help_text="Used and without a price; null of budgets in GPU-hours."
-    )
 
 
 class QuotasView(PortalView):
@@ -97,7 +88,7 @@ class BudgetsView(PortalView):
     @documented(
         "budgets",
         BudgetsParams,
-        BudgetSerializer,
+        serializer_of(BudgetRow),
         summary="Budgets in the period that runs; those in money of teams you see.",
     )
     def get(self, request: Request) -> HttpResponseBase:
@@ -112,8 +103,7 @@ class BudgetsView(PortalView):
         ]
         rows = sorted((r for r in found if not teams or r.team in teams), key=_budget_name)
         page = page_of(rows, kind="budgets", name_of=_budget_name, **paging(query))
-        found_rows = [budget_record(row) for row in _in_full(page.rows, now)]
-        return page_response(request, found_rows, page.next_cursor)
+        return page_response(request, records(_in_full(page.rows, now)), page.next_cursor)
 
 
 def _in_full(rows: Sequence[BurnRow], now: datetime) -> Iterator[BurnRow]:
@@ -136,10 +126,3 @@ def _filters(query: dict[str, Any]) -> QuotaFilters:
 
 def _budget_name(row: BurnRow) -> str:
     return f"{row.team}\n{row.period_start.isoformat()}\n{row.period}\n{row.unit}"
-
-
-def budget_record(row: BurnRow) -> dict[str, Any]:
-    """Return what BudgetSerializer describes."""
-    amounts = {"allowance": float(row.allowance), "used": float(row.used)}
-    unpriced = getattr(row, "unpriced_gpu_hours", None)
-    return record(row, like=BudgetRow) | amounts | {"unpriced_gpu_hours": unpriced}

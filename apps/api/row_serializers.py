@@ -31,10 +31,12 @@ _FIELDS: Mapping[type, Callable[..., Field]] = {
 class RowSerializer(serializers.Serializer[Any]):
     """The fields that declarations give, read anew at each use, and those written out beside.
 
-    `row` is declared; of `held`, where it is given, every column may be None.
+    `row` is declared, and its `figures` where they are a row of their own; of `held` ones every
+    column may be None.
     """
 
     row: type
+    figures: type | None = None
     held: type | None = None
 
     @property
@@ -47,7 +49,8 @@ class RowSerializer(serializers.Serializer[Any]):
 
     def get_fields(self) -> dict[str, Field]:
         """Return the fields by key."""
-        fields = {column.key: _field(column) for column in _shown(self.row)}
+        declared = filter(None, (self.row, self.figures))
+        fields = {column.key: _field(column) for row in declared for column in _shown(row)}
         for column in _shown(self.held) if self.held else ():
             fields[column.key] = _field(replace(column, nullable=True))
         return fields | super().get_fields()
@@ -83,9 +86,9 @@ def records(
     return [record(row, admin=admin, groups=groups) for row in rows]
 
 
-def cells_of(row: type) -> list[str]:
-    """Return the keys of the columns of a row's file, which everybody may read."""
-    return [column.key for column in _in_files(row)]
+def cells_of(row: type, groups: tuple[str, ...] = ()) -> list[str]:
+    """Return the keys of the columns of a row's file, with `groups`, which everybody may read."""
+    return [column.key for column in _in_files(row, groups)]
 
 
 def cells(rows: Iterable[Any]) -> list[dict[str, Any]]:
@@ -104,8 +107,8 @@ def _shown(row: type, groups: tuple[str, ...] | None = None) -> list[Column]:
     return [column for column in columns_of(row, groups) if column.api]
 
 
-def _in_files(row: type) -> list[Column]:
-    return [column for column in _shown(row) if column.files and not column.admin]
+def _in_files(row: type, groups: tuple[str, ...] = ()) -> list[Column]:
+    return [column for column in _shown(row, groups) if column.files and not column.admin]
 
 
 def _field(column: Column) -> Field:

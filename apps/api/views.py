@@ -10,7 +10,6 @@ from django.http.response import HttpResponseBase
 from django.utils import timezone
 from drf_spectacular.utils import extend_schema
 from drf_spectacular.views import SpectacularAPIView
-from rest_framework import serializers
 from rest_framework.permissions import AllowAny
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -33,7 +32,6 @@ from apps.api.parameters import filters_of, open_window
 from apps.api.problems import ProblemOrJSONRenderer
 from apps.api.row_serializers import RowSerializer, cells_of, record, records, serializer_of
 from apps.clusters import selectors as clusters
-from apps.clusters.domain.tiers import CapacityType
 from apps.clusters.domain.window import Window
 from apps.clusters.selectors import ClusterRow, TeamRow, TierRow
 from apps.pending import selectors as pending
@@ -61,19 +59,8 @@ from apps.usage.domain.usage_query import (
 class UsageSerializer(RowSerializer):
     """The ledger of one period and group; a group's column is there when it was asked for."""
 
-    row = LedgerFigures
-    period = serializers.DateTimeField(
-        allow_null=True,
-        help_text="Start of the period with the report zone's offset; null for a total.",
-    )
-    cluster = serializers.CharField(required=False)
-    tier = serializers.CharField(required=False)
-    team = serializers.CharField(required=False)
-    namespace = serializers.CharField(required=False)
-    workload = serializers.CharField(required=False, help_text="Kind/name of the top controller.")
-    gpu_model = serializers.CharField(required=False)
-    capacity_type = serializers.ChoiceField([c.value for c in CapacityType], required=False)
-    node = serializers.CharField(required=False)
+    row = UsageRow
+    figures = LedgerFigures
 
 
 class PodSerializer(RowSerializer):
@@ -91,20 +78,18 @@ def usage_records(
     rows: Iterable[UsageRow],
     effective: Sequence[float | None],
     hours_known: Sequence[int | None],
+    *,
+    groups: tuple[str, ...],
 ) -> list[Record]:
-    """Return what UsageSerializer describes; rows of a period follow each other.
+    """Return what UsageSerializer describes.
 
     `effective` are their effective utilizations and `hours_known` their known hours of claims, in
     the same order.
     """
-    records: list[Record] = []
-    period: object = None  # known by identity: the hour that autumn repeats equals itself
-    text: str | None = None
-    for row, ratio, known in zip(rows, effective, hours_known, strict=True):
-        if row.period is not None and row.period is not period:
-            period, text = row.period, row.period.isoformat()
-        records.append({"period": text, **row.groups, **ledger_record(row.amounts, ratio, known)})
-    return records
+    return [
+        record(row, groups=groups) | ledger_record(row.amounts, ratio, known)
+        for row, ratio, known in zip(rows, effective, hours_known, strict=True)
+    ]
 
 
 def pod_records(rows: Iterable[PodRow], *, window: Window) -> list[Record]:
@@ -142,9 +127,10 @@ class UsageView(PortalView):
 
         def as_records(found: Sequence[UsageRow]) -> list[Record]:
             ratios = pending.effective_ratios(found, asked, zone=zone, now=timezone.now())
-            return usage_records(found, ratios, usage.known_hours(found, asked, zone=zone))
+            known = usage.known_hours(found, asked, zone=zone)
+            return usage_records(found, ratios, known, groups=group_by)
 
-        columns = ("period", *group_by, *flat(ledger_record(Amounts())))
+        columns = (*cells_of(UsageRow, group_by), *flat(ledger_record(Amounts())))
         file = CsvFile.of_window("usage", columns, window=window, zone=zone)
         both = (as_records, as_records)
         return list_response(request, query, page_at, file, written=both, window=window)

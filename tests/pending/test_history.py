@@ -68,10 +68,10 @@ def told(rows: list[HistoryRow]) -> list[tuple[object, ...]]:
     return [
         (
             *([] if row.day is None else [row.day.day]),
-            *row.groups.values(),
-            round(row.sums.waiting_gpu_hours, 9),
-            round(row.sums.suppressed_gpu_hours, 9),
-            round(row.sums.starting_gpu_hours, 9),
+            *row.names.values(),
+            round(row.sums.waited / NANO, 9),
+            round(row.sums.suppressed / NANO, 9),
+            round(row.sums.starting / NANO, 9),
             row.sums.began,
             row.sums.ended,
         )
@@ -170,7 +170,7 @@ def test_a_namespace_that_changes_hands_divides_the_day(portal: Portal) -> None:
     rows = pending_history(
         WEEK, now=NOW, visibility=EVERYTHING, by=(PendingGrouping.DAY, PendingGrouping.TEAM)
     )
-    assert [(row.day, *row.groups.values(), row.sums.waiting_gpu_hours) for row in rows][:2] == [
+    assert [(row.day, *row.names.values(), row.sums.waited / NANO) for row in rows][:2] == [
         (date(2026, 11, 16), "vision", 4.0),
         (date(2026, 11, 17), "speech", 2.0),
     ]

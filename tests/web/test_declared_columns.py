@@ -6,8 +6,9 @@ import re
 import sys
 from collections.abc import Callable, Iterator
 from importlib import import_module
-from typing import Annotated, Any, get_origin
+from typing import Annotated, Any, NamedTuple, get_origin
 
+import pyarrow.parquet as pq
 import pytest
 import yaml
 from django.conf import settings
@@ -16,14 +17,77 @@ from django.test import Client
 from apps.accounts.models import User
 from apps.api import row_serializers
 from apps.clusters.domain.columns import Column, columns_of
-from apps.usage.domain.usage_query import PodRow
+from apps.costs.selectors import CostRow
+from apps.costs.services import price_hours
+from apps.pending.selectors import PendingRow, QueueTimeSums
+from apps.quotas.selectors import BudgetRow
+from apps.usage.domain.collection import CollectionState
+from apps.usage.domain.usage_query import PodRow, UsageRow
+from apps.usage.models import CollectionWindow
 from tests.factories import Portal
-from tests.web.conftest import ERROR, HOURLY
+from tests.spreadsheets import sheet_rows
+from tests.web.conftest import ERROR, HOURLY, LOOKED
 from tests.web.pages import records_of, text_of
 from tests.web.shown import tables_of
 
 PAGE = f"/workloads/west/vision/Job/train/?tab=pods&{HOURLY}"
-PODS = "/api/v1/pods?start=2025-10-24&end=2025-10-26"
+DAYS = "start=2025-10-24&end=2025-10-26"
+LETTERS = Column("Letters", "letters", "Letters of the name.", key="name_letters")
+
+
+FILES = ("csv", "xlsx", "parquet")
+
+
+class Listed(NamedTuple):
+    """A declared row, its list in the API with its schema, and the page and table that have it."""
+
+    row: type
+    api: str
+    schema: str
+    page: str = ""
+    files: tuple[str, ...] = ("csv",)
+
+
+LISTS = [
+    Listed(PodRow, f"pods?{DAYS}", "Pod", f"{PAGE}&table=pods"),
+    Listed(UsageRow, f"usage?{DAYS}&group_by=tier", "Usage"),
+    Listed(PendingRow, "pending?", "Pending"),
+    Listed(
+        QueueTimeSums,
+        f"pending/history?{DAYS}&group_by=day,tier",
+        "PendingHistory",
+        f"/pending/?tab=history&{HOURLY}&table=causes",
+    ),
+    Listed(BudgetRow, "budgets?", "Budget", "/costs/budgets/?table=budgets", ()),
+    Listed(
+        CostRow,
+        f"costs?{DAYS}&group_by=team",
+        "Cost",
+        f"/costs/?{HOURLY}&by=team&tab=lines&table=lines",
+        FILES,
+    ),
+]
+
+
+@pytest.fixture(params=LISTS, ids=lambda one: one.row.__name__)
+def listed(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Listed]:
+    """Yield a list whose row has one more column for the time of a test."""
+    listed: Listed = request.param
+    monkeypatch.setattr(listed.row, "letters", property(lambda row: 7), raising=False)
+    monkeypatch.setitem(listed.row.__annotations__, "letters", Annotated[int, LETTERS])
+    forget()
+    yield listed
+    monkeypatch.undo()
+    forget()
+
+
+@pytest.fixture
+def reader(listed: Listed, admin: Client) -> Client:
+    """Return a client of an admin of the portal, which has rows of the list."""
+    if listed.row is CostRow:
+        CollectionWindow.objects.filter(state=CollectionState.COMPLETE).update(collected_at=LOOKED)
+        price_hours(now=LOOKED)
+    return admin
 
 
 def forget() -> None:
@@ -31,38 +95,40 @@ def forget() -> None:
         kept.cache_clear()
 
 
-@pytest.fixture
-def column(monkeypatch: pytest.MonkeyPatch) -> Iterator[Column]:
-    """Yield a column that pods have for the time of a test."""
-    declared = Column("Letters", "letters", "Letters of the pod's name.", key="pod_letters")
-    letters = property(lambda pod: len(pod.pod))
-    monkeypatch.setattr(PodRow, "letters", letters, raising=False)
-    monkeypatch.setitem(PodRow.__annotations__, "letters", Annotated[int, declared])
-    forget()
-    yield declared
-    monkeypatch.undo()
-    forget()
-
-
-def test_a_new_column_is_on_the_page_in_files_and_in_the_api(column: Column, admin: Client) -> None:
-    head, *lines = tables_of(text_of(admin, PAGE))["pods"].rows
-    place = next(n for n, cell in enumerate(head) if cell.text.startswith("Letters"))
-    assert [line[place].text for line in lines] == ["7", "7", "7"]
-    assert {row["pod_letters"] for row in records_of(admin, f"{PAGE}&format=csv&table=pods")} == {
-        "7"
-    }
-    answer: Any = admin.get(PODS)
-    assert {row["pod"]: row["pod_letters"] for row in answer.json()["results"]}["train-0"] == 7
-    streamed: Any = admin.get(f"{PODS}&format=csv")
-    text = b"".join(streamed.streaming_content).decode()
-    assert {row["pod"]: row["pod_letters"] for row in csv.DictReader(io.StringIO(text))}[
-        "train-0"
-    ] == "7"
-    schema = yaml.safe_load(admin.get("/api/schema/").content)
-    assert schema["components"]["schemas"]["Pod"]["properties"]["pod_letters"] == {
+def test_a_new_column_is_in_the_api_and_its_schema(listed: Listed, reader: Client) -> None:
+    answer: Any = reader.get(f"/api/v1/{listed.api}")
+    assert {row[LETTERS.key] for row in answer.json()["results"]} == {7}
+    schema = yaml.safe_load(reader.get("/api/schema/").content)
+    assert schema["components"]["schemas"][listed.schema]["properties"][LETTERS.key] == {
         "type": "integer",
-        "description": column.help,
+        "description": LETTERS.help,
     }
+
+
+def test_a_new_column_is_in_every_file(listed: Listed, reader: Client) -> None:
+    for format_ in listed.files:
+        answer: Any = reader.get(f"/api/v1/{listed.api}&format={format_}")
+        assert {str(row[LETTERS.key]) for row in rows_of(answer.getvalue(), format_)} == {"7"}
+
+
+def rows_of(content: bytes, format_: str) -> list[dict[str, Any]]:
+    if format_ == "xlsx":
+        return sheet_rows(content, "costs")
+    if format_ == "parquet":
+        found: list[dict[str, Any]] = pq.read_table(io.BytesIO(content)).to_pylist()
+        return found
+    return list(csv.DictReader(io.StringIO(content.decode())))
+
+
+@pytest.mark.parametrize(
+    "listed", [one for one in LISTS if one.page], ids=lambda one: one.row.__name__, indirect=True
+)
+def test_a_new_column_is_on_the_page_and_in_its_file(listed: Listed, reader: Client) -> None:
+    table = listed.page.rpartition("table=")[2]
+    head, *lines = tables_of(text_of(reader, listed.page))[table].rows
+    place = next(n for n, cell in enumerate(head) if cell.text.startswith(LETTERS.label))
+    assert {line[place].text for line in lines} == {"7"}
+    assert {row[LETTERS.key] for row in records_of(reader, f"{listed.page}&format=csv")} == {"7"}
 
 
 def test_columns_for_administrators_are_theirs_on_the_page_in_files_and_in_the_api(

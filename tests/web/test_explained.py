@@ -21,6 +21,7 @@ from apps.pending.selectors import PendingGrouping, explain_pending, pending_his
 from apps.pending.selectors.explain import PARTIAL
 from apps.quotas.selectors import budget_rows, explain_budget
 from apps.quotas.selectors.explain import BUDGETS, QUOTAS, TEAM_QUOTAS
+from apps.usage.domain.amounts import hours
 from apps.usage.domain.explained import Explained, FigureInput, FigureUnit, RowColumn, evaluate
 from apps.web.components.page_query import figure_href
 from apps.web.explain.figure_page import ExplainedPage
@@ -109,7 +110,7 @@ def test_pending_gpu_hours_are_those_of_the_history(portal: Portal) -> None:
     one = explain_pending("pending_gpu_hours", WINDOW, now=NOW, visibility=EVERYTHING)
     rows = pending_history(WINDOW, now=NOW, visibility=EVERYTHING, by=(PendingGrouping.CAUSE,))
     assert one is not None
-    assert one.value == pytest.approx(sum(row.sums.waiting_gpu_hours for row in rows))
+    assert one.value == pytest.approx(sum(hours(row.sums.waited) for row in rows))
 
 
 @pytest.mark.parametrize(

@@ -112,7 +112,7 @@ def _expanded(column: Column, groups: Iterable[str] | None) -> list[Column]:
 
 def _each_declared(row: type) -> Iterator[Column]:
     hints = get_type_hints(row, include_extras=True)
-    for name, member in vars(row).items():
+    for name, member in ((n, m) for one in reversed(row.__mro__) for n, m in vars(one).items()):
         if isinstance(member, property):
             returned = get_type_hints(member.fget, include_extras=True).get("return")
             hints.setdefault(name, returned)

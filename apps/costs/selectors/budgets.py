@@ -5,12 +5,13 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import date, datetime, timedelta
 from decimal import Decimal
-from typing import Any
+from typing import Annotated, Any
 from zoneinfo import ZoneInfo
 
 from django.db.models import F, Sum
 
 from apps.accounts.permissions import Visibility
+from apps.clusters.domain.columns import Column
 from apps.clusters.domain.window import Window, day_of, day_start
 from apps.clusters.selectors import report
 from apps.costs.domain.costing import HELD, SCALE, Cause, money
@@ -52,9 +53,11 @@ class MoneyBudgetRow(BurnRow):
     of closed months on the day on which they were booked; it is the sum of `days`, by local day.
     """
 
-    allowance: Decimal
-    used: Decimal
-    unpriced_gpu_hours: float = 0.0
+    allowance: Annotated[Decimal, Column("Budget")]
+    used: Annotated[Decimal, Column("Used")]
+    unpriced_gpu_hours: Annotated[
+        float, Column("Unpriced", "GPU-h", "Used and without a price, so not counted.")
+    ] = 0.0
     days: tuple[tuple[date, Decimal], ...] = ()
 
 

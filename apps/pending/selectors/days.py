@@ -164,7 +164,7 @@ def pending_history(
             sums.setdefault(key, QueueTimeSums()).add(own)
     # Afterwards: sums of days have no names, and whose a namespace was differs by day.
     kept = {key: own for key, own in sums.items() if names.has(key, by, filters, visibility)}
-    return _grouped(kept, by, names)
+    return _grouped(kept, by, names, zone)
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,7 +264,10 @@ class _SumNames:
 
 
 def _grouped(
-    sums: Mapping[SumKey, QueueTimeSums], by: Iterable[PendingGrouping], names: _SumNames
+    sums: Mapping[SumKey, QueueTimeSums],
+    by: Iterable[PendingGrouping],
+    names: _SumNames,
+    zone: ZoneInfo,
 ) -> list[HistoryRow]:
     groups = [one for one in by if one is not PendingGrouping.DAY]
     with_days = PendingGrouping.DAY in by
@@ -272,10 +275,9 @@ def _grouped(
     for key, own in sums.items():
         day = key.day if with_days else None
         found[day, tuple(names.group(key, group) for group in groups)].add(own)
-    ordered = sorted(found, key=lambda one: (one[0] or date.min, one[1]))
-    return [
-        HistoryRow(
-            day, dict(zip([g.value for g in groups], values, strict=True)), found[day, values]
-        )
-        for day, values in ordered
-    ]
+    keys = [one.key for one in groups]
+    rows = []
+    for day, values in sorted(found, key=lambda one: (one[0] or date.min, one[1])):
+        period = {PendingGrouping.DAY.key: day_start(day, zone).astimezone(zone)} if day else {}
+        rows.append(HistoryRow(period | dict(zip(keys, values, strict=True)), found[day, values]))
+    return rows

@@ -138,7 +138,7 @@ def _gpu_hours(
     )
     amounts = [(row, getattr(row.sums, of.field)) for row in found]
     rows: list[dict[str, Any]] = [
-        {"day": str(row.day), **row.groups, "gpu_hours": amount / NANO}
+        {"day": str(row.day), **row.names, "gpu_hours": amount / NANO}
         for row, amount in amounts
         if amount
     ]

@@ -10,7 +10,6 @@ from apps.clusters.domain.columns import Column
 from apps.pending.domain.diagnosis import Cause, Counts
 from apps.pending.domain.queues.gangs import GangMember
 from apps.pending.domain.workload_groups import QueuePlace
-from apps.usage.domain.amounts import hours
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +53,11 @@ class PendingGrouping(StrEnum):
     TEAM = "team"
     CLUSTER = "cluster"
     NAMESPACE = "namespace"
+
+    @property
+    def key(self) -> str:
+        """The group of a row that holds it."""
+        return "period" if self is PendingGrouping.DAY else self.value
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,11 +218,33 @@ class RefreshRow:
 class QueueTimeSums:
     """Nano-GPU-hours pending, blocked and starting; episodes that began and ended."""
 
-    waited: int = 0
-    suppressed: int = 0
-    starting: int = 0
-    began: int = 0
-    ended: int = 0
+    waited: Annotated[
+        int,
+        Column(
+            *("Pending", "GPU-h", "Requested by pods that were not bound, × hours."),
+            key="waiting_gpu_hours",
+            digits=9,
+        ),
+    ] = 0
+    suppressed: Annotated[
+        int,
+        Column(
+            *("Blocked at admission", "GPU-h", "Work blocked at admission: not part of pending."),
+            key="suppressed_gpu_hours",
+            digits=9,
+        ),
+    ] = 0
+    starting: Annotated[
+        int,
+        Column(
+            *("Starting", "GPU-h", "Bound and not running yet: allocated, so not pending."),
+            key="starting_gpu_hours",
+            digits=9,
+            api_note="A part of the ledger's not_running.",
+        ),
+    ] = 0
+    began: Annotated[int, Column("Entered queue", help="Episodes that began in the window.")] = 0
+    ended: Annotated[int, Column("Left queue", help="Episodes that ended in the window.")] = 0
 
     def add(self, other: "QueueTimeSums") -> None:
         """Add another row to this one in place."""
@@ -228,29 +254,43 @@ class QueueTimeSums:
         self.began += other.began
         self.ended += other.ended
 
-    @property
-    def waiting_gpu_hours(self) -> float:
-        return hours(self.waited)
 
-    @property
-    def suppressed_gpu_hours(self) -> float:
-        return hours(self.suppressed)
-
-    @property
-    def starting_gpu_hours(self) -> float:
-        return hours(self.starting)
+_PERIOD = "period"
+_GROUPS = (
+    Column(
+        help="Start of the local day, with the report zone's offset.",
+        key=_PERIOD,
+        type=datetime,
+        keep_offset=True,
+    ),
+    Column("Cause", key="cause", values=Cause),
+    Column("Tier", key="tier"),
+    Column("Team", key="team"),
+    Column("Cluster", key="cluster"),
+    Column("Namespace", key="namespace"),
+)
 
 
 @dataclass(frozen=True, slots=True)
 class HistoryRow:
     """Pending work of one group within a window: `groups` has the requested names, in order.
 
-    `day` is the local day where days were asked for, else None.
+    Where days were asked for, its `period` is the start of the local day.
     """
 
-    day: date | None
-    groups: Mapping[str, str]
+    groups: Annotated[Mapping[str, Any], Column(groups=_GROUPS)]
     sums: QueueTimeSums
+
+    @property
+    def day(self) -> date | None:
+        """The local day; None where days were not asked for."""
+        period = self.groups.get(_PERIOD)
+        return None if period is None else period.date()
+
+    @property
+    def names(self) -> dict[str, str]:
+        """The groups but for the day."""
+        return {key: name for key, name in self.groups.items() if key != _PERIOD}
 
 
 @dataclass(frozen=True, slots=True)

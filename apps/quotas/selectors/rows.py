@@ -380,9 +380,23 @@ class BurnRow:
             shown_as="hour",
         ),
     ] = None
+    unpriced_gpu_hours: Annotated[
+        float | None,
+        Column(
+            help="Used and without a price, so not counted.",
+            api_note="Null of budgets in GPU-hours.",
+        ),
+    ] = None
     known_hours: float | None = None
     last_day: SpentAmount = NOTHING
     last_week: SpentAmount = NOTHING
+
+    @property
+    def used_ratio(
+        self,
+    ) -> Annotated[float | None, Column("Used", "%", "Used ÷ budget.", api=False, after="period")]:
+        """The used share of the budget; None of a budget of zero."""
+        return float(self.used) / float(self.allowance) if self.allowance else None
 
     @property
     def at_least(self) -> bool:
@@ -392,7 +406,10 @@ class BurnRow:
 
 @dataclass(frozen=True, slots=True)
 class BudgetRow(BurnRow):
-    """A budget in GPU-hours at `at`; `points` is the burn-down by local day."""
+    """A budget in the period that runs.
+
+    In GPU-hours, as of `at`; `points` is the burn-down by local day.
+    """
 
     allowance: Annotated[float, Column()]
     used: Annotated[float, Column()]

@@ -13,6 +13,7 @@ from zoneinfo import ZoneInfo
 
 from apps.clusters.domain import window
 from apps.clusters.domain.columns import Column
+from apps.clusters.domain.tiers import CapacityType
 from apps.clusters.domain.window import Window
 from apps.usage.domain.amounts import Amounts
 from apps.usage.domain.collection import CollectionState
@@ -103,6 +104,18 @@ class UsageQuery:
     filters: Filters = field(default_factory=Filters)
 
 
+GROUPS = (
+    Column("Cluster", key="cluster"),
+    Column("Tier", key="tier"),
+    Column("Team", key="team"),
+    Column("Namespace", key="namespace"),
+    Column("Workload", "", "Kind/name of the top controller.", "workload"),
+    Column("GPU model", key="gpu_model"),
+    Column("Capacity type", key="capacity_type", values=CapacityType),
+    Column("Node", key="node"),
+)
+
+
 @dataclass(frozen=True, slots=True)
 class UsageRow:
     """One period × one group. `period` carries the report zone's offset; None for a total.
@@ -110,8 +123,14 @@ class UsageRow:
     `groups` holds the names asked for, in the order asked; a workload reads `Kind/name`.
     """
 
-    period: datetime | None
-    groups: Mapping[str, str]
+    period: Annotated[
+        datetime | None,
+        Column(
+            help="Start of the period with the report zone's offset; null for a total.",
+            keep_offset=True,
+        ),
+    ]
+    groups: Annotated[Mapping[str, str], Column(groups=GROUPS)]
     amounts: Amounts
 
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from apps.usage.domain.amounts import Amounts
 from apps.usage.domain.columns import collected_amounts
-from apps.usage.domain.usage_query import Grouping, PodRow, UsageRow
+from apps.usage.domain.usage_query import GROUPS, Grouping, PodRow, UsageRow
 from apps.web.components import tables
 from apps.web.components.formats import Format, Value
 from apps.web.components.page_query import Query, href, workload_href
@@ -43,16 +43,7 @@ _WHOLE = (
     tables.UTILIZATION,
     tables.COVERAGE,
 )
-GROUP_LABELS = {
-    Grouping.CLUSTER: "Cluster",
-    Grouping.TIER: "Tier",
-    Grouping.TEAM: "Team",
-    Grouping.NAMESPACE: "Namespace",
-    Grouping.WORKLOAD: "Workload",
-    Grouping.GPU_MODEL: "GPU model",
-    Grouping.CAPACITY_TYPE: "Capacity type",
-    Grouping.NODE: "Node",
-}
+GROUP_LABELS = {Grouping(column.key): column.label for column in GROUPS}
 
 
 def tiers(cards: Sequence[TierCard], reading: QuerySession) -> Table:

@@ -15,9 +15,8 @@ from apps.costs.domain.files import CostFile, FileFormat, TooManyRows, file_name
 from apps.costs.selectors import AdjustmentRow, MoneyBudgetRow, MonthState, PeriodState
 from apps.costs.services import ClosedCopy
 from apps.usage.selectors import GroupingRefused
-from apps.web.components.formats import Format
 from apps.web.components.page_query import figure_href, figure_hrefs, with_query, without
-from apps.web.components.tables import Column, Table, attributes, declared_columns
+from apps.web.components.tables import Column, Table, declared_columns, declared_values
 from apps.web.costs.money_format import MoneyRow, MoneyTable, money_row
 from apps.web.costs.query import BASES, POLICIES, CostPageQuery
 from apps.web.query_session import QuerySession
@@ -198,26 +197,15 @@ def adjustments_table(found: Sequence[AdjustmentRow], reading: QuerySession) -> 
     )
 
 
+_CURRENCY = Column("currency", "Currency")
+
+
 def budgets_table(found: Sequence[MoneyBudgetRow], reading: QuerySession) -> Table:
     """Return money budgets in the period that runs."""
     return Table(
         id="money-budgets",
         title="Money budgets",
-        columns=[
-            Column("team", "Team"),
-            Column("period", "Period"),
-            Column("currency", "Currency"),
-            Column("allowance", "Budget", Format.DECIMAL),
-            Column("used", "Used", Format.DECIMAL),
-            Column("used_ratio", "Used", Format.RATIO, "%"),
-            Column("burn_rate", "Burn rate", Format.DECIMAL, "", "1.0 lands on the budget"),
-            Column("burn_rate_1d", "Last day", Format.DECIMAL, "", "the same of a day"),
-            Column("burn_rate_7d", "Last 7 days", Format.DECIMAL, "", "the same of a week"),
-            Column("exhausted_at", "Used up", Format.TIME, "", "at the pace of the last 7 days"),
-            Column("unpriced_gpu_hours", "Unpriced", Format.DECIMAL, "GPU-h", "not counted"),
-            Column("coverage_ratio", "Known", Format.RATIO, "%", "priced hours ÷ hours so far"),
-            Column("data_start", "Data starts", Format.TIME, "", "if that is within the period"),
-        ],
+        columns=declared_columns(MoneyBudgetRow, after={"period": [_CURRENCY]}),
         rows=[_budget(row, reading) for row in found],
         zone=reading.choice.zone,
         empty="No team that you may see has a budget in money.",
@@ -239,12 +227,10 @@ _EXPLAINS = {
 def _budget(row: MoneyBudgetRow, reading: QuerySession) -> MoneyRow:
     return MoneyRow(
         {
-            **attributes(row, "team", "period", "burn_rate", "burn_rate_1d", "burn_rate_7d"),
-            **attributes(row, "exhausted_at", "unpriced_gpu_hours", "coverage_ratio", "data_start"),
+            **declared_values(row),
             "currency": row.unit,
             "allowance": float(row.allowance),
             "used": float(row.used),
-            "used_ratio": float(row.used / row.allowance) if row.allowance else None,
         },
         explains=figure_hrefs(
             _EXPLAINS, reading.query, team=row.team, period=row.period, currency=row.unit

@@ -29,30 +29,18 @@ from apps.web.components.charts import Axis, Chart
 from apps.web.components.formats import Format, Value
 from apps.web.components.page_query import figure_hrefs, href, with_query, workload_href
 from apps.web.components.plots import Plot, PlotLine, Scale
-from apps.web.components.tables import Column, LedgerClass, Table, TableRow, attributes
+from apps.web.components.tables import (
+    Column,
+    LedgerClass,
+    Table,
+    TableRow,
+    attributes,
+    declared_columns,
+    declared_values,
+)
 from apps.web.pending.pending_table import CLASSES, class_of
 from apps.web.query_session import QuerySession
 
-_WAITED = Column(
-    "waiting_gpu_hours", "Pending", Format.GPU_HOURS, "GPU-h", "GPUs asked for × hours"
-)
-_HELD_BACK = Column(
-    "suppressed_gpu_hours",
-    "Blocked at admission",
-    Format.GPU_HOURS,
-    "GPU-h",
-    "refused or held before a pod existed",
-)
-_STARTING = Column(
-    "starting_gpu_hours",
-    "Starting",
-    Format.GPU_HOURS,
-    "GPU-h",
-    "bound and not running yet: allocated, so not pending",
-)
-_BEGAN = Column("began", "Began", Format.COUNT, "", "episodes that began in the window")
-_ENDED = Column("ended", "Ended", Format.COUNT, "", "episodes that ended in the window")
-_SUMS = (_WAITED, _HELD_BACK, _STARTING, _BEGAN, _ENDED)
 NOTHING_WAITED = "No pending work is known in this window."
 
 
@@ -271,16 +259,6 @@ def _summed(rows: Iterable[HistoryRow], group: str) -> Mapping[str, QueueTimeSum
     return found
 
 
-def _values(sums: QueueTimeSums) -> dict[str, Value]:
-    return {
-        "waiting_gpu_hours": sums.waited,
-        "suppressed_gpu_hours": sums.suppressed,
-        "starting_gpu_hours": sums.starting,
-        "began": sums.began,
-        "ended": sums.ended,
-    }
-
-
 def _size(sums: QueueTimeSums) -> int:
     return sums.waited + sums.suppressed
 
@@ -292,10 +270,10 @@ def _by_cause(rows: Sequence[HistoryRow], reading: QuerySession) -> Table:
     return Table(
         id="causes",
         title="By cause",
-        columns=_CAUSE_COLUMNS,
+        columns=[*_CAUSE_COLUMNS, *declared_columns(QueueTimeSums)],
         rows=[
             TableRow(
-                {"cause": cause, "class": _class_label(cause), **_values(found[cause])},
+                {"cause": cause, "class": _class_label(cause), **declared_values(found[cause])},
                 {"cause": with_query(path, [*reading.query, ("cause", cause)])},
                 explains=figure_hrefs(_EXPLAINS, reading.query, cause=cause),
             )
@@ -314,7 +292,6 @@ def _by_cause(rows: Sequence[HistoryRow], reading: QuerySession) -> Table:
 _CAUSE_COLUMNS = (
     Column("cause", "Cause"),
     Column("class", "Class", hint="how charts group the causes"),
-    *_SUMS,
 )
 
 
@@ -328,12 +305,10 @@ def _total(found: Mapping[str, QueueTimeSums]) -> TableRow | None:
     whole = QueueTimeSums()
     for sums in found.values():
         whole.add(sums)
-    return TableRow({"cause": "Total", **_values(whole)})
+    return TableRow({"cause": "Total", **declared_values(whole)})
 
 
-_TIER_COLUMNS = (
-    Column("tier", "Tier"),
-    *_SUMS,
+_OF_TIERS_ALONE = (
     Column("started", "Started", Format.COUNT, "pods", "pods that started in the window"),
     Column("start_p50_seconds", "p50 queue time", Format.SECONDS, "", "from creation to start"),
     Column("start_p95_seconds", "p95 queue time", Format.SECONDS, "", "from creation to start"),
@@ -367,12 +342,12 @@ def _by_tier(
     return Table(
         id="tiers",
         title="By tier",
-        columns=_TIER_COLUMNS,
+        columns=[Column("tier", "Tier"), *declared_columns(QueueTimeSums), *_OF_TIERS_ALONE],
         rows=[
             TableRow(
                 {
                     "tier": name,
-                    **_values(sums.get(name) or QueueTimeSums()),
+                    **declared_values(sums.get(name) or QueueTimeSums()),
                     **_start_values(by_start.get(name)),
                     **_loss_values(by_loss.get(name)),
                 },

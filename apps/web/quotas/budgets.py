@@ -134,9 +134,8 @@ def of_teams(rows: Sequence[BudgetRow], teams: Collection[str]) -> list[BudgetRo
 
 # ---------------------------------------------------------------- table
 
+_PACE = Column("pace", "Pace")
 _USED = (
-    Column("pace", "Pace"),
-    Column("used_ratio", "Used", Format.RATIO, "%", "used ÷ budget"),
     Column("used_gpu_hours", "Used", Format.NUMBER, "GPU-h"),
     Column("allowance_gpu_hours", "Budget", Format.NUMBER, "GPU-h"),
 )
@@ -197,7 +196,8 @@ def budget_table(rows: Sequence[BudgetRow], reading: QuerySession, *, narrowed: 
         id="budgets",
         title="Budgets",
         columns=tables.declared_columns(
-            BudgetRow, after={"period": _USED, "burn_rate_7d": [_OUTLOOK]}
+            BudgetRow,
+            after={"period": [_PACE], "used_ratio": _USED, "burn_rate_7d": [_OUTLOOK]},
         ),
         rows=LaterRows(rows, lambda row: _row(row, reading)),
         zone=zone,
@@ -229,7 +229,6 @@ def _row(row: BudgetRow, reading: QuerySession) -> TableRow:
         {
             **tables.declared_values(row),
             "pace": pace.word,
-            "used_ratio": row.used / row.allowance if row.allowance else None,
             "used_gpu_hours": row.used,
             "allowance_gpu_hours": row.allowance,
             "outlook": pace.text,
