@@ -20,6 +20,8 @@ from apps.web.components.drawings import (
     GridRow,
     HeatCell,
     Panel,
+    RankedRow,
+    RankPart,
     ScatterPoint,
     Segment,
     TimeAxis,
@@ -32,6 +34,7 @@ from apps.web.components.drawings import (
     heat_css,
     heat_map,
     ledger_bar,
+    ranking,
     scatter,
     small_multiples,
     sparkline,
@@ -135,6 +138,18 @@ def _bars(amounts: Amounts) -> Iterator[Drawing]:
     )
     yield bullet_bars("bullets-none", "No rows", [], empty="No team has an entitlement here.")
     yield ledger_bar("split", "Capacity by state", amounts, CAPACITY_CLASSES)
+    yield ranking(
+        "ranking",
+        "Idle entitlement",
+        [
+            RankedRow("vision", (96.0, 12.5), href=_HERE, note="GPU-h", explain_href=_HERE),
+            RankedRow(_LONG, (0.0, 4.0), note="GPU-h"),
+        ],
+        parts=[
+            RankPart("free_gpu_hours", "Not allocated", "of-unallocated"),
+            RankPart("idle_gpu_hours", "Allocated, idle", "of-idle"),
+        ],
+    )
     yield stacked_bar(
         "spend",
         "Spend",

@@ -22,6 +22,8 @@ from apps.web.components.drawings import (
     GridRow,
     HeatCell,
     Panel,
+    RankedRow,
+    RankPart,
     ScatterPoint,
     Segment,
     TimeAxis,
@@ -34,6 +36,7 @@ from apps.web.components.drawings import (
     heat_css,
     heat_map,
     ledger_bar,
+    ranking,
     scatter,
     small_multiples,
     sparkline,
@@ -367,3 +370,37 @@ def test_gpus_are_short(value: float | None, text: str) -> None:
 )
 def test_ratios_are_whole_percents(ratio: float | None, text: str) -> None:
     assert percent_text(ratio) == text
+
+
+IDLE = (
+    RankPart("free_gpu_hours", "Free", "of-unallocated"),
+    RankPart("idle_gpu_hours", "Idle", "of-idle"),
+)
+
+
+@given(st.lists(st.tuples(amounts, amounts), max_size=80))
+def test_ranked_bars_have_one_scale_and_their_parts_follow_one_another(
+    rows: list[tuple[float, float]],
+) -> None:
+    drawn = ranking(
+        "idle", "Idle", [RankedRow(f"t{n}", own) for n, own in enumerate(rows)], parts=IDLE
+    )
+    shown = [*drawn.ranked, *drawn.more]
+    assert len(shown) == min(len(rows), 60)
+    assert len(list(drawn.table.every() if drawn.table and drawn.table.every else rows)) == len(
+        rows
+    )
+    for one in shown:
+        first, second = one.slices
+        assert first.x == 0.0
+        assert second.x == pytest.approx(first.width, abs=0.01)
+        assert second.x + second.width <= 100.02
+    assert bool(drawn.empty) is not bool(rows)
+
+
+def test_a_ranked_row_says_its_amounts_and_leads_to_their_explanation() -> None:
+    row = RankedRow("vision", (3.0, 1.5), href="/team/", note="GPU-h", explain_href="/explain/")
+    (one,) = ranking("idle", "Idle", [row], parts=IDLE).ranked
+    assert (one.value, one.said) == ("4.5", "vision: free 3 GPU-h, idle 1.5 GPU-h")
+    with pytest.raises(ValueError, match="shorter"):
+        ranking("idle", "Idle", [RankedRow("vision", (3.0,))], parts=IDLE)

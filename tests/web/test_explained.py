@@ -47,6 +47,7 @@ OF = {
         ),
         "tier=gold&team=vision",
     ),
+    "idle_entitlement_meanwhile": "tier=gold&team=speech",
     **dict.fromkeys(("loan", "mean_idle_beside"), "tier=gold&team=vision&other=speech"),
     **dict.fromkeys(WHAT_IF, "simulated=gold&gpus=4&after=yes&tier=gold&team=vision"),
     **dict.fromkeys(QUOTAS, KEY),
@@ -185,8 +186,13 @@ def test_a_budget_burns_as_its_numbers_say(portal: Portal, figure: str) -> None:
             {"jain_index", "unmet_fair_share", "overdrawn", "dominant_share", "fairness_capacity"},
         ),
         (
-            f"/capacity/fairness/gold/?{HOURLY}",
+            f"/capacity/fairness/gold/?tab=teams&{HOURLY}",
             {"demand", "fair_share", "borrowed", "usage_factor", "mean_entitled", "from_pool"},
+        ),
+        (f"/capacity/fairness/gold/?{HOURLY}", {"unmet_fair_share", "idle_entitlement_meanwhile"}),
+        (
+            f"/capacity/fairness/gold/?tab=method&{HOURLY}",
+            {"jain_index", "jain_allocation_ratio", "idle_entitlement_under_demand"},
         ),
         (
             "/capacity/teams/vision/statement/?week=2025-10-22",

@@ -96,22 +96,82 @@ def test_where_no_hour_is_known_nobody_is_said_to_hold_no_more(admin: Client) ->
     TierFairnessHour.objects.update(state="missing")
     for model in (LoanHour, TeamFairnessHour):
         model.objects.all().delete()
-    page = words(text_of(admin, GOLD))
-    assert "No team held more" not in page
-    assert "No data: demand of no hour of this window is known or estimated." in page
+    for tab in ("shares", "matrix"):
+        page = words(text_of(admin, f"{GOLD}&tab={tab}"))
+        assert "No team" not in page
+        assert "No data: demand of no hour of this window is known or estimated." in page
+    assert 'class="key-missing"' in text_of(admin, GOLD)
 
 
 # ---------------------------------------------------------------- one tier
 
 
-def test_bars_show_what_was_held_against_the_entitlement(admin: Client) -> None:
+def test_bars_show_what_was_allocated_against_entitlement_and_demand(admin: Client) -> None:
+    rows = records_of(admin, f"{GOLD}&format=csv&table=bars")
+    vision, speech = rows
+    assert (vision["team"], speech["team"]) == ("vision", "speech")
+    assert (vision["allocated_gpus"], vision["entitlement_gpus"]) == ("5", "4")
+    assert (speech["allocated_gpus"], speech["entitlement_gpus"]) == ("1", "2")
+    assert float(vision["demand_gpus"]) > 5
     page = text_of(admin, GOLD)
-    bars = re.findall(r'<span class="fair-team">(.*?)</li>', page, re.DOTALL)
-    told = [words(f"<p>{bar}") for bar in bars]
-    assert [text.split()[0] for text in told] == ["vision", "speech"]
-    assert "5 of 4 GPUs, 1 borrowed" in told[0]
-    assert "1 of 2 GPUs" in told[1]
-    assert "Means in GPUs over the 4 hours with known or estimated demand." in words(page)
+    assert 'aria-label="5 GPUs allocated, entitlement 4, demand ' in page
+
+
+def test_shares_over_time_are_small_multiples_on_one_scale(admin: Client) -> None:
+    page = text_of(admin, GOLD)
+    assert page.count('<svg class="panel"') == 2
+    assert 'aria-label="vision: 5 to 5 GPUs allocated"' in page
+    rows = records_of(admin, f"{GOLD}&format=csv&table=shares")
+    known = [row for row in rows if row["team"] == "vision" and row["allocated_gpus"]]
+    assert {row["allocated_gpus"] for row in known} == {"5"}
+
+
+def test_the_page_ranks_who_is_short_and_who_holds_idle_entitlement(admin: Client) -> None:
+    teams = records_of(admin, f"{GOLD}&format=csv&table=teams")
+    unmet = {row["team"]: float(row["denied_gpu_hours"]) for row in teams}
+    short = records_of(admin, f"{GOLD}&format=csv&table=short")
+    told = [(row["team"], float(row["unmet_gpu_hours"])) for row in short]
+    assert told == [(team, hours) for team, hours in told if hours == unmet[team] > 0]
+    assert told == sorted(told, key=lambda one: -one[1])
+    assert "vision" in dict(told)
+    idle = records_of(admin, f"{GOLD}&format=csv&table=idle")
+    (speech,) = (row for row in idle if row["team"] == "speech")
+    # Speech held 1 of its 2 GPUs while vision was short.
+    assert float(speech["unallocated_gpu_hours"]) > 0
+    page = words(text_of(admin, GOLD))
+    assert "Idle entitlement meanwhile" in page
+    assert "with unmet fair share of another team." in page
+
+
+def test_figures_stand_above_the_tabs_and_say_how_good_they_are(admin: Client) -> None:
+    every = {}
+    for tab in ("shares", "teams", "matrix", "queue", "method"):
+        page = text_of(admin, f"{GOLD}&tab={tab}")
+        (row,) = re.findall(r'<dl class="figure-row".*?</dl>', page, re.DOTALL)
+        every[tab] = words(row)
+    assert len(set(every.values())) == 1
+    assert "4 GPU-h Borrowed" in every["shares"] or "Borrowed" in every["shares"]
+    TierFairnessHour.objects.filter(hour__lt=MORNING + HOUR).update(watched=False)
+    TierFairnessHour.objects.filter(hour__gte=MORNING + HOUR).update(watched=True)
+    assert "estimated before 26 Oct" in words(text_of(admin, GOLD))
+    TierFairnessHour.objects.update(watched=False)
+    (note,) = re.findall(r'<dd class="key-note">(estimated[^<]*)</dd>', text_of(admin, GOLD))
+    assert note == "estimated"
+
+
+def test_every_tab_has_an_address_and_the_simulator_is_one(admin: Client) -> None:
+    labels = "Shares", "Teams", "Borrowing matrix", "Queue time", "Method", "Simulator"
+    for address, label in ((GOLD, "Shares"), (f"{GOLD}&tab=queue", "Queue time")):
+        page = text_of(admin, address)
+        tabs = re.findall(r'<a class="tab" [^>]*?href="([^"]*)"[^>]*>([^<]*)</a>', page)
+        assert tuple(name.strip() for _, name in tabs) == labels
+        assert re.search(rf'aria-current="true">{label}</a>', page)
+    page = text_of(admin, WHAT_IF)
+    tabs = re.findall(r'<a class="tab" [^>]*?href="([^"]*)"[^>]*>([^<]*)</a>', page)
+    assert tuple(name.strip() for _, name in tabs) == labels
+    for address, _ in tabs:
+        assert admin.get(unescape(address)).status_code == 200
+    assert re.search(r'aria-current="true">Simulator</a>', page)
 
 
 def test_a_teams_numbers_are_those_of_its_hours(admin: Client) -> None:
@@ -126,11 +186,17 @@ def test_a_teams_numbers_are_those_of_its_hours(admin: Client) -> None:
 def test_the_matrix_says_who_borrowed_from_whom(portal: Portal, admin: Client) -> None:
     Entitlement.objects.filter(team=portal.speech).update(gpus=8.0)
     again(portal)
-    page = text_of(admin, GOLD)
-    (matrix,) = re.findall(r'<table class="[^"]*fair-matrix">(.*?)</table>', page, re.DOTALL)
-    assert words(f"<p>{matrix}").split() == ["From", "GPU-h", "vision", "speech", "4.0"]
-    assert rows_of(page, "loans") == {"speech": ["vision", "4.0"]}
-    assert "loan" in check_explained(admin, GOLD)
+    page = text_of(admin, f"{GOLD}&tab=matrix")
+    (matrix,) = re.findall(r'<table class="heat-map">(.*?)</table>', page, re.DOTALL)
+    assert words(f"<p>{matrix}").split() == [
+        *["Lender", "↓", "Borrower", "→"],
+        "vision",
+        "speech",
+        "4",
+    ]
+    loans = records_of(admin, f"{GOLD}&format=csv&table=loans")
+    assert [tuple(row.values()) for row in loans] == [("speech", "vision", "4")]
+    assert "loan" in check_explained(admin, f"{GOLD}&tab=matrix")
     found = check_explained(admin, "/capacity/teams/vision/statement/?week=2025-10-22")
     assert {"loan", "borrowed", "unmet_fair_share"} <= found
     loan = f"/explain/loan/?{HOURLY}&tier=gold&team=vision&other=speech&format=csv&table=rows"
@@ -139,18 +205,35 @@ def test_the_matrix_says_who_borrowed_from_whom(portal: Portal, admin: Client) -
     assert sum(float(line["gpu_hours"]) for line in lines) == 4.0
 
 
+def test_a_large_matrix_shows_the_largest_and_its_table_all(portal: Portal, admin: Client) -> None:
+    tier = portal.tiers[0]
+    teams = [make_team(f"team-{n:02}", f"space-{n}") for n in range(30)]
+    sums = {"tier": tier, "hour": MORNING}
+    for n, team in enumerate(teams):
+        amount = (n + 1) * 10**9
+        LoanHour.objects.create(lender=team, borrower=teams[n - 1], amount=amount, **sums)
+        own = {"lent": amount, "borrowed": (n + 2 if n < 29 else 1) * 10**9}
+        TeamFairnessHour.objects.create(team=team, **own, **sums)
+    page = text_of(admin, f"{GOLD}&tab=matrix")
+    heads = re.findall(r"<thead><tr>(.*?)</tr></thead>", page, re.DOTALL)
+    assert heads[0].count("<th") == 1 + 12
+    assert "The 12 largest each way; the table has every loan." in words(page)
+    loans = records_of(admin, f"{GOLD}&format=csv&table=loans")
+    assert len([row for row in loans if row["lender"].startswith("team-")]) == 30
+
+
 def test_nobody_who_borrows_gives_no_matrix(portal: Portal, admin: Client) -> None:
     Entitlement.objects.filter(team=portal.vision).update(gpus=8.0)
     again(portal)
-    page = text_of(admin, GOLD)
-    assert "fair-matrix" not in page
+    page = text_of(admin, f"{GOLD}&tab=matrix")
+    assert "heat-map" not in page
     assert "No team held more than its entitlement in this window." in page
 
 
-def test_days_are_drawn_and_those_not_known_shaded(admin: Client) -> None:
-    page = text_of(admin, f"/capacity/fairness/gold/?{DAILY}")
+def test_the_index_is_listed_by_day_beside_the_method(admin: Client) -> None:
+    page = text_of(admin, f"/capacity/fairness/gold/?{DAILY}&tab=method")
     assert list(rows_of(page, "days")) == ["26 Oct 2025"]
-    assert page.count('<span class="plot-gap"') == 3
+    assert "Pending GPUs, at most fair share − allocated." in words(page)
 
 
 def test_a_tier_of_which_nothing_was_computed_says_so(admin: Client) -> None:
@@ -160,9 +243,14 @@ def test_a_tier_of_which_nothing_was_computed_says_so(admin: Client) -> None:
 
 
 def test_every_table_comes_as_a_file(admin: Client) -> None:
-    for address in (LIST, GOLD, f"{WHAT_IF}&gpus=4"):
+    for address, count in (
+        (LIST, 2),
+        (GOLD, 4),
+        *((f"{GOLD}&tab={tab}", 1) for tab in ("teams", "matrix", "queue", "method")),
+        (f"{WHAT_IF}&gpus=4", 2),
+    ):
         links = table_links(text_of(admin, address))
-        assert len(links) >= 2
+        assert len(links) >= count
         for link in links:
             assert records_of(admin, link)
 
@@ -174,15 +262,16 @@ def test_more_teams_and_tiers_need_no_more_queries(portal: Portal, admin: Client
             text_of(admin, address)
         return len(queries)
 
-    before = [count(address) for address in (LIST, GOLD)]
+    pages = (LIST, GOLD, *(f"{GOLD}&tab={tab}" for tab in ("teams", "matrix", "queue", "method")))
+    before = [count(address) for address in pages]
     for n in range(40):
         entitle(portal, make_team(f"team-{n:02}", f"space-{n}"), 0, 1.0)
         make_tier(f"tier-{n}", position=10 + n)
     again(portal)
-    assert [count(address) for address in (LIST, GOLD)] == before
-    page = text_of(admin, GOLD)
-    assert page.count('<span class="fair-team">') == 30
-    assert "The 30 largest; the table below has 12 more." in words(page)
+    assert [count(address) for address in pages] == before
+    assert len(records_of(admin, f"{GOLD}&format=csv&table=bars")) == 42
+    # The rest unfolds.
+    assert "34 more" in words(text_of(admin, GOLD))
 
 
 def test_hostile_names_are_shown_as_text(portal: Portal, admin: Client) -> None:
@@ -192,7 +281,8 @@ def test_hostile_names_are_shown_as_text(portal: Portal, admin: Client) -> None:
     portal.tiers[1].save()
     again(portal)
     LoanHour.objects.all().delete()
-    for address in (LIST, GOLD, WHAT_IF, f"{WHAT_IF}&gpus={bad}&who={bad}&to={bad}"):
+    asked = f"{WHAT_IF}&gpus={bad}&who={bad}&to={bad}"
+    for address in (LIST, GOLD, f"{GOLD}&tab=teams", f"{GOLD}&tab=queue", WHAT_IF, asked):
         page = text_of(admin, address)
         assert "<img" not in page
         assert "&lt;img" in page
@@ -200,7 +290,8 @@ def test_hostile_names_are_shown_as_text(portal: Portal, admin: Client) -> None:
 
 def test_a_window_that_is_over_does_not_say_who_waits_now(admin: Client) -> None:
     past, running = (
-        words(text_of(admin, address)) for address in (GOLD, "/capacity/fairness/gold/")
+        words(text_of(admin, address))
+        for address in (f"{GOLD}&tab=queue", "/capacity/fairness/gold/?tab=queue")
     )
     assert "Pending at end" in past
     assert "Pending now" not in past
@@ -209,8 +300,8 @@ def test_a_window_that_is_over_does_not_say_who_waits_now(admin: Client) -> None
 
 def test_what_usage_factors_are_made_of_is_said_where_some_is_missing(admin: Client) -> None:
     # Two hours of the filled portal failed or were never collected.
-    page = words(text_of(admin, GOLD))
-    assert re.search(r"Usage factors are made of \d+\.\d % of the hours of ten weeks;", page)
+    page = words(text_of(admin, f"{GOLD}&tab=teams"))
+    assert re.search(r"Fair-share factors: \d+\.\d % of the hours of ten weeks have data\.", page)
 
 
 # ---------------------------------------------------------------- what-if
@@ -340,13 +431,13 @@ def test_the_bar_of_pages_leads_to_quotas_and_fairness(admin: Client) -> None:
 
 def test_who_waits_is_not_told_where_a_cluster_is_not_watched_any_more(admin: Client) -> None:
     said = "the pending work of a cluster of this tier is not known"
-    assert said not in words(text_of(admin, GOLD))
+    assert said not in words(text_of(admin, f"{GOLD}&tab=queue"))
     watched = set(WatchCoverage.objects.order_by().values_list("cluster_id", flat=True))
     WatchCoverage.objects.all().delete()
     WatchCoverage.objects.bulk_create(
         WatchCoverage(cluster_id=pk, start=MORNING - 9 * HOUR, end=MORNING - 8 * HOUR)
         for pk in watched
     )
-    assert said in words(text_of(admin, GOLD))
-    rows = records_of(admin, f"{GOLD}&format=csv&table=teams")
+    assert said in words(text_of(admin, f"{GOLD}&tab=queue"))
+    rows = records_of(admin, f"{GOLD}&format=csv&table=queue")
     assert {row["team"]: row["waiting_now"] for row in rows}["speech"] == ""

@@ -4,6 +4,11 @@ All of it is sums of GPUs of teams, which everybody may see; money and namespace
 """
 
 from apps.fairness.selectors.explain import FIGURES, OF_TIER_AND_TEAM, explain_fairness
+from apps.fairness.selectors.idle_hours import (
+    IdleEntitlement,
+    TeamIdle,
+    idle_entitlement,
+)
 from apps.fairness.selectors.rows import (
     BorrowMatrix,
     DominantShare,
@@ -24,6 +29,7 @@ from apps.fairness.selectors.rows import (
 from apps.fairness.selectors.shares import (
     ShareSeries,
     TierShares,
+    estimated_before,
     share_series,
     tier_shares,
 )

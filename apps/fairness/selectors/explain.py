@@ -19,6 +19,7 @@ from apps.fairness.models import (
     TierFairnessDay,
     TierFairnessHour,
 )
+from apps.fairness.selectors.idle_hours import IDLE_MEANWHILE, explain_idle
 from apps.fairness.selectors.queue_times import team_queue_times
 from apps.fairness.selectors.rows import FairnessFilters, TierFairness
 from apps.fairness.selectors.tiers import ALL_FAIRNESS, fairness_overview, fairness_rows
@@ -42,7 +43,7 @@ _SMALL_LOANS: Mapping[str, str] = {
     "small_loans_taken": "(borrowed - from_pool - overdrawn) - sum(gpu_hours)",
     "small_loans_given": "lent - sum(gpu_hours)",
 }
-OF_TIER_AND_TEAM = (*_MEANS, *_SMALL_LOANS, _MEAN_IDLE)
+OF_TIER_AND_TEAM = (*_MEANS, *_SMALL_LOANS, _MEAN_IDLE, IDLE_MEANWHILE)
 _INDICES = ("jain_index", "jain_allocation_ratio")
 _QUEUE_TIMES = ("team_queue_time_p50", "team_queue_time_p95")
 _DOMINANT = "dominant_share"
@@ -132,6 +133,8 @@ def explain_sum(
         return None
     if figure in _SMALL_LOANS:
         return _small_loans(figure, window, filters)
+    if figure == IDLE_MEANWHILE:
+        return explain_idle(window, filters)
     if figure == _MEAN_IDLE:
         return _mean_idle(window, filters, other)
     one = _explain_stored_sum(figure.removeprefix(_MEAN), window, filters, other)

@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from django.db.models import Q
+from django.db.models import Count, Max, Min, Q
 
 from apps.accounts.permissions import Visibility
 from apps.accounts.selectors import team_names
@@ -20,6 +20,7 @@ from apps.fairness.models import (
     TierFairnessHour,
 )
 from apps.fairness.selectors.rows import HourCounts
+from apps.fairness.selectors.tiers import jain_of
 from apps.fairness.selectors.window_sums import (
     TierSums,
     plan_of,
@@ -41,14 +42,22 @@ class TeamShare:
     entitlement: float
     demand: float
     unmet: float
+    borrowed: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class TierShares:
-    """The teams of a tier by name, and how many hours their amounts are of."""
+    """The teams of a tier by name, and how many hours their amounts are of.
+
+    `jain_index` is None without any demand. `borrowable` is the idle entitlement under demand, and
+    `overdrawn` what was over-borrowed, in GPU-hours.
+    """
 
     hours: HourCounts
     teams: tuple[TeamShare, ...]
+    jain_index: float | None = None
+    borrowable: float = 0.0
+    overdrawn: float = 0.0
 
     @property
     def unmet(self) -> float | None:
@@ -65,15 +74,46 @@ def tier_shares(window: Window, tier: str, *, visibility: Visibility) -> TierSha
     parts, tiers = plan_of(window), tier_names((tier,))
     names = team_names()
     known = next(iter(tier_sums(parts, tiers).values()), TierSums())
+    sums = next(iter(team_sums(parts, tiers).values()), {})
     teams = [
         TeamShare(
             names.get(pk, UNASSIGNED),
-            *(hours(getattr(own, name)) for name in (*_AMOUNTS, "denied")),
+            *(hours(getattr(own, name)) for name in (*_AMOUNTS, "denied", "borrowed")),
         )
-        for of_tier in team_sums(parts, tiers).values()
-        for pk, own in of_tier.items()
+        for pk, own in sums.items()
     ]
-    return TierShares(known.hours(), tuple(sorted(teams, key=lambda one: one.team)))
+    return TierShares(
+        known.hours(),
+        tuple(sorted(teams, key=lambda one: one.team)),
+        jain_of(sums)[0],
+        hours(known.borrowable),
+        hours(known.overdrawn),
+    )
+
+
+def estimated_before(
+    window: Window, tier: str, counts: HourCounts, *, visibility: Visibility
+) -> datetime | None:
+    """Return the hour from which on demand is known, where all earlier hours are estimated.
+
+    None where known and estimated hours take turns, and where hours of `counts` are not kept any
+    more. Everybody may see it: `visibility` narrows nothing. One query.
+    """
+    known = ~Q(state=HourState.MISSING.value)
+    found = (
+        TierFairnessHour.objects.filter(
+            known, tier__name=tier, hour__gte=window.start, hour__lt=window.end
+        )
+        .order_by()
+        .aggregate(
+            last=Max("hour", filter=Q(watched=False)),
+            first=Min("hour", filter=Q(watched=True)),
+            kept=Count("pk"),
+        )
+    )
+    last, first = found["last"], found["first"]
+    is_one_span = last is not None and first is not None and last < first
+    return first if is_one_span and found["kept"] == counts.known else None
 
 
 @dataclass(frozen=True, slots=True)

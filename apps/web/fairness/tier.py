@@ -1,36 +1,39 @@
-"""Fairness on one tier: bars against entitlement, who lent to whom, and the index over time."""
+"""Fairness on one tier: shares over time, unmet fair share, idle entitlement, and its tabs."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
 from typing import Any
-from zoneinfo import ZoneInfo
 
-from django.http import HttpResponseBase
+from django.http import HttpRequest, HttpResponseBase
 
-from apps.clusters.domain.window import Window, day_start
 from apps.fairness.selectors import (
-    BorrowMatrix,
     HourCounts,
-    TeamFairness,
-    TierDayIndex,
-    TierDetail,
+    IdleEntitlement,
     TierFairness,
+    TierShares,
+    estimated_before,
+    idle_entitlement,
+    share_series,
     tier_detail,
+    tier_shares,
 )
-from apps.usage.domain.amounts import nano
-from apps.web.components.formats import Format, shown
-from apps.web.components.page_query import during, figure_href, figure_hrefs, href
-from apps.web.components.plots import Plot, PlotLine, Scale
-from apps.web.components.tables import Column, Table, TableRow, declared_columns, declared_values
-from apps.web.fairness.overview import (
-    COLUMNS,
-    HOURS,
-    NOT_COMPUTED,
-    caveats_of,
-    hour_values,
-    known_tiers,
+from apps.web.components import formats
+from apps.web.components.drawings import (
+    BulletRow,
+    Drawing,
+    RankedRow,
+    RankPart,
+    bullet_bars,
+    ranking,
 )
+from apps.web.components.drawings.base import gpus_text
+from apps.web.components.figure_row import FigureRow, KeyFigure, Tone, figure_row, no_data
+from apps.web.components.formats import clock_text
+from apps.web.components.page_query import figure_href, href, with_query
+from apps.web.components.tabs import TAB_KEY, Tab, TabBar, TabLink, tab_bar
+from apps.web.fairness.borrowing import matrix_of
+from apps.web.fairness.overview import NOT_COMPUTED, caveats_of, known_tiers
+from apps.web.fairness.shares import by_hour, share_panels
+from apps.web.fairness.team_tables import UNKNOWN, day_table, queue_drawing, team_table
 from apps.web.pages import page, respond
 from apps.web.query_session import (
     PageRequest,
@@ -40,440 +43,303 @@ from apps.web.query_session import (
     query_session,
 )
 
-MOST_BARS = 30
-MOST_IN_MATRIX = 12
-_LOANS = 10
-_UTC = ZoneInfo("UTC")
-_POOL, _OVERDRAWN = "capacity without entitlement", "over-borrowed"
-_NO_TEAMS = {_POOL: "from_pool", _OVERDRAWN: "overdrawn"}
-_OTHERS_TOGETHER = "others, a little each"
-_UNKNOWN = "No data: demand of no hour of this window is known or estimated."
-
-# ---------------------------------------------------------------- bars
-
-
-@dataclass(frozen=True, slots=True)
-class TeamBar:
-    """A team's part of the tier; widths and marks in percent of the longest bar, means in GPUs."""
-
-    team: str
-    href: str | None
-    within: float
-    borrowed: float
-    denied: float
-    entitlement: float
-    fair_share: float
-    held_gpus: float
-    entitled_gpus: float
-    borrowed_gpus: float
-    denied_gpus: float
-    fair_gpus: float
+UNMET_PART = RankPart("unmet_gpu_hours", "Unmet fair share", "of-demand", shape="hatch")
+IDLE_PARTS = (
+    RankPart("unallocated_gpu_hours", "Not allocated", "of-unallocated"),
+    RankPart("idle_gpu_hours", "Allocated, idle", "of-idle"),
+)
+_TABS = (
+    Tab("shares", "Shares"),
+    Tab("teams", "Teams"),
+    Tab("matrix", "Borrowing matrix"),
+    Tab("queue", "Queue time"),
+    Tab("method", "Method"),
+)
+_TAB_OF_FILE = {"teams": "teams", "loans": "matrix", "queue": "queue", "days": "method"}
+"""Files have had addresses without a tab for longer than there are tabs."""
+_SIMULATOR = Tab("simulator", "Simulator")
+_OPEN_TEAMS = 8
 
 
-def bars_of(tier: TierFairness, reading: QuerySession) -> list[TeamBar]:
-    """Return the teams' bars, those with most demand first; as many as can be taken in."""
-    hours = tier.hours.known
-    if not hours:
-        return []
-    whole = max((_whole(team) for team in tier.teams), default=0.0)
-    if not whole:
-        return []
-    ordered = sorted(tier.teams, key=lambda team: (-_whole(team), team.team))
-    return [_bar(team, whole, hours, reading) for team in ordered[:MOST_BARS]]
+def tabs_of(request: HttpRequest, name: str, reading: QuerySession) -> TabBar:
+    """Return the tabs of a tier's fairness; the simulator is one of them, at its own address."""
+    bar = tab_bar(request, _TABS, name=f"Fairness of {name}")
+    address = href("what-if", reading.query, name=name) or ""
+    return TabBar(bar.name, bar.chosen, [*bar.links, TabLink(_SIMULATOR, address, is_chosen=False)])
 
 
-def _whole(team: TeamFairness) -> float:
-    return max(
-        team.allocated_gpu_hours + team.denied_gpu_hours,
-        team.entitlement_gpu_hours,
-        team.fair_share_gpu_hours,
-    )
-
-
-def _bar(team: TeamFairness, whole: float, hours: int, reading: QuerySession) -> TeamBar:
-    def percent(amount: float) -> float:
-        return round(100 * amount / whole, 2)
-
-    return TeamBar(
-        team=team.team,
-        href=href("statement", reading.query, name=team.team),
-        within=percent(team.allocated_gpu_hours - team.borrowed_gpu_hours),
-        borrowed=percent(team.borrowed_gpu_hours),
-        denied=percent(team.denied_gpu_hours),
-        entitlement=percent(team.entitlement_gpu_hours),
-        fair_share=percent(team.fair_share_gpu_hours),
-        held_gpus=team.allocated_gpu_hours / hours,
-        entitled_gpus=team.entitlement_gpu_hours / hours,
-        borrowed_gpus=team.borrowed_gpu_hours / hours,
-        denied_gpus=team.denied_gpu_hours / hours,
-        fair_gpus=team.fair_share_gpu_hours / hours,
-    )
-
-
-# ---------------------------------------------------------------- teams
-
-
-def team_table(tier: TierFairness, reading: QuerySession) -> Table:
-    """Return the teams of the tier, the largest unmet fair share first."""
-    teams = sorted(tier.teams, key=lambda t: (-t.denied_gpu_hours, -t.demand_gpu_hours, t.team))
-    return Table(
-        id="teams",
-        title="Teams",
-        columns=_columns(reading),
-        rows=[_team(team, reading, tier.hours) for team in teams],
-        zone=reading.choice.zone,
-        empty="No team is entitled to any of this tier, and none held or asked for it.",
-        note=_notes(tier) if teams else "",
-    )
-
-
-def _columns(reading: QuerySession) -> list[Column]:
-    """Return the columns; what was pending when a past window ended is not pending now."""
-    label = "Pending at end" if reading.window.end < reading.now else "Pending now"
-    return [
-        replace(column, label=label) if column.key == "waiting_now" else column
-        for column in declared_columns(TeamFairness)
-    ]
-
-
-def _notes(tier: TierFairness) -> str:
-    """Return what is not known of the rows."""
-    waits = (
-        "Incomplete data: the pending work of a cluster of this tier is not known. The counts "
-        "are lower bounds."
-    )
-    notes = (waits if tier.dark else "", _usage_note(tier.usage_known))
-    return " ".join(note for note in notes if note)
-
-
-def _usage_note(known: float | None) -> str:
-    """Return what to say where not all is known that usage factors are made of."""
-    if known is None or known >= 1:
-        return ""
-    share = shown(known, Format.RATIO, _UTC)
-    return (
-        f"Usage factors are made of {share} of the hours of ten weeks; what was held in the others "
-        "is not known."
-    )
-
-
-def _team(team: TeamFairness, reading: QuerySession, hours: HourCounts) -> TableRow:
-    values = declared_values(team)
-    # Sums over no hours; what is pending is told by something else.
-    unknown = (
-        []
-        if hours.known
-        else ["entitlement_gpus", *(k for k in values if k.endswith("_gpu_hours"))]
-    )
-    return TableRow(
-        values | dict.fromkeys(unknown),
-        {"team": href("statement", reading.query, name=team.team)},
-        explains=figure_hrefs(EXPLAINS, reading.query, tier=team.tier, team=team.team),
-    )
-
-
-EXPLAINS = {
-    "demand_gpu_hours": "demand",
-    "fair_share_gpu_hours": "fair_share",
-    "denied_gpu_hours": "unmet_fair_share",
-    "borrowed_gpu_hours": "borrowed",
-    "lent_gpu_hours": "lent",
-    "allocated_gpu_hours": "allocated",
-    "entitlement_gpu_hours": "entitled",
-    "entitlement_gpus": "mean_entitled",
-    "idle_gpu_hours": "idle_held",
-    "from_pool_gpu_hours": "from_pool",
-    "overdrawn_gpu_hours": "overdrawn",
-    "usage_factor": "usage_factor",
-    "wait_p50_seconds": "team_queue_time_p50",
-    "wait_p95_seconds": "team_queue_time_p95",
-}
-"""Which figure explains a column."""
-
-
-# ---------------------------------------------------------------- borrowing
-
-
-@dataclass(frozen=True, slots=True)
-class MatrixCell:
-    """What one borrower had of one lender; `share` (0..1) of the largest cell shades it."""
-
-    gpu_hours: int
-    share: str
-    explain_href: str
-
-
-@dataclass(frozen=True, slots=True)
-class MatrixRow:
-    lender: str
-    cells: Sequence[MatrixCell]
-
-
-@dataclass(frozen=True, slots=True)
-class BorrowingMatrix:
-    """Lenders down, borrowers across; capacity without entitlement and over-borrowing come last.
-
-    `table` is the same as a file; `hidden` teams are in the list of loans alone.
-    """
-
-    table: Table
-    borrowers: Sequence[str]
-    rows: Sequence[MatrixRow]
-    hidden: int
-
-
-def matrix_of(found: BorrowMatrix, reading: QuerySession) -> BorrowingMatrix | None:
-    """Return the largest borrowers and lenders as a matrix; None without any borrowing."""
-    borrowing = [team for team in found.teams if team.borrowed_gpu_hours > 0]
-    if not borrowing:
-        return None
-    taken = sorted(borrowing, key=lambda team: (-team.borrowed_gpu_hours, team.team))
-    shown = taken[:MOST_IN_MATRIX]
-    lending = [team for team in found.teams if team.lent_gpu_hours > 0]
-    given = sorted(lending, key=lambda team: (-team.lent_gpu_hours, team.team))[:MOST_IN_MATRIX]
-    loans = {(loan.lender, loan.borrower): loan.gpu_hours for loan in found.loans}
-    amounts = [
-        (one.team, [loans.get((one.team, other.team), 0.0) for other in shown]) for one in given
-    ]
-    names = [team.team for team in shown]
-    amounts.append((_POOL, [team.from_pool_gpu_hours for team in shown]))
-    amounts.append((_OVERDRAWN, [team.overdrawn_gpu_hours for team in shown]))
-    most = max(max(row) for _, row in amounts) or 1.0
-    rows = [
-        MatrixRow(
-            lender,
-            [
-                MatrixCell(
-                    nano(amount),
-                    f"{amount / most:.3f}",
-                    _loan_href(found.tier, lender, borrower, reading),
-                )
-                for borrower, amount in zip(names, row, strict=True)
-            ],
+def simulator_tabs(name: str, reading: QuerySession) -> TabBar:
+    """Return the same tabs on the page of the simulator."""
+    path = href("tier-fairness", name=name) or ""
+    links = [
+        TabLink(
+            tab,
+            with_query(path, reading.query if not n else [*reading.query, (TAB_KEY, tab.key)]),
+            is_chosen=False,
         )
-        for lender, row in amounts
-        if any(row)
+        for n, tab in enumerate(_TABS)
     ]
-    return BorrowingMatrix(
-        table=_matrix_table(rows, names, reading),
-        borrowers=names,
-        rows=rows,
-        hidden=max(0, max(len(taken), len(lending)) - MOST_IN_MATRIX),
+    own = href("what-if", reading.query, name=name) or ""
+    return TabBar(
+        f"Fairness of {name}",
+        _SIMULATOR.key,
+        [*links, TabLink(_SIMULATOR, own, is_chosen=True)],
     )
-
-
-def _loan_href(tier: str, lender: str, borrower: str, reading: QuerySession) -> str:
-    """Return where a loan is explained; lender and borrower as the list of loans has them."""
-    query = reading.query
-    if lender == _OTHERS_TOGETHER:
-        return figure_href("small_loans_taken", query, tier=tier, team=borrower)
-    if borrower == _OTHERS_TOGETHER:
-        return figure_href("small_loans_given", query, tier=tier, team=lender)
-    if lender in _NO_TEAMS:
-        return figure_href(_NO_TEAMS[lender], query, tier=tier, team=borrower)
-    return figure_href("loan", query, tier=tier, team=borrower, other=lender)
-
-
-def _matrix_table(
-    rows: Sequence[MatrixRow], borrowers: Sequence[str], reading: QuerySession
-) -> Table:
-    keys = [f"to_{name}_gpu_hours" for name in borrowers]
-    return Table(
-        id="matrix",
-        title="Borrowing matrix",
-        columns=[
-            Column("lender", "From"),
-            *(Column(key, key, Format.GPU_HOURS, "GPU-h") for key in keys),
-        ],
-        rows=[
-            TableRow(
-                {
-                    "lender": row.lender,
-                    **{key: c.gpu_hours for key, c in zip(keys, row.cells, strict=True)},
-                }
-            )
-            for row in rows
-        ],
-        zone=reading.choice.zone,
-        empty="",
-        ordered=True,
-    )
-
-
-def loan_table(found: BorrowMatrix, hours: HourCounts, reading: QuerySession) -> Table:
-    """Return all borrowing by lender: loans, the pool, over-borrowing, and the rest."""
-    nobody = "No team held more than its entitlement in this window."
-    rows = [(loan.lender, loan.borrower, loan.gpu_hours) for loan in found.loans]
-    for team in found.teams:
-        rows += [
-            (_POOL, team.team, team.from_pool_gpu_hours),
-            (_OVERDRAWN, team.team, team.overdrawn_gpu_hours),
-            (_OTHERS_TOGETHER, team.team, team.borrowed_of_others_gpu_hours),
-            (team.team, _OTHERS_TOGETHER, team.lent_to_others_gpu_hours),
-        ]
-    return Table(
-        id="loans",
-        title="Loans",
-        columns=(
-            Column("lender", "From"),
-            Column("borrower", "To"),
-            Column("gpu_hours", "Borrowed", Format.GPU_HOURS, "GPU-h"),
-        ),
-        rows=[
-            TableRow(
-                {"lender": lender, "borrower": borrower, "gpu_hours": nano(amount)},
-                explains={"gpu_hours": _loan_href(found.tier, lender, borrower, reading)},
-            )
-            for lender, borrower, amount in sorted(rows, key=lambda row: (-row[2], row[0], row[1]))
-            if amount > 0
-        ],
-        zone=reading.choice.zone,
-        empty=nobody if hours.known else _UNKNOWN,
-        page_length=_LOANS,
-    )
-
-
-# ---------------------------------------------------------------- over time
-
-
-def index_plot(tier: str, days: Sequence[TierDayIndex], reading: QuerySession) -> Plot:
-    """Return the indices of a tier day by day, with gaps where nothing is known."""
-    choice = reading.choice
-    window = Window(day_start(choice.first, choice.zone), choice.last_day_end)
-    scale = Scale(window, 1.0, (0.0, 0.25, 0.5, 0.75, 1.0))
-    spans = [(day, *_span(day, reading)) for day in days]
-    lines = [
-        PlotLine(
-            "allocated ÷ fair share",
-            "plot-used",
-            scale.steps((start, end, day.jain_index) for day, start, end in spans),
-        ),
-        PlotLine(
-            "allocated ÷ entitlement",
-            "plot-even",
-            scale.steps((start, end, day.jain_allocation_ratio) for day, start, end in spans),
-        ),
-    ]
-    title = "Fairness index"
-    nobody = "Nothing to draw: no team requested this tier in the hours with data."
-    drawn = [line for line in lines if line.path]
-    return Plot(
-        id="index",
-        title=title,
-        caption=f"{title}: Jain's index, 100 % is even. {choice.label}.",
-        table=_day_table(tier, days, reading),
-        lines=drawn,
-        gaps=_unknown(days, reading, scale) if drawn else (),
-        across=scale.across(choice.zone),
-        upwards=scale.upwards(Format.RATIO),
-        empty=nobody if any(day.hours.known for day in days) else _UNKNOWN,
-    )
-
-
-def _span(day: TierDayIndex, reading: QuerySession) -> tuple[datetime, datetime]:
-    zone = reading.choice.zone
-    return day_start(day.day, zone), day_start(day.day + timedelta(days=1), zone)
-
-
-def _unknown(
-    days: Sequence[TierDayIndex], reading: QuerySession, scale: Scale
-) -> list[tuple[float, float]]:
-    """Return where no hour is known, from the first day of the window to its last."""
-    known = {day.day for day in days if day.hours.known}
-    zone, count = reading.choice.zone, (reading.choice.last - reading.choice.first).days + 1
-    every = [reading.choice.first + timedelta(days=number) for number in range(count)]
-    return [
-        scale.gap(day_start(day, zone), day_start(day + timedelta(days=1), zone))
-        for day in every
-        if day not in known
-    ]
-
-
-def _day_table(tier: str, days: Sequence[TierDayIndex], reading: QuerySession) -> Table:
-    return Table(
-        id="days",
-        title="Fairness index",
-        columns=(
-            Column("day", "Day", Format.DAY),
-            COLUMNS["jain_index"],
-            COLUMNS["jain_allocation_ratio"],
-            Column("allocated_gpu_hours", "Allocated", Format.GPU_HOURS, "GPU-h"),
-            COLUMNS["denied_gpu_hours"],
-            COLUMNS["borrowable_gpu_hours"],
-            COLUMNS["capacity_gpu_hours"],
-            *HOURS,
-        ),
-        rows=[_day(day, tier, reading) for day in days],
-        zone=reading.choice.zone,
-        empty=NOT_COMPUTED,
-        ordered=True,
-    )
-
-
-def _day(day: TierDayIndex, tier: str, reading: QuerySession) -> TableRow:
-    start, end = _span(day, reading)
-    window = reading.window
-    query = during(max(start, window.start), min(end, window.end), reading.query)
-    return TableRow(
-        {
-            "day": day_start(day.day, reading.choice.zone),
-            "jain_index": day.jain_index,
-            "jain_allocation_ratio": day.jain_allocation_ratio,
-            "allocated_gpu_hours": nano(day.allocated_gpu_hours) if day.hours.known else None,
-            "denied_gpu_hours": nano(day.denied_gpu_hours) if day.hours.known else None,
-            "borrowable_gpu_hours": nano(day.borrowable_gpu_hours) if day.hours.known else None,
-            "capacity_gpu_hours": nano(day.capacity_gpu_hours) if day.hours.known else None,
-            **hour_values(day.hours),
-        },
-        explains=figure_hrefs(_DAY_EXPLAINS, query, tier=tier),
-    )
-
-
-_DAY_EXPLAINS = {
-    "jain_index": "jain_index",
-    "jain_allocation_ratio": "jain_allocation_ratio",
-    "allocated_gpu_hours": "allocated",
-    "denied_gpu_hours": "unmet_fair_share",
-    "borrowable_gpu_hours": "idle_entitlement_under_demand",
-    "capacity_gpu_hours": "fairness_capacity",
-}
 
 
 @page
 def tier_fairness(request: PageRequest, name: str) -> HttpResponseBase:
     reading = query_session(request)
     known_tiers(name, reading)
-    found = tier_detail(reading.window, name, now=reading.now, visibility=reading.visibility)
+    tabs = tabs_of(request, name, reading)
+    chosen = _TAB_OF_FILE.get(request.GET.get("table", ""), tabs.chosen)
+    shown = _shares(name, reading) if chosen == "shares" else _tab(chosen, name, reading)
     return respond(
         request,
         reading,
         "tier_fairness",
         name=name,
+        tabs=tabs,
         tier_href=href("tier", reading.query, name=name),
         what_if_href=href("what-if", reading.query, name=name),
         quality=quality_of(reading, freshness_of(reading), None),
         not_computed=NOT_COMPUTED,
-        **(_detail(found, reading) if found else {}),
+        **shown,
     )
 
 
-def _detail(found: TierDetail, reading: QuerySession) -> dict[str, Any]:
+def _tab(chosen: str, name: str, reading: QuerySession) -> dict[str, Any]:
+    """Return what a tab behind the first one shows; nothing where the tier is not computed."""
+    found = tier_detail(reading.window, name, now=reading.now, visibility=reading.visibility)
+    if found is None:
+        return {}
     own = found.fairness
-    bars = bars_of(own, reading)
-    plot = index_plot(own.tier, found.days, reading)
-    matrix = matrix_of(found.matrix, reading)
+    shown: dict[str, Any] = {"tier": own, **_head(TierSums.of(own), reading)}
+    if chosen == "teams":
+        return {**shown, "tables": [team_table(own, reading)]}
+    if chosen == "matrix":
+        return {**shown, "drawings": [matrix_of(found.matrix, own.hours, reading)]}
+    if chosen == "queue":
+        return {**shown, "drawings": [queue_drawing(own, reading)]}
+    return {**shown, "tables": [day_table(own.tier, found.days, reading)]}
+
+
+# ---------------------------------------------------------------- figures
+
+
+@dataclass(frozen=True, slots=True)
+class TierSums:
+    """The sums of a tier that stand above its tabs; amounts in GPU-hours."""
+
+    tier: str
+    hours: HourCounts
+    jain_index: float | None
+    unmet: float
+    short: int
+    borrowable: float
+    borrowed: float
+    overdrawn: float
+
+    @classmethod
+    def of(cls, found: TierFairness) -> "TierSums":
+        return cls(
+            found.tier,
+            found.hours,
+            found.jain_index,
+            sum(team.denied_gpu_hours for team in found.teams),
+            sum(team.denied_gpu_hours > 0 for team in found.teams),
+            found.borrowable_gpu_hours,
+            sum(team.borrowed_gpu_hours for team in found.teams),
+            found.overdrawn_gpu_hours,
+        )
+
+    @classmethod
+    def of_shares(cls, tier: str, found: TierShares) -> "TierSums":
+        return cls(
+            tier,
+            found.hours,
+            found.jain_index,
+            sum(team.unmet for team in found.teams),
+            sum(team.unmet > 0 for team in found.teams),
+            found.borrowable,
+            sum(team.borrowed for team in found.teams),
+            found.overdrawn,
+        )
+
+
+def _head(sums: TierSums, reading: QuerySession) -> dict[str, Any]:
     return {
-        "tables": [
-            team_table(own, reading),
-            loan_table(found.matrix, own.hours, reading),
-            plot.table,
-            *([matrix.table] if matrix else []),
-        ],
-        "tier": own,
-        "denied": sum(team.denied_gpu_hours for team in own.teams) if own.hours.known else None,
-        "caveats": caveats_of({own.tier: own.hours}),
-        "bars": bars,
-        "more_bars": max(0, len(own.teams) - len(bars)),
-        "matrix": matrix,
-        "plot": plot,
+        "figures": _figures(sums, reading),
+        "caveats": caveats_of({sums.tier: sums.hours}),
     }
+
+
+def _figures(sums: TierSums, reading: QuerySession) -> FigureRow:
+    def amount(label: str, gpu_hours: float, figure: str, **more: Any) -> KeyFigure:
+        if not sums.hours.known:
+            return no_data(label, UNKNOWN)
+        return KeyFigure(
+            label,
+            gpus_text(gpu_hours),
+            "GPU-h",
+            exact=f"{gpu_hours:,.2f} GPU-hours over {sums.hours.known} hours",
+            href=figure_href(figure, reading.query, tier=sums.tier),
+            **more,
+        )
+
+    teams = f"{sums.short} underserved team{'' if sums.short == 1 else 's'}"
+    return figure_row(
+        _index(sums, reading),
+        amount(
+            "Unmet fair share",
+            sums.unmet,
+            "unmet_fair_share",
+            note=teams if sums.short else "",
+            tone=Tone.WARNING if sums.unmet > 0.5 else Tone.NONE,
+        ),
+        amount("Idle entitlement under demand", sums.borrowable, "idle_entitlement_under_demand"),
+        amount(
+            "Borrowed",
+            sums.borrowed,
+            "borrowed",
+            note=f"{gpus_text(sums.overdrawn)} over-borrowed" if sums.overdrawn > 0.05 else "",
+        ),
+    )
+
+
+def _index(sums: TierSums, reading: QuerySession) -> KeyFigure:
+    """Return the index and since when its demand is known."""
+    label = "Fairness index (Jain)"
+    if sums.jain_index is None:
+        return no_data(label, "No team requested this tier in the known hours.")
+    return KeyFigure(
+        label,
+        formats.percent(sums.jain_index),
+        exact=f"{sums.jain_index * 100:.2f} % (100 % is even)",
+        href=figure_href("jain_index", reading.query, tier=sums.tier),
+        note=_estimate(sums, reading),
+    )
+
+
+def _estimate(sums: TierSums, reading: QuerySession) -> str:
+    hours = sums.hours
+    if not hours.estimated:
+        return ""
+    if hours.estimated == hours.known:
+        return "estimated"
+    since = estimated_before(reading.window, sums.tier, hours, visibility=reading.visibility)
+    if since is None:
+        return f"{hours.estimated} of {hours.known} h estimated"
+    return f"estimated before {clock_text(since, reading.choice.zone)}"
+
+
+# ---------------------------------------------------------------- shares
+
+
+def _shares(name: str, reading: QuerySession) -> dict[str, Any]:
+    """Return the first tab: shares over time, the two ranked lists, and the bars."""
+    found = tier_shares(reading.window, name, visibility=reading.visibility)
+    if not (found.hours.known or found.hours.missing):
+        return {}
+    series = share_series(
+        reading.window,
+        by_hour=by_hour(reading),
+        visibility=reading.visibility,
+        tiers=[name],
+    )
+    idle = idle_entitlement(reading.window, [name], visibility=reading.visibility)[name]
+    panels = share_panels(
+        series,
+        reading,
+        freshness_of(reading),
+        link=lambda team: href("statement", reading.query, name=team),
+    )
+    return {
+        "tier": found,
+        **_head(TierSums.of_shares(name, found), reading),
+        "drawings": [
+            panels,
+            _short(name, found, reading),
+            _idle(name, found, idle, reading),
+            _bars(found, reading),
+        ],
+    }
+
+
+def _short(name: str, found: TierShares, reading: QuerySession) -> Drawing:
+    """Return the teams with unmet fair share, the largest first."""
+    short = sorted(
+        (team for team in found.teams if team.unmet > 0), key=lambda one: (-one.unmet, one.team)
+    )
+    return ranking(
+        "short",
+        "Unmet fair share",
+        [
+            RankedRow(
+                team.team,
+                (team.unmet,),
+                href=href("statement", reading.query, name=team.team) or "",
+                note="GPU-h",
+                explain_href=figure_href(
+                    "unmet_fair_share", reading.query, tier=name, team=team.team
+                ),
+            )
+            for team in short
+        ],
+        parts=[UNMET_PART],
+        empty="No team had unmet fair share." if found.hours.known else UNKNOWN,
+    )
+
+
+def _idle(name: str, found: TierShares, idle: IdleEntitlement, reading: QuerySession) -> Drawing:
+    """Return the teams with idle entitlement meanwhile, the largest first."""
+    hours = f"{idle.hours} hour{'' if idle.hours == 1 else 's'}"
+    kept = "" if idle.is_whole else " Older hours are no longer kept."
+    empty = "No team held idle entitlement in the hours with unmet fair share."
+    if not idle.hours:
+        empty = "No hour had unmet fair share."
+    drawn = ranking(
+        "idle",
+        "Idle entitlement meanwhile",
+        [
+            RankedRow(
+                team.team,
+                (team.unallocated, team.idle),
+                href=href("statement", reading.query, name=team.team) or "",
+                note="GPU-h",
+                explain_href=figure_href(
+                    "idle_entitlement_meanwhile", reading.query, tier=name, team=team.team
+                ),
+            )
+            for team in idle.teams
+        ],
+        parts=IDLE_PARTS,
+        empty=(f"{empty}{kept}") if found.hours.known else UNKNOWN,
+    )
+    caption = f"In the {hours} with unmet fair share of another team.{kept}"
+    return replace(drawn, caption=caption)
+
+
+def _bars(found: TierShares, reading: QuerySession) -> Drawing:
+    """Return allocation against entitlement and demand, those with most demand first."""
+    hours = found.hours.known
+    teams = sorted(
+        found.teams, key=lambda one: (-max(one.demand, one.allocated, one.entitlement), one.team)
+    )
+    return bullet_bars(
+        "bars",
+        "Allocation vs. entitlement",
+        [
+            BulletRow(
+                team.team,
+                team.allocated / hours,
+                team.entitlement / hours,
+                team.demand / hours if team.demand > team.allocated else None,
+                href=href("statement", reading.query, name=team.team) or "",
+            )
+            for team in teams
+            if hours
+        ],
+        open_rows=_OPEN_TEAMS,
+        empty=UNKNOWN if not hours else "",
+    )

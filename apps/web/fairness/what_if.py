@@ -31,6 +31,7 @@ from apps.web.components.page_query import (
 )
 from apps.web.components.tables import Column, Table, TableRow
 from apps.web.fairness.overview import COLUMNS, known_tiers
+from apps.web.fairness.tier import simulator_tabs
 from apps.web.pages import page, respond
 from apps.web.query_session import PageRequest, QuerySession, query_session
 
@@ -280,7 +281,8 @@ def what_if_page(request: PageRequest, name: str) -> HttpResponseBase:
         "what_if",
         tables=tables_of(found, wish, name, reading) if found else (),
         name=name,
-        tier_href=href("tier-fairness", reading.query, name=name),
+        tabs=simulator_tabs(name, reading),
+        tier_href=href("tier", reading.query, name=name),
         fields=wish.fields,
         problems=problems,
         found=found,

@@ -1,0 +1,144 @@
+"""A ranked list: one bar for each row, of one part or several, on one scale.
+
+    ranking(
+        "short", "Unmet fair share",
+        [RankedRow("vision", (110.0,), href=team_href, explain_href=figure_href)],
+        parts=[RankPart("unmet_gpu_hours", "Unmet fair share", "of-demand", shape="hatch")],
+    )
+
+Rows stand in the order given: the caller ranks them. Amounts are in the unit of the parts.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from apps.usage.domain.amounts import nano
+from apps.web.components.drawings.base import (
+    OPEN_ROWS,
+    Drawing,
+    LegendKey,
+    gpus_text,
+    percent_of,
+    table_of,
+    top_of,
+)
+from apps.web.components.formats import Format, Value
+from apps.web.components.tables import Column, TableRow
+
+MOST = 60
+"""Rows that are drawn at most, the first ones; the table has all."""
+
+
+@dataclass(frozen=True, slots=True)
+class RankPart:
+    """A part of each bar: `key` heads it in files, `css` has its hue, `shape` is fill or hatch."""
+
+    key: str
+    label: str
+    css: str
+    shape: str = "fill"
+    kind: Format = Format.GPU_HOURS
+    unit: str = "GPU-h"
+
+
+@dataclass(frozen=True, slots=True)
+class RankedRow:
+    """A row with an amount for each part; `text` stands for their sum, `note` beside it.
+
+    `explain_href` leads from the value to its explanation.
+    """
+
+    label: str
+    amounts: Sequence[float]
+    href: str = ""
+    text: str = ""
+    note: str = ""
+    explain_href: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RankSlice:
+    """A drawn part: place and length in percent."""
+
+    part: RankPart
+    x: float
+    width: float
+
+
+@dataclass(frozen=True, slots=True)
+class Ranked:
+    """A drawn row; `said` has its amounts in words."""
+
+    row: RankedRow
+    slices: Sequence[RankSlice]
+    value: str
+    said: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ranking(Drawing):
+    """The bars on one scale; `more` rows unfold."""
+
+    template: ClassVar[str] = "components/drawings/_ranking.html"
+
+    ranked: Sequence[Ranked]
+    more: Sequence[Ranked]
+
+
+def ranking(
+    drawing_id: str,
+    title: str,
+    rows: Sequence[RankedRow],
+    *,
+    parts: Sequence[RankPart],
+    label: str = "Team",
+    empty: str = "",
+) -> Ranking:
+    """Return the bars of `rows` on the scale of the longest; `label` heads the names in the table.
+
+    Several parts have a legend. Raises ValueError for a row without an amount for each part.
+    """
+    top = top_of(sum(row.amounts) for row in rows)
+    drawn = [_ranked(row, parts, top) for row in rows]
+    return Ranking(
+        id=drawing_id,
+        title=title,
+        ranked=drawn[:OPEN_ROWS],
+        more=drawn[OPEN_ROWS:MOST],
+        legend=[LegendKey(part.label, part.css, part.shape) for part in parts]
+        if len(parts) > 1
+        else (),
+        table=table_of(
+            drawing_id,
+            title,
+            [
+                Column(label.lower(), label),
+                *(Column(part.key, part.label, part.kind, part.unit) for part in parts),
+            ],
+            [_table_row(row, parts, label) for row in rows],
+        ),
+        empty="" if rows else empty or "Nothing to rank.",
+    )
+
+
+def _ranked(row: RankedRow, parts: Sequence[RankPart], top: float) -> Ranked:
+    slices, x = [], 0.0
+    for part, amount in zip(parts, row.amounts, strict=True):
+        width = percent_of(amount, top)
+        slices.append(RankSlice(part, round(x, 2), width))
+        x += width
+    value = row.text or gpus_text(sum(row.amounts))
+    said = ", ".join(
+        f"{part.label.lower()} {gpus_text(amount)} {part.unit}".strip()
+        for part, amount in zip(parts, row.amounts, strict=True)
+        if part.unit
+    )
+    return Ranked(row, slices, value, f"{row.label}: {said or value}")
+
+
+def _table_row(row: RankedRow, parts: Sequence[RankPart], label: str) -> TableRow:
+    values: dict[str, Value] = {label.lower(): row.label}
+    for part, amount in zip(parts, row.amounts, strict=True):
+        values[part.key] = nano(amount) if part.kind is Format.GPU_HOURS else amount
+    return TableRow(values)
