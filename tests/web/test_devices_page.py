@@ -1,4 +1,4 @@
-"""The devices page: who is on which card, how healthy it is, and who may see that."""
+"""The pages of GPUs: the map, who is on which GPU, how healthy it is, and who may see that."""
 
 import html
 import re
@@ -18,8 +18,7 @@ from apps.clusters.domain.devices.state import DeviceHolder, DeviceState, Health
 from apps.clusters.models import Device, Node, NodeInterval
 from apps.clusters.services.devices import keep_states
 from apps.usage.models import NodeHour
-from apps.usage.selectors import CursorRefused
-from apps.usage.selectors.devices import DeviceFilters, device_page
+from apps.usage.selectors import DeviceFilters, device_rows
 from apps.web.components.formats import percent
 from tests.factories import Portal
 from tests.web.conftest import HOURLY, LOOKED
@@ -28,7 +27,8 @@ from tests.web.pages import records_of, text_of
 from tests.web.shown import tables_of
 
 SignIn = Callable[[User], Client]
-LIST = f"/capacity/gpus/?{HOURLY}"
+MAP = f"/capacity/gpus/?{HOURLY}"
+LIST = f"{MAP}&tab=table"
 
 
 def words(page: str) -> str:
@@ -44,10 +44,10 @@ def lines(client: Client, query: str = "") -> dict[str, str]:
     return {line.split(" NVIDIA")[0]: line for line in told}
 
 
-def test_every_device_is_there_by_node_and_number(admin: Client) -> None:
+def test_every_device_is_there_what_is_wrong_first(admin: Client) -> None:
     assert list(lines(admin)) == [
-        *("GPU 6", "GPU 0", "GPU 1", "GPU 2", "GPU 3"),
-        *("GPU 4 · 1g.10gb 7", "GPU 4 · 1g.10gb 8", "GPU 5"),
+        *("GPU 3", "GPU 0", "GPU 1", "GPU 5"),
+        *("GPU 6", "GPU 2", "GPU 4 · 1g.10gb 7", "GPU 4 · 1g.10gb 8"),
     ]
 
 
@@ -58,17 +58,18 @@ def test_a_line_tells_tenants_load_and_health(admin: Client) -> None:
     assert "vision/train-0 vision" in shown["GPU 0"]
     assert "97 now 97" in shown["GPU 0"]
     assert "52 41.0 GiB of 78.6 GiB" in shown["GPU 0"]
-    assert "4 2 uncorrectable" in shown["GPU 1"]
+    assert "2 memory rows replaced after uncorrectable errors" in shown["GPU 1"]
     assert "vision-prod/serve-abc" in shown["GPU 2"]
     assert "speech/notes-0" in shown["GPU 2"]
-    assert "active, no pod named" in shown["GPU 3"]
+    assert "Unavailable" in shown["GPU 3"]
     assert "79 hardware" in shown["GPU 3"]
 
 
 def test_what_is_not_known_is_a_dash_and_never_a_zero(admin: Client) -> None:
     unseen = lines(admin)["GPU 5"]
     assert "unseen since 26 Oct 2025 23:55 no exporter shows it any more" in unseen
-    assert unseen.count("–") == 7
+    assert "No metrics" in unseen
+    assert unseen.count("–") == 6
     (row,) = [r for r in records_of(admin, f"{LIST}&format=csv&table=devices") if r["xid"] == "79"]
     assert (row["temperature_celsius"], row["row_remap_failure"]) == ("54", "0")
     gone = next(r for r in records_of(admin, f"{LIST}&format=csv&table=devices&uuid=6"))
@@ -81,8 +82,9 @@ def test_the_list_and_its_file_say_the_same(admin: Client) -> None:
     assert len(shown) == len(rows)
     for line, row in zip(shown, rows, strict=True):
         assert line.startswith(row["gpu"])
-        for part in (row["gpu_model"], row["health"], row["reasons"], row["temperature_celsius"]):
-            assert part in line
+        for name in ("gpu_model", "health", "state", "node", "temperature_celsius"):
+            assert row[name] in line
+        assert all(reason in line for reason in row["reasons"].split("; "))
         if row["activity_ratio"]:
             assert percent(float(row["activity_ratio"])).removesuffix(" %") in line
 
@@ -115,10 +117,14 @@ def test_old_looks_are_told_as_an_outage(admin: Client, portal: Portal) -> None:
     [
         ("&health=broken", ["GPU 3"]),
         ("&health=broken&health=unseen", ["GPU 3", "GPU 5"]),
-        ("&node=west-2", ["GPU 4 · 1g.10gb 7", "GPU 4 · 1g.10gb 8", "GPU 5"]),
+        ("&state=idle", ["GPU 1"]),
+        ("&state=idle&state=free", ["GPU 1", "GPU 4 · 1g.10gb 8"]),
+        ("&team=speech", ["GPU 1", "GPU 2"]),
+        ("&tier=gold", ["GPU 3", "GPU 0", "GPU 1", "GPU 2"]),
+        ("&node=west-2", ["GPU 5", "GPU 4 · 1g.10gb 7", "GPU 4 · 1g.10gb 8"]),
         ("&node=nowhere", []),
         ("&cluster=east", ["GPU 6"]),
-        ("&gpu_model=NVIDIA-H100-80GB-HBM3", ["GPU 0", "GPU 1", "GPU 2", "GPU 3"]),
+        ("&gpu_model=NVIDIA-H100-80GB-HBM3", ["GPU 3", "GPU 0", "GPU 1", "GPU 2"]),
         ("&uuid=000003", ["GPU 2"]),
         ("&uuid=%00000003", ["GPU 2"]),
         ("&uuid=%25", []),
@@ -129,8 +135,9 @@ def test_the_list_can_be_narrowed(admin: Client, query: str, names: list[str]) -
     assert list(lines(admin, query)) == names
 
 
-def test_an_unknown_health_is_told(admin: Client) -> None:
+def test_an_unknown_health_or_state_is_told(admin: Client) -> None:
     assert "There is no health “poorly”" in words(text_of(admin, f"{LIST}&health=poorly"))
+    assert "There is no state “asleep”" in words(text_of(admin, f"{LIST}&state=asleep"))
 
 
 def test_a_health_to_filter_by_says_how_many_devices_have_it(admin: Client) -> None:
@@ -160,20 +167,17 @@ def test_pages_follow_each_other_without_a_gap_and_a_file_carries_all(
     more = [DeviceState(uuid=f"GPU-{n}", node="west-3", index=str(n)) for n in range(220)]
     keep_states(portal.clusters[1], more, LOOKED)
     seen: list[str] = []
-    query, pages = "", 0
-    while True:
-        page = text_of(admin, f"{LIST}{query}")
+    address, pages = LIST, 0
+    while address:
+        page = text_of(admin, address)
         pages += 1
         seen += re.findall(r'device-name"><a[^>]* title="([^"]+)"', page)
-        following = re.search(r'[?&;](cursor=[\w-]+)[^"]*" rel="next"', page)
-        if not following:
-            break
-        query = f"&{following[1]}"
-    assert pages == 10
+        following = re.search(r'href="([^"#]+)#devices" rel="next"', page)
+        address = html.unescape(following[1]) if following else ""
     rows = records_of(admin, f"{LIST}&format=csv&table=devices")
     assert seen == [row["uuid"] for row in rows]
     assert len(rows) == 228
-    assert seen[1:4] == ["GPU-0", "GPU-1", "GPU-2"]
+    assert seen[7:10] == ["GPU-0", "GPU-1", "GPU-2"]
 
 
 def test_a_file_carries_every_column(admin: Client) -> None:
@@ -184,16 +188,11 @@ def test_a_file_carries_every_column(admin: Client) -> None:
     assert first["first_seen"] == "2025-10-26T22:55:00Z"
 
 
-def test_a_cursor_of_another_list_is_refused() -> None:
-    with pytest.raises(CursorRefused):
-        device_page(
-            DeviceFilters(), visibility=EVERYTHING, now=LOOKED, cursor="bm9uZQ", page_size=3
-        )
-
-
 def test_more_devices_need_no_more_queries(portal: Portal, admin: Client) -> None:
     with CaptureQueriesContext(connection) as before:
         text_of(admin, LIST)
+    with CaptureQueriesContext(connection) as of_map:
+        text_of(admin, MAP)
     tenants = (DeviceHolder("vision", "train-0"), DeviceHolder("speech", "notes-0"))
     more = [
         DeviceState(uuid=f"GPU-{n}", node=f"node-{n}", tenants=tenants, xid=79) for n in range(40)
@@ -202,6 +201,9 @@ def test_more_devices_need_no_more_queries(portal: Portal, admin: Client) -> Non
     with CaptureQueriesContext(connection) as after:
         text_of(admin, LIST)
     assert len(after) == len(before)
+    with CaptureQueriesContext(connection) as after:
+        text_of(admin, MAP)
+    assert len(after) == len(of_map)
 
 
 # ---------------------------------------------------------------- nodes
@@ -245,10 +247,11 @@ def test_without_labels_the_driver_is_that_of_the_devices(admin: Client) -> None
 def test_nodes_with_unattributed_activity_are_shown_largest_first(
     path: str, portal: Portal, admin: Client
 ) -> None:
-    assert "Unattributed GPU activity" not in text_of(admin, f"{path}?{HOURLY}")
+    address = f"{path}?{HOURLY}&tab=nodes"
+    assert "Unattributed GPU activity" not in text_of(admin, address)
     NodeHour.objects.filter(node__name="west-1").update(unattributed=500_000_000)
     NodeHour.objects.filter(node__name="east-1").update(unattributed=600_000_000)
-    table = tables_of(text_of(admin, f"{path}?{HOURLY}"))["unattributed"]
+    table = tables_of(text_of(admin, address))["unattributed"]
     assert [row[0].text for row in table.rows[1:]] == ["east-1", "west-1"]
     assert table.rows[2][-1].text == "GPU 3 (60%)"
 
@@ -258,8 +261,9 @@ def test_unattributed_activity_is_for_who_sees_everything(
 ) -> None:
     NodeHour.objects.filter(node__name="west-1").update(unattributed=500_000_000)
     for path in ("/capacity/gpus/", "/admin/data-quality/"):
-        assert "Unattributed GPU activity" in text_of(signed_in(portal.finn), f"{path}?{HOURLY}")
-        assert "Unattributed GPU activity" not in text_of(signed_in(portal.ada), f"{path}?{HOURLY}")
+        address = f"{path}?{HOURLY}&tab=nodes"
+        assert "Unattributed GPU activity" in text_of(signed_in(portal.finn), address)
+        assert "Unattributed GPU activity" not in text_of(signed_in(portal.ada), address)
 
 
 # ---------------------------------------------------------------- who sees what
@@ -286,27 +290,15 @@ def test_counts_and_files_are_of_what_is_seen(portal: Portal, signed_in: SignIn)
 
 
 def test_who_is_on_no_team_sees_no_device(db: None, portal: Portal) -> None:
-    found = device_page(
-        DeviceFilters(),
-        visibility=Visibility(everything=False),
-        now=LOOKED,
-        cursor=None,
-        page_size=9,
-    )
-    assert found.rows == ()
+    nobody = Visibility(everything=False)
+    assert device_rows(DeviceFilters(), visibility=nobody, now=LOOKED) == []
 
 
-def test_pages_of_a_team_follow_each_other(portal: Portal, db: None) -> None:
+def test_a_team_sees_its_devices_alone(portal: Portal, db: None) -> None:
     visibility = Visibility(everything=False, team_ids=frozenset({portal.vision.pk}))
-    seen, cursor = [], None
-    for _ in range(3):
-        found = device_page(
-            DeviceFilters(), visibility=visibility, now=LOOKED, cursor=cursor, page_size=1
-        )
-        seen += [row.uuid for row in found.rows]
-        cursor = found.next_cursor
-    assert seen == [uuid_of(1), uuid_of(3), uuid_of(5)]
-    assert cursor is None
+    rows = device_rows(DeviceFilters(), visibility=visibility, now=LOOKED)
+    assert [row.uuid for row in rows] == [uuid_of(1), uuid_of(3), uuid_of(5)]
+    assert len(device_rows(DeviceFilters(), visibility=EVERYTHING, now=LOOKED)) == 8
 
 
 def test_a_team_needs_few_queries(

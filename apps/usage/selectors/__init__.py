@@ -22,8 +22,7 @@ from apps.usage.selectors.devices import (
     DeviceRow,
     NodeRow,
     UnattributedRow,
-    device_healths,
-    device_page,
+    device_rows,
     last_readings,
     node_rows,
     stray_devices,
@@ -43,6 +42,7 @@ from apps.usage.selectors.fact_tables import (
     source_of,
     with_days,
 )
+from apps.usage.selectors.fleet import FleetDevice, FleetState, NodeKey, fleet_state
 from apps.usage.selectors.ledger import (
     HOURLY_DAYS,
     PodPart,

@@ -8,26 +8,19 @@ from functools import cached_property
 from typing import Any
 
 import msgspec
-from django.db.models import Count, Max, Q, QuerySet, Sum
+from django.db.models import Max, Q, QuerySet, Sum
 
 from apps.accounts.permissions import Visibility
 from apps.clusters.domain.devices.state import DeviceState, Health, of_models
 from apps.clusters.domain.window import Window
 from apps.clusters.models import Cluster, Device, Namespace, NodeInterval, Pod
 from apps.clusters.selectors import TeamSpan, team_spans
-from apps.usage.domain.usage_query import (
-    Filters,
-    GroupingRefused,
-    RowPage,
-    decode_cursor,
-    encode_cursor,
-)
+from apps.usage.domain.usage_query import Filters, GroupingRefused
 from apps.usage.models import NodeHour
 from apps.usage.selectors.data_quality import claims_before_the_watch
 from apps.usage.selectors.fact_tables import models_named
 from apps.usage.selectors.ledger import HOURLY_DAYS
 
-_KIND = "devices"
 _INSTANT = timedelta(seconds=1)
 _COLUMNS = (
     *("pk", "cluster__name", "cluster_id", "node_name", "place", "uuid", "gpu_instance"),
@@ -46,7 +39,6 @@ class DeviceFilters:
     cluster: tuple[str, ...] = ()
     gpu_model: tuple[str, ...] = ()
     node: tuple[str, ...] = ()
-    health: tuple[str, ...] = ()
     text: str = ""
     uuid: str = ""
 
@@ -91,7 +83,10 @@ class DeviceRow:
 
 @dataclass(frozen=True, slots=True)
 class NodeRow:
-    """A node by its newest interval; all but the names is None where no interval is known."""
+    """A node by its newest interval; all but the names is None where no interval is known.
+
+    `devices` are what ResourceSlices offer on it, each with the fields of `OfferedDevice`.
+    """
 
     cluster: str
     node: str
@@ -101,51 +96,21 @@ class NodeRow:
     capacity: Mapping[str, float] = field(default_factory=dict)
     allocatable: Mapping[str, float] = field(default_factory=dict)
     labels: Mapping[str, str] = field(default_factory=dict)
+    devices: Sequence[Mapping[str, Any]] = ()
 
 
-def device_page(
-    filters: DeviceFilters,
-    *,
-    visibility: Visibility,
-    now: datetime,
-    cursor: str | None,
-    page_size: int,
-) -> RowPage[DeviceRow]:
+def device_rows(
+    filters: DeviceFilters, *, visibility: Visibility, now: datetime
+) -> list[DeviceRow]:
     """Return devices by cluster, node and their number in it. Seven queries at most.
 
     Who does not see everything gets the devices whose labels name a pod of a team of theirs, and
-    of other teams' pods on these how many there are. Raises CursorRefused.
+    of other teams' pods on these how many there are.
     """
     sight = _DeviceVisibility(visibility, now)
-    rows = _narrowed(filters, sight)
-    if cursor is not None:
-        rows = rows.filter(_after(cursor))
-    ordered = rows.order_by(*_ORDER).values_list(*_COLUMNS, named=True)
+    ordered = _narrowed(filters, sight).order_by(*_ORDER).values_list(*_COLUMNS, named=True)
     # What a reader sees part of hangs on labels, which the database does not read.
-    few = ordered[: page_size + 1] if sight.everything else sight.filtered(ordered)
-    found = list(few)[: page_size + 1]
-    shown, last = found[:page_size], found[page_size - 1] if len(found) > page_size else None
-    return RowPage(
-        rows=tuple(_device_rows(shown, sight)),
-        next_cursor=(
-            encode_cursor(_KIND, (last.cluster__name, last.node_name, last.place, last.pk))
-            if last
-            else None
-        ),
-    )
-
-
-def device_healths(
-    filters: DeviceFilters, *, visibility: Visibility, now: datetime
-) -> dict[Health, int]:
-    """Return how many devices have each health, of those that the filters but `health` leave."""
-    sight = _DeviceVisibility(visibility, now)
-    rows = _narrowed(filters, sight, health=False).order_by()
-    if sight.everything:
-        counts = dict(rows.values_list("health").annotate(devices=Count("pk")))
-        return {health: int(counts.get(health.value, 0)) for health in Health}
-    seen = [row.health for row in sight.filtered(rows.values_list(*_COLUMNS, named=True))]
-    return {health: seen.count(health.value) for health in Health}
+    return _device_rows(list(ordered) if sight.everything else sight.filtered(ordered), sight)
 
 
 def last_readings(*, visibility: Visibility, clusters: Collection[str] = ()) -> dict[str, Any]:
@@ -180,7 +145,7 @@ def node_rows(
         .order_by("start", "pk")
         .values_list(
             *("node__cluster__name", "node__name", "start", "ready", "schedulable"),
-            *("capacity", "allocatable", "labels"),
+            *("capacity", "allocatable", "labels", "devices"),
         )
     )
     newest = {(row[0], row[1]): NodeRow(*row) for row in intervals}
@@ -257,9 +222,7 @@ class _DeviceVisibility:
         return Q(node_name="") | Q(node_name__in=running.values("node_name"))
 
 
-def _narrowed(
-    filters: DeviceFilters, sight: _DeviceVisibility, *, health: bool = True
-) -> QuerySet[Device, Device]:
+def _narrowed(filters: DeviceFilters, sight: _DeviceVisibility) -> QuerySet[Device, Device]:
     rows = Device.objects.filter(sight.condition(), cluster__active=True)
     # What an unseen device showed last says nothing of who holds it now.
     if not sight.everything:
@@ -270,21 +233,9 @@ def _narrowed(
     if filters.gpu_model:
         models = Device.objects.order_by().values_list("model", flat=True).distinct()
         rows = rows.filter(model__in=of_models(models, filters.gpu_model))
-    if filters.health and health:
-        rows = rows.filter(health__in=filters.health)
     if filters.text:
         rows = rows.filter(uuid__icontains=filters.text)
     return rows.filter(uuid=filters.uuid) if filters.uuid else rows
-
-
-def _after(cursor: str) -> Q:
-    cluster, node, place, pk = decode_cursor(_KIND, cursor, (str, str, str, int))
-    return (
-        Q(cluster__name__gt=cluster)
-        | Q(cluster__name=cluster, node_name__gt=node)
-        | Q(cluster__name=cluster, node_name=node, place__gt=place)
-        | Q(cluster__name=cluster, node_name=node, place=place, pk__gt=pk)
-    )
 
 
 # ---------------------------------------------------------------- rows

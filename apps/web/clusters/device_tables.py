@@ -1,18 +1,24 @@
 """Tables of GPUs, MIG devices and nodes, and of unattributed GPU activity."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
+
+from django.conf import settings
 
 from apps.clusters.domain.devices.state import Health, Xid, meaning
 from apps.usage.selectors import (
     DeviceRow,
+    FleetDevice,
+    FleetState,
     GroupingRefused,
+    NodeKey,
     NodeRow,
     UnattributedRow,
     stray_devices,
     unattributed_by_node,
 )
+from apps.web.components.drawings.fleet import STATES
 from apps.web.components.formats import Format, Value, duration
 from apps.web.components.page_query import href
 from apps.web.components.tables import Column, Table, TableRow
@@ -20,22 +26,26 @@ from apps.web.query_session import QuerySession
 
 STALE = timedelta(minutes=15)
 """Looks come every five minutes: after three that failed, a page says how old it is."""
+UNDERUTILIZED_BELOW = 0.5
+"""Mean activity under which an allocated GPU that is not idle counts as underutilized."""
 SHOWN = (
-    *("gpu", "health", "tenants", "activity_ratio", "memory_ratio"),
-    *("temperature_celsius", "power_watts", "xid", "remapped_rows", "last_seen"),
+    *("gpu", "node", "health", "state", "tenants", "activity_ratio", "memory_ratio"),
+    *("temperature_celsius", "power_watts", "xid", "last_seen"),
 )
 """Columns of the list on the page, in order; files carry all."""
 _COLUMNS = (
     Column("cluster", "Cluster"),
+    Column("gpu", "GPU"),
     Column("node", "Node"),
-    Column("gpu", "Device"),
     Column("uuid", "UUID"),
     Column("gpu_instance", "MIG instance"),
     Column("profile", "MIG profile"),
     Column("gpu_model", "GPU model"),
+    Column("tier", "Tier"),
     Column("health", "Health"),
     Column("health_since", "Since", Format.TIME),
     Column("reasons", "Reasons", wraps=True),
+    Column("state", "State", hint="by the last half hour"),
     Column("tenants", "Tenants", hint="pods that the device's labels name"),
     Column("other_tenants", "Other tenants", Format.COUNT),
     Column(
@@ -83,8 +93,8 @@ class DeviceLine(TableRow):
     href: str | None = None
     tenants: tuple[TenantLink, ...] = ()
     xid: Xid | None = None
-    starts_node: bool = False
     node_href: str | None = None
+    state_css: str = ""
 
     @property
     def memory_share(self) -> float | None:
@@ -112,43 +122,46 @@ def stale(looks: Mapping[str, datetime | None], now: datetime) -> list[Staleness
     ]
 
 
-def devices_table(
-    rows: Sequence[DeviceRow],
-    reading: QuerySession,
-    *,
-    next_href: str | None = None,
-    every: Callable[[], Iterable[DeviceRow]] | None = None,
-    narrowed: bool = False,
-) -> Table:
+def devices_table(devices: Sequence[FleetDevice], reading: QuerySession) -> Table:
     """Return a line per device."""
-    lines = [device_line(row, reading) for row in rows]
     return Table(
         id="devices",
         title="GPUs",
         columns=_COLUMNS,
-        rows=[
-            replace(line, starts_node=n == 0 or _place(rows[n - 1]) != _place(rows[n]))
-            for n, line in enumerate(lines)
-        ],
+        rows=[device_line(device, reading) for device in devices],
         zone=reading.choice.zone,
-        empty=(
-            "No device is like that. Take off a filter."
-            if narrowed
-            else "No device is known yet. " + _UNREAD
-            if reading.visibility.everything
-            else "None of your teams' pods is on a device now, as far as its labels tell."
-        ),
-        next_href=next_href,
-        every=None if every is None else lambda: (device_line(r, reading) for r in every()),
+        empty="",
     )
 
 
-def _place(row: DeviceRow) -> tuple[str, str]:
-    return row.cluster, row.node
+def no_devices(reading: QuerySession, *, narrowed: bool) -> str:
+    """Return why no device is listed."""
+    if narrowed:
+        return "No GPU matches. Remove a filter."
+    if reading.visibility.everything:
+        return "No GPU is known yet. " + _UNREAD
+    return "No GPU is allocated to a pod of your teams now."
 
 
-def device_line(row: DeviceRow, reading: QuerySession) -> DeviceLine:
+def use_state(device: FleetDevice) -> str:
+    """Return the state of a device, a key of STATES, by its last half hour."""
+    row, mean = device.row, device.row.state.activity_mean
+    if row.health is Health.BROKEN:
+        return "unavailable"
+    if row.health is Health.UNSEEN:
+        return "no_metrics"
+    if not device.holders:
+        return "unattributed" if row.is_stray else "free"
+    if mean is None:
+        return "no_metrics"
+    if mean < settings.IDLE_BELOW:
+        return "idle"
+    return "underutilized" if mean < UNDERUTILIZED_BELOW else "active"
+
+
+def device_line(device: FleetDevice, reading: QuerySession) -> DeviceLine:
     """Return the line of a device."""
+    row, use = device.row, STATES[use_state(device)]
     state = row.state
     xid = meaning(state.xid) if state.xid else None
     values: dict[str, Value] = {
@@ -159,6 +172,8 @@ def device_line(row: DeviceRow, reading: QuerySession) -> DeviceLine:
         "gpu_instance": row.gpu_instance,
         "profile": row.profile,
         "gpu_model": row.model,
+        "tier": ", ".join(device.tiers),
+        "state": use.label,
         "health": row.health.value,
         "health_since": row.health_since,
         "reasons": "; ".join(row.reasons),
@@ -169,7 +184,7 @@ def device_line(row: DeviceRow, reading: QuerySession) -> DeviceLine:
         "sm_active_ratio": state.sm_active,
         "tensor_active_ratio": state.tensor_active,
         "memory_copy_ratio": state.memory_copy,
-        "memory_ratio": _ratio(state.memory_used_mib, state.memory_total_mib),
+        "memory_ratio": memory_ratio(device),
         "memory_used_mib": state.memory_used_mib,
         "memory_total_mib": state.memory_total_mib,
         "temperature_celsius": state.temperature_celsius,
@@ -202,7 +217,8 @@ def device_line(row: DeviceRow, reading: QuerySession) -> DeviceLine:
             for tenant in row.tenants
         ),
         xid=xid,
-        node_href=href("gpus", (*reading.query, ("node", row.node))) if row.node else None,
+        node_href=node_href(row.node, reading),
+        state_css=use.css,
     )
 
 
@@ -212,8 +228,15 @@ def title_of(row: DeviceRow) -> str:
     return f"{card} · {row.profile} {row.gpu_instance}" if row.gpu_instance else card
 
 
-def _ratio(part: float | None, whole: float | None) -> float | None:
-    return part / whole if part is not None and whole else None
+def memory_ratio(device: FleetDevice) -> float | None:
+    """Return the used share of a device's memory, 0..1; None where it is not exported."""
+    used, total = device.row.state.memory_used_mib, device.row.state.memory_total_mib
+    return used / total if used is not None and total else None
+
+
+def node_href(node: str, reading: QuerySession) -> str | None:
+    """Return the address of the list of a node's GPUs."""
+    return href("gpus", (*reading.query, ("node", node), ("tab", "table"))) if node else None
 
 
 def _sum(*counts: int | None) -> int | None:
@@ -226,34 +249,43 @@ def _sum(*counts: int | None) -> int | None:
 _NODE_COLUMNS = (
     Column("node", "Node"),
     Column("cluster", "Cluster"),
+    Column("tier", "Tier", wraps=True),
+    Column("worst_health", "Health", hint="of its worst GPU"),
+    Column("gpus", "GPUs", Format.COUNT),
+    Column("idle_gpus", "Idle", Format.NUMBER, "GPUs"),
+    Column("rack", "Zone / rack"),
     Column("readiness", "Readiness"),
-    Column("since", "So since", Format.TIME),
-    Column("allocatable", "Allocatable", hint="units that pods can be given, of those it has"),
+    Column("since", "So since", Format.TIME, in_files=True),
+    Column(
+        *("allocatable", "Allocatable"),
+        hint="units that pods can be given, of those it has",
+        wraps=True,
+    ),
     Column("driver", "Driver"),
     Column("cuda", "CUDA", hint="the newest that the driver runs"),
     Column("sharing", "Sharing"),
     Column("mig", "MIG configuration"),
     Column("plugin_config", "Device plugin configuration"),
-    Column("worst_health", "Worst device"),
 )
 _WORST = (Health.BROKEN, Health.WATCH, Health.UNSEEN, Health.OK)
 BADGES = {Health.BROKEN: "failed", Health.WATCH: "partial", Health.UNSEEN: "partial"}
 
 
-def nodes_table(
-    nodes: Sequence[NodeRow], devices: Sequence[DeviceRow], reading: QuerySession
-) -> Table:
-    """Return a line per node of the devices shown: its readiness and the GPU software on it."""
-    by_node: dict[tuple[str, str], list[DeviceRow]] = {}
-    for row in devices:
-        by_node.setdefault(_place(row), []).append(row)
+def nodes_table(fleet: FleetState, devices: Sequence[FleetDevice], reading: QuerySession) -> Table:
+    """Return a line per node of these devices: its readiness and the GPU software on it."""
+    by_node: dict[NodeKey, list[FleetDevice]] = {}
+    for device in devices:
+        by_node.setdefault(device.node, []).append(device)
+    lines = [
+        _node_line(fleet.nodes[key], own, fleet.rack(key), reading) for key, own in by_node.items()
+    ]
     return Table(
         id="nodes",
         title="Nodes",
         columns=_NODE_COLUMNS,
-        rows=[_node_line(node, by_node[node.cluster, node.node], reading) for node in nodes],
+        rows=sorted(lines, key=lambda line: _WORST.index(Health(str(line.values["worst_health"])))),
         zone=reading.choice.zone,
-        empty="No node of these devices is known.",
+        empty="No node of these GPUs is known.",
         note=(
             "As far as the labels of the nodes and the devices tell. A dash: no label says so, or "
             "the cluster is known from its metrics alone."
@@ -261,14 +293,20 @@ def nodes_table(
     )
 
 
-def _node_line(node: NodeRow, devices: Sequence[DeviceRow], reading: QuerySession) -> TableRow:
-    worst = min((row.health for row in devices), key=_WORST.index)
-    drivers = {row.state.driver_version for row in devices if row.state.driver_version}
+def _node_line(
+    node: NodeRow, devices: Sequence[FleetDevice], rack: str, reading: QuerySession
+) -> TableRow:
+    worst = min((device.row.health for device in devices), key=_WORST.index)
+    drivers = {device.row.state.driver_version for device in devices} - {""}
     ready, ready_badge = _readiness(node)
     mig, mig_badge = _mig(node.labels)
     values: dict[str, Value] = {
         "node": node.node,
         "cluster": node.cluster,
+        "tier": ", ".join(sorted({tier for device in devices for tier in device.tiers})),
+        "gpus": len({device.gpu for device in devices}),
+        "idle_gpus": sum(device.share for device in devices if use_state(device) == "idle"),
+        "rack": rack,
         "readiness": ready,
         "since": node.since,
         "allocatable": ", ".join(
@@ -284,7 +322,7 @@ def _node_line(node: NodeRow, devices: Sequence[DeviceRow], reading: QuerySessio
         "plugin_config": node.labels.get("nvidia.com/device-plugin.config", ""),
         "worst_health": worst.value,
     }
-    link = href("gpus", (*reading.query, ("node", node.node))) if node.node else None
+    link = node_href(node.node, reading)
     badges = {"readiness": ready_badge, "mig": mig_badge, "worst_health": BADGES.get(worst, "")}
     return TableRow(values, {"node": link}, {key: badge for key, badge in badges.items() if badge})
 
@@ -372,7 +410,7 @@ def _unattributed_line(
                 f"{title_of(device)} ({_activity(device)})" for device in devices
             ),
         },
-        {"node": href("gpus", (*reading.query, ("node", row.node)))},
+        {"node": node_href(row.node, reading)},
     )
 
 

@@ -1,51 +1,69 @@
-"""The pages of GPUs: current metrics, who holds each one, and its health."""
+"""The pages of GPUs: the map of the fleet, its list and nodes, and one GPU."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from enum import StrEnum
+from typing import TypeVar
 
-from django.http import Http404, HttpResponseBase
+from django.http import Http404, HttpResponseBase, QueryDict
 
 from apps.clusters.domain.devices.state import Health
 from apps.clusters.domain.window import Window
 from apps.usage import selectors as usage
+from apps.usage.domain.amounts import NANO
 from apps.usage.domain.usage_query import Filters, PodRow, RowPage
 from apps.usage.selectors import (
     DeviceFilters,
     DeviceRow,
-    device_healths,
-    device_page,
+    FleetDevice,
+    FleetState,
+    fleet_state,
     last_readings,
-    node_rows,
 )
 from apps.web.clusters import device_tables
-from apps.web.clusters.device_tables import unattributed_nodes
+from apps.web.clusters.device_tables import unattributed_nodes, use_state
+from apps.web.clusters.fleet_map import (
+    MapChoice,
+    MapColour,
+    MapGrouping,
+    fleet_map,
+    has_racks,
+)
 from apps.web.components import listings, page_query
+from apps.web.components.drawings.base import gpus_text
+from apps.web.components.drawings.fleet import STATES, Fleet
+from apps.web.components.figure_row import FigureRow, KeyFigure, Tone, figure_row
 from apps.web.components.page_query import (
     PER_PAGE,
     Query,
-    next_href,
     option_links,
+    pages_from,
     path_of,
     with_query,
-    without,
 )
-from apps.web.components.tables import Table
+from apps.web.components.tables import Table, paged
+from apps.web.components.tabs import TAB_KEY, Tab, tab_bar
+from apps.web.components.window_picker import PLACE_KEYS, kept
 from apps.web.pages import page, respond
 from apps.web.query_session import (
     PageRequest,
     QuerySession,
-    every_row,
     freshness_of,
     on_cluster,
     quality_of,
     query_session,
 )
 
-PER_FILE_READ = 2000
-_TAKES = ("gpu_model",)
+_TAKES = ("tier", "team", "gpu_model")
+_TABS = (Tab("map", "Map"), Tab("table", "Table"), Tab("nodes", "Nodes"))
 _HEALTHS = tuple(health.value for health in Health)
 _HEALTHS_SHOWN = (Health.BROKEN, Health.WATCH, Health.OK, Health.UNSEEN)
+_SEVERITY = ("broken", "unattributed", "watch", "unseen", *STATES)
+"""Health and states of devices in the order of the list; the first that fits counts."""
+_CHIPS = {"node": "Node", "uuid": "UUID", "health": "Health", "state": "State"}
+_NARROWING = ("cluster", "tier", "team", "gpu_model")
 _LONGEST_NAME = 253
 _MOST_NAMES = 100
 _DAY = timedelta(hours=24)
@@ -56,75 +74,232 @@ _ON_NODE = (
 
 @dataclass(frozen=True, slots=True)
 class _DeviceQuery:
-    """What the address asks of the list beside window and filters; `query` holds it for links."""
+    """What the address asks of the page beside window and filters; `query` holds it for links."""
 
     filters: DeviceFilters
+    healths: tuple[str, ...]
+    states: tuple[str, ...]
+    choice: MapChoice
     query: Query
     problem: str
 
-    @property
-    def narrows(self) -> bool:
-        return bool(self.query or self.filters.cluster or self.filters.gpu_model)
+    def shown(self, devices: Sequence[FleetDevice]) -> list[FleetDevice]:
+        """Return the devices with the health and state asked for."""
+        return [
+            device
+            for device in devices
+            if (not self.healths or device.row.health.value in self.healths)
+            and (not self.states or use_state(device) in self.states)
+        ]
 
 
 @page
 def device_list(request: PageRequest) -> HttpResponseBase:
     reading = query_session(request, takes=_TAKES)
     asked = _asked(request, reading)
-    found = _page(reading, asked.filters, request.GET.get("cursor") or None)
-    nodes = node_rows(
-        ((row.cluster, row.node) for row in found.rows if row.node),
+    fleet = fleet_state(
+        asked.filters,
+        tiers=reading.filters.tier,
+        teams=reading.filters.team,
         visibility=reading.visibility,
         now=reading.now,
     )
+    shown = asked.shown(fleet.devices)
+    narrowed = bool(asked.query or any(getattr(reading.filters, key) for key in _NARROWING))
+    empty = device_tables.no_devices(reading, narrowed=narrowed)
     unattributed = unattributed_nodes(reading)
-    tables = [
-        device_tables.devices_table(
-            found.rows,
-            reading,
-            next_href=next_href(
-                path_of(request), (*reading.query, *asked.query), found.next_cursor, "#devices"
-            ),
-            every=lambda: every_row(lambda at: _page(reading, asked.filters, at, PER_FILE_READ)),
-            narrowed=asked.narrows,
-        ),
-        device_tables.nodes_table(nodes, found.rows, reading),
-        *([unattributed] if unattributed else []),
-    ]
     looks = last_readings(visibility=reading.visibility, clusters=reading.filters.cluster)
+    tabs = tab_bar(request, _TABS, name="GPUs")
+    drawn = [_map(request, fleet, shown, asked, reading)] if tabs.chosen == "map" else []
     return respond(
         request,
         reading,
         "gpus",
-        tables=tables,
+        tables=[
+            replace(_devices_table(request, shown, reading), empty=empty),
+            device_tables.nodes_table(fleet, shown, reading),
+            *([unattributed] if unattributed else []),
+        ],
+        drawings=[replace(one, empty=one.empty and empty) for one in drawn],
+        figures=_figures(request, fleet.devices, unattributed, reading),
+        tabs=tabs,
         shown_columns=device_tables.SHOWN,
         stale=device_tables.stale(looks, reading.now),
-        looked=[(name, at) for name, at in sorted(looks.items()) if at],
-        health_links=_health_links(request, reading, asked),
+        health_links=_health_links(request, asked, fleet.devices),
+        groupings=_map_links(request, "group", _groupings(fleet), asked.choice.grouping),
+        colours=_map_links(request, "colour", list(MapColour), asked.choice.colour),
         asked=asked.filters,
-        node_chips=_node_chips(request, reading, asked),
-        hidden=without((*reading.query, *asked.query), "uuid"),
+        chips=_chips(request, asked),
+        hidden=_kept(request, "uuid"),
         problem=asked.problem,
         quality=quality_of(reading, freshness_of(reading), None),
     )
+
+
+def _devices_table(
+    request: PageRequest, devices: Sequence[FleetDevice], reading: QuerySession
+) -> Table:
+    """Return one page of the list, what is broken first; its file has all."""
+    ordered = sorted(devices, key=_severity)
+    pages = pages_from(request.GET, count=len(ordered))
+    table = replace(
+        device_tables.devices_table(ordered[pages.part], reading),
+        every=lambda: (device_tables.device_line(device, reading) for device in ordered),
+    )
+    return paged(table, path_of(request), _kept(request), pages)
+
+
+def _severity(device: FleetDevice) -> int:
+    return min(
+        _SEVERITY.index(name)
+        for name in (device.row.health.value, use_state(device))
+        if name in _SEVERITY
+    )
+
+
+# ---------------------------------------------------------------- map
+
+
+def _map(
+    request: PageRequest,
+    fleet: FleetState,
+    devices: Sequence[FleetDevice],
+    asked: _DeviceQuery,
+    reading: QuerySession,
+) -> Fleet:
+    path, opened = path_of(request), [("open", label) for label in asked.choice.opened]
+
+    def open_href(label: str) -> str:
+        return with_query(path, [*_kept(request, "open"), *opened, ("open", label)])
+
+    looked_at = max((device.row.looked_at for device in devices), default=None)
+    drawing = fleet_map(
+        fleet,
+        devices,
+        asked.choice,
+        reading,
+        open_href=open_href,
+        state_href=lambda state: _list_href(request, "state", state),
+        looked_at=looked_at,
+    )
+    # The list and the nodes say the same, in tabs of their own.
+    return replace(drawing, table=None)
+
+
+def _groupings(fleet: FleetState) -> list[MapGrouping]:
+    return [one for one in MapGrouping if one is not MapGrouping.RACK or has_racks(fleet)]
+
+
+def _map_links(
+    request: PageRequest, key: str, options: Sequence[StrEnum], chosen: StrEnum
+) -> list[tuple[str, str, bool]]:
+    """Return (label, address, chosen) of what the map can be grouped or coloured by."""
+    usual = options[0]
+    return option_links(
+        path_of(request),
+        _kept(request, key, "open"),
+        key,
+        {option.value: "" if option is usual else option.value for option in options},
+        () if chosen is usual else (chosen.value,),
+    )
+
+
+def _list_href(request: PageRequest, key: str, value: str) -> str:
+    """Return the address of the list of the GPUs with one health or state."""
+    return with_query(
+        path_of(request),
+        [*_kept(request, TAB_KEY, "health", "state", "open"), (TAB_KEY, "table"), (key, value)],
+    )
+
+
+# ---------------------------------------------------------------- figures
+
+
+def _figures(
+    request: PageRequest,
+    devices: Sequence[FleetDevice],
+    unattributed: Table | None,
+    reading: QuerySession,
+) -> FigureRow:
+    """Return how many GPUs there are, and what is wrong with them now.
+
+    MIG devices count with their share of a GPU, so that the figures can be compared.
+    """
+    gpus = {device.gpu for device in devices}
+    mig = sum(1 for device in devices if device.row.gpu_instance)
+    amounts: Counter[str] = Counter()
+    for device in devices:
+        amounts[use_state(device)] += device.share  # type: ignore[assignment]
+    watched = len({device.gpu for device in devices if device.row.health is Health.WATCH})
+    allocated = sum(device.share for device in devices if device.holders)
+    found = [
+        KeyFigure(
+            "GPUs",
+            f"{len(gpus):,}",
+            f"on {len({device.node for device in devices}):,} nodes",
+            basis="now",
+            note=f"{mig:,} MIG devices" if mig else "",
+        ),
+        KeyFigure(
+            "Unavailable",
+            gpus_text(amounts["unavailable"]),
+            _unit(amounts["unavailable"]),
+            basis="now",
+            href=_list_href(request, "health", Health.BROKEN.value),
+            note=f"{watched:,} to watch" if watched else "",
+            tone=Tone.DANGER if amounts["unavailable"] else Tone.NONE,
+        ),
+        KeyFigure(
+            "Idle",
+            gpus_text(amounts["idle"]),
+            f"of {gpus_text(allocated)} allocated GPUs",
+            basis="now",
+            href=_list_href(request, "state", "idle"),
+        ),
+    ]
+    if reading.visibility.everything:
+        found.append(_unattributed(request, amounts["unattributed"], unattributed))
+    return figure_row(*found)
+
+
+def _unit(gpus: float) -> str:
+    return "GPU" if gpus == 1 else "GPUs"
+
+
+def _unattributed(request: PageRequest, now: float, table: Table | None) -> KeyFigure:
+    hours = (
+        sum(int(str(row.values["unattributed_gpu_hours"])) for row in table.rows) if table else 0
+    )
+    return KeyFigure(
+        "Unattributed activity",
+        gpus_text(now),
+        _unit(now),
+        basis="now",
+        href=_list_href(request, "state", "unattributed"),
+        note=f"{gpus_text(hours / NANO)} GPU-h in this range" if hours else "",
+        tone=Tone.WARNING if now else Tone.NONE,
+    )
+
+
+# ---------------------------------------------------------------- one GPU
 
 
 @page
 def device(request: PageRequest, cluster: str, uuid: str) -> HttpResponseBase:
     reading = on_cluster(query_session(request), cluster)
     wanted = DeviceFilters(cluster=(cluster,), uuid=uuid)
-    rows = _page(reading, wanted, None).rows
-    if not rows:
+    fleet = fleet_state(wanted, visibility=reading.visibility, now=reading.now)
+    if not fleet.devices:
         raise Http404("There is no such device, or you may not see it.")
-    first = rows[0]
-    table = device_tables.devices_table(rows, reading)
+    first = fleet.devices[0].row
+    table = device_tables.devices_table(fleet.devices, reading)
     pods = _pods_of_node(first, reading)
     looks = last_readings(visibility=reading.visibility, clusters=(cluster,))
     return respond(
         request,
         reading,
         "gpu",
-        tables=[table, _pods_table(pods, reading), _node_table(rows, reading)],
+        tables=[table, _pods_table(pods, reading), _node_table(fleet, reading)],
         shown_columns=device_tables.SHOWN,
         device=first,
         lines=table.rows,
@@ -134,11 +309,9 @@ def device(request: PageRequest, cluster: str, uuid: str) -> HttpResponseBase:
     )
 
 
-def _node_table(rows: Sequence[DeviceRow], reading: QuerySession) -> Table:
+def _node_table(fleet: FleetState, reading: QuerySession) -> Table:
     """Return the one line of a device's node."""
-    place = (rows[0].cluster, rows[0].node)
-    nodes = node_rows([place], visibility=reading.visibility, now=reading.now)
-    return replace(device_tables.nodes_table(nodes, rows, reading), title="Its node")
+    return replace(device_tables.nodes_table(fleet, fleet.devices, reading), title="Its node")
 
 
 def _pods_table(pods: RowPage[PodRow], reading: QuerySession) -> Table:
@@ -165,65 +338,78 @@ def _pods_of_node(row: DeviceRow, reading: QuerySession) -> RowPage[PodRow]:
     )
 
 
+# ---------------------------------------------------------------- address
+
+
 def _asked(request: PageRequest, reading: QuerySession) -> _DeviceQuery:
-    healths, problem = page_query.names_from(request.GET, "health", _HEALTHS)
-    nodes = tuple(
-        dict.fromkeys(
-            name[:_LONGEST_NAME]
-            for name in request.GET.getlist("node")
-            if name and "\0" not in name
-        )
-    )[:_MOST_NAMES]
-    text = request.GET.get("uuid", "").replace("\0", "").strip()[:_LONGEST_NAME]
+    given = request.GET
+    healths, problem = page_query.names_from(given, "health", _HEALTHS)
+    states, unknown = page_query.names_from(given, "state", tuple(STATES))
+    nodes = _names(given, "node")
+    text = given.get("uuid", "").replace("\0", "").strip()[:_LONGEST_NAME]
     return _DeviceQuery(
         filters=DeviceFilters(
             cluster=reading.filters.cluster,
             gpu_model=reading.filters.gpu_model,
             node=nodes,
-            health=healths,
             text=text,
+        ),
+        healths=healths,
+        states=states,
+        choice=MapChoice(
+            _chosen(given, "group", MapGrouping.TIER),
+            _chosen(given, "colour", MapColour.STATE),
+            _names(given, "open"),
         ),
         query=(
             *(("node", name) for name in nodes),
-            *(("health", name) for name in healths),
             *((("uuid", text),) if text else ()),
+            *(("health", name) for name in healths),
+            *(("state", name) for name in states),
         ),
-        problem=problem,
+        problem=problem or unknown,
     )
 
 
-def _page(
-    reading: QuerySession, filters: DeviceFilters, cursor: str | None, size: int = PER_PAGE
-) -> RowPage[DeviceRow]:
-    return device_page(
-        filters,
-        visibility=reading.visibility,
-        now=reading.now,
-        cursor=cursor,
-        page_size=size,
-    )
+def _names(given: QueryDict, key: str) -> tuple[str, ...]:
+    names = (name[:_LONGEST_NAME] for name in given.getlist(key) if name and "\0" not in name)
+    return tuple(dict.fromkeys(names))[:_MOST_NAMES]
+
+
+_Option = TypeVar("_Option", bound=StrEnum)
+
+
+def _chosen(given: QueryDict, key: str, usual: _Option) -> _Option:
+    """Return the option that the address names; the usual one where it names none."""
+    asked = given.get(key, "")
+    return next((option for option in type(usual) if option.value == asked), usual)
+
+
+def _kept(request: PageRequest, *drop: str) -> list[tuple[str, str]]:
+    """Return the pairs of the address for links that stay on the page."""
+    return kept(request, drop=(*PLACE_KEYS, *drop))
 
 
 def _health_links(
-    request: PageRequest, reading: QuerySession, asked: _DeviceQuery
+    request: PageRequest, asked: _DeviceQuery, devices: Sequence[FleetDevice]
 ) -> list[tuple[str, str, bool, int]]:
     """Return (label, address, chosen, devices) of each health to filter by, all of them first."""
-    found = device_healths(asked.filters, visibility=reading.visibility, now=reading.now)
-    counts = {health.value: found[health] for health in _HEALTHS_SHOWN}
-    kept = [*reading.query, *without(asked.query, "health")]
-    options = {"all": "", **{health: health for health in counts}}
-    links = option_links(path_of(request), kept, "health", options, asked.filters.health)
-    return [(*link, counts.get(link[0], sum(found.values()))) for link in links]
+    found = Counter(device.row.health.value for device in devices)
+    options = {"all": "", **{health.value: health.value for health in _HEALTHS_SHOWN}}
+    links = option_links(
+        path_of(request), _kept(request, "health"), "health", options, asked.healths
+    )
+    return [(*link, len(devices) if link[0] == "all" else found[link[0]]) for link in links]
 
 
-def _node_chips(
-    request: PageRequest, reading: QuerySession, asked: _DeviceQuery
-) -> Sequence[tuple[str, str, str]]:
-    """Return (label, value, address without it) of what narrows the list by node and UUID."""
-    query = (*reading.query, *asked.query)
-    labels = {"node": "Node", "uuid": "UUID"}
+def _chips(request: PageRequest, asked: _DeviceQuery) -> Sequence[tuple[str, str, str]]:
+    """Return (label, value, address without it) of what narrows the devices."""
+    query = _kept(request)
     return [
-        (labels[key], value, with_query(path_of(request), [p for p in query if p != (key, value)]))
+        (
+            _CHIPS[key],
+            STATES[value].label if key == "state" else value,
+            with_query(path_of(request), [pair for pair in query if pair != (key, value)]),
+        )
         for key, value in asked.query
-        if key in labels
     ]

@@ -9,13 +9,15 @@
 
 Colours are those of STATES, or any `css` of a cell (a level of `heat_map.heat_css` for utilization
 or memory). Nodes with what is broken come first. From DENSE nodes on, cells are small and names
-show on hover alone; each node still leads to its page.
+show on hover alone; each node still leads to its page. A group with an `open_href` is folded: one
+bar of its states and the nodes with what is broken.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from apps.web.components.drawings.bars import BarPart, StackedBar, stacked_bar
 from apps.web.components.drawings.base import Drawing, LegendKey, table_of
 from apps.web.components.formats import Format
 from apps.web.components.tables import Column, TableRow
@@ -34,8 +36,8 @@ STATES = {
 DENSE = 120
 _CELL, _SMALL_CELL = 16, 8  # pixels
 _PER_LINE, _DENSE_PER_LINE = 8, 4
-_SEVERITY = {state: n for n, state in enumerate(STATES)}
-_BROKEN = ("unavailable", "unattributed")
+_SOUND = 2
+_MOST_BROKEN = 24  # strips of a folded group
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,13 +52,17 @@ class FleetPart:
 
 @dataclass(frozen=True, slots=True)
 class FleetGpu:
-    """A GPU: its state, or those of its parts; `shared` parts are replicas and lie as layers."""
+    """A GPU: its state, or those of its parts; `shared` parts are replicas and lie as layers.
+
+    Parts fill the GPU, unless they come to less than the `whole`.
+    """
 
     state: str
     text: str = ""
     css: str = ""
     parts: Sequence[FleetPart] = ()
     shared: bool = False
+    whole: float = 0.0
 
     def states(self) -> Iterator[str]:
         """Yield the state of the GPU, or of each of its parts."""
@@ -74,11 +80,12 @@ class FleetNode:
 
 @dataclass(frozen=True, slots=True)
 class FleetGroup:
-    """Nodes of one tier, rack or cluster."""
+    """Nodes of one tier, rack or cluster; with an `open_href` they are folded."""
 
     label: str
     nodes: Sequence[FleetNode]
     href: str = ""
+    open_href: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +109,11 @@ class NodeStrip:
     width: int
     height: int
     text: str
-    is_broken: bool
+    rank: int
+
+    @property
+    def is_broken(self) -> bool:
+        return self.rank == 0
 
     def shapes(self) -> list[tuple[str, str]]:
         """Return (css, path) of all cells of one colour: far less to send for a thousand nodes."""
@@ -115,11 +126,17 @@ class NodeStrip:
 
 @dataclass(frozen=True, slots=True)
 class GroupStrips:
-    """A drawn group: nodes with what is broken first."""
+    """A drawn group: nodes with what is broken first.
+
+    Of a folded group `bar` has the states, and `strips` some of what is broken; `more` are not
+    drawn.
+    """
 
     group: FleetGroup
     strips: Sequence[NodeStrip]
     text: str
+    bar: StackedBar | None = None
+    more: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,17 +155,19 @@ def fleet(
     groups: Sequence[FleetGroup],
     *,
     legend: Sequence[LegendKey] = (),
+    caption: str = "",
     empty: str = "",
 ) -> Fleet:
     """Return the map; `legend` stands in place of the counted states for other colours."""
     nodes = [node for group in groups for node in group.nodes]
-    dense = len(nodes) >= DENSE
+    dense = sum(len(group.nodes) for group in groups if not group.open_href) >= DENSE
     counts = _counts(nodes)
     return Fleet(
         id=drawing_id,
         title=title,
-        groups=[_group(group, dense=dense) for group in groups],
+        groups=[_group(n, group, dense=dense) for n, group in enumerate(groups)],
         is_dense=dense,
+        caption=caption,
         legend=legend or [_counted(state, n) for state, n in counts.items() if n],
         table=table_of(
             drawing_id,
@@ -183,11 +202,31 @@ def _counts(nodes: Sequence[FleetNode]) -> dict[str, int]:
     return counts
 
 
-def _group(group: FleetGroup, *, dense: bool) -> GroupStrips:
-    strips = sorted(
-        (_strip(node, dense=dense) for node in group.nodes), key=lambda s: not s.is_broken
+def _group(number: int, group: FleetGroup, *, dense: bool) -> GroupStrips:
+    counts = _counts(group.nodes)
+    text = _words(counts)
+    if not group.open_href:
+        strips = [_strip(node, dense=dense) for node in group.nodes]
+        return GroupStrips(group, sorted(strips, key=lambda s: s.rank), text)
+    broken = [node for node in group.nodes if _rank(_counts([node])) < _SOUND]
+    broken.sort(key=lambda node: _rank(_counts([node])))
+    parts = [
+        BarPart(STATES[state].label, n, f"{n:,}", STATES[state].css) for state, n in counts.items()
+    ]
+    bar = stacked_bar(f"fleet-bar-{number}", group.label, parts)
+    drawn = broken[:_MOST_BROKEN]
+    return GroupStrips(
+        group,
+        [_strip(node, dense=dense) for node in drawn],
+        text,
+        bar,
+        more=len(group.nodes) - len(drawn),
     )
-    return GroupStrips(group, strips, _words(_counts(group.nodes)))
+
+
+def _rank(counts: Mapping[str, int]) -> int:
+    """Return how early a node is drawn: what is unavailable, then what is unattributed."""
+    return 0 if counts["unavailable"] else 1 if counts["unattributed"] else _SOUND
 
 
 def _words(counts: Mapping[str, int]) -> str:
@@ -210,7 +249,7 @@ def _strip(node: FleetNode, *, dense: bool) -> NodeStrip:
         width=max(1, min(len(node.gpus), line)) * pitch,
         height=max(1, -(-len(node.gpus) // line)) * pitch,
         text=f"{node.label}: {_words(counts) or 'no GPUs'}",
-        is_broken=any(counts[state] for state in _BROKEN),
+        rank=_rank(counts),
     )
 
 
@@ -218,7 +257,7 @@ def _cells(gpu: FleetGpu, x: float, y: float, size: float) -> Iterator[FleetCell
     if not gpu.parts:
         yield FleetCell(x, y, size, size, gpu.css or STATES[gpu.state].css, gpu.text)
         return
-    whole = sum(part.share for part in gpu.parts)
+    whole = max(gpu.whole, sum(part.share for part in gpu.parts))
     at = 0.0
     for part in gpu.parts:
         length = round(size * part.share / whole, 2)
