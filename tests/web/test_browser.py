@@ -216,7 +216,7 @@ def test_the_keyboard_reaches_the_content_first(served: str, screen: Screen) -> 
 
 def test_hours_of_the_calendar_differ_by_colour_and_sign(served: str, screen: Screen) -> None:
     def steps(page: Page) -> None:
-        sign_in(page, target=f"/admin/data-quality/?{HOURLY}")
+        sign_in(page, target=f"/admin/data-quality/?{HOURLY}&tab=calendar")
         looks = {
             page.locator(f"td .hour-{state}").first.evaluate(
                 "e => [getComputedStyle(e).backgroundColor, e.textContent].join()"

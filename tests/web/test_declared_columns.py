@@ -136,7 +136,7 @@ def test_columns_for_administrators_are_theirs_on_the_page_in_files_and_in_the_a
 ) -> None:
     page, lead = f"/admin/data-quality/?{HOURLY}", signed_in(portal.ada)
     for client, told in ((admin, True), (lead, False)):
-        head, *_ = tables_of(text_of(client, page))["clusters"].rows
+        head, *_ = tables_of(text_of(client, f"{page}&tab=exporters"))["clusters"].rows
         assert any(cell.text.startswith("Prometheus") for cell in head) == told
         kept = records_of(client, f"{page}&format=csv&table=clusters")
         assert all(("prometheus_url" in row) == told for row in kept)

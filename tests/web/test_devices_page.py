@@ -243,11 +243,16 @@ def test_without_labels_the_driver_is_that_of_the_devices(admin: Client) -> None
 # ---------------------------------------------------------------- unattributed
 
 
-@pytest.mark.parametrize("path", ["/capacity/gpus/", "/admin/data-quality/"])
+UNATTRIBUTED = [
+    f"/capacity/gpus/?{HOURLY}&tab=nodes",
+    f"/admin/data-quality/?{HOURLY}&tab=exporters",
+]
+
+
+@pytest.mark.parametrize("address", UNATTRIBUTED)
 def test_nodes_with_unattributed_activity_are_shown_largest_first(
-    path: str, portal: Portal, admin: Client
+    address: str, portal: Portal, admin: Client
 ) -> None:
-    address = f"{path}?{HOURLY}&tab=nodes"
     assert "Unattributed GPU activity" not in text_of(admin, address)
     NodeHour.objects.filter(node__name="west-1").update(unattributed=500_000_000)
     NodeHour.objects.filter(node__name="east-1").update(unattributed=600_000_000)
@@ -260,8 +265,7 @@ def test_unattributed_activity_is_for_who_sees_everything(
     portal: Portal, signed_in: SignIn
 ) -> None:
     NodeHour.objects.filter(node__name="west-1").update(unattributed=500_000_000)
-    for path in ("/capacity/gpus/", "/admin/data-quality/"):
-        address = f"{path}?{HOURLY}&tab=nodes"
+    for address in UNATTRIBUTED:
         assert "Unattributed GPU activity" in text_of(signed_in(portal.finn), address)
         assert "Unattributed GPU activity" not in text_of(signed_in(portal.ada), address)
 

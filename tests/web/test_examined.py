@@ -34,10 +34,15 @@ ADDRESSES = {
 }
 # What a page shows only when it is asked for more.
 MORE = (
-    "/admin/data-quality/?start=2025-10-25T00:00Z&end=2025-10-25T02:00Z",
+    "/admin/data-quality/?start=2025-10-25T00:00Z&end=2025-10-25T02:00Z&tab=calendar",
+    f"/admin/data-quality/?{DAILY}&tab=calendar",
+    f"/admin/data-quality/?{DAILY}&tab=exporters",
     "/capacity/tiers/?gpus=part&memory=known&load=bursty&processes=few&attributes=no",
     "/capacity/tiers/nowhere/",
-    f"/capacity/gpus/?{DAILY}&node=west-1&health=broken&uuid=0&gpu_model=nothing",
+    f"/capacity/gpus/?{DAILY}&tab=table",
+    f"/capacity/gpus/?{DAILY}&tab=nodes",
+    f"/capacity/gpus/?{DAILY}&colour=health&group=node",
+    f"/capacity/gpus/?{DAILY}&tab=table&node=west-1&health=broken&uuid=0&gpu_model=nothing",
     "/capacity/gpus/west/GPU-00000000-0000-0000-0000-000000000004/",
     "/capacity/teams/vision/statement/?week=2025-10-26",
     f"/capacity/fairness/gold/what-if/?{DAILY}&gpus=4&who=vision&entitled=6&cards=x",

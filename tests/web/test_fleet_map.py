@@ -45,7 +45,7 @@ def test_nodes_stand_by_their_tiers_what_is_unavailable_first(admin: Client) -> 
     found = groups(text_of(admin, MAP))
     assert list(found) == ["gold 1 node", "silver 2 nodes"]
     assert strips(found["gold 1 node"]) == [
-        "west-1: 1 unavailable, 1 idle, 1 underutilized, 1 active"
+        "west-1: 1 unavailable, 1 idle, 2 underutilized, 1 active"
     ]
 
 

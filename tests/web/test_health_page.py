@@ -15,6 +15,9 @@ from tests.web.conftest import DAILY, HOURLY
 from tests.web.pages import text_of
 from tests.web.shown import tables_of
 
+QUALITY = f"/admin/data-quality/?{HOURLY}"
+CALENDAR = f"{QUALITY}&tab=calendar"
+
 
 def marks_of(page: str) -> list[tuple[str, str]]:
     """Return (state, title) of every hour that the calendars of a page show, in their order."""
@@ -33,7 +36,7 @@ def split(items: str) -> list[str]:
 
 
 def test_a_calendar_for_each_cluster_marks_each_hour(admin: Client) -> None:
-    marks = marks_of(text_of(admin, f"/admin/data-quality/?{HOURLY}"))
+    marks = marks_of(text_of(admin, CALENDAR))
     assert len(marks) == 2 * 73
     for of_cluster in (marks[:73], marks[73:]):
         states = {title.split(": ")[0]: state for state, title in of_cluster}
@@ -43,7 +46,7 @@ def test_a_calendar_for_each_cluster_marks_each_hour(admin: Client) -> None:
 
 
 def test_hours_that_are_alike_are_one_line(admin: Client) -> None:
-    page = text_of(admin, f"/admin/data-quality/?{HOURLY}")
+    page = text_of(admin, CALENDAR)
     for cluster in ("west", "east"):
         lines = runs_of(page, cluster)
         assert [line.split("×")[-1].split("?")[-1].strip()[:27] for line in lines[1:3]] == [
@@ -58,22 +61,68 @@ def test_hours_that_are_alike_are_one_line(admin: Client) -> None:
 
 
 def test_data_health_leads_with_what_is_wrong(admin: Client) -> None:
-    page = text_of(admin, f"/admin/data-quality/?{HOURLY}")
-    lead = page[page.index('<h2 id="verdict-title">4 hours incomplete') :][:2500]
-    assert page.index("4 hours incomplete") < page.index("hours-of-days")
-    assert lead.count('<li class="run">') == 4
-    assert "hours complete" not in lead[: lead.index("</ul>")]
+    page = text_of(admin, QUALITY)
+    assert '<h2 id="verdict-title">4 hours incomplete' in page
+    assert issues_of(page)[:4] == [
+        "Error: 1 hour failed east · 25 Oct 2025 02:00 – 03:00 1 h",
+        "Error: 1 hour not collected east · 25 Oct 2025 03:00 – 04:00 1 h",
+        "Error: 1 hour failed west · 25 Oct 2025 02:00 – 03:00 1 h",
+        "Error: 1 hour not collected west · 25 Oct 2025 03:00 – 04:00 1 h",
+    ]
+    assert "quality quality-ok" not in page
     sound = text_of(admin, "/admin/data-quality/?first=2025-10-27&last=2025-10-27")
     assert "Nothing is wrong" not in sound
     assert '<h2 id="verdict-title">Not checked yet</h2>' in sound
-    assert "east: all 24 hours that are due are complete" in sound
+    assert "24 of 24 hours collected" in sound
+    assert issues_of(sound) == []
+
+
+def test_an_issue_has_cause_effect_action_and_owner(admin: Client) -> None:
+    page = text_of(admin, QUALITY)
+    found = re.search(r'<dl class="finding-facts">(.*?)</dl>', page, re.DOTALL)
+    assert found
+    facts = dict(re.findall(r"<dt>(.*?)</dt><dd>(.*?)</dd>", found[1], re.DOTALL))
+    assert list(facts) == ["Cause", "Effect", "Action", "Owner"]
+    assert "answered 503" in facts["Cause"]
+    assert facts["Effect"] == "Totals exclude 1 hour."
+    assert "manage.py backfill --cluster east" in facts["Action"]
+    assert facts["Owner"] == "Platform admin"
+
+
+def test_issues_stand_in_the_order_of_what_they_cost(portal: Portal, admin: Client) -> None:
+    def find(code: str, severity: str, **cost: float) -> None:
+        DoctorFinding.objects.create(
+            cluster=portal.clusters[0], code=code, subject="", severity=severity,
+            first_seen=CHECKED, last_seen=CHECKED, body={"cost": cost, "what": code},
+        )  # fmt: skip
+
+    find("slices-stranded", "note", gpu_hours=2000)
+    find("virtual-gpus-off", "warning", pods=40)
+    find("activity-unattributed", "warning", gpu_hours=300)
+    find("watch-behind", "error")
+    told = issues_of(text_of(admin, QUALITY))
+    assert [line.split(" west")[0] for line in told[4:]] == [
+        "Error: The watch is behind",
+        "Note: MIG slices are stranded",
+        "Warning: GPUs are active without a pod",
+        "Warning: Pods on one GPU are not told apart",
+    ]
+    assert told[5].endswith("2,000.0 GPU-h")
 
 
 SOUND = "/admin/data-quality/?first=2025-10-27&last=2025-10-27"
+TIERS = f"{SOUND}&tab=tiers"
 CHECKED = datetime(2025, 10, 28, 7, 40, tzinfo=UTC)
 
 
+def issues_of(page: str) -> list[str]:
+    """Return the heads of the issues, in their order."""
+    heads = re.findall(r"<summary>(<strong>.*?)</summary>", page, re.DOTALL)
+    return [re.sub(r"\s+", " ", re.sub("<[^>]+>", " ", head)).strip() for head in heads]
+
+
 def verdicts_of(page: str) -> dict[str, str]:
+    """Return the verdict on each cluster and tier of the tab of tiers."""
     return {row[1].text: row[2].text for row in tables_of(page)["verdicts"].rows[1:]}
 
 
@@ -83,11 +132,11 @@ def check(*clusters: str) -> None:
 
 
 def test_before_the_doctor_ran_nothing_is_said_to_be_well(admin: Client) -> None:
-    page = text_of(admin, SOUND)
+    page = text_of(admin, TIERS)
     assert set(verdicts_of(page).values()) == {"not checked yet"}
-    assert "were examined" not in page
+    assert "were examined" not in text_of(admin, SOUND)
     check("west")
-    page = text_of(admin, SOUND)
+    page = text_of(admin, TIERS)
     assert (verdicts_of(page)["west"], verdicts_of(page)["east"]) == (
         "no issues",
         "not checked yet",
@@ -97,7 +146,7 @@ def test_before_the_doctor_ran_nothing_is_said_to_be_well(admin: Client) -> None
 
 def test_no_issues_stands_with_the_time_of_the_check(admin: Client) -> None:
     check("west", "east")
-    page = text_of(admin, SOUND)
+    page = text_of(admin, TIERS)
     assert set(verdicts_of(page).values()) == {"no issues"}
     assert re.search(r'<h2 id="verdict-title">No issues, checked <time[^>]*>[^<]*08:40', page)
     assert "taints" in page
@@ -110,10 +159,11 @@ def test_warnings_of_the_doctor_are_part_of_the_verdict(admin: Client, portal: P
         cluster=portal.clusters[0], code="tier-matches-nothing", subject=tier, severity="warning",
         first_seen=CHECKED, last_seen=CHECKED,
     )  # fmt: skip
-    page = text_of(admin, SOUND)
+    page = text_of(admin, TIERS)
     own = verdicts_of(page)
     assert '<h2 id="verdict-title">1 warning, checked' in page
-    assert "hours that are due are complete" in page, "the hours are no issue of it"
+    assert "24 of 24 hours collected" in page, "the hours are no issue of it"
+    assert f"issues in {tier}" in page
     assert (own[portal.clusters[0].name], own[tier]) == ("warnings", "warnings")
     assert own[portal.clusters[1].name] == "no issues"
     DoctorFinding.objects.update(subject="unknown")
@@ -121,7 +171,7 @@ def test_warnings_of_the_doctor_are_part_of_the_verdict(admin: Client, portal: P
 
 
 def test_a_cell_of_the_calendar_leads_to_its_hour(admin: Client) -> None:
-    page = text_of(admin, f"/admin/data-quality/?{HOURLY}")
+    page = text_of(admin, CALENDAR)
     found = re.search(r'<a class="hour-mark hour-failed" href="([^"#]+)#collections"', page)
     assert found
     hour = text_of(admin, html.unescape(found[1]))
@@ -131,10 +181,8 @@ def test_a_cell_of_the_calendar_leads_to_its_hour(admin: Client) -> None:
 
 
 def test_the_hours_one_by_one_are_folded_until_they_are_asked_for(admin: Client) -> None:
-    assert '<details class="hour-list" id="hours">' in text_of(
-        admin, f"/admin/data-quality/?{HOURLY}"
-    )
-    asked = text_of(admin, f"/admin/data-quality/?{HOURLY}&state=failed")
+    assert '<details class="hour-list" id="hours">' in text_of(admin, CALENDAR)
+    asked = text_of(admin, f"{CALENDAR}&state=failed")
     assert '<details class="hour-list" id="hours" open>' in asked
 
 
@@ -144,14 +192,14 @@ def test_clusters_begin_at_their_own_hour_and_those_that_lack_most_come_first(
     CollectionWindow.objects.filter(
         cluster=portal.clusters[0], hour__lt=datetime(2025, 10, 26, 23, tzinfo=UTC)
     ).delete()
-    page = text_of(admin, f"/admin/data-quality/?{HOURLY}")
+    page = text_of(admin, CALENDAR)
     assert page.index('id="cluster-1-title">east') < page.index('id="cluster-2-title">west')
     assert "71 of 73 hours complete" in page
     assert "24 of 24 hours complete" in page
 
 
 def test_a_long_window_shows_only_what_is_wrong(admin: Client) -> None:
-    page = text_of(admin, "/admin/data-quality/?first=2025-07-01&last=2025-10-27")
+    page = text_of(admin, "/admin/data-quality/?first=2025-07-01&last=2025-10-27&tab=calendar")
     assert marks_of(page) == []
     assert "1 hour failed" in page
     assert "hours complete</a>" not in page
@@ -167,22 +215,20 @@ def test_a_long_window_shows_only_what_is_wrong(admin: Client) -> None:
 def test_hours_stand_above_the_calendar_where_they_hold_for_every_day(
     window: str, above: list[str], admin: Client
 ) -> None:
-    page = text_of(admin, f"/admin/data-quality/?{window}")
+    page = text_of(admin, f"/admin/data-quality/?{window}&tab=calendar")
     heads = [clock for clock in re.findall(r'<th scope="col">(\d*)</th>', page) if clock]
     assert heads[:3] == above
 
 
 def test_data_health_narrows_to_states(admin: Client) -> None:
-    rows = tables_of(text_of(admin, f"/admin/data-quality/?{HOURLY}&state=failed"))[
-        "collections"
-    ].rows
+    rows = tables_of(text_of(admin, f"{CALENDAR}&state=failed"))["collections"].rows
     assert {row[2].text for row in rows[1:]} == {"failed"}
     assert len(rows) == 3
     assert "answered 503" in rows[1][-1].text
 
 
 def test_collections_are_paged_without_losing_a_row(admin: Client) -> None:
-    address, seen = f"/admin/data-quality/?{DAILY}", []
+    address, seen = f"/admin/data-quality/?{DAILY}&tab=calendar", []
     for _ in range(10):
         page = text_of(admin, address)
         seen += [(r[0].text, r[1].text) for r in tables_of(page)["collections"].rows[1:]]

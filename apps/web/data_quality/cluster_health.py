@@ -248,7 +248,12 @@ def _line(run: HourRun, reading: QuerySession) -> RunLine:
 
 def _hours_href(cluster: str, start: datetime, end: datetime) -> str:
     """Return the address of the list of these hours of a cluster."""
-    query: Query = (("start", _instant(start)), ("end", _instant(end)), ("cluster", cluster))
+    query: Query = (
+        ("start", _instant(start)),
+        ("end", _instant(end)),
+        ("cluster", cluster),
+        ("tab", "calendar"),
+    )
     return f"{href('data-quality', query)}#collections"
 
 
@@ -303,10 +308,14 @@ _WORDS = {
 
 @dataclass(frozen=True, slots=True)
 class HealthSummary:
-    """What data quality leads with: the issues in numbers; none, or not checked yet."""
+    """What data quality leads with: the issues in numbers; none, or not checked yet.
+
+    `has_errors`: figures lack something, be it hours or what an error hides.
+    """
 
     title: str
     troubled: bool
+    has_errors: bool
     checked_at: datetime | None
 
 
@@ -327,11 +336,68 @@ def summary(lines: Sequence[RunLine], verdicts: Sequence[DoctorVerdict]) -> Heal
         for noun, state, number in counts
         if number
     ]
-    if said:
-        return HealthSummary(", ".join(said), troubled=True, checked_at=oldest)
+    sound = "Not checked yet" if oldest is None else "No issues"
     return HealthSummary(
-        "Not checked yet" if oldest is None else "No issues", troubled=False, checked_at=oldest
+        ", ".join(said) or sound,
+        troubled=bool(said),
+        has_errors=any(number for noun, _, number in counts if noun != "warning"),
+        checked_at=oldest,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterVerdict:
+    """The verdict on a cluster in words: `state` colours it, `counts` say what was found."""
+
+    name: str
+    words: str
+    state: str
+    counts: str
+    checked_at: datetime | None
+    unread: Sequence[str]
+
+
+def cluster_verdicts(
+    verdicts: Sequence[DoctorVerdict], healths: Sequence[ClusterHealth]
+) -> list[ClusterVerdict]:
+    """Return the verdict on each cluster, with its hours of the window."""
+    by_name = {health.name: health for health in healths}
+    found = []
+    for one in verdicts:
+        if one.scope != "cluster":
+            continue
+        health = by_name.get(one.name)
+        words, state = _verdict_words(one, health)
+        counts = [
+            f"{health.complete:,} of {health.due:,} hours collected"
+            if health and health.due
+            else "no hour is due in this window",
+            *(_count(number, noun) for number, noun in _found(one) if number),
+        ]
+        found.append(
+            ClusterVerdict(one.name, words, state, " · ".join(counts), one.checked_at, one.unread)
+        )
+    return found
+
+
+def tier_verdict(verdicts: Sequence[DoctorVerdict]) -> str:
+    """Return how many tiers have issues; empty without tiers."""
+    tiers = [one for one in verdicts if one.scope == "tier"]
+    if not tiers:
+        return ""
+    if any(one.checked_at is None for one in tiers):
+        return f"{_count(len(tiers), 'tier')}: not checked yet"
+    named = ", ".join(one.name for one in tiers if one.errors or one.warnings)
+    found = f"issues in {named}" if named else "no issues"
+    return f"{_count(len(tiers), 'tier')}: {found}"
+
+
+def _found(one: DoctorVerdict) -> Sequence[tuple[int, str]]:
+    return (one.errors, "error"), (one.warnings, "warning")
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def verdicts_table(

@@ -1,7 +1,7 @@
 """The data quality page: which hours are there, which are not, and why."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from django.conf import settings
@@ -21,10 +21,14 @@ from apps.web.components import page_query
 from apps.web.components.formats import Format, Value, shown
 from apps.web.components.page_query import PER_PAGE, next_href, option_links, path_of, with_query
 from apps.web.components.tables import Column, Table, TableRow
+from apps.web.components.tabs import TAB_KEY, Tab, tab_bar
 from apps.web.data_quality import cluster_health
+from apps.web.data_quality.cluster_health import HealthSummary
+from apps.web.data_quality.issues import OPEN_ISSUES, quality_issues
 from apps.web.pages import page, respond
 from apps.web.query_session import (
     PageRequest,
+    Quality,
     QuerySession,
     every_row,
     freshness_of,
@@ -123,6 +127,12 @@ def exporter_limits(histories: Sequence[ExporterHistory]) -> list[ExporterNote]:
     ]
 
 
+_TABS = (
+    Tab("findings", "Findings"),
+    Tab("calendar", "Calendar"),
+    Tab("exporters", "Exporters"),
+    Tab("tiers", "Tiers"),
+)
 PER_FILE_READ = 2000
 STATES = tuple(state.value for state in CollectionState)
 LACKING = tuple(state for state in STATES if state != CollectionState.COMPLETE.value)
@@ -137,7 +147,6 @@ def data_health(request: PageRequest) -> HttpResponseBase:
     progress = collection_progress(visibility=reading.visibility)
     if request.htmx and request.GET.get("part") == "progress":
         return _progress(request, progress)
-    freshness = freshness_of(reading)
     states, problem = page_query.names_from(request.GET, "state", STATES)
     rows = clusters.cluster_rows(visibility=reading.visibility)
     healths = cluster_health.cluster_healths(
@@ -148,9 +157,17 @@ def data_health(request: PageRequest) -> HttpResponseBase:
     )
     judged = verdicts(clusters=reading.filters.cluster)
     troubles = cluster_health.troubles(healths)
+    issues = quality_issues(
+        troubles, open_findings(visibility=reading.visibility, clusters=reading.filters.cluster)
+    )
+    summary = cluster_health.summary(troubles, judged)
     unattributed = unattributed_nodes(reading)
     histories = exporter_histories(
         since=reading.now - _EXPORTERS_SEEN, visibility=reading.visibility
+    )
+    exporters = exporters_table(histories, reading)
+    tabs = tab_bar(request, _TABS, name="Data quality").counted(
+        {"findings": len(issues), "exporters": len(exporters.rows)}
     )
     return respond(
         request,
@@ -161,30 +178,39 @@ def data_health(request: PageRequest) -> HttpResponseBase:
             cluster_health.clusters_table(rows, reading),
             _collections(request, reading, states),
             *([unattributed] if unattributed else []),
-            exporters_table(histories, reading),
+            exporters,
         ],
-        findings=open_findings(visibility=reading.visibility, clusters=reading.filters.cluster),
+        tabs=tabs,
+        issues=issues[:OPEN_ISSUES],
+        more_issues=issues[OPEN_ISSUES:],
         exporter_changes=exporter_changes(histories, reading),
         exporter_limits=exporter_limits(histories),
         watch_notes=clusters.watch_issues(visibility=reading.visibility),
         healths=healths,
+        verdicts=cluster_health.cluster_verdicts(judged, healths),
+        tier_verdict=cluster_health.tier_verdict(judged),
         under_way=cluster_health.under_way(progress),
         progress_href=_progress_href(request),
-        troubles=troubles,
-        summary=cluster_health.summary(troubles, judged),
+        summary=summary,
         lists_hours=_lists_hours(request, reading),
         signs=cluster_health.SIGNS,
         state_links=option_links(
             path_of(request),
-            reading.query,
+            [*reading.query, (TAB_KEY, "calendar")],
             "state",
             {"all": "", **{state: state for state in STATES}},
             states,
             anchor="#collections",
         ),
         problem=problem,
-        quality=quality_of(reading, freshness, None),
+        quality=_quality(reading, summary),
     )
+
+
+def _quality(reading: QuerySession, summary: HealthSummary) -> Quality:
+    """Return the badge of the hours, which is never green above issues."""
+    found = quality_of(reading, freshness_of(reading), None)
+    return replace(found, level="warning") if summary.troubled and found.level == "ok" else found
 
 
 def _progress(request: PageRequest, progress: Sequence[ClusterProgress]) -> HttpResponse:
@@ -220,7 +246,11 @@ def _lists_hours(request: PageRequest, reading: QuerySession) -> bool:
 
 def _collections(request: PageRequest, reading: QuerySession, states: tuple[str, ...]) -> Table:
     found = _page(reading, states, request.GET.get("cursor") or None)
-    query = (*reading.query, *(("state", state) for state in states))
+    query = (
+        *reading.query,
+        (TAB_KEY, "calendar"),
+        *(("state", state) for state in states),
+    )
     return cluster_health.collections_table(
         found.rows,
         reading,

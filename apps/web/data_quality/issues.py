@@ -1,0 +1,106 @@
+"""Issues of data quality in the order of what they cost: hours, then GPU-hours, then pods."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from apps.operations.selectors import FindingRow
+from apps.web.data_quality.cluster_health import RunLine
+
+OPEN_ISSUES = 10
+"""Issues that are listed at once; the others unfold."""
+_WORKLOAD_FINDINGS = frozenset({"gangs-on-shared", "shared-units-above-one"})
+_PLATFORM, _WORKLOAD = "Platform admin", "Workload owner"
+_SEVERITIES = ("error", "warning", "note")
+_EFFECTS = {
+    ("data", "error"): "Figures are missing or wrong until this is fixed.",
+    ("data", "warning"): "Some figures are incomplete.",
+    ("practice", "warning"): "GPUs or limits are lost; the figures are correct.",
+}
+_CORRECT = "None on figures: they are correct."
+_HOUR_SEVERITY = {"failed": "error", "missing": "error", "partial": "warning"}
+_NEVER_TRIED = "These hours were never collected."
+
+
+@dataclass(frozen=True, slots=True)
+class QualityIssue:
+    """An issue with its cause, effect, action and owner; `cost` is empty where none is known.
+
+    `commands` are what to type or to write; `href` leads to the hours of an issue with hours.
+    `places` name where it is, `since` and `seen_at` are None of hours.
+    """
+
+    severity: str
+    title: str
+    place: str
+    cost: str
+    cause: str
+    effect: str
+    action: str
+    owner: str
+    code: str
+    commands: str = ""
+    href: str = ""
+    places: Sequence[str] = ()
+    since: datetime | None = None
+    seen_at: datetime | None = None
+    order: tuple[float, ...] = ()
+
+
+def quality_issues(lines: Iterable[RunLine], findings: Iterable[FindingRow]) -> list[QualityIssue]:
+    """Return incomplete hours and findings of the doctor, the dearest first.
+
+    Errors without a known cost stand before what costs GPU-hours: they hide what is lost.
+    """
+    issues = [*map(_of_hours, lines), *map(_of_finding, findings)]
+    return sorted(issues, key=lambda issue: (issue.order, issue.place, issue.code))
+
+
+def _of_hours(line: RunLine) -> QualityIssue:
+    hours = f"{line.hours:,} hour{'' if line.hours == 1 else 's'}"
+    partial = line.state == "partial"
+    return QualityIssue(
+        severity=_HOUR_SEVERITY.get(line.state, "warning"),
+        title=f"{hours} {line.words}",
+        place=f"{line.cluster} · {line.span}",
+        cost=f"{line.hours:,} h",
+        cause=line.remarks or _NEVER_TRIED,
+        effect=(
+            f"Pods or metrics of {hours} are missing." if partial else f"Totals exclude {hours}."
+        ),
+        action="The portal retries by itself. To collect them now:",
+        owner=_PLATFORM,
+        code=f"hours-{line.state}",
+        commands=f"manage.py backfill --cluster {line.cluster} --days DAYS",
+        href=line.href,
+        order=(0, float(partial), -line.hours),
+    )
+
+
+def _of_finding(row: FindingRow) -> QualityIssue:
+    subject = "GPU model unknown" if row.subject == "unknown" else row.subject
+    costs = [
+        f"{row.gpu_hours:,.1f} GPU-h" if row.gpu_hours else "",
+        f"{row.pods:,} pod{'' if row.pods == 1 else 's'}" if row.pods else "",
+    ]
+    return QualityIssue(
+        severity=row.severity,
+        title=row.title,
+        place=" · ".join(part for part in (row.cluster, subject) if part),
+        cost=" · ".join(cost for cost in costs if cost),
+        cause=row.what,
+        effect=_EFFECTS.get((row.group, row.severity), _CORRECT),
+        action="",
+        owner=_WORKLOAD if row.code in _WORKLOAD_FINDINGS else _PLATFORM,
+        code=row.code,
+        commands=row.fix,
+        places=row.places,
+        since=row.since,
+        seen_at=row.seen_at,
+        order=(
+            1 if row.severity == "error" else 2,
+            -(row.gpu_hours or 0.0),
+            _SEVERITIES.index(row.severity),
+            -float(row.pods or 0),
+        ),
+    )
