@@ -28,6 +28,7 @@ from apps.web.clusters.fleet_map import (
     MapChoice,
     MapColour,
     MapGrouping,
+    MapLinks,
     fleet_map,
     has_racks,
 )
@@ -172,15 +173,12 @@ def _map(
     def open_href(label: str) -> str:
         return with_query(path, [*_kept(request, "open"), *opened, ("open", label)])
 
-    looked_at = max((device.row.looked_at for device in devices), default=None)
     drawing = fleet_map(
         fleet,
         devices,
         asked.choice,
         reading,
-        open_href=open_href,
-        state_href=lambda state: _list_href(request, "state", state),
-        looked_at=looked_at,
+        MapLinks(open_href, lambda state: _list_href(request, "state", state)),
     )
     # The list and the nodes say the same, in tabs of their own.
     return replace(drawing, table=None)

@@ -3,7 +3,6 @@
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from enum import StrEnum
 
 from django.conf import settings
@@ -57,20 +56,22 @@ class MapChoice:
     opened: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class MapLinks:
+    """The addresses of a map: `open_group` unfolds a group, `list_state` lists GPUs in a state."""
+
+    open_group: Callable[[str], str]
+    list_state: Callable[[str], str]
+
+
 def fleet_map(
     state: FleetState,
     devices: Sequence[FleetDevice],
     choice: MapChoice,
     reading: QuerySession,
-    *,
-    open_href: Callable[[str], str],
-    state_href: Callable[[str], str],
-    looked_at: datetime | None,
+    links: MapLinks,
 ) -> Fleet:
-    """Return the map of these devices of the fleet, what is broken first.
-
-    `open_href` unfolds a group, `state_href` lists the GPUs in a state.
-    """
+    """Return the map of these devices of the fleet, what is broken first."""
     by_node: dict[NodeKey, list[FleetDevice]] = defaultdict(list)
     for device in devices:
         by_node[device.node].append(device)
@@ -84,7 +85,7 @@ def fleet_map(
             label,
             [_node(node, by_node[node], choice.colour, reading, dense=is_dense) for node in own],
             href=_group_href(label, choice.grouping, reading),
-            open_href=open_href(label)
+            open_href=links.open_group(label)
             if label not in choice.opened and _is_folded(len(own), len(by_node))
             else "",
         )
@@ -94,8 +95,8 @@ def fleet_map(
         "fleet",
         "Fleet map",
         groups,
-        legend=_legend(devices, choice.colour, state_href),
-        caption=_caption(choice.colour, looked_at, reading),
+        legend=_legend(devices, choice.colour, links),
+        caption=_caption(choice.colour, devices, reading),
     )
 
 
@@ -204,13 +205,11 @@ def _css(device: FleetDevice, colour: MapColour) -> str:
     return "of-unmeasured" if ratio is None else heat_css(ratio, hue=_HUES[colour], over="")
 
 
-def _legend(
-    devices: Sequence[FleetDevice], colour: MapColour, state_href: Callable[[str], str]
-) -> list[LegendKey]:
+def _legend(devices: Sequence[FleetDevice], colour: MapColour, links: MapLinks) -> list[LegendKey]:
     if colour is MapColour.STATE:
         counts = _counted(use_state(device) for device in devices)
         return [
-            LegendKey(key.label, key.css, key.shape, f"{counts[state]:,}", state_href(state))
+            LegendKey(key.label, key.css, key.shape, f"{counts[state]:,}", links.list_state(state))
             for state, key in STATES.items()
             if counts.get(state)
         ]
@@ -237,7 +236,8 @@ def _counted(names: Iterable[str]) -> Mapping[str, int]:
     return counts
 
 
-def _caption(colour: MapColour, looked_at: datetime | None, reading: QuerySession) -> str:
+def _caption(colour: MapColour, devices: Sequence[FleetDevice], reading: QuerySession) -> str:
+    looked_at = max((device.row.looked_at for device in devices), default=None)
     if looked_at is None:
         return ""
     at = f"As of {shown(looked_at, Format.TIME, reading.choice.zone)}."
