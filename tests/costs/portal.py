@@ -9,11 +9,11 @@ from typing import Any
 
 from django.db.models import Sum
 
-from apps.accounts.permissions import EVERYTHING
+from apps.accounts.permissions import EVERYTHING, Visibility
 from apps.clusters.domain.window import Window, day_window
 from apps.costs.domain.costing import Basis, Cause, Policy
 from apps.costs.models import PoolCostHour, Price, TeamCostHour, WorkloadCostHour
-from apps.costs.selectors import CostQuery, CostRow, cost_rows
+from apps.costs.selectors import CostQuery, CostRow, Waterfall, cost_rows, waterfalls
 from apps.costs.services import price_hours
 from apps.quotas.models import Entitlement
 from apps.usage.domain.usage_query import Grouping
@@ -80,6 +80,15 @@ def days_from(portal: Portal, first: date, days: int) -> Window:
 def rows(window: Window, **asked: Any) -> list[CostRow]:
     seen, zone = asked.pop("visibility", EVERYTHING), asked.pop("zone", None)
     return cost_rows(CostQuery(window, **asked), visibility=seen, zone=zone)
+
+
+def waterfall(
+    window: Window, *, visibility: Visibility, before: Window | None = None
+) -> list[Waterfall]:
+    """Return the waterfalls of what was held in a window, the dollar's first."""
+    now = rows(window, waste=True, visibility=visibility)
+    then = None if before is None else rows(before, waste=True, visibility=visibility)
+    return waterfalls(now, before=then, currency="USD")
 
 
 def total(found: Iterable[CostRow]) -> int:

@@ -16,7 +16,6 @@ from apps.costs.selectors import (
     cost_rows,
     money_budget_rows,
     price_book,
-    waterfall,
 )
 from apps.costs.services import close_period, price_hours
 from apps.quotas.models import Budget
@@ -33,6 +32,7 @@ from tests.costs.portal import (
     make_priced,
     rows,
     total,
+    waterfall,
 )
 from tests.factories import A100, BEGINNING, H100
 from tests.worlds import shared

@@ -15,13 +15,14 @@ from django.core.management import call_command
 from apps.accounts.permissions import EVERYTHING
 from apps.clusters.domain.window import Window
 from apps.costs.domain.costing import WASTE, Cause, money
-from apps.costs.selectors import CostQuery, cost_rows, waterfall
+from apps.costs.selectors import CostQuery, cost_rows
 from apps.costs.services import price_hours
 from apps.operations.services import load_catalog
 from apps.usage.domain.usage_query import Grouping, TimeStep
 from apps.usage.services import collect_window
 from simulator.catalog import catalog_yaml
 from simulator.scenarios.registry import load
+from tests.costs.portal import waterfall
 from tests.served_lab import served_lab
 from tests.spreadsheets import sheet_rows
 

@@ -5,6 +5,7 @@ import io
 import re
 from collections.abc import Callable
 from copy import deepcopy
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from html import unescape
 from typing import Any
@@ -16,6 +17,7 @@ from pytest_django import DjangoAssertNumQueries
 
 from apps.accounts.models import User
 from apps.costs.domain.costing import cents, money
+from apps.costs.models import ClosedPeriod
 from apps.costs.services import price_hours
 from apps.usage.models import PodHour, TeamDay, TeamHour, TierDay, TierHour
 from tests.costs.portal import CHARGINGS, NOW, PRICES, Priced, make_price, make_priced, rows, total
@@ -55,6 +57,13 @@ def column(page: str, table: str, name: str) -> list[str]:
     return [line[place].text for line in lines]
 
 
+def exact(page: str, table: str, name: str) -> list[Decimal]:
+    """Return the amounts of a column in full, its total last."""
+    head, *lines = tables_of(page)[table].rows
+    place = next(at for at, cell in enumerate(head) if cell.text.startswith(name))
+    return [number((line[place].title or line[place].text).split(" ")[0]) for line in lines]
+
+
 @pytest.mark.parametrize(("basis", "policy"), CHARGINGS)
 @pytest.mark.parametrize("by", ["team", "tier", "workload", "gpu_model", "capacity_type"])
 def test_every_grouping_and_charging_adds_up_to_the_capacity_to_the_cent(
@@ -62,10 +71,16 @@ def test_every_grouping_and_charging_adds_up_to_the_capacity_to_the_cent(
 ) -> None:
     page = text_of(finance, f"/costs/?{DAYS}&by={by}&basis={basis}&policy={policy}")
     (whole,) = cents([total(rows(priced.window))])
-    *shown, last = column(page, "costs", "Cost")
-    assert sum(map(number, shown)) == number(last) == whole
+    *shown, last = exact(page, "costs", "Cost")
+    assert sum(shown) == last == money(total(rows(priced.window)))
+    *printed, of_all = column(page, "costs", "Cost")
+    assert (
+        sum(map(number, printed))
+        == number(of_all)
+        == cents([total(rows(priced.window))], digits=0)[0]
+    )
     asked = f"/costs/?{DAYS}&by={by}&basis={basis}&tab=lines"
-    lines = text_of(finance, f"{asked}&policy={policy}")
+    lines = text_of(finance, f"{asked}&policy={policy}&per_page=100")
     assert sum(number(text) for text in column(lines, "lines", "Cost")) == whole
     records = records_of(finance, f"{asked}&format=csv&table=lines")
     assert sum(Decimal(row["cost"]) for row in records) == money(total(rows(priced.window)))
@@ -146,14 +161,33 @@ def test_the_period_before_is_held_beside(signed_in: SignIn) -> None:
     priced = make_priced(4)
     client = signed_in(priced.portal.finn)
     page = text_of(client, "/costs/?first=2026-11-01&last=2026-11-02&by=tier")
-    assert "“Before” is the 2 days before." in page
-    before = [number(text) for text in column(page, "costs", "Before")]
+    assert "Compared with the 2 days before." in page
+    before = [number(text) for text in column(page, "costs", "Previous")]
     assert sum(before[:-1]) == before[-1] > 0
     assert "cost" in check_explained(client, "/costs/?first=2026-11-01&last=2026-11-02&by=tier")
     alone = text_of(client, "/costs/?first=2026-11-01&last=2026-11-02&by=tier&compare=no")
-    assert "“Before”" not in alone
+    assert "Compared with" not in alone
     gone = text_of(client, "/costs/?first=2026-10-30&last=2026-10-31&by=tier")
     assert "No comparison: only 0 of 48 hours of the 2 days before have facts." in gone
+
+
+def test_without_a_window_finance_sees_the_last_closed_month(signed_in: SignIn) -> None:
+    priced = make_priced(4)
+    ClosedPeriod.objects.create(
+        month=date(2026, 9, 1),
+        start=datetime(2026, 8, 31, 22, tzinfo=UTC),
+        end=datetime(2026, 9, 30, 22, tzinfo=UTC),
+        closed_at=NOW,
+        basis="allocated",
+        policy="platform",
+    )
+    client = signed_in(priced.portal.finn)
+    for path in ("/costs/", "/costs/waste/"):
+        page = text_of(client, path)
+        assert "1 Sep – 30 Sep 2026" in page
+        assert "first=2026-09-01&amp;last=2026-09-30" in page
+        assert "1 Sep – 30 Sep 2026" not in text_of(client, f"{path}?window=7d")
+        assert "1 Sep – 30 Sep 2026" not in text_of(signed_in(priced.portal.ada), path)
 
 
 def test_bars_are_stacked_by_group_in_money(finance: Client) -> None:
@@ -188,12 +222,12 @@ def test_two_currencies_are_never_added_up(signed_in: SignIn) -> None:
     page = text_of(client, "/costs/?first=2026-10-30&last=2026-10-30&by=team")
     found = rows(priced.window)
     for table, currency in (("costs", "USD"), ("costs-eur", "EUR")):
-        *shown, last = (number(text) for text in column(page, table, "Cost"))
-        (whole,) = cents([total(row for row in found if row.currency == currency)])
+        *shown, last = exact(page, table, "Cost")
+        whole = money(total(row for row in found if row.currency == currency))
         assert sum(shown) == last == whole > 0
     assert 'data-chart="over-time-eur-figure"' in page
     wasted = text_of(client, "/costs/waste/?first=2026-10-30&last=2026-10-30")
-    assert {"fall", "fall-eur", "waste-tier", "waste-tier-eur"} <= tables_of(wasted).keys()
+    assert {"fall", "fall-eur", "unused", "unused-eur"} <= tables_of(wasted).keys()
 
 
 def test_a_currency_other_than_the_reports_is_shown_alone(signed_in: SignIn) -> None:

@@ -9,6 +9,7 @@ from apps.web.components.formats import (
     Value,
     clock_text,
     exact,
+    growth,
     money,
     percent,
     shown,
@@ -39,6 +40,9 @@ def this_year(monkeypatch: pytest.MonkeyPatch) -> None:
         pytest.param(1.0, Format.RATIO, "100.0 %", "1", id="all"),
         pytest.param(0.0, Format.RATIO, "0.0 %", "0", id="none"),
         pytest.param(1e-6, Format.RATIO, "<0.1 %", "0.000001", id="hardly any"),
+        pytest.param(0.052, Format.CHANGE, "+5.2 %", "0.052", id="growth"),
+        pytest.param(-0.5, Format.CHANGE, "−50.0 %", "-0.5", id="decline"),
+        pytest.param(0.0001, Format.CHANGE, "no change", "0.0001", id="no change"),
         pytest.param(0.14285714, Format.NUMBER, "0.14", "0.14285714", id="slice"),
         pytest.param(32.0, Format.NUMBER, "32", "32", id="whole number"),
         pytest.param(2.2, Format.DECIMAL, "2.20", "2.2", id="decimals line up"),
@@ -94,6 +98,16 @@ def test_a_single_ratio_is_short_and_never_all_or_none_unless_it_is(
     fraction: float, text: str
 ) -> None:
     assert percent(fraction) == text
+
+
+@pytest.mark.parametrize(
+    ("ratio", "text"),
+    [(0.052, "+5.2 %"), (-0.121, "−12 %"), (21.0, "22×"), (0.0, "no change"), (8.99, "+899 %")],
+)
+def test_a_change_has_its_sign_and_becomes_a_factor_from_ten_times_on(
+    ratio: float, text: str
+) -> None:
+    assert growth(ratio) == text
 
 
 @pytest.mark.parametrize(

@@ -15,15 +15,15 @@ from pytest_django import DjangoAssertNumQueries
 
 from apps.accounts.models import User
 from apps.accounts.permissions import EVERYTHING
-from apps.costs.domain.costing import WASTE, cents, money
+from apps.costs.domain.costing import FREE, WASTE, Cause, cents, money
 from apps.costs.models import PricedHour
-from apps.costs.selectors import waterfall
 from apps.costs.services import price_hours, prune
 from apps.usage.models import Day
-from tests.costs.portal import NOW, PRICES, Priced, make_price, make_priced, rows
+from apps.web.costs.query import CAUSES
+from tests.costs.portal import NOW, PRICES, Priced, make_price, make_priced, rows, waterfall
 from tests.factories import A100, make_portal
 from tests.web.pages import check_explained, file_of, text_of
-from tests.web.shown import tables_of
+from tests.web.shown import ShownCell, tables_of
 from tests.web.test_costs_page import DAYS, column, number
 from tests.web.test_devices_page import words
 from tests.worlds import shared
@@ -31,6 +31,7 @@ from tests.worlds import shared
 pytestmark = pytest.mark.django_db
 
 SignIn = Callable[[User], Client]
+HELD_WASTE = tuple(cause for cause in WASTE if cause not in FREE)
 
 
 _priced = shared(make_priced)
@@ -56,22 +57,51 @@ def test_the_steps_add_up_to_the_capacity_to_the_cent(priced: Priced, finance: C
     *steps, last = column(page, "fall", "Cost")
     assert len(steps) == 7
     assert sum(map(number, steps)) == number(last) == cents([fall.total])[0]
-    assert f"<b>{last} USD</b>" in page
+    assert f'"fall-money">${number(last):,.0f}</span>' in page
 
 
-@pytest.mark.parametrize("by", ["tier", "team"])
-def test_waste_by_group_adds_up_both_ways(by: str, priced: Priced, finance: Client) -> None:
+def amount(cell: ShownCell) -> Decimal:
+    """Return what a cell of money is in full: its title, where the text is short."""
+    return number((cell.title or cell.text).split(" ")[0])
+
+
+@pytest.mark.parametrize(
+    ("query", "table", "causes"),
+    [
+        ("by=tier", "unused", HELD_WASTE),
+        ("by=team", "unused", HELD_WASTE),
+        ("by=none", "unused", HELD_WASTE),
+        ("tab=platform", "platform", FREE),
+        ("by=gpu_model&tab=platform", "platform", FREE),
+    ],
+)
+def test_waste_by_group_adds_up_both_ways(
+    query: str, table: str, causes: tuple[Cause, ...], priced: Priced, finance: Client
+) -> None:
+    page = text_of(finance, f"/costs/waste/?{DAYS}&{query}")
+    head, *lines = tables_of(page)[table].rows
+    labels = [cell.text.removesuffix(" USD") for cell in head]
+    whole_at = labels.index(table.capitalize())
+    cause_at = [labels.index(CAUSES[cause].label) for cause in causes]
+    for line in lines:
+        assert sum(amount(line[at]) for at in cause_at) == amount(line[whole_at])
+    of = money(sum(row.cost or 0 for row in rows(priced.window) if row.cause in causes))
+    *groups, last = lines if len(lines) > 1 else [*lines, *lines]
+    for at in (whole_at, *cause_at):
+        assert sum(amount(line[at]) for line in groups) == amount(last[at])
+        assert sum(number(line[at].text) for line in groups) == number(last[at].text)
+    assert amount(last[whole_at]) == of
+    steps = {line[0].text: line[3] for line in tables_of(page)["fall"].rows[1:]}
+    for at in cause_at:
+        assert amount(last[at]) == amount(steps[labels[at]]), labels[at]
+
+
+def test_platform_cost_never_enters_the_waste_of_a_team(finance: Client) -> None:
     page = text_of(finance, f"/costs/waste/?{DAYS}")
-    head, *lines, last = tables_of(page)[f"waste-{by}"].rows
-    assert head[1].text.startswith("Waste")
-    for line in (*lines, last):
-        whole, *causes = (number(cell.text) for cell in line[1:7])
-        assert sum(causes) == whole
-    assert sum(number(line[1].text) for line in lines) == number(last[1].text)
-    assert f"{last[1].text} USD</a></b> of it" in page
-    steps = dict(zip(column(page, "fall", "Cause"), column(page, "fall", "Cost"), strict=True))
-    for place, cell in enumerate(head[2:7], start=2):
-        assert last[place].text == steps[cell.text.removesuffix(" USD")], cell.text
+    table = tables_of(page)["unused"]
+    assert not {"(nobody)", "(platform)"} & {line[0].text for line in table.rows}
+    heads = {cell.text.removesuffix(" USD") for cell in table.rows[0]}
+    assert not heads & {"Unallocated", "Unavailable"}
 
 
 def test_every_waste_is_explained_by_its_gpu_hours_and_prices(finance: Client) -> None:
@@ -80,6 +110,7 @@ def test_every_waste_is_explained_by_its_gpu_hours_and_prices(finance: Client) -
         "idle_cost",
         "busy_cost",
     }
+    assert check_explained(finance, f"/costs/waste/?{DAYS}&tab=platform") >= {"unallocated_cost"}
 
 
 def test_the_file_has_the_same_waste(priced: Priced, finance: Client) -> None:
@@ -90,7 +121,7 @@ def test_the_file_has_the_same_waste(priced: Priced, finance: Client) -> None:
 
 
 def test_the_worst_workloads_lead_to_their_pods(finance: Client) -> None:
-    page = text_of(finance, f"/costs/waste/?{DAYS}")
+    page = text_of(finance, f"/costs/waste/?{DAYS}&tab=workloads")
     assert column(page, "worst", "Workload")
     assert (
         "/workloads/west/vision/Job/train/?first=2026-10-30&amp;last=2026-10-31&amp;tab=pods"
@@ -99,31 +130,34 @@ def test_the_worst_workloads_lead_to_their_pods(finance: Client) -> None:
 
 
 def test_nobody_sees_the_waste_of_other_teams(priced: Priced, signed_in: SignIn) -> None:
-    page = text_of(signed_in(priced.portal.dan), f"/costs/waste/?{DAYS}")
-    for table in ("waste-team", "worst"):
+    dan = signed_in(priced.portal.dan)
+    for tab, table in (("groups", "unused"), ("workloads", "worst"), ("lines", "lines")):
+        page = text_of(dan, f"/costs/waste/?{DAYS}&tab={tab}")
         shown = " ".join(cell.text for row in tables_of(page)[table].rows for cell in row)
         for hidden in ("vision", "Job/train", "stray", "unassigned"):
             assert hidden not in shown
-    assert "Unallocated capacity belongs to the platform" in page
+    assert "tab=platform" not in page
+    assert "platform" not in tables_of(text_of(dan, f"/costs/waste/?{DAYS}&tab=platform"))
 
 
 def test_waste_without_a_price_is_told(signed_in: SignIn) -> None:
     priced = make_priced(prices=[price for price in PRICES if price[0] != A100])
     client = signed_in(priced.portal.finn)
-    page = text_of(client, f"/costs/waste/?{DAYS}")
+    page = text_of(client, f"/costs/waste/?{DAYS}&by=tier")
     assert "<b>Unpriced:</b>" in page
     steps = dict(zip(column(page, "fall", "Cause"), column(page, "fall", "Cost"), strict=True))
     assert steps["Unavailable"] == "unpriced", "all of it is on cards without a price"
     assert steps["Idle"] == "0.00", "there was none of it"
-    tiers = dict(
-        zip(column(page, "waste-tier", "Tier"), column(page, "waste-tier", "Waste"), strict=True)
-    )
-    assert tiers["silver"] == "unpriced"
-    table = tables_of(page)["waste-tier"]
-    (silver,) = (line for line in table.rows if line[0].text == "silver")
-    assert {cell.text for cell in silver[1:7]} == {"unpriced"}, "also where there was none of it"
-    check_explained(client, f"/costs/waste/?{DAYS}")
-    assert tiers["gold"] == tiers["Total"] == f"{cents([wasted(priced)])[0]:,}"
+    tiers = {line[0].text: line for line in tables_of(page)["unused"].rows}
+    shown = [
+        cell.text
+        for head, cell in zip(tiers["Tier"], tiers["silver"], strict=True)
+        if head.text.endswith("USD")
+    ]
+    assert shown == ["unpriced"] * 5 + ["–"], "also where there was none of it"
+    check_explained(client, f"/costs/waste/?{DAYS}&by=tier")
+    unused = sum(row.cost or 0 for row in rows(priced.window) if row.cause in HELD_WASTE)
+    assert amount(tiers["gold"][2]) == amount(tiers["Total"][2]) == money(unused)
 
 
 def test_a_portal_without_facts_has_the_page(signed_in: SignIn) -> None:
@@ -144,18 +178,15 @@ def test_hours_that_are_not_priced_yet_are_told(priced: Priced, finance: Client)
     for path in ("/costs/waste/", "/costs/"):
         page = text_of(finance, f"{path}?{DAYS}")
         assert "48 collected hours of west in this window are not priced yet" in page
-    assert "All capacity costs at least" in text_of(finance, f"/costs/waste/?{DAYS}")
-    assert "Charged, at least" in text_of(finance, f"/costs/?{DAYS}")
+        assert "Charged, at least" in page
 
 
 def test_a_lead_sees_the_waste_of_their_teams_alone(priced: Priced, signed_in: SignIn) -> None:
     ada = signed_in(priced.portal.ada)
     page = text_of(ada, f"/costs/waste/?{DAYS}")
-    assert "The GPUs that your teams held cost" in page
-    assert "All capacity costs" not in page
     steps = dict(zip(column(page, "fall", "Cause"), column(page, "fall", "Cost"), strict=True))
     assert steps["Unallocated"] == steps["Unavailable"] == "0.00"
-    assert column(page, "waste-team", "Team") == ["vision"]
+    assert column(page, "unused", "Team") == ["vision"]
     text = file_of(ada.get(f"/costs/waste/file?{DAYS}&format=csv"))
     assert {row["team"] for row in csv.DictReader(io.StringIO(text, newline=""))} == {"vision"}
 
@@ -176,9 +207,10 @@ def test_the_worst_workloads_of_hours_that_are_kept_no_longer_are_refused_with_t
 ) -> None:
     Day.objects.update(pruned=True)
     prune()
-    page = text_of(finance, "/costs/waste/?start=2026-10-30T05:00&end=2026-10-31T05:00")
+    asked = "start=2026-10-30T05:00&end=2026-10-31T05:00"
+    page = text_of(finance, f"/costs/waste/?{asked}&tab=workloads")
     assert "is kept by whole days alone" in page
-    assert "All capacity costs" in page
+    assert "Cost breakdown" in page
 
 
 def test_energy_is_told_on_top_of_the_capacity(signed_in: SignIn) -> None:
@@ -188,9 +220,9 @@ def test_energy_is_told_on_top_of_the_capacity(signed_in: SignIn) -> None:
     finance = signed_in(priced.portal.finn)
     page = text_of(finance, f"/costs/waste/?{DAYS}")
     (fall,) = waterfall(priced.window, visibility=EVERYTHING)
-    assert "Measured energy costs 2.88 USD on top" in words(page)
-    (link,) = re.findall(r'href="(/explain/energy_cost/[^"]+)">2.88</a>', page)
+    assert "Energy of $3 is on top." in words(page)
+    (link,) = re.findall(r'href="(/explain/cost/[^"]+)" title="2.88 USD">\$3</a>', page)
     assert "2.88 USD" in text_of(finance, unescape(link))
-    assert f"{cents([fall.total + fall.energy])[0]} USD in all" in page
+    assert f'title="{cents([fall.total + fall.energy])[0]} USD"' in page
     explorer = text_of(finance, f"/costs/?{DAYS}&by=none&tab=lines")
     assert "Energy" in column(explorer, "lines", "Cause")

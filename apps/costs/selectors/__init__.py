@@ -18,7 +18,8 @@ from apps.costs.selectors.costs import (
     not_priced,
     priced_until,
     terms,
-    waterfall,
+    unallocated_burst,
+    waterfalls,
     worst_workloads,
 )
 from apps.costs.selectors.explain_costs import (

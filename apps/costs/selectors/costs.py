@@ -1,8 +1,9 @@
 """Costs and waste by period, group and cause, with the terms on which they rest."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from types import MappingProxyType
 from typing import Annotated, Any
 from zoneinfo import ZoneInfo
 
@@ -142,33 +143,27 @@ class Waterfall:
     currency: str
     total: int
     wasted: int
-    total_before: int | None
     steps: Sequence[WaterfallStep]
     energy: int = 0
 
 
-def waterfall(
-    window: Window,
+def waterfalls(
+    rows: Iterable[CostRow],
     *,
-    filters: Filters = _NO_FILTERS,
-    visibility: Visibility,
-    before: Window | None = None,
-    zone: ZoneInfo | None = None,
+    before: Iterable[CostRow] | None = None,
+    currency: str,
+    burst: Mapping[str, int] = MappingProxyType({}),
 ) -> list[Waterfall]:
-    """Return the waste waterfall of a window, one for each currency, the report's first.
+    """Return the waterfall of rows, one for each currency, the report's `currency` first.
 
-    `before` is the window to compare with. A reader who does not see
-    everything gets that of what their teams held, and none of the platform's. At most seven
-    queries, and as many again for the window before.
+    `before` are the rows of the window to compare with, `burst` is that of `unallocated_burst`.
+    Corrections of closed months are left out: they are no hours of this window.
     """
-    settings = report()
-    zone = zone or settings.zone
-    now = _sums(window, filters, visibility, zone, settings.currency)
-    then = None if before is None else _sums(before, filters, visibility, zone, settings.currency)
-    if visibility.everything and not (filters.team or filters.namespace or filters.workload):
-        for currency, burst in _bursts(window, filters, visibility, zone).items():
-            now.setdefault(currency or settings.currency, CostSums()).burst += burst
-    order = sorted(now, key=lambda currency: (currency != settings.currency, currency))
+    now = _sums(rows, currency)
+    then = None if before is None else _sums(before, currency)
+    for own, amount in burst.items():
+        now.setdefault(own or currency, CostSums()).burst += amount
+    order = sorted(now, key=lambda one: (one != currency, one))
     return [_of_currency(c, now[c], None if then is None else then.get(c)) for c in order]
 
 
@@ -177,19 +172,17 @@ def _of_currency(currency: str, now: CostSums, then: CostSums | None) -> Waterfa
         currency=currency,
         total=now.total,
         wasted=now.wasted,
-        total_before=None if then is None else then.total,
         steps=waterfall_steps(now, then),
         energy=now.energy,
     )
 
 
-def _sums(
-    window: Window, filters: Filters, visibility: Visibility, zone: ZoneInfo, currency: str
-) -> dict[str, CostSums]:
+def _sums(rows: Iterable[CostRow], currency: str) -> dict[str, CostSums]:
     """Return sums by currency; what has no price is in those of the report's."""
-    asked = CostQuery(window, filters=filters, waste=True)
     found: dict[str, CostSums] = {currency: CostSums()}
-    for row in CostReader(asked, visibility=visibility, zone=zone).rows(window):
+    for row in rows:
+        if row.correction:
+            continue
         sums = found.setdefault(row.currency or currency, CostSums())
         if row.cause is Cause.ENERGY:
             sums.energy += row.cost or 0
@@ -202,10 +195,17 @@ def _sums(
     return found
 
 
-def _bursts(
-    window: Window, filters: Filters, visibility: Visibility, zone: ZoneInfo
+def unallocated_burst(
+    window: Window, *, filters: Filters, visibility: Visibility, zone: ZoneInfo | None = None
 ) -> dict[str, int]:
-    """Return the burst by currency."""
+    """Return what shared GPUs did beyond what their tenants held, in nano-GPU-hours by currency.
+
+    It worked on capacity that counts as unallocated. Empty for who does not see everything, and
+    where a filter names tenants. Five queries at most.
+    """
+    if not visibility.everything or filters.team or filters.namespace or filters.workload:
+        return {}
+    zone = zone or report().zone
     reading = CostReader(CostQuery(window, filters=filters), visibility=visibility, zone=zone)
     where = condition(source_of((Grouping.CLUSTER,), filters, visibility), filters, visibility)
     plan = with_days(window, clusters=reading.clusters, periods=reading.periods, rolled=False)

@@ -20,9 +20,9 @@ Value = str | int | float | datetime | None
 class Format(StrEnum):
     """What kind of value a column holds, hence how it is written.
 
-    GPU_HOURS columns hold whole nano-GPU-hours, RATIO columns fractions, SECONDS seconds; NUMBER
-    is as short as it can be, DECIMAL has two decimals, so that a column lines up; TIME is an
-    instant, HOUR and DAY the start of a period.
+    GPU_HOURS columns hold whole nano-GPU-hours, RATIO columns fractions, CHANGE columns the part by
+    which something grew, SECONDS seconds; NUMBER is as short as it can be, DECIMAL has two
+    decimals, so that a column lines up; TIME is an instant, HOUR and DAY the start of a period.
     """
 
     TEXT = "text"
@@ -31,6 +31,7 @@ class Format(StrEnum):
     DECIMAL = "decimal"
     COUNT = "count"
     RATIO = "ratio"
+    CHANGE = "change"
     SECONDS = "seconds"
     TIME = "time"
     HOUR = "hour"
@@ -43,6 +44,7 @@ NUMERIC = {
     Format.DECIMAL,
     Format.COUNT,
     Format.RATIO,
+    Format.CHANGE,
     Format.SECONDS,
 }
 
@@ -62,6 +64,8 @@ def shown(value: Value, kind: Format, zone: ZoneInfo) -> str:
         return _short(value / NANO, 1)
     if kind is Format.RATIO:
         return _percent(value, 1)
+    if kind is Format.CHANGE:
+        return _signed(value, 1)
     if kind is Format.SECONDS:
         return duration(value)
     if kind is Format.COUNT:
@@ -121,6 +125,23 @@ def _percent(fraction: float, digits: int) -> str:
     if text == "0.0" and fraction > 0:
         return "<0.1 %"
     return f"{text} %"
+
+
+_MANY = 10.0  # from ten times on, percent say less than the factor
+
+
+def growth(ratio: float) -> str:
+    """Write by which part a single figure grew: `+5.2 %`, `−12 %`, `22×`, `no change`."""
+    if ratio + 1 >= _MANY:
+        return f"{ratio + 1:,.0f}×"
+    return _signed(ratio, 0 if abs(ratio) >= _WHOLE_FROM else 1)
+
+
+def _signed(ratio: float, digits: int) -> str:
+    text = f"{abs(ratio) * 100:,.{digits}f}"
+    if not float(text.replace(",", "")):
+        return "no change"
+    return f"{'+' if ratio > 0 else '−'}{text} %"
 
 
 _SIGNS = {"USD": "$", "EUR": "€", "GBP": "£", "JPY": "¥", "INR": "₹"}

@@ -384,7 +384,7 @@ def _unit_of_exact(column: Column) -> str:
     """Return the unit of the value in full, where it differs from that of the short one."""
     if column.kind is Format.SECONDS:
         return "s"
-    return "" if column.kind is Format.RATIO else column.unit
+    return "" if column.kind in (Format.RATIO, Format.CHANGE) else column.unit
 
 
 def _share(value: Value, column: Column) -> str:

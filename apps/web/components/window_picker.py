@@ -167,7 +167,7 @@ def _times(start: datetime, end: datetime) -> Query:
     )
 
 
-_WINDOW_KEYS = ("window", "first", "last", "start", "end")
+WINDOW_KEYS = ("window", "first", "last", "start", "end")
 # Places within a list make no sense in another window.
 PLACE_KEYS = ("page", "pods", "cursor", "format", "table", "part", "card")
 # Names of one kind that are chosen from; where there are more, a name is written.
@@ -231,7 +231,7 @@ class Picker:
 
 def picker_of(request: HttpRequest, reading: QuerySession) -> Picker:
     """Return the picker as this address leaves it."""
-    others = kept(request, drop=(*_WINDOW_KEYS, *PLACE_KEYS))
+    others = kept(request, drop=(*WINDOW_KEYS, *PLACE_KEYS))
     choice, path = reading.choice, path_of(request)
 
     def step(query: Query | None) -> str | None:

@@ -12,9 +12,9 @@ from django.http import HttpResponseBase
 from django.urls import reverse
 
 from apps.costs import selectors as costs
-from apps.costs.domain.costing import WASTE, Basis, Cause, Policy
+from apps.costs.domain.costing import WASTE, Cause
 from apps.costs.domain.files import FileFormat
-from apps.costs.selectors import PLATFORM_NAME, CostQuery, CostRow, cost_rows
+from apps.costs.selectors import PLATFORM_NAME, CostRow, cost_rows
 from apps.usage.domain.usage_query import Grouping, TimeStep
 from apps.usage.selectors import GroupingRefused, gap_tiers
 from apps.web.components import charts, page_query
@@ -23,13 +23,21 @@ from apps.web.components.figure_row import figure_row
 from apps.web.components.listings import GROUP_LABELS
 from apps.web.components.page_query import Query, during, figure_href, with_query, without
 from apps.web.components.tables import CAPACITY_CLASSES, Column, LedgerClass, Table
-from apps.web.components.tabs import Tab, tab_bar
+from apps.web.components.tabs import Tab, TabBar, tab_bar
 from apps.web.costs import explorer, money_format, months, waste_waterfall
 from apps.web.costs.explorer import NOTHING, Costs, stack_group
 from apps.web.costs.exports import background_of, export_form
-from apps.web.costs.money_format import MoneyRow, MoneyTable, money_column, number_of
+from apps.web.costs.money_format import WHOLE, MoneyRow, MoneyTable, money_column, number_of
 from apps.web.costs.months import LABELS, download, refused
-from apps.web.costs.query import CAUSES, ENERGY, PLATFORM, TAKES, CostPageQuery, asked_of, cost_href
+from apps.web.costs.query import (
+    CAUSES,
+    ENERGY,
+    PLATFORM,
+    CostPageQuery,
+    asked_of,
+    cost_href,
+    cost_session,
+)
 from apps.web.pages import page, respond
 from apps.web.query_session import (
     PageRequest,
@@ -38,7 +46,6 @@ from apps.web.query_session import (
     freshness_of,
     held_of,
     quality_of,
-    query_session,
 )
 
 _MOST_GROUPS = 6  # as many colours as can be told apart
@@ -55,18 +62,16 @@ def charts_of(
 
     11 queries at most.
     """
-    group = stack_group(asked)
+    group = None if asked.waste else stack_group(asked)
     rows = _rows(asked, reading, group)
     drawn = [currency for currency in costs.by_currency if _of(rows, currency)]
     classes = _classes(_of(rows, drawn[0] if drawn else costs.currency), group)
     if len(drawn) > 1:
         classes, group = _causes(rows), None
     query = [*reading.query, *without(asked.query, "by")]
+    links = _Links(query, group, axis, reading.window.end, waste=asked.waste)
     there = [
-        _chart(
-            _of(rows, c), c, classes, group, axis, _Links(query, group, axis, reading.window.end)
-        )
-        for c in drawn or [costs.currency]
+        _chart(_of(rows, c), c, classes, group, axis, links) for c in drawn or [costs.currency]
     ]
     keys = {key for row in rows for key in (_key_of(row, classes, group),)}
     return there, [cls for cls in classes if cls.key in keys]
@@ -75,6 +80,8 @@ def charts_of(
 def _rows(asked: CostPageQuery, reading: QuerySession, group: Grouping | None) -> list[CostRow]:
     by = () if group is None else (group,)
     query = replace(asked.question(reading, reading.choice.interval), group_by=by)
+    if asked.waste:
+        query = replace(query, causes=WASTE)
     return cost_rows(query, visibility=reading.visibility, zone=reading.choice.zone)
 
 
@@ -128,32 +135,45 @@ def _chart(
             own = sums[row.period.astimezone(UTC)]
             own[_key_of(row, classes, group)] += row.cost or 0
     by = "cause" if group is None else GROUP_LABELS[group].lower()
+    title = f"{'Waste' if links.waste else 'Costs'} by {by}"
     by_period: dict[datetime, object] = {
         period: SimpleNamespace(**{key: n * _NANO_PER_UNIT for key, n in own.items()})
         for period, own in sums.items()
     }
     return charts.stacked(
         by_period,
-        title=f"Costs by {by}",
+        title=title,
         axis=replace(axis, measure=currency),
         classes=classes,
-        table=_table(sums, currency, classes, axis, f"Costs by {by}", links),
+        table=_table(sums, currency, classes, axis, title, links),
         empty=NOTHING,
     )
 
 
 @dataclass(frozen=True, slots=True)
 class _Links:
-    """Where the amounts of a period are explained; those of other groups together are not."""
+    """Where the amounts of a period are explained; those of other groups together are not.
+
+    `waste` is explained by who held it, costs by who pays.
+    """
 
     query: Query
     group: Grouping | None
     axis: Axis
     end: datetime
+    waste: bool = False
 
     def of(self, period: datetime, classes: Sequence[LedgerClass], currency: str) -> dict[str, str]:
         end = next((at for at in self.axis.periods if at > period), self.end)
         query = during(period, min(end, self.end), self.query)
+        if self.waste:
+            return {
+                "cost": figure_href("waste_cost", query, currency=currency),
+                **{
+                    f"{c.key}_cost": figure_href(f"{c.key}_cost", query, currency=currency)
+                    for c in classes
+                },
+            }
         found = {"cost": figure_href("cost", query, currency=currency)}
         for cls in classes:
             if self.group is None:
@@ -184,7 +204,7 @@ def _table(
     grid = [[sums[period][cls.key] for cls in there] for period in periods]
     rows = []
     for period, amounts, (whole, texts) in zip(
-        periods, grid, money_format.cells(grid, currency), strict=True
+        periods, grid, money_format.cells(grid, currency, digits=WHOLE), strict=True
     ):
         keys = [f"{cls.key}_cost" for cls in there]
         exact = {**dict(zip(keys, amounts, strict=True)), "cost": sum(amounts)}
@@ -216,19 +236,23 @@ COST_TABS = (
     Tab("budgets", "Money budgets"),
     Tab("files", "Files"),
 )
+WASTE_TABS = (
+    Tab("groups", "Unused (teams)"),
+    Tab("platform", "Platform"),
+    Tab("workloads", "Workloads"),
+    Tab("lines", "Line items"),
+    Tab("files", "Files"),
+)
 _WORST_OF_EACH = 5
 _FILE_OF_WINDOW = (FileFormat.CSV, FileFormat.XLSX, FileFormat.PARQUET)
 
 
 @page
 def cost_explorer(request: PageRequest) -> HttpResponseBase:
-    reading = query_session(request, takes=TAKES)
-    asked = asked_of(request.GET)
+    reading, asked = cost_session(request), asked_of(request.GET)
     found = explorer.costs_of(reading, asked)
-    freshness = freshness_of(reading)
-    charts, classes = charts_of(found, asked, reading, axis_of(reading, freshness))
     tabs = tab_bar(request, COST_TABS, name="Costs")
-    tables = []
+    tables: list[Table] = []
     if tabs.chosen == "groups":
         tables = explorer.group_tables(found, asked, reading)
     elif tabs.chosen == "lines":
@@ -236,16 +260,68 @@ def cost_explorer(request: PageRequest) -> HttpResponseBase:
     elif tabs.chosen == "budgets":
         budgets = costs.money_budget_rows(reading.now, visibility=reading.visibility)
         tables = [months.budgets_table(budgets, reading)]
-    terms = _terms(reading, asked, "costs-file")
+    return _cost_page(request, reading, asked, found, tabs, tables)
+
+
+@page
+def waste(request: PageRequest) -> HttpResponseBase:
+    reading, asked = cost_session(request), asked_of(request.GET, waste=True)
+    found = explorer.costs_of(reading, asked)
+    shown: Sequence[Tab] = WASTE_TABS
+    if not reading.visibility.everything:
+        # Unallocated capacity belongs to the platform and is no waste of a team.
+        shown = tuple(tab for tab in WASTE_TABS if tab.key != "platform")
+    tabs = tab_bar(request, shown, name="Waste")
+    tables: list[Table] = []
+    if tabs.chosen == "groups":
+        tables = waste_waterfall.unused_tables(found, asked, reading)
+    elif tabs.chosen == "platform":
+        tables = _platform_tables(request, reading)
+    elif tabs.chosen == "workloads":
+        tables = [_worst(reading)]
+    elif tabs.chosen == "lines":
+        tables = [explorer.line_table(found, asked, reading)]
+    return _cost_page(request, reading, asked, found, tabs, tables)
+
+
+def _platform_tables(request: PageRequest, reading: QuerySession) -> list[Table]:
+    """Return the platform's part by tier, or by what the reader chose that capacity has."""
+    asked = asked_of(request.GET, waste=True, usual=(Grouping.TIER,))
+    asked = asked if set(asked.by) & _OF_CAPACITY else replace(asked, by=_TIER, groups=_TIER)
+    found = explorer.costs_of(reading, asked)
+    return waste_waterfall.platform_tables(found, asked, reading)
+
+
+_TIER = (Grouping.TIER,)
+_OF_CAPACITY = {
+    *(Grouping.TIER, Grouping.GPU_MODEL, Grouping.CAPACITY_TYPE, Grouping.CLUSTER),
+}
+
+
+def _cost_page(
+    request: PageRequest,
+    reading: QuerySession,
+    asked: CostPageQuery,
+    found: Costs,
+    tabs: TabBar,
+    tables: Sequence[Table],
+) -> HttpResponseBase:
+    """Answer with the frame of costs and of waste: figures, days, waterfall and tabs."""
+    freshness = freshness_of(reading)
+    falls = waste_waterfall.waterfalls_of(found, asked, reading)
+    drawn, classes = charts_of(found, asked, reading, axis_of(reading, freshness))
+    terms = _terms(reading, asked, "waste-file" if asked.waste else "costs-file")
     unpriced = costs.unpriced(found.rows)
-    explain_query = [*reading.query, *asked.query]
     at_least = bool(unpriced or any(one.hours for one in terms["not_priced"]))
+    query = [*reading.query, *asked.query]
     return respond(
         request,
         reading,
-        "costs",
+        "waste" if asked.waste else "costs",
         tables=tables,
-        charts=charts,
+        table_ids=[table.id for table in tables],
+        charts=drawn,
+        drawings=falls,
         classes=classes,
         asked=asked,
         comparison=found.before,
@@ -253,53 +329,16 @@ def cost_explorer(request: PageRequest) -> HttpResponseBase:
         figures=[
             figure_row(*figures, name=f"Key figures in {currency}")
             for currency in found.by_currency
-            if (figures := explorer.figures_of(found, currency, explain_query, at_least=at_least))
+            if (figures := explorer.figures_of(found, currency, query, at_least=at_least))
         ],
+        falls=falls,
         tabs=tabs,
         export=export_form(reading),
         unpriced=unpriced,
         hidden=reading.query,
-        background=background_of(asked, reading),
+        background=None if asked.waste else background_of(asked, reading),
         quality=quality_of(reading, freshness, held_of(reading)),
         **terms,
-    )
-
-
-@page
-def waste(request: PageRequest) -> HttpResponseBase:
-    reading = query_session(request, takes=TAKES)
-    asked = asked_of(request.GET, usual=(Grouping.TEAM, Grouping.TIER))
-    before, comparison = explorer.window_before(reading)
-    found = costs.waterfall(
-        reading.window,
-        filters=reading.filters,
-        visibility=reading.visibility,
-        before=before,
-        zone=reading.choice.zone,
-    )
-    falls = [waste_waterfall.waterfall_of(one) for one in found]
-    freshness = freshness_of(reading)
-    tables = [
-        waste_waterfall.waterfall_table(one, drawn, reading, usual=not place)
-        for place, (one, drawn) in enumerate(zip(found, falls, strict=True))
-    ]
-    rows = {by: _wasted(reading, by) for by in (Grouping.TIER, Grouping.TEAM)}
-    tables += [
-        waste_waterfall.waste_table(rows[by], by, drawn, reading, usual=not place)
-        for place, drawn in enumerate(falls)
-        for by in rows
-    ]
-    tables.append(_worst(reading))
-    return respond(
-        request,
-        reading,
-        "waste",
-        tables=tables,
-        falls=falls,
-        asked=asked,
-        comparison=comparison,
-        quality=quality_of(reading, freshness, held_of(reading)),
-        **_terms(reading, asked, "waste-file"),
     )
 
 
@@ -318,33 +357,25 @@ def _worst(reading: QuerySession) -> Table:
     return waste_waterfall.worst_table(worst, reading)
 
 
-def _wasted(reading: QuerySession, by: Grouping) -> list[costs.CostRow]:
-    # Of all causes: others tell whether anything of a group has a price.
-    asked = CostQuery(reading.window, group_by=(by,), filters=reading.filters, waste=True)
-    return costs.cost_rows(asked, visibility=reading.visibility, zone=reading.choice.zone)
-
-
 # ---------------------------------------------------------------- files and months
 
 
 @page
 def costs_file(request: PageRequest) -> HttpResponseBase:
-    return _window_file(request, "costs", asked_of(request.GET), tuple(Cause))
+    return _window_file(request, asked_of(request.GET), tuple(Cause))
 
 
 @page
 def waste_file(request: PageRequest) -> HttpResponseBase:
-    asked = asked_of(request.GET, usual=(Grouping.TEAM, Grouping.TIER))
-    # Waste is shown by who held it, whoever is charged for it.
-    held = replace(asked, basis=Basis.ALLOCATED, policy=Policy.PLATFORM)
-    return _window_file(request, "waste", held, WASTE)
+    asked = asked_of(request.GET, usual=(Grouping.TEAM, Grouping.TIER), waste=True)
+    return _window_file(request, asked, WASTE)
 
 
 def _window_file(
-    request: PageRequest, name: str, asked: CostPageQuery, causes: tuple[Cause, ...]
+    request: PageRequest, asked: CostPageQuery, causes: tuple[Cause, ...]
 ) -> HttpResponseBase:
     """Answer with the rows of a page's question, by the interval of its charts or as asked."""
-    reading = query_session(request, takes=TAKES)
+    reading = cost_session(request)
     names, unknown = page_query.names_from(request.GET, "format", [f.value for f in FileFormat])
     lengths, no_length = page_query.names_from(request.GET, "interval", [i.value for i in TimeStep])
     problems = [*reading.problems, unknown, no_length, asked.problem]
@@ -354,11 +385,12 @@ def _window_file(
     interval = TimeStep(lengths[0]) if lengths else TimeStep.TOTAL
     make = partial(
         costs.cost_file,
-        replace(asked.question(reading, interval), causes=causes, waste=name == "waste"),
+        replace(asked.question(reading, interval), causes=causes),
         format_,
         visibility=reading.visibility,
         zone=reading.choice.zone,
     )
+    name = "waste" if asked.waste else "costs"
     return download(make, format_, name, bom=bool(request.GET.get("bom")))
 
 

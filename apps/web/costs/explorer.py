@@ -1,12 +1,13 @@
 """The cost explorer: what each group costs, over time and beside the period before."""
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from apps.clusters.domain.window import Window
 from apps.clusters.selectors import report
-from apps.costs.domain.costing import Cause, money
+from apps.costs.domain.costing import FREE, WASTE, Cause, money
 from apps.costs.selectors import PLATFORM_NAME, CostRow, cost_rows, not_priced
 from apps.usage import selectors as usage
 from apps.usage.domain.usage_query import Grouping, TimeStep
@@ -34,8 +35,8 @@ from apps.web.costs.query import (
     shown_groups,
 )
 from apps.web.query_session import QuerySession
-from apps.web.usage.comparison import Difference, amount_change
 
+_LINES = 10
 _ENOUGH = 0.5  # of the period's hours; a comparison with less would tell of the gap alone
 _GPU_HOURS = Column("gpu_hours", "GPU-hours", Format.GPU_HOURS, "GPU-h")
 _UNPRICED = Column(
@@ -45,7 +46,7 @@ _SHARE = Column("share_ratio", "Share", Format.RATIO, "%", "of all that has a pr
 _UNUSED_RATIO = Column(
     "unused_ratio", "Unused", Format.RATIO, "%", "of the allocated cost that has metrics"
 )
-_CHANGE = Column("change_ratio", "Change", Format.TEXT, "", "from the period before")
+_CHANGE = Column("change_ratio", "Change", Format.CHANGE, "%", "of the cost before")
 NOTHING = (
     "Nothing that you may see has a cost in this window: no hour of it was collected and priced, "
     "or a filter leaves nothing."
@@ -75,7 +76,7 @@ class Sum:
 
     def add(self, row: CostRow) -> None:
         self.gpu_hours += row.gpu_hours
-        if row.cause in _UNUSED:
+        if row.cause in UNUSED:
             self.unused += row.cost or 0
         elif row.cause is Cause.BUSY:
             self.used += row.cost or 0
@@ -118,7 +119,9 @@ def costs_of(reading: QuerySession, asked: CostPageQuery) -> Costs:
 
 
 def _rows(reading: QuerySession, asked: CostPageQuery, window: Window) -> list[CostRow]:
-    query = replace(asked.question(reading, TimeStep.TOTAL), window=window)
+    query = replace(
+        asked.question(reading, TimeStep.TOTAL), window=window, group_by=asked.row_groups
+    )
     return cost_rows(query, visibility=reading.visibility, zone=reading.choice.zone)
 
 
@@ -155,74 +158,120 @@ def window_before(reading: QuerySession) -> tuple[Window | None, Before]:
     return window, Before(words)
 
 
-# ---------------------------------------------------------------- facts
+# ---------------------------------------------------------------- figures
+
+UNUSED = (Cause.UNDERUSED, Cause.IDLE, Cause.NOT_RUNNING)
 
 
 def figures_of(
     costs: Costs, currency: str, query: Query, *, at_least: bool = False
 ) -> list[KeyFigure]:
-    """Return the sums of a currency's rows: in all, by payer, and unpriced.
+    """Return what teams are charged, what the platform keeps, and what of both was unused.
 
-    Each with the address that explains it; `query` is that of the page.
-
-    Nothing where nothing has a price yet: what is not priced did not cost 0. `at_least`: hours or
-    prices are missing in it.
+    Each with its change from the period before and the address that explains it; `query` is that
+    of the page. Nothing where nothing has a price yet: what is not priced did not cost 0.
+    `at_least`: hours or prices are missing in it.
     """
-    rows = costs.by_currency[currency]
-    priced = [row for row in rows if row.cost is not None]
-    if not priced:
+    rows = [row for row in costs.by_currency[currency] if row.cost is not None]
+    if not rows:
         return []
-    total = sum(row.cost or 0 for row in priced)
-    by_cause = {cause: sum(r.cost or 0 for r in priced if r.cause is cause) for cause in Cause}
-    shown: list[tuple[str, str, Query, int]] = [
-        ("Charged, at least" if at_least else "Charged", "", (), total),
-        *(
-            (label, note, _of_causes(*causes), sum(by_cause[cause] for cause in causes))
-            for label, note, causes in _FIGURES
-            if causes != (Cause.ENERGY,) or by_cause[Cause.ENERGY]
-        ),
-    ]
-    corrections = [row.cost or 0 for row in priced if row.correction]
-    if corrections:
-        of = (("corrections", "yes"),)
-        shown.append(("Corrections", "of closed months", of, sum(corrections)))
-    change = _change(total, _total_before(costs, currency))
-    return [
-        KeyFigure(
+    before = costs.before.rows
+    then = None if before is None else [row for row in before if row.currency == currency]
+
+    def figure(
+        label: str, chosen: Callable[[CostRow], bool], *names: Pair, of: str = "", note: str = ""
+    ) -> KeyFigure:
+        amount = _sum(rows, chosen)
+        explained = figure_href("cost", (*query, *names), currency=currency)
+        return KeyFigure(
             label,
             formats.money(money(amount), currency),
+            of,
             exact=f"{money_format.text(amount, currency)} {currency}",
             note=note,
-            href=figure_href("cost", (*query, *of), currency=currency),
-            change=Change(f"{change.arrow} {change.text}", than=costs.before.words)
-            if change and not of
-            else None,
+            # Charged is the sum over all teams, which no single address explains.
+            href=explained if names or chosen is _every else "",
+            change=_change(amount, then, chosen, costs.before.words),
         )
-        for label, note, of, amount in shown
+
+    unused = _sum(rows, lambda row: row.cause in UNUSED)
+    known = unused + _sum(rows, lambda row: row.cause is Cause.BUSY)
+    found = [
+        figure("Charged, at least" if at_least else "Charged", _is_charged, note="to teams"),
+        figure(
+            "Platform unallocated",
+            lambda row: row.cause in FREE,
+            *_of_causes(*FREE),
+            note="unallocated or unavailable",
+        ),
+        figure(
+            "Unused (teams)",
+            lambda row: row.cause in UNUSED,
+            *_of_causes(*UNUSED),
+            of=formats.percent(unused / known) if known > 0 else "",
+            note="underutilized, idle, not running",
+        ),
     ]
+    for cause, label, note in _FEW:
+        is_it = partial(_is_of, cause)
+        if _sum(rows, is_it):
+            found.append(figure(label, is_it, *_of_causes(cause), note=note))
+    if any(row.correction for row in rows):
+        # Six figures at most; the waterfall has what has no metrics.
+        found = [*found[:3], *(one for one in found[3:] if one.label != "No metrics")]
+        found.append(
+            figure(
+                "Corrections",
+                lambda row: row.correction,
+                ("corrections", "yes"),
+                note="of closed months",
+            )
+        )
+    return [*found, figure("Total", _every, note="teams and platform")]
 
 
-_UNUSED = (Cause.UNDERUSED, Cause.IDLE, Cause.NOT_RUNNING)
-_FIGURES: Sequence[tuple[str, str, tuple[Cause, ...]]] = (
-    ("Platform unallocated", "unallocated or unavailable", (Cause.UNALLOCATED, Cause.UNHEALTHY)),
-    ("Unused (teams)", "underutilized, idle, not running", _UNUSED),
-    ("No metrics", "neither active nor idle", (Cause.UNMEASURED,)),
-    ("Energy", "measured, on top", (Cause.ENERGY,)),
+_FEW = (
+    (Cause.UNMEASURED, "No metrics", "neither active nor unused"),
+    (Cause.ENERGY, "Energy", "measured, on top"),
 )
+
+
+Pair = tuple[str, str]
+
+
+def _is_of(cause: Cause, row: CostRow) -> bool:
+    return row.cause is cause
+
+
+def _every(_row: CostRow) -> bool:
+    return True
+
+
+def _is_charged(row: CostRow) -> bool:
+    return row.groups[Grouping.TEAM] != PLATFORM_NAME
+
+
+def _sum(rows: Sequence[CostRow], chosen: Callable[[CostRow], bool]) -> int:
+    return sum(row.cost or 0 for row in rows if chosen(row))
+
+
+def _change(
+    amount: int,
+    before: Sequence[CostRow] | None,
+    chosen: Callable[[CostRow], bool],
+    words: str,
+) -> Change | None:
+    ratio = None if before is None else growth(amount, _sum(before, chosen))
+    return None if ratio is None else Change(formats.growth(ratio), than=f"from {words}")
+
+
+def growth(amount: int, before: int | None) -> float | None:
+    """Return by which part an amount grew; None where there was nothing before."""
+    return amount / before - 1 if before and before > 0 else None
 
 
 def _of_causes(*causes: Cause) -> Query:
     return tuple(("cause", cause.value) for cause in causes)
-
-
-def _total_before(costs: Costs, currency: str) -> int | None:
-    if costs.before.rows is None:
-        return None
-    return sum(row.cost or 0 for row in costs.before.rows if row.currency == currency)
-
-
-def _change(now: int, before: int | None) -> Difference | None:
-    return None if before is None else amount_change(now, before)
 
 
 # ---------------------------------------------------------------- tables
@@ -234,10 +283,10 @@ def group_tables(costs: Costs, asked: CostPageQuery, reading: QuerySession) -> l
 
 
 def _group_table(costs: Costs, currency: str, asked: CostPageQuery, reading: QuerySession) -> Table:
-    sums = _summed(costs, currency)
+    sums = summed(costs, currency, asked.key_of)
     keys = _dearest(sums)
     compares = costs.before.rows is not None
-    whole = _whole(sums)
+    whole = whole_of(sums)
     found = [(key, sums[key]) for key in keys]
     rows = _group_rows(found, whole, currency, asked, reading, costs.before.window)
     first = currency == costs.currency
@@ -257,7 +306,7 @@ def _group_columns(
     asked: CostPageQuery, currency: str, *, compares: bool, unpriced: bool
 ) -> list[Column]:
     names = [Column(group.value, GROUP_LABELS[group]) for group in asked.groups]
-    before = money_column("cost_before", "Before", currency, "of the period before")
+    before = money_column("cost_before", "Previous", currency, "of the period before")
     return [
         *(names or [Column("what", "What")]),
         money_column("cost", "Cost", currency),
@@ -272,21 +321,25 @@ def _group_columns(
     ]
 
 
-def _summed(costs: Costs, currency: str) -> dict[tuple[str, ...], Sum]:
+def summed(
+    costs: Costs, currency: str, key_of: Callable[[CostRow], tuple[str, ...]]
+) -> dict[tuple[str, ...], Sum]:
+    """Return the sums of a currency's rows by key; `before` is None without a comparison."""
     found: dict[tuple[str, ...], Sum] = defaultdict(Sum)
     for row in costs.by_currency[currency]:
-        found[tuple(row.groups.values())].add(row)
+        found[key_of(row)].add(row)
     if costs.before.rows is not None:
         for own in found.values():
             own.before = 0
         for row in costs.before.rows:
             if row.currency == currency and row.cost:
-                sums = found[tuple(row.groups.values())]
+                sums = found[key_of(row)]
                 sums.before = (sums.before or 0) + row.cost
     return found
 
 
-def _whole(sums: Mapping[tuple[str, ...], Sum]) -> Sum:
+def whole_of(sums: Mapping[tuple[str, ...], Sum]) -> Sum:
+    """Return the sum over all groups."""
     every = sums.values()
     before = [own.before for own in every]
     return Sum(
@@ -308,8 +361,10 @@ def _group_rows(
     reading: QuerySession,
     before: Window | None,
 ) -> list[MoneyRow]:
-    now = money_format.texts([_cost_of(own) for _, own in found], currency)
-    then = money_format.texts([own.before or 0 for _, own in found], currency)
+    costs = [_cost_of(own) for _, own in found]
+    now = money_format.texts(costs, currency, digits=money_format.WHOLE)
+    before_all = [own.before or 0 for _, own in found]
+    then = money_format.texts(before_all, currency, digits=money_format.WHOLE)
     rows = []
     for (key, own), text, text_before in zip(found, now, then, strict=True):
         groups = dict(zip(map(str, asked.groups), key, strict=True))
@@ -359,7 +414,6 @@ def _cost_of(own: Sum) -> int | None:
 def _row_of(own: Sum, whole: Sum, text: str, text_before: str, currency: str) -> MoneyRow:
     cost, priced = _cost_of(own), own.gpu_hours - own.unpriced
     price = None if cost is None or priced <= 0 else round(cost * 10**9 / priced)
-    change = _change(own.cost, own.before)
     # What the platform pays is nobody's unused allocation.
     unused = own.unused if own.unused_ratio is not None else None
     per_active = round(own.cost * 10**9 / own.active) if own.active and cost is not None else None
@@ -367,7 +421,7 @@ def _row_of(own: Sum, whole: Sum, text: str, text_before: str, currency: str) ->
         "cost": number_of(cost),
         "cost_before": number_of(own.before),
         "share_ratio": own.cost / whole.cost if whole.cost > 0 and cost is not None else None,
-        "change_ratio": "" if change is None else f"{change.arrow} {change.text}",
+        "change_ratio": growth(own.cost, own.before),
         "gpu_hours": own.gpu_hours,
         "unpriced_gpu_hours": own.unpriced,
         "price_per_gpu_hour": number_of(price),
@@ -389,54 +443,48 @@ def _row_of(own: Sum, whole: Sum, text: str, text_before: str, currency: str) ->
             "cost": text,
             "cost_before": text_before,
             "price_per_gpu_hour": price_text,
-            "unused_cost": _printed(unused, currency),
-            "cost_per_active": _printed(per_active, currency),
+            "unused_cost": printed(unused, currency, digits=money_format.WHOLE),
+            "cost_per_active": printed(per_active, currency),
         },
     )
 
 
-def _printed(amount: int | None, currency: str) -> str:
-    return formats.NOTHING if amount is None else money_format.text(amount, currency)
+def printed(amount: int | None, currency: str, *, digits: int | None = None) -> str:
+    """Print one amount; a dash for what there is none of."""
+    if amount is None:
+        return formats.NOTHING
+    return money_format.texts([amount], currency, digits=digits)[0]
 
 
 def _total_row(whole: Sum, currency: str, asked: CostPageQuery) -> TableRow:
-    text = money_format.texts([whole.cost], currency)[0]
-    text_before = money_format.texts([whole.before or 0], currency)[0]
+    text = printed(whole.cost, currency, digits=money_format.WHOLE)
+    text_before = printed(whole.before or 0, currency, digits=money_format.WHOLE)
     row = _row_of(whole, whole, text, text_before, currency)
     label = str(asked.groups[0]) if asked.groups else "what"
     return replace(row, values={**row.values, label: "Total"})
 
 
 def line_table(costs: Costs, asked: CostPageQuery, reading: QuerySession) -> Table:
-    """Return the rows as the API and the files have them."""
-    rows = _lines(costs, asked, reading)
+    """Return the rows by cause and payer, in cents; of waste those of its causes alone."""
     return MoneyTable(
         id="lines",
         title="Line items",
-        columns=declared_columns(CostRow, Column("note", "Note"), groups=asked.groups),
-        rows=rows,
+        columns=declared_columns(CostRow, Column("note", "Note"), groups=asked.row_groups),
+        rows=_lines(costs, asked, reading),
         zone=reading.choice.zone,
         empty=NOTHING,
-        note="The same lines as the API and the files have, over the whole window.",
+        page_length=_LINES,
     )
 
 
 def _lines(costs: Costs, asked: CostPageQuery, reading: QuerySession) -> list[MoneyRow]:
-    """Print the lines of a group so that they add up to what its table says."""
-    text_of: dict[int, str] = {}
-    for currency in costs.by_currency:
-        sums = _summed(costs, currency)
-        keys = _dearest(sums)
-        shown = money_format.texts([_cost_of(sums[key]) for key in keys], currency)
-        lines: dict[tuple[str, ...], list[CostRow]] = defaultdict(list)
-        for row in costs.by_currency[currency]:
-            lines[tuple(row.groups.values())].append(row)
-        for key, whole in zip(keys, shown, strict=True):
-            own = lines[key]
-            texts = money_format.parts(whole, [row.cost for row in own], currency)
-            text_of.update((id(row), text) for row, text in zip(own, texts, strict=True))
-    query = _query(asked, reading)
-    return [_line(row, text_of[id(row)], reading, query) for row in costs.rows]
+    """Print the lines of a currency so that they add up."""
+    query, found = _query(asked, reading), []
+    for currency, every in costs.by_currency.items():
+        rows = [row for row in every if not asked.waste or row.cause in WASTE]
+        texts = money_format.texts([row.cost for row in rows], currency)
+        found += [_line(row, text, reading, query) for row, text in zip(rows, texts, strict=True)]
+    return found
 
 
 def _dearest(sums: Mapping[tuple[str, ...], Sum]) -> list[tuple[str, ...]]:
@@ -471,7 +519,7 @@ def _line(row: CostRow, text: str, reading: QuerySession, query: Query) -> Money
 
 def compared_words(before: Before) -> str:
     """Say what the figures are held against; empty without a comparison."""
-    return f"“Before” is {before.words}." if before.rows is not None else before.problem
+    return f"Compared with {before.words}." if before.rows is not None else before.problem
 
 
 def stack_group(asked: CostPageQuery) -> Grouping | None:

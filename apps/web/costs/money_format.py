@@ -96,9 +96,16 @@ def number_of(amount: int | None) -> float | None:
     return None if amount is None else float(money(amount))
 
 
-def texts(amounts: Sequence[int | None], currency: str) -> list[str]:
-    """Print a column so that it adds up as it is printed; what has no price says so."""
-    digits = minor_digits(currency)
+WHOLE = 0
+"""The decimals of tables by group: cents are for line items, prices and files."""
+
+
+def texts(amounts: Sequence[int | None], currency: str, *, digits: int | None = None) -> list[str]:
+    """Print a column so that it adds up as it is printed; what has no price says so.
+
+    `digits` are the decimals, the currency's own unless given.
+    """
+    digits = minor_digits(currency) if digits is None else digits
     priced = iter(cents([amount for amount in amounts if amount is not None], digits=digits))
     return [UNPRICED if amount is None else f"{next(priced):,}" for amount in amounts]
 
@@ -109,36 +116,21 @@ def text(amount: int, currency: str) -> str:
 
 
 def cells(
-    rows: Sequence[Sequence[int | None]],
-    currency: str,
-    *,
-    total: str | None = None,
-    columns: Sequence[str] | None = None,
+    rows: Sequence[Sequence[int | None]], currency: str, *, digits: int | None = None
 ) -> list[tuple[str, list[str]]]:
     """Print (sum of the row, its cells): the sums add up down the column, the cells to their sum.
 
-    `total` and `columns` are sums as another table of the page prints them: this one comes to the
-    same, cent by cent. The exact amounts beside differ from what is printed by less than a cent
-    each, or by one where only that makes both directions add up. What has no price is in no sum;
-    a row of nothing else has none.
+    The exact amounts beside differ from what is printed by less than its last decimal. What has no
+    price is in no sum; a row of nothing else has none. `digits` are the decimals, the currency's
+    own unless given.
     """
-    digits = minor_digits(currency)
-    wholes = [_sum(row) for row in rows]
-    sums = texts(wholes, currency) if total is None else parts(total, wholes, currency)
+    digits = minor_digits(currency) if digits is None else digits
+    sums = texts([_sum(row) for row in rows], currency, digits=digits)
     grid = [_adding_up(whole, row, digits) for whole, row in zip(sums, rows, strict=True)]
-    for place, column in enumerate(columns or ()):
-        _move(grid, rows, place, columns or (), int(number(column).scaleb(digits)), digits)
     return [
         (whole, [UNPRICED if n is None else f"{Decimal(n).scaleb(-digits):,}" for n in line])
         for whole, line in zip(sums, grid, strict=True)
     ]
-
-
-def parts(whole: str, amounts: Sequence[int | None], currency: str) -> list[str]:
-    """Print amounts so that they add up to their sum as it was printed elsewhere."""
-    digits = minor_digits(currency)
-    found = _adding_up(whole, amounts, digits)
-    return [UNPRICED if n is None else f"{Decimal(n).scaleb(-digits):,}" for n in found]
 
 
 def _sum(row: Sequence[int | None]) -> int | None:
@@ -161,44 +153,3 @@ def _adding_up(whole: str, amounts: Sequence[int | None], digits: int) -> list[i
     for place in known[: max(0, left)]:
         coins[place] = (coins[place] or 0) + 1
     return coins
-
-
-def _move(
-    grid: list[list[int | None]],
-    rows: Sequence[Sequence[int | None]],
-    place: int,
-    columns: Sequence[str],
-    wanted: int,
-    digits: int,
-) -> None:
-    """Move coins within rows between a column and later ones until it comes to what is wanted.
-
-    Taken is the row whose cells are then least off. A cell of nothing never falls below it.
-    """
-    coin: int = 10 ** (SCALE_DIGITS - digits)
-
-    def error(line: int, at: int) -> int:
-        return (grid[line][at] or 0) * coin - (rows[line][at] or 0)
-
-    while missing := wanted - sum(line[place] or 0 for line in grid):
-        step = 1 if missing > 0 else -1
-        options = [
-            (step * (error(line, other) - error(line, place)), -line, -other)
-            for line, cells_of in enumerate(grid)
-            for other in range(place + 1, len(columns))
-            if cells_of[place] is not None
-            and cells_of[other] is not None
-            and (cells_of[other if step > 0 else place] or 0) > 0
-        ]
-        if not options:
-            return
-        _, line, other = max(options)
-        grid[-line][place] = (grid[-line][place] or 0) + step
-        grid[-line][-other] = (grid[-line][-other] or 0) - step
-
-
-def summed_texts(printed: Sequence[str]) -> str:
-    """Add up amounts as they are printed."""
-    if printed and set(printed) == {UNPRICED}:
-        return UNPRICED
-    return f"{sum(map(number, printed), Decimal(0)):,}"

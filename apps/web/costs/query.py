@@ -1,19 +1,35 @@
 """The query of a page of costs (groups, basis, policy), and names and links of cost groups."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import timedelta
 
 from django.http import QueryDict
 
 from apps.costs.domain.costing import STATEMENTS, Basis, Cause, Policy
 from apps.costs.domain.monthly_report import BASIS_STATEMENTS
-from apps.costs.selectors import PLATFORM_NAME, CostQuery, charging
+from apps.costs.selectors import (
+    PLATFORM_NAME,
+    CostQuery,
+    CostRow,
+    charging,
+    last_closed_month,
+    month_window,
+)
 from apps.usage.domain.usage_query import Grouping, TimeStep
 from apps.web.components import page_query
 from apps.web.components.formats import Value
-from apps.web.components.page_query import Query, figure_href, href, workload_href
+from apps.web.components.page_query import (
+    Query,
+    WindowChoice,
+    figure_href,
+    href,
+    preset_choice,
+    workload_href,
+)
 from apps.web.components.tables import CAPACITY_CLASSES, LedgerClass
-from apps.web.query_session import QuerySession
+from apps.web.components.window_picker import WINDOW_KEYS
+from apps.web.query_session import PageRequest, QuerySession, query_session
 
 TAKES = ("tier", "team", "namespace", "gpu_model", "capacity_type")
 GROUPS: Mapping[str, str] = {
@@ -50,7 +66,8 @@ class Option:
 class CostPageQuery:
     """`by` is what the reader chose, `groups` the same with what its names stand in.
 
-    `query` reproduces what is asked here, for links; `problem` says what makes no sense.
+    `query` reproduces what is asked here, for links; `problem` says what makes no sense. `waste`:
+    what was held unused, by who held it, whoever is charged for it.
     """
 
     by: tuple[Grouping, ...]
@@ -59,6 +76,16 @@ class CostPageQuery:
     policy: Policy
     query: Query
     problem: str
+    waste: bool = False
+
+    @property
+    def row_groups(self) -> tuple[Grouping, ...]:
+        """The groups of the page's rows: who pays is always told, figures need it."""
+        return tuple(dict.fromkeys((*self.groups, Grouping.TEAM)))
+
+    def key_of(self, row: CostRow) -> tuple[str, ...]:
+        """Return the names of the groups that the reader chose."""
+        return tuple(row.groups[group] for group in self.groups)
 
     @property
     def basis_statement(self) -> str:
@@ -91,11 +118,40 @@ class CostPageQuery:
     def question(self, reading: QuerySession, interval: TimeStep) -> CostQuery:
         """Return the question of the page's rows, by periods of some length."""
         return CostQuery(
-            reading.window, interval, self.groups, reading.filters, self.basis, self.policy
+            reading.window,
+            interval,
+            self.groups,
+            reading.filters,
+            self.basis,
+            self.policy,
+            waste=self.waste,
         )
 
 
-def asked_of(params: QueryDict, *, usual: Sequence[Grouping] = (Grouping.TEAM,)) -> CostPageQuery:
+def cost_session(request: PageRequest) -> QuerySession:
+    """Return how to read for a page of costs: without a window, the last closed month.
+
+    One query more than `query_session` where the address names no window.
+    """
+    reading = query_session(request, takes=TAKES)
+    if any(request.GET.get(key) for key in WINDOW_KEYS):
+        return reading
+    month = last_closed_month(visibility=reading.visibility)
+    if month is None:
+        return reading
+    choice = preset_choice("last-month", reading.choice.zone, reading.now)
+    if choice.first != month:
+        window = month_window(month, reading.choice.zone)
+        last = (window.end - timedelta(microseconds=1)).astimezone(reading.choice.zone).date()
+        days = (("first", str(month)), ("last", str(last)))
+        choice = WindowChoice(window, reading.choice.zone, days)
+    others = reading.query[len(reading.choice.query) :]
+    return replace(reading, choice=choice, query=(*choice.query, *others))
+
+
+def asked_of(
+    params: QueryDict, *, usual: Sequence[Grouping] = (Grouping.TEAM,), waste: bool = False
+) -> CostPageQuery:
     """Return what an address asks; what is not understood changes nothing and is told."""
     names, unknown = page_query.names_from(params, "by", (*GROUPS, NOTHING), "group")
     chosen = tuple(Grouping(name) for name in names if name != NOTHING)[:_MOST_GROUPS]
@@ -108,14 +164,15 @@ def asked_of(params: QueryDict, *, usual: Sequence[Grouping] = (Grouping.TEAM,))
     return CostPageQuery(
         by=by,
         groups=with_places(by),
-        basis=Basis(bases[0]) if bases else basis,
-        policy=Policy(policies[0]) if policies else policy,
+        basis=Basis.ALLOCATED if waste else Basis(bases[0]) if bases else basis,
+        policy=Policy.PLATFORM if waste else Policy(policies[0]) if policies else policy,
         query=(
             *(("by", name) for name in names),
             *(("basis", name) for name in bases[:1]),
             *(("policy", name) for name in policies[:1]),
         ),
         problem=" ".join(text for text in (unknown, no_basis, no_policy) if text),
+        waste=waste,
     )
 
 

@@ -1,31 +1,57 @@
-"""The waste waterfall, who wasted what, and the workloads that wasted most."""
+"""The waste waterfall, the unused cost of groups, and the workloads that wasted most."""
 
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
+from zoneinfo import ZoneInfo
 
-from apps.costs.domain.costing import WASTE, WATERFALL_CAUSES, Cause, WaterfallStep
-from apps.costs.selectors import CostRow, Waterfall, WorstWorkload
+from apps.costs.domain.costing import (
+    FREE,
+    WATERFALL_CAUSES,
+    Cause,
+    WaterfallStep,
+    money,
+)
+from apps.costs.selectors import (
+    PLATFORM_NAME,
+    CostRow,
+    Waterfall,
+    WorstWorkload,
+    unallocated_burst,
+    waterfalls,
+)
 from apps.usage.domain.usage_query import Grouping
+from apps.web.components import formats
+from apps.web.components.drawings import Drawing
 from apps.web.components.formats import Format, Value
 from apps.web.components.listings import GROUP_LABELS
-from apps.web.components.page_query import figure_href
-from apps.web.components.tables import Column, LedgerClass, Table, TableRow, declared_columns
+from apps.web.components.page_query import figure_href, without
+from apps.web.components.tables import Column, LedgerClass, Table, declared_columns
 from apps.web.costs import money_format
-from apps.web.costs.money_format import MoneyRow, MoneyTable, money_column, money_row, number_of
+from apps.web.costs.explorer import NOTHING as NOTHING_COST
+from apps.web.costs.explorer import UNUSED, Costs, Sum, growth, printed, summed, whole_of
+from apps.web.costs.money_format import (
+    UNPRICED,
+    WHOLE,
+    MoneyRow,
+    MoneyTable,
+    money_column,
+    money_row,
+    number_of,
+)
 from apps.web.costs.query import (
     CAUSES,
     NOBODY,
+    CostPageQuery,
     cost_href,
     links_of,
     shown_groups,
     workload_pods_href,
 )
 from apps.web.query_session import QuerySession
-from apps.web.usage.comparison import Difference, amount_change
 
-NOTHING = "Nothing that you may see was wasted in this window, as far as is priced."
-_ORDER = [cause for cause in WATERFALL_CAUSES if cause in WASTE]
+NOTHING = "No unused cost in this window."
+_ORDER = [cause for cause in WATERFALL_CAUSES if cause in UNUSED]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,54 +61,71 @@ class WaterfallBar:
     cls: LedgerClass
     step: WaterfallStep
     text: str
-    full: str
+    exact: str
+    href: str
     left: float
     width: float
-    change: Difference | None
+    change: str
 
 
-@dataclass(frozen=True, slots=True)
-class WasteWaterfall:
-    """A waterfall in one currency, printed so that its steps add up to the cent."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WasteWaterfall(Drawing):
+    """From the cost of all capacity to its active part, in one currency; energy is on top."""
 
-    currency: str
+    template: ClassVar[str] = "costs/_waterfall.html"
+
     total: str
-    wasted: str
-    share: float | None
-    change: Difference | None
     bars: Sequence[WaterfallBar]
-    unpriced: int
-    burst: int
-    energy: str
-    with_energy: str
 
 
-def waterfall_of(waterfall: Waterfall) -> WasteWaterfall:
-    """Return a waterfall as it is drawn."""
-    wasted, texts = _texts(waterfall)
-    bars = [_bar(step, text, waterfall) for step, text in zip(waterfall.steps, texts, strict=True)]
-    total, before = waterfall.total, waterfall.total_before
-    energy = waterfall.energy
+def waterfalls_of(
+    costs: Costs, asked: CostPageQuery, reading: QuerySession
+) -> list[WasteWaterfall]:
+    """Return a waterfall for each currency of the page. Five queries at most, of waste alone."""
+    burst = {}
+    if asked.waste:
+        burst = unallocated_burst(
+            reading.window,
+            filters=reading.filters,
+            visibility=reading.visibility,
+            zone=reading.choice.zone,
+        )
+    found = waterfalls(costs.rows, before=costs.before.rows, currency=costs.currency, burst=burst)
+    return [_drawn(one, costs, asked, reading) for one in found]
+
+
+def _drawn(
+    found: Waterfall, costs: Costs, asked: CostPageQuery, reading: QuerySession
+) -> WasteWaterfall:
+    currency, usual = found.currency, found.currency == costs.currency
+    bars = [
+        _bar(step, found.total, currency, _step_href(step.cause, currency, asked, reading))
+        for step in found.steps
+    ]
     return WasteWaterfall(
-        currency=waterfall.currency,
-        total=money_format.text(total, waterfall.currency),
-        wasted=wasted,
-        share=waterfall.wasted / total if total else None,
-        change=None if before is None else amount_change(total, before),
+        id="waterfall" if usual else f"waterfall-{currency.lower()}",
+        title="Cost breakdown",
+        caption=_caption(found),
+        table=_waterfall_table(bars, found, reading, usual=usual),
+        empty="" if any(step.gpu_hours for step in found.steps) else NOTHING_COST,
+        total=formats.money(money(found.total), currency),
         bars=bars,
-        unpriced=sum(step.unpriced for step in waterfall.steps),
-        burst=sum(step.burst or 0 for step in waterfall.steps),
-        energy=money_format.text(energy, waterfall.currency) if energy else "",
-        with_energy=money_format.text(total + energy, waterfall.currency),
     )
 
 
-def _texts(waterfall: Waterfall) -> tuple[str, list[str]]:
-    """Print what is waste, and each step: both add up to the cent."""
-    waste = [_cost(step) for step in waterfall.steps if step.waste]
-    rest = [[_cost(step)] for step in waterfall.steps if not step.waste]
-    (wasted, steps), *others = money_format.cells([waste, *rest], waterfall.currency)
-    return wasted, [*steps, *(text for text, _ in others)]
+def _caption(found: Waterfall) -> str:
+    said = []
+    if found.energy:
+        said.append(f"Energy of {formats.money(money(found.energy), found.currency)} is on top.")
+    if unpriced := sum(step.unpriced for step in found.steps):
+        said.append(f"Totals exclude {_hours(unpriced)} GPU-h without a price.")
+    if burst := sum(step.burst or 0 for step in found.steps):
+        said.append(f"Shared GPUs used {_hours(burst)} GPU-h of unallocated capacity.")
+    return " ".join(said)
+
+
+def _hours(amount: int) -> str:
+    return formats.shown(amount, Format.GPU_HOURS, ZoneInfo("UTC"))
 
 
 def _cost(step: WaterfallStep) -> int | None:
@@ -90,24 +133,34 @@ def _cost(step: WaterfallStep) -> int | None:
     return None if step.unpriced and step.unpriced == step.gpu_hours else step.cost
 
 
-def _bar(step: WaterfallStep, text: str, waterfall: Waterfall) -> WaterfallBar:
-    total = waterfall.total
-    before = step.cost_before
+def _step_href(cause: Cause, currency: str, asked: CostPageQuery, reading: QuerySession) -> str:
+    """Return where a step is explained: as held, or on the terms that the page charges by."""
+    if asked.waste:
+        return figure_href(f"{cause.value}_cost", reading.query, currency=currency)
+    query = [*reading.query, *without(asked.query, "by")]
+    return figure_href("cost", query, currency=currency, cause=cause.value, corrections="no")
+
+
+def _bar(step: WaterfallStep, total: int, currency: str, href: str) -> WaterfallBar:
+    cost, grown = _cost(step), growth(step.cost, step.cost_before)
     return WaterfallBar(
         cls=CAUSES[step.cause],
         step=step,
-        text=text,
-        full=f"{money_format.in_full(_cost(step))} {waterfall.currency}" if _cost(step) else "",
+        text=UNPRICED if cost is None else formats.money(money(cost), currency),
+        exact=f"{money_format.in_full(cost)} {currency}" if cost else "",
+        href=href,
         left=round(100 * (total - step.above) / total, 3) if total > 0 else 0.0,
         width=round(100 * max(0, step.cost) / total, 3) if total > 0 else 0.0,
-        change=None if not before else amount_change(step.cost, before),
+        change="" if grown is None else formats.growth(grown),
     )
 
 
-def waterfall_table(
-    found: Waterfall, fall: WasteWaterfall, reading: QuerySession, *, usual: bool
+def _waterfall_table(
+    bars: Sequence[WaterfallBar], found: Waterfall, reading: QuerySession, *, usual: bool
 ) -> Table:
-    """Return the steps as a table, its total the cost of the capacity."""
+    """Return the steps as a table to the cent, its total the cost of the capacity."""
+    currency = found.currency
+    texts = money_format.texts([_cost(bar.step) for bar in bars], currency)
     rows = [
         MoneyRow(
             {
@@ -119,33 +172,28 @@ def waterfall_table(
                 "unpriced_gpu_hours": bar.step.unpriced,
             },
             amounts={"cost": _cost(bar.step)},
-            printed={"cost": bar.text},
-            explains={
-                "cost": figure_href(
-                    f"{bar.step.cause.value}_cost", reading.query, currency=fall.currency
-                )
-            },
+            printed={"cost": text},
         )
-        for bar in fall.bars
+        for bar, text in zip(bars, texts, strict=True)
     ]
     total = MoneyRow(
         {
             "cause": "Total",
-            "gpu_hours": sum(bar.step.gpu_hours for bar in fall.bars),
+            "gpu_hours": sum(step.gpu_hours for step in found.steps),
             "share_ratio": 1.0 if found.total else None,
-            "unpriced_gpu_hours": fall.unpriced,
+            "unpriced_gpu_hours": sum(step.unpriced for step in found.steps),
         },
         amounts={"cost": found.total},
-        printed={"cost": fall.total},
+        printed={"cost": printed(found.total, currency)},
     )
     return MoneyTable(
-        id="fall" if usual else f"fall-{fall.currency.lower()}",
-        title=f"Capacity in {fall.currency} by cause",
+        id="fall" if usual else f"fall-{currency.lower()}",
+        title=f"Capacity cost by cause, {currency}",
         columns=[
             Column("cause", "Cause"),
             Column("waste", "Counts as"),
             Column("gpu_hours", "GPU-hours", Format.GPU_HOURS, "GPU-h"),
-            money_column("cost", "Cost", fall.currency),
+            money_column("cost", "Cost", currency),
             Column("share_ratio", "Share", Format.RATIO, "%", "of the cost of the capacity"),
             Column("unpriced_gpu_hours", "Unpriced", Format.GPU_HOURS, "GPU-h"),
         ],
@@ -157,145 +205,236 @@ def waterfall_table(
     )
 
 
-# ---------------------------------------------------------------- by tier and team
+# ---------------------------------------------------------------- by group
 
 
 @dataclass(slots=True)
-class _Waste:
-    """What one group wasted: units by cause, None for a cause of which nothing has a price."""
+class _ByCause:
+    """What one group cost by cause, None for a cause of which nothing has a price."""
 
     cost: dict[Cause, int | None]
     gpu_hours: int = 0
     unpriced: int = 0
+    before: int = 0
 
     @property
     def whole(self) -> int | None:
         """What all of it costs; None where nothing of it has a price."""
         known = [amount for amount in self.cost.values() if amount is not None]
-        return sum(known) if any(known) or len(known) == len(self.cost) else None
+        return sum(known) if known else None
 
-    def add(self, row: CostRow, there: set[Cause]) -> None:
-        """Add a row; `there` are the causes that were priced so far."""
+    def add(self, row: CostRow) -> None:
         self.gpu_hours += row.gpu_hours
         if row.cost is None:
             self.unpriced += row.gpu_hours
-            if row.cause not in there:
-                self.cost[row.cause] = None
         else:
-            self.cost[row.cause] = (self.cost[row.cause] or 0) + row.cost
-            there.add(row.cause)
+            self.cost[row.cause] = (self.cost.get(row.cause) or 0) + row.cost
 
 
-def waste_table(
-    rows: Sequence[CostRow],
-    by: Grouping,
-    fall: WasteWaterfall,
-    reading: QuerySession,
-    *,
-    usual: bool,
-) -> Table:
-    """Return the waste of each group by cause in one currency, dearest first.
+def _by_cause(
+    costs: Costs, currency: str, asked: CostPageQuery, causes: Sequence[Cause]
+) -> dict[tuple[str, ...], _ByCause]:
+    """Return the cost of these causes by group; a cause of which there is nothing cost 0.
 
-    It comes to the same as the waterfall, to the cent. What has no price stands with the currency
-    of the report. `rows` that are no waste tell which groups have a price at all.
+    Without any price in the group it cost nothing that is known.
     """
-    currency = fall.currency
-    sums: dict[str, _Waste] = defaultdict(lambda: _Waste(dict.fromkeys(_ORDER, 0)))
-    there: dict[str, set[Cause]] = defaultdict(set)
-    priced: set[str] = set()
-    for row in rows:
-        if row.currency == currency or (usual and row.currency is None):
-            name = row.groups[by]
-            if row.cost is not None:
-                priced.add(name)
-            if row.cause in WASTE:
-                sums[name].add(row, there[name])
-    for name in sums.keys() - priced:
-        sums[name].cost = dict.fromkeys(_ORDER)
-    names = sorted(sums, key=lambda name: (-(sums[name].whole or 0), name))
-    grid = [[sums[name].cost[cause] for cause in _ORDER] for name in names]
-    steps = {bar.step.cause: bar.text for bar in fall.bars}
-    columns = [steps[cause] for cause in _ORDER]
-    cells = money_format.cells(grid, currency, total=fall.wasted, columns=columns)
+    found: dict[tuple[str, ...], _ByCause] = {}
+    priced, lacking = set(), set()
+    for row in costs.by_currency[currency]:
+        key = asked.key_of(row)
+        if row.cost is not None:
+            priced.add(key)
+        if row.cause in causes:
+            found.setdefault(key, _ByCause({})).add(row)
+            if row.cost is None:
+                lacking.add((key, row.cause))
+    for key, own in found.items():
+        nothing = {cause for cause in causes if key not in priced or (key, cause) in lacking}
+        own.cost = {c: own.cost.get(c, None if c in nothing else 0) for c in causes}
+    for row in costs.before.rows or ():
+        if row.currency == currency and row.cause in causes and asked.key_of(row) in found:
+            found[asked.key_of(row)].before += row.cost or 0
+    return found
+
+
+def unused_tables(costs: Costs, asked: CostPageQuery, reading: QuerySession) -> list[Table]:
+    """Return what teams held and did not use by group, a table for each currency."""
+    return [_cause_table(costs, c, UNUSED, asked, reading) for c in costs.by_currency]
+
+
+def platform_tables(costs: Costs, asked: CostPageQuery, reading: QuerySession) -> list[Table]:
+    """Return what the platform pays for without a team: unallocated and unavailable capacity."""
+    return [_cause_table(costs, c, FREE, asked, reading) for c in costs.by_currency]
+
+
+def _cause_table(
+    costs: Costs,
+    currency: str,
+    causes: Sequence[Cause],
+    asked: CostPageQuery,
+    reading: QuerySession,
+) -> Table:
+    """Return the cost of these causes by group, dearest first."""
+    usual = currency == costs.currency
+    order = [cause for cause in WATERFALL_CAUSES if cause in causes]
+    found = _by_cause(costs, currency, asked, order)
+    names = sorted(found, key=lambda key: (-(found[key].whole or 0), key))
+    texts = _columns_of_texts([found[key] for key in names], currency)
+    paid = summed(_of_teams(costs), currency, asked.key_of) if causes is UNUSED else None
+    compares = costs.before.rows is not None
     lines = [
-        _waste_row(name, sums[name], [whole, *texts], by, currency, reading)
-        for name, (whole, texts) in zip(names, cells, strict=True)
+        _cause_row(
+            _Group(key, found[key], None if paid is None else paid[key]),
+            line,
+            currency,
+            asked,
+            reading,
+        )
+        for key, line in zip(names, texts, strict=True)
     ]
-    label = GROUP_LABELS[by].lower()
+    kind = "unused" if causes is UNUSED else "platform"
+    label = " and ".join(GROUP_LABELS[group].lower() for group in asked.by) or "all"
+    total_name = str(asked.groups[0]) if asked.groups else "what"
     return MoneyTable(
-        id=f"waste-{by.value}" if usual else f"waste-{by.value}-{currency.lower()}",
-        title=f"Waste in {currency} by {label}",
-        columns=[
-            Column(by.value, GROUP_LABELS[by]),
-            money_column("waste_cost", "Waste", currency),
-            *(
-                money_column(f"{cause.value}_cost", CAUSES[cause].label, currency)
-                for cause in _ORDER
-            ),
-            Column("gpu_hours", "GPU-hours", Format.GPU_HOURS, "GPU-h", "wasted"),
-            Column("unpriced_gpu_hours", "Unpriced", Format.GPU_HOURS, "GPU-h"),
-        ],
+        id=kind if usual else f"{kind}-{currency.lower()}",
+        title=f"{'Unused' if kind == 'unused' else 'Platform'} cost by {label}",
+        columns=_cause_columns(asked, order, currency, kind, compares=compares),
         rows=lines,
         zone=reading.choice.zone,
         empty=NOTHING,
-        total=_waste_total(lines, by) if len(lines) > 1 else None,
+        total=_cause_total(found, paid, total_name, currency) if len(lines) > 1 else None,
     )
 
 
-def _exact(own: _Waste) -> dict[str, int | None]:
-    return {
-        "waste_cost": own.whole,
-        **{f"{cause.value}_cost": own.cost[cause] for cause in _ORDER},
-    }
+def _columns_of_texts(found: Sequence[_ByCause], currency: str) -> list[tuple[str, ...]]:
+    """Print the whole and each cause of groups: every column adds up as it is printed."""
+    amounts = [(own.whole, *own.cost.values()) for own in found]
+    columns = [
+        money_format.texts(column, currency, digits=WHOLE) for column in zip(*amounts, strict=True)
+    ]
+    return list(zip(*columns, strict=True))
 
 
-def _waste_row(
-    name: str,
-    own: _Waste,
+def _of_teams(costs: Costs) -> Costs:
+    """Return the costs without what the platform pays: it never enters a team's."""
+
+    def kept(rows: Sequence[CostRow]) -> list[CostRow]:
+        return [row for row in rows if row.groups[Grouping.TEAM] != PLATFORM_NAME]
+
+    before = costs.before.rows
+    return Costs(
+        kept(costs.rows),
+        type(costs.before)(rows=None if before is None else kept(before)),
+        costs.currency,
+        {currency: kept(rows) for currency, rows in costs.by_currency.items()},
+    )
+
+
+def _cause_columns(
+    asked: CostPageQuery, order: Sequence[Cause], currency: str, kind: str, *, compares: bool
+) -> list[Column]:
+    names = [Column(group.value, GROUP_LABELS[group]) for group in asked.groups]
+    causes = [money_column(f"{cause.value}_cost", CAUSES[cause].label, currency) for cause in order]
+    change = Column("change_ratio", "Change", Format.CHANGE, "%", f"of the {kind} cost before")
+    whole = money_column(f"{kind}_cost", kind.capitalize(), currency, "the sum of its causes")
+    hours = Column("gpu_hours", "GPU-hours", Format.GPU_HOURS, "GPU-h", f"{kind} alone")
+    lead = [*(names or [Column("what", "What")])]
+    if kind == "platform":
+        return [*lead, whole, *([change] if compares else []), *causes, hours]
+    return [
+        *lead,
+        money_column("cost", "Cost", currency, "charged to teams"),
+        whole,
+        *([change] if compares else []),
+        Column("unused_ratio", "Unused", Format.RATIO, "%", "of the allocated cost with metrics"),
+        *causes,
+        money_column("cost_per_active", "Per active GPU-h", currency, "cost ÷ active GPU-hours"),
+        hours,
+    ]
+
+
+class _Group(NamedTuple):
+    """A group of a table by its names; `paid` is what it is charged, None for the platform."""
+
+    key: tuple[str, ...]
+    own: _ByCause
+    paid: Sum | None
+
+
+def _cause_row(
+    group: _Group,
     texts: Sequence[str],
-    by: Grouping,
     currency: str,
+    asked: CostPageQuery,
     reading: QuerySession,
 ) -> MoneyRow:
-    exact = _exact(own)
-    groups = {by.value: name}
-    values: dict[str, Value] = {key: number_of(amount) for key, amount in exact.items()}
-    return MoneyRow(
-        {
-            **values,
-            **shown_groups(groups, nobody=NOBODY),
-            "gpu_hours": own.gpu_hours,
-            "unpriced_gpu_hours": own.unpriced,
-        },
-        links_of(groups, reading),
-        amounts=exact,
-        printed=dict(zip(exact, texts, strict=True)),
-        explains={key: cost_href(key, groups, reading.query, currency=currency) for key in exact},
-    )
-
-
-def _waste_total(lines: Sequence[MoneyRow], by: Grouping) -> TableRow:
-    """Add up what is printed, so that every column adds up."""
-    keys = list(lines[0].amounts)
-    columns = {key: [line.amounts[key] for line in lines] for key in keys}
-    exact = {
-        key: None if set(of) == {None} else sum(amount or 0 for amount in of)
-        for key, of in columns.items()
+    key, own, paid = group
+    kind = "unused" if paid is not None else "platform"
+    groups = dict(zip(map(str, asked.groups), key, strict=True))
+    exact = {f"{kind}_cost": own.whole, **{f"{c.value}_cost": n for c, n in own.cost.items()}}
+    row = _money_row(exact, texts, own, paid, currency)
+    explains = {
+        name: cost_href(name, groups, reading.query, currency=currency)
+        for name in exact
+        if name != f"{kind}_cost"
     }
-    values: dict[str, Value] = {key: number_of(amount) for key, amount in exact.items()}
-    for key in ("gpu_hours", "unpriced_gpu_hours"):
-        values[key] = sum(_whole(line.values[key]) for line in lines)
+    if groups.get("team"):
+        explains[f"{kind}_cost"] = cost_href("waste_cost", groups, reading.query, currency=currency)
+        explains["cost"] = cost_href("cost", groups, reading.query, currency=currency)
+    named = shown_groups(groups, nobody=NOBODY) or {"what": "Everything"}
     return MoneyRow(
-        {**values, by.value: "Total"},
-        amounts=exact,
-        printed={
-            key: money_format.summed_texts([line.printed[key] for line in lines]) for key in keys
-        },
+        {**row.values, **named},
+        links_of(groups, reading),
+        amounts=row.amounts,
+        printed=row.printed,
+        explains=explains,
     )
 
 
-def _whole(value: Value) -> int:
-    return value if isinstance(value, int) else 0
+def _money_row(
+    exact: Mapping[str, int | None],
+    texts: Sequence[str],
+    own: _ByCause,
+    paid: Sum | None,
+    currency: str,
+) -> MoneyRow:
+    amounts = dict(exact)
+    shown = dict(zip(exact, texts, strict=True))
+    values: dict[str, Value] = {
+        "gpu_hours": own.gpu_hours,
+        "change_ratio": growth(own.whole or 0, own.before),
+    }
+    if paid is not None:
+        lacks = paid.unpriced and paid.unpriced == paid.gpu_hours
+        amounts["cost"] = None if lacks else paid.cost
+        shown["cost"] = UNPRICED if lacks else printed(paid.cost, currency, digits=WHOLE)
+        per_active = round(paid.cost * 10**9 / paid.active) if paid.active else None
+        amounts["cost_per_active"] = per_active
+        shown["cost_per_active"] = printed(per_active, currency)
+        values["unused_ratio"] = paid.unused_ratio
+    values.update({name: number_of(amount) for name, amount in amounts.items()})
+    return MoneyRow(values, amounts=amounts, printed=shown)
+
+
+def _cause_total(
+    found: Mapping[tuple[str, ...], _ByCause],
+    paid: Mapping[tuple[str, ...], Sum] | None,
+    name: str,
+    currency: str,
+) -> MoneyRow:
+    """Return the sum over all groups."""
+    whole = _ByCause({})
+    for own in found.values():
+        whole.gpu_hours += own.gpu_hours
+        whole.before += own.before
+        for cause, amount in own.cost.items():
+            known = whole.cost.get(cause)
+            whole.cost[cause] = known if amount is None else (known or 0) + amount
+    kind = "platform" if paid is None else "unused"
+    exact = {f"{kind}_cost": whole.whole, **{f"{c.value}_cost": n for c, n in whole.cost.items()}}
+    texts = [UNPRICED if n is None else printed(n, currency, digits=WHOLE) for n in exact.values()]
+    row = _money_row(exact, texts, whole, None if paid is None else whole_of(paid), currency)
+    return MoneyRow({**row.values, name: "Total"}, amounts=row.amounts, printed=row.printed)
 
 
 # ---------------------------------------------------------------- the worst workloads
@@ -311,12 +450,11 @@ def worst_table(
     rows = [row for cause in _ORDER for row in _worst_rows(found.get(cause, ()), reading)]
     return MoneyTable(
         id="worst",
-        title="Worst workloads",
+        title="Top unused workloads",
         columns=declared_columns(WorstWorkload),
         rows=rows,
         zone=reading.choice.zone,
-        empty=problem or "No workload that you may see wasted anything in this window.",
-        note="Of each cause those that wasted most. A workload leads to its pods.",
+        empty=problem or "No unused workload in this window.",
     )
 
 
