@@ -5,7 +5,7 @@ from django.urls import URLPattern, path, re_path
 from apps.web import navigation, search, styleguide
 from apps.web.accounts import account, audit, users
 from apps.web.alerts import alert_list, channels
-from apps.web.clusters import devices, tier_catalog, tiers
+from apps.web.clusters import device, devices, tier_catalog, tiers
 from apps.web.costs import cost_pages, exports, prices, recommendations, report
 from apps.web.data_quality import quality_pages, readiness
 from apps.web.explain import breakdown, figure_page
@@ -89,7 +89,7 @@ urlpatterns: list[URLPattern] = [
         name="reopen-recommendation",
     ),
     path("capacity/gpus/", devices.device_list, name="gpus"),
-    path("capacity/gpus/<str:cluster>/<path:uuid>/", devices.device, name="gpu"),
+    path("capacity/gpus/<str:cluster>/<path:uuid>/", device.device, name="gpu"),
     path("explain/", breakdown.explain, name="explain"),
     path("explain/<str:figure>/", figure_page.explain_figure, name="explain-figure"),
     path("search/", search.search, name="search"),

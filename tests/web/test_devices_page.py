@@ -328,16 +328,49 @@ def test_a_device_of_others_looks_like_none(
 
 def test_a_device_explains_its_error_and_who_was_on_its_node(admin: Client) -> None:
     page = words(text_of(admin, f"/capacity/gpus/west/{uuid_of(4)}/"))
-    assert "XID 79: the GPU no longer answers on its bus." in page
+    assert "Unavailable since 27 Oct 2025 23:55: XID 79 (hardware)" in page
+    assert "XID 79: the GPU no longer answers on its bus" in page
     assert "It mostly comes from the hardware. The exporter says: GPU has fallen off" in page
     assert "not a count" in page
+    assert "kubectl describe node west-1" in page
+
+
+@pytest.mark.parametrize(
+    ("tab", "title"), [("", "Co-located pods, last 24h"), ("?tab=pods", "Pods, last 24h")]
+)
+def test_the_pods_of_its_node_are_drawn_and_listed(tab: str, title: str, admin: Client) -> None:
+    page = words(text_of(admin, f"/capacity/gpus/west/{uuid_of(4)}/{tab}"))
+    assert title in page
     assert "train-0" in page
-    assert "Pods, last 24h" in page
+
+
+@pytest.mark.parametrize(
+    ("number", "verdict"),
+    [
+        (1, "97 % active over 30 minutes, allocated to vision/train-0. To watch: temperature"),
+        (2, "Idle: 5 % active over 30 minutes, allocated to speech/notes-0. To watch: 2 memory"),
+        (3, "Underutilized: 40 % active over 30 minutes, allocated to vision-prod/serve-abc and"),
+        (4, "Unavailable since 27 Oct 2025 23:55: XID 79 (hardware)"),
+        (5, "2 MIG devices: 1 underutilized, 1 unallocated. GPU 4 · 1g.10gb 7: Underutilized"),
+        (6, "No metrics since 26 Oct 2025 23:55: no exporter shows it any more."),
+    ],
+)
+def test_a_device_leads_with_its_verdict(admin: Client, number: int, verdict: str) -> None:
+    page = text_of(admin, f"/capacity/gpus/west/{uuid_of(number)}/")
+    found = re.search(r'<h2 id="verdict-title">(.*?)</h2>', page)
+    assert found
+    assert html.unescape(found[1]).startswith(verdict)
+
+
+def test_pods_of_other_teams_are_counted_in_the_verdict(portal: Portal, signed_in: SignIn) -> None:
+    page = text_of(signed_in(portal.ada), f"/capacity/gpus/west/{uuid_of(3)}/")
+    assert "allocated to vision-prod/serve-abc and 1 more pod." in page
 
 
 def test_all_instances_of_a_gpu_are_on_its_page(admin: Client) -> None:
     page = text_of(admin, f"/capacity/gpus/west/{uuid_of(5)}/")
-    assert words(page).count("GPU 4 · 1g.10gb") == 2
+    table = page[page.index('id="devices"') :]
+    assert words(table).count("GPU 4 · 1g.10gb") == 2
     assert "MIG devices" in page
 
 

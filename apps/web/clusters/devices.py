@@ -1,22 +1,17 @@
-"""The pages of GPUs: the map of the fleet, its list and nodes, and one GPU."""
+"""The page of GPUs: the map of the fleet, its list and its nodes."""
 
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import timedelta
 from enum import StrEnum
 from typing import TypeVar
 
-from django.http import Http404, HttpResponseBase, QueryDict
+from django.http import HttpResponseBase, QueryDict
 
 from apps.clusters.domain.devices.state import Health
-from apps.clusters.domain.window import Window
-from apps.usage import selectors as usage
 from apps.usage.domain.amounts import NANO
-from apps.usage.domain.usage_query import Filters, PodRow, RowPage
 from apps.usage.selectors import (
     DeviceFilters,
-    DeviceRow,
     FleetDevice,
     FleetState,
     fleet_state,
@@ -32,12 +27,11 @@ from apps.web.clusters.fleet_map import (
     fleet_map,
     has_racks,
 )
-from apps.web.components import listings, page_query
+from apps.web.components import page_query
 from apps.web.components.drawings.base import gpus_text
 from apps.web.components.drawings.fleet import STATES, Fleet
 from apps.web.components.figure_row import FigureRow, KeyFigure, Tone, figure_row
 from apps.web.components.page_query import (
-    PER_PAGE,
     Query,
     option_links,
     pages_from,
@@ -52,7 +46,6 @@ from apps.web.query_session import (
     PageRequest,
     QuerySession,
     freshness_of,
-    on_cluster,
     quality_of,
     query_session,
 )
@@ -67,10 +60,6 @@ _CHIPS = {"node": "Node", "uuid": "UUID", "health": "Health", "state": "State"}
 _NARROWING = ("cluster", "tier", "team", "gpu_model")
 _LONGEST_NAME = 253
 _MOST_NAMES = 100
-_DAY = timedelta(hours=24)
-_ON_NODE = (
-    "Who is on this device now stands above; which of the node's devices a pod had is not kept."
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,63 +265,6 @@ def _unattributed(request: PageRequest, now: float, table: Table | None) -> KeyF
         href=_list_href(request, "state", "unattributed"),
         note=f"{gpus_text(hours / NANO)} GPU-h in this range" if hours else "",
         tone=Tone.WARNING if now else Tone.NONE,
-    )
-
-
-# ---------------------------------------------------------------- one GPU
-
-
-@page
-def device(request: PageRequest, cluster: str, uuid: str) -> HttpResponseBase:
-    reading = on_cluster(query_session(request), cluster)
-    wanted = DeviceFilters(cluster=(cluster,), uuid=uuid)
-    fleet = fleet_state(wanted, visibility=reading.visibility, now=reading.now)
-    if not fleet.devices:
-        raise Http404("There is no such device, or you may not see it.")
-    first = fleet.devices[0].row
-    table = device_tables.devices_table(fleet.devices, reading)
-    pods = _pods_of_node(first, reading)
-    looks = last_readings(visibility=reading.visibility, clusters=(cluster,))
-    return respond(
-        request,
-        reading,
-        "gpu",
-        tables=[table, _pods_table(pods, reading), _node_table(fleet, reading)],
-        shown_columns=device_tables.SHOWN,
-        device=first,
-        lines=table.rows,
-        line=table.rows[0],
-        title=f"GPU {first.state.index}" if first.state.index else first.uuid,
-        stale=device_tables.stale(looks, reading.now),
-    )
-
-
-def _node_table(fleet: FleetState, reading: QuerySession) -> Table:
-    """Return the one line of a device's node."""
-    return replace(device_tables.nodes_table(fleet, fleet.devices, reading), title="Its node")
-
-
-def _pods_table(pods: RowPage[PodRow], reading: QuerySession) -> Table:
-    table = listings.pods(pods.rows, reading, next_query=None, every=lambda: pods.rows)
-    cut = "" if pods.next_cursor is None else f" These are the {PER_PAGE} newest."
-    return replace(
-        table,
-        title="Pods, last 24h",
-        empty="No pod that you may see was on its node in the last 24 hours.",
-        note=f"{_ON_NODE}{cut} {table.note}".strip(),
-    )
-
-
-def _pods_of_node(row: DeviceRow, reading: QuerySession) -> RowPage[PodRow]:
-    """Return the pods that were on the device's node in the last day."""
-    if not row.node:
-        return RowPage((), None)
-    return usage.pod_page(
-        Window(reading.now - _DAY, reading.now),
-        filters=Filters(cluster=(row.cluster,), node=(row.node,)),
-        visibility=reading.visibility,
-        cursor=None,
-        page_size=PER_PAGE,
     )
 
 
