@@ -35,7 +35,7 @@ NO_REASON = ("noqa", "type:", "fmt:", "-----")
 REPEATED = {"Command"}
 TWICE = {"apps.quota_requests: Transition"}
 # New components stand beside those that they replace, until all pages are drawn anew.
-REPLACED = {"apps.web: CalendarDay", "apps.web: Sparkline"}
+REPLACED = {"apps.web: CalendarDay"}
 
 
 @cache

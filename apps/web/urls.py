@@ -14,7 +14,7 @@ from apps.web.home import home
 from apps.web.pending import pending_pages
 from apps.web.quota_requests import request_pages
 from apps.web.quotas import budget_pages, key_page, proposals, quota_pages
-from apps.web.usage import pods, teams, workload_list, workloads
+from apps.web.usage import pods, team, teams, workload_list, workloads
 
 app_name = "web"
 urlpatterns: list[URLPattern] = [
@@ -22,7 +22,7 @@ urlpatterns: list[URLPattern] = [
     path("capacity/tiers/", tier_catalog.tier_catalog, name="tiers"),
     path("capacity/tiers/<str:name>/", tiers.tier, name="tier"),
     path("capacity/teams/", teams.teams, name="teams"),
-    path("capacity/teams/<str:name>/", teams.team, name="team"),
+    path("capacity/teams/<str:name>/", team.team, name="team"),
     path("capacity/teams/<str:name>/statement/", statement.team_statement, name="statement"),
     path("workloads/", workload_list.workload_list, name="workloads"),
     path(

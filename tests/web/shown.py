@@ -1,5 +1,7 @@
-"""Reads the tables of a page, as far as tests need it."""
+"""Reads the tables and key figures of a page, as far as tests need it."""
 
+import html
+import re
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
 
@@ -54,3 +56,14 @@ def tables_of(html: str) -> dict[str, ShownTable]:
     reader = _Reader()
     reader.feed(html)
     return reader.tables
+
+
+def figures_of(page: str) -> dict[str, str]:
+    """Return the key figures of a page by their labels, as one reads them."""
+    found = re.findall(r'<div class="key-figure.*?<dt>(.*?)</dt>(.*?)</div>', page, re.DOTALL)
+    return {words_of(label): words_of(rest) for label, rest in found}
+
+
+def words_of(part: str) -> str:
+    """Return the text of a part of a page."""
+    return " ".join(html.unescape(re.sub(r"<[^>]+>", " ", part)).split())

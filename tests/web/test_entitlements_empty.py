@@ -31,10 +31,11 @@ def test_quotas_say_how_they_come(db: None, signed_in: SignIn) -> None:
         ("/capacity/fairness/", "No hour of this window was computed yet."),
         ("/capacity/fairness/gold/", "No hour of this window was computed yet."),
         ("/capacity/teams/vision/statement/", "No hour of this week is known."),
+        ("/capacity/teams/vision/", "No hour of this window was computed yet."),
         ("/capacity/fairness/gold/what-if/", "Enter a change to compare"),
         (
-            "/capacity/teams/vision/",
-            "No entitlement, no budget, and nothing computed for this window.",
+            "/capacity/teams/vision/?tab=fairness",
+            "No entitlement, and nothing computed for this window. Choose a longer one.",
         ),
     ],
 )

@@ -198,7 +198,10 @@ def test_a_budget_burns_as_its_numbers_say(portal: Portal, figure: str) -> None:
             "/capacity/teams/vision/statement/?week=2025-10-22",
             {"entitled", "borrowed", "from_pool"},
         ),
-        (f"/capacity/teams/vision/?{HOURLY}", {"mean_allocated", "mean_borrowed", "usage_factor"}),
+        (
+            f"/capacity/teams/vision/?tab=fairness&{HOURLY}",
+            {"mean_allocated", "mean_borrowed", "usage_factor"},
+        ),
         (
             f"/quotas/?{HOURLY}&show=all",
             {"quota_usage", "quota_used"},

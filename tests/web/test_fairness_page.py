@@ -19,12 +19,13 @@ from tests.factories import Portal, make_team, make_tier
 from tests.web.conftest import DAILY, HOURLY, LOOKED
 from tests.web.entitlements import COMPUTED, HOUR, MORNING, entitle
 from tests.web.pages import check_explained, records_of, table_links, text_of
-from tests.web.shown import tables_of
+from tests.web.shown import figures_of, tables_of
 from tests.web.test_devices_page import words
 
 SignIn = Callable[[User], Client]
 LIST = f"/capacity/fairness/?{HOURLY}"
 GOLD = f"/capacity/fairness/gold/?{HOURLY}"
+TEAM = f"/capacity/teams/vision/?tab=fairness&{HOURLY}"
 WHAT_IF = f"/capacity/fairness/gold/what-if/?{HOURLY}"
 
 
@@ -403,24 +404,22 @@ def test_nothing_is_replayed_until_something_is_asked(admin: Client) -> None:
 
 
 def test_a_team_sees_where_it_stands(portal: Portal, admin: Client) -> None:
-    page = text_of(admin, f"/capacity/teams/vision/?{HOURLY}")
-    (block,) = re.findall(r'id="position"(.*?)</section>', page, re.DOTALL)
-    told = words(f"<p{block}")
-    assert "gold 5 of 4 GPUs , mean over 4 h" in told
-    assert "borrowed 1 GPU" in told
-    assert "Budget of the month" in told
-    assert f'href="/capacity/teams/vision/statement/?{HOURLY.replace("&", "&amp;")}"' in block
-    assert f'href="/costs/budgets/?team=vision&amp;{HOURLY.replace("&", "&amp;")}"' in block
+    page = text_of(admin, TEAM)
+    gold = rows_of(page, "position")["gold"]
+    # Entitlement, allocated, borrowed and lent in GPUs, over the four hours that are computed.
+    assert (gold[0], gold[1], gold[2], gold[3], gold[5]) == ("4", "5", "1", "0", "4")
+    query = HOURLY.replace("&", "&amp;")
+    assert f'href="/capacity/teams/vision/statement/?{query}"' in page
+    assert figures_of(page)["Budget used month"].startswith("0 % of 5,000 GPU-h")
 
 
 def test_a_team_is_told_of_hours_that_are_in_no_sum(portal: Portal, admin: Client) -> None:
     TierFairnessHour.objects.filter(hour=MORNING).update(state="missing")
     TierFairnessHour.objects.filter(hour=MORNING + HOUR).update(watched=False)
-    page = text_of(admin, f"/capacity/teams/vision/?{HOURLY}")
-    (block,) = re.findall(r'id="position"(.*?)</section>', page, re.DOTALL)
-    told = words(f"<p{block}")
-    assert "is estimated from series" in told
-    assert "totals exclude 1 h" in told
+    (gold,) = (row for row in records_of(admin, f"{TEAM}&format=csv") if row["tier"] == "gold")
+    assert gold["known_hours"] == "3"
+    assert int(gold["estimated_hours"]) >= 1
+    assert gold["missing_hours"] == "1"
 
 
 def test_the_bar_of_pages_leads_to_quotas_and_fairness(admin: Client) -> None:

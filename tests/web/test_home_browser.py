@@ -18,7 +18,7 @@ def fetch_now(page: Page) -> None:
 def test_the_window_control_stays_in_sight(served: str, screen: Screen) -> None:
     def steps(page: Page) -> None:
         sign_in(page)
-        page.goto(f"/capacity/teams/vision/?{HOURLY}")
+        page.goto(f"/capacity/teams/vision/?{HOURLY}&tab=workloads")
         page.locator("#workloads").scroll_into_view_if_needed()
         expect(page.locator(".picker")).to_be_in_viewport()
         page.get_by_role("link", name="Earlier window").click()

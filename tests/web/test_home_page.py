@@ -19,19 +19,9 @@ from apps.pending.models import Episode, RefreshState
 from tests.factories import Portal, make_pod, make_user, make_workload
 from tests.web.conftest import DAILY, HOURLY
 from tests.web.pages import records_of, text_of
-from tests.web.shown import tables_of
+from tests.web.shown import figures_of, tables_of
 
 SignIn = Callable[[User], Client]
-
-
-def figures_of(page: str) -> dict[str, str]:
-    """Return the key figures of a page by their labels, as one reads them."""
-    found = re.findall(r'<div class="key-figure.*?<dt>(.*?)</dt>(.*?)</div>', page, re.DOTALL)
-    return {words_of(label): words_of(rest) for label, rest in found}
-
-
-def words_of(part: str) -> str:
-    return " ".join(html.unescape(re.sub(r"<[^>]+>", " ", part)).split())
 
 
 # ---------------------------------------------------------------- administrators

@@ -84,7 +84,7 @@ def test_who_may_not_ask_is_told_whom_to_ask(quota: Portal, signed_in: SignIn) -
     assert "For yours" not in page
 
 
-@pytest.mark.parametrize("path", ["/quotas/", "/capacity/teams/vision/"])
+@pytest.mark.parametrize("path", ["/quotas/", "/capacity/teams/vision/?tab=quotas"])
 def test_lists_of_quotas_lead_to_the_form_where_one_may_ask(
     path: str, quota: Portal, signed_in: SignIn
 ) -> None:
@@ -95,7 +95,7 @@ def test_lists_of_quotas_lead_to_the_form_where_one_may_ask(
 
 
 def test_another_teams_page_shows_no_quotas(quota: Portal, signed_in: SignIn) -> None:
-    page = text_of(of(quota, signed_in, "dan"), "/capacity/teams/vision/")
+    page = text_of(of(quota, signed_in, "dan"), "/capacity/teams/vision/?tab=quotas")
     assert "team-quotas" not in page
     assert KEY not in page
 

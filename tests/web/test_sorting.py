@@ -123,7 +123,7 @@ def test_what_is_too_long_to_sort_says_so() -> None:
 
 
 def test_a_page_of_a_sorted_table_is_a_page_of_all_its_rows(admin: Client) -> None:
-    address = f"/capacity/teams/vision/?{HOURLY}&per_page=1&workloads.sort=-workload"
+    address = f"/capacity/teams/vision/?tab=workloads&{HOURLY}&per_page=1&workloads.sort=-workload"
     whole = tables_of(text_of(admin, address.replace("per_page=1&", "")))["workloads"].rows[1:-1]
     names_seen = [row[2].text for row in whole]
     assert names_seen == sorted(names_seen, reverse=True)
@@ -149,6 +149,6 @@ def test_a_file_carries_the_order_of_the_screen(key: str, admin: Client) -> None
 
 
 def test_window_and_order_do_not_undo_each_other(admin: Client) -> None:
-    page = text_of(admin, f"/capacity/teams/?{HOURLY}&sort=-busy_gpu_hours")
-    assert html.unescape(page).count("sort=-busy_gpu_hours") >= 2  # in the picker's links
-    assert "first=2025-10-25&amp;last=2025-10-27&amp;sort=busy_gpu_hours" in page
+    page = text_of(admin, f"/capacity/teams/?{HOURLY}&sort=-allocated_gpu_hours")
+    assert html.unescape(page).count("sort=-allocated_gpu_hours") >= 2  # in the picker's links
+    assert "first=2025-10-25&amp;last=2025-10-27&amp;sort=allocated_gpu_hours" in page

@@ -121,7 +121,7 @@ def test_what_a_reader_chose_is_kept_and_what_a_link_says_is_not() -> None:
 
 
 def test_a_page_filters_and_its_file_has_what_is_shown(admin: Client) -> None:
-    address = f"/capacity/teams/vision/?{HOURLY}&per_page=1"
+    address = f"/capacity/teams/vision/?tab=workloads&{HOURLY}&per_page=1"
     file = f"{address}&format=csv&table=workloads"
     names_of_all = [row["workload"] for row in records_of(admin, file)]
     wanted = names_of_all[0]

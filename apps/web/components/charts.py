@@ -34,7 +34,6 @@ _LONG = 100  # periods; bars of a longer window are too thin for more than four 
 _FIGURES = 4
 _MOST_LISTED = 31  # periods in the table under a chart of a long window
 _MOST_BESIDE_OTHERS = 7  # and under each of many charts
-FEW = 3  # charts of a page whose tables list all
 _MOST_NOTED = 14  # more notes than that would run into each other
 
 

@@ -24,7 +24,7 @@ WAITING_GPUS = Column(
 )
 UNUSED = Column(
     "not_busy_gpu_hours",
-    "Not used",
+    "Unused",
     Format.GPU_HOURS,
     "GPU-h",
     "not running + idle + underutilized",

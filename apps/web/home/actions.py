@@ -1,43 +1,24 @@
 """What a reader should do next: five actions at most, each with one button."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import islice, zip_longest
 
-from apps.costs.domain.costing import Cause
-from apps.costs.selectors import WORKLOADS, UnusedCost, unused_costs
+from apps.costs.selectors import UnusedCost
 from apps.pending.selectors import PendingPage, PendingRow, pending_now
 from apps.quotas.selectors import BurnRow, QuotaFilters, QuotaOrder, QuotaRow, quota_rows
-from apps.usage.selectors import largest_waste
 from apps.web.components import formats
 from apps.web.components.drawings.base import gpus_text
-from apps.web.components.page_query import href, workload_href
-from apps.web.home.team_figures import TeamScope, unused_text
+from apps.web.components.page_query import href
 from apps.web.pending.pending_table import of_asker
-from apps.web.query_session import QuerySession
 from apps.web.quota_requests.request_input import Asker
 from apps.web.quotas.keys import key_href
+from apps.web.usage.team_figures import TeamScope
+from apps.web.usage.unused_workloads import Action, unused_actions
 
 MOST = 5
 _OF_EACH = 3
 _PENDING_ROWS = 100
 _OVER_PACE = 1.05
-_FIXES = {
-    Cause.IDLE: "Free GPUs",
-    Cause.UNDERUSED: "Request fewer",
-    Cause.NOT_RUNNING: "Fix start",
-}
-"""What to do about the largest part of what a workload did not use."""
-
-
-@dataclass(frozen=True, slots=True)
-class Action:
-    """One action: what it is about, what is wrong in a few words, and the button."""
-
-    subject: str
-    problem: str
-    button: str
-    href: str
 
 
 def actions_of(
@@ -49,72 +30,13 @@ def actions_of(
 ) -> list[Action]:
     """Return what to act on: of each sort the worst first, in turns, five at most."""
     sorts = (
-        _unused(workloads, scope),
+        iter(unused_actions(workloads, scope)),
         _full_quotas(scope, asker),
         _budgets(budgets, scope),
         _misconfigured(scope),
     )
     in_turns = zip_longest(*(islice(one, _OF_EACH) for one in sorts))
     return [one for turn in in_turns for one in turn if one is not None][:MOST]
-
-
-def unused_workloads(scope: TeamScope, limit: int) -> list[UnusedCost]:
-    """Return the workloads with the dearest unused allocation."""
-    reading = scope.reading
-    rows = unused_costs(
-        reading.window,
-        by=WORKLOADS,
-        filters=reading.filters,
-        visibility=reading.visibility,
-        limit=limit,
-        zone=reading.choice.zone,
-    )
-    return rows or _without_costs(scope, limit)
-
-
-def _without_costs(scope: TeamScope, limit: int) -> list[UnusedCost]:
-    """Return the same by GPU-hours, for a window whose costs are not computed."""
-    reading = scope.reading
-    rows = largest_waste(
-        reading.window,
-        filters=reading.filters,
-        visibility=reading.visibility,
-        limit=limit,
-        zone=reading.choice.zone,
-    )
-    return [
-        UnusedCost(
-            groups={str(name): getattr(row, name.value) for name in WORKLOADS},
-            currency="",
-            unused=0,
-            known=0,
-            by_cause={
-                Cause.NOT_RUNNING: row.not_running,
-                Cause.IDLE: row.idle,
-                Cause.UNDERUSED: row.underused,
-            },
-        )
-        for row in rows
-    ]
-
-
-def unused_href(row: UnusedCost, reading: QuerySession) -> str:
-    """Return the page of the workload of a row."""
-    of = row.groups
-    return workload_href(of["cluster"], of["namespace"], of["workload"], reading.query) or ""
-
-
-def fix_of(row: UnusedCost) -> str:
-    """Return what to do about the largest part of it."""
-    return _FIXES[max(row.by_cause, key=lambda cause: row.by_cause[cause])]
-
-
-def _unused(rows: Sequence[UnusedCost], scope: TeamScope) -> Iterator[Action]:
-    for row in rows:
-        name = row.groups["workload"].partition("/")[2]
-        yield Action(
-            name, f"{unused_text(row)} unused", fix_of(row), unused_href(row, scope.reading)
-        )
 
 
 def _full_quotas(scope: TeamScope, asker: Asker) -> Iterator[Action]:

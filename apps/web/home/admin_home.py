@@ -29,8 +29,6 @@ from apps.web.components.formats import Format
 from apps.web.components.page_query import explain_href, href, path_of, with_query
 from apps.web.components.tables import CAPACITY_CLASSES, Column, Table
 from apps.web.components.tabs import Tab, tab_bar
-from apps.web.home.actions import Action
-from apps.web.home.team_figures import PENDING_ID, utilization_change
 from apps.web.pages import respond
 from apps.web.query_session import (
     PageRequest,
@@ -42,6 +40,8 @@ from apps.web.query_session import (
 from apps.web.usage import glance
 from apps.web.usage.comparison import Comparison, compared
 from apps.web.usage.glance import TierCard, TierContext, TierWaiting, rows_by, tier_cards
+from apps.web.usage.team_figures import PENDING_ID, utilization_change
+from apps.web.usage.unused_workloads import Action
 
 MOST = 4
 _TABS = (Tab("heat", "Entitlements"), Tab("flow", "Capacity flow"))

@@ -30,9 +30,10 @@ from apps.web.components.formats import Format
 from apps.web.components.page_query import href, with_query
 from apps.web.components.tables import Column, Table, TableRow
 from apps.web.costs.months import LABELS
-from apps.web.home.actions import MOST, Action
+from apps.web.home.actions import MOST
 from apps.web.pages import respond
 from apps.web.query_session import PageRequest, QuerySession
+from apps.web.usage.unused_workloads import Action
 
 _OPEN_TEAMS = 8
 _FORMATS = (FileFormat.XLSX, FileFormat.CSV, FileFormat.PARQUET, FileFormat.FOCUS_CSV)

@@ -9,10 +9,10 @@ from apps.web.components.page_query import EVERY
 from apps.web.data_quality.readiness import in_place_of_charts
 from apps.web.home.admin_home import admin_home, admin_now
 from apps.web.home.finance_home import finance_home
-from apps.web.home.team_figures import TeamScope
 from apps.web.home.team_home import team_home, team_now
 from apps.web.pages import page, respond
 from apps.web.query_session import PageRequest, query_session
+from apps.web.usage.team_figures import TeamScope
 
 
 @page

@@ -5,14 +5,10 @@ from typing import Any
 from django.http import HttpResponse, HttpResponseBase
 from django.shortcuts import render
 
-from apps.costs.selectors import money_budget_rows
-from apps.quotas.selectors import BurnRow, budget_rows
 from apps.web.components import formats
 from apps.web.components.figure_row import figure_row
 from apps.web.components.page_query import path_of, with_query
-from apps.web.home import team_figures
-from apps.web.home.actions import actions_of, unused_workloads
-from apps.web.home.team_figures import TeamScope
+from apps.web.home.actions import actions_of
 from apps.web.home.team_tabs import tab_context, tabs_of
 from apps.web.pages import respond
 from apps.web.query_session import (
@@ -22,7 +18,10 @@ from apps.web.query_session import (
     quality_of,
 )
 from apps.web.quota_requests.request_input import Asker
-from apps.web.usage import glance
+from apps.web.usage import glance, team_figures
+from apps.web.usage.team_figures import TeamScope
+from apps.web.usage.team_tables import team_budgets
+from apps.web.usage.unused_workloads import unused_workloads
 
 _WORKLOADS = 6
 
@@ -30,7 +29,7 @@ _WORKLOADS = 6
 def team_home(request: PageRequest, reading: QuerySession, scope: TeamScope) -> HttpResponseBase:
     """Answer with the home of these teams."""
     asker = Asker.of(request.user)
-    budgets = _budgets(scope)
+    budgets = team_budgets(scope)
     tabs = tabs_of(request, scope, budgets)
     freshness = freshness_of(scope.reading)
     bars = team_figures.tier_bars(scope)
@@ -80,10 +79,3 @@ def _now_context(request: PageRequest, scope: TeamScope) -> dict[str, Any]:
         "known_earlier": glance.known_earlier(scope.known, scope.reading.now),
         "now_href": with_query(path_of(request), [*scope.reading.query, ("part", "now")]),
     }
-
-
-def _budgets(scope: TeamScope) -> list[BurnRow]:
-    now, sees = scope.reading.now, scope.reading.visibility
-    rows: list[BurnRow] = [*budget_rows(now, visibility=sees, points=False, ranges=False)]
-    rows += money_budget_rows(now, visibility=sees)
-    return [row for row in rows if row.team in scope.teams]

@@ -1,4 +1,4 @@
-"""Tiers, unused allocation and pending work at a glance."""
+"""Tiers and pending work at a glance."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -6,29 +6,23 @@ from datetime import datetime
 from zlib import crc32
 
 from apps.clusters.domain.resources import quantity
-from apps.clusters.domain.window import Window
 from apps.clusters.selectors import TierRow
 from apps.pending.selectors import PendingKnown, PodCause, causes_of, pending_known
 from apps.usage import selectors as usage
 from apps.usage.domain.amounts import Amounts
-from apps.usage.domain.usage_query import Grouping, TimeStep, UsageRow
-from apps.usage.selectors import PendingGpus, PendingPod, WasteRow, pending_of_teams
+from apps.usage.domain.usage_query import Grouping, UsageRow
+from apps.usage.selectors import PendingGpus, PendingPod, pending_of_teams
 from apps.web.components import tables
 from apps.web.components.formats import NOTHING, duration
-from apps.web.components.page_query import DAY, EVERY, Query, explain_href, href, workload_href
-from apps.web.components.plots import Sparkline, days_until, sparkline
+from apps.web.components.page_query import Query, explain_href, href
 from apps.web.components.tables import (
     ALLOCATED_CLASSES,
     CAPACITY_CLASSES,
-    IDLE,
-    NOT_RUNNING,
-    UNDERUSED,
-    LedgerClass,
     StripPart,
     strip,
 )
 from apps.web.pending.pending_table import Badge, badge
-from apps.web.query_session import QuerySession, of_page, usage_of
+from apps.web.query_session import QuerySession, of_page
 from apps.web.usage.comparison import Comparison, Differences, WindowSums, gpu_hours_text, gpus_text
 
 
@@ -79,8 +73,6 @@ class TierCard:
     scope: Mapping[str, str] = field(default_factory=dict)
     sums: WindowSums | None = None
     changes: Differences | None = None
-    sparkline: Sparkline | None = None
-    month_href: str | None = None
 
     @property
     def has_capacity(self) -> bool:
@@ -138,17 +130,16 @@ class TierCard:
 
 @dataclass(frozen=True, slots=True)
 class TierContext:
-    """Data of the tiers of a page: ledger rows, comparison, pending work, and their last month.
+    """Data of the tiers of a page: ledger rows, comparison and pending work.
 
-    `pending` says until when pending work is known; it is shown with it alone. `sparklines` are by
-    tier name. `scope` says what all of it is of, as `{"team": "vision"}`.
+    `pending` says until when pending work is known; it is shown with it alone. `scope` says what
+    all of it is of, as `{"team": "vision"}`.
     """
 
     rows: Sequence[UsageRow]
     waiting: Sequence[PendingGpus]
     comparison: Comparison
     pending: PendingKnown | None = None
-    sparklines: Mapping[str, Sparkline | None] = field(default_factory=dict)
     scope: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -243,7 +234,6 @@ def _card(
     rows = [row for row in known.rows if row.groups[Grouping.TIER] == name]
     amounts = tables.summed(rows) if rows else None
     waiting = next((row for row in known.waiting if row.tier == name), None)
-    sparkline = known.sparklines.get(name)
     whole = amounts is not None and amounts.capacity is not None
     return TierCard(
         name=name,
@@ -257,51 +247,10 @@ def _card(
         scope={**known.scope, "tier": name},
         sums=known.comparison.sums(name),
         changes=known.comparison.changes(name),
-        sparkline=sparkline,
-        month_href=_month_href(name, sparkline, query) if sparkline else None,
     )
 
 
-def _month_href(name: str, sparkline: Sparkline, query: Query) -> str | None:
-    """Return the tier's page over the days of its sparkline, with the filters of the query."""
-    days = (("first", str(sparkline.first)), ("last", str(sparkline.last)))
-    return href("tier", (*days, *(pair for pair in query if pair[0] in EVERY)), name=name)
-
-
 TOP = 5
-_LONGEST_WASTE = 62 * DAY
-_RECENT_WASTE = 30 * DAY
-_CAUSES = (IDLE, UNDERUSED, NOT_RUNNING)
-
-
-@dataclass(frozen=True, slots=True)
-class WastePart:
-    """One cause of a workload's waste; `percent` of the largest waste shown, 0..100."""
-
-    cls: LedgerClass
-    gpu_hours: int
-    percent: float
-
-
-@dataclass(frozen=True, slots=True)
-class WasteLine:
-    """One workload with its link; `share` is of what it held, 0..1."""
-
-    row: WasteRow
-    kind: str
-    name: str
-    href: str | None
-    tier_href: str | None
-    share: float
-    parts: Sequence[WastePart]
-
-
-@dataclass(frozen=True, slots=True)
-class TopWaste:
-    """The largest waste; `days`: of so many days at the window's end alone, 0 for all of it."""
-
-    lines: Sequence[WasteLine]
-    days: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -318,47 +267,6 @@ class WaitLine:
     tier_href: str | None
     cause: Badge | None = None
     cause_href: str | None = None
-
-
-def sparklines(reading: QuerySession, *, tier: str = "") -> dict[str, Sparkline | None]:
-    """Return by tier its days up to the end of the reading's window. Five queries at most."""
-    if not reading.has_capacity:
-        return {}  # the bars are parts of a capacity
-    choice = reading.choice
-    days = days_until(choice.last, choice.zone, reading.window.end)
-    rows = usage_of(
-        reading,
-        by=[Grouping.TIER],
-        interval=TimeStep.DAY,
-        narrowed=of_page(reading, tier=tier),
-        window=days,
-    )
-    return {
-        name: sparkline(own, choice.last, choice.zone)
-        for name, own in rows_by(rows, Grouping.TIER).items()
-    }
-
-
-def largest_waste(reading: QuerySession, *, team: str = "") -> TopWaste:
-    """Return the workloads that held most without using it.
-
-    In the reading's window, or the last days of one so long that workloads gone for months would
-    fill the list.
-    """
-    window = reading.window
-    long = window.end - window.start > _LONGEST_WASTE
-    recent = Window(window.end - _RECENT_WASTE, window.end) if long else window
-    filters, sees = of_page(reading, team=team), reading.visibility
-    rows = usage.cached(
-        "largest-waste",
-        (recent, filters, sees.everything, sorted(sees.team_ids), TOP, reading.choice.zone.key),
-        lambda: usage.largest_waste(
-            recent, filters=filters, visibility=sees, limit=TOP, zone=reading.choice.zone
-        ),
-    )
-    most = max((row.not_used for row in rows), default=0)
-    lines = [_waste_line(row, most, reading) for row in rows]
-    return TopWaste(lines, _RECENT_WASTE.days if long else 0)
 
 
 def waiting(reading: QuerySession, *, tier: str = "") -> list[PendingGpus]:
@@ -400,22 +308,6 @@ def wait_lines(
     pods = [(row.cluster, row.uid) for row in rows]
     causes = causes_of(pods, at=reading.now, visibility=reading.visibility)
     return [_wait_line(row, causes.get((row.cluster, row.uid)), reading) for row in rows]
-
-
-def _waste_line(row: WasteRow, most: int, reading: QuerySession) -> WasteLine:
-    kind, _, name = row.workload.partition("/")
-    parts = ((cls, getattr(row, cls.key)) for cls in _CAUSES)
-    return WasteLine(
-        row=row,
-        kind=kind,
-        name=name,
-        href=workload_href(row.cluster, row.namespace, row.workload, reading.query),
-        tier_href=href("tier", reading.query, name=row.tier),
-        share=row.not_used / row.allocated if row.allocated else 0.0,
-        parts=[
-            WastePart(cls, hours, round(100 * hours / most, 2)) for cls, hours in parts if hours
-        ],
-    )
 
 
 def _wait_line(row: PendingPod, why: PodCause | None, reading: QuerySession) -> WaitLine:

@@ -208,7 +208,7 @@ _COLUMNS = (
     Column(
         "unused_ratio", "Unused share", Format.RATIO, "%", "unused ÷ allocated that has metrics"
     ),
-    replace(UNUSED, label="Unused"),
+    UNUSED,
     tables.ALLOCATED,
     tables.UTILIZATION,
     Column("verdict", "Verdict"),

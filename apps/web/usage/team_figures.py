@@ -50,7 +50,7 @@ _UTC = ZoneInfo("UTC")
 
 @dataclass(frozen=True)
 class TeamScope:
-    """The teams that a home is about; what is read of them is read once.
+    """The teams that a page is about; what is read of them is read once.
 
     `leads`: the reader leads one, and decides; else what the workloads do comes first. `reading`
     is narrowed to `teams`; `query` names them, for links that are about them alone.
@@ -147,10 +147,16 @@ class WorkloadBar:
 
 def figures_of(scope: TeamScope) -> list[KeyFigure]:
     """Return the four figures: allocated, utilization, pending and unused."""
-    return [_allocated(scope), _utilization(scope), pending_figure(scope), _unused(scope)]
+    return [
+        allocated_figure(scope),
+        utilization_figure(scope),
+        pending_figure(scope),
+        unused_figure(scope),
+    ]
 
 
-def _allocated(scope: TeamScope) -> KeyFigure:
+def allocated_figure(scope: TeamScope) -> KeyFigure:
+    """Return what is allocated now of what is entitled."""
     held = sum(one.held for one in scope.held.values())
     entitled = sum(scope.entitled.values())
     return KeyFigure(
@@ -163,7 +169,8 @@ def _allocated(scope: TeamScope) -> KeyFigure:
     )
 
 
-def _utilization(scope: TeamScope) -> KeyFigure:
+def utilization_figure(scope: TeamScope) -> KeyFigure:
+    """Return the utilization in the window, against the period before."""
     sums = scope.comparison.sums()
     ratio = sums.amounts.utilization_ratio if sums else None
     if ratio is None:
@@ -220,7 +227,11 @@ def _age(since: datetime, now: datetime) -> str:
     return duration(max(0.0, (now - since).total_seconds()))
 
 
-def _unused(scope: TeamScope) -> KeyFigure:
+def unused_figure(scope: TeamScope, *, of_cost: bool = False) -> KeyFigure:
+    """Return the cost of the unused allocation, as a share or of the cost of all of it.
+
+    In GPUs where there is no price, or none that the reader may see.
+    """
     sums, cost = scope.comparison.sums(), scope.unused
     if sums is None:
         return no_data("Unused", "No hour of this time has data of these teams.")
@@ -228,14 +239,15 @@ def _unused(scope: TeamScope) -> KeyFigure:
     link = explain_href("not_busy_gpu_hours", scope.query)
     if cost is None:
         return KeyFigure("Unused", gpus, basis="average", href=link, note="no price")
-    share = "" if cost.ratio is None else f"{formats.percent(cost.ratio)}"
+    share = "" if cost.ratio is None else formats.percent(cost.ratio)
+    whole = f"of {formats.money(money(cost.known), cost.currency)}"
     return KeyFigure(
         "Unused",
         formats.money(money(cost.unused), cost.currency),
-        share,
+        whole if of_cost else share,
         exact=f"{money(cost.unused):f} {cost.currency}",
         href=href("waste", scope.query) or "",
-        note=f"{gpus} on average",
+        note=f"{share}, {gpus} average" if of_cost and share else f"{gpus} on average",
     )
 
 

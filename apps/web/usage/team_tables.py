@@ -1,0 +1,186 @@
+"""Lists of some teams: workloads by what they leave unused, pending work, quotas, budgets."""
+
+from collections.abc import Sequence
+
+from apps.costs.domain.costing import money
+from apps.costs.selectors import UnusedCost, money_budget_rows
+from apps.pending.domain.workload_groups import WorkloadGrouping
+from apps.pending.selectors import PendingWorkload, pending_workloads
+from apps.quotas.selectors import (
+    BurnRow,
+    QuotaFilters,
+    QuotaOrder,
+    budget_rows,
+    quota_rows,
+)
+from apps.web.components.formats import Format
+from apps.web.components.page_query import figure_href, href
+from apps.web.components.tables import Column, Table, TableRow
+from apps.web.quota_requests.request_input import Asker, KeyToAsk, lines_of
+from apps.web.usage.team_figures import TeamScope
+from apps.web.usage.unused_workloads import fix_of, unused_href, unused_workloads
+
+_ROWS = 25
+Budgets = Sequence[BurnRow]
+
+
+def team_budgets(scope: TeamScope) -> list[BurnRow]:
+    """Return the running budgets of the teams, in GPU-hours and, where it may be seen, money."""
+    now, sees = scope.reading.now, scope.reading.visibility
+    one = scope.teams[0] if len(scope.teams) == 1 else None
+    rows: list[BurnRow] = [
+        *budget_rows(now, visibility=sees, team=one, points=False, ranges=False),
+        *money_budget_rows(now, visibility=sees, team=one),
+    ]
+    return [row for row in rows if row.team in scope.teams]
+
+
+def _team_column(scope: TeamScope) -> Column:
+    """Return the column of teams; where there is one alone, files have it and pages do not."""
+    return Column("team", "Team", in_files=len(scope.teams) == 1)
+
+
+def workload_table(scope: TeamScope) -> Table:
+    """Return the workloads with the dearest unused allocation."""
+    rows = unused_workloads(scope, _ROWS)
+    currency = next((row.currency for row in rows if row.currency), "")
+    return Table(
+        id="workloads",
+        title="Unused by workload",
+        columns=[
+            Column("workload", "Workload"),
+            _team_column(scope),
+            Column("tier", "Tier"),
+            Column("unused", "Unused", Format.DECIMAL, currency),
+            Column("unused_ratio", "Unused", Format.RATIO, "%", "of the cost that has metrics"),
+            Column("gpu_hours", "Unused", Format.GPU_HOURS, "GPU-h"),
+            Column("fix", "How to fix"),
+        ],
+        rows=[_workload(row, scope) for row in rows],
+        zone=scope.reading.choice.zone,
+        empty="Everything that was allocated was used.",
+    )
+
+
+def _workload(row: UnusedCost, scope: TeamScope) -> TableRow:
+    reading, of = scope.reading, row.groups
+    return TableRow(
+        {
+            "workload": of["workload"].partition("/")[2],
+            "team": of["team"],
+            "tier": of["tier"],
+            "unused": float(money(row.unused)) if row.currency else None,
+            "unused_ratio": row.ratio,
+            "gpu_hours": row.gpu_hours,
+            "fix": fix_of(row),
+        },
+        links={
+            "workload": unused_href(row, reading),
+            "team": href("team", reading.query, name=of["team"]),
+            "tier": href("tier", reading.query, name=of["tier"]),
+        },
+    )
+
+
+def pending_table(scope: TeamScope) -> Table:
+    """Return what has been pending for longest."""
+    reading = scope.reading
+    found = pending_workloads(
+        reading.now,
+        by=WorkloadGrouping.NONE,
+        filters=scope.pending_filters,
+        visibility=reading.visibility,
+    )
+    workloads = [one for group in found.page(slice(0, _ROWS)) for one in group.workloads]
+    return Table(
+        id="pending",
+        title="Pending workloads",
+        columns=[
+            Column("name", "Workload"),
+            _team_column(scope),
+            Column("tier", "Tier"),
+            Column("gpu_equivalents", "Requests", Format.NUMBER, "GPUs"),
+            Column("wait_seconds", "Pending for", Format.SECONDS),
+            Column("cause", "Reason"),
+            Column("suggestion", "How to fix", wraps=True),
+        ],
+        rows=[_pending_row(one, scope) for one in workloads],
+        zone=reading.choice.zone,
+        empty="Nothing is pending.",
+    )
+
+
+def _pending_row(one: PendingWorkload, scope: TeamScope) -> TableRow:
+    row, query = one.row, scope.reading.query
+    return TableRow(
+        {
+            "name": row.workload.partition("/")[2] or row.name,
+            "team": row.team,
+            "tier": row.tier,
+            "gpu_equivalents": one.gpus,
+            "wait_seconds": (scope.reading.now - one.since).total_seconds(),
+            "cause": row.cause,
+            "suggestion": row.suggestion or "",
+        },
+        links={
+            "name": href("pending-detail", query, cluster=row.cluster, uid=row.uid),
+            "team": href("team", query, name=row.team),
+            "tier": href("tier", query, name=row.tier),
+        },
+    )
+
+
+def quota_lines(scope: TeamScope, asker: Asker) -> list[KeyToAsk]:
+    """Return the fullest quotas; the page of quotas has all of them."""
+    reading = scope.reading
+    own = reading.filters
+    filters = QuotaFilters(cluster=own.cluster, team=scope.teams, tier=own.tier, effective=True)
+    found = quota_rows(
+        reading.now,
+        filters=filters,
+        visibility=reading.visibility,
+        page_size=_ROWS,
+        order=QuotaOrder.FULLEST,
+    )
+    return lines_of(found.rows, reading, asker)
+
+
+def budget_table(budgets: Budgets, scope: TeamScope) -> Table:
+    """Return the budgets in their running period."""
+    return Table(
+        id="budgets",
+        title="Budgets",
+        columns=[
+            _team_column(scope),
+            Column("period", "Period"),
+            Column("unit", "Unit"),
+            Column("allowance", "Budget", Format.NUMBER),
+            Column("used", "Used", Format.NUMBER),
+            Column("used_ratio", "Used", Format.RATIO, "%"),
+            Column("burn_rate", "Pace", Format.DECIMAL, "", "1.0 lands exactly on the budget"),
+            Column("exhausted_at", "Used up", Format.DAY, "", "at the pace of 7 days"),
+        ],
+        rows=[_budget(row, scope) for row in budgets],
+        zone=scope.reading.choice.zone,
+        empty="These teams have no budget.",
+    )
+
+
+def _budget(row: BurnRow, scope: TeamScope) -> TableRow:
+    query = scope.reading.query
+    named = {"team": row.team, "period": row.period}
+    if row.unit != "gpu_hours":
+        named["currency"] = row.unit
+    return TableRow(
+        {
+            **named,
+            "unit": "GPU-hours" if row.unit == "gpu_hours" else row.unit,
+            "allowance": float(row.allowance),
+            "used": float(row.used),
+            "used_ratio": float(row.used) / float(row.allowance) if row.allowance else None,
+            "burn_rate": row.burn_rate,
+            "exhausted_at": row.exhausted_at,
+        },
+        links={"team": href("team", query, name=row.team)},
+        explains={"used": figure_href("budget_used", query, **named)},
+    )

@@ -1,0 +1,92 @@
+"""The workloads with the dearest unused allocation, and what to do about each."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from apps.costs.domain.costing import Cause
+from apps.costs.selectors import WORKLOADS, UnusedCost, unused_costs
+from apps.usage.selectors import largest_waste
+from apps.web.components.page_query import workload_href
+from apps.web.query_session import QuerySession
+from apps.web.usage.team_figures import TeamScope, unused_text
+
+_FIXES = {
+    Cause.IDLE: "Free GPUs",
+    Cause.UNDERUSED: "Request fewer",
+    Cause.NOT_RUNNING: "Fix start",
+}
+"""What to do about the largest part of what a workload did not use."""
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """One action: what it is about, what is wrong in a few words, and the button."""
+
+    subject: str
+    problem: str
+    button: str
+    href: str
+
+
+def unused_workloads(scope: TeamScope, limit: int) -> list[UnusedCost]:
+    """Return the workloads with the dearest unused allocation."""
+    reading = scope.reading
+    rows = unused_costs(
+        reading.window,
+        by=WORKLOADS,
+        filters=reading.filters,
+        visibility=reading.visibility,
+        limit=limit,
+        zone=reading.choice.zone,
+    )
+    return rows or _without_costs(scope, limit)
+
+
+def _without_costs(scope: TeamScope, limit: int) -> list[UnusedCost]:
+    """Return the same by GPU-hours, for a window whose costs are not computed."""
+    reading = scope.reading
+    rows = largest_waste(
+        reading.window,
+        filters=reading.filters,
+        visibility=reading.visibility,
+        limit=limit,
+        zone=reading.choice.zone,
+    )
+    return [
+        UnusedCost(
+            groups={str(name): getattr(row, name.value) for name in WORKLOADS},
+            currency="",
+            unused=0,
+            known=0,
+            by_cause={
+                Cause.NOT_RUNNING: row.not_running,
+                Cause.IDLE: row.idle,
+                Cause.UNDERUSED: row.underused,
+            },
+        )
+        for row in rows
+    ]
+
+
+def unused_href(row: UnusedCost, reading: QuerySession) -> str:
+    """Return the page of the workload of a row."""
+    of = row.groups
+    return workload_href(of["cluster"], of["namespace"], of["workload"], reading.query) or ""
+
+
+def fix_of(row: UnusedCost) -> str:
+    """Return what to do about the largest part of it."""
+    return _FIXES[max(row.by_cause, key=lambda cause: row.by_cause[cause])]
+
+
+def unused_actions(rows: Sequence[UnusedCost], scope: TeamScope) -> list[Action]:
+    """Return what to do about each of these workloads."""
+    return [
+        Action(
+            row.groups["workload"].partition("/")[2],
+            f"{unused_text(row)} unused",
+            fix_of(row),
+            unused_href(row, scope.reading),
+        )
+        for row in rows
+    ]
