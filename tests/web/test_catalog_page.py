@@ -1,9 +1,10 @@
-"""The tier catalog: what each tier offers, and the guide to the one that suits."""
+"""The tiers compared, what each offers, and the guide to the one that suits."""
 
 import html
 import itertools
 import re
 from datetime import UTC, datetime
+from decimal import Decimal
 
 import pytest
 import yaml
@@ -16,9 +17,13 @@ from apps.costs.models import Price
 from apps.quotas.models import Entitlement
 from apps.web.clusters import tier_catalog as catalog
 from apps.web.clusters import tier_guide
-from apps.web.clusters.tier_catalog import KINDS
+from apps.web.clusters.tier_catalog import KINDS, Cost, price_text
+from apps.web.components.listings import WAITING_GPUS
 from tests.factories import A100, H100, Portal
-from tests.web.pages import check_explained, text_of
+from tests.web.conftest import LOOKED
+from tests.web.pages import check_explained, records_of, text_of
+from tests.web.shown import tables_of
+from tests.web.test_devices_page import words
 
 SHAPE = "Change the shape of your work"
 STEADY_PART = {
@@ -116,28 +121,44 @@ def test_a_device_class_is_asked_for_by_a_claim() -> None:
     assert pod["spec"]["containers"][0]["resources"]["claims"] == [{"name": claim["name"]}]
 
 
-def test_a_tier_is_offered_with_its_teams_and_how_busy_it_is(portal: Portal, admin: Client) -> None:
+def test_tiers_are_compared_in_one_table(portal: Portal, admin: Client) -> None:
     gold = portal.tiers[0]
     TierRule.objects.filter(tier=gold).update(allowed_teams=["vision"])
+    page = html.unescape(text_of(admin, "/capacity/tiers/"))
+    shown = tables_of(page)["tiers"]
+    assert [row[0].text for row in shown.rows[1:]] == ["gold", "silver"]
+    keys = list(records_of(admin, "/capacity/tiers/?format=csv")[0])
+    row = dict(zip(keys, [cell.text for cell in shown.rows[1]], strict=True))
+    assert row["sharing"] == "Exclusive"
+    assert (row["free_gpus"], row["capacity_gpus"]) == ("2.0", "8.0")
+    assert row["allocation_ratio"] == "75.0"
+    assert row[WAITING_GPUS.key] == "4"
+    assert row["access"] == "Only vision"
+    assert "<pre" not in page  # the manifest is on the page of the tier
+    assert "waiting_gpus" in check_explained(admin, "/capacity/tiers/")
+    links = dict(re.findall(r'href="(/explain/\?[^"]+tier=gold[^"]*)"[^>]*>([^<]+)<', page))
+    assert list(links.values()) == ["2.0", "8.0", "75.0"]
+    for link, text in links.items():
+        unit = " %" if "allocation_ratio" in link else ""
+        assert admin.get(link).context["explanation"].value == f"{text}{unit}", link
+
+
+def test_a_tier_says_who_may_use_it_and_who_is_entitled(
+    portal: Portal, admin: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("django.utils.timezone.now", lambda: LOOKED)  # capacity is that of a day
+    gold = portal.tiers[0]
+    TierRule.objects.filter(tier=gold).update(allowed_teams=["vision", "speech"])
     since = datetime(2025, 1, 1, tzinfo=UTC)
     Entitlement.objects.create(
         team=portal.vision, tier=gold, gpus=6.0, weight=6.0, valid_from=since
     )
-    page = html.unescape(text_of(admin, "/capacity/tiers/"))
-    offer = re.sub(r"\s+", " ", re.sub("<[^>]+>", " ", page.split("<article")[1]))
-    assert "gold Exclusive" in offer
-    assert "Free now 2.0 GPUs" in offer
-    assert "75 % of 8.0 GPUs" in offer
-    assert "Pending now 4 GPUs in 1 pod" in offer
-    assert "Only vision ." in offer
-    assert "vision 6 GPUs" in offer
-    assert "unmatched" not in page.split("<article", 1)[1]
-    assert "waiting_gpus" in check_explained(admin, "/capacity/tiers/")
-    links = dict(re.findall(r'href="(/explain/\?[^"]+)">([^<]+)<', page.split("<article")[1]))
-    for link, text in links.items():
-        explanation = admin.get(link).context["explanation"]
-        assert explanation.value.replace(".0 %", " %") == text, link
-    assert list(links.values()) == ["2.0", "75 %", "8.0"]
+    (gold_row, _) = records_of(admin, "/capacity/tiers/?format=csv")
+    assert gold_row["access"] == "2 teams"
+    assert float(gold_row["entitled_ratio"]) == 12 / 8
+    page = words(text_of(admin, "/capacity/tiers/gold/?tab=manifest"))
+    assert re.search("Only (vision , speech|speech , vision) .", page)
+    assert "vision 6 GPUs" in page
 
 
 def test_the_guide_on_the_page_names_a_tier_of_the_catalog(admin: Client) -> None:
@@ -172,11 +193,19 @@ def test_a_gpu_hour_has_the_price_of_its_cluster_before_the_general_one(
             valid_from=since,
             valid_to=valid_to,
         )
-    page = text_of(admin, "/capacity/tiers/")
     assert "tier_price" in check_explained(admin, "/capacity/tiers/")
-    told = [
-        re.sub(r"\s+", " ", re.sub(r"<[^>]+>", "", found)).strip()
-        for found in re.findall(r"Price per GPU-hour</dt><dd>(.*?)</dd>", page, re.DOTALL)
-    ]
-    assert told == ["2.50 EUR", "4.00 EUR"]
+    rows = records_of(admin, "/capacity/tiers/?format=csv")
+    assert [row["price"] for row in rows] == ["2.50 EUR", "4.00 EUR"]
+    page = text_of(admin, "/capacity/tiers/gold/?tab=manifest")
     assert 'title="2.50424658 EUR"' in page
+    assert "tier_price" in check_explained(admin, "/capacity/tiers/gold/?tab=manifest")
+
+
+def test_several_prices_are_a_range(db: None) -> None:
+    def cost(amount: str, currency: str = "USD") -> Cost:
+        return Cost(Decimal(amount), amount, f"{amount} {currency}", currency, "A100, spot")
+
+    assert price_text([]) is None
+    assert price_text([cost("2.10"), cost("0.81"), cost("1.28")]) == "0.81 – 2.10 USD"
+    assert price_text([cost("2.10"), cost("2.10")]) == "2.10 USD"
+    assert price_text([cost("2.10"), cost("0.81", "EUR")]) == "2.10 USD, 0.81 EUR"

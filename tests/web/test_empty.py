@@ -22,7 +22,7 @@ def test_a_portal_without_any_facts_says_what_to_do(db: None, signed_in: SignIn)
 def test_a_catalog_without_facts_says_that_it_does_not_know(db: None, signed_in: SignIn) -> None:
     page = signed_in(make_portal().dan).get("/capacity/tiers/").content.decode()
     assert "No hour has been collected yet." in page
-    assert 'id="tier-1-manifest"' in page
+    assert 'href="/capacity/tiers/gold/' in page
 
 
 def test_an_empty_database_still_has_pages(db: None, signed_in: SignIn) -> None:

@@ -559,6 +559,6 @@ def test_the_lists_of_oldest_waits_tell_the_cause(
     assert "capacity none free Why" in words(page)
     assert '/pending/west/uid-train-2/?window=7d"' in page
     page = text_of(admin, "/capacity/teams/vision/?tab=pending")
-    (row,) = (r for r in tables_of(page)["pending"].rows if r[0].text == "train-2")
+    (row,) = (r for r in tables_of(page)["pending"].rows if r[0].text == "train")
     assert "capacity" in [cell.text for cell in row]
     assert '/pending/west/uid-train-2/?window=7d"' in page

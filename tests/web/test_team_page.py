@@ -30,7 +30,7 @@ def test_a_team_reads_its_figures_first(admin: Client) -> None:
         "Budget used month",
     ]
     assert figures["Allocated now"].startswith("7 ")
-    assert figures["Pending now"].startswith("3 workloads")
+    assert figures["Pending now"].startswith("2 workloads")
     (ratio,) = re.findall(r"^\d+ %", figures["Utilization average"])
     rows = records_of(admin, f"{TEAM}?{LAST_DAY}&format=csv&table=tiers")
     measured = sum(

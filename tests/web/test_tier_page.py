@@ -13,7 +13,7 @@ from apps.accounts.models import Team, User
 from apps.clusters.models import Tier, WatchCoverage
 from apps.usage.models import CollectionWindow, TierDay
 from tests.factories import Portal, make_model
-from tests.web.conftest import HOURLY
+from tests.web.conftest import HOURLY, LOOKED
 from tests.web.pages import records_of, text_of
 from tests.web.test_devices_page import words
 
@@ -66,7 +66,7 @@ def test_a_tier_that_nobody_waits_for_says_so(admin: Client) -> None:
     assert row["waiting_now_pods"] == "0"
 
 
-@pytest.mark.parametrize("path", ["/", "/capacity/tiers/silver/", "/capacity/tiers/"])
+@pytest.mark.parametrize("path", ["/", "/capacity/tiers/silver/"])
 def test_a_tier_of_which_no_hour_is_known_has_no_zero_pending(admin: Client, path: str) -> None:
     CollectionWindow.objects.filter(cluster__name="east").delete()
     page = text_of(admin, f"{path}?{HOURLY}&tab=pending")
@@ -76,6 +76,25 @@ def test_a_tier_of_which_no_hour_is_known_has_no_zero_pending(admin: Client, pat
         row for row in records_of(admin, "/?format=csv&table=tiers") if row["tier"] == "silver"
     )
     assert row["waiting_now_pods"] == ""
+    compared = {row["tier"]: row for row in records_of(admin, "/capacity/tiers/?format=csv")}
+    assert compared["silver"]["waiting_now_gpu_equivalents"] == ""
+
+
+def test_a_tier_tells_its_queue_times_by_day_and_what_is_promised_of_it(
+    admin: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("django.utils.timezone.now", lambda: LOOKED)
+    address = f"/capacity/tiers/gold/?{HOURLY}"
+    page = text_of(admin, address)
+    assert "Queue time by day" in page
+    rows = {
+        row["commitment"]: row
+        for row in records_of(admin, f"{address}&format=csv&table=commitments")
+    }
+    # Entitled are 4 + 2, and the quotas of two namespaces are 8 and 4; gold has 8 GPUs.
+    assert rows["Entitlements"]["promised_gpus"] == "6"
+    assert rows["ResourceQuota limits"]["promised_gpus"] == "12"
+    assert float(rows["ResourceQuota limits"]["overcommitment_ratio"]) == 12 / 8
 
 
 def test_a_tier_of_watched_clusters_alone_is_known_now(portal: Portal, admin: Client) -> None:

@@ -13,7 +13,12 @@ from apps.quotas.selectors.budgets import (
     since,
     with_ranges,
 )
-from apps.quotas.selectors.commitments import TierCommitment, tier_capacities, tier_commitments
+from apps.quotas.selectors.commitments import (
+    TierCommitment,
+    tier_capacities,
+    tier_commitments,
+    tier_quotas,
+)
 from apps.quotas.selectors.current_quotas import (
     QuotasNow,
     every_quota_row,

@@ -1,14 +1,19 @@
-"""What is promised of tiers: entitlements against the capacity that there is."""
+"""What is promised of tiers: entitlements and quotas against the capacity that there is."""
 
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from math import isfinite
 
 from apps.accounts.permissions import EVERYTHING
+from apps.clusters.domain.tiers import tier_of, unit_weight
 from apps.clusters.domain.window import Window, hour_floor
+from apps.clusters.models import NodeInterval
 from apps.clusters.selectors import report
+from apps.clusters.services import TierHistory
 from apps.quotas.selectors.budgets import entitled_teams
+from apps.quotas.selectors.current_quotas import limits_of_tier
 from apps.usage.domain.amounts import NANO
 from apps.usage.domain.usage_query import Grouping, TimeStep, UsageQuery
 from apps.usage.selectors import usage_rows
@@ -56,3 +61,29 @@ def tier_commitments(now: datetime) -> Mapping[str, TierCommitment]:
         tier: TierCommitment(entitled.get(tier, 0.0), capacities.get(tier))
         for tier in (*entitled, *(tier for tier in capacities if tier not in entitled))
     }
+
+
+def tier_quotas(now: datetime, tier: str) -> Mapping[str, float]:
+    """Return the GPUs that quotas and queues which reach a tier allow together, by their source.
+
+    Of several quotas on one resource of a namespace the least counts. One that reaches several
+    tiers is counted whole: each of them may get all of it. GPU sums, which everybody may see.
+    """
+    weights = _unit_weights(now, tier)
+    found: dict[str, float] = defaultdict(float)
+    for one in limits_of_tier(now, tier):
+        if isfinite(one.hard):
+            found[str(one.source)] += one.hard * weights.get(one.meaning.resource, 1.0)
+    return dict(found)
+
+
+def _unit_weights(now: datetime, tier: str) -> dict[str, float]:
+    """Return the GPU-equivalents of a unit of each resource that nodes offer the tier by."""
+    rules = TierHistory.load().at(now.timestamp())
+    found: dict[str, float] = {}
+    nodes = NodeInterval.objects.filter(end__isnull=True).order_by("pk")
+    for labels, capacity in nodes.values_list("labels", "capacity"):
+        for resource in capacity:
+            if tier_of(resource, labels, rules) == tier:
+                found[resource] = max(found.get(resource, 0.0), unit_weight(resource, labels))
+    return found

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from functools import cache
 from math import fsum, inf
 
-from apps.accounts.permissions import Visibility
+from apps.accounts.permissions import EVERYTHING, Visibility
 from apps.clusters.domain.observed.objects import ClusterQueueSnapshot, ObservedKind
 from apps.clusters.domain.tiers import UNASSIGNED, TierRule
 from apps.clusters.domain.window import Window, from_seconds
@@ -164,6 +164,12 @@ def team_quotas(at: datetime) -> list[QuotaSum]:
     least = _least(state.there.keys)
     state.read_pods(least)
     return _sums(state, least)
+
+
+def limits_of_tier(at: datetime, tier: str) -> list[ObservedKey]:
+    """Return what limits a tier: of a namespace the least quota on a resource, and all queues."""
+    state = _quota_state(at, QuotaFilters(tier=(tier,), effective=True), EVERYTHING)
+    return [*_least(state.shown), *(one for one in state.shown if not one.namespace)]
 
 
 def _least(keys: Iterable[ObservedKey]) -> list[ObservedKey]:

@@ -1,4 +1,4 @@
-"""The tier catalog: what can be requested, what it provides, and the manifest for it."""
+"""The tier catalog: the tiers compared, and what each provides with its manifest."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,7 +15,12 @@ from apps.clusters.domain.window import Window
 from apps.clusters.selectors import TierRow
 from apps.costs.domain.costing import units
 from apps.costs.selectors import PriceList, price_list
-from apps.quotas.selectors import EntitledTeam, entitled_teams
+from apps.quotas.selectors import (
+    EntitledTeam,
+    TierCommitment,
+    entitled_teams,
+    tier_commitments,
+)
 from apps.usage import selectors as usage
 from apps.usage.domain.amounts import Amounts
 from apps.usage.domain.usage_query import Grouping, UsageQuery, UsageRow
@@ -27,8 +32,11 @@ from apps.usage.selectors import (
     tier_queue_times,
 )
 from apps.web.clusters import tier_guide
-from apps.web.components.formats import NOTHING, Format, duration, plain, shown
+from apps.web.components.formats import Format, plain, shown
+from apps.web.components.listings import WAITING_GPUS
 from apps.web.components.page_query import Query, during, explain_href, figure_href, href
+from apps.web.components.tables import Column, Table, TableRow
+from apps.web.components.tabs import TAB_KEY
 from apps.web.costs import money_format
 from apps.web.pages import page, respond
 from apps.web.query_session import PageRequest, QuerySession, freshness_of, query_session
@@ -111,60 +119,12 @@ class Cost:
     `exact` is the price in full, with its currency.
     """
 
+    amount: Decimal
     text: str
     exact: str
     currency: str
     of: str
     explain_href: str = field(default="", compare=False)
-
-
-@dataclass(frozen=True, slots=True)
-class TierEntry:
-    """One tier of the catalog; `amounts` are those of the newest collected hour, None before it.
-
-    `anchor` names its place on the page; `teams` are entitled to GPUs of it, `allowed` are the
-    only ones that may use it where the catalog says so. `query` is what `amounts` are explained
-    with: their hour, and the clusters.
-    """
-
-    name: str
-    anchor: str
-    href: str | None
-    promise: str
-    kind: SharingKind
-    sharing: GpuSharing
-    allowed: Sequence[str]
-    teams: Sequence[EntitledTeam]
-    resources: Sequence[str]
-    node_selector: Mapping[str, str]
-    amounts: Amounts | None
-    waits: TierQueueTimes | None
-    now: TierWaiting
-    manifest: str
-    prices: Sequence[Cost] = ()
-    query: Query = ()
-
-    @property
-    def free_href(self) -> str:
-        return explain_href("unallocated_gpu_hours", self.query, tier=self.name)
-
-    @property
-    def allocation_href(self) -> str:
-        return explain_href("allocation_ratio", self.query, tier=self.name)
-
-    @property
-    def capacity_href(self) -> str:
-        return explain_href("capacity_gpu_hours", self.query, tier=self.name)
-
-    @property
-    def typical_wait(self) -> str:
-        """The wait that half of the pods did not exceed, in words."""
-        return duration(self.waits.p50_seconds) if self.waits else NOTHING
-
-    @property
-    def long_wait(self) -> str:
-        """The wait that 95 % of the pods did not exceed, in words."""
-        return duration(self.waits.p95_seconds) if self.waits else NOTHING
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,13 +137,16 @@ class TierOffer:
     resources: Sequence[str]
     node_selector: Mapping[str, str]
     manifest: str
+    prices: Sequence[Cost]
 
 
-def tier_offer(tier: TierRow, reading: QuerySession) -> TierOffer | None:
+def tier_offer(tier: TierRow, reading: QuerySession, freshness: Freshness) -> TierOffer | None:
     """Return what a tier offers; None of a built-in one, which cannot be requested."""
     if tier.sharing is None:
         return None
     entitled = entitled_teams(reading.now, visibility=reading.visibility)
+    priced = _newest(reading, freshness, _DAY, PRICED)
+    known = price_list(reading.now, visibility=reading.visibility)
     return TierOffer(
         kind=KINDS[GpuSharing(tier.sharing)],
         allowed=tier.allowed_teams,
@@ -191,50 +154,115 @@ def tier_offer(tier: TierRow, reading: QuerySession) -> TierOffer | None:
         resources=(*tier.resources, *tier.device_classes),
         node_selector=tier.node_selector,
         manifest=manifest(tier),
+        prices=prices(priced, known, reading.query).get(tier.name, ()),
     )
 
 
 @dataclass(frozen=True, slots=True)
 class TierFacts:
-    """Data of the tiers, by the tier's name: entitlements, GPUs, queue times, prices."""
+    """Data of the tiers, by the tier's name: commitments, GPUs, queue times, pending work, prices.
 
-    entitled: Sequence[EntitledTeam]
+    `amounts` are those of the newest collected hour; `hour_query` is what they are explained with:
+    their hour, and the clusters.
+    """
+
+    committed: Mapping[str, TierCommitment]
     amounts: Mapping[str, Amounts]
     waits: Mapping[str, TierQueueTimes]
     waiting: Callable[[str], TierWaiting]
     prices: Mapping[str, Sequence[Cost]]
+    hour_query: Query = ()
 
 
-def entries(
-    tiers: Sequence[TierRow], facts: TierFacts, *, query: Query, hour_query: Query
-) -> list[TierEntry]:
-    """Return the tiers that can be asked for, in catalog order: the built-in ones cannot."""
-    found = []
-    for number, tier in enumerate(tiers, start=1):
-        if tier.sharing is None:
-            continue
-        sharing = GpuSharing(tier.sharing)
-        found.append(
-            TierEntry(
-                name=tier.name,
-                anchor=f"tier-{number}",
-                href=href("tier", query, name=tier.name),
-                promise=tier.promise,
-                kind=KINDS[sharing],
-                sharing=sharing,
-                allowed=tier.allowed_teams,
-                teams=[row for row in facts.entitled if row.tier == tier.name],
-                resources=(*tier.resources, *tier.device_classes),
-                node_selector=tier.node_selector,
-                amounts=facts.amounts.get(tier.name),
-                waits=facts.waits.get(tier.name),
-                now=facts.waiting(tier.name),
-                manifest=manifest(tier),
-                prices=facts.prices.get(tier.name, ()),
-                query=hour_query,
-            )
-        )
-    return found
+_COLUMNS = (
+    Column("tier", "Tier"),
+    Column("sharing", "Sharing"),
+    Column("promise", "What you get", wraps=True),
+    Column("free_gpus", "Free", Format.GPU_HOURS, "GPUs", "average of the newest hour"),
+    Column("capacity_gpus", "Capacity", Format.GPU_HOURS, "GPUs", "average of the newest hour"),
+    Column("allocation_ratio", "Allocated", Format.RATIO, "%", "allocated ÷ capacity"),
+    Column("entitled_ratio", "Entitled", Format.RATIO, "%", "sum of entitlements ÷ capacity"),
+    WAITING_GPUS,
+    Column("queue_p50_seconds", "Queue p50", Format.SECONDS, "", "from created to bound"),
+    Column("queue_p95_seconds", "Queue p95", Format.SECONDS, "", "from created to bound"),
+    Column("price", "GPU-hour"),
+    Column("access", "Access"),
+)
+
+
+def tier_table(
+    tiers: Sequence[TierRow], facts: TierFacts, reading: QuerySession, *, note: str = ""
+) -> Table:
+    """Return the tiers that can be asked for, in catalog order, to be compared."""
+    return Table(
+        id="tiers",
+        title="Compare tiers",
+        columns=_COLUMNS,
+        rows=[_line(tier, facts, reading) for tier in tiers],
+        zone=reading.choice.zone,
+        empty="No tier is known yet. An administrator loads the catalog with "
+        "`manage.py load_catalog`.",
+        note=note,
+    )
+
+
+def _line(tier: TierRow, facts: TierFacts, reading: QuerySession) -> TableRow:
+    name, query = tier.name, reading.query
+    amounts, waits, now = facts.amounts.get(name), facts.waits.get(name), facts.waiting(name)
+    committed, costs = facts.committed.get(name), facts.prices.get(name, ())
+    return TableRow(
+        {
+            "tier": name,
+            "sharing": KINDS[GpuSharing(tier.sharing or "")].label,
+            "promise": tier.promise,
+            "free_gpus": amounts.unallocated if amounts else None,
+            "capacity_gpus": amounts.capacity if amounts else None,
+            "allocation_ratio": amounts.allocation_ratio if amounts else None,
+            "entitled_ratio": committed.ratio if committed else None,
+            WAITING_GPUS.key: now.gpu_equivalents if now.is_known else None,
+            "queue_p50_seconds": waits.p50_seconds if waits else None,
+            "queue_p95_seconds": waits.p95_seconds if waits else None,
+            "price": price_text(costs),
+            "access": access_text(tier.allowed_teams),
+        },
+        {
+            "tier": href("tier", query, name=name),
+            "price": tier_href(name, "manifest", query) if len(costs) > 1 else None,
+            "access": tier_href(name, "manifest", query) if tier.allowed_teams else None,
+        },
+        explains={
+            "free_gpus": explain_href("unallocated_gpu_hours", facts.hour_query, tier=name),
+            "capacity_gpus": explain_href("capacity_gpu_hours", facts.hour_query, tier=name),
+            "allocation_ratio": explain_href("allocation_ratio", facts.hour_query, tier=name),
+            WAITING_GPUS.key: figure_href("waiting_gpus", query, tier=name),
+            "queue_p50_seconds": figure_href("bind_time_p50", query, tier=name),
+            "queue_p95_seconds": figure_href("bind_time_p95", query, tier=name),
+            **({"price": costs[0].explain_href} if len(costs) == 1 else {}),
+        },
+    )
+
+
+def access_text(allowed: Sequence[str]) -> str:
+    """Return who may use a tier: the team, how many where there are several, or all."""
+    if len(allowed) > 1:
+        return f"{len(allowed)} teams"
+    return f"Only {allowed[0]}" if allowed else "Every team"
+
+
+def tier_href(name: str, tab: str, query: Query) -> str:
+    """Return the address of a tab of a tier's page."""
+    return href("tier", (*query, (TAB_KEY, tab)), name=name) or ""
+
+
+def price_text(costs: Sequence[Cost]) -> str | None:
+    """Return a price, or the lowest and the highest of several: `0.81 – 2.10 USD`."""
+    if not costs:
+        return None
+    if len({one.currency for one in costs}) > 1:
+        return ", ".join(dict.fromkeys(f"{one.text} {one.currency}" for one in costs))
+    ordered = sorted(costs, key=lambda one: one.amount)
+    ends = dict.fromkeys((ordered[0].text, ordered[-1].text))
+    return f"{' – '.join(ends)} {ordered[0].currency}"
 
 
 PRICED = (Grouping.TIER, Grouping.CLUSTER, Grouping.GPU_MODEL, Grouping.CAPACITY_TYPE)
@@ -259,7 +287,7 @@ def prices(rows: Sequence[UsageRow], known: PriceList, query: Query = ()) -> dic
 
 def _cost(amount: Decimal, currency: str, of: str, link: str) -> Cost:
     exact = f"{plain(amount)} {currency}"
-    return Cost(money_format.text(units(amount), currency), exact, currency, of, link)
+    return Cost(amount, money_format.text(units(amount), currency), exact, currency, of, link)
 
 
 def manifest(tier: TierRow) -> str:
@@ -300,6 +328,7 @@ def _dumped(*documents: dict[str, Any]) -> str:
 
 
 _HOUR = timedelta(hours=1)
+_NO_HOUR = "No hour has been collected yet."
 _DAY = timedelta(days=1)
 
 
@@ -307,28 +336,45 @@ _DAY = timedelta(days=1)
 def tier_catalog(request: PageRequest) -> HttpResponseBase:
     reading = query_session(request)
     freshness = freshness_of(reading)
-    entries = _entries(reading, freshness)
+    tiers = [row for row in clusters.tier_rows(visibility=reading.visibility) if row.sharing]
     answers = tier_guide.answered({key: request.GET.get(key, "") for key in request.GET})
     advice = tier_guide.advise(answers)
-    fitting = tier_guide.fitting(advice, [(e.name, e.sharing) for e in entries]) if advice else []
+    sharing = {row.name: GpuSharing(row.sharing or "") for row in tiers}
+    fitting = tier_guide.fitting(advice, list(sharing.items())) if advice else []
+    best = advice.kinds[0] if advice else None
+    facts = _facts(reading, freshness)
     return respond(
         request,
         reading,
         "catalog",
-        entries=entries,
+        tables=[tier_table(tiers, facts, reading, note=_note(tiers, facts, reading, freshness))],
         questions=[(q, answers.get(q.key)) for q in tier_guide.QUESTIONS],
         advice=advice,
         asked=bool(answers),
-        fitting=[entry for entry in entries if entry.name in fitting],
-        best_kind=_is_best_kind(advice, fitting, entries),
-        last_hour=_last_hour(reading, freshness),
-        wait_days=QUEUE_TIME_DAYS,
+        fitting=[(name, tier_href(name, "manifest", reading.query)) for name in fitting],
+        best_kind=any(sharing[name] is best for name in fitting),
     )
 
 
-def _entries(reading: QuerySession, freshness: Freshness) -> list[TierEntry]:
+def _note(
+    tiers: Sequence[TierRow], facts: TierFacts, reading: QuerySession, freshness: Freshness
+) -> str:
+    """Return of which time the figures are, and of which tiers pending work is not known now."""
+    end, zone = freshness.last_hour_end, reading.choice.zone
+    newest = f"Newest hour ends {shown(end, Format.HOUR, zone)}." if end else _NO_HOUR
+    notes = [f"{newest} Queue time: the last {QUEUE_TIME_DAYS} days."]
+    older = [(row.name, facts.waiting(row.name).as_of) for row in tiers]
+    notes += [
+        f"Pending of {name}: as of {shown(as_of, Format.HOUR, zone)}."
+        for name, as_of in older
+        if as_of
+    ]
+    return " ".join(notes)
+
+
+def _facts(reading: QuerySession, freshness: Freshness) -> TierFacts:
     newest = _newest(reading, freshness, _HOUR, [Grouping.TIER])
-    # A cluster that lags has no newest hour, and its cards a price all the same.
+    # A cluster that lags has no newest hour, and its tiers a price all the same.
     priced = _newest(reading, freshness, _DAY, PRICED)
     since = queue_time_window(reading.now)
     known = price_list(reading.now, visibility=reading.visibility)
@@ -338,8 +384,8 @@ def _entries(reading: QuerySession, freshness: Freshness) -> list[TierEntry]:
     def now(tier: str) -> TierWaiting:
         return tier_waiting(tier, waiting.get(tier), pending, reading.query, now=reading.now)
 
-    facts = TierFacts(
-        entitled=entitled_teams(reading.now, visibility=reading.visibility),
+    return TierFacts(
+        committed=tier_commitments(reading.now),
         amounts={row.groups[Grouping.TIER]: row.amounts for row in newest},
         prices=prices(priced, known, reading.query),
         waits=usage.cached(
@@ -348,9 +394,8 @@ def _entries(reading: QuerySession, freshness: Freshness) -> list[TierEntry]:
             lambda: tier_queue_times(since, filters=reading.filters, visibility=reading.visibility),
         ),
         waiting=now,
+        hour_query=_hour_query(reading, freshness),
     )
-    tiers = clusters.tier_rows(visibility=reading.visibility)
-    return entries(tiers, facts, query=reading.query, hour_query=_hour_query(reading, freshness))
 
 
 def _hour_query(reading: QuerySession, freshness: Freshness) -> Query:
@@ -371,16 +416,3 @@ def _newest(
         UsageQuery(Window(end - length, end), group_by=by, filters=reading.filters),
         visibility=reading.visibility,
     )
-
-
-def _last_hour(reading: QuerySession, freshness: Freshness) -> str:
-    end = freshness.last_hour_end
-    return shown(end, Format.HOUR, reading.choice.zone) if end else ""
-
-
-def _is_best_kind(
-    advice: tier_guide.Advice | None, fitting: list[str], entries: list[TierEntry]
-) -> bool:
-    """Say whether the catalog has a tier of the kind that suits best."""
-    best = advice.kinds[0] if advice else None
-    return any(entry.sharing is best for entry in entries if entry.name in fitting)

@@ -9,8 +9,15 @@ from django.http import Http404, HttpResponseBase
 
 from apps.clusters import selectors as clusters
 from apps.fairness.selectors import ShareSeries, TierShares, share_series, tier_shares
-from apps.pending.selectors import PendingFilters, PendingGrouping, StartTimes, time_to_start
-from apps.quotas.selectors import TierCommitment, tier_commitments
+from apps.pending.selectors import (
+    PendingFilters,
+    PendingGrouping,
+    StartTimes,
+    queue_times_by_day,
+    time_to_start,
+)
+from apps.quotas.domain.keys import QuotaSource
+from apps.quotas.selectors import TierCommitment, tier_commitments, tier_quotas
 from apps.usage.domain.usage_query import Grouping, TimeStep, UsageRow
 from apps.usage.selectors import Freshness, gap_tiers
 from apps.web.clusters.tier_catalog import tier_offer
@@ -18,12 +25,13 @@ from apps.web.components import formats, gpu_charts, listings, tables
 from apps.web.components.drawings import BulletRow, bullet_bars
 from apps.web.components.drawings.bars import BulletBars
 from apps.web.components.figure_row import FigureRow, KeyFigure, Tone, figure_row, no_data
-from apps.web.components.formats import duration
+from apps.web.components.formats import Format, duration
 from apps.web.components.page_query import EVERY, explain_href, figure_href, href
-from apps.web.components.tables import Table
+from apps.web.components.tables import Column, Table, TableRow
 from apps.web.components.tabs import Tab, tab_bar
 from apps.web.fairness.shares import by_hour, share_panels
 from apps.web.pages import page, respond
+from apps.web.pending.history import queue_time_plot
 from apps.web.query_session import (
     PageRequest,
     QuerySession,
@@ -61,13 +69,16 @@ def tier(request: PageRequest, name: str) -> HttpResponseBase:
     comparison = compared(reading, tier=name)
     shares = tier_shares(reading.window, name, visibility=reading.visibility)
     tabs = tab_bar(request, _TABS, name=f"Tier {name}")
-    shown = _tab(tabs.chosen, TierUsage(row, rows, shares, comparison, freshness), reading)
+    # What some teams hold has no capacity.
+    committed = tier_commitments(reading.now).get(name) if reading.has_capacity else None
+    read = TierUsage(row, rows, shares, comparison, freshness, committed)
+    shown = _tab(tabs.chosen, read, reading)
     return respond(
         request,
         reading,
         "tier",
         tier=row,
-        figures=_figures(name, rows, comparison, shares, reading),
+        figures=_figures(read, reading),
         comparison=comparison,
         gaps=gap_tiers(reading.window, visibility=reading.visibility, tiers=[name])
         if comparison.gaps
@@ -87,6 +98,7 @@ class TierUsage:
     shares: TierShares
     comparison: Comparison
     freshness: Freshness
+    committed: TierCommitment | None
 
 
 def _tab(chosen: str, read: TierUsage, reading: QuerySession) -> dict[str, Any]:
@@ -113,7 +125,7 @@ def _tab(chosen: str, read: TierUsage, reading: QuerySession) -> dict[str, Any]:
     if chosen == "gpus":
         return {"tables": [_models(name, reading, no_data)]}
     if chosen == "manifest":
-        return {"offer": tier_offer(row, reading)}
+        return {"offer": tier_offer(row, reading, freshness)}
     chart = gpu_charts.average_gpus(
         read.rows,
         chart_id="ledger",
@@ -121,9 +133,23 @@ def _tab(chosen: str, read: TierUsage, reading: QuerySession) -> dict[str, Any]:
         axis=axis_of(reading, freshness),
         pending=_unmet_demand(name, reading),
     )
+    times = queue_time_plot(
+        queue_times_by_day(
+            reading.window,
+            visibility=reading.visibility,
+            zone=reading.choice.zone,
+            filters=_pending_filters(name, reading),
+        ),
+        reading,
+    )
     return {
         "charts": [chart],
         "drawings": [_bars(read.shares, reading)],
+        "queue_times": times,
+        "tables": [
+            times.table,
+            *([_commitments(name, read.committed, reading)] if reading.has_capacity else []),
+        ],
         "classes": tables.ALLOCATED_CLASSES,
     }
 
@@ -150,13 +176,8 @@ def _series(name: str, reading: QuerySession) -> list[ShareSeries]:
 # ---------------------------------------------------------------- figures
 
 
-def _figures(
-    name: str,
-    rows: Sequence[UsageRow],
-    comparison: Comparison,
-    shares: TierShares,
-    reading: QuerySession,
-) -> FigureRow:
+def _figures(read: TierUsage, reading: QuerySession) -> FigureRow:
+    name, rows, comparison = read.row.name, read.rows, read.comparison
     sums = comparison.sums(name)
     amounts = tables.summed(rows) if rows else None
     changes = comparison.changes(name)
@@ -179,8 +200,6 @@ def _figures(
         return KeyFigure(label, gpus_text(value), "GPUs", basis="average", href=link(figure))
 
     whole = amounts is not None and amounts.capacity is not None
-    # What some teams hold has no capacity.
-    committed = [_overcommitment(tier_commitments(reading.now).get(name))]
     return figure_row(
         *([gpus("Capacity", capacity, "capacity_gpu_hours")] if reading.has_capacity else []),
         ratio(
@@ -198,8 +217,8 @@ def _figures(
             note="" if effective is None else f"effective {formats.percent(effective)}",
             change=change_of(changes.busy if changes else None, comparison, better=1),
         ),
-        _unmet(name, shares, reading),
-        *(committed if reading.has_capacity else []),
+        _unmet(name, read.shares, reading),
+        *([_overcommitment(read.committed)] if reading.has_capacity else []),
         _queue_time(name, reading),
     )
 
@@ -234,6 +253,49 @@ def _overcommitment(own: TierCommitment | None) -> KeyFigure:
     )
 
 
+_QUOTAS = {
+    QuotaSource.RESOURCE_QUOTA: "ResourceQuota limits",
+    QuotaSource.CLUSTER_QUEUE: "Kueue nominal quota",
+    QuotaSource.VOLCANO_QUEUE: "Volcano capability",
+}
+
+
+def _commitments(name: str, own: TierCommitment | None, reading: QuerySession) -> Table:
+    """Return what entitlements and quotas promise, each against the capacity of the tier."""
+    capacity = own.capacity if own else None
+    quotas = tier_quotas(reading.now, name)
+    promised = {"Entitlements": own.entitled} if own else {}
+    promised |= {label: quotas[source] for source, label in _QUOTAS.items() if source in quotas}
+    return Table(
+        id="commitments",
+        title="Overcommitment",
+        columns=[
+            Column("commitment", "Promised by"),
+            Column(
+                "promised_gpus",
+                "Sum",
+                Format.NUMBER,
+                "GPUs",
+                "a quota is counted whole in each tier that it reaches",
+            ),
+            Column("overcommitment_ratio", "Of capacity", Format.RATIO, "%"),
+        ],
+        rows=[
+            TableRow(
+                {
+                    "commitment": label,
+                    "promised_gpus": gpus,
+                    "overcommitment_ratio": gpus / capacity if capacity else None,
+                }
+            )
+            for label, gpus in promised.items()
+        ],
+        zone=reading.choice.zone,
+        empty="No entitlement and no quota of this tier.",
+        ordered=True,
+    )
+
+
 def _queue_time(name: str, reading: QuerySession) -> KeyFigure:
     """Return the p95 queue time of pods that started."""
     found = _started(name, reading)
@@ -248,14 +310,18 @@ def _queue_time(name: str, reading: QuerySession) -> KeyFigure:
 
 
 def _started(name: str, reading: QuerySession) -> StartTimes | None:
-    own = reading.filters
-    filters = PendingFilters(
-        cluster=own.cluster, team=own.team, tier=(name,), namespace=own.namespace
-    )
     found = time_to_start(
-        reading.window, by=PendingGrouping.TIER, visibility=reading.visibility, filters=filters
+        reading.window,
+        by=PendingGrouping.TIER,
+        visibility=reading.visibility,
+        filters=_pending_filters(name, reading),
     )
     return next((one for one in found if one.name == name), None)
+
+
+def _pending_filters(name: str, reading: QuerySession) -> PendingFilters:
+    own = reading.filters
+    return PendingFilters(own.cluster, own.team, (name,), own.namespace)
 
 
 # ---------------------------------------------------------------- teams

@@ -105,7 +105,7 @@ def history_of(
         filters=filters,
         context=context,
     )
-    times = _queue_times(days, reading)
+    times = queue_time_plot(days, reading)
     drawn = [_chart(rows, reading, "waited"), _chart(rows, reading, "suppressed")]
     return History(
         charts=[drawn[0], *(chart for chart in drawn[1:] if chart.figure)],
@@ -131,7 +131,7 @@ _QUEUE_TIME_COLUMNS = (
 _HOUR = 3600.0
 
 
-def _queue_times(days: Sequence[DayQueueTimes], reading: QuerySession) -> Plot:
+def queue_time_plot(days: Sequence[DayQueueTimes], reading: QuerySession) -> Plot:
     """Return p50 and p95 of the pods that started on each day; days without any are gaps."""
     title, zone = "Queue time by day", reading.choice.zone
     scale = Scale.up_to(reading.window, max((d.p95_seconds / _HOUR for d in days), default=0.0))

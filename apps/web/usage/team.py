@@ -237,7 +237,7 @@ def _shares(read: TeamPage) -> SmallMultiples:
         # Shares are of a team as a whole; its filters narrow the table below.
         whole = "Of the whole team: only the filter of tiers narrows it."
         drawing = replace(drawing, caption=f"{drawing.caption} {whole}")
-    return replace(drawing, title="Average GPUs by tier")
+    return replace(drawing, title="GPUs by tier")
 
 
 def _tiers(read: TeamPage) -> Table:
