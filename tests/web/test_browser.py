@@ -218,13 +218,15 @@ def test_hours_of_the_calendar_differ_by_colour_and_sign(served: str, screen: Sc
     def steps(page: Page) -> None:
         sign_in(page, target=f"/admin/data-quality/?{HOURLY}&tab=calendar")
         looks = {
-            page.locator(f"td .hour-{state}").first.evaluate(
-                "e => [getComputedStyle(e).backgroundColor, e.textContent].join()"
+            page.locator(f".hour-cells i{kind}").first.evaluate(
+                "e => [getComputedStyle(e, '::before').content, getComputedStyle(e).background]"
+                ".join()"
             )
-            for state in ("complete", "failed", "missing")
+            for kind in ("[title$='%']", ".heat-failed", ".heat-no-data")
         }
-        assert len({look.split(",")[-1] for look in looks}) == len(looks) == 3
-        assert "rgb(0, 114, 178)," in looks
+        assert len(looks) == 3
+        assert sum("×" in look for look in looks) == 1
+        assert sum("gradient" in look for look in looks) == 1
 
     screen.visit(served, steps)
 

@@ -19,9 +19,16 @@ QUALITY = f"/admin/data-quality/?{HOURLY}"
 CALENDAR = f"{QUALITY}&tab=calendar"
 
 
-def marks_of(page: str) -> list[tuple[str, str]]:
-    """Return (state, title) of every hour that the calendars of a page show, in their order."""
-    return re.findall(r'<td><(?:a|span) class="hour-mark hour-(\w+)"[^>]*? title="([^"]+)"', page)
+def calendars_of(page: str) -> list[dict[str, list[str]]]:
+    """Return by day what the hours of each calendar say; hours that are blank say nothing."""
+    found = []
+    for grid in page.split('<div class="hour-grid">')[1:]:
+        lines = re.findall(
+            r'<li><a class="row-name"[^>]*>([^<]+)</a><span class="hour-cells"[^>]*>(.*?)</span>',
+            grid,
+        )
+        found.append({day: re.findall(r'title="([^"]+)"', cells) for day, cells in lines})
+    return found
 
 
 def runs_of(page: str, cluster: str) -> list[str]:
@@ -36,13 +43,18 @@ def split(items: str) -> list[str]:
 
 
 def test_a_calendar_for_each_cluster_marks_each_hour(admin: Client) -> None:
-    marks = marks_of(text_of(admin, CALENDAR))
-    assert len(marks) == 2 * 73
-    for of_cluster in (marks[:73], marks[73:]):
-        states = {title.split(": ")[0]: state for state, title in of_cluster}
-        assert states["25 Oct 2025 02:00"] == "failed"
-        assert states["25 Oct 2025 03:00"] == "missing"
-        assert states["26 Oct 2025 02:00 CET"] == "complete"
+    calendars = calendars_of(text_of(admin, CALENDAR))
+    assert len(calendars) == 2
+    for days in calendars:
+        assert {day: len(hours) for day, hours in days.items()} == {
+            "Mon 27 Oct": 24,
+            "Sun 26 Oct": 25,
+            "Sat 25 Oct": 24,
+        }
+        assert days["Sat 25 Oct"][1].startswith("01:00 ")
+        assert days["Sat 25 Oct"][1].endswith(" %")
+        assert days["Sat 25 Oct"][2:4] == ["02:00 failed", "03:00 missing"]
+        assert [hour[:5] for hour in days["Sun 26 Oct"][2:4]] == ["02:00", "02:00"]
 
 
 def test_hours_that_are_alike_are_one_line(admin: Client) -> None:
@@ -170,14 +182,22 @@ def test_warnings_of_the_doctor_are_part_of_the_verdict(admin: Client, portal: P
     assert "GPU model unknown" in text_of(admin, SOUND)
 
 
-def test_a_cell_of_the_calendar_leads_to_its_hour(admin: Client) -> None:
-    page = text_of(admin, CALENDAR)
-    found = re.search(r'<a class="hour-mark hour-failed" href="([^"#]+)#collections"', page)
+@pytest.mark.parametrize(
+    ("link", "states"),
+    [
+        (r'<a href="([^"#]+)#collections">[^<]*1 hour failed', ["failed"]),
+        (r'<a class="row-name" href="([^"#]+)#collections">Sat 25 Oct', [*20 * ["complete"]]),
+    ],
+    ids=["hours that are alike", "a day"],
+)
+def test_hours_of_the_calendar_lead_to_the_log(link: str, states: list[str], admin: Client) -> None:
+    found = re.search(link, text_of(admin, CALENDAR))
     assert found
-    hour = text_of(admin, html.unescape(found[1]))
-    rows = tables_of(hour)["collections"].rows
-    assert [row[2].text for row in rows[1:]] == ["failed"]
-    assert '<details class="hour-list" id="hours" open>' in hour
+    hours = text_of(admin, html.unescape(found[1]))
+    rows = tables_of(hours)["collections"].rows[1:]
+    assert [row[2].text for row in rows][: len(states)] == states
+    assert len(rows) in {1, 23}
+    assert '<details class="hour-list" id="hours" open>' in hours
 
 
 def test_the_hours_one_by_one_are_folded_until_they_are_asked_for(admin: Client) -> None:
@@ -193,31 +213,25 @@ def test_clusters_begin_at_their_own_hour_and_those_that_lack_most_come_first(
         cluster=portal.clusters[0], hour__lt=datetime(2025, 10, 26, 23, tzinfo=UTC)
     ).delete()
     page = text_of(admin, CALENDAR)
-    assert page.index('id="cluster-1-title">east') < page.index('id="cluster-2-title">west')
+    assert page.index('id="cluster-1-heading">east') < page.index('id="cluster-2-heading">west')
     assert "71 of 73 hours complete" in page
     assert "24 of 24 hours complete" in page
 
 
 def test_a_long_window_shows_only_what_is_wrong(admin: Client) -> None:
     page = text_of(admin, "/admin/data-quality/?first=2025-07-01&last=2025-10-27&tab=calendar")
-    assert marks_of(page) == []
+    assert calendars_of(page) == []
     assert "1 hour failed" in page
     assert "hours complete</a>" not in page
 
 
-@pytest.mark.parametrize(
-    ("window", "above"),
-    [
-        pytest.param("first=2025-10-24&last=2025-10-25", ["00", "03", "06"], id="24 hours each"),
-        pytest.param(HOURLY, [], id="one day has 25"),
-    ],
-)
-def test_hours_stand_above_the_calendar_where_they_hold_for_every_day(
-    window: str, above: list[str], admin: Client
-) -> None:
+@pytest.mark.parametrize("window", ["first=2025-10-24&last=2025-10-25", HOURLY])
+def test_hours_stand_above_the_calendar(window: str, admin: Client) -> None:
     page = text_of(admin, f"/admin/data-quality/?{window}&tab=calendar")
-    heads = [clock for clock in re.findall(r'<th scope="col">(\d*)</th>', page) if clock]
-    assert heads[:3] == above
+    found = re.search(r'<p class="hour-heads"[^>]*>(.*?)</p>', page)
+    assert found
+    heads = [clock for clock in re.findall(r"<span>(\d*)</span>", found[1]) if clock]
+    assert heads == ["00", "06", "12", "18"]
 
 
 def test_data_health_narrows_to_states(admin: Client) -> None:

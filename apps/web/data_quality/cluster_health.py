@@ -1,24 +1,26 @@
 """Data quality of each cluster: its hours, what is wrong, and tables of both."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import UTC, date, datetime, timedelta
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from apps.clusters.domain.window import Window, day_window, days_in, hour_floor
+from apps.clusters.domain.window import Window, days_in, hour_floor
 from apps.clusters.selectors import ClusterRow
 from apps.operations.selectors import ClusterProgress, DoctorVerdict
 from apps.usage.domain.collection import CollectionState, finding_text
 from apps.usage.domain.usage_query import CollectionRow, day_end, day_start
 from apps.web.components import tables
-from apps.web.components.formats import Format, shown, span_text
+from apps.web.components.drawings import calendar
+from apps.web.components.drawings.calendar import Calendar
+from apps.web.components.formats import Format, span_text
 from apps.web.components.page_query import Query, href
 from apps.web.components.tables import Column, Table, TableRow
 from apps.web.query_session import QuerySession
 
 HOUR = timedelta(hours=1)
-COMPLETE, MISSING, NONE = "complete", "missing", "none"
+COMPLETE, MISSING = "complete", "missing"
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,31 +114,7 @@ def _likeness(of_hour: HourStatus) -> tuple[object, ...]:
 
 
 LONGEST_CALENDAR_DAYS = 62
-# In a longer calendar only the hours that lack something are links: a page of thousands is slow.
-LINKED_DAYS = 14
-SIGNS = {"complete": "", "partial": "◐", "failed": "×", "missing": "?", "none": ""}
-
-
-@dataclass(frozen=True, slots=True)
-class HourMark:
-    """One hour of the calendar; `state` is a key of SIGNS, `none` where no facts are due.
-
-    `href` leads to the hour's line; `steps` says whether the tab key stops there.
-    """
-
-    state: str
-    sign: str
-    title: str
-    href: str = ""
-    steps: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class CalendarDay:
-    """One local day of 23 to 25 hours."""
-
-    label: str
-    hours: Sequence[HourMark]
+SIGNS = {"complete": "", "partial": "◐", "failed": "×", "missing": "?"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,16 +135,14 @@ class RunLine:
 class ClusterHealth:
     """A cluster's hours in the window: `due` of them should have facts, `complete` have all.
 
-    `calendar` is empty, and `lines` leave complete hours out, where the window is too long.
+    There is no `calendar`, and `lines` leave complete hours out, where the window is too long.
     """
 
     name: str
-    anchor: str
     due: int
     complete: int
     lines: Sequence[RunLine]
-    calendar: Sequence[CalendarDay]
-    calendar_hours: Sequence[str]
+    calendar: Calendar | None
 
     @property
     def lacking(self) -> int:
@@ -207,15 +183,12 @@ def _health(
     complete = sum(state.state == COMPLETE for state in states)
     drawn = has_calendar(reading)
     joined = [run for run in runs(cluster, states) if drawn or run.state != COMPLETE]
-    days = calendar(cluster, states, reading) if drawn else []
     return ClusterHealth(
         name=cluster,
-        anchor=anchor,
         due=len(states),
         complete=complete,
         lines=[_line(run, reading) for run in joined],
-        calendar=days,
-        calendar_hours=calendar_hours(days),
+        calendar=_calendar(cluster, anchor, states, reading) if drawn else None,
     )
 
 
@@ -261,40 +234,36 @@ def _instant(at: datetime) -> str:
     return at.astimezone(UTC).isoformat().replace("+00:00", "Z")
 
 
-def calendar(
-    cluster: str, states: Sequence[HourStatus], reading: QuerySession
-) -> list[CalendarDay]:
-    """Return the days of the window, newest first."""
+def _calendar(
+    cluster: str, anchor: str, states: Sequence[HourStatus], reading: QuerySession
+) -> Calendar:
+    """Return the cluster's hours, coloured by their metrics coverage."""
     zone = reading.choice.zone
-    # A zone that crossed the date line left a day out: it has no hours.
-    days = [d for d in days_in(reading.window, zone) if day_start(d, zone) < day_end(d, zone)]
-    by_hour = {state.hour: state.state for state in states}
-    linked = len(days) <= LINKED_DAYS
-    return [_day(day, cluster, by_hour, reading, linked=linked) for day in reversed(days)]
+    by_state: dict[str, list[datetime]] = {}
+    for one in states:
+        by_state.setdefault(one.state, []).append(one.hour)
+    complete = len(by_state.get(COMPLETE, ()))
+    drawn = calendar(
+        anchor,
+        cluster,
+        {one.hour: _coverage(one.row) for one in states if one.row},
+        window=reading.window,
+        zone=zone,
+        missing=by_state.get(MISSING, ()),
+        failed=by_state.get(CollectionState.FAILED.value, ()),
+        partial=by_state.get(CollectionState.PARTIAL.value, ()),
+        day_href=lambda day: _hours_href(cluster, day_start(day, zone), day_end(day, zone)),
+        hue="of-coverage",
+        empty="No hour is due in this window.",
+    )
+    caption = f"{complete:,} of {len(states):,} hours complete. Colour: metrics coverage."
+    # The hourly log has these hours line by line.
+    return replace(drawn, caption=caption, table=None)
 
 
-def calendar_hours(days: Sequence[CalendarDay]) -> list[str]:
-    """Return what stands above the hours: every third; empty where a day has not 24 of them.
-
-    There a column would be two different hours of the clock.
-    """
-    if any(len(day.hours) != 24 for day in days):
-        return []
-    return [f"{hour:02}" if hour % 3 == 0 else "" for hour in range(24)]
-
-
-def _day(
-    day: date, cluster: str, states: Mapping[datetime, str], reading: QuerySession, *, linked: bool
-) -> CalendarDay:
-    zone = reading.choice.zone
-    marks = []
-    for hour in day_window(day, zone).hours():
-        state = states.get(hour.start, NONE)
-        lacks = state not in {COMPLETE, NONE}
-        to = _hours_href(cluster, hour.start, hour.end) if lacks or linked else ""
-        title = f"{shown(hour.start, Format.HOUR, zone)}: {_WORDS[state]}"
-        marks.append(HourMark(state, SIGNS[state], title, to if state != NONE else "", lacks))
-    return CalendarDay(f"{day:%a} {day.day} {day:%b}", marks)
+def _coverage(row: CollectionRow) -> float:
+    # Where nothing ran there is nothing that could lack metrics.
+    return 1.0 if row.coverage_ratio is None else row.coverage_ratio
 
 
 _WORDS = {
@@ -302,7 +271,6 @@ _WORDS = {
     "partial": "partial",
     "failed": "failed",
     "missing": "not collected",
-    "none": "nothing due",
 }
 
 

@@ -193,7 +193,6 @@ def data_health(request: PageRequest) -> HttpResponseBase:
         progress_href=_progress_href(request),
         summary=summary,
         lists_hours=_lists_hours(request, reading),
-        signs=cluster_health.SIGNS,
         state_links=option_links(
             path_of(request),
             [*reading.query, (TAB_KEY, "calendar")],

@@ -6,10 +6,12 @@
     )
 
 Ratios are fractions by the start of the hour in UTC. An hour without a value is blank where it has
-yet to come or nothing was there, hatched where it is `missing`; a `partial` one has a mark.
+yet to come or nothing was there, hatched where it is `missing`, crossed where it `failed`; a
+`partial` one has a mark.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from typing import ClassVar
@@ -23,6 +25,7 @@ from apps.web.components.tables import Column, TableRow
 
 _OPEN_DAYS = 31
 _HOUR = timedelta(hours=1)
+_WITHOUT_VALUE = {"missing": "heat-no-data", "failed": "heat-failed"}
 Slot = tuple[int, int]
 """An hour of the clock, and 1 for the second of that name at the end of summer time."""
 
@@ -64,13 +67,19 @@ def calendar(
     window: Window,
     zone: ZoneInfo,
     missing: Collection[datetime] = (),
+    failed: Collection[datetime] = (),
     partial: Collection[datetime] = (),
     day_href: Callable[[date], str] | None = None,
+    hue: str = "of-allocated",
     empty: str = "",
 ) -> Calendar:
     """Return the calendar of the window's hours, days local to `zone`."""
     hours = _hours_of(window)
-    lost, incomplete = set(missing), set(partial)
+    marked = {
+        **dict.fromkeys(partial, "partial"),
+        **dict.fromkeys(missing, "missing"),
+        **dict.fromkeys(failed, "failed"),
+    }
     by_day: dict[date, dict[Slot, datetime]] = {}
     for hour in hours:
         local = hour.astimezone(zone)
@@ -80,19 +89,19 @@ def calendar(
         CalendarDay(
             label=f"{day:%a} {day.day} {day:%b}",
             href=day_href(day) if day_href else "",
-            cells=[_cell(slot, own.get(slot), ratios, lost, incomplete) for slot in slots],
-            text=_text([ratios.get(hour) for hour in own.values()], lost & set(own.values())),
+            cells=[_cell(slot, own.get(slot), ratios, marked, hue) for slot in slots],
+            text=_text([ratios.get(hour) for hour in own.values()], map(marked.get, own.values())),
         )
         for day, own in sorted(by_day.items(), reverse=True)
     ]
-    states = {hour: _state(hour, ratios, lost, incomplete) for hour in hours}
+    states = {hour: _state(hour, ratios, marked) for hour in hours}
     return Calendar(
         id=drawing_id,
         title=title,
         days=days[:_OPEN_DAYS],
         more=days[_OPEN_DAYS:],
         hours=[f"{n:02}" if n % 6 == 0 and not fold else "" for n, fold in slots],
-        legend=_legend(set(states.values())),
+        legend=_legend(set(states.values()), hue),
         table=table_of(
             drawing_id,
             title,
@@ -118,49 +127,49 @@ def _hours_of(window: Window) -> list[datetime]:
 
 
 def _state(
-    hour: datetime,
-    ratios: Mapping[datetime, float | None],
-    lost: Collection[datetime],
-    incomplete: Collection[datetime],
+    hour: datetime, ratios: Mapping[datetime, float | None], marked: Mapping[datetime, str]
 ) -> str:
-    if hour in lost:
-        return "missing"
-    if ratios.get(hour) is None:
-        return ""
-    return "partial" if hour in incomplete else "complete"
+    state = marked.get(hour, "complete")
+    if state in _WITHOUT_VALUE:
+        return state
+    return "" if ratios.get(hour) is None else state
 
 
 def _cell(
     slot: Slot,
     hour: datetime | None,
     ratios: Mapping[datetime, float | None],
-    lost: Collection[datetime],
-    incomplete: Collection[datetime],
+    marked: Mapping[datetime, str],
+    hue: str,
 ) -> HourCell:
     clock = f"{slot[0]:02}:00"
-    state = _state(hour, ratios, lost, incomplete) if hour else ""
+    state = _state(hour, ratios, marked) if hour else ""
     if hour is None or not state:
         return HourCell("heat-blank", "")
-    if state == "missing":
-        return HourCell("heat-no-data", f"{clock} missing")
+    if state in _WITHOUT_VALUE:
+        return HourCell(_WITHOUT_VALUE[state], f"{clock} {state}")
     ratio = ratios[hour]
     mark = " heat-partial" if state == "partial" else ""
     words = " partial" if mark else ""
-    return HourCell(f"{heat_css(ratio, over='')}{mark}", f"{clock} {percent_text(ratio)}{words}")
+    return HourCell(
+        f"{heat_css(ratio, hue=hue, over='')}{mark}", f"{clock} {percent_text(ratio)}{words}"
+    )
 
 
-def _text(ratios: Sequence[float | None], lost: Collection[datetime]) -> str:
+def _text(ratios: Sequence[float | None], states: Iterable[str | None]) -> str:
     known = [ratio for ratio in ratios if ratio is not None]
     words = [f"average {percent_text(sum(known) / len(known))}"] if known else ["no data"]
-    return ", ".join([*words, *([f"{len(lost)} h missing"] if lost else [])])
+    counts = Counter(states)
+    return ", ".join([*words, *(f"{counts[s]} h {s}" for s in _WITHOUT_VALUE if counts[s])])
 
 
-def _legend(states: Collection[str]) -> list[LegendKey]:
+def _legend(states: Collection[str], hue: str) -> list[LegendKey]:
     keys = [
-        (True, LegendKey("0 %", "of-allocated heat-0")),
-        (True, LegendKey("50 %", "of-allocated heat-5")),
-        (True, LegendKey("100 %", "of-allocated heat-10")),
-        ("partial" in states, LegendKey("Partial hour", "of-allocated heat-5 heat-partial")),
+        (True, LegendKey("0 %", f"{hue} heat-0")),
+        (True, LegendKey("50 %", f"{hue} heat-5")),
+        (True, LegendKey("100 %", f"{hue} heat-10")),
+        ("partial" in states, LegendKey("Partial hour", f"{hue} heat-5 heat-partial")),
         ("missing" in states, LegendKey("Missing hour", "heat-no-data")),
+        ("failed" in states, LegendKey("Failed hour", "heat-failed")),
     ]
     return [key for there, key in keys if there]
