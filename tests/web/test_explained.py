@@ -182,8 +182,13 @@ def test_a_budget_burns_as_its_numbers_say(portal: Portal, figure: str) -> None:
     ("address", "figures"),
     [
         (
+            f"/capacity/fairness/?tab=figures&{HOURLY}",
+            {"jain_index", "unmet_fair_share", "overdrawn", "fairness_capacity"},
+        ),
+        (f"/capacity/fairness/?tab=dominant&{HOURLY}", {"dominant_share"}),
+        (
             f"/capacity/fairness/?{HOURLY}",
-            {"jain_index", "unmet_fair_share", "overdrawn", "dominant_share", "fairness_capacity"},
+            {"jain_index", "unmet_fair_share", "idle_entitlement_under_demand"},
         ),
         (
             f"/capacity/fairness/gold/?tab=teams&{HOURLY}",

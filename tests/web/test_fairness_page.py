@@ -55,18 +55,57 @@ def test_each_tier_tells_how_even_it_was_and_who_was_denied(admin: Client) -> No
 
 
 def test_dominant_shares_are_of_all_tiers(admin: Client) -> None:
-    rows = rows_of(text_of(admin, LIST), "dominant")
+    rows = rows_of(text_of(admin, f"{LIST}&tab=dominant"), "dominant")
     assert rows["vision"] == ["62.5", "gold"]
 
 
 def test_a_team_filter_narrows_sums_and_says_that_indices_are_of_all(admin: Client) -> None:
-    every = rows_of(text_of(admin, LIST), "tiers")["gold"]
-    page = text_of(admin, f"{LIST}&team=speech")
+    every = rows_of(text_of(admin, f"{LIST}&tab=figures"), "tiers")["gold"]
+    page = text_of(admin, f"{LIST}&team=speech&tab=figures")
     own = rows_of(page, "tiers")["gold"]
     assert (every[0], own[0]) == ("2", "1")
     assert every[1] == own[1]
-    assert "The indices are of all teams, whatever the filter" in page
+    assert "Indices are of all teams; sums are of speech." in page
+    page = text_of(admin, f"{LIST}&team=speech&tab=dominant")
     assert list(rows_of(page, "dominant")) == ["speech"]
+    assert records_of(admin, f"{LIST}&team=speech&format=csv&table=underserved") == []
+
+
+def test_the_list_answers_which_tier_is_unfair_who_is_short_and_who_holds_idle(
+    admin: Client,
+) -> None:
+    (gold, *_) = records_of(admin, f"{LIST}&format=csv&table=unfair")
+    assert (gold["tier"], float(gold["unmet_gpu_hours"])) == ("gold", 8.0)
+    (short,) = records_of(admin, f"{LIST}&format=csv&table=underserved")
+    assert (short["team"], float(short["unmet_gpu_hours"])) == ("vision · gold", 8.0)
+    (idle,) = records_of(admin, f"{LIST}&format=csv&table=idle")
+    assert idle == {"team": "speech · gold", "unallocated_gpu_hours": "4", "idle_gpu_hours": "0"}
+    page = words(text_of(admin, LIST))
+    assert "Unmet fair share 8 GPU-h on 1 of" in page
+    assert "Lowest fairness index" in page
+    assert "Overcommitted tiers" in page
+    assert {"unmet_fair_share", "jain_index", "idle_entitlement_meanwhile"} <= check_explained(
+        admin, LIST
+    )
+
+
+def test_a_tier_without_known_hours_has_no_data_rather_than_zero(admin: Client) -> None:
+    TierFairnessHour.objects.filter(tier__name="gold").update(state="missing")
+    TeamFairnessHour.objects.filter(tier__name="gold").delete()
+    rows = records_of(admin, f"{LIST}&format=csv&table=unfair")
+    assert {row["tier"]: row["unmet_gpu_hours"] for row in rows}["gold"] == ""
+    assert "no data" in words(text_of(admin, LIST))
+
+
+def test_the_list_compares_as_many_hours_as_can_be_read(
+    admin: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("apps.web.fairness.overview_pictures.MOST_COMPARED", 7)
+    monkeypatch.setattr("apps.web.fairness.tier.MOST_COMPARED", 7)
+    for address in (LIST, GOLD):
+        page = words(text_of(admin, address))
+        assert "Choose a shorter time: these are too many hours and teams to compare." in page
+        assert "vision" in page
 
 
 def test_everybody_sees_the_sums_of_all_teams(portal: Portal, signed_in: SignIn) -> None:
@@ -151,7 +190,7 @@ def test_figures_stand_above_the_tabs_and_say_how_good_they_are(admin: Client) -
         (row,) = re.findall(r'<dl class="figure-row".*?</dl>', page, re.DOTALL)
         every[tab] = words(row)
     assert len(set(every.values())) == 1
-    assert "4 GPU-h Borrowed" in every["shares"] or "Borrowed" in every["shares"]
+    assert "Borrowed 4 GPU-h" in every["shares"]
     TierFairnessHour.objects.filter(hour__lt=MORNING + HOUR).update(watched=False)
     TierFairnessHour.objects.filter(hour__gte=MORNING + HOUR).update(watched=True)
     assert "estimated before 26 Oct" in words(text_of(admin, GOLD))
@@ -245,7 +284,8 @@ def test_a_tier_of_which_nothing_was_computed_says_so(admin: Client) -> None:
 
 def test_every_table_comes_as_a_file(admin: Client) -> None:
     for address, count in (
-        (LIST, 2),
+        (LIST, 3),
+        *((f"{LIST}&tab={tab}", 1) for tab in ("figures", "dominant")),
         (GOLD, 4),
         *((f"{GOLD}&tab={tab}", 1) for tab in ("teams", "matrix", "queue", "method")),
         (f"{WHAT_IF}&gpus=4", 2),

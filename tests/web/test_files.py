@@ -55,7 +55,7 @@ def test_every_table_downloads_as_exactly_what_is_shown(
             records = records[:26]
         if table.id in {"ledger", "shares"} or table.id.startswith(
             "gpus-"
-        ):  # under a chart: its last rows, and no GPU-hours
+        ):  # under a picture: its last rows, and no GPU-hours
             records = [row[: len(table.rows[0])] for row in records]
             records = [records[0], *records[1 - len(table.rows) :]]
         assert len(records) == len(table.rows)

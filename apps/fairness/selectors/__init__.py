@@ -24,6 +24,7 @@ from apps.fairness.selectors.rows import (
     TierGlance,
     TierOutcomeRow,
     TierStatement,
+    UnderservedTeam,
     WhatIfReport,
 )
 from apps.fairness.selectors.shares import (

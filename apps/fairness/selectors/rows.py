@@ -219,11 +219,24 @@ class TierGlance:
 
 
 @dataclass(frozen=True, slots=True)
+class UnderservedTeam:
+    """A team with unmet fair share on a tier."""
+
+    tier: str
+    team: str
+    unmet_gpu_hours: float
+
+
+@dataclass(frozen=True, slots=True)
 class FairnessOverview:
-    """Tiers in the catalog's order, and every team's dominant share, the largest first."""
+    """Tiers in the catalog's order, and every team's dominant share, the largest first.
+
+    `underserved` are the teams with unmet fair share on each tier, the largest first.
+    """
 
     tiers: tuple[TierGlance, ...]
     shares: tuple[DominantShare, ...]
+    underserved: tuple[UnderservedTeam, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,6 +42,7 @@ from apps.fairness.selectors.rows import (
     TierDetail,
     TierFairness,
     TierGlance,
+    UnderservedTeam,
 )
 from apps.fairness.selectors.usage_factor import UsageFactors, usage_factor_of_teams
 from apps.fairness.selectors.window_sums import (
@@ -382,13 +383,25 @@ def fairness_overview(
     if UNASSIGNED in filters.team:
         # Ids without a name stand for no team.
         chosen |= {team for table in tables.values() for team in table.teams.tolist()} - {*names}
-    glances = []
+    glances, underserved = [], []
     for tier, name in tiers.items():
         if tier in of_tiers and (not filters.tier or name in filters.tier):
             table = tables.get(tier, _NOBODY)
             shown = table.only(chosen) if filters.team else table
             glances.append(_glance(name, of_tiers[tier], table, shown))
-    return FairnessOverview(tuple(glances), tuple(_shares(of_tiers, tables, tiers, names)))
+            underserved += _underserved(name, shown, names)
+    underserved.sort(key=lambda row: (-row.unmet_gpu_hours, row.tier, row.team))
+    return FairnessOverview(
+        tuple(glances), tuple(_shares(of_tiers, tables, tiers, names)), tuple(underserved)
+    )
+
+
+def _underserved(tier: str, table: TeamTable, names: Mapping[int, str]) -> list[UnderservedTeam]:
+    return [
+        UnderservedTeam(tier, names.get(team, UNASSIGNED), hours(unmet))
+        for team, unmet in zip(table.teams.tolist(), table.column("denied").tolist(), strict=True)
+        if unmet > 0
+    ]
 
 
 def _read_tables(window: Window, tiers: Mapping[int, str]) -> tuple[dict[int, TierSums], _Tables]:

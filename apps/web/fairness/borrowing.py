@@ -8,7 +8,7 @@ from apps.web.components.drawings import Drawing, borrowing_matrix
 from apps.web.components.formats import Format
 from apps.web.components.page_query import figure_href
 from apps.web.components.tables import Column, Table, TableRow
-from apps.web.fairness.team_tables import UNKNOWN
+from apps.web.fairness.caveats import UNKNOWN
 from apps.web.query_session import QuerySession
 
 _MOST = 12

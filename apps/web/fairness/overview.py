@@ -1,7 +1,7 @@
 """The fairness page: index, unmet fair share and idle entitlement by tier; dominant shares."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from typing import Any
 
 from django.http import Http404, HttpResponseBase
 
@@ -9,13 +9,17 @@ from apps.clusters import selectors as clusters
 from apps.fairness.selectors import (
     DominantShare,
     FairnessFilters,
-    HourCounts,
+    FairnessOverview,
     TierGlance,
     fairness_overview,
 )
+from apps.quotas.selectors import TierCommitment, tier_commitments
 from apps.web.components.formats import Format
 from apps.web.components.page_query import figure_hrefs, href
 from apps.web.components.tables import Column, Table, TableRow, declared_columns, declared_values
+from apps.web.components.tabs import Tab, tab_bar
+from apps.web.fairness.caveats import HOURS, NOT_COMPUTED, caveats_of, hour_values
+from apps.web.fairness.overview_pictures import overview_drawings, overview_figures
 from apps.web.pages import page, respond
 from apps.web.query_session import (
     PageRequest,
@@ -25,55 +29,7 @@ from apps.web.query_session import (
     query_session,
 )
 
-HOURS = (
-    Column("hours_known", "Known", Format.COUNT, "h", "the watch recorded the demand"),
-    Column("hours_estimated", "Estimated", Format.COUNT, "h", "demand is estimated from series"),
-    Column("hours_unknown", "Unknown", Format.COUNT, "h", "no facts or no demand: in no sum"),
-)
 COLUMNS = {column.key: column for column in declared_columns(TierGlance)}
-NOT_COMPUTED = (
-    "No hour of this window was computed yet. Fairness is computed for each hour once its facts "
-    "are in: Data quality shows which hours are."
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Caveats:
-    """What is not known of some hours; `known` hours are in the sums.
-
-    `lacking` are the tiers with missing hours, empty where all tiers have some.
-    """
-
-    known: int
-    lacking: tuple[str, ...]
-    missing: int
-    partial: int
-    estimated: int
-
-    @property
-    def any(self) -> bool:
-        return bool(self.missing or self.partial or self.estimated)
-
-
-def caveats_of(hours_of: Mapping[str, HourCounts]) -> Caveats:
-    """Return what to say of the hours of several tiers: of each kind the most."""
-    hours = hours_of.values()
-    lacking = tuple(name for name, one in hours_of.items() if one.missing)
-    return Caveats(
-        known=max((one.known for one in hours), default=0),
-        lacking=() if len(lacking) == len(hours) else lacking,
-        missing=max((one.missing for one in hours), default=0),
-        partial=max((one.partial for one in hours), default=0),
-        estimated=max((one.estimated for one in hours), default=0),
-    )
-
-
-def hour_values(hours: HourCounts) -> dict[str, int]:
-    return {
-        "hours_known": hours.watched,
-        "hours_estimated": hours.estimated,
-        "hours_unknown": hours.missing,
-    }
 
 
 def tier_table(rows: Sequence[TierGlance], reading: QuerySession) -> Table:
@@ -146,6 +102,15 @@ def dominant_table(rows: Sequence[DominantShare], reading: QuerySession) -> Tabl
     )
 
 
+_TABS = (
+    Tab("tiers", "Tiers"),
+    Tab("figures", "All figures"),
+    Tab("dominant", "Dominant shares"),
+)
+_TAB_OF_FILE = {"tiers": "figures", "dominant": "dominant"}
+"""Files have had addresses without a tab for longer than there are tabs."""
+
+
 @page
 def fairness_list(request: PageRequest) -> HttpResponseBase:
     reading = query_session(request, takes=("tier", "team"))
@@ -155,17 +120,34 @@ def fairness_list(request: PageRequest) -> HttpResponseBase:
         visibility=reading.visibility,
         filters=FairnessFilters(tier=own.tier, team=own.team),
     )
+    commitments = tier_commitments(reading.now)
+    tabs = tab_bar(request, _TABS, name="Fairness")
     return respond(
         request,
         reading,
         "fairness",
-        tables=[
-            tier_table(found.tiers, reading),
-            dominant_table(found.shares, reading),
-        ],
+        figures=overview_figures(found, commitments, reading),
+        tabs=tabs,
         caveats=caveats_of({row.tier: row.hours for row in found.tiers}),
         quality=quality_of(reading, freshness_of(reading), None),
+        **_tab(
+            _TAB_OF_FILE.get(request.GET.get("table", ""), tabs.chosen), found, commitments, reading
+        ),
     )
+
+
+def _tab(
+    chosen: str,
+    found: FairnessOverview,
+    commitments: Mapping[str, TierCommitment],
+    reading: QuerySession,
+) -> dict[str, Any]:
+    """Return what the open tab shows, and nothing of the others."""
+    if chosen == "figures":
+        return {"tables": [tier_table(found.tiers, reading)]}
+    if chosen == "dominant":
+        return {"tables": [dominant_table(found.shares, reading)]}
+    return {"drawings": overview_drawings(found, commitments, reading)}
 
 
 def known_tiers(name: str, reading: QuerySession) -> list[str]:

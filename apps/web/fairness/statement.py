@@ -14,7 +14,7 @@ from apps.usage.domain.amounts import nano
 from apps.web.components.formats import Format, Value, clock_text
 from apps.web.components.page_query import Query, during, figure_href, figure_hrefs, href
 from apps.web.components.tables import Column, Table, TableRow, declared_columns, declared_values
-from apps.web.fairness.overview import HOURS, caveats_of, hour_values
+from apps.web.fairness.caveats import HOURS, caveats_of, hour_values
 from apps.web.fairness.team_tables import EXPLAINS
 from apps.web.pages import page, respond
 from apps.web.query_session import PageRequest, QuerySession, query_session

@@ -12,10 +12,10 @@ from apps.web.components.drawings import Drawing, RankedRow, RankPart, ranking
 from apps.web.components.formats import Format, duration, shown
 from apps.web.components.page_query import during, figure_href, figure_hrefs, href
 from apps.web.components.tables import Column, Table, TableRow, declared_columns, declared_values
-from apps.web.fairness.overview import COLUMNS, HOURS, NOT_COMPUTED, hour_values
+from apps.web.fairness.caveats import HOURS, NOT_COMPUTED, hour_values
+from apps.web.fairness.overview import COLUMNS
 from apps.web.query_session import QuerySession
 
-UNKNOWN = "No data: demand of no hour of this window is known or estimated."
 _UTC = ZoneInfo("UTC")
 _QUEUE_KEYS = (
     "wait_p50_seconds",

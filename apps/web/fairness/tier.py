@@ -21,7 +21,6 @@ from apps.web.components.drawings import (
     BulletRow,
     Drawing,
     RankedRow,
-    RankPart,
     bullet_bars,
     ranking,
 )
@@ -31,9 +30,11 @@ from apps.web.components.formats import clock_text
 from apps.web.components.page_query import figure_href, href, with_query
 from apps.web.components.tabs import TAB_KEY, Tab, TabBar, TabLink, tab_bar
 from apps.web.fairness.borrowing import matrix_of
-from apps.web.fairness.overview import NOT_COMPUTED, caveats_of, known_tiers
+from apps.web.fairness.caveats import NOT_COMPUTED, UNKNOWN, caveats_of
+from apps.web.fairness.overview import known_tiers
+from apps.web.fairness.overview_pictures import IDLE_PARTS, MOST_COMPARED, TOO_MANY, UNMET_PART
 from apps.web.fairness.shares import by_hour, share_panels
-from apps.web.fairness.team_tables import UNKNOWN, day_table, queue_drawing, team_table
+from apps.web.fairness.team_tables import day_table, queue_drawing, team_table
 from apps.web.pages import page, respond
 from apps.web.query_session import (
     PageRequest,
@@ -43,11 +44,6 @@ from apps.web.query_session import (
     query_session,
 )
 
-UNMET_PART = RankPart("unmet_gpu_hours", "Unmet fair share", "of-demand", shape="hatch")
-IDLE_PARTS = (
-    RankPart("unallocated_gpu_hours", "Not allocated", "of-unallocated"),
-    RankPart("idle_gpu_hours", "Allocated, idle", "of-idle"),
-)
 _TABS = (
     Tab("shares", "Shares"),
     Tab("teams", "Teams"),
@@ -247,7 +243,10 @@ def _shares(name: str, reading: QuerySession) -> dict[str, Any]:
         visibility=reading.visibility,
         tiers=[name],
     )
-    idle = idle_entitlement(reading.window, [name], visibility=reading.visibility)[name]
+    compared = len(found.teams) * found.hours.known <= MOST_COMPARED
+    idle = idle_entitlement(
+        reading.window, [name] if compared else [], visibility=reading.visibility
+    )
     panels = share_panels(
         series,
         reading,
@@ -260,7 +259,7 @@ def _shares(name: str, reading: QuerySession) -> dict[str, Any]:
         "drawings": [
             panels,
             _short(name, found, reading),
-            _idle(name, found, idle, reading),
+            _idle(name, found, idle.get(name), reading),
             _bars(found, reading),
         ],
     }
@@ -291,8 +290,13 @@ def _short(name: str, found: TierShares, reading: QuerySession) -> Drawing:
     )
 
 
-def _idle(name: str, found: TierShares, idle: IdleEntitlement, reading: QuerySession) -> Drawing:
-    """Return the teams with idle entitlement meanwhile, the largest first."""
+def _idle(
+    name: str, found: TierShares, idle: IdleEntitlement | None, reading: QuerySession
+) -> Drawing:
+    """Return the teams with idle entitlement meanwhile, the largest first; None: not compared."""
+    title = "Idle entitlement meanwhile"
+    if idle is None:
+        return ranking("idle", title, [], parts=IDLE_PARTS, empty=TOO_MANY)
     hours = f"{idle.hours} hour{'' if idle.hours == 1 else 's'}"
     kept = "" if idle.is_whole else " Older hours are no longer kept."
     empty = "No team held idle entitlement in the hours with unmet fair share."
@@ -300,7 +304,7 @@ def _idle(name: str, found: TierShares, idle: IdleEntitlement, reading: QuerySes
         empty = "No hour had unmet fair share."
     drawn = ranking(
         "idle",
-        "Idle entitlement meanwhile",
+        title,
         [
             RankedRow(
                 team.team,

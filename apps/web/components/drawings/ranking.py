@@ -46,11 +46,13 @@ class RankPart:
 class RankedRow:
     """A row with an amount for each part; `text` stands for their sum, `note` beside it.
 
+    None is no data: of one part there is none, or of all.
+
     `explain_href` leads from the value to its explanation.
     """
 
     label: str
-    amounts: Sequence[float]
+    amounts: Sequence[float | None]
     href: str = ""
     text: str = ""
     note: str = ""
@@ -99,7 +101,7 @@ def ranking(
 
     Several parts have a legend. Raises ValueError for a row without an amount for each part.
     """
-    top = top_of(sum(row.amounts) for row in rows)
+    top = top_of(_total(row) for row in rows)
     drawn = [_ranked(row, parts, top) for row in rows]
     return Ranking(
         id=drawing_id,
@@ -125,20 +127,27 @@ def ranking(
 def _ranked(row: RankedRow, parts: Sequence[RankPart], top: float) -> Ranked:
     slices, x = [], 0.0
     for part, amount in zip(parts, row.amounts, strict=True):
-        width = percent_of(amount, top)
+        width = percent_of(amount or 0.0, top)
         slices.append(RankSlice(part, round(x, 2), width))
         x += width
-    value = row.text or gpus_text(sum(row.amounts))
+    total = _total(row)
+    value = "no data" if total is None else row.text or gpus_text(total)
     said = ", ".join(
         f"{part.label.lower()} {gpus_text(amount)} {part.unit}".strip()
         for part, amount in zip(parts, row.amounts, strict=True)
-        if part.unit
+        if part.unit and amount is not None
     )
     return Ranked(row, slices, value, f"{row.label}: {said or value}")
+
+
+def _total(row: RankedRow) -> float | None:
+    known = [amount for amount in row.amounts if amount is not None]
+    return sum(known) if known else None
 
 
 def _table_row(row: RankedRow, parts: Sequence[RankPart], label: str) -> TableRow:
     values: dict[str, Value] = {label.lower(): row.label}
     for part, amount in zip(parts, row.amounts, strict=True):
-        values[part.key] = nano(amount) if part.kind is Format.GPU_HOURS else amount
+        is_gpu_hours = part.kind is Format.GPU_HOURS and amount is not None
+        values[part.key] = nano(amount or 0.0) if is_gpu_hours else amount
     return TableRow(values)
