@@ -102,14 +102,14 @@ def test_a_tenant_leads_to_its_pod(admin: Client) -> None:
 
 def test_old_looks_are_told_as_an_outage(admin: Client, portal: Portal) -> None:
     page = words(text_of(admin, LIST))
-    assert "The devices of west were last looked at" in page
+    assert "GPUs of west were last read" in page
     now = timezone.now()
     keep_states(portal.clusters[0], [DeviceState(uuid="GPU-x", node="west-1")], now)
     page = words(text_of(admin, LIST))
-    assert "The devices of west were" not in page
-    assert "The devices of east were last looked at" in page
+    assert "GPUs of west were" not in page
+    assert "GPUs of east were last read" in page
     Device.objects.filter(cluster=portal.clusters[1]).delete()
-    assert "The devices of east were never looked at" in words(text_of(admin, LIST))
+    assert "GPUs of east were never read" in words(text_of(admin, LIST))
 
 
 @pytest.mark.parametrize(

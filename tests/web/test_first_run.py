@@ -13,6 +13,7 @@ from apps.accounts.models import User
 from apps.clusters.domain.window import Window
 from apps.clusters.models import WatchCoverage
 from apps.operations.selectors import ClusterProgress, LoadedCatalog
+from apps.web.components.page_query import href
 from apps.web.data_quality.readiness import is_over, steps
 from tests.factories import make_portal, make_user, note_collection
 from tests.web.pages import text_of
@@ -132,8 +133,8 @@ def test_progress_is_shown_per_cluster(db: None, signed_in: SignIn) -> None:
 def test_a_portal_with_facts_leads_on(db: None, signed_in: SignIn) -> None:
     portal = make_portal(since=NOW - timedelta(days=1))
     portal.collect(Window(NOW - timedelta(hours=1), NOW))
-    assert "Go to the overview" in text_of(signed_in(portal.cleo), "/first-run/")
-    assert "Go to the overview" in text_of(signed_in(portal.dan), "/first-run/")
+    assert "Open Home" in text_of(signed_in(portal.cleo), "/first-run/")
+    assert "Open Home" in text_of(signed_in(portal.dan), "/first-run/")
 
 
 def test_hours_that_failed_say_why_and_where_to_read_on() -> None:
@@ -145,4 +146,5 @@ def test_hours_that_failed_say_why_and_where_to_read_on() -> None:
         if step.id == "hours-west"
     )
     assert step.say == "8 of 10 hours have facts. 2 hours failed: it said 503"
-    assert (step.state, step.page) == ("failed", "data-health")
+    assert (step.state, step.page) == ("failed", "data-quality")
+    assert href(step.page) == "/admin/data-quality/"

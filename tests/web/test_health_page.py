@@ -112,7 +112,9 @@ def test_issues_stand_in_the_order_of_what_they_cost(portal: Portal, admin: Clie
     find("virtual-gpus-off", "warning", pods=40)
     find("activity-unattributed", "warning", gpu_hours=300)
     find("watch-behind", "error")
-    told = issues_of(text_of(admin, QUALITY))
+    page = text_of(admin, QUALITY)
+    assert 'tab=table&amp;state=unattributed">Unattributed GPUs</a>' in page
+    told = issues_of(page)
     assert [line.split(" west")[0] for line in told[4:]] == [
         "Error: The watch is behind",
         "Note: MIG slices are stranded",

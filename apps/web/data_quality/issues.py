@@ -5,7 +5,9 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from apps.operations.selectors import FindingRow
+from apps.web.components.page_query import href
 from apps.web.data_quality.cluster_health import RunLine
+from apps.web.query_session import QuerySession
 
 OPEN_ISSUES = 10
 """Issues that are listed at once; the others unfold."""
@@ -26,7 +28,7 @@ _NEVER_TRIED = "These hours were never collected."
 class QualityIssue:
     """An issue with its cause, effect, action and owner; `cost` is empty where none is known.
 
-    `commands` are what to type or to write; `href` leads to the hours of an issue with hours.
+    `commands` are what to type or to write; `href` leads to what it is about.
     `places` name where it is, `since` and `seen_at` are None of hours.
     """
 
@@ -41,18 +43,22 @@ class QualityIssue:
     code: str
     commands: str = ""
     href: str = ""
+    href_label: str = ""
     places: Sequence[str] = ()
     since: datetime | None = None
     seen_at: datetime | None = None
     order: tuple[float, ...] = ()
 
 
-def quality_issues(lines: Iterable[RunLine], findings: Iterable[FindingRow]) -> list[QualityIssue]:
+def quality_issues(
+    lines: Iterable[RunLine], findings: Iterable[FindingRow], reading: QuerySession
+) -> list[QualityIssue]:
     """Return incomplete hours and findings of the doctor, the dearest first.
 
     Errors without a known cost stand before what costs GPU-hours: they hide what is lost.
     """
-    issues = [*map(_of_hours, lines), *map(_of_finding, findings)]
+    stray = href("gpus", (*reading.query, ("tab", "table"), ("state", "unattributed"))) or ""
+    issues = [*map(_of_hours, lines), *(_of_finding(row, stray) for row in findings)]
     return sorted(issues, key=lambda issue: (issue.order, issue.place, issue.code))
 
 
@@ -73,11 +79,12 @@ def _of_hours(line: RunLine) -> QualityIssue:
         code=f"hours-{line.state}",
         commands=f"manage.py backfill --cluster {line.cluster} --days DAYS",
         href=line.href,
+        href_label="Hourly log",
         order=(0, float(partial), -line.hours),
     )
 
 
-def _of_finding(row: FindingRow) -> QualityIssue:
+def _of_finding(row: FindingRow, stray: str) -> QualityIssue:
     subject = "GPU model unknown" if row.subject == "unknown" else row.subject
     costs = [
         f"{row.gpu_hours:,.1f} GPU-h" if row.gpu_hours else "",
@@ -94,6 +101,8 @@ def _of_finding(row: FindingRow) -> QualityIssue:
         owner=_WORKLOAD if row.code in _WORKLOAD_FINDINGS else _PLATFORM,
         code=row.code,
         commands=row.fix,
+        href=stray if row.code == "activity-unattributed" else "",
+        href_label="Unattributed GPUs",
         places=row.places,
         since=row.since,
         seen_at=row.seen_at,

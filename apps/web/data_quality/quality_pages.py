@@ -158,7 +158,9 @@ def data_health(request: PageRequest) -> HttpResponseBase:
     judged = verdicts(clusters=reading.filters.cluster)
     troubles = cluster_health.troubles(healths)
     issues = quality_issues(
-        troubles, open_findings(visibility=reading.visibility, clusters=reading.filters.cluster)
+        troubles,
+        open_findings(visibility=reading.visibility, clusters=reading.filters.cluster),
+        reading,
     )
     summary = cluster_health.summary(troubles, judged)
     unattributed = unattributed_nodes(reading)

@@ -179,7 +179,7 @@ def _hours(row: ClusterProgress) -> ChecklistItem:
         state,
         say,
         docs="docs/operations.md",
-        page="data-health" if row.failed_hours else "",
+        page="data-quality" if row.failed_hours else "",
         done_hours=row.done_hours,
         due_hours=row.due_hours,
     )
