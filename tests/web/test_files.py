@@ -32,15 +32,20 @@ def matches(cell: ShownCell, key: str, value: str) -> bool:
 
 
 # Waste has tables where something is priced: see the same test of costs.
-_WITHOUT_TABLES = ("/", "/costs/waste/")
+_QUALITY = "/admin/data-quality/"
+_WITHOUT_TABLES = ("/", "/costs/waste/", _QUALITY)
+_WITH_TABLES = [
+    *(f"{path}?" for path in PAGES if path not in _WITHOUT_TABLES),
+    *(f"{_QUALITY}?tab={tab}&" for tab in ("calendar", "exporters", "tiers")),
+]
 
 
-@pytest.mark.parametrize("path", [path for path in PAGES if path not in _WITHOUT_TABLES])
+@pytest.mark.parametrize("address", _WITH_TABLES)
 @pytest.mark.parametrize("query", [HOURLY, DAILY])
 def test_every_table_downloads_as_exactly_what_is_shown(
-    path: str, query: str, admin: Client
+    address: str, query: str, admin: Client
 ) -> None:
-    page = text_of(admin, f"{path}?{query}")
+    page = text_of(admin, f"{address}{query}")
     shown = tables_of(page)
     links = table_links(page)
     assert len(links) == len(shown) > 0

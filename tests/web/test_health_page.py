@@ -2,11 +2,13 @@
 
 import html
 import re
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
 import pytest
 from django.test import Client
 
+from apps.accounts.models import User
 from apps.clusters.models import Cluster, Tier
 from apps.operations.models import DoctorCheck, DoctorFinding
 from apps.usage.models import CollectionWindow
@@ -253,6 +255,22 @@ def test_collections_are_paged_without_losing_a_row(admin: Client) -> None:
             break
         address = html.unescape(found[1])
     assert len(seen) == len(set(seen)) == 2 * 97 - 2
+
+
+def test_issues_that_only_administrators_see_are_counted(
+    portal: Portal, admin: Client, signed_in: Callable[[User], Client]
+) -> None:
+    check("west", "east")
+    DoctorFinding.objects.create(
+        cluster=portal.clusters[0], code="quota-counts-nothing", subject="", severity="warning",
+        first_seen=CHECKED, last_seen=CHECKED,
+    )  # fmt: skip
+    page = text_of(signed_in(portal.ada), SOUND)
+    assert "1 more is shown to administrators" in page
+    assert "No issues" not in page
+    assert "shown to administrators" not in text_of(admin, SOUND)
+    exporters = text_of(signed_in(portal.ada), f"{SOUND}&tab=exporters")
+    assert "Exporters are shown to administrators." in exporters
 
 
 def test_a_long_collection_shows_how_far_it_has_come_and_is_found_again(

@@ -29,13 +29,14 @@ STALE = timedelta(minutes=15)
 UNDERUTILIZED_BELOW = 0.5
 """Mean activity under which an allocated GPU that is not idle counts as underutilized."""
 SHOWN = (
-    *("gpu", "node", "health", "state", "tenants", "activity_ratio", "memory_ratio"),
+    *("gpu", "state", "node", "health", "tenants", "activity_ratio", "memory_ratio"),
     *("temperature_celsius", "power_watts", "xid", "last_seen"),
 )
 """Columns of the list on the page, in order; files carry all."""
 _COLUMNS = (
     Column("cluster", "Cluster"),
     Column("gpu", "GPU"),
+    Column("state", "State", hint="by the last half hour"),
     Column("node", "Node"),
     Column("uuid", "UUID"),
     Column("gpu_instance", "MIG instance"),
@@ -45,7 +46,6 @@ _COLUMNS = (
     Column("health", "Health"),
     Column("health_since", "Since", Format.TIME),
     Column("reasons", "Reasons", wraps=True),
-    Column("state", "State", hint="by the last half hour"),
     Column("tenants", "Tenants", hint="pods that the device's labels name"),
     Column("other_tenants", "Other tenants", Format.COUNT),
     Column(

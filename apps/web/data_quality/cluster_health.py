@@ -360,6 +360,12 @@ def tier_verdict(verdicts: Sequence[DoctorVerdict]) -> str:
     return f"{_count(len(tiers), 'tier')}: {found}"
 
 
+def withheld(verdicts: Sequence[DoctorVerdict], listed: int) -> int:
+    """Return how many errors and warnings the reader is not shown, of which `listed` are."""
+    found = sum(sum(n for n, _ in _found(one)) for one in verdicts if one.scope == "cluster")
+    return max(0, found - listed)
+
+
 def _found(one: DoctorVerdict) -> Sequence[tuple[int, str]]:
     return (one.errors, "error"), (one.warnings, "warning")
 

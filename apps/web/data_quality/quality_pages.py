@@ -67,7 +67,11 @@ def exporters_table(histories: Sequence[ExporterHistory], reading: QuerySession)
             TableRow(_line(history, job)) for history in histories for job in history.profile.jobs
         ],
         zone=reading.choice.zone,
-        empty="No exporter was seen yet: hours say here how their devices were exported.",
+        empty=(
+            "No exporter was seen yet. The first collected hour shows them."
+            if reading.visibility.operations
+            else "Exporters are shown to administrators."
+        ),
     )
 
 
@@ -148,7 +152,6 @@ def data_health(request: PageRequest) -> HttpResponseBase:
     if request.htmx and request.GET.get("part") == "progress":
         return _progress(request, progress)
     states, problem = page_query.names_from(request.GET, "state", STATES)
-    rows = clusters.cluster_rows(visibility=reading.visibility)
     healths = cluster_health.cluster_healths(
         progress,
         _whole_window(reading),
@@ -162,15 +165,13 @@ def data_health(request: PageRequest) -> HttpResponseBase:
         open_findings(visibility=reading.visibility, clusters=reading.filters.cluster),
         reading,
     )
+    listed = sum(1 for one in issues if one.since and one.severity != "note")
     summary = cluster_health.summary(troubles, judged)
     unattributed = unattributed_nodes(reading)
     histories = exporter_histories(
         since=reading.now - _EXPORTERS_SEEN, visibility=reading.visibility
     )
-    exporters = exporters_table(histories, reading)
-    tabs = tab_bar(request, _TABS, name="Data quality").counted(
-        {"findings": len(issues), "exporters": len(exporters.rows)}
-    )
+    rows = clusters.cluster_rows(visibility=reading.visibility)
     return respond(
         request,
         reading,
@@ -180,11 +181,12 @@ def data_health(request: PageRequest) -> HttpResponseBase:
             cluster_health.clusters_table(rows, reading),
             _collections(request, reading, states),
             *([unattributed] if unattributed else []),
-            exporters,
+            exporters_table(histories, reading),
         ],
-        tabs=tabs,
+        tabs=tab_bar(request, _TABS, name="Data quality").counted({"findings": len(issues)}),
         issues=issues[:OPEN_ISSUES],
         more_issues=issues[OPEN_ISSUES:],
+        withheld=cluster_health.withheld(judged, listed),
         exporter_changes=exporter_changes(histories, reading),
         exporter_limits=exporter_limits(histories),
         watch_notes=clusters.watch_issues(visibility=reading.visibility),
@@ -195,16 +197,23 @@ def data_health(request: PageRequest) -> HttpResponseBase:
         progress_href=_progress_href(request),
         summary=summary,
         lists_hours=_lists_hours(request, reading),
-        state_links=option_links(
-            path_of(request),
-            [*reading.query, (TAB_KEY, "calendar")],
-            "state",
-            {"all": "", **{state: state for state in STATES}},
-            states,
-            anchor="#collections",
-        ),
+        state_links=_state_links(request, reading, states),
         problem=problem,
         quality=_quality(reading, summary),
+    )
+
+
+def _state_links(
+    request: PageRequest, reading: QuerySession, states: Sequence[str]
+) -> list[tuple[str, str, bool]]:
+    """Return (label, address, chosen) of the states that the hourly log can be narrowed to."""
+    return option_links(
+        path_of(request),
+        [*reading.query, (TAB_KEY, "calendar")],
+        "state",
+        {"all": "", **{state: state for state in STATES}},
+        states,
+        anchor="#collections",
     )
 
 
