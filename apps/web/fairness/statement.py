@@ -105,7 +105,7 @@ def figures_table(found: Statement, coverage: StatementCoverage, reading: QueryS
     """Return the figures of the week, a line per tier."""
     return Table(
         id="figures",
-        title="In numbers",
+        title="Figures",
         columns=(Column("tier", "Tier"), *_AMOUNTS, *HOURS),
         rows=[_row(tier, found, reading) for tier in found.tiers],
         zone=reading.choice.zone,
@@ -143,10 +143,10 @@ def others_table(found: Statement, coverage: StatementCoverage, reading: QuerySe
         rows += _idle(own, query)
     return Table(
         id="others",
-        title="Others",
+        title="Other teams",
         columns=(
             Column("tier", "Tier"),
-            Column("what", "What"),
+            Column("what", "Relation"),
             Column("team", "Team"),
             Column("gpu_hours", "Amount", Format.GPU_HOURS, "GPU-h"),
             Column("gpus", "Mean", Format.NUMBER, "GPUs", "over the hours with unmet fair share"),
