@@ -24,9 +24,7 @@ from apps.pending.selectors import (
     PendingOrder,
     PendingPage,
     PendingRow,
-    PodCause,
     blocking_teams,
-    causes_of,
     episodes_of,
     eviction_sums,
     find_pending,
@@ -423,21 +421,6 @@ def test_times_to_start_are_told_by_team_and_tier(portal: Portal) -> None:
     assert [one.name for one in by_tier] == ["undetermined"]
     with pytest.raises(ValueError, match="cannot be had"):
         time_to_start(DAY, by=PendingGrouping.DAY, visibility=OUTSIDER)
-
-
-def test_why_pods_wait_is_told_in_one_query(portal: Portal) -> None:
-    pods = [("west", "uid-train-2"), ("west", "uid-late"), ("west", "uid-over"), ("east", "?")]
-    with at_most(1):
-        found = causes_of(pods, at=NOW, visibility=EVERYTHING)
-    assert found == {
-        ("west", "uid-train-2"): PodCause("capacity", "none free"),
-        ("west", "uid-late"): PodCause("taint", ""),
-    }
-    with at_most(4):
-        assert causes_of(pods, at=NOW, visibility=of(portal.vision)) == found
-    assert causes_of(pods, at=NOW, visibility=of(portal.speech)) == {}
-    with at_most(0):
-        assert causes_of([], at=NOW, visibility=of(portal.vision)) == {}
 
 
 def test_a_context_is_read_once_for_all_reads_of_a_page(portal: Portal) -> None:

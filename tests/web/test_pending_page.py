@@ -552,13 +552,9 @@ def test_what_is_narrowed_here_stays_in_the_links_of_the_page(now: datetime, adm
     assert "/pending/?window=30d&team=vision&cause=quota&order=most" in page
 
 
-def test_the_lists_of_oldest_waits_tell_the_cause(
-    now: datetime, portal: Portal, admin: Client
-) -> None:
-    page = text_of(admin, "/capacity/tiers/gold/?tab=pending")
-    assert "capacity none free Why" in words(page)
-    assert '/pending/west/uid-train-2/?window=7d"' in page
-    page = text_of(admin, "/capacity/teams/vision/?tab=pending")
-    (row,) = (r for r in tables_of(page)["pending"].rows if r[0].text == "train")
-    assert "capacity" in [cell.text for cell in row]
-    assert '/pending/west/uid-train-2/?window=7d"' in page
+def test_the_lists_of_what_pends_longest_tell_the_cause(now: datetime, admin: Client) -> None:
+    for path in ("/capacity/tiers/gold/", "/capacity/teams/vision/"):
+        page = text_of(admin, f"{path}?tab=pending")
+        (row,) = (r for r in tables_of(page)["pending"].rows if r[0].text == "train")
+        assert "capacity" in [cell.text for cell in row]
+        assert '/pending/west/uid-train-2/?window=7d"' in page

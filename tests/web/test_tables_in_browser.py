@@ -29,7 +29,7 @@ def test_a_click_on_a_head_sorts(served: str, screen: Screen, scripts: bool) -> 
 @SCRIPTS
 def test_a_figure_leads_to_the_pods_behind_it(served: str, screen: Screen, scripts: bool) -> None:
     def steps(page: Page) -> None:
-        sign_in(page, "ada", f"/capacity/teams/vision/?{HOURLY}")
+        sign_in(page, "ada", f"/capacity/teams/vision/?tab=workloads&{HOURLY}")
         page.locator("#workloads tbody .explained").first.click()
         expect(page.get_by_role("heading", level=1)).to_contain_text("workload")
         page.locator("#pods tbody a:not(.explained)").first.click()

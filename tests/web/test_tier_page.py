@@ -51,13 +51,13 @@ def test_who_waits_for_a_tier_is_counted_for_all_and_named_to_their_own(
     )
     section = page[page.index('id="waits"') :]
     assert "4 GPUs in 1 pod , the oldest for" in words(section)
-    assert ("train-2" in section) is named
+    assert ("/pending/west/uid-train-2/" in section) is named
     assert ("None of them is of your teams." in section) is not named
 
 
 def test_a_tier_that_nobody_waits_for_says_so(admin: Client) -> None:
     page = text_of(admin, f"/capacity/tiers/silver/?{HOURLY}&tab=pending")
-    assert "glance-list" not in page
+    assert 'id="pending"' not in page
     # One cluster is not watched now, the other is known by metrics alone: the earlier time counts.
     assert re.search(r"none pending</small> <small>as of <time[^>]*>27 Oct 2025 23:55</time>", page)
     row = next(

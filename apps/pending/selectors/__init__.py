@@ -1,7 +1,7 @@
 """Reads of pending work: now and its causes, what is ahead, history, gangs, evictions."""
 
 from apps.pending.selectors.blocking import blocking_teams
-from apps.pending.selectors.current import causes_of, pending_now, pending_sums
+from apps.pending.selectors.current import pending_now, pending_sums
 from apps.pending.selectors.days import pending_history
 from apps.pending.selectors.effective import counted_causes, effective_ratios
 from apps.pending.selectors.episodes import (
@@ -49,7 +49,6 @@ from apps.pending.selectors.rows import (
     PendingPage,
     PendingRow,
     PendingSum,
-    PodCause,
     QueueTimeSums,
     RefreshRow,
     StartTimes,

@@ -2,7 +2,7 @@
 
 import math
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -23,7 +23,6 @@ from apps.pending.selectors.rows import (
     PendingPage,
     PendingRow,
     PendingSum,
-    PodCause,
     SuggestionRow,
 )
 from apps.pending.selectors.scope import ALL_PENDING, NamespaceContext, PendingScope
@@ -232,24 +231,3 @@ def _sum(name: str, rows: Sequence[Mapping[str, Any]]) -> PendingSum:
         things=sum(row["things"] for row in rows),
         oldest_at=min(row["oldest"] for row in rows),
     )
-
-
-def causes_of(
-    pods: Collection[tuple[str, str]], *, at: datetime, visibility: Visibility
-) -> dict[tuple[str, str], PodCause]:
-    """Return why pods wait at `at`, each pod by the name of its cluster and its uid.
-
-    Pods that do not wait, were not looked at yet, or are of teams that the reader does not see
-    are missing. One query, four where teams narrow it, none without pods.
-    """
-    if not pods:
-        return {}
-    rows = pending_at(at).filter(
-        PendingScope(at, ALL_PENDING, visibility).condition(),
-        Q(cluster__name__in={cluster for cluster, _ in pods}),
-        kind="Pod",
-        uid__in={uid for _, uid in pods},
-    )
-    columns = ("cluster__name", "uid", "cause", "detail")
-    found = rows.order_by("since", "pk").values_list(*columns)
-    return {(cluster, uid): PodCause(cause, detail) for cluster, uid, cause, detail in found}

@@ -167,14 +167,6 @@ class PendingRow:
 
 
 @dataclass(frozen=True, slots=True)
-class PodCause:
-    """Why a pod is pending, in short."""
-
-    cause: str
-    detail: str
-
-
-@dataclass(frozen=True, slots=True)
 class EpisodeRow:
     """An episode with every change of its cause, oldest first."""
 

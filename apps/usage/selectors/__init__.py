@@ -65,11 +65,9 @@ from apps.usage.selectors.pending import (
     PENDING_GPUS,
     AllocatedGpus,
     PendingGpus,
-    PendingPod,
     allocated_now,
     exists_at,
     explain_pending_gpus,
-    longest_pending,
     pending_by_tier,
     pending_of_teams,
 )

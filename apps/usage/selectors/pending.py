@@ -1,8 +1,7 @@
 """Pending pods: the GPUs that they request now, and how long pods were pending until bound."""
 
 from collections import defaultdict
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -16,16 +15,9 @@ from apps.clusters.models import Cluster, Pod
 from apps.clusters.selectors import team_spans
 from apps.usage.domain.explained import Explained, FigureUnit, RowColumn
 from apps.usage.domain.usage_query import Filters
-from apps.usage.selectors.pods import PodScope, narrowed
 
 EVERY_CLUSTER = Filters()
 _INSTANT = timedelta(seconds=1)
-_COLUMNS = (
-    *("cluster__name", "workload__namespace__name", "name", "uid", "workload__kind"),
-    *("workload__name", "tier__name", "resource", "units", "gpu_equivalents"),
-    *("created_at", "ended_at"),
-)
-
 PENDING_GPUS = "waiting_gpus"
 
 
@@ -46,24 +38,6 @@ class PendingGpus:
             self.gpu_equivalents + other.gpu_equivalents,
             min(self.oldest_at, other.oldest_at),
         )
-
-
-@dataclass(frozen=True, slots=True)
-class PendingPod:
-    """One pod that is not bound; `since` is when it was created. `team` is whose it is now."""
-
-    cluster: str
-    namespace: str
-    pod: str
-    uid: str
-    owner_kind: str
-    owner: str
-    team: str
-    tier: str
-    resource: str
-    units: float
-    gpu_equivalents: float
-    since: datetime
 
 
 def pending_by_tier(
@@ -91,25 +65,6 @@ def pending_by_tier(
         own = PendingGpus(tier, row["pods"], row["gpus"], row["oldest_at"])
         found[tier] = found[tier].joined(own) if tier in found else own
     return list(found.values())
-
-
-def longest_pending(
-    at: datetime, *, filters: Filters, visibility: Visibility, limit: int
-) -> list[PendingPod]:
-    """Return the pods that wait at `at` and were created first, oldest first.
-
-    Only pods of teams that the reader sees; a filter on the tier `undetermined` also finds pods
-    without a tier. Three queries, six where teams narrow it. Raises GroupingRefused for a filter
-    on `capacity_type`.
-    """
-    # A window must not be empty: a second stands for the instant.
-    scope = PodScope(Window(at, at + _INSTANT), filters, visibility)
-    # Few wait of all that ever were: they are found first, whatever else narrows them.
-    waiting = Pod.objects.filter(pk__in=_pending(at).order_by().values("pk"))
-    pods = waiting.filter(_condition(filters), scope.condition())
-    ordered = pods.order_by("created_at", "pk")
-    rows = list(ordered.values_list(*_COLUMNS, named=True)[:limit])
-    return _rows(rows, scope) if rows else []
 
 
 def pending_pods(at: datetime, filters: Filters = EVERY_CLUSTER) -> QuerySet[Pod]:
@@ -161,43 +116,12 @@ def exists_at(at: datetime) -> Q:
     return lasts & Q(created_at__lte=at) & Q(In(F("cluster_id") + 0, active))
 
 
-def _condition(filters: Filters) -> Q:
-    return narrowed(replace(filters, tier=())) & _of_tiers(filters)
-
-
 def _of_tiers(filters: Filters) -> Q:
     """Return the condition on pods of the named tiers; pods without one are `undetermined`."""
     if not filters.tier:
         return Q()
     of_tier = Q(tier__name__in=filters.tier)
     return of_tier | Q(tier__isnull=True) if UNDETERMINED in filters.tier else of_tier
-
-
-def _rows(rows: Sequence[Any], scope: PodScope) -> list[PendingPod]:
-    spans = team_spans(scope.window, {row.workload__namespace__name for row in rows})
-    found = []
-    for row in rows:
-        team = scope.team_of(spans[row.workload__namespace__name], row)
-        if team is not None:
-            found.append(_row(row, team))
-    return found
-
-
-def _row(row: Any, team: str) -> PendingPod:
-    return PendingPod(
-        cluster=row.cluster__name,
-        namespace=row.workload__namespace__name,
-        pod=row.name,
-        uid=row.uid,
-        owner_kind=row.workload__kind,
-        owner=row.workload__name,
-        team=team,
-        tier=row.tier__name or UNDETERMINED,
-        resource=row.resource,
-        units=row.units,
-        gpu_equivalents=row.gpu_equivalents,
-        since=row.created_at,
-    )
 
 
 @dataclass(slots=True)

@@ -174,18 +174,19 @@ class TierFacts:
     hour_query: Query = ()
 
 
+# What comes first is what a phone shows without scrolling sideways.
 _COLUMNS = (
     Column("tier", "Tier"),
-    Column("sharing", "Sharing"),
-    Column("promise", "What you get", wraps=True),
     Column("free_gpus", "Free", Format.GPU_HOURS, "GPUs", "average of the newest hour"),
     Column("capacity_gpus", "Capacity", Format.GPU_HOURS, "GPUs", "average of the newest hour"),
     Column("allocation_ratio", "Allocated", Format.RATIO, "%", "allocated ÷ capacity"),
-    Column("entitled_ratio", "Entitled", Format.RATIO, "%", "sum of entitlements ÷ capacity"),
     WAITING_GPUS,
     Column("queue_p50_seconds", "Queue p50", Format.SECONDS, "", "from created to bound"),
     Column("queue_p95_seconds", "Queue p95", Format.SECONDS, "", "from created to bound"),
     Column("price", "GPU-hour"),
+    Column("sharing", "Sharing"),
+    Column("promise", "What you get", wraps=True),
+    Column("entitled_ratio", "Entitled", Format.RATIO, "%", "sum of entitlements ÷ capacity"),
     Column("access", "Access"),
 )
 

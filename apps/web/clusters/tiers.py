@@ -45,9 +45,9 @@ from apps.web.query_session import (
 )
 from apps.web.usage import glance
 from apps.web.usage.comparison import Comparison, change_of, compared, gpus_text
+from apps.web.usage.team_tables import longest_pending
 
 _TAKES = tuple(key for key in EVERY if key != "tier")
-_MOST_WAITS = 10
 _OPEN_TEAMS = 8
 _MODELS = (Grouping.CLUSTER, Grouping.GPU_MODEL, Grouping.CAPACITY_TYPE)
 _TABS = (
@@ -112,7 +112,14 @@ def _tab(chosen: str, read: TierUsage, reading: QuerySession) -> dict[str, Any]:
         known = glance.known_until(reading)
         return {
             "now": glance.tier_waiting(name, waiting, known, reading.query, now=reading.now),
-            "waits": glance.wait_lines(reading, tier=name, limit=_MOST_WAITS),
+            "tables": [
+                longest_pending(
+                    reading,
+                    _pending_filters(name, reading),
+                    tier=Column("tier", "Tier", in_files=True),
+                    empty="None of them is of your teams.",
+                )
+            ],
         }
     if chosen == "fairness":
         drawing = share_panels(

@@ -1,17 +1,17 @@
 """Tiers and pending work at a glance."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 from zlib import crc32
 
 from apps.clusters.domain.resources import quantity
 from apps.clusters.selectors import TierRow
-from apps.pending.selectors import PendingKnown, PodCause, causes_of, pending_known
+from apps.pending.selectors import PendingKnown, pending_known
 from apps.usage import selectors as usage
 from apps.usage.domain.amounts import Amounts
 from apps.usage.domain.usage_query import Grouping, UsageRow
-from apps.usage.selectors import PendingGpus, PendingPod, pending_of_teams
+from apps.usage.selectors import PendingGpus, pending_of_teams
 from apps.web.components import tables
 from apps.web.components.formats import NOTHING, duration
 from apps.web.components.page_query import Query, explain_href, href
@@ -21,7 +21,6 @@ from apps.web.components.tables import (
     StripPart,
     strip,
 )
-from apps.web.pending.pending_table import Badge, badge
 from apps.web.query_session import QuerySession, of_page
 from apps.web.usage.comparison import Comparison, Differences, WindowSums, gpu_hours_text, gpus_text
 
@@ -250,29 +249,10 @@ def _card(
     )
 
 
-TOP = 5
-
-
-@dataclass(frozen=True, slots=True)
-class WaitLine:
-    """One pending pod, its pending time in words, and its link.
-
-    `cause` says why and `cause_href` more of it; None before the pod was looked at.
-    """
-
-    row: PendingPod
-    age: str
-    href: str | None
-    team_href: str | None
-    tier_href: str | None
-    cause: Badge | None = None
-    cause_href: str | None = None
-
-
 def waiting(reading: QuerySession, *, tier: str = "") -> list[PendingGpus]:
     """Return the pending work by tier, of the page's clusters, tiers, teams and namespaces.
 
-    Like `wait_lines` it does not mind GPU models and capacity types.
+    It does not mind GPU models and capacity types.
     """
     own = of_page(reading, tier=tier)
     if own.team or own.namespace:
@@ -289,36 +269,3 @@ def known_until(reading: QuerySession) -> PendingKnown:
 def known_earlier(pending: PendingKnown, now: datetime) -> list[tuple[str, datetime | None]]:
     """Return the clusters of which it is not known what pends now, with until when it was."""
     return [(name, until) for name, until in pending.until.items() if until != now]
-
-
-def wait_lines(
-    reading: QuerySession, *, tier: str = "", team: str = "", limit: int = TOP
-) -> list[WaitLine]:
-    """Return the longest pending pods, of those the reader sees.
-
-    A pending pod has no GPU model and no capacity type, so filters on these do not narrow it.
-    """
-    own = of_page(reading, tier=tier, team=team)
-    rows = usage.longest_pending(
-        reading.now,
-        filters=replace(own, gpu_model=(), capacity_type=()),
-        visibility=reading.visibility,
-        limit=limit,
-    )
-    pods = [(row.cluster, row.uid) for row in rows]
-    causes = causes_of(pods, at=reading.now, visibility=reading.visibility)
-    return [_wait_line(row, causes.get((row.cluster, row.uid)), reading) for row in rows]
-
-
-def _wait_line(row: PendingPod, why: PodCause | None, reading: QuerySession) -> WaitLine:
-    return WaitLine(
-        row=row,
-        age=duration((reading.now - row.since).total_seconds()),
-        href=href("pod", reading.query, cluster=row.cluster, uid=row.uid),
-        team_href=href("team", reading.query, name=row.team),
-        tier_href=href("tier", reading.query, name=row.tier),
-        cause=badge(why.cause, why.detail) if why else None,
-        cause_href=(
-            href("pending-detail", reading.query, cluster=row.cluster, uid=row.uid) if why else None
-        ),
-    )

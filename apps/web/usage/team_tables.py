@@ -1,11 +1,12 @@
 """Lists of some teams: workloads by what they leave unused, pending work, quotas, budgets."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from apps.costs.domain.costing import money
 from apps.costs.selectors import UnusedCost, money_budget_rows
 from apps.pending.domain.workload_groups import WorkloadGrouping
-from apps.pending.selectors import PendingWorkload, pending_workloads
+from apps.pending.selectors import PendingFilters, PendingWorkload, pending_workloads
 from apps.quotas.selectors import (
     BurnRow,
     QuotaFilters,
@@ -16,11 +17,14 @@ from apps.quotas.selectors import (
 from apps.web.components.formats import Format
 from apps.web.components.page_query import figure_href, href
 from apps.web.components.tables import Column, Table, TableRow
+from apps.web.query_session import QuerySession
 from apps.web.quota_requests.request_input import Asker, KeyToAsk, lines_of
 from apps.web.usage.team_figures import TeamScope
 from apps.web.usage.unused_workloads import fix_of, unused_href, unused_workloads
 
 _ROWS = 25
+_TEAM = Column("team", "Team")
+_TIER = Column("tier", "Tier")
 Budgets = Sequence[BurnRow]
 
 
@@ -37,7 +41,7 @@ def team_budgets(scope: TeamScope) -> list[BurnRow]:
 
 def _team_column(scope: TeamScope) -> Column:
     """Return the column of teams; where there is one alone, files have it and pages do not."""
-    return Column("team", "Team", in_files=len(scope.teams) == 1)
+    return replace(_TEAM, in_files=len(scope.teams) == 1)
 
 
 def workload_table(scope: TeamScope) -> Table:
@@ -50,7 +54,7 @@ def workload_table(scope: TeamScope) -> Table:
         columns=[
             Column("workload", "Workload"),
             _team_column(scope),
-            Column("tier", "Tier"),
+            _TIER,
             Column("unused", "Unused", Format.DECIMAL, currency),
             Column("unused_ratio", "Unused", Format.RATIO, "%", "of the cost that has metrics"),
             Column("gpu_hours", "Unused", Format.GPU_HOURS, "GPU-h"),
@@ -83,12 +87,23 @@ def _workload(row: UnusedCost, scope: TeamScope) -> TableRow:
 
 
 def pending_table(scope: TeamScope) -> Table:
-    """Return what has been pending for longest."""
-    reading = scope.reading
+    """Return what of the teams has been pending for longest."""
+    return longest_pending(scope.reading, scope.pending_filters, team=_team_column(scope))
+
+
+def longest_pending(
+    reading: QuerySession,
+    filters: PendingFilters,
+    *,
+    team: Column = _TEAM,
+    tier: Column = _TIER,
+    empty: str = "Nothing is pending.",
+) -> Table:
+    """Return the workloads that pend for longest, of teams that the reader sees."""
     found = pending_workloads(
         reading.now,
         by=WorkloadGrouping.NONE,
-        filters=scope.pending_filters,
+        filters=filters,
         visibility=reading.visibility,
     )
     workloads = [one for group in found.page(slice(0, _ROWS)) for one in group.workloads]
@@ -97,28 +112,28 @@ def pending_table(scope: TeamScope) -> Table:
         title="Pending workloads",
         columns=[
             Column("name", "Workload"),
-            _team_column(scope),
-            Column("tier", "Tier"),
+            team,
+            tier,
             Column("gpu_equivalents", "Requests", Format.NUMBER, "GPUs"),
             Column("wait_seconds", "Pending for", Format.SECONDS),
             Column("cause", "Reason"),
             Column("suggestion", "How to fix", wraps=True),
         ],
-        rows=[_pending_row(one, scope) for one in workloads],
+        rows=[_pending_row(one, reading) for one in workloads],
         zone=reading.choice.zone,
-        empty="Nothing is pending.",
+        empty=empty,
     )
 
 
-def _pending_row(one: PendingWorkload, scope: TeamScope) -> TableRow:
-    row, query = one.row, scope.reading.query
+def _pending_row(one: PendingWorkload, reading: QuerySession) -> TableRow:
+    row, query = one.row, reading.query
     return TableRow(
         {
             "name": row.workload.partition("/")[2] or row.name,
             "team": row.team,
             "tier": row.tier,
             "gpu_equivalents": one.gpus,
-            "wait_seconds": (scope.reading.now - one.since).total_seconds(),
+            "wait_seconds": (reading.now - one.since).total_seconds(),
             "cause": row.cause,
             "suggestion": row.suggestion or "",
         },
