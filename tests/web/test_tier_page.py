@@ -15,6 +15,7 @@ from apps.usage.models import CollectionWindow, TierDay
 from tests.factories import Portal, make_model
 from tests.web.conftest import HOURLY, LOOKED
 from tests.web.pages import records_of, text_of
+from tests.web.shown import tables_of
 from tests.web.test_devices_page import words
 
 
@@ -55,9 +56,11 @@ def test_who_waits_for_a_tier_is_counted_for_all_and_named_to_their_own(
     assert ("None of them is of your teams." in section) is not named
 
 
-def test_a_tier_that_nobody_waits_for_says_so(admin: Client) -> None:
+def test_a_tier_without_pending_pods_says_so_and_lists_what_is_blocked(admin: Client) -> None:
     page = text_of(admin, f"/capacity/tiers/silver/?{HOURLY}&tab=pending")
-    assert 'id="pending"' not in page
+    pending = tables_of(page)["pending"].rows[1:]
+    assert pending[0][0].text == "serve"
+    assert "quota" in [cell.text.strip() for cell in pending[0]]
     # One cluster is not watched now, the other is known by metrics alone: the earlier time counts.
     assert re.search(r"none pending</small> <small>as of <time[^>]*>27 Oct 2025 23:55</time>", page)
     row = next(
