@@ -111,7 +111,7 @@ def _address(row: SearchResult, reading: QuerySession) -> str | None:
 def _seen(row: SearchResult, now: datetime) -> str:
     """Return when it was last there, in words; empty for what has no pods of its own."""
     if row.alive:
-        return "there now"
+        return "running"
     if row.last_seen_at is None:
         return ""
     return f"seen {duration(max(0.0, (now - row.last_seen_at).total_seconds()))} ago"

@@ -82,8 +82,9 @@ def campus_pages() -> dict[str, str]:
     """Return an address of every page that shows something here, by the page's name."""
     request = ChangeRequest.objects.filter(state="in review").order_by("pk")[0]
     pod = Pod.objects.filter(workload__name="whisper-live", ended_at=None).order_by("pk")[0]
-    item = Episode.objects.filter(until=None, kind="Pod", cause="queue").order_by("pk")[0]
+    item = Episode.objects.filter(until=None, workload__namespace__name__startswith="speech")[0]
     device = Device.objects.order_by("pk")[0]
+    draft = ChangeRequest.objects.get(state="draft")
     person = User.objects.get(username=MEMBER)
     return {
         "home": "/",
@@ -99,7 +100,7 @@ def campus_pages() -> dict[str, str]:
         "new-request": "/quotas/requests/new/?key=lab/ResourceQuota/speech-lab/gpus/"
         "requests.nvidia.com/gpu",
         "request": f"/quotas/requests/{request.pk}/",
-        "edit-request": f"/quotas/requests/{request.pk}/edit/",
+        "edit-request": f"/quotas/requests/{draft.pk}/edit/",
         "proposals": "/quotas/proposals/",
         "new-proposal": "/quotas/proposals/new/",
         "approvals": "/quotas/approvals/",

@@ -102,16 +102,16 @@ def test_the_list_is_narrowed_by_kind_and_team(
 ) -> None:
     page = text_of(signed_in(portal.cleo), f"/alerts/?{query}")
     assert titles(page) == [f"Alert of {subject}" for subject in subjects]
-    assert subjects or "No alert that you may see is like that." in page
+    assert subjects or "No alerts match these filters." in page
 
 
 @pytest.mark.parametrize(
     ("query", "says"),
     [
-        ("kind=rumour", "“rumour” is no kind of alert."),
-        ("before=yesterday", "points to no place in the list"),
-        ("before=99999999999999999999", "points to no place in the list"),
-        ("before=%C2%B2", "points to no place in the list"),
+        ("kind=rumour", "“rumour” is not an alert kind."),
+        ("before=yesterday", "is not in the list"),
+        ("before=99999999999999999999", "is not in the list"),
+        ("before=%C2%B2", "is not in the list"),
         ("team=%00", ""),
     ],
 )
@@ -177,7 +177,7 @@ def test_an_idle_workload_is_kept_until_a_day_for_a_reason(
     assert "(over)" not in line
     assert "because the demo is then" in line
     assert "ada, " in line
-    assert "Answer anew" in line
+    assert "Change answer" in line
     IdleAnswer.objects.update(until=moment() - timedelta(hours=1))
     assert "(over)" in text_of(ada, "/alerts/")
 
@@ -195,7 +195,7 @@ def test_the_last_answer_is_the_one_that_is_shown(board: Board, ada: Client) -> 
 @pytest.mark.parametrize(
     ("form", "says"),
     [
-        ({"choice": "keep", "because": "the demo"}, "Choose the day until which it is kept."),
+        ({"choice": "keep", "because": "the demo"}, "Choose an end day."),
         ({"choice": "keep", "until": "tomorrow", "because": ""}, "Say why it is to be kept."),
         ({"choice": "keep", "until": "2020-01-01", "because": "the demo"}, "2020-01-01 is past."),
         ({"choice": "keep", "until": "2999-01-01", "because": "the demo"}, "14 days at most"),

@@ -44,11 +44,11 @@ def test_the_log_says_what_became_of_each_alert(
     board: Board, portal: Portal, signed_in: SignIn
 ) -> None:
     ben, here = signed_in(portal.ben), f"/alerts/deliveries/?channel={board.bens.pk}"
-    assert text_of(ben, here).count("<td>waits</td>") == 2
+    assert text_of(ben, here).count("<td>queued</td>") == 2
     box = Box(failures=9)
     deliver(now=moment(), post=box)
     page = text_of(ben, here)
-    assert "failed once, is tried again" in page
+    assert "failed once, retrying" in page
     assert "mail.example.org: it was not taken." in page
     assert "failing:" in text_of(ben, "/alerts/channels/")
     assert "The last delivery failed." in text_of(ben, f"/alerts/channels/{board.bens.pk}/")
@@ -104,10 +104,10 @@ def test_the_log_goes_on_page_by_page(board: Board, portal: Portal, signed_in: S
 
 @pytest.mark.parametrize("query", ["channel=x", "before=-1", "channel=99999999999999999999"])
 def test_a_log_of_nonsense_says_so(query: str, board: Board, ada: Client) -> None:
-    assert "points to no place in the list" in text_of(ada, f"/alerts/deliveries/?{query}")
+    assert "is not in the list" in text_of(ada, f"/alerts/deliveries/?{query}")
 
 
 def test_the_log_of_others_channels_is_empty(board: Board, portal: Portal, ada: Client) -> None:
     page = text_of(ada, f"/alerts/deliveries/?channel={board.bens.pk}")
-    assert "Nothing was sent yet." in page
+    assert "No deliveries yet." in page
     assert "ben" not in page.partition('id="results"')[2]

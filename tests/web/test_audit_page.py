@@ -147,14 +147,14 @@ def test_the_menu_leads_administrators_to_the_audit(portal: Portal, signed_in: S
 
 def test_the_page_says_up_to_where_and_when_the_audit_was_verified(admin: Client) -> None:
     write(3)
-    assert "was not verified by itself yet" in admin.get("/admin/audit/").content.decode()
+    assert "Not verified yet" in admin.get("/admin/audit/").content.decode()
     now = timezone.now()
     services.check_audit(now=now)
     page = admin.get("/admin/audit/").content.decode()
     assert "Verified up to line 3," in page
-    assert "It is verified once a day." in page
+    assert "Verified daily." in page
     services.check_audit(now=now - timedelta(days=3))
-    assert "Not since: is the scheduler" in admin.get("/admin/audit/").content.decode()
+    assert "Overdue: check that the scheduler" in admin.get("/admin/audit/").content.decode()
 
 
 def test_an_audit_that_does_not_hold_is_an_alarm_on_its_page(admin: Client) -> None:
@@ -163,8 +163,8 @@ def test_an_audit_that_does_not_hold_is_an_alarm_on_its_page(admin: Client) -> N
     AuditEntry.objects.filter(number=2).update(note="never said")
     services.check_audit(now=timezone.now())
     page = admin.get("/admin/audit/").content.decode()
-    assert "<b>The audit does not hold.</b> Entry 2 was altered" in page
-    assert "It held up to line 3" in page
+    assert "<b>Audit verification failed.</b> Entry 2 was altered" in page
+    assert "Last passed to line 3" in page
 
 
 def test_what_there_was_none_of_before_is_not_told_as_nothing(admin: Client) -> None:

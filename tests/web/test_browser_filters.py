@@ -57,7 +57,7 @@ def test_a_view_is_saved_opened_and_deleted(served: str, screen: Screen, scripts
         page.locator(".user-menu summary").click()
         page.get_by_role("link", name="Saved views").click()
         page.get_by_role("button", name="Delete the view Our gold").click()
-        expect(page.get_by_text("You have saved no view yet")).to_be_visible()
+        expect(page.get_by_text("No saved views")).to_be_visible()
 
     screen.visit(served, steps, scripts=scripts)
 
@@ -85,7 +85,7 @@ def test_what_is_being_fetched_is_dim_and_busy_within_100_ms(served: str, screen
     def steps(page: Page) -> None:
         sign_in(page, target=f"/capacity/tiers/gold/?{DAILY}")
         results = page.locator("#results")
-        page.route("**/tiers/gold/?*tab=teams*", held.append)
+        page.route("**/tiers/gold/?*tab=teams*", lambda route: held.append(route))
         page.locator("#tab-teams").click()
         expect(results).to_have_attribute("aria-busy", "true")
         expect(results).to_have_css("opacity", "0.55")

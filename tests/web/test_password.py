@@ -22,7 +22,7 @@ def test_a_new_password_ends_the_other_sessions_and_leaves_this_one(
     key = here.session.session_key
     response = here.post("/password/change", FORM)
     assert (response.status_code, response["Location"]) == (302, "/password/?changed=yes")
-    assert "Your password is changed" in here.get("/password/?changed=yes").content.decode()
+    assert "Password changed" in here.get("/password/?changed=yes").content.decode()
     assert here.session.session_key != key
     assert elsewhere.get("/views/").status_code == 302
     for password, status in (("ada", 200), (GOOD, 302)):
@@ -47,11 +47,11 @@ def test_tokens_go_on(portal: Portal, signed_in: SignIn) -> None:
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        pytest.param({"old": "wrong"}, "not the password of this account", id="old"),
-        pytest.param({"again": "another-long-one"}, "The two differ", id="differ"),
+        pytest.param({"old": "wrong"}, "The current password is wrong", id="old"),
+        pytest.param({"again": "another-long-one"}, "The passwords differ", id="differ"),
         pytest.param({"new": "short", "again": "short"}, "too short", id="short"),
         pytest.param({"new": "password", "again": "password"}, "too common", id="common"),
-        pytest.param({"old": GOOD}, "the password until now", id="same"),
+        pytest.param({"old": GOOD}, "This is the current password", id="same"),
         pytest.param({"new": "", "again": ""}, "required", id="empty"),
     ],
 )
@@ -81,7 +81,7 @@ def test_who_signs_in_at_the_provider_has_no_password_here(
 ) -> None:
     User.objects.filter(pk=portal.ada.pk).update(password=make_password(None))
     ada = signed_in(User.objects.get(pk=portal.ada.pk))
-    assert "changed, at the sign-in provider" in ada.get("/password/").content.decode()
+    assert "Your sign-in provider keeps your password" in ada.get("/password/").content.decode()
     assert ada.post("/password/change", FORM).status_code == 404
     settings.LOCAL_SIGN_IN = False
     assert signed_in(portal.dan).post("/password/change", FORM).status_code == 404

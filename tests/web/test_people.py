@@ -33,7 +33,7 @@ def test_everybody_is_listed_with_what_they_may_and_why(portal: Portal, admin: C
     assert 'viewer <span class="subtle">from groups</span>' in dan
     assert 'vision <span class="subtle">(member, from groups)</span>' in dan
     assert "dan@example.org" in dan
-    assert 'finance <span class="subtle">given here</span>' in finn
+    assert 'finance <span class="subtle">set here</span>' in finn
     assert "<td>password</td>" in finn
 
 
@@ -67,7 +67,7 @@ def test_switching_an_account_off_ends_its_sessions_and_refuses_its_tokens(
     assert session.get("/views/").status_code == 302
     assert reader.get("/api/v1/tiers").status_code == 401
     assert Client().post("/sign-in/", form).status_code == 200
-    assert "Switch on" in line_of(admin.get("/admin/users/").content.decode(), "ada")
+    assert "Enable" in line_of(admin.get("/admin/users/").content.decode(), "ada")
     admin.post(f"/admin/users/{portal.ada.pk}/enable")
     assert session.get("/views/").status_code == 302  # what ended stays ended
     assert reader.get("/api/v1/tiers").status_code == 200

@@ -63,7 +63,7 @@ def test_views_are_ones_own(portal: Portal, signed_in: SignIn) -> None:
     assert save(ben, "Mine")[0] == 302  # a name is taken by oneself alone
     assert ada.post(f"/views/{view.pk}/delete")["Location"] == "/views/"
     assert [row.user for row in SavedView.objects.all()] == [portal.ben]
-    assert "You have saved no view yet" in text_of(ada, "/views/")
+    assert "No saved views" in text_of(ada, "/views/")
 
 
 @pytest.mark.parametrize(

@@ -37,11 +37,11 @@ def test_each_result_leads_to_its_page_with_the_window_kept(admin: Client) -> No
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        pytest.param("", "Type two letters or more", id="nothing yet"),
-        pytest.param("t", "Type two letters or more", id="one letter"),
-        pytest.param("nowhere", "Nothing you may see has “nowhere”", id="no such name"),
-        pytest.param("%25%25", "Nothing you may see has “%%”", id="wildcards"),
-        pytest.param("x%00y", "Nothing you may see has “xy”", id="what no database takes"),
+        pytest.param("", "Enter at least two letters", id="nothing yet"),
+        pytest.param("t", "Enter at least two letters", id="one letter"),
+        pytest.param("nowhere", "No results for “nowhere”", id="no such name"),
+        pytest.param("%25%25", "No results for “%%”", id="wildcards"),
+        pytest.param("x%00y", "No results for “xy”", id="what no database takes"),
     ],
 )
 def test_a_search_that_finds_nothing_says_so(text: str, said: str, admin: Client) -> None:

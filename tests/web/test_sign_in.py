@@ -36,7 +36,7 @@ def test_a_wrong_password_says_what_can_be_done(name: str, portal: Portal) -> No
     response = Client().post("/sign-in/", {"username": name, "password": "wrong"})
     page = response.content.decode()
     assert response.status_code == 200
-    assert "do not belong together" in page
+    assert "Wrong user name or password" in page
     assert 'role="alert"' in page
 
 

@@ -16,17 +16,17 @@ def test_making_a_token_revoking_it_and_leaving_everywhere_in_a_browser(
         page.goto("/tokens/")
         page.get_by_label("Purpose", exact=True).fill("nightly export")
         page.get_by_label("decide").check()
-        page.get_by_role("button", name="Make a token").click()
+        page.get_by_role("button", name="Create token").click()
         expect(page.get_by_role("status")).to_contain_text("gpuportal_")
         expect(page.get_by_role("button", name="Copy the new token")).to_be_visible()
         assert violations(page) == []
-        page.get_by_role("button", name="Revoke the token nightly export").click()
+        page.get_by_role("button", name="Revoke token nightly export").click()
         expect(page.get_by_role("cell", name="revoked")).to_be_visible()
         expect(page.get_by_text("gpuportal_")).to_have_count(0)
-        page.get_by_role("button", name="Make a token").click()  # the field is asked for
+        page.get_by_role("button", name="Create token").click()  # the field is asked for
         page.goto("/admin/users/?name=ada")
-        page.get_by_role("button", name="Switch off the account of ada").click()
-        expect(page.get_by_role("button", name="Switch on the account of ada")).to_be_visible()
+        page.get_by_role("button", name="Disable the account of ada").click()
+        expect(page.get_by_role("button", name="Enable the account of ada")).to_be_visible()
         assert violations(page) == []
         page.goto("/tokens/")
         page.get_by_role("button", name="Sign out everywhere").click()

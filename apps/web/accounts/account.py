@@ -52,7 +52,7 @@ class SignIn(auth.LoginView):
     def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         """Sign in with a password, where the portal takes one."""
         if not settings.LOCAL_SIGN_IN:
-            return sign_in_page(request, "This portal takes no passwords.", HTTPStatus.FORBIDDEN)
+            return sign_in_page(request, "Passwords are disabled: use the sign-in provider.", HTTPStatus.FORBIDDEN)
         return super().post(request, *args, **kwargs)
 
     def form_valid(self, form: AuthenticationForm) -> HttpResponse:
@@ -95,14 +95,14 @@ def change_password(request: PageRequest) -> HttpResponseBase:
     finds a session open cannot try passwords at will.
     """
     if not _has_password(request):
-        raise Http404("You sign in without a password of this portal.")
+        raise Http404("Your sign-in provider keeps your password.")
     form = PasswordForm(request.user, request.POST)
     if not form.is_valid():
         return _password_page(request, form, status=HTTPStatus.BAD_REQUEST)
     name = request.user.get_username()
     known = authenticate(request, username=name, password=form.cleaned_data["old"])
     if known is None or known.pk != request.user.pk:
-        form.add_error("old", "That is not the password of this account.")
+        form.add_error("old", "The current password is wrong.")
         return _password_page(request, form, status=HTTPStatus.BAD_REQUEST)
     by = ActingParty(name, client_address(request) or "")
     fresh = set_own_password(request.user, form.cleaned_data["new"], by=by, now=timezone.now())
@@ -157,9 +157,9 @@ def _next(request: HttpRequest) -> str:
 
 
 SCOPES = {
-    TokenScope.READ: "read: see what you see",
-    TokenScope.REQUEST: "request: ask for quota where you may",
-    TokenScope.DECIDE: "decide: review requests of others",
+    TokenScope.READ: "read: everything you can see",
+    TokenScope.REQUEST: "request: request quota",
+    TokenScope.DECIDE: "decide: approve requests",
 }
 
 
@@ -232,7 +232,7 @@ def create_token(request: PageRequest) -> HttpResponseBase:
 @change
 def end_token(request: PageRequest, pk: int) -> HttpResponseBase:
     if not revoke_token(request.user, pk, now=timezone.now(), by=_by(request)):
-        raise Http404("There is no such token, or it is not yours.")
+        raise Http404("Token not found, or it is not yours.")
     return HttpResponseRedirect(reverse("web:tokens"))
 
 
@@ -323,7 +323,7 @@ def add_view(request: PageRequest) -> HttpResponseBase:
 @change
 def remove_view(request: PageRequest, pk: int) -> HttpResponseBase:
     if not delete_view(request.user, pk):
-        raise Http404("There is no such view, or it is not yours.")
+        raise Http404("View not found, or it is not yours.")
     return HttpResponseRedirect(reverse("web:views"))
 
 

@@ -21,10 +21,11 @@ from apps.quota_requests.selectors import (
     last_audit_check,
 )
 from apps.web.components.formats import Format, shown
-from apps.web.components.page_query import PER_PAGE, Query, href
+from apps.web.components.page_query import Query, href
 from apps.web.pages import page, respond
 from apps.web.query_session import PageRequest, query_session
 
+_PER_PAGE = 20
 _LONGEST = 200
 _NOTHING = "nothing"
 # Frozen with a request, long, and shown there.
@@ -88,7 +89,7 @@ def audit_asked(given: QueryDict, *, zone: ZoneInfo) -> AuditAsked:
     first = _day(given.get("since"), problems)
     last = _day(given.get("until"), problems)
     if first and last and last < first:
-        problems.append("The last day is before the first, so that no line can be of both.")
+        problems.append("The last day is before the first.")
     filters = AuditFilters(
         who=who,
         what=what,
@@ -208,7 +209,7 @@ def audit(request: PageRequest) -> HttpResponseBase:
     reading = query_session(request)
     asked = audit_asked(request.GET, zone=reading.choice.zone)
     cursor = request.GET.get("cursor") or None
-    found = audit_rows(actor, asked.filters, cursor=cursor, page_size=PER_PAGE)
+    found = audit_rows(actor, asked.filters, cursor=cursor, page_size=_PER_PAGE)
     check = last_audit_check(actor)
     older = (*asked.query, ("cursor", found.next_cursor)) if found.next_cursor else ()
     return respond(

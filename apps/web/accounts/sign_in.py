@@ -28,10 +28,10 @@ class SignInForm(AuthenticationForm):
 
     error_messages = {
         "invalid_login": (
-            "That user name and password do not belong together. Both mind upper and lower case. "
+            "Wrong user name or password. Both are case-sensitive. "
             "An administrator can set a new password with manage.py changepassword."
         ),
-        "inactive": "This account is switched off. Ask an administrator to switch it on.",
+        "inactive": "This account is disabled. Ask an administrator to enable it.",
         "reserved": (
             "This name is, or looks like, a name of the portal itself. No user can sign in with "
             "it: ask an administrator for an account with another name."

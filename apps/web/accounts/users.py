@@ -91,7 +91,7 @@ class PersonForm(forms.Form):
 class PasswordForm(forms.Form):
     """The old password, and the new one twice; whether the old one is right is for the caller."""
 
-    old = _password("Password until now", "current-password")
+    old = _password("Current password", "current-password")
     new = _password("New password", _NEW)
     again = _password("Confirm password", _NEW)
 
@@ -103,11 +103,11 @@ class PasswordForm(forms.Form):
         given: dict[str, Any] = super().clean() or {}
         new, again = given.get("new"), given.get("again")
         if new and again and new != again:
-            self.add_error("again", "The two differ.")
+            self.add_error("again", "The passwords differ.")
         if new:
             _check(self, "new", new, self._person)
         if new and new == given.get("old"):
-            self.add_error("new", "That is the password until now.")
+            self.add_error("new", "This is the current password.")
         return given
 
 
@@ -119,7 +119,7 @@ def _check(form: forms.Form, field: str, password: str, person: "User") -> None:
 
 
 Parts = ParamSpec("Parts")
-_NOTHING_THERE = "There is no such account that you may change."
+_NOTHING_THERE = "Account not found, or you may not change it."
 
 
 @page
@@ -188,7 +188,7 @@ def role(request: PageRequest, who: Manager, pk: int) -> HttpResponseBase:
     """Change a role; no user changes their own, so that one administrator is always left."""
     given = request.POST.get("role", "")
     if given not in {each.value for each in Role}:
-        return _shown(request, pk, "That is no role: choose one of the list.")
+        return _shown(request, pk, "Choose a role from the list.")
     give_role(who, pk, Role(given))
     return _to_person(pk)
 
@@ -203,7 +203,7 @@ def place(request: PageRequest, who: Manager, pk: int) -> HttpResponseBase:
         elif given == "none":
             take_place(who, pk, team)
         else:
-            return _shown(request, pk, "Say whether they shall lead the team or be on it.")
+            return _shown(request, pk, "Choose lead or member.")
     except PlaceRefused as refusal:
         return _shown(request, pk, str(refusal))
     return _to_person(pk)
@@ -225,7 +225,7 @@ def _shown(request: PageRequest, pk: int, problem: str = "") -> HttpResponseBase
     reading = query_session(request)
     row = selectors.person(pk, now=reading.now)
     if row is None:
-        raise Http404("There is no such account.")
+        raise Http404("Account not found.")
     return respond(
         request,
         reading,

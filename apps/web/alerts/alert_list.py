@@ -125,7 +125,7 @@ def alert_query(given: QueryDict) -> AlertQuery:
     known = {kind.value: kind for kind in AlertKind}
     asked = dict.fromkeys(given.getlist("kind"))
     kinds = tuple(known[name] for name in asked if name in known)
-    problems += [f"“{name[:40]}” is no kind of alert." for name in asked if name not in known]
+    problems += [f"“{name[:40]}” is not an alert kind." for name in asked if name not in known]
     team = _text(given, "team")[:_LONGEST]
     subject = _text(given, "subject")[:_LONGEST_SUBJECT]
     before = number_of(given, "before", problems)
@@ -147,7 +147,7 @@ def number_of(given: QueryDict, name: str, problems: list[str]) -> int | None:
     # Up to 18 digits: more than that is no id of any database.
     if written.isascii() and written.isdecimal() and len(written) <= 18:
         return int(written)
-    problems.append("This address points to no place in the list: here is its beginning.")
+    problems.append("This address is not in the list. The list starts here.")
     return None
 
 
@@ -290,7 +290,7 @@ def open_alert(request: PageRequest, pk: int) -> HttpResponseBase:
     """Lead to the page that shows what an alert is about; it is read then."""
     alert = selectors.alert_of(pk, visibility=visibility_of(request.user))
     if alert is None or not _is_own(alert.path):
-        raise Http404("There is no such alert, or you may not see it.")
+        raise Http404("Alert not found, or you may not see it.")
     if request.method == "GET":
         mark_read(request.user, alert)
     return HttpResponseRedirect(alert.path)
@@ -310,7 +310,7 @@ def answer(request: PageRequest, pk: int) -> HttpResponseBase:
     """Answer an idle alert: it is kept until a day, or it can go."""
     alert = selectors.alert_of(pk, visibility=visibility_of(request.user))
     if alert is None:
-        raise Http404("There is no such alert, or you may not see it.")
+        raise Http404("Alert not found, or you may not see it.")
     attempt = _attempt(request, pk)
     refusal = _refusal(request, alert, attempt)
     if refusal:
@@ -332,7 +332,7 @@ def _attempt(request: PageRequest, pk: int) -> Attempt:
 def _refusal(request: PageRequest, alert: "Alert", attempt: Attempt) -> str:
     """Give the answer; return why it was not taken, empty when it was."""
     if attempt.keeps and not attempt.until:
-        return "Choose the day until which it is kept."
+        return "Choose an end day."
     try:
         answer_idle(
             request.user,
@@ -388,7 +388,7 @@ def _of_channel(channel: int | None) -> Query:
 def again(request: PageRequest, pk: int) -> HttpResponseBase:
     """Send anew what was given up or muted."""
     if not send_again(request.user, pk, now=timezone.now()):
-        raise Http404("There is nothing of yours here that could be sent again.")
+        raise Http404("Delivery not found, or it cannot be sent again.")
     channel = number_of(request.GET, "channel", [])
     query = (*_of_channel(channel), *before_query(number_of(request.GET, "before", [])))
     return HttpResponseRedirect(f"{with_query(reverse('web:deliveries'), query)}#delivery-{pk}")

@@ -44,14 +44,14 @@ if TYPE_CHECKING:
 
 
 TELLS: Mapping[AlertKind, str] = {
-    AlertKind.BUDGET: "a share of one is used, or it will be used up too soon",
-    AlertKind.QUOTA: "one is full or nearly",
-    AlertKind.IDLE: "work holds GPUs and does nothing with them; can be answered",
-    AlertKind.WAIT: "work pending for long",
-    AlertKind.DATA_GAP: "nothing is known of a cluster; for who runs the platform",
-    AlertKind.DRIFT: "a cluster shows another quota than was approved",
-    AlertKind.REQUEST: "each step of a request, from submitted to applied",
-    AlertKind.REVERT: "a raise is about to end",
+    AlertKind.BUDGET: "a threshold is passed, or it is over pace",
+    AlertKind.QUOTA: "full or nearly full",
+    AlertKind.IDLE: "allocated GPUs without activity; can be answered",
+    AlertKind.WAIT: "workloads pending for long",
+    AlertKind.DATA_GAP: "a cluster without data; for administrators",
+    AlertKind.DRIFT: "a quota differs from its approved value",
+    AlertKind.REQUEST: "each step from submitted to applied",
+    AlertKind.REVERT: "a temporary raise ends soon",
 }
 CHANNELS: Mapping[ChannelKind, str] = {
     ChannelKind.EMAIL: "E-mail",
@@ -60,10 +60,10 @@ CHANNELS: Mapping[ChannelKind, str] = {
     ChannelKind.WEBHOOK: "Webhook (JSON by HTTPS)",
 }
 CADENCES: Mapping[Cadence, str] = {
-    Cadence.AT_ONCE: "at once",
-    Cadence.HOURLY: "each hour, in one message",
-    Cadence.DAILY: "each day, in one message",
-    Cadence.WEEKLY: "each week, in one message",
+    Cadence.AT_ONCE: "immediately",
+    Cadence.HOURLY: "hourly, in one message",
+    Cadence.DAILY: "daily, in one message",
+    Cadence.WEEKLY: "weekly, in one message",
 }
 DAYS = tuple(name.capitalize() for name in WEEKDAYS)
 
@@ -87,7 +87,7 @@ def channel_label(name: str) -> str:
 def delivery_state(row: DeliveryRow) -> str:
     """Return what became of a delivery, in words."""
     if row.state == "queued":
-        return f"failed {_times(row.failures)}, is tried again" if row.failures else "waits"
+        return f"failed {_times(row.failures)}, retrying" if row.failures else "queued"
     if row.state == "muted":
         return "not sent" if row.error else "muted"
     return row.state
@@ -216,7 +216,7 @@ class ChannelForm(forms.Form):
         label="Name", max_length=80, widget=forms.TextInput({**_CONTROL, "autocomplete": "off"})
     )
     kind = forms.ChoiceField(
-        label="Goes to",
+        label="Destination",
         choices=[(kind.value, label) for kind, label in CHANNELS.items()],
         widget=forms.Select(_SELECT),
     )
@@ -227,7 +227,7 @@ class ChannelForm(forms.Form):
         widget=AddressInput({**_CONTROL, "autocomplete": "off", "spellcheck": "false"}),
     )
     kinds = forms.MultipleChoiceField(
-        label="Kinds of alerts",
+        label="Alerts",
         choices=[(kind.value, f"{HEADINGS[kind]}: {TELLS[kind]}") for kind in AlertKind],
         widget=forms.CheckboxSelectMultiple({"class": "form-check-input"}),
         required=False,
@@ -236,20 +236,20 @@ class ChannelForm(forms.Form):
         label="How often",
         choices=[(cadence.value, label) for cadence, label in CADENCES.items()],
         widget=forms.Select(_SELECT),
-        help_text="What is urgent goes at once in any case.",
+        help_text="Urgent alerts are sent immediately.",
     )
     at = forms.TimeField(
         label="Time of day",
         required=False,
         widget=forms.TimeInput(_CLOCK, format="%H:%M"),
-        help_text="For each day and each week; 08:00 unless another is given.",
+        help_text="Of daily and weekly messages; default 08:00.",
     )
     weekday = forms.ChoiceField(
         label="Weekday",
         choices=list(enumerate(DAYS)),
         required=False,
         widget=forms.Select(_SELECT),
-        help_text="For each week.",
+        help_text="Of weekly messages.",
     )
     quiet_from = forms.TimeField(
         label="Quiet from", required=False, widget=forms.TimeInput(_CLOCK, format="%H:%M")
@@ -294,10 +294,10 @@ class NewChannelForm(ChannelForm):
 
     def __init__(self, *args: Any, teams: Mapping[int, str], platform: bool, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        choices = [(MINE, "me: what I may see")]
-        choices += [(f"team-{pk}", f"the team {name}") for pk, name in teams.items()]
+        choices = [(MINE, "me")]
+        choices += [(f"team-{pk}", f"team {name}") for pk, name in teams.items()]
         if platform:
-            choices.append((PLATFORM, "the platform: everything that is said"))
+            choices.append((PLATFORM, "platform: all alerts"))
         cast("forms.ChoiceField", self.fields["of"]).choices = choices
 
     @property
@@ -338,7 +338,7 @@ class MuteForm(forms.Form):
         required=False,
         max_length=600,
         widget=forms.TextInput({**_CONTROL, "autocomplete": "off", "spellcheck": "false"}),
-        help_text="As the log writes it, such as budget:vision/gpu_hours. Empty: anything.",
+        help_text="As in the delivery log: budget:vision/gpu_hours. Empty: all.",
     )
     until = forms.DateTimeField(
         label="Until",
@@ -502,7 +502,7 @@ def mute_one(request: PageRequest, pk: int) -> HttpResponseBase:
 def end_mute(request: PageRequest, pk: int) -> HttpResponseBase:
     muted = selectors.mute_of(request.user, pk)
     if muted is None:
-        raise Http404("There is no such silence, or it is not yours.")
+        raise Http404("Mute not found, or it is not yours.")
     # Pages read whole seconds: the one that follows at once shall not list it any more.
     now = timezone.now().replace(microsecond=0)
     unmute(request.user, muted, now=now, origin=_origin(request))
@@ -513,7 +513,7 @@ def _found(request: PageRequest, pk: int) -> "Channel":
     """Return a channel of the reader; who may not change it is told that nothing is there."""
     found = selectors.channel_of(request.user, pk)
     if found is None:
-        raise Http404("There is no such channel, or it is not yours.")
+        raise Http404("Channel not found, or it is not yours.")
     return found
 
 

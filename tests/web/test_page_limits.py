@@ -1,0 +1,255 @@
+"""Every page of the demo's portal as three people: short, wide enough, and easy to hit.
+
+`make pictures` also takes every page in four looks to `screenshots` in the var folder, as
+`<page>-<width>-<theme>.png`, with an `index.html` of all, for people to look at.
+"""
+
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.conf import settings as project
+from playwright.sync_api import Page, ViewportSize
+from pytest_django import Settings
+
+from tests.web.appearances import DESK, PHONE, is_exhaustive
+from tests.web.axe import cookie_of, settle
+from tests.web.campus_portal import (
+    ADMIN,
+    FINANCE,
+    LEAD,
+    NOW,
+    campus_pages,
+    fill_campus_portal,
+)
+from tests.web.conftest import Screen
+from tests.web.test_browser import draw_all
+from tests.worlds import shared
+
+pytestmark = pytest.mark.browser
+
+REMAKE = os.environ.get("GPUPORTAL_MAKE_PICTURES") == "1"
+FOLDER: Path = project.VAR_DIR / "screenshots"
+# Of a long list its beginning tells how it looks.
+TALLEST_PICTURE = 6000
+SCREEN = 900
+MOST_PIXELS, MOST_WORDS = 2000, 450
+NOT_SHOWN = (403, 404)
+A4 = ([0, 0, 595, 842], [0, 0, 596, 842])
+"""In points, rounded as browsers do."""
+
+MEASURE = """() => {
+  const main = document.querySelector("main");
+  const seen = element => element.checkVisibility() && element.getClientRects().length > 0;
+  const columns = {};
+  for (const table of [...main.querySelectorAll("table")].filter(seen)) {
+    const rows = [...table.querySelectorAll("tbody tr")].filter(seen);
+    [...table.querySelectorAll("thead tr:last-child > *")].forEach((head, place) => {
+      const cells = rows.map(row => row.children[place]?.innerText.trim() ?? "");
+      if (new Set(cells).size < 3 || !cells.some(cell => /\\d/.test(cell))) return;
+      const key = head.innerText.trim() + ": " + cells.sort().join(", ");
+      columns[key] = (columns[key] ?? 0) + 1;
+    });
+  }
+  return {
+    height: document.documentElement.scrollHeight,
+    words: main.innerText.split(/\\s+/).filter(Boolean).length,
+    repeated: Object.keys(columns).filter(key => columns[key] > 1),
+  };
+}"""
+SMALL_TARGETS = """least => {
+  const targets = "a[href], button, input, select, textarea, summary";
+  const box = element => element.getBoundingClientRect();
+  const inSentence = element => {
+    if (getComputedStyle(element).display !== "inline") return false;
+    const block = element.closest("p, li, dd, dt, td, th, div, summary, h1, h2, h3, label");
+    return block.innerText.trim().length > element.textContent.trim().length + 1;
+  };
+  const isSmall = element => [element, ...(element.labels ?? [])].every(
+    one => Math.min(box(one).width, box(one).height) < least - 0.5);
+  return [...document.querySelectorAll(targets)]
+    .filter(one => one.checkVisibility({visibilityProperty: true, opacityProperty: true}))
+    .filter(one => Math.min(box(one).width, box(one).height) > 1)
+    .filter(one => isSmall(one) && !inSentence(one))
+    .map(one => one.outerHTML.slice(0, 90));
+}"""
+LEAST_TARGET = 24
+"""CSS pixels, as WCAG 2.2 has it (2.5.8)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a page may have at most: pixels at 1440, words, columns said twice, small targets."""
+
+    pixels: int = MOST_PIXELS
+    words: int = MOST_WORDS
+    repeated: int = 0
+    small: int = 0
+
+
+USUAL = Limits()
+HOME = Limits(pixels=SCREEN, words=150)
+OVER: Mapping[str, Limits] = {}
+"""Pages that do not keep the limits yet, with what they have now. A page that keeps them must leave
+the list; none may join it, and no number may grow."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """A page as somebody sees it first: at 1440 px, and targets and width at 390 px."""
+
+    height: int
+    words: int
+    repeated: list[str]
+    overflow: int
+    small: list[str]
+
+    def breaches(self, limits: Limits) -> Iterator[str]:
+        """Yield what the page has too much of."""
+        if self.height > limits.pixels:
+            yield f"{self.height:,} px, at most {limits.pixels:,}"
+        if self.words > limits.words:
+            yield f"{self.words:,} words, at most {limits.words}"
+        if self.overflow > 0:
+            yield f"{self.overflow} px wider than a phone"
+        if len(self.repeated) > limits.repeated:
+            yield f"{len(self.repeated)} columns twice: {self.repeated[0][:80]}"
+        if len(self.small) > limits.small:
+            yield f"{len(self.small)} targets under {LEAST_TARGET} px: {self.small[0]}"
+
+
+def measured(page: Page) -> Measured:
+    """Measure a page that is open; it is left as wide as it was."""
+    before: ViewportSize | None = page.viewport_size
+    found: dict[str, Any] = page.evaluate(MEASURE)
+    page.set_viewport_size({"width": PHONE, "height": SCREEN})
+    overflow = page.evaluate("document.documentElement.scrollWidth - innerWidth")
+    small = page.evaluate(SMALL_TARGETS, LEAST_TARGET)
+    if before is not None:
+        page.set_viewport_size(before)
+    return Measured(overflow=overflow, small=small, **found)
+
+
+_campus = shared(fill_campus_portal)
+
+
+@pytest.fixture
+def campus(_campus: None, address: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Return the address of the demo's portal, whose clock stands still."""
+    monkeypatch.setattr("django.utils.timezone.now", lambda: NOW)
+    return address
+
+
+def visit(
+    campus: str, screen: Screen, person: str, steps: Callable[[Page], None], **look: Any
+) -> None:
+    """Take steps as a person. Pages that are not theirs answer so, which is no error here."""
+    cookie = cookie_of(person, campus)
+
+    def signed_in(page: Page) -> None:
+        page.context.add_cookies([cookie])
+        steps(page)
+
+    screen.visit(campus, signed_in, provoked=("403", "404"), **look)
+
+
+def pages_of(person: str) -> dict[str, str]:
+    """Return the pages to measure: an administrator's all, of others every other one."""
+    pages = campus_pages()
+    pages.pop("styleguide")  # it is long by its nature, and there with DEBUG alone
+    if is_exhaustive() or person == ADMIN:
+        return pages
+    share = list(pages)[(person == FINANCE) :: 2]
+    return {name: pages[name] for name in dict.fromkeys(["home", *share])}
+
+
+def measure_all(page: Page, pages: Mapping[str, str]) -> dict[str, Measured]:
+    found = {}
+    for name, address in pages.items():
+        response = page.goto(address)
+        assert response is not None
+        if response.status not in NOT_SHOWN:
+            settle(page)
+            found[name] = measured(page)
+    return found
+
+
+@pytest.mark.parametrize("person", [ADMIN, LEAD, FINANCE])
+def test_a_page_is_short_and_easy_to_hit(person: str, campus: str, screen: Screen) -> None:
+    pages = pages_of(person)
+    found: dict[str, Measured] = {}
+    steps = lambda page: found.update(measure_all(page, pages))  # noqa: E731
+    visit(campus, screen, person, steps, width=DESK)
+    usual = {name: HOME if name == "home" else USUAL for name in found}
+    breaches = {
+        name: "; ".join(one.breaches(OVER.get(name, usual[name]))) for name, one in found.items()
+    }
+    assert not any(breaches.values()), "\n".join(
+        f"{n}: {text}" for n, text in breaches.items() if text
+    )
+    if person == ADMIN:
+        kept = [name for name in OVER if not any(found[name].breaches(usual[name]))]
+        assert not kept, f"these keep the limits now and must leave OVER: {kept}"
+
+
+@pytest.mark.parametrize(
+    ("person", "path"),
+    [
+        *((person, "/") for person in (ADMIN, LEAD, FINANCE)),
+        (LEAD, "/capacity/teams/speech/statement/"),
+    ],
+    ids=["home of an admin", "home of a lead", "home of finance", "statement"],
+)
+def test_home_and_statement_print_on_one_page(
+    person: str, path: str, campus: str, screen: Screen
+) -> None:
+    papers: list[bytes] = []
+
+    def steps(page: Page) -> None:
+        page.goto(path)
+        settle(page)
+        papers.append(page.pdf(format="A4", prefer_css_page_size=True))
+
+    visit(campus, screen, person, steps, width=DESK)
+    assert len(re.findall(rb"/Type /Page\b", papers[0])) == 1
+    for box in re.findall(rb"/MediaBox \[([^\]]+)\]", papers[0]):
+        assert sorted(round(float(side)) for side in box.split()) in A4
+
+
+@pytest.mark.skipif(not REMAKE, reason="make pictures takes them")
+@pytest.mark.parametrize("width", [DESK, PHONE])
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_every_page_is_pictured(
+    dark: bool, width: int, campus: str, screen: Screen, settings: Settings
+) -> None:
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    look = f"{width}-{'dark' if dark else 'light'}"
+    steps = partial(take_pictures, look=look, settings=settings)
+    visit(campus, screen, ADMIN, steps, width=width, dark=dark)
+    files = sorted(file.name for file in FOLDER.glob("*.png"))
+    images = "".join(f'<h2>{name}</h2><img src="{name}" alt="">\n' for name in files)
+    (FOLDER / "index.html").write_text(f"<!doctype html>\n{images}", encoding="utf-8")
+
+
+def take_pictures(page: Page, *, look: str, settings: Settings) -> None:
+    """Take a picture of every page, as wide as it is: what sticks out is seen."""
+    for name, address in campus_pages().items():
+        settings.DEBUG = name == "styleguide"
+        page.goto(address)
+        settle(page)
+        draw_all(page)
+        page.evaluate("document.fonts.ready.then(() => scrollTo(0, 0))")
+        wide, height = page.evaluate(
+            "(root => [root.scrollWidth, root.scrollHeight])(document.documentElement)"
+        )
+        page.screenshot(
+            path=FOLDER / f"{name}-{look}.png",
+            clip={"x": 0, "y": 0, "width": wide, "height": min(height, TALLEST_PICTURE)},
+            full_page=True,
+            animations="disabled",
+        )
