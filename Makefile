@@ -106,8 +106,9 @@ truths: programs ## Hold whole traces against their published sums, some minutes
 	$(POSTGRESQL) $(BIN)/python -m tests.openb_truths $(DAYS)
 	$(POSTGRESQL) $(BIN)/python -m tests.campus_truths $(DAYS)
 
-pictures: programs ## Make the pictures of the documentation again
-	GPUPORTAL_MAKE_PICTURES=1 $(SQLITE) $(BIN)/python -m pytest --require-servers tests/web/test_pictures.py
+pictures: programs ## Make the pictures and the table of tasks of the documentation, and var/screenshots of every page
+	GPUPORTAL_MAKE_PICTURES=1 $(SQLITE) $(BIN)/python -m pytest --require-servers tests/web/test_pictures.py \
+		tests/web/test_tasks_browser.py tests/web/test_page_limits.py
 
 bench: programs ## Measure against targets; writes var/bench.json (BENCH=full for 100,000 GPUs)
 	$(BIN)/python -m tests.bench

@@ -17,7 +17,7 @@ from apps.accounts.services.audit import record
 from apps.quota_requests import services
 from apps.quota_requests.permissions import portal as the_portal
 from apps.quota_requests.services import verify
-from apps.web.components.page_query import PER_PAGE
+from apps.web.accounts.audit import PER_PAGE
 from tests.factories import Portal
 from tests.web.pages import file_of
 

@@ -52,7 +52,9 @@ class SignIn(auth.LoginView):
     def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         """Sign in with a password, where the portal takes one."""
         if not settings.LOCAL_SIGN_IN:
-            return sign_in_page(request, "Passwords are disabled: use the sign-in provider.", HTTPStatus.FORBIDDEN)
+            return sign_in_page(
+                request, "Passwords are disabled: use the sign-in provider.", HTTPStatus.FORBIDDEN
+            )
         return super().post(request, *args, **kwargs)
 
     def form_valid(self, form: AuthenticationForm) -> HttpResponse:

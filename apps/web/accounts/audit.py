@@ -25,7 +25,7 @@ from apps.web.components.page_query import Query, href
 from apps.web.pages import page, respond
 from apps.web.query_session import PageRequest, query_session
 
-_PER_PAGE = 20
+PER_PAGE = 10  # each with its differences
 _LONGEST = 200
 _NOTHING = "nothing"
 # Frozen with a request, long, and shown there.
@@ -209,7 +209,7 @@ def audit(request: PageRequest) -> HttpResponseBase:
     reading = query_session(request)
     asked = audit_asked(request.GET, zone=reading.choice.zone)
     cursor = request.GET.get("cursor") or None
-    found = audit_rows(actor, asked.filters, cursor=cursor, page_size=_PER_PAGE)
+    found = audit_rows(actor, asked.filters, cursor=cursor, page_size=PER_PAGE)
     check = last_audit_check(actor)
     older = (*asked.query, ("cursor", found.next_cursor)) if found.next_cursor else ()
     return respond(
