@@ -3,7 +3,7 @@
 from django.urls import URLPattern, path, re_path
 from rest_framework.views import APIView
 
-from apps.api import costs, fairness, pending, quota_requests, quotas, views
+from apps.api import bills, costs, fairness, pending, quota_requests, quotas, views
 
 app_name = "api"
 
@@ -22,6 +22,8 @@ _LISTS: dict[str, type[APIView]] = {
     "costs": costs.CostsView,
     "costs/focus": costs.FocusView,
     "waste": costs.WasteView,
+    "bills": bills.BillsView,
+    "reconciliation": bills.ReconciliationView,
     "recommendations": costs.RecommendationsView,
     "quota-requests": quota_requests.QuotaRequestsView,
 }

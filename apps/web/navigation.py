@@ -13,7 +13,8 @@ from apps.web.components.page_query import Query, href
 class NavPage:
     """One page: `name` is that of its address, `shown_in` the template folders it stands for.
 
-    `key` follows `g` on the keyboard; `admin` pages are for administrators.
+    `key` follows `g` on the keyboard; `admin` pages are for administrators, those of `finance` for
+    these and finance.
     """
 
     label: str
@@ -21,6 +22,7 @@ class NavPage:
     key: str
     shown_in: tuple[str, ...]
     admin: bool = False
+    finance: bool = False
 
 
 GROUPS: tuple[tuple[str, tuple[NavPage, ...]], ...] = (
@@ -45,6 +47,7 @@ GROUPS: tuple[tuple[str, tuple[NavPage, ...]], ...] = (
             NavPage("Prices", "prices", "i", ("prices",)),
             NavPage("Budgets", "budgets", "y", ("budgets",)),
             NavPage("Exports", "exports", "e", ("exports",)),
+            NavPage("Bill", "bill", "n", ("bill",), finance=True),
             NavPage("Report", "report", "y", ("month_report",)),
         ),
     ),
@@ -89,25 +92,34 @@ class NavGroup:
     pages: tuple[NavLink, ...]
 
 
-def groups_for(query: Query, shown: str, *, is_admin: bool) -> list[NavGroup]:
+def groups_for(
+    query: Query, shown: str, *, is_admin: bool, is_finance: bool = False
+) -> list[NavGroup]:
     """Return the groups of a reader; `shown` is the template folder of the page that is open."""
     # The pages of a request are in folders below that of the request.
     folder = shown.partition("/")[0]
     return [
         _group(label, links)
         for label, pages in GROUPS
-        if (links := tuple(_links(pages, query, folder, is_admin=is_admin)))
+        if (
+            links := tuple(
+                _links(_for_reader(pages, is_admin=is_admin, is_finance=is_finance), query, folder)
+            )
+        )
     ]
 
 
-def _links(
-    pages: Iterable[NavPage], query: Query, folder: str, *, is_admin: bool
-) -> Iterable[NavLink]:
+def _for_reader(pages: Iterable[NavPage], *, is_admin: bool, is_finance: bool) -> Iterable[NavPage]:
+    return (
+        page for page in pages if is_admin or not (page.admin or (page.finance and not is_finance))
+    )
+
+
+def _links(pages: Iterable[NavPage], query: Query, folder: str) -> Iterable[NavLink]:
     for page in pages:
-        if is_admin or not page.admin:
-            current = "" if folder not in page.shown_in else "true"
-            current = "page" if folder == page.shown_in[0] else current
-            yield NavLink(page.label, href(page.name, query) or "", page.name, page.key, current)
+        current = "" if folder not in page.shown_in else "true"
+        current = "page" if folder == page.shown_in[0] else current
+        yield NavLink(page.label, href(page.name, query) or "", page.name, page.key, current)
 
 
 def _group(label: str, links: tuple[NavLink, ...]) -> NavGroup:

@@ -6,7 +6,7 @@ from apps.web import navigation, search, styleguide
 from apps.web.accounts import account, audit, users
 from apps.web.alerts import alert_list, channels
 from apps.web.clusters import device, devices, tier_catalog, tiers
-from apps.web.costs import cost_pages, exports, prices, recommendations, report
+from apps.web.costs import bill, cost_pages, exports, prices, recommendations, report
 from apps.web.data_quality import quality_pages, readiness
 from apps.web.explain import breakdown, figure_page
 from apps.web.fairness import overview, statement, tier, what_if
@@ -69,6 +69,10 @@ urlpatterns: list[URLPattern] = [
     path("costs/exports/file", exports.month_file, name="month-file"),
     path("costs/exports/<int:pk>/file", exports.export_file, name="export-file"),
     path("costs/exports/<str:month>/reopen", exports.reopen, name="reopen-month"),
+    path("costs/bill/", bill.bill, name="bill"),
+    path("costs/bill/import", bill.upload, name="import-bill"),
+    path("costs/bill/mapping", bill.mapping, name="map-skus"),
+    path("costs/bill/<int:pk>/delete", bill.delete, name="delete-bill"),
     path("costs/report/", report.report, name="report"),
     path("costs/report/<str:month>/", report.report, name="month-report"),
     path("costs/report/<str:month>/file", report.report_file, name="report-file"),

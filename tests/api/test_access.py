@@ -30,6 +30,14 @@ TABLE: dict[str, dict[str, dict[str, int]]] = {
     for name in LISTS
     for slash in ("", "/")
 }
+# Invoices are for finance and administrators.
+FORBIDDEN = dict.fromkeys(("get", "head"), 403)
+for name in ("bills", "reconciliation"):
+    for slash in ("", "/"):
+        TABLE[f"/api/v1/{name}{slash}"] = {"anonymous": UNKNOWN} | {
+            role: READ | REFUSED | (FORBIDDEN if role in {"ada", "ben", "dan"} else {})
+            for role in SIGNED_IN
+        }
 # Who reads a request of vision: its people, finance and administrators. What is sent here is an
 # empty object, and who may not do a thing at all is told so first.
 REQUEST = "/api/v1/quota-requests/1"

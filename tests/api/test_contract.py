@@ -54,6 +54,11 @@ FIELDS: dict[str, tuple[str, ...]] = {
         *("kind", "cluster", "namespace", "workload", "tier", "change", "saving_per_month"),
         *("currency", "confidence", "evidence", "state"),
     ),
+    "bills": ("month", "provider", "total", "currency", "imported_at", "ended_at"),
+    "reconciliation": (
+        *("day", "gpu_model", "billed_cost", "portal_cost", "difference", "difference_ratio"),
+        "currency",
+    ),
     "quota-requests": (
         *("cluster", "namespace", "source", "name", "key", "from", "to", "reason", "needed_by"),
         *("until", "state"),
@@ -75,6 +80,7 @@ PARAMETERS: dict[str, tuple[str, ...]] = {
     "costs": ("format",),
     "waste": ("format",),
     "costs/focus": ("period", "format"),
+    "reconciliation": ("month",),
 }
 ASKED = (
     *("cluster", "namespace", "source", "name", "key", "from", "to", "reason"),

@@ -43,6 +43,7 @@ STANDING = {
     "/costs/recommendations/": 19,
     "/costs/prices/": 25,
     "/costs/exports/": 19,
+    "/costs/bill/": 19,
     "/costs/report/2025-10/": 171,
     "/capacity/gpus/": 27,
     "/capacity/gpus/west/GPU-00000000-0000-0000-0000-000000000001/": 19,

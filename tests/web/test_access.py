@@ -69,6 +69,10 @@ ADDRESSES = {
     "create-export": "/costs/exports/create",
     "export-file": "/costs/exports/1/file",
     "reopen-month": "/costs/exports/2025-10/reopen",
+    "bill": "/costs/bill/",
+    "import-bill": "/costs/bill/import",
+    "map-skus": "/costs/bill/mapping",
+    "delete-bill": "/costs/bill/0/delete",
     "report": "/costs/report/",
     "month-report": "/costs/report/2025-10/",
     "report-file": "/costs/report/2025-10/file",
@@ -141,6 +145,9 @@ CHANGES = {
     **dict.fromkeys(("sign-out-everywhere", "mark-alerts-read"), 302),
     "create-export": 400,
     "reopen-month": 404,
+    "import-bill": 400,
+    "map-skus": 400,
+    "delete-bill": 404,
     "create-proposal": 400,
     "decide-proposal": 404,
     # Without a key, without fields, and of no version.
@@ -161,6 +168,7 @@ PROVIDER = {"sign-in-provider", "sign-in-callback"}
 # Whose it is gets it: test_exports_page, test_notices_access; an account: test_people.
 NOBODYS = {"export-file", "channel", "user", "proposal", "alert"}
 OF_ADMINS = {"users", "audit", "audit-file", "approvals", "create-user"}
+OF_FINANCE = {"bill", "import-bill", "map-skus", "delete-bill"}
 OF_TEAM_VISION = {
     *("workload", "pod", "gpu", "pending-detail", "quota"),
     *("request", "request-outlook", "edit-request", "save-request", "request-file"),
@@ -196,17 +204,22 @@ def _changed(page: str, verb: str, role: str) -> int:
     if verb != "post":
         return 405
     hidden = page in OF_TEAM_VISION and role == "outsider"
-    hidden = hidden or (page in OF_ADMINS and role != "admin")
+    hidden = hidden or _is_for_others(page, role)
     return 302 if role == "anonymous" else 404 if hidden else CHANGES[page]
 
 
 def _shown(page: str, role: str) -> int:
-    if page in NOBODYS or (page in OF_ADMINS and role != "admin"):
+    if page in NOBODYS or _is_for_others(page, role):
         return 404
     if page in OF_TEAM_VISION and role == "outsider":
         return 404
     # Who asked edits, and the leads of the team; others are told so.
     return 409 if page == "edit-request" and role != "lead" else 200
+
+
+def _is_for_others(page: str, role: str) -> bool:
+    of_admins = page in OF_ADMINS and role != "admin"
+    return of_admins or (page in OF_FINANCE and role not in {"admin", "finance"})
 
 
 def _sign_in(verb: str, role: str) -> int:

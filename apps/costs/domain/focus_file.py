@@ -1,7 +1,8 @@
 """Costs as FOCUS 1.0, the FinOps Foundation's columns of a bill (focus.finops.org).
 
-FOCUS's own words live here alone. All 43 columns of 1.0 are written, among them the 21 mandatory
-ones, which are those of 1.1 and 1.2 too; what we know beyond them is in columns prefixed `x_`.
+FOCUS's own words live here, and in `bills.focus_charges`, which reads them. All 43 columns of 1.0
+are written, among them the 21 mandatory ones, which are those of 1.1 and 1.2 too; what we know
+beyond them is in columns prefixed `x_`.
 """
 
 import json

@@ -1,5 +1,20 @@
 """Reads of costs: prices, costs by period and group, waste, budgets, closed months, files."""
 
+from apps.costs.selectors.bills.imported import (
+    BillRow,
+    SkuRow,
+    bill_months,
+    bill_rows,
+    gpu_model_names,
+    sku_rows,
+)
+from apps.costs.selectors.bills.reconciliation import (
+    PoolDifference,
+    ReconciledDay,
+    Reconciliation,
+    bill_differences,
+    reconcile,
+)
 from apps.costs.selectors.budgets import MoneyBudgetRow, money_budget_rows
 from apps.costs.selectors.by_workload import (
     WORKLOAD_GROUPS,

@@ -1,5 +1,13 @@
 """Writes of costs: prices, what hours cost, closed months."""
 
+from apps.costs.services.bills import (
+    MOST_BYTES,
+    BillInput,
+    check_size,
+    delete_bill,
+    import_bill,
+    map_skus,
+)
 from apps.costs.services.closing import CloseRefused, close_period, reopen_period, sha256_of_file
 from apps.costs.services.exports import (
     ClosedCopy,

@@ -20,6 +20,7 @@ from apps.costs import selectors as costs
 from apps.costs.domain.costing import Basis, Policy
 from apps.costs.domain.exports import ExportScope, ExportState
 from apps.costs.domain.files import FileFormat, TooManyRows
+from apps.costs.permissions import can_see_bills
 from apps.costs.selectors import ClosedFileRow, ExportRow, charging
 from apps.costs.services import (
     CloseRefused,
@@ -34,6 +35,7 @@ from apps.web.components import page_query
 from apps.web.components.formats import Format, shown
 from apps.web.components.tabs import Tab, tab_bar
 from apps.web.costs import months
+from apps.web.costs.bill_view import LARGE_DIFFERENCE, signed_percent
 from apps.web.costs.months import LABELS, Month, as_closed, download, refused
 from apps.web.costs.query import BASES, GROUPS, NOTHING, POLICIES, TAKES, asked_of, with_places
 from apps.web.costs.query import CostPageQuery as PageAsked
@@ -87,10 +89,15 @@ class ExportLine:
 
 @dataclass(frozen=True, slots=True)
 class ClosedMonth:
-    """A month with what is said of its kept files: (label, sentence)."""
+    """A month with what is said of its kept files: (label, sentence); `bill` is empty without one.
+
+    `differs`: its bill is further from the portal's cost than can be left without a question.
+    """
 
     month: Month
     kept: Sequence[tuple[str, str]]
+    bill: str = ""
+    differs: bool = False
 
 
 def shown_exports(rows: Iterable[ExportRow], zone: ZoneInfo) -> list[ExportLine]:
@@ -149,10 +156,22 @@ def size_text(size: int) -> str:
 
 
 def closed_months(
-    months: Iterable[Month], kept: Mapping[tuple[date, str], ClosedFileRow], zone: ZoneInfo
+    months: Iterable[Month],
+    kept: Mapping[tuple[date, str], ClosedFileRow],
+    bills: Mapping[date, float],
+    zone: ZoneInfo,
 ) -> list[ClosedMonth]:
-    """Return months, with what is said of the files of those that are closed."""
-    return [ClosedMonth(month, _kept_words(month, kept, zone)) for month in months]
+    """Return months, with what is said of the files of those that are closed and of their bills."""
+    return [
+        ClosedMonth(
+            month,
+            _kept_words(month, kept, zone),
+            bill=f"Bill differs by {signed_percent(ratio)}" if ratio is not None else "",
+            differs=ratio is not None and abs(ratio) > LARGE_DIFFERENCE,
+        )
+        for month in months
+        for ratio in (bills.get(month.period.month),)
+    ]
 
 
 def _kept_words(
@@ -312,8 +331,12 @@ def _page(
 def _months(request: PageRequest, reading: QuerySession, asked: PageAsked) -> dict[str, Any]:
     periods = costs.period_states(now=reading.now, visibility=reading.visibility)
     kept = costs.closed_files(visibility=reading.visibility)
+    bills: Mapping[date, float] = {}
+    if can_see_bills(request.user):
+        bills = costs.bill_differences(visibility=reading.visibility, now=reading.now)
+    shown_months = months.months_of(periods, asked)
     return {
-        "months": closed_months(months.months_of(periods, asked), kept, reading.choice.zone),
+        "months": closed_months(shown_months, kept, bills, reading.choice.zone),
         "reopens": can_administer(request.user),
     }
 

@@ -11,6 +11,7 @@ from django.utils.safestring import SafeString
 from apps.accounts.permissions import can_administer, visibility_of
 from apps.alerts.selectors import MOST_UNREAD, unread_count
 from apps.clusters.domain import resources
+from apps.costs.permissions import can_see_bills
 from apps.operations.domain.month_report import FigureValue, MonthFigure
 from apps.usage.domain.explained import FigureUnit
 from apps.web.components import page_query, table_rendering
@@ -160,6 +161,7 @@ def navigation(context: template.Context) -> list[NavGroup]:
         reading.query if reading else (),
         str(context.get("room", "")),
         is_admin=can_administer(context["request"].user),
+        is_finance=can_see_bills(context["request"].user),
     )
 
 

@@ -1,0 +1,138 @@
+"""The endpoints of bills and of what months differ by: for finance and administrators."""
+
+from datetime import date, timedelta
+from typing import TYPE_CHECKING, Any, cast
+
+from django.http.response import HttpResponseBase
+from django.utils import timezone
+from rest_framework import serializers
+from rest_framework.request import Request
+
+from apps.accounts.permissions import Visibility
+from apps.api import parameters
+from apps.api.endpoints import PortalView, documented, page_of, page_response, paging, visibility_in
+from apps.api.row_serializers import records, serializer_of
+from apps.clusters import selectors as clusters
+from apps.costs import selectors as costs
+from apps.costs.domain.costing import money
+from apps.costs.permissions import check_bills
+from apps.costs.selectors import BillRow, ReconciledDay, Reconciliation
+
+if TYPE_CHECKING:
+    from apps.accounts.models import User
+
+
+class BillsParams(parameters.PageParams):
+    """Parameters of `bills`."""
+
+
+class BillsView(PortalView):
+    """Bills that were imported."""
+
+    @documented(
+        "bills",
+        BillsParams,
+        serializer_of(BillRow),
+        summary="Imported bills, the newest month first; for finance and administrators.",
+    )
+    def get(self, request: Request) -> HttpResponseBase:
+        query = BillsParams.read(request.query_params)
+        check_bills(cast("User", request.user))
+        rows = costs.bill_rows(visibility=visibility_in(request))
+        page = page_of(rows, kind="bills", name_of=lambda row: str(row.id), **paging(query))
+        return page_response(request, records(page.rows), page.next_cursor)
+
+
+class ReconciliationParams(parameters.PageParams):
+    """Parameters of `reconciliation`."""
+
+    month = serializers.RegexField(
+        r"^20\d\d-(0[1-9]|1[0-2])$",
+        required=False,
+        help_text="A month of the report's time zone, as 2026-10; unless told the newest that has "
+        "a bill, else the last that is over.",
+        error_messages={"invalid": "is not a month: write it as 2026-10"},
+    )
+
+
+class ReconciliationSummarySerializer(serializers.Serializer[Any]):
+    """What a month was billed with, how that divides, and what it differs by."""
+
+    month = serializers.CharField()
+    currency = serializers.CharField()
+    billed_cost = serializers.FloatField(help_text="Usage of SKUs that map to a GPU model.")
+    portal_cost = serializers.FloatField(help_text="Cost of all capacity, not apportioned.")
+    difference = serializers.FloatField(help_text="billed_cost − portal_cost.")
+    difference_ratio = serializers.FloatField(
+        allow_null=True, help_text="difference ÷ portal_cost; null without a cost."
+    )
+    not_gpu_cost = serializers.FloatField(help_text="Usage of SKUs that are no GPU.")
+    not_mapped_cost = serializers.FloatField(help_text="Usage of SKUs without a mapping.")
+    apart_costs = serializers.DictField(
+        child=serializers.FloatField(),
+        help_text="Taxes, credits, refunds and corrections by kind. With the three other parts of "
+        "the bill they sum to total_cost.",
+    )
+    total_cost = serializers.FloatField(help_text="All that the bill has on days of the month.")
+    incomplete = serializers.ListField(
+        child=serializers.CharField(), help_text="What the portal's cost lacks, in words."
+    )
+
+
+class ReconciliationView(PortalView):
+    """A month's bills against the portal's cost."""
+
+    @documented(
+        "reconciliation",
+        ReconciliationParams,
+        serializer_of(ReconciledDay),
+        summary="Billed and portal cost by day and GPU model; for finance and administrators.",
+        beside={"summary": ReconciliationSummarySerializer()},
+    )
+    def get(self, request: Request) -> HttpResponseBase:
+        query = ReconciliationParams.read(request.query_params)
+        check_bills(cast("User", request.user))
+        visibility = visibility_in(request)
+        found = costs.reconcile(
+            _month(query, visibility), visibility=visibility, now=timezone.now()
+        )
+        rows = found.days if found else ()
+        page = page_of(
+            rows,
+            kind="reconciliation",
+            name_of=lambda row: f"{row.day} {row.gpu_model}",
+            **paging(query),
+        )
+        response = page_response(request, records(page.rows), page.next_cursor)
+        response.data["summary"] = _summary(found) if found else None
+        return response
+
+
+def _month(query: dict[str, Any], visibility: Visibility) -> date:
+    if "month" in query:
+        return date.fromisoformat(f"{query['month']}-01")
+    today = timezone.now().astimezone(clusters.report().zone).date()
+    over = (today.replace(day=1) - timedelta(days=1)).replace(day=1)
+    return next(iter(costs.bill_months(visibility=visibility)), over)
+
+
+def _summary(found: Reconciliation) -> dict[str, Any]:
+    parts, whole = found.parts, found.whole
+    amounts = {
+        "billed_cost": whole.billed,
+        "portal_cost": whole.portal,
+        "difference": whole.difference,
+        "not_gpu_cost": parts.not_gpu,
+        "not_mapped_cost": parts.not_mapped,
+        "total_cost": parts.total,
+    }
+    return {
+        "month": f"{found.month:%Y-%m}",
+        "currency": found.currency,
+        **{name: float(money(amount)) for name, amount in amounts.items()},
+        "difference_ratio": whole.ratio,
+        "apart_costs": {
+            kind.value: float(money(amount)) for kind, amount in sorted(parts.apart.items())
+        },
+        "incomplete": [*found.gaps.texts(), *(f"costs in {name}" for name in found.others)],
+    }

@@ -1,0 +1,109 @@
+"""Open a bill's file: CSV with commas or semicolons, or Parquet; as a head and numbered lines."""
+
+import csv
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import BinaryIO
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from apps.costs.domain.bills.charges import BillRefused, Cells, NumberedRows, refused
+from apps.costs.domain.bills.focus_charges import READ
+
+_PARQUET = b"PAR1"
+_ZIPPED = (b"\x1f\x8b", b"PK\x03\x04")
+_ROWS_AT_ONCE = 10_000
+_LONGEST_CELL = 1_000_000  # Tags of a cloud take many kilobytes; Python's own limit is 128.
+_DO = "Export the file again as CSV (UTF-8) or Parquet."
+
+
+@dataclass(frozen=True, slots=True)
+class BillFile:
+    """An open file: its head, and its rows, to be read once. `semicolons`: it is CSV with these.
+
+    `rows` raises BillRefused where the file is broken.
+    """
+
+    format: str
+    head: Sequence[str]
+    rows: NumberedRows
+    semicolons: bool = False
+
+
+def open_bill(binary: BinaryIO) -> BillFile:
+    """Open a file by what its first bytes are. Raises BillRefused."""
+    start = binary.read(4)
+    binary.seek(0)
+    if start.startswith(_ZIPPED):
+        raise BillRefused(f"The file is compressed, or a workbook. {_DO}")
+    if start == _PARQUET:
+        return _parquet(binary)
+    return _csv(_texts(binary))
+
+
+def _texts(binary: BinaryIO) -> Iterator[str]:
+    """Yield lines as text. One by one, so that a wrong sign is found in its own line."""
+    for number, line in enumerate(binary, start=1):
+        try:
+            yield line.decode("utf-8-sig" if number == 1 else "utf-8")
+        except UnicodeDecodeError:
+            raise refused(number, f"the text is not UTF-8. {_DO}") from None
+
+
+def _csv(texts: Iterator[str]) -> BillFile:
+    first = next(texts, "")
+    if not first.strip():
+        raise refused(1, f"the head is empty. {_DO}")
+    semicolons = first.count(";") > first.count(",")
+    delimiter = ";" if semicolons else ","
+    head = [name.strip() for name in next(csv.reader([first], delimiter=delimiter))]
+    return BillFile("csv", head, _csv_rows(texts, delimiter, len(head)), semicolons)
+
+
+def _csv_rows(texts: Iterator[str], delimiter: str, width: int) -> Iterator[tuple[int, Cells]]:
+    limit = csv.field_size_limit(_LONGEST_CELL)
+    reader = csv.reader(texts, delimiter=delimiter, strict=True)
+    # Where the next record starts: below the head, and below cells in quotes of several lines.
+    starts = 2
+    try:
+        for cells in reader:
+            line, starts = starts, reader.line_num + 2
+            if any(cell.strip() for cell in cells):
+                if len(cells) != width:
+                    raise refused(
+                        line,
+                        f"{len(cells)} columns where the head has {width}. Quote texts with "
+                        f"“{delimiter}” in them.",
+                    )
+                yield line, cells
+    except csv.Error as error:
+        raise refused(starts, f"the CSV is broken ({error}). {_DO}") from None
+    finally:
+        csv.field_size_limit(limit)
+
+
+def _parquet(binary: BinaryIO) -> BillFile:
+    try:
+        file = pq.ParquetFile(binary)
+    except pa.ArrowException as error:
+        raise BillRefused(f"The Parquet file is broken ({_first_line(error)}). {_DO}") from None
+    columns = [name for name in file.schema_arrow.names if name in READ]
+    return BillFile("parquet", columns, _parquet_rows(file, columns))
+
+
+def _parquet_rows(file: pq.ParquetFile, columns: list[str]) -> Iterator[tuple[int, Cells]]:
+    row = 0
+    try:
+        for batch in file.iter_batches(_ROWS_AT_ONCE, columns=columns):
+            for cells in zip(*(batch.column(name).to_pylist() for name in columns), strict=True):
+                row += 1
+                yield row, cells
+    except pa.ArrowException as error:
+        raise refused(
+            row + 1, f"the Parquet file is broken ({_first_line(error)}). {_DO}"
+        ) from None
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [""])[0][:200]

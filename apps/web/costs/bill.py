@@ -1,0 +1,220 @@
+"""The page on which a month is reconciled with its bill: for finance and administrators."""
+
+from collections.abc import Callable
+from datetime import date, timedelta
+from functools import wraps
+from http import HTTPStatus
+from typing import Any, BinaryIO, cast
+
+from django.http import Http404, HttpRequest, HttpResponseBase, HttpResponseRedirect
+from django.utils import timezone
+from django.views.decorators.csrf import csrf_exempt, csrf_protect
+
+from apps.accounts.adapters.addresses import client_address
+from apps.accounts.domain.identity import ActingParty
+from apps.clusters.selectors import report
+from apps.costs import selectors as costs
+from apps.costs.domain.bills.charges import BillRefused
+from apps.costs.domain.bills.focus_charges import COST_COLUMNS
+from apps.costs.domain.bills.sku_mapping import SkuTarget
+from apps.costs.permissions import can_see_bills
+from apps.costs.services import (
+    MOST_BYTES,
+    BillInput,
+    check_size,
+    delete_bill,
+    import_bill,
+    map_skus,
+)
+from apps.web.components.page_query import href
+from apps.web.components.tabs import Tab, tab_bar
+from apps.web.costs import bill_view
+from apps.web.costs.exports import month_of
+from apps.web.costs.months import refused
+from apps.web.pages import change, page, respond
+from apps.web.query_session import PageRequest, QuerySession, query_session
+
+TABS = (
+    Tab("models", "By model"),
+    Tab("days", "By day"),
+    Tab("mapping", "SKU mapping"),
+    Tab("bills", "Import"),
+)
+_FORM_BYTES = 64 * 1024  # What a form has beside its file.
+_NOT_THERE = "Bills are for finance and administrators."
+
+
+@page
+def bill(request: PageRequest) -> HttpResponseBase:
+    """Show by how much the bill of a month differs from the portal's cost."""
+    _check(request)
+    return _page(request, _month(request.GET.get("month", "")))
+
+
+def _check(request: PageRequest) -> None:
+    if not can_see_bills(request.user):
+        raise Http404(_NOT_THERE)
+
+
+def _month(written: str) -> date | None:
+    if not written:
+        return None
+    found = month_of(written)
+    if found is None:
+        raise Http404(f"“{written[:40]}” is not a month such as 2026-10.")
+    return found
+
+
+def _page(
+    request: PageRequest,
+    month: date | None,
+    *,
+    problem: str = "",
+    status: int = HTTPStatus.OK,
+) -> HttpResponseBase:
+    reading = query_session(request)
+    months = costs.bill_months(visibility=reading.visibility)
+    month = month or _usual_month(months, reading)
+    tabs = tab_bar(request, TABS, name="Bill")
+    shown: dict[str, Any] = {}
+    if month in months:
+        shown = _reconciled(request, reading, month, tabs.chosen)
+    bills = costs.bill_rows(visibility=reading.visibility, month=month)
+    if tabs.chosen == "bills" or month not in months:
+        shown["tables"] = [bill_view.bill_table(bills, reading)]
+    unmapped = shown.pop("unmapped", 0)
+    return respond(
+        request,
+        reading,
+        "bill",
+        status=status,
+        month=f"{month:%Y-%m}",
+        months=[f"{one:%Y-%m}" for one in months],
+        bills=[one for one in bills if one.ended_at is None],
+        tabs=tabs.counted({"mapping": unmapped} if unmapped else {}),
+        problem=problem,
+        cost_columns=COST_COLUMNS,
+        currency=report().currency,
+        most_mib=MOST_BYTES // 2**20,
+        **shown,
+    )
+
+
+def _usual_month(months: list[date], reading: QuerySession) -> date:
+    """Return the newest month with a bill, the last closed one, or the last that is over."""
+    closed = costs.last_closed_month(visibility=reading.visibility)
+    today = reading.now.astimezone(report().zone).date()
+    over = (today.replace(day=1) - timedelta(days=1)).replace(day=1)
+    return next(iter(months), closed or over)
+
+
+def _reconciled(
+    request: PageRequest, reading: QuerySession, month: date, tab: str
+) -> dict[str, Any]:
+    found = costs.reconcile(month, visibility=reading.visibility, now=reading.now)
+    if found is None:
+        return {}
+    skus = costs.sku_rows(month, visibility=reading.visibility)
+    query = [("month", f"{month:%Y-%m}")]
+    shown: dict[str, Any] = {
+        "row": bill_view.bill_figures(found, skus, query),
+        "gaps": [*found.gaps.texts(), *(f"costs in {name}" for name in found.others)],
+        "unmapped": sum(one.target is None for one in skus),
+        "found": found,
+        "drawings": [bill_view.difference_map(found)],
+    }
+    if tab == "models":
+        shown["tables"] = [bill_view.model_table(found)]
+    elif tab == "days":
+        shown["tables"] = [bill_view.day_table(found)]
+    elif tab == "mapping":
+        models = costs.gpu_model_names()
+        shown["mapping"] = bill_view.mapping_form(skus, models, found, request.GET)
+    return shown
+
+
+def _sized(
+    view: Callable[[HttpRequest], HttpResponseBase],
+) -> Callable[[HttpRequest], HttpResponseBase]:
+    """Refuse a form that is too large before anything of it is read, its token included."""
+
+    # Not by the middleware: to find the token it would read the whole form first.
+    protected = csrf_protect(view)
+
+    @csrf_exempt
+    @wraps(view)
+    def wrapped(request: HttpRequest) -> HttpResponseBase:
+        written = request.META.get("CONTENT_LENGTH") or ""
+        length = int(written) if written.isdigit() else 0
+        if request.method == "POST" and length > MOST_BYTES + _FORM_BYTES:
+            try:
+                check_size(length)
+            except BillRefused as refusal:
+                return refused(str(refusal), status=HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
+        return protected(request)
+
+    return wrapped
+
+
+@_sized
+@change
+def upload(request: PageRequest) -> HttpResponseBase:
+    """Import a bill of a month."""
+    _check(request)
+    month = month_of(request.POST.get("month", "").strip())
+    file = request.FILES.get("file")
+    if month is None or file is None:
+        said = "Choose a month such as 2026-10, and a file."
+        return _page(request, month, problem=said, status=HTTPStatus.BAD_REQUEST)
+    given = BillInput(
+        month=month,
+        file_name=file.name or "",
+        provider=request.POST.get("provider", "").strip()[:80],
+        cost_column=request.POST.get("cost_column", COST_COLUMNS[0]),
+    )
+    try:
+        check_size(file.size or 0)
+        import_bill(cast("BinaryIO", file.file), given, by=_by(request), now=timezone.now())
+    except BillRefused as refusal:
+        said = f"Nothing was imported. {refusal}"
+        return _page(request, month, problem=said, status=HTTPStatus.BAD_REQUEST)
+    return HttpResponseRedirect(_href(month))
+
+
+@change
+def mapping(request: PageRequest) -> HttpResponseBase:
+    """Map SKUs to GPU models; or say of all that are not mapped that they are no GPU."""
+    _check(request)
+    month = month_of(request.POST.get("month", "").strip())
+    if month is None:
+        return _page(request, None, problem="Choose a month.", status=HTTPStatus.BAD_REQUEST)
+    try:
+        if request.POST.get("then") == "rest-not-gpu":
+            reading = query_session(request)
+            rows = costs.sku_rows(month, visibility=reading.visibility)
+            targets = {row.sku: SkuTarget("") for row in rows if row.target is None}
+            map_skus(targets, by=_by(request), now=timezone.now())
+        else:
+            map_skus(bill_view.targets_in(request.POST), by=_by(request), now=timezone.now())
+    except BillRefused as refusal:
+        return _page(request, month, problem=str(refusal), status=HTTPStatus.BAD_REQUEST)
+    return HttpResponseRedirect(_href(month, tab="mapping"))
+
+
+@change
+def delete(request: PageRequest, pk: int) -> HttpResponseBase:
+    """Take a bill out of its month."""
+    _check(request)
+    month = month_of(request.POST.get("month", "").strip())
+    if not delete_bill(pk, by=_by(request), now=timezone.now()):
+        raise Http404("There is no such bill in force.")
+    return HttpResponseRedirect(_href(month, tab="bills"))
+
+
+def _href(month: date | None, *, tab: str = "") -> str:
+    query = [("month", f"{month:%Y-%m}")] if month else []
+    return href("bill", [*query, *([("tab", tab)] if tab else [])]) or "/"
+
+
+def _by(request: PageRequest) -> ActingParty:
+    return ActingParty(request.user.username, client_address(request) or "")

@@ -1,0 +1,306 @@
+"""What the page of a bill shows: figures, differences by day, tables, and the form of mappings."""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import date, timedelta
+from math import ceil
+
+from django.http import QueryDict
+
+from apps.clusters.domain.tiers import CapacityType
+from apps.costs.domain.bills.reconciliation import Compared
+from apps.costs.domain.bills.sku_mapping import SkuTarget
+from apps.costs.domain.costing import SCALE, money
+from apps.costs.selectors import (
+    BillRow,
+    PoolDifference,
+    ReconciledDay,
+    Reconciliation,
+    SkuRow,
+    month_window,
+)
+from apps.web.components import formats
+from apps.web.components.drawings import GridHead, GridRow, HeatCell
+from apps.web.components.drawings.base import LegendKey
+from apps.web.components.drawings.heat_map import DrawnRow, GridCell, HeatMap
+from apps.web.components.figure_row import FigureRow, KeyFigure, Tone, figure_row, no_data
+from apps.web.components.formats import NOTHING, Value
+from apps.web.components.page_query import Pages, Query, href, pages_from
+from apps.web.components.tables import Table, declared_columns
+from apps.web.costs.money_format import MoneyRow, MoneyTable, money_row, text
+from apps.web.query_session import QuerySession
+
+LARGE_DIFFERENCE = 0.05
+"""More than this part of the portal's cost is worth a question to the provider."""
+NOT_GPU, NOT_MAPPED = "-", ""
+"""What a form says of a SKU that is no GPU, and of one that is not mapped."""
+_ALL = "All GPU models"
+_NONE = 0.0005  # Less than 0.05 % is written as 0.
+_LEVELS, _FULL = 10, 0.2  # A difference of 20 % has the full colour.
+
+
+def signed_percent(ratio: float) -> str:
+    """Write a difference: `+2.1 %`, `−0.4 %`, `0 %`."""
+    if abs(ratio) < _NONE:
+        return "0 %"
+    digits = 0 if abs(ratio) >= 0.0995 else 1
+    return f"{'+' if ratio > 0 else '−'}{abs(100 * ratio):,.{digits}f} %"
+
+
+def bill_figures(found: Reconciliation, skus: Sequence[SkuRow], query: Query) -> FigureRow:
+    """Return the figures: billed, the portal's cost, their difference, and what is in neither."""
+    parts, whole = found.parts, found.whole
+    unmapped = sum(row.target is None for row in skus)
+    mapping = href("bill", [*query, ("tab", "mapping")]) or ""
+    apart = sum(parts.apart.values())
+    return figure_row(
+        _figure("Billed", parts.gpus, found, note=f"of {_short(parts.total, found)} in all"),
+        _figure("Portal", whole.portal, found, link=_costs_href(found), note="all capacity"),
+        _difference(whole, found),
+        KeyFigure(
+            "Not mapped",
+            _short(parts.not_mapped, found),
+            f"{unmapped:,} SKU{'' if unmapped == 1 else 's'}" if unmapped else "",
+            exact=_exact(parts.not_mapped, found),
+            href=mapping,
+            tone=Tone.WARNING if unmapped else Tone.NONE,
+        ),
+        _figure("Not GPU", parts.not_gpu, found, link=mapping),
+        _figure("Taxes, credits", apart, found, note=_kinds(found)),
+    )
+
+
+def _kinds(found: Reconciliation) -> str:
+    kinds = [kind.value for kind, amount in sorted(found.parts.apart.items()) if amount]
+    return ", ".join(kinds)
+
+
+def _figure(
+    label: str, amount: int, found: Reconciliation, *, link: str = "", note: str = ""
+) -> KeyFigure:
+    shown, full = _short(amount, found), _exact(amount, found)
+    return KeyFigure(label, shown, exact=full, href=link, note=note)
+
+
+def _difference(whole: Compared, found: Reconciliation) -> KeyFigure:
+    if whole.ratio is None:
+        return no_data("Difference", "The portal has no cost of this month.")
+    large = abs(whole.ratio) > LARGE_DIFFERENCE
+    return KeyFigure(
+        "Difference",
+        signed_percent(whole.ratio),
+        _short(whole.difference, found),
+        exact=_exact(whole.difference, found),
+        note="billed − portal",
+        tone=Tone.WARNING if large else Tone.NONE,
+    )
+
+
+def _short(amount: int, found: Reconciliation) -> str:
+    return formats.money(money(amount), found.currency)
+
+
+def _exact(amount: int, found: Reconciliation) -> str:
+    return f"{money(amount):f} {found.currency}"
+
+
+def difference_map(found: Reconciliation) -> HeatMap:
+    """Return the grid of GPU models × days: billed − portal in percent of the portal's cost."""
+    days = sorted({row.day for row in found.days})
+    by_model: dict[str, dict[date, Compared]] = defaultdict(dict)
+    for row in found.days:
+        by_model[row.gpu_model][row.day] = Compared(row.billed_cost, row.portal_cost)
+    every = {
+        day: Compared(
+            sum(own[day].billed for own in by_model.values() if day in own),
+            sum(own[day].portal for own in by_model.values() if day in own),
+        )
+        for day in days
+    }
+    rows = [(_ALL, every), *sorted(by_model.items())] if len(by_model) > 1 else by_model.items()
+    return HeatMap(
+        id="differences",
+        title="Difference by day, %",
+        caption="Billed is usage alone. Portal is the cost of all capacity before it is "
+        "apportioned, without corrections of closed months. Days are "
+        f"local to {found.zone.key}.",
+        corner="GPU model",
+        columns=[GridHead(f"{day.day}") for day in days],
+        rows=[_grid_row(name, own, days, found) for name, own in rows],
+        more=(),
+        legend=[
+            LegendKey("Billed more", "bill-over heat-10"),
+            LegendKey("Billed less", "bill-under heat-10"),
+            LegendKey("No portal cost", "heat-no-data"),
+        ],
+        empty="" if days else "Neither the bill nor the portal has a cost of a GPU.",
+    )
+
+
+def _grid_row(
+    name: str, own: Mapping[date, Compared], days: Sequence[date], found: Reconciliation
+) -> DrawnRow:
+    cells = [_grid_cell(day, own.get(day), found) for day in days]
+    return DrawnRow(GridRow(name, [cell.cell for cell in cells]), cells)
+
+
+def _grid_cell(day: date, one: Compared | None, found: Reconciliation) -> GridCell:
+    if one is None:
+        return GridCell(None, "heat-blank")
+    title = (
+        f"{day}: billed {text(one.billed, found.currency)}, "
+        f"portal {text(one.portal, found.currency)} {found.currency}"
+    )
+    if one.ratio is None:
+        return GridCell(HeatCell(None, title), "heat-no-data")
+    level = min(_LEVELS, ceil(abs(one.ratio) / _FULL * _LEVELS)) if abs(one.ratio) >= _NONE else 0
+    hue = "bill-over" if one.ratio > 0 else "bill-under"
+    shown = signed_percent(one.ratio).removesuffix(" %")
+    return GridCell(HeatCell(one.ratio, title, shown), f"{hue} heat-{level}")
+
+
+def model_table(found: Reconciliation) -> Table:
+    """Return the month by GPU model, and by capacity type where the bill divides by it."""
+    return MoneyTable(
+        id="models",
+        title="GPU models",
+        columns=declared_columns(PoolDifference),
+        rows=[
+            _compared_row(
+                row,
+                values={"capacity_type": row.capacity_type or "any"},
+                links={"portal_cost": _costs_href(found, ("gpu_model", row.gpu_model))},
+            )
+            for row in found.pools
+        ],
+        zone=found.zone,
+        empty="Neither the bill nor the portal has a cost of a GPU in this month.",
+    )
+
+
+def _compared_row(
+    row: PoolDifference | ReconciledDay,
+    *,
+    values: Mapping[str, Value],
+    links: Mapping[str, str | None],
+) -> MoneyRow:
+    """Return a line with its difference in percent signed, and not drawn as a part of a whole."""
+    found, ratio = money_row(row, values=values, links=links, explains={}), row.difference_ratio
+    written = NOTHING if ratio is None else signed_percent(ratio).removesuffix(" %")
+    # Written as amounts are, to 1e-8: so a file has the ratio, and the page the percentage.
+    scaled = None if ratio is None else round(ratio * SCALE)
+    return replace(
+        found,
+        amounts={**found.amounts, "difference_ratio": scaled},
+        printed={**found.printed, "difference_ratio": written},
+    )
+
+
+def _costs_href(found: Reconciliation, *filters: tuple[str, str]) -> str:
+    """Return the page of costs over the month."""
+    window = month_window(found.month, found.zone)
+    last = (window.end - timedelta(microseconds=1)).astimezone(found.zone).date()
+    return href("costs", [*filters, ("first", str(found.month)), ("last", str(last))]) or ""
+
+
+def day_table(found: Reconciliation) -> Table:
+    """Return GPU models by day, with what the portal's cost lacks on them."""
+    return MoneyTable(
+        id="days",
+        title="Days",
+        columns=declared_columns(ReconciledDay),
+        rows=[_compared_row(row, values={}, links={}) for row in found.days],
+        zone=found.zone,
+        empty="Neither the bill nor the portal has a cost of a GPU in this month.",
+    )
+
+
+def bill_table(bills: Sequence[BillRow], reading: QuerySession) -> Table:
+    """Return all bills of a month that there were."""
+    return MoneyTable(
+        id="bills",
+        title="Import history",
+        columns=declared_columns(BillRow),
+        rows=[money_row(row, values={}, links={}, explains={}) for row in bills],
+        zone=reading.choice.zone,
+        empty="No bill of this month was imported yet.",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class SkuField:
+    """A SKU in the form of mappings: `chosen` is the value of its field.
+
+    `before` is what the form was filled from: a field that still says so was not changed.
+    """
+
+    row: SkuRow
+    amount: str
+    chosen: str
+    capacity_type: str
+    before: str
+    automatic: bool
+
+
+@dataclass(frozen=True, slots=True)
+class MappingForm:
+    """The SKUs of one page with what they can be mapped to; `unmapped` counts those of all."""
+
+    rows: Sequence[SkuField]
+    models: Sequence[str]
+    capacity_types: Sequence[str]
+    unmapped: int
+    pages: Pages
+    previous_href: str
+    next_href: str
+
+
+def mapping_form(
+    skus: Sequence[SkuRow], models: Sequence[str], found: Reconciliation, params: QueryDict
+) -> MappingForm:
+    """Return the form of one page of SKUs."""
+    pages = pages_from(params, count=len(skus))
+    month = [("month", f"{found.month:%Y-%m}"), ("tab", "mapping")]
+
+    def link(number: int) -> str:
+        return href("bill", [*month, ("page", str(number))]) or ""
+
+    return MappingForm(
+        rows=[_sku_field(row, found) for row in skus[pages.part]],
+        models=models,
+        capacity_types=[str(kind) for kind in CapacityType],
+        unmapped=sum(row.target is None for row in skus),
+        pages=pages,
+        previous_href=link(pages.number - 1) if pages.number > 1 else "",
+        next_href=link(pages.number + 1) if pages.number < pages.last else "",
+    )
+
+
+def _sku_field(row: SkuRow, found: Reconciliation) -> SkuField:
+    target = row.target
+    stored = NOT_MAPPED if target is None else target.gpu_model or NOT_GPU
+    capacity_type = target.capacity_type if target else ""
+    return SkuField(
+        row=row,
+        amount=text(row.amount, found.currency),
+        chosen=row.suggestion or stored,
+        capacity_type=capacity_type,
+        before=f"{stored}/{capacity_type}",
+        automatic=bool(target and target.automatic),
+    )
+
+
+def targets_in(form: QueryDict) -> dict[str, SkuTarget | None]:
+    """Return what a form says of SKUs; those that it left as they were are not among them."""
+    skus, chosen = form.getlist("sku"), form.getlist("target")
+    kinds, before = form.getlist("capacity_type"), form.getlist("before")
+    found: dict[str, SkuTarget | None] = {}
+    for sku, model, kind, was in zip(skus, chosen, kinds, before, strict=True):
+        if f"{model}/{kind}" == was:
+            continue
+        if model == NOT_MAPPED:
+            found[sku] = None
+        else:
+            found[sku] = SkuTarget("", "") if model == NOT_GPU else SkuTarget(model, kind)
+    return found
