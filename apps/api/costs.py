@@ -31,7 +31,7 @@ from apps.api.row_serializers import record, records, serializer_of
 from apps.clusters import selectors as clusters
 from apps.clusters.domain.tiers import CapacityType
 from apps.costs import selectors as costs
-from apps.costs.adapters.formats import csv_parts, write_beside
+from apps.costs.adapters.formats import csv_parts, write_to_file
 from apps.costs.domain.costing import WASTE, Basis, Cause, Policy
 from apps.costs.domain.files import CostFile, FileFormat, TooManyRows
 from apps.costs.domain.recommendations.recommendation import RecommendationKind, RecommendationState
@@ -75,8 +75,8 @@ class RecommendationsView(PortalView):
         page = costs.recommendation_page(
             filters=_filters(query), visibility=visibility_in(request), **paging(query)
         )
-        kept = costs.kept_of(page.rows, now=timezone.now())
-        results = records(replace(row, kept=kept.get(row.pk)) for row in page.rows)
+        kept = costs.retained_of(page.rows, now=timezone.now())
+        results = records(replace(row, retained=kept.get(row.pk)) for row in page.rows)
         response = page_response(request, results, page.next_cursor)
         response.data["summary"] = record(
             waste_covered(filters=_filters(query), visibility=visibility_in(request))
@@ -291,7 +291,7 @@ def file_response(file: CostFile, format_: FileFormat, name: str) -> HttpRespons
         headers = {"Content-Disposition": f'attachment; filename="{_named(file, format_, name)}"'}
         parts = csv_parts(file, with_notes=not format_.is_focus)
         return StreamingHttpResponse(parts, content_type=format_.content_type, headers=headers)
-    beside = write_beside(file, format_)
+    beside = write_to_file(file, format_)
     beside.seek(0)
     return _sent(beside, file, format_, name)
 

@@ -11,23 +11,23 @@ _EXPIRES_SECONDS = 240
 """A task that was queued for longer is not worth a query: the next one is on its way."""
 
 
-@shared_task(name="clusters.schedule_looks")
-def schedule_looks(**_: object) -> int:
+@shared_task(name="clusters.schedule_device_checks")
+def schedule_device_checks(**_: object) -> int:
     """Ask for a look at the devices of every cluster; return of how many."""
     clusters = devices.active_clusters()
     for pk in clusters:
         current_app.send_task(
-            "clusters.look_at_devices", kwargs={"cluster_id": pk}, expires=_EXPIRES_SECONDS
+            "clusters.check_devices", kwargs={"cluster_id": pk}, expires=_EXPIRES_SECONDS
         )
     return len(clusters)
 
 
 @shared_task(
-    name="clusters.look_at_devices",
+    name="clusters.check_devices",
     autoretry_for=(SourceUnavailable,),
     retry_backoff=True,
     max_retries=2,
 )
-def look_at_devices(*, cluster_id: int, **_: object) -> int:
+def check_devices(*, cluster_id: int, **_: object) -> int:
     """Keep what the devices of a cluster say now; return how many are shown."""
     return devices.store_device_states(cluster_id, datetime.now(UTC))

@@ -18,7 +18,7 @@ from apps.accounts.permissions import (
     visibility_of,
 )
 from apps.clusters.models import Cluster
-from apps.quota_requests.domain.states import ActingPerson, RequestStanding, RequestState
+from apps.quota_requests.domain.states import ActingPerson, RequestState, TransitionFacts
 from apps.quota_requests.models import Author, ChangeRequest
 
 
@@ -96,9 +96,9 @@ def check_comment(actor: Actor, request: ChangeRequest) -> None:
         raise NotAllowed("Only the team and the platform admins can comment on its requests.")
 
 
-def standing_of(request: ChangeRequest) -> RequestStanding:
+def transition_facts(request: ChangeRequest) -> TransitionFacts:
     """Return where a request stands, with who leads its team now. Two queries at most."""
-    return RequestStanding(
+    return TransitionFacts(
         state=RequestState(request.state),
         authors=frozenset(request.authors),
         leads=leads_of(request.team_id),

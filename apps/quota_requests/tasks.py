@@ -33,8 +33,8 @@ def watch_gitops(**_: object) -> int:
     return services.watch_gitops(now=_now())
 
 
-@shared_task(name="quota_requests.look_for_drift")
-def look_for_drift(**_: object) -> int:
+@shared_task(name="quota_requests.check_drift")
+def check_drift(**_: object) -> int:
     return services.detect_drift(now=_now())
 
 

@@ -12,7 +12,7 @@ from django.test.utils import CaptureQueriesContext
 from apps.accounts.models import Team
 from apps.alerts.domain.alerts import AlertKind, Threshold
 from apps.alerts.domain.channels import ChannelKind
-from apps.alerts.domain.digests import RETRY_WAITS, Cadence, Message
+from apps.alerts.domain.digests import RETRY_DELAYS, Cadence, Message
 from apps.alerts.models import Alert, AlertState, Channel, Delivery
 from apps.alerts.ports import NotReached
 from apps.alerts.services import (
@@ -246,12 +246,12 @@ def test_what_may_have_arrived_twice_is_the_same_bundle_and_said(
 def test_what_each_process_dies_of_is_given_up(own: Channel, vision: Team) -> None:
     notify([said(vision)], now=NOW, zone=ZONE)
     killed = Killed()
-    for n in range(2 * len(RETRY_WAITS)):
+    for n in range(2 * len(RETRY_DELAYS)):
         try:
             deliver(now=NOW + n * 6 * MINUTE, post=killed)
         except KeyboardInterrupt:
             continue
-    assert len(killed.sent) == len(RETRY_WAITS) + 1
+    assert len(killed.sent) == len(RETRY_DELAYS) + 1
     assert state(own.deliveries.get()) == (
         "given up",
         "Each process that sent it ended before it noted whether it arrived.",

@@ -12,7 +12,7 @@ from apps.accounts.models import Team, User
 from apps.alerts.adapters.messenger import PortalMessenger
 from apps.alerts.domain.alerts import AlertKind
 from apps.alerts.domain.channels import ChannelKind
-from apps.alerts.domain.digests import RETRY_WAITS, Cadence, Message
+from apps.alerts.domain.digests import RETRY_DELAYS, Cadence, Message
 from apps.alerts.models import Alert, Channel, Delivery
 from apps.alerts.ports import NotDelivered
 from apps.alerts.services import deliver, notify, send_again, try_channel
@@ -76,7 +76,7 @@ def test_an_idle_alert_leads_to_where_it_is_answered(
 def test_what_failed_is_tried_again_later_and_each_time_later(own: Channel, vision: Team) -> None:
     notify([said(vision)], now=NOW, zone=ZONE)
     box, now = Box(failures=2), NOW
-    for wait in RETRY_WAITS[:2]:
+    for wait in RETRY_DELAYS[:2]:
         assert deliver(now=now, post=box) == 0
         assert deliver(now=now + wait / 2, post=box) == 0
         (delivery,) = own.deliveries.all()
@@ -90,8 +90,8 @@ def test_what_failed_is_tried_again_later_and_each_time_later(own: Channel, visi
 
 def test_it_is_given_up_in_the_end_and_can_be_sent_by_hand(own: Channel, vision: Team) -> None:
     notify([said(vision)], now=NOW, zone=ZONE)
-    box, now = Box(failures=len(RETRY_WAITS) + 1), NOW
-    for _ in range(len(RETRY_WAITS) + 1):
+    box, now = Box(failures=len(RETRY_DELAYS) + 1), NOW
+    for _ in range(len(RETRY_DELAYS) + 1):
         deliver(now=now, post=box)
         now += timedelta(days=1)
     (delivery,) = own.deliveries.all()

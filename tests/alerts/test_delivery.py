@@ -4,14 +4,14 @@ from datetime import UTC, datetime
 
 import pytest
 
-from apps.alerts.domain.digests import RETRY_WAITS, message_id, retry_at
+from apps.alerts.domain.digests import RETRY_DELAYS, message_id, retry_at
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
 
 
 def test_a_delivery_is_tried_again_ever_later_and_then_given_up() -> None:
-    times = [retry_at(failures, NOON) for failures in range(1, len(RETRY_WAITS) + 2)]
-    assert times[0] == NOON + RETRY_WAITS[0]
+    times = [retry_at(failures, NOON) for failures in range(1, len(RETRY_DELAYS) + 2)]
+    assert times[0] == NOON + RETRY_DELAYS[0]
     assert times[:-1] == sorted(t for t in times if t is not None)
     assert times[-1] is None
 

@@ -17,7 +17,7 @@ def course(threshold: Threshold, *values: float | None) -> list[str]:
     standing, said = AlertLevel(), []
     for hour, value in enumerate(values):
         found = judge(threshold, standing, value, now=NOON + timedelta(hours=hour))
-        standing = found.standing
+        standing = found.level
         said.append(str(standing.level) if found.alert else "")
     return said
 
@@ -50,7 +50,7 @@ def test_no_level_is_said_twice_without_being_left_between(values: list[float]) 
     standing = AlertLevel()
     for value in values:
         before, found = standing.level, judge(BUDGET, standing, value, now=NOON)
-        standing = found.standing
+        standing = found.level
         if found.alert:
             assert standing.level is not None
             assert value >= standing.level

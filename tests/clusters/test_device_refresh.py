@@ -200,6 +200,6 @@ def test_beat_requests_a_look_at_each_active_cluster(
 
     monkeypatch.setattr(current_app, "send_task", note)
     assert active_clusters() == [west.pk]
-    assert tasks.schedule_looks() == 1
-    assert sent == [("clusters.look_at_devices", {"cluster_id": west.pk})]
-    assert tasks.look_at_devices.name == sent[0][0]
+    assert tasks.schedule_device_checks() == 1
+    assert sent == [("clusters.check_devices", {"cluster_id": west.pk})]
+    assert tasks.check_devices.name == sent[0][0]

@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 from apps.clusters.domain.devices.resource_claims import (
     ClaimUnits,
     PodClaims,
-    asked,
     claim_names,
     claim_state,
     claimed_devices,
     holder,
     names_claims,
     pod_claims,
+    requested_devices,
 )
 from apps.clusters.domain.pods.history import merged_inferred, updated
 from apps.clusters.domain.pods.kube_objects import assumed_runs, lacks_finish, pod_record
@@ -70,7 +70,7 @@ def held(item: dict[str, Any], devices: DeviceStore) -> tuple[ClaimedDevice, ...
 def wanted(item: dict[str, Any], devices: DeviceStore) -> dict[str, float]:
     found = claim_state(item)
     assert found is not None
-    return asked(found, devices.find, lambda name: devices.is_gpu_class(name, ()))
+    return requested_devices(found, devices.find, lambda name: devices.is_gpu_class(name, ()))
 
 
 # ---------------------------------------------------------------- what is held
@@ -486,7 +486,7 @@ def test_odd_objects_never_raise(one: object, spec: object, status: object) -> N
     found = claim_state(shell)
     assert found is not None
     claimed_devices(found, lambda *_: None, lambda _: True)
-    asked(found, lambda *_: None, lambda _: True)
+    requested_devices(found, lambda *_: None, lambda _: True)
     item: dict[str, Any] = {"metadata": {"uid": "u"}, "spec": spec, "status": status}
     pod_claims(item, lambda _: None)
     pod_claims(item, lambda _: ONE)

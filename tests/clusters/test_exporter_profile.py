@@ -14,7 +14,7 @@ from apps.clusters.domain.devices.exporter_profile import (
     VirtualGpus,
     WorkloadLabels,
     differences,
-    remembered,
+    with_earlier,
 )
 
 JOB = JobProfile(
@@ -71,7 +71,7 @@ def test_a_night_without_pods_is_no_change() -> None:
     night = ExporterProfile((JobProfile("dcgm", Family.DCGM),))
     assert differences(PROFILE, replace(night, jobs=(replace(
         night.jobs[0], memory_metric="FB_USED", energy_metric="ENERGY"),))) == []  # fmt: skip
-    assert remembered(PROFILE, night) == PROFILE
+    assert with_earlier(PROFILE, night) == PROFILE
 
 
 def test_what_is_remembered_is_what_was_seen_last() -> None:
@@ -81,11 +81,11 @@ def test_what_is_remembered_is_what_was_seen_last() -> None:
         virtual_gpus=VirtualGpus.BY_PROCESS,
         activity_metrics=(("T4", ("PROF",)),),
     )
-    (job,) = remembered(PROFILE, newer).jobs
+    (job,) = with_earlier(PROFILE, newer).jobs
     assert job.activity_metrics == (("A100", ("PROF",)), ("T4", ("PROF",)))
     assert job.generation is Generation.HOSTNAME_LOWER
     assert job.virtual_gpus is VirtualGpus.BY_PROCESS
-    assert remembered(ExporterProfile(), newer) == newer
+    assert with_earlier(ExporterProfile(), newer) == newer
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from apps.clusters.domain.pods.history import merged_inferred
 from apps.clusters.domain.pods.kube_state import (
-    LOOK_AHEAD_SECONDS,
+    READ_AHEAD_SECONDS,
     OptionalSeries,
     PodSeries,
     SeriesCoverage,
@@ -74,8 +74,8 @@ def _read(life: Life, scrapes: Scrapes, first: int, hours: int) -> PodRecord | N
     slots = list(range(start, end, 1800))
     times = {slot: scrapes.between(slot, slot + 1800) for slot in slots}
     shown = {slot: scrapes.showing(life, slot, slot + 1800) for slot in slots}
-    later = scrapes.showing(life, end, end + LOOK_AHEAD_SECONDS)
-    shows = [at - S for at in scrapes.showing(life, start, end + LOOK_AHEAD_SECONDS)]
+    later = scrapes.showing(life, end, end + READ_AHEAD_SECONDS)
+    shows = [at - S for at in scrapes.showing(life, start, end + READ_AHEAD_SECONDS)]
     if not any(shown.values()):
         return None
     done = life.completed is not None and shows[-1] >= life.completed
@@ -109,7 +109,7 @@ def _read(life: Life, scrapes: Scrapes, first: int, hours: int) -> PodRecord | N
     coverage = SeriesCoverage(
         slots=slots,
         full={slot: float(len(at)) for slot, at in times.items() if at},
-        after=bool(scrapes.between(end, end + LOOK_AHEAD_SECONDS)),
+        after=bool(scrapes.between(end, end + READ_AHEAD_SECONDS)),
         scrapes={slot: at for slot, at in times.items() if at},
     )
     return pod_record(series, coverage, known=OptionalSeries())

@@ -11,7 +11,7 @@ import pytest
 
 from apps.clusters.adapters.kubernetes.api import KubernetesApi, api_client
 from apps.clusters.ports import SourceRejected, SourceUnavailable, WatchExpired
-from apps.clusters.services.watch.streams import asked_to_wait
+from apps.clusters.services.watch.streams import wait_requested
 from tests.recorded_api import JSON, Answer, Request, recorded, serving
 
 PODS = "/api/v1/pods"
@@ -212,8 +212,8 @@ def test_how_long_a_server_asks_to_wait_is_told() -> None:
     with serving(_always(busy)) as server, pytest.raises(SourceUnavailable) as caught:
         _api(server.url).list(PODS)
     assert caught.value.retry_after_seconds == 32.0
-    assert asked_to_wait(caught.value) == 32.0
-    assert asked_to_wait(SourceUnavailable("down")) == 0.0
+    assert wait_requested(caught.value) == 32.0
+    assert wait_requested(SourceUnavailable("down")) == 0.0
 
 
 def test_a_server_that_is_down_is_to_be_tried_again() -> None:

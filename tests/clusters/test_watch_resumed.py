@@ -256,7 +256,7 @@ def test_a_stream_that_could_not_hand_on_its_lines_is_taken_up_again() -> None:
         thread.join(30)
     lines = [item for item in items if isinstance(item, WatchEvent)]
     assert [line.change.object["metadata"]["uid"] for line in lines] == ["uid-0", "uid-1", "uid-2"]
-    first, waited, later = [line.asked for line in lines]
+    first, waited, later = [line.requested_at for line in lines]
     assert first == waited != later
 
 

@@ -12,14 +12,14 @@ from apps.costs.domain.months import (
     LineId,
     NotCanonical,
     adjustments,
-    canonical_lines,
+    canonical_rows,
     sha256_of,
 )
 from apps.usage.domain.amounts import NANO
 
 
 def fingerprint(rows: Iterable[ClosedLine], *, header: Mapping[str, str]) -> str:
-    return sha256_of(canonical_lines(rows, header=header))
+    return sha256_of(canonical_rows(rows, header=header))
 
 
 HEADER = {"period": "2026-10", "currency": "USD", "price_book": "abc"}
@@ -82,7 +82,7 @@ def test_a_fingerprint_depends_on_every_figure(month: dict[LineId, LineAmount]) 
 
 def test_the_bytes_of_a_month_are_these_and_stay_these() -> None:
     rows = [(("2026-10-01", "vision", "idle"), LineAmount(1, 2)), (("ä",), LineAmount(3, 4, 3))]
-    assert b"".join(canonical_lines(rows, header={"period": "2026-10", "currency": "USD"})) == (
+    assert b"".join(canonical_rows(rows, header={"period": "2026-10", "currency": "USD"})) == (
         b'{"currency":"USD","period":"2026-10"}\n'
         b'["2026-10-01","vision","idle",1,2,0]\n'
         b'["\xc3\xa4",3,4,3]\n'

@@ -294,7 +294,7 @@ def test_late_facts_after_the_close_become_lines_of_the_open_month(priced: Price
     explained = explain_booked(booked)
     assert explained is not None
     assert explained.value == evaluate(explained) == money(booked.cost)
-    assert len(explained.rows) == booked.lines
+    assert len(explained.rows) == booked.row_count
     assert explain_booked(booked, Visibility(everything=False)) is None
     assert (booked.month, booked.booked_on, booked.currency) == (
         OCTOBER,

@@ -106,7 +106,7 @@ def test_a_worker_is_told_once_the_row_is_there(
         pk = ask(priced)
     assert told == [{"name": "costs.write_export", "export_id": pk}]
     (row,) = export_rows(priced.portal.finn)
-    assert (row.state, row.asked, row.progress) == (ExportState.QUEUED, MONTH, None)
+    assert (row.state, row.scope, row.progress) == (ExportState.QUEUED, MONTH, None)
 
 
 @pytest.mark.parametrize("format_", list(FileFormat))
@@ -149,7 +149,7 @@ def test_a_closed_month_is_asked_for_on_its_own_terms(priced: Priced) -> None:
     close_period(OCTOBER, by="finn", now=NOW, policy=Policy.USE, forced="the first days")
     ask(priced, replace(MONTH, policy=Policy.ENTITLEMENT))
     (row,) = export_rows(priced.portal.finn)
-    assert row.asked.policy is Policy.USE
+    assert row.scope.policy is Policy.USE
 
 
 def test_the_same_is_not_written_twice_at_a_time_and_not_too_much_at_once(priced: Priced) -> None:

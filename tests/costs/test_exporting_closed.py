@@ -78,7 +78,7 @@ def test_a_file_that_is_lost_is_made_anew_and_agrees(closed: ClosedPeriod, how: 
     assert content_of(closed, FileFormat.CSV) == (content, True)
     assert path.read_bytes() == content
     found = closed_files(visibility=EVERYTHING)[OCTOBER, "csv"]
-    assert (found.kept, found.agrees, found.remade_at) == (True, True, LATER)
+    assert (found.stored, found.agrees, found.remade_at) == (True, True, LATER)
 
 
 def test_one_that_comes_out_otherwise_says_so_and_is_not_kept(closed: ClosedPeriod) -> None:
@@ -88,7 +88,7 @@ def test_one_that_comes_out_otherwise_says_so_and_is_not_kept(closed: ClosedPeri
     assert content
     assert not as_closed
     found = closed_files(visibility=EVERYTHING)[OCTOBER, "csv"]
-    assert (found.kept, found.agrees, found.sha256) == (False, False, "0" * 64)
+    assert (found.stored, found.agrees, found.sha256) == (False, False, "0" * 64)
     assert list(closed_folder().iterdir()) == []
     # It would not come out right another time.
     assert keep_closed_files(now=LATER) == len(FileFormat) - 1
@@ -101,7 +101,7 @@ def test_what_is_kept_is_for_who_sees_everything(
     with django_assert_num_queries(1):
         found = closed_files(visibility=EVERYTHING)
     assert {name for _, name in found} == {format_.value for format_ in FileFormat}
-    assert all(row.kept and row.agrees is None and row.size for row in found.values())
+    assert all(row.stored and row.agrees is None and row.size for row in found.values())
     assert closed_files(visibility=Visibility(everything=False)) == {}
 
 

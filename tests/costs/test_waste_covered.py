@@ -390,7 +390,7 @@ HELD_QUOTA = QuotaEvidence(
     price_per_gpu_hour=PRICE,
     currency="USD",
 )
-LENDING = LendingEvidence(HELD_QUOTA, 5.0, free_unit_hours=1000.0, waited_unit_hours=72.0)
+LENDING = LendingEvidence(HELD_QUOTA, 5.0, free_unit_hours=1000.0, pending_unit_hours=72.0)
 
 
 def test_quota_that_is_free_while_others_wait_is_to_be_lent() -> None:
@@ -404,7 +404,7 @@ def test_quota_that_is_free_while_others_wait_is_to_be_lent() -> None:
 
 @pytest.mark.parametrize(
     "change",
-    [{"of": replace(HELD_QUOTA, days=3.0)}, {"waited_unit_hours": 0.0}, {"usual_used": 15.0}],
+    [{"of": replace(HELD_QUOTA, days=3.0)}, {"pending_unit_hours": 0.0}, {"usual_used": 15.0}],
     ids=["few days", "nobody waits", "it is used"],
 )
 def test_quota_that_stays_with_its_owner(change: dict[str, object]) -> None:

@@ -25,7 +25,7 @@ BUSY = replace(
     borrowed_gpu_hours=3.2 * WEEK,
     denied_gpu_hours=40.0,
     borrowed_from=[StatementPart("speech", 2.0 * WEEK)],
-    idle_beside=[StatementPart("robotics", 6.0), StatementPart("speech", 1.0)],
+    idle_meanwhile=[StatementPart("robotics", 6.0), StatementPart("speech", 1.0)],
 )
 CASES = [
     pytest.param(
@@ -59,7 +59,7 @@ CASES = [
             BUSY,
             from_pool_gpu_hours=0.9 * WEEK,
             overdrawn_gpu_hours=0.3 * WEEK,
-            idle_beside=[StatementPart("robotics", 1.0)],
+            idle_meanwhile=[StatementPart("robotics", 1.0)],
             denied_gpu_hours=4.25,
         ),
         "entitled to 12, received 15.2, borrowed 3.2 of which 2.0 from speech, "
@@ -68,7 +68,7 @@ CASES = [
         id="all-sources",
     ),
     pytest.param(
-        replace(BUSY, borrowed_from=(), idle_beside=(), denied_gpu_hours=12_345.6),
+        replace(BUSY, borrowed_from=(), idle_meanwhile=(), denied_gpu_hours=12_345.6),
         "entitled to 12, received 15.2, borrowed 3.2; missed 12,346 GPU-hours of its fair share",
         id="large-and-without-names",
     ),

@@ -51,7 +51,7 @@ def applied(one: Suggestion, pod: PodSnapshot, nodes: Nodes) -> tuple[PodSnapsho
             return pod, nodes | {on: replace(nodes[on], used=used)}
         case Action.UNCORDON:
             return pod, nodes | {name: _uncordoned(nodes[name]) for name in change["nodes"]}
-        case Action.LOOK_AT_NODE:
+        case Action.CHECK_NODE:
             well = replace(nodes[on], ready=True, taints=_without_sickness(nodes[on]))
             return pod, nodes | {on: well}
         case Action.ADD_NODE:

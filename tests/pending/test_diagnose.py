@@ -241,7 +241,7 @@ def test_a_claim_that_quota_holds_back_says_by_how_much() -> None:
     [
         pytest.param(
             [ContainerWait("main", "ImagePullBackOff", "not found")],
-            *("", "ImagePullBackOff", Action.MEND_IMAGE),
+            *("", "ImagePullBackOff", Action.FIX_IMAGE),
             id="image",
         ),
         pytest.param(
@@ -249,27 +249,27 @@ def test_a_claim_that_quota_holds_back_says_by_how_much() -> None:
                 ContainerWait("main", "PodInitializing"),
                 ContainerWait("init", "ErrImagePull", "", True),
             ],
-            *("", "ErrImagePull", Action.MEND_IMAGE),
+            *("", "ErrImagePull", Action.FIX_IMAGE),
             id="image of an init container",
         ),
         pytest.param(
             [ContainerWait("main", "CrashLoopBackOff")],
-            *("", "CrashLoopBackOff", Action.LOOK_AT_CONTAINER),
+            *("", "CrashLoopBackOff", Action.CHECK_CONTAINER),
             id="crash",
         ),
         pytest.param(
             [ContainerWait("main", "CreateContainerConfigError")],
-            *("", "CreateContainerConfigError", Action.LOOK_AT_CONTAINER),
+            *("", "CreateContainerConfigError", Action.CHECK_CONTAINER),
             id="config",
         ),
         pytest.param(
             [ContainerWait("main", "ContainerCreating")],
-            *("FailedMount", "volume not mounted", Action.LOOK_AT_NODE),
+            *("FailedMount", "volume not mounted", Action.CHECK_NODE),
             id="volume",
         ),
         pytest.param(
             [ContainerWait("main", "ContainerCreating")],
-            *("FailedCreatePodSandBox", "no sandbox", Action.LOOK_AT_NODE),
+            *("FailedCreatePodSandBox", "no sandbox", Action.CHECK_NODE),
             id="sandbox",
         ),
         pytest.param(

@@ -123,7 +123,7 @@ def test_a_refusal_by_a_kubelet_with_odd_figures_is_looked_into_on_the_node() ->
     assert isinstance(one.body, PodSnapshot)
     odd = OUT_OF.replace("used: 6", "used: 1")
     waiting = only(world(replace(one, body=replace(one.body, message=odd))))
-    assert waiting.diagnosis.suggestions[0].action is Action.LOOK_AT_NODE
+    assert waiting.diagnosis.suggestions[0].action is Action.CHECK_NODE
 
 
 def test_a_quota_of_pods_counts_each_pod_as_one() -> None:

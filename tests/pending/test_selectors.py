@@ -226,7 +226,7 @@ def test_sums_by_cause_count_what_is_listed(
     visibility = of(portal.vision) if of_vision else EVERYTHING
     rows = pending_now(NOW, filters=filters, visibility=visibility).rows
     sums = pending_sums(NOW, by=PendingGrouping.CAUSE, filters=filters, visibility=visibility)
-    assert {one.name: one.things for one in sums} == Counter(row.cause for row in rows)
+    assert {one.name: one.items for one in sums} == Counter(row.cause for row in rows)
 
 
 @pytest.mark.parametrize(
@@ -249,7 +249,7 @@ def test_pod_workload_and_controller_are_one_row(
     )
     assert [row.name for row in pending_now(NOW, visibility=EVERYTHING).rows] == listed
     (found,) = pending_sums(NOW, by=PendingGrouping.CAUSE, visibility=EVERYTHING)
-    assert (found.things, found.pending) == (1, 1.0)
+    assert (found.items, found.pending) == (1, 1.0)
     only = PendingFilters(kind=(kind,))
     rows = pending_now(NOW, filters=only, visibility=EVERYTHING).rows
     assert [row.name for row in rows] == ["whole"]

@@ -130,7 +130,7 @@ def assert_enough(waiting: ObservedObject, state: ClusterState) -> None:
         pytest.param(
             pod("p", 1, NO_NODE),
             [node("a", ready=False)],
-            *(Cause.TAINT, "node not ready", Action.LOOK_AT_NODE),
+            *(Cause.TAINT, "node not ready", Action.CHECK_NODE),
             {"nodes": ["a"], "reason": "not-ready"},
             id="node not ready",
         ),
@@ -278,7 +278,7 @@ def test_who_holds_is_for_machines_alone_and_never_in_words() -> None:
 def test_nobody_is_told_to_tolerate_that_a_node_is_about_to_go(key: str) -> None:
     leaving = node("a", 8, 0, taints=(Taint(key, "", "NoSchedule"),))
     steps = only(world(pod("p", 1, NO_NODE), leaving)).diagnosis.suggestions
-    assert [step.action for step in steps] == [Action.LOOK_AT_NODE]
+    assert [step.action for step in steps] == [Action.CHECK_NODE]
 
 
 @pytest.mark.parametrize(
@@ -452,7 +452,7 @@ def test_a_volume_that_is_not_mounted_is_named_with_what_keeps_it(
     waiting = pod("p", 1, node="a", bound=AT - 60)
     told = EventSnapshot("Pod", "p", waiting.uid, reason, message, last=AT - 30)
     (step,) = only(world(waiting, seen(ObservedKind.EVENT, "e", told))).diagnosis.suggestions
-    assert (step.action, dict(step.change)) == (Action.MEND_VOLUME, change)
+    assert (step.action, dict(step.change)) == (Action.FIX_VOLUME, change)
     assert said in step.text
 
 

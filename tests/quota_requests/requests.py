@@ -40,7 +40,7 @@ def make_request(portal: Portal, **values: Any) -> ChangeRequest:
 PREVIEW = {
     "live": "8",
     "dry_run_passed": True,
-    "dry_run": "The cluster would take the change.",
+    "dry_run": "Dry run passed.",
     "owners": [],
     "patch_file": {"name": "gpus.yaml", "text": "kind: ResourceQuota\n", "how": "Commit it."},
     "promised": [

@@ -85,7 +85,7 @@ class Applying:
         if answered.then is not AfterAnswer.GO_ON:
             return self._trouble(answered)
         self.mark = ApplyStage.REHEARSED if dry_run else ApplyStage.PATCHED
-        return Decision(NextStep.LOOK)
+        return Decision(NextStep.READ_BACK)
 
     def _trouble(self, answered: Any) -> Decision:
         self.failures += 1

@@ -50,7 +50,7 @@ def test_what_quotas_promise_a_team_is_added_up_over_its_namespaces() -> None:
         name = f"team-vision-{n}"
         make_sighting(portal.cluster, ObservedKind.RESOURCE_QUOTA, f"gpu-{n}", body, namespace=name)
     found = impact_of(kept(portal), now=portal.now)
-    assert (found.gpus, found.promised_after, found.shared) == (2.0, 18.0, False)
+    assert (found.gpus, found.entitled_after, found.shared) == (2.0, 18.0, False)
 
 
 def test_what_two_clusters_promise_by_different_kinds_of_limits_is_added_up() -> None:
@@ -65,7 +65,7 @@ def test_what_two_clusters_promise_by_different_kinds_of_limits_is_added_up() ->
     local = LocalQueueSnapshot(cluster_queue="vision")
     make_sighting(east, ObservedKind.LOCAL_QUEUE, "default", local, namespace="team-vision")
     found = impact_of(kept(portal), now=portal.now)
-    assert found.promised_after == 13.0, "8 of the ResourceQuota in west, 5 of the queue in east"
+    assert found.entitled_after == 13.0, "8 of the ResourceQuota in west, 5 of the queue in east"
 
 
 def test_a_limit_that_is_not_the_teams_alone_promises_nothing_that_is_known() -> None:
@@ -103,7 +103,7 @@ def test_a_queue_that_several_teams_use_is_shared_and_never_changed_by_rule() ->
     request.source, request.namespace, request.name = "Queue", "", "bronze"
     request.key, request.before, request.after = "capability/nvidia.com/gpu", "4", "5"
     impact = impact_of(request, now=portal.now)
-    assert (impact.shared, impact.promised_after) == (True, None)
+    assert (impact.shared, impact.entitled_after) == (True, None)
     with override_settings(CHANGES_RAISES_BY_RULE=True, CHANGES_DECREASES_BY_RULE=True):
         for after in ("5", "3"):
             request.after = after

@@ -20,7 +20,7 @@ from apps.accounts.models import AuditEntry, AuditHead
 from apps.accounts.services import audit_head, written_head
 from apps.accounts.services.audit import entries, record
 from apps.quota_requests.permissions import portal
-from apps.quota_requests.selectors import AuditFilters, audit_lines, audit_rows, audit_since
+from apps.quota_requests.selectors import AuditFilters, audit_rows, audit_since, audit_texts
 from apps.quota_requests.services import verify
 from tests.quota_requests.portal import NOW, make_portal
 
@@ -179,11 +179,11 @@ def test_what_cannot_be_a_head_is_refused() -> None:
 
 def test_the_export_is_what_was_hashed() -> None:
     head = write()
-    lines = list(audit_lines(portal("test")))
+    lines = list(audit_texts(portal("test")))
     assert len(lines) == LINES + 1
     assert f'"digest":"{head.digest}"' in lines[-1]
     assert [entry.number for entry in entries()] == list(range(1, LINES + 1))
-    part = audit_lines(
+    part = audit_texts(
         portal("test"), start=NOW + timedelta(seconds=2), end=NOW + timedelta(days=1)
     )
     assert len(list(part)) == LINES - 2 + 1
@@ -194,7 +194,7 @@ def test_an_export_of_some_days_reads_no_others() -> None:
     write()
     beyond = NOW + timedelta(days=300)
     with CaptureQueriesContext(connection) as queries:
-        lines = list(audit_lines(portal("test"), start=beyond, end=beyond + timedelta(days=1)))
+        lines = list(audit_texts(portal("test"), start=beyond, end=beyond + timedelta(days=1)))
     assert len(lines) == 1  # the head
     assert len(queries) == 2
     assert all('"at" >= ' in query["sql"] for query in queries.captured_queries[:1])
@@ -219,7 +219,7 @@ def checked_outside(folder: Path, lines: list[str]) -> subprocess.CompletedProce
 
 def test_an_export_can_be_checked_outside_of_the_portal(tmp_path: Path) -> None:
     head = write()
-    lines = list(audit_lines(portal("test")))
+    lines = list(audit_texts(portal("test")))
     whole = checked_outside(tmp_path, lines)
     assert (whole.returncode, whole.stderr) == (0, "")
     assert f"{head.number}:{head.digest}" in whole.stdout

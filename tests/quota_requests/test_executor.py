@@ -84,7 +84,7 @@ def test_every_mark_and_every_value_has_its_next_step(mark: ApplyStage, shown: i
 
 @pytest.mark.parametrize("mark", [m for m in ApplyStage if m is not ApplyStage.DONE])
 def test_nothing_is_done_before_a_look(mark: ApplyStage) -> None:
-    assert decide(mark, ORDER, None) == Decision(NextStep.LOOK)
+    assert decide(mark, ORDER, None) == Decision(NextStep.READ_BACK)
 
 
 @pytest.mark.parametrize(
@@ -145,14 +145,14 @@ DOUBT = meaning(ServerAnswer(silence=NoAnswer.LOST), ServerStep.PATCH)
         pytest.param(ApplyStage.PREPARED, NO, 1, NextStep.FAILED, id="dry run, no"),
         pytest.param(
             ApplyStage.PREPARED,
-            AnswerMeaning(AfterAnswer.LOOK_FIRST, "Moved."),
+            AnswerMeaning(AfterAnswer.READ_FIRST, "Moved."),
             1,
-            NextStep.LOOK,
+            NextStep.READ_BACK,
             id="dry run, test",
         ),
         pytest.param(
             ApplyStage.PREPARED,
-            AnswerMeaning(AfterAnswer.LOOK_FIRST, "Moved."),
+            AnswerMeaning(AfterAnswer.READ_FIRST, "Moved."),
             0,
             NextStep.FAILED,
             id="dry run, given up",
@@ -161,9 +161,9 @@ DOUBT = meaning(ServerAnswer(silence=NoAnswer.LOST), ServerStep.PATCH)
             ApplyStage.SENDING, RETRY, 0, NextStep.WAIT, id="patch under way, never given up"
         ),
         pytest.param(
-            ApplyStage.SENDING, NO, 0, NextStep.LOOK, id="patch, no: an earlier one may be in"
+            ApplyStage.SENDING, NO, 0, NextStep.READ_BACK, id="patch, no: an earlier one may be in"
         ),
-        pytest.param(ApplyStage.SENDING, DOUBT, 0, NextStep.LOOK, id="patch, no answer"),
+        pytest.param(ApplyStage.SENDING, DOUBT, 0, NextStep.READ_BACK, id="patch, no answer"),
         pytest.param(ApplyStage.PATCHED, RETRY, 1, NextStep.WAIT, id="read back, try again"),
         pytest.param(ApplyStage.PATCHED, NO, 0, NextStep.APPLIED, id="read back, never possible"),
     ],

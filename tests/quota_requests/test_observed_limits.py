@@ -159,6 +159,6 @@ def test_tasks_with_nothing_to_do_do_nothing() -> None:
             tasks.revert_due,
             tasks.expire,
             tasks.watch_gitops,
-            tasks.look_for_drift,
+            tasks.check_drift,
         )
     ] == [0] * 5

@@ -33,7 +33,7 @@ from tests.quota_requests.quota_api import TEST_FAILED
             "406-not-acceptable", AfterAnswer.FAILED, "does not offer", id="not acceptable"
         ),
         pytest.param(
-            "409-conflict-stale-resourceversion", AfterAnswer.LOOK_FIRST, "same moment", id="409"
+            "409-conflict-stale-resourceversion", AfterAnswer.READ_FIRST, "same moment", id="409"
         ),
         pytest.param("409-ssa-conflict", AfterAnswer.FAILED, "team-admin", id="another owner"),
         pytest.param("410-exact-resourceversion", AfterAnswer.FAILED, "no longer offers", id="410"),
@@ -44,7 +44,7 @@ from tests.quota_requests.quota_api import TEST_FAILED
         pytest.param(
             "422-quota-unqualified", AfterAnswer.FAILED, "standard resource", id="unqualified"
         ),
-        pytest.param("504-too-large-resourceversion", AfterAnswer.LOOK_FIRST, "504", id="504"),
+        pytest.param("504-too-large-resourceversion", AfterAnswer.READ_FIRST, "504", id="504"),
     ],
 )
 def test_recorded_answers_to_a_patch(name: str, then: AfterAnswer, words: str) -> None:
@@ -112,14 +112,14 @@ def test_a_refusal_says_what_was_refused_and_what_to_do(
 @pytest.mark.parametrize("step", ServerStep)
 def test_a_yes_without_the_object_proves_nothing(step: ServerStep) -> None:
     found = meaning(ServerAnswer(200, strange=True), step)
-    assert found.then is (AfterAnswer.LOOK_FIRST if step is ServerStep.PATCH else AfterAnswer.RETRY)
+    assert found.then is (AfterAnswer.READ_FIRST if step is ServerStep.PATCH else AfterAnswer.RETRY)
     assert "does not show the quota" in found.sentence
 
 
 @pytest.mark.parametrize("step", ServerStep)
 def test_a_failed_test_is_told_from_an_invalid_value(step: ServerStep) -> None:
     found = meaning(answer_of(422, TEST_FAILED), step)
-    assert found.then is AfterAnswer.LOOK_FIRST
+    assert found.then is AfterAnswer.READ_FIRST
     assert "no longer showed the reviewed value" in found.sentence
 
 
@@ -135,7 +135,7 @@ def test_a_yes_goes_on(status: int, step: ServerStep) -> None:
     [
         (ServerStep.READ, AfterAnswer.RETRY),
         (ServerStep.DRY_RUN, AfterAnswer.RETRY),
-        (ServerStep.PATCH, AfterAnswer.LOOK_FIRST),
+        (ServerStep.PATCH, AfterAnswer.READ_FIRST),
         (ServerStep.READ_BACK, AfterAnswer.RETRY),
     ],
 )
@@ -149,7 +149,7 @@ def test_an_error_of_the_server_leaves_doubt_only_about_a_patch(
     ("silence", "step", "then"),
     [
         (NoAnswer.UNSENT, ServerStep.PATCH, AfterAnswer.RETRY),
-        (NoAnswer.LOST, ServerStep.PATCH, AfterAnswer.LOOK_FIRST),
+        (NoAnswer.LOST, ServerStep.PATCH, AfterAnswer.READ_FIRST),
         (NoAnswer.UNSENT, ServerStep.READ, AfterAnswer.RETRY),
         (NoAnswer.LOST, ServerStep.READ, AfterAnswer.RETRY),
         (NoAnswer.LOST, ServerStep.DRY_RUN, AfterAnswer.RETRY),

@@ -39,7 +39,7 @@ def tier(
         free_units=3.0,
         weight=weight,
         price_per_gpu_hour=None if price is None else Decimal(price),
-        promises=(QuotaCommitment("vision", 6.0, ours=True), QuotaCommitment("speech", 25.0)),
+        entitlements=(QuotaCommitment("vision", 6.0, ours=True), QuotaCommitment("speech", 25.0)),
     )
 
 
@@ -270,7 +270,7 @@ def test_the_whole_preview_is_frozen_as_the_audit_can_hold_it() -> None:
     key = KeyState(
         tiers=[tier()],
         used=SIX,
-        promises=PROMISES,
+        entitlements=PROMISES,
         waiting=[held("job", 1, 4, hours=1)],
         shares=[CohortShare("ours", 6, 6), CohortShare("b", 25, 0.1 + 0.2)],
         ours="ours",

@@ -94,7 +94,7 @@ def test_one_is_not_several(amount: object, words: str) -> None:
 def test_a_raise_of_one_gpu_is_not_one_of_gpus() -> None:
     facts = PolicyFacts(
         gpus=1.0,
-        promised_gpus_after=1.0,
+        entitled_gpus_after=1.0,
         fair_share_gpus=1.0,
         no_budget=True,
         cost_per_month=None,

@@ -26,7 +26,7 @@ from tests.worlds import shared
 pytestmark = pytest.mark.django_db
 SMALL = PolicyFacts(
     gpus=2.0,
-    promised_gpus_after=8.0,
+    entitled_gpus_after=8.0,
     fair_share_gpus=100.0,
     no_budget=True,
     dry_run=True,
@@ -107,14 +107,14 @@ def test_raises_of_long_ago_and_of_other_teams_do_not_count(portal: Portal) -> N
 
 def test_many_small_raises_are_a_large_one_to_the_rule() -> None:
     assert decide(SMALL, ON, decrease=False).by_rule
-    found = decide(replace(SMALL, lately=RecentIncreases(0.5, 0.5)), ON, decrease=False)
+    found = decide(replace(SMALL, recent=RecentIncreases(0.5, 0.5)), ON, decrease=False)
     assert not found.by_rule
     small = next(check for check in found.checks if check.name == "small")
     assert small.sentence == (
         "A raise of 2 GPUs, 2.5 with the team's raises of the 30 days before: not a small one "
         "(2 at most)."
     )
-    assert not decide(replace(SMALL, lately=RecentIncreases(None)), ON, decrease=False).by_rule
+    assert not decide(replace(SMALL, recent=RecentIncreases(None)), ON, decrease=False).by_rule
 
 
 @pytest.mark.parametrize(
@@ -144,7 +144,7 @@ def test_many_small_raises_are_a_large_one_to_the_rule() -> None:
 def test_a_large_raise_in_parts_needs_two_people_too(
     lately: RecentIncreases, rules: ApprovalRules, people: int
 ) -> None:
-    found = decide(replace(SMALL, lately=lately), rules, decrease=False)
+    found = decide(replace(SMALL, recent=lately), rules, decrease=False)
     assert found.approvals_needed == people
 
 

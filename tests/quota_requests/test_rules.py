@@ -19,7 +19,7 @@ ROOMY = BudgetFacts(
 """At its pace 2,000 + 9,000 × 0.8 × 520 ÷ 720 = 7,200 by its end; 1,800 are left then."""
 SMALL = PolicyFacts(
     gpus=2.0,
-    promised_gpus_after=8.0,
+    entitled_gpus_after=8.0,
     fair_share_gpus=9.5,
     budgets=(ROOMY,),
     cost_per_month=Decimal(1460),
@@ -55,7 +55,7 @@ def test_a_small_raise_within_share_and_budget_approves_itself() -> None:
             "1,040 more by this raise: within budget.",
         ),
         (True, "No other tool owns the limit."),
-        (True, "The cluster would take the change."),
+        (True, "Dry run passed."),
     ]
     assert found.decides == "rule"
 
@@ -70,7 +70,7 @@ def test_what_decides_comes_first() -> None:
 
 
 def test_of_several_tiers_the_share_of_all_is_compared() -> None:
-    facts = replace(SMALL, tiers=("a", "b"), promised_gpus_after=60.0, fair_share_gpus=41.5)
+    facts = replace(SMALL, tiers=("a", "b"), entitled_gpus_after=60.0, fair_share_gpus=41.5)
     (check,) = (c for c in decide(facts, ON, decrease=False).checks if c.name == "fair share")
     assert check.holds is False
     assert check.sentence == (
@@ -131,7 +131,7 @@ def test_hours_without_data_count_at_the_pace_of_the_others() -> None:
         pytest.param(replace(SMALL, gpus=2.5), "small", "2.5 GPUs: not a small one (2", id="large"),
         pytest.param(replace(SMALL, gpus=None), "small", "not known", id="unknown size"),
         pytest.param(
-            replace(SMALL, promised_gpus_after=10.0),
+            replace(SMALL, entitled_gpus_after=10.0),
             "fair share",
             "above its fair share",
             id="share",

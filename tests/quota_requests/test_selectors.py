@@ -13,8 +13,8 @@ from apps.quota_requests.permissions import actor_of, check_create
 from apps.quota_requests.selectors import (
     RequestFilters,
     RequestList,
-    audit_lines,
     audit_rows,
+    audit_texts,
     gitops_file,
     open_request_of,
     pending_count,
@@ -237,7 +237,7 @@ def test_the_whole_audit_is_for_admins(portal: Portal, who: str) -> None:
     with pytest.raises(NotAllowed, match="for administrators"):
         audit_rows(portal.actor(who))
     with pytest.raises(NotAllowed):
-        audit_lines(portal.actor(who))
+        audit_texts(portal.actor(who))
 
 
 @pytest.mark.parametrize(

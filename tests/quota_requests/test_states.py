@@ -14,9 +14,9 @@ from apps.quota_requests.domain.states import (
     ActingPerson,
     ActorRole,
     RequestAction,
-    RequestStanding,
     RequestState,
     TransitionDenied,
+    TransitionFacts,
     allowed,
     moved,
     relations,
@@ -32,13 +32,13 @@ PEOPLE = (ADA, BEN, CLEO, DORA, DAN)
 
 def standing(
     state: RequestState, *, needed: int = 1, approvals: tuple[str, ...] = ()
-) -> RequestStanding:
-    return RequestStanding(state, frozenset({"ada"}), frozenset({"ada", "ben"}), approvals, needed)
+) -> TransitionFacts:
+    return TransitionFacts(state, frozenset({"ada"}), frozenset({"ada", "ben"}), approvals, needed)
 
 
 def walk(
-    start: RequestStanding, *steps: tuple[RequestAction, ActingPerson | None]
-) -> RequestStanding:
+    start: TransitionFacts, *steps: tuple[RequestAction, ActingPerson | None]
+) -> TransitionFacts:
     for action, person in steps:
         start = moved(start, action, person)
     return start

@@ -185,7 +185,7 @@ def test_a_pod_that_was_deleted_while_it_waited_has_an_end(portal: Portal) -> No
     row = selectors.pod_row("west", "uid-gave-up", window=WINDOW, visibility=EVERYTHING)
     assert row is not None
     assert (row.bound_at, row.finished_at, row.end) == (None, None, AT + HOUR)
-    assert row.waited_until == AT + HOUR
+    assert row.pending_until == AT + HOUR
 
 
 def test_one_pod_is_found_by_cluster_and_uid_whatever_the_window(portal: Portal) -> None:

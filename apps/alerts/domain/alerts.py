@@ -75,7 +75,7 @@ class AlertLevel:
 class Judgement:
     """The standing from now on, and whether an alert is to be said."""
 
-    standing: AlertLevel
+    level: AlertLevel
     alert: bool = False
 
 

@@ -23,7 +23,7 @@ HEADINGS = {
 _LONGEST_SUBJECT = 150
 # Teams takes 28 kB of a card, its frame included.
 _LONGEST_ENTRY, _LONGEST_TEXT = 1000, 10_000
-RETRY_WAITS: Final = (
+RETRY_DELAYS: Final = (
     timedelta(minutes=1),
     timedelta(minutes=5),
     timedelta(minutes=30),
@@ -223,7 +223,7 @@ def _line(text: str) -> str:
 
 
 def retry_at(
-    failures: int, failed_at: datetime, *, waits: Sequence[timedelta] = RETRY_WAITS
+    failures: int, failed_at: datetime, *, waits: Sequence[timedelta] = RETRY_DELAYS
 ) -> datetime | None:
     """Return when to try again after so many failures; None when it is given up.
 

@@ -17,7 +17,7 @@ from apps.accounts.services import leases
 from apps.alerts.domain.alerts import AlertKind, MuteWindow, is_muted
 from apps.alerts.domain.channels import ChannelKind
 from apps.alerts.domain.digests import (
-    RETRY_WAITS,
+    RETRY_DELAYS,
     Digest,
     DigestItem,
     Message,
@@ -220,7 +220,7 @@ class DeliveryRound:
             release_lease(deliveries, before)
             return 0
         wanted, again = self._still_wanted(deliveries), before.startswith(SENDING)
-        if again and any(one.failures >= len(RETRY_WAITS) for one in wanted):
+        if again and any(one.failures >= len(RETRY_DELAYS) for one in wanted):
             give_up(wanted, _ENDED)
             return 0
         wanted = start_sending(wanted, self.clock(), again=again)

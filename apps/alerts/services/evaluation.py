@@ -94,7 +94,7 @@ def evaluate(
             subject: judge(threshold, _level_of(rows.get(subject)), value, now=now)
             for subject, value in values.items()
         }
-        _keep(kind, rows, {subject: judged.standing for subject, judged in found.items()})
+        _keep(kind, rows, {subject: judged.level for subject, judged in found.items()})
         new = [one.said for one in measured if found[one.said.subject].alert]
         return _say([_at(said, now) for said in new], now, zone)
 

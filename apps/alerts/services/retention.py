@@ -9,7 +9,7 @@ from apps.alerts.gateways import SealBroken, seal
 from apps.alerts.models import Alert, Channel, Delivery, IdleAnswer, Mute, ReadMarker
 
 _LOG = logging.getLogger(__name__)
-KEPT = timedelta(days=180)
+RETENTION = timedelta(days=180)
 
 
 def prune(*, now: datetime) -> int:
@@ -17,7 +17,7 @@ def prune(*, now: datetime) -> int:
 
     An answer that still holds is kept, however long ago it was given.
     """
-    old = now - KEPT
+    old = now - RETENTION
     waiting = Delivery.objects.filter(state=Delivery.State.QUEUED).values("alert")
     rows, _ = Alert.objects.filter(at__lt=old).exclude(pk__in=waiting).delete()
     mutes, _ = Mute.objects.filter(end__lt=old).delete()

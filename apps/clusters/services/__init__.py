@@ -41,7 +41,7 @@ from apps.clusters.services.pods.ledger_rows import (
     watched_spans,
 )
 from apps.clusters.services.retention import (
-    OBJECTS_KEPT,
+    OBJECT_RETENTION,
     end_inferred,
     end_ledger,
     forget_ledger,

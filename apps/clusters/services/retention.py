@@ -30,7 +30,7 @@ from apps.clusters.services.pods.pod_store import (
     present_pods,
 )
 
-OBJECTS_KEPT = timedelta(hours=48)
+OBJECT_RETENTION = timedelta(hours=48)
 """How long objects that only explain pending work are kept after they went."""
 
 _AT_A_TIME = 5000
@@ -58,7 +58,7 @@ def forget_objects(*, now: datetime, history_before: datetime) -> int:
     Of quotas and queues every setting is kept until `history_before`: they are history too.
     """
     kinds = [kind.value for kind in WITH_HISTORY]
-    recent = Q(gone_at__lt=now - OBJECTS_KEPT) & ~Q(kind__in=kinds)
+    recent = Q(gone_at__lt=now - OBJECT_RETENTION) & ~Q(kind__in=kinds)
     return _delete_in_batches(ObservedObject.objects.filter(recent | Q(gone_at__lt=history_before)))
 
 

@@ -34,7 +34,7 @@ _CSV_ROWS_AT_A_TIME = 2000
 _BOM = b"\xef\xbb\xbf"
 _TO_QUOTE = re.compile(r'[",\r\n]')
 # Names and times come again and again: to look one up is faster than to check it for formulas.
-_REMEMBERED = 50_000
+_CACHED = 50_000
 _LONGEST_TEXT = 32_767
 _WIDTH = {CellType.TEXT: 24, CellType.INSTANT: 20, CellType.PERIOD: 20}
 _PRECISION = (
@@ -87,7 +87,7 @@ def _csv_quoted(text: str) -> str:
 def _csv_text(column: FileColumn, zone: ZoneInfo) -> Callable[[Any], str]:
     match column.kind:
         case CellType.TEXT:
-            return lru_cache(_REMEMBERED)(_csv_quoted)
+            return lru_cache(_CACHED)(_csv_quoted)
         case CellType.WHOLE:
             return str
         case CellType.SCALED:
@@ -98,7 +98,7 @@ def _csv_text(column: FileColumn, zone: ZoneInfo) -> Callable[[Any], str]:
         case CellType.FLAG:
             return lambda flag: "true" if flag else "false"
         case CellType.INSTANT:
-            return lru_cache(_REMEMBERED)(lambda at: utc_text(at) or "")
+            return lru_cache(_CACHED)(lambda at: utc_text(at) or "")
         case CellType.PERIOD:
             # Not remembered: the two hours that one is, when clocks go back, count as equal.
             return lambda at: at.astimezone(zone).isoformat()
@@ -275,7 +275,7 @@ def write(file: CostFile, format_: FileFormat, out: BinaryIO, *, bom: bool = Fal
             write_parquet(file, out, floats=format_.is_focus)
 
 
-def write_beside(file: CostFile, format_: FileFormat) -> BinaryIO:
+def write_to_file(file: CostFile, format_: FileFormat) -> BinaryIO:
     """Return `file` in a file without a name, at its end; who closes it deletes it.
 
     For formats that cannot be written from front to back. Raises TooManyRows, and leaves nothing.

@@ -39,9 +39,7 @@ class MonthlyReport:
 
 def subject(report: MonthlyReport) -> str:
     """Return the message's subject."""
-    sums = [
-        f"{_printed_amounts([amount], c)[0]} {c}" for c, amount in sorted(report.totals.items())
-    ]
+    sums = [f"{_amount_texts([amount], c)[0]} {c}" for c, amount in sorted(report.totals.items())]
     return f"GPU costs of {report.month:%Y-%m}: {' and '.join(sums) or 'nothing is priced'}"
 
 
@@ -52,7 +50,7 @@ def body(report: MonthlyReport, *, link: str) -> str:
         lines += _by_currency(report, currency)
     if not report.totals:
         lines += ["No hour of this month has a price.", ""]
-    lines += _terms_lines(report)
+    lines += _terms_text(report)
     files = f"Files and the months' states: {link}" if link else "Files are on the page Exports."
     return "\n".join([*lines, "", files, ""])
 
@@ -60,22 +58,22 @@ def body(report: MonthlyReport, *, link: str) -> str:
 def _by_currency(report: MonthlyReport, currency: str) -> list[str]:
     teams = report.teams[currency]
     wasted = report.wasted.get(currency, ())
-    total = _printed_amounts([report.totals[currency]], currency)[0]
+    total = _amount_texts([report.totals[currency]], currency)[0]
     lines = [
         f"By team, in {currency}",
-        *_table_lines([(name or PLATFORM, n) for name, n in teams], currency),
+        *_table_text([(name or PLATFORM, n) for name, n in teams], currency),
     ]
     lines += [f"  {'together':<40} {total:>20}", ""]
     if wasted:
         named = [(cause.value.replace("_", " "), amount) for cause, amount in wasted]
-        whole = _printed_amounts([sum(amount for _, amount in wasted)], currency)[0]
-        lines += [f"Unused part, by cause, in {currency}", *_table_lines(named, currency)]
+        whole = _amount_texts([sum(amount for _, amount in wasted)], currency)[0]
+        lines += [f"Unused part, by cause, in {currency}", *_table_text(named, currency)]
         lines += [f"  {'together':<40} {whole:>20}", ""]
     return lines
 
 
-def _table_lines(rows: Sequence[tuple[str, int]], currency: str) -> list[str]:
-    printed = _printed_amounts([amount for _, amount in rows], currency)
+def _table_text(rows: Sequence[tuple[str, int]], currency: str) -> list[str]:
+    printed = _amount_texts([amount for _, amount in rows], currency)
     return [
         f"  {_one_line(name):<40} {text:>20}" for (name, _), text in zip(rows, printed, strict=True)
     ]
@@ -86,12 +84,12 @@ def _one_line(name: str) -> str:
     return " ".join(name.split())[:80]
 
 
-def _printed_amounts(amounts: Sequence[int], currency: str) -> list[str]:
+def _amount_texts(amounts: Sequence[int], currency: str) -> list[str]:
     digits = minor_digits(currency)
     return [f"{amount:,}" for amount in cents(amounts, digits=digits)]
 
 
-def _terms_lines(report: MonthlyReport) -> list[str]:
+def _terms_text(report: MonthlyReport) -> list[str]:
     ratio = report.coverage_ratio
     coverage = (
         "nothing ran" if ratio is None else f"{100 * ratio:.2f} % of running time is measured"
@@ -99,7 +97,7 @@ def _terms_lines(report: MonthlyReport) -> list[str]:
     lines = [BASIS_STATEMENTS[report.basis], STATEMENTS[report.policy]]
     lines += [f"Price book {report.price_book}. Coverage: {coverage}."]
     if report.unpriced:
-        lines += [f"{report.unpriced / 1e9:,.2f} GPU-hours have no price and are in no sum."]
+        lines += [f"{report.unpriced / 1e9:,.2f} GPU-hours have no price. Totals exclude them."]
     if report.closed_at is not None:
         lines += [f"Closed on {report.closed_at:%Y-%m-%d}; rows SHA-256 {report.rows_sha256}."]
         if report.forced:

@@ -47,7 +47,7 @@ class NotCanonical(ValueError):
     """Rows that were to be frozen are out of order, or one comes twice."""
 
 
-def canonical_lines(rows: Iterable[ClosedLine], *, header: Mapping[str, str]) -> Iterator[bytes]:
+def canonical_rows(rows: Iterable[ClosedLine], *, header: Mapping[str, str]) -> Iterator[bytes]:
     """Yield the bytes that stand for a month: a line of what it is of, then one for each row.
 
     Rows must come in the order of their keys, each once: then the bytes depend on nothing but what

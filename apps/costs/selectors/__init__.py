@@ -87,18 +87,18 @@ from apps.costs.selectors.months import (
 from apps.costs.selectors.prices import PriceList, PriceRow, price_book, price_list
 from apps.costs.selectors.recommendations import (
     DECIDED,
-    KeptWorkload,
     RecommendationFilters,
     RecommendationRow,
     RecommendationSum,
+    RetainedWorkload,
     WasteCovered,
-    kept_of,
-    kept_workloads,
     kinds_found,
     recommendation,
     recommendation_page,
     recommendation_sums,
     recommended_at,
+    retained_of,
+    retained_workloads,
     waste_covered,
 )
 from apps.costs.selectors.rows import PLATFORM_NAME, CostQuery, CostRow, charging, unpriced

@@ -71,7 +71,7 @@ def rows_expected(asked: CostQuery, *, visibility: Visibility, zone: ZoneInfo) -
     """
     if asked.interval is not TimeStep.DAY or not _by_workload(asked):
         return None
-    held = _count_lines(_held_rows(asked, visibility, zone), _counted_causes(asked))
+    held = _count_rows(_held_rows(asked, visibility, zone), _counted_causes(asked))
     filters = asked.filters
     platform_pays = not filters.team or PLATFORM_NAME in filters.team
     if filters.namespace or filters.workload or not platform_pays:
@@ -81,7 +81,7 @@ def rows_expected(asked: CostQuery, *, visibility: Visibility, zone: ZoneInfo) -
         **_whole_days(asked, zone),
         **_named_clusters(asked),
     )
-    return held + _count_lines(free, tuple(FREE))
+    return held + _count_rows(free, tuple(FREE))
 
 
 def days_at_once(window: Window, zone: ZoneInfo) -> Iterator[Window]:
@@ -102,7 +102,7 @@ def days_at_once(window: Window, zone: ZoneInfo) -> Iterator[Window]:
     yield Window(start, window.end)
 
 
-def _count_lines(
+def _count_rows(
     rows: QuerySet[WorkloadCostDay] | QuerySet[PoolCostDay], causes: tuple[Cause, ...]
 ) -> int:
     if not causes:

@@ -111,7 +111,7 @@ def _in_two_parts(
         yield (*row[:first], *costs, *row[first + 2 * count :])
 
 
-def check_kept(plan: ReadPlan, window: Window, *, zone: ZoneInfo) -> None:
+def check_retained(plan: ReadPlan, window: Window, *, zone: ZoneInfo) -> None:
     """Raise GroupingRefused where a plan reads hours by workload of days that have none any more.
 
     One query; none where the plan reads whole days alone.
@@ -218,9 +218,9 @@ class CostReader:
         self.clusters = self.names.clusters(asked.filters)
         if self._detailed:
             # Two queries more, the second only where the window does not consist of whole days.
-            check_kept(self._plan(asked.window), asked.window, zone=self.periods.zone)
+            check_retained(self._plan(asked.window), asked.window, zone=self.periods.zone)
 
-    def lines(self, window: Window) -> dict[LineKey, CostLine]:
+    def sums(self, window: Window) -> dict[LineKey, CostLine]:
         """Return the sums of a window, in no order.
 
         One or two queries for pools. Where the payer matters, also one or two each for holders,
@@ -241,7 +241,7 @@ class CostReader:
 
     def rows(self, window: Window) -> list[CostRow]:
         """Return the same as rows, ordered by period, groups, cause, currency and price."""
-        found = {k: line for k, line in self.lines(window).items() if k.cause in self.asked.causes}
+        found = {k: line for k, line in self.sums(window).items() if k.cause in self.asked.causes}
         names = self.names_of({key.ids for key in found})
         ordered = sorted(found, key=lambda key: _order(key, names))
         labels = {at: self.periods.label(at) for at in {key.period for key in found}}

@@ -256,7 +256,7 @@ def worst_workloads(
     """
     asked = CostQuery(window, group_by=_WORST_GROUPS, filters=filters, waste=True)
     reading = CostReader(asked, visibility=visibility, zone=zone)
-    lines = reading.lines(window)
+    lines = reading.sums(window)
     found: dict[Cause, list[WorstWorkload]] = {}
     for cause in _HELD_WASTE:
         ranked = [
@@ -302,7 +302,7 @@ class NotPriced:
     """Hours of a cluster that have facts and are not priced as they are."""
 
     cluster: Annotated[str, Column()]
-    hours: Annotated[int, Column(help="Not priced yet: they are in no sum.")]
+    hours: Annotated[int, Column(help="Not priced yet: totals exclude them.")]
     outdated: Annotated[int, Column(help="Priced, and their facts were collected anew since.")]
     first: Annotated[datetime, Column(help="The earliest of them.", keep_offset=True)]
 

@@ -90,7 +90,7 @@ def explain_cost(
         columns=_PART_COLUMNS,
         rows=rows,
         grades=_grades(window, filters, visibility),
-        prices=price_lines(window, _pools(found)),
+        prices=price_rows(window, _pools(found)),
         origin="GPU-hours of the capacity breakdown × the price that held in each hour.",
         sources=("capacity", "holding", "activity"),
         nothing="" if known else "Nothing has a price in this window.",
@@ -152,7 +152,7 @@ def _pools(rows: Iterable[CostRow | UsageRow]) -> set[tuple[str, str]]:
     return {(row.groups["gpu_model"], row.groups["capacity_type"]) for row in rows}
 
 
-def price_lines(window: Window, pools: Iterable[tuple[str, str]]) -> list[PriceLine]:
+def price_rows(window: Window, pools: Iterable[tuple[str, str]]) -> list[PriceLine]:
     """Return the lines of the price book that held in the window. One query.
 
     `pools` are GPU models with their capacity type.
@@ -284,7 +284,7 @@ def explain_energy(window: Window, *, filters: Filters, visibility: Visibility) 
             RowColumn("kwh", "Energy", FigureUnit.KWH),
         ),
         rows=rows,
-        prices=price_lines(window, _pools(found)),
+        prices=price_rows(window, _pools(found)),
         nothing="" if rows else "No exporter showed energy in this window.",
     )
 
@@ -360,6 +360,6 @@ def explain_money_budget(
         inputs=() if figure == "budget_used" else one.inputs,
         columns=(RowColumn("day", "Day"), RowColumn("cost", "Cost", FigureUnit.MONEY)),
         rows=[{"day": str(day), "cost": cost} for day, cost in row.days],
-        prices=price_lines(window, _pools(held)),
+        prices=price_rows(window, _pools(held)),
         origin="Cost of what the team held, and corrections on the day that they were booked.",
     )

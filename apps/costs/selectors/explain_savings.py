@@ -18,15 +18,15 @@ from apps.costs.domain.recommendations.recommendation import (
     SAVED_GPU_HOURS,
     RecommendationKind,
 )
-from apps.costs.selectors.explain_costs import price_lines
+from apps.costs.selectors.explain_costs import price_rows
 from apps.costs.selectors.recommendations import (
     RecommendationFilters,
     RecommendationRow,
     evidence_window,
-    kept_of,
     recommendation,
     recommendation_page,
     recommendation_sums,
+    retained_of,
     waste_covered,
 )
 from apps.usage.domain.amounts import NANO
@@ -61,7 +61,7 @@ def explain_saving(
     )
     value = next((one.saving_per_month for one in sums if one.currency == currency), None)
     page = recommendation_page(filters=filters, visibility=visibility, cursor=None, page_size=_MOST)
-    kept = {} if of_quota else kept_of(page.rows, now=now)
+    kept = {} if of_quota else retained_of(page.rows, now=now)
     rows = [
         {
             "kind": row.kind,
@@ -140,7 +140,7 @@ def explain_recommendation(pk: int, *, visibility: Visibility) -> Explained | No
         ),
         rows=[_held_row(one, amounts) for one in held],
         grades=dict(grades),
-        prices=price_lines(Window(row.last_seen, row.last_seen + _INSTANT), pools),
+        prices=price_rows(Window(row.last_seen, row.last_seen + _INSTANT), pools),
         origin="Measured use of up to thirty days × the price now.",
         sources=("holding", "activity"),
         nothing="" if known else "It has no price, or it was found before this was recorded.",

@@ -28,7 +28,7 @@ class ExportRow:
     """
 
     pk: int
-    asked: ExportScope
+    scope: ExportScope
     format: FileFormat
     state: ExportState
     rows_written: int
@@ -78,7 +78,7 @@ def _export_row(row: Export) -> ExportRow:
     done = state is ExportState.DONE and row.ended_at is not None
     return ExportRow(
         pk=row.pk,
-        asked=ExportScope.of(row.question),
+        scope=ExportScope.of(row.question),
         format=FileFormat(row.format),
         state=state,
         rows_written=row.rows_written,
@@ -137,7 +137,7 @@ class ClosedFileRow:
     month: date
     format: FileFormat
     sha256: str
-    kept: bool
+    stored: bool
     size: int | None
     remade_at: datetime | None
     agrees: bool | None
@@ -166,7 +166,7 @@ def _closed_row(row: ClosedFile) -> ClosedFileRow:
         month=row.period.month,
         format=format_,
         sha256=row.sha256,
-        kept=closed_path(row.sha256, format_).is_file(),
+        stored=closed_path(row.sha256, format_).is_file(),
         size=row.size,
         remade_at=row.remade_at,
         agrees=row.remade_sha256 == row.sha256 if row.remade_at else None,

@@ -251,7 +251,7 @@ class AdjustmentRow:
     gpu_hours: Annotated[int, Column("GPU-hours", "GPU-h", digits=9)]
     cost: Annotated[int, Column("Cost", digits=SCALE_DIGITS)]
     currency: Annotated[str | None, Column("Currency")]
-    lines: Annotated[int, Column("Lines")]
+    row_count: Annotated[int, Column("Lines", key="lines")]
 
 
 def adjustment_rows(*, visibility: Visibility) -> list[AdjustmentRow]:

@@ -41,7 +41,7 @@ _Cash = Annotated[
         after="risk",
     ),
 ]
-_KeptUntil = Annotated[
+_RetainedUntil = Annotated[
     datetime | None,
     Column(
         help="A user keeps it although it is idle, until this instant; null without such a "
@@ -50,7 +50,7 @@ _KeptUntil = Annotated[
         keep_offset=True,
     ),
 ]
-_KeptReason = Annotated[str | None, Column(help="Why it is kept.", after="kept_until")]
+_RetainedReason = Annotated[str | None, Column(help="Why it is kept.", after="kept_until")]
 _NAMED = ("cluster", "tier", "team")
 DECIDED = "decided"
 """The reason of waste whose recommendations are accepted or dismissed."""
@@ -69,7 +69,7 @@ _NotCovered = Annotated[
 
 
 @dataclass(frozen=True, slots=True)
-class KeptWorkload:
+class RetainedWorkload:
     """Who keeps a workload though it is idle, before which instant, and why."""
 
     until: datetime
@@ -77,7 +77,9 @@ class KeptWorkload:
     person: str
 
 
-def kept_workloads(workloads: Iterable[Workload], *, now: datetime) -> dict[Workload, KeptWorkload]:
+def retained_workloads(
+    workloads: Iterable[Workload], *, now: datetime
+) -> dict[Workload, RetainedWorkload]:
     """Return those whose last answer keeps them at `now`. One query, none without workloads.
 
     Ask only for workloads that the reader sees: what was answered is as they are.
@@ -86,7 +88,7 @@ def kept_workloads(workloads: Iterable[Workload], *, now: datetime) -> dict[Work
     if not subjects:
         return {}
     return {
-        subjects[subject]: KeptWorkload(answer.until, answer.reason, answer.person)
+        subjects[subject]: RetainedWorkload(answer.until, answer.reason, answer.person)
         for subject, answer in answers_to(subjects).items()
         if answer.choice is IdleChoice.KEEP and answer.until is not None and now < answer.until
     }
@@ -172,7 +174,7 @@ class RecommendationRow:
     saved_per_month: Annotated[
         Decimal | None, Column(help="What it costs less a month than before it was accepted.")
     ]
-    kept: KeptWorkload | None = None
+    retained: RetainedWorkload | None = None
 
     @property
     def risk(self) -> _Risk:
@@ -183,12 +185,12 @@ class RecommendationRow:
         return self.kind not in OF_QUOTA
 
     @property
-    def kept_until(self) -> _KeptUntil:
-        return None if self.kept is None else self.kept.until
+    def kept_until(self) -> _RetainedUntil:
+        return None if self.retained is None else self.retained.until
 
     @property
-    def kept_reason(self) -> _KeptReason:
-        return None if self.kept is None else self.kept.reason
+    def kept_reason(self) -> _RetainedReason:
+        return None if self.retained is None else self.retained.reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,27 +257,29 @@ def recommendation_sums(
     """
     of = Q(kind__in=[kind.value for kind in OF_QUOTA])
     counted = _rows(filters, visibility).filter(of if of_quota else ~of, alternative=False)
-    kept = _kept_among(counted, now) if now is not None else []
+    kept = _retained_among(counted, now) if now is not None else []
     rows = counted.exclude(pk__in=kept).order_by("currency")
     sums = rows.values_list("currency").annotate(count=Count("pk"), saves=Sum("saving_per_month"))
     return [RecommendationSum(*row) for row in sums]
 
 
-def _kept_among(rows: QuerySet[Recommendation, Recommendation], now: datetime) -> list[int]:
+def _retained_among(rows: QuerySet[Recommendation, Recommendation], now: datetime) -> list[int]:
     idle = rows.filter(kind=RecommendationKind.STOP_IDLE_NOTEBOOK.value).order_by("pk")
     asked = list(idle.values_list("pk", "cluster__name", "namespace", "workload"))
-    kept = kept_workloads((one[1:] for one in asked), now=now)
+    kept = retained_workloads((one[1:] for one in asked), now=now)
     return [pk for pk, *workload in asked if tuple(workload) in kept]
 
 
-def kept_of(rows: Iterable[RecommendationRow], *, now: datetime) -> Mapping[int, KeptWorkload]:
+def retained_of(
+    rows: Iterable[RecommendationRow], *, now: datetime
+) -> Mapping[int, RetainedWorkload]:
     """Return by pk the rows to stop something idle that somebody keeps. One query at most."""
     asked = {
         row.pk: (row.cluster, row.namespace, row.workload)
         for row in rows
         if row.kind == RecommendationKind.STOP_IDLE_NOTEBOOK
     }
-    kept = kept_workloads(asked.values(), now=now)
+    kept = retained_workloads(asked.values(), now=now)
     return {pk: kept[workload] for pk, workload in asked.items() if workload in kept}
 
 

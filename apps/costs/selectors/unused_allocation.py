@@ -70,7 +70,7 @@ def unused_costs(
     unused: dict[_Key, int] = defaultdict(int)
     known: dict[_Key, int] = defaultdict(int)
     causes: dict[_Key, dict[Cause, int]] = defaultdict(dict)
-    for line_key, line in reading.lines(window).items():
+    for line_key, line in reading.sums(window).items():
         key, cause = _Key(line_key.ids, line_key.currency), line_key.cause
         if cause not in HELD or cause is Cause.UNMEASURED:
             continue

@@ -26,7 +26,7 @@ from apps.costs.domain.months import (
     LineAmount,
     LineId,
     adjustments,
-    canonical_lines,
+    canonical_rows,
 )
 from apps.costs.models import Adjustment, ClosedAmount, ClosedPeriod, PricedHour
 from apps.costs.permissions import check_reopen
@@ -79,16 +79,14 @@ def amount_of(key: LineKey, line: CostLine) -> LineAmount:
     return LineAmount(line.gpu_hours, line.cost, 0 if key.currency else line.gpu_hours)
 
 
-def lines_of_day(
-    closed: ClosedPeriod, cluster: Cluster, window: Window
-) -> dict[LineId, LineAmount]:
+def rows_of_day(closed: ClosedPeriod, cluster: Cluster, window: Window) -> dict[LineId, LineAmount]:
     """Return the lines of a cluster's local day as its rows are now, as the period was charged."""
     reading = reading_of(
         *(window, Basis(closed.basis), Policy(closed.policy)),
         cluster=cluster.name,
         zone=ZoneInfo(closed.time_zone),
     )
-    return {_frozen_key(key): amount_of(key, line) for key, line in reading.lines(window).items()}
+    return {_frozen_key(key): amount_of(key, line) for key, line in reading.sums(window).items()}
 
 
 def book_differences(
@@ -106,17 +104,17 @@ def book_differences(
     forgotten: what was frozen under their names is compared in sum.
     """
     of_day = {"period": closed, "cluster_id": cluster, "day": day}
-    frozen = _sum_lines(ClosedAmount.objects.filter(**of_day))
-    booked = _sum_lines(Adjustment.objects.filter(**of_day))
+    frozen = _sum_rows(ClosedAmount.objects.filter(**of_day))
+    booked = _sum_rows(Adjustment.objects.filter(**of_day))
     if Day.objects.filter(cluster_id=cluster, day=day, folded=True).exists():
         # Without this every folded workload would book a negative and a new line.
-        frozen, booked = _fold_lines(frozen), _fold_lines(booked)
+        frozen, booked = _fold_rows(frozen), _fold_rows(booked)
     lines = adjustments(dict(frozen), recomputed, booked)
     write_adjustments(closed, ((day, key, amount) for key, amount in lines), booked_on, booked_at)
     return len(lines)
 
 
-def _fold_lines(lines: list[tuple[LineId, LineAmount]]) -> list[tuple[LineId, LineAmount]]:
+def _fold_rows(lines: list[tuple[LineId, LineAmount]]) -> list[tuple[LineId, LineAmount]]:
     named = {int(key[_WORKLOAD]) for key, _ in lines if key[_WORKLOAD]}
     older = {str(pk): str(other) for pk, other in older_workloads(named).items()}
     found: dict[LineId, LineAmount] = {}
@@ -139,14 +137,14 @@ def write_adjustments(
     insert(Adjustment, ("period_id", "booked_on", "booked_at", *LINE_COLUMNS), rows)
 
 
-def booked_lines(closed: ClosedPeriod, **where: Any) -> list[tuple[date, LineId, LineAmount]]:
+def booked_rows(closed: ClosedPeriod, **where: Any) -> list[tuple[date, LineId, LineAmount]]:
     """Return what was booked against a period, summed by line, in order."""
     found = Adjustment.objects.filter(period=closed, **where)
     days = found.order_by("day").values_list("day", flat=True).distinct()
     return [
         (day, key, amount)
         for day in days
-        for key, amount in sorted(_sum_lines(found.filter(day=day)))
+        for key, amount in sorted(_sum_rows(found.filter(day=day)))
     ]
 
 
@@ -170,7 +168,7 @@ def _line_values(day: date, key: LineId, amount: LineAmount) -> tuple[Any, ...]:
     return (day_value(day), *ids, *texts, amount.gpu_hours, amount.cost, amount.unpriced)
 
 
-def _sum_lines(rows: Any) -> list[tuple[LineId, LineAmount]]:
+def _sum_rows(rows: Any) -> list[tuple[LineId, LineAmount]]:
     sums = {f"sum_{name}": Sum(name) for name in ("gpu_hours", "cost", "unpriced")}
     found = rows.order_by().values_list(*_LINE_KEYS).annotate(**sums)
     return [
@@ -276,7 +274,7 @@ def _freeze(
             closed_by=by,
         )
         try:
-            closed.rows_sha256, closed.row_count = _write_lines(closed, window)
+            closed.rows_sha256, closed.row_count = _write_rows(closed, window)
         except GroupingRefused as refusal:
             # Days that were begun in another zone, whose hours by workload are gone.
             raise CloseRefused(f"{month:%Y-%m} cannot be closed by its days: {refusal}.") from None
@@ -299,7 +297,7 @@ def _check_whole(month: date, window: Window, forced: str) -> None:
         )
 
 
-def _write_lines(closed: ClosedPeriod, window: Window) -> tuple[str, int]:
+def _write_rows(closed: ClosedPeriod, window: Window) -> tuple[str, int]:
     """Freeze all lines, some days at a time; return their SHA-256 and how many they are."""
     zone = report().zone
     reading = reading_of(window, Basis(closed.basis), Policy(closed.policy), interval=TimeStep.DAY)
@@ -308,18 +306,18 @@ def _write_lines(closed: ClosedPeriod, window: Window) -> tuple[str, int]:
     def rows() -> Iterator[ClosedLine]:
         nonlocal count
         for span in days_at_once(window, zone):
-            for day, lines in sorted(_lines_by_day(reading.lines(span), zone).items()):
+            for day, lines in sorted(_rows_by_day(reading.sums(span), zone).items()):
                 write_frozen(closed, day, lines)
                 count += len(lines)
                 yield from _canonical(day, lines, reading)
 
     digest = hashlib.sha256()
-    for part in canonical_lines(rows(), header=header_of(closed)):
+    for part in canonical_rows(rows(), header=header_of(closed)):
         digest.update(part)
     return digest.hexdigest(), count
 
 
-def _lines_by_day(
+def _rows_by_day(
     lines: dict[LineKey, CostLine], zone: ZoneInfo
 ) -> dict[date, dict[LineKey, CostLine]]:
     found: dict[date, dict[LineKey, CostLine]] = defaultdict(dict)
@@ -379,7 +377,7 @@ def _take_back(closed: ClosedPeriod, at: datetime) -> None:
     opposite = [
         (day, key, NOTHING - amount)
         for other in kept
-        for day, key, amount in booked_lines(closed, **_in_month(other.month))
+        for day, key, amount in booked_rows(closed, **_in_month(other.month))
     ]
     still_open = booked
     for other in kept:

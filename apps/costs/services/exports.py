@@ -51,7 +51,7 @@ LEASE: Final = timedelta(minutes=5)
 MOST_OPEN: Final = 5
 """So many files of one person may wait or be written at a time."""
 _TELL_SECONDS: Final = 1.0
-_KEPT_ROWS: Final = timedelta(days=30)
+_RETAINED_ROWS: Final = timedelta(days=30)
 _STRAY: Final = timedelta(days=1)
 _MESSAGE_LASTS: Final = timedelta(minutes=1)
 _OPEN: Final = (ExportState.QUEUED.value, ExportState.RUNNING.value)
@@ -292,7 +292,7 @@ def sweep_exports(*, now: datetime) -> int:
             removed(exports_folder() / row.path)
             count += 1
     over = (ExportState.EXPIRED.value, ExportState.FAILED.value)
-    Export.objects.filter(state__in=over, ended_at__lte=now - _KEPT_ROWS).delete()
+    Export.objects.filter(state__in=over, ended_at__lte=now - _RETAINED_ROWS).delete()
     known = set(Export.objects.filter(state=ExportState.DONE.value).values_list("path", flat=True))
     return count + swept(exports_folder(), known, before=now - _STRAY)
 

@@ -39,14 +39,14 @@ _Holding = tuple[Any, ...]
 
 
 @dataclass(slots=True)
-class KeptDay:
+class PrunedDay:
     """Rows of a day: of teams and pools by hour, of workloads for the whole day."""
 
     hours: dict[datetime, HourCosts] = field(default_factory=dict)
     workloads: list[_Row] = field(default_factory=list)
 
 
-def kept_day(day: Day, pricing: Pricing) -> KeptDay:
+def pruned_day(day: Day, pricing: Pricing) -> PrunedDay:
     """Return a day as it is priced now. Six queries.
 
     What was priced before at the same price stays to the last digit: its workloads were rounded
@@ -54,7 +54,7 @@ def kept_day(day: Day, pricing: Pricing) -> KeptDay:
     """
     hours = [day.start + n * _HOUR for n in range((day.end - day.start) // _HOUR)]
     facts = team_facts_of(day.cluster_id, hours)
-    made = KeptDay({hour: pricing.costs(hour, facts[hour]) for hour in hours if facts[hour].free})
+    made = PrunedDay({hour: pricing.costs(hour, facts[hour]) for hour in hours if facts[hour].free})
     workloads = _workloads(day)
     rounded = {holding: len(rows) + 1 for holding, rows in workloads.items()}
     _keep_what_is_the_same(day, made, rounded)
@@ -68,7 +68,7 @@ def kept_day(day: Day, pricing: Pricing) -> KeptDay:
     return made
 
 
-def _keep_what_is_the_same(day: Day, made: KeptDay, rounded: dict[_Holding, int]) -> None:
+def _keep_what_is_the_same(day: Day, made: PrunedDay, rounded: dict[_Holding, int]) -> None:
     """Put what teams and pools cost before in place of what differs from it by rounding alone."""
     of_day = {"cluster_id": day.cluster_id, "hour__gte": day.start, "hour__lt": day.end}
     teams = TeamCostHour.objects.filter(**of_day).order_by()
@@ -105,7 +105,7 @@ def _is_same(now: _Row, then: _Row, rounded: int) -> bool:
     )
 
 
-def _by_rate(made: KeptDay) -> dict[_Holding, dict[_Row, list[int]]]:
+def _by_rate(made: PrunedDay) -> dict[_Holding, dict[_Row, list[int]]]:
     """Return what each team's day comes to on each kind of pool, by rate."""
     found: dict[_Holding, dict[_Row, list[int]]] = defaultdict(dict)
     first, rates = 1 + _KINDS, len(RATE_COLUMNS)

@@ -40,7 +40,7 @@ from apps.costs.services.cost_rows import (
     facts_of,
     with_hour,
 )
-from apps.costs.services.kept_days import kept_day
+from apps.costs.services.kept_days import pruned_day
 from apps.costs.services.prices import Rates, days_of, due_days
 from apps.pending.models import Episode, Eviction
 from apps.usage.domain.usage_query import GroupingRefused
@@ -140,7 +140,7 @@ def _adjust_closed_days(
         for own, its_hours in _days_in(day.cluster_id, days.values()):
             _write_hours(own, its_hours, pricing)
         recomputed = {
-            local: closing.lines_of_day(closed, day.cluster, window)
+            local: closing.rows_of_day(closed, day.cluster, window)
             for local, window in days.items()
         }
     booked_on = day_of(now, report().zone)
@@ -170,7 +170,7 @@ def _rolled_back() -> Iterator[None]:
 def _write_hours(day: Day, hours: Sequence[datetime], pricing: Pricing) -> None:
     """Replace the rows of some hours, and the sums of the days that hold them."""
     if day.pruned:
-        _write_kept(day, pricing)
+        _write_pruned(day, pricing)
         return
     facts = facts_of(day.cluster_id, hours)
     costs = {hour: pricing.costs(hour, facts[hour]) for hour in hours}
@@ -185,9 +185,9 @@ def _write_hours(day: Day, hours: Sequence[datetime], pricing: Pricing) -> None:
             _sum_day(table, own)
 
 
-def _write_kept(day: Day, pricing: Pricing) -> None:
+def _write_pruned(day: Day, pricing: Pricing) -> None:
     """Replace the rows of a day whose facts by pod are gone."""
-    made = kept_day(day, pricing)
+    made = pruned_day(day, pricing)
     of_day = {"cluster_id": day.cluster_id, "hour__gte": day.start, "hour__lt": day.end}
     # Hours by workload that are left would no longer be what their days say.
     WorkloadCostHour.objects.filter(**of_day).delete()

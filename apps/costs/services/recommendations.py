@@ -32,7 +32,7 @@ _WRITTEN = (*(name.removesuffix("_id") for name in _FIGURES), "state")
 _AT_A_TIME = 500
 GONE_FOR = timedelta(days=90)
 """Recommendations not found for longer are deleted: their return is not expected."""
-_STANDING = (RecommendationState.OPEN.value, RecommendationState.ACCEPTED.value)
+_CURRENT = (RecommendationState.OPEN.value, RecommendationState.ACCEPTED.value)
 _Key = tuple[str, ...]
 _T = TypeVar("_T")
 LONGEST_REASON = 1000
@@ -57,7 +57,7 @@ def store(cluster: Cluster, found: Iterable[TeamFinding], *, now: datetime) -> N
     best: dict[_Key, TeamFinding] = {}
     for one in sorted(found, key=lambda each: each.found.order):
         best.setdefault(one.found.key, one)
-    known = {_key_of(row): row for row in _standing_rows(cluster)}
+    known = {_key_of(row): row for row in _current_rows(cluster)}
     known |= _returned_rows(cluster, best.keys() - known.keys())
     before = {key: _content(row) for key, row in known.items()}
     fresh = [_new_row(cluster, tiers, one, now) for key, one in best.items() if key not in known]
@@ -77,7 +77,7 @@ def store(cluster: Cluster, found: Iterable[TeamFinding], *, now: datetime) -> N
     _gone_rows(cluster).filter(last_seen__lt=now - GONE_FOR).delete()
 
 
-def _standing_rows(cluster: Cluster) -> QuerySet[Recommendation, Recommendation]:
+def _current_rows(cluster: Cluster) -> QuerySet[Recommendation, Recommendation]:
     """Return all rows but those that are gone, of which there are ever more."""
     return _lock_rows(
         Recommendation.objects.filter(cluster=cluster).exclude(state=RecommendationState.GONE.value)
@@ -173,7 +173,7 @@ def mark_alternatives(rows: Sequence[Recommendation]) -> None:
     What is accepted comes first, then what saves most. One is an alternative where another one of
     its subject, or one that avoids the same waste, came before it.
     """
-    standing = sorted((row for row in rows if row.state in _STANDING), key=_rank)
+    standing = sorted((row for row in rows if row.state in _CURRENT), key=_rank)
     alternatives: set[int] = set()
     subjects: set[tuple[object, ...]] = set()
     cells: set[tuple[object, ...]] = set()

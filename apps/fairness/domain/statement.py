@@ -60,14 +60,14 @@ class TeamFigures(TeamAmounts):
     """One team in one tier over a window of `hours`; amounts in GPU-hours, largest part first.
 
     The parts of `borrowed_from`, with `from_pool` and `overdrawn`, sum to what was borrowed; those
-    of `lent_to` to what was lent. `idle_beside` has the mean GPUs that other teams left idle during
-    this team's unmet fair share.
+    of `lent_to` to what was lent. `idle_meanwhile` has the mean GPUs that other teams left idle
+    during this team's unmet fair share.
     """
 
     hours: float
     borrowed_from: Sequence[StatementPart] = ()
     lent_to: Sequence[StatementPart] = ()
-    idle_beside: Sequence[StatementPart] = ()
+    idle_meanwhile: Sequence[StatementPart] = ()
 
 
 def sentence(figures: TeamFigures) -> str:
@@ -113,8 +113,8 @@ def _denial(figures: TeamFigures) -> str:
     if round(figures.denied_gpu_hours, 1) <= 0:
         return "no unmet fair share" if figures.demand_gpu_hours else "no demand"
     words = f"missed {_hours(figures.denied_gpu_hours)} GPU-hours of its fair share"
-    if figures.idle_beside and round(figures.idle_beside[0].amount, 1) > 0:
-        team, gpus = figures.idle_beside[0]
+    if figures.idle_meanwhile and round(figures.idle_meanwhile[0].amount, 1) > 0:
+        team, gpus = figures.idle_meanwhile[0]
         number = _bare(gpus)
         words += f" while {team} left {number} {'GPU' if number == '1' else 'GPUs'} idle"
     return words

@@ -69,7 +69,7 @@ class _SumColumn:
     column: str
     label: str
     meaning: str
-    kept: _SumTables = _TEAMS
+    tables: _SumTables = _TEAMS
 
 
 _SUMS: Mapping[str, _SumColumn] = {
@@ -180,7 +180,7 @@ def _explain_stored_sum(
         columns=(
             RowColumn("time", "Day or hour"),
             RowColumn("tier", "Tier"),
-            *(RowColumn(name, name.capitalize()) for name in of.kept.teams),
+            *(RowColumn(name, name.capitalize()) for name in of.tables.teams),
             RowColumn("gpu_hours", of.label, FigureUnit.GPU_HOURS),
         ),
         rows=rows,
@@ -199,13 +199,13 @@ def _stored_rows(
     others: Sequence[str],
 ) -> Iterator[dict[str, Any]]:
     """Yield what is kept: of `teams`, and of loans those that `others` gave. Three queries."""
-    names, who = team_names(), of.kept.teams
+    names, who = team_names(), of.tables.teams
     asked = Q(tier_id__in=list(tiers))
     for name, chosen in zip(reversed(who), (teams, others), strict=False):
         if chosen:
             asked &= Q(**{f"{name}__in": [pk for pk, own in names.items() if own in chosen]})
     own_parts = (parts.team_days, parts.team_hours) if teams else (parts.days, parts.hours)
-    for model, where, time in zip(of.kept.models, own_parts, ("day", "hour"), strict=True):
+    for model, where, time in zip(of.tables.models, own_parts, ("day", "hour"), strict=True):
         if where is None:
             continue
         keys = (time, "tier_id", *(f"{name}_id" for name in who))

@@ -255,8 +255,8 @@ class Statement:
 
     `known_hours` are those of the tier with the fewest known hours. A team without any tier has the
     hours in which it is known to have had none. `previous` and `next` are Mondays; None where there
-    is no data before, or the week has not begun. `hours_kept` says whether all its hours are still
-    there: only they tell which team held GPUs idle during unmet fair share.
+    is no data before, or the week has not begun. `hours_available` says whether all its hours are
+    still there: only they tell which team held GPUs idle during unmet fair share.
     """
 
     team_id: int
@@ -267,7 +267,7 @@ class Statement:
     known_hours: int
     previous: date | None
     next: date | None
-    hours_kept: bool = True
+    hours_available: bool = True
 
 
 @dataclass(frozen=True, slots=True)

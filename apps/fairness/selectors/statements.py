@@ -107,7 +107,7 @@ class UnknownTeam(Exception):
 def statement(team: str, week: date, *, now: datetime, visibility: Visibility) -> Statement:
     """Return a team's week: figures and a sentence for each tier that it used or is entitled to.
 
-    `week` is any day of the week. Teams that held idle GPUs during unmet fair share are known while
+    `week` is any day of the week. Teams that had idle GPUs during unmet fair share are known while
     hours are kept. GPU sums of teams are open to every user: `visibility` narrows nothing. Raises
     UnknownTeam. At most 18 queries, and one for each tier with unmet fair share.
     """
@@ -129,7 +129,7 @@ def statement(team: str, week: date, *, now: datetime, visibility: Visibility) -
         known_hours=known,
         previous=monday - _WEEK if earlier else None,
         next=monday + _WEEK if monday + _WEEK <= day_of(now, zone) else None,
-        hours_kept=not FairnessDay.objects.filter(
+        hours_available=not FairnessDay.objects.filter(
             pruned=True, day__gte=monday, day__lt=monday + _WEEK
         ).exists(),
     )
@@ -202,7 +202,7 @@ def _figures(
         **sums.gpu_hours(),
         borrowed_from=borrowed_from,
         lent_to=lent_to,
-        idle_beside=idle,
+        idle_meanwhile=idle,
     )
 
 

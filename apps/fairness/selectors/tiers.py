@@ -59,7 +59,7 @@ from apps.fairness.selectors.window_sums import (
 from apps.usage.domain.amounts import NANO, hours
 
 ALL_FAIRNESS = FairnessFilters()
-_NO_WAITS = QueueTimes()
+_NO_QUEUE_TIMES = QueueTimes()
 _Teams = Mapping[int, TeamSums]
 Loans = Mapping[tuple[int, int], int]
 """(lender, borrower) → nano-GPU-hours."""
@@ -141,7 +141,7 @@ class _TierParts:
 
 
 def _team_row(tier: _TierParts, team_id: int, team: str) -> TeamFairness:
-    sums, waits = tier.sums.get(team_id, TeamSums()), tier.waits.get(team_id, _NO_WAITS)
+    sums, waits = tier.sums.get(team_id, TeamSums()), tier.waits.get(team_id, _NO_QUEUE_TIMES)
     known = tier.own.known
     p50, p95 = waits.percentiles()
     return TeamFairness(

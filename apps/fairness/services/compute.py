@@ -60,7 +60,7 @@ from apps.usage.domain.amounts import NANO
 from apps.usage.models import TeamHour
 from apps.usage.services import Rollup, day_value, gc_paused, insert, instant, sum_day
 
-_HOURS_KEPT = timedelta(days=3)
+_HOUR_RETENTION = timedelta(days=3)
 """So many days after it ends the parts of a day are asked for; all of it is in its own blob."""
 _WEEK_DAYS = 7
 
@@ -123,7 +123,7 @@ def write_week(week: Sequence[FairnessDay]) -> None:
 
 def prune_blobs(*, now: datetime) -> None:
     """Delete the blobs of hours of which the days' are enough."""
-    TierTeamBlob.objects.filter(span=TierTeamBlob.HOUR, start__lt=now - _HOURS_KEPT).delete()
+    TierTeamBlob.objects.filter(span=TierTeamBlob.HOUR, start__lt=now - _HOUR_RETENTION).delete()
 
 
 def _replace_blobs(span: str, start: datetime, tables: dict[int, TeamTable]) -> None:

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from django.db import transaction
 from django.db.models import Max
 
-from apps.clusters.domain.devices.exporter_profile import ExporterProfile, differences, remembered
+from apps.clusters.domain.devices.exporter_profile import ExporterProfile, differences, with_earlier
 from apps.clusters.domain.tiers import TierRule
 from apps.clusters.gateways import ClusterClients
 from apps.clusters.models import Cluster
@@ -124,7 +124,7 @@ def _with_changes(
     # A profile without jobs is an outage, not a change of exporters.
     if metrics.profile.jobs:
         before = ExporterProfile.from_json(known.profile) if known else metrics.profile
-        after = remembered(before, metrics.profile)
+        after = with_earlier(before, metrics.profile)
         changes = differences(before, after)
         values: dict[str, object] = {"profile": after.as_json()}
         if changes:

@@ -110,7 +110,7 @@ def _starting_suggestion(pod: PodSnapshot, event: EventSnapshot, detail: str) ->
     driver, volume = _DRIVER.search(text), _VOLUME.search(text)
     if driver is None and volume is None:
         look: dict[str, Any] = {"nodes": [pod.node], "reason": event.reason}
-        return Suggestion(Action.LOOK_AT_NODE, look, says("look_at_problem", problem=detail))
+        return Suggestion(Action.CHECK_NODE, look, says("look_at_problem", problem=detail))
     change = {"node": pod.node, "what": detail}
     if volume is not None:
         change["volume"] = volume["name"]
@@ -120,7 +120,7 @@ def _starting_suggestion(pod: PodSnapshot, event: EventSnapshot, detail: str) ->
     else:
         why = why.removeprefix(volume[0] if volume else "").lstrip(" :")
     name = "mend_volume" if driver is None else "mend_driver"
-    return Suggestion(Action.MEND_VOLUME, change, says(name, why=why.rstrip(".")))
+    return Suggestion(Action.FIX_VOLUME, change, says(name, why=why.rstrip(".")))
 
 
 def _container_diagnosis(
@@ -128,7 +128,7 @@ def _container_diagnosis(
 ) -> Diagnosis:
     image = wait.reason in _IMAGE
     message = wait.message or next((plain(e.message) for e in events if e.reason == "Failed"), "")
-    action = Action.MEND_IMAGE if image else Action.LOOK_AT_CONTAINER
+    action = Action.FIX_IMAGE if image else Action.CHECK_CONTAINER
     change = {"container": wait.container, "reason": wait.reason}
     down = says("no_image" if image else "container_down", node=pod.node, init=wait.init, **change)
     step = Suggestion(action, change, says(action.value, init=wait.init))
@@ -277,7 +277,7 @@ def _rejection_suggestion(pod: PodSnapshot, cause: Cause) -> Suggestion:
             return free_some(shortage["resource"], short, [pod.node])
     look = says("look_at_numa" if cause is Cause.TOPOLOGY else "look_at_devices")
     change = {"nodes": [pod.node], "reason": pod.reason}
-    return Suggestion(Action.LOOK_AT_NODE, change, look)
+    return Suggestion(Action.CHECK_NODE, change, look)
 
 
 class PodDiagnoser:

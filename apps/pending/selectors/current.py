@@ -197,7 +197,7 @@ def pending_sums(
     rows = pending_at(at).filter(scope.condition(details=details), one_row_each(at, filters))
     column = _GROUPS[by]
     sums = rows.order_by().values(column, "counts")
-    found = sums.annotate(gpus=Sum("counted"), things=Count("pk"), oldest=Min("since"))
+    found = sums.annotate(gpus=Sum("counted"), items=Count("pk"), oldest=Min("since"))
     named = ((_group_name(by, row[column], scope), row) for row in found)
     return sorted(_joined(named), key=lambda one: (-(one.pending + one.suppressed), one.name))
 
@@ -228,6 +228,6 @@ def _sum(name: str, rows: Sequence[Mapping[str, Any]]) -> PendingSum:
         pending=gpus[Counts.PENDING.value],
         suppressed=gpus[Counts.SUPPRESSED.value],
         starting=gpus[Counts.STARTING.value],
-        things=sum(row["things"] for row in rows),
+        items=sum(row["items"] for row in rows),
         oldest_at=min(row["oldest"] for row in rows),
     )

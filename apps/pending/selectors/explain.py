@@ -178,7 +178,7 @@ def _now(
         {
             "cause": one.name,
             "gpus": sum(getattr(one, field) for field in fields),
-            "workloads": one.things,
+            "workloads": one.items,
             "oldest_at": one.oldest_at,
         }
         for one in sums

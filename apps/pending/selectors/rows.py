@@ -185,7 +185,7 @@ class PendingSum:
     pending: float
     suppressed: float
     starting: float
-    things: int
+    items: int
     oldest_at: datetime
 
 
@@ -229,7 +229,7 @@ class QueueTimeSums:
     starting: Annotated[
         int,
         Column(
-            *("Starting", "GPU-h", "Bound and not running yet: allocated, so not pending."),
+            *("Starting", "GPU-h", "Bound, and no container runs: allocated, so not pending."),
             key="starting_gpu_hours",
             digits=9,
             api_note="A part of the ledger's not_running.",

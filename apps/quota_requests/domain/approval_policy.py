@@ -80,18 +80,18 @@ class PolicyFacts:
     """What is known of a request when it is submitted; None is not known.
 
     `gpus` is the change in GPU-equivalents of the tier that weighs most, negative for a decrease.
-    `promised_gpus_after` is what all quotas of `team` promise it in the `tiers` that the key
+    `entitled_gpus_after` is what all quotas of `team` promise it in the `tiers` that the key
     reaches, with the change; it is held against `fair_share_gpus` (mean of the last 30 days) of
     all these tiers together.
     `shared`: several teams hold under the limit, so that one of them cannot ask for all.
     `cost_per_month` is in `currency`. A team without `budgets` has `no_budget`.
     `used_above_new_limit`: more is in use now than the new limit. `foreign_owner`: another tool
-    owns the field. `dry_run` is what the cluster said of the change. `lately` are the
+    owns the field. `dry_run` is what the cluster said of the change. `recent` are the
     raises that this one comes on top of.
     """
 
     gpus: float | None
-    promised_gpus_after: float | None = None
+    entitled_gpus_after: float | None = None
     fair_share_gpus: float | None = None
     budgets: tuple[BudgetFacts, ...] = ()
     no_budget: bool = False
@@ -103,7 +103,7 @@ class PolicyFacts:
     dry_run: bool | None = None
     team: str = "the team"
     tiers: tuple[str, ...] = ()
-    lately: RecentIncreases = RecentIncreases()
+    recent: RecentIncreases = RecentIncreases()
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,9 +185,9 @@ def _own(facts: PolicyFacts) -> PolicyCheck:
 
 def _dry_run(facts: PolicyFacts) -> PolicyCheck:
     text = {
-        True: "The cluster would take the change.",
+        True: "Dry run passed.",
         False: "The cluster refuses the change.",
-        None: "Whether the cluster would take the change is not known.",
+        None: "Dry run not made, or without an answer.",
     }[facts.dry_run]
     return PolicyCheck("dry run", facts.dry_run, text)
 
@@ -197,7 +197,7 @@ def _small(facts: PolicyFacts, rules: ApprovalRules) -> PolicyCheck:
         text = "How many GPUs the raise is worth is not known."
         return PolicyCheck("small", holds=None, sentence=text)
     # With recent raises: else a large raise passes in small parts.
-    total = _with(facts.gpus, facts.lately.by_rule_gpus)
+    total = _with(facts.gpus, facts.recent.by_rule_gpus)
     if total is None:
         text = "How much rules have let the team have recently is not known."
         return PolicyCheck("small", holds=None, sentence=text)
@@ -220,7 +220,7 @@ def _size(gpus: float, total: float) -> str:
 
 
 def _within_share(facts: PolicyFacts) -> PolicyCheck:
-    after, share = facts.promised_gpus_after, facts.fair_share_gpus
+    after, share = facts.entitled_gpus_after, facts.fair_share_gpus
     if after is None or share is None:
         text = f"The fair share of {facts.team} {_in(facts.tiers)} is not known."
         if share is not None:
@@ -297,7 +297,7 @@ def _owner(facts: PolicyFacts) -> PolicyCheck:
 def _two_people(facts: PolicyFacts, rules: ApprovalRules) -> PolicyCheck | None:
     """Return why two people have to decide, if so; an unknown size counts as large."""
     if rules.two_from_gpus is not None:
-        total = _with(facts.gpus, facts.lately.gpus)
+        total = _with(facts.gpus, facts.recent.gpus)
         if facts.gpus is None or total is None:
             return PolicyCheck(
                 "two people", holds=True, sentence="Its size is not known: two decide."
@@ -312,7 +312,7 @@ def _two_people(facts: PolicyFacts, rules: ApprovalRules) -> PolicyCheck | None:
 
 
 def _two_for_cost(facts: PolicyFacts, rules: ApprovalRules, least: Decimal) -> PolicyCheck | None:
-    own, before = facts.cost_per_month, facts.lately.cost
+    own, before = facts.cost_per_month, facts.recent.cost
     if own is None or before is None or facts.currency != rules.currency:
         return PolicyCheck("two people", holds=True, sentence="Its cost is not known: two decide.")
     total = own + before

@@ -35,7 +35,7 @@ class TierCapacity:
     free_units: float | None
     weight: float
     price_per_gpu_hour: Decimal | None = None
-    promises: Sequence[QuotaCommitment] = ()
+    entitlements: Sequence[QuotaCommitment] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,12 +62,12 @@ class Overcommitment:
 
 def overcommitment(tier: TierCapacity, *, before: Quantity, after: Quantity) -> Overcommitment:
     """Return Σ quota of one tier with `after` in the place of `before`."""
-    return _promised(tier.tier, tier.promises, tier.capacity_units, before, after)
+    return _committed(tier.tier, tier.entitlements, tier.capacity_units, before, after)
 
 
 def together(
     tiers: Sequence[TierCapacity],
-    promises: Sequence[QuotaCommitment],
+    entitlements: Sequence[QuotaCommitment],
     *,
     before: Quantity,
     after: Quantity,
@@ -75,25 +75,25 @@ def together(
 ) -> Overcommitment | None:
     """Return Σ quota of all tiers that a key reaches against all that there is of them.
 
-    `promises` has each quota that reaches any of them once: a unit of it takes a device of one
+    `entitlements` has each quota that reaches any of them once: a unit of it takes a device of one
     tier or of another, never of two. `things` are what units count. None where the key reaches no
     tier.
     """
     if not tiers:
         return None
     known = sum_known([tier.capacity_units for tier in tiers])
-    found = _promised("", promises, known, before, after)
+    found = _committed("", entitlements, known, before, after)
     return replace(found, sentence=_sentence(found, tiers=len(tiers), things=things))
 
 
-def _promised(
+def _committed(
     tier: str,
-    promises: Sequence[QuotaCommitment],
+    entitlements: Sequence[QuotaCommitment],
     capacity: float | None,
     before: Quantity,
     after: Quantity,
 ) -> Overcommitment:
-    others = fsum(p.units for p in promises if not p.ours)
+    others = fsum(p.units for p in entitlements if not p.ours)
     # From the request's amounts: the observed row may be older than the review.
     then, now = others + float(before.units), others + float(after.units)
     was_over, over = _is_over(then, capacity), _is_over(now, capacity)

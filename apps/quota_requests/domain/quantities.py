@@ -49,7 +49,7 @@ class Quantity:
     text: str = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "text", _printed(self.nanos))
+        object.__setattr__(self, "text", _formatted(self.nanos))
 
     def __str__(self) -> str:
         return self.text
@@ -105,7 +105,7 @@ def counted(amount: object, thing: str) -> str:
     return f"{amount} {thing}" if str(amount) == "1" else f"{amount} {thing}s"
 
 
-def _printed(nanos: int) -> str:
+def _formatted(nanos: int) -> str:
     """Write whole units as plain digits, fractions with the coarsest of m, u and n that is exact.
 
     Kubernetes would write 2000 as 2k. Both are the same amount to it; people read digits.

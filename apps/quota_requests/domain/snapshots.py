@@ -258,12 +258,12 @@ class KeyState:
 
     tiers: Sequence[TierCapacity] = ()
     used: Quantity = _NOTHING
-    promises: Sequence[QuotaCommitment] = ()
+    entitlements: Sequence[QuotaCommitment] = ()
     waiting: Sequence[BlockedWork] = ()
     strict: bool = False
     shares: Sequence[CohortShare] = ()
     ours: str = ""
-    things: str = "units"
+    unit_name: str = "units"
     priced: Collection[str] = ()
 
 
@@ -282,7 +282,9 @@ def preview(key: KeyState, *, before: Quantity, after: Quantity) -> ImpactPrevie
     cost = cost_ceiling(costing, before=before, after=after)
     return ImpactPreview(
         promised=tuple(overcommitment(t, before=before, after=after) for t in tiers),
-        together=together(tiers, key.promises, before=before, after=after, things=key.things),
+        together=together(
+            tiers, key.entitlements, before=before, after=after, things=key.unit_name
+        ),
         borrowing=tuple(
             borrowing(key.shares, key.ours, after=float(after.units), capacity=capacity)
         ),

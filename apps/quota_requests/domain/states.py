@@ -256,7 +256,7 @@ class ActingPerson:
 
 
 @dataclass(frozen=True, slots=True)
-class RequestStanding:
+class TransitionFacts:
     """Where a request stands: its state, whose it is and who has approved it.
 
     `authors` are all who wrote or edited it; `leads` lead its team now. `approvals` are of the
@@ -270,7 +270,7 @@ class RequestStanding:
     approvals_needed: int = 1
 
 
-def relations(standing: RequestStanding, person: ActingPerson | None) -> frozenset[ActorRole]:
+def relations(standing: TransitionFacts, person: ActingPerson | None) -> frozenset[ActorRole]:
     """Return what a person is to a request; None is the portal itself."""
     if person is None:
         return frozenset({ActorRole.SYSTEM})
@@ -286,8 +286,8 @@ def relations(standing: RequestStanding, person: ActingPerson | None) -> frozens
 
 
 def moved(
-    standing: RequestStanding, action: RequestAction, person: ActingPerson | None
-) -> RequestStanding:
+    standing: TransitionFacts, action: RequestAction, person: ActingPerson | None
+) -> TransitionFacts:
     """Return the standing after `action`. Raises TransitionDenied with the reason."""
     rows = [row for row in TABLE if row.start is standing.state and row.action is action]
     if not rows:
@@ -302,7 +302,7 @@ def moved(
     return _after(standing, row, person)
 
 
-def allowed(standing: RequestStanding, person: ActingPerson | None) -> tuple[RequestAction, ...]:
+def allowed(standing: TransitionFacts, person: ActingPerson | None) -> tuple[RequestAction, ...]:
     """Return what a person may do now, in the order of the table."""
     found = []
     for action in RequestAction:
@@ -314,15 +314,15 @@ def allowed(standing: RequestStanding, person: ActingPerson | None) -> tuple[Req
     return tuple(found)
 
 
-def _chosen(rows: list[Transition], standing: RequestStanding) -> Transition:
+def _chosen(rows: list[Transition], standing: TransitionFacts) -> Transition:
     """Of two rows for one action the last approval that is needed takes the later one."""
     enough = len(standing.approvals) + 1 >= standing.approvals_needed
     return rows[-1] if enough else rows[0]
 
 
 def _after(
-    standing: RequestStanding, row: Transition, person: ActingPerson | None
-) -> RequestStanding:
+    standing: TransitionFacts, row: Transition, person: ActingPerson | None
+) -> TransitionFacts:
     approvals = standing.approvals
     authors = standing.authors
     if row.action is RequestAction.APPROVE and person is not None:
@@ -384,7 +384,7 @@ def _not_now(state: RequestState, action: RequestAction) -> str:
     return f"A request that is {state.value} cannot be {_PARTICIPLES[action]}."
 
 
-def _not_you(row: Transition, standing: RequestStanding, person: ActingPerson | None) -> str:
+def _not_you(row: Transition, standing: TransitionFacts, person: ActingPerson | None) -> str:
     who = " or ".join(sorted(who.value for who in row.who))
     if person is not None and person.name in standing.authors and ActorRole.REVIEWER in row.who:
         done = f"{_PARTICIPLES[row.action]} by a {who}"

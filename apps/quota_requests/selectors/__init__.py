@@ -4,9 +4,9 @@ from apps.quota_requests.selectors.audit import (
     EVERY_LINE,
     AuditChecked,
     AuditFilters,
-    audit_lines,
     audit_rows,
     audit_since,
+    audit_texts,
     last_audit_check,
 )
 from apps.quota_requests.selectors.requests import (

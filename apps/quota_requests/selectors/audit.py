@@ -127,7 +127,7 @@ def audit_since(number: int, *, at_most: int = 500) -> list[AuditRow]:
     return [_row(row) for row in rows]
 
 
-def audit_lines(
+def audit_texts(
     actor: Actor, *, start: datetime | None = None, end: datetime | None = None
 ) -> Iterator[str]:
     """Return the audit as JSON lines for auditors, each with its newline; the last is the head.
@@ -137,10 +137,10 @@ def audit_lines(
     lines are not asked for.
     """
     check_read(actor)
-    return _lines(start, end)
+    return _texts(start, end)
 
 
-def _lines(start: datetime | None, end: datetime | None) -> Iterator[str]:
+def _texts(start: datetime | None, end: datetime | None) -> Iterator[str]:
     """Yield the lines of a time; the database leaves the others out, as there may be millions."""
     within = _filtered(AuditFilters(start=start, end=end)).order_by("number")
     last = 0

@@ -31,7 +31,7 @@ from apps.quota_requests.permissions import (
     check_comment,
     is_written_to,
     seen_by,
-    standing_of,
+    transition_facts,
 )
 from apps.quota_requests.selectors.audit import history_of
 from apps.quota_requests.selectors.rows import (
@@ -49,8 +49,8 @@ from apps.quotas.domain.keys import QuotaRef
 from apps.usage.domain.usage_query import RowPage, cursor_time, decode_cursor, encode_cursor
 
 Snapshot = TypeVar("Snapshot", Evidence, ImpactPreview, PolicyDecision)
-_STANDING = (RequestState.APPLIED.value, RequestState.REVERTING.value)
-_LEFT = (*_STANDING, RequestState.EXPIRED.value)
+_IN_FORCE = (RequestState.APPLIED.value, RequestState.REVERTING.value)
+_LEFT = (*_IN_FORCE, RequestState.EXPIRED.value)
 _MOST = 1000
 EVERY_REQUEST = RequestFilters()
 _KIND = "quota-requests"
@@ -60,7 +60,7 @@ _REVIEWED = [
     RequestState.APPROVED.value,
 ]
 _STUCK = [RequestState.FAILED.value]
-_ASKED_BACK = [RequestState.DRAFT.value, RequestState.CHANGES_ASKED.value]
+_RETURNED = [RequestState.DRAFT.value, RequestState.CHANGES_ASKED.value]
 _COPIED = (
     *("source", "namespace", "name", "key", "before", "after", "reason", "needed_by", "until"),
     *("state", "version", "approvals_needed", "by_rule", "reviewer", "created_at", "changed_at"),
@@ -104,7 +104,7 @@ def goes_back_to(request: ChangeRequest) -> Quantity:
     rows = _same_key(request).filter(applied_at__lt=request.applied_at, state__in=_LEFT)
     found = rows.order_by("-applied_at", "-pk").values_list("before", "after", "state")[:_MOST]
     return beneath(
-        before, (AppliedLayer(quantity(b), quantity(a), stands=s in _STANDING) for b, a, s in found)
+        before, (AppliedLayer(quantity(b), quantity(a), stands=s in _IN_FORCE) for b, a, s in found)
     )
 
 
@@ -115,7 +115,7 @@ def check_on_top(request: ChangeRequest) -> None:
     """
     if request.applied_at is None:
         return
-    rows = _same_key(request).filter(applied_at__gt=request.applied_at, state__in=_STANDING)
+    rows = _same_key(request).filter(applied_at__gt=request.applied_at, state__in=_IN_FORCE)
     later = rows.order_by("-applied_at", "-pk").first()
     if later is None:
         return
@@ -172,13 +172,12 @@ def request_detail(pk: int, actor: Actor, *, history: int = 200) -> RequestDetai
     back = _goes_back_to(request)
     offer = offer_of(request, comments)
     offer = "" if offer == request.after else offer
-    actions = tuple(one.value for one in allowed(standing_of(request), actor.person))
+    actions = tuple(one.value for one in allowed(transition_facts(request), actor.person))
     may_comment = _may_comment(actor, request)
     may = {
         RequestExtra.COMMENT: may_comment,
         RequestExtra.ACCEPT_OFFER: bool(offer) and RequestAction.EDIT.value in actions,
-        RequestExtra.GIVE_UP: _is_admin(actor)
-        and any(_waits_for_commit(one) for one in executions),
+        RequestExtra.GIVE_UP: _is_admin(actor) and any(_needs_commit(one) for one in executions),
         RequestExtra.ACCEPT_DRIFT: _is_admin(actor)
         and any(one.ended_at is None and not one.accepted_by for one in drifts),
     }
@@ -267,7 +266,7 @@ def of_whom(
         ).values("pk")
         waiting = rows.filter(state__in=[*_REVIEWED, *_STUCK])
         return waiting.exclude(authored).exclude(pk__in=given)
-    return rows.filter(authored, state__in=_ASKED_BACK)
+    return rows.filter(authored, state__in=_RETURNED)
 
 
 def _by(actor: Actor) -> Q:
@@ -318,7 +317,7 @@ def _is_admin(actor: Actor) -> bool:
     return actor.person is not None and actor.person.admin
 
 
-def _waits_for_commit(one: Execution) -> bool:
+def _needs_commit(one: Execution) -> bool:
     return one.mode == Execution.GITOPS and one.ended_at is None
 
 

@@ -8,7 +8,7 @@ from django.db.models.functions import Coalesce
 
 from apps.accounts.models import Membership
 from apps.quota_requests.domain.execution.patches import PatchFile
-from apps.quota_requests.domain.states import RequestStanding, RequestState, allowed
+from apps.quota_requests.domain.states import RequestState, TransitionFacts, allowed
 from apps.quota_requests.models import ChangeRequest, Execution
 from apps.quota_requests.permissions import Actor, is_written_to
 from apps.quota_requests.selectors.requests import (
@@ -120,7 +120,7 @@ def _leads(requests: Sequence[ChangeRequest]) -> Mapping[int, frozenset[str]]:
 def _actions(
     request: ChangeRequest, actor: Actor, leads: Mapping[int, frozenset[str]]
 ) -> tuple[str, ...]:
-    standing = RequestStanding(
+    standing = TransitionFacts(
         state=RequestState(request.state),
         authors=frozenset(request.authors),
         leads=leads.get(request.team_id, frozenset()),

@@ -27,7 +27,7 @@ from apps.quota_requests.services.evidence.impact import Impact
 from apps.quota_requests.services.evidence.known_quotas import reviewed, wanted
 from apps.quota_requests.services.evidence.snapshot import KnownOfTeam
 
-_STANDING = [
+_IN_FORCE = [
     *(RequestState.APPROVED.value, RequestState.APPLYING.value, RequestState.FAILED.value),
     *(RequestState.APPLIED.value, RequestState.REVERTING.value),
 ]
@@ -44,7 +44,7 @@ def recent_increases(request: ChangeRequest, *, currency: str, now: datetime) ->
     people decided was reviewed as a large one. Decreases take nothing off: else a limit without use
     could be given up for one that many want.
     """
-    stands = Q(state__in=_STANDING) | Q(state=RequestState.EXPIRED.value, applied_at__isnull=False)
+    stands = Q(state__in=_IN_FORCE) | Q(state=RequestState.EXPIRED.value, applied_at__isnull=False)
     rows = ChangeRequest.objects.filter(
         stands,
         team=request.team_id,
@@ -118,7 +118,7 @@ def decide_by_policy(
     rules, preview, fair = rules_of_site(), impact.preview, known.evidence.fair_share
     facts = PolicyFacts(
         gpus=impact.gpus,
-        promised_gpus_after=impact.promised_after,
+        entitled_gpus_after=impact.entitled_after,
         fair_share_gpus=fair.gpus if fair else None,
         budgets=known.budgets,
         no_budget=not known.budgets,
@@ -130,7 +130,7 @@ def decide_by_policy(
         dry_run=preview.dry_run_passed,
         team=request.team.name,
         tiers=preview.tiers,
-        lately=recent_increases(request, currency=rules.currency, now=now),
+        recent=recent_increases(request, currency=rules.currency, now=now),
     )
     return decide(facts, rules, decrease=wanted(request) < reviewed(request))
 

@@ -19,7 +19,13 @@ from apps.quota_requests.domain.targets import (
     wanted_amount,
 )
 from apps.quota_requests.models import TARGET, ChangeRequest, Comment
-from apps.quota_requests.permissions import Actor, check_comment, check_create, portal, standing_of
+from apps.quota_requests.permissions import (
+    Actor,
+    check_comment,
+    check_create,
+    portal,
+    transition_facts,
+)
 from apps.quota_requests.selectors.requests import offer_of
 from apps.quota_requests.services.approval_policy import check_still_small, decide_by_policy
 from apps.quota_requests.services.evidence.impact import impact_of
@@ -162,7 +168,7 @@ def edit(
     """
     request = found(pk, by)
     # Refused before the cluster is asked; what counts is `act`, with the row locked.
-    moved(standing_of(request), RequestAction.EDIT, by.person)
+    moved(transition_facts(request), RequestAction.EDIT, by.person)
     _take_over(request, edited, now)
     frozen = None
     if request.state == RequestState.SUBMITTED.value:
@@ -278,7 +284,7 @@ def submit(
     """
     request = found(pk, by)
     # Only to refuse early; what counts is `act`, with the row locked.
-    moved(standing_of(request), RequestAction.SUBMIT, by.person)
+    moved(transition_facts(request), RequestAction.SUBMIT, by.person)
     _end(request.until, now)
     check_key_free(request, by)
     frozen = _Frozen.of(request, now, clients)
@@ -317,7 +323,7 @@ class _Frozen:
         request.preview, request.evidence = stored(self.preview), stored(self.evidence)
         request.ruling, request.tiers = stored(self.ruling), list(self.preview.tiers)
         request.approvals_needed = self.ruling.approvals_needed
-        step.beside.update(
+        step.extras.update(
             preview=request.preview, evidence=request.evidence, ruling=request.ruling
         )
 
@@ -462,7 +468,7 @@ def _offered(step: Transition, offer: str) -> str:
         return ""
     amount = wanted_amount(target_of_request(step.request), offer)
     check_change(reviewed(step.request), amount)
-    step.beside["offer"] = amount.text
+    step.extras["offer"] = amount.text
     return amount.text
 
 

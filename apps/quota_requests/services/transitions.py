@@ -12,7 +12,7 @@ from apps.accounts.services import record
 from apps.quota_requests.domain.quantities import moment
 from apps.quota_requests.domain.states import RequestAction, TransitionDenied, moved
 from apps.quota_requests.models import OPEN_STATES, WRITING_STATES, Author, ChangeRequest, same_key
-from apps.quota_requests.permissions import Actor, seen_by, standing_of
+from apps.quota_requests.permissions import Actor, seen_by, transition_facts
 from apps.quotas.domain.keys import QuotaRef
 
 _ALWAYS = frozenset({"cluster", "source", "namespace", "name", "key", "tiers", "state"})
@@ -47,12 +47,12 @@ class Transition:
     actor: Actor
     now: datetime
     note: str = ""
-    beside: dict[str, Any] = field(default_factory=dict)
+    extras: dict[str, Any] = field(default_factory=dict)
 
     def act(self, action: RequestAction, actor: Actor | None = None) -> None:
         """Take the step in the table of states. Raises TransitionDenied."""
         who = self.actor if actor is None else actor
-        after = moved(standing_of(self.request), action, who.person)
+        after = moved(transition_facts(self.request), action, who.person)
         self.request.state = after.state.value
         self.request.authors = sorted(after.authors)
         self.request.approvals = list(after.approvals)
@@ -115,7 +115,7 @@ def _save(step: Transition, action: str, before: Mapping[str, Any]) -> None:
         request.state_since, request.state_by = step.now, step.actor.name
     request.save()
     note_authors(request)
-    after = {**audit_record(request), **step.beside}
+    after = {**audit_record(request), **step.extras}
     # Only what changed, since the audit is read by people and kept for good.
     changed = {k for k in {*before, *after} if k in _ALWAYS or before.get(k) != after.get(k)}
     record(

@@ -35,7 +35,7 @@ _AT_LIMIT = "max(0, hard - used)"
 _ALONG_THE_TREND = (
     "(hard - used) * (hours * squares(x) - sum(x) ** 2) / (hours * dot(x, y) - sum(x) * sum(y))"
 )
-_MEAN, _BESIDE = "mean", "max(0, used - allocated)"
+_MEAN, _ALONGSIDE = "mean", "max(0, used - allocated)"
 _HOURS: Mapping[str, tuple[str, str, str]] = {
     "unused_quota_hours": (
         "Unused quota-hours",
@@ -370,7 +370,7 @@ def _explain_amount(figure: str, found: QuotaDetail) -> Explained:
     elif row.used is None:
         formula = "sum(units)"
     elif of.field == "pending" and (found.claims or not row.namespace):
-        formula = _BESIDE
+        formula = _ALONGSIDE
     given = (
         FigureInput("used", "used", row.used, FigureUnit.COUNT, "quota_used"),
         FigureInput("allocated", "allocated", row.held, FigureUnit.COUNT, "quota_allocated"),

@@ -42,7 +42,7 @@ from apps.usage.selectors import CursorRefused
 LocalQueues = Mapping[tuple[str, str], str]
 """(namespace, LocalQueue) → ClusterQueue."""
 
-BESIDE_QUEUES = (ObservedKind.LOCAL_QUEUE, ObservedKind.COHORT)
+OUTSIDE_QUEUES = (ObservedKind.LOCAL_QUEUE, ObservedKind.COHORT)
 STALE_AFTER = timedelta(minutes=5)
 """A row not confirmed for this long counts as stale; a watch confirms it each minute."""
 _SUBJECTS = {
@@ -52,7 +52,7 @@ _SUBJECTS = {
 }
 _GAP = timedelta(seconds=GAP_SECONDS)
 ObservedUntil = dict[tuple[int, ObservedKind], datetime]
-_KINDS = (*QUOTA_KINDS, *BESIDE_QUEUES, ObservedKind.RESOURCE_FLAVOR)
+_KINDS = (*QUOTA_KINDS, *OUTSIDE_QUEUES, ObservedKind.RESOURCE_FLAVOR)
 _HOUR = timedelta(hours=1)
 LATE_AFTER = timedelta(hours=3)
 """An hour of series is summed well within this time after its end."""
@@ -69,7 +69,7 @@ def named_by_tiers(history: TierHistory) -> frozenset[str]:
 
 def settings_in(cluster_id: int, window: Window) -> list[ObservedObject]:
     """Return every setting of quotas and queues that held within a window. One query."""
-    seen = observed_objects(cluster_id, (*QUOTA_KINDS, *BESIDE_QUEUES), gone_since=window.start)
+    seen = observed_objects(cluster_id, (*QUOTA_KINDS, *OUTSIDE_QUEUES), gone_since=window.start)
     return [one for one in seen if one.first < window.end_seconds]
 
 

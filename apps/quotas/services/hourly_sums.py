@@ -22,7 +22,7 @@ from apps.clusters.models import Cluster
 from apps.clusters.ports import MetricsSource, SourceRejected, SourceUnavailable
 from apps.clusters.selectors import team_spans
 from apps.clusters.services import (
-    OBJECTS_KEPT,
+    OBJECT_RETENTION,
     TierHistory,
     observed_objects,
     recorded_claims,
@@ -95,7 +95,7 @@ class QuotaInputs:
     lives: ByHour
     refused: Mapping[str, Sequence[RefusedSpan]]
     queue_use: QueueUse
-    queue_waits: Mapping[tuple[str, str], Sequence[UnitSpan]]
+    queue_spans: Mapping[tuple[str, str], Sequence[UnitSpan]]
     users: Mapping[tuple[str, str], Collection[str]]
     watched: frozenset[int]
     shown_used: Mapping[QuotaRef, Mapping[int, float]] = field(default_factory=dict)
@@ -147,7 +147,7 @@ def read_inputs(
         lives=_by_hour(lives, window),
         refused=waits.refused,
         queue_use=_queue_use(seen, asking, pods, local),
-        queue_waits=waits.queued,
+        queue_spans=waits.queued,
         users=queue_users(local, asking),
         watched=watched,
         shown_used=_shown_used(shown, unwatched) | _shown_reserved(queues),
@@ -273,7 +273,7 @@ def roll_window(
     written = 0
     for hour in window.hours():
         if hour.start in collected:
-            recent = now - hour.start < OBJECTS_KEPT
+            recent = now - hour.start < OBJECT_RETENTION
             rows = list(_rows(hour, inputs, recent=recent))
             _write(cluster_id, hour, rows, ids, collected[hour.start])
             written += len(rows)
@@ -371,7 +371,7 @@ class _KeyRow(NamedTuple):
     id: QuotaRef
     team: int | None
     filled: KeyHour
-    kept: bool
+    stored: bool
 
 
 def _rows(hour: Window, inputs: QuotaInputs, *, recent: bool) -> Iterator[_KeyRow]:
@@ -389,13 +389,15 @@ def _rows(hour: Window, inputs: QuotaInputs, *, recent: bool) -> Iterator[_KeyRo
                     of_teams[span.team_id].append(filled)
             # A namespace may leave a team and come back within the hour: that is one row of it.
             for team_id, parts in of_teams.items():
-                yield _KeyRow(id_, team_id, joined_parts(parts), kept=False)
+                yield _KeyRow(id_, team_id, joined_parts(parts), stored=False)
         else:
             filled = _fill_queue_part(key, start, inputs, known=watched and recent)
             if filled is not None and filled.used is None:
                 _fill_shown(filled, key, hour, inputs)
             if filled is not None:
-                yield _KeyRow(id_, _queue_team(id_, inputs.users, team_of), filled, kept=not recent)
+                yield _KeyRow(
+                    id_, _queue_team(id_, inputs.users, team_of), filled, stored=not recent
+                )
 
 
 def _fill_quota(
@@ -441,7 +443,7 @@ def _fill_queue_part(
         start,
         inputs.queue_use.taken.get(cell, ()),
         inputs.queue_use.held.get(cell, ()),
-        inputs.queue_waits.get((key.id.name, key.resource), ()),
+        inputs.queue_spans.get((key.id.name, key.resource), ()),
         known=known,
     )
 
@@ -487,7 +489,7 @@ def _write(
         # One writer of a cluster's hours at a time.
         list(Cluster.objects.filter(pk=cluster_id).select_for_update(no_key=True))
         there = QuotaKeyHour.objects.filter(cluster_id=cluster_id, hour=hour.start)
-        before = _values_before(there) if any(row.kept for row in rows) else {}
+        before = _values_before(there) if any(row.stored for row in rows) else {}
         there.delete()
         insert(
             QuotaKeyHour,
@@ -495,7 +497,7 @@ def _write(
             (
                 (ids[row.id], cluster_id, row.team, at, *_values(row.filled, known))
                 for row in rows
-                for known in [before.get(ids[row.id]) if row.kept else None]
+                for known in [before.get(ids[row.id]) if row.stored else None]
             ),
         )
         QuotaHour.objects.update_or_create(

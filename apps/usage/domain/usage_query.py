@@ -175,7 +175,7 @@ class PodRow:
         return self.ended_at or self.finished_at
 
     @property
-    def waited_until(self) -> datetime | None:
+    def pending_until(self) -> datetime | None:
         """When it was bound, or went without having been; None while it is pending."""
         return self.bound_at or self.end
 

@@ -16,7 +16,7 @@ from django.db.models import Count, Max, Min, Q
 
 from apps.accounts.permissions import Visibility
 from apps.clusters.domain.columns import for_reader
-from apps.clusters.domain.devices.exporter_profile import ExporterProfile, differences, remembered
+from apps.clusters.domain.devices.exporter_profile import ExporterProfile, differences, with_earlier
 from apps.clusters.domain.window import HOUR_SECONDS, Window, hour_floor, last_closed_hour
 from apps.clusters.models import Cluster, TierRule, WatchCoverage, holds_within
 from apps.clusters.selectors import report
@@ -332,7 +332,7 @@ def freshness(
         missing.update(h for h in due if troubled.get((pk, h)) == CollectionState.WAITING.value)
         # The hours themselves are read only of clusters that lack some.
         if of.in_window < len(due):
-            missing.update(set(due) - _asked_for(window, pk))
+            missing.update(set(due) - _requested(window, pk))
     collected = _collected(list(collect_from))
     return Freshness(
         last_hour_end=collected[1] + _HOUR if collected[1] else None,
@@ -382,7 +382,7 @@ def _troubled(window: Window, clusters: Sequence[int]) -> dict[tuple[int, dateti
     }
 
 
-def _asked_for(window: Window, cluster: int) -> set[datetime]:
+def _requested(window: Window, cluster: int) -> set[datetime]:
     rows = CollectionWindow.objects.filter(
         cluster_id=cluster, hour__gte=window.start, hour__lt=window.end
     )
@@ -501,7 +501,7 @@ def _history(
     # What an hour could not show, as a night without pods, is no change.
     known = profiles[runs[0].set_up]
     for run in runs[1:]:
-        after = remembered(known, profiles[run.set_up])
+        after = with_earlier(known, profiles[run.set_up])
         what = tuple(differences(known, after))
         if what:
             changes.append(ExporterChange(run.first, what))

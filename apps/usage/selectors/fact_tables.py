@@ -383,14 +383,14 @@ def cached(name: str, asked: object, read: Callable[[], Found]) -> Found:
     # Every hour that is written has new rows: their last id tells of it, whenever it was begun.
     newest = TierHour.objects.aggregate(newest=Max("pk"))["newest"]
     key = f"{name}:{sha256(repr((newest, asked)).encode()).hexdigest()}"
-    found: Found | None = _kept(key)
+    found: Found | None = _retained(key)
     if found is None:
         found = read()
         _keep(key, found)
     return found
 
 
-def _kept(key: str) -> Any:
+def _retained(key: str) -> Any:
     with suppress(RedisError):
         return cache.get(key)
     return None

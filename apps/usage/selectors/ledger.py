@@ -188,7 +188,7 @@ def _named(sums: dict[int, Amounts]) -> list[PodPart]:
 
 
 def usage_rows(
-    asked: UsageQuery, *, visibility: Visibility, zone: ZoneInfo | None = None
+    query: UsageQuery, *, visibility: Visibility, zone: ZoneInfo | None = None
 ) -> list[UsageRow]:
     """Return the ledger, ordered by period and then by group names.
 
@@ -200,12 +200,12 @@ def usage_rows(
     the caller has read it. Five queries, and one each for the names of namespaces, workloads and
     nodes. Raises GroupingRefused.
     """
-    reading = _reading(asked, visibility, zone)
-    return reading.rows(reading.between(asked.window))
+    reading = _reading(query, visibility, zone)
+    return reading.rows(reading.between(query.window))
 
 
 def usage_page(
-    asked: UsageQuery,
+    query: UsageQuery,
     *,
     visibility: Visibility,
     cursor: str | None,
@@ -220,9 +220,9 @@ def usage_page(
     or team that there never was are refused instead of matching nothing. Raises GroupingRefused,
     CursorRefused and NamesUnknown.
     """
-    reading = _reading(asked, visibility, zone)
+    reading = _reading(query, visibility, zone)
     if strict:
-        check_known(asked.filters, reading.names)
+        check_known(query.filters, reading.names)
     after, density = reading.position(cursor)
     found: list[_Keyed] = []
     for part in reading.parts(after, density, page_size, found):
@@ -240,7 +240,7 @@ def usage_page(
 class _LedgerQuery:
     """One question, checked; keeps what its pages look up."""
 
-    asked: UsageQuery
+    query: UsageQuery
     source: FactTables
     where: Q
     periods: Periods
@@ -269,7 +269,7 @@ class _LedgerQuery:
     def _names_of(self, groups: set[_Ids]) -> dict[_Ids, tuple[str, ...]]:
         tables = [
             self.names.of(grouping, {ids[place] for ids in groups})
-            for place, grouping in enumerate(self.asked.group_by)
+            for place, grouping in enumerate(self.query.group_by)
         ]
         return {ids: tuple(map(getitem, tables, ids)) for ids in groups}
 
@@ -288,14 +288,14 @@ class _LedgerQuery:
 
     def _is_of_few(self) -> bool:
         """Say whether workload rows are read of few workloads or of a few teams."""
-        return self.source.rolled and bool(self.asked.filters.workload or self.asked.filters.team)
+        return self.source.rolled and bool(self.query.filters.workload or self.query.filters.team)
 
     def _sums(
         self, table: HourTable | DayTable, time: str, where: Q
     ) -> Iterator[tuple[Any, _Ids, Amounts]]:
         """Yield (day or hour, group ids, sums); one query. The time is None for a total."""
         total = self.periods.interval is TimeStep.TOTAL
-        columns = (*(() if total else (time,)), *(one.column for one in self.asked.group_by))
+        columns = (*(() if total else (time,)), *(one.column for one in self.query.group_by))
         sums = sums_of(capacity=self.source.capacity, large=total)
         if not columns:
             whole = table._default_manager.filter(self.where & where).aggregate(**sums)
@@ -311,7 +311,7 @@ class _LedgerQuery:
     def rows(self, found: Sequence[_Keyed]) -> list[UsageRow]:
         """Return what is shown of these sums; rows of one group share its names."""
         labels = {at: self.periods.label(at) for at in {key[0] for key, _ in found}}
-        columns = tuple(map(str, self.asked.group_by))
+        columns = tuple(map(str, self.query.group_by))
         groups = {
             names: dict(zip(columns, names, strict=True)) for names in {key[1] for key, _ in found}
         }
@@ -320,7 +320,7 @@ class _LedgerQuery:
     # ------------------------------------------------------------ pages
 
     def _kind(self) -> str:
-        return "-".join(("usage", self.periods.interval, *self.asked.group_by))
+        return "-".join(("usage", self.periods.interval, *self.query.group_by))
 
     def cursor(self, shown: Sequence[_Keyed]) -> str:
         """Return the cursor after the last row shown, with how many rows its period had."""
@@ -332,8 +332,8 @@ class _LedgerQuery:
     def position(self, cursor: str | None) -> tuple[_Key | None, int]:
         """Return the last key shown and the rows a period can be expected to have."""
         if cursor is None:
-            return None, self.names.groups_expected(self.asked.group_by, self.asked.filters)
-        shape = (str, int, *(str for _ in self.asked.group_by))
+            return None, self.names.groups_expected(self.query.group_by, self.query.filters)
+        shape = (str, int, *(str for _ in self.query.group_by))
         period, density, *names = decode_cursor(self._kind(), cursor, shape)
         key = (cursor_time(period), tuple(str(name) for name in names))
         return key, min(max(int(density), 1), 1_000_000)
@@ -342,7 +342,7 @@ class _LedgerQuery:
         self, after: _Key | None, density: int, page_size: int, found: Sequence[_Keyed]
     ) -> Iterator[Window]:
         """Yield parts of the window, period by period, until `found` fills the page."""
-        window = self.asked.window
+        window = self.query.window
         start = window.start if after is None else max(window.start, after[0])
         count = page_size // density + 2
         while start < window.end:
@@ -358,14 +358,14 @@ class _LedgerQuery:
                 count = (page_size + 1 - len(found)) * count // (len(found) - had) + 2
 
 
-def _reading(asked: UsageQuery, visibility: Visibility, zone: ZoneInfo | None) -> _LedgerQuery:
-    periods = Periods(asked.interval, zone or report().zone)
-    filters, named = asked.filters, {*asked.group_by, *filtered(asked.filters)}
-    source = source_of(asked.group_by, filters, visibility)
-    check_window(asked, periods.zone)
+def _reading(query: UsageQuery, visibility: Visibility, zone: ZoneInfo | None) -> _LedgerQuery:
+    periods = Periods(query.interval, zone or report().zone)
+    filters, named = query.filters, {*query.group_by, *filtered(query.filters)}
+    source = source_of(query.group_by, filters, visibility)
+    check_window(query, periods.zone)
     names = NameLookup({Grouping.CLUSTER, *named})
     return _LedgerQuery(
-        asked=asked,
+        query=query,
         source=source,
         where=condition(source, filters, visibility),
         periods=periods,
@@ -374,14 +374,14 @@ def _reading(asked: UsageQuery, visibility: Visibility, zone: ZoneInfo | None) -
     )
 
 
-def check_window(asked: UsageQuery, zone: ZoneInfo) -> None:
+def check_window(query: UsageQuery, zone: ZoneInfo) -> None:
     """Refuse what is not kept for so long a window. Raises GroupingRefused."""
-    window, named = asked.window, {*asked.group_by, *filtered(asked.filters)}
-    if len(set(asked.group_by)) < len(asked.group_by):
+    window, named = query.window, {*query.group_by, *filtered(query.filters)}
+    if len(set(query.group_by)) < len(query.group_by):
         raise GroupingRefused("each group can be named once")
     if window.end - window.start <= _HOURLY_MOST:
         return
-    if asked.interval is TimeStep.HOUR:
+    if query.interval is TimeStep.HOUR:
         raise GroupingRefused(
             f"hours can be had for at most {HOURLY_DAYS} days at a time: choose a shorter window "
             "or interval day, week, month or total"

@@ -39,7 +39,7 @@ _WHOLE: dict[Grouping, type[Cluster] | type[Tier] | type[Team] | type[GpuModel]]
 """Few enough to be read whole, whether asked for or not; what is inactive keeps its history."""
 
 _NAMED = (Grouping.TIER, Grouping.TEAM, Grouping.GPU_MODEL)
-_KEPT = timedelta(days=400)  # how long facts go back
+_CACHED = timedelta(days=400)  # how long facts go back
 _INSTANT = timedelta(seconds=1)
 
 
@@ -165,7 +165,7 @@ def namespaces_seen(
     found: list[str] = list(there.values_list("name", flat=True).distinct())
     if visibility.everything or not found:
         return tuple(found)
-    spans = team_spans(Window(now - _KEPT, now + _INSTANT), found)
+    spans = team_spans(Window(now - _CACHED, now + _INSTANT), found)
     return tuple(
         name for name in found if any(visibility.sees(span.team_id) for span in spans[name])
     )

@@ -20,7 +20,7 @@ from apps.usage.selectors.pods import PodScope
 
 # Pods are many: by name they are looked for among those that lived lately.
 POD_DAYS = 31
-_KEPT = timedelta(days=400)  # how long the pod ledger goes back
+_CACHED = timedelta(days=400)  # how long the pod ledger goes back
 _INSTANT = timedelta(seconds=1)
 _M = TypeVar("_M", bound=Model)
 _Spans = Mapping[str, Sequence[TeamSpan]]
@@ -68,7 +68,7 @@ def search_by_name(
     """
     wanted = _SearchText(text)
     # Over all that is kept: a name is found for a team that had it at any time.
-    scope = PodScope(Window(now - _KEPT, now + _INSTANT), Filters(), visibility)
+    scope = PodScope(Window(now - _CACHED, now + _INSTANT), Filters(), visibility)
     seen = scope.condition()
     namespaces = _namespaces(wanted, scope, seen, limit)
     workloads = _workloads(wanted, scope, seen, limit)

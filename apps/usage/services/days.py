@@ -236,11 +236,11 @@ def older_workloads(ids: Collection[int], *, make: bool = False) -> Mapping[int,
     if make:
         made = [Workload(namespace_id=n, kind=kind, name=OLDER) for n, kind in sorted(wanted)]
         Workload.objects.bulk_create(made, ignore_conflicts=True)
-    there = _standing_for({namespace for namespace, _ in wanted})
+    there = _in_place_of({namespace for namespace, _ in wanted})
     return {pk: there[place] for pk, place in named.items() if place in there}
 
 
-def _standing_for(namespaces: Iterable[int]) -> dict[tuple[int, str], int]:
+def _in_place_of(namespaces: Iterable[int]) -> dict[tuple[int, str], int]:
     rows = Workload.objects.filter(namespace__in=set(namespaces), name=OLDER).order_by("pk")
     return {(n, kind): pk for pk, n, kind in rows.values_list("pk", "namespace_id", "kind")}
 

@@ -16,8 +16,8 @@ from apps.quota_requests.permissions import Actor, actor_of
 from apps.quota_requests.selectors import (
     AuditFilters,
     AuditRow,
-    audit_lines,
     audit_rows,
+    audit_texts,
     last_audit_check,
 )
 from apps.web.components.formats import Format, shown
@@ -238,7 +238,7 @@ def audit_file(request: PageRequest) -> HttpResponseBase:
             status=HTTPStatus.BAD_REQUEST,
             content_type="text/plain; charset=utf-8",
         )
-    lines = audit_lines(actor, start=asked.filters.start, end=asked.filters.end)
+    lines = audit_texts(actor, start=asked.filters.start, end=asked.filters.end)
     response = StreamingHttpResponse(lines, content_type="application/x-ndjson")
     days = "_".join(day for day in (asked.first, asked.last) if day) or "all"
     response["Content-Disposition"] = f'attachment; filename="gpuportal_audit_{days}.jsonl"'

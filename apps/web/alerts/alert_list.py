@@ -27,7 +27,7 @@ from apps.alerts.services import (
     send_again,
 )
 from apps.clusters.selectors import report
-from apps.costs.selectors import KeptWorkload
+from apps.costs.selectors import RetainedWorkload
 from apps.web.alerts.channels import delivery_lines, kind_label
 from apps.web.components.formats import day_text
 from apps.web.components.page_query import Query, href, with_query
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 _MOMENT = timedelta(microseconds=1)
 
 
-def kept_words(kept: KeptWorkload | None, zone: ZoneInfo) -> str:
+def kept_words(kept: RetainedWorkload | None, zone: ZoneInfo) -> str:
     """Return until which day it is kept, why and by whom; empty where it is not.
 
     The day counts to its end: the answer is over at the midnight after it.

@@ -223,7 +223,7 @@ def pod_values(row: PodRow, reading: QuerySession) -> dict[str, Value]:
 
     What it held is absent where no hour of it is known: not known is not zero.
     """
-    until = row.waited_until or reading.now
+    until = row.pending_until or reading.now
     amounts = collected_amounts(row, reading.window)
     ledger = tables.ledger_values(amounts) if amounts else {}
     own = tables.declared_values(row)

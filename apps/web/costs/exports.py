@@ -106,7 +106,7 @@ def shown_exports(rows: Iterable[ExportRow], zone: ZoneInfo) -> list[ExportLine]
 
 def _shown(row: ExportRow, zone: ZoneInfo) -> ExportLine:
     state, css = _STATES[row.state]
-    asked = row.asked
+    asked = row.scope
     label = LABELS[row.format]
     percent = None if row.progress is None else int(100 * row.progress)
     return ExportLine(
@@ -190,7 +190,9 @@ def _kept_sentence(row: ClosedFileRow | None, zone: ZoneInfo) -> str:
     if row is None:
         return "not kept yet: it is made anew when it is asked for"
     said = (
-        "" if row.size is None or not row.kept else f"kept as it was closed, {size_text(row.size)}"
+        ""
+        if row.size is None or not row.stored
+        else f"kept as it was closed, {size_text(row.size)}"
     )
     if row.remade_at is None:
         return said or "not on this server: it is made anew when it is asked for"

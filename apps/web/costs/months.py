@@ -10,7 +10,7 @@ from django.http import FileResponse, HttpResponse, StreamingHttpResponse
 from django.http.response import HttpResponseBase
 from django.urls import reverse
 
-from apps.costs.adapters.formats import csv_parts, write_beside
+from apps.costs.adapters.formats import csv_parts, write_to_file
 from apps.costs.domain.files import CostFile, FileFormat, TooManyRows, file_name
 from apps.costs.selectors import AdjustmentRow, MoneyBudgetRow, MonthState, PeriodState
 from apps.costs.services import ClosedCopy
@@ -42,7 +42,7 @@ def download(
         file = make()
         if format_.suffix == "csv":
             return _streamed(file, name, format_, bom=bom)
-        return _sent(write_beside(file, format_), file, format_, name)
+        return _sent(write_to_file(file, format_), file, format_, name)
     except TooManyRows as error:
         return refused(str(error))
     except GroupingRefused as refusal:

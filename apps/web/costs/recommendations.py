@@ -26,10 +26,10 @@ from apps.costs.domain.recommendations.recommendation import (
 from apps.costs.selectors import (
     DECIDED,
     RECOMMENDED,
-    KeptWorkload,
     RecommendationFilters,
     RecommendationRow,
     RecommendationSum,
+    RetainedWorkload,
     WasteCovered,
     waste_covered,
 )
@@ -137,7 +137,7 @@ _FIGURES: Mapping[str, tuple[str, Format, str]] = {
     "always_empty_gpus": ("always empty", Format.COUNT, "GPUs"),
     "usual_used": ("used in nine of ten hours", Format.NUMBER, ""),
     "free_unit_hours": ("free while other work was pending", Format.NUMBER, "unit-hours"),
-    "waited_unit_hours": ("pending demand of other work", Format.NUMBER, "unit-hours"),
+    "pending_unit_hours": ("pending demand of other work", Format.NUMBER, "unit-hours"),
     "saved_gpu_hours_per_month": ("saved", Format.NUMBER, "GPU-hours a month"),
     "saved_per_gpu_hour": ("price saved", Format.TEXT, "per GPU-hour"),
     "members": ("workloads judged together", Format.COUNT, ""),
@@ -242,7 +242,7 @@ def line_of(
     row: RecommendationRow,
     reading: QuerySession,
     led: Collection[int] | None,
-    kept: KeptWorkload | None = None,
+    kept: RetainedWorkload | None = None,
 ) -> RecommendationLine:
     """Return a line; `led` are the teams whose recommendations the reader decides on, None: all.
 
@@ -440,7 +440,7 @@ def recommendations(request: PageRequest) -> HttpResponseBase:
     filters = asked.filters(reading)
     found = _page(reading, filters, request.GET.get("cursor") or None)
     led = _decides_for(request)
-    kept = costs.kept_of(found.rows, now=reading.now)
+    kept = costs.retained_of(found.rows, now=reading.now)
     counts = costs.kinds_found(filters=filters, visibility=reading.visibility)
     table = file_table(
         lambda: every_row(lambda at: _page(reading, filters, at, PER_FILE_READ)),
@@ -538,5 +538,5 @@ def _line(request: PageRequest, reading: QuerySession, pk: int) -> Recommendatio
     row = costs.recommendation(pk, visibility=reading.visibility)
     if row is None:
         raise Http404("There is no such recommendation, or it is not yours.")
-    kept = costs.kept_of([row], now=reading.now).get(pk)
+    kept = costs.retained_of([row], now=reading.now).get(pk)
     return line_of(row, reading, _decides_for(request), kept=kept)

@@ -165,14 +165,14 @@ def _nobody(found: Statement, coverage: StatementCoverage) -> str:
     moved = "Nothing was borrowed or lent"
     if not coverage.whole:
         moved = "In the hours that are known nothing was borrowed or lent"
-    if not found.hours_kept:
+    if not found.hours_available:
         return f"{moved}. {_FORGOTTEN}"
     return f"{moved}; meanwhile no team left GPUs idle."
 
 
 def _others_note(found: Statement) -> str:
     most = f"Of each the {_MOST_PARTS} largest." if _is_cut(found) else ""
-    return " ".join(text for text in (most, "" if found.hours_kept else _FORGOTTEN) if text)
+    return " ".join(text for text in (most, "" if found.hours_available else _FORGOTTEN) if text)
 
 
 def _is_cut(found: Statement) -> bool:
@@ -180,7 +180,7 @@ def _is_cut(found: Statement) -> bool:
         len(parts) > _MOST_PARTS
         for tier in found.tiers
         if (own := tier.figures) is not None
-        for parts in (own.borrowed_from, own.lent_to, own.idle_beside)
+        for parts in (own.borrowed_from, own.lent_to, own.idle_meanwhile)
     )
 
 
@@ -199,7 +199,7 @@ def _loans(
 
 def _idle(own: TeamFigures, query: Query) -> list[TableRow]:
     found = []
-    for part in own.idle_beside[:_MOST_PARTS]:
+    for part in own.idle_meanwhile[:_MOST_PARTS]:
         link = figure_href("mean_idle_beside", query, tier=own.tier, team=own.team, other=part.team)
         what = "unused by other teams during unmet fair share"
         values: dict[str, Value] = {"tier": own.tier, "what": what, "team": part.team}

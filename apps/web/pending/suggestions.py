@@ -21,7 +21,7 @@ _MOST_NODES = 3
 _ASKERS = frozenset(
     {
         *(Action.TOLERATE, Action.SELECT, Action.REQUEST, Action.CREATE_CLAIM),
-        *(Action.CHANGE_CLAIM, Action.CREATE_VOLUME, Action.MEND_IMAGE, Action.LOOK_AT_CONTAINER),
+        *(Action.CHANGE_CLAIM, Action.CREATE_VOLUME, Action.FIX_IMAGE, Action.CHECK_CONTAINER),
         *(Action.SET_SCHEDULER, Action.RELAX, Action.COMPLETE_GANG, Action.UNSUSPEND),
         *(Action.SPECIFY, Action.UNGATE),
     }
@@ -227,9 +227,9 @@ _WRITERS: Mapping[str, Callable[[Change, PendingRow], str]] = {
     Action.SET_SCHEDULER: _scheduler,
     Action.ACTIVATE: _activate,
     Action.UNSUSPEND: _unsuspend,
-    Action.MEND_IMAGE: _describe_pod,
-    Action.MEND_VOLUME: _fix_volume,
+    Action.FIX_IMAGE: _describe_pod,
+    Action.FIX_VOLUME: _fix_volume,
     Action.ADD_NODE: _add_node,
-    Action.LOOK_AT_CONTAINER: _look_at_container,
-    Action.LOOK_AT_NODE: _look_at_node,
+    Action.CHECK_CONTAINER: _look_at_container,
+    Action.CHECK_NODE: _look_at_node,
 }

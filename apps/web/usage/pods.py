@@ -97,7 +97,7 @@ def phases(row: PodRow) -> Iterator[PodPhase]:
     A pod that was never bound is pending until it ends; one that never started is starting until
     then.
     """
-    yield PodPhase("pending", row.created_at, row.waited_until, "not bound to a node")
+    yield PodPhase("pending", row.created_at, row.pending_until, "not bound to a node")
     if row.bound_at is None:
         return
     started = row.started_at or row.end

@@ -22,8 +22,8 @@ from apps.costs.selectors import (
     RecommendationFilters,
     WorkloadCost,
     cost_rows,
-    kept_workloads,
     recommendation_page,
+    retained_workloads,
     workload_costs,
 )
 from apps.pending.selectors import EpisodeRow, find_pending
@@ -461,7 +461,7 @@ _MOST_EPISODES = 50
 def _kept(scope: WorkloadScope, reading: QuerySession) -> str:
     """Return until when a user keeps it although it is idle; empty without such a decision."""
     one = (scope.cluster, scope.namespace, scope.workload)
-    return kept_words(kept_workloads([one], now=reading.now).get(one), reading.choice.zone)
+    return kept_words(retained_workloads([one], now=reading.now).get(one), reading.choice.zone)
 
 
 def _episodes(whole: Filters, reading: QuerySession) -> list[EpisodeRow]:

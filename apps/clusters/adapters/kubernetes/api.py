@@ -233,7 +233,7 @@ class KubernetesApi:
                 raise WatchExpired(f"{path}: the server has forgotten version {resource_version}")
             if response.status != 200:
                 check(response.status, response.headers, response.data, "watch", path)
-            for line in self._lines(response, path):
+            for line in self._parts(response, path):
                 yield _change(line, decoder, path)
 
     def get(self, path: str) -> Mapping[str, Any] | None:
@@ -379,7 +379,7 @@ class KubernetesApi:
             response.close()
         response.release_conn()
 
-    def _lines(self, response: urllib3.BaseHTTPResponse, path: str) -> Iterator[bytes]:
+    def _parts(self, response: urllib3.BaseHTTPResponse, path: str) -> Iterator[bytes]:
         """Yield the lines of a stream as they come; a half line at its end means it was cut."""
         rest = b""
         while True:

@@ -123,7 +123,7 @@ def _job(stored: Mapping[str, Any]) -> JobProfile:
     )
 
 
-def remembered(before: ExporterProfile, after: ExporterProfile) -> ExporterProfile:
+def with_earlier(before: ExporterProfile, after: ExporterProfile) -> ExporterProfile:
     """Return `after`, with what it could not see taken from `before`.
 
     A night without pods shows no workload labels and no shared GPU. Compared with the stored
@@ -163,7 +163,7 @@ def _filled(old: JobProfile | None, new: JobProfile) -> JobProfile:
 def differences(before: ExporterProfile, after: ExporterProfile) -> list[str]:
     """Return what changed from one window to a later one, in words, with what it means.
 
-    What `after` merely did not see is no difference; see `remembered`.
+    What `after` merely did not see is no difference; see `with_earlier`.
     """
     old = {(one.family, one.job): one for one in before.jobs}
     new = {(one.family, one.job): one for one in after.jobs}

@@ -205,7 +205,9 @@ def _share(result: DeviceAllocation, device: PublishedDevice) -> float:
     return min(1.0, max(parts)) if parts else 1.0
 
 
-def asked(claim: ClaimState, find: FindDevice, is_gpu_class: IsGpuClass) -> dict[str, float]:
+def requested_devices(
+    claim: ClaimState, find: FindDevice, is_gpu_class: IsGpuClass
+) -> dict[str, float]:
     """Return device class → devices that a claim requests, of GPU classes alone.
 
     Of alternatives the allocated one counts, before allocation the first. A request for all devices

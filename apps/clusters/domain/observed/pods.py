@@ -141,7 +141,7 @@ def pod_snapshot(item: JsonObject, context: ExtractionContext) -> PodSnapshot | 
         message=text(status.get("message")),
         deleting=seconds(pod.metadata.get("deletionTimestamp")),
         scheduled=pod.condition("PodScheduled"),
-        waiting=tuple(_container_waits(pod)),
+        waiting=tuple(_is_container_pending(pod)),
         disrupted=pod.disrupted,
     )
 
@@ -184,7 +184,7 @@ def _waits(pod: KubePod, context: ExtractionContext) -> bool:
     return not started or any(one.state.kind == "waiting" for one in ours)
 
 
-def _container_waits(pod: KubePod) -> list[ContainerWait]:
+def _is_container_pending(pod: KubePod) -> list[ContainerWait]:
     return [
         ContainerWait(one.name, one.state.reason, one.state.message, one.init)
         for one in pod.statuses

@@ -29,7 +29,7 @@ def updated(known: PodRecord, seen: PodRecord, *, at: float, vague: bool = False
     deleted = known.deleted if known.deleted is not None else seen.deleted
     ended = finished if finished is not None else deleted
     starts = [t for t in (known.started, seen.started) if t is not None]
-    requests, claims = _asked(known, seen)
+    requests, claims = _requested(known, seen)
     return replace(
         seen,
         requests=requests,
@@ -47,7 +47,7 @@ def updated(known: PodRecord, seen: PodRecord, *, at: float, vague: bool = False
     )
 
 
-def _asked(known: PodRecord, seen: PodRecord) -> tuple[Mapping[str, float], tuple[str, ...]]:
+def _requested(known: PodRecord, seen: PodRecord) -> tuple[Mapping[str, float], tuple[str, ...]]:
     """Return a pod's requests: as seen, unless claims are missing that it was known to have."""
     if set(known.claims) <= set(seen.claims):
         return seen.requests, seen.claims

@@ -19,7 +19,7 @@ from apps.clusters.domain.window import union
 # A span in which a container ran; the end of one that still runs is None.
 Run = tuple[float, float | None]
 
-KEPT_LABELS = frozenset(
+STORED_LABELS = frozenset(
     {
         # What the cards are and how they are shared (GPU Feature Discovery, GKE).
         "nvidia.com/gpu.present",
@@ -99,7 +99,7 @@ def node_state(
         name=str(node["metadata"]["name"]),
         capacity=gpu_amounts(status.get("capacity") or {}, named),
         allocatable=gpu_amounts(status.get("allocatable") or {}, named),
-        labels={k: str(labels[k]) for k in sorted(labels) if _kept(k, label_keys)},
+        labels={k: str(labels[k]) for k in sorted(labels) if _stored(k, label_keys)},
         ready=_is_ready(status),
         schedulable=not (node.get("spec") or {}).get("unschedulable"),
     )
@@ -110,8 +110,8 @@ def _is_ready(status: object) -> bool:
     return ready is not None and ready.status == "True"
 
 
-def _kept(key: str, label_keys: Collection[str]) -> bool:
-    return key in KEPT_LABELS or key.startswith(MIG_PREFIX) or key in label_keys
+def _stored(key: str, label_keys: Collection[str]) -> bool:
+    return key in STORED_LABELS or key.startswith(MIG_PREFIX) or key in label_keys
 
 
 # ---------------------------------------------------------------- pods

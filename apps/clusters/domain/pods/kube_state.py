@@ -18,7 +18,7 @@ from apps.clusters.domain.window import SLOT_SECONDS, TimeSpan, union
 
 # How far past the window is looked: what happened before its end shows at the next scrape only.
 # Shorter than the settling delay after which an hour is collected.
-LOOK_AHEAD_SECONDS = 90
+READ_AHEAD_SECONDS = 90
 # Samples that may lack without meaning anything: the phase of the scrapes, and one that failed.
 TOLERATED_SAMPLES = 1.5
 # A pod that lived shorter than this may be missed; a longer hole is time that nobody saw.
@@ -113,7 +113,7 @@ class SeriesCoverage:
         times = self.scrapes.get(following, ())
         if not times:
             return self.covers(following)
-        return times[0] < following + LOOK_AHEAD_SECONDS
+        return times[0] < following + READ_AHEAD_SECONDS
 
     def reached(self, slot: int, count: float, begin: float) -> float:
         """Return until when something lasted that began at `begin` and has `count` samples.

@@ -16,7 +16,6 @@ from apps.clusters.domain.devices.resource_claims import (
     FindDevice,
     IsGpuClass,
     PodClaims,
-    asked,
     claim_names,
     claim_record,
     claim_state,
@@ -26,6 +25,7 @@ from apps.clusters.domain.devices.resource_claims import (
     is_same,
     names_claims,
     pod_claims,
+    requested_devices,
 )
 from apps.clusters.domain.observed.objects import ObservedStore
 from apps.clusters.domain.pods.ledger import (
@@ -127,7 +127,9 @@ class ClaimStore(ObservedStore[ClaimAllocationRecord]):
         """Return the request of a claim by its name; None while there is none."""
         found = self._claims.by_index("name", (namespace, name))
         # A claim that was made anew under the name of one that is not gone yet came last.
-        return ClaimUnits(found[-1].uid, asked(found[-1], find, is_gpu)) if found else None
+        return (
+            ClaimUnits(found[-1].uid, requested_devices(found[-1], find, is_gpu)) if found else None
+        )
 
     def _settle(
         self, claim: ClaimState, at: float, since: float, find: FindDevice, is_gpu: IsGpuClass

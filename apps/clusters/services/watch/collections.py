@@ -217,7 +217,7 @@ class WatchEvent:
     path: str
     change: ObjectChange
     at: float
-    asked: float | None = None
+    requested_at: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,7 +226,7 @@ class WatchClosed:
 
     path: str
     at: float
-    asked: float | None = None
+    requested_at: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,7 @@ from apps.clusters.services.watch.streams import (
     FIRST_DELAY_SECONDS,
     LONGEST_DELAY_SECONDS,
     Stream,
-    asked_to_wait,
+    wait_requested,
 )
 
 logger = logging.getLogger(__name__)
@@ -41,7 +41,7 @@ MOST_AT_ONCE = 1000
 # Somebody may install Kueue or upgrade the server while this runs.
 DISCOVER_SECONDS = 600.0
 # Bounded: while the database is away, streams stop reading instead of filling memory.
-_INBOX = 10_000
+_QUEUE_LENGTH = 10_000
 _JOIN_SECONDS = 5.0
 
 T = TypeVar("T")
@@ -150,14 +150,14 @@ def follow(
         source.close()
         return
     served, refused = found
-    inbox: queue.Queue[Item] = queue.Queue(maxsize=_INBOX)
+    inbox: queue.Queue[Item] = queue.Queue(maxsize=_QUEUE_LENGTH)
     ended = threading.Event()
 
     def stopped() -> bool:
         return stop.is_set() or ended.is_set()
 
     stream = partial(
-        Stream, cluster.name, source=source, inbox=inbox, clock=clock, stopped=stopped, wait=wait
+        Stream, cluster.name, source=source, events=inbox, clock=clock, stopped=stopped, wait=wait
     )
     streams = _streams(served, stream)
     due = clock().timestamp() + DISCOVER_SECONDS
@@ -224,7 +224,7 @@ def _await_discovery(
         try:
             return _discovered(source, clock().timestamp())
         except SourceUnavailable as error:
-            pause = max(delay, asked_to_wait(error))
+            pause = max(delay, wait_requested(error))
             logger.warning("%s; trying again in %.0f s", error, pause)
             wait(pause)
             delay = min(delay * 2, LONGEST_DELAY_SECONDS)

@@ -180,7 +180,7 @@ class Informer:
             self._apply_event(item, pods)
         else:
             self._objects.answered(path)
-            self._coverage.caught_up(path, item.at, item.asked)
+            self._coverage.caught_up(path, item.at, item.requested_at)
 
     def _relist(
         self, listed: Relisted, last_seen: float | None, pods: Sequence[PodObservation]
@@ -212,7 +212,7 @@ class Informer:
         path, item, at = event.path, event.change.object, event.at
         proof = self._coverage.last_proof(path)
         # Before the check for stale versions: even a stale line proves that the stream is alive.
-        late = self._coverage.arrived(path, at, event.asked)
+        late = self._coverage.arrived(path, at, event.requested_at)
         deleted = event.change.type == "DELETED"
         if event.change.type not in _KINDS or self._versions[path].is_stale(item, gone=deleted):
             return

@@ -34,7 +34,7 @@ Key = tuple[ObservedKind, str]
 
 KEEP_SECONDS = 3600.0
 MOST_EARLY = 10_000
-_LOOK_SECONDS = 60.0
+_CHECK_SECONDS = 60.0
 _OF_ATTEMPTS = frozenset({"FailedCreate", "FailedToCreatePod"})
 """What a controller tells each time it tries: once it is silent, they explain nothing."""
 _Name = tuple[str, str]
@@ -168,7 +168,7 @@ class EventStore:
         for about in [uid for uid in self._early if self._is_known(uid)]:
             for uid, (name, event, seen) in self._early.pop(about).items():
                 self._store.apply(ObservedKind.EVENT, uid, name, event, seen)
-        if at - self._looked >= _LOOK_SECONDS:
+        if at - self._looked >= _CHECK_SECONDS:
             self._looked = at
             self._let_go(at)
 

@@ -26,7 +26,7 @@ PROMPT_SECONDS = 5.0
 logger = logging.getLogger(__name__)
 FIRST_DELAY_SECONDS = 1.0
 LONGEST_DELAY_SECONDS = 60.0
-MOST_ASKED_SECONDS = 300.0
+MOST_WAIT_SECONDS = 300.0
 _PUT_SECONDS = 1.0
 _SLOW_PUTS = 5
 SILENT_SECONDS = 90.0
@@ -150,27 +150,27 @@ class _Stopped(Exception):
     """The queue of watch events has no reader any more."""
 
 
-def asked_to_wait(error: Exception) -> float:
-    """Return how long a server asks to be left alone, in seconds; at most MOST_ASKED_SECONDS."""
+def wait_requested(error: Exception) -> float:
+    """Return how long a server asks to be left alone, in seconds; at most MOST_WAIT_SECONDS."""
     asked = error.retry_after_seconds if isinstance(error, SourceUnavailable) else 0.0
-    return min(asked, MOST_ASKED_SECONDS)
+    return min(asked, MOST_WAIT_SECONDS)
 
 
 @dataclass(slots=True)
 class Stream:
-    """One collection's changes, put into `inbox` in order, until `stopped` says so.
+    """One collection's changes, put into `events` in order, until `stopped` says so.
 
-    `wait` sleeps for a number of seconds or until the stop. The inbox is bounded: when the
+    `wait` sleeps for a number of seconds or until the stop. The events is bounded: when the
     database is away, reading stops too, and the server cuts the connection when it likes. What
     is `optional` may be refused: that is handed on and logged once, and asked again now and then.
     So is that the server does not tell of it for SILENT_SECONDS: others may still be answered.
-    `keep` says which objects are of interest at all: others never reach the inbox.
+    `keep` says which objects are of interest at all: others never reach the events.
     """
 
     cluster: str
     path: str
     source: ClusterSource
-    inbox: "queue.Queue[Item]"
+    events: "queue.Queue[Item]"
     clock: Callable[[], datetime]
     stopped: Callable[[], bool]
     wait: Callable[[float], object]
@@ -272,7 +272,7 @@ class Stream:
 
     def _back_off(self, error: Exception, then: str) -> None:
         self._delay = min(max(self._delay * 2, FIRST_DELAY_SECONDS), LONGEST_DELAY_SECONDS)
-        self._delay = max(self._delay, asked_to_wait(error))
+        self._delay = max(self._delay, wait_requested(error))
         if self.stopped():
             return
         again = self._refused
@@ -283,11 +283,11 @@ class Stream:
 
     def _put(self, item: Item) -> bool:
         """Hand on an item; return whether that took less than _SLOW_PUTS × put_seconds."""
-        # A full inbox means that the database is away. The server ends a stream that is not read.
+        # A full events means that the database is away. The server ends a stream that is not read.
         tries = 0
         while not self.stopped():
             try:
-                self.inbox.put(item, timeout=self.put_seconds)
+                self.events.put(item, timeout=self.put_seconds)
             except queue.Full:
                 tries += 1
                 continue

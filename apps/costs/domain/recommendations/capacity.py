@@ -386,13 +386,13 @@ class LendingEvidence:
     """A quota that was not used up while other teams had work pending for its tier.
 
     `free_unit_hours` is what was free of it in hours in which other work was pending,
-    `waited_unit_hours` that pending work; `usual_used` is what nine of ten hours did not exceed.
+    `pending_unit_hours` that pending work; `usual_used` is what nine of ten hours did not exceed.
     """
 
     of: QuotaEvidence
     usual_used: float
     free_unit_hours: float
-    waited_unit_hours: float
+    pending_unit_hours: float
 
 
 def lend_quota(one: LendingEvidence) -> Finding | None:
@@ -403,7 +403,7 @@ def lend_quota(one: LendingEvidence) -> Finding | None:
     quota = one.of
     if not quota.is_enough:
         return None
-    usable = min(one.free_unit_hours, one.waited_unit_hours)
+    usable = min(one.free_unit_hours, one.pending_unit_hours)
     lent = floor(quota.hard - one.usual_used * HEADROOM + _HAIR)
     if lent < 1 or usable <= 0:
         return None
@@ -421,7 +421,7 @@ def lend_quota(one: LendingEvidence) -> Finding | None:
             "hard": quota.hard,
             "usual_used": round(one.usual_used, 3),
             "free_unit_hours": round(one.free_unit_hours, 1),
-            "waited_unit_hours": round(one.waited_unit_hours, 1),
+            "pending_unit_hours": round(one.pending_unit_hours, 1),
         },
         patch=patches.lending(quota.key, quota.hard, lent),
     )

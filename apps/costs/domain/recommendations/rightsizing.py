@@ -67,7 +67,7 @@ _MEMORY_GB: tuple[tuple[str, int], ...] = (
 )
 _NAMED_GB = re.compile(r"(\d+)gb")
 MIB_PER_GB = 1024.0
-MIG_MEMORY_KEPT = 0.95
+MIG_MEMORY_SHARE = 0.95
 """Which part of its slices' memory a MIG device really has (1g.10gb of 80 GB: 9,728 MiB)."""
 BURSTY_FROM_IDLE = 0.5
 LOW_ACTIVITY = 0.5
@@ -426,7 +426,7 @@ def _fits_profile(one: WorkloadEvidence, profile: str) -> bool:
     if cut is None or part is None:
         return False
     card = one.card_memory_mib or part.board_gb * MIB_PER_GB
-    memory = card * cut.memory / cut.memory_total * MIG_MEMORY_KEPT
+    memory = card * cut.memory / cut.memory_total * MIG_MEMORY_SHARE
     share = cut.compute / cut.compute_total
     return (one.memory_peak_mib or 0.0) * HEADROOM <= memory and (
         one.p95_activity or 0.0

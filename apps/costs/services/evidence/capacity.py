@@ -65,7 +65,7 @@ _DIGITS = 9
 
 
 @dataclass(slots=True)
-class AskedAtOnce:
+class RequestedAtOnce:
     """What namespaces asked for from the first day on until now, and what was refused of them.
 
     Intervals are by (namespace, resource), then by the pods' priority class.
@@ -97,12 +97,12 @@ class AskedAtOnce:
                 yield AllocationInterval(one.start, one.end, one.units)
 
 
-def asked_at_once(span: EvidenceSpan, namespaces: Collection[str]) -> AskedAtOnce:
+def requested_at_once(span: EvidenceSpan, namespaces: Collection[str]) -> RequestedAtOnce:
     """Return what these namespaces asked for. Two queries, none for no namespace."""
     if not namespaces:
-        return AskedAtOnce()
+        return RequestedAtOnce()
     waits = blocked_in(span.until_now, {}, clusters=[span.cluster.pk])
-    found = AskedAtOnce(refused=waits.get(span.cluster.pk, BlockedWork()).refused)
+    found = RequestedAtOnce(refused=waits.get(span.cluster.pk, BlockedWork()).refused)
     pods = _living_pods(span, "workload__namespace__name", namespaces)
     columns = ("workload__namespace__name", "priority_class", "by_claim", "created", "ended")
     for resources, namespace, priority, by_claim, start, end in _read_pods(pods, columns):
@@ -194,7 +194,7 @@ def quota_evidence(
     queries.
     """
     keys = list(_keys(span, book, history))
-    asked = asked_at_once(span, {one.namespace for one in keys})
+    asked = requested_at_once(span, {one.namespace for one in keys})
     free = _unallocated(span) if keys else {}
     found = [_quota(span, book, one, asked, free.get(one.tier, 0.0)) for one in keys]
     by_key = {one.id: evidence for one, evidence in zip(keys, found, strict=True)}
@@ -204,7 +204,7 @@ def quota_evidence(
 
 
 def _quota(
-    span: EvidenceSpan, book: OfferBook, one: _Key, asked: AskedAtOnce, free: float
+    span: EvidenceSpan, book: OfferBook, one: _Key, asked: RequestedAtOnce, free: float
 ) -> QuotaEvidence:
     price, currency = book.prices.of(span.cluster.name, one.pool)
     most = asked.most(one.namespace, one.means.resource, quota=one.name, scopes=one.quota.scopes)

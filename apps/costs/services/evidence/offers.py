@@ -28,7 +28,7 @@ from apps.costs.domain.recommendations.evidence import (
     SpotPool,
 )
 from apps.costs.domain.recommendations.recommendation import Subject
-from apps.costs.domain.recommendations.rightsizing import MIG_MEMORY_KEPT, card_memory_mib
+from apps.costs.domain.recommendations.rightsizing import MIG_MEMORY_SHARE, card_memory_mib
 from apps.costs.selectors.prices import price_book
 from apps.costs.services.evidence.span import EvidenceSpan
 from apps.usage.models import TierDay
@@ -149,7 +149,7 @@ class OfferBook:
             if unit is None or memory is None or price is None:
                 continue
             if is_mig or row.sharing in _SHARED:
-                kept = MIG_MEMORY_KEPT if is_mig else 1.0
+                kept = MIG_MEMORY_SHARE if is_mig else 1.0
                 yield GpuPart(
                     tier=pool.tier,
                     gpu_model=pool.gpu_model,

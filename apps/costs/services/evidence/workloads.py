@@ -396,7 +396,7 @@ def _idle_now(span: EvidenceSpan, tier: Tier, workloads: list[int]) -> dict[int,
     """Return for how many hours up to the newest collected one each workload was idle.
 
     An hour counts whose measured time was idle throughout: nothing underutilized, without metrics
-    or not running. Hours longer ago than LOOKED_BACK_HOURS are not read.
+    or not running. Hours longer ago than LOOKBACK_HOURS are not read.
     """
     newest = span.newest_hour
     if newest is None:

@@ -91,7 +91,7 @@ def tolerate(taint: Taint, names: list[str]) -> Suggestion:
     # A pod that tolerates a sick node would be placed on it and then fail.
     if taint.key.startswith(LIFECYCLE_TAINTS):
         reason = taint.key.rpartition("/")[2]
-        return Suggestion(Action.LOOK_AT_NODE, {"nodes": names, "reason": reason})
+        return Suggestion(Action.CHECK_NODE, {"nodes": names, "reason": reason})
     change = {"key": taint.key, "value": taint.value, "effect": taint.effect, "nodes": names}
     return Suggestion(Action.TOLERATE, change)
 

@@ -246,7 +246,7 @@ class PlacementDiagnoser:
         names = self._index.nodes.names_of(fitting, 10)
         reason = listed(list(unknown))
         step = Suggestion(
-            Action.LOOK_AT_NODE, {"nodes": names, "reason": reason}, says("look_at_refusal")
+            Action.CHECK_NODE, {"nodes": names, "reason": reason}, says("look_at_refusal")
         )
         refused = says("refused_otherwise", nodes=names, reason=reason)
         return Diagnosis(Cause.OTHER, UNKNOWN, sentences=(refused,), suggestions=(step,))

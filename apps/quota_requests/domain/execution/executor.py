@@ -169,7 +169,7 @@ class NextStep(StrEnum):
     PREPARE = "prepare"
     REHEARSE = "dry run"
     SEND = "send"
-    LOOK = "look"
+    READ_BACK = "look"
     WAIT = "wait"
     APPLIED = "applied"
     BACK_TO_REVIEW = "back to review"
@@ -233,7 +233,7 @@ def decide(
     if mark is ApplyStage.DONE:
         return Decision(NextStep.APPLIED, "It was applied.", written=True)
     if look is None:
-        return Decision(NextStep.LOOK)
+        return Decision(NextStep.READ_BACK)
     # First: our write succeeded, so a different amount now is drift and not a failure.
     if mark is ApplyStage.PATCHED or (mark is ApplyStage.SENDING and look.seen_wanted):
         return _after_write(order, look)
@@ -314,12 +314,12 @@ def after_answer(mark: ApplyStage, answered: AnswerMeaning, *, tries_left: int) 
         if answered.then is AfterAnswer.RETRY:
             return Decision(NextStep.WAIT, answered.sentence)
         refusal = answered.sentence if answered.then is AfterAnswer.FAILED else ""
-        return Decision(NextStep.LOOK, answered.sentence, refusal=refusal)
+        return Decision(NextStep.READ_BACK, answered.sentence, refusal=refusal)
     if answered.then is AfterAnswer.FAILED:
         return Decision(NextStep.FAILED, f"Nothing was written. {answered.sentence}")
     if tries_left <= 0:
         return Decision(NextStep.FAILED, f"Nothing was written, given up. {answered.sentence}")
     return Decision(
-        NextStep.LOOK if answered.then is AfterAnswer.LOOK_FIRST else NextStep.WAIT,
+        NextStep.READ_BACK if answered.then is AfterAnswer.READ_FIRST else NextStep.WAIT,
         answered.sentence,
     )

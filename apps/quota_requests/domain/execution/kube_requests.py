@@ -102,11 +102,11 @@ class ServerStep(StrEnum):
 
 
 class AfterAnswer(StrEnum):
-    """What to do after an answer. LOOK_FIRST: the write may have happened, read before acting."""
+    """What to do after an answer. READ_FIRST: the write may have happened, read before acting."""
 
     GO_ON = "go on"
     RETRY = "retry"
-    LOOK_FIRST = "look first"
+    READ_FIRST = "look first"
     FAILED = "failed"
 
 
@@ -219,7 +219,7 @@ def meaning(answer: ServerAnswer, step: ServerStep) -> AnswerMeaning:
         return _refused("A rule of the cluster (admission) refused the new value", answer)
     if answer.status == 422 and not answer.caused:
         return AnswerMeaning(
-            AfterAnswer.LOOK_FIRST,
+            AfterAnswer.READ_FIRST,
             "The cluster no longer showed the reviewed value; the patch was refused whole.",
         )
     if answer.status == 409:
@@ -270,7 +270,7 @@ def _warned(answer: ServerAnswer) -> str:
 def _strange(step: ServerStep) -> AnswerMeaning:
     what = "The API server's answer does not show the quota as it was asked for"
     if step is ServerStep.PATCH:
-        return AnswerMeaning(AfterAnswer.LOOK_FIRST, f"{what}; the cluster is asked what it shows.")
+        return AnswerMeaning(AfterAnswer.READ_FIRST, f"{what}; the cluster is asked what it shows.")
     return AnswerMeaning(AfterAnswer.RETRY, f"{what}{_AGAIN}")
 
 
@@ -279,7 +279,7 @@ def _unanswered(silence: NoAnswer, step: ServerStep) -> AnswerMeaning:
     if silence is NoAnswer.UNSENT or step is not ServerStep.PATCH:
         return AnswerMeaning(AfterAnswer.RETRY, f"The API server could not be reached{_AGAIN}")
     return AnswerMeaning(
-        AfterAnswer.LOOK_FIRST,
+        AfterAnswer.READ_FIRST,
         "The change was sent but no answer came; the cluster is asked what it shows.",
     )
 
@@ -290,7 +290,7 @@ def _conflict(answer: ServerAnswer) -> AnswerMeaning:
         text = "Another owner of this field is in the way"
         return _refused(text, answer)
     return AnswerMeaning(
-        AfterAnswer.LOOK_FIRST,
+        AfterAnswer.READ_FIRST,
         "Someone changed the object at the same moment; the cluster is asked what it shows.",
     )
 
@@ -299,7 +299,7 @@ def _broken(answer: ServerAnswer, step: ServerStep) -> AnswerMeaning:
     if step is ServerStep.PATCH:
         text = f"The API server answered {answer.status}; the cluster is asked what it shows."
         return AnswerMeaning(
-            AfterAnswer.LOOK_FIRST, text, answer.retry_after_seconds, answer.message
+            AfterAnswer.READ_FIRST, text, answer.retry_after_seconds, answer.message
         )
     text = f"The API server answered {answer.status}{_AGAIN}"
     return AnswerMeaning(AfterAnswer.RETRY, text, answer.retry_after_seconds, answer.message)

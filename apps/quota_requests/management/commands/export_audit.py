@@ -9,7 +9,7 @@ from django.core.management.base import BaseCommand, CommandError
 
 from apps.accounts.services import audit_head, written_head
 from apps.quota_requests.permissions import portal
-from apps.quota_requests.selectors import audit_lines
+from apps.quota_requests.selectors import audit_texts
 
 
 class Command(BaseCommand):
@@ -25,7 +25,7 @@ class Command(BaseCommand):
 
     def handle(self, *_: Any, **options: Any) -> None:
         start, end = _time(options["start"]), _time(options["end"])
-        lines = audit_lines(portal("manage.py export_audit"), start=start, end=end)
+        lines = audit_texts(portal("manage.py export_audit"), start=start, end=end)
         try:
             with options["file"].open("w", encoding="ascii") as file:
                 written = sum(file.write(line) > 0 for line in lines)

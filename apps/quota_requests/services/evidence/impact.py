@@ -176,7 +176,7 @@ def _lined_up(request: ChangeRequest, target: QueueCell, now: datetime) -> list[
         body = waiting.get(row.uid)
         if body is None or has_quota(body) or row.detail in _NOT_FOR_QUOTA:
             continue
-        units, pods = _asked(body, target.resource)
+        units, pods = _requested(body, target.resource)
         here = body.cluster_queue == target.name or (row.namespace, row.queue) in local
         if not pods or not here:
             continue
@@ -190,7 +190,7 @@ def _lined_up(request: ChangeRequest, target: QueueCell, now: datetime) -> list[
     return found
 
 
-def _asked(body: WorkloadSnapshot, resource: str) -> tuple[float, int]:
+def _requested(body: WorkloadSnapshot, resource: str) -> tuple[float, int]:
     """Return what all pods of a Workload ask for of a resource, and how many of them do."""
     asking = [one for one in body.pod_sets if one.requests.get(resource, 0.0) > 0]
     return sum(one.requests[resource] * one.count for one in asking), sum(o.count for o in asking)
@@ -259,14 +259,14 @@ def _other_headroom(target: QuotaKeyTarget, rows: Sequence[QuotaRow]) -> float |
 class Impact:
     """A preview, and what else rules are held against.
 
-    `gpus` is the change in GPU-equivalents of the tier that weighs most, `promised_after` the sum
+    `gpus` is the change in GPU-equivalents of the tier that weighs most, `entitled_after` the sum
     of all quotas of the team with the change; None where that is not known. `cost` is at most that
     per month, in the dearest tier. `shared`: the limit is not of the requesting team alone.
     """
 
     preview: ImpactPreview
     gpus: float | None
-    promised_after: float | None
+    entitled_after: float | None
     cost: Decimal | None
     shared: bool
     used_above: bool
@@ -288,13 +288,13 @@ def impact_of(
     state = KeyState(
         tiers=tiers,
         used=used,
-        promises=tuple(known.commitments({tier.tier for tier in tiers})),
+        entitlements=tuple(known.commitments({tier.tier for tier in tiers})),
         # Without what is used there is no headroom that anything could start in.
         waiting=blocked_workloads(request, target, known.rows, now=now) if is_used_known else (),
         shares=known.shares(),
         strict=is_strict(request, target),
         ours=target.name,
-        things=own.unit if own else "units",
+        unit_name=own.unit if own else "units",
         priced=used_tiers(request, tuple(tier.tier for tier in tiers), now=now),
     )
     worked = preview(state, before=before, after=after)
@@ -313,7 +313,7 @@ def impact_of(
             currency=known.currency,
         ),
         gpus=None if heaviest is None else float((after - before).units) * heaviest,
-        promised_after=committed_gpus(own, after, weights=weights, team=team, at=now),
+        entitled_after=committed_gpus(own, after, weights=weights, team=team, at=now),
         # A rule decides by the dearest tier that the key can reach, used so far or not.
         cost=cost_ceiling(tiers, before=before, after=after).most,
         shared=own is None or own.team != team,
@@ -376,7 +376,7 @@ class _ClusterState:
             free_units=sum(_free(n, resource) for n in nodes) if nodes else None,
             weight=max((unit_weight(resource, n.labels) for n in nodes), default=1.0),
             price_per_gpu_hour=max(known) if known and len(known) == len(prices) else None,
-            promises=tuple(self.commitments({tier})),
+            entitlements=tuple(self.commitments({tier})),
         )
 
     def _serves(self, node: NodeSnapshot, tier: str) -> bool:

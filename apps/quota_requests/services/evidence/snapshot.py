@@ -254,7 +254,7 @@ class _About:
         if not own:
             self.missing.append(_NO_FAIRNESS)
         return _Fairness(
-            [_standing(row, is_known=bool(known[row.tier])) for row in own],
+            [_state(row, is_known=bool(known[row.tier])) for row in own],
             share=FairShare(share_of(own, known, tiers), tiers, DAYS),
             whole=not any(tier.hours.missing for tier in found),
             estimated=any(tier.hours.estimated for tier in found),
@@ -309,7 +309,7 @@ def _unit_hours(points: Sequence[QuotaPoint], name: str) -> float | None:
     return fsum(amount * seconds / 3600 for amount, seconds in known) if known else None
 
 
-def _standing(row: TeamFairness, *, is_known: bool) -> TierFairness:
+def _state(row: TeamFairness, *, is_known: bool) -> TierFairness:
     found = TierFairness(**{one.name: getattr(row, one.name) for one in fields(TierFairness)})
     # Without a known hour it is not known: no zero.
     return found if is_known else replace(found, denied_gpu_hours=None)

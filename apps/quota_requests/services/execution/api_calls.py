@@ -273,7 +273,7 @@ def _after_dry_run(found: DryRunResult, tried: AnswerMeaning) -> DryRunResult:
     words = said_once(tried)
     if passed:
         warned = ", with a warning" if tried.detail else ""
-        words = f"The cluster would take the change{warned}."
+        words = f"Dry run passed{warned}."
     return replace(found, dry_run_passed=passed, dry_run=words, dry_run_detail=tried.detail)
 
 

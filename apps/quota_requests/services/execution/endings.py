@@ -141,7 +141,7 @@ def finish(
         with moving(execution.request_id, by, action.value, now=now) as step:
             # What was found out is the portal's to say, also where a person asked for the end.
             step.act(action, portal())
-            step.beside.update(
+            step.extras.update(
                 execution=execution.pk,
                 wanted=execution.wanted,
                 cluster_before=_raw_text(execution.before_raw),
@@ -150,7 +150,7 @@ def finish(
                 drifted=decision.drifted,
             )
             if detail:
-                step.beside[SERVER_SAID] = detail
+                step.extras[SERVER_SAID] = detail
             _set_dates(step, action)
             if action is RequestAction.SEND_BACK and decision.owners:
                 _name_owners(step, decision.owners)
@@ -170,7 +170,7 @@ def _name_owners(step: Transition, owners: Sequence[OtherOwner]) -> None:
     """
     told = stored(preview_owners(owners))
     step.request.preview = {**step.request.preview, "owners": told}
-    step.beside["owners"] = told
+    step.extras["owners"] = told
 
 
 def _what_now(request: ChangeRequest, action: RequestAction, decision: Decision) -> str:

@@ -173,7 +173,7 @@ def _turn(worker: _Worker) -> Decision:
     decision = decide(
         mark,
         _order(execution),
-        _look(execution, worker.target, shown, answered.sentence),
+        _read_back(execution, worker.target, shown, answered.sentence),
         refusal=execution.refusal,
         tries_left=MOST_SENT - execution.sent,
     )
@@ -203,7 +203,9 @@ def _order(execution: Execution) -> ExecutionOrder:
     return ExecutionOrder(quantity(execution.reviewed), quantity(execution.wanted))
 
 
-def _look(execution: Execution, target: Target, live: Object | None, why: str) -> ObservedTarget:
+def _read_back(
+    execution: Execution, target: Target, live: Object | None, why: str
+) -> ObservedTarget:
     """Return what was seen; `live` None where the object is not there, by the reason `why`."""
     if live is not None:
         why = why_unreadable(target, live)
@@ -223,7 +225,7 @@ def _failed_read(worker: _Worker, answered: AnswerMeaning) -> Decision:
     _failed(worker, answered)
     mark = ApplyStage(worker.execution.mark)
     decision = after_answer(mark, answered, tries_left=MOST_FAILURES - worker.execution.failures)
-    if decision.do is NextStep.LOOK:
+    if decision.do is NextStep.READ_BACK:
         return Decision(NextStep.WAIT, decision.sentence)
     return decision
 
@@ -265,7 +267,7 @@ def _prepare(worker: _Worker) -> Decision:
     # The raw value, since `2k` and 2000 are equal amounts but different JSON.
     before = locate(worker.target, worker.live).raw
     _keep(worker, mark=ApplyStage.PREPARED.value, before_raw=before)
-    return Decision(NextStep.LOOK)
+    return Decision(NextStep.READ_BACK)
 
 
 def _rehearse(worker: _Worker) -> Decision:
@@ -280,7 +282,7 @@ def _rehearse(worker: _Worker) -> Decision:
         return _failed_write(worker, answered)
     worker.rehearsed = True
     _keep(worker, mark=ApplyStage.REHEARSED.value)
-    return Decision(NextStep.LOOK)
+    return Decision(NextStep.READ_BACK)
 
 
 def _send(worker: _Worker) -> Decision:
@@ -309,7 +311,7 @@ def _send(worker: _Worker) -> Decision:
     if answered.then is not AfterAnswer.GO_ON:
         return _failed_write(worker, answered)
     _keep(worker, mark=ApplyStage.PATCHED.value, failures=0)
-    return Decision(NextStep.LOOK)
+    return Decision(NextStep.READ_BACK)
 
 
 def _is_clear(answer: ServerAnswer) -> bool:
@@ -383,7 +385,7 @@ def _without_writer(
         live = read_by_watcher(execution.request.cluster, target, clients)
     except (SourceUnavailable, SourceRejected, VersionUnknown):
         return _unlooked(execution, str(why), now, by)
-    look = _look(execution, target, live, "the object is no longer in the cluster")
+    look = _read_back(execution, target, live, "the object is no longer in the cluster")
     refusal = execution.refusal or str(why)
     decision = decide(ApplyStage(execution.mark), _order(execution), look, refusal=refusal)
     if _is_doubtful(execution, decision, now):

@@ -190,7 +190,7 @@ def _write(
         started_at=step.now,
         next_at=step.now,
     )
-    step.beside.update(
+    step.extras.update(
         mode=execution.mode,
         confirmed=execution.confirmed,
         execution=execution.pk,

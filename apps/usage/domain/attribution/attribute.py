@@ -14,11 +14,11 @@ from apps.usage.domain.attribution.sharing import (
     DeviceGroup,
     DeviceShare,
     Division,
-    beside_each_other,
     counted_once,
     divide,
     divide_by_instants,
     is_clear,
+    ran_at_once,
 )
 
 # A grid of samples can hold one more than its length says; from two more on a label was there
@@ -208,7 +208,7 @@ def _without_copies(result: Attribution) -> list[DeviceSlot]:
     left = []
     for row in result.strays:
         pods = () if row.pod else named.get(_device(row), ())
-        if not pods or not beside_each_other([row, *pods], result.interval(row)):
+        if not pods or not ran_at_once([row, *pods], result.interval(row)):
             left.append(row)
         elif row.activity_sum is not None:
             rest = row.activity_sum - sum(one.activity_sum or 0.0 for one in pods)

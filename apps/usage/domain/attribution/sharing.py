@@ -127,7 +127,7 @@ def is_clear(group: DeviceGroup, holdings: Sequence[Allocation], seconds: Second
     return (
         bool(named)
         and all(_names(row, pod.namespace, pod.name) for row in named)
-        and not any(beside_each_other(rows, seconds(rows[0])) for rows in group.devices().values())
+        and not any(ran_at_once(rows, seconds(rows[0])) for rows in group.devices().values())
         and not any(_outlives(rows, ran[0], seconds(rows[0])) for rows in group.devices().values())
     )
 
@@ -137,7 +137,7 @@ def _outlives(rows: Sequence[DeviceSlot], ran: float, interval: float) -> bool:
     return sum(row.samples for row in rows if row.pod) - ran / interval >= _SPARE_SAMPLES
 
 
-def beside_each_other(rows: Sequence[DeviceSlot], interval: float) -> bool:
+def ran_at_once(rows: Sequence[DeviceSlot], interval: float) -> bool:
     """Say whether rows of a device are of the same time: more samples than a slot has room for.
 
     Rows by process stand beside the device's own, however short the pods' lives were.
@@ -375,7 +375,7 @@ def _counted_once(
         return 0.0, 0, []
     named = [row for row in seen if row.pod]
     bare = [row for row in seen if not row.pod]
-    if not beside_each_other(seen, interval):
+    if not ran_at_once(seen, interval):
         chosen = named or bare
         apart = bare if named else []
         total = fsum(row.activity_sum or 0.0 for row in chosen)

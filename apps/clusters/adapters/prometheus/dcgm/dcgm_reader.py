@@ -89,7 +89,7 @@ class PartReader:
                 for number, slot in self._slots.items()
                 for device in slot.measured()
             }
-        self._fall_back()
+        self._substitute()
         self._name_silent()
         for number, slot in self._slots.items():
             yield number, list(slot.rows.values())
@@ -310,7 +310,7 @@ class PartReader:
             "these samples were left out"
         )
 
-    def _fall_back(self) -> None:
+    def _substitute(self) -> None:
         """Take GPU_UTIL for devices that have no profiling metric."""
         with_memory = any(
             slot.memory or any(row.memory is not None for row in slot.rows.values())

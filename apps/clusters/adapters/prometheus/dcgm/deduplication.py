@@ -134,7 +134,7 @@ def _doubled(
     several = _with_several_targets(reading, duplicates, nodes)
     doubled: defaultdict[int, set[str]] = defaultdict(set)
     for slot, keys in several.items():
-        beside = _beside(reading, slot, keys, interval)
+        beside = _overlapping(reading, slot, keys, interval)
         doubled[slot] = {nodes[slot, key] for key in beside}
     return doubled
 
@@ -160,7 +160,7 @@ def _with_several_targets(
     return found
 
 
-def _beside(
+def _overlapping(
     reading: WindowReader,
     slot: int,
     keys: Collection[DeviceKey],

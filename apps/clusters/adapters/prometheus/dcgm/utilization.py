@@ -277,7 +277,7 @@ def _rows_of(
     `room` is how many samples one series can have. None where every pod reads 0 on an active
     device, NONE where nothing can be told: all is 0.
     """
-    if _NOBODY not in values or not _beside(rows, values[_NOBODY][1], room):
+    if _NOBODY not in values or not _overlapping(rows, values[_NOBODY][1], room):
         # Without the device's own row beside them, the rows of pods can only be copies of it.
         return VirtualGpus.COPIES
     device, samples = _mean(values[_NOBODY], scale), values[_NOBODY][1]
@@ -316,7 +316,7 @@ def _are_copies(
     return all(-1.0 <= less <= max(0.0, missing) + 1.0 for less, missing in lacking)
 
 
-def _beside(rows: Sequence[DeviceRow], samples: float, room: float) -> bool:
+def _overlapping(rows: Sequence[DeviceRow], samples: float, room: float) -> bool:
     """Say whether the row without a pod was there all the time that the pods were.
 
     Otherwise it covers the time after them, when no pod held the GPU. That is also so where one

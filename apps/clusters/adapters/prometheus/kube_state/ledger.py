@@ -42,9 +42,9 @@ from apps.clusters.adapters.prometheus.window_reader import (
     WindowReader,
     day_windows,
 )
-from apps.clusters.domain.pods.kube_objects import KEPT_LABELS
+from apps.clusters.domain.pods.kube_objects import STORED_LABELS
 from apps.clusters.domain.pods.kube_state import (
-    LOOK_AHEAD_SECONDS,
+    READ_AHEAD_SECONDS,
     SeriesCoverage,
     pod_record,
     presence,
@@ -169,8 +169,8 @@ class NodeReader:
         """Return the two queries that show which nodes are there shortly after the window."""
         every = self._reading.matchers
         return [
-            over_all(NodeLabels, COUNT, NODE_CREATED, every, LOOK_AHEAD_SECONDS),
-            over_all(NodeLabels, COUNT, NODE_CAPACITY, (*every, self._gpu), LOOK_AHEAD_SECONDS),
+            over_all(NodeLabels, COUNT, NODE_CREATED, every, READ_AHEAD_SECONDS),
+            over_all(NodeLabels, COUNT, NODE_CAPACITY, (*every, self._gpu), READ_AHEAD_SECONDS),
         ]
 
     def add_after(self, series: list[Instant[NodeLabels]]) -> bool:
@@ -242,7 +242,7 @@ def read_ledger(
     gpu = gpu_matcher(named)
     plausible = Plausible(reading, window.end_seconds)
     pods = PodReader(reading, gpu, plausible)
-    nodes = NodeReader(reading, gpu, {*KEPT_LABELS, *label_keys}, plausible)
+    nodes = NodeReader(reading, gpu, {*STORED_LABELS, *label_keys}, plausible)
     for day in day_windows(window):
         pods.read_facts(day)
         nodes.read_slots(day.slots())
@@ -309,7 +309,7 @@ def _full(pods: PodReader, nodes: NodeReader) -> dict[int, float]:
 
 def _read_after(reading: WindowReader, window: Window, pods: PodReader, nodes: NodeReader) -> bool:
     """Note what is still there shortly after the window; say whether anything is."""
-    at = window.end_seconds + LOOK_AHEAD_SECONDS - END_MARGIN_SECONDS
+    at = window.end_seconds + READ_AHEAD_SECONDS - END_MARGIN_SECONDS
     answers = reading.instants([*nodes.after_queries(), *pods.after_queries()], at)
     seen = [nodes.add_after(next(answers)), nodes.add_after(next(answers))]
     if pods.pods:

@@ -142,21 +142,21 @@ class Plausible:
         if at == 0.0:
             return None
         fits = _EARLIEST_AT <= at <= self.end + _LARGEST_AHEAD_SECONDS
-        return self._kept(metric, at, fits=fits, what="times")
+        return self._retained(metric, at, fits=fits, what="times")
 
     def units(self, metric: str, amount: float) -> float | None:
         """Return an amount of a resource."""
-        return self._kept(metric, amount, fits=0.0 <= amount <= _LARGEST_UNITS, what="amounts")
+        return self._retained(metric, amount, fits=0.0 <= amount <= _LARGEST_UNITS, what="amounts")
 
     def fraction(self, metric: str, mean: float) -> float | None:
         """Return the mean of a value that is 0 or 1."""
-        return self._kept(metric, mean, fits=0.0 <= mean <= 1.0 + 1e-9, what="values")
+        return self._retained(metric, mean, fits=0.0 <= mean <= 1.0 + 1e-9, what="values")
 
     def count(self, metric: str, samples: float) -> float | None:
         """Return a number of samples."""
-        return self._kept(metric, samples, fits=0.0 <= samples < float("inf"), what="values")
+        return self._retained(metric, samples, fits=0.0 <= samples < float("inf"), what="values")
 
-    def _kept(self, metric: str, value: float, *, fits: bool, what: str) -> float | None:
+    def _retained(self, metric: str, value: float, *, fits: bool, what: str) -> float | None:
         # NaN fails every comparison.
         if fits:
             return value

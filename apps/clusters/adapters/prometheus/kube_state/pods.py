@@ -49,7 +49,7 @@ from apps.clusters.adapters.prometheus.kube_state.metrics import (
     over_slots,
 )
 from apps.clusters.adapters.prometheus.window_reader import Points, WindowReader
-from apps.clusters.domain.pods.kube_state import LOOK_AHEAD_SECONDS, OptionalSeries, PodSeries
+from apps.clusters.domain.pods.kube_state import READ_AHEAD_SECONDS, OptionalSeries, PodSeries
 from apps.clusters.domain.pods.ledger import Owner
 from apps.clusters.domain.window import Window
 
@@ -91,8 +91,8 @@ class PodReader:
 
     def read_facts(self, day: Window) -> None:
         """Read the pods of a stretch of at most a day, and what holds for their lives."""
-        at = day.end_seconds + LOOK_AHEAD_SECONDS - END_MARGIN_SECONDS
-        length = day.seconds + LOOK_AHEAD_SECONDS
+        at = day.end_seconds + READ_AHEAD_SECONDS - END_MARGIN_SECONDS
+        length = day.seconds + READ_AHEAD_SECONDS
         gpu = (*self._reading.matchers, self._gpu)
         answers = self._reading.instants(
             [
@@ -272,9 +272,9 @@ class PodReader:
         """Return the queries that show the pods shortly after the window: two, or three."""
         gpu = (*self._reading.matchers, self._gpu)
         queries = [
-            over_all(PodLabels, COUNT, REQUESTS, gpu, LOOK_AHEAD_SECONDS),
-            over_all(PodLabels, COUNT, INIT_REQUESTS, gpu, LOOK_AHEAD_SECONDS),
-            over_all(Container, EARLIEST, CONTAINER_STARTED, self._chosen(), LOOK_AHEAD_SECONDS),
+            over_all(PodLabels, COUNT, REQUESTS, gpu, READ_AHEAD_SECONDS),
+            over_all(PodLabels, COUNT, INIT_REQUESTS, gpu, READ_AHEAD_SECONDS),
+            over_all(Container, EARLIEST, CONTAINER_STARTED, self._chosen(), READ_AHEAD_SECONDS),
         ]
         return queries if self.pods else []
 
