@@ -161,7 +161,7 @@ def test_a_month_that_lacks_something_waits_until_it_is_closed() -> None:
     assert send_monthly_reports(now=THIRD) == 0
     close_period(OCTOBER, by="finn", now=THIRD, forced="no price for old cards")
     assert send_monthly_reports(now=THIRD) == 1
-    assert "GPU-hours have no price and are in no sum." in str(mail.outbox[0].body)
+    assert "GPU-hours have no price. Totals exclude them." in str(mail.outbox[0].body)
     assert "no price for old cards" in str(mail.outbox[0].body)
 
 

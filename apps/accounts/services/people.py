@@ -101,6 +101,7 @@ def namesake_of(name: str) -> User | None:
     found = same.filter(username=name).first() or same.first()
     if found is not None:
         return found
+    # No database compares letters that only look alike: the names are gone through.
     names = User.objects.order_by("pk").values_list("username", flat=True)
     alike = (each for each in names.iterator() if reads_as(each, name))
     twin = next(alike, None)
@@ -132,6 +133,7 @@ def change_person(name: str, changes: PersonChanges, *, by: ActingParty, now: da
     before = account_state(user)
     if changes.role is not None:
         user.role = changes.role.value
+        # A superuser may do everything whatever the role says: from now on the role is what counts.
         user.is_superuser = user.is_staff = user.role_from_groups = False
     if changes.email is not None:
         user.email = changes.email

@@ -208,7 +208,7 @@ class RecommendationSum:
 _COLUMNS = [
     f"{field.name}__name" if field.name in _NAMED else field.name
     for field in fields(RecommendationRow)
-    if field.name != "kept"
+    if field.name != "retained"
 ]
 _CURRENCY = _COLUMNS.index("currency")
 

@@ -201,6 +201,7 @@ class Rates:
 
     def digest(self, at: datetime) -> str:
         """Return a digest of all prices and entitlements that hold at `at`."""
+        # Between two turns nothing changes: a digest for each stretch, not for each hour.
         place = bisect_right(self._turns, at)
         if place not in self._digests:
             holding = [
@@ -213,6 +214,7 @@ class Rates:
 
     def stretches(self, first: datetime, last: datetime) -> Iterator[PriceInterval]:
         """Yield the stretches that hold a time from `first` up to, and with, `last`."""
+        # Stretch n lies before turn n: the first has no start, the last no end.
         for place in range(bisect_right(self._turns, first), bisect_right(self._turns, last) + 1):
             start = self._turns[place - 1] if place else None
             end = self._turns[place] if place < len(self._turns) else None
@@ -228,6 +230,7 @@ class Rates:
 
 
 def _entitlements() -> list[_Entitled]:
+    # Whole micro-GPUs: shares are divided as integers, so that their sum is exact.
     rows = Entitlement.objects.filter(gpus__gt=0).order_by("tier", "team__name", "pk")
     return [
         _Entitled(start, end, tier, team, round(gpus * _MICRO))
@@ -278,6 +281,7 @@ def days_of(cluster: int, hours: Iterable[datetime]) -> Iterator[tuple[Day, list
     near = Q(start__lte=ordered[-1], end__gt=ordered[0])
     dates = Q(day__gte=day_of(ordered[0], zone), day__lte=day_of(ordered[-1], zone))
     days = list(Day.objects.filter(near | dates, cluster_id=cluster).order_by("start", "pk"))
+    # A report zone that was changed leaves days of two zones: dates alone would place hours twice.
     starts = [day.start for day in days]
     by_date = {day.day: place for place, day in enumerate(days)}
     grouped: dict[int, list[datetime]] = defaultdict(list)
@@ -304,6 +308,7 @@ def _of_new_facts(within: Q) -> Iterable[tuple[int, datetime]]:
     as_they_are = PricedHour.objects.filter(
         cluster=OuterRef("cluster"), hour=OuterRef("hour"), facts_at=OuterRef("collected_at")
     )
+    # Equal, not later: clocks of two machines differ, and the newer facts may have the older time.
     collected = CollectionWindow.objects.filter(within, collected_at__isnull=False)
     return collected.exclude(Exists(as_they_are)).order_by().values_list("cluster_id", "hour")
 

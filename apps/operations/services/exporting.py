@@ -113,9 +113,11 @@ def _teams(held: Loaded, now: datetime) -> tuple[Team, ...]:
     """Return the teams in the order in which their patterns are tried."""
     claims = _lasting(held.claims, CLAIM, now)
     first = {}
+    # Backwards: the first pattern of a team is the one that stays.
     for claim in sorted(claims, key=lambda claim: claim.position, reverse=True):
         first[claim.team] = claim.position
     active = [team for team in held.teams if team.active]
+    # Teams without a pattern come last: no namespace is tried against them.
     ordered = sorted(active, key=lambda team: (team.name not in first, first.get(team.name, 0)))
     entitlements = _by_team(_lasting(held.entitlements, ENTITLEMENT, now), "team")
     budgets = _by_team(_lasting(held.budgets, BUDGET, now), "team")
@@ -185,6 +187,7 @@ def _price(row: PriceRecord) -> Price:
         example=row.example,
         valid_from=_instant(cast("datetime", row.valid_from)),
     )
+    # It was confirmed when it was loaded; without the word the file would be refused.
     return price if price_doubt(price) is None else msgspec.structs.replace(price, confirmed=True)
 
 
@@ -220,7 +223,9 @@ def _said(value: Any) -> Any:
     if isinstance(value, tuple | list):
         return [_said(item) for item in value]
     if isinstance(value, float):
+        # 5000, not 5000.0: as people write it, and the same when it is read.
         return int(value) if value.is_integer() else value
+    # An enum is a text, but the safe dumper of PyYAML takes it for an object.
     return str(value) if isinstance(value, str) else value
 
 
@@ -236,6 +241,7 @@ class _Dumper(yaml.SafeDumper):
 
 
 _PLAIN = re.compile(r"[A-Za-z][\w./-]*(?: [\w./-]+)*")
+# Booleans in YAML 1.1 too, which many tools still read: a team may well be called `on`.
 _WORDS = frozenset({"true", "false", "null", "yes", "no", "on", "off", "y", "n"})
 
 

@@ -237,6 +237,7 @@ ENTITLEMENT: RecordKind[EntitlementRecord] = RecordKind(
 )
 BUDGET: RecordKind[BudgetRecord] = RecordKind(
     "budget",
+    # A team may have one in GPU-hours and one in money for the same period.
     key=lambda r: (r.team, r.period, r.money is None),
     name=lambda r: f"{r.team} per {r.period} in {'GPU-hours' if r.money is None else 'money'}",
     columns=("gpu_hours", "money", "currency"),
@@ -307,6 +308,7 @@ class Plans:
 
     def store(self) -> None:
         """Write everything; the caller holds the transaction."""
+        # In this order: what comes later names teams, clusters and tiers by the ids of their rows.
         accounts.write_teams(self.teams.saved)
         accounts.write_leads(self.leads.saved)
         clusters.write_clusters(self.clusters.saved)
@@ -366,6 +368,7 @@ def plan_catalog(catalog: Catalog, held: Loaded, *, now: datetime) -> Plans:
         entitlements=dated(held.entitlements, desired_entitlements(catalog), ENTITLEMENT),
         budgets=dated(held.budgets, desired_budgets(catalog), BUDGET),
         prices=dated(held.prices, desired_prices(catalog), PRICE),
+        # The one row of settings is never retired.
         report=plan_current(held.report, desired_report(catalog), REPORT, retire=lambda r: r),
     )
 

@@ -83,6 +83,7 @@ def submit_proposal(
         raise ProposalRefused("Give a reason for the approver.")
     seen = preview_proposal(target, value, now=now)
     try:
+        # A savepoint: after a failed insert PostgreSQL takes nothing else in a transaction.
         with transaction.atomic():
             row = CatalogProposal.objects.create(
                 team=team,
@@ -114,6 +115,7 @@ def approve_proposal(
         row = _open(user, pk)
         target = target_of(row)
         catalog = catalog_of(loaded(), now=now)
+        # The author decided upon what held then: approved now, it would undo what came between.
         if value_in(catalog, target) != row.before:
             raise ProposalRefused(
                 f"The {target} was changed after this was proposed. Reject it; its author proposes "
@@ -171,6 +173,7 @@ def _open(user: User, pk: int) -> CatalogProposal:
 
 def _locked(pk: int) -> CatalogProposal:
     """Return an open proposal, locked: two who decide at once must not both succeed."""
+    # The team is only read: to lock its row would hold up whoever writes to it.
     rows = CatalogProposal.objects.select_for_update(of=("self",)).select_related("team")
     row = rows.filter(pk=pk).first()
     if row is None:

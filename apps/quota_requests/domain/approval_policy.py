@@ -187,7 +187,7 @@ def _dry_run(facts: PolicyFacts) -> PolicyCheck:
     text = {
         True: "Dry run passed.",
         False: "The cluster refuses the change.",
-        None: "Dry run not made, or without an answer.",
+        None: "The outcome of a dry run is not known.",
     }[facts.dry_run]
     return PolicyCheck("dry run", facts.dry_run, text)
 

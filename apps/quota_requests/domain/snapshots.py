@@ -248,11 +248,11 @@ def time_box(until: datetime | None, *, applied_at: datetime) -> TimeBox | None:
 
 @dataclass(frozen=True, slots=True)
 class KeyState:
-    """What is known of a key, whatever its change; `things` are what its units count.
+    """What is known of a key, whatever its change; `unit_name` says what its units are.
 
-    `promises` are of all its tiers, each quota once. `waiting` is the work that it holds back, in
-    a `strict` queue one after the other. `shares` are the queues of its cohort, of which `ours` is
-    the one that changes. `priced` names the tiers whose cost is shown, which are those that the
+    `entitlements` are of all its tiers, each quota once. `waiting` is the work that it holds back,
+    in a `strict` queue one after the other. `shares` are the queues of its cohort, of which `ours`
+    is the one that changes. `priced` names the tiers whose cost is shown, which are those that the
     key's pods really use; none: all.
     """
 

@@ -41,7 +41,7 @@ class KeyTaken(TransitionDenied):
 
 @dataclass(slots=True)
 class Transition:
-    """A locked request that is being changed; what `note` and `beside` say goes to the audit."""
+    """A locked request that is being changed; what `note` and `extras` say goes to the audit."""
 
     request: ChangeRequest
     actor: Actor

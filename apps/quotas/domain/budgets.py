@@ -178,6 +178,7 @@ class _ExhaustionRange(NamedTuple):
 
 
 def _burn_rate(spent: SpentAmount, even: float) -> float | None:
+    # Of a budget of 0 there is no pace: any use is infinitely fast.
     return None if spent.per_hour is None or even <= 0 else spent.per_hour / even
 
 
@@ -323,6 +324,7 @@ class KnownHours:
         being collected, count only where known. Hours before data starts count as unknown, for the
         clusters that data starts with.
         """
+        # By Unix time: where zones end in half an hour, local full hours are none of the ledger.
         closed = datetime.fromtimestamp(at.timestamp() // 3600 * 3600, at.tzinfo)
         # The last hours are still being collected: to call them missing would alarm every hour.
         end = min(window.end, max(self.end, closed - SETTLING))

@@ -122,6 +122,7 @@ class QuotasNow:
         blocked = {one.ref: _suppressed(state, one) or 0.0 for one in state.shown}
 
         def rank(one: ObservedKey) -> tuple[bool | float | str, ...]:
+            # The fullest first; without a limit there is no usage, and such come last.
             usage = inf if one.saturation is None else -one.saturation
             names = (one.cluster, one.namespace, one.source, one.name, one.key)
             return (not blocked[one.ref], usage, *names)
@@ -367,6 +368,7 @@ class _QuotaState:
 
     def tiers(self, one: ObservedKey) -> tuple[str, ...]:
         flavor = one.key.partition("/")[0] if one.source == QuotaSource.CLUSTER_QUEUE else ""
+        # Without a flavor the tiers follow from the resource alone, alike in all clusters.
         place = (one.cluster_id if flavor else 0, flavor, one.meaning.resource)
         if place not in self._tiers:
             labels = self.there.flavors.get(one.cluster_id, {}).get(flavor)
@@ -404,6 +406,7 @@ class _QuotaState:
             (refused.units, refused.start)
             for refused in waits.refused.get(one.namespace, ())
             if refused.resource == one.meaning.resource
+            # A message that names no quota may mean any on that resource.
             and (not refused.quotas or one.name in refused.quotas)
         ]
 
@@ -424,6 +427,7 @@ def _quota_state(
     clusters = () if every_cluster else filters.cluster
     there = present_quotas(at, named=named_by_tiers(history), clusters=clusters)
     state = _QuotaState(at, there, history.at(at.timestamp()), _queue_users(there))
+    # Whose namespaces these are takes two queries, which a list of everything does not need.
     if filters.team or not visibility.everything:
         state.find_teams(there.keys)
     state.shown = [one for one in there.keys if _is_shown(state, one, filters, visibility)]
@@ -512,6 +516,7 @@ def _rows(state: _QuotaState, page: Sequence[ObservedKey]) -> Iterable[QuotaRow]
             borrowed=limit.borrowed,
             borrowing_limit=limit.borrowing_limit,
             lending_limit=limit.lending_limit,
+            # Without any limit; JSON has no infinity.
             ceiling=None if limit.ceiling == inf else limit.ceiling,
             guarantee=limit.guarantee,
             weight=limit.weight,

@@ -75,6 +75,7 @@ def settings_in(cluster_id: int, window: Window) -> list[ObservedObject]:
 
 def local_queues(seen: Iterable[ObservedObject]) -> dict[tuple[str, str], str]:
     """Return (namespace, LocalQueue) → ClusterQueue; of several settings the newest."""
+    # A LocalQueue may have led to another ClusterQueue before: the last one wins.
     ordered = sorted(seen, key=lambda one: one.first)
     return {
         (one.namespace, one.name): one.body.cluster_queue

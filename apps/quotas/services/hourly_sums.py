@@ -125,6 +125,7 @@ def read_inputs(
         keys = with_shown(keys, shown, unwatched, named=named)
         keys = with_shown_queues(keys, queues, unwatched, named=named)
     records = [row.record for row in recorded_pod_rows(cluster, window, source=None)]
+    # Claims have lives of their own below: as pods they would count twice.
     pods = [(pod, _life(pod, end, named)) for pod in records if pod.owner.kind != CLAIM_KIND]
     waiting_kinds = (
         ObservedKind.RESOURCE_CLAIM,
@@ -196,6 +197,7 @@ def _by_hour(lives: Iterable[tuple[str, RequestLife]], window: Window) -> ByHour
     for namespace, life in lives:
         start = max(first, life.created)
         end = last if life.ended is None else min(last, life.ended)
+        # A pod of many hours is looked at in each, and never in hours in which it was not there.
         hour = first + int(start - first) // 3600 * 3600
         while hour < end:
             found[hour, namespace].append(life)
@@ -296,8 +298,10 @@ def roll_hours(*, now: datetime, source: MetricsSource | None = None) -> int:
             try:
                 roll_window(cluster_id, window, now=now, source=source)
             except (SourceUnavailable, SourceRejected) as error:
+                # What does not answer for one window would keep the others waiting for the same.
                 logger.warning("quotas of cluster %s at %s: %s", cluster_id, window.start, error)
                 break
+            # The database is away: no cluster could be summed, and the task is tried again.
             except (OperationalError, InterfaceError):
                 raise
             except Exception:
@@ -450,6 +454,7 @@ def _fill_queue_part(
 
 def _fill_shown(filled: KeyHour, key: KeyIntervals, hour: Window, inputs: QuotaInputs) -> None:
     """Put to a queue what Kueue's series show in every slot of the hour: reserved, and pending."""
+    # A mean over some of the slots would pass for one of the hour: all or none.
     used = inputs.shown_used.get(key.id, {})
     pending = inputs.shown_pending.get((key.id.name, key.resource), {})
     if used.keys() >= set(hour.slots()):
@@ -462,6 +467,7 @@ def _key_ids(cluster_id: int, keys: Iterable[QuotaRef]) -> dict[QuotaRef, int]:
     """Return the ids of keys; those that are new are made, also where another does so at once."""
     wanted = set(keys)
     known = _known_ids(cluster_id)
+    # In order: two that insert the same keys the other way round would wait for each other.
     new = sorted(wanted - known.keys())
     if new:
         # A ref of one cluster does not name it: the zip leaves the fifth field out.
@@ -513,6 +519,7 @@ def _values_before(there: Any) -> dict[int, Sequence[float | None]]:
 
 def _values(filled: KeyHour, before: Sequence[float | None] | None) -> tuple[float | None, ...]:
     amounts = (filled.used, filled.held, filled.pending, filled.suppressed)
+    # Members of a queue are forgotten sooner than hours are summed again: known once stays known.
     if before is not None and filled.used is None:
         amounts = tuple(before)  # type: ignore[assignment]
     return (filled.seconds, filled.hard, *amounts)

@@ -132,6 +132,7 @@ def held_at_once(span: EvidenceSpan, nodes: Collection[str]) -> dict[tuple[str, 
 def _living_pods(span: EvidenceSpan, column: str, names: Collection[str]) -> QuerySet[Pod, Pod]:
     """Return the pods that were there at some time from the first day on, until now."""
     lasted = Q(ended_at__isnull=True) | Q(ended_at__gt=span.window.start)
+    # Claims have rows of their own, beside the pods that use them: units would count twice.
     rows = Pod.objects.filter(lasted, cluster=span.cluster).exclude(workload__kind=CLAIM_KIND)
     return rows.filter(**{f"{column}__in": list(names)}) if len(names) <= _NAMED else rows
 
@@ -232,8 +233,10 @@ def _keys(span: EvidenceSpan, book: OfferBook, history: TierHistory) -> Iterator
     owners, named = _owners_now(rows), named_by_tiers(history)
     for pk, team, namespace, name, key, peak, known, there in _key_sums(rows):
         quota = present.get((namespace, name))
+        # Gone or without the key since: there is nothing left to lower.
         if quota is None or key not in quota.hard or peak is None:
             continue
+        # A key that changed hands has sums of each team: advice goes to who has it now.
         if pk not in owners or owners[pk] != team:
             continue
         means = meaning_of(key, named=named, scopes=quota.scopes)
@@ -269,6 +272,7 @@ def _key_sums(
         rows.order_by()
         .values_list(*columns)
         .annotate(
+            # An hour in which the key was there for a part holds quota-hours of that part alone.
             peak=Max(F("used") * 3600.0 / F("seconds"), output_field=_FLOAT),
             known=Sum("seconds", filter=Q(used__isnull=False), default=0.0),
             there=Sum("seconds"),

@@ -52,6 +52,7 @@ def _unmapped(
 ) -> Iterator[Finding]:
     """Yield where only pods of a renamed resource are on a node, and its series name no pod."""
     found: dict[str, list[NodeTenant]] = {}
+    # Where pods hold whole GPUs too, series that name none of them have another cause.
     others = {t.node for t in running if not t.resource.endswith(".shared")}
     for tenant in running:
         on_shared = tenant.resource.endswith(".shared") and tenant.node not in others
