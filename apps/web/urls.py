@@ -36,7 +36,7 @@ urlpatterns: list[URLPattern] = [
     path("quotas/", quota_pages.quota_list, name="quotas"),
     path(
         "quotas/<str:cluster>/<str:source>/<str:namespace>/<str:name>/<path:key>/",
-        key_page.quota,
+        key_page.quota_key,
         name="quota",
     ),
     path("quotas/requests/", request_pages.requests, name="requests"),

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import timedelta
 from html import unescape
 
 import pytest
@@ -21,11 +22,12 @@ from apps.clusters.domain.observed.objects import (
     ObservedKind,
     QuotaSnapshot,
 )
-from apps.clusters.models import NamespaceClaim, ObservedObject, WatchCoverage
+from apps.clusters.models import NamespaceClaim, ObservedObject, Pod, WatchCoverage
+from apps.quota_requests.models import ChangeRequest
 from apps.quotas.models import Budget, QuotaHour, QuotaKey, QuotaKeyHour
-from tests.factories import Portal, make_team
-from tests.quotas.worlds import GPU, KEY, see, see_quota
-from tests.web.conftest import DAILY, HOURLY
+from tests.factories import Portal, make_pod, make_team, make_workload
+from tests.quotas.worlds import GPU, KEY, refuse, see, see_quota
+from tests.web.conftest import HOURLY
 from tests.web.entitlements import HOUR, MORNING, SINCE, fill_key
 from tests.web.pages import check_explained, records_of, table_links, text_of
 from tests.web.shown import tables_of
@@ -113,7 +115,7 @@ def test_quotas_that_nobody_watches_now_are_told_as_of_when_they_were_seen(
     assert "Clusters that are not watched show their last known values" in text_of(admin, TEAMS)
     assert {row["stale"] for row in keys_file(admin)} == {"yes"}
     one = text_of(admin, ONE)
-    assert 'aria-label="As it was last seen"' in one
+    assert "Used / limit as last seen" in words(one)
     assert "Not watched now: as of" in one
 
 
@@ -294,39 +296,97 @@ def test_a_window_without_hours_says_so(admin: Client) -> None:
 # ---------------------------------------------------------------- one key
 
 
-def test_a_key_tells_its_amounts_and_how_full_it_was(admin: Client) -> None:
+def test_a_key_tells_its_figures_and_its_use_in_steps(admin: Client) -> None:
     page = text_of(admin, f"{ONE}?{HOURLY}")
-    assert "Limit 8" in words(page)
-    assert "Quota usage 75 %" in words(page)
-    assert page.count('<path class="plot-line plot-used"') == 2  # the legend and the line
+    told = words(page)
+    assert "6 / 8 GPUs" in told
+    assert "0 % of the time" in told
+    assert page.count('<path class="plot-line plot-limit"') == 2  # the legend and the line
+    assert page.count('<path class="plot-area plot-used-area"') == 1
+    (row,) = tables_of(page)["points"].rows[1:]
+    assert [cell.text for cell in row] == ["26 Oct 2025 07:00", "26 Oct 2025 13:00", "8", "6", "0"]
+
+
+def test_each_change_of_use_is_a_step_and_the_time_at_the_limit_is_summed(admin: Client) -> None:
+    QuotaKeyHour.objects.filter(hour=MORNING + HOUR).update(used=8.0, suppressed=2.0)
+    page = text_of(admin, f"{ONE}?{HOURLY}")
     rows = tables_of(page)["points"].rows[1:]
-    assert len(rows) == 6
-    assert [cell.text for cell in rows[0]][:4] == ["26 Oct 2025 07:00", "vision", "75.0", "8"]
+    assert [[cell.text for cell in row[2:]] for row in rows] == [
+        ["8", "6", "0"],
+        ["8", "8", "2"],
+        ["8", "6", "0"],
+    ]
+    assert "17 % of the time" in words(page)
 
 
-def test_days_of_a_key_are_means_of_the_time_it_was_there(admin: Client) -> None:
-    (row,) = tables_of(text_of(admin, f"{ONE}?{DAILY}"))["points"].rows[1:]
-    assert [cell.text for cell in row] == [
-        *("26 Oct 2025", "vision", "75.0", "8", "6", "5", "1", "0", "6h 0m"),
+def test_pods_and_refusals_tell_when_something_changed(portal: Portal, admin: Client) -> None:
+    Pod.objects.all().delete()
+    started = MORNING + timedelta(minutes=15)
+    make_pod(
+        make_workload(portal.clusters[0], "vision", "train"),
+        created_at=started,
+        bound_at=started,
+        units=4.0,
+        requests={GPU: 4},
+        ended_at=MORNING + HOUR,
+    )
+    QuotaKeyHour.objects.exclude(hour=MORNING).delete()
+    QuotaKeyHour.objects.update(used=3.0)
+    rows = tables_of(text_of(admin, f"{ONE}?{HOURLY}"))["points"].rows[1:]
+    assert [[cell.text for cell in row[:4]] for row in rows] == [
+        ["26 Oct 2025 07:00", "26 Oct 2025 07:15", "8", "0"],
+        ["26 Oct 2025 07:15", "26 Oct 2025 08:00", "8", "4"],
     ]
 
 
-def test_who_had_what_when_is_told_change_by_change(portal: Portal, admin: Client) -> None:
+LIMITS = f"{ONE}?tab=limits"
+
+
+def test_the_limit_history_has_a_line_for_each_change_the_newest_first(
+    portal: Portal, admin: Client
+) -> None:
     QuotaKeyHour.objects.filter(hour=MORNING + 2 * HOUR).update(hard=12.0)
     QuotaKeyHour.objects.filter(hour__gt=MORNING + 3 * HOUR).update(team=portal.speech)
-    rows = tables_of(text_of(admin, f"{ONE}?{HOURLY}"))["owners"].rows[1:]
-    assert [[cell.text for cell in row[:4]] for row in rows] == [
-        ["26 Oct 2025 07:00", "26 Oct 2025 09:00", "vision", "8"],
-        ["26 Oct 2025 09:00", "26 Oct 2025 10:00", "vision", "12"],
-        ["26 Oct 2025 10:00", "26 Oct 2025 11:00", "vision", "8"],
-        ["26 Oct 2025 11:00", "26 Oct 2025 13:00", "speech", "8"],
+    rows = tables_of(text_of(admin, f"{LIMITS}&{HOURLY}"))["owners"].rows[1:]
+    assert [[cell.text for cell in row] for row in rows] == [
+        ["26 Oct 2025 11:00", "26 Oct 2025 13:00", "speech", "–", "8", "–", "–"],
+        ["26 Oct 2025 10:00", "26 Oct 2025 11:00", "vision", "12", "8", "–", "outside the portal"],
+        ["26 Oct 2025 09:00", "26 Oct 2025 10:00", "vision", "8", "12", "–", "outside the portal"],
+        ["26 Oct 2025 07:00", "26 Oct 2025 09:00", "vision", "–", "8", "–", "–"],
     ]
+
+
+def test_a_change_of_the_limit_leads_to_its_request(portal: Portal, admin: Client) -> None:
+    at = MORNING + 2 * HOUR + timedelta(minutes=3)
+    request = ChangeRequest.objects.create(
+        cluster=portal.clusters[0],
+        team=portal.vision,
+        source="ResourceQuota",
+        namespace="vision",
+        name="gpus",
+        key=KEY,
+        before="8",
+        after="12",
+        reason="More voices.",
+        state="applied",
+        authors=["ada"],
+        approvals=["cleo"],
+        created_at=MORNING,
+        changed_at=at,
+        changed_by="cleo",
+        applied_at=at,
+    )
+    QuotaKeyHour.objects.filter(hour__gte=MORNING + 2 * HOUR).update(hard=12.0)
+    page = text_of(admin, f"{LIMITS}&{HOURLY}")
+    row = tables_of(page)["owners"].rows[1]
+    assert [cell.text for cell in row[3:]] == ["8", "12", f"Request {request.pk}", "ada, cleo"]
+    assert f'href="/quotas/requests/{request.pk}/' in page
 
 
 def test_a_night_in_which_the_clock_changes_is_one_stretch(admin: Client) -> None:
     """02:00 comes twice on this morning; hours follow each other all the same."""
     QuotaKeyHour.objects.update(hour=F("hour") - 7 * HOUR)
-    page = text_of(admin, f"{ONE}?first=2025-10-25&last=2025-10-26")
+    page = text_of(admin, f"{LIMITS}&first=2025-10-25&last=2025-10-26")
     (row,) = tables_of(page)["owners"].rows[1:]
     assert [cell.text for cell in row[:3]] == [
         *("26 Oct 2025 01:00", "26 Oct 2025 06:00", "vision"),
@@ -335,8 +395,35 @@ def test_a_night_in_which_the_clock_changes_is_one_stretch(admin: Client) -> Non
 
 def test_a_key_that_was_away_is_told_twice(portal: Portal, admin: Client) -> None:
     QuotaKeyHour.objects.filter(hour=MORNING + 3 * HOUR).delete()
-    rows = tables_of(text_of(admin, f"{ONE}?{HOURLY}"))["owners"].rows[1:]
-    assert [row[4].text for row in rows] == ["3h 0m", "2h 0m"]
+    rows = tables_of(text_of(admin, f"{LIMITS}&{HOURLY}"))["owners"].rows[1:]
+    assert [row[1].text for row in rows] == ["26 Oct 2025 13:00", "26 Oct 2025 10:00"]
+
+
+def test_yaml_of_a_key_can_be_copied_with_kubectl_lines(admin: Client) -> None:
+    page = unescape(text_of(admin, f"{ONE}?tab=yaml"))
+    assert 'kind: ResourceQuota\nmetadata:\n  name: "gpus"\n  namespace: "vision"' in page
+    assert f'    "{KEY}": "8"' in page
+    assert "kubectl describe resourcequota gpus --namespace vision" in page
+
+
+def test_consumers_and_blocked_work_stand_below_the_drawing(portal: Portal, admin: Client) -> None:
+    Pod.objects.all().delete()
+    now = timezone.now()
+    train = make_workload(portal.clusters[0], "vision", "train")
+    for _ in range(2):
+        make_pod(
+            train,
+            created_at=now - 3 * HOUR,
+            bound_at=now - 2 * HOUR,
+            requests={GPU: 1},
+            units=1.0,
+        )
+    refuse(portal.clusters[0], "vision", 3, since=now - HOUR, detail="gpus")
+    page = text_of(admin, ONE)
+    (row,) = tables_of(page)["consumers"].rows[1:]
+    assert [row[1].text, row[3].text] == ["2", "2h 0m"]
+    (blocked,) = tables_of(page)["blocked"].rows[1:]
+    assert [cell.text for cell in blocked[:3]] == ["job", "3", "1h 0m"]
 
 
 def test_a_namespace_that_moved_shows_each_team_its_own_part(
@@ -353,7 +440,7 @@ def test_a_deleted_quota_is_told_as_it_was(portal: Portal, admin: Client) -> Non
     ObservedObject.objects.filter(namespace="vision").update(gone_at=MORNING + 6 * HOUR)
     page = text_of(admin, f"{ONE}?{HOURLY}")
     assert "This quota is not there now." in page
-    assert len(tables_of(page)["points"].rows) == 7
+    assert len(tables_of(page)["points"].rows) == 2
     assert admin.get(f"{ONE}?first=2025-01-01&last=2025-01-02").status_code == 404
 
 
@@ -364,8 +451,7 @@ def test_a_stretch_that_is_not_known_is_shaded_and_never_zero(
     page = text_of(admin, f"{ONE}?first=2025-10-26&last=2025-10-26")
     assert page.count('<span class="plot-gap"') == 3
     assert ">not known</li>" in page
-    row = tables_of(page)["points"].rows[4]
-    assert [row[2].text, row[4].text] == ["–", "–"]
+    assert [row[3].text for row in tables_of(page)["points"].rows[1:]] == ["6", "–", "6"]
 
 
 @pytest.mark.parametrize(

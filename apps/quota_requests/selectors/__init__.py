@@ -11,7 +11,9 @@ from apps.quota_requests.selectors.audit import (
 )
 from apps.quota_requests.selectors.requests import (
     EVERY_REQUEST,
+    KeyChange,
     drift_rows,
+    key_changes,
     open_request_of,
     read,
     request_detail,

@@ -1,7 +1,7 @@
 """Requests: lists by whose turn it is, and one with everything on one screen."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Protocol, TypeVar
 
@@ -238,6 +238,34 @@ def open_request_of(actor: Actor, ref: QuotaRef) -> int | None:
     """
     rows = seen(actor).filter(same_key(ref), state__in=OPEN_STATES)
     return rows.order_by("pk").values_list("pk", flat=True).first()
+
+
+@dataclass(frozen=True, slots=True)
+class KeyChange:
+    """A limit that a request set at a time: who asked for it and who approved it."""
+
+    at: datetime
+    hard: float
+    request: int
+    by: str
+
+
+def key_changes(actor: Actor, ref: QuotaRef, *, at_most: int = 100) -> list[KeyChange]:
+    """Return what applied requests set a key to, the newest first. One query.
+
+    Only of requests that the reader may know of.
+    """
+    rows = seen(actor).filter(same_key(ref), applied_at__isnull=False)
+    return [
+        KeyChange(
+            at=one.applied_at,
+            hard=quantity(one.after).nanos / 1e9,
+            request=one.pk,
+            by=", ".join([*one.authors, *(a for a in one.approvals if a not in one.authors)]),
+        )
+        for one in rows.order_by("-applied_at", "-pk")[:at_most]
+        if one.applied_at is not None
+    ]
 
 
 # ---------------------------------------------------------------- what is seen

@@ -1,7 +1,7 @@
 """Requests and holders of units: of ResourceClaims, of Kueue's queues and of Volcano's."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -176,6 +176,26 @@ def kueue_use(
                     use.taken[queue, part.flavor, resource].append((part.units, since, one.gone))
             _hold(use, queue, resource, parts, lives, since)
     return use
+
+
+def reservations(
+    workloads: Iterable[ObservedObject],
+    queues: Mapping[str, ClusterQueueSnapshot],
+    cell: QueueCell,
+) -> Iterator[tuple[ObservedObject, WorkloadSnapshot, float, float]]:
+    """Yield the Workloads that reserve quota in a cell of a queue, how much, and since when."""
+    queue, flavor, resource = cell
+    for one in workloads:
+        body = one.body
+        if not isinstance(body, WorkloadSnapshot) or body.cluster_queue != queue:
+            continue
+        since = _reserved_since(body)
+        if since is None or queue not in queues:
+            continue
+        parts = _parts(body, queues[queue]).get(resource, ())
+        units = sum(part.units for part in parts if part.flavor == flavor)
+        if units:
+            yield one, body, units, since
 
 
 class _FlavorRequest(NamedTuple):

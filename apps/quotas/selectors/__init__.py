@@ -38,6 +38,14 @@ from apps.quotas.selectors.explain import (
     explain_team_quota,
 )
 from apps.quotas.selectors.history import held_but_unused, quota_history
+from apps.quotas.selectors.key_usage import (
+    Consumer,
+    KeyStep,
+    at_limit,
+    blocked_now,
+    consumers,
+    key_steps,
+)
 from apps.quotas.selectors.observed_quotas import (
     STALE_AFTER,
     named_by_tiers,

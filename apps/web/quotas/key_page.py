@@ -1,218 +1,71 @@
-"""The page of one quota key: how it was used over time, and what was set when."""
+"""The page of one quota key: use against the limit, consumers, blocked work, and its settings."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 from django.http import Http404, HttpResponseBase
 
+from apps.accounts.permissions import can_administer
 from apps.clusters.domain.columns import columns_of
-from apps.clusters.domain.window import Window
 from apps.pending.selectors import PendingFilters, QueueRow, queues_unwatched
+from apps.quota_requests.permissions import Actor
+from apps.quota_requests.selectors import KeyChange, key_changes
 from apps.quotas import selectors as quotas
 from apps.quotas.domain.keys import QuotaRef, QuotaSource
-from apps.quotas.selectors import QuotaPoint, QuotaRow
-from apps.usage.domain.usage_query import TimeStep
-from apps.web.components.formats import Format
-from apps.web.components.page_query import href
-from apps.web.components.plots import Plot, PlotLine, Scale
-from apps.web.components.tables import Column, Table, TableRow, attributes
+from apps.quotas.selectors import Consumer, KeyStep, QuotaPoint, QuotaRow
+from apps.usage.domain.usage_query import Filters, Grouping, UsageQuery
+from apps.usage.selectors import usage_rows
+from apps.web.components.commands import kubectl
+from apps.web.components.figure_row import FigureRow, KeyFigure, Tone, figure_row, no_data
+from apps.web.components.formats import Format, percent, shown
+from apps.web.components.page_query import href, workload_href
+from apps.web.components.tables import Column, Table, TableRow
+from apps.web.components.tabs import Tab, tab_bar
 from apps.web.pages import page, respond
 from apps.web.pending.history import queues_table
+from apps.web.pending.pending_table import pending_href
 from apps.web.query_session import PageRequest, QuerySession, on_cluster, query_session
+from apps.web.quota_requests.request_detail import actor_in
 from apps.web.quota_requests.request_input import Asker
-from apps.web.quotas import keys
+from apps.web.quotas import key_usage, keys
+from apps.web.quotas.key_manifest import manifest_of
 
-_SAME = 1e-6
-_NOT_KNOWN = (
-    "Nothing is known of this key in this window: it was not there, its hours were not summed "
-    "yet, or its namespace was another team's."
-)
-_POINT_COLUMNS = (
-    Column("period", "Period", Format.DAY),
-    Column("team", "Team", hint="whose it was at the end of the period"),
-    Column("saturation_ratio", "Quota usage", Format.RATIO, "%", "used ÷ hard"),
-    Column("hard", "Limit", Format.NUMBER),
-    Column("used", "Used", Format.NUMBER),
-    Column("held", "Allocated", Format.NUMBER),
-    Column("pending", "Pending", Format.NUMBER),
-    Column("suppressed", "Blocked", Format.NUMBER),
-    Column("there_seconds", "There for", Format.SECONDS, "", "how long of it the key was there"),
-)
-
-
-def saturation_plot(points: Sequence[QuotaPoint], reading: QuerySession, unit: str) -> Plot:
-    """Return what was used of a key and what it allowed, period by period."""
-    choice = reading.choice
-    highest = max((max(p.hard, p.used or 0.0) for p in points), default=0.0)
-    scale = Scale.up_to(Window(choice.window.start, choice.window.end), highest)
-    spans = [(point.period.astimezone(UTC), _end(point, reading), point) for point in points]
-    lines = [
-        PlotLine("hard", "plot-limit", scale.steps((s, e, p.hard) for s, e, p in spans)),
-        PlotLine("used", "plot-used", scale.steps((s, e, p.used) for s, e, p in spans)),
-        PlotLine("held", "plot-even", scale.steps((s, e, p.held) for s, e, p in spans)),
-    ]
-    title = "Usage over time"
-    return Plot(
-        id="saturation",
-        title=title,
-        caption=f"{title}, {unit}, means by {choice.interval.value}. {choice.label}.",
-        table=_point_table(points, reading),
-        lines=[line for line in lines if line.path] if points else (),
-        gaps=[scale.gap(start, end) for start, end in _unknown(spans, scale.window)],
-        across=scale.across(choice.zone),
-        upwards=scale.upwards(),
-        empty=_NOT_KNOWN,
-    )
-
-
-def _end(point: QuotaPoint, reading: QuerySession) -> datetime:
-    """Return the end of a point's period: the start of the next, or of the window's end."""
-    periods = [*reading.choice.periods, reading.window.end]
-    start = point.period.astimezone(UTC)
-    return next((at for at in periods if at > start), reading.window.end)
-
-
-def _unknown(
-    spans: Sequence[tuple[datetime, datetime, QuotaPoint]], window: Window
-) -> list[tuple[datetime, datetime]]:
-    """Return the stretches of the window without a point, or in which use is not known."""
-    gaps, at = [], window.start
-    for start, end, point in spans:
-        if point.used is None:
-            continue
-        if start > at:
-            gaps.append((at, start))
-        at = max(at, end)
-    return [*gaps, (at, window.end)] if at < window.end and spans else gaps
-
-
-def _point_table(points: Sequence[QuotaPoint], reading: QuerySession) -> Table:
-    kind = Format.HOUR if reading.choice.interval is TimeStep.HOUR else Format.DAY
-    return Table(
-        id="points",
-        title="Usage over time",
-        columns=(replace(_POINT_COLUMNS[0], kind=kind), *_POINT_COLUMNS[1:]),
-        rows=[_point(point) for point in points],
-        zone=reading.choice.zone,
-        empty=_NOT_KNOWN,
-        ordered=True,
-    )
-
-
-def _point(point: QuotaPoint) -> TableRow:
-    own = (column.key for column in _POINT_COLUMNS if column.key != "there_seconds")
-    return TableRow(attributes(point, *own, there_seconds="seconds"))
-
-
-def _hour_after(point: QuotaPoint) -> datetime:
-    return point.period.astimezone(UTC) + timedelta(hours=1)
-
-
-def _runs(hours: Sequence[QuotaPoint]) -> list[list[QuotaPoint]]:
-    """Return the hours that follow each other with the same team and the same limit."""
-    runs: list[list[QuotaPoint]] = []
-    for point in hours:
-        before = runs[-1][-1] if runs else None
-        goes_on = (
-            before is not None
-            and before.team == point.team
-            and abs(before.hard - point.hard) < _SAME
-            # In UTC: the hour that a clock change repeats equals no other in local time.
-            and _hour_after(before) == point.period.astimezone(UTC)
-        )
-        if goes_on:
-            runs[-1].append(point)
-        else:
-            runs.append([point])
-    return runs
-
-
-def owners_table(hours: Sequence[QuotaPoint], reading: QuerySession) -> Table:
-    """Return who had how much of it when, from the key's hours: a line for each change."""
-    rows = []
-    for run in _runs(hours):
-        team = run[0].team
-        rows.append(
-            TableRow(
-                {
-                    "start": run[0].period,
-                    "end": _hour_after(run[-1]),
-                    "team": team,
-                    "hard": round(run[0].hard, 6),
-                    "there_seconds": sum(point.seconds for point in run),
-                },
-                {"team": href("team", reading.query, name=team) if team else None},
-            )
-        )
-    return Table(
-        id="owners",
-        title="Limit history",
-        columns=_OWNER_COLUMNS,
-        rows=rows,
-        zone=reading.choice.zone,
-        empty=_NOT_KNOWN,
-        note="By closed hours; an hour in which it was changed has its mean." if rows else "",
-    )
-
-
-_OWNER_COLUMNS = (
-    Column("start", "From", Format.HOUR),
-    Column("end", "Until", Format.HOUR),
-    Column("team", "Team"),
-    Column("hard", "Limit", Format.NUMBER),
-    Column("there_seconds", "Was there for", Format.SECONDS),
-)
-
-
-_AMOUNTS = (
-    *("hard", "used", "held", "pending", "suppressed", "headroom", "observed_hard", "reserved"),
-    *("borrowed", "borrowing_limit", "lending_limit", "ceiling", "guarantee", "weight"),
-)
-
-
-def amounts_of(row: QuotaRow, explains: Mapping[str, str]) -> list[tuple[str, Any, str, str]]:
-    """Return (label, amount, help, address that explains it) of a key's amounts.
-
-    Those of queues where it is one.
-    """
-    columns = {column.name: column for column in columns_of(QuotaRow)}
-    return [
-        (columns[name].label, getattr(row, name), columns[name].help, explains.get(name, ""))
-        for name in _AMOUNTS
-        if getattr(row, name) is not None or name == "used"
-    ]
-
-
-# ---------------------------------------------------------------- one key
+TABS = (Tab("usage", "Usage"), Tab("limits", "Limit history"), Tab("yaml", "YAML"))
+_KUBECTL_KINDS = {
+    QuotaSource.RESOURCE_QUOTA.value: "resourcequota",
+    QuotaSource.CLUSTER_QUEUE.value: "clusterqueue",
+    QuotaSource.VOLCANO_QUEUE.value: "queue.scheduling.volcano.sh",
+}
+_SHORT_LIST = 10
 
 
 @page
-def quota(
+def quota_key(
     request: PageRequest, cluster: str, source: str, namespace: str, name: str, key: str
 ) -> HttpResponseBase:
     reading = on_cluster(query_session(request), cluster)
     space = "" if namespace == keys.NO_NAMESPACE else namespace
     ref = QuotaRef(source, space, name, key, cluster)
     row = quotas.quota_row(reading.now, ref, visibility=reading.visibility)
-    points = _history(reading, ref, reading.choice.interval)
-    hours = points
-    if reading.choice.interval is not TimeStep.HOUR:
-        hours = _history(reading, ref, TimeStep.HOUR)
-    if row is None and not points:
+    hours = quotas.quota_history(reading.window, ref, visibility=reading.visibility)
+    if row is None and not hours:
         raise Http404("There is no such quota, or you may not see it, or not in this window.")
-    plot = saturation_plot(points, reading, row.unit if row else "units")
-    tables = [plot.table, owners_table(hours, reading)]
-    if source == QuotaSource.CLUSTER_QUEUE and (queues := _unwatched(reading, cluster, name)):
-        tables.append(queues_table(queues, reading))
+    steps = quotas.key_steps(ref, hours)
+    tabs = tab_bar(request, TABS, name="Quota key")
+    of_tab: dict[str, Any]
+    if tabs.chosen == "usage":
+        of_tab = _usage(reading, ref, row, steps)
+    elif tabs.chosen == "limits":
+        of_tab = _limits(reading, ref, steps, hours, actor_in(request))
+    else:
+        of_tab = {"manifest": manifest_of(row) if row else ""}
     line = keys.key_line(row, reading, {}) if row else None
     return respond(
         request,
         reading,
         "quota",
-        tables=tables,
-        plot=plot,
+        tabs=tabs,
         row=row,
         name=name,
         key=key,
@@ -220,23 +73,312 @@ def quota(
         namespace=space,
         cluster=cluster,
         line=line,
-        amounts=amounts_of(row, line.explains) if row and line else (),
+        figures=_figures(row, line, steps, reading) if row and line else None,
+        commands=_commands(ref),
         team_href=href("team", reading.query, name=row.team) if row and row.team else None,
         ask_href=Asker.of(request.user).ask_href(row, reading.query) if row else "",
+        audit_href=href("audit", (("what", name),)) if can_administer(request.user) else "",
+        **of_tab,
     )
 
 
-def _unwatched(reading: QuerySession, cluster: str, name: str) -> list[QueueRow]:
+def _commands(ref: QuotaRef) -> list[str]:
+    kind = _KUBECTL_KINDS.get(ref.source, "")
+    if not kind:
+        return []
+    found = [
+        kubectl("describe", kind, ref.name, namespace=ref.namespace),
+        kubectl("get", kind, ref.name, "--output", "yaml", namespace=ref.namespace),
+    ]
+    if ref.namespace:
+        found.append(
+            kubectl(
+                "get", "events", "--field-selector", "reason=FailedCreate", namespace=ref.namespace
+            )
+        )
+    return found
+
+
+# ---------------------------------------------------------------- figures
+
+
+def _figures(
+    row: QuotaRow, line: keys.KeyLine, steps: Sequence[KeyStep], reading: QuerySession
+) -> FigureRow:
+    zone = reading.choice.zone
+
+    def amount(value: float | None) -> str:
+        return shown(value, Format.NUMBER, zone)
+
+    used = (
+        KeyFigure(
+            "Used / limit",
+            amount(row.used),
+            f"/ {amount(row.hard)} {row.unit}",
+            basis=_basis(row),
+            href=line.explains["used"],
+            note=_held(row, amount),
+            tone=Tone.WARNING if (row.saturation_ratio or 0.0) >= 1 else Tone.NONE,
+        )
+        if row.used is not None
+        else no_data("Used / limit", row.finding or "Nothing is counted.")
+    )
+    blocked = (
+        KeyFigure(
+            "Blocked",
+            amount(row.suppressed),
+            row.unit,
+            basis=_basis(row),
+            href=line.explains["suppressed"],
+            tone=Tone.DANGER if row.suppressed else Tone.NONE,
+        )
+        if row.suppressed is not None
+        else no_data("Blocked", "No watch follows the cluster.")
+    )
+    share = quotas.at_limit(steps)
+    return figure_row(
+        used,
+        blocked,
+        KeyFigure("At limit", percent(share), "of the time", basis=reading.choice.short_label)
+        if share is not None
+        else no_data("At limit", "No hour of this window is known."),
+        _tiers(row, line),
+        name="This key",
+    )
+
+
+def _basis(row: QuotaRow) -> str:
+    return "as last seen" if row.stale else "now"
+
+
+def _held(row: QuotaRow, amount: Any) -> str:
+    if row.pending:
+        return f"{amount(row.held)} allocated, {amount(row.pending)} pending"
+    return ""
+
+
+def _tiers(row: QuotaRow, line: keys.KeyLine) -> KeyFigure:
+    if not row.tiers:
+        return KeyFigure("Tiers", "none")
+    first, link = line.tier_links[0]
+    more = len(row.tiers) - 1
+    return KeyFigure(
+        "Tiers",
+        first,
+        f"and {more} more" if more else "",
+        exact=", ".join(row.tiers),
+        href=link or "",
+    )
+
+
+# ---------------------------------------------------------------- usage
+
+
+def _usage(
+    reading: QuerySession, ref: QuotaRef, row: QuotaRow | None, steps: Sequence[KeyStep]
+) -> dict[str, Any]:
+    plot = key_usage.usage_plot(steps, reading, row.unit if row else "units")
+    tables = [plot.table]
+    if row is not None:
+        tables += [_consumers(row, reading), _blocked(row, reading)]
+    if ref.source == QuotaSource.CLUSTER_QUEUE and (queues := _unwatched(reading, ref)):
+        tables.append(queues_table(queues, reading))
+    return {"plot": plot, "tables": tables, "amounts": _amounts(row, reading) if row else ()}
+
+
+_AMOUNTS = (
+    *(
+        "held",
+        "pending",
+        "headroom",
+        "observed_hard",
+        "reserved",
+        "borrowed",
+        "borrowing_limit",
+        "lending_limit",
+    ),
+    *("ceiling", "guarantee", "weight"),
+)
+
+
+def _amounts(row: QuotaRow, reading: QuerySession) -> list[tuple[str, Any, str, str]]:
+    """Return (label, amount, help, address that explains it) of what the figures leave out."""
+    explains: Mapping[str, str] = keys.key_line(row, reading, {}).explains
+    columns = {column.name: column for column in columns_of(QuotaRow)}
+    return [
+        (columns[name].label, getattr(row, name), columns[name].help, explains.get(name, ""))
+        for name in _AMOUNTS
+        if getattr(row, name) is not None
+    ]
+
+
+def _consumers(row: QuotaRow, reading: QuerySession) -> Table:
+    found = quotas.consumers(reading.now, row, visibility=reading.visibility)
+    ratios = _utilization(found, row, reading) if found else {}
+    return Table(
+        id="consumers",
+        title="Consumers",
+        columns=[
+            Column("workload", "Workload"),
+            Column("namespace", "Namespace", in_files=bool(row.namespace)),
+            Column("units", "Used", Format.NUMBER, hint=row.unit),
+            Column(
+                *("pending", "Pending", Format.NUMBER, "", "of what is used, not bound"),
+                in_files=not any(one.pending for one in found),
+            ),
+            Column("utilization_ratio", "Utilization", Format.RATIO, "%", reading.choice.label),
+            Column("age", "Age", Format.SECONDS),
+        ],
+        rows=[_consumer(one, ratios, row, reading) for one in found],
+        zone=reading.choice.zone,
+        empty="No workload uses this limit now.",
+        page_length=_SHORT_LIST,
+    )
+
+
+def _utilization(
+    found: Sequence[Consumer], row: QuotaRow, reading: QuerySession
+) -> dict[tuple[str, str], float | None]:
+    """Return utilization over the window by namespace and `Kind/name`."""
+    query = UsageQuery(
+        reading.window,
+        group_by=(Grouping.NAMESPACE, Grouping.WORKLOAD),
+        filters=Filters(
+            cluster=(row.cluster,), namespace=tuple(sorted({one.namespace for one in found}))
+        ),
+    )
+    rows = usage_rows(query, visibility=reading.visibility)
+    return {
+        (one.groups["namespace"], one.groups["workload"]): one.amounts.utilization_ratio
+        for one in rows
+    }
+
+
+def _consumer(
+    one: Consumer,
+    ratios: Mapping[tuple[str, str], float | None],
+    row: QuotaRow,
+    reading: QuerySession,
+) -> TableRow:
+    workload = f"{one.kind}/{one.name}"
+    return TableRow(
+        {
+            "workload": one.name,
+            "namespace": one.namespace,
+            "units": one.units,
+            "pending": one.pending,
+            "utilization_ratio": ratios.get((one.namespace, workload)),
+            "age": (reading.now - one.since).total_seconds(),
+        },
+        {"workload": workload_href(row.cluster, one.namespace, workload, reading.query)}
+        if (one.namespace, workload) in ratios
+        else {},
+    )
+
+
+def _blocked(row: QuotaRow, reading: QuerySession) -> Table:
+    found = quotas.blocked_now(reading.now, row, visibility=reading.visibility)
+    return Table(
+        id="blocked",
+        title="Blocked now",
+        columns=[
+            Column("workload", "Workload"),
+            Column("units", "Requests", Format.NUMBER),
+            Column("pending_for", "Pending for", Format.SECONDS),
+            Column("why", "Why", wraps=True),
+        ],
+        rows=[
+            TableRow(
+                {
+                    "workload": one.workload.partition("/")[2] or one.name,
+                    "units": one.units,
+                    "pending_for": one.wait_seconds,
+                    "why": one.explanation,
+                },
+                {"workload": pending_href(one, reading.query)},
+            )
+            for one in found
+        ],
+        zone=reading.choice.zone,
+        empty="This limit blocks no work now.",
+        page_length=_SHORT_LIST,
+    )
+
+
+def _unwatched(reading: QuerySession, ref: QuotaRef) -> list[QueueRow]:
     """Return what Kueue's series show of a ClusterQueue; none where none do."""
     return queues_unwatched(
         reading.window,
         visibility=reading.visibility,
-        filters=PendingFilters(cluster=(cluster,)),
-        queue=name,
+        filters=PendingFilters(cluster=(ref.cluster,)),
+        queue=ref.name,
     )
 
 
-def _history(reading: QuerySession, ref: QuotaRef, interval: TimeStep) -> list[QuotaPoint]:
-    return quotas.quota_history(
-        reading.window, ref, visibility=reading.visibility, interval=interval
+# ---------------------------------------------------------------- limits
+
+
+def _limits(
+    reading: QuerySession,
+    ref: QuotaRef,
+    steps: Sequence[KeyStep],
+    hours: Sequence[QuotaPoint],
+    actor: Actor,
+) -> dict[str, Any]:
+    changes = key_changes(actor, ref)
+    rows = [
+        _limit(run, before, changes, reading) for before, run in key_usage.limit_runs(steps, hours)
+    ]
+    table = Table(
+        id="owners",
+        title="Limit history",
+        columns=[
+            Column("start", "From", Format.HOUR),
+            Column("end", "Until", Format.HOUR),
+            Column("team", "Team"),
+            Column("before", "Limit before", Format.NUMBER),
+            Column("hard", "Limit", Format.NUMBER),
+            Column("request", "Request"),
+            Column("by", "Changed by"),
+        ],
+        rows=rows[::-1],
+        zone=reading.choice.zone,
+        empty=key_usage.NOT_KNOWN,
     )
+    return {"tables": [table]}
+
+
+def _limit(
+    run: key_usage.LimitRun,
+    before: key_usage.LimitRun | None,
+    changes: Sequence[KeyChange],
+    reading: QuerySession,
+) -> TableRow:
+    change = _change_at(run.start, run.hard, changes)
+    changed = before is not None and before.hard != run.hard
+    return TableRow(
+        {
+            "start": run.start,
+            "end": run.end,
+            "team": run.team,
+            "before": before.hard if before and changed else None,
+            "hard": run.hard,
+            "request": f"Request {change.request}" if change else None,
+            "by": change.by if change else ("outside the portal" if changed else None),
+        },
+        {
+            "team": href("team", reading.query, name=run.team) if run.team else None,
+            "request": href("request", reading.query, pk=str(change.request)) if change else None,
+        },
+    )
+
+
+def _change_at(start: datetime, hard: float, changes: Sequence[KeyChange]) -> KeyChange | None:
+    """Return the applied request that set this limit then; None where none did."""
+    near = [
+        one
+        for one in changes
+        if abs(one.hard - hard) < key_usage.SAME
+        and abs((one.at - start).total_seconds()) < key_usage.NEAR_SECONDS
+    ]
+    return min(near, key=lambda one: abs((one.at - start).total_seconds()), default=None)

@@ -1,0 +1,234 @@
+"""What one quota key was used for: steps over time, consumers now, and work blocked now."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from math import fsum
+
+from apps.accounts.permissions import Visibility
+from apps.clusters.domain.observed.objects import (
+    ClusterQueueSnapshot,
+    ObservedKind,
+    ObservedObject,
+    WorkloadSnapshot,
+)
+from apps.clusters.domain.window import Window, from_seconds
+from apps.clusters.models import Cluster, Pod
+from apps.clusters.selectors import team_spans
+from apps.clusters.services import TierHistory, observed_objects
+from apps.pending.domain.diagnosis import PENDING_COUNTS, Cause, Counts
+from apps.pending.selectors import PendingFilters, PendingPage, PendingRow, pending_now
+from apps.quotas.domain.allocations import QueueCell, UnitSpan, reservations
+from apps.quotas.domain.keys import DEVICES, Counting, QuotaRef, QuotaSource
+from apps.quotas.domain.limits import seen_intervals
+from apps.quotas.domain.usage_steps import KeySpans, UsageStep, share_at_limit, usage_steps
+from apps.quotas.selectors.demand import (
+    BlockedWork,
+    OpenPod,
+    blocked_in,
+    names_in,
+    pod_spans,
+    pods_counted,
+)
+from apps.quotas.selectors.observed_quotas import local_queues, named_by_tiers, settings_in
+from apps.quotas.selectors.rows import QuotaPoint, QuotaRow
+
+_MOST_BLOCKED = 500
+_INSTANT = timedelta(seconds=1)
+_WORKLOADS = (ObservedKind.KUEUE_WORKLOAD,)
+_HOUR = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class KeyStep:
+    """A span in which nothing changed; amounts in units of the key, None: not known."""
+
+    start: datetime
+    end: datetime
+    hard: float
+    used: float | None
+    blocked: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Consumer:
+    """A workload that a key counts: units of bound and of pending pods, since the oldest."""
+
+    namespace: str
+    kind: str
+    name: str
+    units: float
+    pending: float
+    since: datetime
+
+
+def key_steps(ref: QuotaRef, hours: Sequence[QuotaPoint]) -> list[KeyStep]:
+    """Return how a key was used within these hours of its history, change by change.
+
+    Settings, pods and refusals tell when something changed; where they do not come to what was
+    summed for the hour, its means stay. Six queries at most.
+    """
+    cluster = Cluster.objects.filter(name=ref.cluster).first()
+    if cluster is None or not hours:
+        return []
+    starts = [point.period.astimezone(UTC).timestamp() for point in hours]
+    means = [
+        UsageStep(start, start + _HOUR, one.hard, one.used, one.suppressed)
+        for start, one in zip(starts, hours, strict=True)
+    ]
+    span = Window(from_seconds(starts[0]), from_seconds(starts[-1] + _HOUR))
+    steps = usage_steps(means, _spans(cluster.pk, span, ref))
+    return [KeyStep(from_seconds(one.start), from_seconds(one.end), *one[2:]) for one in steps]
+
+
+def at_limit(steps: Sequence[KeyStep]) -> float | None:
+    """Return the part of the known time in which all of a limit was used; None without any."""
+    return share_at_limit(
+        UsageStep(one.start.timestamp(), one.end.timestamp(), one.hard, one.used, one.blocked)
+        for one in steps
+    )
+
+
+def _spans(cluster: int, window: Window, ref: QuotaRef) -> KeySpans:
+    named = named_by_tiers(TierHistory.load())
+    seen = settings_in(cluster, window)
+    keys = seen_intervals(seen, window.start_seconds, window.end_seconds, named=named)
+    key = keys.get(ref._replace(cluster=""))
+    if key is None:
+        return KeySpans()
+    local = {cluster: local_queues(seen)}
+    found = blocked_in(window, local, clusters=[cluster]).get(cluster, BlockedWork())
+    used: Iterable[UnitSpan] = ()
+    if ref.namespace:
+        if key.effective and key.counting is Counting.REQUESTS:
+            scopes = key.intervals[-1].scopes
+            used = pod_spans(window, cluster, ref.namespace, key.resource, scopes)
+        blocked = [
+            (one.units, one.start, one.end)
+            for one in found.refused.get(ref.namespace, ())
+            if one.resource == key.resource and (not one.quotas or ref.name in one.quotas)
+        ]
+    else:
+        workloads = observed_objects(cluster, _WORKLOADS, gone_since=window.start)
+        used = [
+            (units, since, one.gone)
+            for one, _, units, since in reservations(
+                workloads, _queues(seen), _cell(ref, key.resource)
+            )
+        ]
+        blocked = found.queued.get((ref.name, key.resource), [])
+    return KeySpans(tuple(key.intervals), tuple(used), tuple(blocked))
+
+
+def _queues(seen: Iterable[ObservedObject]) -> dict[str, ClusterQueueSnapshot]:
+    return {one.name: one.body for one in seen if isinstance(one.body, ClusterQueueSnapshot)}
+
+
+def _cell(ref: QuotaRef, resource: str) -> QueueCell:
+    return (ref.name, ref.key.partition("/")[0], resource)
+
+
+def consumers(at: datetime, row: QuotaRow, *, visibility: Visibility) -> list[Consumer]:
+    """Return the workloads that a key counts now, the most units first.
+
+    Of a ClusterQueue those with a reservation, in namespaces of teams that the reader sees; none
+    of a queue of Volcano. Six queries at most.
+    """
+    cluster = Cluster.objects.filter(name=row.cluster).first()
+    if cluster is None or not row.effective:
+        return []
+    if row.namespace:
+        found = _counted_by_quota(at, cluster.pk, row)
+    elif row.source == QuotaSource.CLUSTER_QUEUE:
+        found = _counted_by_queue(at, cluster.pk, row, visibility)
+    else:
+        found = []
+    return sorted(found, key=lambda one: (-one.units, one.namespace, one.kind, one.name))
+
+
+def _counted_by_quota(at: datetime, cluster: int, row: QuotaRow) -> list[Consumer]:
+    counting = Counting.CLAIMS if row.key.endswith(DEVICES) else Counting.REQUESTS
+    pods = pods_counted(at, cluster, row.namespace, row.resource, counting)
+    found: dict[tuple[str, str], list[OpenPod]] = defaultdict(list)
+    for pod in pods:
+        found[pod.owner_kind, pod.owner].append(pod)
+    return [
+        Consumer(
+            *(row.namespace, kind, name),
+            units=fsum(pod.units for pod in own),
+            pending=fsum(pod.units for pod in own if not pod.bound),
+            since=min(pod.since for pod in own),
+        )
+        for (kind, name), own in found.items()
+    ]
+
+
+def _counted_by_queue(
+    at: datetime, cluster: int, row: QuotaRow, visibility: Visibility
+) -> list[Consumer]:
+    seen = observed_objects(cluster, (*_WORKLOADS, ObservedKind.CLUSTER_QUEUE))
+    held = list(reservations(seen, _queues(seen), _cell(row.ref, row.resource)))
+    spans = team_spans(Window(at, at + _INSTANT), {one.namespace for one, *_ in held})
+    owners = _top_controllers(cluster, [(one.namespace, body) for one, body, *_ in held])
+    found: dict[tuple[str, str, str], list[tuple[float, float]]] = defaultdict(list)
+    for one, body, units, since in held:
+        if visibility.sees(spans[one.namespace][0].team_id):
+            named = (body.owner_kind or "Workload", body.owner or one.name)
+            kind, name = owners.get((one.namespace, body.owner), named)
+            found[one.namespace, kind, name].append((units, since))
+    return [
+        Consumer(
+            *names,
+            units=fsum(units for units, _ in own),
+            pending=0.0,
+            since=from_seconds(min(since for _, since in own)),
+        )
+        for names, own in found.items()
+    ]
+
+
+def _top_controllers(
+    cluster: int, workloads: Sequence[tuple[str, WorkloadSnapshot]]
+) -> dict[tuple[str, str], tuple[str, str]]:
+    """Return kind and name of what made the plain pods that Workloads are of. One query."""
+    pods = [(space, body.owner) for space, body in workloads if body.owner_kind == "Pod"]
+    rows = Pod.objects.filter(
+        cluster_id=cluster,
+        workload__namespace__name__in={space for space, _ in pods},
+        name__in={name for _, name in pods},
+    )
+    columns = ("workload__namespace__name", "name", "workload__kind", "workload__name")
+    return {
+        (space, name): (kind, owner)
+        for space, name, kind, owner in rows.order_by("created_at", "pk").values_list(*columns)
+    }
+
+
+def blocked_now(at: datetime, row: QuotaRow, *, visibility: Visibility) -> list[PendingRow]:
+    """Return the work that a key blocks now, the longest pending first, as far as it may be seen.
+
+    Of a queue what pends in it. Seven queries at most.
+    """
+    filters = PendingFilters(
+        cluster=(row.cluster,), namespace=(row.namespace,) if row.namespace else ()
+    )
+    found = pending_now(
+        at, filters=filters, visibility=visibility, page=PendingPage(size=_MOST_BLOCKED)
+    ).rows
+    same = [one for one in found if one.resource == row.resource and one.counts in PENDING_COUNTS]
+    if row.namespace:
+        return [
+            one
+            for one in same
+            if one.cause == Cause.QUOTA.value
+            and one.counts == Counts.SUPPRESSED.value
+            and row.name in (names_in(one.detail) or (row.name,))
+        ]
+    cluster = Cluster.objects.filter(name=row.cluster).values_list("pk", flat=True).first()
+    local = local_queues(observed_objects(cluster or 0, (ObservedKind.LOCAL_QUEUE,)))
+    return [
+        one
+        for one in same
+        if one.queue and local.get((one.namespace, one.queue), one.queue) == row.name
+    ]

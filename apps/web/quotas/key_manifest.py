@@ -1,0 +1,68 @@
+"""What of a manifest sets a quota key, as YAML."""
+
+import json
+from zoneinfo import ZoneInfo
+
+from apps.quotas.domain.keys import QuotaSource
+from apps.quotas.selectors import QuotaRow
+from apps.web.components.formats import Format, exact
+
+_UTC = ZoneInfo("UTC")
+
+
+def manifest_of(row: QuotaRow) -> str:
+    """Return the part of the object that sets this key; empty of a queue of Volcano.
+
+    Names come from clusters: JSON strings are YAML strings, whatever they hold.
+    """
+    if row.source == QuotaSource.RESOURCE_QUOTA:
+        return _lines(
+            "apiVersion: v1",
+            "kind: ResourceQuota",
+            "metadata:",
+            f"  name: {json.dumps(row.name)}",
+            f"  namespace: {json.dumps(row.namespace)}",
+            "spec:",
+            "  hard:",
+            f"    {json.dumps(row.key)}: {json.dumps(_amount(row.hard))}",
+            *(
+                ["  scopes:", *(f"    - {json.dumps(one)}" for one in row.scopes)]
+                if row.scopes
+                else []
+            ),
+        )
+    if row.source == QuotaSource.CLUSTER_QUEUE:
+        flavor, _, resource = row.key.partition("/")
+        limits = {
+            "nominalQuota": row.hard,
+            "borrowingLimit": row.borrowing_limit,
+            "lendingLimit": row.lending_limit,
+        }
+        return _lines(
+            "apiVersion: kueue.x-k8s.io/v1beta1",
+            "kind: ClusterQueue",
+            "metadata:",
+            f"  name: {json.dumps(row.name)}",
+            "spec:",
+            *([f"  cohort: {json.dumps(row.cohort)}"] if row.cohort else []),
+            "  resourceGroups:",
+            f"    - coveredResources: [{json.dumps(resource)}]",
+            "      flavors:",
+            f"        - name: {json.dumps(flavor)}",
+            "          resources:",
+            f"            - name: {json.dumps(resource)}",
+            *(
+                f"              {name}: {json.dumps(_amount(value))}"
+                for name, value in limits.items()
+                if value is not None
+            ),
+        )
+    return ""
+
+
+def _amount(value: float) -> str:
+    return exact(value, Format.NUMBER, _UTC)
+
+
+def _lines(*lines: str) -> str:
+    return "\n".join(lines)

@@ -1,0 +1,153 @@
+"""The use of a quota key over time: its drawing in steps, and the runs of its limit."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from apps.clusters.domain.window import Window
+from apps.quotas.selectors import KeyStep, QuotaPoint
+from apps.web.components.formats import Format
+from apps.web.components.plots import Plot, PlotLine, Scale
+from apps.web.components.tables import Column, Table, TableRow
+from apps.web.query_session import QuerySession
+
+SAME = 1e-6
+NEAR_SECONDS = 3600.0
+"""A change is seen at once where it is watched, and within the hour elsewhere."""
+NOT_KNOWN = "No data of this key in this window. Choose a later one."
+_HOUR = timedelta(hours=1)
+_TABLE_ROWS = 25
+
+
+def usage_plot(steps: Sequence[KeyStep], reading: QuerySession, unit: str) -> Plot:
+    """Return use and blocked work, one on the other, against the limit."""
+    choice = reading.choice
+    highest = max((max(s.hard, (s.used or 0.0) + (s.blocked or 0.0)) for s in steps), default=0.0)
+    scale = Scale.up_to(Window(choice.window.start, choice.window.end), highest)
+    title = "Used and blocked against the limit"
+    return Plot(
+        id="usage",
+        title=title,
+        caption=f"{title}, {unit}, at each change; means of hours without a watch. {choice.label}.",
+        table=_step_table(steps, reading),
+        areas=[
+            PlotLine("used", "plot-used-area", _area(scale, steps, blocked=False)),
+            PlotLine("blocked", "plot-blocked-area", _area(scale, steps, blocked=True)),
+        ]
+        if steps
+        else (),
+        lines=[
+            PlotLine("limit", "plot-limit", scale.steps((s.start, s.end, s.hard) for s in steps))
+        ]
+        if steps
+        else (),
+        gaps=[scale.gap(start, end) for start, end in _unknown(steps, scale.window)],
+        across=scale.across(choice.zone),
+        upwards=scale.upwards(),
+        empty=NOT_KNOWN,
+    )
+
+
+def _area(scale: Scale, steps: Sequence[KeyStep], *, blocked: bool) -> str:
+    """Return boxes from zero up to what is used, or from there up to what is blocked beside it."""
+    path = []
+    for step in steps:
+        bottom = (step.used or 0.0) if blocked else 0.0
+        top = bottom + ((step.blocked if blocked else step.used) or 0.0)
+        if top > bottom:
+            left, right = scale.x(step.start), scale.x(step.end)
+            path.append(
+                f"M{left:g} {scale.y(bottom):g}V{scale.y(top):g}H{right:g}V{scale.y(bottom):g}z"
+            )
+    return "".join(path)
+
+
+def _unknown(steps: Sequence[KeyStep], window: Window) -> list[tuple[datetime, datetime]]:
+    """Return the stretches of the window without a step, or in which use is not known."""
+    gaps, at = [], window.start
+    for step in steps:
+        if step.used is None:
+            continue
+        if step.start > at:
+            gaps.append((at, step.start))
+        at = max(at, step.end)
+    return [*gaps, (at, window.end)] if at < window.end and steps else gaps
+
+
+def _step_table(steps: Sequence[KeyStep], reading: QuerySession) -> Table:
+    rows = [
+        TableRow(
+            {
+                "start": step.start,
+                "end": step.end,
+                "hard": step.hard,
+                "used": step.used,
+                "suppressed": step.blocked,
+            }
+        )
+        for step in steps
+    ]
+    long = len(rows) > _TABLE_ROWS
+    return Table(
+        id="points",
+        title="Usage over time",
+        columns=(
+            Column("start", "From", Format.TIME),
+            Column("end", "Until", Format.TIME),
+            Column("hard", "Limit", Format.NUMBER),
+            Column("used", "Used", Format.NUMBER),
+            Column("suppressed", "Blocked", Format.NUMBER),
+        ),
+        rows=rows[-_TABLE_ROWS:],
+        zone=reading.choice.zone,
+        empty=NOT_KNOWN,
+        ordered=True,
+        note=f"The last {_TABLE_ROWS} of {len(rows)} steps; the file has all." if long else "",
+        every=(lambda: rows) if long else None,
+    )
+
+
+# ---------------------------------------------------------------- the limit
+
+
+@dataclass(frozen=True, slots=True)
+class LimitRun:
+    """A stretch in which a key had one limit and one team."""
+
+    start: datetime
+    end: datetime
+    team: str | None
+    hard: float
+
+
+def limit_runs(
+    steps: Sequence[KeyStep], hours: Sequence[QuotaPoint]
+) -> Iterator[tuple[LimitRun | None, LimitRun]]:
+    """Yield each run with the one that led to it; None where the key was not there before."""
+    teams = {one.period.astimezone(UTC): one.team for one in hours}
+    runs: list[LimitRun] = []
+    for step in _by_hour(steps, teams):
+        last = runs[-1] if runs else None
+        joins = (
+            last is not None
+            and last.end == step.start
+            and (last.team, round(last.hard, 6)) == (step.team, round(step.hard, 6))
+        )
+        if last is not None and joins:
+            runs[-1] = LimitRun(last.start, step.end, last.team, last.hard)
+        else:
+            runs.append(step)
+    for number, run in enumerate(runs):
+        before = runs[number - 1] if number and runs[number - 1].end == run.start else None
+        yield before, run
+
+
+def _by_hour(steps: Sequence[KeyStep], teams: dict[datetime, str | None]) -> Iterator[LimitRun]:
+    """Yield the steps cut where an hour ends: a team may change there."""
+    for step in steps:
+        start = step.start
+        while start < step.end:
+            hour = start.replace(minute=0, second=0, microsecond=0)
+            end = min(step.end, hour + _HOUR)
+            yield LimitRun(start, end, teams.get(hour), step.hard)
+            start = end
