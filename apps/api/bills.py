@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from apps.accounts.models import User
 
 
+_REFUSALS = {403: "Bills are for finance and administrators."}
+
+
 class BillsParams(parameters.PageParams):
     """Parameters of `bills`."""
 
@@ -34,6 +37,7 @@ class BillsView(PortalView):
         BillsParams,
         serializer_of(BillRow),
         summary="Imported bills, the newest month first; for finance and administrators.",
+        refusals=_REFUSALS,
     )
     def get(self, request: Request) -> HttpResponseBase:
         query = BillsParams.read(request.query_params)
@@ -88,6 +92,7 @@ class ReconciliationView(PortalView):
         serializer_of(ReconciledDay),
         summary="Billed and portal cost by day and GPU model; for finance and administrators.",
         beside={"summary": ReconciliationSummarySerializer()},
+        refusals=_REFUSALS,
     )
     def get(self, request: Request) -> HttpResponseBase:
         query = ReconciliationParams.read(request.query_params)

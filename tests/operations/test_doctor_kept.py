@@ -17,6 +17,7 @@ from apps.operations.models import DoctorFinding
 from apps.operations.selectors import open_findings, verdicts
 from apps.operations.services import run_doctor
 from apps.quota_requests.models import AuditCheck
+from apps.web.data_quality.issues import quality_issues
 from tests.operations.doctor_portal import (
     AskedCluster,
     World,
@@ -205,12 +206,13 @@ def test_the_fragment_of_the_page_shows_each_finding_with_its_fix(world: World) 
     plant(world, findings={"stuck_counter": 1}, scrape_interval_seconds=60.0)
     examined(world)
     found = open_findings(visibility=EVERYTHING)
-    html = render_to_string("data_quality/_findings.html", {"findings": found, **WHEN})
+    issues = quality_issues([], found, ())
+    html = render_to_string("data_quality/_findings.html", {"issues": issues, **WHEN})
     for row in found:
         assert row.title in html
     assert "dcgmi profile --resume" in html
-    never = render_to_string("data_quality/_findings.html", {"findings": [], **WHEN})
+    never = render_to_string("data_quality/_findings.html", {"issues": [], **WHEN})
     assert "Not checked yet" in never
     assert "were examined" not in never
-    checked = {"findings": [], "summary": {"checked_at": NOW}}
+    checked = {"issues": [], "summary": {"checked_at": NOW}}
     assert "were examined" in render_to_string("data_quality/_findings.html", checked)

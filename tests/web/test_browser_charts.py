@@ -1,7 +1,7 @@
 """What can be done with a chart, in a real browser."""
 
 import pytest
-from playwright.sync_api import FloatRect, Page, expect
+from playwright.sync_api import FloatRect, Locator, Page, expect
 from pytest_django import Settings
 
 from tests.web.conftest import DAILY, HOURLY, Screen
@@ -31,6 +31,11 @@ def drag(page: Page, start: float, end: float) -> None:
     page.mouse.up()
 
 
+def caption_of(page: Page) -> Locator:
+    """Return the caption of the chart of average GPUs, which tells its window."""
+    return page.locator("figcaption", has_text="Average GPUs")
+
+
 def point_at(page: Page, where: float) -> None:
     plot = plot_of(page)
     page.mouse.move(plot["x"] + where * plot["width"], plot["y"] + plot["height"] / 2, steps=2)
@@ -41,7 +46,7 @@ def test_dragging_over_days_makes_them_the_window(served: str, screen: Screen) -
         sign_in(page, target=f"/capacity/tiers/gold/?{DAILY}&cluster=west&sort=x")
         drag(page, 1 / DAYS + 0.02, 3 / DAYS - 0.02)
         page.wait_for_url("**/tiers/gold/?cluster=west&sort=x&first=2025-10-25&last=2025-10-26")
-        expect(page.locator(".chart-card figcaption")).to_contain_text("Sat 25 Oct 2025")
+        expect(caption_of(page)).to_contain_text("Sat 25 Oct 2025")
 
     screen.visit(served, steps)
 
@@ -51,7 +56,7 @@ def test_dragging_over_hours_makes_them_the_window(served: str, screen: Screen) 
         sign_in(page, target="/capacity/tiers/gold/?first=2025-10-24&last=2025-10-24")
         drag(page, 6 / 24 + 0.01, 12 / 24 - 0.01)
         page.wait_for_url("**start=2025-10-24T04%3A00%3A00Z&end=2025-10-24T10%3A00%3A00Z")
-        expect(page.locator(".chart-card figcaption")).to_contain_text("06:00 – 12:00")
+        expect(caption_of(page)).to_contain_text("06:00 – 12:00")
 
     screen.visit(served, steps)
 
@@ -64,7 +69,7 @@ def test_a_click_on_a_day_opens_its_hours(served: str, screen: Screen) -> None:
         page.mouse.down()
         page.mouse.up()
         page.wait_for_url("**/tiers/gold/?first=2025-10-26&last=2025-10-26")
-        expect(page.locator(".chart-card figcaption")).to_contain_text("26 Oct 2025")
+        expect(caption_of(page)).to_contain_text("26 Oct 2025")
 
     screen.visit(served, steps)
 

@@ -83,6 +83,7 @@ def test_pending_work_now_refreshes_itself_in_place(served: str, screen: Screen)
         expect(page.locator("#now-title")).to_have_text("Pending by reason")
         expect(figure).to_have_text("2")
         assert page.evaluate("document.querySelector('h1').same") is True
+        expect(page.locator(".htmx-added, .htmx-settling")).to_have_count(0)
         fetch_now(page)  # what came can be fetched again
 
     screen.visit(served, steps)

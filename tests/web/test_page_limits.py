@@ -82,6 +82,19 @@ LEAST_TARGET = 24
 """CSS pixels, as WCAG 2.2 has it (2.5.8)."""
 
 
+# Charts follow the width some frames later.
+WIDE = """() => new Promise(done => {
+  const width = () => document.documentElement.scrollWidth - innerWidth;
+  const isWide = one => one.getBoundingClientRect().right > innerWidth + 1;
+  const wide = () => width() <= 0 ? [] : [`${width()} px`,
+    ...[...document.querySelectorAll("main *")].filter(isWide).map(one => one.outerHTML)];
+  const look = left => width() <= 0 || !left
+    ? done(wide().map(text => text.slice(0, 90)))
+    : requestAnimationFrame(() => look(left - 1));
+  look(180);
+})"""
+
+
 @dataclass(frozen=True, slots=True)
 class Limits:
     """What a page may have at most: pixels at 1440, words, columns said twice, small targets."""
@@ -115,7 +128,7 @@ class Measured:
     height: int
     words: int
     repeated: list[str]
-    overflow: int
+    wide: list[str]
     small: list[str]
 
     def breaches(self, limits: Limits) -> Iterator[str]:
@@ -124,8 +137,8 @@ class Measured:
             yield f"{self.height:,} px, at most {limits.pixels:,}"
         if self.words > limits.words:
             yield f"{self.words:,} words, at most {limits.words}"
-        if self.overflow > 0:
-            yield f"{self.overflow} px wider than a phone"
+        if self.wide:
+            yield f"wider than a phone: {', '.join(self.wide[:4])}"
         if len(self.repeated) > limits.repeated:
             yield f"{len(self.repeated)} columns twice: {self.repeated[0][:80]}"
         if len(self.small) > limits.small:
@@ -137,14 +150,11 @@ def measured(page: Page) -> Measured:
     before: ViewportSize | None = page.viewport_size
     found: dict[str, Any] = page.evaluate(MEASURE)
     page.set_viewport_size({"width": PHONE, "height": SCREEN})
-    if page.evaluate("document.documentElement.scrollWidth > innerWidth"):
-        page.reload()  # a chart that was drawn on a desk keeps its width
-        settle(page)
-    overflow = page.evaluate("document.documentElement.scrollWidth - innerWidth")
+    wide = page.evaluate(WIDE)
     small = page.evaluate(SMALL_TARGETS, LEAST_TARGET)
     if before is not None:
         page.set_viewport_size(before)
-    return Measured(overflow=overflow, small=small, **found)
+    return Measured(wide=wide, small=small, **found)
 
 
 _campus = shared(fill_campus_portal)

@@ -5,9 +5,8 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from apps.operations.selectors import FindingRow
-from apps.web.components.page_query import href
+from apps.web.components.page_query import Query, href
 from apps.web.data_quality.cluster_health import RunLine
-from apps.web.query_session import QuerySession
 
 OPEN_ISSUES = 10
 """Issues that are listed at once; the others unfold."""
@@ -51,13 +50,13 @@ class QualityIssue:
 
 
 def quality_issues(
-    lines: Iterable[RunLine], findings: Iterable[FindingRow], reading: QuerySession
+    lines: Iterable[RunLine], findings: Iterable[FindingRow], query: Query
 ) -> list[QualityIssue]:
     """Return incomplete hours and findings of the doctor, the dearest first.
 
     Errors without a known cost stand before what costs GPU-hours: they hide what is lost.
     """
-    stray = href("gpus", (*reading.query, ("tab", "table"), ("state", "unattributed"))) or ""
+    stray = href("gpus", (*query, ("tab", "table"), ("state", "unattributed"))) or ""
     issues = [*map(_of_hours, lines), *(_of_finding(row, stray) for row in findings)]
     return sorted(issues, key=lambda issue: (issue.order, issue.place, issue.code))
 

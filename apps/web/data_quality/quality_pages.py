@@ -163,7 +163,7 @@ def data_health(request: PageRequest) -> HttpResponseBase:
     issues = quality_issues(
         troubles,
         open_findings(visibility=reading.visibility, clusters=reading.filters.cluster),
-        reading,
+        reading.query,
     )
     listed = sum(1 for one in issues if one.since and one.severity != "note")
     summary = cluster_health.summary(troubles, judged)
