@@ -28,6 +28,8 @@ _REFUSALS = {403: "Bills are for finance and administrators."}
 class BillsParams(parameters.PageParams):
     """Parameters of `bills`."""
 
+    refusals = _REFUSALS
+
 
 class BillsView(PortalView):
     """Bills that were imported."""
@@ -37,7 +39,6 @@ class BillsView(PortalView):
         BillsParams,
         serializer_of(BillRow),
         summary="Imported bills, the newest month first; for finance and administrators.",
-        refusals=_REFUSALS,
     )
     def get(self, request: Request) -> HttpResponseBase:
         query = BillsParams.read(request.query_params)
@@ -49,6 +50,8 @@ class BillsView(PortalView):
 
 class ReconciliationParams(parameters.PageParams):
     """Parameters of `reconciliation`."""
+
+    refusals = _REFUSALS
 
     month = serializers.RegexField(
         r"^20\d\d-(0[1-9]|1[0-2])$",
@@ -92,7 +95,6 @@ class ReconciliationView(PortalView):
         serializer_of(ReconciledDay),
         summary="Billed and portal cost by day and GPU model; for finance and administrators.",
         beside={"summary": ReconciliationSummarySerializer()},
-        refusals=_REFUSALS,
     )
     def get(self, request: Request) -> HttpResponseBase:
         query = ReconciliationParams.read(request.query_params)

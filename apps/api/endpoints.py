@@ -144,12 +144,11 @@ def documented(
     summary: str,
     files: Sequence[str] = (),
     beside: Mapping[str, serializers.Field[Any, Any, Any, Any]] | None = None,
-    refusals: Mapping[int, str] | None = None,
 ) -> Callable[[F], F]:
     """Describe a list: its parameters, a page of its rows, and what can go wrong.
 
     `files` are the media types of files that it can be had as; `beside` is what a page has besides
-    its rows; `refusals` are problems that not every endpoint has, by status.
+    its rows. The parameters name the refusals that not every endpoint has.
     """
     page = inline_serializer(
         name=f"{''.join(part.capitalize() for part in name.split('-'))}Page",
@@ -162,7 +161,7 @@ def documented(
     responses: dict[Any, Any] = {(200, "application/json"): page}
     for media_type in files:
         responses[200, media_type] = _CSV_FILE if media_type == CSV else _BINARY_FILE
-    responses |= problems(refusals or {})
+    responses |= problems(query.refusals)
     return extend_schema(
         operation_id=f"list_{name.replace('-', '_')}",
         summary=summary,

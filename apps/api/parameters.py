@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from datetime import UTC, date, datetime, timedelta
 from functools import cache
-from typing import Any, NoReturn, cast
+from typing import Any, ClassVar, NoReturn, cast
 from zoneinfo import ZoneInfo
 
 from django.conf import settings
@@ -191,7 +191,12 @@ def choices(values: Sequence[str], **kwargs: Any) -> serializers.ChoiceField:
 
 
 class Params(serializers.Serializer[dict[str, Any]]):
-    """Query parameters; an unknown or a doubled one is an error that names what is allowed."""
+    """Query parameters; an unknown or a doubled one is an error that names what is allowed.
+
+    `refusals` are the problems that not every endpoint answers with, by status.
+    """
+
+    refusals: ClassVar[Mapping[int, str]] = {}
 
     @classmethod
     def read(cls, params: QueryDict) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from apps.pending.selectors import PendingFilters, PendingPage, PendingRow, pend
 from apps.quotas.domain.allocations import QueueCell, UnitSpan, reservations
 from apps.quotas.domain.keys import DEVICES, Counting, QuotaRef, QuotaSource
 from apps.quotas.domain.limits import seen_intervals
-from apps.quotas.domain.usage_steps import KeySpans, UsageStep, share_at_limit, usage_steps
+from apps.quotas.domain.usage_changes import KeySpans, UsageStep, share_at_limit, usage_steps
 from apps.quotas.selectors.demand import (
     BlockedWork,
     OpenPod,

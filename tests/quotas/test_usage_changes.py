@@ -3,7 +3,7 @@
 import pytest
 
 from apps.quotas.domain.saturation import LimitInterval
-from apps.quotas.domain.usage_steps import KeySpans, UsageStep, share_at_limit, usage_steps
+from apps.quotas.domain.usage_changes import KeySpans, UsageStep, share_at_limit, usage_steps
 
 HOUR = 3600.0
 
