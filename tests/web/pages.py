@@ -36,7 +36,7 @@ STANDING = {
     "/pending/west/uid-train-2/": 15,
     "/quotas/": 35,
     "/costs/budgets/": 31,
-    "/quotas/west/ResourceQuota/vision/gpus/requests.nvidia.com/gpu/": 32,
+    "/quotas/west/ResourceQuota/vision/gpus/requests.nvidia.com/gpu/": 35,
     "/capacity/teams/vision/statement/": 31,
     "/capacity/fairness/gold/what-if/": 13,
     "/costs/": 47,
