@@ -48,7 +48,7 @@ GROUPS: tuple[tuple[str, tuple[NavPage, ...]], ...] = (
             NavPage("Budgets", "budgets", "y", ("budgets",)),
             NavPage("Exports", "exports", "e", ("exports",)),
             NavPage("Bill", "bill", "n", ("bill",), finance=True),
-            NavPage("Report", "report", "y", ("month_report",)),
+            NavPage("Report", "report", "s", ("month_report",)),
         ),
     ),
     (

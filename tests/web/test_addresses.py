@@ -9,6 +9,7 @@ import pytest
 from django.test import Client
 from django.urls import reverse
 
+from apps.web.navigation import GROUPS
 from tests.factories import Portal, make_pod, make_report, make_workload
 from tests.web.conftest import DAILY, HOURLY
 from tests.web.pages import PAGES, table_links, text_of
@@ -114,3 +115,8 @@ def test_an_address_of_before_leads_to_where_the_page_is_now(old: str, new: str)
 
 def test_an_address_of_before_leads_to_no_other_host() -> None:
     assert Client().get("/teams//evil.example/")["Location"] == "/capacity/teams//evil.example/"
+
+
+def test_each_page_of_the_navigation_has_a_key_of_its_own() -> None:
+    keys = [page.key for _, pages in GROUPS for page in pages]
+    assert len(set(keys)) == len(keys)
