@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -204,14 +205,15 @@ def test_budgets_are_told_and_drawn(portal: Portal, admin: Client) -> None:
     (record,) = records_of(admin, "/costs/budgets/?format=csv&table=budgets")
     assert record["allowance_gpu_hours"] == "5000"
     assert (len(row), len(record)) == (12, 19), "the file has those that the outlook tells in words"
-    assert "vision: budget of the month" in page
+    assert "vision: budget of the month" in text_of(admin, "/costs/budgets/?tab=burn")
+    assert "--mark: " in page, "the linear pace is a tick on the bar"
 
 
 def test_a_budget_that_burns_is_drawn_against_an_linear_pace(portal: Portal, admin: Client) -> None:
     period = period_at("year", timezone.now(), portal.zone)
     Budget.objects.filter(team=portal.vision).delete()
     Budget.objects.create(team=portal.vision, period="year", gpu_hours=9e4, valid_from=SINCE)
-    page = text_of(admin, "/costs/budgets/")
+    page = text_of(admin, "/costs/budgets/?tab=burn")
     assert "vision: budget of the year" in page
     local = period.start.astimezone(portal.zone)
     assert f"{local.day} {local:%b} – 31 Dec {local.year} (Europe/Berlin)" in page
@@ -227,8 +229,9 @@ def test_a_team_filter_narrows_budgets_and_alerts(portal: Portal, admin: Client)
     Budget.objects.create(team=portal.speech, period="week", gpu_hours=10.0, valid_from=SINCE)
     for team in (portal.speech, portal.vision):
         alert(portal, team=team)
-    page = text_of(admin, "/costs/budgets/?team=speech&first=2025-10-25&last=2025-10-27")
-    assert [row[0] for row in budgets(page)] == ["speech"]
+    asked = "/costs/budgets/?team=speech&first=2025-10-25&last=2025-10-27"
+    assert [row[0] for row in budgets(text_of(admin, asked))] == ["speech"]
+    page = text_of(admin, f"{asked}&tab=alerts")
     assert [row[1].text for row in tables_of(page)["alerts"].rows[1:]] == ["speech"]
     other = make_team("third")
     assert "No budget of these teams runs now." in text_of(
@@ -258,7 +261,7 @@ def test_alerts_of_the_window_are_told_in_words_and_money_to_whom_it_concerns(
     alert(portal)
     alert(portal, kind="projected", threshold=1.0, exhausted_at=datetime(2025, 10, 29, tzinfo=UTC))
     alert(portal, unit="USD", allowance=777777.0)
-    page = text_of(admin, "/costs/budgets/?first=2025-10-25&last=2025-10-27")
+    page = text_of(admin, "/costs/budgets/?tab=alerts&first=2025-10-25&last=2025-10-27")
     assert [row[2].text for row in tables_of(page)["alerts"].rows[1:]] == [
         "80 % of the budget was used.",
         "It was going to be used up on 29 Oct 2025, before its period ends.",
@@ -267,10 +270,10 @@ def test_alerts_of_the_window_are_told_in_words_and_money_to_whom_it_concerns(
     assert "777,777" in words(page)
     outsider = Client()
     outsider.force_login(portal.dan)
-    page = text_of(outsider, "/costs/budgets/?first=2025-10-25&last=2025-10-27")
+    page = text_of(outsider, "/costs/budgets/?tab=alerts&first=2025-10-25&last=2025-10-27")
     assert len(tables_of(page)["alerts"].rows[1:]) == 2
     assert "777" not in words(page)
-    before = text_of(admin, "/costs/budgets/?first=2025-10-24&last=2025-10-24")
+    before = text_of(admin, "/costs/budgets/?tab=alerts&first=2025-10-24&last=2025-10-24")
     assert "No budget reached a threshold in this window." in before
 
 
@@ -279,10 +282,10 @@ def test_only_the_most_pressing_budgets_are_drawn(portal: Portal, admin: Client)
         Budget.objects.create(
             team=make_team(f"team-{n:02}"), period="month", gpu_hours=9.0, valid_from=SINCE
         )
-    page = text_of(admin, "/costs/budgets/")
+    page = text_of(admin, "/costs/budgets/?tab=burn")
     assert page.count(": budget of the month</h2>") == 4
     assert "Drawn are the 4 most pressing of 31 budgets." in words(page)
-    assert len(budgets(page)) == 25
+    assert len(budgets(text_of(admin, "/costs/budgets/"))) == 25
     assert len(records_of(admin, "/costs/budgets/?format=csv&table=budgets")) == 31
 
 
@@ -309,3 +312,25 @@ def test_budgets_are_sorted_by_what_is_read_late_and_the_file_has_it(
     records = records_of(admin, "/costs/budgets/?format=csv&table=budgets&budgets.sort=outlook")
     assert len(records) == 31
     assert all(record["outlook"] for record in records)
+
+
+def test_budgets_in_money_are_a_tab_for_whom_they_concern(portal: Portal, admin: Client) -> None:
+    Budget.objects.create(
+        team=portal.vision, period="month", money=Decimal(60000), currency="USD", valid_from=SINCE
+    )
+    table = tables_of(text_of(admin, "/costs/budgets/?tab=money"))["money-budgets"]
+    (row,) = table.rows[1:]
+    assert [cell.text for cell in row[:2]] == ["vision", "month"]
+    assert "60,000" in [cell.text for cell in row]
+    outsider = Client()
+    outsider.force_login(portal.dan)
+    page = text_of(outsider, "/costs/budgets/?tab=money")
+    assert "No team that you may see has a budget in money." in page
+
+
+def test_who_leads_a_team_proposes_its_budget(portal: Portal, admin: Client) -> None:
+    link = "/quotas/proposals/new/?kind=budget&amp;team=vision"
+    assert link in text_of(admin, "/costs/budgets/?team=vision")
+    outsider = Client()
+    outsider.force_login(portal.finn)
+    assert "Propose budget" not in text_of(outsider, "/costs/budgets/")

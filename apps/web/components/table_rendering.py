@@ -46,7 +46,10 @@ def _foot_cell(cell: Cell) -> str:
 
 
 def _attributes(cell: Cell) -> str:
-    if cell.share:
+    if cell.share and cell.mark:
+        style = f"--share: {escape(cell.share)}; --mark: {escape(cell.mark)}"
+        kind = f' class="num bar bar-marked" style="{style}"'
+    elif cell.share:
         kind = f' class="num bar" style="--share: {escape(cell.share)}"'
     elif cell.is_number:
         kind = ' class="num"'

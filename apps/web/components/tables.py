@@ -241,7 +241,8 @@ class LaterRows(Sequence[TableRow], Generic[_Source]):
 class Cell:
     """One cell ready for the page: `text` short, `title` the exact value.
 
-    `explain_href` leads to what the figure is made of; `share` (0..1) is drawn as a bar.
+    `explain_href` leads to what the figure is made of; `share` (0..1) is drawn as a bar, `mark`
+    (0..1) as a tick on it.
     """
 
     text: str
@@ -252,6 +253,7 @@ class Cell:
     badge: str = ""
     explain_href: str = ""
     share: str = ""
+    mark: str = ""
 
     @property
     def is_long(self) -> bool:

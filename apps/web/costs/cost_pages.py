@@ -24,7 +24,7 @@ from apps.web.components.listings import GROUP_LABELS
 from apps.web.components.page_query import Query, during, figure_href, with_query, without
 from apps.web.components.tables import CAPACITY_CLASSES, Column, LedgerClass, Table
 from apps.web.components.tabs import Tab, TabBar, tab_bar
-from apps.web.costs import explorer, money_format, months, waste_waterfall
+from apps.web.costs import explorer, money_format, waste_waterfall
 from apps.web.costs.explorer import NOTHING, Costs, stack_group
 from apps.web.costs.exports import background_of, export_form
 from apps.web.costs.money_format import WHOLE, MoneyRow, MoneyTable, money_column, number_of
@@ -233,7 +233,6 @@ def _table(
 COST_TABS = (
     Tab("groups", "By group"),
     Tab("lines", "Line items"),
-    Tab("budgets", "Money budgets"),
     Tab("files", "Files"),
 )
 WASTE_TABS = (
@@ -257,9 +256,6 @@ def cost_explorer(request: PageRequest) -> HttpResponseBase:
         tables = explorer.group_tables(found, asked, reading)
     elif tabs.chosen == "lines":
         tables = [explorer.line_table(found, asked, reading)]
-    elif tabs.chosen == "budgets":
-        budgets = costs.money_budget_rows(reading.now, visibility=reading.visibility)
-        tables = [months.budgets_table(budgets, reading)]
     return _cost_page(request, reading, asked, found, tabs, tables)
 
 

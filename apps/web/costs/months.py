@@ -12,12 +12,12 @@ from django.urls import reverse
 
 from apps.costs.adapters.formats import csv_parts, write_to_file
 from apps.costs.domain.files import CostFile, FileFormat, TooManyRows, file_name
-from apps.costs.selectors import AdjustmentRow, MoneyBudgetRow, MonthState, PeriodState
+from apps.costs.selectors import AdjustmentRow, MonthState, PeriodState
 from apps.costs.services import ClosedCopy
 from apps.usage.selectors import GroupingRefused
-from apps.web.components.page_query import figure_href, figure_hrefs, with_query, without
-from apps.web.components.tables import Column, Table, declared_columns, declared_values
-from apps.web.costs.money_format import MoneyRow, MoneyTable, money_row
+from apps.web.components.page_query import figure_href, with_query, without
+from apps.web.components.tables import Column, Table, declared_columns
+from apps.web.costs.money_format import MoneyTable, money_row
 from apps.web.costs.query import BASES, POLICIES, CostPageQuery
 from apps.web.query_session import QuerySession
 
@@ -198,41 +198,3 @@ def adjustments_table(found: Sequence[AdjustmentRow], reading: QuerySession) -> 
 
 
 _CURRENCY = Column("currency", "Currency")
-
-
-def budgets_table(found: Sequence[MoneyBudgetRow], reading: QuerySession) -> Table:
-    """Return money budgets in the period that runs."""
-    return Table(
-        id="money-budgets",
-        title="Money budgets",
-        columns=declared_columns(MoneyBudgetRow, after={"period": [_CURRENCY]}),
-        rows=[_budget(row, reading) for row in found],
-        zone=reading.choice.zone,
-        empty="No team that you may see has a budget in money.",
-        note="What teams held, at the price of its time, in the period that runs now.",
-    )
-
-
-_EXPLAINS = {
-    "used": "budget_used",
-    "used_ratio": "budget_share",
-    "burn_rate": "budget_burn",
-    "burn_rate_1d": "budget_burn_1d",
-    "burn_rate_7d": "budget_burn_7d",
-    "exhausted_at": "budget_hours_left",
-}
-"""Which figure explains a column."""
-
-
-def _budget(row: MoneyBudgetRow, reading: QuerySession) -> MoneyRow:
-    return MoneyRow(
-        {
-            **declared_values(row),
-            "currency": row.unit,
-            "allowance": float(row.allowance),
-            "used": float(row.used),
-        },
-        explains=figure_hrefs(
-            _EXPLAINS, reading.query, team=row.team, period=row.period, currency=row.unit
-        ),
-    )

@@ -2,18 +2,20 @@
 
 import math
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import overload
+from typing import TypeVar, overload
 from zoneinfo import ZoneInfo
 
 from apps.clusters.domain.window import Window
+from apps.costs.selectors import MoneyBudgetRow
 from apps.quotas.selectors import BudgetAlertRow, BudgetRow
 from apps.web.components import tables
+from apps.web.components.figure_row import FigureRow, KeyFigure, Tone, figure_row
 from apps.web.components.formats import NOTHING, Format, clock_text, day_text, percent
 from apps.web.components.page_query import figure_hrefs, href
 from apps.web.components.plots import Plot, PlotLine, Scale
-from apps.web.components.tables import Column, LaterRows, Table, TableRow
+from apps.web.components.tables import Cell, Column, LaterRows, Table, TableRow
 from apps.web.query_session import QuerySession
 
 GPU_HOURS = "gpu_hours"
@@ -33,7 +35,11 @@ class Pace:
     state: str
 
 
-def pace_of(row: BudgetRow, zone: ZoneInfo) -> Pace:
+AnyBudget = BudgetRow | MoneyBudgetRow
+BudgetT = TypeVar("BudgetT", BudgetRow, MoneyBudgetRow)
+
+
+def pace_of(row: AnyBudget, zone: ZoneInfo) -> Pace:
     """Return in words whether a budget lasts, and if not, until when; what is missing is said."""
     pace = _pace(row, zone)
     if not row.at_least or row.burn_rate is None:
@@ -49,7 +55,7 @@ def pace_of(row: BudgetRow, zone: ZoneInfo) -> Pace:
     )
 
 
-def _missing(row: BudgetRow, zone: ZoneInfo) -> str:
+def _missing(row: AnyBudget, zone: ZoneInfo) -> str:
     known = f"{math.floor(1000 * (row.coverage_ratio or 0.0)) / 10:g} %"
     told = f"Use may be higher: {known} of the hours so far have data"
     if row.data_start is not None:
@@ -61,7 +67,7 @@ def _missing(row: BudgetRow, zone: ZoneInfo) -> str:
     return f"{told}."
 
 
-def _pace(row: BudgetRow, zone: ZoneInfo) -> Pace:
+def _pace(row: AnyBudget, zone: ZoneInfo) -> Pace:
     if row.burn_rate is None:
         if row.coverage_ratio == 0:
             return Pace("not known", "No data in this period.", "waiting")
@@ -72,7 +78,8 @@ def _pace(row: BudgetRow, zone: ZoneInfo) -> Pace:
         return Pace("used up", f"{since}; {over}.", "failed")
     if row.burn_rate_7d is None:
         return Pace("not known", f"No data{_after(row, zone)}.", "waiting")
-    if row.exhausted_at is not None and row.at is not None and row.exhausted_at <= row.at:
+    at = row.at if isinstance(row, BudgetRow) else row.as_of
+    if row.exhausted_at is not None and at is not None and row.exhausted_at <= at:
         day = _day(row.exhausted_at, zone)
         text = f"Probably used up since {day}, at the pace before. No data{_after(row, zone)}."
         return Pace("not certain", text, "partial")
@@ -89,7 +96,7 @@ def _pace(row: BudgetRow, zone: ZoneInfo) -> Pace:
     return Pace(_steady(row.burn_rate), "Within budget.", "complete")
 
 
-def _after(row: BudgetRow, zone: ZoneInfo) -> str:
+def _after(row: AnyBudget, zone: ZoneInfo) -> str:
     return "" if row.as_of is None else f" after {clock_text(row.as_of, zone)}"
 
 
@@ -99,7 +106,7 @@ def _steady(rate: float) -> str:
     return "on pace" if rate <= EVEN[1] else "over pace, slowing"
 
 
-def _range(row: BudgetRow, zone: ZoneInfo) -> str:
+def _range(row: AnyBudget, zone: ZoneInfo) -> str:
     early, late = row.exhausted_at_early, row.exhausted_at_late
     if early is None:
         return ""
@@ -113,21 +120,21 @@ def _day(at: datetime | None, zone: ZoneInfo) -> str:
     return day_text(at, zone) if at else NOTHING
 
 
-def _unit(row: BudgetRow) -> str:
+def _unit(row: AnyBudget) -> str:
     return _UNITS.get(row.unit, row.unit)
 
 
-def hasty_first(rows: Sequence[BudgetRow]) -> list[BudgetRow]:
+def hasty_first(rows: Sequence[BudgetT]) -> list[BudgetT]:
     """Return budgets, those first that are used up or will be soonest; then the fastest."""
 
-    def rank(row: BudgetRow) -> tuple[float, float, str, str]:
+    def rank(row: AnyBudget) -> tuple[float, float, str, str]:
         over = row.exhausted_at.timestamp() if row.exhausted_at else float("inf")
         return (over, -(row.burn_rate or 0.0), row.team, row.period)
 
     return sorted(rows, key=rank)
 
 
-def of_teams(rows: Sequence[BudgetRow], teams: Collection[str]) -> list[BudgetRow]:
+def of_teams(rows: Sequence[BudgetT], teams: Collection[str]) -> list[BudgetT]:
     """Return the budgets of these teams; of all where none is named."""
     return [row for row in rows if not teams or row.team in teams]
 
@@ -139,8 +146,23 @@ _USED = (
     Column("used_gpu_hours", "Used", Format.NUMBER, "GPU-h"),
     Column("allowance_gpu_hours", "Budget", Format.NUMBER, "GPU-h"),
 )
-_OUTLOOK = Column("outlook", "Outlook", wraps=True)
-"""The outlook tells in words what those say that are in files alone."""
+_OUTLOOK = Column("outlook", "Forecast", wraps=True)
+"""The forecast tells in words what those say that are in files alone."""
+
+
+class BudgetTable(Table):
+    """A table whose bars of what is used have a tick at the linear pace."""
+
+    __slots__ = ()
+
+    def _cell(self, row: TableRow, column: Column) -> Cell:
+        cell = Table._cell(self, row, column)
+        used, rate = row.values.get("used_ratio"), row.values.get("burn_rate")
+        if column.key != "used_ratio" or not isinstance(used, float):
+            return cell
+        if not isinstance(rate, int | float) or not rate:
+            return cell
+        return replace(cell, mark=f"{min(1.0, used / rate):.3f}")
 
 
 class LaterBudgets(Sequence[BudgetRow]):
@@ -157,6 +179,11 @@ class LaterBudgets(Sequence[BudgetRow]):
         self._found = found
         self._in_full = in_full
         self._whole: dict[int, BudgetRow] = {}
+
+    @property
+    def found(self) -> Sequence[BudgetRow]:
+        """Return the budgets as they were found: pace and forecast without its range."""
+        return self._found
 
     @property
     def since(self) -> datetime | None:
@@ -192,9 +219,9 @@ class LaterBudgets(Sequence[BudgetRow]):
 def budget_table(rows: Sequence[BudgetRow], reading: QuerySession, *, narrowed: bool) -> Table:
     """Return the budgets, the most pressing first."""
     zone = reading.choice.zone
-    return Table(
+    return BudgetTable(
         id="budgets",
-        title="Budgets",
+        title="Budgets in GPU-hours",
         columns=tables.declared_columns(
             BudgetRow,
             after={"period": [_PACE], "used_ratio": _USED, "burn_rate_7d": [_OUTLOOK]},
@@ -205,10 +232,6 @@ def budget_table(rows: Sequence[BudgetRow], reading: QuerySession, *, narrowed: 
         if narrowed
         else "No team has a budget in GPU-hours. The catalog gives one: `budgets: [{period: month, "
         "gpu_hours: 5000}]`.",
-        note="Allocated GPU-hours of all tiers, the same for every user. Budgets in money are "
-        "on the page of costs."
-        if rows
-        else "",
     )
 
 
@@ -238,6 +261,82 @@ def _row(row: BudgetRow, reading: QuerySession) -> TableRow:
         explains=figure_hrefs(EXPLAINS, reading.query, team=row.team, period=row.period),
     )
 
+
+_MONEY_EXPLAINS = {"used": "budget_used"} | {
+    key: figure for key, figure in EXPLAINS.items() if key != "used_gpu_hours"
+}
+
+
+def money_table(found: Sequence[MoneyBudgetRow], reading: QuerySession) -> Table:
+    """Return the budgets in money, the most pressing first."""
+    return BudgetTable(
+        id="money-budgets",
+        title="Budgets in money",
+        columns=[
+            Column("team", "Team"),
+            Column("period", "Period"),
+            _PACE,
+            Column("used_ratio", "Used", Format.RATIO, "%", "used ÷ budget"),
+            Column("used", "Used", Format.COUNT),
+            Column("allowance", "Budget", Format.COUNT),
+            Column("currency", "Currency"),
+            Column("burn_rate", "Burn rate", Format.DECIMAL, "", "1.0 lands on the budget"),
+            Column("burn_rate_1d", "Last day", Format.DECIMAL, "", "the same of a day"),
+            Column("burn_rate_7d", "Last 7 days", Format.DECIMAL, "", "the same of a week"),
+            _OUTLOOK,
+            Column("exhausted_at", "Used up", Format.TIME, "", "at the pace of the last 7 days"),
+            Column("unpriced_gpu_hours", "Unpriced", Format.DECIMAL, "GPU-h", "not counted"),
+            Column("coverage_ratio", "Known", Format.RATIO, "%", "priced hours ÷ hours so far"),
+            Column("data_start", "Data starts", Format.TIME, in_files=True),
+        ],
+        rows=[_money_row(row, reading) for row in found],
+        zone=reading.choice.zone,
+        empty="No team that you may see has a budget in money.",
+    )
+
+
+def _money_row(row: MoneyBudgetRow, reading: QuerySession) -> TableRow:
+    pace = pace_of(row, reading.choice.zone)
+    return TableRow(
+        {
+            **tables.attributes(
+                row, *("team", "period", "burn_rate", "burn_rate_1d", "burn_rate_7d")
+            ),
+            **tables.attributes(
+                row, *("exhausted_at", "unpriced_gpu_hours", "coverage_ratio", "data_start")
+            ),
+            "currency": row.unit,
+            "allowance": float(row.allowance),
+            "used": float(row.used),
+            "used_ratio": float(row.used / row.allowance) if row.allowance else None,
+            "pace": pace.word,
+            "outlook": pace.text,
+        },
+        {"team": href("team", reading.query, name=row.team)},
+        {"pace": pace.state},
+        explains=figure_hrefs(
+            _MONEY_EXPLAINS, reading.query, team=row.team, period=row.period, currency=row.unit
+        ),
+    )
+
+
+def budget_figures(rows: Sequence[AnyBudget], zone: ZoneInfo) -> FigureRow:
+    """Return how many budgets run, and how many of them do not last."""
+    paces = [pace_of(row, zone).word for row in rows]
+    over, spent = paces.count("over pace"), paces.count("used up")
+    ends = [(row.exhausted_at, row.team) for row in rows if row.exhausted_at is not None]
+    known = [word for word in paces if word in _LASTING]
+    return figure_row(
+        KeyFigure("Budgets", str(len(rows)), basis="now"),
+        KeyFigure("Over pace", str(over), tone=Tone.WARNING if over else Tone.NONE),
+        KeyFigure("Used up", str(spent), tone=Tone.DANGER if spent else Tone.NONE),
+        KeyFigure("Within budget", str(len(known))),
+        *([KeyFigure("Next used up", day_text(min(ends)[0], zone), min(ends)[1])] if ends else ()),
+        name="Budgets",
+    )
+
+
+_LASTING = ("under pace", "on pace", "over pace, slowing")
 
 # ---------------------------------------------------------------- burn-down
 
@@ -274,7 +373,7 @@ def _lines(row: BudgetRow, scale: Scale) -> list[PlotLine]:
     return [
         PlotLine("used", "plot-used", scale.line(used)),
         PlotLine("linear pace", "plot-even", scale.line([(start, 0.0), (end, whole)])),
-        PlotLine("allowance", "plot-limit", scale.line([(start, whole), (end, whole)])),
+        PlotLine("budget", "plot-limit", scale.line([(start, whole), (end, whole)])),
     ]
 
 
