@@ -73,7 +73,7 @@ def _pace(row: AnyBudget, zone: ZoneInfo) -> Pace:
             return Pace("not known", "No data in this period.", "waiting")
         return Pace("not begun", "No hour of this period is closed yet.", "waiting")
     if row.used >= row.allowance:
-        over = f"{row.used - row.allowance:,.0f} {_unit(row)} over"
+        over = f"{float(row.used) - float(row.allowance):,.0f} {_unit(row)} over"
         since = f"Used up on {_day(row.exhausted_at, zone)}" if row.exhausted_at else "Used up"
         return Pace("used up", f"{since}; {over}.", "failed")
     if row.burn_rate_7d is None:
