@@ -212,22 +212,28 @@ def figures_of(
             note="underutilized, idle, not running",
         ),
     ]
+    return [
+        *found,
+        *_rare_figures(rows, figure),
+        figure("Total", _every, note="teams and platform"),
+    ]
+
+
+def _rare_figures(rows: Sequence[CostRow], figure: Callable[..., KeyFigure]) -> list[KeyFigure]:
+    """Return the figures that few windows have: no metrics, energy, corrections."""
+    is_corrected = any(row.correction for row in rows)
+    found = []
     for cause, label, note in _FEW:
         is_it = partial(_is_of, cause)
-        if _sum(rows, is_it):
-            found.append(figure(label, is_it, *_of_causes(cause), note=note))
-    if any(row.correction for row in rows):
         # Six figures at most; the waterfall has what has no metrics.
-        found = [*found[:3], *(one for one in found[3:] if one.label != "No metrics")]
+        if _sum(rows, is_it) and not (is_corrected and cause is Cause.UNMEASURED):
+            found.append(figure(label, is_it, *_of_causes(cause), note=note))
+    if is_corrected:
+        of_closed = ("corrections", "yes")
         found.append(
-            figure(
-                "Corrections",
-                lambda row: row.correction,
-                ("corrections", "yes"),
-                note="of closed months",
-            )
+            figure("Corrections", lambda row: row.correction, of_closed, note="of closed months")
         )
-    return [*found, figure("Total", _every, note="teams and platform")]
+    return found
 
 
 _FEW = (
