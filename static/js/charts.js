@@ -291,7 +291,8 @@
 
   // ------------------------------------------------------------ drawing
 
-  async function draw(canvas, width = canvas.clientWidth) {
+  async function draw(canvas, paperWidth) {
+    const width = paperWidth ?? canvas.clientWidth;
     const figure = figureOf(canvas.dataset.chart);
     if (!figure) return;
     try {
@@ -307,6 +308,8 @@
       if (fresh) listen(canvas);
       if (figure.layout.meta.days) canvas.dataset.drill = "day";
       canvas.dataset.drawn = "yes";
+      // The window may have changed while Plotly was loaded.
+      if (paperWidth === undefined && canvas.clientWidth !== width) draw(canvas);
     } catch (error) {
       canvas.dataset.drawn = "failed";
       canvas.textContent = `${error.message}; the table below has the same numbers.`;

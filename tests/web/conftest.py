@@ -77,6 +77,10 @@ def admin(portal: Portal, signed_in: Callable[[User], Client]) -> Client:
 # ---------------------------------------------------------------- browser
 
 
+# htmx says so when a page is left while it refreshes itself. A request that fails says more.
+LEFT = ("htmx:sendAbort", "htmx:afterRequest")
+
+
 @dataclass
 class Visit:
     """A page in the browser, and everything that went wrong on it so far."""
@@ -86,7 +90,7 @@ class Visit:
     problems: list[str] = field(default_factory=list)
 
     def note_console(self, message: ConsoleMessage) -> None:
-        if message.type in {"error", "warning"}:
+        if message.type in {"error", "warning"} and not message.text.startswith(LEFT):
             self.problems.append(f"console {message.type}: {message.text}")
 
     def note_request(self, request: Request) -> None:

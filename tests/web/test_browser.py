@@ -96,7 +96,7 @@ def test_a_window_is_changed_without_loading_the_page_anew(served: str, screen: 
 @pytest.mark.parametrize(
     ("fail", "provoked"),
     [
-        (lambda route: route.abort(), ("ERR_FAILED", "htmx:sendError", "htmx:afterRequest")),
+        (lambda route: route.abort(), ("ERR_FAILED", "htmx:sendError")),
         (lambda route: route.fulfill(status=503, body="away"), ("503",)),
     ],
     ids=["no answer", "an error"],
