@@ -88,6 +88,26 @@ def test_what_failed_is_tried_again_later_and_each_time_later(own: Channel, visi
     assert (delivery.state, delivery.error, delivery.failures) == ("sent", "", 2)
 
 
+def test_a_failure_of_one_channel_does_not_hold_up_the_others(
+    own: Channel, vision: Team, caplog: pytest.LogCaptureFixture
+) -> None:
+    notify([said(vision)], now=NOW, zone=ZONE)
+    other = channel(person("mia", leads=[vision]), vision, kinds=[AlertKind.IDLE], name="other")
+    notify([said(vision, "gpus", kind=AlertKind.IDLE)], now=NOW, zone=ZONE)
+    own.deliveries.exclude(alert__kind=AlertKind.BUDGET.value).delete()
+    # Of a newer version, which was rolled back meanwhile.
+    Channel.objects.filter(pk=own.pk).update(kinds=["forecast"])
+    Alert.objects.filter(kind=AlertKind.BUDGET.value).update(kind="forecast")
+    box = Box()
+    assert deliver(now=NOW, post=box) == 1
+    assert [address for address, _ in box.sent] == ["other@example.org"]
+    assert other.deliveries.get().state == Delivery.State.SENT
+    (failed,) = own.deliveries.all()
+    assert (failed.state, failed.failures) == (Delivery.State.QUEUED, 1)
+    assert failed.error == "The portal failed (ValueError); its log tells more."
+    assert "forecast" in caplog.text
+
+
 def test_it_is_given_up_in_the_end_and_can_be_sent_by_hand(own: Channel, vision: Team) -> None:
     notify([said(vision)], now=NOW, zone=ZONE)
     box, now = Box(failures=len(RETRY_DELAYS) + 1), NOW

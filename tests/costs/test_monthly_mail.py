@@ -12,13 +12,13 @@ from django.core.mail.backends.base import BaseEmailBackend
 from pytest_django import Settings
 
 from apps.accounts.models import User
-from apps.accounts.permissions import EVERYTHING
+from apps.accounts.permissions import EVERYTHING, Visibility
 from apps.costs.domain.costing import WASTE, Basis, Cause, Policy
 from apps.costs.domain.monthly_report import MonthlyReport, body, due_month, subject
 from apps.costs.models import MonthlyMail
-from apps.costs.selectors.months import monthly_report
+from apps.costs.selectors.months import monthly_mails, monthly_report
 from apps.costs.services import close_period
-from apps.costs.services.messages import MOST_ATTEMPTS, send_monthly_reports
+from apps.costs.services.messages import MOST_ATTEMPTS, ReportFile, send_monthly_reports
 from apps.usage.domain.usage_query import Grouping
 from tests.costs.portal import PRICES, by_cause, days_from, make_priced, rows, total
 from tests.factories import A100, note_collection
@@ -143,6 +143,31 @@ def test_an_address_that_is_none_does_not_hold_up_the_others(settings: Settings)
 
 
 @pytest.mark.django_db
+def test_a_failure_of_one_recipient_does_not_hold_up_the_others(
+    settings: Settings, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings.MONTHLY_MAIL_TO = ["a@example.org", "books@example.org", "cfo@example.org"]
+    closed_month()
+    calls: list[date] = []
+
+    def file_of(month: date, visibility: Visibility) -> ReportFile:
+        calls.append(month)
+        if visibility.everything and len(calls) == 1:
+            raise LookupError("a team that is gone")
+        return ReportFile("report.html", "<p>October</p>")
+
+    assert send_monthly_reports(now=THIRD, file_of=file_of) == 2
+    assert sent_to() == ["books@example.org", "cfo@example.org"]
+    bad, *_ = monthly_mails(visibility=EVERYTHING)
+    assert (bad.recipient, bad.state, bad.attempts) == ("a@example.org", "due", 1)
+    assert bad.error == "The portal failed (LookupError); its log tells more."
+    assert "a team that is gone" in caplog.text
+    assert send_monthly_reports(now=bad.next_at, file_of=file_of) == 1
+    assert not any(row.error for row in monthly_mails(visibility=EVERYTHING))
+    assert monthly_mails(visibility=Visibility(everything=False)) == []
+
+
+@pytest.mark.django_db
 def test_who_is_of_finance_no_more_gets_no_second_try(settings: Settings) -> None:
     closed_month()
     settings.EMAIL_BACKEND = f"{__name__}._Refusing"
@@ -264,7 +289,7 @@ def test_a_message_says_what_was_paid_what_was_wasted_and_on_what_terms() -> Non
         "the platform",
         "1,481.60",
         "71,481.60",
-        "underused",
+        "Underutilized",
         "33,060.24",
         "98.77 % of running time is measured",
         "0123456789ab",

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable
 from copy import deepcopy
-from datetime import timedelta
+from datetime import date, timedelta
 from typing import Any
 
 import pytest
@@ -12,6 +12,7 @@ from django.test import Client
 from apps.accounts.models import User
 from apps.alerts.models import Delivery
 from apps.alerts.services import deliver
+from apps.costs.models import MonthlyMail
 from tests.alerts.board import Box
 from tests.factories import Portal, make_portal
 from tests.web.alerts import Board, make_board, moment, say_many
@@ -111,3 +112,19 @@ def test_the_log_of_others_channels_is_empty(board: Board, portal: Portal, ada: 
     page = text_of(ada, f"/alerts/deliveries/?channel={board.bens.pk}")
     assert "No deliveries yet." in page
     assert "ben" not in page.partition('id="results"')[2]
+
+
+def test_the_log_has_reports_by_mail_for_who_sees_everything(
+    board: Board, portal: Portal, ada: Client, signed_in: SignIn
+) -> None:
+    assert board.bens.pk
+    month = date(2026, 10, 1)
+    for to, error in (("finn@example.org", ""), ("cfo@example.org", "The portal failed.")):
+        MonthlyMail.objects.create(
+            month=month, recipient=to, next_at=moment(), attempts=1, error=error
+        )
+    page = text_of(signed_in(portal.finn), "/alerts/deliveries/")
+    assert page.index("cfo@example.org") < page.index("finn@example.org")
+    assert "failed once, retrying" in page
+    assert "The portal failed." in page
+    assert "cfo@example.org" not in text_of(ada, "/alerts/deliveries/")

@@ -202,3 +202,31 @@ def test_leads_get_their_teams_alone_and_only_where_it_is_switched_on(
     assert "speech" not in text
     assert "speech" not in of_lead.body
     assert "all teams" in of_finance.attachments[0][1]
+
+
+def test_a_mail_of_a_lead_has_the_figures_of_their_report_and_page_alone(
+    priced: Priced, settings: Settings, signed_in: SignIn
+) -> None:
+    settings.EMAIL_HOST, settings.MONTHLY_MAIL_DAY = "mail.example", 2
+    settings.MONTHLY_MAIL_TO, settings.MONTHLY_MAIL_LEADS = [], True
+    User.objects.filter(pk=priced.portal.ada.pk).update(email="ada@example.org")
+    close_period(OCTOBER, by="finn", now=NOW, forced="what was before the portal")
+    send_monthly_reports(now=NOW)
+    (of_lead,) = mail.outbox
+    body = str(of_lead.body)
+    seen = Visibility(everything=False, team_ids=frozenset({priced.portal.vision.pk}))
+    (own,) = (
+        page
+        for page in month_report(OCTOBER, visibility=seen, now=NOW).pages
+        if page.team == "vision"
+    )
+    charged, unused = (values(own)[key] for key in ("charged", "unused"))
+    sums = re.findall(r"together +([\d,.]+)", body)
+    assert [Decimal(one.replace(",", "")) for one in sums] == [
+        Decimal(str(one)).quantize(Decimal("0.01")) for one in (charged, unused)
+    ]
+    assert "platform" not in body.split("Charge basis")[0]
+    window = "first=2026-10-01&last=2026-10-31"
+    address = f"/costs/?{window}&by=team&team=vision&format=csv&table=costs"
+    (row,) = records_of(signed_in(priced.portal.ada), address)
+    assert Decimal(row["cost"]) == charged

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from django.conf import settings
 from django.core.cache import cache
-from django.db import transaction
+from django.db import DatabaseError, transaction
 from django.db.models import F
 
 from apps.accounts.models import User
@@ -99,8 +99,11 @@ def hand_over(channel: Channel, words: Message, post: Messenger) -> None:
     except Exception as error:
         # Of one channel: what it was cannot be foreseen, and the others are not to wait for it.
         _LOG.exception("alerts: channel %d", channel.pk)
-        kind = type(error).__name__
-        raise NotDelivered(f"The portal failed ({kind}); its log tells more.") from error
+        raise NotDelivered(_unforeseen(error)) from error
+
+
+def _unforeseen(error: Exception) -> str:
+    return f"The portal failed ({type(error).__name__}); its log tells more."
 
 
 def note_sent(told: Sequence[Delivery], now: datetime, *, again: bool) -> int:
@@ -214,7 +217,20 @@ class DeliveryRound:
     down: dict[str, str] = field(default_factory=dict)
 
     def send(self, deliveries: Sequence[Delivery]) -> int:
-        """Send what of one channel leaves together; return how many arrived."""
+        """Send what of one channel leaves together; return how many arrived.
+
+        What fails unforeseen is noted at its deliveries: other channels do not wait for it.
+        """
+        try:
+            return self._send_bundle(deliveries)
+        except DatabaseError:
+            raise  # The failure could not be noted either: the lease ends, and another round tries.
+        except Exception as error:
+            _LOG.exception("alerts: channel %d", deliveries[0].channel_id)
+            note_failed(deliveries, _unforeseen(error), self.clock())
+            return 0
+
+    def _send_bundle(self, deliveries: Sequence[Delivery]) -> int:
         before = self.earlier[deliveries[0].pk]
         if self.clock() - self.begun > _LONGEST:
             release_lease(deliveries, before)

@@ -12,14 +12,24 @@ BASIS_STATEMENTS = {
     Basis.USED: "Charge basis: active GPU-hours, and those without metrics.",
 }
 
+_CAUSES = {
+    Cause.UNDERUSED: "Underutilized",
+    Cause.IDLE: "Idle",
+    Cause.NOT_RUNNING: "Allocated, not running",
+    Cause.UNALLOCATED: f"Unallocated, of {PLATFORM}",
+    Cause.UNHEALTHY: f"Unavailable, of {PLATFORM}",
+}
+
 
 @dataclass(frozen=True, slots=True)
 class MonthlyReport:
     """What a month cost, in units of 1e-8 by currency.
 
     `teams` and `wasted` hold (name or cause, units) for each currency, the dearest first; the
-    teams of a currency sum to its `totals`. `unpriced` is nano-GPU-hours without a price,
-    `coverage_ratio` 0..1 or None where nothing ran. `closed_at` None: the month is open still.
+    teams of a currency sum to its `totals`. What teams did not use is in `wasted` on either basis,
+    and what of it is the platform's only for who sees everything. `unpriced` is nano-GPU-hours
+    without a price, `coverage_ratio` 0..1 or None where nothing ran. `closed_at` None: the month
+    is open still.
     """
 
     month: date
@@ -65,9 +75,9 @@ def _by_currency(report: MonthlyReport, currency: str) -> list[str]:
     ]
     lines += [f"  {'together':<40} {total:>20}", ""]
     if wasted:
-        named = [(cause.value.replace("_", " "), amount) for cause, amount in wasted]
+        named = [(_CAUSES[cause], amount) for cause, amount in wasted]
         whole = _amount_texts([sum(amount for _, amount in wasted)], currency)[0]
-        lines += [f"Unused part, by cause, in {currency}", *_table_text(named, currency)]
+        lines += [f"Unused, by cause, in {currency}", *_table_text(named, currency)]
         lines += [f"  {'together':<40} {whole:>20}", ""]
     return lines
 

@@ -73,6 +73,7 @@ from apps.costs.selectors.month_totals import MonthCosts, month_costs
 from apps.costs.selectors.months import (
     AdjustmentRow,
     Gaps,
+    MonthlyMailRow,
     MonthState,
     PeriodState,
     adjustment_rows,
@@ -81,6 +82,7 @@ from apps.costs.selectors.months import (
     gaps_of,
     last_closed_month,
     month_window,
+    monthly_mails,
     monthly_report,
     period_states,
 )

@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Annotated, TypeVar
 from zoneinfo import ZoneInfo
 
-from django.db.models import Count, F, Max, Min, Q, Sum
+from django.db.models import Case, Count, F, Max, Min, Q, Sum, When
 
 from apps.accounts.permissions import Visibility
 from apps.clusters.domain.columns import Column
@@ -16,10 +16,10 @@ from apps.clusters.domain.window import Window
 from apps.clusters.selectors import report
 from apps.costs.domain.costing import SCALE_DIGITS, WASTE, Basis, Policy
 from apps.costs.domain.monthly_report import MonthlyReport
-from apps.costs.models import Adjustment, ClosedPeriod, PoolCostDay, PricedHour
+from apps.costs.models import Adjustment, ClosedPeriod, MonthlyMail, PoolCostDay, PricedHour
 from apps.costs.selectors.cost_reader import CostReader
 from apps.costs.selectors.prices import price_book
-from apps.costs.selectors.rows import CostQuery, charging, coverage_ratio, unpriced
+from apps.costs.selectors.rows import PLATFORM_NAME, CostQuery, charging, coverage_ratio, unpriced
 from apps.usage.domain.usage_query import Filters, Grouping, TimeStep, day_start
 from apps.usage.models import HAS_FACTS, CollectionWindow
 
@@ -274,18 +274,31 @@ def adjustment_rows(*, visibility: Visibility) -> list[AdjustmentRow]:
 def monthly_report(month: date, *, visibility: Visibility) -> MonthlyReport:
     """Return what a month cost by team and cause: the rows of the page and of the month's files.
 
-    A closed month is charged as it was closed. About a dozen queries.
+    The platform's rows are for who sees everything: a lead's report has the teams they see alone.
+    A closed month is charged as it was closed. About twenty queries.
     """
     closed = closed_period(month)
     by_day, zone = month_query(month, closed, *charging())
     asked = replace(by_day, interval=TimeStep.TOTAL, group_by=(Grouping.TEAM,))
-    rows = CostReader(asked, visibility=visibility, zone=zone).rows(asked.window)
-    priced = [row for row in rows if row.currency and row.cost is not None]
+    # What was unused is the holder's on any charge basis, as on the page of waste.
+    held = CostQuery(asked.window, group_by=asked.group_by, waste=True)
+    rows, unused = (
+        [
+            row
+            for row in CostReader(one, visibility=visibility, zone=zone).rows(one.window)
+            if visibility.everything or row.groups["team"] != PLATFORM_NAME
+        ]
+        for one in (asked, held)
+    )
     teams = _sums_by_currency(
-        (row.currency or "", row.groups["team"], row.cost or 0) for row in priced
+        (row.currency, row.groups["team"], row.cost)
+        for row in rows
+        if row.currency and row.cost is not None
     )
     wasted = _sums_by_currency(
-        (row.currency or "", row.cause, row.cost or 0) for row in priced if row.cause in WASTE
+        (row.currency, row.cause, row.cost)
+        for row in unused
+        if row.currency and row.cost is not None and row.cause in WASTE
     )
     return MonthlyReport(
         month=month,
@@ -296,7 +309,7 @@ def monthly_report(month: date, *, visibility: Visibility) -> MonthlyReport:
         basis=asked.basis,
         policy=asked.policy,
         price_book=closed.price_book if closed else price_book().version,
-        coverage_ratio=coverage_ratio(rows),
+        coverage_ratio=coverage_ratio(unused),
         unpriced=unpriced(rows),
         closed_at=closed.closed_at.astimezone(zone) if closed else None,
         rows_sha256=closed.rows_sha256 if closed else "",
@@ -313,3 +326,32 @@ def _sums_by_currency(found: Iterable[tuple[str, Name, int]]) -> dict[str, list[
         currency: sorted(by_name.items(), key=lambda one: (-one[1], str(one[0])))
         for currency, by_name in sums.items()
     }
+
+
+_RECENT_MAILS = 12
+
+
+@dataclass(frozen=True, slots=True)
+class MonthlyMailRow:
+    """A month's report to one address; `error` is of the last try, `next_at` when the next is."""
+
+    month: date
+    recipient: str
+    state: str
+    attempts: int
+    next_at: datetime
+    sent_at: datetime | None
+    error: str
+
+
+def monthly_mails(*, visibility: Visibility) -> list[MonthlyMailRow]:
+    """Return the last dozen of reports by mail, latest month first and in it what failed first.
+
+    For who sees everything; others get none. One query.
+    """
+    if not visibility.everything:
+        return []
+    rows = MonthlyMail.objects.annotate(failed=Case(When(error="", then=1), default=0))
+    names = ("month", "recipient", "state", "attempts", "next_at", "sent_at", "error")
+    found = rows.order_by("-month", "failed", "recipient").values_list(*names)
+    return [MonthlyMailRow(*row) for row in found[:_RECENT_MAILS]]

@@ -172,6 +172,11 @@ def _send_mail(pk: int, now: datetime, file_of: ReportFileOf | None) -> int:
         # A ValueError is an address or a header that no mail can have.
         _try_later(row, _failure_sentence(error), now)
         return 0
+    except Exception as error:
+        # Of one recipient: what it was cannot be foreseen, and the others are not to wait for it.
+        logger.exception("the report of %s to %s", f"{row.month:%Y-%m}", row.recipient)
+        _try_later(row, f"The portal failed ({type(error).__name__}); its log tells more.", now)
+        return 0
     MonthlyMail.objects.filter(pk=pk).update(
         state=MailState.SENT.value, sent_at=now, lease_until=None, error=""
     )

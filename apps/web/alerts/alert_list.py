@@ -27,8 +27,8 @@ from apps.alerts.services import (
     send_again,
 )
 from apps.clusters.selectors import report
-from apps.costs.selectors import RetainedWorkload
-from apps.web.alerts.channels import delivery_lines, kind_label
+from apps.costs.selectors import RetainedWorkload, monthly_mails
+from apps.web.alerts.channels import delivery_lines, kind_label, mail_lines
 from apps.web.components.formats import day_text
 from apps.web.components.page_query import Query, href, with_query
 from apps.web.pages import change, page, respond
@@ -372,6 +372,7 @@ def deliveries(request: PageRequest) -> HttpResponseBase:
         reading,
         "deliveries",
         lines=delivery_lines(rows),
+        mails=[] if query else mail_lines(monthly_mails(visibility=reading.visibility)),
         channels=channels,
         channel=channel,
         problems=problems,

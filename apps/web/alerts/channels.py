@@ -35,6 +35,8 @@ from apps.alerts.services import (
     try_channel,
     unmute,
 )
+from apps.costs.domain.exports import MailState
+from apps.costs.selectors import MonthlyMailRow
 from apps.web.components.page_query import href, with_query
 from apps.web.pages import change, page, respond
 from apps.web.query_session import PageRequest, QuerySession, query_session
@@ -188,6 +190,29 @@ def delivery_lines(rows: Iterable[DeliveryRow]) -> list[DeliveryLine]:
         )
         for row in rows
     ]
+
+
+@dataclass(frozen=True, slots=True)
+class MailLine:
+    """One monthly report by mail; `is_failed`: the last try of it failed."""
+
+    row: MonthlyMailRow
+    state: str
+    is_failed: bool
+
+
+def mail_lines(rows: Iterable[MonthlyMailRow]) -> list[MailLine]:
+    return [MailLine(row, _mail_state(row), bool(row.error)) for row in rows]
+
+
+def _mail_state(row: MonthlyMailRow) -> str:
+    if row.state == MailState.FAILED.value:
+        return "given up"
+    if row.state == MailState.WAITING.value:
+        return "month incomplete"
+    if row.state == MailState.DUE.value:
+        return f"failed {_times(row.attempts)}, retrying" if row.error else "queued"
+    return row.state
 
 
 def _mute_href(row: DeliveryRow) -> str:
