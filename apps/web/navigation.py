@@ -43,7 +43,9 @@ GROUPS: tuple[tuple[str, tuple[NavPage, ...]], ...] = (
         (
             NavPage("Overview", "costs", "c", ("costs",)),
             NavPage("Waste", "waste", "x", ("waste",)),
-            NavPage("Recommendations", "recommendations", "o", ("recommendations",)),
+            NavPage(
+                "Recommendations", "recommendations", "o", ("recommendations", "recommendation")
+            ),
             NavPage("Prices", "prices", "i", ("prices",)),
             NavPage("Budgets", "budgets", "y", ("budgets",)),
             NavPage("Exports", "exports", "e", ("exports",)),

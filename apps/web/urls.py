@@ -78,6 +78,11 @@ urlpatterns: list[URLPattern] = [
     path("costs/report/<str:month>/file", report.report_file, name="report-file"),
     path("costs/recommendations/", recommendations.recommendations, name="recommendations"),
     path(
+        "costs/recommendations/<int:pk>/",
+        recommendations.recommendation,
+        name="recommendation",
+    ),
+    path(
         "costs/recommendations/<int:pk>/accept",
         recommendations.accept,
         name="accept-recommendation",

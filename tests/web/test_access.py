@@ -59,6 +59,7 @@ ADDRESSES = {
     "waste": "/costs/waste/",
     "waste-file": "/costs/waste/file",
     "recommendations": "/costs/recommendations/",
+    "recommendation": "/costs/recommendations/0/",
     "accept-recommendation": "/costs/recommendations/0/accept",
     "dismiss-recommendation": "/costs/recommendations/0/dismiss",
     "reopen-recommendation": "/costs/recommendations/0/reopen",
@@ -166,7 +167,7 @@ ENDING = {"sign-out", "sign-out-everywhere"}
 # Where no sign-in provider is set up; with one: test_single_sign_on.
 PROVIDER = {"sign-in-provider", "sign-in-callback"}
 # Whose it is gets it: test_exports_page, test_notices_access; an account: test_people.
-NOBODYS = {"export-file", "channel", "user", "proposal", "alert"}
+NOBODYS = {"export-file", "channel", "user", "proposal", "alert", "recommendation"}
 OF_ADMINS = {"users", "audit", "audit-file", "approvals", "create-user"}
 OF_FINANCE = {"bill", "import-bill", "map-skus", "delete-bill"}
 OF_TEAM_VISION = {

@@ -30,6 +30,7 @@ from apps.operations.services import (
 from apps.usage import selectors as usage
 from apps.usage.domain.usage_query import Grouping, UsageQuery
 from tests.costs.portal import Priced, make_priced
+from tests.costs.recommendation_rows import make
 from tests.web.pages import file_of, records_of, text_of
 from tests.worlds import shared
 
@@ -52,6 +53,18 @@ def markup_of(text: str) -> str:
 
 def values(page: MonthPage) -> dict[str, object]:
     return {figure.key: figure.value for figure in page.figures}
+
+
+def test_savings_that_came_in_part_or_in_full_are_realized(priced: Priced) -> None:
+    decided = {"decided_by": "ada", "decided_at": datetime(2026, 10, 9, tzinfo=UTC)}
+    for number, (state, verdict) in enumerate(
+        (("done", "came"), ("accepted", "partly"), ("accepted", "did-not-come"))
+    ):
+        make(number, state=state, verdict=verdict, saved_per_month=Decimal(100), **decided)
+    make(3, state="done", verdict="came", saved_per_month=Decimal(100), alternative=True, **decided)
+    pages = month_report(OCTOBER, visibility=EVERYTHING, now=NOW).pages
+    saved = {page.team: values(page)["saved"] for page in pages}
+    assert (saved[""], saved["vision"], saved["speech"]) == (200, 200, 0)
 
 
 def test_the_figures_are_those_of_the_ledger_and_of_the_costs(priced: Priced) -> None:

@@ -7,8 +7,9 @@ from playwright.sync_api import Page, expect
 
 from apps.costs.models import Recommendation
 from tests.costs.recommendation_rows import make
-from tests.web.axe import cookie_of, violations
+from tests.web.axe import cookie_of, settle, violations
 from tests.web.conftest import Screen
+from tests.web.test_page_limits import USUAL, Measured, measured
 
 WIDTHS = pytest.mark.parametrize(("width", "dark"), [(1440, False), (390, True)])
 
@@ -36,42 +37,56 @@ def decide(served: str, screen: Screen) -> Callable[..., None]:
 
 @pytest.mark.browser
 @WIDTHS
-def test_accepting_and_dismissing_change_their_line_alone(
+def test_accepting_and_dismissing_on_the_page_of_one(
     width: int, dark: bool, notebooks: list[Recommendation], decide: Callable[..., None]
 ) -> None:
-    first, second = (page_id(one) for one in notebooks)
-
     def steps(page: Page) -> None:
-        assert violations(page) == []
-        assert not page.evaluate("document.documentElement.scrollWidth > window.innerWidth")
-        page.locator(first).get_by_role("button", name="Accept").click()
-        expect(page.locator(first)).to_contain_text("Accepted by cleo")
-        page.locator(second).get_by_text("Dismiss…").click()
-        page.locator(second).get_by_label("Why").fill("Needed for the review.")
-        page.locator(second).get_by_role("button", name="Dismiss").click()
-        expect(page.locator(second)).to_contain_text("Needed for the review.")
-        expect(page.locator(first)).to_contain_text("Accepted by cleo")
-        assert violations(page) == []
+        look(page)
+        page.get_by_role("link", name="Decide").first.click()
+        look(page)
+        page.get_by_role("button", name="Accept").click()
+        expect(page.locator("main")).to_contain_text("Accepted by cleo")
+        page.get_by_text("Dismiss…").click()
+        page.get_by_label("Why").fill("Needed for the review.")
+        page.get_by_role("button", name="Dismiss").click()
+        expect(page.locator("main")).to_contain_text("Needed for the review.")
+        look(page)
+        page.get_by_role("link", name="All recommendations").click()
+        expect(page.locator("#recommendations tbody tr")).to_have_count(1)
 
     decide(steps, width=width, dark=dark)
 
 
+def look(page: Page) -> None:
+    """Hold that what is open is accessible and no wider than the screen."""
+    assert violations(page) == []
+    assert not page.evaluate("document.documentElement.scrollWidth > window.innerWidth")
+
+
 @pytest.mark.browser
-def test_without_scripts_a_decision_leads_back_to_the_list(
+def test_without_scripts_the_list_is_sorted_and_decided_on(
     notebooks: list[Recommendation], decide: Callable[..., None]
 ) -> None:
-    first, second = (page_id(one) for one in notebooks)
-
     def steps(page: Page) -> None:
-        page.locator(first).get_by_role("button", name="Accept").click()
-        expect(page.locator(first)).to_have_count(0)
-        expect(page.locator(second)).to_be_visible()
-        page.get_by_label("Show").select_option("accepted")
-        page.get_by_role("button", name="Show").click()
-        expect(page.locator(first)).to_contain_text("Accepted by cleo")
+        page.get_by_role("link", name="Saving", exact=True).click()
+        page.get_by_role("link", name="Decide").first.click()
+        page.get_by_role("button", name="Accept").click()
+        page.get_by_role("link", name="All recommendations").click()
+        page.get_by_role("link", name="Accepted").click()
+        expect(page.locator("#recommendations tbody tr")).to_have_count(1)
 
     decide(steps, scripts=False)
 
 
-def page_id(one: Recommendation) -> str:
-    return f"#recommendation-{one.pk}"
+@pytest.mark.browser
+def test_a_full_list_is_short(served: str, decide: Callable[..., None]) -> None:
+    for number in range(60):
+        make(number, evidence={"days": 30.0, "saved_gpu_hours_per_month": 1234.5})
+    found: list[Measured] = []
+
+    def steps(page: Page) -> None:
+        settle(page)
+        found.append(measured(page))
+
+    decide(steps, width=1440)
+    assert list(found[0].breaches(USUAL)) == []

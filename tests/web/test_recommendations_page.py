@@ -1,4 +1,4 @@
-"""The page of recommendations: what it says, to whom, and deciding with and without htmx."""
+"""Recommendations: the list by state, the page of one, who sees and who decides."""
 
 from collections.abc import Callable
 from decimal import Decimal
@@ -14,25 +14,47 @@ from apps.costs.domain.recommendations.recommendation import RecommendationKind,
 from apps.costs.models import Recommendation
 from tests.costs.recommendation_rows import AT, make
 from tests.factories import Portal
-from tests.web.pages import records_of, text_of
+from tests.web.pages import check_explained, records_of, text_of
 
 SignIn = Callable[[User], Client]
-HTMX = {"HX-Request": "true"}
+LIST = "/costs/recommendations/"
 
 
-def path_of(one: Recommendation, what: str) -> str:
-    return f"/costs/recommendations/{one.pk}/{what}"
+def path_of(one: Recommendation, what: str = "") -> str:
+    return f"{LIST}{one.pk}/{what}"
 
 
-def test_a_line_says_what_to_do_what_it_saves_and_why(portal: Portal, admin: Client) -> None:
-    one = make()
-    page = text_of(admin, "/costs/recommendations/")
-    assert f'id="recommendation-{one.pk}"' in page
+def figures_of(client: Client, query: str = "") -> dict[str, tuple[str, str]]:
+    """Return (value, note) of the figures at the top, by label."""
+    response: Any = client.get(f"{LIST}?{query}")
+    row = response.context["figures"].figures
+    return {one.label: (one.value or "no data", one.note) for one in row}
+
+
+def test_a_line_says_what_to_do_where_and_what_it_saves(portal: Portal, admin: Client) -> None:
+    one = make(evidence={"days": 14.0, "saved_gpu_hours_per_month": 693.5})
+    page = text_of(admin, LIST)
     for words in (
+        f'<a href="{path_of(one)}?window=7d">Stop idle notebook</a>',
+        "/workloads/west/vision/StatefulSet/notebook-0/",
+        "$2,122",
+        "693.5",
+        "medium",
+    ):
+        assert words in page, words
+
+
+def test_the_page_of_one_has_the_change_its_risk_and_the_evidence(
+    portal: Portal, admin: Client
+) -> None:
+    page = text_of(admin, path_of(make()))
+    for words in (
+        "Stop idle notebook: StatefulSet/notebook-0",
         "Stop it: it has been idle for 30 hours.",
-        "$2,122 a month",
-        "confidence medium: 14 days, 100 % measured",
-        "95 % of half-hours at most",
+        "What is in memory and not saved is lost.",
+        "$2,122",
+        "14 days, 100 % measured",
+        "p95 activity",
         "5.0 %",
         "6,144 MiB",
         "3.06 USD per GPU-hour",
@@ -43,30 +65,57 @@ def test_a_line_says_what_to_do_what_it_saves_and_why(portal: Portal, admin: Cli
 
 
 def test_an_empty_page_says_that_nothing_was_looked_at(portal: Portal, admin: Client) -> None:
-    assert "No evidence was looked at yet" in text_of(admin, "/costs/recommendations/")
+    assert "No evidence was looked at yet" in text_of(admin, LIST)
 
 
 def test_an_unpriced_one_is_never_zero(portal: Portal, admin: Client) -> None:
-    make(saving_per_month=None, currency="")
-    page = text_of(admin, "/costs/recommendations/")
-    assert "<strong>unpriced</strong>" in page
-    assert "0.00" not in page
+    one = make(saving_per_month=None, currency="")
+    assert ">unpriced<" in text_of(admin, path_of(one))
+    assert ">unpriced<" in text_of(admin, LIST)
+    assert figures_of(admin)["Open savings"] == ("unpriced", "1 counted")
 
 
-def test_what_is_about_capacity_names_its_tier_and_cluster(portal: Portal, admin: Client) -> None:
-    make(
+def test_what_is_about_capacity_names_its_pool(portal: Portal, admin: Client) -> None:
+    one = make(
         kind=RecommendationKind.EMPTY_NODES.value,
         workload="Pool/unknown/NVIDIA-A10",
         namespace="",
         team=None,
     )
-    page = text_of(admin, "/costs/recommendations/")
-    assert "<h3>gold on west: GPU model NVIDIA-A10, capacity type unknown</h3>" in page
+    assert "<td>NVIDIA-A10, unknown</td>" in text_of(admin, LIST)
+    assert "Empty nodes: NVIDIA-A10, unknown" in text_of(admin, path_of(one))
+
+
+def test_figures_tell_what_is_open_accepted_and_realized(portal: Portal, admin: Client) -> None:
+    make(0)
+    make(1, alternative=True)
+    make(2, kind=RecommendationKind.UNUSED_QUOTA.value)
+    assert figures_of(admin) == {
+        "Open savings": ("$2,122", "1 counted"),
+        "Accepted savings": ("0", "0 counted"),
+        "Realized savings": ("no data", "none judged yet"),
+        "Waste covered": ("no data", ""),
+        "Quota, no cash": ("$2,120", "1 counted"),
+    }
+    make(3, state=RecommendationState.ACCEPTED.value, verdict="too-early")
+    assert figures_of(admin)["Realized savings"] == ("no data", "none judged yet")
+    make(4, state=RecommendationState.DONE.value, **judged("came", "2000.40"))
+    make(5, state=RecommendationState.ACCEPTED.value, **judged("partly", "500.20"))
+    make(6, state=RecommendationState.ACCEPTED.value, **judged("did-not-come", "1.00"))
+    found = figures_of(admin)
+    assert found["Accepted savings"] == ("$8,470", "4 counted")
+    assert found["Realized savings"] == ("$2,501", "2 of 3 judged")
+    assert check_explained(admin, LIST) >= {"saving_per_month", "realized_savings"}
+
+
+def judged(verdict: str, saved: str) -> dict[str, Any]:
+    return {"verdict": verdict, "saved_per_month": Decimal(saved)}
 
 
 def test_names_of_a_cluster_are_text(portal: Portal, admin: Client) -> None:
-    make(workload="Pod/<script>alert(1)</script>")
-    assert "<script>alert" not in text_of(admin, "/costs/recommendations/")
+    one = make(workload="Pod/<script>alert(1)</script>")
+    for path in (LIST, path_of(one)):
+        assert "<script>alert" not in text_of(admin, path)
 
 
 @pytest.mark.parametrize(
@@ -76,8 +125,10 @@ def test_names_of_a_cluster_are_text(portal: Portal, admin: Client) -> None:
         ("kind=mig-profile", {1}),
         ("team=speech", {1}),
         ("tier=gold", {0, 1}),
-        ("state=dismissed", {2}),
-        ("state=&kind=&team=&tier=&cluster=", {0, 1}),
+        ("tab=dismissed", {2}),
+        ("tab=nothing&kind=&team=&tier=&cluster=", {0, 1}),
+        ("q=mig", {1}),
+        ("sort=saving_per_month", {0, 1}),
         ("kind=nothing", {0, 1}),
     ],
 )
@@ -85,27 +136,46 @@ def test_the_list_is_narrowed(query: str, shown: set[int], portal: Portal, admin
     make(0)
     make(1, kind=RecommendationKind.MIG_PROFILE.value, team=portal.speech)
     make(2, state=RecommendationState.DISMISSED.value, dismiss_reason="No.")
-    page = text_of(admin, f"/costs/recommendations/?{query}")
+    page = text_of(admin, f"{LIST}?{query}")
     there = {number for number in range(3) if f"StatefulSet/notebook-{number}/" in page}
     assert there == shown
 
 
-def test_people_see_those_of_their_teams(portal: Portal, signed_in: SignIn) -> None:
+def test_tabs_count_all_states_and_old_addresses_lead_to_them(
+    portal: Portal, admin: Client
+) -> None:
     make(0)
-    make(1, team=None, kind=RecommendationKind.EMPTY_NODES.value, workload="", namespace="")
+    make(1, state=RecommendationState.DISMISSED.value, dismiss_reason="No.")
+    response: Any = admin.get(LIST)
+    counts = {link.tab.key: link.tab.count for link in response.context["tabs"].links}
+    assert counts == {"open": 1, "accepted": 0, "dismissed": 1, "done": 0, "gone": 0}
+    moved = admin.get(f"{LIST}?state=dismissed&team=vision")
+    assert moved["Location"] == f"{LIST}?team=vision&tab=dismissed"
+    assert admin.get(f"{LIST}?state=open")["Location"] == LIST
+
+
+def test_people_see_those_of_their_teams(portal: Portal, signed_in: SignIn) -> None:
+    mine = make(0)
+    shared = make(
+        1, team=None, kind=RecommendationKind.EMPTY_NODES.value, workload="", namespace=""
+    )
     lead, outsider = signed_in(portal.ada), signed_in(portal.dan)
-    page = text_of(lead, "/costs/recommendations/")
+    page = text_of(lead, LIST)
     assert "notebook-0" in page
-    assert "nodes that stand empty" not in page
-    assert "notebook-0" not in text_of(outsider, "/costs/recommendations/")
-    assert "nodes that stand empty" in text_of(signed_in(portal.finn), "/costs/recommendations/")
+    assert "Empty nodes" not in page
+    assert "notebook-0" not in text_of(outsider, LIST)
+    assert "Empty nodes" in text_of(signed_in(portal.finn), LIST)
+    assert lead.get(path_of(mine)).status_code == 200
+    assert lead.get(path_of(shared)).status_code == 404
+    assert outsider.get(path_of(mine)).status_code == 404
 
 
 def test_only_who_decides_is_offered_to(portal: Portal, signed_in: SignIn) -> None:
     one = make()
     for person, offered in ((portal.ada, True), (portal.ben, False), (portal.finn, False)):
-        page = text_of(signed_in(person), "/costs/recommendations/")
-        assert (path_of(one, "accept") in page) == offered, person.username
+        client = signed_in(person)
+        assert (">Decide<" in text_of(client, LIST)) == offered, person.username
+        assert (path_of(one, "accept") in text_of(client, path_of(one))) == offered
 
 
 @pytest.mark.parametrize(
@@ -121,45 +191,30 @@ def test_who_may_accept(who: str, status: int, portal: Portal, signed_in: SignIn
     )
 
 
-def test_without_htmx_a_decision_leads_back_to_the_list_as_it_was(
-    portal: Portal, admin: Client
-) -> None:
+def test_a_decision_shows_itself_and_keeps_the_way_back(portal: Portal, admin: Client) -> None:
     one = make()
-    response = admin.post(
-        path_of(one, "dismiss"), {"reason": "Needed.", "back": "kind=stop-idle-notebook"}
-    )
+    back = "kind=stop-idle-notebook&tab=open"
+    response = admin.post(path_of(one, "dismiss"), {"reason": "Needed.", "back": back})
     assert response.status_code == 302
-    expected = f"/costs/recommendations/?kind=stop-idle-notebook#recommendation-{one.pk}"
-    assert response["Location"] == expected
-    page = text_of(admin, "/costs/recommendations/?state=dismissed")
+    assert response["Location"] == f"{path_of(one)}?{back}"
+    page = text_of(admin, response["Location"])
     assert "Dismissed by cleo" in page
     assert "Needed." in page
+    assert f'href="{LIST}?kind=stop-idle-notebook&amp;tab=open"' in page
+    assert "Needed." in text_of(admin, f"{LIST}?tab=dismissed")
 
 
 def test_back_never_leads_elsewhere(portal: Portal, admin: Client) -> None:
     one = make()
     back = "//evil.example/?x=1"
     response = admin.post(path_of(one, "accept"), {"back": back})
-    assert response["Location"].startswith("/costs/recommendations/?")
+    assert response["Location"].startswith(f"{path_of(one)}?")
 
 
-def test_with_htmx_the_line_alone_is_swapped(portal: Portal, admin: Client) -> None:
+def test_a_dismissal_without_a_reason_is_told_so(portal: Portal, admin: Client) -> None:
     one = make()
-    response = admin.post(path_of(one, "accept"), headers=HTMX)
-    text = response.content.decode()
-    assert response.status_code == 200
-    assert "<html" not in text
-    assert f'id="recommendation-{one.pk}"' in text
-    assert "Accepted by cleo" in text
-
-
-@pytest.mark.parametrize(("headers", "status"), [({}, 400), (HTMX, 200)], ids=["plain", "htmx"])
-def test_a_dismissal_without_a_reason_is_told_so(
-    headers: dict[str, str], status: int, portal: Portal, admin: Client
-) -> None:
-    one = make()
-    response = admin.post(path_of(one, "dismiss"), {"reason": " "}, headers=headers)
-    assert response.status_code == status
+    response = admin.post(path_of(one, "dismiss"), {"reason": " "})
+    assert response.status_code == 400
     assert "Say why it is dismissed" in response.content.decode()
     one.refresh_from_db()
     assert one.state == RecommendationState.OPEN
@@ -188,28 +243,30 @@ def test_a_dismissal_without_a_reason_is_told_so(
 def test_what_came_of_an_accepted_one_is_said(
     values: dict[str, Any], words: str, portal: Portal, admin: Client
 ) -> None:
-    make(state=RecommendationState.ACCEPTED.value, decided_by="ada", decided_at=AT, **values)
-    assert words in text_of(admin, "/costs/recommendations/?state=accepted")
+    one = make(state=RecommendationState.ACCEPTED.value, decided_by="ada", decided_at=AT, **values)
+    assert words in text_of(admin, path_of(one))
 
 
 def test_the_file_has_the_rows_of_all_pages(portal: Portal, admin: Client) -> None:
     for number in range(60):
         make(number)
-    page = text_of(admin, "/costs/recommendations/")
-    assert 'rel="next"' in page
-    records = records_of(admin, "/costs/recommendations/?format=csv")
+    page = text_of(admin, LIST)
+    assert "1–25 of 60" in page
+    records = records_of(admin, f"{LIST}?format=csv")
     assert len(records) == 60
     assert records[0]["saving_per_month"] == "2122.11"
+    assert records[0]["change"] == "Stop it: it has been idle for 30 hours."
+    assert len(records_of(admin, f"{LIST}?format=csv&q=notebook-59")) == 1
 
 
 def test_more_rows_need_no_more_queries(portal: Portal, admin: Client) -> None:
     make(0)
     with CaptureQueriesContext(connection) as few:
-        text_of(admin, "/costs/recommendations/")
+        text_of(admin, LIST)
     for number in range(1, 40):
         make(number)
     with CaptureQueriesContext(connection) as many:
-        text_of(admin, "/costs/recommendations/")
+        text_of(admin, LIST)
     assert len(many) == len(few)
 
 
@@ -219,14 +276,15 @@ LOWERED = "Lower requests.nvidia.com/gpu from 8 to 3: at most 2 were ever used a
 def test_a_quota_to_lower_is_headed_by_its_change_and_asked_for_with_the_form_filled_in(
     portal: Portal, signed_in: SignIn
 ) -> None:
-    make(kind=RecommendationKind.UNUSED_QUOTA, workload="ResourceQuota/gpus", change=LOWERED)
-    page = text_of(signed_in(portal.ada), "/costs/recommendations/")
-    assert "<h3>vision: requests.nvidia.com/gpu 8 → 3</h3>" in page
+    one = make(kind=RecommendationKind.UNUSED_QUOTA, workload="ResourceQuota/gpus", change=LOWERED)
     key = "west%2FResourceQuota%2Fvision%2Fgpus%2Frequests.nvidia.com%2Fgpu"
-    assert f'href="/quotas/requests/new/?key={key}&amp;after=3' in page
-    page = text_of(signed_in(portal.ben), "/costs/recommendations/")
-    assert "8 → 3" in page
-    assert "/quotas/requests/new/" not in page
+    for path in (LIST, path_of(one)):
+        page = text_of(signed_in(portal.ada), path)
+        assert "vision: requests.nvidia.com/gpu 8 → 3" in page
+        assert f'href="/quotas/requests/new/?key={key}&amp;after=3' in page
+        page = text_of(signed_in(portal.ben), path)
+        assert "8 → 3" in page
+        assert "/quotas/requests/new/" not in page
 
 
 def test_words_of_another_version_lead_to_no_form(portal: Portal, admin: Client) -> None:
@@ -235,6 +293,6 @@ def test_words_of_another_version_lead_to_no_form(portal: Portal, admin: Client)
         workload="ResourceQuota/gpus",
         change="Give some of it back.",
     )
-    page = text_of(admin, "/costs/recommendations/")
-    assert "<h3>ResourceQuota/gpus</h3>" in page
+    page = text_of(admin, LIST)
+    assert ">ResourceQuota/gpus<" in page
     assert "/quotas/requests/new/" not in page

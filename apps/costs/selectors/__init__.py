@@ -55,8 +55,10 @@ from apps.costs.selectors.explain_costs import (
 from apps.costs.selectors.explain_savings import (
     COVERED,
     QUOTA_SAVING,
+    REALIZED,
     RECOMMENDED,
     SAVING,
+    explain_realized,
     explain_recommendation,
     explain_saving,
     explain_waste_covered,
@@ -89,10 +91,13 @@ from apps.costs.selectors.months import (
 from apps.costs.selectors.prices import PriceList, PriceRow, price_book, price_list
 from apps.costs.selectors.recommendations import (
     DECIDED,
+    DECIDED_TO_SAVE,
+    REALIZED_VERDICTS,
     RecommendationFilters,
     RecommendationRow,
     RecommendationSum,
     RetainedWorkload,
+    Savings,
     WasteCovered,
     kinds_found,
     recommendation,
@@ -101,6 +106,7 @@ from apps.costs.selectors.recommendations import (
     recommended_at,
     retained_of,
     retained_workloads,
+    savings,
     waste_covered,
 )
 from apps.costs.selectors.rows import PLATFORM_NAME, CostQuery, CostRow, charging, unpriced

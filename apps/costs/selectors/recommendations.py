@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from datetime import date, datetime
 from decimal import Decimal, InvalidOperation
 from typing import Annotated, Any, ClassVar
@@ -52,6 +52,9 @@ _RetainedUntil = Annotated[
 ]
 _RetainedReason = Annotated[str | None, Column(help="Why it is kept.", after="kept_until")]
 _NAMED = ("cluster", "tier", "team")
+DECIDED_TO_SAVE = (RecommendationState.ACCEPTED.value, RecommendationState.DONE.value)
+"""The states of what was accepted: one whose whole saving came is done."""
+REALIZED_VERDICTS = (FollowUpOutcome.CAME.value, FollowUpOutcome.PARTLY.value)
 DECIDED = "decided"
 """The reason of waste whose recommendations are accepted or dismissed."""
 _Place = tuple[int, int | None, int | None]
@@ -268,6 +271,66 @@ def _retained_among(rows: QuerySet[Recommendation, Recommendation], now: datetim
     asked = list(idle.values_list("pk", "cluster__name", "namespace", "workload"))
     kept = retained_workloads((one[1:] for one in asked), now=now)
     return [pk for pk, *workload in asked if tuple(workload) in kept]
+
+
+@dataclass(frozen=True, slots=True)
+class Savings:
+    """Savings a month by currency: open, accepted and quota as promised, realized as it came.
+
+    `judged` is how many accepted ones have a verdict. Of alternatives one counts.
+    """
+
+    open: Sequence[RecommendationSum]
+    accepted: Sequence[RecommendationSum]
+    quota: Sequence[RecommendationSum]
+    realized: Sequence[RecommendationSum]
+    judged: int
+
+
+def savings(*, filters: RecommendationFilters, visibility: Visibility, now: datetime) -> Savings:
+    """Return the savings of all states, whatever state the filters name. Three queries at most.
+
+    What is open, accepted or done sums up as `recommendation_sums` does, with `now` for cash.
+    """
+    states = (RecommendationState.OPEN.value, *DECIDED_TO_SAVE)
+    rows = _rows(replace(filters, state=states), visibility).filter(alternative=False)
+    counted = ~Q(pk__in=_retained_among(rows, now))
+    came = Q(verdict__in=REALIZED_VERDICTS)
+    sums: dict[str, dict[str, RecommendationSum]] = defaultdict(dict)
+    judged = 0
+    groups = rows.order_by("currency", "kind", "state").values_list("kind", "state", "currency")
+    for kind, state, currency, count, saves, of_judged, of_came, saved in groups.annotate(
+        count=Count("pk", filter=counted),
+        saves=Sum("saving_per_month", filter=counted),
+        judged=Count("pk", filter=~Q(verdict__in=("", FollowUpOutcome.TOO_EARLY.value))),
+        came=Count("pk", filter=came),
+        saved=Sum("saved_per_month", filter=came),
+    ):
+        is_open = state == RecommendationState.OPEN
+        if kind not in OF_QUOTA:
+            _add(sums["open" if is_open else "accepted"], currency, count, saves)
+        elif is_open:
+            _add(sums["quota"], currency, count, saves)
+        if not is_open:
+            judged += of_judged
+            _add(sums["realized"], currency, of_came, saved)
+    return Savings(
+        open=tuple(sums["open"].values()),
+        accepted=tuple(sums["accepted"].values()),
+        quota=tuple(sums["quota"].values()),
+        realized=tuple(sums["realized"].values()),
+        judged=judged,
+    )
+
+
+def _add(
+    sums: dict[str, RecommendationSum], currency: str, count: int, saves: Decimal | None
+) -> None:
+    if not count:
+        return
+    known = sums.get(currency, RecommendationSum(currency, 0, None))
+    whole = known.saving_per_month if saves is None else (known.saving_per_month or 0) + saves
+    sums[currency] = RecommendationSum(currency, known.count + count, whole)
 
 
 def retained_of(

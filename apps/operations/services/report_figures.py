@@ -14,7 +14,7 @@ from apps.clusters.domain.window import Window, day_start
 from apps.clusters.selectors import report
 from apps.costs import selectors as costs
 from apps.costs.domain.costing import Cause, money
-from apps.costs.domain.recommendations.recommendation import FollowUpOutcome, RecommendationState
+from apps.costs.domain.recommendations.recommendation import FollowUpOutcome
 from apps.costs.selectors import CostQuery, MonthState, RecommendationFilters, RecommendationRow
 from apps.fairness import selectors as fairness
 from apps.fairness.selectors import TierFairness
@@ -38,7 +38,6 @@ UNUSED = (Cause.UNDERUSED, Cause.IDLE, Cause.NOT_RUNNING)
 _HOUR = timedelta(hours=1)
 _FEW = 5_000
 """More accepted recommendations than these are not read for one report."""
-_CAME = (FollowUpOutcome.CAME.value, FollowUpOutcome.PARTLY.value)
 _Costs = Mapping[str, Mapping[Cause, int]]
 
 
@@ -184,7 +183,7 @@ def _by_team(rows: Iterable[costs.CostRow], currency: str) -> _Costs:
 
 def _accepted(window: Window, visibility: Visibility) -> list[RecommendationRow]:
     """Return the recommendations accepted within the window."""
-    filters = RecommendationFilters(state=(RecommendationState.ACCEPTED.value,))
+    filters = RecommendationFilters(state=costs.DECIDED_TO_SAVE)
     found = costs.recommendation_page(
         filters=filters, visibility=visibility, cursor=None, page_size=_FEW
     )
@@ -328,13 +327,17 @@ def _saved(team: str, read: _MonthRead) -> Decimal | None:
     """Return what changes accepted in the month save each month; None where that is not known."""
     if ALL not in read.usage:
         return None
-    own = [row for row in read.accepted if not team or row.team == team]
+    # Two accepted changes of one subject measure the same cost.
+    accepted = (row for row in read.accepted if not row.alternative)
+    own = [row for row in accepted if not team or row.team == team]
     if own and all(row.verdict in {"", FollowUpOutcome.TOO_EARLY.value} for row in own):
         return None
     came = (
         row.saved_per_month
         for row in own
-        if row.verdict in _CAME and row.currency == read.currency and row.saved_per_month
+        if row.verdict in costs.REALIZED_VERDICTS
+        and row.currency == read.currency
+        and row.saved_per_month
     )
     return sum(came, Decimal(0))
 

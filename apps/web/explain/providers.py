@@ -15,6 +15,7 @@ from apps.costs.selectors import (
     PER_GPU_HOUR,
     PLATFORM_NAME,
     QUOTA_SAVING,
+    REALIZED,
     RECOMMENDED,
     SAVING,
     SHARE,
@@ -27,6 +28,7 @@ from apps.costs.selectors import (
     explain_energy,
     explain_money_budget,
     explain_price,
+    explain_realized,
     explain_recommendation,
     explain_saving,
     explain_waste_covered,
@@ -78,7 +80,7 @@ from apps.web.fairness.what_if import capped, what_if_input
 from apps.web.query_session import QuerySession
 
 _CORRECTIONS = {"yes": True, "no": False}
-_SAVINGS = (SAVING, QUOTA_SAVING, COVERED)
+_SAVINGS = (SAVING, QUOTA_SAVING, COVERED, REALIZED)
 _LARGEST_PK = 2**63 - 1
 _BIND_TIMES = ("bind_time_p50", "bind_time_p95")
 _SUBJECTS: Mapping[str, tuple[str, ...]] = {
@@ -198,12 +200,17 @@ def _saving(asked: FigureQuery) -> Explained | None:
     filters = recommended_of(asked.names).filters(reading)
     if asked.figure == COVERED:
         return explain_waste_covered(filters=filters, visibility=reading.visibility)
+    currency = asked.names.get("currency", "") or report().currency
+    if asked.figure == REALIZED:
+        return explain_realized(
+            filters=filters, visibility=reading.visibility, now=reading.now, currency=currency
+        )
     return explain_saving(
         filters=filters,
         visibility=reading.visibility,
         now=reading.now,
         of_quota=asked.figure == QUOTA_SAVING,
-        currency=asked.names.get("currency", "") or report().currency,
+        currency=currency,
     )
 
 
