@@ -30,8 +30,9 @@
     return [];
   }
 
+  // A row that is folded is opened first; its links cannot be seen yet.
   function stop(row) {
-    const link = row.querySelector("a[href]");
+    const link = row.querySelector(":scope > details:first-child:not([open]) > summary") ?? row.querySelector("a[href]");
     if (!link) row.tabIndex = -1;
     return link ?? row;
   }

@@ -8,6 +8,8 @@ from django.utils import timezone
 from playwright.sync_api import Page, expect
 
 from apps.quota_requests import services
+from apps.quota_requests.models import ChangeRequest
+from apps.web.quota_requests.request_pages import OPEN_CARDS
 from tests.quota_requests.portal import Portal, served_portal
 from tests.web.appearances import DESK, LOOKS
 from tests.web.axe import cookie_of, violations
@@ -43,6 +45,15 @@ def as_cleo(
         screen.visit(address, signed_in, dark=dark, width=width, provoked=("403",))
 
     return visit
+
+
+def more_requests() -> int:
+    """Copy the request until one does not stand open in the queue; return the last of them."""
+    copy = ChangeRequest.objects.get()
+    for number in range(OPEN_CARDS):
+        copy.pk, copy.name = None, f"gpu-{number}"
+        copy.save()
+    return copy.pk
 
 
 def sound(page: Page) -> None:
@@ -106,5 +117,41 @@ def test_on_a_desk_everything_that_decides_stands_on_one_screen(
             box = shown.first.bounding_box()
             assert box is not None
             assert box["y"] + box["height"] <= 900, shown
+
+    as_cleo(steps, False, DESK)
+
+
+def test_keys_go_through_requests_and_open_a_folded_one(
+    as_cleo: Callable[..., None], asked: Portal
+) -> None:
+    more_requests()
+
+    def steps(page: Page) -> None:
+        page.goto("/quotas/approvals/")
+        cards = page.locator(".review-card")
+        expect(cards).to_have_count(OPEN_CARDS + 1)
+        approve = cards.get_by_role("button", name="Approve & apply")
+        expect(approve.filter(visible=True)).to_have_count(OPEN_CARDS)
+        for place in range(OPEN_CARDS):
+            page.keyboard.press("j")
+            expect(cards.nth(place).get_by_role("link", name="vision: ")).to_be_focused()
+        last = cards.nth(OPEN_CARDS)
+        for key in ("j", "k", "j"):
+            page.keyboard.press(key)
+        expect(last.locator("summary").first).to_be_focused()
+        page.keyboard.press("Enter")
+        expect(last.get_by_role("button", name="Approve & apply")).to_be_visible()
+        sound(page)
+
+    as_cleo(steps, False, DESK)
+
+
+def test_a_link_opens_a_folded_request(as_cleo: Callable[..., None], asked: Portal) -> None:
+    last = more_requests()
+
+    def steps(page: Page) -> None:
+        page.goto(f"/quotas/approvals/#request-{last}")
+        card = page.locator(f"#request-{last}")
+        expect(card.get_by_role("button", name="Approve & apply")).to_be_visible()
 
     as_cleo(steps, False, DESK)

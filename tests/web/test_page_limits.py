@@ -110,7 +110,6 @@ HOME = Limits(pixels=SCREEN, words=150)
 OVER: Mapping[str, Limits] = {
     "home": Limits(pixels=SCREEN, words=156),
     "pending-detail": Limits(pixels=2300, words=490),
-    "approvals": Limits(pixels=2100),
     "month-report": Limits(words=453),
     "tier-fairness": Limits(small=1),
     "gpus": Limits(small=1),

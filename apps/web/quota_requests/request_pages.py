@@ -295,7 +295,7 @@ def _there(
 
 
 PER_FILE_READ = 500
-PER_REVIEW = 10
+PER_REVIEW, OPEN_CARDS = 10, 3
 
 # ---------------------------------------------------------------- the list
 
@@ -469,11 +469,14 @@ def approvals(request: PageRequest) -> HttpResponseBase:
         request,
         reading,
         "approvals",
-        cards=[shown_of(row, reading.choice.zone) for row in found.rows],
+        cards=[
+            (shown_of(row, reading.choice.zone), place >= OPEN_CARDS)
+            for place, row in enumerate(found.rows)
+        ],
         waiting=selectors.pending_count(actor),
         next_href=next_href(path_of(request), reading.query, found.next_cursor),
         first_href=with_query(path_of(request), reading.query) if cursor else None,
-        drifts=selectors.drift_rows(actor, at_most=20),
+        drifts=[row for row in selectors.drift_rows(actor, at_most=20) if not row.accepted_by],
         proposals=[
             proposal_line(row, reading) for row in open_proposals(visibility=reading.visibility)
         ],
