@@ -25,7 +25,6 @@ from apps.quotas.selectors.current_quotas import (
     quota_row,
     quota_rows,
     quotas_now,
-    team_quotas,
 )
 from apps.quotas.selectors.demand import BlockedWork, blocked_in
 from apps.quotas.selectors.explain import (
@@ -65,3 +64,4 @@ from apps.quotas.selectors.rows import (
     QuotaSum,
     UnusedRow,
 )
+from apps.quotas.selectors.team_quotas import team_quotas

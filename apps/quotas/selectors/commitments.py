@@ -13,7 +13,7 @@ from apps.clusters.models import NodeInterval
 from apps.clusters.selectors import report
 from apps.clusters.services import TierHistory
 from apps.quotas.selectors.budgets import entitled_teams
-from apps.quotas.selectors.current_quotas import limits_of_tier
+from apps.quotas.selectors.team_quotas import limits_of_tier
 from apps.usage.domain.amounts import NANO
 from apps.usage.domain.usage_query import Grouping, TimeStep, UsageQuery
 from apps.usage.selectors import usage_rows

@@ -1,18 +1,15 @@
 """Quotas as they are: how much they allow, what is used of it, and when they will be full."""
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
 from functools import cache
 from math import fsum, inf
 
-from apps.accounts.permissions import EVERYTHING, Visibility
+from apps.accounts.permissions import Visibility
 from apps.clusters.domain.observed.objects import ClusterQueueSnapshot, ObservedKind
-from apps.clusters.domain.tiers import UNASSIGNED, TierRule
-from apps.clusters.domain.window import Window, from_seconds
-from apps.clusters.selectors import TeamSpan, team_spans
-from apps.clusters.services import TierHistory, observed_objects
+from apps.clusters.domain.window import from_seconds
+from apps.clusters.services import observed_objects
 from apps.quotas.domain.allocations import QueueUse, UnitSpan, kueue_use, volcano_use
 from apps.quotas.domain.keys import (
     Counting,
@@ -22,28 +19,14 @@ from apps.quotas.domain.keys import (
     ScopedRequest,
     counts,
     headroom,
-    reachable_tiers,
     scope_words,
 )
 from apps.quotas.domain.limits import QueueLimit
-from apps.quotas.domain.saturation import full_at, sum_known
-from apps.quotas.selectors.demand import (
-    BlockedWork,
-    OpenPods,
-    blocked_in,
-    open_pods,
-    pod_lives,
-    pods_counted,
-)
+from apps.quotas.domain.saturation import full_at
+from apps.quotas.selectors.demand import pod_lives, pods_counted
 from apps.quotas.selectors.history import trends
-from apps.quotas.selectors.observed_quotas import (
-    ObservedKey,
-    PresentQuotas,
-    key_page,
-    named_by_tiers,
-    present_quotas,
-    queue_users,
-)
+from apps.quotas.selectors.observed_quotas import ObservedKey, key_page
+from apps.quotas.selectors.quota_state import QuotaState, at_most, quota_state, suppressed_units
 from apps.quotas.selectors.rows import (
     TIGHT_FROM,
     QuotaBand,
@@ -51,15 +34,11 @@ from apps.quotas.selectors.rows import (
     QuotaFilters,
     QuotaOrder,
     QuotaRow,
-    QuotaShare,
-    QuotaSum,
     QuotaUnits,
 )
 from apps.usage.domain.usage_query import RowPage
 
 ALL_QUOTAS = QuotaFilters()
-_INSTANT = timedelta(seconds=1)
-_NOTHING_BLOCKED = BlockedWork()
 _NO_LIMIT = QueueLimit("", "", "", 0.0, None)
 _BELOW_USE = "Limit lowered below use: running pods stay, new pods are blocked by quota."
 
@@ -84,7 +63,7 @@ def quota_rows(
     hourly means of the last seven days; `at` where it is full, None where that takes more than
     30 days.
     """
-    state = _quota_state(at, filters, visibility)
+    state = quota_state(at, filters, visibility)
     part = key_page(state.shown, order, cursor, page_size)
     state.read_pods(part.keys)
     return RowPage(rows=tuple(_rows(state, part.keys)), next_cursor=part.following)
@@ -94,7 +73,7 @@ def every_quota_row(
     at: datetime, *, filters: QuotaFilters, visibility: Visibility
 ) -> list[QuotaRow]:
     """Return all rows of which `quota_rows` returns pages, in no order. Queries as of that."""
-    state = _quota_state(at, filters, visibility)
+    state = quota_state(at, filters, visibility)
     state.read_pods(state.shown)
     return list(_rows(state, state.shown))
 
@@ -117,9 +96,9 @@ class QuotasNow:
     read when a part is asked for.
     """
 
-    def __init__(self, state: "_QuotaState") -> None:
+    def __init__(self, state: QuotaState) -> None:
         self._state = state
-        blocked = {one.ref: _suppressed(state, one) or 0.0 for one in state.shown}
+        blocked = {one.ref: suppressed_units(state, one) or 0.0 for one in state.shown}
 
         def rank(one: ObservedKey) -> tuple[bool | float | str, ...]:
             # The fullest first; without a limit there is no usage, and such come last.
@@ -149,106 +128,9 @@ def quotas_now(
     at: datetime, *, filters: QuotaFilters = ALL_QUOTAS, visibility: Visibility
 ) -> QuotasNow:
     """Return the keys of which `quota_rows` returns rows, to be read in parts."""
-    state = _quota_state(at, filters, visibility)
+    state = quota_state(at, filters, visibility)
     state.read_blocked()
     return QuotasNow(state)
-
-
-def team_quotas(at: datetime) -> list[QuotaSum]:
-    """Return the sums of teams: what ResourceQuotas allow and count, by team and resource.
-
-    They are GPUs at the level of a team, which everybody may see. Of several quotas on one
-    resource of a namespace the least counts; those with scopes, which limit some pods only, and
-    those that limit nothing are left out. Queries as of `quota_rows` without a filter of clusters.
-    """
-    state = _quota_state(at, ALL_QUOTAS, Visibility(everything=False), every_cluster=True)
-    least = _least(state.there.keys)
-    state.read_pods(least)
-    return _sums(state, least)
-
-
-def limits_of_tier(at: datetime, tier: str) -> list[ObservedKey]:
-    """Return what limits a tier: of a namespace the least quota on a resource, and all queues."""
-    state = _quota_state(at, QuotaFilters(tier=(tier,), effective=True), EVERYTHING)
-    return [*_least(state.shown), *(one for one in state.shown if not one.namespace)]
-
-
-def _least(keys: Iterable[ObservedKey]) -> list[ObservedKey]:
-    """Return of the quotas on one resource of a namespace the one that allows the least."""
-    least: dict[tuple[int, str, str, Counting], ObservedKey] = {}
-    for one in keys:
-        if one.source != QuotaSource.RESOURCE_QUOTA or one.scopes or not one.meaning.effective:
-            continue
-        place = (one.cluster_id, one.namespace, one.meaning.resource, one.meaning.counting)
-        # All quotas of a namespace hold at once: their sum would allow what none of them does.
-        if place not in least or one.hard < least[place].hard:
-            least[place] = one
-    return list(least.values())
-
-
-def _sums(state: "_QuotaState", least: Iterable[ObservedKey]) -> list[QuotaSum]:
-    groups: dict[tuple[str, str, Counting], list[ObservedKey]] = defaultdict(list)
-    for one in least:
-        team = state.team(one) or UNASSIGNED
-        groups[team, one.meaning.resource, one.meaning.counting].append(one)
-    return [
-        _sum(state, team, resource, rows) for (team, resource, _), rows in sorted(groups.items())
-    ]
-
-
-def _sum(state: "_QuotaState", team: str, resource: str, rows: Sequence[ObservedKey]) -> QuotaSum:
-    return QuotaSum(
-        team=team,
-        resource=resource,
-        unit=rows[0].meaning.unit,
-        tiers=state.tiers(rows[0]),
-        hard=fsum(one.hard for one in rows),
-        used=sum_known(one.used for one in rows),
-        held=sum_known(_held(state, one) for one in rows),
-        suppressed=sum_known(_suppressed(state, one) for one in rows),
-        as_of=min((one.as_of for one in rows if one.as_of is not None), default=None),
-        stale=any(one.stale for one in rows),
-        from_series=any(one.from_series for one in rows),
-    )
-
-
-def _held(state: "_QuotaState", one: ObservedKey) -> float | None:
-    """Return what is held of a quota key; without a live watch that of the last summed hour."""
-    return one.amounts[1] if one.amounts else state.requested(one)[0]
-
-
-def _suppressed(state: "_QuotaState", one: ObservedKey) -> float | None:
-    return one.amounts[3] if one.amounts else state.suppressed(one)
-
-
-def quota_shares(
-    at: datetime, *, team: str, resource: str, unit: str, visibility: Visibility
-) -> tuple[QuotaSum, list[QuotaShare]] | None:
-    """Return a sum of `team_quotas` and what each quota adds; None where there is no such sum.
-
-    The shares are for who sees the team; others see the sum alone. Queries as of `quota_rows`.
-    """
-    state = _quota_state(at, ALL_QUOTAS, visibility, every_cluster=True)
-    wanted = (resource, unit)
-    least = _least(
-        one for one in state.there.keys if (one.meaning.resource, one.meaning.unit) == wanted
-    )
-    state.find_teams(least)
-    own = [one for one in least if (state.team(one) or UNASSIGNED) == team]
-    if not own:
-        return None
-    state.read_pods(own)
-    total = _sum(state, team, resource, own)
-    if not all(visibility.sees(span.team_id) for one in own for span in state.teams(one)):
-        return total, []
-    return total, [
-        QuotaShare(
-            *(one.cluster, one.namespace, one.name, one.key, one.hard, one.used),
-            held=_held(state, one),
-            suppressed=_suppressed(state, one),
-        )
-        for one in own
-    ]
 
 
 def quota_detail(at: datetime, ref: QuotaRef, *, visibility: Visibility) -> QuotaDetail | None:
@@ -256,7 +138,7 @@ def quota_detail(at: datetime, ref: QuotaRef, *, visibility: Visibility) -> Quot
 
     Queries as of `quota_rows`, and three.
     """
-    state = _quota_state(at, QuotaFilters(cluster=(ref.cluster,), key=ref), visibility)
+    state = quota_state(at, QuotaFilters(cluster=(ref.cluster,), key=ref), visibility)
     if not state.shown:
         return None
     state.read_pods(state.shown)
@@ -293,7 +175,7 @@ def _lent(one: ObservedKey, visibility: Visibility) -> Iterator[QuotaUnits]:
         yield QuotaUnits("others of the cohort", others)
 
 
-def _pods_of(state: "_QuotaState", one: ObservedKey) -> tuple[list[QuotaUnits], list[QuotaUnits]]:
+def _pods_of(state: QuotaState, one: ObservedKey) -> tuple[list[QuotaUnits], list[QuotaUnits]]:
     """Return the pods that a ResourceQuota counts, bound ones and others."""
     if not one.meaning.effective:
         return [], []
@@ -309,174 +191,13 @@ def _pods_of(state: "_QuotaState", one: ObservedKey) -> tuple[list[QuotaUnits], 
     return [pod for bound, pod in found if bound], [pod for bound, pod in found if not bound]
 
 
-def _spans_of(state: "_QuotaState", one: ObservedKey) -> list[QuotaUnits]:
+def _spans_of(state: QuotaState, one: ObservedKey) -> list[QuotaUnits]:
     """Return what pods hold of a queue."""
     spans = _held_of_queue(one, _queue_use(state, [one]))
     return [QuotaUnits("", units, from_seconds(since)) for units, since, _ in spans]
 
 
-@dataclass(slots=True)
-class _QuotaState:
-    """What is known at a moment, and the keys of it that are shown.
-
-    The teams of namespaces, their open pods, and how fresh the pending data is.
-    """
-
-    at: datetime
-    there: PresentQuotas
-    rules: Sequence[TierRule]
-    users: dict[int, dict[tuple[str, str], set[str]]]
-    spans: dict[str, tuple[TeamSpan, ...]] = field(default_factory=dict)
-    open: OpenPods = field(default_factory=OpenPods)
-    waits: dict[int, BlockedWork] | None = None
-    shown: list[ObservedKey] = field(default_factory=list)
-    _tiers: dict[tuple[object, ...], tuple[str, ...]] = field(default_factory=dict)
-
-    def find_teams(self, keys: Iterable[ObservedKey]) -> None:
-        """Read whose the namespaces of keys are. Two queries where some are not known yet."""
-        names: set[str] = set()
-        for one in keys:
-            names.update([one.namespace] if one.namespace else self._users_of(one))
-        if names - self.spans.keys():
-            self.spans.update(team_spans(Window(self.at, self.at + _INSTANT), names))
-
-    def read_pods(self, keys: Sequence[ObservedKey]) -> None:
-        """Read the open and pending pods in the namespaces of keys. At most four queries."""
-        self.find_teams(keys)
-        self.open = open_pods(self.at, {one.namespace for one in keys if one.namespace})
-        if self.waits is None:
-            self.read_blocked()
-
-    def read_blocked(self) -> None:
-        """Read the work that quotas block. One query."""
-        window = Window(self.at, self.at + _INSTANT)
-        self.waits = blocked_in(window, self.there.local, clusters=list(self.there.clusters))
-
-    def _users_of(self, one: ObservedKey) -> Collection[str]:
-        return self.users.get(one.cluster_id, {}).get((one.source, one.name), ())
-
-    def teams(self, one: ObservedKey) -> list[TeamSpan]:
-        """Return whose a key is; of a queue all whose namespaces use it."""
-        if one.namespace:
-            return [self.spans[one.namespace][0]]
-        spans = (self.spans[name][0] for name in self._users_of(one))
-        return list({span.team_id: span for span in spans}.values())
-
-    def team(self, one: ObservedKey) -> str | None:
-        teams = self.teams(one)
-        return teams[0].team if len(teams) == 1 else None
-
-    def tiers(self, one: ObservedKey) -> tuple[str, ...]:
-        flavor = one.key.partition("/")[0] if one.source == QuotaSource.CLUSTER_QUEUE else ""
-        # Without a flavor the tiers follow from the resource alone, alike in all clusters.
-        place = (one.cluster_id if flavor else 0, flavor, one.meaning.resource)
-        if place not in self._tiers:
-            labels = self.there.flavors.get(one.cluster_id, {}).get(flavor)
-            self._tiers[place] = reachable_tiers(one.meaning.resource, self.rules, labels)
-        return self._tiers[place]
-
-    def requested(self, one: ObservedKey) -> tuple[float | None, float | None]:
-        """Return what is held and what is pending of a ResourceQuota's key, by the ledger."""
-        if not one.meaning.effective:
-            return 0.0, 0.0
-        place = (one.cluster_id, one.namespace, one.meaning.resource, one.meaning.counting)
-        by_class = self.open.requests.get(place, {})
-        matching = [
-            asked
-            for priority, asked in by_class.items()
-            if counts(one.scopes, ScopedRequest(priority_class=priority)) is not False
-        ]
-        held = _at_most(one.used, fsum(asked.held for asked in matching))
-        if one.meaning.counting is Counting.CLAIMS:
-            # The ledger knows allocated claims; the others are what the quota counts beside.
-            return held, None if one.used is None else max(0.0, one.used - held)
-        left = None if one.used is None else one.used - held
-        return held, _at_most(left, fsum(asked.pending for asked in matching))
-
-    def suppressed(self, one: ObservedKey) -> float:
-        return fsum(units for units, _ in self.blocked(one))
-
-    def blocked(self, one: ObservedKey) -> list[tuple[float, float]]:
-        """Return units that are refused, and since when; of a queue those that pend in it."""
-        waits = (self.waits or {}).get(one.cluster_id, _NOTHING_BLOCKED)
-        if not one.namespace:
-            spans = waits.queued.get((one.name, one.meaning.resource), ())
-            return [(units, since) for units, since, _ in spans]
-        return [
-            (refused.units, refused.start)
-            for refused in waits.refused.get(one.namespace, ())
-            if refused.resource == one.meaning.resource
-            # A message that names no quota may mean any on that resource.
-            and (not refused.quotas or one.name in refused.quotas)
-        ]
-
-
-def _at_most(used: float | None, units: float) -> float:
-    """Return units as part of what a quota says is used: no part is more than the whole.
-
-    The status of a quota and the pods are seen one after the other, and scopes that pods do not
-    tell may leave some of them out.
-    """
-    return units if used is None else max(0.0, min(used, units))
-
-
-def _quota_state(
-    at: datetime, filters: QuotaFilters, visibility: Visibility, *, every_cluster: bool = False
-) -> _QuotaState:
-    history = TierHistory.load()
-    clusters = () if every_cluster else filters.cluster
-    there = present_quotas(at, named=named_by_tiers(history), clusters=clusters)
-    state = _QuotaState(at, there, history.at(at.timestamp()), _queue_users(there))
-    # Whose namespaces these are takes two queries, which a list of everything does not need.
-    if filters.team or not visibility.everything:
-        state.find_teams(there.keys)
-    state.shown = [one for one in there.keys if _is_shown(state, one, filters, visibility)]
-    return state
-
-
-def _queue_users(there: PresentQuotas) -> dict[int, dict[tuple[str, str], set[str]]]:
-    """Return which namespaces use which queues. One query for each cluster with Volcano."""
-    return {
-        pk: queue_users(
-            there.local.get(pk, {}),
-            observed_objects(pk, [ObservedKind.VOLCANO_POD_GROUP])
-            if pk in there.with_volcano
-            else (),
-        )
-        for pk in there.with_queues | there.with_volcano
-    }
-
-
-def _is_named(one: ObservedKey, filters: QuotaFilters) -> bool:
-    if filters.key is not None and one.ref != filters.key:
-        return False
-    if filters.cluster and one.cluster not in filters.cluster:
-        return False
-    if filters.source and one.source not in filters.source:
-        return False
-    return not filters.namespace or one.namespace in filters.namespace
-
-
-def _is_shown(
-    state: _QuotaState, one: ObservedKey, filters: QuotaFilters, visibility: Visibility
-) -> bool:
-    if not _is_named(one, filters):
-        return False
-    if filters.effective is not None and one.meaning.effective is not filters.effective:
-        return False
-    if not filters.matches(one.namespace, one.name, one.key):
-        return False
-    if filters.tier and not set(filters.tier) & set(state.tiers(one)):
-        return False
-    if visibility.everything and not filters.team:
-        return True
-    teams = state.teams(one)
-    if filters.team and not any(span.team in filters.team for span in teams):
-        return False
-    return visibility.everything or any(visibility.sees(span.team_id) for span in teams)
-
-
-def _rows(state: _QuotaState, page: Sequence[ObservedKey]) -> Iterable[QuotaRow]:
+def _rows(state: QuotaState, page: Sequence[ObservedKey]) -> Iterable[QuotaRow]:
     use = _queue_use(state, page)
     effective = [one.ref for one in page if one.meaning.effective]
     sums = trends(state.at, effective) if effective else {}
@@ -539,14 +260,14 @@ def _is_below_use(one: ObservedKey) -> bool:
     )
 
 
-def _known_at(state: _QuotaState, one: ObservedKey) -> datetime:
+def _known_at(state: QuotaState, one: ObservedKey) -> datetime:
     # A trend goes on from when the amount was true, not from when it is read.
     late = one.stale or one.from_series
     return one.as_of if late and one.as_of is not None else state.at
 
 
 def _amounts(
-    state: _QuotaState, one: ObservedKey, use: dict[int, QueueUse]
+    state: QuotaState, one: ObservedKey, use: dict[int, QueueUse]
 ) -> tuple[float | None, float | None, float | None]:
     """Return the held, pending and blocked amounts of a key."""
     if one.amounts:
@@ -554,7 +275,7 @@ def _amounts(
         return held, pending, suppressed
     if one.namespace:
         return (*state.requested(one), state.suppressed(one))
-    held = _at_most(one.used, fsum(units for units, _, _ in _held_of_queue(one, use)))
+    held = at_most(one.used, fsum(units for units, _, _ in _held_of_queue(one, use)))
     pending = None if one.used is None else max(0.0, one.used - held)
     return held, pending, state.suppressed(one)
 
@@ -564,7 +285,7 @@ def _held_of_queue(one: ObservedKey, use: dict[int, QueueUse]) -> Sequence[UnitS
     return use[one.cluster_id].held.get((one.name, flavor, one.meaning.resource), ())
 
 
-def _queue_use(state: _QuotaState, page: Sequence[ObservedKey]) -> dict[int, QueueUse]:
+def _queue_use(state: QuotaState, page: Sequence[ObservedKey]) -> dict[int, QueueUse]:
     """Return what pods hold of the queues of each cluster on the page. Two queries for each."""
     clusters = {one.cluster_id for one in page if one.limit is not None}
     if not clusters:
@@ -592,7 +313,7 @@ def _queue_use(state: _QuotaState, page: Sequence[ObservedKey]) -> dict[int, Que
 class _QuotaRoom:
     """What all quotas of a namespace leave of a resource, worked out once."""
 
-    def __init__(self, state: _QuotaState, page: Sequence[ObservedKey]) -> None:
+    def __init__(self, state: QuotaState, page: Sequence[ObservedKey]) -> None:
         named = frozenset(one.meaning.resource for one in state.there.keys)
         places = {(one.cluster_id, one.namespace) for one in page}
         quotas: dict[tuple[int, str], dict[str, NamedQuota]] = defaultdict(dict)

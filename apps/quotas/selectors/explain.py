@@ -9,9 +9,10 @@ from apps.accounts.permissions import Visibility
 from apps.clusters.domain.window import Window
 from apps.quotas.domain.keys import QuotaRef, QuotaSource
 from apps.quotas.selectors.budgets import budget_rows
-from apps.quotas.selectors.current_quotas import quota_detail, quota_shares
+from apps.quotas.selectors.current_quotas import quota_detail
 from apps.quotas.selectors.history import quota_hours, trend_hours
 from apps.quotas.selectors.rows import BurnRow, QuotaDetail, QuotaRow, QuotaUnits
+from apps.quotas.selectors.team_quotas import quota_shares
 from apps.usage.domain.explained import Explained, FigureInput, FigureUnit, Number, RowColumn
 
 CEILING, BORROWED = "quota_ceiling", "quota_borrowed"
