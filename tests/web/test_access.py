@@ -14,6 +14,7 @@ from apps.api import urls as api_urls
 from apps.web import urls
 from tests.factories import Portal
 from tests.quota_requests.requests import make_request
+from tests.web.appearances import is_exhaustive
 from tests.web.conftest import HOURLY
 from tests.web.pages import file_of
 
@@ -162,6 +163,8 @@ CHANGES = {
     ),
     **dict.fromkeys(("remove-channel", "end-mute", "send-again"), 404),
 }
+HIDDEN = ("vision-prod", "uid-train", "Job/train", "train-0", "serve-abc")
+"""Names that an outsider may not see."""
 # Addresses that end the session which the next verbs need: tested in test_sign_in.
 ENDING = {"sign-out", "sign-out-everywhere"}
 # Where no sign-in provider is set up; with one: test_single_sign_on.
@@ -278,7 +281,7 @@ def test_a_verb_that_nobody_knows_does_nothing(clients: dict[str, Client]) -> No
 
 
 @pytest.mark.parametrize("page", ADDRESSES)
-def test_each_role_gets_what_it_may_see_and_nothing_else(
+def test_each_role_gets_what_it_may_see_and_an_outsider_no_name(
     page: str, clients: dict[str, Client]
 ) -> None:
     got = {}
@@ -287,9 +290,14 @@ def test_each_role_gets_what_it_may_see_and_nothing_else(
         for verb in VERBS:
             if page in ENDING and verb == "post":
                 continue
+            # It is answered as `get` is and loses its body: one role shows that, all in check-full.
+            if verb == "head" and role not in {"anonymous", "outsider"} and not is_exhaustive():
+                continue
             response = clients[role].generic(verb.upper(), f"{ADDRESSES[page]}?{HOURLY}")
             got[role, verb] = response.status_code
             wanted[role, verb] = expected(page, verb, role)
+            if (role, verb) == ("outsider", "get") and page not in {"sign-out", *OF_TEAM_VISION}:
+                assert not [name for name in HIDDEN if name in file_of(response)]
     assert got == wanted
 
 
@@ -329,17 +337,6 @@ def test_tables_of_another_team_cannot_be_downloaded(
     address = f"/capacity/teams/vision/?{HOURLY}&format=csv&table={table}"
     assert signed_in(portal.dan).get(address).status_code == 404
     assert signed_in(portal.ben).get(address).status_code == 200
-
-
-@pytest.mark.parametrize(
-    "page", sorted(set(ADDRESSES) - OPEN - DEVELOPMENT - {"sign-out", *OF_TEAM_VISION})
-)
-def test_no_page_names_what_an_outsider_may_not_see(
-    page: str, portal: Portal, signed_in: SignIn
-) -> None:
-    text = file_of(signed_in(portal.dan).get(f"{ADDRESSES[page]}?{HOURLY}"))
-    for hidden in ("vision-prod", "uid-train", "Job/train", "train-0", "serve-abc"):
-        assert hidden not in text
 
 
 def without_tokens(content: bytes) -> str:

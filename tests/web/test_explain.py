@@ -27,6 +27,7 @@ from apps.web.explain.figures import (
 )
 from apps.web.query_session import QuerySession
 from tests.factories import Portal
+from tests.thinned import thinned
 from tests.web.conftest import DAILY, HOURLY
 from tests.web.pages import records_of, text_of
 from tests.web.shown import tables_of
@@ -95,17 +96,22 @@ def test_the_address_of_a_figure_names_figure_scope_and_window() -> None:
         explain_href("busy", query, colour="red")
 
 
-@pytest.mark.parametrize("figure", FIGURES)
-@pytest.mark.parametrize("scope", SCOPES.values(), ids=SCOPES)
+@pytest.mark.parametrize(("figure", "scope"), thinned(FIGURES, SCOPES.values()))
 def test_every_figure_of_every_scope_has_a_page(figure: str, scope: str, admin: Client) -> None:
     page = text_of(admin, f"/explain/?figure={figure}&{scope}&{HOURLY}")
     assert html.escape(FIGURES[figure].meaning) in page
     assert "please report it" not in page
 
 
-@pytest.mark.parametrize("scope", [SCOPES["tier"], SCOPES["team"], SCOPES["workload"]])
-@pytest.mark.parametrize("query", [HOURLY, DAILY])
-@pytest.mark.parametrize("figure", ["busy_gpu_hours", "not_busy_gpu_hours", "utilization_ratio"])
+@pytest.mark.parametrize(
+    ("figure", "query", "scope"),
+    thinned(
+        ["busy_gpu_hours", "not_busy_gpu_hours", "utilization_ratio"],
+        [HOURLY, DAILY],
+        [SCOPES["tier"], SCOPES["team"], SCOPES["workload"]],
+        together=2,
+    ),
+)
 def test_pods_add_up_to_the_number_to_the_last_digit(
     figure: str, query: str, scope: str, admin: Client
 ) -> None:
