@@ -104,6 +104,15 @@ def test_a_namespace_that_moved_shows_each_team_its_own_hours(portal: Portal) ->
     assert history(Visibility(everything=False)) == []
 
 
+def test_hours_of_no_one_team_are_for_those_who_see_the_key_now(portal: Portal) -> None:
+    note(portal.clusters[0], "vision", None, [(8, 4)])
+    note(portal.clusters[0], "vision", portal.vision, [(8, 4)], start=START + HOUR)
+    note(portal.clusters[0], "vision", portal.speech, [(6, 1)], start=START + 2 * HOUR)
+    own = Visibility(everything=False, team_ids=frozenset([portal.vision.pk]))
+    assert [p.team for p in history(own)] == ["vision"]
+    assert [p.team for p in history(own, teamless=True)] == [None, "vision"]
+
+
 def test_a_history_takes_three_queries(
     portal: Portal, django_assert_num_queries: DjangoAssertNumQueries
 ) -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from apps.quotas.domain.saturation import LimitInterval
-from apps.quotas.domain.usage_changes import KeySpans, UsageStep, share_at_limit, usage_steps
+from apps.quotas.domain.usage_changes import KeySpans, UsageStep, time_at_limit, usage_steps
 
 HOUR = 3600.0
 
@@ -54,4 +54,4 @@ def test_a_broken_mean_of_a_limit_stands_for_the_highest_in_the_hour() -> None:
 def test_time_at_the_limit_is_a_part_of_the_known_time(
     steps: list[UsageStep], share: float | None
 ) -> None:
-    assert share_at_limit(steps) == share
+    assert time_at_limit(steps).share == share

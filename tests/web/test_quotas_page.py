@@ -19,6 +19,7 @@ from apps.clusters.domain.observed.objects import (
     ClusterQueueSnapshot,
     FlavorQuota,
     FlavorUse,
+    LocalQueueSnapshot,
     ObservedKind,
     QuotaSnapshot,
 )
@@ -199,6 +200,31 @@ def test_a_queue_is_listed_without_a_namespace_and_has_its_page(
     assert check_explained(admin, address) >= {"quota_ceiling", "quota_borrowed"}
 
 
+def test_a_lead_and_an_admin_read_the_same_of_a_queue_of_one_team(
+    portal: Portal, admin: Client, signed_in: SignIn
+) -> None:
+    """Hours before the watch know no LocalQueue, so no team: they are of the queue all the same."""
+    quota = FlavorQuota(flavor="any", resource=GPU, nominal=8.0)
+    used = (FlavorUse(flavor="any", resource=GPU, total=8.0, borrowed=0.0),)
+    west, key = portal.clusters[0], f"any/{GPU}"
+    body = ClusterQueueSnapshot(quotas=(quota,), used=used)
+    see(west, ObservedKind.CLUSTER_QUEUE, body, name="batch", since=SINCE)
+    local = LocalQueueSnapshot(cluster_queue="batch")
+    see(west, ObservedKind.LOCAL_QUEUE, local, name="main", namespace="speech", since=SINCE)
+    fill_key(portal, 8.0, 6.0, source="ClusterQueue", namespace="", name="batch", key=key)
+    hours = QuotaKeyHour.objects.filter(key__name="batch")
+    hours.update(team=None)
+    hours.filter(hour__gte=MORNING + 4 * HOUR).update(team=portal.speech, used=8.0)
+    address = f"/quotas/west/ClusterQueue/-/batch/{key}/?{HOURLY}"
+    pages = [text_of(client, address) for client in (signed_in(portal.dan), admin)]
+    of_lead, of_admin = (
+        [[cell.text for cell in row] for row in tables_of(page)["points"].rows] for page in pages
+    )
+    assert len(of_lead) == 3
+    assert of_lead == of_admin
+    assert all("33 % of 6 h known" in words(page) for page in pages)
+
+
 def test_many_keys_come_25_at_a_time_and_the_file_has_all(portal: Portal, admin: Client) -> None:
     for n in range(120):
         see_quota(portal.clusters[0], f"vision-{n:03}", 4.0, used=1.0, since=SINCE, uid=f"u{n}")
@@ -300,7 +326,7 @@ def test_a_key_tells_its_figures_and_its_use_in_steps(admin: Client) -> None:
     page = text_of(admin, f"{ONE}?{HOURLY}")
     told = words(page)
     assert "6 / 8 GPUs" in told
-    assert "0 % of the time" in told
+    assert "0 % of 6 h known" in told
     assert page.count('<path class="plot-line plot-limit"') == 2  # the legend and the line
     assert page.count('<path class="plot-area plot-used-area"') == 1
     (row,) = tables_of(page)["points"].rows[1:]
@@ -316,7 +342,7 @@ def test_each_change_of_use_is_a_step_and_the_time_at_the_limit_is_summed(admin:
         ["8", "8", "2"],
         ["8", "6", "0"],
     ]
-    assert "17 % of the time" in words(page)
+    assert "17 % of 6 h known" in words(page)
 
 
 def test_pods_and_refusals_tell_when_something_changed(portal: Portal, admin: Client) -> None:

@@ -117,11 +117,20 @@ def _merged(hour: UsageStep, parts: Sequence[_Part]) -> Iterator[UsageStep]:
         yield UsageStep(start, end, hard or 0.0, used, blocked)
 
 
-def share_at_limit(steps: Iterable[UsageStep]) -> float | None:
-    """Return the part of the known time in which all of a limit was used; None without any.
+class TimeAtLimit(NamedTuple):
+    """How long all of a limit was used, in seconds, and of how long that is known."""
 
-    A limit of 0 without use is shut, not full.
-    """
+    full: float
+    known: float
+
+    @property
+    def share(self) -> float | None:
+        """The part of the known time; None without any."""
+        return self.full / self.known if self.known else None
+
+
+def time_at_limit(steps: Iterable[UsageStep]) -> TimeAtLimit:
+    """Return how long all of a limit was used. A limit of 0 without use is shut, not full."""
     known = full = 0.0
     for step in steps:
         if step.used is None:
@@ -129,4 +138,4 @@ def share_at_limit(steps: Iterable[UsageStep]) -> float | None:
         known += step.end - step.start
         if step.used >= step.hard - _SAME and step.used > 0:
             full += step.end - step.start
-    return full / known if known else None
+    return TimeAtLimit(full, known)

@@ -8,7 +8,7 @@ from itertools import groupby
 from math import fsum
 from typing import Any
 
-from django.db.models import Count, ExpressionWrapper, F, FloatField, Max, QuerySet, Sum, Value
+from django.db.models import Count, ExpressionWrapper, F, FloatField, Max, Q, QuerySet, Sum, Value
 from django.db.models.functions import Greatest
 
 from apps.accounts.permissions import Visibility
@@ -89,14 +89,15 @@ def quota_history(
     *,
     visibility: Visibility,
     interval: TimeStep = TimeStep.HOUR,
+    teamless: bool = False,
 ) -> list[QuotaPoint]:
     """Return how full a quota key was, period by period; one it was not there in has no point.
 
-    Only hours in which it belonged to a team that the reader sees (a queue of several teams: only
-    for who sees everything), so that a namespace that moved shows each team its own part. Three
-    queries.
+    Only hours in which it belonged to a team that the reader sees, so that a namespace that moved
+    shows each team its own part. `teamless`: also hours of no one team, for who sees the key now.
+    Three queries.
     """
-    rows = _visible(window, visibility, ref)
+    rows = _visible(window, visibility, ref, teamless=teamless)
     teams = team_names()
     periods = Periods(interval, report().zone)
     found = rows.order_by("hour", "pk").values_list("hour", "team_id", "seconds", "hard", *_AMOUNTS)
@@ -257,7 +258,7 @@ def _idle(
 
 
 def _visible(
-    window: Window, visibility: Visibility, ref: QuotaRef | None = None
+    window: Window, visibility: Visibility, ref: QuotaRef | None = None, *, teamless: bool = False
 ) -> QuerySet[QuotaKeyHour]:
     rows = QuotaKeyHour.objects.filter(hour__gte=window.start, hour__lt=window.end)
     if ref is not None:
@@ -265,4 +266,5 @@ def _visible(
     if visibility.everything:
         return rows
     # By the row's own team: a namespace that moved shows nobody the other team's hours.
-    return rows.filter(team_id__in=visibility.team_ids)
+    seen = Q(team_id__in=visibility.team_ids)
+    return rows.filter(seen | Q(team_id=None) if teamless else seen)

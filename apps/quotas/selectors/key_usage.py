@@ -22,7 +22,13 @@ from apps.pending.selectors import PendingFilters, PendingPage, PendingRow, pend
 from apps.quotas.domain.allocations import QueueCell, UnitSpan, reservations
 from apps.quotas.domain.keys import DEVICES, Counting, QuotaRef, QuotaSource
 from apps.quotas.domain.limits import seen_intervals
-from apps.quotas.domain.usage_changes import KeySpans, UsageStep, share_at_limit, usage_steps
+from apps.quotas.domain.usage_changes import (
+    KeySpans,
+    TimeAtLimit,
+    UsageStep,
+    time_at_limit,
+    usage_steps,
+)
 from apps.quotas.selectors.demand import (
     BlockedWork,
     OpenPod,
@@ -82,9 +88,9 @@ def key_steps(ref: QuotaRef, hours: Sequence[QuotaPoint]) -> list[KeyStep]:
     return [KeyStep(from_seconds(one.start), from_seconds(one.end), *one[2:]) for one in steps]
 
 
-def at_limit(steps: Sequence[KeyStep]) -> float | None:
-    """Return the part of the known time in which all of a limit was used; None without any."""
-    return share_at_limit(
+def at_limit(steps: Sequence[KeyStep]) -> TimeAtLimit:
+    """Return how long all of a limit was used, and of how long that is known."""
+    return time_at_limit(
         UsageStep(one.start.timestamp(), one.end.timestamp(), one.hard, one.used, one.blocked)
         for one in steps
     )

@@ -38,6 +38,7 @@ _KUBECTL_KINDS = {
     QuotaSource.VOLCANO_QUEUE.value: "queue.scheduling.volcano.sh",
 }
 _SHORT_LIST = 10
+_HOUR = 3600.0
 
 
 @page
@@ -48,7 +49,13 @@ def quota_key(
     space = "" if namespace == keys.NO_NAMESPACE else namespace
     ref = QuotaRef(source, space, name, key, cluster)
     row = quotas.quota_row(reading.now, ref, visibility=reading.visibility)
-    hours = quotas.quota_history(reading.window, ref, visibility=reading.visibility)
+    hours = quotas.quota_history(
+        reading.window,
+        ref,
+        visibility=reading.visibility,
+        # Before the watch a queue is of no team that is known: who sees it now sees these hours.
+        teamless=row is not None and not row.namespace,
+    )
     if row is None and not hours:
         raise Http404("There is no such quota, or you may not see it, or not in this window.")
     steps = quotas.key_steps(ref, hours)
@@ -135,15 +142,16 @@ def _figures(
         if row.suppressed is not None
         else no_data("Blocked", "No watch follows the cluster.")
     )
-    share = quotas.at_limit(steps)
-    return figure_row(
-        used,
-        blocked,
-        KeyFigure("At limit", percent(share), "of the time", basis=reading.choice.short_label)
-        if share is not None
-        else no_data("At limit", "No hour of this window is known."),
-        _tiers(row, line),
-        name="This key",
+    return figure_row(used, blocked, _at_limit(steps, reading), _tiers(row, line), name="This key")
+
+
+def _at_limit(steps: Sequence[KeyStep], reading: QuerySession) -> KeyFigure:
+    time = quotas.at_limit(steps)
+    if time.share is None:
+        return no_data("At limit", "No hour of this window is known.")
+    known = round(time.known / _HOUR)
+    return KeyFigure(
+        "At limit", percent(time.share), f"of {known:,} h known", basis=reading.choice.short_label
     )
 
 
