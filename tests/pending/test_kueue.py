@@ -16,6 +16,7 @@ from apps.clusters.domain.observed.objects import (
 from apps.pending.domain.diagnose import diagnose_cluster
 from apps.pending.domain.diagnosis import Action, Cause, Counts
 from apps.pending.domain.queues.cluster_queues import queues_of
+from apps.pending.domain.workload_groups import QueuePlace, queue_place
 from tests.pending.queues import WAITING, local, queue, raised, workload
 from tests.pending.worlds import AT, GPU, only, pod, seen, world
 
@@ -66,6 +67,38 @@ def test_what_a_queue_has_left_counts_what_its_cohort_lends(
 ) -> None:
     (room,) = queues_of(world(*queues)).rooms("cq", GPU)
     assert (room.free, room.most) == (free, most)
+
+
+@pytest.mark.parametrize(
+    ("queues", "place", "told"),
+    [
+        pytest.param(
+            [queue("cq", 40, 41, cohort="c", borrowing=2), queue("other", 8, 0, cohort="c")],
+            QueuePlace(1, 1, used=41, limit=40, most=42),
+            "41 of 40 nvidia.com/gpu in use (42 with borrowing)",
+            id="has borrowed",
+        ),
+        pytest.param(
+            [queue("cq", 8, 4, cohort="c", borrowing=8), queue("other", 8, 12, cohort="c")],
+            QueuePlace(1, 1, used=4, limit=8, most=16),
+            "4 of 8 nvidia.com/gpu in use (16 with borrowing)",
+            id="others have borrowed",
+        ),
+        pytest.param(
+            [queue("cq", 17, 17)],
+            QueuePlace(1, 1, used=17, limit=17, most=17),
+            "17 of 17 nvidia.com/gpu in use",
+            id="alone",
+        ),
+    ],
+)
+def test_a_queue_in_use_is_told_against_its_own_limit(
+    queues: list[ObservedObject], place: QueuePlace, told: str
+) -> None:
+    """As the page of its quota says: what may be borrowed is no part of the limit."""
+    found = only(world(*queues, local(), workload("w", 16))).diagnosis
+    assert queue_place(found) == place
+    assert found.explanation.endswith(f"; h100: {told}.")
 
 
 def test_cohorts_in_a_circle_end_where_they_began() -> None:

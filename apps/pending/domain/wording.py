@@ -257,13 +257,22 @@ def _shortfalls(found: Sequence[Mapping[str, Any]]) -> str:
     return f"quota {listed(full)}" if full else "a quota"
 
 
+def used_of(used: float, nominal: float, most: float, noun: str = "") -> str:
+    """Return `17 of 17 in use`; where a queue may borrow, with the most that it may take."""
+    limit = f"{quantity(nominal)} {noun}".rstrip()
+    borrowing = f" ({quantity(most)} with borrowing)" if most > nominal else ""
+    return f"{quantity(used)} of {limit} in use{borrowing}"
+
+
 def _rooms(found: Sequence[Mapping[str, Any]]) -> str:
-    said = (
-        f"; {one['flavor']}: {quantity(max(0.0, one['most'] - one['free']))} of"
-        f" {amount(one['resource'], one['most'])} in use"
-        for one in found
-    )
-    return "".join(said)
+    return "".join(f"; {one['flavor']}: {_room(one)}" for one in found)
+
+
+def _room(one: Mapping[str, Any]) -> str:
+    most = one["most"]
+    if "nominal" not in one:  # stored by an older version of the portal
+        return used_of(max(0.0, most - one["free"]), most, most, one["resource"])
+    return used_of(one["used"], one["nominal"], most, one["resource"])
 
 
 _SPECS: Mapping[str, Callable[[Any], str]] = {

@@ -184,13 +184,15 @@ def reason_of(cause: str) -> str:
 class QueuePlace:
     """Where an item stands in its queue, and how full that or its quota is.
 
-    `place` counts from 1, 0 where there is no line. `used` of `limit` are units of its resource.
+    `place` counts from 1, 0 where there is no line. `used` of `limit` are units of its resource,
+    `most` is what it may use with borrowing.
     """
 
     place: int
     of: int
     used: float
     limit: float
+    most: float
 
 
 def queue_place(found: Findings) -> QueuePlace | None:
@@ -201,7 +203,8 @@ def queue_place(found: Findings) -> QueuePlace | None:
                 return _in_line(one.particulars)
             if one.name == "quota_full":
                 (first, *_) = one.particulars["shortfalls"]
-                return QueuePlace(0, 0, float(first["used"]), float(first["limit"]))
+                limit = float(first["limit"])
+                return QueuePlace(0, 0, float(first["used"]), limit, limit)
         except (KeyError, TypeError, ValueError):
             return None  # stored by another version of the portal
     return None
@@ -210,9 +213,10 @@ def queue_place(found: Findings) -> QueuePlace | None:
 def _in_line(particulars: Mapping[str, Any]) -> QueuePlace:
     # With borrowing a flavor may have room beyond the nominal quota: `most` has that in it.
     room = min(particulars["rooms"], key=lambda one: (-one["free"], -one["most"]), default=None)
-    limit = float(room["most"]) if room else 0.0
-    used = max(0.0, limit - float(room["free"])) if room else 0.0
-    return QueuePlace(int(particulars["place"]), int(particulars["of"]), used, limit)
+    most = float(room["most"]) if room else 0.0
+    limit = float(room.get("nominal", most)) if room else 0.0
+    used = float(room.get("used", max(0.0, most - room["free"]))) if room else 0.0
+    return QueuePlace(int(particulars["place"]), int(particulars["of"]), used, limit, most)
 
 
 def admits_of(given: Suggestion) -> int:

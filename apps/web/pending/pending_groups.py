@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from apps.clusters.domain.resources import gpus, quantity
 from apps.pending.domain.diagnosis import Action
+from apps.pending.domain.wording import used_of
 from apps.pending.domain.workload_groups import (
     CONFIGURATION,
     REASON,
@@ -138,7 +139,7 @@ def _used(workloads: Sequence[PendingWorkload], key: GroupKey) -> str:
     places = [one.row.place for one in workloads if one.row.place and one.row.place.limit]
     if not places:
         return ""
-    return f"{quantity(places[0].used)} of {quantity(places[0].limit)} in use"
+    return used_of(places[0].used, places[0].limit, places[0].most)
 
 
 def fix_of(workloads: Sequence[PendingWorkload], key: GroupKey) -> GroupFix | None:

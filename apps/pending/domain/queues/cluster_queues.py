@@ -125,14 +125,15 @@ def condition(body: WorkloadSnapshot, name: str) -> Condition | None:
 class QueueHeadroom:
     """What a queue may still take of one resource in one flavor, and the most it ever may.
 
-    `nominal` is its own quota. `below_ceiling` is what its own limit leaves it: more, only if it
-    uses less itself. `pooled` is what is left of its own share and of what its cohort lends, and
-    `free` the smaller of the two.
+    `nominal` is its own quota, `used` what it has taken. `below_ceiling` is what its own limit
+    leaves it: more, only if it uses less itself. `pooled` is what is left of its own share and of
+    what its cohort lends, and `free` the smaller of the two.
     """
 
     flavor: str
     resource: str
     nominal: float
+    used: float
     below_ceiling: float
     pooled: float
     most: float
@@ -189,14 +190,15 @@ class QueueLimits:
         root = self.roots.get(self.cohort_of(queue), self.cohort_of(queue))
         if not root:
             left = quota.nominal - used
-            return QueueHeadroom(*key, quota.nominal, left, left, quota.nominal)
+            return QueueHeadroom(*key, quota.nominal, used, left, left, quota.nominal)
         own, lent = _split(quota)
         # Unset is no limit within the cohort; 0 is that nothing may be borrowed.
         limit = _INFINITE if quota.borrowing_limit is None else quota.borrowing_limit
         pool = self.pool.get((root, key), lent)
         pooled = max(0.0, own - used) + pool - self.pool_used.get((root, key), 0.0)
         ceiling = quota.nominal + limit
-        return QueueHeadroom(*key, quota.nominal, ceiling - used, pooled, min(own + pool, ceiling))
+        most = min(own + pool, ceiling)
+        return QueueHeadroom(*key, quota.nominal, used, ceiling - used, pooled, most)
 
 
 def queues_of(state: ClusterState) -> QueueLimits:

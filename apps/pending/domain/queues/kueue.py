@@ -435,6 +435,8 @@ class KueueQueues:
                 "resource": resource,
                 "free": max(0.0, room.free),
                 "most": room.most,
+                "nominal": room.nominal,
+                "used": room.used,
             }
             for resource in requests
             for room in self.queues.rooms(one.cluster_queue, resource)
