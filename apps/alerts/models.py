@@ -80,7 +80,13 @@ class AlertState(models.Model):
 
 
 class SourceCursor(models.Model):
-    """The lock of a kind or source of alerts while it runs; `position` is how far it read."""
+    """The lock of a kind or source of alerts while it runs; `position` is how far it read.
+
+    That of FIRST_ROUND is the time of the first round, in seconds; that of HISTORY the last alert
+    of what stood then.
+    """
+
+    FIRST_ROUND, HISTORY = "first round", "history"
 
     name = models.CharField(primary_key=True, max_length=40)
     position = models.BigIntegerField(default=0)

@@ -9,8 +9,16 @@ from django.db.models.functions import Coalesce
 
 from apps.accounts.models import Team, User
 from apps.accounts.permissions import Visibility, can_administer, teams_led_by
-from apps.alerts.domain.alerts import AlertKind, IdleChoice, IdleDecision
-from apps.alerts.models import Alert, Channel, Delivery, IdleAnswer, Mute, ReadMarker
+from apps.alerts.domain.alerts import LASTING_KINDS, AlertKind, IdleChoice, IdleDecision
+from apps.alerts.models import (
+    Alert,
+    Channel,
+    Delivery,
+    IdleAnswer,
+    Mute,
+    ReadMarker,
+    SourceCursor,
+)
 from apps.alerts.permissions import seen_alerts, seen_channels
 
 
@@ -99,7 +107,7 @@ class MuteRow:
 
 
 MOST_UNREAD = 99
-"""More unread alerts than this are not counted."""
+"""More unread subjects than this are not counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,16 +120,32 @@ class AlertGroup:
 
 
 def unread_count(user: User, *, visibility: Visibility) -> int:
-    """Return how many alerts a person has not read; MOST_UNREAD + 1 where more. One query."""
+    """Return of how many subjects a person has not read all; MOST_UNREAD + 1 where more.
+
+    However often something was said, it is one. What stood before the portal first looked is
+    none. One query.
+    """
     own = ReadMarker.objects.filter(user=user)
     of_all = own.filter(kind="").values("up_to")[:1]
     of_subject = own.filter(
         kind=OuterRef("kind"), subject=OuterRef("subject"), up_to__gte=OuterRef("pk")
     )
     unread = Alert.objects.filter(
-        seen_alerts(visibility), ~Exists(of_subject), pk__gt=Coalesce(Subquery(of_all), 0)
+        seen_alerts(visibility),
+        ~Exists(of_subject),
+        _is_news(),
+        pk__gt=Coalesce(Subquery(of_all), 0),
     )
-    return unread.order_by()[: MOST_UNREAD + 1].count()
+    subjects = unread.order_by().values("kind", "subject").distinct()
+    return subjects[: MOST_UNREAD + 1].count()
+
+
+def _is_news() -> Q:
+    """Return the condition of alerts that are news: urgent, an event, or of after the history."""
+    turn = SourceCursor.objects.filter(pk=SourceCursor.HISTORY).values("position")[:1]
+    history = Coalesce(Subquery(turn), 0)
+    standing = [kind.value for kind in LASTING_KINDS]
+    return Q(urgent=True) | ~Q(kind__in=standing) | Q(pk__gt=history)
 
 
 def alert_groups(
@@ -138,7 +162,9 @@ def alert_groups(
     Only of teams that the reader sees, as `alert_page`. Four queries.
     """
     seen = Alert.objects.filter(seen_alerts(visibility), _narrowing(kinds, team))
-    latest = seen.order_by().values_list("kind", "subject").annotate(Max("pk"), Count("pk"))
+    news = Max("pk", filter=_is_news(), default=0)
+    by_subject = seen.order_by().values("kind", "subject")
+    latest = by_subject.annotate(latest=Max("pk"), times=Count("pk"), news=news)
     read = {
         (kind, subject): up_to
         for kind, subject, up_to in ReadMarker.objects.filter(user=user).values_list(
@@ -148,8 +174,10 @@ def alert_groups(
     of_all = read.get(("", ""), 0)
     groups = sorted(
         (
-            (pk > max(of_all, read.get((kind, subject), 0)), pk, count)
-            for kind, subject, pk, count in latest
+            (newest > max(of_all, read.get((kind, subject), 0)), pk, count)
+            for kind, subject, pk, count, newest in latest.values_list(
+                "kind", "subject", "latest", "times", "news"
+            )
         ),
         reverse=True,
     )

@@ -5,11 +5,21 @@ from datetime import UTC, datetime
 import pytest
 from django.contrib.auth import get_user_model
 
+from apps.accounts.models import User
+from apps.accounts.permissions import visibility_of
+from apps.alerts.models import Alert
+from apps.alerts.selectors import unread_count
 from apps.clusters.gateways import cluster_source
 from apps.clusters.models import Cluster
 from apps.clusters.services.watch.follow import snapshot
-from apps.operations.management.demo_setup import NotTheDemo, Story, close_last_month, ensure_people
-from apps.operations.services import load_catalog
+from apps.operations.management.demo_setup import (
+    NotTheDemo,
+    Story,
+    close_last_month,
+    ensure_people,
+    read_what_is_over,
+)
+from apps.operations.services import gather_alerts, load_catalog
 from apps.quota_requests.domain.states import RequestState
 from apps.quota_requests.models import ChangeRequest
 from apps.quota_requests.services import verify
@@ -40,6 +50,13 @@ def test_there_is_one_request_in_each_state() -> None:
     states = ChangeRequest.objects.order_by("state").values_list("state", flat=True)
     assert list(states) == sorted(state.value for state in RequestState)
     assert verify().holds
+    gather_alerts(now=AT)
+    unread = read_what_is_over(AT)
+    assert 0 < unread <= 8
+    assert len(Alert.objects.values("kind", "subject").distinct()) > unread
+    for name in ("ada", "admin"):
+        user = User.objects.get(username=name)
+        assert unread_count(user, visibility=visibility_of(user)) == unread
 
 
 def test_it_is_told_in_the_demo_alone() -> None:

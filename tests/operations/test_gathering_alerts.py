@@ -8,12 +8,16 @@ from zoneinfo import ZoneInfo
 import pytest
 from django.conf import settings
 
+from apps.accounts.permissions import EVERYTHING
 from apps.alerts.domain.alerts import AlertKind
 from apps.alerts.models import Alert, IdleAnswer
+from apps.alerts.selectors import alert_groups, unread_count
+from apps.alerts.services import NewAlert, notify
 from apps.clusters.models import Cluster, WatchCoverage
 from apps.operations.services import NotGathered, gather_alerts
 from apps.operations.services.alerting import (
     SOURCES,
+    AlertSource,
     gather_audit,
     gather_budgets,
     gather_gaps,
@@ -283,6 +287,25 @@ def test_one_source_that_fails_does_not_hold_up_the_others(portal: Portal) -> No
     with pytest.raises(NotGathered, match="broken"):
         gather_alerts(now=NOW, sources={"broken": broken, "gaps": gather_gaps})
     assert Alert.objects.count() == 1
+
+
+def test_what_stood_before_the_portal_looked_is_listed_and_no_news(portal: Portal) -> None:
+    def standing(subject: str) -> AlertSource:
+        said = NewAlert(AlertKind.QUOTA, subject, None, f"{subject} is full", "")
+        return lambda now, zone: notify([said], now=now, zone=zone)
+
+    def unread() -> tuple[int, list[bool]]:
+        rows, _ = alert_groups(portal.cleo, visibility=EVERYTHING)
+        return unread_count(portal.cleo, visibility=EVERYTHING), [row.is_unread for row in rows]
+
+    gather_alerts(now=NOW, sources={"quotas": standing("a")})
+    gather_alerts(now=NOW + HOUR / 2, sources={"quotas": standing("b"), "gaps": gather_gaps})
+    assert unread() == (0, [False, False])
+    note_collection(portal.clusters[1], LAST - 9 * HOUR)
+    gather_alerts(now=NOW + HOUR / 2, sources={"gaps": gather_gaps})
+    assert unread() == (1, [True, False, False]), "what is urgent is always news"
+    gather_alerts(now=NOW + HOUR, sources={"quotas": standing("c")})
+    assert unread() == (2, [True, True, False, False])
 
 
 def test_an_audit_that_does_not_hold_is_said_once_to_who_runs_the_platform() -> None:

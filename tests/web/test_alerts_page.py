@@ -275,6 +275,7 @@ def test_alerts_of_one_subject_are_one_line_that_counts_them(
 ) -> None:
     say_again(portal, TRAIN, "twice")
     say_again(portal, TRAIN, "thrice")
+    assert bell(ada) == "2"
     page = text_of(ada, "/alerts/")
     assert titles(page).count(f"Alert of {TRAIN}") == 1
     link = re.search(r'class="alerts-count" href="([^"]+)"[^>]*>3 ×<', page)

@@ -34,6 +34,10 @@ class AlertKind(StrEnum):
     REVERT = "revert"  # a raise is about to end; no level
 
 
+LASTING_KINDS = (AlertKind.BUDGET, AlertKind.QUOTA, AlertKind.IDLE, AlertKind.WAIT)
+"""Kinds about a state that may have begun before the portal first looked."""
+
+
 @dataclass(frozen=True, slots=True)
 class Threshold:
     """Levels of a kind, ascending, in the unit of its value.

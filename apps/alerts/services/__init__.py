@@ -21,6 +21,13 @@ from apps.alerts.services.delivery import (
     send_again,
     try_channel,
 )
-from apps.alerts.services.evaluation import Measurement, NewAlert, evaluate, go_on, notify
+from apps.alerts.services.evaluation import (
+    Measurement,
+    NewAlert,
+    evaluate,
+    go_on,
+    note_history,
+    notify,
+)
 from apps.alerts.services.reading import mark_all_read, mark_read
 from apps.alerts.services.retention import prune, renew_seals

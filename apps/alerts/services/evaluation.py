@@ -3,10 +3,11 @@
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
 from django.db import transaction
+from django.db.models import Max, Min
 
 from apps.alerts.domain.alerts import (
     AlertKind,
@@ -119,6 +120,30 @@ def go_on(
             turn.position = position
             turn.save(update_fields=["position"])
         return new
+
+
+CATCHING_UP = timedelta(hours=1)
+"""So long after the first round what stands is history: the portal still collects it."""
+
+
+def note_history(*, now: datetime) -> None:
+    """Note up to which alert standing problems were there before the portal looked.
+
+    They are listed, but they are no news: a portal that is an hour old would else have a hundred
+    unread alerts, none of which happened since.
+    """
+    with transaction.atomic():
+        oldest = Alert.objects.aggregate(oldest=Min("at"))["oldest"]
+        begun = int((oldest or now).timestamp())
+        first, _ = SourceCursor.objects.get_or_create(
+            pk=SourceCursor.FIRST_ROUND, defaults={"position": begun}
+        )
+        turn = _turn(SourceCursor.HISTORY)
+        until = datetime.fromtimestamp(first.position, UTC) + CATCHING_UP
+        known = Alert.objects.filter(at__lt=until).aggregate(newest=Max("pk"))["newest"] or 0
+        if known > turn.position:
+            turn.position = known
+            turn.save(update_fields=["position"])
 
 
 def _turn(name: str) -> SourceCursor:

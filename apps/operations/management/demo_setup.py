@@ -21,12 +21,16 @@ from apps.accounts.permissions import EVERYTHING, NotAllowed
 from apps.accounts.selectors import open_teams
 from apps.accounts.selectors import people as person_rows
 from apps.accounts.services import Manager, give_place
+from apps.alerts.domain.alerts import AlertKind
+from apps.alerts.selectors import alert_of, alert_page
+from apps.alerts.services import mark_read
 from apps.clusters.domain.window import day_of
 from apps.clusters.selectors import report
 from apps.costs.selectors import charging
 from apps.costs.services import CloseRefused, close_period, keep_closed_files
+from apps.operations.services import gather_alerts, gather_requests
 from apps.quota_requests import services
-from apps.quota_requests.domain.states import TransitionDenied
+from apps.quota_requests.domain.states import OPEN, TransitionDenied
 from apps.quota_requests.domain.targets import TargetRefused
 from apps.quota_requests.permissions import Actor, actor_of
 from apps.quota_requests.selectors import request_detail, request_rows
@@ -414,6 +418,26 @@ def close_last_month(now: datetime) -> date | None:
         logger.info("%s", refusal)
         return None
     return last
+
+
+def read_what_is_over(now: datetime) -> int:
+    """Tell of the requests of the demo; return how many are unread, those that still go on.
+
+    Its people made what is over themselves: they have read it.
+    """
+    gather_alerts(now=now, sources={"requests": gather_requests})
+    everybody = get_user_model().objects.order_by("pk")
+    people = [user for user in everybody if is_of_demo(user)]
+    goes_on = {
+        f"request:{row.id}" for row in request_rows(_actor("admin")).rows if row.state in OPEN
+    }
+    rows, _ = alert_page(visibility=EVERYTHING, kinds=[AlertKind.REQUEST], page_size=500)
+    latest = {row.subject: row.id for row in reversed(rows)}
+    over = [latest[subject] for subject in sorted(latest.keys() - goes_on)]
+    for alert in filter(None, (alert_of(pk, visibility=EVERYTHING) for pk in over)):
+        for user in people:
+            mark_read(user, alert)
+    return len(latest) - len(over)
 
 
 def _actor(name: str) -> Actor:

@@ -1,6 +1,6 @@
 """Writes of running the portal: loading the catalog, and what the doctor finds."""
 
-from apps.operations.services.alerting import NotGathered, gather_alerts
+from apps.operations.services.alerting import NotGathered, gather_alerts, gather_requests
 from apps.operations.services.deriving import (
     StepRun,
     derive_after_history,

@@ -13,7 +13,14 @@ from apps.accounts.permissions import EVERYTHING
 from apps.accounts.selectors import team_names
 from apps.alerts.domain.alerts import AlertKind, Threshold, is_idle_due
 from apps.alerts.selectors import answers_to
-from apps.alerts.services import Measurement, NewAlert, evaluate, go_on, notify
+from apps.alerts.services import (
+    Measurement,
+    NewAlert,
+    evaluate,
+    go_on,
+    note_history,
+    notify,
+)
 from apps.clusters.domain.resources import gpus, quantity
 from apps.clusters.domain.window import Window
 from apps.clusters.models import Cluster, WatchCoverage
@@ -377,6 +384,7 @@ def gather_alerts(*, now: datetime, sources: Mapping[str, AlertSource] = SOURCES
         except Exception:
             logger.exception("alerts: %s could not be gathered", name)
             failed.append(name)
+    note_history(now=now)
     if failed:
         raise NotGathered(f"These were not gathered: {', '.join(failed)}.")
     return new

@@ -7,7 +7,12 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 
 from apps.operations.management.commands.demo import refuse_production
-from apps.operations.management.demo_setup import NotTheDemo, Story, close_last_month
+from apps.operations.management.demo_setup import (
+    NotTheDemo,
+    Story,
+    close_last_month,
+    read_what_is_over,
+)
 
 
 class Command(BaseCommand):
@@ -24,6 +29,7 @@ class Command(BaseCommand):
             raise CommandError(f"{error}: this is not the demo's database") from error
         if options["part"] == "requests":
             self.stdout.write(f"Quota requests made: {story.tell()}.")
+            read_what_is_over(datetime.now(UTC))
             return
         closed = close_last_month(datetime.now(UTC))
         self.stdout.write(f"{closed:%Y-%m} is closed." if closed else "No month is to be closed.")
