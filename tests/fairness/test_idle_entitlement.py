@@ -17,9 +17,10 @@ from apps.fairness.selectors import (
     estimated_before,
     explain_fairness,
     idle_entitlement,
+    share_series,
     tier_shares,
 )
-from apps.fairness.services import compute_hours, prune, roll_days
+from apps.fairness.services import compute_hour, compute_hours, prune, roll_days
 from apps.usage.domain.explained import evaluate
 from tests.factories import make_tier
 from tests.fairness.ledger import DAY, HOUR, START, World, make_world
@@ -68,7 +69,7 @@ def brute() -> tuple[int, dict[str, tuple[float, float]]]:
         short = {row.team_id for row in rows if row.denied}
         short_hours += bool(short)
         for row in rows:
-            if short - {row.team_id}:
+            if short and row.team_id not in short:
                 within = row.allocated - row.borrowed
                 found[row.team.name][0] += (row.entitlement - within - row.lent) / 1e9
                 found[row.team.name][1] += min(row.idle, within) / 1e9
@@ -80,7 +81,7 @@ def test_idle_entitlement_is_that_of_hours_in_which_another_team_was_short(world
     found = read()
     assert (found.hours, found.is_whole) == (short_hours, True)
     assert 0 < short_hours < 12
-    assert {team.team for team in found.teams} == set(truth) >= {"vision", "speech", "robotics"}
+    assert {team.team for team in found.teams} == set(truth) >= {"vision", "robotics"}
     for team in found.teams:
         assert (team.unallocated, team.idle) == pytest.approx(truth[team.team])
     totals = [team.total for team in found.teams]
@@ -91,11 +92,21 @@ def test_idle_gpus_that_are_borrowed_are_no_entitlement(world: World) -> None:
     assert "audio" not in {team.team for team in read().teams}
 
 
-def test_a_team_alone_in_being_short_kept_nothing_from_others(world: World) -> None:
-    alone = Window(START + 2 * HOUR, START + 4 * HOUR)
-    found = {team.team: team for team in read(alone).teams}
-    assert "speech" not in found
-    assert found["robotics"].unallocated > 0
+@pytest.mark.parametrize(
+    ("first", "short"),
+    [(2, {"speech"}), (5, {"speech", "vision"})],
+    ids=["one team is short", "two teams are short"],
+)
+def test_a_team_that_is_short_itself_kept_nothing_from_others(
+    world: World, first: int, short: set[str]
+) -> None:
+    hour = START + first * HOUR
+    rows = TeamFairnessHour.objects.filter(hour=hour, denied__gt=0)
+    assert set(rows.values_list("team__name", flat=True)) == short
+    found = {team.team for team in read(Window(hour, hour + HOUR)).teams}
+    assert not short & found
+    # From its fourth hour on, all that robotics leaves is lent.
+    assert found == ({"robotics", "vision"} if first == 2 else set())
 
 
 def test_hours_without_unmet_fair_share_count_nothing(world: World) -> None:
@@ -118,7 +129,7 @@ def test_hours_that_are_not_kept_are_said_to_be_missing(world: World) -> None:
     assert read() == IdleEntitlement(0, False, ())
 
 
-@pytest.mark.parametrize("team", ["vision", "speech", "robotics"])
+@pytest.mark.parametrize("team", ["vision", "robotics"])
 def test_idle_entitlement_is_explained_hour_by_hour(world: World, team: str) -> None:
     filters = FairnessFilters(tier=("gold",), team=(team,))
     one = explain_fairness(
@@ -158,6 +169,26 @@ def test_shares_carry_the_sums_of_the_tier(world: World) -> None:
     assert sum(team.borrowed for team in found.teams) > 0
     assert found.jain_index is not None
     assert 0 < found.jain_index <= 1
+
+
+@pytest.mark.parametrize("by_hour", [True, False], ids=["hours", "days"])
+def test_averages_over_time_weigh_a_running_day_by_its_hours(world: World, by_hour: bool) -> None:
+    for number in range(24, 27):
+        world.hour(START + number * HOUR, held={"vision": 6.0}, capacity=7.0)
+        compute_hour(START + number * HOUR, now=NOW)
+    window = Window(START, START + 27 * HOUR)
+    shares = tier_shares(window, "gold", visibility=OUTSIDER)
+    series = share_series(window, by_hour=by_hour, visibility=OUTSIDER, tiers=["gold"])
+    averages = {one.team: one.average for one in series}
+    assert shares.hours.known == 15
+    assert set(averages) == {team.team for team in shares.teams}
+    for team in shares.teams:
+        average = averages[team.team]
+        assert average is not None
+        amounts = average.allocated, average.entitlement, average.demand
+        assert [amount * 15 for amount in amounts] == pytest.approx(
+            [team.allocated, team.entitlement, team.demand]
+        )
 
 
 def since(counts: HourCounts) -> datetime | None:

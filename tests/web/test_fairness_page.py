@@ -166,6 +166,17 @@ def test_shares_over_time_are_small_multiples_on_one_scale(admin: Client) -> Non
     assert {row["allocated_gpus"] for row in known} == {"5"}
 
 
+def test_shares_over_time_and_the_bars_beside_them_have_one_average(admin: Client) -> None:
+    page = text_of(admin, f"/capacity/fairness/gold/?{DAILY}")
+    bars = records_of(admin, f"/capacity/fairness/gold/?{DAILY}&format=csv&table=bars")
+    panels = re.findall(
+        r'<p class="panel-head">.*?>(\w+)</a><span class="row-value"><b>([\d.]+)</b>', page
+    )
+    assert {team: float(value) for team, value in panels} == pytest.approx(
+        {row["team"]: float(row["allocated_gpus"]) for row in bars}
+    )
+
+
 def test_the_page_ranks_who_is_short_and_who_holds_idle_entitlement(admin: Client) -> None:
     teams = records_of(admin, f"{GOLD}&format=csv&table=teams")
     unmet = {row["team"]: float(row["denied_gpu_hours"]) for row in teams}
@@ -180,7 +191,11 @@ def test_the_page_ranks_who_is_short_and_who_holds_idle_entitlement(admin: Clien
     assert float(speech["unallocated_gpu_hours"]) > 0
     page = words(text_of(admin, GOLD))
     assert "Idle entitlement meanwhile" in page
-    assert "with unmet fair share of another team." in page
+    total = sum(float(row["unallocated_gpu_hours"]) + float(row["idle_gpu_hours"]) for row in idle)
+    (told_total,) = re.findall(
+        r"([\d.]+) GPU-h in the \d hours? with unmet fair share of another team\.", page
+    )
+    assert float(told_total) == pytest.approx(total)
 
 
 def test_figures_stand_above_the_tabs_and_say_how_good_they_are(admin: Client) -> None:

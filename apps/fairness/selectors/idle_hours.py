@@ -1,11 +1,19 @@
 """Entitlements that stay idle while other teams have unmet fair share, from the kept hours."""
 
 from collections import defaultdict
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass
-from typing import NamedTuple
 
-from django.db.models import BigIntegerField, Exists, ExpressionWrapper, F, OuterRef, QuerySet, Sum
+from django.db.models import (
+    BigIntegerField,
+    Count,
+    Exists,
+    ExpressionWrapper,
+    F,
+    OuterRef,
+    QuerySet,
+    Sum,
+)
 from django.db.models.functions import Least
 
 from apps.accounts.permissions import Visibility
@@ -28,13 +36,6 @@ _PARTS = {
     ),
     "unused": Least(F("idle"), ExpressionWrapper(_WITHIN, output_field=BigIntegerField())),
 }
-
-
-class _Parts(NamedTuple):
-    """Nano-GPU-hours of an entitlement."""
-
-    free: int
-    unused: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +73,9 @@ def idle_entitlement(
 ) -> dict[str, IdleEntitlement]:
     """Return the idle entitlements of each of these tiers, by its name.
 
-    An hour counts for a team where another team of the tier had unmet fair share in it. Sums of
-    GPUs at the level of a team, which everybody may see: `visibility` narrows nothing. Five
-    queries.
+    An hour counts for a team that had no unmet fair share in it while another team of the tier
+    had. Sums of GPUs at the level of a team, which everybody may see: `visibility` narrows
+    nothing. Five queries.
     """
     names, teams = tier_names(tuple(tiers)) if tiers else {}, team_names()
     is_whole = not FairnessDay.objects.filter(
@@ -83,12 +84,17 @@ def idle_entitlement(
     rows = TeamFairnessHour.objects.filter(
         tier__in=names, hour__gte=window.start, hour__lt=window.end
     ).order_by()
-    short, alone = _short_hours(rows)
+    short = dict(
+        rows.filter(denied__gt=0)
+        .values_list("tier_id")
+        .annotate(short_hours=Count("hour", distinct=True))
+    )
+    sums = {f"sum_{name}": Sum(part) for name, part in _PARTS.items()}
     found: dict[int, list[TeamIdle]] = defaultdict(list)
-    for (tier, team), parts in _sums_of_short_hours(rows).items():
-        own = alone.get((tier, team), _Parts(0, 0))
-        # What a team left idle while it was itself the only one short was of use to nobody else.
-        free, unused = (hours(max(0, a - b)) for a, b in zip(parts, own, strict=True))
+    for tier, team, *parts in (
+        _while_others_are_short(rows).values_list("tier_id", "team_id").annotate(**sums)
+    ):
+        free, unused = (hours(max(0, int(part))) for part in parts)
         if free or unused:
             found[tier].append(TeamIdle(teams.get(team, UNASSIGNED), free, unused))
     return {
@@ -101,40 +107,15 @@ def idle_entitlement(
     }
 
 
-def _short_hours(
-    rows: QuerySet[TeamFairnessHour],
-) -> tuple[Mapping[int, int], Mapping[tuple[int, int], _Parts]]:
-    """Return by tier how many hours had unmet fair share, and what who had it alone left idle.
+def _while_others_are_short(rows: QuerySet[TeamFairnessHour]) -> QuerySet[TeamFairnessHour]:
+    """Return the rows of teams that are not short themselves, in hours in which another one is.
 
-    The latter by tier and team. One query.
+    A team with unmet fair share is no holder of what others lack, whatever part of its own idles.
     """
-    by_hour = defaultdict(list)
-    short = rows.filter(denied__gt=0).annotate(**_PARTS)
-    for tier, hour, team, *parts in short.values_list("tier_id", "hour", "team_id", *_PARTS):
-        by_hour[tier, hour].append((team, _Parts(*parts)))
-    counts: dict[int, int] = defaultdict(int)
-    alone: dict[tuple[int, int], _Parts] = defaultdict(lambda: _Parts(0, 0))
-    for (tier, _), those in by_hour.items():
-        counts[tier] += 1
-        if len(those) == 1:
-            ((team, parts),) = those
-            was = alone[tier, team]
-            alone[tier, team] = _Parts(was.free + parts.free, was.unused + parts.unused)
-    return counts, alone
-
-
-def _sums_of_short_hours(rows: QuerySet[TeamFairnessHour]) -> Mapping[tuple[int, int], _Parts]:
-    """Return the sums of the hours in which any team of the tier was short. One query."""
     short = TeamFairnessHour.objects.filter(
         tier=OuterRef("tier"), hour=OuterRef("hour"), denied__gt=0
     )
-    sums = {f"sum_{name}": Sum(part) for name, part in _PARTS.items()}
-    return {
-        (tier, team): _Parts(int(free), int(unused))
-        for tier, team, free, unused in rows.filter(Exists(short))
-        .values_list("tier_id", "team_id")
-        .annotate(**sums)
-    }
+    return rows.filter(Exists(short), denied=0)
 
 
 def explain_idle(window: Window, filters: FairnessFilters) -> Explained | None:
@@ -147,11 +128,10 @@ def explain_idle(window: Window, filters: FairnessFilters) -> Explained | None:
     own = next((pk for pk, name in team_names().items() if name == team), None)
     if not tiers or own is None:
         return None
-    short = TeamFairnessHour.objects.filter(
-        tier=OuterRef("tier"), hour=OuterRef("hour"), denied__gt=0
-    ).exclude(team=own)
-    rows = TeamFairnessHour.objects.filter(
-        Exists(short), tier__in=tiers, team=own, hour__gte=window.start, hour__lt=window.end
+    rows = _while_others_are_short(
+        TeamFairnessHour.objects.filter(
+            tier__in=tiers, team=own, hour__gte=window.start, hour__lt=window.end
+        )
     ).order_by("hour")
     parts = [
         {"hour": hour, "unallocated": max(0, free) / NANO, "idle": max(0, unused) / NANO}

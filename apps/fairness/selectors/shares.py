@@ -118,11 +118,12 @@ def estimated_before(
 
 @dataclass(frozen=True, slots=True)
 class SharePoint:
-    """Averages of one hour or day in GPUs, over its known hours."""
+    """Averages of some time in GPUs, over its known hours, of which there are `hours`."""
 
     allocated: float
     entitlement: float
     demand: float
+    hours: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +138,18 @@ class ShareSeries:
     team: str
     points: Mapping[datetime, SharePoint]
     estimated: frozenset[datetime]
+
+    @property
+    def average(self) -> SharePoint | None:
+        """The averages over all known hours; a running day weighs as its hours. None of none."""
+        total = sum(point.hours for point in self.points.values())
+        if not total:
+            return None
+        allocated, entitlement, demand = (
+            sum(getattr(point, name) * point.hours for point in self.points.values()) / total
+            for name in _AMOUNTS
+        )
+        return SharePoint(allocated, entitlement, demand, total)
 
 
 def share_series(
@@ -181,14 +194,20 @@ _Rows = list[tuple[datetime, int, int, int, int, int]]
 
 def _of_nothing(tier: int, known: _Known) -> dict[datetime, SharePoint]:
     """Return zeros for the known periods of a tier: a team without a row had nothing then."""
-    zero = SharePoint(0.0, 0.0, 0.0)
-    return {at: zero for (pk, at), own in known.items() if pk == tier and own.known}
+    return {
+        at: SharePoint(0.0, 0.0, 0.0, own.known)
+        for (pk, at), own in known.items()
+        if pk == tier and own.known
+    }
 
 
 def _sum_of(point: SharePoint, amounts: Sequence[int], known: int) -> SharePoint:
     before = (point.allocated, point.entitlement, point.demand)
     # Hours of a day at the window's edge are added up one by one.
-    return SharePoint(*(was + hours(n) / known for was, n in zip(before, amounts, strict=True)))
+    allocated, entitlement, demand = (
+        was + hours(n) / known for was, n in zip(before, amounts, strict=True)
+    )
+    return SharePoint(allocated, entitlement, demand, known)
 
 
 def _read(

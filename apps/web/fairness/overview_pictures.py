@@ -13,7 +13,7 @@ from apps.web.components.page_query import figure_href, href
 from apps.web.fairness.caveats import NOT_COMPUTED, UNKNOWN
 from apps.web.query_session import QuerySession
 
-UNMET_PART = RankPart("unmet_gpu_hours", "Unmet fair share", "of-demand", shape="hatch")
+UNMET_PART = RankPart("unmet_gpu_hours", "Unmet fair share", "of-unmet", shape="hatch")
 IDLE_PARTS = (
     RankPart("unallocated_gpu_hours", "Not allocated", "of-unallocated"),
     RankPart("idle_gpu_hours", "Allocated, idle", "of-idle"),
@@ -192,8 +192,9 @@ def _idle(found: FairnessOverview, reading: QuerySession) -> Drawing:
     pairs.sort(key=lambda one: (-one[1].total, one[0], one[1].team))
     left_out = sum(row.denied_gpu_hours > 0 for row in found.tiers) - len(tiers)
     whole = all(idle.is_whole for idle in by_tier.values())
+    total = gpus_text(sum(team.total for _, team in pairs))
     notes = [
-        "In the hours with unmet fair share of another team of the tier.",
+        f"{total} GPU-h in the hours with unmet fair share of another team of the tier.",
         *([f"Without {left_out} tiers: choose a shorter time."] if left_out else []),
         *([] if whole else ["Older hours are no longer kept."]),
     ]

@@ -54,8 +54,7 @@ def _panel(
     one: ShareSeries, periods: Sequence[datetime], label: str, link: Callable[[str], str | None]
 ) -> Panel:
     points = [one.points.get(at) for at in periods]
-    known = [point for point in points if point is not None]
-    count = len(known)
+    average = one.average
     entitled = [None if p is None else p.entitlement for p in points]
     return Panel(
         label,
@@ -63,8 +62,8 @@ def _panel(
         entitlement=entitled if any(entitled) else (),
         demand=[None if p is None else p.demand for p in points],
         href=link(label) or "",
-        value=gpus_text(sum(p.allocated for p in known) / count) if count else "",
-        of=gpus_text(sum(p.entitlement for p in known) / count) if count and any(entitled) else "",
+        value=gpus_text(average.allocated) if average else "",
+        of=gpus_text(average.entitlement) if average and any(entitled) else "",
     )
 
 

@@ -298,6 +298,7 @@ def _idle(
     if idle is None:
         return ranking("idle", title, [], parts=IDLE_PARTS, empty=TOO_MANY)
     hours = f"{idle.hours} hour{'' if idle.hours == 1 else 's'}"
+    total = gpus_text(sum(team.total for team in idle.teams))
     kept = "" if idle.is_whole else " Older hours are no longer kept."
     empty = "No team held idle entitlement in the hours with unmet fair share."
     if not idle.hours:
@@ -320,7 +321,7 @@ def _idle(
         parts=IDLE_PARTS,
         empty=(f"{empty}{kept}") if found.hours.known else UNKNOWN,
     )
-    caption = f"In the {hours} with unmet fair share of another team.{kept}"
+    caption = f"{total} GPU-h in the {hours} with unmet fair share of another team.{kept}"
     return replace(drawn, caption=caption)
 
 
