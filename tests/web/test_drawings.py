@@ -398,6 +398,17 @@ def test_ranked_bars_have_one_scale_and_their_parts_follow_one_another(
     assert bool(drawn.empty) is not bool(rows)
 
 
+def test_the_table_of_a_ranking_begins_with_the_largest_and_says_how_many_there_are() -> None:
+    rows = [RankedRow(f"team-{n}", (float(n),)) for n in range(46, 0, -1)]
+    table = ranking("short", "Unmet", rows, parts=[RankPart("amount", "Unmet", "of-unmet")]).table
+    assert table is not None
+    assert [row.values["team"] for row in table.rows] == [f"team-{n}" for n in range(46, 21, -1)]
+    assert table.size_text == "25 of 46 rows"
+    assert table.note.startswith("The first 25 of 46 rows")
+    assert table.every is not None
+    assert len(list(table.every())) == 46
+
+
 def test_a_ranked_row_says_its_amounts_and_leads_to_their_explanation() -> None:
     row = RankedRow("vision", (3.0, 1.5), href="/team/", note="GPU-h", explain_href="/explain/")
     (one,) = ranking("idle", "Idle", [row], parts=IDLE).ranked

@@ -195,4 +195,5 @@ def _table(
         empty=why_empty(axis),
         note=f"The last {_TABLE_ROWS} of {len(rows)}; the file has all." if long else "",
         every=(lambda: rows) if long else None,
+        of_rows=len(rows),
     )

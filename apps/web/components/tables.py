@@ -305,6 +305,7 @@ class Table:
     They are read when the file is written, not before. `ordered` tables keep the order they have.
     `table_arrangement` shows `page_length` rows at a time; it also sets `sort_links`, by column
     key, `sorted_by`, the `hidden` columns and the `tools`. `place` says which rows these are.
+    `of_rows`: how many there are, where a part is shown under a picture.
     """
 
     id: str
@@ -325,6 +326,15 @@ class Table:
     hidden: frozenset[str] = frozenset()
     tools: TableTools | None = None
     place: str = ""
+    of_rows: int = 0
+
+    @property
+    def size_text(self) -> str:
+        """Say how many rows there are: `3 rows`, or `25 of 46 rows`."""
+        shown = len(self.rows)
+        if self.of_rows > shown:
+            return f"{shown} of {self.of_rows} rows"
+        return f"{shown} row{'' if shown == 1 else 's'}"
 
     def headings(self) -> list[Heading]:
         """Return the heads of the columns."""

@@ -46,7 +46,8 @@ def _team_column(scope: TeamScope) -> Column:
 
 def workload_table(scope: TeamScope) -> Table:
     """Return the workloads with the dearest unused allocation."""
-    rows = unused_workloads(scope, _ROWS)
+    found = unused_workloads(scope, _ROWS + 1)
+    rows = found[:_ROWS]
     currency = next((row.currency for row in rows if row.currency), "")
     return Table(
         id="workloads",
@@ -63,6 +64,7 @@ def workload_table(scope: TeamScope) -> Table:
         rows=[_workload(row, scope) for row in rows],
         zone=scope.reading.choice.zone,
         empty="Everything that was allocated was used.",
+        note=f"The {_ROWS} largest; Workloads lists all." if len(found) > _ROWS else "",
     )
 
 

@@ -81,18 +81,23 @@ def table_of(
     rows: Sequence[TableRow],
     *,
     zone: ZoneInfo = _UTC,
-    empty: str = "",
+    by_time: bool = False,
 ) -> Table:
-    """Return the table behind a drawing; a long one shows its last rows, its file has all."""
+    """Return the table behind a drawing; a long one shows its first rows, its file has all.
+
+    `by_time`: the rows are in the order of time, of which the last are shown.
+    """
     if len(rows) <= _TABLE_ROWS:
-        return Table(drawing_id, title, columns, rows, zone, empty)
+        return Table(drawing_id, title, columns, rows, zone, "")
     return Table(
         drawing_id,
         title,
         columns,
-        rows[-_TABLE_ROWS:],
+        rows[-_TABLE_ROWS:] if by_time else rows[:_TABLE_ROWS],
         zone,
-        empty,
-        note=f"The last {_TABLE_ROWS} of {len(rows)} rows; the file has all.",
+        "",
+        note=f"The {'last' if by_time else 'first'} {_TABLE_ROWS} of {len(rows)} rows; "
+        "the file has all.",
+        of_rows=len(rows),
         every=lambda: rows,
     )

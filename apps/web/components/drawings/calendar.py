@@ -116,6 +116,7 @@ def calendar(
                 if state
             ],
             zone=zone,
+            by_time=True,
         ),
         empty="" if any(states.values()) else empty or "No data in this window.",
     )

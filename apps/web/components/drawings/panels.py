@@ -8,8 +8,8 @@
     sparkline([0.91, None, 0.96], top=1.0, text="91 % to 96 %", css="of-allocated")
 
 All amounts are average GPUs, one for each period; None is a missing period, drawn as a gap. The
-first `estimated` periods are hatched. `elapsed` is the part of the last period that is over: a
-running day is drawn as wide as that, and pale.
+first `estimated` periods have a hatched band under them. `elapsed` is the part of the last period
+that is over: a running day is drawn as wide as that, and pale.
 """
 
 from collections.abc import Iterator, Sequence
@@ -95,7 +95,7 @@ class DrawnPanel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SmallMultiples(Drawing):
-    """Panels on one scale from 0 to `top`; `estimated` percent of the width are hatched."""
+    """Panels on one scale from 0 to `top`; under `estimated` percent of the width lies a band."""
 
     template: ClassVar[str] = "components/drawings/_small_multiples.html"
 

@@ -3,7 +3,7 @@
     ranking(
         "short", "Unmet fair share",
         [RankedRow("vision", (110.0,), href=team_href, explain_href=figure_href)],
-        parts=[RankPart("unmet_gpu_hours", "Unmet fair share", "of-demand", shape="hatch")],
+        parts=[RankPart("unmet_gpu_hours", "Unmet fair share", "of-unmet", shape="hatch")],
     )
 
 Rows stand in the order given: the caller ranks them. Amounts are in the unit of the parts.
