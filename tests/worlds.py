@@ -3,13 +3,17 @@
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from copy import deepcopy
-from typing import Any
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
 
 import pytest
 from django.db import connection, transaction
 from pytest_django import DjangoDbBlocker
 
 from tests.kept_rows import KeptRows
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 _SHARED = "fills_the_database"
 _EMPTYING = {"transactional_db", "live_server"}
@@ -39,6 +43,34 @@ def shared(make: Callable[..., Any], *, upon: str = "") -> Any:
 
     setattr(made, _SHARED, 2 if upon else 1)
     return pytest.fixture(scope="module")(made)
+
+
+def remembered(make: Callable[P, T]) -> Callable[P, T]:
+    """Return `make`, which puts the rows back that it wrote when the same was made before.
+
+    Only where the database is as it was then; what is made beside is made anew. It takes what can
+    be compared: names, dates, lists of them, and functions of a module.
+    """
+    known: dict[Any, tuple[KeptRows, Any, KeptRows]] = {}
+
+    @wraps(make)
+    def made(*args: P.args, **kwargs: P.kwargs) -> T:
+        given = (_fixed(args), _fixed(sorted(kwargs.items())))
+        before = KeptRows.now()
+        if given not in known or known[given][0] != before:
+            world = make(*args, **kwargs)
+            known[given] = before, deepcopy(world), KeptRows.now()
+            return world
+        _, kept, rows = known[given]
+        rows.put_back()
+        again: T = deepcopy(kept)
+        return again
+
+    return made
+
+
+def _fixed(value: Any) -> Any:
+    return tuple(map(_fixed, value)) if isinstance(value, list | tuple) else value
 
 
 _made: dict[Callable[..., Any], tuple[Any, KeptRows]] = {}

@@ -29,6 +29,7 @@ from tests.factories import (
     make_tier,
     make_workload,
 )
+from tests.worlds import remembered
 
 FIRST = date(2026, 10, 5)
 WEEKS = 3
@@ -49,6 +50,7 @@ class World:
     hours: Sequence[datetime]
 
 
+@remembered
 def make_world(**job: Any) -> World:
     zone = make_report()
     ensure_builtin()

@@ -27,6 +27,7 @@ from tests.factories import (
     make_tier,
     make_workload,
 )
+from tests.worlds import remembered
 
 FIRST = date(2026, 10, 5)
 DAYS = 20
@@ -49,6 +50,7 @@ def four(_: date) -> Amounts:
     return held(4.0, busy=3.0)
 
 
+@remembered
 def make_one_job(
     of_hour: Callable[[date], Amounts] = four, *, kind: str = "Job", **price: Any
 ) -> OneJob:

@@ -40,8 +40,7 @@ def fill_campus_portal() -> None:
         ensure_people()
         _watch()
         end = NOW.replace(minute=0)
-        for hour in Window(end - timedelta(hours=HOURS), end).hours():
-            collect_window("lab", hour, now=NOW)
+        collect_window("lab", Window(end - timedelta(hours=HOURS), end), now=NOW)
         derive_after_history(lambda: NOW)
         Story(lambda: NOW).tell()
         close_last_month(NOW)
