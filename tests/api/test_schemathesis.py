@@ -28,6 +28,7 @@ from apps.api import urls
 from apps.quota_requests.models import ChangeRequest
 from tests.api.stocked import Stocked, stocked_portal
 from tests.api.test_schema import COMMITTED
+from tests.web.appearances import is_exhaustive
 from tests.web.in_transaction import connections_left_open
 
 Operation = APIOperation[Any, Any, Any, Any]
@@ -201,13 +202,15 @@ def test_answers_are_as_the_document_says(
     assert statuses >= {200, 400, 401}
 
 
-@pytest.mark.exhaustive
-@SCHEMA.parametrize()
-@FUZZING
-def test_what_stands_at_the_edges_is_answered_as_the_document_says(
-    case: Case[Any], stocked: Stocked
-) -> None:
-    ask(case, headers_of(stocked, "admin"))
+if is_exhaustive():
+    # Its cases are made when it is collected, which takes seconds: not where none of them runs.
+    @pytest.mark.exhaustive
+    @SCHEMA.parametrize()
+    @FUZZING
+    def test_what_stands_at_the_edges_is_answered_as_the_document_says(
+        case: Case[Any], stocked: Stocked
+    ) -> None:
+        ask(case, headers_of(stocked, "admin"))
 
 
 def test_the_document_has_every_address_but_those_that_lead_to_others() -> None:
