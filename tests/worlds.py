@@ -55,6 +55,8 @@ def remembered(make: Callable[P, T]) -> Callable[P, T]:
 
     @wraps(make)
     def made(*args: P.args, **kwargs: P.kwargs) -> T:
+        if not connection.in_atomic_block:
+            return make(*args, **kwargs)  # rows are put back in no order that a key allows
         given = (_fixed(args), _fixed(sorted(kwargs.items())))
         before = KeptRows.now()
         if given not in known or known[given][0] != before:
