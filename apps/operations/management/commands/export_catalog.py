@@ -1,11 +1,11 @@
 """`manage.py export_catalog [FILE]`."""
 
-from pathlib import Path
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.core.management.base import BaseCommand, CommandParser
 from django.utils import timezone
 
+from apps.operations.management.whole_file import write_whole
 from apps.operations.services import export_catalog
 
 
@@ -18,16 +18,5 @@ class Command(BaseCommand):
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
-        text = export_catalog(now=timezone.now())
-        if options["file"] == "-":
-            self.stdout.write(text, ending="")
-            return
-        path = Path(options["file"])
-        part = path.with_name(f"{path.name}.part")
-        try:
-            part.write_text(text, encoding="utf-8")
-            # A catalog that was only half written must never be loaded.
-            part.replace(path)
-        except OSError as error:
-            raise CommandError(f"{path} cannot be written: {error.strerror}") from error
-        self.stdout.write(f"Written to {path}; loading it changes nothing.")
+        if write_whole(export_catalog(now=timezone.now()), options["file"], self.stdout):
+            self.stdout.write(f"Written to {options['file']}; loading it changes nothing.")

@@ -1,6 +1,5 @@
 """`manage.py monthly_report MONTH [--team TEAM] FILE`."""
 
-from pathlib import Path
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
@@ -8,6 +7,7 @@ from django.utils import timezone
 
 from apps.accounts.permissions import EVERYTHING
 from apps.costs.management.periods import month
+from apps.operations.management.whole_file import write_whole
 from apps.operations.services import UnknownTeamReport, month_report, month_report_file
 
 
@@ -27,17 +27,8 @@ class Command(BaseCommand):
             )
         except UnknownTeamReport as unknown:
             raise CommandError(str(unknown)) from unknown
-        text = month_report_file(found)
-        if options["file"] == "-":
-            self.stdout.write(text, ending="")
-            return
-        path = Path(options["file"])
-        part = path.with_name(f"{path.name}.part")
-        try:
-            part.write_text(text, encoding="utf-8")
-            # What is mailed or opened is never half a file.
-            part.replace(path)
-        except OSError as error:
-            raise CommandError(f"{path} cannot be written: {error.strerror}") from error
-        pages = len(found.pages)
-        self.stdout.write(f"Written to {path}: {pages} page{'' if pages == 1 else 's'}.")
+        if write_whole(month_report_file(found), options["file"], self.stdout):
+            pages = len(found.pages)
+            self.stdout.write(
+                f"Written to {options['file']}: {pages} page{'' if pages == 1 else 's'}."
+            )
