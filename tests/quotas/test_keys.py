@@ -26,7 +26,7 @@ IMPLICIT = "deviceclass.resource.kubernetes.io/"
         (f"requests.{GPU}", GPU, _PODS, "GPUs"),
         (f"requests.{MIG}", MIG, _PODS, "1g.10gb MIG devices"),
         (f"requests.{MIG}.shared", f"{MIG}.shared", _PODS, "shared 1g.10gb MIG devices"),
-        (f"requests.{GPU}.shared", f"{GPU}.shared", _PODS, "shared GPUs"),
+        (f"requests.{GPU}.shared", f"{GPU}.shared", _PODS, "GPU replicas"),
         (f"requests.{NPU}", NPU, _PODS, f"units of {NPU}"),
         (f"{CLASS}{DEVICES}", CLASS, Counting.CLAIMS, f"devices of {CLASS}"),
         (f"fast{DEVICES}", "fast", Counting.CLAIMS, "devices of fast"),
@@ -36,7 +36,7 @@ IMPLICIT = "deviceclass.resource.kubernetes.io/"
 def test_keys_that_limit_gpus(key: str, resource: str, counting: Counting, unit: str) -> None:
     meaning = meaning_of(key, named={NPU, "fast"})
     assert meaning == KeyMeaning(key, resource, counting, of_gpus=True)
-    assert meaning.unit == unit
+    assert meaning.unit() == unit
 
 
 @pytest.mark.parametrize(
@@ -81,8 +81,25 @@ def test_other_keys_are_not_of_gpus_and_no_finding(key: str) -> None:
 
 
 def test_objects_are_counted_as_objects() -> None:
-    assert meaning_of("count/pods").unit == "objects"
+    assert meaning_of("count/pods").unit() == "objects"
     assert unit_of("amd.com/gpu") == "GPUs"
+
+
+@pytest.mark.parametrize(
+    ("sharing", "unit"),
+    [
+        ((), "GPUs"),
+        ((GpuSharing.EXCLUSIVE,), "GPUs"),
+        ((GpuSharing.TIME_SLICED,), "GPU replicas"),
+        ((GpuSharing.MPS, GpuSharing.TIME_SLICED), "GPU replicas"),
+        ((GpuSharing.MIG,), "MIG devices"),
+        ((GpuSharing.EXCLUSIVE, GpuSharing.MPS), "GPUs"),
+    ],
+)
+def test_a_unit_of_a_shared_gpu_is_told_to_be_one(
+    sharing: tuple[GpuSharing, ...], unit: str
+) -> None:
+    assert meaning_in("ClusterQueue", f"t4/{GPU}").unit(sharing) == unit
 
 
 RULES = [
@@ -115,6 +132,6 @@ def test_a_key_reaches_every_tier_that_its_nodes_do_not_exclude(
 
 def test_a_key_of_a_queue_names_its_flavor_before_the_resource() -> None:
     meaning = meaning_in("ClusterQueue", f"a100/{GPU}")
-    assert (meaning.resource, meaning.unit, meaning.effective) == (GPU, "GPUs", True)
+    assert (meaning.resource, meaning.unit(), meaning.effective) == (GPU, "GPUs", True)
     assert meaning_in("ResourceQuota", f"requests.{GPU}") == meaning_of(f"requests.{GPU}")
     assert not meaning_in("Queue", "capability/cpu").of_gpus

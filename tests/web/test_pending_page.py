@@ -160,7 +160,7 @@ def test_figures_tell_what_is_unscheduled_blocked_and_starting(
     told = words(page)
     assert "Pending now 3 workloads oldest" in told
     assert "Unscheduled now 13 GPUs" in told
-    assert "Blocked at admission now 2 GPUs" in told
+    assert "Blocked now 2 GPUs" in told
     assert "Starting now 1 GPU " in told
     assert chips(page) == {
         "all": "all",

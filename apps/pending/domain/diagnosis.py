@@ -50,6 +50,10 @@ OF_DEMAND = FROM_SERIES | {
 """Causes that count as demand for fairness; of the others the workload's owner is the cause."""
 
 
+BLOCKED_BY_QUOTA = frozenset({Cause.QUOTA, Cause.QUEUE})
+"""Causes of work that a quota or a queue holds, whether its pods exist already or not."""
+
+
 class Counts(StrEnum):
     """What an episode's GPUs add to; a gang and its pods are counted once (by top owner).
 

@@ -1,7 +1,7 @@
 """How the figures of pending work come about: each with its formula and the rows below it."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -9,7 +9,7 @@ from typing import Any
 from apps.accounts.permissions import Visibility
 from apps.clusters.domain.window import Window, from_seconds
 from apps.pending.domain.day_sums import nearest_rank
-from apps.pending.domain.diagnosis import FROM_SERIES
+from apps.pending.domain.diagnosis import BLOCKED_BY_QUOTA, FROM_SERIES, Cause
 from apps.pending.selectors.current import pending_sums
 from apps.pending.selectors.days import pending_history
 from apps.pending.selectors.episodes import started_queue_times
@@ -26,20 +26,34 @@ _ORIGIN = (
 )
 _PERCENTILES = {"p50": 0.5, "p95": 0.95}
 _QUEUE_TIMES = ("queue_time_p50", "queue_time_p95")
-_NOW: Mapping[str, tuple[str, str, tuple[str, ...]]] = {
+_WITHOUT_NODE = ("pending", "suppressed")
+_NOW: Mapping[str, tuple[str, str, tuple[str, ...], Collection[str]]] = {
     "pending_gpus": (
         "Pending GPUs",
         "GPUs of pods on no node, of work blocked at admission and of pods that start.",
-        ("pending", "suppressed", "starting"),
+        (*_WITHOUT_NODE, "starting"),
+        frozenset(Cause),
     ),
-    "unscheduled_gpus": ("Unscheduled", "GPUs of pods on no node.", ("pending",)),
+    "unscheduled_gpus": (
+        "Unscheduled",
+        "GPUs of work without a node that no quota or queue blocks.",
+        _WITHOUT_NODE,
+        frozenset(Cause) - BLOCKED_BY_QUOTA,
+    ),
     "blocked_gpus": (
-        "Blocked at admission",
-        "GPUs of work that was refused before a pod existed.",
-        ("suppressed",),
+        "Blocked",
+        "GPUs of work that a quota or a queue blocks, with or without a pod.",
+        _WITHOUT_NODE,
+        BLOCKED_BY_QUOTA,
     ),
-    "starting_gpus": ("Starting", "GPUs of pods on a node that do not run yet.", ("starting",)),
+    "starting_gpus": (
+        "Starting",
+        "GPUs of pods on a node that do not run yet.",
+        ("starting",),
+        frozenset(Cause),
+    ),
 }
+"""Label, meaning, the sums that it adds up, and of which causes."""
 _HOUR_SECONDS = 3600.0
 _EVICTIONS: Mapping[str, tuple[str, str, str]] = {
     "evicted_pods": ("Evicted", "Pods that lost their GPUs to others.", "sum(pods)"),
@@ -170,7 +184,7 @@ def _now(
     filters: PendingFilters,
     context: NamespaceContext,
 ) -> Explained:
-    label, meaning, fields = _NOW[figure]
+    label, meaning, fields, causes = _NOW[figure]
     sums = pending_sums(
         now, by=PendingGrouping.CAUSE, visibility=visibility, filters=filters, context=context
     )
@@ -182,6 +196,7 @@ def _now(
             "oldest_at": one.oldest_at,
         }
         for one in sums
+        if one.name in causes
     ]
     return Explained(
         figure=figure,

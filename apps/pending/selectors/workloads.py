@@ -12,7 +12,7 @@ from django.db.models.fields.json import KT
 from django.db.models.functions import Coalesce
 
 from apps.accounts.permissions import Visibility
-from apps.pending.domain.diagnosis import Counts
+from apps.pending.domain.diagnosis import BLOCKED_BY_QUOTA, PENDING_COUNTS, Counts
 from apps.pending.domain.workload_groups import (
     GroupKey,
     PendingItemSummary,
@@ -71,15 +71,28 @@ class WorkloadCounts:
 
 
 @dataclass(frozen=True, slots=True)
+class PendingGpus:
+    """GPU-equivalents of pending items: each is in one of the three.
+
+    `blocked` by a quota or a queue, with or without a pod; `unscheduled` is all else without a
+    node; `starting` has one.
+    """
+
+    unscheduled: float
+    blocked: float
+    starting: float
+
+
+@dataclass(frozen=True, slots=True)
 class PendingWorkloads:
     """All pending workloads that filters leave, in groups; `page` reads a part of them.
 
     `causes` are of all causes, the most GPUs first; everything else is narrowed to those asked
-    for. `gpus` are GPU-equivalents by what they count as; `since` is the oldest, None without any.
+    for. `since` is the oldest, None without any.
     """
 
     count: int
-    gpus: dict[str, float]
+    gpus: PendingGpus
     since: datetime | None
     causes: tuple[CauseCount, ...]
     _ordered: tuple[tuple[int, WorkloadSummary], ...]
@@ -127,9 +140,6 @@ def pending_workloads(
     items = [one for one in every if not filters.cause or one.cause in filters.cause]
     workloads = workloads_of(items)
     groups = grouped(workloads, by, most_first=order is PendingOrder.MOST)
-    gpus: dict[str, float] = defaultdict(float)
-    for one in items:
-        gpus[one.counts] += one.counted
 
     def rows_of(ids: Collection[int]) -> dict[int, PendingRow]:
         found = pending_at(at).filter(pk__in=ids).values_list(*COLUMNS, named=True)
@@ -137,7 +147,7 @@ def pending_workloads(
 
     return PendingWorkloads(
         count=len(workloads),
-        gpus=gpus,
+        gpus=_gpus(items),
         since=min((one.since for one in workloads), default=None),
         causes=_causes(every),
         _ordered=tuple((n, one) for n, group in enumerate(groups) for one in group.workloads),
@@ -173,6 +183,16 @@ def count_workloads(
             CauseCount(cause, len(own), math.fsum(own)) for cause, own in causes.items()
         ),
     )
+
+
+def _gpus(items: Iterable[PendingItemSummary]) -> PendingGpus:
+    found: dict[str, float] = defaultdict(float)
+    for one in items:
+        if one.counts == Counts.STARTING:
+            found["starting"] += one.counted
+        elif one.counts in PENDING_COUNTS:
+            found["blocked" if one.cause in BLOCKED_BY_QUOTA else "unscheduled"] += one.counted
+    return PendingGpus(found["unscheduled"], found["blocked"], found["starting"])
 
 
 def _most_first(counts: Iterable[CauseCount]) -> tuple[CauseCount, ...]:

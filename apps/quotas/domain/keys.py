@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 from apps.clusters.domain.devices.dra import is_gpu_class
 from apps.clusters.domain.observed.objects import QuotaScope
 from apps.clusters.domain.resources import is_gpu
-from apps.clusters.domain.tiers import TierRule
+from apps.clusters.domain.tiers import GpuSharing, TierRule
 
 REQUESTS: Final = "requests."
 LIMITS: Final = "limits."
@@ -22,6 +22,8 @@ _MIG = "nvidia.com/mig-"
 _SHARED = ".shared"
 _WHOLE = ("nvidia.com/gpu", "amd.com/gpu", "gpu.intel.com/i915", "gpu.intel.com/xe")
 _PRIORITY = "PriorityClass"
+_REPLICAS = "GPU replicas"
+_REPLICATED = frozenset({GpuSharing.TIME_SLICED, GpuSharing.MPS})
 
 
 class QuotaSource(StrEnum):
@@ -72,14 +74,13 @@ class KeyMeaning:
     finding: str = ""
     fix: str = ""
 
-    @property
-    def unit(self) -> str:
-        """What is counted, in words."""
+    def unit(self, sharing: Collection[GpuSharing] = ()) -> str:
+        """Return what is counted, in words; `sharing` is that of the tiers that the key reaches."""
         if self.counting is Counting.CLAIMS:
             return f"devices of {self.resource}"
         if self.counting is Counting.OBJECTS:
             return "objects"
-        return unit_of(self.resource)
+        return unit_of(self.resource, sharing)
 
 
 def meaning_of(
@@ -114,15 +115,23 @@ def meaning_in(source: str, key: str, *, named: Collection[str] = ()) -> KeyMean
     return KeyMeaning(key, resource, Counting.REQUESTS, of_gpus=is_gpu(resource, named))
 
 
-def unit_of(resource: str) -> str:
-    """Return in words what one unit of a GPU resource is, in the plural."""
+def unit_of(resource: str, sharing: Collection[GpuSharing] = ()) -> str:
+    """Return in words what one unit of a GPU resource is, in the plural.
+
+    A resource that is called as whole GPUs are may be replicas or MIG devices: `sharing` of the
+    tiers that it reaches tells, where they agree.
+    """
     if resource.startswith(_MIG):
         profile = resource.removeprefix(_MIG)
         shared = "shared " if profile.endswith(_SHARED) else ""
         return f"{shared}{profile.removesuffix(_SHARED)} MIG devices"
     if resource.endswith(_SHARED):
-        return "shared GPUs"
-    return "GPUs" if resource in _WHOLE else f"units of {resource}"
+        return _REPLICAS
+    if resource not in _WHOLE:
+        return f"units of {resource}"
+    if sharing and _REPLICATED.issuperset(sharing):
+        return _REPLICAS
+    return "MIG devices" if set(sharing) == {GpuSharing.MIG} else "GPUs"
 
 
 def reachable_tiers(
@@ -143,6 +152,11 @@ def reachable_tiers(
         and all(labels.get(k, v) == v for k, v in rule.node_selector.items())
     )
     return tuple(dict.fromkeys(reached))
+
+
+def sharing_of(tiers: Collection[str], rules: Iterable[TierRule]) -> frozenset[GpuSharing]:
+    """Return how the GPUs of these tiers are shared."""
+    return frozenset(rule.sharing for rule in rules if rule.tier in tiers)
 
 
 def _is_gpu(resource: str, named: Collection[str]) -> bool:

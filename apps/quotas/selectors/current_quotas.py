@@ -216,7 +216,7 @@ def _rows(state: QuotaState, page: Sequence[ObservedKey]) -> Iterable[QuotaRow]:
             resource=one.meaning.resource,
             tiers=state.tiers(one),
             team=state.team(one),
-            unit=one.meaning.unit,
+            unit=state.unit(one),
             hard=one.hard,
             used=one.used,
             held=held,

@@ -52,7 +52,7 @@ _TEAM_SUMS: Mapping[str, tuple[str, str, str]] = {
     "team_quota_limit": ("Limit", "hard", "sum(hard)"),
     "team_quota_used": ("Used", "used", "sum(used)"),
     "team_quota_allocated": ("Allocated", "held", "sum(held)"),
-    "team_quota_blocked": ("Blocked at admission", "suppressed", "sum(suppressed)"),
+    "team_quota_blocked": ("Blocked", "suppressed", "sum(suppressed)"),
 }
 TEAM_QUOTAS = tuple(_TEAM_SUMS)
 
@@ -276,8 +276,8 @@ _AMOUNTS: Mapping[str, _QuotaAmount] = {
         *("pending", "pending", "max(0, min(used - allocated, sum(units)))"),
     ),
     "quota_blocked": _QuotaAmount(
-        "Blocked at admission",
-        "Units that were refused before a pod existed, or pend in the queue.",
+        "Blocked",
+        "Units that the quota refused before a pod existed, or that pend in the queue.",
         *("suppressed", "blocked", "sum(units)"),
     ),
     "quota_headroom": _QuotaAmount(
@@ -354,7 +354,7 @@ def explain_team_quota(
             RowColumn("hard", "Limit", FigureUnit.COUNT),
             RowColumn("used", "Used", FigureUnit.COUNT),
             RowColumn("held", "Allocated", FigureUnit.COUNT),
-            RowColumn("suppressed", "Blocked at admission", FigureUnit.COUNT),
+            RowColumn("suppressed", "Blocked", FigureUnit.COUNT),
         ),
         rows=rows or [together],
         origin="" if shares else "Quotas of other teams are shown as their sum.",
@@ -487,7 +487,7 @@ def _explain_usage(figure: str, row: QuotaRow) -> Explained:
         rows=[
             {"part": "Allocated", "units": row.held},
             {"part": "Pending, counted", "units": row.pending},
-            {"part": "Blocked at admission, not counted", "units": row.suppressed},
+            {"part": "Blocked, not counted", "units": row.suppressed},
             {"part": "Limit", "units": row.hard},
         ],
         origin=_key_origin(row),

@@ -18,7 +18,14 @@ from apps.clusters.domain.window import Window
 from apps.clusters.models import Cluster, HourNumber
 from apps.clusters.selectors import report
 from apps.clusters.services import TierHistory, observed_objects
-from apps.quotas.domain.keys import DEVICES, QuotaRef, QuotaSource, meaning_in, reachable_tiers
+from apps.quotas.domain.keys import (
+    DEVICES,
+    QuotaRef,
+    QuotaSource,
+    meaning_in,
+    reachable_tiers,
+    sharing_of,
+)
 from apps.quotas.domain.limits import seen_intervals
 from apps.quotas.domain.saturation import DAYS_BACK, KeyIntervals, TrendSums
 from apps.quotas.models import QuotaKey, QuotaKeyHour
@@ -170,7 +177,8 @@ def held_but_unused(
         of_tiers = (idle.get((cluster, namespace, team, tier), 0.0) for tier in tiers)
         found.append(
             UnusedRow(
-                *(cluster, namespace, source, name, key, means.unit, tiers, team),
+                *(cluster, namespace, source, name, key),
+                *(means.unit(sharing_of(tiers, rules)), tiers, team),
                 *(allowed, taken, unused),
                 fsum(of_tiers) if namespace else None,
             )

@@ -11,7 +11,14 @@ from apps.clusters.domain.tiers import TierRule
 from apps.clusters.domain.window import Window
 from apps.clusters.selectors import TeamSpan, team_spans
 from apps.clusters.services import TierHistory, observed_objects
-from apps.quotas.domain.keys import Counting, QuotaSource, ScopedRequest, counts, reachable_tiers
+from apps.quotas.domain.keys import (
+    Counting,
+    QuotaSource,
+    ScopedRequest,
+    counts,
+    reachable_tiers,
+    sharing_of,
+)
 from apps.quotas.selectors.demand import BlockedWork, OpenPods, blocked_in, open_pods
 from apps.quotas.selectors.observed_quotas import (
     ObservedKey,
@@ -85,6 +92,10 @@ class QuotaState:
             labels = self.there.flavors.get(one.cluster_id, {}).get(flavor)
             self._tiers[place] = reachable_tiers(one.meaning.resource, self.rules, labels)
         return self._tiers[place]
+
+    def unit(self, one: ObservedKey) -> str:
+        """Return what the amounts of a key count, in words."""
+        return one.meaning.unit(sharing_of(self.tiers(one), self.rules))
 
     def requested(self, one: ObservedKey) -> tuple[float | None, float | None]:
         """Return what is held and what is pending of a ResourceQuota's key, by the ledger."""

@@ -95,9 +95,9 @@ class QuotaRow:
         ),
     ]
     held: Annotated[float | None, Column("Allocated", help="Of pods that are bound.")]
-    pending: Annotated[float | None, Column("Pending", help="Of pods that are not bound.")]
+    pending: Annotated[float | None, Column("Pending, counted", help="Of pods that are not bound.")]
     suppressed: Annotated[
-        float | None, Column("Blocked", help="Blocked at admission, without a pod; beside used.")
+        float | None, Column("Blocked", help="Refused by the quota, or pending in the queue.")
     ]
     saturation_ratio: Annotated[
         float | None,

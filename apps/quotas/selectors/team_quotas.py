@@ -43,7 +43,7 @@ def quota_shares(
     state = quota_state(at, QuotaFilters(), visibility, every_cluster=True)
     wanted = (resource, unit)
     least = _least(
-        one for one in state.there.keys if (one.meaning.resource, one.meaning.unit) == wanted
+        one for one in state.there.keys if (one.meaning.resource, state.unit(one)) == wanted
     )
     state.find_teams(least)
     own = [one for one in least if (state.team(one) or UNASSIGNED) == team]
@@ -90,7 +90,7 @@ def _sum(state: QuotaState, team: str, resource: str, rows: Sequence[ObservedKey
     return QuotaSum(
         team=team,
         resource=resource,
-        unit=rows[0].meaning.unit,
+        unit=state.unit(rows[0]),
         tiers=state.tiers(rows[0]),
         hard=fsum(one.hard for one in rows),
         used=sum_known(one.used for one in rows),

@@ -62,7 +62,8 @@ def _full_quotas(scope: TeamScope, asker: Asker) -> Iterator[Action]:
 
 
 def _quota_text(row: QuotaRow) -> str:
-    used = f"{gpus_text(row.used)}/{gpus_text(row.hard)} used"
+    unit = "" if row.unit == "GPUs" else f" {row.unit}"
+    used = f"{gpus_text(row.used)}/{gpus_text(row.hard)}{unit} used"
     return f"{used}, {gpus_text(row.suppressed)} blocked" if row.suppressed else used
 
 

@@ -9,7 +9,6 @@ from django.http import Http404, HttpResponseBase
 
 from apps.clusters.domain.resources import gpus, quantity
 from apps.clusters.domain.window import Window, day_start
-from apps.pending.domain.diagnosis import Counts
 from apps.pending.selectors import (
     NamespaceContext,
     PendingRow,
@@ -72,16 +71,7 @@ _GROUPINGS = {
     "reason": "reason",
     "none": "none",
 }
-_AMOUNTS = {
-    "unscheduled_gpus": Counts.PENDING.value,
-    "blocked_gpus": Counts.SUPPRESSED.value,
-    "starting_gpus": Counts.STARTING.value,
-}
-_LABELS = {
-    "unscheduled_gpus": "Unscheduled",
-    "blocked_gpus": "Blocked at admission",
-    "starting_gpus": "Starting",
-}
+_AMOUNTS = ("blocked", "unscheduled", "starting")
 _MOST_PODS = 20
 _RECENT = timedelta(days=7)
 _MINUTE = timedelta(minutes=1)
@@ -164,19 +154,20 @@ def _figures(
     context: NamespaceContext,
 ) -> FigureRow:
     """Return the figures of what is pending now, and how long it took today to start."""
-    amounts = {key: found.gpus.get(counts, 0.0) for key, counts in _AMOUNTS.items()}
+    amounts = {key: getattr(found.gpus, key) for key in _AMOUNTS}
     # What is narrowed by a name has no page that explains it.
     query = () if asked.text else (*reading.query, *asked.query)
     row = [
         KeyFigure(
-            label,
+            key.capitalize(),
             quantity(amounts[key]),
             "GPU" if amounts[key] == 1 else "GPUs",
             basis="now",
-            href=figure_href(key, query) if query else "",
+            href=figure_href(f"{key}_gpus", query) if query else "",
+            note="by quota or queue" if key == "blocked" else "",
         )
-        for key, label in _LABELS.items()
-        if amounts[key] or key != "starting_gpus"
+        for key in _AMOUNTS
+        if amounts[key] or key != "starting"
     ]
     oldest = duration((reading.now - found.since).total_seconds()) if found.since else ""
     return figure_row(

@@ -1,14 +1,16 @@
 """The page of one quota key: use against the limit, consumers, blocked work, and its settings."""
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from math import fsum
 from typing import Any
 
 from django.http import Http404, HttpResponseBase
 
 from apps.accounts.permissions import can_administer
 from apps.clusters.domain.columns import columns_of
-from apps.pending.selectors import PendingFilters, QueueRow, queues_unwatched
+from apps.pending.selectors import PendingFilters, PendingRow, QueueRow, queues_unwatched
 from apps.quota_requests.permissions import Actor
 from apps.quota_requests.selectors import KeyChange, key_changes
 from apps.quotas import selectors as quotas
@@ -285,31 +287,38 @@ def _consumer(
 
 
 def _blocked(row: QuotaRow, reading: QuerySession) -> Table:
-    found = quotas.blocked_now(reading.now, row, visibility=reading.visibility)
+    by_workload: dict[tuple[str, str], list[PendingRow]] = defaultdict(list)
+    for one in quotas.blocked_now(reading.now, row, visibility=reading.visibility):
+        by_workload[one.namespace, one.workload].append(one)
     return Table(
         id="blocked",
         title="Blocked now",
         columns=[
             Column("workload", "Workload"),
-            Column("units", "Requests", Format.NUMBER),
+            Column("items", "Items", Format.COUNT, "", "pods, or what is to make them"),
+            Column("units", "Requests", Format.NUMBER, hint=row.unit),
             Column("pending_for", "Pending for", Format.SECONDS),
             Column("why", "Why", wraps=True),
         ],
-        rows=[
-            TableRow(
-                {
-                    "workload": one.workload.partition("/")[2] or one.name,
-                    "units": one.units,
-                    "pending_for": one.wait_seconds,
-                    "why": one.explanation,
-                },
-                {"workload": pending_href(one, reading.query)},
-            )
-            for one in found
-        ],
+        rows=[_blocked_workload(own, reading) for own in by_workload.values()],
         zone=reading.choice.zone,
         empty="This limit blocks no work now.",
         page_length=_SHORT_LIST,
+    )
+
+
+def _blocked_workload(items: Sequence[PendingRow], reading: QuerySession) -> TableRow:
+    """Return the row of a workload's items; why it is blocked is that of the oldest."""
+    oldest = items[0]
+    return TableRow(
+        {
+            "workload": oldest.workload.partition("/")[2] or oldest.name,
+            "items": len(items),
+            "units": fsum(one.units for one in items),
+            "pending_for": oldest.wait_seconds,
+            "why": oldest.explanation,
+        },
+        {"workload": pending_href(oldest, reading.query)},
     )
 
 
