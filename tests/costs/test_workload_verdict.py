@@ -20,16 +20,22 @@ HOUR = timedelta(hours=1)
 
 
 def held(
-    *, busy: float = 0, idle: float = 0, underused: float = 0, unmeasured: float = 0
+    *,
+    busy: float = 0,
+    idle: float = 0,
+    underused: float = 0,
+    unmeasured: float = 0,
+    not_running: float = 0,
 ) -> Amounts:
     """Return what was held, in GPU-hours."""
-    parts = [round(one * NANO) for one in (busy, idle, underused, unmeasured)]
+    parts = [round(one * NANO) for one in (busy, idle, underused, unmeasured, not_running)]
     return Amounts(
         allocated=sum(parts),
         busy=parts[0],
         idle=parts[1],
         underused=parts[2],
         unmeasured=parts[3],
+        not_running=parts[4],
     )
 
 
@@ -99,3 +105,16 @@ def test_fewer_gpus_are_advised_where_the_busiest_hour_needs_fewer() -> None:
     assert verdict(whole(full), full).action is VerdictAction.NONE
     unknown = hourly(held(busy=2, underused=6), held(unmeasured=1, underused=7))
     assert verdict(whole(unknown), unknown).action is VerdictAction.NONE
+
+
+def test_pods_that_hold_gpus_without_running_are_to_be_started() -> None:
+    hours = hourly(held(not_running=6, idle=2), held(not_running=8))
+    assert verdict(whole(hours), hours).action is VerdictAction.START
+    assert verdict(held(not_running=8)).action is VerdictAction.START
+    assert verdict(held(not_running=2, busy=8)).action is VerdictAction.NONE, "it is well used"
+
+
+def test_what_is_well_used_is_told_to_do_nothing() -> None:
+    hours = hourly(held(busy=3, underused=1), held(busy=7, underused=1))
+    found = verdict(whole(hours), hours, is_running=True)
+    assert (found.kind, found.action) == (VerdictKind.USED, VerdictAction.NONE)

@@ -5,7 +5,7 @@ import io
 import re
 from collections.abc import Callable
 from copy import deepcopy
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from html import unescape
 from typing import Any
@@ -19,7 +19,7 @@ from apps.accounts.models import User
 from apps.costs.domain.costing import cents, money
 from apps.costs.models import ClosedPeriod
 from apps.costs.services import price_hours
-from apps.usage.models import PodHour, TeamDay, TeamHour, TierDay, TierHour
+from apps.usage.models import CollectionWindow, PodHour, TeamDay, TeamHour, TierDay, TierHour
 from tests.costs.portal import CHARGINGS, NOW, PRICES, Priced, make_price, make_priced, rows, total
 from tests.factories import A100, make_portal
 from tests.thinned import thinned
@@ -173,6 +173,33 @@ def test_the_period_before_is_held_beside(signed_in: SignIn) -> None:
     assert "Compared with" not in alone
     gone = text_of(client, "/costs/?first=2026-10-30&last=2026-10-31&by=tier")
     assert "No comparison: only 0 of 48 hours of the 2 days before have facts." in gone
+
+
+def test_costs_are_compared_with_a_period_that_is_known_alone(signed_in: SignIn) -> None:
+    priced = make_priced(4)
+    client = signed_in(priced.portal.finn)
+    days = "first=2026-11-01&last=2026-11-02"
+    hours = CollectionWindow.objects.order_by("hour", "pk")
+    first = hours.values_list("hour", flat=True)[0]
+    hours.filter(hour__lt=first + timedelta(hours=2)).delete()
+    page = text_of(client, f"/costs/?{days}")
+    assert "Compared with the 2 days before." in page, "two hours of 48 make little difference"
+    hours.filter(hour__lt=first + timedelta(hours=24)).delete()
+    for path in ("/costs/", "/costs/waste/"):
+        page = text_of(client, f"{path}?{days}")
+        assert page.count("No comparison: only 24 of 48 hours of the 2 days before") == 1
+        assert "have facts. Data starts 31 Oct." in page
+        assert "key-change" not in page
+        assert "Previous" not in page
+
+
+def test_the_home_of_finance_says_once_why_it_compares_nothing(signed_in: SignIn) -> None:
+    priced = make_priced(4)
+    home = text_of(signed_in(priced.portal.finn), "/")
+    assert home.count("No comparison: only 0 of ") == 1
+    assert "hours of the same days of September have facts. Data starts 30 Oct." in home
+    heads = [cell.text for cell in tables_of(home)["spend"].rows[0]]
+    assert not any("Change" in head for head in heads)
 
 
 def test_without_a_window_finance_sees_the_last_closed_month(signed_in: SignIn) -> None:

@@ -23,7 +23,7 @@ from apps.web.costs.query import CAUSES
 from tests.costs.portal import NOW, PRICES, Priced, make_price, make_priced, rows, waterfall
 from tests.factories import A100, make_portal
 from tests.web.pages import check_explained, file_of, text_of
-from tests.web.shown import ShownCell, tables_of
+from tests.web.shown import ShownCell, figures_of, tables_of
 from tests.web.test_costs_page import DAYS, column, number
 from tests.web.test_devices_page import words
 from tests.worlds import shared
@@ -185,7 +185,16 @@ def test_a_lead_sees_the_waste_of_their_teams_alone(priced: Priced, signed_in: S
     ada = signed_in(priced.portal.ada)
     page = text_of(ada, f"/costs/waste/?{DAYS}")
     steps = dict(zip(column(page, "fall", "Cause"), column(page, "fall", "Cost"), strict=True))
-    assert steps["Unallocated"] == steps["Unavailable"] == "0.00"
+    assert not {"Unallocated", "Unavailable"} & steps.keys(), "hidden, and not 0"
+    figures = figures_of(page)
+    assert "Platform unallocated" not in figures
+    assert not any("platform" in text for text in figures.values())
+    whole = next(text for name, text in figures.items() if name.startswith("Total, my teams"))
+    assert whole.split()[0] == figures["Charged"].split()[0]
+    # What the platform pays is open to all: the costs have it, with the same unused cost.
+    costs = figures_of(text_of(ada, f"/costs/?{DAYS}"))
+    assert not costs["Platform unallocated"].startswith("$0 ")
+    assert costs["Unused (teams)"] == figures["Unused (teams)"]
     assert column(page, "unused", "Team") == ["vision"]
     text = file_of(ada.get(f"/costs/waste/file?{DAYS}&format=csv"))
     assert {row["team"] for row in csv.DictReader(io.StringIO(text, newline=""))} == {"vision"}

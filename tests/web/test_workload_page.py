@@ -1,5 +1,6 @@
 """The page of a workload: the verdict first, then pictures and facts; the rest in tabs."""
 
+import re
 from collections.abc import Callable
 from html import unescape
 
@@ -7,6 +8,7 @@ import pytest
 from django.test import Client
 
 from apps.accounts.models import User
+from apps.clusters.models import Pod
 from apps.pending.models import Episode
 from apps.usage.models import PodHour
 from tests.factories import Portal
@@ -48,6 +50,40 @@ def test_what_is_idle_for_hours_is_told_with_its_time(admin: Client) -> None:
     assert "100 % unused" in page
     assert " idle 25 Oct " in page
     assert "Stop it, or release its GPUs." in page
+
+
+@pytest.mark.parametrize(
+    ("state", "runs", "sentence", "button"),
+    [
+        ("idle", True, "Stop it, or release its GPUs.", "Release GPUs"),
+        ("idle", False, "Request fewer.", "Request fewer"),
+        ("not_running", True, "Fix the start of its pods.", "Fix start"),
+        ("busy", True, "Well used.", None),
+    ],
+)
+def test_home_team_and_workload_advise_the_same(
+    state: str, runs: bool, sentence: str, button: str | None, portal: Portal, signed_in: SignIn
+) -> None:
+    for hour in PodHour.objects.filter(workload__name="train"):
+        for name in ("busy", "idle", "underused", "not_running", "unmeasured"):
+            setattr(hour, name, 0)
+        setattr(hour, state, hour.allocated)
+        hour.save()
+    if not runs:
+        ended = PodHour.objects.filter(workload__name="train").latest("hour").hour
+        Pod.objects.filter(workload__name="train").update(finished_at=ended, ended_at=ended)
+    client = signed_in(portal.ada)
+    page = words(text_of(client, TRAIN))
+    assert sentence in page
+    assert ("Pods running 0" in page) is not runs
+    for address in (f"/?{HOURLY}", f"/capacity/teams/vision/?{HOURLY}"):
+        rows = re.findall(r"<li><b.*?</li>", text_of(client, address), re.S)
+        own = [row for row in rows if "Job/train" in row]
+        assert [f">{button}</a>" in one for one in own] == [True] * len(own)
+        assert bool(own) == (button is not None)
+    table = tables_of(text_of(client, f"/capacity/teams/vision/?{HOURLY}&tab=cost"))["workloads"]
+    fixes = [row[-1].text for row in table.rows[1:] if row[0].text == "train"]
+    assert set(fixes) <= {"–", "", button}
 
 
 def test_a_range_in_which_it_held_nothing_has_no_verdict(admin: Client) -> None:

@@ -31,6 +31,7 @@ class VerdictAction(StrEnum):
 
     NONE = ""
     STOP = "stop"
+    START = "start"
     FEWER = "fewer"
 
 
@@ -95,14 +96,19 @@ def verdict(
         unused=share,
         no_metrics=no_metrics,
         idle=idle if kind is not VerdictKind.USED else None,
-        action=_action(kind, hourly, idle, is_running=is_running),
+        action=VerdictAction.NONE
+        if kind is VerdictKind.USED
+        else _action(amounts, hourly, idle, is_running=is_running),
     )
 
 
 def _action(
-    kind: VerdictKind, hourly: Sequence[HourOfWorkload], idle: IdleSpan | None, *, is_running: bool
+    amounts: Amounts, hourly: Sequence[HourOfWorkload], idle: IdleSpan | None, *, is_running: bool
 ) -> VerdictAction:
-    if kind is VerdictKind.USED or not hourly:
+    # Pods that hold GPUs without running need no fewer GPUs: they need to start.
+    if amounts.not_running * 2 > amounts.not_used:
+        return VerdictAction.START
+    if not hourly:
         return VerdictAction.NONE
     held = [one for one in hourly if one.amounts.allocated]
     if is_running and idle is not None and held and idle.end >= held[-1].start + _HOUR:

@@ -23,6 +23,7 @@ from apps.costs.selectors.by_workload import (
     workload_costs,
 )
 from apps.costs.selectors.cost_files import cost_file, month_rows_expected, period_file
+from apps.costs.selectors.cost_reader import covers_platform
 from apps.costs.selectors.costs import (
     NotPriced,
     Terms,

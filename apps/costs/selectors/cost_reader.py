@@ -196,6 +196,17 @@ _TEAMS = _Tables(TeamCostHour, TeamCostDay)
 _WORKLOADS = _Tables(WorkloadCostHour, WorkloadCostDay)
 
 
+def covers_platform(asked: CostQuery, visibility: Visibility) -> bool:
+    """Say whether what the platform pays is in the answer; else its costs are not 0 but left out.
+
+    Waste is told by who held it: who does not see everything gets that of their teams alone.
+    """
+    teams = asked.filters.team
+    if not teams:
+        return visibility.everything or not asked.waste
+    return PLATFORM_NAME in teams
+
+
 class CostReader:
     """One question, checked; what it looks up is kept for the windows that follow.
 
@@ -278,10 +289,7 @@ class CostReader:
             yield from self._shares(plan)
 
     def _platform_pays(self) -> bool:
-        teams = self.asked.filters.team
-        if not teams:
-            return self._visibility.everything or not self.asked.waste
-        return PLATFORM_NAME in teams
+        return covers_platform(self.asked, self._visibility)
 
     def _teams_pay(self) -> Filters:
         """Return the filters, with those of teams only where no line of theirs is needed else."""

@@ -1,7 +1,7 @@
 """Costs and waste by period, group and cause, with the terms on which they rest."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from types import MappingProxyType
 from typing import Annotated, Any
@@ -14,6 +14,7 @@ from apps.clusters.domain.columns import Column
 from apps.clusters.domain.window import Window
 from apps.clusters.selectors import report
 from apps.costs.domain.costing import (
+    FREE,
     SCALE_DIGITS,
     WASTE,
     Basis,
@@ -153,10 +154,12 @@ def waterfalls(
     before: Iterable[CostRow] | None = None,
     currency: str,
     burst: Mapping[str, int] = MappingProxyType({}),
+    platform: bool = True,
 ) -> list[Waterfall]:
     """Return the waterfall of rows, one for each currency, the report's `currency` first.
 
     `before` are the rows of the window to compare with, `burst` is that of `unallocated_burst`.
+    Without `platform` the rows are of teams alone: the steps of what nobody held are left out.
     Corrections of closed months are left out: they are no hours of this window.
     """
     now = _sums(rows, currency)
@@ -164,7 +167,12 @@ def waterfalls(
     for own, amount in burst.items():
         now.setdefault(own or currency, CostSums()).burst += amount
     order = sorted(now, key=lambda one: (one != currency, one))
-    return [_of_currency(c, now[c], None if then is None else then.get(c)) for c in order]
+    found = [_of_currency(c, now[c], None if then is None else then.get(c)) for c in order]
+    if platform:
+        return found
+    return [
+        replace(one, steps=[step for step in one.steps if step.cause not in FREE]) for one in found
+    ]
 
 
 def _of_currency(currency: str, now: CostSums, then: CostSums | None) -> Waterfall:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from django.db.models import Q
+from django.db.models import Count, Q
 
 from apps.accounts.models import Team
 from apps.accounts.permissions import Visibility
@@ -82,6 +82,21 @@ def pod_page(
             encode_cursor(_KIND, (last.created_at.isoformat(), last.pk)) if last else None
         ),
     )
+
+
+def running_pods(
+    window: Window, *, filters: Filters, visibility: Visibility
+) -> dict[tuple[str, str, str], int]:
+    """Return how many pods run now of those that lived in the window, by workload.
+
+    The key is cluster, namespace and `Kind/name`. Teams, and queries, as of `pod_page`.
+    """
+    scope = PodScope(window, filters, visibility)
+    lasting = Q(started_at__isnull=False, finished_at__isnull=True, ended_at__isnull=True)
+    pods = Pod.objects.filter(_lived(window), lasting, narrowed(filters), scope.condition())
+    names = ("cluster__name", "workload__namespace__name", "workload__kind", "workload__name")
+    rows = pods.order_by().values_list(*names).annotate(Count("pk"))
+    return {(cluster, space, f"{kind}/{name}"): count for cluster, space, kind, name, count in rows}
 
 
 def pod_row(cluster: str, uid: str, *, window: Window, visibility: Visibility) -> PodRow | None:

@@ -8,9 +8,9 @@ from functools import partial
 from apps.clusters.domain.window import Window
 from apps.clusters.selectors import report
 from apps.costs.domain.costing import FREE, WASTE, Cause, money
-from apps.costs.selectors import PLATFORM_NAME, CostRow, cost_rows, not_priced
+from apps.costs.selectors import PLATFORM_NAME, CostRow, cost_rows, covers_platform, not_priced
 from apps.usage import selectors as usage
-from apps.usage.domain.usage_query import Grouping, TimeStep
+from apps.usage.domain.usage_query import Filters, Grouping, TimeStep
 from apps.web.components import formats, window_picker
 from apps.web.components.figure_row import Change, KeyFigure
 from apps.web.components.formats import Format, Value
@@ -37,7 +37,9 @@ from apps.web.costs.query import (
 from apps.web.query_session import QuerySession
 
 _LINES = 10
-_ENOUGH = 0.5  # of the period's hours; a comparison with less would tell of the gap alone
+# Of the period's hours: sums of money are smaller by what they lack, unlike averages.
+_ENOUGH = 0.95
+_MY_TEAMS = "my teams"
 _GPU_HOURS = Column("gpu_hours", "GPU-hours", Format.GPU_HOURS, "GPU-h")
 _UNPRICED = Column(
     "unpriced_gpu_hours", "Unpriced", Format.GPU_HOURS, "GPU-h", "the price book has no price"
@@ -98,12 +100,22 @@ class Before:
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """The rows of the window, by currency the report's first; unpriced ones are with those."""
+    """The rows of the window, by currency the report's first; unpriced ones are with those.
+
+    Without `platform` they are of teams alone. `whose` names these for a reader who may not see
+    all: `my teams`.
+    """
 
     rows: Sequence[CostRow]
     before: Before
     currency: str
     by_currency: Mapping[str, Sequence[CostRow]] = field(default_factory=dict)
+    platform: bool = True
+    whose: str = "teams"
+
+    @property
+    def total_label(self) -> str:
+        return f"Total, {self.whose}" if self.whose == _MY_TEAMS else "Total"
 
 
 def costs_of(reading: QuerySession, asked: CostPageQuery) -> Costs:
@@ -115,7 +127,18 @@ def costs_of(reading: QuerySession, asked: CostPageQuery) -> Costs:
     for row in rows:
         split.setdefault(row.currency or usual, []).append(row)
     order = sorted(split, key=lambda currency: (currency != usual, currency))
-    return Costs(rows, before, usual, {c: split[c] for c in order if split[c] or c == usual})
+    question = asked.question(reading, TimeStep.TOTAL)
+    # Apportioned by a policy, the unallocated is charged to teams.
+    free = any(row.cause in FREE for row in rows)
+    platform = free or covers_platform(question, reading.visibility)
+    return Costs(
+        rows,
+        before,
+        usual,
+        {c: split[c] for c in order if split[c] or c == usual},
+        platform=platform,
+        whose=_MY_TEAMS if not (platform or reading.visibility.everything) else "teams",
+    )
 
 
 def _rows(reading: QuerySession, asked: CostPageQuery, window: Window) -> list[CostRow]:
@@ -135,8 +158,7 @@ def _before(reading: QuerySession, asked: CostPageQuery) -> Before:
 def window_before(reading: QuerySession) -> tuple[Window | None, Before]:
     """Return the window to compare with, and how it is called; None where that makes no sense.
 
-    It is refused where too few of its hours have facts, or are priced. Two queries, none without a
-    comparison.
+    It is refused where hours of it lack facts or prices. Two queries, none without a comparison.
     """
     if not reading.compares:
         return None, Before()
@@ -144,18 +166,34 @@ def window_before(reading: QuerySession) -> tuple[Window | None, Before]:
         window_picker.before(reading.choice),
         window_picker.before_words(reading.choice),
     )
-    filters, visibility = reading.filters, reading.visibility
-    there = usage.collected_hours(window, filters=filters, visibility=visibility)
-    lacking = {
-        one.cluster: one.hours for one in not_priced(window, filters=filters, visibility=visibility)
+    problem = comparison_problem(window, words, reading, reading.filters)
+    return None if problem else window, Before(words, problem)
+
+
+def comparison_problem(window: Window, words: str, reading: QuerySession, filters: Filters) -> str:
+    """Say why costs cannot be compared with those of a window; empty where they can.
+
+    Each cluster has to have nearly all of its hours, with facts and prices. Two queries, and those
+    of `freshness` where they do not.
+    """
+    sees = reading.visibility
+    there = usage.collected_hours(window, filters=filters, visibility=sees)
+    unpriced = {
+        one.cluster: one.hours for one in not_priced(window, filters=filters, visibility=sees)
     }
-    known = (count - lacking.get(cluster, 0) for cluster, count in there.items())
-    most, every = max(known, default=0), round((window.end - window.start) / HOUR)
-    if most < _ENOUGH * every:
-        what = "facts and were priced" if any(lacking.values()) else "facts"
-        problem = f"No comparison: only {most} of {every} hours of {words} have {what}."
-        return None, Before(words, problem)
-    return window, Before(words)
+    known = {name: count - unpriced.get(name, 0) for name, count in there.items()}
+    every = round((window.end - window.start) / HOUR)
+    name = min(known, key=lambda one: (known[one], one), default="")
+    least = known.get(name, 0)
+    if least >= _ENOUGH * every:
+        return ""
+    of = f" on {name}" if len(set(known.values())) > 1 else ""
+    what = "facts and were priced" if unpriced.get(name) else "facts"
+    said = f"No comparison: only {least} of {every} hours of {words}{of} have {what}."
+    first = usage.freshness(window, filters=filters, visibility=sees).first_hour
+    if first is None or first <= window.start:
+        return said
+    return f"{said} Data starts {formats.day_text(first, reading.choice.zone)}."
 
 
 # ---------------------------------------------------------------- figures
@@ -196,14 +234,15 @@ def figures_of(
 
     unused = _sum(rows, lambda row: row.cause in UNUSED)
     known = unused + _sum(rows, lambda row: row.cause is Cause.BUSY)
-    found = [
+    platform = figure(
+        "Platform unallocated",
+        lambda row: row.cause in FREE,
+        *_of_causes(*FREE),
+        note="unallocated or unavailable",
+    )
+    return [
         figure("Charged, at least" if at_least else "Charged", _is_charged, note="to teams"),
-        figure(
-            "Platform unallocated",
-            lambda row: row.cause in FREE,
-            *_of_causes(*FREE),
-            note="unallocated or unavailable",
-        ),
+        *([platform] if costs.platform else []),
         figure(
             "Unused (teams)",
             lambda row: row.cause in UNUSED,
@@ -211,11 +250,8 @@ def figures_of(
             of=formats.percent(unused / known) if known > 0 else "",
             note="underutilized, idle, not running",
         ),
-    ]
-    return [
-        *found,
         *_rare_figures(rows, figure),
-        figure("Total", _every, note="teams and platform"),
+        figure(costs.total_label, _every, note="teams and platform" if costs.platform else ""),
     ]
 
 

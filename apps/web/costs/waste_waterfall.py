@@ -75,6 +75,7 @@ class WasteWaterfall(Drawing):
     template: ClassVar[str] = "costs/_waterfall.html"
 
     total: str
+    total_label: str
     bars: Sequence[WaterfallBar]
 
 
@@ -90,7 +91,13 @@ def waterfalls_of(
             visibility=reading.visibility,
             zone=reading.choice.zone,
         )
-    found = waterfalls(costs.rows, before=costs.before.rows, currency=costs.currency, burst=burst)
+    found = waterfalls(
+        costs.rows,
+        before=costs.before.rows,
+        currency=costs.currency,
+        burst=burst,
+        platform=costs.platform,
+    )
     return [_drawn(one, costs, asked, reading) for one in found]
 
 
@@ -109,6 +116,7 @@ def _drawn(
         table=_waterfall_table(bars, found, reading, usual=usual),
         empty="" if any(step.gpu_hours for step in found.steps) else NOTHING_COST,
         total=formats.money(money(found.total), currency),
+        total_label=costs.total_label,
         bars=bars,
     )
 

@@ -23,12 +23,12 @@ from apps.costs.selectors import (
     unused_costs,
 )
 from apps.usage.domain.usage_query import Filters, Grouping
-from apps.usage.selectors import freshness
 from apps.web.components import formats
 from apps.web.components.figure_row import FigureRow, KeyFigure, figure_row, no_data
 from apps.web.components.formats import Format
 from apps.web.components.page_query import href, with_query
 from apps.web.components.tables import Column, Table, TableRow
+from apps.web.costs.explorer import comparison_problem
 from apps.web.costs.months import LABELS
 from apps.web.home.actions import MOST
 from apps.web.pages import respond
@@ -43,13 +43,14 @@ _FORMATS = (FileFormat.XLSX, FileFormat.CSV, FileFormat.PARQUET, FileFormat.FOCU
 class OpenMonth:
     """The month that is to be closed next: its costs so far.
 
-    `before` is what teams were charged in the same days of the month before; empty where data
-    starts later than these.
+    `before` is what teams were charged in the same days of the month before; empty with a
+    `problem`, which says why the two are not compared.
     """
 
     period: PeriodState
     costs: MonthCosts
     before: Mapping[str, int]
+    problem: str
     unused: Mapping[str, UnusedCost]
     gaps: Gaps
 
@@ -87,10 +88,12 @@ def _open_month(period: PeriodState, reading: QuerySession) -> OpenMonth:
     unused = unused_costs(
         costs.window, by=(Grouping.TEAM,), filters=Filters(), visibility=sees, zone=zone
     )
+    before, problem = _before(period.month, end - window.start, reading)
     return OpenMonth(
         period=period,
         costs=costs,
-        before=_before(period.month, end - window.start, reading),
+        before=before,
+        problem=problem,
         unused={row.groups["team"]: row for row in unused if row.currency == costs.currency},
         gaps=_gaps(period, window.start, _whole_days(end, reading)),
     )
@@ -103,13 +106,18 @@ def _gaps(period: PeriodState, start: datetime, end: datetime) -> Gaps:
     return gaps_of(Window(start, end)) if start < end else Gaps()
 
 
-def _before(month: date, length: timedelta, reading: QuerySession) -> Mapping[str, int]:
-    before, sees = _month_before(month), reading.visibility
-    window = month_window(before, reading.choice.zone)
-    first = freshness(window, filters=Filters(), visibility=sees).first_hour
-    if first is None or first > window.start:
-        return {}
-    return month_costs(before, visibility=sees, until=window.start + length).teams
+def _before(month: date, length: timedelta, reading: QuerySession) -> tuple[Mapping[str, int], str]:
+    """Return what teams were charged in the same days of the month before, or why not."""
+    before, zone = _month_before(month), reading.choice.zone
+    start = month_window(before, zone).start
+    end = min(start + length, month_window(before, zone).end)
+    if end <= start:
+        return {}, ""
+    words = f"the same days of {before:%B}"
+    problem = comparison_problem(Window(start, end), words, reading, Filters())
+    if problem:
+        return {}, problem
+    return month_costs(before, visibility=reading.visibility, until=end).teams, ""
 
 
 def _whole_days(end: datetime, reading: QuerySession) -> datetime:
@@ -189,13 +197,15 @@ def _days(window: Window, reading: QuerySession) -> list[tuple[str, str]]:
 def _spend(month: OpenMonth, reading: QuerySession) -> Table:
     """Return what each team is charged so far, against the same days of the month before."""
     currency = month.costs.currency
+    before = f"same days of {_month_before(month.period.month):%B}"
+    change = Column("change_percent", "Change", Format.NUMBER, "%", before)
     return Table(
         id="spend",
         title=f"Spend by team, {month.name}",
         columns=[
             Column("team", "Team"),
             Column("cost", "Spend", Format.COUNT, currency),
-            Column("change_percent", "Change", Format.NUMBER, "%", "same days of the month before"),
+            *([] if month.problem else [change]),
             Column("unused_cost", "Unused", Format.COUNT, currency),
             Column("unused_ratio", "Unused", Format.RATIO, "%", "of the cost that has metrics"),
         ],
@@ -203,6 +213,7 @@ def _spend(month: OpenMonth, reading: QuerySession) -> Table:
         zone=reading.choice.zone,
         empty="No team was charged yet.",
         page_length=_OPEN_TEAMS,
+        note=month.problem,
     )
 
 

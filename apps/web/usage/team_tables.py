@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from apps.costs.domain.costing import money
+from apps.costs.domain.workload_verdict import WorkloadVerdict
 from apps.costs.selectors import UnusedCost, money_budget_rows
 from apps.pending.domain.workload_groups import WorkloadGrouping
 from apps.pending.selectors import PendingFilters, PendingWorkload, pending_workloads
@@ -20,7 +21,12 @@ from apps.web.components.tables import Column, Table, TableRow
 from apps.web.query_session import QuerySession
 from apps.web.quota_requests.request_input import Asker, KeyToAsk, lines_of
 from apps.web.usage.team_figures import TeamScope
-from apps.web.usage.unused_workloads import fix_of, unused_href, unused_workloads
+from apps.web.usage.unused_workloads import (
+    unused_href,
+    unused_verdicts,
+    unused_workloads,
+)
+from apps.web.usage.verdicts import ACTION_LABELS
 
 _ROWS = 25
 _TEAM = Column("team", "Team")
@@ -61,14 +67,14 @@ def workload_table(scope: TeamScope) -> Table:
             Column("gpu_hours", "Unused", Format.GPU_HOURS, "GPU-h"),
             Column("fix", "How to fix"),
         ],
-        rows=[_workload(row, scope) for row in rows],
+        rows=[_workload(row, found, scope) for row, found in unused_verdicts(rows, scope.reading)],
         zone=scope.reading.choice.zone,
         empty="Everything that was allocated was used.",
         note=f"The {_ROWS} largest; Workloads lists all." if len(found) > _ROWS else "",
     )
 
 
-def _workload(row: UnusedCost, scope: TeamScope) -> TableRow:
+def _workload(row: UnusedCost, found: WorkloadVerdict, scope: TeamScope) -> TableRow:
     reading, of = scope.reading, row.groups
     return TableRow(
         {
@@ -78,7 +84,7 @@ def _workload(row: UnusedCost, scope: TeamScope) -> TableRow:
             "unused": float(money(row.unused)) if row.currency else None,
             "unused_ratio": row.ratio,
             "gpu_hours": row.gpu_hours,
-            "fix": fix_of(row),
+            "fix": ACTION_LABELS[found.action],
         },
         links={
             "workload": unused_href(row, reading),

@@ -4,18 +4,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from apps.costs.domain.costing import Cause
+from apps.costs.domain.workload_verdict import VerdictKind, WorkloadVerdict
 from apps.costs.selectors import WORKLOADS, UnusedCost, unused_costs
 from apps.usage.selectors import largest_waste
 from apps.web.components.page_query import workload_href
 from apps.web.query_session import QuerySession
 from apps.web.usage.team_figures import TeamScope, unused_text
-
-_FIXES = {
-    Cause.IDLE: "Free GPUs",
-    Cause.UNDERUSED: "Request fewer",
-    Cause.NOT_RUNNING: "Fix start",
-}
-"""What to do about the largest part of what a workload did not use."""
+from apps.web.usage.verdicts import ACTION_LABELS, WorkloadName, verdicts_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,19 +69,28 @@ def unused_href(row: UnusedCost, reading: QuerySession) -> str:
     return workload_href(of["cluster"], of["namespace"], of["workload"], reading.query) or ""
 
 
-def fix_of(row: UnusedCost) -> str:
-    """Return what to do about the largest part of it."""
-    return _FIXES[max(row.by_cause, key=lambda cause: row.by_cause[cause])]
+def unused_verdicts(
+    rows: Sequence[UnusedCost], reading: QuerySession
+) -> list[tuple[UnusedCost, WorkloadVerdict]]:
+    """Return the rows with the verdict of their workload's page."""
+    names = [_name(row) for row in rows]
+    found = verdicts_of(set(names), reading)
+    return [(row, found[name]) for row, name in zip(rows, names, strict=True)]
+
+
+def _name(row: UnusedCost) -> WorkloadName:
+    return WorkloadName(row.groups["cluster"], row.groups["namespace"], row.groups["workload"])
 
 
 def unused_actions(rows: Sequence[UnusedCost], scope: TeamScope) -> list[Action]:
-    """Return what to do about each of these workloads."""
+    """Return what to do about each of these workloads; nothing about those that are well used."""
     return [
         Action(
             row.groups["workload"].partition("/")[2],
             f"{unused_text(row)} unused",
-            fix_of(row),
+            ACTION_LABELS[found.action] or "View",
             unused_href(row, scope.reading),
         )
-        for row in rows
+        for row, found in unused_verdicts(rows, scope.reading)
+        if found.kind is not VerdictKind.USED
     ]

@@ -12,7 +12,6 @@ from apps.clusters.domain.window import Window
 from apps.costs.domain.costing import money as in_full
 from apps.costs.domain.workload_verdict import (
     HourOfWorkload,
-    VerdictAction,
     VerdictKind,
     WorkloadVerdict,
     verdict,
@@ -64,6 +63,7 @@ from apps.web.query_session import (
 from apps.web.usage.comparison import compared
 from apps.web.usage.glance import TierContext, holding, rows_by
 from apps.web.usage.pods import phases
+from apps.web.usage.verdicts import ACTION_SENTENCES, has_hours
 from apps.web.usage.workload_list import money_text
 
 _TAKES = ("tier", "gpu_model")  # its pods have no capacity type before they are bound
@@ -141,8 +141,9 @@ def _overview(
     explained = [pair for pair in reading.query if pair not in reading.asides]
     known = TierContext(rows=rows, waiting=(), comparison=comparison, scope=named)
     whole = tables.summed(rows)
-    running = [row for row in pods.rows if row.started_at and row.end is None]
-    found = verdict(whole, hourly, is_running=bool(running))
+    counts = usage.running_pods(reading.window, filters=scope.own, visibility=reading.visibility)
+    running = counts.get((scope.cluster, scope.namespace, scope.workload), 0)
+    found = verdict(whole, hourly, is_running=running > 0)
     costs = workload_costs(
         reading.window,
         filters=scope.own,
@@ -164,7 +165,7 @@ def _overview(
         "kept": _kept(scope, reading),
         "advice": _advice(scope, reading),
         "cost_text": money_text(mine, "total"),
-        "running": len(running),
+        "running": running,
         "commands": _commands(scope),
         "comparison": comparison,
         "holding": holding(known, explained) if rows else None,
@@ -176,7 +177,7 @@ def _overview(
 
 def _hourly(scope: WorkloadScope, reading: QuerySession) -> list[HourOfWorkload]:
     """Return what it held hour by hour; nothing of a range of which no hours are kept."""
-    if reading.window.end - reading.window.start > timedelta(days=usage.HOURLY_DAYS):
+    if not has_hours(reading):
         return []
     rows = usage_of(reading, by=[], interval=TimeStep.HOUR, narrowed=scope.own)
     return [HourOfWorkload(row.period.astimezone(UTC), row.amounts) for row in rows if row.period]
@@ -215,14 +216,7 @@ def verdict_words(
         if idle
         else ""
     )
-    return f"{start}{span}.{_ACTIONS[found.action]}"
-
-
-_ACTIONS = {
-    VerdictAction.NONE: "",
-    VerdictAction.STOP: " Stop it, or release its GPUs.",
-    VerdictAction.FEWER: " Request fewer.",
-}
+    return f"{start}{span}.{ACTION_SENTENCES[found.action]}"
 
 
 def _advice(scope: WorkloadScope, reading: QuerySession) -> list[tuple[str, str]]:
