@@ -31,7 +31,7 @@ from apps.usage.domain.amounts import NANO, Amounts
 from apps.usage.domain.collection import CollectionState
 from apps.usage.domain.usage_query import Filters, TimeStep, UsageQuery
 from apps.usage.models import HAS_FACTS, CollectionWindow
-from apps.usage.selectors import usage_rows
+from apps.usage.selectors import node_tiers, usage_rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,49 +213,61 @@ class DoctorVerdict:
     checked_at: datetime | None
     errors: int = 0
     warnings: int = 0
+    notes: int = 0
     unread: tuple[str, ...] = ()
 
 
 def verdicts(*, clusters: Collection[str] = ()) -> list[DoctorVerdict]:
-    """Return the verdict on each active cluster, or these, then on each tier. Three queries.
+    """Return the verdict on each active cluster, or these, then on each tier. Five queries.
 
-    Everybody may read the counts; what each finding says is for `open_findings` to decide.
+    A finding counts for the tiers that its subject names, and for those of the nodes where it was
+    found. Everybody may read the counts; what each finding says is for `open_findings` to decide.
     """
     rows = Cluster.objects.filter(active=True).order_by("name")
     rows = rows.filter(name__in=clusters) if clusters else rows
     checks = list(rows.values_list("name", "doctorcheck__at", "doctorcheck__unread"))
-    names = {name for name, _, _ in checks}
-    counts: dict[tuple[str, str], dict[str, int]] = {}
-    found = DoctorFinding.objects.filter(resolved_at__isnull=True, cluster__name__in=names)
-    for cluster, subject, severity in found.order_by("pk").values_list(
-        "cluster__name", "subject", "severity"
-    ):
-        for place in (("cluster", cluster), ("tier", subject.partition(" ")[0])):
-            own = counts.setdefault(place, {})
-            own[severity] = own.get(severity, 0) + 1
+    active = Tier.objects.filter(active=True, builtin=False).order_by("position", "name")
+    tiers = list(active.values_list("name", flat=True))
+    counts = _finding_counts({name for name, _, _ in checks}, set(tiers))
     times = [at for _, at, _ in checks]
     known = [at for at in times if at is not None]
     oldest = min(known) if known and len(known) == len(times) else None
-    tiers = Tier.objects.filter(active=True, builtin=False).order_by("position", "name")
     return [
         *(_verdict("cluster", name, at, counts, unread) for name, at, unread in checks),
-        *(
-            _verdict("tier", name, oldest, counts, None)
-            for name in tiers.values_list("name", flat=True)
-        ),
+        *(_verdict("tier", name, oldest, counts, None) for name in tiers),
     ]
 
 
+Counts = Mapping[tuple[str, str], Mapping[str, int]]
+
+
+def _finding_counts(clusters: Collection[str], tiers: Collection[str]) -> Counts:
+    """Return how many findings of each severity are open, by scope and name."""
+    found = DoctorFinding.objects.filter(resolved_at__isnull=True, cluster__name__in=clusters)
+    rows = list(
+        found.order_by("pk").values_list("cluster__name", "subject", "severity", "body__places")
+    )
+    nodes = {(cluster, place) for cluster, _, _, places in rows for place in places or ()}
+    of_nodes = node_tiers(nodes) if nodes else {}
+    counts: dict[tuple[str, str], dict[str, int]] = {}
+    for cluster, subject, severity, places in rows:
+        named = {word for word in subject.split() if word in tiers}
+        for place in places or ():
+            named.update(of_nodes.get((cluster, place), ()))
+        for scope in (("cluster", cluster), *(("tier", name) for name in named)):
+            own = counts.setdefault(scope, {})
+            own[severity] = own.get(severity, 0) + 1
+    return counts
+
+
 def _verdict(
-    scope: str,
-    name: str,
-    at: datetime | None,
-    counts: Mapping[tuple[str, str], Mapping[str, int]],
-    unread: Sequence[str] | None,
+    scope: str, name: str, at: datetime | None, counts: Counts, unread: Sequence[str] | None
 ) -> DoctorVerdict:
     own = counts.get((scope, name), {})
-    errors, warnings = (own.get(s.value, 0) for s in (Severity.ERROR, Severity.WARNING))
-    return DoctorVerdict(scope, name, at, errors, warnings, tuple(unread or ()))
+    errors, warnings, notes = (
+        own.get(s.value, 0) for s in (Severity.ERROR, Severity.WARNING, Severity.NOTE)
+    )
+    return DoctorVerdict(scope, name, at, errors, warnings, notes, tuple(unread or ()))
 
 
 _SEVERITY_ORDER = [severity.value for severity in SEVERITIES]

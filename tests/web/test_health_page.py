@@ -11,11 +11,11 @@ from django.test import Client
 from apps.accounts.models import User
 from apps.clusters.models import Cluster, Tier
 from apps.operations.models import DoctorCheck, DoctorFinding
-from apps.usage.models import CollectionWindow
+from apps.usage.models import CollectionWindow, NodeHour
 from tests.factories import Portal
 from tests.web.conftest import DAILY, HOURLY
 from tests.web.pages import text_of
-from tests.web.shown import tables_of
+from tests.web.shown import figures_of, tables_of
 
 QUALITY = f"/admin/data-quality/?{HOURLY}"
 CALENDAR = f"{QUALITY}&tab=calendar"
@@ -113,6 +113,8 @@ def test_issues_stand_in_the_order_of_what_they_cost(portal: Portal, admin: Clie
     find("slices-stranded", "note", gpu_hours=2000)
     find("virtual-gpus-off", "warning", pods=40)
     find("activity-unattributed", "warning", gpu_hours=300)
+    find("namespaces-without-quota", "note", pods=5801)
+    find("exporter-changed", "warning")
     find("watch-behind", "error")
     page = text_of(admin, QUALITY)
     assert 'tab=table&amp;state=unattributed">Unattributed GPUs</a>' in page
@@ -121,7 +123,9 @@ def test_issues_stand_in_the_order_of_what_they_cost(portal: Portal, admin: Clie
         "Error: The watch is behind",
         "Note: MIG slices are stranded",
         "Warning: GPUs are active without a pod",
+        "Note: GPU namespaces have no GPU quota",
         "Warning: Pods on one GPU are not told apart",
+        "Warning: The exporter shows itself otherwise",
     ]
     assert told[5].endswith("2,000.0 GPU-h")
 
@@ -184,6 +188,35 @@ def test_warnings_of_the_doctor_are_part_of_the_verdict(admin: Client, portal: P
     assert own[portal.clusters[1].name] == "no issues"
     DoctorFinding.objects.update(subject="unknown")
     assert "GPU model unknown" in text_of(admin, SOUND)
+
+
+def test_a_finding_counts_for_the_tiers_it_names_and_of_its_nodes(
+    admin: Client, portal: Portal
+) -> None:
+    check("west", "east")
+    hour = NodeHour.objects.filter(capacity__gt=0, tier__builtin=False).latest("hour", "pk")
+    other = Tier.objects.filter(builtin=False).exclude(pk=hour.tier_id).order_by("name")[0].name
+    for code, subject, severity, places in (
+        ("virtual-gpus-off", "", "warning", [hour.node.name]),
+        ("team-not-allowed", f"speech {other}", "note", []),
+    ):
+        DoctorFinding.objects.create(
+            cluster=hour.cluster, code=code, subject=subject, severity=severity,
+            body={"places": places}, first_seen=CHECKED, last_seen=CHECKED,
+        )  # fmt: skip
+    page = text_of(admin, TIERS)
+    rows = {row[1].text: [cell.text for cell in row] for row in tables_of(page)["verdicts"].rows}
+    # Verdict, hours collected, hours due, errors, warnings, notes.
+    assert rows[hour.tier.name][2] == "warnings"
+    assert rows[hour.tier.name][5:8] == ["0", "1", "0"]
+    assert rows[other][2] == "no issues"
+    assert rows[other][5:8] == ["0", "0", "1"]
+    assert int(rows[other][3]) == int(rows[other][4]) > 0, "its hours are told, too"
+    assert f"issues in {hour.tier.name}" in page
+    # The home counts as this page does: what is wrong, and what is worth knowing.
+    assert '<h2 id="verdict-title">1 warning, 1 note, checked' in page
+    figure = figures_of(text_of(admin, f"/?{HOURLY}"))["Data issues"]
+    assert figure == "1 1 warning, 1 note"
 
 
 @pytest.mark.parametrize(

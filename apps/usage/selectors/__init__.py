@@ -42,7 +42,7 @@ from apps.usage.selectors.fact_tables import (
     source_of,
     with_days,
 )
-from apps.usage.selectors.fleet import FleetDevice, FleetState, NodeKey, fleet_state
+from apps.usage.selectors.fleet import FleetDevice, FleetState, NodeKey, fleet_state, node_tiers
 from apps.usage.selectors.ledger import (
     HOURLY_DAYS,
     PodPart,

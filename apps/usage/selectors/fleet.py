@@ -1,7 +1,7 @@
 """The fleet as it is now: each device with its tiers, its place and the replicas of its GPU."""
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -136,7 +136,7 @@ class _TierFinder:
         self._rules = rules
         self._known: dict[tuple[NodeKey, str], tuple[str, ...]] = {}
         without = {key for key, node in nodes.items() if node.since is None}
-        self._of_ledger = _ledger_tiers(without) if without else {}
+        self._of_ledger = node_tiers(without) if without else {}
 
     def tiers(self, row: DeviceRow) -> tuple[str, ...]:
         key = (row.cluster, row.node)
@@ -170,8 +170,11 @@ def _offer_key(row: DeviceRow) -> tuple[str, str]:
     return row.uuid, row.profile
 
 
-def _ledger_tiers(nodes: set[NodeKey]) -> dict[NodeKey, tuple[str, ...]]:
-    """Return the tiers with capacity on these nodes in the newest collected hour. Two queries."""
+def node_tiers(nodes: Collection[NodeKey]) -> dict[NodeKey, tuple[str, ...]]:
+    """Return the tiers with capacity on these nodes in the newest collected hour. Two queries.
+
+    A node is its cluster and its name.
+    """
     newest = (
         CollectionWindow.objects.filter(
             cluster__name__in={cluster for cluster, _ in nodes}, state__in=_WITH_FACTS

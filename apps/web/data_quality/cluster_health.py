@@ -1,6 +1,7 @@
 """Data quality of each cluster: its hours, what is wrong, and tables of both."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -8,7 +9,7 @@ from zoneinfo import ZoneInfo
 
 from apps.clusters.domain.window import Window, days_in, hour_floor
 from apps.clusters.selectors import ClusterRow
-from apps.operations.selectors import ClusterProgress, DoctorVerdict
+from apps.operations.selectors import ClusterProgress, DoctorVerdict, FindingRow
 from apps.usage.domain.collection import CollectionState, finding_text
 from apps.usage.domain.usage_query import CollectionRow, day_end, day_start
 from apps.web.components import tables
@@ -21,6 +22,7 @@ from apps.web.query_session import QuerySession
 
 HOUR = timedelta(hours=1)
 COMPLETE, MISSING = "complete", "missing"
+TierGaps = Mapping[tuple[str, str], int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,8 +289,16 @@ class HealthSummary:
     checked_at: datetime | None
 
 
-def summary(lines: Sequence[RunLine], verdicts: Sequence[DoctorVerdict]) -> HealthSummary:
-    """Return the one verdict on all that the page shows: hours, and what the doctor found."""
+def summary(
+    lines: Sequence[RunLine],
+    verdicts: Sequence[DoctorVerdict],
+    of_portal: Sequence[FindingRow] = (),
+) -> HealthSummary:
+    """Return the one verdict on all that the page shows: hours, and what the doctor found.
+
+    `of_portal` are the findings that are of no cluster.
+    """
+    own = Counter(row.severity for row in of_portal)
     times = [one.checked_at for one in verdicts]
     known = [at for at in times if at is not None]
     oldest = min(known) if known and len(known) == len(times) else None
@@ -296,9 +306,10 @@ def summary(lines: Sequence[RunLine], verdicts: Sequence[DoctorVerdict]) -> Heal
     clusters = [one for one in verdicts if one.scope == "cluster"]
     counts = (
         ("hour", "incomplete", sum(line.hours for line in lines)),
-        ("error", "", sum(one.errors for one in clusters)),
-        ("warning", "", sum(one.warnings for one in clusters)),
+        ("error", "", own["error"] + sum(one.errors for one in clusters)),
+        ("warning", "", own["warning"] + sum(one.warnings for one in clusters)),
     )
+    notes = own["note"] + sum(one.notes for one in clusters)
     said = [
         f"{number:,} {noun}{'' if number == 1 else 's'} {state}".strip()
         for noun, state, number in counts
@@ -306,7 +317,7 @@ def summary(lines: Sequence[RunLine], verdicts: Sequence[DoctorVerdict]) -> Heal
     ]
     sound = "Not checked yet" if oldest is None else "No issues"
     return HealthSummary(
-        ", ".join(said) or sound,
+        ", ".join([*(said or [sound]), *([_count(notes, "note")] if notes else [])]),
         troubled=bool(said),
         has_errors=any(number for noun, _, number in counts if noun != "warning"),
         checked_at=oldest,
@@ -335,12 +346,13 @@ def cluster_verdicts(
         if one.scope != "cluster":
             continue
         health = by_name.get(one.name)
-        words, state = _verdict_words(one, health)
+        words, state = _verdict_words(one, health.lacking if health else 0)
         counts = [
             f"{health.complete:,} of {health.due:,} hours collected"
             if health and health.due
             else "no hour is due in this window",
             *(_count(number, noun) for number, noun in _found(one) if number),
+            *([_count(one.notes, "note")] if one.notes else []),
         ]
         found.append(
             ClusterVerdict(one.name, words, state, " · ".join(counts), one.checked_at, one.unread)
@@ -348,16 +360,17 @@ def cluster_verdicts(
     return found
 
 
-def tier_verdict(verdicts: Sequence[DoctorVerdict]) -> str:
-    """Return how many tiers have issues; empty without tiers."""
+def tier_verdict(verdicts: Sequence[DoctorVerdict], gaps: TierGaps) -> str:
+    """Return how many tiers have issues or lack hours; empty without tiers."""
     tiers = [one for one in verdicts if one.scope == "tier"]
     if not tiers:
         return ""
     if any(one.checked_at is None for one in tiers):
         return f"{_count(len(tiers), 'tier')}: not checked yet"
-    named = ", ".join(one.name for one in tiers if one.errors or one.warnings)
-    found = f"issues in {named}" if named else "no issues"
-    return f"{_count(len(tiers), 'tier')}: {found}"
+    lacking = {tier for _, tier in gaps}
+    found = [one for one in tiers if one.errors or one.warnings or one.name in lacking]
+    named = ", ".join(one.name for one in found)
+    return f"{_count(len(tiers), 'tier')}: {f'issues in {named}' if named else 'no issues'}"
 
 
 def withheld(verdicts: Sequence[DoctorVerdict], listed: int) -> int:
@@ -375,10 +388,21 @@ def _count(number: int, noun: str) -> str:
 
 
 def verdicts_table(
-    verdicts: Sequence[DoctorVerdict], healths: Sequence[ClusterHealth], reading: QuerySession
+    verdicts: Sequence[DoctorVerdict],
+    healths: Sequence[ClusterHealth],
+    gaps: TierGaps,
+    reading: QuerySession,
 ) -> Table:
-    """Return a line for each cluster and tier: hours collected, findings, and the last check."""
-    by_name = {health.name: health for health in healths}
+    """Return a line for each cluster and tier: hours collected, findings, and the last check.
+
+    `gaps` counts the hours that tell nothing of a tier, by cluster and tier.
+    """
+    hours = {("cluster", one.name): (one.complete, one.due) for one in healths}
+    due, complete = sum(one.due for one in healths), sum(one.complete for one in healths)
+    for verdict in verdicts:
+        if verdict.scope == "tier":
+            lost = sum(count for (_, tier), count in gaps.items() if tier == verdict.name)
+            hours["tier", verdict.name] = (max(0, complete - lost), due)
     return Table(
         id="verdicts",
         title="Verdict",
@@ -390,40 +414,41 @@ def verdicts_table(
             Column("due", "Hours due", Format.COUNT),
             Column("errors", "Errors", Format.COUNT),
             Column("warnings", "Warnings", Format.COUNT),
+            Column("notes", "Notes", Format.COUNT),
             Column("checked_at", "Checked", Format.TIME),
             Column("unread", "Not examined", wraps=True),
         ],
-        rows=[_verdict_line(one, by_name.get(one.name)) for one in verdicts],
+        rows=[_verdict_line(one, *hours.get((one.scope, one.name), (0, 0))) for one in verdicts],
         zone=reading.choice.zone,
         empty="No cluster is known yet. Load a catalog with `manage.py load_catalog`.",
         ordered=True,
     )
 
 
-def _verdict_line(one: DoctorVerdict, health: ClusterHealth | None) -> TableRow:
-    own = health if one.scope == "cluster" else None
-    words, state = _verdict_words(one, own)
+def _verdict_line(one: DoctorVerdict, complete: int, due: int) -> TableRow:
+    words, state = _verdict_words(one, due - complete)
     values: dict[str, Any] = {
         "scope": one.scope,
         "name": one.name,
         "verdict": words,
-        "complete": own.complete if own else None,
-        "due": own.due if own else None,
+        "complete": complete if due else None,
+        "due": due or None,
         "errors": None if one.checked_at is None else one.errors,
         "warnings": None if one.checked_at is None else one.warnings,
+        "notes": None if one.checked_at is None else one.notes,
         "checked_at": one.checked_at,
         "unread": ", ".join(one.unread),
     }
     return TableRow(values, badges={"verdict": state})
 
 
-def _verdict_words(one: DoctorVerdict, health: ClusterHealth | None) -> tuple[str, str]:
+def _verdict_words(one: DoctorVerdict, lacking: int) -> tuple[str, str]:
     """Return the verdict in words, and the state that colours it."""
     if one.errors:
         return "errors", "failed"
     if one.warnings:
         return "warnings", "partial"
-    if health is not None and health.lacking:
+    if lacking:
         return "hours missing", "partial"
     return ("not checked yet", "waiting") if one.checked_at is None else ("no issues", "complete")
 

@@ -108,7 +108,7 @@ def _of_finding(row: FindingRow, stray: str) -> QualityIssue:
         order=(
             1 if row.severity == "error" else 2,
             -(row.gpu_hours or 0.0),
-            _SEVERITIES.index(row.severity),
             -float(row.pods or 0),
+            _SEVERITIES.index(row.severity),
         ),
     )

@@ -132,7 +132,7 @@ def exporter_limits(histories: Sequence[ExporterHistory]) -> list[ExporterNote]:
 
 
 _TABS = (
-    Tab("findings", "Findings"),
+    Tab("findings", "Issues"),
     Tab("calendar", "Calendar"),
     Tab("exporters", "Exporters"),
     Tab("tiers", "Tiers"),
@@ -160,14 +160,13 @@ def data_health(request: PageRequest) -> HttpResponseBase:
     )
     judged = verdicts(clusters=reading.filters.cluster)
     troubles = cluster_health.troubles(healths)
-    issues = quality_issues(
-        troubles,
-        open_findings(visibility=reading.visibility, clusters=reading.filters.cluster),
-        reading.query,
-    )
-    listed = sum(1 for one in issues if one.since and one.severity != "note")
-    summary = cluster_health.summary(troubles, judged)
+    findings = open_findings(visibility=reading.visibility, clusters=reading.filters.cluster)
+    issues = quality_issues(troubles, findings, reading.query)
+    of_portal = [row for row in findings if not row.cluster]
+    listed = sum(1 for row in findings if row.cluster and row.severity != "note")
+    summary = cluster_health.summary(troubles, judged, of_portal)
     unattributed = unattributed_nodes(reading)
+    (tier_gaps,) = usage.gap_hours([reading.window], visibility=reading.visibility)
     histories = exporter_histories(
         since=reading.now - _EXPORTERS_SEEN, visibility=reading.visibility
     )
@@ -177,7 +176,7 @@ def data_health(request: PageRequest) -> HttpResponseBase:
         reading,
         "data_quality",
         tables=[
-            cluster_health.verdicts_table(judged, healths, reading),
+            cluster_health.verdicts_table(judged, healths, tier_gaps, reading),
             cluster_health.clusters_table(rows, reading),
             _collections(request, reading, states),
             *([unattributed] if unattributed else []),
@@ -192,7 +191,7 @@ def data_health(request: PageRequest) -> HttpResponseBase:
         watch_notes=clusters.watch_issues(visibility=reading.visibility),
         healths=healths,
         verdicts=cluster_health.cluster_verdicts(judged, healths),
-        tier_verdict=cluster_health.tier_verdict(judged),
+        tier_verdict=cluster_health.tier_verdict(judged, tier_gaps),
         under_way=cluster_health.under_way(progress),
         progress_href=_progress_href(request),
         summary=summary,
@@ -200,6 +199,7 @@ def data_health(request: PageRequest) -> HttpResponseBase:
         state_links=_state_links(request, reading, states),
         problem=problem,
         quality=_quality(reading, summary),
+        gaps=usage.gap_tiers(reading.window, visibility=reading.visibility) if tier_gaps else [],
     )
 
 

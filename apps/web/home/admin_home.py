@@ -1,5 +1,6 @@
 """The home of administrators: what needs attention, and how the tiers stand."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -10,7 +11,8 @@ from django.shortcuts import render
 
 from apps.accounts.permissions import NotAllowed, visibility_of
 from apps.clusters import selectors as clusters
-from apps.operations.selectors import open_findings, open_proposal_count
+from apps.operations.domain.findings import Severity
+from apps.operations.selectors import FindingRow, open_findings, open_proposal_count
 from apps.pending.selectors import PendingFilters, count_workloads, not_diagnosed
 from apps.quota_requests.permissions import actor_of
 from apps.quota_requests.selectors import turns_of
@@ -225,12 +227,21 @@ def _figures(request: PageRequest, scope: AdminScope) -> FigureRow:
             href=href("approvals", scope.reading.query) or "",
             tone=Tone.WARNING if deciding else Tone.NONE,
         ),
-        KeyFigure(
-            "Data issues",
-            f"{len(findings)}",
-            href=href("data-quality", reading.query) or "",
-            tone=Tone.WARNING if findings else Tone.NONE,
-        ),
+        _data_issues(findings, reading),
+    )
+
+
+def _data_issues(findings: Sequence[FindingRow], reading: QuerySession) -> KeyFigure:
+    """Return how many errors and warnings are open, as data quality counts them."""
+    counts = Counter(row.severity for row in findings)
+    wrong = counts[Severity.ERROR.value] + counts[Severity.WARNING.value]
+    said = [_counted(counts[one.value], one.value) for one in Severity if counts[one.value]]
+    return KeyFigure(
+        "Data issues",
+        f"{wrong}",
+        href=href("data-quality", reading.query) or "",
+        note=", ".join(said),
+        tone=Tone.WARNING if wrong else Tone.NONE,
     )
 
 
@@ -294,7 +305,11 @@ def _attention(request: PageRequest, scope: AdminScope) -> list[Action]:
         )
     link = href("data-quality", reading.query) or ""
     findings = open_findings(visibility=reading.visibility, clusters=reading.filters.cluster)
-    found += [Action(row.title, row.subject or row.cluster, "Fix", link) for row in findings]
+    found += [
+        Action(row.title, row.subject or row.cluster, "Fix", link)
+        for row in findings
+        if row.severity != Severity.NOTE.value
+    ]
     return found[:MOST]
 
 

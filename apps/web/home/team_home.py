@@ -55,6 +55,7 @@ def team_home(request: PageRequest, reading: QuerySession, scope: TeamScope) -> 
         tables=[table] if table else [],
         drawings=[bars, over_time] if scope.leads else [over_time],
         comparison=scope.comparison,
+        gaps=scope.gaps,
         quality=quality_of(scope.reading, freshness, sums.amounts if sums else None),
         scope_label="My teams",
         **context,

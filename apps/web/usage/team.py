@@ -11,7 +11,7 @@ from apps.fairness.selectors import TierPosition, share_series, team_position
 from apps.quotas.selectors import BurnRow
 from apps.usage.domain.amounts import nano
 from apps.usage.domain.usage_query import Grouping, TimeStep, UsageRow
-from apps.usage.selectors import Freshness, gap_tiers
+from apps.usage.selectors import Freshness
 from apps.web.components import formats, listings, page_query, tables
 from apps.web.components.drawings.base import gpus_text
 from apps.web.components.drawings.panels import SmallMultiples
@@ -113,9 +113,7 @@ def team(request: PageRequest, name: str) -> HttpResponseBase:
         figures=_figures(read),
         inside=inside,
         comparison=scope.comparison,
-        gaps=gap_tiers(reading.window, visibility=reading.visibility)
-        if scope.comparison.gaps
-        else [],
+        gaps=scope.gaps,
         tabs=tabs.counted({"pending": scope.pending.count}),
         quality=quality_of(reading, read.freshness, sums.amounts if sums else None),
         tab=chosen,

@@ -18,8 +18,8 @@ from apps.pending.selectors import (
 )
 from apps.quotas.selectors import entitled_over, entitled_teams
 from apps.usage.domain.amounts import NANO
-from apps.usage.domain.usage_query import TimeStep
-from apps.usage.selectors import AllocatedGpus, Freshness, allocated_now
+from apps.usage.domain.usage_query import Grouping, TimeStep
+from apps.usage.selectors import AllocatedGpus, CoverageGap, Freshness, allocated_now, gap_tiers
 from apps.web.components import formats
 from apps.web.components.drawings import (
     BarPart,
@@ -101,6 +101,17 @@ class TeamScope:
     @cached_property
     def comparison(self) -> Comparison:
         return compared(self.reading)
+
+    @cached_property
+    def gaps(self) -> Sequence[CoverageGap]:
+        """The hours without knowledge of tiers that the teams use or are entitled to."""
+        used = {row.groups[Grouping.TIER] for row in self.comparison.rows if row.amounts.allocated}
+        lacking = {tier for _, tier in self.comparison.gaps} & {*used, *self.entitled, *self.held}
+        if not lacking:
+            return ()
+        return gap_tiers(
+            self.reading.window, visibility=self.reading.visibility, tiers=sorted(lacking)
+        )
 
     @cached_property
     def known(self) -> PendingKnown:
