@@ -20,6 +20,7 @@ from apps.costs import selectors as costs
 from apps.costs.domain.costing import money
 from apps.costs.selectors import CostQuery
 from apps.costs.services import close_period
+from apps.fairness.selectors import fairness_rows
 from apps.operations.domain.month_report import MonthPage
 from apps.operations.services import (
     UnknownTeamReport,
@@ -28,6 +29,7 @@ from apps.operations.services import (
     send_monthly_reports,
 )
 from apps.usage import selectors as usage
+from apps.usage.domain.amounts import NANO
 from apps.usage.domain.usage_query import Grouping, UsageQuery
 from tests.costs.portal import Priced, make_priced
 from tests.costs.recommendation_rows import make
@@ -104,6 +106,37 @@ def test_the_figures_are_those_that_the_pages_show(priced: Priced, signed_in: Si
         shown = next((page for page in found.pages if page.team == row["team"]), None)
         if shown is not None and shown.team:
             assert values(shown)["charged"] == Decimal(row["cost"]), row
+
+
+def test_a_teams_page_begins_with_its_entitlement(priced: Priced) -> None:
+    found = month_report(OCTOBER, visibility=EVERYTHING, now=NOW)
+    window = costs.month_window(OCTOBER, priced.portal.zone)
+    entitled = sum(
+        own.entitlement_gpus * tier.hours.known
+        for tier in fairness_rows(window, now=NOW, visibility=EVERYTHING)
+        for own in tier.teams
+        if own.team == "vision"
+    )
+    page = next(page for page in found.pages if page.team == "vision")
+    assert page.figures[0].key == "entitled"
+    if page.figures[0].value is not None:
+        assert float(page.figures[0].value) / NANO == pytest.approx(entitled)
+
+
+def test_the_page_has_a_legend_and_says_once_that_the_month_before_has_no_data(
+    priced: Priced, signed_in: SignIn
+) -> None:
+    for query in ("", "?team=vision"):
+        page = text_of(signed_in(priced.portal.finn), f"/costs/report/2026-10/{query}")
+        assert '<ul class="class-legend"' in page
+        assert page.count("No data for September.") == 1
+        assert "no data in Sep" not in page
+        assert "p50 in Sep" not in page
+    head = re.findall(
+        r"<th[^>]*>Allocated <span class=.unit.>(.*?)</span>",
+        text_of(signed_in(priced.portal.finn), "/costs/report/2026-10/"),
+    )
+    assert head[-1] == "GPU-h", "units stand once, in the head"
 
 
 def test_teams_sum_to_the_page_of_all(priced: Priced) -> None:

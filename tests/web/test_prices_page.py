@@ -11,6 +11,7 @@ from apps.accounts.models import User
 from tests.costs.portal import PRICES, make_priced
 from tests.factories import A100, make_portal
 from tests.web.pages import file_of, table_links, text_of
+from tests.web.shown import figures_of, tables_of
 
 pytestmark = pytest.mark.django_db
 
@@ -34,6 +35,21 @@ def test_everybody_sees_prices_with_their_source_and_the_file_has_them(signed_in
     records = list(csv.DictReader(io.StringIO(file_of(dan.get(links[0])), newline="")))
     assert {record["gpu_model"] for record in records} == {price[0] for price in PRICES}
     assert {record["status"] for record in records} <= {"example", "confirmed"}
+
+
+def test_what_all_prices_have_in_common_is_in_files_alone(signed_in: SignIn) -> None:
+    finance = signed_in(make_priced().portal.finn)
+    page = text_of(finance, f"/costs/prices/?{DAYS}")
+    heads = [cell.text for cell in tables_of(page)["prices"].rows[0]]
+    assert [head.split(" ")[0] for head in heads] == [
+        *("GPU", "Capacity", "Price", "Valid", "Valid", "Status", "Source")
+    ]
+    assert "USD per GPU-h" in heads[2]
+    assert "Price book" not in figures_of(page)
+    (record, *_) = csv.DictReader(
+        io.StringIO(file_of(finance.get(table_links(page)[0])), newline="")
+    )
+    assert {"cluster", "tier", "currency", "discount_ratio", "pue"} <= record.keys()
 
 
 def test_a_portal_without_prices_says_what_to_do(signed_in: SignIn) -> None:

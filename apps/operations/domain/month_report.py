@@ -68,6 +68,12 @@ class MonthPage:
     days: Sequence[DayGpus]
     teams: Sequence[TeamLine] = ()
 
+    @property
+    def has_before(self) -> bool:
+        """Whether anything is known of the month before."""
+        figures = any(figure.before is not None for figure in self.figures)
+        return figures or any(row.p95_before is not None for row in self.queue_times)
+
 
 @dataclass(frozen=True, slots=True)
 class MonthReport:

@@ -221,9 +221,13 @@ def _all_page(
 
 
 def _team_page(team: str, read: _MonthRead, earlier: _MonthRead, days: "_DaySums") -> MonthPage:
+    both = (read, earlier)
+    entitled = _figure(
+        "entitled", "Entitlement", FigureUnit.GPU_HOURS, *(_entitled(team, r) for r in both)
+    )
     return MonthPage(
         team=team,
-        figures=_figures(team, read, earlier),
+        figures=[entitled, *_figures(team, read, earlier)],
         queue_times=_team_queue_times(team, read, earlier),
         days=days.of(team),
     )
@@ -267,6 +271,21 @@ def _figures(team: str, read: _MonthRead, earlier: _MonthRead) -> list[MonthFigu
 
 def _capacity(read: _MonthRead) -> int | None:
     return read.usage[ALL].capacity if ALL in read.usage else None
+
+
+def _entitled(team: str, read: _MonthRead) -> int | None:
+    """Return the nano-GPU-hours that a team could count on in the known hours of all tiers."""
+    known = [tier for tier in read.fairness.values() if tier.hours.known]
+    if not known:
+        return None
+    return nano(
+        sum(
+            one.entitlement_gpus * tier.hours.known
+            for tier in known
+            for one in tier.teams
+            if one.team == team
+        )
+    )
 
 
 def _allocated(team: str, read: _MonthRead) -> int | None:

@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from django.http import HttpResponseBase
@@ -22,23 +23,31 @@ from apps.web.query_session import PageRequest, QuerySession, query_session
 
 TABS = (Tab("current", "Current"), Tab("history", "Price history"))
 _ANY = "any"
+_PRICE = Column("price_per_gpu_hour", "Price", Format.DECIMAL, "per GPU-h", "after the discount")
 _COLUMNS = (
     Column("gpu_model", "GPU model"),
     Column("capacity_type", "Capacity type"),
     Column("cluster", "Cluster", hint="any: where no price of the cluster's own is set"),
     Column("tier", "Tier", hint="any: where no price of the tier's own is set"),
-    Column("price_per_gpu_hour", "Price", Format.DECIMAL, "per GPU-h", "after the discount"),
+    _PRICE,
     Column("currency", "Currency"),
+    Column("valid_from", "Valid from", Format.DAY),
+    Column("valid_to", "Valid to", Format.DAY),
+    Column("status", "Status", hint="an example came with the portal and was never confirmed"),
+    Column("source", "Source", wraps=True),
     Column("list_price_per_gpu_hour", "Before discount", Format.DECIMAL, "per GPU-h"),
     Column("discount_ratio", "Discount", Format.RATIO, "%"),
     Column("energy_per_kwh", "Energy", Format.DECIMAL, "per kWh", "on top; none: not billed"),
     Column("pue", "PUE", Format.DECIMAL, "", "the site's energy ÷ that of its computers"),
-    Column("status", "Status", hint="an example came with the portal and was never confirmed"),
     Column("kind", "Kind"),
-    Column("source", "Source", wraps=True),
-    Column("valid_from", "Valid from", Format.DAY),
-    Column("valid_to", "Valid to", Format.DAY),
 )
+_OPTIONAL = frozenset(
+    {
+        *("cluster", "tier", "currency", "list_price_per_gpu_hour", "discount_ratio"),
+        *("energy_per_kwh", "pue", "kind"),
+    }
+)
+"""Columns that only files have where all prices say the same in them."""
 
 
 @page
@@ -53,13 +62,11 @@ def prices(request: PageRequest) -> HttpResponseBase:
     tables = [] if not unpriced else [_unpriced_table(unpriced, reading)]
     tables.append(_price_table(book.entries if history else current, reading, history=history))
     counts = {"current": len(current), "history": len(book.entries)}
-    shown: dict[str, Any] = {} if history else {"row": _figures(current, unpriced, book.version)}
+    shown: dict[str, Any] = {} if history else {"row": _figures(current, unpriced)}
     return respond(request, reading, "prices", tables=tables, tabs=tabs.counted(counts), **shown)
 
 
-def _figures(
-    current: Sequence[PriceEntry], unpriced: dict[tuple[str, str], int], version: str
-) -> FigureRow:
+def _figures(current: Sequence[PriceEntry], unpriced: dict[tuple[str, str], int]) -> FigureRow:
     examples = sum(entry.example for entry in current)
     models = {model for model, _ in unpriced}
     hours = f"{sum(unpriced.values()) / NANO:,.0f} GPU-h excluded" if unpriced else ""
@@ -75,7 +82,6 @@ def _figures(
             tone=Tone.WARNING if examples else Tone.NONE,
         ),
         KeyFigure("Discounts", _discounts(current), basis="now"),
-        KeyFigure("Price book", version, exact="a hash of all prices"),
     )
 
 
@@ -126,14 +132,35 @@ def _unpriced_table(found: dict[tuple[str, str], int], reading: QuerySession) ->
 
 
 def _price_table(entries: Sequence[PriceEntry], reading: QuerySession, *, history: bool) -> Table:
+    rows = [_price_row(entry) for entry in entries]
     return Table(
         id="prices",
         title="Price history" if history else "Current prices",
-        columns=_COLUMNS,
-        rows=[_price_row(entry) for entry in entries],
+        columns=_columns(rows),
+        rows=rows,
         zone=reading.choice.zone,
         empty="The price book is empty: an administrator loads prices with the catalog.",
     )
+
+
+def _columns(rows: Sequence[TableRow]) -> list[Column]:
+    """Return the columns; those in which all prices are alike are in files alone.
+
+    The price before the discount tells nothing without discounts, and a common currency stands at
+    the price.
+    """
+    alike = {key for key in _OPTIONAL if len({row.values[key] for row in rows}) < 2}
+    if "discount_ratio" in alike and all(not row.values["discount_ratio"] for row in rows):
+        alike.add("list_price_per_gpu_hour")
+    unit = _PRICE.unit
+    if rows and "currency" in alike:
+        unit = f"{rows[0].values['currency']} {unit}"
+    return [
+        replace(column, unit=unit)
+        if column is _PRICE
+        else replace(column, in_files=column.key in alike)
+        for column in _COLUMNS
+    ]
 
 
 def _price_row(entry: PriceEntry) -> TableRow:

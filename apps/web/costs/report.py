@@ -44,6 +44,7 @@ def report(request: PageRequest, month: str = "") -> HttpResponseBase:
         reading,
         "month_report",
         charts=[_chart(reading, team)] if shown else [],
+        classes=ALLOCATED_CLASSES if team else CAPACITY_CLASSES,
         report=found,
         shown=shown,
         missing=missing,

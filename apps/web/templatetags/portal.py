@@ -74,6 +74,21 @@ def month_before(figure: MonthFigure) -> str:
     return _month_text(figure.before, figure)
 
 
+@register.filter
+def month_unit(figure: MonthFigure) -> str:
+    """Return the unit of a figure of the monthly report, for the head of its column."""
+    if figure.currency:
+        return figure.currency
+    return "%" if figure.unit is FigureUnit.RATIO else figure.unit.value
+
+
+@register.filter
+def month_number(figure: MonthFigure) -> str:
+    """Write a figure of the monthly report without its unit; money keeps the sign."""
+    text = month_value(figure)
+    return text if figure.currency else text.removesuffix(month_unit(figure)).rstrip()
+
+
 def _month_text(value: FigureValue, figure: MonthFigure) -> str:
     if value is None:
         return "no data"
@@ -81,7 +96,7 @@ def _month_text(value: FigureValue, figure: MonthFigure) -> str:
         return money(value, figure.currency)
     if figure.unit is FigureUnit.RATIO:
         return percent(value)
-    return f"{shown(value, Format.GPU_HOURS, _UTC)} {figure.unit.value}"
+    return f"{shown(value, Format.GPU_HOURS, _UTC)}\u00a0{figure.unit.value}"
 
 
 @register.filter
