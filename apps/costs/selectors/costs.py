@@ -159,7 +159,8 @@ def waterfalls(
     """Return the waterfall of rows, one for each currency, the report's `currency` first.
 
     `before` are the rows of the window to compare with, `burst` is that of `unallocated_burst`.
-    Without `platform` the rows are of teams alone: the steps of what nobody held are left out.
+    Without `platform` the rows are of teams alone: the steps of unallocated and unavailable
+    capacity are left out.
     Corrections of closed months are left out: they are no hours of this window.
     """
     now = _sums(rows, currency)
