@@ -408,9 +408,10 @@ def test_the_past_is_told_by_day_cause_and_tier(
     (tier,) = [row for row in tables["tiers"].rows if row[0].text == "gold"]
     assert [cell.text for cell in tier][6:9] == ["4", "2h 0m", "4h 0m"]
     days = {row[0].text: [c.text for c in row[1:]] for row in tables["history"].rows[1:]}
-    assert days["25 Oct 2025"] == ["10.0", "10.0"]
-    assert days["24 Oct 2025"] == ["0.0", "0.0"]
-    assert 'id="held-back"' in page
+    # 21 GPU-hours of a day of 24 hours, the one that was blocked at admission included.
+    assert days["25 Oct 2025"] == ["0.42", "0.04", "0.42"]
+    assert days["24 Oct 2025"] == ["0", "0", "0"]
+    assert "Pending by cause, Average GPUs." in page
     times = {row[0].text: [c.text for c in row[1:]] for row in tables["queue-times-table"].rows[1:]}
     assert times == {"25 Oct 2025": ["4", "2h 0m", "4h 0m"]}
 

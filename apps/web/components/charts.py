@@ -27,7 +27,7 @@ from apps.web.components.formats import Format, shown
 from apps.web.components.tables import CAPACITY_CLASSES, Column, LedgerClass, Table, TableRow
 
 Figure = dict[str, Any]
-GPU_HOURS = "GPU-hours"
+GPU_HOURS, GPUS = "GPU-hours", "GPUs"
 _HOUR = timedelta(hours=1)
 _DIGITS = 3  # of a GPU-hour; the table beside has the exact amount
 _LONG = 100  # periods; bars of a longer window are too thin for more than four figures
@@ -76,8 +76,8 @@ class Axis:
     In UTC, because Python holds the two 02:00 at the end of summer time for the same time when
     both are in their zone. `missing` counts the closed hours without facts by period;
     `unfinished` says that the last period has hours yet to come. `measure` is what the bars are
-    sums of: GPU-hours, or the currency of money. `until` is where the facts end, where that is
-    before the end of the last period.
+    sums of: GPU-hours, or the currency of money; or they are averages, of GPUs. `until` is where
+    the facts end, where that is before the end of the last period.
     """
 
     periods: Sequence[datetime]
@@ -120,6 +120,8 @@ class Axis:
 
     @property
     def unit(self) -> str:
+        if self.measure == GPUS:
+            return f"Average {self.measure}"
         return f"{self.measure} per {self.interval.value}"
 
     @property

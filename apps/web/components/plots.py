@@ -39,7 +39,7 @@ class Plot:
     """Lines over time and their table; without lines `empty` says why there are none.
 
     `areas` are shaded and listed in the legend as lines are; `gaps` are (left, width) in percent,
-    stretches of which nothing is known.
+    stretches of which nothing is known. `notes` stand at the top, as `so far` over a running day.
     """
 
     id: str
@@ -51,6 +51,7 @@ class Plot:
     gaps: Sequence[tuple[float, float]] = ()
     across: Sequence[Tick] = ()
     upwards: Sequence[Tick] = ()
+    notes: Sequence[Tick] = ()
     empty: str = ""
     width: int = WIDTH
     height: int = HEIGHT
@@ -109,6 +110,9 @@ class Scale:
     def gap(self, start: datetime, end: datetime) -> tuple[float, float]:
         left, right = self.x(start), self.x(end)
         return round(left / WIDTH * 100, 2), round((right - left) / WIDTH * 100, 2)
+
+    def note(self, at: datetime, text: str) -> Tick:
+        return Tick(text, round(self.x(at) / WIDTH * 100, 2))
 
     def upwards(self, kind: Format = Format.NUMBER) -> list[Tick]:
         """Return the labels of the values."""

@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from datetime import UTC, date, datetime, timedelta
 
 from apps.clusters.domain.tiers import NO_TEAM
@@ -23,6 +23,7 @@ from apps.pending.selectors import (
     queue_times_by_day,
     time_to_start,
 )
+from apps.usage.domain.amounts import NANO
 from apps.usage.domain.usage_query import TimeStep
 from apps.web.components import charts
 from apps.web.components.charts import Axis, Chart
@@ -60,10 +61,14 @@ class ByClass:
     def add(self, key: str, amount: int) -> None:
         setattr(self, key, getattr(self, key) + amount)
 
+    def average(self, hours: float) -> "ByClass":
+        """Return average nano-GPUs of so many hours."""
+        return ByClass(*(round(getattr(self, one.name) / hours) for one in fields(self)))
+
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """`charts` of pending work and, where there is any, of blocked work; queue times; tables."""
+    """`charts` of pending and blocked work; queue times; tables."""
 
     charts: Sequence[Chart]
     queue_times: Plot
@@ -106,9 +111,8 @@ def history_of(
         context=context,
     )
     times = queue_time_plot(days, reading)
-    drawn = [_chart(rows, reading, "waited"), _chart(rows, reading, "suppressed")]
     return History(
-        charts=[drawn[0], *(chart for chart in drawn[1:] if chart.figure)],
+        charts=[_chart(rows, reading)],
         queue_times=times,
         tables=[times.table, _by_cause(rows, reading), _by_tier(rows, starts, evicted, reading)],
         classes=[cls for cls in CLASSES if cls.key in _keys(rows)],
@@ -136,7 +140,8 @@ def queue_time_plot(days: Sequence[DayQueueTimes], reading: QuerySession) -> Plo
     title, zone = "Queue time by day", reading.choice.zone
     scale = Scale.up_to(reading.window, max((d.p95_seconds / _HOUR for d in days), default=0.0))
     spans = [(_start(d.day, reading), d) for d in days]
-    ends = {at: _start(d.day + timedelta(days=1), reading) for at, d in spans}
+    ends = {at: min(reading.now, _start(d.day + timedelta(days=1), reading)) for at, d in spans}
+    running = _start(reading.now.astimezone(zone).date(), reading)
     p95 = scale.steps((at, ends[at], d.p95_seconds / _HOUR) for at, d in spans)
     p50 = scale.steps((at, ends[at], d.p50_seconds / _HOUR) for at, d in spans)
     lines = [PlotLine("p95", "plot-limit", p95), PlotLine("p50", "plot-used", p50)]
@@ -166,53 +171,62 @@ def queue_time_plot(days: Sequence[DayQueueTimes], reading: QuerySession) -> Plo
         lines=lines if days else (),
         across=scale.across(zone),
         upwards=scale.upwards(),
+        notes=[scale.note(running, "so far")] if running in ends else (),
         empty="No pod started in this window.",
     )
 
 
 # ---------------------------------------------------------------- by day
 
-_CHARTS = {
-    "waited": ("history", "Pending by cause", NOTHING_WAITED),
-    "suppressed": ("held-back", "Blocked by cause", NOTHING_WAITED),
-}
 
-
-def _chart(rows: Sequence[HistoryRow], reading: QuerySession, field: str) -> Chart:
-    table_id, title, empty = _CHARTS[field]
+def _chart(rows: Sequence[HistoryRow], reading: QuerySession) -> Chart:
+    """Return the chart of GPUs that were pending or blocked, on average of each day's hours."""
     axis = _days(reading)
-    zone = reading.choice.zone
-    by_day: dict[datetime, ByClass] = defaultdict(ByClass)
+    sums: dict[datetime, ByClass] = defaultdict(ByClass)
     for row in rows:
-        amount = getattr(row.sums, field)
+        amount = row.sums.waited + row.sums.suppressed
         if row.day is not None and amount:
-            by_day[_start(row.day, reading)].add(class_of(row.groups["cause"]).key, amount)
+            sums[_start(row.day, reading)].add(class_of(row.groups["cause"]).key, amount)
+    hours = dict(zip(axis.periods, axis.hours(), strict=True))
+    by_day = {day: own.average(hours[day]) for day, own in sums.items() if hours.get(day)}
     there = [cls for cls in CLASSES if any(getattr(own, cls.key) for own in by_day.values())]
+    title = "Pending by cause"
     table = Table(
-        id=table_id,
+        id="history",
         title=title,
-        columns=[Column("day", "Day", Format.DAY), *_class_columns(there)],
-        rows=[TableRow(_day_values(day, by_day.get(day), there)) for day in axis.periods],
-        zone=zone,
-        empty=empty,
+        columns=[
+            Column("day", "Day", Format.DAY),
+            *(Column(f"{cls.key}_gpus", cls.label, *_GPUS, cls.meaning) for cls in there),
+            *(
+                Column(f"{cls.key}_gpu_hours", cls.label, Format.GPU_HOURS, "GPU-h", in_files=True)
+                for cls in there
+            ),
+        ],
+        rows=[
+            TableRow(_day_values(day, by_day.get(day), sums.get(day), there))
+            for day in axis.periods
+        ]
+        if there
+        else (),
+        zone=reading.choice.zone,
+        empty=NOTHING_WAITED,
     )
-    if not there:
-        table = replace(table, rows=())
-    return charts.stacked(by_day, title=title, axis=axis, classes=CLASSES, table=table, empty=empty)
+    return charts.stacked(
+        by_day, title=title, axis=axis, classes=CLASSES, table=table, empty=NOTHING_WAITED
+    )
 
 
-def _class_columns(classes: Iterable[LedgerClass]) -> list[Column]:
-    return [
-        Column(f"{cls.key}_gpu_hours", cls.label, Format.GPU_HOURS, "GPU-h", cls.meaning)
-        for cls in classes
-    ]
+_GPUS = (Format.NUMBER, "GPUs")
 
 
 def _day_values(
-    day: datetime, own: ByClass | None, classes: Sequence[LedgerClass]
+    day: datetime, average: ByClass | None, sums: ByClass | None, classes: Iterable[LedgerClass]
 ) -> dict[str, Value]:
-    amounts = own or ByClass()
-    return {"day": day} | {f"{cls.key}_gpu_hours": getattr(amounts, cls.key) for cls in classes}
+    values: dict[str, Value] = {"day": day}
+    for cls in classes:
+        values[f"{cls.key}_gpus"] = getattr(average, cls.key) / NANO if average else 0.0
+        values[f"{cls.key}_gpu_hours"] = getattr(sums, cls.key) if sums else 0
+    return values
 
 
 def _start(day: date, reading: QuerySession) -> datetime:
@@ -230,6 +244,8 @@ def _days(reading: QuerySession) -> Axis:
         label=choice.label,
         missing={},
         unfinished=reading.now < choice.last_day_end,
+        measure=charts.GPUS,
+        until=min(reading.now, choice.window.end),
     )
 
 
