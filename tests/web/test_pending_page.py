@@ -64,7 +64,7 @@ def test_workloads_stand_under_the_quota_or_reason_that_holds_them(
 ) -> None:
     shown = groups(text_of(admin, LIST))
     assert [re.sub(r"oldest \S+ \S+ ", "", head) for head in shown] == [
-        "Capacity 1 workload train: capacity none free",
+        "Capacity 1 workload train: Free 2 nvidia.com/gpu on west-1.",
         "vision-prod/gpu-quota west 1 workload +2 admits 1",
         "Configuration issue 1 workload notes: affinity no node matches",
     ]
@@ -131,7 +131,9 @@ def test_a_place_in_a_queue_and_what_admits_all_are_told(
             },
         )
     page = text_of(admin, f"{LIST}?name=l&cause=queue")
-    assert groups(page) == ["mig west 17 of 17 in use 2 workloads oldest 1h 1m +2 admits all 2"]
+    assert groups(page) == [
+        "mig west 17 of 17 in use 2 workloads oldest 1h 1m +2 admits all 2 pods"
+    ]
     shown = lines(page)
     assert list(shown) == ["early", "late"]
     assert "early vision 1 of 2 1 GPU 1h 1m queue waiting-for-quota" in shown["early"]
@@ -412,7 +414,9 @@ def test_the_past_is_told_by_day_cause_and_tier(
     assert days["25 Oct 2025"] == ["0.42", "0.04", "0.42"]
     assert days["24 Oct 2025"] == ["0", "0", "0"]
     assert "Pending by cause, Average GPUs." in page
-    times = {row[0].text: [c.text for c in row[1:]] for row in tables["queue-times-table"].rows[1:]}
+    page = text_of(admin, f"{LIST}?first=2025-10-24&last=2025-10-26")
+    rows = tables_of(page)["queue-times-table"].rows[1:]
+    times = {row[0].text: [c.text for c in row[1:]] for row in rows}
     assert times == {"25 Oct 2025": ["4", "2h 0m", "4h 0m"]}
 
 
@@ -440,7 +444,39 @@ def test_evicted_hours_stand_beside_with_their_rate(portal: Portal, admin: Clien
 def test_a_window_in_which_nothing_waited_says_so(now: datetime, admin: Client) -> None:
     page = text_of(admin, f"{LIST}?tab=history&first=2025-01-01&last=2025-01-03")
     assert "No pending work is known in this window." in page
+    page = text_of(admin, f"{LIST}?first=2025-01-01&last=2025-01-03")
     assert "No pod started in this window." in page
+
+
+@pytest.mark.parametrize(
+    ("person", "query", "whose", "p95"),
+    [
+        pytest.param("admin", "", "all teams", "4h 0m", id="all"),
+        pytest.param("admin", "&team=speech", "speech", "3h 0m", id="a team"),
+        pytest.param("dan", "", "your teams", "3h 0m", id="who sees one team"),
+    ],
+)
+def test_queue_times_are_of_the_teams_that_are_listed(
+    person: str,
+    query: str,
+    whose: str,
+    p95: str,
+    portal: Portal,
+    signed_in: SignIn,
+    admin: Client,
+) -> None:
+    Episode.objects.all().delete()
+    now = look_now(portal)
+    for space, hours in (("vision", 4), ("speech", 3)):
+        own = make_workload(portal.clusters[0], space, "past")
+        make_episode(own, space, since=now - hours * HOUR, until=now, outcome="started")
+    client = admin if person == "admin" else signed_in(portal.dan)
+    page = text_of(client, f"{LIST}?window=7d{query}")
+    rows = tables_of(page)["queue-times-table"].rows[1:]
+    assert [row[3].text for row in rows] == [p95]
+    told = words(page)
+    assert f"p95 queue time today {p95} p50 3h 0m, {whose}" in told
+    assert f"from creation to start, {whose}." in told
 
 
 def test_partially_admitted_jobs_have_a_tab(portal: Portal, admin: Client) -> None:

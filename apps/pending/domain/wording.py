@@ -38,8 +38,7 @@ SENTENCES: Mapping[str, str] = {
     "text": "{text}",
     # Why it is pending. A pod and the nodes:
     "asks": _ASKS + ".",
-    "none_offered": "No node that it may go to offers as much:"
-    " {most:?the most that one has is %|none has any}.",
+    "none_offered": "No node that it may go to has {most:?that many: the most on one is %|any}.",
     "too_little_free": _COULD_HOLD + "{most}, {total} in all: {detail}.",
     "too_little_else": _COULD_HOLD + "{most:amount} of the {wanted:amount},"
     " {total:amount} in all: {detail}.",

@@ -186,13 +186,15 @@ def queue_times_by_day(
     zone: ZoneInfo,
     filters: PendingFilters = ALL_PENDING,
     context: NamespaceContext | None = None,
+    own: bool = False,
 ) -> list[DayQueueTimes]:
     """Return the queue times of each local day of the window on which pods started, oldest first.
 
-    Of all teams together, as `time_to_start` has them. Four queries at most, one with a context.
+    Of all teams together, as `time_to_start` has them; `own`: of those that the reader sees. Four
+    queries at most, one with a context.
     """
     scope = PendingScope(window.end - INSTANT, filters, visibility, context)
-    rows = _started(window).filter(scope.condition(details=bool(filters.namespace)))
+    rows = _started(window).filter(scope.condition(details=own or bool(filters.namespace)))
     days: dict[date, Counter[float]] = defaultdict(Counter)
     dated = _with_wait(rows).annotate(day=TruncDate("until", tzinfo=zone))
     for day, wait, count in dated.values_list("day", "wait").annotate(Count("pk")):

@@ -20,7 +20,6 @@ from apps.pending.selectors import (
     StartTimes,
     eviction_sums,
     pending_history,
-    queue_times_by_day,
     time_to_start,
 )
 from apps.usage.domain.amounts import NANO
@@ -68,10 +67,9 @@ class ByClass:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """`charts` of pending and blocked work; queue times; tables."""
+    """`charts` of pending and blocked work, and tables."""
 
     charts: Sequence[Chart]
-    queue_times: Plot
     tables: Sequence[Table]
     classes: Sequence[LedgerClass]
 
@@ -79,7 +77,7 @@ class History:
 def history_of(
     reading: QuerySession, filters: PendingFilters, context: NamespaceContext
 ) -> History:
-    """Return the pending work within the reading's window, of all kinds. At most 15 queries."""
+    """Return the pending work within the reading's window, of all kinds. At most 14 queries."""
     filters = replace(filters, kind=())  # sums of days do not know kinds
     rows = pending_history(
         reading.window,
@@ -103,18 +101,9 @@ def history_of(
         filters=filters,
         context=context,
     )
-    days = queue_times_by_day(
-        reading.window,
-        visibility=reading.visibility,
-        zone=reading.choice.zone,
-        filters=filters,
-        context=context,
-    )
-    times = queue_time_plot(days, reading)
     return History(
         charts=[_chart(rows, reading)],
-        queue_times=times,
-        tables=[times.table, _by_cause(rows, reading), _by_tier(rows, starts, evicted, reading)],
+        tables=[_by_cause(rows, reading), _by_tier(rows, starts, evicted, reading)],
         classes=[cls for cls in CLASSES if cls.key in _keys(rows)],
     )
 
@@ -135,8 +124,13 @@ _QUEUE_TIME_COLUMNS = (
 _HOUR = 3600.0
 
 
-def queue_time_plot(days: Sequence[DayQueueTimes], reading: QuerySession) -> Plot:
-    """Return p50 and p95 of the pods that started on each day; days without any are gaps."""
+def queue_time_plot(
+    days: Sequence[DayQueueTimes], reading: QuerySession, *, of: str = "all teams"
+) -> Plot:
+    """Return p50 and p95 of the pods that started on each day; days without any are gaps.
+
+    `of` names the teams that the pods are of.
+    """
     title, zone = "Queue time by day", reading.choice.zone
     scale = Scale.up_to(reading.window, max((d.p95_seconds / _HOUR for d in days), default=0.0))
     spans = [(_start(d.day, reading), d) for d in days]
@@ -148,7 +142,7 @@ def queue_time_plot(days: Sequence[DayQueueTimes], reading: QuerySession) -> Plo
     return Plot(
         id="queue-times",
         title=title,
-        caption=f"{title}, hours from creation to start, all teams. {reading.choice.label}.",
+        caption=f"{title}, hours from creation to start, {of}. {reading.choice.label}.",
         table=Table(
             id="queue-times-table",
             title=title,

@@ -154,7 +154,7 @@ def fix_of(workloads: Sequence[PendingWorkload], key: GroupKey) -> GroupFix | No
     ]
     if raised:
         row, change = max(raised, key=lambda pair: pair[1].admits)
-        return GroupFix(_raise_text(change, len(workloads)), "platform admin", ask_of(change, row))
+        return GroupFix(_raise_text(change, workloads), "platform admin", ask_of(change, row))
     first = workloads[0].row.suggestions[:1] if workloads else ()
     return GroupFix(first[0].text, owner_of(first[0].action)) if first else None
 
@@ -165,21 +165,27 @@ def _first_of_reason(workloads: Sequence[PendingWorkload], key: GroupKey) -> Gro
         return None
     row = workloads[0].row
     name = row.workload.partition("/")[2]
+    if row.suggestions:
+        first = row.suggestions[0]
+        return GroupFix(f"{name}: {first.text}", owner_of(first.action))
     more = " and others" if len(workloads) > 1 else ""
     return GroupFix(f"{name}{more}: {row.cause} {row.detail}".rstrip(": "))
 
 
-def _raise_text(given: SuggestionRow, workloads: int) -> str:
-    """Return `+4 admits all 4`, or `Raise to 6` of a quota that is not a plain number.
+def _raise_text(given: SuggestionRow, workloads: Sequence[PendingWorkload]) -> str:
+    """Return `+4 admits all 4 pods`, or `Raise to 6` of a quota that is not a plain number.
 
-    The queue counts Kueue's Workloads, of which one job may have several: then no number is said.
+    The queue counts Kueue's Workloads, which may be of one pod each, or of all pods of a job.
     """
     before, after = given.change.get("from"), given.change.get("to")
     if not isinstance(before, int | float) or not isinstance(after, int | float):
         return f"Raise to {after}" if after else "Raise the quota"
-    of = "all" if given.admits else "1"
-    if given.admits == workloads:
-        of = f"all {workloads}"
+    pods = sum(1 for one in workloads for item in one.items if item.kind == "Pod")
+    of = f"all {given.admits} pending" if given.admits else "1"
+    if given.admits == pods > 1:
+        of = f"all {pods} pods"
+    elif given.admits == len(workloads) > 1:
+        of = f"all {len(workloads)} workloads"
     return f"+{quantity(after - before)} admits {of}"
 
 

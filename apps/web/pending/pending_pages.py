@@ -1,6 +1,7 @@
 """The pages of pending workloads: the list with its sums and history, and one pending workload."""
 
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, timedelta
 from typing import Any
@@ -10,6 +11,7 @@ from django.http import Http404, HttpResponseBase
 from apps.clusters.domain.resources import gpus, quantity
 from apps.clusters.domain.window import Window, day_start
 from apps.pending.selectors import (
+    DayQueueTimes,
     NamespaceContext,
     PendingRow,
     PendingWorkloads,
@@ -43,7 +45,7 @@ from apps.web.components.tables import LedgerClass, Table, paged
 from apps.web.components.tabs import Tab, tab_bar
 from apps.web.pages import page, respond
 from apps.web.pending import pending_detail, suggestions
-from apps.web.pending.history import gangs_table, history_of, queues_table
+from apps.web.pending.history import gangs_table, history_of, queue_time_plot, queues_table
 from apps.web.pending.pending_groups import group_lines, pending_file
 from apps.web.pending.pending_table import (
     CLASSES,
@@ -72,6 +74,7 @@ _GROUPINGS = {
     "none": "none",
 }
 _AMOUNTS = ("blocked", "unscheduled", "starting")
+_MOST_NAMES = 2
 _MOST_PODS = 20
 _RECENT = timedelta(days=7)
 _MINUTE = timedelta(minutes=1)
@@ -111,12 +114,18 @@ def _now(
         order=asked.order,
         context=context,
     )
+    days = _queue_times(reading, asked, context, reading.window)
+    today, whole = _today(reading), reading.window
+    covered = whole.start <= today.start and today.end <= whole.end
+    of_today = days if covered else _queue_times(reading, asked, context, today)
     path, query = path_of(request), (*reading.query, *asked.query)
     pages = pages_from(request.GET, count=found.count)
     table = paged(pending_file(found, reading), path, query, pages)
+    plot = queue_time_plot(days, reading, of=_whose(reading))
     return {
-        "tables": [table],
-        "figures": _figures(found, reading, asked, context),
+        "tables": [table, plot.table],
+        "figures": _figures(found, reading, asked, of_today),
+        "queue_times": plot,
         "groups": group_lines(found.page(pages.part), reading),
         "reasons": _reasons(found),
         "causes": cause_links(found.causes, path, reading, asked),
@@ -151,7 +160,7 @@ def _figures(
     found: PendingWorkloads,
     reading: QuerySession,
     asked: PendingPageQuery,
-    context: NamespaceContext,
+    days: Sequence[DayQueueTimes],
 ) -> FigureRow:
     """Return the figures of what is pending now, and how long it took today to start."""
     amounts = {key: getattr(found.gpus, key) for key in _AMOUNTS}
@@ -179,34 +188,52 @@ def _figures(
             note=f"oldest {oldest}" if oldest else "",
         ),
         *row,
-        _queue_time(reading, asked, context),
+        _queue_time(reading, days),
         name="Pending now",
     )
 
 
-def _queue_time(
-    reading: QuerySession, asked: PendingPageQuery, context: NamespaceContext
-) -> KeyFigure:
-    """Return the p95 queue time of today, of all teams that the filters leave."""
-    label, zone = "p95 queue time", reading.choice.zone
-    start = day_start(reading.now.astimezone(zone).date(), zone).astimezone(UTC)
-    if start >= reading.now:
-        return no_data(label, "The day has just begun.")
-    days = queue_times_by_day(
-        Window(start, reading.now),
+def _queue_times(
+    reading: QuerySession, asked: PendingPageQuery, context: NamespaceContext, window: Window
+) -> list[DayQueueTimes]:
+    """Return queue times by day of the teams that the list is of."""
+    return queue_times_by_day(
+        window,
         visibility=reading.visibility,
-        zone=zone,
+        zone=reading.choice.zone,
         filters=asked.filters(reading),
-        context=context if context.window.start <= start else None,
+        context=context if context.window.start <= window.start else None,
+        own=True,
     )
-    if not days:
+
+
+def _today(reading: QuerySession) -> Window:
+    zone = reading.choice.zone
+    start = day_start(reading.now.astimezone(zone).date(), zone).astimezone(UTC)
+    return Window(start, max(reading.now, start + _MINUTE))
+
+
+def _whose(reading: QuerySession) -> str:
+    """Return whose workloads the list shows, in a word or by their names."""
+    teams = reading.filters.team
+    if len(teams) > _MOST_NAMES:
+        return f"{len(teams)} teams"
+    if teams:
+        return " and ".join(teams)
+    return "all teams" if reading.visibility.everything else "your teams"
+
+
+def _queue_time(reading: QuerySession, days: Sequence[DayQueueTimes]) -> KeyFigure:
+    """Return the p95 queue time of today, of the teams that the list is of."""
+    label, date = "p95 queue time", reading.now.astimezone(reading.choice.zone).date()
+    today = next((one for one in days if one.day == date), None)
+    if today is None:
         return no_data(label, "No pod has started today.", note="no start today")
-    (today,) = days[-1:]
     return KeyFigure(
         label,
         duration(today.p95_seconds),
         basis="today",
-        note=f"p50 {duration(today.p50_seconds)}, all teams",
+        note=f"p50 {duration(today.p50_seconds)}, {_whose(reading)}",
     )
 
 
@@ -244,7 +271,6 @@ def _history(
     return {
         "tables": [*past.tables, *([queues_table(queues, reading)] if queues else [])],
         "charts": past.charts,
-        "queue_times": past.queue_times,
         "classes": past.classes,
     }
 
