@@ -54,7 +54,7 @@ def test_what_only_one_window_tells_of_is_no_change() -> None:
         gaps={("west", "claimed"): 9},
         gaps_before={("west", "claimed"): 10},
     )
-    assert found.changes() == Differences(*[Difference(0, "about the same")] * 4)
+    assert found.changes() == Differences(*[Difference(0, "no change")] * 4)
     assert found.changes("claimed") is None
 
 
@@ -72,11 +72,11 @@ def test_without_hours_nothing_is_averaged(hours: dict[str, int]) -> None:
 @pytest.mark.parametrize(
     ("now", "before", "change"),
     [
-        pytest.param(112, 100, Difference(1, "12 % more"), id="more"),
-        pytest.param(96.5, 100, Difference(-1, "3.5 % less"), id="less, under ten percent"),
-        pytest.param(0, 100, Difference(-1, "100 % less"), id="all gone"),
-        pytest.param(100.4, 100, Difference(0, "about the same"), id="hardly"),
-        pytest.param(2500, 100, Difference(1, "2,400 % more"), id="many times"),
+        pytest.param(112, 100, Difference(1, "+12 %"), id="more"),
+        pytest.param(96.5, 100, Difference(-1, "−3.5 %"), id="less, under ten percent"),
+        pytest.param(0, 100, Difference(-1, "−100 %"), id="all gone"),
+        pytest.param(100.4, 100, Difference(0, "no change"), id="hardly"),
+        pytest.param(2500, 100, Difference(1, "25×"), id="many times"),
         pytest.param(5, 0, None, id="from nothing"),
     ],
 )
@@ -87,9 +87,9 @@ def test_amounts_differ_in_percent(now: float, before: float, change: Difference
 @pytest.mark.parametrize(
     ("now", "before", "change"),
     [
-        pytest.param(0.71, 0.679, Difference(1, "3.1 points more"), id="more"),
-        pytest.param(0.1, 0.5, Difference(-1, "40.0 points less"), id="less"),
-        pytest.param(0.5, 0.5, Difference(0, "about the same"), id="same"),
+        pytest.param(0.71, 0.679, Difference(1, "+3.1 pp"), id="more"),
+        pytest.param(0.1, 0.5, Difference(-1, "−40.0 pp"), id="less"),
+        pytest.param(0.5, 0.5, Difference(0, "no change"), id="same"),
         pytest.param(None, 0.5, None, id="not known now"),
         pytest.param(0.5, None, None, id="not known before"),
     ],

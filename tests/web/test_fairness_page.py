@@ -190,7 +190,7 @@ def test_the_page_ranks_who_is_short_and_who_holds_idle_entitlement(admin: Clien
     # Speech held 1 of its 2 GPUs while vision was short.
     assert float(speech["unallocated_gpu_hours"]) > 0
     page = words(text_of(admin, GOLD))
-    assert "Idle entitlement meanwhile" in page
+    assert "Unused entitlement by team" in page
     total = sum(float(row["unallocated_gpu_hours"]) + float(row["idle_gpu_hours"]) for row in idle)
     (told_total,) = re.findall(
         r"([\d.]+) GPU-h in the \d hours? with unmet fair share of another team\.", page

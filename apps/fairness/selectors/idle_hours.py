@@ -140,7 +140,7 @@ def explain_idle(window: Window, filters: FairnessFilters) -> Explained | None:
     lines = [line | {"gpu_hours": line["unallocated"] + line["idle"]} for line in parts]
     return Explained(
         figure=IDLE_MEANWHILE,
-        label="Idle entitlement meanwhile",
+        label="Unused entitlement",
         meaning="Entitlement neither lent nor active, in hours with unmet fair share of others.",
         anchor="fairness",
         value=sum(line["gpu_hours"] for line in lines),
@@ -150,7 +150,7 @@ def explain_idle(window: Window, filters: FairnessFilters) -> Explained | None:
             RowColumn("hour", "Hour", FigureUnit.TIME),
             RowColumn("unallocated", "Not allocated", FigureUnit.GPU_HOURS),
             RowColumn("idle", "Allocated, idle", FigureUnit.GPU_HOURS),
-            RowColumn("gpu_hours", "Idle entitlement", FigureUnit.GPU_HOURS),
+            RowColumn("gpu_hours", "Unused entitlement", FigureUnit.GPU_HOURS),
         ),
         rows=lines,
         origin="Sums of each half hour, kept by hour.",

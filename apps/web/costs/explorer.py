@@ -403,12 +403,11 @@ def _group_rows(
     reading: QuerySession,
     before: Window | None,
 ) -> list[MoneyRow]:
-    costs = [_cost_of(own) for _, own in found]
-    now = money_format.texts(costs, currency, digits=money_format.WHOLE)
-    before_all = [own.before or 0 for _, own in found]
-    then = money_format.texts(before_all, currency, digits=money_format.WHOLE)
     rows = []
-    for (key, own), text, text_before in zip(found, now, then, strict=True):
+    for key, own in found:
+        cost = _cost_of(own)
+        text = UNPRICED if cost is None else printed(cost, currency, digits=money_format.WHOLE)
+        text_before = printed(own.before or 0, currency, digits=money_format.WHOLE)
         groups = dict(zip(map(str, asked.groups), key, strict=True))
         row = _row_of(own, whole, text, text_before, currency)
         named = shown_groups(groups) or {"what": "Everything"}

@@ -287,18 +287,16 @@ def _cause_table(
     order = [cause for cause in WATERFALL_CAUSES if cause in causes]
     found = _by_cause(costs, currency, asked, order)
     names = sorted(found, key=lambda key: (-(found[key].whole or 0), key))
-    texts = _columns_of_texts([found[key] for key in names], currency)
     paid = summed(_of_teams(costs), currency, asked.key_of) if causes is UNUSED else None
     compares = costs.before.rows is not None
     lines = [
         _cause_row(
             _Group(key, found[key], None if paid is None else paid[key]),
-            line,
             currency,
             asked,
             reading,
         )
-        for key, line in zip(names, texts, strict=True)
+        for key in names
     ]
     kind = "unused" if causes is UNUSED else "platform"
     label = " and ".join(GROUP_LABELS[group].lower() for group in asked.by) or "all"
@@ -312,15 +310,6 @@ def _cause_table(
         empty=NOTHING,
         total=_cause_total(found, paid, total_name, currency) if len(lines) > 1 else None,
     )
-
-
-def _columns_of_texts(found: Sequence[_ByCause], currency: str) -> list[tuple[str, ...]]:
-    """Print the whole and each cause of groups: every column adds up as it is printed."""
-    amounts = [(own.whole, *own.cost.values()) for own in found]
-    columns = [
-        money_format.texts(column, currency, digits=WHOLE) for column in zip(*amounts, strict=True)
-    ]
-    return list(zip(*columns, strict=True))
 
 
 def _of_teams(costs: Costs) -> Costs:
@@ -345,7 +334,8 @@ def _cause_columns(
     causes = [money_column(f"{cause.value}_cost", CAUSES[cause].label, currency) for cause in order]
     change = Column("change_ratio", "Change", Format.CHANGE, "%", f"of the {kind} cost before")
     whole = money_column(f"{kind}_cost", kind.capitalize(), currency, "the sum of its causes")
-    hours = Column("gpu_hours", "GPU-hours", Format.GPU_HOURS, "GPU-h", f"{kind} alone")
+    label = "GPU-hours" if kind == "platform" else "Unused GPU-hours"
+    hours = Column("gpu_hours", label, Format.GPU_HOURS, "GPU-h", f"{kind} alone")
     lead = [*(names or [Column("what", "What")])]
     if kind == "platform":
         return [*lead, whole, *([change] if compares else []), *causes, hours]
@@ -371,7 +361,6 @@ class _Group(NamedTuple):
 
 def _cause_row(
     group: _Group,
-    texts: Sequence[str],
     currency: str,
     asked: CostPageQuery,
     reading: QuerySession,
@@ -380,7 +369,7 @@ def _cause_row(
     kind = "unused" if paid is not None else "platform"
     groups = dict(zip(map(str, asked.groups), key, strict=True))
     exact = {f"{kind}_cost": own.whole, **{f"{c.value}_cost": n for c, n in own.cost.items()}}
-    row = _money_row(exact, texts, own, paid, currency)
+    row = _money_row(exact, own, paid, currency)
     explains = {
         name: cost_href(name, groups, reading.query, currency=currency)
         for name in exact
@@ -401,13 +390,16 @@ def _cause_row(
 
 def _money_row(
     exact: Mapping[str, int | None],
-    texts: Sequence[str],
     own: _ByCause,
     paid: Sum | None,
     currency: str,
 ) -> MoneyRow:
     amounts = dict(exact)
-    shown = dict(zip(exact, texts, strict=True))
+    # Each is rounded by itself: other pages that show it must say the same.
+    shown = {
+        key: UNPRICED if amount is None else printed(amount, currency, digits=WHOLE)
+        for key, amount in exact.items()
+    }
     values: dict[str, Value] = {
         "gpu_hours": own.gpu_hours,
         "change_ratio": growth(own.whole or 0, own.before),
@@ -440,8 +432,7 @@ def _cause_total(
             whole.cost[cause] = known if amount is None else (known or 0) + amount
     kind = "platform" if paid is None else "unused"
     exact = {f"{kind}_cost": whole.whole, **{f"{c.value}_cost": n for c, n in whole.cost.items()}}
-    texts = [UNPRICED if n is None else printed(n, currency, digits=WHOLE) for n in exact.values()]
-    row = _money_row(exact, texts, whole, None if paid is None else whole_of(paid), currency)
+    row = _money_row(exact, whole, None if paid is None else whole_of(paid), currency)
     return MoneyRow({**row.values, name: "Total"}, amounts=row.amounts, printed=row.printed)
 
 

@@ -166,7 +166,7 @@ _ALL = (
     ),
     LedgerFigure(
         key="not_busy_gpu_hours",
-        label="Not used",
+        label="Unused allocation",
         meaning="Not running, idle and underutilized. GPU-hours without metrics are left out.",
         anchor="waste",
         value=lambda amounts: amounts.not_running + amounts.idle + amounts.underused,

@@ -1,4 +1,4 @@
-"""The answer of the fairness page: unfair tiers, underserved teams, and idle entitlement."""
+"""The answer of the fairness page: unfair tiers, underserved teams, and unused entitlement."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -19,7 +19,7 @@ IDLE_PARTS = (
     RankPart("idle_gpu_hours", "Allocated, idle", "of-idle"),
 )
 MOST_COMPARED = 200_000
-"""Hours × teams whose idle entitlement is read for a page; more would take seconds."""
+"""Hours × teams whose unused entitlement is read for a page; more would take seconds."""
 TOO_MANY = "Choose a shorter time: these are too many hours and teams to compare."
 _SHOWS = 0.5  # GPU-hours; less is nobody's loss
 
@@ -110,7 +110,7 @@ def _overcommitted(found: FairnessOverview, commitments: Mapping[str, TierCommit
 def overview_drawings(
     found: FairnessOverview, commitments: Mapping[str, TierCommitment], reading: QuerySession
 ) -> list[Drawing]:
-    """Return unmet fair share by tier, by team, and idle entitlement in the same hours."""
+    """Return unmet fair share by tier, by team, and unused entitlement in the same hours."""
     return [
         _tiers(found, commitments, reading),
         _underserved(found, reading),
@@ -179,7 +179,7 @@ def _underserved(found: FairnessOverview, reading: QuerySession) -> Drawing:
 
 
 def _idle(found: FairnessOverview, reading: QuerySession) -> Drawing:
-    """Return the largest idle entitlements in the hours with unmet fair share of other teams."""
+    """Return the largest unused entitlements in the hours with unmet fair share of other teams."""
     tiers = _comparable([row for row in found.tiers if row.denied_gpu_hours > 0])
     by_tier = idle_entitlement(reading.window, tiers, visibility=reading.visibility)
     named = reading.filters.team
@@ -200,7 +200,7 @@ def _idle(found: FairnessOverview, reading: QuerySession) -> Drawing:
     ]
     drawn = ranking(
         "idle",
-        "Idle entitlement meanwhile",
+        "Unused entitlement by team",
         [
             RankedRow(
                 f"{team.team} · {tier}",
@@ -216,7 +216,7 @@ def _idle(found: FairnessOverview, reading: QuerySession) -> Drawing:
         parts=IDLE_PARTS,
         empty=TOO_MANY
         if left_out and not tiers
-        else "No team held idle entitlement in the hours with unmet fair share.",
+        else "No team held unused entitlement in the hours with unmet fair share.",
     )
     return replace(drawn, caption=" ".join(notes))
 

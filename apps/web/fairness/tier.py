@@ -1,4 +1,4 @@
-"""Fairness on one tier: shares over time, unmet fair share, idle entitlement, and its tabs."""
+"""Fairness on one tier: shares over time, unmet fair share, unused entitlement, and its tabs."""
 
 from dataclasses import dataclass, replace
 from typing import Any
@@ -293,14 +293,14 @@ def _short(name: str, found: TierShares, reading: QuerySession) -> Drawing:
 def _idle(
     name: str, found: TierShares, idle: IdleEntitlement | None, reading: QuerySession
 ) -> Drawing:
-    """Return the teams with idle entitlement meanwhile, the largest first; None: not compared."""
-    title = "Idle entitlement meanwhile"
+    """Return the teams with unused entitlement, the largest first; None: not compared."""
+    title = "Unused entitlement by team"
     if idle is None:
         return ranking("idle", title, [], parts=IDLE_PARTS, empty=TOO_MANY)
     hours = f"{idle.hours} hour{'' if idle.hours == 1 else 's'}"
     total = gpus_text(sum(team.total for team in idle.teams))
     kept = "" if idle.is_whole else " Older hours are no longer kept."
-    empty = "No team held idle entitlement in the hours with unmet fair share."
+    empty = "No team held unused entitlement in the hours with unmet fair share."
     if not idle.hours:
         empty = "No hour had unmet fair share."
     drawn = ranking(

@@ -10,12 +10,12 @@ from apps.usage.domain.amounts import NANO, Amounts
 from apps.usage.domain.usage_query import Filters, Grouping, TimeStep, UsageRow
 from apps.web.components import tables, window_picker
 from apps.web.components.figure_row import Change, Verdict
-from apps.web.components.formats import Format, shown
+from apps.web.components.formats import Format, growth, shown
 from apps.web.components.page_query import HOUR
 from apps.web.query_session import QuerySession, of_page, usage_of
 
 _SAME = 0.005  # as fractions: half a percent, or half a point, is no change to speak of
-_WHOLE_FROM = 10
+NO_CHANGE = "no change"
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,15 +85,13 @@ def known_hours(
 
 
 def amount_change(now: float, before: float) -> Difference | None:
-    """Return how an amount differs, in percent of what it was; None where that was nothing."""
+    """Return how an amount differs: in percent, or as a multiple; None where it was nothing."""
     if before <= 0:
         return None
     ratio = now / before
     if abs(ratio - 1) < _SAME:
-        return Difference(0, "about the same")
-    share = abs(ratio - 1) * 100
-    text = f"{share:,.0f} %" if share >= _WHOLE_FROM else f"{share:.1f} %"
-    return Difference(1, f"{text} more") if ratio > 1 else Difference(-1, f"{text} less")
+        return Difference(0, NO_CHANGE)
+    return Difference(1 if ratio > 1 else -1, growth(ratio - 1))
 
 
 def ratio_change(now: float | None, before: float | None) -> Difference | None:
@@ -102,9 +100,10 @@ def ratio_change(now: float | None, before: float | None) -> Difference | None:
         return None
     points = (now - before) * 100
     if abs(points) < _SAME * 100:
-        return Difference(0, "about the same")
-    text = f"{abs(points):.1f} points"
-    return Difference(1, f"{text} more") if points > 0 else Difference(-1, f"{text} less")
+        return Difference(0, NO_CHANGE)
+    return (
+        Difference(1, f"+{points:.1f} pp") if points > 0 else Difference(-1, f"−{-points:.1f} pp")
+    )
 
 
 def change_of(
@@ -116,10 +115,9 @@ def change_of(
     """
     if difference is None or not difference.sign:
         return None
-    amount = difference.text.rpartition(" ")[0].replace(" points", " pp")
     verdict = Verdict.BETTER if difference.sign == better else Verdict.WORSE
     return Change(
-        f"{'+' if difference.sign > 0 else '−'}{amount}",
+        difference.text,
         verdict if better else Verdict.NEUTRAL,
         f"Compared with {comparison.words}",
     )
