@@ -206,7 +206,7 @@ def test_the_fragment_of_the_page_shows_each_finding_with_its_fix(world: World) 
     plant(world, findings={"stuck_counter": 1}, scrape_interval_seconds=60.0)
     examined(world)
     found = open_findings(visibility=EVERYTHING)
-    issues = quality_issues([], found, ())
+    issues = quality_issues([], found, {}, ())
     html = render_to_string("data_quality/_findings.html", {"issues": issues, **WHEN})
     for row in found:
         assert row.title in html

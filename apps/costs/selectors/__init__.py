@@ -89,7 +89,14 @@ from apps.costs.selectors.months import (
     monthly_report,
     period_states,
 )
-from apps.costs.selectors.prices import PriceList, PriceRow, price_book, price_list
+from apps.costs.selectors.prices import (
+    CapacityValue,
+    PriceList,
+    PriceRow,
+    capacity_values,
+    price_book,
+    price_list,
+)
 from apps.costs.selectors.recommendations import (
     DECIDED,
     DECIDED_TO_SAVE,

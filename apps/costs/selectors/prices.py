@@ -1,16 +1,23 @@
 """Reads of prices: those of one moment, and the book of all times."""
 
+from collections import defaultdict
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
+from functools import reduce
+from operator import add
 
-from django.db.models import QuerySet
+from django.db.models import F, QuerySet, Sum
 
 from apps.accounts.permissions import Visibility
 from apps.clusters.domain.tiers import model_key
+from apps.clusters.domain.window import day_of
 from apps.clusters.models import holds_at
+from apps.clusters.selectors import report
+from apps.costs.domain.costing import FREE, HELD, money
 from apps.costs.domain.prices import PriceBook, PriceEntry, PriceKind, places
-from apps.costs.models import Price
+from apps.costs.models import PoolCostDay, Price
+from apps.usage.domain.amounts import NANO
 
 _EVER = datetime.min.replace(tzinfo=UTC)
 
@@ -109,3 +116,53 @@ def _row(entry: PriceEntry) -> PriceRow:
         source=entry.source,
         valid_from=entry.valid_from,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class CapacityValue:
+    """The mean capacity of some days in GPUs, and what an hour of one of them cost."""
+
+    gpus: float
+    per_gpu_hour: Decimal
+    currency: str
+
+
+VALUE_DAYS = 7
+
+
+def capacity_values(
+    now: datetime, *, visibility: Visibility
+) -> dict[tuple[str, str], CapacityValue]:
+    """Return the value of capacity by (cluster, tier); an empty tier is the whole cluster.
+
+    Of the last VALUE_DAYS whole days, in the report's currency; what has no price is left out.
+    Nothing for who does not see everything. One query.
+    """
+    if not visibility.everything:
+        return {}
+    terms = report()
+    today = day_of(now, terms.zone)
+    rows = PoolCostDay.objects.filter(
+        day__gte=today - timedelta(days=VALUE_DAYS), day__lt=today, currency=terms.currency
+    ).order_by("cluster__name", "tier__name", "day")
+    hours, cost = (
+        reduce(add, (F(f"{prefix}{cause.value}") for cause in (*HELD, *FREE)))
+        for prefix in ("", "cost_")
+    )
+    found = rows.values_list("cluster__name", "tier__name", "day")
+    sums: dict[tuple[str, str], tuple[int, int]] = {}
+    days: dict[str, set[date]] = defaultdict(set)
+    for cluster, tier, day, of_hours, of_cost in found.annotate(hours=Sum(hours), cost=Sum(cost)):
+        days[cluster].add(day)
+        for key in ((cluster, tier), (cluster, "")):
+            known = sums.get(key, (0, 0))
+            sums[key] = known[0] + of_hours, known[1] + of_cost
+    return {
+        key: CapacityValue(
+            gpus=of_hours / NANO / (24 * len(days[key[0]])),
+            per_gpu_hour=money(of_cost) / (Decimal(of_hours) / NANO),
+            currency=terms.currency,
+        )
+        for key, (of_hours, of_cost) in sums.items()
+        if of_hours
+    }

@@ -1,10 +1,13 @@
 """Issues of data quality in the order of what they cost: hours, then GPU-hours, then pods."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from decimal import Decimal
 
+from apps.costs.selectors import CapacityValue
 from apps.operations.selectors import FindingRow
+from apps.web.components import formats
 from apps.web.components.page_query import Query, href
 from apps.web.data_quality.cluster_health import RunLine
 
@@ -20,6 +23,8 @@ _EFFECTS = {
 }
 _CORRECT = "None on figures: they are correct."
 _HOUR_SEVERITY = {"failed": "error", "missing": "error", "partial": "warning"}
+Values = Mapping[tuple[str, str], CapacityValue]
+"""The value of capacity by cluster and tier: what the GPU-hours of an issue are worth."""
 _NEVER_TRIED = "These hours were never collected."
 
 
@@ -50,25 +55,37 @@ class QualityIssue:
 
 
 def quality_issues(
-    lines: Iterable[RunLine], findings: Iterable[FindingRow], query: Query
+    lines: Iterable[RunLine], findings: Iterable[FindingRow], values: Values, query: Query
 ) -> list[QualityIssue]:
     """Return incomplete hours and findings of the doctor, the dearest first.
 
-    Errors without a known cost stand before what costs GPU-hours: they hide what is lost.
+    Errors without a known cost stand before what costs GPU-hours: they hide what is lost. Money is
+    about what the GPU-hours cost, at the mean price of their tier or cluster in the last days.
     """
     stray = href("gpus", (*query, ("tab", "table"), ("state", "unattributed"))) or ""
-    issues = [*map(_of_hours, lines), *(_of_finding(row, stray) for row in findings)]
+    issues = [
+        *(_of_hours(line, values.get((line.cluster, ""))) for line in lines),
+        *(_of_finding(row, values, stray) for row in findings),
+    ]
     return sorted(issues, key=lambda issue: (issue.order, issue.place, issue.code))
 
 
-def _of_hours(line: RunLine) -> QualityIssue:
+def _worth(gpu_hours: float, value: CapacityValue | None) -> str:
+    """Return about what GPU-hours cost; empty without a price."""
+    if value is None or not gpu_hours:
+        return ""
+    cost = Decimal(repr(gpu_hours)) * value.per_gpu_hour
+    return f"about {formats.money(cost, value.currency)}"
+
+
+def _of_hours(line: RunLine, value: CapacityValue | None) -> QualityIssue:
     hours = f"{line.hours:,} hour{'' if line.hours == 1 else 's'}"
     partial = line.state == "partial"
     return QualityIssue(
         severity=_HOUR_SEVERITY.get(line.state, "warning"),
         title=f"{hours} {line.words}",
         place=f"{line.cluster} · {line.span}",
-        cost=f"{line.hours:,} h",
+        cost=_joined(f"{line.hours:,} h", _capacity(line, value)),
         cause=line.remarks or _NEVER_TRIED,
         effect=(
             f"Pods or metrics of {hours} are missing." if partial else f"Totals exclude {hours}."
@@ -83,17 +100,32 @@ def _of_hours(line: RunLine) -> QualityIssue:
     )
 
 
-def _of_finding(row: FindingRow, stray: str) -> QualityIssue:
+def _capacity(line: RunLine, value: CapacityValue | None) -> str:
+    """Return about how much capacity no total has; empty of partial hours, which are in totals."""
+    if value is None or line.state == "partial":
+        return ""
+    gpu_hours = line.hours * value.gpus
+    return _joined(f"about {gpu_hours:,.0f} GPU-h", _worth(gpu_hours, value))
+
+
+def _joined(*parts: str) -> str:
+    return " · ".join(part for part in parts if part)
+
+
+def _of_finding(row: FindingRow, values: Values, stray: str) -> QualityIssue:
     subject = "GPU model unknown" if row.subject == "unknown" else row.subject
-    costs = [
-        f"{row.gpu_hours:,.1f} GPU-h" if row.gpu_hours else "",
-        f"{row.pods:,} pod{'' if row.pods == 1 else 's'}" if row.pods else "",
-    ]
+    # The subject is a tier, a team and a tier, or something else on the cluster.
+    tier = row.subject.rpartition(" ")[2]
+    value = values.get((row.cluster, tier), values.get((row.cluster, "")))
     return QualityIssue(
         severity=row.severity,
         title=row.title,
-        place=" · ".join(part for part in (row.cluster, subject) if part),
-        cost=" · ".join(cost for cost in costs if cost),
+        place=_joined(row.cluster, subject),
+        cost=_joined(
+            f"{row.gpu_hours:,.1f} GPU-h" if row.gpu_hours else "",
+            _worth(row.gpu_hours or 0.0, value),
+            f"{row.pods:,} pod{'' if row.pods == 1 else 's'}" if row.pods else "",
+        ),
         cause=row.what,
         effect=_EFFECTS.get((row.group, row.severity), _CORRECT),
         action="",

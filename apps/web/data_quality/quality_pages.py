@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from typing import Any
 
 from django.conf import settings
 from django.http import HttpResponse, HttpResponseBase
@@ -11,6 +12,7 @@ from django.shortcuts import render
 from apps.clusters import selectors as clusters
 from apps.clusters.domain.devices.exporter_profile import VENDOR_LIMITS, JobProfile, VirtualGpus
 from apps.clusters.domain.window import last_closed_hour
+from apps.costs.selectors import capacity_values
 from apps.operations.selectors import ClusterProgress, collection_progress, open_findings, verdicts
 from apps.usage import selectors as usage
 from apps.usage.domain.collection import CollectionState
@@ -161,16 +163,17 @@ def data_health(request: PageRequest) -> HttpResponseBase:
     judged = verdicts(clusters=reading.filters.cluster)
     troubles = cluster_health.troubles(healths)
     findings = open_findings(visibility=reading.visibility, clusters=reading.filters.cluster)
-    issues = quality_issues(troubles, findings, reading.query)
+    values = capacity_values(reading.now, visibility=reading.visibility)
+    issues = quality_issues(troubles, findings, values, reading.query)
     of_portal = [row for row in findings if not row.cluster]
     listed = sum(1 for row in findings if row.cluster and row.severity != "note")
     summary = cluster_health.summary(troubles, judged, of_portal)
-    unattributed = unattributed_nodes(reading)
     (tier_gaps,) = usage.gap_hours([reading.window], visibility=reading.visibility)
-    histories = exporter_histories(
-        since=reading.now - _EXPORTERS_SEEN, visibility=reading.visibility
-    )
+    tabs = tab_bar(request, _TABS, name="Data quality")
     rows = clusters.cluster_rows(visibility=reading.visibility)
+    # A file can be asked for whatever tab is open.
+    is_of_exporters = tabs.chosen == "exporters" or "format" in request.GET
+    exporters = _exporters(reading) if is_of_exporters else {"tables": ()}
     return respond(
         request,
         reading,
@@ -179,16 +182,12 @@ def data_health(request: PageRequest) -> HttpResponseBase:
             cluster_health.verdicts_table(judged, healths, tier_gaps, reading),
             cluster_health.clusters_table(rows, reading),
             _collections(request, reading, states),
-            *([unattributed] if unattributed else []),
-            exporters_table(histories, reading),
+            *exporters.pop("tables"),
         ],
-        tabs=tab_bar(request, _TABS, name="Data quality").counted({"findings": len(issues)}),
+        tabs=tabs.counted({"findings": len(issues)}),
         issues=issues[:OPEN_ISSUES],
         more_issues=issues[OPEN_ISSUES:],
         withheld=cluster_health.withheld(judged, listed),
-        exporter_changes=exporter_changes(histories, reading),
-        exporter_limits=exporter_limits(histories),
-        watch_notes=clusters.watch_issues(visibility=reading.visibility),
         healths=healths,
         verdicts=cluster_health.cluster_verdicts(judged, healths),
         tier_verdict=cluster_health.tier_verdict(judged, tier_gaps),
@@ -200,7 +199,25 @@ def data_health(request: PageRequest) -> HttpResponseBase:
         problem=problem,
         quality=_quality(reading, summary),
         gaps=usage.gap_tiers(reading.window, visibility=reading.visibility) if tier_gaps else [],
+        **exporters,
     )
+
+
+def _exporters(reading: QuerySession) -> dict[str, Any]:
+    """Return what the tab of exporters shows beside the clusters."""
+    unattributed = unattributed_nodes(reading)
+    histories = exporter_histories(
+        since=reading.now - _EXPORTERS_SEEN, visibility=reading.visibility
+    )
+    return {
+        "tables": [
+            *([unattributed] if unattributed else []),
+            exporters_table(histories, reading),
+        ],
+        "exporter_changes": exporter_changes(histories, reading),
+        "exporter_limits": exporter_limits(histories),
+        "watch_notes": clusters.watch_issues(visibility=reading.visibility),
+    }
 
 
 def _state_links(
