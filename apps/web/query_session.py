@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, TypeVar
 from zoneinfo import ZoneInfo
 
-from django.http import HttpRequest
+from django.http import HttpRequest, QueryDict
 from django.utils import timezone
 
 from apps.accounts.permissions import Visibility, visibility_of
@@ -235,22 +235,28 @@ class QuerySession:
 
 
 def query_session(
-    request: PageRequest, *, takes: Sequence[str] = (), keeps: bool = True
+    request: PageRequest,
+    *,
+    takes: Sequence[str] = (),
+    keeps: bool = True,
+    given: QueryDict | None = None,
 ) -> QuerySession:
     """Return how to read for this request; the clock is read here.
 
     `takes` names the filters that the page is narrowed by beside the cluster; `keeps` says
-    whether the others stay in its links. Three queries at most, one more with `takes`, and three
+    whether the others stay in its links. `given` is read in place of the address, where the page
+    itself says what its window is. Three queries at most, one more with `takes`, and three
     more where the address names a namespace.
     """
     visibility = visibility_of(request.user)
     now = timezone.now().replace(microsecond=0)
-    choice = page_query.window_from(request.GET, zone=clusters.report().zone, now=now)
+    given = request.GET if given is None else given
+    choice = page_query.window_from(given, zone=clusters.report().zone, now=now)
     known = tuple(row.name for row in clusters.cluster_rows(visibility=visibility))
     filtering = filtering_of(
-        request.GET, takes=takes, keeps=keeps, clusters=known, visibility=visibility, now=now
+        given, takes=takes, keeps=keeps, clusters=known, visibility=visibility, now=now
     )
-    compares = request.GET.get(COMPARE) != NOT_COMPARED
+    compares = given.get(COMPARE) != NOT_COMPARED
     return QuerySession(
         choice=choice,
         filters=filtering.filters,

@@ -92,8 +92,7 @@ def _of_month(request: PageRequest, first: date) -> QuerySession:
     for name in ("window", "start", "end", "compare"):
         given.pop(name, None)
     given["first"], given["last"], given["interval"] = str(first), str(last), "day"
-    request.GET = given  # type: ignore[assignment] # the same, with the days of the month
-    return query_session(request)
+    return query_session(request, given=given)
 
 
 def _following(first: date) -> date:
