@@ -3,7 +3,7 @@
 from django.urls import URLPattern, path, re_path
 from rest_framework.views import APIView
 
-from apps.api import bills, costs, fairness, pending, quota_requests, quotas, views
+from apps.api import bills, costs, fairness, pending, proposals, quota_requests, quotas, views
 
 app_name = "api"
 
@@ -26,8 +26,9 @@ _LISTS: dict[str, type[APIView]] = {
     "reconciliation": bills.ReconciliationView,
     "recommendations": costs.RecommendationsView,
     "quota-requests": quota_requests.QuotaRequestsView,
+    "proposals": proposals.ProposalsView,
 }
-_REQUEST = "quota-requests/<int:pk>"
+_REQUEST, _PROPOSAL = "quota-requests/<int:pk>", "proposals/<int:pk>"
 
 
 def _routes(name: str, view: type[APIView], route: str = "") -> list[URLPattern]:
@@ -47,6 +48,12 @@ urlpatterns = [
         route
         for name, view in quota_requests.ACTIONS.items()
         for route in _routes(f"{name}-quota-request", view, f"{_REQUEST}/{name}")
+    ),
+    *_routes("proposal", proposals.ProposalView, _PROPOSAL),
+    *(
+        route
+        for name, view in proposals.ACTIONS.items()
+        for route in _routes(f"{name}-proposal", view, f"{_PROPOSAL}/{name}")
     ),
     re_path(r"", views.NowhereView.as_view()),
 ]

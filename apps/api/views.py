@@ -100,7 +100,7 @@ def pod_records(rows: Iterable[PodRow], *, window: Window) -> list[Record]:
 LISTS = (
     *("usage", "pods", "pending", "pending/history", "quotas", "budgets", "fairness"),
     *("costs", "costs/focus", "waste", "bills", "reconciliation", "recommendations"),
-    *("quota-requests", "tiers", "teams", "clusters", "collections"),
+    *("quota-requests", "proposals", "tiers", "teams", "clusters", "collections"),
 )
 
 

@@ -11,13 +11,14 @@ from django.urls.resolvers import URLResolver
 from apps.api import urls
 from tests.api.conftest import client_of
 from tests.factories import Portal
+from tests.operations.proposals import make_proposal
 from tests.quota_requests.requests import make_request
 
 VERBS = ("get", "head", "options", "post", "put", "patch", "delete")
 ROLES = ("anonymous", "ada", "ben", "dan", "cleo", "finn")
 LISTS = (
     *("usage", "pods", "pending", "pending/history", "quotas", "budgets", "fairness"),
-    *("costs", "costs/focus", "waste", "recommendations", "quota-requests"),
+    *("costs", "costs/focus", "waste", "recommendations", "quota-requests", "proposals"),
     *("tiers", "teams", "clusters", "collections"),
 )
 READ = {"get": 200, "head": 200, "options": 200}
@@ -66,6 +67,20 @@ for slash in ("", "/"):
         }
         if said == 428 and action in ASKING:
             TABLE[f"{REQUEST}/{action}{slash}"]["dan"] |= {"post": 404}
+# A proposal of vision by somebody who left: nobody of these cancels it, and its team was changed.
+PROPOSAL = "/api/v1/proposals/1"
+for slash in ("", "/"):
+    for role in SIGNED_IN:
+        TABLE[f"/api/v1/proposals{slash}"][role] = READ | REFUSED | {"post": 400}
+    TABLE[f"{PROPOSAL}{slash}"] = {"anonymous": UNKNOWN} | SIGNED_IN
+    TABLE[f"{PROPOSAL}{slash}"]["dan"] = READ | REFUSED | OF_OTHERS
+    for action, said in (("approve", 422), ("reject", 400)):
+        TABLE[f"{PROPOSAL}/{action}{slash}"] = {"anonymous": UNKNOWN} | {
+            role: ONLY_POST | {"post": said if role == "cleo" else 403} for role in SIGNED_IN
+        }
+    TABLE[f"{PROPOSAL}/cancel{slash}"] = {"anonymous": UNKNOWN} | {
+        role: ONLY_POST | {"post": 404 if role == "dan" else 403} for role in SIGNED_IN
+    }
 TABLE["/api/v1/"] = {"anonymous": UNKNOWN} | SIGNED_IN
 # The document describes addresses, not data: anybody may read it.
 TABLE["/api/schema/"] = dict.fromkeys(ROLES, READ | REFUSED)
@@ -76,6 +91,7 @@ TABLE["/api/v1/nothing"] = {role: dict.fromkeys(VERBS, 404) for role in ROLES}
 def test_every_address_gives_every_role_what_the_table_says(portal: Portal) -> None:
     clients = {role: client_of(getattr(portal, role, None)) for role in ROLES}
     make_request(portal, pk=1)
+    make_proposal(portal, pk=1)
     wrong = {}
     for path, roles in TABLE.items():
         if path.removesuffix("/") in TABLE.keys() - {path}:

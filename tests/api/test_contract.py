@@ -63,6 +63,8 @@ FIELDS: dict[str, tuple[str, ...]] = {
         *("cluster", "namespace", "source", "name", "key", "from", "to", "reason", "needed_by"),
         *("until", "state"),
     ),
+    "proposals": ("id", "team", "kind", "subject", "before", "after", "reason", "state", "author"),
+    "proposals/{id}": ("dry_run_passed", "catalog_changes", "history"),
     "quota-requests/{id}": ("state", "preview", "evidence", "history"),
     "tiers": ("name",),
     "teams": ("name",),

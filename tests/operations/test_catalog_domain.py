@@ -74,12 +74,19 @@ def test_positions_are_numbered_anew_when_no_room_is_left() -> None:
         ("2026-01-01T06:00:00Z", "Asia/Kolkata", datetime(2026, 1, 1, 6, tzinfo=UTC)),
         ("2026-01-01t06:00:00.5+05:30", "UTC", datetime(2026, 1, 1, 0, 30, 0, 500_000, tzinfo=UTC)),
         ("2026-01-01 06:00:00z", "UTC", datetime(2026, 1, 1, 6, tzinfo=UTC)),
+        ("1999-12-31T23:00:00Z", "Europe/Berlin", datetime(1999, 12, 31, 23, tzinfo=UTC)),
     ],
 )
 def test_a_date_begins_at_midnight_in_the_report_zone(
     text: str, zone: str, expected: datetime
 ) -> None:
     assert instant(text, ZoneInfo(zone)) == expected
+
+
+@pytest.mark.parametrize("text", ["1999-12-31", "1999-12-31T22:59:59Z", "0001-01-01T00:00:00Z"])
+def test_nothing_is_older_than_the_first_day(text: str) -> None:
+    with pytest.raises(ValueError, match="does not lie between"):
+        instant(text, ZoneInfo("Europe/Berlin"))
 
 
 @pytest.mark.parametrize(

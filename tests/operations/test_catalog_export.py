@@ -27,6 +27,12 @@ def test_what_is_exported_says_the_same(text: str) -> None:
     assert export_catalog(now=TUESDAY) == exported
 
 
+def test_the_first_day_of_a_zone_east_of_greenwich_is_read_back() -> None:
+    prices = [small()["prices"][0] | {"valid_from": "2000-01-01"}]
+    load(small(prices=prices, report={"time_zone": "Europe/Berlin", "currency": "USD"}))
+    assert load(export_catalog(now=TUESDAY), TUESDAY).is_empty
+
+
 def test_an_exported_catalog_makes_a_new_portal_like_this_one() -> None:
     load(EVERY_KEY)
     exported = export_catalog(now=TUESDAY)

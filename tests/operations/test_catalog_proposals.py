@@ -2,27 +2,42 @@
 
 from datetime import datetime, timedelta
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 import yaml
 
 from apps.accounts.domain.identity import ActingParty
 from apps.accounts.models import AuditEntry, User
-from apps.accounts.permissions import NotAllowed
+from apps.accounts.permissions import EVERYTHING, NotAllowed, visibility_of
 from apps.accounts.services import verify_audit
+from apps.alerts.models import Alert
+from apps.clusters.models import Cluster, Namespace
 from apps.clusters.services import catalog as clusters
 from apps.operations.domain.proposals import ProposalKind, ProposalRefused, ProposalTarget
 from apps.operations.domain.source_positions import CatalogError
 from apps.operations.models import CatalogProposal
+from apps.operations.selectors import (
+    BudgetImpact,
+    EntitlementImpact,
+    NamespaceMove,
+    NamespacesImpact,
+    open_proposals,
+    proposal_impacts,
+    proposal_rows,
+    proposal_steps,
+)
 from apps.operations.services import (
     approve_proposal,
     cancel_proposal,
+    dry_runs,
     export_catalog,
     load_catalog,
     preview_proposal,
     reject_proposal,
     submit_proposal,
 )
+from apps.operations.services.alerting import gather_requests
 from apps.quotas.models import Budget, Entitlement
 from tests.operations.catalogs import MONDAY, TUESDAY, WEDNESDAY, load, small
 
@@ -187,3 +202,97 @@ def test_each_step_is_in_the_audit(ada: User, cleo: User) -> None:
 
 def _text(catalog: dict[str, Any]) -> str:
     return yaml.safe_dump(catalog, sort_keys=False)
+
+
+# ---------------------------------------------------------------- impact, dry run and alerts
+
+
+def test_an_entitlement_is_held_against_those_of_other_teams(ada: User) -> None:
+    change = preview_proposal(ENTITLEMENT, {"gpus": "6"}, now=TUESDAY).change
+    (found,) = proposal_impacts([change], now=TUESDAY, visibility=EVERYTHING)
+    assert isinstance(found, EntitlementImpact)
+    assert (found.share(4), found.share(0), found.capacity) == (1.0, None, None)
+    with_others = EntitlementImpact(others=6.0, capacity=8.0, allocated=1.0)
+    assert (with_others.share(2), with_others.committed(2)) == (0.25, 1.0)
+
+
+def test_namespaces_that_move_are_named_with_both_teams(ada: User) -> None:
+    cluster = Cluster.objects.get()
+    for name in ("v-one", "a-speech", "lone"):
+        Namespace.objects.create(cluster=cluster, name=name)
+    wanted = {"patterns": ["vision", "a-speech", "lone"]}
+    change = preview_proposal(NAMESPACES, wanted, now=TUESDAY).change
+    (found,) = proposal_impacts([change], now=TUESDAY, visibility=EVERYTHING)
+    assert found == NamespacesImpact(
+        (
+            NamespaceMove("a-speech", "speech", "vision"),
+            NamespaceMove("lone", "", "vision"),
+            NamespaceMove("v-one", "vision", ""),
+        ),
+        costs={},
+    )
+
+
+@pytest.mark.parametrize("unit", ["money", "gpu_hours"])
+def test_a_new_budget_is_held_against_the_period_that_runs(ada: User, unit: str) -> None:
+    target = ProposalTarget(ProposalKind.BUDGET, "vision", f"month {unit}")
+    value = {"amount": "10", **({"currency": "USD"} if unit == "money" else {})}
+    change = preview_proposal(target, value, now=TUESDAY).change
+    (found,) = proposal_impacts([change], now=TUESDAY, visibility=EVERYTHING)
+    assert isinstance(found, BudgetImpact)
+    assert (found.used, found.burn_rate(10.0)) == (None, None)
+    assert BudgetImpact("USD", 5.0, 15.0).burn_rate(10.0) == 1.5
+
+
+def test_a_dry_run_says_what_approving_would_do_now(ada: User) -> None:
+    submit(ada, NAMESPACES, {"patterns": ["vision"]})
+    (row,) = open_proposals(visibility=EVERYTHING)
+    (run,) = dry_runs([row.change], now=TUESDAY)
+    assert (len(run.changes), run.refusal) == (1, "")
+    other = small()
+    other["teams"][0]["namespaces"] = ["vision", "v-*", "video"]
+    load(other, TUESDAY)
+    (run,) = dry_runs([row.change], now=WEDNESDAY)
+    assert "changed after this was proposed" in run.refusal
+    assert dry_runs([], now=TUESDAY) == []
+
+
+def test_each_step_is_an_alert_of_the_team(ada: User, cleo: User) -> None:
+    gather_requests(TUESDAY, ZoneInfo("UTC"))
+    pk = submit(ada, NAMESPACES, {"patterns": ["vision"]})
+    approve(cleo, pk)
+    assert gather_requests(WEDNESDAY, ZoneInfo("UTC")) == 2
+    assert gather_requests(WEDNESDAY, ZoneInfo("UTC")) == 0
+    found = Alert.objects.order_by("pk").values_list("team__name", "title", "path")
+    assert list(found) == [
+        (
+            "vision",
+            f"Proposal {pk} was {word}: namespaces of vision",
+            f"/quotas/proposals/{pk}/",
+        )
+        for word in ("submitted", "approved")
+    ]
+
+
+def test_a_proposal_is_read_with_its_steps_by_who_sees_its_team(ada: User, cleo: User) -> None:
+    pk = submit(ada, NAMESPACES, {"patterns": ["vision"]})
+    approve(cleo, pk)
+    steps = proposal_steps(pk, visibility=EVERYTHING)
+    assert [(step.actor, step.word) for step in steps] == [
+        ("ada", "submitted"),
+        ("cleo", "approved"),
+    ]
+    assert proposal_steps(pk, visibility=visibility_of(User.objects.create_user("dan"))) == []
+
+
+def test_proposals_are_read_in_pages_the_latest_first(ada: User, cleo: User) -> None:
+    pks = [
+        submit(ada, NAMESPACES, {"patterns": ["vision"]}),
+        submit(ada, BUDGET, {"amount": "10", "currency": "USD"}),
+        submit(cleo, ENTITLEMENT, {"gpus": "6"}),
+    ]
+    first = proposal_rows(visibility=EVERYTHING, page_size=2)
+    rest = proposal_rows(visibility=EVERYTHING, page_size=2, cursor=first.next_cursor)
+    assert [row.id for row in (*first.rows, *rest.rows)] == pks[::-1]
+    assert rest.next_cursor is None
+    assert proposal_rows(visibility=EVERYTHING, states=["approved"]).rows == ()

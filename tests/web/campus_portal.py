@@ -3,18 +3,21 @@
 Its pages are as full as those of a real cluster: limits of length are held against it.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from functools import cache
 
+from apps.accounts.domain.identity import ActingParty
 from apps.accounts.models import User
 from apps.clusters.domain.window import Window
 from apps.clusters.gateways import cluster_source
 from apps.clusters.models import Cluster, Device, Pod
 from apps.clusters.services.watch.follow import snapshot
+from apps.operations.domain.proposals import ProposalKind, ProposalTarget, ProposedValue
 from apps.operations.management.demo_setup import Story, close_last_month, ensure_people
-from apps.operations.services import load_catalog
+from apps.operations.models import CatalogProposal
+from apps.operations.services import load_catalog, reject_proposal, submit_proposal
 from apps.operations.services.deriving import derive_after_history
 from apps.pending.models import Episode
 from apps.quota_requests.models import ChangeRequest
@@ -43,9 +46,45 @@ def fill_campus_portal() -> None:
         collect_window("lab", Window(end - timedelta(hours=HOURS), end), now=NOW)
         derive_after_history(lambda: NOW)
         Story(lambda: NOW).tell()
+        _propose()
         close_last_month(NOW)
     # Their accounts are as old as all else, whatever day it is.
     User.objects.update(date_joined=NOW)
+
+
+PROPOSED: Sequence[tuple[ProposalTarget, ProposedValue, str]] = (
+    (
+        ProposalTarget(ProposalKind.BUDGET, "vision", "month money"),
+        {"amount": "90000", "currency": "USD"},
+        "A larger model is planned.",
+    ),
+    (
+        ProposalTarget(ProposalKind.ENTITLEMENT, "speech", "whole-a100"),
+        {"gpus": "20"},
+        "Two training runs a week from November on.",
+    ),
+    (
+        ProposalTarget(ProposalKind.NAMESPACES, "vision"),
+        {"patterns": ["vision", "vision-*", "robotics-dev"]},
+        "The simulator is ours since the reorganization.",
+    ),
+    (
+        ProposalTarget(ProposalKind.BUDGET, "speech", "month gpu_hours"),
+        {"amount": "30000"},
+        "The budget of October ended on the 20th.",
+    ),
+)
+
+
+def _propose() -> None:
+    """Propose changes of the catalog of each kind; the first is rejected."""
+    lead, admin = (User.objects.get(username=name) for name in (LEAD, ADMIN))
+    asks, decides = ActingParty(LEAD, "campus"), ActingParty(ADMIN, "campus")
+    made = [
+        submit_proposal(lead, target, value, reason=reason, now=NOW, by=asks)
+        for target, value, reason in PROPOSED
+    ]
+    reject_proposal(admin, made[0].pk, decision="After the audit.", now=NOW, by=decides)
 
 
 def _watch() -> None:
@@ -84,6 +123,7 @@ def campus_pages() -> dict[str, str]:
     item = Episode.objects.filter(until=None, workload__namespace__name__startswith="speech")[0]
     device = Device.objects.order_by("pk")[0]
     draft = ChangeRequest.objects.get(state="draft")
+    proposal = CatalogProposal.objects.filter(state="submitted").order_by("pk")[0]
     person = User.objects.get(username=MEMBER)
     return {
         "home": "/",
@@ -102,6 +142,7 @@ def campus_pages() -> dict[str, str]:
         "edit-request": f"/quotas/requests/{draft.pk}/edit/",
         "proposals": "/quotas/proposals/",
         "new-proposal": "/quotas/proposals/new/",
+        "proposal": f"/quotas/proposals/{proposal.pk}/",
         "approvals": "/quotas/approvals/",
         "costs": "/costs/",
         "waste": "/costs/waste/",

@@ -4,14 +4,18 @@ from collections.abc import Callable
 from html import unescape
 
 import pytest
+from django.core.cache import cache
+from django.db import connection
 from django.test import Client
+from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
 
 from apps.accounts.models import User
 from apps.operations.models import CatalogProposal
 from apps.quotas.models import Entitlement
 from tests.factories import Portal
 from tests.operations.catalogs import load, small
-from tests.web.pages import text_of
+from tests.web.pages import file_of, text_of
 
 pytestmark = pytest.mark.django_db
 SignIn = Callable[[User], Client]
@@ -51,7 +55,7 @@ def test_a_lead_previews_and_submits_and_an_administrator_approves(ada: User, cl
     address = made["Location"]
     assert "An administrator decides" not in text_of(lead, address)
     assert "Cancel proposal" in text_of(lead, address)
-    assert "entitlement of speech in any" in text_of(admin, "/quotas/approvals/")
+    assert "Entitlement of speech in any: 4 GPUs → 6 GPUs" in text_of(admin, "/quotas/approvals/")
     assert "nav-count" in text_of(admin, "/quotas/approvals/")
     done = admin.post(f"{address}do/approve", {"decision": ""}, follow=True).content.decode()
     assert "manage.py export_catalog" in done
@@ -90,7 +94,7 @@ def test_others_neither_propose_for_a_team_nor_see_its_proposals(ada: User, cleo
     pk = CatalogProposal.objects.get().pk
     assert ben.get(f"/quotas/proposals/{pk}/").status_code == 404
     assert ben.post(f"/quotas/proposals/{pk}/do/approve").status_code == 404
-    assert "entitlement of speech" not in text_of(ben, "/quotas/proposals/")
+    assert "No open proposals of your teams." in text_of(ben, "/quotas/proposals/")
     own = client_of(cleo).post(f"/quotas/proposals/{pk}/do/approve")
     assert own.status_code == 403
     assert "Another administrator" in own.content.decode()
@@ -105,3 +109,82 @@ def test_each_kind_has_its_form(portal: Portal, admin: Client, kind: str) -> Non
     field = {"entitlement": "gpus", "namespaces": "patterns", "budget": "amount"}[kind]
     assert f'name="{field}"' in text_of(admin, address)
     assert 'name="kind"' in text_of(admin, "/quotas/proposals/new/")
+
+
+def proposed(user: User, **changed: str) -> int:
+    given = {**GIVEN, "then": "submit", "reason": "The exam needs it.", **changed}
+    assert client_of(user).post("/quotas/proposals/create", given).status_code == 302
+    return CatalogProposal.objects.latest("pk").pk
+
+
+def test_the_approvals_page_decides_on_a_proposal_and_says_what_was_done(
+    ada: User, cleo: User
+) -> None:
+    pk, admin = proposed(ada), client_of(cleo)
+    page = text_of(admin, "/quotas/approvals/")
+    for fact in ("Allocated", "Share of entitlements", "Entitlements ÷ capacity", "Dry run"):
+        assert f"<dt>{fact}" in page
+    assert "entitlement speech × any" in page.split("Catalog changes")[1]
+    done = admin.post(f"/quotas/proposals/{pk}/do/approve", {"back": "approvals"})
+    assert done["Location"] == f"/quotas/approvals/?proposal={pk}#decided"
+    page = text_of(admin, done["Location"])
+    assert "Approved: the entitlement of speech in any." in page
+    assert "No requests or proposals need your decision." in page
+
+
+@pytest.mark.parametrize("query", ["proposal=x", "proposal=7777", "proposal=²", "proposal="])
+def test_an_address_says_nothing_of_a_proposal_that_was_not_decided(
+    ada: User, cleo: User, query: str
+) -> None:
+    pk = proposed(ada)
+    for address in (f"/quotas/approvals/?{query}", f"/quotas/approvals/?proposal={pk}"):
+        assert 'id="decided"' not in text_of(client_of(cleo), address)
+
+
+def test_open_and_decided_proposals_have_tabs_with_addresses(ada: User, cleo: User) -> None:
+    pk, admin = proposed(ada), client_of(cleo)
+    assert "Dry run passed" in text_of(admin, "/quotas/proposals/")
+    assert "No decided proposals." in text_of(admin, "/quotas/proposals/?tab=decided")
+    admin.post(f"/quotas/proposals/{pk}/do/reject", {"decision": "No capacity."})
+    assert "No open proposals." in text_of(admin, "/quotas/proposals/")
+    assert "rejected" in text_of(admin, "/quotas/proposals/?tab=decided")
+    page = text_of(admin, f"/quotas/proposals/{pk}/")
+    assert "No capacity." in page[page.index('id="history"') :]
+    file = admin.get("/quotas/proposals/?tab=decided&format=csv&table=proposals")
+    assert "No capacity" not in file_of(file)
+    assert "The exam needs it." in file_of(admin.get(file.wsgi_request.get_full_path()))
+
+
+def test_a_proposal_that_cannot_be_approved_says_why(ada: User, cleo: User) -> None:
+    pk = proposed(ada)
+    other = small()
+    other["teams"][1] |= {"leads": ["ada"], "entitlements": {"any": 5}}
+    load(other, timezone.now())
+    page = text_of(client_of(cleo), f"/quotas/proposals/{pk}/")
+    assert "was changed after this was proposed" in page
+    assert "disabled>Approve" in page
+
+
+def test_each_proposal_leads_to_the_next_open_one(ada: User, cleo: User) -> None:
+    first, second = proposed(ada), proposed(ada, kind="namespaces", patterns="*-speech lone")
+    admin = client_of(cleo)
+    onward = f'href="/quotas/proposals/{second}/" data-item="next"'
+    assert onward in text_of(admin, f"/quotas/proposals/{first}/")
+    back = f'href="/quotas/proposals/{first}/" data-item="previous"'
+    assert back in text_of(admin, f"/quotas/proposals/{second}/")
+
+
+def test_more_proposals_need_no_more_queries(ada: User, cleo: User) -> None:
+    admin, address = client_of(cleo), "/quotas/approvals/"
+    proposed(ada, kind="budget", subject="month money", amount="9", currency="USD")
+    proposed(ada)
+    proposed(ada, kind="namespaces", patterns="*-speech lone")
+    text_of(admin, address)
+    cache.clear()
+    with CaptureQueriesContext(connection) as some:
+        text_of(admin, address)
+    proposed(ada, subject="a100")
+    cache.clear()
+    with CaptureQueriesContext(connection) as more:
+        text_of(admin, address)
+    assert len(more) == len(some) <= 110

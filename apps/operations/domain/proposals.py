@@ -57,6 +57,15 @@ class ProposalTarget:
                 return f"budget of {self.team} per {period} in {words}"
 
 
+@dataclass(frozen=True, slots=True)
+class ProposedChange:
+    """What is to change, from what to what; empty values say that the catalog says nothing."""
+
+    target: ProposalTarget
+    before: ProposedValue
+    after: ProposedValue
+
+
 def budget_parts(subject: str) -> tuple[str, str]:
     """Return period and unit (`gpu_hours` or `money`). Raises ProposalRefused for others."""
     period, _, unit = subject.partition(" ")

@@ -161,14 +161,20 @@ def instant(text: str, zone: ZoneInfo) -> datetime:
         day = date.fromisoformat(text[:10])
     except ValueError as error:
         raise ValueError(f"{text[:10]} is no day of the calendar") from error
-    if not _EARLIEST <= day <= _LATEST:
-        raise ValueError(f"{day} does not lie between {_EARLIEST} and {_LATEST}")
-    if len(text) == len("2026-01-01"):
-        return datetime.combine(day, time(), zone).astimezone(UTC)
-    try:
-        return datetime.fromisoformat(text.upper()).astimezone(UTC)
-    except ValueError as error:
-        raise ValueError(f"{text} is no time of day with an offset") from error
+    far = f"{day} does not lie between {_EARLIEST} and {_LATEST}"
+    if not _EARLIEST - timedelta(days=1) <= day <= _LATEST:
+        raise ValueError(far)
+    first = datetime.combine(_EARLIEST, time(), zone)
+    at = datetime.combine(day, time(), zone)
+    if len(text) > len("2026-01-01"):
+        try:
+            at = datetime.fromisoformat(text.upper())
+        except ValueError as error:
+            raise ValueError(f"{text} is no time of day with an offset") from error
+    # East of Greenwich the first day begins on the day before: a file that was exported says so.
+    if day < _EARLIEST and at < first:
+        raise ValueError(far)
+    return at.astimezone(UTC)
 
 
 def zone_problem(name: str, year_around: datetime) -> str | None:

@@ -12,9 +12,11 @@ from apps.operations.services.exporting import export_catalog
 from apps.operations.services.loading import CatalogNotStored, ensure_builtin, load_catalog
 from apps.operations.services.monthly_mail import send_monthly_reports
 from apps.operations.services.proposals import (
+    ProposalDryRun,
     ProposalPreview,
     approve_proposal,
     cancel_proposal,
+    dry_runs,
     preview_proposal,
     proposal_value,
     reject_proposal,

@@ -25,6 +25,9 @@ from apps.clusters.domain.resources import gpus, quantity
 from apps.clusters.domain.window import Window
 from apps.clusters.models import Cluster, WatchCoverage
 from apps.clusters.selectors import report
+from apps.operations.domain.proposals import ProposalKind, ProposalTarget
+from apps.operations.models import CatalogProposal
+from apps.operations.selectors import PROPOSAL_PHRASES, PROPOSAL_SUBJECT
 from apps.pending.selectors import PendingPage, PendingRow, pending_now
 from apps.quota_requests.models import ChangeRequest
 from apps.quota_requests.permissions import portal
@@ -295,13 +298,15 @@ def _measured_quota(row: QuotaRow, ids: dict[str, int]) -> Measurement:
 
 
 def gather_requests(now: datetime, zone: ZoneInfo) -> int:
-    """Say what the audit has of requests since it was last read."""
+    """Say what the audit has of requests and proposals since it was last read."""
 
     def read(position: int) -> tuple[Iterable[NewAlert], int]:
         rows = audit_since(position, at_most=_AT_ONCE)
         # What was read late is told of, but not what was there before anybody was told.
         recent = [row for row in rows if row.at > now - _REQUESTS_BACK]
-        return _request_alerts(recent), rows[-1].number if rows else position
+        # One position for both: a crash between them would lose or repeat one.
+        told = [*_request_alerts(recent), *_proposal_alerts(recent)]
+        return told, rows[-1].number if rows else position
 
     return go_on("audit", read, now=now, zone=zone)
 
@@ -352,6 +357,29 @@ def _request_alert(row: AuditRow, request: ChangeRequest) -> NewAlert:
         text="\n".join(lines),
         path=f"/quotas/requests/{request.pk}/",
         urgent=row.action in _URGENT,
+        occasion=(str(row.number),),
+    )
+
+
+def _proposal_alerts(rows: Iterable[AuditRow]) -> list[NewAlert]:
+    told = [row for row in rows if row.subject.startswith(PROPOSAL_SUBJECT)]
+    ids = {row.number: int(row.subject.removeprefix(PROPOSAL_SUBJECT)) for row in told}
+    found = CatalogProposal.objects.select_related("team").in_bulk(sorted(set(ids.values())))
+    return [
+        _proposal_alert(row, found[ids[row.number]]) for row in told if ids[row.number] in found
+    ]
+
+
+def _proposal_alert(row: AuditRow, proposal: CatalogProposal) -> NewAlert:
+    target = ProposalTarget(ProposalKind(proposal.kind), proposal.team.name, proposal.subject)
+    said = f"{row.actor}: {row.note}" if row.note else f"By {row.actor}."
+    return NewAlert(
+        kind=AlertKind.REQUEST,
+        subject=f"proposal:{proposal.pk}",
+        team_id=proposal.team_id,
+        title=f"Proposal {proposal.pk} was {PROPOSAL_PHRASES[row.action]}: {target}",
+        text=said,
+        path=f"/quotas/proposals/{proposal.pk}/",
         occasion=(str(row.number),),
     )
 

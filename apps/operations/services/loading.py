@@ -418,12 +418,16 @@ def load_catalog(
     return _stored(catalog, problems, filename, now, known=[row.pk for row in approved])
 
 
-def load_changed(text: str, *, now: datetime, dry_run: bool = False) -> CatalogDifference:
+def load_changed(text: str, *, now: datetime) -> CatalogDifference:
     """Do the same for a catalog that was exported and changed here, which no file has yet."""
     catalog, problems = read_catalog(text, _EXPORTED, now=now)
-    if dry_run:
-        return _planned(catalog, problems, _EXPORTED, now).difference()
     return _stored(catalog, problems, _EXPORTED, now)
+
+
+def plan_changed(text: str, held: Loaded, *, now: datetime) -> CatalogDifference:
+    """Return what loading such a catalog would change now. Raises CatalogError."""
+    catalog, problems = read_catalog(text, _EXPORTED, now=now)
+    return _checked(catalog, problems, _EXPORTED, held, now).difference()
 
 
 _EXPORTED = "the exported catalog"
@@ -481,7 +485,12 @@ def _note_undone(catalog: Catalog, approved: Sequence[CatalogProposal], problems
 
 
 def _planned(catalog: Catalog, problems: Problems, filename: str, now: datetime) -> Plans:
-    held = loaded()
+    return _checked(catalog, problems, filename, loaded(), now)
+
+
+def _checked(
+    catalog: Catalog, problems: Problems, filename: str, held: Loaded, now: datetime
+) -> Plans:
     plans = plan_catalog(catalog, held, now=now)
     for path, reason in (*plans.refused(), *_other_zone(catalog, held)):
         problems.add(path, reason)

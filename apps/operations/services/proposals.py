@@ -1,5 +1,6 @@
 """Proposing and deciding changes of what the catalog says of a team."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -14,25 +15,33 @@ from apps.operations.domain.proposals import (
     ProposalRefused,
     ProposalState,
     ProposalTarget,
+    ProposedChange,
     ProposedValue,
     value_in,
     with_value,
 )
+from apps.operations.domain.schema import Catalog
 from apps.operations.domain.source_positions import CatalogError
 from apps.operations.domain.timeline import CatalogDifference
 from apps.operations.models import CatalogProposal
+from apps.operations.selectors import PROPOSAL_SUBJECT
 from apps.operations.services.exporting import catalog_of, catalog_text
-from apps.operations.services.loading import CatalogNotStored, load_changed, loaded
+from apps.operations.services.loading import (
+    CatalogNotStored,
+    Loaded,
+    load_changed,
+    loaded,
+    plan_changed,
+)
 
 MOST_REASON = 2000
 
 
 @dataclass(frozen=True, slots=True)
 class ProposalPreview:
-    """What a proposal changes: the value now and then, as the catalog writes it, and its rows."""
+    """What a proposal changes, as the catalog writes it, and its rows."""
 
-    before: ProposedValue
-    after: ProposedValue
+    change: ProposedChange
     difference: CatalogDifference
 
 
@@ -44,15 +53,62 @@ def preview_proposal(
     Raises ProposalRefused with all that the catalog's rules hold against it, and where it changes
     nothing.
     """
-    catalog = catalog_of(loaded(), now=now)
+    return _previewed(target, value, loaded(), now)
+
+
+def _previewed(
+    target: ProposalTarget, value: ProposedValue, held: Loaded, now: datetime
+) -> ProposalPreview:
+    catalog = catalog_of(held, now=now)
     changed = with_value(catalog, target, value)
     try:
-        difference = load_changed(catalog_text(changed, now=now), now=now, dry_run=True)
+        difference = plan_changed(catalog_text(changed, now=now), held, now=now)
     except CatalogError as error:
         raise ProposalRefused(_reasons(error)) from error
     if difference.is_empty:
         raise ProposalRefused("That is what the catalog says already.")
-    return ProposalPreview(value_in(catalog, target), value_in(changed, target), difference)
+    return ProposalPreview(
+        ProposedChange(target, value_in(catalog, target), value_in(changed, target)), difference
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ProposalDryRun:
+    """Whether approving a proposal now would be stored: `changes` of the catalog, or `refusal`."""
+
+    changes: tuple[str, ...] = ()
+    refusal: str = ""
+
+
+def dry_runs(proposed: Sequence[ProposedChange], *, now: datetime) -> list[ProposalDryRun]:
+    """Return what approving each change now would do; nothing is written.
+
+    Ten queries, however many there are; none for none.
+    """
+    # One reading for all: what is loaded takes ten queries.
+    held = loaded() if proposed else None
+    return [] if held is None else [_dry_run(one, held, now) for one in proposed]
+
+
+def _dry_run(proposed: ProposedChange, held: Loaded, now: datetime) -> ProposalDryRun:
+    try:
+        _check_unchanged(proposed, catalog_of(held, now=now))
+        found = _previewed(proposed.target, proposed.after, held, now)
+    except ProposalRefused as refusal:
+        return ProposalDryRun(refusal=str(refusal))
+    return ProposalDryRun(tuple(found.difference.texts()))
+
+
+def _check_unchanged(proposed: ProposedChange, catalog: Catalog) -> None:
+    """Raise ProposalRefused where the catalog says something else than the author saw.
+
+    Approved now, the proposal would undo what came between.
+    """
+    if value_in(catalog, proposed.target) != proposed.before:
+        raise ProposalRefused(
+            f"The {proposed.target} was changed after this was proposed. Reject it; its author "
+            "proposes anew from what holds now."
+        )
 
 
 def proposal_value(target: ProposalTarget, *, now: datetime) -> ProposedValue:
@@ -89,8 +145,8 @@ def submit_proposal(
                 team=team,
                 kind=target.kind.value,
                 subject=target.subject,
-                before=seen.before,
-                after=seen.after,
+                before=seen.change.before,
+                after=seen.change.after,
                 reason=reason,
                 author=user.username,
                 created_at=now,
@@ -115,12 +171,7 @@ def approve_proposal(
         row = _open(user, pk)
         target = target_of(row)
         catalog = catalog_of(loaded(), now=now)
-        # The author decided upon what held then: approved now, it would undo what came between.
-        if value_in(catalog, target) != row.before:
-            raise ProposalRefused(
-                f"The {target} was changed after this was proposed. Reject it; its author proposes "
-                "anew from what holds now."
-            )
+        _check_unchanged(ProposedChange(target, row.before, row.after), catalog)
         changed = with_value(catalog, target, row.after)
         try:
             load_changed(catalog_text(changed, now=now), now=now)
@@ -208,7 +259,7 @@ def _tell(row: CatalogProposal, action: str, by: ActingParty, *, now: datetime, 
     accounts.record(
         by,
         action,
-        f"catalog-proposal/{row.pk}",
+        f"{PROPOSAL_SUBJECT}{row.pk}",
         at=now,
         before={"value": row.before},
         after={"value": row.after, "target": str(target_of(row)), "state": row.state},

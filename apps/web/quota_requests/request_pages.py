@@ -8,11 +8,11 @@ from django.http import Http404, HttpResponse, HttpResponseBase, HttpResponseRed
 from django.shortcuts import render
 
 from apps.accounts.permissions import can_administer
-from apps.operations.selectors import open_proposals
+from apps.operations.selectors import open_proposal_count, open_proposals
 from apps.quota_requests import selectors, services
 from apps.quota_requests.domain.states import RequestState
 from apps.quota_requests.permissions import Actor
-from apps.quota_requests.selectors import RequestDetail, RequestRow
+from apps.quota_requests.selectors import RequestDetail, RequestRow, ReviewRow
 from apps.quotas.domain.keys import QuotaRef
 from apps.usage.domain.usage_query import RowPage
 from apps.web.components.page_query import PER_PAGE, href, next_href, path_of, with_query, without
@@ -46,7 +46,8 @@ from apps.web.quota_requests.request_rows import (
     shown_of,
 )
 from apps.web.quotas.keys import key_href, ref_in, ref_text
-from apps.web.quotas.proposals import proposal_line
+from apps.web.quotas.proposal_view import ProposalView, proposal_views
+from apps.web.quotas.proposals import decided_proposal
 
 # ---------------------------------------------------------------- asking
 
@@ -478,8 +479,21 @@ def approvals(request: PageRequest) -> HttpResponseBase:
         first_href=with_query(path_of(request), reading.query) if cursor else None,
         drifts=[row for row in selectors.drift_rows(actor, at_most=20) if not row.accepted_by],
         proposals=[
-            proposal_line(row, reading) for row in open_proposals(visibility=reading.visibility)
+            (one, len(found.rows) + place >= OPEN_CARDS)
+            for place, one in enumerate(_proposals(request, reading, found))
         ],
+        proposal_count=open_proposal_count(visibility=reading.visibility),
+        decided=decided_proposal(request.GET, reading),
         typed=services.ActionInput(),
         done=done_of(request.GET, actor),
     )
+
+
+def _proposals(
+    request: PageRequest, reading: QuerySession, requests: RowPage[ReviewRow]
+) -> list[ProposalView]:
+    """Return the proposals to decide; they follow the last request."""
+    if requests.next_cursor is not None:
+        return []
+    rows = open_proposals(visibility=reading.visibility, at_most=PER_REVIEW)
+    return proposal_views(rows, reading, request.user)

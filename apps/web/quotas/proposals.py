@@ -1,7 +1,6 @@
 """Pages on which entitlements, a team's namespaces and budgets are proposed and decided."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
 
@@ -24,6 +23,7 @@ from apps.operations.domain.proposals import (
 from apps.operations.domain.schema import Period
 from apps.operations.selectors import ProposalRow
 from apps.operations.services import (
+    ProposalDryRun,
     ProposalPreview,
     approve_proposal,
     cancel_proposal,
@@ -32,40 +32,59 @@ from apps.operations.services import (
     reject_proposal,
     submit_proposal,
 )
-from apps.web.components.figure_row import FigureRow, KeyFigure, Tone, figure_row, no_data
-from apps.web.components.formats import Format, shown
-from apps.web.components.page_query import href
+from apps.usage.domain.usage_query import RowPage
+from apps.web.components.figure_row import FigureRow
+from apps.web.components.page_query import PER_PAGE, href, next_href, path_of
+from apps.web.components.tabs import TAB_KEY, Tab, tab_bar
 from apps.web.pages import change, page, respond
-from apps.web.query_session import PageRequest, QuerySession, query_session
+from apps.web.query_session import PageRequest, QuerySession, every_row, query_session
+from apps.web.quotas.proposal_view import (
+    KINDS,
+    facts_of,
+    proposal_table,
+    proposal_views,
+    words_of,
+)
 
-KINDS = {
-    ProposalKind.ENTITLEMENT: "Entitlement",
-    ProposalKind.NAMESPACES: "Namespaces",
-    ProposalKind.BUDGET: "Budget",
-}
-_MOST_TEXT = 5000
+_MOST_TEXT, _PER_FILE_READ = 5000, 500
 _NOT_THERE = "There is no such proposal that you may see."
 
 
-@dataclass(frozen=True, slots=True)
-class ProposalLine:
-    """One proposal of the list, with its values in words."""
-
-    row: ProposalRow
-    href: str
-    before: str
-    after: str
+TABS = (Tab("open", "Open"), Tab("decided", "Decided"))
+_STATES = {
+    "open": [ProposalState.SUBMITTED.value],
+    "decided": [state.value for state in ProposalState if state is not ProposalState.SUBMITTED],
+}
 
 
 @page
 def proposals(request: PageRequest) -> HttpResponseBase:
-    reading = query_session(request)
-    rows = selectors.proposal_rows(visibility=reading.visibility)
+    reading, tabs = query_session(request), tab_bar(request, TABS, name="Proposals")
+
+    def page_at(cursor: str | None, size: int) -> RowPage[ProposalRow]:
+        return selectors.proposal_rows(
+            visibility=reading.visibility,
+            states=_STATES[tabs.chosen],
+            cursor=cursor,
+            page_size=size,
+        )
+
+    found = page_at(request.GET.get("cursor") or None, PER_PAGE)
+    count = selectors.open_proposal_count(visibility=reading.visibility)
+    query = (*reading.query, *([] if tabs.chosen == "open" else [(TAB_KEY, tabs.chosen)]))
+    table = proposal_table(
+        proposal_views(found.rows, reading, request.user),
+        reading,
+        is_open=tabs.chosen == "open",
+        next_href=next_href(path_of(request), query, found.next_cursor),
+        every=lambda: every_row(lambda at: page_at(at, _PER_FILE_READ)),
+    )
     return respond(
         request,
         reading,
         "proposals",
-        lines=[proposal_line(row, reading) for row in rows],
+        tabs=tabs.counted({"open": count}),
+        tables=[table],
         may_propose=bool(_teams(request)),
     )
 
@@ -125,6 +144,8 @@ def decide(request: PageRequest, pk: int, action: str) -> HttpResponseBase:
         return _shown(request, pk, problem=str(refusal), status=HTTPStatus.CONFLICT)
     except NotAllowed as refusal:
         return _shown(request, pk, problem=str(refusal), status=HTTPStatus.FORBIDDEN)
+    if request.POST.get("back") == "approvals" and can_administer(request.user):
+        return HttpResponseRedirect(f"{href('approvals', [('proposal', str(pk))])}#decided")
     return HttpResponseRedirect(href("proposal", pk=str(pk)) or "/")
 
 
@@ -160,31 +181,8 @@ def value_from(target: ProposalTarget, given: Mapping[str, Any]) -> ProposedValu
             return {"amount": typed("amount"), **currency}
 
 
-def words_of(value: ProposedValue) -> str:
-    """Return a value in words; a dash where the catalog says nothing."""
-    if "patterns" in value:
-        return ", ".join(value["patterns"])
-    if "gpus" in value:
-        weight = f", weight {value['weight']}" if "weight" in value else ""
-        return f"{value['gpus']} GPUs{weight}"
-    if "weight" in value:
-        return f"weight {value['weight']}"
-    if "amount" in value:
-        return f"{value['amount']} {value.get('currency') or 'GPU-hours'}"
-    return "–"
-
-
 def _by(request: PageRequest) -> ActingParty:
     return ActingParty(request.user.username, client_address(request) or "")
-
-
-def proposal_line(row: ProposalRow, reading: QuerySession) -> ProposalLine:
-    return ProposalLine(
-        row,
-        href("proposal", reading.query, pk=str(row.id)) or "",
-        words_of(row.before),
-        words_of(row.after),
-    )
 
 
 def _teams(request: PageRequest) -> list[str]:
@@ -230,11 +228,17 @@ def _form(
         typed=_typed(typed, target),
         currency=report().currency,
         preview=preview,
-        row=_impact(target, preview.before, preview.after, reading)
-        if preview is not None and target is not None
-        else None,
+        row=None if preview is None else _impact(preview, reading),
         problem=problem,
     )
+
+
+def _impact(preview: ProposalPreview, reading: QuerySession) -> FigureRow:
+    (impact,) = selectors.proposal_impacts(
+        [preview.change], now=reading.now, visibility=reading.visibility
+    )
+    passed = ProposalDryRun(tuple(preview.difference.texts()))
+    return facts_of(preview.change, impact, passed, reading)
 
 
 def _typed(values: Mapping[str, Any], target: ProposalTarget | None) -> dict[str, str]:
@@ -261,82 +265,36 @@ def _shown(
     row = selectors.proposal_row(pk, visibility=reading.visibility)
     if row is None:
         raise Http404(_NOT_THERE)
-    is_open = row.state == ProposalState.SUBMITTED.value
-    own = row.author == request.user.username
+    (one,) = proposal_views([row], reading, request.user)
     return respond(
         request,
         reading,
         "proposal",
         status=status,
-        line=proposal_line(row, reading),
-        row=_impact(row.target, row.before, row.after, reading),
-        may_decide=is_open and can_administer(request.user) and not own,
-        may_cancel=is_open and own,
-        needs_another=is_open and own and can_administer(request.user),
+        one=one,
+        steps=selectors.proposal_steps(pk, visibility=reading.visibility),
+        typed=request.POST.get("decision", ""),
         problem=problem,
+        **_neighbors(row, reading),
     )
 
 
-def _impact(
-    target: ProposalTarget, before: ProposedValue, after: ProposedValue, reading: QuerySession
-) -> FigureRow:
-    """Return what a decision rests on, as figures."""
-    change = KeyFigure(KINDS[target.kind], words_of(after), note="", of=f"was {words_of(before)}")
-    match target.kind:
-        case ProposalKind.ENTITLEMENT:
-            return figure_row(change, *_entitlement_figures(target, before, after, reading))
-        case ProposalKind.BUDGET:
-            return figure_row(change, *_budget_figures(target, after, reading))
-        case ProposalKind.NAMESPACES:
-            old, new = (set(value.get("patterns", ())) for value in (before, after))
-            return figure_row(
-                KeyFigure("Added", ", ".join(sorted(new - old)) or "none"),
-                KeyFigure("Removed", ", ".join(sorted(old - new)) or "none"),
-            )
+def _neighbors(row: ProposalRow, reading: QuerySession) -> dict[str, Any]:
+    """Return where the open proposals before and after this one are, for its page and keys."""
+    if not row.is_open:
+        return {}
+    ids = [one.id for one in selectors.open_proposals(visibility=reading.visibility, at_most=200)]
+    at = ids.index(row.id) if row.id in ids else 0
+    beside = {"previous_href": ids[max(at - 1, 0) : at], "next_href": ids[at + 1 : at + 2]}
+    return {
+        name: href("proposal", pk=str(pk)) or "" for name, found in beside.items() for pk in found
+    }
 
 
-def _entitlement_figures(
-    target: ProposalTarget, before: ProposedValue, after: ProposedValue, reading: QuerySession
-) -> list[KeyFigure]:
-    found = selectors.entitlement_impact(target, now=reading.now)
-    zone = reading.choice.zone
-    if found.capacity is None:
-        reason = "No closed hour of this tier in the last 24 hours"
-        return [no_data("Allocated", reason), no_data("Entitlements ÷ capacity", reason)]
-    was, will = (found.committed(float(value.get("gpus", 0))) for value in (before, after))
-    return [
-        KeyFigure(
-            "Allocated",
-            shown(found.allocated, Format.NUMBER, zone),
-            of="GPUs",
-            note="average of 24 hours",
-        ),
-        KeyFigure("Tier capacity", shown(found.capacity, Format.NUMBER, zone), of="GPUs"),
-        KeyFigure(
-            "Entitlements ÷ capacity",
-            shown(will, Format.RATIO, zone),
-            of=f"was {shown(was, Format.RATIO, zone)}",
-            note="overcommitted" if will is not None and will > 1 else "",
-            tone=Tone.WARNING if will is not None and will > 1 else Tone.NONE,
-        ),
-    ]
-
-
-def _budget_figures(
-    target: ProposalTarget, after: ProposedValue, reading: QuerySession
-) -> list[KeyFigure]:
-    row = selectors.budget_impact(target, now=reading.now, visibility=reading.visibility)
-    if row is None:
-        return [no_data("Used so far", "No such budget runs now")]
-    zone = reading.choice.zone
-    amount = float(after["amount"]) if after else None
-    share = None if not amount else float(row.used) / amount
-    return [
-        KeyFigure("Used so far", shown(float(row.used), Format.NUMBER, zone), of=row.unit),
-        KeyFigure(
-            "Share of it",
-            shown(share, Format.RATIO, zone),
-            of="of what is proposed",
-            tone=Tone.WARNING if share is not None and share > 1 else Tone.NONE,
-        ),
-    ]
+def decided_proposal(given: QueryDict, reading: QuerySession) -> ProposalRow | None:
+    """Return the decided proposal that an address names, for the message of the Approvals page."""
+    number = given.get("proposal", "")
+    if not (number.isascii() and number.isdigit() and len(number) < 10):
+        return None
+    row = selectors.proposal_row(int(number), visibility=reading.visibility)
+    return row if row is not None and not row.is_open else None

@@ -6,32 +6,21 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from django.db.models import Count, Exists, Max, Min, OuterRef, Q, QuerySet
+from django.db.models import Count, Exists, Max, Min, OuterRef, Q
 
 from apps.accounts.models import Team
-from apps.accounts.permissions import EVERYTHING, Visibility
-from apps.clusters.domain.window import Window, hour_floor
+from apps.accounts.permissions import Visibility
+from apps.clusters.domain.window import Window
 from apps.clusters.models import Cluster, Tier
-from apps.clusters.selectors import report
 from apps.costs.models import PricedHour, RecommendationRun
-from apps.costs.selectors import MoneyBudgetRow, money_budget_rows
 from apps.fairness.models import FairnessWindow
 from apps.operations.domain.findings import KINDS, SEVERITIES, Severity
-from apps.operations.domain.proposals import (
-    ProposalKind,
-    ProposalState,
-    ProposalTarget,
-    budget_parts,
-)
-from apps.operations.models import CatalogProposal, DoctorFinding
+from apps.operations.models import DoctorFinding
 from apps.pending.models import RefreshState
 from apps.quotas.models import QuotaHour
-from apps.quotas.selectors import BurnRow, budget_rows, entitled_teams
-from apps.usage.domain.amounts import NANO, Amounts
 from apps.usage.domain.collection import CollectionState
-from apps.usage.domain.usage_query import Filters, TimeStep, UsageQuery
 from apps.usage.models import HAS_FACTS, CollectionWindow
-from apps.usage.selectors import node_tiers, usage_rows
+from apps.usage.selectors import node_tiers
 
 
 @dataclass(frozen=True, slots=True)
@@ -376,126 +365,3 @@ def _recommendations(of: Q) -> list[Computing]:
         asked=Count("pk"), collected=Count("pk", filter=Q(collected_at__isnull=False))
     )
     return [Computing(DerivedFigure.RECOMMENDATIONS, hours["collected"], hours["asked"])]
-
-
-# ---------------------------------------------------------------- proposals
-
-
-@dataclass(frozen=True, slots=True)
-class ProposalRow:
-    """A proposal to change what the catalog says of a team; values as the catalog writes them."""
-
-    id: int
-    team: str
-    target: ProposalTarget
-    before: Mapping[str, Any]
-    after: Mapping[str, Any]
-    reason: str
-    state: str
-    author: str
-    created_at: datetime
-    decided_by: str
-    decided_at: datetime | None
-    decision: str
-    in_file: bool
-
-
-def proposal_rows(*, visibility: Visibility, at_most: int = 200) -> list[ProposalRow]:
-    """Return the proposals of teams that the reader sees: open ones first, then the latest."""
-    rows = _proposals(visibility).annotate(
-        is_open=Q(state=ProposalState.SUBMITTED.value),
-    )
-    return [_proposal(row) for row in rows.order_by("-is_open", "-created_at", "-pk")[:at_most]]
-
-
-def open_proposals(*, visibility: Visibility, at_most: int = 20) -> list[ProposalRow]:
-    """Return the proposals that need a decision, the oldest first."""
-    rows = _proposals(visibility).filter(state=ProposalState.SUBMITTED.value)
-    return [_proposal(row) for row in rows.order_by("created_at", "pk")[:at_most]]
-
-
-def proposal_row(pk: int, *, visibility: Visibility) -> ProposalRow | None:
-    """Return one proposal; None where there is none that the reader may see."""
-    row = _proposals(visibility).filter(pk=pk).first()
-    return None if row is None else _proposal(row)
-
-
-def open_proposal_count(*, visibility: Visibility) -> int:
-    """Return how many proposals need a decision. One query."""
-    return _proposals(visibility).filter(state=ProposalState.SUBMITTED.value).count()
-
-
-def _proposals(visibility: Visibility) -> QuerySet[CatalogProposal]:
-    rows = CatalogProposal.objects.select_related("team")
-    return rows if visibility.everything else rows.filter(team_id__in=visibility.team_ids)
-
-
-def _proposal(row: CatalogProposal) -> ProposalRow:
-    target = ProposalTarget(ProposalKind(row.kind), row.team.name, row.subject)
-    same = ("id", "before", "after", "reason", "state", "author", "created_at")
-    rest = ("decided_by", "decided_at", "decision", "in_file")
-    return ProposalRow(
-        team=row.team.name,
-        target=target,
-        **{name: getattr(row, name) for name in (*same, *rest)},
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class EntitlementImpact:
-    """An entitlement against its tier: GPUs, averages of the last 24 closed hours.
-
-    `others` is the sum of the entitlements of other teams in the tier. `capacity` and `allocated`
-    (of this team) are None where no hour of the tier is known.
-    """
-
-    others: float
-    capacity: float | None
-    allocated: float | None
-
-    def committed(self, gpus: float) -> float | None:
-        """Return all entitlements ÷ capacity (1.0 is all of it) with `gpus` for this team."""
-        return (self.others + gpus) / self.capacity if self.capacity else None
-
-
-def entitlement_impact(target: ProposalTarget, *, now: datetime) -> EntitlementImpact:
-    """Return what a tier has and who is entitled to it: GPU sums, which everybody may see."""
-    entitled = entitled_teams(now, visibility=EVERYTHING)
-    others = [e.gpus for e in entitled if e.tier == target.subject and e.team != target.team]
-    closed = hour_floor(now, report().zone)
-
-    def hours(*teams: str) -> list[Amounts]:
-        asked = UsageQuery(
-            Window(closed - _DAY, closed),
-            TimeStep.HOUR,
-            filters=Filters(tier=(target.subject,), team=teams),
-        )
-        return [row.amounts for row in usage_rows(asked, visibility=EVERYTHING)]
-
-    known = [amounts.capacity for amounts in hours() if amounts.capacity is not None]
-    held = [amounts.allocated for amounts in hours(target.team)]
-    return EntitlementImpact(
-        others=sum(others),
-        capacity=sum(known) / NANO / len(known) if known else None,
-        # An hour in which the team held nothing has no row of its own.
-        allocated=sum(held) / NANO / len(known) if known else None,
-    )
-
-
-_DAY = timedelta(days=1)
-
-
-def budget_impact(
-    target: ProposalTarget, *, now: datetime, visibility: Visibility
-) -> BurnRow | MoneyBudgetRow | None:
-    """Return the budget that runs now, with what is used of it; None where none runs.
-
-    Money is read only for who may see the team's.
-    """
-    period, unit = budget_parts(target.subject)
-    rows: Sequence[BurnRow | MoneyBudgetRow] = (
-        money_budget_rows(now, visibility=visibility, team=target.team)
-        if unit == "money"
-        else budget_rows(now, visibility=visibility, team=target.team, points=False, ranges=False)
-    )
-    return next((row for row in rows if row.period == period), None)

@@ -1,0 +1,63 @@
+"""Reads of how the portal runs, and of proposals to change the catalog."""
+
+from apps.operations.selectors.impacts import (
+    BudgetImpact,
+    EntitlementImpact,
+    NamespaceMove,
+    NamespacesImpact,
+    ProposalImpact,
+    proposal_impacts,
+)
+from apps.operations.selectors.proposals import (
+    PROPOSAL_PHRASES,
+    PROPOSAL_SUBJECT,
+    ProposalRow,
+    ProposalStep,
+    open_proposal_count,
+    open_proposals,
+    proposal_row,
+    proposal_rows,
+    proposal_steps,
+)
+from apps.operations.selectors.running import (
+    ClusterProgress,
+    Computing,
+    DerivedFigure,
+    DoctorVerdict,
+    FindingRow,
+    LoadedCatalog,
+    collection_progress,
+    computing,
+    loaded_catalog,
+    open_findings,
+    verdicts,
+)
+
+__all__ = [
+    "PROPOSAL_PHRASES",
+    "PROPOSAL_SUBJECT",
+    "BudgetImpact",
+    "ClusterProgress",
+    "Computing",
+    "DerivedFigure",
+    "DoctorVerdict",
+    "EntitlementImpact",
+    "FindingRow",
+    "LoadedCatalog",
+    "NamespaceMove",
+    "NamespacesImpact",
+    "ProposalImpact",
+    "ProposalRow",
+    "ProposalStep",
+    "collection_progress",
+    "computing",
+    "loaded_catalog",
+    "open_findings",
+    "open_proposal_count",
+    "open_proposals",
+    "proposal_impacts",
+    "proposal_row",
+    "proposal_rows",
+    "proposal_steps",
+    "verdicts",
+]
