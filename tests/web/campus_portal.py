@@ -7,9 +7,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from functools import cache
+from urllib.parse import urlencode
 
 from apps.accounts.domain.identity import ActingParty
 from apps.accounts.models import User
+from apps.alerts.models import Alert
 from apps.clusters.domain.window import Window
 from apps.clusters.gateways import cluster_source
 from apps.clusters.models import Cluster, Device, Pod
@@ -125,6 +127,7 @@ def campus_pages() -> dict[str, str]:
     draft = ChangeRequest.objects.get(state="draft")
     proposal = CatalogProposal.objects.filter(state="submitted").order_by("pk")[0]
     person = User.objects.get(username=MEMBER)
+    alert = Alert.objects.order_by("pk")[0]
     return {
         "home": "/",
         "pending": "/pending/",
@@ -141,6 +144,7 @@ def campus_pages() -> dict[str, str]:
         "request": f"/quotas/requests/{request.pk}/",
         "edit-request": f"/quotas/requests/{draft.pk}/edit/",
         "proposals": "/quotas/proposals/",
+        "decided-proposals": "/quotas/proposals/?tab=decided",
         "new-proposal": "/quotas/proposals/new/",
         "proposal": f"/quotas/proposals/{proposal.pk}/",
         "approvals": "/quotas/approvals/",
@@ -173,6 +177,7 @@ def campus_pages() -> dict[str, str]:
         "tokens": "/tokens/",
         "password": "/password/",
         "alerts": "/alerts/",
+        "alert": f"/alerts/?{urlencode({'kind': alert.kind, 'subject': alert.subject})}",
         "channels": "/alerts/channels/",
         "deliveries": "/alerts/deliveries/",
         "styleguide": "/styleguide/",
