@@ -10,6 +10,8 @@ import pytest
 
 from apps.clusters.domain.kube_json import seconds
 from apps.clusters.domain.pods.kube_objects import (
+    RACK_LABELS,
+    ZONE_LABELS,
     assumed_runs,
     deletion_time,
     lacks_finish,
@@ -573,6 +575,11 @@ def test_labels_that_tiers_select_on_are_kept() -> None:
     one = node(labels={PRODUCT: A100, "pool": "gold", "kubernetes.io/hostname": "node-a"})
     assert node_state(one).labels == {PRODUCT: A100}
     assert node_state(one, label_keys={"pool"}).labels == {PRODUCT: A100, "pool": "gold"}
+
+
+@pytest.mark.parametrize("key", [*ZONE_LABELS, *RACK_LABELS])
+def test_where_a_node_stands_is_kept(key: str) -> None:
+    assert node_state(node(labels={key: "r7"})).labels == {key: "r7"}
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """Tables are filtered by name, shown by pages of 25, and with the columns that a reader chose."""
 
+from dataclasses import replace
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -48,6 +49,15 @@ def test_a_long_table_is_shown_by_25_and_says_which_these_are(ordered: bool) -> 
     assert second.total is not None
     assert second.total.values["n0"] == sum(range(60))
     assert len(list(second.records())) == 62  # a file has all rows, the head and the total
+
+
+def test_a_list_that_opens_short_leads_to_a_longer_page() -> None:
+    short = replace(table(), page_length=10)
+    first = shown("?page=2&tier=gold", short)
+    assert first.place == "11–20 of 60"
+    assert first.more_href == "/x/?tier=gold&per_page=25#t"
+    longer = shown("?tier=gold&per_page=25", short)
+    assert (longer.place, longer.more_href) == ("1–25 of 60", None)
 
 
 def test_two_long_tables_of_a_page_are_turned_apart() -> None:

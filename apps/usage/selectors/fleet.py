@@ -9,6 +9,7 @@ from django.db.models import Max, Q
 
 from apps.accounts.permissions import Visibility
 from apps.clusters.domain.devices.mig import mig_part
+from apps.clusters.domain.pods.kube_objects import RACK_LABELS, ZONE_LABELS
 from apps.clusters.domain.tiers import (
     UNMATCHED,
     GpuSharing,
@@ -29,8 +30,6 @@ from apps.usage.selectors.devices import (
     node_rows,
 )
 
-_ZONE = "topology.kubernetes.io/zone"
-_RACKS = ("topology.kubernetes.io/rack", "topology.rook.io/rack", "rack")
 _WITH_FACTS = (CollectionState.COMPLETE.value, CollectionState.PARTIAL.value)
 NodeKey = tuple[str, str]
 """A node's cluster and name."""
@@ -73,8 +72,11 @@ class FleetState:
     def rack(self, node: NodeKey) -> str:
         """Return the zone and rack that the node's labels name; empty where they name none."""
         labels = self.nodes[node].labels
-        rack = next((labels[key] for key in _RACKS if labels.get(key)), "")
-        return " / ".join(part for part in (labels.get(_ZONE, ""), rack) if part)
+        found = (
+            next((labels[key] for key in keys if labels.get(key)), "")
+            for keys in (ZONE_LABELS, RACK_LABELS)
+        )
+        return " / ".join(part for part in found if part)
 
 
 def fleet_state(

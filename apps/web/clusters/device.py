@@ -28,7 +28,7 @@ from apps.web.components.drawings.fleet import STATES
 from apps.web.components.drawings.timeline import Timeline
 from apps.web.components.figure_row import FigureRow, KeyFigure, Tone, figure_row, no_data
 from apps.web.components.formats import Format, shown
-from apps.web.components.page_query import href
+from apps.web.components.page_query import FEW_ROWS, href
 from apps.web.components.tables import Table
 from apps.web.components.tabs import Tab, tab_bar
 from apps.web.pages import page, respond
@@ -279,6 +279,7 @@ def _pods_table(pods: RowPage[PodRow], reading: QuerySession) -> Table:
     return replace(
         table,
         every=None,
+        page_length=FEW_ROWS,
         title="Pods, last 24h",
         empty="No pod that you may see was on its node in the last 24 hours.",
         note=f"{_ON_NODE}{cut} {table.note}".strip(),

@@ -20,7 +20,7 @@ from apps.usage.selectors import (
 )
 from apps.web.components.drawings.fleet import STATES
 from apps.web.components.formats import Format, Value, duration
-from apps.web.components.page_query import href
+from apps.web.components.page_query import FEW_ROWS, href
 from apps.web.components.tables import Column, Table, TableRow
 from apps.web.query_session import QuerySession
 
@@ -30,7 +30,7 @@ UNDERUTILIZED_BELOW = 0.5
 """Mean activity under which an allocated GPU that is not idle counts as underutilized."""
 SHOWN = (
     *("gpu", "state", "node", "health", "tenants", "activity_ratio", "memory_ratio"),
-    *("temperature_celsius", "power_watts", "xid", "last_seen"),
+    *("temperature_celsius", "power_watts", "xid"),
 )
 """Columns of the list on the page, in order; files carry all."""
 _COLUMNS = (
@@ -58,7 +58,9 @@ _COLUMNS = (
     Column("memory_ratio", "Memory", Format.RATIO, "%", "used of what the device has"),
     Column("memory_used_mib", "Memory used", Format.NUMBER, "MiB"),
     Column("memory_total_mib", "Memory", Format.NUMBER, "MiB"),
-    Column("temperature_celsius", "Temp.", Format.NUMBER, "°C", "of the GPU, and of its memory"),
+    Column(
+        "temperature_celsius", "Temp.", Format.NUMBER, "°C", "of the GPU; of its memory on hover"
+    ),
     Column("memory_temperature_celsius", "Memory temperature", Format.NUMBER, "°C"),
     Column("power_watts", "Power", Format.NUMBER, "W", "of the whole GPU"),
     Column("sm_clock_mhz", "SM clock", Format.NUMBER, "MHz"),
@@ -131,6 +133,7 @@ def devices_table(devices: Sequence[FleetDevice], reading: QuerySession) -> Tabl
         rows=[device_line(device, reading) for device in devices],
         zone=reading.choice.zone,
         empty="",
+        page_length=FEW_ROWS,
     )
 
 
@@ -286,6 +289,7 @@ def nodes_table(fleet: FleetState, devices: Sequence[FleetDevice], reading: Quer
         rows=sorted(lines, key=lambda line: _WORST.index(Health(str(line.values["worst_health"])))),
         zone=reading.choice.zone,
         empty="No node of these GPUs is known.",
+        page_length=FEW_ROWS,
         note=(
             "As far as the labels of the nodes and the devices tell. A dash: no label says so, or "
             "the cluster is known from its metrics alone."

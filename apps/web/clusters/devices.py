@@ -32,6 +32,7 @@ from apps.web.components.drawings.base import gpus_text
 from apps.web.components.drawings.fleet import STATES, Fleet
 from apps.web.components.figure_row import FigureRow, KeyFigure, Tone, figure_row
 from apps.web.components.page_query import (
+    FEW_ROWS,
     Query,
     option_links,
     pages_from,
@@ -131,7 +132,7 @@ def _devices_table(
 ) -> Table:
     """Return one page of the list, what is broken first; its file has all."""
     ordered = sorted(devices, key=_severity)
-    pages = pages_from(request.GET, count=len(ordered))
+    pages = pages_from(request.GET, count=len(ordered), usual=FEW_ROWS)
     table = replace(
         device_tables.devices_table(ordered[pages.part], reading),
         every=lambda: (device_tables.device_line(device, reading) for device in ordered),

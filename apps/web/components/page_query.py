@@ -154,6 +154,9 @@ DAY = timedelta(days=1)
 LONGEST_DAYS = 400
 EARLIEST = date(2000, 1, 1)
 PER_PAGE = 25
+PER_PAGE_KEY = "per_page"
+FEW_ROWS = 10
+"""How many rows a list of much text opens with."""
 MOST_PER_PAGE = 1000
 _NEVER = 9000  # years past it come near the end of the calendar, where sums overflow
 HOURLY_UP_TO = 3 * DAY + HOUR  # three local days last 73 hours when summer time ends
@@ -298,7 +301,7 @@ def pages_from(params: QueryDict, *, count: int, usual: int = PER_PAGE, key: str
 
     `per_page` sets another length than the usual one, up to MOST_PER_PAGE.
     """
-    per_page = min(max(1, _whole(params.get("per_page", ""), usual)), MOST_PER_PAGE)
+    per_page = min(max(1, _whole(params.get(PER_PAGE_KEY, ""), usual)), MOST_PER_PAGE)
     last = max(1, -(-count // per_page))
     return Pages(min(max(1, _whole(params.get(key, ""), 1)), last), last, per_page, count)
 

@@ -12,7 +12,15 @@ from apps.clusters.domain.columns import columns_of
 from apps.usage.domain.amounts import Amounts, nano
 from apps.usage.domain.columns import LedgerFigures
 from apps.web.components.formats import FALLING, NUMERIC, Format, Value, exact, shown
-from apps.web.components.page_query import PER_PAGE, Pages, Query, explain_href, with_query
+from apps.web.components.page_query import (
+    PER_PAGE,
+    PER_PAGE_KEY,
+    Pages,
+    Query,
+    explain_href,
+    with_query,
+    without,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,8 +312,9 @@ class Table:
     `every` gives the rows of all pages of a table that shows one at a time: what a file carries.
     They are read when the file is written, not before. `ordered` tables keep the order they have.
     `table_arrangement` shows `page_length` rows at a time; it also sets `sort_links`, by column
-    key, `sorted_by`, the `hidden` columns and the `tools`. `place` says which rows these are.
-    `of_rows`: how many there are, where a part is shown under a picture.
+    key, `sorted_by`, the `hidden` columns and the `tools`. `place` says which rows these are, and
+    `more_href` leads to a longer page of a list that opens short. `of_rows`: how many there are,
+    where a part is shown under a picture.
     """
 
     id: str
@@ -318,6 +327,7 @@ class Table:
     note: str = ""
     previous_href: str | None = None
     next_href: str | None = None
+    more_href: str | None = None
     every: Callable[[], Iterable[TableRow]] | None = None
     ordered: bool = False
     page_length: int = PER_PAGE
@@ -515,4 +525,13 @@ def paged(table: Table, path: str, query: Query, pages: Pages, *, key: str = "pa
         previous_href=link(pages.number - 1) if pages.number > 1 else None,
         next_href=link(pages.number + 1) if pages.number < pages.last else None,
         place=pages.place,
+        more_href=_longer(table, path, query, pages),
     )
+
+
+def _longer(table: Table, path: str, query: Query, pages: Pages) -> str | None:
+    """Return the address with the usual number of rows, of a list that opens with fewer."""
+    if pages.per_page >= PER_PAGE or pages.count <= pages.per_page:
+        return None
+    kept = without(query, PER_PAGE_KEY)
+    return f"{with_query(path, (*kept, (PER_PAGE_KEY, str(PER_PAGE))))}#{table.id}"

@@ -20,11 +20,11 @@ from dataclasses import dataclass, replace
 
 from django.http import HttpRequest
 
-from apps.web.components.page_query import path_of, with_query
+from apps.web.components.page_query import PER_PAGE_KEY, path_of, with_query
 from apps.web.components.window_picker import PLACE_KEYS, kept
 
 TAB_KEY = "tab"
-_OF_TABLES = ("sort", "per_page")
+_OF_TABLES = ("sort", PER_PAGE_KEY)
 """What one tab's table is asked for; the next tab has another table."""
 
 

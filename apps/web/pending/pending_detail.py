@@ -16,7 +16,7 @@ from apps.pending.selectors import (
     TypicalQueueTime,
 )
 from apps.web.components.formats import Format, duration, shown
-from apps.web.components.page_query import href, workload_href
+from apps.web.components.page_query import FEW_ROWS, href, workload_href
 from apps.web.components.tables import Column, Table, TableRow, attributes
 from apps.web.pending.pending_table import COUNTS
 from apps.web.query_session import QuerySession
@@ -70,23 +70,13 @@ def reasons(row: PendingRow) -> list[Reason]:
     ]
 
 
-def typical_words(found: TypicalQueueTime | None, row: PendingRow) -> str:
-    """Return how long such requests usually wait, as a range; why not, where that is not known."""
-    what = f"{row.units:g} × {row.resource} on {row.tier}"
+def typical_words(found: TypicalQueueTime | None, row: PendingRow) -> tuple[str, str]:
+    """Return how long such requests usually wait, and of what that is known."""
+    what = f"pods that requested {row.units:g} × {row.resource} on {row.tier}, last 30 days"
     if found is None:
-        return (
-            f"Fewer than {FEWEST} pods that asked for {what} started in the last 30 days: too few "
-            "to say how long it takes."
-        )
+        return "no data", f"fewer than {FEWEST} {what}"
     low, high = duration(found.p50_seconds), duration(found.p95_seconds)
-    span = (
-        f"about {low}"
-        if low == high
-        else f"between {low} (half of them sooner) and {high} (95 % within)"
-    )
-    return (
-        f"Usually {span}: {found.count:,} pods that asked for {what} started in the last 30 days."
-    )
+    return f"p50 {low}, p95 {high}", f"{found.count:,} {what}"
 
 
 # ---------------------------------------------------------------- timeline
@@ -96,7 +86,7 @@ def timeline(found: EpisodeRow, reading: QuerySession) -> Table:
     """Return a line per change of cause, oldest first."""
     return Table(
         id="timeline",
-        title="Causes over time",
+        title="Status history",
         columns=[
             Column("cause", "Cause"),
             Column("detail", "Detail"),
@@ -202,7 +192,7 @@ def pods_in_front(teams: Sequence[BlockingTeam], reading: QuerySession) -> Table
         rows=[_holder(pod, teams_of[pod.uid], reading) for pod in pods[:_MOST_PODS]],
         zone=reading.choice.zone,
         empty="None of the pods in front is of your teams.",
-        page_length=20,
+        page_length=FEW_ROWS,
     )
 
 

@@ -46,7 +46,7 @@ from apps.web.components.tabs import Tab, tab_bar
 from apps.web.pages import page, respond
 from apps.web.pending import pending_detail, suggestions
 from apps.web.pending.history import gangs_table, history_of, queue_time_plot, queues_table
-from apps.web.pending.pending_groups import group_lines, pending_file
+from apps.web.pending.pending_groups import command_of, group_lines, pending_file
 from apps.web.pending.pending_table import (
     CLASSES,
     TAKES,
@@ -66,6 +66,20 @@ TABS = (
     Tab("partial", "Partially admitted"),
     Tab("history", "History"),
 )
+_DETAIL_TABS = (
+    Tab("messages", "Messages"),
+    Tab("ahead", "Ahead in queue"),
+    Tab("pods", "Pods"),
+    Tab("history", "Status history"),
+)
+_TAB_OF_TABLE = {
+    "front": "ahead",
+    "holders": "ahead",
+    "pods": "pods",
+    "timeline": "history",
+    "earlier": "history",
+}
+"""Addresses of files from before there were tabs name a table alone."""
 _GROUPINGS = {
     "queue": "",
     "quota": "quota",
@@ -313,19 +327,20 @@ def pending_item(request: PageRequest, cluster: str, uid: str) -> HttpResponseBa
         raise Http404("No pending workload has this name, or you may not see it.")
     newest = episodes[0]
     row = newest.row
-    front = []
-    if not row.until:
+    tabs = tab_bar(request, _tabs_of(row), name=row.name)
+    chosen = _TAB_OF_TABLE.get(request.GET.get("table", ""), tabs.chosen)
+    tables = []
+    if chosen == "ahead":
         front = blocking_teams(row, reading.now, visibility=reading.visibility, context=context)
-    tables = [pending_detail.timeline(newest, reading)]
-    if front:
-        tables += [
-            pending_detail.teams_in_front(front, reading),
-            pending_detail.pods_in_front(front, reading),
-        ]
-    if row.kind != "Pod":
+        tables.append(pending_detail.teams_in_front(front, reading))
+        if front:
+            tables.append(pending_detail.pods_in_front(front, reading))
+    elif chosen == "pods":
         tables.append(_pods(row, reading))
-    if len(episodes) > 1:
-        tables.append(pending_detail.earlier(episodes[1:], reading))
+    elif chosen == "history":
+        tables.append(pending_detail.timeline(newest, reading))
+        if len(episodes) > 1:
+            tables.append(pending_detail.earlier(episodes[1:], reading))
     return respond(
         request,
         reading,
@@ -337,18 +352,26 @@ def pending_item(request: PageRequest, cluster: str, uid: str) -> HttpResponseBa
         of_asker=of_asker(row.cause),
         links=pending_detail.links_of(row, reading),
         helps=suggestions.help_of(row) if not row.until else (),
+        command=command_of(row) if not row.until else "",
         may_ask=may_ask(request.user),
         reasons=pending_detail.reasons(row),
-        front=front,
+        tabs=tabs,
+        tab=chosen,
         typical=_typical(row, reading),
         address=request.build_absolute_uri(path_of(request)),
     )
 
 
-def _typical(row: PendingRow, reading: QuerySession) -> str:
-    """Return how long pods wait that ask for the same; empty where that says nothing."""
+def _tabs_of(row: PendingRow) -> list[Tab]:
+    """Return the tabs of a pending item: what is over has nobody ahead, a pod has no pods."""
+    left_out = {*(("ahead",) if row.until else ()), *(("pods",) if row.kind == "Pod" else ())}
+    return [tab for tab in _DETAIL_TABS if tab.key not in left_out]
+
+
+def _typical(row: PendingRow, reading: QuerySession) -> tuple[str, str] | None:
+    """Return how long pods wait that request the same; None where that says nothing."""
     if row.kind != "Pod" or not row.resource:
-        return ""
+        return None
     found = typical_queue_time(row.tier, row.resource, row.units, reading.now, cluster=row.cluster)
     return pending_detail.typical_words(found, row)
 

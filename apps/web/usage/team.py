@@ -19,6 +19,8 @@ from apps.web.components.figure_row import FigureRow, KeyFigure, Tone, figure_ro
 from apps.web.components.formats import Format
 from apps.web.components.page_query import (
     EVERY,
+    FEW_ROWS,
+    PER_PAGE_KEY,
     figure_href,
     figure_hrefs,
     href,
@@ -299,11 +301,12 @@ def _workload_page(
         (row for row in rows if row.amounts.allocated),
         key=lambda r: (-r.amounts.not_used, tuple(r.groups.values())),
     )
-    pages = page_query.pages_from(request.GET, count=len(ordered))
+    pages = page_query.pages_from(request.GET, count=len(ordered), usual=FEW_ROWS)
     table = listings.workloads(ordered[pages.part], reading, sums=ordered, scope={"team": team})
     query = [*reading.query, (TAB_KEY, "workloads")]
-    if pages.per_page != page_query.PER_PAGE:
-        query.append(("per_page", str(pages.per_page)))
+    if pages.per_page != FEW_ROWS:
+        query.append((PER_PAGE_KEY, str(pages.per_page)))
+    table = replace(table, page_length=FEW_ROWS)
     return tables.paged(table, path_of(request), query, pages)
 
 

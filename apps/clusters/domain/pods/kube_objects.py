@@ -19,6 +19,15 @@ from apps.clusters.domain.window import union
 # A span in which a container ran; the end of one that still runs is None.
 Run = tuple[float, float | None]
 
+ZONE_LABELS = (
+    "topology.kubernetes.io/zone",
+    "failure-domain.beta.kubernetes.io/zone",
+    "topology.kubernetes.io/region",
+    "failure-domain.beta.kubernetes.io/region",
+)
+"""Labels that say where a node stands, the narrowest first; the beta ones are of old clusters."""
+RACK_LABELS = ("topology.kubernetes.io/rack", "topology.rook.io/rack", "rack")
+"""Labels of a node's rack: Kubernetes names none itself, these are customary."""
 STORED_LABELS = frozenset(
     {
         # What the cards are and how they are shared (GPU Feature Discovery, GKE).
@@ -50,8 +59,8 @@ STORED_LABELS = frozenset(
         "kubernetes.azure.com/scalesetpriority",
         # What it is and where it stands.
         "node.kubernetes.io/instance-type",
-        "topology.kubernetes.io/region",
-        "topology.kubernetes.io/zone",
+        *ZONE_LABELS,
+        *RACK_LABELS,
     }
 )
 """Labels kept of every GPU node, beside those that tier rules select on and MIG_PREFIX."""
