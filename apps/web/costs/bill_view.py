@@ -26,7 +26,7 @@ from apps.web.components.drawings.base import LegendKey
 from apps.web.components.drawings.heat_map import DrawnRow, GridCell, HeatMap
 from apps.web.components.figure_row import FigureRow, KeyFigure, Tone, figure_row, no_data
 from apps.web.components.formats import NOTHING, Value
-from apps.web.components.page_query import Pages, Query, href, pages_from
+from apps.web.components.page_query import FEW_ROWS, Pages, Query, href, pages_from
 from apps.web.components.tables import Table, declared_columns
 from apps.web.costs.money_format import MoneyRow, MoneyTable, money_row, text
 from apps.web.query_session import QuerySession
@@ -260,7 +260,7 @@ def mapping_form(
     skus: Sequence[SkuRow], models: Sequence[str], found: Reconciliation, params: QueryDict
 ) -> MappingForm:
     """Return the form of one page of SKUs."""
-    pages = pages_from(params, count=len(skus))
+    pages = pages_from(params, count=len(skus), usual=FEW_ROWS)
     month = [("month", f"{found.month:%Y-%m}"), ("tab", "mapping")]
 
     def link(number: int) -> str:

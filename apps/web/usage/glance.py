@@ -17,7 +17,6 @@ from apps.web.components.formats import NOTHING, duration
 from apps.web.components.page_query import Query, explain_href, href
 from apps.web.components.tables import (
     ALLOCATED_CLASSES,
-    CAPACITY_CLASSES,
     StripPart,
     strip,
 )
@@ -62,25 +61,15 @@ class TierCard:
     """
 
     name: str
-    promise: str
     href: str | None
     rows: Sequence[UsageRow]
     amounts: Amounts | None
-    strip: Sequence[StripPart]
-    now: TierWaiting | None
+    strip: Sequence[StripPart] = ()
+    now: TierWaiting | None = None
     query: Query = ()
     scope: Mapping[str, str] = field(default_factory=dict)
     sums: WindowSums | None = None
     changes: Differences | None = None
-
-    @property
-    def has_capacity(self) -> bool:
-        """Whether nodes are its own; what a team or a workload holds has no capacity."""
-        return self.amounts is not None and self.amounts.capacity is not None
-
-    @property
-    def capacity_href(self) -> str:
-        return explain_href("capacity_gpu_hours", self.query, **self.scope)
 
     @property
     def allocation_href(self) -> str:
@@ -103,16 +92,8 @@ class TierCard:
         return gpu_hours_text(self.amounts.allocated) if self.amounts else ""
 
     @property
-    def capacity_gpu_hours(self) -> str:
-        return gpu_hours_text(self.amounts.capacity or 0) if self.amounts else ""
-
-    @property
     def not_used_gpu_hours(self) -> str:
         return gpu_hours_text(self.amounts.not_used) if self.amounts else ""
-
-    @property
-    def capacity_gpus(self) -> str:
-        return gpus_text(self.sums.gpus.capacity or 0) if self.sums else ""
 
     @property
     def allocated_gpus(self) -> str:
@@ -158,13 +139,12 @@ def tier_cards(
     A tier of the catalog has one even without data; built-in tiers and those no longer in the
     catalog only with allocated or pending GPUs.
     """
-    in_catalog = {tier.name: tier for tier in tiers}
     by_tier = rows_by(known.rows, Grouping.TIER)
     waits = {row.tier: row for row in known.waiting}
     named = [tier.name for tier in tiers if not tier.builtin]
     others = [tier.name for tier in tiers if tier.builtin] + [*by_tier, *waits]
     names = dict.fromkeys([*named, *(n for n in others if n in by_tier or n in waits)])
-    return [_card(name, in_catalog.get(name), known, query, now) for name in names]
+    return [_card(name, known, query, now) for name in names]
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,12 +171,10 @@ def _held_card(name: str, rows: Sequence[UsageRow], known: TierContext, query: Q
     amounts = tables.summed(rows)
     return TierCard(
         name=name,
-        promise="",
         href=href("tier", query, name=name) if name else None,
         rows=rows,
         amounts=amounts,
         strip=strip(amounts, ALLOCATED_CLASSES),
-        now=None,
         query=query,
         scope={**known.scope, "tier": name},
         sums=known.comparison.sums(name),
@@ -227,20 +205,15 @@ def _age(waiting: PendingGpus, until: datetime) -> str:
     return duration(max(0.0, (until - waiting.oldest_at).total_seconds()))
 
 
-def _card(
-    name: str, tier: TierRow | None, known: TierContext, query: Query, now: datetime
-) -> TierCard:
+def _card(name: str, known: TierContext, query: Query, now: datetime) -> TierCard:
     rows = [row for row in known.rows if row.groups[Grouping.TIER] == name]
     amounts = tables.summed(rows) if rows else None
     waiting = next((row for row in known.waiting if row.tier == name), None)
-    whole = amounts is not None and amounts.capacity is not None
     return TierCard(
         name=name,
-        promise=tier.promise if tier else "",
         href=href("tier", query, name=name),
         rows=rows,
         amounts=amounts,
-        strip=(strip(amounts, CAPACITY_CLASSES if whole else ALLOCATED_CLASSES) if amounts else ()),
         now=tier_waiting(name, waiting, known.pending, query, now=now) if known.pending else None,
         query=query,
         scope={**known.scope, "tier": name},
