@@ -34,7 +34,9 @@ def test_the_answer_comes_first_in_plain_sentences(
     page = words(text_of(admin, TRAIN))
     assert "it requests 4 GPUs on gold." in page
     assert "12 nodes offer nvidia.com/gpu and none has 4 free; the most is 2." in page
-    assert page.index("none has 4 free") < page.index("How to fix")
+    command = "kubectl describe pod train-2 --namespace vision"
+    assert page.index("none has 4 free") < page.index("How to fix") < page.index(command)
+    assert page.index(command) < page.index("Scheduler message")
 
 
 def test_what_fixes_is_in_order_with_something_to_paste(
@@ -205,7 +207,15 @@ def test_what_is_over_says_how_it_ended_and_requests_nothing(
         "20 Oct 2025 03:00." in (page)
     )
     assert "How to fix" not in page
+    assert "kubectl" not in page
     assert "Ahead in queue" not in page
+
+
+def test_files_from_before_there_were_tabs_are_there(
+    waiting: dict[str, Episode], admin: Client
+) -> None:
+    for table in ("front", "holders", "timeline", "earlier"):
+        assert records_of(admin, f"{TRAIN}?format=csv&table={table}"), table
 
 
 def test_something_with_pods_lists_them(waiting: dict[str, Episode], admin: Client) -> None:
