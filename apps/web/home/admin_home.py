@@ -48,7 +48,7 @@ from apps.web.usage.unused_workloads import Action
 MOST = 4
 _TABS = (Tab("heat", "Entitlements"), Tab("flow", "Capacity flow"))
 _MOST_TIERS = 500  # in an address, which somebody else may have written
-_OPEN_TIERS, _OPEN_TEAMS, _OPEN_COLUMNS = 4, 5, 5
+_OPEN_TIERS, _OPEN_TEAMS, _OPEN_COLUMNS = 3, 5, 5
 _OVER = 1.005
 _USUAL_CELL = "of-allocated heat-6"
 _BLANK = "\N{NO-BREAK SPACE}"
