@@ -12,6 +12,7 @@ from apps.accounts.models import User
 from apps.clusters.models import Cluster, Tier
 from apps.operations.models import DoctorCheck, DoctorFinding
 from apps.usage.models import CollectionWindow, NodeHour
+from apps.web.data_quality.cluster_health import ClusterHealth, tier_hours
 from tests.factories import Portal
 from tests.web.conftest import DAILY, HOURLY
 from tests.web.pages import text_of
@@ -188,6 +189,16 @@ def test_warnings_of_the_doctor_are_part_of_the_verdict(admin: Client, portal: P
     assert own[portal.clusters[1].name] == "no issues"
     DoctorFinding.objects.update(subject="unknown")
     assert "GPU model unknown" in text_of(admin, SOUND)
+
+
+def test_the_hours_of_a_tier_are_those_of_the_clusters_that_have_it() -> None:
+    healths = [ClusterHealth(name, 158, 157, (), None) for name in ("west", "east")]
+    places = [("west", "gold"), ("west", "claim"), ("west", "shared"), ("east", "shared")]
+    assert tier_hours(places, {("west", "claim"): 153, ("gone", "gold"): 7}, healths) == {
+        "gold": (157, 158),
+        "claim": (4, 158),
+        "shared": (314, 316),
+    }
 
 
 def test_a_finding_counts_for_the_tiers_it_names_and_of_its_nodes(

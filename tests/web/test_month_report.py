@@ -132,6 +132,10 @@ def test_the_page_has_a_legend_and_says_once_that_the_month_before_has_no_data(
         assert page.count("No data for September.") == 1
         assert "no data in Sep" not in page
         assert "p50 in Sep" not in page
+        value = re.search(r'id="figure-allocated" title="([^"]*)">([^<]*)</span>', page)
+        assert value
+        assert value[1].endswith("\u00a0GPU-h")
+        assert "GPU" not in value[2], "the unit stands beside it, small"
     head = re.findall(
         r"<th[^>]*>Allocated <span class=.unit.>(.*?)</span>",
         text_of(signed_in(priced.portal.finn), "/costs/report/2026-10/"),

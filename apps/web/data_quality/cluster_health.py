@@ -23,6 +23,9 @@ from apps.web.query_session import QuerySession
 HOUR = timedelta(hours=1)
 COMPLETE, MISSING = "complete", "missing"
 TierGaps = Mapping[tuple[str, str], int]
+"""Hours by cluster and tier."""
+TierHours = Mapping[str, tuple[int, int]]
+"""Hours collected and due, by tier."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -387,22 +390,32 @@ def _count(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
+def tier_hours(
+    places: Iterable[tuple[str, str]], gaps: TierGaps, healths: Sequence[ClusterHealth]
+) -> TierHours:
+    """Return how many hours tell of each tier, and how many should, on the clusters that have it.
+
+    `places` are the clusters and tiers with capacity, `gaps` the hours that tell nothing of a tier.
+    """
+    by_name = {health.name: health for health in healths}
+    found: dict[str, tuple[int, int]] = {}
+    for cluster, tier in {*places, *gaps}:
+        if health := by_name.get(cluster):
+            complete, due = found.get(tier, (0, 0))
+            known = max(0, health.complete - gaps.get((cluster, tier), 0))
+            found[tier] = (complete + known, due + health.due)
+    return found
+
+
 def verdicts_table(
     verdicts: Sequence[DoctorVerdict],
     healths: Sequence[ClusterHealth],
-    gaps: TierGaps,
+    tiers: TierHours,
     reading: QuerySession,
 ) -> Table:
-    """Return a line for each cluster and tier: hours collected, findings, and the last check.
-
-    `gaps` counts the hours that tell nothing of a tier, by cluster and tier.
-    """
+    """Return a line for each cluster and tier: hours collected, findings, and the last check."""
     hours = {("cluster", one.name): (one.complete, one.due) for one in healths}
-    due, complete = sum(one.due for one in healths), sum(one.complete for one in healths)
-    for verdict in verdicts:
-        if verdict.scope == "tier":
-            lost = sum(count for (_, tier), count in gaps.items() if tier == verdict.name)
-            hours["tier", verdict.name] = (max(0, complete - lost), due)
+    hours |= {("tier", name): own for name, own in tiers.items()}
     return Table(
         id="verdicts",
         title="Verdict",

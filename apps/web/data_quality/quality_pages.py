@@ -16,7 +16,7 @@ from apps.costs.selectors import capacity_values
 from apps.operations.selectors import ClusterProgress, collection_progress, open_findings, verdicts
 from apps.usage import selectors as usage
 from apps.usage.domain.collection import CollectionState
-from apps.usage.domain.usage_query import CollectionRow, RowPage
+from apps.usage.domain.usage_query import CollectionRow, Grouping, RowPage, TimeStep
 from apps.usage.selectors import ExporterHistory, exporter_histories
 from apps.web.clusters.device_tables import unattributed_nodes
 from apps.web.components import page_query
@@ -36,6 +36,7 @@ from apps.web.query_session import (
     freshness_of,
     quality_of,
     query_session,
+    usage_of,
 )
 
 
@@ -179,7 +180,9 @@ def data_health(request: PageRequest) -> HttpResponseBase:
         reading,
         "data_quality",
         tables=[
-            cluster_health.verdicts_table(judged, healths, tier_gaps, reading),
+            cluster_health.verdicts_table(
+                judged, healths, _tier_hours(reading, tier_gaps, healths), reading
+            ),
             cluster_health.clusters_table(rows, reading),
             _collections(request, reading, states),
             *exporters.pop("tables"),
@@ -218,6 +221,16 @@ def _exporters(reading: QuerySession) -> dict[str, Any]:
         "exporter_limits": exporter_limits(histories),
         "watch_notes": clusters.watch_issues(visibility=reading.visibility),
     }
+
+
+def _tier_hours(
+    reading: QuerySession,
+    gaps: cluster_health.TierGaps,
+    healths: Sequence[cluster_health.ClusterHealth],
+) -> cluster_health.TierHours:
+    rows = usage_of(reading, by=(Grouping.CLUSTER, Grouping.TIER), interval=TimeStep.TOTAL)
+    places = ((row.groups[Grouping.CLUSTER], row.groups[Grouping.TIER]) for row in rows)
+    return cluster_health.tier_hours(places, gaps, healths)
 
 
 def _state_links(

@@ -13,6 +13,7 @@ from apps.alerts.selectors import MOST_UNREAD, unread_count
 from apps.clusters.domain import resources
 from apps.costs.permissions import can_see_bills
 from apps.operations.domain.month_report import FigureValue, MonthFigure
+from apps.usage.domain.amounts import NANO
 from apps.usage.domain.explained import FigureUnit
 from apps.web.components import page_query, table_rendering
 from apps.web.components.formats import (
@@ -30,6 +31,7 @@ from apps.web.navigation import NavGroup, groups_for
 
 register = template.Library()
 _UTC = ZoneInfo("UTC")
+_WHOLE_HOURS_FROM = 100
 
 
 @register.filter
@@ -80,6 +82,15 @@ def month_unit(figure: MonthFigure) -> str:
     if figure.currency:
         return figure.currency
     return "%" if figure.unit is FigureUnit.RATIO else figure.unit.value
+
+
+@register.filter
+def month_short(figure: MonthFigure) -> str:
+    """Write a figure at the head of the report: GPU-hours without unit, large ones whole."""
+    if figure.value is None or figure.unit is not FigureUnit.GPU_HOURS:
+        return month_value(figure)
+    hours = float(figure.value) / NANO
+    return f"{hours:,.0f}" if hours >= _WHOLE_HOURS_FROM else month_number(figure)
 
 
 @register.filter
