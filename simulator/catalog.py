@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from simulator.fleet import GPU
 from simulator.machines import PRODUCT
 from simulator.prometheus.series import SCRAPE_MS
-from simulator.scenarios.base import Owned, Rate, Scenario, Team, Tier
+from simulator.scenarios.base import Owned, PriceConfirmation, Rate, Scenario, Team, Tier
 
 TIER = "exclusive-a100"
 PRICE = "3.06"
@@ -37,7 +37,7 @@ def catalog_yaml(scenario: Scenario, *, url: str) -> str:
     return "\n".join(
         [
             *lines,
-            *_prices(prices, scenario.rates),
+            *_prices(prices, scenario.rates, scenario.confirmation),
             "report: {time_zone: Europe/Berlin, currency: USD}",
             "",
         ]
@@ -97,7 +97,9 @@ def _team(team: Team) -> Iterator[str]:
         yield f"    budgets: [{', '.join(budgets)}]"
 
 
-def _prices(prices: Mapping[str, str], rates: Sequence[Rate]) -> Iterator[str]:
+def _prices(
+    prices: Mapping[str, str], rates: Sequence[Rate], confirmed: PriceConfirmation | None
+) -> Iterator[str]:
     yield "prices:"
     for rate in (*(Rate(model, "on-demand", price) for model, price in prices.items()), *rates):
         yield f"  - gpu_model: {_text(rate.model) if ' ' in rate.model else rate.model}"
@@ -107,6 +109,11 @@ def _prices(prices: Mapping[str, str], rates: Sequence[Rate]) -> Iterator[str]:
         else:
             yield f"    owned: {{{', '.join(_owned(rate.owned))}}}"
         yield "    currency: USD"
+        if confirmed is not None:
+            if rate.owned is None:
+                yield f"    source: {confirmed.source}"
+            yield f"    confirmed_by: {confirmed.by}"
+            yield f"    confirmed_on: {confirmed.on}"
         yield "    valid_from: 2000-01-01"
 
 

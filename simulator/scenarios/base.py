@@ -64,6 +64,15 @@ class Rate:
     owned: Owned | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class PriceConfirmation:
+    """Who confirmed the prices of a catalog, on which day, and where prices per hour are from."""
+
+    source: str
+    by: str
+    on: str
+
+
 _REQUESTS = "requests."
 GPU_KEY = f"{_REQUESTS}{GPU}"
 DEVICES = ".deviceclass.resource.k8s.io/devices"
@@ -158,6 +167,7 @@ class Scenario(ABC):
     teams: Sequence[Team]
     tiers: Sequence[Tier] = ()
     prices: Mapping[str, str] = {}
+    confirmation: PriceConfirmation | None = None
     rates: Sequence[Rate] = ()
     queues: Sequence[Queue] = ()
     flavors: Mapping[str, Mapping[str, str]] = {}

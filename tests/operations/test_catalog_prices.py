@@ -1,6 +1,6 @@
 """Prices of the catalog: what they come to, and what they say of themselves."""
 
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
 
@@ -8,6 +8,7 @@ import pytest
 
 from apps.costs.models import Price
 from apps.costs.selectors import price_book
+from apps.operations.domain.source_positions import CatalogError
 from tests.operations.catalogs import changes, load, small
 
 pytestmark = pytest.mark.django_db
@@ -43,6 +44,32 @@ def test_a_price_keeps_its_tier_discount_kind_and_source() -> None:
         "negotiated",
     )
     assert (of_tier.source, of_tier.example) == ("contract 7", True)
+
+
+def test_a_price_keeps_who_confirmed_it_and_when() -> None:
+    named = {**L4, "per_gpu_hour": "0.5", "confirmed_by": "procurement", "valid_from": "2026-01-01"}
+    load(small(prices=[{**named, "confirmed_on": "2026-09-28"}]))
+    (entry,) = price_book().entries
+    assert (entry.confirmed_by, entry.confirmed_on) == ("procurement", date(2026, 9, 28))
+    version = price_book().version
+    load(small(prices=[{**named, "confirmed_on": "2026-10-01"}]))
+    assert [entry.confirmed_on for entry in price_book().entries] == [date(2026, 10, 1)]
+    assert price_book().version == version, "what it costs is the same"
+
+
+@pytest.mark.parametrize(
+    ("values", "problem"),
+    [
+        ({"example": True, "confirmed_by": "finn"}, "that somebody confirmed is no example"),
+        ({"confirmed_on": "2026-09-28"}, "needs confirmed_by"),
+        ({"confirmed_by": "finn", "confirmed_on": "2026-13-01"}, "month must be in 1..12"),
+    ],
+)
+def test_a_confirmation_that_makes_no_sense_is_refused(
+    values: dict[str, object], problem: str
+) -> None:
+    with pytest.raises(CatalogError, match=problem):
+        load(small(prices=[{**L4, "per_gpu_hour": "0.5", **values}]))
 
 
 def test_a_figure_that_is_confirmed_passes() -> None:

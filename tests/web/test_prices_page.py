@@ -3,11 +3,13 @@
 import csv
 import io
 from collections.abc import Callable
+from datetime import date
 
 import pytest
 from django.test import Client
 
 from apps.accounts.models import User
+from apps.costs.models import Price
 from tests.costs.portal import PRICES, make_priced
 from tests.factories import A100, make_portal
 from tests.web.pages import file_of, table_links, text_of
@@ -34,7 +36,7 @@ def test_everybody_sees_prices_with_their_source_and_the_file_has_them(signed_in
     links = table_links(page)
     records = list(csv.DictReader(io.StringIO(file_of(dan.get(links[0])), newline="")))
     assert {record["gpu_model"] for record in records} == {price[0] for price in PRICES}
-    assert {record["status"] for record in records} <= {"example", "confirmed"}
+    assert {record["status"] for record in records} <= {"example", "confirmed", "unconfirmed"}
 
 
 def test_what_all_prices_have_in_common_is_in_files_alone(signed_in: SignIn) -> None:
@@ -42,7 +44,17 @@ def test_what_all_prices_have_in_common_is_in_files_alone(signed_in: SignIn) -> 
     page = text_of(finance, f"/costs/prices/?{DAYS}")
     heads = [cell.text for cell in tables_of(page)["prices"].rows[0]]
     assert [head.split(" ")[0] for head in heads] == [
-        *("GPU", "Capacity", "Price", "Valid", "Valid", "Status", "Source")
+        *(
+            "GPU",
+            "Capacity",
+            "Price",
+            "Valid",
+            "Valid",
+            "Status",
+            "Confirmed",
+            "Confirmed",
+            "Source",
+        )
     ]
     assert "USD per GPU-h" in heads[2]
     assert "Price book" not in figures_of(page)
@@ -50,6 +62,22 @@ def test_what_all_prices_have_in_common_is_in_files_alone(signed_in: SignIn) -> 
         io.StringIO(file_of(finance.get(table_links(page)[0])), newline="")
     )
     assert {"cluster", "tier", "currency", "discount_ratio", "pue"} <= record.keys()
+
+
+def test_each_price_says_who_confirmed_it_and_when(signed_in: SignIn) -> None:
+    finance = signed_in(make_priced().portal.finn)
+    first, second, _ = Price.objects.order_by("gpu_model", "capacity_type")
+    Price.objects.filter(pk=first.pk).update(
+        confirmed_by="procurement", confirmed_on=date(2026, 9, 28), source="contract 7"
+    )
+    Price.objects.filter(pk=second.pk).update(example=True)
+    page = text_of(finance, f"/costs/prices/?{DAYS}")
+    rows = [[cell.text for cell in row] for row in tables_of(page)["prices"].rows[1:]]
+    (confirmed,) = [row for row in rows if row[5] == "confirmed"]
+    assert confirmed[6:9] == ["procurement", "28 Sep", "contract 7"]
+    assert sorted(row[5] for row in rows) == ["confirmed", "example", "unconfirmed"]
+    figures = figures_of(page)
+    assert next(v for k, v in figures.items() if k.startswith("Unconfirmed")).startswith("2 of 3")
 
 
 def test_a_portal_without_prices_says_what_to_do(signed_in: SignIn) -> None:

@@ -4,7 +4,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import date, datetime
 from decimal import ROUND_HALF_EVEN, Decimal
 from enum import StrEnum
 from typing import NamedTuple
@@ -56,7 +56,8 @@ class PriceEntry:
     """One price: `per_gpu_hour` of the currency for a model, before `discount` (0..1).
 
     It holds from `valid_from` up to, not including, `valid_to` (None: open). An empty `cluster` or
-    `tier` means any. `example` marks a price that came with the portal and was never confirmed.
+    `tier` means any. `example` marks a price that came with the portal and was never confirmed;
+    `confirmed_by` names who confirmed another, `confirmed_on` the day. Neither is in the version.
     `per_kwh` prices the measured energy on top of the GPU-hours, times `pue` (`energy_cost`); None:
     energy is not billed.
     """
@@ -73,6 +74,8 @@ class PriceEntry:
     kind: PriceKind = PriceKind.LIST
     source: str = ""
     example: bool = False
+    confirmed_by: str = ""
+    confirmed_on: date | None = None
     per_kwh: Decimal | None = None
     pue: Decimal = Decimal(1)
 

@@ -38,8 +38,9 @@ def _dimension(to: str, *, null: bool = False) -> Any:
 class Price(Valid):
     """What one GPU-hour of a model costs, before `discount`; no `cluster` or `tier`: of any.
 
-    `example` marks a price that was never confirmed. `per_kwh` prices the measured energy, if that
-    is billed beside the hardware; `pue` is the site's energy ÷ that of its computers.
+    `example` marks a price that was never confirmed, `confirmed_by` names who confirmed another.
+    `per_kwh` prices the measured energy, if that is billed beside the hardware; `pue` is the site's
+    energy ÷ that of its computers.
     """
 
     cluster = models.ForeignKey("clusters.Cluster", null=True, blank=True, on_delete=models.CASCADE)
@@ -54,6 +55,8 @@ class Price(Valid):
     )
     source = models.CharField(max_length=300, blank=True)
     example = models.BooleanField(default=False)
+    confirmed_by = models.CharField(max_length=120, blank=True, default="", db_default="")
+    confirmed_on = models.DateField(null=True, blank=True)
     per_kwh = models.DecimalField(max_digits=20, decimal_places=8, null=True, blank=True)
     pue = models.DecimalField(max_digits=9, decimal_places=8, default=1)
 

@@ -99,6 +99,8 @@ def _entry(row: Price) -> PriceEntry:
         kind=PriceKind(row.kind),
         source=row.source,
         example=row.example,
+        confirmed_by=row.confirmed_by,
+        confirmed_on=row.confirmed_on,
         per_kwh=row.per_kwh,
         pue=row.pue,
     )

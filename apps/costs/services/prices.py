@@ -5,7 +5,7 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import date, datetime
 from decimal import Decimal
 from functools import reduce
 from operator import or_
@@ -27,7 +27,7 @@ from apps.usage.models import CollectionWindow, Day
 
 _PRICE_COLUMNS = (
     *("gpu_model", "per_gpu_hour", "currency", "discount", "kind", "source", "example"),
-    *("per_kwh", "pue"),
+    *("confirmed_by", "confirmed_on", "per_kwh", "pue"),
 )
 _MICRO = 1_000_000
 _HoursByCluster = dict[int, set[datetime]]
@@ -51,6 +51,8 @@ class PriceRecord:
     kind: str = PriceKind.LIST.value
     source: str = ""
     example: bool = False
+    confirmed_by: str = ""
+    confirmed_on: date | None = None
     per_kwh: Decimal | None = None
     pue: Decimal = Decimal(1)
     valid_from: datetime | None = None

@@ -1,7 +1,7 @@
 """What must hold in a catalog beyond the type of each value; every check notes all it finds."""
 
 from collections.abc import Hashable, Iterable, Iterator, Sequence
-from datetime import datetime
+from datetime import date, datetime
 from decimal import Decimal
 from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo
@@ -384,10 +384,17 @@ def _check_price(price: Price, path: Path, problems: Problems) -> None:
     if price.energy is not None and price.owned is not None:
         problems.add((*path, "energy"), "goes with per_gpu_hour; with owned, per_kwh stands in it")
         return
+    if price.example and (price.confirmed_by or price.confirmed_on):
+        problems.add((*path, "example"), "a price that somebody confirmed is no example")
+        return
+    if price.confirmed_on and not price.confirmed_by:
+        problems.add((*path, "confirmed_on"), "needs confirmed_by: who confirmed the price")
+        return
     place = (*path, "per_gpu_hour" if price.owned is None else "owned")
     try:
         reason = None if price.confirmed else price_doubt(price)
         _check_pue(price)
+        _ = price.confirmed_on and date.fromisoformat(price.confirmed_on)
     except ValueError as error:
         problems.add(place, str(error))
         return

@@ -136,6 +136,7 @@ Fraction = Annotated[
     ),
 ]
 Currency = Annotated[str, _text(r"[A-Z]{3}", "a currency code (ISO 4217) such as USD", longest=3)]
+Day = Annotated[str, _text(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", "a day such as 2026-10-12", longest=10)]
 Instant = Annotated[
     str,
     _text(
@@ -258,7 +259,8 @@ class Price(Struct, frozen=True, kw_only=True):
 
     The most specific price wins: of cluster and tier, of the cluster, of the tier, of any.
     `confirmed` lets a figure pass that looks like a typing error, such as one per month. `source`
-    says where it is from; `example` that it was never confirmed.
+    says where it is from; `example` that it was never confirmed, `confirmed_by` who did so and
+    `confirmed_on` on which day.
     """
 
     gpu_model: GpuModel
@@ -274,6 +276,8 @@ class Price(Struct, frozen=True, kw_only=True):
     source: Line = ""
     example: bool = False
     confirmed: bool = False
+    confirmed_by: Line = ""
+    confirmed_on: Day | None = None
     valid_from: Instant | None = None
 
 

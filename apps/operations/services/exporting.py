@@ -185,6 +185,8 @@ def _price(row: PriceRecord) -> Price:
         else Energy(per_kwh=_decimal(row.per_kwh), pue=_decimal(row.pue)),
         source=row.source,
         example=row.example,
+        confirmed_by=row.confirmed_by,
+        confirmed_on=row.confirmed_on.isoformat() if row.confirmed_on else None,
         valid_from=_instant(cast("datetime", row.valid_from)),
     )
     # It was confirmed when it was loaded; without the word the file would be refused.

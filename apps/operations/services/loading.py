@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import date, datetime
 from decimal import Decimal
 from operator import attrgetter
 from typing import Any, TypeVar
@@ -163,6 +163,8 @@ def desired_prices(catalog: Catalog) -> Iterator[DesiredRow[PriceRecord]]:
             kind=kind_of(price).value,
             source=price.source or written_off(price),
             example=price.example,
+            confirmed_by=price.confirmed_by,
+            confirmed_on=date.fromisoformat(price.confirmed_on) if price.confirmed_on else None,
             valid_from=since(price.valid_from),
             **_energy(price),
         )
@@ -249,9 +251,9 @@ PRICE: RecordKind[PriceRecord] = RecordKind(
     name=lambda r: " ".join(filter(None, (r.gpu_model, r.capacity_type, r.cluster, r.tier))),
     columns=(
         *("per_gpu_hour", "currency", "discount", "kind", "source", "example"),
-        *("per_kwh", "pue"),
+        *("confirmed_by", "confirmed_on", "per_kwh", "pue"),
     ),
-    quiet=frozenset({"discount", "kind", "example", "pue"}),
+    quiet=frozenset({"discount", "kind", "example", "confirmed_by", "confirmed_on", "pue"}),
     corrects=True,
 )
 REPORT: RecordKind[ReportRecord] = RecordKind(

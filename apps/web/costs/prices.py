@@ -4,6 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
+from zoneinfo import ZoneInfo
 
 from django.http import HttpResponseBase
 
@@ -13,7 +14,7 @@ from apps.costs.selectors import CostQuery
 from apps.usage.domain.amounts import NANO
 from apps.usage.domain.usage_query import Grouping
 from apps.web.components.figure_row import FigureRow, KeyFigure, Tone, figure_row
-from apps.web.components.formats import Format, percent
+from apps.web.components.formats import Format, day_text, percent
 from apps.web.components.page_query import href
 from apps.web.components.tables import Column, Table, TableRow
 from apps.web.components.tabs import Tab, tab_bar
@@ -34,6 +35,8 @@ _COLUMNS = (
     Column("valid_from", "Valid from", Format.DAY),
     Column("valid_to", "Valid to", Format.DAY),
     Column("status", "Status", hint="an example came with the portal and was never confirmed"),
+    Column("confirmed_by", "Confirmed by"),
+    Column("confirmed_on", "Confirmed"),
     Column("source", "Source", wraps=True),
     Column("list_price_per_gpu_hour", "Before discount", Format.DECIMAL, "per GPU-h"),
     Column("discount_ratio", "Discount", Format.RATIO, "%"),
@@ -67,19 +70,19 @@ def prices(request: PageRequest) -> HttpResponseBase:
 
 
 def _figures(current: Sequence[PriceEntry], unpriced: dict[tuple[str, str], int]) -> FigureRow:
-    examples = sum(entry.example for entry in current)
+    open_ = sum(not entry.confirmed_by for entry in current)
     models = {model for model, _ in unpriced}
     hours = f"{sum(unpriced.values()) / NANO:,.0f} GPU-h excluded" if unpriced else ""
     tone = Tone.WARNING if unpriced else Tone.NONE
     return figure_row(
         KeyFigure("Without a price", f"{len(models)}", _models(models), note=hours, tone=tone),
         KeyFigure(
-            "Example prices",
-            f"{examples}",
+            "Unconfirmed prices",
+            f"{open_}",
             f"of {len(current)}",
-            note="never confirmed" if examples else "",
+            note="with examples" if any(entry.example for entry in current) else "",
             basis="now",
-            tone=Tone.WARNING if examples else Tone.NONE,
+            tone=Tone.WARNING if open_ else Tone.NONE,
         ),
         KeyFigure("Discounts", _discounts(current), basis="now"),
     )
@@ -132,7 +135,7 @@ def _unpriced_table(found: dict[tuple[str, str], int], reading: QuerySession) ->
 
 
 def _price_table(entries: Sequence[PriceEntry], reading: QuerySession, *, history: bool) -> Table:
-    rows = [_price_row(entry) for entry in entries]
+    rows = [_price_row(entry, reading.choice.zone) for entry in entries]
     return Table(
         id="prices",
         title="Price history" if history else "Current prices",
@@ -163,7 +166,13 @@ def _columns(rows: Sequence[TableRow]) -> list[Column]:
     ]
 
 
-def _price_row(entry: PriceEntry) -> TableRow:
+def _status(entry: PriceEntry) -> str:
+    if entry.example:
+        return "example"
+    return "confirmed" if entry.confirmed_by else "unconfirmed"
+
+
+def _price_row(entry: PriceEntry, zone: ZoneInfo) -> TableRow:
     return TableRow(
         {
             "gpu_model": entry.gpu_model,
@@ -176,7 +185,9 @@ def _price_row(entry: PriceEntry) -> TableRow:
             "discount_ratio": float(entry.discount),
             "energy_per_kwh": None if entry.per_kwh is None else float(entry.per_kwh),
             "pue": None if entry.per_kwh is None else float(entry.pue),
-            "status": "example" if entry.example else "confirmed",
+            "status": _status(entry),
+            "confirmed_by": entry.confirmed_by,
+            "confirmed_on": day_text(entry.confirmed_on, zone) if entry.confirmed_on else "",
             "kind": entry.kind.value,
             "source": entry.source,
             "valid_from": entry.valid_from,

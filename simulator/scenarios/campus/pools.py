@@ -22,7 +22,7 @@ from simulator.fleet import (
     Sharing,
 )
 from simulator.machines import A30, A100, H100, L4, L40S, T4, gpu_node
-from simulator.scenarios.base import Owned, Rate, Tier
+from simulator.scenarios.base import Owned, PriceConfirmation, Rate, Tier
 from simulator.scenarios.campus.apps import DEDICATED
 
 PRODUCT = "nvidia.com/gpu.product"
@@ -221,6 +221,7 @@ RATES: Sequence[Rate] = (
     Rate(H100.product, "reserved", "3.65"),
     Rate(L4.product, "spot", "0.29"),
 )
+CONFIRMATION = PriceConfirmation("price list of the provider", by="finn", on="2026-09-28")
 _CAPACITY_TYPE = "karpenter.sh/capacity-type"
 _PAID: Mapping[str, Sequence[str]] = {
     "reserved": ("a100-09", "a100-10", *(f"h100-{number:02d}" for number in range(1, 7))),

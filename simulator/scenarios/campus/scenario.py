@@ -27,6 +27,7 @@ from simulator.scenarios.campus.apps import limits as apps_limits
 from simulator.scenarios.campus.demand import Draws, demand
 from simulator.scenarios.campus.pods import PodMaker, User
 from simulator.scenarios.campus.pools import (
+    CONFIRMATION,
     PARKED_CLAIM,
     PRICES,
     RATES,
@@ -141,6 +142,7 @@ class Campus(EpochScenario, FaultScenario):
         self.tiers = [*(pool.tier for pool in self._pools), site.TIER, metro.TIER]
         self.others = [metro.Metro(seed=self.seed, begins=begins)]
         self.prices = {**PRICES, site.A10.product: site.PRICE}
+        self.confirmation = CONFIRMATION
         self.rates = (*RATES, metro.RATE)
         self.teams = [self._team(number) for number in range(len(TEAMS))]
         self._fault_pods = FaultPods(self.faults)
