@@ -56,8 +56,8 @@ def test_a_period_without_facts_is_a_gap_in_bars_and_line() -> None:
     axis = replace(AXIS, missing={DAYS[1]: 25, DAYS[2]: 12})
     found = traces(axis, row(DAYS[0], 24), row(DAYS[2], 12), pending=dict.fromkeys(DAYS, 3.0))
     assert found["Capacity"]["y"] == [10.0, 10.0, None, None, 10.0, 10.0]
-    assert found["Pending"]["y"] == [3.0, None, 3.0]
-    assert found["Pending"]["legendgroup"] == "aside"
+    assert found["Pending demand"]["y"] == [3.0, None, 3.0]
+    assert found["Pending demand"]["legendgroup"] == "aside"
 
 
 def test_the_file_has_average_gpus_and_gpu_hours() -> None:

@@ -157,7 +157,7 @@ def _tab(chosen: str, read: TierUsage, reading: QuerySession) -> dict[str, Any]:
             times.table,
             *([_commitments(name, read.committed, reading)] if reading.has_capacity else []),
         ],
-        "classes": tables.ALLOCATED_CLASSES,
+        "classes": gpu_charts.LEGEND,
     }
 
 
@@ -342,7 +342,7 @@ def _bars(shares: TierShares, reading: QuerySession) -> BulletBars:
     teams.sort(key=lambda one: (-max(one.demand, one.allocated, one.entitlement), one.team))
     return bullet_bars(
         "bars",
-        "Allocation vs. entitlement",
+        "Allocation vs. entitlement · average",
         [
             BulletRow(
                 team.team,

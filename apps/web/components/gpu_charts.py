@@ -39,8 +39,10 @@ from apps.web.components.tables import ALLOCATED_CLASSES, Column, LedgerClass, T
 _DIGITS = 2
 _BAR = 0.9  # of a period's width
 _TABLE_ROWS = 25
-_DEMAND = "--ledger-demand"
-_CAPACITY = "--ledger-capacity"
+_DEMAND = LedgerClass("demand", "Pending demand", "requested beyond what is allocated", "/")
+_CAPACITY = LedgerClass("capacity", "Capacity", "what the GPUs that were there could do", "-")
+LEGEND = (*ALLOCATED_CLASSES, _DEMAND, _CAPACITY)
+"""What the chart of a whole tier shows: its states, what pends above them, and the line."""
 _ASIDE = "aside"
 """The group of what is no part of the sum in the box that a chart shows under the pointer."""
 
@@ -94,7 +96,9 @@ def _figure(periods: Sequence[_Period], axis: Axis, classes: Sequence[LedgerClas
     for bar, cls in zip(bars, classes, strict=True):
         if cls.pattern:
             bar["marker"] = _pattern(cls.pattern)
-    demand = _bars("Pending", _DEMAND, [p.pending if p.amounts else None for p in periods])
+    demand = _bars(
+        _DEMAND.label, _DEMAND.token, [p.pending if p.amounts else None for p in periods]
+    )
     bars = [bar for bar in bars if any(bar["y"])]
     if any(demand["y"]):
         bars.append({**demand, "marker": _pattern("/"), "legendgroup": _ASIDE})
@@ -140,10 +144,10 @@ def _capacity_line(periods: Sequence[_Period]) -> list[Figure]:
         {
             "type": "scatter",
             "mode": "lines",
-            "name": "Capacity",
+            "name": _CAPACITY.label,
             "x": [edge for n in range(len(values)) for edge in (n - 0.5, n + 0.5)],
             "y": [value for value in values for _ in range(2)],
-            "meta": _CAPACITY,
+            "meta": _CAPACITY.token,
             "legendgroup": _ASIDE,
             "line": {"width": 2},
         }

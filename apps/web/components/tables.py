@@ -25,7 +25,7 @@ from apps.web.components.page_query import (
 
 @dataclass(frozen=True, slots=True)
 class LedgerClass:
-    """One class: `key` names the field of Amounts; `pattern` is a Plotly pattern shape."""
+    """One class: `key` names the field of Amounts; `pattern` is a shape of Plotly, or a line."""
 
     key: str
     label: str
@@ -40,7 +40,7 @@ class LedgerClass:
     @property
     def css(self) -> str:
         """The style classes that draw colour and pattern in legends and bars."""
-        pattern = {"/": " hatched", "x": " crossed"}.get(self.pattern, "")
+        pattern = {"/": " hatched", "x": " crossed", "-": " lined"}.get(self.pattern, "")
         return f"of-{self.key.replace('_', '-')}{pattern}"
 
 

@@ -333,7 +333,7 @@ def _bars(found: TierShares, reading: QuerySession) -> Drawing:
     )
     return bullet_bars(
         "bars",
-        "Allocation vs. entitlement",
+        "Allocation vs. entitlement · average",
         [
             BulletRow(
                 team.team,

@@ -45,12 +45,11 @@ from apps.web.usage.glance import TierCard, TierContext, TierWaiting, rows_by, t
 from apps.web.usage.team_figures import PENDING_ID, utilization_change
 from apps.web.usage.unused_workloads import Action
 
-MOST = 4
+MOST = 3
 _TABS = (Tab("heat", "Entitlements"), Tab("flow", "Capacity flow"))
 _MOST_TIERS = 500  # in an address, which somebody else may have written
-_OPEN_TIERS, _OPEN_TEAMS, _OPEN_COLUMNS = 3, 5, 5
+_OPEN_TIERS, _OPEN_TEAMS, _OPEN_COLUMNS = 3, 4, 5
 _OVER = 1.005
-_USUAL_CELL = "of-allocated heat-6"
 _BLANK = "\N{NO-BREAK SPACE}"
 
 
@@ -83,17 +82,18 @@ class TierSummary:
 
     @property
     def queue_text(self) -> str:
-        """The p95 queue time in its largest unit; in full on hover."""
-        return self.queue_exact.partition(" ")[0]
-
-    @property
-    def queue_exact(self) -> str:
+        """The p95 queue time."""
         return formats.duration(self.queue.p95_seconds) if self.queue else formats.NOTHING
 
     @property
-    def rank(self) -> tuple[float, float]:
-        """Where it stands: what pends first, then the fullest."""
-        return (-(self.pending.pods if self.pending else 0), -(self.allocation or 0.0))
+    def rank(self) -> tuple[float, ...]:
+        """Where it stands: what pends on an overcommitted tier first, then either, then the rest.
+
+        More pods come before fewer, then the more overcommitted, then the fuller.
+        """
+        pods = self.pending.pods if self.pending else 0
+        over = self.overcommitment or 0.0
+        return (-((pods > 0) + (over >= _OVER)), -pods, -over, -(self.allocation or 0.0))
 
 
 def _whole_percent(ratio: float | None) -> str:
@@ -142,7 +142,7 @@ def admin_home(request: PageRequest, reading: QuerySession) -> HttpResponseBase:
         reading,
         "home",
         tables=[_table(summaries, scope)],
-        drawings=[_flow(scope) if tabs.chosen == "flow" else _heat_map(scope)],
+        drawings=[_flow(scope)] if tabs.chosen == "flow" else _heat_maps(scope),
         kind="admin",
         tabs=tabs,
         figures=_figures(request, scope),
@@ -399,40 +399,60 @@ def _table(summaries: Sequence[TierSummary], scope: AdminScope) -> Table:
 # ---------------------------------------------------------------- pictures
 
 
-def _heat_map(scope: AdminScope) -> HeatMap:
-    """Return allocation ÷ entitlement now, of the teams and tiers with the most entitled GPUs.
+def _heat_maps(scope: AdminScope) -> list[HeatMap]:
+    """Return allocation ÷ entitlement now, those with the most entitled GPUs first.
 
-    Only what exceeds its entitlement has its percentage in the cell; hover gives them all.
+    The first map is of the largest teams and tiers, with numbers where something exceeds its
+    entitlement; the second, which unfolds, is of all, with all numbers.
     """
-    reading, entitled = scope.reading, scope.entitled
-    own = reading.filters
+    own, entitled = scope.reading.filters, scope.entitled
     pairs = {
         (team, tier): gpus
         for (team, tier), gpus in entitled.items()
         if (not own.team or team in own.team) and (not own.tier or tier in own.tier)
     }
-    held = usage.allocated_now(reading.now, visibility=reading.visibility) if pairs else {}
-    teams = _largest(pairs, 0)
-    tiers = _largest(pairs, 1)[:_OPEN_COLUMNS]
-    rows = [
-        GridRow(
-            team,
-            [_heat_cell(team, tier, pairs, held) for tier in tiers],
-            href("team", reading.query, name=team) or "",
-        )
-        for team in teams
-    ]
-    heads = [GridHead(tier, href("tier", reading.query, name=tier) or "") for tier in tiers]
-    drawn = heat_map(
-        "heat",
-        "Allocation vs. entitlement",
-        columns=heads,
-        rows=rows,
+    teams, tiers = _largest(pairs, 0), _largest(pairs, 1)
+    held = (
+        usage.allocated_now(scope.reading.now, visibility=scope.reading.visibility) if pairs else {}
+    )
+
+    def cells(team: str, names: Sequence[str]) -> list[HeatCell | None]:
+        return [_heat_cell(team, tier, pairs, held) for tier in names]
+
+    whole = _heat_map("heat-all", {team: cells(team, tiers) for team in teams}, tiers, scope)
+    first = {
+        team: [_shown_over(cell) for cell in cells(team, tiers[:_OPEN_COLUMNS])]
+        for team in teams[:_OPEN_TEAMS]
+    }
+    drawn = _heat_map("heat", first, tiers[:_OPEN_COLUMNS], scope)
+    if whole.table is not None:
+        drawn = replace(drawn, table=replace(whole.table, id="heat"))
+    return [drawn, replace(whole, rows=[*whole.rows, *whole.more], more=())]
+
+
+def _heat_map(
+    name: str,
+    cells: Mapping[str, Sequence[HeatCell | None]],
+    tiers: Sequence[str],
+    scope: AdminScope,
+) -> HeatMap:
+    query = scope.reading.query
+    return heat_map(
+        name,
+        "Allocation vs. entitlement · now",
+        columns=[GridHead(tier, href("tier", query, name=tier) or "") for tier in tiers],
+        rows=[
+            GridRow(team, own, href("team", query, name=team) or "") for team, own in cells.items()
+        ],
         empty="No team has an entitlement.",
     )
-    more = [*drawn.rows[_OPEN_TEAMS:], *drawn.more]
-    legend = [key for key in drawn.legend if key.css != _USUAL_CELL]
-    return replace(drawn, rows=drawn.rows[:_OPEN_TEAMS], more=more, legend=legend)
+
+
+def _shown_over(cell: HeatCell | None) -> HeatCell | None:
+    """Return a cell whose number is seen only where it exceeds its entitlement."""
+    if cell is None or cell.ratio is None or cell.ratio >= _OVER:
+        return cell
+    return replace(cell, text=_BLANK)
 
 
 def _largest(pairs: Mapping[tuple[str, str], float], side: int) -> list[str]:
@@ -454,7 +474,7 @@ def _heat_cell(
     gpus = held[team, tier].held if (team, tier) in held else 0.0
     ratio = gpus / entitled
     title = f"{team} on {tier}: {gpus_text(gpus)} of {gpus_text(entitled)} GPUs"
-    return HeatCell(ratio, title, f"{ratio * 100:.0f}" if ratio >= _OVER else _BLANK)
+    return HeatCell(ratio, title, f"{ratio * 100:.0f}")
 
 
 def _flow(scope: AdminScope) -> Flow:

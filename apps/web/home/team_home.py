@@ -58,6 +58,7 @@ def team_home(request: PageRequest, reading: QuerySession, scope: TeamScope) -> 
         gaps=scope.gaps,
         quality=quality_of(scope.reading, freshness, sums.amounts if sums else None),
         scope_label="My teams",
+        kept_query=scope.query,
         **context,
     )
 

@@ -181,10 +181,13 @@ def href(page: str, query: page_query.Query = (), /, **parts: str) -> str:
 
 @register.simple_tag(takes_context=True)
 def navigation(context: template.Context) -> list[NavGroup]:
-    """Return the groups of pages for the reader of this page."""
+    """Return the groups of pages for the reader of this page.
+
+    They keep the page's window and filters: `kept_query` where it is about less than it says.
+    """
     reading = context.get("reading")
     return groups_for(
-        reading.query if reading else (),
+        context.get("kept_query") or (reading.query if reading else ()),
         str(context.get("room", "")),
         is_admin=can_administer(context["request"].user),
         is_finance=can_see_bills(context["request"].user),

@@ -1,9 +1,11 @@
 """What some teams hold, use, wait for and leave unused, in four figures and three pictures."""
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import cached_property
+from urllib.parse import urlencode
 from zoneinfo import ZoneInfo
 
 from apps.clusters.domain.window import Window
@@ -258,7 +260,7 @@ def unused_figure(scope: TeamScope, *, of_cost: bool = False) -> KeyFigure:
         whole if of_cost else share,
         exact=f"{money(cost.unused):f} {cost.currency}",
         href=href("waste", scope.query) or "",
-        note=f"{share}, {gpus} average" if of_cost and share else f"{gpus} on average",
+        note=f"{share}, {gpus} average" if of_cost and share else f"{gpus} average",
     )
 
 
@@ -275,7 +277,7 @@ def tier_bars(scope: TeamScope) -> BulletBars:
     rows.sort(key=lambda row: (-max(row.allocated or 0, row.entitlement or 0), row.label))
     return bullet_bars(
         "entitlements",
-        "Allocation vs. entitlement",
+        "Allocation vs. entitlement · now",
         rows,
         label="Tier",
         open_rows=_BULLETS,
@@ -312,15 +314,19 @@ def unused_text(row: UnusedCost) -> str:
 
 
 def reasons_bar(scope: TeamScope) -> StackedBar:
-    """Return the pending workloads by reason, each leading to its list."""
+    """Return the pending workloads by class of reason, each leading to its list."""
     link = href("pending", scope.query) or ""
     joint = "&" if "?" in link else "?"
+    by_class = defaultdict(list)
+    for one in scope.pending.causes:
+        by_class[class_of(one.cause)].append(one)
     parts = []
-    for one in sorted(scope.pending.causes, key=lambda one: (-one.workloads, one.cause)):
-        css = class_of(one.cause).css.split()[0]
-        name = one.cause.replace("_", " ").capitalize()
-        address = f"{link}{joint}cause={one.cause}"
-        parts.append(BarPart(name, float(one.workloads), f"{one.workloads:,}", css, address))
+    for cls, causes in by_class.items():
+        count = sum(one.workloads for one in causes)
+        address = link + joint + urlencode([("cause", one.cause) for one in causes])
+        css = cls.css.split()[0]
+        parts.append(BarPart(cls.label, float(count), f"{count:,}", css, address))
+    parts.sort(key=lambda part: (-part.amount, part.label))
     return stacked_bar(
         *("reasons", "Pending by reason", parts),
         unit="workloads",

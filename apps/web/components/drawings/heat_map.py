@@ -151,9 +151,9 @@ def _drawn(cell: HeatCell | None) -> GridCell:
 
 
 def _legend(cells: Sequence[HeatCell]) -> list[LegendKey]:
-    keys = [LegendKey("Up to entitlement", "of-allocated heat-6")]
+    keys = [LegendKey("0–100 %", "key-scale", "scale")]
     if any(cell.ratio is not None and cell.ratio >= _OVER for cell in cells):
-        keys.append(LegendKey("Borrowed", "of-borrowed heat-6"))
+        keys.append(LegendKey("Borrowed", "of-borrowed heat-8"))
     if any(cell.ratio is None for cell in cells):
         keys.append(LegendKey("No data", "heat-no-data"))
     return keys

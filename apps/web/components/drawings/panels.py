@@ -31,6 +31,7 @@ from apps.web.components.tables import Column, Table, TableRow
 
 WIDTH, HEIGHT = 1000, 100
 _OPEN_PANELS = 12
+_MOST_NAMED = 3
 Values = Sequence[float | None]
 
 
@@ -51,6 +52,20 @@ class TimeAxis:
         if count and self.elapsed < 1:
             whole[-1] = round(whole[-2] + (WIDTH - whole[-2]) * max(0.0, self.elapsed), 1)
         return whole
+
+    def day_ticks(self) -> list[tuple[float, str]]:
+        """Return where days begin, in percent, with a name for three at most: `17`, `20` …"""
+        days: list[tuple[float, str]] = []
+        month = 0
+        for at, edge in zip(self.periods, self.edges(), strict=False):
+            local = at.astimezone(self.zone)
+            if local.hour == 0 or not self.by_hour:
+                is_new = month and local.month != month
+                name = f"{local.day} {local:%b}" if is_new else f"{local.day}"
+                days.append((percent_of(edge, WIDTH), name))
+                month = local.month
+        step = max(1, -(-len(days) // _MOST_NAMED))
+        return [(x, "" if n % step else name) for n, (x, name) in enumerate(days)]
 
     def label(self) -> str:
         """Return the days it spans: `16 Nov to 22 Nov`."""
@@ -95,7 +110,10 @@ class DrawnPanel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SmallMultiples(Drawing):
-    """Panels on one scale from 0 to `top`; under `estimated` percent of the width lies a band."""
+    """Panels on one scale from 0 to `top`; under `estimated` percent of the width lies a band.
+
+    A panel alone has its own axis: its days at `ticks`, and the end of the scale.
+    """
 
     template: ClassVar[str] = "components/drawings/_small_multiples.html"
 
@@ -104,6 +122,7 @@ class SmallMultiples(Drawing):
     top: float
     top_text: str
     estimated: float
+    ticks: Sequence[tuple[float, str]]
     width: int = WIDTH
     height: int = HEIGHT
 
@@ -129,6 +148,7 @@ def small_multiples(
         top=top,
         top_text=gpus_text(top),
         estimated=percent_of(axis.edges()[min(axis.estimated, len(axis.periods))], WIDTH),
+        ticks=axis.day_ticks() if len(panels) == 1 else (),
         caption=f"Average GPUs, {axis.label()}, each on a scale of 0 to {gpus_text(top)}.",
         legend=_legend(panels, drawn, axis),
         table=_table(drawing_id, title, panels, axis, name),
@@ -139,9 +159,10 @@ def small_multiples(
 def _legend(
     panels: Sequence[Panel], drawn: Sequence[DrawnPanel], axis: TimeAxis
 ) -> list[LegendKey]:
+    splits = any(p.active for p in panels)
     keys = [
-        (any(p.active for p in panels), LegendKey("Active", "of-busy")),
-        (True, LegendKey("Allocated", "of-allocated")),
+        (splits, LegendKey("Active", "of-busy")),
+        (True, LegendKey("Unused" if splits else "Allocated", "of-allocated key-area")),
         (any(p.entitlement for p in panels), LegendKey("Entitlement", "of-limit", "line")),
         (any(p.demand for p in panels), LegendKey("Demand", "of-demand", "dash")),
         (axis.estimated > 0, LegendKey("Estimated", "of-note", "hatch")),
