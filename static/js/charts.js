@@ -104,18 +104,16 @@
     };
   }
 
-  const dayLabel = new Intl.DateTimeFormat("en-GB", {
-    weekday: "short",
-    day: "numeric",
-    month: "short",
-    year: "numeric",
-    timeZone: "UTC",
-  });
+  const MONTHS = "Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec".split(" ");
+
+  // As the server writes days; browsers abbreviate September otherwise.
+  function dayLabel(day, thisYear) {
+    const [year, month, number] = day.split("-");
+    return `${+number} ${MONTHS[month - 1]}${year === thisYear ? "" : ` ${year}`}`;
+  }
 
   function labelsOf(periods) {
-    const names =
-      periods.labels ??
-      periods.days.map((day) => dayLabel.format(new Date(day)).replace(",", ""));
+    const names = periods.labels ?? periods.days.map((day) => dayLabel(day, periods.year));
     return names.map((name, i) => (periods.notes[i] ? `${name}, ${periods.notes[i]}` : name));
   }
 

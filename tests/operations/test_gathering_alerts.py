@@ -90,11 +90,11 @@ def test_what_a_budget_came_to_is_told_once(portal: Portal) -> None:
     assert gather_budgets(NOW, ZONE) == 2
     assert gather_budgets(NOW + HOUR, ZONE) == 0
     assert sorted(titles()) == [
-        ("vision", "vision: 80% of the budget in GPU-hours is used"),
+        ("vision", "vision: 80 % of the budget in GPU-hours is used"),
         ("vision", "vision: the budget in GPU-hours will be used up too soon"),
     ]
     text = Alert.objects.get(title__contains="too soon").text
-    assert "used up on 2026-10-12; the period ends on 2026-11-01" in text
+    assert "used up on 12 Oct; the period ends on 31 Oct" in text
 
 
 # ---------------------------------------------------------------- quotas, waits

@@ -11,7 +11,10 @@ from urllib.parse import urlencode
 
 from apps.accounts.domain.identity import ActingParty
 from apps.accounts.models import User
-from apps.alerts.models import Alert
+from apps.alerts.domain.alerts import AlertKind
+from apps.alerts.domain.channels import ChannelKind
+from apps.alerts.models import Alert, Channel
+from apps.alerts.services import ChannelInput, MuteInput, add_channel, mute
 from apps.clusters.domain.window import Window
 from apps.clusters.gateways import cluster_source
 from apps.clusters.models import Cluster, Device, Pod
@@ -50,6 +53,7 @@ def fill_campus_portal() -> None:
         Story(lambda: NOW).tell()
         _propose()
         close_last_month(NOW)
+        _make_channel()
     # Their accounts are as old as all else, whatever day it is.
     User.objects.update(date_joined=NOW)
 
@@ -87,6 +91,15 @@ def _propose() -> None:
         for target, value, reason in PROPOSED
     ]
     reject_proposal(admin, made[0].pk, decision="After the audit.", now=NOW, by=decides)
+
+
+def _make_channel() -> None:
+    """Make a channel of the platform, with a silence of a day."""
+    admin = User.objects.get(username=ADMIN)
+    wanted = ChannelInput("platform", ChannelKind.EMAIL, "gpu@example.org", tuple(AlertKind))
+    made = add_channel(admin, wanted, now=NOW)
+    silence = MuteInput(until=NOW + timedelta(days=1), why="Maintenance.", kind=AlertKind.IDLE)
+    mute(admin, made, silence, now=NOW)
 
 
 def _watch() -> None:
@@ -128,6 +141,8 @@ def campus_pages() -> dict[str, str]:
     proposal = CatalogProposal.objects.filter(state="submitted").order_by("pk")[0]
     person = User.objects.get(username=MEMBER)
     alert = Alert.objects.order_by("pk")[0]
+
+    channel = Channel.objects.order_by("pk")[0]
     return {
         "home": "/",
         "pending": "/pending/",
@@ -179,6 +194,8 @@ def campus_pages() -> dict[str, str]:
         "alerts": "/alerts/",
         "alert": f"/alerts/?{urlencode({'kind': alert.kind, 'subject': alert.subject})}",
         "channels": "/alerts/channels/",
+        "channel": f"/alerts/channels/{channel.pk}/",
         "deliveries": "/alerts/deliveries/",
+        "not-found": "/nothing-here/",
         "styleguide": "/styleguide/",
     }

@@ -41,9 +41,7 @@ def rows(hours: Sequence[datetime]) -> list[UsageRow]:
 
 def axis(missing: Sequence[datetime] = (), *, unfinished: bool = False) -> Axis:
     counted = charts.missing_by_period(HOURS, missing)
-    return Axis(
-        HOURS, TimeStep.HOUR, BERLIN, "Sun 25 Oct 2026 (Europe/Berlin)", counted, unfinished
-    )
+    return Axis(HOURS, TimeStep.HOUR, BERLIN, "25 Oct (Europe/Berlin)", counted, unfinished)
 
 
 def drawn(given: Sequence[UsageRow], on: Axis) -> Chart:

@@ -172,25 +172,32 @@ def test_hours_of_a_zone_at_half_past_start_there_in_utc() -> None:
 @pytest.mark.parametrize(
     ("query", "label"),
     [
-        ("first=2026-10-25", "Sun 25 Oct 2026 (Europe/Berlin)"),
-        ("first=2026-10-25&last=2026-10-26", "Sun 25 Oct 2026 – Mon 26 Oct 2026 (Europe/Berlin)"),
-        ("window=today", "Wed 18 Nov 2026 00:00 – 11:00 (Europe/Berlin)"),
-        ("window=24h", "Tue 17 Nov 2026 10:00 – Wed 18 Nov 2026 10:00 (Europe/Berlin)"),
+        ("first=2026-10-25", "25 Oct (Europe/Berlin)"),
+        ("first=2026-10-25&last=2026-10-26", "25 Oct – 26 Oct (Europe/Berlin)"),
+        ("window=today", "18 Nov 00:00 – 11:00 (Europe/Berlin)"),
+        ("window=24h", "17 Nov 10:00 – 18 Nov 10:00 (Europe/Berlin)"),
     ],
 )
-def test_the_label_says_the_window_in_words(query: str, label: str) -> None:
+def test_the_label_says_the_window_in_words(
+    query: str, label: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("django.utils.timezone.now", lambda: NOW)
     assert page_query.window_from(QueryDict(query), zone=BERLIN, now=NOW).label == label
 
 
 @pytest.mark.parametrize(
     ("query", "label"),
     [
-        ("first=2026-10-25", "25 Oct 2026"),
-        ("first=2026-10-25&last=2026-11-02", "25 Oct – 2 Nov 2026"),
-        ("first=2025-12-30&last=2026-01-02", "30 Dec 2025 – 2 Jan 2026"),
+        ("first=2026-10-25", "25 Oct"),
+        ("first=2026-10-25&last=2026-11-02", "25 Oct – 2 Nov"),
+        ("first=2025-12-30&last=2026-01-02", "30 Dec 2025 – 2 Jan"),
+        ("first=2025-11-30&last=2025-12-02", "30 Nov – 2 Dec 2025"),
     ],
 )
-def test_a_narrow_page_gives_the_days_alone(query: str, label: str) -> None:
+def test_a_narrow_page_gives_the_days_alone(
+    query: str, label: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("django.utils.timezone.now", lambda: NOW)
     assert page_query.window_from(QueryDict(query), zone=BERLIN, now=NOW).short_label == label
 
 

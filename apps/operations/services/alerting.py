@@ -22,7 +22,7 @@ from apps.alerts.services import (
     notify,
 )
 from apps.clusters.domain.resources import gpus, quantity
-from apps.clusters.domain.window import Window
+from apps.clusters.domain.window import Window, day_words
 from apps.clusters.models import Cluster, WatchCoverage
 from apps.clusters.selectors import report
 from apps.operations.domain.proposals import ProposalKind, ProposalTarget
@@ -40,6 +40,7 @@ logger = logging.getLogger(__name__)
 _BUDGETS_BACK = timedelta(days=2)
 _GPU_HOURS = "gpu_hours"
 _HOUR = timedelta(hours=1)
+_MOMENT = timedelta(microseconds=1)
 _HOUR_SECONDS = 3600.0
 # A key that fills and empties as work comes and goes is one alert a day.
 _AGAIN = timedelta(days=1)
@@ -106,15 +107,15 @@ def gather_budgets(now: datetime, zone: ZoneInfo) -> int:
 
 def _budget_alert(row: BudgetAlertRow, team_id: int, zone: ZoneInfo) -> NewAlert:
     unit = "GPU-hours" if row.unit == _GPU_HOURS else row.unit
-    end = f"{row.period_end.astimezone(zone):%Y-%m-%d}"
+    last = day_words(row.period_end - _MOMENT, zone, now=row.at)
     spent = f"{row.used:,.0f} of {row.allowance:,.0f} {unit}"
     if row.kind == "used":
-        title = f"{row.team}: {row.threshold:.0%} of the budget in {unit} is used"
-        text = f"{spent} are used; the period ends on {end}."
+        title = f"{row.team}: {row.threshold * 100:.0f} % of the budget in {unit} is used"
+        text = f"{spent} are used; the period ends on {last}."
     else:
         title = f"{row.team}: the budget in {unit} will be used up too soon"
-        when = f"{row.exhausted_at.astimezone(zone):%Y-%m-%d}" if row.exhausted_at else "before"
-        text = f"{spent} are used. At this pace it is used up on {when}; the period ends on {end}."
+        when = day_words(row.exhausted_at, zone, now=row.at) if row.exhausted_at else "before"
+        text = f"{spent} are used. At this pace it is used up on {when}; the period ends on {last}."
     return NewAlert(
         kind=AlertKind.BUDGET,
         subject=f"budget:{row.team}/{row.unit}",

@@ -16,6 +16,7 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 import orjson
+from django.utils import timezone
 from django.utils.html import json_script
 from django.utils.safestring import SafeString
 
@@ -23,7 +24,7 @@ from apps.clusters.domain.window import day_start
 from apps.usage.domain.amounts import NANO, Amounts
 from apps.usage.domain.usage_query import TimeStep, UsageRow
 from apps.web.components import tables
-from apps.web.components.formats import Format, shown
+from apps.web.components.formats import Format, shown, tick_text
 from apps.web.components.tables import CAPACITY_CLASSES, Column, LedgerClass, Table, TableRow
 
 Figure = dict[str, Any]
@@ -261,8 +262,9 @@ def _bars(cls: LedgerClass, drawn: Sequence[object | None]) -> Figure:
 def periods_meta(axis: Axis) -> Figure:
     """Return what the periods are called and when they start.
 
-    Days are given as dates, which name them as well. Hours follow each other from `start` on;
-    their labels come from here, because browsers need not know the rules of the report's zone.
+    Days are given as dates, which name them as well; the name of one in `year` has no year. Hours
+    follow each other from `start` on; their labels come from here, because browsers need not know
+    the rules of the report's zone.
     """
     notes = {str(i): note for i, p in enumerate(axis.periods) if (note := _period_note(i, p, axis))}
     days = [_local_day(period, axis.zone) for period in axis.periods]
@@ -270,7 +272,7 @@ def periods_meta(axis: Axis) -> Figure:
     if axis.measure != GPU_HOURS:
         about["measure"] = axis.measure
     if axis.interval is not TimeStep.HOUR:
-        return {**about, "days": days}
+        return {**about, "days": days, "year": f"{timezone.now().astimezone(axis.zone).year}"}
     return {
         **about,
         "start": f"{axis.periods[0].astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}",
@@ -314,10 +316,10 @@ def _is_tick(period: datetime, axis: Axis, count: int) -> bool:
 def _tick(period: datetime, axis: Axis) -> str:
     local = period.astimezone(axis.zone)
     if axis.interval is not TimeStep.HOUR:
-        day = f"{local.day} {local:%b}"
+        day = tick_text(local)
         return f"{day}<br>{local.year}" if _spans_years(axis) else day
     clock = f"{local:%H:%M}"
-    return f"{clock}<br>{local:%a} {local.day} {local:%b}" if local.hour == 0 else clock
+    return f"{clock}<br>{tick_text(local)}" if local.hour == 0 else clock
 
 
 def _spans_years(axis: Axis) -> bool:

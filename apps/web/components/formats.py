@@ -10,7 +10,9 @@ from zoneinfo import ZoneInfo
 
 from django.utils import timezone
 
+from apps.clusters.domain.window import clock_words, day_words
 from apps.clusters.domain.window import duration as duration
+from apps.clusters.domain.window import hour_text as hour_text
 from apps.usage.domain.amounts import NANO
 
 NOTHING = "–"
@@ -160,11 +162,26 @@ def money(amount: Decimal | float, currency: str, *, cents: bool = False) -> str
     return f"{minus}{sign}{size:,.{2 if cents else 0}f}"
 
 
+def tick_text(day: date) -> str:
+    """Return a local day as `22 Nov`, as axes and calendars give it: their titles have the year."""
+    return f"{day.day} {day:%b}"
+
+
 def day_text(at: datetime | date, zone: ZoneInfo) -> str:
     """Return a local day as `22 Nov`, with its year where that is not this one."""
-    local = at.astimezone(zone) if isinstance(at, datetime) else at
-    this_year = timezone.now().astimezone(zone).year
-    return f"{local.day} {local:%b}" + ("" if local.year == this_year else f" {local.year}")
+    return day_words(at, zone, now=timezone.now())
+
+
+def days_text(first: date, last: date, zone: ZoneInfo) -> str:
+    """Return local days from the first to the last as `16 Nov – 22 Nov`, one day as itself.
+
+    A year that both have is there once.
+    """
+    end = day_text(last, zone)
+    if first == last:
+        return end
+    begin = tick_text(first) if first.year == last.year else day_text(first, zone)
+    return f"{begin} – {end}"
 
 
 def clock_text(at: datetime, zone: ZoneInfo) -> str:
@@ -172,14 +189,7 @@ def clock_text(at: datetime, zone: ZoneInfo) -> str:
 
     The zone is named in the hour that a clock shows twice when summer time ends.
     """
-    local = at.astimezone(zone)
-    return f"{day_text(local, zone)} {hour_text(local)}"
-
-
-def hour_text(local: datetime) -> str:
-    """Return the clock of a local time, with its zone in the hour that comes twice."""
-    twice = local.replace(fold=0).utcoffset() != local.replace(fold=1).utcoffset()
-    return f"{local:%H:%M %Z}" if twice else f"{local:%H:%M}"
+    return clock_words(at, zone, now=timezone.now())
 
 
 def span_text(start: datetime, end: datetime, zone: ZoneInfo) -> str:

@@ -15,6 +15,7 @@ from apps.accounts.permissions import Visibility
 from apps.clusters.domain.window import Window, day_start, days_in, hour_floor
 from apps.usage.domain.usage_query import Filters, TimeStep
 from apps.usage.selectors import filter_names, namespaces_seen
+from apps.web.components.formats import days_text, span_text
 
 Query = Sequence[tuple[str, str]]
 SCOPES = ("cluster", "tier", "team", "namespace", "workload", "pod", "gpu_model", "capacity_type")
@@ -220,22 +221,14 @@ class WindowChoice:
         """The window in words, where the page says elsewhere which zone its times are local to."""
         start = self.window.start.astimezone(self.zone)
         end = self.window.end.astimezone(self.zone)
-        whole_days = start.time() == time(0) and end.time() == time(0)
-        if whole_days:
-            first, last = _day(self.first), _day(self.last)
-            return first if first == last else f"{first} – {last}"
-        until = f"{end:%H:%M}" if start.date() == end.date() else f"{_day(end)} {end:%H:%M}"
-        return f"{_day(start)} {start:%H:%M} – {until}"
+        if start.time() == time(0) and end.time() == time(0):
+            return self.short_label
+        return span_text(start, end, self.zone)
 
     @property
     def short_label(self) -> str:
-        """The days of the window, as a narrow page gives them; the year once."""
-        first, last = self.first, self.last
-        until = f"{last.day} {last:%b %Y}"
-        if first == last:
-            return until
-        year = f" {first.year}" if first.year != last.year else ""
-        return f"{first.day} {first:%b}{year} – {until}"
+        """The days of the window, as a narrow page gives them."""
+        return days_text(self.first, self.last, self.zone)
 
     @property
     def periods(self) -> list[datetime]:
@@ -414,10 +407,6 @@ def _instant(text: str, what: str, zone: ZoneInfo) -> datetime:
     if not EARLIEST.year <= at.year < _NEVER:
         raise WindowRefused(f"The {what} “{text[:40]}” is too early or too late.")
     return at.replace(tzinfo=zone) if at.tzinfo is None else at
-
-
-def _day(day: date) -> str:
-    return f"{day:%a} {day.day} {day:%b %Y}"
 
 
 LABELS = {

@@ -7,7 +7,7 @@ from math import ceil, floor, log10
 from zoneinfo import ZoneInfo
 
 from apps.clusters.domain.window import Window, day_start
-from apps.web.components.formats import Format, shown
+from apps.web.components.formats import Format, shown, tick_text
 from apps.web.components.tables import Table
 
 WIDTH, HEIGHT = 1000, 300
@@ -154,4 +154,4 @@ def _hours(window: Window, zone: ZoneInfo) -> list[datetime]:
 
 
 def _label(local: datetime, *, clock: bool) -> str:
-    return f"{local:%H:%M}" if clock else f"{local.day} {local:%b}"
+    return f"{local:%H:%M}" if clock else tick_text(local)

@@ -12,7 +12,14 @@ from apps.costs.selectors import MoneyBudgetRow
 from apps.quotas.selectors import BudgetAlertRow, BudgetRow
 from apps.web.components import tables
 from apps.web.components.figure_row import FigureRow, KeyFigure, Tone, figure_row
-from apps.web.components.formats import NOTHING, Format, clock_text, day_text, percent
+from apps.web.components.formats import (
+    NOTHING,
+    Format,
+    clock_text,
+    day_text,
+    days_text,
+    percent,
+)
 from apps.web.components.page_query import figure_hrefs, href
 from apps.web.components.plots import Plot, PlotLine, Scale
 from apps.web.components.tables import Cell, Column, LaterRows, Table, TableRow
@@ -353,7 +360,7 @@ def _plot(row: BudgetRow, plot_id: str, reading: QuerySession) -> Plot:
     title = f"{row.team}: budget of the {row.period}"
     until = (row.period_end - timedelta(microseconds=1)).astimezone(zone)
     start = row.period_start.astimezone(zone)
-    span = f"{start.day} {start:%b} – {until.day} {until:%b %Y} ({zone.key})"
+    span = f"{days_text(start.date(), until.date(), zone)} ({zone.key})"
     return Plot(
         id=plot_id,
         title=title,

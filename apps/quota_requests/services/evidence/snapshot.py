@@ -14,7 +14,7 @@ from typing import Final
 from django.db.models import Min
 
 from apps.accounts.permissions import Visibility
-from apps.clusters.domain.window import Window, hour_floor
+from apps.clusters.domain.window import Window, clock_words, hour_floor
 from apps.clusters.selectors import report
 from apps.costs.domain.costing import WASTE, Cause
 from apps.costs.selectors import CostQuery, cost_rows, money_budget_rows
@@ -168,7 +168,7 @@ class _About:
         )
         start = hours.aggregate(start=Min("hour"))["start"]
         if start is not None and start > window.start:
-            text = f"{start.astimezone(report().zone):%d %b %H:%M}"
+            text = clock_words(start, report().zone, now=self.now)
             self.missing.append(f"all figures before {text}, when data of {cluster.name} starts")
 
     def usage(self) -> tuple[tuple[TierUse, ...] | None, tuple[str, ...]]:
@@ -270,7 +270,7 @@ class _About:
         ]
         for row in rows:
             if row.data_start is not None:
-                text = f"{row.data_start.astimezone(report().zone):%d %b %H:%M}"
+                text = clock_words(row.data_start, report().zone, now=self.now)
                 self.missing.append(
                     f"budget of the {row.period}: its use before {text}, when data starts"
                 )

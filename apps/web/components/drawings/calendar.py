@@ -20,7 +20,7 @@ from zoneinfo import ZoneInfo
 from apps.clusters.domain.window import Window
 from apps.web.components.drawings.base import Drawing, LegendKey, percent_text, table_of
 from apps.web.components.drawings.heat_map import heat_css
-from apps.web.components.formats import Format
+from apps.web.components.formats import Format, tick_text
 from apps.web.components.tables import Column, TableRow
 
 _OPEN_DAYS = 31
@@ -87,7 +87,7 @@ def calendar(
     slots = sorted({(n, 0) for n in range(24)} | {s for day in by_day.values() for s in day})
     days = [
         CalendarDay(
-            label=f"{day:%a} {day.day} {day:%b}",
+            label=f"{day:%a} {tick_text(day)}",
             href=day_href(day) if day_href else "",
             cells=[_cell(slot, own.get(slot), ratios, marked, hue) for slot in slots],
             text=_text([ratios.get(hour) for hour in own.values()], map(marked.get, own.values())),

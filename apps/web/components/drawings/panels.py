@@ -26,7 +26,7 @@ from apps.web.components.drawings.base import (
     table_of,
     top_of,
 )
-from apps.web.components.formats import Format
+from apps.web.components.formats import Format, days_text
 from apps.web.components.tables import Column, Table, TableRow
 
 WIDTH, HEIGHT = 1000, 100
@@ -68,12 +68,11 @@ class TimeAxis:
         return [(x, "" if n % step else name) for n, (x, name) in enumerate(days)]
 
     def label(self) -> str:
-        """Return the days it spans: `16 Nov to 22 Nov`."""
+        """Return the days it spans: `16 Nov – 22 Nov`."""
         if not self.periods:
             return ""
         first, last = (self.periods[n].astimezone(self.zone) for n in (0, -1))
-        until = f"{last.day} {last:%b}"
-        return until if first.date() == last.date() else f"{first.day} {first:%b} to {until}"
+        return days_text(first.date(), last.date(), self.zone)
 
 
 @dataclass(frozen=True, slots=True)
