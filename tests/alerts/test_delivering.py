@@ -69,7 +69,7 @@ def test_an_idle_alert_leads_to_where_it_is_answered(
     box, alert = Box(), Alert.objects.get()
     deliver(now=NOW, post=box)
     ((_, message),) = box.sent
-    place = f"/alerts/?kind=idle&before={alert.pk + 1}#notice-{alert.pk}"
+    place = f"/alerts/?kind=idle&before={alert.pk + 1}#alert-{alert.pk}"
     assert message.text.splitlines()[-1] == f"https://gpu.example.org{place}"
 
 

@@ -63,7 +63,7 @@ def test_a_line_says_when_of_whom_and_where_to_look(board: Board, ada: Client) -
     assert f'<a href="{link}">Alert of budget:vision/gpu_hours</a>' in page
     assert ada.get(link).headers["Location"] == "/costs/budgets/?team=vision"
     assert f"This is about {TRAIN}.\nLook there." in page
-    line = page.partition(f'id="notice-{board.alerts[TRAIN].pk}"')[2].partition("</li>")[0]
+    line = page.partition(f'id="alert-{board.alerts[TRAIN].pk}"')[2].partition("</li>")[0]
     assert 'href="/capacity/teams/vision/' in line
     assert re.search(r"\d{2}:\d{2}", line)
 
@@ -170,9 +170,9 @@ def test_an_idle_workload_is_kept_until_a_day_for_a_reason(
         ada, alert, "?kind=idle", choice="keep", until=f"{day}", because="the demo is then"
     )
     subject = TRAIN.replace(":", "%3A").replace("/", "%2F")
-    assert (status, place) == (302, f"/alerts/?kind=idle&subject={subject}#notice-{alert.pk}")
+    assert (status, place) == (302, f"/alerts/?kind=idle&subject={subject}#alert-{alert.pk}")
     page = text_of(ada, place)
-    line = page.partition(f'id="notice-{alert.pk}"')[2].partition("</li>")[0]
+    line = page.partition(f'id="alert-{alert.pk}"')[2].partition("</li>")[0]
     assert "Kept until" in line
     assert "(over)" not in line
     assert "because the demo is then" in line

@@ -59,10 +59,10 @@ def test_costs_are_grouped_and_charged_otherwise_with_the_form(
         page.get_by_text("Terms and groups").click()
         page.get_by_label("then by").select_option("team")
         page.get_by_label("Unallocated cost").select_option("use")
-        page.locator(".money-choose").get_by_role("button", name="Show").click()
+        page.locator(".cost-choose").get_by_role("button", name="Show").click()
         expect(title).to_have_text("Costs in USD by tier and team")
         page.get_by_text("Terms", exact=True).click()
-        expect(page.locator(".money-terms")).to_contain_text("is apportioned by use")
+        expect(page.locator(".cost-terms")).to_contain_text("is apportioned by use")
         if scripts:
             assert draw_all(page) == 1
 

@@ -128,7 +128,7 @@ def test_keys_go_through_requests_and_open_a_folded_one(
 
     def steps(page: Page) -> None:
         page.goto("/quotas/approvals/")
-        cards = page.locator(".review-card")
+        cards = page.locator(".approval-card")
         expect(cards).to_have_count(OPEN_CARDS + 1)
         approve = cards.get_by_role("button", name="Approve & apply")
         expect(approve.filter(visible=True)).to_have_count(OPEN_CARDS)

@@ -369,7 +369,7 @@ def test_pods_of_other_teams_are_counted_in_the_verdict(portal: Portal, signed_i
 
 def test_all_instances_of_a_gpu_are_on_its_page(admin: Client) -> None:
     page = text_of(admin, f"/capacity/gpus/west/{uuid_of(5)}/")
-    table = page[page.index('id="devices"') :]
+    table = page[page.index('id="gpu-list"') :]
     assert words(table).count("GPU 4 · 1g.10gb") == 2
     assert "MIG devices" in page
 

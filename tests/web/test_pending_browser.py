@@ -16,7 +16,7 @@ def test_pending_work_is_narrowed_ordered_and_opened(
 ) -> None:
     def steps(page: Page) -> None:
         sign_in(page, "cleo", target=f"/pending/?{DAILY}")
-        names = page.locator("td.wait-what")
+        names = page.locator("td.pending-what")
         expect(names).to_have_count(3)
         expect(names.first).to_contain_text("train")
         page.get_by_role("link", name="most GPUs").click()
@@ -49,12 +49,12 @@ def test_bars_are_drawn_by_class_of_cause_and_told_when_pointed_at(
         sign_in(page, "cleo", target=f"/pending/?{DAILY}&tab=history")
         assert draw_all(page) >= 1
         bars = page.locator("#history-figure")
-        assert '"--ledger-wait-capacity"' in (bars.text_content() or "")
+        assert '"--ledger-reason-capacity"' in (bars.text_content() or "")
         # The whole of the first day belongs to what waits for capacity.
         page.locator("[data-chart=history-figure] .nsewdrag").hover(position={"x": 60, "y": 150})
         box = page.locator(".chart-box")
         expect(box).to_contain_text("Capacity")
-        expect(box.locator(".swatch.of-wait-capacity")).to_have_count(1)
+        expect(box.locator(".swatch.of-reason-capacity")).to_have_count(1)
 
     screen.visit(served, steps)
 

@@ -13,7 +13,7 @@ from tests.web.pages import records_of, text_of
 from tests.web.shown import tables_of
 
 UNCOLLECTED = "first=2025-10-21&last=2025-10-22"
-NOT_KEPT = "Nothing is known of these hours: too recent, not collected, or no longer kept."
+NOT_STORED = "Nothing is known of these hours: too recent, not collected, or no longer kept."
 
 
 def test_a_pod_page_tells_its_life(admin: Client) -> None:
@@ -50,16 +50,16 @@ def test_a_pod_that_was_deleted_while_it_waited_waits_no_longer(
 
 def test_a_pod_whose_hours_are_not_known_is_not_said_to_have_held_nothing(admin: Client) -> None:
     page = text_of(admin, f"/pods/west/uid-train-0/?{UNCOLLECTED}")
-    assert NOT_KEPT in page
+    assert NOT_STORED in page
     assert "held no GPU" not in page
     waiting = text_of(admin, f"/pods/west/uid-train-2/?{UNCOLLECTED}")
     assert "It held no GPU in this window" in waiting
-    assert NOT_KEPT not in waiting
+    assert NOT_STORED not in waiting
 
 
 def test_what_pods_held_in_hours_not_known_is_a_dash_and_an_empty_cell(admin: Client) -> None:
     address = f"/workloads/west/vision/Job/train/?tab=pods&{UNCOLLECTED}"
-    assert NOT_KEPT in text_of(admin, address.replace("tab=pods&", ""))
+    assert NOT_STORED in text_of(admin, address.replace("tab=pods&", ""))
     page = text_of(admin, address)
     assert "This workload held no GPU" not in page
     head, *rows = tables_of(page)["pods"].rows

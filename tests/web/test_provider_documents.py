@@ -10,8 +10,8 @@ import requests
 from pytest_django import Settings
 
 from apps.web.accounts.single_sign_on import (
+    CACHED_SECONDS,
     FAILED_SECONDS,
-    KEPT_SECONDS,
     MOST_BYTES,
     Documents,
     fetched,
@@ -39,7 +39,7 @@ def provider() -> Iterator[Provider]:
 def test_a_document_is_fetched_again_when_its_time_is_over(provider: Provider) -> None:
     clock = Clock()
     documents = Documents(clock=clock)
-    for clock.now in (0.0, KEPT_SECONDS - 1, KEPT_SECONDS, KEPT_SECONDS + 1):
+    for clock.now in (0.0, CACHED_SECONDS - 1, CACHED_SECONDS, CACHED_SECONDS + 1):
         assert documents.get(provider.url + DOCUMENT)["issuer"] == provider.url
     assert len(provider.fetched) == 2
 

@@ -50,7 +50,7 @@ def test_who_waits_for_a_tier_is_counted_for_all_and_named_to_their_own(
     page = text_of(
         signed_in(getattr(portal, person)), f"/capacity/tiers/gold/?{HOURLY}&tab=pending"
     )
-    section = page[page.index('id="waits"') :]
+    section = page[page.index('id="tier-pending"') :]
     assert "4 GPUs in 1 pod , the oldest for" in words(section)
     assert ("/pending/west/uid-train-2/" in section) is named
     assert ("None of them is of your teams." in section) is not named

@@ -57,7 +57,7 @@ def test_the_steps_add_up_to_the_capacity_to_the_cent(priced: Priced, finance: C
     *steps, last = column(page, "fall", "Cost")
     assert len(steps) == 7
     assert sum(map(number, steps)) == number(last) == cents([fall.total])[0]
-    assert f'"fall-money">${number(last):,.0f}</span>' in page
+    assert f'"waterfall-cost">${number(last):,.0f}</span>' in page
 
 
 def amount(cell: ShownCell) -> Decimal:

@@ -115,7 +115,7 @@ def ada_asks(page: Page) -> None:
 def cleo_approves_first(page: Page) -> None:
     page.goto("/quotas/approvals/")
     expect(page.locator(".subnav .nav-count")).to_contain_text("1")
-    expect(page.locator(".review-queue")).to_contain_text("2 → 3")
+    expect(page.locator(".approval-queue")).to_contain_text("2 → 3")
     page.get_by_role("button", name="Assign to me").click()
     axe(page)
     page.locator("form[action$='/do/approve'] button").click()

@@ -174,7 +174,7 @@ def digest_item(delivery: Delivery) -> DigestItem:
 def _alert_path(alert: Alert) -> str:
     """Return the page to act on it: of what can be answered, its line in the list of alerts."""
     if alert.kind == AlertKind.IDLE.value and alert.team_id is not None:
-        return f"/alerts/?kind=idle&before={alert.pk + 1}#notice-{alert.pk}"
+        return f"/alerts/?kind=idle&before={alert.pk + 1}#alert-{alert.pk}"
     return alert.path
 
 

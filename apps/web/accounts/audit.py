@@ -53,7 +53,7 @@ _WAYS: Mapping[str, str] = {"direct": "the portal writes it", "gitops": "people 
 
 
 @dataclass(frozen=True, slots=True)
-class AuditAsked:
+class AuditPageQuery:
     """The query of the address; `query` reproduces it, `problems` say what was not understood."""
 
     filters: AuditFilters
@@ -82,7 +82,7 @@ class AuditLine:
     differences: tuple[ChangedField, ...]
 
 
-def audit_asked(given: QueryDict, *, zone: ZoneInfo) -> AuditAsked:
+def audit_query(given: QueryDict, *, zone: ZoneInfo) -> AuditPageQuery:
     """Read who, what, and the days from first to last, both included, in the report's zone."""
     who, what = _text(given.get("who")), _text(given.get("what"))
     problems: list[str] = []
@@ -98,10 +98,10 @@ def audit_asked(given: QueryDict, *, zone: ZoneInfo) -> AuditAsked:
     )
     texts = {"who": who, "what": what, "since": _iso(first), "until": _iso(last)}
     query = tuple((name, value) for name, value in texts.items() if value)
-    return AuditAsked(filters, texts["since"], texts["until"], query, tuple(problems))
+    return AuditPageQuery(filters, texts["since"], texts["until"], query, tuple(problems))
 
 
-def audit_lines_of(rows: Iterable[AuditRow], zone: ZoneInfo) -> list[AuditLine]:
+def audit_entries_of(rows: Iterable[AuditRow], zone: ZoneInfo) -> list[AuditLine]:
     """Return rows with what they changed, times in `zone`."""
     return [AuditLine(row, row.action.replace("_", " "), differences_of(row, zone)) for row in rows]
 
@@ -207,7 +207,7 @@ _OLD = timedelta(days=2)
 def audit(request: PageRequest) -> HttpResponseBase:
     actor = _actor(request)
     reading = query_session(request)
-    asked = audit_asked(request.GET, zone=reading.choice.zone)
+    asked = audit_query(request.GET, zone=reading.choice.zone)
     cursor = request.GET.get("cursor") or None
     found = audit_rows(actor, asked.filters, cursor=cursor, page_size=PER_PAGE)
     check = last_audit_check(actor)
@@ -216,7 +216,7 @@ def audit(request: PageRequest) -> HttpResponseBase:
         request,
         reading,
         "audit",
-        lines=audit_lines_of(found.rows, reading.choice.zone),
+        lines=audit_entries_of(found.rows, reading.choice.zone),
         asked=asked,
         older=href("audit", older) if older else "",
         newest=href("audit", asked.query) if cursor else "",
@@ -231,7 +231,7 @@ def audit(request: PageRequest) -> HttpResponseBase:
 def audit_file(request: PageRequest) -> HttpResponseBase:
     """Stream the lines of some days, of all users, and the head of the whole."""
     actor = _actor(request)
-    asked = audit_asked(request.GET, zone=query_session(request).choice.zone)
+    asked = audit_query(request.GET, zone=query_session(request).choice.zone)
     if asked.problems:
         return HttpResponse(
             " ".join(asked.problems),

@@ -33,14 +33,14 @@ from apps.accounts.services import AdmissionRefused, Identity, admit, dismiss
 from apps.web.accounts.sign_in import sign_in_page
 from gpuportal.single_sign_on import SingleSignOn
 
-KEPT_SECONDS = 600.0
+CACHED_SECONDS = 600.0
 FAILED_SECONDS = 10.0
 MOST_BYTES = 1_000_000
 _CHUNK = 16_384
 
 
 @dataclass(frozen=True, slots=True)
-class _Kept:
+class _Cached:
     """What came of a fetch, and until when (of the monotonic clock) it is told again."""
 
     until: float
@@ -54,7 +54,7 @@ class Documents:
     def __init__(self, *, most: int = 4, clock: Callable[[], float] = time.monotonic) -> None:
         self._most, self._clock = most, clock
         self._lock = threading.Lock()
-        self._kept: dict[str, _Kept] = {}
+        self._kept: dict[str, _Cached] = {}
 
     def get(self, address: str) -> Any:
         """Return a document, fetched at most once in ten minutes. Raises RequestException."""
@@ -70,12 +70,12 @@ class Documents:
             raise requests.ConnectionError(kept.error)
         return kept.document
 
-    def _fetch(self, address: str) -> _Kept:
+    def _fetch(self, address: str) -> _Cached:
         try:
             document = fetched(address)
         except requests.RequestException as error:
-            return _Kept(self._clock() + FAILED_SECONDS, error=f"{type(error).__name__}: {error}")
-        return _Kept(self._clock() + KEPT_SECONDS, document)
+            return _Cached(self._clock() + FAILED_SECONDS, error=f"{type(error).__name__}: {error}")
+        return _Cached(self._clock() + CACHED_SECONDS, document)
 
     def forget(self) -> None:
         """Fetch anew from now on."""

@@ -28,7 +28,7 @@ from apps.alerts.services import (
 )
 from apps.clusters.selectors import report
 from apps.costs.selectors import RetainedWorkload, monthly_mails
-from apps.web.alerts.channels import delivery_lines, kind_label, mail_lines
+from apps.web.alerts.channels import delivery_list, kind_label, mail_list
 from apps.web.components.formats import day_text
 from apps.web.components.page_query import Query, href, with_query
 from apps.web.pages import change, page, respond
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 _MOMENT = timedelta(microseconds=1)
 
 
-def kept_words(kept: RetainedWorkload | None, zone: ZoneInfo) -> str:
+def retained_words(kept: RetainedWorkload | None, zone: ZoneInfo) -> str:
     """Return until which day it is kept, why and by whom; empty where it is not.
 
     The day counts to its end: the answer is over at the midnight after it.
@@ -319,7 +319,7 @@ def answer(request: PageRequest, pk: int) -> HttpResponseBase:
     mark_read(request.user, alert)
     # Its own list: what is read goes down in the list of all, maybe to another page.
     query = (("kind", alert.kind), ("subject", alert.subject))
-    return HttpResponseRedirect(f"{href('alerts', query)}#notice-{pk}")
+    return HttpResponseRedirect(f"{href('alerts', query)}#alert-{pk}")
 
 
 def _attempt(request: PageRequest, pk: int) -> Attempt:
@@ -371,8 +371,8 @@ def deliveries(request: PageRequest) -> HttpResponseBase:
         request,
         reading,
         "deliveries",
-        lines=delivery_lines(rows),
-        mails=[] if query else mail_lines(monthly_mails(visibility=reading.visibility)),
+        lines=delivery_list(rows),
+        mails=[] if query else mail_list(monthly_mails(visibility=reading.visibility)),
         channels=channels,
         channel=channel,
         problems=problems,

@@ -133,7 +133,7 @@ class DeliveryLine:
     again: bool
 
 
-def channel_lines(rows: Iterable[ChannelRow]) -> list[ChannelLine]:
+def channel_list(rows: Iterable[ChannelRow]) -> list[ChannelLine]:
     return [
         ChannelLine(
             row=row,
@@ -166,7 +166,7 @@ def _clock(at: time) -> str:
     return f"{at:%H:%M}"
 
 
-def mute_lines(rows: Iterable[MuteRow], *, channel: int | None = None) -> list[MuteLine]:
+def mute_list(rows: Iterable[MuteRow], *, channel: int | None = None) -> list[MuteLine]:
     """Return silences, of one channel where one is named."""
     return [
         MuteLine(row, f"{kind_label(row.kind) if row.kind else 'Everything'}{_about(row)}")
@@ -179,7 +179,7 @@ def _about(row: MuteRow) -> str:
     return f" about {row.subject}" if row.subject else ""
 
 
-def delivery_lines(rows: Iterable[DeliveryRow]) -> list[DeliveryLine]:
+def delivery_list(rows: Iterable[DeliveryRow]) -> list[DeliveryLine]:
     return [
         DeliveryLine(
             row=row,
@@ -201,7 +201,7 @@ class MailLine:
     is_failed: bool
 
 
-def mail_lines(rows: Iterable[MonthlyMailRow]) -> list[MailLine]:
+def mail_list(rows: Iterable[MonthlyMailRow]) -> list[MailLine]:
     return [MailLine(row, _mail_state(row), bool(row.error)) for row in rows]
 
 
@@ -441,8 +441,8 @@ def _listed(
         reading,
         "channels",
         status=status,
-        lines=channel_lines(selectors.channel_rows(request.user)),
-        mutes=mute_lines(selectors.mute_rows(request.user, reading.now)),
+        lines=channel_list(selectors.channel_rows(request.user)),
+        mutes=mute_list(selectors.mute_rows(request.user, reading.now)),
         form=form,
     )
 
@@ -552,7 +552,7 @@ def _shown(
     **context: Any,
 ) -> HttpResponseBase:
     reading = query_session(request)
-    (line,) = channel_lines(selectors.channel_rows(request.user, only=found.pk))
+    (line,) = channel_list(selectors.channel_rows(request.user, only=found.pk))
     sent, _ = selectors.delivery_page(request.user, channel=found.pk, page_size=LAST_DELIVERIES)
     silences = selectors.mute_rows(request.user, reading.now)
     return respond(
@@ -563,8 +563,8 @@ def _shown(
         line=line,
         form=form or ChannelForm(initial=initial_of(found)),
         mute_form=mute_form or _mute_form(request, reading),
-        mutes=mute_lines(silences, channel=found.pk),
-        lines=delivery_lines(sent),
+        mutes=mute_list(silences, channel=found.pk),
+        lines=delivery_list(sent),
         longest_mute=LONGEST_MUTE.days,
         **context,
     )

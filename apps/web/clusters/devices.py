@@ -87,7 +87,7 @@ class _DeviceQuery:
 @page
 def device_list(request: PageRequest) -> HttpResponseBase:
     reading = query_session(request, takes=_TAKES)
-    asked = _asked(request, reading)
+    asked = _query_of(request, reading)
     fleet = fleet_state(
         asked.filters,
         tiers=reading.filters.tier,
@@ -121,7 +121,7 @@ def device_list(request: PageRequest) -> HttpResponseBase:
         colours=_map_links(request, "colour", list(MapColour), asked.choice.colour),
         asked=asked.filters,
         chips=_chips(request, asked),
-        hidden=_kept(request, "uuid"),
+        hidden=_other_params(request, "uuid"),
         problem=asked.problem,
         quality=quality_of(reading, freshness_of(reading), None),
     )
@@ -137,7 +137,7 @@ def _devices_table(
         device_tables.devices_table(ordered[pages.part], reading),
         every=lambda: (device_tables.device_line(device, reading) for device in ordered),
     )
-    return paged(table, path_of(request), _kept(request), pages)
+    return paged(table, path_of(request), _other_params(request), pages)
 
 
 def _severity(device: FleetDevice) -> int:
@@ -161,7 +161,7 @@ def _map(
     path, opened = path_of(request), [("open", label) for label in asked.choice.opened]
 
     def open_href(label: str) -> str:
-        return with_query(path, [*_kept(request, "open"), *opened, ("open", label)])
+        return with_query(path, [*_other_params(request, "open"), *opened, ("open", label)])
 
     drawing = fleet_map(
         fleet,
@@ -185,7 +185,7 @@ def _map_links(
     usual = options[0]
     return option_links(
         path_of(request),
-        _kept(request, key, "open"),
+        _other_params(request, key, "open"),
         key,
         {option.value: "" if option is usual else option.value for option in options},
         () if chosen is usual else (chosen.value,),
@@ -196,7 +196,11 @@ def _list_href(request: PageRequest, key: str, value: str) -> str:
     """Return the address of the list of the GPUs with one health or state."""
     return with_query(
         path_of(request),
-        [*_kept(request, TAB_KEY, "health", "state", "open"), (TAB_KEY, "table"), (key, value)],
+        [
+            *_other_params(request, TAB_KEY, "health", "state", "open"),
+            (TAB_KEY, "table"),
+            (key, value),
+        ],
     )
 
 
@@ -272,7 +276,7 @@ def _unattributed(request: PageRequest, now: float, table: Table | None) -> KeyF
 # ---------------------------------------------------------------- address
 
 
-def _asked(request: PageRequest, reading: QuerySession) -> _DeviceQuery:
+def _query_of(request: PageRequest, reading: QuerySession) -> _DeviceQuery:
     given = request.GET
     healths, problem = page_query.names_from(given, "health", _HEALTHS)
     states, unknown = page_query.names_from(given, "state", tuple(STATES))
@@ -316,7 +320,7 @@ def _chosen(given: QueryDict, key: str, usual: _Option) -> _Option:
     return next((option for option in type(usual) if option.value == asked), usual)
 
 
-def _kept(request: PageRequest, *drop: str) -> list[tuple[str, str]]:
+def _other_params(request: PageRequest, *drop: str) -> list[tuple[str, str]]:
     """Return the pairs of the address for links that stay on the page."""
     return kept(request, drop=(*PLACE_KEYS, *drop))
 
@@ -328,14 +332,14 @@ def _health_links(
     found = Counter(device.row.health.value for device in devices)
     options = {"all": "", **{health.value: health.value for health in _HEALTHS_SHOWN}}
     links = option_links(
-        path_of(request), _kept(request, "health"), "health", options, asked.healths
+        path_of(request), _other_params(request, "health"), "health", options, asked.healths
     )
     return [(*link, len(devices) if link[0] == "all" else found[link[0]]) for link in links]
 
 
 def _chips(request: PageRequest, asked: _DeviceQuery) -> Sequence[tuple[str, str, str]]:
     """Return (label, value, address without it) of what narrows the devices."""
-    query = _kept(request)
+    query = _other_params(request)
     return [
         (
             _CHIPS[key],

@@ -362,7 +362,7 @@ def _note(
 ) -> str:
     """Return of which time the figures are, and of which tiers pending work is not known now."""
     end, zone = freshness.last_hour_end, reading.choice.zone
-    newest = f"Newest hour ends {shown(end, Format.HOUR, zone)}." if end else _NO_HOUR
+    newest = f"Data through {shown(end, Format.HOUR, zone)}." if end else _NO_HOUR
     notes = [f"{newest} Queue time: the last {QUEUE_TIME_DAYS} days."]
     older = [(row.name, facts.waiting(row.name).as_of) for row in tiers]
     notes += [

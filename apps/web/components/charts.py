@@ -34,7 +34,7 @@ _DIGITS = 3  # of a GPU-hour; the table beside has the exact amount
 _LONG = 100  # periods; bars of a longer window are too thin for more than four figures
 _FIGURES = 4
 _MOST_LISTED = 31  # periods in the table under a chart of a long window
-_MOST_BESIDE_OTHERS = 7  # and under each of many charts
+_MOST_AMONG_OTHERS = 7  # and under each of many charts
 _MOST_NOTED = 14  # more notes than that would run into each other
 
 
@@ -419,7 +419,7 @@ def _ledger_table(
         return [_period_row(period, by_period.get(period), axis) for period in periods]
 
     missing = sum(axis.missing.values())
-    most = _MOST_BESIDE_OTHERS if one_of_many else _MOST_LISTED
+    most = _MOST_AMONG_OTHERS if one_of_many else _MOST_LISTED
     long = len(told) > (most if one_of_many else _LONG)
     return Table(
         id=chart_id,

@@ -170,8 +170,8 @@ def _workload_line(row: UsageRow, reading: QuerySession, scope: Mapping[str, str
     return TableRow({**values, **row.groups}, {"workload": link, "tier": tier}, explained=explained)
 
 
-NOT_KEPT = "Nothing is known of these hours: too recent, not collected, or no longer kept."
-NOT_KEPT_PODS = (
+NOT_STORED = "Nothing is known of these hours: too recent, not collected, or no longer kept."
+PODS_NOT_STORED = (
     "A dash instead of an amount: the pod's hours are too recent, not collected, or not kept."
 )
 NOTHING_HELD = "It held no GPU in this window. Choose one in which it ran."
@@ -194,7 +194,7 @@ def pods(
         zone=reading.choice.zone,
         empty="No pod of this workload lived in this window. Choose a longer one.",
         next_href=next_query,
-        note=NOT_KEPT_PODS if any(is_unknown(row, reading) for row in rows) else "",
+        note=PODS_NOT_STORED if any(is_unknown(row, reading) for row in rows) else "",
         every=lambda: (_pod_line(row, reading) for row in every()),
     )
 
@@ -246,5 +246,5 @@ def pod_ledger(row: PodRow, reading: QuerySession) -> Table:
             else []
         ),
         zone=reading.choice.zone,
-        empty=NOT_KEPT if is_unknown(row, reading) else NOTHING_HELD,
+        empty=NOT_STORED if is_unknown(row, reading) else NOTHING_HELD,
     )

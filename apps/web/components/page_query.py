@@ -243,7 +243,7 @@ class WindowChoice:
 def window_from(params: QueryDict, *, zone: ZoneInfo, now: datetime) -> WindowChoice:
     """Return the window that `params` ask for, cut at the end of the hour of `now`."""
     try:
-        return _window_asked(params, zone, now)
+        return _chosen_window(params, zone, now)
     except WindowRefused as refusal:
         shown = PRESETS[DEFAULT_PRESET].lower()
         return preset_choice(
@@ -303,7 +303,7 @@ def _whole(text: str, otherwise: int) -> int:
     return int(text) if text.isascii() and text.isdigit() and len(text) < 9 else otherwise
 
 
-def _window_asked(params: QueryDict, zone: ZoneInfo, now: datetime) -> WindowChoice:
+def _chosen_window(params: QueryDict, zone: ZoneInfo, now: datetime) -> WindowChoice:
     given = {key: params.get(key, "").strip() for key in ("first", "last", "start", "end")}
     if given["first"] or given["last"]:
         return _between_days(given, zone, now)
@@ -454,7 +454,7 @@ def filtering_of(
     """
     taken = [key for key in EVERY if key == "cluster" or key in takes]
     known = {"cluster": clusters, **(filter_names(visibility=visibility) if takes else {})}
-    asked = {key: _names_asked(params, key) for key in EVERY}
+    asked = {key: _chosen_names(params, key) for key in EVERY}
     in_force: dict[str, tuple[str, ...]] = {}
     problems = []
     for key in taken:
@@ -475,7 +475,7 @@ def filtering_of(
     )
 
 
-def _names_asked(params: QueryDict, key: str) -> tuple[str, ...]:
+def _chosen_names(params: QueryDict, key: str) -> tuple[str, ...]:
     """Return the names under a key; never one that PostgreSQL refuses to compare with."""
     names = [name for name in params.getlist(key) if name and "\0" not in name]
     return tuple(dict.fromkeys(names))[:_MOST]

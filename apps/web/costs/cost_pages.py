@@ -34,9 +34,9 @@ from apps.web.costs.query import (
     ENERGY,
     PLATFORM,
     CostPageQuery,
-    asked_of,
     cost_href,
     cost_session,
+    query_of,
 )
 from apps.web.pages import page, respond
 from apps.web.query_session import (
@@ -248,7 +248,7 @@ _FILE_OF_WINDOW = (FileFormat.CSV, FileFormat.XLSX, FileFormat.PARQUET)
 
 @page
 def cost_explorer(request: PageRequest) -> HttpResponseBase:
-    reading, asked = cost_session(request), asked_of(request.GET)
+    reading, asked = cost_session(request), query_of(request.GET)
     found = explorer.costs_of(reading, asked)
     tabs = tab_bar(request, COST_TABS, name="Costs")
     tables: list[Table] = []
@@ -261,7 +261,7 @@ def cost_explorer(request: PageRequest) -> HttpResponseBase:
 
 @page
 def waste(request: PageRequest) -> HttpResponseBase:
-    reading, asked = cost_session(request), asked_of(request.GET, waste=True)
+    reading, asked = cost_session(request), query_of(request.GET, waste=True)
     found = explorer.costs_of(reading, asked)
     shown: Sequence[Tab] = WASTE_TABS
     if not reading.visibility.everything:
@@ -282,7 +282,7 @@ def waste(request: PageRequest) -> HttpResponseBase:
 
 def _platform_tables(request: PageRequest, reading: QuerySession) -> list[Table]:
     """Return the platform's part by tier, or by what the reader chose that capacity has."""
-    asked = asked_of(request.GET, waste=True, usual=(Grouping.TIER,))
+    asked = query_of(request.GET, waste=True, usual=(Grouping.TIER,))
     asked = asked if set(asked.by) & _OF_CAPACITY else replace(asked, by=_TIER, groups=_TIER)
     found = explorer.costs_of(reading, asked)
     return waste_waterfall.platform_tables(found, asked, reading)
@@ -358,12 +358,12 @@ def _worst(reading: QuerySession) -> Table:
 
 @page
 def costs_file(request: PageRequest) -> HttpResponseBase:
-    return _window_file(request, asked_of(request.GET), tuple(Cause))
+    return _window_file(request, query_of(request.GET), tuple(Cause))
 
 
 @page
 def waste_file(request: PageRequest) -> HttpResponseBase:
-    asked = asked_of(request.GET, usual=(Grouping.TEAM, Grouping.TIER), waste=True)
+    asked = query_of(request.GET, usual=(Grouping.TEAM, Grouping.TIER), waste=True)
     return _window_file(request, asked, WASTE)
 
 

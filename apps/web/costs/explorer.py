@@ -36,7 +36,7 @@ from apps.web.costs.query import (
 )
 from apps.web.query_session import QuerySession
 
-_LINES = 10
+_ROWS = 10
 # Of the period's hours: sums of money are smaller by what they lack, unlike averages.
 _ENOUGH = 0.95
 _MY_TEAMS = "my teams"
@@ -511,14 +511,14 @@ def line_table(costs: Costs, asked: CostPageQuery, reading: QuerySession) -> Tab
         id="lines",
         title="Line items",
         columns=declared_columns(CostRow, Column("note", "Note"), groups=asked.row_groups),
-        rows=_lines(costs, asked, reading),
+        rows=_money_rows(costs, asked, reading),
         zone=reading.choice.zone,
         empty=NOTHING,
-        page_length=_LINES,
+        page_length=_ROWS,
     )
 
 
-def _lines(costs: Costs, asked: CostPageQuery, reading: QuerySession) -> list[MoneyRow]:
+def _money_rows(costs: Costs, asked: CostPageQuery, reading: QuerySession) -> list[MoneyRow]:
     """Print the lines of a currency so that they add up."""
     query, found = _query(asked, reading), []
     for currency, every in costs.by_currency.items():

@@ -37,7 +37,7 @@ from apps.web.components.tabs import Tab, tab_bar
 from apps.web.costs import months
 from apps.web.costs.bill_view import LARGE_DIFFERENCE, signed_percent
 from apps.web.costs.months import LABELS, Month, as_closed, download, refused
-from apps.web.costs.query import BASES, GROUPS, NOTHING, POLICIES, TAKES, asked_of, with_places
+from apps.web.costs.query import BASES, GROUPS, NOTHING, POLICIES, TAKES, query_of, with_places
 from apps.web.costs.query import CostPageQuery as PageAsked
 from apps.web.pages import change, page, respond
 from apps.web.query_session import PageRequest, QuerySession, query_session
@@ -65,7 +65,7 @@ TABS = (Tab("files", "Files"), Tab("months", "Month close"), Tab("adjustments", 
 _FORMATS = (FileFormat.XLSX, *(format_ for format_ in FileFormat if format_ != FileFormat.XLSX))
 
 
-class AskedWrongly(ValueError):
+class InvalidExport(ValueError):
     """What was asked for is no month, no days, or no format; the text says what would be."""
 
 
@@ -165,7 +165,7 @@ def closed_months(
     return [
         ClosedMonth(
             month,
-            _kept_words(month, kept, zone),
+            _closed_words(month, kept, zone),
             bill=f"Bill differs by {signed_percent(ratio)}" if ratio is not None else "",
             differs=ratio is not None and abs(ratio) > LARGE_DIFFERENCE,
         )
@@ -174,19 +174,19 @@ def closed_months(
     ]
 
 
-def _kept_words(
+def _closed_words(
     month: Month, kept: Mapping[tuple[date, str], ClosedFileRow], zone: ZoneInfo
 ) -> list[tuple[str, str]]:
     if not month.period.files:
         return []
     return [
-        (LABELS[format_], _kept_sentence(kept.get((month.period.month, format_.value)), zone))
+        (LABELS[format_], _closed_sentence(kept.get((month.period.month, format_.value)), zone))
         for format_ in FileFormat
         if format_.value in month.period.files
     ]
 
 
-def _kept_sentence(row: ClosedFileRow | None, zone: ZoneInfo) -> str:
+def _closed_sentence(row: ClosedFileRow | None, zone: ZoneInfo) -> str:
     if row is None:
         return "not kept yet: it is made anew when it is asked for"
     said = (
@@ -232,8 +232,8 @@ def background_of(asked: PageAsked, reading: QuerySession) -> Background:
     )
 
 
-def asked_in(form: QueryDict, zone: ZoneInfo, now: datetime) -> tuple[ExportScope, FileFormat]:
-    """Return the query of a form. Raises AskedWrongly."""
+def new_export_in(form: QueryDict, zone: ZoneInfo, now: datetime) -> tuple[ExportScope, FileFormat]:
+    """Return the query of a form. Raises InvalidExport."""
     basis, policy = charging()
     try:
         format_ = FileFormat(form.get("format", FileFormat.CSV.value))
@@ -243,7 +243,9 @@ def asked_in(form: QueryDict, zone: ZoneInfo, now: datetime) -> tuple[ExportScop
             "bom": bool(form.get("bom")) and format_.suffix == "csv",
         }
     except ValueError as error:
-        raise AskedWrongly(f"The portal knows no such format or way to charge: {error}.") from error
+        raise InvalidExport(
+            f"The portal knows no such format or way to charge: {error}."
+        ) from error
     first, last = (form.get(name, "").strip() for name in ("first", "last"))
     if first or last:
         return ExportScope(
@@ -251,7 +253,7 @@ def asked_in(form: QueryDict, zone: ZoneInfo, now: datetime) -> tuple[ExportScop
         ), format_
     month = month_of(form.get("period", "").strip())
     if month is None:
-        raise AskedWrongly("Choose a month, or the first and the last day.")
+        raise InvalidExport("Choose a month, or the first and the last day.")
     return ExportScope(month=month, filters=_filters(form), **given), format_
 
 
@@ -265,7 +267,7 @@ def _own(form: QueryDict) -> dict[str, Any]:
     names, unknown = page_query.names_from(form, "by", (*GROUPS, NOTHING), "group")
     lengths, no_length = page_query.names_from(form, "interval", [i.value for i in TimeStep])
     if unknown or no_length:
-        raise AskedWrongly(unknown or no_length)
+        raise InvalidExport(unknown or no_length)
     if names:
         own["groups"] = with_places([Grouping(name) for name in names if name != NOTHING])
         own["interval"] = TimeStep(lengths[0]) if lengths else TimeStep.DAY
@@ -285,13 +287,13 @@ def _days(first: str, last: str, zone: ZoneInfo, now: datetime) -> Window:
     try:
         days = (date.fromisoformat(first), date.fromisoformat(last))
     except ValueError as error:
-        raise AskedWrongly("Days are written as 2026-10-31, both of them.") from error
+        raise InvalidExport("Days are written as 2026-10-31, both of them.") from error
     if days[1] < days[0]:
-        raise AskedWrongly("The last day comes before the first.")
+        raise InvalidExport("The last day comes before the first.")
     if (days[1] - days[0]).days >= _MOST_DAYS:
-        raise AskedWrongly(f"A file takes at most {_MOST_DAYS} days: ask for two.")
+        raise InvalidExport(f"A file takes at most {_MOST_DAYS} days: ask for two.")
     if not 2000 <= days[0].year <= days[1].year < 2100 or days[0] > now.astimezone(zone).date():
-        raise AskedWrongly("There are no costs of such days.")
+        raise InvalidExport("There are no costs of such days.")
     return Window(day_window(days[0], zone).start, day_window(days[1], zone).end)
 
 
@@ -304,7 +306,7 @@ def _page(
     request: PageRequest, *, problem: str = "", status: int = HTTPStatus.OK
 ) -> HttpResponseBase:
     reading = query_session(request, takes=("team",))
-    asked = asked_of(request.GET)
+    asked = query_of(request.GET)
     tabs = tab_bar(request, TABS, name="Exports")
     finance = reading.visibility.everything
     shown: dict[str, Any] = {}
@@ -314,7 +316,7 @@ def _page(
         adjustments = costs.adjustment_rows(visibility=reading.visibility)
         shown = {"tables": [months.adjustments_table(adjustments, reading)]}
     else:
-        shown = _asked_for(request)
+        shown = _export_context(request)
     return respond(
         request,
         reading,
@@ -369,7 +371,7 @@ def export_form(reading: QuerySession) -> ExportForm:
     )
 
 
-def _asked_for(request: PageRequest) -> dict[str, Any]:
+def _export_context(request: PageRequest) -> dict[str, Any]:
     rows = costs.export_rows(request.user)
     zone = report().zone
     return {
@@ -382,7 +384,7 @@ def _asked_for(request: PageRequest) -> dict[str, Any]:
 @page
 def export_list(request: PageRequest) -> HttpResponseBase:
     """Answer with the list of the reader's files alone, as htmx fetches it while one is written."""
-    return render(request, "exports/_list.html", _asked_for(request))
+    return render(request, "exports/_list.html", _export_context(request))
 
 
 @change
@@ -390,10 +392,10 @@ def create(request: PageRequest) -> HttpResponseBase:
     """Have a file written in the background."""
     now = timezone.now()
     try:
-        asked, format_ = asked_in(request.POST, report().zone, now)
+        asked, format_ = new_export_in(request.POST, report().zone, now)
         check_names(asked.filters)
         ask_export(request.user, asked, format_, now=now)
-    except (AskedWrongly, ExportRefused, NamesUnknown, TooManyRows) as refusal:
+    except (InvalidExport, ExportRefused, NamesUnknown, TooManyRows) as refusal:
         return _page(request, problem=str(refusal), status=HTTPStatus.BAD_REQUEST)
     except GroupingRefused as refusal:
         said = f"This cannot be had over this window: {refusal}."
@@ -435,7 +437,7 @@ def reopen(request: PageRequest, month: str) -> HttpResponseBase:
 def month_file(request: PageRequest) -> HttpResponseBase:
     """Hand out a month's file at once: a closed one as it was closed, else as it stands."""
     reading = query_session(request, takes=("team",))
-    asked = asked_of(request.GET)
+    asked = query_of(request.GET)
     names, unknown = page_query.names_from(request.GET, "format", [f.value for f in FileFormat])
     written = request.GET.get("period", "").strip() or f"{reading.choice.first:%Y-%m}"
     month = month_of(written)

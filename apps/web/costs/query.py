@@ -67,7 +67,7 @@ class CostPageQuery:
     """`by` is what the reader chose, `groups` the same with what its names stand in.
 
     `query` reproduces what is asked here, for links; `problem` says what makes no sense. `waste`:
-    what was held unused, by who held it, whoever is charged for it.
+    what was allocated and unused, by its holder, even if others are charged for it.
     """
 
     by: tuple[Grouping, ...]
@@ -149,7 +149,7 @@ def cost_session(request: PageRequest) -> QuerySession:
     return replace(reading, choice=choice, query=(*choice.query, *others))
 
 
-def asked_of(
+def query_of(
     params: QueryDict, *, usual: Sequence[Grouping] = (Grouping.TEAM,), waste: bool = False
 ) -> CostPageQuery:
     """Return what an address asks; what is not understood changes nothing and is told."""

@@ -23,7 +23,7 @@ from apps.costs.selectors import (
     RetainedWorkload,
 )
 from apps.quotas.domain.keys import QuotaRef
-from apps.web.alerts.alert_list import kept_words
+from apps.web.alerts.alert_list import retained_words
 from apps.web.components import formats
 from apps.web.components.figure_row import FigureRow, KeyFigure, figure_row, no_data
 from apps.web.components.formats import Format
@@ -123,7 +123,7 @@ _UNKNOWN = "This cannot be told: not everything since was priced, or not at comp
 
 @dataclass(frozen=True, slots=True)
 class RecommendationLine:
-    """One recommendation ready for a page: `ask` is the form of the change that it asks for."""
+    """One recommendation ready for a page: `ask` is the form of the change that it proposes."""
 
     row: RecommendationRow
     kind: str
@@ -174,7 +174,7 @@ def line_of(
         followed=_followed(row),
         decides=may and row.state in DECIDABLE,
         ask=_ask(row, lowered, reading.query) if may and row.state in DECIDABLE else "",
-        kept=kept_words(kept, reading.choice.zone),
+        kept=retained_words(kept, reading.choice.zone),
     )
 
 

@@ -99,7 +99,7 @@ class RecommendationQuery:
         )
 
 
-def asked_of(params: QueryDict) -> RecommendationQuery:
+def query_of(params: QueryDict) -> RecommendationQuery:
     """Return what an address asks; what is not understood narrows nothing and is told."""
     kinds, unknown = page_query.names_from(
         params, "kind", [kind.value for kind in RecommendationKind]
@@ -265,7 +265,7 @@ def _table(
     """Return the recommendations of one state; its file has their words and evidence besides."""
     led = _decides_for(request)
     retained = costs.retained_of(rows, now=reading.now)
-    back = [*reading.query, *asked_of(request.GET).query, *_tab(state)]
+    back = [*reading.query, *query_of(request.GET).query, *_tab(state)]
     lines = [line_of(row, reading, led, back, retained.get(row.pk)) for row in rows]
     decides = any(line.decides for line in lines)
     return MoneyTable(
@@ -326,7 +326,7 @@ def _tab(state: str) -> Query:
 
 @page
 def recommendations(request: PageRequest) -> HttpResponseBase:
-    asked = asked_of(request.GET)
+    asked = query_of(request.GET)
     if asked.states:
         return _moved(request, asked.states[0])
     reading = query_session(request, takes=TAKES)

@@ -315,15 +315,15 @@ def _cause_table(
 def _of_teams(costs: Costs) -> Costs:
     """Return the costs without what the platform pays: it never enters a team's."""
 
-    def kept(rows: Sequence[CostRow]) -> list[CostRow]:
+    def listed(rows: Sequence[CostRow]) -> list[CostRow]:
         return [row for row in rows if row.groups[Grouping.TEAM] != PLATFORM_NAME]
 
     before = costs.before.rows
     return Costs(
-        kept(costs.rows),
-        type(costs.before)(rows=None if before is None else kept(before)),
+        listed(costs.rows),
+        type(costs.before)(rows=None if before is None else listed(before)),
         costs.currency,
-        {currency: kept(rows) for currency, rows in costs.by_currency.items()},
+        {currency: listed(rows) for currency, rows in costs.by_currency.items()},
     )
 
 

@@ -174,11 +174,11 @@ def pods_of(request: HttpRequest, whole: Whole, pods: PodSum) -> Table:
             Column("namespace", "Namespace"),
             Column("cluster", "Cluster"),
         ],
-        rows=_pod_lines(_pod_parts(whole, pages.part), whole),
+        rows=_pod_rows(_pod_parts(whole, pages.part), whole),
         zone=whole.reading.choice.zone,
         empty="No pod that you may see held a GPU here in hours that are kept by the pod.",
         total=TableRow({**whole.values(pods.total), "pod": "Total"}) if count > 1 else None,
-        every=lambda: _pod_lines(_pod_parts(whole, slice(0, None)), whole),
+        every=lambda: _pod_rows(_pod_parts(whole, slice(0, None)), whole),
     )
     query = kept(request, drop=PLACE_KEYS)
     return tables.paged(table, path_of(request), query, pages)
@@ -194,7 +194,7 @@ def _pod_parts(whole: Whole, rows: slice) -> list[PodPart]:
     )
 
 
-def _pod_lines(parts: Iterable[PodPart], whole: Whole) -> list[TableRow]:
+def _pod_rows(parts: Iterable[PodPart], whole: Whole) -> list[TableRow]:
     query = whole.reading.query
     return [
         TableRow(
@@ -310,7 +310,7 @@ _MOST_NAMED = 20
 
 @page
 def explain(request: PageRequest) -> HttpResponseBase:
-    figure, scope = _asked(request)
+    figure, scope = _query_of(request)
     reading = query_session(request, takes=several(request.GET), keeps=False)
     _check(scope, reading)
     pod = _pod(scope, reading) if scope["pod"] else None
@@ -338,7 +338,7 @@ def explain(request: PageRequest) -> HttpResponseBase:
     )
 
 
-def _asked(request: PageRequest) -> tuple[LedgerFigure, FigureScope]:
+def _query_of(request: PageRequest) -> tuple[LedgerFigure, FigureScope]:
     figure = figure_named(request.GET.get("figure", "") or _USUAL)
     if figure is None:
         raise Http404("There is no such figure; addresses of this page come from the figures.")

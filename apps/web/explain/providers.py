@@ -73,9 +73,9 @@ from apps.usage.selectors import (
     queue_time_counts,
     queue_time_window,
 )
-from apps.web.costs.query import PLATFORM_PAYS, asked_of
+from apps.web.costs.query import PLATFORM_PAYS, query_of
 from apps.web.costs.query import TAKES as COST_TAKES
-from apps.web.costs.recommendations import asked_of as recommended_of
+from apps.web.costs.recommendations import query_of as recommended_of
 from apps.web.fairness.what_if import capped, what_if_input
 from apps.web.query_session import QuerySession
 
@@ -158,7 +158,7 @@ def _cost(asked: FigureQuery) -> Explained | None:
 def _of_costs(asked: FigureQuery) -> tuple[CostQuery, dict[str, Any]]:
     """Return what an address says of costs; `in_…` names what a share is of."""
     reading, names = asked.reading, asked.names
-    charged, filters = asked_of(names), reading.filters
+    charged, filters = query_of(names), reading.filters
     keys = ("cluster", *COST_TAKES, "workload")
     of: dict[str, Any] = {key: (names["in_" + key],) for key in keys if names.get("in_" + key)}
     if names.get("payer") == PLATFORM_PAYS:

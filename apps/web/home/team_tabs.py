@@ -11,7 +11,7 @@ from apps.web.usage.team_tables import (
     Budgets,
     budget_table,
     pending_table,
-    quota_lines,
+    requestable_keys,
     workload_table,
 )
 
@@ -32,7 +32,7 @@ def tabs_of(request: HttpRequest, scope: TeamScope, budgets: Budgets) -> TabBar:
 def tab_context(chosen: str, scope: TeamScope, asker: Asker, budgets: Budgets) -> dict[str, Any]:
     """Return what the open tab shows, and nothing of the others."""
     if chosen == "quotas":
-        return {"quotas": quota_lines(scope, asker), "asks": asker.asks}
+        return {"quotas": requestable_keys(scope, asker), "asks": asker.asks}
     tables = {"workloads": workload_table, "pending": pending_table}
     if chosen in tables:
         return {"tab_table": tables[chosen](scope)}

@@ -41,21 +41,21 @@ from apps.web.components.tables import (
 from apps.web.pending.pending_table import CLASSES, class_of
 from apps.web.query_session import QuerySession
 
-NOTHING_WAITED = "No pending work is known in this window."
+NOTHING_PENDING = "No pending work is known in this window."
 
 
 @dataclass(slots=True)
 class ByClass:
     """Nano-GPU-hours of one day by class of cause; the fields are the keys of the classes."""
 
-    wait_capacity: int = 0
-    wait_quota: int = 0
-    wait_queue: int = 0
-    wait_gang: int = 0
-    wait_preemption: int = 0
-    wait_mend: int = 0
-    wait_series: int = 0
-    wait_other: int = 0
+    reason_capacity: int = 0
+    reason_quota: int = 0
+    reason_queue: int = 0
+    reason_gang: int = 0
+    reason_preemption: int = 0
+    reason_issue: int = 0
+    reason_series: int = 0
+    reason_other: int = 0
 
     def add(self, key: str, amount: int) -> None:
         setattr(self, key, getattr(self, key) + amount)
@@ -203,10 +203,10 @@ def _chart(rows: Sequence[HistoryRow], reading: QuerySession) -> Chart:
         if there
         else (),
         zone=reading.choice.zone,
-        empty=NOTHING_WAITED,
+        empty=NOTHING_PENDING,
     )
     return charts.stacked(
-        by_day, title=title, axis=axis, classes=CLASSES, table=table, empty=NOTHING_WAITED
+        by_day, title=title, axis=axis, classes=CLASSES, table=table, empty=NOTHING_PENDING
     )
 
 
@@ -290,7 +290,7 @@ def _by_cause(rows: Sequence[HistoryRow], reading: QuerySession) -> Table:
             for cause in ordered
         ],
         zone=reading.choice.zone,
-        empty=NOTHING_WAITED,
+        empty=NOTHING_PENDING,
         total=_total(found),
         note=(
             "Of all teams that the filters leave. An episode begins and ends with the cause it "
@@ -367,7 +367,7 @@ def _by_tier(
             for name in names
         ],
         zone=reading.choice.zone,
-        empty=NOTHING_WAITED,
+        empty=NOTHING_PENDING,
         note="Times to start are of pods that started in the window, from their creation.",
     )
 
@@ -456,7 +456,7 @@ _GANG_COLUMNS = (
     Column("tier", "Tier"),
     Column("holding", "Hold", Format.COUNT, "pods"),
     Column("holding_gpu_equivalents", "Allocated", Format.NUMBER, "GPUs"),
-    Column("waiting", "Wait", Format.COUNT, "pods"),
+    Column("waiting", "Pending", Format.COUNT, "pods"),
     Column("waiting_gpu_equivalents", "Missing", Format.NUMBER, "GPUs"),
     Column("cause", "Cause"),
     Column("since", "Since", Format.TIME),

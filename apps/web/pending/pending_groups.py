@@ -95,7 +95,7 @@ class GroupLine:
     is_open: bool
 
 
-def group_lines(groups: Iterable[PendingGroup], reading: QuerySession) -> list[GroupLine]:
+def group_list(groups: Iterable[PendingGroup], reading: QuerySession) -> list[GroupLine]:
     """Return the groups of a page; the first ones are open."""
     lines: list[GroupLine] = []
     seen = 0

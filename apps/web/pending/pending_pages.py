@@ -46,17 +46,17 @@ from apps.web.components.tabs import Tab, tab_bar
 from apps.web.pages import page, respond
 from apps.web.pending import pending_detail, suggestions
 from apps.web.pending.history import gangs_table, history_of, queue_time_plot, queues_table
-from apps.web.pending.pending_groups import command_of, group_lines, pending_file
+from apps.web.pending.pending_groups import command_of, group_list, pending_file
 from apps.web.pending.pending_table import (
     CLASSES,
     TAKES,
     PendingPageQuery,
-    asked_of,
     badge,
     cause_links,
     class_of,
     freshness_of,
     of_asker,
+    query_of,
 )
 from apps.web.query_session import PageRequest, QuerySession, on_cluster, query_session
 from apps.web.quota_requests.request_input import may_ask
@@ -97,7 +97,7 @@ _MINUTE = timedelta(minutes=1)
 @page
 def pending_list(request: PageRequest) -> HttpResponseBase:
     reading = query_session(request, takes=TAKES)
-    asked = asked_of(request.GET)
+    asked = query_of(request.GET)
     tabs = tab_bar(request, TABS, name="Pending")
     context = NamespaceContext.over(reading.window, now=reading.now)
     looked = freshness_of(
@@ -140,7 +140,7 @@ def _now(
         "tables": [table, plot.table],
         "figures": _figures(found, reading, asked, of_today),
         "queue_times": plot,
-        "groups": group_lines(found.page(pages.part), reading),
+        "groups": group_list(found.page(pages.part), reading),
         "reasons": _reasons(found),
         "causes": cause_links(found.causes, path, reading, asked),
         "groupings": option_links(
@@ -363,7 +363,7 @@ def pending_item(request: PageRequest, cluster: str, uid: str) -> HttpResponseBa
 
 
 def _tabs_of(row: PendingRow) -> list[Tab]:
-    """Return the tabs of a pending item: what is over has nobody ahead, a pod has no pods."""
+    """Return the tabs of a pending item: what is over has no queue ahead, a pod has no pods."""
     left_out = {*(("ahead",) if row.until else ()), *(("pods",) if row.kind == "Pod" else ())}
     return [tab for tab in _DETAIL_TABS if tab.key not in left_out]
 

@@ -24,21 +24,21 @@ from apps.web.components.tables import (
 )
 from apps.web.query_session import QuerySession
 
-CAPACITY = LedgerClass("wait_capacity", "Capacity", "nodes that may take it have too little free")
-QUOTA = LedgerClass("wait_quota", "Quota", "a ResourceQuota refuses its pods or claims", "/")
-QUEUE = LedgerClass("wait_queue", "Queue", "a queue or a scheduling gate holds it")
-GANG = LedgerClass("wait_gang", "Gang", "it starts only with others, and not all fit", "x")
+CAPACITY = LedgerClass("reason_capacity", "Capacity", "nodes that may take it have too little free")
+QUOTA = LedgerClass("reason_quota", "Quota", "a ResourceQuota refuses its pods or claims", "/")
+QUEUE = LedgerClass("reason_queue", "Queue", "a queue or a scheduling gate holds it")
+GANG = LedgerClass("reason_gang", "Gang", "it starts only with others, and not all fit", "x")
 PREEMPTION = LedgerClass(
-    "wait_preemption", "Preemption", "pods that must go for it are still there"
+    "reason_preemption", "Preemption", "pods that must go for it are still there"
 )
 MISCONFIGURED = LedgerClass(
-    "wait_mend",
+    "reason_issue",
     "Configuration issue",
     "for the workload owner to fix: selector, taint, cordon, spread, claim, volume and the like",
     "/",
 )
-SERIES = LedgerClass("wait_series", "From series", "before the watch: series tell no cause")
-OTHER = LedgerClass("wait_other", "Other", "the cause cannot be told", "x")
+SERIES = LedgerClass("reason_series", "From series", "before the watch: series tell no cause")
+OTHER = LedgerClass("reason_other", "Other", "the cause cannot be told", "x")
 CLASSES = (CAPACITY, QUOTA, QUEUE, GANG, PREEMPTION, MISCONFIGURED, SERIES, OTHER)
 
 _OF_DEMAND = {
@@ -65,7 +65,7 @@ MEANINGS = {
     Cause.PREEMPTION: "pods that must go for it are still there",
     Cause.SCHEDULER: "no scheduler has looked at it",
     Cause.ADMISSION: "a kubelet or an admission check refused it",
-    Cause.STARTING: "bound to a node and not running yet",
+    Cause.STARTING: "bound to a node and starting",
     Cause.OTHER: "the cause cannot be told",
     Cause.UNSCHEDULABLE: "before the watch: series show that a scheduler refused it",
     Cause.UNRECORDED: "before the watch: series tell no cause",
@@ -144,7 +144,7 @@ class PendingPageQuery:
         )
 
 
-def asked_of(params: QueryDict) -> PendingPageQuery:
+def query_of(params: QueryDict) -> PendingPageQuery:
     """Return what an address asks; what is not understood narrows nothing and is told."""
     causes, problem = page_query.names_from(params, "cause", NAMES)
     written = [text.strip() for text in params.getlist("kind") if text.strip()][:_MOST_KINDS]

@@ -80,7 +80,7 @@ def ask_of(one: SuggestionRow, row: PendingRow) -> str:
 
 
 def owner_of(action: str) -> str:
-    """Return who can carry out an action; empty where one only waits."""
+    """Return who can carry out an action; empty where no action is needed."""
     if action == Action.WAIT:
         return ""
     return "workload owner" if action in _ASKERS else "platform admin"
@@ -113,7 +113,7 @@ def _patch(kind: str, name: str, patch: object, namespace: str = "") -> str:
     return kubectl("patch", kind, name, "--type", "merge", "--patch", text, namespace=namespace)
 
 
-def _lines(lines: Sequence[str]) -> str:
+def _joined(lines: Sequence[str]) -> str:
     return "\n".join(lines)
 
 
@@ -121,7 +121,7 @@ def _tolerate(change: Change, _row: PendingRow) -> str:
     value = change["value"]
     how = ["  operator: Equal", f"  value: {_scalar(value)}"] if value else ["  operator: Exists"]
     head = ["tolerations:", f"- key: {_scalar(change['key'])}"]
-    return _lines([*head, *how, f"  effect: {_scalar(change['effect'])}"])
+    return _joined([*head, *how, f"  effect: {_scalar(change['effect'])}"])
 
 
 def _select(change: Change, _row: PendingRow) -> str:
@@ -130,11 +130,11 @@ def _select(change: Change, _row: PendingRow) -> str:
         return ""  # expressions: their place in the affinity is not known here
     gone = [f"# remove {_scalar(k)}: {_scalar(v)}" for k, v in remove.items() if k not in add]
     kept = [f"  {_scalar(key)}: {_scalar(value)}" for key, value in add.items()]
-    return _lines([*(["nodeSelector:", *kept] if kept else []), *gone])
+    return _joined([*(["nodeSelector:", *kept] if kept else []), *gone])
 
 
 def _uncordon(change: Change, _row: PendingRow) -> str:
-    return _lines([kubectl("uncordon", name) for name in change["nodes"][:_MOST_NODES]])
+    return _joined([kubectl("uncordon", name) for name in change["nodes"][:_MOST_NODES]])
 
 
 def _raise_quota(change: Change, row: PendingRow) -> str:
@@ -157,13 +157,13 @@ def _resume(change: Change, row: PendingRow) -> str:
     if change.get("local_queue"):
         namespace, _, name = change["local_queue"].partition("/")
         commands.append(_patch("localqueue", name, patch, namespace))
-    return _lines(commands)
+    return _joined(commands)
 
 
 def _request(change: Change, _row: PendingRow) -> str:
     resource = change.get("instead") or change["resource"]
     amount = _scalar(_number(change["to"]))
-    return _lines(["resources:", "  limits:", f"    {_scalar(resource)}: {amount}"])
+    return _joined(["resources:", "  limits:", f"    {_scalar(resource)}: {amount}"])
 
 
 def _scheduler(change: Change, _row: PendingRow) -> str:
@@ -181,9 +181,9 @@ def _unsuspend(change: Change, row: PendingRow) -> str:
     return _patch(change["kind"].lower(), change["name"], {"spec": {"suspend": False}}, namespace)
 
 
-def _look_at_container(change: Change, row: PendingRow) -> str:
+def _container_logs(change: Change, row: PendingRow) -> str:
     logs = ("logs", row.name, "--container", change["container"], "--previous")
-    return _lines(
+    return _joined(
         [_describe_pod(change, row), kubectl(*logs, namespace=row.namespace)]
         if row.kind == "Pod"
         else []
@@ -196,8 +196,8 @@ def _describe_pod(_change: Change, row: PendingRow) -> str:
     )
 
 
-def _look_at_node(change: Change, _row: PendingRow) -> str:
-    return _lines([kubectl("describe", "node", name) for name in change["nodes"][:_MOST_NODES]])
+def _node_conditions(change: Change, _row: PendingRow) -> str:
+    return _joined([kubectl("describe", "node", name) for name in change["nodes"][:_MOST_NODES]])
 
 
 def _fix_volume(change: Change, row: PendingRow) -> str:
@@ -206,7 +206,7 @@ def _fix_volume(change: Change, row: PendingRow) -> str:
         commands.append(kubectl("describe", "csinode", change["node"]))
     if row.kind == "Pod":
         commands.append(_describe_pod(change, row))
-    return _lines(commands)
+    return _joined(commands)
 
 
 def _add_node(change: Change, _row: PendingRow) -> str:
@@ -214,7 +214,7 @@ def _add_node(change: Change, _row: PendingRow) -> str:
     count, units = int(change.get("count", 1)), _quantity(change["amount"])
     head = "# a node" if count == 1 else f"# {count} nodes, each"
     offer = f"    {_scalar(change['resource'])}: {_scalar(units)}"
-    return _lines([f"{head} with at least", "status:", "  allocatable:", offer])
+    return _joined([f"{head} with at least", "status:", "  allocatable:", offer])
 
 
 _WRITERS: Mapping[str, Callable[[Change, PendingRow], str]] = {
@@ -230,6 +230,6 @@ _WRITERS: Mapping[str, Callable[[Change, PendingRow], str]] = {
     Action.FIX_IMAGE: _describe_pod,
     Action.FIX_VOLUME: _fix_volume,
     Action.ADD_NODE: _add_node,
-    Action.CHECK_CONTAINER: _look_at_container,
-    Action.CHECK_NODE: _look_at_node,
+    Action.CHECK_CONTAINER: _container_logs,
+    Action.CHECK_NODE: _node_conditions,
 }

@@ -34,7 +34,7 @@ def impact_summary(preview: ImpactPreview | None, *, before: str, unit: str = ""
     if preview is None:
         return Summary()
     units = unit or "units"
-    grids = [_promised_grid(preview, units), _borrowing_grid(preview), _starts_grid(preview)]
+    grids = [_entitled_grid(preview, units), _borrowing_grid(preview), _starts_grid(preview)]
     return Summary(
         facts=impact_facts(preview, units),
         grids=[grid for grid in grids if grid.rows or grid.note],
@@ -50,7 +50,7 @@ def impact_facts(preview: ImpactPreview, units: str) -> FigureRow:
     return figure_row(
         _unblocks(preview),
         _cost(preview),
-        _promised(preview, units),
+        _entitled(preview, units),
         _dry_run(preview),
         name="Impact",
     )
@@ -114,7 +114,7 @@ def _together(preview: ImpactPreview) -> Overcommitment | None:
     return replace(only, was_over=_was_over(only))
 
 
-def _promised(preview: ImpactPreview, units: str) -> KeyFigure:
+def _entitled(preview: ImpactPreview, units: str) -> KeyFigure:
     """Return Σ quota ÷ capacity after the change, and before where it is known."""
     label, together = "Quota ÷ capacity", _together(preview)
     if together is None:
@@ -144,7 +144,7 @@ def _reached(preview: ImpactPreview) -> str:
     return " and ".join(names) or "what it reaches"
 
 
-def _promised_grid(preview: ImpactPreview, units: str) -> Grid:
+def _entitled_grid(preview: ImpactPreview, units: str) -> Grid:
     rows = [
         (
             row.tier,

@@ -175,7 +175,7 @@ def _said(action: str, row: RequestRow) -> ActionResult | None:
 Parts = ParamSpec("Parts")
 
 
-def change_kept(
+def change_of(
     view: Callable[Concatenate[PageRequest, Parts], HttpResponseBase],
 ) -> Callable[Concatenate[HttpRequest, Parts], HttpResponseBase]:
     """Make a view that changes something of a request, as `change` does.
@@ -235,7 +235,7 @@ def ahead(given: QueryDict, ref: QuotaRef, actor: Actor, reading: QuerySession) 
     if not form.is_valid():
         problem = " ".join(str(text) for texts in form.errors.values() for text in texts)
         return _decided_by(typed, ref, actor, reading, problem)
-    asked = asking.asked_from(form, ref, reading.choice.zone)
+    asked = asking.input_from(form, ref, reading.choice.zone)
     try:
         found = services.outlook(asked, by=actor, now=reading.now)
     except REFUSALS as refusal:

@@ -167,7 +167,7 @@ def _times(cleaned: Mapping[str, Any], zone: ZoneInfo) -> tuple[datetime | None,
     return needed_by, None if until is None else until.replace(tzinfo=zone)
 
 
-def asked_from(form: RequestForm, ref: QuotaRef, zone: ZoneInfo) -> services.RequestInput:
+def input_from(form: RequestForm, ref: QuotaRef, zone: ZoneInfo) -> services.RequestInput:
     """Return the input of a valid form."""
     needed_by, until = _times(form.cleaned_data, zone)
     return services.RequestInput(
@@ -211,7 +211,7 @@ WHICH = {
 
 
 @dataclass(frozen=True, slots=True)
-class ListAsked:
+class RequestListQuery:
     """What a list of requests is narrowed to; `query` reproduces it."""
 
     which: RequestList
@@ -242,7 +242,7 @@ def teams_seen(reading: QuerySession) -> Sequence[str]:
     return sorted(names[pk] for pk in own)
 
 
-def list_asked(given: QueryDict) -> ListAsked:
+def request_list_query(given: QueryDict) -> RequestListQuery:
     """Read the requests and states of an address; unknown ones are reported."""
     problems = []
     name = given.get("which", "") or RequestList.ALL.value
@@ -255,7 +255,7 @@ def list_asked(given: QueryDict) -> ListAsked:
     unknown = next((state for state in asked if state not in known), "")
     if unknown:
         problems.append(f"There is no state “{unknown[:40]}”; there are: {', '.join(known)}.")
-    return ListAsked(RequestList(name), states, tuple(problems))
+    return RequestListQuery(RequestList(name), states, tuple(problems))
 
 
 LONGEST_TEXT = 100

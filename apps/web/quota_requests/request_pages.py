@@ -24,7 +24,7 @@ from apps.web.quota_requests.request_detail import (
     FormPreview,
     actor_in,
     ahead,
-    change_kept,
+    change_of,
     detail_for,
     detail_page,
     done_of,
@@ -35,7 +35,13 @@ from apps.web.quota_requests.request_detail import (
     taken_up,
     to_request,
 )
-from apps.web.quota_requests.request_input import RequestForm, choice_of, list_asked, may_ask, said
+from apps.web.quota_requests.request_input import (
+    RequestForm,
+    choice_of,
+    may_ask,
+    request_list_query,
+    said,
+)
 from apps.web.quota_requests.request_rows import (
     APPROVE,
     DECISIONS,
@@ -70,7 +76,7 @@ def new(request: PageRequest) -> HttpResponseBase:
     return _form(request, reading, form, ref=ref, quota=quota, again=again)
 
 
-@change_kept
+@change_of
 def create(request: PageRequest) -> HttpResponseBase:
     """Save a draft, submit it, or (`then=preview`) only preview the change."""
     ref, then = ref_in(request.POST.get("key", "")), request.POST.get("then", "draft")
@@ -87,7 +93,7 @@ def create(request: PageRequest) -> HttpResponseBase:
     if not form.is_valid():
         return _form(*(request, reading, form), ref=ref, quota=quota, status=HTTPStatus.BAD_REQUEST)
     try:
-        asked = asking.asked_from(form, ref, reading.choice.zone)
+        asked = asking.input_from(form, ref, reading.choice.zone)
         pk = services.create(asked, by=actor, now=reading.now, once=True)
     except REFUSALS as refusal:
         form.add_error(None, said(refusal))
@@ -205,7 +211,7 @@ def edit(request: PageRequest, pk: int) -> HttpResponseBase:
     return _edited(request, reading, form, detail)
 
 
-@change_kept
+@change_of
 def save(request: PageRequest, pk: int) -> HttpResponseBase:
     """Keep what was edited; where somebody else was faster, show theirs beside what was typed.
 
@@ -304,7 +310,7 @@ PER_REVIEW, OPEN_CARDS = 10, 3
 @page
 def requests(request: PageRequest) -> HttpResponseBase:
     actor, reading = actor_in(request), query_session(request, takes=("team",))
-    asked = list_asked(request.GET)
+    asked = request_list_query(request.GET)
 
     def page_at(cursor: str | None, size: int) -> RowPage[RequestRow]:
         return selectors.request_rows(
@@ -340,11 +346,11 @@ def requests(request: PageRequest) -> HttpResponseBase:
     )
 
 
-def _is_narrowed(asked: asking.ListAsked, reading: QuerySession) -> bool:
+def _is_narrowed(asked: asking.RequestListQuery, reading: QuerySession) -> bool:
     return bool(asked.states or reading.filters.team or reading.filters.cluster)
 
 
-def _nothing(asked: asking.ListAsked, reading: QuerySession) -> str:
+def _nothing(asked: asking.RequestListQuery, reading: QuerySession) -> str:
     if _is_narrowed(asked, reading):
         return "No request that you may see is like that. Take off a filter."
     if asked.which is selectors.RequestList.QUEUE:
@@ -388,7 +394,7 @@ def gitops_file(request: PageRequest, pk: int) -> HttpResponseBase:
     return response
 
 
-@change_kept
+@change_of
 def act(request: PageRequest, pk: int, action: str) -> HttpResponseBase:
     """Do one of ACTIONS with a request; what is refused is said with all that was typed."""
     if action not in services.ACTIONS:

@@ -177,7 +177,7 @@ class RequestDetailView:
         return [act for act in self.acts if act.is_plain and act.primary]
 
     @property
-    def acts_beside(self) -> Sequence[Action]:
+    def other_acts(self) -> Sequence[Action]:
         return [act for act in self.acts if act.is_plain and not act.primary]
 
 

@@ -366,7 +366,7 @@ def _plot(row: BudgetRow, plot_id: str, reading: QuerySession) -> Plot:
         title=title,
         caption=f"{title}, {_unit(row)} used by day. {span}. {pace_of(row, zone).text}",
         table=_points(row, f"{plot_id}-points", title, zone),
-        lines=_lines(row, scale) if row.points else (),
+        lines=_plot_lines_of(row, scale) if row.points else (),
         areas=_areas(row, scale) if row.points else (),
         across=scale.across(zone),
         upwards=scale.upwards(),
@@ -374,7 +374,7 @@ def _plot(row: BudgetRow, plot_id: str, reading: QuerySession) -> Plot:
     )
 
 
-def _lines(row: BudgetRow, scale: Scale) -> list[PlotLine]:
+def _plot_lines_of(row: BudgetRow, scale: Scale) -> list[PlotLine]:
     start, end, whole = row.period_start, row.period_end, row.allowance
     used = [(point.at, point.used) for point in row.points]
     return [

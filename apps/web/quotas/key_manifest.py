@@ -16,7 +16,7 @@ def manifest_of(row: QuotaRow) -> str:
     Names come from clusters: JSON strings are YAML strings, whatever they hold.
     """
     if row.source == QuotaSource.RESOURCE_QUOTA:
-        return _lines(
+        return _joined(
             "apiVersion: v1",
             "kind: ResourceQuota",
             "metadata:",
@@ -38,7 +38,7 @@ def manifest_of(row: QuotaRow) -> str:
             "borrowingLimit": row.borrowing_limit,
             "lendingLimit": row.lending_limit,
         }
-        return _lines(
+        return _joined(
             "apiVersion: kueue.x-k8s.io/v1beta1",
             "kind: ClusterQueue",
             "metadata:",
@@ -64,5 +64,5 @@ def _amount(value: float) -> str:
     return exact(value, Format.NUMBER, _UTC)
 
 
-def _lines(*lines: str) -> str:
+def _joined(*lines: str) -> str:
     return "\n".join(lines)

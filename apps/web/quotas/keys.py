@@ -46,7 +46,7 @@ class QuotaPageQuery:
         )
 
 
-def asked_of(params: QueryDict) -> QuotaPageQuery:
+def query_of(params: QueryDict) -> QuotaPageQuery:
     """Return what an address asks; what is not understood narrows nothing and is told.
 
     A name is looked for among all limits.

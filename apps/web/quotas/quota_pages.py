@@ -17,7 +17,7 @@ from apps.web.pages import page, respond
 from apps.web.query_session import PageRequest, QuerySession, query_session
 from apps.web.quota_requests.request_input import Asker, may_ask
 from apps.web.quotas import keys
-from apps.web.quotas.keys import SOURCES, TAKES, KeyLine, QuotaPageQuery, asked_of
+from apps.web.quotas.keys import SOURCES, TAKES, KeyLine, QuotaPageQuery, query_of
 
 TABS = (Tab("limits", "Limits"), Tab("teams", "Teams"), Tab("unused", "Unused quota"))
 _BANDS = {
@@ -32,7 +32,7 @@ _FILE_PART = 500
 @page
 def quota_list(request: PageRequest) -> HttpResponseBase:
     reading = query_session(request, takes=TAKES)
-    asked = asked_of(request.GET)
+    asked = query_of(request.GET)
     tabs = tab_bar(request, TABS, name="Quota lists")
     of_tab = {"limits": _limits, "teams": _teams, "unused": _unused}[tabs.chosen]
     return respond(

@@ -26,7 +26,7 @@ from apps.web.query_session import (
     query_session,
 )
 
-MOST_BESIDE = 50
+MOST_CO_TENANTS = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ def pod(request: PageRequest, cluster: str, uid: str) -> HttpResponseBase:
         tables=[
             _life(row, reading),
             listings.pod_ledger(row, reading),
-            *([_beside(beside, reading, cluster)] if beside else []),
+            *([_co_tenants(beside, reading, cluster)] if beside else []),
         ],
         beside=beside,
         pod=row,
@@ -137,7 +137,7 @@ def _phase_line(phase: PodPhase, reading: QuerySession) -> TableRow:
     )
 
 
-def _beside(found: CoTenants, reading: QuerySession, cluster: str) -> Table:
+def _co_tenants(found: CoTenants, reading: QuerySession, cluster: str) -> Table:
     """Return a row per pod that the reader may see beside this one on shared GPUs."""
     return Table(
         id="beside",
@@ -162,5 +162,5 @@ def _beside(found: CoTenants, reading: QuerySession, cluster: str) -> Table:
         ],
         zone=reading.choice.zone,
         empty="No pod that you may see held a share at the same time.",
-        page_length=MOST_BESIDE,
+        page_length=MOST_CO_TENANTS,
     )

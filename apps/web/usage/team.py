@@ -53,7 +53,7 @@ from apps.web.usage.team_figures import (
 from apps.web.usage.team_tables import (
     budget_table,
     pending_table,
-    quota_lines,
+    requestable_keys,
     team_budgets,
     workload_table,
 )
@@ -133,7 +133,7 @@ def _tab(chosen: str, read: TeamPage, request: PageRequest) -> dict[str, Any]:
         return {"tables": [pending_table(scope)], "drawings": [reasons_bar(scope)]}
     if chosen == "quotas":
         asker = Asker.of(request.user)
-        return {"quotas": quota_lines(scope, asker), "asks": asker.asks}
+        return {"quotas": requestable_keys(scope, asker), "asks": asker.asks}
     if chosen == "cost":
         return {"tables": [workload_table(scope), budget_table(read.budgets, scope)]}
     if chosen == "fairness":

@@ -153,7 +153,7 @@ def _pending_row(one: PendingWorkload, reading: QuerySession) -> TableRow:
     )
 
 
-def quota_lines(scope: TeamScope, asker: Asker) -> list[KeyToAsk]:
+def requestable_keys(scope: TeamScope, asker: Asker) -> list[KeyToAsk]:
     """Return the fullest quotas; the page of quotas has all of them."""
     reading = scope.reading
     own = reading.filters

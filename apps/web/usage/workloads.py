@@ -28,7 +28,7 @@ from apps.costs.selectors import (
 from apps.pending.selectors import EpisodeRow, find_pending
 from apps.usage import selectors as usage
 from apps.usage.domain.usage_query import Filters, Grouping, PodRow, RowPage, TimeStep
-from apps.web.alerts.alert_list import kept_words
+from apps.web.alerts.alert_list import retained_words
 from apps.web.components import listings, tables
 from apps.web.components.commands import kubectl
 from apps.web.components.drawings import Segment, TimelineRow, timeline
@@ -162,7 +162,7 @@ def _overview(
         "verdict": verdict_words(found, mine, reading),
         "verdict_kind": found.kind.value,
         "why": _why_of_workload(scope.whole, reading),
-        "kept": _kept(scope, reading),
+        "kept": _retained_text(scope, reading),
         "advice": _advice(scope, reading),
         "cost_text": money_text(mine, "total"),
         "running": running,
@@ -452,10 +452,10 @@ def _pending_history(
 _MOST_EPISODES = 50
 
 
-def _kept(scope: WorkloadScope, reading: QuerySession) -> str:
+def _retained_text(scope: WorkloadScope, reading: QuerySession) -> str:
     """Return until when a user keeps it although it is idle; empty without such a decision."""
     one = (scope.cluster, scope.namespace, scope.workload)
-    return kept_words(retained_workloads([one], now=reading.now).get(one), reading.choice.zone)
+    return retained_words(retained_workloads([one], now=reading.now).get(one), reading.choice.zone)
 
 
 def _episodes(whole: Filters, reading: QuerySession) -> list[EpisodeRow]:
@@ -479,7 +479,7 @@ def _why_of_workload(whole: Filters, reading: QuerySession) -> PendingExplanatio
 def _nothing(pods: RowPage[PodRow], reading: QuerySession) -> str:
     """Return what to say where there is no chart: nothing was held, or nothing of it is known."""
     if any(listings.is_unknown(row, reading) for row in pods.rows):
-        return listings.NOT_KEPT
+        return listings.NOT_STORED
     return "This workload held no GPU in this window. Choose a longer one."
 
 
