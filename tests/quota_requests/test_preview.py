@@ -66,7 +66,7 @@ def test_what_a_key_of_several_tiers_promises_is_counted_once_against_all_of_the
     assert (found.before_units, found.after_units, found.capacity_units) == (31.0, 33.0, 32.0)
     assert (found.over, found.was_over, found.crosses) == (True, False, True)
     assert found.sentence == (
-        "33 of 32 GPUs of all 2 tiers that this key reaches would be promised (103 %); "
+        "33 of 32 GPUs of all 2 tiers that this key reaches would be committed (103 %); "
         "before 31 (97 %)."
     )
     assert [overcommitment(one, before=SIX, after=EIGHT).crosses for one in tiers] == [

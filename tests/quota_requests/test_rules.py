@@ -46,7 +46,7 @@ def test_a_small_raise_within_share_and_budget_approves_itself() -> None:
         (True, "A raise of 2 GPUs: small (2 at most)."),
         (
             True,
-            "All quotas of vision together would promise 8 GPUs in whole-a100: within its fair "
+            "All quotas of vision together would commit 8 GPUs in whole-a100: within its fair "
             "share there, 9.5 GPUs on average of 30 days.",
         ),
         (
@@ -74,7 +74,7 @@ def test_of_several_tiers_the_share_of_all_is_compared() -> None:
     (check,) = (c for c in decide(facts, ON, decrease=False).checks if c.name == "fair share")
     assert check.holds is False
     assert check.sentence == (
-        "All quotas of vision together would promise 60 GPUs in the 2 tiers that the key reaches: "
+        "All quotas of vision together would commit 60 GPUs in the 2 tiers that the key reaches: "
         "above its fair share there, 41.5 GPUs on average of 30 days."
     )
 

@@ -106,7 +106,7 @@ def test_on_a_desk_everything_that_decides_stands_on_one_screen(
         for shown in (
             page.get_by_role("heading", name="vision: "),
             page.get_by_text("Its weights alone need two cards."),
-            page.get_by_text("One person has to approve this"),
+            page.get_by_text("One other person has to approve this"),
             page.get_by_text("Cost at most"),
             page.get_by_text("Quota ÷ capacity"),
             page.get_by_text("Unblocks"),

@@ -72,8 +72,10 @@ def test_what_a_key_reaches_is_told_together_and_tier_by_tier_only_folded() -> N
     ("values", "warned", "said"),
     [
         pytest.param({}, "", "Already overcommitted before.", id="before already"),
-        pytest.param({"was_over": False}, "More would be promised than", "", id="by this change"),
-        pytest.param({"before_units": "300"}, "Still more would be", "", id="much worse"),
+        pytest.param({"was_over": False}, "This overcommits capacity.", "", id="by this change"),
+        pytest.param(
+            {"before_units": "300"}, "This overcommits capacity further.", "", id="much worse"
+        ),
         pytest.param({"over": False, "was_over": False}, "", "", id="within"),
     ],
 )
@@ -89,7 +91,7 @@ def test_a_promise_beyond_what_there_is_warns_only_where_this_change_makes_it(
 def test_the_sentence_that_was_frozen_is_the_one_that_is_told() -> None:
     together = TOGETHER | {"sentence": "395 of 291 GPUs; before 385.", "was_over": False}
     (warning,) = previewed(preview(together=together), before="8").warnings
-    assert warning == "More would be promised than there is. 395 of 291 GPUs; before 385."
+    assert warning == "This overcommits capacity. 395 of 291 GPUs; before 385."
 
 
 def test_a_preview_of_earlier_shows_the_fullest_tier_and_says_that_it_is_one() -> None:
@@ -99,7 +101,7 @@ def test_a_preview_of_earlier_shows_the_fullest_tier_and_says_that_it_is_one() -
         "Σ quota ÷ capacity, of the fullest tier",
     )
     assert not found.warnings, "it was promised before"
-    assert "Promised beyond what there is before already: 14 of 8 of gold." in found.notes
+    assert "Overcommitted before already: 14 of 8 of gold." in found.notes
 
 
 def test_of_one_tier_the_two_sums_are_the_same() -> None:

@@ -157,9 +157,7 @@ def test_promises_over_capacity_are_one_sentence_for_all_tiers() -> None:
     over: dict[str, Any] = cast("Any", PREVIEW)["promised"][0] | {"before_units": "4"}
     promised = [over, over | {"tier": "bronze", "capacity_units": "4"}]
     found = impact_summary(read(PREVIEW | {"promised": promised}, ImpactPreview), before="8.0")
-    assert found.warnings == [
-        "Promised for the first time beyond what there is: 14 of 8 of gold, 14 of 4 of bronze."
-    ]
+    assert found.warnings == ["Overcommitted by this change: 14 of 8 of gold, 14 of 4 of bronze."]
 
 
 def test_nothing_is_said_to_start_where_it_is_not_known_what_is_used() -> None:

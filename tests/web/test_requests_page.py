@@ -257,7 +257,7 @@ def test_the_queue_shows_all_that_a_decision_needs_on_one_screen(
         "Unmet fair share",
     ):
         assert text in page
-    assert "One person has to approve this" in page
+    assert "One other person has to approve this" in page
     assert 'class="nav-count">1<' in page
     assert do(cleo, pk, "take", back="approvals")["Location"] == f"/quotas/approvals/#request-{pk}"
     page = text_of(cleo, "/quotas/approvals/")

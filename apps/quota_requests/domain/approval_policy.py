@@ -228,7 +228,7 @@ def _within_share(facts: PolicyFacts) -> PolicyCheck:
         return PolicyCheck("fair share", holds=None, sentence=text)
     holds = after <= share
     text = (
-        f"All quotas of {facts.team} together would promise {counted(quantity(after), 'GPU')} "
+        f"All quotas of {facts.team} together would commit {counted(quantity(after), 'GPU')} "
         f"{_in(facts.tiers)}: {'within' if holds else 'above'} its fair share there, "
         f"{counted(quantity(share), 'GPU')} on average of {RECENT_DAYS} days."
     )

@@ -125,10 +125,10 @@ def _sentence(found: Overcommitment, *, tiers: int, things: str) -> str:
     if found.capacity_units is None:
         after, before = quantity(found.after_units), quantity(found.before_units)
         known = "How many there are is not known."
-        return f"{after} {things} {of} would be promised; before {before}. {known}"
+        return f"{after} {things} {of} would be committed; before {before}. {known}"
     return (
         f"{quantity(found.after_units)} of {quantity(found.capacity_units)} {things} {of} would be "
-        f"promised{_percent(found.promised_ratio)}; "
+        f"committed{_percent(found.promised_ratio)}; "
         f"before {quantity(found.before_units)}{_percent(found.before_ratio)}."
     )
 

@@ -165,9 +165,30 @@ def use_state(device: FleetDevice) -> str:
 def device_line(device: FleetDevice, reading: QuerySession) -> DeviceLine:
     """Return the line of a device."""
     row, use = device.row, STATES[use_state(device)]
-    state = row.state
-    xid = meaning(state.xid) if state.xid else None
-    values: dict[str, Value] = {
+    xid = meaning(row.state.xid) if row.state.xid else None
+    return DeviceLine(
+        _values(device, use.label, f"{xid.name} ({xid.kind})" if xid else ""),
+        device=row,
+        href=href("gpu", reading.query, cluster=row.cluster, uuid=row.uuid),
+        tenants=tuple(
+            TenantLink(
+                f"{tenant.namespace}/{tenant.pod}",
+                tenant.team,
+                href("pod", reading.query, cluster=row.cluster, uid=tenant.uid)
+                if tenant.uid
+                else None,
+            )
+            for tenant in row.tenants
+        ),
+        xid=xid,
+        node_href=node_href(row.node, reading),
+        state_css=use.css,
+    )
+
+
+def _values(device: FleetDevice, use: str, xid_meaning: str) -> dict[str, Value]:
+    row, state = device.row, device.row.state
+    return {
         "cluster": row.cluster,
         "node": row.node,
         "gpu": title_of(row),
@@ -176,7 +197,7 @@ def device_line(device: FleetDevice, reading: QuerySession) -> DeviceLine:
         "profile": row.profile,
         "gpu_model": row.model,
         "tier": ", ".join(device.tiers),
-        "state": use.label,
+        "state": use,
         "health": row.health.value,
         "health_since": row.health_since,
         "reasons": "; ".join(row.reasons),
@@ -195,7 +216,7 @@ def device_line(device: FleetDevice, reading: QuerySession) -> DeviceLine:
         "power_watts": state.power_watts,
         "sm_clock_mhz": state.sm_clock_mhz,
         "xid": state.xid,
-        "xid_meaning": f"{xid.name} ({xid.kind})" if xid else "",
+        "xid_meaning": xid_meaning,
         "remapped_rows": _sum(state.remapped_correctable, state.remapped_uncorrectable),
         "remapped_correctable_rows": state.remapped_correctable,
         "remapped_uncorrectable_rows": state.remapped_uncorrectable,
@@ -205,24 +226,6 @@ def device_line(device: FleetDevice, reading: QuerySession) -> DeviceLine:
         "first_seen": row.first_seen,
         "last_seen": row.last_seen,
     }
-    return DeviceLine(
-        values,
-        device=row,
-        href=href("gpu", reading.query, cluster=row.cluster, uuid=row.uuid),
-        tenants=tuple(
-            TenantLink(
-                f"{tenant.namespace}/{tenant.pod}",
-                tenant.team,
-                href("pod", reading.query, cluster=row.cluster, uid=tenant.uid)
-                if tenant.uid
-                else None,
-            )
-            for tenant in row.tenants
-        ),
-        xid=xid,
-        node_href=node_href(row.node, reading),
-        state_css=use.css,
-    )
 
 
 def title_of(row: DeviceRow) -> str:

@@ -277,7 +277,7 @@ def _commitments(name: str, own: TierCommitment | None, reading: QuerySession) -
         id="commitments",
         title="Overcommitment",
         columns=[
-            Column("commitment", "Promised by"),
+            Column("commitment", "Commitment"),
             Column(
                 "promised_gpus",
                 "Sum",

@@ -172,24 +172,24 @@ def _over(preview: ImpactPreview, units: str) -> tuple[list[str], list[str]]:
         is_first = not together.was_over
         sentence = together.sentence or _sentence(preview, together, units)
         if is_first:
-            warned.append(f"More would be promised than there is. {sentence}")
+            warned.append(f"This overcommits capacity. {sentence}")
         elif _is_worse(together):
-            warned.append(f"Still more would be promised than there is. {sentence}")
+            warned.append(f"This overcommits capacity further. {sentence}")
         else:
             said.append(f"Already overcommitted before. {sentence}")
     if together is None or len(preview.promised) > 1:
         crossing, before = _beyond(preview, first=True), _beyond(preview, first=False)
         if crossing:
-            warned.append(f"Promised for the first time beyond what there is: {crossing}.")
+            warned.append(f"Overcommitted by this change: {crossing}.")
         if before and together is None:
-            said.append(f"Promised beyond what there is before already: {before}.")
+            said.append(f"Overcommitted before already: {before}.")
     return warned, said
 
 
 def _sentence(preview: ImpactPreview, together: Overcommitment, units: str) -> str:
     of = f"{amount(together.after_units)} of {amount(together.capacity_units)} {units}"
     before = amount(together.before_units)
-    return f"{of} of {_reached(preview)} would be promised; before {before}."
+    return f"{of} of {_reached(preview)} would be committed; before {before}."
 
 
 def _is_worse(together: Overcommitment) -> bool:
@@ -317,7 +317,7 @@ def _who(ruling: PolicyDecision) -> str:
         return "The site's rules approve this by themselves."
     if ruling.approvals_needed > 1:
         return f"{ruling.approvals_needed} people have to approve this."
-    return "One person has to approve this, who did not write it."
+    return "One other person has to approve this."
 
 
 def _first(ruling: PolicyDecision) -> PolicyCheck | None:

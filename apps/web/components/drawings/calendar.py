@@ -21,7 +21,7 @@ from apps.clusters.domain.window import Window
 from apps.web.components.drawings.base import Drawing, LegendKey, percent_text, table_of
 from apps.web.components.drawings.heat_map import heat_css
 from apps.web.components.formats import Format, tick_text
-from apps.web.components.tables import Column, TableRow
+from apps.web.components.tables import Column, Table, TableRow
 
 _OPEN_DAYS = 31
 _HOUR = timedelta(hours=1)
@@ -102,24 +102,29 @@ def calendar(
         more=days[_OPEN_DAYS:],
         hours=[f"{n:02}" if n % 6 == 0 and not fold else "" for n, fold in slots],
         legend=_legend(set(states.values()), hue),
-        table=table_of(
-            drawing_id,
-            title,
-            [
-                Column("hour", "Hour", Format.HOUR),
-                Column("ratio", "Ratio", Format.RATIO),
-                Column("state", "State"),
-            ],
-            [
-                TableRow({"hour": hour, "ratio": ratios.get(hour), "state": state})
-                for hour, state in states.items()
-                if state
-            ],
-            zone=zone,
-            by_time=True,
-        ),
+        table=_table(drawing_id, title, states, ratios, zone),
         empty="" if any(states.values()) else empty or "No data in this window.",
     )
+
+
+def _table(
+    drawing_id: str,
+    title: str,
+    states: Mapping[datetime, str],
+    ratios: Mapping[datetime, float | None],
+    zone: ZoneInfo,
+) -> Table:
+    columns = [
+        Column("hour", "Hour", Format.HOUR),
+        Column("ratio", "Ratio", Format.RATIO),
+        Column("state", "State"),
+    ]
+    rows = [
+        TableRow({"hour": hour, "ratio": ratios.get(hour), "state": state})
+        for hour, state in states.items()
+        if state
+    ]
+    return table_of(drawing_id, title, columns, rows, zone=zone, by_time=True)
 
 
 def _hours_of(window: Window) -> list[datetime]:
