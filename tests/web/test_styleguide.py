@@ -35,7 +35,7 @@ def test_it_shows_every_class_every_kind_of_chart_and_a_table(
 
 
 @pytest.mark.parametrize(
-    "name", ["colours", "type", "ledger", "cards", "controls", "notices", "tabs", "drawings"]
+    "name", ["colours", "type", "ledger", "cards", "controls", "callouts", "tabs", "drawings"]
 )
 def test_its_sections_can_be_linked_to(name: str, settings: Settings, client: Client) -> None:
     settings.DEBUG = True

@@ -52,7 +52,7 @@ class ProposalRow:
     author: Annotated[str, Column("Author")]
     created_at: Annotated[datetime, Column("Proposed")]
     decided_by: Annotated[str, Column("Decided by", help="Empty until decided.")]
-    decided_at: Annotated[datetime | None, Column("Decided", help="Null until decided.")]
+    decided_at: Annotated[datetime | None, Column("Decided", help="Empty until decided.")]
     decision: Annotated[str, Column(help="The reason of the decision.")]
     in_file: Annotated[
         bool, Column(help="A catalog file that was loaded since knows of the approval.")
@@ -121,7 +121,9 @@ class ProposalStep:
 
     at: Annotated[datetime, Column("At")]
     actor: Annotated[str, Column("By")]
-    action: Annotated[str, Column("Action", help=f"One of {', '.join(PROPOSAL_PHRASES)}.")]
+    action: Annotated[
+        str, Column("Action", help="What was done: submitted, approved, rejected or canceled.")
+    ]
     note: Annotated[str, Column("Note")]
 
     @property

@@ -18,7 +18,7 @@ from apps.pending.selectors import (
     count_workloads,
     not_diagnosed,
 )
-from apps.quotas.selectors import entitled_over, entitled_teams
+from apps.quotas.selectors import EntitledTeam, entitled_over, entitled_teams
 from apps.usage.domain.amounts import NANO
 from apps.usage.domain.usage_query import Grouping, TimeStep
 from apps.usage.selectors import AllocatedGpus, CoverageGap, Freshness, allocated_now, gap_tiers
@@ -90,12 +90,15 @@ class TeamScope:
         return found
 
     @cached_property
+    def _entitlements(self) -> Sequence[EntitledTeam]:
+        return entitled_teams(self.reading.now, visibility=self.reading.visibility)
+
+    @cached_property
     def entitled(self) -> Mapping[str, float]:
         """What they may count on now, by tier; for all clusters."""
         found: dict[str, float] = {}
         tiers = self.reading.filters.tier
-        rows = entitled_teams(self.reading.now, visibility=self.reading.visibility)
-        for row in rows:
+        for row in self._entitlements:
             if row.team in self.teams and (not tiers or row.tier in tiers):
                 found[row.tier] = found.get(row.tier, 0.0) + row.gpus
         return found
@@ -106,9 +109,13 @@ class TeamScope:
 
     @cached_property
     def gaps(self) -> Sequence[CoverageGap]:
-        """The hours without knowledge of tiers that the teams use or are entitled to."""
+        """The hours without knowledge of tiers that the teams use, or may use.
+
+        A tier in which others are entitled and these teams are not is theirs only if they use it.
+        """
         used = {row.groups[Grouping.TIER] for row in self.comparison.rows if row.amounts.allocated}
-        lacking = {tier for _, tier in self.comparison.gaps} & {*used, *self.entitled, *self.held}
+        of_others = {row.tier for row in self._entitlements} - {*used, *self.entitled, *self.held}
+        lacking = {tier for _, tier in self.comparison.gaps} - of_others
         if not lacking:
             return ()
         return gap_tiers(

@@ -21,9 +21,9 @@ from apps.web.components.tables import (
     TableRow,
 )
 
-HEIGHT = 208
+HEIGHT = 264
 NODE = 1.5  # percent of the width
-_COLUMNS = (0.0, 42.0, 100.0 - NODE)  # percent: names of the last column stand before their bars
+_COLUMNS = (0.0, 27.0, 60.0)  # percent: names of the last column have the rest
 _SLOT = 32  # pixels that a node has at least: two lines of a name
 _GAP = 6  # pixels between nodes
 _MIDDLE = (UNALLOCATED, UNHEALTHY)
@@ -40,16 +40,6 @@ class FlowNode:
     y: float
     height: float
     href: str = ""
-
-    @property
-    def is_last(self) -> bool:
-        """Whether its name stands before it: after it the picture ends."""
-        return self.x == _COLUMNS[-1]
-
-    @property
-    def name_x(self) -> float:
-        """Where its name begins, or ends before a last bar, in percent."""
-        return self.x if self.is_last else self.x + NODE
 
     @property
     def middle(self) -> float:
