@@ -10,8 +10,6 @@ import pytest
 
 from apps.clusters.domain.kube_json import seconds
 from apps.clusters.domain.pods.kube_objects import (
-    RACK_LABELS,
-    ZONE_LABELS,
     assumed_runs,
     deletion_time,
     lacks_finish,
@@ -27,7 +25,6 @@ from tests.clusters.kube_factories import (
     T0,
     WAITING,
     container,
-    node,
     owner,
     pod,
     record,
@@ -566,39 +563,3 @@ def test_a_reference_knows_the_path_of_its_group() -> None:
     assert job is not None
     assert core is not None
     assert (job.group_path, core.group_path) == ("/apis/batch/v1", "/api/v1")
-
-
-# ---------------------------------------------------------------- nodes
-
-
-def test_labels_that_tiers_select_on_are_kept() -> None:
-    one = node(labels={PRODUCT: A100, "pool": "gold", "kubernetes.io/hostname": "node-a"})
-    assert node_state(one).labels == {PRODUCT: A100}
-    assert node_state(one, label_keys={"pool"}).labels == {PRODUCT: A100, "pool": "gold"}
-
-
-@pytest.mark.parametrize("key", [*ZONE_LABELS, *RACK_LABELS])
-def test_where_a_node_stands_is_kept(key: str) -> None:
-    assert node_state(node(labels={key: "r7"})).labels == {key: "r7"}
-
-
-@pytest.mark.parametrize(
-    ("item", "has_gpus"),
-    [
-        (node(), True),
-        (node(gpus=0), True),
-        (node(gpus=None), False),
-        (node(gpus=None, labels={"nvidia.com/gpu.present": "true"}), True),
-    ],
-    ids=["8 GPUs", "a GPU node whose plugin is gone", "CPU only", "GPUs offered by DRA"],
-)
-def test_a_gpu_node_is_known_by_its_resources_or_label(
-    item: dict[str, Any], has_gpus: bool
-) -> None:
-    assert node_state(item).has_gpus is has_gpus
-
-
-def test_a_node_that_has_not_reported_is_not_ready() -> None:
-    bare = {"metadata": {"name": "new"}}
-    state = node_state(bare)
-    assert (state.ready, state.schedulable, state.has_gpus) == (False, True, False)

@@ -131,6 +131,55 @@ def _scenario() -> Scenario:
     return load("campus", now=int(NOW.timestamp()))
 
 
+_PAGES = {
+    "home": "/",
+    "pending": "/pending/",
+    "workloads": "/workloads/",
+    "workload": "/workloads/lab/speech-apps/Deployment/whisper-live/",
+    "quotas": "/quotas/",
+    "quota": "/quotas/lab/ResourceQuota/speech-lab/gpus/requests.nvidia.com/gpu/",
+    "queue": "/quotas/lab/ClusterQueue/-/speech-shared-t4/t4/nvidia.com/gpu/",
+    "requests": "/quotas/requests/",
+    "new-request": "/quotas/requests/new/?key=lab/ResourceQuota/speech-lab/gpus/"
+    "requests.nvidia.com/gpu",
+    "proposals": "/quotas/proposals/",
+    "decided-proposals": "/quotas/proposals/?tab=decided",
+    "new-proposal": "/quotas/proposals/new/",
+    "approvals": "/quotas/approvals/",
+    "costs": "/costs/",
+    "waste": "/costs/waste/",
+    "recommendations": "/costs/recommendations/",
+    "prices": "/costs/prices/",
+    "budgets": "/costs/budgets/",
+    "exports": "/costs/exports/",
+    "month-report": "/costs/report/2026-10/",
+    "tiers": "/capacity/tiers/",
+    "tier": "/capacity/tiers/whole-a100/",
+    "teams": "/capacity/teams/",
+    "team": "/capacity/teams/speech/",
+    "statement": "/capacity/teams/speech/statement/",
+    "fairness": "/capacity/fairness/",
+    "tier-fairness": "/capacity/fairness/whole-a100/",
+    "gpus": "/capacity/gpus/",
+    "data-quality": "/admin/data-quality/",
+    "users": "/admin/users/",
+    "audit": "/admin/audit/",
+    "explain": "/explain/?figure=idle_gpu_hours&tier=whole-a100",
+    "explain-figure": "/explain/pending_gpu_hours/",
+    "search": "/search/?q=whisper",
+    "first-run": "/first-run/",
+    "views": "/views/",
+    "tokens": "/tokens/",
+    "password": "/password/",
+    "alerts": "/alerts/",
+    "channels": "/alerts/channels/",
+    "deliveries": "/alerts/deliveries/",
+    "not-found": "/nothing-here/",
+    "styleguide": "/styleguide/",
+}
+"""The pages that name no row."""
+
+
 def campus_pages() -> dict[str, str]:
     """Return an address of every page that shows something here, by the page's name."""
     request = ChangeRequest.objects.filter(state="in review").order_by("pk")[0]
@@ -141,61 +190,16 @@ def campus_pages() -> dict[str, str]:
     proposal = CatalogProposal.objects.filter(state="submitted").order_by("pk")[0]
     person = User.objects.get(username=MEMBER)
     alert = Alert.objects.order_by("pk")[0]
-
     channel = Channel.objects.order_by("pk")[0]
-    return {
-        "home": "/",
-        "pending": "/pending/",
+    return _PAGES | {
         "pending-detail": f"/pending/lab/{item.uid}/",
-        "workloads": "/workloads/",
-        "workload": "/workloads/lab/speech-apps/Deployment/whisper-live/",
         "pod": f"/pods/lab/{pod.uid}/",
-        "quotas": "/quotas/",
-        "quota": "/quotas/lab/ResourceQuota/speech-lab/gpus/requests.nvidia.com/gpu/",
-        "queue": "/quotas/lab/ClusterQueue/-/speech-shared-t4/t4/nvidia.com/gpu/",
-        "requests": "/quotas/requests/",
-        "new-request": "/quotas/requests/new/?key=lab/ResourceQuota/speech-lab/gpus/"
-        "requests.nvidia.com/gpu",
         "request": f"/quotas/requests/{request.pk}/",
         "edit-request": f"/quotas/requests/{draft.pk}/edit/",
-        "proposals": "/quotas/proposals/",
-        "decided-proposals": "/quotas/proposals/?tab=decided",
-        "new-proposal": "/quotas/proposals/new/",
         "proposal": f"/quotas/proposals/{proposal.pk}/",
-        "approvals": "/quotas/approvals/",
-        "costs": "/costs/",
-        "waste": "/costs/waste/",
-        "recommendations": "/costs/recommendations/",
-        "prices": "/costs/prices/",
-        "budgets": "/costs/budgets/",
-        "exports": "/costs/exports/",
-        "month-report": "/costs/report/2026-10/",
-        "tiers": "/capacity/tiers/",
-        "tier": "/capacity/tiers/whole-a100/",
-        "teams": "/capacity/teams/",
-        "team": "/capacity/teams/speech/",
-        "statement": "/capacity/teams/speech/statement/",
-        "fairness": "/capacity/fairness/",
-        "tier-fairness": "/capacity/fairness/whole-a100/",
         "what-if": "/capacity/fairness/whole-a100/what-if/",
-        "gpus": "/capacity/gpus/",
         "gpu": f"/capacity/gpus/lab/{device.uuid}/",
-        "data-quality": "/admin/data-quality/",
-        "users": "/admin/users/",
         "user": f"/admin/users/{person.pk}/",
-        "audit": "/admin/audit/",
-        "explain": "/explain/?figure=idle_gpu_hours&tier=whole-a100",
-        "explain-figure": "/explain/pending_gpu_hours/",
-        "search": "/search/?q=whisper",
-        "first-run": "/first-run/",
-        "views": "/views/",
-        "tokens": "/tokens/",
-        "password": "/password/",
-        "alerts": "/alerts/",
         "alert": f"/alerts/?{urlencode({'kind': alert.kind, 'subject': alert.subject})}",
-        "channels": "/alerts/channels/",
         "channel": f"/alerts/channels/{channel.pk}/",
-        "deliveries": "/alerts/deliveries/",
-        "not-found": "/nothing-here/",
-        "styleguide": "/styleguide/",
     }
