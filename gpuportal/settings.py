@@ -74,7 +74,9 @@ INSTALLED_APPS = [
 ]
 
 MIDDLEWARE = [
-    # First, so that what the others answer themselves is not kept either.
+    # Before all that looks at the host or at TLS: probes ask a pod by its IP, over plain HTTP.
+    "gpuportal.probes.ProbeMiddleware",
+    # So early that what the others answer themselves is not kept either.
     "apps.web.middleware.NoStoreMiddleware",
     "apps.web.middleware.FeaturesMiddleware",
     # So early that what others refuse on the way (a host, plain HTTP) and files have theirs too.

@@ -1,5 +1,8 @@
 #!/usr/bin/env python3
-"""Say by exit code whether a service of docker-compose.yml is well: web, beat or watch."""
+"""Say by exit code whether a process of the portal is well: web, beat, or watch [CLUSTER ...].
+
+A `watch` that follows some clusters only is asked for these: another may be to blame for the rest.
+"""
 
 import http.client
 import os
@@ -16,18 +19,15 @@ WATCH_LATE = timedelta(minutes=10)
 
 def web() -> str:
     """Return what is wrong with the web server; empty when it answers."""
-    hosts = os.environ.get("GPUPORTAL_ALLOWED_HOSTS", "127.0.0.1").split(",")
-    # As the proxy would ask: else the answer is a redirect to HTTPS, or a refusal of the host.
-    headers = {"Host": hosts[0].strip().lstrip("."), "X-Forwarded-Proto": "https"}
     connection = http.client.HTTPConnection("127.0.0.1", PORT, timeout=8)
     try:
-        connection.request("GET", "/healthz", headers=headers)
+        connection.request("GET", "/readyz")
         status = connection.getresponse().status
     except OSError as error:
         return f"no answer: {error}"
     finally:
         connection.close()
-    return "" if status == http.client.OK else f"/healthz answered {status}"
+    return "" if status == http.client.OK else f"/readyz answered {status}"
 
 
 def beat() -> str:
@@ -40,8 +40,8 @@ def beat() -> str:
     return "" if age < BEAT_SECONDS else f"beat wrote its schedule {age:.0f} s ago"
 
 
-def watch() -> str:
-    """Return which clusters are not watched up to now; empty when all are."""
+def watch(*clusters: str) -> str:
+    """Return which of these clusters, or of all, are not watched up to now; empty: none."""
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "gpuportal.settings")
     import django
@@ -51,22 +51,27 @@ def watch() -> str:
     from apps.clusters.selectors import cluster_rows
 
     oldest = datetime.now(UTC) - WATCH_LATE
+    rows = [row for row in cluster_rows(visibility=EVERYTHING) if row.has_kubernetes_api]
+    if unknown := sorted(set(clusters) - {row.name for row in rows}):
+        return f"not in the catalog, or without a Kubernetes API: {', '.join(unknown)}"
     late = [
         row.name
-        for row in cluster_rows(visibility=EVERYTHING)
-        if row.has_kubernetes_api and (row.watched_until is None or row.watched_until < oldest)
+        for row in rows
+        if not clusters or row.name in clusters
+        if row.watched_until is None or row.watched_until < oldest
     ]
     return f"not watched for {WATCH_LATE}: {', '.join(late)}" if late else ""
 
 
-CHECKS = {"web": web, "beat": beat, "watch": watch}
+CHECKS = {"web": web, "beat": beat}
 
 
 def main(arguments: list[str]) -> int:
-    if len(arguments) != 1 or arguments[0] not in CHECKS:
-        sys.stderr.write(f"usage: healthcheck.py {'|'.join(CHECKS)}\n")
+    name, clusters = arguments[:1], arguments[1:]
+    if name != ["watch"] and (clusters or not name or name[0] not in CHECKS):
+        sys.stderr.write("usage: healthcheck.py web | beat | watch [CLUSTER ...]\n")
         return 2
-    wrong = CHECKS[arguments[0]]()
+    wrong = watch(*clusters) if name == ["watch"] else CHECKS[name[0]]()
     if wrong:
         sys.stderr.write(wrong + "\n")
     return 1 if wrong else 0

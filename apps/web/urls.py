@@ -144,6 +144,4 @@ urlpatterns: list[URLPattern] = [
     path("admin/audit/", audit.audit, name="audit"),
     path("admin/audit/file", audit.audit_file, name="audit-file"),
     re_path(navigation.MOVED, navigation.moved, name="moved"),
-    path("healthz", readiness.healthz, name="healthz"),
-    path("readyz", readiness.readyz, name="readyz"),
 ]

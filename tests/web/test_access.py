@@ -126,10 +126,8 @@ ADDRESSES = {
     "audit": "/admin/audit/",
     "audit-file": "/admin/audit/file",
     "moved": "/teams/vision/",
-    "healthz": "/healthz",
-    "readyz": "/readyz",
 }
-OPEN = {"sign-in", "healthz", "readyz"}
+OPEN = {"sign-in"}
 DEVELOPMENT = {"styleguide"}
 CHANGES = {
     "save-view": 400,

@@ -53,7 +53,7 @@ def test_static_files_may_be_kept() -> None:
 def test_an_answer_refuses_what_no_page_needs_and_says_where_it_may_be_shown(
     client: Client,
 ) -> None:
-    headers = client.get("/healthz").headers
+    headers = client.get("/nowhere").headers
     assert "camera=()" in headers["Permissions-Policy"]
     assert "geolocation=()" in headers["Permissions-Policy"]
     assert headers["X-Frame-Options"] == "DENY"
@@ -66,5 +66,5 @@ def test_an_answer_refuses_what_no_page_needs_and_says_where_it_may_be_shown(
 
 def test_over_tls_browsers_are_told_to_stay_there(client: Client, settings: Settings) -> None:
     settings.SECURE_HSTS_SECONDS = 31_536_000
-    assert "max-age=31536000" in client.get("/healthz", secure=True)["Strict-Transport-Security"]
-    assert "Strict-Transport-Security" not in client.get("/healthz").headers
+    assert "max-age=31536000" in client.get("/nowhere", secure=True)["Strict-Transport-Security"]
+    assert "Strict-Transport-Security" not in client.get("/nowhere").headers

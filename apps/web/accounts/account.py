@@ -257,7 +257,7 @@ def _listed(
 LONGEST = 2000
 # Pages that are no view of anything, or not for keeping.
 _NOT_SAVED = frozenset(
-    {"sign-in", "sign-out", "healthz", "readyz", "styleguide"}
+    {"sign-in", "sign-out", "styleguide"}
     | {"views", "save-view", "delete-view", "first-run"}
     | {"sign-in-provider", "sign-in-callback", "sign-out-everywhere"}
     | {"tokens", "make-token", "revoke-token", "users", "disable-person", "enable-person"}

@@ -1,13 +1,10 @@
-"""Readiness of the portal: probes, and the checklist of the first run."""
+"""The checklist of the first run."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from django.db import DatabaseError
-from django.http import HttpRequest, HttpResponseBase, JsonResponse
-from django.views.decorators.cache import never_cache
-from django.views.decorators.http import require_safe
+from django.http import HttpResponseBase
 
 from apps.operations.selectors import (
     ClusterProgress,
@@ -19,31 +16,6 @@ from apps.usage import selectors as usage
 from apps.web.components.formats import duration
 from apps.web.pages import page, respond
 from apps.web.query_session import PageRequest, QuerySession, query_session
-
-
-@require_safe
-@never_cache
-def healthz(_: HttpRequest) -> JsonResponse:
-    """Answer 200 while the process serves requests; asks nothing of the database."""
-    return JsonResponse({"status": "ok"})
-
-
-@require_safe
-@never_cache
-def readyz(_: HttpRequest) -> JsonResponse:
-    """Answer 200 once there are facts to show, else 503 with the reason."""
-    try:
-        ready = usage.data_ready()
-    except DatabaseError as error:
-        return _not_ready(f"The database does not answer: {type(error).__name__}.")
-    if not ready:
-        return _not_ready("No hour has been collected yet.")
-    return JsonResponse({"status": "ready"})
-
-
-def _not_ready(detail: str) -> JsonResponse:
-    return JsonResponse({"status": "not ready", "detail": detail}, status=503)
-
 
 # `watch` notes at least that often up to when it saw everything.
 _WATCH_STALE = timedelta(minutes=5)

@@ -212,7 +212,7 @@ class Demo:
         for name in ("web", "watch", "worker"):
             supervisor.start(name, shell(self._commands[name]))
         supervisor.wait_until(
-            lambda: answers(self._port, "/healthz"),
+            lambda: answers(self._port, "/livez"),
             what="the portal did not answer",
             seconds=_WEB_SECONDS,
         )
