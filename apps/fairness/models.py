@@ -4,23 +4,15 @@ Dimensions are ids without database constraints, as those of facts (`usage.model
 written by the ten thousand and only by `fairness.services`.
 """
 
-from typing import Any
+from functools import partial
 
 from django.db import models
 from django.db.models import F, Q
 
 from apps.fairness.domain.measures import HourState
+from apps.usage.models import Daily, Hourly, dimension
 
-
-def _dimension(to: str) -> Any:
-    return models.ForeignKey(
-        # No constraint: the database would check each of ten thousand rows an hour.
-        to,
-        on_delete=models.DO_NOTHING,
-        db_constraint=False,
-        db_index=False,
-        related_name="+",
-    )
+_dimension = partial(dimension, related_name="+")
 
 
 class TeamFairnessSums(models.Model):
@@ -30,6 +22,7 @@ class TeamFairnessSums(models.Model):
     is its idle part, as the ledger has it.
     """
 
+    named_by = "team_id"
     tier = _dimension("clusters.Tier")
     team = _dimension("accounts.Team")
     entitlement = models.BigIntegerField(default=0)
@@ -51,6 +44,7 @@ class TeamFairnessSums(models.Model):
 class TierFairnessSums(models.Model):
     """A tier: Σ lent of its teams = Σ borrowed − `from_pool` − `overdrawn`."""
 
+    named_by = "tier_id"
     tier = _dimension("clusters.Tier")
     capacity = models.BigIntegerField(default=0)
     from_pool = models.BigIntegerField(default=0)
@@ -64,6 +58,7 @@ class TierFairnessSums(models.Model):
 class Loan(models.Model):
     """What one team held of another's entitlement; only the largest of a tier are told apart."""
 
+    named_by = "lender_id"
     tier = _dimension("clusters.Tier")
     lender = _dimension("accounts.Team")
     borrower = _dimension("accounts.Team")
@@ -73,109 +68,75 @@ class Loan(models.Model):
         abstract = True
 
 
-class TeamFairnessHour(TeamFairnessSums):
+class TeamFairnessHour(Hourly, TeamFairnessSums):
     """Kept for the hourly retention."""
 
-    hour = models.DateTimeField()
-
-    class Meta:
-        ordering = ["hour", "pk"]
+    class Meta(Hourly.Meta):
         constraints = [
             # Tier first: pages ask for one tier over many hours, writers for one hour of all tiers
             # by name.
             models.UniqueConstraint(fields=["tier", "hour", "team"], name="fair_hour_once")
         ]
 
-    def __str__(self) -> str:
-        return f"{self.team_id} in {self.tier_id} {self.hour}"
 
-
-class TierFairnessHour(TierFairnessSums):
+class TierFairnessHour(Hourly, TierFairnessSums):
     """A tier in an hour; where its state is `missing` all else is 0, and no team has a row.
 
     `watched`: all clusters of the tier were watched all the hour; else demand is estimated from
     series. Kept for the hourly retention.
     """
 
-    hour = models.DateTimeField()
     state = models.CharField(max_length=10, choices=[(s.value, s.value) for s in HourState])
     watched = models.BooleanField()
 
-    class Meta:
-        ordering = ["hour", "pk"]
+    class Meta(Hourly.Meta):
         constraints = [models.UniqueConstraint(fields=["tier", "hour"], name="fair_tier_hour_once")]
 
-    def __str__(self) -> str:
-        return f"{self.tier_id} {self.hour}"
 
-
-class LoanHour(Loan):
+class LoanHour(Hourly, Loan):
     """Kept for the hourly retention."""
 
-    hour = models.DateTimeField()
-
-    class Meta:
-        ordering = ["hour", "pk"]
+    class Meta(Hourly.Meta):
         constraints = [
             models.UniqueConstraint(
                 fields=["tier", "hour", "lender", "borrower"], name="fair_loan_once"
             )
         ]
 
-    def __str__(self) -> str:
-        return f"{self.lender_id} to {self.borrower_id} {self.hour}"
 
-
-class TeamFairnessDay(TeamFairnessSums):
+class TeamFairnessDay(Daily, TeamFairnessSums):
     """The sum of a local day's hours; kept for good."""
 
-    day = models.DateField()
-
-    class Meta:
-        ordering = ["day", "pk"]
+    class Meta(Daily.Meta):
         constraints = [
             models.UniqueConstraint(fields=["tier", "day", "team"], name="fair_day_once")
         ]
 
-    def __str__(self) -> str:
-        return f"{self.team_id} in {self.tier_id} {self.day}"
 
-
-class TierFairnessDay(TierFairnessSums):
+class TierFairnessDay(Daily, TierFairnessSums):
     """The sum of a local day's hours; kept for good.
 
     `hours` are those that are summed; beside them those `missing`.
     """
 
-    day = models.DateField()
     hours = models.PositiveIntegerField()
     hours_missing = models.PositiveIntegerField()
     hours_partial = models.PositiveIntegerField()
     hours_watched = models.PositiveIntegerField()
 
-    class Meta:
-        ordering = ["day", "pk"]
+    class Meta(Daily.Meta):
         constraints = [models.UniqueConstraint(fields=["tier", "day"], name="fair_tier_day_once")]
 
-    def __str__(self) -> str:
-        return f"{self.tier_id} {self.day}"
 
-
-class LoanDay(Loan):
+class LoanDay(Daily, Loan):
     """The sum of a local day's loans; kept for good."""
 
-    day = models.DateField()
-
-    class Meta:
-        ordering = ["day", "pk"]
+    class Meta(Daily.Meta):
         constraints = [
             models.UniqueConstraint(
                 fields=["tier", "day", "lender", "borrower"], name="fair_loan_day_once"
             )
         ]
-
-    def __str__(self) -> str:
-        return f"{self.lender_id} to {self.borrower_id} {self.day}"
 
 
 class FairnessWindow(models.Model):

@@ -4,6 +4,8 @@
 database constraints: these rows are written by the ten thousand and only by `usage.services`.
 """
 
+from typing import Any, ClassVar
+
 from django.db import models
 from django.db.models import F, Q
 
@@ -59,138 +61,142 @@ class CapacityAmounts(models.Model):
         abstract = True
 
 
-class TierDimensions(models.Model):
-    """The dimensions that every fact has."""
+def dimension(to: str, *, null: bool = False, related_name: str | None = None) -> Any:
+    """Return a key of facts: the database checks and indexes none of ten thousand rows an hour."""
+    return models.ForeignKey(
+        to,
+        null=null,
+        on_delete=models.DO_NOTHING,
+        db_constraint=False,
+        db_index=False,
+        related_name=related_name,
+    )
 
-    cluster = models.ForeignKey(
-        "clusters.Cluster", on_delete=models.DO_NOTHING, db_constraint=False, db_index=False
-    )
-    tier = models.ForeignKey(
-        "clusters.Tier", on_delete=models.DO_NOTHING, db_constraint=False, db_index=False
-    )
-    gpu_model = models.ForeignKey(
-        "clusters.GpuModel", on_delete=models.DO_NOTHING, db_constraint=False, db_index=False
-    )
+
+class TierDimensions(models.Model):
+    """The dimensions that every fact has; `named_by` is the one by which a row is printed."""
+
+    named_by: ClassVar[str] = "tier_id"
+    cluster = dimension("clusters.Cluster")
+    tier = dimension("clusters.Tier")
+    gpu_model = dimension("clusters.GpuModel")
     capacity_type = models.CharField(max_length=10, choices=CAPACITY_TYPES)
 
     class Meta:
         abstract = True
 
 
-class WorkloadDimensions(TierDimensions):
-    team = models.ForeignKey(
-        "accounts.Team", on_delete=models.DO_NOTHING, db_constraint=False, db_index=False
-    )
-    namespace = models.ForeignKey(
-        "clusters.Namespace", on_delete=models.DO_NOTHING, db_constraint=False, db_index=False
-    )
-    workload = models.ForeignKey(
-        "clusters.Workload", on_delete=models.DO_NOTHING, db_constraint=False, db_index=False
-    )
+class TeamDimensions(TierDimensions):
+    named_by = "team_id"
+    team = dimension("accounts.Team")
 
     class Meta:
         abstract = True
 
 
-class PodHour(WorkloadDimensions, HeldAmounts):
+class WorkloadDimensions(TeamDimensions):
+    named_by = "workload_id"
+    namespace = dimension("clusters.Namespace")
+    workload = dimension("clusters.Workload")
+
+    class Meta:
+        abstract = True
+
+
+class Hourly(models.Model):
+    """A row of one UTC hour."""
+
+    named_by: ClassVar[str]
+    hour = models.DateTimeField()
+
+    class Meta:
+        abstract = True
+        ordering = ["hour", "pk"]
+
+    def __str__(self) -> str:
+        return f"{getattr(self, self.named_by)} {self.hour}"
+
+
+class Daily(models.Model):
+    """A row of one local day."""
+
+    named_by: ClassVar[str]
+    day = models.DateField()
+
+    class Meta:
+        abstract = True
+        ordering = ["day", "pk"]
+
+    def __str__(self) -> str:
+        return f"{getattr(self, self.named_by)} {self.day}"
+
+
+class PodHour(Hourly, WorkloadDimensions, HeldAmounts):
     """One pod in one hour: the finest fact; kept for the hourly retention.
 
     `activity` has a letter for each of its devices in each slot (`usage.domain.activity`).
     """
 
-    hour = models.DateTimeField()
+    named_by = "pod_id"
     activity = models.TextField(blank=True, default="", db_default="")
-    pod = models.ForeignKey(
-        "clusters.Pod", on_delete=models.DO_NOTHING, db_constraint=False, db_index=False
-    )
-    node = models.ForeignKey(
-        "clusters.Node", null=True, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False
-    )
+    pod = dimension("clusters.Pod")
+    node = dimension("clusters.Node", null=True)
 
-    class Meta:
-        ordering = ["hour", "pk"]
+    class Meta(Hourly.Meta):
         indexes = [
             models.Index(fields=["cluster", "hour"], name="pod_hour_hour"),
             models.Index(fields=["pod", "hour"], name="pod_hour_pod"),
         ]
 
-    def __str__(self) -> str:
-        return f"{self.pod_id} {self.hour}"
 
-
-class TeamHour(TierDimensions, HeldAmounts):
+class TeamHour(Hourly, TeamDimensions, HeldAmounts):
     """The sum of a team's pods on a tier in one hour; kept for good.
 
     `allocated_first` is what of `allocated` lies in the first of the hour's two slots; null of
     hours that were collected before the two were told apart.
     """
 
-    hour = models.DateTimeField()
     allocated_first = models.BigIntegerField(null=True)
-    team = models.ForeignKey(
-        "accounts.Team", on_delete=models.DO_NOTHING, db_constraint=False, db_index=False
-    )
 
-    class Meta:
-        ordering = ["hour", "pk"]
+    class Meta(Hourly.Meta):
         indexes = [models.Index(fields=["cluster", "hour"], name="team_hour_hour")]
 
-    def __str__(self) -> str:
-        return f"{self.team_id} {self.hour}"
 
-
-class NodeHour(TierDimensions, HeldAmounts, CapacityAmounts):
+class NodeHour(Hourly, TierDimensions, HeldAmounts, CapacityAmounts):
     """The whole ledger of one node's share of a tier in one hour; hourly retention."""
 
-    hour = models.DateTimeField()
-    node = models.ForeignKey(
-        "clusters.Node", on_delete=models.DO_NOTHING, db_constraint=False, db_index=False
-    )
+    named_by = "node_id"
+    node = dimension("clusters.Node")
 
-    class Meta:
-        ordering = ["hour", "pk"]
+    class Meta(Hourly.Meta):
         indexes = [models.Index(fields=["cluster", "hour"], name="node_hour_hour")]
 
-    def __str__(self) -> str:
-        return f"{self.node_id} {self.hour}"
 
-
-class TierHour(TierDimensions, HeldAmounts, CapacityAmounts):
+class TierHour(Hourly, TierDimensions, HeldAmounts, CapacityAmounts):
     """The whole ledger of a tier in one hour; kept for good.
 
     `capacity_first` is what of `capacity` lies in the first of the hour's two slots; null of
     hours that were collected before the two were told apart.
     """
 
-    hour = models.DateTimeField()
     capacity_first = models.BigIntegerField(null=True)
 
-    class Meta:
-        ordering = ["hour", "pk"]
+    class Meta(Hourly.Meta):
         indexes = [models.Index(fields=["cluster", "hour"], name="tier_hour_hour")]
 
-    def __str__(self) -> str:
-        return f"{self.tier_id} {self.hour}"
 
-
-class WorkloadDay(WorkloadDimensions, HeldAmounts):
+class WorkloadDay(Daily, WorkloadDimensions, HeldAmounts):
     """The sum of a workload's pods over one local day, made when the day is rolled."""
 
-    day = models.DateField()
-
-    class Meta:
-        ordering = ["day", "pk"]
+    class Meta(Daily.Meta):
         indexes = [
             models.Index(fields=["cluster", "day"], name="workload_day_day"),
             models.Index(fields=["team", "day"], name="workload_day_team"),
             models.Index(fields=["workload", "day"], name="workload_day_workload"),
         ]
 
-    def __str__(self) -> str:
-        return f"{self.workload_id} {self.day}"
 
-
-class WorkloadActivityDay(WorkloadDimensions):
+class WorkloadActivityDay(Daily, WorkloadDimensions):
     """How active a workload's devices were on a local day; kept as long as hourly rows.
 
     `slots` counts devices and slots by class of activity (`usage.domain.activity`). `resource` is
@@ -202,7 +208,6 @@ class WorkloadActivityDay(WorkloadDimensions):
     by hour of the day; `idle_pods` counts the pods of it (`usage.domain.activity`).
     """
 
-    day = models.DateField()
     slots = models.JSONField(default=list)
     resource = models.CharField(max_length=253, blank=True)
     least_units = models.FloatField(default=0)
@@ -213,37 +218,18 @@ class WorkloadActivityDay(WorkloadDimensions):
     idle_after = models.JSONField(null=True)
     idle_pods = models.PositiveIntegerField(default=0, db_default=0)
 
-    class Meta:
-        ordering = ["day", "pk"]
+    class Meta(Daily.Meta):
         indexes = [models.Index(fields=["cluster", "tier", "day"], name="workload_activity_day")]
 
-    def __str__(self) -> str:
-        return f"{self.workload_id} {self.day}"
 
-
-class TeamDay(TierDimensions, HeldAmounts):
-    day = models.DateField()
-    team = models.ForeignKey(
-        "accounts.Team", on_delete=models.DO_NOTHING, db_constraint=False, db_index=False
-    )
-
-    class Meta:
-        ordering = ["day", "pk"]
+class TeamDay(Daily, TeamDimensions, HeldAmounts):
+    class Meta(Daily.Meta):
         indexes = [models.Index(fields=["cluster", "day"], name="team_day_day")]
 
-    def __str__(self) -> str:
-        return f"{self.team_id} {self.day}"
 
-
-class TierDay(TierDimensions, HeldAmounts, CapacityAmounts):
-    day = models.DateField()
-
-    class Meta:
-        ordering = ["day", "pk"]
+class TierDay(Daily, TierDimensions, HeldAmounts, CapacityAmounts):
+    class Meta(Daily.Meta):
         indexes = [models.Index(fields=["day", "cluster"], name="tier_day_day")]
-
-    def __str__(self) -> str:
-        return f"{self.tier_id} {self.day}"
 
 
 class Day(models.Model):

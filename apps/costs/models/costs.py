@@ -5,7 +5,6 @@ Amounts of GPU are whole nano-GPU-hours, money whole units of 1e-8 of the row's 
 of usage's facts are: only `costs.services` writes them, by the ten thousand.
 """
 
-from typing import Any
 
 from django.conf import settings
 from django.db import models
@@ -23,16 +22,16 @@ from apps.costs.domain.recommendations.recommendation import (
     RecommendationKind,
     RecommendationState,
 )
-from apps.usage.models import TierDimensions, WorkloadDimensions
+from apps.usage.models import (
+    Daily,
+    Hourly,
+    TeamDimensions,
+    TierDimensions,
+    WorkloadDimensions,
+    dimension,
+)
 
 _CAPACITY_TYPES = [(name, name) for name in (*CAPACITY_TYPES, "unknown")]
-
-
-def _dimension(to: str, *, null: bool = False) -> Any:
-    # Without constraint and index: rows are written by the ten thousand and never alone.
-    return models.ForeignKey(
-        to, null=null, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False
-    )
 
 
 class Price(Valid):
@@ -147,86 +146,43 @@ class Free(models.Model):
         abstract = True
 
 
-class OfTeam(TierDimensions):
-    team = _dimension("accounts.Team")
-
-    class Meta:
-        abstract = True
-
-
-class WorkloadCostHour(WorkloadDimensions, Costed):
+class WorkloadCostHour(Hourly, WorkloadDimensions, Costed):
     """One workload of a team on one pool in one hour; kept for the hourly retention."""
 
-    hour = models.DateTimeField()
-
-    class Meta:
-        ordering = ["hour", "pk"]
+    class Meta(Hourly.Meta):
         indexes = [models.Index(fields=["cluster", "hour"], name="workload_cost_hour")]
 
-    def __str__(self) -> str:
-        return f"{self.workload_id} {self.hour}"
 
-
-class WorkloadCostDay(WorkloadDimensions, Costed):
+class WorkloadCostDay(Daily, WorkloadDimensions, Costed):
     """The sum of its hours of one price; kept for good, as all that follow."""
 
-    day = models.DateField()
-
-    class Meta:
-        ordering = ["day", "pk"]
+    class Meta(Daily.Meta):
         indexes = [
             models.Index(fields=["cluster", "day"], name="workload_cost_day"),
             models.Index(fields=["team", "day"], name="workload_cost_team"),
         ]
 
-    def __str__(self) -> str:
-        return f"{self.workload_id} {self.day}"
 
-
-class TeamCostHour(OfTeam, Costed, Shared):
-    hour = models.DateTimeField()
-
-    class Meta:
-        ordering = ["hour", "pk"]
+class TeamCostHour(Hourly, TeamDimensions, Costed, Shared):
+    class Meta(Hourly.Meta):
         indexes = [models.Index(fields=["cluster", "hour"], name="team_cost_hour")]
 
-    def __str__(self) -> str:
-        return f"{self.team_id} {self.hour}"
 
-
-class TeamCostDay(OfTeam, Costed, Shared):
-    day = models.DateField()
-
-    class Meta:
-        ordering = ["day", "pk"]
+class TeamCostDay(Daily, TeamDimensions, Costed, Shared):
+    class Meta(Daily.Meta):
         indexes = [models.Index(fields=["cluster", "day"], name="team_cost_day")]
 
-    def __str__(self) -> str:
-        return f"{self.team_id} {self.day}"
 
-
-class PoolCostHour(TierDimensions, Costed, Free):
+class PoolCostHour(Hourly, TierDimensions, Costed, Free):
     """The whole capacity of a pool (cluster × tier × model × capacity type) in one hour."""
 
-    hour = models.DateTimeField()
-
-    class Meta:
-        ordering = ["hour", "pk"]
+    class Meta(Hourly.Meta):
         indexes = [models.Index(fields=["cluster", "hour"], name="pool_cost_hour")]
 
-    def __str__(self) -> str:
-        return f"{self.tier_id} {self.hour}"
 
-
-class PoolCostDay(TierDimensions, Costed, Free):
-    day = models.DateField()
-
-    class Meta:
-        ordering = ["day", "pk"]
+class PoolCostDay(Daily, TierDimensions, Costed, Free):
+    class Meta(Daily.Meta):
         indexes = [models.Index(fields=["day", "cluster"], name="pool_cost_day")]
-
-    def __str__(self) -> str:
-        return f"{self.tier_id} {self.day}"
 
 
 class PricedHour(models.Model):
@@ -297,13 +253,13 @@ class Booked(models.Model):
     """A line of a closed month. No team: the platform pays; no workload: unallocated."""
 
     day = models.DateField()
-    cluster = _dimension("clusters.Cluster")
-    tier = _dimension("clusters.Tier")
-    gpu_model = _dimension("clusters.GpuModel")
+    cluster = dimension("clusters.Cluster")
+    tier = dimension("clusters.Tier")
+    gpu_model = dimension("clusters.GpuModel")
     capacity_type = models.CharField(max_length=10)
-    team = _dimension("accounts.Team", null=True)
-    namespace = _dimension("clusters.Namespace", null=True)
-    workload = _dimension("clusters.Workload", null=True)
+    team = dimension("accounts.Team", null=True)
+    namespace = dimension("clusters.Namespace", null=True)
+    workload = dimension("clusters.Workload", null=True)
     cause = models.CharField(max_length=12, choices=[(c.value, c.value) for c in Cause])
     currency = models.CharField(max_length=3, blank=True)
     gpu_hours = models.BigIntegerField()
