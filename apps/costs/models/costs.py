@@ -5,7 +5,6 @@ Amounts of GPU are whole nano-GPU-hours, money whole units of 1e-8 of the row's 
 of usage's facts are: only `costs.services` writes them, by the ten thousand.
 """
 
-
 from django.conf import settings
 from django.db import models
 from django.db.models import F, Q

@@ -43,6 +43,7 @@ REALIZED = "realized_savings"
 _HELD = ("allocated", "busy", "underused", "idle", "not_running")
 _OF_POOL = ("capacity", "unallocated", "stranded", *_HELD)
 _GROUPS = (Grouping.GPU_MODEL, Grouping.CAPACITY_TYPE)
+_SUBJECT = ("kind", "cluster", "namespace", "workload")
 _INSTANT = timedelta(seconds=1)
 _MOST = 10_000
 
@@ -68,10 +69,7 @@ def explain_saving(
     kept = {} if of_quota else retained_of(page.rows, now=now)
     rows = [
         {
-            "kind": row.kind,
-            "cluster": row.cluster,
-            "namespace": row.namespace,
-            "workload": row.workload or row.node,
+            **_subject(row),
             "confidence": row.confidence,
             "reason": row.reason,
             "saving": row.saving_per_month,
@@ -82,7 +80,7 @@ def explain_saving(
         and not row.alternative
         and row.pk not in kept
     ]
-    texts = ("kind", "cluster", "namespace", "workload", "confidence", "reason")
+    texts = (*_SUBJECT, "confidence", "reason")
     return Explained(
         figure=QUOTA_SAVING if of_quota else SAVING,
         label="Saving per month",
@@ -105,6 +103,12 @@ def explain_saving(
     )
 
 
+def _subject(row: RecommendationRow) -> dict[str, Any]:
+    """Return the columns that say what a recommendation is about."""
+    workload = row.workload or row.node
+    return dict(zip(_SUBJECT, (row.kind, row.cluster, row.namespace, workload), strict=True))
+
+
 def explain_realized(
     *, filters: RecommendationFilters, visibility: Visibility, now: datetime, currency: str
 ) -> Explained:
@@ -120,10 +124,7 @@ def explain_realized(
     )
     rows = [
         {
-            "kind": row.kind,
-            "cluster": row.cluster,
-            "namespace": row.namespace,
-            "workload": row.workload or row.node,
+            **_subject(row),
             "cost_before": row.cost_before,
             "cost_after": row.cost_after,
             "saved": row.saved_per_month,
@@ -131,7 +132,6 @@ def explain_realized(
         for row in page.rows
         if row.currency == currency and row.verdict in REALIZED_VERDICTS and not row.alternative
     ]
-    texts = ("kind", "cluster", "namespace", "workload")
     return Explained(
         figure=REALIZED,
         label="Realized savings",
@@ -142,7 +142,7 @@ def explain_realized(
         currency=currency,
         formula="sum(saved)",
         columns=(
-            *(RowColumn(key, key.capitalize()) for key in texts),
+            *(RowColumn(key, key.capitalize()) for key in _SUBJECT),
             RowColumn("cost_before", "Cost before", FigureUnit.MONEY),
             RowColumn("cost_after", "Cost since", FigureUnit.MONEY),
             RowColumn("saved", "Saved a month", FigureUnit.MONEY),

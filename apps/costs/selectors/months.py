@@ -34,6 +34,7 @@ EVERY_GROUP = (
     Grouping.GPU_MODEL,
     Grouping.CAPACITY_TYPE,
 )
+"""What tells the lines of a closed day apart, beside cause and currency."""
 Name = TypeVar("Name", bound=str)
 
 

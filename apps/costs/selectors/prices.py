@@ -19,6 +19,11 @@ from apps.costs.domain.prices import PriceBook, PriceEntry, PriceKind, places
 from apps.costs.models import PoolCostDay, Price
 from apps.usage.domain.amounts import NANO
 
+PRICE_COLUMNS = (
+    *("gpu_model", "per_gpu_hour", "currency", "discount", "kind", "source", "example"),
+    *("confirmed_by", "confirmed_on", "per_kwh", "pue"),
+)
+"""What a price says beside where and when it holds."""
 _EVER = datetime.min.replace(tzinfo=UTC)
 
 
@@ -86,23 +91,14 @@ def _entries(rows: QuerySet[Price, Price]) -> list[PriceEntry]:
 
 
 def _entry(row: Price) -> PriceEntry:
+    columns = {name: getattr(row, name) for name in PRICE_COLUMNS}
     return PriceEntry(
-        gpu_model=row.gpu_model,
+        **columns | {"kind": PriceKind(row.kind)},
         capacity_type=row.capacity_type,
-        per_gpu_hour=row.per_gpu_hour,
-        currency=row.currency,
         valid_from=row.valid_from,
         valid_to=row.valid_to,
         cluster=row.cluster.name if row.cluster else "",
         tier=row.tier.name if row.tier else "",
-        discount=row.discount,
-        kind=PriceKind(row.kind),
-        source=row.source,
-        example=row.example,
-        confirmed_by=row.confirmed_by,
-        confirmed_on=row.confirmed_on,
-        per_kwh=row.per_kwh,
-        pue=row.pue,
     )
 
 

@@ -32,26 +32,15 @@ from apps.costs.models import Adjustment, ClosedAmount, ClosedPeriod, PricedHour
 from apps.costs.permissions import check_reopen
 from apps.costs.selectors.cost_files import cost_centers, days_at_once, period_file
 from apps.costs.selectors.cost_reader import CostLine, CostReader, LineKey
-from apps.costs.selectors.months import closed_period, gaps_of, month_window
+from apps.costs.selectors.months import EVERY_GROUP, closed_period, gaps_of, month_window
 from apps.costs.selectors.prices import price_book
 from apps.costs.selectors.rows import CostQuery
 from apps.costs.services.prices import due_in
-from apps.usage.domain.usage_query import Filters, Grouping, GroupingRefused, TimeStep
+from apps.usage.domain.usage_query import Filters, GroupingRefused, TimeStep
 from apps.usage.models import Day
 from apps.usage.services import day_value, insert, instant, older_workloads
 
-FROZEN_GROUPS = (
-    Grouping.CLUSTER,
-    Grouping.TEAM,
-    Grouping.NAMESPACE,
-    Grouping.WORKLOAD,
-    Grouping.TIER,
-    Grouping.GPU_MODEL,
-    Grouping.CAPACITY_TYPE,
-)
-"""What tells the lines of a closed day apart, beside cause and currency."""
-
-_LINE_IDS = tuple(grouping.column for grouping in FROZEN_GROUPS)
+_LINE_IDS = tuple(grouping.column for grouping in EVERY_GROUP)
 LINE_COLUMNS = ("day", *_LINE_IDS, "cause", "currency", "gpu_hours", "cost", "unpriced")
 _LINE_KEYS = (*_LINE_IDS, "cause", "currency")
 _WORKLOAD = _LINE_IDS.index("workload_id")
@@ -70,7 +59,7 @@ def reading_of(
 ) -> CostReader:
     """Return the reading whose lines are frozen: by day, or in total of one day."""
     filters = Filters(cluster=(cluster,) if cluster else ())
-    asked = CostQuery(window, interval, FROZEN_GROUPS, filters, basis, policy, corrections=False)
+    asked = CostQuery(window, interval, EVERY_GROUP, filters, basis, policy, corrections=False)
     return CostReader(asked, visibility=EVERYTHING, zone=zone)
 
 

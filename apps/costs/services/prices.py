@@ -21,14 +21,10 @@ from apps.clusters.services import cluster_ids, span, tier_ids, write_valid
 from apps.costs.domain.costing import units
 from apps.costs.domain.prices import PriceEntry, PriceKind
 from apps.costs.models import Price, PricedHour
-from apps.costs.selectors.prices import price_book
+from apps.costs.selectors.prices import PRICE_COLUMNS, price_book
 from apps.quotas.models import Entitlement
 from apps.usage.models import CollectionWindow, Day
 
-_PRICE_COLUMNS = (
-    *("gpu_model", "per_gpu_hour", "currency", "discount", "kind", "source", "example"),
-    *("confirmed_by", "confirmed_on", "per_kwh", "pue"),
-)
 _MICRO = 1_000_000
 _HoursByCluster = dict[int, set[datetime]]
 
@@ -71,7 +67,7 @@ def loaded_prices() -> list[PriceRecord]:
             valid_from=row.valid_from,
             valid_to=row.valid_to,
             pk=row.pk,
-            **{name: getattr(row, name) for name in _PRICE_COLUMNS},
+            **{name: getattr(row, name) for name in PRICE_COLUMNS},
         )
         for row in rows.order_by("gpu_model", "capacity_type", "valid_from", "pk")
     ]
@@ -88,12 +84,12 @@ def write_prices(records: Sequence[PriceRecord], *, withdrawn: Collection[int]) 
             cluster_id=clusters[r.cluster] if r.cluster else None,
             tier_id=tiers[r.tier] if r.tier else None,
             capacity_type=r.capacity_type,
-            **{name: getattr(r, name) for name in _PRICE_COLUMNS},
+            **{name: getattr(r, name) for name in PRICE_COLUMNS},
             **span(r),
         )
         for r in records
     ]
-    write_valid(Price, rows, columns=_PRICE_COLUMNS, withdrawn=withdrawn)
+    write_valid(Price, rows, columns=PRICE_COLUMNS, withdrawn=withdrawn)
 
 
 class PoolKey(NamedTuple):

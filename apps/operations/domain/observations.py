@@ -3,11 +3,12 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import NamedTuple
+from typing import NamedTuple, TypedDict, Unpack
 
 from apps.clusters.domain.devices.exporter_profile import ExporterProfile
 from apps.clusters.domain.pods.ledger import PLURALS, NodeInterval
 from apps.clusters.domain.tiers import TierRule, same_model
+from apps.operations.domain.findings import Finding
 
 
 class SourceTrouble(NamedTuple):
@@ -233,6 +234,15 @@ class ClusterHistory:
     hours: CollectedHours = field(default_factory=CollectedHours)
 
 
+class FindingDetails(TypedDict, total=False):
+    """What a finding may say beside its sentences, as `Finding` has it."""
+
+    pods: int | None
+    gpu_hours: float | None
+    places: tuple[str, ...]
+    since: datetime | None
+
+
 @dataclass(frozen=True, slots=True)
 class ClusterObservations:
     """All that is known of one cluster at `now`.
@@ -251,6 +261,12 @@ class ClusterObservations:
     allowed: Mapping[str, frozenset[str]] = field(default_factory=dict)
     tiers_elsewhere: frozenset[str] = frozenset()
     catalog_interval_seconds: float = 30.0
+
+    def finding(
+        self, code: str, subject: str, what: str, fix: str, **about: Unpack[FindingDetails]
+    ) -> Finding:
+        """Return a finding about this cluster."""
+        return Finding(code, self.cluster, subject, what, fix, **about)
 
     @property
     def nodes(self) -> Sequence[NodeInterval]:

@@ -38,6 +38,7 @@ from apps.clusters.models import (
 from apps.clusters.models import NodeInterval as NodeIntervalRow
 
 Item = TypeVar("Item")
+OfCluster = TypeVar("OfCluster", Namespace, Node)
 
 CHUNK = 500
 # Names remembered at most: short jobs bring new workloads for as long as a watch runs.
@@ -94,25 +95,23 @@ class NameRegistry:
 
     def namespaces(self, names: Collection[str]) -> dict[str, int]:
         """Return name → id of namespaces. Three queries when some are new, else none."""
-        if len(self._namespaces) > _MOST:
-            self._namespaces.clear()
-        for part in chunks(sorted(set(names) - self._namespaces.keys())):
-            rows = [Namespace(cluster_id=self._cluster, name=name) for name in part]
-            Namespace.objects.bulk_create(rows, ignore_conflicts=True)
-            found = Namespace.objects.filter(cluster_id=self._cluster, name__in=part)
-            self._namespaces.update(found.order_by("pk").values_list("name", "pk"))
-        return self._namespaces
+        return self._of_cluster(Namespace, self._namespaces, names)
 
     def nodes(self, names: Collection[str]) -> dict[str, int]:
-        """Return name → id of nodes."""
-        if len(self._nodes) > _MOST:
-            self._nodes.clear()
-        for part in chunks(sorted(set(names) - self._nodes.keys())):
-            rows = [Node(cluster_id=self._cluster, name=name) for name in part]
-            Node.objects.bulk_create(rows, ignore_conflicts=True)
-            found = Node.objects.filter(cluster_id=self._cluster, name__in=part)
-            self._nodes.update(found.order_by("pk").values_list("name", "pk"))
-        return self._nodes
+        """Return name → id of nodes; queries as `namespaces`."""
+        return self._of_cluster(Node, self._nodes, names)
+
+    def _of_cluster(
+        self, table: type[OfCluster], known: dict[str, int], names: Collection[str]
+    ) -> dict[str, int]:
+        if len(known) > _MOST:
+            known.clear()
+        for part in chunks(sorted(set(names) - known.keys())):
+            rows = [table(cluster_id=self._cluster, name=name) for name in part]
+            table._default_manager.bulk_create(rows, ignore_conflicts=True)
+            found = table._default_manager.filter(cluster_id=self._cluster, name__in=part)
+            known.update(found.order_by("pk").values_list("name", "pk"))
+        return known
 
     def models(self, names: Collection[str]) -> dict[str, int]:
         """Return model key → id of GPU models."""

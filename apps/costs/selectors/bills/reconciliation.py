@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
-from typing import Annotated
+from typing import Annotated, Any
 from zoneinfo import ZoneInfo
 
 from django.db.models import Min
@@ -209,25 +209,28 @@ def _day(
     return ReconciledDay(
         day=key.day,
         gpu_model=key.gpu_model,
-        billed_cost=found.billed,
-        portal_cost=found.portal,
-        difference=found.difference,
-        difference_ratio=found.ratio,
-        currency=currency,
+        **_compared(found, currency),
         unpriced_gpu_hours=sum(hours for at, hours in portal.unpriced.items() if at[:2] == key[:2]),
         missing_hours=missing.get(key.day, 0),
     )
+
+
+def _compared(found: Compared, currency: str) -> dict[str, Any]:
+    """Return the columns that a day and the month have alike."""
+    return {
+        "billed_cost": found.billed,
+        "portal_cost": found.portal,
+        "difference": found.difference,
+        "difference_ratio": found.ratio,
+        "currency": currency,
+    }
 
 
 def _pool(key: PoolDay, found: Compared, currency: str, portal: _PortalCosts) -> PoolDifference:
     return PoolDifference(
         gpu_model=key.gpu_model,
         capacity_type=key.capacity_type,
-        billed_cost=found.billed,
-        portal_cost=found.portal,
-        difference=found.difference,
-        difference_ratio=found.ratio,
-        currency=currency,
+        **_compared(found, currency),
         unpriced_gpu_hours=sum(
             hours
             for at, hours in portal.unpriced.items()

@@ -38,9 +38,8 @@ def _matches_nothing(observed: ClusterObservations, found: list[Offer]) -> Itera
         asks = ", ".join(rule.resources or rule.device_classes)
         where = ", ".join(f"{k}: {v}" for k, v in sorted(rule.node_selector.items()))
         there = sorted({o.labels.get(PRODUCT_LABEL, "") for o in found} - {""})
-        yield Finding(
+        yield observed.finding(
             "tier-matches-nothing",
-            observed.cluster,
             rule.tier,
             f"Tier {rule.tier} requires {asks}{f' on nodes with {where}' if where else ''}, and "
             "no GPU of any cluster matches. The nodes here say: "
@@ -61,9 +60,8 @@ def _unmatched(observed: ClusterObservations, found: list[Offer]) -> Iterator[Fi
         nodes = {offer.node for offer in some_offers}
         held = [t for t in observed.past.tenants if t.node in nodes and t.resource == resource]
         selector = f"\n    node_selector: {{{PRODUCT_LABEL}: {product}}}" if product else ""
-        yield Finding(
+        yield observed.finding(
             "gpus-unmatched",
-            observed.cluster,
             f"{resource} {product}".strip(),
             f"{counted(gpus, 'GPU')} on {counted(len(nodes), 'node')} "
             f"({product or 'model unknown'}, {resource}) "
@@ -84,9 +82,8 @@ def _sharing(observed: ClusterObservations, found: list[Offer]) -> Iterator[Find
     for (tier, really), some_offers in sorted(other.items()):
         nodes = {offer.node for offer in some_offers}
         held = [t for t in observed.past.tenants if t.node in nodes and t.tier == tier]
-        yield Finding(
+        yield observed.finding(
             "sharing-differs",
-            observed.cluster,
             f"{tier} {really.value}",
             f"Tier {tier} promises {said[tier].value} GPUs, and the labels of "
             f"{counted(len(nodes), 'of its node', 'of its nodes')} say {really.value}: "
@@ -120,9 +117,8 @@ def _unassigned(observed: ClusterObservations) -> Iterator[Finding]:
     names = [row.namespace for row in loose]
     hours = sum(row.allocated for row in loose)
     held = [tenant for tenant in observed.past.tenants if tenant.namespace in set(names)]
-    yield Finding(
+    yield observed.finding(
         "namespaces-unassigned",
-        observed.cluster,
         "",
         f"{counted(len(names), 'namespace')} with GPU pods belong to no team; in the last 30 days "
         f"they had {hours:.1f} GPU-hours, which stand under unassigned.",
@@ -170,9 +166,8 @@ def _inert(observed: ClusterObservations, row: QuotaRow) -> Finding:
     units = sum(tenant.units for tenant in held)
     right = f"requests.{row.key.removeprefix('limits.')}"
     hard = "?" if row.hard is None else f"{row.hard:g}"
-    return Finding(
+    return observed.finding(
         "quota-counts-nothing",
-        observed.cluster,
         f"{row.namespace}/{row.quota} {row.key}",
         f"ResourceQuota {row.quota} in {row.namespace} sets {row.key} to {hard}. Kubernetes "
         f"accepts that key and never counts it: {counted(units, 'unit')} are held there now, and "
@@ -195,9 +190,8 @@ def _without(observed: ClusterObservations) -> Iterator[Finding]:
         return
     pods = sum(group.pods for group in held)
     resource = max(held, key=lambda group: group.pods).resource
-    yield Finding(
+    yield observed.finding(
         "namespaces-without-quota",
-        observed.cluster,
         "",
         f"{counted(len(names), 'namespace')} had {counted(pods, 'GPU pod')} in the last 30 days "
         "and no quota that limits GPUs: one of them can take all that is free.",

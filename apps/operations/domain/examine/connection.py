@@ -32,9 +32,8 @@ def _prometheus(observed: ClusterObservations) -> Iterator[Finding]:
     trouble = observed.metrics.trouble
     again = f"python manage.py doctor --cluster {observed.cluster}"
     if trouble is not None and trouble.passing:
-        yield Finding(
+        yield observed.finding(
             "prometheus-unavailable",
-            observed.cluster,
             "",
             f"{_sentence(trouble.text)} Nothing is measured while that lasts; hours that are "
             "missed are collected later, as far back as Prometheus keeps samples.",
@@ -42,9 +41,8 @@ def _prometheus(observed: ClusterObservations) -> Iterator[Finding]:
             f"curl --fail --max-time 10 PROMETHEUS_URL/api/v1/status/buildinfo\n{again}",
         )
     elif trouble is not None:
-        yield Finding(
+        yield observed.finding(
             "prometheus-rejected",
-            observed.cluster,
             "",
             f"{_sentence(trouble.text)} Every hour fails until that is put right.",
             "# in the catalog, then load it:\n"
@@ -61,9 +59,8 @@ def _skew(observed: ClusterObservations) -> Iterator[Finding]:
     if skew is None or abs(skew) <= LARGEST_SKEW_SECONDS:
         return
     ahead = "ahead of" if skew > 0 else "behind"
-    yield Finding(
+    yield observed.finding(
         "clock-skew",
-        observed.cluster,
         "prometheus",
         f"The clock of Prometheus is {abs(skew):.0f} seconds {ahead} the portal's: hours are "
         "closed at the wrong time, and pods seem to start before or after their samples.",
@@ -75,9 +72,8 @@ def _api(observed: ClusterObservations, api: ApiObservations) -> Iterator[Findin
     trouble = api.trouble
     if trouble is not None:
         code = "api-unavailable" if trouble.passing else "api-rejected"
-        yield Finding(
+        yield observed.finding(
             code,
-            observed.cluster,
             "",
             f"{_sentence(trouble.text)} Meanwhile pods and nodes come from kube-state-metrics, "
             "and their GPU-hours are graded “from series”.",
@@ -96,9 +92,8 @@ def _api(observed: ClusterObservations, api: ApiObservations) -> Iterator[Findin
 def _watch(observed: ClusterObservations, api: ApiObservations) -> Iterator[Finding]:
     seen = api.watched_until
     if seen is None:
-        yield Finding(
+        yield observed.finding(
             "watch-not-running",
-            observed.cluster,
             "",
             "The catalog names the Kubernetes API, but `watch` has not followed it yet. Pods "
             "are known from kube-state-metrics only, and short ones may be missing.",
@@ -106,9 +101,8 @@ def _watch(observed: ClusterObservations, api: ApiObservations) -> Iterator[Find
         )
     elif observed.now - seen > WATCH_MAY_LAG:
         minutes = (observed.now - seen).total_seconds() / 60
-        yield Finding(
+        yield observed.finding(
             "watch-behind",
-            observed.cluster,
             "",
             f"The Kubernetes API was last followed {minutes:.0f} minutes ago: what happened since "
             "is taken from kube-state-metrics.",
@@ -123,27 +117,24 @@ def _rights(observed: ClusterObservations, api: ApiObservations) -> Iterator[Fin
     needed = [r for r in api.denied if (r.group, r.resource) in LEDGER]
     owners = [right for right in api.denied if right not in dra and right not in needed]
     if needed:
-        yield Finding(
+        yield observed.finding(
             "rbac-missing",
-            observed.cluster,
             "",
             f"The portal's account may not {_words(needed)}: the pod ledger of this cluster cannot "
             "be kept.",
             _grant(needed),
         )
     if owners:
-        yield Finding(
+        yield observed.finding(
             "owners-unreadable",
-            observed.cluster,
             "",
             f"The portal's account may not {_words(owners)}: pods of these kinds are shown under "
             "the nearest controller that can be read, and a retried Job counts as several.",
             _grant(owners),
         )
     if api.unexplained:
-        yield Finding(
+        yield observed.finding(
             "waiting-unreadable",
-            observed.cluster,
             "",
             f"The portal's account may not {_words(list(api.unexplained))}. Causes of pending "
             "work are found from the rest, and work blocked at admission is not seen.",
@@ -151,9 +142,8 @@ def _rights(observed: ClusterObservations, api: ApiObservations) -> Iterator[Fin
         )
     if dra and any(rule.device_classes for rule in observed.rules):
         tiers = [rule.tier for rule in observed.rules if rule.device_classes]
-        yield Finding(
+        yield observed.finding(
             "slices-unreadable",
-            observed.cluster,
             "",
             f"The portal's account may not {_words(dra)}: {counted(len(tiers), 'tier')} with "
             "device classes can show neither capacity nor who holds it.",
@@ -166,9 +156,8 @@ def _writer(observed: ClusterObservations, writer: WriterRights) -> Iterator[Fin
     """Yield what keeps approved changes from being carried out."""
     manifest = "deploy/rbac-quota-writer.yaml"
     if writer.trouble is not None:
-        yield Finding(
+        yield observed.finding(
             "writer-rejected",
-            observed.cluster,
             "",
             f"{_sentence(writer.trouble.text)} Until the account of `kubernetes.writer` can be "
             "used, approved changes of quotas are not carried out.",
@@ -177,9 +166,8 @@ def _writer(observed: ClusterObservations, writer: WriterRights) -> Iterator[Fin
             f"python manage.py doctor --cluster {observed.cluster}",
         )
     if writer.denied:
-        yield Finding(
+        yield observed.finding(
             "writer-rights-missing",
-            observed.cluster,
             "",
             f"The account that changes quotas may not {_words(list(writer.denied))} in all "
             "namespaces: approved changes are carried out only where a RoleBinding of a namespace "
@@ -197,9 +185,8 @@ def _too_many(observed: ClusterObservations, api: ApiObservations) -> Iterator[F
     ):
         if excess:
             may = "do everything" if ANYTHING in excess else _words(list(excess))
-            yield Finding(
+            yield observed.finding(
                 "rights-too-many",
-                observed.cluster,
                 account,
                 f"The portal's {account} account may {may}. The portal does no more than {uses}. "
                 "With stolen credentials, an attacker could do the rest.",

@@ -29,9 +29,8 @@ def check_attribution(observed: ClusterObservations) -> Iterator[Finding]:
 
 
 def _no_labels(observed: ClusterObservations, running: list[NodeTenant]) -> Finding:
-    return Finding(
+    return observed.finding(
         "no-pod-labels",
-        observed.cluster,
         "",
         f"No series of {counted(len(observed.metrics.cards), 'device')} names a pod, while "
         f"{counted(len(running), 'pod')} hold GPUs. A pod that is alone on its node is found by "
@@ -60,9 +59,8 @@ def _unmapped(
             found.setdefault(tenant.resource, []).append(tenant)
     for resource, tenants in sorted(found.items()):
         nodes = {tenant.node for tenant in tenants}
-        yield Finding(
+        yield observed.finding(
             "shared-unmapped",
-            observed.cluster,
             resource,
             f"{counted(len(tenants), 'pod')} hold {resource} on {counted(len(nodes), 'node')} "
             "whose series name no pod: the exporter maps only the resources that it is "
@@ -95,9 +93,8 @@ def _virtual_gpus(
             pods += count
     if not affected:
         return
-    yield Finding(
+    yield observed.finding(
         "virtual-gpus-off",
-        observed.cluster,
         "",
         f"On {counted(len(affected), 'node')} {counted(pods, 'pod')} share GPUs, and the "
         "exporter names one of a GPU's pods at a time. The GPU's activity is divided among the "
@@ -115,9 +112,8 @@ def _process_values(observed: ClusterObservations) -> Iterator[Finding]:
         return
     shared = {offer.node for offer in offers(observed) if offer.shared}
     pods = sum(tenant.running and tenant.node in shared for tenant in observed.past.tenants)
-    yield Finding(
+    yield observed.finding(
         "process-values-zero",
-        observed.cluster,
         "",
         f"{counted(zero, 'time')} all pods of a shared GPU read 0 while the GPU was active: the "
         "exporter cannot match processes to pods. The GPU's activity is divided by what each "
@@ -137,9 +133,8 @@ def _claims(
     held = [t for t in running if (t.tier in tiers or t.resource in classes) and t.node in nodes]
     if mapped or not held:
         return
-    yield Finding(
+    yield observed.finding(
         "dra-labels-missing",
-        observed.cluster,
         "",
         f"{counted(len(held), 'pod')} hold GPUs by claims on nodes whose series name no claim: "
         "they are found through their devices' UUIDs where ResourceSlices publish them.",
@@ -178,9 +173,8 @@ def _nothing(observed: ClusterObservations) -> Iterator[Finding]:
     nodes = {node.node for node in observed.nodes if node.capacity or node.devices}
     if not nodes:
         return
-    yield Finding(
+    yield observed.finding(
         "no-device-metrics",
-        observed.cluster,
         "",
         f"{counted(len(nodes), 'node has', 'nodes have')} GPUs, and Prometheus has no series of "
         "any GPU exporter: all their pods are without metrics.",
@@ -200,9 +194,8 @@ def _model(
     found = counted(len(cards), "device")
     # Some cards of a model being silent is a fault of nodes, which coverage shows.
     if not any(card.activity for card in cards):
-        yield Finding(
+        yield observed.finding(
             "no-activity-metric",
-            observed.cluster,
             model,
             f"{found} {shown}: neither {PROFILING} nor DCGM_FI_DEV_GPU_UTIL is exported, so "
             "their pods have no metrics. Profiling needs Volta or newer and the capability "
@@ -210,27 +203,24 @@ def _model(
             f"{_ACTIVITY_LINE}\nsecurityContext: {{capabilities: {{add: [SYS_ADMIN]}}}}",
         )
     elif _only_coarse(observed, model):
-        yield Finding(
+        yield observed.finding(
             "no-profiling-metric",
-            observed.cluster,
             model,
             f"{found} {shown}: {PROFILING} is not exported, and DCGM_FI_DEV_GPU_UTIL stands in. "
             "It is in whole per cent and does not exist on MIG.",
             f"{_ACTIVITY_LINE}\nsecurityContext: {{capabilities: {{add: [SYS_ADMIN]}}}}",
         )
     if not any(card.memory for card in cards):
-        yield Finding(
+        yield observed.finding(
             "no-memory-metric",
-            observed.cluster,
             model,
             f"{found} {shown} without memory: its peaks, and which shared GPU is full, are "
             "unknown.",
             _MEMORY_LINE,
         )
     if not any(card.energy for card in cards):
-        yield Finding(
+        yield observed.finding(
             "no-energy-metric",
-            observed.cluster,
             model,
             f"{found} {shown} without energy: watt-hours of pods stay empty.",
             _ENERGY_LINE,
@@ -257,9 +247,8 @@ def _forms(observed: ClusterObservations) -> Iterator[Finding]:
             f"by {form}: {', '.join(job.job for job in jobs if job.workload_labels is form)}"
             for form in sorted(forms)
         )
-        yield Finding(
+        yield observed.finding(
             "label-forms-mixed",
-            observed.cluster,
             "",
             f"Scrape jobs name the workload differently: {told}. The portal reads each in its own "
             "way; queries of your own see only a part.",
@@ -269,9 +258,8 @@ def _forms(observed: ClusterObservations) -> Iterator[Finding]:
     hosts = {job.generation for job in jobs}
     upper_and_lower = {Generation.HOSTNAME_UPPER, Generation.HOSTNAME_LOWER} <= hosts
     if Generation.BOTH in hosts or upper_and_lower:
-        yield Finding(
+        yield observed.finding(
             "host-labels-mixed",
-            observed.cluster,
             "",
             "Some exporters name their node by Hostname (4.8.2 and older), others by hostname "
             "(4.8.3 and newer). The portal reads both; joins of your own lose one part.",
@@ -281,9 +269,8 @@ def _forms(observed: ClusterObservations) -> Iterator[Finding]:
         )
     answers = observed.metrics.answers
     if answers and answers.scraped_twice:
-        yield Finding(
+        yield observed.finding(
             "scraped-twice",
-            observed.cluster,
             "",
             f"{counted(answers.scraped_twice, 'GPU is', 'GPUs are')} shown by more than one scrape "
             "target. The portal counts each once; sums of your own do not.",
@@ -297,9 +284,8 @@ def _counters(observed: ClusterObservations) -> Iterator[Finding]:
         "stuck_counter"
     )
     if stuck:
-        yield Finding(
+        yield observed.finding(
             "stuck-counter",
-            observed.cluster,
             "",
             f"{counted(stuck, 'time')} {PROFILING} stayed at 0 while utilization did not; "
             "utilization was used instead. Usually another profiler holds the counters.",
@@ -310,9 +296,8 @@ def _counters(observed: ClusterObservations) -> Iterator[Finding]:
         )
     rescaled = sorted({name for job in observed.metrics.profile.jobs for name in job.rescaled})
     if rescaled:
-        yield Finding(
+        yield observed.finding(
             "units-rescaled",
-            observed.cluster,
             "",
             f"{', '.join(rescaled)} {'comes' if len(rescaled) == 1 else 'come'} in another unit "
             "than the exporter's own (a collector converts it). The portal converts it back; a "
@@ -323,9 +308,8 @@ def _counters(observed: ClusterObservations) -> Iterator[Finding]:
 
 def _profile(observed: ClusterObservations) -> Iterator[Finding]:
     if observed.metrics.changes:
-        yield Finding(
+        yield observed.finding(
             "exporter-changed",
-            observed.cluster,
             "",
             " ".join(observed.metrics.changes),
             "# meant? nothing to do. Else: what was rolled out at that time?\n"
@@ -335,9 +319,8 @@ def _profile(observed: ClusterObservations) -> Iterator[Finding]:
     for family in observed.metrics.profile.families:
         limits = VENDOR_LIMITS.get(family, ())
         if limits:
-            yield Finding(
+            yield observed.finding(
                 "vendor-limits",
-                observed.cluster,
                 str(family),
                 f"{family}: {' '.join(limits)}",
                 "# nothing to do: the portal says “no metrics” where it cannot know",
@@ -366,9 +349,8 @@ def check_kube_state(observed: ClusterObservations) -> Iterator[Finding]:
         else "Without the Kubernetes API nothing else tells which pods and nodes there are."
     )
     if observed.metrics.kube_state is False:
-        yield Finding(
+        yield observed.finding(
             "kube-state-missing",
-            observed.cluster,
             "",
             f"Prometheus has no series of kube-state-metrics. {stands_in}",
             "helm upgrade --install kube-state-metrics prometheus-community/kube-state-metrics \\\n"
@@ -382,9 +364,8 @@ def _node_labels(observed: ClusterObservations, stands_in: str) -> Iterator[Find
     bare = [node.node for node in observed.metrics.nodes if not node.labels]
     if not bare:
         return
-    yield Finding(
+    yield observed.finding(
         "node-labels-missing",
-        observed.cluster,
         "",
         f"kube-state-metrics shows {counted(len(bare), 'GPU node')} without labels, so that GPU "
         f"model, sharing and capacity type are not known from it. {stands_in}",
@@ -404,9 +385,8 @@ def _copies(observed: ClusterObservations) -> Iterator[Finding]:
     answers = observed.metrics.answers
     if answers is None or answers.kube_state_copies <= 1:
         return
-    yield Finding(
+    yield observed.finding(
         "kube-state-duplicated",
-        observed.cluster,
         "",
         f"Each node is shown {answers.kube_state_copies} times by kube-state-metrics. The portal "
         "counts it once; dashboards that sum do not.",

@@ -108,9 +108,8 @@ def _not_renamed(observed: ClusterObservations, shared: list[Offer]) -> Iterator
         hours = sum(observed.allocated(tier) for tier in tiers)
         units = sum(offer.units for offer in some_offers)
         gpus = sum(offer.gpus for offer in some_offers)
-        yield Finding(
+        yield observed.finding(
             "shared-not-renamed",
-            observed.cluster,
             resource,
             f"On {counted(len(nodes), 'node')} {resource}, the name of a whole GPU, is a share: "
             f"{units:g} units for {gpus:g} physical GPUs. In the last 30 days "
@@ -143,9 +142,8 @@ def _several_units(observed: ClusterObservations, shared: list[Offer]) -> Iterat
             continue
         pods = sum(group.pods for group in groups)
         most = max(group.units for group in groups)
-        yield Finding(
+        yield observed.finding(
             "shared-units-above-one",
-            observed.cluster,
             resource,
             f"{counted(pods, 'pod')} requested up to {most:g} × {resource} in the last 30 days. "
             "Several shares may lie on one GPU and give no more of it: all but the first are "
@@ -176,9 +174,8 @@ def _gangs(observed: ClusterObservations, shared: list[Offer]) -> Iterator[Findi
     if pods < 2:
         return
     kinds = ", ".join(sorted({group.kind for group in groups}))
-    yield Finding(
+    yield observed.finding(
         "gangs-on-shared",
-        observed.cluster,
         "",
         f"{counted(pods, 'pod')} of {kinds} ran on shared GPUs in the last 30 days. All of them "
         "run at the speed of the slowest, which shares its GPU with other pods.",
@@ -207,9 +204,8 @@ def _pressure(observed: ClusterObservations, shared: list[Offer]) -> Iterator[Fi
     for model, found in sorted(by_model.items()):
         nodes = {offer.node for offer, _ in found}
         most = max(_number(offer.labels.get(REPLICAS)) for offer, _ in found)
-        yield Finding(
+        yield observed.finding(
             "replicas-under-pressure",
-            observed.cluster,
             model,
             f"Up to {most:g} pods share one {model}, and on {counted(len(nodes), 'node')} its "
             f"memory was up to {max(f for _, f in found):.0%} full in the last day. Time-slicing "
@@ -255,9 +251,8 @@ def _outside(observed: ClusterObservations) -> Iterator[Finding]:
         units = sum(offer.units for offer in some_offers)
         gpus = sum(offer.gpus for offer in some_offers)
         held = [t for t in observed.past.tenants if t.node in nodes and t.resource == resource]
-        yield Finding(
+        yield observed.finding(
             "mig-outside-catalog",
-            observed.cluster,
             f"{profile} {model}",
             f"{counted(units, 'MIG device')} {profile} of {model}, {gpus:.2f} GPUs, belong to no "
             f"tier; {counted(len(held), 'pod')} hold some. Users do not request what no tier "
@@ -276,9 +271,8 @@ def _stranded(observed: ClusterObservations) -> Iterator[Finding]:
     for row in observed.past.tiers:
         if row.stranded < _LEAST_STRANDED_GPU_HOURS:
             continue
-        yield Finding(
+        yield observed.finding(
             "slices-stranded",
-            observed.cluster,
             row.tier,
             f"{row.stranded:.1f} GPU-hours of tier {row.tier} were stranded in the last 30 days: "
             "slices that the MIG layout leaves over, in which no pod can be placed.",
@@ -300,9 +294,8 @@ def _configuration(observed: ClusterObservations) -> Iterator[Finding]:
             under_way.append(node)
     if under_way:
         models = sorted({gpu_model(node.labels) for node in under_way})
-        yield Finding(
+        yield observed.finding(
             "mig-reconfiguring",
-            observed.cluster,
             "",
             f"{counted(len(under_way), 'node gets', 'nodes get')} another MIG layout "
             f"({', '.join(models)}): "
@@ -313,9 +306,8 @@ def _configuration(observed: ClusterObservations) -> Iterator[Finding]:
     if failed:
         models = sorted({gpu_model(node.labels) for node in failed})
         pods = sum(t.node in {node.node for node in failed} for t in observed.past.tenants)
-        yield Finding(
+        yield observed.finding(
             "mig-failed",
-            observed.cluster,
             "",
             f"On {counted(len(failed), 'node')} ({', '.join(models)}) a MIG layout could not be "
             "set: the device plug-in offers the old one, or nothing.",

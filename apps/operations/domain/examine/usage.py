@@ -31,9 +31,8 @@ def _states(observed: ClusterObservations) -> Iterator[Finding]:
     hours = observed.past.hours
     if hours.failed:
         said = f" The newest error: {hours.error.rstrip('.')}." if hours.error else ""
-        yield Finding(
+        yield observed.finding(
             "hours-failed",
-            observed.cluster,
             "",
             f"{counted(hours.failed, 'hour')} of the last 24 failed and "
             f"{'has' if hours.failed == 1 else 'have'} no facts.{said}",
@@ -42,9 +41,8 @@ def _states(observed: ClusterObservations) -> Iterator[Finding]:
         )
     if hours.partial:
         noticed = ", ".join(f"{name} × {n}" for name, n in sorted(hours.remarks.items()))
-        yield Finding(
+        yield observed.finding(
             "hours-partial",
-            observed.cluster,
             "",
             f"{counted(hours.partial, 'hour')} of the last 24 lack samples or a part of the pod "
             f"ledger.{f' Noticed: {noticed}.' if noticed else ''}",
@@ -61,9 +59,8 @@ def _lag(observed: ClusterObservations) -> Iterator[Finding]:
     if not observed.measured:
         return
     behind = (due - newest).total_seconds() / 3600
-    yield Finding(
+    yield observed.finding(
         "collection-behind",
-        observed.cluster,
         "",
         f"The newest facts are {behind:.0f} hours older than they should be.",
         "celery --app gpuportal worker    # both must run: see docs/operations.md\n"
@@ -87,9 +84,8 @@ def _coverage(observed: ClusterObservations) -> Iterator[Finding]:
     held = [
         tenant for tenant in observed.past.tenants if tenant.node in set(low) and tenant.running
     ]
-    yield Finding(
+    yield observed.finding(
         "coverage-low",
-        observed.cluster,
         "",
         f"On {counted(nodes, 'node')} less than {LOW_COVERAGE:.0%} of the running time of the "
         f"last day has metrics: {lost:.1f} GPU-hours are neither active nor waste.",
@@ -106,9 +102,8 @@ def _interval(observed: ClusterObservations) -> Iterator[Finding]:
     seen, said = observed.metrics.interval_seconds, observed.catalog_interval_seconds
     if seen is None or abs(seen - said) <= _INTERVAL_DIFFERS * said:
         return
-    yield Finding(
+    yield observed.finding(
         "interval-differs",
-        observed.cluster,
         "",
         f"GPUs are sampled every {seen:g} seconds, the catalog says {said:g}. Facts use what is "
         "seen; the catalog's value is used where too few samples tell.",
@@ -122,9 +117,8 @@ def _unattributed(observed: ClusterObservations) -> Iterator[Finding]:
     for row in observed.past.tiers:
         if row.unattributed < _LEAST_UNATTRIBUTED_GPU_HOURS:
             continue
-        yield Finding(
+        yield observed.finding(
             "activity-unattributed",
-            observed.cluster,
             row.tier,
             f"GPUs of tier {row.tier} were active for {row.unattributed:.1f} GPU-hours of the "
             "last 30 days while no pod held them: programs outside Kubernetes, or pods that the "
@@ -158,9 +152,8 @@ def _taints(observed: ClusterObservations) -> Iterator[Finding]:
     bare = {n.node for n in observed.nodes if (n.capacity or n.devices)} - answers.tainted
     if not bare:
         return
-    yield Finding(
+    yield observed.finding(
         "nodes-without-taint",
-        observed.cluster,
         "",
         f"{counted(len(bare), 'GPU node has', 'GPU nodes have')} no taint: pods without GPUs are "
         "put there too and take the CPU and memory that GPU pods need.",
@@ -192,9 +185,8 @@ def _interconnects(observed: ClusterObservations) -> Iterator[Finding]:
             continue
         groups = [g for g in observed.past.groups if g.tier == tier and g.units > 1]
         told = " and ".join(f"{count:g} × {kind}" for kind, count in sorted(gpus.items()))
-        yield Finding(
+        yield observed.finding(
             "interconnect-mixed",
-            observed.cluster,
             tier,
             f"Tier {tier} has GPUs of {told}: a job over several GPUs runs at the pace of the "
             "slowest link, and does not know which it gets.",
@@ -210,9 +202,8 @@ def _teams(observed: ClusterObservations) -> Iterator[Finding]:
         allowed = observed.allowed.get(row.tier)
         if not allowed or row.team in allowed or row.allocated <= 0:
             continue
-        yield Finding(
+        yield observed.finding(
             "team-not-allowed",
-            observed.cluster,
             f"{row.team} {row.tier}",
             f"Team {row.team} had {row.allocated:.1f} GPU-hours of tier {row.tier} in the last 30 "
             f"days, which is for {', '.join(sorted(allowed))}.",
@@ -254,9 +245,8 @@ def _unreachable(observed: ClusterObservations) -> Iterator[Finding]:
             short[node] = free
     if not short:
         return
-    yield Finding(
+    yield observed.finding(
         "free-unreachable",
-        observed.cluster,
         "",
         f"{counted(sum(short.values()), 'GPU is', 'GPUs are')} free on "
         f"{counted(len(short), 'node')} with less than {LEAST_CPUS:g} CPU or "
