@@ -294,7 +294,8 @@ USE_TZ = True
 TIME_ZONE = "UTC"
 
 STATIC_URL = "/static/"
-STATIC_ROOT = VAR_DIR / "static"
+# Not under VAR_DIR: the image has these files, whatever is mounted there.
+STATIC_ROOT = Path(env.text("GPUPORTAL_STATIC_DIR", str(BASE_DIR / "var" / "static")))
 STATICFILES_DIRS: list[Any] = [BASE_DIR / "static"]
 NODE_MODULES = BASE_DIR / "node_modules"
 # Pinned npm packages, served as they are: (URL prefix, folder).

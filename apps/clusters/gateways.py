@@ -25,6 +25,9 @@ from apps.clusters.ports import (
 )
 from gpuportal import env
 
+WRITER_TOKEN_FOLDER = "/var/run/secrets/gpuportal/quota-writer"  # noqa: S105 - where it is mounted
+"""Where pods under the account that changes quotas have its token, and the server's CA."""
+
 
 def metrics_source(cluster: Cluster) -> MetricsSource:
     """Return the metrics source that the catalog names for a cluster.
@@ -53,7 +56,7 @@ def quota_writer(cluster: Cluster) -> QuotaWriter | None:
     None where the catalog's `kubernetes` entry has no `writer`: what watches may only read, and
     changes are made by GitOps. Raises SourceRejected where the entry cannot be used.
     """
-    entry = (cluster.kubernetes or {}).get("writer")
+    entry = _writer_entry(cluster)
     if not entry:
         return None
     from apps.clusters.adapters.kubernetes.writer import KubernetesWriter  # as below
@@ -66,7 +69,7 @@ def writer_account(cluster: Cluster) -> ClusterSource | None:
 
     It reads alone. Raises SourceRejected where the entry cannot be used.
     """
-    return _kubernetes_api((cluster.kubernetes or {}).get("writer"))
+    return _kubernetes_api(_writer_entry(cluster))
 
 
 def shown_queries(
@@ -100,6 +103,17 @@ class ClusterClients:
     kubernetes: Callable[[Cluster], ClusterSource | None] = cluster_source
     writer: Callable[[Cluster], QuotaWriter | None] = quota_writer
     writer_account: Callable[[Cluster], ClusterSource | None] = writer_account
+
+
+def _writer_entry(cluster: Cluster) -> dict[str, Any] | None:
+    """Return how quotas are written; in the portal's own cluster with the token of that account.
+
+    Only pods of the account have the token, so that a pod of the other one has no writer at all.
+    """
+    entry = (cluster.kubernetes or {}).get("writer")
+    if entry and entry.get("in_cluster"):
+        return {**entry, "token_folder": WRITER_TOKEN_FOLDER}
+    return entry or None
 
 
 def _kubernetes_api(entry: dict[str, Any] | None) -> ClusterSource | None:

@@ -389,6 +389,10 @@ CONFIGS = {
     "nothing said": ({}, "kubeconfig, in_cluster or api_server"),
     "no such file": ({"kubeconfig": "/no/such/file"}, "/no/such/file is not there"),
     "not in a cluster": ({"in_cluster": True}, "cannot be reached as configured"),
+    "no token of the writer": (
+        {"in_cluster": True, "token_folder": "/no/such/folder"},
+        "cannot be reached as configured",
+    ),
     "no address": ({"api_server": "ftp://x"}, "http://HOST:PORT"),
     "variable not set": (
         {"api_server": "http://127.0.0.1:1", "bearer_token_env": "NOT_SET_ANYWHERE"},

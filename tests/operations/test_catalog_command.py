@@ -11,6 +11,7 @@ from django.conf import settings
 from django.core.management import CommandError, call_command
 
 from apps.clusters.models import TierRule
+from apps.operations.management.commands.load_catalog import CatalogFollower
 
 DESIGN = Path(__file__).parent / "catalogs" / "design.yaml"
 
@@ -100,3 +101,45 @@ def test_the_process_ends_with_1_and_the_errors_on_standard_error(tmp_path: Path
         "CommandError: -:1: tiers[0].sharing: is missing; it must be one of"
     )
     assert lines[-1] == "1 error; nothing was changed"
+
+
+# ---------------------------------------------------------------- following a file
+
+
+def test_a_file_that_is_followed_is_loaded_when_it_changes(tmp_path: Path) -> None:
+    path, loaded = tmp_path / "catalog.yaml", list[str]()
+    follower = CatalogFollower(path, loaded.append)
+    follower.check()
+    assert loaded == []
+    path.write_text("a: 1", encoding="utf-8")
+    follower.check()
+    follower.check()
+    assert loaded == ["a: 1"]
+    path.write_text("a: 2", encoding="utf-8")
+    follower.check()
+    assert loaded == ["a: 1", "a: 2"]
+
+
+def test_a_file_that_cannot_be_loaded_is_logged_once_and_tried_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    tries = 0
+
+    def load(_: str) -> None:
+        nonlocal tries
+        tries += 1
+        if tries < 4:
+            raise CommandError("line 3: no such key")
+
+    path = tmp_path / "catalog.yaml"
+    path.write_text("a: 1", encoding="utf-8")
+    follower = CatalogFollower(path, load)
+    for _ in range(6):
+        follower.check()
+    assert tries == 4
+    assert caplog.messages == ["line 3: no such key"]
+
+
+def test_standard_input_cannot_be_followed() -> None:
+    with pytest.raises(CommandError, match="--follow needs a FILE"):
+        run("-", "--follow")

@@ -146,13 +146,12 @@ def _check_account(account: Account, path: Path, problems: Problems) -> None:
 def _check_apart(reader: Account, writer: Account, path: Path, problems: Problems) -> None:
     """Refuse one account for both: what watches all day long must not be able to write.
 
-    A server without accounts, such as a simulated one, has none to tell apart.
+    A server without accounts, such as a simulated one, has none to tell apart. Inside a cluster
+    the two are told apart by their tokens: the writer's is mounted in a folder of its own.
     """
     token = writer.bearer_token_env
-    same = (
-        (writer.in_cluster and reader.in_cluster)
-        or (writer.kubeconfig and _file(writer) == _file(reader))
-        or (token and (token, writer.api_server) == (reader.bearer_token_env, reader.api_server))
+    same = (writer.kubeconfig and _file(writer) == _file(reader)) or (
+        token and (token, writer.api_server) == (reader.bearer_token_env, reader.api_server)
     )
     if same:
         problems.add(

@@ -17,6 +17,7 @@ import urllib3
 from kubernetes import client, config
 from kubernetes.client import ApiClient
 from kubernetes.config.config_exception import ConfigException
+from kubernetes.config.incluster_config import InClusterConfigLoader
 
 from apps.clusters.adapters.kubernetes.shapes import LINE, STATUS, Decoders, ListPage, StatusBody
 from apps.clusters.ports import (
@@ -59,7 +60,7 @@ def api_client(entry: Mapping[str, Any]) -> client.ApiClient:
         if entry.get("kubeconfig"):
             _from_kubeconfig(entry, configuration)
         elif entry.get("in_cluster"):
-            config.load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
+            _from_pod(entry, configuration)
         elif entry.get("api_server"):
             _from_address(entry, configuration)
         else:
@@ -69,6 +70,18 @@ def api_client(entry: Mapping[str, Any]) -> client.ApiClient:
         return client.ApiClient(configuration)
     except (ConfigException, OSError, ValueError) as error:
         raise SourceRejected(f"Kubernetes cannot be reached as configured: {error}") from error
+
+
+def _from_pod(entry: Mapping[str, Any], configuration: client.Configuration) -> None:
+    """Take the account of the pod, or the one whose token lies in `token_folder`."""
+    folder = entry.get("token_folder")
+    if folder is None:
+        config.load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
+        return
+    loader = InClusterConfigLoader(  # type: ignore[no-untyped-call]
+        token_filename=str(Path(folder) / "token"), cert_filename=str(Path(folder) / "ca.crt")
+    )
+    loader.load_and_set(configuration)  # type: ignore[no-untyped-call]
 
 
 def _from_kubeconfig(entry: Mapping[str, Any], configuration: client.Configuration) -> None:

@@ -1,5 +1,9 @@
 """`migrate`, which refuses a database that another version of the portal made."""
 
+import logging
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from django.apps import apps
@@ -10,7 +14,12 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.migrations.loader import MigrationLoader
 from django.db.migrations.recorder import MigrationRecorder
 
+logger = logging.getLogger(__name__)
+
 ROOMS = "apps."
+# Any number that no other program takes for an advisory lock in this database.
+_LOCK = 7_310_594_868
+_AGAIN_SECONDS = 1.0
 
 
 def check_database_version(connection: BaseDatabaseWrapper) -> None:
@@ -28,7 +37,48 @@ def check_database_version(connection: BaseDatabaseWrapper) -> None:
     raise CommandError(f"another version of the portal made the database {database}: {way_out}")
 
 
+@contextmanager
+def migration_lock(connection: BaseDatabaseWrapper) -> Iterator[None]:
+    """Let one `migrate` of this database work at a time; PostgreSQL only, SQLite locks its file.
+
+    The lock belongs to a transaction of a second connection: behind PgBouncer, which gives each
+    transaction another session, a lock of the session would be lost. The others ask again and
+    again: a query that blocks would stop the first one's CREATE INDEX CONCURRENTLY for ever.
+    """
+    if connection.vendor != "postgresql":
+        yield
+        return
+    holder = connection.copy()
+    try:
+        while not _taken(holder):
+            logger.info("another process migrates the database; trying again until it has ended")
+            time.sleep(_AGAIN_SECONDS)
+        yield
+    finally:
+        holder.close()
+
+
+def _taken(holder: BaseDatabaseWrapper) -> bool:
+    """Begin a transaction and say whether it has the lock; without it the transaction ends."""
+    holder.set_autocommit(False)
+    with holder.cursor() as cursor:
+        # It idles for as long as the migrations take, which other transactions may not.
+        cursor.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
+        cursor.execute("SELECT pg_try_advisory_xact_lock(%s)", [_LOCK])
+        (taken,) = cursor.fetchone()
+    if not taken:
+        holder.rollback()
+    return bool(taken)
+
+
 class Command(migrate.Command):
     def handle(self, *args: Any, **options: Any) -> None:
-        check_database_version(connections[options["database"]])
-        super().handle(*args, **options)
+        connection = connections[options["database"]]
+        if options["check_unapplied"]:
+            # Asked by what waits for migrations. During an upgrade pods of the version before
+            # start again too, and find nothing that they would have to wait for.
+            super().handle(*args, **options)
+            return
+        with migration_lock(connection):
+            check_database_version(connection)
+            super().handle(*args, **options)
