@@ -1,5 +1,6 @@
 // Menus are <details>, which work by themselves; here they also close as one expects of a menu.
-// The pages and the scope bar of a narrow screen are behind a button each.
+// The pages and the scope bar of a narrow screen are behind a button each; what filters a page
+// stays open there while its results are swapped.
 (() => {
   "use strict";
   const OPEN = "details.menu[open]";
@@ -24,6 +25,25 @@
     if (!toggle) return;
     const open = toggle.getAttribute("aria-expanded") !== "true";
     toggle.setAttribute("aria-expanded", String(open));
+  });
+
+  let filtering = null;
+  document.addEventListener("htmx:beforeSwap", (event) => {
+    const row = event.target.querySelector?.(".filter-row[open]");
+    const field = document.activeElement;
+    filtering = row && { id: row.contains(field) ? field.id : "", caret: field.selectionEnd };
+  });
+  document.addEventListener("htmx:afterSwap", () => {
+    const row = filtering && document.querySelector(".filter-row");
+    if (row) {
+      row.open = true;
+      const field = filtering.id && document.getElementById(filtering.id);
+      if (field && field !== document.activeElement) {
+        field.focus();
+        if (filtering.caret != null) field.setSelectionRange?.(filtering.caret, filtering.caret);
+      }
+    }
+    filtering = null;
   });
 
   document.addEventListener("click", closeOthers);

@@ -35,7 +35,7 @@ def figures_of(client: Client, address: str) -> dict[str, str]:
 
 def cells_of(client: Client, address: str) -> list[str]:
     """Return the cells of the row of vision as they are printed."""
-    rows = re.findall(r"<tr>(<td.*?)</tr>", text_of(client, address), re.DOTALL)
+    rows = re.findall(r"<tr[^>]*>(<td.*?)</tr>", text_of(client, address), re.DOTALL)
     (row,) = (one for one in rows if "/capacity/teams/vision/" in one)
     return re.findall(r">([^<>]+)<", row)
 

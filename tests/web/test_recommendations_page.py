@@ -82,7 +82,7 @@ def test_what_is_about_capacity_names_its_pool(portal: Portal, admin: Client) ->
         namespace="",
         team=None,
     )
-    assert "<td>NVIDIA-A10, unknown</td>" in text_of(admin, LIST)
+    assert ">NVIDIA-A10, unknown</td>" in text_of(admin, LIST)
     assert "Empty nodes: NVIDIA-A10, unknown" in text_of(admin, path_of(one))
 
 

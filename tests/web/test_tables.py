@@ -2,6 +2,8 @@
 
 import csv
 import io
+import re
+from dataclasses import replace
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -11,7 +13,7 @@ from apps.usage.domain.usage_query import UsageRow
 from apps.web.components import tables
 from apps.web.components.formats import Format, Value
 from apps.web.components.page_query import href
-from apps.web.components.table_rendering import csv_text
+from apps.web.components.table_rendering import body, csv_text
 from apps.web.components.tables import Column, Table, TableRow
 
 ZONE = ZoneInfo("UTC")
@@ -51,6 +53,23 @@ def test_only_a_long_name_may_take_several_lines() -> None:
     short, long = (table(row(name)).body()[0][0] for name in ("vision", "v" * 60))
     assert not short.is_long
     assert long.is_long
+
+
+def test_a_bar_that_is_over_has_a_tick_at_100_percent() -> None:
+    full, over = (row("a"), replace(row("b"), values={"name": "b", "utilization_ratio": 2.0}))
+    assert [c[2].share + c[2].whole for c in table(full).body()] == ["0.500"]
+    cells = [line[2] for line in table(full, over).body()]
+    assert [(c.share, c.whole) for c in cells] == [("0.250", "0.500"), ("1.000", "0.500")]
+    assert 'class="num bar bar-over" style="--share: 0.250; --whole: 0.500"' in body([cells])
+
+
+def test_a_cell_brings_the_head_of_its_column_along() -> None:
+    told = body(table(row("a")).body())
+    assert re.findall('data-label="([^"]+)"', told) == [
+        "Allocated GPU-h",
+        "Utilization %",
+        "Waited",
+    ]
 
 
 def test_a_file_has_the_rows_and_the_total_in_full() -> None:

@@ -64,3 +64,25 @@ def test_a_table_has_no_scroller_of_its_own_and_its_head_stays_below_the_bar(
         assert abs(head["y"] - bar) <= 2
 
     screen.visit(served, steps)
+
+
+@SCRIPTS
+def test_on_a_phone_controls_are_behind_a_button_and_rows_are_blocks(
+    served: str, screen: Screen, scripts: bool
+) -> None:
+    def steps(page: Page) -> None:
+        sign_in(page, "cleo", f"/capacity/teams/?{HOURLY}")
+        second = page.locator("#teams tbody tr").first.locator("td").nth(1)
+        label = second.get_attribute("data-label")
+        assert label in second.evaluate("el => getComputedStyle(el, '::before').content")
+        page.goto(f"/costs/?{HOURLY}")
+        group = page.get_by_label("Group by")
+        expect(group).to_be_hidden()
+        page.locator(".filter-row > summary").click()
+        expect(group).to_be_visible()
+        page.set_viewport_size({"width": 1440, "height": 900})
+        page.reload()
+        expect(page.locator(".filter-row > summary")).to_be_hidden()
+        expect(group).to_be_visible()
+
+    screen.visit(served, steps, width=390, scripts=scripts)

@@ -3,7 +3,7 @@
 import csv
 import io
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from html import escape
 from itertools import islice
 
@@ -19,12 +19,12 @@ from apps.web.components.tables import Cell, Table
 
 def body(rows: Iterable[list[Cell]]) -> SafeString:
     """Return the rows of a table's body."""
-    return _joined(_row("".join(map(_cell, cells))) for cells in rows)
+    return _joined(_row(_cells(cells, _cell)) for cells in rows)
 
 
 def foot(cells: list[Cell]) -> SafeString:
     """Return the row of a total; text that is absent there stays empty, unlike a number."""
-    return _joined([_row("".join(map(_foot_cell, cells)))])
+    return _joined([_row(_cells(cells, _foot_cell))])
 
 
 def _joined(rows: Iterable[str]) -> SafeString:
@@ -32,25 +32,29 @@ def _joined(rows: Iterable[str]) -> SafeString:
 
 
 def _row(cells: str) -> str:
-    return f"<tr>{cells}</tr>"
+    return f'<tr role="row">{cells}</tr>'
+
+
+def _cells(cells: Sequence[Cell], written: Callable[[Cell], str]) -> str:
+    """Return the cells of a row; all but the first, its name, bring the head of their column."""
+    first, *others = cells
+    labelled = (f'<td role="cell" data-label="{escape(c.label)}"{written(c)}' for c in others)
+    return f'<td role="cell"{written(first)}{"".join(labelled)}'
 
 
 def _cell(cell: Cell) -> str:
-    return f"<td{_attributes(cell)}>{_content(cell)}</td>"
+    return f"{_attributes(cell)}>{_content(cell)}</td>"
 
 
 def _foot_cell(cell: Cell) -> str:
     number = ' class="num"' if cell.is_number else ""
     absent = cell.text == NOTHING and not cell.is_number
-    return f"<td{number}{_title(cell)}>{'' if absent else _content(cell)}</td>"
+    return f"{number}{_title(cell)}>{'' if absent else _content(cell)}</td>"
 
 
 def _attributes(cell: Cell) -> str:
-    if cell.share and cell.mark:
-        style = f"--share: {escape(cell.share)}; --mark: {escape(cell.mark)}"
-        kind = f' class="num bar bar-marked" style="{style}"'
-    elif cell.share:
-        kind = f' class="num bar" style="--share: {escape(cell.share)}"'
+    if cell.share:
+        kind = _bar(cell)
     elif cell.is_number:
         kind = ' class="num"'
     elif cell.wraps:
@@ -61,6 +65,13 @@ def _attributes(cell: Cell) -> str:
     else:
         kind = ""
     return kind + _title(cell)
+
+
+def _bar(cell: Cell) -> str:
+    parts = [("share", cell.share), ("mark", cell.mark), ("whole", cell.whole)]
+    style = "; ".join(f"--{name}: {escape(value)}" for name, value in parts if value)
+    marked = f"{' bar-marked' if cell.mark else ''}{' bar-over' if cell.whole else ''}"
+    return f' class="num bar{marked}" style="{style}"'
 
 
 def _title(cell: Cell) -> str:

@@ -105,6 +105,11 @@ class Column:
         return self.kind in NUMERIC
 
     @property
+    def head(self) -> str:
+        """The label with its unit."""
+        return f"{self.label} {self.unit}".rstrip()
+
+    @property
     def falls_first(self) -> bool:
         """Whether sorting by it starts with the largest or latest."""
         return self.kind in FALLING
@@ -250,7 +255,8 @@ class Cell:
     """One cell ready for the page: `text` short, `title` the exact value.
 
     `explain_href` leads to what the figure is made of; `share` (0..1) is drawn as a bar, `mark`
-    (0..1) as a tick on it.
+    (0..1) as a tick on it, and `whole` (0..1) as the tick where 100 % is, in a column that has
+    more. `label` is the head of its column, for screens on which a row is a block of its own.
     """
 
     text: str
@@ -262,6 +268,8 @@ class Cell:
     explain_href: str = ""
     share: str = ""
     mark: str = ""
+    whole: str = ""
+    label: str = ""
 
     @property
     def is_long(self) -> bool:
@@ -363,12 +371,21 @@ class Table:
 
     def body(self) -> list[list[Cell]]:
         """Return the cells of the rows."""
-        columns = self.shown_columns
-        return [[self._cell(row, column) for column in columns] for row in self.rows]
+        scales = [(column, self._scale(column)) for column in self.shown_columns]
+        return [[self._cell(row, column, scale) for column, scale in scales] for row in self.rows]
 
     def foot(self) -> list[Cell]:
         """Return the cells of the total; empty without one."""
-        return [self._cell(self.total, c) for c in self.shown_columns] if self.total else []
+        if self.total is None:
+            return []
+        return [self._cell(self.total, c, self._scale(c)) for c in self.shown_columns]
+
+    def _scale(self, column: Column) -> float:
+        """Return the ratio at which a bar of this column is full: 1, or the largest above."""
+        if column.kind is not Format.RATIO:
+            return 1.0
+        values = (row.values.get(column.key) for row in self.rows)
+        return max(1.0, *(float(v) for v in values if isinstance(v, int | float)), 1.0)
 
     def records(self) -> Iterator[list[str]]:
         """Yield the head, all rows and the total with exact values: what a file carries."""
@@ -381,7 +398,7 @@ class Table:
     def _record(self, row: TableRow) -> list[str]:
         return [exact(row.values.get(c.key), c.kind, self.zone) for c in self.columns]
 
-    def _cell(self, row: TableRow, column: Column) -> Cell:
+    def _cell(self, row: TableRow, column: Column, scale: float) -> Cell:
         value = row.values.get(column.key)
         text = shown(value, column.kind, self.zone)
         if column.unit == "%":
@@ -398,7 +415,9 @@ class Table:
             href=row.links.get(column.key),
             badge=row.badges.get(column.key, ""),
             explain_href=_explain_href(row, column, value),
-            share=_share(value, column),
+            share=_share(value, column, scale),
+            whole=f"{1 / scale:.3f}" if scale > 1 else "",
+            label=column.head,
         )
 
 
@@ -409,11 +428,11 @@ def _unit_of_exact(column: Column) -> str:
     return "" if column.kind in (Format.RATIO, Format.CHANGE) else column.unit
 
 
-def _share(value: Value, column: Column) -> str:
+def _share(value: Value, column: Column, scale: float) -> str:
     """Return how much of a bar a ratio fills, 0..1; empty for what is no ratio of a whole."""
     if column.kind is not Format.RATIO or not isinstance(value, int | float):
         return ""
-    return f"{min(max(value, 0.0), 1.0):.3f}"
+    return f"{min(max(value / scale, 0.0), 1.0):.3f}"
 
 
 def _explain_href(row: TableRow, column: Column, value: Value) -> str:

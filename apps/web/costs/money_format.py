@@ -37,9 +37,9 @@ class MoneyTable(Table):
                     record[place] = in_full(row.amounts[column.key])
         return record
 
-    def _cell(self, row: TableRow, column: Column) -> Cell:
+    def _cell(self, row: TableRow, column: Column, scale: float) -> Cell:
         if not isinstance(row, MoneyRow) or column.key not in row.amounts:
-            return Table._cell(self, row, column)
+            return Table._cell(self, row, column, scale)
         text, full = row.printed[column.key], in_full(row.amounts[column.key])
         return Cell(
             text=text,
@@ -47,6 +47,7 @@ class MoneyTable(Table):
             is_number=True,
             href=row.links.get(column.key),
             explain_href=row.explains.get(column.key, "") if full else "",
+            label=column.head,
         )
 
 

@@ -57,7 +57,6 @@ def team_home(request: PageRequest, reading: QuerySession, scope: TeamScope) -> 
         comparison=scope.comparison,
         gaps=scope.gaps,
         quality=quality_of(scope.reading, freshness, sums.amounts if sums else None),
-        scope_label="My teams",
         kept_query=scope.query,
         **context,
     )

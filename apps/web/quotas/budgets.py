@@ -153,6 +153,7 @@ _USED = (
     Column("used_gpu_hours", "Used", Format.NUMBER, "GPU-h"),
     Column("allowance_gpu_hours", "Budget", Format.NUMBER, "GPU-h"),
 )
+_TICKS = "used ÷ budget; grey tick: linear pace, dark tick: 100 %"
 _OUTLOOK = Column("outlook", "Forecast", wraps=True)
 """The forecast tells in words what those say that are in files alone."""
 
@@ -162,14 +163,14 @@ class BudgetTable(Table):
 
     __slots__ = ()
 
-    def _cell(self, row: TableRow, column: Column) -> Cell:
-        cell = Table._cell(self, row, column)
+    def _cell(self, row: TableRow, column: Column, scale: float) -> Cell:
+        cell = Table._cell(self, row, column, scale)
         used, rate = row.values.get("used_ratio"), row.values.get("burn_rate")
         if column.key != "used_ratio" or not isinstance(used, float):
             return cell
         if not isinstance(rate, int | float) or not rate:
             return cell
-        return replace(cell, mark=f"{min(1.0, used / rate):.3f}")
+        return replace(cell, mark=f"{min(1.0, used / rate / scale):.3f}")
 
 
 class LaterBudgets(Sequence[BudgetRow]):
@@ -283,7 +284,13 @@ def money_table(found: Sequence[MoneyBudgetRow], reading: QuerySession) -> Table
             Column("team", "Team"),
             Column("period", "Period"),
             _PACE,
-            Column("used_ratio", "Used", Format.RATIO, "%", "used ÷ budget"),
+            Column(
+                "used_ratio",
+                "Used",
+                Format.RATIO,
+                "%",
+                _TICKS,
+            ),
             Column("used", "Used", Format.COUNT),
             Column("allowance", "Budget", Format.COUNT),
             Column("currency", "Currency"),
