@@ -44,8 +44,9 @@ def test_axe_finds_nothing_and_no_page_scrolls_sideways(
         ):
             page.goto(path)
             settle(page)
-            for closed in page.locator("main details").all()[:2]:
-                closed.locator("summary").click()
+            for closed in page.locator("main details").all()[:3]:
+                if closed.locator("> summary").is_visible():  # a desk has no button for filters
+                    closed.locator("> summary").click()
             found.extend(f"{path}: {each}" for each in violations(page))
             if page.evaluate("document.documentElement.scrollWidth > window.innerWidth"):
                 found.append(f"{path} scrolls sideways")
