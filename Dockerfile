@@ -16,7 +16,7 @@ RUN useradd --uid 10001 --no-create-home --shell /usr/sbin/nologin portal \
 WORKDIR /srv/gpuportal
 COPY --from=packages /opt/venv /opt/venv
 COPY --from=front-end /build/node_modules node_modules
-COPY manage.py LICENSE ./
+COPY manage.py gunicorn.conf.py LICENSE ./
 COPY scripts scripts
 COPY gpuportal gpuportal
 COPY templates templates

@@ -1,11 +1,18 @@
 """The Celery application: `celery -A gpuportal worker` and `celery -A gpuportal beat`."""
 
 import os
+import sys
+import tempfile
 
 from celery import Celery
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "gpuportal.settings")
+if "worker" in sys.argv[1:] and os.environ.get("GPUPORTAL_METRICS_PORT"):
+    # Before the first metric is made: a worker forks, and its parent answers for its children.
+    os.environ["PROMETHEUS_MULTIPROC_DIR"] = tempfile.mkdtemp(prefix="gpuportal-metrics-")
 
 app = Celery("gpuportal")
 app.config_from_object("django.conf:settings", namespace="CELERY")
 app.autodiscover_tasks()
+
+from gpuportal import celery_signals  # noqa: E402, F401 - makes metrics, and connects itself

@@ -10,6 +10,7 @@ from django.core.exceptions import ImproperlyConfigured
 
 from gpuportal import env
 from gpuportal.env import database
+from gpuportal.logs import logging_settings
 from gpuportal.single_sign_on import single_sign_on
 
 BASE_DIR = Path(__file__).resolve().parent.parent
@@ -74,8 +75,11 @@ INSTALLED_APPS = [
 ]
 
 MIDDLEWARE = [
-    # Before all that looks at the host or at TLS: probes ask a pod by its IP, over plain HTTP.
+    # Before all that looks at the host or at TLS: probes and Prometheus ask a pod by its IP, over
+    # plain HTTP.
+    "gpuportal.requests.RequestMiddleware",
     "gpuportal.probes.ProbeMiddleware",
+    "gpuportal.metrics_server.MetricsMiddleware",
     # So early that what the others answer themselves is not kept either.
     "apps.web.middleware.NoStoreMiddleware",
     "apps.web.middleware.FeaturesMiddleware",
@@ -159,6 +163,7 @@ CELERY_WORKER_PREFETCH_MULTIPLIER = 1
 CELERY_WORKER_CONCURRENCY = env.whole("GPUPORTAL_WORKER_CONCURRENCY", 1, least=1)
 CELERY_TASK_ACKS_LATE = True
 CELERY_TIMEZONE = "UTC"
+CELERY_BEAT_SCHEDULER = "gpuportal.beat:MeasuredScheduler"
 CELERY_BEAT_SCHEDULE_FILENAME = str(VAR_DIR / "beat-schedule")
 WAITING_SECONDS = env.whole("GPUPORTAL_WAITING_SECONDS", 15, least=1)
 
@@ -208,6 +213,7 @@ CELERY_BEAT_SCHEDULE = {
     "renew-seals": _every("alerts.renew_seals", hours=24),
     "clear-sessions": _every("operations.clear_sessions", hours=24),
     "doctor": _every("operations.run_doctor", minutes=15),
+    "heartbeat": _every("operations.note_heartbeat", seconds=30),
 }
 
 # ---------------------------------------------------------------- people
@@ -417,15 +423,15 @@ ALERTS_IDLE_HOURS = env.levels("GPUPORTAL_ALERTS_IDLE_HOURS", "12,72")
 ALERTS_WAIT_HOURS = env.levels("GPUPORTAL_ALERTS_WAIT_HOURS", "4,24")
 ALERTS_GAP_HOURS = env.levels("GPUPORTAL_ALERTS_GAP_HOURS", "3,24")
 
-LOGGING = {
-    "version": 1,
-    "disable_existing_loggers": False,
-    "formatters": {"plain": {"format": "%(asctime)s %(levelname)s %(name)s %(message)s"}},
-    "handlers": {"console": {"class": "logging.StreamHandler", "formatter": "plain"}},
-    "root": {
-        "handlers": ["console"],
-        "level": env.one_of("GPUPORTAL_LOG_LEVEL", "INFO", ("DEBUG", "INFO", "WARNING", "ERROR")),
-    },
-    # At DEBUG both write whole addresses, and who knows a webhook's can post to it.
-    "loggers": {"apprise": {"level": "WARNING"}, "urllib3": {"level": "INFO"}},
-}
+# ---------------------------------------------------------------- log and metrics
+
+LOG_LEVEL = env.one_of("GPUPORTAL_LOG_LEVEL", "INFO", ("DEBUG", "INFO", "WARNING", "ERROR"))
+LOGGING = logging_settings(
+    env.one_of("GPUPORTAL_LOG_FORMAT", "plain", ("plain", "json")), LOG_LEVEL
+)
+# Celery would replace the handlers of its processes by its own.
+CELERY_WORKER_HIJACK_ROOT_LOGGER = False
+ACCESS_LOG = env.flag("GPUPORTAL_ACCESS_LOG", default=False)
+METRICS_PORT = env.whole("GPUPORTAL_METRICS_PORT", 0, most=65_535)
+METRICS_ADDRESS = env.text("GPUPORTAL_METRICS_ADDRESS", "0.0.0.0")  # noqa: S104 - scrapers are elsewhere
+METRICS_TOKEN = env.text("GPUPORTAL_METRICS_TOKEN", "")

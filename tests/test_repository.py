@@ -30,7 +30,7 @@ DATA = ROOT / "simulator" / "data"
 MACHINE_PATH = re.compile(r"(?<![\w.])/(" + "|".join(("root", "home", "Users", "work")) + r")/\w")
 SERVICES = ["web", "worker", "beat", "watch", "postgres", "redis", "prometheus"]
 # Variables that are no setting of ours: what Python, Django, pip and CI read themselves.
-NOT_OURS = {"CI", "DJANGO_SETTINGS_MODULE", "PATH", "PYTHONUNBUFFERED"}
+NOT_OURS = {"CI", "DJANGO_SETTINGS_MODULE", "PATH", "PYTHONUNBUFFERED", "PROMETHEUS_MULTIPROC_DIR"}
 ENV_READERS = {
     "amount",
     "levels",

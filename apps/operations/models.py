@@ -69,6 +69,16 @@ class SeenExporters(models.Model):
         return f"{self.cluster_id} changed {self.changed_at}"
 
 
+class Heartbeat(models.Model):
+    """That a task which beat sent at `sent_at` was carried out at `at`; one row."""
+
+    sent_at = models.DateTimeField()
+    at = models.DateTimeField()
+
+    def __str__(self) -> str:
+        return f"{self.sent_at} at {self.at}"
+
+
 class CatalogProposal(models.Model):
     """A proposal to change what the catalog says of a team.
 

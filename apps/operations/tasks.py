@@ -1,6 +1,7 @@
 """Celery entry points: primitives in, one service call, a count out."""
 
 from datetime import UTC, datetime
+from typing import Any
 
 from celery import shared_task
 from django.core.management import call_command
@@ -31,3 +32,12 @@ def clear_sessions(**_: object) -> int:
 def send_monthly_reports(**_: object) -> int:
     """Send the reports of the month before; return how many were sent."""
     return services.send_monthly_reports(now=datetime.now(UTC))
+
+
+@shared_task(name="operations.note_heartbeat", bind=True)
+def note_heartbeat(self: Any, **_: object) -> int:
+    """Note that beat, broker and a worker are there; `sent_at` is of the message."""
+    now = datetime.now(UTC)
+    sent_at = getattr(self.request, "sent_at", None)
+    services.note_heartbeat(datetime.fromtimestamp(sent_at, UTC) if sent_at else now, now=now)
+    return 1

@@ -9,6 +9,7 @@ from apps.operations.services.deriving import (
 )
 from apps.operations.services.doctor import Diagnosis, ExaminedCluster, UnknownCluster, run_doctor
 from apps.operations.services.exporting import export_catalog
+from apps.operations.services.heartbeats import note_heartbeat
 from apps.operations.services.loading import CatalogNotStored, ensure_builtin, load_catalog
 from apps.operations.services.monthly_mail import send_monthly_reports
 from apps.operations.services.proposals import (
@@ -28,3 +29,4 @@ from apps.operations.services.report_figures import (
     previous_month,
 )
 from apps.operations.services.report_file import month_report_file
+from apps.operations.services.scrape import portal_series

@@ -29,6 +29,7 @@ from apps.clusters.ports import (
     WatchExpired,
 )
 from gpuportal import env
+from gpuportal.metrics import SourceRequest, source_request
 
 _CONNECTIONS = 32
 
@@ -206,6 +207,7 @@ class KubernetesApi:
         self._timeout = (10.0, timeout_seconds)
         self._watch_seconds = watch_seconds
         self._watch_timeout = (10.0, watch_seconds + silence_seconds)
+        self._server = str(client.configuration.host)
         self._streams: set[urllib3.BaseHTTPResponse] = set()
         self._lock = threading.Lock()
         self._closed = False
@@ -334,7 +336,11 @@ class KubernetesApi:
     # ------------------------------------------------------------ requests
 
     def _read(self, path: str, query: Mapping[str, str]) -> tuple[int, bytes, Mapping[str, str]]:
-        with self._request(path, query, timeout=self._timeout) as response:
+        with (
+            source_request("kubernetes", self._server) as measured,
+            self._request(path, query, timeout=self._timeout) as response,
+        ):
+            measured.received(len(response.data))
             return response.status, response.data, response.headers
 
     @contextmanager
@@ -395,11 +401,13 @@ class KubernetesApi:
     def _parts(self, response: urllib3.BaseHTTPResponse, path: str) -> Iterator[bytes]:
         """Yield the lines of a stream as they come; a half line at its end means it was cut."""
         rest = b""
+        received = SourceRequest("kubernetes", self._server).received
         while True:
             # Whatever has arrived, without waiting for more.
             part = response.read1(_READ_BYTES)
             if not part:
                 break
+            received(len(part))
             *lines, rest = (rest + part).split(b"\n")
             yield from (line for line in lines if line.strip())
         if rest.strip():

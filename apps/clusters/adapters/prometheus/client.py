@@ -26,6 +26,7 @@ from apps.clusters.adapters.prometheus.http_api import (
 )
 from apps.clusters.domain.window import SLOT_SECONDS
 from apps.clusters.ports import SourceRejected, SourceUnavailable
+from gpuportal.metrics import source_request
 
 ATTEMPTS = 4
 CONNECT_TIMEOUT_SECONDS = 10.0
@@ -237,8 +238,10 @@ class PrometheusApi:
     def _repeat(self, method: str, path: str, form: Mapping[str, str] | None) -> bytes:
         for attempt in range(ATTEMPTS):
             try:
-                with self._gate:
-                    return self._once(method, path, form)
+                with self._gate, source_request("prometheus", self.config.url) as measured:
+                    body = self._once(method, path, form)
+                    measured.received(len(body))
+                    return body
             except _Repeatable as failure:
                 last = attempt == ATTEMPTS - 1
                 seconds = self._seconds(attempt, failure.wait_seconds)

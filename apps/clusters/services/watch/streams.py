@@ -1,5 +1,6 @@
 """Following one collection for ever: list, watch, take up again; and the time this covers."""
 
+import contextlib
 import logging
 import queue
 import threading
@@ -17,6 +18,7 @@ from apps.clusters.services.watch.collections import (
     WatchForbidden,
     WatchSilent,
 )
+from gpuportal.metrics import WATCH_CONNECTED, WATCH_EVENT, WATCH_RELISTS
 
 # A stream that is well proves itself more often than this: it ends in order after a minute.
 GAP_SECONDS = 90.0
@@ -182,15 +184,23 @@ class Stream:
     _delay: float = 0.0
     _refused: bool = False
     _silent_since: float | None = None
+    _connected: bool = False
 
     def run(self) -> None:
         """Follow the collection; returns after a stop. Only a programming error is raised."""
+        try:
+            self._follow()
+        finally:
+            self._note_connected(connected=False)
+
+    def _follow(self) -> None:
         while not self.stopped():
             try:
                 self._once()
             except WatchExpired as error:
                 logger.info("cluster %s: %s; listing again", self.cluster, error)
                 self._version = ""
+                self._note_connected(connected=False)
                 # A server that forgets at once must not be listed in a tight loop.
                 self.wait(FIRST_DELAY_SECONDS)
             except SourceUnavailable as error:
@@ -220,6 +230,7 @@ class Stream:
             if change.type == "BOOKMARK" or self.keep is None or self.keep(change.object):
                 at_once = self._put(WatchEvent(self.path, change, self._now(), asked))
             self._version = change.resource_version or self._version
+            WATCH_EVENT.labels(self.cluster, self.path).set(self._now())
             self._heard()
             if self.stopped():
                 return
@@ -228,6 +239,7 @@ class Stream:
                 return
         self._put(WatchClosed(self.path, self._now(), asked))
         self._silent_since = None
+        self._note_connected(connected=True)
         if not changes:
             # A server that ends every watch at once must not be asked in a tight loop.
             self.wait(FIRST_DELAY_SECONDS)
@@ -245,12 +257,22 @@ class Stream:
         )
         items = listing.items if self.keep is None else list(filter(self.keep, listing.items))
         self._put(Relisted(self.path, items, at))
+        WATCH_RELISTS.labels(self.cluster, self.path).inc()
         self._version = listing.resource_version
         self._heard()
         self._refused = False
 
     def _heard(self) -> None:
         self._delay, self._silent_since = 0.0, None
+        self._note_connected(connected=True)
+
+    def _note_connected(self, *, connected: bool) -> None:
+        if connected and not self._connected:
+            WATCH_CONNECTED.labels(self.cluster, self.path).set(self._now())
+        elif self._connected and not connected:
+            with contextlib.suppress(KeyError):
+                WATCH_CONNECTED.remove(self.cluster, self.path)
+        self._connected = connected
 
     def _is_heard(self, error: SourceUnavailable) -> bool:
         """Tell that nothing is heard of what is optional; return whether anybody listens."""
@@ -273,6 +295,7 @@ class Stream:
     def _back_off(self, error: Exception, then: str) -> None:
         self._delay = min(max(self._delay * 2, FIRST_DELAY_SECONDS), LONGEST_DELAY_SECONDS)
         self._delay = max(self._delay, wait_requested(error))
+        self._note_connected(connected=False)
         if self.stopped():
             return
         again = self._refused

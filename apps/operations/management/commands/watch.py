@@ -18,6 +18,7 @@ from apps.clusters.services import (
     watch_cluster,
 )
 from apps.operations.services.deriving import PendingRefresher
+from gpuportal.metrics_server import serve
 
 logger = logging.getLogger(__name__)
 
@@ -75,6 +76,7 @@ class Command(BaseCommand):
         before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
         for number in before:
             signal.signal(number, lambda *_: stop.set())
+        serve()
         looks = PendingRefresher(stop, name).start()
         try:
             Watchers(_watch, stop, name).run()

@@ -1,0 +1,61 @@
+"""How many tasks are in Celery's queues, and since when, asked of the broker itself."""
+
+import json
+from collections import defaultdict
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from celery import current_app
+
+_SECONDS = 2
+
+
+class QueueDepth(NamedTuple):
+    """Tasks in a queue; `oldest` is when the first of them was sent, Unix seconds."""
+
+    messages: int
+    oldest: float | None
+
+
+def queue_depths() -> dict[str, QueueDepth]:
+    """Return the queues of this installation by name. Raises what kombu and redis raise."""
+    with current_app.connection_for_read(connect_timeout=_SECONDS) as connection:
+        names = _queue_names()
+        if connection.transport_cls == "filesystem":
+            return _of_files(names)
+        channel = connection.default_channel
+        return {name: _of_redis(channel.client, name) for name in names}
+
+
+def _queue_names() -> set[str]:
+    conf = current_app.conf
+    routed = (conf.task_routes or {}).values() if isinstance(conf.task_routes, dict) else ()
+    names = {one["queue"] for one in routed if isinstance(one, dict) and "queue" in one}
+    return names | set(current_app.amqp.queues)
+
+
+def _of_redis(client: Any, name: str) -> QueueDepth:
+    """Return the length of a list; senders push to its left, workers pop from its right."""
+    length = int(client.llen(name))
+    oldest = client.lindex(name, -1) if length else None
+    if oldest is None:
+        return QueueDepth(length, None)
+    headers = json.loads(oldest).get("headers") or {}
+    sent_at = headers.get("sent_at")
+    return QueueDepth(length, float(sent_at) if sent_at is not None else None)
+
+
+def _of_files(names: set[str]) -> dict[str, QueueDepth]:
+    """Return the messages in a folder, a file each: TIME_UUID.QUEUE.msg."""
+    folder = Path(current_app.conf.broker_transport_options["data_folder_in"])
+    times: dict[str, list[float]] = defaultdict(list)
+    for path in folder.glob("*.msg"):
+        try:
+            times[path.name.split(".")[1]].append(path.stat().st_mtime)
+        except FileNotFoundError:  # a worker took it meanwhile
+            continue
+    return {
+        name: QueueDepth(len(times[name]), min(times[name], default=None))
+        for name in sorted(names | times.keys())
+        if "pidbox" not in name
+    }

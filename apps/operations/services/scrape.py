@@ -1,0 +1,105 @@
+"""Series of the whole portal, read when Prometheus asks and cached for some seconds."""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+from django.db import connection, transaction
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.metrics_core import Metric
+
+from apps.operations.adapters.task_queues import queue_depths
+from apps.operations.domain.series import HEALTH, QUEUES, SCRAPE, Readings, Series
+from apps.operations.selectors.portal_health import portal_health
+
+logger = logging.getLogger(__name__)
+_CACHE_SECONDS = 15.0
+_QUERY_SECONDS = 5
+
+
+@dataclass(slots=True)
+class SeriesSource:
+    """Where some series are read from; a failure leaves them out, and a series says so."""
+
+    name: str
+    series: Sequence[Series]
+    read: Callable[[datetime], Readings]
+    cache_seconds: float = _CACHE_SECONDS
+    database: bool = True
+    _at: float | None = None
+    _took: float = 0.0
+    _found: Readings | None = None
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def families(self) -> Iterator[Metric]:
+        """Yield the series as they were read last; anew where that was too long ago."""
+        with self._lock:
+            if self._at is None or time.monotonic() - self._at >= self.cache_seconds:
+                self._read()
+            found, took = self._found, self._took
+        if found is not None:
+            for one in self.series:
+                if found.get(one.name):
+                    yield _family(one, found)
+        of = (self.name,)
+        ok, seconds = SCRAPE
+        yield _family(ok, {ok.name: [(of, float(found is not None))]})
+        yield _family(seconds, {seconds.name: [(of, took)]})
+
+    def _read(self) -> None:
+        began = time.monotonic()
+        try:
+            self._found = self._bounded() if self.database else self.read(datetime.now(UTC))
+        except Exception as error:
+            # Whatever it is: the other series are worth reading, now more than ever.
+            logger.warning("series of %s cannot be read: %s", self.name, error)
+            self._found = None
+        self._at = time.monotonic()
+        self._took = self._at - began
+
+    def _bounded(self) -> Readings:
+        with transaction.atomic():
+            if connection.vendor == "postgresql":
+                with connection.cursor() as cursor:
+                    cursor.execute(f"SET LOCAL statement_timeout = '{_QUERY_SECONDS}s'")
+            return self.read(datetime.now(UTC))
+
+
+def _family(series: Series, found: Readings) -> Metric:
+    family = GaugeMetricFamily(series.name, series.help, labels=series.labels)
+    for labels, value in found[series.name]:
+        family.add_metric(labels, value)
+    return family
+
+
+def _queues(_: datetime) -> Readings:
+    depths = queue_depths()
+    messages, oldest = QUEUES
+    return {
+        messages.name: [((name,), float(one.messages)) for name, one in depths.items()],
+        oldest.name: [
+            ((name,), one.oldest) for name, one in depths.items() if one.oldest is not None
+        ],
+    }
+
+
+SOURCES = (
+    SeriesSource("portal", HEALTH, portal_health),
+    SeriesSource("queues", QUEUES, _queues, database=False),
+)
+
+
+def portal_series() -> Iterator[Metric]:
+    """Yield every series that is not of one process; those of a source that fails are absent."""
+    merged: dict[str, Metric] = {}
+    for source in SOURCES:
+        for family in source.families():
+            # Of several sources that tell the same of themselves one family is made.
+            if family.name in merged:
+                merged[family.name].samples.extend(family.samples)
+            else:
+                merged[family.name] = family
+    yield from merged.values()

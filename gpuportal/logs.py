@@ -1,0 +1,48 @@
+"""The log: plain lines or JSON, each with the ids of the request and task that it is of."""
+
+import logging
+from contextvars import ContextVar
+from typing import Any
+
+REQUEST_ID: ContextVar[str] = ContextVar("request_id", default="")
+"""The id of the web request; a task has that of the request which sent it."""
+TASK_ID: ContextVar[str] = ContextVar("task_id", default="")
+_PLAIN = "%(asctime)s %(levelname)s %(name)s %(message)s"
+
+
+class ContextFilter(logging.Filter):
+    """Adds `request_id` and `task_id` to each record; None where there is none."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        record.request_id = REQUEST_ID.get() or None
+        record.task_id = TASK_ID.get() or None
+        return True
+
+
+def logging_settings(form: str, level: str) -> dict[str, Any]:
+    """Return Django's LOGGING; `form` is plain or json."""
+    formatters: dict[str, dict[str, Any]] = {
+        "plain": {"format": _PLAIN},
+        "json": {
+            "()": "pythonjsonlogger.json.JsonFormatter",
+            "fmt": "%(asctime)s %(levelname)s %(name)s %(message)s %(request_id)s %(task_id)s",
+            "rename_fields": {"asctime": "time", "levelname": "level", "name": "logger"},
+            "datefmt": "%Y-%m-%dT%H:%M:%S%z",
+        },
+    }
+    return {
+        "version": 1,
+        "disable_existing_loggers": False,
+        "formatters": {form: formatters[form]},
+        "filters": {"context": {"()": "gpuportal.logs.ContextFilter"}},
+        "handlers": {
+            "console": {
+                "class": "logging.StreamHandler",
+                "formatter": form,
+                "filters": ["context"],
+            }
+        },
+        "root": {"handlers": ["console"], "level": level},
+        # At DEBUG both write whole addresses, and who knows a webhook's can post to it.
+        "loggers": {"apprise": {"level": "WARNING"}, "urllib3": {"level": "INFO"}},
+    }
