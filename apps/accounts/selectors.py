@@ -12,6 +12,7 @@ from django.db import connection
 from django.db.models import Count, Exists, OuterRef, Q, QuerySet
 
 from apps.accounts.domain.identity import Role, TokenScope, is_reserved, unpacked_scopes
+from apps.accounts.domain.rows import row_from
 from apps.accounts.models import ApiToken, Membership, SavedView, Team, User
 from apps.accounts.permissions import can_administer
 
@@ -117,14 +118,10 @@ class TokenRow:
 def tokens_of(user: User, *, now: datetime) -> list[TokenRow]:
     """Return the tokens of `user`, live ones first, then the latest. One query."""
     rows = [
-        TokenRow(
-            pk=token.pk,
-            name=token.name,
-            ending=token.ending,
+        row_from(
+            TokenRow,
+            token,
             scopes=tuple(token.scopes.split(",")),
-            created_at=token.created_at,
-            expires_at=token.expires_at,
-            last_used_at=token.last_used_at,
             state=_state(token, now),
         )
         for token in ApiToken.objects.filter(user=user).order_by("-created_at", "-pk")

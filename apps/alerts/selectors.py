@@ -7,6 +7,7 @@ from datetime import datetime, time
 from django.db.models import Count, Exists, Max, OuterRef, Q, Subquery
 from django.db.models.functions import Coalesce
 
+from apps.accounts.domain.rows import row_from
 from apps.accounts.models import Team, User
 from apps.accounts.permissions import Visibility, can_administer, teams_led_by
 from apps.alerts.domain.alerts import LASTING_KINDS, AlertKind, IdleChoice, IdleDecision
@@ -246,17 +247,11 @@ def _alert_row(alert: Alert, answer: IdleAnswer | None) -> AlertRow:
     told = None
     if answer is not None and alert.kind == AlertKind.IDLE.value:
         told = AnswerRow(answer.person, answer.at, answer.reason, answer.until)
-    return AlertRow(
+    return row_from(
+        AlertRow,
+        alert,
         id=alert.pk,
-        kind=alert.kind,
-        subject=alert.subject,
-        team_id=alert.team_id,
         team=alert.team.name if alert.team else None,
-        title=alert.title,
-        text=alert.text,
-        path=alert.path,
-        at=alert.at,
-        urgent=alert.urgent,
         answer=told,
     )
 
@@ -276,20 +271,14 @@ def channel_rows(user: User, *, only: int | None = None) -> list[ChannelRow]:
         )
     )
     return [
-        ChannelRow(
+        row_from(
+            ChannelRow,
+            row,
             id=row.pk,
-            name=row.name,
-            kind=row.kind,
             address=row.shown,
             team=row.team.name if row.team else None,
             owner=row.owner.username if row.owner else None,
             kinds=tuple(row.kinds),
-            cadence=row.cadence,
-            at=row.at,
-            weekday=row.weekday,
-            quiet_from=row.quiet_from,
-            quiet_to=row.quiet_to,
-            active=row.active,
             last_sent_at=row.last_sent,
             last_error=_error(row.last_error, row.failed_due, row.last_sent),
         )
@@ -336,18 +325,14 @@ def delivery_page(
 
 
 def _delivery_row(row: Delivery) -> DeliveryRow:
-    return DeliveryRow(
+    return row_from(
+        DeliveryRow,
+        row,
         id=row.pk,
         title=row.alert.title,
         kind=row.alert.kind,
         subject=row.alert.subject,
         channel=row.channel.name,
-        channel_id=row.channel_id,
-        state=row.state,
-        due_at=row.due_at,
-        sent_at=row.sent_at,
-        failures=row.failures,
-        error=row.error,
     )
 
 
@@ -362,16 +347,11 @@ def mute_rows(user: User, at: datetime) -> list[MuteRow]:
     seen = Channel.objects.filter(seen_channels(user))
     rows = Mute.objects.filter(channel__in=seen, end__gt=at).select_related("channel")
     return [
-        MuteRow(
+        row_from(
+            MuteRow,
+            row,
             id=row.pk,
             channel=row.channel.name,
-            channel_id=row.channel_id,
-            kind=row.kind,
-            subject=row.subject,
-            start=row.start,
-            end=row.end,
-            why=row.why,
-            by=row.by,
         )
         for row in rows.order_by("end", "pk")
     ]

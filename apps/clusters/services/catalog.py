@@ -9,6 +9,7 @@ from typing import Any, Protocol, TypeVar
 
 from django.db.models import FilteredRelation, Q
 
+from apps.accounts.domain.rows import row_from
 from apps.accounts.models import Team
 from apps.accounts.services import team_ids
 from apps.clusters.domain import tiers as domain
@@ -178,17 +179,13 @@ def loaded_rules() -> list[RuleRecord]:
     """Return all tier rules there ever were. One query."""
     rows = TierRule.objects.select_related("tier").order_by("valid_from", "position", "pk")
     return [
-        RuleRecord(
+        row_from(
+            RuleRecord,
+            row,
             tier=row.tier.name,
-            position=row.position,
-            sharing=row.sharing,
             resources=tuple(row.resources),
             device_classes=tuple(row.device_classes),
-            node_selector=row.node_selector,
             allowed_teams=tuple(row.allowed_teams),
-            valid_from=row.valid_from,
-            valid_to=row.valid_to,
-            pk=row.pk,
         )
         for row in rows
     ]

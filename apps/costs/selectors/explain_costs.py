@@ -7,6 +7,7 @@ from decimal import Decimal
 from math import fsum
 from typing import Any
 
+from apps.accounts.domain.rows import row_from
 from apps.accounts.permissions import Visibility
 from apps.clusters.domain.tiers import model_key
 from apps.clusters.domain.window import Window
@@ -169,17 +170,10 @@ def _holds(one: PriceEntry, window: Window, asked: set[tuple[str, str]]) -> bool
 
 def price_line(one: PriceEntry) -> PriceLine:
     """Return a line of the price book as an explanation shows it."""
-    return PriceLine(
-        gpu_model=one.gpu_model,
-        capacity_type=one.capacity_type,
+    return row_from(
+        PriceLine,
+        one,
         per_gpu_hour=one.contracted,
-        currency=one.currency,
-        cluster=one.cluster,
-        tier=one.tier,
-        source=one.source,
-        valid_from=one.valid_from,
-        valid_to=one.valid_to,
-        per_kwh=one.per_kwh,
         pue=one.pue if one.per_kwh is not None else None,
     )
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from django.conf import settings
 
+from apps.accounts.domain.rows import row_from
 from apps.accounts.models import User
 from apps.accounts.permissions import NotAllowed, Visibility, visibility_of
 from apps.costs.domain.exports import ExportScope, ExportState, covers, expires_at, progress
@@ -76,21 +77,13 @@ def export_rows(user: User) -> list[ExportRow]:
 def _export_row(row: Export) -> ExportRow:
     state = ExportState(row.state)
     done = state is ExportState.DONE and row.ended_at is not None
-    return ExportRow(
-        pk=row.pk,
+    return row_from(
+        ExportRow,
+        row,
         scope=ExportScope.of(row.question),
         format=FileFormat(row.format),
         state=state,
-        rows_written=row.rows_written,
-        rows_expected=row.rows_expected,
         progress=progress(row.rows_written, row.rows_expected),
-        size=row.size,
-        sha256=row.sha256,
-        file_name=row.file_name,
-        error=row.error,
-        asked_at=row.asked_at,
-        started_at=row.started_at,
-        ended_at=row.ended_at,
         expires_at=expires_at(row.ended_at, settings.EXPORT_DAYS)
         if done and row.ended_at
         else None,

@@ -9,6 +9,7 @@ from operator import add
 
 from django.db.models import F, QuerySet, Sum
 
+from apps.accounts.domain.rows import row_from
 from apps.accounts.permissions import Visibility
 from apps.clusters.domain.tiers import model_key
 from apps.clusters.domain.window import day_of
@@ -103,16 +104,11 @@ def _entry(row: Price) -> PriceEntry:
 
 
 def _row(entry: PriceEntry) -> PriceRow:
-    return PriceRow(
-        cluster=entry.cluster,
-        gpu_model=entry.gpu_model,
-        capacity_type=entry.capacity_type,
+    return row_from(
+        PriceRow,
+        entry,
         per_gpu_hour=entry.contracted,
-        currency=entry.currency,
-        tier=entry.tier,
         kind=entry.kind.value,
-        source=entry.source,
-        valid_from=entry.valid_from,
     )
 
 

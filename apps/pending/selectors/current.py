@@ -8,6 +8,7 @@ from typing import Any
 
 from django.db.models import Count, Exists, Min, OuterRef, Q, QuerySet, Sum
 
+from apps.accounts.domain.rows import row_from
 from apps.accounts.permissions import Visibility
 from apps.clusters.domain.tiers import UNDETERMINED
 from apps.pending.domain.diagnosis import PENDING_COUNTS, Counts, Suggestion, findings_of
@@ -122,39 +123,23 @@ def pending_row(row: Any, at: datetime, scope: PendingScope) -> PendingRow:
     found = findings_of(row.findings)
     suggestions = tuple(_suggestion(one, row.cluster__name, scope) for one in found.suggestions)
     is_open = row.until is None or row.until > at
-    return PendingRow(
+    return row_from(
+        PendingRow,
+        row,
         id=row.pk,
         cluster=row.cluster__name,
         namespace=row.workload__namespace__name,
         team=scope.team_of(row.workload__namespace_id),
-        kind=row.kind,
-        name=row.name,
-        uid=row.uid,
         workload=f"{row.workload__kind}/{row.workload__name}",
         tier=row.tier__name or UNDETERMINED,
-        resource=row.resource,
-        units=row.units,
-        gpu_equivalents=row.gpu_equivalents,
-        since=row.since,
-        bound_at=row.bound_at,
-        until=row.until,
-        outcome=row.outcome,
-        again=row.again,
         wait_seconds=max(0.0, ((at if is_open else row.until) - row.since).total_seconds()),
-        cause=row.cause,
-        detail=row.detail,
         explanation=found.explanation,
-        message=row.message,
         node_reasons=found.node_reasons,
         context=found.context,
         suggestion=suggestions[0].text if suggestions else None,
         suggestions=suggestions,
         blockers=found.blockers,
         place=queue_place(found),
-        counts=row.counts,
-        counted=row.counted,
-        queue=row.queue,
-        priority=row.priority,
         stale=is_open and known.is_stale(row.kind),
         as_of=known.until(row.kind),
     )

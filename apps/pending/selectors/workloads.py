@@ -11,6 +11,7 @@ from django.db.models import Min, Q, Sum, TextField, Value
 from django.db.models.fields.json import KT
 from django.db.models.functions import Coalesce
 
+from apps.accounts.domain.rows import row_from
 from apps.accounts.permissions import Visibility
 from apps.pending.domain.diagnosis import BLOCKED_BY_QUOTA, PENDING_COUNTS, Counts
 from apps.pending.domain.workload_groups import (
@@ -220,24 +221,14 @@ def _items(at: datetime, filters: PendingFilters, scope: PendingScope) -> list[P
 
 def _item(row: Any, scope: PendingScope) -> PendingItemSummary:
     at_place = str(row.at_place)  # a database may give the number in JSON as one
-    return PendingItemSummary(
+    return row_from(
+        PendingItemSummary,
+        row,
         id=row.pk,
         cluster=row.cluster__name,
         namespace=row.workload__namespace__name,
         team=scope.team_of(row.workload__namespace_id),
         workload=f"{row.workload__kind}/{row.workload__name}",
-        kind=row.kind,
-        name=row.name,
-        uid=row.uid,
-        resource=row.resource,
-        counts=row.counts,
-        counted=row.counted,
-        gpu_equivalents=row.gpu_equivalents,
-        queue=row.queue,
-        since=row.since,
-        cause=row.cause,
-        detail=row.detail,
-        blocker=row.blocker,
         place=int(at_place) if at_place.isdigit() else 0,
     )
 

@@ -11,6 +11,7 @@ from typing import Any
 from django.db.models import Q, QuerySet
 
 from apps.accounts.domain.audit import canonical
+from apps.accounts.domain.rows import row_from
 from apps.accounts.models import AuditEntry, AuditHead
 from apps.accounts.permissions import NotAllowed
 from apps.quota_requests.models import AuditCheck, ChangeRequest
@@ -170,17 +171,12 @@ def _record(row: AuditEntry) -> dict[str, Any]:
 
 
 def _row(row: AuditEntry) -> AuditRow:
-    return AuditRow(
-        number=row.number,
+    return row_from(
+        AuditRow,
+        row,
         at=datetime.fromisoformat(row.at),
-        actor=row.actor,
-        origin=row.origin,
-        action=row.action,
-        subject=row.subject,
         before=_content(row.before),
         after=_content(row.after),
-        note=row.note,
-        digest=row.digest,
     )
 
 

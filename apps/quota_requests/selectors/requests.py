@@ -8,6 +8,7 @@ from typing import Any, Protocol, TypeVar
 import msgspec
 from django.db.models import Q, QuerySet
 
+from apps.accounts.domain.rows import row_from
 from apps.accounts.permissions import NotAllowed
 from apps.clusters.models import Cluster
 from apps.quota_requests.domain.approval_policy import PolicyDecision
@@ -426,20 +427,11 @@ def row_of(request: ChangeRequest, drift: str) -> RequestRow:
 
 
 def _execution(one: Execution, actor: Actor) -> ExecutionRow:
-    return ExecutionRow(
+    return row_from(
+        ExecutionRow,
+        one,
         id=one.pk,
-        order=one.order,
-        mode=one.mode,
-        reviewed=one.reviewed,
-        wanted=one.wanted,
-        started_by=one.started_by,
-        started_at=one.started_at,
-        mark=one.mark,
-        sentence=one.sentence,
         detail=one.detail if actor.visibility.operations else "",
-        end=one.end,
-        ended_at=one.ended_at,
-        written=one.written,
         cluster_before=None if one.before_raw is None else str(one.before_raw),
         cluster_after=None if one.after_raw is None else str(one.after_raw),
         confirmed=tuple(one.confirmed),

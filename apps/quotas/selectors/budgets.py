@@ -10,6 +10,7 @@ from zoneinfo import ZoneInfo
 
 from django.db.models import Count, Max, Min, OuterRef, Q, QuerySet, Subquery, Sum
 
+from apps.accounts.domain.rows import row_from
 from apps.accounts.permissions import Visibility
 from apps.accounts.selectors import team_names
 from apps.clusters.domain.window import Window, day_of, day_start, day_window
@@ -440,7 +441,9 @@ def _budget_row(
         used, found = burn_of(one, spending, known, at=at, zone=zone, hours=hours)
         if drawn:
             points = tuple(BurnPoint(*p) for p in points_of(one, spending, known, zone))
-    return BudgetRow(
+    return row_from(
+        BudgetRow,
+        found,
         team=one.team,
         period=one.period,
         period_start=one.window.start.astimezone(zone),
@@ -448,21 +451,12 @@ def _budget_row(
         unit=one.unit,
         allowance=one.amount,
         used=used,
-        burn_rate=found.burn_rate,
-        burn_rate_1d=found.burn_rate_1d,
-        burn_rate_7d=found.burn_rate_7d,
-        exhausted_at=found.exhausted_at,
-        exhausted_at_early=found.exhausted_at_early,
-        exhausted_at_late=found.exhausted_at_late,
         as_of=None if known is None else known.end,
         known_until=None if known is None else known.until,
         coverage_ratio=None if known is None else known.coverage(one.window, at=at),
         at=at,
         points=points,
         data_start=None if known is None else _data_start(one, known),
-        known_hours=found.known_hours,
-        last_day=found.last_day,
-        last_week=found.last_week,
     )
 
 

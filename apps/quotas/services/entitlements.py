@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
 
+from apps.accounts.domain.rows import row_from
 from apps.accounts.services import team_ids
 from apps.clusters.services import span, tier_ids, write_valid
 from apps.quotas.models import Budget, Entitlement
@@ -71,15 +72,10 @@ def loaded_budgets() -> list[BudgetRecord]:
     """Return all budgets there ever were. One query."""
     rows = Budget.objects.select_related("team")
     return [
-        BudgetRecord(
+        row_from(
+            BudgetRecord,
+            r,
             team=r.team.name,
-            period=r.period,
-            gpu_hours=r.gpu_hours,
-            money=r.money,
-            currency=r.currency,
-            valid_from=r.valid_from,
-            valid_to=r.valid_to,
-            pk=r.pk,
         )
         for r in rows.order_by("team__name", "period", "valid_from", "pk")
     ]

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 from django.db.models import Max, Q, QuerySet, Sum
 
+from apps.accounts.domain.rows import row_from
 from apps.accounts.permissions import Visibility
 from apps.clusters.domain.devices.state import DeviceState, Health, of_models
 from apps.clusters.domain.window import Window
@@ -271,19 +272,13 @@ def _state_of(row: Any) -> DeviceState:
 def _device_row(
     row: Any, state: DeviceState, tenants: tuple[DeviceTenant, ...], hidden: int
 ) -> DeviceRow:
-    return DeviceRow(
+    return row_from(
+        DeviceRow,
+        row,
         cluster=row.cluster__name,
         node=row.node_name,
-        uuid=row.uuid,
-        gpu_instance=row.gpu_instance,
-        profile=row.profile,
-        model=row.model,
         health=Health(row.health),
-        health_since=row.health_since,
         reasons=tuple(row.reasons),
-        first_seen=row.first_seen,
-        last_seen=row.last_seen,
-        looked_at=row.looked_at,
         state=state,
         tenants=tenants,
         hidden_tenants=hidden,

@@ -8,6 +8,7 @@ from typing import Any
 
 from django.db.models import Count, Q
 
+from apps.accounts.domain.rows import row_from
 from apps.accounts.models import Team
 from apps.accounts.permissions import Visibility
 from apps.clusters.domain.pods.ledger import NodeInterval
@@ -231,28 +232,21 @@ def _pod_rows(rows: Sequence[Any], scope: PodScope) -> list[PodRow]:
 
 
 def _pod_row(row: Any, team: str, amounts: Amounts) -> PodRow:
-    return PodRow(
+    return row_from(
+        PodRow,
+        row,
         cluster=row.cluster__name,
         namespace=row.workload__namespace__name,
         pod=row.name,
-        uid=row.uid,
         owner_kind=row.workload__kind,
         owner=row.workload__name,
         team=team,
         tier=row.tier__name,
         gpu_model=row.gpu_model__name,
         node=row.node_name or None,
-        resource=row.resource,
-        units=row.units,
-        gpu_equivalents=row.gpu_equivalents,
-        created_at=row.created_at,
-        bound_at=row.bound_at,
-        started_at=row.started_at,
-        finished_at=row.finished_at,
         end_reason=row.end_reason or None,
         amounts=amounts,
         key=f"{row.cluster__name}/{row.uid}",
-        ended_at=row.ended_at,
     )
 
 

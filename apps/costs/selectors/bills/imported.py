@@ -7,6 +7,7 @@ from typing import Annotated
 
 from django.db.models import Max, QuerySet
 
+from apps.accounts.domain.rows import row_from
 from apps.accounts.permissions import Visibility
 from apps.clusters.domain.columns import Column
 from apps.clusters.models import GpuModel, LargeSum
@@ -44,20 +45,11 @@ def bill_rows(*, visibility: Visibility, month: date | None = None) -> list[Bill
         return []
     found = Bill.objects.filter(**({} if month is None else {"month": month}))
     return [
-        BillRow(
+        row_from(
+            BillRow,
+            bill,
             id=bill.pk,
             month=f"{bill.month:%Y-%m}",
-            provider=bill.provider,
-            file_name=bill.file_name,
-            file_format=bill.file_format,
-            cost_column=bill.cost_column,
-            total=bill.total,
-            currency=bill.currency,
-            line_count=bill.line_count,
-            imported_at=bill.imported_at,
-            imported_by=bill.imported_by,
-            ended_at=bill.ended_at,
-            sha256=bill.sha256,
         )
         for bill in found.order_by("-month", "ended_at", "provider", "-imported_at", "pk")
     ]

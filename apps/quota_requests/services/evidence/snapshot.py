@@ -13,6 +13,7 @@ from typing import Final
 
 from django.db.models import Min
 
+from apps.accounts.domain.rows import row_from
 from apps.accounts.permissions import Visibility
 from apps.clusters.domain.window import Window, clock_words, hour_floor
 from apps.clusters.selectors import report
@@ -363,15 +364,11 @@ def _hours_unknown(row: BurnRow, now: datetime) -> float:
 
 
 def _budget(row: BurnRow) -> BudgetUse:
-    return BudgetUse(
-        unit=row.unit,
-        period=row.period,
+    return row_from(
+        BudgetUse,
+        row,
         allowance=_exact(row.allowance),
         used=_exact(row.used),
-        burn_rate=row.burn_rate,
-        exhausted_at=row.exhausted_at,
-        coverage_ratio=row.coverage_ratio,
-        data_start=row.data_start,
     )
 
 

@@ -1,0 +1,23 @@
+"""Rows of lists made of what already has their columns."""
+
+from collections.abc import Callable
+from dataclasses import fields
+from functools import cache
+from typing import Any, TypeVar
+
+Row = TypeVar("Row")
+
+
+def row_from(kind: Callable[..., Row], source: object, /, **others: Any) -> Row:
+    """Return a `kind` (a dataclass) of the attributes of `source` that are named as its fields.
+
+    `others` are the fields that differ. Raises AttributeError for one that neither has: a default
+    never stands in for a column that was forgotten.
+    """
+    same = {name: getattr(source, name) for name in _names(kind) if name not in others}
+    return kind(**same, **others)
+
+
+@cache
+def _names(kind: Any) -> tuple[str, ...]:
+    return tuple(one.name for one in fields(kind) if one.init)
