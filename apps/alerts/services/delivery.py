@@ -142,18 +142,9 @@ def release_lease(deliveries: Sequence[Delivery], before: str) -> None:
     mine.update(lease=before, lease_until=None)
 
 
-def give_up(deliveries: Sequence[Delivery], why: str) -> None:
+def end_unsent(deliveries: Sequence[Delivery], state: Delivery.State, why: str) -> None:
     pks = [delivery.pk for delivery in deliveries]
-    Delivery.objects.filter(pk__in=pks).update(
-        state=Delivery.State.GIVEN_UP, error=why, lease="", lease_until=None
-    )
-
-
-def drop_muted(deliveries: Sequence[Delivery], why: str) -> None:
-    pks = [delivery.pk for delivery in deliveries]
-    Delivery.objects.filter(pk__in=pks).update(
-        state=Delivery.State.MUTED, error=why, lease="", lease_until=None
-    )
+    Delivery.objects.filter(pk__in=pks).update(state=state, error=why, lease="", lease_until=None)
 
 
 def digest_item(delivery: Delivery) -> DigestItem:
@@ -237,7 +228,7 @@ class DeliveryRound:
             return 0
         wanted, again = self._still_wanted(deliveries), before.startswith(SENDING)
         if again and any(one.failures >= len(RETRY_DELAYS) for one in wanted):
-            give_up(wanted, _ENDED)
+            end_unsent(wanted, Delivery.State.GIVEN_UP, _ENDED)
             return 0
         wanted = start_sending(wanted, self.clock(), again=again)
         by_key = {delivery.alert.key: delivery for delivery in wanted}
@@ -253,7 +244,7 @@ class DeliveryRound:
             why = self._reason(one, one.channel) if hears(one.alert) else _NO_LONGER
             (dropped.setdefault(why, []) if why else wanted).append(one)
         for why, found in dropped.items():
-            drop_muted(found, why)
+            end_unsent(found, Delivery.State.MUTED, why)
         return wanted
 
     def _reason(self, one: Delivery, channel: Channel) -> str:

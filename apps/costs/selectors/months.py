@@ -10,6 +10,7 @@ from zoneinfo import ZoneInfo
 
 from django.db.models import Case, Count, F, Max, Min, Q, Sum, When
 
+from apps.accounts.domain.rows import row_from
 from apps.accounts.permissions import Visibility
 from apps.clusters.domain.columns import Column
 from apps.clusters.domain.window import Window
@@ -163,18 +164,12 @@ def _period_state(
     window = month_window(month, zone)
     closed = next((c for c in closings if c.reopened_at is None), None)
     if closed is not None:
-        return PeriodState(
+        return row_from(
+            PeriodState,
+            closed,
             month=month,
             state=MonthState.CLOSED,
             gaps=None,
-            closed_at=closed.closed_at,
-            closed_by=closed.closed_by,
-            basis=closed.basis,
-            policy=closed.policy,
-            price_book=closed.price_book,
-            rows_sha256=closed.rows_sha256,
-            files=closed.files,
-            forced=closed.forced,
             adjustments=closed.lines,  # type: ignore[attr-defined] # annotated
         )
     if window.end > now:

@@ -1,6 +1,6 @@
 """Store recommendations and decide on them."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import NamedTuple, TypeVar
@@ -11,6 +11,7 @@ from django.db.models import QuerySet
 from apps.accounts.models import User
 from apps.accounts.permissions import NotAllowed, can_administer, teams_led_by, visibility_of
 from apps.clusters.models import Cluster, Tier
+from apps.clusters.services import chunks
 from apps.costs.domain.recommendations import Finding
 from apps.costs.domain.recommendations.recommendation import (
     DECIDABLE,
@@ -71,7 +72,7 @@ def store(cluster: Cluster, found: Iterable[TeamFinding], *, now: datetime) -> N
     again = [row.pk for key, row in known.items() if key in best]
     Recommendation.objects.bulk_create(fresh, batch_size=_AT_A_TIME)
     Recommendation.objects.bulk_update(changed, _WRITTEN, batch_size=_AT_A_TIME)
-    for some in _portions(again):
+    for some in chunks(again, _AT_A_TIME):
         Recommendation.objects.filter(pk__in=some).update(last_seen=now)
     mark_alternatives([*known.values(), *fresh])
     _gone_rows(cluster).filter(last_seen__lt=now - GONE_FOR).delete()
@@ -87,7 +88,7 @@ def _current_rows(cluster: Cluster) -> QuerySet[Recommendation, Recommendation]:
 def _returned_rows(cluster: Cluster, keys: Iterable[_Key]) -> dict[_Key, Recommendation]:
     """Return the rows of keys that are gone. One query for every _AT_A_TIME keys."""
     found: dict[_Key, Recommendation] = {}
-    for some in _portions(sorted(keys)):
+    for some in chunks(sorted(keys), _AT_A_TIME):
         # A superset of the keys: SQL has no portable IN over tuples, so Python picks.
         kinds, _, namespaces, workloads, _, nodes = map(set, zip(*some, strict=True))
         rows = _gone_rows(cluster).filter(
@@ -108,11 +109,6 @@ def _lock_rows(
     rows = rows.select_related("cluster", "tier")
     # In one order: two that lock several rows never deadlock.
     return rows.select_for_update(of=("self",)).order_by("pk")
-
-
-def _portions(values: Sequence[_T]) -> Iterator[Sequence[_T]]:
-    for at in range(0, len(values), _AT_A_TIME):
-        yield values[at : at + _AT_A_TIME]
 
 
 def _content(row: Recommendation) -> tuple[object, ...]:

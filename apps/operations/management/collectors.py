@@ -65,7 +65,8 @@ def collecting(plan: Sequence[HourBatch], jobs: int) -> Iterator[Iterator[Collec
     context = multiprocessing.get_context("spawn")
     started: list[_Collector] = []
     try:
-        with _interrupts_ignored():
+        # A Ctrl-C means nothing to these processes: who started them ends them.
+        with signal_handled(signal.SIGINT, signal.SIG_IGN):
             for _ in range(min(jobs, len(plan))):
                 here, there = context.Pipe()
                 process = context.Process(target=_serve, args=(there,), daemon=True)
@@ -143,10 +144,10 @@ def _collect(stretch: HourBatch) -> Collected:
 
 
 @contextmanager
-def _interrupts_ignored() -> Iterator[None]:
-    """Start processes to which a Ctrl-C means nothing: who started them ends them."""
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+def signal_handled(number: signal.Signals, handler: Any) -> Iterator[None]:
+    """Let a signal be handled by `handler` for a while, as `signal.signal` takes it."""
+    before = signal.signal(number, handler)
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        signal.signal(number, before)

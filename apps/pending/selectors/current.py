@@ -117,6 +117,17 @@ def _after(kind: str, cursor: str, order: PendingOrder) -> Q:
     return Q(gpu_equivalents__lt=most) | Q(gpu_equivalents=most, pk__gt=pk)
 
 
+def place_columns(row: Any, scope: PendingScope) -> dict[str, Any]:
+    """Return which item an episode is, where it is and whose."""
+    return {
+        "id": row.pk,
+        "cluster": row.cluster__name,
+        "namespace": row.workload__namespace__name,
+        "team": scope.team_of(row.workload__namespace_id),
+        "workload": f"{row.workload__kind}/{row.workload__name}",
+    }
+
+
 def pending_row(row: Any, at: datetime, scope: PendingScope) -> PendingRow:
     """Return an episode's columns (COLUMNS) as a row at `at`."""
     known = scope.freshness().get(row.cluster_id) or Freshness(None, stale=True)
@@ -126,11 +137,7 @@ def pending_row(row: Any, at: datetime, scope: PendingScope) -> PendingRow:
     return row_from(
         PendingRow,
         row,
-        id=row.pk,
-        cluster=row.cluster__name,
-        namespace=row.workload__namespace__name,
-        team=scope.team_of(row.workload__namespace_id),
-        workload=f"{row.workload__kind}/{row.workload__name}",
+        **place_columns(row, scope),
         tier=row.tier__name or UNDETERMINED,
         wait_seconds=max(0.0, ((at if is_open else row.until) - row.since).total_seconds()),
         explanation=found.explanation,

@@ -22,7 +22,13 @@ from apps.pending.domain.workload_groups import (
     grouped,
     workloads_of,
 )
-from apps.pending.selectors.current import COLUMNS, one_row_each, pending_at, pending_row
+from apps.pending.selectors.current import (
+    COLUMNS,
+    one_row_each,
+    pending_at,
+    pending_row,
+    place_columns,
+)
 from apps.pending.selectors.rows import PendingFilters, PendingOrder, PendingRow
 from apps.pending.selectors.scope import NamespaceContext, PendingScope
 
@@ -224,11 +230,7 @@ def _item(row: Any, scope: PendingScope) -> PendingItemSummary:
     return row_from(
         PendingItemSummary,
         row,
-        id=row.pk,
-        cluster=row.cluster__name,
-        namespace=row.workload__namespace__name,
-        team=scope.team_of(row.workload__namespace_id),
-        workload=f"{row.workload__kind}/{row.workload__name}",
+        **place_columns(row, scope),
         place=int(at_place) if at_place.isdigit() else 0,
     )
 

@@ -54,19 +54,22 @@ class QuotaKeyTarget:
 
 
 @dataclass(frozen=True, slots=True)
-class QueueCell:
-    """The `nominalQuota` of a resource in a flavor of a Kueue ClusterQueue."""
+class _OfWholeCluster:
+    """What a queue's cells have alike: no namespace."""
 
     name: str
+
+    namespace = ""
+
+
+@dataclass(frozen=True, slots=True)
+class QueueCell(_OfWholeCluster):
+    """The `nominalQuota` of a resource in a flavor of a Kueue ClusterQueue."""
+
     flavor: str
     resource: str
 
     source = QuotaSource.CLUSTER_QUEUE
-
-    @property
-    def namespace(self) -> str:
-        """Empty: a ClusterQueue is of the whole cluster."""
-        return ""
 
     @property
     def key(self) -> str:
@@ -80,19 +83,13 @@ class QueueCell:
 
 
 @dataclass(frozen=True, slots=True)
-class VolcanoCell:
+class VolcanoCell(_OfWholeCluster):
     """A resource in `spec.capability` or `spec.deserved` of a Volcano queue."""
 
-    name: str
     part: VolcanoField
     resource: str
 
     source = QuotaSource.VOLCANO_QUEUE
-
-    @property
-    def namespace(self) -> str:
-        """Empty: a queue is of the whole cluster."""
-        return ""
 
     @property
     def key(self) -> str:

@@ -457,6 +457,7 @@ def _budget_row(
         at=at,
         points=points,
         data_start=None if known is None else _data_start(one, known),
+        unpriced_gpu_hours=None,  # of money alone, which others fill in
     )
 
 

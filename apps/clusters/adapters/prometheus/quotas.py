@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from apps.clusters.adapters.prometheus.http_api import MAX_STEPS, Matcher, by, literally, over
-from apps.clusters.adapters.prometheus.kube_state.metrics import labels_of
+from apps.clusters.adapters.prometheus.kube_state.metrics import Namespaced, labels_of
 from apps.clusters.adapters.prometheus.window_reader import SlotQuery, WindowReader
 from apps.clusters.domain.window import Window
 from apps.clusters.ports import QueuePendingSlot, QueueSlot, QuotaSlot
@@ -36,9 +36,7 @@ _METRICS = (NOMINAL, RESERVED, PENDING)
 _GPUS = r"nvidia\.com/(gpu|mig-).*|amd\.com/gpu.*|gpu\.intel\.com/.*"
 
 
-class Quota(msgspec.Struct, frozen=True, gc=False):
-    namespace: str = ""
-    exported_namespace: str = ""
+class Quota(Namespaced, frozen=True, gc=False):
     resourcequota: str = ""
     resource: str = ""
     type: str = ""
@@ -77,8 +75,7 @@ def read_quotas(reading: WindowReader, window: Window) -> Iterator[QuotaSlot]:
     matchers = (Matcher("resource", "=~", _GPU_KEYS), Matcher("type", "=~", "hard|used"))
     found: dict[tuple[int, str, str, str], dict[str, float]] = {}
     for _, slot, quota, value in _means(reading, window, Quota, matchers, (QUOTA,)):
-        namespace = quota.exported_namespace or quota.namespace
-        key = (slot, namespace, quota.resourcequota, quota.resource)
+        key = (slot, quota.own_namespace, quota.resourcequota, quota.resource)
         found.setdefault(key, {})[quota.type] = value
     for key, values in sorted(found.items()):
         yield QuotaSlot(*key, hard=values.get(_HARD), used=values.get("used"))

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Sequence
 from decimal import Decimal
+from typing import Any
 
 from apps.clusters.domain.devices.mig import geometry, part_of
 from apps.clusters.domain.names import JOBS
@@ -123,16 +124,9 @@ def smaller_model(one: WorkloadEvidence, offers: Offers) -> Finding | None:
         subject=one.subject,
         change=f"Move from {one.gpu_model} to {best.gpu_model}{_model_place(best)}.",
         saved=Saving(one.gpu_hours_per_month, price - _price_on_model(one, best)),
-        currency=one.currency,
-        rating=one.rating.at_most(
-            Confidence.MEDIUM, "speeds are those of data sheets, not of this work"
+        **_by_data_sheets(
+            one, _expected_on_model(one, best), best.card_memory_mib, best.price_per_gpu_hour
         ),
-        evidence=one.figures()
-        | {
-            "expected_p95_activity": round(_expected_on_model(one, best), 4),
-            "memory_there_mib": best.card_memory_mib,
-            "price_there": best.price_per_gpu_hour,
-        },
         patch=_patch_for_model(one, best),
         # What is paid less, in hours of the model it leaves.
         avoids=one.share_of_waste(one.gpu_hours * float(1 - _price_on_model(one, best) / price)),
@@ -332,6 +326,23 @@ def shared_tier(one: WorkloadEvidence, offers: Offers) -> Finding | None:
     )
 
 
+def _by_data_sheets(
+    one: WorkloadEvidence, p95_activity: float, memory_mib: float | None, price: Decimal
+) -> dict[str, Any]:
+    """Return the parts of a finding that are alike for whatever other GPU work would move to."""
+    there = {
+        "expected_p95_activity": round(p95_activity, 4),
+        "memory_there_mib": memory_mib,
+        "price_there": price,
+    }
+    unsure = "speeds are those of data sheets, not of this work"
+    return {
+        "currency": one.currency,
+        "rating": one.rating.at_most(Confidence.MEDIUM, unsure),
+        "evidence": one.figures() | there,
+    }
+
+
 def other_model(one: WorkloadEvidence, offers: Offers) -> Finding | None:
     """Low activity and little memory: a part of a GPU of another model holds both, and is cheaper.
 
@@ -351,16 +362,9 @@ def other_model(one: WorkloadEvidence, offers: Offers) -> Finding | None:
         change=f"Move from a whole {one.gpu_model} to {100 * best.share:.0f} % of a "
         f"{best.gpu_model} (tier {best.tier}).",
         saved=Saving(one.gpu_hours_per_month, price - paid),
-        currency=one.currency,
-        rating=one.rating.at_most(
-            Confidence.MEDIUM, "speeds are those of data sheets, not of this work"
+        **_by_data_sheets(
+            one, _expected_on_part(one, best), best.memory_mib, best.price_per_gpu_hour
         ),
-        evidence=one.figures()
-        | {
-            "expected_p95_activity": round(_expected_on_part(one, best), 4),
-            "memory_there_mib": best.memory_mib,
-            "price_there": best.price_per_gpu_hour,
-        },
         patch=patches.limits(best.resource, 1, best.node_selector),
         avoids=one.share_of_waste(one.gpu_hours * float(1 - paid / price)),
     )

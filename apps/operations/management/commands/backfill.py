@@ -27,6 +27,7 @@ from apps.operations.management.collectors import (
     HourBatch,
     collect_here,
     collecting,
+    signal_handled,
 )
 from apps.operations.services import StepRun, derive_after_history, derive_after_hours, derive_now
 from apps.usage import services
@@ -68,7 +69,9 @@ class Command(BaseCommand):
             self.stdout.write(f"Nothing to do: all hours of {options['days']} days are complete.")
             return
         self._talks = options["verbosity"] > 1
-        with _termination_as_interrupt(), self._teller(plan) as tell:
+        # SIGTERM unwinds like Ctrl-C: the bar gives the terminal its cursor back.
+        unwind = signal_handled(signal.SIGTERM, signal.default_int_handler)
+        with unwind, self._teller(plan) as tell:
             ended = self._collect(plan, options["jobs"], tell)
         if outcomes.failed_outcomes(ended):
             raise CommandError(
@@ -173,16 +176,6 @@ def whole_days(text: str) -> int:
     if not text.isdecimal() or not 1 <= int(text) <= _MOST_DAYS:
         raise ArgumentTypeError(f"{text!r}: a whole number of days, 1 to {_MOST_DAYS}")
     return int(text)
-
-
-@contextmanager
-def _termination_as_interrupt() -> Iterator[None]:
-    """Let SIGTERM unwind like Ctrl-C: the bar gives the terminal its cursor back."""
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def _check_cluster(name: str) -> None:

@@ -103,17 +103,24 @@ class PodInfo(PodLabels, frozen=True, gc=False):
     priority_class: str = ""
 
 
-class ReplicaSet(msgspec.Struct, frozen=True, gc=False):
+class Namespaced(msgspec.Struct, frozen=True, gc=False):
+    """Without honor_labels the plain name is that of the exporter's own namespace."""
+
     namespace: str = ""
     exported_namespace: str = ""
+
+    @property
+    def own_namespace(self) -> str:
+        return self.exported_namespace or self.namespace
+
+
+class ReplicaSet(Namespaced, frozen=True, gc=False):
     replicaset: str = ""
     owner_kind: str = ""
     owner_name: str = ""
 
 
-class Job(msgspec.Struct, frozen=True, gc=False):
-    namespace: str = ""
-    exported_namespace: str = ""
+class Job(Namespaced, frozen=True, gc=False):
     job_name: str = ""
     owner_kind: str = ""
     owner_name: str = ""

@@ -217,12 +217,12 @@ class PodReader:
         self, replicasets: list[Instant[ReplicaSet]], jobs: list[Instant[Job]]
     ) -> None:
         for replicaset in (one.metric for one in replicasets):
-            namespace = replicaset.exported_namespace or replicaset.namespace
-            key = (namespace, "ReplicaSet", replicaset.replicaset)
+            key = (replicaset.own_namespace, "ReplicaSet", replicaset.replicaset)
             self.owners[key] = Owner(replicaset.owner_kind, replicaset.owner_name)
         for job in (one.metric for one in jobs):
-            namespace = job.exported_namespace or job.namespace
-            self.owners[namespace, "Job", job.job_name] = Owner(job.owner_kind, job.owner_name)
+            self.owners[job.own_namespace, "Job", job.job_name] = Owner(
+                job.owner_kind, job.owner_name
+            )
 
     # ------------------------------------------------------------ what changes with the slots
 
