@@ -10,6 +10,13 @@ from tests.web.test_browser import draw_all, sign_in
 pytestmark = pytest.mark.browser
 
 
+def show_controls(page: Page) -> None:
+    """Open what a phone has behind a button."""
+    closed = page.locator(".filter-row:not([open]) > summary")
+    if closed.is_visible():
+        closed.click()
+
+
 @pytest.mark.parametrize(("width", "scripts"), WAYS)
 def test_pending_work_is_narrowed_ordered_and_opened(
     served: str, screen: Screen, width: int, scripts: bool
@@ -19,12 +26,14 @@ def test_pending_work_is_narrowed_ordered_and_opened(
         names = page.locator("td.pending-what")
         expect(names).to_have_count(3)
         expect(names.first).to_contain_text("train")
+        show_controls(page)
         page.get_by_role("link", name="most GPUs").click()
         expect(names.first).to_contain_text("notes")
         page.locator("#cause-capacity").click()
         expect(names).to_have_count(1)
         page.locator("#cause-all").click()
         expect(names).to_have_count(3)
+        show_controls(page)
         page.get_by_label("Filter by name", exact=True).fill("serve")
         page.get_by_label("Filter by name", exact=True).press("Enter")
         expect(names).to_have_count(1)
