@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import cache, cached_property, partial
 from math import inf
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 from django.db.models import FilteredRelation, Q
 
@@ -31,11 +31,8 @@ from apps.clusters.models import (
     ReportSettings,
     Tier,
     TierRule,
-    Valid,
     holds_at,
 )
-
-ValidRow = TypeVar("ValidRow", bound=Valid)
 
 # Built-in tiers come after all that a catalog can number.
 _BUILTIN_POSITION = 2_000_000_000
@@ -218,6 +215,9 @@ class HasValidity(Protocol):
     @property
     def valid_to(self) -> datetime | None: ...
 
+    @property
+    def pk(self) -> int | None: ...
+
 
 def span(record: HasValidity) -> dict[str, Any]:
     """Return the span's columns. Raises ValueError where the start is not decided yet."""
@@ -227,22 +227,40 @@ def span(record: HasValidity) -> dict[str, Any]:
 
 
 def write_valid(
-    model: type[ValidRow],
-    rows: Sequence[ValidRow],
+    model: type[Any],
+    records: Sequence[HasValidity],
     *,
     columns: Sequence[str],
+    names: Mapping[str, Callable[[], Mapping[str, int]]],
     withdrawn: Collection[int],
 ) -> None:
-    """Delete the `withdrawn`, update rows that have a pk, and insert the others.
+    """Delete the `withdrawn`, update the rows of records that have a pk, and insert the others.
 
-    `columns` are those to update beside the span. Deleting comes first: an updated or new row may
-    take the place of one that goes.
+    `columns` are copied from the records. `names` are those columns that name a row of another
+    table (empty: none), each with what tells the ids of that table. Deleting comes first: an
+    updated or new row may take the place of one that goes.
     """
+    if not records and not withdrawn:
+        return
+    ids = {column: known() for column, known in names.items()}
+    rows = [
+        model(
+            pk=record.pk,
+            **{column: getattr(record, column) for column in columns},
+            **{f"{column}_id": _id_of(getattr(record, column), ids[column]) for column in names},
+            **span(record),
+        )
+        for record in records
+    ]
     if withdrawn:
         model._default_manager.filter(pk__in=withdrawn).delete()
-    known = [row for row in rows if row.pk]
-    model._default_manager.bulk_update(known, [*columns, "valid_from", "valid_to"], batch_size=200)
+    written = [*columns, *names, "valid_from", "valid_to"]
+    model._default_manager.bulk_update([r for r in rows if r.pk], written, batch_size=200)
     model._default_manager.bulk_create([row for row in rows if not row.pk])
+
+
+def _id_of(name: str, ids: Mapping[str, int]) -> int | None:
+    return ids[name] if name else None
 
 
 def write_clusters(records: Sequence[ClusterRecord]) -> None:
@@ -274,50 +292,18 @@ def write_tiers(records: Sequence[TierRecord]) -> None:
 
 def write_rules(records: Sequence[RuleRecord], *, withdrawn: Collection[int]) -> None:
     """Store tier rules as `write_valid` says."""
-    if not records and not withdrawn:
-        return
-    tiers = tier_ids()
-    rows = [
-        TierRule(
-            pk=r.pk,
-            tier_id=tiers[r.tier],
-            position=r.position,
-            sharing=r.sharing,
-            resources=list(r.resources),
-            device_classes=list(r.device_classes),
-            node_selector=dict(r.node_selector),
-            allowed_teams=list(r.allowed_teams),
-            **span(r),
-        )
-        for r in records
-    ]
-    columns = [
-        "position",
-        "sharing",
-        "resources",
-        "device_classes",
-        "node_selector",
-        "allowed_teams",
-    ]
-    write_valid(TierRule, rows, columns=columns, withdrawn=withdrawn)
+    columns = (
+        *("position", "sharing", "resources", "device_classes"),
+        *("node_selector", "allowed_teams"),
+    )
+    names = {"tier": tier_ids}
+    write_valid(TierRule, records, columns=columns, names=names, withdrawn=withdrawn)
 
 
 def write_claims(records: Sequence[ClaimRecord], *, withdrawn: Collection[int]) -> None:
     """Store namespace claims as `write_valid` says."""
-    if not records and not withdrawn:
-        return
-    teams = team_ids()
-    rows = [
-        NamespaceClaim(
-            pk=r.pk,
-            team_id=teams[r.team],
-            position=r.position,
-            pattern=r.pattern,
-            **span(r),
-        )
-        for r in records
-    ]
-    write_valid(NamespaceClaim, rows, columns=["team", "position"], withdrawn=withdrawn)
+    columns, names = ("position", "pattern"), {"team": team_ids}
+    write_valid(NamespaceClaim, records, columns=columns, names=names, withdrawn=withdrawn)
 
 
 def write_report(records: Sequence[ReportRecord]) -> None:

@@ -20,11 +20,6 @@ from apps.costs.domain.prices import PriceBook, PriceEntry, PriceKind, places
 from apps.costs.models import PoolCostDay, Price
 from apps.usage.domain.amounts import NANO
 
-PRICE_COLUMNS = (
-    *("gpu_model", "per_gpu_hour", "currency", "discount", "kind", "source", "example"),
-    *("confirmed_by", "confirmed_on", "per_kwh", "pue"),
-)
-"""What a price says beside where and when it holds."""
 _EVER = datetime.min.replace(tzinfo=UTC)
 
 
@@ -92,12 +87,10 @@ def _entries(rows: QuerySet[Price, Price]) -> list[PriceEntry]:
 
 
 def _entry(row: Price) -> PriceEntry:
-    columns = {name: getattr(row, name) for name in PRICE_COLUMNS}
-    return PriceEntry(
-        **columns | {"kind": PriceKind(row.kind)},
-        capacity_type=row.capacity_type,
-        valid_from=row.valid_from,
-        valid_to=row.valid_to,
+    return row_from(
+        PriceEntry,
+        row,
+        kind=PriceKind(row.kind),
         cluster=row.cluster.name if row.cluster else "",
         tier=row.tier.name if row.tier else "",
     )

@@ -13,18 +13,23 @@ from typing import NamedTuple
 
 from django.db.models import Exists, Max, Min, OuterRef, Q
 
+from apps.accounts.domain.rows import row_from
 from apps.accounts.models import Team
 from apps.clusters.domain.window import Window, day_of
 from apps.clusters.models import Cluster, GpuModel, Tier
 from apps.clusters.selectors import report
-from apps.clusters.services import cluster_ids, span, tier_ids, write_valid
+from apps.clusters.services import cluster_ids, tier_ids, write_valid
 from apps.costs.domain.costing import units
 from apps.costs.domain.prices import PriceEntry, PriceKind
 from apps.costs.models import Price, PricedHour
-from apps.costs.selectors.prices import PRICE_COLUMNS, price_book
+from apps.costs.selectors.prices import price_book
 from apps.quotas.models import Entitlement
 from apps.usage.models import CollectionWindow, Day
 
+_COLUMNS = (
+    *("gpu_model", "capacity_type", "per_gpu_hour", "currency", "discount", "kind", "source"),
+    *("example", "confirmed_by", "confirmed_on", "per_kwh", "pue"),
+)
 _MICRO = 1_000_000
 _HoursByCluster = dict[int, set[datetime]]
 
@@ -60,14 +65,11 @@ def loaded_prices() -> list[PriceRecord]:
     """Return all prices there ever were. One query."""
     rows = Price.objects.select_related("cluster", "tier")
     return [
-        PriceRecord(
+        row_from(
+            PriceRecord,
+            row,
             cluster=row.cluster.name if row.cluster else "",
             tier=row.tier.name if row.tier else "",
-            capacity_type=row.capacity_type,
-            valid_from=row.valid_from,
-            valid_to=row.valid_to,
-            pk=row.pk,
-            **{name: getattr(row, name) for name in PRICE_COLUMNS},
         )
         for row in rows.order_by("gpu_model", "capacity_type", "valid_from", "pk")
     ]
@@ -75,21 +77,8 @@ def loaded_prices() -> list[PriceRecord]:
 
 def write_prices(records: Sequence[PriceRecord], *, withdrawn: Collection[int]) -> None:
     """Delete the withdrawn, update the records with a pk and insert the others."""
-    if not records and not withdrawn:
-        return
-    clusters, tiers = cluster_ids(), tier_ids()
-    rows = [
-        Price(
-            pk=r.pk,
-            cluster_id=clusters[r.cluster] if r.cluster else None,
-            tier_id=tiers[r.tier] if r.tier else None,
-            capacity_type=r.capacity_type,
-            **{name: getattr(r, name) for name in PRICE_COLUMNS},
-            **span(r),
-        )
-        for r in records
-    ]
-    write_valid(Price, rows, columns=PRICE_COLUMNS, withdrawn=withdrawn)
+    names = {"cluster": cluster_ids, "tier": tier_ids}
+    write_valid(Price, records, columns=_COLUMNS, names=names, withdrawn=withdrawn)
 
 
 class PoolKey(NamedTuple):
