@@ -124,6 +124,12 @@ def holds_within(window: Window) -> Q:
     return Q(valid_from__lt=window.end) & holds_after(window.start)
 
 
+def forward(start: str, end: str, *, name: str, instant: bool = False) -> models.CheckConstraint:
+    """Return the constraint that a span ends after its start, `instant`: or with it; null: open."""
+    later = Q(**{f"{end}__gte" if instant else f"{end}__gt": F(start)})
+    return models.CheckConstraint(condition=Q(**{f"{end}__isnull": True}) | later, name=name)
+
+
 class Valid(models.Model):
     """A row of the catalog that holds from `valid_from` until, not including, `valid_to`."""
 
@@ -191,10 +197,7 @@ class TierRule(Valid):
         ordering = ["valid_from", "position", "pk"]
         constraints = [
             models.UniqueConstraint(fields=["tier", "valid_from"], name="tier_rule_once"),
-            models.CheckConstraint(
-                condition=Q(valid_to__isnull=True) | Q(valid_to__gt=F("valid_from")),
-                name="tier_rule_ends_after_start",
-            ),
+            forward("valid_from", "valid_to", name="tier_rule_ends_after_start"),
         ]
 
     def __str__(self) -> str:
@@ -214,10 +217,7 @@ class NamespaceClaim(Valid):
             models.UniqueConstraint(
                 fields=["team", "pattern", "valid_from"], name="namespace_claim_once"
             ),
-            models.CheckConstraint(
-                condition=Q(valid_to__isnull=True) | Q(valid_to__gt=F("valid_from")),
-                name="namespace_claim_ends_after_start",
-            ),
+            forward("valid_from", "valid_to", name="namespace_claim_ends_after_start"),
         ]
 
     def __str__(self) -> str:
@@ -280,10 +280,7 @@ class NodeInterval(models.Model):
         ordering = ["node", "start"]
         constraints = [
             models.UniqueConstraint(fields=["node", "start"], name="node_interval_once"),
-            models.CheckConstraint(
-                condition=Q(end__isnull=True) | Q(end__gt=F("start")),
-                name="node_interval_ends_after_start",
-            ),
+            forward("start", "end", name="node_interval_ends_after_start"),
         ]
         indexes = [models.Index(fields=["end"], name="node_interval_end")]
 
@@ -447,10 +444,7 @@ class ClaimInterval(models.Model):
             models.UniqueConstraint(
                 fields=["cluster", "uid", "allocated_at"], name="claim_interval_once"
             ),
-            models.CheckConstraint(
-                condition=Q(released_at__isnull=True) | Q(released_at__gte=F("allocated_at")),
-                name="claim_interval_forward",
-            ),
+            forward("allocated_at", "released_at", name="claim_interval_forward", instant=True),
         ]
         indexes = [models.Index(fields=["cluster", "released_at"], name="claim_interval_end")]
 
@@ -522,10 +516,7 @@ class ObservedObject(models.Model):
             models.UniqueConstraint(
                 fields=["cluster", "kind", "uid", "first_at"], name="observed_object_once"
             ),
-            models.CheckConstraint(
-                condition=Q(gone_at__isnull=True) | Q(gone_at__gte=F("first_at")),
-                name="observed_object_forward",
-            ),
+            forward("first_at", "gone_at", name="observed_object_forward", instant=True),
         ]
         indexes = [
             models.Index(fields=["cluster", "kind", "gone_at"], name="observed_object_present")

@@ -1,8 +1,8 @@
 """The pending history: episodes, the causes of each, and sums by day."""
 
 from django.db import models
-from django.db.models import F, Q
 
+from apps.clusters.models import forward
 from apps.pending.domain.diagnosis import Cause, Counts, Outcome
 
 CAUSES = [(cause.value, cause.value) for cause in Cause]
@@ -51,10 +51,7 @@ class Episode(models.Model):
             models.UniqueConstraint(
                 fields=["cluster", "kind", "uid", "since"], name="episode_once"
             ),
-            models.CheckConstraint(
-                condition=Q(until__isnull=True) | Q(until__gte=F("since")),
-                name="episode_forward",
-            ),
+            forward("since", "until", name="episode_forward", instant=True),
         ]
         indexes = [
             models.Index(fields=["until", "since"], name="episode_lifetime"),
@@ -81,10 +78,7 @@ class CauseInterval(models.Model):
         ordering = ["episode", "start"]
         constraints = [
             models.UniqueConstraint(fields=["episode", "start"], name="cause_interval_once"),
-            models.CheckConstraint(
-                condition=Q(end__isnull=True) | Q(end__gte=F("start")),
-                name="cause_interval_forward",
-            ),
+            forward("start", "end", name="cause_interval_forward", instant=True),
         ]
         # By end first: of a year of intervals few are open or ended lately, and these are asked
         # for.

@@ -1,9 +1,9 @@
 """Entitlements, budgets, hourly usage of quotas, and budget alerts."""
 
 from django.db import models
-from django.db.models import F, Q
+from django.db.models import Q
 
-from apps.clusters.models import Valid
+from apps.clusters.models import Valid, forward
 from apps.quotas.domain.keys import QuotaSource
 
 SOURCES = [(s.value, s.value) for s in QuotaSource]
@@ -22,10 +22,7 @@ class Entitlement(Valid):
         constraints = [
             models.UniqueConstraint(fields=["team", "tier", "valid_from"], name="entitlement_once"),
             models.CheckConstraint(condition=Q(gpus__gte=0), name="entitlement_not_negative"),
-            models.CheckConstraint(
-                condition=Q(valid_to__isnull=True) | Q(valid_to__gt=F("valid_from")),
-                name="entitlement_ends_after_start",
-            ),
+            forward("valid_from", "valid_to", name="entitlement_ends_after_start"),
         ]
 
     def __str__(self) -> str:
@@ -58,10 +55,7 @@ class Budget(Valid):
                 condition=Q(money__isnull=False),
                 name="budget_of_money_once",
             ),
-            models.CheckConstraint(
-                condition=Q(valid_to__isnull=True) | Q(valid_to__gt=F("valid_from")),
-                name="budget_ends_after_start",
-            ),
+            forward("valid_from", "valid_to", name="budget_ends_after_start"),
         ]
 
     def __str__(self) -> str:

@@ -4,9 +4,10 @@ Amounts are units of 1e-8 of the bill's currency, and may be negative: credits a
 """
 
 from django.db import models
-from django.db.models import F, Q
+from django.db.models import Q
 
 from apps.clusters.domain.tiers import CapacityType
+from apps.clusters.models import forward
 from apps.costs.domain.bills.charges import ChargeKind
 
 
@@ -40,10 +41,7 @@ class Bill(models.Model):
             models.UniqueConstraint(
                 fields=["month", "provider"], condition=Q(ended_at__isnull=True), name="bill_once"
             ),
-            models.CheckConstraint(
-                condition=Q(ended_at__isnull=True) | Q(ended_at__gte=F("imported_at")),
-                name="bill_ends_after_import",
-            ),
+            forward("imported_at", "ended_at", name="bill_ends_after_import", instant=True),
         ]
 
     def __str__(self) -> str:

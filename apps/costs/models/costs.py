@@ -10,7 +10,7 @@ from django.db import models
 from django.db.models import F, Q
 from django.db.models.functions import Coalesce
 
-from apps.clusters.models import Valid
+from apps.clusters.models import Valid, forward
 from apps.costs.domain.costing import Basis, Cause, Policy
 from apps.costs.domain.exports import ExportState, ExportSubject, MailState
 from apps.costs.domain.files import FileFormat
@@ -73,10 +73,7 @@ class Price(Valid):
             models.CheckConstraint(
                 condition=Q(discount__gte=0, discount__lte=1), name="price_discount_fraction"
             ),
-            models.CheckConstraint(
-                condition=Q(valid_to__isnull=True) | Q(valid_to__gt=F("valid_from")),
-                name="price_ends_after_start",
-            ),
+            forward("valid_from", "valid_to", name="price_ends_after_start"),
         ]
 
     def __str__(self) -> str:

@@ -1,7 +1,7 @@
 """Measures of a tier over its slots, and their sums."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cached_property
 from typing import NamedTuple
@@ -276,13 +276,7 @@ def largest_loans(measured: Measured, *, at_most: int) -> Sequence[LoanAmount]:
 
 def _joined(lending: Lending) -> Lending:
     """Return the lending as if all lenders were one."""
-    return Lending(
-        borrowed=lending.borrowed,
-        lendable=lending.lendable,
-        lent=lending.lent.sum(axis=-1, keepdims=True),
-        from_pool=lending.from_pool,
-        overdrawn=lending.overdrawn,
-    )
+    return replace(lending, lent=lending.lent.sum(axis=-1, keepdims=True))
 
 
 def _nano(gpu_hours: npt.ArrayLike) -> NanoGpuHours:
