@@ -1,5 +1,6 @@
 """An HTTP server on 127.0.0.1 that answers what a test tells it to, and notes what it was asked."""
 
+import ssl
 import threading
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
@@ -20,6 +21,8 @@ class Asked:
     headers: Mapping[str, str]
     form: Mapping[str, str]
     client: tuple[str, int]
+    certificate: str = ""
+    """The name in the client's certificate, of a server over TLS that asks for one."""
 
 
 @dataclass(frozen=True)
@@ -70,8 +73,8 @@ def forwarded(url: str, asked: Asked) -> bytes:
 
 
 @contextmanager
-def scripted(script: Script) -> Iterator[ScriptedPrometheus]:
-    """Serve `script` until the context ends."""
+def scripted(script: Script, tls: ssl.SSLContext | None = None) -> Iterator[ScriptedPrometheus]:
+    """Serve `script` until the context ends, over TLS where a context for it is given."""
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -86,7 +89,8 @@ def scripted(script: Script) -> Iterator[ScriptedPrometheus]:
 
         def _answer(self, form: dict[str, str]) -> None:
             address = (str(self.client_address[0]), int(self.client_address[1]))
-            asked = Asked(self.command, self.path, dict(self.headers.items()), form, address)
+            headers = dict(self.headers.items())
+            asked = Asked(self.command, self.path, headers, form, address, self._certificate())
             state.asked.append(asked)
             answer = script(asked)
             announced = len(answer.body) if answer.announced is None else answer.announced
@@ -102,11 +106,18 @@ def scripted(script: Script) -> Iterator[ScriptedPrometheus]:
                 return
             self.close_connection = announced != len(answer.body)
 
+        def _certificate(self) -> str:
+            shown = self.connection.getpeercert() if tls is not None else None
+            return str(shown["subject"][0][0][1]) if shown else ""
+
         def log_message(self, *_: object) -> None:
             """Say nothing."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    state = ScriptedPrometheus(f"http://127.0.0.1:{server.server_port}")
+    if tls is not None:
+        server.socket = tls.wrap_socket(server.socket, server_side=True)
+    scheme = "http" if tls is None else "https"
+    state = ScriptedPrometheus(f"{scheme}://127.0.0.1:{server.server_port}")
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
     thread.start()
     try:

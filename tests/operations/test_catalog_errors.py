@@ -108,7 +108,9 @@ def test_an_alias_repeats_the_value_of_its_anchor() -> None:
 def test_every_kind_of_value_that_is_allowed_is_read() -> None:
     text = (CATALOGS / "every-key.yaml").read_text(encoding="utf-8")
     catalog, _ = read_catalog(text, "c", now=NOW)
-    assert [cluster.name for cluster in catalog.clusters] == ["west", "inside", "lab", "metrics"]
+    assert [cluster.name for cluster in catalog.clusters] == [
+        *("west", "inside", "lab", "metrics", "mimir", "azure", "aws", "google"),
+    ]
     assert [tier.sharing.value for tier in catalog.tiers] == [
         "dra",
         "mig",
@@ -178,6 +180,7 @@ def test_the_documentation_has_the_example_and_every_key() -> None:
     kinds: dict[type[msgspec.Struct], str] = {
         schema.Cluster: "",
         schema.Prometheus: "prometheus.",
+        schema.OAuth2: "",
         schema.Kubernetes: "kubernetes.",
         schema.Tier: "",
         schema.Team: "",

@@ -3,7 +3,6 @@
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from datetime import date, datetime
 from decimal import Decimal
-from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo
 
 from apps.clusters.domain.tiers import (
@@ -15,13 +14,13 @@ from apps.clusters.domain.tiers import (
     unreachable,
 )
 from apps.costs.domain.prices import PriceEntry, doubt
+from apps.operations.domain.prometheus_checks import check_prometheus, check_url
 from apps.operations.domain.schema import (
     Account,
     Budget,
     Catalog,
     Cluster,
     Price,
-    Prometheus,
     Team,
     Tier,
     per_gpu_hour,
@@ -108,7 +107,7 @@ def _check_clusters(catalog: Catalog, problems: Problems) -> None:
 
 def _check_cluster(cluster: Cluster, path: Path, problems: Problems) -> None:
     if cluster.prometheus is not None:
-        _check_prometheus(cluster.prometheus, (*path, "prometheus"), problems)
+        check_prometheus(cluster.prometheus, (*path, "prometheus"), problems)
     if cluster.kubernetes is not None:
         at = (*path, "kubernetes")
         _check_account(cluster.kubernetes, at, problems)
@@ -117,17 +116,8 @@ def _check_cluster(cluster: Cluster, path: Path, problems: Problems) -> None:
             _check_apart(cluster.kubernetes, cluster.kubernetes.writer, at, problems)
 
 
-def _check_prometheus(prometheus: Prometheus, path: Path, problems: Problems) -> None:
-    _check_url(prometheus.url, (*path, "url"), problems)
-    if prometheus.bearer_token_env and prometheus.basic_auth_env:
-        problems.add(
-            (*path, "basic_auth_env"),
-            "stands beside bearer_token_env; only one of the two can be sent",
-        )
-
-
 def _check_account(account: Account, path: Path, problems: Problems) -> None:
-    _check_url(account.api_server, (*path, "api_server"), problems)
+    check_url(account.api_server, (*path, "api_server"), problems)
     if not problems.clean(*((*path, way) for way in _WAYS)):
         return
     ways = [way for way in _WAYS if getattr(account, way)]
@@ -163,28 +153,6 @@ def _check_apart(reader: Account, writer: Account, path: Path, problems: Problem
 
 def _file(account: Account) -> tuple[str | None, str | None]:
     return account.kubeconfig, account.context
-
-
-def _check_url(url: str | None, path: Path, problems: Problems) -> None:
-    """Note a URL that cannot be asked; its text is not shown, it may hold a password."""
-    if url is None:
-        return
-    try:
-        parts = urlsplit(url)
-        host, _ = parts.hostname, parts.port
-    except ValueError:
-        problems.add(path, "is not a URL: host or port cannot be read")
-        return
-    if "@" in parts.netloc:
-        problems.add(
-            path,
-            "holds a user or password; secrets are never in the catalog: name the environment "
-            "variable that holds them, in basic_auth_env (user:password) or bearer_token_env",
-        )
-    elif parts.scheme not in {"http", "https"} or not host:
-        problems.add(path, "is not a URL that begins with http:// or https:// and a host")
-    elif parts.query or parts.fragment:
-        problems.add(path, "has a part after ? or #; only scheme, host, port and path are used")
 
 
 _UTC = ZoneInfo("UTC")

@@ -31,6 +31,13 @@ class Period(StrEnum):
     YEAR = "year"
 
 
+class ClientAuth(StrEnum):
+    """How an OAuth2 client shows its secret: in the Authorization header, or in the body."""
+
+    BASIC = "basic"
+    BODY = "body"
+
+
 class PaidAs(StrEnum):
     """How capacity is paid for; `unknown` prices nodes that say nothing of it."""
 
@@ -82,6 +89,31 @@ MatcherName = Annotated[
     str, _text(r"[a-zA-Z_][a-zA-Z0-9_]*", "a Prometheus label name", longest=200)
 ]
 MatcherValue = Annotated[str, _text(r"[^\n]*", "the text that the label must have", longest=200)]
+HeaderName = Annotated[
+    str, _text(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+", "the name of an HTTP header", longest=120)
+]
+HeaderValue = Annotated[
+    str,
+    _text(
+        r"[!-~](?:[ -~]*[!-~])?",
+        "the text of a header: one line of ASCII without blanks around it",
+        longest=500,
+        private=True,
+    ),
+]
+ParameterName = Annotated[
+    str, _text(r"[A-Za-z_][\w.\[\]-]*", "the name of a query parameter such as dedup", longest=120)
+]
+ParameterValue = Annotated[
+    str, _text(r"[^\n]*", "the text of the parameter", longest=500, private=True)
+]
+Region = Annotated[
+    str, _text(r"[a-z0-9-]+", "the name of a region or service such as us-east-1", longest=60)
+]
+ClientId = Annotated[
+    str, _text(r"[!-~]+", "a client id: ASCII without blanks", longest=500, private=True)
+]
+Scope = Annotated[str, _text(r"[!-~]+", "a scope: ASCII without blanks", longest=500)]
 LabelKey = Annotated[
     str,
     _text(
@@ -165,13 +197,47 @@ GpuHours = Annotated[
 ]
 
 
+class SigV4(Struct, frozen=True, kw_only=True):
+    """Requests signed for Amazon Managed Prometheus; `profile` is one of the AWS configuration."""
+
+    region: Region
+    service: Region = "aps"
+    profile: Line | None = None
+
+
+class OAuth2(Struct, frozen=True, kw_only=True):
+    """A token from `token_url` by client credentials.
+
+    The client shows a secret, or the token in `client_assertion_file`: that of a workload identity.
+    """
+
+    token_url: Url
+    client_id: ClientId
+    client_secret_env: EnvName | None = None
+    client_assertion_file: FilePath | None = None
+    client_auth: ClientAuth = ClientAuth.BASIC
+    scopes: tuple[Scope, ...] = ()
+    parameters: dict[ParameterName, ParameterValue] = {}
+
+
 class Prometheus(Struct, frozen=True, kw_only=True):
+    """How a Prometheus is asked; at most one sign-in, of those in `prometheus_checks.SIGN_INS`."""
+
     url: Url
     matchers: dict[MatcherName, MatcherValue] = {}
     scrape_interval_seconds: Seconds = 30.0
+    headers: dict[HeaderName, HeaderValue] = {}
+    headers_env: dict[HeaderName, EnvName] = {}
+    parameters: dict[ParameterName, ParameterValue] = {}
     bearer_token_env: EnvName | None = None
+    bearer_token_file: FilePath | None = None
     basic_auth_env: EnvName | None = None
+    oauth2: OAuth2 | None = None
+    sigv4: SigV4 | None = None
+    google_credentials: bool = False
     ca_file: FilePath | None = None
+    cert_file: FilePath | None = None
+    key_file: FilePath | None = None
 
 
 class Account(Struct, frozen=True, kw_only=True):
@@ -297,10 +363,7 @@ class Catalog(Struct, frozen=True, kw_only=True):
 
 
 _SECRET = re.compile(r"(?i)passw|secret|token|credential|api_?key|basic_auth|authorization")
-_NEVER_INLINE = (
-    "secrets are never in the catalog: name the environment variable that holds it, in "
-    "bearer_token_env (a token) or basic_auth_env (user:password)"
-)
+_HOLDS = {"bearer_token_env": " (a token)", "basic_auth_env": " (user:password)"}
 
 
 def shaped(root: SourceNode, problems: Problems) -> Catalog | None:
@@ -435,8 +498,18 @@ def _hint(node: SourceNode, kind: Any) -> str:
 def _unknown(key: str, names: Collection[str]) -> str:
     slip = difflib.get_close_matches(key[:80], names, n=1, cutoff=0.9)
     if _SECRET.search(key) and not slip:
-        return _NEVER_INLINE
+        return _never_inline(names)
     return f"unknown key{near(key, names)} allowed are {', '.join(names)}"
+
+
+def _never_inline(names: Collection[str]) -> str:
+    """Return why no secret may stand here, and which of these keys name a variable instead."""
+    keys = [f"{name}{_HOLDS.get(name, '')}" for name in names if name.endswith("_env")]
+    *others, last = keys or [f"{name}{holds}" for name, holds in _HOLDS.items()]
+    named = f"{', '.join(others)} or {last}" if others else last
+    return (
+        f"secrets are never in the catalog: name the environment variable that holds it, in {named}"
+    )
 
 
 def _allowed(fields: Collection[msgspec.structs.FieldInfo]) -> str:

@@ -28,8 +28,10 @@ from apps.operations.domain.schema import (
     Account,
     Budget,
     Catalog,
+    OAuth2,
     Price,
     Prometheus,
+    SigV4,
     kind_of,
     per_gpu_hour,
     written_off,
@@ -183,15 +185,23 @@ def desired_report(catalog: Catalog) -> list[ReportRecord]:
     return [ReportRecord(catalog.report.time_zone, catalog.report.currency)]
 
 
-def _given(connection: Prometheus | Account) -> dict[str, object]:
+def _given(connection: Prometheus | Account | OAuth2 | SigV4) -> dict[str, object]:
     """Return the keys of a connection that say something; so too of an account inside of it."""
     # Defaults are left out, so that two catalogs that mean the same are stored the same.
     values = msgspec.structs.asdict(connection)
     return {
-        name: _given(value) if isinstance(value, Account) else value
+        name: _json_value(value)
         for name, value in values.items()
-        if value not in (None, False)
+        # Matchers were always stored, and are not to look changed.
+        if value not in (None, False, (), {}) or name == "matchers"
     }
+
+
+def _json_value(value: object) -> object:
+    """Return a value as JSON gives it back."""
+    if isinstance(value, Account | OAuth2 | SigV4):
+        return _given(value)
+    return msgspec.to_builtins(list(value) if isinstance(value, tuple) else value)
 
 
 def _reader(catalog: Catalog) -> Callable[[str | None], datetime | None]:

@@ -9,21 +9,23 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from email.utils import parsedate_to_datetime
 from itertools import islice
+from pathlib import Path
 from typing import NamedTuple
 
 import requests
 from prometheus_api_client import PrometheusConnect
 from requests.adapters import HTTPAdapter
 from urllib3.exceptions import HTTPError, ReadTimeoutError
+from urllib3.util import make_headers
 from urllib3.util.retry import Retry
 
 from apps.clusters.adapters.prometheus.http_api import (
     END_MARGIN_SECONDS,
     PrometheusConfig,
-    Secret,
     decode_error,
     without_secrets,
 )
+from apps.clusters.adapters.prometheus.sign_in import Secret, sign_in_of
 from apps.clusters.domain.window import SLOT_SECONDS
 from apps.clusters.ports import SourceRejected, SourceUnavailable
 from gpuportal.metrics import source_request
@@ -32,6 +34,8 @@ ATTEMPTS = 4
 CONNECT_TIMEOUT_SECONDS = 10.0
 FIRST_WAIT_SECONDS = 0.5
 LONGEST_WAIT_SECONDS = 60.0
+# What urllib3 can read: gzip, and zstd where its package is installed.
+_ENCODINGS = make_headers(accept_encoding=True)["accept-encoding"]
 _REPEATED = {408, 425, 429, 500, 502, 503, 504}
 
 _gates: dict[tuple[str, int], threading.BoundedSemaphore] = {}
@@ -98,15 +102,21 @@ class _Connection(PrometheusConnect):  # type: ignore[misc]
             url=config.url,
             session=session,
             retry=no_retry,
-            headers={"Accept-Encoding": "identity", "Accept": "application/json"},
+            # Compressing costs more than it saves where no network lies between.
+            headers={
+                "Accept-Encoding": "identity" if config.loopback else _ENCODINGS,
+                "Accept": "application/json",
+            },
             method="POST",
         )
-        session.mount(
-            config.url,
-            HTTPAdapter(
-                max_retries=no_retry, pool_connections=1, pool_maxsize=in_flight, pool_block=False
-            ),
+        session.params = dict(config.parameters)
+        self._adapter = HTTPAdapter(
+            max_retries=no_retry, pool_connections=1, pool_maxsize=in_flight, pool_block=False
         )
+        session.mount(config.url, self._adapter)
+        self._config = config
+        self._files_lock = threading.Lock()
+        self._files = _file_states(config)
 
     def send(
         self,
@@ -114,24 +124,49 @@ class _Connection(PrometheusConnect):  # type: ignore[misc]
         path: str,
         form: Mapping[str, str] | None,
         *,
+        headers: Mapping[str, str],
         auth: requests.auth.AuthBase,
-        verify: str | bool,
         timeout: tuple[float, float],
     ) -> "_Answer":
         """Return the whole answer; raises what requests raises."""
+        self._renew_tls()
         with self._session.request(
             method,
             f"{self.url}{path}",
             data=form,
-            headers=self.headers,
+            headers={**self.headers, **headers},
             auth=auth,
-            verify=verify,
+            verify=self._config.ca_file or True,
+            cert=self._config.certificate,
             timeout=timeout,
             # A redirect is mostly a login page; followed, it would turn the query into a GET.
             allow_redirects=False,
             stream=True,
         ) as response:
             return _Answer(response.status_code, response.headers, _whole(response))
+
+    def _renew_tls(self) -> None:
+        """Let go of connections that were opened with other certificates than those of now."""
+        if not self._files:
+            return
+        files = _file_states(self._config)
+        with self._files_lock:
+            changed, self._files = files != self._files, files
+        if changed:
+            self._adapter.poolmanager.clear()
+
+
+def _file_states(config: PrometheusConfig) -> dict[str, tuple[int, int, int] | None]:
+    """Return what tells that a file of TLS was replaced; None for one that cannot be read."""
+    found: dict[str, tuple[int, int, int] | None] = {}
+    for path in config.tls_files.values():
+        try:
+            state = Path(path).stat()
+        except OSError:
+            found[path] = None
+        else:
+            found[path] = (state.st_mtime_ns, state.st_ino, state.st_size)
+    return found
 
 
 class _Answer(NamedTuple):
@@ -175,6 +210,7 @@ class PrometheusApi:
         self.in_flight = in_flight
         self._timeout = timeout_seconds
         self._secret = secret
+        self._sign_in = sign_in_of(config.sign_in, secret)
         self._wait = wait
         self._jitter = jitter
         self._connection = _Connection(config, in_flight)
@@ -258,19 +294,34 @@ class PrometheusApi:
         return FIRST_WAIT_SECONDS * 2.0**attempt * (0.5 + 0.5 * self._jitter())
 
     def _once(self, method: str, path: str, form: Mapping[str, str] | None) -> bytes:
+        auth = self._sign_in.auth()
+        answer = self._answered(method, path, form, auth)
+        # A token that was rotated or withdrawn; a second refusal is a person's matter.
+        if answer.status == requests.codes.unauthorized and self._sign_in.renewed(auth):
+            answer = self._answered(method, path, form, self._sign_in.auth())
+        return self._body(answer)
+
+    def _answered(
+        self,
+        method: str,
+        path: str,
+        form: Mapping[str, str] | None,
+        auth: requests.auth.AuthBase,
+    ) -> _Answer:
+        headers = self.config.sent_headers(self._secret)
         try:
-            answer = self._connection.send(
+            return self._connection.send(
                 method,
                 path,
                 form,
-                auth=self.config.auth(self._secret),
-                verify=self.config.ca_file or True,
+                headers=headers,
+                auth=auth,
                 timeout=(min(CONNECT_TIMEOUT_SECONDS, self._timeout), self._timeout),
             )
         except requests.exceptions.SSLError as error:
             raise self._rejected(
                 f"cannot be spoken to securely ({_short(error)}); "
-                "check ca_file in the catalog, and whether it is https:// at all"
+                "check ca_file and cert_file in the catalog, and whether it is https:// at all"
             ) from error
         except requests.exceptions.Timeout as error:
             raise _Repeatable(f"did not answer within {self._timeout:g} s") from error
@@ -279,10 +330,13 @@ class PrometheusApi:
         except requests.exceptions.RequestException as error:
             raise _Repeatable(f"cannot be reached ({_short(error)})") from error
         except OSError as error:
-            raise self._rejected(
-                f"ca_file {self.config.ca_file!r} cannot be read ({_short(error)})"
-            ) from error
-        return self._body(answer)
+            lost = [
+                f"{key} {path!r}"
+                for key, path in self.config.tls_files.items()
+                if not os.access(path, os.R_OK)
+            ]
+            named = " and ".join(lost) or "a file of TLS"
+            raise self._rejected(f"needs {named}, which cannot be read") from error
 
     def _body(self, answer: _Answer) -> bytes:
         status, headers, body = answer
@@ -310,11 +364,11 @@ class PrometheusApi:
             where = without_secrets(answer.headers.get("Location", ""))
             return (
                 f", a redirect to {where or 'nowhere'}, not followed: it is mostly a login "
-                f"page; {self.config.auth_hint}, or put the final URL into the catalog"
+                f"page; {self._sign_in.hint}, or put the final URL into the catalog"
             )
         return {
-            401: f"; {self.config.auth_hint}",
-            403: f"; the sign-in is known but may not read; {self.config.auth_hint}",
+            401: f"; {self._sign_in.hint}",
+            403: f"; the sign-in is known but may not read; {self._sign_in.hint}",
             404: "; there is no Prometheus API at this URL: give the part before /api/v1",
             405: "; the API must allow POST queries",
             413: "; a proxy on the way limits the size of requests",

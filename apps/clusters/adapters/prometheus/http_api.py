@@ -5,24 +5,24 @@ constants of the adapters and from values that are escaped by `quoted`.
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Generic, TypeVar
 from urllib.parse import urlsplit, urlunsplit
 
 import msgspec
-from requests import PreparedRequest
-from requests.auth import AuthBase, HTTPBasicAuth
 
+from apps.clusters.adapters.prometheus.sign_in import Secret
 from apps.clusters.domain.window import SLOT_SECONDS
 from apps.clusters.ports import SourceRejected, SourceUnavailable
 
 DEFAULT_INTERVAL_SECONDS = 30.0
 
-Secret = Callable[[str], str]
-"""Gives the value of an environment variable; empty when it is not set."""
-
+_SIGN_INS = (
+    *("bearer_token_env", "bearer_token_file", "basic_auth_env"),
+    *("oauth2", "sigv4", "google_credentials"),
+)
 # Queries end a millisecond before a slot does, so that a sample on the boundary belongs to the
 # next slot alone, whether the server closes a range on its left end (to Prometheus 2.x) or not.
 END_MARGIN_SECONDS = 0.001
@@ -42,17 +42,21 @@ _MOST_SAMPLES = 1e12
 class PrometheusConfig:
     """One server and what of its series belongs to the cluster.
 
-    `bearer_token_env` names the variable that holds a token, `basic_auth_env` the one that
-    holds `user:password`; the secrets themselves are never part of the catalog. `matchers` go
-    into every query.
+    `matchers` go into every query; `headers` and URL `parameters` into every request, with headers
+    whose values variables hold (`headers_env`). `sign_in` has the keys of `sign_in_of`; secrets
+    themselves are never part of the catalog.
     """
 
     url: str
     matchers: Mapping[str, str] = field(default_factory=dict)
     scrape_interval_seconds: float = DEFAULT_INTERVAL_SECONDS
-    bearer_token_env: str = ""
-    basic_auth_env: str = ""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    headers_env: Mapping[str, str] = field(default_factory=dict)
+    parameters: Mapping[str, str] = field(default_factory=dict)
+    sign_in: Mapping[str, Any] = field(default_factory=dict)
     ca_file: str = ""
+    cert_file: str = ""
+    key_file: str = ""
 
     @classmethod
     def from_catalog(cls, entry: Mapping[str, Any]) -> "PrometheusConfig":
@@ -65,13 +69,17 @@ class PrometheusConfig:
             )
         return cls(
             url=url,
-            matchers={str(k): str(v) for k, v in (entry.get("matchers") or {}).items()},
+            matchers=_texts(entry, "matchers"),
             scrape_interval_seconds=float(
                 entry.get("scrape_interval_seconds") or DEFAULT_INTERVAL_SECONDS
             ),
-            bearer_token_env=str(entry.get("bearer_token_env") or ""),
-            basic_auth_env=str(entry.get("basic_auth_env") or ""),
+            headers=_texts(entry, "headers"),
+            headers_env=_texts(entry, "headers_env"),
+            parameters=_texts(entry, "parameters"),
+            sign_in={key: entry[key] for key in _SIGN_INS if entry.get(key)},
             ca_file=str(entry.get("ca_file") or ""),
+            cert_file=str(entry.get("cert_file") or ""),
+            key_file=str(entry.get("key_file") or ""),
         )
 
     @property
@@ -83,48 +91,33 @@ class PrometheusConfig:
     def loopback(self) -> bool:
         return urlsplit(self.url).hostname in {"127.0.0.1", "localhost", "::1"}
 
-    def auth(self, secret: Secret) -> AuthBase:
-        """Return what signs a request. Raises SourceRejected where a variable is not usable."""
-        if self.bearer_token_env:
-            token = secret(self.bearer_token_env).strip()
-            if not token or not token.isascii() or not token.isprintable():
+    def sent_headers(self, secret: Secret) -> dict[str, str]:
+        """Return the headers of the catalog. Raises SourceRejected where a variable has none."""
+        sent = dict(self.headers)
+        for name, variable in self.headers_env.items():
+            value = secret(variable).strip()
+            if not value or not value.isascii() or not value.isprintable():
                 raise SourceRejected(
-                    f"the variable {self.bearer_token_env} (bearer_token_env of the catalog) "
-                    "holds no token"
+                    f"the variable {variable} (headers_env of the catalog) holds no value for the "
+                    f"header {name}"
                 )
-            return _Header(f"Bearer {token}")
-        if self.basic_auth_env:
-            # At the first colon: a password may hold others.
-            user, colon, password = secret(self.basic_auth_env).strip().partition(":")
-            if not user or not colon:
-                raise SourceRejected(
-                    f"the variable {self.basic_auth_env} (basic_auth_env of the catalog) must "
-                    "hold user:password"
-                )
-            # As bytes: requests would encode text as Latin-1.
-            return HTTPBasicAuth(user.encode(), password.encode())
-        return _Header(None)
+            sent[name] = value
+        return sent
 
     @property
-    def auth_hint(self) -> str:
-        """Where the sign-in of this cluster comes from, for messages."""
-        if self.bearer_token_env:
-            return f"check the token in {self.bearer_token_env}"
-        if self.basic_auth_env:
-            return f"check user and password in {self.basic_auth_env}"
-        return "name a bearer_token_env or basic_auth_env in the catalog"
+    def certificate(self) -> str | tuple[str, str] | None:
+        """The client certificate, alone or with the file of its key."""
+        return (self.cert_file, self.key_file) if self.key_file else self.cert_file or None
+
+    @property
+    def tls_files(self) -> dict[str, str]:
+        """The files of TLS that are given, by key of the catalog."""
+        given = {"ca_file": self.ca_file, "cert_file": self.cert_file, "key_file": self.key_file}
+        return {key: path for key, path in given.items() if path}
 
 
-class _Header(AuthBase):
-    """Sets the Authorization header, or none: a ~/.netrc must not sign requests for us."""
-
-    def __init__(self, value: str | None) -> None:
-        self.value = value
-
-    def __call__(self, request: PreparedRequest) -> PreparedRequest:
-        if self.value is not None:
-            request.headers["Authorization"] = self.value
-        return request
+def _texts(entry: Mapping[str, Any], key: str) -> dict[str, str]:
+    return {str(k): str(v) for k, v in (entry.get(key) or {}).items()}
 
 
 def without_secrets(url: str) -> str:

@@ -22,7 +22,6 @@ from apps.clusters.adapters.prometheus.http_api import (
     Envelope,
     Matcher,
     PrometheusConfig,
-    Secret,
     by,
     decode_instant,
     equal,
@@ -48,6 +47,7 @@ from apps.clusters.adapters.prometheus.kube_state.metrics import (
     gpu_matcher,
 )
 from apps.clusters.adapters.prometheus.quotas import read_queue_pending, read_queues, read_quotas
+from apps.clusters.adapters.prometheus.sign_in import Secret
 from apps.clusters.adapters.prometheus.window_reader import WindowReader
 from apps.clusters.domain.devices.state import ActivitySample, DeviceState
 from apps.clusters.domain.window import Window
