@@ -24,7 +24,20 @@ class SourceUnavailable(Exception):
 
 
 class SourceRejected(Exception):
-    """The source refuses or answers nonsense (401, 403, 422, not JSON): a person must act."""
+    """The source refuses or answers nonsense (401, 403, 422, not JSON): a person must act.
+
+    `credentials` says that the account was not accepted, as while a token is being rotated.
+    """
+
+    credentials: bool = False
+
+
+class Credential(NamedTuple):
+    """What the portal signs in with, in words, and from when to when it holds."""
+
+    what: str
+    given_at: datetime | None
+    expires_at: datetime
 
 
 class QuotaSlot(NamedTuple):

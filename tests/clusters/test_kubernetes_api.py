@@ -9,7 +9,8 @@ from typing import Any
 import orjson
 import pytest
 
-from apps.clusters.adapters.kubernetes.api import KubernetesApi, api_client
+from apps.clusters.adapters.kubernetes.api import KubernetesApi
+from apps.clusters.adapters.kubernetes.clients import Clients
 from apps.clusters.ports import SourceRejected, SourceUnavailable, WatchExpired
 from apps.clusters.services.watch.streams import wait_requested
 from tests.recorded_api import JSON, Answer, Request, recorded, serving
@@ -331,8 +332,8 @@ def test_an_account_that_may_list_and_not_watch_is_told_so() -> None:
 def test_a_silent_stream_is_taken_for_broken() -> None:
     held = threading.Event()
     with serving(_always(Answer(stream=True, held=held))) as server:
-        client = api_client({"api_server": server.url})
-        api = KubernetesApi(client, watch_seconds=0, silence_seconds=0.05)
+        clients = Clients({"api_server": server.url})
+        api = KubernetesApi(clients, watch_seconds=0, silence_seconds=0.05)
         with pytest.raises(SourceUnavailable, match=r"[Tt]imed out"):
             list(api.watch(PODS, resource_version="1"))
         held.set()

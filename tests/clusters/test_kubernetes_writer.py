@@ -75,7 +75,7 @@ def answering(status: str, body: bytes, *headers: str) -> Talk:
 def send(port: int, *, scheme: str = "http", read_seconds: float = 5.0) -> Reply:
     entry = {"api_server": f"{scheme}://127.0.0.1:{port}"}
     writer = KubernetesWriter.from_config(entry)
-    quick = KubernetesWriter(writer._client, connect_seconds=2.0, read_seconds=read_seconds)
+    quick = KubernetesWriter(writer._clients, connect_seconds=2.0, read_seconds=read_seconds)
     try:
         return quick.send(
             "PATCH",
@@ -167,8 +167,8 @@ def test_a_credential_that_cannot_be_had_means_that_nothing_was_sent() -> None:
     def refresh(configuration: object) -> None:
         raise OSError("no token file")
 
-    writer._client.configuration.refresh_api_key_hook = refresh
-    writer._client.configuration.api_key["BearerToken"] = "old"
+    writer._clients.current().configuration.refresh_api_key_hook = refresh
+    writer._clients.current().configuration.api_key["BearerToken"] = "old"
     reply = writer.send("GET", PATH, query={}, headers={})
     assert reply == Reply(unanswered=Unanswered.UNSENT)
 
@@ -176,7 +176,7 @@ def test_a_credential_that_cannot_be_had_means_that_nothing_was_sent() -> None:
 def test_a_token_that_no_header_can_carry_is_not_raised() -> None:
     with server(answering("200 OK", b"{}")) as (port, asked):
         writer = KubernetesWriter.from_config({"api_server": f"http://127.0.0.1:{port}"})
-        writer._client.configuration.api_key["BearerToken"] = "one\nline: more"
+        writer._clients.current().configuration.api_key["BearerToken"] = "one\nline: more"
         reply = writer.send("PATCH", PATH, query={}, headers={}, body=PATCH)
     assert reply == Reply(unanswered=Unanswered.LOST)
     assert asked == []

@@ -8,19 +8,17 @@ import functools
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import msgspec
 import urllib3
-from kubernetes import client, config
 from kubernetes.client import ApiClient
 from kubernetes.config.config_exception import ConfigException
-from kubernetes.config.incluster_config import InClusterConfigLoader
 
+from apps.clusters.adapters.kubernetes.clients import Clients, credentials
 from apps.clusters.adapters.kubernetes.shapes import LINE, STATUS, Decoders, ListPage, StatusBody
 from apps.clusters.ports import (
+    Credential,
     Listing,
     ObjectChange,
     SourceHealth,
@@ -28,10 +26,7 @@ from apps.clusters.ports import (
     SourceUnavailable,
     WatchExpired,
 )
-from gpuportal import env
 from gpuportal.metrics import SourceRequest, source_request
-
-_CONNECTIONS = 32
 
 _SNIPPET = 200
 ANONYMOUS = "system:anonymous"
@@ -45,74 +40,6 @@ _RESTARTS = 3
 _READ_BYTES = 1 << 16
 _REVIEWS_VERSION = "authorization.k8s.io/v1"
 _REVIEWED = msgspec.json.Decoder(dict[str, Any])
-
-
-def api_client(entry: Mapping[str, Any]) -> client.ApiClient:
-    """Return the official client for `{kubeconfig, context}`, `{in_cluster}` or `{api_server}`.
-
-    Raises SourceRejected, with how to fix it, when the entry or what it points to is unusable.
-    """
-    configuration = client.Configuration()
-    # Each collection that is watched keeps one open.
-    configuration.connection_pool_maxsize = _CONNECTIONS
-    # Retrying is for the caller, who waits longer and can be stopped.
-    configuration.retries = False
-    try:
-        if entry.get("kubeconfig"):
-            _from_kubeconfig(entry, configuration)
-        elif entry.get("in_cluster"):
-            _from_pod(entry, configuration)
-        elif entry.get("api_server"):
-            _from_address(entry, configuration)
-        else:
-            raise SourceRejected(
-                "the cluster's kubernetes entry must have kubeconfig, in_cluster or api_server"
-            )
-        return client.ApiClient(configuration)
-    except (ConfigException, OSError, ValueError) as error:
-        raise SourceRejected(f"Kubernetes cannot be reached as configured: {error}") from error
-
-
-def _from_pod(entry: Mapping[str, Any], configuration: client.Configuration) -> None:
-    """Take the account of the pod, or the one whose token lies in `token_folder`."""
-    folder = entry.get("token_folder")
-    if folder is None:
-        config.load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
-        return
-    loader = InClusterConfigLoader(  # type: ignore[no-untyped-call]
-        token_filename=str(Path(folder) / "token"), cert_filename=str(Path(folder) / "ca.crt")
-    )
-    loader.load_and_set(configuration)  # type: ignore[no-untyped-call]
-
-
-def _from_kubeconfig(entry: Mapping[str, Any], configuration: client.Configuration) -> None:
-    path = str(entry["kubeconfig"])
-    if not Path(path).is_file():
-        raise SourceRejected(f"the kubeconfig {path} is not there or cannot be read")
-    config.load_kube_config(  # type: ignore[no-untyped-call]
-        config_file=path,
-        context=entry.get("context") or None,
-        client_configuration=configuration,
-        persist_config=False,
-    )
-
-
-def _from_address(entry: Mapping[str, Any], configuration: client.Configuration) -> None:
-    address = str(entry["api_server"]).rstrip("/")
-    if urlsplit(address).scheme not in {"http", "https"}:
-        raise SourceRejected(f"api_server is {address!r}: http://HOST:PORT or https://… is needed")
-    configuration.host = address
-    if entry.get("ca_file"):
-        configuration.ssl_ca_cert = str(entry["ca_file"])
-    variable = entry.get("bearer_token_env")
-    if variable:
-        token = env.text(str(variable), "").strip()
-        if not token:
-            raise SourceRejected(
-                f"neither {variable} (bearer_token_env) nor {variable}_FILE is set to a token"
-            )
-        configuration.api_key["BearerToken"] = token
-        configuration.api_key_prefix["BearerToken"] = "Bearer"
 
 
 class ContinueExpired(Exception):
@@ -141,7 +68,9 @@ def check(status: int, headers: Mapping[str, str], body: bytes, verb: str, path:
         unavailable.retry_after_seconds = float(wait) if wait.isdecimal() else 0.0
         raise unavailable
     advice = _advice(status, verb, path) if ANONYMOUS not in said else _NO_CREDENTIALS
-    raise SourceRejected(f"{verb} {path}: HTTP {status}: {said}. {advice}")
+    rejected = SourceRejected(f"{verb} {path}: HTTP {status}: {said}. {advice}")
+    rejected.credentials = status == 401
+    raise rejected
 
 
 def checked_status(body: bytes) -> StatusBody:
@@ -195,19 +124,19 @@ class KubernetesApi:
 
     def __init__(
         self,
-        client: ApiClient,
+        clients: Clients,
         *,
         chunk: int = CHUNK,
         timeout_seconds: float = 60.0,
         watch_seconds: int = 60,
         silence_seconds: float = 30.0,
     ) -> None:
-        self._client = client
+        self._clients = clients
         self._chunk = chunk
         self._timeout = (10.0, timeout_seconds)
         self._watch_seconds = watch_seconds
         self._watch_timeout = (10.0, watch_seconds + silence_seconds)
-        self._server = str(client.configuration.host)
+        self._server = str(clients.current().configuration.host)
         self._streams: set[urllib3.BaseHTTPResponse] = set()
         self._lock = threading.Lock()
         self._closed = False
@@ -215,7 +144,7 @@ class KubernetesApi:
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> "KubernetesApi":
         """Return the API server of a catalog entry; raises SourceRejected when that is unusable."""
-        return cls(api_client(config))
+        return cls(Clients(config))
 
     # ------------------------------------------------------------ the port
 
@@ -287,6 +216,10 @@ class KubernetesApi:
         found: Mapping[str, Any] = _decode(_REVIEWED, answer, path)
         return bool((found.get("status") or {}).get("allowed"))
 
+    def credentials(self) -> Sequence[Credential]:
+        """Return what the account signs in with, as far as its end can be read."""
+        return credentials(self._clients.current(), self._clients.entry)
+
     def close(self) -> None:
         """End every open watch, from any thread; their readers see SourceUnavailable."""
         with self._lock:
@@ -294,7 +227,7 @@ class KubernetesApi:
             streams = list(self._streams)
         for response in streams:
             _shut(response)
-        self._client.rest_client.pool_manager.clear()
+        self._clients.clear()
 
     # ------------------------------------------------------------ lists
 
@@ -355,22 +288,12 @@ class KubernetesApi:
         """Open a GET, or a POST of `body`; whatever breaks meanwhile is SourceUnavailable."""
         response: urllib3.BaseHTTPResponse | None = None
         try:
-            method, url, headers, sent, _ = self._client.param_serialize(
-                "GET" if body is None else "POST",
-                path,
-                query_params=list(query.items()),
-                header_params={
-                    "Accept": "application/json",
-                    "Content-Type": "application/json",
-                    "User-Agent": "gpuportal",
-                },
-                body=body,
-                auth_settings=["BearerToken"],
-            )
-            answer = self._client.call_api(
-                method, url, headers, body=sent, _request_timeout=timeout
-            )
-            response = answer.response
+            client = self._clients.current()
+            response = self._sent(client, path, query, timeout, body)
+            # A token that was replaced meanwhile; nothing was done yet, so it may be asked again.
+            if response.status == 401 and self._clients.renewed(client):
+                self._finish(response)
+                response = self._sent(self._clients.current(), path, query, timeout, body)
             self._open(response)
             yield response
         except urllib3.exceptions.MaxRetryError as error:
@@ -382,6 +305,31 @@ class KubernetesApi:
         finally:
             if response is not None:
                 self._finish(response)
+
+    def _sent(
+        self,
+        client: ApiClient,
+        path: str,
+        query: Mapping[str, str],
+        timeout: tuple[float, float],
+        body: Mapping[str, Any] | None,
+    ) -> urllib3.BaseHTTPResponse:
+        """Return the answer's head; its body is still to be read."""
+        method, url, headers, sent, _ = client.param_serialize(
+            "GET" if body is None else "POST",
+            path,
+            query_params=list(query.items()),
+            header_params={
+                "Accept": "application/json",
+                "Content-Type": "application/json",
+                "User-Agent": "gpuportal",
+            },
+            body=body,
+            auth_settings=["BearerToken"],
+        )
+        answer = client.call_api(method, url, headers, body=sent, _request_timeout=timeout)
+        response: urllib3.BaseHTTPResponse = answer.response
+        return response
 
     def _open(self, response: urllib3.BaseHTTPResponse) -> None:
         with self._lock:

@@ -8,8 +8,8 @@ import urllib3
 from kubernetes.client import ApiClient
 from kubernetes.config.config_exception import ConfigException
 
-from apps.clusters.adapters.kubernetes.api import api_client
-from apps.clusters.ports import Reply, Unanswered
+from apps.clusters.adapters.kubernetes.clients import Clients
+from apps.clusters.ports import Reply, SourceRejected, Unanswered
 
 CONNECT_SECONDS = 5.0
 READ_SECONDS = 20.0
@@ -30,18 +30,18 @@ class KubernetesWriter:
 
     def __init__(
         self,
-        client: ApiClient,
+        clients: Clients,
         *,
         connect_seconds: float = CONNECT_SECONDS,
         read_seconds: float = READ_SECONDS,
     ) -> None:
-        self._client = client
+        self._clients = clients
         self._timeout = urllib3.Timeout(connect=connect_seconds, read=read_seconds)
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> "KubernetesWriter":
         """Return the writer of a catalog entry; raises SourceRejected when that is unusable."""
-        return cls(api_client(config))
+        return cls(Clients(config))
 
     def send(
         self,
@@ -54,22 +54,29 @@ class KubernetesWriter:
     ) -> Reply:
         """Send a request once and return the answer of whatever status, or why there is none."""
         try:
-            _, url, all_headers, _, _ = self._client.param_serialize(
+            client = self._clients.current()
+            _, url, all_headers, _, _ = client.param_serialize(
                 method,
                 path,
                 query_params=list(query.items()),
                 header_params={**headers, "User-Agent": "gpuportal"},
                 auth_settings=["BearerToken"],
             )
-        except (OSError, ConfigException, ValueError):
+        except (OSError, ConfigException, ValueError, SourceRejected):
             # A token file or a credential program that failed or gave rubbish: nothing was sent.
             return Reply(unanswered=Unanswered.UNSENT)
-        return self._send(method, url, all_headers, body)
+        reply = self._send(client, method, url, all_headers, body)
+        if reply.status == 401:
+            # Not sent again: the next request has what may have been replaced meanwhile.
+            self._clients.renewed(client)
+        return reply
 
-    def _send(self, method: str, url: str, headers: Mapping[str, str], body: bytes) -> Reply:
+    def _send(
+        self, client: ApiClient, method: str, url: str, headers: Mapping[str, str], body: bytes
+    ) -> Reply:
         # Straight to the pool: the client's own way turns bodies that are not lists into merges.
         try:
-            response = self._client.rest_client.pool_manager.request(
+            response = client.rest_client.pool_manager.request(
                 method,
                 url,
                 body=body or None,
@@ -92,7 +99,7 @@ class KubernetesWriter:
 
     def close(self) -> None:
         """Let go of the connections."""
-        self._client.rest_client.pool_manager.clear()
+        self._clients.clear()
 
 
 def _fate(error: urllib3.exceptions.HTTPError) -> Unanswered:

@@ -28,6 +28,7 @@ PROMPT_SECONDS = 5.0
 logger = logging.getLogger(__name__)
 FIRST_DELAY_SECONDS = 1.0
 LONGEST_DELAY_SECONDS = 60.0
+CREDENTIALS_DELAY_SECONDS = 10.0
 MOST_WAIT_SECONDS = 300.0
 _PUT_SECONDS = 1.0
 _SLOW_PUTS = 5
@@ -208,8 +209,11 @@ class Stream:
                     return
                 self._back_off(error, "trying again")
             except SourceRejected as error:
-                # A person has to give the right: asking sooner changes nothing.
-                self._delay = LONGEST_DELAY_SECONDS
+                # A person has to give the right: asking sooner changes nothing. Credentials are
+                # replaced by machines, and a file that changed is read for the next request.
+                self._delay = (
+                    CREDENTIALS_DELAY_SECONDS if error.credentials else LONGEST_DELAY_SECONDS
+                )
                 if not self._hand_on(WatchForbidden(self.path, self._now(), str(error))):
                     return
                 self._back_off(error, "a person must act; trying again")
@@ -293,7 +297,8 @@ class Stream:
         return True
 
     def _back_off(self, error: Exception, then: str) -> None:
-        self._delay = min(max(self._delay * 2, FIRST_DELAY_SECONDS), LONGEST_DELAY_SECONDS)
+        if not isinstance(error, SourceRejected):
+            self._delay = min(max(self._delay * 2, FIRST_DELAY_SECONDS), LONGEST_DELAY_SECONDS)
         self._delay = max(self._delay, wait_requested(error))
         self._note_connected(connected=False)
         if self.stopped():

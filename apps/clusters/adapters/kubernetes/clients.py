@@ -1,0 +1,268 @@
+"""The official client of a catalog entry, made anew when what it signs in with has changed.
+
+Tokens and certificates of a cluster expire: the kubelet replaces projected tokens, operators
+replace kubeconfigs, programs give credentials for an hour. A client reads them once.
+"""
+
+import base64
+import binascii
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import msgspec
+import yaml
+from cryptography import x509
+from kubernetes import client, config
+from kubernetes.config import incluster_config
+from kubernetes.config.config_exception import ConfigException
+
+from apps.clusters.ports import Credential, SourceRejected
+from gpuportal import env
+
+logger = logging.getLogger(__name__)
+
+_CONNECTIONS = 32
+_REFUSED_SECONDS = 10.0
+"""After a refusal, credentials are fetched anew no sooner than this: a program makes them."""
+_CLUSTER_FILES = ("certificate-authority",)
+_USER_FILES = ("tokenFile", "client-certificate", "client-key")
+_State = tuple[int, int, int] | None
+_CLAIMS = msgspec.json.Decoder(dict[str, Any])
+
+
+class Clients:
+    """Gives the client of an entry; safe to use from several threads.
+
+    Files are looked at for each request, which costs microseconds; only a changed one is read.
+    Raises SourceRejected, with how to fix it, when the entry or what it points to is unusable.
+    """
+
+    def __init__(
+        self, entry: Mapping[str, Any], *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.entry = entry
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._fetched_at = clock()
+        self._seen = self._look()
+        self._client = api_client(entry)
+
+    def current(self) -> client.ApiClient:
+        """Return the client whose credentials are those of now."""
+        with self._lock:
+            seen = self._look()
+            if seen != self._seen:
+                self._replace(seen)
+            return self._client
+
+    def renewed(self, refused: client.ApiClient) -> bool:
+        """Say whether there are other credentials than those that were answered with 401."""
+        with self._lock:
+            if self._client is not refused:
+                return True
+            now = self._clock()
+            if now - self._fetched_at < _REFUSED_SECONDS:
+                return False
+            before = _signs_with(refused)
+            self._replace(self._look())
+            return _signs_with(self._client) != before
+
+    def clear(self) -> None:
+        """Let go of the connections that are not in use."""
+        with self._lock:
+            self._client.rest_client.pool_manager.clear()
+
+    def _replace(self, seen: "tuple[str, Mapping[Path, _State]]") -> None:
+        self._fetched_at = self._clock()
+        fresh = api_client(self.entry)
+        # Streams that are open go on; what is idle was opened with the old certificate.
+        self._client.rest_client.pool_manager.clear()
+        self._client, self._seen = fresh, seen
+        logger.info("Kubernetes credentials were read again: %s", _named(self.entry))
+
+    def _look(self) -> "tuple[str, Mapping[Path, _State]]":
+        """Return what tells that credentials were replaced: a token, and the state of files."""
+        variable = self.entry.get("bearer_token_env")
+        token = env.text(str(variable), "") if variable and self.entry.get("api_server") else ""
+        return token, {path: _state(path) for path in _files(self.entry)}
+
+
+def api_client(entry: Mapping[str, Any]) -> client.ApiClient:
+    """Return the official client for `{kubeconfig, context}`, `{in_cluster}` or `{api_server}`.
+
+    Raises SourceRejected, with how to fix it, when the entry or what it points to is unusable.
+    """
+    configuration = client.Configuration()
+    # Each collection that is watched keeps one open.
+    configuration.connection_pool_maxsize = _CONNECTIONS
+    # Retrying is for the caller, who waits longer and can be stopped.
+    configuration.retries = False
+    try:
+        if entry.get("kubeconfig"):
+            _from_kubeconfig(entry, configuration)
+        elif entry.get("in_cluster"):
+            _from_pod(entry, configuration)
+        elif entry.get("api_server"):
+            _from_address(entry, configuration)
+        else:
+            raise SourceRejected(
+                "the cluster's kubernetes entry must have kubeconfig, in_cluster or api_server"
+            )
+        return client.ApiClient(configuration)
+    except (ConfigException, OSError, ValueError, yaml.YAMLError) as error:
+        raise SourceRejected(f"Kubernetes cannot be reached as configured: {error}") from error
+
+
+def credentials(signed: client.ApiClient, entry: Mapping[str, Any]) -> list[Credential]:
+    """Return what the client signs in with, where its end can be read; nothing is verified."""
+    found = []
+    token = str(signed.configuration.api_key.get("BearerToken") or "").rpartition(" ")[2]
+    life = _life(token)
+    if life is not None:
+        found.append(Credential(f"the token of {_named(entry)}", *life))
+    certificate = signed.configuration.cert_file
+    if certificate:
+        try:
+            read = x509.load_pem_x509_certificate(Path(certificate).read_bytes())
+        except (OSError, ValueError):
+            return found
+        what = f"the client certificate of {_named(entry)}"
+        found.append(Credential(what, read.not_valid_before_utc, read.not_valid_after_utc))
+    return found
+
+
+def _life(token: str) -> tuple[datetime | None, datetime] | None:
+    """Return from when to when a JWT holds; None for a token that does not say."""
+    parts = token.split(".")
+    if len(parts) != 3:
+        return None
+    try:
+        body = base64.urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4))
+        claims = _CLAIMS.decode(body)
+        ends = datetime.fromtimestamp(float(claims["exp"]), UTC)
+        given = claims.get("iat")
+        return (None if given is None else datetime.fromtimestamp(float(given), UTC)), ends
+    except (binascii.Error, msgspec.DecodeError, KeyError, TypeError, ValueError, OverflowError):
+        return None
+
+
+def _from_pod(entry: Mapping[str, Any], configuration: client.Configuration) -> None:
+    """Take the account of the pod, or the one whose token lies in `token_folder`."""
+    token, authority = _pod_files(entry)
+    loader = incluster_config.InClusterConfigLoader(  # type: ignore[no-untyped-call]
+        token_filename=str(token), cert_filename=str(authority)
+    )
+    loader.load_and_set(configuration)  # type: ignore[no-untyped-call]
+
+
+def _pod_files(entry: Mapping[str, Any]) -> tuple[Path, Path]:
+    """Return the files of the token and of the server's authority."""
+    if entry.get("token_folder"):
+        folder = Path(str(entry["token_folder"]))
+        return folder / "token", folder / "ca.crt"
+    return (
+        Path(incluster_config.SERVICE_TOKEN_FILENAME),
+        Path(incluster_config.SERVICE_CERT_FILENAME),
+    )
+
+
+def _from_kubeconfig(entry: Mapping[str, Any], configuration: client.Configuration) -> None:
+    path = str(entry["kubeconfig"])
+    if not Path(path).is_file():
+        raise SourceRejected(f"the kubeconfig {path} is not there or cannot be read")
+    config.load_kube_config(  # type: ignore[no-untyped-call]
+        config_file=path,
+        context=entry.get("context") or None,
+        client_configuration=configuration,
+        persist_config=False,
+    )
+
+
+def _from_address(entry: Mapping[str, Any], configuration: client.Configuration) -> None:
+    address = str(entry["api_server"]).rstrip("/")
+    if urlsplit(address).scheme not in {"http", "https"}:
+        raise SourceRejected(f"api_server is {address!r}: http://HOST:PORT or https://… is needed")
+    configuration.host = address
+    if entry.get("ca_file"):
+        configuration.ssl_ca_cert = str(entry["ca_file"])
+    variable = entry.get("bearer_token_env")
+    if variable:
+        token = env.text(str(variable), "").strip()
+        if not token:
+            raise SourceRejected(
+                f"neither {variable} (bearer_token_env) nor {variable}_FILE is set to a token"
+            )
+        configuration.api_key["BearerToken"] = token
+        configuration.api_key_prefix["BearerToken"] = "Bearer"
+
+
+def _files(entry: Mapping[str, Any]) -> Iterator[Path]:
+    """Yield the files that the client of an entry is made from."""
+    if entry.get("kubeconfig"):
+        path = Path(str(entry["kubeconfig"]))
+        yield path
+        yield from _named_files(path)
+    elif entry.get("in_cluster"):
+        yield from _pod_files(entry)
+    elif entry.get("ca_file"):
+        yield Path(str(entry["ca_file"]))
+
+
+_named_in: dict[tuple[Path, _State], tuple[Path, ...]] = {}
+
+
+def _named_files(kubeconfig: Path) -> tuple[Path, ...]:
+    """Return the files that a kubeconfig names; it is parsed again only when it has changed."""
+    key = (kubeconfig, _state(kubeconfig))
+    if key not in _named_in:
+        if len(_named_in) > _CONNECTIONS:
+            _named_in.clear()
+        _named_in[key] = tuple(_parsed_files(kubeconfig))
+    return _named_in[key]
+
+
+def _parsed_files(kubeconfig: Path) -> Iterator[Path]:
+    try:
+        read = yaml.safe_load(kubeconfig.read_text(encoding="utf-8"))
+    except (OSError, ValueError, yaml.YAMLError):
+        # The client says what is wrong with it.
+        return
+    for section, inner, keys in (
+        ("clusters", "cluster", _CLUSTER_FILES),
+        ("users", "user", _USER_FILES),
+    ):
+        for item in (read.get(section) if isinstance(read, dict) else None) or ():
+            values = (item.get(inner) if isinstance(item, dict) else None) or {}
+            yield from (kubeconfig.parent / str(values[key]) for key in keys if values.get(key))
+
+
+def _state(path: Path) -> _State:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return (found.st_mtime_ns, found.st_ino, found.st_size)
+
+
+def _signs_with(made: client.ApiClient) -> tuple[str, bytes]:
+    held = made.configuration
+    try:
+        certificate = Path(held.cert_file).read_bytes() if held.cert_file else b""
+    except OSError:
+        certificate = b""
+    return str(held.api_key.get("BearerToken") or ""), certificate
+
+
+def _named(entry: Mapping[str, Any]) -> str:
+    """Return what a person looks for to put these credentials right."""
+    if entry.get("kubeconfig"):
+        return f"the kubeconfig {entry['kubeconfig']}"
+    if entry.get("in_cluster"):
+        return f"the service account of the pod ({_pod_files(entry)[0]})"
+    return str(entry.get("bearer_token_env") or "api_server")
