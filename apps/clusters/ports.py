@@ -32,14 +32,6 @@ class SourceRejected(Exception):
     credentials: bool = False
 
 
-class Credential(NamedTuple):
-    """What the portal signs in with, in words, and from when to when it holds."""
-
-    what: str
-    given_at: datetime | None
-    expires_at: datetime
-
-
 class QuotaSlot(NamedTuple):
     """Mean of one ResourceQuota value over one slot, as kube-state-metrics shows it."""
 

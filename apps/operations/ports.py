@@ -3,6 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Protocol, runtime_checkable
 
+from apps.clusters.domain.credentials import Credential
+
 
 @runtime_checkable
 class TakesQuestions(Protocol):
@@ -14,6 +16,14 @@ class TakesQuestions(Protocol):
         `$matchers` in the question stands for the cluster's own matchers, each followed by a
         comma. Raises SourceUnavailable and SourceRejected.
         """
+
+
+@runtime_checkable
+class ShowsCredentials(Protocol):
+    """A source that tells when what the portal signs in with ends."""
+
+    def credentials(self) -> Sequence[Credential]:
+        """Return them, as far as their end can be read; raises as its other methods."""
 
 
 @runtime_checkable

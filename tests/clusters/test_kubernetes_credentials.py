@@ -16,6 +16,7 @@ import pytest
 from apps.clusters.adapters.kubernetes.api import KubernetesApi
 from apps.clusters.adapters.kubernetes.clients import Clients
 from apps.clusters.adapters.kubernetes.writer import KubernetesWriter
+from apps.clusters.domain.credentials import Credential
 from apps.clusters.ports import SourceRejected
 from apps.clusters.services.watch.collections import Item, Relisted
 from apps.clusters.services.watch.streams import Stream
@@ -226,6 +227,25 @@ def test_the_end_of_a_token_is_told_and_of_one_that_does_not_say_nothing(tmp_pat
         (found,) = api.credentials()
         assert (found.given_at, found.expires_at) == (given, ends)
         assert found.what == f"the token of the kubeconfig {tmp_path / 'kubeconfig'}"
-        for text in ("opaque", "a.b.c", jwt(iat=1.0), "a..c", jwt(exp=1e300)):
+        for text in ("opaque", "a.b.c", jwt(iat=1.0), "a..c", jwt(exp=1e300), f"a.{'W10'}.c"):
             kubeconfig(tmp_path, server.url, {"token": text})
             assert list(api.credentials()) == []
+
+
+@pytest.mark.parametrize(
+    ("given", "ends", "soon"),
+    [
+        pytest.param(timedelta(days=-80), timedelta(days=8), True, id="last tenth"),
+        pytest.param(timedelta(days=-80), timedelta(days=10), False, id="before"),
+        pytest.param(timedelta(days=-3650), timedelta(days=13), True, id="two weeks"),
+        pytest.param(timedelta(minutes=-48), timedelta(minutes=12), False, id="kubelet's turn"),
+        pytest.param(timedelta(days=-2), timedelta(days=-1), True, id="over"),
+        pytest.param(None, timedelta(minutes=59), True, id="of unknown age"),
+        pytest.param(None, timedelta(minutes=61), False, id="of unknown age, before"),
+    ],
+)
+def test_the_last_tenth_of_a_life_is_soon(
+    given: timedelta | None, ends: timedelta, *, soon: bool
+) -> None:
+    begun = None if given is None else NOW + given
+    assert Credential("it", begun, NOW + ends).ends_soon(NOW) is soon

@@ -344,6 +344,8 @@ def test_a_client_certificate_is_shown_and_read_again_when_its_file_changes(
         api.post(QUERY)
         authority.issue("second", to="client.pem")
         api.post(QUERY)
+        (found,) = api.credentials()
+        assert timedelta() < found.expires_at - datetime.now(UTC) <= timedelta(days=1)
         api.close()
         api = api_of(url, ca_file=str(authority.ca_file))
         with pytest.raises((SourceRejected, SourceUnavailable), match=r"securely|reached"):

@@ -5,6 +5,7 @@ from datetime import timedelta
 
 import pytest
 
+from apps.clusters.domain.credentials import Credential
 from apps.clusters.domain.devices.exporter_profile import (
     ExporterProfile,
     Family,
@@ -70,6 +71,9 @@ T4_NODE = node(
 def prometheus_refuses() -> ClusterObservations:
     said = "Prometheus at http://p:9090 answers with HTTP 401; check the token in TOKEN"
     return replace(healthy(), metrics=MetricsObservations(trouble=SourceTrouble(said, False)))
+
+
+ENDING = Credential("the token of west", NOW - timedelta(days=30), NOW + timedelta(days=1))
 
 
 def api_down() -> ClusterObservations:
@@ -146,6 +150,19 @@ FAULTS = [
     ),
     pytest.param(
         lambda: with_api(excess=(Right("*", "*", "*"),)), "rights-too-many", id="reader-is-root"
+    ),
+    pytest.param(
+        lambda: with_api(credentials=(ENDING,)), "credentials-ending", id="reader-token-ends"
+    ),
+    pytest.param(
+        lambda: with_api(writer=WriterRights(credentials=(ENDING,))),
+        "credentials-ending",
+        id="writer-token-ends",
+    ),
+    pytest.param(
+        lambda: with_metrics(credentials=(ENDING,)),
+        "credentials-ending",
+        id="prometheus-token-ends",
     ),
     pytest.param(lambda: with_api(watched_until=None), "watch-not-running", id="no-watch"),
     pytest.param(

@@ -47,6 +47,7 @@ KINDS: dict[str, FindingKind] = {
     "prometheus-rejected": FindingKind("Prometheus refuses the portal", _E),
     "api-unavailable": FindingKind("The Kubernetes API does not answer", _E),
     "api-rejected": FindingKind("The Kubernetes API refuses the portal", _E),
+    "credentials-ending": FindingKind("Credentials end soon", _W),
     "clock-skew": FindingKind("Clocks differ", _W),
     "rbac-missing": FindingKind("A right to read is missing", _E),
     "owners-unreadable": FindingKind("Controllers of pods cannot be read", _N),

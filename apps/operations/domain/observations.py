@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import NamedTuple, TypedDict, Unpack
 
+from apps.clusters.domain.credentials import Credential
 from apps.clusters.domain.devices.exporter_profile import ExporterProfile
 from apps.clusters.domain.pods.ledger import PLURALS, NodeInterval
 from apps.clusters.domain.tiers import TierRule, same_model
@@ -77,7 +78,7 @@ class MetricsObservations:
     looked at). `remarks` counts what the reading of devices noticed, `profile` is how the
     exporters showed themselves and `changes` what is different from before, in words, since
     `changed_at`. `answers` is None where the source does not take the doctor's own questions,
-    `unasked` says in words what was not looked at.
+    `unasked` says in words what was not looked at. `credentials` are those that sign requests.
     """
 
     trouble: SourceTrouble | None = None
@@ -93,6 +94,7 @@ class MetricsObservations:
     quotas: Sequence[QuotaRow] | None = None
     answers: MetricsAnswers | None = None
     unasked: tuple[str, ...] = ()
+    credentials: tuple[Credential, ...] = ()
 
 
 class Right(NamedTuple):
@@ -117,6 +119,7 @@ class WriterRights:
     trouble: SourceTrouble | None = None
     denied: tuple[Right, ...] = ()
     excess: tuple[Right, ...] = ()
+    credentials: tuple[Credential, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +139,7 @@ class ApiObservations:
     excess: tuple[Right, ...] = ()
     writer: WriterRights | None = None
     watched_until: datetime | None = None
+    credentials: tuple[Credential, ...] = ()
     labels: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
 

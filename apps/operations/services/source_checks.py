@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TypeVar
 
+from apps.clusters.domain.credentials import Credential
 from apps.clusters.domain.devices.state import DeviceSlot
 from apps.clusters.domain.pods.ledger import PodRecord
 from apps.clusters.domain.tiers import TierRule
@@ -39,7 +40,7 @@ from apps.operations.domain.observations import (
     explaining,
     needed,
 )
-from apps.operations.ports import ReviewsAccess, TakesQuestions
+from apps.operations.ports import ReviewsAccess, ShowsCredentials, TakesQuestions
 
 DEADLINE_SECONDS = 45.0
 # Right or not, no such object is there: what is told is whether one may look for it.
@@ -183,6 +184,7 @@ def _metrics(
         quotas=quotas,
         answers=asked[0] if asked else None,
         unasked=asked[1] if asked else ("taints, clocks, copies and room on nodes",),
+        credentials=_credentials(source),
     ), ledger.pods
 
 
@@ -236,6 +238,7 @@ def _api(
         # A refused list would end the whole check, and the missing right is reported anyway.
         labels = {} if any(right.resource == "nodes" for right in denied) else _labels(source)
         excess = tuple(_excess(source, READER_EXCESS))
+        signed = _credentials(source)
     finally:
         source.close()
     return ApiObservations(
@@ -245,7 +248,13 @@ def _api(
         excess=excess,
         writer=_writer(writer, tuple(changing(kinds))),
         labels=labels,
+        credentials=signed,
     )
+
+
+def _credentials(source: object) -> tuple[Credential, ...]:
+    """Return what is known of the credentials of a source; empty where it tells none."""
+    return tuple(source.credentials()) if isinstance(source, ShowsCredentials) else ()
 
 
 def _writer(
@@ -259,12 +268,15 @@ def _writer(
         try:
             allowed = {right: _reviewed(source, right) for right in wanted}
             excess = tuple(_excess(source, WRITER_EXCESS))
+            signed = _credentials(source)
         finally:
             source.close()
     except (SourceUnavailable, SourceRejected) as error:
         return WriterRights(trouble=_trouble(error))
     # What a server does not tell is not held against the account.
-    return WriterRights(denied=tuple(r for r in wanted if allowed[r] is False), excess=excess)
+    return WriterRights(
+        denied=tuple(r for r in wanted if allowed[r] is False), excess=excess, credentials=signed
+    )
 
 
 def _excess(source: ClusterSource, beyond: Sequence[Right]) -> Iterator[Right]:

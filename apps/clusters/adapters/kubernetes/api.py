@@ -17,8 +17,8 @@ from kubernetes.config.config_exception import ConfigException
 
 from apps.clusters.adapters.kubernetes.clients import Clients, credentials
 from apps.clusters.adapters.kubernetes.shapes import LINE, STATUS, Decoders, ListPage, StatusBody
+from apps.clusters.domain.credentials import Credential
 from apps.clusters.ports import (
-    Credential,
     Listing,
     ObjectChange,
     SourceHealth,

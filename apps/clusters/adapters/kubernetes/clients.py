@@ -4,25 +4,22 @@ Tokens and certificates of a cluster expire: the kubelet replaces projected toke
 replace kubeconfigs, programs give credentials for an hour. A client reads them once.
 """
 
-import base64
-import binascii
 import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-import msgspec
 import yaml
-from cryptography import x509
 from kubernetes import client, config
 from kubernetes.config import incluster_config
 from kubernetes.config.config_exception import ConfigException
 
-from apps.clusters.ports import Credential, SourceRejected
+from apps.clusters.adapters.certificates import of_certificate
+from apps.clusters.domain.credentials import Credential, of_token
+from apps.clusters.ports import SourceRejected
 from gpuportal import env
 
 logger = logging.getLogger(__name__)
@@ -33,7 +30,6 @@ _REFUSED_SECONDS = 10.0
 _CLUSTER_FILES = ("certificate-authority",)
 _USER_FILES = ("tokenFile", "client-certificate", "client-key")
 _State = tuple[int, int, int] | None
-_CLAIMS = msgspec.json.Decoder(dict[str, Any])
 
 
 class Clients:
@@ -121,35 +117,16 @@ def api_client(entry: Mapping[str, Any]) -> client.ApiClient:
 
 def credentials(signed: client.ApiClient, entry: Mapping[str, Any]) -> list[Credential]:
     """Return what the client signs in with, where its end can be read; nothing is verified."""
-    found = []
-    token = str(signed.configuration.api_key.get("BearerToken") or "").rpartition(" ")[2]
-    life = _life(token)
-    if life is not None:
-        found.append(Credential(f"the token of {_named(entry)}", *life))
-    certificate = signed.configuration.cert_file
-    if certificate:
-        try:
-            read = x509.load_pem_x509_certificate(Path(certificate).read_bytes())
-        except (OSError, ValueError):
-            return found
-        what = f"the client certificate of {_named(entry)}"
-        found.append(Credential(what, read.not_valid_before_utc, read.not_valid_after_utc))
-    return found
-
-
-def _life(token: str) -> tuple[datetime | None, datetime] | None:
-    """Return from when to when a JWT holds; None for a token that does not say."""
-    parts = token.split(".")
-    if len(parts) != 3:
-        return None
-    try:
-        body = base64.urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4))
-        claims = _CLAIMS.decode(body)
-        ends = datetime.fromtimestamp(float(claims["exp"]), UTC)
-        given = claims.get("iat")
-        return (None if given is None else datetime.fromtimestamp(float(given), UTC)), ends
-    except (binascii.Error, msgspec.DecodeError, KeyError, TypeError, ValueError, OverflowError):
-        return None
+    held = signed.configuration
+    token = str(held.api_key.get("BearerToken") or "").rpartition(" ")[2]
+    certificate = held.cert_file
+    found = [
+        of_token(token, f"the token of {_named(entry)}"),
+        of_certificate(certificate, f"the client certificate of {_named(entry)}")
+        if certificate
+        else None,
+    ]
+    return [one for one in found if one is not None]
 
 
 def _from_pod(entry: Mapping[str, Any], configuration: client.Configuration) -> None:

@@ -19,13 +19,15 @@ from urllib3.exceptions import HTTPError, ReadTimeoutError
 from urllib3.util import make_headers
 from urllib3.util.retry import Retry
 
+from apps.clusters.adapters.certificates import of_certificate
 from apps.clusters.adapters.prometheus.http_api import (
     END_MARGIN_SECONDS,
     PrometheusConfig,
     decode_error,
     without_secrets,
 )
-from apps.clusters.adapters.prometheus.sign_in import Secret, sign_in_of
+from apps.clusters.adapters.prometheus.sign_in import Header, Secret, sign_in_of
+from apps.clusters.domain.credentials import Credential, of_token
 from apps.clusters.domain.window import SLOT_SECONDS
 from apps.clusters.ports import SourceRejected, SourceUnavailable
 from gpuportal.metrics import source_request
@@ -226,6 +228,21 @@ class PrometheusApi:
         if pool is not None and self._pool_process == os.getpid():
             pool.shutdown(wait=True, cancel_futures=True)
         self._connection.close()
+
+    def credentials(self) -> list[Credential]:
+        """Return what requests are signed with, where its end can be read.
+
+        Raises as `post`, where a token cannot be had.
+        """
+        found = []
+        signed = self._sign_in.auth()
+        if isinstance(signed, Header) and signed.value:
+            token = signed.value.rpartition(" ")[2]
+            found.append(of_token(token, "the token for Prometheus"))
+        if self.config.cert_file:
+            what = f"the client certificate {self.config.cert_file}"
+            found.append(of_certificate(self.config.cert_file, what))
+        return [one for one in found if one is not None]
 
     def post(self, request: Request) -> bytes:
         """Send one query and return the body of its answer.

@@ -49,6 +49,7 @@ from apps.clusters.adapters.prometheus.kube_state.metrics import (
 from apps.clusters.adapters.prometheus.quotas import read_queue_pending, read_queues, read_quotas
 from apps.clusters.adapters.prometheus.sign_in import Secret
 from apps.clusters.adapters.prometheus.window_reader import WindowReader
+from apps.clusters.domain.credentials import Credential
 from apps.clusters.domain.devices.state import ActivitySample, DeviceState
 from apps.clusters.domain.window import Window
 from apps.clusters.ports import (
@@ -251,6 +252,10 @@ class PrometheusSource:
         body = self._api.post(Request("/api/v1/query", query))
         series, _ = decode_instant(body, dict[str, str])
         return [(one.metric, one.value[1]) for one in series]
+
+    def credentials(self) -> Sequence[Credential]:
+        """Return what requests are signed with, where its end can be read."""
+        return self._api.credentials()
 
     def health(self) -> SourceHealth:
         """Return the version; servers that only speak the query API may tell none."""

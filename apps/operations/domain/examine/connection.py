@@ -26,6 +26,31 @@ def check_connection(observed: ClusterObservations) -> Iterator[Finding]:
     yield from _prometheus(observed)
     if observed.api is not None:
         yield from _api(observed, observed.api)
+    yield from _credentials(observed)
+
+
+def _credentials(observed: ClusterObservations) -> Iterator[Finding]:
+    """Yield for each token and certificate that ends soon what to do before it does."""
+    api = observed.api
+    writer = api.writer if api else None
+    for credential in (
+        *observed.metrics.credentials,
+        *(api.credentials if api else ()),
+        *(writer.credentials if writer else ()),
+    ):
+        if credential.ends_soon(observed.now):
+            over = credential.expires_at <= observed.now
+            yield Finding(
+                "credentials-ending",
+                observed.cluster,
+                credential.what,
+                f"{_sentence(credential.what)[:-1]} {'ended' if over else 'ends'} "
+                f"{credential.expires_at:%Y-%m-%d %H:%M} UTC. Without another one the portal is "
+                "refused from then on.",
+                "# replace it in the file or variable that the catalog names; no restart is "
+                "needed.\n# A lasting token of Kubernetes: docs/operations.md, Rotating tokens\n"
+                f"python manage.py doctor --cluster {observed.cluster}",
+            )
 
 
 def _prometheus(observed: ClusterObservations) -> Iterator[Finding]:
