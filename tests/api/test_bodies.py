@@ -112,13 +112,13 @@ def test_a_refusal_of_two_sentences_ends_both(ada: Client) -> None:
 
 
 @pytest.mark.parametrize(
-    ("behind", "origin"), [(True, "api 198.51.100.7"), (False, "api 127.0.0.1")]
+    ("proxies", "origin"), [(1, "api 198.51.100.7"), (0, "api 127.0.0.1"), (2, "api 10.9.9.9")]
 )
 def test_the_audit_says_from_where_a_request_came(
-    behind: bool, origin: str, quota: Portal, ada: Client
+    proxies: int, origin: str, quota: Portal, ada: Client
 ) -> None:
     sent = {"x-forwarded-for": "10.9.9.9, 198.51.100.7"}
-    with override_settings(BEHIND_PROXY=behind):
+    with override_settings(TRUSTED_PROXIES=proxies):
         assert ada.post(ROOT, BODY, content_type=JSON, headers=sent).status_code == 201
     assert AuditEntry.objects.latest("pk").origin == origin
 

@@ -9,11 +9,13 @@ from django.http import HttpRequest
 def client_address(request: HttpRequest) -> str | None:
     """Return the address that a request comes from; None when there is none.
 
-    Behind a proxy that is the last one of X-Forwarded-For, which the proxy itself wrote; all
-    before it is what the client says of itself.
+    Each proxy adds the address that it sees to X-Forwarded-For. Behind N trusted ones that of the
+    client is the Nth from the end; all before it is what the client says of itself. A shorter list
+    came past some of them: its first address is then the nearest that a trusted proxy wrote.
     """
-    if settings.BEHIND_PROXY:
-        forwarded = _address(request.headers.get("X-Forwarded-For", "").rpartition(",")[2])
+    if settings.TRUSTED_PROXIES:
+        hops = request.headers.get("X-Forwarded-For", "").split(",")
+        forwarded = _address(hops[-min(settings.TRUSTED_PROXIES, len(hops))])
         if forwarded is not None:
             return forwarded
     return _address(request.META.get("REMOTE_ADDR", ""))

@@ -6,10 +6,10 @@ import json
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
-LONGEST_NOTICE = timedelta(days=14)
-_UNKNOWN_NOTICE = timedelta(hours=1)
-_NOTICE_SHARE = 0.1
-"""The kubelet replaces a token after four fifths of its life: the last tenth is out of order."""
+LONGEST_REMAINDER = timedelta(days=14)
+_UNKNOWN_REMAINDER = timedelta(hours=1)
+_REMAINDER_SHARE = 0.1
+"""The kubelet replaces a token after four fifths of its time: the last tenth is out of order."""
 
 
 class Credential(NamedTuple):
@@ -20,16 +20,16 @@ class Credential(NamedTuple):
     expires_at: datetime
 
     def ends_soon(self, now: datetime) -> bool:
-        """Say whether it is over, or in the last tenth of its life: 14 days at most."""
+        """Say whether it is over, or in the last tenth of its time: 14 days at most."""
         if self.given_at is None:
-            notice = _UNKNOWN_NOTICE
+            remainder = _UNKNOWN_REMAINDER
         else:
-            notice = min(LONGEST_NOTICE, (self.expires_at - self.given_at) * _NOTICE_SHARE)
-        return now >= self.expires_at - notice
+            remainder = min(LONGEST_REMAINDER, (self.expires_at - self.given_at) * _REMAINDER_SHARE)
+        return now >= self.expires_at - remainder
 
 
 def of_token(token: str, what: str) -> Credential | None:
-    """Return what a JWT says of its life, unverified; None for a token that does not say."""
+    """Return from when to when a JWT holds, unverified; None for a token that does not say."""
     parts = token.split(".")
     if len(parts) != 3:
         return None

@@ -46,15 +46,15 @@ class Clients:
         self._clock = clock
         self._lock = threading.Lock()
         self._fetched_at = clock()
-        self._seen = self._look()
+        self._state = self._observed_state()
         self._client = api_client(entry)
 
     def current(self) -> client.ApiClient:
         """Return the client whose credentials are those of now."""
         with self._lock:
-            seen = self._look()
-            if seen != self._seen:
-                self._replace(seen)
+            observed = self._observed_state()
+            if observed != self._state:
+                self._replace(observed)
             return self._client
 
     def renewed(self, refused: client.ApiClient) -> bool:
@@ -65,24 +65,24 @@ class Clients:
             now = self._clock()
             if now - self._fetched_at < _REFUSED_SECONDS:
                 return False
-            before = _signs_with(refused)
-            self._replace(self._look())
-            return _signs_with(self._client) != before
+            before = _signature(refused)
+            self._replace(self._observed_state())
+            return _signature(self._client) != before
 
     def clear(self) -> None:
         """Let go of the connections that are not in use."""
         with self._lock:
             self._client.rest_client.pool_manager.clear()
 
-    def _replace(self, seen: "tuple[str, Mapping[Path, _State]]") -> None:
+    def _replace(self, observed: "tuple[str, Mapping[Path, _State]]") -> None:
         self._fetched_at = self._clock()
         fresh = api_client(self.entry)
         # Streams that are open go on; what is idle was opened with the old certificate.
         self._client.rest_client.pool_manager.clear()
-        self._client, self._seen = fresh, seen
+        self._client, self._state = fresh, observed
         logger.info("Kubernetes credentials were read again: %s", _named(self.entry))
 
-    def _look(self) -> "tuple[str, Mapping[Path, _State]]":
+    def _observed_state(self) -> "tuple[str, Mapping[Path, _State]]":
         """Return what tells that credentials were replaced: a token, and the state of files."""
         variable = self.entry.get("bearer_token_env")
         token = env.text(str(variable), "") if variable and self.entry.get("api_server") else ""
@@ -227,7 +227,7 @@ def _state(path: Path) -> _State:
     return (found.st_mtime_ns, found.st_ino, found.st_size)
 
 
-def _signs_with(made: client.ApiClient) -> tuple[str, bytes]:
+def _signature(made: client.ApiClient) -> tuple[str, bytes]:
     held = made.configuration
     try:
         certificate = Path(held.cert_file).read_bytes() if held.cert_file else b""
