@@ -21,11 +21,6 @@ class Series:
 _CLUSTER = ("cluster",)
 HEALTH = (
     Series(
-        "gpuportal_cluster_data_through_timestamp_seconds",
-        "End of the newest hour of a cluster that has facts.",
-        _CLUSTER,
-    ),
-    Series(
         "gpuportal_cluster_last_complete_hour_timestamp_seconds",
         "End of the newest hour of a cluster that is complete.",
         _CLUSTER,
@@ -86,6 +81,11 @@ SCRAPE = (
     Series(
         "gpuportal_scrape_source_ok",
         "1 when what these series are read from answered, else 0 and they are absent.",
+        ("source",),
+    ),
+    Series(
+        "gpuportal_scrape_samples_left_out",
+        "Samples beyond 10,000 of a series, which are left out: too many teams and tiers.",
         ("source",),
     ),
     Series("gpuportal_scrape_source_seconds", "How long the last reading took.", ("source",)),

@@ -72,7 +72,6 @@ def _collections(now: datetime) -> Readings:
         if through is not None:
             lags.append(((name,), max(0.0, (due - through).total_seconds())))
     return {
-        "gpuportal_cluster_data_through_timestamp_seconds": _ends(found, "facts"),
         "gpuportal_cluster_last_complete_hour_timestamp_seconds": _ends(found, "whole"),
         "gpuportal_cluster_lag_seconds": lags,
         "gpuportal_collection_hours": [

@@ -12,12 +12,14 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 
 from apps.operations.adapters.task_queues import queue_depths
-from apps.operations.domain.series import HEALTH, QUEUES, SCRAPE, Readings, Series
+from apps.operations.domain.series import HEALTH, QUEUES, SCRAPE, Readings, Samples, Series
+from apps.operations.selectors.portal_figures import FIGURES, QUOTAS, portal_figures, quota_figures
 from apps.operations.selectors.portal_health import portal_health
 
 logger = logging.getLogger(__name__)
 _CACHE_SECONDS = 15.0
 _QUERY_SECONDS = 5
+MOST_SAMPLES = 10_000
 
 
 @dataclass(slots=True)
@@ -40,14 +42,15 @@ class SeriesSource:
             if self._at is None or time.monotonic() - self._at >= self.cache_seconds:
                 self._read()
             found, took = self._found, self._took
-        if found is not None:
-            for one in self.series:
-                if found.get(one.name):
-                    yield _family(one, found)
-        of = (self.name,)
-        ok, seconds = SCRAPE
-        yield _family(ok, {ok.name: [(of, float(found is not None))]})
-        yield _family(seconds, {seconds.name: [(of, took)]})
+        left_out = 0
+        for one in self.series:
+            samples = (found or {}).get(one.name, ())
+            left_out += max(0, len(samples) - MOST_SAMPLES)
+            if samples:
+                yield _family(one, samples[:MOST_SAMPLES])
+        values = (float(found is not None), float(left_out), took)
+        for own, value in zip(SCRAPE, values, strict=True):
+            yield _family(own, [((self.name,), value)])
 
     def _read(self) -> None:
         began = time.monotonic()
@@ -68,9 +71,9 @@ class SeriesSource:
             return self.read(datetime.now(UTC))
 
 
-def _family(series: Series, found: Readings) -> Metric:
+def _family(series: Series, samples: Samples) -> Metric:
     family = GaugeMetricFamily(series.name, series.help, labels=series.labels)
-    for labels, value in found[series.name]:
+    for labels, value in samples:
         family.add_metric(labels, value)
     return family
 
@@ -89,6 +92,8 @@ def _queues(_: datetime) -> Readings:
 SOURCES = (
     SeriesSource("portal", HEALTH, portal_health),
     SeriesSource("queues", QUEUES, _queues, database=False),
+    SeriesSource("figures", FIGURES, portal_figures, cache_seconds=60.0),
+    SeriesSource("quotas", QUOTAS, quota_figures, cache_seconds=60.0),
 )
 
 
