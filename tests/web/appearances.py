@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import hypothesis
 import pytest
+from playwright.sync_api import Page
 
 DESK, PHONE = 1440, 390
 LOOKS = (
@@ -20,6 +21,13 @@ WAYS = (
     pytest.param(1280, False, id="desk, without", marks=pytest.mark.exhaustive),
 )
 """(width in CSS pixels, whether scripts run)."""
+
+
+def show_controls(page: Page) -> None:
+    """Open what a phone has behind a button."""
+    closed = page.locator(".filter-row:not([open]) > summary")
+    if closed.is_visible():
+        closed.click()
 
 
 def share_of(paths: Sequence[str], *, dark: bool) -> Sequence[str]:

@@ -3,7 +3,7 @@
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.web.appearances import WAYS
+from tests.web.appearances import WAYS, show_controls
 from tests.web.conftest import DAILY, Screen
 from tests.web.test_browser import sign_in
 
@@ -20,14 +20,17 @@ def test_devices_are_narrowed_found_and_opened(
         page.get_by_role("link", name="Table", exact=True).click()
         names = page.locator("td.device-name")
         expect(names).to_have_count(8)
+        show_controls(page)
         page.get_by_role("link", name="watch 2").click()
         expect(names).to_have_count(2)
+        show_controls(page)
         page.get_by_label("UUID").fill("000002")
         page.get_by_role("button", name="Find").click()
         expect(names).to_have_count(1)
         expect(page.locator("#device-uuid")).to_have_value("000002")
         page.get_by_role("link", name="Remove the filter UUID").click()
         expect(names).to_have_count(2)
+        show_controls(page)
         page.get_by_role("link", name="all 8").click()
         expect(names).to_have_count(8)
         names.get_by_role("link", name="GPU 3").click()

@@ -3,18 +3,11 @@
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.web.appearances import WAYS
+from tests.web.appearances import WAYS, show_controls
 from tests.web.conftest import DAILY, Screen
 from tests.web.test_browser import draw_all, sign_in
 
 pytestmark = pytest.mark.browser
-
-
-def show_controls(page: Page) -> None:
-    """Open what a phone has behind a button."""
-    closed = page.locator(".filter-row:not([open]) > summary")
-    if closed.is_visible():
-        closed.click()
 
 
 @pytest.mark.parametrize(("width", "scripts"), WAYS)
