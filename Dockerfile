@@ -2,7 +2,7 @@
 FROM node:22-slim AS front-end
 WORKDIR /build
 COPY package.json package-lock.json .npmrc ./
-RUN npm ci --ignore-scripts
+RUN npm ci --ignore-scripts --omit=dev --omit=optional
 
 FROM python:3.11-slim AS packages
 COPY requirements.txt .

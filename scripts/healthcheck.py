@@ -1,17 +1,21 @@
 #!/usr/bin/env python3
-"""Say by exit code whether a process of the portal is well: web, beat, or watch [CLUSTER ...].
+"""Say by exit code whether a process is well: web, beat, worker QUEUE, or watch [CLUSTER ...].
 
 A `watch` that follows some clusters only is asked for these: another may be to blame for the rest.
 """
 
 import http.client
 import os
+import socket
 import sys
 import time
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+ROOT = Path(__file__).resolve().parent.parent
 PORT = 8000
+ANSWER_SECONDS = 10.0
 # Celery's beat writes its schedule down every three minutes.
 BEAT_SECONDS = 600
 WATCH_LATE = timedelta(minutes=10)
@@ -42,7 +46,7 @@ def beat() -> str:
 
 def watch(*clusters: str) -> str:
     """Return which of these clusters, or of all, are not watched up to now; empty: none."""
-    sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+    sys.path.insert(0, str(ROOT))
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "gpuportal.settings")
     import django
 
@@ -63,15 +67,34 @@ def watch(*clusters: str) -> str:
     return f"not watched for {WATCH_LATE}: {', '.join(late)}" if late else ""
 
 
-CHECKS = {"web": web, "beat": beat}
+def worker(queue: str) -> str:
+    """Return what is wrong with the worker of a queue on this host; empty when it answers."""
+    sys.path.insert(0, str(ROOT))
+    # The port, and the folder made for it, belong to the worker that is asked.
+    os.environ.pop("GPUPORTAL_METRICS_PORT", None)
+    from gpuportal.celery import app
+
+    name = f"{queue}@{socket.gethostname()}"
+    answers = app.control.inspect(destination=[name], timeout=ANSWER_SECONDS).ping()
+    return "" if answers else f"{name} does not answer"
+
+
+# With how many words each is asked; None: any number.
+CHECKS: dict[str, tuple[Callable[..., str], int | None]] = {
+    "web": (web, 0),
+    "beat": (beat, 0),
+    "worker": (worker, 1),
+    "watch": (watch, None),
+}
 
 
 def main(arguments: list[str]) -> int:
-    name, clusters = arguments[:1], arguments[1:]
-    if name != ["watch"] and (clusters or not name or name[0] not in CHECKS):
-        sys.stderr.write("usage: healthcheck.py web | beat | watch [CLUSTER ...]\n")
+    name, of = (arguments or [""])[0], arguments[1:]
+    check, most = CHECKS.get(name, (None, 0))
+    if check is None or (most is not None and len(of) != most):
+        sys.stderr.write("usage: healthcheck.py web | beat | worker QUEUE | watch [CLUSTER ...]\n")
         return 2
-    wrong = watch(*clusters) if name == ["watch"] else CHECKS[name[0]]()
+    wrong = check(*of)
     if wrong:
         sys.stderr.write(wrong + "\n")
     return 1 if wrong else 0

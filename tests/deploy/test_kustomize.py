@@ -1,0 +1,267 @@
+"""What `kubectl apply -k` sends: rendered, held against Kubernetes' schemas, and consistent."""
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import kubernetes_validate
+import orjson
+import pytest
+import yaml
+from django.core.management import get_commands
+from django.utils import timezone
+
+from apps.operations.domain.alert_rules import prometheus_rule
+from apps.operations.services.catalog_yaml import read_catalog
+from tests.deploy.rendering import (
+    ALONE,
+    GIVEN_CONFIG_MAPS,
+    GIVEN_SECRETS,
+    KUSTOMIZE,
+    MATRIX,
+    OVERLAYS,
+    ROOT,
+    Manifest,
+    containers,
+    named,
+    overlay_of,
+    pod_templates,
+    rendered,
+)
+from tests.programs import find
+from tests.test_repository import variables_read
+
+# The oldest version with admission policies, and a newer one.
+VERSIONS = ("1.30", "1.37")
+SCHEMAS: dict[str, Manifest] = yaml.safe_load(
+    (Path(__file__).parent / "custom_resources.yaml").read_text(encoding="utf-8")
+)
+PROCESSES = ["beat", "watch", "web", "worker-alerts", "worker-collect", "worker-exports"]
+PROCESSES += ["worker-pending", "worker-quota-requests"]
+
+
+@pytest.fixture(scope="module")
+def renders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Manifest, ...]]:
+    """Return by name what each overlay, each choice of components and each one alone render."""
+    home = tmp_path_factory.mktemp("overlays").resolve()
+    folders = {name: KUSTOMIZE / "overlays" / name for name in OVERLAYS}
+    for chosen in [*MATRIX, *ALONE]:
+        name = "+".join(chosen)
+        folders[name] = overlay_of(chosen, home / name)
+    return {name: rendered(folder) for name, folder in folders.items()}
+
+
+@pytest.fixture(scope="module")
+def objects(renders: dict[str, tuple[Manifest, ...]]) -> list[Manifest]:
+    """Return every object that any of them has, once."""
+    return [
+        orjson.loads(text)
+        for text in {
+            orjson.dumps(manifest, option=orjson.OPT_SORT_KEYS)
+            for manifests in renders.values()
+            for manifest in manifests
+        }
+    ]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_every_object_is_what_kubernetes_takes(objects: list[Manifest], version: str) -> None:
+    for manifest in objects:
+        if manifest["kind"] not in SCHEMAS:
+            kubernetes_validate.validate(manifest, version, strict=True)
+
+
+def test_every_custom_resource_is_what_its_controller_takes(objects: list[Manifest]) -> None:
+    found = [manifest for manifest in objects if manifest["kind"] in SCHEMAS]
+    assert {manifest["kind"] for manifest in found} == set(SCHEMAS)
+    for manifest in found:
+        jsonschema.validate(manifest, SCHEMAS[manifest["kind"]])
+
+
+def test_no_render_names_an_object_twice(renders: dict[str, tuple[Manifest, ...]]) -> None:
+    for manifests in renders.values():
+        names = [(m["kind"], m["metadata"]["name"]) for m in manifests]
+        assert len(names) == len(set(names))
+
+
+def test_every_pod_is_restricted(objects: list[Manifest]) -> None:
+    """As Pod Security's profile `restricted` wants it, and with a root that is read-only."""
+    for name, template in pod_templates(objects):
+        pod = template["spec"]["securityContext"]
+        assert pod["runAsNonRoot"], name
+        assert pod["seccompProfile"] == {"type": "RuntimeDefault"}
+        assert template["spec"]["automountServiceAccountToken"] is False
+        for container in containers(template):
+            assert container["securityContext"] == {
+                "allowPrivilegeEscalation": False,
+                "readOnlyRootFilesystem": True,
+                "capabilities": {"drop": ["ALL"]},
+            }
+            assert {"cpu", "memory"} <= container["resources"]["requests"].keys()
+            assert "memory" in container["resources"]["limits"]
+
+
+def test_every_token_ends(objects: list[Manifest]) -> None:
+    tokens = [
+        source["serviceAccountToken"]
+        for _, template in pod_templates(objects)
+        for volume in template["spec"].get("volumes", ())
+        for source in volume.get("projected", {}).get("sources", ())
+        if "serviceAccountToken" in source
+    ]
+    assert tokens
+    assert {token["expirationSeconds"] for token in tokens} == {3600}
+    assert not [m for m in objects if m["kind"] == "Secret"]
+
+
+def test_what_pods_name_is_there(renders: dict[str, tuple[Manifest, ...]]) -> None:
+    for manifests in renders.values():
+        maps = named(manifests, "ConfigMap").keys() | GIVEN_CONFIG_MAPS
+        claims = named(manifests, "PersistentVolumeClaim").keys()
+        accounts = named(manifests, "ServiceAccount").keys() | {None}
+        for _, template in pod_templates(manifests):
+            spec = template["spec"]
+            assert spec.get("serviceAccountName") in accounts
+            words = orjson.dumps(spec).decode()
+            assert set(_values(spec, "secretName")) <= GIVEN_SECRETS, words
+            assert set(_values(spec, "claimName")) <= claims
+            for volume in spec.get("volumes", ()):
+                assert volume.get("configMap", {}).get("name", "kube-root-ca.crt") in maps
+            volumes = {volume["name"] for volume in spec["volumes"]} | {"data"}
+            for container in containers(template):
+                assert {mount["name"] for mount in container["volumeMounts"]} <= volumes
+                for source in container.get("envFrom", ()):
+                    assert source.get("configMapRef", {}).get("name", "kube-root-ca.crt") in maps
+
+
+def _values(found: Any, key: str) -> list[str]:
+    if isinstance(found, dict):
+        own = [found[key]] if key in found else []
+        return own + [value for child in found.values() for value in _values(child, key)]
+    if isinstance(found, list):
+        return [value for child in found for value in _values(child, key)]
+    return []
+
+
+def test_selectors_find_their_pods(renders: dict[str, tuple[Manifest, ...]]) -> None:
+    for manifests in renders.values():
+        labels = {
+            name: template["metadata"]["labels"] for name, template in pod_templates(manifests)
+        }
+        for manifest in manifests:
+            spec = manifest.get("spec", {})
+            wanted = spec.get("selector", {})
+            if manifest["kind"] in {"Deployment", "StatefulSet"}:
+                assert wanted["matchLabels"].items() <= labels[manifest["metadata"]["name"]].items()
+            elif manifest["kind"] == "Service":
+                assert any(wanted.items() <= found.items() for found in labels.values())
+            elif manifest["kind"] == "PodDisruptionBudget":
+                assert any(
+                    wanted["matchLabels"].items() <= found.items() for found in labels.values()
+                )
+
+
+def test_the_base_runs_all_processes_and_one_worker_for_each_queue() -> None:
+    base = rendered(KUSTOMIZE / "base")
+    deployments = named(base, "Deployment")
+    assert sorted(deployments) == [f"gpuportal-{name}" for name in PROCESSES]
+    assert sorted(named(base, "Job")) == ["gpuportal-migrate"]
+    for _, template in pod_templates(base):
+        assert template["metadata"]["labels"]["app.kubernetes.io/name"] == "gpuportal"
+
+
+def test_commands_are_those_of_the_image_and_of_the_portal(objects: list[Manifest]) -> None:
+    image = (ROOT / "Dockerfile").read_text(encoding="utf-8")
+    for name, template in pod_templates(objects):
+        for container in containers(template):
+            command = container.get("command", [])
+            if command[:2] == ["python", "manage.py"]:
+                assert command[2] in get_commands()
+            if command[:1] == ["gunicorn"]:
+                assert all(word.partition("=")[0] in image for word in command), name
+            if command[:1] == ["celery"]:
+                assert command[1:3] in (["--app=gpuportal", "worker"], ["--app=gpuportal", "beat"])
+
+
+def test_settings_know_every_variable(objects: list[Manifest]) -> None:
+    for manifest in objects:
+        if manifest["metadata"]["name"].startswith("gpuportal-settings"):
+            given = {name.removesuffix("_FILE") for name in manifest["data"]}
+            assert given <= variables_read()
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_the_example_of_a_catalog_can_be_loaded(overlay: str) -> None:
+    path = KUSTOMIZE / "overlays" / overlay / "catalog.yaml"
+    catalog, _ = read_catalog(path.read_text(encoding="utf-8"), path.name, now=timezone.now())
+    assert catalog.clusters
+
+
+@pytest.mark.parametrize(
+    ("rendered_as", "files"),
+    [
+        ("gpuportal-reader", ["rbac-reader.yaml"]),
+        ("gpuportal-reader-claims", ["rbac-reader-claims.yaml"]),
+        ("gpuportal-quota-writer", ["rbac-quota-writer.yaml"]),
+    ],
+)
+def test_rights_are_those_of_the_files_for_other_clusters(
+    rendered_as: str, files: list[str]
+) -> None:
+    (given,) = files
+    alone = list(yaml.safe_load_all((ROOT / "deploy" / given).read_text(encoding="utf-8")))
+    role = named(rendered(KUSTOMIZE / "overlays" / "ingress"), "ClusterRole")[rendered_as]
+    assert role["rules"] == named(alone, "ClusterRole")[rendered_as]["rules"]
+
+
+def test_the_writer_s_token_is_where_quotas_are_changed_and_nowhere_else() -> None:
+    writers = {
+        name
+        for name, template in pod_templates(rendered(KUSTOMIZE / "overlays" / "ingress"))
+        if template["spec"]["serviceAccountName"] == "gpuportal-quota-writer"
+    }
+    assert writers == {"gpuportal-web", "gpuportal-worker-quota-requests"}
+
+
+def test_the_alert_rules_are_those_of_the_command() -> None:
+    """`manage.py alert_rules` writes the file anew."""
+    path = KUSTOMIZE / "components" / "prometheus-operator" / "prometheus-rule.yaml"
+    assert yaml.safe_load(path.read_text(encoding="utf-8")) == prometheus_rule()
+
+
+@pytest.mark.prometheus
+def test_prometheus_takes_the_alert_rules(
+    renders: dict[str, tuple[Manifest, ...]], tmp_path: Path
+) -> None:
+    (rule,) = named(renders["gateway"], "PrometheusRule").values()
+    path = tmp_path / "rules.yml"
+    path.write_text(yaml.safe_dump(rule["spec"]), encoding="utf-8")
+    subprocess.run(  # noqa: S603 - our own words
+        [find("promtool"), "check", "rules", path], check=True, capture_output=True
+    )
+
+
+def test_the_secret_that_is_made_has_what_pods_mount() -> None:
+    made = subprocess.run(  # noqa: S603 - our own words
+        [sys.executable, ROOT / "scripts" / "make_secrets.py", "--kubernetes"],
+        check=True,
+        capture_output=True,
+    )
+    secret = orjson.loads(made.stdout)
+    kubernetes_validate.validate(secret, VERSIONS[0], strict=True)
+    assert secret["metadata"]["name"] == "gpuportal-secrets"
+    trial = rendered(KUSTOMIZE / "overlays" / "trial")
+    folder = "/etc/gpuportal/secrets/"
+    (settings,) = (m for m in trial if m["metadata"]["name"].startswith("gpuportal-settings"))
+    files = {value.removeprefix(folder) for value in settings["data"].values() if folder in value}
+    for _, template in pod_templates(trial):
+        files.update(item["key"] for item in _items(template["spec"]["volumes"]))
+    assert files == secret["stringData"].keys()
+    assert "gpuportal-postgres" in secret["stringData"]["database-url"]
+    assert {"gpuportal-postgres", "gpuportal-redis"} <= named(trial, "Service").keys()
+
+
+def _items(volumes: list[Manifest]) -> list[dict[str, str]]:
+    return [item for volume in volumes for item in volume.get("secret", {}).get("items", ())]
