@@ -1,0 +1,223 @@
+{{/* Labels of every object. */}}
+{{- define "gpuportal.labels" -}}
+app.kubernetes.io/name: gpuportal
+app.kubernetes.io/part-of: gpuportal
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+{{- end }}
+
+{{/* The image, by its digest where there is one. */}}
+{{- define "gpuportal.image" -}}
+{{- if .Values.image.digest -}}
+{{ .Values.image.repository }}@{{ .Values.image.digest }}
+{{- else -}}
+{{ .Values.image.repository }}:{{ .Values.image.tag }}
+{{- end -}}
+{{- end }}
+
+{{/* Image, variables and rights of every container of the portal. */}}
+{{- define "gpuportal.container" -}}
+image: {{ include "gpuportal.image" . | quote }}
+imagePullPolicy: {{ .Values.image.pullPolicy }}
+envFrom:
+  - configMapRef:
+      name: gpuportal-settings
+  - secretRef:
+      name: {{ .Values.secrets.variables }}
+      optional: true
+securityContext:
+{{ include "gpuportal.restricted" . | indent 2 }}
+{{- end }}
+
+{{/* A container may do nothing but run. */}}
+{{- define "gpuportal.restricted" -}}
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+capabilities:
+  drop: [ALL]
+{{- end }}
+
+{{/* What every container of the portal sees. */}}
+{{- define "gpuportal.mounts" -}}
+- name: secrets
+  mountPath: /etc/gpuportal/secrets
+  readOnly: true
+# Kubeconfigs and CA files that the catalog and DATABASE_URL name.
+- name: credentials
+  mountPath: /etc/gpuportal/credentials
+  readOnly: true
+- name: var
+  mountPath: /var/lib/gpuportal
+- name: tmp
+  mountPath: /tmp
+{{- end }}
+
+{{/* What those see besides that do the work. */}}
+{{- define "gpuportal.workMounts" -}}
+{{ include "gpuportal.mounts" . }}
+- name: account-token
+  mountPath: /var/run/secrets/kubernetes.io/serviceaccount
+  readOnly: true
+- name: exports
+  mountPath: /var/lib/gpuportal-exports
+{{- end }}
+
+{{/* Where pods run, and their pull secrets. */}}
+{{- define "gpuportal.placement" -}}
+{{- with .Values.imagePullSecrets }}
+imagePullSecrets: {{ toJson . }}
+{{- end }}
+{{- with .Values.nodeSelector }}
+nodeSelector: {{ toJson . }}
+{{- end }}
+{{- with .Values.tolerations }}
+tolerations: {{ toJson . }}
+{{- end }}
+{{- with .Values.affinity }}
+affinity: {{ toJson . }}
+{{- end }}
+{{- end }}
+
+{{/* What all pods of the portal have in common. */}}
+{{- define "gpuportal.pod" -}}
+securityContext:
+  runAsNonRoot: true
+  runAsUser: 10001
+  runAsGroup: 10001
+  fsGroup: 10001
+  fsGroupChangePolicy: OnRootMismatch
+  seccompProfile:
+    type: RuntimeDefault
+# The token is the one in the volumes, which ends after an hour and is renewed by the kubelet.
+automountServiceAccountToken: false
+enableServiceLinks: false
+{{- include "gpuportal.placement" . }}
+{{- end }}
+
+{{/* No process starts on tables of another version. */}}
+{{- define "gpuportal.awaitMigrations" -}}
+- name: await-migrations
+  command:
+    - sh
+    - -c
+    - until python manage.py migrate --check --verbosity 0; do sleep 5; done
+  resources:
+    requests: {cpu: 50m, memory: 160Mi}
+    limits: {memory: 512Mi}
+{{ include "gpuportal.container" . | indent 2 }}
+  volumeMounts:
+{{ include "gpuportal.mounts" . | indent 4 }}
+{{- end }}
+
+{{/* The volumes of all pods of the portal. */}}
+{{- define "gpuportal.volumes" -}}
+- name: secrets
+  secret:
+    secretName: {{ .Values.secrets.portal }}
+    defaultMode: 0440
+- name: credentials
+  secret:
+    secretName: {{ .Values.secrets.credentials }}
+    optional: true
+    defaultMode: 0440
+- name: var
+  emptyDir:
+    sizeLimit: 1Gi
+- name: tmp
+  emptyDir:
+    sizeLimit: 1Gi
+{{- end }}
+
+{{/* The volumes of those that do the work. */}}
+{{- define "gpuportal.workVolumes" -}}
+{{ include "gpuportal.volumes" . }}
+- name: account-token
+  projected:
+    defaultMode: 0440
+    sources:
+      - serviceAccountToken:
+          path: token
+          expirationSeconds: 3600
+      - configMap:
+          name: kube-root-ca.crt
+          items:
+            - key: ca.crt
+              path: ca.crt
+      - downwardAPI:
+          items:
+            - path: namespace
+              fieldRef:
+                fieldPath: metadata.namespace
+- name: exports
+{{- if .Values.exportsVolume.enabled }}
+  persistentVolumeClaim:
+    claimName: {{ .Values.exportsVolume.existingClaim | default "gpuportal-exports" }}
+{{- else }}
+  emptyDir:
+    sizeLimit: 5Gi
+{{- end }}
+{{- end }}
+
+{{/* The token of the account that changes quotas: a mount, and its volume. */}}
+{{- define "gpuportal.writerMount" -}}
+{{- if .Values.quotaWriter.enabled -}}
+- name: quota-writer-token
+  mountPath: /var/run/secrets/gpuportal/quota-writer
+  readOnly: true
+{{- end }}
+{{- end }}
+
+{{- define "gpuportal.writerVolume" -}}
+{{- if .Values.quotaWriter.enabled -}}
+- name: quota-writer-token
+  projected:
+    defaultMode: 0440
+    sources:
+      - serviceAccountToken:
+          path: token
+          expirationSeconds: 3600
+      - configMap:
+          name: kube-root-ca.crt
+          items:
+            - key: ca.crt
+              path: ca.crt
+{{- end }}
+{{- end }}
+
+{{/* The account of the pods that change quotas. */}}
+{{- define "gpuportal.writerAccount" -}}
+{{- if .Values.quotaWriter.enabled -}}
+gpuportal-quota-writer
+{{- else -}}
+gpuportal-reader
+{{- end -}}
+{{- end }}
+
+{{/* A change of a variable starts pods anew. */}}
+{{- define "gpuportal.annotations" -}}
+gpuportal.io/settings: {{ include "gpuportal.settings" . | sha256sum }}
+{{- with .Values.podAnnotations }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{/* The variables of all processes; what `settings` names wins. */}}
+{{- define "gpuportal.settings" -}}
+{{- $settings := dict -}}
+{{- $_ := set $settings "GPUPORTAL_ENV" "production" -}}
+{{- $_ := set $settings "GPUPORTAL_VAR_DIR" "/var/lib/gpuportal" -}}
+{{- $_ := set $settings "GPUPORTAL_EXPORTS_DIR" "/var/lib/gpuportal-exports" -}}
+{{- $_ := set $settings "GPUPORTAL_BEHIND_PROXY" "yes" -}}
+{{- $_ := set $settings "GPUPORTAL_LOG_LEVEL" "INFO" -}}
+{{- $_ := set $settings "GPUPORTAL_LOG_FORMAT" "json" -}}
+{{- $_ := set $settings "GPUPORTAL_METRICS_PORT" "9464" -}}
+{{- $_ := set $settings "GPUPORTAL_ALLOWED_HOSTS" .Values.host -}}
+{{- $_ := set $settings "GPUPORTAL_URL" (printf "https://%s" .Values.host) -}}
+{{- $_ := set $settings "GPUPORTAL_SECRET_KEY_FILE" "/etc/gpuportal/secrets/secret-key" -}}
+{{- $_ := set $settings "DATABASE_URL_FILE" "/etc/gpuportal/secrets/database-url" -}}
+{{- $_ := set $settings "CELERY_BROKER_URL_FILE" "/etc/gpuportal/secrets/broker-url" -}}
+{{- $_ := set $settings "CACHE_URL_FILE" "/etc/gpuportal/secrets/cache-url" -}}
+{{- range $name, $value := .Values.settings }}
+{{- $_ := set $settings $name (toString $value) -}}
+{{- end -}}
+{{ toYaml $settings }}
+{{- end }}

@@ -1,0 +1,207 @@
+"""The chart beside the Kustomize base: the same objects, values that are declared, whole blocks.
+
+Where `helm` is in PATH or in $HELM, it is linted and rendered, and its objects are compared.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from typing import Any
+
+import jsonschema
+import kubernetes_validate
+import orjson
+import pytest
+import yaml
+
+from tests.deploy.rendering import KUSTOMIZE, ROOT, Manifest, named, overlay_of, rendered
+
+CHART = ROOT / "deploy" / "chart"
+TEMPLATES = sorted((CHART / "templates").iterdir())
+TEXTS = {path.name: path.read_text(encoding="utf-8") for path in TEMPLATES}
+CUSTOM = {"ServiceMonitor", "HTTPRoute", "PrometheusRule"}
+# Helm makes the namespace (--create-namespace) and gives the catalog where it is in the values.
+OF_ONE_ALONE = {("Namespace", "gpuportal"), ("ConfigMap", "gpuportal-catalog")}
+EVERYTHING = ["ingress", "httproute", "exports-volume", "quota-writer", "prometheus-operator"]
+EVERYTHING += ["embedded-databases"]
+ACTION = re.compile(r"\{\{-?\s*(.*?)\s*-?\}\}", re.DOTALL)
+HELM = os.environ.get("HELM") or shutil.which("helm")
+needs_helm = pytest.mark.skipif(HELM is None, reason="helm is not in PATH, and HELM is not set")
+
+
+def values() -> dict[str, Any]:
+    found: dict[str, Any] = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
+    return found
+
+
+def schema() -> dict[str, Any]:
+    found: dict[str, Any] = orjson.loads((CHART / "values.schema.json").read_bytes())
+    return found
+
+
+@pytest.fixture(scope="module")
+def everything(tmp_path_factory: pytest.TempPathFactory) -> tuple[Manifest, ...]:
+    """Return the objects of the base with all components."""
+    folder = tmp_path_factory.mktemp("everything").resolve()
+    return rendered(overlay_of(EVERYTHING, folder))
+
+
+def key(manifest: Manifest) -> tuple[str, str]:
+    """Return kind and name, without the hash of settings and the revision of the Job."""
+    name = manifest["metadata"]["name"]
+    return manifest["kind"], re.sub(r"^(gpuportal-(?:settings|migrate))-\w+$", r"\1", name)
+
+
+def written() -> Iterator[tuple[str, str]]:
+    """Yield kind and name of each object that a template begins."""
+    for text in TEXTS.values():
+        for part in re.split(r"^---$", text, flags=re.MULTILINE):
+            kind = re.search(r"^kind: (\w+)$", part, flags=re.MULTILINE)
+            name = re.search(r"^metadata:\n  name: ([\w-]+)", part, flags=re.MULTILINE)
+            if kind and name:
+                yield kind[1], name[1].removesuffix("-")
+
+
+def test_chart_and_base_have_the_same_objects(everything: tuple[Manifest, ...]) -> None:
+    mine = list(written())
+    assert len(mine) == len(set(mine))
+    assert set(mine) | OF_ONE_ALONE == {key(manifest) for manifest in everything} | OF_ONE_ALONE
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_every_value_that_a_template_takes_is_declared(name: str) -> None:
+    known, described = values(), schema()
+    for path in re.findall(r"\.Values\.([\w.]+)", TEXTS[name]):
+        found: Any = known
+        shape = described
+        for word in path.split("."):
+            assert word in found, path
+            found, shape = found[word], shape["properties"][word]
+
+
+def test_every_declared_value_is_taken() -> None:
+    used = {path for text in TEXTS.values() for path in re.findall(r"\.Values\.([\w.]+)", text)}
+
+    def unused(found: Any, path: str) -> Iterator[str]:
+        if path in used:
+            return
+        if isinstance(found, dict) and found:
+            for word, value in found.items():
+                yield from unused(value, f"{path}.{word}".removeprefix("."))
+        else:
+            yield path
+
+    assert list(unused(values(), "")) == []
+
+
+def test_the_schema_takes_the_values_and_no_others() -> None:
+    jsonschema.validate(values(), schema())
+    for wrong in ({"web": {"replica": 2}}, {"hosts": "x"}, {"web": {"replicas": "two"}}):
+        with pytest.raises(jsonschema.ValidationError):
+            jsonschema.validate({**values(), **wrong}, schema())
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_blocks_are_whole(name: str) -> None:
+    text = TEXTS[name]
+    assert "{{" not in ACTION.sub("", text)
+    depth = 0
+    for action in ACTION.findall(text):
+        word = action.split(" ")[0]
+        depth += word in {"if", "with", "range", "define"}
+        depth -= word == "end"
+        assert depth >= 0, action
+    assert depth == 0
+
+
+def test_every_partial_is_there_and_every_one_is_included() -> None:
+    whole = "".join(TEXTS.values())
+    defined = re.findall(r'define "([\w.]+)"', whole)
+    assert set(re.findall(r'include "([\w.]+)"', whole)) == set(defined)
+    assert len(defined) == len(set(defined))
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_files_that_are_read_are_there(name: str) -> None:
+    for path in re.findall(r'\.Files\.Get "([^"]+)"', TEXTS[name]):
+        assert (CHART / path).is_file()
+
+
+def test_rights_and_alert_rules_are_those_of_the_base(everything: tuple[Manifest, ...]) -> None:
+    def held(name: str) -> Any:
+        return yaml.safe_load((CHART / "files" / f"{name}.yaml").read_text(encoding="utf-8"))
+
+    roles = named(everything, "ClusterRole")
+    for name in ("reader", "reader-claims", "quota-writer"):
+        assert held(f"{name}-rules") == roles[f"gpuportal-{name}"]["rules"]
+    (rule,) = named(everything, "PrometheusRule").values()
+    assert held("alert-rules") == rule["spec"]
+
+
+def test_the_admission_policy_is_that_of_the_base() -> None:
+    """All but the namespaces, which are a value of the chart, and labels."""
+    ours = TEXTS["quota-writer.yaml"]
+    path = KUSTOMIZE / "components" / "quota-writer" / "admission-policy.yaml"
+    base = path.read_text(encoding="utf-8")
+    policy = base[base.index("spec:\n") : base.index("---\n")]
+    namespaces = "{{ .Values.quotaWriter.namespaces | toJson | quote }}"
+    assert policy.replace('expression: "[]"', f"expression: {namespaces}") in ours
+
+
+def helm(*words: str) -> str:
+    assert HELM is not None
+    done = subprocess.run([HELM, *words], capture_output=True, text=True, check=False)  # noqa: S603 - our own words
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@needs_helm
+def test_helm_finds_nothing_wrong() -> None:
+    helm("lint", "--strict", str(CHART))
+
+
+@needs_helm
+def test_what_helm_renders_is_what_the_base_renders(everything: tuple[Manifest, ...]) -> None:
+    switched = ["ingress", "httpRoute", "quotaWriter", "prometheusOperator", "embeddedDatabases"]
+    words = [word for name in switched for word in ("--set", f"{name}.enabled=true")]
+    text = helm("template", "gpuportal", str(CHART), "--namespace", "gpuportal", *words)
+    made = [m for m in yaml.load_all(text, yaml.CSafeLoader) if m]
+    for manifest in made:
+        if manifest["kind"] not in CUSTOM:
+            kubernetes_validate.validate(manifest, "1.30", strict=True)
+    base = {key(m): alike(m) for m in everything if key(m) not in OF_ONE_ALONE}
+    assert {key(m): alike(m) for m in made} == base
+
+
+# What an overlay or a value chooses.
+_CHOSEN = {"GPUPORTAL_ALLOWED_HOSTS", "GPUPORTAL_URL"}
+
+
+def alike(manifest: Manifest) -> Manifest:
+    """Return an object without what Helm or Kustomize put there for themselves."""
+    copy: Manifest = orjson.loads(orjson.dumps(manifest))
+    copy["metadata"] = {"name": key(manifest)[1]}
+    if manifest["kind"] == "ConfigMap":
+        copy["data"] = {k: v for k, v in manifest["data"].items() if k not in _CHOSEN}
+    spec = copy.get("spec", {})
+    if "template" in spec:
+        spec["template"]["metadata"].pop("annotations", None)
+    result: Manifest = _same(copy)
+    return result
+
+
+def _same(found: Any) -> Any:
+    """Return lists of named things in order, and text with its blanks as one."""
+    if isinstance(found, dict):
+        kept = {k: _same(v) for k, v in found.items() if k != "app.kubernetes.io/managed-by"}
+        return {k: v for k, v in kept.items() if v not in ({}, [])}
+    if isinstance(found, list):
+        held = [_same(value) for value in found]
+        if all(isinstance(value, dict) and "name" in value for value in held):
+            held.sort(key=lambda value: str(value["name"]))
+        return held
+    if isinstance(found, str):
+        return re.sub(r"^gpuportal-settings-\w+$", "gpuportal-settings", " ".join(found.split()))
+    return found
