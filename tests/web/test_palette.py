@@ -192,3 +192,21 @@ def coded(name: str, theme: str) -> Colour:
 def mixed(one: Colour, other: Colour, part: float) -> Colour:
     red, green, blue = (linear(part * a + (1 - part) * b) for a, b in zip(one, other, strict=True))
     return red, green, blue
+
+
+GROUPS = [f"--ledger-group-{name}" for name in (*range(1, 7), "other")]
+
+
+@pytest.mark.parametrize("theme", THEMES)
+@pytest.mark.parametrize("vision", VISIONS)
+def test_teams_are_neutral_and_told_apart_by_anybody(theme: str, vision: str) -> None:
+    colours = {name: token(name, theme) for name in GROUPS}
+    assert all(max(oklab(c)[1] ** 2, oklab(c)[2] ** 2) < 0.04**2 for c in colours.values())
+    seen = {name: clipped(times(VISIONS[vision], colour)) for name, colour in colours.items()}
+    near = {
+        (a, b): distance(one, other)
+        for (a, one), (b, other) in itertools.combinations(seen.items(), 2)
+    }
+    assert {pair: d for pair, d in near.items() if d < 10} == {}
+    card = token("--portal-card", theme)
+    assert min(contrast(colour, card) for colour in colours.values()) > 1.4

@@ -93,7 +93,7 @@ def fleet_map(
     ]
     return fleet(
         "fleet",
-        "Fleet map",
+        "Fleet map by device",
         groups,
         legend=_legend(devices, choice.colour, links),
         caption=_caption(choice.colour, devices, reading),

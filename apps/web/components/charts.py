@@ -386,6 +386,7 @@ def note_over(x: float, y: float, text: str) -> Figure:
         "y": y,
         "yref": "y",
         "yanchor": "bottom",
+        "yshift": 4,
         "text": text,
         "showarrow": False,
         "font": {"size": 11},

@@ -138,7 +138,7 @@ def queue_time_plot(
     running = _start(reading.now.astimezone(zone).date(), reading)
     p95 = scale.steps((at, ends[at], d.p95_seconds / _HOUR) for at, d in spans)
     p50 = scale.steps((at, ends[at], d.p50_seconds / _HOUR) for at, d in spans)
-    lines = [PlotLine("p95", "plot-limit", p95), PlotLine("p50", "plot-used", p50)]
+    lines = [PlotLine("p95", "plot-p95", p95), PlotLine("p50", "plot-p50", p50)]
     return Plot(
         id="queue-times",
         title=title,

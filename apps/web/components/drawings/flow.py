@@ -21,9 +21,9 @@ from apps.web.components.tables import (
     TableRow,
 )
 
-HEIGHT = 264
-NODE = 1.5  # percent of the width
-_COLUMNS = (0.0, 27.0, 60.0)  # percent: names of the last column have the rest
+HEIGHT = 228
+NODE = 1.0  # percent of the width
+_COLUMNS = (0.0, 30.0, 100.0 - NODE)  # percent: names of the last column stand before it
 _SLOT = 32  # pixels that a node has at least: two lines of a name
 _GAP = 6  # pixels between nodes
 _MIDDLE = (UNALLOCATED, UNHEALTHY)
@@ -40,6 +40,16 @@ class FlowNode:
     y: float
     height: float
     href: str = ""
+
+    @property
+    def is_last(self) -> bool:
+        """Whether nothing flows out of it: its name stands before it."""
+        return self.x == _COLUMNS[-1]
+
+    @property
+    def name_x(self) -> float:
+        """Where its name begins or, of the last column, ends."""
+        return self.x if self.is_last else self.x + NODE
 
     @property
     def middle(self) -> float:

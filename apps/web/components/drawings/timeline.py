@@ -34,6 +34,8 @@ STATES = {
     "no_metrics": LegendKey("No metrics", "of-unmeasured", "hatch"),
 }
 """How each state of a pod is drawn. `running` is active or underutilized."""
+_LONGEST, _HEAD = 22, 9
+"""Characters of a name that are shown, and how many of them are its first."""
 _LEAST = 0.3  # percent; a short state is still seen
 
 
@@ -74,6 +76,14 @@ class Life:
     row: TimelineRow
     segments: Sequence[DrawnSegment]
     text: str
+
+    @property
+    def name(self) -> str:
+        """The label, cut in its middle: names of one workload differ at their ends."""
+        label = self.row.label
+        return (
+            label if len(label) <= _LONGEST else f"{label[:_HEAD]}…{label[_HEAD + 1 - _LONGEST :]}"
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
