@@ -1,18 +1,22 @@
 # One image for web, worker, beat and watch; docker-compose.yml says which command each runs.
-FROM node:22-slim AS front-end
+# Bases with a tag, for building by hand; a release names them by digest (`make release`).
+ARG NODE_IMAGE=node:22-slim
+ARG PYTHON_IMAGE=python:3.13-slim
+
+FROM ${NODE_IMAGE} AS front-end
 WORKDIR /build
 COPY package.json package-lock.json .npmrc ./
 RUN npm ci --ignore-scripts --omit=dev --omit=optional
 
-FROM python:3.11-slim AS packages
+FROM ${PYTHON_IMAGE} AS packages
 COPY requirements.txt .
 RUN python -m venv /opt/venv \
     && /opt/venv/bin/pip install --no-cache-dir --disable-pip-version-check -r requirements.txt
 
-FROM python:3.11-slim
+FROM ${PYTHON_IMAGE}
 ENV PATH=/opt/venv/bin:$PATH PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
 RUN useradd --uid 10001 --no-create-home --shell /usr/sbin/nologin portal \
-    && install -d -o portal -g portal /var/lib/gpuportal
+    && install -d -o portal -g portal /var/lib/gpuportal /var/lib/gpuportal-exports
 WORKDIR /srv/gpuportal
 COPY --from=packages /opt/venv /opt/venv
 COPY --from=front-end /build/node_modules node_modules

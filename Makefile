@@ -20,7 +20,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .PHONY: help python runtime setup programs validator demo run test test-sqlite lint types contracts dead \
-	migrations templates check check-full fix truths pictures bench lock secrets clean
+	migrations templates check check-full fix truths pictures bench lock secrets release clean
 
 help: ## Say what there is
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -119,6 +119,9 @@ lock: setup ## Write the pinned lists again (UPGRADE=--upgrade takes the newest)
 
 secrets: python ## Write the secrets of docker-compose.yml to var/secrets
 	@$(PYTHON) scripts/make_secrets.py
+
+release: python ## Build the image TAG= from bases with digests (NODE_IMAGE=, PYTHON_IMAGE=)
+	@$(PYTHON) scripts/release_image.py "$(TAG)" "$(NODE_IMAGE)" "$(PYTHON_IMAGE)"
 
 clean: ## Remove what setup and tools made; var/ stays
 	rm -rf .venv node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache htmlcov .coverage

@@ -245,7 +245,28 @@ def service(name: str) -> dict[str, Any]:
 
 
 def test_compose_has_the_services() -> None:
-    assert list(compose()["services"]) == SERVICES
+    assert list(compose()["services"]) == ["migrate", *SERVICES]
+    # It ends once the tables are up to date, so it is neither checked nor started again.
+    migrate = service("migrate")
+    assert migrate["command"] == "python manage.py migrate --noinput"
+    assert migrate["restart"] == "on-failure"
+
+
+@pytest.mark.parametrize("name", ["migrate", *SERVICES])
+def test_a_service_has_bounds_and_time_to_stop(name: str) -> None:
+    assert {"mem_limit", "stop_grace_period"} <= service(name).keys()
+
+
+def test_web_and_worker_share_the_folder_of_exports() -> None:
+    for name in ("web", "worker"):
+        folder = service(name)["environment"]["GPUPORTAL_EXPORTS_DIR"]
+        assert f"exports:{folder}" in service(name)["volumes"]
+        assert f"portal {folder}" in text("Dockerfile") or f" {folder}\n" in text("Dockerfile")
+
+
+def test_redis_has_a_password() -> None:
+    assert "requirepass" in service("redis")["command"][-1]
+    assert "redis_password" in service("redis")["secrets"]
 
 
 @pytest.mark.parametrize("name", SERVICES)
@@ -259,8 +280,11 @@ def test_a_service_is_checked_and_comes_back(name: str) -> None:
 @pytest.mark.parametrize("name", SERVICES)
 def test_a_service_waits_for_healthy_ones(name: str) -> None:
     needed = service(name).get("depends_on", {})
-    assert all(entry == {"condition": "service_healthy"} for entry in needed.values())
-    assert set(needed) <= set(SERVICES)
+    for other, entry in needed.items():
+        ended = other == "migrate"
+        wanted = "service_completed_successfully" if ended else "service_healthy"
+        assert entry == {"condition": wanted}
+    assert set(needed) <= {"migrate", *SERVICES}
 
 
 @pytest.mark.parametrize("name", SERVICES)
