@@ -27,7 +27,7 @@ from apps.web.components.page_query import path_of
 from apps.web.components.table_arrangement import arranged, remember_columns
 from apps.web.components.table_rendering import csv_response
 from apps.web.components.tables import Table
-from apps.web.components.window_picker import PLACE_KEYS, kept, picker_of
+from apps.web.components.window_picker import PLACE_KEYS, picker_of, remaining_query
 from apps.web.query_session import PageRequest, QuerySession, query_session
 
 # Named one by one: a password or the address of a channel is shown to nobody again.
@@ -220,7 +220,7 @@ def respond(
         # Asked for by the templates that show them.
         "saved_views": lambda: saved_views(request.user),
         "computing": lambda: computing_of(reading, room),
-        "csv_query": urlencode(kept(request, drop=PLACE_KEYS)),
+        "csv_query": urlencode(remaining_query(request, drop=PLACE_KEYS)),
     }
     fragment = request.htmx and not request.htmx.history_restore_request
     response = render(

@@ -104,7 +104,7 @@ def sample_sparklines() -> list[tuple[str, Sparkline | None]]:
     days = [0.71, 0.8, None, None, 0.96, 0.91, 0.88]
     return [
         ("whole-a100", sparkline(days, top=1.0, text="71 % to 96 %, two days without data")),
-        ("idle-tier", sparkline([0.0] * 7, top=1.0, text="0 %", css="of-busy")),
+        ("idle-tier", sparkline([0.0] * 7, top=1.0, text="0 %", css="of-active")),
         ("new-tier", sparkline([None] * 7, top=1.0, text="")),
     ]
 
@@ -154,7 +154,7 @@ def _bars(amounts: Amounts) -> Iterator[Drawing]:
         "spend",
         "Spend",
         [
-            BarPart("Useful", 0.9, "$1", "of-busy"),
+            BarPart("Useful", 0.9, "$1", "of-active"),
             BarPart("Idle", 9000.0, "$9,000", "of-idle", href=_HERE),
             BarPart("Nothing", 0.0, "$0", "of-unmeasured"),
         ],
@@ -291,6 +291,6 @@ def _fleets() -> Iterator[Drawing]:
 
 def _levels() -> Sequence[FleetGpu]:
     return [
-        FleetGpu("active", f"{n} %", css=heat_css(n / 100, hue="of-busy"))
+        FleetGpu("active", f"{n} %", css=heat_css(n / 100, hue="of-active"))
         for n in range(0, 101, 20)
     ]

@@ -115,7 +115,7 @@ def test_a_bar_of_a_ledger_line_has_its_classes_and_no_part_of_nothing() -> None
     line = Amounts(allocated=nano(4), busy=nano(3), unmeasured=nano(1))
     drawn = ledger_bar("s", "Bar", line, ALLOCATED_CLASSES)
     assert [(s.part.css, s.part.shape, s.width) for s in drawn.slices] == [
-        ("of-busy", "fill", 75.0),
+        ("of-active", "fill", 75.0),
         ("of-unmeasured", "hatch", 25.0),
     ]
 
@@ -269,7 +269,7 @@ def test_states_of_a_pod_are_cut_at_the_window() -> None:
     (life,) = drawn.lives
     assert [(s.x, s.width, s.css) for s in life.segments] == [
         (0.0, 50.0, "of-demand"),
-        (50.0, 50.0, "of-busy"),
+        (50.0, 50.0, "of-active"),
     ]
     assert life.text == f"p: pending {duration(18_000)}, running {duration(18_000)}"
 
@@ -349,7 +349,7 @@ def test_a_thousand_nodes_are_small_cells_joined_by_colour() -> None:
     groups = [FleetGroup("tier", [FleetNode(f"n{n}", gpus, "/x/") for n in range(1000)])]
     drawn = fleet("f", "Fleet", groups)
     assert drawn.is_dense
-    assert [css for css, _ in drawn.groups[0].strips[0].shapes()] == ["of-busy", "of-idle"]
+    assert [css for css, _ in drawn.groups[0].strips[0].shapes()] == ["of-active", "of-idle"]
     assert drawn.table is not None
     assert len(list(drawn.table.records())) == 1001
 

@@ -85,7 +85,7 @@ def test_mig_devices_and_replicas_are_drawn_in_their_gpu(portal: Portal, admin: 
 @pytest.mark.parametrize(
     ("colour", "css"),
     [
-        ("utilization", "of-busy heat-10"),
+        ("utilization", "of-active heat-10"),
         ("memory", "of-allocated heat-6"),
         ("health", "of-watch"),
         ("state", "of-underused"),

@@ -172,7 +172,7 @@ def _grouped(lines: Iterable[AlertLine], groups: Iterable[AlertGroup]) -> list[A
     ]
 
 
-def lines_of(
+def alert_items(
     rows: Iterable[AlertRow],
     *,
     query: Query,
@@ -272,7 +272,7 @@ def _found(
             before=asked.before,
         )
         pager = _pager("alerts", asked.query, asked.before, more)
-    lines = lines_of(
+    lines = alert_items(
         rows,
         query=reading.query,
         answered_for=teams_answered_for(request.user),

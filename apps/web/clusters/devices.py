@@ -41,7 +41,7 @@ from apps.web.components.page_query import (
 )
 from apps.web.components.tables import Table, paged
 from apps.web.components.tabs import TAB_KEY, Tab, tab_bar
-from apps.web.components.window_picker import PLACE_KEYS, kept
+from apps.web.components.window_picker import PLACE_KEYS, remaining_query
 from apps.web.pages import page, respond
 from apps.web.query_session import (
     PageRequest,
@@ -322,7 +322,7 @@ def _chosen(given: QueryDict, key: str, usual: _Option) -> _Option:
 
 def _other_params(request: PageRequest, *drop: str) -> list[tuple[str, str]]:
     """Return the pairs of the address for links that stay on the page."""
-    return kept(request, drop=(*PLACE_KEYS, *drop))
+    return remaining_query(request, drop=(*PLACE_KEYS, *drop))
 
 
 def _health_links(

@@ -189,7 +189,7 @@ _HEALTH_KEYS = {
     Health.OK: LegendKey("OK", "of-sound"),
     Health.UNSEEN: LegendKey("Unseen", "of-unmeasured"),
 }
-_HUES = {MapColour.UTILIZATION: "of-busy", MapColour.MEMORY: "of-allocated"}
+_HUES = {MapColour.UTILIZATION: "of-active", MapColour.MEMORY: "of-allocated"}
 
 
 def _css(device: FleetDevice, colour: MapColour) -> str:

@@ -36,7 +36,7 @@ class PlotLine:
 
 @dataclass(frozen=True, slots=True)
 class Plot:
-    """Lines over time and their table; without lines `empty` says why there are none.
+    """Curves over time and their table; without curves `empty` says why there are none.
 
     `areas` are shaded and listed in the legend as lines are; `gaps` are (left, width) in percent,
     stretches of which nothing is known. `notes` stand at the top, as `so far` over a running day.
@@ -46,7 +46,7 @@ class Plot:
     title: str
     caption: str
     table: Table
-    lines: Sequence[PlotLine] = ()
+    curves: Sequence[PlotLine] = ()
     areas: Sequence[PlotLine] = ()
     gaps: Sequence[tuple[float, float]] = ()
     across: Sequence[Tick] = ()

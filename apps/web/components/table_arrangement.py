@@ -14,7 +14,7 @@ from django.http import HttpRequest, HttpResponseBase, QueryDict
 from apps.web.components.formats import Format, Value
 from apps.web.components.page_query import pages_from, path_of, with_query
 from apps.web.components.tables import Column, ColumnChoice, Table, TableRow, TableTools, paged
-from apps.web.components.window_picker import PLACE_KEYS, kept
+from apps.web.components.window_picker import PLACE_KEYS, remaining_query
 
 MOST_SORTED = 10_000
 """Rows that are sorted or filtered at most: all of them must be read for it."""
@@ -56,7 +56,7 @@ class _TableAddress:
     def others(self, *names: str) -> list[tuple[str, str]]:
         """Return the pairs of the address but for these keys, and for places within lists."""
         own = (*map(self.key, names), self.key("page"))
-        return kept(self.request, drop=(*PLACE_KEYS, *own))
+        return remaining_query(self.request, drop=(*PLACE_KEYS, *own))
 
     def href(self, pairs: Sequence[tuple[str, str]]) -> str:
         return f"{with_query(self.path, pairs)}#{self.table_id}"
@@ -162,7 +162,7 @@ def _rearranged(
     key = "page" if has_own_pages else address.key("page")
     pages = pages_from(address.request.GET, count=len(rows), usual=table.page_length, key=key)
     part = replace(table, rows=rows[pages.part], every=lambda: rows)
-    others = kept(address.request, drop=(*PLACE_KEYS, key))
+    others = remaining_query(address.request, drop=(*PLACE_KEYS, key))
     return paged(part, address.path, others, pages, key=key)
 
 

@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from django.http import HttpRequest
 
 from apps.web.components.page_query import PER_PAGE_KEY, path_of, with_query
-from apps.web.components.window_picker import PLACE_KEYS, kept
+from apps.web.components.window_picker import PLACE_KEYS, remaining_query
 
 TAB_KEY = "tab"
 _OF_TABLES = ("sort", PER_PAGE_KEY)
@@ -77,7 +77,7 @@ def tab_bar(
     chosen = asked if any(tab.key == asked for tab in tabs) else usual
     query = [
         (key, value)
-        for key, value in kept(request, drop=(TAB_KEY, *PLACE_KEYS, *_OF_TABLES))
+        for key, value in remaining_query(request, drop=(TAB_KEY, *PLACE_KEYS, *_OF_TABLES))
         if not key.endswith(".sort")
     ]
     path = path_of(request)

@@ -231,7 +231,7 @@ class Picker:
 
 def picker_of(request: HttpRequest, reading: QuerySession) -> Picker:
     """Return the picker as this address leaves it."""
-    others = kept(request, drop=(*WINDOW_KEYS, *PLACE_KEYS))
+    others = remaining_query(request, drop=(*WINDOW_KEYS, *PLACE_KEYS))
     choice, path = reading.choice, path_of(request)
 
     def step(query: Query | None) -> str | None:
@@ -243,14 +243,14 @@ def picker_of(request: HttpRequest, reading: QuerySession) -> Picker:
             for name, label in PRESETS.items()
         ],
         hidden=others,
-        every=kept(request, drop=PLACE_KEYS),
+        every=remaining_query(request, drop=PLACE_KEYS),
         first=choice.first,
         last=choice.last,
         choices=_choices(reading),
         chips=_chips(request, reading),
         path=path,
         query=urlencode(list(reading.query)),
-        address=with_query(path, kept(request, drop=PLACE_KEYS)),
+        address=with_query(path, remaining_query(request, drop=PLACE_KEYS)),
         earlier_href=step(earlier(choice, reading.now)),
         later_href=step(later(choice, reading.now)),
         before=before_words(choice),
@@ -258,7 +258,7 @@ def picker_of(request: HttpRequest, reading: QuerySession) -> Picker:
     )
 
 
-def kept(request: HttpRequest, *, drop: Collection[str]) -> list[tuple[str, str]]:
+def remaining_query(request: HttpRequest, *, drop: Collection[str]) -> list[tuple[str, str]]:
     """Return the query of this address without the keys in `drop`.
 
     Without empty filters, which a form sends for fields without a choice.
@@ -277,7 +277,7 @@ def _chips(request: HttpRequest, reading: QuerySession) -> list[Chip]:
 
     What was asked for and is not there has none: that is told elsewhere.
     """
-    every = kept(request, drop=PLACE_KEYS)
+    every = remaining_query(request, drop=PLACE_KEYS)
     applied = {
         (key, name)
         for key in EVERY
@@ -321,7 +321,7 @@ def _capital(label: str) -> str:
 
 
 def _compare_href(request: HttpRequest, reading: QuerySession) -> str:
-    query = kept(request, drop=(COMPARE, *PLACE_KEYS))
+    query = remaining_query(request, drop=(COMPARE, *PLACE_KEYS))
     if reading.compares:
         query.append((COMPARE, NOT_COMPARED))
     return with_query(path_of(request), query)

@@ -193,7 +193,7 @@ def _compared_row(
     return replace(
         found,
         amounts={**found.amounts, "difference_ratio": scaled},
-        printed={**found.printed, "difference_ratio": written},
+        texts={**found.texts, "difference_ratio": written},
     )
 
 

@@ -212,7 +212,7 @@ def _table(
             MoneyRow(
                 {**{key: number_of(amount) for key, amount in exact.items()}, "period": period},
                 amounts=exact,
-                printed={**dict(zip(keys, texts, strict=True)), "cost": whole},
+                texts={**dict(zip(keys, texts, strict=True)), "cost": whole},
                 explains=links.of(period, there, currency),
             )
         )

@@ -406,8 +406,8 @@ def _group_rows(
     rows = []
     for key, own in found:
         cost = _cost_of(own)
-        text = UNPRICED if cost is None else printed(cost, currency, digits=money_format.WHOLE)
-        text_before = printed(own.before or 0, currency, digits=money_format.WHOLE)
+        text = UNPRICED if cost is None else amount_text(cost, currency, digits=money_format.WHOLE)
+        text_before = amount_text(own.before or 0, currency, digits=money_format.WHOLE)
         groups = dict(zip(map(str, asked.groups), key, strict=True))
         row = _row_of(own, whole, text, text_before, currency)
         named = shown_groups(groups) or {"what": "Everything"}
@@ -480,17 +480,17 @@ def _row_of(own: Sum, whole: Sum, text: str, text_before: str, currency: str) ->
             "unused_cost": unused,
             "cost_per_active": per_active,
         },
-        printed={
+        texts={
             "cost": text,
             "cost_before": text_before,
             "price_per_gpu_hour": price_text,
-            "unused_cost": printed(unused, currency, digits=money_format.WHOLE),
-            "cost_per_active": printed(per_active, currency),
+            "unused_cost": amount_text(unused, currency, digits=money_format.WHOLE),
+            "cost_per_active": amount_text(per_active, currency),
         },
     )
 
 
-def printed(amount: int | None, currency: str, *, digits: int | None = None) -> str:
+def amount_text(amount: int | None, currency: str, *, digits: int | None = None) -> str:
     """Print one amount; a dash for what there is none of."""
     if amount is None:
         return formats.NOTHING
@@ -498,8 +498,8 @@ def printed(amount: int | None, currency: str, *, digits: int | None = None) -> 
 
 
 def _total_row(whole: Sum, currency: str, asked: CostPageQuery) -> TableRow:
-    text = printed(whole.cost, currency, digits=money_format.WHOLE)
-    text_before = printed(whole.before or 0, currency, digits=money_format.WHOLE)
+    text = amount_text(whole.cost, currency, digits=money_format.WHOLE)
+    text_before = amount_text(whole.before or 0, currency, digits=money_format.WHOLE)
     row = _row_of(whole, whole, text, text_before, currency)
     label = str(asked.groups[0]) if asked.groups else "what"
     return replace(row, values={**row.values, label: "Total"})
@@ -539,9 +539,9 @@ def _line(row: CostRow, text: str, reading: QuerySession, query: Query) -> Money
         "corrections": "yes" if row.correction else "no",
     }
     notes = ["correction of a closed month"] if row.correction else []
-    printed = {"cost": text}
+    texts = {"cost": text}
     if row.cost is not None and row.price_units is None:
-        printed["price_per_gpu_hour"] = "–"  # energy has a cost and no GPU-hours
+        texts["price_per_gpu_hour"] = "–"  # energy has a cost and no GPU-hours
     return money_row(
         row,
         values={
@@ -554,7 +554,7 @@ def _line(row: CostRow, text: str, reading: QuerySession, query: Query) -> Money
             "cost": cost_href("cost", row.groups, query, **names),
             "price_per_gpu_hour": cost_href("cost_per_gpu_hour", row.groups, query, **names),
         },
-        printed=printed,
+        texts=texts,
     )
 
 

@@ -95,7 +95,7 @@ class ClosedMonth:
     """
 
     month: Month
-    kept: Sequence[tuple[str, str]]
+    files: Sequence[tuple[str, str]]
     bill: str = ""
     differs: bool = False
 

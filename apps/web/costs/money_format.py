@@ -16,12 +16,12 @@ MoneyOf = Mapping[str, int | None]
 
 @dataclass(frozen=True, slots=True)
 class MoneyRow(TableRow):
-    """`amounts` are units of 1e-8 by column key, None where there is no price; `printed` is what
+    """`amounts` are units of 1e-8 by column key, None where there is no price; `texts` is what
     the page shows of them. In `values` the same stand as numbers, to be sorted by.
     """
 
     amounts: MoneyOf = field(default_factory=dict)
-    printed: Mapping[str, str] = field(default_factory=dict)
+    texts: Mapping[str, str] = field(default_factory=dict)
 
 
 class MoneyTable(Table):
@@ -40,7 +40,7 @@ class MoneyTable(Table):
     def _cell(self, row: TableRow, column: Column, scale: float) -> Cell:
         if not isinstance(row, MoneyRow) or column.key not in row.amounts:
             return Table._cell(self, row, column, scale)
-        text, full = row.printed[column.key], in_full(row.amounts[column.key])
+        text, full = row.texts[column.key], in_full(row.amounts[column.key])
         return Cell(
             text=text,
             title=f"{full} {column.unit}".strip() if full and full != text else "",
@@ -57,19 +57,19 @@ def money_row(
     values: Mapping[str, Value],
     links: Mapping[str, str | None],
     explains: Mapping[str, str],
-    printed: Mapping[str, str] | None = None,
+    texts: Mapping[str, str] | None = None,
 ) -> MoneyRow:
     """Return the line of a declared row with a `currency`; without one it has no price.
 
-    `values` are those that the page writes in its own words, `printed` the amounts that it has
-    printed so that they add up.
+    `values` are those that the page writes in its own words, `texts` the amounts that it has
+    written so that they add up.
     """
     amounts = {
         column.key: getattr(row, column.name) if row.currency else None
         for column in columns_of(row.__class__, ())
         if column.digits == SCALE_DIGITS
     }
-    texts_of = dict(printed or {})
+    texts_of = dict(texts or {})
     for key in amounts.keys() - texts_of.keys():
         amount = amounts[key]
         texts_of[key] = UNPRICED if amount is None else text(amount, row.currency)
@@ -79,7 +79,7 @@ def money_row(
         links,
         explains=explains,
         amounts=amounts,
-        printed=texts_of,
+        texts=texts_of,
     )
 
 

@@ -136,7 +136,7 @@ class RecommendationLine:
     followed: Sequence[str]
     decides: bool
     ask: str = ""
-    kept: str = ""
+    retained: str = ""
 
     @property
     def risk(self) -> str:
@@ -152,7 +152,7 @@ def line_of(
     reading: QuerySession,
     led: Collection[int] | None,
     back: Query,
-    kept: RetainedWorkload | None = None,
+    retained: RetainedWorkload | None = None,
 ) -> RecommendationLine:
     """Return a line; `led` are the teams whose recommendations the reader decides on, None: all.
 
@@ -174,7 +174,7 @@ def line_of(
         followed=_followed(row),
         decides=may and row.state in DECIDABLE,
         ask=_ask(row, lowered, reading.query) if may and row.state in DECIDABLE else "",
-        kept=retained_words(kept, reading.choice.zone),
+        retained=retained_words(retained, reading.choice.zone),
     )
 
 
@@ -226,7 +226,7 @@ def _hrefs(row: RecommendationRow, query: Query, back: Query) -> dict[str, str |
         workload = workload_href(row.cluster, row.namespace, row.workload, query)
     saving = figure_href(RECOMMENDED, query, recommendation=str(row.pk))
     return {
-        # What was found before these numbers were kept cannot be explained.
+        # What was found before these numbers were retained cannot be explained.
         "saving": saving if SAVED_EACH in row.evidence else None,
         "own": href("recommendation", back, pk=str(row.pk)),
         "workload": workload,

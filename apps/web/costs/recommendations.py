@@ -48,7 +48,7 @@ from apps.web.components.page_query import (
 )
 from apps.web.components.tables import Column, declared_columns, declared_values
 from apps.web.components.tabs import TAB_KEY, Tab, tab_bar
-from apps.web.components.window_picker import kept
+from apps.web.components.window_picker import remaining_query
 from apps.web.costs import money_format
 from apps.web.costs.money_format import MoneyRow, MoneyTable, number_of
 from apps.web.costs.recommendation_view import (
@@ -289,7 +289,7 @@ def _row(line: RecommendationLine) -> MoneyRow:
             ("realized", row.saved_per_month),
         )
     }
-    counted = "alternative" if row.alternative else "kept" if line.kept else "yes"
+    counted = "alternative" if row.alternative else "kept" if line.retained else "yes"
     return MoneyRow(
         {
             **declared_values(row),
@@ -311,7 +311,7 @@ def _row(line: RecommendationLine) -> MoneyRow:
         },
         explains={"saving_per_month": line.hrefs["saving"] or ""},
         amounts=amounts,
-        printed={
+        texts={
             "saving_per_month": line.saving,
             "realized": formats.NOTHING
             if row.saved_per_month is None
@@ -365,7 +365,7 @@ def recommendations(request: PageRequest) -> HttpResponseBase:
 
 def _moved(request: PageRequest, state: str) -> HttpResponseRedirect:
     """Lead from the addresses that pages had before there were tabs."""
-    query = [*kept(request, drop=("state", TAB_KEY)), *_tab(state)]
+    query = [*remaining_query(request, drop=("state", TAB_KEY)), *_tab(state)]
     return HttpResponseRedirect(with_query(path_of(request), query))
 
 
@@ -425,7 +425,7 @@ def recommendation(request: PageRequest, pk: int) -> HttpResponseBase:
 
 def _one(request: PageRequest, pk: int, *, problem: str = "") -> HttpResponseBase:
     """Return the page of one; `problem` says why a decision was refused."""
-    back = _back_of(request) if request.method == "POST" else kept(request, drop=())
+    back = _back_of(request) if request.method == "POST" else remaining_query(request, drop=())
     reading = query_session(request)
     row = costs.recommendation(pk, visibility=reading.visibility)
     if row is None:

@@ -29,7 +29,7 @@ from apps.web.components.page_query import figure_href, without
 from apps.web.components.tables import Column, LedgerClass, Table, declared_columns
 from apps.web.costs import money_format
 from apps.web.costs.explorer import NOTHING as NOTHING_COST
-from apps.web.costs.explorer import UNUSED, Costs, Sum, growth, printed, summed, whole_of
+from apps.web.costs.explorer import UNUSED, Costs, Sum, amount_text, growth, summed, whole_of
 from apps.web.costs.money_format import (
     UNPRICED,
     WHOLE,
@@ -180,7 +180,7 @@ def _waterfall_table(
                 "unpriced_gpu_hours": bar.step.unpriced,
             },
             amounts={"cost": _cost(bar.step)},
-            printed={"cost": text},
+            texts={"cost": text},
         )
         for bar, text in zip(bars, texts, strict=True)
     ]
@@ -192,7 +192,7 @@ def _waterfall_table(
             "unpriced_gpu_hours": sum(step.unpriced for step in found.steps),
         },
         amounts={"cost": found.total},
-        printed={"cost": printed(found.total, currency)},
+        texts={"cost": amount_text(found.total, currency)},
     )
     return MoneyTable(
         id="fall" if usual else f"fall-{currency.lower()}",
@@ -383,7 +383,7 @@ def _cause_row(
         {**row.values, **named},
         links_of(groups, reading),
         amounts=row.amounts,
-        printed=row.printed,
+        texts=row.texts,
         explains=explains,
     )
 
@@ -397,7 +397,7 @@ def _money_row(
     amounts = dict(exact)
     # Each is rounded by itself: other pages that show it must say the same.
     shown = {
-        key: UNPRICED if amount is None else printed(amount, currency, digits=WHOLE)
+        key: UNPRICED if amount is None else amount_text(amount, currency, digits=WHOLE)
         for key, amount in exact.items()
     }
     values: dict[str, Value] = {
@@ -407,13 +407,13 @@ def _money_row(
     if paid is not None:
         lacks = paid.unpriced and paid.unpriced == paid.gpu_hours
         amounts["cost"] = None if lacks else paid.cost
-        shown["cost"] = UNPRICED if lacks else printed(paid.cost, currency, digits=WHOLE)
+        shown["cost"] = UNPRICED if lacks else amount_text(paid.cost, currency, digits=WHOLE)
         per_active = round(paid.cost * 10**9 / paid.active) if paid.active else None
         amounts["cost_per_active"] = per_active
-        shown["cost_per_active"] = printed(per_active, currency)
+        shown["cost_per_active"] = amount_text(per_active, currency)
         values["unused_ratio"] = paid.unused_ratio
     values.update({name: number_of(amount) for name, amount in amounts.items()})
-    return MoneyRow(values, amounts=amounts, printed=shown)
+    return MoneyRow(values, amounts=amounts, texts=shown)
 
 
 def _cause_total(
@@ -433,7 +433,7 @@ def _cause_total(
     kind = "platform" if paid is None else "unused"
     exact = {f"{kind}_cost": whole.whole, **{f"{c.value}_cost": n for c, n in whole.cost.items()}}
     row = _money_row(exact, whole, None if paid is None else whole_of(paid), currency)
-    return MoneyRow({**row.values, name: "Total"}, amounts=row.amounts, printed=row.printed)
+    return MoneyRow({**row.values, name: "Total"}, amounts=row.amounts, texts=row.texts)
 
 
 # ---------------------------------------------------------------- the worst workloads

@@ -140,13 +140,13 @@ class RunLine:
 class ClusterHealth:
     """A cluster's hours in the window: `due` of them should have facts, `complete` have all.
 
-    There is no `calendar`, and `lines` leave complete hours out, where the window is too long.
+    There is no `calendar`, and `runs` leave complete hours out, where the window is too long.
     """
 
     name: str
     due: int
     complete: int
-    lines: Sequence[RunLine]
+    runs: Sequence[RunLine]
     calendar: Calendar | None
 
     @property
@@ -192,7 +192,7 @@ def _health(
         name=cluster,
         due=len(states),
         complete=complete,
-        lines=[_line(run, reading) for run in joined],
+        runs=[_line(run, reading) for run in joined],
         calendar=_calendar(cluster, anchor, states, reading) if drawn else None,
     )
 
@@ -208,7 +208,7 @@ def under_way(progress: Sequence[ClusterProgress]) -> list[ClusterProgress]:
 
 def troubles(healths: Sequence[ClusterHealth]) -> list[RunLine]:
     """Return the lines of all clusters that lack something, each cluster's newest first."""
-    return [line for health in healths for line in health.lines if line.state != COMPLETE]
+    return [line for health in healths for line in health.runs if line.state != COMPLETE]
 
 
 def _line(run: HourRun, reading: QuerySession) -> RunLine:

@@ -46,7 +46,7 @@ class ExporterNote:
 
     cluster: str
     at: str
-    lines: tuple[str, ...]
+    notes: tuple[str, ...]
 
 
 def exporters_table(histories: Sequence[ExporterHistory], reading: QuerySession) -> Table:

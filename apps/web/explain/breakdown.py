@@ -16,7 +16,7 @@ from apps.web.components.formats import Format, Value
 from apps.web.components.listings import GROUP_LABELS
 from apps.web.components.page_query import DAY, href, pages_from, path_of, with_query
 from apps.web.components.tables import Column, Table, TableRow
-from apps.web.components.window_picker import PLACE_KEYS, kept
+from apps.web.components.window_picker import PLACE_KEYS, remaining_query
 from apps.web.explain.explanation import explanation, instants_of, lasting_href, sources_of
 from apps.web.explain.figures import (
     FigureScope,
@@ -180,7 +180,7 @@ def pods_of(request: HttpRequest, whole: Whole, pods: PodSum) -> Table:
         total=TableRow({**whole.values(pods.total), "pod": "Total"}) if count > 1 else None,
         every=lambda: _pod_rows(_pod_parts(whole, slice(0, None)), whole),
     )
-    query = kept(request, drop=PLACE_KEYS)
+    query = remaining_query(request, drop=PLACE_KEYS)
     return tables.paged(table, path_of(request), query, pages)
 
 
@@ -415,7 +415,7 @@ def _pods_href(request: PageRequest, whole: Whole | None, shown: list[Table]) ->
         return ""
     if whole.figure.of_capacity and whole.figure.key != "allocation_ratio":
         return ""
-    query = (*kept(request, drop=PLACE_KEYS), ("list", LIST_PODS))
+    query = (*remaining_query(request, drop=PLACE_KEYS), ("list", LIST_PODS))
     return f"{with_query(path_of(request), query)}#{LIST_PODS}"
 
 

@@ -354,7 +354,7 @@ def _summary(card: TierCard, queue: TierQueueTimes | None, entitled: float | Non
         allocation=amounts.allocation_ratio if amounts else None,
         allocation_spark=_over_time(card.rows, "allocation_ratio", "of-allocated"),
         utilization=amounts.utilization_ratio if amounts else None,
-        utilization_spark=_over_time(card.rows, "utilization_ratio", "of-busy"),
+        utilization_spark=_over_time(card.rows, "utilization_ratio", "of-active"),
         unused=card.sums.gpus.not_used if card.sums else None,
         queue=queue,
         overcommitment=entitled / capacity if entitled and capacity else None,

@@ -162,7 +162,7 @@ def queue_time_plot(
             empty="No pod started in this window.",
             ordered=True,
         ),
-        lines=lines if days else (),
+        curves=lines if days else (),
         across=scale.across(zone),
         upwards=scale.upwards(),
         notes=[scale.note(running, "so far")] if running in ends else (),

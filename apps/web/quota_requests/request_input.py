@@ -311,7 +311,7 @@ class KeyToAsk:
     bar: Saturation | None
 
 
-def lines_of(rows: Sequence[QuotaRow], reading: QuerySession, asker: Asker) -> list[KeyToAsk]:
+def key_choices(rows: Sequence[QuotaRow], reading: QuerySession, asker: Asker) -> list[KeyToAsk]:
     return [
         KeyToAsk(
             row=row,
@@ -330,7 +330,7 @@ class QuotaChoices:
     `leads` are whom those ask who may not ask themselves.
     """
 
-    lines: Sequence[KeyToAsk]
+    keys: Sequence[KeyToAsk]
     find: str
     next_href: str = ""
     is_narrowed: bool = False
@@ -358,7 +358,7 @@ def choice_of(
     )
     query = [*reading.query, *([("find", find)] if find else [])]
     return QuotaChoices(
-        lines=lines_of(found.rows, reading, asker),
+        keys=key_choices(found.rows, reading, asker),
         find=find,
         next_href=next_href(href("new-request") or "", query, found.next_cursor) or "",
         is_narrowed=bool(find or own.cluster or own.team),

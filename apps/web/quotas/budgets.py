@@ -373,7 +373,7 @@ def _plot(row: BudgetRow, plot_id: str, reading: QuerySession) -> Plot:
         title=title,
         caption=f"{title}, {_unit(row)} used by day. {span}. {pace_of(row, zone).text}",
         table=_points(row, f"{plot_id}-points", title, zone),
-        lines=_plot_lines_of(row, scale) if row.points else (),
+        curves=_curves_of(row, scale) if row.points else (),
         areas=_areas(row, scale) if row.points else (),
         across=scale.across(zone),
         upwards=scale.upwards(),
@@ -381,7 +381,7 @@ def _plot(row: BudgetRow, plot_id: str, reading: QuerySession) -> Plot:
     )
 
 
-def _plot_lines_of(row: BudgetRow, scale: Scale) -> list[PlotLine]:
+def _curves_of(row: BudgetRow, scale: Scale) -> list[PlotLine]:
     start, end, whole = row.period_start, row.period_end, row.allowance
     used = [(point.at, point.used) for point in row.points]
     return [

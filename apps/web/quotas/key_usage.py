@@ -36,7 +36,7 @@ def usage_plot(steps: Sequence[KeyStep], reading: QuerySession, unit: str) -> Pl
         ]
         if steps
         else (),
-        lines=[
+        curves=[
             PlotLine("limit", "plot-limit", scale.steps((s.start, s.end, s.hard) for s in steps))
         ]
         if steps

@@ -19,7 +19,7 @@ from apps.web.components.formats import Format
 from apps.web.components.page_query import figure_href, href
 from apps.web.components.tables import Column, Table, TableRow
 from apps.web.query_session import QuerySession
-from apps.web.quota_requests.request_input import Asker, KeyToAsk, lines_of
+from apps.web.quota_requests.request_input import Asker, KeyToAsk, key_choices
 from apps.web.usage.team_figures import TeamScope
 from apps.web.usage.unused_workloads import (
     unused_href,
@@ -165,7 +165,7 @@ def requestable_keys(scope: TeamScope, asker: Asker) -> list[KeyToAsk]:
         page_size=_ROWS,
         order=QuotaOrder.FULLEST,
     )
-    return lines_of(found.rows, reading, asker)
+    return key_choices(found.rows, reading, asker)
 
 
 def budget_table(budgets: Budgets, scope: TeamScope) -> Table:

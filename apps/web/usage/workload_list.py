@@ -266,5 +266,5 @@ def _line(
         },
         explained=tables.Explained(query, dict(row.groups)),
         amounts={_MONEY: cost.unused if cost else None},
-        printed={_MONEY: money(in_full(cost.unused), cost.currency) if cost else "–"},
+        texts={_MONEY: money(in_full(cost.unused), cost.currency) if cost else "–"},
     )

@@ -288,7 +288,7 @@ def _plot(
             empty="No hour of this range has metrics.",
             ordered=True,
         ),
-        lines=[PlotLine(title, "plot-used", path)] if path else (),
+        curves=[PlotLine(title, "plot-used", path)] if path else (),
         across=scale.across(reading.choice.zone),
         upwards=scale.upwards(column.kind),
         empty="No hour of this range has metrics.",
@@ -380,7 +380,7 @@ def _cost(
                 "currency": row.currency or "",
             },
             amounts={"cost": row.cost},
-            printed={
+            texts={
                 "cost": "no price"
                 if row.cost is None
                 else money(in_full(row.cost), row.currency or "", cents=True)

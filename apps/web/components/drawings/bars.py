@@ -6,7 +6,7 @@ Amounts are GPUs, averages or those of now.
         "teams", "Allocation vs. entitlement",
         [BulletRow("vision", 39.3, entitlement=33.0, demand=44.0, capacity=96.0, href=team_href)],
     )
-    stacked_bar("spend", "Spend", [BarPart("Useful", 812.0, "$812", "of-busy")])
+    stacked_bar("spend", "Spend", [BarPart("Useful", 812.0, "$812", "of-active")])
     ledger_bar("split", "Allocated by state", amounts, ALLOCATED_CLASSES)
 
     {% include "components/_drawing.html" with drawing=bars %}   with title, legend and table

@@ -29,7 +29,7 @@ STATES = {
     "idle": LegendKey("Idle", "of-idle"),
     "not_running": LegendKey("Allocated, not running", "of-not-running"),
     "underutilized": LegendKey("Underutilized", "of-underused"),
-    "active": LegendKey("Active", "of-busy"),
+    "active": LegendKey("Active", "of-active"),
     "free": LegendKey("Unallocated", "of-unallocated"),
 }
 """How the states of a GPU are drawn, the worst first."""

@@ -160,7 +160,7 @@ def _legend(
 ) -> list[LegendKey]:
     splits = any(p.active for p in panels)
     keys = [
-        (splits, LegendKey("Active", "of-busy")),
+        (splits, LegendKey("Active", "of-active")),
         (True, LegendKey("Unused" if splits else "Allocated", "of-allocated key-area")),
         (any(p.entitlement for p in panels), LegendKey("Entitlement", "of-limit", "line")),
         (any(p.demand for p in panels), LegendKey("Demand", "of-demand", "dash")),

@@ -29,7 +29,7 @@ from apps.web.components.tables import Column, TableRow
 STATES = {
     "pending": LegendKey("Pending", "of-demand", "hatch"),
     "starting": LegendKey("Starting", "of-not-running"),
-    "running": LegendKey("Running", "of-busy"),
+    "running": LegendKey("Running", "of-active"),
     "idle": LegendKey("Idle", "of-idle"),
     "no_metrics": LegendKey("No metrics", "of-unmeasured", "hatch"),
 }
