@@ -2,6 +2,7 @@
 
 import hashlib
 from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -15,6 +16,7 @@ from apps.accounts.domain.identity import Role, TokenScope, is_reserved, unpacke
 from apps.accounts.domain.rows import row_from
 from apps.accounts.models import ApiToken, Membership, SavedView, Team, User
 from apps.accounts.permissions import can_administer
+from gpuportal.read_once import read_once
 
 # Written out: every request to the API begins with it, and the mapper takes as long to write it
 # as the database to answer.
@@ -65,9 +67,15 @@ def leads_by_team() -> dict[int, tuple[str, ...]]:
     return {team: tuple(names) for team, names in leads.items()}
 
 
-def team_names() -> dict[int, str]:
+@read_once
+def all_teams() -> Sequence[Team]:
+    """Return every team there ever was, by name. One query."""
+    return list(Team.objects.order_by("name"))
+
+
+def team_names() -> Mapping[int, str]:
     """Return id → name of every team there ever was. One query."""
-    return dict(Team.objects.order_by("pk").values_list("pk", "name"))
+    return dict(sorted((team.pk, team.name) for team in all_teams()))
 
 
 def bearer_of(key: str, *, now: datetime) -> Bearer | None:

@@ -4,14 +4,13 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 from zoneinfo import ZoneInfo
 
 from django.db.models import Max, Q
 
-from apps.accounts.models import Team
 from apps.accounts.permissions import Visibility
-from apps.accounts.selectors import leads_by_team, team_names
+from apps.accounts.selectors import all_teams, leads_by_team, team_names
 from apps.clusters.domain.columns import Column, for_reader
 from apps.clusters.domain.names import NamespacePattern, namespace_team
 from apps.clusters.domain.tiers import NO_TEAM, UNASSIGNED, GpuSharing
@@ -23,8 +22,8 @@ from apps.clusters.models import (
     Tier,
     TierRule,
     WatchIssue,
-    holds_within,
 )
+from gpuportal.read_once import read_once
 
 DEFAULT_SCRAPE_INTERVAL_SECONDS = 30.0
 
@@ -101,6 +100,7 @@ class Report:
     currency: str
 
 
+@read_once
 def report() -> Report:
     """Return the report settings; UTC and USD before a catalog was loaded. One query."""
     settings = ReportSettings.objects.order_by("-pk").values_list("time_zone", "currency")
@@ -108,12 +108,30 @@ def report() -> Report:
     return Report(zone=ZoneInfo(time_zone), currency=currency)
 
 
+class ActiveCluster(NamedTuple):
+    """An active cluster: how it is read, since when, and until when it was watched."""
+
+    pk: int
+    name: str
+    prometheus: Mapping[str, Any]
+    kubernetes: Mapping[str, Any] | None
+    collect_from: datetime | None
+    watched_until: datetime | None
+
+
+@read_once
+def active_clusters() -> Sequence[ActiveCluster]:
+    """Return active clusters by name. One query."""
+    rows = Cluster.objects.filter(active=True).annotate(watched_until=Max("watchcoverage__end"))
+    columns = rows.order_by("name").values_list(*ActiveCluster._fields)
+    return [ActiveCluster(*row) for row in columns]
+
+
 def cluster_rows(*, visibility: Visibility) -> list[ClusterRow]:
     """Return active clusters by name. One query.
 
     `prometheus_url` is None for those who may not see how the portal runs.
     """
-    clusters = Cluster.objects.filter(active=True).annotate(until=Max("watchcoverage__end"))
     rows = (
         ClusterRow(
             name=row.name,
@@ -122,9 +140,9 @@ def cluster_rows(*, visibility: Visibility) -> list[ClusterRow]:
                 row.prometheus.get("scrape_interval_seconds") or DEFAULT_SCRAPE_INTERVAL_SECONDS
             ),
             has_kubernetes_api=row.kubernetes is not None,
-            watched_until=row.until,
+            watched_until=row.watched_until,
         )
-        for row in clusters.order_by("name")
+        for row in active_clusters()
     )
     return [for_reader(row, admin=visibility.operations) for row in rows]
 
@@ -169,9 +187,9 @@ def team_rows(*, visibility: Visibility, former: bool = False) -> list[TeamRow]:
     """
     leads = leads_by_team()
     patterns: dict[int, list[str]] = defaultdict(list)
-    open_claims = NamespaceClaim.objects.filter(valid_to__isnull=True)
-    for team, pattern in open_claims.order_by("position", "pk").values_list("team_id", "pattern"):
-        patterns[team].append(pattern)
+    for claim in _claims():
+        if claim.valid_to is None:
+            patterns[claim.team_id].append(claim.pattern)
     return [
         TeamRow(
             name=team.name,
@@ -181,7 +199,8 @@ def team_rows(*, visibility: Visibility, former: bool = False) -> list[TeamRow]:
             builtin=team.builtin,
             active=team.active,
         )
-        for team in Team.objects.filter(_listed(former=former)).order_by("name")
+        for team in all_teams()
+        if former or team.active
     ]
 
 
@@ -202,8 +221,11 @@ def team_spans(window: Window, namespaces: Iterable[str]) -> dict[str, tuple[Tea
     that no team claims belongs to `unassigned`. An object without a namespace (its name is empty)
     belongs to no team: its id is 0. One query, two where a name is unclaimed.
     """
-    holding = NamespaceClaim.objects.filter(holds_within(window))
-    claims = list(holding.select_related("team").order_by("position", "pk"))
+    claims = [
+        one
+        for one in _claims()
+        if one.valid_from < window.end and (one.valid_to is None or one.valid_to > window.start)
+    ]
     names = {claim.team_id: claim.team.name for claim in claims}
     times = {t for claim in claims for t in (claim.valid_from, claim.valid_to) if t is not None}
     # Claims change at few instants: between two of them a name has one team.
@@ -229,6 +251,12 @@ def team_spans(window: Window, namespaces: Iterable[str]) -> dict[str, tuple[Tea
     if "" in names_asked:
         named[""] = (TeamSpan(_NOBODY, NO_TEAM, window.start, window.end),)
     return named
+
+
+@read_once
+def _claims() -> Sequence[NamespaceClaim]:
+    """Return every claim there ever was, the first to count first. They are few. One query."""
+    return list(NamespaceClaim.objects.select_related("team").order_by("position", "pk"))
 
 
 def _with_unassigned(spans: Mapping[str, Sequence[TeamSpan]]) -> dict[str, tuple[TeamSpan, ...]]:

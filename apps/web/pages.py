@@ -29,6 +29,7 @@ from apps.web.components.table_rendering import csv_response
 from apps.web.components.tables import Table
 from apps.web.components.window_picker import PLACE_KEYS, picker_of, remaining_query
 from apps.web.query_session import PageRequest, QuerySession, query_session
+from gpuportal.read_once import reading_once
 
 # Named one by one: a password or the address of a channel is shown to nobody again.
 _TYPED = {
@@ -153,7 +154,8 @@ def page(
             raise Http404("No name holds that.")  # PostgreSQL refuses to compare with it
         asked = cast("PageRequest", request)
         try:
-            return view(asked, *args, **kwargs)
+            with reading_once():
+                return view(asked, *args, **kwargs)
         except GroupingRefused as refusal:
             return _refused(asked, f"This cannot be shown over this window: {refusal}.")
         except CursorRefused:

@@ -149,7 +149,7 @@ def test_a_message_is_no_longer_than_a_chat_takes(vision: Team) -> None:
     assert deliver(now=NOW + timedelta(hours=1), post=box) == 40
     ((_, message),) = box.sent
     assert len(message.text) < 12_000
-    kept = message.text.count("Noted 2026-10-07 09:30 UTC.")
+    kept = message.text.count("Noted 7 Oct 09:30 UTC.")
     assert f"{40 - kept} older alerts are in the portal's list alone." in message.text
     assert set(own.deliveries.values_list("state", flat=True)) == {"sent"}
 

@@ -241,7 +241,7 @@ def test_an_idle_alert_is_answered_by_people_of_its_team(vision: Team) -> None:
         answer_idle(lea, alert, until="2026-12-24", reason="later", now=NOW, zone=ZONE)
     answer_idle(lea, alert, until="friday", reason="the demo is then", now=NOW, zone=ZONE)
     assert answers_to(["workload:a"])["workload:a"].sentence == (
-        "lea: keep until 2026-10-10 00:00 UTC, because the demo is then"
+        "lea: keep until 10 Oct 00:00 UTC, because the demo is then"
     )
     (row,), _ = alert_page(visibility=visibility_of(lea))
     assert row.answer is not None

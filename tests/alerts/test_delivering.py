@@ -55,7 +55,7 @@ def test_a_alert_alone_is_its_own_subject_and_says_where_to_look(
     ((_, message),) = box.sent
     assert (message.subject, message.text) == (
         "it is full",
-        "it used 100 %.\nNoted 2026-10-07 09:30 UTC.\nhttps://gpu.example.org/quotas/\n",
+        "it used 100 %.\nNoted 7 Oct 09:30 UTC.\nhttps://gpu.example.org/quotas/\n",
     )
     assert message.message_id.endswith("@gpu.example.org>")
 

@@ -51,7 +51,7 @@ def kept(
 def test_keep_until_friday_holds_to_the_end_of_that_day() -> None:
     found = kept(reason="the  demo\nis then")
     assert found.until == datetime(2026, 11, 20, 23, tzinfo=UTC)
-    assert found.sentence == "ada: keep until 2026-11-20 23:00 UTC, because the demo is then"
+    assert found.sentence == "ada: keep until 20 Nov 23:00 UTC, because the demo is then"
 
 
 def test_the_day_is_that_of_the_readers_zone() -> None:

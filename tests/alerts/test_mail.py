@@ -41,7 +41,7 @@ def test_a_alert_is_a_mail_that_a_person_can_act_on(server: MailServer) -> None:
     assert mail["Subject"] == "Büro für Bilder → 80 % is full"
     assert mail.get_content_type() == "text/plain"
     assert mail.get_content().replace("\r\n", "\n") == (
-        "Büro für Bilder → 80 % used 100 %.\nNoted 2026-10-07 09:30 UTC.\n"
+        "Büro für Bilder → 80 % used 100 %.\nNoted 7 Oct 09:30 UTC.\n"
         "https://gpu.example.org/quotas/\n\n"
         f"-- \nChange, mute or remove this channel: {manage}\n"
     )

@@ -92,7 +92,7 @@ def test_what_is_over_is_said_to_be_over(portal: Portal) -> None:
 def test_a_pod_that_never_waited_runs(portal: Portal) -> None:
     running = next(pod for pod in portal.pods if pod.started_at is not None)
     name = f"{running.workload.namespace.name}/{running.name}"
-    assert "does not wait: it runs since" in why(name)
+    assert "is not pending: it runs since" in why(name)
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,7 @@ def test_what_is_not_known_is_an_error_that_says_what_to_do(
 
 def test_an_unwatched_cluster_is_said_to_be_unwatched(portal: Portal) -> None:
     make_looked(portal.clusters[0], datetime.now(UTC) - 3 * HOUR)
-    assert "The cluster is not watched at present: this is as of" in why("vision/train-9")
+    assert "The cluster is not watched now: this was so at" in why("vision/train-9")
 
 
 def test_what_may_not_be_read_any_more_is_as_of_then(portal: Portal) -> None:
@@ -122,8 +122,8 @@ def test_what_may_not_be_read_any_more_is_as_of_then(portal: Portal) -> None:
     WatchIssue.objects.create(
         cluster=west, subject="waiting:jobs", text="May not be read.", since=now - 4 * HOUR
     )
-    assert "The cluster is not watched at present" in why("vision/jobs")
-    assert "The cluster is not watched at present" not in why("vision/train-9")
+    assert "The cluster is not watched now" in why("vision/jobs")
+    assert "The cluster is not watched now" not in why("vision/train-9")
 
 
 def test_what_users_wrote_does_not_steer_the_terminal(portal: Portal) -> None:

@@ -115,7 +115,7 @@ def test_the_first_of_two_editors_wins_and_the_other_is_told(portal: Portal) -> 
     Membership.objects.filter(username="ben").update(lead=True)
     ben = portal.actor("ben")
     services.edit(pk, services.Edited(after="7"), by=ben, version=read, now=portal.now)
-    with pytest.raises(services.Conflict, match="ben changed this request at 2026-11-16 12:00"):
+    with pytest.raises(services.Conflict, match="ben changed this request on 16 Nov 12:00 UTC"):
         services.edit(pk, services.Edited(after="9"), by=ada, version=read, now=portal.now)
     assert portal.of(pk).after == "7"
     assert portal.of(pk).authors == ["ada", "ben"]
@@ -364,7 +364,7 @@ def test_times_are_kept_and_can_be_emptied(portal: Portal) -> None:
 def test_a_change_with_an_end_holds_as_long_as_the_site_allows(portal: Portal) -> None:
     with pytest.raises(services.RequestRefused, match="30 days at most") as refused:
         portal.draft(until=NOW + timedelta(days=31))
-    assert refused.value.fix == "Choose an end up to 2026-12-16 12:00 UTC."
+    assert refused.value.fix == "Choose an end up to 16 Dec 12:00 UTC."
     assert portal.draft(until=NOW + timedelta(days=30))
 
 

@@ -22,7 +22,7 @@ def test_a_time_boxed_raise_is_announced_and_goes_back_on_its_date() -> None:
             if portal.of(pk).state == RequestState.REVERTING:
                 break
         assert portal.now == NOW + 10 * DAY
-        words = "The quota goes back to 6 on 2026-11-26 12:00 UTC."
+        words = "The quota goes back to 6 on 26 Nov 12:00 UTC."
         assert said("announce_revert") == [words, words]
         assert portal.live() == "8"
         portal.carry_out(pk)
@@ -41,7 +41,7 @@ def test_a_raise_that_somebody_changed_is_not_taken_back_over_them() -> None:
         request = portal.of(pk)
         assert (request.state, portal.live()) == (RequestState.APPLIED, "10")
         assert "shows 10 where 8 was reviewed" in request.outcome
-        assert "does not take it back by itself" in request.outcome
+        assert "does not revert automatically" in request.outcome
         portal.wait(days=1)
         assert services.revert_due(now=portal.now) == 0, "people decide from here on"
 
@@ -70,7 +70,7 @@ def test_a_revert_by_hand_that_failed_leaves_the_date_as_it_was() -> None:
         assert portal.carry_through(pk) == "failed"
         request = portal.of(pk)
         assert (request.state, request.reverts_at) == (RequestState.APPLIED, NOW + 10 * DAY)
-        assert "takes it back by itself on 2026-11-26 12:00 UTC" in request.outcome
+        assert "It reverts automatically on 26 Nov 12:00 UTC" in request.outcome
         portal.write_to(portal.address())
         portal.wait(days=1)
         assert services.revert_due(now=portal.now) == 0

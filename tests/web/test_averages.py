@@ -4,13 +4,13 @@ import pytest
 
 from apps.usage.domain.amounts import Amounts, nano
 from apps.usage.domain.usage_query import UsageRow
+from apps.web.components.formats import gpus_text
 from apps.web.usage.comparison import (
     Comparison,
     Difference,
     Differences,
     amount_change,
     gpu_hours_text,
-    gpus_text,
     ratio_change,
     sums,
 )
@@ -110,11 +110,13 @@ def test_ratios_differ_in_points(
         (11.98, "12"),
         (0.25, "0.25"),
         (2.5, "2.5"),
+        (2.25, "2.2"),
+        (None, "–"),
         (0.001, "<0.01"),
         (0.0, "0"),
     ],
 )
-def test_numbers_of_gpus_have_about_three_digits(number: float, text: str) -> None:
+def test_numbers_of_gpus_have_about_three_digits(number: float | None, text: str) -> None:
     assert gpus_text(number) == text
 
 

@@ -43,7 +43,7 @@ from apps.web.components.drawings import (
     stacked_bar,
     timeline,
 )
-from apps.web.components.drawings.base import gpus_text, percent_text, top_of
+from apps.web.components.drawings.base import percent_text, top_of
 from apps.web.components.drawings.flow import HEIGHT
 from apps.web.components.drawings.panels import HEIGHT as PANEL_HEIGHT
 from apps.web.components.drawings.panels import WIDTH
@@ -355,14 +355,6 @@ def test_a_thousand_nodes_are_small_cells_joined_by_colour() -> None:
 
 
 # ---------------------------------------------------------------- texts
-
-
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [(None, "–"), (0, "0"), (0.02, "<0.1"), (2.25, "2.2"), (33.0, "33"), (1204.4, "1,204")],
-)
-def test_gpus_are_short(value: float | None, text: str) -> None:
-    assert gpus_text(value) == text
 
 
 @pytest.mark.parametrize(

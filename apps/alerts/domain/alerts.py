@@ -8,6 +8,8 @@ from enum import StrEnum
 from typing import Final
 from zoneinfo import ZoneInfo
 
+from apps.accounts.domain.formats import utc_words
+
 WEEKDAYS: Final = (
     "monday",
     "tuesday",
@@ -234,7 +236,7 @@ class IdleDecision:
         """One line for the page and the log."""
         if self.choice is IdleChoice.RELEASE:
             return f"{self.person}: can go" + (f", because {self.reason}" if self.reason else "")
-        day = f"{self.until:%Y-%m-%d %H:%M} UTC" if self.until else "further notice"
+        day = utc_words(self.until, now=self.at) if self.until else "further notice"
         return f"{self.person}: keep until {day}, because {self.reason}"
 
 

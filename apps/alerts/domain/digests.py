@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import Final
 from zoneinfo import ZoneInfo
 
+from apps.accounts.domain.formats import utc_words
 from apps.alerts.domain.alerts import AlertKind
 
 HEADINGS = {
@@ -209,7 +210,7 @@ def _entry(alert: DigestItem) -> str:
     text = alert.text
     if len(text) > _LONGEST_ENTRY:
         text = text[: _LONGEST_ENTRY - 1] + "…"
-    noted = f"Noted {alert.at:%Y-%m-%d %H:%M} UTC."
+    noted = f"Noted {utc_words(alert.at, now=alert.at)}."
     return "\n".join(part for part in (text, noted, alert.link) if part)
 
 

@@ -150,33 +150,3 @@ def hour_floor(at: datetime, zone: ZoneInfo) -> datetime:
 def last_closed_hour(now: datetime, zone: ZoneInfo, settling: timedelta) -> datetime:
     """Return the start of the newest hour that ended at least `settling` before `now`."""
     return hour_floor(now - settling, zone) - timedelta(hours=1)
-
-
-def duration(seconds: float) -> str:
-    """Write seconds as the two largest units that matter: `45s`, `3m 5s`, `8h 13m`, `2d 4h`."""
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole}s"
-    if whole < 3600:
-        return f"{whole // 60}m {whole % 60}s"
-    if whole < 86400:
-        return f"{whole // 3600}h {whole % 3600 // 60}m"
-    return f"{whole // 86400}d {whole % 86400 // 3600}h"
-
-
-def day_words(at: datetime | date, zone: ZoneInfo, *, now: datetime) -> str:
-    """Write a local day as `22 Nov`, with its year where that is not the one of `now`."""
-    local = at.astimezone(zone) if isinstance(at, datetime) else at
-    year = "" if local.year == now.astimezone(zone).year else f" {local.year}"
-    return f"{local.day} {local:%b}{year}"
-
-
-def clock_words(at: datetime, zone: ZoneInfo, *, now: datetime) -> str:
-    """Write an instant as `22 Nov 07:41`, local to the zone."""
-    return f"{day_words(at, zone, now=now)} {hour_text(at.astimezone(zone))}"
-
-
-def hour_text(local: datetime) -> str:
-    """Write the clock of a local time, with its zone in the hour that a clock shows twice."""
-    twice = local.replace(fold=0).utcoffset() != local.replace(fold=1).utcoffset()
-    return f"{local:%H:%M %Z}" if twice else f"{local:%H:%M}"

@@ -3,8 +3,11 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
+from zoneinfo import ZoneInfo
 
-from apps.costs.domain.costing import STATEMENTS, Basis, Cause, Policy, cents, minor_digits
+from apps.accounts.domain.formats import day_words, percent
+from apps.accounts.domain.formats import money as money_text
+from apps.costs.domain.costing import STATEMENTS, Basis, Cause, Policy, cents, money
 
 PLATFORM = "the platform"
 BASIS_STATEMENTS = {
@@ -49,43 +52,45 @@ class MonthlyReport:
 
 def subject(report: MonthlyReport) -> str:
     """Return the message's subject."""
-    sums = [f"{_amount_texts([amount], c)[0]} {c}" for c, amount in sorted(report.totals.items())]
-    return f"GPU costs of {report.month:%Y-%m}: {' and '.join(sums) or 'nothing is priced'}"
+    sums = [money_text(money(amount), c) for c, amount in sorted(report.totals.items())]
+    return f"GPU costs of {report.month:%B %Y}: {' and '.join(sums) or 'nothing is priced'}"
 
 
 def body(report: MonthlyReport, *, link: str) -> str:
     """Return the message's text; amounts of one table add up as they are printed."""
-    lines = [f"GPU costs of {report.month:%Y-%m}, months local to {report.time_zone}.", ""]
+    lines = [f"GPU costs of {report.month:%B %Y}, time zone {report.time_zone}.", ""]
     for currency in sorted(report.totals):
         lines += _by_currency(report, currency)
     if not report.totals:
         lines += ["No hour of this month has a price.", ""]
     lines += _terms_text(report)
-    files = f"Files and the months' states: {link}" if link else "Files are on the page Exports."
+    files = (
+        f"Files and month close: {link}" if link else "Files are on the page Exports & month close."
+    )
     return "\n".join([*lines, "", files, ""])
 
 
 def _by_currency(report: MonthlyReport, currency: str) -> list[str]:
     teams = report.teams[currency]
     wasted = report.wasted.get(currency, ())
-    total = _amount_texts([report.totals[currency]], currency)[0]
+    total = _amount_texts([report.totals[currency]])[0]
     lines = [
         f"By team, in {currency}",
-        *_table_text([(name or PLATFORM, n) for name, n in teams], currency),
+        *_table_text([(name or PLATFORM, n) for name, n in teams]),
     ]
-    lines += [f"  {'together':<40} {total:>20}", ""]
+    lines += [f"  {'Total':<40} {total:>20}", ""]
     if wasted:
         named = [(_CAUSES[cause], amount) for cause, amount in wasted]
-        whole = _amount_texts([sum(amount for _, amount in wasted)], currency)[0]
-        lines += [f"Unused, by cause, in {currency}", *_table_text(named, currency)]
-        lines += [f"  {'together':<40} {whole:>20}", ""]
+        whole = _amount_texts([sum(amount for _, amount in wasted)])[0]
+        lines += [f"Unused, by cause, in {currency}", *_table_text(named)]
+        lines += [f"  {'Total':<40} {whole:>20}", ""]
     return lines
 
 
-def _table_text(rows: Sequence[tuple[str, int]], currency: str) -> list[str]:
-    printed = _amount_texts([amount for _, amount in rows], currency)
+def _table_text(rows: Sequence[tuple[str, int]]) -> list[str]:
+    texts = _amount_texts([amount for _, amount in rows])
     return [
-        f"  {_one_line(name):<40} {text:>20}" for (name, _), text in zip(rows, printed, strict=True)
+        f"  {_one_line(name):<40} {text:>20}" for (name, _), text in zip(rows, texts, strict=True)
     ]
 
 
@@ -94,26 +99,25 @@ def _one_line(name: str) -> str:
     return " ".join(name.split())[:80]
 
 
-def _amount_texts(amounts: Sequence[int], currency: str) -> list[str]:
-    digits = minor_digits(currency)
-    return [f"{amount:,}" for amount in cents(amounts, digits=digits)]
+def _amount_texts(amounts: Sequence[int]) -> list[str]:
+    """Write a column in whole units, as pages do, so that it adds up."""
+    return [f"{amount:,}" for amount in cents(amounts, digits=0)]
 
 
 def _terms_text(report: MonthlyReport) -> list[str]:
     ratio = report.coverage_ratio
-    coverage = (
-        "nothing ran" if ratio is None else f"{100 * ratio:.2f} % of running time is measured"
-    )
+    coverage = "nothing ran" if ratio is None else f"{percent(ratio)} of running time is measured"
     lines = [BASIS_STATEMENTS[report.basis], STATEMENTS[report.policy]]
     lines += [f"Price book {report.price_book}. Coverage: {coverage}."]
     if report.unpriced:
-        lines += [f"{report.unpriced / 1e9:,.2f} GPU-hours have no price. Totals exclude them."]
+        lines += [f"{report.unpriced / 1e9:,.1f} GPU-hours have no price. Totals exclude them."]
     if report.closed_at is not None:
-        lines += [f"Closed on {report.closed_at:%Y-%m-%d}; rows SHA-256 {report.rows_sha256}."]
+        closed = day_words(report.closed_at, ZoneInfo(report.time_zone), now=report.closed_at)
+        lines += [f"Closed on {closed}; rows SHA-256 {report.rows_sha256}."]
         if report.forced:
-            lines += [f"Closed although something was missing: {_one_line(report.forced)}"]
+            lines += [f"Closed with data missing: {_one_line(report.forced)}"]
     else:
-        lines += ["The month is not closed: it may change still."]
+        lines += ["The month is open: figures may change."]
     return lines
 
 

@@ -12,6 +12,7 @@ from django.db import transaction
 from django.db.models import Sum
 from django.utils import timezone
 
+from apps.accounts.domain.formats import utc_words
 from apps.accounts.models import User
 from apps.accounts.permissions import EVERYTHING
 from apps.clusters.domain.window import Window, day_of
@@ -193,7 +194,9 @@ def close_period(
     at = now or timezone.now()
     closed = closed_period(month)
     if closed is not None and closed.files:
-        raise CloseRefused(f"{month:%Y-%m} is closed already, since {closed.closed_at:%Y-%m-%d}.")
+        raise CloseRefused(
+            f"{month:%Y-%m} is closed already, since {utc_words(closed.closed_at, now=at)}."
+        )
     if closed is None:
         closed = _freeze(month, by=by, basis=basis, policy=policy, forced=forced.strip(), at=at)
     # After the transaction: writing files takes minutes, too long to hold the days' locks.
@@ -213,7 +216,7 @@ def reopen_period(
     """
     check_reopen(by)
     if not reason.strip():
-        raise CloseRefused("Opening a closed month again needs a reason.")
+        raise CloseRefused("Reopening a month needs a reason.")
     at = now or timezone.now()
     with transaction.atomic():
         closed = (
@@ -278,11 +281,11 @@ def _check_whole(month: date, window: Window, forced: str) -> None:
     said = gaps.texts()
     due = due_in(window)
     if due > gaps.not_priced:
-        said.append(f"{due} hours wait to be priced anew, for their prices or facts changed")
+        said.append(f"{due} hours are not priced again yet: their prices or facts changed")
     if said:
         raise CloseRefused(
             f"{month:%Y-%m} is not complete: {'; '.join(said)}. Collect and price what is "
-            "missing, or close it all the same with a reason."
+            "missing, or close it with a reason."
         )
 
 

@@ -33,6 +33,7 @@ from apps.fairness.models import (
 from apps.fairness.selectors.rows import HourCounts
 from apps.usage.domain.amounts import hours
 from apps.usage.selectors import day_runs, in_days, in_hours, rest_of
+from gpuportal.read_once import read_once
 
 _HOUR = timedelta(hours=1)
 _MOST_NAMED = 1000
@@ -52,8 +53,13 @@ _Span = tuple[datetime, datetime]
 
 def tier_names(names: Collection[str] = ()) -> dict[int, str]:
     """Return id → name of the tiers of these names, of all where none is given. One query."""
-    rows = Tier.objects.filter(name__in=names) if names else Tier.objects.all()
-    return dict(rows.order_by("position", "name", "pk").values_list("pk", "name"))
+    return {pk: name for pk, name in _tiers() if not names or name in names}
+
+
+@read_once
+def _tiers() -> Sequence[tuple[int, str]]:
+    """Return (id, name) of all tiers, in the order of the catalog. One query."""
+    return list(Tier.objects.order_by("position", "name", "pk").values_list("pk", "name"))
 
 
 @dataclass(slots=True)

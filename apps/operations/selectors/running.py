@@ -12,6 +12,7 @@ from apps.accounts.models import Team
 from apps.accounts.permissions import Visibility
 from apps.clusters.domain.window import Window
 from apps.clusters.models import Cluster, Tier
+from apps.clusters.selectors import active_clusters
 from apps.costs.models import PricedHour, RecommendationRun
 from apps.fairness.models import FairnessWindow
 from apps.operations.domain.findings import KINDS, SEVERITIES, Severity
@@ -21,6 +22,7 @@ from apps.quotas.models import QuotaHour
 from apps.usage.domain.collection import CollectionState
 from apps.usage.models import HAS_FACTS, CollectionWindow
 from apps.usage.selectors import node_tiers
+from gpuportal.read_once import read_once
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,15 +73,15 @@ def loaded_catalog() -> LoadedCatalog:
 
 def collection_progress(*, visibility: Visibility) -> list[ClusterProgress]:
     """Return the progress of each active cluster, by name. Four queries."""
-    clusters = Cluster.objects.filter(active=True).order_by("name")
-    watched = dict(clusters.annotate(until=Max("watchcoverage__end")).values_list("pk", "until"))
-    asked = _hour_totals(list(watched))
-    errors = _newest_errors(list(watched)) if visibility.operations else {}
+    clusters = active_clusters()
+    pks = [cluster.pk for cluster in clusters]
+    asked = _hour_totals(pks)
+    errors = _newest_errors(pks) if visibility.operations else {}
     return [
         ClusterProgress(
             cluster=cluster.name,
             has_api=cluster.kubernetes is not None,
-            watched_until=watched[cluster.pk],
+            watched_until=cluster.watched_until,
             collect_from=cluster.collect_from,
             error=errors.get(cluster.pk, ""),
             **asked.get(cluster.pk, _NO_HOURS),
@@ -155,19 +157,21 @@ def open_findings(*, visibility: Visibility, clusters: Collection[str] = ()) -> 
     `clusters` narrows to these and to the portal itself. Who may not see how the portal runs gets
     what names neither servers nor namespaces, pods and nodes.
     """
-    rows = DoctorFinding.objects.filter(resolved_at__isnull=True)
-    if clusters:
-        rows = rows.filter(Q(cluster__name__in=clusters) | Q(cluster__isnull=True))
-    if not visibility.operations:
-        rows = rows.filter(code__in=[code for code, kind in KINDS.items() if kind.public])
     found = [
         _finding(row, visibility)
-        for row in rows.filter(Q(cluster__isnull=True) | Q(cluster__active=True))
-        .select_related("cluster")
-        .order_by("pk")
-        if row.code in KINDS
+        for row in _open_rows()
+        if row.cluster is None
+        or (row.cluster.active and row.cluster.name in (clusters or (row.cluster.name,)))
+        if row.code in KINDS and (visibility.operations or KINDS[row.code].public)
     ]
     return sorted(found, key=_worst_first)
+
+
+@read_once
+def _open_rows() -> Sequence[DoctorFinding]:
+    """Return what is open of all clusters and of the portal, with its cluster. One query."""
+    rows = DoctorFinding.objects.filter(resolved_at__isnull=True).select_related("cluster")
+    return list(rows.order_by("pk"))
 
 
 def _finding(row: DoctorFinding, visibility: Visibility) -> FindingRow:
@@ -232,10 +236,11 @@ Counts = Mapping[tuple[str, str], Mapping[str, int]]
 
 def _finding_counts(clusters: Collection[str], tiers: Collection[str]) -> Counts:
     """Return how many findings of each severity are open, by scope and name."""
-    found = DoctorFinding.objects.filter(resolved_at__isnull=True, cluster__name__in=clusters)
-    rows = list(
-        found.order_by("pk").values_list("cluster__name", "subject", "severity", "body__places")
-    )
+    rows = [
+        (row.cluster.name, row.subject, row.severity, row.body.get("places"))
+        for row in _open_rows()
+        if row.cluster is not None and row.cluster.name in clusters
+    ]
     nodes = {(cluster, place) for cluster, _, _, places in rows for place in places or ()}
     of_nodes = node_tiers(nodes) if nodes else {}
     counts: dict[tuple[str, str], dict[str, int]] = {}

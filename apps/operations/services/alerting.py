@@ -9,6 +9,7 @@ from zoneinfo import ZoneInfo
 from django.conf import settings
 from django.db.models import Max
 
+from apps.accounts.domain.formats import day_words, money, utc_words
 from apps.accounts.permissions import EVERYTHING
 from apps.accounts.selectors import team_names
 from apps.alerts.domain.alerts import AlertKind, Threshold, is_idle_due
@@ -22,7 +23,7 @@ from apps.alerts.services import (
     notify,
 )
 from apps.clusters.domain.resources import gpus, quantity
-from apps.clusters.domain.window import Window, day_words
+from apps.clusters.domain.window import Window
 from apps.clusters.models import Cluster, WatchCoverage
 from apps.clusters.selectors import report
 from apps.operations.domain.proposals import ProposalKind, ProposalTarget
@@ -106,9 +107,14 @@ def gather_budgets(now: datetime, zone: ZoneInfo) -> int:
 
 
 def _budget_alert(row: BudgetAlertRow, team_id: int, zone: ZoneInfo) -> NewAlert:
-    unit = "GPU-hours" if row.unit == _GPU_HOURS else row.unit
+    in_hours = row.unit == _GPU_HOURS
+    unit = "GPU-hours" if in_hours else row.unit
     last = day_words(row.period_end - _MOMENT, zone, now=row.at)
-    spent = f"{row.used:,.0f} of {row.allowance:,.0f} {unit}"
+    spent = (
+        f"{row.used:,.0f} of {row.allowance:,.0f} {unit}"
+        if in_hours
+        else f"{money(row.used, unit)} of {money(row.allowance, unit)}"
+    )
     if row.kind == "used":
         title = f"{row.team}: {row.threshold * 100:.0f} % of the budget in {unit} is used"
         text = f"{spent} are used; the period ends on {last}."
@@ -151,7 +157,7 @@ def _gap(
     cluster: Cluster, what: str, trouble: str, until: datetime | None, now: datetime
 ) -> Measurement:
     hours = None if until is None else max(0.0, (now - until) / _HOUR)
-    since = "" if until is None else f" since {until:%Y-%m-%d %H:%M} UTC"
+    since = "" if until is None else f" since {utc_words(until, now=now)}"
     said = NewAlert(
         kind=AlertKind.DATA_GAP,
         subject=f"cluster:{cluster.name}/{what}",
@@ -195,7 +201,7 @@ def _workload_subject(one: IdleWorkload) -> str:
     return f"workload:{one.cluster}/{one.namespace}/{one.kind}/{one.name}"
 
 
-def _idle_alert(one: IdleWorkload, hours: float, names: dict[int, str]) -> NewAlert:
+def _idle_alert(one: IdleWorkload, hours: float, names: Mapping[int, str]) -> NewAlert:
     more = " or longer" if one.since_at_least else ""
     parts = (one.cluster, one.namespace, one.kind, one.name)
     return NewAlert(

@@ -1,17 +1,19 @@
 """Freshness of pending work by cluster: until when it is known, and from where."""
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 from typing import Any
 
 from django.db.models import Max, Min, OuterRef, Q, QuerySet, Subquery
 
 from apps.accounts.permissions import Visibility
 from apps.clusters.models import Cluster, Pod, WatchCoverage
+from apps.clusters.selectors import active_clusters
 from apps.pending.selectors.rows import RefreshRow
 from apps.usage.models import HAS_FACTS, CollectionWindow, QueueHour, TierDay
+from gpuportal.read_once import read_once
 
 _HOUR = timedelta(hours=1)
 _RECENT = timedelta(days=7)
@@ -44,6 +46,16 @@ def known_until(cluster_id: int | None = None) -> Mapping[int, datetime]:
     return {pk: until for pk, _, until in _known_until(clusters) if until is not None}
 
 
+@read_once
+def _active_until() -> Sequence[tuple[str, datetime | None]]:
+    """Return until when pending work is known on active clusters, by name. One query, or two."""
+    found = active_clusters()
+    by_metrics = [one.pk for one in found if one.watched_until is None or one.kubernetes is None]
+    rows = Cluster.objects.filter(pk__in=by_metrics).order_by("pk")
+    ends = {pk: end for pk, _, end in _known_until(rows)} if by_metrics else {}
+    return [(one.name, ends.get(one.pk, one.watched_until)) for one in found]
+
+
 def _known_until(
     clusters: QuerySet[Cluster],
 ) -> Iterator[tuple[int, str, datetime | None]]:
@@ -70,40 +82,45 @@ def newest_hour() -> Subquery:
 class PendingKnown:
     """Until when it is known what pends: by active cluster; None where it never was.
 
-    That is `at` itself for clusters that are watched. `offered` are the clusters that recently had
-    GPUs of a tier, by its name.
+    That is `at` itself for clusters that are watched.
     """
 
     until: Mapping[str, datetime | None]
-    offered: Mapping[str, Collection[str]]
+    at: datetime
 
     def of_tier(self, tier: str) -> datetime | None:
         """Return until when it is known what pends for a tier, on each of its clusters.
 
         None: not known of one of them. A tier of which no hour is known may be on any cluster.
+        One query for all tiers of a page.
         """
-        own = self.offered.get(tier, ())
+        own = _offered((self.at - _RECENT).date(), tuple(self.until)).get(tier, ())
         times = [at for name, at in self.until.items() if name in own or not own]
         known = [at for at in times if at is not None]
         return min(known) if known and len(known) == len(times) else None
 
 
 def pending_known(at: datetime, *, clusters: Collection[str] = ()) -> PendingKnown:
-    """Return until when it is known what pends at `at`, of active clusters or these. Two queries.
+    """Return until when it is known what pends at `at`, of active clusters or these. One
+    query, or two.
 
     A cluster known by metrics alone is known until the end of its last collected hour.
     """
-    rows = Cluster.objects.filter(active=True).order_by("name")
-    rows = rows.filter(name__in=clusters) if clusters else rows
+    known = {name: end for name, end in _active_until() if not clusters or name in clusters}
     until = {
-        name: at if end is not None and at - end <= STALE else end
-        for _, name, end in _known_until(rows)
+        name: at if end is not None and at - end <= STALE else end for name, end in known.items()
     }
-    recent = TierDay.objects.filter(day__gte=(at - _RECENT).date(), cluster__name__in=list(until))
+    return PendingKnown(until, at)
+
+
+@read_once
+def _offered(since: date, clusters: tuple[str, ...]) -> Mapping[str, Collection[str]]:
+    """Return the clusters that had GPUs of a tier since a day, by its name. One query."""
+    recent = TierDay.objects.filter(day__gte=since, cluster__name__in=clusters)
     offered: dict[str, set[str]] = defaultdict(set)
     for tier, cluster in recent.order_by().values_list("tier__name", "cluster__name").distinct():
         offered[tier].add(cluster)
-    return PendingKnown(until, offered)
+    return offered
 
 
 def not_diagnosed(*, clusters: Collection[str] = ()) -> list[str]:

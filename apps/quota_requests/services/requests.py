@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 from django.conf import settings
 from django.db import transaction
 
+from apps.accounts.domain.formats import utc_words
 from apps.accounts.services import record
 from apps.clusters.gateways import ClusterClients
 from apps.quota_requests.domain.approval_policy import PolicyDecision
@@ -254,7 +255,7 @@ def _end(until: datetime | None, now: datetime) -> datetime | None:
         raise RequestRefused("The end of a change must lie ahead.")
     most = settings.CHANGES_MOST_DAYS
     if until is not None and most and until > now + timedelta(days=most):
-        latest = f"{now + timedelta(days=most):%Y-%m-%d %H:%M} UTC"
+        latest = utc_words(now + timedelta(days=most), now=now)
         raise RequestRefused(
             f"A change with an end holds {counted(most, 'day')} at most.",
             fix=f"Choose an end up to {latest}.",

@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from django.conf import settings
 from django.db.models import Q
 
+from apps.accounts.domain.formats import utc_words
 from apps.quota_requests.domain.snapshots import time_box
 from apps.quota_requests.domain.states import RequestAction, RequestState, TransitionDenied
 from apps.quota_requests.models import ChangeRequest
@@ -54,9 +55,9 @@ def _announce(pk: int, now: datetime) -> bool:
     # Counted and not compared by date: beat may have been away for several of them.
     times = _announcements(request)
     due = sum(at <= now for at in times)
-    if due <= request.announced or _is_superseded(request):
+    if due <= request.announced or request.reverts_at is None or _is_superseded(request):
         return False
-    back, end = goes_back_to(request), f"{request.reverts_at:%Y-%m-%d %H:%M} UTC"
+    back, end = goes_back_to(request), utc_words(request.reverts_at, now=now)
     with moving(pk, _by(), "announce_revert", now=now, version=request.version) as step:
         step.request.announced = due
         step.note = f"The quota goes back to {back} on {end}."

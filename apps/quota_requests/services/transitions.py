@@ -8,6 +8,7 @@ from typing import Any
 
 from django.db import IntegrityError, transaction
 
+from apps.accounts.domain.formats import utc_words
 from apps.accounts.services import record
 from apps.quota_requests.domain.quantities import moment
 from apps.quota_requests.domain.states import RequestAction, TransitionDenied, moved
@@ -83,8 +84,8 @@ def moving(
             ref = request.ref
             if version is not None and version != request.version:
                 raise Conflict(
-                    f"{request.changed_by} changed this request at "
-                    f"{request.changed_at:%Y-%m-%d %H:%M} UTC, after you read it: look at it again."
+                    f"{request.changed_by} changed this request on "
+                    f"{utc_words(request.changed_at, now=now)}, after you opened it. Read it again."
                 )
             before = audit_record(request)
             step = Transition(request, actor, now)

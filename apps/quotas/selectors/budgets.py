@@ -5,14 +5,13 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from itertools import pairwise
-from typing import Any
+from typing import Any, cast
 from zoneinfo import ZoneInfo
 
 from django.db.models import Count, Max, Min, OuterRef, Q, QuerySet, Subquery, Sum
 
 from apps.accounts.domain.rows import row_from
 from apps.accounts.permissions import Visibility
-from apps.accounts.selectors import team_names
 from apps.clusters.domain.window import Window, day_of, day_start, day_window
 from apps.clusters.models import Cluster, holds_at, holds_within
 from apps.clusters.selectors import report
@@ -34,7 +33,10 @@ from apps.quotas.domain.budgets import (
 from apps.quotas.models import Budget, BudgetAlert, Entitlement
 from apps.quotas.selectors.rows import BudgetAlertRow, BudgetRow, BurnPoint
 from apps.usage.domain.amounts import NANO
+from apps.usage.domain.usage_query import Grouping
 from apps.usage.models import HAS_FACTS, CollectionWindow, TeamDay, TeamHour
+from apps.usage.selectors import NameLookup
+from gpuportal.read_once import read_once
 
 
 def entitled_over(
@@ -111,10 +113,14 @@ class GpuHours:
 
     @classmethod
     def read(cls, teams: Collection[str] | None) -> "GpuHours":
-        """Read what everything goes by. Two queries."""
-        names = team_names()
+        """Read what everything goes by. One query."""
+        lookup = NameLookup((Grouping.CLUSTER, Grouping.TEAM))
+        names, clusters = (
+            cast("Mapping[int, str]", lookup.known(one))
+            for one in (Grouping.TEAM, Grouping.CLUSTER)
+        )
         own = None if teams is None else [pk for pk, name in names.items() if name in teams]
-        return cls(names, own, dict(Cluster.objects.order_by("pk").values_list("pk", "name")))
+        return cls(names, own, clusters)
 
     def spending(
         self,
@@ -306,11 +312,12 @@ def gpu_hour_allowances(
     at: datetime, zone: ZoneInfo, *, teams: Collection[str] | None = None
 ) -> list[Allowance]:
     """Return the GPU-hour budgets of active teams, or of some, that hold at `at`. One query."""
-    rows = _budgets(at, teams).filter(gpu_hours__isnull=False)
     return [
-        Allowance(team, period, period_at(period, at, zone), GPU_HOURS, amount)
-        for team, period, amount in rows.values_list("team__name", "period", "gpu_hours")
-        if amount is not None
+        Allowance(
+            *(row.team.name, row.period, period_at(row.period, at, zone), GPU_HOURS, row.gpu_hours)
+        )
+        for row in _budgets(at, teams)
+        if row.gpu_hours is not None
     ]
 
 
@@ -318,14 +325,13 @@ def money_allowances(
     at: datetime, zone: ZoneInfo, *, visibility: Visibility, team: str | None = None
 ) -> list[Allowance]:
     """Return the budgets in money that hold at `at`, of teams that the reader sees. One query."""
-    rows = _budgets(at, None if team is None else [team]).filter(money__isnull=False)
-    if not visibility.everything:
-        rows = rows.filter(team__in=sorted(visibility.team_ids))
-    columns = ("team__name", "period", "currency", "money")
     return [
-        Allowance(team, period, period_at(period, at, zone), currency, float(amount), amount)
-        for team, period, currency, amount in rows.values_list(*columns)
-        if amount is not None
+        Allowance(
+            *(row.team.name, row.period, period_at(row.period, at, zone), row.currency),
+            *(float(row.money), row.money),
+        )
+        for row in _budgets(at, None if team is None else [team])
+        if row.money is not None and visibility.sees(row.team_id)
     ]
 
 
@@ -394,14 +400,15 @@ def _cluster_hours(
     return active, retired
 
 
-def _cluster_hours_due() -> QuerySet[Cluster, tuple[str, bool, datetime | None, datetime | None]]:
+@read_once
+def _cluster_hours_due() -> Sequence[tuple[str, bool, datetime | None, datetime | None]]:
     """Return each cluster's name, whether it is active, its first and last hour to collect."""
     hours = CollectionWindow.objects.filter(cluster=OuterRef("pk"))
     rows = Cluster.objects.order_by("name").annotate(
         begun=Subquery(hours.order_by("hour").values("hour")[:1]),
         latest=Subquery(hours.order_by("-hour").values("hour")[:1]),
     )
-    return rows.values_list("name", "active", "begun", "latest")
+    return list(rows.values_list("name", "active", "begun", "latest"))
 
 
 def burn_rows(
@@ -490,8 +497,14 @@ def _pattern_start(end: datetime, zone: ZoneInfo) -> datetime:
     return day_start(day_of(end, zone) - timedelta(days=PATTERN_DAYS), zone)
 
 
-def _budgets(at: datetime, teams: Collection[str] | None) -> QuerySet[Budget]:
-    rows = Budget.objects.filter(holds_at(at), team__active=True)
+def _budgets(at: datetime, teams: Collection[str] | None) -> Sequence[Budget]:
+    """Return the budgets of active teams, or of some, that hold at `at`. One query."""
+    return _budgets_at(at, None if teams is None else tuple(sorted(teams)))
+
+
+@read_once
+def _budgets_at(at: datetime, teams: tuple[str, ...] | None) -> Sequence[Budget]:
+    rows = Budget.objects.filter(holds_at(at), team__active=True).select_related("team")
     if teams is not None:
         rows = rows.filter(team__name__in=teams)
-    return rows.order_by("team__name", "period", "pk")
+    return list(rows.order_by("team__name", "period", "pk"))

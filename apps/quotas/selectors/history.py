@@ -115,7 +115,7 @@ def quota_history(
 
 
 def _point(
-    periods: Periods, start: datetime, rows: Sequence[Sequence[Any]], teams: dict[int, str]
+    periods: Periods, start: datetime, rows: Sequence[Sequence[Any]], teams: Mapping[int, str]
 ) -> QuotaPoint:
     seconds = fsum(row[2] for row in rows)
     known: list[float | None] = []

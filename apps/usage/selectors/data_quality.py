@@ -8,6 +8,8 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
+from functools import reduce
+from operator import or_
 from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
@@ -18,8 +20,8 @@ from apps.accounts.permissions import Visibility
 from apps.clusters.domain.columns import for_reader
 from apps.clusters.domain.devices.exporter_profile import ExporterProfile, differences, with_earlier
 from apps.clusters.domain.window import HOUR_SECONDS, Window, hour_floor, last_closed_hour
-from apps.clusters.models import Cluster, TierRule, WatchCoverage, holds_within
-from apps.clusters.selectors import report
+from apps.clusters.models import TierRule, WatchCoverage, holds_within
+from apps.clusters.selectors import active_clusters, report
 from apps.usage.domain.collection import CollectionState
 from apps.usage.domain.usage_query import (
     BEGINNING,
@@ -35,6 +37,8 @@ from apps.usage.domain.usage_query import (
     encode_cursor,
 )
 from apps.usage.models import HAS_FACTS, CollectionWindow, ExporterSetUp, TierDay, TierHour
+from apps.usage.selectors.names import NameLookup
+from gpuportal.read_once import read_once
 
 _HOUR = timedelta(seconds=HOUR_SECONDS)
 
@@ -94,7 +98,7 @@ def _gap_hours(window: Window, names: Mapping[int, str]) -> dict[tuple[str, str]
     of_tiers = _before_the_watch(names, window)
     if not of_tiers:
         return {}
-    clusters = dict(Cluster.objects.order_by("pk").values_list("pk", "name"))
+    clusters = NameLookup([Grouping.CLUSTER]).known(Grouping.CLUSTER)
     return {
         (clusters[cluster], names[tier]): count
         for tier, own in of_tiers.items()
@@ -134,8 +138,7 @@ def _covered_hours(
     tiers: Collection[int], window: Window, filters: Filters
 ) -> Iterator[tuple[int, str, datetime]]:
     """Yield (tier, cluster, hour) of hours with facts in which the claims of the tier are known."""
-    begun = WatchCoverage.objects.order_by().values_list("cluster_id").annotate(Min("start"))
-    first: dict[int, datetime] = dict(begun)
+    first = _first_watched()
     has = clusters_with(tiers)
     hours = CollectionWindow.objects.filter(
         HAS_FACTS, hour__gte=window.start, hour__lt=window.end, cluster__in=list(first)
@@ -179,10 +182,17 @@ def _older(seen: date, since: datetime | None) -> bool:
     return since is not None and seen < (since - timedelta(days=1)).date()
 
 
+@read_once
+def _first_watched() -> Mapping[int, datetime]:
+    """Return when each cluster was first watched, by id. One query."""
+    begun = WatchCoverage.objects.order_by().values_list("cluster_id").annotate(Min("start"))
+    return dict(begun)
+
+
+@read_once
 def _hours_before_the_watch(window: Window) -> dict[int, tuple[datetime | None, int]]:
     """Return of each cluster when it was first watched, and its hours of facts before that."""
-    begun = WatchCoverage.objects.order_by().values_list("cluster_id").annotate(Min("start"))
-    first: dict[int, datetime] = dict(begun)
+    first = _first_watched()
     hours = HAS_FACTS & Q(hour__gte=window.start, hour__lt=window.end)
     for cluster, start in first.items():
         hours &= ~Q(cluster=cluster, hour__gt=start - _HOUR)
@@ -204,14 +214,14 @@ def claims_before_the_watch(window: Window) -> Q | None:
     tiers = of_claims_alone(window)
     if not tiers:
         return None
-    begun = WatchCoverage.objects.order_by().values_list("cluster_id").annotate(Min("start"))
-    first: dict[int, datetime] = dict(begun)
+    first = _first_watched()
     before = ~Q(cluster__in=list(first))
     for cluster, start in first.items():
         before |= Q(cluster=cluster, hour__lt=start)
     return before & (Q(capacity=0) | Q(tier__in=list(tiers)))
 
 
+@read_once
 def _rules(window: Window) -> list[TierRule]:
     """Return what tiers were given out for within a window, in the catalog's order. One query."""
     rules = TierRule.objects.filter(holds_within(window)).select_related("tier")
@@ -232,7 +242,12 @@ def _of_claims_alone(rules: Sequence[TierRule], window: Window) -> dict[int, str
 
 
 def clusters_with(tiers: Collection[int]) -> Mapping[int, Mapping[int, date]]:
-    """Return the clusters that each tier was ever seen in, and when first."""
+    """Return the clusters that each tier was ever seen in, and when first. One query."""
+    return _clusters_with(tuple(sorted(tiers)))
+
+
+@read_once
+def _clusters_with(tiers: tuple[int, ...]) -> Mapping[int, Mapping[int, date]]:
     days = TierDay.objects.filter(tier__in=tiers).order_by().values_list("tier_id", "cluster_id")
     found: dict[int, dict[int, date]] = defaultdict(dict)
     for tier, cluster, first in days.annotate(Min("day")):
@@ -306,14 +321,12 @@ def freshness(
 
     With `now`, hours count as missing up to the newest that should be collected by then, so that
     a portal whose scheduler stands still says so; without it, up to the newest that was ever
-    asked for. Hours before a cluster's first one are not missing. Five queries, and one for each
-    cluster that lacks hours; everybody may see how complete the data is, so `visibility`
-    narrows nothing.
+    asked for. Hours before a cluster's first one are not missing.
+    Everybody may see how complete the data is: `visibility` narrows nothing. Four queries at most.
     """
-    clusters = Cluster.objects.filter(active=True)
-    if filters.cluster:
-        clusters = clusters.filter(name__in=filters.cluster)
-    collect_from = dict(clusters.order_by("pk").values_list("pk", "collect_from"))
+    wanted = filters.cluster
+    found = [one for one in active_clusters() if not wanted or one.name in wanted]
+    collect_from = {one.pk: one.collect_from for one in found}
     known = _known(window, list(collect_from))
     troubled = _troubled(window, list(collect_from))
     zone = report().zone
@@ -322,6 +335,7 @@ def freshness(
         # An hour that still settles is not missing.
         closed = last_closed_hour(now, zone, timedelta(seconds=settings.SETTLING_SECONDS))
     missing: set[datetime] = set()
+    lacking: dict[int, list[datetime]] = {}
     for pk, since in collect_from.items():
         of = known.get(pk, _CollectedSpan(since, closed, 0))
         first = min((t for t in (of.first, since) if t is not None), default=None)
@@ -330,25 +344,35 @@ def freshness(
             continue
         due = list(_hours(window, first, last, zone))
         missing.update(h for h in due if troubled.get((pk, h)) == CollectionState.WAITING.value)
-        # The hours themselves are read only of clusters that lack some.
         if of.in_window < len(due):
-            missing.update(set(due) - _requested(window, pk))
-    collected = _collected(list(collect_from))
+            lacking[pk] = due
+    # The hours themselves are read only of clusters that lack some.
+    requested = _requested(window, list(lacking)) if lacking else set()
+    missing.update(
+        hour for pk, due in lacking.items() for hour in due if (pk, hour) not in requested
+    )
+    firsts = [one.first_facts for one in known.values() if one.first_facts]
+    lasts = [one.last_facts for one in known.values() if one.last_facts]
     return Freshness(
-        last_hour_end=collected[1] + _HOUR if collected[1] else None,
+        last_hour_end=max(lasts) + _HOUR if lasts else None,
         missing=tuple(sorted(missing)),
         failed=_in_state(troubled, CollectionState.FAILED),
         partial=_in_state(troubled, CollectionState.PARTIAL),
-        first_hour=collected[0],
+        first_hour=min(firsts, default=None),
     )
 
 
 class _CollectedSpan(NamedTuple):
-    """The first and last hour ever asked for of a cluster, and how many lie in the window."""
+    """The first and last hour ever asked for of a cluster, and of those with facts.
+
+    `in_window` is how many of those asked for lie in the window.
+    """
 
     first: datetime | None
     last: datetime | None
     in_window: int
+    first_facts: datetime | None = None
+    last_facts: datetime | None = None
 
 
 def _known(window: Window, clusters: Sequence[int]) -> dict[int, _CollectedSpan]:
@@ -357,12 +381,16 @@ def _known(window: Window, clusters: Sequence[int]) -> dict[int, _CollectedSpan]
         CollectionWindow.objects.filter(cluster_id__in=clusters)
         .order_by()
         .values("cluster_id")
-        .annotate(first=Min("hour"), last=Max("hour"), in_window=Count("pk", filter=inside))
+        .annotate(
+            first=Min("hour"),
+            last=Max("hour"),
+            in_window=Count("pk", filter=inside),
+            first_facts=Min("hour", filter=HAS_FACTS),
+            last_facts=Max("hour", filter=HAS_FACTS),
+        )
     )
-    return {
-        pk: _CollectedSpan(first, last, count)
-        for pk, first, last, count in rows.values_list("cluster_id", "first", "last", "in_window")
-    }
+    found = rows.values_list("cluster_id", *_CollectedSpan._fields)
+    return {pk: _CollectedSpan(*span) for pk, *span in found}
 
 
 def _troubled(window: Window, clusters: Sequence[int]) -> dict[tuple[int, datetime], str]:
@@ -382,17 +410,11 @@ def _troubled(window: Window, clusters: Sequence[int]) -> dict[tuple[int, dateti
     }
 
 
-def _requested(window: Window, cluster: int) -> set[datetime]:
+def _requested(window: Window, clusters: Sequence[int]) -> set[tuple[int, datetime]]:
     rows = CollectionWindow.objects.filter(
-        cluster_id=cluster, hour__gte=window.start, hour__lt=window.end
+        cluster_id__in=clusters, hour__gte=window.start, hour__lt=window.end
     )
-    return set(rows.order_by("hour").values_list("hour", flat=True))
-
-
-def _collected(clusters: Sequence[int]) -> tuple[datetime | None, datetime | None]:
-    done = CollectionWindow.objects.filter(HAS_FACTS, cluster_id__in=clusters)
-    ends = done.aggregate(first=Min("hour"), last=Max("hour"))
-    return ends["first"], ends["last"]
+    return set(rows.order_by().values_list("cluster_id", "hour"))
 
 
 def _hours(window: Window, first: datetime, last: datetime, zone: ZoneInfo) -> Iterator[datetime]:
@@ -412,17 +434,24 @@ def _in_state(
     return tuple(sorted({hour for (_, hour), state in states.items() if state == wanted.value}))
 
 
-def collected_hours(window: Window, *, filters: Filters, visibility: Visibility) -> dict[str, int]:
-    """Return by cluster how many hours of the window have facts; none are left out.
+def collected_hours(
+    windows: Sequence[Window], *, filters: Filters, visibility: Visibility
+) -> list[dict[str, int]]:
+    """Return of each window how many hours have facts, by cluster; none are left out.
 
     What the amounts of a window are divided by to get averages. Of `filters` only `cluster`
     counts, and `visibility` narrows nothing. One query.
     """
-    found = CollectionWindow.objects.filter(HAS_FACTS, hour__gte=window.start, hour__lt=window.end)
+    within = [Q(hour__gte=one.start, hour__lt=one.end) for one in windows]
+    found = CollectionWindow.objects.filter(reduce(or_, within), HAS_FACTS)
     if filters.cluster:
         found = found.filter(cluster__name__in=filters.cluster)
-    counts = found.order_by("cluster__name").values("cluster__name").annotate(hours=Count("pk"))
-    return dict(counts.values_list("cluster__name", "hours"))
+    counts = {f"hours_{n}": Count("pk", filter=one) for n, one in enumerate(within)}
+    rows = list(found.order_by().values_list("cluster__name").annotate(**counts))
+    return [
+        {cluster: hours[n] for cluster, *hours in sorted(rows) if hours[n]}
+        for n in range(len(windows))
+    ]
 
 
 def data_ready() -> bool:

@@ -45,6 +45,7 @@ from apps.usage.models import (
     TierHour,
     WorkloadDay,
 )
+from gpuportal.read_once import read_once
 
 HourTable = type[PodHour] | type[TeamHour] | type[NodeHour] | type[TierHour]
 DayTable = type[WorkloadDay] | type[TeamDay] | type[TierDay]
@@ -271,14 +272,14 @@ def with_days(
     """
     if periods.interval is TimeStep.HOUR or not clusters:
         return hours_only(window, clusters)
-    days = _days().filter(cluster_id__in=clusters, start__gte=window.start, end__lte=window.end)
-    if rolled:
-        days = days.filter(rolled=True)
+    days = _days_within(window, tuple(clusters))
 
     known = _known_spans(periods)
     usable: dict[int, list[_DaySpan]] = {c: [] for c in clusters}
     period_of_day: dict[date, datetime] = {}
-    for cluster, start, end, number in sorted(days):
+    for cluster, start, end, number, is_rolled in days:
+        if rolled and not is_rolled:
+            continue
         of_day = known.get((start, end, number))
         if of_day is None:
             day = _FIRST_DAY + timedelta(days=number)
@@ -293,14 +294,21 @@ def with_days(
     return ReadPlan(tuple(_stretches(window, usable)), period_of_day)
 
 
+@read_once
+def _days_within(window: Window, clusters: tuple[int, ...]) -> Sequence[tuple[Any, ...]]:
+    """Return the days that lie in the window, in order. One query."""
+    rows = _days().filter(cluster_id__in=clusters, start__gte=window.start, end__lte=window.end)
+    return sorted(rows)
+
+
 @functools.cache
 def _days() -> QuerySet[Day, Any]:
-    """Return (cluster, start, end, days since 1970), to be narrowed; kept: making it takes long.
+    """Return (cluster, start, end, days since 1970, rolled), to be narrowed.
 
-    In no order, which the database needs longer for than Python.
+    Kept: making it takes long. In no order, which the database needs longer for than Python.
     """
     return Day.objects.order_by().values_list(
-        "cluster_id", WholeSeconds("start"), WholeSeconds("end"), DayNumber("day")
+        "cluster_id", WholeSeconds("start"), WholeSeconds("end"), DayNumber("day"), "rolled"
     )
 
 

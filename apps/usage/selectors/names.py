@@ -16,6 +16,7 @@ from apps.clusters.models import Cluster, GpuModel, Namespace, Node, Tier, Workl
 from apps.clusters.selectors import team_spans
 from apps.usage.domain.usage_query import Filters, Grouping, NamesUnknown
 from apps.usage.selectors.fact_tables import filtered
+from gpuportal.read_once import read_once
 
 CHECKED = (Grouping.CLUSTER, Grouping.TIER, Grouping.TEAM)
 """Dimensions whose names anybody may know, so that a mistaken one can be told."""
@@ -53,11 +54,11 @@ class NameLookup:
 
     def __init__(self, wanted: Iterable[Grouping]) -> None:
         self._known: dict[Grouping, dict[object, str]] = {g: {} for g in Grouping}
-        if whole := frozenset(_WHOLE.keys() & set(wanted)):
-            with connection.cursor() as cursor:
-                cursor.execute(*_query_of(whole))
-                for kind, pk, name in cursor.fetchall():
-                    self._known[Grouping(kind)][pk] = name
+        if whole := _WHOLE.keys() & set(wanted):
+            # All of them: they are few, and other figures of a page want the others.
+            names = _whole_names()
+            for grouping in whole:
+                self._known[grouping].update(names[grouping])
 
     def known(self, grouping: Grouping) -> Mapping[object, str]:
         """Return id → name as far as they were read."""
@@ -76,7 +77,10 @@ class NameLookup:
         known = self._known[grouping]
         new = set(ids) - known.keys()
         if grouping not in _WHOLE and new - {None}:
-            known.update(_named(grouping, new - {None}))
+            met = _met(grouping)
+            if unread := new - {None} - met.keys():
+                met.update(_named(grouping, unread))
+            known.update({pk: met[pk] for pk in new & met.keys()})
         for missing in new - known.keys():
             known[missing] = _NOT_KNOWN if missing is None else f"{grouping} {missing}"
         return known
@@ -93,6 +97,17 @@ class NameLookup:
             asked: int = len(getattr(filters, grouping))
             expected *= max(1, min(there, asked or there))
         return expected
+
+
+@read_once
+def _whole_names() -> Mapping[Grouping, Mapping[object, str]]:
+    """Return id → name of everything in the small tables. One query."""
+    found: dict[Grouping, dict[object, str]] = {grouping: {} for grouping in _WHOLE}
+    with connection.cursor() as cursor:
+        cursor.execute(*_query_of(frozenset(_WHOLE)))
+        for kind, pk, name in cursor.fetchall():
+            found[Grouping(kind)][pk] = name
+    return found
 
 
 @cache
@@ -129,6 +144,12 @@ def check_known(filters: Filters, names: NameLookup) -> None:
             unknown[grouping.value] = (strange, there)
     if unknown:
         raise NamesUnknown(unknown)
+
+
+@read_once
+def _met(grouping: Grouping) -> dict[object, str]:
+    """Return id → name of what was met so far: all figures of a page add to it."""
+    return {}
 
 
 def _named(grouping: Grouping, ids: set[object]) -> dict[object, str]:

@@ -93,10 +93,15 @@ def largest_waste(
     days: Any = source.days
     # Of many days what is ranked by comes alone: of most workloads no more is wanted.
     every = [(days, part) for part in plan.day_conditions(few=few)]
-    for row in _facts(every, where, _RANKED, {"sum_unused": sum_of_unused()}):
-        unused[row[:-1]] += row[-1]
+    if few:
+        for row in _facts(every, where, _COLUMNS, sums_of_unused()):
+            _add(found, row)
+            unused[_ranked(row)] += sum(row[-3:])
+    else:
+        for row in _facts(every, where, _RANKED, {"sum_unused": sum_of_unused()}):
+            unused[row[:-1]] += row[-1]
     order = _order(unused, limit)
-    some = [(days, part) for part in plan.day_conditions(few=True)]
+    some = [] if few else [(days, part) for part in plan.day_conditions(few=True)]
     chosen = where & Q(workload_id__in={ids[0] for ids in order})
     for row in _facts(some if order else (), chosen, _COLUMNS, sums_of_unused()):
         _add(found, row)

@@ -28,9 +28,9 @@ from apps.web.clusters.fleet_map import (
     has_racks,
 )
 from apps.web.components import page_query
-from apps.web.components.drawings.base import gpus_text
 from apps.web.components.drawings.fleet import STATES, Fleet
 from apps.web.components.figure_row import FigureRow, KeyFigure, Tone, figure_row
+from apps.web.components.formats import gpus_text
 from apps.web.components.page_query import (
     FEW_ROWS,
     Query,

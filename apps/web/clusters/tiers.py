@@ -25,7 +25,7 @@ from apps.web.components import formats, gpu_charts, listings, tables
 from apps.web.components.drawings import BulletRow, bullet_bars
 from apps.web.components.drawings.bars import BulletBars
 from apps.web.components.figure_row import FigureRow, KeyFigure, Tone, figure_row, no_data
-from apps.web.components.formats import Format, duration
+from apps.web.components.formats import Format, duration, gpus_text
 from apps.web.components.page_query import EVERY, explain_href, figure_href, href
 from apps.web.components.tables import Column, Table, TableRow
 from apps.web.components.tabs import Tab, tab_bar
@@ -44,7 +44,7 @@ from apps.web.query_session import (
     usage_of,
 )
 from apps.web.usage import glance
-from apps.web.usage.comparison import Comparison, change_of, compared, gpus_text
+from apps.web.usage.comparison import Comparison, change_of, compared
 from apps.web.usage.team_tables import longest_pending
 
 _TAKES = tuple(key for key in EVERY if key != "tier")

@@ -10,9 +10,11 @@ from zoneinfo import ZoneInfo
 
 from django.utils import timezone
 
-from apps.clusters.domain.window import clock_words, day_words
-from apps.clusters.domain.window import duration as duration
-from apps.clusters.domain.window import hour_text as hour_text
+from apps.accounts.domain.formats import WHOLE_PERCENT_FROM, clock_words, day_words
+from apps.accounts.domain.formats import duration as duration
+from apps.accounts.domain.formats import hour_text as hour_text
+from apps.accounts.domain.formats import money as money
+from apps.accounts.domain.formats import percent as percent
 from apps.usage.domain.amounts import NANO
 
 NOTHING = "–"
@@ -65,7 +67,7 @@ def shown(value: Value, kind: Format, zone: ZoneInfo) -> str:
     if kind is Format.GPU_HOURS:
         return _short(value / NANO, 1)
     if kind is Format.RATIO:
-        return _percent(value, 1)
+        return percent(value, digits=1)
     if kind is Format.CHANGE:
         return _signed(value, 1)
     if kind is Format.SECONDS:
@@ -108,27 +110,6 @@ def _short(number: float, digits: int) -> str:
     return f"{number:,.{digits}f}"
 
 
-_WHOLE_FROM = 0.0995  # from 10 % up the decimals of a single figure say nothing
-
-
-def percent(fraction: float) -> str:
-    """Write a single fraction in percent: `96 %`, `9.6 %`; tables give each one decimal."""
-    if fraction in {0, 1}:
-        return f"{fraction * 100:.0f} %"
-    text = _percent(fraction, 0 if abs(fraction) >= _WHOLE_FROM else 1)
-    return _percent(fraction, 1) if text == "100 %" else text
-
-
-def _percent(fraction: float, digits: int) -> str:
-    """Write a fraction in percent; 100 % and 0 % only where it is exactly that."""
-    text = f"{fraction * 100:,.{digits}f}"
-    if digits and text == "100.0" and fraction != 1:
-        return "99.9 %" if fraction < 1 else ">100 %"
-    if text == "0.0" and fraction > 0:
-        return "<0.1 %"
-    return f"{text} %"
-
-
 _MANY = 10.0  # from ten times on, percent say less than the factor
 
 
@@ -136,7 +117,7 @@ def growth(ratio: float) -> str:
     """Write by which part a single figure grew: `+5.2 %`, `−12 %`, `22×`, `no change`."""
     if ratio + 1 >= _MANY:
         return f"{ratio + 1:,.0f}×"
-    return _signed(ratio, 0 if abs(ratio) >= _WHOLE_FROM else 1)
+    return _signed(ratio, 0 if abs(ratio) >= WHOLE_PERCENT_FROM else 1)
 
 
 def _signed(ratio: float, digits: int) -> str:
@@ -146,20 +127,21 @@ def _signed(ratio: float, digits: int) -> str:
     return f"{'+' if ratio > 0 else '−'}{text} %"
 
 
-_SIGNS = {"USD": "$", "EUR": "€", "GBP": "£", "JPY": "¥", "INR": "₹"}
+def gpus_text(number: float | None) -> str:
+    """Write a number of GPUs with about three digits: `1,204`, `39.3`, `2.1`, `0.25`."""
+    if number is None:
+        return NOTHING
+    if number >= 100 or number == round(number):
+        return f"{number:,.0f}"
+    if number < 0.005:
+        return "<0.01"
+    return f"{number:.{1 if number >= 1 else 2}f}".rstrip("0").rstrip(".")
 
 
-def money(amount: Decimal | float, currency: str, *, cents: bool = False) -> str:
-    """Write money as figures give it: `$13,770`, `CHF 13,770`; `<$1` for what is less.
-
-    `cents` are for line items alone; files carry every digit.
-    """
-    sign = _SIGNS.get(currency, f"{currency} " if currency else "")
-    minus = "−" if amount < 0 else ""
-    size = abs(Decimal(amount))
-    if not cents and 0 < size < 1:
-        return f"{minus}<{sign}1"
-    return f"{minus}{sign}{size:,.{2 if cents else 0}f}"
+def gpus_words(number: float) -> str:
+    """Write a number of GPUs with its noun: `1 GPU`, `39.3 GPUs`."""
+    text = gpus_text(number)
+    return f"{text} GPU{'' if text == '1' else 's'}"
 
 
 def tick_text(day: date) -> str:

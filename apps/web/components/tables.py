@@ -23,6 +23,11 @@ from apps.web.components.page_query import (
 )
 
 
+def hue_class(key: str) -> str:
+    """Return the style class that has the hue of an amount of the ledger."""
+    return "of-active" if key == "busy" else f"of-{key.replace('_', '-')}"
+
+
 @dataclass(frozen=True, slots=True)
 class LedgerClass:
     """One class: `key` names the field of Amounts; `pattern` is a shape of Plotly, or a line."""
@@ -41,7 +46,7 @@ class LedgerClass:
     def css(self) -> str:
         """The style classes that draw colour and pattern in legends and bars."""
         pattern = {"/": " hatched", "x": " crossed", "-": " lined"}.get(self.pattern, "")
-        return f"of-{self.key.replace('_', '-')}{pattern}"
+        return f"{hue_class(self.key)}{pattern}"
 
 
 _COLUMNS = {column.key: column for column in columns_of(LedgerFigures)}

@@ -13,7 +13,13 @@ from apps.clusters import selectors as clusters
 from apps.clusters.domain.devices.exporter_profile import VENDOR_LIMITS, JobProfile, VirtualGpus
 from apps.clusters.domain.window import last_closed_hour
 from apps.costs.selectors import capacity_values
-from apps.operations.selectors import ClusterProgress, collection_progress, open_findings, verdicts
+from apps.operations.selectors import (
+    ClusterProgress,
+    DoctorVerdict,
+    collection_progress,
+    open_findings,
+    verdicts,
+)
 from apps.usage import selectors as usage
 from apps.usage.domain.collection import CollectionState
 from apps.usage.domain.usage_query import CollectionRow, Grouping, RowPage, TimeStep
@@ -173,18 +179,16 @@ def data_health(request: PageRequest) -> HttpResponseBase:
     tabs = tab_bar(request, _TABS, name="Data quality")
     rows = clusters.cluster_rows(visibility=reading.visibility)
     # A file can be asked for whatever tab is open.
-    is_of_exporters = tabs.chosen == "exporters" or "format" in request.GET
-    exporters = _exporters(reading) if is_of_exporters else {"tables": ()}
+    wanted = {one.key for one in _TABS} if "format" in request.GET else {tabs.chosen}
+    exporters = _exporters(reading) if "exporters" in wanted else {"tables": ()}
     return respond(
         request,
         reading,
         "data_quality",
         tables=[
-            cluster_health.verdicts_table(
-                judged, healths, _tier_hours(reading, tier_gaps, healths), reading
-            ),
+            *_verdicts(reading, judged, healths, tier_gaps, is_open="tiers" in wanted),
             cluster_health.clusters_table(rows, reading),
-            _collections(request, reading, states),
+            *([_collections(request, reading, states)] if "calendar" in wanted else []),
             *exporters.pop("tables"),
         ],
         tabs=tabs.counted({"findings": len(issues)}),
@@ -221,6 +225,20 @@ def _exporters(reading: QuerySession) -> dict[str, Any]:
         "exporter_limits": exporter_limits(histories),
         "watch_notes": clusters.watch_issues(visibility=reading.visibility),
     }
+
+
+def _verdicts(
+    reading: QuerySession,
+    judged: Sequence[DoctorVerdict],
+    healths: Sequence[cluster_health.ClusterHealth],
+    gaps: cluster_health.TierGaps,
+    *,
+    is_open: bool,
+) -> list[Table]:
+    if not is_open:
+        return []
+    hours = _tier_hours(reading, gaps, healths)
+    return [cluster_health.verdicts_table(judged, healths, hours, reading)]
 
 
 def _tier_hours(

@@ -7,8 +7,8 @@ from apps.fairness.selectors import FairnessOverview, TierGlance, idle_entitleme
 from apps.quotas.selectors import TierCommitment
 from apps.web.components import formats
 from apps.web.components.drawings import Drawing, RankedRow, RankPart, ranking
-from apps.web.components.drawings.base import gpus_text
 from apps.web.components.figure_row import FigureRow, KeyFigure, Tone, figure_row, no_data
+from apps.web.components.formats import gpus_text
 from apps.web.components.page_query import figure_href, href
 from apps.web.fairness.caveats import NOT_COMPUTED, UNKNOWN
 from apps.web.query_session import QuerySession

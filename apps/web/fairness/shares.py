@@ -7,8 +7,8 @@ from apps.fairness.selectors import ShareSeries
 from apps.usage.domain.usage_query import TimeStep
 from apps.usage.selectors import Freshness
 from apps.web.components.drawings import Panel, TimeAxis, small_multiples
-from apps.web.components.drawings.base import gpus_text
 from apps.web.components.drawings.panels import SmallMultiples
+from apps.web.components.formats import gpus_text
 from apps.web.query_session import QuerySession, axis_of
 
 

@@ -24,9 +24,8 @@ from apps.web.components.drawings import (
     bullet_bars,
     ranking,
 )
-from apps.web.components.drawings.base import gpus_text
 from apps.web.components.figure_row import FigureRow, KeyFigure, Tone, figure_row, no_data
-from apps.web.components.formats import clock_text
+from apps.web.components.formats import clock_text, gpus_text
 from apps.web.components.page_query import figure_href, href, with_query
 from apps.web.components.tabs import TAB_KEY, Tab, TabBar, TabLink, tab_bar
 from apps.web.fairness.borrowing import matrix_of

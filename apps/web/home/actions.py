@@ -7,7 +7,7 @@ from apps.costs.selectors import UnusedCost
 from apps.pending.selectors import PendingPage, PendingRow, pending_now
 from apps.quotas.selectors import BurnRow, QuotaFilters, QuotaOrder, QuotaRow, quota_rows
 from apps.web.components import formats
-from apps.web.components.drawings.base import gpus_text
+from apps.web.components.formats import gpus_text
 from apps.web.components.page_query import href
 from apps.web.pending.pending_table import of_asker
 from apps.web.quota_requests.request_input import Asker

@@ -22,12 +22,11 @@ from apps.usage.domain.usage_query import Filters, Grouping, UsageRow
 from apps.usage.selectors import AllocatedGpus, TierQueueTimes, gap_tiers
 from apps.web.components import formats, listings, tables
 from apps.web.components.drawings import GridHead, GridRow, HeatCell, capacity_flow, heat_map
-from apps.web.components.drawings.base import gpus_text
 from apps.web.components.drawings.flow import Flow
 from apps.web.components.drawings.heat_map import HeatMap
 from apps.web.components.drawings.panels import Sparkline, sparkline
 from apps.web.components.figure_row import FigureRow, KeyFigure, Tone, figure_row, no_data
-from apps.web.components.formats import Format
+from apps.web.components.formats import Format, gpus_text, gpus_words
 from apps.web.components.page_query import explain_href, href, path_of, with_query
 from apps.web.components.tables import CAPACITY_CLASSES, Column, Table
 from apps.web.components.tabs import Tab, tab_bar
@@ -473,7 +472,7 @@ def _heat_cell(
         return None
     gpus = held[team, tier].held if (team, tier) in held else 0.0
     ratio = gpus / entitled
-    title = f"{team} on {tier}: {gpus_text(gpus)} of {gpus_text(entitled)} GPUs"
+    title = f"{team} on {tier}: {gpus_text(gpus)} of {gpus_words(entitled)}"
     return HeatCell(ratio, title, f"{ratio * 100:.0f}")
 
 

@@ -7,7 +7,7 @@ from decimal import Decimal
 from math import fsum
 from zoneinfo import ZoneInfo
 
-from apps.clusters.domain.window import duration
+from apps.accounts.domain.formats import duration
 from apps.quota_requests.domain.snapshots import (
     CurrencyCost,
     Evidence,

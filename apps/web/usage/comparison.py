@@ -123,17 +123,6 @@ def change_of(
     )
 
 
-def gpus_text(number: float) -> str:
-    """Write a number of GPUs with about three digits: `856`, `12.5`, `0.25`."""
-    if number >= 100 or number == round(number):
-        return f"{number:,.0f}"
-    if number >= 10:
-        return f"{number:.1f}".removesuffix(".0")
-    if 0 < number < 0.01:
-        return "<0.01"
-    return f"{number:.2f}".rstrip("0").rstrip(".")
-
-
 def gpu_hours_text(amount: int) -> str:
     """Write nano-GPU-hours as a sentence would: whole ones from a hundred up."""
     hours = amount / NANO
@@ -235,21 +224,28 @@ def compared(
     window and one for both, and four more for each where claims alone give out a tier.
     """
     narrowed = narrowed or of_page(reading, tier=tier, team=team)
-    rows, hours = _read(reading, narrowed, reading.window)
+    rows = _rows(reading, narrowed, reading.window)
     if not reading.compares:
+        (hours,) = usage.collected_hours(
+            [reading.window], filters=narrowed, visibility=reading.visibility
+        )
         (gaps,) = usage.gap_hours([reading.window], visibility=reading.visibility)
         return Comparison(rows, hours, gaps=gaps)
     window, words = (
         window_picker.before(reading.choice),
         window_picker.before_words(reading.choice),
     )
-    gaps, gaps_before = usage.gap_hours([reading.window, window], visibility=reading.visibility)
-    rows_before, hours_before = _read(reading, narrowed, window)
+    both = [reading.window, window]
+    gaps, gaps_before = usage.gap_hours(both, visibility=reading.visibility)
+    hours, hours_before = usage.collected_hours(
+        both, filters=narrowed, visibility=reading.visibility
+    )
     there = max(hours_before.values(), default=0)
     every = round((window.end - window.start) / HOUR)
     if there < _ENOUGH * every:
         problem = f"No comparison: only {there} of {every} hours of {words} have facts."
         return Comparison(rows, hours, words, problem, gaps=gaps)
+    rows_before = _rows(reading, narrowed, window)
     return Comparison(rows, hours, words, "", rows_before, hours_before, gaps, gaps_before)
 
 
@@ -259,13 +255,9 @@ def _allocated_change(now: WindowSums, before: WindowSums) -> Difference | None:
     return ratio_change(now.amounts.allocation_ratio, before.amounts.allocation_ratio)
 
 
-def _read(
-    reading: QuerySession, narrowed: Filters, window: Window
-) -> tuple[Rows, Mapping[str, int]]:
+def _rows(reading: QuerySession, narrowed: Filters, window: Window) -> Rows:
     by = (Grouping.CLUSTER, Grouping.TIER)
-    rows = usage_of(reading, by=by, interval=TimeStep.TOTAL, narrowed=narrowed, window=window)
-    hours = usage.collected_hours(window, filters=narrowed, visibility=reading.visibility)
-    return rows, hours
+    return usage_of(reading, by=by, interval=TimeStep.TOTAL, narrowed=narrowed, window=window)
 
 
 def _of(rows: Rows, tier: str) -> Rows:

@@ -13,7 +13,7 @@ from apps.usage.domain.amounts import Amounts
 from apps.usage.domain.usage_query import Grouping, UsageRow
 from apps.usage.selectors import PendingGpus, pending_of_teams
 from apps.web.components import tables
-from apps.web.components.formats import NOTHING, duration
+from apps.web.components.formats import NOTHING, duration, gpus_text
 from apps.web.components.page_query import Query, explain_href, href
 from apps.web.components.tables import (
     ALLOCATED_CLASSES,
@@ -21,7 +21,7 @@ from apps.web.components.tables import (
     strip,
 )
 from apps.web.query_session import QuerySession, of_page
-from apps.web.usage.comparison import Comparison, Differences, WindowSums, gpu_hours_text, gpus_text
+from apps.web.usage.comparison import Comparison, Differences, WindowSums, gpu_hours_text
 
 
 @dataclass(frozen=True, slots=True)

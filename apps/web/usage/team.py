@@ -1,5 +1,6 @@
 """One team: its figures, its share of each tier, and what its tabs show."""
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -13,10 +14,9 @@ from apps.usage.domain.amounts import nano
 from apps.usage.domain.usage_query import Grouping, TimeStep, UsageRow
 from apps.usage.selectors import Freshness
 from apps.web.components import formats, listings, page_query, tables
-from apps.web.components.drawings.base import gpus_text
 from apps.web.components.drawings.panels import SmallMultiples
 from apps.web.components.figure_row import FigureRow, KeyFigure, Tone, figure_row, no_data
-from apps.web.components.formats import Format
+from apps.web.components.formats import Format, gpus_text
 from apps.web.components.page_query import (
     EVERY,
     FEW_ROWS,
@@ -28,7 +28,7 @@ from apps.web.components.page_query import (
     with_query,
     without,
 )
-from apps.web.components.tables import Column, Table, TableRow
+from apps.web.components.tables import Column, Table, TableRow, summed
 from apps.web.components.tabs import TAB_KEY, Tab, tab_bar
 from apps.web.fairness.shares import by_hour, share_panels
 from apps.web.pages import page, respond
@@ -186,7 +186,7 @@ def _figures(read: TeamPage) -> FigureRow:
 def _pending_gpus(scope: TeamScope) -> KeyFigure:
     """Return the GPUs that pend now: of another team's workloads a reader sees the sum alone."""
     gpus = sum(one.waiting for one in scope.held.values())
-    return KeyFigure("Pending", gpus_text(gpus), "GPUs", exact=f"{gpus:g} GPUs", basis="now")
+    return KeyFigure("Pending", gpus_text(gpus), "GPUs", exact=f"{gpus:,.2f} GPUs", basis="now")
 
 
 def _budget(read: TeamPage) -> KeyFigure:
@@ -242,7 +242,12 @@ def _shares(read: TeamPage) -> SmallMultiples:
 
 def _tiers(read: TeamPage) -> Table:
     reading = read.scope.reading
-    rows = usage_of(reading, by=[Grouping.TIER], interval=TimeStep.TOTAL)
+    of_tiers: dict[str, list[UsageRow]] = defaultdict(list)
+    for row in read.scope.comparison.rows:
+        of_tiers[row.groups[Grouping.TIER]].append(row)
+    rows = [
+        UsageRow(None, {Grouping.TIER: tier}, summed(found)) for tier, found in of_tiers.items()
+    ]
     return replace(
         listings.groups(
             [row for row in rows if row.amounts.allocated],

@@ -33,10 +33,9 @@ from apps.web.components.drawings import (
     stacked_bar,
 )
 from apps.web.components.drawings.bars import BulletBars, StackedBar
-from apps.web.components.drawings.base import gpus_text
 from apps.web.components.drawings.panels import SmallMultiples
 from apps.web.components.figure_row import Change, KeyFigure, Tone, Verdict, no_data
-from apps.web.components.formats import duration
+from apps.web.components.formats import duration, gpus_text, gpus_words
 from apps.web.components.page_query import Query, explain_href, href, without, workload_href
 from apps.web.pending.pending_table import class_of
 from apps.web.query_session import HOUR, STALE_AFTER, QuerySession, usage_of
@@ -182,8 +181,8 @@ def allocated_figure(scope: TeamScope) -> KeyFigure:
     return KeyFigure(
         "Allocated",
         gpus_text(held),
-        f"of {gpus_text(entitled)} GPUs" if entitled else "GPUs",
-        exact=f"{held:g} GPUs allocated, {entitled:g} entitled",
+        f"of {gpus_words(entitled)}" if entitled else "GPUs",
+        exact=f"{held:,.2f} GPUs allocated, {entitled:,.2f} entitled",
         basis="now",
         href=href("teams", scope.query) or "",
     )
@@ -255,7 +254,7 @@ def unused_figure(scope: TeamScope, *, of_cost: bool = False) -> KeyFigure:
     sums, cost = scope.comparison.sums(), scope.unused
     if sums is None:
         return no_data("Unused", "No hour of this time has data of these teams.")
-    gpus = f"{gpus_text(sums.gpus.not_used)} GPUs"
+    gpus = gpus_words(sums.gpus.not_used)
     link = explain_href("not_busy_gpu_hours", scope.query)
     if cost is None:
         return KeyFigure("Unused", gpus, basis="average", href=link, note="no price")

@@ -9,6 +9,7 @@ from django.db import transaction
 from django.utils import timezone
 
 from apps.accounts import services
+from apps.accounts.domain.formats import utc_words
 from apps.accounts.domain.identity import TokenScope
 
 
@@ -56,7 +57,7 @@ class Command(BaseCommand):
         except services.TokenRefused as refusal:
             raise CommandError(str(refusal)) from refusal
         self.stdout.write(
-            f"“{issued.name}” of {name}, until {issued.expires_at:%Y-%m-%d %H:%M} UTC:"
+            f"“{issued.name}” of {name}, until {utc_words(issued.expires_at, now=timezone.now())}:"
         )
         self.stdout.write(issued.key)
 

@@ -13,6 +13,7 @@ from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
+from apps.accounts.domain.formats import utc_words
 from apps.clusters.domain.resources import counted
 from apps.operations import services
 from apps.operations.domain.findings import SEVERITIES, Finding, Severity
@@ -60,7 +61,7 @@ def show(diagnosis: Diagnosis, console: Console) -> None:
         console.print()
         console.print(Text(_HEADS[severity], style=_STYLES[severity]))
         for finding in findings:
-            console.print(_shown(finding))
+            console.print(_shown(finding, diagnosis.at))
             for line in finding.fix.splitlines():
                 # Never broken nor cut: fixes are there to be copied.
                 console.print(Text(" " * 2 * _INDENT + line, style="green"), soft_wrap=True)
@@ -86,18 +87,18 @@ def _examined(one: ExaminedCluster) -> Text:
     return text
 
 
-def _shown(finding: Finding) -> RenderableType:
+def _shown(finding: Finding, now: datetime) -> RenderableType:
     head = Text.assemble((finding.title, _STYLES[finding.severity]))
     about = [word for word in (finding.cluster, finding.subject) if word]
     head.append(f"  {' · '.join(about)}  [{finding.code}]")
     parts: list[RenderableType] = [head, Padding(Text(finding.what), (0, 0, 0, _INDENT))]
-    beside = _cost_of(finding)
+    beside = _cost_of(finding, now)
     if beside:
         parts.append(Padding(Text(beside), (0, 0, 0, _INDENT)))
     return Padding(Group(*parts), (1, 0, 0, 0))
 
 
-def _cost_of(finding: Finding) -> str:
+def _cost_of(finding: Finding, now: datetime) -> str:
     costs = []
     if finding.pods:
         costs.append(counted(finding.pods, "pod"))
@@ -105,7 +106,7 @@ def _cost_of(finding: Finding) -> str:
         costs.append(f"{finding.gpu_hours:,.1f} GPU-hours")
     told = [f"Concerns {' and '.join(costs)}." if costs else ""]
     told.append(f"Where: {', '.join(finding.places)}." if finding.places else "")
-    told.append(f"Since {finding.since:%Y-%m-%d %H:%M} UTC." if finding.since else "")
+    told.append(f"Since {utc_words(finding.since, now=now)}." if finding.since else "")
     return " ".join(part for part in told if part)
 
 

@@ -9,9 +9,9 @@ from zoneinfo import ZoneInfo
 
 from django.core.management.base import BaseCommand, CommandError
 
+from apps.accounts.domain.formats import clock_words, duration, utc_words
 from apps.accounts.permissions import EVERYTHING
 from apps.clusters.domain.resources import gpus, quantity
-from apps.clusters.domain.window import duration
 from apps.clusters.selectors import report
 from apps.pending import selectors as pending
 from apps.pending.selectors import (
@@ -27,8 +27,8 @@ WIDTH = 100
 _MOST_TEAMS, _MOST_PODS = 5, 3
 _ENDED = {
     "started": "started",
-    "gave_up": "went away without having started",
-    "refused": "was turned away",
+    "gave_up": "canceled before start",
+    "refused": "rejected",
     "settled": "no longer pending",
 }
 
@@ -45,13 +45,13 @@ def answer(
     it.
     """
     row = found.row
-    parts = [_head(row, zone)]
+    parts = [_head(row, now, zone)]
     if row.until is None:
         parts += [
             _why(row),
             _section("How to fix", _numbered(row)),
             _section("What the cluster says", _scheduler_message(row)),
-            _section("In front", list(_in_front(in_front))),
+            _section("Ahead in queue", list(_in_front(in_front))),
             _section("How long", [_typical(typical)] if typical else []),
         ]
     parts.append(
@@ -60,9 +60,9 @@ def answer(
     return "\n\n".join(part for part in parts if part)
 
 
-def _head(row: PendingRow, zone: ZoneInfo) -> str:
+def _head(row: PendingRow, now: datetime, zone: ZoneInfo) -> str:
     what = _printable(f"{row.kind} {row.cluster}/{row.namespace}/{row.name}")
-    since = f"{_clock(row.since, zone)} ({duration(row.wait_seconds)})"
+    since = f"{clock_words(row.since, zone, now=now)} ({duration(row.wait_seconds)})"
     asks = "no data on its requests"
     if row.gpu_equivalents:
         resource = _printable(row.resource)
@@ -73,8 +73,8 @@ def _head(row: PendingRow, zone: ZoneInfo) -> str:
     verb = "has been starting" if row.counts == "starting" else "has been pending"
     lines = [f"{what} {verb}{again} since {since}; {asks}, tier {row.tier}, team {row.team}."]
     if row.stale:
-        known = f"as of {_clock(row.as_of, zone)}" if row.as_of else "of an unknown time"
-        lines.append(f"The cluster is not watched at present: this is {known}, and may be over.")
+        known = clock_words(row.as_of, zone, now=now) if row.as_of else "an unknown time"
+        lines.append(f"The cluster is not watched now: this was so at {known} and may be over.")
     return "\n".join(lines)
 
 
@@ -122,7 +122,7 @@ def _interval(interval: CauseIntervalRow, now: datetime, zone: ZoneInfo) -> str:
     end = interval.end or now
     detail = f" ({interval.detail})" if interval.detail else ""
     lasted = duration((end - interval.start).total_seconds())
-    return f"{_clock(interval.start, zone)}: {interval.cause}{detail}, {lasted}"
+    return f"{clock_words(interval.start, zone, now=now)}: {interval.cause}{detail}, {lasted}"
 
 
 def _section(title: str, lines: Sequence[str]) -> str:
@@ -143,10 +143,6 @@ def _filled(text: str, indent: str = "") -> str:
 def _printable(text: str) -> str:
     """Return a text without what would steer a terminal: much of it is written by users."""
     return "".join(char if char.isprintable() else " " for char in text)
-
-
-def _clock(at: datetime, zone: ZoneInfo) -> str:
-    return f"{at.astimezone(zone):%Y-%m-%d %H:%M}"
 
 
 _MOST = 10
@@ -207,13 +203,13 @@ class Command(BaseCommand):
                 "GPU. Check the name; one made just now is there within half a minute, if "
                 "`manage.py watch` runs (`manage.py doctor` says)."
             )
-        return "\n".join(_state(pod) for pod in known)
+        return "\n".join(_state(pod, now) for pod in known)
 
 
-def _state(pod: PodMatch) -> str:
+def _state(pod: PodMatch, now: datetime) -> str:
     what = f"Pod {pod.cluster}/{pod.namespace}/{pod.name}"
     if pod.ended_at is not None:
-        return f"{what} does not wait: it ended at {pod.ended_at:%Y-%m-%d %H:%M} UTC."
+        return f"{what} is not pending: it ended at {utc_words(pod.ended_at, now=now)}."
     if pod.started_at is not None:
-        return f"{what} does not wait: it runs since {pod.started_at:%Y-%m-%d %H:%M} UTC."
-    return f"{what} is known since {pod.created_at:%Y-%m-%d %H:%M} UTC and not looked at yet."
+        return f"{what} is not pending: it runs since {utc_words(pod.started_at, now=now)}."
+    return f"{what} is known since {utc_words(pod.created_at, now=now)} and not checked yet."

@@ -13,9 +13,10 @@ from typing import Final
 
 from django.db.models import Min
 
+from apps.accounts.domain.formats import clock_words
 from apps.accounts.domain.rows import row_from
 from apps.accounts.permissions import Visibility
-from apps.clusters.domain.window import Window, clock_words, hour_floor
+from apps.clusters.domain.window import Window, hour_floor
 from apps.clusters.selectors import report
 from apps.costs.domain.costing import WASTE, Cause
 from apps.costs.selectors import CostQuery, cost_rows, money_budget_rows

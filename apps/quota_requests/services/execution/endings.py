@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from django.db import transaction
 
+from apps.accounts.domain.formats import utc_words
 from apps.clusters.models import Cluster
 from apps.quota_requests.domain.execution.executor import (
     ApplyStage,
@@ -19,7 +20,7 @@ from apps.quota_requests.domain.execution.patches import Object, uid_of
 from apps.quota_requests.domain.quantities import stored
 from apps.quota_requests.domain.states import RequestAction
 from apps.quota_requests.domain.targets import Target
-from apps.quota_requests.models import SERVER_SAID, ChangeRequest, Execution
+from apps.quota_requests.models import SERVER_SAID, Execution
 from apps.quota_requests.permissions import Actor, portal
 from apps.quota_requests.selectors.requests import preview_in
 from apps.quota_requests.services.execution.api_calls import RETIRED
@@ -157,7 +158,7 @@ def finish(
             if action is RequestAction.STOP_REVERT:
                 moved_on = decision.do is NextStep.BACK_TO_REVIEW
                 step.request.reverts_at = _next_try(step, for_good=for_good or moved_on)
-            now_what = _what_now(step.request, action, decision)
+            now_what = _what_now(step, action, decision)
             said = f"{decision.sentence} {now_what}".strip()
             step.note = step.request.outcome = said
     return True
@@ -173,16 +174,17 @@ def _name_owners(step: Transition, owners: Sequence[OtherOwner]) -> None:
     step.extras["owners"] = told
 
 
-def _what_now(request: ChangeRequest, action: RequestAction, decision: Decision) -> str:
+def _what_now(step: Transition, action: RequestAction, decision: Decision) -> str:
     """Return what people can do after an end that is not what was wanted."""
+    request = step.request
     if action is RequestAction.SEND_BACK and decision.owners:
         return "Approve it again and confirm that the portal may take the limit over, or commit it."
     if action is RequestAction.SEND_BACK:
         return "Return it with questions, so that it is submitted again for the current limit."
     if action is RequestAction.STOP_REVERT:
         if request.reverts_at is not None:
-            return f"The portal takes it back by itself on {request.reverts_at:%Y-%m-%d %H:%M} UTC."
-        return "The portal does not take it back by itself: ask for another change, or do it here."
+            return f"It reverts automatically on {utc_words(request.reverts_at, now=step.now)}."
+        return "It does not revert automatically: request another change, or revert it here."
     if action is RequestAction.CONFIRM_APPLIED and decision.drifted and request.until is not None:
         return "What was set since is not taken back on its end."
     return ""

@@ -22,14 +22,13 @@ from apps.web.components.drawings.base import (
     OPEN_ROWS,
     Drawing,
     LegendKey,
-    gpus_text,
     percent_of,
     percent_text,
     table_of,
     top_of,
 )
-from apps.web.components.formats import Format
-from apps.web.components.tables import Column, LedgerClass, TableRow
+from apps.web.components.formats import Format, gpus_text, gpus_words
+from apps.web.components.tables import Column, LedgerClass, TableRow, hue_class
 
 _LEAST = 0.75  # percent; what is there is seen
 _COLUMNS = {
@@ -145,7 +144,7 @@ def _bullet(row: BulletRow, top: float) -> Bullet:
     limit = None if row.entitlement is None else percent_of(row.entitlement, top)
     within = end if limit is None else min(end, limit)
     wanted = max(end, percent_of(row.demand, top)) if row.demand is not None else end
-    words = [f"{gpus_text(row.allocated)} GPUs allocated"]
+    words = [f"{gpus_words(row.allocated)} allocated"]
     for name in ("entitlement", "demand", "capacity"):
         amount = getattr(row, name)
         words += [f"{name} {gpus_text(amount)}"] if amount is not None else []
@@ -248,7 +247,7 @@ def ledger_bar(
     for cls in classes:
         hours = (getattr(amounts, cls.key) or 0) / NANO
         shape = {"/": "hatch", "x": "cross"}.get(cls.pattern, "fill")
-        css = f"of-{cls.key.replace('_', '-')}"
+        css = hue_class(cls.key)
         parts.append(BarPart(cls.label, hours, f"{gpus_text(hours)} GPU-h", css, shape=shape))
     return stacked_bar(drawing_id, title, parts, unit="GPU-h")
 

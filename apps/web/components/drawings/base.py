@@ -59,14 +59,6 @@ def percent_of(value: float, top: float) -> float:
     return round(min(100.0, max(0.0, 100 * value / top)), 2) if top > 0 else 0.0
 
 
-def gpus_text(value: float | None) -> str:
-    """Write a number of GPUs short: `39.3`, `1,204`."""
-    if value is None:
-        return shown(None, Format.NUMBER, _UTC)
-    text = f"{value:,.0f}" if value >= 100 else f"{value:.1f}".removesuffix(".0")
-    return "<0.1" if value > 0 and text == "0" else text
-
-
 def percent_text(ratio: float | None) -> str:
     """Write a ratio in whole percent: `96 %`; less than half a percent is not zero."""
     if ratio is None:

@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from apps.web.components.drawings.base import LEAST, Drawing, gpus_text, percent_text, table_of
-from apps.web.components.formats import Format
+from apps.web.components.drawings.base import LEAST, Drawing, percent_text, table_of
+from apps.web.components.formats import Format, gpus_text
 from apps.web.components.tables import (
     ALLOCATED_CLASSES,
     UNALLOCATED,
@@ -19,6 +19,7 @@ from apps.web.components.tables import (
     Column,
     LedgerClass,
     TableRow,
+    hue_class,
 )
 
 HEIGHT = 228
@@ -136,7 +137,7 @@ def capacity_flow(
 
 
 def _part(cls: LedgerClass, gpus: Mapping[str, float]) -> _Amount:
-    return _Amount(cls.label, gpus[cls.key], f"of-{cls.key.replace('_', '-')}", cls.key)
+    return _Amount(cls.label, gpus[cls.key], hue_class(cls.key), cls.key)
 
 
 def _scale(parts: Sequence[_Amount]) -> float:

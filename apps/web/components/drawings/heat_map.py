@@ -20,11 +20,10 @@ from apps.web.components.drawings.base import (
     OPEN_ROWS,
     Drawing,
     LegendKey,
-    gpus_text,
     percent_text,
     table_of,
 )
-from apps.web.components.formats import Format
+from apps.web.components.formats import Format, gpus_text
 from apps.web.components.tables import Column, TableRow
 
 LEVELS = 10

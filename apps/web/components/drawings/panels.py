@@ -21,12 +21,11 @@ from zoneinfo import ZoneInfo
 from apps.web.components.drawings.base import (
     Drawing,
     LegendKey,
-    gpus_text,
     percent_of,
     table_of,
     top_of,
 )
-from apps.web.components.formats import Format, days_text
+from apps.web.components.formats import Format, days_text, gpus_text
 from apps.web.components.tables import Column, Table, TableRow
 
 WIDTH, HEIGHT = 1000, 100

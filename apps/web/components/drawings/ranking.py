@@ -18,12 +18,11 @@ from apps.web.components.drawings.base import (
     OPEN_ROWS,
     Drawing,
     LegendKey,
-    gpus_text,
     percent_of,
     table_of,
     top_of,
 )
-from apps.web.components.formats import Format, Value
+from apps.web.components.formats import Format, Value, gpus_text
 from apps.web.components.tables import Column, TableRow
 
 MOST = 60

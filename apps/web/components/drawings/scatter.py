@@ -15,8 +15,8 @@ from dataclasses import dataclass, replace
 from math import ceil, floor, log2, sqrt
 from typing import ClassVar
 
-from apps.web.components.drawings.base import Drawing, LegendKey, gpus_text, percent_text, table_of
-from apps.web.components.formats import Format
+from apps.web.components.drawings.base import Drawing, LegendKey, percent_text, table_of
+from apps.web.components.formats import Format, gpus_words
 from apps.web.components.plots import Tick
 from apps.web.components.tables import Column, TableRow
 
@@ -165,7 +165,7 @@ def _circle(point: ScatterPoint, axis: _DoublingAxis, most: float, *, is_named: 
     y = HEIGHT + _BAND / 2 if used is None else HEIGHT * (1 - min(1.0, max(0.0, used)))
     share = sqrt(max(0.0, point.money) / most) if most > 0 else 0.0
     words = "no metrics" if used is None else f"{percent_text(used)} utilization"
-    title = f"{point.label}: {gpus_text(point.gpus)} GPUs, {words}, {point.text}"
+    title = f"{point.label}: {gpus_words(point.gpus)}, {words}, {point.text}"
     radius = round(max(_SMALLEST, share * _LARGEST), 1)
     return Circle(
         point, axis.percent(point.gpus), round(y, 1), radius, title, is_named, round(y, 1)
