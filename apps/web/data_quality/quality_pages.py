@@ -180,6 +180,8 @@ def data_health(request: PageRequest) -> HttpResponseBase:
     rows = clusters.cluster_rows(visibility=reading.visibility)
     # A file can be asked for whatever tab is open.
     wanted = {one.key for one in _TABS} if "format" in request.GET else {tabs.chosen}
+    if "cursor" in request.GET:
+        wanted.add("calendar")
     exporters = _exporters(reading) if "exporters" in wanted else {"tables": ()}
     return respond(
         request,
