@@ -19,7 +19,6 @@ from apps.accounts.services.audit import (
     note,
     read_head,
     record,
-    the_portal,
     verify_audit,
     written_head,
 )

@@ -254,18 +254,12 @@ class NodeOffers:
             self._rules = list(rules)
             self._known.clear()
         if key not in self._known:
-            self._known[key] = self._found(resource, node_selector, tier, rules)
+            self._known[key] = self._found(resource, node_selector, tier)
         return self._known[key]
 
-    def _found(
-        self,
-        resource: str,
-        node_selector: Mapping[str, str],
-        tier: str,
-        rules: Sequence[TierRule],
-    ) -> float:
+    def _found(self, resource: str, node_selector: Mapping[str, str], tier: str) -> float:
         offering = [node for node in self.nodes if node.offers is None or resource in node.offers]
-        of_tier = [node for node in offering if tier_of(resource, node.labels, rules) == tier]
+        of_tier = [node for node in offering if tier_of(resource, node.labels, self._rules) == tier]
         # Rounded, as sevenths that were reached in two ways must count as one weight.
         weights = Counter(
             round(node.weight(resource), _DIGITS) for node in _fitting(of_tier, node_selector)

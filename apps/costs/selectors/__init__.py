@@ -22,10 +22,9 @@ from apps.costs.selectors.by_workload import (
     WorkloadKey,
     workload_costs,
 )
-from apps.costs.selectors.cost_files import cost_file, month_rows_expected, period_file
+from apps.costs.selectors.cost_files import cost_file, period_file
 from apps.costs.selectors.cost_reader import covers_platform
 from apps.costs.selectors.costs import (
-    NotPriced,
     Terms,
     Waterfall,
     WorstWorkload,
@@ -81,7 +80,6 @@ from apps.costs.selectors.months import (
     PeriodState,
     adjustment_rows,
     closed_period,
-    days_query,
     gaps_of,
     last_closed_month,
     month_window,
@@ -92,7 +90,6 @@ from apps.costs.selectors.months import (
 from apps.costs.selectors.prices import (
     CapacityValue,
     PriceList,
-    PriceRow,
     capacity_values,
     price_book,
     price_list,
@@ -110,7 +107,6 @@ from apps.costs.selectors.recommendations import (
     kinds_found,
     recommendation,
     recommendation_page,
-    recommendation_sums,
     recommended_at,
     retained_of,
     retained_workloads,

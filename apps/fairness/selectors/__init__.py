@@ -6,7 +6,6 @@ All of it is sums of GPUs of teams, which everybody may see; money and namespace
 from apps.fairness.selectors.explain import FIGURES, OF_TIER_AND_TEAM, explain_fairness
 from apps.fairness.selectors.idle_hours import (
     IdleEntitlement,
-    TeamIdle,
     idle_entitlement,
 )
 from apps.fairness.selectors.rows import (
@@ -24,7 +23,6 @@ from apps.fairness.selectors.rows import (
     TierGlance,
     TierOutcomeRow,
     TierStatement,
-    UnderservedTeam,
     WhatIfReport,
 )
 from apps.fairness.selectors.shares import (

@@ -5,6 +5,7 @@ share of its GPUs for which there is no pod yet; a claim counts nothing, its pod
 """
 
 from collections.abc import Iterable, Mapping
+from functools import partial
 
 from msgspec.structs import replace
 
@@ -98,6 +99,19 @@ def _counted(
     return (Counts.SUPPRESSED, share) if share > EPSILON else (_NOTHING, 0.0)
 
 
+def _item(seen: ObservedObject, owner_kind: str, owner: str) -> "partial[PendingItem]":
+    """Return an observed object as pending: why, since when and for what is to be added."""
+    return partial(
+        PendingItem,
+        kind=seen.kind.short,
+        uid=seen.uid,
+        namespace=seen.namespace,
+        name=seen.name,
+        owner_kind=owner_kind,
+        owner=owner,
+    )
+
+
 def _workload(
     index: ClusterIndex,
     one: QueuedWorkload,
@@ -118,13 +132,7 @@ def _workload(
     )
     counts, share = _counted(index, requests, pods)
     owner_kind, owner = (body.owner_kind, body.owner) if body.owner else ("Workload", seen.name)
-    return PendingItem(
-        kind=seen.kind.short,
-        uid=seen.uid,
-        namespace=seen.namespace,
-        name=seen.name,
-        owner_kind=owner_kind,
-        owner=owner,
+    return _item(seen, owner_kind, owner)(
         since=since(body),
         requests=requests,
         counts=counts,
@@ -173,13 +181,7 @@ def _gang(gangs: Gangs, one: Gang, why: Diagnosis, stood_for: set[Owner]) -> Pen
         owner_kind, owner = (owner_kind, owner) if owner_kind != "Pod" else (kind, seen.name)
     if (seen.namespace, owner_kind, owner) in stood_for:
         counts, share = _NOTHING, 0.0
-    return PendingItem(
-        kind=seen.kind.short,
-        uid=seen.uid,
-        namespace=seen.namespace,
-        name=seen.name,
-        owner_kind=owner_kind,
-        owner=owner,
+    return _item(seen, owner_kind, owner)(
         since=gangs.since(one),
         requests=requests,
         counts=counts,
@@ -214,13 +216,7 @@ def _refused(
             why = refused
         each = index.gpus(body.requests)
         counts = owner not in counted and bool(each) and missing > 0
-        yield PendingItem(
-            kind=seen.kind.short,
-            uid=seen.uid,
-            namespace=seen.namespace,
-            name=seen.name,
-            owner_kind=owner[1],
-            owner=owner[2],
+        yield _item(seen, owner[1], owner[2])(
             since=blocked.since(seen, body),
             requests={r: units * max(missing, 0) for r, units in each.items()},
             counts=Counts.SUPPRESSED if counts else _NOTHING,
@@ -268,13 +264,7 @@ def _claim(
     if of_pod.cause is not Cause.CLAIM:
         sentences = (says("its_pod_waits", requests=requests), *of_pod.sentences)
         why = replace(of_pod, cause=Cause.CLAIM, detail=NOT_ALLOCATABLE, sentences=sentences)
-    return PendingItem(
-        kind=seen.kind.short,
-        uid=seen.uid,
-        namespace=seen.namespace,
-        name=seen.name,
-        owner_kind=pod.owner_kind,
-        owner=pod.owner,
+    return _item(seen, pod.owner_kind, pod.owner)(
         since=body.created,
         requests=requests,
         counts=_NOTHING,

@@ -48,7 +48,6 @@ from apps.pending.selectors.rows import (
     PendingOrder,
     PendingPage,
     PendingRow,
-    PendingSum,
     QueueTimeSums,
     RefreshRow,
     StartTimes,

@@ -272,7 +272,6 @@ def explain_eviction(
         return None
     found = eviction_sums(window, by=PendingGrouping.TEAM, visibility=visibility, filters=filters)
     tiers = eviction_sums(window, by=PendingGrouping.TIER, visibility=visibility, filters=filters)
-    label, meaning, formula = _EVICTIONS[figure]
     allocated = sum(one.allocated for one in tiers)
     preempted, reclaimed = (
         sum(getattr(one, name) for one in found) for name in ("preempted", "reclaimed")
@@ -285,14 +284,11 @@ def explain_eviction(
     }
     units = {"evicted_pods": FigureUnit.COUNT, "eviction_rate": FigureUnit.RATIO}
     given = FigureInput("allocated", "allocated on these tiers", allocated / NANO)
-    return Explained(
-        figure=figure,
-        label=label,
-        meaning=meaning,
-        anchor="pending",
-        value=values[figure],
-        unit=units.get(figure, FigureUnit.GPU_HOURS),
-        formula=formula,
+    return _of_table(
+        _EVICTIONS,
+        figure,
+        values[figure],
+        units.get(figure),
         inputs=(given,) if figure == "eviction_rate" else (),
         columns=(
             RowColumn("team", "Team"),
@@ -312,6 +308,18 @@ def explain_eviction(
         origin="Events of preemption and Kueue's conditions. A pod counts when it ends.",
         nothing="" if values[figure] is not None else "Nothing was lost, or nothing allocated.",
     )
+
+
+def _of_table(
+    table: Mapping[str, tuple[str, str, str]],
+    figure: str,
+    value: Number | None,
+    unit: FigureUnit | None,
+    **shown: Any,
+) -> Explained:
+    label, meaning, formula = table[figure]
+    unit = unit or FigureUnit.GPU_HOURS
+    return Explained(figure, label, meaning, "pending", value, unit, formula, **shown)
 
 
 def explain_partial(
@@ -335,7 +343,6 @@ def explain_partial(
     job = next((one for one in found if one.workload == workload), None)
     if job is None:
         return None
-    label, meaning, formula = _GANGS[figure]
     values: Mapping[str, Number | None] = {
         "partial_gpu_hours": job.held / NANO,
         "partial_gpus": job.holding_gpu_equivalents,
@@ -343,14 +350,11 @@ def explain_partial(
     }
     units = {"partial_gpus": FigureUnit.GPUS, "partial_utilization": FigureUnit.RATIO}
     begins = [max(job.since.timestamp(), pod.bound) for pod in job.holders]
-    return Explained(
-        figure=figure,
-        label=label,
-        meaning=meaning,
-        anchor="pending",
-        value=values[figure],
-        unit=units.get(figure, FigureUnit.GPU_HOURS),
-        formula=formula,
+    return _of_table(
+        _GANGS,
+        figure,
+        values[figure],
+        units.get(figure),
         columns=(
             RowColumn("pod", "Pod"),
             RowColumn("since", "Since", FigureUnit.TIME),

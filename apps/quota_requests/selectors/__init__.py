@@ -1,8 +1,6 @@
 """Reads of quota changes: requests, one with everything, drift, and the audit."""
 
 from apps.quota_requests.selectors.audit import (
-    EVERY_LINE,
-    AuditChecked,
     AuditFilters,
     audit_rows,
     audit_since,
@@ -10,7 +8,6 @@ from apps.quota_requests.selectors.audit import (
     last_audit_check,
 )
 from apps.quota_requests.selectors.requests import (
-    EVERY_REQUEST,
     KeyChange,
     drift_rows,
     key_changes,
@@ -31,10 +28,7 @@ from apps.quota_requests.selectors.review import (
 from apps.quota_requests.selectors.rows import (
     AuditRow,
     CommentRow,
-    DriftRow,
-    ExecutionRow,
     RequestDetail,
-    RequestExtra,
     RequestFilters,
     RequestList,
     RequestRow,

@@ -15,7 +15,6 @@ from apps.quotas.selectors.budgets import (
 )
 from apps.quotas.selectors.commitments import (
     TierCommitment,
-    tier_capacities,
     tier_commitments,
     tier_quotas,
 )

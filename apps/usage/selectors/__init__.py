@@ -24,7 +24,6 @@ from apps.usage.selectors.devices import (
     UnattributedRow,
     device_rows,
     last_readings,
-    node_rows,
     stray_devices,
     unattributed_by_node,
 )
