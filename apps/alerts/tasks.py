@@ -1,8 +1,7 @@
 """Celery entry points: primitives in, one service call, a count out."""
 
-from datetime import UTC, datetime
-
 from celery import shared_task
+from django.utils import timezone
 
 from apps.alerts import services
 
@@ -10,18 +9,14 @@ from apps.alerts import services
 @shared_task(name="alerts.deliver")
 def deliver(**_: object) -> int:
     """Send what is due; what fails is tried again later."""
-    return services.deliver(now=_now(), clock=_now)
+    return services.deliver(now=timezone.now(), clock=timezone.now)
 
 
 @shared_task(name="alerts.prune")
 def prune(**_: object) -> int:
-    return services.prune(now=_now())
+    return services.prune(now=timezone.now())
 
 
 @shared_task(name="alerts.renew_seals")
 def renew_seals(**_: object) -> int:
     return services.renew_seals()
-
-
-def _now() -> datetime:
-    return datetime.now(UTC)

@@ -1,8 +1,7 @@
 """Celery entry points: primitives in, one service call, a count out."""
 
-from datetime import UTC, datetime
-
 from celery import current_app, shared_task
+from django.utils import timezone
 
 from apps.clusters.ports import SourceUnavailable
 from apps.clusters.services import devices
@@ -30,4 +29,4 @@ def schedule_device_checks(**_: object) -> int:
 )
 def check_devices(*, cluster_id: int, **_: object) -> int:
     """Keep what the devices of a cluster say now; return how many are shown."""
-    return devices.store_device_states(cluster_id, datetime.now(UTC))
+    return devices.store_device_states(cluster_id, timezone.now())

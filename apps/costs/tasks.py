@@ -1,8 +1,7 @@
 """Celery entry points: primitives in, one service call, a count out."""
 
-from datetime import UTC, datetime
-
 from celery import shared_task
+from django.utils import timezone
 
 from apps.costs import services
 from apps.costs.services import exports, follow_up, messages, pricing, recommendation_run
@@ -10,12 +9,12 @@ from apps.costs.services import exports, follow_up, messages, pricing, recommend
 
 @shared_task(name="costs.price_hours")
 def price_hours(**_: object) -> int:
-    return services.price_hours(now=datetime.now(UTC))
+    return services.price_hours(now=timezone.now())
 
 
 @shared_task(name="costs.prune")
 def prune(**_: object) -> int:
-    return services.prune() + pricing.fold_workloads(now=datetime.now(UTC))
+    return services.prune() + pricing.fold_workloads(now=timezone.now())
 
 
 @shared_task(name="costs.write_export")
@@ -25,21 +24,21 @@ def write_export(*, export_id: int, **_: object) -> int:
 
 @shared_task(name="costs.tend_exports")
 def tend_exports(**_: object) -> int:
-    return exports.tend_exports(now=datetime.now(UTC))
+    return exports.tend_exports(now=timezone.now())
 
 
 @shared_task(name="costs.keep_closed_files")
 def keep_closed_files(**_: object) -> int:
-    return exports.keep_closed_files(now=datetime.now(UTC))
+    return exports.keep_closed_files(now=timezone.now())
 
 
 @shared_task(name="costs.recommend")
 def recommend(**_: object) -> int:
-    now = datetime.now(UTC)
+    now = timezone.now()
     found = recommendation_run.store_recommendations(now=now)
     return found + follow_up.follow_up_accepted(now=now)
 
 
 @shared_task(name="costs.note_money_alerts")
 def note_money_alerts(**_: object) -> int:
-    return messages.note_money_alerts(now=datetime.now(UTC))
+    return messages.note_money_alerts(now=timezone.now())

@@ -5,6 +5,7 @@ from typing import Any
 
 from celery import shared_task
 from django.core.management import call_command
+from django.utils import timezone
 
 from apps.operations import services
 
@@ -12,13 +13,13 @@ from apps.operations import services
 @shared_task(name="operations.run_doctor")
 def run_doctor(**_: object) -> int:
     """Examine all clusters and keep what was found; return how many findings there are."""
-    return len(services.run_doctor(datetime.now(UTC)).findings)
+    return len(services.run_doctor(timezone.now()).findings)
 
 
 @shared_task(name="operations.gather_alerts")
 def gather_alerts(**_: object) -> int:
     """Say what is new in every room; return how many alerts there are."""
-    return services.gather_alerts(now=datetime.now(UTC))
+    return services.gather_alerts(now=timezone.now())
 
 
 @shared_task(name="operations.clear_sessions")
@@ -31,13 +32,13 @@ def clear_sessions(**_: object) -> int:
 @shared_task(name="operations.send_monthly_reports")
 def send_monthly_reports(**_: object) -> int:
     """Send the reports of the month before; return how many were sent."""
-    return services.send_monthly_reports(now=datetime.now(UTC))
+    return services.send_monthly_reports(now=timezone.now())
 
 
 @shared_task(name="operations.note_heartbeat", bind=True)
 def note_heartbeat(self: Any, **_: object) -> int:
     """Note that beat, broker and a worker are there; `sent_at` is of the message."""
-    now = datetime.now(UTC)
+    now = timezone.now()
     sent_at = getattr(self.request, "sent_at", None)
     services.note_heartbeat(datetime.fromtimestamp(sent_at, UTC) if sent_at else now, now=now)
     return 1

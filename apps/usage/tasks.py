@@ -1,8 +1,9 @@
 """Celery entry points: primitives in, one service call, a count out."""
 
-from datetime import UTC, datetime
+from datetime import datetime
 
 from celery import shared_task
+from django.utils import timezone
 
 from apps.usage import services
 
@@ -13,25 +14,21 @@ def collect_hour(*, cluster_id: int, hour: str, enqueued: str, **_: object) -> i
     return services.collect_enqueued(
         cluster_id,
         datetime.fromisoformat(hour),
-        now=_now(),
+        now=timezone.now(),
         enqueued=datetime.fromisoformat(enqueued),
     )
 
 
 @shared_task(name="usage.schedule_collections")
 def schedule_collections(**_: object) -> int:
-    return services.schedule_collections(now=_now())
+    return services.schedule_collections(now=timezone.now())
 
 
 @shared_task(name="usage.roll_days")
 def roll_days(**_: object) -> int:
-    return services.roll_days(now=_now())
+    return services.roll_days(now=timezone.now())
 
 
 @shared_task(name="usage.prune")
 def prune(**_: object) -> int:
-    return services.prune(now=_now()) + services.forget(now=_now())
-
-
-def _now() -> datetime:
-    return datetime.now(UTC)
+    return services.prune(now=timezone.now()) + services.forget(now=timezone.now())

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
 from functools import reduce
 from operator import or_
@@ -10,7 +10,7 @@ from typing import Any
 
 from django.db.models import Q, QuerySet
 
-from apps.accounts.domain.audit import canonical
+from apps.accounts.domain.audit import AuditRecord, canonical
 from apps.accounts.domain.rows import row_from
 from apps.accounts.models import AuditEntry, AuditHead
 from apps.accounts.permissions import NotAllowed
@@ -155,19 +155,8 @@ def _texts(start: datetime | None, end: datetime | None) -> Iterator[str]:
 
 
 def _record(row: AuditEntry) -> dict[str, Any]:
-    return {
-        "number": row.number,
-        "at": row.at,
-        "actor": row.actor,
-        "origin": row.origin,
-        "action": row.action,
-        "subject": row.subject,
-        "before": _content(row.before),
-        "after": _content(row.after),
-        "note": row.note,
-        "previous": row.previous,
-        "digest": row.digest,
-    }
+    contents = {"before": _content(row.before), "after": _content(row.after)}
+    return {one.name: getattr(row, one.name) for one in fields(AuditRecord)} | contents
 
 
 def _row(row: AuditEntry) -> AuditRow:
