@@ -170,6 +170,7 @@ def _period_state(
             month=month,
             state=MonthState.CLOSED,
             gaps=None,
+            reopen_reason="",
             adjustments=closed.lines,  # type: ignore[attr-defined] # annotated
         )
     if window.end > now:

@@ -12,6 +12,7 @@ import msgspec
 from django.db.models import Q, TextField
 from django.db.models.functions import Cast
 
+from apps.accounts.domain.rows import row_from
 from apps.clusters.domain.devices.dra import is_gpu_class
 from apps.clusters.domain.devices.resource_claims import CLAIM_KIND
 from apps.clusters.domain.observed.objects import (
@@ -141,17 +142,11 @@ def holders(pods: Sequence[LedgerPod]) -> list[BoundPod]:
     """Return who is bound and not over; a claim itself while no pod that is there uses it."""
     used = {claim for pod in pods if pod.ended is None for claim in pod.claims}
     return [
-        BoundPod(
-            uid=pod.uid,
-            namespace=pod.namespace,
-            name=pod.name,
-            owner_kind=pod.owner_kind,
-            owner=pod.owner,
-            node=pod.node,
-            requests=pod.requests,
-            priority_class=pod.priority_class,
+        row_from(
+            BoundPod,
+            pod,
+            group="",
             running=pod.started is not None,
-            bound=pod.bound,
         )
         for pod in pods
         # A claim and the pods that use it hold the same devices: they are counted once.

@@ -10,6 +10,7 @@ import msgspec
 from django.db.models import Q, TextField
 from django.db.models.functions import Cast
 
+from apps.accounts.domain.rows import row_from
 from apps.clusters.domain.pods.kube_objects import NodeState, main_resource
 from apps.clusters.domain.pods.ledger import (
     ClaimAllocationRecord,
@@ -256,13 +257,10 @@ def interval_values(state: NodeState, end: float | None) -> dict[str, Any]:
 
 def node_state_of(row: NodeIntervalRow) -> NodeState:
     """Return the state that an interval's row (read with its node) describes."""
-    return NodeState(
+    return row_from(
+        NodeState,
+        row,
         name=row.node.name,
-        capacity=row.capacity,
-        allocatable=row.allocatable,
-        labels=row.labels,
-        ready=row.ready,
-        schedulable=row.schedulable,
         devices=_offered(row.devices),
     )
 
@@ -270,15 +268,12 @@ def node_state_of(row: NodeIntervalRow) -> NodeState:
 def interval_of(row: NodeIntervalRow, start: float, end: float) -> NodeInterval:
     """Return an interval's row, read with its node, as the part of it within start..end."""
     until = end if row.end is None else min(end, row.end.timestamp())
-    return NodeInterval(
+    return row_from(
+        NodeInterval,
+        row,
         node=row.node.name,
         start=max(start, row.start.timestamp()),
         end=until,
-        capacity=row.capacity,
-        allocatable=row.allocatable,
-        labels=row.labels,
-        ready=row.ready,
-        schedulable=row.schedulable,
         source=PodSource.API,
         devices=_offered(row.devices),
     )
