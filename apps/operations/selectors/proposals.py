@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 from django.db.models import QuerySet
 
+from apps.accounts.domain.rows import row_from
 from apps.accounts.models import AuditEntry
 from apps.accounts.permissions import Visibility
 from apps.clusters.domain.columns import Column
@@ -150,7 +151,4 @@ def _proposals(visibility: Visibility) -> QuerySet[CatalogProposal]:
 
 
 def _proposal(row: CatalogProposal) -> ProposalRow:
-    same = ("id", "kind", "subject", "before", "after", "reason", "state", "author", "created_at")
-    rest = ("decided_by", "decided_at", "decision", "in_file")
-    values = {name: getattr(row, name) for name in (*same, *rest)}
-    return ProposalRow(team=row.team.name, **values)
+    return row_from(ProposalRow, row, team=row.team.name)

@@ -62,11 +62,6 @@ _REVIEWED = [
 ]
 _STUCK = [RequestState.FAILED.value]
 _RETURNED = [RequestState.DRAFT.value, RequestState.CHANGES_ASKED.value]
-_COPIED = (
-    *("source", "namespace", "name", "key", "before", "after", "reason", "needed_by", "until"),
-    *("state", "version", "approvals_needed", "by_rule", "reviewer", "created_at", "changed_at"),
-    *("changed_by", "submitted_at", "decided_at", "applied_at", "reverts_at", "outcome"),
-)
 
 
 def evidence_in(request: ChangeRequest) -> Evidence | None:
@@ -412,7 +407,9 @@ def _may_comment(actor: Actor, request: ChangeRequest) -> bool:
 
 
 def row_of(request: ChangeRequest, drift: str) -> RequestRow:
-    return RequestRow(
+    return row_from(
+        RequestRow,
+        request,
         id=request.pk,
         cluster=request.cluster.name,
         team=request.team.name,
@@ -422,7 +419,6 @@ def row_of(request: ChangeRequest, drift: str) -> RequestRow:
         drift=drift,
         state_since=request.state_since or request.changed_at,
         state_by=request.state_by or request.changed_by,
-        **{name: getattr(request, name) for name in _COPIED},
     )
 
 

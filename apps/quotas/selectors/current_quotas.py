@@ -6,6 +6,7 @@ from datetime import datetime
 from functools import cache
 from math import fsum, inf
 
+from apps.accounts.domain.rows import row_from
 from apps.accounts.permissions import Visibility
 from apps.clusters.domain.observed.objects import ClusterQueueSnapshot, ObservedKind
 from apps.clusters.domain.window import from_seconds
@@ -207,18 +208,13 @@ def _rows(state: QuotaState, page: Sequence[ObservedKey]) -> Iterable[QuotaRow]:
         trend = sums.get(one.ref)
         limit, quota = one.limit or _NO_LIMIT, one.quota
         observed = None if quota is None else quota.observed_hard.get(one.key)
-        yield QuotaRow(
-            cluster=one.cluster,
-            namespace=one.namespace,
-            source=one.source,
-            name=one.name,
-            key=one.key,
+        yield row_from(
+            QuotaRow,
+            one,
             resource=one.meaning.resource,
             tiers=state.tiers(one),
             team=state.team(one),
             unit=state.unit(one),
-            hard=one.hard,
-            used=one.used,
             held=held,
             pending=pending,
             suppressed=suppressed,
@@ -243,9 +239,6 @@ def _rows(state: QuotaState, page: Sequence[ObservedKey]) -> Iterable[QuotaRow]:
             weight=limit.weight,
             cohort=limit.cohort,
             set_at=None if one.set_at is None else from_seconds(one.set_at),
-            as_of=one.as_of,
-            stale=one.stale,
-            from_series=one.from_series,
             team_count=len(state.teams(one)),
         )
 
