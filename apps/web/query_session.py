@@ -287,6 +287,13 @@ def on_cluster(reading: QuerySession, cluster: str) -> QuerySession:
     )
 
 
+def of_everything(reading: QuerySession) -> QuerySession:
+    """Return the reading of a page that no filter narrows; its links keep those of the address."""
+    own = [(key, name) for key in page_query.EVERY for name in getattr(reading.filters, key)]
+    asides = list(dict.fromkeys([*own, *reading.asides]))
+    return replace(reading, filters=Filters(), choices={}, asides=asides)
+
+
 def of_page(reading: QuerySession, *, tier: str = "", team: str = "") -> Filters:
     """Return the filters of a page about one tier or one team, where one is named."""
     own = reading.filters

@@ -1,5 +1,6 @@
 """A page whose figures are still being computed says so, and looks again by itself."""
 
+import re
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -34,6 +35,16 @@ def test_a_figure_that_is_being_computed_is_named_with_how_far_it_is(
     assert f"Computing {figure}: " in page
     assert POLLS in page
     assert f'href="{address.replace("&", "&amp;")}">Refresh</a>' in page
+
+
+def test_a_home_says_it_in_few_words(admin: Client, portal: Portal) -> None:
+    collected_just_now(portal)
+    page = text_of(admin, f"/?{DAILY}")
+    told = re.search(
+        r'id="computing"[^>]*><span title="([^"]+)">Computing (\d) figures?\.</span> <a', page
+    )
+    assert told is not None
+    assert told[1].count(" h.") == int(told[2])
 
 
 def test_it_goes_away_when_the_figure_is_there(admin: Client, portal: Portal) -> None:

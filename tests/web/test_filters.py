@@ -338,3 +338,20 @@ def test_more_names_of_a_filter_need_no_more_queries(path: str, admin: Client) -
             text_of(admin, f"{path}?{HOURLY}&{query}")
         counts.append(len(asked))
     assert counts[1] <= counts[0]
+
+
+def test_tiers_are_narrowed_by_tier_and_have_no_range_to_choose(admin: Client) -> None:
+    page = text_of(admin, "/capacity/tiers/?tier=silver")
+    assert "Remove the filter Tier silver" in page
+    assert [
+        row["tier"] for row in records_of(admin, "/capacity/tiers/?tier=silver&format=csv")
+    ] == ["silver"]
+    assert "days-menu" not in page
+
+
+def test_the_home_of_finance_keeps_filters_that_it_is_not_narrowed_by(
+    portal: Portal, signed_in: SignIn
+) -> None:
+    page = text_of(signed_in(portal.finn), "/?team=vision")
+    assert "Remove the filter Team vision not applied here" in page
+    assert "/costs/?window=7d&amp;team=vision" in page

@@ -1,7 +1,9 @@
 """Tables as people use them: sort by a click, and follow a figure to the pods behind it."""
 
+import re
+
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 
 from tests.web.conftest import DAILY, HOURLY, Screen
 from tests.web.test_browser import sign_in
@@ -86,3 +88,28 @@ def test_on_a_phone_controls_are_behind_a_button_and_rows_are_blocks(
         expect(group).to_be_visible()
 
     screen.visit(served, steps, width=390, scripts=scripts)
+
+
+def test_what_is_being_fetched_is_seen_to_be_within_a_tenth_of_a_second(
+    served: str, screen: Screen
+) -> None:
+    held: list[Route] = []
+
+    def steps(page: Page) -> None:
+        sign_in(page, "cleo", f"/capacity/teams/?{HOURLY}")
+        page.route(re.compile("sort="), held.append)
+        page.locator("#teams").get_by_role("link", name="Team", exact=True).click()
+        results = page.locator("#results")
+        expect(results).to_have_class("htmx-request")
+        expect(results).to_have_css("opacity", "0.55")
+        expect(results).to_have_css("cursor", "progress")
+        after = results.evaluate(
+            "el => { const style = getComputedStyle(el);"
+            " return [style.transitionDelay, style.transitionDuration].map(parseFloat) }"
+        )
+        assert sum(after) <= 0.1
+        held[0].continue_()
+        expect(page.locator("#teams th[aria-sort=ascending]")).to_have_text("Team")
+        expect(results).to_have_css("opacity", "1")
+
+    screen.visit(served, steps)

@@ -335,7 +335,7 @@ _DAY = timedelta(days=1)
 
 @page
 def tier_catalog(request: PageRequest) -> HttpResponseBase:
-    reading = query_session(request)
+    reading = query_session(request, takes=("tier",))
     freshness = freshness_of(reading)
     tiers = [row for row in clusters.tier_rows(visibility=reading.visibility) if row.sharing]
     answers = tier_guide.answered({key: request.GET.get(key, "") for key in request.GET})
@@ -343,12 +343,14 @@ def tier_catalog(request: PageRequest) -> HttpResponseBase:
     sharing = {row.name: GpuSharing(row.sharing or "") for row in tiers}
     fitting = tier_guide.fitting(advice, list(sharing.items())) if advice else []
     best = advice.kinds[0] if advice else None
+    chosen = reading.filters.tier
     facts = _facts(reading, freshness)
+    listed = [row for row in tiers if row.name in chosen] if chosen else tiers
     return respond(
         request,
         reading,
         "catalog",
-        tables=[tier_table(tiers, facts, reading, note=_note(tiers, facts, reading, freshness))],
+        tables=[tier_table(listed, facts, reading, note=_note(listed, facts, reading, freshness))],
         questions=[(q, answers.get(q.key)) for q in tier_guide.QUESTIONS],
         advice=advice,
         asked=bool(answers),

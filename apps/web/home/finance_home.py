@@ -32,7 +32,7 @@ from apps.web.costs.explorer import comparison_problem
 from apps.web.costs.months import LABELS
 from apps.web.home.actions import MOST
 from apps.web.pages import respond
-from apps.web.query_session import PageRequest, QuerySession
+from apps.web.query_session import PageRequest, QuerySession, of_everything
 from apps.web.usage.unused_workloads import Action
 
 _OPEN_TEAMS = 8
@@ -60,7 +60,8 @@ class OpenMonth:
 
 
 def finance_home(request: PageRequest, reading: QuerySession) -> HttpResponseBase:
-    """Answer with the home of finance."""
+    """Answer with the home of finance: of all teams and whole months, whatever the address says."""
+    reading = of_everything(reading)
     months = period_states(now=reading.now, visibility=reading.visibility)
     closed = next((one for one in months if one.state is MonthState.CLOSED), None)
     pending = [one for one in months if one.state is not MonthState.CLOSED]
