@@ -95,9 +95,12 @@ def test_what_is_being_fetched_is_seen_to_be_within_a_tenth_of_a_second(
 ) -> None:
     held: list[Route] = []
 
+    def hold(route: Route) -> None:
+        held.append(route)
+
     def steps(page: Page) -> None:
         sign_in(page, "cleo", f"/capacity/teams/?{HOURLY}")
-        page.route(re.compile("sort="), held.append)
+        page.route(re.compile("sort="), hold)
         page.locator("#teams").get_by_role("link", name="Team", exact=True).click()
         results = page.locator("#results")
         expect(results).to_have_class("htmx-request")
