@@ -11,7 +11,15 @@ RUN npm ci --ignore-scripts --omit=dev --omit=optional
 FROM ${PYTHON_IMAGE} AS packages
 COPY requirements.txt .
 RUN python -m venv /opt/venv \
-    && /opt/venv/bin/pip install --no-cache-dir --disable-pip-version-check -r requirements.txt
+    && /opt/venv/bin/pip install --no-cache-dir --disable-pip-version-check -r requirements.txt \
+    && /opt/venv/bin/pip uninstall --yes --quiet pip
+# What packages bring and the portal never opens: their tests and headers, Arrow's network server,
+# and a second copy of Plotly for notebooks. All others stay: Arrow loads them at its start.
+RUN cd /opt/venv/lib/python3.*/site-packages \
+    && find . -type d -name tests -prune -exec rm -rf {} + \
+    && rm -rf plotly/labextension plotly/package_data/datasets plotly/package_data/*.js \
+    pyarrow/include pyarrow/src pyarrow/libarrow_flight.so.* pyarrow/libarrow_python_flight.so* \
+    pyarrow/_flight.*.so
 
 FROM ${PYTHON_IMAGE}
 ENV PATH=/opt/venv/bin:$PATH PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
