@@ -140,7 +140,7 @@ def test_what_pages_load_is_collected_compressed_under_names_of_its_content(
     subprocess.run(
         [sys.executable, "manage.py", "collectstatic", "--noinput", "--verbosity", "0"],
         cwd=ROOT,
-        env={**kept, **PRODUCTION, "GPUPORTAL_VAR_DIR": str(tmp_path)},
+        env={**kept, **PRODUCTION, "GPUPORTAL_STATIC_DIR": str(tmp_path / "static")},
         check=True,
     )
     folder = tmp_path / "static"

@@ -196,3 +196,15 @@ class AuditHead(models.Model):
 
     def __str__(self) -> str:
         return f"{self.number}:{self.digest}"
+
+
+class ProcessLease(models.Model):
+    """Work that one process of several does at a time; `holder` does it until `lease_until`."""
+
+    name = models.CharField(max_length=300, unique=True)
+    holder = models.CharField(max_length=400, blank=True)
+    lease = models.CharField(max_length=32, blank=True, db_index=True)
+    lease_until = models.DateTimeField(null=True, blank=True)
+
+    def __str__(self) -> str:
+        return f"{self.name} by {self.holder or 'nobody'}"

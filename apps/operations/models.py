@@ -122,3 +122,13 @@ class CatalogProposal(models.Model):
 
     def __str__(self) -> str:
         return f"{self.pk}: {self.kind} {self.subject} of {self.team_id}"
+
+
+class ScheduledRun(models.Model):
+    """When beat last sent a task of its schedule."""
+
+    name = models.CharField(max_length=100, unique=True)
+    last_run_at = models.DateTimeField()
+
+    def __str__(self) -> str:
+        return f"{self.name} at {self.last_run_at}"

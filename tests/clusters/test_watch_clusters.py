@@ -3,7 +3,7 @@
 import logging
 import queue
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,11 +13,32 @@ from django.db import DatabaseError
 from apps.clusters.domain.window import from_seconds
 from apps.clusters.models import Cluster
 from apps.clusters.ports import ClusterSource, SourceRejected
-from apps.clusters.services.watch.follow import WatchedCluster, Watchers, watch_cluster
+from apps.clusters.services.watch.follow import WatchedCluster, WatchRun, watch_cluster
+from apps.clusters.services.watch.shares import ClusterShare
+from apps.clusters.services.watch.watchers import Watchers
 from tests.clusters.fakes.fake_cluster import FakeCluster
 from tests.clusters.kube_factories import T0
 
 DEADLINE_SECONDS = 30
+
+
+class WholeShare(ClusterShare):
+    """One process alone, without a database."""
+
+    def __init__(self) -> None:
+        self.left: list[str] = []
+
+    def settle(self, clusters: Collection[str]) -> set[str]:
+        return set(clusters)
+
+    def give_back(self, clusters: Collection[str]) -> None:
+        self.left += clusters
+
+    def leave(self, clusters: Collection[str]) -> None:
+        self.left += clusters
+
+    def may_write(self, cluster: str) -> bool:
+        return True
 
 
 @dataclass
@@ -35,7 +56,8 @@ class World:
             raise self.failures.pop()
         return [WatchedCluster(name, entry) for name, entry in list(self.clusters.items())]
 
-    def watch(self, name: str, stop: threading.Event) -> None:
+    def watch(self, name: str, stop: threading.Event, may_write: Callable[[], bool]) -> None:
+        assert may_write()
         self.told.put(f"+{name}")
         if name != "dies":
             stop.wait(DEADLINE_SECONDS)
@@ -43,7 +65,12 @@ class World:
 
     def __enter__(self) -> "World":
         watchers = Watchers(
-            self.watch, self.stop, self.name, catalog=self.catalog, catalog_seconds=0.01
+            self.watch,
+            self.stop,
+            WholeShare(),
+            self.name,
+            catalog=self.catalog,
+            catalog_seconds=0.01,
         )
         self._thread = threading.Thread(target=watchers.run)
         self._thread.start()
@@ -94,6 +121,10 @@ def test_a_catalog_that_cannot_be_read_is_read_later() -> None:
         assert world.next() == ["+a"]
 
 
+def _run(stop: threading.Event) -> WatchRun:
+    return WatchRun(lambda: from_seconds(T0), stop)
+
+
 @pytest.mark.django_db
 def test_what_ends_a_watch_is_said(caplog: pytest.LogCaptureFixture) -> None:
     Cluster.objects.create(name="west", kubernetes={"api_server": "x"})
@@ -106,12 +137,10 @@ def test_what_ends_a_watch_is_said(caplog: pytest.LogCaptureFixture) -> None:
 
     with caplog.at_level(logging.INFO):
         for opener in (refused, broken, lambda cluster: None):
-            watch_cluster("west", threading.Event(), clock=lambda: from_seconds(T0), opener=opener)
+            watch_cluster("west", _run(threading.Event()), opener=opener)
         stopped = threading.Event()
         stopped.set()
-        watch_cluster(
-            "west", stopped, clock=lambda: from_seconds(T0), opener=lambda _: FakeCluster()
-        )
+        watch_cluster("west", _run(stopped), opener=lambda _: FakeCluster())
     assert "west cannot be watched: the kubeconfig is not there" in caplog.text
     assert "ZeroDivisionError" in caplog.text
     assert "has no kubernetes entry" in caplog.text

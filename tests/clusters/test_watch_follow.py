@@ -14,9 +14,9 @@ from apps.clusters.adapters.kubernetes.api import KubernetesApi
 from apps.clusters.domain.window import from_seconds
 from apps.clusters.models import Cluster, Namespace, NodeInterval, Pod, WatchCoverage
 from apps.clusters.ports import Listing, SourceRejected, SourceUnavailable
-from apps.clusters.services.watch.follow import _persist, follow
+from apps.clusters.services.watch.follow import WatchRun, follow
 from apps.clusters.services.watch.informer import NAMESPACES, NODES, PODS
-from apps.clusters.services.watch.streams import LONGEST_DELAY_SECONDS
+from apps.clusters.services.watch.streams import REFUSED_DELAY_SECONDS
 from tests.clusters.fakes.fake_cluster import FakeCluster
 from tests.clusters.kube_factories import GPU, T0, node, pod, running, status, terminated
 from tests.recorded_api import Answer, RecordedApi, Request, recorded, serving
@@ -47,6 +47,9 @@ class Driver:
     def clock(self) -> datetime:
         return from_seconds(next(self._seconds))
 
+    def may_write(self) -> bool:
+        return True
+
     def wait(self, seconds: float) -> object:
         self.waits.append(seconds)
         return self.stop.wait(0.01)
@@ -73,7 +76,11 @@ class Driver:
         thread = threading.Thread(target=run)
         thread.start()
         try:
-            follow(cluster, self.source, self.clock, self.stop, wait=self.wait, flush_seconds=0.02)
+            follow(
+                cluster,
+                self.source,
+                WatchRun(self.clock, self.stop, self.may_write, self.wait, flush_seconds=0.02),
+            )
         finally:
             self.stop.set()
             thread.join()
@@ -172,7 +179,7 @@ def test_a_refusal_is_waited_out_for_ever(
     with caplog.at_level(logging.WARNING):
         driver.follow(cluster, play)
     assert Pod.objects.count() == 1
-    assert LONGEST_DELAY_SECONDS in driver.waits
+    assert REFUSED_DELAY_SECONDS in driver.waits
     assert "the account lacks the verb list on pods; a person must act" in caplog.text
 
 
@@ -227,7 +234,8 @@ def test_a_database_that_is_away_is_waited_for() -> None:
             raise answer
         return answer
 
-    assert _persist(work, stop, waits.append) == "done"
+    run = WatchRun(lambda: from_seconds(T0), stop, wait=waits.append)
+    assert run.persist(work) == "done"
     assert waits == [1.0, 2.0, 4.0]
 
 
@@ -238,7 +246,28 @@ def test_a_stop_does_not_wait_for_a_database_that_is_away() -> None:
     def work() -> None:
         raise OperationalError("away")
 
-    assert _persist(work, stop, stop.wait) is None
+    assert WatchRun(lambda: from_seconds(T0), stop).persist(work) is None
+
+
+def test_nothing_is_written_while_another_process_may_be_watching(cluster: Cluster) -> None:
+    source = _fake()
+    mine = threading.Event()
+    driver = Driver(source)
+    driver.may_write = mine.is_set  # type: ignore[method-assign]
+
+    def play(driver: Driver) -> None:
+        driver.until(lambda: len(driver.waits) >= 3)
+        assert ("list", PODS) not in source.calls
+        mine.set()
+        driver.delivered(PODS)
+        source.put(PODS, pod())
+        driver.delivered(PODS)
+        mine.clear()
+        source.put(PODS, pod(uid="uid-2", name="late"))
+        driver.delivered(PODS)
+
+    driver.follow(cluster, play)
+    assert [one.name for one in Pod.objects.all()] == [pod()["metadata"]["name"]]
 
 
 # ---------------------------------------------------------------- the recorded server

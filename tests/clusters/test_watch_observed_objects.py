@@ -1,5 +1,7 @@
 """What explains waiting, as `watch` follows it: streams, restarts, refusals, history, events."""
 
+import itertools
+import threading
 from typing import Any
 
 import pytest
@@ -29,7 +31,7 @@ from apps.clusters.services.watch.collections import (
     WatchEvent,
     WatchSilent,
 )
-from apps.clusters.services.watch.follow import snapshot
+from apps.clusters.services.watch.follow import DISCOVER_SECONDS, snapshot
 from apps.clusters.services.watch.informer import NODES, PODS, Informer
 from apps.clusters.services.watch.object_rows import observed_objects
 from tests.clusters.fakes.fake_cluster import FakeCluster
@@ -419,15 +421,43 @@ def test_a_collection_that_breaks_does_not_hold_up_the_span(cluster: Cluster) ->
     assert found.nodes == 1
 
 
-def test_streams_bring_what_explains_pending(cluster: Cluster) -> None:
-    source = FakeCluster(patience=0.02)
-    source.put(NODES, node())
+def _kueue(source: FakeCluster) -> None:
+    """Have the server serve the queues of Kueue."""
     versions = [{"version": "v1beta2"}]
     group = {"metadata": {"name": "kueue.x-k8s.io", "uid": "g"}, "versions": versions}
     source.put("/apis", group)
     names = [{"name": "clusterqueues"}, {"name": "clusterqueues/status"}]
     served = {"metadata": {"name": "v1beta2", "uid": "v"}, "resources": names}
     source.put("/apis/kueue.x-k8s.io", served)
+
+
+def test_queues_that_come_later_are_followed_and_pods_meanwhile(cluster: Cluster) -> None:
+    source = FakeCluster(patience=0.02)
+    source.put(NODES, node())
+
+    def play(driver: Driver) -> None:
+        driver.delivered(PODS)
+        source.put(QUEUES, {"metadata": {"uid": "q", "name": "cq"}, "spec": {}})
+        _kueue(source)
+        driver._seconds = itertools.count(T0 + 200 + DISCOVER_SECONDS, 0.01)
+        driver.delivered(QUEUES)
+        source.remove("/apis", "g")
+        driver._seconds = itertools.count(T0 + 300 + 2 * DISCOVER_SECONDS, 0.01)
+        driver.until(lambda: not any(QUEUES in one.name for one in threading.enumerate()))
+        driver.delivered(PODS)
+
+    Driver(source).follow(cluster, play)
+    assert not observed_objects(cluster.pk, [ObservedKind.CLUSTER_QUEUE])
+    assert ObservedObjectRow.objects.get(kind=ObservedKind.CLUSTER_QUEUE.value).gone_at is not None
+    # The pods were listed once: their stream went on.
+    assert source.calls.count(("list", PODS)) == 1
+    assert source.calls.count(("list", QUEUES)) == 1
+
+
+def test_streams_bring_what_explains_pending(cluster: Cluster) -> None:
+    source = FakeCluster(patience=0.02)
+    source.put(NODES, node())
+    _kueue(source)
 
     def play(driver: Driver) -> None:
         driver.delivered(QUEUES)

@@ -54,7 +54,7 @@ from apps.clusters.services.watch.follow import (
     Snapshot,
     UnknownWatchCluster,
     WatchedCluster,
-    Watchers,
+    WatchRun,
     clusters_to_watch,
     follow,
     snapshot,
@@ -62,4 +62,6 @@ from apps.clusters.services.watch.follow import (
     watch_cluster,
 )
 from apps.clusters.services.watch.object_rows import observed_objects
+from apps.clusters.services.watch.shares import ClusterShare
 from apps.clusters.services.watch.streams import GAP_SECONDS, SILENT_SECONDS
+from apps.clusters.services.watch.watchers import Watchers

@@ -146,10 +146,23 @@ def diagnose_pending(cluster_id: int) -> int:
     return pending.refresh(cluster_id, now=datetime.now(UTC))
 
 
-def clusters_to_diagnose(name: str | None = None) -> list[int]:
-    """Return the ids of the active clusters, or of the one of that name. One query."""
+def _everywhere(_: str) -> bool:
+    return True
+
+
+def clusters_to_diagnose(
+    name: str | None = None, is_watched_here: Callable[[str], bool] = _everywhere
+) -> list[int]:
+    """Return the ids of the active clusters, or of the one of that name. One query.
+
+    Of clusters with an API server only those that this process watches.
+    """
     rows = Cluster.objects.filter(active=True).order_by("pk")
-    return list((rows.filter(name=name) if name else rows).values_list("pk", flat=True))
+    return [
+        row.pk
+        for row in (rows.filter(name=name) if name else rows)
+        if not row.kubernetes or is_watched_here(row.name)
+    ]
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,13 +4,12 @@ import logging
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from datetime import datetime
-from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
-from django.db import DatabaseError, InterfaceError, OperationalError, connection
+from django.db import InterfaceError, OperationalError, connection
 
 from apps.clusters.domain.observed.pods import explains_pending
 from apps.clusters.gateways import cluster_source
@@ -40,13 +39,11 @@ FLUSH_SECONDS = 1.0
 MOST_AT_ONCE = 1000
 # Somebody may install Kueue or upgrade the server while this runs.
 DISCOVER_SECONDS = 600.0
-# Bounded: while the database is away, streams stop reading instead of filling memory.
 _QUEUE_LENGTH = 10_000
 _JOIN_SECONDS = 5.0
 
 T = TypeVar("T")
 
-CATALOG_SECONDS = 30.0
 Opener = Callable[[Cluster], ClusterSource | None]
 Clock = Callable[[], datetime]
 
@@ -127,136 +124,187 @@ def _explained(source: ClusterSource, sources: Sources, at: float) -> Iterator[I
         yield item
 
 
-def follow(
-    cluster: Cluster,
-    source: ClusterSource,
-    clock: Callable[[], datetime],
-    stop: threading.Event,
-    *,
-    wait: Callable[[float], object] | None = None,
-    flush_seconds: float = FLUSH_SECONDS,
-) -> None:
-    """Keep the ledger of a cluster up to date until `stop` is set.
+def _always() -> bool:
+    return True
 
-    One thread reads each collection, this one writes: what arrived within `flush_seconds`, or 1000
-    changes, at once. An outage of the API server or of the database is retried for ever (`wait`
-    sleeps so many seconds or until the stop). After a stop it ends within seconds, with all that
-    had arrived written. It also ends when the server has other optional collections than before, as
-    after an upgrade: the caller then starts it again.
+
+@dataclass(frozen=True, slots=True)
+class WatchRun:
+    """How a watch runs: until `stop` is set, and writing only while `may_write` says yes.
+
+    `wait` sleeps so many seconds or until the stop; what arrives within `flush_seconds` is written
+    at once.
     """
-    wait = wait or stop.wait
-    found = _await_discovery(source, clock, stop, wait)
+
+    clock: Clock
+    stop: threading.Event
+    may_write: Callable[[], bool] = _always
+    wait: Callable[[float], object] | None = None
+    flush_seconds: float = FLUSH_SECONDS
+
+    def sleep(self, seconds: float) -> None:
+        (self.wait or self.stop.wait)(seconds)
+
+    def persist(self, work: Callable[[], T]) -> T | None:
+        """Do `work` as soon as the database lets it and it is ours; None when stopped before.
+
+        While the database is away the right to write cannot be renewed: both must come back.
+        """
+        delay = FIRST_DELAY_SECONDS
+        while True:
+            try:
+                if self.may_write():
+                    return work()
+                reason = "the right to write has not been renewed"
+            except (OperationalError, InterfaceError) as error:
+                # Django opens a new connection only after the broken one is closed.
+                connection.close_if_unusable_or_obsolete()
+                reason = f"the database is away ({error})"
+            if self.stop.is_set():
+                logger.warning("stopped before the database could be written: %s", reason)
+                return None
+            logger.warning("%s; trying again in %.0f s", reason, delay)
+            self.sleep(delay)
+            delay = min(delay * 2, LONGEST_DELAY_SECONDS)
+
+
+class _Streams:
+    """The streams of one cluster, each in its thread; what they tell arrives in `inbox`."""
+
+    def __init__(self, cluster: str, source: ClusterSource, run: WatchRun) -> None:
+        # Bounded: while the database is away, streams stop reading instead of filling memory.
+        self.inbox: queue.Queue[Item] = queue.Queue(maxsize=_QUEUE_LENGTH)
+        self._cluster, self._source, self._run = cluster, source, run
+        self._running: dict[str, _Running] = {}
+
+    def serve(self, found: "_Discovered") -> None:
+        """Begin what is served and not followed yet, end what is served no more."""
+        paths = (*COLLECTIONS, *found.optional)
+        for path in self._running.keys() - set(paths):
+            # Its watch may last for a minute: nobody waits for it.
+            self._running.pop(path).ended.set()
+        for path in paths:
+            if path not in self._running:
+                self._running[path] = self._begun(path, optional=path in found.optional)
+
+    def list_again(self) -> None:
+        """Have every collection listed anew."""
+        for running in self._running.values():
+            running.stream.relist.set()
+
+    def check_alive(self) -> None:
+        """Raise when a reader died of a programming error: half a watch must not look like one."""
+        for thread in (running.thread for running in self._running.values()):
+            if not thread.is_alive() and not self._run.stop.is_set():
+                raise RuntimeError(f"{thread.name} ended unexpectedly; see the log above")
+
+    def end(self) -> None:
+        """End all streams and close the source; raises nothing."""
+        for running in self._running.values():
+            running.ended.set()
+        self._source.close()
+        for running in self._running.values():
+            running.thread.join(_JOIN_SECONDS)
+
+    def _begun(self, path: str, *, optional: bool) -> "_Running":
+        ended = threading.Event()
+        stream = Stream(
+            self._cluster,
+            path,
+            source=self._source,
+            events=self.inbox,
+            clock=self._run.clock,
+            stopped=lambda: self._run.stop.is_set() or ended.is_set(),
+            wait=self._run.sleep,
+            optional=optional,
+            keep=explains_pending if path == EVENTS else None,
+        )
+        name = f"watch {self._cluster} {path}"
+        thread = threading.Thread(target=stream.run, name=name, daemon=True)
+        thread.start()
+        return _Running(stream, thread, ended)
+
+
+class _Running(NamedTuple):
+    stream: Stream
+    thread: threading.Thread
+    ended: threading.Event
+
+
+def follow(cluster: Cluster, source: ClusterSource, run: WatchRun) -> None:
+    """Keep the ledger of a cluster up to date until the run is stopped.
+
+    One thread reads each collection, this one writes: what arrived within the flush time, or 1000
+    changes, at once. An outage of the API server or of the database is retried for ever. After a
+    stop it ends within seconds, with all that had arrived written. Collections that explain pending
+    work may come and go meanwhile. It also ends when those of claims do, as after an upgrade of the
+    server: the caller then starts it again.
+    """
+    found = _await_discovery(source, run)
     if found is None:
         source.close()
         return
     served, refused = found
-    inbox: queue.Queue[Item] = queue.Queue(maxsize=_QUEUE_LENGTH)
-    ended = threading.Event()
-
-    def stopped() -> bool:
-        return stop.is_set() or ended.is_set()
-
-    stream = partial(
-        Stream, cluster.name, source=source, events=inbox, clock=clock, stopped=stopped, wait=wait
-    )
-    streams = _streams(served, stream)
-    due = clock().timestamp() + DISCOVER_SECONDS
-    threads = [_thread(stream) for stream in streams]
+    streams = _Streams(cluster.name, source, run)
+    due = run.clock().timestamp() + DISCOVER_SECONDS
     try:
-        informer = _persist(
-            lambda: Informer(cluster.pk, source, served.claims, served.sources), stop, wait
-        )
+        informer = run.persist(lambda: Informer(cluster.pk, source, served.claims, served.sources))
         if informer is None:
             return
         # Streams begin after the rows were read: whatever they show is newer than these.
-        _persist_batch(informer, refused, streams, stop, wait)
-        for thread in threads:
-            thread.start()
-        while not stop.is_set():
-            batch = _gather(inbox, stop, flush_seconds)
-            _persist_batch(informer, batch, streams, stop, wait)
-            _check_alive(threads, stop)
-            if clock().timestamp() >= due:
+        _persist_batch(informer, refused, streams, run)
+        streams.serve(served)
+        while not run.stop.is_set():
+            batch = _gather(streams.inbox, run.stop, run.flush_seconds)
+            _persist_batch(informer, batch, streams, run)
+            streams.check_alive()
+            if run.clock().timestamp() >= due:
                 due += DISCOVER_SECONDS
-                if _is_outdated(served, source, cluster.name):
+                before, served = served, _served_now(served, source, cluster.name)
+                if served.claims != before.claims:
                     break
+                if served.sources.paths != before.sources.paths:
+                    informer.serve(served.sources)
+                    streams.serve(served)
         # The next watch lists everything, but would not know when these changes happened.
-        _persist_batch(informer, _arrived(inbox), streams, stop, wait)
+        _persist_batch(informer, _arrived(streams.inbox), streams, run)
     finally:
-        ended.set()
-        source.close()
-        _join(threads)
+        streams.end()
 
 
-def _join(threads: Iterable[threading.Thread]) -> None:
-    """Wait for the threads that were started to end."""
-    for thread in threads:
-        if thread.ident is not None:
-            thread.join(_JOIN_SECONDS)
-
-
-def _streams(found: _Discovered, stream: Callable[..., Stream]) -> list[Stream]:
-    """Return a stream for each collection, made by `stream`; none is begun."""
-    return [
-        stream(
-            path=path,
-            optional=path in found.optional,
-            keep=explains_pending if path == EVENTS else None,
-        )
-        for path in (*COLLECTIONS, *found.optional)
-    ]
-
-
-def _thread(stream: Stream) -> threading.Thread:
-    name = f"watch {stream.cluster} {stream.path}"
-    return threading.Thread(target=stream.run, name=name, daemon=True)
-
-
-def _await_discovery(
-    source: ClusterSource,
-    clock: Callable[[], datetime],
-    stop: threading.Event,
-    wait: Callable[[float], object],
-) -> tuple[_Discovered, list[Item]] | None:
+def _await_discovery(source: ClusterSource, run: WatchRun) -> tuple[_Discovered, list[Item]] | None:
     """Return what `_discovered` does as soon as the server answers; None when stopped before."""
     delay = FIRST_DELAY_SECONDS
-    while not stop.is_set():
+    while not run.stop.is_set():
         try:
-            return _discovered(source, clock().timestamp())
+            return _discovered(source, run.clock().timestamp())
         except SourceUnavailable as error:
             pause = max(delay, wait_requested(error))
             logger.warning("%s; trying again in %.0f s", error, pause)
-            wait(pause)
+            run.sleep(pause)
             delay = min(delay * 2, LONGEST_DELAY_SECONDS)
     return None
 
 
-def _is_outdated(before: _Discovered, source: ClusterSource, cluster: str) -> bool:
-    """Say whether the server has other optional collections now; no where it does not tell."""
+def _served_now(before: _Discovered, source: ClusterSource, cluster: str) -> _Discovered:
+    """Return the optional collections that the server has now; as before where it does not tell."""
     try:
         claims = discovered_claims(source)
         found = _Discovered(claims, discovered_sources(source, claims))
     except (SourceRejected, SourceUnavailable) as error:
         logger.debug("cluster %s: not discovered: %s", cluster, error)
-        return False
-    if set(found.optional) != set(before.optional):
-        logger.info("cluster %s: other collections are served; beginning anew", cluster)
-        return True
-    return False
+        return before
+    if set(found.optional) == set(before.optional):
+        return before
+    logger.info("cluster %s: other collections are served", cluster)
+    return found
 
 
-def _persist_batch(
-    informer: Informer,
-    batch: list[Item],
-    streams: list[Stream],
-    stop: threading.Event,
-    wait: Callable[[float], object],
-) -> None:
-    if _persist(lambda: informer.apply(batch), stop, wait):
+def _persist_batch(informer: Informer, batch: list[Item], streams: _Streams, run: WatchRun) -> None:
+    if run.persist(lambda: informer.apply(batch)):
         logger.info("the catalog's tiers name other resources or labels: listing again")
-        for stream in streams:
-            stream.relist.set()
-    _persist(informer.write, stop, wait)
+        streams.list_again()
+    run.persist(informer.write)
 
 
 def _gather(inbox: "queue.Queue[Item]", stop: threading.Event, seconds: float) -> list[Item]:
@@ -275,32 +323,6 @@ def _gather(inbox: "queue.Queue[Item]", stop: threading.Event, seconds: float) -
 def _arrived(inbox: "queue.Queue[Item]") -> list[Item]:
     """Return all changes that are ready to be written, without blocking for more."""
     return [inbox.get_nowait() for _ in range(inbox.qsize())]
-
-
-def _persist(
-    work: Callable[[], T], stop: threading.Event, wait: Callable[[float], object]
-) -> T | None:
-    """Do `work` until the database lets it; None when stopped meanwhile."""
-    delay = FIRST_DELAY_SECONDS
-    while True:
-        try:
-            return work()
-        except (OperationalError, InterfaceError) as error:
-            # Django opens a new connection only after the broken one is closed.
-            connection.close_if_unusable_or_obsolete()
-            if stop.is_set():
-                logger.warning("stopped before the database could be written: %s", error)
-                return None
-            logger.warning("the database is away (%s); trying again in %.0f s", error, delay)
-            wait(delay)
-            delay = min(delay * 2, LONGEST_DELAY_SECONDS)
-
-
-def _check_alive(threads: list[threading.Thread], stop: threading.Event) -> None:
-    """Raise when a reader died of a programming error: half a watch must not look like one."""
-    for thread in threads:
-        if not thread.is_alive() and not stop.is_set():
-            raise RuntimeError(f"{thread.name} ended unexpectedly; see the log above")
 
 
 class UnknownWatchCluster(Exception):
@@ -342,87 +364,19 @@ def snapshot_cluster(name: str, *, now: datetime, opener: Opener = cluster_sourc
         source.close()
 
 
-def watch_cluster(
-    name: str, stop: threading.Event, *, clock: Clock, opener: Opener = cluster_source
-) -> None:
-    """Follow a cluster until `stop` is set, or until that cannot go on; says why in the log."""
+def watch_cluster(name: str, run: WatchRun, *, opener: Opener = cluster_source) -> None:
+    """Follow a cluster until the run is stopped, or until it cannot go on; says why in the log."""
     logger.info("cluster %s: watching", name)
     try:
         cluster = Cluster.objects.get(name=name)
-        follow(cluster, _opened(cluster, opener), clock, stop)
+        while not run.stop.is_set():
+            follow(cluster, _opened(cluster, opener), run)
     except SourceRejected as error:
         logger.error("cluster %s cannot be watched: %s", name, error)  # noqa: TRY400
     except Exception:
         # Whatever it is, the other clusters go on, and this one is taken up again.
         logger.exception("cluster %s: the watch broke; it is started again", name)
     logger.info("cluster %s: no longer watching", name)
-
-
-@dataclass(slots=True)
-class Watchers:
-    """One thread for each cluster that has an API server, kept in step with the catalog.
-
-    A cluster that is loaded, changed or dropped while this runs is taken up, taken up anew or
-    let go at the next look; so is one whose watch ended by itself. `watch` follows the cluster
-    of a name until an event is set, `catalog` tells what there is; `name` picks one cluster.
-    """
-
-    watch: Callable[[str, threading.Event], None]
-    stop: threading.Event
-    name: str | None = None
-    catalog: Callable[[], list[WatchedCluster]] = clusters_to_watch
-    catalog_seconds: float = CATALOG_SECONDS
-    _running: dict[str, "_Watch"] = field(default_factory=dict)
-
-    def run(self) -> None:
-        """Watch until `stop` is set; all threads have ended when this returns."""
-        while not self.stop.is_set():
-            try:
-                self._keep_in_step()
-            except DatabaseError as error:
-                logger.warning("the catalog cannot be read now: %s", error)
-                connection.close_if_unusable_or_obsolete()
-            self.stop.wait(self.catalog_seconds)
-        for watch in self._running.values():
-            watch.stop.set()
-        for watch in self._running.values():
-            watch.thread.join()
-
-    def _keep_in_step(self) -> None:
-        clusters = {
-            cluster.name: cluster.kubernetes
-            for cluster in self.catalog()
-            if cluster.kubernetes and self.name in {None, cluster.name}
-        }
-        for name, watch in list(self._running.items()):
-            # Another address or other credentials need new clients, so the watch begins anew.
-            if clusters.get(name) != watch.kubernetes or not watch.thread.is_alive():
-                watch.stop.set()
-                watch.thread.join()
-                del self._running[name]
-        for name in sorted(clusters.keys() - self._running.keys()):
-            self._running[name] = self._start(name, clusters[name])
-
-    def _start(self, name: str, kubernetes: Mapping[str, Any]) -> "_Watch":
-        stop = threading.Event()
-
-        def run() -> None:
-            try:
-                self.watch(name, stop)
-            finally:
-                # Django closes the connections of requests, not those of our own threads.
-                connection.close()
-
-        thread = threading.Thread(target=run, name=f"watch {name}")
-        thread.start()
-        return _Watch(kubernetes, thread, stop)
-
-
-@dataclass(frozen=True, slots=True)
-class _Watch:
-    kubernetes: Mapping[str, Any]
-    thread: threading.Thread
-    stop: threading.Event
 
 
 def _opened(cluster: Cluster, opener: Opener) -> ClusterSource:

@@ -125,6 +125,10 @@ class Informer:
 
     # ------------------------------------------------------------ taking in
 
+    def serve(self, sources: Sources) -> None:
+        """Take in that the server has other collections that explain pending work than before."""
+        self._objects.serve(sources)
+
     def apply(self, batch: Sequence[Item]) -> bool:
         """Apply a batch, in order. Return whether the catalog now needs everything listed anew.
 

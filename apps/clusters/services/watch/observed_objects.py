@@ -228,9 +228,7 @@ class ObjectWatch:
         self.templates: dict[tuple[str, str], Mapping[str, float]] = {}
         self.use = NodeUse()
         self._events = EventStore(self.store, around.is_ledger_pod)
-        self._sources = sources
         self._around = around
-        self._refusals = dict(sources.refusals or {})
         self._silent: dict[str, str] = {}
         self._nodes = ObservedStore[_Node](
             lambda node: node.name, indexes={"uid": lambda node: (node.uid,)}
@@ -238,11 +236,15 @@ class ObjectWatch:
         # Objects that name claims: what they ask for may become known later.
         self._naming = {kind: ObservedStore[Object](uid_of) for kind in _NAMES_CLAIMS}
         self._templates_changed = False
-        self._unserved: frozenset[ObservedKind] | None = frozenset(
-            kind
-            for kind in ObservedKind
-            if kind not in _OF_THE_LEDGER | set(sources.kinds.values())
-        )
+        self.serve(sources)
+
+    def serve(self, sources: Sources) -> None:
+        """Take in which collections the server has from now on; what others held is gone."""
+        self._sources = sources
+        self._refusals = dict(sources.refusals or {})
+        self._silent = {p: why for p, why in self._silent.items() if p in sources.paths}
+        served = _OF_THE_LEDGER | set(sources.kinds.values())
+        self._unserved: frozenset[ObservedKind] | None = frozenset(ObservedKind) - served
 
     def follows(self, path: str) -> bool:
         """Say whether a collection is read for this alone."""

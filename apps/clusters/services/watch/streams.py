@@ -27,7 +27,9 @@ PROMPT_SECONDS = 5.0
 
 logger = logging.getLogger(__name__)
 FIRST_DELAY_SECONDS = 1.0
-LONGEST_DELAY_SECONDS = 60.0
+# A server that is back is heard within this time.
+LONGEST_DELAY_SECONDS = 8.0
+REFUSED_DELAY_SECONDS = 60.0
 CREDENTIALS_DELAY_SECONDS = 10.0
 MOST_WAIT_SECONDS = 300.0
 _PUT_SECONDS = 1.0
@@ -212,7 +214,7 @@ class Stream:
                 # A person has to give the right: asking sooner changes nothing. Credentials are
                 # replaced by machines, and a file that changed is read for the next request.
                 self._delay = (
-                    CREDENTIALS_DELAY_SECONDS if error.credentials else LONGEST_DELAY_SECONDS
+                    CREDENTIALS_DELAY_SECONDS if error.credentials else REFUSED_DELAY_SECONDS
                 )
                 if not self._hand_on(WatchForbidden(self.path, self._now(), str(error))):
                     return

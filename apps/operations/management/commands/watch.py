@@ -3,21 +3,26 @@
 import logging
 import signal
 import threading
+from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
+from apps.accounts.services.process_leases import ProcessLeases
 from apps.clusters.ports import SourceRejected, SourceUnavailable
 from apps.clusters.services import (
+    ClusterShare,
     UnknownWatchCluster,
     WatchedCluster,
     Watchers,
+    WatchRun,
     clusters_to_watch,
     snapshot_cluster,
     watch_cluster,
 )
-from apps.operations.services.deriving import PendingRefresher
+from apps.operations.services.deriving import PendingRefresher, clusters_to_diagnose
 from gpuportal.metrics_server import serve
 
 logger = logging.getLogger(__name__)
@@ -25,8 +30,12 @@ logger = logging.getLogger(__name__)
 _JOIN_SECONDS = 10.0
 
 
-def _watch(name: str, stop: threading.Event) -> None:
-    watch_cluster(name, stop, clock=lambda: datetime.now(UTC))
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+def _watch(name: str, stop: threading.Event, may_write: Callable[[], bool]) -> None:
+    watch_cluster(name, WatchRun(_now, stop, may_write))
 
 
 class Command(BaseCommand):
@@ -77,9 +86,11 @@ class Command(BaseCommand):
         for number in before:
             signal.signal(number, lambda *_: stop.set())
         serve()
-        looks = PendingRefresher(stop, name).start()
+        share = ClusterShare(ProcessLeases(), one_only=name is not None)
+        ours = partial(clusters_to_diagnose, is_watched_here=share.may_write)
+        looks = PendingRefresher(stop, name, ours).start()
         try:
-            Watchers(_watch, stop, name).run()
+            Watchers(_watch, stop, share, name).run()
         finally:
             stop.set()
             looks.join(_JOIN_SECONDS)
