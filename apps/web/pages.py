@@ -23,7 +23,7 @@ from apps.operations.selectors import Computing, DerivedFigure, computing
 from apps.usage.selectors import CursorRefused, GroupingRefused
 from apps.web.components.charts import Chart
 from apps.web.components.drawings import Drawing
-from apps.web.components.page_query import path_of
+from apps.web.components.page_query import href, path_of
 from apps.web.components.table_arrangement import arranged, remember_columns
 from apps.web.components.table_rendering import csv_response
 from apps.web.components.tables import Table
@@ -203,8 +203,8 @@ def respond(
     table ID, of the page, a chart or a drawing, with the rows of all its pages. A template finds
     a drawing by its id with underscores: `drawings.team_shares`.
     """
-    drawn, pictures = list(charts), list(drawings)
-    ordered = arranged(tables, request)
+    drawn, pictures, path = list(charts), list(drawings), _own_path(request, room)
+    ordered = arranged(tables, request, path)
     behind = [*(chart.table for chart in drawn), *(one.table for one in pictures if one.table)]
     by_id = {table.id: table for table in (*ordered, *behind)}
     if _wants_file(request):
@@ -218,7 +218,7 @@ def respond(
         "tables": by_id,
         "charts": drawn,
         "drawings": {one.id.replace("-", "_"): one for one in pictures},
-        "path": path_of(request),
+        "path": path,
         # Asked for by the templates that show them.
         "saved_views": lambda: saved_views(request.user),
         "computing": lambda: computing_of(reading, room),
@@ -231,6 +231,13 @@ def respond(
     remember_columns(response, ordered, request)
     patch_vary_headers(response, ["HX-Request", "HX-History-Restore-Request"])
     return response
+
+
+def _own_path(request: HttpRequest, room: str) -> str:
+    """Return the path of the page; a form that is shown again was sent to one that shows none."""
+    match = request.resolver_match
+    parts = {name: str(part) for name, part in match.kwargs.items()} if match else {}
+    return (request.method == "POST" and href(room, **parts)) or path_of(request)
 
 
 def _wants_file(request: HttpRequest) -> bool:

@@ -30,6 +30,7 @@ from apps.usage.services import collect_window
 from simulator.catalog import catalog_yaml
 from simulator.scenarios.base import Scenario
 from simulator.scenarios.registry import load
+from tests.costs.bills import imported, plain
 from tests.served_lab import served_lab
 
 # A Sunday morning in Berlin: the last hours of October, which is closed, and the first of November.
@@ -54,6 +55,7 @@ def fill_campus_portal() -> None:
         _propose()
         close_last_month(NOW)
         _make_channel()
+        _import_bill()
     # Their accounts are as old as all else, whatever day it is.
     User.objects.update(date_joined=NOW)
 
@@ -82,6 +84,9 @@ PROPOSED: Sequence[tuple[ProposalTarget, ProposedValue, str]] = (
 )
 
 
+BILLED = ("NVIDIA A100-SXM4-80GB", "Standard storage", "p5.48xlarge", "Outbound traffic")
+
+
 def _propose() -> None:
     """Propose changes of the catalog of each kind; the first is rejected."""
     lead, admin = (User.objects.get(username=name) for name in (LEAD, ADMIN))
@@ -100,6 +105,12 @@ def _make_channel() -> None:
     made = add_channel(admin, wanted, now=NOW)
     silence = MuteInput(until=NOW + timedelta(days=1), why="Maintenance.", kind=AlertKind.IDLE)
     mute(admin, made, silence, now=NOW)
+
+
+def _import_bill() -> None:
+    """Import a bill of October with many SKUs, some of which map by their name."""
+    lines = [("2026-10-31", f"{name}, zone {n}", 40.0 + n) for name in BILLED for n in range(1, 7)]
+    imported(plain(*lines))
 
 
 def _watch() -> None:
@@ -152,6 +163,7 @@ _PAGES = {
     "prices": "/costs/prices/",
     "budgets": "/costs/budgets/",
     "exports": "/costs/exports/",
+    "bill": "/costs/bill/?month=2026-10",
     "month-report": "/costs/report/2026-10/",
     "tiers": "/capacity/tiers/",
     "tier": "/capacity/tiers/whole-a100/",
@@ -178,6 +190,13 @@ _PAGES = {
     "styleguide": "/styleguide/",
 }
 """The pages that name no row."""
+OF_A_ROW = frozenset(
+    {
+        *("pending-detail", "pod", "request", "edit-request", "proposal"),
+        *("what-if", "gpu", "user", "alert", "channel"),
+    }
+)
+"""The pages that name one."""
 
 
 def campus_pages() -> dict[str, str]:
@@ -191,7 +210,7 @@ def campus_pages() -> dict[str, str]:
     person = User.objects.get(username=MEMBER)
     alert = Alert.objects.order_by("pk")[0]
     channel = Channel.objects.order_by("pk")[0]
-    return _PAGES | {
+    found = {
         "pending-detail": f"/pending/lab/{item.uid}/",
         "pod": f"/pods/lab/{pod.uid}/",
         "request": f"/quotas/requests/{request.pk}/",
@@ -203,3 +222,5 @@ def campus_pages() -> dict[str, str]:
         "alert": f"/alerts/?{urlencode({'kind': alert.kind, 'subject': alert.subject})}",
         "channel": f"/alerts/channels/{channel.pk}/",
     }
+    assert found.keys() == OF_A_ROW
+    return _PAGES | found

@@ -15,8 +15,9 @@ from apps.web import urls
 from tests.factories import Portal
 from tests.quota_requests.requests import make_request
 from tests.web.appearances import is_exhaustive
+from tests.web.campus_portal import OF_A_ROW
 from tests.web.conftest import HOURLY
-from tests.web.pages import file_of
+from tests.web.pages import PAGES, STANDING, file_of
 
 SignIn = Callable[[User], Client]
 VERBS = ("get", "head", "options", "post", "put", "patch", "delete")
@@ -169,6 +170,12 @@ ENDING = {"sign-out", "sign-out-everywhere"}
 PROVIDER = {"sign-in-provider", "sign-in-callback"}
 # Whose it is gets it: test_exports_page, test_notices_access; an account: test_people.
 NOBODYS = {"export-file", "channel", "user", "proposal", "alert", "recommendation"}
+# Files, parts of pages, and addresses that lead on.
+NO_PAGES = {
+    *("costs-file", "waste-file", "month-file", "export-file", "report-file", "request-file"),
+    *("audit-file", "export-list", "request-outlook", "report", "alert", "moved"),
+    *("healthz", "readyz"),
+}
 OF_ADMINS = {"users", "audit", "audit-file", "approvals", "create-user"}
 OF_FINANCE = {"bill", "import-bill", "map-skus", "delete-bill"}
 OF_TEAM_VISION = {
@@ -246,6 +253,13 @@ def clients(portal: Portal, signed_in: SignIn) -> dict[str, Client]:
 def test_every_page_has_an_address_in_this_table() -> None:
     named = {p.name for p in urls.urlpatterns if isinstance(p, URLPattern)}
     assert named == set(ADDRESSES)
+
+
+def test_axe_looks_at_every_page() -> None:
+    """In test_examined, or in test_page_limits the pages of a row."""
+    examined = {*PAGES, *STANDING, "/sign-in/", "/styleguide/"}
+    looked_at = {resolve(path).url_name for path in examined} | OF_A_ROW | {"recommendation"}
+    assert set(ADDRESSES) - CHANGES.keys() - ENDING - PROVIDER - NO_PAGES == looked_at - {"alert"}
 
 
 def test_an_address_of_this_table_leads_to_the_page_that_it_is_for() -> None:

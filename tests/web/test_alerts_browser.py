@@ -86,7 +86,8 @@ def test_a_channel_is_made_tried_muted_and_removed(
         page.get_by_role("link", name="Alerts").click()
         page.get_by_role("link", name="Channels").first.click()
         page.get_by_label("Name", exact=True).fill("chat")
-        page.get_by_label("Destination").select_option("slack")
+        form = page.get_by_role("region", name="New channel")
+        form.get_by_label("Destination").select_option("slack")
         page.get_by_label("Address", exact=True).fill(SLACK)
         for kind in page.get_by_role("checkbox").all():
             kind.uncheck()
@@ -94,7 +95,7 @@ def test_a_channel_is_made_tried_muted_and_removed(
         expect(page.get_by_role("alert").first).to_contain_text("Choose at least one kind")
         assert SECRET not in page.content()
         assert violations(page) == []
-        page.get_by_label("Destination").select_option("email")
+        form.get_by_label("Destination").select_option("email")
         page.get_by_label("Address", exact=True).fill("ada@example.org")
         page.get_by_label("Budgets: ").check()
         page.get_by_role("button", name="Create channel").click()

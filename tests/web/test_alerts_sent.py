@@ -13,14 +13,16 @@ from apps.accounts.models import User
 from apps.alerts.models import Delivery
 from apps.alerts.services import deliver
 from apps.costs.models import MonthlyMail
+from apps.web.components.page_query import PER_PAGE
 from tests.alerts.board import Box
 from tests.factories import Portal, make_portal
 from tests.web.alerts import Board, make_board, moment, say_many
-from tests.web.pages import text_of
+from tests.web.pages import records_of, text_of
 from tests.worlds import shared
 
 pytestmark = pytest.mark.django_db
 SignIn = Callable[[User], Client]
+FAILING = '<span class="state state-failed">failing</span>'
 
 
 _portal = shared(make_portal)
@@ -45,18 +47,18 @@ def test_the_log_says_what_became_of_each_alert(
     board: Board, portal: Portal, signed_in: SignIn
 ) -> None:
     ben, here = signed_in(portal.ben), f"/alerts/deliveries/?channel={board.bens.pk}"
-    assert text_of(ben, here).count("<td>queued</td>") == 2
+    assert text_of(ben, here).count(">queued</td>") == 2
     box = Box(failures=9)
     deliver(now=moment(), post=box)
     page = text_of(ben, here)
     assert "failed once, retrying" in page
     assert "mail.example.org: it was not taken." in page
-    assert "failing:" in text_of(ben, "/alerts/channels/")
+    assert FAILING in text_of(ben, "/alerts/channels/")
     assert "The last delivery failed." in text_of(ben, f"/alerts/channels/{board.bens.pk}/")
     box.failures = 0
     deliver(now=moment() + timedelta(hours=1), post=box)
-    assert "<td>sent</td>" in text_of(ben, here)
-    assert "failing:" not in text_of(ben, "/alerts/channels/")
+    assert ">sent</td>" in text_of(ben, here)
+    assert FAILING not in text_of(ben, "/alerts/channels/")
 
 
 def test_what_was_given_up_is_sent_again_by_hand(
@@ -88,22 +90,24 @@ def test_a_failure_before_the_last_that_arrived_is_no_alarm(
         state=Delivery.State.GIVEN_UP, error="it was not taken.", due_at=now - timedelta(days=2)
     )
     Delivery.objects.filter(pk=first.pk).update(state=Delivery.State.SENT, sent_at=now)
-    assert "failing:" not in text_of(signed_in(portal.ben), "/alerts/channels/")
+    assert FAILING not in text_of(signed_in(portal.ben), "/alerts/channels/")
 
 
 def test_the_log_goes_on_page_by_page(board: Board, portal: Portal, signed_in: SignIn) -> None:
     ben = signed_in(portal.ben)
     say_many(portal, 70)
     page = text_of(ben, "/alerts/deliveries/")
-    assert page.count('id="delivery-') == 50
+    assert page.count('id="delivery-') == PER_PAGE
     older = re.search(r'href="([^"]+)" rel="next"', page)
     assert older is not None
     rest = text_of(ben, older.group(1).replace("&amp;", "&"))
-    assert rest.count('id="delivery-') == 22
+    assert rest.count('id="delivery-') == PER_PAGE
     assert 'rel="first"' in rest
+    records = records_of(ben, "/alerts/deliveries/?format=csv&table=deliveries")
+    assert len(records) == 72
 
 
-@pytest.mark.parametrize("query", ["channel=x", "before=-1", "channel=99999999999999999999"])
+@pytest.mark.parametrize("query", ["channel=x", "cursor=-1", "channel=99999999999999999999"])
 def test_a_log_of_nonsense_says_so(query: str, board: Board, ada: Client) -> None:
     assert "is not in the list" in text_of(ada, f"/alerts/deliveries/?{query}")
 

@@ -17,7 +17,7 @@ from apps.accounts.services.audit import record
 from apps.quota_requests import services
 from apps.quota_requests.permissions import portal as the_portal
 from apps.quota_requests.services import verify
-from apps.web.accounts.audit import PER_PAGE
+from apps.web.components.page_query import FEW_ROWS
 from tests.factories import Portal
 from tests.web.pages import file_of
 
@@ -33,7 +33,7 @@ def write(count: int = 1, action: str = "edit", **values: object) -> None:
 
 
 def numbers(page: str) -> list[int]:
-    return [int(n) for n in re.findall(r'<td class="num" title="\w{64}">(\d+)</td>', page)]
+    return [int(n) for n in re.findall(r'<td role="cell" class="num">(\d+)</td>', page)]
 
 
 def test_what_is_done_on_pages_is_there_with_who_and_from_where(
@@ -45,7 +45,7 @@ def test_what_is_done_on_pages_is_there_with_who_and_from_where(
     page = admin.get("/admin/audit/").content.decode()
     for shown in ("make token", "192.0.2.7", "account/ben", "switch off account", "2001:db8::7"):
         assert shown in page
-    assert '<span class="subtle">active:</span> yes → no' in page
+    assert "active: yes → no" in page
     made = re.search(r"gpuportal_[\w-]+", key.content.decode())
     assert made is not None
     assert made.group() not in page
@@ -85,7 +85,7 @@ def test_pages_go_back_to_the_first_line_and_need_no_more_queries(
     write(1)
     with CaptureQueriesContext(connection) as one:
         admin.get("/admin/audit/")
-    write(2 * PER_PAGE)
+    write(2 * FEW_ROWS)
     address, seen = "/admin/audit/?what=edit", list[int]()
     while address:
         with CaptureQueriesContext(connection) as many:
@@ -94,7 +94,7 @@ def test_pages_go_back_to_the_first_line_and_need_no_more_queries(
         seen += numbers(page)
         older = re.search(r'href="(/admin/audit/\?[^"]*cursor[^"]*)" rel="next"', page)
         address = older.group(1).replace("&amp;", "&") if older else ""
-    assert seen == list(range(2 * PER_PAGE + 1, 0, -1))
+    assert seen == list(range(2 * FEW_ROWS + 1, 0, -1))
 
 
 def test_a_place_in_a_list_that_is_not_there_is_said_so(portal: Portal, admin: Client) -> None:
@@ -170,5 +170,4 @@ def test_an_audit_that_does_not_hold_is_an_alarm_on_its_page(admin: Client) -> N
 def test_what_there_was_none_of_before_is_not_told_as_nothing(admin: Client) -> None:
     write(before={"reviewer": "", "to": "6"}, after={"reviewer": "cleo", "to": None})
     page = admin.get("/admin/audit/").content.decode()
-    assert '<span class="subtle">reviewer:</span> cleo<' in page
-    assert '<span class="subtle">to:</span> 6 → none<' in page
+    assert re.search(r">reviewer: cleo\s+to: 6 → none<", page)

@@ -7,7 +7,7 @@
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,13 +19,14 @@ from playwright.sync_api import Page, ViewportSize
 from pytest_django import Settings
 
 from tests.web.appearances import DESK, PHONE, is_exhaustive
-from tests.web.axe import cookie_of, settle
+from tests.web.axe import cookie_of, settle, violations
 from tests.web.campus_portal import (
     ADMIN,
     FINANCE,
     LEAD,
     MEMBER,
     NOW,
+    OF_A_ROW,
     campus_pages,
     fill_campus_portal,
 )
@@ -120,6 +121,7 @@ class Measured:
     repeated: list[str]
     wide: list[str]
     small: list[str]
+    inaccessible: list[str] = field(default_factory=list)
 
     def breaches(self, limits: Limits) -> Iterator[str]:
         """Yield what the page has too much of."""
@@ -131,6 +133,8 @@ class Measured:
             yield f"wider than a phone: {', '.join(self.wide[:4])}"
         if self.repeated:
             yield f"{len(self.repeated)} columns twice: {self.repeated[0][:80]}"
+        if self.inaccessible:
+            yield f"{len(self.inaccessible)} violations: {self.inaccessible[0]}"
         if self.small:
             yield f"{len(self.small)} targets under {LEAST_TARGET} px: {self.small[0]}"
 
@@ -196,6 +200,9 @@ def measure_all(page: Page, pages: Mapping[str, str], *, tabs: bool = False) -> 
             continue
         settle(page)
         found[name] = measured(page)
+        # Of other pages test_examined holds it, in all looks.
+        if name in OF_A_ROW or name.startswith("bill"):
+            found[name] = replace(found[name], inaccessible=violations(page))
         seen.add(place)
         if tabs and name in pages:
             links: list[tuple[str, str]] = page.evaluate(TABS)

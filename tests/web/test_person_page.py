@@ -56,6 +56,7 @@ def test_what_cannot_be_is_said_and_nothing_is_made(
     page = response.content.decode()
     assert says in page
     assert GOOD not in page
+    assert 'href="/admin/users/?sort=' in page
     assert User.objects.count() == people
 
 

@@ -361,7 +361,7 @@ def test_comments_and_history_stand_on_the_page(quota: Portal, signed_in: SignIn
     assert "We need it &lt;soon&gt;." in page
     assert 'id="history"' in page
     for action in ("written", "submitted", "commented"):
-        assert f"<td>{action}</td>" in page
+        assert f'<td role="cell">{action}</td>' in page
 
 
 def test_the_live_outlook_shows_what_moved_on(asked: Portal, signed_in: SignIn) -> None:

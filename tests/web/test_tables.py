@@ -60,11 +60,13 @@ def test_a_bar_that_is_over_has_a_tick_at_100_percent() -> None:
     assert [c[2].share + c[2].whole for c in table(full).body()] == ["0.500"]
     cells = [line[2] for line in table(full, over).body()]
     assert [(c.share, c.whole) for c in cells] == [("0.250", "0.500"), ("1.000", "0.500")]
-    assert 'class="num bar bar-over" style="--share: 0.250; --whole: 0.500"' in body([cells])
+    assert 'class="num bar bar-over" style="--share: 0.250; --whole: 0.500"' in body(
+        table(full, over)
+    )
 
 
 def test_a_cell_brings_the_head_of_its_column_along() -> None:
-    told = body(table(row("a")).body())
+    told = body(table(row("a")))
     assert re.findall('data-label="([^"]+)"', told) == [
         "Allocated GPU-h",
         "Utilization %",

@@ -30,6 +30,7 @@ class Column:
     for who sees how the portal runs: others have None there, in tables and files no column.
     `api` and `files` say where else it is not. `off_page` ones are in the page's file alone.
     `shown_as` names the page's format where the type does not tell it: hour, day, decimal.
+    `absent` is what the page says in place of a value that is None.
     A property stands `after` the attribute or property of that name.
 
     Whole numbers of 10 to the minus `digits` (nano-GPU-hours have 9, units of money 8) are
@@ -53,6 +54,7 @@ class Column:
     off_page: bool = False
     wraps: bool = False
     shown_as: str = ""
+    absent: str = ""
     after: str = ""
     digits: int = 0
     keep_offset: bool = False

@@ -60,6 +60,18 @@ class RequestRow:
     write, `state_since` and `state_by` of the last change of its state.
     """
 
+    id: Annotated[int, Column("Request")]
+    version: Annotated[int, Column(help="Counts up with each change; also the ETag.")]
+    state: Annotated[str, Column("State", help=f"One of {', '.join(RequestState)}.")]
+    team: Annotated[str, Column("Team")]
+    tiers: Annotated[tuple[str, ...], Column("Tiers", help="Every tier that the key can reach.")]
+    cluster: Annotated[str, Column("Cluster", off_page=True)]
+    namespace: Annotated[
+        str, Column("Namespace", help="Empty for queues of a whole cluster.", off_page=True)
+    ]
+    source: Annotated[str, Column("Source", values=QuotaSource, off_page=True)]
+    name: Annotated[str, Column("Name", off_page=True)]
+    key: Annotated[str, Column("Quota key")]
     before: Annotated[
         str,
         Column("From", help="An amount in units of the key.", api_note="As a text: 8.", key="from"),
@@ -67,42 +79,38 @@ class RequestRow:
     after: Annotated[
         str, Column("To", help="An amount in units of the key.", api_note="As a text: 8.", key="to")
     ]
-    id: Annotated[int, Column("Request")]
-    version: Annotated[int, Column(help="Counts up with each change; also the ETag.")]
-    state: Annotated[str, Column("State", help=f"One of {', '.join(RequestState)}.")]
-    cluster: Annotated[str, Column("Cluster")]
-    namespace: Annotated[str, Column("Namespace", help="Empty for queues of a whole cluster.")]
-    source: Annotated[str, Column("Source", values=QuotaSource)]
-    name: Annotated[str, Column("Name")]
-    key: Annotated[str, Column("Quota key")]
-    tiers: Annotated[tuple[str, ...], Column("Tiers", help="Every tier that the key can reach.")]
-    team: Annotated[str, Column("Team")]
-    reason: Annotated[str, Column("Reason")]
-    needed_by: Annotated[datetime | None, Column("Needed by")]
-    until: Annotated[datetime | None, Column("Expires")]
+    reason: Annotated[str, Column("Reason", wraps=True)]
+    needed_by: Annotated[datetime | None, Column("Needed by", shown_as="day")]
+    until: Annotated[datetime | None, Column("Expires", absent="never")]
     authors: Annotated[
         tuple[str, ...],
         Column("Authors", help="All who wrote or edited it: none of them decides."),
     ]
-    approvals: Annotated[tuple[str, ...], Column("Approvals")]
-    approvals_needed: Annotated[int, Column("Approvals needed")]
+    approvals: Annotated[tuple[str, ...], Column("Approvals", off_page=True)]
+    approvals_needed: Annotated[int, Column("Approvals needed", off_page=True)]
     by_rule: Annotated[bool, Column(help="Approved by a rule of the site.")]
-    reviewer: Annotated[str, Column("Reviewer", help="Empty while it is not assigned.")]
-    created_at: Annotated[datetime, Column("Created")]
+    reviewer: Annotated[
+        str, Column("Reviewer", help="Empty while it is not assigned.", off_page=True)
+    ]
+    created_at: Annotated[datetime, Column("Created", off_page=True)]
     changed_at: Annotated[datetime, Column("Changed")]
-    changed_by: Annotated[str, Column("Changed by")]
+    changed_by: Annotated[str, Column("Changed by", off_page=True)]
     state_since: Annotated[datetime, Column(help="Of the state; edits leave it.")]
     state_by: Annotated[str, Column()]
-    submitted_at: Annotated[datetime | None, Column("Submitted")]
-    decided_at: Annotated[datetime | None, Column("Decided")]
-    applied_at: Annotated[datetime | None, Column("Applied")]
+    submitted_at: Annotated[datetime | None, Column("Submitted", off_page=True)]
+    decided_at: Annotated[datetime | None, Column("Decided", off_page=True)]
+    applied_at: Annotated[datetime | None, Column("Applied", off_page=True)]
     reverts_at: Annotated[datetime | None, Column()]
-    outcome: Annotated[str, Column("Outcome", help="How it ended, in a sentence; empty before.")]
+    outcome: Annotated[
+        str,
+        Column("Outcome", help="How it ended, in a sentence; empty before.", off_page=True),
+    ]
     drift: Annotated[
         str,
         Column(
             "Drift",
             help="What the cluster shows instead of what was approved; empty for nothing else.",
+            off_page=True,
         ),
     ]
 
@@ -163,16 +171,16 @@ class AuditRow:
 
     schema: ClassVar[str] = "Line"
 
-    number: Annotated[int, Column()]
-    at: Annotated[datetime, Column()]
-    actor: Annotated[str, Column()]
-    origin: Annotated[str, Column()]
-    action: Annotated[str, Column()]
-    subject: str
+    number: Annotated[int, Column("Line")]
+    at: Annotated[datetime, Column("Time")]
+    actor: Annotated[str, Column("User")]
+    action: Annotated[str, Column("Action")]
+    subject: Annotated[str, Column("Subject", api=False, off_page=True)]
     before: Annotated[Mapping[str, Any] | None, Column()]
     after: Annotated[Mapping[str, Any] | None, Column()]
-    note: Annotated[str, Column()]
-    digest: str
+    note: Annotated[str, Column("Note", off_page=True)]
+    origin: Annotated[str, Column("Origin")]
+    digest: Annotated[str, Column("Digest", api=False, off_page=True)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,12 @@
 """A user's own account: sign-in and sign-out, password, API tokens and saved views."""
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
 from http import HTTPStatus
-from typing import Any, cast
+from typing import Annotated, Any, cast
 from urllib.parse import parse_qsl, unquote, urlsplit
+from zoneinfo import ZoneInfo
 
 from django import forms
 from django.conf import settings
@@ -19,7 +23,7 @@ from django.views.decorators.http import require_safe
 from apps.accounts.adapters.addresses import client_address
 from apps.accounts.domain.identity import TokenScope
 from apps.accounts.permissions import can_administer
-from apps.accounts.selectors import tokens_of
+from apps.accounts.selectors import TokenRow, tokens_of
 from apps.accounts.services import (
     LONGEST_DAYS,
     LONGEST_VIEW_NAME,
@@ -35,10 +39,18 @@ from apps.accounts.services import (
     save_view,
     set_own_password,
 )
+from apps.clusters.domain.columns import Column
 from apps.web.accounts.sign_in import SignInForm, remember_browser, sign_in_page, ways_in
 from apps.web.accounts.single_sign_on import begin, finish
 from apps.web.accounts.users import PasswordForm
-from apps.web.components.page_query import EVERY, with_query
+from apps.web.components.page_query import EVERY, href, with_query
+from apps.web.components.tables import (
+    RowAction,
+    Table,
+    TableRow,
+    declared_columns,
+    declared_values,
+)
 from apps.web.components.window_picker import PLACE_KEYS
 from apps.web.pages import change, page, respond
 from apps.web.query_session import PageRequest, QuerySession, query_session
@@ -250,8 +262,56 @@ def _listed(
     status: int = HTTPStatus.OK,
     issued: IssuedToken | None = None,
 ) -> HttpResponseBase:
-    rows = tokens_of(request.user, now=reading.now)
-    return respond(request, reading, "tokens", status=status, rows=rows, form=form, issued=issued)
+    table = token_table(tokens_of(request.user, now=reading.now), reading.choice.zone)
+    return respond(
+        request, reading, "tokens", status=status, tables=[table], form=form, issued=issued
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class TokenLine:
+    """A token in the list and in its file."""
+
+    name: Annotated[str, Column("Purpose")]
+    ending: Annotated[str, Column("Ends in")]
+    scopes: Annotated[str, Column("Scopes")]
+    created_at: Annotated[datetime, Column("Created")]
+    expires_at: Annotated[datetime, Column("Expires")]
+    last_used_at: Annotated[datetime | None, Column("Last used", absent="never")]
+    state: Annotated[str, Column("State")]
+
+
+def token_table(rows: Sequence[TokenRow], zone: ZoneInfo) -> Table:
+    """Return a person's own tokens, each valid one with the button that revokes it."""
+    return Table(
+        id="own-tokens",
+        title="Tokens",
+        columns=declared_columns(TokenLine),
+        rows=[_token_row(row) for row in rows],
+        zone=zone,
+        empty="No tokens. Create one below.",
+    )
+
+
+def _token_row(row: TokenRow) -> TableRow:
+    line = TokenLine(
+        name=row.name,
+        ending=f"…{row.ending}",
+        scopes=", ".join(row.scopes),
+        created_at=row.created_at,
+        expires_at=row.expires_at,
+        last_used_at=row.last_used_at,
+        state=_STATES.get(row.state, row.state),
+    )
+    revoke = RowAction(
+        "Revoke",
+        href("revoke-token", pk=str(row.pk)) or "",
+        f"Revoke token {row.name} ending in {row.ending}",
+    )
+    return TableRow(declared_values(line), actions=(revoke,) if row.state == "live" else ())
+
+
+_STATES = {"live": "valid"}
 
 
 LONGEST = 2000

@@ -1,6 +1,6 @@
 """The audit log: a page of it, and the file for auditors."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta
 from http import HTTPStatus
@@ -20,12 +20,20 @@ from apps.quota_requests.selectors import (
     audit_texts,
     last_audit_check,
 )
+from apps.usage.domain.usage_query import RowPage
 from apps.web.components.formats import Format, shown
-from apps.web.components.page_query import Query, href
+from apps.web.components.page_query import FEW_ROWS, Query, href, next_href, path_of, with_query
+from apps.web.components.tables import (
+    Column,
+    Table,
+    TableRow,
+    declared_columns,
+    declared_values,
+)
 from apps.web.pages import page, respond
-from apps.web.query_session import PageRequest, query_session
+from apps.web.query_session import PageRequest, every_row, query_session
 
-PER_PAGE = 10  # each with its differences
+_PER_FILE_READ = 500
 _LONGEST = 200
 _NOTHING = "nothing"
 # Frozen with a request, long, and shown there.
@@ -73,15 +81,6 @@ class ChangedField:
     field: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class AuditLine:
-    """A line of the page."""
-
-    row: AuditRow
-    action: str
-    differences: tuple[ChangedField, ...]
-
-
 def audit_query(given: QueryDict, *, zone: ZoneInfo) -> AuditPageQuery:
     """Read who, what, and the days from first to last, both included, in the report's zone."""
     who, what = _text(given.get("who")), _text(given.get("what"))
@@ -101,9 +100,54 @@ def audit_query(given: QueryDict, *, zone: ZoneInfo) -> AuditPageQuery:
     return AuditPageQuery(filters, texts["since"], texts["until"], query, tuple(problems))
 
 
-def audit_entries_of(rows: Iterable[AuditRow], zone: ZoneInfo) -> list[AuditLine]:
-    """Return rows with what they changed, times in `zone`."""
-    return [AuditLine(row, row.action.replace("_", " "), differences_of(row, zone)) for row in rows]
+_CHANGE = Column("change", "Change", wraps=True)
+
+
+def audit_table(
+    rows: Sequence[AuditRow],
+    zone: ZoneInfo,
+    *,
+    empty: str,
+    first_href: str | None,
+    next_href: str | None,
+    every: Callable[[], Iterable[AuditRow]],
+) -> Table:
+    """Return lines of the audit with what they changed; the file has those of all pages."""
+    return Table(
+        id="audit-entries",
+        title="Audit lines",
+        columns=declared_columns(AuditRow, after={"subject": [_CHANGE]}),
+        rows=[_audit_line(row, zone) for row in rows],
+        zone=zone,
+        empty=empty,
+        first_href=first_href,
+        next_href=next_href,
+        every=lambda: (_audit_line(row, zone) for row in every()),
+        page_length=FEW_ROWS,
+    )
+
+
+def _audit_line(row: AuditRow, zone: ZoneInfo) -> TableRow:
+    changes = [_change_words(one, row) for one in differences_of(row, zone)]
+    action = row.action.replace("_", " ")
+    return TableRow(
+        {
+            **declared_values(row),
+            "action": action,
+            _CHANGE.key: "; ".join(changes),
+            "origin": row.origin or "unknown",
+        },
+        short={_CHANGE.key: "\n".join(changes)},
+        details={"action": row.subject, _CHANGE.key: f"“{row.note}”" if row.note else ""},
+    )
+
+
+def _change_words(one: ChangedField, row: AuditRow) -> str:
+    if not one.before:
+        return f"{one.name}: {one.after}"
+    if row.after is None:
+        return f"{one.name}: {one.before} before"
+    return f"{one.name}: {one.before} → {one.after or 'none'}"
 
 
 def differences_of(
@@ -208,18 +252,27 @@ def audit(request: PageRequest) -> HttpResponseBase:
     actor = _actor(request)
     reading = query_session(request)
     asked = audit_query(request.GET, zone=reading.choice.zone)
-    cursor = request.GET.get("cursor") or None
-    found = audit_rows(actor, asked.filters, cursor=cursor, page_size=PER_PAGE)
+
+    def page_at(cursor: str | None, size: int) -> RowPage[AuditRow]:
+        return audit_rows(actor, asked.filters, cursor=cursor, page_size=size)
+
+    cursor, path = request.GET.get("cursor") or None, path_of(request)
+    found = page_at(cursor, FEW_ROWS)
     check = last_audit_check(actor)
-    older = (*asked.query, ("cursor", found.next_cursor)) if found.next_cursor else ()
+    table = audit_table(
+        found.rows,
+        reading.choice.zone,
+        empty="No lines match these filters." if asked.query else "No lines yet.",
+        first_href=with_query(path, asked.query) if cursor else None,
+        next_href=next_href(path, asked.query, found.next_cursor),
+        every=lambda: every_row(lambda at: page_at(at, _PER_FILE_READ)),
+    )
     return respond(
         request,
         reading,
         "audit",
-        lines=audit_entries_of(found.rows, reading.choice.zone),
+        tables=[table],
         asked=asked,
-        older=href("audit", older) if older else "",
-        newest=href("audit", asked.query) if cursor else "",
         file=href("audit-file", [pair for pair in asked.query if pair[0] in {"since", "until"}]),
         head=written_head(audit_head()),
         check=check,

@@ -1,9 +1,12 @@
 """Users and their roles on teams, for administrators."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
 from functools import wraps
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, cast
+from typing import TYPE_CHECKING, Annotated, Any, Concatenate, ParamSpec, cast
+from zoneinfo import ZoneInfo
 
 from django import forms
 from django.conf import settings
@@ -18,6 +21,7 @@ from apps.accounts import selectors
 from apps.accounts.adapters.addresses import client_address
 from apps.accounts.domain.identity import Role
 from apps.accounts.permissions import NotAllowed, can_administer
+from apps.accounts.selectors import MembershipRow, PersonRow
 from apps.accounts.services import (
     Manager,
     PersonChanges,
@@ -28,6 +32,16 @@ from apps.accounts.services import (
     shut_out,
     switch_person,
     take_place,
+)
+from apps.clusters.domain.columns import Column
+from apps.web.components.page_query import href
+from apps.web.components.tables import (
+    LaterRows,
+    RowAction,
+    Table,
+    TableRow,
+    declared_columns,
+    declared_values,
 )
 from apps.web.pages import change, page, respond
 from apps.web.query_session import PageRequest, query_session
@@ -116,6 +130,75 @@ def _check(form: forms.Form, field: str, password: str, person: "User") -> None:
         validate_password(password, person)
     except ValidationError as refusal:
         form.add_error(field, refusal)
+
+
+_GIVEN_BY = {
+    "groups": "from groups",
+    "portal": "set here",
+    "createsuperuser": "from createsuperuser",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class UserLine:
+    """An account in the list and in its file."""
+
+    username: Annotated[str, Column("User name")]
+    email: Annotated[str, Column("E-mail address", off_page=True)]
+    role: Annotated[str, Column("Role")]
+    role_from: Annotated[str, Column("Role from", off_page=True)]
+    teams: Annotated[str, Column("Teams", wraps=True)]
+    sign_in_method: Annotated[str, Column("Sign-in method")]
+    last_sign_in_at: Annotated[datetime | None, Column("Last sign-in", absent="never")]
+    tokens: Annotated[int, Column("Tokens", help="Valid ones.")]
+    state: Annotated[str, Column("State")]
+
+
+def user_table(rows: Sequence[PersonRow], zone: ZoneInfo, *, reader: int) -> Table:
+    """Return the accounts; nobody switches off the one of their own."""
+    return Table(
+        id="accounts",
+        title="Accounts",
+        columns=declared_columns(UserLine),
+        rows=LaterRows(rows, lambda row: _user_row(row, is_own=row.pk == reader)),
+        zone=zone,
+        empty="No users yet. Create accounts below or with `manage.py person`.",
+    )
+
+
+def _user_row(row: PersonRow, *, is_own: bool) -> TableRow:
+    line = UserLine(
+        username=row.username,
+        email=row.email,
+        role=row.role,
+        role_from=_GIVEN_BY.get(row.role_from, "set here"),
+        teams=", ".join(map(_place_words, row.places)) or "none",
+        sign_in_method=row.signs_in or "no sign-in yet",
+        last_sign_in_at=row.last_sign_in_at,
+        tokens=row.tokens,
+        state="active" if row.active else "disabled",
+    )
+    verb = "Disable" if row.active else "Enable"
+    switch = RowAction(
+        verb,
+        href(f"{verb.lower()}-user", pk=str(row.pk)) or "",
+        f"{verb} the account of {row.username}",
+    )
+    return TableRow(
+        declared_values(line),
+        {"username": href("user", pk=str(row.pk))},
+        details={
+            "username": row.email,
+            "role": line.role_from,
+            "state": "your own" if is_own else "",
+        },
+        actions=() if is_own else (switch,),
+    )
+
+
+def _place_words(place: MembershipRow) -> str:
+    given = _GIVEN_BY.get(place.source, "from the catalog")
+    return f"{place.team} ({'lead' if place.lead else 'member'}, {given})"
 
 
 Parts = ParamSpec("Parts")
@@ -243,19 +326,13 @@ def _listed(
     request: PageRequest, form: PersonForm, *, status: int = HTTPStatus.OK
 ) -> HttpResponseBase:
     reading = query_session(request)
-    sought = request.GET.get("name", "").strip()[:150]
-    rows = [
-        row
-        for row in selectors.people(now=reading.now)
-        if sought.casefold() in f"{row.username} {row.email}".casefold()
-    ]
+    rows = selectors.people(now=reading.now)
     return respond(
         request,
         reading,
         "users",
         status=status,
-        people=rows,
-        sought=sought,
+        tables=[user_table(rows, reading.choice.zone, reader=request.user.pk)],
         form=form,
         by_provider=settings.SINGLE_SIGN_ON is not None,
     )

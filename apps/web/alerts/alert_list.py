@@ -18,7 +18,7 @@ from apps.alerts import selectors
 from apps.alerts.domain.alerts import LONGEST_REASON, AlertKind, AnswerRefused
 from apps.alerts.domain.digests import HEADINGS
 from apps.alerts.permissions import teams_answered_for
-from apps.alerts.selectors import AlertGroup, AlertRow
+from apps.alerts.selectors import AlertGroup, AlertRow, DeliveryRow
 from apps.alerts.services import (
     ChannelRefused,
     answer_idle,
@@ -28,11 +28,12 @@ from apps.alerts.services import (
 )
 from apps.clusters.selectors import report
 from apps.costs.selectors import RetainedWorkload, monthly_mails
-from apps.web.alerts.channels import delivery_list, kind_label, mail_list
+from apps.usage.domain.usage_query import RowPage
+from apps.web.alerts.alert_tables import delivery_table, kind_label, mail_table
 from apps.web.components.formats import day_text
-from apps.web.components.page_query import Query, href, with_query
+from apps.web.components.page_query import PER_PAGE, Query, href, next_href, path_of, with_query
 from apps.web.pages import change, page, respond
-from apps.web.query_session import PageRequest, QuerySession, query_session
+from apps.web.query_session import PageRequest, QuerySession, every_row, query_session
 
 if TYPE_CHECKING:
     from apps.alerts.models import Alert
@@ -53,7 +54,7 @@ def retained_words(kept: RetainedWorkload | None, zone: ZoneInfo) -> str:
     return f"Kept until {last} because {reason} ({kept.person})."
 
 
-_LONGEST = 200
+_LONGEST, _PER_FILE_READ = 200, 500
 _LONGEST_SUBJECT = 600
 
 
@@ -362,23 +363,41 @@ def deliveries(request: PageRequest) -> HttpResponseBase:
     """Show what became of each alert on the channels that the reader may change."""
     reading = query_session(request)
     problems: list[str] = []
-    before = number_of(request.GET, "before", problems)
+    before = number_of(request.GET, "cursor", problems)
     channel = number_of(request.GET, "channel", problems)
-    rows, more = selectors.delivery_page(request.user, channel=channel, before=before)
+
+    def page_at(cursor: str | None, size: int) -> RowPage[DeliveryRow]:
+        rows, more = selectors.delivery_page(
+            request.user, channel=channel, before=int(cursor) if cursor else None, page_size=size
+        )
+        return RowPage(tuple(rows), None if more is None else str(more))
+
+    found = page_at(None if before is None else str(before), PER_PAGE)
     channels = [(row.id, row.name) for row in selectors.channel_rows(request.user)]
-    query = _of_channel(channel)
+    query, zone, path = _of_channel(channel), reading.choice.zone, path_of(request)
+    mails = [] if query else monthly_mails(visibility=reading.visibility)
+    table = delivery_table(
+        found.rows,
+        zone,
+        here=(*query, *_cursor_query(before)),
+        empty="No deliveries yet." if before is None else "No older deliveries.",
+        first_href=None if before is None else with_query(path, query),
+        next_href=next_href(path, query, found.next_cursor),
+        every=lambda: every_row(lambda at: page_at(at, _PER_FILE_READ)),
+    )
     return respond(
         request,
         reading,
         "deliveries",
-        lines=delivery_list(rows),
-        mails=[] if query else mail_list(monthly_mails(visibility=reading.visibility)),
+        tables=[table, *([mail_table(mails, zone)] if mails else [])],
         channels=channels,
         channel=channel,
         problems=problems,
-        here=with_query("", (*query, *before_query(before))),
-        pager=_pager("deliveries", query, before, more),
     )
+
+
+def _cursor_query(before: int | None) -> Query:
+    return () if before is None else (("cursor", str(before)),)
 
 
 def _of_channel(channel: int | None) -> Query:
@@ -391,5 +410,5 @@ def again(request: PageRequest, pk: int) -> HttpResponseBase:
     if not send_again(request.user, pk, now=timezone.now()):
         raise Http404("Delivery not found, or it cannot be sent again.")
     channel = number_of(request.GET, "channel", [])
-    query = (*_of_channel(channel), *before_query(number_of(request.GET, "before", [])))
+    query = (*_of_channel(channel), *_cursor_query(number_of(request.GET, "cursor", [])))
     return HttpResponseRedirect(f"{with_query(reverse('web:deliveries'), query)}#delivery-{pk}")

@@ -1,7 +1,6 @@
 """Channels: where alerts go, when, and what is muted."""
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from datetime import datetime, time, timedelta
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, cast
@@ -15,11 +14,10 @@ from django.utils import timezone
 from apps.accounts.adapters.addresses import client_address
 from apps.accounts.permissions import NotAllowed, can_administer
 from apps.alerts import selectors
-from apps.alerts.domain.alerts import WEEKDAYS, AlertKind
+from apps.alerts.domain.alerts import AlertKind
 from apps.alerts.domain.channels import ChannelKind
 from apps.alerts.domain.digests import HEADINGS, Cadence
 from apps.alerts.ports import NotDelivered
-from apps.alerts.selectors import ChannelRow, DeliveryRow, MuteRow
 from apps.alerts.services import (
     LONGEST_MUTE,
     ChannelInput,
@@ -35,9 +33,15 @@ from apps.alerts.services import (
     try_channel,
     unmute,
 )
-from apps.costs.domain.exports import MailState
-from apps.costs.selectors import MonthlyMailRow
-from apps.web.components.page_query import href, with_query
+from apps.web.alerts.alert_tables import (
+    CADENCES,
+    CHANNELS,
+    DAYS,
+    channel_line,
+    channel_table,
+    delivery_table,
+    mute_table,
+)
 from apps.web.pages import change, page, respond
 from apps.web.query_session import PageRequest, QuerySession, query_session
 
@@ -55,171 +59,6 @@ TELLS: Mapping[AlertKind, str] = {
     AlertKind.REQUEST: "each step from submitted to applied",
     AlertKind.REVERT: "a temporary raise ends soon",
 }
-CHANNELS: Mapping[ChannelKind, str] = {
-    ChannelKind.EMAIL: "E-mail",
-    ChannelKind.SLACK: "Slack",
-    ChannelKind.TEAMS: "Microsoft Teams",
-    ChannelKind.WEBHOOK: "Webhook (JSON by HTTPS)",
-}
-CADENCES: Mapping[Cadence, str] = {
-    Cadence.AT_ONCE: "immediately",
-    Cadence.HOURLY: "hourly, in one message",
-    Cadence.DAILY: "daily, in one message",
-    Cadence.WEEKLY: "weekly, in one message",
-}
-DAYS = tuple(name.capitalize() for name in WEEKDAYS)
-
-
-def kind_label(name: str) -> str:
-    """Return what a kind is called; its own name where this version does not know it."""
-    try:
-        return HEADINGS[AlertKind(name)]
-    except ValueError:
-        return name
-
-
-def channel_label(name: str) -> str:
-    """Return what a kind of channel is called."""
-    try:
-        return CHANNELS[ChannelKind(name)]
-    except ValueError:
-        return name
-
-
-def delivery_state(row: DeliveryRow) -> str:
-    """Return what became of a delivery, in words."""
-    if row.state == "queued":
-        return f"failed {_times(row.failures)}, retrying" if row.failures else "queued"
-    if row.state == "muted":
-        return "not sent" if row.error else "muted"
-    return row.state
-
-
-def _times(count: int) -> str:
-    return "once" if count == 1 else f"{count} times"
-
-
-_CADENCES = {cadence.value: label for cadence, label in CADENCES.items()}
-_WITH_TIME = {"daily", "weekly"}
-
-
-@dataclass(frozen=True, slots=True)
-class ChannelLine:
-    """One channel of the list, in words."""
-
-    row: ChannelRow
-    of: str
-    goes_to: str
-    kinds: str
-    when: str
-
-
-@dataclass(frozen=True, slots=True)
-class MuteLine:
-    """One silence; `what` is what is not heard."""
-
-    row: MuteRow
-    what: str
-
-
-@dataclass(frozen=True, slots=True)
-class DeliveryLine:
-    """One alert on one channel; `again`: it ended without being sent and can be sent by hand."""
-
-    row: DeliveryRow
-    kind: str
-    state: str
-    mute_href: str
-    again: bool
-
-
-def channel_list(rows: Iterable[ChannelRow]) -> list[ChannelLine]:
-    return [
-        ChannelLine(
-            row=row,
-            of=_of(row),
-            goes_to=f"{channel_label(row.kind)}: {row.address}",
-            kinds=", ".join(kind_label(kind) for kind in row.kinds),
-            when=_when(row),
-        )
-        for row in rows
-    ]
-
-
-def _of(row: ChannelRow) -> str:
-    if row.team is not None:
-        return f"team {row.team}"
-    return row.owner if row.owner is not None else "the platform"
-
-
-def _when(row: ChannelRow) -> str:
-    words = _CADENCES.get(row.cadence, row.cadence)
-    if row.cadence in _WITH_TIME:
-        day = f" on {DAYS[row.weekday]}" if row.cadence == "weekly" else ""
-        words = f"{words},{day} at {_clock(row.at)}"
-    if row.quiet_from is not None and row.quiet_to is not None:
-        words = f"{words}; quiet from {_clock(row.quiet_from)} to {_clock(row.quiet_to)}"
-    return words
-
-
-def _clock(at: time) -> str:
-    return f"{at:%H:%M}"
-
-
-def mute_list(rows: Iterable[MuteRow], *, channel: int | None = None) -> list[MuteLine]:
-    """Return silences, of one channel where one is named."""
-    return [
-        MuteLine(row, f"{kind_label(row.kind) if row.kind else 'Everything'}{_about(row)}")
-        for row in rows
-        if channel is None or row.channel_id == channel
-    ]
-
-
-def _about(row: MuteRow) -> str:
-    return f" about {row.subject}" if row.subject else ""
-
-
-def delivery_list(rows: Iterable[DeliveryRow]) -> list[DeliveryLine]:
-    return [
-        DeliveryLine(
-            row=row,
-            kind=kind_label(row.kind),
-            state=delivery_state(row),
-            mute_href=_mute_href(row),
-            again=row.state in {"given up", "muted"},
-        )
-        for row in rows
-    ]
-
-
-@dataclass(frozen=True, slots=True)
-class MailLine:
-    """One monthly report by mail; `is_failed`: the last try of it failed."""
-
-    row: MonthlyMailRow
-    state: str
-    is_failed: bool
-
-
-def mail_list(rows: Iterable[MonthlyMailRow]) -> list[MailLine]:
-    return [MailLine(row, _mail_state(row), bool(row.error)) for row in rows]
-
-
-def _mail_state(row: MonthlyMailRow) -> str:
-    if row.state == MailState.FAILED.value:
-        return "given up"
-    if row.state == MailState.WAITING.value:
-        return "month incomplete"
-    if row.state == MailState.DUE.value:
-        return f"failed {_times(row.attempts)}, retrying" if row.error else "queued"
-    return row.state
-
-
-def _mute_href(row: DeliveryRow) -> str:
-    page = href("channel", (), pk=str(row.channel_id)) or ""
-    return with_query(page, (("kind", row.kind), ("subject", row.subject))) + "#mute"
-
-
 MINE, PLATFORM = "me", "platform"
 _AT = time(8)
 _CONTROL = {"class": "form-control"}
@@ -436,13 +275,16 @@ def _listed(
     request: PageRequest, form: NewChannelForm, *, status: int = HTTPStatus.OK
 ) -> HttpResponseBase:
     reading = query_session(request)
+    zone, mutes = reading.choice.zone, selectors.mute_rows(request.user, reading.now)
     return respond(
         request,
         reading,
         "channels",
         status=status,
-        lines=channel_list(selectors.channel_rows(request.user)),
-        mutes=mute_list(selectors.mute_rows(request.user, reading.now)),
+        tables=[
+            channel_table(selectors.channel_rows(request.user), zone),
+            *([mute_table(mutes, zone)] if mutes else []),
+        ],
         form=form,
     )
 
@@ -552,7 +394,8 @@ def _shown(
     **context: Any,
 ) -> HttpResponseBase:
     reading = query_session(request)
-    (line,) = channel_list(selectors.channel_rows(request.user, only=found.pk))
+    (row,) = selectors.channel_rows(request.user, only=found.pk)
+    zone = reading.choice.zone
     sent, _ = selectors.delivery_page(request.user, channel=found.pk, page_size=LAST_DELIVERIES)
     silences = selectors.mute_rows(request.user, reading.now)
     return respond(
@@ -560,11 +403,14 @@ def _shown(
         reading,
         "channel",
         status=status,
-        line=line,
+        row=row,
+        line=channel_line(row),
         form=form or ChannelForm(initial=initial_of(found)),
         mute_form=mute_form or _mute_form(request, reading),
-        mutes=mute_list(silences, channel=found.pk),
-        lines=delivery_list(sent),
+        tables=[
+            mute_table(silences, zone, channel=found.pk),
+            delivery_table(sent, zone, is_of_channel=True),
+        ],
         longest_mute=LONGEST_MUTE.days,
         **context,
     )

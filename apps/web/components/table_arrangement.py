@@ -42,16 +42,13 @@ class _TableAddress:
     request: HttpRequest
     table_id: str
     prefix: str
+    path: str = ""
 
     def key(self, name: str) -> str:
         return f"{self.prefix}{name}"
 
     def get(self, name: str) -> str:
         return self.request.GET.get(self.key(name), "").replace("\0", "").strip()
-
-    @property
-    def path(self) -> str:
-        return path_of(self.request)
 
     def others(self, *names: str) -> list[tuple[str, str]]:
         """Return the pairs of the address but for these keys, and for places within lists."""
@@ -62,12 +59,15 @@ class _TableAddress:
         return f"{with_query(self.path, pairs)}#{self.table_id}"
 
 
-def arranged(tables: Iterable[Table], request: HttpRequest) -> list[Table]:
-    """Return the tables as the address wants them, with links and fields to arrange them."""
+def arranged(tables: Iterable[Table], request: HttpRequest, path: str = "") -> list[Table]:
+    """Return the tables as the address wants them, with links and fields to arrange them.
+
+    `path` is the page's, where it answers at another address.
+    """
     given = list(tables)
     prefixes = ["" if len(given) == 1 else f"{table.id}." for table in given]
     return [
-        _arranged(table, _TableAddress(request, table.id, prefix))
+        _arranged(table, _TableAddress(request, table.id, prefix, path or path_of(request)))
         for table, prefix in zip(given, prefixes, strict=True)
     ]
 
@@ -116,7 +116,11 @@ def _arranged(table: Table, address: _TableAddress) -> Table:
         table = _noted(table, f"There is no column “{wanted.key[:40]}” to sort by.")
     text = address.get("q")[:_LONGEST_TEXT]
     is_long = bool(
-        len(table.rows) > table.page_length or table.previous_href or table.next_href or text
+        len(table.rows) > table.page_length
+        or table.first_href
+        or table.previous_href
+        or table.next_href
+        or text
     )
     several = len(table.rows) > 1 or is_long
     table = _rearranged(table, address, wanted if column else None, column, text)
@@ -149,6 +153,7 @@ def _rearranged(
         rows = in_order(rows, column, order) if order and column else rows
         table = replace(
             table,
+            first_href=None,
             previous_href=None,
             next_href=None,
             every=lambda: rows,

@@ -14,12 +14,18 @@ from django.utils.safestring import SafeString, mark_safe
 from apps.usage.domain.columns import guarded
 from apps.web.components.formats import NOTHING
 from apps.web.components.page_query import WindowChoice
-from apps.web.components.tables import Cell, Table
+from apps.web.components.tables import Cell, RowAction, Table, TableRow
 
 
-def body(rows: Iterable[list[Cell]]) -> SafeString:
-    """Return the rows of a table's body."""
-    return _joined(_row(_cells(cells, _cell)) for cells in rows)
+def body(table: Table, token: str = "") -> SafeString:
+    """Return the rows of a table's body; `token` goes with what its buttons post."""
+    acts = table.has_actions
+
+    def written(row: TableRow, cells: Sequence[Cell]) -> str:
+        actions = f'<td role="cell">{_actions(row, token)}</td>' if acts else ""
+        return _row(f"{_cells(cells, _cell)}{actions}", row.anchor)
+
+    return _joined(map(written, table.rows, table.body()))
 
 
 def foot(cells: list[Cell]) -> SafeString:
@@ -31,8 +37,9 @@ def _joined(rows: Iterable[str]) -> SafeString:
     return mark_safe("\n".join(rows))  # noqa: S308 - every value in it went through escape
 
 
-def _row(cells: str) -> str:
-    return f'<tr role="row">{cells}</tr>'
+def _row(cells: str, anchor: str = "") -> str:
+    place = f' id="{escape(anchor)}"' if anchor else ""
+    return f'<tr role="row"{place}>{cells}</tr>'
 
 
 def _cells(cells: Sequence[Cell], written: Callable[[Cell], str]) -> str:
@@ -43,7 +50,25 @@ def _cells(cells: Sequence[Cell], written: Callable[[Cell], str]) -> str:
 
 
 def _cell(cell: Cell) -> str:
-    return f"{_attributes(cell)}>{_content(cell)}</td>"
+    detail = f"<small>{escape(cell.detail)}</small>" if cell.detail else ""
+    return f"{_attributes(cell)}>{_content(cell)}{detail}</td>"
+
+
+def _actions(row: TableRow, token: str) -> str:
+    actions = "".join(_action(one, token) for one in row.actions)
+    return f'<div class="row-actions">{actions}</div>' if actions else ""
+
+
+def _action(action: RowAction, token: str) -> str:
+    name = f'aria-label="{escape(action.name)}"'
+    if action.is_link:
+        return f'<a href="{escape(action.href)}" {name}>{escape(action.label)}</a>'
+    fields = "".join(
+        f'<input type="hidden" name="{escape(key)}" value="{escape(value)}">'
+        for key, value in (("csrfmiddlewaretoken", token), *action.fields)
+    )
+    button = f'<button class="btn btn-sm" type="submit" {name}>{escape(action.label)}</button>'
+    return f'<form method="post" action="{escape(action.href)}">{fields}{button}</form>'
 
 
 def _foot_cell(cell: Cell) -> str:

@@ -94,7 +94,7 @@ _LONG_TEXT = 24  # characters; longer ones take half of a phone
 class Column:
     """`key` heads the column in files and carries its unit; `label` and `unit` on the page.
 
-    A column `in_files` is not on the page.
+    A column `in_files` is not on the page. `absent` says there that a value is none: `never`.
     """
 
     key: str
@@ -104,6 +104,7 @@ class Column:
     hint: str = ""
     wraps: bool = False
     in_files: bool = False
+    absent: str = ""
 
     @property
     def is_number(self) -> bool:
@@ -172,6 +173,7 @@ def _of_page(column: Declared) -> Column:
         column.help,
         wraps=column.wraps,
         in_files=column.off_page,
+        absent=column.absent,
     )
 
 
@@ -216,11 +218,26 @@ class Explained:
 
 
 @dataclass(frozen=True, slots=True)
+class RowAction:
+    """What a reader may do with a row: a button that posts `fields`, or a link.
+
+    `name` says it with what the row is about, to who hears one button after the other.
+    """
+
+    label: str
+    href: str
+    name: str
+    fields: Query = ()
+    is_link: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class TableRow:
     """Values by column key, and the address that a value leads to, where it leads anywhere.
 
     `explained` tells where the row's figures of the ledger are explained, `explains` where others
-    are, by column key.
+    are, by column key. The page alone has `short` texts in place of long values, `details` below
+    values, and the `actions`; `anchor` is the row's id there.
     """
 
     values: Mapping[str, Value]
@@ -228,6 +245,10 @@ class TableRow:
     badges: Mapping[str, str] = field(default_factory=dict)
     explained: Explained | None = None
     explains: Mapping[str, str] = field(default_factory=dict)
+    short: Mapping[str, str] = field(default_factory=dict)
+    details: Mapping[str, str] = field(default_factory=dict)
+    actions: Sequence[RowAction] = ()
+    anchor: str = ""
 
 
 _Source = TypeVar("_Source")
@@ -274,6 +295,7 @@ class Cell:
     share: str = ""
     mark: str = ""
     whole: str = ""
+    detail: str = ""
     label: str = ""
 
     @property
@@ -338,6 +360,7 @@ class Table:
     empty: str
     total: TableRow | None = None
     note: str = ""
+    first_href: str | None = None
     previous_href: str | None = None
     next_href: str | None = None
     more_href: str | None = None
@@ -350,6 +373,10 @@ class Table:
     tools: TableTools | None = None
     place: str = ""
     of_rows: int = 0
+
+    @property
+    def has_actions(self) -> bool:
+        return any(row.actions for row in self.rows)
 
     @property
     def size_text(self) -> str:
@@ -405,7 +432,9 @@ class Table:
 
     def _cell(self, row: TableRow, column: Column, scale: float) -> Cell:
         value = row.values.get(column.key)
-        text = shown(value, column.kind, self.zone)
+        text = row.short.get(column.key) or shown(value, column.kind, self.zone)
+        if value is None and column.absent:
+            text = column.absent
         if column.unit == "%":
             text = text.removesuffix(" %")
         # A time says on hover what it is in UTC, also where a file gives it with its offset.
@@ -422,6 +451,7 @@ class Table:
             explain_href=_explain_href(row, column, value),
             share=_share(value, column, scale),
             whole=f"{1 / scale:.3f}" if scale > 1 else "",
+            detail=row.details.get(column.key, ""),
             label=column.head,
         )
 

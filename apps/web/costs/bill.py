@@ -12,6 +12,7 @@ from django.views.decorators.csrf import csrf_exempt, csrf_protect
 
 from apps.accounts.adapters.addresses import client_address
 from apps.accounts.domain.identity import ActingParty
+from apps.clusters.domain.tiers import CapacityType
 from apps.clusters.selectors import report
 from apps.costs import selectors as costs
 from apps.costs.domain.bills.charges import BillRefused
@@ -78,11 +79,11 @@ def _page(
     tabs = tab_bar(request, TABS, name="Bill")
     shown: dict[str, Any] = {}
     if month in months:
-        shown = _reconciled(request, reading, month, tabs.chosen)
+        shown = _reconciled(reading, month, tabs.chosen)
     bills = costs.bill_rows(visibility=reading.visibility, month=month)
     if tabs.chosen == "bills" or month not in months:
         shown["tables"] = [bill_view.bill_table(bills, reading)]
-    unmapped = shown.pop("unmapped", 0)
+    unmapped = shown.get("unmapped", 0)
     return respond(
         request,
         reading,
@@ -108,9 +109,7 @@ def _usual_month(months: list[date], reading: QuerySession) -> date:
     return next(iter(months), closed or over)
 
 
-def _reconciled(
-    request: PageRequest, reading: QuerySession, month: date, tab: str
-) -> dict[str, Any]:
+def _reconciled(reading: QuerySession, month: date, tab: str) -> dict[str, Any]:
     found = costs.reconcile(month, visibility=reading.visibility, now=reading.now)
     if found is None:
         return {}
@@ -128,8 +127,9 @@ def _reconciled(
     elif tab == "days":
         shown["tables"] = [bill_view.day_table(found)]
     elif tab == "mapping":
-        models = costs.gpu_model_names()
-        shown["mapping"] = bill_view.mapping_form(skus, models, found, request.GET)
+        shown["tables"] = [bill_view.sku_table(skus, found)]
+        shown["models"] = costs.gpu_model_names()
+        shown["capacity_types"] = [str(kind) for kind in CapacityType]
     return shown
 
 

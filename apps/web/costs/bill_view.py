@@ -5,13 +5,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, timedelta
 from math import ceil
+from typing import Annotated
 
 from django.http import QueryDict
 
-from apps.clusters.domain.tiers import CapacityType
+from apps.clusters.domain.columns import Column
 from apps.costs.domain.bills.reconciliation import Compared
 from apps.costs.domain.bills.sku_mapping import SkuTarget
-from apps.costs.domain.costing import SCALE, money
+from apps.costs.domain.costing import SCALE, SCALE_DIGITS, money
 from apps.costs.selectors import (
     BillRow,
     PoolDifference,
@@ -26,7 +27,7 @@ from apps.web.components.drawings.base import LegendKey
 from apps.web.components.drawings.heat_map import DrawnRow, GridCell, HeatMap
 from apps.web.components.figure_row import FigureRow, KeyFigure, Tone, figure_row, no_data
 from apps.web.components.formats import NOTHING, Value
-from apps.web.components.page_query import FEW_ROWS, Pages, Query, href, pages_from
+from apps.web.components.page_query import FEW_ROWS, Query, href
 from apps.web.components.tables import Table, declared_columns
 from apps.web.costs.money_format import MoneyRow, MoneyTable, money_row, text
 from apps.web.query_session import QuerySession
@@ -229,51 +230,44 @@ def bill_table(bills: Sequence[BillRow], reading: QuerySession) -> Table:
 
 
 @dataclass(frozen=True, slots=True)
-class SkuField:
+class SkuLine:
+    """A SKU of a month's bills in its file; `billed_cost` in units of 1e-8."""
+
+    sku: Annotated[str, Column("SKU", wraps=True)]
+    description: Annotated[str, Column("Description", wraps=True)]
+    billed_cost: Annotated[int, Column("Billed", digits=SCALE_DIGITS)]
+    currency: Annotated[str, Column("Currency", off_page=True)]
+    gpu_model: Annotated[str, Column("GPU model")]
+    capacity_type: Annotated[str, Column("Capacity type")]
+
+
+@dataclass(frozen=True, slots=True)
+class SkuField(MoneyRow):
     """A SKU in the form of mappings: `chosen` is the value of its field.
 
     `before` is what the form was filled from: a field that still says so was not changed.
     """
 
-    row: SkuRow
-    amount: str
-    chosen: str
-    capacity_type: str
-    before: str
-    automatic: bool
+    sku: str = ""
+    chosen: str = ""
+    capacity_type: str = ""
+    before: str = ""
+    source: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class MappingForm:
-    """The SKUs of one page with what they can be mapped to; `unmapped` counts those of all."""
-
-    rows: Sequence[SkuField]
-    models: Sequence[str]
-    capacity_types: Sequence[str]
-    unmapped: int
-    pages: Pages
-    previous_href: str
-    next_href: str
-
-
-def mapping_form(
-    skus: Sequence[SkuRow], models: Sequence[str], found: Reconciliation, params: QueryDict
-) -> MappingForm:
-    """Return the form of one page of SKUs."""
-    pages = pages_from(params, count=len(skus), usual=FEW_ROWS)
-    month = [("month", f"{found.month:%Y-%m}"), ("tab", "mapping")]
-
-    def link(number: int) -> str:
-        return href("bill", [*month, ("page", str(number))]) or ""
-
-    return MappingForm(
-        rows=[_sku_field(row, found) for row in skus[pages.part]],
-        models=models,
-        capacity_types=[str(kind) for kind in CapacityType],
-        unmapped=sum(row.target is None for row in skus),
-        pages=pages,
-        previous_href=link(pages.number - 1) if pages.number > 1 else "",
-        next_href=link(pages.number + 1) if pages.number < pages.last else "",
+def sku_table(skus: Sequence[SkuRow], found: Reconciliation) -> Table:
+    """Return the SKUs of a month: each row is a field of the form of mappings."""
+    return MoneyTable(
+        id="skus",
+        title="SKU mapping",
+        columns=[
+            replace(column, unit=found.currency) if column.key == "billed_cost" else column
+            for column in declared_columns(SkuLine)
+        ],
+        rows=[_sku_field(row, found) for row in skus],
+        zone=found.zone,
+        empty=f"The bill has no usage in {found.month:%Y-%m}: only taxes, credits or corrections.",
+        page_length=FEW_ROWS,
     )
 
 
@@ -281,13 +275,25 @@ def _sku_field(row: SkuRow, found: Reconciliation) -> SkuField:
     target = row.target
     stored = NOT_MAPPED if target is None else target.gpu_model or NOT_GPU
     capacity_type = target.capacity_type if target else ""
+    line = SkuLine(
+        sku=row.sku,
+        description="" if row.description == row.sku else row.description,
+        billed_cost=row.amount,
+        currency=found.currency,
+        gpu_model={NOT_MAPPED: "not mapped", NOT_GPU: "not GPU"}.get(stored, stored),
+        capacity_type=capacity_type or "any",
+    )
+    suggested = "suggested" if row.suggestion else ""
+    told = money_row(line, values={}, links={}, explains={})
     return SkuField(
-        row=row,
-        amount=text(row.amount, found.currency),
+        told.values,
+        amounts=told.amounts,
+        printed=told.printed,
+        sku=row.sku,
         chosen=row.suggestion or stored,
         capacity_type=capacity_type,
         before=f"{stored}/{capacity_type}",
-        automatic=bool(target and target.automatic),
+        source="by name" if target and target.automatic else suggested,
     )
 
 

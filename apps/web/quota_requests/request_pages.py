@@ -321,13 +321,13 @@ def requests(request: PageRequest) -> HttpResponseBase:
             page_size=size,
         )
 
-    found = page_at(request.GET.get("cursor") or None, PER_PAGE)
-    query = (*reading.query, *asked.query)
+    cursor = request.GET.get("cursor") or None
+    found, query = page_at(cursor, PER_PAGE), (*reading.query, *asked.query)
     table = request_table(
         found.rows,
         reading.choice.zone,
-        now=reading.now,
         empty=_nothing(asked, reading),
+        first_href=with_query(path_of(request), query) if cursor else None,
         next_href=next_href(path_of(request), query, found.next_cursor),
         every=lambda: every_row(lambda at: page_at(at, PER_FILE_READ)),
     )
@@ -341,7 +341,6 @@ def requests(request: PageRequest) -> HttpResponseBase:
         states=[state.value for state in RequestState],
         may_ask=may_ask(request.user),
         teams=asking.teams_seen(reading),
-        is_narrowed=_is_narrowed(asked, reading),
         hidden=without(reading.query, "team", "cluster"),
     )
 
@@ -355,7 +354,7 @@ def _nothing(asked: asking.RequestListQuery, reading: QuerySession) -> str:
         return "No request that you may see is like that. Take off a filter."
     if asked.which is selectors.RequestList.QUEUE:
         return "No requests need your decision."
-    return "No change of a quota was asked for yet."
+    return "No quota requests yet. Leads request a change."
 
 
 # ---------------------------------------------------------------- one request

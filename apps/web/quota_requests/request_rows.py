@@ -12,7 +12,7 @@ from apps.quota_requests.domain.states import WRITING, RequestState
 from apps.quota_requests.selectors import AuditRow, CommentRow, RequestDetail, RequestRow, ReviewRow
 from apps.quota_requests.services import ACTIONS, AUDIT_WORDS, Action, ActionInput
 from apps.web.accounts.audit import ChangedField, differences_of
-from apps.web.components.formats import Format, Value, exact, shown
+from apps.web.components.formats import Format, Value
 from apps.web.components.page_query import href
 from apps.web.components.tables import Table, TableRow, declared_columns, declared_values
 from apps.web.quota_requests.impact_view import (
@@ -228,36 +228,15 @@ def _frozen_at(found: RequestDetail | ReviewRow) -> datetime | None:
     return taken or found.row.submitted_at
 
 
-_REASON_SHOWN = 120
-
-
-@dataclass(frozen=True, slots=True)
-class ShownTime:
-    """A time as a list shows it; `full` says it in full."""
-
-    text: str
-    full: str
-
-
-@dataclass(frozen=True, slots=True)
-class ListLine(TableRow):
-    """A line of the list: the values of a file, and what the page says of the request."""
-
-    row: RequestRow | None = None
-    href: str = ""
-    mark: str = ""
-    reason: str = ""
-    needed_by: ShownTime | None = None
-    until: ShownTime | None = None
-    changed: ShownTime | None = None
+_REASON_SHOWN, _TIERS_SHOWN = 120, 2
 
 
 def request_table(
     rows: Sequence[RequestRow],
     zone: ZoneInfo,
     *,
-    now: datetime,
     empty: str,
+    first_href: str | None,
     next_href: str | None,
     every: Callable[[], Iterable[RequestRow]],
 ) -> Table:
@@ -266,36 +245,31 @@ def request_table(
         id="requests",
         title="Requests",
         columns=declared_columns(RequestRow),
-        rows=[_line(row, zone, now) for row in rows],
+        rows=[_line(row) for row in rows],
         zone=zone,
         empty=empty,
+        first_href=first_href,
         next_href=next_href,
-        every=lambda: (TableRow(_values(row)) for row in every()),
-        ordered=True,
+        every=lambda: map(_line, every()),
     )
 
 
-def _line(row: RequestRow, zone: ZoneInfo, now: datetime) -> ListLine:
-    found = line_of(row)
-    reason = row.reason
-    return ListLine(
+def _line(row: RequestRow) -> TableRow:
+    whose = f"{row.cluster}/{row.namespace}" if row.namespace else row.cluster
+    link, reason = href("request", pk=str(row.id)), row.reason
+    short = {"tiers": f"{len(row.tiers)} tiers"} if len(row.tiers) > _TIERS_SHOWN else {}
+    if len(reason) > _REASON_SHOWN:
+        short["reason"] = f"{reason[:_REASON_SHOWN]}…"
+    return TableRow(
         _values(row),
-        row=row,
-        href=found.href,
-        mark="failed" if row.drift else found.mark,
-        reason=reason if len(reason) <= _REASON_SHOWN else f"{reason[:_REASON_SHOWN]}…",
-        needed_by=_when(row.needed_by, zone, is_day=True),
-        until=_when(row.until, zone),
-        changed=_when(row.changed_at, zone),
+        {"id": link, "key": link},
+        {"state": "failed" if row.drift else _MARKS.get(row.state, "")},
+        short=short,
+        details={
+            "key": f"{row.source} {row.name} · {whose}",
+            "state": "drifted" if row.drift else "",
+        },
     )
-
-
-def _when(at: datetime | None, zone: ZoneInfo, *, is_day: bool = False) -> ShownTime | None:
-    """Write a day, or an instant with the same in UTC; None for none."""
-    if at is None:
-        return None
-    kind = Format.DAY if is_day else Format.TIME
-    return ShownTime(shown(at, kind, zone), exact(at, kind, zone))
 
 
 def _values(row: RequestRow) -> dict[str, Value]:

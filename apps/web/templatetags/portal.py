@@ -5,6 +5,7 @@ from decimal import Decimal
 from zoneinfo import ZoneInfo
 
 from django import template
+from django.middleware.csrf import get_token
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
@@ -161,10 +162,11 @@ def with_code(text: str) -> SafeString:
     )
 
 
-@register.simple_tag
-def body_rows(table: Table) -> SafeString:
-    """Write the rows of a table."""
-    return table_rendering.body(table.body())
+@register.simple_tag(takes_context=True)
+def body_rows(context: template.Context, table: Table) -> SafeString:
+    """Write the rows of a table, with the buttons of those that have some."""
+    token = get_token(context["request"]) if table.has_actions else ""
+    return table_rendering.body(table, token)
 
 
 @register.simple_tag
