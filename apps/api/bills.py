@@ -10,7 +10,7 @@ from rest_framework.request import Request
 
 from apps.accounts.permissions import Visibility
 from apps.api import parameters
-from apps.api.endpoints import PortalView, documented, page_of, page_response, paging, visibility_in
+from apps.api.endpoints import PortalView, ShortList, documented, visibility_in
 from apps.api.row_serializers import records, serializer_of
 from apps.clusters import selectors as clusters
 from apps.costs import selectors as costs
@@ -23,6 +23,10 @@ if TYPE_CHECKING:
 
 
 _REFUSALS = {403: "Bills are for finance and administrators."}
+_BILLS: ShortList[BillRow] = ShortList("bills", lambda row: str(row.id), records)
+_DAYS: ShortList[ReconciledDay] = ShortList(
+    "reconciliation", lambda row: f"{row.day} {row.gpu_model}", records
+)
 
 
 class BillsParams(parameters.PageParams):
@@ -44,8 +48,7 @@ class BillsView(PortalView):
         query = BillsParams.read(request.query_params)
         check_bills(cast("User", request.user))
         rows = costs.bill_rows(visibility=visibility_in(request))
-        page = page_of(rows, kind="bills", name_of=lambda row: str(row.id), **paging(query))
-        return page_response(request, records(page.rows), page.next_cursor)
+        return _BILLS.response(request, query, rows)
 
 
 class ReconciliationParams(parameters.PageParams):
@@ -104,13 +107,7 @@ class ReconciliationView(PortalView):
             _month(query, visibility), visibility=visibility, now=timezone.now()
         )
         rows = found.days if found else ()
-        page = page_of(
-            rows,
-            kind="reconciliation",
-            name_of=lambda row: f"{row.day} {row.gpu_model}",
-            **paging(query),
-        )
-        response = page_response(request, records(page.rows), page.next_cursor)
+        response = _DAYS.response(request, query, rows)
         response.data["summary"] = _summary(found) if found else None
         return response
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 from urllib.parse import urlencode
 from zoneinfo import ZoneInfo
 
@@ -195,25 +195,39 @@ def page_response(
     return Response({"results": results, "next": link})
 
 
-def page_of(
-    rows: Sequence[Row],
-    *,
-    kind: str,
-    name_of: Callable[[Row], str],
-    cursor: str | None,
-    page_size: int,
-) -> RowPage[Row]:
-    """Return a page of a short list that was read whole; `name_of` is unique. CursorRefused."""
-    first = 0
-    if cursor is not None:
-        (name,) = decode_cursor(kind, cursor, (str,))
-        places = [place for place, row in enumerate(rows) if name_of(row) == name]
-        if not places:
-            raise CursorRefused("the list has changed since: start again without the cursor")
-        first = places[0] + 1
-    shown = tuple(rows[first : first + page_size])
-    more = first + page_size < len(rows)
-    return RowPage(shown, encode_cursor(kind, (name_of(shown[-1]),)) if more else None)
+@dataclass(frozen=True, slots=True)
+class ShortList(Generic[Row]):
+    """A list that is read whole: `name_of` is unique in it, `written` are the records of rows."""
+
+    kind: str
+    name_of: Callable[[Row], str]
+    written: Writer[Row]
+
+    def response(
+        self,
+        request: Request,
+        query: dict[str, Any],
+        rows: Sequence[Row],
+        *,
+        window: Window | None = None,
+    ) -> Response:
+        """Answer with a page of it. Raises CursorRefused."""
+        page = self.page(rows, **paging(query))
+        return page_response(request, self.written(page.rows), page.next_cursor, window=window)
+
+    def page(self, rows: Sequence[Row], *, cursor: str | None, page_size: int) -> RowPage[Row]:
+        """Return the rows after a cursor. Raises CursorRefused where its row went away."""
+        first = 0
+        if cursor is not None:
+            (name,) = decode_cursor(self.kind, cursor, (str,))
+            places = [place for place, row in enumerate(rows) if self.name_of(row) == name]
+            if not places:
+                raise CursorRefused("the list has changed since: start again without the cursor")
+            first = places[0] + 1
+        shown = tuple(rows[first : first + page_size])
+        more = first + page_size < len(rows)
+        next_cursor = encode_cursor(self.kind, (self.name_of(shown[-1]),)) if more else None
+        return RowPage(shown, next_cursor)
 
 
 def walk(page_at: Callable[[str | None], RowPage[Row]]) -> Iterator[tuple[Row, ...]]:

@@ -12,11 +12,9 @@ from apps.api.endpoints import (
     CSV,
     CsvFile,
     PortalView,
+    ShortList,
     csv_response,
     documented,
-    page_of,
-    page_response,
-    paging,
     visibility_in,
     window_in,
 )
@@ -59,6 +57,9 @@ class FairnessSerializer(RowSerializer):
     teams = serializer_of(TeamFairness)(many=True)
 
 
+_TIERS: ShortList[dict[str, Any]] = ShortList("fairness", lambda record: str(record["tier"]), list)
+
+
 class FairnessView(PortalView):
     """Shares against entitlement."""
 
@@ -85,8 +86,7 @@ class FairnessView(PortalView):
             parts = ([record | team for team in record["teams"]] for record in records)
             file = CsvFile.of_window("fairness", fairness_cells(), window=window, zone=zone)
             return csv_response(parts, file)
-        page = page_of(records, kind="fairness", name_of=lambda r: str(r["tier"]), **paging(query))
-        return page_response(request, page.rows, page.next_cursor, window=window)
+        return _TIERS.response(request, query, records, window=window)
 
 
 def tier_record(row: TierFairness) -> dict[str, Any]:

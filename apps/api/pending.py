@@ -14,12 +14,10 @@ from apps.api.endpoints import (
     CSV,
     CsvFile,
     PortalView,
+    ShortList,
     csv_response,
     documented,
     list_response,
-    page_of,
-    page_response,
-    paging,
     visibility_in,
     window_in,
 )
@@ -139,10 +137,8 @@ class PendingHistoryView(PortalView):
             columns = (*cells_of(HistoryRow, groups), *cells_of(QueueTimeSums))
             file = CsvFile.of_window("pending-history", columns, window=window, zone=zone)
             return csv_response([records], file)
-        page = page_of(
-            records, kind="pending-history", name_of=partial(_group_name, groups), **paging(query)
-        )
-        return page_response(request, page.rows, page.next_cursor, window=window)
+        shown = ShortList("pending-history", partial(_group_name, groups), list)
+        return shown.response(request, query, records, window=window)
 
 
 def _group_name(groups: Sequence[str], record: Mapping[str, Any]) -> str:

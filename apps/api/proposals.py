@@ -6,24 +6,30 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, cast
 
 from django.utils import timezone
-from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
-from rest_framework.reverse import reverse
 
-from apps.accounts.adapters.addresses import client_address
 from apps.accounts.domain.identity import ActingParty, TokenScope
 from apps.api.endpoints import (
     documented,
     page_response,
     paging,
-    problems,
     visibility_in,
 )
 from apps.api.parameters import NamesField, PageParams, choices
 from apps.api.problems import InvalidParameters
-from apps.api.quota_requests import Body, ChangesView, EmptyBody, RequestRefusal, Text
+from apps.api.quota_requests import (
+    OF_BODIES,
+    Body,
+    ChangesView,
+    Described,
+    EmptyBody,
+    RequestRefusal,
+    Text,
+    located,
+    origin_of,
+)
 from apps.api.row_serializers import RowSerializer, record, records, serializer_of
 from apps.operations import selectors, services
 from apps.operations.domain.proposals import (
@@ -103,13 +109,14 @@ class ProposalDetailSerializer(ProposalSerializer):
     history = serializer_of(ProposalStep)(many=True)
 
 
-_REFUSALS = {
-    403: "Your role, or what this token is for, does not allow it.",
-    404: "There is no such proposal, or you may not see it.",
-    413: "The body is larger than anything that can be said here.",
-    415: "The body is something else than JSON.",
-    422: "It cannot be proposed or decided; the detail says why.",
-}
+_described = Described(
+    ProposalDetailSerializer,
+    {
+        **OF_BODIES,
+        404: "There is no such proposal, or you may not see it.",
+        422: "It cannot be proposed or decided; the detail says why.",
+    },
+)
 
 
 @contextmanager
@@ -125,8 +132,7 @@ class ProposalsOf(ChangesView):
 
     def by(self, request: Request) -> ActingParty:
         """Return who acts, and from where."""
-        origin = f"api {client_address(request) or ''}".strip()
-        return ActingParty(cast("User", request.user).username, origin)
+        return ActingParty(cast("User", request.user).username, origin_of(request))
 
     def proposal(self, request: Request, pk: int) -> ProposalRow:
         """Return a proposal that the caller sees. Raises RequestRefusal."""
@@ -168,12 +174,11 @@ class ProposalsView(ProposalsOf):
         )
         return page_response(request, records(page.rows), page.next_cursor)
 
-    @extend_schema(
-        operation_id="create_proposal",
-        summary="Propose a change of the catalog. Administrators decide on it.",
-        request=ProposalBody,
-        responses={201: ProposalDetailSerializer} | problems(_REFUSALS),
-        tags=["quota"],
+    @_described(
+        "create_proposal",
+        "Propose a change of the catalog. Administrators decide on it.",
+        ProposalBody,
+        status=HTTPStatus.CREATED,
     )
     def post(self, request: Request) -> Response:
         body = ProposalBody.read(request.data)
@@ -187,9 +192,8 @@ class ProposalsView(ProposalsOf):
                 now=timezone.now(),
                 by=self.by(request),
             )
-        response = self.detail(request, row.pk, status=HTTPStatus.CREATED)
-        response["Location"] = reverse("api:proposal", kwargs={"pk": row.pk}, request=request)
-        return response
+        made = self.detail(request, row.pk, status=HTTPStatus.CREATED)
+        return located(made, "api:proposal", row.pk, request)
 
 
 def _value(kind: ProposalKind, body: Mapping[str, Any]) -> ProposedValue:
@@ -205,13 +209,7 @@ def _value(kind: ProposalKind, body: Mapping[str, Any]) -> ProposedValue:
 class ProposalView(ProposalsOf):
     """One proposal with everything."""
 
-    @extend_schema(
-        operation_id="read_proposal",
-        summary="A proposal with its dry run of now and its steps.",
-        responses={200: ProposalDetailSerializer}
-        | problems({status: _REFUSALS[status] for status in (403, 404)}),
-        tags=["quota"],
-    )
+    @_described("read_proposal", "A proposal with its dry run of now and its steps.")
     def get(self, request: Request, pk: int) -> Response:
         return self.detail(request, pk)
 
@@ -235,13 +233,7 @@ def _view(action: str, body: type[Body], scope: TokenScope, summary: str) -> typ
             does(request.user, pk, now=timezone.now(), by=self.by(request), **said)
         return self.detail(request, pk)
 
-    described = extend_schema(
-        operation_id=f"{action}_proposal",
-        summary=summary,
-        request=body,
-        responses={200: ProposalDetailSerializer} | problems(_REFUSALS),
-        tags=["quota"],
-    )
+    described = _described(f"{action}_proposal", summary, body)
     members = {"scopes": {"POST": scope}, "post": described(post), "__doc__": summary}
     return type(f"{action.capitalize()}ProposalView", (ProposalsOf,), members)
 

@@ -1,8 +1,9 @@
 """The endpoints of quota requests: reading, writing, and actions on them."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import datetime
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, NoReturn, cast
@@ -18,7 +19,7 @@ from rest_framework.reverse import reverse
 
 from apps.accounts.adapters.addresses import client_address
 from apps.accounts.domain.identity import TokenScope
-from apps.api.endpoints import PortalView, documented, page_response, paging, problems
+from apps.api.endpoints import F, PortalView, documented, page_response, paging, problems
 from apps.api.parameters import NamesField, PageParams, choices, moment
 from apps.api.problems import InvalidParameters
 from apps.api.row_serializers import RowSerializer, record, records, serializer_of
@@ -260,15 +261,50 @@ _IF_MATCH = OpenApiParameter(
     OpenApiParameter.HEADER,
     description='The version as it was read, as "3"; or `version` in the body.',
 )
-_REFUSALS = {
+OF_BODIES = {
     403: "Your role, or what this token is for, does not allow it.",
-    404: "There is no such request, or you may not see it.",
-    409: "Somebody was faster, or this cannot be done in the state that it is in.",
     413: "The body is larger than anything that can be said here.",
     415: "The body is something else than JSON.",
+}
+"""How any change may be refused, by status."""
+_REFUSALS = {
+    **OF_BODIES,
+    404: "There is no such request, or you may not see it.",
+    409: "Somebody was faster, or this cannot be done in the state that it is in.",
     422: "What is asked for cannot be had; the detail says what could.",
     428: "The version as it was read is missing.",
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Described:
+    """The OpenAPI description of what answers with one row in full, read or changed by a body."""
+
+    row: type[RowSerializer]
+    refusals: Mapping[int, str]
+
+    def __call__(
+        self,
+        operation_id: str,
+        summary: str,
+        body: type[Body] | None = None,
+        *,
+        status: HTTPStatus = HTTPStatus.OK,
+        versioned: bool = False,
+    ) -> Callable[[F], F]:
+        """Describe an operation, which answers with `status`."""
+        refusals = self.refusals if body else {n: self.refusals[n] for n in (403, 404)}
+        return extend_schema(
+            operation_id=operation_id,
+            summary=summary,
+            parameters=[_IF_MATCH] if versioned else [],
+            request=body,
+            responses={int(status): self.row} | problems(refusals),
+            tags=["quota"],
+        )
+
+
+_described = Described(QuotaRequestDetailSerializer, _REFUSALS)
 
 
 class RequestRefusal(exceptions.APIException):
@@ -297,6 +333,17 @@ def _sentence(text: str) -> str:
     return text if text.endswith((".", "?", "!")) else f"{text}."
 
 
+def origin_of(request: Request) -> str:
+    """Return from where somebody acts, for the audit."""
+    return f"api {client_address(request) or ''}".strip()
+
+
+def located(response: Response, name: str, pk: int, request: Request) -> Response:
+    """Return the answer to what was made, with where it is read."""
+    response["Location"] = reverse(name, kwargs={"pk": pk}, request=request)
+    return response
+
+
 class ChangesView(PortalView):
     """What the endpoints of requests share."""
 
@@ -308,8 +355,7 @@ class ChangesView(PortalView):
 
     def actor(self, request: Request) -> Actor:
         """Return who asks, and from where."""
-        origin = client_address(request) or ""
-        return actor_of(cast("User", request.user), origin=f"api {origin}".strip())
+        return actor_of(cast("User", request.user), origin=origin_of(request))
 
     def one(self, request: Request, pk: int, *, status: int = HTTPStatus.OK) -> Response:
         """Answer with a request as it is, its version as the ETag."""
@@ -361,12 +407,11 @@ class QuotaRequestsView(ChangesView):
         )
         return page_response(request, records(page.rows), page.next_cursor)
 
-    @extend_schema(
-        operation_id="create_quota_request",
-        summary="Create a request. It is a draft until `submit`.",
-        request=RequestBody,
-        responses={201: QuotaRequestDetailSerializer} | problems(_REFUSALS),
-        tags=["quota"],
+    @_described(
+        "create_quota_request",
+        "Create a request. It is a draft until `submit`.",
+        RequestBody,
+        status=HTTPStatus.CREATED,
     )
     def post(self, request: Request) -> Response:
         body = RequestBody.read(request.data)
@@ -375,9 +420,8 @@ class QuotaRequestsView(ChangesView):
         asked = services.RequestInput(QuotaRef(**names), before=before, after=after, **body)
         with refusals():
             pk = services.create(asked, by=self.actor(request), now=timezone.now())
-        response = self.one(request, pk, status=HTTPStatus.CREATED)
-        response["Location"] = reverse("api:quota-request", kwargs={"pk": pk}, request=request)
-        return response
+        made = self.one(request, pk, status=HTTPStatus.CREATED)
+        return located(made, "api:quota-request", pk, request)
 
 
 class QuotaRequestView(ChangesView):
@@ -385,23 +429,17 @@ class QuotaRequestView(ChangesView):
 
     scopes = {"PATCH": TokenScope.REQUEST}
 
-    @extend_schema(
-        operation_id="read_quota_request",
-        summary="A request with evidence, preview, comments, orders and audit.",
-        responses={200: QuotaRequestDetailSerializer}
-        | problems({status: _REFUSALS[status] for status in (403, 404)}),
-        tags=["quota"],
+    @_described(
+        "read_quota_request", "A request with evidence, preview, comments, orders and audit."
     )
     def get(self, request: Request, pk: int) -> Response:
         return self.one(request, pk)
 
-    @extend_schema(
-        operation_id="edit_quota_request",
-        summary="Change a request that no reviewer has taken for review.",
-        parameters=[_IF_MATCH],
-        request=EditedBody,
-        responses={200: QuotaRequestDetailSerializer} | problems(_REFUSALS),
-        tags=["quota"],
+    @_described(
+        "edit_quota_request",
+        "Change a request that no reviewer has taken for review.",
+        EditedBody,
+        versioned=True,
     )
     def patch(self, request: Request, pk: int) -> Response:
         body = EditedBody.read(request.data)
@@ -470,13 +508,11 @@ def _view(name: str, action: services.Action) -> type[ActionView]:
     def post(self: ActionView, request: Request, pk: int) -> Response:
         return self.done(request, pk)
 
-    described = extend_schema(
-        operation_id=f"{action.name}_quota_request",
-        summary=action.summary,
-        parameters=[_IF_MATCH] if action.versioned else [],
-        request=_body_of(action),
-        responses={200: QuotaRequestDetailSerializer} | problems(_REFUSALS),
-        tags=["quota"],
+    described = _described(
+        f"{action.name}_quota_request",
+        action.summary,
+        _body_of(action),
+        versioned=action.versioned,
     )
     words = "".join(part.capitalize() for part in name.split("-"))
     members = {"doing": action, "scopes": {"POST": action.scope}, "post": described(post)}

@@ -16,11 +16,9 @@ from apps.api.endpoints import (
     CSV,
     CsvFile,
     PortalView,
+    ShortList,
     documented,
     list_response,
-    page_of,
-    page_response,
-    paging,
     visibility_in,
 )
 from apps.api.parameters import NamesField, choices, filters_of
@@ -102,8 +100,8 @@ class BudgetsView(PortalView):
             *costs.money_budget_rows(now, visibility=visibility, team=team),
         ]
         rows = sorted((r for r in found if not teams or r.team in teams), key=_budget_name)
-        page = page_of(rows, kind="budgets", name_of=_budget_name, **paging(query))
-        return page_response(request, records(_in_full(page.rows, now)), page.next_cursor)
+        shown = ShortList("budgets", _budget_name, lambda part: records(_in_full(part, now)))
+        return shown.response(request, query, rows)
 
 
 def _in_full(rows: Sequence[BurnRow], now: datetime) -> Iterator[BurnRow]:

@@ -20,9 +20,9 @@ from apps.api.endpoints import (
     CSV,
     CsvFile,
     PortalView,
+    ShortList,
     documented,
     list_response,
-    page_of,
     page_response,
     paging,
     visibility_in,
@@ -258,6 +258,5 @@ class NowhereView(PortalView):
 
 def _catalog_page(request: Request, found: Sequence[Any], kind: str) -> Response:
     query = parameters.PageParams.read(request.query_params)
-    page = page_of(found, kind=kind, name_of=lambda row: str(row.name), **paging(query))
-    shown = records(page.rows, admin=visibility_in(request).operations)
-    return page_response(request, shown, page.next_cursor)
+    written = partial(records, admin=visibility_in(request).operations)
+    return ShortList(kind, lambda row: str(row.name), written).response(request, query, found)

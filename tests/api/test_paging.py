@@ -2,15 +2,16 @@
 
 import pytest
 
-from apps.api.endpoints import page_of, walk
+from apps.api.endpoints import ShortList, walk
 from apps.usage.domain.usage_query import RowPage
 from apps.usage.selectors import CursorRefused
 
 NAMES = ["gold", "silver", "bronze"]
+LIST: ShortList[str] = ShortList("tiers", str, lambda names: [{"name": name} for name in names])
 
 
 def page(cursor: str | None, size: int, names: list[str] = NAMES) -> RowPage[str]:
-    return page_of(names, kind="tiers", name_of=str, cursor=cursor, page_size=size)
+    return LIST.page(names, cursor=cursor, page_size=size)
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 4])
