@@ -155,7 +155,7 @@ class UserLine:
 
 
 def user_table(rows: Sequence[PersonRow], zone: ZoneInfo, *, reader: int) -> Table:
-    """Return the accounts; nobody switches off the one of their own."""
+    """Return the accounts with a switch; the reader's own has none."""
     return Table(
         id="accounts",
         title="Accounts",
@@ -199,6 +199,46 @@ def _user_row(row: PersonRow, *, is_own: bool) -> TableRow:
 def _place_words(place: MembershipRow) -> str:
     given = _GIVEN_BY.get(place.source, "from the catalog")
     return f"{place.team} ({'lead' if place.lead else 'member'}, {given})"
+
+
+@dataclass(frozen=True, slots=True)
+class PlaceLine:
+    """A place on a team, in the list and the file of an account's page."""
+
+    team: Annotated[str, Column("Team")]
+    role: Annotated[str, Column("Role")]
+    source: Annotated[str, Column("From")]
+
+
+def place_table(person: PersonRow, zone: ZoneInfo) -> Table:
+    """Return a person's places on teams; those that nothing else gives can be taken."""
+    return Table(
+        id="places",
+        title="Teams",
+        columns=declared_columns(PlaceLine),
+        rows=[_place_row(place, person) for place in person.places],
+        zone=zone,
+        empty="No teams. Add one below.",
+    )
+
+
+def _place_row(place: MembershipRow, person: PersonRow) -> TableRow:
+    role = "lead" if place.lead else "member"
+    remove = RowAction(
+        "Remove",
+        href("set-team", pk=str(person.pk)) or "",
+        f"Remove {person.username} from team {place.team}",
+        (("team", place.team), ("place", "none")),
+    )
+    given = _PLACES.get(place.source, "the catalog")
+    return TableRow(
+        declared_values(PlaceLine(place.team, role, given)),
+        details={} if place.can_be_taken else {"source": "changed at its source"},
+        actions=(remove,) if place.can_be_taken else (),
+    )
+
+
+_PLACES = {"groups": "groups of the sign-in provider", "portal": "an administrator"}
 
 
 Parts = ParamSpec("Parts")
@@ -315,6 +355,7 @@ def _shown(request: PageRequest, pk: int, problem: str = "") -> HttpResponseBase
         "user",
         status=HTTPStatus.BAD_REQUEST if problem else HTTPStatus.OK,
         person=row,
+        tables=[place_table(row, reading.choice.zone)],
         problem=problem,
         roles=[each.value for each in Role],
         teams=selectors.open_teams(),

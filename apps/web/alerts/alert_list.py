@@ -380,7 +380,6 @@ def deliveries(request: PageRequest) -> HttpResponseBase:
         found.rows,
         zone,
         here=(*query, *_cursor_query(before)),
-        empty="No deliveries yet." if before is None else "No older deliveries.",
         first_href=None if before is None else with_query(path, query),
         next_href=next_href(path, query, found.next_cursor),
         every=lambda: every_row(lambda at: page_at(at, _PER_FILE_READ)),

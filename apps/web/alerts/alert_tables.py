@@ -151,7 +151,7 @@ def mute_table(rows: Iterable[MuteRow], zone: ZoneInfo, *, channel: int | None =
         zone=zone,
         empty="No muted alerts.",
     )
-    return table if channel is None else _of_one_channel(table)
+    return table if channel is None else of_one_channel(table)
 
 
 def _mute_row(row: MuteRow) -> TableRow:
@@ -165,7 +165,7 @@ def _mute_row(row: MuteRow) -> TableRow:
     )
 
 
-def _of_one_channel(table: Table) -> Table:
+def of_one_channel(table: Table) -> Table:
     """Return a table of one channel's page, which names it."""
     return replace(table, columns=[c for c in table.columns if c.key != "channel"])
 
@@ -192,25 +192,22 @@ def delivery_table(
     zone: ZoneInfo,
     *,
     here: Query = (),
-    empty: str = "No deliveries yet.",
     first_href: str | None = None,
     next_href: str | None = None,
     every: Callable[[], Iterable[DeliveryRow]] | None = None,
-    is_of_channel: bool = False,
 ) -> Table:
     """Return deliveries, the latest first; `here` is where one comes back to from sending again."""
-    table = Table(
+    return Table(
         id="deliveries",
-        title="Latest deliveries" if is_of_channel else "Deliveries",
+        title="Deliveries",
         columns=declared_columns(DeliveryLine),
         rows=[_delivery_row(row, here) for row in rows],
         zone=zone,
-        empty=empty,
+        empty="No deliveries yet.",
         first_href=first_href,
         next_href=next_href,
         every=(lambda: (_delivery_row(row, here) for row in every())) if every else None,
     )
-    return _of_one_channel(table) if is_of_channel else table
 
 
 def _delivery_row(row: DeliveryRow, here: Query) -> TableRow:

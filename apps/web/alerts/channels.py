@@ -1,6 +1,7 @@
 """Channels: where alerts go, when, and what is muted."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import datetime, time, timedelta
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, cast
@@ -41,6 +42,7 @@ from apps.web.alerts.alert_tables import (
     channel_table,
     delivery_table,
     mute_table,
+    of_one_channel,
 )
 from apps.web.pages import change, page, respond
 from apps.web.query_session import PageRequest, QuerySession, query_session
@@ -409,7 +411,7 @@ def _shown(
         mute_form=mute_form or _mute_form(request, reading),
         tables=[
             mute_table(silences, zone, channel=found.pk),
-            delivery_table(sent, zone, is_of_channel=True),
+            of_one_channel(replace(delivery_table(sent, zone), title="Latest deliveries")),
         ],
         longest_mute=LONGEST_MUTE.days,
         **context,

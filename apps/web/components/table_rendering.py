@@ -86,7 +86,7 @@ def _attributes(cell: Cell) -> str:
         kind = ' class="wraps"'
     elif cell.is_long:
         # A name brings its length along for the style sheet.
-        kind = f' class="long" style="--characters: {len(cell.text)}"'
+        kind = f' class="long" style="--characters: {cell.length}"'
     else:
         kind = ""
     return kind + _title(cell)

@@ -299,9 +299,14 @@ class Cell:
     label: str = ""
 
     @property
+    def length(self) -> int:
+        """How many characters wide its longest text is; a detail is written smaller."""
+        return max(len(self.text), len(self.detail) * 3 // 4)
+
+    @property
     def is_long(self) -> bool:
-        """Whether the text is too long for one line of a table."""
-        return len(self.text) > _LONG_TEXT
+        """Whether a text of it is too long for one line of a table."""
+        return self.length > _LONG_TEXT
 
 
 @dataclass(frozen=True, slots=True)
