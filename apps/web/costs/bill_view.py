@@ -288,7 +288,7 @@ def _sku_field(row: SkuRow, found: Reconciliation) -> SkuField:
     return SkuField(
         told.values,
         amounts=told.amounts,
-        printed=told.printed,
+        texts=told.texts,
         sku=row.sku,
         chosen=row.suggestion or stored,
         capacity_type=capacity_type,
