@@ -1,12 +1,16 @@
 """Alerts that belong in Prometheus itself, as a PrometheusRule or as a plain rules file.
 
 They look at minutes, not at hours of facts, and go on while the portal is away. Metrics and units
-are those of dcgm-exporter's default counters and of kube-state-metrics.
+are those of dcgm-exporter's default counters and of kube-state-metrics. Rules about the portal
+itself are in `portal_rules`.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
+
+from apps.operations.domain.alert_rule import alert
+from apps.operations.domain.portal_rules import portal_group
 
 ACTIVITY = "DCGM_FI_PROF_GR_ENGINE_ACTIVE"
 USED, FREE = "DCGM_FI_DEV_FB_USED", "DCGM_FI_DEV_FB_FREE"
@@ -59,12 +63,13 @@ def rule_file(given: AlertThresholds | None = None) -> dict[str, Any]:
         _xid(),
         _gone(given),
     ]
-    return {"groups": [{"name": "gpuportal-gpus", "interval": "1m", "rules": alerts}]}
+    gpus = {"name": "gpuportal-gpus", "interval": "1m", "rules": alerts}
+    return {"groups": [gpus, portal_group()]}
 
 
 def _idle(given: AlertThresholds) -> dict[str, Any]:
     activity = _by("max", (*DEVICE, *HOLDER), f"{_named(ACTIVITY)}")
-    return _alert(
+    return alert(
         "GpuAllocatedAndIdle",
         f"{activity} < {given.idle_below:g}",
         given.idle_for,
@@ -84,7 +89,7 @@ def _memory(given: AlertThresholds) -> dict[str, Any]:
         "count", ("UUID", "GPU_I_ID"), _by("max", ("UUID", "GPU_I_ID", *HOLDER), _named(USED))
     )
     sharing = 'kube_node_labels{label_nvidia_com_gpu_sharing_strategy=~"time-slicing|mps"}'
-    return _alert(
+    return alert(
         "GpuMemoryPressureOnSharedCard",
         f"(({full}) and on (UUID, GPU_I_ID) ({several} > 1))\n"
         f"or (({full}) and on (node) {sharing})",
@@ -109,7 +114,7 @@ def _exhausted(given: AlertThresholds) -> dict[str, Any]:
     offered = _by(
         "max", ("node", "resource"), 'kube_node_status_allocatable{resource=~"nvidia_com_mig_.*"}'
     )
-    return _alert(
+    return alert(
         "GpuMigProfileExhausted",
         f"{held} >= ({_by('sum', ('resource',), offered)} > 0)",
         given.exhausted_for,
@@ -120,7 +125,7 @@ def _exhausted(given: AlertThresholds) -> dict[str, Any]:
 
 
 def _hot(given: AlertThresholds) -> dict[str, Any]:
-    return _alert(
+    return alert(
         "GpuTemperatureHigh",
         f"{_by('max', CARD, TEMPERATURE)} > {given.celsius_above:g}",
         given.celsius_for,
@@ -134,7 +139,7 @@ def _hot(given: AlertThresholds) -> dict[str, Any]:
 # `increase` is zero from the second sample on.
 def _xid_of_hardware() -> dict[str, Any]:
     newest = _by("max", CARD, XID)
-    return _alert(
+    return alert(
         "GpuXidOfHardware",
         "\nor ".join(f"{newest} == {code}" for code in HARDWARE_XIDS),
         "0m",
@@ -148,7 +153,7 @@ def _xid_of_hardware() -> dict[str, Any]:
 def _xid() -> dict[str, Any]:
     newest = _by("max", CARD, XID)
     not_hardware = "".join(f" != {code}" for code in (0, *HARDWARE_XIDS))
-    return _alert(
+    return alert(
         "GpuXid",
         f"{newest}{not_hardware}",
         "0m",
@@ -163,7 +168,7 @@ def _gone(given: AlertThresholds) -> dict[str, Any]:
     there = 'kube_node_status_allocatable{resource=~"nvidia_com_(gpu|mig_).*"} > 0'
     # Memory is exported of whole cards and of MIG instances alike.
     shown = _by("max", ("node",), _with_node(USED))
-    return _alert(
+    return alert(
         "GpuExporterGone",
         f"{_by('max', ('node',), there)} unless on (node) {shown}",
         given.gone_for,
@@ -201,15 +206,3 @@ def _with_node(expression: str) -> str:
 
 def _by(aggregation: str, labels: Sequence[str], inner: str) -> str:
     return f"{aggregation} by ({', '.join(labels)}) ({inner})"
-
-
-def _alert(
-    name: str, expression: str, pending: str, severity: str, summary: str, description: str
-) -> dict[str, Any]:
-    return {
-        "alert": name,
-        "expr": expression,
-        "for": pending,
-        "labels": {"severity": severity},
-        "annotations": {"summary": summary, "description": description},
-    }

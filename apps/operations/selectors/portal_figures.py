@@ -15,6 +15,7 @@ from apps.accounts.permissions import EVERYTHING
 from apps.clusters.domain.columns import Column, columns_of
 from apps.clusters.domain.window import Window
 from apps.clusters.models import Cluster
+from apps.clusters.selectors import tier_rows
 from apps.costs import selectors as costs
 from apps.costs.domain.costing import WASTE, Cause, money
 from apps.costs.models import PricedHour
@@ -127,6 +128,19 @@ QUOTAS: tuple[Series, ...] = (
         ("team", "period", "unit"),
     ),
 )
+
+
+_QUEUE_TIME = Series(
+    "gpuportal_tier_queue_time_seconds",
+    "Queue time of the pods of a tier bound in the last 24 hours: p50 and p95.",
+    ("tier", "sharing", "quantile"),
+)
+_OLDEST_PENDING = Series(
+    "gpuportal_tier_oldest_pending_timestamp_seconds",
+    "When the oldest pod that is pending was created; absent when none is.",
+    ("tier", "sharing"),
+)
+QUEUE_TIMES = (_QUEUE_TIME, _OLDEST_PENDING)
 
 
 class _Parts(NamedTuple):
@@ -283,3 +297,25 @@ def quota_figures(now: datetime) -> Readings:
             used = float(budget.used) / float(budget.allowance)
             found["gpuportal_team_budget_used_ratio"].append((of, used))
     return found
+
+
+def queue_times(now: datetime) -> Readings:
+    """Return the samples of QUEUE_TIMES; no oldest pod where pending work is not known."""
+    sharing = {tier.name: str(tier.sharing or "") for tier in tier_rows(visibility=EVERYTHING)}
+    times = usage.tier_queue_times(
+        Window(now - _OLDEST, now), filters=Filters(), visibility=EVERYTHING
+    )
+    known = pending.pending_known(now)
+    oldest = usage.pending_by_tier(now, visibility=EVERYTHING)
+    return {
+        _QUEUE_TIME.name: [
+            ((tier, sharing.get(tier, ""), quantile), seconds)
+            for tier, row in times.items()
+            for quantile, seconds in (("0.5", row.p50_seconds), ("0.95", row.p95_seconds))
+        ],
+        _OLDEST_PENDING.name: [
+            ((row.tier, sharing.get(row.tier, "")), row.oldest_at.timestamp())
+            for row in oldest
+            if known.of_tier(row.tier) is not None
+        ],
+    }

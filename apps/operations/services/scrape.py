@@ -13,7 +13,14 @@ from prometheus_client.metrics_core import Metric
 
 from apps.operations.adapters.task_queues import queue_depths
 from apps.operations.domain.series import HEALTH, QUEUES, SCRAPE, Readings, Samples, Series
-from apps.operations.selectors.portal_figures import FIGURES, QUOTAS, portal_figures, quota_figures
+from apps.operations.selectors.portal_figures import (
+    FIGURES,
+    QUEUE_TIMES,
+    QUOTAS,
+    portal_figures,
+    queue_times,
+    quota_figures,
+)
 from apps.operations.selectors.portal_health import portal_health
 
 logger = logging.getLogger(__name__)
@@ -93,6 +100,7 @@ SOURCES = (
     SeriesSource("portal", HEALTH, portal_health),
     SeriesSource("queues", QUEUES, _queues, database=False),
     SeriesSource("figures", FIGURES, portal_figures, cache_seconds=60.0),
+    SeriesSource("queue times", QUEUE_TIMES, queue_times, cache_seconds=60.0),
     SeriesSource("quotas", QUOTAS, quota_figures, cache_seconds=60.0),
 )
 

@@ -12,7 +12,8 @@ from apps.operations.domain import alert_rules
 class Command(BaseCommand):
     help = (
         "Print alert rules for GPUs: allocated and idle, memory of shared GPUs, MIG profiles "
-        "exhausted, temperature, XIDs, exporters gone. As a PrometheusRule, or plain."
+        "exhausted, temperature, XIDs, exporters gone; and rules for the portal itself. As a "
+        "PrometheusRule, or plain."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
