@@ -10,6 +10,7 @@ from prometheus_client import multiprocess
 
 from gpuportal.logs import REQUEST_ID, TASK_ID
 from gpuportal.metrics import MULTIPROCESS, TASK_QUEUE_SECONDS, TASK_SECONDS
+from gpuportal.tracing import start_traces
 
 SENT_AT = "sent_at"
 """The header of a message with the Unix time at which it was sent."""
@@ -42,6 +43,13 @@ def _note_end(task_id: str, task: Any, state: str | None = None, **_: object) ->
         TASK_SECONDS.labels(task.name, outcome).observe(time.perf_counter() - began)
     TASK_ID.set("")
     REQUEST_ID.set("")
+
+
+@signals.worker_process_init.connect
+def _start_traces(**_: object) -> None:
+    from django.conf import settings
+
+    start_traces(settings.OTLP_ENDPOINT, "worker")
 
 
 @signals.worker_ready.connect

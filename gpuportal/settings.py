@@ -12,6 +12,7 @@ from gpuportal import env
 from gpuportal.env import database
 from gpuportal.logs import logging_settings
 from gpuportal.single_sign_on import single_sign_on
+from gpuportal.tracing import start_sentry
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 VAR_DIR = Path(env.text("GPUPORTAL_VAR_DIR", str(BASE_DIR / "var")))
@@ -437,3 +438,5 @@ ACCESS_LOG = env.flag("GPUPORTAL_ACCESS_LOG", default=False)
 METRICS_PORT = env.whole("GPUPORTAL_METRICS_PORT", 0, most=65_535)
 METRICS_ADDRESS = env.text("GPUPORTAL_METRICS_ADDRESS", "0.0.0.0")  # noqa: S104 - scrapers are elsewhere
 METRICS_TOKEN = env.text("GPUPORTAL_METRICS_TOKEN", "")
+OTLP_ENDPOINT = env.text("GPUPORTAL_OTLP_ENDPOINT", "")
+start_sentry(env.text("GPUPORTAL_SENTRY_DSN", ""), "production" if PRODUCTION else "development")

@@ -2,11 +2,15 @@
 
 import os
 
+from django.conf import settings
 from django.core.wsgi import get_wsgi_application
 
 from gpuportal.metrics_server import serve
+from gpuportal.tracing import start_traces
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "gpuportal.settings")
 
+# Before the application is made, which takes its middleware from the settings as they are then.
+start_traces(settings.OTLP_ENDPOINT, "web")
 application = get_wsgi_application()
 serve(web=True)
