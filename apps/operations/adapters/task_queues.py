@@ -23,6 +23,7 @@ def queue_depths() -> dict[str, QueueDepth]:
         names = _queue_names()
         if connection.transport_cls == "filesystem":
             return _of_files(names)
+        # Not `queue_declare`, which would make queues that nobody uses.
         channel = connection.default_channel
         return {name: _of_redis(channel.client, name) for name in names}
 
@@ -40,6 +41,7 @@ def _of_redis(client: Any, name: str) -> QueueDepth:
     oldest = client.lindex(name, -1) if length else None
     if oldest is None:
         return QueueDepth(length, None)
+    # A message of the version before has no time.
     headers = json.loads(oldest).get("headers") or {}
     sent_at = headers.get("sent_at")
     return QueueDepth(length, float(sent_at) if sent_at is not None else None)

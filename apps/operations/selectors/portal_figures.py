@@ -193,6 +193,7 @@ def _usage(part: _Parts, found: Found) -> list[tuple[str, ...]]:
     ):
         by = tuple(Grouping(name) for name in names)
         asked = UsageQuery(part.window, group_by=by, filters=filters)
+        # Grouped by team there is no capacity, so tiers are read on their own.
         for row in usage.usage_rows(asked, visibility=EVERYTHING):
             labels = tuple(row.groups[name] for name in names)
             amounts: Mapping[str, Any] = ledger_record(row.amounts)
@@ -209,6 +210,7 @@ def _pending(part: _Parts, keys: Iterable[tuple[str, ...]], found: Found, now: d
     """Add what was pending; 0 where the cluster's pending work is known and there was none."""
     end = part.window.end
     until = pending.pending_known(now, clusters=part.clusters).until
+    # The history of a cluster may be behind its watch, as after a backfill.
     late = pending.without_history()
     names = Cluster.objects.in_bulk(list(late))
     behind = {names[pk].name for pk, since in late.items() if since < end}
@@ -250,6 +252,7 @@ def _money(rows: Sequence[CostRow]) -> Samples:
     sums: dict[tuple[str, ...], int] = defaultdict(int)
     unpriced = set()
     for row in rows:
+        # Part of a cost would look like all of it.
         labels = tuple(row.groups[name] for name in _TEAM)
         if row.lacks_price:
             unpriced.add(labels)

@@ -26,6 +26,7 @@ _DAY = timedelta(days=1)
 
 def portal_health(now: datetime) -> Readings:
     """Return the samples of the series of HEALTH. Twelve queries."""
+    # Without a check the audit is neither whole nor broken.
     checked = AuditCheck.objects.order_by("pk").first()
     heartbeat = Heartbeat.objects.aggregate(sent=Max("sent_at"))["sent"]
     return {
@@ -118,6 +119,7 @@ def _deliveries(now: datetime) -> Readings:
 
 
 def _leases(now: datetime) -> Samples:
+    # What is done may have its last lease still: only open rows can be lost.
     work: dict[str, QuerySet[Any]] = {
         "hours": CollectionWindow.objects.all(),
         "pending": RefreshState.objects.all(),

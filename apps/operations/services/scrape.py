@@ -45,6 +45,7 @@ class SeriesSource:
 
     def families(self) -> Iterator[Metric]:
         """Yield the series as they were read last; anew where that was too long ago."""
+        # Two Prometheus servers often ask at once: one reading is enough for both.
         with self._lock:
             if self._at is None or time.monotonic() - self._at >= self.cache_seconds:
                 self._read()
@@ -71,6 +72,7 @@ class SeriesSource:
         self._took = self._at - began
 
     def _bounded(self) -> Readings:
+        # A failed query would leave the connection unusable for those that follow.
         with transaction.atomic():
             if connection.vendor == "postgresql":
                 with connection.cursor() as cursor:
