@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Annotated, Any, NamedTuple
+from urllib.parse import quote
 from zoneinfo import ZoneInfo
 
 from django.db.models import Max, Q
@@ -145,6 +146,22 @@ def cluster_rows(*, visibility: Visibility) -> list[ClusterRow]:
         for row in active_clusters()
     )
     return [for_reader(row, admin=visibility.operations) for row in rows]
+
+
+def node_dashboard(cluster: str, node: str) -> str | None:
+    """Return the address of a node's own dashboard, by the catalog's template. One query.
+
+    None where the catalog has no template for the cluster. It is for everybody who sees the node.
+    """
+    if not node:
+        return None
+    kept = Cluster.objects.filter(name=cluster).values_list("prometheus", flat=True).first()
+    template = str((kept or {}).get("node_dashboard") or "")
+    names = {"{node}": node, "{cluster}": cluster}
+    for name, value in names.items():
+        # Quoted whole: a name cannot add a query or leave the path.
+        template = template.replace(name, quote(value, safe=""))
+    return template or None
 
 
 def tier_rows(*, visibility: Visibility, former: bool = False) -> list[TierRow]:

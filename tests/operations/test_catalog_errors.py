@@ -1,5 +1,6 @@
 """A broken catalog is refused with every error's line, path and text, and nothing else happens."""
 
+from contextlib import nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -192,3 +193,25 @@ def test_the_documentation_has_the_example_and_every_key() -> None:
     assert [key for key in keys if f"`{key}`" not in text] == []
     values = [*schema.Period, *GpuSharing, *CapacityType]
     assert [value for value in values if f"`{value}`" not in text] == []
+
+
+@pytest.mark.parametrize(
+    ("template", "taken"),
+    [
+        ("https://grafana.example.org/d/n?var-instance={node}", True),
+        ("http://grafana/{cluster}/{node}", True),
+        ("https://grafana.example.org/d/n", False),
+        ("javascript:alert('{node}')", False),
+        ("https://{node}.example.org/", False),
+        ("https://grafana.example.org/{pod}/{node}", False),
+    ],
+)
+def test_a_dashboard_template_names_the_node_after_a_host(template: str, taken: bool) -> None:
+    text = f"""
+clusters:
+  - name: west
+    prometheus: {{url: "http://west:9090", node_dashboard: "{template}"}}
+tiers: [{{name: gold, sharing: exclusive, resources: [nvidia.com/gpu]}}]
+"""
+    with nullcontext() if taken else pytest.raises(CatalogError, match="node_dashboard"):
+        read_catalog(text, "c", now=NOW)

@@ -15,7 +15,7 @@ from pytest_django import DjangoAssertNumQueries
 from apps.accounts.models import User
 from apps.accounts.permissions import EVERYTHING, Visibility
 from apps.clusters.domain.devices.state import DeviceHolder, DeviceState, Health
-from apps.clusters.models import Device, Node, NodeInterval
+from apps.clusters.models import Cluster, Device, Node, NodeInterval
 from apps.clusters.services.devices import keep_states
 from apps.usage.models import NodeHour
 from apps.usage.selectors import DeviceFilters, device_rows
@@ -396,3 +396,18 @@ def test_a_name_with_a_slash_and_hostile_labels_are_text(portal: Portal, admin: 
         assert "<script>alert" not in page
         assert "&lt;script&gt;alert" in page
     assert Device.objects.get(uuid="node-1/gpu0").health == Health.BROKEN.value
+
+
+def test_a_gpu_links_to_the_dashboard_of_its_node(admin: Client) -> None:
+    address = f"/capacity/gpus/west/{uuid_of(1)}/"
+    assert "Node dashboard" not in text_of(admin, address)
+    west = Cluster.objects.get(name="west")
+    template = "https://grafana.example.org/d/{cluster}?var-instance={node}:9100"
+    Cluster.objects.filter(pk=west.pk).update(
+        prometheus={**west.prometheus, "node_dashboard": template}
+    )
+    Node.objects.filter(name="west-1").update(name='west-1"&x=<b>')
+    Device.objects.filter(node_name="west-1").update(node_name='west-1"&x=<b>')
+    page = text_of(admin, address)
+    link = "https://grafana.example.org/d/west?var-instance=west-1%22%26x%3D%3Cb%3E:9100"
+    assert f'<a href="{link}" rel="noopener noreferrer">Node dashboard</a>' in page

@@ -73,6 +73,15 @@ UserName = Annotated[
 Line = Annotated[str, _text(r"[^\n]*", "one line of text", longest=120)]
 Text = Annotated[str, _text(r"(?s:.*)", "text", longest=2000)]
 Url = Annotated[str, _text(r"\S+", "a URL without blanks", longest=2000, private=True)]
+NodeDashboard = Annotated[
+    str,
+    _text(
+        r"(?=\S*\{node\})https?://[^\s{}/]+(?:/[^\s{}]*(?:\{(?:node|cluster)\}[^\s{}]*)*)?",
+        "a URL that begins with http:// or https:// and a host, with {node}, and {cluster} where "
+        "it is needed, after the host",
+        longest=2000,
+    ),
+]
 FilePath = Annotated[str, _text(r"[^\n]+", "the path of a file", longest=1000)]
 Context = Annotated[str, _text(r"[^\n]+", "the name of a context in the kubeconfig")]
 EnvName = Annotated[
@@ -238,6 +247,7 @@ class Prometheus(Struct, frozen=True, kw_only=True):
     ca_file: FilePath | None = None
     cert_file: FilePath | None = None
     key_file: FilePath | None = None
+    node_dashboard: NodeDashboard | None = None
 
 
 class Account(Struct, frozen=True, kw_only=True):

@@ -9,6 +9,7 @@ from django.http import Http404, HttpResponseBase
 
 from apps.clusters.domain.devices.state import Health, Xid, XidKind, meaning
 from apps.clusters.domain.window import Window
+from apps.clusters.selectors import node_dashboard
 from apps.usage import selectors as usage
 from apps.usage.domain.usage_query import Filters, PodRow, RowPage
 from apps.usage.selectors import (
@@ -83,6 +84,7 @@ def device(request: PageRequest, cluster: str, uuid: str) -> HttpResponseBase:
         shown_columns=device_tables.SHOWN,
         device=first,
         line=line,
+        node_dashboard=node_dashboard(cluster, first.node),
         tiers=list(dict.fromkeys(tier for one in fleet.devices for tier in one.tiers)),
         title=f"GPU {first.state.index}" if first.state.index else first.uuid,
         stale=device_tables.stale(looks, reading.now),
