@@ -157,7 +157,7 @@ class BudgetAlert(models.Model):
     """A budget of which a share is used, or that will be used up too soon.
 
     Once for each team, unit and period, kind and threshold. `unit` is `gpu_hours` or a currency;
-    `used` and `allowance` are as they were then, `exhausted_at` as it was projected then.
+    `used` and `allowance` are as they were then, `exhausted_at` as projected at that time.
     """
 
     USED, PROJECTED = "used", "projected"

@@ -232,7 +232,7 @@ LIVES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
             "reason": "Completed",
         },
     ),
-    "turned away by the kubelet": (
+    "rejected by the kubelet": (
         {"bound": 5, "phase": "Failed", "reason": "OutOfnvidia.com/gpu"},
         {
             "times": NONE | {"bound": 5, "finished": 5},

@@ -46,13 +46,14 @@ def test_there_is_one_request_in_each_state() -> None:
         story = Story(lambda: AT)
         assert story.tell() == len(RequestState)
         assert story.tell() == 0
+        assert (story.propose(), story.propose()) == (2, 0)
 
     states = ChangeRequest.objects.order_by("state").values_list("state", flat=True)
     assert list(states) == sorted(state.value for state in RequestState)
     assert verify().holds
     gather_alerts(now=AT)
     unread = read_what_is_over(AT)
-    assert 0 < unread <= 8
+    assert 2 < unread <= 10
     assert len(Alert.objects.values("kind", "subject").distinct()) > unread
     for name in ("ada", "admin"):
         user = User.objects.get(username=name)

@@ -185,7 +185,7 @@ def test_tries_that_followed_close_upon_each_other_are_one_wait() -> None:
     away = [turned_away(f"p{i}", ago) for i, ago in enumerate([60.0, 900.0, 1500.0, 9000.0])]
     waiting = only(world(stateful_set(), *away))
     assert (waiting.since, waiting.counts) == (AT - 1500, Counts.SUPPRESSED)
-    assert waiting.diagnosis.explanation.startswith("3 pods turned away by the kubelet, last p0")
+    assert waiting.diagnosis.explanation.startswith("3 pods rejected by the kubelet, last p0")
 
 
 # ---------------------------------------------------------------- what still speaks

@@ -42,7 +42,7 @@ def test_a_quota_alone_is_raised_where_the_nodes_of_the_flavor_have_room() -> No
 def test_what_no_node_of_the_flavor_could_hold_is_to_be_asked_for_smaller() -> None:
     found = texts(queue("cq", 16, 4), workload("w", 16), flavor(), node("a", 4, labels=POOL))
     assert found == [
-        "Ask for at most 4 nvidia.com/gpu a pod: more neither its queue"
+        "Request at most 4 nvidia.com/gpu a pod: more neither its queue"
         " nor the nodes of its flavor can give."
     ]
 
@@ -166,7 +166,7 @@ def test_less_is_asked_of_the_flavor_that_the_pods_ask_for_rather_than_of_anothe
     flavors = [flavor(), flavor("a100", node_labels={"pool": "a100"})]
     pods = asking_for({"pool": "a100"})
     found = texts(two, workload("w", 16), *flavors, *TWO_POOLS, pods)
-    assert found[0].startswith("Ask for at most 8 nvidia.com/gpu a pod")
+    assert found[0].startswith("Request at most 8 nvidia.com/gpu a pod")
 
 
 def test_pods_are_to_ask_for_the_nodes_of_the_only_flavor_there_is() -> None:

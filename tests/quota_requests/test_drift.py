@@ -54,7 +54,7 @@ def test_after_it_was_taken_back_nobody_speaks_of_an_approval() -> None:
     (found,) = drifts(
         [applied("8", at=NOON - timedelta(hours=1)), back], {("west", GPU): shown("7")}
     )
-    assert found.sentence.endswith("it was taken back to 6, the cluster shows 7.")
+    assert found.sentence.endswith("it was reverted to 6, the cluster shows 7.")
 
 
 @pytest.mark.parametrize(

@@ -108,4 +108,4 @@ def test_a_raise_of_one_gpu_is_not_one_of_gpus() -> None:
         for one in decide(facts, ApprovalRules(two_from_gpus=1.0), decrease=False).checks
     ]
     assert not [sentence for sentence in said if "1 GPUs" in sentence]
-    assert "A raise of 1 GPU: from 1 on two decide." in said
+    assert "A raise of 1 GPU: from 1 on two people decide." in said

@@ -111,8 +111,8 @@ def test_many_small_raises_are_a_large_one_to_the_rule() -> None:
     assert not found.by_rule
     small = next(check for check in found.checks if check.name == "small")
     assert small.sentence == (
-        "A raise of 2 GPUs, 2.5 with the team's raises of the 30 days before: not a small one "
-        "(2 at most)."
+        "A raise of 2 GPUs, 2.5 with the team's raises of the 30 days before: above the limit "
+        "of 2 for small raises."
     )
     assert not decide(replace(SMALL, recent=RecentIncreases(None)), ON, decrease=False).by_rule
 
@@ -153,7 +153,7 @@ def test_of_two_raises_at_once_the_rule_lets_one_through(portal: Portal) -> None
     mine.ruling = {"gpus": "1.5"}
     check_still_small(mine, now=portal.now)
     let_through(portal)
-    with pytest.raises(TransitionDenied, match="not a small one"):
+    with pytest.raises(TransitionDenied, match="above the limit for small raises"):
         check_still_small(mine, now=portal.now)
 
 

@@ -273,7 +273,7 @@ def test_alerts_of_the_window_are_told_in_words_and_money_to_whom_it_concerns(
     page = text_of(admin, "/costs/budgets/?tab=alerts&first=2025-10-25&last=2025-10-27")
     assert [row[2].text for row in tables_of(page)["alerts"].rows[1:]] == [
         "80 % of the budget was used.",
-        "It was going to be used up on 29 Oct 2025, before its period ends.",
+        "Forecast: used up on 29 Oct 2025, before its period ends.",
         "80 % of the budget was used.",
     ]
     assert "777,777" in words(page)

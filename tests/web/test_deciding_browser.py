@@ -74,7 +74,7 @@ def test_axe_finds_nothing_where_it_is_decided(
         page.get_by_role("link", name="vision: ").click()
         sound(page)
         page.get_by_text("Reject…").click()
-        page.get_by_label("Why not").fill("Not this month.")
+        page.get_by_label("Reason").fill("Not this month.")
         page.context.clear_cookies(name=settings.SESSION_COOKIE_NAME)
         page.get_by_role("button", name="Reject").click()
         expect(page.locator("h1")).to_have_text("Signed out")

@@ -208,7 +208,7 @@ def test_what_is_over_says_how_it_ended_and_requests_nothing(
     )
     assert "How to fix" not in page
     assert "kubectl" not in page
-    assert "Ahead in queue" not in page
+    assert "Blocking teams" not in page
 
 
 def test_files_from_before_there_were_tabs_are_there(

@@ -13,7 +13,7 @@ from tests.web.pages import records_of, text_of
 from tests.web.shown import tables_of
 
 UNCOLLECTED = "first=2025-10-21&last=2025-10-22"
-NOT_STORED = "Nothing is known of these hours: too recent, not collected, or no longer kept."
+NOT_STORED = "No data for these hours: too recent, not collected or no longer stored."
 
 
 def test_a_pod_page_tells_its_life(admin: Client) -> None:

@@ -291,7 +291,7 @@ def test_a_sum_of_which_a_part_is_not_known_is_told_to_be_so(
         key=key, cluster=key.cluster, team=portal.vision, hour=MORNING, seconds=3600, hard=8
     )
     page = text_of(admin, TEAMS)
-    assert "A sum is not known (–) where a part of it is not." in page
+    assert "A dash: part of the sum is not known." in page
     (row,) = tables_of(page)["sums"].rows[1:]
     assert [cell.text for cell in row[4:9]] == ["–", "8", "–", "–", "–"]
     (record,) = records_of(admin, f"{TEAMS}&format=csv")

@@ -65,7 +65,7 @@ def test_the_choice_is_searched_by_namespace_quota_and_key(
 ) -> None:
     page = text_of(of(quota, signed_in, "ada"), f"/quotas/requests/new/?find={quote(find)}")
     assert (ASK in page) is there
-    assert ("No quota that you may ask for is like that" in page) is not there
+    assert ("No quota matches" in page) is not there
 
 
 @pytest.mark.parametrize(("who", "there"), [("cleo", True), ("dan", False)])
@@ -210,8 +210,8 @@ def test_withdrawing_takes_two_steps_and_what_was_withdrawn_can_be_asked_for_aga
 ) -> None:
     pk, ada = quota.submitted(), of(quota, signed_in, "ada")
     page = text_of(ada, f"/quotas/requests/{pk}/")
-    assert "Ask again" not in page
-    assert "It is taken back for good" in page
+    assert "Request again" not in page
+    assert "A withdrawn request cannot be reopened" in page
     do(ada, pk, "withdraw")
     again = f"/quotas/requests/new/?key={quote(PLACE, safe='')}&again={pk}"
     assert f'href="{again.replace("&", "&amp;")}"' in text_of(ada, f"/quotas/requests/{pk}/")
@@ -220,7 +220,7 @@ def test_withdrawing_takes_two_steps_and_what_was_withdrawn_can_be_asked_for_aga
     assert 'name="after" value="8"' in page
     assert request.reason in page
     assert f'href="/quotas/requests/{pk}/"' in page
-    assert "Ask again" not in text_of(of(quota, signed_in, "ben"), f"/quotas/requests/{pk}/")
+    assert "Request again" not in text_of(of(quota, signed_in, "ben"), f"/quotas/requests/{pk}/")
 
 
 def test_asking_again_begins_at_what_the_quota_is_now_and_leaves_out_days_gone_by(
@@ -241,7 +241,7 @@ def test_a_number_that_is_none_fills_nothing_in(
     again: str, quota: Portal, signed_in: SignIn
 ) -> None:
     page = text_of(of(quota, signed_in, "ada"), f"{NEW}&again={quote(again)}")
-    assert "Filled in" not in page
+    assert "Copied from" not in page
 
 
 def test_what_others_asked_for_fills_in_nobodys_form(quota: Portal, signed_in: SignIn) -> None:

@@ -168,18 +168,18 @@ def test_a_quota_that_is_full_is_not_told_as_a_time(values: dict[str, Any], said
 
 def test_the_rule_that_decides_stands_with_who_decides() -> None:
     checks = [
-        {"name": "rule", "holds": False, "sentence": "Small raises are not approved by rule here."},
+        {"name": "rule", "holds": False, "sentence": "No rule approves small raises."},
         {"name": "own", "holds": True, "sentence": "No other team shares this limit."},
-        {"name": "two people", "holds": True, "sentence": "10 GPUs: from 4 on two decide."},
+        {"name": "two people", "holds": True, "sentence": "10 GPUs: from 4 on two people decide."},
     ]
     told = ruled({"by_rule": False, "approvals_needed": 2, "checks": checks})
     assert (told.who, told.why) == (
         "2 people have to approve this.",
-        "10 GPUs: from 4 on two decide.",
+        "10 GPUs: from 4 on two people decide.",
     )
     assert [holds for holds, _ in told.checks] == [False, True]
     one = ruled({"by_rule": False, "approvals_needed": 1, "checks": checks[:2]})
-    assert one.why == "Small raises are not approved by rule here."
+    assert one.why == "No rule approves small raises."
     named = ruled({"approvals_needed": 1, "decides": "own", "checks": checks[:2]})
     assert named.why == "No other team shares this limit."
     assert not ruled({})

@@ -146,7 +146,7 @@ def test_a_budget_and_idle_money_are_said_or_said_not_to_be_known() -> None:
     assert glance["Idle"] == ("20.0 GPU-h", "of 30 days, worth $12")
     assert glance["Budget"] == (
         "burn rate 1.2",
-        "the fastest, of those that are known; 1 lands exactly on budget",
+        "the fastest, of those that are known; 1 uses exactly the budget",
     )
     assert told(EVIDENCE)["Idle"][1] == "of 30 days; what that cost is not known"
     assert told(EVIDENCE)["Budget"][0] == "not known"

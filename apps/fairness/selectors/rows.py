@@ -21,7 +21,7 @@ from apps.fairness.domain.statement import (
 
 _CAPACITY = summed_column("Capacity", "")
 _BORROWABLE = summed_column(
-    "Idle entitlement under demand", "Pending while other teams' entitlements lay free."
+    "Idle entitlement under demand", "Pending while entitlements of other teams were free."
 )
 _JAIN = Column(
     *("Fairness index (Jain)", "%"),

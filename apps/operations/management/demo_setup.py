@@ -11,12 +11,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from django.contrib.auth import get_user_model
 from django.contrib.auth.base_user import AbstractBaseUser
 
-from apps.accounts.domain.identity import Role
+from apps.accounts.domain.identity import ActingParty, Role
 from apps.accounts.permissions import EVERYTHING, NotAllowed
 from apps.accounts.selectors import open_teams
 from apps.accounts.selectors import people as person_rows
@@ -28,13 +28,23 @@ from apps.clusters.domain.window import day_of
 from apps.clusters.selectors import report
 from apps.costs.selectors import charging
 from apps.costs.services import CloseRefused, close_period, keep_closed_files
-from apps.operations.services import gather_alerts, gather_requests
+from apps.operations.domain.proposals import ProposalKind, ProposalRefused, ProposalTarget
+from apps.operations.selectors import open_proposals, proposal_rows
+from apps.operations.services import (
+    gather_alerts,
+    gather_requests,
+    proposal_value,
+    submit_proposal,
+)
 from apps.quota_requests import services
 from apps.quota_requests.domain.states import OPEN, TransitionDenied
 from apps.quota_requests.domain.targets import TargetRefused
 from apps.quota_requests.permissions import Actor, actor_of
 from apps.quota_requests.selectors import request_detail, request_rows
 from apps.quotas.selectors import QuotaRow, quota_rows
+
+if TYPE_CHECKING:
+    from apps.accounts.models import User
 
 
 class PlaceTaken(Exception):
@@ -253,12 +263,33 @@ _DEMO_REQUESTS = (
 )
 
 
+class _DemoProposal(NamedTuple):
+    """A proposal of Ada's: by how much an amount of the catalog is to grow."""
+
+    target: ProposalTarget
+    name: str
+    more: int
+    reason: str
+
+
+_DEMO_PROPOSALS = (
+    _DemoProposal(
+        ProposalTarget(ProposalKind.ENTITLEMENT, "vision", "whole-a100"),
+        *("gpus", 3, "Vision has held 48 GPUs on average since the release of segment-serve."),
+    ),
+    _DemoProposal(
+        ProposalTarget(ProposalKind.BUDGET, "speech", "month gpu_hours"),
+        *("amount", 4000, "Three more voices are trained from December on."),
+    ),
+)
+
+
 class NotTheDemo(Exception):
     """The database has no accounts of the demo."""
 
 
 class Story:
-    """Ada requests quota, the administrator decides."""
+    """Ada requests quota and proposes changes of the catalog, the administrator decides."""
 
     def __init__(self, clock: Callable[[], datetime]) -> None:
         self._clock = clock
@@ -270,6 +301,30 @@ class Story:
             return 0
         limits = self._limits()
         return sum(self._tell(wish, limits) for wish in _DEMO_REQUESTS)
+
+    def propose(self) -> int:
+        """Submit the proposals, unless there are any already; return how many were submitted."""
+        if proposal_rows(visibility=EVERYTHING, page_size=1).rows:
+            return 0
+        return sum(map(self._propose, _DEMO_PROPOSALS))
+
+    def _propose(self, wish: _DemoProposal) -> bool:
+        now = self._clock()
+        try:
+            value = proposal_value(wish.target, now=now)
+            grown = f"{float(value[wish.name]) + wish.more:g}"
+            submit_proposal(
+                _user("ada"),
+                wish.target,
+                {**value, wish.name: grown},
+                reason=wish.reason,
+                now=now,
+                by=ActingParty("ada", "demo"),
+            )
+        except (ProposalRefused, NotAllowed, KeyError) as refusal:
+            logger.info("the proposal for the %s: %s", wish.target, refusal)
+            return False
+        return True
 
     def _limits(self) -> Mapping[tuple[str, str], QuotaRow]:
         rows = quota_rows(self._clock(), visibility=EVERYTHING, page_size=500).rows
@@ -430,7 +485,7 @@ def read_what_is_over(now: datetime) -> int:
     people = [user for user in everybody if is_of_demo(user)]
     goes_on = {
         f"request:{row.id}" for row in request_rows(_actor("admin")).rows if row.state in OPEN
-    }
+    } | {f"proposal:{row.id}" for row in open_proposals(visibility=EVERYTHING)}
     rows, _ = alert_page(visibility=EVERYTHING, kinds=[AlertKind.REQUEST], page_size=500)
     latest = {row.subject: row.id for row in reversed(rows)}
     over = [latest[subject] for subject in sorted(latest.keys() - goes_on)]
@@ -441,7 +496,11 @@ def read_what_is_over(now: datetime) -> int:
 
 
 def _actor(name: str) -> Actor:
+    return actor_of(_user(name), origin="demo")
+
+
+def _user(name: str) -> "User":
     user = get_user_model().objects.filter(username=name).first()
     if user is None or not is_of_demo(user):
         raise NotTheDemo(f"there is no account {name!r} that the demo made")
-    return actor_of(user, origin="demo")
+    return user

@@ -85,7 +85,7 @@ class BudgetImpact:
     projected: float | None
 
     def burn_rate(self, allowance: float) -> float | None:
-        """Return the pace against a linear one: 1.0 lands on the budget; None of a budget of 0."""
+        """Return the pace, 1.0 for a linear one; None of a budget of 0."""
         return self.projected / allowance if self.projected is not None and allowance else None
 
 

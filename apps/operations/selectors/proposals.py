@@ -99,10 +99,20 @@ def proposal_rows(
     return RowPage(rows=tuple(_proposal(row) for row in page), next_cursor=more)
 
 
-def open_proposals(*, visibility: Visibility, at_most: int = 20) -> list[ProposalRow]:
-    """Return the proposals that need a decision, the oldest first. One query."""
+def open_proposals(
+    *, visibility: Visibility, decider: str = "", at_most: int = 20
+) -> list[ProposalRow]:
+    """Return the proposals that need a decision, the oldest first. One query.
+
+    With `decider` without those that this user wrote: another administrator decides on them.
+    """
+    rows = _open(visibility, decider).order_by("created_at", "pk")
+    return [_proposal(row) for row in rows[:at_most]]
+
+
+def _open(visibility: Visibility, decider: str) -> QuerySet[CatalogProposal]:
     rows = _proposals(visibility).filter(state=ProposalState.SUBMITTED.value)
-    return [_proposal(row) for row in rows.order_by("created_at", "pk")[:at_most]]
+    return rows.exclude(author=decider) if decider else rows
 
 
 def proposal_row(pk: int, *, visibility: Visibility) -> ProposalRow | None:
@@ -111,9 +121,9 @@ def proposal_row(pk: int, *, visibility: Visibility) -> ProposalRow | None:
     return None if row is None else _proposal(row)
 
 
-def open_proposal_count(*, visibility: Visibility) -> int:
-    """Return how many proposals need a decision. One query."""
-    return _proposals(visibility).filter(state=ProposalState.SUBMITTED.value).count()
+def open_proposal_count(*, visibility: Visibility, decider: str = "") -> int:
+    """Return how many proposals need a decision, as `open_proposals` lists them. One query."""
+    return _open(visibility, decider).count()
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,14 +62,14 @@ _REQUEST_PHRASES: Mapping[str, str] = {
     "confirm_applied": "was applied",
     "send_back": "went back to review",
     "fail": "could not be applied",
-    "revert": "is being taken back",
-    "confirm_reverted": "was taken back",
-    "stop_revert": "was not taken back",
+    "revert": "is being reverted",
+    "confirm_reverted": "was reverted",
+    "stop_revert": "was not reverted",
     "expire": "has expired",
     "comment": "has a comment",
-    "put_off_revert": "could not be taken back yet",
+    "put_off_revert": "could not be reverted yet",
     "announce_revert": "ends soon",
-    "drift": "is not what the cluster shows",
+    "drift": "differs from the cluster",
 }
 """What is told of the audit's actions; of others, such as edits of a draft, nothing is."""
 _KINDS = {"announce_revert": AlertKind.REVERT, "drift": AlertKind.DRIFT}
@@ -146,11 +146,11 @@ def _measured_gaps(now: datetime) -> Iterator[Measurement]:
         # The hour that runs cannot be collected yet.
         end = None if last is None else last + _HOUR
         closed = now.replace(minute=0, second=0, microsecond=0)
-        yield _gap(cluster, "collected", "No hour has facts", end, closed)
+        yield _gap(cluster, "collected", "is not collected", end, closed)
         if cluster.kubernetes is not None:
             spans = WatchCoverage.objects.filter(cluster=cluster)
             seen = spans.aggregate(last=Max("end"))["last"]
-            yield _gap(cluster, "watched", "No watch of the cluster", seen, now)
+            yield _gap(cluster, "watched", "is not watched", seen, now)
 
 
 def _gap(
@@ -163,7 +163,7 @@ def _gap(
         subject=f"cluster:{cluster.name}/{what}",
         team_id=None,
         title=f"{cluster.name} has not been {what} for {hours or 0:.0f} hours",
-        text=f"{trouble} of {cluster.name}{since}. Data quality says what failed.",
+        text=f"{cluster.name} {trouble}{since}. Data quality shows what failed.",
         path=f"/admin/data-quality/?{urlencode({'cluster': cluster.name})}",
         urgent=True,
     )
@@ -210,9 +210,8 @@ def _idle_alert(one: IdleWorkload, hours: float, names: Mapping[int, str]) -> Ne
         team_id=one.team_id if one.team_id in names else None,
         title=f"{one.namespace}/{one.name} holds {gpus(one.gpus)} idle for {hours:.0f} hours",
         text=(
-            f"{one.kind} {one.namespace}/{one.name} on {one.cluster} has done nothing with its "
-            f"GPUs for {hours:.0f} hours{more}. Stop it, or answer in the portal until when it "
-            "is kept, and why."
+            f"{one.kind} {one.namespace}/{one.name} on {one.cluster} has not used its GPUs for "
+            f"{hours:.0f} hours{more}. Stop it, or say in the portal how long you keep it and why."
         ),
         path=f"/workloads/{'/'.join(quote(part, safe='') for part in parts)}/",
     )
@@ -285,7 +284,7 @@ def _measured_quota(row: QuotaRow, ids: dict[str, int]) -> Measurement:
     name = "/".join(part for part in (row.cluster, row.namespace, row.name, row.key) if part)
     refused = ""
     if row.suppressed:
-        refused = f" {quantity(row.suppressed)} more were refused before a pod existed."
+        refused = f" Blocked at admission: {quantity(row.suppressed)}."
     how_full = "full" if (row.used or 0.0) >= row.hard else "nearly full"
     said = NewAlert(
         kind=AlertKind.QUOTA,
@@ -293,9 +292,8 @@ def _measured_quota(row: QuotaRow, ids: dict[str, int]) -> Measurement:
         team_id=None if row.team is None else ids.get(row.team),
         title=f"{row.namespace or row.name} ({row.cluster}): the quota of {row.key} is {how_full}",
         text=(
-            f"{quantity(row.used or 0)} of {quantity(row.hard)} {row.unit} are used, of which "
-            f"{quantity(row.held or 0)} "
-            f"are held by pods that are bound.{refused}"
+            f"{quantity(row.used or 0)} of {quantity(row.hard)} {row.unit} are used; "
+            f"bound pods hold {quantity(row.held or 0)}.{refused}"
         ),
         path=f"/quotas/?{urlencode({'cluster': row.cluster, 'namespace': row.namespace})}",
     )

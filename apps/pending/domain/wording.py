@@ -24,7 +24,7 @@ _HOLDS = "it holds its GPUs meanwhile."
 _COULD_HOLD = (
     "{nodes:count node} ({nodes}) could hold {gpus_only:?its GPUs|it}; the most free on one is "
 )
-_REFUSED = "{missing:count pod} refused of {wanted} wanted"
+_REFUSED = "{missing} of {wanted:count pod} refused"
 _CONTAINER = "{init:?init }container {container}"
 _GANG_ROOM = "Make room for {missing:count more pod}"
 _EACH = "{amount:amount} more, {each} on one node each."
@@ -46,18 +46,18 @@ SENTENCES: Mapping[str, str] = {
     " {nodes} would be large enough.",
     "kept_away": "{nodes:count node} would be large enough and match its selector,"
     " but {nodes} {nodes:1 is/are} {state}.",
-    "refused_otherwise": "{nodes} {nodes:1 fits/fit} by all that is known,"
-    " but the scheduler refuses with: {reason}.",
-    "unknown_text": "The scheduler's text is of no known kind.",
+    "refused_otherwise": "{nodes} {nodes:1 fits/fit} as far as is known,"
+    " but the scheduler refuses: {reason}.",
+    "unknown_text": "The portal does not know this message of the scheduler.",
     "scheduler_says": "The scheduler says: {reasons}.",
     "finds_too_little": "The scheduler finds too little of {resources}.",
-    "room_by_now": "{nodes:count node} {nodes:1 has/has} room by now: the text is from before.",
+    "room_by_now": "{nodes:count node} {nodes:1 has/has} room now: the message is older.",
     "room_otherwise": "{nodes} {nodes:1 has/have} room otherwise.",
-    "has_preempted": "Has preempted others{node:? on %}; it starts once they are gone.",
+    "has_preempted": "Preempted other pods{node:? on %}; it starts when they have ended.",
     "volume_missing": "Its PersistentVolumeClaim {name} does not exist.",
     "scheduler_failed": "The scheduler failed on it and will try again.",
-    "no_scheduler": "Is for the scheduler {scheduler}, which was not seen to look at any pod.",
-    "scheduler_silent": "The scheduler {scheduler} has not said anything about it.",
+    "no_scheduler": "Is for the scheduler {scheduler}, which has tried no pod.",
+    "scheduler_silent": "The scheduler {scheduler} has reported nothing about it.",
     "gated": "Blocked by {gates}.{group:? Its group % has no Workload yet.}",
     # Claims:
     "claim_missing": "Names the ResourceClaim {claim}, which does not exist.",
@@ -69,19 +69,18 @@ SENTENCES: Mapping[str, str] = {
     "not_allocated": "The scheduler cannot allocate the ResourceClaim {claims:?%|of the pod}.",
     "its_pod_waits": _ASKS + "; its pod is pending:",
     # Bound, not running:
-    "no_image": "Bound to {node}; " + _CONTAINER + ": its image cannot be had ({reason})."
+    "no_image": "Bound to {node}; " + _CONTAINER + ": its image cannot be pulled ({reason})."
     " It holds its GPUs meanwhile.",
-    "container_down": "Bound to {node}; " + _CONTAINER + ": it does not stay up ({reason})."
+    "container_down": "Bound to {node}; " + _CONTAINER + ": it keeps failing ({reason})."
     " It holds its GPUs meanwhile.",
     "bound_but": "Bound to {node}, but {problem}; " + _HOLDS,
     "bound_and": "Bound to {node} and {state}; " + _HOLDS,
     # Refused before a pod existed, or by a kubelet:
     "suspended": "Wants {wanted:count pod} of {requests}; suspended, so none is made.",
-    "quota_full": "{missing:count pod} of {requests} refused of {wanted} wanted:"
-    " {shortfalls:shortfalls}.",
+    "quota_full": _REFUSED + ", {requests} each: {shortfalls:shortfalls}.",
     "not_admitted": _REFUSED + ".",
     "quota_has_room": _REFUSED + "; quota {quota} has room.",
-    "turned_away": "{times:count pod} turned away by the kubelet, last {pod} on {node}: {reason}."
+    "turned_away": "{times:count pod} rejected by the kubelet, last {pod} on {node}: {reason}."
     " A new pod is needed for another try.",
     # Queues:
     "workload_unseen": "Suspended until the queue {queue} admits it; its Workload is not seen.",
@@ -92,9 +91,9 @@ SENTENCES: Mapping[str, str] = {
     "in_line": _ASKS + "; position {place} of {of} in {queue}{rooms:rooms}"
     "{again:?; it was admitted before and lost its quota}.",
     "queue_closed": _ASKS + "; its queue {queue} is {state}.",
-    "cluster_overused": _ASKS + "; Volcano lets nothing more in while the cluster is overused.",
+    "cluster_overused": _ASKS + "; Volcano admits nothing while the cluster is overused.",
     "over_capability": _ASKS + "; that is more than the queue {queue} has left of its capability.",
-    "not_enqueued": _ASKS + "; not let into the queue {queue} yet.",
+    "not_enqueued": _ASKS + "; not admitted to the queue {queue} yet.",
     "too_few_pods": "Starts only with {needed} pods; {there} are there.",
     "gang_starts": "Starts only when {needed} pods can start together: requests {requests}, "
     "{could:count pod} could start now.",
@@ -102,8 +101,8 @@ SENTENCES: Mapping[str, str] = {
     "free": "Free {amount:amount} on {nodes:any}.",
     "free_quota": "Free {amount:amount} of flavor {flavor} in the"
     " {cohort:?cohort %}{queue:?queue %}.",
-    "request": "Ask for at most {to:amount}: that is what {node}{now:? (free now)} has.",
-    "request_each": "Ask for at most {to:amount} a pod: more neither its queue"
+    "request": "Request at most {to:amount}: that is what {node}{now:? (free now)} has.",
+    "request_each": "Request at most {to:amount} a pod: more neither its queue"
     " nor the nodes of its flavor can give.",
     "request_instead": "Request 1 {instead} instead: {free} free on {node}.",
     "select": "{nodes:any} does not match {remove}:{add:? choose % instead| drop it}.",
@@ -113,9 +112,9 @@ SENTENCES: Mapping[str, str] = {
     "look_at_node": "Look at {nodes}: {reason}.",
     "look_at_problem": "Look at {nodes}: {problem}.",
     "look_at_numa": "Look at {nodes}: its CPUs and GPUs do not lie on one NUMA node;"
-    " ask for fewer, or another node.",
+    " request fewer, or another node.",
     "look_at_devices": "Look at {nodes}: see its device plugin and the health of its GPUs.",
-    "look_at_refusal": "See what refuses {nodes}: {reason}.",
+    "look_at_refusal": "Find what refuses {nodes}: {reason}.",
     "add_node": "Add a node that it may go to with {amount:amount}:"
     " {own:?its own pods hold what there is|there is none}.",
     "add_offering": "Add a node that offers {amount:amount}: {node} offers none.",
@@ -145,7 +144,7 @@ SENTENCES: Mapping[str, str] = {
     "look_at_claim": "See why no ResourceClaim is made from {name:?%|its claim}.",
     "change_claim": "Change the {selectors:?selector of the }ResourceClaim"
     " {name}{selectors:? (%)}: no device meets it.",
-    "create_class": "Create the DeviceClass {device_class}, or ask for one that exists.",
+    "create_class": "Create the DeviceClass {device_class}, or request one that exists.",
     "create_volume": "Create the PersistentVolumeClaim {namespace}/{name}.",
     "provide_volume": "Provide a volume for {namespace}/{name} where the pod may run.",
     "mend_volume": "Fix the volume {volume}, or its driver on {node}: {why}.",
@@ -162,11 +161,11 @@ SENTENCES: Mapping[str, str] = {
     "wait_for_binding": "Wait: {nodes} has room by now, the scheduler will try again.",
     "wait_for_victims": "Wait until the pods that it preempts{on:? on %} have ended.",
     "wait_for_start": "Wait: {node} is starting it.",
-    "wait_for_scheduler": "Wait until {on} looks at it.",
+    "wait_for_scheduler": "Wait until {on} tries it.",
     "wait_for_controller": "Wait: its controller will try again.",
-    "wait_for_kueue": "Wait: its queue has room, Kueue will look at it again.",
+    "wait_for_kueue": "Wait: its queue has room, Kueue will try it again.",
     "wait_for_checks": "Wait for the admission checks of the queue.",
-    "wait_for_volcano": "Wait until Volcano lets it into the queue {queue}.",
+    "wait_for_volcano": "Wait until Volcano admits it to the queue {queue}.",
 }
 
 
@@ -277,7 +276,7 @@ def _room(one: Mapping[str, Any]) -> str:
 _SPECS: Mapping[str, Callable[[Any], str]] = {
     "shortfalls": _shortfalls,
     "rooms": _rooms,
-    "remover": lambda gate: GATE_REMOVERS.get(gate, "who set it removes it"),
+    "remover": lambda gate: GATE_REMOVERS.get(gate, "its owner removes it"),
 }
 
 

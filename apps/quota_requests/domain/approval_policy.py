@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Final
 
+from apps.accounts.domain.formats import money
 from apps.clusters.domain.resources import quantity
 from apps.quota_requests.domain.quantities import LEFT_OUT, counted
 from apps.quota_requests.domain.snapshots import HOURS_PER_MONTH
@@ -152,11 +153,10 @@ def decide(facts: PolicyFacts, rules: ApprovalRules, *, decrease: bool) -> Polic
 
 
 def _of_decrease(facts: PolicyFacts, rules: ApprovalRules) -> tuple[PolicyCheck, ...]:
-    on = "are" if rules.decreases_by_rule else "are not"
     above = facts.used_above_new_limit
     used = "More is in use than the new limit" if above else "What is in use stays within the limit"
     return (
-        PolicyCheck("rule", rules.decreases_by_rule, f"Decreases {on} approved by rule here."),
+        _by_rule("decreases", holds=rules.decreases_by_rule),
         _own(facts),
         PolicyCheck("in use", not above, f"{used}."),
         _owner(facts),
@@ -165,9 +165,8 @@ def _of_decrease(facts: PolicyFacts, rules: ApprovalRules) -> tuple[PolicyCheck,
 
 
 def _of_raise(facts: PolicyFacts, rules: ApprovalRules) -> tuple[PolicyCheck, ...]:
-    on = "are" if rules.raises_by_rule else "are not"
     return (
-        PolicyCheck("rule", rules.raises_by_rule, f"Small raises {on} approved by rule here."),
+        _by_rule("small raises", holds=rules.raises_by_rule),
         _own(facts),
         _small(facts, rules),
         _within_share(facts),
@@ -175,6 +174,10 @@ def _of_raise(facts: PolicyFacts, rules: ApprovalRules) -> tuple[PolicyCheck, ..
         _owner(facts),
         _dry_run(facts),
     )
+
+
+def _by_rule(what: str, *, holds: bool) -> PolicyCheck:
+    return PolicyCheck("rule", holds, f"{'A' if holds else 'No'} rule approves {what}.")
 
 
 def _own(facts: PolicyFacts) -> PolicyCheck:
@@ -194,17 +197,17 @@ def _dry_run(facts: PolicyFacts) -> PolicyCheck:
 
 def _small(facts: PolicyFacts, rules: ApprovalRules) -> PolicyCheck:
     if facts.gpus is None:
-        text = "How many GPUs the raise is worth is not known."
+        text = "The raise in GPUs is not known."
         return PolicyCheck("small", holds=None, sentence=text)
     # With recent raises: else a large raise passes in small parts.
     total = _with(facts.gpus, facts.recent.by_rule_gpus)
     if total is None:
-        text = "How much rules have let the team have recently is not known."
+        text = "Recent raises approved by rule are not known."
         return PolicyCheck("small", holds=None, sentence=text)
     holds = total <= rules.most_gpus_by_rule
-    most = f"{quantity(rules.most_gpus_by_rule)} at most"
-    is_small = f"small ({most})" if holds else f"not a small one ({most})"
-    return PolicyCheck("small", holds, f"A raise of {_size(facts.gpus, total)}: {is_small}.")
+    most = f"the limit of {quantity(rules.most_gpus_by_rule)} for small raises"
+    text = f"A raise of {_size(facts.gpus, total)}: {'within' if holds else 'above'} {most}."
+    return PolicyCheck("small", holds, text)
 
 
 def _with(own: float | None, before: float | None) -> float | None:
@@ -224,13 +227,13 @@ def _within_share(facts: PolicyFacts) -> PolicyCheck:
     if after is None or share is None:
         text = f"The fair share of {facts.team} {_in(facts.tiers)} is not known."
         if share is not None:
-            text = f"What all quotas of {facts.team} promise {_in(facts.tiers)} is not known."
+            text = f"What all quotas of {facts.team} commit {_in(facts.tiers)} is not known."
         return PolicyCheck("fair share", holds=None, sentence=text)
     holds = after <= share
     text = (
-        f"All quotas of {facts.team} together would commit {counted(quantity(after), 'GPU')} "
-        f"{_in(facts.tiers)}: {'within' if holds else 'above'} its fair share there, "
-        f"{counted(quantity(share), 'GPU')} on average of {RECENT_DAYS} days."
+        f"With it, all quotas of {facts.team} commit {counted(quantity(after), 'GPU')} "
+        f"{_in(facts.tiers)}: {'within' if holds else 'above'} its fair share of "
+        f"{counted(quantity(share), 'GPU')} ({RECENT_DAYS}-day average)."
     )
     return PolicyCheck("fair share", holds, text)
 
@@ -238,13 +241,13 @@ def _within_share(facts: PolicyFacts) -> PolicyCheck:
 def _in(tiers: tuple[str, ...]) -> str:
     if len(tiers) == 1:
         return f"in {tiers[0]}"
-    return f"in the {len(tiers)} tiers that the key reaches" if tiers else "where the key reaches"
+    return f"in the {len(tiers)} tiers of this key" if tiers else "in the tiers of this key"
 
 
 def _within_budget(facts: PolicyFacts) -> PolicyCheck:
     """Hold what the raise costs at most until the period ends against what is left till then."""
     if facts.no_budget:
-        return PolicyCheck("budget", holds=True, sentence="The team has no budget to keep to.")
+        return PolicyCheck("budget", holds=True, sentence="The team has no budget.")
     found = [(one, one.expected, _ceiling(one, facts)) for one in facts.budgets]
     known = [(one, e, c) for one, e, c in found if e is not None and c is not None]
     over = [(one, e, c) for one, e, c in known if e + c > one.allowance]
@@ -252,10 +255,10 @@ def _within_budget(facts: PolicyFacts) -> PolicyCheck:
         return PolicyCheck("budget", holds=False, sentence=_budget_text(*over[0], holds=False))
     late = next((one for one in facts.budgets if not one.from_start), None)
     if late is not None:
-        text = f"Data starts after the budget's {late.period} did: how it stands is not known."
+        text = f"The budget is not known: data starts after its {late.period} began."
         return PolicyCheck("budget", holds=None, sentence=text)
     if not known or len(known) < len(found):
-        text = "How the budget stands at its end, with this raise, is not known yet."
+        text = "The budget at its end, with this raise, is not known yet."
         return PolicyCheck("budget", holds=None, sentence=text)
     tightest = min(known, key=lambda b: b[0].allowance - b[1] - b[2])
     return PolicyCheck("budget", holds=True, sentence=_budget_text(*tightest, holds=True))
@@ -273,10 +276,13 @@ def _ceiling(budget: BudgetFacts, facts: PolicyFacts) -> Decimal | None:
 
 
 def _budget_text(budget: BudgetFacts, expected: Decimal, ceiling: Decimal, *, holds: bool) -> str:
-    unit = "GPU-hours" if budget.unit == GPU_HOURS else budget.unit
+    used, whole, more = (
+        f"{amount:,.0f} GPU-hours" if budget.unit == GPU_HOURS else money(amount, budget.unit)
+        for amount in (expected, budget.allowance, ceiling)
+    )
     return (
-        f"By the end of the {budget.period} {expected:,.0f} of {budget.allowance:,.0f} {unit} are "
-        f"used at the present pace, and at most {ceiling:,.0f} more by this raise: "
+        f"At this pace the team uses {used} of {whole} by the end of the {budget.period}, with "
+        f"this raise at most {more} more: "
         f"{'within' if holds else 'over'} budget.{_unknown_text(budget)}"
     )
 
@@ -284,7 +290,7 @@ def _budget_text(budget: BudgetFacts, expected: Decimal, ceiling: Decimal, *, ho
 def _unknown_text(budget: BudgetFacts) -> str:
     if budget.hours_unknown < 1:
         return ""
-    return f" {counted(f'{budget.hours_unknown:,.0f}', 'hour')} without data count at this pace."
+    return f" {counted(f'{budget.hours_unknown:,.0f}', 'hour')} without data count at that pace."
 
 
 def _owner(facts: PolicyFacts) -> PolicyCheck:
@@ -300,11 +306,11 @@ def _two_people(facts: PolicyFacts, rules: ApprovalRules) -> PolicyCheck | None:
         total = _with(facts.gpus, facts.recent.gpus)
         if facts.gpus is None or total is None:
             return PolicyCheck(
-                "two people", holds=True, sentence="Its size is not known: two decide."
+                "two people", holds=True, sentence="Its size is not known: two people decide."
             )
         if total >= rules.two_from_gpus:
             size = _size(facts.gpus, total)
-            text = f"A raise of {size}: from {quantity(rules.two_from_gpus)} on two decide."
+            text = f"A raise of {size}: from {quantity(rules.two_from_gpus)} on two people decide."
             return PolicyCheck("two people", holds=True, sentence=text)
     if rules.two_from_cost is not None:
         return _two_for_cost(facts, rules, rules.two_from_cost)
@@ -314,12 +320,15 @@ def _two_people(facts: PolicyFacts, rules: ApprovalRules) -> PolicyCheck | None:
 def _two_for_cost(facts: PolicyFacts, rules: ApprovalRules, least: Decimal) -> PolicyCheck | None:
     own, before = facts.cost_per_month, facts.recent.cost
     if own is None or before is None or facts.currency != rules.currency:
-        return PolicyCheck("two people", holds=True, sentence="Its cost is not known: two decide.")
+        return PolicyCheck(
+            "two people", holds=True, sentence="Its cost is not known: two people decide."
+        )
     total = own + before
     if total < least:
         return None
-    size = f"{own:,.2f} {rules.currency} a month"
+    size = f"{money(own, rules.currency)} a month"
     if before:
-        size += f", {total:,.2f} with the team's raises of the {RECENT_DAYS} days before"
-    text = f"A raise of up to {size}: from {least:,.2f} on two decide."
+        days = f"with the team's raises of the {RECENT_DAYS} days before"
+        size += f", {money(total, rules.currency)} {days}"
+    text = f"A raise of up to {size}: from {money(least, rules.currency)} on two people decide."
     return PolicyCheck("two people", holds=True, sentence=text)

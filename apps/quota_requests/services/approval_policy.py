@@ -149,4 +149,6 @@ def check_still_small(request: ChangeRequest, *, now: datetime) -> None:
     kept = ruling_in(request)
     own = kept.gpus if kept else None
     if own is None or before is None or own + before > rules.most_gpus_by_rule:
-        raise TransitionDenied("Together with the team's other raises this is not a small one.")
+        raise TransitionDenied(
+            "With the team's other raises this is above the limit for small raises."
+        )

@@ -407,7 +407,7 @@ def take(pk: int, *, by: Actor, version: int, now: datetime) -> int:
 
 
 def release(pk: int, *, by: Actor, now: datetime, version: int | None = None) -> int:
-    """Give a request back to the queue."""
+    """Unassign a request."""
     with moving(pk, by, "release", now=now, version=version) as step:
         step.act(RequestAction.RELEASE)
         step.request.reviewer = ""
@@ -440,7 +440,7 @@ def approve(pk: int, *, by: Actor, version: int, now: datetime, note: str = "") 
 
 
 def reject(pk: int, text: str, *, by: Actor, now: datetime, version: int | None = None) -> int:
-    """Turn a request down, with the reason."""
+    """Reject a request, with the reason."""
     kept = _required_text(text)
     with moving(pk, by, "reject", now=now, version=version) as step:
         step.act(RequestAction.REJECT)
@@ -450,7 +450,7 @@ def reject(pk: int, text: str, *, by: Actor, now: datetime, version: int | None 
 
 
 def reopen(pk: int, *, by: Actor, now: datetime, version: int | None = None) -> int:
-    """Decide anew on a request that could not be carried out."""
+    """Reopen a request that could not be applied."""
     with moving(pk, by, "reopen", now=now, version=version) as step:
         step.act(RequestAction.REOPEN)
         step.request.reviewer, step.request.decided_at = by.name, None

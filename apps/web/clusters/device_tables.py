@@ -64,7 +64,7 @@ _COLUMNS = (
     Column("memory_temperature_celsius", "Memory temperature", Format.NUMBER, "°C"),
     Column("power_watts", "Power", Format.NUMBER, "W", "of the whole GPU"),
     Column("sm_clock_mhz", "SM clock", Format.NUMBER, "MHz"),
-    Column("xid", "Last XID", Format.COUNT, "", "code of the last error since the driver came up"),
+    Column("xid", "Last XID", Format.COUNT, "", "last error code since the driver started"),
     Column("xid_meaning", "XID meaning", wraps=True),
     Column("remapped_rows", "Remapped", Format.COUNT, "rows", "memory rows replaced after errors"),
     Column("remapped_correctable_rows", "Remapped, correctable", Format.COUNT),

@@ -15,6 +15,7 @@ the capacity. A period without facts is a gap. The file has average GPUs and GPU
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from itertools import dropwhile
 
 from apps.usage.domain.amounts import NANO, Amounts
 from apps.usage.domain.usage_query import UsageRow
@@ -189,15 +190,18 @@ def _table(
         )
         for p in periods
     ]
-    long = len(rows) > _TABLE_ROWS
+    # Days before the first data say nothing; the file has them.
+    known = list(dropwhile(lambda row: not row.values["hours"], rows))
+    latest = known[-_TABLE_ROWS:]
+    cut = len(latest) < len(rows)
     return Table(
         id=chart_id,
         title=title,
         columns=columns,
-        rows=rows[-_TABLE_ROWS:],
+        rows=latest,
         zone=axis.zone,
         empty=why_empty(axis),
-        note=f"The last {_TABLE_ROWS} of {len(rows)}; the file has all." if long else "",
-        every=(lambda: rows) if long else None,
+        note=f"The last {len(latest)} of {len(rows)}; the file has all." if cut else "",
+        every=(lambda: rows) if cut else None,
         of_rows=len(rows),
     )

@@ -20,7 +20,7 @@ WAITING_GPUS = Column(
     "Pending now",
     Format.NUMBER,
     "GPUs",
-    "asked for by the pods that are not bound now",
+    "requested by pods that are not bound",
 )
 UNUSED = Column(
     "not_busy_gpu_hours",
@@ -170,7 +170,7 @@ def _workload_line(row: UsageRow, reading: QuerySession, scope: Mapping[str, str
     return TableRow({**values, **row.groups}, {"workload": link, "tier": tier}, explained=explained)
 
 
-NOT_STORED = "Nothing is known of these hours: too recent, not collected, or no longer kept."
+NOT_STORED = "No data for these hours: too recent, not collected or no longer stored."
 PODS_NOT_STORED = (
     "A dash instead of an amount: the pod's hours are too recent, not collected, or not kept."
 )

@@ -188,17 +188,17 @@ def _closed_words(
 
 def _closed_sentence(row: ClosedFileRow | None, zone: ZoneInfo) -> str:
     if row is None:
-        return "not kept yet: it is made anew when it is asked for"
+        return "not stored yet: created on download"
     said = (
-        ""
-        if row.size is None or not row.stored
-        else f"kept as it was closed, {size_text(row.size)}"
+        "" if row.size is None or not row.stored else f"stored at the close, {size_text(row.size)}"
     )
     if row.remade_at is None:
-        return said or "not on this server: it is made anew when it is asked for"
+        return said or "not on this server: created on download"
     at = shown(row.remade_at, Format.TIME, zone)
-    agrees = "the hash agrees" if row.agrees else "the hash is NOT that of the closing"
-    return f"{said}; made anew on {at}: {agrees}" if said else f"made anew on {at}: {agrees}"
+    agrees = "the hash matches" if row.agrees else "the hash DIFFERS from the close"
+    return (
+        f"{said}; created again on {at}: {agrees}" if said else f"created again on {at}: {agrees}"
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -192,7 +192,7 @@ def adjustments_table(found: Sequence[AdjustmentRow], reading: QuerySession) -> 
             for row in found
         ],
         zone=reading.choice.zone,
-        empty="Nothing was booked against a closed month.",
+        empty="No adjustments of closed months.",
         note="Late facts and corrected prices of closed months, booked in the month that was open.",
     )
 

@@ -4,6 +4,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from urllib.parse import parse_qsl
+from zoneinfo import ZoneInfo
 
 from django.http import Http404, HttpResponseBase, HttpResponseRedirect, QueryDict
 from django.urls import reverse
@@ -127,23 +128,30 @@ class Covered:
     rest: Sequence[tuple[str, str]]
 
 
-def covered_of(found: WasteCovered) -> Covered | None:
+def covered_of(found: WasteCovered, zone: ZoneInfo) -> Covered | None:
     """Return the waste covered; None before evidence was looked at, or without priced waste."""
     if found.ratio is None:
         return None
     amounts = [found.covered, *(cost for _, cost in found.rest)]
-    covered, *rest = money_format.texts(amounts, found.currency)
+    texts = money_format.texts(amounts, found.currency, digits=money_format.WHOLE)
+    covered, *rest = (formats.money(money_format.number(one), found.currency) for one in texts)
     return Covered(
         ratio=found.ratio,
-        covered=f"{covered} {found.currency}",
+        covered=covered,
         short=f"{_whole(found.covered, found)} of {_whole(found.waste, found)}",
-        waste=f"{money_format.text(found.waste, found.currency)} {found.currency}",
-        days=f"{found.first} to {found.last}" if found.first else f"up to {found.last}",
+        waste=_whole(found.waste, found),
+        days=_days(found, zone),
         rest=[
-            (GAPS.get(reason, reason), f"{text} {found.currency}")
+            (GAPS.get(reason, reason), text)
             for (reason, _), text in zip(found.rest, rest, strict=True)
         ],
     )
+
+
+def _days(found: WasteCovered, zone: ZoneInfo) -> str:
+    if found.first and found.last:
+        return formats.days_text(found.first, found.last, zone)
+    return f"up to {formats.day_text(found.last, zone)}" if found.last else ""
 
 
 def _whole(amount: int, found: WasteCovered) -> str:
@@ -167,7 +175,7 @@ def _figures(
             "Accepted savings", found.accepted, partial(figure_href, saving, asks_accepted)
         ),
         _realized(found, query),
-        _covered_figure(covered, query),
+        _covered_figure(covered, query, reading.choice.zone),
     ]
     if found.quota:
         href_of = partial(figure_href, "quota_saving_per_month", query)
@@ -211,8 +219,8 @@ def _realized(found: Savings, query: Query) -> KeyFigure:
     )
 
 
-def _covered_figure(found: WasteCovered, query: Query) -> KeyFigure:
-    label, known = "Waste covered", covered_of(found)
+def _covered_figure(found: WasteCovered, query: Query, zone: ZoneInfo) -> KeyFigure:
+    label, known = "Waste covered", covered_of(found, zone)
     if known is None:
         return no_data(label, "No priced waste was looked at yet.")
     return KeyFigure(
@@ -357,7 +365,7 @@ def recommendations(request: PageRequest) -> HttpResponseBase:
         asked=asked,
         tabs=tabs.counted(counts),
         figures=_figures(filters, covered, asked, reading),
-        covered=covered_of(covered),
+        covered=covered_of(covered, reading.choice.zone),
         kinds=_kind_chips(request, asked, tabs.chosen, reading),
         looked=shown(looked, Format.TIME, reading.choice.zone) if looked else "",
     )

@@ -106,7 +106,7 @@ def _found(request: PageRequest, reading: QuerySession, first: date) -> tuple[Mo
         found = month_report(first, team=team, visibility=reading.visibility, now=reading.now)
     except UnknownTeamReport as unknown:
         raise Http404(str(unknown)) from unknown
-    return found, "" if found.pages else "You are on no team: reports are for the people of teams."
+    return found, "" if found.pages else "You are on no team, so there is no report for you."
 
 
 def _chart(reading: QuerySession, team: str) -> Chart:

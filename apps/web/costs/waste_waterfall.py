@@ -75,7 +75,6 @@ class WasteWaterfall(Drawing):
     template: ClassVar[str] = "costs/_waterfall.html"
 
     total: str
-    total_label: str
     bars: Sequence[WaterfallBar]
 
 
@@ -116,7 +115,6 @@ def _drawn(
         table=_waterfall_table(bars, found, reading, usual=usual),
         empty="" if any(step.gpu_hours for step in found.steps) else NOTHING_COST,
         total=formats.money(money(found.total), currency),
-        total_label=costs.total_label,
         bars=bars,
     )
 
@@ -124,7 +122,7 @@ def _drawn(
 def _caption(found: Waterfall) -> str:
     said = []
     if found.energy:
-        said.append(f"Energy of {formats.money(money(found.energy), found.currency)} is on top.")
+        said.append(f"Energy adds {formats.money(money(found.energy), found.currency)}.")
     if unpriced := sum(step.unpriced for step in found.steps):
         said.append(f"Totals exclude {_hours(unpriced)} GPU-h without a price.")
     if burst := sum(step.burst or 0 for step in found.steps):

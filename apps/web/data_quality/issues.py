@@ -21,7 +21,7 @@ _EFFECTS = {
     ("data", "warning"): "Some figures are incomplete.",
     ("practice", "warning"): "GPUs or limits are lost; the figures are correct.",
 }
-_CORRECT = "None on figures: they are correct."
+_CORRECT = "None: the figures are correct."
 _HOUR_SEVERITY = {"failed": "error", "missing": "error", "partial": "warning"}
 Values = Mapping[tuple[str, str], CapacityValue]
 """The value of capacity by cluster and tier: what the GPU-hours of an issue are worth."""

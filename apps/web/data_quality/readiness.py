@@ -59,12 +59,12 @@ def is_over(checklist: Sequence[ChecklistItem]) -> bool:
 
 _LATER = (
     ChecklistItem(
-        "connection", "Connection to Prometheus", "todo", "Follows once a catalog is loaded."
+        "connection", "Connection to Prometheus", "todo", "Starts when a catalog is loaded."
     ),
     ChecklistItem(
-        "watch", "Watch of the Kubernetes API", "todo", "Follows once a catalog is loaded."
+        "watch", "Watch of the Kubernetes API", "todo", "Starts when a catalog is loaded."
     ),
-    ChecklistItem("hours", "Hours collected", "todo", "Follow once a catalog is loaded."),
+    ChecklistItem("hours", "Hours collected", "todo", "Start when a catalog is loaded."),
 )
 
 
@@ -78,9 +78,7 @@ def _catalog(loaded: LoadedCatalog) -> ChecklistItem:
         "catalog",
         "Catalog loaded",
         "done" if done else "todo",
-        f"{counts}."
-        if done
-        else f"It says which clusters, tiers and teams there are; so far: {counts}.",
+        f"{counts}." if done else f"It names clusters, tiers and teams. Loaded so far: {counts}.",
         command="" if done else f"{_MANAGE} load_catalog catalog.yaml",
         docs="docs/catalog.md",
     )
@@ -90,19 +88,19 @@ def _connection(row: ClusterProgress) -> ChecklistItem:
     title = f"Prometheus of {row.cluster}"
     named = f"connection-{row.cluster}"
     if row.done_hours:
-        return ChecklistItem(named, title, "done", "It answers.", docs="docs/operations.md")
+        return ChecklistItem(named, title, "done", "Prometheus answers.", docs="docs/operations.md")
     if row.failed_hours:
-        say = row.error or "The last attempt failed; an administrator sees why."
+        say = row.error or "The last attempt failed. Administrators see the error."
         command = f"{_MANAGE} backfill --cluster {row.cluster} --days 1"
         return ChecklistItem(
             named, title, "failed", say, command=command, docs="docs/operations.md"
         )
     if row.due_hours:
-        say = "The first hour is on its way; a worker has to run for it."
+        say = "The first hour is being collected. A worker must run."
         return ChecklistItem(
             named, title, "working", say, command=_WORKER, docs="docs/operations.md"
         )
-    say = "Nothing has been asked of it yet: worker and beat have to run."
+    say = "No query yet. Worker and beat must run."
     return ChecklistItem(named, title, "todo", say, command=_WORKER, docs="docs/operations.md")
 
 
@@ -112,20 +110,20 @@ _WORKER = "celery -A gpuportal worker & celery -A gpuportal beat"
 def _watch(row: ClusterProgress, now: datetime) -> ChecklistItem:
     title, named = f"Watch of {row.cluster}", f"watch-{row.cluster}"
     if not row.has_api:
-        say = "Not asked for: the pods of this cluster are known from its metrics."
+        say = "No API access: the pods of this cluster are known from its metrics."
         return ChecklistItem(named, title, "done", say, docs="docs/catalog.md")
     command = f"{_MANAGE} watch --cluster {row.cluster}"
     if row.watched_until is None:
-        say = "It has not seen the Kubernetes API yet."
+        say = "The watch has not read the Kubernetes API yet."
         return ChecklistItem(named, title, "todo", say, command=command, docs="docs/operations.md")
     away = now - row.watched_until
     if away > _WATCH_STALE:
-        say = f"It last saw the cluster {duration(away.total_seconds())} ago."
+        say = f"The watch last read the cluster {duration(away.total_seconds())} ago."
         return ChecklistItem(
             named, title, "failed", say, command=command, docs="docs/operations.md"
         )
     return ChecklistItem(
-        named, title, "done", "It follows the Kubernetes API.", docs="docs/operations.md"
+        named, title, "done", "The watch follows the Kubernetes API.", docs="docs/operations.md"
     )
 
 
@@ -133,13 +131,13 @@ def _hours(row: ClusterProgress) -> ChecklistItem:
     """Return the step of the hours: the first one, then all that are due."""
     title, named = f"Hours of {row.cluster}", f"hours-{row.cluster}"
     if not row.due_hours:
-        say = "None was asked for yet. This fills the past:"
+        say = "No hour requested yet. Collect past hours with:"
         command = f"{_MANAGE} backfill --cluster {row.cluster} --days 14"
         return ChecklistItem(named, title, "todo", say, command=command, docs="docs/operations.md")
     left = row.due_hours - row.done_hours
     say = f"{row.done_hours} of {_counted(row.due_hours, 'hour')} have facts."
     if not row.done_hours:
-        say = f"The first hour is not there yet; {_counted(row.due_hours, 'hour')} are due."
+        say = f"No hour is collected yet; {_counted(row.due_hours, 'hour')} are due."
     if row.failed_hours:
         say += (
             f" {_counted(row.failed_hours, 'hour')} failed{': ' if row.error else '.'}{row.error}"

@@ -11,7 +11,7 @@ UNKNOWN = "No data: demand of no hour of this window is known or estimated."
 HOURS = (
     Column("hours_known", "Known", Format.COUNT, "h", "the watch recorded the demand"),
     Column("hours_estimated", "Estimated", Format.COUNT, "h", "demand is estimated from series"),
-    Column("hours_unknown", "Unknown", Format.COUNT, "h", "no facts or no demand: in no sum"),
+    Column("hours_unknown", "Unknown", Format.COUNT, "h", "no data: in no total"),
 )
 NOT_COMPUTED = (
     "No hour of this window was computed yet. Fairness is computed for each hour once its facts "

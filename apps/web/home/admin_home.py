@@ -258,7 +258,9 @@ def _deciding(request: PageRequest) -> int:
         requests = turns_of(actor_of(request.user, origin="")).deciding
     except NotAllowed:
         requests = 0
-    return requests + open_proposal_count(visibility=visibility_of(request.user))
+    return requests + open_proposal_count(
+        visibility=visibility_of(request.user), decider=request.user.username
+    )
 
 
 def _pending(scope: AdminScope) -> KeyFigure:

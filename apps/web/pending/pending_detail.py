@@ -100,7 +100,7 @@ def timeline(found: EpisodeRow, reading: QuerySession) -> Table:
         rows=[_interval(one, reading) for one in found.intervals],
         zone=reading.choice.zone,
         empty="No change of its cause is kept.",
-        note="A line without an end still lasts; its length is up to now.",
+        note="A line without an end is still running.",
         ordered=True,
     )
 
@@ -151,7 +151,7 @@ def teams_in_front(teams: Sequence[BlockingTeam], reading: QuerySession) -> Tabl
     """Return a row per team that holds what it needs, the most idle first."""
     return Table(
         id="front",
-        title="Ahead in queue",
+        title="Blocking teams",
         columns=[
             Column("team", "Team"),
             Column("pods", "Pods", Format.COUNT),
@@ -179,7 +179,7 @@ def pods_in_front(teams: Sequence[BlockingTeam], reading: QuerySession) -> Table
     teams_of = {pod.uid: team.team for team in teams for pod in team.listed}
     return Table(
         id="holders",
-        title="Pods in front",
+        title="Blocking pods",
         columns=[
             Column("pod", "Pod"),
             Column("team", "Team"),

@@ -68,7 +68,7 @@ TABS = (
 )
 _DETAIL_TABS = (
     Tab("messages", "Messages"),
-    Tab("ahead", "Ahead in queue"),
+    Tab("ahead", "Blocking teams"),
     Tab("pods", "Pods"),
     Tab("history", "Status history"),
 )

@@ -24,21 +24,21 @@ from apps.web.components.tables import (
 )
 from apps.web.query_session import QuerySession
 
-CAPACITY = LedgerClass("reason_capacity", "Capacity", "nodes that may take it have too little free")
+CAPACITY = LedgerClass("reason_capacity", "Capacity", "its allowed nodes have too little free")
 QUOTA = LedgerClass("reason_quota", "Quota", "a ResourceQuota refuses its pods or claims", "/")
 QUEUE = LedgerClass("reason_queue", "Queue", "a queue or a scheduling gate holds it")
-GANG = LedgerClass("reason_gang", "Gang", "it starts only with others, and not all fit", "x")
+GANG = LedgerClass("reason_gang", "Gang", "its pods start together, and not all fit", "x")
 PREEMPTION = LedgerClass(
-    "reason_preemption", "Preemption", "pods that must go for it are still there"
+    "reason_preemption", "Preemption", "the pods it preempts have not ended yet"
 )
 MISCONFIGURED = LedgerClass(
     "reason_issue",
     "Configuration issue",
-    "for the workload owner to fix: selector, taint, cordon, spread, claim, volume and the like",
+    "for the workload owner: selector, taint, cordon, spread, claim or volume",
     "/",
 )
-SERIES = LedgerClass("reason_series", "From series", "before the watch: series tell no cause")
-OTHER = LedgerClass("reason_other", "Other", "the cause cannot be told", "x")
+SERIES = LedgerClass("reason_series", "From series", "before the watch: series have no cause")
+OTHER = LedgerClass("reason_other", "Other", "the cause is unknown", "x")
 CLASSES = (CAPACITY, QUOTA, QUEUE, GANG, PREEMPTION, MISCONFIGURED, SERIES, OTHER)
 
 _OF_DEMAND = {
@@ -51,7 +51,7 @@ _OF_DEMAND = {
     Cause.UNRECORDED: SERIES,
 }
 MEANINGS = {
-    Cause.CAPACITY: "nodes that may take it have too little free",
+    Cause.CAPACITY: "its allowed nodes have too little free",
     Cause.QUOTA: "a ResourceQuota refuses its pods or claims",
     Cause.QUEUE: "a queue or a scheduling gate holds it",
     Cause.AFFINITY: "no node matches its selector or affinity",
@@ -59,16 +59,16 @@ MEANINGS = {
     Cause.CORDON: "the nodes that could take it are cordoned",
     Cause.SPREAD: "anti-affinity, topology spread or a host port leaves no node",
     Cause.TOPOLOGY: "the kubelet could not align its devices",
-    Cause.GANG: "it starts only with others, and not all fit",
+    Cause.GANG: "its pods start together, and not all fit",
     Cause.CLAIM: "a ResourceClaim is missing or no device satisfies it",
     Cause.VOLUME: "a volume is missing or cannot be bound",
-    Cause.PREEMPTION: "pods that must go for it are still there",
-    Cause.SCHEDULER: "no scheduler has looked at it",
+    Cause.PREEMPTION: "the pods it preempts have not ended yet",
+    Cause.SCHEDULER: "no scheduler has tried it yet",
     Cause.ADMISSION: "a kubelet or an admission check refused it",
     Cause.STARTING: "bound to a node and starting",
-    Cause.OTHER: "the cause cannot be told",
+    Cause.OTHER: "the cause is unknown",
     Cause.UNSCHEDULABLE: "before the watch: series show that a scheduler refused it",
-    Cause.UNRECORDED: "before the watch: series tell no cause",
+    Cause.UNRECORDED: "before the watch: series have no cause",
 }
 NAMES = tuple(cause.value for cause in Cause)
 

@@ -95,7 +95,11 @@ def evidence_summary(evidence: Evidence | None, zone: ZoneInfo) -> Summary:
         grids=[grid for grid in grids if grid.rows],
         notes=[
             *(grid.note for grid in grids if grid.note and not grid.rows),
-            *([f"Not known: {'; '.join(evidence.missing)}."] if evidence.missing else []),
+            *(
+                [f"Incomplete data: {'; '.join(dict.fromkeys(evidence.missing))}."]
+                if evidence.missing
+                else []
+            ),
         ],
     )
 
@@ -109,9 +113,9 @@ def _glance(evidence: Evidence) -> list[tuple[str, str, str]]:
     return [
         ("Utilization", ratio(used), "active ÷ (allocated, running, with metrics), of 30 days"),
         ("Idle", *_idle(usage, evidence.money or ())),
-        ("Saturation, mean", ratio(quota.saturation_mean), "used ÷ hard, of 30 days"),
-        ("Pending", amount(quota.pending), f"{unit} that wait now"),
-        ("Blocked at admission", rejected, f"{unit} now, of pods that were not let in"),
+        ("Quota usage, mean", ratio(quota.saturation_mean), "used ÷ limit, 30 days"),
+        ("Pending", amount(quota.pending), f"{unit} now"),
+        ("Blocked by quota", rejected, f"{unit} now"),
         ("Unmet fair share", *_denied(evidence)),
         ("Budget", *_burn(evidence)),
     ]
@@ -119,7 +123,7 @@ def _glance(evidence: Evidence) -> list[tuple[str, str, str]]:
 
 def _idle(usage: Sequence[TierUse], sums: Sequence[CurrencyCost]) -> tuple[str, str]:
     costs = " and ".join(money(row.idle, row.currency) for row in sums)
-    worth = f", worth {costs}" if costs else "; what that cost is not known"
+    worth = f", worth {costs}" if costs else "; cost not known"
     return (
         f"{gpu_hours(_sum(usage, 'idle'))} GPU-h" if usage else UNKNOWN,
         f"of 30 days{worth}" if usage else "of 30 days",
@@ -131,13 +135,13 @@ def _burn(evidence: Evidence) -> tuple[str, str]:
     if evidence.budgets is None:
         return UNKNOWN, ""
     if not evidence.budgets:
-        return "none", "the team has no budget to keep to"
+        return "none", "the team has no budget"
     rates = [row.burn_rate for row in evidence.budgets]
     known = [rate for rate in rates if rate is not None]
     if not known:
-        return UNKNOWN, "burn rate; 1 lands exactly on budget"
+        return UNKNOWN, "burn rate; 1 uses exactly the budget"
     of_all = "" if len(known) == len(rates) else ", of those that are known"
-    return f"burn rate {amount(max(known))}", f"the fastest{of_all}; 1 lands exactly on budget"
+    return f"burn rate {amount(max(known))}", f"the fastest{of_all}; 1 uses exactly the budget"
 
 
 def _sum(rows: Iterable[TierUse], name: str) -> float:
@@ -146,13 +150,13 @@ def _sum(rows: Iterable[TierUse], name: str) -> float:
 
 def _denied(evidence: Evidence) -> tuple[str, str]:
     """Return the unmet fair share; where `denied_whole` is False only of the known hours."""
-    of = "of the fair share, wanted and not had, of 30 days"
+    of = "of 30 days"
     denied = [row.denied_gpu_hours for row in evidence.fairness or ()]
     known = [hours for hours in denied if hours is not None]
     if not known:
         return UNKNOWN, of
     least = "at least " if evidence.denied_whole is False else ""
-    told = f"{of}, as far as they are known" if least else of
+    told = f"{of}, known hours only" if least else of
     if evidence.denied_estimated:
         told += "; estimated from series in part"
     return f"{least}{gpu_hours(fsum(known))} GPU-h", told
@@ -175,7 +179,7 @@ def _usage_grid(evidence: Evidence, _zone: ZoneInfo) -> Grid:
         for row in evidence.usage or ()
     ]
     head = ("Tier", *(label for _, label in _USAGE), "Utilization")
-    return Grid("usage", "Held and used in 30 days, GPU-hours", head, rows)
+    return Grid("usage", "Allocation of 30 days, GPU-hours", head, rows)
 
 
 def _money_grid(evidence: Evidence, _zone: ZoneInfo) -> Grid:
@@ -183,12 +187,12 @@ def _money_grid(evidence: Evidence, _zone: ZoneInfo) -> Grid:
         (row.currency, *(money(sum_, "") for sum_ in (row.cost, row.idle, row.wasted)))
         for row in evidence.money or ()
     ]
-    return Grid("money", "Money of 30 days", ("Currency", "Cost", "Of it idle", "Wasted"), rows)
+    return Grid("money", "Cost of 30 days", ("Currency", "Cost", "Idle", "Unused"), rows)
 
 
 _NOW = (
-    *(("hard", "hard"), ("used", "used"), ("held", "held"), ("pending", "pending")),
-    ("suppressed", "blocked at admission"),
+    *(("hard", "limit"), ("used", "used"), ("held", "allocated"), ("pending", "pending")),
+    ("suppressed", "blocked by quota"),
 )
 
 
@@ -203,17 +207,17 @@ def _quota_grid(evidence: Evidence, zone: ZoneInfo) -> Grid:
             "Quota usage, 30 days",
             f"mean {ratio(quota.saturation_mean)}, "
             f"peak {ratio(quota.saturation_peak)}, "
-            f"full all through {quota.full_hours} of {quota.hours} known hours",
+            f"full in {quota.full_hours} of {quota.hours} known hours",
         ),
         (
             "Pending, 30 days",
-            f"pending {gpu_hours(quota.pending_unit_hours)}, blocked at admission "
+            f"pending {gpu_hours(quota.pending_unit_hours)}, blocked by quota "
             f"{gpu_hours(quota.suppressed_unit_hours)} quota-hours",
         ),
     ]
     if quota.exhausted_at:
         rows.append(("Full by", _full_by(quota, zone)))
-    head = ("What", "How much")
+    head = ("Figure", "Value")
     return Grid("saturation", f"The quota, in {unit}", head, rows, worded=True)
 
 
@@ -221,7 +225,7 @@ def _full_by(quota: QuotaUse, zone: ZoneInfo) -> str:
     if not _is_full(quota):
         return at(quota.exhausted_at, zone)
     recent = quota.full_last_hour is False
-    return "full now; not all through the last closed hour" if recent else "full now"
+    return "full now, not throughout the last hour" if recent else "full now"
 
 
 def _is_full(quota: QuotaUse) -> bool:
@@ -247,14 +251,14 @@ def _fairness_grid(evidence: Evidence, _zone: ZoneInfo) -> Grid:
         )
         for row in evidence.fairness or ()
     ]
-    head = ("Tier", *(label for _, label in _FAIR), "Wait p50, p95", "Pending now")
+    head = ("Tier", *(label for _, label in _FAIR), "Queue time p50, p95", "Pending now")
     return Grid("fairness", "Fairness of 30 days, GPU-hours", head, rows)
 
 
 def _budget_grid(evidence: Evidence, zone: ZoneInfo) -> Grid:
     rows = [
         (
-            f"{row.unit.replace('_', '-')} a {row.period}",
+            f"{'GPU-hours' if row.unit == 'gpu_hours' else row.unit} a {row.period}",
             f"{float(row.allowance):,.1f}" if row.allowance is not None else UNKNOWN,
             f"{float(row.used):,.1f}" if row.used is not None else UNKNOWN,
             amount(row.burn_rate),

@@ -69,7 +69,7 @@ def _unblocks(preview: ImpactPreview) -> KeyFigure:
         "Unblocks",
         f"{pods:g}",
         "pod" if pods == 1 else "pods",
-        exact="Pods that only this quota holds back",
+        exact="Pods that only this quota blocks",
         note=note,
     )
 

@@ -487,7 +487,9 @@ def approvals(request: PageRequest) -> HttpResponseBase:
             (one, len(found.rows) + place >= OPEN_CARDS)
             for place, one in enumerate(_proposals(request, reading, found))
         ],
-        proposal_count=open_proposal_count(visibility=reading.visibility),
+        proposal_count=open_proposal_count(
+            visibility=reading.visibility, decider=request.user.username
+        ),
         decided=decided_proposal(request.GET, reading),
         typed=services.ActionInput(),
         done=done_of(request.GET, actor),
@@ -500,5 +502,7 @@ def _proposals(
     """Return the proposals to decide; they follow the last request."""
     if requests.next_cursor is not None:
         return []
-    rows = open_proposals(visibility=reading.visibility, at_most=PER_REVIEW)
+    rows = open_proposals(
+        visibility=reading.visibility, decider=request.user.username, at_most=PER_REVIEW
+    )
     return proposal_views(rows, reading, request.user)

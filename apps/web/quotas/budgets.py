@@ -18,6 +18,7 @@ from apps.web.components.formats import (
     clock_text,
     day_text,
     days_text,
+    money,
     percent,
 )
 from apps.web.components.page_query import figure_hrefs, href
@@ -80,7 +81,7 @@ def _pace(row: AnyBudget, zone: ZoneInfo) -> Pace:
             return Pace("not known", "No data in this period.", "waiting")
         return Pace("not begun", "No hour of this period is closed yet.", "waiting")
     if row.used >= row.allowance:
-        over = f"{float(row.used) - float(row.allowance):,.0f} {_unit(row)} over"
+        over = f"{_amount(row, float(row.used) - float(row.allowance))} over"
         since = f"Used up on {_day(row.exhausted_at, zone)}" if row.exhausted_at else "Used up"
         return Pace("used up", f"{since}; {over}.", "failed")
     if row.burn_rate_7d is None:
@@ -88,7 +89,7 @@ def _pace(row: AnyBudget, zone: ZoneInfo) -> Pace:
     at = row.at if isinstance(row, BudgetRow) else row.as_of
     if row.exhausted_at is not None and at is not None and row.exhausted_at <= at:
         day = _day(row.exhausted_at, zone)
-        text = f"Probably used up since {day}, at the pace before. No data{_after(row, zone)}."
+        text = f"Probably used up since {day}, at the earlier pace. No data{_after(row, zone)}."
         return Pace("not certain", text, "partial")
     if row.exhausted_at is not None:
         return Pace(
@@ -125,6 +126,11 @@ def _range(row: AnyBudget, zone: ZoneInfo) -> str:
 
 def _day(at: datetime | None, zone: ZoneInfo) -> str:
     return day_text(at, zone) if at else NOTHING
+
+
+def _amount(row: AnyBudget, amount: float) -> str:
+    in_hours = _unit(row) == "GPU-hours"
+    return f"{amount:,.0f} GPU-hours" if in_hours else money(amount, _unit(row))
 
 
 def _unit(row: AnyBudget) -> str:
@@ -294,9 +300,9 @@ def money_table(found: Sequence[MoneyBudgetRow], reading: QuerySession) -> Table
             Column("used", "Used", Format.COUNT),
             Column("allowance", "Budget", Format.COUNT),
             Column("currency", "Currency"),
-            Column("burn_rate", "Burn rate", Format.DECIMAL, "", "1.0 lands on the budget"),
-            Column("burn_rate_1d", "Last day", Format.DECIMAL, "", "the same of a day"),
-            Column("burn_rate_7d", "Last 7 days", Format.DECIMAL, "", "the same of a week"),
+            Column("burn_rate", "Burn rate", Format.DECIMAL, "", "1.0 uses exactly the budget"),
+            Column("burn_rate_1d", "Last day", Format.DECIMAL, "", "of the last 24 hours"),
+            Column("burn_rate_7d", "Last 7 days", Format.DECIMAL, "", "of the last 7 days"),
             _OUTLOOK,
             Column("exhausted_at", "Used up", Format.TIME, "", "at the pace of the last 7 days"),
             Column("unpriced_gpu_hours", "Unpriced", Format.DECIMAL, "GPU-h", "not counted"),
@@ -436,7 +442,7 @@ _ALERT_COLUMNS = (
     Column("used", "Used then", Format.NUMBER),
     Column("allowance", "Budget", Format.NUMBER),
     Column("unit", "Unit"),
-    Column("exhausted_at", "Used up", Format.HOUR, "", "as it was projected then"),
+    Column("exhausted_at", "Used up", Format.HOUR, "", "as projected at that time"),
 )
 
 
@@ -462,7 +468,7 @@ def _alert(row: BudgetAlertRow, reading: QuerySession) -> TableRow:
     said = f"{part} of the budget was used."
     if row.kind != "used":
         day = _day(row.exhausted_at, reading.choice.zone)
-        said = f"It was going to be used up on {day}, before its period ends."
+        said = f"Forecast: used up on {day}, before its period ends."
     return TableRow(
         {
             "at": row.at,

@@ -295,7 +295,7 @@ def _blocked(row: QuotaRow, reading: QuerySession) -> Table:
         title="Blocked now",
         columns=[
             Column("workload", "Workload"),
-            Column("items", "Items", Format.COUNT, "", "pods, or what is to make them"),
+            Column("items", "Items", Format.COUNT, "", "pods, or the controllers that create them"),
             Column("units", "Requests", Format.NUMBER, hint=row.unit),
             Column("pending_for", "Pending for", Format.SECONDS),
             Column("why", "Why", wraps=True),

@@ -236,14 +236,12 @@ _SUM_COLUMNS = (
     Column("resource", "Resource"),
     Column("unit", "Unit"),
     Column("tiers", "Tiers"),
-    Column("saturation_ratio", "Quota usage", Format.RATIO, "%", "used ÷ hard"),
-    Column(
-        "hard", "Limit", Format.NUMBER, "", "what its quotas allow, the least of each namespace"
-    ),
-    Column("used", "Used", Format.NUMBER, "", "what the quotas count: held and pending"),
+    Column("saturation_ratio", "Quota usage", Format.RATIO, "%", "used ÷ limit"),
+    Column("hard", "Limit", Format.NUMBER, "", "the lowest limit of each namespace, added up"),
+    Column("used", "Used", Format.NUMBER, "", "counted by the quotas: allocated and pending"),
     Column("held", "Allocated", Format.NUMBER, "", "by bound pods and allocated claims"),
-    Column("suppressed", "Blocked", Format.NUMBER, "", "refused before a pod existed"),
-    Column("as_of", "As of", Format.TIME, "", "until when all of its quotas are observed for"),
+    Column("suppressed", "Blocked", Format.NUMBER, "", "blocked at admission"),
+    Column("as_of", "As of", Format.TIME, "", "until when all its quotas are known"),
 )
 
 
@@ -269,9 +267,9 @@ def sum_table(rows: Sequence[QuotaSum], reading: QuerySession) -> Table:
 def _of_sums(rows: Sequence[QuotaSum]) -> str:
     if not rows:
         return ""
-    told = "ResourceQuotas without scopes, of all clusters. Everybody may see these sums."
+    told = "ResourceQuotas without scopes, of all clusters. Everyone sees these sums."
     if any(None in (row.used, row.held, row.suppressed) for row in rows):
-        told += " A sum is not known (–) where a part of it is not."
+        told += " A dash: part of the sum is not known."
     if not any(row.stale for row in rows):
         return told
     return (
@@ -319,11 +317,16 @@ _UNUSED_COLUMNS = (
     Column("team", "Team"),
     Column("tiers", "Tiers"),
     Column("unused_ratio", "Unused", Format.RATIO, "%", "of what was allowed"),
-    Column("unused_hours", "Unused", Format.NUMBER, "unit-h", "allowed and not asked for × hours"),
-    Column("hard_hours", "Allowed", Format.NUMBER, "unit-h"),
-    Column("used_hours", "Used", Format.NUMBER, "unit-h"),
-    Column("idle_gpu_hours", "Idle", Format.NUMBER, "GPU-h", "held by the namespace's pods, idle"),
+    Column("unused_hours", "Unused", Format.NUMBER, "quota-h", "limit − requested, × hours"),
+    Column("hard_hours", "Allowed", Format.NUMBER, "quota-h"),
+    Column("used_hours", "Used", Format.NUMBER, "quota-h"),
+    Column(
+        "idle_gpu_hours", "Idle", Format.NUMBER, "GPU-h", "idle allocation of the namespace's pods"
+    ),
 )
+
+
+_TEAMLESS = "Totals exclude hours in which the quota's team is not known, such as before the watch."
 
 
 def unused_table(rows: Sequence[UnusedRow], reading: QuerySession) -> Table:
@@ -334,7 +337,8 @@ def unused_table(rows: Sequence[UnusedRow], reading: QuerySession) -> Table:
         columns=_UNUSED_COLUMNS,
         rows=LaterRows(rows, lambda row: _unused(row, reading)),
         zone=reading.choice.zone,
-        empty="No quota that you may see was known in this window, or all were used up.",
+        empty="No quota of your teams was known in this window, or all of it was used.",
+        note="" if reading.visibility.everything else _TEAMLESS,
     )
 
 

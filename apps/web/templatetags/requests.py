@@ -27,4 +27,6 @@ def turns_for(user: "User") -> Turns:
 @register.simple_tag
 def proposals_to_decide(user: "User") -> int:
     """Return how many proposals need a decision of this reader; one query for administrators."""
-    return open_proposal_count(visibility=EVERYTHING) if can_administer(user) else 0
+    if not can_administer(user):
+        return 0
+    return open_proposal_count(visibility=EVERYTHING, decider=user.username)

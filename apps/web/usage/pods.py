@@ -120,7 +120,7 @@ def _life(row: PodRow, reading: QuerySession) -> Table:
         rows=[_phase_line(phase, reading) for phase in phases(row)],
         zone=reading.choice.zone,
         empty="No data on this pod.",
-        note="A phase without an end still lasts; its length is up to now.",
+        note="A phase without an end is still running.",
     )
 
 

@@ -138,7 +138,7 @@ def pod_record(
 
     `deleted` is when the object was seen to go, None while it is there. `finished` is the latest
     container finish once the pod is over. A pod that is over without any container status was
-    turned away by the kubelet (facts, section 5.5) or evicted: it ends with its last condition,
+    rejected by the kubelet (facts, section 5.5) or evicted: it ends with its last condition,
     which for the former is its binding, so it held nothing. Where a container's finish is not
     known (ContainerStatusUnknown) the pod did not end before it was disrupted or unready.
     """

@@ -319,7 +319,7 @@ def empty_hours(one: HoursEvidence) -> Finding | None:
     return Finding(
         kind=RecommendationKind.EMPTY_HOURS,
         subject=one.subject,
-        change=f"Scale down or lend {one.gpu_model} ({one.capacity_type}) that stands empty: "
+        change=f"Scale down or lend {one.gpu_model} ({one.capacity_type}) that is empty: "
         f"{_empty_by_hour(usual)}.{_pending_first(one)}",
         saved=Saving(freed / hours * HOURS_PER_MONTH, one.price_per_gpu_hour),
         currency=one.currency,
@@ -352,7 +352,7 @@ def _pending_first(one: HoursEvidence) -> str:
     if not one.pending_gpu_hours:
         return ""
     return (
-        f" First let pending work in: up to {one.pending_gpu_hours:.0f} GPU-hours of it were "
+        f" First admit pending work: up to {one.pending_gpu_hours:,.0f} GPU-hours of it were "
         "pending in hours with empty GPUs."
     )
 

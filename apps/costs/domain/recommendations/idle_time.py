@@ -116,8 +116,8 @@ def idle_timeout(one: TimeoutEvidence) -> Finding | None:
     return Finding(
         kind=RecommendationKind.IDLE_TIMEOUT,
         subject=one.subject,
-        change=f"Stop pods after {TIMEOUT_MINUTES} idle minutes: frees {gpu_hours:.0f} GPU-hours "
-        f"in {one.days:.0f} days, and hits {len(hit)} workload{'s' * (len(hit) != 1)}.",
+        change=f"Stop pods after {TIMEOUT_MINUTES} idle minutes: frees {gpu_hours:,.0f} GPU-hours "
+        f"in {one.days:.0f} days, and affects {len(hit)} workload{'s' * (len(hit) != 1)}.",
         saved=Saving(per_month(gpu_hours, one.days), each),
         currency=one.currency,
         rating=one.rating.at_most(

@@ -16,7 +16,7 @@ from apps.operations.management.demo_setup import (
 
 
 class Command(BaseCommand):
-    help = "Make the quota requests of the demo, or close its last month. Part of `demo`."
+    help = "Make the quota requests and proposals of the demo, or close its month. Part of `demo`."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("part", choices=("requests", "month"))
@@ -29,6 +29,7 @@ class Command(BaseCommand):
             raise CommandError(f"{error}: this is not the demo's database") from error
         if options["part"] == "requests":
             self.stdout.write(f"Quota requests made: {story.tell()}.")
+            self.stdout.write(f"Proposals made: {story.propose()}.")
             read_what_is_over(datetime.now(UTC))
             return
         closed = close_last_month(datetime.now(UTC))

@@ -51,7 +51,7 @@ def answer(
             _why(row),
             _section("How to fix", _numbered(row)),
             _section("What the cluster says", _scheduler_message(row)),
-            _section("Ahead in queue", list(_in_front(in_front))),
+            _section("Blocking teams", list(_in_front(in_front))),
             _section("How long", [_typical(typical)] if typical else []),
         ]
     parts.append(

@@ -108,9 +108,7 @@ def _drift(change: AppliedLimit, now: ObservedLimit) -> Drift:
         kind, what = DriftKind.KEY_GONE, "no longer has this limit"
     else:
         kind, what = DriftKind.OBJECT_GONE, f"no longer has the {change.target.source}"
-    was = (
-        f"it was taken back to {change.amount}" if change.back else f"{change.amount} was approved"
-    )
+    was = f"it was reverted to {change.amount}" if change.back else f"{change.amount} was approved"
     return Drift(
         request_id=change.request_id,
         cluster=change.cluster,
