@@ -146,7 +146,7 @@ EARLY, LATE = AT - 2 * DAY, AT + 5 * DAY
         pytest.param(
             replace(ROW, exhausted_at=AT, at=AT + DAY, coverage_ratio=0.6, known_until=NOW),
             "not certain",
-            "Probably used up since 24 Nov, at the pace before. No data after 16 Nov 00:00. Use "
+            "Probably used up since 24 Nov, at the earlier pace. No data after 16 Nov 00:00. Use "
             "may be higher: 60 % of the hours so far have data.",
             id="its end was projected and is past",
         ),
@@ -293,7 +293,7 @@ def test_only_the_most_pressing_budgets_are_drawn(portal: Portal, admin: Client)
         )
     page = text_of(admin, "/costs/budgets/?tab=burn")
     assert page.count(": budget of the month</h2>") == 4
-    assert "Drawn are the 4 most pressing of 31 budgets." in words(page)
+    assert "The 4 most urgent of 31 budgets." in words(page)
     assert len(budgets(text_of(admin, "/costs/budgets/"))) == 25
     assert len(records_of(admin, "/costs/budgets/?format=csv&table=budgets")) == 31
 

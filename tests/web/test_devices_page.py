@@ -331,7 +331,7 @@ def test_a_device_explains_its_error_and_who_was_on_its_node(admin: Client) -> N
     assert "Unavailable since 27 Oct 2025 23:55: XID 79 (hardware)" in page
     assert "XID 79: the GPU no longer answers on its bus" in page
     assert "It mostly comes from the hardware. The exporter says: GPU has fallen off" in page
-    assert "not a count" in page
+    assert "It stays after the error." in page
     assert "kubectl describe node west-1" in page
 
 

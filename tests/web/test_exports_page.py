@@ -281,7 +281,7 @@ def test_what_failed_says_why(priced: Priced, signed_in: SignIn) -> None:
 
 def test_a_closed_month_is_handed_out_as_it_is_kept(closed: Priced, signed_in: SignIn) -> None:
     client = signed_in(closed.portal.finn)
-    assert "not kept yet" in text_of(client, "/costs/exports/?tab=months")
+    assert "not stored yet" in text_of(client, "/costs/exports/?tab=months")
     keep_closed_files(now=CLOSED_AT)
     assert "stored at the close" in text_of(client, "/costs/exports/?tab=months")
     # As of another release of the library that writes them: nothing made now has its hash.

@@ -110,7 +110,7 @@ def test_others_read_a_sentence_and_no_errors(db: None, signed_in: SignIn) -> No
     portal = make_portal()
     note_collection(portal.clusters[0], NOW, state="failed", error="http://west.example said no")
     page = text_of(signed_in(portal.finn), "/first-run/")
-    assert "The portal is being set up" in page
+    assert "An administrator is setting up the portal" in page
     assert "west.example" not in page
     assert "west.example" in text_of(signed_in(portal.cleo), "/first-run/")
 
@@ -127,7 +127,7 @@ def test_progress_is_shown_per_cluster(db: None, signed_in: SignIn) -> None:
     page = text_of(signed_in(portal.cleo), "/first-run/")
     assert '<progress max="4" value="3" aria-label="Hours of west: 3 of 4">' in page
     assert f"backfill --cluster {east.name} --days 14" in page
-    assert "It follows the Kubernetes API." in page
+    assert "The watch follows the Kubernetes API." in page
 
 
 def test_a_portal_with_facts_leads_on(db: None, signed_in: SignIn) -> None:

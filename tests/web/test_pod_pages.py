@@ -77,7 +77,7 @@ def test_what_pods_held_in_hours_not_known_is_a_dash_and_an_empty_cell(admin: Cl
 
 
 def test_a_pod_says_the_most_memory_it_took_where_that_is_known(admin: Client) -> None:
-    said = "The most GPU memory it took on one device in this window:"
+    said = "Peak GPU memory on one device:"
     assert f"{said} 100 MiB." in text_of(admin, f"/pods/west/uid-train-0/?{HOURLY}")
     early = "/pods/west/uid-train-0/?first=2025-09-01&last=2025-09-02"
     assert said not in text_of(admin, early)

@@ -316,7 +316,7 @@ def test_what_was_held_but_unused_is_told_for_the_window(admin: Client) -> None:
 
 def test_a_window_without_hours_says_so(admin: Client) -> None:
     page = text_of(admin, f"{UNUSED}&first=2025-01-01&last=2025-01-03")
-    assert "No quota that you may see was known in this window" in page
+    assert "No quota of your teams was known in this window" in page
 
 
 # ---------------------------------------------------------------- one key

@@ -127,7 +127,7 @@ def test_the_gpu_of_a_review_has_money_pending_and_budget_at_a_glance(
 ) -> None:
     pk = asked.submitted()
     page = text_of(of(asked, signed_in, "cleo"), "/quotas/approvals/")
-    for label in ("Idle", "Pending", "Blocked at admission", "Unmet fair share", "Budget"):
+    for label in ("Idle", "Pending", "Blocked by quota", "Unmet fair share", "Budget"):
         assert f"<dt>{label}</dt>" in page
     assert "the team has no budget to keep to" in page
     assert "The team has no budget." in page
@@ -148,7 +148,7 @@ def test_a_budget_and_idle_money_are_said_or_said_not_to_be_known() -> None:
         "burn rate 1.2",
         "the fastest, of those that are known; 1 uses exactly the budget",
     )
-    assert told(EVIDENCE)["Idle"][1] == "of 30 days; what that cost is not known"
+    assert told(EVIDENCE)["Idle"][1] == "of 30 days; cost not known"
     assert told(EVIDENCE)["Budget"][0] == "not known"
     assert told(EVIDENCE | {"budgets": []})["Budget"][0] == "none"
 

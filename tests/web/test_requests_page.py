@@ -360,7 +360,7 @@ def test_comments_and_history_stand_on_the_page(quota: Portal, signed_in: SignIn
     page = text_of(of(quota, signed_in, "ada"), f"/quotas/requests/{pk}/")
     assert "We need it &lt;soon&gt;." in page
     assert 'id="history"' in page
-    for action in ("written", "submitted", "commented"):
+    for action in ("created", "submitted", "commented"):
         assert f'<td role="cell">{action}</td>' in page
 
 

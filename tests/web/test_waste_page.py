@@ -230,7 +230,7 @@ def test_energy_is_told_on_top_of_the_capacity(signed_in: SignIn) -> None:
     finance = signed_in(priced.portal.finn)
     page = text_of(finance, f"/costs/waste/?{DAYS}")
     (fall,) = waterfall(priced.window, visibility=EVERYTHING)
-    assert "Energy of $3 is on top." in words(page)
+    assert "Energy adds $3." in words(page)
     (link,) = re.findall(r'href="(/explain/cost/[^"]+)" title="2.88 USD">\$3</a>', page)
     assert "2.88 USD" in text_of(finance, unescape(link))
     assert f'title="{cents([fall.total + fall.energy])[0]} USD"' in page
