@@ -7,8 +7,9 @@ from typing import Any
 
 from csp.constants import SELF
 from django.core.exceptions import ImproperlyConfigured
+from kombu.entity import Queue
 
-from gpuportal import env
+from gpuportal import env, queues
 from gpuportal.env import database
 from gpuportal.logs import logging_settings
 from gpuportal.single_sign_on import single_sign_on
@@ -143,6 +144,7 @@ elif _CACHE_URL == "locmem://":
 else:
     raise ImproperlyConfigured("CACHE_URL must be redis://HOST:PORT/DB or locmem://")
 
+TASK_SECONDS = env.whole("GPUPORTAL_TASK_SECONDS", 3600, least=60)
 CELERY_BROKER_URL = env.text("CELERY_BROKER_URL", "filesystem://localhost")
 if CELERY_BROKER_URL.startswith("filesystem://"):
     _QUEUE_DIR = VAR_DIR / "queue"
@@ -155,11 +157,25 @@ if CELERY_BROKER_URL.startswith("filesystem://"):
         "control_folder": str(_QUEUE_DIR / "control"),
         "store_processed": False,
     }
+    # This broker gets Celery's pool of pipes, in which a killed child keeps a lock for ever: its
+    # worker says "received" and runs nothing. Without children there is none to be killed.
+    CELERY_WORKER_POOL = "solo"
 else:
     # A broker that is away must not hold a web request or beat for minutes.
-    CELERY_BROKER_TRANSPORT_OPTIONS = {"socket_connect_timeout": 5, "socket_timeout": 30}
+    CELERY_BROKER_TRANSPORT_OPTIONS = {
+        "socket_connect_timeout": 5,
+        "socket_timeout": 30,
+        # A task that runs longer would be handed to a second worker.
+        "visibility_timeout": TASK_SECONDS + 600,
+    }
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
 CELERY_TASK_IGNORE_RESULT = True
+# Asked to end first, so that leases are given back; what does not listen is killed.
+CELERY_TASK_SOFT_TIME_LIMIT, CELERY_TASK_TIME_LIMIT = TASK_SECONDS, TASK_SECONDS + 60
+CELERY_TASK_DEFAULT_QUEUE = queues.COLLECT
+# A worker that names no queues takes from all of them.
+CELERY_TASK_QUEUES = [Queue(name) for name in queues.QUEUES]  # type: ignore[no-untyped-call]
+CELERY_TASK_ROUTES = queues.ROUTES
 CELERY_WORKER_PREFETCH_MULTIPLIER = 1
 CELERY_WORKER_CONCURRENCY = env.whole("GPUPORTAL_WORKER_CONCURRENCY", 1, least=1)
 CELERY_TASK_ACKS_LATE = True

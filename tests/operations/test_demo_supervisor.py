@@ -111,6 +111,25 @@ def test_a_process_that_ran_well_is_started_again(
     assert "web ended with exit code 0: it is started again" in caplog.text
 
 
+def test_a_process_that_is_killed_at_once_is_started_again_and_the_others_go_on(
+    tmp_path: Path,
+) -> None:
+    starts, other = tmp_path / "starts", tmp_path / "other"
+    with Supervisor(
+        tmp_path, tmp_path / "logs", os.environ, stop_seconds=5, pause_seconds=0
+    ) as supervisor:
+        supervisor.start("web", sh(f"echo $$ > {other}; exec sleep 1000"))
+        supervisor.wait_until(lambda: written(other), what="web", seconds=DEADLINE_SECONDS)
+        turn = f"echo up >> {starts}; test $(wc -l < {starts}) -gt 1 || kill -9 $$"
+        supervisor.start("worker", sh(f"{turn}; exec sleep 1000"))
+        supervisor.wait_until(
+            lambda: written(starts) and len(starts.read_text(encoding="ascii").split()) == 2,
+            what="worker did not come back",
+            seconds=DEADLINE_SECONDS,
+        )
+        assert runs(int(other.read_text(encoding="ascii")))
+
+
 def test_running_to_the_end_gives_the_exit_code(supervisor: Supervisor) -> None:
     with supervisor:
         supervisor.start("well", FOREVER)

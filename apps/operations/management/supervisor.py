@@ -80,8 +80,9 @@ class Supervisor:
     """Processes in sessions of their own, so that a Ctrl-C reaches this one alone.
 
     They run in `folder` and log to `logs`, or to this terminal without it. A process that ends
-    after `settle_seconds` or later is started again, `pause_seconds` after its end. One that ends
-    sooner the first time has a reason that would end it again: this raises ProcessEnded.
+    after `settle_seconds` or later, or is killed, is started again `pause_seconds` after its end.
+    One that ends by itself sooner the first time has a reason that would end it again: this raises
+    ProcessEnded.
 
     Use it as a context manager: leaving it stops every process, the first started last, and kills
     those that are still there after `stop_seconds`. Between, SIGINT, SIGTERM and SIGHUP make every
@@ -194,7 +195,8 @@ class Supervisor:
         code = child.process.poll()
         if code is None:
             child.settled = child.settled or now - child.started >= self._settle_seconds
-        elif not child.settled:
+        # A negative code is a signal, as that of the OOM killer.
+        elif not child.settled and code >= 0:
             raise ProcessEnded(child.name, code, _tail(child.log))
         elif child.ended is None:
             child.ended = now

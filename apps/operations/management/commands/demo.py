@@ -121,8 +121,6 @@ class Demo:
         self._port = port
         self._lab_port = lab_port
         self._commands = portal_commands()
-        # Stopping a pool of processes takes Celery five seconds more, with nothing left to do.
-        self._commands["worker"] += " --pool solo"
 
     def run(self, days: int) -> None:
         """Start everything and stay until asked to stop. Raises CommandError and PlaceTaken."""
@@ -209,7 +207,7 @@ class Demo:
 
     def _portal(self, supervisor: Supervisor) -> None:
         """Start the portal's processes but beat, and say where it is once it answers."""
-        for name in ("web", "watch", "worker"):
+        for name in ("web", "watch", "worker", "quota_requests"):
             supervisor.start(name, shell(self._commands[name]))
         supervisor.wait_until(
             lambda: answers(self._port, "/livez"),
