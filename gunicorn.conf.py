@@ -1,9 +1,13 @@
-"""Read by gunicorn in this folder: its processes count together where metrics are asked for."""
+"""Read by gunicorn in this folder: time-outs of pages, and metrics counted by all its processes."""
 
 import os
 import shutil
 import tempfile
 from typing import Any
+
+# A page that takes longer has lost its reader, and must not hold a thread.
+os.environ.setdefault("GPUPORTAL_STATEMENT_SECONDS", "30")
+os.environ.setdefault("GPUPORTAL_LOCK_SECONDS", "5")
 
 _made = ""
 if any(os.environ.get(f"GPUPORTAL_METRICS_{n}") for n in ("PORT", "TOKEN", "TOKEN_FILE")):

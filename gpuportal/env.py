@@ -157,7 +157,9 @@ POSTGRESQL_OPTIONS = (
     "sslkey",
     "connect_timeout",
     "application_name",
+    "target_session_attrs",
 )
+_SESSION_ATTRS = ("any", "read-write", "primary")
 _SSL_MODES = ("disable", "allow", "prefer", "require", "verify-ca", "verify-full")
 
 
@@ -199,17 +201,57 @@ def _postgresql(parts: SplitResult) -> dict[str, Any]:
     name = unquote(parts.path.removeprefix("/"))
     if not name:
         raise _refused(f"names no database: {_FORMS}")
+    hosts, ports = _hosts(parts)
     return {
         "ENGINE": "django.db.backends.postgresql",
         "NAME": name,
         "USER": unquote(parts.username or ""),
         "PASSWORD": unquote(parts.password or ""),
-        "HOST": unquote(parts.hostname or ""),
-        "PORT": _port(parts),
+        "HOST": hosts,
+        "PORT": ports,
         "OPTIONS": _options(parts.query),
         "CONN_MAX_AGE": 60,
         "CONN_HEALTH_CHECKS": True,
     }
+
+
+def bound_sessions(
+    database: dict[str, Any],
+    *,
+    pooled: bool,
+    statement_seconds: int,
+    lock_seconds: int,
+    idle_transaction_seconds: int,
+) -> None:
+    """Set what every session of PostgreSQL is told: how long it may wait, work and idle.
+
+    A `pooled` one is shared by many clients of a PgBouncer: it takes no such settings (the role
+    has them, see docs/operations.md) and holds neither cursors nor prepared statements.
+    """
+    if not database["ENGINE"].endswith("postgresql"):
+        return
+    if pooled:
+        database["DISABLE_SERVER_SIDE_CURSORS"] = True
+        database["OPTIONS"]["prepare_threshold"] = None
+        return
+    times = {
+        "statement_timeout": statement_seconds,
+        "lock_timeout": lock_seconds,
+        "idle_in_transaction_session_timeout": idle_transaction_seconds,
+    }
+    database["OPTIONS"]["options"] = " ".join(f"-c {k}={v}s" for k, v in times.items())
+
+
+def _hosts(parts: SplitResult) -> tuple[str, str]:
+    """Return host and port, of several hosts each separated by commas, as libpq takes them."""
+    place = parts.netloc.rpartition("@")[2]
+    if "," not in place:
+        return unquote(parts.hostname or ""), _port(parts)
+    each = [urlsplit(f"//{one}") for one in place.split(",")]
+    if not all(one.hostname for one in each):
+        raise _refused("names several hosts, and one of them is empty")
+    ports = ",".join(_port(one) or "5432" for one in each)
+    return ",".join(unquote(one.hostname or "") for one in each), ports
 
 
 def _port(parts: SplitResult) -> str:
@@ -240,6 +282,10 @@ def _options(query: str) -> dict[str, Any]:
         options[key] = value
     if options.get("sslmode", "prefer") not in _SSL_MODES:
         raise _refused(f"has an unknown sslmode: it is one of {', '.join(_SSL_MODES)}")
+    if options.get("target_session_attrs", "any") not in _SESSION_ATTRS:
+        raise _refused(
+            f"has an unknown target_session_attrs: it is one of {', '.join(_SESSION_ATTRS)}"
+        )
     if not re.fullmatch("[0-9]{1,4}", options.get("connect_timeout", "0")):
         raise _refused("has a connect_timeout that is no whole number of seconds")
     return options

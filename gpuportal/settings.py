@@ -7,10 +7,9 @@ from typing import Any
 
 from csp.constants import SELF
 from django.core.exceptions import ImproperlyConfigured
-from kombu.entity import Queue
 
 from gpuportal import env, queues
-from gpuportal.env import database
+from gpuportal.env import bound_sessions, database
 from gpuportal.logs import logging_settings
 from gpuportal.single_sign_on import single_sign_on
 from gpuportal.tracing import start_sentry
@@ -125,6 +124,15 @@ TEMPLATES: list[dict[str, Any]] = [
 # ---------------------------------------------------------------- database
 
 DATABASES = {"default": database(env.text("DATABASE_URL", f"sqlite:///{VAR_DIR / 'portal.db'}"))}
+# PgBouncer in transaction mode: sessions are shared, so nothing may be left in one.
+PGBOUNCER = env.flag("GPUPORTAL_PGBOUNCER", default=False)
+bound_sessions(
+    DATABASES["default"],
+    pooled=PGBOUNCER,
+    statement_seconds=env.whole("GPUPORTAL_STATEMENT_SECONDS", 300),
+    lock_seconds=env.whole("GPUPORTAL_LOCK_SECONDS", 30),
+    idle_transaction_seconds=env.whole("GPUPORTAL_IDLE_TRANSACTION_SECONDS", 600),
+)
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 # ---------------------------------------------------------------- cache, Celery
@@ -174,7 +182,7 @@ CELERY_TASK_IGNORE_RESULT = True
 CELERY_TASK_SOFT_TIME_LIMIT, CELERY_TASK_TIME_LIMIT = TASK_SECONDS, TASK_SECONDS + 60
 CELERY_TASK_DEFAULT_QUEUE = queues.COLLECT
 # A worker that names no queues takes from all of them.
-CELERY_TASK_QUEUES = [Queue(name) for name in queues.QUEUES]  # type: ignore[no-untyped-call]
+CELERY_TASK_QUEUES: dict[str, Any] = {name: {} for name in queues.QUEUES}
 CELERY_TASK_ROUTES = queues.ROUTES
 CELERY_WORKER_PREFETCH_MULTIPLIER = 1
 CELERY_WORKER_CONCURRENCY = env.whole("GPUPORTAL_WORKER_CONCURRENCY", 1, least=1)

@@ -17,9 +17,10 @@ PACKAGES = {
     "redis-server": ("redis-server",),
     "postgresql": ("initdb", "postgres"),
     "chromium": ("chromium",),
+    "pgbouncer": ("pgbouncer",),
 }
 # Those of them whose package brings a service of the same name.
-SERVICES = {"prometheus", "redis-server", "postgresql"}
+SERVICES = {"prometheus", "redis-server", "postgresql", "pgbouncer"}
 _POLICY = Path("/usr/sbin/policy-rc.d")
 _SYSTEMD = Path("/run/systemd/system")
 

@@ -23,6 +23,7 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from types import FrameType
+from urllib.parse import urlsplit
 
 import psycopg
 
@@ -229,6 +230,37 @@ def temporary_redis() -> Iterator[str]:
         _running(command, accepts, home, account=None, stop_signal=signal.SIGTERM) as port,
     ):
         yield f"redis://127.0.0.1:{port}/0"
+
+
+@contextmanager
+def temporary_pgbouncer(url: str) -> Iterator[str]:
+    """Run a PgBouncer in transaction mode before a database, and yield the URL through it.
+
+    It has two sessions of the database for all its clients, so that these get another one with
+    almost each transaction. Raises ProgramMissing and ServerFailed.
+    """
+    pgbouncer = find("pgbouncer")
+    parts = urlsplit(url)
+    account = "postgres" if os.geteuid() == 0 else None
+    name = parts.path.removeprefix("/")
+    with _folder("gpuportal-pgbouncer-", account) as home:
+
+        def command(port: int) -> list[str]:
+            settings = home / "pgbouncer.ini"
+            settings.write_text(
+                "[databases]\n"
+                f"{name} = host={parts.hostname} port={parts.port} dbname={name} "
+                f"user={parts.username} password={parts.password}\n"
+                "[pgbouncer]\nlisten_addr = 127.0.0.1\n"
+                f"listen_port = {port}\nauth_type = any\npool_mode = transaction\n"
+                "default_pool_size = 2\nmax_client_conn = 50\nserver_round_robin = 1\n",
+                encoding="utf-8",
+            )
+            _give(settings, account)
+            return [str(pgbouncer), str(settings)]
+
+        with _running(command, accepts, home, account=account, stop_signal=signal.SIGINT) as port:
+            yield f"postgresql://{parts.username}@127.0.0.1:{port}/{name}"
 
 
 @contextmanager

@@ -28,7 +28,7 @@ MOST_BYTES_OF_DATA = 2_000_000
 DATA = ROOT / "simulator" / "data"
 # Homes of developers' machines, put together here so that this file does not hold them itself.
 MACHINE_PATH = re.compile(r"(?<![\w.])/(" + "|".join(("root", "home", "Users", "work")) + r")/\w")
-SERVICES = ["web", "worker", "beat", "watch", "postgres", "redis", "prometheus"]
+SERVICES = ["web", "worker", "quota_requests", "beat", "watch", "postgres", "redis", "prometheus"]
 # Variables that are no setting of ours: what Python, Django, pip and CI read themselves.
 NOT_OURS = {"CI", "DJANGO_SETTINGS_MODULE", "PATH", "PYTHONUNBUFFERED", "PROMETHEUS_MULTIPROC_DIR"}
 ENV_READERS = {
@@ -323,14 +323,14 @@ def test_secrets_come_as_files(name: str) -> None:
             assert secret in compose()["secrets"]
 
 
-@pytest.mark.parametrize("name", ["web", "worker", "beat", "watch"])
+@pytest.mark.parametrize("name", ["web", "worker", "quota_requests", "beat", "watch"])
 def test_secrets_that_the_catalog_names_can_be_passed(name: str) -> None:
     (given,) = service(name)["env_file"]
     assert given == {"path": "./var/portal.env", "required": False}
     assert "var/portal.env" in text("docs/operations.md")
 
 
-@pytest.mark.parametrize("name", ["web", "worker", "beat", "watch"])
+@pytest.mark.parametrize("name", ["web", "worker", "quota_requests", "beat", "watch"])
 def test_settings_know_the_variables_of_compose(name: str) -> None:
     given = {variable.removesuffix("_FILE") for variable in service(name)["environment"]}
     assert given <= variables_read()
@@ -339,8 +339,8 @@ def test_settings_know_the_variables_of_compose(name: str) -> None:
 
 def test_the_procfile_names_the_processes_of_compose() -> None:
     lines = dict(re.findall(r"^(\w+): (.+)$", text("Procfile"), flags=re.MULTILINE))
-    assert list(lines) == ["web", "worker", "beat", "watch"]
-    for name in ("worker", "beat", "watch"):
+    assert list(lines) == ["web", "worker", "quota_requests", "beat", "watch"]
+    for name in ("worker", "quota_requests", "beat", "watch"):
         assert lines[name] == service(name)["command"]
 
 

@@ -19,6 +19,7 @@ from gpuportal.env import (
     POSTGRESQL_OPTIONS,
     EnvironmentValueError,
     amount,
+    bound_sessions,
     database,
     flag,
     origins,
@@ -172,10 +173,31 @@ def test_every_part_of_a_database_url_is_read() -> None:
     assert read["OPTIONS"] == {}
 
 
+def test_several_hosts_are_given_with_their_ports() -> None:
+    read = database("postgresql://u:p%2C@db-1,db-2:6432/portal?target_session_attrs=read-write")
+    assert (read["HOST"], read["PORT"]) == ("db-1,db-2", "5432,6432")
+    assert read["PASSWORD"] == "p,"
+    assert read["OPTIONS"] == {"target_session_attrs": "read-write"}
+    for url, text in (
+        ("postgresql://u:p@db-1,/portal", "one of them is empty"),
+        ("postgresql://db-1/portal?target_session_attrs=master", "target_session_attrs"),
+    ):
+        with pytest.raises(ImproperlyConfigured, match=text):
+            database(url)
+
+
+def test_sessions_of_pgbouncer_are_told_nothing_that_would_stay_in_them() -> None:
+    read = database("postgresql://u:p@db/portal")
+    times = {"statement_seconds": 5, "lock_seconds": 1, "idle_transaction_seconds": 0}
+    bound_sessions(read, pooled=True, **times)
+    assert read["DISABLE_SERVER_SIDE_CURSORS"] is True
+    assert read["OPTIONS"] == {"prepare_threshold": None}
+
+
 def test_the_driver_is_told_what_the_query_says() -> None:
     query = (
         "sslmode=verify-full&sslrootcert=/etc/ca.pem&sslcert=/etc/c.pem&sslkey=/etc/k.pem"
-        "&connect_timeout=5&application_name=gpu%20portal"
+        "&connect_timeout=5&application_name=gpu%20portal&target_session_attrs=any"
     )
     options = database(f"postgresql://u:p@db/portal?{query}")["OPTIONS"]
     assert tuple(options) == POSTGRESQL_OPTIONS

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from django.apps import apps
+from django.conf import settings
 from django.core.management.base import CommandError
 from django.core.management.commands import migrate
 from django.db import connections
@@ -71,6 +72,23 @@ def _taken(holder: BaseDatabaseWrapper) -> bool:
     return bool(taken)
 
 
+@contextmanager
+def _without_time_outs(connection: BaseDatabaseWrapper) -> Iterator[None]:
+    """Lift the time-outs of this session: an index of a large table takes as long as it takes."""
+    # A session of PgBouncer goes to others meanwhile.
+    if connection.vendor != "postgresql" or settings.PGBOUNCER:
+        yield
+        return
+    names = ("statement_timeout", "lock_timeout")
+    with connection.cursor() as cursor:
+        for name in names:
+            cursor.execute(f"SET {name} = 0")
+    yield
+    with connection.cursor() as cursor:
+        for name in names:
+            cursor.execute(f"RESET {name}")
+
+
 class Command(migrate.Command):
     def handle(self, *args: Any, **options: Any) -> None:
         connection = connections[options["database"]]
@@ -81,4 +99,5 @@ class Command(migrate.Command):
             return
         with migration_lock(connection):
             check_database_version(connection)
-            super().handle(*args, **options)
+            with _without_time_outs(connection):
+                super().handle(*args, **options)

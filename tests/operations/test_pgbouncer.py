@@ -1,0 +1,109 @@
+"""The portal behind a PgBouncer in transaction mode, and what its own sessions are told."""
+
+import http.client
+import json
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from django.db import connection
+
+from tests.portal import counted, portal
+from tests.servers import accepts, free_port, temporary_pgbouncer
+
+pytestmark = pytest.mark.django_db
+needs_postgresql = pytest.mark.skipif(
+    "connection.vendor != 'postgresql'", reason="SQLite has no sessions"
+)
+
+
+EXPORT = """
+from datetime import UTC, datetime, timedelta
+from apps.accounts.models import User
+from apps.clusters.domain.window import Window
+from apps.costs.domain.exports import ExportScope
+from apps.costs.services.exports import ask_export, write_export
+from apps.costs.domain.costing import Basis, Policy
+from apps.costs.domain.files import FileFormat
+end = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+scope = ExportScope(Basis.ALLOCATED, Policy.PLATFORM, window=Window(end - timedelta(days=3), end))
+pk = ask_export(User.objects.get(username="ada"), scope, FileFormat.CSV, now=datetime.now(UTC))
+print(write_export(pk))
+"""
+
+
+def answer(port: int, path: str, token: str) -> dict[str, Any]:
+    """Return what the API answers to a person's token."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    connection.request("GET", path, headers={"Authorization": f"Token {token}"})
+    response = connection.getresponse()
+    body = response.read()
+    connection.close()
+    assert response.status == 200, body
+    read: dict[str, Any] = json.loads(body)
+    return read
+
+
+@needs_postgresql
+def test_sessions_have_bounds() -> None:
+    names = ("statement_timeout", "lock_timeout", "idle_in_transaction_session_timeout")
+    new = connection.copy()
+    try:
+        with new.cursor() as cursor:
+            found = []
+            for name in names:
+                cursor.execute(f"SHOW {name}")
+                found.append(cursor.fetchone()[0])
+    finally:
+        new.close()
+    assert found == ["5min", "30s", "10min"]
+
+
+@needs_postgresql
+def test_collection_export_and_pages_go_through_pgbouncer(tmp_path: Path) -> None:
+    lab, web = free_port(), free_port()
+    start = datetime.now(UTC).replace(hour=8, minute=0, second=0, microsecond=0)
+    start -= timedelta(days=2)
+    with (
+        portal(tmp_path, GPUPORTAL_PGBOUNCER="yes") as made,
+        temporary_pgbouncer(made.database_url) as pooled,
+    ):
+        made.environment["DATABASE_URL"] = pooled
+        scenario = ("--scenario", "reference", "--port", str(lab))
+        made.start("manage", "lab", "serve", *scenario, log="lab.log")
+        made.wait_for(lambda: accepts(lab), "the lab")
+        catalog = tmp_path / "catalog.yaml"
+        catalog.write_text(made.manage("lab", "catalog", *scenario), encoding="utf-8")
+        made.manage("load_catalog", str(catalog))
+        hours = [start + timedelta(hours=n) for n in range(3)]
+        collectors = [
+            made.start(
+                *("manage", "collect", "--cluster", "lab", "--start", hour.isoformat()),
+                *("--end", (hour + timedelta(hours=1)).isoformat()),
+                log=f"collect-{hour:%H}.log",
+            )
+            for hour in hours
+        ]
+        assert [process.wait(120) for process in collectors] == [0, 0, 0], made.logs()
+        complete = "SELECT count(*) FROM usage_collectionwindow WHERE state = 'complete'"
+        assert counted(made.rows(complete)) == 3
+        made.manage("person", "ada", "--role", "admin", "--single-sign-on")
+        for _ in range(3):
+            assert made.manage("shell", "-c", EXPORT).split()[-1] == "1"
+        made.start(
+            *("gunicorn", "gpuportal.wsgi", "--bind", f"127.0.0.1:{web}", "--workers", "1"),
+            *("--threads", "4", "--no-control-socket"),
+            log="web.log",
+        )
+        made.wait_for(lambda: accepts(web), "the web server")
+        token = made.manage("issue_token", "ada").split()[-1]
+        for _ in range(5):
+            (row,) = answer(web, "/api/v1/clusters", token)["results"]
+            assert row["name"] == "lab"
+        # Bounds of sessions that are shared would be those of whoever set them last.
+        with psycopg.connect(made.database_url) as session:
+            row = session.execute("SHOW statement_timeout").fetchone()
+            assert row is not None
+            assert row[0] == "0"
