@@ -8,7 +8,7 @@ from typing import Any
 from csp.constants import SELF
 from django.core.exceptions import ImproperlyConfigured
 
-from gpuportal import env, queues
+from gpuportal import env
 from gpuportal.env import bound_sessions, database
 from gpuportal.logs import logging_settings
 from gpuportal.single_sign_on import single_sign_on
@@ -180,10 +180,26 @@ CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
 CELERY_TASK_IGNORE_RESULT = True
 # Asked to end first, so that leases are given back; what does not listen is killed.
 CELERY_TASK_SOFT_TIME_LIMIT, CELERY_TASK_TIME_LIMIT = TASK_SECONDS, TASK_SECONDS + 60
-CELERY_TASK_DEFAULT_QUEUE = queues.COLLECT
+# By kind of work, so that none stands behind another's. What no route names is collected, or
+# computed from that.
+QUEUES = ("collect", "pending", "exports", "alerts", "quota_requests")
+CELERY_TASK_DEFAULT_QUEUE = "collect"
 # A worker that names no queues takes from all of them.
-CELERY_TASK_QUEUES: dict[str, Any] = {name: {} for name in queues.QUEUES}
-CELERY_TASK_ROUTES = queues.ROUTES
+CELERY_TASK_QUEUES: dict[str, Any] = {name: {} for name in QUEUES}
+# Exact names win over patterns.
+CELERY_TASK_ROUTES = {
+    "pending.*": {"queue": "pending"},
+    "costs.write_export": {"queue": "exports"},
+    "costs.tend_exports": {"queue": "exports"},
+    "costs.keep_closed_files": {"queue": "exports"},
+    "alerts.*": {"queue": "alerts"},
+    "operations.*": {"queue": "alerts"},
+    "quotas.note_budget_alerts": {"queue": "alerts"},
+    "costs.note_money_alerts": {"queue": "alerts"},
+    "quota_requests.*": {"queue": "quota_requests"},
+    # The whole audit is read once a day, which an approved change must not wait for.
+    "quota_requests.check_audit": {"queue": "alerts"},
+}
 CELERY_WORKER_PREFETCH_MULTIPLIER = 1
 CELERY_WORKER_CONCURRENCY = env.whole("GPUPORTAL_WORKER_CONCURRENCY", 1, least=1)
 CELERY_TASK_ACKS_LATE = True

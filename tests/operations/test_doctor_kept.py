@@ -8,15 +8,18 @@ from zoneinfo import ZoneInfo
 import pytest
 from django.template.loader import render_to_string
 
+from apps.accounts.models import User
 from apps.accounts.permissions import EVERYTHING, Visibility
 from apps.clusters.domain.devices.exporter_profile import VirtualGpus, WorkloadLabels
 from apps.clusters.gateways import ClusterClients
 from apps.clusters.models import Cluster
 from apps.clusters.ports import SourceRejected, SourceUnavailable
+from apps.costs.models import Export
 from apps.operations.models import DoctorFinding
 from apps.operations.selectors import open_findings, verdicts
 from apps.operations.services import run_doctor
 from apps.quota_requests.models import AuditCheck
+from apps.usage.models import CollectionWindow
 from apps.web.data_quality.issues import quality_issues
 from tests.operations.doctor_portal import (
     AskedCluster,
@@ -39,9 +42,9 @@ WHEN = {"choice": {"zone": ZoneInfo("UTC")}}
 pytestmark = pytest.mark.django_db
 
 
-# Clusters, rules, who may use tiers, the audit; then a savepoint, when it was, what is open, and
-# its release.
-QUERIES = 8
+# Clusters, rules, who may use tiers, the audit, work of three queues; then a savepoint, when it
+# was, what is open, and its release.
+QUERIES = 11
 
 
 # How its exporters were, and what the database has; with an API also its nodes, pods and quotas.
@@ -150,6 +153,32 @@ def test_an_audit_that_does_not_hold_is_a_finding(world: World) -> None:
     assert examined(world).findings == ()
 
 
+def test_work_that_no_worker_takes_is_a_finding_of_its_queue(world: World) -> None:
+    west = world["west"].cluster
+    late = NOW - timedelta(minutes=16)
+    hour = NOW.replace(minute=0, second=0, microsecond=0) - timedelta(days=30)
+    lease = NOW - timedelta(minutes=9)
+    CollectionWindow.objects.create(cluster=west, hour=hour, lease_until=lease)
+    export = Export.objects.create(
+        asked_by=User.objects.create(username="ada"),
+        subject="window",
+        format="csv",
+        question={},
+        asked_at=NOW - timedelta(minutes=9),
+    )
+    assert examined(world).findings == ()
+    CollectionWindow.objects.update(lease_until=late)
+    Export.objects.update(asked_at=late, lease_until=NOW + timedelta(minutes=1))
+    (found,) = examined(world).findings
+    assert (found.code, found.subject, found.since) == ("work-overdue", "collect", late)
+    CollectionWindow.objects.update(lease_until=None)
+    Export.objects.update(lease_until=late)
+    (found,) = examined(world).findings
+    assert found.what.startswith("1 export should have been done by now.")
+    Export.objects.filter(pk=export.pk).update(ended_at=NOW)
+    assert examined(world).findings == ()
+
+
 # ---------------------------------------------------------------- who sees what
 
 
@@ -181,8 +210,8 @@ def test_examining_a_cluster_takes_a_known_number_of_queries(
     with django_assert_num_queries(QUERIES + 2 * QUERIES_OF_A_CLUSTER + WITH_API):
         examined(world)
     # Whether there is a cluster of that name and what tiers the others have are two more, and the
-    # audit is of no cluster.
-    with django_assert_num_queries(QUERIES + 1 + QUERIES_OF_A_CLUSTER + WITH_API):
+    # audit and the queues are of no cluster.
+    with django_assert_num_queries(QUERIES - 2 + QUERIES_OF_A_CLUSTER + WITH_API):
         examined(world, cluster="west")
 
 

@@ -167,7 +167,7 @@ def test_a_heartbeat_that_comes_late_sets_nothing_back() -> None:
 
 
 def test_messages_in_the_queues_of_the_embedded_broker_are_counted(tmp_path: Path) -> None:
-    (tmp_path / "1_a.celery.msg").touch()
+    (tmp_path / "1_a.collect.msg").touch()
     (tmp_path / "2_b.exports.msg").touch()
     os.utime(tmp_path / "2_b.exports.msg", (1000, 1000))
     before = current_app.conf.broker_transport_options
@@ -177,7 +177,7 @@ def test_messages_in_the_queues_of_the_embedded_broker_are_counted(tmp_path: Pat
     finally:
         current_app.conf.broker_transport_options = before
     assert found["exports"] == (1, 1000.0)
-    assert found["celery"].messages == 1
+    assert found["collect"].messages == 1
 
 
 def free_port() -> int:

@@ -7,9 +7,9 @@ import signal
 from pathlib import Path
 
 import pytest
+from django.conf import settings
 
 from apps.operations.management.supervisor import portal_commands
-from gpuportal import queues
 from gpuportal.celery import app
 from tests.portal import counted, portal
 
@@ -27,7 +27,7 @@ def queue_of(task: str) -> str:
 
 
 def test_every_task_goes_to_a_declared_queue_and_every_queue_has_tasks() -> None:
-    assert {queue_of(task) for task in portal_tasks()} == set(queues.QUEUES)
+    assert {queue_of(task) for task in portal_tasks()} == set(settings.QUEUES)
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,7 @@ def test_an_approved_change_is_behind_no_other_kind_of_work(task: str, queue: st
 def test_the_processes_of_one_machine_serve_each_queue_once_and_changes_alone() -> None:
     workers = [shlex.split(c) for c in portal_commands().values() if " worker " in c]
     served = [words[words.index("--queues") + 1].split(",") for words in workers]
-    assert sorted(queue for some in served for queue in some) == sorted(queues.QUEUES)
+    assert sorted(queue for some in served for queue in some) == sorted(settings.QUEUES)
     assert ["quota_requests"] in served
 
 

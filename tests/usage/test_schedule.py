@@ -86,7 +86,7 @@ def test_messages_name_the_cluster_and_the_hour(
 ) -> None:
     Cluster.objects.update(collect_from=datetime(2026, 11, 21, 11, tzinfo=UTC))
     with current_app.connection_for_read() as connection:
-        queue = connection.SimpleQueue("celery")
+        queue = connection.SimpleQueue("collect")
         queue.clear()
         with django_capture_on_commit_callbacks(execute=True):
             schedule_collections(now=NOW)

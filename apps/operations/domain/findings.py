@@ -43,6 +43,7 @@ KINDS: dict[str, FindingKind] = {
     # The portal itself and its connections.
     "catalog-empty": FindingKind("No cluster is loaded", _E),
     "audit-broken": FindingKind("Audit was altered", _E),
+    "work-overdue": FindingKind("Work is overdue", _E),
     "prometheus-unavailable": FindingKind("Prometheus does not answer", _E),
     "prometheus-rejected": FindingKind("Prometheus refuses the portal", _E),
     "api-unavailable": FindingKind("The Kubernetes API does not answer", _E),

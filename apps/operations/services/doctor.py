@@ -17,6 +17,7 @@ from apps.operations.domain.examine import examine
 from apps.operations.domain.findings import Finding, Severity, worst_first
 from apps.operations.domain.observations import ClusterObservations, MetricsObservations
 from apps.operations.models import DoctorCheck, DoctorFinding, SeenExporters
+from apps.operations.services.heartbeats import overdue_work
 from apps.operations.services.history import allowed_teams, history_of, tiers_of_others
 from apps.operations.services.source_checks import DEADLINE_SECONDS, SourceAnswers, check_sources
 from apps.quota_requests.permissions import portal
@@ -92,7 +93,7 @@ def run_doctor(
     if cluster is None and not clusters:
         found = worst_first([*found, _nothing_loaded()])
     if cluster is None:
-        found = worst_first([*found, *_audit()])
+        found = worst_first([*found, *_audit(), *overdue_work(now)])
     _store(clusters, observed_clusters, found, now, everything=cluster is None)
     return Diagnosis(
         now, tuple(_examined(observed) for observed in observed_clusters), tuple(found)
