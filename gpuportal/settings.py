@@ -422,6 +422,15 @@ UNALLOCATED_POLICY = env.one_of(
 )
 # Empty: beside everything else that is written at run time.
 EXPORTS_DIR = env.text("GPUPORTAL_EXPORTS_DIR", "")
+# With a bucket it takes the place of the folder. Empty keys: as the machine or pod may sign.
+EXPORTS_S3 = {
+    "bucket": env.text("GPUPORTAL_EXPORTS_S3_BUCKET", ""),
+    "location": env.text("GPUPORTAL_EXPORTS_S3_PREFIX", ""),
+    "endpoint_url": env.text("GPUPORTAL_EXPORTS_S3_ENDPOINT", ""),
+    "region_name": env.text("GPUPORTAL_EXPORTS_S3_REGION", ""),
+    "access_key": env.text("GPUPORTAL_EXPORTS_S3_ACCESS_KEY", ""),
+    "secret_key": env.text("GPUPORTAL_EXPORTS_S3_SECRET_KEY", ""),
+}
 EXPORT_DAYS = env.whole("GPUPORTAL_EXPORT_DAYS", 7, least=1)
 MONTHLY_MAIL_DAY = env.whole("GPUPORTAL_MONTHLY_MAIL_DAY", 2, most=28)
 MONTHLY_MAIL_TO = env.words("GPUPORTAL_MONTHLY_MAIL_TO")

@@ -217,7 +217,9 @@ def _word(node: ast.expr, constants: dict[str, Any]) -> Iterator[str]:
 
 
 def variables_documented() -> set[str]:
-    return set(re.findall(r"^\| `([A-Z_]+)` \|", text("docs/configuration.md"), flags=re.MULTILINE))
+    return set(
+        re.findall(r"^\| `([A-Z0-9_]+)` \|", text("docs/configuration.md"), flags=re.MULTILINE)
+    )
 
 
 def test_every_variable_that_is_read_is_documented() -> None:

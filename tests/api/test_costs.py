@@ -21,10 +21,19 @@ from apps.costs.domain.costing import WASTE, money
 from apps.costs.domain.files import FileFormat
 from apps.costs.models import PricedHour
 from apps.costs.selectors import price_book
-from apps.costs.selectors.exported_files import closed_path
 from apps.costs.services import close_period, price_hours
 from tests.api.conftest import client_of
-from tests.costs.portal import CHARGINGS, NOW, PRICES, Priced, make_price, make_priced, rows, total
+from tests.costs.portal import (
+    CHARGINGS,
+    NOW,
+    PRICES,
+    Priced,
+    closed_path,
+    make_price,
+    make_priced,
+    rows,
+    total,
+)
 from tests.factories import A100
 from tests.spreadsheets import sheet_rows
 from tests.worlds import shared

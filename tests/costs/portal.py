@@ -5,15 +5,19 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
+from django.conf import settings
 from django.db.models import Sum
 
 from apps.accounts.permissions import EVERYTHING, Visibility
 from apps.clusters.domain.window import Window, day_window
 from apps.costs.domain.costing import Basis, Cause, Policy
+from apps.costs.domain.files import FileFormat
 from apps.costs.models import PoolCostHour, Price, TeamCostHour, WorkloadCostHour
 from apps.costs.selectors import CostQuery, CostRow, Waterfall, cost_rows, waterfalls
+from apps.costs.selectors.exported_files import closed_name
 from apps.costs.services import price_hours
 from apps.quotas.models import Entitlement
 from apps.usage.domain.usage_query import Grouping
@@ -130,3 +134,8 @@ def stored() -> dict[str, list[tuple[Any, ...]]]:
 
 CHARGINGS = [(basis, policy) for basis in Basis for policy in Policy]
 GROUPS = tuple(g for g in Grouping if g is not Grouping.NODE)
+
+
+def closed_path(sha256: str, format_: FileFormat) -> Path:
+    """Return where the folder of exports has a file of a closed month."""
+    return Path(settings.EXPORTS_DIR) / closed_name(sha256, format_)

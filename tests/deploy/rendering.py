@@ -32,14 +32,17 @@ GIVEN_CONFIG_MAPS = {"kube-root-ca.crt", "gpuportal-catalog"}
 CHOICES: tuple[tuple[str, ...], ...] = (
     ("ingress", "httproute"),
     ("", "embedded-databases"),
-    ("", "exports-volume"),
+    ("exports-volume", "exports-s3"),
     ("", "prometheus-operator"),
 )
 MATRIX = [tuple(filter(None, chosen)) for chosen in itertools.product(*CHOICES)]
+# Five of the sixteen have each pair of choices.
+PAIRS = [MATRIX[number] for number in (0b0000, 0b0111, 0b1011, 0b1101, 0b1110)]
 ALONE = [
-    (path.parent.name,)
-    for path in sorted(KUSTOMIZE.glob("components/*/kustomization.yaml"))
-    if (path.parent.name,) not in MATRIX
+    ("embedded-databases",),
+    ("exports-volume",),
+    ("prometheus-operator",),
+    ("quota-writer",),
 ]
 
 

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from tests.deploy.rendering import (
     KUSTOMIZE,
     MATRIX,
     OVERLAYS,
+    PAIRS,
     ROOT,
     Manifest,
     containers,
@@ -47,7 +49,7 @@ def renders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Manifes
     """Return by name what each overlay, each choice of components and each one alone render."""
     home = tmp_path_factory.mktemp("overlays").resolve()
     folders = {name: KUSTOMIZE / "overlays" / name for name in OVERLAYS}
-    for chosen in [*MATRIX, *ALONE]:
+    for chosen in [*PAIRS, *ALONE]:
         name = "+".join(chosen)
         folders[name] = overlay_of(chosen, home / name)
     return {name: rendered(folder) for name, folder in folders.items()}
@@ -68,7 +70,23 @@ def objects(renders: dict[str, tuple[Manifest, ...]]) -> list[Manifest]:
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_every_object_is_what_kubernetes_takes(objects: list[Manifest], version: str) -> None:
-    for manifest in objects:
+    check(objects, version)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("chosen", MATRIX, ids="+".join)
+def test_every_choice_of_components_is_what_kubernetes_takes(
+    chosen: tuple[str, ...], tmp_path: Path
+) -> None:
+    manifests = rendered(overlay_of(chosen, tmp_path.resolve()))
+    check(manifests, VERSIONS[0])
+    variables = {name for manifest in manifests for name in manifest.get("data", ())}
+    assert ("GPUPORTAL_EXPORTS_S3_BUCKET" in variables) == ("exports-s3" in chosen)
+
+
+def check(manifests: Iterable[Manifest], version: str) -> None:
+    """Raise for an object that this version of Kubernetes would refuse."""
+    for manifest in manifests:
         if manifest["kind"] not in SCHEMAS:
             kubernetes_validate.validate(manifest, version, strict=True)
 

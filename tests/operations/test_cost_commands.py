@@ -19,10 +19,9 @@ from apps.costs.domain import files
 from apps.costs.domain.files import FileFormat
 from apps.costs.models import ClosedPeriod, Price
 from apps.costs.selectors import closed_period
-from apps.costs.selectors.exported_files import closed_path
 from apps.costs.services import price_hours
 from apps.usage.domain.usage_query import Grouping, TimeStep
-from tests.costs.portal import NOW, Priced, make_priced, rows, total
+from tests.costs.portal import NOW, Priced, closed_path, make_priced, rows, total
 from tests.factories import H100
 from tests.worlds import shared
 

@@ -16,10 +16,9 @@ from apps.accounts.models import Membership, User
 from apps.costs.domain.exports import ExportState
 from apps.costs.domain.files import FileFormat
 from apps.costs.models import ClosedPeriod, Export
-from apps.costs.selectors.exported_files import closed_path
 from apps.costs.services import close_period
 from apps.costs.services.exports import keep_closed_files, write_export
-from tests.costs.portal import PRICES, Priced, make_priced
+from tests.costs.portal import PRICES, Priced, closed_path, make_priced
 from tests.factories import A100, make_portal
 from tests.web.pages import file_of, text_of
 from tests.worlds import shared

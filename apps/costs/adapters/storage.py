@@ -1,18 +1,21 @@
-"""Keep cost files on disk, named and checked by their SHA-256."""
+"""Keep cost files in a folder or in object storage, named and checked by their SHA-256."""
 
 import os
 import tempfile
-from collections.abc import Callable, Collection
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from functools import partial
+from datetime import datetime
+from functools import lru_cache, partial
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import Any, BinaryIO, cast
+
+from django.core.files import File
+from django.core.files.storage import FileSystemStorage, Storage
 
 from apps.costs.domain.months import sha256_of
 
-_MODE = 0o640
+_FILE_MODE, _FOLDER_MODE = 0o640, 0o750
 _BLOCK = 1 << 20
 
 
@@ -20,71 +23,138 @@ _BLOCK = 1 << 20
 class Stored:
     """A file that was written; `size` in bytes."""
 
-    path: Path
+    name: str
     size: int
     sha256: str
 
 
-def stored(
-    folder: Path, name_of: Callable[[str], str], write: Callable[[BinaryIO], None]
-) -> Stored:
-    """Write a file into a folder, which is made, and name it by what `name_of` its SHA-256 is.
+class Draft(File):  # type: ignore[type-arg]
+    """A file that is written, and not yet in the storage. `length` in bytes."""
 
-    It is written beside first, so that a writer who is killed leaves no half of one under the
-    name. Raises OSError, and whatever `write` does; then nothing is left.
+    def __init__(self, binary: BinaryIO, path: Path) -> None:
+        super().__init__(binary, name=path.name)
+        self.path = path
+        self.length = binary.seek(0, os.SEEK_END)
+        binary.flush()
+        os.fsync(binary.fileno())
+        binary.seek(0)
+        self.sha256 = _sha256(binary)
+        binary.seek(0)
+
+    def temporary_file_path(self) -> str:
+        """Return what a folder takes by another name instead of by a copy."""
+        return str(self.path)
+
+
+def folder_storage(folder: Path) -> Storage:
+    """Return the storage of a folder, which is made."""
+    folder.mkdir(mode=_FOLDER_MODE, parents=True, exist_ok=True)
+    return FileSystemStorage(
+        location=folder,
+        file_permissions_mode=_FILE_MODE,
+        directory_permissions_mode=_FOLDER_MODE,
+        allow_overwrite=True,
+    )
+
+
+@lru_cache(maxsize=4)
+def bucket_storage(bucket: str, **options: str) -> Storage:
+    """Return the storage of an S3-compatible bucket; empty options are those of the environment.
+
+    Without keys it signs as the machine or pod may: by its role or its projected token.
     """
-    folder.mkdir(mode=0o750, parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile(dir=folder, prefix=".partial-", delete=False) as out:
-        beside, binary = Path(out.name), cast("BinaryIO", out)
+    # botocore's modules cost time and memory, and who has a folder needs none.
+    from storages.backends.s3 import S3Storage
+
+    given: dict[str, Any] = {name: value for name, value in options.items() if value}
+    if "endpoint_url" in given:
+        # Servers of one's own seldom have a host name for each bucket.
+        given["addressing_style"] = "path"
+    storage: Storage = S3Storage(
+        bucket_name=bucket, default_acl=None, file_overwrite=True, signature_version="s3v4", **given
+    )
+    return storage
+
+
+@contextmanager
+def _storage_errors() -> Iterator[None]:
+    """Raise what goes wrong with object storage as OSError, as a folder does."""
+    try:
+        yield
+    except OSError:
+        raise
+    except Exception as error:
+        if type(error).__module__.partition(".")[0] not in {"botocore", "boto3", "s3transfer"}:
+            raise
+        raise OSError(f"object storage: {error}") from error
+
+
+@contextmanager
+def drafted(storage: Storage, write: Callable[[BinaryIO], None]) -> Iterator[Draft]:
+    """Write a file that is gone at the end, unless `store` gave it to the storage.
+
+    In a folder it is written beside, so that a writer who is killed leaves no half of one under
+    a name.
+    """
+    beside = storage.location if isinstance(storage, FileSystemStorage) else None
+    with tempfile.NamedTemporaryFile(dir=beside, prefix=".partial-", delete=False) as out:
+        path, binary = Path(out.name), cast("BinaryIO", out)
         try:
             write(binary)
-            size = binary.seek(0, os.SEEK_END)
-            binary.flush()
-            os.fsync(binary.fileno())
-            binary.seek(0)
-            sha = _sha256(binary)
-            beside.chmod(_MODE)
-            path = folder / name_of(sha)
-            beside.replace(path)
-        except BaseException:
-            removed(beside)
-            raise
-    return Stored(path, size, sha)
+            yield Draft(binary, path)
+        finally:
+            path.unlink(missing_ok=True)
 
 
-def opened(path: Path, sha256: str) -> BinaryIO | None:
-    """Return a file from its start, None where it is missing or is not what it was."""
-    try:
-        binary = path.open("rb")
-    except FileNotFoundError:
-        return None
-    if _sha256(binary) != sha256:
-        binary.close()
-        return None
-    binary.seek(0)
+def store(storage: Storage, draft: Draft, name: str) -> Stored:
+    """Give a file its name in the storage, where it takes the place of another. Raises OSError."""
+    with _storage_errors():
+        storage.save(name, draft)
+    return Stored(name, draft.length, draft.sha256)
+
+
+def opened(storage: Storage, name: str, sha256: str = "") -> BinaryIO | None:
+    """Return a file from its start, None where it is missing or has not the hash that is given.
+
+    Raises OSError.
+    """
+    with _storage_errors():
+        try:
+            binary = cast("BinaryIO", storage.open(name))
+        except FileNotFoundError:
+            return None
+        if sha256 and _sha256(binary) != sha256:
+            binary.close()
+            return None
+        binary.seek(0)
     return binary
+
+
+def is_there(storage: Storage, name: str) -> bool:
+    """Say whether a file is stored. Raises OSError."""
+    with _storage_errors():
+        return storage.exists(name)
 
 
 def _sha256(binary: BinaryIO) -> str:
     return sha256_of(iter(partial(binary.read, _BLOCK), b""))
 
 
-def removed(path: Path) -> None:
-    """Delete a file, if it is there."""
-    with suppress(FileNotFoundError):
-        path.unlink()
+def removed(storage: Storage, name: str) -> None:
+    """Delete a file, if it is there. Raises OSError."""
+    with _storage_errors():
+        storage.delete(name)
 
 
-def swept(folder: Path, known: Collection[str], *, before: datetime) -> int:
-    """Delete unknown files of a folder that were not written to since `before`.
+def swept(storage: Storage, known: Collection[str], *, before: datetime) -> int:
+    """Delete unknown files of a storage's top that were not written to since `before`.
 
-    What a killed writer left is among them. Returns how many there were.
+    What a killed writer left is among them. Returns how many there were. Raises OSError.
     """
     count = 0
-    for path in sorted(folder.glob("*")) if folder.is_dir() else ():
-        if path.name in known or not path.is_file():
-            continue
-        if datetime.fromtimestamp(path.stat().st_mtime, UTC) < before:
-            removed(path)
-            count += 1
+    with _storage_errors():
+        for name in sorted(storage.listdir("")[1]):
+            if name not in known and storage.get_modified_time(name) < before:
+                storage.delete(name)
+                count += 1
     return count

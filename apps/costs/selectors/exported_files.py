@@ -3,12 +3,15 @@
 from dataclasses import dataclass
 from datetime import date, datetime
 from pathlib import Path
+from typing import BinaryIO
 
 from django.conf import settings
+from django.core.files.storage import Storage
 
 from apps.accounts.domain.rows import row_from
 from apps.accounts.models import User
 from apps.accounts.permissions import NotAllowed, Visibility, visibility_of
+from apps.costs.adapters.storage import bucket_storage, folder_storage, is_there, opened
 from apps.costs.domain.exports import ExportScope, ExportState, covers, expires_at, progress
 from apps.costs.domain.files import FileFormat
 from apps.costs.models import ClosedFile, Export
@@ -47,22 +50,20 @@ class ExportRow:
 
 @dataclass(frozen=True, slots=True)
 class Download:
-    """A file that is there, and what it is called."""
+    """A file that is there, and what it is called. Who opens `binary` closes it."""
 
-    path: Path
+    binary: BinaryIO
     name: str
     format: FileFormat
     sha256: str
 
 
-def exports_folder() -> Path:
-    """Return where files that were asked for lie; those of closed months lie below."""
+def exports_storage() -> Storage:
+    """Return where files that were asked for lie; those of closed months lie below `closed`."""
+    if settings.EXPORTS_S3["bucket"]:
+        return bucket_storage(**settings.EXPORTS_S3)
     chosen: str = settings.EXPORTS_DIR
-    return Path(chosen) if chosen else Path(settings.VAR_DIR) / "exports"
-
-
-def closed_folder() -> Path:
-    return exports_folder() / "closed"
+    return folder_storage(Path(chosen) if chosen else Path(settings.VAR_DIR) / "exports")
 
 
 def export_rows(user: User) -> list[ExportRow]:
@@ -106,10 +107,10 @@ def export_download(pk: int, user: User) -> Download:
         )
     if row.state != ExportState.DONE:
         raise ExportGone("This file is not written yet.")
-    path = exports_folder() / row.path
-    if not path.is_file():
-        raise ExportGone("This file is not on this server any more: ask for it anew.")
-    return Download(path, row.file_name, FileFormat(row.format), row.sha256)
+    binary = opened(exports_storage(), row.path)
+    if binary is None:
+        raise ExportGone("This file is not stored any more: ask for it anew.")
+    return Download(binary, row.file_name, FileFormat(row.format), row.sha256)
 
 
 def check_still_sees(row: Export, visibility: Visibility) -> None:
@@ -136,15 +137,15 @@ class ClosedFileRow:
     agrees: bool | None
 
 
-def closed_path(sha256: str, format_: FileFormat) -> Path:
-    """Return where a file of a closed month lies: its hash is its name."""
-    return closed_folder() / f"{sha256}.{format_.suffix}"
+def closed_name(sha256: str, format_: FileFormat) -> str:
+    """Return the name of a closed month's file in the storage: its hash."""
+    return f"closed/{sha256}.{format_.suffix}"
 
 
 def closed_files(*, visibility: Visibility) -> dict[tuple[date, str], ClosedFileRow]:
     """Return what is kept of closed months by month and format; for who sees everything.
 
-    One query, and a look at the disk for each file.
+    One query, and one look into the storage for each file.
     """
     if not visibility.everything:
         return {}
@@ -159,7 +160,7 @@ def _closed_row(row: ClosedFile) -> ClosedFileRow:
         month=row.period.month,
         format=format_,
         sha256=row.sha256,
-        stored=closed_path(row.sha256, format_).is_file(),
+        stored=is_there(exports_storage(), closed_name(row.sha256, format_)),
         size=row.size,
         remade_at=row.remade_at,
         agrees=row.remade_sha256 == row.sha256 if row.remade_at else None,

@@ -25,7 +25,15 @@ from apps.accounts.services import leases
 from apps.accounts.services.leases import LeaseLost
 from apps.clusters.selectors import report
 from apps.costs.adapters.formats import write
-from apps.costs.adapters.storage import Stored, opened, removed, stored, swept
+from apps.costs.adapters.storage import (
+    Stored,
+    drafted,
+    is_there,
+    opened,
+    removed,
+    store,
+    swept,
+)
 from apps.costs.domain.costing import Basis, Policy
 from apps.costs.domain.exports import MOST_ATTEMPTS, ExportScope, ExportState, counted
 from apps.costs.domain.files import CostFile, FileFormat, TooManyRows, file_name
@@ -38,9 +46,8 @@ from apps.costs.selectors.cost_files import (
 )
 from apps.costs.selectors.exported_files import (
     check_still_sees,
-    closed_folder,
-    closed_path,
-    exports_folder,
+    closed_name,
+    exports_storage,
 )
 from apps.costs.selectors.months import closed_period, days_query
 from apps.costs.selectors.rows import CostQuery
@@ -208,9 +215,9 @@ def _write_file(row: Export, clock: Callable[[], datetime]) -> tuple[Stored, str
 
     # With the lease: a writer that lost it cannot overwrite the file of its successor.
     name = f"{row.pk}-{row.lease}.{format_.suffix}"
-    return stored(exports_folder(), lambda _sha: name, put), file_name(
-        file, name_of(asked, format_), format_
-    )
+    with drafted(storage := exports_storage(), put) as draft:
+        made = store(storage, draft, name)
+    return made, file_name(file, name_of(asked, format_), format_)
 
 
 def name_of(asked: ExportScope, format_: FileFormat) -> str:
@@ -241,14 +248,14 @@ def _mark_done(row: Export, file: Stored, name: str, *, at: datetime) -> int:
             at,
             state=ExportState.DONE.value,
             ended_at=at,
-            path=file.path.name,
+            path=file.name,
             size=file.size,
             sha256=file.sha256,
             file_name=name,
             error="",
         )
     except LeaseLost:
-        removed(file.path)
+        removed(exports_storage(), file.name)
         return 0
     logger.info("export %s: %s bytes in %s", row.pk, file.size, at - (row.started_at or at))
     return 1
@@ -289,12 +296,12 @@ def sweep_exports(*, now: datetime) -> int:
     for row in old.order_by("pk"):
         # First the row: a file without one is found by the sweep, a row without a file is a lie.
         if old.filter(pk=row.pk).update(state=ExportState.EXPIRED.value):
-            removed(exports_folder() / row.path)
+            removed(exports_storage(), row.path)
             count += 1
     over = (ExportState.EXPIRED.value, ExportState.FAILED.value)
     Export.objects.filter(state__in=over, ended_at__lte=now - _RETAINED_ROWS).delete()
     known = set(Export.objects.filter(state=ExportState.DONE.value).values_list("path", flat=True))
-    return count + swept(exports_folder(), known, before=now - _STRAY)
+    return count + swept(exports_storage(), known, before=now - _STRAY)
 
 
 class ClosedCopy(NamedTuple):
@@ -311,7 +318,7 @@ def closed_copy(period: ClosedPeriod, format_: FileFormat, *, now: datetime) -> 
     caller closes it. Raises KeyError for a format that the month was not closed with, OSError.
     """
     sha = period.files[format_.value]
-    kept = opened(closed_path(sha, format_), sha)
+    kept = opened(exports_storage(), closed_name(sha, format_), sha)
     if kept is not None:
         return ClosedCopy(kept, as_closed=True)
     return _write_again(period, format_, sha, now)
@@ -338,11 +345,12 @@ def keep_closed_files(*, now: datetime) -> int:
     One that came out otherwise when it was made anew is not tried again. Raises OSError.
     """
     count = 0
+    storage = exports_storage()
     for period in ClosedPeriod.objects.filter(reopened_at__isnull=True).order_by("month"):
         differing = _formats_that_differ(period)
         for name, sha in sorted(period.files.items()):
             format_ = FileFormat(name)
-            if name in differing or closed_path(sha, format_).is_file():
+            if name in differing or is_there(storage, closed_name(sha, format_)):
                 continue
             copy = _write_again(period, format_, sha, now)
             copy.binary.close()
@@ -358,20 +366,18 @@ def _formats_that_differ(period: ClosedPeriod) -> set[str]:
 
 def _write_again(period: ClosedPeriod, format_: FileFormat, sha: str, now: datetime) -> ClosedCopy:
     file = period_file(period.month, format_, visibility=EVERYTHING)
-    made = stored(
-        closed_folder(),
-        lambda found: closed_path(found, format_).name,
-        partial(write, file, format_),
-    )
-    as_closed = made.sha256 == sha
-    binary = made.path.open("rb")
-    if not as_closed:
-        # Open still, and gone with whoever reads it: it is not what was closed.
-        removed(made.path)
-        logger.warning("%s of %s was made anew and is not as closed", format_.value, period)
+    storage = exports_storage()
+    with drafted(storage, partial(write, file, format_)) as draft:
+        # Open still, and gone with whoever reads it where it is not what was closed.
+        binary = draft.path.open("rb")
+        as_closed = draft.sha256 == sha
+        if as_closed:
+            store(storage, draft, closed_name(sha, format_))
+        else:
+            logger.warning("%s of %s was made anew and is not as closed", format_.value, period)
     first = as_closed and not ClosedFile.objects.filter(period=period, format=format_.value)
-    noted = {} if first else {"remade_at": now, "remade_sha256": made.sha256}
-    kept = {"size": made.size, "kept_at": now} if as_closed else {}
+    noted = {} if first else {"remade_at": now, "remade_sha256": draft.sha256}
+    kept = {"size": draft.length, "kept_at": now} if as_closed else {}
     ClosedFile.objects.update_or_create(
         period=period, format=format_.value, defaults={"sha256": sha, **noted, **kept}
     )

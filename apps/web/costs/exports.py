@@ -413,7 +413,7 @@ def export_file(request: PageRequest, pk: int) -> HttpResponseBase:
     except NotAllowed as refusal:
         return refused(f"{refusal} Ask for it anew.", status=HTTPStatus.FORBIDDEN)
     return FileResponse(
-        found.path.open("rb"),
+        found.binary,
         as_attachment=True,
         filename=found.name,
         content_type=found.format.content_type,
