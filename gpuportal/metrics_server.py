@@ -10,6 +10,7 @@ from typing import Any
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 from django.conf import settings
+from django.db import connections
 from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
@@ -74,7 +75,11 @@ def serve(*, web: bool = False) -> None:
         if environ.get("PATH_INFO") not in {"/", "/metrics"}:
             start_response("404 Not Found", [])
             return [b""]
-        body = rendered(sources=web)
+        try:
+            body = rendered(sources=web)
+        finally:
+            # Django closes the connections of requests, not those of this scrape's own thread.
+            connections.close_all()
         start_response("200 OK", [("Content-Type", CONTENT_TYPE_LATEST)])
         return [body]
 

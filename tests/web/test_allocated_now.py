@@ -29,12 +29,12 @@ def facts(part: str) -> dict[str, str]:
 def test_each_tier_has_its_own_facts_with_changes(admin: Client) -> None:
     shown = facts(holding(text_of(admin, f"{WORKLOAD}?{LAST_DAY}")))
     assert list(shown) == ["gold", "silver"]
-    assert "avg 4 GPUs = no change compared with the day before" in shown["gold"]
+    assert "avg 4 GPUs = no change compared with the previous day" in shown["gold"]
     for words in shown.values():
         for fact in ("Allocated", "Utilization", "Unused allocation"):
             assert fact in words
         assert "Capacity" not in words
-        assert words.count("compared with the day before") == 3
+        assert words.count("compared with the previous day") == 3
 
 
 def test_several_tiers_are_summed_and_never_blended_into_a_ratio(admin: Client) -> None:
@@ -66,7 +66,7 @@ def test_the_figures_are_those_that_their_explanations_show(admin: Client) -> No
 def test_the_comparison_can_be_switched_off(admin: Client) -> None:
     page = text_of(admin, f"{WORKLOAD}?{LAST_DAY}&compare=no")
     assert 'id="compare"' in page
-    assert "in the day before" not in holding(page)
+    assert "in the previous day" not in holding(page)
 
 
 def test_too_few_facts_before_are_told_and_not_compared(admin: Client) -> None:

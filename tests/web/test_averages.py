@@ -88,7 +88,7 @@ def test_amounts_differ_in_percent(now: float, before: float, change: Difference
     ("now", "before", "change"),
     [
         pytest.param(0.71, 0.679, Difference(1, "+3.1 pp"), id="more"),
-        pytest.param(0.1, 0.5, Difference(-1, "−40.0 pp"), id="less"),
+        pytest.param(0.1, 0.5, Difference(-1, "−40 pp"), id="less"),
         pytest.param(0.5, 0.5, Difference(0, "no change"), id="same"),
         pytest.param(None, 0.5, None, id="not known now"),
         pytest.param(0.5, None, None, id="not known before"),

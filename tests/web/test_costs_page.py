@@ -161,14 +161,14 @@ def test_the_period_before_is_held_beside(signed_in: SignIn) -> None:
     priced = make_priced(4)
     client = signed_in(priced.portal.finn)
     page = text_of(client, "/costs/?first=2026-11-01&last=2026-11-02&by=tier")
-    assert "Compared with the 2 days before." in page
+    assert "Compared with the previous 2 days." in page
     before = exact(page, "costs", "Previous")
     assert sum(before[:-1]) == before[-1] > 0
     assert "cost" in check_explained(client, "/costs/?first=2026-11-01&last=2026-11-02&by=tier")
     alone = text_of(client, "/costs/?first=2026-11-01&last=2026-11-02&by=tier&compare=no")
     assert "Compared with" not in alone
     gone = text_of(client, "/costs/?first=2026-10-30&last=2026-10-31&by=tier")
-    assert "No comparison: only 0 of 48 hours of the 2 days before have facts." in gone
+    assert "No comparison: only 0 of 48 hours of the previous 2 days have facts." in gone
 
 
 def test_costs_are_compared_with_a_period_that_is_known_alone(signed_in: SignIn) -> None:
@@ -179,11 +179,11 @@ def test_costs_are_compared_with_a_period_that_is_known_alone(signed_in: SignIn)
     first = hours.values_list("hour", flat=True)[0]
     hours.filter(hour__lt=first + timedelta(hours=2)).delete()
     page = text_of(client, f"/costs/?{days}")
-    assert "Compared with the 2 days before." in page, "two hours of 48 make little difference"
+    assert "Compared with the previous 2 days." in page, "two hours of 48 make little difference"
     hours.filter(hour__lt=first + timedelta(hours=24)).delete()
     for path in ("/costs/", "/costs/waste/"):
         page = text_of(client, f"{path}?{days}")
-        assert page.count("No comparison: only 24 of 48 hours of the 2 days before") == 1
+        assert page.count("No comparison: only 24 of 48 hours of the previous 2 days") == 1
         assert "have facts. Data starts 31 Oct." in page
         assert "key-change" not in page
         assert "Previous" not in page

@@ -36,7 +36,7 @@ def test_the_comparison_is_switched_and_filters_are_taken_off(
         sign_in(page, target="/capacity/tiers/gold/?first=2025-10-27&last=2025-10-27&cluster=west")
         expect(page.locator(".key-change").first).to_be_visible()
         page.locator(".days-menu summary").click()
-        page.get_by_role("link", name="Compare with the day before: on").click()
+        page.get_by_role("link", name="Compare with the previous day: on").click()
         expect(page.locator(".key-change")).to_have_count(0)
         page.get_by_role("link", name="Remove the filter Cluster west").click()
         expect(page.locator(".chip")).to_have_count(0)

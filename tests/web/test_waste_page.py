@@ -203,11 +203,11 @@ def test_a_lead_sees_the_waste_of_their_teams_alone(priced: Priced, signed_in: S
 
 def test_waste_is_not_compared_with_a_period_of_few_hours(priced: Priced, finance: Client) -> None:
     alone = text_of(finance, f"/costs/waste/?{DAYS}")
-    assert "No comparison: only 0 of 48 hours of the 2 days before have facts." in alone
+    assert "No comparison: only 0 of 48 hours of the previous 2 days have facts." in alone
     second = "first=2026-10-31&last=2026-10-31"
     assert "No comparison" not in text_of(finance, f"/costs/waste/?{second}")
     PricedHour.objects.filter(hour__lt=priced.window.start + timedelta(hours=20)).delete()
-    said = "No comparison: only 4 of 24 hours of the day before have facts and were priced."
+    said = "No comparison: only 4 of 24 hours of the previous day have facts and were priced."
     for path in ("/costs/waste/", "/costs/"):
         assert said in text_of(finance, f"{path}?{second}")
 

@@ -23,33 +23,33 @@ def chosen(query: str) -> page_query.WindowChoice:
     ("query", "start", "end", "words"),
     [
         pytest.param(
-            *("window=7d", "2026-11-04T23:00", "2026-11-11T10:00", "the 7 days before"),
+            *("window=7d", "2026-11-04T23:00", "2026-11-11T10:00", "the previous 7 days"),
             id="a week that runs is held against a week until the same hour",
         ),
         pytest.param(
-            *("window=today", "2026-11-16T23:00", "2026-11-17T10:00", "the day before"),
+            *("window=today", "2026-11-16T23:00", "2026-11-17T10:00", "the previous day"),
             id="today until now against yesterday until now",
         ),
         pytest.param(
-            *("window=24h", "2026-11-16T09:00", "2026-11-17T09:00", "the 24 hours before"),
+            *("window=24h", "2026-11-16T09:00", "2026-11-17T09:00", "the previous 24 hours"),
             id="hours",
         ),
         pytest.param(
-            *("window=last-month", "2026-08-31T22:00", "2026-09-30T22:00", "the month before"),
+            *("window=last-month", "2026-08-31T22:00", "2026-09-30T22:00", "the previous month"),
             id="a whole month against a whole month, of another length",
         ),
         pytest.param(
-            *("window=month", "2026-09-30T22:00", "2026-10-18T09:00", "the month before"),
+            *("window=month", "2026-09-30T22:00", "2026-10-18T09:00", "the previous month"),
             id="a month that runs",
         ),
         pytest.param(
             *("first=2026-10-26&last=2026-10-27", "2026-10-23T22:00", "2026-10-25T23:00"),
-            "the 2 days before",
+            "the previous 2 days",
             id="days, one of them of 25 hours",
         ),
         pytest.param(
             *("start=2026-11-02T06:00:00Z&end=2026-11-02T07:00:00Z", "2026-11-02T05:00"),
-            *("2026-11-02T06:00", "the hour before"),
+            *("2026-11-02T06:00", "the previous hour"),
             id="one hour",
         ),
     ],

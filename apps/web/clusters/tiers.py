@@ -354,7 +354,9 @@ def _bars(shares: TierShares, reading: QuerySession) -> BulletBars:
             for team in teams
         ],
         open_rows=_OPEN_TEAMS,
-        empty="No team is entitled, and none held or asked for it in the known hours.",
+        empty="No team is entitled, and none held or requested any in the known hours."
+        if hours
+        else "Not computed for any hour of this window.",
     )
 
 

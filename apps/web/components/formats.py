@@ -120,11 +120,16 @@ def growth(ratio: float) -> str:
     return _signed(ratio, 0 if abs(ratio) >= WHOLE_PERCENT_FROM else 1)
 
 
-def _signed(ratio: float, digits: int) -> str:
+def points(difference: float) -> str:
+    """Write by how much a ratio differs from another: `+3.1 pp`, `−40 pp`, `no change`."""
+    return _signed(difference, 0 if abs(difference) >= WHOLE_PERCENT_FROM else 1, "pp")
+
+
+def _signed(ratio: float, digits: int, unit: str = "%") -> str:
     text = f"{abs(ratio) * 100:,.{digits}f}"
     if not float(text.replace(",", "")):
         return "no change"
-    return f"{'+' if ratio > 0 else '−'}{text} %"
+    return f"{'+' if ratio > 0 else '−'}{text} {unit}"
 
 
 def gpus_text(number: float | None) -> str:

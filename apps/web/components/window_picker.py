@@ -64,16 +64,16 @@ def before(choice: WindowChoice) -> Window:
 
 
 def before_words(choice: WindowChoice) -> str:
-    """Name the window to compare with: `the 7 days before`."""
+    """Name the window to compare with: `the previous 7 days`."""
     match kind_of(choice):
         case WindowUnit.HOURS:
             hours = round((choice.window.end - choice.window.start) / timedelta(hours=1))
-            return "the hour before" if hours == 1 else f"the {hours} hours before"
+            return "the previous hour" if hours == 1 else f"the previous {hours} hours"
         case WindowUnit.DAYS:
             days = _days(choice)
-            return "the day before" if days == 1 else f"the {days} days before"
+            return "the previous day" if days == 1 else f"the previous {days} days"
         case WindowUnit.MONTH:
-            return "the month before"
+            return "the previous month"
 
 
 def earlier(choice: WindowChoice, now: datetime) -> Query | None:
@@ -209,7 +209,7 @@ class Picker:
     the form that adds one of the filters `choices`.
 
     `earlier_href` and `later_href` are None where there is nothing to step to. `compare_href`
-    turns the comparison with `before` (`the 7 days before`) on or off. `address` is that of the
+    turns the comparison with `before` (`the previous 7 days`) on or off. `address` is that of the
     page as it can be saved, and `query` what its links to other pages carry.
     """
 

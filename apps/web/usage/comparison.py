@@ -10,7 +10,7 @@ from apps.usage.domain.amounts import NANO, Amounts
 from apps.usage.domain.usage_query import Filters, Grouping, TimeStep, UsageRow
 from apps.web.components import tables, window_picker
 from apps.web.components.figure_row import Change, Verdict
-from apps.web.components.formats import Format, growth, shown
+from apps.web.components.formats import Format, growth, points, shown
 from apps.web.components.page_query import HOUR
 from apps.web.query_session import QuerySession, of_page, usage_of
 
@@ -98,12 +98,9 @@ def ratio_change(now: float | None, before: float | None) -> Difference | None:
     """Return how a ratio differs, in percentage points; None where one of them is not known."""
     if now is None or before is None:
         return None
-    points = (now - before) * 100
-    if abs(points) < _SAME * 100:
+    if abs(now - before) < _SAME:
         return Difference(0, NO_CHANGE)
-    return (
-        Difference(1, f"+{points:.1f} pp") if points > 0 else Difference(-1, f"−{-points:.1f} pp")
-    )
+    return Difference(1 if now > before else -1, points(now - before))
 
 
 def change_of(
@@ -153,7 +150,7 @@ class Comparison:
 
     `gaps` counts the hours of a cluster that tell nothing of a tier, by (cluster, tier).
 
-    `words` name the window before (`the 7 days before`); `problem` says why there is no
+    `words` name the window before (`the previous 7 days`); `problem` says why there is no
     comparison although one was asked for, and is empty otherwise.
     """
 

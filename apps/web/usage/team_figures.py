@@ -212,12 +212,12 @@ def utilization_change(comparison: Comparison) -> Change | None:
     ratios = (now.amounts.utilization_ratio, before.amounts.utilization_ratio)
     if ratios[0] is None or ratios[1] is None:
         return None
-    points = ratios[0] - ratios[1]
+    difference = ratios[0] - ratios[1]
     than = f"{comparison.words}: {formats.percent(ratios[1])}"
-    if abs(points) < _SAME_POINTS:
+    if abs(difference) < _SAME_POINTS:
         return None
-    verdict = Verdict.BETTER if points > 0 else Verdict.WORSE
-    return Change(f"{'+' if points > 0 else '−'}{abs(points) * 100:.0f} pp", verdict, than)
+    verdict = Verdict.BETTER if difference > 0 else Verdict.WORSE
+    return Change(formats.points(difference), verdict, than)
 
 
 def pending_figure(scope: TeamScope) -> KeyFigure:
