@@ -346,7 +346,7 @@ def test_empty_hours_of_low_confidence(change: dict[str, object], words: str) ->
     assert found is not None
     assert found.rating.confidence.value == "low"
     assert words in found.rating.reason
-    assert ("First let pending work in: up to 200 GPU-hours" in found.change) is (
+    assert ("First admit pending work: up to 200 GPU-hours" in found.change) is (
         "pending_gpu_hours" in change
     )
 

@@ -33,7 +33,8 @@ from apps.quota_requests.domain.targets import (
 )
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-PAGE = (ROOT / "docs" / "how-to" / "doctor.md").read_text(encoding="utf-8")
+HOW_TO = ROOT / "docs" / "how-to"
+PAGE = (HOW_TO / "doctor.md").read_text(encoding="utf-8")
 OF_CLAIMS = TierRule("dra", GpuSharing.DRA, (), ("gpu.nvidia.com",))
 
 
@@ -43,7 +44,8 @@ def test_every_kind_of_finding_has_a_section() -> None:
 
 def test_every_alert_is_described() -> None:
     alerts = {rule["alert"] for group in rule_file()["groups"] for rule in group["rules"]}
-    assert set(re.findall(r"`(Gpu\w+)`", PAGE)) == alerts
+    pages = PAGE + (HOW_TO / "monitor.md").read_text(encoding="utf-8")
+    assert set(re.findall(r"`(Gpu\w+)`", pages)) == alerts
 
 
 def manifests(name: str) -> list[dict[str, Any]]:

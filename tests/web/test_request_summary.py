@@ -190,7 +190,7 @@ def test_the_rule_that_decides_stands_with_who_decides() -> None:
 
 def test_all_that_is_not_known_is_one_sentence() -> None:
     told = evidenced({"missing": ["hours of gold", "hours of silver"]}, UTC)
-    assert list(told.notes) == ["Not known: hours of gold; hours of silver."]
+    assert list(told.notes) == ["Incomplete data: hours of gold; hours of silver."]
 
 
 @pytest.mark.parametrize(

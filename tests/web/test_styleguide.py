@@ -29,7 +29,7 @@ def test_it_shows_every_class_every_kind_of_chart_and_a_table(
         assert f'class="swatch {cls.css}"' in page
     assert len(re.findall(r'class="chart-canvas"', page)) == 3
     assert len(re.findall(r'class="chart-empty"', page)) == 2
-    assert 'class="table table-sm ledger-table"' in page
+    assert 'class="table table-sm ledger-table stacked-table"' in page
     ids = re.findall(r' id="([^"]+)"', page)
     assert len(ids) == len(set(ids))
 

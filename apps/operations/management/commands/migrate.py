@@ -56,6 +56,8 @@ def migration_lock(connection: BaseDatabaseWrapper) -> Iterator[None]:
             time.sleep(_AGAIN_SECONDS)
         yield
     finally:
+        # A connection that is closed ends at the server a little later; a transaction ends at once.
+        holder.rollback()
         holder.close()
 
 
