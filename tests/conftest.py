@@ -20,7 +20,7 @@ from pytest_django import DjangoDbBlocker
 from apps.accounts.adapters.audit_triggers import backwards
 from tests.programs import ProgramMissing, find
 from tests.servers import TEMPLATE, temporary_redis
-from tests.worlds import least_first
+from tests.worlds import close_others, least_first
 
 # Marker → the programs that its tests start.
 NEEDED = {
@@ -90,6 +90,7 @@ def _uses_database(item: pytest.Item) -> bool:
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Skip a test whose server is missing on a laptop; fail it where all must be there."""
+    close_others(item)
     for marker, programs in NEEDED.items():
         if item.get_closest_marker(marker) is None:
             continue

@@ -16,6 +16,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 _SHARED = "fills_the_database"
+_open: list[pytest.FixtureRequest] = []
 _EMPTYING = {"transactional_db", "live_server"}
 
 
@@ -36,7 +37,9 @@ def shared(make: Callable[..., Any], *, upon: str = "") -> Any:
                 assert connection.in_atomic_block == bool(upon), "a module shares one world"
                 outer.enter_context(transaction.atomic())
                 world = make(*ground) if upon else _made_once(make)
+            _open.append(request)
             yield world
+            _open.remove(request)
             with django_db_blocker.unblock():
                 transaction.set_rollback(True)
                 outer.close()
@@ -87,6 +90,17 @@ def _made_once(make: Callable[..., Any]) -> Any:
     world, rows = _made[make]
     rows.put_back()
     return deepcopy(world)
+
+
+def close_others(item: pytest.Item) -> None:
+    """Close the worlds of the module that a test does not ask for.
+
+    `least_first` makes that rare: a process that takes tests from another may get some of a module
+    that it has run the rest of.
+    """
+    for request in reversed(_open.copy()):
+        if request.fixturename not in getattr(item, "fixturenames", ()):
+            request._fixturedef.finish(item._request)  # type: ignore[attr-defined]
 
 
 def least_first(items: list[pytest.Item]) -> None:
