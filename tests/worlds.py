@@ -16,6 +16,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 _SHARED = "fills_the_database"
+_UPON = "fills_it_upon"
 _open: list[pytest.FixtureRequest] = []
 _EMPTYING = {"transactional_db", "live_server"}
 
@@ -45,6 +46,7 @@ def shared(make: Callable[..., Any], *, upon: str = "") -> Any:
                 outer.close()
 
     setattr(made, _SHARED, 2 if upon else 1)
+    setattr(made, _UPON, upon)
     return pytest.fixture(scope="module")(made)
 
 
@@ -98,8 +100,11 @@ def close_others(item: pytest.Item) -> None:
     `least_first` makes that rare: a process that takes tests from another may get some of a module
     that it has run the rest of.
     """
+    wanted = set(getattr(item, "fixturenames", ()))
+    # A world that another one stands upon is asked for by that one alone.
+    wanted |= {getattr(one.func, _UPON, "") for one in _definitions(item)}
     for request in reversed(_open.copy()):
-        if request.fixturename not in getattr(item, "fixturenames", ()):
+        if request.fixturename not in wanted:
             request._fixturedef.finish(item._request)  # type: ignore[attr-defined]
 
 
@@ -120,6 +125,10 @@ def _part(item: pytest.Item) -> tuple[str, bool]:
 
 
 def _shares(item: pytest.Item) -> int:
+    return max((getattr(one.func, _SHARED, 0) for one in _definitions(item)), default=0)
+
+
+def _definitions(item: pytest.Item) -> list[Any]:
+    """Return the fixtures that a test names, and those that they name."""
     info = getattr(item, "_fixtureinfo", None)
-    found = info.name2fixturedefs.values() if info else ()
-    return max((getattr(definitions[-1].func, _SHARED, 0) for definitions in found), default=0)
+    return [found[-1] for found in info.name2fixturedefs.values()] if info else []
