@@ -336,15 +336,20 @@ def test_what_a_killed_writer_left_is_swept_and_what_is_fresh_is_not(priced: Pri
     pk = ask(priced)
     write_export(pk, clock=clock_at(NOW))
     stray, fresh = (exports_folder() / f".partial-{name}" for name in ("old", "new"))
+    rowless = exports_folder() / f"99-{'a' * 32}.csv"
+    # A folder or bucket may hold what others put there.
+    foreign = exports_folder() / "2026-report.csv"
     kept = exports_folder() / "closed"
     kept.mkdir()
-    for path, age in ((stray, timedelta(days=2)), (fresh, timedelta(hours=1))):
+    for path in (stray, fresh, rowless, foreign):
         path.write_bytes(b"half")
-        seconds = (NOW - age).timestamp()
+        seconds = (NOW - timedelta(hours=1 if path == fresh else 48)).timestamp()
         os.utime(path, (seconds, seconds))
-    assert sweep_exports(now=NOW) == 1
+    assert sweep_exports(now=NOW) == 2
     assert not stray.exists()
+    assert not rowless.exists()
     assert fresh.exists()
+    assert foreign.exists()
     assert kept.is_dir()
     assert read(fetched(pk, priced))
 

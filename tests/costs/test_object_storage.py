@@ -8,6 +8,7 @@ from typing import BinaryIO
 
 import boto3
 import pytest
+from django.core.files.base import ContentFile
 from django.core.files.storage import Storage
 from moto.server import ThreadedMotoServer
 from pytest_django import Settings
@@ -102,8 +103,10 @@ def test_an_expired_one_is_deleted_there(priced: Priced) -> None:
     pk = ask_export(priced.portal.finn, MONTH, FileFormat.CSV, now=NOW)
     write_export(pk, clock=lambda: NOW)
     assert len(exports_storage().listdir("")[1]) == 1
-    assert sweep_exports(now=NOW + timedelta(days=8)) == 1
-    assert exports_storage().listdir("")[1] == []
+    exports_storage().save("of-another-program.csv", ContentFile(b"a"))
+    # Long after, by the clock of the bucket too.
+    assert sweep_exports(now=datetime.now(UTC) + timedelta(days=400)) == 1
+    assert exports_storage().listdir("")[1] == ["of-another-program.csv"]
     with pytest.raises(ExportGone):
         export_download(pk, priced.portal.finn)
 

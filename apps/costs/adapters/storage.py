@@ -1,6 +1,7 @@
 """Keep cost files in a folder or in object storage, named and checked by their SHA-256."""
 
 import os
+import re
 import tempfile
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
@@ -17,6 +18,7 @@ from apps.costs.domain.months import sha256_of
 
 _FILE_MODE, _FOLDER_MODE = 0o640, 0o750
 _BLOCK = 1 << 20
+_DRAFT = ".partial-"
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +99,7 @@ def drafted(storage: Storage, write: Callable[[BinaryIO], None]) -> Iterator[Dra
     a name.
     """
     beside = storage.location if isinstance(storage, FileSystemStorage) else None
-    with tempfile.NamedTemporaryFile(dir=beside, prefix=".partial-", delete=False) as out:
+    with tempfile.NamedTemporaryFile(dir=beside, prefix=_DRAFT, delete=False) as out:
         path, binary = Path(out.name), cast("BinaryIO", out)
         try:
             write(binary)
@@ -146,15 +148,19 @@ def removed(storage: Storage, name: str) -> None:
         storage.delete(name)
 
 
-def swept(storage: Storage, known: Collection[str], *, before: datetime) -> int:
+def swept(
+    storage: Storage, ours: re.Pattern[str], known: Collection[str], *, before: datetime
+) -> int:
     """Delete unknown files of a storage's top that were not written to since `before`.
 
+    Of those alone whose name is like `ours`: a bucket or folder may hold what is not the portal's.
     What a killed writer left is among them. Returns how many there were. Raises OSError.
     """
     count = 0
     with _storage_errors():
         for name in sorted(storage.listdir("")[1]):
-            if name not in known and storage.get_modified_time(name) < before:
+            unknown = name not in known and (ours.fullmatch(name) or name.startswith(_DRAFT))
+            if unknown and storage.get_modified_time(name) < before:
                 storage.delete(name)
                 count += 1
     return count

@@ -6,6 +6,7 @@ months lie under the hash of the closing, so one that was changed on disk is tak
 """
 
 import logging
+import re
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -60,6 +61,8 @@ MOST_OPEN: Final = 5
 _TELL_SECONDS: Final = 1.0
 _RETAINED_ROWS: Final = timedelta(days=30)
 _STRAY: Final = timedelta(days=1)
+_FILE_NAME: Final = re.compile(r"\d+-[0-9a-f]{32}\.[a-z.]+")
+"""What an export is called: its number, the lease of its writer, and its format."""
 _MESSAGE_LASTS: Final = timedelta(minutes=1)
 _OPEN: Final = (ExportState.QUEUED.value, ExportState.RUNNING.value)
 
@@ -301,7 +304,7 @@ def sweep_exports(*, now: datetime) -> int:
     over = (ExportState.EXPIRED.value, ExportState.FAILED.value)
     Export.objects.filter(state__in=over, ended_at__lte=now - _RETAINED_ROWS).delete()
     known = set(Export.objects.filter(state=ExportState.DONE.value).values_list("path", flat=True))
-    return count + swept(exports_storage(), known, before=now - _STRAY)
+    return count + swept(exports_storage(), _FILE_NAME, known, before=now - _STRAY)
 
 
 class ClosedCopy(NamedTuple):

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from django.db import DatabaseError, connection
+from django.db import DatabaseError, InterfaceError, connection
 
 from apps.clusters.services.watch.follow import WatchedCluster, clusters_to_watch
 from apps.clusters.services.watch.shares import ClusterShare
@@ -43,7 +43,7 @@ class Watchers:
         while not self.stop.is_set():
             try:
                 self._keep_in_step()
-            except DatabaseError as error:
+            except (DatabaseError, InterfaceError) as error:
                 logger.warning("the catalog cannot be read now: %s", error)
                 connection.close_if_unusable_or_obsolete()
             self.stop.wait(self.catalog_seconds)
@@ -53,7 +53,7 @@ class Watchers:
             watch.thread.join()
         try:
             self.share.leave(self._running)
-        except DatabaseError as error:
+        except (DatabaseError, InterfaceError) as error:
             logger.warning("other processes have to wait for the end of the leases: %s", error)
 
     def _keep_in_step(self) -> None:
