@@ -15,4 +15,4 @@ app = Celery("gpuportal")
 app.config_from_object("django.conf:settings", namespace="CELERY")
 app.autodiscover_tasks()
 
-from gpuportal import celery_signals  # noqa: E402, F401 - makes metrics, and connects itself
+from gpuportal.telemetry import tasks  # noqa: E402, F401 - makes metrics, and connects itself

@@ -10,9 +10,9 @@ from django.core.exceptions import ImproperlyConfigured
 
 from gpuportal import env
 from gpuportal.env import bound_sessions, database
-from gpuportal.logs import logging_settings
 from gpuportal.single_sign_on import single_sign_on
-from gpuportal.tracing import start_sentry
+from gpuportal.telemetry.logs import logging_settings
+from gpuportal.telemetry.tracing import start_sentry
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 VAR_DIR = Path(env.text("GPUPORTAL_VAR_DIR", str(BASE_DIR / "var")))
@@ -78,9 +78,9 @@ INSTALLED_APPS = [
 MIDDLEWARE = [
     # Before all that looks at the host or at TLS: probes and Prometheus ask a pod by its IP, over
     # plain HTTP.
-    "gpuportal.requests.RequestMiddleware",
-    "gpuportal.probes.ProbeMiddleware",
-    "gpuportal.metrics_server.MetricsMiddleware",
+    "gpuportal.telemetry.requests.RequestMiddleware",
+    "gpuportal.telemetry.probes.ProbeMiddleware",
+    "gpuportal.telemetry.metrics_server.MetricsMiddleware",
     # So early that what the others answer themselves is not kept either.
     "apps.web.middleware.NoStoreMiddleware",
     "apps.web.middleware.FeaturesMiddleware",

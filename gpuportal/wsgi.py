@@ -5,8 +5,8 @@ import os
 from django.conf import settings
 from django.core.wsgi import get_wsgi_application
 
-from gpuportal.metrics_server import serve
-from gpuportal.tracing import start_traces
+from gpuportal.telemetry.metrics_server import serve
+from gpuportal.telemetry.tracing import start_traces
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "gpuportal.settings")
 

@@ -1,6 +1,6 @@
 from django.apps import AppConfig
 
-from gpuportal.metrics_server import add_source
+from gpuportal.telemetry.metrics_server import add_source
 
 
 class OperationsConfig(AppConfig):

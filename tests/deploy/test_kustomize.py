@@ -15,7 +15,7 @@ from django.core.management import get_commands
 from django.utils import timezone
 
 from apps.operations.domain.alert_rules import prometheus_rule
-from apps.operations.services.catalog_yaml import read_catalog
+from apps.operations.services.catalog.yaml_reader import read_catalog
 from tests.deploy.rendering import (
     ALONE,
     GIVEN_CONFIG_MAPS,

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from apps.clusters.domain.tiers import CapacityType, GpuSharing
 from apps.operations.domain import schema
 from apps.operations.domain.source_positions import CatalogError
-from apps.operations.services.catalog_yaml import read_catalog
+from apps.operations.services.catalog.yaml_reader import read_catalog
 
 NOW = datetime(2026, 11, 21, 8, tzinfo=UTC)
 CATALOGS = Path(__file__).parent / "catalogs"

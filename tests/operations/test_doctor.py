@@ -15,7 +15,7 @@ from apps.clusters.services.catalog import tier_rules_at
 from apps.operations.adapters import metric_queries
 from apps.operations.domain.observations import Right, needed
 from apps.operations.services import UnknownCluster, run_doctor
-from apps.operations.services.source_checks import newest_slot
+from apps.operations.services.doctor.source_checks import newest_slot
 from apps.usage.models import CollectionWindow
 from tests import factories
 from tests.clusters.fakes.fake_cluster import FakeCluster

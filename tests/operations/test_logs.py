@@ -10,8 +10,8 @@ from django.core.exceptions import ImproperlyConfigured
 from django.test import Client
 from pytest_django import Settings
 
-from gpuportal.logs import ContextFilter, logging_settings
-from gpuportal.tracing import start_sentry, start_traces
+from gpuportal.telemetry.logs import ContextFilter, logging_settings
+from gpuportal.telemetry.tracing import start_sentry, start_traces
 
 
 def handler() -> tuple[logging.Handler, io.StringIO]:

@@ -12,7 +12,7 @@ from django.test import Client
 from pytest_django import Settings
 
 from apps.clusters.models import WatchCoverage
-from gpuportal.probes import NotReady, Readiness
+from gpuportal.telemetry.probes import NotReady, Readiness
 from tests.factories import make_cluster
 
 

@@ -1,7 +1,7 @@
 """Alerts about the portal itself, which its own alerts cannot tell: these need beat and a worker.
 
-All look at series of `domain.series` and `gpuportal.metrics`. Several web pods tell the same of the
-whole portal, so `max by` comes first.
+All look at series of `domain.series` and `gpuportal.telemetry.metrics`. Several web pods tell the
+same of the whole portal, so `max by` comes first.
 """
 
 from typing import Any

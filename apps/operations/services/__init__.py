@@ -1,18 +1,9 @@
 """Writes of running the portal: loading the catalog, and what the doctor finds."""
 
 from apps.operations.services.alerting import NotGathered, gather_alerts, gather_requests
-from apps.operations.services.deriving import (
-    StepRun,
-    derive_after_history,
-    derive_after_hours,
-    derive_now,
-)
-from apps.operations.services.doctor import Diagnosis, ExaminedCluster, UnknownCluster, run_doctor
-from apps.operations.services.exporting import export_catalog
-from apps.operations.services.heartbeats import note_heartbeat
-from apps.operations.services.loading import CatalogNotStored, ensure_builtin, load_catalog
-from apps.operations.services.monthly_mail import send_monthly_reports
-from apps.operations.services.proposals import (
+from apps.operations.services.catalog.exporting import export_catalog
+from apps.operations.services.catalog.loading import CatalogNotStored, ensure_builtin, load_catalog
+from apps.operations.services.catalog.proposals import (
     ProposalDryRun,
     ProposalPreview,
     approve_proposal,
@@ -23,10 +14,24 @@ from apps.operations.services.proposals import (
     reject_proposal,
     submit_proposal,
 )
-from apps.operations.services.report_figures import (
+from apps.operations.services.deriving import (
+    StepRun,
+    derive_after_history,
+    derive_after_hours,
+    derive_now,
+)
+from apps.operations.services.doctor.diagnosis import (
+    Diagnosis,
+    ExaminedCluster,
+    UnknownCluster,
+    run_doctor,
+)
+from apps.operations.services.heartbeats import note_heartbeat
+from apps.operations.services.month_reports.figures import (
     UnknownTeamReport,
     month_report,
     previous_month,
 )
-from apps.operations.services.report_file import month_report_file
+from apps.operations.services.month_reports.html_file import month_report_file
+from apps.operations.services.month_reports.mail import send_monthly_reports
 from apps.operations.services.scrape import portal_series

@@ -17,7 +17,7 @@ from django.db import DatabaseError, InterfaceError, connection
 
 from apps.accounts.services.process_leases import ProcessLeases
 from apps.operations.models import ScheduledRun
-from gpuportal.metrics import BEAT_TICK
+from gpuportal.telemetry.metrics import BEAT_TICK
 
 LEASE = "beat"
 CHECK_SECONDS = 10.0

@@ -22,7 +22,7 @@ from apps.costs import services as costs
 from apps.costs.services import note_money_alerts, store_recommendations
 from apps.fairness import services as fairness
 from apps.operations.services.alerting import gather_alerts
-from apps.operations.services.doctor import run_doctor
+from apps.operations.services.doctor.diagnosis import run_doctor
 from apps.pending import services as pending
 from apps.quota_requests import services as changes
 from apps.quotas import services as quotas

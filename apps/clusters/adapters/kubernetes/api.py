@@ -26,7 +26,7 @@ from apps.clusters.ports import (
     SourceUnavailable,
     WatchExpired,
 )
-from gpuportal.metrics import SourceRequest, source_request
+from gpuportal.telemetry.metrics import SourceRequest, source_request
 
 _SNIPPET = 200
 ANONYMOUS = "system:anonymous"

@@ -30,7 +30,7 @@ from apps.clusters.adapters.prometheus.sign_in import Header, Secret, sign_in_of
 from apps.clusters.domain.credentials import Credential, of_token
 from apps.clusters.domain.window import SLOT_SECONDS
 from apps.clusters.ports import SourceRejected, SourceUnavailable
-from gpuportal.metrics import source_request
+from gpuportal.telemetry.metrics import source_request
 
 ATTEMPTS = 4
 CONNECT_TIMEOUT_SECONDS = 10.0

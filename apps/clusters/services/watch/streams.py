@@ -18,7 +18,7 @@ from apps.clusters.services.watch.collections import (
     WatchForbidden,
     WatchSilent,
 )
-from gpuportal.metrics import WATCH_CONNECTED, WATCH_EVENT, WATCH_RELISTS
+from gpuportal.telemetry.metrics import WATCH_CONNECTED, WATCH_EVENT, WATCH_RELISTS
 
 # A stream that is well proves itself more often than this: it ends in order after a minute.
 GAP_SECONDS = 90.0

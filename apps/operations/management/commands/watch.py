@@ -23,7 +23,7 @@ from apps.clusters.services import (
     watch_cluster,
 )
 from apps.operations.services.deriving import PendingRefresher, clusters_to_diagnose
-from gpuportal.metrics_server import serve
+from gpuportal.telemetry.metrics_server import serve
 
 logger = logging.getLogger(__name__)
 

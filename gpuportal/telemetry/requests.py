@@ -10,8 +10,8 @@ from django.conf import settings
 from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 
-from gpuportal.logs import REQUEST_ID
-from gpuportal.metrics import REQUEST_SECONDS, REQUESTS
+from gpuportal.telemetry.logs import REQUEST_ID
+from gpuportal.telemetry.metrics import REQUEST_SECONDS, REQUESTS
 
 access = logging.getLogger("gpuportal.access")
 _METHODS = frozenset(("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"))

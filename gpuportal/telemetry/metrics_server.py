@@ -17,7 +17,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_l
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from gpuportal.metrics import process_registry
+from gpuportal.telemetry.metrics import process_registry
 
 logger = logging.getLogger(__name__)
 

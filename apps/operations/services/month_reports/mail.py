@@ -5,8 +5,8 @@ from datetime import date, datetime
 from apps.accounts.permissions import Visibility
 from apps.costs.services import ReportFile
 from apps.costs.services import send_monthly_reports as send_mails
-from apps.operations.services.report_figures import month_report
-from apps.operations.services.report_file import month_report_file
+from apps.operations.services.month_reports.figures import month_report
+from apps.operations.services.month_reports.html_file import month_report_file
 
 
 def send_monthly_reports(*, now: datetime) -> int:

@@ -30,7 +30,7 @@ from apps.operations.domain.schema import (
     Tier,
 )
 from apps.operations.domain.timeline import DatedRecord, RecordKind
-from apps.operations.services.loading import (
+from apps.operations.services.catalog.loading import (
     BUDGET,
     CLAIM,
     ENTITLEMENT,

@@ -34,7 +34,7 @@ def logging_settings(form: str, level: str) -> dict[str, Any]:
         "version": 1,
         "disable_existing_loggers": False,
         "formatters": {form: formatters[form]},
-        "filters": {"context": {"()": "gpuportal.logs.ContextFilter"}},
+        "filters": {"context": {"()": "gpuportal.telemetry.logs.ContextFilter"}},
         "handlers": {
             "console": {
                 "class": "logging.StreamHandler",

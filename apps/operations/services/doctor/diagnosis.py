@@ -17,9 +17,13 @@ from apps.operations.domain.examine import examine
 from apps.operations.domain.findings import Finding, Severity, worst_first
 from apps.operations.domain.observations import ClusterObservations, MetricsObservations
 from apps.operations.models import DoctorCheck, DoctorFinding, SeenExporters
+from apps.operations.services.doctor.history import allowed_teams, history_of, tiers_of_others
+from apps.operations.services.doctor.source_checks import (
+    DEADLINE_SECONDS,
+    SourceAnswers,
+    check_sources,
+)
 from apps.operations.services.heartbeats import overdue_work
-from apps.operations.services.history import allowed_teams, history_of, tiers_of_others
-from apps.operations.services.source_checks import DEADLINE_SECONDS, SourceAnswers, check_sources
 from apps.quota_requests.permissions import portal
 from apps.quota_requests.selectors import last_audit_check
 

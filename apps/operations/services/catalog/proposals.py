@@ -25,8 +25,8 @@ from apps.operations.domain.source_positions import CatalogError
 from apps.operations.domain.timeline import CatalogDifference
 from apps.operations.models import CatalogProposal
 from apps.operations.selectors import PROPOSAL_SUBJECT
-from apps.operations.services.exporting import catalog_of, catalog_text
-from apps.operations.services.loading import (
+from apps.operations.services.catalog.exporting import catalog_of, catalog_text
+from apps.operations.services.catalog.loading import (
     CatalogNotStored,
     Loaded,
     load_changed,

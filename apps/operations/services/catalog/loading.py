@@ -49,7 +49,7 @@ from apps.operations.domain.timeline import (
     positions,
 )
 from apps.operations.models import CatalogProposal
-from apps.operations.services.catalog_yaml import read_catalog
+from apps.operations.services.catalog.yaml_reader import read_catalog
 from apps.quotas import services as quotas
 from apps.quotas.services import BudgetRecord, EntitlementRecord
 from apps.usage.selectors import data_ready

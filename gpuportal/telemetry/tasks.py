@@ -8,9 +8,9 @@ from typing import Any
 from celery import signals
 from prometheus_client import multiprocess
 
-from gpuportal.logs import REQUEST_ID, TASK_ID
-from gpuportal.metrics import MULTIPROCESS, TASK_QUEUE_SECONDS, TASK_SECONDS
-from gpuportal.tracing import start_traces
+from gpuportal.telemetry.logs import REQUEST_ID, TASK_ID
+from gpuportal.telemetry.metrics import MULTIPROCESS, TASK_QUEUE_SECONDS, TASK_SECONDS
+from gpuportal.telemetry.tracing import start_traces
 
 SENT_AT = "sent_at"
 """The header of a message with the Unix time at which it was sent."""
@@ -55,7 +55,7 @@ def _start_traces(**_: object) -> None:
 @signals.worker_ready.connect
 @signals.beat_init.connect
 def _serve_metrics(**_: object) -> None:
-    from gpuportal.metrics_server import serve  # Django's settings are read by now
+    from gpuportal.telemetry.metrics_server import serve  # Django's settings are read by now
 
     serve()
 
