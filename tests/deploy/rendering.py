@@ -42,6 +42,7 @@ ALONE = [
     ("embedded-databases",),
     ("exports-volume",),
     ("prometheus-operator",),
+    ("grafana-dashboards",),
     ("quota-writer",),
 ]
 

@@ -25,7 +25,7 @@ CUSTOM = {"ServiceMonitor", "HTTPRoute", "PrometheusRule"}
 # Helm makes the namespace (--create-namespace) and gives the catalog where it is in the values.
 OF_ONE_ALONE = {("Namespace", "gpuportal"), ("ConfigMap", "gpuportal-catalog")}
 EVERYTHING = ["ingress", "httproute", "exports-volume", "quota-writer", "prometheus-operator"]
-EVERYTHING += ["embedded-databases"]
+EVERYTHING += ["embedded-databases", "grafana-dashboards"]
 ACTION = re.compile(r"\{\{-?\s*(.*?)\s*-?\}\}", re.DOTALL)
 HELM = os.environ.get("HELM") or shutil.which("helm")
 needs_helm = pytest.mark.skipif(HELM is None, reason="helm is not in PATH, and HELM is not set")
@@ -140,6 +140,14 @@ def test_rights_and_alert_rules_are_those_of_the_base(everything: tuple[Manifest
     assert held("alert-rules") == rule["spec"]
 
 
+def test_dashboards_are_those_of_the_base(everything: tuple[Manifest, ...]) -> None:
+    held = named(everything, "ConfigMap")["gpuportal-dashboards"]
+    assert held["metadata"]["labels"]["grafana_dashboard"] == "1"
+    for folder in (CHART / "files" / "dashboards", ROOT / "deploy" / "grafana"):
+        found = {path.name: path.read_text(encoding="utf-8") for path in folder.glob("*.json")}
+        assert held["data"] == found, f"copy deploy/grafana/*.json to {folder}"
+
+
 def test_the_admission_policy_is_that_of_the_base() -> None:
     """All but the namespaces, which are a value of the chart, and labels."""
     ours = TEXTS["quota-writer.yaml"]
@@ -165,6 +173,7 @@ def test_helm_finds_nothing_wrong() -> None:
 @needs_helm
 def test_what_helm_renders_is_what_the_base_renders(everything: tuple[Manifest, ...]) -> None:
     switched = ["ingress", "httpRoute", "quotaWriter", "prometheusOperator", "embeddedDatabases"]
+    switched += ["grafanaDashboards"]
     words = [word for name in switched for word in ("--set", f"{name}.enabled=true")]
     text = helm("template", "gpuportal", str(CHART), "--namespace", "gpuportal", *words)
     made = [m for m in yaml.load_all(text, yaml.CSafeLoader) if m]
