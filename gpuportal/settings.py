@@ -10,6 +10,8 @@ from django.core.exceptions import ImproperlyConfigured
 
 from gpuportal import env
 from gpuportal.env import bound_sessions, database
+from gpuportal.sentinel import SCHEME as SENTINEL
+from gpuportal.sentinel import SentinelUrl
 from gpuportal.single_sign_on import single_sign_on
 from gpuportal.telemetry.logs import logging_settings
 from gpuportal.telemetry.tracing import start_sentry
@@ -137,20 +139,38 @@ DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 # ---------------------------------------------------------------- cache, Celery
 
+# How Sentinels know the Redis that a `sentinel://` URL asks them for, and their own password.
+_MASTER: dict[str, Any] = {
+    "master_name": env.text("GPUPORTAL_REDIS_MASTER", "mymaster"),
+    "sentinel_kwargs": {"password": env.text("GPUPORTAL_SENTINEL_PASSWORD", "") or None},
+}
 _CACHE_URL = env.text("CACHE_URL", "locmem://")
+# A page must not wait for a cache that is away.
+_CACHE_TIMES = {"socket_connect_timeout": 1, "socket_timeout": 1}
 if _CACHE_URL.startswith(("redis://", "rediss://")):
     CACHES = {
         "default": {
             "BACKEND": "django.core.cache.backends.redis.RedisCache",
             "LOCATION": _CACHE_URL,
-            # A page must not wait for a cache that is away.
-            "OPTIONS": {"socket_connect_timeout": 1, "socket_timeout": 1},
+            "OPTIONS": _CACHE_TIMES,
+        }
+    }
+elif _CACHE_URL.startswith(SENTINEL):
+    SentinelUrl.read("CACHE_URL", _CACHE_URL)
+    CACHES = {
+        "default": {
+            "BACKEND": "django.core.cache.backends.redis.RedisCache",
+            # A list of one: Django would split its commas into servers.
+            "LOCATION": [_CACHE_URL],
+            "OPTIONS": {"pool_class": "gpuportal.sentinel.SentinelPool", **_MASTER, **_CACHE_TIMES},
         }
     }
 elif _CACHE_URL == "locmem://":
     CACHES = {"default": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"}}
 else:
-    raise ImproperlyConfigured("CACHE_URL must be redis://HOST:PORT/DB or locmem://")
+    raise ImproperlyConfigured(
+        "CACHE_URL must be redis://HOST:PORT/DB, sentinel://HOST:PORT,HOST:PORT/DB or locmem://"
+    )
 
 TASK_SECONDS = env.whole("GPUPORTAL_TASK_SECONDS", 3600, least=60)
 CELERY_BROKER_URL = env.text("CELERY_BROKER_URL", "filesystem://localhost")
@@ -176,6 +196,9 @@ else:
         # A task that runs longer would be handed to a second worker.
         "visibility_timeout": TASK_SECONDS + 600,
     }
+    if CELERY_BROKER_URL.startswith(SENTINEL):
+        CELERY_BROKER_URL = SentinelUrl.read("CELERY_BROKER_URL", CELERY_BROKER_URL).for_celery()
+        CELERY_BROKER_TRANSPORT_OPTIONS |= _MASTER
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
 CELERY_TASK_IGNORE_RESULT = True
 # Asked to end first, so that leases are given back; what does not listen is killed.

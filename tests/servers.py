@@ -233,6 +233,26 @@ def temporary_redis() -> Iterator[str]:
 
 
 @contextmanager
+def temporary_sentinel(redis_url: str, master: str, password: str) -> Iterator[str]:
+    """Run a Sentinel that watches a Redis under a name, and yield its `sentinel://` URL."""
+    server = find("redis-server")
+    watched = urlsplit(redis_url)
+    with _folder("gpuportal-sentinel-", None) as home:
+
+        def command(port: int) -> list[str]:
+            settings = home / "sentinel.conf"
+            settings.write_text(
+                f"bind 127.0.0.1\nport {port}\nrequirepass {password}\n"
+                f"sentinel monitor {master} {watched.hostname} {watched.port} 1\n",
+                encoding="ascii",
+            )
+            return [str(server), str(settings), "--sentinel"]
+
+        with _running(command, accepts, home, account=None, stop_signal=signal.SIGTERM) as port:
+            yield f"sentinel://127.0.0.1:{port}/0"
+
+
+@contextmanager
 def temporary_pgbouncer(url: str) -> Iterator[str]:
     """Run a PgBouncer in transaction mode before a database, and yield the URL through it.
 

@@ -162,6 +162,19 @@ def test_a_cache_that_is_away_holds_a_page_up_for_a_second_at_most(tmp_path: Pat
     (caches,) = read(tmp_path, {"CACHE_URL": "redis://127.0.0.1:6379/1"}, "CACHES")
     assert caches["default"]["OPTIONS"] == {"socket_connect_timeout": 1, "socket_timeout": 1}
 
+    ours = {"GPUPORTAL_REDIS_MASTER": "gpu", "GPUPORTAL_SENTINEL_PASSWORD": "s"}
+    url = "sentinel://one:1,two/3"
+    names = ("CACHES", "CELERY_BROKER_URL", "CELERY_BROKER_TRANSPORT_OPTIONS")
+    caches, broker, options = read(
+        tmp_path, ours | {"CACHE_URL": url, "CELERY_BROKER_URL": url}, *names
+    )
+    assert caches["default"]["LOCATION"] == [url]
+    assert caches["default"]["OPTIONS"]["socket_timeout"] == 1
+    assert broker == "sentinel://one:1/3;sentinel://two:26379/3"
+    for told in (caches["default"]["OPTIONS"], options):
+        assert told["master_name"] == "gpu"
+        assert told["sentinel_kwargs"] == {"password": "s"}
+
 
 # ---------------------------------------------------------------- DATABASE_URL
 
