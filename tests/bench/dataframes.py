@@ -20,6 +20,8 @@ from tests.bench.measuring import peak_mib
 if TYPE_CHECKING:
     from prometheus_api_client import MetricRangeDataFrame
 
+    from apps.clusters.adapters.prometheus.http_api import PrometheusConfig
+
 ACTIVITY = "DCGM_FI_PROF_GR_ENGINE_ACTIVE"
 MEMORY = "DCGM_FI_DEV_FB_USED"
 ENERGY = "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION"
@@ -31,8 +33,9 @@ Means = Mapping[tuple[str, int], float]
 
 def rows(url: str) -> Means:
     """Read all device rows by the portal's adapter; return the means they hold."""
-    source = import_module("apps.clusters.adapters.prometheus.source").PrometheusSource
-    found = source(_config(url)).devices(HOUR).rows
+    from apps.clusters.adapters.prometheus.source import PrometheusSource
+
+    found = PrometheusSource(_config(url)).devices(HOUR).rows
     return _means(
         ((r.uuid, r.slot), r.activity_sum, r.samples) for r in found if r.activity_sum is not None
     )
@@ -40,18 +43,23 @@ def rows(url: str) -> Means:
 
 def means(url: str) -> Means:
     """Return the means by the adapter's queries, transport and decoding, and nothing else."""
-    forms = import_module("apps.clusters.adapters.prometheus.dcgm.label_schemes")
-    reads = import_module("apps.clusters.adapters.prometheus.client")
-    promql = import_module("apps.clusters.adapters.prometheus.http_api")
-    api = import_module("apps.clusters.adapters.prometheus.client").PrometheusApi(_config(url))
-    reading = reads.Reading(api)
+    from apps.clusters.adapters.prometheus.client import PrometheusApi
+    from apps.clusters.adapters.prometheus.dcgm.series_parts import series_parts
+    from apps.clusters.adapters.prometheus.http_api import by, over
+    from apps.clusters.adapters.prometheus.window_reader import (
+        SlotQuery,
+        WindowReader,
+        slot_chunks,
+    )
+
+    reading = WindowReader(PrometheusApi(_config(url)))
     queries = [
-        reads.SlotQuery(
-            promql.by("sum", part.form.holder_labels, promql.over(f, ACTIVITY, part.matchers)),
-            part.form.holder,
+        SlotQuery(
+            by("sum", part.scheme.holder_labels, over(f, ACTIVITY, part.matchers)),
+            part.scheme.holder,
             part.slots,
         )
-        for stretch in forms.parts(reading, reads.chunks(HOUR))
+        for stretch in series_parts(reading, slot_chunks(HOUR))
         for part in stretch
         for f in ("sum_over_time", "count_over_time")
     ]
@@ -112,9 +120,12 @@ def _means(found: Any) -> Means:
     return {key: total / samples for key, (total, samples) in sums.items()}
 
 
-def _config(url: str) -> Any:
-    config = import_module("apps.clusters.adapters.prometheus.http_api").PrometheusConfig
-    return config(url=url, matchers={"cluster": CLUSTER}, scrape_interval_seconds=INTERVAL_SECONDS)
+def _config(url: str) -> "PrometheusConfig":
+    from apps.clusters.adapters.prometheus.http_api import PrometheusConfig
+
+    return PrometheusConfig(
+        url=url, matchers={"cluster": CLUSTER}, scrape_interval_seconds=INTERVAL_SECONDS
+    )
 
 
 _WAYS: dict[str, tuple[Callable[[str], Means], tuple[str, ...]]] = {
