@@ -43,6 +43,7 @@ _WHOLE = (
     tables.UTILIZATION,
     tables.COVERAGE,
 )
+_MAIN = (tables.ALLOCATED.key, "busy_gpu_hours", tables.UTILIZATION.key)
 GROUP_LABELS = {Grouping(column.key): column.label for column in GROUPS}
 
 
@@ -108,6 +109,7 @@ def groups(
         rows=tables.LaterRows(ordered, line),
         zone=reading.choice.zone,
         empty="No GPU was allocated in this window.",
+        on_phone=(*(g.value for g in grouped), *_MAIN),
         total=tables.total_row(first.value, ordered, explained=explained) if total else None,
     )
 
@@ -155,6 +157,7 @@ def workloads(
         zone=reading.choice.zone,
         empty="No workload held a GPU in this window. Choose a longer one.",
         total=total,
+        on_phone=(*(g.value for g in keys[1:]), UNUSED.key, *_MAIN),
         every=lambda: (_workload_line(row, reading, of) for row in sums),
     )
 

@@ -13,7 +13,8 @@ from django.http import HttpRequest, HttpResponseBase, QueryDict
 
 from apps.web.components.formats import Format, Value
 from apps.web.components.page_query import pages_from, path_of, with_query
-from apps.web.components.tables import Column, ColumnChoice, Table, TableRow, TableTools, paged
+from apps.web.components.table_cells import ColumnChoice, TableTools
+from apps.web.components.tables import Column, Table, TableRow, paged
 from apps.web.components.window_picker import PLACE_KEYS, remaining_query
 
 MOST_SORTED = 10_000

@@ -14,23 +14,29 @@ from django.utils.safestring import SafeString, mark_safe
 from apps.usage.domain.columns import guarded
 from apps.web.components.formats import NOTHING
 from apps.web.components.page_query import WindowChoice
-from apps.web.components.tables import Cell, RowAction, Table, TableRow
+from apps.web.components.table_cells import Cell
+from apps.web.components.tables import RowAction, Table, TableRow
 
 
 def body(table: Table, token: str = "") -> SafeString:
     """Return the rows of a table's body; `token` goes with what its buttons post."""
-    acts = table.has_actions
+    acts, more = table.has_actions, _more(table)
 
     def written(row: TableRow, cells: Sequence[Cell]) -> str:
         actions = f'<td role="cell">{_actions(row, token)}</td>' if acts else ""
-        return _row(f"{_cells(cells, _cell)}{actions}", row.anchor)
+        return _row(f"{_cells(cells, more, _cell)}{actions}", row.anchor)
 
     return _joined(map(written, table.rows, table.body()))
 
 
-def foot(cells: list[Cell]) -> SafeString:
+def foot(table: Table) -> SafeString:
     """Return the row of a total; text that is absent there stays empty, unlike a number."""
-    return _joined([_row(_cells(cells, _foot_cell))])
+    return _joined([_row(_cells(table.foot(), _more(table), _foot_cell))])
+
+
+def _more(table: Table) -> list[bool]:
+    """Say of each column but the first whether a phone shows it on demand."""
+    return [head.is_more for head in table.headings()[1:]]
 
 
 def _joined(rows: Iterable[str]) -> SafeString:
@@ -42,10 +48,13 @@ def _row(cells: str, anchor: str = "") -> str:
     return f'<tr role="row"{place}>{cells}</tr>'
 
 
-def _cells(cells: Sequence[Cell], written: Callable[[Cell], str]) -> str:
+def _cells(cells: Sequence[Cell], more: Sequence[bool], written: Callable[[Cell], str]) -> str:
     """Return the cells of a row; all but the first, its name, bring the head of their column."""
     first, *others = cells
-    labelled = (f'<td role="cell" data-label="{escape(c.label)}"{written(c)}' for c in others)
+    labelled = (
+        f'<td role="cell" data-label="{escape(cell.label)}"{" data-more" * is_more}{written(cell)}'
+        for cell, is_more in zip(others, more, strict=True)
+    )
     return f'<td role="cell"{written(first)}{"".join(labelled)}'
 
 

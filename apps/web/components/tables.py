@@ -21,6 +21,7 @@ from apps.web.components.page_query import (
     with_query,
     without,
 )
+from apps.web.components.table_cells import Cell, TableTools
 
 
 def hue_class(key: str) -> str:
@@ -87,7 +88,8 @@ def strip(amounts: Amounts, classes: Sequence[LedgerClass]) -> list[StripPart]:
     return [StripPart(c, round(100 * n / whole, 3), n) for c, n in parts if n > 0]
 
 
-_LONG_TEXT = 24  # characters; longer ones take half of a phone
+# What a phone shows before one asks for more, as in tables.css: a name and a line of three values.
+_PHONE_ROWS, _PHONE_COLUMNS = 10, 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,72 +279,16 @@ class LaterRows(Sequence[TableRow], Generic[_Source]):
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
-    """One cell ready for the page: `text` short, `title` the exact value.
-
-    `explain_href` leads to what the figure is made of; `share` (0..1) is drawn as a bar, `mark`
-    (0..1) as a tick on it, and `whole` (0..1) as the tick where 100 % is, in a column that has
-    more. `label` is the head of its column, for screens on which a row is a block of its own.
-    """
-
-    text: str
-    title: str
-    is_number: bool
-    wraps: bool = False
-    href: str | None = None
-    badge: str = ""
-    explain_href: str = ""
-    share: str = ""
-    mark: str = ""
-    whole: str = ""
-    detail: str = ""
-    label: str = ""
-
-    @property
-    def length(self) -> int:
-        """How many characters wide its longest text is; a detail is written smaller."""
-        return max(len(self.text), len(self.detail) * 3 // 4)
-
-    @property
-    def is_long(self) -> bool:
-        """Whether a text of it is too long for one line of a table."""
-        return self.length > _LONG_TEXT
-
-
-@dataclass(frozen=True, slots=True)
 class Heading:
-    """The head of a column: where a click on it leads, and how the table is sorted by it."""
+    """The head of a column: where a click on it leads, and how the table is sorted by it.
+
+    A phone shows the column on demand where it `is_more`.
+    """
 
     column: Column
     href: str
     direction: str
-
-
-@dataclass(frozen=True, slots=True)
-class ColumnChoice:
-    """A column that can be shown or hidden."""
-
-    key: str
-    label: str
-    is_shown: bool
-
-
-@dataclass(frozen=True, slots=True)
-class TableTools:
-    """The fields above a table: filter and choice of columns, each empty where it has none.
-
-    `filter_hidden` and `columns_hidden` are what else of the address a form keeps.
-    """
-
-    filter_key: str
-    text: str
-    filter_hidden: Query
-    clear_href: str
-    columns_key: str
-    columns: Sequence[ColumnChoice]
-    first: str
-    columns_hidden: Query
-    all_href: str
+    is_more: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -354,7 +300,8 @@ class Table:
     `table_arrangement` shows `page_length` rows at a time; it also sets `sort_links`, by column
     key, `sorted_by`, the `hidden` columns and the `tools`. `place` says which rows these are, and
     `more_href` leads to a longer page of a list that opens short. `of_rows`: how many there are,
-    where a part is shown under a picture.
+    where a part is shown under a picture. `on_phone` are the columns that a phone shows at first,
+    where these are not the leading ones.
     """
 
     id: str
@@ -378,6 +325,7 @@ class Table:
     tools: TableTools | None = None
     place: str = ""
     of_rows: int = 0
+    on_phone: tuple[str, ...] = ()
 
     @property
     def has_actions(self) -> bool:
@@ -393,14 +341,32 @@ class Table:
 
     def headings(self) -> list[Heading]:
         """Return the heads of the columns."""
+        more = self._more
         return [
-            Heading(column, self.sort_links.get(column.key, ""), self._direction(column))
-            for column in self.shown_columns
+            Heading(c, self.sort_links.get(c.key, ""), self._direction(c), is_more=c.key in more)
+            for c in self.shown_columns
         ]
 
     @property
     def shown_columns(self) -> list[Column]:
         return [c for c in self.columns if not (c.in_files or c.key in self.hidden)]
+
+    @property
+    def more_text(self) -> str:
+        """Say what a phone shows on demand: `All 25 rows, 12 columns`; empty where that is none."""
+        rows, columns = len(self.rows), len(self.shown_columns)
+        parts = [
+            *([f"{rows} rows"] if rows > _PHONE_ROWS else []),
+            *([f"{columns} columns"] if self._more else []),
+        ]
+        return f"All {', '.join(parts)}" if parts else ""
+
+    @property
+    def _more(self) -> frozenset[str]:
+        """Return the columns that a phone shows on demand; never the one it is sorted by."""
+        shown = [column.key for column in self.shown_columns]
+        first = set(self.on_phone or shown[:_PHONE_COLUMNS]) | {self.sorted_by.removeprefix("-")}
+        return frozenset(shown[1:]) - first
 
     def _direction(self, column: Column) -> str:
         """Return what `aria-sort` says of a column; empty for those it is not sorted by."""

@@ -341,6 +341,7 @@ def _group_table(costs: Costs, currency: str, asked: CostPageQuery, reading: Que
         zone=reading.choice.zone,
         empty=NOTHING,
         total=_total_row(whole, currency, asked) if len(rows) > 1 else None,
+        on_phone=(*(g.value for g in asked.groups), "cost", "unused_cost", _UNUSED_RATIO.key),
     )
 
 

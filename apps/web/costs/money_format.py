@@ -8,7 +8,8 @@ from typing import Any
 from apps.clusters.domain.columns import columns_of
 from apps.costs.domain.costing import SCALE_DIGITS, cents, minor_digits, money
 from apps.web.components.formats import Format, Value, plain
-from apps.web.components.tables import Cell, Column, Table, TableRow, declared_values
+from apps.web.components.table_cells import Cell
+from apps.web.components.tables import Column, Table, TableRow, declared_values
 
 UNPRICED = "unpriced"
 MoneyOf = Mapping[str, int | None]

@@ -23,7 +23,8 @@ from apps.web.components.formats import (
 )
 from apps.web.components.page_query import figure_hrefs, href
 from apps.web.components.plots import Plot, PlotLine, Scale
-from apps.web.components.tables import Cell, Column, LaterRows, Table, TableRow
+from apps.web.components.table_cells import Cell
+from apps.web.components.tables import Column, LaterRows, Table, TableRow
 from apps.web.query_session import QuerySession
 
 GPU_HOURS = "gpu_hours"

@@ -172,7 +172,7 @@ def body_rows(context: template.Context, table: Table) -> SafeString:
 @register.simple_tag
 def foot_row(table: Table) -> SafeString:
     """Write the total of a table that has one."""
-    return table_rendering.foot(table.foot())
+    return table_rendering.foot(table)
 
 
 @register.simple_tag
