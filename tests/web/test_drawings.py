@@ -246,8 +246,19 @@ def test_a_missing_period_is_a_gap_and_never_zero() -> None:
     assert panel.gaps == [(25.0, 50.0)]
     assert panel.area == "M0 100V50H250V100z"
     assert panel.running == "M750 100V0H875V100z"
-    assert drawn.estimated == 25.0
+    assert drawn.bands == [(0.0, 25.0)]
+    assert [key.label for key in drawn.legend][-3:] == ["Estimated", "No data", "Running day"]
     assert small_multiples("p", "Panels", [Panel("a", [None] * 4)], axis).empty
+
+
+def test_incomplete_hours_have_a_band_and_those_of_today_are_pale() -> None:
+    periods = [START + n * HOUR for n in range(4)]
+    axis = TimeAxis(periods, BERLIN, by_hour=True, incomplete=periods[1:2], today=2)
+    drawn = small_multiples("p", "Panels", [Panel("a", [2.0] * 4)], axis)
+    (panel,) = drawn.panels
+    assert drawn.bands == [(25.0, 25.0)]
+    assert (panel.area, panel.running) == ("M0 100V0H250V0H500V100z", "M500 100V0H750V0H1000V100z")
+    assert [key.label for key in drawn.legend][-2:] == ["Incomplete", "Today"]
 
 
 def test_sparklines_of_one_column_have_one_scale() -> None:

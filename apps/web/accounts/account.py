@@ -320,8 +320,8 @@ _NOT_SAVED = frozenset(
     {"sign-in", "sign-out", "styleguide"}
     | {"views", "save-view", "delete-view", "first-run"}
     | {"sign-in-provider", "sign-in-callback", "sign-out-everywhere"}
-    | {"tokens", "make-token", "revoke-token", "users", "disable-person", "enable-person"}
-    | {"user", "make-person", "give-role", "give-place", "shut-out-person"}
+    | {"tokens", "create-token", "revoke-token", "users", "user", "create-user", "disable-user"}
+    | {"enable-user", "set-role", "set-team", "revoke-access"}
     | {"password", "change-password"}
 )
 

@@ -92,7 +92,7 @@ def _attributes(cell: Cell) -> str:
     elif cell.is_number:
         kind = ' class="num"'
     elif cell.wraps:
-        kind = ' class="wraps"'
+        kind = ' class="wraps wide"' if cell.is_long else ' class="wraps"'
     elif cell.is_long:
         # A name brings its length along for the style sheet.
         kind = f' class="long" style="--characters: {cell.length}"'

@@ -1,9 +1,9 @@
 """What some teams hold, use, wait for and leave unused, in four figures and three pictures."""
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 from functools import cached_property
 from urllib.parse import urlencode
 from zoneinfo import ZoneInfo
@@ -45,6 +45,7 @@ from apps.web.usage.comparison import Comparison, compared
 PENDING_ID = "pending-now"
 _BULLETS = 5
 _HOURLY_UP_TO = timedelta(days=8)
+_DAY = timedelta(days=1)
 _SAME_POINTS = 0.005
 _UTC = ZoneInfo("UTC")
 
@@ -368,9 +369,30 @@ def gpus_over_time(scope: TeamScope, freshness: Freshness) -> SmallMultiples:
         tiers=reading.filters.tier,
     )
     entitlement = [_entitled_at(start, steps) for start in periods]
-    axis = TimeAxis(periods, choice.zone, by_hour=by_hour)
+    spans = zip(periods, ends, strict=True)
+    drawn = [span for span, n in zip(spans, allocated, strict=True) if n is not None]
+    today = [at for at in periods if _day_of(at, reading) == _day_of(reading.now, reading)]
+    axis = TimeAxis(
+        periods,
+        choice.zone,
+        by_hour=by_hour,
+        elapsed=min(1.0, (window.end - today[0]) / _DAY) if today and not by_hour else 1.0,
+        incomplete=_incomplete(drawn, (*lost, *freshness.partial)),
+        today=len(today) if by_hour else 0,
+    )
     panel = Panel(", ".join(scope.teams), allocated, entitlement, active=active)
     return small_multiples("gpus", "Average GPUs", [panel], axis)
+
+
+def _incomplete(
+    periods: Iterable[tuple[datetime, datetime]], hours: Collection[datetime]
+) -> list[datetime]:
+    """Return the starts of the periods that lack some of their hours, or parts of these."""
+    return [start for start, end in periods if any(start <= hour < end for hour in hours)]
+
+
+def _day_of(at: datetime, reading: QuerySession) -> date:
+    return at.astimezone(reading.choice.zone).date()
 
 
 def _until_data(reading: QuerySession, freshness: Freshness) -> Window:

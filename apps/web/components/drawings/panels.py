@@ -8,11 +8,12 @@
     sparkline([0.91, None, 0.96], top=1.0, text="91 % to 96 %", css="of-allocated")
 
 All amounts are average GPUs, one for each period; None is a missing period, drawn as a gap. The
-first `estimated` periods have a hatched band under them. `elapsed` is the part of the last period
-that is over: a running day is drawn as wide as that, and pale.
+first `estimated` periods have a hatched band under them, or the `incomplete` ones. `elapsed` is the
+part of the last period that is over: a running day is drawn as wide as that, and pale. Of hours the
+last `today` are those of the running day: they are pale too.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import ClassVar
@@ -36,13 +37,29 @@ Values = Sequence[float | None]
 
 @dataclass(frozen=True, slots=True)
 class TimeAxis:
-    """The starts of equal periods, oldest first; see above for `estimated` and `elapsed`."""
+    """The starts of equal periods, oldest first; see above for the marks of some of them."""
 
     periods: Sequence[datetime]
     zone: ZoneInfo
     estimated: int = 0
     elapsed: float = 1.0
     by_hour: bool = False
+    incomplete: Collection[datetime] = ()
+    today: int = 0
+
+    @property
+    def closed(self) -> int:
+        """How many of the periods are not of a running day."""
+        return len(self.periods) - (self.today or int(self.elapsed < 1))
+
+    def bands(self) -> list[tuple[float, float]]:
+        """Return (left, width) in percent of the periods to mark: estimated, or incomplete."""
+        edges = self.edges()
+        marked: list[float | None] = [
+            1.0 if n < self.estimated or period in self.incomplete else None
+            for n, period in enumerate(self.periods)
+        ]
+        return [_span(edges, first, end) for first, end in _runs(marked)]
 
     def edges(self) -> list[float]:
         """Return where the periods begin, and where the last one ends, 0..WIDTH."""
@@ -108,7 +125,7 @@ class DrawnPanel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SmallMultiples(Drawing):
-    """Panels on one scale from 0 to `top`; under `estimated` percent of the width lies a band.
+    """Panels on one scale from 0 to `top`; `bands` lie under them, (left, width) in percent.
 
     A panel alone has its own axis: its days at `ticks`, and the end of the scale.
     """
@@ -119,7 +136,7 @@ class SmallMultiples(Drawing):
     more: Sequence[DrawnPanel]
     top: float
     top_text: str
-    estimated: float
+    bands: Sequence[tuple[float, float]]
     ticks: Sequence[tuple[float, str]]
     width: int = WIDTH
     height: int = HEIGHT
@@ -145,7 +162,7 @@ def small_multiples(
         more=drawn[_OPEN_PANELS:],
         top=top,
         top_text=gpus_text(top),
-        estimated=percent_of(axis.edges()[min(axis.estimated, len(axis.periods))], WIDTH),
+        bands=axis.bands(),
         ticks=axis.day_ticks() if len(panels) == 1 else (),
         caption=f"Average GPUs, {axis.label()}, each on a scale of 0 to {gpus_text(top)}.",
         legend=_legend(panels, drawn, axis),
@@ -164,17 +181,18 @@ def _legend(
         (any(p.entitlement for p in panels), LegendKey("Entitlement", "of-limit", "line")),
         (any(p.demand for p in panels), LegendKey("Demand", "of-demand", "dash")),
         (axis.estimated > 0, LegendKey("Estimated", "of-note", "hatch")),
+        (bool(axis.incomplete), LegendKey("Incomplete", "of-note", "hatch")),
         (any(p.gaps for p in drawn), LegendKey("No data", "heat-no-data")),
         (axis.elapsed < 1, LegendKey("Running day", "of-allocated key-running")),
+        (axis.today > 0, LegendKey("Today", "of-allocated key-running")),
     ]
     return [key for there, key in keys if there]
 
 
 def _drawn(panel: Panel, axis: TimeAxis, top: float) -> DrawnPanel:
     edges = axis.edges()
-    last = len(axis.periods) - 1 if axis.elapsed < 1 else len(axis.periods)
-    closed = [v if n < last else None for n, v in enumerate(panel.allocated)]
-    running = [v if n >= last else None for n, v in enumerate(panel.allocated)]
+    closed = [v if n < axis.closed else None for n, v in enumerate(panel.allocated)]
+    running = [v if n >= axis.closed else None for n, v in enumerate(panel.allocated)]
     known = [v for v in panel.allocated if v is not None]
     span = f"{gpus_text(min(known))} to {gpus_text(max(known))}" if known else "no data"
     return DrawnPanel(
@@ -184,12 +202,13 @@ def _drawn(panel: Panel, axis: TimeAxis, top: float) -> DrawnPanel:
         active=area_path(panel.active, edges, top),
         entitlement=step_path(panel.entitlement, edges, top),
         demand=step_path(panel.demand, edges, top),
-        gaps=[
-            (percent_of(edges[a], WIDTH), percent_of(edges[b] - edges[a], WIDTH))
-            for a, b in _gaps(panel.allocated)
-        ],
+        gaps=[_span(edges, first, end) for first, end in _gaps(panel.allocated)],
         text=f"{panel.label}: {span} GPUs allocated",
     )
+
+
+def _span(edges: Sequence[float], first: int, end: int) -> tuple[float, float]:
+    return percent_of(edges[first], WIDTH), percent_of(edges[end] - edges[first], WIDTH)
 
 
 def _runs(values: Values) -> Iterator[tuple[int, int]]:
