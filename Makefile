@@ -2,8 +2,9 @@
 PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3.14 python3; do \
 	if $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then echo $$p; break; fi; done)
 BIN := .venv/bin
-# Test processes; more needs more memory and database connections.
-JOBS ?= 2
+# Test processes, for two cores: one of three waits for a browser or a server most of the time.
+# More needs more memory and database connections.
+JOBS ?= 3
 # Further words for pytest, as in: make test ARGS="tests/usage -k conservation"
 ARGS ?=
 UPGRADE ?=
@@ -18,9 +19,11 @@ SQLITE := $(BIN)/python -m tests.servers --sqlite --
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
+ifndef TOGETHER
 .NOTPARALLEL:
+endif
 .PHONY: help python runtime setup programs validator demo run test test-sqlite lint types contracts dead \
-	migrations templates check check-full fix truths pictures bench lock secrets release clean
+	migrations templates static check check-full fix truths pictures bench lock secrets release clean
 
 help: ## Say what there is
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -88,9 +91,15 @@ migrations: setup
 templates: setup
 	$(BIN)/djlint --lint --quiet --ignore H021 templates
 
-check: lint types contracts dead migrations templates test test-sqlite ## All that CI runs
+# Each takes one core.
+STATIC := lint types contracts dead migrations templates
 
-check-full: lint types contracts dead migrations templates programs truths ## check, with the long variants
+static: setup ## Read the code without running it, two tools at a time
+	@$(MAKE) --no-print-directory --jobs 2 --output-sync TOGETHER=yes $(STATIC)
+
+check: static test test-sqlite ## All that CI runs
+
+check-full: static programs truths ## check, with the long variants
 	$(POSTGRESQL) $(PYTEST) --hypothesis-profile=exhaustive $(ARGS)
 	$(SQLITE) $(PYTEST) --hypothesis-profile=exhaustive --database-only $(ARGS)
 

@@ -32,7 +32,9 @@ _DATABASE_FIXTURES = {"db", "transactional_db", "django_db_reset_sequences", "li
 _SLOW = (hypothesis.HealthCheck.too_slow,)
 
 # No deadlines: two cores are shared by servers, browsers and the tests themselves.
-hypothesis.settings.register_profile("quick", deadline=None, suppress_health_check=_SLOW)
+hypothesis.settings.register_profile(
+    "quick", deadline=None, max_examples=50, suppress_health_check=_SLOW
+)
 hypothesis.settings.register_profile(
     "ci",
     deadline=None,

@@ -99,6 +99,9 @@ def _postgres(postgres: Path, home: Path, account: str | None) -> Iterator[str]:
             "fsync": "off",
             "synchronous_commit": "off",
             "full_page_writes": "off",
+            # Tables as small as those of tests never repay compiling or another process.
+            "jit": "off",
+            "max_parallel_workers_per_gather": "0",
             "max_connections": "60",
         }
         options = [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]

@@ -565,18 +565,16 @@ def test_the_image_serves_files_as_production_does() -> None:
 
 def test_ci_runs_what_a_developer_runs() -> None:
     assert "make check" in text(".ci/run")
-    check = re.search(r"^check:(.*)##", text("Makefile"), flags=re.MULTILINE)
+    check, static = (
+        re.search(line, text("Makefile"), flags=re.MULTILINE)
+        for line in (r"^check:(.*)##", r"^STATIC :=(.*)$")
+    )
     assert check is not None
-    assert {
-        "lint",
-        "types",
-        "contracts",
-        "dead",
-        "migrations",
-        "templates",
-        "test",
-        "test-sqlite",
-    } <= set(check.group(1).split())
+    assert static is not None
+    assert {"static", "test", "test-sqlite"} <= set(check.group(1).split())
+    assert {"lint", "types", "contracts", "dead", "migrations", "templates"} <= set(
+        static.group(1).split()
+    )
 
 
 def test_explained_figures_name_sections_of_the_definitions() -> None:

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from apps.fairness.domain.shares import Array, fair_shares
@@ -87,7 +87,6 @@ def _shares(rows: list[tuple[float, float, float]], capacity: float) -> tuple[Ar
 
 
 @given(teams, gpus)
-@settings(max_examples=300, deadline=None)
 def test_no_team_gets_more_than_it_requests(
     rows: list[tuple[float, float, float]], capacity: float
 ) -> None:
@@ -97,7 +96,6 @@ def test_no_team_gets_more_than_it_requests(
 
 
 @given(teams, gpus)
-@settings(max_examples=300, deadline=None)
 def test_capacity_is_used_up_or_all_demand_met(
     rows: list[tuple[float, float, float]], capacity: float
 ) -> None:
@@ -107,7 +105,6 @@ def test_capacity_is_used_up_or_all_demand_met(
 
 
 @given(teams, gpus)
-@settings(max_examples=300, deadline=None)
 def test_none_is_below_its_entitlement_while_another_is_above_its_own(
     rows: list[tuple[float, float, float]], capacity: float
 ) -> None:
@@ -119,7 +116,6 @@ def test_none_is_below_its_entitlement_while_another_is_above_its_own(
 
 
 @given(teams, gpus)
-@settings(max_examples=300, deadline=None)
 def test_water_stands_level_above_the_entitlements(
     rows: list[tuple[float, float, float]], capacity: float
 ) -> None:
@@ -136,7 +132,6 @@ def test_water_stands_level_above_the_entitlements(
 
 
 @given(teams, gpus, st.integers(0, 11), st.floats(1, 1e6))
-@settings(max_examples=300, deadline=None)
 def test_asking_beyond_the_capacity_raises_no_share(
     rows: list[tuple[float, float, float]], capacity: float, which: int, more: float
 ) -> None:
@@ -148,7 +143,6 @@ def test_asking_beyond_the_capacity_raises_no_share(
 
 
 @given(teams, gpus, st.integers(0, 11), gpus)
-@settings(max_examples=300, deadline=None)
 def test_who_requests_less_never_gets_more(
     rows: list[tuple[float, float, float]], capacity: float, which: int, less: float
 ) -> None:
@@ -160,7 +154,6 @@ def test_who_requests_less_never_gets_more(
 
 
 @given(st.data(), teams, gpus)
-@settings(max_examples=300, deadline=None)
 def test_the_order_of_teams_does_not_matter(
     data: st.DataObject, rows: list[tuple[float, float, float]], capacity: float
 ) -> None:

@@ -122,7 +122,6 @@ def any_sighting(draw: st.DrawFn) -> ObservedObject:
     return seen(kind, draw(TEXTS), draw(OF_KIND[kind]), namespace="n", uid=draw(TEXTS))
 
 
-@settings(max_examples=200, deadline=None)
 @given(st.lists(any_sighting(), max_size=8))
 def test_nothing_that_can_be_seen_makes_it_fail(sightings: list[ObservedObject]) -> None:
     for waiting in diagnose_cluster(world(*sightings, holders=[holder("h", "p", 1)])):

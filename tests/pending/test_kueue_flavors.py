@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from apps.clusters.domain.observed.objects import (
@@ -263,7 +263,6 @@ def test_the_fix_of_a_queue_is_one_for_all_that_pend_in_it() -> None:
     }
 
 
-@settings(max_examples=150, deadline=None)
 @given(
     sizes=st.lists(st.tuples(st.integers(1, 12), st.integers(1, 3)), min_size=1, max_size=5),
     nominal=st.integers(0, 16),

@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from apps.clusters.domain.observed.objects import (
@@ -565,7 +565,6 @@ def any_pod(draw: st.DrawFn) -> PodSnapshot:
     )
 
 
-@settings(max_examples=300, deadline=None)
 @given(body=any_pod(), nodes=st.lists(any_node(), min_size=1, max_size=5))
 def test_in_any_cluster_every_suggestion_is_enough(
     body: PodSnapshot, nodes: list[NodeSnapshot]
@@ -576,7 +575,6 @@ def test_in_any_cluster_every_suggestion_is_enough(
     assert_enough(waiting, world(waiting, *there))
 
 
-@settings(max_examples=200, deadline=None)
 @given(body=any_pod(), nodes=st.lists(any_node(), min_size=1, max_size=5))
 def test_nodes_with_room_are_those_a_plain_scheduler_finds(
     body: PodSnapshot, nodes: list[NodeSnapshot]

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from apps.quota_requests.domain.execution.executor import (
@@ -241,7 +241,6 @@ def test_what_never_arrives_ends_as_not_applied(fate: Fate) -> None:
     assert (record.end.do, cluster.value, cluster.ours) == (NextStep.FAILED, REVIEWED, 0)
 
 
-@settings(max_examples=400)
 @given(
     st.lists(st.sampled_from(FATES), max_size=8),
     st.lists(st.sampled_from(["kill", "reviewed", "wanted", "another", "gone", ""]), max_size=40),
@@ -259,7 +258,6 @@ def test_whatever_happens_it_is_written_at_most_once_and_the_record_is_true(
     check(cluster, record)
 
 
-@settings(max_examples=200)
 @given(st.lists(st.sampled_from(Fate), max_size=8), st.lists(st.booleans(), max_size=40))
 def test_patches_that_arrive_late_do_no_second_write(fates: list[Fate], script: list[bool]) -> None:
     cluster = Cluster(fates=fates)

@@ -100,7 +100,7 @@ def test_pools_are_as_busy_as_they_should_be(campus: Scenario) -> None:
 
 def test_the_same_seed_and_time_give_the_same_bytes(campus: Scenario) -> None:
     query = {
-        "query": ["sum by (UUID, exported_pod) (sum_over_time(DCGM_FI_PROF_GR_ENGINE_ACTIVE[30m]))"]
+        "query": ["sum by (UUID, exported_pod) (sum_over_time(DCGM_FI_PROF_GR_ENGINE_ACTIVE[3m]))"]
     }
 
     clock = PinnedClock(NOW * 1000)

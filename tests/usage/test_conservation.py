@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from apps.clusters.domain.devices.state import ActivitySample, DeviceSlot
@@ -156,7 +156,6 @@ def pods_of(world: World, resource: str) -> list[PodRecord]:
     ]
 
 
-@settings(max_examples=150, deadline=None)
 @given(worlds())
 def test_every_second_of_activity_is_somebody_s_or_unattributed_once(world: World) -> None:
     resource = "nvidia.com/mig-1g.10gb" if world.mig else GPU
@@ -191,7 +190,6 @@ def test_every_second_of_activity_is_somebody_s_or_unattributed_once(world: Worl
     assert found == pytest.approx(truth, abs=1e-6 + edges * INTERVAL * world.part / 3600)
 
 
-@settings(max_examples=100, deadline=None)
 @given(worlds())
 def test_what_was_held_does_not_depend_on_the_exporter(world: World) -> None:
     resource = "nvidia.com/mig-1g.10gb" if world.mig else GPU
