@@ -220,6 +220,8 @@ CELERY_TASK_ROUTES = {
     "quotas.note_budget_alerts": {"queue": "alerts"},
     "costs.note_money_alerts": {"queue": "alerts"},
     "quota_requests.*": {"queue": "quota_requests"},
+    # Only the worker of this queue has the credentials that change quotas.
+    "operations.examine_writers": {"queue": "quota_requests"},
     # The whole audit is read once a day, which an approved change must not wait for.
     "quota_requests.check_audit": {"queue": "alerts"},
 }
@@ -277,6 +279,7 @@ CELERY_BEAT_SCHEDULE = {
     "renew-seals": _every("alerts.renew_seals", hours=24),
     "clear-sessions": _every("operations.clear_sessions", hours=24),
     "doctor": _every("operations.run_doctor", minutes=15),
+    "examine-writers": _every("operations.examine_writers", minutes=15),
     "heartbeat": _every("operations.note_heartbeat", seconds=30),
 }
 

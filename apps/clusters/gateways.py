@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 from django.conf import settings
@@ -72,6 +73,31 @@ def writer_account(cluster: Cluster) -> ClusterSource | None:
     return _kubernetes_api(_writer_entry(cluster))
 
 
+def accounts_elsewhere(cluster: Cluster) -> frozenset[str]:
+    """Return which accounts of a cluster, `reader` or `writer`, only other processes can use.
+
+    In Kubernetes the pods of each account have its token alone, and a pod of the writer reads
+    under that account too.
+    """
+    entry = cluster.kubernetes or {}
+    found = set()
+    if entry.get("in_cluster") and (Path(WRITER_TOKEN_FOLDER) / "token").is_file():
+        found.add("reader")
+    writer = _writer_entry(cluster)
+    if writer and not _has_credentials(writer):
+        found.add("writer")
+    return frozenset(found)
+
+
+def _has_credentials(entry: Mapping[str, Any]) -> bool:
+    if entry.get("token_folder"):
+        return (Path(entry["token_folder"]) / "token").is_file()
+    if entry.get("kubeconfig"):
+        return Path(entry["kubeconfig"]).is_file()
+    name = entry.get("bearer_token_env")
+    return not name or bool(env.text(name, ""))
+
+
 def shown_queries(
     *, about: str, matchers: Mapping[str, str], namespace: str = "", pods: Collection[str] = ()
 ) -> list[ShownQuery]:
@@ -103,6 +129,7 @@ class ClusterClients:
     kubernetes: Callable[[Cluster], ClusterSource | None] = cluster_source
     writer: Callable[[Cluster], QuotaWriter | None] = quota_writer
     writer_account: Callable[[Cluster], ClusterSource | None] = writer_account
+    accounts_elsewhere: Callable[[Cluster], frozenset[str]] = accounts_elsewhere
 
 
 def _writer_entry(cluster: Cluster) -> dict[str, Any] | None:

@@ -16,6 +16,12 @@ def run_doctor(**_: object) -> int:
     return len(services.run_doctor(timezone.now()).findings)
 
 
+@shared_task(name="operations.examine_writers")
+def examine_writers(**_: object) -> int:
+    """Examine the accounts that change quotas; return how many findings there are."""
+    return services.examine_writers(timezone.now())
+
+
 @shared_task(name="operations.gather_alerts")
 def gather_alerts(**_: object) -> int:
     """Say what is new in every room; return how many alerts there are."""

@@ -107,8 +107,9 @@ def _check_limits_alone(asked: WriteRequest, old: Object, new: Object) -> None:
     field = LIMITS[asked.collection.plural]
     if not _same_but_for(field, old, new):
         text = (
-            f'{asked.collection.plural} "{asked.name}" is forbidden: of what the lab\'s scenario '
-            f"tells only spec.{field} can be changed"
+            f'{asked.collection.plural} "{asked.name}" is forbidden: ValidatingAdmissionPolicy '
+            "'lab' with binding 'lab' denied request: of what the lab's scenario tells only "
+            f"spec.{field} can be changed"
         )
         raise forbidden(text, asked.name, asked.collection.plural)
 
@@ -117,5 +118,8 @@ def _same_but_for(field: str, old: Object, new: Object) -> bool:
     spec = new.get("spec")
     if not isinstance(spec, dict) or not isinstance(spec.get(field), type(old["spec"][field])):
         return False
-    labels = [item["metadata"].get("labels") for item in (old, new)]
-    return labels[0] == labels[1] and {**old["spec"], field: None} == {**spec, field: None}
+    told = [
+        [item["metadata"].get(name) or {} for name in ("labels", "annotations")]
+        for item in (old, new)
+    ]
+    return told[0] == told[1] and {**old["spec"], field: None} == {**spec, field: None}

@@ -13,7 +13,7 @@ from apps.clusters.domain.window import Window
 from apps.clusters.gateways import ClusterClients
 from apps.clusters.models import Cluster, ObservedObject, Pod, WatchCoverage
 from apps.clusters.models import NodeInterval as NodeIntervalRow
-from apps.clusters.ports import QuotaSlot, SourceRejected
+from apps.clusters.ports import QuotaSlot, QuotaWriter, SourceRejected
 from apps.operations.adapters import metric_queries
 from apps.operations.services import Diagnosis, run_doctor
 from tests import factories
@@ -133,6 +133,8 @@ class Place:
     metrics: AskedMetrics
     api: AskedCluster | None
     writer: FakeCluster | None = None
+    quota_writer: QuotaWriter | None = None
+    elsewhere: frozenset[str] = frozenset()
 
 
 class World:
@@ -149,7 +151,9 @@ class World:
         return ClusterClients(
             metrics=lambda cluster: self.places[cluster.name].metrics,
             kubernetes=lambda cluster: self.places[cluster.name].api,
+            writer=lambda cluster: self.places[cluster.name].quota_writer,
             writer_account=lambda cluster: self.places[cluster.name].writer,
+            accounts_elsewhere=lambda cluster: self.places[cluster.name].elsewhere,
         )
 
 

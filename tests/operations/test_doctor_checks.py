@@ -144,6 +144,11 @@ FAULTS = [
         id="writer-no-patch",
     ),
     pytest.param(
+        lambda: with_api(writer=WriterRights(limited=False)),
+        "writer-unlimited",
+        id="writer-without-policy",
+    ),
+    pytest.param(
         lambda: with_api(writer=WriterRights(excess=(Right("delete", "", "resourcequotas"),))),
         "rights-too-many",
         id="writer-deletes",

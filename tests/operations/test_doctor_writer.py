@@ -1,15 +1,24 @@
 """What the doctor finds of the account that changes quotas."""
 
+import json
+from collections.abc import Mapping
 from copy import deepcopy
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+from apps.accounts.permissions import EVERYTHING
+from apps.clusters import gateways
 from apps.clusters.models import Cluster
-from apps.clusters.ports import SourceRejected
+from apps.clusters.ports import Reply, SourceRejected, Unanswered
 from apps.operations.domain.observations import LIMITS, changing
-from apps.operations.services import run_doctor
+from apps.operations.models import DoctorCheck
+from apps.operations.selectors import open_findings
+from apps.operations.services import examine_writers, run_doctor
 from tests.clusters.fakes.fake_cluster import FakeCluster
-from tests.operations.doctor_portal import AskedCluster, World, deny, make_clusters, world_of
+from tests.operations.doctor_portal import AskedCluster, Place, World, deny, make_clusters, world_of
 from tests.operations.doctor_worlds import NOW
 from tests.worlds import shared
 
@@ -92,3 +101,149 @@ def test_rights_to_queues_are_needed_where_the_cluster_has_them() -> None:
         *("get resourcequotas", "patch resourcequotas"),
         *("get clusterqueues.kueue.x-k8s.io", "patch clusterqueues.kueue.x-k8s.io"),
     }
+
+
+# ---------------------------------------------------------------- the policy that limits it
+
+REFUSED = Reply(
+    422,
+    {
+        "kind": "Status",
+        "status": "Failure",
+        "message": (
+            'resourcequotas "gpu" is forbidden: ValidatingAdmissionPolicy '
+            "'gpuportal-quota-writer' with binding 'gpuportal-quota-writer' denied request: the "
+            "portal changes amounts only, no label, annotation, finalizer or owner"
+        ),
+        "reason": "Invalid",
+        "code": 422,
+    },
+)
+"""As a server with the policy answers."""
+FORBIDDEN = Reply(
+    403,
+    {
+        "kind": "Status",
+        "message": (
+            'resourcequotas "gpu" is forbidden: User "system:serviceaccount:gpuportal:other" '
+            'cannot patch resource "resourcequotas" in API group "" in the namespace "vision"'
+        ),
+        "reason": "Forbidden",
+        "code": 403,
+    },
+)
+UNCHECKED = "whether a policy limits the account that changes quotas"
+
+
+def with_writer(world: World) -> Place:
+    """Name a writer in the catalog's entry of west."""
+    west = world["west"]
+    west.cluster.kubernetes = {"in_cluster": True, "writer": {"in_cluster": True}}
+    west.cluster.save()
+    return west
+
+
+def found_codes() -> list[str]:
+    return [row.code for row in open_findings(visibility=EVERYTHING)]
+
+
+@dataclass
+class AskedWriter:
+    """A server that answers each change alike."""
+
+    reply: Reply
+    sent: list[tuple[str, str, Mapping[str, str], Any]] = field(default_factory=list)
+
+    def send(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, str],
+        headers: Mapping[str, str],
+        body: bytes = b"",
+    ) -> Reply:
+        assert headers["Content-Type"] == "application/merge-patch+json"
+        self.sent.append((method, path, query, json.loads(body)))
+        return self.reply
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+@pytest.mark.parametrize(
+    ("reply", "found", "checked"),
+    [
+        pytest.param(REFUSED, [], True, id="refused"),
+        pytest.param(Reply(200, {"kind": "ResourceQuota"}), ["writer-unlimited"], True, id="taken"),
+        pytest.param(FORBIDDEN, [], False, id="no-right"),
+        pytest.param(Reply(unanswered=Unanswered.LOST), [], False, id="no-answer"),
+    ],
+)
+def test_a_policy_must_refuse_what_the_portal_never_changes(
+    reply: Reply, found: list[str], *, checked: bool, world: World
+) -> None:
+    asked = AskedWriter(reply)
+    with_writer(world)
+    world["west"].writer, world["west"].quota_writer = AskedCluster(given=PATCHES), asked
+    diagnosis = run_doctor(NOW, clients=world.clients)
+    assert [f.code for f in diagnosis.findings] == found
+    assert (UNCHECKED in diagnosis.clusters[1].unasked) is not checked
+    ((method, path, query, body),) = asked.sent
+    assert (method, path) == ("PATCH", "/api/v1/namespaces/vision/resourcequotas/gpu")
+    assert query["dryRun"] == "All"
+    assert body.keys() == {"metadata"}
+
+
+def test_a_process_without_the_account_says_so_and_its_worker_looks(world: World) -> None:
+    west = with_writer(world)
+    west.writer, west.quota_writer = AskedCluster(), AskedWriter(FORBIDDEN)
+    west.elsewhere = frozenset({"writer"})
+    diagnosis = run_doctor(NOW, clients=world.clients)
+    assert diagnosis.findings == ()
+    told = "the writer account (this process has no credentials of it)"
+    assert told in diagnosis.clusters[1].unasked
+    assert told not in DoctorCheck.objects.get(cluster=west.cluster).unread
+    assert west.writer.calls == []
+    # The worker that has it looks, whatever it holds.
+    assert examine_writers(NOW, clients=world.clients) == 1
+    assert found_codes() == ["writer-rights-missing"]
+    assert UNCHECKED in DoctorCheck.objects.get(cluster=west.cluster).unread
+    # And the other one takes nothing back of that.
+    run_doctor(NOW, clients=world.clients)
+    assert found_codes() == ["writer-rights-missing"]
+    assert UNCHECKED in DoctorCheck.objects.get(cluster=west.cluster).unread
+    west.writer, west.quota_writer = AskedCluster(given=PATCHES), AskedWriter(REFUSED)
+    assert examine_writers(NOW, clients=world.clients) == 0
+    assert found_codes() == []
+    assert UNCHECKED not in DoctorCheck.objects.get(cluster=west.cluster).unread
+
+
+def test_a_pod_of_the_writer_does_not_judge_the_reader(world: World) -> None:
+    west = world["west"]
+    west.api = AskedCluster(given=PATCHES)
+    west.elsewhere = frozenset({"reader"})
+    assert run_doctor(NOW, clients=world.clients).findings == ()
+    west.elsewhere = frozenset()
+    assert found_of(world, "rights-") == [("rights-too-many", "reader")]
+
+
+def test_accounts_are_where_their_credentials_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gateways, "WRITER_TOKEN_FOLDER", str(tmp_path))
+
+    def elsewhere(writer: dict[str, Any]) -> set[str]:
+        entry = {"in_cluster": True, "writer": writer}
+        return set(gateways.accounts_elsewhere(Cluster(kubernetes=entry)))
+
+    config = tmp_path / "config"
+    assert elsewhere({"in_cluster": True}) == {"writer"}
+    assert elsewhere({"kubeconfig": str(config)}) == {"writer"}
+    assert elsewhere({"api_server": "https://x", "bearer_token_env": "NO_SUCH"}) == {"writer"}
+    monkeypatch.setenv("NO_SUCH", "token")
+    assert elsewhere({"api_server": "https://x", "bearer_token_env": "NO_SUCH"}) == set()
+    config.touch()
+    assert elsewhere({"kubeconfig": str(config)}) == set()
+    (tmp_path / "token").touch()
+    assert elsewhere({"in_cluster": True}) == {"reader"}

@@ -56,6 +56,7 @@ KINDS: dict[str, FindingKind] = {
     "slices-unreadable": FindingKind("DRA objects cannot be read", _E),
     "writer-rejected": FindingKind("The account that changes quotas cannot be used", _W),
     "writer-rights-missing": FindingKind("A right to change quotas is missing", _W),
+    "writer-unlimited": FindingKind("No policy limits the account that changes quotas", _W),
     "rights-too-many": FindingKind("An account of the portal may do too much", _W),
     "watch-not-running": FindingKind("The Kubernetes API is not watched", _E),
     "watch-behind": FindingKind("The watch is behind", _E),

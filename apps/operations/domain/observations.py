@@ -114,11 +114,13 @@ class WriterRights:
     """What the account that changes quotas may do.
 
     `denied` are rights that it lacks in all namespaces, `excess` those that it has and never uses.
+    `limited` says whether the server refuses it what it never changes; None: not checked.
     """
 
     trouble: SourceTrouble | None = None
     denied: tuple[Right, ...] = ()
     excess: tuple[Right, ...] = ()
+    limited: bool | None = None
     credentials: tuple[Credential, ...] = ()
 
 
@@ -129,7 +131,7 @@ class ApiObservations:
     `denied` are needed rights that the account lacks, `unexplained` those to follow the causes of
     pending work, `excess` some that it has and never uses. `labels` are those of nodes as they are
     now: the ledger keeps only labels that decide capacity and tiers. `writer` is None where the
-    portal changes no quotas.
+    portal changes no quotas. `elsewhere` are accounts that only other processes can use.
     """
 
     trouble: SourceTrouble | None = None
@@ -138,6 +140,7 @@ class ApiObservations:
     unexplained: tuple[Right, ...] = ()
     excess: tuple[Right, ...] = ()
     writer: WriterRights | None = None
+    elsewhere: frozenset[str] = frozenset()
     watched_until: datetime | None = None
     credentials: tuple[Credential, ...] = ()
     labels: Mapping[str, Mapping[str, str]] = field(default_factory=dict)

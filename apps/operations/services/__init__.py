@@ -26,6 +26,7 @@ from apps.operations.services.doctor.diagnosis import (
     UnknownCluster,
     run_doctor,
 )
+from apps.operations.services.doctor.writers import examine_writers
 from apps.operations.services.heartbeats import note_heartbeat
 from apps.operations.services.month_reports.figures import (
     UnknownTeamReport,

@@ -1,8 +1,9 @@
 """Can the sources be asked: Prometheus, the Kubernetes API, rights, clocks and the watch."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
 from datetime import timedelta
 
+from apps.clusters.domain.credentials import Credential
 from apps.clusters.domain.resources import counted
 from apps.operations.domain.findings import Finding
 from apps.operations.domain.observations import (
@@ -17,6 +18,8 @@ from apps.operations.domain.observations import (
 
 LARGEST_SKEW_SECONDS = 30.0
 WATCH_MAY_LAG = timedelta(minutes=10)
+WRITER = "writer"
+"""The subject of findings about the account that changes quotas."""
 
 WATCH = "python manage.py watch    # a service of its own, see docs/operations.md; it never ends"
 
@@ -26,18 +29,27 @@ def check_connection(observed: ClusterObservations) -> Iterator[Finding]:
     yield from _prometheus(observed)
     if observed.api is not None:
         yield from _api(observed, observed.api)
-    yield from _credentials(observed)
+    api_credentials = observed.api.credentials if observed.api else ()
+    yield from _ending(observed, (*observed.metrics.credentials, *api_credentials))
 
 
-def _credentials(observed: ClusterObservations) -> Iterator[Finding]:
+def check_writer(observed: ClusterObservations, writer: WriterRights) -> Iterator[Finding]:
+    """Yield what is wrong with the account that changes quotas, as `of_writer` tells it apart."""
+    yield from _unusable(observed, writer)
+    yield from _unlimited(observed, writer)
+    yield from _too_many(observed, WRITER, writer.excess)
+    named = [one._replace(what=f"{WRITER}: {one.what}") for one in writer.credentials]
+    yield from _ending(observed, named)
+
+
+def of_writer(code: str, subject: str) -> bool:
+    """Say whether a finding is about the account that changes quotas."""
+    return code.startswith("writer-") or subject == WRITER or subject.startswith(f"{WRITER}: ")
+
+
+def _ending(observed: ClusterObservations, credentials: Iterable[Credential]) -> Iterator[Finding]:
     """Yield for each token and certificate that ends soon what to do before it does."""
-    api = observed.api
-    writer = api.writer if api else None
-    for credential in (
-        *observed.metrics.credentials,
-        *(api.credentials if api else ()),
-        *(writer.credentials if writer else ()),
-    ):
+    for credential in credentials:
         if credential.ends_soon(observed.now):
             over = credential.expires_at <= observed.now
             yield Finding(
@@ -107,8 +119,8 @@ def _api(observed: ClusterObservations, api: ApiObservations) -> Iterator[Findin
         )
     yield from _rights(observed, api)
     if api.writer is not None:
-        yield from _writer(observed, api.writer)
-    yield from _too_many(observed, api)
+        yield from check_writer(observed, api.writer)
+    yield from _too_many(observed, "reader", api.excess)
     # Where the API itself is away the watch cannot follow, and that is said already.
     if trouble is None:
         yield from _watch(observed, api)
@@ -177,7 +189,7 @@ def _rights(observed: ClusterObservations, api: ApiObservations) -> Iterator[Fin
         )
 
 
-def _writer(observed: ClusterObservations, writer: WriterRights) -> Iterator[Finding]:
+def _unusable(observed: ClusterObservations, writer: WriterRights) -> Iterator[Finding]:
     """Yield what keeps approved changes from being carried out."""
     manifest = "deploy/rbac-quota-writer.yaml"
     if writer.trouble is not None:
@@ -201,25 +213,44 @@ def _writer(observed: ClusterObservations, writer: WriterRights) -> Iterator[Fin
         )
 
 
-def _too_many(observed: ClusterObservations, api: ApiObservations) -> Iterator[Finding]:
-    """Yield for each account what it may do that the portal never does."""
-    writer = api.writer.excess if api.writer else ()
-    for account, uses, excess, manifest in (
-        ("reader", "read", api.excess, "deploy/rbac-reader.yaml"),
-        ("writer", "get and patch limits", writer, "deploy/rbac-quota-writer.yaml"),
-    ):
-        if excess:
-            may = "do everything" if ANYTHING in excess else _words(list(excess))
-            yield observed.finding(
-                "rights-too-many",
-                account,
-                f"The portal's {account} account may {may}. The portal does no more than {uses}. "
-                "With stolen credentials, an attacker could do the rest.",
-                "# which roles give it that, by its name (`kubectl auth whoami`):\n"
-                "kubectl get clusterrolebindings,rolebindings --all-namespaces --output wide\n"
-                f"kubectl apply --filename {manifest}    # an account with no more than is used\n"
-                "# then name that account in the catalog",
-            )
+def _unlimited(observed: ClusterObservations, writer: WriterRights) -> Iterator[Finding]:
+    """Yield that nothing holds the writer to GPU keys; silent where that was not checked."""
+    if writer.limited is not False:
+        return
+    policy = "deploy/kustomize/components/quota-writer/admission-policy.yaml"
+    yield observed.finding(
+        "writer-unlimited",
+        "",
+        "The API server would let the account that changes quotas write an annotation into a "
+        "ResourceQuota. No ValidatingAdmissionPolicy limits it to amounts of GPU keys. With "
+        "stolen credentials, an attacker could change any limit.",
+        "# Kubernetes 1.30 or newer; where the account has another name than\n"
+        "# gpuportal-quota-writer, write that into matchConditions:\n"
+        f"kubectl apply --filename {policy}\n"
+        f"python manage.py doctor --cluster {observed.cluster}",
+    )
+
+
+def _too_many(
+    observed: ClusterObservations, account: str, excess: Collection[Right]
+) -> Iterator[Finding]:
+    """Yield what an account may do that the portal never does."""
+    if not excess:
+        return
+    uses = "get and patch limits" if account == WRITER else "read"
+    role = "quota-writer" if account == WRITER else "reader"
+    may = "do everything" if ANYTHING in excess else _words(list(excess))
+    yield observed.finding(
+        "rights-too-many",
+        account,
+        f"The portal's {account} account may {may}. The portal does no more than {uses}. "
+        "With stolen credentials, an attacker could do the rest.",
+        "# which roles give it that, by its name (`kubectl auth whoami`):\n"
+        "kubectl get clusterrolebindings,rolebindings --all-namespaces --output wide\n"
+        f"kubectl apply --filename deploy/rbac-{role}.yaml"
+        "    # an account with no more than is used\n"
+        "# then name that account in the catalog",
+    )
 
 
 def _words(rights: list[Right]) -> str:

@@ -1,6 +1,6 @@
 """The doctor: look at every cluster, find what is wrong, and keep it for the pages."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
@@ -14,15 +14,25 @@ from apps.clusters.models import Cluster
 from apps.clusters.selectors import DEFAULT_SCRAPE_INTERVAL_SECONDS
 from apps.clusters.services import tier_rules_at
 from apps.operations.domain.examine import examine
+from apps.operations.domain.examine.connection import of_writer
 from apps.operations.domain.findings import Finding, Severity, worst_first
 from apps.operations.domain.observations import ClusterObservations, MetricsObservations
-from apps.operations.models import DoctorCheck, DoctorFinding, SeenExporters
+from apps.operations.models import SeenExporters
+from apps.operations.services.doctor.findings_store import (
+    POLICY_UNCHECKED,
+    Judge,
+    store_checks,
+    store_findings,
+    unchecked_policies,
+)
 from apps.operations.services.doctor.history import allowed_teams, history_of, tiers_of_others
 from apps.operations.services.doctor.source_checks import (
     DEADLINE_SECONDS,
     SourceAnswers,
+    WriterCheck,
     check_sources,
 )
+from apps.operations.services.doctor.writers import quota_paths
 from apps.operations.services.heartbeats import overdue_work
 from apps.quota_requests.permissions import portal
 from apps.quota_requests.selectors import last_audit_check
@@ -81,8 +91,9 @@ def run_doctor(
             raise UnknownCluster(f"no cluster {cluster!r} in the catalog")
     clusters = list(chosen.annotate(watched=Max("watchcoverage__end")))
     rules = tier_rules_at(now)
+    quotas = quota_paths(clusters)
     seen = check_sources(
-        [(one, rules) for one in clusters],
+        [(WriterCheck(one, quotas.get(one.pk, "")), rules) for one in clusters],
         clients=clients or ClusterClients(),
         now=now,
         deadline_seconds=deadline_seconds,
@@ -172,16 +183,25 @@ def _examined(observed: ClusterObservations) -> ExaminedCluster:
         prometheus=observed.metrics.version,
         kubernetes=None if observed.api is None else observed.api.version,
         devices=len(observed.metrics.cards),
-        unasked=(*observed.metrics.unasked, *_unread(observed)),
+        unasked=(*observed.metrics.unasked, *_unread(observed), *_elsewhere(observed)),
     )
 
 
 def _unread(observed: ClusterObservations) -> tuple[str, ...]:
     """Return the unreadable collections: where quotas cannot be read, none counts as missing."""
-    return ("quotas of namespaces",) if observed.measured and observed.quotas is None else ()
+    found = []
+    if observed.measured and observed.quotas is None:
+        found.append("quotas of namespaces")
+    writer = observed.api.writer if observed.api else None
+    if writer and not writer.trouble and writer.limited is None:
+        found.append(POLICY_UNCHECKED)
+    return tuple(found)
 
 
-# ---------------------------------------------------------------- storing
+def _elsewhere(observed: ClusterObservations) -> tuple[str, ...]:
+    """Return the accounts that this process does not have; others look at them."""
+    named = sorted(observed.api.elsewhere) if observed.api else ()
+    return tuple(f"the {one} account (this process has no credentials of it)" for one in named)
 
 
 def _store(
@@ -193,61 +213,34 @@ def _store(
     everything: bool,
 ) -> None:
     """Write what was found; what is not found any more is resolved, where that can be told."""
-    by_name: dict[str, Cluster | None] = {one.name: one for one in clusters}
-    judged: dict[int | None, Callable[[str], bool]] = {
-        one.pk: _judges(observed) for one, observed in zip(clusters, observed_clusters, strict=True)
-    }
+    pairs = list(zip(clusters, observed_clusters, strict=True))
+    judges: dict[Cluster | None, Judge] = {one: _judges(observed) for one, observed in pairs}
     if everything:
-        by_name[""] = None
-        judged[None] = lambda _code: True
-    checks = [
-        DoctorCheck(cluster=one, at=now, unread=list(_examined(observed).unasked))
-        for one, observed in zip(clusters, observed_clusters, strict=True)
-    ]
+        judges[None] = lambda _code, _subject: True
     with transaction.atomic():
-        if checks:
-            DoctorCheck.objects.bulk_create(
-                checks,
-                update_conflicts=True,
-                unique_fields=["cluster"],
-                update_fields=["at", "unread"],
-            )
-        # Locked: beat and a command may examine at once, and must not open one finding twice.
-        present = {
-            (row.cluster_id, row.code, row.subject): row
-            for row in DoctorFinding.objects.select_for_update()
-            .filter(resolved_at__isnull=True)
-            .order_by("pk")
+        told = unchecked_policies(
+            one for one, of in pairs if of.api and "writer" in of.api.elsewhere
+        )
+        unread = {
+            one: [
+                *(*observed.metrics.unasked, *_unread(observed)),
+                *([POLICY_UNCHECKED] if one.pk in told else ()),
+            ]
+            for one, observed in pairs
         }
-        for finding in found:
-            cluster = by_name[finding.cluster]
-            key = (cluster.pk if cluster else None, finding.code, finding.subject)
-            _keep(present.pop(key, None), cluster, finding, now)
-        gone = [
-            row.pk
-            for (cluster_id, code, _), row in present.items()
-            if cluster_id in judged and judged[cluster_id](code)
-        ]
-        DoctorFinding.objects.filter(pk__in=gone).update(resolved_at=now)
+        store_checks(unread, now)
+        store_findings(found, judges, now)
 
 
-def _judges(observed: ClusterObservations) -> Callable[[str], bool]:
-    """Return a test of which kinds of finding are gone, as far as the sources answered."""
-    if observed.measured:
-        return lambda _code: True
-    return lambda code: code.startswith(_WITHOUT_METRICS)
+def _judges(observed: ClusterObservations) -> Judge:
+    """Return a test of which findings are gone, as far as the sources answered."""
+    elsewhere = observed.api.elsewhere if observed.api else frozenset()
 
+    def gone(code: str, subject: str) -> bool:
+        if "writer" in elsewhere and of_writer(code, subject):
+            return False
+        if "reader" in elsewhere and code in {"rights-too-many", "credentials-ending"}:
+            return False
+        return observed.measured or code.startswith(_WITHOUT_METRICS)
 
-def _keep(
-    row: DoctorFinding | None, cluster: Cluster | None, finding: Finding, now: datetime
-) -> None:
-    row = row or DoctorFinding(
-        cluster=cluster,
-        code=finding.code,
-        subject=finding.subject,
-        first_seen=min(finding.since or now, now),
-    )
-    row.severity = finding.severity.value
-    row.body = finding.document()
-    row.last_seen = now
-    row.save()
+    return gone

@@ -6,8 +6,10 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
+from http import HTTPStatus
 from typing import TypeVar
 
 from apps.clusters.domain.credentials import Credential
@@ -20,6 +22,7 @@ from apps.clusters.models import Cluster
 from apps.clusters.ports import (
     ClusterSource,
     MetricsSource,
+    QuotaWriter,
     SourceRejected,
     SourceUnavailable,
 )
@@ -48,6 +51,8 @@ _ABSENT = "gpuportal-doctor"
 _UNKNOWN_ACCOUNTS = ("HTTP 401", "system:anonymous")
 """What stands in a refusal where the account is not known, or none was shown: no right is missing.
 """
+_MUST_BE_REFUSED = b'{"metadata": {"annotations": {"gpuportal/doctor": "must be refused"}}}'
+_POLICY = "ValidatingAdmissionPolicy"
 _CLUSTER_WIDE = frozenset({"nodes", "namespaces", "resourceslices", "deviceclasses"})
 
 # What a source may raise, and what data that nobody thought of makes Python raise: either way the
@@ -70,8 +75,32 @@ class SourceAnswers:
     pods: Sequence[PodRecord] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class WriterCheck:
+    """A cluster whose writer is to be looked at; `quota` is the path of one of its quotas."""
+
+    cluster: Cluster
+    quota: str = ""
+
+
+def check_writers(
+    checks: Iterable[WriterCheck], *, clients: ClusterClients, deadline_seconds: float
+) -> "list[WriterRights | None]":
+    """Look at the accounts that change quotas, at the same time; None where there is none."""
+    deadline = _Deadline(deadline_seconds)
+    coming = [_in_thread(partial(_writer, clients, check)) for check in checks]
+    return [_awaited(deadline, one) for one in coming]
+
+
+def _awaited(deadline: "_Deadline", coming: "Future[WriterRights | None]") -> WriterRights | None:
+    try:
+        return deadline.result(coming)
+    except _FAILURES as error:
+        return WriterRights(trouble=_trouble(error))
+
+
 def check_sources(
-    clusters: Iterable[tuple[Cluster, Sequence[TierRule]]],
+    clusters: Iterable[tuple[WriterCheck, Sequence[TierRule]]],
     *,
     clients: ClusterClients,
     now: datetime,
@@ -83,7 +112,7 @@ def check_sources(
     others show.
     """
     deadline = _Deadline(deadline_seconds)
-    observed_clusters = [_ClusterCheck(cluster, rules, clients, now) for cluster, rules in clusters]
+    observed_clusters = [_ClusterCheck(check, rules, clients, now) for check, rules in clusters]
     return [observed.seen(deadline) for observed in observed_clusters]
 
 
@@ -103,16 +132,19 @@ class _Deadline:
 
 
 class _ClusterCheck:
-    """The two sources of one cluster, asked at the same time."""
+    """The two sources of one cluster and its writer, asked at the same time."""
 
     def __init__(
-        self, cluster: Cluster, rules: Sequence[TierRule], clients: ClusterClients, now: datetime
+        self, check: WriterCheck, rules: Sequence[TierRule], clients: ClusterClients, now: datetime
     ) -> None:
+        cluster = check.cluster
+        self._elsewhere = elsewhere = clients.accounts_elsewhere(cluster)
         self._metrics = _in_thread(lambda: _metrics(clients.metrics(cluster), now, rules))
         self._api: Future[ApiObservations | None] = _in_thread(
-            lambda: _api(
-                clients.kubernetes(cluster), rules, lambda: clients.writer_account(cluster)
-            )
+            lambda: _api(clients.kubernetes(cluster), rules, judged="reader" not in elsewhere)
+        )
+        self._writer = (
+            None if "writer" in elsewhere else _in_thread(partial(_writer, clients, check))
         )
 
     def seen(self, deadline: _Deadline) -> SourceAnswers:
@@ -125,6 +157,9 @@ class _ClusterCheck:
             api = deadline.result(self._api)
         except _FAILURES as error:
             api = ApiObservations(trouble=_trouble(error))
+        if api is not None:
+            writer = _awaited(deadline, self._writer) if self._writer else None
+            api = replace(api, writer=writer, elsewhere=self._elsewhere)
         return SourceAnswers(metrics, api, pods)
 
 
@@ -223,10 +258,9 @@ def _card(uuid: str, instance: str, rows: Sequence[DeviceSlot]) -> ObservedDevic
 
 
 def _api(
-    source: ClusterSource | None,
-    rules: Sequence[TierRule],
-    writer: Callable[[], ClusterSource | None],
+    source: ClusterSource | None, rules: Sequence[TierRule], *, judged: bool
 ) -> ApiObservations | None:
+    """Read what the API shows; of an account that is not `judged`, not what is its own."""
     if source is None:
         return None
     try:
@@ -237,8 +271,8 @@ def _api(
         unexplained = tuple(right for right in follow if not _may(source, right))
         # A refused list would end the whole check, and the missing right is reported anyway.
         labels = {} if any(right.resource == "nodes" for right in denied) else _labels(source)
-        excess = tuple(_excess(source, READER_EXCESS))
-        signed = _credentials(source)
+        excess = tuple(_excess(source, READER_EXCESS)) if judged else ()
+        signed = _credentials(source) if judged else ()
     finally:
         source.close()
     return ApiObservations(
@@ -246,7 +280,6 @@ def _api(
         denied=denied,
         unexplained=unexplained,
         excess=excess,
-        writer=_writer(writer, tuple(changing(kinds))),
         labels=labels,
         credentials=signed,
     )
@@ -257,26 +290,53 @@ def _credentials(source: object) -> tuple[Credential, ...]:
     return tuple(source.credentials()) if isinstance(source, ShowsCredentials) else ()
 
 
-def _writer(
-    account: Callable[[], ClusterSource | None], wanted: Sequence[Right]
-) -> WriterRights | None:
+def _writer(clients: ClusterClients, check: WriterCheck) -> WriterRights | None:
     """Ask what the account that changes quotas may do; what fails here hides nothing else."""
     try:
-        source = account()
+        source = clients.writer_account(check.cluster)
         if source is None:
             return None
         try:
+            wanted = tuple(changing(discovered_sources(source, ()).kinds))
             allowed = {right: _reviewed(source, right) for right in wanted}
             excess = tuple(_excess(source, WRITER_EXCESS))
             signed = _credentials(source)
         finally:
             source.close()
+        limited = _limited(clients.writer(check.cluster), check.quota)
     except (SourceUnavailable, SourceRejected) as error:
         return WriterRights(trouble=_trouble(error))
     # What a server does not tell is not held against the account.
     return WriterRights(
-        denied=tuple(r for r in wanted if allowed[r] is False), excess=excess, credentials=signed
+        denied=tuple(r for r in wanted if allowed[r] is False),
+        excess=excess,
+        limited=limited,
+        credentials=signed,
     )
+
+
+def _limited(writer: QuotaWriter | None, quota: str) -> bool | None:
+    """Say whether a policy refuses the writer to annotate a quota, which the portal never does.
+
+    The server only says what it would do: nothing is changed. None where it cannot be told, as
+    without a quota, or where something else refused it.
+    """
+    if writer is None or not quota:
+        return None
+    try:
+        reply = writer.send(
+            "PATCH",
+            quota,
+            query={"dryRun": "All", "fieldManager": "gpuportal"},
+            headers={"Content-Type": "application/merge-patch+json", "Accept": "application/json"},
+            body=_MUST_BE_REFUSED,
+        )
+    finally:
+        writer.close()
+    if reply.status == HTTPStatus.OK:
+        return False
+    refused = isinstance(reply.body, Mapping) and _POLICY in str(reply.body.get("message"))
+    return True if refused else None
 
 
 def _excess(source: ClusterSource, beyond: Sequence[Right]) -> Iterator[Right]:
