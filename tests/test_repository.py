@@ -100,16 +100,20 @@ def test_front_end_packages_name_no_registry() -> None:
     assert '"resolved"' not in text("package-lock.json")
 
 
-@pytest.mark.parametrize("name", ["requirements.txt", "requirements-dev.txt"])
-def test_every_python_package_is_pinned(name: str) -> None:
-    lines = [line.split("#")[0].strip() for line in text(name).splitlines()]
-    loose = [line for line in lines if line and not re.fullmatch(r"[\w.\[\]-]+==[\w.!+]+", line)]
-    assert loose == []
+LISTS = ("requirements.txt", "requirements-dev.txt", "scripts/node.txt")
+
+
+@pytest.mark.parametrize("name", [*LISTS, "tests/costs/focus_validator.txt"])
+def test_every_python_package_is_pinned_with_its_hashes(name: str) -> None:
+    written = re.sub(r" *#.*", "", text(name)).replace("\\\n", " ")
+    lines = [line for line in written.splitlines() if line.strip()]
+    pinned = re.compile(r"[\w.\[\]-]+==[\w.!+]+( ; [^;]+?)?( +--hash=sha256:[0-9a-f]{64})+ *")
+    assert [line for line in lines if not pinned.fullmatch(line)] == []
 
 
 def test_what_runs_is_pinned_alike_for_running_and_testing() -> None:
     def pins(name: str) -> set[str]:
-        return set(re.findall(r"^[\w.\[\]-]+==\S+", text(name), flags=re.MULTILINE))
+        return set(re.findall(r"^[\w.\[\]-]+==.+?(?= \\$)", text(name), flags=re.MULTILINE))
 
     assert pins("requirements.txt") <= pins("requirements-dev.txt")
 
