@@ -11,7 +11,8 @@ RUN npm ci --ignore-scripts --omit=dev --omit=optional
 FROM ${PYTHON_IMAGE} AS packages
 COPY requirements.txt .
 RUN python -m venv /opt/venv \
-    && /opt/venv/bin/pip install --no-cache-dir --disable-pip-version-check -r requirements.txt \
+    && /opt/venv/bin/pip install --no-cache-dir --disable-pip-version-check --require-hashes \
+    -r requirements.txt \
     && /opt/venv/bin/pip uninstall --yes --quiet pip
 # What packages bring and the portal never opens: their tests and headers, Arrow's network server,
 # and a second copy of Plotly for notebooks. All others stay: Arrow loads them at its start.
@@ -22,6 +23,9 @@ RUN cd /opt/venv/lib/python3.*/site-packages \
     pyarrow/_flight.*.so
 
 FROM ${PYTHON_IMAGE}
+ARG VERSION=unreleased
+LABEL org.opencontainers.image.title=gpuportal org.opencontainers.image.version=${VERSION} \
+    org.opencontainers.image.licenses=Apache-2.0
 ENV PATH=/opt/venv/bin:$PATH PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
 RUN useradd --uid 10001 --no-create-home --shell /usr/sbin/nologin portal \
     && install -d -o portal -g portal /var/lib/gpuportal /var/lib/gpuportal-exports

@@ -23,7 +23,7 @@ ifndef TOGETHER
 .NOTPARALLEL:
 endif
 .PHONY: help python runtime setup programs validator demo run test test-sqlite lint types contracts dead \
-	migrations templates static check check-full fix truths pictures bench lock secrets release clean
+	migrations templates static check check-full fix truths pictures bench lock secrets bundle release clean
 
 help: ## Say what there is
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -47,7 +47,8 @@ VALIDATOR_PINS := tests/costs/focus_validator.txt
 validator: setup
 	@cmp -s $(VALIDATOR_PINS) $(VALIDATOR)/installed.txt || { \
 		$(BIN)/uv venv --quiet --clear --python "$(PYTHON)" $(VALIDATOR) \
-		&& $(BIN)/uv pip install --quiet --system-certs --python $(VALIDATOR)/bin/python -r $(VALIDATOR_PINS) \
+		&& $(BIN)/uv pip install --quiet --system-certs --python $(VALIDATOR)/bin/python --require-hashes \
+			-r $(VALIDATOR_PINS) \
 		&& cp $(VALIDATOR_PINS) $(VALIDATOR)/installed.txt; }
 
 demo: runtime ## Serve the portal on a simulated cluster (SCENARIO=, PORT=, LAB_PORT=)
@@ -122,15 +123,23 @@ pictures: programs ## Make the pictures and the table of tasks of the documentat
 bench: programs ## Measure against targets; writes var/bench.json (BENCH=full for 100,000 GPUs)
 	$(BIN)/python -m tests.bench
 
-lock: setup ## Write the pinned lists again (UPGRADE=--upgrade takes the newest)
-	$(BIN)/uv pip compile --quiet $(UPGRADE) --python-version 3.11 requirements.in -o requirements.txt
-	$(BIN)/uv pip compile --quiet $(UPGRADE) --python-version 3.11 requirements-dev.in -c requirements.txt -o requirements-dev.txt
+# With the hash of each file that the index has of a version, for all platforms.
+COMPILE := $(BIN)/uv pip compile --quiet $(UPGRADE) --generate-hashes --universal --python-version 3.11
+
+lock: setup ## Write the pinned lists again, with hashes (UPGRADE=--upgrade takes the newest)
+	$(COMPILE) requirements.in -o requirements.txt
+	$(COMPILE) requirements-dev.in -c requirements.txt -o requirements-dev.txt
+	$(COMPILE) --no-annotate scripts/node.in -o scripts/node.txt
+	$(COMPILE) --no-annotate tests/costs/focus_validator.in -o $(VALIDATOR_PINS)
 
 secrets: python ## Write the secrets of docker-compose.yml to var/secrets
 	@$(PYTHON) scripts/make_secrets.py
 
-release: python ## Build the image TAG= from bases with digests (NODE_IMAGE=, PYTHON_IMAGE=)
-	@$(PYTHON) scripts/release_image.py "$(TAG)" "$(NODE_IMAGE)" "$(PYTHON_IMAGE)"
+bundle: runtime ## Write the packages, licenses and sources of this version to var/release
+	@$(BIN)/python scripts/release_bundle.py
+
+release: runtime ## bundle, with the image TAG= from bases with digests (NODE_IMAGE=, PYTHON_IMAGE=)
+	@$(BIN)/python scripts/release_image.py "$(TAG)" "$(NODE_IMAGE)" "$(PYTHON_IMAGE)"
 
 clean: ## Remove what setup and tools made; var/ stays
 	rm -rf .venv node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache htmlcov .coverage
