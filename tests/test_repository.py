@@ -403,6 +403,9 @@ class NotingSource:
         self._note("list", path)
         return Listing(resource_version="1", items=[])
 
+    def version(self, path: str) -> str:
+        raise AssertionError("owners are not watched")
+
     def watch(self, path: str, *, resource_version: str) -> Iterator[Any]:
         raise AssertionError("owners are not watched")
 

@@ -213,6 +213,9 @@ class ClusterSource(Protocol):
     def list(self, path: str) -> Listing:
         """Return all objects of a collection, read in chunks, as of one version."""
 
+    def version(self, path: str) -> str:
+        """Return the present version of a collection, without its objects."""
+
     def watch(self, path: str, *, resource_version: str) -> Iterator[ObjectChange]:
         """Yield changes from that version on until the server ends the stream.
 

@@ -1,5 +1,6 @@
 """The Kubernetes adapter against recorded answers of a real API server, and against bad ones."""
 
+import json
 import os
 import threading
 from collections.abc import Callable, Iterable, Mapping
@@ -215,6 +216,23 @@ def test_how_long_a_server_asks_to_wait_is_told() -> None:
     assert caught.value.retry_after_seconds == 32.0
     assert wait_requested(caught.value) == 32.0
     assert wait_requested(SourceUnavailable("down")) == 0.0
+
+
+def test_how_long_a_server_asks_to_wait_is_told_within_a_stream_too() -> None:
+    status = {"message": "busy", "code": 429, "details": {"retryAfterSeconds": 9}}
+    line = json.dumps({"type": "ERROR", "object": status}).encode() + b"\n"
+    with serving(_always(Answer(line))) as server, pytest.raises(SourceUnavailable) as caught:
+        list(_api(server.url).watch(PODS, resource_version="860"))
+    assert wait_requested(caught.value) == 9.0
+
+
+def test_the_version_of_a_collection_takes_one_object() -> None:
+    body = json.dumps(
+        {"kind": "EventList", "metadata": {"resourceVersion": "912", "continue": "x"}, "items": []}
+    )
+    with serving(_always(Answer(body.encode()))) as server:
+        assert _api(server.url).version("/api/v1/events") == "912"
+        assert server.asked("/api/v1/events") == [{"limit": "1"}]
 
 
 def test_a_server_that_is_down_is_to_be_tried_again() -> None:

@@ -2,7 +2,7 @@
 
 import queue
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import count
 from typing import Any
 
@@ -13,6 +13,7 @@ from apps.clusters.domain.window import from_seconds
 from apps.clusters.models import Cluster, NodeInterval, Pod, Tier, TierRule, WatchCoverage
 from apps.clusters.ports import Listing, ObjectChange, SourceUnavailable
 from apps.clusters.services.watch.collections import (
+    EVENTS,
     Item,
     Relisted,
     Versions,
@@ -288,6 +289,54 @@ def test_a_stream_tells_when_nothing_was_heard_for_long(*, optional: bool, told:
     )
     stream.run()
     assert sum(isinstance(item, WatchSilent) for item in inbox.queue) == told
+
+
+class _Compacting(FakeCluster):
+    """A server that ends a watch after a minute, and each minute forgets what is older than one.
+
+    Of `marked` collections it sends bookmarks; in each minute something happens elsewhere.
+    """
+
+    def __init__(self, *, marked: bool) -> None:
+        super().__init__()
+        self.now = T0
+        self._marked = marked
+        self._minute_ago = self._version
+
+    def watch(self, path: str, *, resource_version: str) -> Iterator[ObjectChange]:
+        yield from super().watch(path, resource_version=resource_version)
+        self.now += 60
+        self.put(NODES, pod(f"elsewhere-{self.now}"))
+        self._oldest, self._minute_ago = self._minute_ago, self._version
+        if self._marked:
+            yield ObjectChange("BOOKMARK", {"metadata": {"resourceVersion": str(self._version)}})
+
+
+@pytest.mark.parametrize(("marked", "versions"), [(False, 8), (True, 0)])
+def test_a_quiet_collection_is_not_listed_anew_each_time_the_server_compacts(
+    *, marked: bool, versions: int
+) -> None:
+    source = _Compacting(marked=marked)
+    inbox: queue.Queue[Item] = queue.Queue()
+
+    def minute_by_minute() -> bool:
+        closed = sum(isinstance(item, WatchClosed) for item in inbox.queue)
+        if closed == 5 and not source.known(EVENTS, "late"):
+            source.put(EVENTS, pod("late"))
+        return closed == 9
+
+    stream = Stream(
+        *("west", EVENTS, source, inbox, lambda: from_seconds(source.now)),
+        stopped=minute_by_minute,
+        wait=lambda _: None,
+        relist=threading.Event(),
+    )
+    stream.run()
+    assert source.calls.count(("list", EVENTS)) == 1
+    assert source.calls.count(("version", EVENTS)) == versions
+    changes = [item.change for item in inbox.queue if isinstance(item, WatchEvent)]
+    told = [one.object["metadata"]["uid"] for one in changes if one.type != "BOOKMARK"]
+    assert told == ["late"]
 
 
 # ---------------------------------------------------------------- the catalog, and memory

@@ -46,6 +46,10 @@ class FakeCluster:
             self._tell(path, "MODIFIED" if known else "ADDED", stored)
             return stored
 
+    def known(self, path: str, uid: str) -> bool:
+        """Say whether an object is there."""
+        return uid in self._objects[path]
+
     def remove(self, path: str, uid: str) -> None:
         """Delete an object; its last state is what the watch shows."""
         with self._news:
@@ -76,6 +80,12 @@ class FakeCluster:
         self._call("list", path)
         with self._news:
             return Listing(list(self._objects[path].values()), str(self._version))
+
+    def version(self, path: str) -> str:
+        """Return the newest version."""
+        self._call("version", path)
+        with self._news:
+            return str(self._version)
 
     def watch(self, path: str, *, resource_version: str) -> Iterator[ObjectChange]:
         """Yield what happened after that version, and what happens within `patience`."""

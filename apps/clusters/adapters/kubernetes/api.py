@@ -162,6 +162,13 @@ class KubernetesApi:
                 continue
         return self._list(path, inconsistent=True)
 
+    def version(self, path: str) -> str:
+        """Return the present version of a collection, by a list of one object."""
+        status, body, headers = self._read(path, {"limit": "1"})
+        check(status, headers, body, "list", path)
+        page: ListPage[Any] = _decode(_decoders(_plural(path)).page, body, path)
+        return str((page.metadata or {}).get("resourceVersion", ""))
+
     def watch(self, path: str, *, resource_version: str) -> Iterator[ObjectChange]:
         """Yield changes after that version until the server ends the stream in order."""
         query = {
@@ -374,7 +381,9 @@ def _change(line: bytes, decoder: msgspec.json.Decoder[Any], path: str) -> Objec
         status = _decode(STATUS, event.object, path)
         if status.code == 410:
             raise WatchExpired(f"{path}: {status.message}")
-        raise SourceUnavailable(f"the watch of {path} ended with: {status.message}")
+        unavailable = SourceUnavailable(f"the watch of {path} ended with: {status.message}")
+        unavailable.retry_after_seconds = status.retry_after_seconds
+        raise unavailable
     return ObjectChange(type=event.type, object=_decode(decoder, event.object, path))
 
 

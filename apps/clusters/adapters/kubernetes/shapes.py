@@ -351,6 +351,13 @@ class StatusBody(msgspec.Struct):
     reason: str = ""
     code: int = 0
     metadata: dict[str, Any] = {}
+    details: dict[str, Any] | None = None
+
+    @property
+    def retry_after_seconds(self) -> float:
+        """How long the server asks to wait; 0 where it does not say."""
+        asked = (self.details or {}).get("retryAfterSeconds")
+        return float(asked) if isinstance(asked, int) else 0.0
 
     @property
     def token(self) -> str:

@@ -32,6 +32,8 @@ LONGEST_DELAY_SECONDS = 8.0
 REFUSED_DELAY_SECONDS = 60.0
 CREDENTIALS_DELAY_SECONDS = 10.0
 MOST_WAIT_SECONDS = 300.0
+_SETTLED_SECONDS = 10.0
+"""After so long a watch has told of everything that was there when it began."""
 _PUT_SECONDS = 1.0
 _SLOW_PUTS = 5
 SILENT_SECONDS = 90.0
@@ -161,6 +163,12 @@ def wait_requested(error: Exception) -> float:
     return min(asked, MOST_WAIT_SECONDS)
 
 
+def newer_version(known: str, other: str) -> str:
+    """Return the newer of two versions of a collection; the known one where that is not told."""
+    comparable = known.isdecimal() and other.isdecimal()
+    return other if comparable and int(other) > int(known) else known
+
+
 @dataclass(slots=True)
 class Stream:
     """One collection's changes, put into `events` in order, until `stopped` says so.
@@ -170,6 +178,10 @@ class Stream:
     is `optional` may be refused: that is handed on and logged once, and asked again now and then.
     So is that the server does not tell of it for SILENT_SECONDS: others may still be answered.
     `keep` says which objects are of interest at all: others never reach the events.
+
+    Of some collections, as Events, no bookmark comes. Their last line is soon older than what the
+    server remembers, and each quiet watch would end in a list of everything. So the version of
+    before such a watch is taken at its end: all changes until then have arrived meanwhile.
     """
 
     cluster: str
@@ -188,6 +200,7 @@ class Stream:
     _refused: bool = False
     _silent_since: float | None = None
     _connected: bool = False
+    _unmarked: bool = False
 
     def run(self) -> None:
         """Follow the collection; returns after a stop. Only a programming error is raised."""
@@ -229,10 +242,14 @@ class Stream:
         if not self._version:
             self._list()
         changes = 0
+        fresh = self.source.version(self.path) if self._unmarked else ""
+        self._unmarked = True
         asked = self._now()
         for change in self.source.watch(self.path, resource_version=self._version):
             changes += 1
             at_once = True
+            if change.type == "BOOKMARK":
+                self._unmarked = False
             if change.type == "BOOKMARK" or self.keep is None or self.keep(change.object):
                 at_once = self._put(WatchEvent(self.path, change, self._now(), asked))
             self._version = change.resource_version or self._version
@@ -244,6 +261,8 @@ class Stream:
                 # What has come in meanwhile is late, which a stream taken up again makes known.
                 return
         self._put(WatchClosed(self.path, self._now(), asked))
+        if self._now() - asked >= _SETTLED_SECONDS:
+            self._version = newer_version(self._version, fresh)
         self._silent_since = None
         self._note_connected(connected=True)
         if not changes:
