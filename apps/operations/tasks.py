@@ -3,11 +3,28 @@
 from datetime import UTC, datetime
 from typing import Any
 
-from celery import shared_task
+from celery import shared_task, signals
 from django.core.management import call_command
 from django.utils import timezone
 
 from apps.operations import services
+
+_present: list[services.WorkerPresence] = []
+
+
+@signals.worker_ready.connect
+def show_worker(sender: Any, **_: object) -> None:
+    """Write from now on that a worker takes from its queues."""
+    present = services.WorkerPresence(sender.app.amqp.queues.consume_from)
+    present.start()
+    _present.append(present)
+
+
+@signals.worker_shutdown.connect
+def hide_worker(**_: object) -> None:
+    """Write that the worker ends."""
+    while _present:
+        _present.pop().stop()
 
 
 @shared_task(name="operations.run_doctor")

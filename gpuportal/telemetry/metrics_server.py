@@ -1,4 +1,8 @@
-"""Where series are read: on a port of their own, and as `/metrics` on the web port with a token."""
+"""Where series are read: on a port of their own, and as `/metrics` on the web port with a token.
+
+The port answers `/livez` too, from threads of its own: those that answer pages may all be waiting
+for a slow database, and a process that waits must not be taken for dead.
+"""
 
 import hmac
 import logging
@@ -72,6 +76,9 @@ def serve(*, web: bool = False) -> None:
         return
 
     def answer(environ: dict[str, Any], start_response: Any) -> list[bytes]:
+        if environ.get("PATH_INFO") == "/livez":
+            start_response("200 OK", [("Content-Type", "text/plain; charset=utf-8")])
+            return [b"ok\n"]
         if environ.get("PATH_INFO") not in {"/", "/metrics"}:
             start_response("404 Not Found", [])
             return [b""]

@@ -21,7 +21,8 @@ class ProbeMiddleware:
     """Answer probes before anything looks at the host, TLS or a session.
 
     A kubelet asks a pod by its IP, which is no allowed host, and over HTTP, which is redirected.
-    `/livez` answers while the process serves requests and asks nothing of the database. `/readyz`
+    `/livez` answers while the process serves requests and asks nothing of the database; where all
+    its threads wait, that of the metrics port still answers. `/readyz`
     asks for the database and its migrations; how fresh the data is, a metric tells.
     """
 

@@ -92,6 +92,18 @@ CASES = [
         id="queue-stands",
     ),
     pytest.param(
+        "GpuportalWorkerSilent",
+        [
+            rows("gpuportal_queue_messages", 'queue="collect"', "1x400"),
+            rows("gpuportal_queue_messages", 'queue="exports"', "1x400"),
+            rows("gpuportal_queue_workers", 'queue="collect"', "1x400"),
+            rows("gpuportal_queue_workers", 'queue="exports"', "0x400"),
+            rows("gpuportal_queue_workers", 'queue="alerts"', "0x400"),
+        ],
+        1,
+        id="messages-without-worker",
+    ),
+    pytest.param(
         "GpuportalLeasesExpired",
         [rows("gpuportal_leases", 'work="exports",state="expired"', "1x400")],
         1,

@@ -11,7 +11,7 @@ from django.conf import settings
 
 from apps.operations.management.supervisor import portal_commands
 from gpuportal.celery import app
-from tests.portal import counted, portal
+from tests.portal import counted, portal, stop
 
 HEARTBEATS = "SELECT count(*) FROM operations_heartbeat"
 SEND = "from celery import current_app; current_app.send_task('operations.note_heartbeat')"
@@ -54,6 +54,9 @@ def test_the_processes_of_one_machine_serve_each_queue_once_and_changes_alone() 
     assert ["quota_requests"] in served
 
 
+WORKERS = "SELECT count(*) FROM accounts_processlease WHERE name LIKE 'worker:%'"
+
+
 def children(pid: int) -> list[int]:
     text = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii")
     return [int(word) for word in text.split()]
@@ -76,3 +79,7 @@ def test_a_worker_whose_child_is_killed_while_idle_goes_on(
         made.manage("shell", "-c", SEND)
         made.wait_for(lambda: counted(made.rows(HEARTBEATS)) == 1, "a task after the kill")
         assert worker.poll() is None
+        # It shows itself for each of its queues until it ends.
+        made.wait_for(lambda: counted(made.rows(WORKERS)) == len(settings.QUEUES), "its leases")
+        stop(worker)
+        assert counted(made.rows(WORKERS)) == 0

@@ -6,8 +6,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from celery import current_app
+from kombu.exceptions import KombuError
+from redis.exceptions import RedisError
 
 _SECONDS = 2
+
+
+class BrokerUnavailable(Exception):
+    """The broker did not tell of its queues."""
 
 
 class QueueDepth(NamedTuple):
@@ -18,7 +24,14 @@ class QueueDepth(NamedTuple):
 
 
 def queue_depths() -> dict[str, QueueDepth]:
-    """Return the queues of this installation by name. Raises what kombu and redis raise."""
+    """Return the queues of this installation by name. Raises BrokerUnavailable."""
+    try:
+        return _depths()
+    except (OSError, KombuError, RedisError) as error:
+        raise BrokerUnavailable(str(error)) from error
+
+
+def _depths() -> dict[str, QueueDepth]:
     with current_app.connection_for_read(connect_timeout=_SECONDS) as connection:
         names = _queue_names()
         if connection.transport_cls == "filesystem":

@@ -44,6 +44,7 @@ KINDS: dict[str, FindingKind] = {
     "catalog-empty": FindingKind("No cluster is loaded", _E),
     "audit-broken": FindingKind("Audit was altered", _E),
     "work-overdue": FindingKind("Work is overdue", _E),
+    "worker-silent": FindingKind("No worker takes from a queue", _E),
     "prometheus-unavailable": FindingKind("Prometheus does not answer", _E),
     "prometheus-rejected": FindingKind("Prometheus refuses the portal", _E),
     "api-unavailable": FindingKind("The Kubernetes API does not answer", _E),

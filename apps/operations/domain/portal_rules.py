@@ -108,6 +108,16 @@ def _tasks() -> list[dict[str, Any]]:
             "no worker takes from this queue, or too few do.",
         ),
         alert(
+            "GpuportalWorkerSilent",
+            "max by (queue) (gpuportal_queue_messages) > 0 and "
+            "max by (queue) (gpuportal_queue_workers) == 0",
+            "5m",
+            "critical",
+            "No worker takes from a queue of the portal",
+            "{{ $value }} tasks are in {{ $labels.queue }}, and no worker that takes from it has a "
+            "heartbeat.",
+        ),
+        alert(
             "GpuportalTasksFail",
             'sum by (task) (increase(gpuportal_task_seconds_count{outcome="failure"}[30m])) > 3',
             "0m",

@@ -52,6 +52,11 @@ HEALTH = (
         ("work", "state"),
     ),
     Series(
+        "gpuportal_queue_workers",
+        "Workers that take from a queue, by their heartbeat of the last 90 seconds.",
+        ("queue",),
+    ),
+    Series(
         "gpuportal_deliveries",
         "Alerts on their way to channels (queued), and those due in the last 24 hours by outcome.",
         ("state",),

@@ -19,9 +19,15 @@ from django.conf import settings
 
 
 def portal_commands() -> dict[str, str]:
-    """Return the commands of the Procfile by name."""
+    """Return the commands of the Procfile by name; of metrics ports each gets one of its own."""
     text = (settings.BASE_DIR / "Procfile").read_text(encoding="utf-8")
-    return dict(re.findall(r"^(\w+): (.+)$", text, flags=re.MULTILINE))
+    found = re.findall(r"^(\w+): (.+)$", text, flags=re.MULTILINE)
+    if not settings.METRICS_PORT:
+        return dict(found)
+    return {
+        name: f"env GPUPORTAL_METRICS_PORT={port} {command}"
+        for port, (name, command) in enumerate(found, settings.METRICS_PORT)
+    }
 
 
 def shell(command: str) -> list[str]:

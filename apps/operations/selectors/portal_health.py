@@ -4,8 +4,10 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from django.conf import settings
-from django.db.models import Count, F, Max, Min, Q, QuerySet
+from django.db.models import Count, F, Max, Min, Q, QuerySet, Value
+from django.db.models.functions import Concat
 
+from apps.accounts.models import ProcessLease
 from apps.alerts.models import Delivery
 from apps.clusters.domain.window import last_closed_hour
 from apps.clusters.models import Cluster, WatchIssue
@@ -14,6 +16,7 @@ from apps.costs.models import Export, MonthlyMail
 from apps.operations.domain.findings import SEVERITIES
 from apps.operations.domain.series import Readings, Samples
 from apps.operations.models import DoctorCheck, DoctorFinding, Heartbeat
+from apps.operations.selectors.workers import present_workers
 from apps.pending.models import RefreshState
 from apps.quota_requests.models import AuditCheck, Execution
 from apps.usage.domain.collection import CollectionState
@@ -25,7 +28,7 @@ _DAY = timedelta(days=1)
 
 
 def portal_health(now: datetime) -> Readings:
-    """Return the samples of the series of HEALTH. Twelve queries."""
+    """Return the samples of the series of HEALTH. Fourteen queries."""
     # Without a check the audit is neither whole nor broken.
     checked = AuditCheck.objects.order_by("pk").first()
     heartbeat = Heartbeat.objects.aggregate(sent=Max("sent_at"))["sent"]
@@ -34,6 +37,9 @@ def portal_health(now: datetime) -> Readings:
         **_watches(),
         **_deliveries(now),
         "gpuportal_leases": _leases(now),
+        "gpuportal_queue_workers": [
+            ((queue,), float(number)) for queue, number in present_workers(now).items()
+        ],
         "gpuportal_doctor_findings": _findings(),
         "gpuportal_audit_holds": [((), float(checked.holds))] if checked else [],
         "gpuportal_audit_checked_timestamp_seconds": _at(checked.at if checked else None),
@@ -127,6 +133,7 @@ def _leases(now: datetime) -> Samples:
         "quota changes": Execution.objects.filter(end=""),
         "exports": Export.objects.filter(ended_at__isnull=True),
         "monthly mails": MonthlyMail.objects.filter(sent_at__isnull=True),
+        "processes": _process_leases(),
     }
     found = []
     for name, rows in work.items():
@@ -136,6 +143,15 @@ def _leases(now: datetime) -> Samples:
         )
         found += [((name, state), float(counted[state])) for state in ("held", "expired")]
     return found
+
+
+def _process_leases() -> QuerySet[ProcessLease]:
+    """Return the leases of beat and of clusters that are to be watched.
+
+    Those by which processes count each other are no work: they end with their process.
+    """
+    watched = Cluster.objects.filter(active=True).annotate(lease=Concat(Value("watch:"), "name"))
+    return ProcessLease.objects.filter(Q(name="beat") | Q(name__in=watched.values("lease")))
 
 
 def _findings() -> Samples:

@@ -27,7 +27,7 @@ from apps.operations.services.doctor.diagnosis import (
     run_doctor,
 )
 from apps.operations.services.doctor.writers import examine_writers
-from apps.operations.services.heartbeats import note_heartbeat
+from apps.operations.services.heartbeats import WorkerPresence, note_heartbeat
 from apps.operations.services.month_reports.figures import (
     UnknownTeamReport,
     month_report,

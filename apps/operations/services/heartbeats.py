@@ -1,20 +1,30 @@
 """Whether work is done: the heartbeat of beat, broker and workers, and what no worker takes."""
 
-from collections.abc import Iterator
-from datetime import datetime, timedelta
+import logging
+import threading
+from collections.abc import Callable, Collection, Iterator, Mapping
+from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
+from django.db import Error, connections
 from django.db.models import Count, Min, QuerySet
 
 from apps.accounts.services import leases
+from apps.accounts.services.process_leases import ProcessLeases
 from apps.clusters.domain.resources import counted
 from apps.costs.models import Export
+from apps.operations.adapters.task_queues import QueueDepth
 from apps.operations.domain.findings import Finding
 from apps.operations.models import Heartbeat
+from apps.operations.selectors.workers import WORKER, present_workers, worker_lease
 from apps.quota_requests.models import Execution
 from apps.usage.models import CollectionWindow
 
+logger = logging.getLogger(__name__)
+
 _ROW = 1
+_PRESENT_SECONDS = 90.0
+_BEAT_SECONDS = 20.0
 
 
 def note_heartbeat(sent_at: datetime, *, now: datetime) -> None:
@@ -79,3 +89,69 @@ def _finding(one: _Overdue, number: int, since: datetime) -> Finding:
         f"celery -A gpuportal worker --queues {one.queue}",
         since=since,
     )
+
+
+def silent_queues(depths: Mapping[str, QueueDepth], now: datetime) -> Iterator[Finding]:
+    """Yield a finding for each queue whose tasks wait although no worker takes from it."""
+    late = (now - LATE).timestamp()
+    waiting = {
+        name: (one.messages, datetime.fromtimestamp(one.oldest, UTC))
+        for name, one in depths.items()
+        if one.messages and one.oldest is not None and one.oldest <= late
+    }
+    if not waiting:
+        return
+    present = present_workers(now)
+    for queue, (messages, since) in sorted(waiting.items()):
+        if not present.get(queue):
+            yield Finding(
+                "worker-silent",
+                "",
+                queue,
+                f"{counted(messages, 'task')} stay in the queue {queue}, and no worker that takes "
+                "from it has a heartbeat.",
+                "# is it running, and what does its log say?\n"
+                f"celery -A gpuportal worker --queues {queue}",
+                since=since,
+            )
+
+
+class WorkerPresence:
+    """The heartbeat of a worker: a thread renews a lease for each queue that it takes from."""
+
+    def __init__(self, queues: Collection[str]) -> None:
+        self._leases = ProcessLeases(seconds=_PRESENT_SECONDS)
+        self._names = [worker_lease(queue, self._leases.token) for queue in sorted(queues)]
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="presence", daemon=True)
+
+    def start(self) -> None:
+        """Show the worker until `stop`."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Take the worker away at once."""
+        self._ended.set()
+        self._thread.join(_BEAT_SECONDS)
+
+    def _run(self) -> None:
+        while True:
+            self._with_database(self._beat)
+            if self._ended.wait(_BEAT_SECONDS):
+                break
+        self._with_database(lambda: self._leases.give_back(self._names))
+
+    def _beat(self) -> None:
+        self._leases.renew()
+        for name in self._names:
+            self._leases.take(name)
+        self._leases.forget_ended(WORKER)
+
+    def _with_database(self, act: Callable[[], None]) -> None:
+        try:
+            act()
+        except Error as error:
+            logger.warning("the heartbeat of this worker was not written: %s", error)
+        finally:
+            # A child that is forked meanwhile would share the connection.
+            connections.close_all()

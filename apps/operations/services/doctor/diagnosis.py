@@ -1,5 +1,6 @@
 """The doctor: look at every cluster, find what is wrong, and keep it for the pages."""
 
+import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -13,6 +14,7 @@ from apps.clusters.gateways import ClusterClients
 from apps.clusters.models import Cluster
 from apps.clusters.selectors import DEFAULT_SCRAPE_INTERVAL_SECONDS
 from apps.clusters.services import tier_rules_at
+from apps.operations.adapters.task_queues import BrokerUnavailable, queue_depths
 from apps.operations.domain.examine import examine
 from apps.operations.domain.examine.connection import of_writer
 from apps.operations.domain.findings import Finding, Severity, worst_first
@@ -33,9 +35,11 @@ from apps.operations.services.doctor.source_checks import (
     check_sources,
 )
 from apps.operations.services.doctor.writers import quota_paths
-from apps.operations.services.heartbeats import overdue_work
+from apps.operations.services.heartbeats import overdue_work, silent_queues
 from apps.quota_requests.permissions import portal
 from apps.quota_requests.selectors import last_audit_check
+
+logger = logging.getLogger(__name__)
 
 CHANGE_SHOWN = timedelta(days=7)
 # What can be said while Prometheus does not answer. Other findings stay as they were last seen.
@@ -108,7 +112,7 @@ def run_doctor(
     if cluster is None and not clusters:
         found = worst_first([*found, _nothing_loaded()])
     if cluster is None:
-        found = worst_first([*found, *_audit(), *overdue_work(now)])
+        found = worst_first([*found, *_audit(), *overdue_work(now), *_silent(now)])
     _store(clusters, observed_clusters, found, now, everything=cluster is None)
     return Diagnosis(
         now, tuple(_examined(observed) for observed in observed_clusters), tuple(found)
@@ -175,6 +179,16 @@ def _audit() -> Iterator[Finding]:
         "python manage.py verify_audit    # then docs/how-to/doctor.md#audit-broken",
         since=last.at,
     )
+
+
+def _silent(now: datetime) -> Iterator[Finding]:
+    """Yield the queues that no worker takes from; nothing where the broker does not answer."""
+    try:
+        depths = queue_depths()
+    except BrokerUnavailable as error:
+        logger.warning("the broker does not tell of its queues: %s", error)
+        return
+    yield from silent_queues(depths, now)
 
 
 def _examined(observed: ClusterObservations) -> ExaminedCluster:
