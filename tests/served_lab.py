@@ -3,12 +3,29 @@
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 
 from simulator.clock import PinnedClock
+from simulator.fleet import DAY
 from simulator.scenarios.base import Scenario
+from simulator.scenarios.registry import load
 from simulator.server import LabServer
 
 _DEADLINE_SECONDS = 20.0
+
+
+def scenario_of(name: str, now: float) -> Scenario:
+    """Return a scenario as of `now` (Unix seconds), made once a process.
+
+    A lab keeps what is changed in it for itself.
+    """
+    return _scenario_of(name, int(now) // DAY * DAY)
+
+
+@cache
+def _scenario_of(name: str, midnight: int) -> Scenario:
+    # Of the time, scenarios take the day alone.
+    return load(name, now=midnight)
 
 
 @contextmanager

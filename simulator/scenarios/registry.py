@@ -1,6 +1,7 @@
 """Finds scenarios by name."""
 
 from collections.abc import Callable, Mapping
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -8,7 +9,7 @@ from simulator.fleet import DAY
 from simulator.scenarios import helios, openb, reference
 from simulator.scenarios.base import Scenario
 from simulator.scenarios.campus import scenario
-from simulator.scenarios.trace import MINUTE, read_trace
+from simulator.scenarios.trace import MINUTE, Trace, read_trace
 
 
 class UnknownScenario(Exception):
@@ -27,13 +28,13 @@ def _reference(seed: int, origin: int | None, now: int, data: Path | None) -> Sc
 
 
 def _helios(seed: int, origin: int | None, now: int, data: Path | None) -> Scenario:
-    trace = read_trace(data or helios.FILE)
+    trace = read_trace(data) if data else _published()
     length = trace.minutes * MINUTE
     return helios.Helios(seed=seed, origin=_origin(origin, now, length), trace=trace)
 
 
 def _campus(seed: int, origin: int | None, now: int, data: Path | None) -> Scenario:
-    trace = read_trace(data or helios.FILE)
+    trace = read_trace(data) if data else _published()
     return scenario.Campus(seed=seed, origin=_origin(origin, now, scenario.DAYS * DAY), trace=trace)
 
 
@@ -41,6 +42,12 @@ def _openb(seed: int, origin: int | None, now: int, data: Path | None) -> Scenar
     if data is not None:
         raise UnknownScenario("scenario openb has a placement of its own: it reads no data file")
     return openb.OpenB(seed=seed, origin=_origin(origin, now, openb.DAYS * DAY))
+
+
+@cache
+def _published() -> Trace:
+    """Return the trace that comes with the simulator, which takes more than a second to read."""
+    return read_trace(helios.FILE)
 
 
 def _origin(origin: int | None, now: int, length: int) -> int:

@@ -5,6 +5,7 @@ import gzip
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from operator import itemgetter
 from pathlib import Path
 from typing import NamedTuple, TextIO
 
@@ -109,7 +110,7 @@ class _Reader:
     """Turns rows into changes, and sees to it that no minute of a team is missing."""
 
     def __init__(self, columns: Sequence[int], hints: Sequence[int]) -> None:
-        self._columns = columns
+        self._needed = itemgetter(*columns)
         self._hints = hints
         self._start: datetime | None = None
         self._minute = 0
@@ -119,10 +120,11 @@ class _Reader:
         self._last: dict[str, tuple[str, str, str]] = {}
 
     def add(self, row: Sequence[str]) -> None:
-        time, team, quota, running, pending = (row[column] for column in self._columns)
-        minute = self._minute_of(time)
-        if self._next.get(team, 0) != minute:
-            raise ValueError(f"{team} at {time}: minute {self._next.get(team, 0)} was due")
+        time, team, quota, running, pending = self._needed(row)
+        minute = self._minute if time == self._text else self._minute_of(time)
+        due = self._next.get(team, 0)
+        if due != minute:
+            raise ValueError(f"{team} at {time}: minute {due} was due")
         self._next[team] = minute + 1
         if self._last.get(team) == (quota, running, pending):
             return
@@ -145,11 +147,10 @@ class _Reader:
 
     def _minute_of(self, text: str) -> int:
         """Return the minutes since the first row; rows of one minute follow one another."""
-        if text != self._text:
-            at = datetime.strptime(text, _TIME_FORMAT).replace(tzinfo=UTC)
-            self._start = self._start or at
-            self._minute, rest = divmod(at - self._start, timedelta(minutes=1))
-            if rest:
-                raise ValueError(f"{text} is not a whole minute after the first row")
-            self._text = text
+        at = datetime.strptime(text, _TIME_FORMAT).replace(tzinfo=UTC)
+        self._start = self._start or at
+        self._minute, rest = divmod(at - self._start, timedelta(minutes=1))
+        if rest:
+            raise ValueError(f"{text} is not a whole minute after the first row")
+        self._text = text
         return self._minute

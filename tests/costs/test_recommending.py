@@ -46,9 +46,8 @@ from apps.usage.models import CollectionWindow, PodHour, WorkloadDay
 from apps.usage.selectors import CursorRefused
 from apps.usage.services import collect_window, roll_days
 from simulator.catalog import catalog_yaml
-from simulator.scenarios.registry import load
 from tests.factories import make_user
-from tests.served_lab import served_lab
+from tests.served_lab import scenario_of, served_lab
 from tests.worlds import shared
 
 pytestmark = pytest.mark.usefixtures("_collected", "db")
@@ -65,7 +64,7 @@ A_NOTEBOOK = Decimal("2122.11")
 
 def collect_days(days: int) -> None:
     """Collect the reference cluster up to the newest hour."""
-    scenario = load("reference", now=int(NOW.timestamp()))
+    scenario = scenario_of("reference", NOW.timestamp())
     with served_lab(scenario, NOW.timestamp()) as url:
         load_catalog(catalog_yaml(scenario, url=url), "catalog.yaml", now=NOW, dry_run=False)
         for back in range(days, 0, -1):

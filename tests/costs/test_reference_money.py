@@ -21,9 +21,8 @@ from apps.operations.services import load_catalog
 from apps.usage.domain.usage_query import Grouping, TimeStep
 from apps.usage.services import collect_window
 from simulator.catalog import catalog_yaml
-from simulator.scenarios.registry import load
 from tests.costs.portal import waterfall
-from tests.served_lab import served_lab
+from tests.served_lab import scenario_of, served_lab
 from tests.spreadsheets import sheet_rows
 
 pytestmark = pytest.mark.django_db
@@ -41,7 +40,7 @@ A_MONTH = {
 
 @pytest.fixture
 def _reference() -> Iterator[None]:
-    scenario = load("reference", now=int(NOW.timestamp()))
+    scenario = scenario_of("reference", NOW.timestamp())
     with served_lab(scenario, NOW.timestamp()) as url:
         load_catalog(catalog_yaml(scenario, url=url), "catalog.yaml", now=NOW, dry_run=False)
         collect_window("lab", DAY, now=NOW)

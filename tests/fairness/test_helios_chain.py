@@ -14,9 +14,8 @@ from apps.fairness.selectors import fairness_rows, tier_detail
 from apps.fairness.selectors.queue_times import team_queue_times
 from apps.pending.models import CauseInterval
 from simulator.catalog import catalog_yaml
-from simulator.scenarios.registry import load
 from tests.fairness.tiers import helios
-from tests.served_lab import served_lab
+from tests.served_lab import scenario_of, served_lab
 from tests.simulator.truths import MINUTES, NOW, origin_of
 from tests.truths import (
     TOLERANCE,
@@ -57,7 +56,7 @@ def measured_days() -> FairnessSums:
 
 
 def test_days_that_nobody_watched_are_judged_as_the_minutes_of_the_trace() -> None:
-    scenario = load("helios", now=NOW)
+    scenario = scenario_of("helios", NOW)
     end = datetime.fromtimestamp(origin_of(scenario) + MINUTES * 60, UTC)
     with served_lab(scenario, NOW) as url:
         assert len(list(collect_days(url, catalog_yaml(scenario, url=url), end, DAYS))) == DAYS

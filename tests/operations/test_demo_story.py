@@ -24,8 +24,7 @@ from apps.quota_requests.domain.states import RequestState
 from apps.quota_requests.models import ChangeRequest
 from apps.quota_requests.services import verify
 from simulator.catalog import catalog_yaml
-from simulator.scenarios.registry import load
-from tests.served_lab import served_lab
+from tests.served_lab import scenario_of, served_lab
 from tests.simulator.conftest import NOW
 
 pytestmark = pytest.mark.django_db
@@ -34,7 +33,7 @@ AT = datetime.fromtimestamp(NOW, UTC)
 
 
 def test_there_is_one_request_in_each_state() -> None:
-    scenario = load("campus", now=NOW)
+    scenario = scenario_of("campus", NOW)
     with served_lab(scenario, NOW) as url:
         load_catalog(catalog_yaml(scenario, url=url), "catalog.yaml", now=AT, dry_run=False)
         ensure_people()

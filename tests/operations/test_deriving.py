@@ -20,9 +20,8 @@ from apps.quotas.services import due_windows
 from apps.usage.models import WorkloadDay
 from apps.usage.services import collect_window
 from simulator.catalog import catalog_yaml
-from simulator.scenarios.registry import load
 from tests.fairness.ledger import due_hours
-from tests.served_lab import served_lab
+from tests.served_lab import scenario_of, served_lab
 from tests.simulator.conftest import NOW
 
 pytestmark = pytest.mark.django_db
@@ -43,7 +42,7 @@ def now() -> datetime:
 @pytest.fixture
 def cluster() -> Iterator[Cluster]:
     """Yield a cluster that is watched, with eight days of hours and nothing beside."""
-    scenario = load("reference", now=NOW)
+    scenario = scenario_of("reference", NOW)
     with served_lab(scenario, NOW) as url:
         load_catalog(catalog_yaml(scenario, url=url), "catalog.yaml", now=AT, dry_run=False)
         cluster = Cluster.objects.get()

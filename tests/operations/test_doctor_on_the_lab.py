@@ -9,8 +9,7 @@ from apps.clusters.services.watch.follow import snapshot_cluster
 from apps.operations.services import load_catalog, run_doctor
 from apps.usage.services import collect_window
 from simulator.catalog import catalog_yaml
-from simulator.scenarios.registry import load
-from tests.served_lab import served_lab
+from tests.served_lab import scenario_of, served_lab
 
 NOW = datetime(2026, 11, 20, 12, 10, tzinfo=UTC)
 LONG_AGO = NOW - timedelta(days=30)
@@ -18,7 +17,7 @@ LONG_AGO = NOW - timedelta(days=30)
 
 @pytest.mark.django_db
 def test_of_the_reference_scenario_only_the_missing_taint_is_noted() -> None:
-    scenario = load("reference", now=round(NOW.timestamp()))
+    scenario = scenario_of("reference", NOW.timestamp())
     with served_lab(scenario, NOW.timestamp()) as url:
         load_catalog(catalog_yaml(scenario, url=url), "catalog.yaml", now=LONG_AGO)
         snapshot_cluster("lab", now=NOW)

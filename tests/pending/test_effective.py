@@ -21,9 +21,9 @@ from apps.pending.domain.effective import (
 from apps.usage.domain.amounts import Amounts, nano
 from apps.usage.services import collect_window
 from simulator.catalog import catalog_yaml
-from simulator.scenarios.registry import load
 from tests.factories import make_user, token_of
 from tests.pending.watched_lab import WatchedLab
+from tests.served_lab import scenario_of
 from tests.simulator.client import serving
 
 NOTEBOOK = PendingWork("west", "gold", "vision", "vision", "StatefulSet/notebook-eve")
@@ -112,7 +112,7 @@ MONTH = Decimal("71481.60")
 @pytest.fixture
 def reader(db: None) -> Iterator[User]:
     """Watch the reference cluster for a day and collect it."""
-    scenario = load("reference", now=int(END.timestamp()) + 3600)
+    scenario = scenario_of("reference", int(END.timestamp()) + 3600)
     with serving(scenario, START.timestamp() - 3600) as served:
         load_catalog(catalog_yaml(scenario, url=served.url), "c", now=START, dry_run=False)
         lab = WatchedLab(served, Cluster.objects.get(), START.timestamp() - 3600)

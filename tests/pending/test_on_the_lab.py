@@ -15,7 +15,7 @@ from simulator.fault_scenarios import site
 from tests.pending.watched_lab import WatchedLab, watched_lab
 from tests.simulator.applying import Kube, NotApplied, apply
 from tests.simulator.client import Served, serving
-from tests.simulator.only_faults import OnlyFaults, at_minute
+from tests.simulator.only_faults import OnlyFaults, at_minute, faults_once
 from tests.simulator.test_applying import LATER_SECONDS, running
 
 MINUTES = range(2, 120, 2)
@@ -23,7 +23,7 @@ MINUTES = range(2, 120, 2)
 
 @pytest.fixture(scope="module")
 def only_faults() -> OnlyFaults:
-    return OnlyFaults()
+    return faults_once()
 
 
 @pytest.mark.django_db

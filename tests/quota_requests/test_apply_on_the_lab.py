@@ -17,7 +17,7 @@ from tests.factories import make_user
 from tests.pending.watched_lab import WatchedLab, watched_lab
 from tests.simulator.applying import Kube
 from tests.simulator.client import Served
-from tests.simulator.only_faults import OnlyFaults, at_minute
+from tests.simulator.only_faults import OnlyFaults, at_minute, faults_once
 from tests.simulator.test_applying import running, soon
 
 pytestmark = pytest.mark.django_db
@@ -26,7 +26,7 @@ GPU = "nvidia.com/gpu"
 
 @pytest.fixture(scope="module")
 def only_faults() -> OnlyFaults:
-    return OnlyFaults()
+    return faults_once()
 
 
 @contextmanager

@@ -23,7 +23,7 @@ from simulator.catalog import catalog_yaml
 from tests.factories import ensure_builtin, make_cluster
 from tests.quotas.worlds import GPU, NOON, NOW, collected, watch
 from tests.served_lab import served_lab
-from tests.simulator.only_faults import OnlyFaults, at_minute
+from tests.simulator.only_faults import at_minute, faults_once
 
 pytestmark = pytest.mark.django_db
 
@@ -57,7 +57,7 @@ def start() -> datetime:
 @pytest.fixture(scope="module")
 def lab(start: datetime) -> Iterator[str]:
     now = start + timedelta(hours=HOURS + 1)
-    with served_lab(OnlyFaults(), now.timestamp()) as url:
+    with served_lab(faults_once(), now.timestamp()) as url:
         yield url
 
 
@@ -66,7 +66,7 @@ def quotas(lab: str, start: datetime, order: Sequence[int], killed: Sequence[int
     now = start + timedelta(hours=HOURS + 1)
     for model in (QuotaKeyHour, QuotaHour, CollectionWindow, PodRevision, Pod):
         model._default_manager.all().delete()
-    load_catalog(catalog_yaml(OnlyFaults(), url=lab), "catalog.yaml", now=now, dry_run=False)
+    load_catalog(catalog_yaml(faults_once(), url=lab), "catalog.yaml", now=now, dry_run=False)
     cluster = Cluster.objects.get()
     for place, number in enumerate(order):
         window = Window.hour(start + timedelta(hours=number))

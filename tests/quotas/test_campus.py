@@ -18,8 +18,7 @@ from apps.quotas.services import roll_hours
 from apps.usage.services import collect_window
 from simulator.catalog import catalog_yaml
 from simulator.scenarios.base import Scenario
-from simulator.scenarios.registry import load
-from tests.served_lab import served_lab
+from tests.served_lab import scenario_of, served_lab
 from tests.simulator.conftest import NOW
 
 pytestmark = pytest.mark.django_db
@@ -29,7 +28,7 @@ HOURS = 2
 
 @pytest.fixture(scope="module")
 def scenario() -> Scenario:
-    return load("campus", now=NOW)
+    return scenario_of("campus", NOW)
 
 
 def test_quotas_of_the_campus_are_as_it_counts_them_itself(scenario: Scenario) -> None:

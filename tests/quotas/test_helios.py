@@ -10,8 +10,7 @@ from apps.clusters.models import Cluster
 from apps.quotas.models import QuotaKeyHour
 from apps.quotas.services import due_windows, roll_hours
 from simulator.catalog import catalog_yaml
-from simulator.scenarios.registry import load
-from tests.served_lab import served_lab
+from tests.served_lab import scenario_of, served_lab
 from tests.simulator.truths import MINUTES, NOW, origin_of
 from tests.truths import TOLERANCE, collect_days, trace_figures
 
@@ -22,7 +21,7 @@ HOURS = 24
 
 
 def test_quota_and_use_of_every_team_are_those_of_the_trace() -> None:
-    scenario = load("helios", now=NOW)
+    scenario = scenario_of("helios", NOW)
     end = datetime.fromtimestamp(origin_of(scenario) + MINUTES * 60, UTC)
     with served_lab(scenario, NOW) as url:
         list(collect_days(url, catalog_yaml(scenario, url=url), end, 1))

@@ -4,8 +4,8 @@ import pytest
 
 from simulator.scenarios.base import Scenario
 from simulator.scenarios.helios import FILE
-from simulator.scenarios.registry import load
 from simulator.scenarios.trace import Trace, read_trace
+from tests.served_lab import scenario_of
 
 NOW = 1_795_300_000
 """2026-11-21 20:26:40 UTC."""
@@ -18,19 +18,19 @@ def trace() -> Trace:
 
 @pytest.fixture(scope="session")
 def helios() -> Scenario:
-    return load("helios", now=NOW)
+    return scenario_of("helios", NOW)
 
 
 @pytest.fixture(scope="session")
 def reference() -> Scenario:
-    return load("reference", now=NOW)
+    return scenario_of("reference", NOW)
 
 
 @pytest.fixture(scope="session")
 def openb() -> Scenario:
-    return load("openb", now=NOW)
+    return scenario_of("openb", NOW)
 
 
 @pytest.fixture(scope="session")
 def campus() -> Scenario:
-    return load("campus", now=NOW)
+    return scenario_of("campus", NOW)

@@ -1,6 +1,7 @@
 """The fault scenarios alone, as a scenario of its own: quick to make and to ask."""
 
 from collections.abc import Iterator
+from functools import cache
 
 from simulator.epochs import Epoch
 from simulator.fault_scenarios import site
@@ -42,6 +43,12 @@ class OnlyFaults(FaultScenario):
     def epochs(self, start: int, end: int) -> Iterator[Epoch]:
         if end >= self.begins and start < self._epoch.end:
             yield self._epoch
+
+
+@cache
+def faults_once() -> OnlyFaults:
+    """Return the scenario, made once a process: a lab keeps what is changed in it for itself."""
+    return OnlyFaults()
 
 
 def at_minute(minute: float, cycle: int = 1) -> int:

@@ -7,7 +7,7 @@ import pytest
 
 from tests.simulator.applying import Kube, NotApplied, apply
 from tests.simulator.client import Served, serving
-from tests.simulator.only_faults import OnlyFaults, at_minute
+from tests.simulator.only_faults import OnlyFaults, at_minute, faults_once
 
 GPU = "nvidia.com/gpu"
 LATER_SECONDS = (1, 40, 120, 240)
@@ -15,7 +15,7 @@ LATER_SECONDS = (1, 40, 120, 240)
 
 @pytest.fixture(scope="module")
 def only_faults() -> OnlyFaults:
-    return OnlyFaults()
+    return faults_once()
 
 
 def running(client: Served, namespace: str, stem: str) -> list[str]:

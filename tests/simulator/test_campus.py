@@ -100,20 +100,19 @@ def test_pools_are_as_busy_as_they_should_be(campus: Scenario) -> None:
 
 def test_the_same_seed_and_time_give_the_same_bytes(campus: Scenario) -> None:
     query = {
-        "query": ["sum by (UUID, exported_pod) (sum_over_time(DCGM_FI_PROF_GR_ENGINE_ACTIVE[3m]))"]
+        "query": ["sum by (UUID, exported_pod) (sum_over_time(DCGM_FI_PROF_GR_ENGINE_ACTIVE[30m]))"]
     }
 
     clock = PinnedClock(NOW * 1000)
 
-    def objects(scenario: Scenario) -> list[bytes]:
-        kube = KubernetesApi(scenario, clock)
-        answers = [kube.answer(path, {}) for path in ("/api/v1/pods", f"{DRA}/resourceclaims")]
-        return [a.body for a in answers if isinstance(a, Response)]
-
     def shown(scenario: Scenario) -> list[bytes]:
-        answer = PrometheusApi(Signals(scenario), clock).answer("/api/v1/query", query)
-        assert isinstance(answer, Response)
-        return [*objects(scenario), answer.body]
+        kube = KubernetesApi(scenario, clock)
+        answers = (
+            kube.answer("/api/v1/pods", {}),
+            kube.answer(f"{DRA}/resourceclaims", {}),
+            PrometheusApi(Signals(scenario), clock).answer("/api/v1/query", query),
+        )
+        return [answer.body for answer in answers if isinstance(answer, Response)]
 
     again = load("campus", now=NOW)
 
@@ -121,7 +120,14 @@ def test_the_same_seed_and_time_give_the_same_bytes(campus: Scenario) -> None:
     assert len(first) == 3
     assert first == shown(again)
     assert catalog_yaml(campus, url="http://x") == catalog_yaml(again, url="http://x")
-    assert first[:2] != objects(load("campus", now=NOW, seed=2))
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/api/v1/nodes", pytest.param("/api/v1/pods", marks=pytest.mark.exhaustive)],
+)
+def test_another_seed_gives_other_objects(path: str, campus: Scenario) -> None:
+    assert items(campus, path) != items(load("campus", now=NOW, seed=2), path)
 
 
 # ---------------------------------------------------------------- as the API shows it

@@ -7,7 +7,7 @@ import pytest
 
 from tests.simulator.applying import Kube
 from tests.simulator.client import Served, serving, with_query
-from tests.simulator.only_faults import OnlyFaults, at_minute
+from tests.simulator.only_faults import OnlyFaults, at_minute, faults_once
 
 GPU = "nvidia.com/gpu"
 QUOTA = "/api/v1/namespaces/speech-lab/resourcequotas/gpus"
@@ -18,7 +18,7 @@ Object = dict[str, Any]
 
 @pytest.fixture(scope="module")
 def only_faults() -> OnlyFaults:
-    return OnlyFaults()
+    return faults_once()
 
 
 def replaced(old: str, new: str) -> list[Object]:

@@ -16,7 +16,7 @@ from simulator.prometheus.signals import Signals
 from simulator.responses import Response
 from simulator.scenarios.base import Scenario
 from tests.simulator.conftest import NOW
-from tests.simulator.only_faults import ORIGIN, OnlyFaults, at_minute
+from tests.simulator.only_faults import ORIGIN, OnlyFaults, at_minute, faults_once
 from tests.simulator.scenario_truth import holdings
 
 Object = dict[str, Any]
@@ -25,7 +25,7 @@ KUEUE, VOLCANO = "/apis/kueue.x-k8s.io/v1beta2", "/apis/scheduling.volcano.sh/v1
 
 @pytest.fixture(scope="module")
 def only_faults() -> OnlyFaults:
-    return OnlyFaults()
+    return faults_once()
 
 
 def items(scenario: Scenario, path: str, at: int) -> list[Object]:

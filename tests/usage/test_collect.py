@@ -32,7 +32,7 @@ from simulator.scenarios.registry import load
 from tests.clusters.fakes.fake_metrics import FakeMetrics
 from tests.gate import Gate, gate
 from tests.real_prometheus import RealPrometheus
-from tests.served_lab import served_lab
+from tests.served_lab import scenario_of, served_lab
 
 pytestmark = pytest.mark.django_db
 
@@ -43,7 +43,7 @@ FACTS = (PodHour, NodeHour, TierHour, TeamHour, TeamDay, TierDay)
 
 @pytest.fixture(scope="module")
 def scenario() -> Scenario:
-    return load("reference", now=int(NOW.timestamp()))
+    return scenario_of("reference", NOW.timestamp())
 
 
 @pytest.fixture(scope="module")

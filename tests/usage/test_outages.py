@@ -16,8 +16,7 @@ from apps.usage.selectors import collected_hours, freshness
 from apps.usage.services import HourOutcome, collect_window, schedule_collections
 from simulator.catalog import catalog_yaml
 from simulator.scenarios.base import Scenario
-from simulator.scenarios.registry import load
-from tests.served_lab import served_lab
+from tests.served_lab import scenario_of, served_lab
 from tests.simulator.truths import NOW as TRACE_NOW
 from tests.simulator.truths import origin_of
 from tests.usage.faults import (
@@ -46,7 +45,7 @@ CAPACITY = "kube_node_status_capacity"
 
 @pytest.fixture(scope="module")
 def scenario() -> Scenario:
-    return load("reference", now=int(NOW.timestamp()))
+    return scenario_of("reference", NOW.timestamp())
 
 
 @pytest.fixture(scope="module")
@@ -104,7 +103,7 @@ def test_an_hour_whose_sources_contradict_each_other_has_no_figures(
 
 def test_without_labels_replicas_are_not_taken_for_gpus() -> None:
     """Half as much again as there is, had they been."""
-    campus = load("campus", now=int(NOW.timestamp()))
+    campus = scenario_of("campus", NOW.timestamp())
     with served_lab(campus, NOW.timestamp()) as url:
         outcome = collect(campus, url, fault=away("kube_node_labels"))
         assert "kube_node_labels: nodes without labels offer" in outcome.error
@@ -216,7 +215,7 @@ def test_a_remark_on_the_query_is_no_warning(scenario: Scenario, lab: str) -> No
 
 def test_zero_is_true_where_pods_quotas_and_devices_agree() -> None:
     """On 10 May of the trace nothing ran for hours, of 856 GPUs, and all had been held before."""
-    helios = load("helios", now=TRACE_NOW)
+    helios = scenario_of("helios", TRACE_NOW)
     start = datetime.fromtimestamp(origin_of(helios), UTC) + timedelta(hours=EMPTY_HOUR - 1)
     end = start + timedelta(hours=2)
     with served_lab(helios, TRACE_NOW) as url:

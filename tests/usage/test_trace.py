@@ -5,8 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from simulator.catalog import catalog_yaml
-from simulator.scenarios.registry import load
-from tests.served_lab import served_lab
+from tests.served_lab import scenario_of, served_lab
 from tests.simulator.truths import MINUTES, NOW, origin_of
 from tests.truths import collect_days, differences, portal_figures, trace_figures
 
@@ -16,7 +15,7 @@ DAY_MINUTES = 24 * 60
 
 
 def test_allocated_pending_and_quota_of_every_team_are_those_of_the_trace() -> None:
-    scenario = load("helios", now=NOW)
+    scenario = scenario_of("helios", NOW)
     end = datetime.fromtimestamp(origin_of(scenario) + MINUTES * 60, UTC)
     with served_lab(scenario, NOW) as url:
         lines = list(collect_days(url, catalog_yaml(scenario, url=url), end, 1))

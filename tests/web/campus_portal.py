@@ -6,7 +6,6 @@ Its pages are as full as those of a real cluster: limits of length are held agai
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
-from functools import cache
 from urllib.parse import urlencode
 
 from apps.accounts.domain.identity import ActingParty
@@ -29,9 +28,8 @@ from apps.quota_requests.models import ChangeRequest
 from apps.usage.services import collect_window
 from simulator.catalog import catalog_yaml
 from simulator.scenarios.base import Scenario
-from simulator.scenarios.registry import load
 from tests.costs.bills import imported, plain
-from tests.served_lab import served_lab
+from tests.served_lab import scenario_of, served_lab
 
 # A Sunday morning in Berlin: the last hours of October, which is closed, and the first of November.
 NOW = datetime(2026, 11, 1, 6, 20, tzinfo=UTC)
@@ -137,9 +135,8 @@ def connect_cluster(url: str) -> None:
     cluster.save()
 
 
-@cache
 def _scenario() -> Scenario:
-    return load("campus", now=int(NOW.timestamp()))
+    return scenario_of("campus", NOW.timestamp())
 
 
 _PAGES = {
