@@ -142,6 +142,13 @@ def _database(folder: Path) -> Iterator[str]:
         shutil.copy(migrated_file(), folder / "portal.db")
         yield f"sqlite:///{folder / 'portal.db'}"
         return
+    with postgres_database(os.environ[TEMPLATE]) as url:
+        yield url
+
+
+@contextmanager
+def postgres_database(template: str) -> Iterator[str]:
+    """Yield the URL of a copy of a database of the tests' server, and drop it at the end."""
     name = f"portal_{uuid4().hex[:12]}"
     settings = connections["default"].settings_dict
     server = (
@@ -149,7 +156,7 @@ def _database(folder: Path) -> Iterator[str]:
         f"@{settings['HOST'] or '127.0.0.1'}:{settings['PORT'] or 5432}"
     )
     with psycopg.connect(f"{server}/postgres", autocommit=True) as session:
-        session.execute(f'CREATE DATABASE "{name}" TEMPLATE "{os.environ[TEMPLATE]}"'.encode())
+        session.execute(f'CREATE DATABASE "{name}" TEMPLATE "{template}"'.encode())
     try:
         yield f"{server}/{name}"
     finally:

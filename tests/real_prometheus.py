@@ -1,13 +1,19 @@
 """A real Prometheus for tests, loaded from an OpenMetrics file, on a free port of 127.0.0.1."""
 
+import json
 import socket
 import subprocess
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+from urllib.request import urlopen
+
+import yaml
 
 from tests.programs import find
 
@@ -33,8 +39,28 @@ class RealPrometheus:
         with tempfile.TemporaryDirectory(prefix="prometheus-") as folder:
             data = Path(folder) / "data"
             _create_blocks(openmetrics, data)
-            with _serving(data, Path(folder)) as url:
+            with _serving(data, Path(folder), {"global": {}}) as url:
                 yield cls(url)
+
+    @classmethod
+    @contextmanager
+    def configured(cls, config: Mapping[str, Any]) -> Iterator["RealPrometheus"]:
+        """Serve what the server scrapes and evaluates by itself."""
+        with (
+            tempfile.TemporaryDirectory(prefix="prometheus-") as folder,
+            _serving(Path(folder) / "data", Path(folder), config) as url,
+        ):
+            yield cls(url)
+
+    def query(self, expression: str) -> list[dict[str, Any]]:
+        """Return what an expression is now."""
+        return list(self.answer("query", query=expression)["result"])
+
+    def answer(self, path: str, **parameters: str) -> Any:
+        """Return the data of an answer of the API."""
+        asked = f"{self.url}/api/v1/{path}?{urlencode(parameters)}"
+        with urlopen(asked, timeout=_DEADLINE_SECONDS) as answer:  # noqa: S310
+            return json.load(answer)["data"]
 
 
 def _create_blocks(openmetrics: Path, data: Path) -> None:
@@ -50,9 +76,9 @@ def _create_blocks(openmetrics: Path, data: Path) -> None:
 
 
 @contextmanager
-def _serving(data: Path, folder: Path) -> Iterator[str]:
+def _serving(data: Path, folder: Path, settings: Mapping[str, Any]) -> Iterator[str]:
     config = folder / "prometheus.yml"
-    config.write_text("global: {}\n", encoding="ascii")
+    config.write_text(yaml.safe_dump(dict(settings)), encoding="utf-8")
     server, url = _started(data, config)
     try:
         yield url

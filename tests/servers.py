@@ -217,22 +217,24 @@ def _migrate(url: str) -> None:
 
 
 @contextmanager
-def temporary_redis() -> Iterator[str]:
+def temporary_redis(password: str = "") -> Iterator[str]:
     """Run a Redis of its own that writes nothing down, and yield its URL.
 
     Raises ProgramMissing and ServerFailed.
     """
     redis = find("redis-server")
+    secret = ["--requirepass", password] if password else []
+    signed = f":{password}@" if password else ""
 
     def command(port: int) -> list[str]:
         listen = ["--bind", "127.0.0.1", "--port", str(port)]
-        return [str(redis), *listen, "--save", "", "--appendonly", "no"]
+        return [str(redis), *listen, "--save", "", "--appendonly", "no", *secret]
 
     with (
         _folder("gpuportal-redis-", None) as home,
         _running(command, accepts, home, account=None, stop_signal=signal.SIGTERM) as port,
     ):
-        yield f"redis://127.0.0.1:{port}/0"
+        yield f"redis://{signed}127.0.0.1:{port}/0"
 
 
 @contextmanager

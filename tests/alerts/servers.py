@@ -75,7 +75,7 @@ def running(server: S) -> Iterator[S]:
             thread.join()
 
 
-def secured(server: WebServer, folder: Path) -> Path:
+def secured(server: Any, folder: Path) -> Path:
     """Let a server speak TLS as 127.0.0.1; return the certificate to be trusted."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "127.0.0.1")])

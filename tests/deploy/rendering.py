@@ -85,19 +85,22 @@ def _sources() -> bytes:
     return hashlib.sha256(b"".join([*map(str.encode, kustomize()), *held])).digest()
 
 
-def overlay_of(components: Sequence[str], folder: Path) -> Path:
-    """Write an overlay of the base and some components to a folder and return it."""
+def overlay_of(components: Sequence[str], folder: Path, *variables: str) -> Path:
+    """Write an overlay of the base, components and NAME=VALUE to a folder and return it."""
 
     def place(name: str) -> str:
         return os.path.relpath(KUSTOMIZE / name, folder)
 
-    made = {
+    made: dict[str, Any] = {
         "apiVersion": "kustomize.config.k8s.io/v1beta1",
         "kind": "Kustomization",
         "namespace": "gpuportal",
         "resources": [place("base")],
         "components": [place(f"components/{name}") for name in components],
     }
+    if variables:
+        settings = {"name": "gpuportal-settings", "behavior": "merge", "literals": [*variables]}
+        made["configMapGenerator"] = [settings]
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "kustomization.yaml").write_text(yaml.safe_dump(made), encoding="utf-8")
     return folder
