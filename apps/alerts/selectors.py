@@ -156,7 +156,7 @@ def alert_groups(
     kinds: Collection[AlertKind] = (),
     team: str = "",
     page: int = 1,
-    page_size: int = 15,
+    page_size: int = 10,
 ) -> tuple[list[AlertGroup], bool]:
     """Return a page of what was said by subject, unread first, and whether there is more.
 

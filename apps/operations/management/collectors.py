@@ -93,7 +93,11 @@ _Hands = dict["Connection[Any, Any]", int]
 
 def _give(pipe: "Connection[Any, Any]", hands: _Hands, left: deque[HourBatch]) -> None:
     if left:
-        pipe.send(left.popleft())
+        try:
+            pipe.send(left.popleft())
+        except BrokenPipeError as error:
+            # It had answered once more before it ended.
+            raise CollectorEnded("a collecting process ended; its log says why") from error
         hands[pipe] += 1
 
 

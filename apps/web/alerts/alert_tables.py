@@ -78,12 +78,16 @@ def channel_line(row: ChannelRow) -> ChannelLine:
         name=row.name,
         owner=_owner(row),
         destination=f"{_channel_label(row.kind)}: {row.address}",
-        kinds=", ".join(kind_label(kind) for kind in row.kinds),
+        kinds=_kinds(row.kinds),
         schedule=_schedule(row),
         last_sent_at=row.last_sent_at,
         state=state,
         last_error=row.last_error if row.active else "",
     )
+
+
+def _kinds(kinds: Sequence[str]) -> str:
+    return "all" if set(kinds) >= set(AlertKind) else ", ".join(map(kind_label, kinds))
 
 
 def channel_table(rows: Iterable[ChannelRow], zone: ZoneInfo) -> Table:

@@ -98,6 +98,7 @@ def number_of(amount: int | None) -> float | None:
     return None if amount is None else float(money(amount))
 
 
+_MINUS = "\u2212"
 WHOLE = 0
 """The decimals of tables by group: cents are for line items, prices and files."""
 
@@ -109,7 +110,11 @@ def texts(amounts: Sequence[int | None], currency: str, *, digits: int | None = 
     """
     digits = minor_digits(currency) if digits is None else digits
     priced = iter(cents([amount for amount in amounts if amount is not None], digits=digits))
-    return [UNPRICED if amount is None else f"{next(priced):,}" for amount in amounts]
+    return [UNPRICED if amount is None else _printed(next(priced)) for amount in amounts]
+
+
+def _printed(amount: Decimal) -> str:
+    return f"{amount:,}".replace("-", _MINUS)
 
 
 def text(amount: int, currency: str) -> str:
@@ -130,7 +135,7 @@ def cells(
     sums = texts([_sum(row) for row in rows], currency, digits=digits)
     grid = [_adding_up(whole, row, digits) for whole, row in zip(sums, rows, strict=True)]
     return [
-        (whole, [UNPRICED if n is None else f"{Decimal(n).scaleb(-digits):,}" for n in line])
+        (whole, [UNPRICED if n is None else _printed(Decimal(n).scaleb(-digits)) for n in line])
         for whole, line in zip(sums, grid, strict=True)
     ]
 
@@ -142,7 +147,7 @@ def _sum(row: Sequence[int | None]) -> int | None:
 
 def number(text: str) -> Decimal:
     """Return an amount as it was printed; 0 for what has no price."""
-    return Decimal(0) if text == UNPRICED else Decimal(text.replace(",", ""))
+    return Decimal(0) if text == UNPRICED else Decimal(text.replace(",", "").replace(_MINUS, "-"))
 
 
 def _adding_up(whole: str, amounts: Sequence[int | None], digits: int) -> list[int | None]:

@@ -199,17 +199,20 @@ def _figures(request: PageRequest, scope: AdminScope) -> FigureRow:
     amounts = sums.amounts if sums else None
     findings = open_findings(visibility=reading.visibility, clusters=reading.filters.cluster)
     deciding = _deciding(request)
-    return figure_row(
-        no_data("Capacity", "No capacity in this time.")
-        if not capacity
-        else KeyFigure(
-            "Capacity",
-            gpus_text(capacity),
-            "GPUs",
-            basis="average",
-            href=explain_href("capacity_gpu_hours", reading.query),
-        ),
+    capacity_figures = [
+        _gpus("Capacity", capacity, reading)
+        if capacity
+        else no_data("Capacity", "No capacity in this time."),
         _ratio("Allocated", amounts.allocation_ratio if amounts else None, "allocation", reading),
+    ]
+    of_all = not (reading.filters.team or reading.filters.namespace)
+    return figure_row(
+        # Capacity is of no team: of some, GPUs are all there is to say.
+        *(
+            capacity_figures
+            if of_all or not sums
+            else [_gpus("Allocated", sums.gpus.allocated, reading)]
+        ),
         replace(
             _ratio(
                 "Utilization",
@@ -242,6 +245,11 @@ def _data_issues(findings: Sequence[FindingRow], reading: QuerySession) -> KeyFi
         note=", ".join(said),
         tone=Tone.WARNING if wrong else Tone.NONE,
     )
+
+
+def _gpus(label: str, gpus: float, reading: QuerySession) -> KeyFigure:
+    link = explain_href(f"{label.lower()}_gpu_hours", reading.query)
+    return KeyFigure(label, gpus_text(gpus), "GPUs", basis="average", href=link)
 
 
 def _ratio(label: str, ratio: float | None, figure: str, reading: QuerySession) -> KeyFigure:

@@ -260,15 +260,17 @@ def unused_figure(scope: TeamScope, *, of_cost: bool = False) -> KeyFigure:
     if cost is None:
         return KeyFigure("Unused", gpus, basis="average", href=link, note="no price")
     share = "" if cost.ratio is None else formats.percent(cost.ratio)
-    # The waterfall's word: the page of costs adds energy, and hours without metrics.
-    whole = f"of {formats.money(money(cost.known), cost.currency)} capacity cost"
+    whole = f"of {formats.money(money(cost.known), cost.currency)}"
     return KeyFigure(
         "Unused",
         formats.money(money(cost.unused), cost.currency),
         whole if of_cost else share,
         exact=f"{money(cost.unused):f} of {money(cost.known):f} {cost.currency}, without energy",
         href=href("waste", scope.query) or "",
-        note=f"{share}, {gpus} average" if of_cost and share else f"{gpus} average",
+        # The waterfall's word: the page of costs adds energy, and hours without metrics.
+        note=f"{share} of capacity cost, {gpus} average"
+        if of_cost and share
+        else f"{gpus} average",
     )
 
 
