@@ -177,9 +177,15 @@ class TierFacts:
 # What comes first is what a phone shows without scrolling sideways.
 _COLUMNS = (
     Column("tier", "Tier"),
-    Column("free_gpus", "Free", Format.GPU_HOURS, "GPUs", "average of the newest hour"),
+    Column("free_gpus", "Free now", Format.GPU_HOURS, "GPUs", "average of the newest hour"),
     Column("capacity_gpus", "Capacity", Format.GPU_HOURS, "GPUs", "average of the newest hour"),
-    Column("allocation_ratio", "Allocated", Format.RATIO, "%", "allocated ÷ capacity"),
+    Column(
+        "allocation_ratio",
+        "Allocated now",
+        Format.RATIO,
+        "%",
+        "allocated ÷ capacity, of the newest hour",
+    ),
     WAITING_GPUS,
     Column("queue_p50_seconds", "Queue p50", Format.SECONDS, "", "from created to bound"),
     Column("queue_p95_seconds", "Queue p95", Format.SECONDS, "", "from created to bound"),

@@ -267,10 +267,8 @@ def unused_figure(scope: TeamScope, *, of_cost: bool = False) -> KeyFigure:
         whole if of_cost else share,
         exact=f"{money(cost.unused):f} of {money(cost.known):f} {cost.currency}, without energy",
         href=href("waste", scope.query) or "",
-        # The waterfall's word: the page of costs adds energy, and hours without metrics.
-        note=f"{share} of capacity cost, {gpus} average"
-        if of_cost and share
-        else f"{gpus} average",
+        # The page of costs adds energy, and hours without metrics.
+        note=f"{share} without energy, {gpus}" if of_cost and share else f"{gpus} average",
     )
 
 
