@@ -74,6 +74,25 @@ def test_a_cell_brings_the_head_of_its_column_along() -> None:
     ]
 
 
+def test_a_phone_shows_the_leading_columns_or_those_that_are_named_and_the_sorted_one() -> None:
+    more = Column("team", "Team")
+    wide = replace(table(*(row(f"p{n}") for n in range(12))), columns=[*COLUMNS, more])
+    named = replace(wide, on_phone=("name", "team"))
+    by_team = replace(wide, sorted_by="-team")
+    assert [shown_on_phone(one) for one in (table(row("a")), wide, named, by_team)] == [
+        [True] * 4,
+        [True] * 4 + [False],
+        [True, False, False, False, True],
+        [True, True, True, False, True],
+    ]
+    assert body(wide).count("data-more") == len(wide.rows)
+    assert (table(row("a")).more_text, wide.more_text) == ("", "All 12 rows, 5 columns")
+
+
+def shown_on_phone(one: Table) -> list[bool]:
+    return [not head.is_more for head in one.headings()]
+
+
 def test_a_file_has_the_rows_and_the_total_in_full() -> None:
     text = csv_text(table(row("a"), row("b", 1), total=row("Total")))
     assert text.split("\r\n") == [

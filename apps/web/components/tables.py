@@ -365,8 +365,10 @@ class Table:
     def _more(self) -> frozenset[str]:
         """Return the columns that a phone shows on demand; never the one it is sorted by."""
         shown = [column.key for column in self.shown_columns]
-        first = set(self.on_phone or shown[:_PHONE_COLUMNS]) | {self.sorted_by.removeprefix("-")}
-        return frozenset(shown[1:]) - first
+        first = list(self.on_phone or shown[:_PHONE_COLUMNS])
+        if (by := self.sorted_by.removeprefix("-")) and by not in first:
+            first[-1] = by
+        return frozenset(shown[1:]) - set(first)
 
     def _direction(self, column: Column) -> str:
         """Return what `aria-sort` says of a column; empty for those it is not sorted by."""
