@@ -110,10 +110,10 @@ def texts(amounts: Sequence[int | None], currency: str, *, digits: int | None = 
     """
     digits = minor_digits(currency) if digits is None else digits
     priced = iter(cents([amount for amount in amounts if amount is not None], digits=digits))
-    return [UNPRICED if amount is None else _printed(next(priced)) for amount in amounts]
+    return [UNPRICED if amount is None else _formatted(next(priced)) for amount in amounts]
 
 
-def _printed(amount: Decimal) -> str:
+def _formatted(amount: Decimal) -> str:
     return f"{amount:,}".replace("-", _MINUS)
 
 
@@ -135,7 +135,7 @@ def cells(
     sums = texts([_sum(row) for row in rows], currency, digits=digits)
     grid = [_adding_up(whole, row, digits) for whole, row in zip(sums, rows, strict=True)]
     return [
-        (whole, [UNPRICED if n is None else _printed(Decimal(n).scaleb(-digits)) for n in line])
+        (whole, [UNPRICED if n is None else _formatted(Decimal(n).scaleb(-digits)) for n in line])
         for whole, line in zip(sums, grid, strict=True)
     ]
 
