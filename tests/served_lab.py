@@ -1,10 +1,12 @@
 """A lab served from a thread of the test, for whoever talks to it as a client."""
 
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 
+from simulator.catalog import catalog_yaml
 from simulator.clock import PinnedClock
 from simulator.fleet import DAY
 from simulator.scenarios.base import Scenario
@@ -26,6 +28,11 @@ def scenario_of(name: str, now: float) -> Scenario:
 def _scenario_of(name: str, midnight: int) -> Scenario:
     # Of the time, scenarios take the day alone.
     return load(name, now=midnight)
+
+
+def reference_catalog(port: int) -> str:
+    """Return the catalog that fits a lab of the reference scenario on a port of 127.0.0.1."""
+    return catalog_yaml(scenario_of("reference", time.time()), url=f"http://127.0.0.1:{port}")
 
 
 @contextmanager

@@ -11,6 +11,7 @@ import pytest
 
 from tests.gate import Gate, gate
 from tests.portal import Portal, counted, portal
+from tests.served_lab import reference_catalog
 from tests.servers import accepts, free_port
 
 pytestmark = pytest.mark.django_db
@@ -40,7 +41,7 @@ def staged(folder: Path, broker: str) -> Iterator[tuple[Portal, Gate]]:
             "manage", "lab", "serve", "--scenario", "reference", "--port", str(port), log="lab.log"
         )
         made.wait_for(lambda: accepts(port), "the lab")
-        catalog = made.manage("lab", "catalog", "--scenario", "reference", "--port", str(port))
+        catalog = reference_catalog(port)
         path = folder / "catalog.yaml"
         path.write_text(catalog.replace(f"http://127.0.0.1:{port}", door.url, 1))
         made.manage("load_catalog", str(path))
@@ -69,16 +70,9 @@ def facts_are_those_of_the_reference(made: Portal) -> None:
     assert amounts == pytest.approx([32, 32, 17.2, 3.8, 11.0], rel=1e-3)
 
 
-def test_a_worker_collects_the_closed_hour(stage: tuple[Portal, Gate]) -> None:
-    made, door = stage
-    door.opened.set()
-    made.start(*BEAT, log="beat.log")
-    made.start(*WORKER, log="worker.log")
-    made.wait_for(lambda: counted(made.rows(COMPLETE)) > 0, "a complete hour")
-    facts_are_those_of_the_reference(made)
-
-
-def test_an_hour_whose_worker_was_killed_is_brought_back(stage: tuple[Portal, Gate]) -> None:
+def test_the_closed_hour_is_collected_also_when_its_worker_was_killed(
+    stage: tuple[Portal, Gate],
+) -> None:
     made, door = stage
     made.start(*BEAT, log="beat.log")
     worker = made.start(*WORKER, log="worker.log")
