@@ -17,16 +17,19 @@ T = TypeVar("T")
 
 _SHARED = "fills_the_database"
 _UPON = "fills_it_upon"
+_EARLY = "takes_long_to_fill_it"
 _open: list[pytest.FixtureRequest] = []
 _EMPTYING = {"transactional_db", "live_server"}
 
 
-def shared(make: Callable[..., Any], *, upon: str = "") -> Any:
+def shared(make: Callable[..., Any], *, upon: str = "", early: bool = False) -> Any:
     """Return a fixture that fills the database once for a module.
 
     Each test's own transaction nests in this one, so what a test changes is undone after it. Rows
     that the test holds are not: hand it a copy. A module shares one world, and others only `upon`
     it: `make` takes what that fixture gave. Tests of less run before it is made (`least_first`).
+    The tests of a world that takes long to make are for the beginning (`early`): of the last ones
+    of a process others take some, and would make it again.
     """
 
     def made(
@@ -47,6 +50,7 @@ def shared(make: Callable[..., Any], *, upon: str = "") -> Any:
 
     setattr(made, _SHARED, 2 if upon else 1)
     setattr(made, _UPON, upon)
+    setattr(made, _EARLY, early)
     return pytest.fixture(scope="module")(made)
 
 
@@ -109,11 +113,14 @@ def close_others(item: pytest.Item) -> None:
 
 
 def least_first(items: list[pytest.Item]) -> None:
-    """Put the tests of a shared world after those of their module that begin with less."""
+    """Put the tests of a shared world after those of their module that begin with less.
+
+    Those of worlds that take long come first of all.
+    """
     parts: dict[tuple[str, bool], int] = {}
     for item in items:
         parts.setdefault(_part(item), len(parts))
-    items.sort(key=lambda item: (parts[_part(item)], _shares(item)))
+    items.sort(key=lambda item: (not _is_early(item), parts[_part(item)], _shares(item)))
 
 
 def _part(item: pytest.Item) -> tuple[str, bool]:
@@ -126,6 +133,10 @@ def _part(item: pytest.Item) -> tuple[str, bool]:
 
 def _shares(item: pytest.Item) -> int:
     return max((getattr(one.func, _SHARED, 0) for one in _definitions(item)), default=0)
+
+
+def _is_early(item: pytest.Item) -> bool:
+    return any(getattr(one.func, _EARLY, False) for one in _definitions(item))
 
 
 def _definitions(item: pytest.Item) -> list[Any]:

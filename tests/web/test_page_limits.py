@@ -151,7 +151,7 @@ def measured(page: Page) -> Measured:
     return Measured(wide=wide, small=small, **found)
 
 
-_campus = shared(fill_campus_portal)
+_campus = shared(fill_campus_portal, early=True)
 
 
 @pytest.fixture

@@ -252,7 +252,7 @@ TASKS = (
     ),
 )
 
-_campus = shared(fill_campus_portal)
+_campus = shared(fill_campus_portal, early=True)
 
 
 @pytest.fixture(scope="module")
