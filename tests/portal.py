@@ -100,14 +100,25 @@ class Portal:
         )
 
     def close(self) -> None:
+        """End all processes at once: each takes some seconds."""
         for process in self.processes:
-            stop(process)
+            _send(process, signal.SIGTERM)
+        for process in self.processes:
+            _wait_for_end(process)
 
 
 def stop(process: subprocess.Popen[bytes], how: signal.Signals = signal.SIGTERM) -> None:
     """End a process that the test started, and wait for its end."""
+    _send(process, how)
+    _wait_for_end(process)
+
+
+def _send(process: subprocess.Popen[bytes], how: signal.Signals) -> None:
     if process.poll() is None:
         process.send_signal(how)
+
+
+def _wait_for_end(process: subprocess.Popen[bytes]) -> None:
     try:
         process.wait(_STOP_SECONDS)
     except subprocess.TimeoutExpired:
