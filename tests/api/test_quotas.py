@@ -12,6 +12,7 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from apps.clusters.models import ObservedObject, WatchCoverage
+from apps.operations.selectors.portal_figures import quota_figures
 from apps.quotas.models import Budget
 from apps.usage.domain.columns import utc_text
 from tests.api.conftest import Read, client_of
@@ -116,6 +117,20 @@ def test_budgets_in_money_are_for_who_sees_the_team(limited: Portal, read: Read)
         ("gpu_hours", 1000.0),
     ]
     assert [row["unit"] for row in read("budgets", user=limited.dan)["results"]] == ["gpu_hours"]
+
+
+def test_series_of_quotas_are_what_the_api_says(limited: Portal, read: Read) -> None:
+    west, _ = limited.clusters
+    WatchCoverage.objects.create(cluster=west, start=BEGINNING, end=timezone.now())
+    found = {name: dict(samples) for name, samples in quota_figures(timezone.now()).items()}
+    quotas = [row for row in read("quotas")["results"] if row["effective"]]
+    assert quotas
+    for row in quotas:
+        of = (row["team"], row["key"].removeprefix("requests."))
+        assert found["gpuportal_team_quota_limit"][of] == row["hard"]
+        assert found["gpuportal_team_quota_used"][of] == row["used"]
+        assert found["gpuportal_team_quota_usage_ratio"][of] == row["saturation_ratio"]
+    assert {len(found[f"gpuportal_team_quota_{one}"]) for one in ("limit", "used")} == {len(quotas)}
 
 
 def test_the_range_of_an_end_is_read_of_the_budgets_of_a_page_alone(limited: Portal) -> None:

@@ -1,22 +1,26 @@
 """The portal's figures as series: what Prometheus reads of an hour is what the API says of it."""
 
 from collections import defaultdict
+from collections.abc import Mapping
 from copy import deepcopy
 from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
 from django.test import Client
+from django.utils import timezone
 
-from apps.accounts.models import User
+from apps.accounts.models import Team, User
 from apps.clusters.domain.window import Window
 from apps.clusters.models import Cluster, WatchCoverage
 from apps.costs.models import Price
 from apps.costs.services import price_hours
 from apps.fairness.services import compute_hours
 from apps.operations.selectors.portal_figures import FIGURES, QUOTAS, portal_figures, quota_figures
+from apps.quotas.models import Budget
 from apps.usage.models import CollectionWindow
 from tests.costs.portal import make_priced
+from tests.factories import BEGINNING
 from tests.worlds import shared
 
 _HOUR = timedelta(hours=1)
@@ -52,11 +56,14 @@ class Api:
         query = {
             "start": self._hour.start.isoformat(),
             "end": self._hour.end.isoformat(),
-            "page_size": "500",
             **({"group_by": group_by} if group_by else {}),
             **asked,
         }
-        answer = self._client.get(f"/api/v1/{path}", query)
+        return self.now(path, query)
+
+    def now(self, path: str, query: Mapping[str, str]) -> list[dict[str, Any]]:
+        """Return what is told without a window."""
+        answer = self._client.get(f"/api/v1/{path}", {"page_size": "500", **query})
         assert answer.status_code == 200, answer.content
         found: list[dict[str, Any]] = answer.json()["results"]
         return found
@@ -135,6 +142,24 @@ def test_unmet_fair_share_is_that_of_the_api(hour: Window, api: Api) -> None:
     entitled = of(hour, "gpuportal_team_entitlement_gpus")
     unmet = of(hour, "gpuportal_team_unmet_fair_share_gpus")
     assert {key: (entitled[key], unmet[key]) for key in unmet} == expected
+
+
+def test_series_of_budgets_are_what_the_api_says(
+    hour: Window, api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    team = Team.objects.get(name="vision")
+    for given in ({"gpu_hours": 1000.0}, {"money": "20000", "currency": "USD"}):
+        Budget.objects.create(team=team, period="month", valid_from=BEGINNING, **given)
+    # Budgets are told as of now: here in the last hour of a month, where their period still runs.
+    at = hour.end - _HOUR / 2
+    monkeypatch.setattr(timezone, "now", lambda: at)
+    rows = {(r["team"], "month", r["unit"]): r for r in api.now("budgets", {})}
+    assert {unit for _, _, unit in rows} == {"gpu_hours", "USD"}
+    found = {name: dict(samples) for name, samples in quota_figures(at).items()}
+    rates = {of: row["burn_rate"] for of, row in rows.items()}
+    used = {of: row["used"] / row["allowance"] for of, row in rows.items()}
+    assert found["gpuportal_team_budget_burn_rate"] == pytest.approx(rates)
+    assert found["gpuportal_team_budget_used_ratio"] == pytest.approx(used)
 
 
 def test_each_cluster_tells_its_own_newest_hour(hour: Window) -> None:
