@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import textwrap
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -201,6 +202,20 @@ def test_commands_are_those_of_the_image_and_of_the_portal(objects: list[Manifes
                 assert all(word.partition("=")[0] in image for word in command), name
             if command[:1] == ["celery"]:
                 assert command[1:3] in (["--app=gpuportal", "worker"], ["--app=gpuportal", "beat"])
+
+
+def test_the_documented_patch_leads_migrations_past_pgbouncer(tmp_path: Path) -> None:
+    document = (ROOT / "docs/how-to/install-in-kubernetes.md").read_text(encoding="utf-8")
+    words = document[document.index("## Use PgBouncer") :]
+    words = words[words.index("    patches:") : words.index("In the chart")]
+    folder = overlay_of(["exports-volume"], tmp_path.resolve())
+    with (folder / "kustomization.yaml").open("a", encoding="utf-8") as file:
+        file.write(textwrap.dedent(words))
+    (job,) = named(rendered(folder), "Job").values()
+    check([job], VERSIONS[0])
+    (container,) = job["spec"]["template"]["spec"]["containers"]
+    given = {one["name"]: one["value"] for one in container["env"]}
+    assert given.keys() == {"DATABASE_URL_FILE", "GPUPORTAL_PGBOUNCER"}
 
 
 def test_settings_know_every_variable(objects: list[Manifest]) -> None:
