@@ -33,7 +33,7 @@ WORKDIR /srv/gpuportal
 COPY --from=packages /opt/venv /opt/venv
 COPY --from=front-end /build/node_modules node_modules
 COPY manage.py gunicorn.conf.py LICENSE ./
-COPY scripts scripts
+COPY scripts/healthcheck.py scripts/
 COPY gpuportal gpuportal
 COPY templates templates
 COPY static static

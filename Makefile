@@ -23,7 +23,7 @@ ifndef TOGETHER
 .NOTPARALLEL:
 endif
 .PHONY: help python runtime setup programs validator demo run test test-sqlite lint types contracts dead \
-	migrations templates static check check-full fix truths pictures bench lock secrets bundle release clean
+	migrations templates static check check-full fix truths pictures bench lock image secrets bundle release clean
 
 help: ## Say what there is
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -131,6 +131,9 @@ lock: setup ## Write the pinned lists again, with hashes (UPGRADE=--upgrade take
 	$(COMPILE) requirements-dev.in -c requirements.txt -o requirements-dev.txt
 	$(COMPILE) --no-annotate scripts/node.in -o scripts/node.txt
 	$(COMPILE) --no-annotate tests/costs/focus_validator.in -o $(VALIDATOR_PINS)
+
+image: programs ## Build the image from a Debian base and run it read-only (needs root and buildah)
+	$(POSTGRESQL) $(BIN)/python -m tests.image
 
 secrets: python ## Write the secrets of docker-compose.yml to var/secrets
 	@$(PYTHON) scripts/make_secrets.py
