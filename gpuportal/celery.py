@@ -7,6 +7,9 @@ import tempfile
 from celery import Celery
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "gpuportal.settings")
+# `migrate` and `manage.py check` make Django's checks. They load every page and answer of the API:
+# 30 MB, in each worker, for nothing.
+os.environ.setdefault("CELERY_SKIP_CHECKS", "yes")
 if "worker" in sys.argv[1:] and os.environ.get("GPUPORTAL_METRICS_PORT"):
     # Before the first metric is made: a worker forks, and its parent answers for its children.
     os.environ["PROMETHEUS_MULTIPROC_DIR"] = tempfile.mkdtemp(prefix="gpuportal-metrics-")

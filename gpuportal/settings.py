@@ -9,9 +9,7 @@ from csp.constants import SELF
 from django.core.exceptions import ImproperlyConfigured
 
 from gpuportal import env
-from gpuportal.env import bound_sessions, database
-from gpuportal.sentinel import SCHEME as SENTINEL
-from gpuportal.sentinel import SentinelUrl
+from gpuportal.env import SENTINEL, SentinelUrl, bound_sessions, database
 from gpuportal.single_sign_on import single_sign_on
 from gpuportal.telemetry.logs import logging_settings
 from gpuportal.telemetry.tracing import start_sentry

@@ -9,7 +9,7 @@ from celery import Celery
 from django.core.cache.backends.redis import RedisCache
 from django.core.exceptions import ImproperlyConfigured
 
-from gpuportal.sentinel import SentinelUrl
+from gpuportal.env import SentinelUrl
 from tests.servers import temporary_redis, temporary_sentinel
 
 _PASSWORD = "sentinels-own"

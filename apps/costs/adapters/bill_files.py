@@ -5,17 +5,17 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import BinaryIO
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
-from apps.costs.domain.bills.charges import BillRefused, Cells, NumberedRows, refused
-from apps.costs.domain.bills.focus_charges import READ
+from apps.costs.domain.bills.charges import (
+    EXPORT_AGAIN,
+    BillRefused,
+    Cells,
+    NumberedRows,
+    refused,
+)
 
 _PARQUET = b"PAR1"
 _ZIPPED = (b"\x1f\x8b", b"PK\x03\x04")
-_ROWS_AT_ONCE = 10_000
 _LONGEST_CELL = 1_000_000  # Tags of a cloud take many kilobytes; Python's own limit is 128.
-_DO = "Export the file again as CSV (UTF-8) or Parquet."
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +36,12 @@ def open_bill(binary: BinaryIO) -> BillFile:
     start = binary.read(4)
     binary.seek(0)
     if start.startswith(_ZIPPED):
-        raise BillRefused(f"The file is compressed, or a workbook. {_DO}")
+        raise BillRefused(f"The file is compressed, or a workbook. {EXPORT_AGAIN}")
     if start == _PARQUET:
-        return _parquet(binary)
+        # Arrow takes 37 MB: only where such a file is read.
+        from apps.costs.adapters.parquet import open_parquet
+
+        return BillFile("parquet", *open_parquet(binary))
     return _csv(_texts(binary))
 
 
@@ -48,13 +51,13 @@ def _texts(binary: BinaryIO) -> Iterator[str]:
         try:
             yield line.decode("utf-8-sig" if number == 1 else "utf-8")
         except UnicodeDecodeError:
-            raise refused(number, f"the text is not UTF-8. {_DO}") from None
+            raise refused(number, f"the text is not UTF-8. {EXPORT_AGAIN}") from None
 
 
 def _csv(texts: Iterator[str]) -> BillFile:
     first = next(texts, "")
     if not first.strip():
-        raise refused(1, f"the head is empty. {_DO}")
+        raise refused(1, f"the head is empty. {EXPORT_AGAIN}")
     semicolons = first.count(";") > first.count(",")
     delimiter = ";" if semicolons else ","
     head = [name.strip() for name in next(csv.reader([first], delimiter=delimiter))]
@@ -78,32 +81,6 @@ def _csv_rows(texts: Iterator[str], delimiter: str, width: int) -> Iterator[tupl
                     )
                 yield line, cells
     except csv.Error as error:
-        raise refused(starts, f"the CSV is broken ({error}). {_DO}") from None
+        raise refused(starts, f"the CSV is broken ({error}). {EXPORT_AGAIN}") from None
     finally:
         csv.field_size_limit(limit)
-
-
-def _parquet(binary: BinaryIO) -> BillFile:
-    try:
-        file = pq.ParquetFile(binary)
-    except pa.ArrowException as error:
-        raise BillRefused(f"The Parquet file is broken ({_first_line(error)}). {_DO}") from None
-    columns = [name for name in file.schema_arrow.names if name in READ]
-    return BillFile("parquet", columns, _parquet_rows(file, columns))
-
-
-def _parquet_rows(file: pq.ParquetFile, columns: list[str]) -> Iterator[tuple[int, Cells]]:
-    row = 0
-    try:
-        for batch in file.iter_batches(_ROWS_AT_ONCE, columns=columns):
-            for cells in zip(*(batch.column(name).to_pylist() for name in columns), strict=True):
-                row += 1
-                yield row, cells
-    except pa.ArrowException as error:
-        raise refused(
-            row + 1, f"the Parquet file is broken ({_first_line(error)}). {_DO}"
-        ) from None
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).splitlines() or [""])[0][:200]

@@ -3,16 +3,12 @@
 import re
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, tzinfo
-from decimal import Decimal
 from functools import lru_cache
 from itertools import islice
 from tempfile import TemporaryDirectory, TemporaryFile
 from typing import Any, BinaryIO
 from zoneinfo import ZoneInfo
 
-import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
 import xlsxwriter
 from xlsxwriter.format import Format
 from xlsxwriter.workbook import Workbook
@@ -24,7 +20,6 @@ from apps.costs.domain.files import (
     CostFile,
     FileColumn,
     FileFormat,
-    FileRow,
     check_row_count,
     scaled_text,
 )
@@ -42,11 +37,6 @@ _PRECISION = (
 )
 _TIMES = "Periods are local to {}; other times are UTC."
 _CellWriter = Callable[[int, int, Any], object]
-# Rows become Arrow columns soon, where they take a tenth of the memory; readers like large groups.
-_PARQUET_ROWS_AT_A_TIME = 10_000
-_BATCHES_IN_GROUP = 10
-# An int64 has 19 digits; times a decimal of d digits Arrow makes them 19 + d + 1 + 1.
-_INT64_DIGITS = 19
 
 
 def csv_parts(file: CostFile, *, bom: bool = False, with_notes: bool = True) -> Iterator[bytes]:
@@ -185,79 +175,6 @@ def _write_notes(book: Workbook, file: CostFile) -> None:
         sheet.write_string(row, 1, text)
 
 
-def write_parquet(file: CostFile, out: BinaryIO, *, floats: bool = False) -> None:
-    """Write a file in groups of 100,000 rows; one group is in memory at a time.
-
-    Amounts are decimals of their column's digits. With `floats` they are doubles, as readers of
-    FOCUS expect (its validator refuses decimals); what a double cannot hold is beyond 1e-15 of it.
-    The notes are in the schema's metadata, keys prefixed `gpuportal.`.
-    """
-    metadata = {f"gpuportal.{name}": text for name, text in file.notes.texts().items()}
-    schema = pa.schema(
-        [pa.field(column.name, _arrow_type(column, floats=floats)) for column in file.columns],
-        metadata={"gpuportal.title": file.title, **metadata},
-    )
-    with pq.ParquetWriter(out, schema, compression="zstd") as writer:
-        for group in _row_groups(file, schema, floats=floats):
-            writer.write_table(group)
-
-
-def _row_groups(file: CostFile, schema: pa.Schema, *, floats: bool) -> Iterator[pa.Table]:
-    rows = iter(file.rows)
-    batches: list[pa.RecordBatch] = []
-    while part := list(islice(rows, _PARQUET_ROWS_AT_A_TIME)):
-        batches.append(_record_batch(part, file.columns, schema, floats=floats))
-        if len(batches) == _BATCHES_IN_GROUP:
-            yield pa.Table.from_batches(batches, schema)
-            batches = []
-    if batches:
-        yield pa.Table.from_batches(batches, schema)
-
-
-def _record_batch(
-    rows: Sequence[FileRow], columns: Sequence[FileColumn], schema: pa.Schema, *, floats: bool
-) -> pa.RecordBatch:
-    arrays = [
-        _arrow_array(cells, column, floats=floats)
-        for cells, column in zip(zip(*rows, strict=True), columns, strict=True)
-    ]
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)
-
-
-def _arrow_type(column: FileColumn, *, floats: bool) -> Any:
-    match column.kind:
-        case CellType.TEXT:
-            return pa.string()
-        case CellType.WHOLE:
-            return pa.int64()
-        case CellType.SCALED:
-            return pa.float64() if floats else _arrow_decimal(column.digits)
-        case CellType.RATIO:
-            return pa.float64()
-        case CellType.FLAG:
-            return pa.bool_()
-        case CellType.INSTANT | CellType.PERIOD:
-            return pa.timestamp("us", tz="UTC")
-
-
-def _arrow_decimal(digits: int) -> Any:
-    return pa.decimal128(_INT64_DIGITS + digits, digits)
-
-
-def _arrow_array(cells: Sequence[Any], column: FileColumn, *, floats: bool) -> Any:
-    if column.kind is not CellType.SCALED:
-        return pa.array(cells, _arrow_type(column, floats=floats))
-    whole = pa.array(cells, pa.int64())
-    if floats:
-        # Up to 2^53 both numbers are exact, so this is the double that a reader of the CSV gets.
-        return pc.divide(pc.cast(whole, pa.float64(), safe=False), 10.0**column.digits)
-    step = pa.scalar(
-        Decimal(1).scaleb(-column.digits), pa.decimal128(column.digits + 1, column.digits)
-    )
-    made = pc.multiply(pc.cast(whole, pa.decimal128(_INT64_DIGITS, 0)), step)
-    return pc.cast(made, _arrow_decimal(column.digits))
-
-
 def write(file: CostFile, format_: FileFormat, out: BinaryIO, *, bom: bool = False) -> None:
     """Write `file` to `out`, which has to be seekable for XLSX; `bom` is for CSV alone.
 
@@ -272,6 +189,9 @@ def write(file: CostFile, format_: FileFormat, out: BinaryIO, *, bom: bool = Fal
         case FileFormat.XLSX:
             write_xlsx(file, out)
         case FileFormat.PARQUET | FileFormat.FOCUS_PARQUET:
+            # Arrow takes 37 MB: in those processes alone that write or read such a file.
+            from apps.costs.adapters.parquet import write_parquet
+
             write_parquet(file, out, floats=format_.is_focus)
 
 

@@ -10,6 +10,7 @@ from enum import StrEnum
 from apps.costs.domain.costing import units
 
 NO_SKU = "(no SKU)"
+EXPORT_AGAIN = "Export the file again as CSV (UTF-8) or Parquet."
 LONGEST_SKU = 300
 MOST_DAYS = 3700
 """A charge of more than ten years is a typing error, and would spread over as many rows."""
