@@ -16,6 +16,8 @@ if "worker" in sys.argv[1:] and os.environ.get("GPUPORTAL_METRICS_PORT"):
 
 app = Celery("gpuportal")
 app.config_from_object("django.conf:settings", namespace="CELERY")
-app.autodiscover_tasks()
+if "beat" not in sys.argv[1:]:
+    # Beat sends tasks by their names, and needs none of the code behind them.
+    app.autodiscover_tasks()
 
 from gpuportal.telemetry import tasks  # noqa: E402, F401 - makes metrics, and connects itself

@@ -9,7 +9,7 @@ from functools import partial
 from django.db import models
 from django.db.models import F, Q
 
-from apps.fairness.domain.measures import HourState
+from apps.fairness.domain.hour_state import HourState
 from apps.usage.models import Daily, Hourly, dimension
 
 _dimension = partial(dimension, related_name="+")

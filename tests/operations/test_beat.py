@@ -10,8 +10,8 @@ from celery import Celery
 from django.db import DatabaseError
 
 from apps.accounts.services.process_leases import LEASE_SECONDS, ProcessLeases
+from apps.operations.beat import CHECK_SECONDS, DatabaseScheduler
 from apps.operations.models import ScheduledRun
-from apps.operations.services.beat import CHECK_SECONDS, DatabaseScheduler
 
 pytestmark = pytest.mark.django_db
 

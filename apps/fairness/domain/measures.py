@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from functools import cached_property
 from typing import NamedTuple
 
@@ -27,19 +26,6 @@ from apps.usage.domain.amounts import NANO
 
 NanoGpuHours = npt.NDArray[np.int64]
 """Nano-GPU-hours (1e-9 GPU-hours)."""
-
-
-class HourState(StrEnum):
-    """How much is known of a tier in an hour; nothing is judged in a `missing` one.
-
-    An hour is missing when one cluster of the tier lacks facts or demand. Entitlements are for all
-    clusters together: without one cluster, teams that hold GPUs there would seem to hold none.
-    Demand is watched, or estimated from series; allocation never stands in for it.
-    """
-
-    COMPLETE = "complete"
-    PARTIAL = "partial"
-    MISSING = "missing"
 
 
 @dataclass(frozen=True)

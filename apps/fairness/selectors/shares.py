@@ -12,7 +12,7 @@ from apps.accounts.selectors import team_names
 from apps.clusters.domain.tiers import UNASSIGNED
 from apps.clusters.domain.window import Window, day_of, day_start
 from apps.clusters.selectors import report
-from apps.fairness.domain.measures import HourState
+from apps.fairness.domain.hour_state import HourState
 from apps.fairness.models import (
     TeamFairnessDay,
     TeamFairnessHour,

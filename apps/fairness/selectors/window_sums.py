@@ -14,7 +14,7 @@ from django.db.models import Count, Q, QuerySet, Sum
 from apps.clusters.domain.window import Window, hour_floor
 from apps.clusters.models import Tier
 from apps.clusters.selectors import report
-from apps.fairness.domain.measures import HourState
+from apps.fairness.domain.hour_state import HourState
 from apps.fairness.domain.team_table import (
     TABLE_COLUMNS,
     TeamTable,

@@ -18,8 +18,8 @@ from django.db.models.query import QuerySet
 from apps.clusters.domain.window import HOUR_SECONDS, Window, day_of, day_window
 from apps.clusters.models import Cluster, Tier
 from apps.clusters.selectors import report
+from apps.fairness.domain.hour_state import HourState
 from apps.fairness.domain.measures import (
-    HourState,
     Measured,
     NanoSums,
     TierSlots,

@@ -14,7 +14,7 @@ from django.db.models.functions import Coalesce
 
 from apps.clusters.domain.window import Window
 from apps.clusters.models import Cluster, UnixSeconds, holds_after
-from apps.fairness.domain.measures import HourState
+from apps.fairness.domain.hour_state import HourState
 from apps.fairness.services.demand import DemandSources, demand_sources, digest, unknown_tiers
 from apps.quotas.models import Entitlement
 from apps.usage.domain.collection import CollectionState
