@@ -250,7 +250,7 @@ _FILE_OF_WINDOW = (FileFormat.CSV, FileFormat.XLSX, FileFormat.PARQUET)
 def cost_explorer(request: PageRequest) -> HttpResponseBase:
     reading, asked = cost_session(request), query_of(request.GET)
     found = explorer.costs_of(reading, asked)
-    tabs = tab_bar(request, COST_TABS, name="Cost")
+    tabs = tab_bar(request, COST_TABS, name="Cost tables")
     tables: list[Table] = []
     if tabs.chosen == "groups":
         tables = explorer.group_tables(found, asked, reading)
