@@ -26,7 +26,7 @@ def written(rows: int, folder: Path) -> Iterator[Figure]:
         yield at_most(f"{title}: peak memory", ours["peak_mib"], MOST_MIB, "MiB")
     url = f"sqlite:///{folder / 'exports.db'}"
     manage("migrate", "--verbosity", "0", DATABASE_URL=url)
-    worker("exports_world", rows, DATABASE_URL=url)
+    worker("exports_data", rows, DATABASE_URL=url)
     for name in ("csv", "parquet"):
         found = worker("exports", "stored", name, rows, DATABASE_URL=url)
         title = f"{rows:,} rows of a year, from SQLite as {name}"

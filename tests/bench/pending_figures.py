@@ -21,7 +21,7 @@ def waited(nodes: int, waiting: int, folder: Path) -> Iterator[Figure]:
 
 def _on(url: str, nodes: int, waiting: int) -> Iterator[Figure]:
     manage("migrate", "--verbosity", "0", DATABASE_URL=url)
-    found = worker("waiting", nodes, waiting, DATABASE_URL=url)
+    found = worker("pending", nodes, waiting, DATABASE_URL=url)
     size = f"{DATABASES[found['database']]}: {waiting:,} pods wait on {nodes:,} nodes"
     most = MOST_REFRESH_SECONDS
     yield at_most(

@@ -1,7 +1,10 @@
 """The bench's own truth: a fleet that is what it says, and checks that notice what is wrong."""
 
+import re
 from dataclasses import replace
+from importlib.util import find_spec
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 
@@ -166,3 +169,10 @@ def test_a_figure_holds_on_its_target_and_not_beyond() -> None:
     assert not at_most("a", 1.51, 1.5, "×").holds
     assert at_least("a", 10, 10, "×").holds
     assert replace(at_least("a", 9.9, 10, "×"), name="b").holds is False
+
+
+def test_each_measurement_that_is_started_is_there() -> None:
+    texts = (path.read_text(encoding="utf-8") for path in Path(__file__).parent.glob("*.py"))
+    started = {name for text in texts for name in re.findall(r'\bworker\(\s*"(\w+)"', text)}
+    assert len(started) > 10
+    assert {name for name in started if find_spec(f"tests.bench.{name}") is None} == set()
