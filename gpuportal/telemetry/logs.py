@@ -7,6 +7,8 @@ from typing import Any
 REQUEST_ID: ContextVar[str] = ContextVar("request_id", default="")
 """The id of the web request; a task has that of the request which sent it."""
 TASK_ID: ContextVar[str] = ContextVar("task_id", default="")
+PROBES = frozenset(("/livez", "/readyz"))
+"""Addresses that machines ask every few seconds."""
 _PLAIN = "%(asctime)s %(levelname)s %(name)s %(message)s"
 
 
@@ -17,6 +19,14 @@ class ContextFilter(logging.Filter):
         record.request_id = REQUEST_ID.get() or None
         record.task_id = TASK_ID.get() or None
         return True
+
+
+class NoProbes(logging.Filter):
+    """Leaves out that a probe was answered 503, which happens every few seconds of an update."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        request = getattr(record, "request", None)
+        return getattr(request, "path_info", "") not in PROBES
 
 
 def logging_settings(form: str, level: str) -> dict[str, Any]:
@@ -34,7 +44,10 @@ def logging_settings(form: str, level: str) -> dict[str, Any]:
         "version": 1,
         "disable_existing_loggers": False,
         "formatters": {form: formatters[form]},
-        "filters": {"context": {"()": "gpuportal.telemetry.logs.ContextFilter"}},
+        "filters": {
+            "context": {"()": "gpuportal.telemetry.logs.ContextFilter"},
+            "no-probes": {"()": "gpuportal.telemetry.logs.NoProbes"},
+        },
         "handlers": {
             "console": {
                 "class": "logging.StreamHandler",
@@ -44,5 +57,9 @@ def logging_settings(form: str, level: str) -> dict[str, Any]:
         },
         "root": {"handlers": ["console"], "level": level},
         # At DEBUG both write whole addresses, and who knows a webhook's can post to it.
-        "loggers": {"apprise": {"level": "WARNING"}, "urllib3": {"level": "INFO"}},
+        "loggers": {
+            "apprise": {"level": "WARNING"},
+            "urllib3": {"level": "INFO"},
+            "django.request": {"filters": ["no-probes"]},
+        },
     }

@@ -10,6 +10,8 @@ from django.db.migrations.executor import MigrationExecutor
 from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed, JsonResponse
 from django.http.response import HttpResponseBase
 
+from gpuportal.telemetry.logs import PROBES
+
 _DATABASE_SECONDS = 3
 
 
@@ -22,8 +24,8 @@ class ProbeMiddleware:
 
     A kubelet asks a pod by its IP, which is no allowed host, and over HTTP, which is redirected.
     `/livez` answers while the process serves requests and asks nothing of the database; where all
-    its threads wait, that of the metrics port still answers. `/readyz`
-    asks for the database and its migrations; how fresh the data is, a metric tells.
+    its threads wait, that of the metrics port still answers. `/readyz` asks for the database and
+    its migrations; how fresh the data is, a metric tells.
     """
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
@@ -31,7 +33,7 @@ class ProbeMiddleware:
         self._readiness = Readiness(_check_database)
 
     def __call__(self, request: HttpRequest) -> HttpResponseBase:
-        if request.path_info not in {"/livez", "/readyz"}:
+        if request.path_info not in PROBES:
             return self._get_response(request)
         if request.method not in {"GET", "HEAD"}:
             return HttpResponseNotAllowed(["GET", "HEAD"])

@@ -10,13 +10,13 @@ from django.conf import settings
 from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 
-from gpuportal.telemetry.logs import REQUEST_ID
+from gpuportal.telemetry.logs import PROBES, REQUEST_ID
 from gpuportal.telemetry.metrics import REQUEST_SECONDS, REQUESTS
 
 access = logging.getLogger("gpuportal.access")
 _METHODS = frozenset(("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"))
 _ID = re.compile(r"[A-Za-z0-9._-]{8,64}")
-_UNMEASURED = frozenset(("/livez", "/readyz", "/metrics"))
+_UNMEASURED = PROBES | {"/metrics"}
 
 
 class RequestMiddleware:

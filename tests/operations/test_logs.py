@@ -7,7 +7,7 @@ import logging.config
 
 import pytest
 from django.core.exceptions import ImproperlyConfigured
-from django.test import Client
+from django.test import Client, RequestFactory
 from pytest_django import Settings
 
 from gpuportal.telemetry.logs import ContextFilter, logging_settings
@@ -66,3 +66,10 @@ def test_a_reporter_without_its_package_is_refused_in_words() -> None:
         start_traces("http://collector:4318", "web")
     start_sentry("", "production")
     start_traces("", "web")
+
+
+def test_a_probe_that_is_answered_503_makes_no_line(rf: RequestFactory) -> None:
+    log = logging.getLogger("django.request")
+    probe = logging.makeLogRecord({"request": rf.get("/readyz")})
+    page = logging.makeLogRecord({"request": rf.get("/pending/")})
+    assert (log.filter(probe), bool(log.filter(page))) == (False, True)

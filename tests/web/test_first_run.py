@@ -34,6 +34,8 @@ def progress(**values: Any) -> ClusterProgress:
         "due_hours": 10,
         "done_hours": 10,
         "failed_hours": 0,
+        "last_attempt": NOW,
+        "leased_until": None,
         "error": "",
     }
     return ClusterProgress(**(given | values))

@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from django.test import Client
+from django.utils import timezone
 
 from apps.accounts.models import User
 from apps.clusters.models import Cluster, Tier
@@ -336,6 +337,10 @@ def test_a_long_collection_shows_how_far_it_has_come_and_is_found_again(
     part = admin.get(address, headers={"HX-Request": "true"}).content.decode()
     assert f"{done + 2} of {asked} hours collected, 3 pending" in part
     assert "<html" not in part
+    assert "Collection is at a standstill" in part
+    rows.update(attempted_at=timezone.now() - timedelta(minutes=9))
+    moving = admin.get(address, headers={"HX-Request": "true"}).content.decode()
+    assert "Collection in progress" in moving
     rows.update(state="complete")
     over = admin.get(address, headers={"HX-Request": "true"}).content.decode()
     assert "Collection complete" in over

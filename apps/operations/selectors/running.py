@@ -34,15 +34,19 @@ class LoadedCatalog:
     teams: int
 
 
+_STANDSTILL = timedelta(minutes=10)
+
+
 @dataclass(frozen=True, slots=True)
 class ClusterProgress:
     """How far the collection of a cluster has come since it was first asked for.
 
     `first_hour` and `last_hour` are the oldest and newest hour ever asked for, None before that;
     `done_hours` of `due_hours` have facts. `failed_hours` have none, and `error` is that of the
-    newest of them, empty for who may not see how the portal runs. `watched_until` is up to when
-    the Kubernetes API was followed; `has_api` tells whether the catalog gives it, `collect_from`
-    from when on hours are due where it says so.
+    newest of them, empty for who may not see how the portal runs. `last_attempt` is when an hour
+    was last begun, `leased_until` up to when the newest of those under way is leased.
+    `watched_until` is up to when the Kubernetes API was followed; `has_api` tells whether the
+    catalog gives it, `collect_from` from when on hours are due where it says so.
     """
 
     cluster: str
@@ -54,12 +58,19 @@ class ClusterProgress:
     due_hours: int
     done_hours: int
     failed_hours: int
+    last_attempt: datetime | None
+    leased_until: datetime | None
     error: str
 
     @property
     def pending_hours(self) -> int:
         """Hours that were asked for and have neither facts nor failed."""
         return self.due_hours - self.done_hours - self.failed_hours
+
+    def is_moving(self, now: datetime) -> bool:
+        """Return whether an hour is being collected, or was begun in the last ten minutes."""
+        begun = self.last_attempt is not None and self.last_attempt >= now - _STANDSTILL
+        return begun or (self.leased_until is not None and self.leased_until > now)
 
 
 def loaded_catalog() -> LoadedCatalog:
@@ -93,6 +104,7 @@ def collection_progress(*, visibility: Visibility) -> list[ClusterProgress]:
 _NO_HOURS: dict[str, Any] = {
     **dict.fromkeys(("first_hour", "last_hour")),
     **dict.fromkeys(("due_hours", "done_hours", "failed_hours"), 0),
+    **dict.fromkeys(("last_attempt", "leased_until")),
 }
 
 
@@ -110,6 +122,8 @@ def _hour_totals(clusters: list[int]) -> dict[int, dict[str, Any]]:
             due_hours=Count("pk"),
             done_hours=Count("pk", filter=HAS_FACTS),
             failed_hours=Count("pk", filter=_NO_FACTS),
+            last_attempt=Max("attempted_at"),
+            leased_until=Max("lease_until"),
         )
     )
     return {

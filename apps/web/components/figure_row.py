@@ -67,9 +67,11 @@ class KeyFigure:
     missing: str = ""
     id: str = ""
 
-    def __post_init__(self) -> None:
-        if len(self.note.split()) > NOTE_WORDS:
-            raise ValueError(f"a note has {NOTE_WORDS} words at most: {self.note}")
+    @property
+    def shown_note(self) -> str:
+        """The note's first six words; names from a cluster may make it longer."""
+        words = self.note.split(" ")
+        return self.note if len(words) <= NOTE_WORDS else " ".join(words[:NOTE_WORDS]) + " …"
 
 
 @dataclass(frozen=True, slots=True)

@@ -159,7 +159,7 @@ def data_health(request: PageRequest) -> HttpResponseBase:
     reading = query_session(request)
     progress = collection_progress(visibility=reading.visibility)
     if request.htmx and request.GET.get("part") == "progress":
-        return _progress(request, progress)
+        return _progress(request, reading, progress)
     states, problem = page_query.names_from(request.GET, "state", STATES)
     healths = cluster_health.cluster_healths(
         progress,
@@ -201,6 +201,7 @@ def data_health(request: PageRequest) -> HttpResponseBase:
         verdicts=cluster_health.cluster_verdicts(judged, healths),
         tier_verdict=cluster_health.tier_verdict(judged, tier_gaps),
         under_way=cluster_health.under_way(progress),
+        is_moving=any(row.is_moving(reading.now) for row in progress),
         progress_href=_progress_href(request),
         summary=summary,
         lists_hours=_lists_hours(request, reading),
@@ -273,10 +274,13 @@ def _quality(reading: QuerySession, summary: HealthSummary) -> Quality:
     return replace(found, level="warning") if summary.troubled and found.level == "ok" else found
 
 
-def _progress(request: PageRequest, progress: Sequence[ClusterProgress]) -> HttpResponse:
+def _progress(
+    request: PageRequest, reading: QuerySession, progress: Sequence[ClusterProgress]
+) -> HttpResponse:
     """Answer with how far long work has come, alone."""
     context = {
         "under_way": cluster_health.under_way(progress),
+        "is_moving": any(row.is_moving(reading.now) for row in progress),
         "progress_href": _progress_href(request),
     }
     return render(request, "data_quality/_progress.html", context)
