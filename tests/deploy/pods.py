@@ -265,6 +265,9 @@ class Pod:
             lines.append(f"mount --bind {shlex.quote(str(folder))} {path}")
             if read_only:
                 lines.append(f"mount -o remount,bind,ro {path}")
+        if ROOT.is_relative_to("/tmp"):  # noqa: S108
+            # Programs of an environment name their Python by its path on this machine.
+            lines += [f"mkdir -p {ROOT}", f"mount --bind {WORKDIR} {ROOT}"]
         if container["securityContext"]["readOnlyRootFilesystem"]:
             lines += [f"mount -o remount,ro /{name}" for name in _LAYERED]
             lines.append("mount -o remount,bind,ro /")

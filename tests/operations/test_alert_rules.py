@@ -176,7 +176,7 @@ def test_prometheus_takes_the_rules(tmp_path: Path) -> None:
         [find("promtool"), "check", "rules", rules], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
-    assert "21 rules found" in done.stdout
+    assert "22 rules found" in done.stdout
 
 
 @pytest.mark.prometheus

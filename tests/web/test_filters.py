@@ -22,7 +22,7 @@ from tests.factories import Portal
 from tests.thinned import thinned
 from tests.web.conftest import HOURLY
 from tests.web.pages import file_of, records_of, table_links, text_of
-from tests.web.shown import tables_of
+from tests.web.shown import figures_of, tables_of
 
 SignIn = Callable[[User], Client]
 
@@ -121,8 +121,11 @@ def test_what_a_team_holds_has_no_capacity_on_filtered_pages(admin: Client) -> N
     assert not any("Capacity" in fact or "of capacity" in fact for fact in facts)
     legend = re.findall(r'<ul class="class-legend"[^>]*>(.*?)</ul>', page, re.S)[0]
     assert "Unallocated" not in legend
-    assert "No capacity in this time." in text_of(admin, f"/?{HOURLY}&team=vision")
-    assert "No capacity in this time." not in text_of(admin, f"/?{HOURLY}&tier=gold")
+    of_team = figures_of(text_of(admin, f"/?{HOURLY}&team=vision"))
+    assert "Capacity" not in of_team
+    assert re.match(r"[\d.]+ GPUs", of_team["Allocated average"])
+    of_tier = figures_of(text_of(admin, f"/?{HOURLY}&tier=gold"))
+    assert re.match(r"[\d.]+ GPUs", of_tier["Capacity average"])
 
 
 @pytest.mark.parametrize(

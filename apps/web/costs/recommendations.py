@@ -284,6 +284,12 @@ def _table(
         zone=reading.choice.zone,
         empty=empty,
         note=f"Listed are the {MOST:,} largest savings." if cut else "",
+        on_phone=(
+            "saving_per_month",
+            "subject",
+            *(c.key for c in _OF_STATES.get(state, ())),
+            "action",
+        ),
     )
 
 
