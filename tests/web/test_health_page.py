@@ -337,7 +337,7 @@ def test_a_long_collection_shows_how_far_it_has_come_and_is_found_again(
     part = admin.get(address, headers={"HX-Request": "true"}).content.decode()
     assert f"{done + 2} of {asked} hours collected, 3 pending" in part
     assert "<html" not in part
-    assert "Collection is at a standstill" in part
+    assert "Collection stalled" in part
     rows.update(attempted_at=timezone.now() - timedelta(minutes=9))
     moving = admin.get(address, headers={"HX-Request": "true"}).content.decode()
     assert "Collection in progress" in moving
