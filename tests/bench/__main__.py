@@ -68,6 +68,8 @@ def main() -> int:
             figures.extend(measures.all_of(scope, options.data, folder, say))
     except BenchFailed as failure:
         broken = f"The bench broke: {failure}"
+    except (KeyboardInterrupt, SystemExit):
+        broken = "The bench was ended before it was done."
     show(figures, _machine(), console)
     write(figures, options.results)
     console.print(_summary(figures), f"Written to {options.results}.", highlight=False)
