@@ -30,14 +30,8 @@ DATA = ROOT / "simulator" / "data"
 MACHINE_PATH = re.compile(r"(?<![\w.])/(" + "|".join(("root", "home", "Users", "work")) + r")/\w")
 SERVICES = ["web", "worker", "quota_requests", "beat", "watch", "postgres", "redis", "prometheus"]
 # Variables that are no setting of ours: what Python, Django, pip and CI read themselves.
-NOT_OURS = {
-    "CELERY_SKIP_CHECKS",
-    "CI",
-    "DJANGO_SETTINGS_MODULE",
-    "PATH",
-    "PYTHONUNBUFFERED",
-    "PROMETHEUS_MULTIPROC_DIR",
-}
+NOT_OURS = {"CELERY_SKIP_CHECKS", "CI", "DJANGO_SETTINGS_MODULE", "PATH"}
+NOT_OURS |= {"PYTHONUNBUFFERED", "PROMETHEUS_MULTIPROC_DIR"}
 ENV_READERS = {
     "amount",
     "levels",
