@@ -6,6 +6,7 @@ python -m tests.bench.reading PODS
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
+from itertools import chain
 from random import Random
 from statistics import median
 from typing import Any
@@ -31,6 +32,7 @@ from apps.clusters.models import (
     Workload,
 )
 from apps.operations.services import ensure_builtin
+from apps.usage.domain.amounts import CAPACITY_FIELDS, HELD_FIELDS, LEVEL_FIELDS
 from apps.usage.models import Day, PodHour, TierDay
 from tests.bench.measuring import alternated, wall
 
@@ -154,7 +156,7 @@ def _fill_pods(cluster: int, tiers: Sequence[Tier], pods: int) -> None:
             tier_id=pod.tier_id or 0,
             gpu_model=model,
             capacity_type="on-demand",
-            **{k: v for k, v in _amounts(random, 1).items() if k not in _CAPACITY},
+            **{k: v for k, v in _amounts(random, 1).items() if k not in CAPACITY_FIELDS},
         )
         for hour in range(POD_HOURS)
         for pod in rows
@@ -162,12 +164,9 @@ def _fill_pods(cluster: int, tiers: Sequence[Tier], pods: int) -> None:
     PodHour.objects.bulk_create(facts, batch_size=1000)
 
 
-_CAPACITY = {"capacity", "unallocated"}
-_HELD = (
-    *("allocated", "not_running", "unmeasured", "idle", "underused", "busy", "burst"),
-    *("allocated_on_unhealthy", "grade_apportioned", "grade_inferred", "energy_mwh"),
-)
-_TIER = (*_HELD, "capacity", "unhealthy", "unallocated", "stranded", "unattributed")
+# What the endpoint sums, the bare SQL sums too.
+_HELD = (*HELD_FIELDS, *chain.from_iterable(LEVEL_FIELDS))
+_TIER = (*_HELD, *CAPACITY_FIELDS)
 
 
 # ---------------------------------------------------------------- the two ways
