@@ -342,6 +342,8 @@ def test_settings_know_the_variables_of_compose(name: str) -> None:
     given = {variable.removesuffix("_FILE") for variable in service(name)["environment"]}
     assert given <= variables_read()
     assert service(name)["environment"]["GPUPORTAL_ENV"] == "production"
+    port = service(name)["environment"]["GPUPORTAL_METRICS_PORT"]
+    assert f'"{name}:{port}"' in text("deploy/prometheus.yml")
 
 
 def test_the_procfile_names_the_processes_of_compose() -> None:

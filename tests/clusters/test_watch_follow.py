@@ -188,8 +188,11 @@ def test_an_api_that_is_down_at_the_start_is_waited_for(cluster: Cluster) -> Non
     source.put(PODS, pod(bound=1))
     for _ in range(9):
         source.fail("list", SourceUnavailable("connection refused"))
-    Driver(source).follow(cluster, lambda driver: driver.delivered(PODS))
+    driver = Driver(source)
+    driver.follow(cluster, lambda driver: driver.delivered(PODS))
     assert Pod.objects.count() == 1
+    # However long it was away, it is heard within ten seconds of its return.
+    assert 1 < max(driver.waits) < 10
 
 
 def test_a_second_process_goes_on_where_the_first_one_died(cluster: Cluster) -> None:

@@ -140,6 +140,15 @@ def test_rights_and_alert_rules_are_those_of_the_base(everything: tuple[Manifest
     assert held("alert-rules") == rule["spec"]
 
 
+def test_settings_and_open_ports_are_those_of_the_base(everything: tuple[Manifest, ...]) -> None:
+    (settings,) = (m for m in everything if key(m) == ("ConfigMap", "gpuportal-settings"))
+    mine = dict(re.findall(r'set \$settings "(\w+)" "([^"]*)"', TEXTS["_helpers.tpl"]))
+    assert mine == {k: v for k, v in settings["data"].items() if k not in _CHOSEN}
+    policy = named(everything, "NetworkPolicy")["gpuportal"]
+    ports = [one["port"] for one in policy["spec"]["egress"][1]["ports"]]
+    assert values()["networkPolicy"]["egressPorts"] == ports
+
+
 def test_dashboards_are_those_of_the_base(everything: tuple[Manifest, ...]) -> None:
     held = named(everything, "ConfigMap")["gpuportal-dashboards"]
     assert held["metadata"]["labels"]["grafana_dashboard"] == "1"

@@ -116,6 +116,44 @@ CASES = [
         id="lease-held",
     ),
     pytest.param(
+        "GpuportalSourceUnread",
+        [
+            rows("gpuportal_scrape_source_ok", 'source="queues",pod="a"', "0x400"),
+            rows("gpuportal_scrape_source_ok", 'source="portal",pod="a"', "0x400"),
+            rows("gpuportal_scrape_source_ok", 'source="portal",pod="b"', "1x400"),
+        ],
+        1,
+        id="a-source-that-no-pod-reads",
+    ),
+    pytest.param(
+        "GpuportalHoursFailed",
+        [
+            rows("gpuportal_collection_hours", 'cluster="west",state="failed"', "2x400"),
+            rows("gpuportal_collection_hours", 'cluster="east",state="failed"', "0x400"),
+            rows("gpuportal_collection_hours", 'cluster="east",state="partial"', "5x400"),
+        ],
+        1,
+        id="hours-failed",
+    ),
+    pytest.param(
+        "GpuportalAlertsUndelivered",
+        [rows("gpuportal_deliveries", 'state="given up"', "1x400")],
+        1,
+        id="alerts-given-up",
+    ),
+    pytest.param(
+        "GpuportalAlertsUndelivered",
+        [rows("gpuportal_delivery_oldest_due_timestamp_seconds", "", "60x400")],
+        1,
+        id="alerts-late",
+    ),
+    pytest.param(
+        "GpuportalAlertsUndelivered",
+        [rows("gpuportal_deliveries", 'state="queued"', "9x400")],
+        0,
+        id="alerts-on-their-way",
+    ),
+    pytest.param(
         "GpuportalAuditBroken", [rows("gpuportal_audit_holds", "", "0x400")], 1, id="audit"
     ),
     pytest.param(
@@ -140,6 +178,10 @@ LONG = [
     ),
     pytest.param("GpuQueueTimeRising", [rows(QUEUE_TIME, EXCLUSIVE, "3600x3048")], 0, id="as-ever"),
 ]
+
+
+def test_every_rule_is_seen_to_go_off() -> None:
+    assert {case.values[0] for case in [*CASES, *LONG] if case.values[2]} == set(RULES)
 
 
 def asked(case: Any, interval: str, at: str) -> dict[str, Any]:

@@ -209,6 +209,7 @@ gpuportal.io/settings: {{ include "gpuportal.settings" . | sha256sum }}
 {{- $_ := set $settings "GPUPORTAL_BEHIND_PROXY" "yes" -}}
 {{- $_ := set $settings "GPUPORTAL_LOG_LEVEL" "INFO" -}}
 {{- $_ := set $settings "GPUPORTAL_LOG_FORMAT" "json" -}}
+{{- $_ := set $settings "GPUPORTAL_ACCESS_LOG" "yes" -}}
 {{- $_ := set $settings "GPUPORTAL_METRICS_PORT" "9464" -}}
 {{- $_ := set $settings "GPUPORTAL_ALLOWED_HOSTS" .Values.host -}}
 {{- $_ := set $settings "GPUPORTAL_URL" (printf "https://%s" .Values.host) -}}
