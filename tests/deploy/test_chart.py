@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import jsonschema
@@ -179,18 +180,124 @@ def test_helm_finds_nothing_wrong() -> None:
     helm("lint", "--strict", str(CHART))
 
 
+def helm_template(*words: str) -> list[Manifest]:
+    """Return what helm renders. Raises ValidationError where an object is not of its schema."""
+    given = ("template", "gpuportal", str(CHART), "--namespace", "gpuportal")
+    text = helm(*given, "--kube-version", "1.30.0", *words)
+    made = [m for m in yaml.load_all(text, yaml.CSafeLoader) if m]
+    for manifest in made:
+        if manifest["kind"] not in CUSTOM:
+            kubernetes_validate.validate(manifest, "1.30", strict=True)
+    return made
+
+
 @needs_helm
 def test_what_helm_renders_is_what_the_base_renders(everything: tuple[Manifest, ...]) -> None:
     switched = ["ingress", "httpRoute", "quotaWriter", "prometheusOperator", "embeddedDatabases"]
     switched += ["grafanaDashboards"]
     words = [word for name in switched for word in ("--set", f"{name}.enabled=true")]
-    text = helm("template", "gpuportal", str(CHART), "--namespace", "gpuportal", *words)
-    made = [m for m in yaml.load_all(text, yaml.CSafeLoader) if m]
-    for manifest in made:
-        if manifest["kind"] not in CUSTOM:
-            kubernetes_validate.validate(manifest, "1.30", strict=True)
     base = {key(m): alike(m) for m in everything if key(m) not in OF_ONE_ALONE}
-    assert {key(m): alike(m) for m in made} == base
+    assert {key(m): alike(m) for m in helm_template(*words)} == base
+
+
+NAMES = "# Teams\n\nteams:\n  - {name: vision}\n"
+TAINT = [{"key": "gpu", "operator": "Exists"}]
+NOTE = {"sidecar.istio.io/inject": "false"}
+POD = ("spec", "template", "spec")
+WEB = ("Deployment", "gpuportal-web")
+JOB = ("Job", "gpuportal-migrate")
+CLAIM = ("PersistentVolumeClaim", "gpuportal-exports")
+# Values, the object that shows them, the way to the field, and what is there; None: no object.
+OPTIONS: dict[str, tuple[dict[str, Any], tuple[str, str], tuple[str | int, ...], Any]] = {
+    "digest": (
+        {"image": {"digest": "sha256:" + "a" * 64}},
+        WEB,
+        (*POD, "containers", 0, "image"),
+        "gpuportal@sha256:" + "a" * 64,
+    ),
+    "large number as a setting": (
+        {"settings": {"GPUPORTAL_N": 1000000}},
+        ("ConfigMap", "gpuportal-settings"),
+        ("data", "GPUPORTAL_N"),
+        "1000000",
+    ),
+    "yes and no as settings": (
+        {"settings": {"GPUPORTAL_HTTPS": "no"}},
+        ("ConfigMap", "gpuportal-settings"),
+        ("data", "GPUPORTAL_HTTPS"),
+        "no",
+    ),
+    "catalog": (
+        {"catalog": NAMES},
+        ("ConfigMap", "gpuportal-catalog"),
+        ("data", "catalog.yaml"),
+        NAMES,
+    ),
+    "tolerations": ({"tolerations": TAINT}, WEB, (*POD, "tolerations"), TAINT),
+    "tolerations of databases": (
+        {"tolerations": TAINT, "embeddedDatabases": {"enabled": True}},
+        ("StatefulSet", "gpuportal-redis"),
+        (*POD, "tolerations"),
+        TAINT,
+    ),
+    "annotations": ({"podAnnotations": NOTE}, JOB, (*POD[:2], "metadata", "annotations"), NOTE),
+    "a way past PgBouncer": (
+        {"migrate": {"env": [{"name": "DATABASE_URL", "value": "x"}]}},
+        JOB,
+        (*POD, "containers", 0, "env"),
+        [{"name": "DATABASE_URL", "value": "x"}],
+    ),
+    "no volume": ({"exportsVolume": {"enabled": False}}, CLAIM, (), None),
+    "volume of another": ({"exportsVolume": {"existingClaim": "mine"}}, CLAIM, (), None),
+    "storage class": (
+        {"exportsVolume": {"storageClassName": "-"}},
+        CLAIM,
+        ("spec", "storageClassName"),
+        "-",
+    ),
+    "ingress": (
+        {"ingress": {"className": "nginx"}},
+        ("Ingress", "gpuportal"),
+        ("spec", "ingressClassName"),
+        "nginx",
+    ),
+    "no port outward but DNS": (
+        {"networkPolicy": {"egressPorts": []}},
+        ("NetworkPolicy", "gpuportal"),
+        ("spec", "egress"),
+        [{"ports": [{"protocol": "UDP", "port": 53}, {"protocol": "TCP", "port": 53}]}],
+    ),
+    "no writer": (
+        {"quotaWriter": {"enabled": False}},
+        WEB,
+        (*POD, "serviceAccountName"),
+        "gpuportal-reader",
+    ),
+    "namespaces of the writer": (
+        {"quotaWriter": {"namespaces": ["a", "b"]}},
+        ("ValidatingAdmissionPolicy", "gpuportal-quota-writer"),
+        ("spec", "variables", 2, "expression"),
+        '["a","b"]',
+    ),
+    "labels of Prometheus": (
+        {"prometheusOperator": {"enabled": True, "labels": {"release": "prometheus"}}},
+        ("ServiceMonitor", "gpuportal"),
+        ("metadata", "labels", "release"),
+        "prometheus",
+    ),
+}
+
+
+@needs_helm
+@pytest.mark.parametrize("option", OPTIONS)
+def test_each_option_renders_what_it_says(option: str, tmp_path: Path) -> None:
+    chosen, where, way, wanted = OPTIONS[option]
+    file = tmp_path / "values.yaml"
+    file.write_bytes(orjson.dumps(chosen))
+    found: Any = {key(m): m for m in helm_template("--values", str(file))}.get(where)
+    for word in way:
+        found = found[word]
+    assert found == wanted
 
 
 # What an overlay or a value chooses.

@@ -22,7 +22,7 @@ envFrom:
   - configMapRef:
       name: gpuportal-settings
   - secretRef:
-      name: {{ .Values.secrets.variables }}
+      name: {{ .Values.secrets.variables | quote }}
       optional: true
 securityContext:
 {{ include "gpuportal.restricted" . | indent 2 }}
@@ -112,11 +112,11 @@ enableServiceLinks: false
 {{- define "gpuportal.volumes" -}}
 - name: secrets
   secret:
-    secretName: {{ .Values.secrets.portal }}
+    secretName: {{ .Values.secrets.portal | quote }}
     defaultMode: 0440
 - name: credentials
   secret:
-    secretName: {{ .Values.secrets.credentials }}
+    secretName: {{ .Values.secrets.credentials | quote }}
     optional: true
     defaultMode: 0440
 - name: var
@@ -150,7 +150,7 @@ enableServiceLinks: false
 - name: exports
 {{- if .Values.exportsVolume.enabled }}
   persistentVolumeClaim:
-    claimName: {{ .Values.exportsVolume.existingClaim | default "gpuportal-exports" }}
+    claimName: {{ .Values.exportsVolume.existingClaim | default "gpuportal-exports" | quote }}
 {{- else }}
   emptyDir:
     sizeLimit: 5Gi
@@ -194,7 +194,7 @@ gpuportal-reader
 
 {{/* A change of a variable starts pods anew. */}}
 {{- define "gpuportal.annotations" -}}
-gpuportal.io/settings: {{ include "gpuportal.settings" . | sha256sum }}
+gpuportal.io/settings: {{ include "gpuportal.settings" . | sha256sum | quote }}
 {{- with .Values.podAnnotations }}
 {{ toYaml . }}
 {{- end }}
@@ -218,7 +218,8 @@ gpuportal.io/settings: {{ include "gpuportal.settings" . | sha256sum }}
 {{- $_ := set $settings "CELERY_BROKER_URL_FILE" "/etc/gpuportal/secrets/broker-url" -}}
 {{- $_ := set $settings "CACHE_URL_FILE" "/etc/gpuportal/secrets/cache-url" -}}
 {{- range $name, $value := .Values.settings }}
-{{- $_ := set $settings $name (toString $value) -}}
+{{- /* As JSON: 1000000 alone is 1e+06 here. */ -}}
+{{- $_ := set $settings $name (ternary $value (toJson $value) (kindIs "string" $value) | toString) -}}
 {{- end -}}
 {{ toYaml $settings }}
 {{- end }}
