@@ -17,7 +17,15 @@ import orjson
 import pytest
 import yaml
 
-from tests.deploy.rendering import KUSTOMIZE, ROOT, Manifest, named, overlay_of, rendered
+from tests.deploy.rendering import (
+    KUSTOMIZE,
+    ROOT,
+    Manifest,
+    named,
+    overlay_of,
+    pod_templates,
+    rendered,
+)
 
 CHART = ROOT / "deploy" / "chart"
 TEMPLATES = sorted((CHART / "templates").iterdir())
@@ -28,6 +36,7 @@ OF_ONE_ALONE = {("Namespace", "gpuportal"), ("ConfigMap", "gpuportal-catalog")}
 EVERYTHING = ["ingress", "httproute", "exports-volume", "quota-writer", "prometheus-operator"]
 EVERYTHING += ["embedded-databases", "grafana-dashboards"]
 ACTION = re.compile(r"\{\{-?\s*(.*?)\s*-?\}\}", re.DOTALL)
+PROGRAMS = "/opt/gpuportal-programs"
 HELM = os.environ.get("HELM") or shutil.which("helm")
 needs_helm = pytest.mark.skipif(HELM is None, reason="helm is not in PATH, and HELM is not set")
 
@@ -298,6 +307,25 @@ def test_each_option_renders_what_it_says(option: str, tmp_path: Path) -> None:
     for word in way:
         found = found[word]
     assert found == wanted
+
+
+@needs_helm
+def test_other_clusters_have_their_kubeconfigs_and_programs(tmp_path: Path) -> None:
+    programs = [{"name": "login", "image": "login:1", "command": ["cp", "/login", PROGRAMS]}]
+    chosen = {"secrets": {"kubeconfigs": ["west", "7"]}, "execPrograms": programs}
+    jsonschema.validate({**values(), **chosen}, schema())
+    file = tmp_path / "values.yaml"
+    file.write_bytes(orjson.dumps(chosen))
+    pods = [spec["spec"] for _, spec in pod_templates(helm_template("--values", str(file)))]
+    assert len(pods) == 9, "each Deployment, and the Job that needs none of it"
+    for pod in filter(lambda one: "initContainers" in one, pods):
+        program = pod["initContainers"][1]
+        assert (program["image"], program["command"][-1]) == ("login:1", PROGRAMS)
+        volumes = {volume["name"]: volume for volume in pod["volumes"]}
+        assert volumes["7"]["secret"]["secretName"] == "7"
+        mounts = {one["name"]: one["mountPath"] for one in pod["containers"][0]["volumeMounts"]}
+        assert mounts["west"] == "/etc/gpuportal/kubeconfigs/west"
+        assert mounts["programs"] == PROGRAMS
 
 
 # What an overlay or a value chooses.

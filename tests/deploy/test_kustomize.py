@@ -218,6 +218,25 @@ def test_the_documented_patch_leads_migrations_past_pgbouncer(tmp_path: Path) ->
     assert given.keys() == {"DATABASE_URL_FILE", "GPUPORTAL_PGBOUNCER"}
 
 
+def test_the_documented_patch_mounts_the_kubeconfig_of_another_cluster(tmp_path: Path) -> None:
+    document = (ROOT / "docs/how-to/install-in-kubernetes.md").read_text(encoding="utf-8")
+    words = document[document.index("In an overlay, add a patch for each:") :]
+    words = words[words.index("    patches:") : words.index("The catalog names")]
+    folder = overlay_of(["exports-volume", "quota-writer"], tmp_path.resolve())
+    with (folder / "kustomization.yaml").open("a", encoding="utf-8") as file:
+        file.write(textwrap.dedent(words))
+    deployments = named(rendered(folder), "Deployment")
+    check(deployments.values(), VERSIONS[0])
+    assert sorted(deployments) == [f"gpuportal-{name}" for name in PROCESSES]
+    for one in deployments.values():
+        pod = one["spec"]["template"]["spec"]
+        (volume,) = (v for v in pod["volumes"] if v["name"] == "west")
+        assert volume["secret"]["secretName"] == "west"
+        (portal,) = (c for c in pod["containers"] if c["name"] == "portal")
+        places = {mount["name"]: mount["mountPath"] for mount in portal["volumeMounts"]}
+        assert places["west"] == "/etc/gpuportal/kubeconfigs/west"
+
+
 def test_settings_know_every_variable(objects: list[Manifest]) -> None:
     for manifest in objects:
         if manifest["metadata"]["name"].startswith("gpuportal-settings"):

@@ -86,6 +86,16 @@ CASES = [
         id="watch-away",
     ),
     pytest.param(
+        "GpuportalNeverWatched",
+        [
+            rows("gpuportal_watch_issues", 'cluster="new",pod="a"', "0x400"),
+            rows("gpuportal_watch_issues", 'cluster="west",pod="a"', "0x400"),
+            rows("gpuportal_watch_observed_until_timestamp_seconds", 'cluster="west"', "60x400"),
+        ],
+        1,
+        id="one-of-two-never-watched",
+    ),
+    pytest.param(
         "GpuportalQueueStands",
         [rows("gpuportal_queue_oldest_message_timestamp_seconds", 'queue="collect"', "60x400")],
         1,

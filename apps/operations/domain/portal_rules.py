@@ -86,6 +86,17 @@ def _data() -> list[dict[str, Any]]:
             "times of pods become estimates.",
         ),
         alert(
+            "GpuportalNeverWatched",
+            # The first is there of each cluster that is to be watched, the second once it was.
+            "max by (cluster) (gpuportal_watch_issues) unless on (cluster) "
+            "max by (cluster) (gpuportal_watch_observed_until_timestamp_seconds)",
+            "15m",
+            "warning",
+            "A cluster was never watched",
+            "The watch has not seen {{ $labels.cluster }} since it is in the catalog: see the log "
+            "of watch.",
+        ),
+        alert(
             "GpuportalAuditBroken",
             "min(gpuportal_audit_holds) == 0",
             "0m",

@@ -59,6 +59,16 @@ capabilities:
   readOnly: true
 - name: exports
   mountPath: /var/lib/gpuportal-exports
+{{- range .Values.secrets.kubeconfigs }}
+- name: {{ . | quote }}
+  mountPath: /etc/gpuportal/kubeconfigs/{{ . }}
+  readOnly: true
+{{- end }}
+{{- if .Values.execPrograms }}
+- name: programs
+  mountPath: /opt/gpuportal-programs
+  readOnly: true
+{{- end }}
 {{- end }}
 
 {{/* Where pods run, and their pull secrets. */}}
@@ -108,6 +118,23 @@ enableServiceLinks: false
 {{ include "gpuportal.mounts" . | indent 4 }}
 {{- end }}
 
+{{/* Brings the programs that kubeconfigs name, each from an image that has it. */}}
+{{- define "gpuportal.execPrograms" -}}
+{{- range .Values.execPrograms }}
+- name: {{ .name | quote }}
+  image: {{ .image | quote }}
+  command: {{ toJson .command }}
+  resources:
+    requests: {cpu: 10m, memory: 32Mi}
+    limits: {memory: 256Mi}
+  securityContext:
+{{ include "gpuportal.restricted" $ | indent 4 }}
+  volumeMounts:
+    - name: programs
+      mountPath: /opt/gpuportal-programs
+{{- end }}
+{{- end }}
+
 {{/* The volumes of all pods of the portal. */}}
 {{- define "gpuportal.volumes" -}}
 - name: secrets
@@ -154,6 +181,19 @@ enableServiceLinks: false
 {{- else }}
   emptyDir:
     sizeLimit: 5Gi
+{{- end }}
+{{- range .Values.secrets.kubeconfigs }}
+- name: {{ . | quote }}
+  secret:
+    secretName: {{ . | quote }}
+    # A cluster whose Secret is missing must not keep the others from being watched.
+    optional: true
+    defaultMode: 0440
+{{- end }}
+{{- if .Values.execPrograms }}
+- name: programs
+  emptyDir:
+    sizeLimit: 1Gi
 {{- end }}
 {{- end }}
 
