@@ -21,6 +21,8 @@ CHUNK = 500
 PODS = "/api/v1/pods"
 _VERSION = "4200000"
 _CONTROLLERS = {
+    "CronJob": "/apis/batch/v1/cronjobs",
+    "Deployment": "/apis/apps/v1/deployments",
     "Job": "/apis/batch/v1/jobs",
     "ReplicaSet": "/apis/apps/v1/replicasets",
     "StatefulSet": "/apis/apps/v1/statefulsets",
@@ -47,8 +49,15 @@ def pages(pods: int) -> Pages:
         "/api/v1/namespaces": _chunks("NamespaceList", spaces),
     }
     for kind, path in _CONTROLLERS.items():
-        owners = {(p.namespace, *p.controller): p for p, _ in pairs if p.controller[0] == kind}
-        objects = [orjson.dumps(controller_object(pod)) for _, pod in sorted(owners.items())]
+        owners = {
+            (pod.namespace, owner): pod
+            for pod, _ in pairs
+            for owner in (pod.controller, (pod.kind, pod.owner))
+            if owner[0] == kind
+        }
+        objects = [
+            orjson.dumps(controller_object(pod, owner)) for (_, owner), pod in owners.items()
+        ]
         found[path] = _chunks(f"{kind}List", objects)
     return found
 

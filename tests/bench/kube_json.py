@@ -42,9 +42,9 @@ def node_object(node: FleetNode, version: int) -> _Object:
     }
 
 
-def controller_object(pod: FleetPod) -> _Object:
-    """Return the controller that owns a pod, with its own owner if it has one."""
-    kind, name = pod.controller
+def controller_object(pod: FleetPod, controller: tuple[str, str]) -> _Object:
+    """Return a controller of a pod, (kind, name), with its own owner if it has one."""
+    kind, name = controller
     owned = kind != pod.kind
     return {
         "metadata": {

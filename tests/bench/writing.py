@@ -18,7 +18,7 @@ from apps.usage.domain.attribution.gpu_classes import GpuClass
 from apps.usage.models import NodeHour, PodHour, TeamHour, TierHour
 from apps.usage.services import facts as write
 from apps.usage.services.facts import Dimensions, PodIds
-from apps.usage.services.schedule import gc_paused
+from gpuportal.garbage import gc_paused
 from tests.bench.fleet import GPUS_PER_NODE, HOUR
 from tests.bench.measuring import REPETITIONS, Timed, timed, wall
 

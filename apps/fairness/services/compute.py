@@ -58,7 +58,8 @@ from apps.fairness.services.hour_inputs import (
 )
 from apps.usage.domain.amounts import NANO
 from apps.usage.models import TeamHour
-from apps.usage.services import Rollup, day_value, gc_paused, insert, instant, sum_day
+from apps.usage.services import Rollup, day_value, insert, instant, sum_day
+from gpuportal.garbage import gc_paused
 
 _HOUR_RETENTION = timedelta(days=3)
 """So many days after it ends the parts of a day are asked for; all of it is in its own blob."""

@@ -18,7 +18,6 @@ from apps.usage.services.days import (
 from apps.usage.services.facts import HourPruned, Rollup, day_value, insert, instant, sum_day
 from apps.usage.services.schedule import (
     backfill_plan,
-    gc_paused,
     note_backfill,
     schedule_collections,
 )

@@ -51,7 +51,6 @@ from apps.usage.services.facts import (
     write_hour,
     write_queue_hour,
 )
-from apps.usage.services.schedule import gc_paused
 from apps.usage.services.sources import (
     LedgerInput,
     gather_evidence,
@@ -62,6 +61,7 @@ from apps.usage.services.sources import (
     stored_reference,
     with_quotas,
 )
+from gpuportal.garbage import gc_paused
 
 logger = logging.getLogger(__name__)
 

@@ -1,8 +1,6 @@
 """What is to be collected next: the database knows, messages are hints."""
 
-import gc
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 
 from celery import current_app
@@ -21,22 +19,6 @@ from apps.usage.models import CollectionWindow
 # away, does not fill the queue.
 _HOURS_AT_A_TIME = 12
 _TASK = "usage.collect_hour"
-
-
-@contextmanager
-def gc_paused() -> Iterator[None]:
-    """Keep Python from looking for reference cycles meanwhile.
-
-    It would scan a million rows again and again, a third of the time of an hour, and none of them
-    is part of a cycle. Objects without references are freed all the same.
-    """
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 def schedule_collections(*, now: datetime) -> int:

@@ -10,7 +10,6 @@ from apps.quotas.selectors import entitled_teams
 from apps.usage.domain.amounts import Amounts
 from apps.usage.domain.usage_query import Grouping, TimeStep
 from apps.usage.selectors import AllocatedGpus, allocated_now
-from apps.usage.services import gc_paused
 from apps.web.components import tables
 from apps.web.components.formats import Format
 from apps.web.components.listings import UNUSED, WAITING_GPUS
@@ -25,6 +24,7 @@ from apps.web.query_session import (
     query_session,
     usage_of,
 )
+from gpuportal.garbage import gc_paused
 
 _COLUMNS = (
     Column("team", "Team"),

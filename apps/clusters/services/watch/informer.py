@@ -60,6 +60,7 @@ from apps.clusters.services.watch.object_rows import observed_objects, write_obj
 from apps.clusters.services.watch.observed_objects import ObjectWatch, SyncContext
 from apps.clusters.services.watch.owner_lookup import OwnerLookup
 from apps.clusters.services.watch.streams import StreamCoverage
+from gpuportal.garbage import gc_paused
 
 logger = logging.getLogger(__name__)
 
@@ -129,6 +130,7 @@ class Informer:
         """Take in that the server has other collections that explain pending work than before."""
         self._objects.serve(sources)
 
+    @gc_paused()
     def apply(self, batch: Sequence[Item]) -> bool:
         """Apply a batch, in order. Return whether the catalog now needs everything listed anew.
 
@@ -402,6 +404,7 @@ class Informer:
 
     # ------------------------------------------------------------ writing
 
+    @gc_paused()
     def write(self) -> int:
         """Write what changed; return how many rows of the ledger that were. Else no query.
 
