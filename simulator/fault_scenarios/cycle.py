@@ -33,6 +33,7 @@ class FaultCycle:
         self.namespaces = frozenset(site.NAMESPACES)
         self._others = others
         self._played: dict[int, list[ObjectLife]] = {}
+        self._paused: dict[int, ControlPlane] = {}
 
     def number(self, at: int) -> int:
         """Return the number of the cycle of a time."""
@@ -50,6 +51,22 @@ class FaultCycle:
         plane = ControlPlane(store, self._others(base))
         plane.plan(script.steps(base))
         plane.settle()
+        return plane
+
+    def plane_at(self, now: int) -> ControlPlane:
+        """Return a control plane as it is at a time (Unix seconds), in the middle of its cycle.
+
+        Some are kept as they are, so that the next goes on from the last before it.
+        """
+        number = self.number(now)
+        earlier = [at for at in list(self._paused) if self.base(number) <= at <= now]
+        paused = self._paused.get(max(earlier)) if earlier else None
+        plane = paused.fork() if paused else self.plane(number)
+        plane.advance(now)
+        while len(self._paused) >= _MOST_PAUSED:
+            # Another thread may have dropped the same one.
+            self._paused.pop(next(iter(self._paused)), None)
+        self._paused[now] = plane.fork()
         return plane
 
     def lives(self, number: int) -> list[ObjectLife]:
@@ -83,6 +100,7 @@ class FaultCycle:
 
 
 _MOST_CACHED = 4
+_MOST_PAUSED = 32
 
 
 def times_of(life: ObjectLife) -> list[int]:

@@ -64,13 +64,7 @@ class Live:
     def read(self, look: Callable[[ControlPlane], _T]) -> _T:
         """Return what is seen in it now; nothing may be changed."""
         with self._lock:
-            now_ms = self._clock.now_ms()
-            plane = self._plane
-            if plane is None:
-                number = self._faults.number(now_ms // 1000)
-                plane = self._faults.plane(number)
-                plane.advance(now_ms // 1000)
-            return look(plane)
+            return look(self._plane or self._faults.plane_at(self._clock.now_ms() // 1000))
 
     def lives(self, plural: str) -> Iterator[ObjectLife]:
         """Yield what it has of a kind, and the events of the cycle before it."""
@@ -86,8 +80,7 @@ class Live:
 
     def _begin(self, now_ms: int) -> ControlPlane:
         self._number = self._faults.number(now_ms // 1000)
-        plane = self._faults.plane(self._number)
-        plane.advance(now_ms // 1000)
+        plane = self._faults.plane_at(now_ms // 1000)
         plane.store.ticking = False
         self._since_ms = self._faults.base(self._number) * 1000
         self._plane = plane

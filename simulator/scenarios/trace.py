@@ -3,7 +3,7 @@
 import csv
 import gzip
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from operator import itemgetter
 from pathlib import Path
@@ -42,6 +42,7 @@ class Trace:
 
     minutes: int
     teams: dict[str, list[Level]]
+    _quotas: dict[str, int] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @property
     def repeat_minutes(self) -> int:
@@ -53,7 +54,10 @@ class Trace:
 
     def quota(self, team: str) -> int:
         """Return the most that a team may hold or holds at any time."""
-        return max(max(level.quota, level.running) for level in self.teams[team])
+        if team not in self._quotas:
+            most = max(max(level.quota, level.running) for level in self.teams[team])
+            self._quotas[team] = most
+        return self._quotas[team]
 
     def part(self, team: str, start: int, end: int) -> Iterator[Level]:
         """Yield a team's levels in minutes start..end, the first one at `start`."""

@@ -1,6 +1,8 @@
 """The control plane: everything that acts on objects, each in its turn, until all is settled."""
 
 from collections.abc import Callable, Sequence
+from copy import deepcopy
+from functools import partial
 
 from simulator.scheduler.admission import count_quotas
 from simulator.scheduler.controllers import Controllers
@@ -38,10 +40,15 @@ class ControlPlane:
             self._volcano.run,
             self.scheduler.run,
             self._kubelets.run,
-            lambda: count_quotas(store),
+            partial(count_quotas, store),
         )
         self._steps: list[Step] = []
         self._repeat_at = store.now + REPEAT_SECONDS
+
+    def fork(self) -> "ControlPlane":
+        """Return another that goes on by itself from here; the objects are shared."""
+        shared = {id(item): item for life in self.store.lives for _, item in life.versions}
+        return deepcopy(self, shared)
 
     def plan(self, steps: Sequence[Step]) -> None:
         """Enter what is going to happen, besides what was entered before."""

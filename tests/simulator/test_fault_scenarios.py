@@ -341,3 +341,16 @@ def test_the_campus_has_the_faults(campus: Scenario) -> None:
     found = named(campus, "/api/v1/pods", base + 16 * 60, "notebook-ben")
 
     assert "0/53 nodes are available: " in condition(found, "PodScheduled")["message"]
+
+
+def test_a_plane_that_goes_on_from_a_kept_one_is_as_if_played_from_the_start() -> None:
+    faults = faults_once().faults
+    faults.plane_at(at_minute(40))
+    went_on, whole = faults.plane_at(at_minute(47)), faults.plane(1)
+    went_on.advance(at_minute(62))
+    whole.advance(at_minute(62))
+    assert went_on.store.lives == whole.store.lives
+    # What goes on leaves the one that is kept as it was.
+    whole = faults.plane(1)
+    whole.advance(at_minute(40))
+    assert faults.plane_at(at_minute(40)).store.lives == whole.store.lives
