@@ -179,6 +179,15 @@ def test_a_cache_that_is_away_holds_a_page_up_for_a_second_at_most(tmp_path: Pat
 # ---------------------------------------------------------------- DATABASE_URL
 
 
+def test_a_task_is_ended_before_its_message_goes_to_another_worker(tmp_path: Path) -> None:
+    given = {**PRODUCTION, "CELERY_BROKER_URL": "redis://broker/0", "GPUPORTAL_TASK_SECONDS": "90"}
+    names = ("SOFT_TIME_LIMIT", "TIME_LIMIT")
+    soft, hard, broker = read(
+        tmp_path, given, *(f"CELERY_TASK_{n}" for n in names), "CELERY_BROKER_TRANSPORT_OPTIONS"
+    )
+    assert soft == 90 < hard < broker["visibility_timeout"]
+
+
 def test_every_part_of_a_database_url_is_read() -> None:
     read = database("postgresql://p%40l:a%2Fb%3Fc@db.example:6432/my%20portal")
     assert (read["USER"], read["PASSWORD"]) == ("p@l", "a/b?c")

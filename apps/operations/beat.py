@@ -43,7 +43,8 @@ class DatabaseScheduler(Scheduler):  # type: ignore[misc]
         """Send what is due; return after how many seconds to come again."""
         leads = self._leads()
         seconds = float(super().tick(*args, **kwargs)) if leads else CHECK_SECONDS
-        BEAT_TICK.set_to_current_time()
+        BEAT_TICK.clear()
+        BEAT_TICK.labels("yes" if leads else "no").set_to_current_time()
         return min(seconds, CHECK_SECONDS)
 
     def sync(self) -> None:

@@ -39,8 +39,11 @@ TASK_QUEUE_SECONDS = Histogram(
     ("task",),
     buckets=_LONG_SECONDS,
 )
+# With a label, so that processes which are no beat have no such series in place of a 0.
 BEAT_TICK = Gauge(
-    "gpuportal_beat_tick_timestamp_seconds", "When beat last looked what is due; of beat alone."
+    "gpuportal_beat_tick_timestamp_seconds",
+    "When beat last looked what is due; leads is yes where it sends, no where another does.",
+    ("leads",),
 )
 SOURCE_SECONDS = Histogram(
     "gpuportal_source_request_seconds",

@@ -6,8 +6,10 @@ import shlex
 import signal
 from pathlib import Path
 
+import psycopg
 import pytest
 from django.conf import settings
+from django.db import connection
 
 from apps.operations.management.supervisor import portal_commands
 from gpuportal.celery import app
@@ -52,6 +54,26 @@ def test_the_processes_of_one_machine_serve_each_queue_once_and_changes_alone() 
     served = [words[words.index("--queues") + 1].split(",") for words in workers]
     assert sorted(queue for some in served for queue in some) == sorted(settings.QUEUES)
     assert ["quota_requests"] in served
+
+
+@pytest.mark.redis
+@pytest.mark.django_db
+def test_a_task_that_takes_too_long_is_ended_and_the_next_one_runs(
+    tmp_path: Path, redis_url: str
+) -> None:
+    if connection.vendor != "postgresql":
+        pytest.skip("SQLite locks no tables")
+    with portal(tmp_path, broker_url=redis_url) as made:
+        made.start("celery", "-A", "gpuportal", "worker", "-l", "INFO", log="worker.log")
+        log = tmp_path / "worker.log"
+        with psycopg.connect(made.database_url) as session:
+            session.execute("LOCK TABLE operations_heartbeat IN ACCESS EXCLUSIVE MODE")
+            # The setting is 60 seconds or more.
+            made.manage("shell", "-c", SEND.replace("')", "', soft_time_limit=1)"))
+            made.wait_for(lambda: "SoftTimeLimitExceeded" in log.read_text(), "the end of a task")
+            session.rollback()
+        made.manage("shell", "-c", SEND)
+        made.wait_for(lambda: counted(made.rows(HEARTBEATS)) == 1, "the next task")
 
 
 WORKERS = "SELECT count(*) FROM accounts_processlease WHERE name LIKE 'worker:%'"
