@@ -9,15 +9,20 @@ COPY package.json package-lock.json .npmrc ./
 RUN npm ci --ignore-scripts --omit=dev --omit=optional
 
 FROM ${PYTHON_IMAGE} AS packages
-COPY requirements.txt .
+# Files as Parquet need Arrow, 170 MB: --build-arg PARQUET=yes.
+ARG PARQUET=no
+COPY requirements.txt requirements-parquet.txt ./
 RUN python -m venv /opt/venv \
     && /opt/venv/bin/pip install --no-cache-dir --disable-pip-version-check --require-hashes \
-    -r requirements.txt \
+    -r requirements.txt $(test "${PARQUET}" = no || echo "-r requirements-parquet.txt") \
     && /opt/venv/bin/pip uninstall --yes --quiet pip
 # What packages bring and the portal never opens: their tests and headers, Arrow's network server,
-# and a second copy of Plotly for notebooks. All others stay: Arrow loads them at its start.
+# a second copy of Plotly for notebooks, and what botocore knows of services other than storage and
+# sign-in. All others stay: Arrow loads them at its start.
 RUN cd /opt/venv/lib/python3.*/site-packages \
     && find . -type d -name tests -prune -exec rm -rf {} + \
+    && find botocore/data -mindepth 1 -maxdepth 1 -type d ! -name s3 ! -name "sso*" ! -name sts \
+    ! -name signin -exec rm -rf {} + \
     && rm -rf plotly/labextension plotly/package_data/datasets plotly/package_data/*.js \
     pyarrow/include pyarrow/src pyarrow/libarrow_flight.so.* pyarrow/libarrow_python_flight.so* \
     pyarrow/_flight.*.so

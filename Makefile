@@ -100,7 +100,7 @@ static: setup ## Read the code without running it, two tools at a time
 
 check: static test test-sqlite ## All that CI runs
 
-check-full: static programs truths ## check, with the long variants
+check-full: static programs truths image ## check, with the long variants
 	$(POSTGRESQL) $(PYTEST) --hypothesis-profile=exhaustive $(ARGS)
 	$(SQLITE) $(PYTEST) --hypothesis-profile=exhaustive --database-only $(ARGS)
 
@@ -128,6 +128,7 @@ COMPILE := $(BIN)/uv pip compile --quiet $(UPGRADE) --generate-hashes --universa
 
 lock: setup ## Write the pinned lists again, with hashes (UPGRADE=--upgrade takes the newest)
 	$(COMPILE) requirements.in -o requirements.txt
+	$(COMPILE) requirements-parquet.in -c requirements.txt -o requirements-parquet.txt
 	$(COMPILE) requirements-dev.in -c requirements.txt -o requirements-dev.txt
 	$(COMPILE) --no-annotate scripts/node.in -o scripts/node.txt
 	$(COMPILE) --no-annotate tests/costs/focus_validator.in -o $(VALIDATOR_PINS)

@@ -17,7 +17,7 @@ import sys
 import tomllib
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,8 @@ from packaging.requirements import Requirement
 
 ROOT = Path(__file__).resolve().parent.parent
 PINS = ROOT / "requirements.txt"
+# What an image has only where it is asked for.
+OPTIONAL_PINS = ROOT / "requirements-parquet.txt"
 SUMS = "SHA256SUMS"
 
 
@@ -35,13 +37,17 @@ class BundleRefused(Exception):
 
 @dataclass(frozen=True)
 class Package:
-    """A package of the image; `license` is an SPDX expression, `sha512` is in hex, or empty."""
+    """A package of the image; `license` is an SPDX expression, `sha512` is in hex, or empty.
+
+    `scope` is that of CycloneDX: `required`, or `optional`.
+    """
 
     name: str
     version: str
     source: str
     license: str
     sha512: str = ""
+    scope: str = "required"
 
     @property
     def url(self) -> str:
@@ -67,16 +73,21 @@ def pins(text: str) -> dict[str, str]:
 
 
 def python_packages() -> list[Package]:
-    """Return what requirements.txt installs. Raises BundleRefused where it is not installed."""
+    """Return what the lists install. Raises BundleRefused where it is not installed."""
+    required = _installed(PINS, "required")
+    return required + _installed(OPTIONAL_PINS, "optional")
+
+
+def _installed(file: Path, scope: str) -> list[Package]:
     found = []
-    for name, wanted in pins(PINS.read_text(encoding="utf-8")).items():
+    for name, wanted in pins(file.read_text(encoding="utf-8")).items():
         try:
             about = metadata.metadata(name)
         except metadata.PackageNotFoundError:
             raise BundleRefused(f"{name} is not installed: run `make setup`") from None
         if about["Version"] != wanted:
             raise BundleRefused(f"{name} is {about['Version']}, not {wanted}: run `make setup`")
-        found.append(Package(name, wanted, "pypi", _named_license(about)))
+        found.append(Package(name, wanted, "pypi", _named_license(about), scope=scope))
     return found
 
 
@@ -109,7 +120,7 @@ def with_licenses(packages: Sequence[Package], rules: Mapping[str, Any]) -> list
         parts = set(re.findall(r"[\w.+-]+", expression)) - {"AND", "OR", "WITH"}
         if not parts or not parts <= set(rules["allowed"]):
             unknown.append(f"{one.name} {one.version}: {expression[:60] or 'no license'}")
-        found.append(Package(one.name, one.version, one.source, expression, one.sha512))
+        found.append(replace(one, license=expression))
     if unknown:
         raise BundleRefused(
             "licenses that scripts/licenses.toml does not allow:\n  " + "\n  ".join(unknown)
@@ -126,6 +137,7 @@ def sbom(packages: Sequence[Package], name: str, portal_version: str) -> dict[st
             "name": one.name,
             "version": one.version,
             "purl": one.url,
+            "scope": one.scope,
             "licenses": [{"expression": one.license}],
             **({"hashes": [{"alg": "SHA-512", "content": one.sha512}]} if one.sha512 else {}),
         }
@@ -171,7 +183,8 @@ def take_packages(folder: Path, packages: Sequence[Package]) -> None:
     """Download wheels and npm packages. Raises BundleRefused where a file has another hash."""
     pip = (sys.executable, "-m", "pip", "download", "--disable-pip-version-check", "--quiet")
     wheels = folder / "wheels"
-    _run([*pip, "--require-hashes", "--dest", str(wheels), "--requirement", str(PINS)], ROOT)
+    lists = ("--requirement", str(PINS), "--requirement", str(OPTIONAL_PINS))
+    _run([*pip, "--require-hashes", "--dest", str(wheels), *lists], ROOT)
     npm = shutil.which("npm")
     if npm is None:
         raise BundleRefused("npm is needed, to take the front-end packages")

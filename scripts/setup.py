@@ -21,8 +21,8 @@ PYTHON = VENV / "bin" / "python"
 NODE_WHEEL = ROOT / "scripts" / "node.txt"
 # Only files whose hashes the lists name are installed.
 PIP_INSTALL = ("-m", "pip", "install", "--disable-pip-version-check", "--quiet", "--require-hashes")
-RUNTIME = ("requirements.txt",)
-DEVELOPMENT = ("requirements.txt", "requirements-dev.txt")
+RUNTIME = ("requirements.txt", "requirements-parquet.txt")
+DEVELOPMENT = ("requirements-dev.txt",)
 
 
 class SetupFailed(Exception):
@@ -68,13 +68,13 @@ def make_venv() -> None:
 def install_python_packages(*, development: bool) -> None:
     """Install the pinned packages; a `.venv` made for development serves for running too."""
     lists = DEVELOPMENT if development else RUNTIME
-    stamps = {names: VENV / f".{names[-1]}.installed" for names in (RUNTIME, DEVELOPMENT)}
+    stamps = {names: VENV / f".{names[0]}.installed" for names in (RUNTIME, DEVELOPMENT)}
     acceptable = (DEVELOPMENT,) if development else (RUNTIME, DEVELOPMENT)
     if PYTHON.exists() and any(up_to_date(stamps[n], fingerprint(n)) for n in acceptable):
         return
     make_venv()
-    say(f"installing {lists[-1]}")
-    if run([PYTHON, *PIP_INSTALL, "--requirement", lists[-1]]) != 0:
+    say(f"installing {' '.join(lists)}")
+    if run([PYTHON, *PIP_INSTALL, *(f"--requirement={name}" for name in lists)]) != 0:
         raise SetupFailed("pip could not install the packages; is a package index reachable?")
     stamps[lists].write_text(fingerprint(lists), encoding="ascii")
 

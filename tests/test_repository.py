@@ -101,7 +101,7 @@ def test_front_end_packages_name_no_registry() -> None:
     assert '"resolved"' not in text("package-lock.json")
 
 
-LISTS = ("requirements.txt", "requirements-dev.txt", "scripts/node.txt")
+LISTS = ("requirements.txt", "requirements-parquet.txt", "requirements-dev.txt", "scripts/node.txt")
 
 
 @pytest.mark.parametrize("name", [*LISTS, "tests/costs/focus_validator.txt"])
@@ -116,7 +116,8 @@ def test_what_runs_is_pinned_alike_for_running_and_testing() -> None:
     def pins(name: str) -> set[str]:
         return set(re.findall(r"^[\w.\[\]-]+==.+?(?= \\$)", text(name), flags=re.MULTILINE))
 
-    assert pins("requirements.txt") <= pins("requirements-dev.txt")
+    runtime = pins("requirements.txt") | pins("requirements-parquet.txt")
+    assert runtime <= pins("requirements-dev.txt")
 
 
 def test_the_licence_is_apache_2() -> None:

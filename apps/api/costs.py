@@ -4,6 +4,7 @@ import os
 import re
 from dataclasses import replace
 from datetime import date, timedelta
+from functools import partial
 from typing import Any, BinaryIO
 
 from django.http import FileResponse, StreamingHttpResponse
@@ -33,7 +34,7 @@ from apps.clusters.domain.tiers import CapacityType
 from apps.costs import selectors as costs
 from apps.costs.adapters.formats import csv_parts, write_to_file
 from apps.costs.domain.costing import WASTE, Basis, Cause, Policy
-from apps.costs.domain.files import CostFile, FileFormat, TooManyRows
+from apps.costs.domain.files import CostFile, FileFormat, FileRefused
 from apps.costs.domain.recommendations.recommendation import RecommendationKind, RecommendationState
 from apps.costs.selectors import (
     CostQuery,
@@ -221,7 +222,11 @@ class FocusView(PortalView):
         basis, policy = _charging(query)
         format_ = FileFormat(f"focus-{query.get('format', 'csv')}")
         month, visibility = _month(query), visibility_in(request)
-        file = costs.period_file(month, format_, visibility=visibility, basis=basis, policy=policy)
+        charged = partial(costs.period_file, month, format_, basis=basis, policy=policy)
+        try:
+            file = charged(visibility=visibility)
+        except FileRefused as error:
+            raise InvalidParameters({"format": [str(error)]}) from error
         # A closed month is handed out as it was closed, byte for byte, as its page does.
         copy = copy_of_month(month, format_, visibility=visibility, now=timezone.now())
         if copy is None:
@@ -274,7 +279,7 @@ def _file(request: Request, asked: CostQuery, format_: FileFormat) -> HttpRespon
     try:
         file = costs.cost_file(asked, format_, visibility=visibility_in(request))
         return file_response(file, format_, "waste" if asked.waste else "costs")
-    except TooManyRows as error:
+    except FileRefused as error:
         raise InvalidParameters({"format": [str(error)]}) from error
 
 

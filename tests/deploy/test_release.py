@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 import yaml
+from cyclonedx.schema import SchemaVersion
+from cyclonedx.validation.json import JsonStrictValidator
 
 from tests.deploy.rendering import ROOT
 
@@ -91,7 +93,11 @@ def test_the_changelog_has_releases_with_their_day_newest_first() -> None:
 
 def test_the_dockerfile_takes_both_bases() -> None:
     text = (ROOT / "Dockerfile").read_text(encoding="utf-8")
-    assert set(re.findall(r"^ARG (\w+)=", text, flags=re.MULTILINE)) == {*PINNED, "VERSION"}
+    assert set(re.findall(r"^ARG (\w+)=", text, flags=re.MULTILINE)) == {
+        *PINNED,
+        "VERSION",
+        "PARQUET",
+    }
     bases = re.findall(r"^FROM (\S+)", text, flags=re.MULTILINE)
     assert set(bases) == {f"${{{name}}}" for name in PINNED}
 
@@ -143,8 +149,18 @@ def test_the_lists_name_what_is_pinned_with_a_license_each(tmp_path: Path) -> No
     assert not names & {"pytest", "axe-core", "mypy"}
     rows = (tmp_path / "licenses.csv").read_text(encoding="utf-8").splitlines()
     assert len(rows) == len(listed) + 1
+    (arrow,) = (one for one in bom["components"] if one["scope"] == "optional")
+    assert arrow["name"] == "pyarrow"
+    assert JsonStrictValidator(SchemaVersion.V1_5).validate_str(json.dumps(bom)) is None
     # The same packages give the same list: two releases can be compared.
     assert bom == release_bundle.sbom(listed, "gpuportal", VERSION)
+
+
+def test_the_schema_of_cyclonedx_refuses_what_is_none() -> None:
+    """So that the validator of the test above is known to look."""
+    bom = release_bundle.sbom(packages("MIT"), "gpuportal", VERSION)
+    bom["components"][0]["scope"] = "needed"
+    assert JsonStrictValidator(SchemaVersion.V1_5).validate_str(json.dumps(bom)) is not None
 
 
 def test_no_license_is_allowed_that_no_package_has(tmp_path: Path) -> None:

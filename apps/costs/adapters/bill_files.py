@@ -12,6 +12,7 @@ from apps.costs.domain.bills.charges import (
     NumberedRows,
     refused,
 )
+from apps.costs.domain.files import NO_PARQUET, FileFormat
 
 _PARQUET = b"PAR1"
 _ZIPPED = (b"\x1f\x8b", b"PK\x03\x04")
@@ -39,6 +40,8 @@ def open_bill(binary: BinaryIO) -> BillFile:
         raise BillRefused(f"The file is compressed, or a workbook. {EXPORT_AGAIN}")
     if start == _PARQUET:
         # Arrow takes 37 MB: only where such a file is read.
+        if not FileFormat.PARQUET.is_installed:
+            raise BillRefused(f"{NO_PARQUET} Export the file again as CSV (UTF-8).")
         from apps.costs.adapters.parquet import open_parquet
 
         return BillFile("parquet", *open_parquet(binary))

@@ -5,12 +5,17 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
+from importlib.util import find_spec
 
 from apps.clusters.domain.columns import Column
 from apps.usage.domain.columns import utc_text
 
 MOST_XLSX_ROWS = 500_000
 """Above this a workbook opens slowly or not at all; the format itself ends at 1,048,576."""
+NO_PARQUET = (
+    "Parquet is not installed here: an administrator installs requirements-parquet.txt, "
+    "or builds the image with PARQUET=yes."
+)
 CellValue = str | int | float | bool | datetime | None
 FileRow = Sequence[CellValue]
 
@@ -31,6 +36,11 @@ class FileFormat(StrEnum):
     def is_focus(self) -> bool:
         """Whether its columns are FOCUS's."""
         return self in (FileFormat.FOCUS_CSV, FileFormat.FOCUS_PARQUET)
+
+    @property
+    def is_installed(self) -> bool:
+        """Whether what writes it is there: Parquet is an optional package."""
+        return self.suffix != "parquet" or find_spec("pyarrow") is not None
 
     @property
     def content_type(self) -> str:
@@ -143,8 +153,27 @@ def file_name(file: CostFile, name: str, format_: FileFormat) -> str:
     return "_".join(re.sub(r"[^A-Za-z0-9.-]+", "-", part) for part in parts) + f".{format_.suffix}"
 
 
-class TooManyRows(Exception):
+class FileRefused(Exception):
+    """A file cannot be written here; says why, and what to ask for instead."""
+
+
+class FormatNotInstalled(FileRefused):
+    """What writes a format is not installed."""
+
+
+class TooManyRows(FileRefused):
     """A workbook was asked for that no spreadsheet would open; says what to ask for instead."""
+
+
+def offered_formats() -> tuple[FileFormat, ...]:
+    """Return the formats that this installation writes."""
+    return tuple(format_ for format_ in FileFormat if format_.is_installed)
+
+
+def check_installed(format_: FileFormat) -> None:
+    """Raise FormatNotInstalled where what writes a format is missing."""
+    if not format_.is_installed:
+        raise FormatNotInstalled(f"{NO_PARQUET} Choose CSV or XLSX.")
 
 
 def check_row_count(format_: FileFormat, count: int) -> None:

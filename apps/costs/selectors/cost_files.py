@@ -21,6 +21,7 @@ from apps.costs.domain.files import (
     FileFormat,
     FileRow,
     Notes,
+    check_installed,
     check_row_count,
     file_columns,
 )
@@ -170,7 +171,7 @@ def period_file(
 
     A closed month is charged as it was closed, whatever `basis` and `policy` say; so its file is
     the same for ever. Some queries now, and at most nine while it is read for all days that are
-    held at once (`days_at_once`). Raises TooManyRows before anything is read.
+    held at once (`days_at_once`). Raises FileRefused before anything is read.
     """
     closed = closed_period(month)
     asked, zone = month_query(month, closed, basis, policy)
@@ -201,8 +202,9 @@ def cost_file(
 ) -> CostFile:
     """Return the rows of a question as a file; those of FOCUS are always by day and workload.
 
-    Raises GroupingRefused and TooManyRows.
+    Raises GroupingRefused and FileRefused.
     """
+    check_installed(format_)
     zone = zone or report().zone
     notes = _notes(asked, visibility, zone, closed)
     centers = closed.cost_centers if closed else cost_centers()

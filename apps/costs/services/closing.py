@@ -20,7 +20,7 @@ from apps.clusters.models import Cluster
 from apps.clusters.selectors import report
 from apps.costs.adapters.formats import write
 from apps.costs.domain.costing import Basis, Policy
-from apps.costs.domain.files import FileFormat, TooManyRows
+from apps.costs.domain.files import FileFormat, TooManyRows, offered_formats
 from apps.costs.domain.months import (
     NOTHING,
     ClosedLine,
@@ -343,7 +343,7 @@ def _canonical(day: date, lines: dict[LineKey, CostLine], reading: CostReader) -
 
 def _file_hashes(month: date) -> Iterator[tuple[FileFormat, str]]:
     """Yield the SHA-256 of each file of a month; of none that cannot be written."""
-    for format_ in FileFormat:
+    for format_ in offered_formats():
         with TemporaryFile() as out:
             try:
                 write(period_file(month, format_, visibility=EVERYTHING), format_, out)

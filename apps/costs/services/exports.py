@@ -37,7 +37,7 @@ from apps.costs.adapters.storage import (
 )
 from apps.costs.domain.costing import Basis, Policy
 from apps.costs.domain.exports import MOST_ATTEMPTS, ExportScope, ExportState, counted
-from apps.costs.domain.files import CostFile, FileFormat, TooManyRows, file_name
+from apps.costs.domain.files import CostFile, FileFormat, FileRefused, file_name
 from apps.costs.models import ClosedFile, ClosedPeriod, Export
 from apps.costs.selectors.cost_files import (
     cost_file,
@@ -76,8 +76,8 @@ class ExportRefused(ValueError):
 def ask_export(user: User, asked: ExportScope, format_: FileFormat, *, now: datetime) -> int:
     """Note that somebody wants a file, and tell a worker; return its id. One transaction.
 
-    What is being made for them already is not made twice. Raises ExportRefused, and TooManyRows
-    where a workbook is sure to be too long.
+    What is being made for them already is not made twice. Raises ExportRefused, and FileRefused
+    where a workbook is sure to be too long, or the format is not installed.
     """
     visibility = visibility_of(user)
     asked = _as_charged(asked)
@@ -118,7 +118,7 @@ def _as_charged(asked: ExportScope) -> ExportScope:
 
 
 def file_of(asked: ExportScope, format_: FileFormat, visibility: Visibility) -> CostFile:
-    """Return the file that was asked for, to be written. Raises TooManyRows, GroupingRefused."""
+    """Return the file that was asked for, to be written. Raises FileRefused, GroupingRefused."""
     if asked.month is not None:
         return period_file(
             asked.month,
@@ -158,7 +158,7 @@ def write_export(pk: int, *, clock: Callable[[], datetime] = timezone.now) -> in
     except LeaseLost:
         logger.info("export %s is written by somebody else, or not wanted any more", pk)
         return 0
-    except (TooManyRows, GroupingRefused, NotAllowed, ExportRefused) as refusal:
+    except (FileRefused, GroupingRefused, NotAllowed, ExportRefused) as refusal:
         _mark_failed(row, str(refusal), clock())
         return 0
     except OSError as error:
@@ -332,12 +332,12 @@ def copy_of_month(
 ) -> ClosedCopy | None:
     """Return the file of a month as it was closed; None where there is none for who asks.
 
-    That is so of a month that is open, of a format that it was not closed with, and for who does
-    not see everything: they get their own rows, made for them. The caller closes it. Raises
-    OSError.
+    That is so of a month that is open, of a format that it was not closed with or that is not
+    installed any more, and for who does not see everything: they get their own rows, made for
+    them. The caller closes it. Raises OSError.
     """
     closed = closed_period(month) if visibility.everything else None
-    if closed is None or format_.value not in closed.files:
+    if closed is None or format_.value not in closed.files or not format_.is_installed:
         return None
     return closed_copy(closed, format_, now=now)
 
@@ -354,6 +354,8 @@ def keep_closed_files(*, now: datetime) -> int:
         for name, sha in sorted(period.files.items()):
             format_ = FileFormat(name)
             if name in differing or is_there(storage, closed_name(sha, format_)):
+                continue
+            if not format_.is_installed:
                 continue
             copy = _write_again(period, format_, sha, now)
             copy.binary.close()

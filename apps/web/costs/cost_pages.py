@@ -13,7 +13,7 @@ from django.urls import reverse
 
 from apps.costs import selectors as costs
 from apps.costs.domain.costing import WASTE, Cause
-from apps.costs.domain.files import FileFormat
+from apps.costs.domain.files import FileFormat, offered_formats
 from apps.costs.selectors import PLATFORM_NAME, CostRow, cost_rows
 from apps.usage.domain.usage_query import Grouping, TimeStep
 from apps.usage.selectors import GroupingRefused, gap_tiers
@@ -405,6 +405,7 @@ def _terms(reading: QuerySession, asked: CostPageQuery, file: str) -> dict[str, 
         ),
         "files": [
             (LABELS[format_], with_query(path, [*kept, ("format", format_.value)]))
-            for format_ in (_FILE_OF_WINDOW if file == "waste-file" else FileFormat)
+            for format_ in offered_formats()
+            if file != "waste-file" or format_ in _FILE_OF_WINDOW
         ],
     }

@@ -19,7 +19,7 @@ from apps.clusters.selectors import report
 from apps.costs import selectors as costs
 from apps.costs.domain.costing import Basis, Policy
 from apps.costs.domain.exports import ExportScope, ExportState
-from apps.costs.domain.files import FileFormat, TooManyRows
+from apps.costs.domain.files import FileFormat, FileRefused, offered_formats
 from apps.costs.permissions import can_see_bills
 from apps.costs.selectors import ClosedFileRow, ExportRow, charging
 from apps.costs.services import (
@@ -61,8 +61,6 @@ _SIZES = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 
 
 TABS = (Tab("files", "Files"), Tab("months", "Month close"), Tab("adjustments", "Adjustments"))
-# A month of one team is mostly read by a person, in a spreadsheet.
-_FORMATS = (FileFormat.XLSX, *(format_ for format_ in FileFormat if format_ != FileFormat.XLSX))
 
 
 class InvalidExport(ValueError):
@@ -226,7 +224,7 @@ def background_of(asked: PageAsked, reading: QuerySession) -> Background:
             ("policy", asked.policy.value),
             *((key, name) for key in ("cluster", *TAKES) for name in filters[key]),
         ],
-        formats=[(format_.value, LABELS[format_]) for format_ in FileFormat],
+        formats=[(format_.value, LABELS[format_]) for format_ in offered_formats()],
         intervals=[(interval.value, label) for interval, label in INTERVALS.items()],
         days=" to ".join(days),
     )
@@ -363,11 +361,13 @@ def export_form(reading: QuerySession) -> ExportForm:
     closed = costs.last_closed_month(visibility=reading.visibility)
     this_month = reading.now.astimezone(report().zone).date().replace(day=1)
     month = closed or (this_month - timedelta(days=1))
+    # A month of one team is mostly read by a person, in a spreadsheet.
+    formats = sorted(offered_formats(), key=lambda format_: format_ is not FileFormat.XLSX)
     return ExportForm(
         month=f"{month:%Y-%m}",
         teams=reading.choices.get("team") or (),
         team=reading.filters.team,
-        formats=[(format_.value, LABELS[format_]) for format_ in _FORMATS],
+        formats=[(format_.value, LABELS[format_]) for format_ in formats],
     )
 
 
@@ -395,7 +395,7 @@ def create(request: PageRequest) -> HttpResponseBase:
         asked, format_ = new_export_in(request.POST, report().zone, now)
         check_names(asked.filters)
         ask_export(request.user, asked, format_, now=now)
-    except (InvalidExport, ExportRefused, NamesUnknown, TooManyRows) as refusal:
+    except (InvalidExport, ExportRefused, NamesUnknown, FileRefused) as refusal:
         return _page(request, problem=str(refusal), status=HTTPStatus.BAD_REQUEST)
     except GroupingRefused as refusal:
         said = f"This cannot be had over this window: {refusal}."

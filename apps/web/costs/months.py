@@ -11,7 +11,7 @@ from django.http.response import HttpResponseBase
 from django.urls import reverse
 
 from apps.costs.adapters.formats import csv_parts, write_to_file
-from apps.costs.domain.files import CostFile, FileFormat, TooManyRows, file_name
+from apps.costs.domain.files import CostFile, FileFormat, FileRefused, file_name
 from apps.costs.selectors import AdjustmentRow, MonthState, PeriodState
 from apps.costs.services import ClosedCopy
 from apps.usage.selectors import GroupingRefused
@@ -43,7 +43,7 @@ def download(
         if format_.suffix == "csv":
             return _streamed(file, name, format_, bom=bom)
         return _sent(write_to_file(file, format_), file, format_, name)
-    except TooManyRows as error:
+    except FileRefused as error:
         return refused(str(error))
     except GroupingRefused as refusal:
         return refused(f"This cannot be had over this window: {refusal}.")

@@ -262,5 +262,6 @@ def _exports(month: date) -> Sequence[tuple[str, str]]:
             with_query(path, [("period", period), ("format", format_.value)]),
         )
         for format_ in _FORMATS
+        if format_.is_installed
     ]
     return [*files, ("Other exports", href("exports") or "")]

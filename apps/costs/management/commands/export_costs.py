@@ -15,7 +15,7 @@ from django.utils import timezone
 from apps.accounts.permissions import EVERYTHING
 from apps.costs.adapters.formats import write
 from apps.costs.domain.costing import STATEMENTS, Basis, Policy
-from apps.costs.domain.files import CostFile, FileFormat, TooManyRows
+from apps.costs.domain.files import CostFile, FileFormat, FileRefused
 from apps.costs.management.periods import month
 from apps.costs.selectors import charging, closed_period, period_file
 from apps.costs.services import sha256_of_file
@@ -67,7 +67,7 @@ class Command(BaseCommand):
                     _to_stdout(put, format_)
                     return
                 sha = _to_file(put, Path(options["output"]))
-        except TooManyRows as error:
+        except FileRefused as error:
             raise CommandError(str(error)) from error
         except OSError as error:
             raise CommandError(
