@@ -6,6 +6,9 @@ from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 
 import pytest
+from django.conf import settings as project
+from django.contrib.auth import BACKEND_SESSION_KEY, HASH_SESSION_KEY, SESSION_KEY
+from django.contrib.sessions.backends.db import SessionStore
 from django.test import Client
 from playwright.sync_api import Browser, ConsoleMessage, Page, Request, Response, sync_playwright
 from pytest_django import Settings
@@ -58,11 +61,20 @@ def portal(_facts: Portal, db: None) -> Portal:
 
 @pytest.fixture
 def signed_in() -> Callable[[User], Client]:
-    """Return a function that gives a client of somebody who is signed in."""
+    """Return a function that gives a client of somebody who is signed in.
+
+    It writes the session alone: signing in as people do takes fourteen statements, and has its own
+    tests.
+    """
 
     def sign_in(user: User) -> Client:
+        session = SessionStore()
+        session[SESSION_KEY] = str(user.pk)
+        session[BACKEND_SESSION_KEY] = project.AUTHENTICATION_BACKENDS[-1]
+        session[HASH_SESSION_KEY] = user.get_session_auth_hash()
+        session.save()
         client = Client()
-        client.force_login(user)
+        client.cookies[project.SESSION_COOKIE_NAME] = str(session.session_key)
         return client
 
     return sign_in

@@ -278,19 +278,23 @@ def seen(actor: Actor) -> QuerySet[ChangeRequest, ChangeRequest]:
 def of_whom(
     rows: QuerySet[ChangeRequest, ChangeRequest], actor: Actor, which: RequestList
 ) -> QuerySet[ChangeRequest, ChangeRequest]:
+    return rows.filter(in_list(actor, which))
+
+
+def in_list(actor: Actor, which: RequestList) -> Q:
+    """Return which requests are in a list of the reader's, of those that they may see."""
     if which is RequestList.ALL:
-        return rows
+        return Q()
     authored = _by(actor)
     if which is RequestList.MINE:
-        return rows.filter(authored)
+        return authored
     if actor.person is not None and actor.person.admin:
         # The second approval is somebody else's: who gave the first has nothing to do.
         given = ChangeRequest.objects.filter(
             state=RequestState.IN_REVIEW.value, approvals__0=actor.name
         ).values("pk")
-        waiting = rows.filter(state__in=[*_REVIEWED, *_STUCK])
-        return waiting.exclude(authored).exclude(pk__in=given)
-    return rows.filter(authored, state__in=_RETURNED)
+        return Q(state__in=[*_REVIEWED, *_STUCK]) & ~authored & ~Q(pk__in=given)
+    return authored & Q(state__in=_RETURNED)
 
 
 def _by(actor: Actor) -> Q:

@@ -14,6 +14,7 @@ from apps.quota_requests.permissions import Actor, is_written_to
 from apps.quota_requests.selectors.requests import (
     comments_of,
     evidence_in,
+    in_list,
     of_whom,
     open_drifts,
     preview_for,
@@ -169,14 +170,12 @@ class Turns:
 
 def turns_of(actor: Actor) -> Turns:
     """Return how many requests need a person, of those that they may see. One query."""
-    own = of_whom(seen(actor), actor, RequestList.MINE).filter(_CAME_BACK | _ENDS_SOON)
+    mine = in_list(actor, RequestList.MINE) & (_CAME_BACK | _ENDS_SOON)
     if actor.person is None or not actor.person.admin:
-        return Turns(answering=own.count())
-    decided = of_whom(seen(actor), actor, RequestList.QUEUE)
-    is_either = Q(pk__in=decided.values("pk")) | Q(pk__in=own.values("pk"))
+        return Turns(answering=seen(actor).filter(mine).count())
     found = (
         seen(actor)
-        .filter(is_either)
+        .filter(in_list(actor, RequestList.QUEUE) | mine)
         .aggregate(every=Count("pk"), answering=Count("pk", filter=_CAME_BACK | _ENDS_SOON))
     )
     # What is to be decided is in other states than what came back, or ends.
