@@ -195,6 +195,23 @@ def test_an_api_that_is_down_at_the_start_is_waited_for(cluster: Cluster) -> Non
     assert 1 < max(driver.waits) < 10
 
 
+def test_a_server_is_left_alone_for_as_long_as_it_asks(cluster: Cluster) -> None:
+    source = _fake()
+    source.put(PODS, pod(bound=1))
+    busy = SourceUnavailable("too many requests")
+    busy.retry_after_seconds = 32.0
+    driver = Driver(source)
+
+    def play(driver: Driver) -> None:
+        driver.delivered(PODS)
+        source.fail("watch", busy)
+        driver.delivered(PODS)
+        driver.delivered(NODES)
+
+    driver.follow(cluster, play)
+    assert 32.0 in driver.waits
+
+
 def test_a_second_process_goes_on_where_the_first_one_died(cluster: Cluster) -> None:
     source = _fake()
     source.put(PODS, pod("a", bound=1, phase="Running", statuses=[status(state=running(2))]))

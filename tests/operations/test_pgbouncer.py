@@ -10,6 +10,7 @@ import psycopg
 import pytest
 from django.db import connection
 
+from gpuportal.env import database
 from tests.portal import counted, portal
 from tests.served_lab import reference_catalog
 from tests.servers import accepts, free_port, temporary_pgbouncer
@@ -66,6 +67,22 @@ def test_sessions_have_bounds() -> None:
     finally:
         new.close()
     assert found == ["5min", "30s", "10min"]
+
+
+@needs_postgresql
+def test_the_server_that_takes_writes_is_found_among_several_hosts() -> None:
+    own = connection.settings_dict
+    place = f"{own['HOST'] or '127.0.0.1'}:{own['PORT'] or 5432}"
+    url = f"postgresql://{own['USER']}:{own['PASSWORD']}@127.0.0.1:{free_port()},{place}"
+    options = "target_session_attrs=read-write&connect_timeout=5"
+    new = connection.copy()
+    new.settings_dict = own | database(f"{url}/{own['NAME']}?{options}")
+    try:
+        with new.cursor() as cursor:
+            cursor.execute("SHOW transaction_read_only")
+            assert cursor.fetchone() == ("off",)
+    finally:
+        new.close()
 
 
 @needs_postgresql
