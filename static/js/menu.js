@@ -1,6 +1,6 @@
 // Menus are <details>, which work by themselves; here they also close as one expects of a menu.
 // The pages and the scope bar of a narrow screen are behind a button each; what filters a page
-// stays open there while its results are swapped.
+// stays open there while its results are swapped, and so does what a phone has opened.
 (() => {
   "use strict";
   const OPEN = "details.menu[open]";
@@ -28,12 +28,20 @@
   });
 
   let filtering = null;
+  let unfolded = [];
+  const folds = (part) => [...(part.querySelectorAll?.("[data-fold]") ?? [])];
   document.addEventListener("htmx:beforeSwap", (event) => {
+    const open = folds(event.target).filter((one) => one.open || one.checked);
+    unfolded = open.map((one) => one.dataset.fold);
     const row = event.target.querySelector?.(".filter-row[open]");
     const field = document.activeElement;
     filtering = row && { id: row.contains(field) ? field.id : "", caret: field.selectionEnd };
   });
   document.addEventListener("htmx:afterSwap", () => {
+    for (const one of folds(document)) {
+      if (unfolded.includes(one.dataset.fold)) one["open" in one ? "open" : "checked"] = true;
+    }
+    unfolded = [];
     const row = filtering && document.querySelector(".filter-row");
     if (row) {
       row.open = true;

@@ -102,10 +102,11 @@ WIDE = """() => new Promise(done => {
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a page may have at most: pixels at 1440, and words."""
+    """What a page may have at most: pixels at 1440, words, and pixels at 390."""
 
     pixels: int = MOST_PIXELS
     words: int = MOST_WORDS
+    on_phone: int = MOST_PIXELS
 
 
 USUAL = Limits()
@@ -114,9 +115,10 @@ HOME = Limits(pixels=SCREEN, words=150)
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """A page as somebody sees it first: at 1440 px, and targets and width at 390 px."""
+    """A page as somebody sees it first: at 1440 px, and height, targets and width at 390 px."""
 
     height: int
+    on_phone: int
     words: int
     repeated: list[str]
     wide: list[str]
@@ -127,6 +129,8 @@ class Measured:
         """Yield what the page has too much of."""
         if self.height > limits.pixels:
             yield f"{self.height:,} px, at most {limits.pixels:,}"
+        if self.on_phone > limits.on_phone:
+            yield f"{self.on_phone:,} px on a phone, at most {limits.on_phone:,}"
         if self.words > limits.words:
             yield f"{self.words:,} words, at most {limits.words}"
         if self.wide:
@@ -146,9 +150,10 @@ def measured(page: Page) -> Measured:
     page.set_viewport_size({"width": PHONE, "height": SCREEN})
     wide = page.evaluate(WIDE)
     small = page.evaluate(SMALL_TARGETS, LEAST_TARGET)
+    on_phone = page.evaluate("document.documentElement.scrollHeight")
     if before is not None:
         page.set_viewport_size(before)
-    return Measured(wide=wide, small=small, **found)
+    return Measured(wide=wide, small=small, on_phone=on_phone, **found)
 
 
 _campus = shared(fill_campus_portal, early=True)

@@ -82,10 +82,19 @@ def test_on_a_phone_controls_are_behind_a_button_and_rows_are_blocks(
         expect(group).to_be_hidden()
         page.locator(".filter-row > summary").click()
         expect(group).to_be_visible()
+        block = page.get_by_role("heading", name="Cost breakdown")
+        expect(block).to_be_hidden()
+        page.locator(".phone-fold > summary").first.click()
+        expect(block).to_be_visible()
+        page.get_by_role("link", name="Line items").click()
+        expect(page.get_by_role("heading", name="Line items")).to_be_visible()
+        expect(block).to_be_visible(visible=scripts)  # a page that is loaded anew is folded
         page.set_viewport_size({"width": 1440, "height": 900})
         page.reload()
         expect(page.locator(".filter-row > summary")).to_be_hidden()
+        expect(page.locator(".phone-fold > summary").first).to_be_hidden()
         expect(group).to_be_visible()
+        expect(block).to_be_visible()
 
     screen.visit(served, steps, width=390, scripts=scripts)
 

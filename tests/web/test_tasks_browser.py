@@ -156,7 +156,7 @@ def find_unfair_tier(walk: Walk) -> None:
     walk.click(page.locator("#heat-heading ~ div").get_by_role("link", name="Fairness"))
     walk.see(
         page.get_by_text("Unmet fair share").first,
-        page.get_by_text(re.compile("unused entitlement", re.IGNORECASE)).first,
+        page.get_by_role("heading", name=re.compile("unused entitlement", re.IGNORECASE)).first,
     )
 
 

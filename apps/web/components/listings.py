@@ -109,7 +109,11 @@ def groups(
         rows=tables.LaterRows(ordered, line),
         zone=reading.choice.zone,
         empty="No GPU was allocated in this window.",
-        on_phone=(*(g.value for g in grouped), *_MAIN),
+        # The cluster names no row where more is known of it.
+        on_phone=(
+            *([g.value for g in grouped if g is not Grouping.CLUSTER] or [first.value]),
+            *_MAIN,
+        ),
         total=tables.total_row(first.value, ordered, explained=explained) if total else None,
     )
 
@@ -157,7 +161,7 @@ def workloads(
         zone=reading.choice.zone,
         empty="No workload held a GPU in this window. Choose a longer one.",
         total=total,
-        on_phone=(*(g.value for g in keys[1:]), UNUSED.key, *_MAIN),
+        on_phone=(Grouping.WORKLOAD, Grouping.TIER, UNUSED.key, tables.UTILIZATION.key),
         every=lambda: (_workload_line(row, reading, of) for row in sums),
     )
 

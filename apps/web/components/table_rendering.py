@@ -24,19 +24,20 @@ def body(table: Table, token: str = "") -> SafeString:
 
     def written(row: TableRow, cells: Sequence[Cell]) -> str:
         actions = f'<td role="cell">{_actions(row, token)}</td>' if acts else ""
-        return _row(f"{_cells(cells, more, _cell)}{actions}", row.anchor)
+        return _row(f"{_cells(cells, more, table.leading, _cell)}{actions}", row.anchor)
 
     return _joined(map(written, table.rows, table.body()))
 
 
 def foot(table: Table) -> SafeString:
     """Return the row of a total; text that is absent there stays empty, unlike a number."""
-    return _joined([_row(_cells(table.foot(), _more(table), _foot_cell))])
+    more = [False, *_more(table)[1:]]  # its first cell says that it is the total
+    return _joined([_row(_cells(table.foot(), more, 0, _foot_cell))])
 
 
 def _more(table: Table) -> list[bool]:
-    """Say of each column but the first whether a phone shows it on demand."""
-    return [head.is_more for head in table.headings()[1:]]
+    """Say of each column whether a phone shows it on demand."""
+    return [head.is_more for head in table.headings()]
 
 
 def _joined(rows: Iterable[str]) -> SafeString:
@@ -48,14 +49,19 @@ def _row(cells: str, anchor: str = "") -> str:
     return f'<tr role="row"{place}>{cells}</tr>'
 
 
-def _cells(cells: Sequence[Cell], more: Sequence[bool], written: Callable[[Cell], str]) -> str:
-    """Return the cells of a row; all but the first, its name, bring the head of their column."""
-    first, *others = cells
-    labelled = (
-        f'<td role="cell" data-label="{escape(cell.label)}"{" data-more" * is_more}{written(cell)}'
-        for cell, is_more in zip(others, more, strict=True)
+def _cells(
+    cells: Sequence[Cell], more: Sequence[bool], leading: int, written: Callable[[Cell], str]
+) -> str:
+    """Return the cells of a row; all but its name, the `leading`, bring the head of their column."""
+
+    def of_phone(place: int) -> str:
+        if place == leading:
+            return " data-leads" if place else ""
+        return f' data-label="{escape(cells[place].label)}"{" data-more" * more[place]}'
+
+    return "".join(
+        f'<td role="cell"{of_phone(place)}{written(cell)}' for place, cell in enumerate(cells)
     )
-    return f'<td role="cell"{written(first)}{"".join(labelled)}'
 
 
 def _cell(cell: Cell) -> str:

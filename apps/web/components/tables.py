@@ -89,7 +89,7 @@ def strip(amounts: Amounts, classes: Sequence[LedgerClass]) -> list[StripPart]:
 
 
 # What a phone shows before one asks for more, as in tables.css: a name and a line of three values.
-_PHONE_ROWS, _PHONE_COLUMNS = 10, 4
+_PHONE_ROWS, _PHONE_COLUMNS = 6, 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,7 +301,7 @@ class Table:
     key, `sorted_by`, the `hidden` columns and the `tools`. `place` says which rows these are, and
     `more_href` leads to a longer page of a list that opens short. `of_rows`: how many there are,
     where a part is shown under a picture. `on_phone` are the columns that a phone shows at first,
-    where these are not the leading ones.
+    where these are not the leading ones; the first of them names a row there.
     """
 
     id: str
@@ -368,7 +368,14 @@ class Table:
         first = list(self.on_phone or shown[:_PHONE_COLUMNS])
         if (by := self.sorted_by.removeprefix("-")) and by not in first:
             first[-1] = by
-        return frozenset(shown[1:]) - set(first)
+        return frozenset(shown) - {shown[self.leading], *first}
+
+    @property
+    def leading(self) -> int:
+        """Return the place of the column that names a row on a phone: the first, unless said."""
+        shown = [column.key for column in self.shown_columns]
+        named = self.on_phone[0] if self.on_phone else ""
+        return shown.index(named) if named in shown else 0
 
     def _direction(self, column: Column) -> str:
         """Return what `aria-sort` says of a column; empty for those it is not sorted by."""

@@ -516,6 +516,7 @@ def line_table(costs: Costs, asked: CostPageQuery, reading: QuerySession) -> Tab
         zone=reading.choice.zone,
         empty=NOTHING,
         page_length=_ROWS,
+        on_phone=(*asked.row_groups[:1], "cause", "gpu_hours", "cost"),
     )
 
 

@@ -285,6 +285,7 @@ def _table(
         empty=empty,
         note=f"Listed are the {MOST:,} largest savings." if cut else "",
         on_phone=(
+            "recommendation",
             "saving_per_month",
             "subject",
             *(c.key for c in _OF_STATES.get(state, ())),

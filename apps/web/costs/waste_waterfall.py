@@ -452,6 +452,7 @@ def worst_table(
         rows=rows,
         zone=reading.choice.zone,
         empty=problem or "No unused workload in this window.",
+        on_phone=("workload", "team", "gpu_hours", "cost"),
     )
 
 

@@ -81,6 +81,7 @@ def exporters_table(histories: Sequence[ExporterHistory], reading: QuerySession)
             if reading.visibility.operations
             else "Exporters are shown to administrators."
         ),
+        on_phone=("job", "cluster", "family", "generation"),
     )
 
 
