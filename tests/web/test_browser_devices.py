@@ -18,7 +18,7 @@ def test_devices_are_narrowed_found_and_opened(
         sign_in(page, "cleo", target=f"/capacity/gpus/?{DAILY}")
         expect(page.locator(".fleet-broken")).to_contain_text("west-1")
         page.get_by_role("link", name="Table", exact=True).click()
-        names = page.locator("td.device-name")
+        names = page.locator("#devices tbody td:first-child")
         expect(names).to_have_count(8)
         show_controls(page)
         page.get_by_role("link", name="watch 2").click()

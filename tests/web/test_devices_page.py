@@ -39,7 +39,7 @@ def words(page: str) -> str:
 def lines(client: Client, query: str = "") -> dict[str, str]:
     """Return the lines of the list by the name of the device, as text."""
     page = text_of(client, f"{LIST}{query}")
-    found = re.findall(r'<td class="device-name">(.*?)</tr>', page, re.DOTALL)
+    found = re.findall(r'<tr role="row">(<td.*?)</tr>', page, re.DOTALL)
     told = [words(line).strip() for line in found]
     return {line.split(" NVIDIA")[0]: line for line in told}
 
@@ -67,7 +67,7 @@ def test_a_line_tells_tenants_load_and_health(admin: Client) -> None:
 
 def test_what_is_not_known_is_a_dash_and_never_a_zero(admin: Client) -> None:
     unseen = lines(admin)["GPU 5"]
-    assert "unseen since 26 Oct 2025 23:55 no exporter shows it any more" in unseen
+    assert "unseen since 26 Oct 2025 23:55; no exporter shows it any more" in unseen
     assert "No metrics" in unseen
     assert unseen.count("–") == 6
     (row,) = [r for r in records_of(admin, f"{LIST}&format=csv&table=devices") if r["xid"] == "79"]
@@ -171,7 +171,7 @@ def test_pages_follow_each_other_without_a_gap_and_a_file_carries_all(
     while address:
         page = text_of(admin, address)
         pages += 1
-        seen += re.findall(r'device-name"><a[^>]* title="([^"]+)"', page)
+        seen += re.findall(r'<td role="cell"><a href="/capacity/gpus/[^/"]+/([^/"]+)/', page)
         following = re.search(r'href="([^"#]+)#devices" rel="next"', page)
         address = html.unescape(following[1]) if following else ""
     rows = records_of(admin, f"{LIST}&format=csv&table=devices")
@@ -369,7 +369,7 @@ def test_pods_of_other_teams_are_counted_in_the_verdict(portal: Portal, signed_i
 
 def test_all_instances_of_a_gpu_are_on_its_page(admin: Client) -> None:
     page = text_of(admin, f"/capacity/gpus/west/{uuid_of(5)}/")
-    table = page[page.index('id="gpu-list"') :]
+    table = page[page.index('<section class="table-block" id="devices"') :]
     assert words(table).count("GPU 4 · 1g.10gb") == 2
     assert "MIG devices" in page
 

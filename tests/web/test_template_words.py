@@ -2,7 +2,8 @@
 
 import pytest
 
-from apps.web.templatetags.portal import mebibytes, with_code
+from apps.web.components.formats import mebibytes
+from apps.web.templatetags.portal import with_code
 
 
 @pytest.mark.parametrize(

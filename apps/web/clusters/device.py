@@ -20,7 +20,7 @@ from apps.usage.selectors import (
     last_readings,
 )
 from apps.web.clusters import device_tables
-from apps.web.clusters.device_tables import DeviceLine, memory_ratio, use_state
+from apps.web.clusters.device_tables import memory_ratio, tenant_parts, use_state, xid_of
 from apps.web.components import listings
 from apps.web.components.commands import kubectl
 from apps.web.components.drawings import Segment, TimelineRow, timeline
@@ -30,7 +30,7 @@ from apps.web.components.drawings.timeline import Timeline
 from apps.web.components.figure_row import FigureRow, KeyFigure, Tone, figure_row, no_data
 from apps.web.components.formats import Format, shown
 from apps.web.components.page_query import FEW_ROWS, href
-from apps.web.components.tables import Table
+from apps.web.components.tables import Table, TableRow
 from apps.web.components.tabs import Tab, tab_bar
 from apps.web.pages import page, respond
 from apps.web.query_session import PageRequest, QuerySession, on_cluster, query_session
@@ -63,7 +63,6 @@ def device(request: PageRequest, cluster: str, uuid: str) -> HttpResponseBase:
     if not fleet.devices:
         raise Http404("There is no such device, or you may not see it.")
     first = fleet.devices[0].row
-    line = device_tables.device_line(fleet.devices[0], reading)
     table = device_tables.devices_table(fleet.devices, reading)
     pods = _pods_of_node(first, reading)
     looks = last_readings(visibility=reading.visibility, clusters=(cluster,))
@@ -79,11 +78,11 @@ def device(request: PageRequest, cluster: str, uuid: str) -> HttpResponseBase:
         ],
         drawings=[_timeline(fleet.devices, pods.rows, reading)],
         verdict=device_verdict(fleet.devices, reading),
-        figures=_figures(fleet.devices[0], line),
+        figures=_figures(fleet.devices[0], table.rows[0]),
         tabs=tabs,
-        shown_columns=device_tables.SHOWN,
         device=first,
-        line=line,
+        tenants=tenant_parts(first, reading),
+        xid=xid_of(first.state),
         node_dashboard=node_dashboard(cluster, first.node),
         tiers=list(dict.fromkeys(tier for one in fleet.devices for tier in one.tiers)),
         title=f"GPU {first.state.index}" if first.state.index else first.uuid,
@@ -174,13 +173,13 @@ def _holders(device: FleetDevice) -> str:
 # ---------------------------------------------------------------- metrics
 
 
-def _figures(device: FleetDevice, line: DeviceLine) -> FigureRow:
+def _figures(device: FleetDevice, line: TableRow) -> FigureRow:
     """Return the current metrics of a GPU; of MIG devices those that their GPU has."""
     state = device.row.state
     own = [] if device.row.gpu_instance else [_activity(device), _memory(device)]
     temperature, power = state.temperature_celsius, state.power_watts
     memory = state.memory_temperature_celsius
-    rows = line.values["remapped_rows"]
+    rows, xid = line.values["remapped_rows"], xid_of(state)
     uncorrectable = state.remapped_uncorrectable
     return figure_row(
         *own,
@@ -205,8 +204,8 @@ def _figures(device: FleetDevice, line: DeviceLine) -> FigureRow:
         else KeyFigure(
             "Last XID",
             f"{state.xid}" if state.xid else "none",
-            note=str(line.xid.kind) if line.xid else "",
-            tone=Tone.DANGER if line.xid and line.xid.fatal else Tone.NONE,
+            note=str(xid.kind) if xid else "",
+            tone=Tone.DANGER if xid and xid.fatal else Tone.NONE,
         ),
         no_data("Remapped rows", _NOT_EXPORTED)
         if rows is None

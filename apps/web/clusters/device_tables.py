@@ -1,12 +1,12 @@
 """Tables of GPUs, MIG devices and nodes, and of unattributed GPU activity."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from django.conf import settings
 
-from apps.clusters.domain.devices.state import Health, Xid, meaning
+from apps.clusters.domain.devices.state import DeviceState, Health, Xid, meaning
 from apps.usage.selectors import (
     DeviceRow,
     FleetDevice,
@@ -19,8 +19,9 @@ from apps.usage.selectors import (
     unattributed_by_node,
 )
 from apps.web.components.drawings.fleet import STATES
-from apps.web.components.formats import Format, Value, duration
+from apps.web.components.formats import Format, Value, duration, mebibytes, percent, shown
 from apps.web.components.page_query import FEW_ROWS, href
+from apps.web.components.table_cells import CellPart
 from apps.web.components.tables import Column, Table, TableRow
 from apps.web.query_session import QuerySession
 
@@ -28,11 +29,10 @@ STALE = timedelta(minutes=15)
 """Looks come every five minutes: after three that failed, a page says how old it is."""
 UNDERUTILIZED_BELOW = 0.5
 """Mean activity under which an allocated GPU that is not idle counts as underutilized."""
-SHOWN = (
+_ON_PAGE = (
     *("gpu", "state", "node", "health", "tenants", "activity_ratio", "memory_ratio"),
     *("temperature_celsius", "power_watts", "xid"),
 )
-"""Columns of the list on the page, in order; files carry all."""
 _COLUMNS = (
     Column("cluster", "Cluster"),
     Column("gpu", "GPU"),
@@ -58,9 +58,7 @@ _COLUMNS = (
     Column("memory_ratio", "Memory", Format.RATIO, "%", "used of what the device has"),
     Column("memory_used_mib", "Memory used", Format.NUMBER, "MiB"),
     Column("memory_total_mib", "Memory", Format.NUMBER, "MiB"),
-    Column(
-        "temperature_celsius", "Temp.", Format.NUMBER, "°C", "of the GPU; of its memory on hover"
-    ),
+    Column("temperature_celsius", "Temp.", Format.NUMBER, "°C", "of the GPU"),
     Column("memory_temperature_celsius", "Memory temperature", Format.NUMBER, "°C"),
     Column("power_watts", "Power", Format.NUMBER, "W", "of the whole GPU"),
     Column("sm_clock_mhz", "SM clock", Format.NUMBER, "MHz"),
@@ -76,32 +74,6 @@ _COLUMNS = (
     Column("last_seen", "Last seen", Format.TIME),
 )
 _UNREAD = "The exporter of this cluster shows none, or was not looked at yet."
-
-
-@dataclass(frozen=True, slots=True)
-class TenantLink:
-    """A pod on a device, with the address of its page where the pod ledger knows it."""
-
-    name: str
-    team: str
-    href: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class DeviceLine(TableRow):
-    """A line of the list: the values of a file, and what the page draws of the device."""
-
-    device: DeviceRow | None = None
-    href: str | None = None
-    tenants: tuple[TenantLink, ...] = ()
-    xid: Xid | None = None
-    node_href: str | None = None
-    state_css: str = ""
-
-    @property
-    def memory_share(self) -> float | None:
-        share = self.values.get("memory_ratio")
-        return share if isinstance(share, float) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,11 +101,12 @@ def devices_table(devices: Sequence[FleetDevice], reading: QuerySession) -> Tabl
     return Table(
         id="devices",
         title="GPUs",
-        columns=_COLUMNS,
+        columns=[replace(column, in_files=column.key not in _ON_PAGE) for column in _COLUMNS],
         rows=[device_line(device, reading) for device in devices],
         zone=reading.choice.zone,
         empty="",
         page_length=FEW_ROWS,
+        on_phone=("gpu", "state", "health", "activity_ratio"),
     )
 
 
@@ -162,28 +135,72 @@ def use_state(device: FleetDevice) -> str:
     return "underutilized" if mean < UNDERUTILIZED_BELOW else "active"
 
 
-def device_line(device: FleetDevice, reading: QuerySession) -> DeviceLine:
+def device_line(device: FleetDevice, reading: QuerySession) -> TableRow:
     """Return the line of a device."""
     row, use = device.row, STATES[use_state(device)]
-    xid = meaning(row.state.xid) if row.state.xid else None
-    return DeviceLine(
+    xid = xid_of(row.state)
+    return TableRow(
         _values(device, use.label, f"{xid.name} ({xid.kind})" if xid else ""),
-        device=row,
-        href=href("gpu", reading.query, cluster=row.cluster, uuid=row.uuid),
-        tenants=tuple(
-            TenantLink(
-                f"{tenant.namespace}/{tenant.pod}",
-                tenant.team,
-                href("pod", reading.query, cluster=row.cluster, uid=tenant.uid)
-                if tenant.uid
-                else None,
-            )
-            for tenant in row.tenants
-        ),
-        xid=xid,
-        node_href=node_href(row.node, reading),
-        state_css=use.css,
+        {
+            "gpu": href("gpu", reading.query, cluster=row.cluster, uuid=row.uuid),
+            "node": node_href(row.node, reading),
+        },
+        {"health": BADGES[row.health]} if row.health in BADGES else {},
+        short={
+            "activity_ratio": _percent(row.state.activity_mean),
+            "memory_ratio": _percent(memory_ratio(device)),
+            "node": row.node or "no data",
+            "xid": "none" if row.state.xid == 0 else "",
+        },
+        details=_details(device, xid, reading),
+        parts={
+            "state": [CellPart(use.label, swatch=use.css)],
+            "tenants": tenant_parts(row, reading),
+        },
     )
+
+
+def xid_of(state: DeviceState) -> Xid | None:
+    """Return what the last error code of a device means; None where there was none."""
+    return meaning(state.xid) if state.xid else None
+
+
+def tenant_parts(row: DeviceRow, reading: QuerySession) -> list[CellPart]:
+    """Return the pods on a device, each with its page where the pod history knows it."""
+    named = [
+        CellPart(
+            f"{tenant.namespace}/{tenant.pod}",
+            href("pod", reading.query, cluster=row.cluster, uid=tenant.uid) if tenant.uid else None,
+            tenant.team,
+        )
+        for tenant in row.tenants
+    ]
+    hidden = row.hidden_tenants
+    others = [CellPart(f"{hidden} pod{'' if hidden == 1 else 's'} of other teams")]
+    return [*named, *(others if hidden else [])]
+
+
+def _details(device: FleetDevice, xid: Xid | None, reading: QuerySession) -> dict[str, str]:
+    """Return what stands below the values of a device."""
+    row, state = device.row, device.row.state
+    since = f"since {shown(row.health_since, Format.TIME, reading.choice.zone)}"
+    total = f" of {mebibytes(state.memory_total_mib)}" if state.memory_total_mib else ""
+    told = {
+        "gpu": row.model or "model no data",
+        "node": row.cluster,
+        "health": "" if row.health is Health.OK else "; ".join((since, *row.reasons)),
+        "activity_ratio": state.activity_now is not None and f"now {_percent(state.activity_now)}",
+        "memory_ratio": state.memory_used_mib is not None
+        and f"{mebibytes(state.memory_used_mib)}{total}",
+        "power_watts": state.sm_clock_mhz is not None and f"{state.sm_clock_mhz:,.0f} MHz",
+        "xid": xid is not None and str(xid.kind),
+    }
+    return {key: text for key, text in told.items() if text}
+
+
+def _percent(share: float | None) -> str:
+    """Write a share without its sign, which the head of the column has."""
+    return "" if share is None else percent(share).removesuffix(" %").removesuffix("\u00a0%")
 
 
 def _values(device: FleetDevice, use: str, xid_meaning: str) -> dict[str, Value]:

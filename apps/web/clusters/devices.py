@@ -114,7 +114,6 @@ def device_list(request: PageRequest) -> HttpResponseBase:
         drawings=[replace(one, empty=one.empty and empty) for one in drawn],
         figures=_figures(request, fleet.devices, unattributed, reading),
         tabs=tabs,
-        shown_columns=device_tables.SHOWN,
         stale=device_tables.stale(looks, reading.now),
         health_links=_health_links(request, asked, fleet.devices),
         groupings=_map_links(request, "group", _groupings(fleet), asked.choice.grouping),

@@ -97,6 +97,13 @@ def exact(value: Value, kind: Format, zone: ZoneInfo) -> str:
     return str(value)
 
 
+def mebibytes(value: float | None) -> str:
+    """Write an amount of memory, given in MiB, as GiB from one GiB up."""
+    if value is None:
+        return NOTHING
+    return f"{value / 1024:,.1f} GiB" if value >= 1024 else f"{value:,.0f} MiB"
+
+
 def plain(number: Decimal) -> str:
     """Write a decimal in full without an exponent and without trailing zeros."""
     text = format(number, "f")

@@ -9,12 +9,23 @@ _LONG_TEXT = 24  # characters; longer ones take half of a phone
 
 
 @dataclass(frozen=True, slots=True)
+class CellPart:
+    """A name in a cell: where it leads, what stands beside it, the class of its colour."""
+
+    text: str
+    href: str | None = None
+    detail: str = ""
+    swatch: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Cell:
     """One cell ready for the page: `text` short, `title` the exact value.
 
     `explain_href` leads to what the figure is made of; `share` (0..1) is drawn as a bar, `mark`
     (0..1) as a tick on it, and `whole` (0..1) as the tick where 100 % is, in a column that has
     more. `label` is the head of its column, for screens on which a row is a block of its own.
+    `parts` are shown in place of the text.
     """
 
     text: str
@@ -29,6 +40,7 @@ class Cell:
     whole: str = ""
     detail: str = ""
     label: str = ""
+    parts: Sequence[CellPart] = ()
 
     @property
     def length(self) -> int:

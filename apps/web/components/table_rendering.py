@@ -14,7 +14,7 @@ from django.utils.safestring import SafeString, mark_safe
 from apps.usage.domain.columns import guarded
 from apps.web.components.formats import NOTHING
 from apps.web.components.page_query import WindowChoice
-from apps.web.components.table_cells import Cell
+from apps.web.components.table_cells import Cell, CellPart
 from apps.web.components.tables import RowAction, Table, TableRow
 
 
@@ -52,7 +52,7 @@ def _row(cells: str, anchor: str = "") -> str:
 def _cells(
     cells: Sequence[Cell], more: Sequence[bool], leading: int, written: Callable[[Cell], str]
 ) -> str:
-    """Return the cells of a row; all but its name, the `leading`, bring the head of their column."""
+    """Return the cells of a row; all but the `leading` one bring the head of their column."""
 
     def of_phone(place: int) -> str:
         if place == leading:
@@ -120,6 +120,8 @@ def _title(cell: Cell) -> str:
 
 def _content(cell: Cell) -> str:
     text = escape(cell.text)
+    if cell.parts:
+        return "".join(map(_part, cell.parts))
     if cell.href:
         return f'<a href="{escape(cell.href)}">{text}</a>'
     if cell.explain_href:
@@ -127,6 +129,16 @@ def _content(cell: Cell) -> str:
     if cell.badge:
         return f'<span class="state state-{escape(cell.badge)}">{text}</span>'
     return text
+
+
+def _part(part: CellPart) -> str:
+    text = escape(part.text)
+    if part.href:
+        text = f'<a href="{escape(part.href)}">{text}</a>'
+    if part.swatch:
+        text = f'<span class="swatch {escape(part.swatch)}" aria-hidden="true"></span> {text}'
+    detail = f" <small>{escape(part.detail)}</small>" if part.detail else ""
+    return f'<span class="cell-part">{text}{detail}</span>'
 
 
 _ROWS_AT_A_TIME = 500

@@ -21,7 +21,7 @@ from apps.web.components.page_query import (
     with_query,
     without,
 )
-from apps.web.components.table_cells import Cell, TableTools
+from apps.web.components.table_cells import Cell, CellPart, TableTools
 
 
 def hue_class(key: str) -> str:
@@ -239,7 +239,8 @@ class TableRow:
 
     `explained` tells where the row's figures of the ledger are explained, `explains` where others
     are, by column key. The page alone has `short` texts in place of long values, `details` below
-    values, and the `actions`; `anchor` is the row's id there.
+    values, the `parts` of values that are several names, and the `actions`; `anchor` is the row's
+    id there.
     """
 
     values: Mapping[str, Value]
@@ -249,6 +250,7 @@ class TableRow:
     explains: Mapping[str, str] = field(default_factory=dict)
     short: Mapping[str, str] = field(default_factory=dict)
     details: Mapping[str, str] = field(default_factory=dict)
+    parts: Mapping[str, Sequence[CellPart]] = field(default_factory=dict)
     actions: Sequence[RowAction] = ()
     anchor: str = ""
 
@@ -433,6 +435,7 @@ class Table:
             whole=f"{1 / scale:.3f}" if scale > 1 else "",
             detail=row.details.get(column.key, ""),
             label=column.head,
+            parts=row.parts.get(column.key, ()),
         )
 
 

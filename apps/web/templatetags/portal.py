@@ -23,6 +23,7 @@ from apps.web.components.formats import (
     clock_text,
     exact,
     hour_text,
+    mebibytes,
     money,
     percent,
     shown,
@@ -31,6 +32,7 @@ from apps.web.components.tables import Table
 from apps.web.navigation import NavGroup, groups_for
 
 register = template.Library()
+register.filter(mebibytes)
 _UTC = ZoneInfo("UTC")
 _WHOLE_HOURS_FROM = 100
 
@@ -115,14 +117,6 @@ def _month_text(value: FigureValue, figure: MonthFigure) -> str:
 def seconds(value: float | None) -> str:
     """Write a duration as `8h 13m`; no data is said as such."""
     return "no data" if value is None else shown(value, Format.SECONDS, _UTC)
-
-
-@register.filter
-def mebibytes(value: float | None) -> str:
-    """Write an amount of memory, given in MiB, as GiB from one GiB up."""
-    if value is None:
-        return NOTHING
-    return f"{value / 1024:,.1f} GiB" if value >= 1024 else f"{value:,.0f} MiB"
 
 
 @register.filter
