@@ -233,7 +233,7 @@ def contract() -> frozenset[str]:
             if isinstance(inner, dict | list):
                 walk(inner)
 
-    walk(yaml.safe_load((ROOT / "docs" / "openapi.yaml").read_text(encoding="utf-8")))
+    walk(yaml.load((ROOT / "docs" / "openapi.yaml").read_bytes(), yaml.CSafeLoader))
     return frozenset(found)
 
 

@@ -37,7 +37,7 @@ ROLES = ("lead", "admin", "finance", "viewer", "outsider", "reader", "nobody")
 """Persons, a token that only reads, and one of nobody."""
 FEW, MOST = 10, 280
 """Requests to each operation, of all roles together."""
-PARTS = 4
+PARTS = 2
 STRANGERS = ("outsider", "nobody")
 # Names of what vision has, which people of other teams are not to read anywhere.
 OF_VISION = ("team-vision", "vision-prod", "serve-abc", "notebook-0", "CC-100", "A larger model")
