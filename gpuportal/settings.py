@@ -199,7 +199,8 @@ else:
         CELERY_BROKER_TRANSPORT_OPTIONS |= _MASTER
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
 CELERY_TASK_IGNORE_RESULT = True
-# Asked to end first, so that leases are given back; what does not listen is killed.
+# Asked to end first, so that files are closed; what does not listen is killed. A lease that it
+# held is free when its time is over.
 CELERY_TASK_SOFT_TIME_LIMIT, CELERY_TASK_TIME_LIMIT = TASK_SECONDS, TASK_SECONDS + 60
 # By kind of work, so that none stands behind another's. What no route names is collected, or
 # computed from that.

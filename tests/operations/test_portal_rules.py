@@ -126,6 +126,24 @@ CASES = [
         id="lease-held",
     ),
     pytest.param(
+        "GpuportalDoctorErrors",
+        [
+            rows("gpuportal_doctor_findings", 'severity="error"', "1x400"),
+            rows("gpuportal_doctor_findings", 'severity="warning"', "5x400"),
+        ],
+        1,
+        id="doctor-error",
+    ),
+    pytest.param(
+        "GpuportalDoctorErrors",
+        [
+            rows("gpuportal_doctor_findings", 'severity="error"', "0x400"),
+            rows("gpuportal_doctor_findings", 'severity="warning"', "5x400"),
+        ],
+        0,
+        id="doctor-warning",
+    ),
+    pytest.param(
         "GpuportalSourceUnread",
         [
             rows("gpuportal_scrape_source_ok", 'source="queues",pod="a"', "0x400"),

@@ -146,6 +146,14 @@ def _tasks() -> list[dict[str, Any]]:
             "{{ $value }} of {{ $labels.work }} belonged to a process that is gone, and no other "
             "took them up.",
         ),
+        alert(
+            "GpuportalDoctorErrors",
+            'max(gpuportal_doctor_findings{severity="error"}) > 0',
+            "15m",
+            "warning",
+            "The doctor of the portal found errors",
+            "{{ $value }} errors are open: run manage.py doctor, or see Data quality.",
+        ),
     ]
 
 
