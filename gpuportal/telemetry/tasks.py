@@ -17,6 +17,15 @@ SENT_AT = "sent_at"
 _running: dict[str, float] = {}
 
 
+@signals.setup_logging.connect
+def _keep_settings_of_logs(**_: object) -> None:
+    """Leave the log as Django's LOGGING has it.
+
+    Without a listener Celery sets a level of its own, WARNING for beat, which then never says what
+    it starts.
+    """
+
+
 @signals.before_task_publish.connect
 def _note_sending(headers: dict[str, Any] | None = None, **_: object) -> None:
     if headers is not None:

@@ -1,5 +1,6 @@
 """Beat: its schedule outlives it, and of several beats one sends."""
 
+import logging
 import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -7,11 +8,13 @@ from typing import Any
 
 import pytest
 from celery import Celery
+from celery.app.log import Logging
 from django.db import DatabaseError
 
 from apps.accounts.services.process_leases import LEASE_SECONDS, ProcessLeases
 from apps.operations.beat import CHECK_SECONDS, DatabaseScheduler
 from apps.operations.models import ScheduledRun
+from gpuportal.celery import app
 
 pytestmark = pytest.mark.django_db
 
@@ -58,6 +61,24 @@ class Beat(DatabaseScheduler):
             if self.should_sync():
                 self._do_sync()
             self.clock.at += timedelta(seconds=max(pause, 0.1))
+
+
+def test_each_start_of_a_task_is_in_the_log(
+    clock: Clock, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = logging.getLogger()
+    level, handlers = root.level, list(root.handlers)
+    # As the process `celery beat` does, for which no --loglevel means WARNING.
+    monkeypatch.setattr(Logging, "already_setup", False)
+    app.log.setup_logging_subsystem(loglevel=logging.WARNING)
+    assert (root.level, root.handlers) == (level, handlers)
+    with caplog.at_level(logging.INFO):
+        beat = Beat(clock, "first")
+        beat.run(1)
+        ScheduledRun.objects.update(last_run_at=clock.at - DAY)
+        beat._read()
+        beat.run(5)
+    assert "Sending due task daily (tests.daily)" in caplog.text
 
 
 def test_a_task_of_once_a_day_keeps_its_turn_over_restarts(clock: Clock) -> None:

@@ -1,9 +1,8 @@
 """What the doctor finds of the account that changes quotas."""
 
 import json
-from collections.abc import Mapping
 from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +10,24 @@ import pytest
 
 from apps.accounts.permissions import EVERYTHING
 from apps.clusters import gateways
-from apps.clusters.models import Cluster
+from apps.clusters.domain.observed.objects import ClusterQueueSnapshot, ObservedKind
+from apps.clusters.models import Cluster, ObservedObject
 from apps.clusters.ports import Reply, SourceRejected, Unanswered
 from apps.operations.domain.observations import LIMITS, changing
 from apps.operations.models import DoctorCheck
 from apps.operations.selectors import open_findings
 from apps.operations.services import examine_writers, run_doctor
 from tests.clusters.fakes.fake_cluster import FakeCluster
-from tests.operations.doctor_portal import AskedCluster, Place, World, deny, make_clusters, world_of
+from tests.clusters.fakes.fake_writer import FakeWriter
+from tests.operations.doctor_portal import (
+    AskedCluster,
+    Place,
+    World,
+    deny,
+    make_clusters,
+    see_quotas,
+    world_of,
+)
 from tests.operations.doctor_worlds import NOW
 from tests.worlds import shared
 
@@ -147,30 +156,6 @@ def found_codes() -> list[str]:
     return [row.code for row in open_findings(visibility=EVERYTHING)]
 
 
-@dataclass
-class AskedWriter:
-    """A server that answers each change alike."""
-
-    reply: Reply
-    sent: list[tuple[str, str, Mapping[str, str], Any]] = field(default_factory=list)
-
-    def send(
-        self,
-        method: str,
-        path: str,
-        *,
-        query: Mapping[str, str],
-        headers: Mapping[str, str],
-        body: bytes = b"",
-    ) -> Reply:
-        assert headers["Content-Type"] == "application/merge-patch+json"
-        self.sent.append((method, path, query, json.loads(body)))
-        return self.reply
-
-    def close(self) -> None:
-        """Nothing is open."""
-
-
 @pytest.mark.parametrize(
     ("reply", "found", "checked"),
     [
@@ -183,21 +168,43 @@ class AskedWriter:
 def test_a_policy_must_refuse_what_the_portal_never_changes(
     reply: Reply, found: list[str], *, checked: bool, world: World
 ) -> None:
-    asked = AskedWriter(reply)
+    asked = FakeWriter(reply)
     with_writer(world)
     world["west"].writer, world["west"].quota_writer = AskedCluster(given=PATCHES), asked
     diagnosis = run_doctor(NOW, clients=world.clients)
     assert [f.code for f in diagnosis.findings] == found
     assert (UNCHECKED in diagnosis.clusters[1].unasked) is not checked
-    ((method, path, query, body),) = asked.sent
-    assert (method, path) == ("PATCH", "/api/v1/namespaces/vision/resourcequotas/gpu")
-    assert query["dryRun"] == "All"
-    assert body.keys() == {"metadata"}
+    assert asked.asked == ["PATCH /api/v1/namespaces/vision/resourcequotas/gpu"]
+    (sent,) = asked.sent
+    assert sent.query["dryRun"] == "All"
+    assert sent.headers["Content-Type"] == "application/merge-patch+json"
+    assert json.loads(sent.body).keys() == {"metadata"}
+
+
+def test_where_kueue_alone_limits_a_queue_is_asked_for_as_the_server_has_it(world: World) -> None:
+    west = with_writer(world)
+    see_quotas(west.cluster)
+    ObservedObject.objects.create(
+        cluster=west.cluster,
+        kind=ObservedKind.CLUSTER_QUEUE.value,
+        uid="queue",
+        name="research",
+        first_at=NOW,
+        changed_at=NOW,
+        body=asdict(ClusterQueueSnapshot()),
+    )
+    west.writer, west.quota_writer = AskedCluster(given=PATCHES), FakeWriter(REFUSED)
+    run_doctor(NOW, clients=world.clients)
+    assert west.quota_writer.asked == [], "the server has no Kueue any more"
+    group = {"metadata": {"name": "kueue.x-k8s.io", "uid": "kueue"}}
+    west.writer.put("/apis", {**group, "versions": [{"version": "v1beta2"}]})
+    run_doctor(NOW, clients=world.clients)
+    assert west.quota_writer.asked == ["PATCH /apis/kueue.x-k8s.io/v1beta2/clusterqueues/research"]
 
 
 def test_a_process_without_the_account_says_so_and_its_worker_looks(world: World) -> None:
     west = with_writer(world)
-    west.writer, west.quota_writer = AskedCluster(), AskedWriter(FORBIDDEN)
+    west.writer, west.quota_writer = AskedCluster(), FakeWriter(FORBIDDEN)
     west.elsewhere = frozenset({"writer"})
     diagnosis = run_doctor(NOW, clients=world.clients)
     assert diagnosis.findings == ()
@@ -213,7 +220,7 @@ def test_a_process_without_the_account_says_so_and_its_worker_looks(world: World
     run_doctor(NOW, clients=world.clients)
     assert found_codes() == ["writer-rights-missing"]
     assert UNCHECKED in DoctorCheck.objects.get(cluster=west.cluster).unread
-    west.writer, west.quota_writer = AskedCluster(given=PATCHES), AskedWriter(REFUSED)
+    west.writer, west.quota_writer = AskedCluster(given=PATCHES), FakeWriter(REFUSED)
     assert examine_writers(NOW, clients=world.clients) == 0
     assert found_codes() == []
     assert UNCHECKED not in DoctorCheck.objects.get(cluster=west.cluster).unread

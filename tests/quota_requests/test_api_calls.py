@@ -20,6 +20,7 @@ from apps.quota_requests.services.execution.api_calls import (
     check,
     served_version,
 )
+from tests.clusters.fakes.fake_writer import FakeWriter
 from tests.factories import make_cluster
 from tests.quota_requests import recorded
 from tests.quota_requests.portal import Portal, make_portal, make_sighting
@@ -30,29 +31,6 @@ LOST = Reply(unanswered=Unanswered.LOST)
 
 def group(*versions: str) -> Reply:
     return Reply(200, {"kind": "APIGroup", "versions": [{"version": one} for one in versions]})
-
-
-@dataclass
-class Discovering:
-    """A server that answers what versions it has, and is asked nothing else."""
-
-    answer: Reply
-    asked: list[str] = field(default_factory=list)
-
-    def send(
-        self,
-        method: str,
-        path: str,
-        *,
-        query: Mapping[str, str],
-        headers: Mapping[str, str],
-        body: bytes = b"",
-    ) -> Reply:
-        self.asked.append(f"{method} {path}")
-        return self.answer
-
-    def close(self) -> None:
-        """Nothing to let go of."""
 
 
 @pytest.mark.parametrize(
@@ -68,7 +46,7 @@ class Discovering:
 def test_a_queue_is_asked_for_in_a_version_that_is_known(
     answer: Reply, last: str, version: str
 ) -> None:
-    assert served_version(Discovering(answer), CELL, last=last) == version
+    assert served_version(FakeWriter(answer), CELL, last=last) == version
 
 
 @pytest.mark.parametrize(
@@ -84,12 +62,12 @@ def test_without_a_known_version_nothing_is_asked_for(
     answer: Reply, lasting: bool, words: str
 ) -> None:
     with pytest.raises(VersionUnknown, match=words) as unknown:
-        served_version(Discovering(answer), CELL)
+        served_version(FakeWriter(answer), CELL)
     assert unknown.value.lasting is lasting
 
 
 def test_what_has_one_version_is_not_asked_about() -> None:
-    server = Discovering(LOST)
+    server = FakeWriter(LOST)
     assert served_version(server, QuotaKeyTarget("a", "q", "requests.nvidia.com/gpu")) == ""
     assert server.asked == []
 
@@ -116,7 +94,7 @@ def started(portal: Portal) -> int:
     return pk
 
 
-def carry_out(portal: Portal, pk: int, server: Discovering) -> str:
+def carry_out(portal: Portal, pk: int, server: FakeWriter) -> str:
     def writer(_: Cluster) -> QuotaWriter:
         return server
 
@@ -128,7 +106,7 @@ def carry_out(portal: Portal, pk: int, server: Discovering) -> str:
 def test_a_version_that_is_not_known_is_waited_for_and_then_given_up() -> None:
     portal = make_portal(None)
     pk = started(portal)
-    server = Discovering(LOST)
+    server = FakeWriter(LOST)
     turns = 0
     while (found := carry_out(portal, pk, server)) == "wait":
         turns += 1
@@ -143,7 +121,7 @@ def test_a_version_that_is_not_known_is_waited_for_and_then_given_up() -> None:
 def test_a_cluster_without_kueue_fails_at_once_and_nothing_is_written() -> None:
     portal = make_portal(None)
     pk = started(portal)
-    assert carry_out(portal, pk, Discovering(Reply(404, {}))) == "failed"
+    assert carry_out(portal, pk, FakeWriter(Reply(404, {}))) == "failed"
     assert portal.of(pk).outcome == "Nothing was written. The cluster does not have Kueue."
 
 

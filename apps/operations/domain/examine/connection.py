@@ -222,8 +222,8 @@ def _unlimited(observed: ClusterObservations, writer: WriterRights) -> Iterator[
         "writer-unlimited",
         "",
         "The API server would let the account that changes quotas write an annotation into a "
-        "ResourceQuota. No ValidatingAdmissionPolicy limits it to amounts of GPU keys. With "
-        "stolen credentials, an attacker could change any limit.",
+        "ResourceQuota or ClusterQueue. No ValidatingAdmissionPolicy limits it to amounts of GPU "
+        "keys. With stolen credentials, an attacker could change any limit.",
         "# Kubernetes 1.30 or newer; where the account has another name than\n"
         "# gpuportal-quota-writer, write that into matchConditions:\n"
         f"kubectl apply --filename {policy}\n"

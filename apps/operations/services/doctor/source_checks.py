@@ -53,6 +53,7 @@ _UNKNOWN_ACCOUNTS = ("HTTP 401", "system:anonymous")
 """
 _MUST_BE_REFUSED = b'{"metadata": {"annotations": {"gpuportal/doctor": "must be refused"}}}'
 _POLICY = "ValidatingAdmissionPolicy"
+QUEUES = "clusterqueues/"
 _CLUSTER_WIDE = frozenset({"nodes", "namespaces", "resourceslices", "deviceclasses"})
 
 # What a source may raise, and what data that nobody thought of makes Python raise: either way the
@@ -77,7 +78,11 @@ class SourceAnswers:
 
 @dataclass(frozen=True, slots=True)
 class WriterCheck:
-    """A cluster whose writer is to be looked at; `quota` is the path of one of its quotas."""
+    """A cluster whose writer is to be looked at.
+
+    `quota` is the path of one of its ResourceQuotas, or a ClusterQueue as `clusterqueues/NAME`,
+    in whichever version of Kueue the server has.
+    """
 
     cluster: Cluster
     quota: str = ""
@@ -297,13 +302,14 @@ def _writer(clients: ClusterClients, check: WriterCheck) -> WriterRights | None:
         if source is None:
             return None
         try:
-            wanted = tuple(changing(discovered_sources(source, ()).kinds))
+            served = discovered_sources(source, ()).kinds
+            wanted = tuple(changing(served))
             allowed = {right: _reviewed(source, right) for right in wanted}
             excess = tuple(_excess(source, WRITER_EXCESS))
             signed = _credentials(source)
         finally:
             source.close()
-        limited = _limited(clients.writer(check.cluster), check.quota)
+        limited = _limited(clients.writer(check.cluster), _served(check.quota, served))
     except (SourceUnavailable, SourceRejected) as error:
         return WriterRights(trouble=_trouble(error))
     # What a server does not tell is not held against the account.
@@ -313,6 +319,14 @@ def _writer(clients: ClusterClients, check: WriterCheck) -> WriterRights | None:
         limited=limited,
         credentials=signed,
     )
+
+
+def _served(quota: str, served: Iterable[str]) -> str:
+    """Return the path of a quota; empty for a ClusterQueue where the server has none."""
+    if not quota.startswith(QUEUES):
+        return quota
+    name = quota.removeprefix(QUEUES)
+    return next((f"{path}/{name}" for path in served if path.endswith("/clusterqueues")), "")
 
 
 def _limited(writer: QuotaWriter | None, quota: str) -> bool | None:

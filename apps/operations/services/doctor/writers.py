@@ -12,7 +12,7 @@ from apps.clusters.models import Cluster, ObservedObject
 from apps.operations.domain.examine.connection import check_writer, of_writer
 from apps.operations.domain.observations import ClusterObservations, MetricsObservations
 from apps.operations.services.doctor.findings_store import note_policies, store_findings
-from apps.operations.services.doctor.source_checks import WriterCheck, check_writers
+from apps.operations.services.doctor.source_checks import QUEUES, WriterCheck, check_writers
 
 DEADLINE_SECONDS = 15.0
 """An approved change is behind this check in the queue: a cluster that is away may not hold it."""
@@ -53,12 +53,21 @@ def examine_writers(
 
 
 def quota_paths(clusters: Iterable[Cluster]) -> dict[int, str]:
-    """Return by cluster with a writer the path of a watched ResourceQuota. One query at most."""
+    """Return by cluster with a writer where one of its quotas is, as `WriterCheck` takes it.
+
+    A watched ResourceQuota, else a ClusterQueue of Kueue. One query at most.
+    """
     written = [one.pk for one in clusters if (one.kubernetes or {}).get("writer")]
+    kinds = (ObservedKind.CLUSTER_QUEUE.value, ObservedKind.RESOURCE_QUOTA.value)
+    # The last of a cluster is taken: of ResourceQuotas, which come after ClusterQueues.
     rows = ObservedObject.objects.filter(
-        cluster__in=written, kind=ObservedKind.RESOURCE_QUOTA.value, gone_at=None
-    ).order_by("-namespace", "-name", "-pk")
+        cluster__in=written, kind__in=kinds, gone_at=None
+    ).order_by("kind", "-namespace", "-name", "-pk")
     return {
         cluster: f"/api/v1/namespaces/{quote(namespace)}/resourcequotas/{quote(name)}"
-        for cluster, namespace, name in rows.values_list("cluster", "namespace", "name")
+        if kind == ObservedKind.RESOURCE_QUOTA.value
+        else f"{QUEUES}{quote(name)}"
+        for cluster, kind, namespace, name in rows.values_list(
+            "cluster", "kind", "namespace", "name"
+        )
     }
