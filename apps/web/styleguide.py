@@ -1,6 +1,6 @@
 """Every component in its states, for who builds pages; there is none without DEBUG."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
@@ -30,7 +30,7 @@ _START = datetime(2026, 10, 18, 22, tzinfo=UTC)  # a Monday's midnight in Berlin
 _HOUR = timedelta(hours=1)
 _CAPACITY = 96.0
 _TOKENS = {
-    "Ground": ("ground", "card", "raised", "field", "hover", "border", "field-border"),
+    "Backgrounds": ("ground", "card", "raised", "field", "hover", "border", "field-border"),
     "Text": ("text", "subtle", "link", "on-link"),
     "States": ("warning-ground", "warning-edge", "danger-ground", "danger-edge", "good-edge"),
 }
@@ -81,7 +81,7 @@ def _line(busy: float, *, unmeasured: float = 6.0, hours: float = 1.0) -> Amount
 def _strips() -> Iterator[tuple[str, Sequence[object]]]:
     yield "All classes", strip(_line(40.0), CAPACITY_CLASSES)
     yield "Few hours without metrics", strip(_line(40.0, unmeasured=0.05), CAPACITY_CLASSES)
-    yield "Held only", strip(_line(40.0), ALLOCATED_CLASSES)
+    yield "Allocated only", strip(_line(40.0), ALLOCATED_CLASSES)
     yield "One class", strip(Amounts(allocated=nano(1), busy=nano(1)), ALLOCATED_CLASSES)
 
 
@@ -103,13 +103,16 @@ def _charts() -> Iterator[Chart]:
         axis=replace(by_day, missing={days[2]: 24}, until=running),
         pending={d: 2.5 * i * i for i, d in enumerate(days)},
     )
-    yield charts.ledger(
-        [UsageRow(d, {}, _line(28.0 + 3 * i, hours=24)) for i, d in enumerate(days)],
-        chart_id="days",
+    amounts = {d: _line(28.0 + 3 * i, hours=24) for i, d in enumerate(days)}
+    yield charts.stacked(
+        amounts,
         title="Days with gaps",
         axis=by_day,
+        classes=CAPACITY_CLASSES,
+        table=_of_days(amounts, by_day),
+        empty="",
     )
-    yield charts.ledger(
+    yield average_gpus(
         [
             UsageRow(h, {}, _line(20.0 + i, unmeasured=0.1))
             for i, h in enumerate(hours)
@@ -119,9 +122,23 @@ def _charts() -> Iterator[Chart]:
         title="Hours with gaps",
         axis=by_hour,
     )
-    yield charts.ledger([], chart_id="lost", title="Nothing collected", axis=by_hour)
-    yield charts.ledger(
-        [], chart_id="none", title="Nothing there", axis=Axis(hours, TimeStep.HOUR, _ZONE, "-", {})
+    yield average_gpus([], chart_id="lost", title="Nothing collected", axis=by_hour)
+    yield average_gpus(
+        [],
+        chart_id="none",
+        title="Nothing to draw",
+        axis=Axis(hours, TimeStep.HOUR, _ZONE, "-", {}),
+    )
+
+
+def _of_days(amounts: Mapping[datetime, Amounts], axis: Axis) -> Table:
+    return Table(
+        id="days",
+        title="Days with gaps",
+        columns=[Column("period", "Day", axis.kind), tables.ALLOCATED],
+        rows=[TableRow({**tables.ledger_values(own), "period": d}) for d, own in amounts.items()],
+        zone=axis.zone,
+        empty="",
     )
 
 
@@ -146,17 +163,17 @@ def _table() -> Table:
     ]
     return Table(
         id="sample",
-        title="A table",
+        title="Sample table",
         columns=columns,
         rows=rows,
         zone=_ZONE,
         empty="",
         total=TableRow({**tables.ledger_values(_line(60.0)), "team": "Total"}),
-        note="A note says what the table leaves out.",
+        note="Totals exclude 3 h.",
     )
 
 
 def _no_table() -> Table:
     columns = [Column("at", "Since", Format.TIME)]
-    empty = "Nothing yet. An administrator runs `manage.py backfill`."
-    return Table("nothing", "A table without rows", columns, [], _ZONE, empty)
+    empty = "No hours collected yet. Run `manage.py backfill`."
+    return Table("nothing", "Empty table", columns, [], _ZONE, empty)

@@ -121,8 +121,9 @@
   // A capacity line and pending demand stand beside the parts that a box adds up.
   const isPart = ({ legendgroup }) => legendgroup !== "aside";
 
-  // A line has two points for each period.
-  const valueAt = (trace, index) => trace.y[isBar(trace) ? index : 2 * index];
+  // A line has points where it changes.
+  const valueAt = (trace, index) =>
+    trace.y[isBar(trace) ? index : trace.x.findLastIndex((x) => x <= index)];
 
   function highest(traces) {
     const bars = traces.filter(isBar);

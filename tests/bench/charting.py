@@ -17,9 +17,9 @@ from apps.clusters.models import Cluster, Tier
 from apps.usage import selectors
 from apps.usage.domain.amounts import NANO
 from apps.usage.domain.usage_query import Filters, Grouping, TimeStep, UsageQuery, UsageRow
-from apps.web.components import charts
 from apps.web.components.charts import Axis, Chart
-from apps.web.components.tables import ALLOCATED_CLASSES, CAPACITY_CLASSES, LedgerClass
+from apps.web.components.gpu_charts import average_gpus
+from apps.web.components.tables import ALLOCATED_CLASSES, LedgerClass
 from tests.bench.history import History
 from tests.bench.measuring import alternated, wall
 
@@ -38,7 +38,7 @@ def measure(facts: History) -> dict[str, Any]:
         "a tier": _measured(
             facts,
             Filters(tier=(facts.tier,)),
-            CAPACITY_CLASSES,
+            ALLOCATED_CLASSES,
             ("usage_tierday", _WHOLE, {"tier_id": tier.pk}),
         ),
         "a team on a tier": _measured(
@@ -98,7 +98,7 @@ def _rows(window: Window, filters: Filters) -> list[UsageRow]:
 
 
 def _drawn(rows: list[UsageRow], axis: Axis, classes: tuple[LedgerClass, ...]) -> Chart:
-    return charts.ledger(rows, chart_id="c", title="Ledger", axis=axis, classes=classes)
+    return average_gpus(rows, chart_id="c", title="Average GPUs", axis=axis, classes=classes)
 
 
 def _bare(

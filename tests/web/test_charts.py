@@ -14,7 +14,7 @@ from apps.usage.domain.amounts import Amounts, nano
 from apps.usage.domain.usage_query import TimeStep, UsageRow
 from apps.web.components import charts
 from apps.web.components.charts import Axis, Chart
-from apps.web.components.tables import ALLOCATED_CLASSES, CAPACITY_CLASSES
+from apps.web.components.tables import ALLOCATED_CLASSES, CAPACITY_CLASSES, LedgerClass, Table
 
 BERLIN = ZoneInfo("Europe/Berlin")
 START = datetime(2026, 10, 24, 22, tzinfo=UTC)  # midnight of the day with 25 hours
@@ -44,8 +44,14 @@ def axis(missing: Sequence[datetime] = (), *, unfinished: bool = False) -> Axis:
     return Axis(HOURS, TimeStep.HOUR, BERLIN, "25 Oct (Europe/Berlin)", counted, unfinished)
 
 
-def drawn(given: Sequence[UsageRow], on: Axis) -> Chart:
-    return charts.ledger(given, chart_id="ledger", title="Ledger", axis=on)
+def drawn(
+    given: Sequence[UsageRow], on: Axis, classes: Sequence[LedgerClass] = CAPACITY_CLASSES
+) -> Chart:
+    table = Table(id="l", title="Ledger", columns=(), rows=(), zone=BERLIN, empty="")
+    amounts = charts.rows_by_period(given)
+    return charts.stacked(
+        amounts, title="Ledger", axis=on, classes=classes, table=table, empty="Nothing."
+    )
 
 
 def test_a_figure_is_one_that_plotly_accepts() -> None:
@@ -73,7 +79,6 @@ def test_the_two_hours_at_the_end_of_summer_time_are_two_bars() -> None:
     assert (busy["x0"], busy["dx"], len(busy["y"])) == (0, 1, 25)
     assert periods["labels"][2:4] == ["25 Oct 02:00 CEST", "25 Oct 02:00 CET"]
     assert periods["start"] == "2026-10-24T22:00:00Z"
-    assert len(chart.table.rows) == 25
 
 
 def test_an_hour_that_was_not_collected_is_a_marked_gap_and_no_zero() -> None:
@@ -84,17 +89,12 @@ def test_an_hour_that_was_not_collected_is_a_marked_gap_and_no_zero() -> None:
         assert trace["y"][3:7].count(None) == 2
         assert trace["y"][4:6] == [None, None]
     assert [(s["x0"], s["x1"]) for s in chart.figure["layout"]["shapes"]] == [(3.5, 5.5)]
-    assert chart.caption.endswith(" 2 hours not collected.")
-    assert [row.values for row in chart.table.rows][4:6] == [
-        {"period": hour, "missing_hours": 1} for hour in lost
-    ]
 
 
-def test_hours_with_nothing_to_show_yet_are_neither_marked_nor_in_the_table() -> None:
+def test_hours_with_nothing_to_show_yet_are_not_marked() -> None:
     chart = drawn(rows(HOURS[:10]), axis())
     assert chart.figure is not None
     assert chart.figure["layout"]["shapes"] == []
-    assert len(chart.table.rows) == 10
 
 
 def test_a_day_that_lacks_hours_says_so_over_its_bar() -> None:
@@ -110,28 +110,9 @@ def test_a_day_that_lacks_hours_says_so_over_its_bar() -> None:
     assert periods["notes"] == {"0": "2 h missing", "1": "so far"}
 
 
-@pytest.mark.parametrize(
-    ("lost", "says"),
-    [
-        pytest.param([], "no GPU capacity or use", id="nothing there"),
-        pytest.param(HOURS[:2], "not collected", id="nothing collected"),
-    ],
-)
-def test_an_empty_chart_says_why_and_what_to_do(lost: list[datetime], says: str) -> None:
-    chart = drawn([], axis(lost))
-    assert chart.figure is None
-    assert says in chart.empty
-
-
-def test_a_chart_of_a_team_has_no_capacity() -> None:
-    held = UsageRow(START, {}, Amounts(allocated=nano(2), busy=nano(2)))
-    chart = charts.ledger([held], chart_id="l", title="t", axis=axis(), classes=ALLOCATED_CLASSES)
-    assert "capacity_gpu_hours" not in [column.key for column in chart.table.columns]
-
-
 def test_a_class_that_nothing_is_of_is_not_drawn() -> None:
     held = UsageRow(START, {}, Amounts(allocated=nano(3), busy=nano(2), idle=nano(1)))
-    chart = charts.ledger([held], chart_id="l", title="t", axis=axis(), classes=ALLOCATED_CLASSES)
+    chart = drawn([held], axis(), ALLOCATED_CLASSES)
     assert chart.figure is not None
     assert [trace["name"] for trace in chart.figure["data"]] == ["Active", "Idle"]
 
@@ -150,7 +131,7 @@ def test_a_figure_leaves_its_colours_to_the_page() -> None:
 
 def test_a_figure_stands_in_a_page_as_data_that_ends_no_script() -> None:
     on = replace(axis(), label="</script><script>alert(1)</script>")
-    chart = charts.ledger(rows(HOURS), chart_id="l", title="t", axis=on)
+    chart = drawn(rows(HOURS), on)
     assert chart.script.startswith('<script id="l-figure" type="application/json">{')
     assert chart.script.count("</script>") == 1
     body = chart.script.split(">", 1)[1].removesuffix("</script>")
@@ -170,9 +151,7 @@ def test_the_largest_figure_is_under_25_kilobytes(hours: int, per_day: int, gpus
     periods = [START + i * step for i in range(hours or per_day)]
     interval = TimeStep.HOUR if hours else TimeStep.DAY
     given = [UsageRow(p, {}, uneven(gpus, i)) for i, p in enumerate(periods)]
-    chart = charts.ledger(
-        given, chart_id="l", title="t", axis=Axis(periods, interval, BERLIN, "w", {})
-    )
+    chart = drawn(given, Axis(periods, interval, BERLIN, "w", {}))
     assert chart.figure is not None
     assert len(chart.figure["data"]) == len(CAPACITY_CLASSES)
     assert len(chart.script.encode()) < 25_000
@@ -193,7 +172,7 @@ def test_bars_of_a_long_window_have_four_figures_and_those_of_a_short_one_three_
     for count in (3, 120):
         given = [UsageRow(d, {}, amounts) for d in days[:count]]
         on = Axis(days[:count], TimeStep.DAY, BERLIN, "w", {})
-        figure = charts.ledger(given, chart_id="l", title="t", axis=on).figure
+        figure = drawn(given, on).figure
         assert figure is not None
         tops[count] = [trace["y"][0] for trace in figure["data"]]
     assert tops == {3: [1234.168, 0.4], 120: [1234, 0.4]}
@@ -204,16 +183,6 @@ def test_missing_hours_are_counted_by_the_period_that_holds_them() -> None:
     before = START - timedelta(hours=1)
     lost = [before, START, START, HOURS[24], days[1]]
     assert charts.missing_by_period(days, lost) == {days[0]: 2, days[1]: 1}
-
-
-def test_the_table_of_a_chart_ends_with_the_sum_of_its_lines() -> None:
-    chart = drawn(rows(HOURS), axis())
-    assert chart.table.total is not None
-    total = chart.table.total.values
-    for key in ("capacity_gpu_hours", "busy_gpu_hours", "unmeasured_gpu_hours"):
-        lines = [row.values[key] for row in chart.table.rows]
-        assert total[key] == sum(v for v in lines if isinstance(v, int))
-    assert total["period"] == "Total"
 
 
 @pytest.mark.parametrize(

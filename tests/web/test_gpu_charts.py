@@ -35,8 +35,8 @@ def traces(axis: Axis, *rows: UsageRow, **more: Any) -> dict[str, dict[str, Any]
 def test_a_day_is_averaged_over_its_own_hours() -> None:
     assert AXIS.hours() == [24, 25, 24]
     found = traces(AXIS, *(row(day, hours) for day, hours in zip(DAYS, (24, 25, 24), strict=True)))
-    assert found["Capacity"]["y"] == [10.0] * 6
-    assert found["Capacity"]["x"] == [-0.5, 0.5, 0.5, 1.5, 1.5, 2.5]
+    assert found["Capacity"]["y"] == [10.0] * 2
+    assert found["Capacity"]["x"] == [-0.5, 2.5]
     (busy,) = (trace for trace in found.values() if trace["meta"] == "--ledger-busy")
     assert busy["y"] == [6.0, 6.0, 6.0]
     assert "width" not in busy
@@ -55,7 +55,8 @@ def test_a_running_day_is_narrower_and_not_lower() -> None:
 def test_a_period_without_facts_is_a_gap_in_bars_and_line() -> None:
     axis = replace(AXIS, missing={DAYS[1]: 25, DAYS[2]: 12})
     found = traces(axis, row(DAYS[0], 24), row(DAYS[2], 12), pending=dict.fromkeys(DAYS, 3.0))
-    assert found["Capacity"]["y"] == [10.0, 10.0, None, None, 10.0, 10.0]
+    assert found["Capacity"]["x"] == [-0.5, 0.5, 0.5, 1.5, 2.5]
+    assert found["Capacity"]["y"] == [10.0, 10.0, None, 10.0, 10.0]
     assert found["Pending demand"]["y"] == [3.0, None, 3.0]
     assert found["Pending demand"]["legendgroup"] == "aside"
 
@@ -74,3 +75,7 @@ def test_nothing_is_no_chart_and_says_why() -> None:
     chart = average_gpus([], chart_id="g", title="GPUs", axis=AXIS)
     assert chart.figure is None
     assert chart.empty.startswith("Nothing to draw")
+    assert "no GPU capacity or use" in chart.empty
+    lost = average_gpus([], chart_id="g", title="GPUs", axis=replace(AXIS, missing={DAYS[1]: 2}))
+    assert "not collected" in lost.empty
+    assert lost.caption.endswith(" 2 hours not collected.")

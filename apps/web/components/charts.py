@@ -23,9 +23,8 @@ from django.utils.safestring import SafeString
 from apps.clusters.domain.window import day_start
 from apps.usage.domain.amounts import NANO, Amounts
 from apps.usage.domain.usage_query import TimeStep, UsageRow
-from apps.web.components import tables
 from apps.web.components.formats import Format, shown, tick_text
-from apps.web.components.tables import CAPACITY_CLASSES, Column, LedgerClass, Table, TableRow
+from apps.web.components.tables import LedgerClass, Table
 
 Figure = dict[str, Any]
 GPU_HOURS, GPUS = "GPU-hours", "GPUs"
@@ -33,8 +32,6 @@ _HOUR = timedelta(hours=1)
 _DIGITS = 3  # of a GPU-hour; the table beside has the exact amount
 _LONG = 100  # periods; bars of a longer window are too thin for more than four figures
 _FIGURES = 4
-_MOST_LISTED = 31  # periods in the table under a chart of a long window
-_MOST_AMONG_OTHERS = 7  # and under each of many charts
 _MOST_NOTED = 14  # more notes than that would run into each other
 
 
@@ -144,37 +141,6 @@ def missing_by_period(
     return counts
 
 
-def ledger(
-    rows: Sequence[UsageRow],
-    *,
-    chart_id: str,
-    title: str,
-    axis: Axis,
-    classes: Sequence[LedgerClass] = CAPACITY_CLASSES,
-    one_of_many: bool = False,
-) -> Chart:
-    """Return the ledger over time: one stacked bar per period, its classes from active upwards.
-
-    With all classes a bar is as high as the capacity. Periods without a row stay empty, and those
-    that were not collected are marked; neither is drawn as zero. `one_of_many`: of a page with a
-    chart for each tier, whose tables say no more than the newest periods.
-
-    It goes when no page uses it any more: `gpu_charts.average_gpus` stands in its place.
-    """
-    by_period = rows_by_period(rows)
-    drawn = any(a.allocated or a.capacity for a in by_period.values())
-    empty = "" if drawn else why_empty(axis)
-    return Chart(
-        id=chart_id,
-        title=title,
-        caption=f"{title}, {axis.unit}. {axis.label}.{lost_words(axis)}",
-        unit=axis.unit,
-        figure=_ledger_figure(by_period, axis, classes) if drawn else None,
-        table=_ledger_table(rows, chart_id, title, axis, classes, one_of_many=one_of_many),
-        empty=empty,
-    )
-
-
 def stacked(
     by_period: Mapping[datetime, object],
     *,
@@ -184,7 +150,7 @@ def stacked(
     table: Table,
     empty: str,
 ) -> Chart:
-    """Return amounts over time that no ledger line holds: a stacked bar per period.
+    """Return amounts over time: a stacked bar per period. One without amounts stays empty.
 
     The amounts of a period have nano-GPU-hours under the keys of `classes`. Nothing drawn:
     `empty` says why. The chart is called as its table.
@@ -195,7 +161,7 @@ def stacked(
         title=title,
         caption=f"{title}, {axis.unit}. {axis.label}.",
         unit=axis.unit,
-        figure=_ledger_figure(by_period, axis, classes) if drawn else None,
+        figure=_figure(by_period, axis, classes) if drawn else None,
         table=table,
         empty="" if drawn else empty,
     )
@@ -219,7 +185,7 @@ def why_empty(axis: Axis) -> str:
     return "Nothing to draw: there is no GPU capacity or use in this window. Choose another."
 
 
-def _ledger_figure(
+def _figure(
     by_period: Mapping[datetime, object], axis: Axis, classes: Sequence[LedgerClass]
 ) -> Figure:
     drawn = [by_period.get(period) for period in axis.periods]
@@ -393,69 +359,16 @@ def note_over(x: float, y: float, text: str) -> Figure:
     }
 
 
-def _ledger_table(
-    rows: Sequence[UsageRow],
-    chart_id: str,
-    title: str,
-    axis: Axis,
-    classes: Sequence[LedgerClass],
-    *,
-    one_of_many: bool,
-) -> Table:
-    by_period = rows_by_period(rows)
-    has_capacity = classes is CAPACITY_CLASSES
-    columns = [
-        Column("period", axis.interval.value.capitalize(), axis.kind),
-        *((tables.CAPACITY,) if has_capacity else ()),
-        tables.ALLOCATED,
-        *tables.class_columns(classes),
-        *((tables.ALLOCATION,) if has_capacity else ()),
-        tables.UTILIZATION,
-        tables.COVERAGE,
-        Column("missing_hours", "Missing", Format.COUNT, "h", "closed hours that have no facts"),
-    ]
-    told = [p for p in axis.periods if p in by_period or axis.missing.get(p)]
-
-    def body(periods: Sequence[datetime]) -> list[TableRow]:
-        return [_period_row(period, by_period.get(period), axis) for period in periods]
-
-    missing = sum(axis.missing.values())
-    most = _MOST_AMONG_OTHERS if one_of_many else _MOST_LISTED
-    long = len(told) > (most if one_of_many else _LONG)
-    return Table(
-        id=chart_id,
-        title=title,
-        columns=columns,
-        rows=body(told[-most:] if long else told),
-        zone=axis.zone,
-        empty=why_empty(axis),
-        total=_total_of_periods(rows, missing),
-        note=f"The last {most} of {len(told)}; the total and the file are over all of them."
-        if long
-        else "",
-        every=(lambda: body(told)) if long else None,
-    )
-
-
-def _period_row(period: datetime, amounts: Amounts | None, axis: Axis) -> TableRow:
-    values = tables.ledger_values(amounts) if amounts else {}
-    return TableRow({**values, "period": period, "missing_hours": axis.missing.get(period, 0)})
-
-
-def _total_of_periods(rows: Sequence[UsageRow], missing: int) -> TableRow | None:
-    total = tables.total_row("period", rows)
-    if total is None:
-        return None
-    return TableRow({**total.values, "missing_hours": missing})
-
-
 def _rounded(amounts: Sequence[int | None]) -> list[float | None]:
     """Return nano-GPU-hours as GPU-hours, as finely as a chart of so many bars can show."""
+    return shortened([None if a is None else round(a / NANO, _DIGITS) for a in amounts])
+
+
+def shortened(values: Sequence[float | None]) -> list[float | None]:
+    """Return values with as many digits as a chart of so many bars can show."""
     digits = _DIGITS
-    if len(amounts) > _LONG:
-        most = max((abs(amount) for amount in amounts if amount), default=NANO) / NANO
+    if len(values) > _LONG:
+        most = max((abs(value) for value in values if value), default=1.0)
         digits = max(0, min(2, _FIGURES - 1 - floor(log10(most))))
-    if digits == 0:
-        return [None if a is None else (a + NANO // 2) // NANO for a in amounts]
-    values = [None if a is None else round(a / NANO, digits) for a in amounts]
-    return [int(v) if v is not None and v.is_integer() else v for v in values]
+    short = [None if value is None else round(float(value), digits) for value in values]
+    return [int(v) if v is not None and v.is_integer() else v for v in short]

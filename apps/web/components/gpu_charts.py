@@ -15,7 +15,7 @@ the capacity. A period without facts is a gap. The file has average GPUs and GPU
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from itertools import dropwhile
+from itertools import dropwhile, pairwise
 
 from apps.usage.domain.amounts import NANO, Amounts
 from apps.usage.domain.usage_query import UsageRow
@@ -31,6 +31,7 @@ from apps.web.components.charts import (
     periods_meta,
     rows_by_period,
     runs,
+    shortened,
     time_axis,
     why_empty,
 )
@@ -129,7 +130,8 @@ def _figure(periods: Sequence[_Period], axis: Axis, classes: Sequence[LedgerClas
 
 
 def _bars(label: str, token: str, values: Sequence[float | None]) -> Figure:
-    return {"type": "bar", "name": label, "x0": 0, "dx": 1, "y": list(values), "meta": token}
+    y = shortened(values)
+    return {"type": "bar", "name": label, "x0": 0, "dx": 1, "y": y, "meta": token}
 
 
 def _pattern(shape: str) -> Figure:
@@ -137,17 +139,22 @@ def _pattern(shape: str) -> Figure:
 
 
 def _capacity_line(periods: Sequence[_Period]) -> list[Figure]:
-    """Return the line of the capacity, two points for each period; none without capacity."""
-    values = [p.average("capacity") for p in periods]
+    """Return the line of the capacity, with points where it changes; none without capacity."""
+    values = shortened([p.average("capacity") for p in periods])
     if not any(values):
         return []
+    points = [(-0.5, values[0])]
+    for n, (before, value) in enumerate(pairwise(values)):
+        if value != before:
+            points += [(n + 0.5, before)] * (before is not None) + [(n + 0.5, value)]
+    points.append((len(values) - 0.5, values[-1]))
     return [
         {
             "type": "scatter",
             "mode": "lines",
             "name": _CAPACITY.label,
-            "x": [edge for n in range(len(values)) for edge in (n - 0.5, n + 0.5)],
-            "y": [value for value in values for _ in range(2)],
+            "x": [at for at, _ in points],
+            "y": [value for _, value in points],
             "meta": _CAPACITY.token,
             "legendgroup": _ASIDE,
             "line": {"width": 2},
@@ -178,8 +185,9 @@ def _table(
         Column("hours", "Hours", Format.NUMBER, "h", "hours with data"),
         *(replace(column, in_files=True) for column in hours),
     ]
-    rows = [
-        TableRow(
+
+    def line(p: _Period) -> TableRow:
+        return TableRow(
             {
                 "period": p.start,
                 "hours": p.hours,
@@ -188,20 +196,18 @@ def _table(
                 **(tables.ledger_values(p.amounts) if p.amounts else {}),
             }
         )
-        for p in periods
-    ]
+
     # Days before the first data say nothing; the file has them.
-    known = list(dropwhile(lambda row: not row.values["hours"], rows))
-    latest = known[-_TABLE_ROWS:]
-    cut = len(latest) < len(rows)
+    latest = list(dropwhile(lambda p: not p.hours, periods))[-_TABLE_ROWS:]
+    cut = len(latest) < len(periods)
     return Table(
         id=chart_id,
         title=title,
         columns=columns,
-        rows=latest,
+        rows=[line(period) for period in latest],
         zone=axis.zone,
         empty=why_empty(axis),
-        note=f"The last {len(latest)} of {len(rows)}; the file has all." if cut else "",
-        every=(lambda: rows) if cut else None,
-        of_rows=len(rows),
+        note=f"The last {len(latest)} of {len(periods)}; the file has all." if cut else "",
+        every=(lambda: map(line, periods)) if cut else None,
+        of_rows=len(periods),
     )
