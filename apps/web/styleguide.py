@@ -121,6 +121,7 @@ def _charts() -> Iterator[Chart]:
         chart_id="hours",
         title="Hours with gaps",
         axis=by_hour,
+        classes=CAPACITY_CLASSES,
     )
     yield average_gpus([], chart_id="lost", title="Nothing collected", axis=by_hour)
     yield average_gpus(

@@ -22,9 +22,9 @@
   // What is listed: tables and lists that say so, else the first table of the page with links.
   function rows() {
     const marked = document.querySelectorAll("main [data-rows] tbody tr, main [data-row]");
-    if (marked.length) return [...marked].filter((row) => row.offsetParent);
+    if (marked.length) return [...marked].filter((row) => row.checkVisibility());
     for (const table of document.querySelectorAll("main table")) {
-      const found = [...table.querySelectorAll("tbody tr")].filter((row) => row.offsetParent);
+      const found = [...table.querySelectorAll("tbody tr")].filter((row) => row.checkVisibility());
       if (found.some((row) => row.querySelector("a[href]"))) return found;
     }
     return [];

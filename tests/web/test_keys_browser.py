@@ -56,5 +56,8 @@ def test_keys_rest_while_somebody_types_or_switched_them_off(served: str, screen
         page.keyboard.press("Escape")
         page.keyboard.press("j")
         assert page.evaluate("document.activeElement.closest('tbody') !== null")
+        page.goto(f"/workloads/?{HOURLY}")
+        page.keyboard.press("j")  # the table of its chart is folded
+        assert page.evaluate("document.activeElement.closest('#workloads') !== null")
 
     screen.visit(served, steps)

@@ -244,8 +244,9 @@ def test_a_page_is_short_and_easy_to_hit(person: str, campus: str, screen: Scree
     [
         *((person, "/") for person in (ADMIN, LEAD, FINANCE)),
         (LEAD, "/capacity/teams/speech/statement/"),
+        (FINANCE, "/costs/report/2026-10/"),
     ],
-    ids=["home of an admin", "home of a lead", "home of finance", "statement"],
+    ids=["home of an admin", "home of a lead", "home of finance", "statement", "report"],
 )
 def test_home_and_statement_print_on_one_page(
     person: str, path: str, campus: str, screen: Screen
