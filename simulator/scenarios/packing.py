@@ -72,6 +72,9 @@ class Packer:
 
         `jobs` and `pending_jobs` tell how many jobs these are, 0 when that is not known.
         """
+        if (running, pending) == (self._held, self._asked):  # as most often
+            self._jobs, self._waiting_jobs = jobs, pending_jobs
+            return
         ending = max(0, self._held - running)
         # What leaves the queue was bound, if only because as much ended in the same minute.
         bound = max(0, self._asked - pending) - max(0, running - self._held)
