@@ -56,4 +56,9 @@
 
   document.addEventListener("click", closeOthers);
   document.addEventListener("focusin", closeOthers);
+
+  // On a narrow screen the pages of a group scroll sideways: show the one that is open.
+  const pages = document.querySelector(".subnav");
+  const open = pages?.querySelector("[aria-current]");
+  if (open) pages.scrollLeft = open.offsetLeft - (pages.clientWidth - open.offsetWidth) / 2;
 })();

@@ -14,6 +14,7 @@ from apps.web.components.formats import (
     percent,
     shown,
     span_text,
+    unit_words,
 )
 
 BERLIN = ZoneInfo("Europe/Berlin")
@@ -142,3 +143,18 @@ def test_a_time_has_its_year_where_that_is_not_this_one() -> None:
 def test_a_stretch_of_time_names_its_days_once(hours: tuple[int, int], text: str) -> None:
     start, end = (AT + timedelta(hours=h) for h in hours)
     assert span_text(start, end, BERLIN) == text
+
+
+@pytest.mark.parametrize(
+    ("amount", "units", "words"),
+    [
+        pytest.param("1", "GPUs", "GPU", id="one"),
+        pytest.param("1", "GPU replicas", "GPU replica", id="of two words"),
+        pytest.param("1", "devices of gpu.nvidia.com", "device of gpu.nvidia.com", id="the noun"),
+        pytest.param("1", "3g.40gb MIG devices", "3g.40gb MIG device", id="the last word"),
+        pytest.param("0", "GPUs", "GPUs", id="none"),
+        pytest.param("0.5", "GPUs", "GPUs", id="a part"),
+    ],
+)
+def test_one_of_a_unit_is_in_the_singular(amount: str, units: str, words: str) -> None:
+    assert unit_words(amount, units) == words

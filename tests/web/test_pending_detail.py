@@ -2,8 +2,9 @@
 
 import re
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import UTC, datetime, time, timedelta
 from html import unescape
+from zoneinfo import ZoneInfo
 
 import pytest
 from django.test import Client
@@ -193,7 +194,7 @@ def test_the_words_suit_what_it_is(
 
 def test_what_lost_its_gpus_waits_again(waiting: dict[str, Episode], admin: Client) -> None:
     Episode.objects.filter(pk=waiting["train-2"].pk).update(again=True)
-    assert "Pod train-2 has lost its GPUs and is pending again" in text_of(admin, TRAIN)
+    assert "Pod train-2 lost its GPUs and has been pending again" in text_of(admin, TRAIN)
 
 
 def test_what_is_over_says_how_it_ended_and_requests_nothing(
@@ -260,3 +261,13 @@ def test_a_page_of_one_thing_needs_few_queries(
     ):
         with django_assert_max_num_queries(most):
             text_of(admin, address)
+
+
+def test_the_first_minute_of_a_day_is_shown(
+    portal: Portal, signed_in: SignIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    member = signed_in(portal.dan)
+    zone = ZoneInfo("Europe/Berlin")
+    at = datetime.combine(datetime.now(zone).date(), time(0, 0, 9), zone).astimezone(UTC)
+    monkeypatch.setattr("django.utils.timezone.now", lambda: at)
+    assert member.get("/pending/?first=2025-10-25&last=2025-10-27").status_code == 200

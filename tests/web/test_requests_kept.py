@@ -118,7 +118,7 @@ def test_what_was_edited_after_it_was_submitted_is_frozen_anew(
     page = text_of(of(asked, signed_in, "ada"), f"/quotas/requests/{pk}/")
     assert first is not None
     for at, there in ((asked.now, True), (first, False)):
-        words = f'Frozen <time datetime="{at.astimezone(ZoneInfo("UTC")):%Y-%m-%dT%H:%M:%S}'
+        words = f'Snapshot of <time datetime="{at.astimezone(ZoneInfo("UTC")):%Y-%m-%dT%H:%M:%S}'
         assert (words in page) is there
 
 

@@ -101,7 +101,7 @@ def test_a_request_is_submitted_and_shows_all_that_was_frozen(
     [
         pytest.param({"after": "many"}, 422, "quantity", id="no amount"),
         pytest.param({"after": "6"}, 422, "", id="no change"),
-        pytest.param({"before": "5"}, 422, "Ask for a change from 6", id="another value is there"),
+        pytest.param({"before": "5"}, 422, "Request a change from 6", id="another value is there"),
         pytest.param({"reason": ""}, 400, "needs its reason", id="no reason"),
         pytest.param({"until": "2020-01-01T00:00"}, 422, "must lie ahead", id="an end gone by"),
         pytest.param({"until": "soon"}, 400, "This is no time", id="no time"),

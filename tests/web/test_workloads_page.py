@@ -59,7 +59,18 @@ def test_workloads_are_drawn_with_their_links(admin: Client) -> None:
     assert {row["workload"] for row in drawn} >= {"train", "notes"}
 
 
-def test_a_range_without_allocation_says_so(admin: Client) -> None:
+def test_a_range_without_data_says_so(admin: Client) -> None:
     page = text_of(admin, "/workloads/?first=2025-01-01&last=2025-01-02")
-    assert "No workload held a GPU in this range." in page
-    assert "no data" in words(page)
+    assert "No hour of this window is collected." in page
+    assert "No workload held a GPU" not in page
+    assert words(page).count("no data") == 5
+
+
+def test_hours_without_data_are_in_no_average(admin: Client) -> None:
+    def average(query: str) -> str:
+        found = re.search(r"Allocated average ([\d.]+) GPUs", words(text_of(admin, query)))
+        assert found
+        return found[1]
+
+    # The same hours have data in both ranges: the longer one has no more of them.
+    assert average("/workloads/?first=2025-09-27&last=2025-10-27") == average(LIST)

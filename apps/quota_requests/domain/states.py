@@ -388,5 +388,5 @@ def _not_you(row: Transition, standing: TransitionFacts, person: ActingPerson | 
     who = " or ".join(sorted(who.value for who in row.who))
     if person is not None and person.name in standing.authors and ActorRole.REVIEWER in row.who:
         done = f"{_PARTICIPLES[row.action]} by a {who}"
-        return f"Who wrote a request never decides on it; it can be {done}."
+        return f"Authors never decide on their own request; it can be {done}."
     return f"Only the {who} may do this: the request cannot be {_PARTICIPLES[row.action]} by you."

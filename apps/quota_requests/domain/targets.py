@@ -196,7 +196,7 @@ def amount_for(target: Target, written: object) -> Quantity:
     try:
         amount = quantity(written.strip() if isinstance(written, str) else written)
     except NotAQuantity as error:
-        raise TargetRefused(str(error), fix="Write a number of units, as 8.") from error
+        raise TargetRefused(f"{error}.", fix="Write a number of units, as 8.") from error
     if amount.nanos < 0:
         raise TargetRefused(f"A quota cannot be negative: {amount}.")
     if not amount.whole and target.source is not QuotaSource.RESOURCE_QUOTA:

@@ -217,7 +217,7 @@ def _amounts(known: KnownQuota, before: str, after: str) -> tuple[str, str]:
     if is_current and known.amount is not None and float(known.amount.units) != float(old.units):
         raise TargetRefused(
             f"{known.target} is {known.amount} now, not {old}.",
-            fix=f"Ask for a change from {known.amount}.",
+            fix=f"Request a change from {known.amount}.",
         )
     return old.text, new.text
 

@@ -3,6 +3,7 @@
 The one formatter of all pages: `8h 13m`, `22 Nov 07:41`, `$13,770`, `96 %`.
 """
 
+import re
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from enum import StrEnum
@@ -154,6 +155,14 @@ def gpus_words(number: float) -> str:
     """Write a number of GPUs with its noun: `1 GPU`, `39.3 GPUs`."""
     text = gpus_text(number)
     return f"{text} GPU{'' if text == '1' else 's'}"
+
+
+def unit_words(amount: str, units: str) -> str:
+    """Return the unit of an amount as it is written: `GPUs`, of `1` it is `GPU`."""
+    return _PLURAL.sub("", units, count=1) if amount == "1" else units
+
+
+_PLURAL = re.compile(r"s\b")
 
 
 def tick_text(day: date) -> str:

@@ -96,9 +96,9 @@ def _sent(whole: BinaryIO, file: CostFile, format_: FileFormat, name: str) -> Fi
 
 
 STATES = {
-    MonthState.CURRENT: ("runs still", "none"),
+    MonthState.CURRENT: ("in progress", "none"),
     MonthState.OPEN: ("open", "partial"),
-    MonthState.REOPENED: ("opened again", "partial"),
+    MonthState.REOPENED: ("reopened", "partial"),
     MonthState.CLOSED: ("closed", "complete"),
 }
 

@@ -309,7 +309,10 @@ def _attention(request: PageRequest, scope: AdminScope) -> list[Action]:
     if deciding := _deciding(request):
         found.append(
             Action(
-                _counted(deciding, "request"), "", "Approve", href("approvals", reading.query) or ""
+                _counted(deciding, "approval"),
+                "",
+                "Approve",
+                href("approvals", reading.query) or "",
             )
         )
     link = href("data-quality", reading.query) or ""

@@ -46,7 +46,7 @@ def headline(row: PendingRow, reading: QuerySession) -> str:
         return f"{whole} has {request} and has not started: created {age} ago."
     if row.counts == "suppressed":
         return f"{whole} has been blocked at admission for {age}: it requests {request}."
-    again = "has lost its GPUs and is pending again" if row.again else "is pending"
+    again = "lost its GPUs and has been pending again" if row.again else "has been pending"
     return f"{whole} {again} for {age}: it requests {request}."
 
 

@@ -211,12 +211,15 @@ def _queue_times(
     reading: QuerySession, asked: PendingPageQuery, context: NamespaceContext, window: Window
 ) -> list[DayQueueTimes]:
     """Return queue times by day of the teams that the list is of."""
+    whole = context.window
+    # A day that has just begun reaches beyond what the page knows of namespaces.
+    is_known = whole.start <= window.start and window.end <= whole.end
     return queue_times_by_day(
         window,
         visibility=reading.visibility,
         zone=reading.choice.zone,
         filters=asked.filters(reading),
-        context=context if context.window.start <= window.start else None,
+        context=context if is_known else None,
         own=True,
     )
 

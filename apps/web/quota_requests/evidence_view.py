@@ -17,7 +17,7 @@ from apps.quota_requests.domain.snapshots import (
 )
 from apps.web.components import formats
 from apps.web.components.figure_row import FigureRow
-from apps.web.components.formats import NOTHING, Format, percent, shown
+from apps.web.components.formats import NOTHING, Format, percent, shown, unit_words
 
 UNKNOWN = "not known"
 _UTC = ZoneInfo("UTC")
@@ -109,13 +109,13 @@ def _glance(evidence: Evidence) -> list[tuple[str, str, str]]:
     unit = quota.unit or "units of the key"
     measured = _sum(usage, "allocated") - _sum(usage, "unmeasured") - _sum(usage, "not_running")
     used = _sum(usage, "busy") / measured if measured > 0 else None
-    rejected = amount(quota.suppressed)
+    pending, rejected = amount(quota.pending), amount(quota.suppressed)
     return [
         ("Utilization", ratio(used), "active ÷ (allocated, running, with metrics), of 30 days"),
         ("Idle", *_idle(usage, evidence.money or ())),
         ("Quota usage, mean", ratio(quota.saturation_mean), "used ÷ limit, 30 days"),
-        ("Pending", amount(quota.pending), f"{unit} now"),
-        ("Blocked by quota", rejected, f"{unit} now"),
+        ("Pending", pending, f"{unit_words(pending, unit)} now"),
+        ("Blocked by quota", rejected, f"{unit_words(rejected, unit)} now"),
         ("Unmet fair share", *_denied(evidence)),
         ("Budget", *_burn(evidence)),
     ]

@@ -20,6 +20,7 @@ from apps.quota_requests.selectors import RequestDetail, RequestFilters, Request
 from apps.quota_requests.services import QuotaToAsk
 from apps.quotas.domain.keys import QuotaRef
 from apps.quotas.selectors import QuotaFilters, QuotaOrder, QuotaRow, quota_rows
+from apps.web.components.formats import unit_words
 from apps.web.components.page_query import PER_PAGE, Query, href, next_href
 from apps.web.query_session import QuerySession
 from apps.web.quotas.keys import Saturation, key_href, ref_text, saturation
@@ -118,7 +119,8 @@ class RequestForm(forms.Form):
         after, blocked = given.get("after", "").strip()[:40], ceil(found.blocked or 0.0)
         if not after and found.amount.isdigit():
             after = str(int(found.amount) + max(1, blocked))
-        reason = f"{blocked} {found.unit} blocked by this quota." if blocked else ""
+        unit = unit_words(str(blocked), found.unit)
+        reason = f"{blocked} {unit} blocked by this quota." if blocked else ""
         return cls(initial={"before": found.amount, "after": after, "team": team, "reason": reason})
 
     @classmethod

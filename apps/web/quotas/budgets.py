@@ -345,7 +345,11 @@ def budget_figures(rows: Sequence[AnyBudget], zone: ZoneInfo) -> FigureRow:
     """Return how many budgets run, and how many of them do not last."""
     paces = [pace_of(row, zone).word for row in rows]
     over, spent = paces.count("over pace"), paces.count("used up")
-    ends = [(row.exhausted_at, row.team) for row in rows if row.exhausted_at is not None]
+    ends = [
+        (row.exhausted_at, row.team)
+        for row, word in zip(rows, paces, strict=True)
+        if row.exhausted_at is not None and word not in ("used up", "not certain")
+    ]
     known = [word for word in paces if word in _LASTING]
     return figure_row(
         KeyFigure("Budgets", str(len(rows)), basis="now"),

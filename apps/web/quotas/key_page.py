@@ -20,7 +20,7 @@ from apps.usage.domain.usage_query import Filters, Grouping, UsageQuery
 from apps.usage.selectors import usage_rows
 from apps.web.components.commands import kubectl
 from apps.web.components.figure_row import FigureRow, KeyFigure, Tone, figure_row, no_data
-from apps.web.components.formats import Format, percent, shown
+from apps.web.components.formats import Format, percent, shown, unit_words
 from apps.web.components.page_query import href, workload_href
 from apps.web.components.tables import Column, Table, TableRow
 from apps.web.components.tabs import Tab, tab_bar
@@ -123,7 +123,7 @@ def _figures(
         KeyFigure(
             "Used / limit",
             amount(row.used),
-            f"/ {amount(row.hard)} {row.unit}",
+            f"/ {amount(row.hard)} {unit_words(amount(row.hard), row.unit)}",
             basis=_basis(row),
             href=line.explains["used"],
             note=_held(row, amount),
@@ -136,7 +136,7 @@ def _figures(
         KeyFigure(
             "Blocked",
             amount(row.suppressed),
-            row.unit,
+            unit_words(amount(row.suppressed), row.unit),
             basis=_basis(row),
             href=line.explains["suppressed"],
             tone=Tone.DANGER if row.suppressed else Tone.NONE,

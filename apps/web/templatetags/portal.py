@@ -27,6 +27,7 @@ from apps.web.components.formats import (
     money,
     percent,
     shown,
+    unit_words,
 )
 from apps.web.components.tables import Table
 from apps.web.navigation import NavGroup, groups_for
@@ -59,6 +60,12 @@ def ratio(value: float | None) -> str:
 def number(value: float | None) -> str:
     """Write a number with two decimals at most."""
     return shown(value, Format.NUMBER, _UTC)
+
+
+@register.filter
+def unit_of(units: str, amount: str) -> str:
+    """Write the unit of an amount: `GPUs`, of `1` it is `GPU`."""
+    return unit_words(amount, units)
 
 
 @register.filter

@@ -11,6 +11,7 @@ from apps.costs.domain.workload_verdict import VerdictKind, unused_ratio, verdic
 from apps.costs.selectors import WORKLOAD_GROUPS, WorkloadCost, WorkloadKey, workload_costs
 from apps.pending.domain.workload_groups import WorkloadGrouping
 from apps.pending.selectors import NamespaceContext, PendingFilters, pending_workloads
+from apps.usage import selectors as usage
 from apps.usage.domain.amounts import Amounts, hours
 from apps.usage.domain.usage_query import TimeStep, UsageRow
 from apps.web.components import tables
@@ -31,9 +32,11 @@ from apps.web.query_session import (
     query_session,
     usage_of,
 )
+from apps.web.usage.comparison import known_hours
 
 _TAKES = ("tier", "team", "namespace", "gpu_model", "capacity_type")
 _DRAWN = 40
+_NO_HOURS = "No hour of this window is collected."
 _MONEY, _TOTAL_MONEY = "unused_cost", "cost"
 VERDICTS = {
     VerdictKind.NOTHING: "no allocation",
@@ -62,13 +65,17 @@ def workload_list(request: PageRequest) -> HttpResponseBase:
     )
     rows = _most_unused(held, costs)
     whole = tables.summed(rows)
+    gpus = _average_gpus(rows, reading)
+    table = _table(rows, costs, _pending(reading), reading)
+    if gpus is None:
+        table = replace(table, empty=f"{_NO_HOURS} Choose another one.")
     return respond(
         request,
         reading,
         "workloads",
-        tables=[_table(rows, costs, _pending(reading), reading)],
-        drawings=[_scatter(rows, costs, reading)],
-        figures=_figures(rows, whole, costs, reading),
+        tables=[table],
+        drawings=[_scatter(rows, gpus or [0.0] * len(rows), costs, reading)],
+        figures=_figures(rows, whole, gpus, costs, reading),
         quality=quality_of(reading, freshness_of(reading), whole if rows else None),
     )
 
@@ -118,22 +125,46 @@ def _most_unused(rows: Sequence[UsageRow], costs: Costs) -> list[UsageRow]:
 # ---------------------------------------------------------------- figures
 
 
+def _average_gpus(rows: Sequence[UsageRow], reading: QuerySession) -> list[float] | None:
+    """Return the GPUs that each row held on average of the hours that tell of its tier.
+
+    Hours without data are left out, as on all pages: they are unknown, not zero. None without any.
+    """
+    (collected,) = usage.collected_hours(
+        [reading.window], filters=reading.filters, visibility=reading.visibility
+    )
+    (gaps,) = usage.gap_hours([reading.window], visibility=reading.visibility)
+    if not collected:
+        return None
+    return [
+        hours(row.amounts.allocated) / known if (known := known_hours(row, collected, gaps)) else 0
+        for row in rows
+    ]
+
+
 def _figures(
-    rows: Sequence[UsageRow], whole: Amounts, costs: Costs, reading: QuerySession
+    rows: Sequence[UsageRow],
+    whole: Amounts,
+    gpus: Sequence[float] | None,
+    costs: Costs,
+    reading: QuerySession,
 ) -> FigureRow:
-    span = (min(reading.window.end, reading.now) - reading.window.start).total_seconds() / 3600
     count = len({key_of(row)[:3] for row in rows})
     query = reading.query
     utilization = whole.utilization_ratio
     return figure_row(
-        KeyFigure("Workloads", f"{count:,}", basis="in range"),
+        KeyFigure("Workloads", f"{count:,}", basis="in range")
+        if gpus is not None
+        else no_data("Workloads", _NO_HOURS),
         KeyFigure(
             "Allocated",
-            f"{hours(whole.allocated) / span:,.1f}" if span > 0 else "0",
+            f"{sum(gpus):,.1f}" if rows else "0",
             "GPUs",
             basis="average",
             href=explain_href("allocated_gpu_hours", query),
-        ),
+        )
+        if gpus is not None
+        else no_data("Allocated", _NO_HOURS),
         KeyFigure(
             "Utilization",
             percent(utilization),
@@ -149,7 +180,9 @@ def _figures(
             exact=f"{hours(whole.not_used)} GPU-h",
             href=explain_href("not_busy_gpu_hours", query),
             note=_share_text(unused_ratio(whole), "of the GPU-hours"),
-        ),
+        )
+        if gpus is not None
+        else no_data("Unused allocation", _NO_HOURS),
         _unused_money(costs),
         name="Workloads",
     )
@@ -174,18 +207,19 @@ def _unused_money(costs: Costs) -> KeyFigure:
     return KeyFigure("Unused cost", text, note=_share_text(share, "of the cost"))
 
 
-def _scatter(rows: Sequence[UsageRow], costs: Costs, reading: QuerySession) -> Scatter:
-    """Return the workloads with the highest unused cost as circles."""
-    span = (min(reading.window.end, reading.now) - reading.window.start).total_seconds() / 3600
+def _scatter(
+    rows: Sequence[UsageRow], gpus: Sequence[float], costs: Costs, reading: QuerySession
+) -> Scatter:
+    """Return the workloads with the highest unused cost as circles; `gpus` are the rows' own."""
     points = []
-    for row in rows[:_DRAWN]:
+    for row, held in list(zip(rows, gpus, strict=True))[:_DRAWN]:
         key = key_of(row)
         own = costs.get(key, ())
         unused = sum(float(in_full(one.unused)) for one in own)
         points.append(
             ScatterPoint(
                 key.workload.partition("/")[2],
-                gpus=hours(row.amounts.allocated) / span if span > 0 else 0.0,
+                gpus=held,
                 utilization=row.amounts.utilization_ratio,
                 money=unused,
                 text=money_text(own, "unused") or "no price",

@@ -28,7 +28,7 @@ _LINE = 15  # pixels
 _FEWEST = 0.25  # GPUs; less stands at the edge
 _MOST_TICKS = 7
 _LEAST_OCTAVES = 3
-_LEFT_FROM = 60  # percent: labels of circles beyond stand on their left
+_LEFT_FROM = 50  # percent: labels of circles beyond stand on their left
 
 
 @dataclass(frozen=True, slots=True)
