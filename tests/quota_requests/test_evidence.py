@@ -136,7 +136,7 @@ def test_how_full_the_quota_was_is_frozen(portal: Portal) -> None:
             suppressed=2.0,
         )
     quota = portal.of(portal.submitted()).evidence["quota"]
-    assert (quota["hours"], quota["full_hours"]) == (2, 1)
+    assert (quota["hours"], quota["full_hours"]) == (2, "1")
     assert (quota["saturation_mean"], quota["saturation_peak"]) == ("0.75", "1")
     assert (quota["suppressed_unit_hours"], quota["used"]) == ("4", "6")
 

@@ -69,7 +69,7 @@ class QuotaUse:
     hours: int = 0
     saturation_mean: float | None = None
     saturation_peak: float | None = None
-    full_hours: int = 0
+    full_hours: float = 0
     full_last_hour: bool | None = None
     pending_unit_hours: float | None = None
     suppressed_unit_hours: float | None = None

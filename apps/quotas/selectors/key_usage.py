@@ -38,7 +38,7 @@ from apps.quotas.selectors.demand import (
     pods_counted,
 )
 from apps.quotas.selectors.observed_quotas import local_queues, named_by_tiers, settings_in
-from apps.quotas.selectors.rows import QuotaPoint, QuotaRow
+from apps.quotas.selectors.rows import QuotaPoint, QuotaRow, saturation_ratio
 
 _MOST_BLOCKED = 500
 _INSTANT = timedelta(seconds=1)
@@ -55,6 +55,10 @@ class KeyStep:
     hard: float
     used: float | None
     blocked: float | None
+
+    @property
+    def saturation_ratio(self) -> float | None:
+        return saturation_ratio(self.hard, self.used)
 
 
 @dataclass(frozen=True, slots=True)

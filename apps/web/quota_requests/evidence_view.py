@@ -207,7 +207,7 @@ def _quota_grid(evidence: Evidence, zone: ZoneInfo) -> Grid:
             "Quota usage, 30 days",
             f"mean {ratio(quota.saturation_mean)}, "
             f"peak {ratio(quota.saturation_peak)}, "
-            f"full in {quota.full_hours} of {quota.hours} known hours",
+            f"at limit {quota.full_hours:g} of {quota.hours:,} h known",
         ),
         (
             "Pending, 30 days",

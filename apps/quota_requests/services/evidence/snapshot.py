@@ -37,7 +37,9 @@ from apps.quotas.selectors import (
     BurnRow,
     QuotaPoint,
     QuotaRow,
+    at_limit,
     budget_rows,
+    key_steps,
     queue_namespaces,
     quota_history,
     quota_row,
@@ -50,6 +52,7 @@ from apps.usage.selectors import GroupingRefused, usage_rows
 DAYS: Final = 30
 _EVERYTHING = Visibility(everything=True)
 _NOW = ("unit", "hard", "used", "held", "pending", "suppressed", "exhausted_at")
+_HOUR = 3600.0
 _NO_FAIRNESS = "fairness: nothing is known of the team in these tiers yet"
 
 
@@ -229,11 +232,15 @@ class _About:
         if row is None:
             self.missing.append("quota: the portal does not see it now")
         ratios = [p.saturation_ratio for p in points if p.saturation_ratio is not None]
+        # Within an hour a limit may be reached and raised: its mean tells neither, its steps do.
+        steps = key_steps(self.request.ref, points)
+        time = at_limit(steps)
+        peaks = [step.saturation_ratio for step in steps if step.saturation_ratio is not None]
         over_time = QuotaUse(
-            hours=len(ratios),
+            hours=round(time.known / _HOUR),
             saturation_mean=fsum(ratios) / len(ratios) if ratios else None,
-            saturation_peak=max(ratios, default=None),
-            full_hours=sum(ratio >= 1.0 - 1e-9 for ratio in ratios),
+            saturation_peak=max(peaks, default=None),
+            full_hours=round(time.full / _HOUR, 1),
             full_last_hour=_was_full(points),
             pending_unit_hours=_unit_hours(points, "pending"),
             suppressed_unit_hours=_unit_hours(points, "suppressed"),
