@@ -11,9 +11,10 @@ from pytest_django import DjangoAssertNumQueries
 from apps.accounts.permissions import EVERYTHING
 from apps.clusters.domain.window import Window
 from apps.clusters.models import Cluster, Tier, TierRule, WatchCoverage
-from apps.usage.domain.amounts import Amounts
+from apps.quotas.selectors import tier_commitments
+from apps.usage.domain.amounts import NANO, Amounts
 from apps.usage.domain.usage_query import Grouping, TimeStep, UsageQuery, UsageRow
-from apps.usage.models import TierDay
+from apps.usage.models import TierDay, TierHour
 from apps.usage.selectors import CoverageGap, gap_hours, gap_tiers, known_hours
 from tests.factories import BEGINNING, make_cluster, make_model, note_collection
 from tests.web.conftest import DAILY
@@ -83,6 +84,20 @@ def test_hours_in_which_claims_are_known_are_counted(cluster: Cluster, interval:
     count = 3 if at is None else 1
     assert known_hours(rows, UsageQuery(WINDOW, interval, by), zone=zone) == [count, None]
     assert known_hours(rows, UsageQuery(WINDOW, interval, by[:1]), zone=zone) == [None, None]
+
+
+def test_the_hour_in_which_the_watch_began_is_not_known_as_a_whole(cluster: Cluster) -> None:
+    tier, asked = _tier(), UsageQuery(WINDOW, TimeStep.TOTAL, [Grouping.TIER])
+    row = UsageRow(None, {"tier": "claimed"}, Amounts())
+    assert known_hours([row], asked, zone=ZoneInfo("UTC"), whole=True) == [2]
+    # Of the fourth hour, half was watched: four of eight GPUs on average, which is no capacity.
+    for hour, gpus in ((3, 4), (4, 8), (5, 8)):
+        TierHour.objects.create(
+            hour=START + hour * HOUR, cluster=cluster, tier=tier, gpu_model=make_model(),
+            capacity_type="on-demand", capacity=gpus * NANO, unallocated=gpus * NANO,
+        )  # fmt: skip
+    assert tier_commitments(START + 6 * HOUR)["claimed"].capacity == 8
+    assert "claimed" not in tier_commitments(START + 4 * HOUR)
 
 
 def test_where_nobody_ever_watched_no_hour_tells_anything(cluster: Cluster) -> None:

@@ -16,7 +16,7 @@ from apps.quotas.selectors.budgets import entitled_teams
 from apps.quotas.selectors.team_quotas import limits_of_tier
 from apps.usage.domain.amounts import NANO
 from apps.usage.domain.usage_query import Grouping, TimeStep, UsageQuery
-from apps.usage.selectors import usage_rows
+from apps.usage.selectors import known_hours, usage_rows
 
 _DAY = timedelta(days=1)
 
@@ -40,13 +40,16 @@ class TierCommitment:
 def tier_capacities(now: datetime) -> Mapping[str, float]:
     """Return the average capacity of tiers in the last 24 closed hours, in GPUs.
 
-    A tier of which no hour is known is left out. GPU sums, which everybody may see.
+    A tier of which no whole hour is known is left out. GPU sums, which everybody may see.
     """
-    closed = hour_floor(now, report().zone)
+    zone = report().zone
+    closed = hour_floor(now, zone)
     asked = UsageQuery(Window(closed - _DAY, closed), TimeStep.HOUR, group_by=(Grouping.TIER,))
     known: dict[str, list[int]] = defaultdict(list)
-    for row in usage_rows(asked, visibility=EVERYTHING):
-        if row.amounts.capacity is not None:
+    rows = usage_rows(asked, visibility=EVERYTHING, zone=zone)
+    told = known_hours(rows, asked, zone=zone, whole=True)
+    for row, hours in zip(rows, told, strict=True):
+        if row.amounts.capacity is not None and hours != 0:
             known[row.groups[Grouping.TIER]].append(row.amounts.capacity)
     return {tier: sum(amounts) / NANO / len(amounts) for tier, amounts in known.items()}
 

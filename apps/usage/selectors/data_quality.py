@@ -106,18 +106,21 @@ def _gap_hours(window: Window, names: Mapping[int, str]) -> dict[tuple[str, str]
     }
 
 
-def known_hours(rows: Sequence[UsageRow], asked: UsageQuery, *, zone: ZoneInfo) -> list[int | None]:
+def known_hours(
+    rows: Sequence[UsageRow], asked: UsageQuery, *, zone: ZoneInfo, whole: bool = False
+) -> list[int | None]:
     """Return in how many hours of each row's period it is known what claims give out of its tier.
 
-    None for tiers that series tell of, and without the tier among the groups. One query where no
-    tier is of claims alone, else four.
+    None for tiers that series tell of, and without the tier among the groups. The hour in which the
+    watch began is one of them unless they must be `whole`: its amounts are of a part of it. One
+    query where no tier is of claims alone, else four.
     """
     names = of_claims_alone(asked.window) if Grouping.TIER in asked.group_by else {}
     if not names:
         return [None] * len(rows)
     periods = Periods(asked.interval, zone)
     found: dict[tuple[datetime, str, str], set[datetime]] = defaultdict(set)
-    for tier, cluster, hour in _covered_hours(names, asked.window, asked.filters):
+    for tier, cluster, hour in _covered_hours(names, asked.window, asked.filters, whole=whole):
         start = periods.start_of(hour)
         found[start, names[tier], cluster].add(hour)
         found[start, names[tier], ""].add(hour)
@@ -135,10 +138,12 @@ def _start(row: UsageRow) -> datetime:
 
 
 def _covered_hours(
-    tiers: Collection[int], window: Window, filters: Filters
+    tiers: Collection[int], window: Window, filters: Filters, *, whole: bool
 ) -> Iterator[tuple[int, str, datetime]]:
     """Yield (tier, cluster, hour) of hours with facts in which the claims of the tier are known."""
     first = _first_watched()
+    # The hour in which the watch began counts as known: its first list told the claims.
+    slack = timedelta() if whole else _HOUR - timedelta.resolution
     has = clusters_with(tiers)
     hours = CollectionWindow.objects.filter(
         HAS_FACTS, hour__gte=window.start, hour__lt=window.end, cluster__in=list(first)
@@ -151,8 +156,7 @@ def _covered_hours(
             seen = has.get(tier, {})
             since = first[pk]
             kept_longer = pk in seen and _older(seen[pk], since)
-            # The hour in which the watch began counts as known: its first list told the claims.
-            if (not seen or pk in seen) and (hour > since - _HOUR or kept_longer):
+            if (not seen or pk in seen) and (hour + slack >= since or kept_longer):
                 yield tier, cluster, hour
 
 

@@ -145,7 +145,8 @@ def tier_offer(tier: TierRow, reading: QuerySession, freshness: Freshness) -> Ti
     if tier.sharing is None:
         return None
     entitled = entitled_teams(reading.now, visibility=reading.visibility)
-    priced = _newest(reading, freshness, _DAY, PRICED)
+    days = _newest(reading, freshness, _DAY, PRICED)
+    priced = usage.usage_rows(days, visibility=reading.visibility) if days else []
     known = price_list(reading.now, visibility=reading.visibility)
     return TierOffer(
         kind=KINDS[GpuSharing(tier.sharing)],
@@ -382,9 +383,9 @@ def _note(
 
 
 def _facts(reading: QuerySession, freshness: Freshness) -> TierFacts:
-    newest = _newest(reading, freshness, _HOUR, [Grouping.TIER])
     # A cluster that lags has no newest hour, and its tiers a price all the same.
-    priced = _newest(reading, freshness, _DAY, PRICED)
+    days = _newest(reading, freshness, _DAY, PRICED)
+    priced = usage.usage_rows(days, visibility=reading.visibility) if days else []
     since = queue_time_window(reading.now)
     known = price_list(reading.now, visibility=reading.visibility)
     waiting = {row.tier: row for row in glance.waiting(reading)}
@@ -395,7 +396,7 @@ def _facts(reading: QuerySession, freshness: Freshness) -> TierFacts:
 
     return TierFacts(
         committed=tier_commitments(reading.now),
-        amounts={row.groups[Grouping.TIER]: row.amounts for row in newest},
+        amounts=_amounts(reading, freshness),
         prices=prices(priced, known, reading.query),
         waits=usage.cached(
             "waits",
@@ -407,8 +408,22 @@ def _facts(reading: QuerySession, freshness: Freshness) -> TierFacts:
     )
 
 
+def _amounts(reading: QuerySession, freshness: Freshness) -> dict[str, Amounts]:
+    """Return what tiers were in the newest hour, without those of which a part of it is known."""
+    asked = _newest(reading, freshness, _HOUR, [Grouping.TIER])
+    if asked is None:
+        return {}
+    rows = usage.usage_rows(asked, visibility=reading.visibility)
+    told = usage.known_hours(rows, asked, zone=reading.choice.zone, whole=True)
+    return {
+        row.groups[Grouping.TIER]: row.amounts
+        for row, hours in zip(rows, told, strict=True)
+        if hours != 0
+    }
+
+
 def _hour_query(reading: QuerySession, freshness: Freshness) -> Query:
-    """Return the query of what `_newest` reads of the newest hour."""
+    """Return the page's query of the newest hour."""
     end, clusters_of = freshness.last_hour_end, reading.filters.cluster
     chosen = [("cluster", name) for name in clusters_of]
     return chosen if end is None else during(end - _HOUR, end, chosen)
@@ -416,12 +431,9 @@ def _hour_query(reading: QuerySession, freshness: Freshness) -> Query:
 
 def _newest(
     reading: QuerySession, freshness: Freshness, length: timedelta, by: Sequence[Grouping]
-) -> list[UsageRow]:
-    """Return the ledger of the newest collected hour and those before; none before the first."""
+) -> UsageQuery | None:
+    """Ask for the newest collected hour and those before; None before the first."""
     end = freshness.last_hour_end
     if end is None:
-        return []
-    return usage.usage_rows(
-        UsageQuery(Window(end - length, end), group_by=by, filters=reading.filters),
-        visibility=reading.visibility,
-    )
+        return None
+    return UsageQuery(Window(end - length, end), group_by=by, filters=reading.filters)
