@@ -10,7 +10,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from apps.accounts.models import User
+from apps.accounts.models import ApiToken, User
 from apps.pending.models import Episode
 from tests.api.conftest import Read, client_of
 from tests.factories import Portal, make_workload
@@ -175,6 +175,8 @@ def test_a_mistake_is_named(waiting: Portal, params: dict[str, str], parameter: 
 def test_a_list_takes_a_fixed_number_of_queries(waiting: Portal, path: str, most: int) -> None:
     params = {} if path == "pending" else _today()
     client = client_of(waiting.cleo)
+    # The first use of a token in a minute is noted, which would be counted as the clock goes on.
+    ApiToken.objects.update(last_used_at=timezone.now() + 60 * MINUTE)
     counts = []
     for more in (0, 200):
         train = make_workload(waiting.clusters[0], "vision", f"train-{more}")

@@ -171,12 +171,15 @@ CASES = [
 @pytest.mark.prometheus
 def test_prometheus_takes_the_rules(tmp_path: Path) -> None:
     rules = tmp_path / "rules.yaml"
-    rules.write_text(yaml.safe_dump(rule_file()), encoding="utf-8")
+    made = rule_file()
+    rules.write_text(yaml.safe_dump(made), encoding="utf-8")
     done = subprocess.run(  # noqa: S603 - our own words
         [find("promtool"), "check", "rules", rules], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
-    assert "22 rules found" in done.stdout
+    count = sum(len(group["rules"]) for group in made["groups"])
+    assert count > 20
+    assert f"{count} rules found" in done.stdout
 
 
 @pytest.mark.prometheus

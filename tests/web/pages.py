@@ -20,7 +20,7 @@ PAGES = {
     "/capacity/teams/vision/": 40,
     "/capacity/fairness/": 25,
     "/capacity/fairness/gold/": 28,
-    "/workloads/": 22,
+    "/workloads/": 23,
     "/workloads/west/vision/Job/train/": 33,
     "/pods/west/uid-train-0/": 16,
     "/admin/data-quality/": 20,
@@ -31,7 +31,7 @@ PAGES = {
 
 # The same of pages that show no window of time, or mostly what is now.
 STANDING = {
-    "/capacity/tiers/": 25,
+    "/capacity/tiers/": 27,
     "/pending/": 19,
     "/pending/west/uid-train-2/": 14,
     "/quotas/": 22,
