@@ -1,9 +1,12 @@
 """How a key was used, change by change, within the hours that were summed."""
 
+from datetime import UTC, datetime, timedelta
+
 import pytest
 
 from apps.quotas.domain.saturation import LimitInterval
 from apps.quotas.domain.usage_changes import KeySpans, UsageStep, time_at_limit, usage_steps
+from apps.quotas.selectors import KeyStep, peak_ratio
 
 HOUR = 3600.0
 
@@ -55,3 +58,17 @@ def test_time_at_the_limit_is_a_part_of_the_known_time(
     steps: list[UsageStep], share: float | None
 ) -> None:
     assert time_at_limit(steps).share == share
+
+
+def test_a_peak_lasts_a_second_as_pods_tell_no_parts_of_one() -> None:
+    at = datetime(2026, 11, 23, 22, 20, tzinfo=UTC)
+    raised = at + timedelta(seconds=40.7)
+    steps = [
+        KeyStep(at, at + timedelta(seconds=40), 4, 2, 1),
+        # The pod that the raise let in is told to be from before it.
+        KeyStep(at + timedelta(seconds=40), raised, 2, 3, 0),
+        KeyStep(raised, at + timedelta(hours=1), 4, 3, 0),
+    ]
+    assert peak_ratio(steps) == 3 / 4
+    assert peak_ratio([KeyStep(at, raised, 2, 3, 0)]) == 3 / 2
+    assert peak_ratio([KeyStep(at, raised, 2, None, None)]) is None

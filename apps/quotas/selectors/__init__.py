@@ -43,6 +43,7 @@ from apps.quotas.selectors.key_usage import (
     blocked_now,
     consumers,
     key_steps,
+    peak_ratio,
 )
 from apps.quotas.selectors.observed_quotas import (
     STALE_AFTER,

@@ -41,7 +41,7 @@ from apps.quotas.selectors.observed_quotas import local_queues, named_by_tiers, 
 from apps.quotas.selectors.rows import QuotaPoint, QuotaRow, saturation_ratio
 
 _MOST_BLOCKED = 500
-_INSTANT = timedelta(seconds=1)
+_SECOND = timedelta(seconds=1)
 _WORKLOADS = (ObservedKind.KUEUE_WORKLOAD,)
 _HOUR = 3600.0
 
@@ -55,10 +55,6 @@ class KeyStep:
     hard: float
     used: float | None
     blocked: float | None
-
-    @property
-    def saturation_ratio(self) -> float | None:
-        return saturation_ratio(self.hard, self.used)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +94,18 @@ def at_limit(steps: Sequence[KeyStep]) -> TimeAtLimit:
         UsageStep(one.start.timestamp(), one.end.timestamp(), one.hard, one.used, one.blocked)
         for one in steps
     )
+
+
+def peak_ratio(steps: Sequence[KeyStep]) -> float | None:
+    """Return the most of a limit that was used for a second or longer; None where none is known.
+
+    Pods tell whole seconds and settings parts of them: a pod that a raise lets in seems to come
+    before it.
+    """
+    ratios = (
+        saturation_ratio(one.hard, one.used) for one in steps if one.end - one.start >= _SECOND
+    )
+    return max((ratio for ratio in ratios if ratio is not None), default=None)
 
 
 def _spans(cluster: int, window: Window, ref: QuotaRef) -> KeySpans:
@@ -179,7 +187,7 @@ def _counted_by_queue(
 ) -> list[Consumer]:
     seen = observed_objects(cluster, (*_WORKLOADS, ObservedKind.CLUSTER_QUEUE))
     held = list(reservations(seen, _queues(seen), _cell(row.ref, row.resource)))
-    spans = team_spans(Window(at, at + _INSTANT), {one.namespace for one, *_ in held})
+    spans = team_spans(Window(at, at + _SECOND), {one.namespace for one, *_ in held})
     owners = _top_controllers(cluster, [(one.namespace, body) for one, body, *_ in held])
     found: dict[tuple[str, str, str], list[tuple[float, float]]] = defaultdict(list)
     for one, body, units, since in held:

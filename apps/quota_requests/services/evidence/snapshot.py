@@ -40,6 +40,7 @@ from apps.quotas.selectors import (
     at_limit,
     budget_rows,
     key_steps,
+    peak_ratio,
     queue_namespaces,
     quota_history,
     quota_row,
@@ -235,11 +236,10 @@ class _About:
         # Within an hour a limit may be reached and raised: its mean tells neither, its steps do.
         steps = key_steps(self.request.ref, points)
         time = at_limit(steps)
-        peaks = [step.saturation_ratio for step in steps if step.saturation_ratio is not None]
         over_time = QuotaUse(
             hours=round(time.known / _HOUR),
             saturation_mean=fsum(ratios) / len(ratios) if ratios else None,
-            saturation_peak=max(peaks, default=None),
+            saturation_peak=peak_ratio(steps),
             full_hours=round(time.full / _HOUR, 1),
             full_last_hour=_was_full(points),
             pending_unit_hours=_unit_hours(points, "pending"),
