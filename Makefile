@@ -22,7 +22,7 @@ unexport PYTHONDONTWRITEBYTECODE
 ifndef TOGETHER
 .NOTPARALLEL:
 endif
-.PHONY: help python runtime setup programs validator demo run test test-sqlite lint types contracts dead \
+.PHONY: help python runtime setup programs validator demo run test test-all test-sqlite lint types contracts dead \
 	migrations templates static check check-full fix truths pictures bench lock image secrets bundle release clean
 
 help: ## Say what there is
@@ -58,7 +58,10 @@ run: runtime ## Serve the portal on your own catalog: web, worker, beat, watch
 	@$(BIN)/python manage.py migrate --noinput
 	@exec $(BIN)/python manage.py run
 
-test: programs ## Run the tests on PostgreSQL (ARGS= for pytest)
+test: programs ## Run the tests on PostgreSQL but the long ones (ARGS= for pytest)
+	$(POSTGRESQL) $(PYTEST) -m "not long and not exhaustive" $(ARGS)
+
+test-all: programs ## Run the tests on PostgreSQL, the long ones too
 	$(POSTGRESQL) $(PYTEST) -m "not exhaustive" $(ARGS)
 
 # Selectors and services are where SQL is; what is built on them runs whole in check-full.
@@ -98,7 +101,7 @@ STATIC := lint types contracts dead migrations templates
 static: setup ## Read the code without running it, two tools at a time
 	@$(MAKE) --no-print-directory --jobs 2 --output-sync TOGETHER=yes $(STATIC)
 
-check: static test test-sqlite ## All that CI runs
+check: static test-all test-sqlite ## All that CI runs
 
 check-full: static programs truths image ## check, with the long variants
 	$(POSTGRESQL) $(PYTEST) --hypothesis-profile=exhaustive $(ARGS)

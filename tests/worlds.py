@@ -115,7 +115,8 @@ def close_others(item: pytest.Item) -> None:
 def least_first(items: list[pytest.Item]) -> None:
     """Put the tests of a shared world after those of their module that begin with less.
 
-    Those of worlds that take long come first of all.
+    Long tests come first of all, and those of worlds that take long: others fill the time that
+    they leave, and no process works on one while the others have nothing left.
     """
     parts: dict[tuple[str, bool], int] = {}
     for item in items:
@@ -136,6 +137,8 @@ def _shares(item: pytest.Item) -> int:
 
 
 def _is_early(item: pytest.Item) -> bool:
+    if item.get_closest_marker("long") is not None:
+        return not _part(item)[1]
     return any(getattr(one.func, _EARLY, False) for one in _definitions(item))
 
 

@@ -26,7 +26,7 @@ from simulator.scenarios.day_work import DayWork
 from simulator.scenarios.helios import passing
 from tests.served_lab import served_lab
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.long]
 
 NOW = datetime(2026, 11, 21, 1, 30, tzinfo=UTC)
 LAST_MIDNIGHT = datetime(2026, 11, 20, 23, tzinfo=UTC)

@@ -24,6 +24,8 @@ from tests.deploy.visitor import Visitor
 from tests.operations.test_portal_rules import rows, run
 from tests.real_prometheus import RealPrometheus
 
+pytestmark = pytest.mark.long
+
 QUEUES = ("collect", "pending", "exports", "alerts", "quota-requests")
 WATCHES = ("gpuportal-watch-0", "gpuportal-watch-1")
 KEY = "requests.nvidia.com/gpu"

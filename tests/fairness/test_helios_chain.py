@@ -26,7 +26,7 @@ from tests.truths import (
     trace_fairness,
 )
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.long]
 
 DAYS = 2
 DAY_MINUTES = 24 * 60

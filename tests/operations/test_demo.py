@@ -33,6 +33,8 @@ from apps.operations.management.commands.demo import (
 from apps.operations.management.demo_setup import PASSWORD, PEOPLE, PlaceTaken, ensure_people
 from tests.servers import accepts, free_port, migrated_file
 
+pytestmark = pytest.mark.long
+
 ROOT = Path(__file__).resolve().parent.parent.parent
 MANAGE = (sys.executable, str(ROOT / "manage.py"))
 START_SECONDS = 180.0

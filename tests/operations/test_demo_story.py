@@ -27,7 +27,7 @@ from simulator.catalog import catalog_yaml
 from tests.served_lab import scenario_of, served_lab
 from tests.simulator.conftest import NOW
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.long]
 
 AT = datetime.fromtimestamp(NOW, UTC)
 

@@ -24,7 +24,7 @@ from tests.fairness.ledger import due_hours
 from tests.served_lab import scenario_of, served_lab
 from tests.simulator.conftest import NOW
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.long]
 
 DAYS = 8
 AT = datetime.fromtimestamp(NOW, UTC)

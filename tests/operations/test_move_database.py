@@ -20,6 +20,7 @@ from tests.programs import find
 from tests.servers import ROOT, migrated_file
 
 pytestmark = [
+    pytest.mark.long,
     pytest.mark.django_db,
     pytest.mark.skipif(connection.vendor != "postgresql", reason="it moves to PostgreSQL"),
 ]

@@ -15,7 +15,7 @@ from tests.portal import counted, portal
 from tests.served_lab import reference_catalog
 from tests.servers import accepts, free_port, temporary_pgbouncer
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.long]
 needs_postgresql = pytest.mark.skipif(
     "connection.vendor != 'postgresql'", reason="SQLite has no sessions"
 )

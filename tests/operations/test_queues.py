@@ -15,6 +15,8 @@ from apps.operations.management.supervisor import portal_commands
 from gpuportal.celery import app
 from tests.portal import counted, portal, stop
 
+pytestmark = pytest.mark.long
+
 HEARTBEATS = "SELECT count(*) FROM operations_heartbeat"
 SEND = "from celery import current_app; current_app.send_task('operations.note_heartbeat')"
 

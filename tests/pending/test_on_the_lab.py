@@ -18,6 +18,8 @@ from tests.simulator.client import Served, serving
 from tests.simulator.only_faults import OnlyFaults, at_minute, faults_once
 from tests.simulator.test_applying import LATER_SECONDS, running
 
+pytestmark = pytest.mark.long
+
 MINUTES = range(2, 120, 2)
 
 

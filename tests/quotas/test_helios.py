@@ -14,7 +14,7 @@ from tests.served_lab import scenario_of, served_lab
 from tests.simulator.truths import MINUTES, NOW, origin_of
 from tests.truths import TOLERANCE, collect_days, trace_figures
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.long]
 
 DAY_MINUTES = 24 * 60
 HOURS = 24

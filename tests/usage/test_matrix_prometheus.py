@@ -13,7 +13,7 @@ from tests.simulator.small import ORIGIN
 from tests.usage.matrix import END, SetUp, read_all
 from tests.usage.test_matrix import POSSIBLE, Combination, check, who_holds
 
-pytestmark = pytest.mark.prometheus
+pytestmark = [pytest.mark.prometheus, pytest.mark.long]
 
 PICKS = (
     SetUp((3, 3, 0), honor_labels=False, virtual_gpus=False),

@@ -10,6 +10,8 @@ from tests.served_lab import served_lab
 from tests.simulator.truths import NOW
 from tests.truths import collect_days
 
+pytestmark = pytest.mark.long
+
 SLICE = 3
 
 

@@ -14,7 +14,7 @@ from tests.portal import Portal, counted, portal
 from tests.served_lab import reference_catalog
 from tests.servers import accepts, free_port
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.long]
 
 COMPLETE = "SELECT count(*) FROM usage_collectionwindow WHERE state = 'complete'"
 FACTS = "SELECT count(*) FROM usage_podhour"

@@ -21,7 +21,7 @@ from tests.web.conftest import DAILY, Screen
 from tests.web.pages import PAGES, STANDING
 from tests.web.test_browser import draw_all
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.long]
 
 FOLDER: Path = settings.VAR_DIR / "screenshots"
 READER = "cleo"

@@ -34,7 +34,7 @@ from tests.web.conftest import Screen
 from tests.web.test_browser import draw_all
 from tests.worlds import shared
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.long]
 
 REMAKE = os.environ.get("GPUPORTAL_MAKE_PICTURES") == "1"
 FOLDER: Path = project.VAR_DIR / "screenshots"

@@ -25,6 +25,8 @@ from tests.web.conftest import Screen
 from tests.web.picture_portal import NOW, fill_picture_portal
 from tests.web.test_browser import draw_all
 
+pytestmark = pytest.mark.long
+
 FOLDER = ROOT / "docs" / "pictures"
 OUTLINES = FOLDER / "pictures.json"
 REMAKE = os.environ.get("GPUPORTAL_MAKE_PICTURES") == "1"

@@ -18,7 +18,7 @@ from tests.servers import kept
 from tests.web.conftest import HOURLY, Screen, make_filled_portal
 from tests.web.test_browser import draw_all, sign_in
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.long]
 
 FIRST_LOAD = 450_000
 LATER_LOAD = 60_000

@@ -21,7 +21,7 @@ from tests.simulator.test_applying import running, soon
 from tests.web.axe import cookie_of, violations
 from tests.web.conftest import Screen
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.long]
 KEY = "requests.nvidia.com/gpu"
 WAITS_AT = 22 * 60  # seconds into a cycle, when the quota of speech-lab holds a pod back
 ADA, CLEO, CARL = "ada", "cleo", "carl"
