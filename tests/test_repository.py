@@ -584,7 +584,7 @@ def test_ci_runs_what_a_developer_runs() -> None:
     )
     assert check is not None
     assert static is not None
-    assert {"static", "test", "test-sqlite"} <= set(check.group(1).split())
+    assert {"static", "test-all", "test-sqlite"} <= set(check.group(1).split())
     assert {"lint", "types", "contracts", "dead", "migrations", "templates"} <= set(
         static.group(1).split()
     )
