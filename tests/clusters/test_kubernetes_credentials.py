@@ -17,7 +17,7 @@ from apps.clusters.adapters.kubernetes.api import KubernetesApi
 from apps.clusters.adapters.kubernetes.clients import Clients
 from apps.clusters.adapters.kubernetes.writer import KubernetesWriter
 from apps.clusters.domain.credentials import Credential
-from apps.clusters.ports import SourceRejected
+from apps.clusters.ports import Reply, SourceRejected, Unanswered
 from apps.clusters.services.watch.collections import Item, Relisted
 from apps.clusters.services.watch.streams import Stream
 from tests.recorded_api import Answer, Request, recorded, serving
@@ -170,6 +170,73 @@ def test_a_refused_token_of_a_program_is_fetched_anew_and_not_for_every_refusal(
     assert len(runs) == 2
     tokens = [bearer(request) for request in server.requests]
     assert tokens == ["first", "first", *["second"] * 4]
+
+
+@pytest.mark.parametrize(
+    ("user", "text"),
+    [
+        ({"token": "top\nsecret"}, "holds no token"),
+        ({"tokenFile": ""}, "has no credentials"),
+        ({"exec": program(Path("/nowhere"))["exec"] | {"command": "/bin/false"}}, "no credentials"),
+    ],
+    ids=["two lines", "an empty file", "a failing program"],
+)
+def test_credentials_that_cannot_be_used_send_nothing_and_tell_no_secret(
+    tmp_path: Path, user: Any, text: str
+) -> None:
+    write(tmp_path / "empty", "")
+    if isinstance(user, dict) and "tokenFile" in user:
+        user = {"tokenFile": str(tmp_path / "empty")}
+    entry = kubeconfig(tmp_path, "http://127.0.0.1:1", user)
+    with pytest.raises(SourceRejected, match=text) as refused:
+        KubernetesApi.from_config(entry)
+    assert "secret" not in str(refused.value)
+    assert refused.value.credentials
+
+
+@pytest.mark.parametrize("content", ["[]", "5", "users: 5", "clusters: {}", "[" * 5000])
+def test_a_file_of_another_shape_is_no_kubeconfig(tmp_path: Path, content: str) -> None:
+    write(tmp_path / "kubeconfig", content)
+    with pytest.raises(SourceRejected):
+        KubernetesApi.from_config({"kubeconfig": str(tmp_path / "kubeconfig")})
+
+
+def test_a_token_may_end_with_its_line(tmp_path: Path) -> None:
+    write(tmp_path / "token", "first\n")
+    with serving(accepting(lambda: "first")) as server:
+        entry = kubeconfig(tmp_path, server.url, {"tokenFile": str(tmp_path / "token")})
+        KubernetesApi.from_config(entry).list(PODS)
+        KubernetesWriter.from_config(entry).send("GET", PODS, query={}, headers={})
+    assert [bearer(request) for request in server.requests] == ["first", "first"]
+
+
+def test_the_file_of_a_token_may_be_away_for_a_moment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    token = tmp_path / "token"
+    write(token, "first")
+    monkeypatch.setenv("WEST_FILE", str(token))
+    with serving(accepting(lambda: "first")) as server:
+        api = KubernetesApi.from_config({"api_server": server.url, "bearer_token_env": "WEST"})
+        token.unlink()
+        with pytest.raises(SourceRejected, match="cannot be read"):
+            api.list(PODS)
+        write(token, "first")
+        api.list(PODS)
+
+
+def test_a_certificate_that_cannot_be_used_is_told_and_tried_again_soon(tmp_path: Path) -> None:
+    for name in ("client.pem", "key.pem"):
+        write(tmp_path / name, "half a certificate")
+    files = {"client-certificate": "client.pem", "client-key": "key.pem"}
+    with serving(lambda _: Answer(b"")) as server:
+        address = server.url.replace("http:", "https:")
+        entry = kubeconfig(tmp_path, address, files)
+        with pytest.raises(SourceRejected, match="client certificate fits its key") as refused:
+            KubernetesApi.from_config(entry).list(PODS)
+        sent = KubernetesWriter.from_config(entry).send("GET", PODS, query={}, headers={})
+    assert refused.value.credentials
+    assert sent == Reply(unanswered=Unanswered.UNSENT)
 
 
 def test_a_watch_goes_on_soon_after_its_token_was_rotated(

@@ -178,7 +178,7 @@ def test_a_token_that_no_header_can_carry_is_not_raised() -> None:
         writer = KubernetesWriter.from_config({"api_server": f"http://127.0.0.1:{port}"})
         writer._clients.current().configuration.api_key["BearerToken"] = "one\nline: more"
         reply = writer.send("PATCH", PATH, query={}, headers={}, body=PATCH)
-    assert reply == Reply(unanswered=Unanswered.LOST)
+    assert reply == Reply(unanswered=Unanswered.UNSENT)
     assert asked == []
 
 

@@ -12,10 +12,10 @@ from typing import Any
 
 import msgspec
 import urllib3
-from kubernetes.client import ApiClient
+from kubernetes.client import ApiClient, ApiException
 from kubernetes.config.config_exception import ConfigException
 
-from apps.clusters.adapters.kubernetes.clients import Clients, credentials
+from apps.clusters.adapters.kubernetes.clients import CERTIFICATE_FAULTS, Clients, credentials
 from apps.clusters.adapters.kubernetes.shapes import LINE, STATUS, Decoders, ListPage, StatusBody
 from apps.clusters.domain.credentials import Credential
 from apps.clusters.ports import (
@@ -309,6 +309,8 @@ class KubernetesApi:
             raise SourceUnavailable(_broken(path, error)) from error
         except (OSError, ConfigException) as error:
             raise SourceUnavailable(_broken(path, error)) from error
+        except ApiException as error:
+            raise _insecure(path, str(error.reason)) from error
         finally:
             if response is not None:
                 self._finish(response)
@@ -403,6 +405,19 @@ def _unique(items: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
 
 def _broken(path: str, error: object) -> str:
     return f"the Kubernetes API did not answer GET {path}: {type(error).__name__}: {error}"
+
+
+def _insecure(path: str, reason: str) -> SourceUnavailable | SourceRejected:
+    """Return what the client raises as ApiException of status 0: whatever is wrong with TLS."""
+    text = f"GET {path}: no secure connection to the Kubernetes API: {' '.join(reason.split())}"
+    if not any(mark in reason for mark in CERTIFICATE_FAULTS):
+        return SourceUnavailable(text)
+    rejected = SourceRejected(
+        f"{text}. Check the certificate authority, and that the client certificate fits its key"
+    )
+    # Files of certificates are replaced one after the other.
+    rejected.credentials = True
+    return rejected
 
 
 def _shut(response: urllib3.BaseHTTPResponse) -> None:

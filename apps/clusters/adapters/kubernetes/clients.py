@@ -29,6 +29,10 @@ _REFUSED_SECONDS = 10.0
 """After a refusal, credentials are fetched anew no sooner than this: a program makes them."""
 _CLUSTER_FILES = ("certificate-authority",)
 _USER_FILES = ("tokenFile", "client-certificate", "client-key")
+CERTIFICATE_FAULTS = ("CERTIFICATE_VERIFY", "X509", "PEM lib")
+"""What OpenSSL says of certificates and keys that cannot be used, before a request is sent."""
+_MISSHAPEN = (TypeError, AttributeError, KeyError, RecursionError)
+"""What the client raises for a kubeconfig of another shape than it takes for granted."""
 _State = tuple[int, int, int] | None
 
 
@@ -85,7 +89,7 @@ class Clients:
     def _observed_state(self) -> "tuple[str, Mapping[Path, _State]]":
         """Return what tells that credentials were replaced: a token, and the state of files."""
         variable = self.entry.get("bearer_token_env")
-        token = env.text(str(variable), "") if variable and self.entry.get("api_server") else ""
+        token = _variable(str(variable)) if variable and self.entry.get("api_server") else ""
         return token, {path: _state(path) for path in _files(self.entry)}
 
 
@@ -110,9 +114,41 @@ def api_client(entry: Mapping[str, Any]) -> client.ApiClient:
             raise SourceRejected(
                 "the cluster's kubernetes entry must have kubeconfig, in_cluster or api_server"
             )
+        _hold_token(configuration, _named(entry))
         return client.ApiClient(configuration)
     except (ConfigException, OSError, ValueError, yaml.YAMLError) as error:
-        raise SourceRejected(f"Kubernetes cannot be reached as configured: {error}") from error
+        raise _unusable(f"Kubernetes cannot be reached as configured: {error}") from error
+    except _MISSHAPEN as error:
+        raise _unusable(f"{_named(entry)} is no kubeconfig ({type(error).__name__})") from error
+
+
+def _unusable(text: str) -> SourceRejected:
+    """Return an error after which credentials are tried again soon: machines replace them."""
+    rejected = SourceRejected(text)
+    rejected.credentials = True
+    return rejected
+
+
+def _hold_token(configuration: client.Configuration, named: str) -> None:
+    """Take the end of line off the token, now and whenever the client fetches another.
+
+    http.client refuses a header with one, and repeats the whole token in its error.
+    """
+    fetch = configuration.refresh_api_key_hook
+
+    def held(of: client.Configuration) -> None:
+        if fetch is not None:
+            fetch(of)
+        token = of.api_key.get("BearerToken")
+        if token is None:
+            return
+        token = str(token).strip()
+        if not token.isascii() or not token.isprintable():
+            raise _unusable(f"{named} holds no token: one line of ASCII letters is needed")
+        of.api_key["BearerToken"] = token
+
+    held(configuration)
+    configuration.refresh_api_key_hook = held  # type: ignore[assignment]
 
 
 def credentials(signed: client.ApiClient, entry: Mapping[str, Any]) -> list[Credential]:
@@ -159,6 +195,25 @@ def _from_kubeconfig(entry: Mapping[str, Any], configuration: client.Configurati
         client_configuration=configuration,
         persist_config=False,
     )
+    signed = configuration.api_key or configuration.cert_file or configuration.username
+    if not signed and _has_user(path, entry.get("context")):
+        # Requests would be sent without any, and refused as those of an account without rights.
+        raise _unusable(
+            f"the user in the kubeconfig {path} has no credentials: its token or token file is "
+            "empty, its program (exec) failed as the log tells, or no such user is listed"
+        )
+
+
+def _has_user(kubeconfig: str, context: str | None) -> bool:
+    """Say whether the context names a user, other than one that is listed as empty."""
+    read = yaml.safe_load(Path(kubeconfig).read_text(encoding="utf-8"))
+
+    def listed(section: str, inner: str, name: str | None) -> Any:
+        found = [one.get(inner) for one in read.get(section) or () if one.get("name") == name]
+        return found[0] if found else None
+
+    user = (listed("contexts", "context", context or read.get("current-context")) or {}).get("user")
+    return bool(user) and listed("users", "user", user) != {}
 
 
 def _from_address(entry: Mapping[str, Any], configuration: client.Configuration) -> None:
@@ -170,13 +225,21 @@ def _from_address(entry: Mapping[str, Any], configuration: client.Configuration)
         configuration.ssl_ca_cert = str(entry["ca_file"])
     variable = entry.get("bearer_token_env")
     if variable:
-        token = env.text(str(variable), "").strip()
+        token = _variable(str(variable)).strip()
         if not token:
-            raise SourceRejected(
+            raise _unusable(
                 f"neither {variable} (bearer_token_env) nor {variable}_FILE is set to a token"
             )
         configuration.api_key["BearerToken"] = token
         configuration.api_key_prefix["BearerToken"] = "Bearer"
+
+
+def _variable(name: str) -> str:
+    """Return a variable's value. Raises SourceRejected where its file is away, as in a rotation."""
+    try:
+        return env.text(name, "")
+    except ValueError as error:
+        raise _unusable(f"Kubernetes cannot be reached as configured: {error}") from error
 
 
 def _files(entry: Mapping[str, Any]) -> Iterator[Path]:
@@ -200,16 +263,16 @@ def _named_files(kubeconfig: Path) -> tuple[Path, ...]:
     if key not in _named_in:
         if len(_named_in) > _CONNECTIONS:
             _named_in.clear()
-        _named_in[key] = tuple(_parsed_files(kubeconfig))
+        try:
+            _named_in[key] = tuple(_parsed_files(kubeconfig))
+        except (OSError, ValueError, yaml.YAMLError, *_MISSHAPEN):
+            # The client says what is wrong with it.
+            _named_in[key] = ()
     return _named_in[key]
 
 
 def _parsed_files(kubeconfig: Path) -> Iterator[Path]:
-    try:
-        read = yaml.safe_load(kubeconfig.read_text(encoding="utf-8"))
-    except (OSError, ValueError, yaml.YAMLError):
-        # The client says what is wrong with it.
-        return
+    read = yaml.safe_load(kubeconfig.read_text(encoding="utf-8"))
     for section, inner, keys in (
         ("clusters", "cluster", _CLUSTER_FILES),
         ("users", "user", _USER_FILES),

@@ -8,7 +8,7 @@ import urllib3
 from kubernetes.client import ApiClient
 from kubernetes.config.config_exception import ConfigException
 
-from apps.clusters.adapters.kubernetes.clients import Clients
+from apps.clusters.adapters.kubernetes.clients import CERTIFICATE_FAULTS, Clients
 from apps.clusters.ports import Reply, SourceRejected, Unanswered
 
 CONNECT_SECONDS = 5.0
@@ -107,8 +107,9 @@ def _fate(error: urllib3.exceptions.HTTPError) -> Unanswered:
     if isinstance(error, _NEVER_SENT):
         return Unanswered.UNSENT
     # A certificate is refused before anything is sent; other faults of TLS may come any time.
-    if isinstance(error, urllib3.exceptions.SSLError) and "CERTIFICATE_VERIFY" in str(error):
-        return Unanswered.UNSENT
+    if isinstance(error, urllib3.exceptions.SSLError):
+        before = any(mark in str(error) for mark in CERTIFICATE_FAULTS)
+        return Unanswered.UNSENT if before else Unanswered.LOST
     return Unanswered.LOST
 
 
