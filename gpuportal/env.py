@@ -18,6 +18,9 @@ from django.core.exceptions import ImproperlyConfigured
 
 _ORIGIN = re.compile(r"https?://[^\s/?#@]+")
 _AMOUNT = re.compile(r"[0-9]{1,12}(?:\.[0-9]{1,8})?")
+_MOST = 1_000_000_000
+"""Of seconds some 30 years: a time before or after now by more is no date."""
+_MOST_DAYS = 36_500
 _RATE = re.compile(r"0*[1-9][0-9]*/(?:s|sec|second|m|min|minute|h|hour|d|day)")
 
 
@@ -37,6 +40,9 @@ def text(name: str, default: str) -> str:
         return Path(path).read_text(encoding="utf-8").strip()
     except OSError as error:
         raise EnvironmentValueError(f"{name}_FILE={path} cannot be read: {error}") from error
+    except UnicodeDecodeError:
+        # Without the cause, which holds the bytes.
+        raise EnvironmentValueError(f"{name}_FILE={path} is not UTF-8 text") from None
 
 
 def refuse_renamed(old: str, new: str) -> None:
@@ -58,7 +64,7 @@ def flag(name: str, *, default: bool) -> bool:
     raise EnvironmentValueError(f"{name}={value!r}: say yes or no")
 
 
-def whole(name: str, default: int, *, least: int = 0, most: int | None = None) -> int:
+def whole(name: str, default: int, *, least: int = 0, most: int = _MOST) -> int:
     """Return an integer from `least` to `most`; raises when it is none."""
     value = text(name, str(default))
     try:
@@ -67,9 +73,14 @@ def whole(name: str, default: int, *, least: int = 0, most: int | None = None) -
         raise EnvironmentValueError(f"{name}={value!r}: a whole number is needed") from error
     if number < least:
         raise EnvironmentValueError(f"{name}={number}: must be {least} or more")
-    if most is not None and number > most:
+    if number > most:
         raise EnvironmentValueError(f"{name}={number}: must be {most} or less")
     return number
+
+
+def days(name: str, default: int, *, least: int = 0) -> int:
+    """Return a number of days up to a hundred years; raises when it is none."""
+    return whole(name, default, least=least, most=_MOST_DAYS)
 
 
 def port(name: str, default: int) -> int:

@@ -68,7 +68,10 @@ def single_sign_on(*, production: bool) -> SingleSignOn | None:
 
 
 def _check_issuer(issuer: str, *, production: bool) -> None:
-    parts = urlsplit(issuer)
+    try:
+        parts = urlsplit(issuer)
+    except ValueError:
+        parts = urlsplit("")
     if parts.scheme not in {"http", "https"} or not parts.hostname or len(issuer) > _LONGEST_ISSUER:
         raise ImproperlyConfigured(
             f"GPUPORTAL_OIDC_ISSUER={issuer!r} is no address, as https://login.example.org/realm, "

@@ -38,6 +38,7 @@ ENV_READERS = {
     "text",
     "flag",
     "whole",
+    "days",
     "port",
     "fraction",
     "one_of",

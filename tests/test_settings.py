@@ -100,6 +100,18 @@ def read(tmp_path: Path, given: Mapping[str, str], *names: str) -> list[Any]:
             id="a slash in the password",
         ),
         pytest.param({"DATABASE_URL": "sqlite://"}, "DATABASE_URL names no file", id="no file"),
+        pytest.param(
+            {"GPUPORTAL_SCHEDULE_SECONDS": "9" * 20}, "must be 1000000000 or less", id="for ever"
+        ),
+        pytest.param(
+            {"GPUPORTAL_EXPORT_DAYS": "999999"}, "GPUPORTAL_EXPORT_DAYS=999999", id="no date"
+        ),
+        pytest.param(
+            {"GPUPORTAL_OIDC_ISSUER": "https://[::1"}, "GPUPORTAL_OIDC_ISSUER", id="half an address"
+        ),
+        pytest.param(
+            {"GPUPORTAL_API_RATE_FILE": sys.executable}, "is not UTF-8 text", id="a program as text"
+        ),
     ],
 )
 def test_production_refuses_what_is_not_safe_or_cannot_work(
@@ -110,6 +122,19 @@ def test_production_refuses_what_is_not_safe_or_cannot_work(
     assert says in told.stderr.splitlines()[-1]
     assert SECRET not in told.stderr
     assert "development-only" not in told.stderr.splitlines()[-1]
+
+
+def test_commands_say_in_one_line_what_is_wrong_with_a_variable(tmp_path: Path) -> None:
+    told = subprocess.run(
+        [sys.executable, "manage.py", "migrate"],
+        cwd=ROOT,
+        env={**os.environ, "GPUPORTAL_VAR_DIR": str(tmp_path), "GPUPORTAL_TASK_SECONDS": "long"},
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    assert told.returncode == 1
+    assert told.stderr == "GPUPORTAL_TASK_SECONDS='long': a whole number is needed\n"
 
 
 def test_production_starts_with_a_key_and_a_host(tmp_path: Path) -> None:

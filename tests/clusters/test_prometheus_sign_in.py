@@ -196,6 +196,7 @@ def test_a_token_is_renewed_before_it_expires_and_kept_while_its_endpoint_is_awa
         ),
         pytest.param(Answer(b"<html>s3cret", 200), "HTTP 200 and no token", id="page"),
         pytest.param(Answer(b"", 302, {"Location": "/s3cret"}), "HTTP 302", id="redirect"),
+        pytest.param(Answer(b"[" * 50_000), "HTTP 200 and no token", id="nested"),
     ],
 )
 def test_an_endpoint_that_gives_no_token_is_a_persons_job(answer: Answer, text: str) -> None:
@@ -204,6 +205,20 @@ def test_an_endpoint_that_gives_no_token_is_a_persons_job(answer: Answer, text: 
         with pytest.raises(SourceRejected, match=text) as raised:
             sign_in.auth()
     assert "s3cret" not in str(raised.value)
+
+
+def test_an_endpoint_that_does_not_end_its_answer_holds_nobody_up() -> None:
+    now = [0.0]
+
+    def clock() -> float:
+        now[0] += 20.0
+        return now[0]
+
+    with scripted(in_turn(Answer(b" " * 3_000_000), Answer(b" "))) as endpoint:
+        for reading in (lambda: 0.0, clock):
+            sign_in = ClientCredentials(oauth2(endpoint.url), lambda _: "x", clock=reading)
+            with pytest.raises(SourceUnavailable, match="does not end its answer"):
+                sign_in.auth()
 
 
 # ---------------------------------------------------------------- AWS and Google
@@ -259,6 +274,17 @@ def test_without_aws_credentials_the_message_says_where_they_come_from(
         SigV4({"region": "us-east-1", "profile": "metrics"}).auth()
 
 
+def test_a_token_file_of_aws_that_is_away_is_a_persons_job(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_ROLE_ARN", "arn:aws:iam::123456789012:role/portal")
+    monkeypatch.setenv("AWS_WEB_IDENTITY_TOKEN_FILE", str(tmp_path / "none"))
+    with pytest.raises(SourceRejected, match=r"FileNotFoundError.*check the token file"):
+        SigV4({"region": "us-east-1"}).auth()
+
+
 def test_googles_library_fetches_and_keeps_a_token(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -275,9 +301,10 @@ def test_googles_library_fetches_and_keeps_a_token(
         path.write_text(json.dumps({**account, "token_uri": endpoint.url}), encoding="ascii")
         asked = posted(in_turn(Answer()), times=2, google_credentials=True)
     assert [one.headers["Authorization"] for one in asked] == ["Bearer token-1"] * 2
-    path.unlink()
-    with pytest.raises(SourceRejected, match=r"google_credentials .* finds no credentials"):
-        posted(in_turn(Answer()), google_credentials=True)
+    for content in ("[]", "{}"):
+        path.write_text(content, encoding="ascii")
+        with pytest.raises(SourceRejected, match=r"google_credentials .* finds no credentials"):
+            posted(in_turn(Answer()), google_credentials=True)
 
 
 # ---------------------------------------------------------------- client certificates

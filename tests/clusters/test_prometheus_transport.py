@@ -91,6 +91,13 @@ def test_a_netrc_file_signs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert "Authorization" not in server.asked[0].headers
 
 
+def test_of_a_long_error_the_beginning_is_told() -> None:
+    body = b'{"status":"error","errorType":"bad_data","error":"%s"}' % (b"x" * 5_000)
+    with serving(in_turn(Answer(body, 400))) as (_, api), pytest.raises(SourceRejected) as raised:
+        api.post(QUERY)
+    assert 500 < len(str(raised.value)) < 700
+
+
 @pytest.mark.parametrize(
     ("entry", "text"),
     [

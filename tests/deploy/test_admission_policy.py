@@ -127,6 +127,33 @@ def test_nothing_else_of_a_cluster_queue_may_be_changed(changed: dict[str, str])
     assert denials(queue(), queue(**changed), resource="clusterqueues") != []
 
 
+def groups(*names: str) -> dict[str, Any]:
+    """Return a queue with a group for each of `RESOURCE:FLAVOR,FLAVOR`."""
+    made = []
+    for name in names:
+        resource, _, flavors = name.partition(":")
+        amounts = [{"name": resource, "nominalQuota": "8"}]
+        each = [{"name": flavor, "resources": amounts} for flavor in flavors.split(",")]
+        made.append({"coveredResources": [resource], "flavors": each})
+    return {"metadata": {"name": "q"}, "spec": {"resourceGroups": made}}
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        ("cpu:any", "nvidia.com/gpu:h100,a100"),
+        ("cpu:any", "nvidia.com/gpu:a100,a100"),
+        ("nvidia.com/gpu:a100,h100", "cpu:any"),
+        ("nvidia.com/gpu:a100,h100", "nvidia.com/gpu:a100,h100"),
+    ],
+    ids=["flavors moved", "flavor replaced", "groups moved", "group replaced"],
+)
+def test_groups_and_flavors_stay_as_they_are(changed: tuple[str, ...]) -> None:
+    before = groups("cpu:any", "nvidia.com/gpu:a100,h100")
+    assert denials(before, before, resource="clusterqueues") == []
+    assert denials(before, groups(*changed), resource="clusterqueues") != []
+
+
 @pytest.mark.parametrize("field", ["capability", "deserved"])
 def test_of_a_volcano_queue_gpus_may_be_changed_alone(field: str) -> None:
     def made(gpus: str, cpu: str = "64", weight: int = 1) -> dict[str, Any]:

@@ -38,6 +38,7 @@ FIRST_WAIT_SECONDS = 0.5
 LONGEST_WAIT_SECONDS = 60.0
 # What urllib3 can read: gzip, and zstd where its package is installed.
 _ENCODINGS = make_headers(accept_encoding=True)["accept-encoding"]
+_MOST_SAID = 500
 _REPEATED = {408, 425, 429, 500, 502, 503, 504}
 
 _gates: dict[tuple[str, int], threading.BoundedSemaphore] = {}
@@ -364,7 +365,8 @@ class PrometheusApi:
                 raise _Repeatable(f"sent an answer that was cut off after {len(body)} bytes")
             return body
         said = decode_error(body)
-        text = f": {said[1]}" if said and said[1] else ""
+        # Of a long one the beginning: it is kept, shown and mailed.
+        text = f": {said[1][:_MOST_SAID]}" if said and said[1] else ""
         if status in _REPEATED:
             message = f"answers with HTTP {status}{text}"
             # The same query would take as long again.

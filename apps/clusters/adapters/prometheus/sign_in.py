@@ -1,5 +1,6 @@
 """Signing the requests to one Prometheus: passwords, tokens that are renewed, AWS and Google."""
 
+import json
 import re
 import threading
 import time
@@ -11,6 +12,7 @@ from urllib.parse import quote
 import requests
 from requests import PreparedRequest
 from requests.auth import AuthBase, HTTPBasicAuth
+from urllib3.exceptions import HTTPError
 
 from apps.clusters.ports import SourceRejected, SourceUnavailable
 
@@ -25,6 +27,9 @@ _UNSAID_SECONDS = 300.0
 """For how long a token without `expires_in` is used."""
 _ASSERTION_TYPE = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
 _GOOGLE_SCOPE = "https://www.googleapis.com/auth/monitoring.read"
+_RUBBISH = (OSError, ValueError, TypeError, AttributeError, KeyError)
+"""What libraries let through of a file that is away, or is not what they take for granted."""
+_MOST_BYTES = 1 << 20
 _ERROR_CODE = re.compile(r"[a-z_]{1,60}")
 
 
@@ -193,19 +198,24 @@ class ClientCredentials:
         auth = self._shown(form)
         try:
             # A redirect would carry the secret elsewhere.
-            answer = requests.post(
-                self._url, data=form, auth=auth, timeout=TOKEN_SECONDS, allow_redirects=False
-            )
+            with requests.post(
+                self._url,
+                data=form,
+                auth=auth,
+                timeout=TOKEN_SECONDS,
+                allow_redirects=False,
+                stream=True,
+            ) as answer:
+                return self._read(answer.status_code, self._body(answer))
         except requests.exceptions.SSLError:
             raise SourceRejected(
                 f"the token endpoint {self._url} cannot be spoken to securely; check token_url"
             ) from None
-        except requests.exceptions.RequestException as error:
+        except (requests.exceptions.RequestException, HTTPError) as error:
             # Without the cause: its request has the secret in it.
             raise SourceUnavailable(
                 f"the token endpoint {self._url} did not answer ({type(error).__name__})"
             ) from None
-        return self._read(answer)
 
     def _shown(self, form: dict[str, str]) -> AuthBase:
         """Return what signs the request for a token; adds to the form what stands in its body."""
@@ -230,24 +240,34 @@ class ClientCredentials:
         # Encoded as a form first: RFC 6749, 2.3.1.
         return HTTPBasicAuth(quote(client, safe=""), quote(secret, safe=""))
 
-    def _read(self, answer: requests.Response) -> tuple[str, float]:
+    def _body(self, answer: requests.Response) -> bytes:
+        """Return the answer, of which all requests wait for the end: it is bounded."""
+        until, body = self._clock() + TOKEN_SECONDS, b""
+        while part := answer.raw.read1(_MOST_BYTES, decode_content=True):
+            body += part
+            if len(body) > _MOST_BYTES or self._clock() > until:
+                raise SourceUnavailable(
+                    f"the token endpoint {self._url} does not end its answer: {len(body):,} bytes "
+                    f"after {TOKEN_SECONDS:g} s at most"
+                )
+        return body
+
+    def _read(self, status: int, body: bytes) -> tuple[str, float]:
         try:
-            said = answer.json()
-        except ValueError:
+            said = json.loads(body)
+        except (ValueError, RecursionError):
             said = None
         said = said if isinstance(said, dict) else {}
-        if answer.status_code == 429 or answer.status_code >= 500:
-            raise SourceUnavailable(
-                f"the token endpoint {self._url} answers with HTTP {answer.status_code}"
-            )
+        if status == 429 or status >= 500:
+            raise SourceUnavailable(f"the token endpoint {self._url} answers with HTTP {status}")
         token = said.get("access_token")
-        if answer.status_code == 200 and isinstance(token, str) and _is_token(token):
+        if status == 200 and isinstance(token, str) and _is_token(token):
             return token, _seconds(said.get("expires_in"))
         # Of the answer the code alone: its description may repeat what was sent.
         code = str(said.get("error") or "")
         named = f" ({code})" if _ERROR_CODE.fullmatch(code) else ""
         raise SourceRejected(
-            f"the token endpoint {self._url} answers with HTTP {answer.status_code}{named} and no "
+            f"the token endpoint {self._url} answers with HTTP {status}{named} and no "
             f"token; {self.hint}"
         )
 
@@ -294,8 +314,15 @@ class SigV4:
             raise SourceUnavailable(
                 f"AWS gives no credentials now ({type(error).__name__})"
             ) from None
-        except (botocore.exceptions.BotoCoreError, botocore.exceptions.ClientError) as error:
-            raise SourceRejected(f"AWS gives no credentials ({type(error).__name__})") from None
+        except (
+            botocore.exceptions.BotoCoreError,
+            botocore.exceptions.ClientError,
+            *_RUBBISH,
+        ) as error:
+            raise SourceRejected(
+                f"AWS gives no credentials ({type(error).__name__}): check the token file, the "
+                "configuration and the program that it names"
+            ) from None
         return _Signature(frozen, self._service, self._region)
 
     def renewed(self, used: AuthBase) -> bool:
@@ -347,7 +374,7 @@ class GoogleCredentials:
                 return Header(f"Bearer {self._credentials.token}")
         except exceptions.TransportError as error:
             raise SourceUnavailable(f"Google gives no token now ({type(error).__name__})") from None
-        except exceptions.GoogleAuthError as error:
+        except (exceptions.GoogleAuthError, *_RUBBISH) as error:
             raise SourceRejected(
                 f"google_credentials of the catalog finds no credentials ({type(error).__name__}): "
                 "give the portal a workload identity, or GOOGLE_APPLICATION_CREDENTIALS"
