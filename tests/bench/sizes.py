@@ -4,6 +4,7 @@ Everything is measured in the database of DATABASE_URL; the last column is scale
 what is kept of the table in a year.
 """
 
+import os
 import sys
 from dataclasses import dataclass
 
@@ -71,6 +72,7 @@ def measured_hours() -> tuple[int, float]:
 
 
 def main() -> None:
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "gpuportal.settings")
     django.setup()
     hours, gpus = measured_hours()
     out = sys.stdout.write

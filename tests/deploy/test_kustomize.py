@@ -277,6 +277,29 @@ def test_the_writer_s_token_is_where_quotas_are_changed_and_nowhere_else() -> No
     assert writers == {"gpuportal-web", "gpuportal-worker-quota-requests"}
 
 
+def test_the_writer_reads_what_the_reader_reads() -> None:
+    """Else the doctor, run in a pod of web, would miss rights that the watch has."""
+    bindings = named(rendered(KUSTOMIZE / "overlays" / "ingress"), "ClusterRoleBinding").values()
+    roles: dict[str, set[str]] = {"gpuportal-reader": set(), "gpuportal-quota-writer": set()}
+    for binding in bindings:
+        for subject in binding["subjects"]:
+            roles[subject["name"]].add(binding["roleRef"]["name"])
+    assert roles["gpuportal-quota-writer"] == {*roles["gpuportal-reader"], "gpuportal-quota-writer"}
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_overlays_name_the_image_that_the_document_builds(overlay: str) -> None:
+    document = (ROOT / "docs/how-to/install-in-kubernetes.md").read_text(encoding="utf-8")
+    built = document.partition("docker build --tag ")[2].split()[0]
+    images = {
+        container["image"]
+        for name, template in pod_templates(rendered(KUSTOMIZE / "overlays" / overlay))
+        if name not in {"gpuportal-postgres", "gpuportal-redis"}
+        for container in containers(template)
+    }
+    assert images == {built}
+
+
 def test_the_alert_rules_are_those_of_the_command() -> None:
     """`manage.py alert_rules` writes the file anew."""
     path = KUSTOMIZE / "components" / "prometheus-operator" / "prometheus-rule.yaml"
