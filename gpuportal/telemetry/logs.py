@@ -9,6 +9,7 @@ REQUEST_ID: ContextVar[str] = ContextVar("request_id", default="")
 TASK_ID: ContextVar[str] = ContextVar("task_id", default="")
 PROBES = frozenset(("/livez", "/readyz"))
 """Addresses that machines ask every few seconds."""
+_TELL_SECRETS = ("boto3", "botocore", "google", "kubernetes", "s3transfer", "urllib3")
 _PLAIN = "%(asctime)s %(levelname)s %(name)s %(message)s"
 
 
@@ -56,10 +57,11 @@ def logging_settings(form: str, level: str) -> dict[str, Any]:
             }
         },
         "root": {"handlers": ["console"], "level": level},
-        # At DEBUG both write whole addresses, and who knows a webhook's can post to it.
+        # At DEBUG these write whole addresses, and who knows a webhook's can post to it; or tokens
+        # of sessions and whole answers.
         "loggers": {
             "apprise": {"level": "WARNING"},
-            "urllib3": {"level": "INFO"},
+            **{name: {"level": "INFO"} for name in _TELL_SECRETS},
             "django.request": {"filters": ["no-probes"]},
         },
     }

@@ -5,6 +5,7 @@ import re
 import secrets
 import time
 from collections.abc import Callable
+from urllib.parse import quote
 
 from django.conf import settings
 from django.http import HttpRequest
@@ -50,11 +51,12 @@ class RequestMiddleware:
         REQUEST_SECONDS.labels(method, route).observe(seconds)
         REQUESTS.labels(method, route, response.status_code).inc()
         if settings.ACCESS_LOG:
-            # The path alone: what is asked for may hold names.
+            # The path alone: what is asked for may hold names. Quoted, or an end of line in it
+            # would begin a line of the log that anybody may write.
             access.info(
                 "%s %s %d",
                 method,
-                request.path_info,
+                quote(request.path_info, safe="/:@!$&'()*+,;=~", errors="replace"),
                 response.status_code,
                 extra={
                     "method": method,

@@ -28,7 +28,13 @@ def start_sentry(dsn: str, environment: str) -> None:
     """Send errors to Sentry; no names, addresses or bodies of requests."""
     if dsn:
         sentry = _loaded("sentry_sdk", "GPUPORTAL_SENTRY_DSN", _SENTRY)
-        sentry.init(dsn=dsn, environment=environment, send_default_pii=False)
+        sentry.init(
+            dsn=dsn,
+            environment=environment,
+            send_default_pii=False,
+            # They are tokens and passwords where a source is asked.
+            include_local_variables=False,
+        )
 
 
 def start_traces(endpoint: str, service: str) -> None:

@@ -54,6 +54,22 @@ def test_an_access_line_is_json_with_route_status_and_request(
     assert "secret" not in out.getvalue()
 
 
+def test_no_address_begins_a_line_of_the_log(
+    client: Client, settings: Settings, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings.ACCESS_LOG = True
+    with caplog.at_level(logging.INFO, "gpuportal.access"):
+        client.get("/api/no%0aINFO%20root%20forged/%C3%A9")
+    (line,) = [r.getMessage() for r in caplog.records if r.name == "gpuportal.access"]
+    assert line == "GET /api/no%0AINFO%20root%20forged/%C3%A9 404"
+
+
+def test_at_debug_nothing_that_signs_requests_tells_how() -> None:
+    loggers = logging_settings("plain", "DEBUG")["loggers"]
+    for name in ("botocore", "google", "kubernetes", "urllib3"):
+        assert loggers[name] == {"level": "INFO"}
+
+
 def test_an_id_that_could_break_a_log_is_not_taken_over(client: Client) -> None:
     response = client.get("/api/nowhere", headers={"x-request-id": "a\tb{}"})
     assert len(response["X-Request-ID"]) == 16
