@@ -203,6 +203,7 @@ def test_hours_are_counted_by_how_they_ended() -> None:
         outcome("13", CollectionState.FAILED, "cannot connect"),
     ]
     assert outcomes.outcome_counts(ended) == "4 hours: 2 complete, 1 partial, 1 failed"
+    assert outcomes.outcome_counts(ended[:1]) == "1 hour: 1 complete"
     assert outcomes.outcome_counts([]) == "0 hours"
 
 

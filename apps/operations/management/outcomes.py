@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 
+from apps.clusters.domain.resources import counted
 from apps.usage.domain.collection import CollectionState
 from apps.usage.services import HourOutcome
 
@@ -23,7 +24,7 @@ def outcome_counts(outcomes: Sequence[HourOutcome]) -> str:
     """Return how many hours ended how, as `24 hours: 23 complete, 1 failed`."""
     states = Counter(outcome.state for outcome in outcomes)
     parts = [f"{states[state]} {state.value}" for state in CollectionState if states[state]]
-    return f"{len(outcomes)} hours: {', '.join(parts)}" if parts else "0 hours"
+    return ": ".join([counted(len(outcomes), "hour"), *([", ".join(parts)] if parts else [])])
 
 
 def failed_outcomes(outcomes: Sequence[HourOutcome]) -> list[HourOutcome]:
