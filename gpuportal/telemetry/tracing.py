@@ -25,14 +25,15 @@ def _loaded(module: str, variable: str, packages: str) -> Any:
 
 
 def start_sentry(dsn: str, environment: str) -> None:
-    """Send errors to Sentry; no names, addresses or bodies of requests."""
+    """Send errors to Sentry; no names, addresses or bodies of requests, no values of variables."""
     if dsn:
         sentry = _loaded("sentry_sdk", "GPUPORTAL_SENTRY_DSN", _SENTRY)
         sentry.init(
             dsn=dsn,
             environment=environment,
             send_default_pii=False,
-            # They are tokens and passwords where a source is asked.
+            # Both are sent otherwise: passwords of new accounts, addresses of webhooks, tokens.
+            max_request_body_size="never",
             include_local_variables=False,
         )
 

@@ -4,6 +4,8 @@ import io
 import json
 import logging
 import logging.config
+import sys
+from types import SimpleNamespace
 
 import pytest
 from django.core.exceptions import ImproperlyConfigured
@@ -82,6 +84,15 @@ def test_a_reporter_without_its_package_is_refused_in_words() -> None:
         start_traces("http://collector:4318", "web")
     start_sentry("", "production")
     start_traces("", "web")
+
+
+def test_sentry_is_sent_no_bodies_and_no_values(monkeypatch: pytest.MonkeyPatch) -> None:
+    options: dict[str, object] = {}
+    package = SimpleNamespace(init=lambda **given: options.update(given))
+    monkeypatch.setitem(sys.modules, "sentry_sdk", package)
+    start_sentry("https://key@sentry.example/1", "production")
+    assert options["max_request_body_size"] == "never"
+    assert options["include_local_variables"] is options["send_default_pii"] is False
 
 
 def test_a_probe_that_is_answered_503_makes_no_line(rf: RequestFactory) -> None:
