@@ -8,6 +8,7 @@ import hmac
 import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from http import HTTPStatus
 from socketserver import ThreadingMixIn
 from typing import Any
@@ -61,15 +62,30 @@ class _SharedServer(_Server):
 
 
 class _Quiet(WSGIRequestHandler):
+    # Whoever asks nothing holds a thread and an open file.
+    timeout = 10
+
+    def handle(self) -> None:
+        """Answer one request; who is too slow or gone is let go without a word."""
+        with suppress(TimeoutError, ConnectionError):
+            super().handle()
+
     def log_message(self, format: str, *args: Any) -> None:
         """Leave scrapes out of the log."""
+
+
+def _may_read(authorization: str) -> bool:
+    """Say whether the header of a request has the token."""
+    wanted = f"Bearer {settings.METRICS_TOKEN}".encode()
+    return hmac.compare_digest(authorization.encode(errors="replace"), wanted)
 
 
 def serve(*, web: bool = False) -> None:
     """Answer on `GPUPORTAL_METRICS_PORT` from a thread; nothing where it is not set.
 
     Of web servers each process listens there, and the kernel picks one; they alone tell the series
-    of the whole portal. A port that is taken ends nothing: the log says so.
+    of the whole portal. With `GPUPORTAL_METRICS_TOKEN` they need the token here too. A port that is
+    taken ends nothing: the log says so.
     """
     port = settings.METRICS_PORT
     if not port:
@@ -81,6 +97,9 @@ def serve(*, web: bool = False) -> None:
             return [b"ok\n"]
         if environ.get("PATH_INFO") not in {"/", "/metrics"}:
             start_response("404 Not Found", [])
+            return [b""]
+        if settings.METRICS_TOKEN and not _may_read(environ.get("HTTP_AUTHORIZATION", "")):
+            start_response("401 Unauthorized", [("WWW-Authenticate", "Bearer")])
             return [b""]
         try:
             body = rendered(sources=web)
@@ -111,8 +130,7 @@ class MetricsMiddleware:
     def __call__(self, request: HttpRequest) -> HttpResponseBase:
         if request.path_info != "/metrics" or not settings.METRICS_TOKEN:
             return self._get_response(request)
-        given = request.headers.get("Authorization", "").encode()
-        if not hmac.compare_digest(given, f"Bearer {settings.METRICS_TOKEN}".encode()):
+        if not _may_read(request.headers.get("Authorization", "")):
             refused = HttpResponse("A token is needed.\n", status=HTTPStatus.UNAUTHORIZED)
             refused.headers["WWW-Authenticate"] = "Bearer"
             return refused

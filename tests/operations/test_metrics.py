@@ -27,6 +27,7 @@ from apps.operations.selectors.portal_health import portal_health
 from apps.operations.services import note_heartbeat
 from apps.operations.services.scrape import MOST_SAMPLES, SOURCES, SeriesSource
 from apps.usage.models import CollectionWindow
+from gpuportal.telemetry import metrics_server
 from tests.factories import make_cluster, make_portal
 
 TOKEN = "a-token-of-a-scraper"
@@ -57,6 +58,31 @@ def test_requests_are_counted_by_route_and_not_by_name(client: Client, settings:
     text = client.get("/metrics", headers={"authorization": f"Bearer {TOKEN}"}).text
     assert 'route="capacity/teams/<str:name>/"' in text
     assert "nobody-is-called-so" not in text
+
+
+def answered(port: int, text: str) -> str:
+    """Return the first line of the answer to some text of HTTP; empty where there is none."""
+    with socket.create_connection(("127.0.0.1", port), timeout=30) as connection:
+        connection.sendall(text.encode("latin-1"))
+        return connection.makefile("rb").readline().decode().strip()
+
+
+def test_the_own_port_needs_the_token_too_and_lets_the_silent_go(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings.METRICS_PORT, settings.METRICS_ADDRESS = free_port(), "127.0.0.1"
+    monkeypatch.setattr(metrics_server._Quiet, "timeout", 0.2)
+    metrics_server.serve()
+    port, request = settings.METRICS_PORT, "GET /metrics HTTP/1.0\r\n{}\r\n"
+    assert answered(port, "") == answered(port, "GET /metr") == ""
+    assert answered(port, request.format("")).endswith("200 OK")
+    settings.METRICS_TOKEN = TOKEN
+    wrong = ("", "Authorization: Bearer another\r\n", "Authorization: Bearer \xe9\r\n")
+    for header in wrong:
+        assert answered(port, request.format(header)).endswith("401 Unauthorized")
+    right = f"Authorization: Bearer {TOKEN}\r\n"
+    assert answered(port, request.format(right)).endswith("200 OK")
+    assert answered(port, "GET /livez HTTP/1.0\r\n\r\n").endswith("200 OK")
 
 
 class _Of(Collector):
