@@ -10,11 +10,13 @@ import boto3
 import pytest
 from django.core.files.base import ContentFile
 from django.core.files.storage import Storage
+from django.test import Client
+from django.urls import reverse
 from moto.server import ThreadedMotoServer
 from pytest_django import Settings
 
 from apps.accounts.permissions import EVERYTHING
-from apps.costs.adapters.storage import drafted, is_there, opened, store
+from apps.costs.adapters.storage import StorageAway, drafted, is_there, opened, store
 from apps.costs.domain.costing import Basis, Policy
 from apps.costs.domain.exports import ExportScope, ExportState
 from apps.costs.domain.files import FileFormat
@@ -137,4 +139,34 @@ def test_a_bucket_that_is_not_there_is_an_error_of_writing(
     settings.EXPORTS_S3 = {**settings.EXPORTS_S3, "bucket": "nowhere"}
     assert write_export(pk, clock=lambda: NOW) == 0
     (row,) = export_rows(priced.portal.finn)
-    assert "cannot be written" in row.error
+    assert row.error == (
+        "The file cannot be written on the server: object storage does not take or give it "
+        "(NoSuchBucket)."
+    )
+
+
+def test_while_the_storage_is_away_pages_say_so_and_closed_months_are_made_anew(
+    priced: Priced, settings: Settings
+) -> None:
+    period = close_period(OCTOBER, by="finn", now=NOW, forced="what was before the portal")
+    assert isinstance(period, ClosedPeriod)
+    keep_closed_files(now=NOW)
+    pk = ask_export(priced.portal.finn, MONTH, FileFormat.CSV, now=NOW)
+    write_export(pk, clock=lambda: NOW)
+    settings.EXPORTS_S3 = {**settings.EXPORTS_S3, "endpoint_url": "http://127.0.0.1:9"}
+
+    found = closed_files(visibility=EVERYTHING)
+    assert {row.stored for row in found.values()} == {None}
+    copy = closed_copy(period, FileFormat.CSV, now=NOW)
+    with copy.binary as binary:
+        assert hashlib.sha256(binary.read()).hexdigest() == period.files["csv"]
+    with pytest.raises(StorageAway, match="EndpointConnectionError") as away:
+        export_download(pk, priced.portal.finn)
+    assert "127.0.0.1" not in str(away.value)
+
+    client = Client()
+    client.force_login(priced.portal.finn)
+    page = client.get(f"{reverse('web:exports')}?tab=months")
+    assert "file storage does not answer" in page.text
+    answer = client.get(reverse("web:export-file", args=[pk]))
+    assert answer.status_code == 503

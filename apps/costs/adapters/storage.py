@@ -1,5 +1,6 @@
 """Keep cost files in a folder or in object storage, named and checked by their SHA-256."""
 
+import errno
 import os
 import re
 import tempfile
@@ -19,6 +20,12 @@ from apps.costs.domain.months import sha256_of
 _FILE_MODE, _FOLDER_MODE = 0o640, 0o750
 _BLOCK = 1 << 20
 _DRAFT = ".partial-"
+# A page asks the bucket too, and holds a thread meanwhile.
+_CONNECT_SECONDS, _READ_SECONDS, _ATTEMPTS = 3, 20, 2
+
+
+class StorageAway(OSError):
+    """Object storage does not answer, or refuses; `strerror` says which, without its address."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,21 +73,27 @@ def bucket_storage(bucket: str, **options: str) -> Storage:
     Without keys it signs as the machine or pod may: by its role or its projected token.
     """
     # botocore's modules cost time and memory, and who has a folder needs none.
+    from botocore.config import Config
     from storages.backends.s3 import S3Storage
 
     given: dict[str, Any] = {name: value for name, value in options.items() if value}
-    if "endpoint_url" in given:
+    client = Config(
         # Servers of one's own seldom have a host name for each bucket.
-        given["addressing_style"] = "path"
+        s3={"addressing_style": "path" if "endpoint_url" in given else None},
+        signature_version="s3v4",
+        connect_timeout=_CONNECT_SECONDS,
+        read_timeout=_READ_SECONDS,
+        retries={"mode": "standard", "total_max_attempts": _ATTEMPTS},
+    )
     storage: Storage = S3Storage(
-        bucket_name=bucket, default_acl=None, file_overwrite=True, signature_version="s3v4", **given
+        bucket_name=bucket, default_acl=None, file_overwrite=True, client_config=client, **given
     )
     return storage
 
 
 @contextmanager
 def _storage_errors() -> Iterator[None]:
-    """Raise what goes wrong with object storage as OSError, as a folder does."""
+    """Raise what goes wrong with object storage as StorageAway."""
     try:
         yield
     except OSError:
@@ -88,7 +101,9 @@ def _storage_errors() -> Iterator[None]:
     except Exception as error:
         if type(error).__module__.partition(".")[0] not in {"botocore", "boto3", "s3transfer"}:
             raise
-        raise OSError(f"object storage: {error}") from error
+        response = getattr(error, "response", None) or {}
+        code = response.get("Error", {}).get("Code") or type(error).__name__
+        raise StorageAway(errno.EIO, f"object storage does not take or give it ({code})") from error
 
 
 @contextmanager

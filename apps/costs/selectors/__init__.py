@@ -1,5 +1,6 @@
 """Reads of costs: prices, costs by period and group, waste, budgets, closed months, files."""
 
+from apps.costs.adapters.storage import StorageAway as StorageAway
 from apps.costs.selectors.bills.imported import (
     BillRow,
     SkuRow,

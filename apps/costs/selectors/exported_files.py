@@ -11,7 +11,13 @@ from django.core.files.storage import Storage
 from apps.accounts.domain.rows import row_from
 from apps.accounts.models import User
 from apps.accounts.permissions import NotAllowed, Visibility, visibility_of
-from apps.costs.adapters.storage import bucket_storage, folder_storage, is_there, opened
+from apps.costs.adapters.storage import (
+    StorageAway,
+    bucket_storage,
+    folder_storage,
+    is_there,
+    opened,
+)
 from apps.costs.domain.exports import ExportScope, ExportState, covers, expires_at, progress
 from apps.costs.domain.files import FileFormat
 from apps.costs.models import ClosedFile, Export
@@ -95,7 +101,7 @@ def export_download(pk: int, user: User) -> Download:
     """Return a file that `user` asked for. Two queries.
 
     What they may see is looked at again: who left a team cannot fetch its money any more.
-    Raises ExportGone, and NotAllowed where the file holds more than they see now.
+    Raises ExportGone, StorageAway, and NotAllowed where the file holds more than they see now.
     """
     row = Export.objects.filter(pk=pk, asked_by=user).first()
     if row is None:
@@ -124,14 +130,14 @@ def check_still_sees(row: Export, visibility: Visibility) -> None:
 class ClosedFileRow:
     """A file of a closed month as it is kept.
 
-    `kept`: its bytes are on this server. `agrees` is None unless it was made anew since; then
-    whether what came out has the hash of the closing.
+    `stored`: its bytes are there; None while object storage does not say. `agrees` is None unless
+    it was made anew since; then whether what came out has the hash of the closing.
     """
 
     month: date
     format: FileFormat
     sha256: str
-    stored: bool
+    stored: bool | None
     size: int | None
     remade_at: datetime | None
     agrees: bool | None
@@ -150,17 +156,30 @@ def closed_files(*, visibility: Visibility) -> dict[tuple[date, str], ClosedFile
     if not visibility.everything:
         return {}
     rows = ClosedFile.objects.filter(period__reopened_at__isnull=True).select_related("period")
-    found = (_closed_row(row) for row in rows.order_by("period__month", "format"))
-    return {(row.month, row.format.value): row for row in found}
+    found = {}
+    is_away = False
+    for row in rows.order_by("period__month", "format"):
+        stored = None if is_away else _is_stored(row)
+        # One time-out is enough for a page.
+        is_away = stored is None
+        found[row.period.month, row.format] = _closed_row(row, stored=stored)
+    return found
 
 
-def _closed_row(row: ClosedFile) -> ClosedFileRow:
+def _is_stored(row: ClosedFile) -> bool | None:
+    try:
+        return is_there(exports_storage(), closed_name(row.sha256, FileFormat(row.format)))
+    except StorageAway:
+        return None
+
+
+def _closed_row(row: ClosedFile, *, stored: bool | None) -> ClosedFileRow:
     format_ = FileFormat(row.format)
     return ClosedFileRow(
         month=row.period.month,
         format=format_,
         sha256=row.sha256,
-        stored=is_there(exports_storage(), closed_name(row.sha256, format_)),
+        stored=stored,
         size=row.size,
         remade_at=row.remade_at,
         agrees=row.remade_sha256 == row.sha256 if row.remade_at else None,

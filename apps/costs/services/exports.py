@@ -16,6 +16,7 @@ from typing import BinaryIO, Final, NamedTuple
 
 from celery import current_app
 from django.conf import settings
+from django.core.files.storage import Storage
 from django.db import DatabaseError, transaction
 from django.db.models import F, Q
 from django.utils import timezone
@@ -27,6 +28,8 @@ from apps.accounts.services.leases import LeaseLost
 from apps.clusters.selectors import report
 from apps.costs.adapters.formats import write
 from apps.costs.adapters.storage import (
+    Draft,
+    StorageAway,
     Stored,
     drafted,
     is_there,
@@ -162,7 +165,7 @@ def write_export(pk: int, *, clock: Callable[[], datetime] = timezone.now) -> in
         _mark_failed(row, str(refusal), clock())
         return 0
     except OSError as error:
-        logger.warning("export %s cannot be written: %s", pk, error)
+        logger.warning("export %s cannot be written: %s", pk, error.__cause__ or error)
         _mark_failed(row, f"The file cannot be written on the server: {error.strerror}.", clock())
         return 0
     except DatabaseError:
@@ -317,11 +320,16 @@ class ClosedCopy(NamedTuple):
 def closed_copy(period: ClosedPeriod, format_: FileFormat, *, now: datetime) -> ClosedCopy:
     """Return the file of a closed month as it was kept, or made anew.
 
-    What was made anew is kept where its hash is that of the closing; whether it is, is noted. The
-    caller closes it. Raises KeyError for a format that the month was not closed with, OSError.
+    What was made anew is kept where its hash is that of the closing; whether it is, is noted. So it
+    is while object storage is away. The caller closes it. Raises KeyError for a format that the
+    month was not closed with, OSError.
     """
     sha = period.files[format_.value]
-    kept = opened(exports_storage(), closed_name(sha, format_), sha)
+    try:
+        kept = opened(exports_storage(), closed_name(sha, format_), sha)
+    except StorageAway as error:
+        logger.warning("%s of %s is made anew: %s", format_.value, period, error.__cause__)
+        kept = None
     if kept is not None:
         return ClosedCopy(kept, as_closed=True)
     return _write_again(period, format_, sha, now)
@@ -376,14 +384,22 @@ def _write_again(period: ClosedPeriod, format_: FileFormat, sha: str, now: datet
         # Open still, and gone with whoever reads it where it is not what was closed.
         binary = draft.path.open("rb")
         as_closed = draft.sha256 == sha
-        if as_closed:
-            store(storage, draft, closed_name(sha, format_))
-        else:
+        is_stored = as_closed and _was_stored(storage, draft, closed_name(sha, format_))
+        if not as_closed:
             logger.warning("%s of %s was made anew and is not as closed", format_.value, period)
     first = as_closed and not ClosedFile.objects.filter(period=period, format=format_.value)
     noted = {} if first else {"remade_at": now, "remade_sha256": draft.sha256}
-    kept = {"size": draft.length, "kept_at": now} if as_closed else {}
+    kept = {"size": draft.length, "kept_at": now} if is_stored else {}
     ClosedFile.objects.update_or_create(
         period=period, format=format_.value, defaults={"sha256": sha, **noted, **kept}
     )
     return ClosedCopy(binary, as_closed)
+
+
+def _was_stored(storage: Storage, draft: Draft, name: str) -> bool:
+    try:
+        store(storage, draft, name)
+    except StorageAway as error:
+        logger.warning("%s cannot be kept: %s", name, error.__cause__)
+        return False
+    return True

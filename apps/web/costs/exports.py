@@ -187,6 +187,8 @@ def _closed_words(
 def _closed_sentence(row: ClosedFileRow | None, zone: ZoneInfo) -> str:
     if row is None:
         return "not stored yet: created on download"
+    if row.stored is None:
+        return "file storage does not answer: created on download"
     said = (
         "" if row.size is None or not row.stored else f"stored at the close, {size_text(row.size)}"
     )
@@ -412,6 +414,9 @@ def export_file(request: PageRequest, pk: int) -> HttpResponseBase:
         raise Http404(str(gone)) from gone
     except NotAllowed as refusal:
         return refused(f"{refusal} Ask for it anew.", status=HTTPStatus.FORBIDDEN)
+    except costs.StorageAway:
+        said = "The file storage does not answer now. Try again in a few minutes."
+        return refused(said, status=HTTPStatus.SERVICE_UNAVAILABLE)
     return FileResponse(
         found.binary,
         as_attachment=True,
