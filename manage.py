@@ -7,18 +7,11 @@ import sys
 
 def main() -> None:
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "gpuportal.settings")
-    from django.core.exceptions import ImproperlyConfigured
     from django.core.management import execute_from_command_line
     from django.db import InterfaceError, OperationalError
 
-    from gpuportal.env import EnvironmentValueError
-
     try:
         execute_from_command_line(sys.argv)
-    except (EnvironmentValueError, ImproperlyConfigured) as error:
-        if "--traceback" in sys.argv:
-            raise
-        sys.exit(str(error))
     except (InterfaceError, OperationalError) as error:
         if "--traceback" in sys.argv:
             raise

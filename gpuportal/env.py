@@ -7,10 +7,12 @@ here repeats a part of a URL that may hold a secret.
 
 import os
 import re
+import sys
 from decimal import Decimal
 from itertools import pairwise
 from math import inf
 from pathlib import Path
+from types import TracebackType
 from typing import Any, NamedTuple, Self
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
@@ -18,6 +20,7 @@ from django.core.exceptions import ImproperlyConfigured
 
 _ORIGIN = re.compile(r"https?://[^\s/?#@]+")
 _AMOUNT = re.compile(r"[0-9]{1,12}(?:\.[0-9]{1,8})?")
+_TRACED = "--traceback" in sys.argv
 _MOST = 1_000_000_000
 """Of seconds some 30 years: a time before or after now by more is no date."""
 _MOST_DAYS = 36_500
@@ -26,6 +29,19 @@ _RATE = re.compile(r"0*[1-9][0-9]*/(?:s|sec|second|m|min|minute|h|hour|d|day)")
 
 class EnvironmentValueError(ValueError):
     """A variable holds a value that the portal cannot use; the text says what is allowed."""
+
+
+def report_uncaught(
+    kind: type[BaseException], error: BaseException, trace: TracebackType | None
+) -> None:
+    """Write what is wrong with a variable as one sentence, any other error with its traceback.
+
+    Settings are read by every process and command: this is their `sys.excepthook`.
+    """
+    if isinstance(error, EnvironmentValueError | ImproperlyConfigured) and not _TRACED:
+        sys.stderr.write(f"{error}\n")
+    else:
+        sys.__excepthook__(kind, error, trace)
 
 
 def text(name: str, default: str) -> str:
@@ -43,6 +59,19 @@ def text(name: str, default: str) -> str:
     except UnicodeDecodeError:
         # Without the cause, which holds the bytes.
         raise EnvironmentValueError(f"{name}_FILE={path} is not UTF-8 text") from None
+
+
+def folder(name: str, default: Path) -> Path:
+    """Return a folder, made where it is missing; raises when it cannot be."""
+    path = Path(text(name, "") or default)
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise EnvironmentValueError(
+            f"{name}={path} cannot be made ({error.strerror}): name a folder that this user may "
+            "write to"
+        ) from error
+    return path
 
 
 def refuse_renamed(old: str, new: str) -> None:

@@ -1,5 +1,6 @@
 """All settings of the portal; `docs/configuration.md` explains each variable read here."""
 
+import sys
 from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -14,9 +15,10 @@ from gpuportal.single_sign_on import single_sign_on
 from gpuportal.telemetry.logs import logging_settings
 from gpuportal.telemetry.tracing import start_sentry
 
+# A person who mistyped a variable reads one sentence, whatever they started.
+sys.excepthook = env.report_uncaught
 BASE_DIR = Path(__file__).resolve().parent.parent
-VAR_DIR = Path(env.text("GPUPORTAL_VAR_DIR", str(BASE_DIR / "var")))
-VAR_DIR.mkdir(parents=True, exist_ok=True)
+VAR_DIR = env.folder("GPUPORTAL_VAR_DIR", BASE_DIR / "var")
 
 PRODUCTION = env.one_of("GPUPORTAL_ENV", "development", ("development", "production")) == (
     "production"
@@ -198,6 +200,11 @@ else:
     if CELERY_BROKER_URL.startswith(SENTINEL):
         CELERY_BROKER_URL = SentinelUrl.read("CELERY_BROKER_URL", CELERY_BROKER_URL).for_celery()
         CELERY_BROKER_TRANSPORT_OPTIONS |= _MASTER
+    elif not CELERY_BROKER_URL.startswith(("redis://", "rediss://")):
+        raise ImproperlyConfigured(
+            "CELERY_BROKER_URL must be redis://HOST:PORT/DB, sentinel://HOST:PORT,HOST:PORT/DB or "
+            "filesystem://localhost"
+        )
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
 CELERY_TASK_IGNORE_RESULT = True
 # Asked to end first, so that files are closed; what does not listen is killed. A lease that it

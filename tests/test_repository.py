@@ -39,6 +39,7 @@ ENV_READERS = {
     "flag",
     "whole",
     "days",
+    "folder",
     "port",
     "fraction",
     "one_of",
