@@ -36,13 +36,14 @@ SCOPES = {
         waiting=(50, 600),
         fairness=(30, 3, 10),
         quotas=60,
+        audit=500,
         exports=4_000,
         campus_days=0,
         repetitions=1,
         timed=False,
     ),
     "": Scope(sizes=(1_000, 10_000)),
-    "full": Scope(sizes=(1_000, 10_000, 100_000), exports=2_000_000),
+    "full": Scope(sizes=(1_000, 10_000, 100_000), audit=1_000_000, exports=2_000_000),
 }
 
 

@@ -9,6 +9,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from tests.bench import exports_figures, generate
+from tests.bench.auditing_figures import audited
 from tests.bench.fairness_figures import shared_out
 from tests.bench.figures import Figure, at_least, at_most, stated
 from tests.bench.fleet import Fleet
@@ -39,8 +40,8 @@ class Scope:
     `history` is how many days pages look back on, how many of them by the pod, of how many
     workloads. `waiting` is how many nodes a cluster has in which how many pods wait. `fairness` is
     how many teams are entitled to how many tiers on how many days, `quotas` how many namespaces
-    have one of five keys, `exports` how many rows a cost file has. `campus_days` are the days of
-    campus that recommendations are made from, 0 for none.
+    have one of five keys, `audit` how many lines an audit has, `exports` how many rows a cost file.
+    `campus_days` are the days of campus that recommendations are made from, 0 for none.
 
     The targets of times are for what is large: with `timed` false they are stated only.
     """
@@ -52,6 +53,7 @@ class Scope:
     waiting: tuple[int, int] = (2_000, 5_000)
     fairness: tuple[int, int, int] = (1_000, 20, 90)
     quotas: int = 1_000
+    audit: int = 200_000
     exports: int = 400_000
     campus_days: int = 30
     repetitions: int = 5
@@ -103,6 +105,8 @@ def _without_metrics(scope: Scope, folder: Path, say: Say) -> Iterator[Figure]:
     yield from shared_out(*scope.fairness, folder)
     say("quotas of many namespaces")
     yield from limited(scope.quotas, folder)
+    say("a long audit")
+    yield from audited(scope.audit, folder)
     if scope.campus_days:
         say("recommendations on campus")
         yield from covered(scope.campus_days, folder)

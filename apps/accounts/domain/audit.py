@@ -3,9 +3,10 @@
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Final
+from json.encoder import encode_basestring_ascii as quoted
+from typing import Any, Final, NamedTuple
 
 START: Final = "0" * 64
 """What the first entry names as the hash of the one before it."""
@@ -13,13 +14,12 @@ START: Final = "0" * 64
 Content = Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class AuditRecord:
+class AuditRecord(NamedTuple):
     """One line: who did what to what, when and from where, and what it was before and after.
 
     `number` counts from 1 without gaps. `at` is RFC 3339 in UTC with microseconds. `origin` is an
-    address or the name of a process. `before` and `after` hold JSON values without floats or None
-    for nothing. `digest` is the SHA-256 over everything else, `previous` included.
+    address or the name of a process. `before` and `after` are the canonical JSON of an object, or
+    empty for nothing. `digest` is the SHA-256 over everything else, `previous` included.
     """
 
     number: int
@@ -28,8 +28,8 @@ class AuditRecord:
     origin: str
     action: str
     subject: str
-    before: Content | None
-    after: Content | None
+    before: str
+    after: str
     note: str
     previous: str
     digest: str = ""
@@ -77,13 +77,54 @@ def _check_exact(value: object) -> None:
             _check_exact(item)
 
 
-_DIGESTED: Final = tuple(one.name for one in fields(AuditRecord) if one.name != "digest")
-
-
 def digest_of(entry: AuditRecord) -> str:
     """Return the SHA-256 of an entry over everything but its own digest, as hex."""
-    content = {name: getattr(entry, name) for name in _DIGESTED}
-    return hashlib.sha256(canonical(content)).hexdigest()
+    return hashlib.sha256(_text(entry, digest="").encode("ascii")).hexdigest()
+
+
+def entry_text(entry: AuditRecord) -> str:
+    """Return an entry as one line of JSON, from which anybody can work its digest out again.
+
+    Contents that were altered into what is no JSON object stand under the name `altered`.
+    """
+    readable = entry._replace(before=_readable(entry.before), after=_readable(entry.after))
+    return _text(readable, digest=f'"digest":{quoted(entry.digest)},')
+
+
+def _text(entry: AuditRecord, *, digest: str) -> str:
+    """Return the canonical JSON of an entry.
+
+    Its contents are put in as they stand: to decode and encode each of a million would take ten
+    times as long.
+    """
+    return (
+        f'{{"action":{quoted(entry.action)},"actor":{quoted(entry.actor)},'
+        f'"after":{entry.after or "null"},"at":{quoted(entry.at)},'
+        f'"before":{entry.before or "null"},{digest}"note":{quoted(entry.note)},'
+        f'"number":{entry.number},"origin":{quoted(entry.origin)},'
+        f'"previous":{quoted(entry.previous)},"subject":{quoted(entry.subject)}}}'
+    )
+
+
+def content_of(text: str) -> Content | None:
+    """Return what `before` or `after` holds. Raises ValueError where it is no JSON object."""
+    if not text:
+        return None
+    try:
+        found = json.loads(text)
+    except RecursionError as deep:
+        raise ValueError("nested too deeply") from deep
+    if not isinstance(found, dict):
+        raise ValueError("not an object")  # noqa: TRY004 - a text of no use, not a wrong type
+    return found
+
+
+def _readable(text: str) -> str:
+    try:
+        content_of(text)
+    except ValueError:
+        return canonical({"altered": text}).decode()
+    return text
 
 
 def next_entry(
@@ -111,12 +152,12 @@ def next_entry(
         origin=origin,
         action=action,
         subject=subject,
-        before=before,
-        after=after,
+        before="" if before is None else canonical(before).decode(),
+        after="" if after is None else canonical(after).decode(),
         note=note,
         previous=last.digest if last else START,
     )
-    return replace(entry, digest=digest_of(entry))
+    return entry._replace(digest=digest_of(entry))
 
 
 def check_chain(entries: Iterable[AuditRecord], head: Head | None = None) -> ChainCheck:
@@ -145,8 +186,11 @@ def _fault(entry: AuditRecord, number: int, previous: str) -> str:
     if entry.previous != previous:
         return f"Entry {number} does not follow from the entry before it: one was exchanged."
     try:
+        # Only of whole objects can no part be moved from one field into the next unseen.
+        content_of(entry.before)
+        content_of(entry.after)
         holds = digest_of(entry) == entry.digest
-    except (TypeError, ValueError):
+    except ValueError:
         holds = False
     return "" if holds else f"Entry {number} was altered after it was written."
 

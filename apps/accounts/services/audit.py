@@ -7,10 +7,8 @@ noted by those who export, and `verify_audit` checks the chain against a noted h
 """
 
 import getpass
-import json
 import logging
 from collections.abc import Iterator, Mapping
-from dataclasses import fields
 from datetime import datetime
 from typing import Any
 
@@ -21,7 +19,6 @@ from apps.accounts.domain.audit import (
     AuditRecord,
     ChainCheck,
     Head,
-    canonical,
     check_chain,
     next_entry,
 )
@@ -32,7 +29,6 @@ logger = logging.getLogger("gpuportal.audit")
 _HEAD = 1
 _AT_ONCE = 2000
 _NOTHING = Head(0, START)
-_COLUMNS = tuple(field.name for field in fields(AuditRecord))
 
 Values = Mapping[str, Any]
 
@@ -80,7 +76,7 @@ def record(
         after=after,
         note=_storable(note),
     )
-    AuditEntry.objects.create(**_columns(entry))
+    AuditEntry.objects.create(**entry._asdict())
     head.number, head.digest = entry.number, entry.digest
     head.save(update_fields=["number", "digest"])
     # Only then: the logged head of an entry that was rolled back would read as a loss.
@@ -119,42 +115,16 @@ def _storable(text: str) -> str:
     return text.replace("\0", "")
 
 
-def _columns(entry: AuditRecord) -> dict[str, Any]:
-    texts = {
-        "before": "" if entry.before is None else canonical(entry.before).decode(),
-        "after": "" if entry.after is None else canonical(entry.after).decode(),
-    }
-    return {name: getattr(entry, name) for name in _COLUMNS} | texts
-
-
 # ---------------------------------------------------------------- reading it back
 
 
 def entries() -> Iterator[AuditRecord]:
     """Yield the entries in order, some thousand at a time."""
+    rows = AuditEntry.objects.order_by("number").values_list(*AuditRecord._fields)
     after = 0
-    while rows := list(AuditEntry.objects.filter(number__gt=after).order_by("number")[:_AT_ONCE]):
-        yield from map(entry_of, rows)
-        after = rows[-1].number
-
-
-def entry_of(row: AuditEntry) -> AuditRecord:
-    """Return a row as the entry that it was made from, if it was not altered."""
-    contents = {"before": _content(row.before), "after": _content(row.after)}
-    return AuditRecord(**{name: getattr(row, name) for name in _COLUMNS} | contents)
-
-
-def _content(text: str) -> Values | None:
-    """Return what a text holds; of a text that is not canonical something that no digest fits."""
-    if not text:
-        return None
-    altered = {"altered": text}
-    try:
-        found = json.loads(text)
-        same = isinstance(found, dict) and canonical(found).decode() == text
-    except (ValueError, TypeError, RecursionError):
-        return altered
-    return found if same else altered
+    while found := list(rows.filter(number__gt=after)[:_AT_ONCE]):
+        yield from map(AuditRecord._make, found)
+        after = found[-1][0]
 
 
 def audit_head() -> Head | None:

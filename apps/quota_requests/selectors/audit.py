@@ -1,8 +1,7 @@
 """The audit as it is read: pages, entries of one request, new entries, and its last check."""
 
-import json
 from collections.abc import Iterator
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import reduce
 from operator import or_
@@ -10,7 +9,7 @@ from typing import Any
 
 from django.db.models import Q, QuerySet
 
-from apps.accounts.domain.audit import AuditRecord, canonical
+from apps.accounts.domain.audit import AuditRecord, canonical, content_of, entry_text
 from apps.accounts.domain.rows import row_from
 from apps.accounts.models import AuditEntry, AuditHead
 from apps.accounts.permissions import NotAllowed
@@ -144,19 +143,15 @@ def audit_texts(
 def _texts(start: datetime | None, end: datetime | None) -> Iterator[str]:
     """Yield the lines of a time; the database leaves the others out, as there may be millions."""
     within = _filtered(AuditFilters(start=start, end=end)).order_by("number")
+    rows = within.values_list(*AuditRecord._fields)
     last = 0
-    while found := list(within.filter(number__gt=last)[:_AT_ONCE]):
-        last = found[-1].number
+    while found := list(rows.filter(number__gt=last)[:_AT_ONCE]):
+        last = found[-1][0]
         for row in found:
-            yield canonical(_record(row)).decode() + "\n"
+            yield entry_text(AuditRecord._make(row)) + "\n"
     head = AuditHead.objects.filter(pk=1, number__gt=0).first()
     if head is not None:
         yield canonical({"head": {"number": head.number, "digest": head.digest}}).decode() + "\n"
-
-
-def _record(row: AuditEntry) -> dict[str, Any]:
-    contents = {"before": _content(row.before), "after": _content(row.after)}
-    return {one.name: getattr(row, one.name) for one in fields(AuditRecord)} | contents
 
 
 def _row(row: AuditEntry) -> AuditRow:
@@ -170,12 +165,10 @@ def _row(row: AuditEntry) -> AuditRow:
 
 
 def _content(text: str) -> Any:
-    """Return what a text holds; an altered text that is no JSON is shown as it is."""
-    if not text:
-        return None
+    """Return what a text holds; an altered text that is no JSON object is shown as it is."""
     try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
+        return content_of(text)
+    except ValueError:
         return {"altered": text}
 
 
