@@ -165,8 +165,27 @@ def _same(value: Any) -> Any:
     return value
 
 
+def _text_of_time() -> Callable[[datetime], str]:
+    """Return what writes times with their offset.
+
+    Rows of one period follow one another and share its time, of which the zone takes as long to
+    tell the offset as the rest of a row takes. Equal times will not do: autumn has an hour twice.
+    """
+    last: tuple[datetime | None, str] = (None, "")
+
+    def text(at: datetime) -> str:
+        nonlocal last
+        known, written = last
+        if at is not known:
+            written = at.isoformat()
+            last = at, written
+        return written
+
+    return text
+
+
 _WRITERS: Mapping[type, Callable[[Any], Any]] = {
     **dict.fromkeys((str, bool, int, float, date), _same),
     Decimal: _or_none(float),
-    datetime: _or_none(datetime.isoformat),
+    datetime: _or_none(_text_of_time()),
 }

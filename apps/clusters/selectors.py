@@ -4,11 +4,12 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import cache
 from typing import Annotated, Any, NamedTuple
 from urllib.parse import quote
 from zoneinfo import ZoneInfo
 
-from django.db.models import Max, Q
+from django.db.models import Max, Q, QuerySet
 
 from apps.accounts.permissions import Visibility
 from apps.accounts.selectors import all_teams, leads_by_team, team_names
@@ -104,9 +105,15 @@ class Report:
 @read_once
 def report() -> Report:
     """Return the report settings; UTC and USD before a catalog was loaded. One query."""
-    settings = ReportSettings.objects.order_by("-pk").values_list("time_zone", "currency")
-    time_zone, currency = settings.first() or ("UTC", "USD")
+    settings = _report_settings().all()[:1]
+    time_zone, currency = next(iter(settings), ("UTC", "USD"))
     return Report(zone=ZoneInfo(time_zone), currency=currency)
+
+
+@cache
+def _report_settings() -> QuerySet[ReportSettings, tuple[str, str]]:
+    """Return the query of the settings, kept: nearly every answer begins with it."""
+    return ReportSettings.objects.order_by("-pk").values_list("time_zone", "currency")
 
 
 class ActiveCluster(NamedTuple):

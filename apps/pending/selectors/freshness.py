@@ -4,9 +4,10 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date, datetime, timedelta
-from typing import Any
+from functools import cache
+from typing import Any, NamedTuple
 
-from django.db.models import Max, Min, OuterRef, Q, QuerySet, Subquery
+from django.db.models import F, Max, Min, OuterRef, Q, QuerySet, Subquery
 
 from apps.accounts.permissions import Visibility
 from apps.clusters.models import Cluster, Pod, WatchCoverage
@@ -144,14 +145,51 @@ def watched_until() -> dict[int, datetime]:
     return {pk: end for pk, kubernetes, end in ends if kubernetes is not None}
 
 
+class _KnownCluster(NamedTuple):
+    """Until when a cluster is known: by its watch, its hours of facts and the pending history.
+
+    `pods_to` is the last pod that the history has (None: it has none), `due` the first hour of
+    Kueue's series that it does not have.
+    """
+
+    pk: int
+    active: bool
+    kubernetes: Mapping[str, Any] | None
+    pods_to: int | None
+    due: datetime | None
+    watched: datetime | None
+    newest: datetime | None
+
+
+@read_once
+def _known_clusters() -> Sequence[_KnownCluster]:
+    """Return all clusters. One query."""
+    return [_KnownCluster(*row) for row in _known_columns().all()]
+
+
+@cache
+def _known_columns() -> QuerySet[Cluster, Any]:
+    """Return the query of `_KnownCluster`, kept: making it takes longer than running it."""
+    due = QueueHour.objects.filter(cluster=OuterRef("pk"), due=True).order_by("hour")
+    rows = Cluster.objects.order_by("pk").annotate(
+        pods_to=F("refreshstate__pods_to"),
+        due=Subquery(due.values("hour")[:1]),
+        watched=Max("watchcoverage__end"),
+        newest=newest_hour(),
+    )
+    return rows.values_list(*_KnownCluster._fields)
+
+
 def watches_away() -> list[datetime]:
     """Return when the watches went away after which active clusters have facts. One query."""
-    rows = Cluster.objects.filter(active=True, watchcoverage__isnull=False).order_by("pk")
-    ends = rows.annotate(end=Max("watchcoverage__end"), newest=newest_hour())
     return [
-        end
-        for kubernetes, end, hour in ends.values_list("kubernetes", "end", "newest")
-        if kubernetes is not None and hour is not None and hour + _HOUR > end
+        one.watched
+        for one in _known_clusters()
+        if one.active
+        and one.kubernetes is not None
+        and one.watched is not None
+        and one.newest is not None
+        and one.newest + _HOUR > one.watched
     ]
 
 
@@ -168,15 +206,14 @@ def without_history() -> dict[int, datetime]:
     That is when the first pod was created that it does not tell, or the first hour of Kueue's
     series. Clusters of which it has all are left out. Two queries.
     """
-    due = QueueHour.objects.filter(cluster=OuterRef("pk"), due=True).order_by("hour")
-    rows = Cluster.objects.order_by("pk").annotate(due=Subquery(due.values("hour")[:1]))
     later = Q(pk__in=())
     hours: dict[int, datetime] = {}
-    for cluster, pods_to, hour in rows.values_list("pk", "refreshstate__pods_to", "due"):
-        if hour is not None:
-            hours[cluster] = hour
+    for one in _known_clusters():
+        if one.due is not None:
+            hours[one.pk] = one.due
         # Each part is a range of the primary key, or of an index that begins with the cluster.
-        later |= Q(cluster=cluster) if pods_to is None else Q(cluster=cluster, pk__gt=pods_to)
+        own = Q(cluster=one.pk)
+        later |= own if one.pods_to is None else own & Q(pk__gt=one.pods_to)
     pods = Pod.objects.filter(later).order_by().values_list("cluster_id")
     found: dict[int, datetime] = dict(pods.annotate(Min("created_at")))
     return found | {pk: min(hour, found.get(pk, hour)) for pk, hour in hours.items()}
