@@ -218,6 +218,19 @@ def test_the_documented_patch_leads_migrations_past_pgbouncer(tmp_path: Path) ->
     assert given.keys() == {"DATABASE_URL_FILE", "GPUPORTAL_PGBOUNCER"}
 
 
+def test_the_documented_patch_gives_each_account_the_pull_secret(tmp_path: Path) -> None:
+    document = (ROOT / "docs/how-to/install-in-kubernetes.md").read_text(encoding="utf-8")
+    words = document[document.index("## Pull from a private registry") :]
+    words = words[words.index("    patches:") : words.index("## Use PgBouncer")]
+    folder = overlay_of(["exports-volume", "quota-writer"], tmp_path.resolve())
+    with (folder / "kustomization.yaml").open("a", encoding="utf-8") as file:
+        file.write(textwrap.dedent(words))
+    accounts = named(rendered(folder), "ServiceAccount")
+    check(accounts.values(), VERSIONS[0])
+    assert accounts.keys() == {"gpuportal-reader", "gpuportal-quota-writer"}
+    assert all(one["imagePullSecrets"] == [{"name": "registry"}] for one in accounts.values())
+
+
 def test_the_documented_patch_mounts_the_kubeconfig_of_another_cluster(tmp_path: Path) -> None:
     document = (ROOT / "docs/how-to/install-in-kubernetes.md").read_text(encoding="utf-8")
     words = document[document.index("In an overlay, add a patch for each:") :]
