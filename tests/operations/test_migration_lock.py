@@ -30,6 +30,22 @@ def test_the_second_waits_until_the_first_has_ended(monkeypatch: pytest.MonkeyPa
     assert len(waited) == 3
 
 
+def test_the_lock_of_a_node_that_died_is_free_after_a_minute(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    if connection.vendor != "postgresql":
+        pytest.skip("SQLite locks its file")
+    holder = connection.copy()
+    monkeypatch.setattr(connection, "copy", lambda: holder)
+    with migrate.migration_lock(connection), holder.cursor() as cursor:
+        told = []
+        for name in ("idle", "interval", "count"):
+            cursor.execute(f"SHOW tcp_keepalives_{name}")
+            told.append(int(cursor.fetchone()[0]))
+    idle, interval, count = told
+    assert 0 < idle + interval * count <= 60
+
+
 def test_one_that_failed_leaves_no_lock() -> None:
     with pytest.raises(ZeroDivisionError), migrate.migration_lock(connection):
         raise ZeroDivisionError

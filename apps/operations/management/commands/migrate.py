@@ -21,6 +21,12 @@ ROOMS = "apps."
 # Any number that no other program takes for an advisory lock in this database.
 _LOCK = 7_310_594_868
 _AGAIN_SECONDS = 1.0
+_KEEPALIVES = {
+    "tcp_keepalives_idle": 20,
+    "tcp_keepalives_interval": 10,
+    "tcp_keepalives_count": 4,
+}
+"""The server lets go of a client after a minute of silence. A Unix socket needs none of them."""
 
 
 def check_database_version(connection: BaseDatabaseWrapper) -> None:
@@ -67,6 +73,9 @@ def _taken(holder: BaseDatabaseWrapper) -> bool:
     with holder.cursor() as cursor:
         # It idles for as long as the migrations take, which other transactions may not.
         cursor.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
+        # A node that dies says nothing: without these its lock would be held for two hours.
+        for name, value in _KEEPALIVES.items():
+            cursor.execute(f"SET LOCAL {name} = {value}")
         cursor.execute("SELECT pg_try_advisory_xact_lock(%s)", [_LOCK])
         (taken,) = cursor.fetchone()
     if not taken:
