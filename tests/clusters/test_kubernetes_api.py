@@ -174,6 +174,11 @@ REJECTED = {
         PODS,
         "the token file or the token is empty",
     ),
+    "nested": (
+        Answer(b'{"kind":"PodList","x":' + b"[" * 50_000 + b"]" * 50_000 + b"}"),
+        PODS,
+        "nested deeper",
+    ),
     "a bad request": (Answer(b'{"message":"what?"}', 400), PODS, "HTTP 400: what?"),
 }
 

@@ -25,6 +25,7 @@ from tests.clusters.scripted_prometheus import (
 )
 
 WINDOW = Window(from_seconds(ORIGIN), from_seconds(ORIGIN + HOUR))
+NESTED = b"[" * 50_000 + b"]" * 50_000
 HTML = b"<!DOCTYPE html><html><body>Sign in</body></html>"
 QUERY = instant_request("up", ORIGIN - 0.001)
 
@@ -241,6 +242,9 @@ def test_jitter_shortens_the_waits() -> None:
             id="date",
         ),
         pytest.param({"Retry_After": "soon"}, 0.5, id="rubbish"),
+        pytest.param({"Retry_After": "-5"}, 0.5, id="below zero"),
+        pytest.param({"Retry_After": "nan"}, 0.5, id="no number"),
+        pytest.param({"Retry_After": "Wed, 21 Oct 2015 07:28:00 GMT"}, 0.5, id="past"),
     ],
 )
 def test_retry_after_is_honoured(headers: dict[str, str], expected: float) -> None:
@@ -340,6 +344,15 @@ def test_a_body_that_was_cut_is_read_again(answer: Answer) -> None:
             ["redirect to https://login.example/start,", "not followed", "login page"],
             id="login",
         ),
+        pytest.param(
+            failing(302, b"", Location="http://[::1"), ["redirect to no address"], id="no-address"
+        ),
+        pytest.param(
+            failing(400, b'{"status":"error","data":' + NESTED + b"}"),
+            ["HTTP 400"],
+            id="400-nested",
+        ),
+        pytest.param(Answer(b'{"x":' + NESTED + b"}"), ["not JSON"], id="nested"),
         pytest.param(Answer(HTML), ["HTML page", "login page"], id="html"),
         pytest.param(Answer(b"ok"), ["not JSON"], id="text"),
         pytest.param(Answer(b'{"hello":"world"}'), ["not of the Prometheus API"], id="json"),

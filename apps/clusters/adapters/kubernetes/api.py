@@ -77,7 +77,7 @@ def checked_status(body: bytes) -> StatusBody:
     """Return the Status object of an error; an empty one when the body is something else."""
     try:
         return STATUS.decode(body)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return StatusBody()
 
 
@@ -394,8 +394,10 @@ def _decode(decoder: msgspec.json.Decoder[Any], body: bytes | msgspec.Raw, path:
         return decoder.decode(body)
     except msgspec.ValidationError as error:
         raise SourceRejected(f"GET {path} is not what Kubernetes answers: {error}") from error
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise SourceUnavailable(f"GET {path} answered a body cut short: {error}") from error
+    except RecursionError as error:
+        raise SourceRejected(f"GET {path} is nested deeper than any object is") from error
 
 
 def _unique(items: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:

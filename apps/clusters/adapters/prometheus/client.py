@@ -347,6 +347,9 @@ class PrometheusApi:
             raise self._rejected("the URL cannot be used; correct it in the catalog") from error
         except requests.exceptions.RequestException as error:
             raise _Repeatable(f"cannot be reached ({_short(error)})") from error
+        except ValueError as error:
+            # requests reads where an answer leads to, although nobody goes there.
+            raise self._rejected(f"answers with a redirect to no address ({error})") from error
         except OSError as error:
             lost = [
                 f"{key} {path!r}"
@@ -401,12 +404,15 @@ class PrometheusApi:
 
 
 def _retry_after(headers: Mapping[str, str]) -> float | None:
-    """Return the seconds that a Retry-After header demands; None without a usable one."""
+    """Return the seconds that a Retry-After header demands; None without a usable one.
+
+    A time in the past is none: a server that is down would be asked again at once.
+    """
     value = headers.get("Retry-After", "").strip()
     if not value:
         return None
     try:
-        return max(0.0, float(value))
+        return _usable(float(value))
     except ValueError:
         pass
     try:
@@ -415,7 +421,11 @@ def _retry_after(headers: Mapping[str, str]) -> float | None:
         now = parsedate_to_datetime(headers.get("Date", "")).timestamp()
     except (ValueError, TypeError):
         return None
-    return max(0.0, asked - now)
+    return _usable(asked - now)
+
+
+def _usable(seconds: float) -> float | None:
+    return seconds if seconds >= 0 else None
 
 
 def _short(error: BaseException) -> str:

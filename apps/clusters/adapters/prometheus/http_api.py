@@ -297,7 +297,7 @@ def decode_error(body: bytes) -> tuple[str, str] | None:
     """Return (error type, text) of an error answer; None where it is not one of Prometheus."""
     try:
         envelope = msgspec.json.decode(body, type=Envelope[Any])
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
     return (envelope.error_type, envelope.error) if envelope.status == "error" else None
 
@@ -307,7 +307,8 @@ def _decode(body: bytes, item: Any) -> Envelope[_Result[Any]]:
         return _decoder(item).decode(body)
     except msgspec.ValidationError:
         raise
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    # The last of a body that is nested deeper than any answer is.
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise _unreadable(body, str(error)) from error
 
 
