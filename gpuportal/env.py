@@ -335,6 +335,25 @@ def _refused(text: str) -> ImproperlyConfigured:
     return ImproperlyConfigured(f"DATABASE_URL {text}")
 
 
+def check_redis(name: str, url: str) -> None:
+    """Raise ImproperlyConfigured where `url` is not `redis://[:PASSWORD@]HOST:PORT/DB`.
+
+    Celery and Django find that out with their first message, and repeat a part of the password.
+    """
+    try:
+        parts = urlsplit(url)
+        usable = bool(parts.hostname) and (parts.port is None or parts.port > 0)
+    except ValueError:
+        parts, usable = urlsplit(""), False
+    known = parts.scheme in {"redis", "rediss"} and "#" not in url
+    if not (usable and known and re.fullmatch("/?|/[0-9]{1,4}", parts.path)):
+        raise ImproperlyConfigured(
+            f"{name} must be redis://[:PASSWORD@]HOST:PORT/DB, rediss:// for TLS, sentinel:// with "
+            "HOST:PORT of each Sentinel, or as docs/configuration.md says. In a password write "
+            " %2F for a slash, %23 for a hash, %3F for a question mark, %40 for an at sign"
+        )
+
+
 SENTINEL = "sentinel://"
 _SENTINEL_PORT = 26379
 

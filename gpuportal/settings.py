@@ -149,6 +149,7 @@ _CACHE_URL = env.text("CACHE_URL", "locmem://")
 # A page must not wait for a cache that is away.
 _CACHE_TIMES = {"socket_connect_timeout": 1, "socket_timeout": 1}
 if _CACHE_URL.startswith(("redis://", "rediss://")):
+    env.check_redis("CACHE_URL", _CACHE_URL)
     CACHES = {
         "default": {
             "BACKEND": "django.core.cache.backends.redis.RedisCache",
@@ -200,11 +201,8 @@ else:
     if CELERY_BROKER_URL.startswith(SENTINEL):
         CELERY_BROKER_URL = SentinelUrl.read("CELERY_BROKER_URL", CELERY_BROKER_URL).for_celery()
         CELERY_BROKER_TRANSPORT_OPTIONS |= _MASTER
-    elif not CELERY_BROKER_URL.startswith(("redis://", "rediss://")):
-        raise ImproperlyConfigured(
-            "CELERY_BROKER_URL must be redis://HOST:PORT/DB, sentinel://HOST:PORT,HOST:PORT/DB or "
-            "filesystem://localhost"
-        )
+    else:
+        env.check_redis("CELERY_BROKER_URL", CELERY_BROKER_URL)
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
 CELERY_TASK_IGNORE_RESULT = True
 # Asked to end first, so that files are closed; what does not listen is killed. A lease that it

@@ -99,6 +99,14 @@ def read(tmp_path: Path, given: Mapping[str, str], *names: str) -> list[Any]:
             "DATABASE_URL has a port that is none",
             id="a slash in the password",
         ),
+        pytest.param(
+            {"CACHE_URL": f"redis://:{SECRET}/x@cache:6379/1"}, "CACHE_URL must be", id="a slash"
+        ),
+        pytest.param(
+            {"CELERY_BROKER_URL": f"redis://:{SECRET}#x@redis:6379/0"},
+            "CELERY_BROKER_URL must be",
+            id="a hash in the password",
+        ),
         pytest.param({"DATABASE_URL": "sqlite://"}, "DATABASE_URL names no file", id="no file"),
         pytest.param(
             {"CELERY_BROKER_URL": f"amqp://u:{SECRET}@broker"},
