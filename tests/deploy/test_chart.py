@@ -328,6 +328,20 @@ def test_other_clusters_have_their_kubeconfigs_and_programs(tmp_path: Path) -> N
         assert mounts["programs"] == PROGRAMS
 
 
+@needs_helm
+def test_only_pods_that_change_quotas_get_the_writers_of_other_clusters(tmp_path: Path) -> None:
+    chosen = {"quotaWriter": {"kubeconfigs": ["west-writer"]}}
+    jsonschema.validate({**values(), **chosen}, schema())
+    file = tmp_path / "values.yaml"
+    file.write_bytes(orjson.dumps(chosen))
+    given = {
+        name
+        for name, spec in pod_templates(helm_template("--values", str(file)))
+        if any(volume["name"] == "west-writer" for volume in spec["spec"]["volumes"])
+    }
+    assert given == {"gpuportal-web", "gpuportal-worker-quota-requests"}
+
+
 # What an overlay or a value chooses.
 _CHOSEN = {"GPUPORTAL_ALLOWED_HOSTS", "GPUPORTAL_URL"}
 

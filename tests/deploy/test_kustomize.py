@@ -250,6 +250,23 @@ def test_the_documented_patch_mounts_the_kubeconfig_of_another_cluster(tmp_path:
         assert places["west"] == "/etc/gpuportal/kubeconfigs/west"
 
 
+def test_only_pods_that_change_quotas_get_the_writers_of_other_clusters(tmp_path: Path) -> None:
+    document = (ROOT / "docs/how-to/install-in-kubernetes.md").read_text(encoding="utf-8")
+    words = document[document.index("patch for these two Deployments:") :]
+    words = words[words.index("    patches:") : words.index("The catalog names")]
+    folder = overlay_of(["exports-volume", "quota-writer"], tmp_path.resolve())
+    with (folder / "kustomization.yaml").open("a", encoding="utf-8") as file:
+        file.write(textwrap.dedent(words))
+    deployments = named(rendered(folder), "Deployment")
+    check(deployments.values(), VERSIONS[0])
+    given = {
+        name
+        for name, one in deployments.items()
+        if any(v["name"] == "west-writer" for v in one["spec"]["template"]["spec"]["volumes"])
+    }
+    assert given == {"gpuportal-web", "gpuportal-worker-quota-requests"}
+
+
 def test_settings_know_every_variable(objects: list[Manifest]) -> None:
     for manifest in objects:
         if manifest["metadata"]["name"].startswith("gpuportal-settings"):

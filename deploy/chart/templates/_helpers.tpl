@@ -197,12 +197,17 @@ enableServiceLinks: false
 {{- end }}
 {{- end }}
 
-{{/* The token of the account that changes quotas: a mount, and its volume. */}}
+{{/* What only pods that change quotas hold: the token of the account, kubeconfigs of others. */}}
 {{- define "gpuportal.writerMount" -}}
 {{- if .Values.quotaWriter.enabled -}}
 - name: quota-writer-token
   mountPath: /var/run/secrets/gpuportal/quota-writer
   readOnly: true
+{{- range .Values.quotaWriter.kubeconfigs }}
+- name: {{ . | quote }}
+  mountPath: /etc/gpuportal/kubeconfigs/{{ . }}
+  readOnly: true
+{{- end }}
 {{- end }}
 {{- end }}
 
@@ -220,6 +225,13 @@ enableServiceLinks: false
           items:
             - key: ca.crt
               path: ca.crt
+{{- range .Values.quotaWriter.kubeconfigs }}
+- name: {{ . | quote }}
+  secret:
+    secretName: {{ . | quote }}
+    optional: true
+    defaultMode: 0440
+{{- end }}
 {{- end }}
 {{- end }}
 
