@@ -211,6 +211,7 @@ def test_what_helm_renders_is_what_the_base_renders(everything: tuple[Manifest, 
 
 NAMES = "# Teams\n\nteams:\n  - {name: vision}\n"
 TAINT = [{"key": "gpu", "operator": "Exists"}]
+TOKEN = {"credentials": {"name": "gpuportal-variables", "key": "GPUPORTAL_METRICS_TOKEN"}}
 NOTE = {"sidecar.istio.io/inject": "false"}
 POD = ("spec", "template", "spec")
 WEB = ("Deployment", "gpuportal-web")
@@ -293,6 +294,12 @@ OPTIONS: dict[str, tuple[dict[str, Any], tuple[str, str], tuple[str | int, ...],
         ("ServiceMonitor", "gpuportal"),
         ("metadata", "labels", "release"),
         "prometheus",
+    ),
+    "a token for Prometheus": (
+        {"prometheusOperator": {"enabled": True, "authorization": TOKEN}},
+        ("ServiceMonitor", "gpuportal"),
+        ("spec", "endpoints", 0, "authorization"),
+        TOKEN,
     ),
 }
 
