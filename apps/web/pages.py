@@ -35,7 +35,7 @@ from gpuportal.read_once import reading_once
 _TYPED = {
     "before": "From",
     "after": "To",
-    "reason": "Why",
+    "reason": "Reason",
     "because": "Because",
     "needed_by": "Needed by",
     "until": "Until",

@@ -156,7 +156,7 @@ def test_an_admin_may_give_a_commit_up() -> None:
             services.give_up(pk, by=portal.actor("ada"), now=portal.now)
         services.give_up(pk, by=portal.actor("carl"), now=portal.now)
         assert portal.of(pk).state == RequestState.FAILED
-        assert "carl gave it up" in portal.of(pk).outcome
+        assert "carl stopped tracking the commit" in portal.of(pk).outcome
         last = AuditEntry.objects.latest("number")
         assert (last.action, last.actor, last.origin) == ("fail", "carl", "127.0.0.1")
 

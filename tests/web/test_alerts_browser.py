@@ -104,7 +104,7 @@ def test_a_channel_is_made_tried_muted_and_removed(
         page.get_by_role("button", name="Send test message").click()
         expect(page.get_by_role("status")).to_contain_text("ada@example.org")
         page.locator("summary", has_text="Mute").click()
-        page.get_by_label("Why").fill("a holiday")
+        page.get_by_label("Reason").fill("a holiday")
         page.get_by_role("button", name="Mute", exact=True).click()
         expect(page.get_by_role("cell", name="a holiday")).to_be_visible()
         page.get_by_role("button", name="Unmute").click()

@@ -258,7 +258,7 @@ def test_nodes_with_unattributed_activity_are_shown_largest_first(
     NodeHour.objects.filter(node__name="east-1").update(unattributed=600_000_000)
     table = tables_of(text_of(admin, address))["unattributed"]
     assert [row[0].text for row in table.rows[1:]] == ["east-1", "west-1"]
-    assert table.rows[2][-1].text == "GPU 3 (60%)"
+    assert table.rows[2][-1].text == "GPU 3 (60 %)"
 
 
 def test_unattributed_activity_is_for_who_sees_everything(

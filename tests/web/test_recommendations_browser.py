@@ -47,7 +47,7 @@ def test_accepting_and_dismissing_on_the_page_of_one(
         page.get_by_role("button", name="Accept").click()
         expect(page.locator("main")).to_contain_text("Accepted by cleo")
         page.get_by_text("Dismiss…").click()
-        page.get_by_label("Why").fill("Needed for the review.")
+        page.get_by_label("Reason").fill("Needed for the review.")
         page.get_by_role("button", name="Dismiss").click()
         expect(page.locator("main")).to_contain_text("Needed for the review.")
         look(page)

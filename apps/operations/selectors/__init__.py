@@ -18,6 +18,7 @@ from apps.operations.selectors.proposals import (
     proposal_row,
     proposal_rows,
     proposal_steps,
+    undecided_proposals,
 )
 from apps.operations.selectors.running import (
     ClusterProgress,
@@ -59,5 +60,6 @@ __all__ = [
     "proposal_row",
     "proposal_rows",
     "proposal_steps",
+    "undecided_proposals",
     "verdicts",
 ]

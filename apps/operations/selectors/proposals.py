@@ -106,11 +106,12 @@ def open_proposals(
 
     With `decider` without those that this user wrote: another administrator decides on them.
     """
-    rows = _open(visibility, decider).order_by("created_at", "pk")
+    rows = undecided_proposals(visibility=visibility, decider=decider).order_by("created_at", "pk")
     return [_proposal(row) for row in rows[:at_most]]
 
 
-def _open(visibility: Visibility, decider: str) -> QuerySet[CatalogProposal]:
+def undecided_proposals(*, visibility: Visibility, decider: str = "") -> QuerySet[CatalogProposal]:
+    """Return the proposals of `open_proposals` as a query, to be counted within another one."""
     rows = _proposals(visibility).filter(state=ProposalState.SUBMITTED.value)
     return rows.exclude(author=decider) if decider else rows
 
@@ -123,7 +124,7 @@ def proposal_row(pk: int, *, visibility: Visibility) -> ProposalRow | None:
 
 def open_proposal_count(*, visibility: Visibility, decider: str = "") -> int:
     """Return how many proposals need a decision, as `open_proposals` lists them. One query."""
-    return _open(visibility, decider).count()
+    return undecided_proposals(visibility=visibility, decider=decider).count()
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,8 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from django.db.models import Count, F, Q, QuerySet
+from django.db.models import Count, F, IntegerField, Q, QuerySet, Subquery, Value
 from django.db.models.functions import Coalesce
 
 from apps.accounts.models import Membership
@@ -158,25 +159,44 @@ class Turns:
     """`deciding` needs a decision of an administrator, as `review_queue` lists it.
 
     `answering` came back to who wrote it, or is a raise of theirs that was announced to end.
+    `proposals` to change the catalog need a decision, too.
     """
 
     deciding: int = 0
     answering: int = 0
+    proposals: int = 0
 
     @property
     def total(self) -> int:
-        return self.deciding + self.answering
+        return self.deciding + self.answering + self.proposals
 
 
-def turns_of(actor: Actor) -> Turns:
-    """Return how many requests need a person, of those that they may see. One query."""
+class _CountOf(Subquery):
+    """How many rows a query has, as one value of another query."""
+
+    template = "(SELECT COUNT(*) FROM (%(subquery)s) AS counted)"
+    output_field = IntegerField()
+
+
+def turns_of(actor: Actor, *, proposals: QuerySet[Any] | None = None) -> Turns:
+    """Return how many requests need a person, of those that they may see. One query.
+
+    For an administrator, `proposals` are counted in the same query.
+    """
     mine = in_list(actor, RequestList.MINE) & (_CAME_BACK | _ENDS_SOON)
     if actor.person is None or not actor.person.admin:
         return Turns(answering=seen(actor).filter(mine).count())
+    every = Count("pk")
     found = (
         seen(actor)
         .filter(in_list(actor, RequestList.QUEUE) | mine)
-        .aggregate(every=Count("pk"), answering=Count("pk", filter=_CAME_BACK | _ENDS_SOON))
+        .aggregate(
+            every=every,
+            answering=Count("pk", filter=_CAME_BACK | _ENDS_SOON),
+            # Only an expression with a sum in it may stand in a query of sums.
+            proposals=every * 0
+            + (Value(0) if proposals is None else _CountOf(proposals.values("pk"))),
+        )
     )
     # What is to be decided is in other states than what came back, or ends.
-    return Turns(found["every"] - found["answering"], found["answering"])
+    return Turns(found["every"] - found["answering"], found["answering"], found["proposals"])

@@ -211,7 +211,7 @@ class MuteForm(forms.Form):
         widget=forms.DateTimeInput({**_CONTROL, "type": "datetime-local"}, format="%Y-%m-%dT%H:%M"),
     )
     why = forms.CharField(
-        label="Why",
+        label="Reason",
         required=False,
         max_length=500,
         widget=forms.TextInput({**_CONTROL, "autocomplete": "off"}),

@@ -446,7 +446,7 @@ def _reason(row: UnattributedRow) -> str:
 
 def _activity(device: DeviceRow) -> str:
     mean = device.state.activity_mean
-    return "no metrics" if mean is None else f"{mean:.0%}"
+    return "no metrics" if mean is None else percent(mean)
 
 
 MOST_NODES = 20

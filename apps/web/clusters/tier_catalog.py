@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -373,12 +373,13 @@ def _note(
     end, zone = freshness.last_hour_end, reading.choice.zone
     newest = f"Data through {shown(end, Format.HOUR, zone)}." if end else _NO_HOUR
     notes = [f"{newest} Queue time: the last {QUEUE_TIME_DAYS} days."]
-    older = [(row.name, facts.waiting(row.name).as_of) for row in tiers]
-    notes += [
-        f"Pending of {name}: as of {shown(as_of, Format.HOUR, zone)}."
-        for name, as_of in older
-        if as_of
-    ]
+    older: dict[datetime, list[str]] = {}
+    for row in tiers:
+        if as_of := facts.waiting(row.name).as_of:
+            older.setdefault(as_of, []).append(row.name)
+    for as_of, names in sorted(older.items()):
+        of = "" if len(names) == len(tiers) else f" of {', '.join(names)}"
+        notes.append(f"Pending workloads{of}: as of {shown(as_of, Format.HOUR, zone)}.")
     return " ".join(notes)
 
 

@@ -287,9 +287,10 @@ def _table(
         on_phone=(
             "recommendation",
             "saving_per_month",
+            "team",
+            "tier",
             "subject",
             *(c.key for c in _OF_STATES.get(state, ())),
-            "action",
         ),
     )
 

@@ -19,9 +19,10 @@ from apps.usage.domain.explained import (
     PriceLine,
     evaluate,
 )
-from apps.web.components.formats import NOTHING, Format, Value, plain, shown
+from apps.web.components.formats import NOTHING, Format, Value, percent, plain, shown
 from apps.web.components.page_query import TIMES, figure_href
 from apps.web.components.tables import Column, Table, TableRow
+from apps.web.costs.query import CAUSES
 from apps.web.explain.explanation import instants_of, queries_of
 from apps.web.explain.providers import FigureQuery, explained, filters_of, names_of, subject_of
 from apps.web.pages import page, respond
@@ -139,7 +140,11 @@ def _term(
 def _grades(one: Explained) -> list[GradeShare]:
     whole = sum(one.grades.values())
     return [
-        GradeShare(name, f"{amount:,.1f} {one.grade_unit.value}", f"{amount / whole:.1%}")
+        GradeShare(
+            _GRADES.get(name, name),
+            f"{amount:,.1f} {one.grade_unit.value}",
+            percent(amount / whole, digits=1),
+        )
         for name, amount in one.grades.items()
         if whole
     ]
@@ -160,7 +165,13 @@ def _rows(one: Explained, reading: QuerySession) -> Table:
         zone=reading.choice.zone,
         empty="There are no rows in this window.",
         ordered=True,
+        on_phone=_on_phone([column.key for column in one.columns]),
     )
+
+
+def _on_phone(keys: Sequence[str]) -> tuple[str, ...]:
+    """Return what names a row and what it adds to the figure: the sums stand last."""
+    return (*keys[:2], *keys[-2:]) if len(keys) > 3 else ()
 
 
 def _column(key: str, label: str, unit: FigureUnit, currency: str) -> Column:
@@ -177,7 +188,13 @@ _NAMED = frozenset({FigureUnit.GPUS, FigureUnit.HOURS, FigureUnit.KWH})
 
 
 def _values(one: Explained, row: Mapping[str, Any]) -> dict[str, Value]:
-    return {column.key: _value(row.get(column.key), column.unit) for column in one.columns}
+    found = {column.key: _value(row.get(column.key), column.unit) for column in one.columns}
+    return found | {"cause": _CAUSES.get(cause, cause)} if (cause := row.get("cause")) else found
+
+
+_CAUSES: Mapping[str, str] = {cause.value: cls.label for cause, cls in CAUSES.items()}
+_GRADES: Mapping[str, str] = {"inferred": "from series", "unmeasured": "no metrics"}
+"""The words of pages for what the API names otherwise."""
 
 
 def _value(value: Any, unit: FigureUnit) -> Value:
@@ -214,6 +231,7 @@ def _prices(lines: Sequence[PriceLine], reading: QuerySession) -> Table:
         ],
         zone=reading.choice.zone,
         empty="No price.",
+        on_phone=("gpu_model", "per_gpu_hour", "currency", "capacity_type"),
     )
 
 

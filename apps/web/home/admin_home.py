@@ -9,13 +9,10 @@ from typing import Any
 from django.http import HttpResponse, HttpResponseBase
 from django.shortcuts import render
 
-from apps.accounts.permissions import NotAllowed, visibility_of
 from apps.clusters import selectors as clusters
 from apps.operations.domain.findings import Severity
-from apps.operations.selectors import FindingRow, open_findings, open_proposal_count
+from apps.operations.selectors import FindingRow, open_findings
 from apps.pending.selectors import PendingFilters, count_workloads, not_diagnosed
-from apps.quota_requests.permissions import actor_of
-from apps.quota_requests.selectors import turns_of
 from apps.quotas.selectors import entitled_teams
 from apps.usage import selectors as usage
 from apps.usage.domain.usage_query import Filters, Grouping, UsageRow
@@ -38,6 +35,7 @@ from apps.web.query_session import (
     quality_of,
     usage_of,
 )
+from apps.web.quota_requests.turns import turns_for
 from apps.web.usage import glance
 from apps.web.usage.comparison import Comparison, compared
 from apps.web.usage.glance import TierCard, TierContext, TierWaiting, rows_by, tier_cards
@@ -262,13 +260,8 @@ def _ratio(label: str, ratio: float | None, figure: str, reading: QuerySession) 
 
 def _deciding(request: PageRequest) -> int:
     """Return how many quota requests and proposals need a decision of this reader."""
-    try:
-        requests = turns_of(actor_of(request.user, origin="")).deciding
-    except NotAllowed:
-        requests = 0
-    return requests + open_proposal_count(
-        visibility=visibility_of(request.user), decider=request.user.username
-    )
+    turns = turns_for(request.user)
+    return turns.deciding + turns.proposals
 
 
 def _pending(scope: AdminScope) -> KeyFigure:

@@ -8,7 +8,7 @@ from django.http import Http404, HttpResponse, HttpResponseBase, HttpResponseRed
 from django.shortcuts import render
 
 from apps.accounts.permissions import can_administer
-from apps.operations.selectors import open_proposal_count, open_proposals
+from apps.operations.selectors import open_proposals
 from apps.quota_requests import selectors, services
 from apps.quota_requests.domain.states import RequestState
 from apps.quota_requests.permissions import Actor
@@ -51,6 +51,7 @@ from apps.web.quota_requests.request_rows import (
     request_table,
     shown_of,
 )
+from apps.web.quota_requests.turns import turns_for
 from apps.web.quotas.keys import key_href, ref_in, ref_text
 from apps.web.quotas.proposal_view import ProposalView, proposal_views
 from apps.web.quotas.proposals import decided_proposal
@@ -487,9 +488,7 @@ def approvals(request: PageRequest) -> HttpResponseBase:
             (one, len(found.rows) + place >= OPEN_CARDS)
             for place, one in enumerate(_proposals(request, reading, found))
         ],
-        proposal_count=open_proposal_count(
-            visibility=reading.visibility, decider=request.user.username
-        ),
+        proposal_count=turns_for(request.user).proposals,
         decided=decided_proposal(request.GET, reading),
         typed=services.ActionInput(),
         done=done_of(request.GET, actor),

@@ -298,7 +298,7 @@ def _blocked(row: QuotaRow, reading: QuerySession) -> Table:
             Column("items", "Items", Format.COUNT, "", "pods, or the controllers that create them"),
             Column("units", "Requests", Format.NUMBER, hint=row.unit),
             Column("pending_for", "Pending for", Format.SECONDS),
-            Column("why", "Why", wraps=True),
+            Column("why", "Reason", wraps=True),
         ],
         rows=[_blocked_workload(own, reading) for own in by_workload.values()],
         zone=reading.choice.zone,

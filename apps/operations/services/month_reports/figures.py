@@ -343,13 +343,13 @@ def _unused_ratio(team: str, read: _MonthRead) -> float | None:
 
 
 def _saved(team: str, read: _MonthRead) -> Decimal | None:
-    """Return what changes accepted in the month save each month; None where that is not known."""
+    """Return what changes accepted in the month save each month; None until one is judged."""
     if ALL not in read.usage:
         return None
     # Two accepted changes of one subject measure the same cost.
     accepted = (row for row in read.accepted if not row.alternative)
     own = [row for row in accepted if not team or row.team == team]
-    if own and all(row.verdict in {"", FollowUpOutcome.TOO_EARLY.value} for row in own):
+    if all(row.verdict in {"", FollowUpOutcome.TOO_EARLY.value} for row in own):
         return None
     came = (
         row.saved_per_month

@@ -211,7 +211,7 @@ def give_up(pk: int, *, by: Actor, now: datetime) -> None:
     execution = request.executions.filter(mode=Execution.GITOPS, ended_at__isnull=True).first()
     if execution is None:
         raise TransitionDenied("This request expects no commit.")
-    words = f"Nothing was committed; {by.name} gave it up."
+    words = f"{by.name} stopped tracking the commit: it never arrived."
     decision = Decision(NextStep.FAILED, words)
     # Who gives a revert up does not want to be asked for it again within the hour.
     finish(execution, decision, after_raw=None, by=by, now=now, for_good=True)
