@@ -350,7 +350,7 @@ def check_redis(name: str, url: str) -> None:
         raise ImproperlyConfigured(
             f"{name} must be redis://[:PASSWORD@]HOST:PORT/DB, rediss:// for TLS, sentinel:// with "
             "HOST:PORT of each Sentinel, or as docs/configuration.md says. In a password write "
-            " %2F for a slash, %23 for a hash, %3F for a question mark, %40 for an at sign"
+            "%2F for a slash, %23 for a hash, %3F for a question mark, %40 for an at sign"
         )
 
 

@@ -200,9 +200,6 @@ def take_packages(folder: Path, packages: Sequence[Package]) -> None:
 
 def take_sources(folder: Path) -> None:
     """Write the sources as git has them."""
-    git = shutil.which("git")
-    if git is None:
-        raise BundleRefused("git is needed, to write the sources")
     name = f"gpuportal-{version()}"
     archive = [
         "archive",
@@ -210,7 +207,25 @@ def take_sources(folder: Path) -> None:
         f"--prefix={name}/",
         f"--output={folder}/{name}.tar.gz",
     ]
-    _run([git, *archive, "HEAD"], ROOT)
+    _run([_git(), *archive, "HEAD"], ROOT)
+
+
+def _git() -> str:
+    git = shutil.which("git")
+    if git is None:
+        raise BundleRefused("git is needed, to write the sources")
+    return git
+
+
+def check_committed(root: Path = ROOT) -> None:
+    """Raise BundleRefused where files differ from the commit whose sources are written."""
+    changed = _run([_git(), "status", "--porcelain"], root).splitlines()
+    if changed:
+        names = ", ".join(line[3:] for line in changed[:5])
+        raise BundleRefused(
+            "files are not as they were committed, so packages and image would be "
+            f"of other sources: commit or remove {names}"
+        )
 
 
 def write_sums(folder: Path) -> None:
@@ -248,6 +263,7 @@ def _run(command: Sequence[str], folder: Path) -> str:
 
 def main() -> int:
     try:
+        check_committed()
         folder = new_folder()
         write_bundle(folder)
     except BundleRefused as refused:

@@ -12,7 +12,14 @@ import subprocess
 import sys
 from pathlib import Path
 
-from release_bundle import BundleRefused, new_folder, version, write_bundle, write_lists
+from release_bundle import (
+    BundleRefused,
+    check_committed,
+    new_folder,
+    version,
+    write_bundle,
+    write_lists,
+)
 
 ROOT = Path(__file__).resolve().parent.parent
 BASES = ("NODE_IMAGE", "PYTHON_IMAGE")
@@ -55,6 +62,7 @@ def save(builder: str, tag: str, file: Path) -> bool:
 def release(builder: str, tag: str, bases: dict[str, str]) -> str:
     """Build and write everything; return what went wrong, or nothing."""
     try:
+        check_committed()
         folder = new_folder()
         write_lists(folder)  # before the image: an unknown license stops the release
         if not build(builder, tag, bases) or not save(builder, tag, folder / "image.tar"):

@@ -61,6 +61,24 @@ def test_a_release_has_its_version_in_its_tag_and_in_the_changelog() -> None:
     assert problem.startswith("CHANGELOG.md has no section")
 
 
+def test_a_release_is_made_of_what_is_committed_alone(tmp_path: Path) -> None:
+    def git(*words: str) -> None:
+        person = ("-c", "user.name=a", "-c", "user.email=a@example.org")
+        command = [release_bundle._git(), *person, *words]
+        subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)  # noqa: S603 - our own words
+
+    git("init")
+    (tmp_path / "code.py").write_text("1", encoding="ascii")
+    with pytest.raises(release_bundle.BundleRefused, match=r"commit or remove code\.py"):
+        release_bundle.check_committed(tmp_path)
+    git("add", ".")
+    git("commit", "--message", "one")
+    release_bundle.check_committed(tmp_path)
+    (tmp_path / "code.py").write_text("2", encoding="ascii")
+    with pytest.raises(release_bundle.BundleRefused, match="not as they were"):
+        release_bundle.check_committed(tmp_path)
+
+
 def test_it_wants_a_builder() -> None:
     done = subprocess.run(  # noqa: S603 - our own words
         [sys.executable, ROOT / "scripts" / "release_image.py", TAG, *PINNED.values()],
