@@ -146,6 +146,7 @@ class PodHour(Hourly, WorkloadDimensions, HeldAmounts):
         indexes = [
             models.Index(fields=["cluster", "hour"], name="pod_hour_hour"),
             models.Index(fields=["pod", "hour"], name="pod_hour_pod"),
+            models.Index(fields=["workload", "hour"], name="pod_hour_workload"),
         ]
 
 

@@ -12,6 +12,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 from django.db import OperationalError, connection
+from django.test.utils import CaptureQueriesContext
 from pytest_django import DjangoAssertNumQueries
 
 from apps.accounts.permissions import Visibility, visibility_of
@@ -418,6 +419,19 @@ def test_hourly_rows_are_read_by_index(portal: Portal) -> None:
         cluster_id__in=[1, 2], hour__gte=utc(2026, 3, 1), hour__lt=utc(2026, 3, 2)
     ).explain()
     assert "tier_hour_hour" in plan or "Seq Scan" in plan
+
+
+def test_the_hours_of_a_workload_are_read_without_those_of_others(
+    portal: Portal,
+) -> None:
+    window = Window(utc(2026, 3, 28, 5), utc(2026, 3, 28, 17))
+    with CaptureQueriesContext(connection) as asked:
+        read(window, interval=TimeStep.HOUR, filters=Filters(workload=("Job/train",)))
+    explain = "EXPLAIN QUERY PLAN" if connection.vendor == "sqlite" else "EXPLAIN"
+    with connection.cursor() as cursor:
+        cursor.execute(f"{explain} {asked.captured_queries[-1]['sql']}")
+        plan = str(cursor.fetchall())
+    assert "pod_hour_workload" in plan or "Seq Scan" in plan
 
 
 def test_sums_come_as_ints_or_as_decimals_and_are_the_same_amounts() -> None:

@@ -240,10 +240,10 @@ class ReadPlan:
             for days in in_days(part.days)
         )
 
-    def hour_conditions(self) -> list[Q]:
-        """Return conditions on hour rows, each for one query; their rows do not overlap."""
+    def hour_conditions(self, *, few: bool = False) -> list[Q]:
+        """Return conditions on hour rows, as `day_conditions` does of days."""
         return _conditions(
-            Q(cluster_id__in=part.clusters) & hours
+            _of_clusters(part.clusters, few=few) & hours
             for part in self.stretches
             for hours in in_hours(part.hours)
         )

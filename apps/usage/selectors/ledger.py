@@ -280,7 +280,8 @@ class _LedgerQuery:
                 for day, ids, amounts in self._sums(self.source.days, "day", where):
                     yield plan.period_of_day[day] if day else BEGINNING, ids, amounts
         period_of: dict[datetime, datetime] = {}
-        for where in plan.hour_conditions():
+        # Hours of pods have an index by workload, and none by team.
+        for where in plan.hour_conditions(few=bool(self.query.filters.workload)):
             for hour, ids, amounts in self._sums(self.source.hours, "hour", where):
                 if hour not in period_of:
                     period_of[hour] = self.periods.start_of(hour) if hour else BEGINNING
