@@ -19,6 +19,7 @@ SIGN_INS = (
 _SECRET_NAME = re.compile(
     r"(?i)passw|secret|token|credential|authorization|cookie|assertion|signature"
     r"|(?:api|access|subscription)[-_]?key"
+    r"|^(?:x-)?(?:auth|bearer|jwt|key|pwd|sig)$"
 )
 # What the portal itself sends, or HTTP needs: another value would break the request.
 _OWN_HEADERS = {
