@@ -57,7 +57,7 @@ def test_the_example_of_the_documentation_loads() -> None:
         "context": "west",
     }
     rule = TierRuleRow.objects.select_related("tier").get()
-    assert (rule.tier.name, rule.tier.promise) == ("exclusive-a100", "A whole card, alone.")
+    assert (rule.tier.name, rule.tier.promise) == ("exclusive-a100", "A whole GPU, alone.")
     assert (rule.sharing, rule.resources) == ("exclusive", ["nvidia.com/gpu"])
     assert rule.node_selector == {"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-80GB"}
     assert rule.allowed_teams == ["vision"]
