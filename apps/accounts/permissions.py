@@ -7,6 +7,7 @@ from django.core.exceptions import PermissionDenied
 
 from apps.accounts.domain.identity import Role
 from apps.accounts.models import Membership, User
+from gpuportal.read_once import read_once
 
 
 class NotAllowed(PermissionDenied):
@@ -34,6 +35,7 @@ class Visibility:
 EVERYTHING = Visibility(everything=True, operations=True)
 
 
+@read_once
 def visibility_of(user: User) -> Visibility:
     """Return what `user` may see in detail. One query for a person on teams, else none."""
     if can_administer(user):
@@ -44,6 +46,7 @@ def visibility_of(user: User) -> Visibility:
     return Visibility(everything=False, team_ids=frozenset(teams.order_by("team_id")))
 
 
+@read_once
 def teams_led_by(user: User) -> frozenset[int]:
     """Return the ids of the teams that `user` leads, by the catalog or by groups. One query."""
     led = Membership.objects.filter(username=user.username, lead=True, team__active=True)

@@ -54,6 +54,7 @@ class Bearer:
     unnoted: bool
 
 
+@read_once
 def leads_by_team() -> dict[int, tuple[str, ...]]:
     """Return team id → user names of its leads, in order; teams without one are left out.
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any, NamedTuple
 from urllib.parse import quote
 from zoneinfo import ZoneInfo
 
-from django.db.models import Max, Q, QuerySet
+from django.db.models import Max, QuerySet
 
 from apps.accounts.permissions import Visibility
 from apps.accounts.selectors import all_teams, leads_by_team, team_names
@@ -31,6 +31,11 @@ DEFAULT_SCRAPE_INTERVAL_SECONDS = 30.0
 
 _NOBODY = 0
 """No id of a team."""
+_TIER_COLUMNS = ("pk", "name", "position", "promise", "active", "builtin")
+_RULE_COLUMNS = (
+    *("pk", "valid_from", "valid_to", "position", "sharing"),
+    *("resources", "device_classes", "node_selector", "allowed_teams"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,21 +176,47 @@ def node_dashboard(cluster: str, node: str) -> str | None:
     return template or None
 
 
+class TierCatalog(NamedTuple):
+    """All tiers there ever were, in the order of the catalog, and what they matched at any time.
+
+    Rules are in the order of their tiers, those of one by their ids.
+    """
+
+    tiers: Sequence[Tier]
+    rules: Sequence[TierRule]
+
+
+@read_once
+def tier_catalog() -> TierCatalog:
+    """Return the tiers and their rules, each rule with its tier. They are few. One query."""
+    tiers: dict[int, Tier] = {}
+    rules: list[TierRule] = []
+    columns = (*_TIER_COLUMNS, *(f"rules__{name}" for name in _RULE_COLUMNS))
+    rows = Tier.objects.order_by("position", "name", "pk", "rules__pk").values_list(*columns)
+    for row in rows:
+        own, of_rule = row[: len(_TIER_COLUMNS)], row[len(_TIER_COLUMNS) :]
+        tier = tiers.setdefault(row[0], Tier(**dict(zip(_TIER_COLUMNS, own, strict=True))))
+        # A tier without any rule has one row, without one.
+        if of_rule[0] is not None:
+            rules.append(TierRule(tier=tier, **dict(zip(_RULE_COLUMNS, of_rule, strict=True))))
+    return TierCatalog(list(tiers.values()), rules)
+
+
 def tier_rows(*, visibility: Visibility, former: bool = False) -> list[TierRow]:
-    """Return active tiers in catalog order, built-in ones last. Two queries.
+    """Return active tiers in catalog order, built-in ones last. One query.
 
     With `former` also those that left the catalog: their hours stay. Everybody may see them:
     `visibility` narrows nothing.
     """
-    newest: dict[int, TierRule] = {}
-    for rule in TierRule.objects.order_by("tier_id", "valid_from", "pk"):
-        newest[rule.tier_id] = rule
-    tiers = Tier.objects.filter(_listed(former=former)).order_by("builtin", "position", "name")
-    return [_tier_row(tier, newest.get(tier.pk)) for tier in tiers]
+    tiers, rules = tier_catalog()
+    newest = {one.tier_id: one for one in sorted(rules, key=lambda one: (one.valid_from, one.pk))}
+    listed = (tier for tier in tiers if former or tier.active)
+    # The sort keeps the order of the catalog.
+    return [_tier_row(one, newest.get(one.pk)) for one in sorted(listed, key=_is_builtin)]
 
 
-def _listed(*, former: bool) -> Q:
-    return Q() if former else Q(active=True)
+def _is_builtin(tier: Tier) -> bool:
+    return tier.builtin
 
 
 def _tier_row(tier: Tier, rule: TierRule | None) -> TierRow:

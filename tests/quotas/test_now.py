@@ -475,16 +475,16 @@ def test_a_longer_list_needs_no_more_queries(
     QuotaKeyHour.objects.create(key=key, cluster=cluster, hour=NOON, seconds=1, hard=1, used=1)
     own = team_of("vision")
     for visibility in (ALL, own):
-        with django_assert_num_queries(10):
+        with django_assert_num_queries(9):
             assert len(read(visibility=visibility)) == count
 
 
-def test_queues_cost_two_queries_more_for_each_cluster(
+def test_queues_cost_a_query_more(
     cluster: Cluster, django_assert_num_queries: DjangoAssertNumQueries
 ) -> None:
     queues(cluster)
     see_quota(cluster, "vision", 8)
-    with django_assert_num_queries(11):
+    with django_assert_num_queries(10):
         assert len(read()) == 3
 
 

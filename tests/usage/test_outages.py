@@ -122,7 +122,7 @@ def test_what_is_withheld_is_in_no_average(
     collect(scenario, lab, BEFORE)
     collect(scenario, lab, fault=fault)
     window = Window(BEFORE.start, HOUR.end)
-    assert collected_hours([window], filters=Filters(), visibility=EVERYBODY) == [{"lab": 1}]
+    assert collected_hours(window, filters=Filters(), visibility=EVERYBODY) == ({"lab": 1}, {})
     found = freshness(window, filters=Filters(), visibility=EVERYBODY)
     assert (found.failed, found.partial) == ((HOUR.start,), ())
     assert found.last_hour_end == BEFORE.end

@@ -133,12 +133,12 @@ def test_only_hours_with_facts_are_counted(portal: Portal) -> None:
     east = portal.clusters[1]
     factories.note_collection(east, window.start, state="failed")
     factories.note_collection(east, window.start + HOUR, state="partial")
-    both = [window, Window(window.start, window.start + HOUR)]
-    assert selectors.collected_hours(both, filters=Filters(), visibility=EVERYTHING) == [
-        {"east": 71, "west": 72},
-        {"west": 1},
-    ]
+    first = Window(window.start, window.start + HOUR)
+    assert selectors.collected_hours(
+        window, filters=Filters(), visibility=EVERYTHING, beside=first
+    ) == ({"east": 71, "west": 72}, {"west": 1})
     of_east = Filters(cluster=("east",))
-    assert selectors.collected_hours([window], filters=of_east, visibility=EVERYTHING) == [
-        {"east": 71}
-    ]
+    assert selectors.collected_hours(window, filters=of_east, visibility=EVERYTHING) == (
+        {"east": 71},
+        {},
+    )

@@ -61,7 +61,7 @@ from apps.clusters.services.watch.follow import (
     snapshot_cluster,
     watch_cluster,
 )
-from apps.clusters.services.watch.object_rows import observed_objects
+from apps.clusters.services.watch.object_rows import observed_in, observed_objects
 from apps.clusters.services.watch.shares import ClusterShare
 from apps.clusters.services.watch.streams import GAP_SECONDS, SILENT_SECONDS
 from apps.clusters.services.watch.watchers import Watchers

@@ -33,6 +33,7 @@ from apps.clusters.models import (
     TierRule,
     holds_at,
 )
+from apps.clusters.selectors import tier_catalog
 
 # Built-in tiers come after all that a catalog can number.
 _BUILTIN_POSITION = 2_000_000_000
@@ -330,7 +331,7 @@ class TierHistory:
     @classmethod
     def load(cls) -> "TierHistory":
         """Read the catalog's rules. One query."""
-        rows = TierRule.objects.select_related("tier").order_by("valid_from", "position", "pk")
+        rows = sorted(tier_catalog().rules, key=lambda one: (one.valid_from, one.position, one.pk))
         return cls(
             tuple(
                 (

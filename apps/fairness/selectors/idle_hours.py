@@ -20,9 +20,9 @@ from apps.accounts.permissions import Visibility
 from apps.accounts.selectors import team_names
 from apps.clusters.domain.tiers import UNASSIGNED
 from apps.clusters.domain.window import Window
-from apps.fairness.models import FairnessDay, TeamFairnessHour
+from apps.fairness.models import TeamFairnessHour
 from apps.fairness.selectors.rows import FairnessFilters
-from apps.fairness.selectors.window_sums import tier_names
+from apps.fairness.selectors.window_sums import fairness_days, tier_names
 from apps.usage.domain.amounts import NANO, hours
 from apps.usage.domain.explained import Explained, FigureUnit, RowColumn
 
@@ -78,9 +78,7 @@ def idle_entitlement(
     nothing. Five queries.
     """
     names, teams = tier_names(tuple(tiers)) if tiers else {}, team_names()
-    is_whole = not FairnessDay.objects.filter(
-        pruned=True, end__gt=window.start, start__lt=window.end
-    ).exists()
+    is_whole = not any(day.pruned for day in fairness_days(window))
     rows = TeamFairnessHour.objects.filter(
         tier__in=names, hour__gte=window.start, hour__lt=window.end
     ).order_by()

@@ -12,8 +12,7 @@ from zoneinfo import ZoneInfo
 from django.db.models import Count, Q, QuerySet, Sum
 
 from apps.clusters.domain.window import Window, hour_floor
-from apps.clusters.models import Tier
-from apps.clusters.selectors import report
+from apps.clusters.selectors import report, tier_catalog
 from apps.fairness.domain.hour_state import HourState
 from apps.fairness.domain.team_table import (
     TABLE_COLUMNS,
@@ -53,13 +52,7 @@ _Span = tuple[datetime, datetime]
 
 def tier_names(names: Collection[str] = ()) -> dict[int, str]:
     """Return id → name of the tiers of these names, of all where none is given. One query."""
-    return {pk: name for pk, name in _tiers() if not names or name in names}
-
-
-@read_once
-def _tiers() -> Sequence[tuple[int, str]]:
-    """Return (id, name) of all tiers, in the order of the catalog. One query."""
-    return list(Tier.objects.order_by("position", "name", "pk").values_list("pk", "name"))
+    return {one.pk: one.name for one in tier_catalog().tiers if not names or one.name in names}
 
 
 @dataclass(slots=True)
@@ -131,11 +124,20 @@ class WindowCover:
 
 def cover_of(window: Window) -> WindowCover:
     """Return which days and what else make up a window. One query."""
-    rolled = FairnessDay.objects.filter(
-        rolled=True, start__gte=window.start, end__lte=window.end
-    ).order_by("day")
-    rows = list(rolled.values_list("day", "start", "end"))
+    rows = [
+        (one.day, one.start, one.end)
+        for one in fairness_days(window)
+        if one.rolled and one.start >= window.start and one.end <= window.end
+    ]
     return WindowCover(rows, rest_of(window, [(start, end) for _, start, end in rows]))
+
+
+@read_once
+def fairness_days(window: Window) -> Sequence[FairnessDay]:
+    """Return the days that reach into the window, in order. One query."""
+    days = FairnessDay.objects.filter(end__gt=window.start, start__lt=window.end)
+    # What teams held is long, and nobody asks for it here.
+    return list(days.only("day", "start", "end", "rolled", "pruned").order_by("day"))
 
 
 def plan_of(window: Window) -> WindowPlan:

@@ -10,7 +10,7 @@ from apps.accounts.domain.rows import row_from
 from apps.accounts.permissions import Visibility
 from apps.clusters.domain.observed.objects import ClusterQueueSnapshot, ObservedKind
 from apps.clusters.domain.window import from_seconds
-from apps.clusters.services import observed_objects
+from apps.clusters.services import observed_in
 from apps.quotas.domain.allocations import QueueUse, UnitSpan, kueue_use, volcano_use
 from apps.quotas.domain.keys import (
     Counting,
@@ -278,23 +278,22 @@ def _held_of_queue(one: ObservedKey, use: dict[int, QueueUse]) -> Sequence[UnitS
     return use[one.cluster_id].held.get((one.name, flavor, one.meaning.resource), ())
 
 
+_IN_QUEUES = (
+    ObservedKind.KUEUE_WORKLOAD,
+    ObservedKind.VOLCANO_POD_GROUP,
+    ObservedKind.CLUSTER_QUEUE,
+)
+
+
 def _queue_use(state: QuotaState, page: Sequence[ObservedKey]) -> dict[int, QueueUse]:
-    """Return what pods hold of the queues of each cluster on the page. Two queries for each."""
+    """Return what pods hold of the queues of each cluster on the page. Three queries."""
     clusters = {one.cluster_id for one in page if one.limit is not None}
     if not clusters:
         return {}
     # For all clusters of the page at once: one by one each would scan the open pods.
     lives = pod_lives(state.at, clusters)
     found = {}
-    for pk in clusters:
-        seen = observed_objects(
-            pk,
-            (
-                ObservedKind.KUEUE_WORKLOAD,
-                ObservedKind.VOLCANO_POD_GROUP,
-                ObservedKind.CLUSTER_QUEUE,
-            ),
-        )
+    for pk, seen in observed_in(clusters, _IN_QUEUES).items():
         queues = {one.name: one.body for one in seen if isinstance(one.body, ClusterQueueSnapshot)}
         use = kueue_use(seen, queues, state.there.local.get(pk, {}), lives[pk])
         of_volcano = volcano_use(seen, lives[pk])

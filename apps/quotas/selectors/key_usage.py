@@ -39,6 +39,7 @@ from apps.quotas.selectors.demand import (
 )
 from apps.quotas.selectors.observed_quotas import local_queues, named_by_tiers, settings_in
 from apps.quotas.selectors.rows import QuotaPoint, QuotaRow, saturation_ratio
+from gpuportal.read_once import read_once
 
 _MOST_BLOCKED = 500
 _SECOND = timedelta(seconds=1)
@@ -69,13 +70,19 @@ class Consumer:
     since: datetime
 
 
+@read_once
+def _cluster_named(name: str) -> int | None:
+    """Return the id of a cluster, whether or not it left the catalog. One query."""
+    return Cluster.objects.filter(name=name).values_list("pk", flat=True).first()
+
+
 def key_steps(ref: QuotaRef, hours: Sequence[QuotaPoint]) -> list[KeyStep]:
     """Return how a key was used within these hours of its history, change by change.
 
     Settings, pods and refusals tell when something changed; where they do not come to what was
     summed for the hour, its means stay. Six queries at most.
     """
-    cluster = Cluster.objects.filter(name=ref.cluster).first()
+    cluster = _cluster_named(ref.cluster)
     if cluster is None or not hours:
         return []
     starts = [point.period.astimezone(UTC).timestamp() for point in hours]
@@ -84,7 +91,7 @@ def key_steps(ref: QuotaRef, hours: Sequence[QuotaPoint]) -> list[KeyStep]:
         for start, one in zip(starts, hours, strict=True)
     ]
     span = Window(from_seconds(starts[0]), from_seconds(starts[-1] + _HOUR))
-    steps = usage_steps(means, _spans(cluster.pk, span, ref))
+    steps = usage_steps(means, _spans(cluster, span, ref))
     return [KeyStep(from_seconds(one.start), from_seconds(one.end), *one[2:]) for one in steps]
 
 
@@ -153,13 +160,13 @@ def consumers(at: datetime, row: QuotaRow, *, visibility: Visibility) -> list[Co
     Of a ClusterQueue those with a reservation, in namespaces of teams that the reader sees; none
     of a queue of Volcano. Six queries at most.
     """
-    cluster = Cluster.objects.filter(name=row.cluster).first()
+    cluster = _cluster_named(row.cluster)
     if cluster is None or not row.effective:
         return []
     if row.namespace:
-        found = _counted_by_quota(at, cluster.pk, row)
+        found = _counted_by_quota(at, cluster, row)
     elif row.source == QuotaSource.CLUSTER_QUEUE:
-        found = _counted_by_queue(at, cluster.pk, row, visibility)
+        found = _counted_by_queue(at, cluster, row, visibility)
     else:
         found = []
     return sorted(found, key=lambda one: (-one.units, one.namespace, one.kind, one.name))

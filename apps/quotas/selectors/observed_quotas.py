@@ -23,8 +23,9 @@ from apps.clusters.domain.observed.objects import (
 )
 from apps.clusters.domain.resources import is_gpu
 from apps.clusters.domain.window import Window, from_seconds
-from apps.clusters.models import Cluster, WatchCoverage, WatchIssue
-from apps.clusters.services import GAP_SECONDS, TierHistory, observed_objects
+from apps.clusters.models import WatchCoverage, WatchIssue
+from apps.clusters.selectors import active_clusters
+from apps.clusters.services import GAP_SECONDS, TierHistory, observed_in, observed_objects
 from apps.quotas.domain.keys import (
     Counting,
     KeyMeaning,
@@ -110,9 +111,20 @@ def observed_until(clusters: Collection[int]) -> ObservedUntil:
     Collections that were never watched are left out. Two queries.
     """
     spans = WatchCoverage.objects.filter(cluster_id__in=clusters).order_by()
-    ends = dict(spans.values_list("cluster_id").annotate(until=Max("end")))
-    found = {(pk, kind): end for pk, end in ends.items() for kind in _SUBJECTS.values()}
-    notes = WatchIssue.objects.filter(cluster_id__in=clusters, subject__in=_SUBJECTS).order_by("pk")
+    return _without_answers(dict(spans.values_list("cluster_id").annotate(until=Max("end"))))
+
+
+def _without_answers(watched: Mapping[int, datetime | None]) -> ObservedUntil:
+    """Return until when the collections of clusters that were watched so long answered. One
+    query."""
+    found = {
+        (pk, kind): end
+        for pk, end in watched.items()
+        for kind in _SUBJECTS.values()
+        if end is not None
+    }
+    notes = WatchIssue.objects.filter(cluster_id__in=list(watched), subject__in=_SUBJECTS)
+    notes = notes.order_by("pk")
     for pk, subject, since in notes.values_list("cluster_id", "subject", "since"):
         place = (pk, _SUBJECTS[subject])
         if place in found:
@@ -183,19 +195,16 @@ def present_quotas(
 
     A cluster without any observed quota object (it is not watched) gives those of its last summed
     hour. One that is no longer watched gives the later of what was seen last and the last summed
-    hour from its metrics. Three queries, one for each cluster, and two where one is not watched.
+    hour from its metrics. Three queries, and two more where one is not watched.
     """
     found = PresentQuotas()
-    rows = Cluster.objects.filter(active=True).order_by("name")
-    if clusters:
-        rows = rows.filter(name__in=clusters)
-    there = list(rows.values_list("pk", "name", "kubernetes"))
-    found.clusters = {pk: name for pk, name, _ in there}
-    watchable = {pk for pk, _, kubernetes in there if kubernetes}
+    there = [one for one in active_clusters() if not clusters or one.name in clusters]
+    found.clusters = {one.pk: one.name for one in there}
+    watchable = {one.pk for one in there if one.kubernetes}
     meaning = cache(lambda key, scopes: meaning_of(key, named=named, scopes=scopes))
-    observed = observed_until(list(found.clusters))
-    for pk, name in found.clusters.items():
-        seen = observed_objects(pk, _KINDS)
+    observed = _without_answers({one.pk: one.watched_until for one in there})
+    for pk, seen in observed_in(list(found.clusters), _KINDS).items():
+        name = found.clusters[pk]
         _take(found, pk, name, seen, meaning, named)
         _date(found.keys, pk, at, seen, observed)
     quotas = (one for one in found.keys if one.quota is not None)

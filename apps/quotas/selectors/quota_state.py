@@ -1,16 +1,16 @@
 """What is known of quotas at a moment, which the lists of them are made of."""
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from math import fsum
 
 from apps.accounts.permissions import Visibility
-from apps.clusters.domain.observed.objects import ObservedKind
+from apps.clusters.domain.observed.objects import ObservedKind, ObservedObject
 from apps.clusters.domain.tiers import TierRule
 from apps.clusters.domain.window import Window
 from apps.clusters.selectors import TeamSpan, team_spans
-from apps.clusters.services import TierHistory, observed_objects
+from apps.clusters.services import TierHistory, observed_in
 from apps.quotas.domain.keys import (
     Counting,
     QuotaSource,
@@ -167,14 +167,12 @@ def quota_state(
 
 
 def _queue_users(there: PresentQuotas) -> dict[int, dict[tuple[str, str], set[str]]]:
-    """Return which namespaces use which queues. One query for each cluster with Volcano."""
+    """Return which namespaces use which queues. One query where a cluster has Volcano."""
+    groups: Mapping[int, Sequence[ObservedObject]] = {}
+    if there.with_volcano:
+        groups = observed_in(there.with_volcano, [ObservedKind.VOLCANO_POD_GROUP])
     return {
-        pk: queue_users(
-            there.local.get(pk, {}),
-            observed_objects(pk, [ObservedKind.VOLCANO_POD_GROUP])
-            if pk in there.with_volcano
-            else (),
-        )
+        pk: queue_users(there.local.get(pk, {}), groups.get(pk, ()))
         for pk in there.with_queues | there.with_volcano
     }
 

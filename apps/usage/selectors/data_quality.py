@@ -8,20 +8,18 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
-from functools import reduce
-from operator import or_
 from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
 from django.conf import settings
-from django.db.models import Count, Max, Min, Q
+from django.db.models import Case, CharField, Count, DateTimeField, F, Max, Min, Q, Value, When
 
 from apps.accounts.permissions import Visibility
 from apps.clusters.domain.columns import for_reader
 from apps.clusters.domain.devices.exporter_profile import ExporterProfile, differences, with_earlier
 from apps.clusters.domain.window import HOUR_SECONDS, Window, hour_floor, last_closed_hour
-from apps.clusters.models import TierRule, WatchCoverage, holds_within
-from apps.clusters.selectors import active_clusters, report
+from apps.clusters.models import TierRule, WatchCoverage
+from apps.clusters.selectors import active_clusters, report, tier_catalog
 from apps.usage.domain.collection import CollectionState
 from apps.usage.domain.usage_query import (
     BEGINNING,
@@ -90,7 +88,7 @@ def gap_hours(
     `visibility` narrows nothing. One query where no tier is of claims alone, else four more for
     each window at most.
     """
-    rules = _rules(Window(min(one.start for one in windows), max(one.end for one in windows)))
+    rules = tier_catalog().rules
     return [_gap_hours(window, _of_claims_alone(rules, window)) for window in windows]
 
 
@@ -204,11 +202,6 @@ def _hours_before_the_watch(window: Window) -> dict[int, tuple[datetime | None, 
     return {cluster: (first.get(cluster), count) for cluster, count in rows.annotate(Count("pk"))}
 
 
-def of_claims_alone(window: Window) -> dict[int, str]:
-    """Return the tiers, by name, whose rules ask for device classes and for nothing else."""
-    return _of_claims_alone(_rules(window), window)
-
-
 def claims_before_the_watch(window: Window) -> Q | None:
     """Return the condition on hourly facts by tier or node in which only claims could tell.
 
@@ -225,11 +218,12 @@ def claims_before_the_watch(window: Window) -> Q | None:
     return before & (Q(capacity=0) | Q(tier__in=list(tiers)))
 
 
-@read_once
-def _rules(window: Window) -> list[TierRule]:
-    """Return what tiers were given out for within a window, in the catalog's order. One query."""
-    rules = TierRule.objects.filter(holds_within(window)).select_related("tier")
-    return list(rules.order_by("tier__position", "tier__name", "pk"))
+def of_claims_alone(window: Window) -> dict[int, str]:
+    """Return the tiers, by name, whose rules ask for device classes and for nothing else.
+
+    In the order of the catalog. One query.
+    """
+    return _of_claims_alone(tier_catalog().rules, window)
 
 
 def _of_claims_alone(rules: Sequence[TierRule], window: Window) -> dict[int, str]:
@@ -319,20 +313,27 @@ class Freshness:
 
 
 def freshness(
-    window: Window, *, filters: Filters, visibility: Visibility, now: datetime | None = None
+    window: Window,
+    *,
+    filters: Filters,
+    visibility: Visibility,
+    now: datetime | None = None,
+    beside: Window | None = None,
 ) -> Freshness:
     """Return how complete the facts of a window are, up to the newest closed hour.
 
     With `now`, hours count as missing up to the newest that should be collected by then, so that
     a portal whose scheduler stands still says so; without it, up to the newest that was ever
     asked for. Hours before a cluster's first one are not missing.
+    `beside` is the window that `collected_hours` is asked for with this one, which then needs no
+    query on a page.
     Everybody may see how complete the data is: `visibility` narrows nothing. Four queries at most.
     """
     wanted = filters.cluster
     found = [one for one in active_clusters() if not wanted or one.name in wanted]
     collect_from = {one.pk: one.collect_from for one in found}
-    known = _known(window, list(collect_from))
-    troubled = _troubled(window, list(collect_from))
+    known, every_trouble = _collected(window, beside)
+    troubled = {at: state for at, state in every_trouble.items() if at[0] in collect_from}
     zone = report().zone
     closed = None
     if now is not None:
@@ -341,7 +342,7 @@ def freshness(
     missing: set[datetime] = set()
     lacking: dict[int, list[datetime]] = {}
     for pk, since in collect_from.items():
-        of = known.get(pk, _CollectedSpan(since, closed, 0))
+        of = known.get(pk, _CollectedSpan("", since, closed))
         first = min((t for t in (of.first, since) if t is not None), default=None)
         last = max((t for t in (of.last, closed) if t is not None), default=None)
         if first is None or last is None:
@@ -351,12 +352,13 @@ def freshness(
         if of.in_window < len(due):
             lacking[pk] = due
     # The hours themselves are read only of clusters that lack some.
-    requested = _requested(window, list(lacking)) if lacking else set()
+    requested = _requested(window, tuple(sorted(lacking))) if lacking else set()
     missing.update(
         hour for pk, due in lacking.items() for hour in due if (pk, hour) not in requested
     )
-    firsts = [one.first_facts for one in known.values() if one.first_facts]
-    lasts = [one.last_facts for one in known.values() if one.last_facts]
+    own = [span for pk, span in known.items() if pk in collect_from]
+    firsts = [one.first_facts for one in own if one.first_facts]
+    lasts = [one.last_facts for one in own if one.last_facts]
     return Freshness(
         last_hour_end=max(lasts) + _HOUR if lasts else None,
         missing=tuple(sorted(missing)),
@@ -369,52 +371,72 @@ def freshness(
 class _CollectedSpan(NamedTuple):
     """The first and last hour ever asked for of a cluster, and of those with facts.
 
-    `in_window` is how many of those asked for lie in the window.
+    `in_window` is how many of those asked for lie in the window, `with_facts` and `beside` how many
+    of it and of another one have facts.
     """
 
+    cluster: str
     first: datetime | None
     last: datetime | None
-    in_window: int
+    in_window: int = 0
     first_facts: datetime | None = None
     last_facts: datetime | None = None
+    with_facts: int = 0
+    beside: int = 0
 
 
-def _known(window: Window, clusters: Sequence[int]) -> dict[int, _CollectedSpan]:
-    inside = Q(hour__gte=window.start, hour__lt=window.end)
-    rows = (
-        CollectionWindow.objects.filter(cluster_id__in=clusters)
-        .order_by()
-        .values("cluster_id")
-        .annotate(
-            first=Min("hour"),
-            last=Max("hour"),
-            in_window=Count("pk", filter=inside),
-            first_facts=Min("hour", filter=HAS_FACTS),
-            last_facts=Max("hour", filter=HAS_FACTS),
-        )
-    )
-    found = rows.values_list("cluster_id", *_CollectedSpan._fields)
-    return {pk: _CollectedSpan(*span) for pk, *span in found}
+_COMPLETE = CollectionState.COMPLETE.value
+_FAILED = CollectionState.FAILED.value
+_Spans = Mapping[int, _CollectedSpan]
+_Troubled = Mapping[tuple[int, datetime], str]
 
 
-def _troubled(window: Window, clusters: Sequence[int]) -> dict[tuple[int, datetime], str]:
-    """Return the state of every hour that is not complete: few, also in a long window."""
-    rows = (
-        CollectionWindow.objects.filter(
-            cluster_id__in=clusters, hour__gte=window.start, hour__lt=window.end
-        )
-        .exclude(state=CollectionState.COMPLETE.value)
-        .order_by("hour", "cluster_id")
-    )
-    columns = ("cluster_id", "hour", "state", "withheld")
-    return {
+@read_once
+def _collected(window: Window, beside: Window | None) -> tuple[_Spans, _Troubled]:
+    """Return the hours of each cluster, and the state of every hour that is not complete.
+
+    Those are few, also in a long window. One query.
+    """
+    inside = _hours_of(window)
+    spans = CollectionWindow.objects.order_by().values("cluster_id", "cluster__name").annotate(
+        trouble=Value("", output_field=CharField()),
+        first=Min("hour"),
+        last=Max("hour"),
+        in_window=Count("pk", filter=inside),
+        first_facts=Min("hour", filter=HAS_FACTS),
+        last_facts=Max("hour", filter=HAS_FACTS),
+        with_facts=Count("pk", filter=HAS_FACTS & inside),
+        beside=Count("pk", filter=HAS_FACTS & _hours_of(beside)) if beside else Value(0),
+    )  # fmt: skip
+    troubled = CollectionWindow.objects.filter(inside).exclude(state=_COMPLETE).order_by()
+    nothing = Value(None, output_field=DateTimeField())
+    each = troubled.annotate(
         # No figure of a contradictory hour is in any sum, as of one that failed.
-        (pk, hour): CollectionState.FAILED.value if withheld else state
-        for pk, hour, state, withheld in rows.values_list(*columns)
-    }
+        trouble=Case(When(withheld=True, then=Value(_FAILED)), default=F("state")),
+        first=F("hour"),
+        **dict.fromkeys(("last", "first_facts", "last_facts"), nothing),
+        **dict.fromkeys(("in_window", "with_facts", "beside"), Value(0)),
+    )
+    columns = ("trouble", "cluster_id", "cluster__name", *_CollectedSpan._fields[1:])
+    known: dict[int, _CollectedSpan] = {}
+    states: dict[tuple[int, datetime], str] = {}
+    for trouble, pk, *span in spans.values_list(*columns).union(
+        each.values_list(*columns), all=True
+    ):
+        of_row = _CollectedSpan(*span)
+        if not trouble:
+            known[pk] = of_row
+        elif of_row.first is not None:
+            states[pk, of_row.first] = trouble
+    return known, states
 
 
-def _requested(window: Window, clusters: Sequence[int]) -> set[tuple[int, datetime]]:
+def _hours_of(window: Window) -> Q:
+    return Q(hour__gte=window.start, hour__lt=window.end)
+
+
+@read_once
+def _requested(window: Window, clusters: tuple[int, ...]) -> set[tuple[int, datetime]]:
     rows = CollectionWindow.objects.filter(
         cluster_id__in=clusters, hour__gte=window.start, hour__lt=window.end
     )
@@ -439,23 +461,24 @@ def _in_state(
 
 
 def collected_hours(
-    windows: Sequence[Window], *, filters: Filters, visibility: Visibility
-) -> list[dict[str, int]]:
-    """Return of each window how many hours have facts, by cluster; none are left out.
+    window: Window,
+    *,
+    filters: Filters,
+    visibility: Visibility,
+    beside: Window | None = None,
+) -> tuple[dict[str, int], dict[str, int]]:
+    """Return of a window and of another how many hours have facts, by cluster; none are left out.
 
     What the amounts of a window are divided by to get averages. Of `filters` only `cluster`
     counts, and `visibility` narrows nothing. One query.
     """
-    within = [Q(hour__gte=one.start, hour__lt=one.end) for one in windows]
-    found = CollectionWindow.objects.filter(reduce(or_, within), HAS_FACTS)
-    if filters.cluster:
-        found = found.filter(cluster__name__in=filters.cluster)
-    counts = {f"hours_{n}": Count("pk", filter=one) for n, one in enumerate(within)}
-    rows = list(found.order_by().values_list("cluster__name").annotate(**counts))
-    return [
-        {cluster: hours[n] for cluster, *hours in sorted(rows) if hours[n]}
-        for n in range(len(windows))
-    ]
+    spans, _ = _collected(window, beside)
+    wanted = filters.cluster
+    found = sorted(one for one in spans.values() if not wanted or one.cluster in wanted)
+    return (
+        {one.cluster: one.with_facts for one in found if one.with_facts},
+        {one.cluster: one.beside for one in found if one.beside},
+    )
 
 
 def data_ready() -> bool:

@@ -37,6 +37,7 @@ from apps.usage.selectors.fact_tables import (
     sums_of,
     workloads_named,
 )
+from gpuportal.read_once import read_once
 
 _KIND = "pods"
 _COLUMNS = (
@@ -203,6 +204,7 @@ def narrowed(filters: Filters) -> Q:
     return where
 
 
+@read_once
 def _workloads(filters: Filters) -> list[int]:
     """Return the ids of the workloads that are named, few. One query.
 

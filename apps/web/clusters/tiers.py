@@ -37,14 +37,13 @@ from apps.web.query_session import (
     QuerySession,
     axis_of,
     effective_of,
-    freshness_of,
     of_page,
     quality_of,
     query_session,
     usage_of,
 )
 from apps.web.usage import glance
-from apps.web.usage.comparison import Comparison, change_of, compared
+from apps.web.usage.comparison import Comparison, change_of, compared, freshness_beside
 from apps.web.usage.team_tables import longest_pending
 
 _TAKES = tuple(key for key in EVERY if key != "tier")
@@ -64,7 +63,7 @@ _TABS = (
 def tier(request: PageRequest, name: str) -> HttpResponseBase:
     reading = query_session(request, takes=_TAKES)
     row = _tier(name, reading)
-    freshness = freshness_of(reading)
+    freshness = freshness_beside(reading)
     rows = usage_of(reading, by=[Grouping.TIER], narrowed=of_page(reading, tier=name))
     comparison = compared(reading, tier=name)
     shares = tier_shares(reading.window, name, visibility=reading.visibility)

@@ -177,7 +177,7 @@ def comparison_problem(window: Window, words: str, reading: QuerySession, filter
     of `freshness` where they do not.
     """
     sees = reading.visibility
-    (there,) = usage.collected_hours([window], filters=filters, visibility=sees)
+    there, _ = usage.collected_hours(window, filters=filters, visibility=sees)
     unpriced = {
         one.cluster: one.hours for one in not_priced(window, filters=filters, visibility=sees)
     }

@@ -8,11 +8,12 @@ from apps.clusters.domain.window import Window
 from apps.usage import selectors as usage
 from apps.usage.domain.amounts import NANO, Amounts
 from apps.usage.domain.usage_query import Filters, Grouping, TimeStep, UsageRow
+from apps.usage.selectors import Freshness
 from apps.web.components import tables, window_picker
 from apps.web.components.figure_row import Change, Verdict
 from apps.web.components.formats import Format, growth, points, shown
 from apps.web.components.page_query import HOUR
-from apps.web.query_session import QuerySession, of_page, usage_of
+from apps.web.query_session import QuerySession, freshness_of, of_page, usage_of
 
 _SAME = 0.005  # as fractions: half a percent, or half a point, is no change to speak of
 NO_CHANGE = "no change"
@@ -212,6 +213,12 @@ class Comparison:
         ]
 
 
+def freshness_beside(reading: QuerySession) -> Freshness:
+    """Return the freshness of a page that compares, read with the hours that `compared` needs."""
+    window = window_picker.before(reading.choice) if reading.compares else None
+    return freshness_of(reading, beside=window)
+
+
 def compared(
     reading: QuerySession, *, tier: str = "", team: str = "", narrowed: Filters | None = None
 ) -> Comparison:
@@ -223,8 +230,8 @@ def compared(
     narrowed = narrowed or of_page(reading, tier=tier, team=team)
     rows = _rows(reading, narrowed, reading.window)
     if not reading.compares:
-        (hours,) = usage.collected_hours(
-            [reading.window], filters=narrowed, visibility=reading.visibility
+        hours, _ = usage.collected_hours(
+            reading.window, filters=narrowed, visibility=reading.visibility
         )
         (gaps,) = usage.gap_hours([reading.window], visibility=reading.visibility)
         return Comparison(rows, hours, gaps=gaps)
@@ -235,7 +242,7 @@ def compared(
     both = [reading.window, window]
     gaps, gaps_before = usage.gap_hours(both, visibility=reading.visibility)
     hours, hours_before = usage.collected_hours(
-        both, filters=narrowed, visibility=reading.visibility
+        reading.window, filters=narrowed, visibility=reading.visibility, beside=window
     )
     there = max(hours_before.values(), default=0)
     every = round((window.end - window.start) / HOUR)

@@ -130,8 +130,8 @@ def _average_gpus(rows: Sequence[UsageRow], reading: QuerySession) -> list[float
 
     Hours without data are left out, as on all pages: they are unknown, not zero. None without any.
     """
-    (collected,) = usage.collected_hours(
-        [reading.window], filters=reading.filters, visibility=reading.visibility
+    collected, _ = usage.collected_hours(
+        reading.window, filters=reading.filters, visibility=reading.visibility
     )
     (gaps,) = usage.gap_hours([reading.window], visibility=reading.visibility)
     if not collected:

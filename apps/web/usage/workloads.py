@@ -54,13 +54,12 @@ from apps.web.query_session import (
     QuerySession,
     axis_of,
     every_row,
-    freshness_of,
     on_cluster,
     quality_of,
     query_session,
     usage_of,
 )
-from apps.web.usage.comparison import compared
+from apps.web.usage.comparison import compared, freshness_beside
 from apps.web.usage.glance import TierContext, holding, rows_by
 from apps.web.usage.pods import phases
 from apps.web.usage.verdicts import ACTION_SENTENCES, has_hours
@@ -131,7 +130,7 @@ def workload(
 def _overview(
     request: PageRequest, scope: WorkloadScope, reading: QuerySession, pods: RowPage[PodRow]
 ) -> dict[str, Any]:
-    freshness = freshness_of(reading)
+    freshness = freshness_beside(reading)
     axis = axis_of(reading, freshness)
     rows = usage_of(reading, by=[Grouping.TIER], narrowed=scope.own)
     hourly = _hourly(scope, reading)

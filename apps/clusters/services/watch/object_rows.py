@@ -40,11 +40,21 @@ def observed_objects(
 
     `gone_since` also returns those that went (or were set anew) at that time or later.
     """
+    return observed_in([cluster_id], kinds, gone_since=gone_since)[cluster_id]
+
+
+def observed_in(
+    clusters: Collection[int],
+    kinds: Collection[ObservedKind],
+    *,
+    gone_since: datetime | None = None,
+) -> dict[int, list[ObservedObject]]:
+    """Return the same of each of these clusters. One query."""
     there = Q(gone_at__isnull=True)
     if gone_since is not None:
         there |= Q(gone_at__gte=gone_since)
     rows = ObservedObjectRow.objects.filter(
-        there, cluster_id=cluster_id, kind__in=[kind.value for kind in kinds]
+        there, cluster_id__in=clusters, kind__in=[kind.value for kind in kinds]
     ).order_by("kind", "uid", "first_at")
     values = rows.annotate(
         # As text, which msgspec decodes into structs without dictionaries in between.
@@ -52,13 +62,13 @@ def observed_objects(
         first_seconds=UnixSeconds("first_at"),
         changed_seconds=UnixSeconds("changed_at"),
         gone_seconds=UnixSeconds("gone_at"),
-    ).values_list(*_COLUMNS)
-    return [
-        ObservedObject(
-            of := ObservedKind(kind), uid, namespace, name, _DECODERS[of].decode(text), *at
-        )
-        for kind, uid, namespace, name, text, *at in values.iterator()
-    ]
+    ).values_list("cluster_id", *_COLUMNS)
+    found: dict[int, list[ObservedObject]] = {pk: [] for pk in clusters}
+    for pk, kind, uid, namespace, name, text, *at in values.iterator():
+        of = ObservedKind(kind)
+        body = _DECODERS[of].decode(text)
+        found[pk].append(ObservedObject(of, uid, namespace, name, body, *at))
+    return found
 
 
 def write_objects(cluster_id: int, changed: Sequence[ObservedObject]) -> None:
