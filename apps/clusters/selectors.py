@@ -9,8 +9,9 @@ from typing import Annotated, Any, NamedTuple
 from urllib.parse import quote
 from zoneinfo import ZoneInfo
 
-from django.db.models import Max, QuerySet
+from django.db.models import Max, QuerySet, Subquery
 
+from apps.accounts.models import Team
 from apps.accounts.permissions import Visibility
 from apps.accounts.selectors import all_teams, leads_by_team, team_names
 from apps.clusters.domain.columns import Column, for_reader
@@ -310,16 +311,25 @@ def team_spans(window: Window, namespaces: Iterable[str]) -> dict[str, tuple[Tea
 
 @read_once
 def _claims() -> Sequence[NamespaceClaim]:
-    """Return every claim there ever was, the first to count first. They are few. One query."""
-    return list(NamespaceClaim.objects.select_related("team").order_by("position", "pk"))
+    """Return every claim there ever was, the first to count first. They are few. One query.
+
+    Each tells the id of the team `unassigned`, as `nobody`.
+    """
+    nobody = Team.objects.filter(name=UNASSIGNED).values("pk")[:1]
+    claims = NamespaceClaim.objects.select_related("team").annotate(nobody=Subquery(nobody))
+    return list(claims.order_by("position", "pk"))
 
 
 def _with_unassigned(spans: Mapping[str, Sequence[TeamSpan]]) -> dict[str, tuple[TeamSpan, ...]]:
     """Return the spans, unclaimed ones given to the team `unassigned`."""
     if not any(span.team_id == _NOBODY for found in spans.values() for span in found):
         return {namespace: tuple(found) for namespace, found in spans.items()}
-    known = {name: pk for pk, name in team_names().items()}
-    nobody = known.get(UNASSIGNED, _NOBODY)
+    claims = _claims()
+    if claims:
+        nobody = claims[0].nobody or _NOBODY  # type: ignore[attr-defined] # annotated
+    else:
+        known = {name: pk for pk, name in team_names().items()}
+        nobody = known.get(UNASSIGNED, _NOBODY)
     return {
         namespace: tuple(
             span if span.team_id != _NOBODY else replace(span, team_id=nobody) for span in found

@@ -46,6 +46,7 @@ from apps.usage.selectors import (
     source_of,
     with_days,
 )
+from gpuportal.read_once import read_once
 
 _PART = 10**9
 """What two parts of a sum are told apart by: neither comes near 2^63 then."""
@@ -374,15 +375,12 @@ class CostReader:
         """
         zone = self.periods.zone
         first, last = (at.astimezone(zone).date() for at in (window.start, window.end))
-        rows = Adjustment.objects.filter(
-            condition(_OF_HOLDERS, self._teams_pay(), _EVERYTHING),
-            cluster_id__in=self.clusters,
-            booked_on__gte=first,
-            booked_on__lte=last,
-        )
-        columns = tuple(one.column for one in self.asked.group_by)
         beside = ("booked_on", "cause", "currency", "gpu_hours", "cost", "team_id", "workload_id")
-        for row in rows.order_by().values_list(*beside, *columns):
+        columns = tuple(one.column for one in self.asked.group_by)
+        rows = _adjustments(
+            (*beside, *columns), first, last, self._teams_pay(), tuple(self.clusters)
+        )
+        for row in rows:
             day, cause, currency, gpu_hours, cost, team, workload = row[: len(beside)]
             starts = day_start(day, zone)
             if not window.start <= starts < window.end or not self._sees(team, workload):
@@ -479,6 +477,20 @@ class CostReader:
         return {
             ids: tuple(table[pk] for table, pk in zip(tables, ids, strict=True)) for ids in found
         }
+
+
+@read_once
+def _adjustments(
+    columns: tuple[str, ...], first: date, last: date, of: Filters, clusters: tuple[int, ...]
+) -> Sequence[tuple[Any, ...]]:
+    """Return what closed months were corrected by, as booked on these days. One query."""
+    rows = Adjustment.objects.filter(
+        condition(_OF_HOLDERS, of, _EVERYTHING),
+        cluster_id__in=clusters,
+        booked_on__gte=first,
+        booked_on__lte=last,
+    )
+    return list(rows.order_by().values_list(*columns))
 
 
 @dataclass(frozen=True, slots=True)

@@ -247,6 +247,7 @@ class Freshness:
         return self.as_of if since is None or self.as_of is None else min(since, self.as_of)
 
 
+@read_once
 def freshness(at: datetime) -> dict[int, Freshness]:
     """Return the freshness of pending data at `at`, by id of active clusters in order of name. One
     query.

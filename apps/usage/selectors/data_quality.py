@@ -12,7 +12,19 @@ from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
 from django.conf import settings
-from django.db.models import Case, CharField, Count, DateTimeField, F, Max, Min, Q, Value, When
+from django.db.models import (
+    Case,
+    CharField,
+    Count,
+    DateTimeField,
+    Exists,
+    F,
+    Max,
+    Min,
+    Q,
+    Value,
+    When,
+)
 
 from apps.accounts.permissions import Visibility
 from apps.clusters.domain.columns import for_reader
@@ -302,7 +314,8 @@ class Freshness:
 
     `last_hour_end` is the end of the newest collected hour (None: nothing yet), `first_hour` the
     start of the oldest; the three lists hold starts of hours in the window, oldest first. With
-    several clusters an hour is listed when one of them lacks it.
+    several clusters an hour is listed when one of them lacks it. `ready`: any hour, of any cluster,
+    has facts to show.
     """
 
     last_hour_end: datetime | None
@@ -310,6 +323,7 @@ class Freshness:
     failed: tuple[datetime, ...]
     partial: tuple[datetime, ...]
     first_hour: datetime | None = None
+    ready: bool = False
 
 
 def freshness(
@@ -365,6 +379,7 @@ def freshness(
         failed=_in_state(troubled, CollectionState.FAILED),
         partial=_in_state(troubled, CollectionState.PARTIAL),
         first_hour=min(firsts, default=None),
+        ready=any(one.ready for one in known.values()),
     )
 
 
@@ -383,6 +398,7 @@ class _CollectedSpan(NamedTuple):
     last_facts: datetime | None = None
     with_facts: int = 0
     beside: int = 0
+    ready: bool = False
 
 
 _COMPLETE = CollectionState.COMPLETE.value
@@ -407,6 +423,7 @@ def _collected(window: Window, beside: Window | None) -> tuple[_Spans, _Troubled
         last_facts=Max("hour", filter=HAS_FACTS),
         with_facts=Count("pk", filter=HAS_FACTS & inside),
         beside=Count("pk", filter=HAS_FACTS & _hours_of(beside)) if beside else Value(0),
+        ready=Exists(TierHour.objects.all()),
     )  # fmt: skip
     troubled = CollectionWindow.objects.filter(inside).exclude(state=_COMPLETE).order_by()
     nothing = Value(None, output_field=DateTimeField())
@@ -416,6 +433,7 @@ def _collected(window: Window, beside: Window | None) -> tuple[_Spans, _Troubled
         first=F("hour"),
         **dict.fromkeys(("last", "first_facts", "last_facts"), nothing),
         **dict.fromkeys(("in_window", "with_facts", "beside"), Value(0)),
+        ready=Value(False),  # noqa: FBT003 - as Django has it
     )
     columns = ("trouble", "cluster_id", "cluster__name", *_CollectedSpan._fields[1:])
     known: dict[int, _CollectedSpan] = {}

@@ -16,6 +16,7 @@ from apps.usage import selectors as usage
 from apps.web.components.formats import duration
 from apps.web.pages import page, respond
 from apps.web.query_session import PageRequest, QuerySession, query_session
+from apps.web.usage.comparison import freshness_beside
 
 # `watch` notes at least that often up to when it saw everything.
 _WATCH_STALE = timedelta(minutes=5)
@@ -165,8 +166,11 @@ def first_run_page(request: PageRequest) -> HttpResponseBase:
 
 
 def in_place_of_charts(request: PageRequest, reading: QuerySession) -> HttpResponseBase | None:
-    """Return the checklist while no hour has facts, None from then on. One query more then."""
-    if usage.data_ready():
+    """Return the checklist while no hour has facts, None from then on.
+
+    The freshness is read as the pages read it that compare.
+    """
+    if freshness_beside(reading).ready or usage.data_ready():
         return None
     return _checklist(request, reading)
 
