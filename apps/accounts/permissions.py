@@ -1,6 +1,8 @@
 """Who may see and do what: each rule once. `check_x` raises with the reason."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from django.conf import settings
 from django.core.exceptions import PermissionDenied
@@ -35,22 +37,41 @@ class Visibility:
 EVERYTHING = Visibility(everything=True, operations=True)
 
 
+class OwnPlace(NamedTuple):
+    """A place of a person on a team, by the catalog or by a group."""
+
+    team_id: int
+    team: str
+    active: bool
+    lead: bool
+
+
 @read_once
+def places_of(username: str) -> Sequence[OwnPlace]:
+    """Return the places of a person on teams, by the names of these. One query."""
+    rows = Membership.objects.filter(username=username).order_by("team__name", "pk")
+    columns = ("team_id", "team__name", "team__active", "lead")
+    return [OwnPlace(*row) for row in rows.values_list(*columns)]
+
+
 def visibility_of(user: User) -> Visibility:
     """Return what `user` may see in detail. One query for a person on teams, else none."""
     if can_administer(user):
         return EVERYTHING
     if user.role == Role.FINANCE or settings.VISIBILITY == "open":
         return Visibility(everything=True)
-    teams = Membership.objects.filter(username=user.username).values_list("team_id", flat=True)
-    return Visibility(everything=False, team_ids=frozenset(teams.order_by("team_id")))
+    teams = frozenset(one.team_id for one in places_of(user.username))
+    return Visibility(everything=False, team_ids=teams)
 
 
-@read_once
 def teams_led_by(user: User) -> frozenset[int]:
     """Return the ids of the teams that `user` leads, by the catalog or by groups. One query."""
-    led = Membership.objects.filter(username=user.username, lead=True, team__active=True)
-    return frozenset(led.order_by("team_id").values_list("team_id", flat=True))
+    return frozenset(one.team_id for one in led_by(user))
+
+
+def led_by(user: User) -> Sequence[OwnPlace]:
+    """Return the places on which `user` leads a team that is there. One query."""
+    return [one for one in places_of(user.username) if one.lead and one.active]
 
 
 # ---------------------------------------------------------------- the portal

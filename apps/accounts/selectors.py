@@ -15,7 +15,7 @@ from django.db.models import Count, Exists, OuterRef, Q, QuerySet
 from apps.accounts.domain.identity import Role, TokenScope, is_reserved, unpacked_scopes
 from apps.accounts.domain.rows import row_from
 from apps.accounts.models import ApiToken, Membership, SavedView, Team, User
-from apps.accounts.permissions import can_administer
+from apps.accounts.permissions import can_administer, places_of
 from gpuportal.read_once import read_once
 
 # Written out: every request to the API begins with it, and the mapper takes as long to write it
@@ -210,9 +210,9 @@ class OwnTeams:
 
 def own_teams(user: User) -> OwnTeams:
     """Return the teams of `user`, whatever else their role lets them see. One query."""
-    rows = Membership.objects.filter(username=user.username, team__active=True)
-    found = list(rows.order_by("team__name").values_list("team__name", "lead"))
-    return OwnTeams(tuple(dict.fromkeys(name for name, _ in found)), any(lead for _, lead in found))
+    places = [one for one in places_of(user.username) if one.active]
+    names = tuple(dict.fromkeys(one.team for one in places))
+    return OwnTeams(names, any(one.lead for one in places))
 
 
 def open_teams() -> list[str]:

@@ -309,7 +309,7 @@ def test_what_makes_no_sense_is_told_and_gives_no_file(
 def test_the_page_takes_few_queries(
     by: str, finance: Client, django_assert_max_num_queries: DjangoAssertNumQueries
 ) -> None:
-    with django_assert_max_num_queries(46):
+    with django_assert_max_num_queries(27):
         text_of(finance, f"/costs/?{DAYS}&by={by}&policy=use")
 
 

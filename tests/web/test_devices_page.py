@@ -311,7 +311,7 @@ def test_a_team_needs_few_queries(
     django_assert_max_num_queries: DjangoAssertNumQueries,
 ) -> None:
     client = signed_in(portal.ada)
-    with django_assert_max_num_queries(45):
+    with django_assert_max_num_queries(20):
         text_of(client, LIST)
 
 

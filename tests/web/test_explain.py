@@ -262,7 +262,7 @@ def test_an_explanation_needs_few_queries(
     admin: Client,
     django_assert_max_num_queries: DjangoAssertNumQueries,
 ) -> None:
-    with django_assert_max_num_queries(32):
+    with django_assert_max_num_queries(17):
         text_of(admin, f"/explain/?figure={figure}&{scope}&{HOURLY}")
 
 

@@ -60,7 +60,7 @@ KNOWN = {
     *("pending_gpu_hours", "pending_gpus", "quota_usage", "quota_used"),
     *("jain_index", "unmet_fair_share", "fair_share", "borrowed", "usage_factor"),
 }
-MOST_QUERIES = 60
+MOST_QUERIES = 32
 
 
 def address_of(figure: str) -> str:

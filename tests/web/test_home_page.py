@@ -127,7 +127,7 @@ def test_the_minutes_news_need_few_queries_however_many_are_pending(
     work = make_workload(portal.clusters[0], "vision", "more")
     for n in range(30):
         make_pod(work, f"more-{n}", created_at=datetime(2025, 10, 21, tzinfo=UTC))
-    with django_assert_max_num_queries(16):
+    with django_assert_max_num_queries(12):
         now_part(admin)
 
 
@@ -216,7 +216,7 @@ def test_finance_reads_the_month_and_what_its_close_lacks(
     assert "No day has a cost yet." in page
 
 
-@pytest.mark.parametrize(("name", "most"), [("cleo", 62), ("ada", 84), ("ben", 84), ("finn", 40)])
+@pytest.mark.parametrize(("name", "most"), [("cleo", 23), ("ada", 40), ("ben", 40), ("finn", 12)])
 def test_the_home_of_each_role_needs_few_queries(
     name: str,
     most: int,

@@ -236,7 +236,7 @@ def test_one_request_needs_few_queries(
 ) -> None:
     pk = quota.approved()
     cleo = of(quota, signed_in, "cleo")
-    with django_assert_max_num_queries(24):
+    with django_assert_max_num_queries(16):
         text_of(cleo, f"/quotas/requests/{pk}/")
 
 

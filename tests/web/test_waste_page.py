@@ -169,7 +169,7 @@ def test_a_portal_without_facts_has_the_page(signed_in: SignIn) -> None:
 def test_the_page_takes_few_queries(
     finance: Client, django_assert_max_num_queries: DjangoAssertNumQueries
 ) -> None:
-    with django_assert_max_num_queries(48):
+    with django_assert_max_num_queries(23):
         text_of(finance, f"/costs/waste/?{DAYS}")
 
 

@@ -7,6 +7,7 @@ from apps.pending.selectors.effective import counted_causes, effective_ratios
 from apps.pending.selectors.episodes import (
     TypicalQueueTime,
     episodes_of,
+    find_open,
     find_pending,
     queue_times_by_day,
     time_to_start,

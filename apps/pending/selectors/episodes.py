@@ -25,6 +25,7 @@ from apps.pending.selectors.rows import (
     EpisodeRow,
     PendingFilters,
     PendingGrouping,
+    PendingRow,
     StartTimes,
 )
 from apps.pending.selectors.scope import (
@@ -70,10 +71,26 @@ def find_pending(
     An item pending at `at` comes before ended ones; at most 50. Six queries, one or four where
     nothing is found.
     """
+    return _episodes(_called(namespace, name, cluster), at, visibility, open_first=True)
+
+
+def _called(namespace: str, name: str, cluster: str) -> Q:
     where = Q(workload__namespace__name=namespace) & (Q(name=name) | Q(workload__name=name))
-    if cluster:
-        where &= Q(cluster__name=cluster)
-    return _episodes(where, at, visibility, open_first=True)
+    return where & Q(cluster__name=cluster) if cluster else where
+
+
+def find_open(
+    namespace: str, name: str, *, at: datetime, visibility: Visibility, cluster: str = ""
+) -> list[PendingRow]:
+    """Return the rows of the same that have not ended. Five queries, one or four without any."""
+    scope = PendingScope(at, ALL_PENDING, visibility)
+    rows = _items().filter(_called(namespace, name, cluster), scope.condition(), until=None)
+    found = rows.order_by("-since", "pk").values_list(*COLUMNS, named=True)[:_MOST]
+    return [pending_row(row, at, scope) for row in found]
+
+
+def _items() -> QuerySet[Episode]:
+    return Episode.objects.exclude(kind=CLUSTER_QUEUE)
 
 
 def _episodes(
@@ -85,8 +102,7 @@ def _episodes(
     open_first: bool = False,
 ) -> list[EpisodeRow]:
     scope = PendingScope(at, ALL_PENDING, visibility, context)
-    items = Episode.objects.exclude(kind=CLUSTER_QUEUE)
-    rows = items.filter(where, scope.condition()).order_by("-since", "pk")
+    rows = _items().filter(where, scope.condition()).order_by("-since", "pk")
     if open_first:
         is_open = Q(until__isnull=True) | Q(until__gt=at)
         # A number, since databases order false and true differently.

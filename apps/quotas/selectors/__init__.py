@@ -21,6 +21,7 @@ from apps.quotas.selectors.commitments import (
 from apps.quotas.selectors.current_quotas import (
     QuotasNow,
     every_quota_row,
+    fullest_quota_rows,
     quota_row,
     quota_rows,
     quotas_now,

@@ -5,7 +5,7 @@ from itertools import islice, zip_longest
 
 from apps.costs.selectors import UnusedCost
 from apps.pending.selectors import PendingPage, PendingRow, pending_now
-from apps.quotas.selectors import BurnRow, QuotaFilters, QuotaOrder, QuotaRow, quota_rows
+from apps.quotas.selectors import BurnRow, QuotaFilters, QuotaRow, fullest_quota_rows
 from apps.web.components import formats
 from apps.web.components.formats import gpus_text
 from apps.web.components.page_query import href
@@ -42,13 +42,9 @@ def actions_of(
 def _full_quotas(scope: TeamScope, asker: Asker) -> Iterator[Action]:
     own = scope.reading.filters
     filters = QuotaFilters(cluster=own.cluster, team=scope.teams, tier=own.tier, effective=True)
-    rows = quota_rows(
-        scope.reading.now,
-        filters=filters,
-        visibility=scope.reading.visibility,
-        page_size=50,
-        order=QuotaOrder.FULLEST,
-    ).rows
+    rows = fullest_quota_rows(
+        scope.reading.now, filters=filters, visibility=scope.reading.visibility, at_most=50
+    )
     blocking = [row for row in rows if row.suppressed or (row.saturation_ratio or 0) >= 1]
     for row in sorted(blocking, key=lambda row: -(row.suppressed or 0)):
         link = asker.ask_href(row, scope.reading.query)

@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo
 from django import forms
 from django.http import QueryDict
 
-from apps.accounts.permissions import can_administer, teams_led_by
+from apps.accounts.permissions import can_administer, led_by, teams_led_by
 from apps.accounts.selectors import leads_by_team, team_names
 from apps.quota_requests import services
 from apps.quota_requests.domain.quantities import quantity
@@ -272,12 +272,10 @@ class Asker:
 
     @classmethod
     def of(cls, user: "User") -> "Asker":
-        """Two queries at most."""
+        """One query at most."""
         if can_administer(user):
             return cls(every_team=True)
-        led = teams_led_by(user)
-        names = team_names() if led else {}
-        return cls(every_team=False, teams=frozenset(names[pk] for pk in led))
+        return cls(every_team=False, teams=frozenset(one.team for one in led_by(user)))
 
     @property
     def asks(self) -> bool:

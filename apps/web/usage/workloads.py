@@ -25,7 +25,7 @@ from apps.costs.selectors import (
     retained_workloads,
     workload_costs,
 )
-from apps.pending.selectors import EpisodeRow, find_pending
+from apps.pending.selectors import EpisodeRow, find_open, find_pending
 from apps.usage import selectors as usage
 from apps.usage.domain.usage_query import Filters, Grouping, PodRow, RowPage, TimeStep
 from apps.web.alerts.alert_list import retained_words
@@ -471,8 +471,15 @@ def _episodes(whole: Filters, reading: QuerySession) -> list[EpisodeRow]:
 
 def _why_of_workload(whole: Filters, reading: QuerySession) -> PendingExplanation | None:
     """Return the cause of its longest pending item."""
-    own = [one.row for one in _episodes(whole, reading) if one.row.until is None]
-    return why(own, reading)
+    (cluster,), (namespace,), (workload,) = whole.cluster, whole.namespace, whole.workload
+    found = find_open(
+        namespace,
+        workload.partition("/")[2],
+        at=reading.now,
+        visibility=reading.visibility,
+        cluster=cluster,
+    )
+    return why([row for row in found if row.workload == workload], reading)
 
 
 def _nothing(pods: RowPage[PodRow], reading: QuerySession) -> str:
