@@ -21,7 +21,7 @@ PAGES = {
     "/capacity/fairness/": 22,
     "/capacity/fairness/gold/": 19,
     "/workloads/": 20,
-    "/workloads/west/vision/Job/train/": 26,
+    "/workloads/west/vision/Job/train/": 27,
     "/pods/west/uid-train-0/": 14,
     "/admin/data-quality/": 18,
     "/explain/": 14,

@@ -19,18 +19,21 @@ from django.db.models import (
     DateTimeField,
     Exists,
     F,
-    Max,
     Min,
+    OuterRef,
     Q,
+    QuerySet,
+    Subquery,
     Value,
     When,
 )
+from django.db.models.functions import Coalesce
 
 from apps.accounts.permissions import Visibility
 from apps.clusters.domain.columns import for_reader
 from apps.clusters.domain.devices.exporter_profile import ExporterProfile, differences, with_earlier
 from apps.clusters.domain.window import HOUR_SECONDS, Window, hour_floor, last_closed_hour
-from apps.clusters.models import TierRule, WatchCoverage
+from apps.clusters.models import Cluster, TierRule, WatchCoverage
 from apps.clusters.selectors import active_clusters, report, tier_catalog
 from apps.usage.domain.collection import CollectionState
 from apps.usage.domain.usage_query import (
@@ -414,17 +417,19 @@ def _collected(window: Window, beside: Window | None) -> tuple[_Spans, _Troubled
     Those are few, also in a long window. One query.
     """
     inside = _hours_of(window)
-    spans = CollectionWindow.objects.order_by().values("cluster_id", "cluster__name").annotate(
+    hours = CollectionWindow.objects.filter(cluster=OuterRef("pk"))
+    # Ends of an index and ranges of it: of years of hours only those of the windows are read.
+    spans = Cluster.objects.annotate(
         trouble=Value("", output_field=CharField()),
-        first=Min("hour"),
-        last=Max("hour"),
-        in_window=Count("pk", filter=inside),
-        first_facts=Min("hour", filter=HAS_FACTS),
-        last_facts=Max("hour", filter=HAS_FACTS),
-        with_facts=Count("pk", filter=HAS_FACTS & inside),
-        beside=Count("pk", filter=HAS_FACTS & _hours_of(beside)) if beside else Value(0),
+        first=_end_of(hours, "hour"),
+        last=_end_of(hours, "-hour"),
+        in_window=_count_of(hours, inside),
+        first_facts=_end_of(hours.filter(HAS_FACTS), "hour"),
+        last_facts=_end_of(hours.filter(HAS_FACTS), "-hour"),
+        with_facts=_count_of(hours, HAS_FACTS & inside),
+        beside=_count_of(hours, HAS_FACTS & _hours_of(beside)) if beside else Value(0),
         ready=Exists(TierHour.objects.all()),
-    )  # fmt: skip
+    ).order_by()
     troubled = CollectionWindow.objects.filter(inside).exclude(state=_COMPLETE).order_by()
     nothing = Value(None, output_field=DateTimeField())
     each = troubled.annotate(
@@ -438,15 +443,25 @@ def _collected(window: Window, beside: Window | None) -> tuple[_Spans, _Troubled
     columns = ("trouble", "cluster_id", "cluster__name", *_CollectedSpan._fields[1:])
     known: dict[int, _CollectedSpan] = {}
     states: dict[tuple[int, datetime], str] = {}
-    for trouble, pk, *span in spans.values_list(*columns).union(
-        each.values_list(*columns), all=True
-    ):
+    of_clusters = spans.values_list("trouble", "pk", "name", *_CollectedSpan._fields[1:])
+    for trouble, pk, *span in of_clusters.union(each.values_list(*columns), all=True):
         of_row = _CollectedSpan(*span)
-        if not trouble:
-            known[pk] = of_row
-        elif of_row.first is not None:
+        if of_row.first is None:  # no hour was ever asked for
+            continue
+        if trouble:
             states[pk, of_row.first] = trouble
+        else:
+            known[pk] = of_row
     return known, states
+
+
+def _end_of(hours: QuerySet[CollectionWindow], order: str) -> Subquery:
+    return Subquery(hours.order_by(order).values("hour")[:1])
+
+
+def _count_of(hours: QuerySet[CollectionWindow], where: Q) -> Coalesce:
+    counts = hours.filter(where).order_by().values("cluster").annotate(count=Count("pk"))
+    return Coalesce(Subquery(counts.values("count")), 0)
 
 
 def _hours_of(window: Window) -> Q:
