@@ -146,7 +146,7 @@ def test_following_next_gives_every_row_once(troubled: Portal, read: Read, path:
 
 
 @pytest.mark.parametrize(
-    ("path", "queries"), [("tiers", 3), ("teams", 4), ("clusters", 2), ("collections", 3)]
+    ("path", "queries"), [("tiers", 2), ("teams", 4), ("clusters", 2), ("collections", 3)]
 )
 def test_lists_take_a_known_number_of_queries(
     troubled: Portal, path: str, queries: int, django_assert_num_queries: DjangoAssertNumQueries
