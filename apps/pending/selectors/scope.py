@@ -51,6 +51,7 @@ class NamespaceContext:
         self.spaces = {pk: ClusterNamespace(*values) for pk, *values in rows.values_list(*columns)}
         self.spans = team_spans(window, {space.name for space in self.spaces.values()})
         self._owned: dict[datetime, dict[int, OwnedNamespace]] = {}
+        self._fresh: dict[datetime, dict[int, Freshness]] = {}
 
     @classmethod
     def at(cls, at: datetime) -> "NamespaceContext":
@@ -84,6 +85,12 @@ class NamespaceContext:
             if space.active
         }
 
+    def freshness(self, at: datetime) -> dict[int, Freshness]:
+        """Return the freshness of pending data, as `freshness` does; one query for each moment."""
+        if at not in self._fresh:
+            self._fresh[at] = freshness(at)
+        return self._fresh[at]
+
 
 def _owned_spans(space: ClusterNamespace, span: TeamSpan) -> OwnedNamespace:
     return OwnedNamespace(space.cluster, space.name, span.team_id, span.team or UNASSIGNED)
@@ -116,8 +123,15 @@ class PendingScope:
         return self.context.owned(self.at)
 
     def freshness(self) -> Mapping[int, Freshness]:
-        """Return the freshness of pending data, by id of active clusters. One query."""
-        return freshness(self.at)
+        """Return the freshness of pending data, by id of active clusters. One query, or the
+        context's.
+        """
+        return self._fresh
+
+    @cached_property
+    def _fresh(self) -> Mapping[int, Freshness]:
+        # Without a context none is made: whose the namespaces are says nothing of it.
+        return self._given.freshness(self.at) if self._given else freshness(self.at)
 
     def team_of(self, namespace_id: int) -> str:
         owned = self.namespaces.get(namespace_id)

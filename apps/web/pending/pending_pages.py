@@ -17,7 +17,6 @@ from apps.pending.selectors import (
     PendingWorkloads,
     blocking_teams,
     episodes_of,
-    freshness,
     partial_gangs,
     pending_workloads,
     queue_times_by_day,
@@ -102,7 +101,7 @@ def pending_list(request: PageRequest) -> HttpResponseBase:
     tabs = tab_bar(request, TABS, name="Pending")
     context = NamespaceContext.over(reading.window, now=reading.now)
     looked = freshness_of(
-        refresh_rows(freshness(reading.now), visibility=reading.visibility), reading
+        refresh_rows(context.freshness(reading.now), visibility=reading.visibility), reading
     )
     of_tab = {"now": _now, "partial": _partial, "history": _history}[tabs.chosen]
     return respond(
@@ -298,7 +297,7 @@ def _nothing(reading: QuerySession, asked: PendingPageQuery, context: NamespaceC
     own = reading.filters
     narrowed = asked.narrows or own.tier or own.team or own.namespace or own.cluster
     looked = freshness_of(
-        refresh_rows(freshness(reading.now), visibility=reading.visibility), reading
+        refresh_rows(context.freshness(reading.now), visibility=reading.visibility), reading
     )
     if not looked.is_known:
         return "No pending work is known, but the data is incomplete: see above."
