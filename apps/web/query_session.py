@@ -330,17 +330,17 @@ def every_row(page_at: Callable[[str | None], RowPage[Row]]) -> Iterator[Row]:
         yield from page.rows
 
 
-def freshness_of(reading: QuerySession, *, beside: Window | None = None) -> Freshness:
+def freshness_of(reading: QuerySession, *, before: Window | None = None) -> Freshness:
     """Return how complete the facts of the reading's window and clusters are.
 
-    `beside` as `usage.freshness` has it.
+    `before` as `usage.freshness` has it.
     """
     return usage.freshness(
         reading.window,
         filters=reading.filters,
         visibility=reading.visibility,
         now=reading.now,
-        beside=beside,
+        before=before,
     )
 
 

@@ -135,7 +135,7 @@ def test_only_hours_with_facts_are_counted(portal: Portal) -> None:
     factories.note_collection(east, window.start + HOUR, state="partial")
     first = Window(window.start, window.start + HOUR)
     assert selectors.collected_hours(
-        window, filters=Filters(), visibility=EVERYTHING, beside=first
+        window, filters=Filters(), visibility=EVERYTHING, before=first
     ) == ({"east": 71, "west": 72}, {"west": 1})
     of_east = Filters(cluster=("east",))
     assert selectors.collected_hours(window, filters=of_east, visibility=EVERYTHING) == (

@@ -335,21 +335,21 @@ def freshness(
     filters: Filters,
     visibility: Visibility,
     now: datetime | None = None,
-    beside: Window | None = None,
+    before: Window | None = None,
 ) -> Freshness:
     """Return how complete the facts of a window are, up to the newest closed hour.
 
     With `now`, hours count as missing up to the newest that should be collected by then, so that
     a portal whose scheduler stands still says so; without it, up to the newest that was ever
     asked for. Hours before a cluster's first one are not missing.
-    `beside` is the window that `collected_hours` is asked for with this one, which then needs no
+    `before` is the window that `collected_hours` is asked for with this one, which then needs no
     query on a page.
     Everybody may see how complete the data is: `visibility` narrows nothing. Four queries at most.
     """
     wanted = filters.cluster
     found = [one for one in active_clusters() if not wanted or one.name in wanted]
     collect_from = {one.pk: one.collect_from for one in found}
-    known, every_trouble = _collected(window, beside)
+    known, every_trouble = _collected(window, before)
     troubled = {at: state for at, state in every_trouble.items() if at[0] in collect_from}
     zone = report().zone
     closed = None
@@ -389,7 +389,7 @@ def freshness(
 class _CollectedSpan(NamedTuple):
     """The first and last hour ever asked for of a cluster, and of those with facts.
 
-    `in_window` is how many of those asked for lie in the window, `with_facts` and `beside` how many
+    `in_window` is how many of those asked for lie in the window, `with_facts` and `before` how many
     of it and of another one have facts.
     """
 
@@ -400,7 +400,7 @@ class _CollectedSpan(NamedTuple):
     first_facts: datetime | None = None
     last_facts: datetime | None = None
     with_facts: int = 0
-    beside: int = 0
+    before: int = 0
     ready: bool = False
 
 
@@ -411,7 +411,7 @@ _Troubled = Mapping[tuple[int, datetime], str]
 
 
 @read_once
-def _collected(window: Window, beside: Window | None) -> tuple[_Spans, _Troubled]:
+def _collected(window: Window, before: Window | None) -> tuple[_Spans, _Troubled]:
     """Return the hours of each cluster, and the state of every hour that is not complete.
 
     Those are few, also in a long window. One query.
@@ -427,7 +427,7 @@ def _collected(window: Window, beside: Window | None) -> tuple[_Spans, _Troubled
         first_facts=_end_of(hours.filter(HAS_FACTS), "hour"),
         last_facts=_end_of(hours.filter(HAS_FACTS), "-hour"),
         with_facts=_count_of(hours, HAS_FACTS & inside),
-        beside=_count_of(hours, HAS_FACTS & _hours_of(beside)) if beside else Value(0),
+        before=_count_of(hours, HAS_FACTS & _hours_of(before)) if before else Value(0),
         ready=Exists(TierHour.objects.all()),
     ).order_by()
     troubled = CollectionWindow.objects.filter(inside).exclude(state=_COMPLETE).order_by()
@@ -437,7 +437,7 @@ def _collected(window: Window, beside: Window | None) -> tuple[_Spans, _Troubled
         trouble=Case(When(withheld=True, then=Value(_FAILED)), default=F("state")),
         first=F("hour"),
         **dict.fromkeys(("last", "first_facts", "last_facts"), nothing),
-        **dict.fromkeys(("in_window", "with_facts", "beside"), Value(0)),
+        **dict.fromkeys(("in_window", "with_facts", "before"), Value(0)),
         ready=Value(False),  # noqa: FBT003 - as Django has it
     )
     columns = ("trouble", "cluster_id", "cluster__name", *_CollectedSpan._fields[1:])
@@ -498,19 +498,19 @@ def collected_hours(
     *,
     filters: Filters,
     visibility: Visibility,
-    beside: Window | None = None,
+    before: Window | None = None,
 ) -> tuple[dict[str, int], dict[str, int]]:
     """Return of a window and of another how many hours have facts, by cluster; none are left out.
 
     What the amounts of a window are divided by to get averages. Of `filters` only `cluster`
     counts, and `visibility` narrows nothing. One query.
     """
-    spans, _ = _collected(window, beside)
+    spans, _ = _collected(window, before)
     wanted = filters.cluster
     found = sorted(one for one in spans.values() if not wanted or one.cluster in wanted)
     return (
         {one.cluster: one.with_facts for one in found if one.with_facts},
-        {one.cluster: one.beside for one in found if one.beside},
+        {one.cluster: one.before for one in found if one.before},
     )
 
 

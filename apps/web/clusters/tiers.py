@@ -43,7 +43,7 @@ from apps.web.query_session import (
     usage_of,
 )
 from apps.web.usage import glance
-from apps.web.usage.comparison import Comparison, change_of, compared, freshness_beside
+from apps.web.usage.comparison import Comparison, change_of, compared, freshness_compared
 from apps.web.usage.team_tables import longest_pending
 
 _TAKES = tuple(key for key in EVERY if key != "tier")
@@ -63,7 +63,7 @@ _TABS = (
 def tier(request: PageRequest, name: str) -> HttpResponseBase:
     reading = query_session(request, takes=_TAKES)
     row = _tier(name, reading)
-    freshness = freshness_beside(reading)
+    freshness = freshness_compared(reading)
     rows = usage_of(reading, by=[Grouping.TIER], narrowed=of_page(reading, tier=name))
     comparison = compared(reading, tier=name)
     shares = tier_shares(reading.window, name, visibility=reading.visibility)

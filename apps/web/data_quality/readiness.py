@@ -16,7 +16,7 @@ from apps.usage import selectors as usage
 from apps.web.components.formats import duration
 from apps.web.pages import page, respond
 from apps.web.query_session import PageRequest, QuerySession, query_session
-from apps.web.usage.comparison import freshness_beside
+from apps.web.usage.comparison import freshness_compared
 
 # `watch` notes at least that often up to when it saw everything.
 _WATCH_STALE = timedelta(minutes=5)
@@ -170,7 +170,7 @@ def in_place_of_charts(request: PageRequest, reading: QuerySession) -> HttpRespo
 
     The freshness is read as the pages read it that compare.
     """
-    if freshness_beside(reading).ready or usage.data_ready():
+    if freshness_compared(reading).ready or usage.data_ready():
         return None
     return _checklist(request, reading)
 

@@ -36,7 +36,7 @@ from apps.web.query_session import (
 )
 from apps.web.quota_requests.turns import turns_for
 from apps.web.usage import glance
-from apps.web.usage.comparison import Comparison, compared, freshness_beside
+from apps.web.usage.comparison import Comparison, compared, freshness_compared
 from apps.web.usage.glance import TierCard, TierContext, TierWaiting, rows_by, tier_cards
 from apps.web.usage.team_figures import PENDING_ID, utilization_change
 from apps.web.usage.unused_workloads import Action
@@ -130,7 +130,7 @@ class AdminScope:
 def admin_home(request: PageRequest, reading: QuerySession) -> HttpResponseBase:
     """Answer with the home of administrators."""
     scope = AdminScope(reading)
-    freshness = freshness_beside(reading)
+    freshness = freshness_compared(reading)
     summaries = _summaries(scope)
     tabs = tab_bar(request, _TABS, name="Pictures")
     return respond(

@@ -18,7 +18,7 @@ from apps.web.query_session import (
 )
 from apps.web.quota_requests.request_input import Asker
 from apps.web.usage import glance, team_figures
-from apps.web.usage.comparison import freshness_beside
+from apps.web.usage.comparison import freshness_compared
 from apps.web.usage.team_figures import TeamScope
 from apps.web.usage.team_tables import team_budgets
 from apps.web.usage.unused_workloads import unused_workloads
@@ -31,7 +31,7 @@ def team_home(request: PageRequest, reading: QuerySession, scope: TeamScope) -> 
     asker = Asker.of(request.user)
     budgets = team_budgets(scope)
     tabs = tabs_of(request, scope, budgets)
-    freshness = freshness_beside(scope.reading)
+    freshness = freshness_compared(scope.reading)
     bars = team_figures.tier_bars(scope)
     over_time = team_figures.gpus_over_time(scope, freshness)
     sums = scope.comparison.sums()

@@ -213,10 +213,10 @@ class Comparison:
         ]
 
 
-def freshness_beside(reading: QuerySession) -> Freshness:
+def freshness_compared(reading: QuerySession) -> Freshness:
     """Return the freshness of a page that compares, read with the hours that `compared` needs."""
     window = window_picker.before(reading.choice) if reading.compares else None
-    return freshness_of(reading, beside=window)
+    return freshness_of(reading, before=window)
 
 
 def compared(
@@ -242,7 +242,7 @@ def compared(
     both = [reading.window, window]
     gaps, gaps_before = usage.gap_hours(both, visibility=reading.visibility)
     hours, hours_before = usage.collected_hours(
-        reading.window, filters=narrowed, visibility=reading.visibility, beside=window
+        reading.window, filters=narrowed, visibility=reading.visibility, before=window
     )
     there = max(hours_before.values(), default=0)
     every = round((window.end - window.start) / HOUR)

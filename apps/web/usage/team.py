@@ -41,7 +41,7 @@ from apps.web.query_session import (
 )
 from apps.web.quota_requests.request_input import Asker
 from apps.web.quotas.budgets import EVEN
-from apps.web.usage.comparison import freshness_beside
+from apps.web.usage.comparison import freshness_compared
 from apps.web.usage.team_figures import (
     TeamScope,
     allocated_figure,
@@ -98,7 +98,7 @@ def team(request: PageRequest, name: str) -> HttpResponseBase:
     row = _team(name, reading)
     scope = TeamScope.of([name], reading, leads=False)
     inside = row.namespaces is not None
-    read = TeamPage(row, scope, team_budgets(scope), freshness_beside(reading), inside)
+    read = TeamPage(row, scope, team_budgets(scope), freshness_compared(reading), inside)
     tabs = tab_bar(
         request,
         [tab for tab in _TABS if inside or tab.key in _OPEN_TABS],

@@ -59,7 +59,7 @@ from apps.web.query_session import (
     query_session,
     usage_of,
 )
-from apps.web.usage.comparison import compared, freshness_beside
+from apps.web.usage.comparison import compared, freshness_compared
 from apps.web.usage.glance import TierContext, holding, rows_by
 from apps.web.usage.pods import phases
 from apps.web.usage.verdicts import ACTION_SENTENCES, has_hours
@@ -130,7 +130,7 @@ def workload(
 def _overview(
     request: PageRequest, scope: WorkloadScope, reading: QuerySession, pods: RowPage[PodRow]
 ) -> dict[str, Any]:
-    freshness = freshness_beside(reading)
+    freshness = freshness_compared(reading)
     axis = axis_of(reading, freshness)
     rows = usage_of(reading, by=[Grouping.TIER], narrowed=scope.own)
     hourly = _hourly(scope, reading)
