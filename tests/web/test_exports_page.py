@@ -85,7 +85,7 @@ def test_a_closed_month_says_by_whom_and_its_files_have_the_hashes_it_names(
     page = text_of(client, "/costs/exports/?tab=months")
     assert "by finn" in page
     assert "what was before the portal" in page
-    assert "allocated; unallocated cost kept with the platform; price book" in page
+    assert "Charge basis: allocated. Unallocated cost: kept with the platform. Price book" in page
     for format_ in ("csv", "xlsx", "parquet", "focus-csv", "focus-parquet"):
         # Whatever is asked for: it is charged as it was closed.
         response: Any = client.get(

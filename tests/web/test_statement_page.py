@@ -119,11 +119,11 @@ def test_every_table_comes_as_a_file(admin: Client) -> None:
 
 def test_it_says_when_it_was_made_of_when_and_how_much_is_known(admin: Client) -> None:
     page = words(text_of(admin, f"{VISION}?{WEEK}"))
-    assert "of 20 Oct 2025 00:00 to 27 Oct 2025 00:00, local to Europe/Berlin." in page
+    assert "for 20 Oct 2025 00:00 – 27 Oct 2025 00:00 (Europe/Berlin)." in page
     # The clocks went back in that week.
-    said = "Of the 169 hours of the week 0 are known, 4 estimated from series, 165 missing"
+    said = "Hours of the week: 169, 0 known, 4 estimated from series, 165 missing"
     assert said in page
-    assert "Missing hours are in no figure." in page
+    assert "Figures exclude missing hours." in page
     assert "Made " in page
 
 
@@ -140,7 +140,7 @@ def test_a_week_that_is_known_whole_says_so(portal: Portal, admin: Client) -> No
     assert "All 169 hours of the week are known." in page
     TierFairnessHour.objects.filter(hour__lt=start + 100 * HOUR).update(watched=False)
     page = words(text_of(admin, f"{VISION}?{WEEK}"))
-    assert "Of the 169 hours of the week 69 are known, 100 estimated from series" in page
+    assert "Hours of the week: 169, 69 known, 100 estimated from series" in page
     assert "missing" not in page
     make_team("audio")
     page = words(text_of(admin, f"/capacity/teams/audio/statement/?{WEEK}"))

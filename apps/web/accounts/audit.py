@@ -41,7 +41,6 @@ _ELSEWHERE = frozenset({"evidence", "preview", "ruling"})
 _DAYS = frozenset({"needed_by"})
 _TIMES = frozenset({"until", "expires", "expires_at", "reverts_at"})
 _NAMES: Mapping[str, str] = {
-    "reason": "why",
     "authors": "written by",
     "approvals": "approved by",
     "wanted": "amount",
@@ -146,7 +145,7 @@ def _change_words(one: ChangedField, row: AuditRow) -> str:
     if not one.before:
         return f"{one.name}: {one.after}"
     if row.after is None:
-        return f"{one.name}: {one.before} before"
+        return f"{one.name}: {one.before} (removed)"
     return f"{one.name}: {one.before} → {one.after or 'none'}"
 
 

@@ -410,9 +410,8 @@ def unattributed_table(
         zone=reading.choice.zone,
         empty="Every activity in this window is explained by a pod.",
         note=(
-            "Activity of devices that no pod explains: work outside Kubernetes, or an exporter "
-            "that does not name the pods. The share is of hours in which the capacity is known. "
-            "Before the watch, no series tells who held GPUs by a ResourceClaim."
+            "GPU activity without a pod: work outside Kubernetes, or an exporter that does not "
+            "name pods. Holders of ResourceClaims are known from the watch only."
         ),
     )
 

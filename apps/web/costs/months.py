@@ -139,7 +139,7 @@ def _month(period: PeriodState, asked: CostPageQuery) -> Month:
     if period.state is MonthState.CLOSED:
         basis = bases.get(period.basis, period.basis)
         policy = policies.get(period.policy, period.policy)
-        terms = f"{basis}; unallocated cost {policy}; price book {period.price_book}"
+        terms = f"Charge basis: {basis}. Unallocated cost: {policy}. Price book {period.price_book}"
     return Month(
         name=name,
         period=period,

@@ -454,7 +454,7 @@ _GANG_COLUMNS = (
     Column("namespace", "Namespace"),
     Column("team", "Team"),
     Column("tier", "Tier"),
-    Column("holding", "Hold", Format.COUNT, "pods"),
+    Column("holding", "Allocated", Format.COUNT, "pods"),
     Column("holding_gpu_equivalents", "Allocated", Format.NUMBER, "GPUs"),
     Column("waiting", "Pending", Format.COUNT, "pods"),
     Column("waiting_gpu_equivalents", "Missing", Format.NUMBER, "GPUs"),

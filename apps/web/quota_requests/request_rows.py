@@ -245,6 +245,7 @@ def request_table(
         id="requests",
         title="Requests",
         columns=declared_columns(RequestRow),
+        on_phone=("id", "state", "team", "key"),
         rows=[_line(row) for row in rows],
         zone=zone,
         empty=empty,

@@ -65,8 +65,7 @@ def pace_of(row: AnyBudget, zone: ZoneInfo) -> Pace:
 
 
 def _missing(row: AnyBudget, zone: ZoneInfo) -> str:
-    known = f"{math.floor(1000 * (row.coverage_ratio or 0.0)) / 10:g} %"
-    told = f"Use may be higher: {known} of the hours so far have data"
+    told = _lacking(row)
     if row.data_start is not None:
         return f"{told}, from {clock_text(row.data_start, zone)} on."
     if row.known_until is None:
@@ -74,6 +73,17 @@ def _missing(row: AnyBudget, zone: ZoneInfo) -> str:
     if row.as_of is not None and row.known_until < row.as_of:
         return f"{told}, all clusters until {clock_text(row.known_until, zone)}."
     return f"{told}."
+
+
+def _lacking(row: AnyBudget) -> str:
+    known = f"{math.floor(1000 * (row.coverage_ratio or 0.0)) / 10:g} %"
+    return f"Use may be higher: {known} of the hours so far have data"
+
+
+def _brief(row: AnyBudget, text: str) -> dict[str, str]:
+    """Return a forecast without what the column of known hours says beside it; files have all."""
+    brief = text.removesuffix(f" {_lacking(row)}.")
+    return {} if brief == text else {"outlook": brief}
 
 
 def _pace(row: AnyBudget, zone: ZoneInfo) -> Pace:
@@ -273,6 +283,7 @@ def _row(row: BudgetRow, reading: QuerySession) -> TableRow:
         },
         {"team": href("team", reading.query, name=row.team)},
         {"pace": pace.state},
+        short=_brief(row, pace.text),
         explains=figure_hrefs(EXPLAINS, reading.query, team=row.team, period=row.period),
     )
 
@@ -335,6 +346,7 @@ def _money_row(row: MoneyBudgetRow, reading: QuerySession) -> TableRow:
         },
         {"team": href("team", reading.query, name=row.team)},
         {"pace": pace.state},
+        short=_brief(row, pace.text),
         explains=figure_hrefs(
             _MONEY_EXPLAINS, reading.query, team=row.team, period=row.period, currency=row.unit
         ),
@@ -351,11 +363,12 @@ def budget_figures(rows: Sequence[AnyBudget], zone: ZoneInfo) -> FigureRow:
         if row.exhausted_at is not None and word not in ("used up", "not certain")
     ]
     known = [word for word in paces if word in _LASTING]
+    unsure = paces.count("not certain")
     return figure_row(
         KeyFigure("Budgets", str(len(rows)), basis="now"),
         KeyFigure("Over pace", str(over), tone=Tone.WARNING if over else Tone.NONE),
         KeyFigure("Used up", str(spent), tone=Tone.DANGER if spent else Tone.NONE),
-        KeyFigure("Within budget", str(len(known))),
+        KeyFigure("Within budget", str(len(known)), note=f"{unsure} not certain" if unsure else ""),
         *([KeyFigure("Next used up", day_text(min(ends)[0], zone), min(ends)[1])] if ends else ()),
         name="Budgets",
     )

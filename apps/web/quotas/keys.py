@@ -257,6 +257,7 @@ def sum_table(rows: Sequence[QuotaSum], reading: QuerySession) -> Table:
         id="sums",
         title="Teams",
         columns=_SUM_COLUMNS,
+        on_phone=("team", "resource", "saturation_ratio", "used", "hard"),
         rows=LaterRows(own, lambda row: _sum(row, reading)),
         zone=reading.choice.zone,
         empty="No ResourceQuota limits GPUs of these teams.",

@@ -186,6 +186,7 @@ def budget_table(budgets: Budgets, scope: TeamScope) -> Table:
         rows=[_budget(row, scope) for row in budgets],
         zone=scope.reading.choice.zone,
         empty="These teams have no budget.",
+        on_phone=("team", "unit", "used_ratio", "burn_rate"),
     )
 
 
