@@ -6,8 +6,10 @@ import sys
 import time
 from datetime import datetime, timedelta
 from itertools import combinations
+from unittest.mock import Mock
 
 import pytest
+from django.db import connection
 
 from apps.accounts.models import ProcessLease
 from apps.accounts.services import process_leases
@@ -131,3 +133,14 @@ def test_what_ended_long_ago_is_forgotten(clock: Clock) -> None:
     Process(clock, "b").look()
     present = ProcessLease.objects.filter(name__startswith="watcher:")
     assert [row.holder for row in present] == ["b"]
+
+
+@pytest.mark.skipif(connection.vendor != "postgresql", reason="SQLite has no clock of its own")
+def test_a_machine_whose_clock_runs_ahead_takes_no_lease_of_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ahead = Mock(wraps=datetime)
+    ahead.now.side_effect = lambda zone: datetime.now(zone) + timedelta(minutes=10)
+    assert ProcessLeases(holder="a").take("watch:one")
+    monkeypatch.setattr(process_leases, "datetime", ahead)
+    assert not ProcessLeases(holder="b").take("watch:one")

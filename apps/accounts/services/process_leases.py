@@ -3,6 +3,9 @@
 Another process takes over when the lease has run out, or at once where the holder is known to be
 dead. A process that stood still finds its lease lost before it writes anything more: `holds` asks
 no database, so it may be asked before each write.
+
+The end of a lease is a time of the database's clock: that of a machine which runs ahead would take
+leases that others still hold.
 """
 
 import os
@@ -12,6 +15,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+
+from django.db import connection
 
 from apps.accounts.models import ProcessLease
 from apps.accounts.services import leases
@@ -28,11 +33,21 @@ def this_process() -> str:
     return f"{socket.gethostname()}/{namespace}/{os.getpid()}"
 
 
+def database_now() -> datetime:
+    """Return the time by the database's clock. One query; none on SQLite, which has no other."""
+    if connection.vendor != "postgresql":
+        return datetime.now(UTC)
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT clock_timestamp()")
+        now: datetime = cursor.fetchone()[0]
+    return now
+
+
 @dataclass(slots=True)
 class ProcessLeases:
     """The leases of one process. One thread renews, takes and gives back; any thread may ask."""
 
-    clock: Callable[[], datetime] = lambda: datetime.now(UTC)
+    clock: Callable[[], datetime] = database_now
     seconds: float = LEASE_SECONDS
     holder: str = field(default_factory=this_process)
     token: str = field(default_factory=leases.new_token)
@@ -44,9 +59,9 @@ class ProcessLeases:
         return name in self._held and time.monotonic() < self._until
 
     def renew(self) -> frozenset[str]:
-        """Renew all leases and return the names of those that are still ours. Two queries."""
+        """Renew all leases and return the names of those that are still ours. Three queries."""
         begun, mine = time.monotonic(), ProcessLease.objects.filter(lease=self.token)
-        mine.update(lease_until=self._end())
+        mine.update(lease_until=self.clock() + self._length)
         self._held = frozenset(mine.values_list("name", flat=True))
         self._until = begun + self.seconds
         return self._held
@@ -60,7 +75,7 @@ class ProcessLeases:
         rows = ProcessLease.objects.filter(pk=row.pk)
         if row.holder and _is_dead(row.holder):
             rows.filter(lease=row.lease).update(lease_until=None)
-        values = {"lease": self.token, "holder": self.holder, "lease_until": self._end()}
+        values = {"lease": self.token, "holder": self.holder, "lease_until": now + self._length}
         if leases.take(rows, now, **values) is None:
             return False
         # The others were renewed before this one: all last as long as the first of them.
@@ -79,8 +94,9 @@ class ProcessLeases:
         ended = self.clock() - timedelta(hours=1)
         ProcessLease.objects.filter(name__startswith=prefix, lease_until__lt=ended).delete()
 
-    def _end(self) -> datetime:
-        return self.clock() + timedelta(seconds=self.seconds)
+    @property
+    def _length(self) -> timedelta:
+        return timedelta(seconds=self.seconds)
 
 
 def live_leases(prefix: str, now: datetime) -> int:
