@@ -291,6 +291,7 @@ def _table(
             "tier",
             "subject",
             *(c.key for c in _OF_STATES.get(state, ())),
+            "action",
         ),
     )
 
