@@ -55,7 +55,7 @@ def seen_channels(user: User) -> Q:
 def check_channel(user: User, *, team_id: int | None, owner_id: int | None) -> None:
     """A person's channel: that person; a team's: its leads; the platform's: administrators."""
     if not user.is_active:
-        raise NotAllowed("This account is switched off.")
+        raise NotAllowed("This account is disabled.")
     if can_administer(user) or (owner_id is not None and owner_id == user.pk):
         return
     if owner_id is None and team_id is not None and team_id in teams_led_by(user):

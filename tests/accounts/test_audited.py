@@ -55,7 +55,7 @@ def test_switching_an_account_is_told() -> None:
     admin, ada = make_user("cleo", Role.ADMIN), make_user("ada")
     services.switch_person(Manager(admin, "192.0.2.7", NOW), ada.pk, on=False)
     actor, origin, action, _, before, after = last()
-    assert (actor, origin, action) == ("cleo", "192.0.2.7", "switch_off_account")
+    assert (actor, origin, action) == ("cleo", "192.0.2.7", "disable_account")
     assert (before["active"], after["active"]) == (True, False)
 
 

@@ -43,7 +43,7 @@ def test_what_is_done_on_pages_is_there_with_who_and_from_where(
     key = ada.post("/tokens/create", {"name": "export", "days": "30"}, REMOTE_ADDR="192.0.2.7")
     admin.post(f"/admin/users/{portal.ben.pk}/disable", REMOTE_ADDR="2001:db8::7")
     page = admin.get("/admin/audit/").content.decode()
-    for shown in ("make token", "192.0.2.7", "account/ben", "switch off account", "2001:db8::7"):
+    for shown in ("make token", "192.0.2.7", "account/ben", "disable account", "2001:db8::7"):
         assert shown in page
     assert "active: yes → no" in page
     made = re.search(r"gpuportal_[\w-]+", key.content.decode())

@@ -106,7 +106,7 @@ def test_an_account_that_is_switched_off_stays_outside(provider: Provider) -> No
     client = Client()
     response = sign_in(client)
     assert response.status_code == 403
-    assert "switched off" in problem(response)
+    assert "disabled" in problem(response)
     assert who(client) == ""
 
 

@@ -124,6 +124,8 @@ def test_the_file_has_the_same_waste(priced: Priced, finance: Client) -> None:
 def test_the_worst_workloads_lead_to_their_pods(finance: Client) -> None:
     page = text_of(finance, f"/costs/waste/?{DAYS}&tab=workloads")
     assert column(page, "worst", "Workload")
+    costs = [float(text) for text in column(page, "worst", "Cost")]
+    assert costs == sorted(costs, reverse=True)
     assert (
         "/workloads/west/vision/Job/train/?first=2026-10-30&amp;last=2026-10-31&amp;tab=pods"
         in page

@@ -86,7 +86,7 @@ def switch_person(who: Manager, pk: int, *, on: bool) -> Account:
     if not on:
         user.session_round += 1
     user.save(update_fields=["is_active", "session_round"])
-    action = "switch_on_account" if on else "switch_off_account"
+    action = "enable_account" if on else "disable_account"
     note(who.by, action, subject_of(user), at=who.now, before=before, after=account_state(user))
     return person_of(user)
 

@@ -72,9 +72,7 @@ def admit(identity: Identity, gives: Granted, *, origin: str, now: datetime) -> 
 
 def _check_admitted(user: User) -> None:
     if not user.is_active:
-        raise AdmissionRefused(
-            "This account is switched off. Ask an administrator to switch it on."
-        )
+        raise AdmissionRefused("This account is disabled. Ask an administrator to enable it.")
     if is_reserved(user.username):
         raise AdmissionRefused(
             f"“{user.username}” is, or looks like, a name of the portal itself. No user can sign "

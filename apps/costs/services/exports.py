@@ -203,7 +203,7 @@ def _take_lease(pk: int, now: datetime) -> Export | None:
 def _write_file(row: Export, clock: Callable[[], datetime]) -> tuple[Stored, str]:
     asked, format_ = ExportScope.of(row.question), FileFormat(row.format)
     if not row.asked_by.is_active:
-        raise ExportRefused("The account that asked for it is switched off.")
+        raise ExportRefused("The account that asked for it is disabled.")
     # It may have waited for hours: who left a team meanwhile gets no file of it.
     check_still_sees(row, visibility_of(row.asked_by))
     visibility = Visibility(everything=row.everything, team_ids=frozenset(row.team_ids))

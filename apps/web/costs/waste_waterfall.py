@@ -442,14 +442,17 @@ def worst_table(
 ) -> Table:
     """Return the workloads that wasted most by each cause; each leads to its pods.
 
-    `problem` says why none can be told.
+    The dearest come first, unpriced ones last. `problem` says why none can be told.
     """
-    rows = [row for cause in _ORDER for row in _worst_rows(found.get(cause, ()), reading)]
+    worst = [one for cause in _ORDER for one in found.get(cause, ())]
+    worst.sort(
+        key=lambda one: (one.cost is None, one.currency or "", -(one.cost or 0), -one.gpu_hours)
+    )
     return MoneyTable(
         id="worst",
         title="Top unused workloads",
         columns=declared_columns(WorstWorkload),
-        rows=rows,
+        rows=_worst_rows(worst, reading),
         zone=reading.choice.zone,
         empty=problem or "No unused workload in this window.",
         on_phone=("workload", "team", "gpu_hours", "cost"),

@@ -52,7 +52,7 @@ class OpenMonth:
     before: Mapping[str, int]
     problem: str
     unused: Mapping[str, UnusedCost]
-    gaps: Gaps
+    gaps: Gaps | None
 
     @property
     def name(self) -> str:
@@ -100,11 +100,11 @@ def _open_month(period: PeriodState, reading: QuerySession) -> OpenMonth:
     )
 
 
-def _gaps(period: PeriodState, start: datetime, end: datetime) -> Gaps:
-    """Return what a month lacks up to the end of its last whole day; its first day has none yet."""
+def _gaps(period: PeriodState, start: datetime, end: datetime) -> Gaps | None:
+    """Return what a month lacks up to the end of its last whole day; None on its first day."""
     if period.gaps is not None:
         return period.gaps
-    return gaps_of(Window(start, end)) if start < end else Gaps()
+    return gaps_of(Window(start, end)) if start < end else None
 
 
 def _before(month: date, length: timedelta, reading: QuerySession) -> tuple[Mapping[str, int], str]:
@@ -241,7 +241,7 @@ def _team(team: str, month: OpenMonth, reading: QuerySession) -> TableRow:
 def _lacks(month: OpenMonth, reading: QuerySession) -> list[Action]:
     """Return what keeps the month from being closed, with where it is mended."""
     quality = href("data-quality", _days(month.costs.window, reading)) or ""
-    gaps = month.gaps
+    gaps = month.gaps or Gaps()
     found = [
         Action(f"{count} hours missing", name, "Open", quality)
         for name, count in gaps.missing.items()
