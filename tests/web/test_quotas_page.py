@@ -225,13 +225,13 @@ def test_a_lead_and_an_admin_read_the_same_of_a_queue_of_one_team(
     assert all("33 % of 6 h known" in words(page) for page in pages)
 
 
-def test_many_keys_come_25_at_a_time_and_the_file_has_all(portal: Portal, admin: Client) -> None:
+def test_many_keys_come_20_at_a_time_and_the_file_has_all(portal: Portal, admin: Client) -> None:
     for n in range(120):
         see_quota(portal.clusters[0], f"vision-{n:03}", 4.0, used=1.0, since=SINCE, uid=f"u{n}")
     first = text_of(admin, EVERY)
     (following,) = re.findall(r'href="([^"]+)" rel="next"', first)
     second = text_of(admin, unescape(following))
-    assert len(lines(first)) == len(lines(second)) == 25
+    assert len(lines(first)) == len(lines(second)) == 20
     assert not set(lines(first)) & set(lines(second))
     assert len(keys_file(admin)) == 123
 

@@ -20,7 +20,7 @@ from apps.usage.domain.explained import (
     evaluate,
 )
 from apps.web.components.formats import NOTHING, Format, Value, percent, plain, shown
-from apps.web.components.page_query import TIMES, figure_href
+from apps.web.components.page_query import FEW_ROWS, TIMES, figure_href
 from apps.web.components.tables import Column, Table, TableRow
 from apps.web.costs.query import CAUSES
 from apps.web.explain.explanation import instants_of, queries_of
@@ -165,6 +165,7 @@ def _rows(one: Explained, reading: QuerySession) -> Table:
         zone=reading.choice.zone,
         empty="There are no rows in this window.",
         ordered=True,
+        page_length=FEW_ROWS,
         on_phone=_on_phone([column.key for column in one.columns]),
     )
 

@@ -26,6 +26,8 @@ _BANDS = {
     QuotaBand.UNENFORCED: "not enforced",
 }
 _SOURCE_LINKS = {"any source": "", **{source: source for source in SOURCES}}
+# A page of limits is read at once: none is more than 450 words.
+_ROWS = 20
 _FILE_PART = 500
 
 
@@ -91,7 +93,7 @@ def _key_table(
 ) -> Table:
     """Return a page of the limits; the file has all of what is shown, and what was unused."""
     band, count = asked.band, found.counts[asked.band]
-    pages = pages_from(request.GET, count=count)
+    pages = pages_from(request.GET, count=count, usual=_ROWS)
 
     def line_of(row: QuotaRow, unused: Mapping[QuotaRef, float]) -> KeyLine:
         line = keys.key_line(row, reading, unused)
