@@ -73,6 +73,7 @@ def test_a_migrated_database_is_kept_until_a_migration_changes(
     assert [path.name for path in first.parent.iterdir()] == [second.name]
 
 
+@pytest.mark.long
 def test_the_exit_code_is_that_of_the_command() -> None:
     assert main(["--sqlite", "--", sys.executable, "-c", "raise SystemExit(7)"]) == 7
 

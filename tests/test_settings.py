@@ -186,6 +186,7 @@ def test_static_files_are_compressed_and_named_by_content_in_production_only(
     assert finders
 
 
+@pytest.mark.long
 def test_what_pages_load_is_collected_compressed_under_names_of_its_content(
     tmp_path: Path,
 ) -> None:

@@ -204,13 +204,19 @@ def test_commands_are_those_of_the_image_and_of_the_portal(objects: list[Manifes
                 assert command[1:3] in (["--app=gpuportal", "worker"], ["--app=gpuportal", "beat"])
 
 
-def test_the_documented_patch_leads_migrations_past_pgbouncer(tmp_path: Path) -> None:
+def documented_overlay(start: str, end: str, components: list[str], place: Path) -> Path:
+    """Return an overlay with the patches that the document shows between two of its words."""
     document = (ROOT / "docs/how-to/install-in-kubernetes.md").read_text(encoding="utf-8")
-    words = document[document.index("## Use PgBouncer") :]
-    words = words[words.index("    patches:") : words.index("In the chart")]
-    folder = overlay_of(["exports-volume"], tmp_path.resolve())
+    words = document[document.index(start) :]
+    words = words[words.index("    patches:") : words.index(end)]
+    folder = overlay_of(components, place.resolve())
     with (folder / "kustomization.yaml").open("a", encoding="utf-8") as file:
         file.write(textwrap.dedent(words))
+    return folder
+
+
+def test_the_documented_patch_leads_migrations_past_pgbouncer(tmp_path: Path) -> None:
+    folder = documented_overlay("## Use PgBouncer", "In the chart", ["exports-volume"], tmp_path)
     (job,) = named(rendered(folder), "Job").values()
     check([job], VERSIONS[0])
     (container,) = job["spec"]["template"]["spec"]["containers"]
@@ -219,12 +225,12 @@ def test_the_documented_patch_leads_migrations_past_pgbouncer(tmp_path: Path) ->
 
 
 def test_the_documented_patch_gives_each_account_the_pull_secret(tmp_path: Path) -> None:
-    document = (ROOT / "docs/how-to/install-in-kubernetes.md").read_text(encoding="utf-8")
-    words = document[document.index("## Pull from a private registry") :]
-    words = words[words.index("    patches:") : words.index("## Use PgBouncer")]
-    folder = overlay_of(["exports-volume", "quota-writer"], tmp_path.resolve())
-    with (folder / "kustomization.yaml").open("a", encoding="utf-8") as file:
-        file.write(textwrap.dedent(words))
+    folder = documented_overlay(
+        "## Pull from a private registry",
+        "## Use PgBouncer",
+        ["exports-volume", "quota-writer"],
+        tmp_path,
+    )
     accounts = named(rendered(folder), "ServiceAccount")
     check(accounts.values(), VERSIONS[0])
     assert accounts.keys() == {"gpuportal-reader", "gpuportal-quota-writer"}
@@ -232,12 +238,12 @@ def test_the_documented_patch_gives_each_account_the_pull_secret(tmp_path: Path)
 
 
 def test_the_documented_patch_mounts_the_kubeconfig_of_another_cluster(tmp_path: Path) -> None:
-    document = (ROOT / "docs/how-to/install-in-kubernetes.md").read_text(encoding="utf-8")
-    words = document[document.index("In an overlay, add a patch for each:") :]
-    words = words[words.index("    patches:") : words.index("The catalog names")]
-    folder = overlay_of(["exports-volume", "quota-writer"], tmp_path.resolve())
-    with (folder / "kustomization.yaml").open("a", encoding="utf-8") as file:
-        file.write(textwrap.dedent(words))
+    folder = documented_overlay(
+        "In an overlay, add a patch for each:",
+        "The catalog names",
+        ["exports-volume", "quota-writer"],
+        tmp_path,
+    )
     deployments = named(rendered(folder), "Deployment")
     check(deployments.values(), VERSIONS[0])
     assert sorted(deployments) == [f"gpuportal-{name}" for name in PROCESSES]

@@ -182,6 +182,7 @@ def test_prometheus_takes_the_rules(tmp_path: Path) -> None:
     assert f"{count} rules found" in done.stdout
 
 
+@pytest.mark.long
 @pytest.mark.prometheus
 def test_alerts_go_off_where_they_should_and_only_there(tmp_path: Path) -> None:
     """All cases in one run of promtool: each asks how many alerts there are after three hours."""

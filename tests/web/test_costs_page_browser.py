@@ -21,6 +21,7 @@ def priced(address: str) -> str:
     return address
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("dark", "width"), LOOKS)
 def test_axe_finds_nothing_and_nothing_is_too_wide(
     priced: str, screen: Screen, dark: bool, width: int

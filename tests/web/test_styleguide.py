@@ -42,6 +42,7 @@ def test_its_sections_can_be_linked_to(name: str, settings: Settings, client: Cl
     assert f'id="guide-{name}"' in client.get("/styleguide/").content.decode()
 
 
+@pytest.mark.long
 @pytest.mark.browser
 @pytest.mark.parametrize(("dark", "width"), LOOKS)
 def test_every_component_is_accessible_and_fits(

@@ -115,8 +115,7 @@ def observed_until(clusters: Collection[int]) -> ObservedUntil:
 
 
 def _without_answers(watched: Mapping[int, datetime | None]) -> ObservedUntil:
-    """Return until when the collections of clusters that were watched so long answered. One
-    query."""
+    """Return until when collections of clusters watched so long answered. One query."""
     found = {
         (pk, kind): end
         for pk, end in watched.items()
