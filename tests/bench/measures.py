@@ -25,6 +25,8 @@ TARGETED = 10_000
 MOST_FRAMES = 10_000
 # A Prometheus more is at work then, with over twice as many series.
 MOST_SHARED = 10_000
+# promtool asks for the whole hour in one answer, which a server refuses of more series.
+MOST_RECORDED = 10_000
 _WAYS = ("means", "means-frames", "rows", "rows-frames")
 _RATIOS = {10_000: "1.13", 100_000: "1.18"}
 _GROWTHS = {10_000: "7.1", 100_000: "9.0"}
@@ -84,6 +86,11 @@ def all_of(scope: Scope, data: Path, folder: Path, say: Say) -> Iterator[Figure]
                 yield from against_frames(gpus, url, min(3, scope.repetitions))
             say(f"{gpus:,} GPUs: exactness")
             yield from exact(gpus, worker("exactness", gpus))
+            if gpus <= MOST_RECORDED:
+                say(f"{gpus:,} GPUs: beside recording rules")
+                with TemporaryDirectory(dir=folder) as place:
+                    found = worker("recording_rules", gpus, url, place)
+                yield from beside_rules(gpus, found)
             if gpus <= MOST_SHARED:
                 yield from shared(gpus, url, data, folder, say)
     for figure in _without_metrics(scope, folder, say):
@@ -275,6 +282,26 @@ def exact(gpus: int, found: Mapping[str, Any]) -> list[Figure]:
     name = f"{size}: allocated from the API, worst namespace off by"
     # Each pod's hours are kept to 1e-9; the truth is rounded the same way.
     figures.append(at_most(name, found["api_gpu_hours"], 1e-9, "GPU-hours"))
+    return figures
+
+
+# ---------------------------------------------------------------- against recording rules
+
+
+def beside_rules(gpus: int, found: Mapping[str, Any]) -> list[Figure]:
+    """Return time and error of an hour by namespace, ours and that of recording rules."""
+    figures = []
+    for way, who in (("portal", "the portal"), ("rules", "recording rules")):
+        name = f"{gpus:,} GPUs, an hour by namespace, {who}"
+        one = found[way]
+        figures += [
+            stated(f"{name}: made", one["made_seconds"], "s"),
+            stated(f"{name}: read", one["read_seconds"] * 1000, "ms"),
+            stated(f"{name}: allocated, total off by", one["held_total"], "%"),
+            stated(f"{name}: allocated, worst namespace off by", one["held_worst"], "%"),
+            stated(f"{name}: active by its samples, total off by", one["active_total"], "%"),
+            stated(f"{name}: active by its samples, worst off by", one["active_worst"], "%"),
+        ]
     return figures
 
 

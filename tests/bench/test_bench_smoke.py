@@ -24,6 +24,7 @@ MEASURED = (
     "mean activity per device and slot, backfill queries",
     "allocated from metrics only, total",
     "allocated from metrics only, worst namespace",
+    "an hour by namespace, recording rules: allocated, total off by",
     "allocated from the API",
     "two thirds shared: one hour collected ÷ the same of exclusive GPUs",
     "two thirds shared: one hour collected ÷ curl",
