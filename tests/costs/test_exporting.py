@@ -1,6 +1,7 @@
 """Files written in the background: asked for, written, lost and taken anew, handed out, deleted."""
 
 import csv
+import fcntl
 import hashlib
 import os
 from collections.abc import Callable
@@ -30,6 +31,7 @@ from apps.costs.selectors.exported_files import (
     ExportGone,
     export_download,
     export_rows,
+    exports_storage,
 )
 from apps.costs.services import close_period
 from apps.costs.services.exports import (
@@ -352,6 +354,26 @@ def test_what_a_killed_writer_left_is_swept_and_what_is_fresh_is_not(priced: Pri
     assert foreign.exists()
     assert kept.is_dir()
     assert read(fetched(pk, priced))
+
+
+def test_a_file_whose_writer_was_killed_is_written_by_another_at_once(
+    priced: Priced, told: list[dict[str, Any]]
+) -> None:
+    pk = ask(priced)
+    lease = "a" * 32
+    Export.objects.update(state=ExportState.RUNNING, lease=lease, lease_until=NOW + LEASE)
+    exports_storage()
+    left = exports_folder() / f".partial-of-{pk}-{lease}-x1"
+    with left.open("wb") as writer:
+        fcntl.flock(writer, fcntl.LOCK_EX)
+        os.utime(left, (NOW.timestamp(), NOW.timestamp()))
+        assert tend_exports(now=NOW + timedelta(minutes=2)) == 0, "its writer lives"
+    assert tend_exports(now=NOW + timedelta(minutes=1)) == 0, "it may have no lock yet"
+    assert left.exists()
+    assert tend_exports(now=NOW + timedelta(minutes=2)) == 1
+    assert told == [{"name": "costs.write_export", "export_id": pk}]
+    assert not left.exists()
+    assert write_export(pk, clock=clock_at(NOW + timedelta(minutes=2))) == 1
 
 
 def test_a_file_that_is_not_stored_any_more_is_told(priced: Priced) -> None:

@@ -1,10 +1,14 @@
 import csv
+import errno
+import gc
 import io
+import os
 import tracemalloc
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 from zipfile import ZipFile
 from zoneinfo import ZoneInfo
 
@@ -231,6 +235,30 @@ def test_a_workbook_that_turns_out_too_long_is_given_up(
         write(long, FileFormat.XLSX, out)
     assert out.getvalue() == b""
     assert list(tmp_path.iterdir()) == []
+
+
+class FullDisk(io.BytesIO):
+    """A file on a disk that has so many bytes left."""
+
+    def __init__(self, room: int) -> None:
+        super().__init__()
+        self.room = room
+
+    def write(self, part: Any) -> int:
+        if self.tell() + len(part) > self.room:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return super().write(part)
+
+
+@pytest.mark.parametrize("room", [0, 200, 2_000])
+def test_a_full_disk_is_told_once_and_as_what_it_is(room: int) -> None:
+    with pytest.raises(OSError, match="No space left") as told, FullDisk(room) as out:
+        write(file_of([one_row()]), FileFormat.XLSX, out)
+    # What Python says of files that it forgets, pytest makes an error.
+    told.value.with_traceback(None)
+    told.value.__context__ = told.value.__cause__ = None
+    del told
+    gc.collect()
 
 
 def test_a_workbook_has_no_clock_in_it() -> None:

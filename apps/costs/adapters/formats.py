@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from datetime import UTC, tzinfo
 from functools import lru_cache
 from itertools import islice
@@ -10,6 +11,7 @@ from typing import Any, BinaryIO
 from zoneinfo import ZoneInfo
 
 import xlsxwriter
+from xlsxwriter.exceptions import FileCreateError
 from xlsxwriter.format import Format
 from xlsxwriter.workbook import Workbook
 from xlsxwriter.worksheet import Worksheet
@@ -98,22 +100,82 @@ def write_xlsx(file: CostFile, out: BinaryIO) -> None:
     """Write a workbook of two sheets, row by row; only one row is in memory at a time.
 
     Texts are written as texts, so none becomes a formula or a link. The same file gives the same
-    bytes. Raises TooManyRows at the first row too many, and writes nothing then.
+    bytes. Raises TooManyRows at the first row too many, and writes nothing then; OSError.
     """
+    target = _ZipTarget(out)
     with TemporaryDirectory(prefix="gpuportal-xlsx-") as folder:
-        book = xlsxwriter.Workbook(out, {"constant_memory": True, "tmpdir": folder})
+        book = xlsxwriter.Workbook(target, {"constant_memory": True, "tmpdir": folder})
         # Else the clock is written into it.
         book.set_properties({"title": file.title, "created": file.notes.window_end})
         sheet = book.add_worksheet("costs")
         _write_head(book, sheet, file.columns)
         try:
             _write_rows(book, sheet, file)
-        except BaseException:
-            # Nobody else closes what a workbook that is given up had opened.
-            sheet.row_data_fh.close()
+            _write_notes(book, file)
+            book.close()
+        except BaseException as error:
+            target.give_up()
+            _close_sheets(book)
+            # XlsxWriter has an error of its own for a full disk, which is none of the system's.
+            if isinstance(error, FileCreateError) and isinstance(error.__context__, OSError):
+                raise error.__context__ from None
             raise
-        _write_notes(book, file)
-        book.close()
+    target.check()
+
+
+class _ZipTarget:
+    """What a ZIP is written to: it takes all of it, and `check` raises the first error then.
+
+    A ZipFile that met an error is ended only when Python forgets it. It writes once more then, to
+    a file that is closed by that time, and Python complains of both on standard error.
+    """
+
+    def __init__(self, out: BinaryIO) -> None:
+        self._out: BinaryIO | None = out
+        self._at = out.tell()
+        self._error: OSError | None = None
+
+    def write(self, part: bytes) -> int:
+        self._do(lambda out: out.write(part))
+        self._at += len(part)
+        return len(part)
+
+    def seek(self, offset: int) -> int:
+        self._do(lambda out: out.seek(offset))
+        self._at = offset
+        return offset
+
+    def tell(self) -> int:
+        return self._at
+
+    def flush(self) -> None:
+        self._do(lambda out: out.flush())
+
+    def give_up(self) -> None:
+        """Write nothing any more."""
+        self._out = None
+
+    def check(self) -> None:
+        """Raise the first error, if there was one."""
+        if self._error is not None:
+            raise self._error
+
+    def _do(self, act: Callable[[BinaryIO], object]) -> None:
+        if self._out is None:
+            return
+        try:
+            act(self._out)
+        except OSError as error:
+            self._error = error
+            self.give_up()
+
+
+def _close_sheets(book: Workbook) -> None:
+    """Close what nobody else closes of a workbook that is given up."""
+    for sheet in book.worksheets():
+        # What is still to be written of it may find the disk full too.
+        with suppress(OSError):
+            sheet.row_data_fh.close()
 
 
 def _write_rows(book: Workbook, sheet: Worksheet, file: CostFile) -> None:

@@ -1,11 +1,12 @@
 """Keep cost files in a folder or in object storage, named and checked by their SHA-256."""
 
 import errno
+import fcntl
 import os
 import re
 import tempfile
 from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache, partial
@@ -20,6 +21,7 @@ from apps.costs.domain.months import sha256_of
 _FILE_MODE, _FOLDER_MODE = 0o640, 0o750
 _BLOCK = 1 << 20
 _DRAFT = ".partial-"
+_LOCKED_DRAFT = re.compile(r"\.partial-of-(.*)-[^-]+")
 # A page asks the bucket too, and holds a thread meanwhile.
 _CONNECT_SECONDS, _READ_SECONDS, _ATTEMPTS = 3, 20, 2
 
@@ -107,20 +109,52 @@ def _storage_errors() -> Iterator[None]:
 
 
 @contextmanager
-def drafted(storage: Storage, write: Callable[[BinaryIO], None]) -> Iterator[Draft]:
+def drafted(
+    storage: Storage, write: Callable[[BinaryIO], None], *, owner: str = ""
+) -> Iterator[Draft]:
     """Write a file that is gone at the end, unless `store` gave it to the storage.
 
     In a folder it is written beside, so that a writer who is killed leaves no half of one under
-    a name.
+    a name. It is locked meanwhile: `abandoned` tells by that whose writer is gone.
     """
-    beside = storage.location if isinstance(storage, FileSystemStorage) else None
-    with tempfile.NamedTemporaryFile(dir=beside, prefix=_DRAFT, delete=False) as out:
+    prefix = f"{_DRAFT}of-{owner}-"
+    folder = _drafts_folder(storage)
+    with tempfile.NamedTemporaryFile(dir=folder, prefix=prefix, delete=False) as out:
         path, binary = Path(out.name), cast("BinaryIO", out)
+        # A few network file systems know no locks: there the sweep of old files has to do.
+        with suppress(OSError):
+            fcntl.flock(out, fcntl.LOCK_EX | fcntl.LOCK_NB)
         try:
             write(binary)
             yield Draft(binary, path)
         finally:
             path.unlink(missing_ok=True)
+
+
+def _drafts_folder(storage: Storage) -> Path:
+    if isinstance(storage, FileSystemStorage):
+        return Path(storage.location)
+    return Path(tempfile.gettempdir())
+
+
+def abandoned(storage: Storage, *, before: datetime) -> list[str]:
+    """Delete drafts of writers that are gone; return the owners.
+
+    A lock ends with the process that holds it, however that ends. Drafts that were written to
+    since `before` are left alone: one that was made just now has no lock yet.
+    """
+    owners = []
+    for path in sorted(_drafts_folder(storage).glob(f"{_DRAFT}of-*")):
+        found = _LOCKED_DRAFT.fullmatch(path.name)
+        if found is None:
+            continue
+        # Locked still, or of a file system without locks, or another process deletes it too.
+        with suppress(OSError), path.open("r+b") as binary:
+            if os.fstat(binary.fileno()).st_mtime < before.timestamp():
+                fcntl.flock(binary, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                path.unlink()
+                owners.append(found[1])
+    return owners
 
 
 def store(storage: Storage, draft: Draft, name: str) -> Stored:

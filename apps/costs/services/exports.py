@@ -1,8 +1,9 @@
 """Exports: cost files written in the background, and the files of closed months.
 
-The row of an export is what is to be done; a message only says that there is something. A writer
-that is killed leaves its lease to run out, and the next one begins the file anew. Files of closed
-months lie under the hash of the closing, so one that was changed on disk is taken for missing.
+The row of an export is what is to be done; a message only says that there is something. Where a
+writer was killed its lease ends, or runs out, and the next one begins the file anew. Files of
+closed months lie under the hash of the closing, so one that was changed on disk is taken for
+missing.
 """
 
 import logging
@@ -31,6 +32,7 @@ from apps.costs.adapters.storage import (
     Draft,
     StorageAway,
     Stored,
+    abandoned,
     drafted,
     is_there,
     opened,
@@ -64,6 +66,7 @@ MOST_OPEN: Final = 5
 _TELL_SECONDS: Final = 1.0
 _RETAINED_ROWS: Final = timedelta(days=30)
 _STRAY: Final = timedelta(days=1)
+_NEW_DRAFT: Final = timedelta(minutes=1)
 _FILE_NAME: Final = re.compile(r"\d+-[0-9a-f]{32}\.[a-z.]+")
 """What an export is called: its number, the lease of its writer, and its format."""
 _MESSAGE_LASTS: Final = timedelta(minutes=1)
@@ -220,8 +223,9 @@ def _write_file(row: Export, clock: Callable[[], datetime]) -> tuple[Stored, str
         write(telling, format_, out, bom=asked.bom)
 
     # With the lease: a writer that lost it cannot overwrite the file of its successor.
-    name = f"{row.pk}-{row.lease}.{format_.suffix}"
-    with drafted(storage := exports_storage(), put) as draft:
+    owner = f"{row.pk}-{row.lease}"
+    name = f"{owner}.{format_.suffix}"
+    with drafted(storage := exports_storage(), put, owner=owner) as draft:
         made = store(storage, draft, name)
     return made, file_name(file, name_of(asked, format_), format_)
 
@@ -284,6 +288,7 @@ def tend_exports(*, now: datetime) -> int:
 
     To enqueue twice does no harm: the second worker finds the lease taken.
     """
+    _end_leases_of_the_dead(now)
     lost = Q(state=ExportState.RUNNING.value, lease_until__lte=now)
     forgotten = Q(state=ExportState.QUEUED.value, asked_at__lte=now - _MESSAGE_LASTS)
     due = list(Export.objects.filter(lost | forgotten).order_by("pk").values_list("pk", flat=True))
@@ -291,6 +296,15 @@ def tend_exports(*, now: datetime) -> int:
         _send_task(pk)
     sweep_exports(now=now)
     return len(due)
+
+
+def _end_leases_of_the_dead(now: datetime) -> None:
+    """Delete what killed writers left of their files, and let others write these at once."""
+    for owner in abandoned(exports_storage(), before=now - _NEW_DRAFT):
+        number, _, lease = owner.partition("-")
+        if number.isdecimal():
+            running = Export.objects.filter(state=ExportState.RUNNING.value)
+            running.filter(pk=int(number), lease=lease).update(lease_until=now)
 
 
 def sweep_exports(*, now: datetime) -> int:
