@@ -171,7 +171,7 @@ class _ZipTarget:
 
 
 def _close_sheets(book: Workbook) -> None:
-    """Close what nobody else closes of a workbook that is given up."""
+    """Close the files of a workbook that is given up, which its library leaves open."""
     for sheet in book.worksheets():
         # What is still to be written of it may find the disk full too.
         with suppress(OSError):
