@@ -10,7 +10,7 @@ from apps.clusters.adapters.prometheus.http_api import PrometheusConfig
 from apps.clusters.adapters.prometheus.source import PrometheusSource
 from apps.clusters.domain.devices.state import DeviceSlot
 from apps.clusters.domain.window import Window, from_seconds
-from apps.clusters.ports import DeviceAnswer, SourceRejected
+from apps.clusters.ports import DeviceAnswer, SourceRejected, SourceUnavailable
 from tests.clusters import device_worlds
 from tests.clusters.device_worlds import (
     ACTIVITY,
@@ -340,6 +340,38 @@ def test_where_raw_samples_are_refused_the_device_is_without_metrics(prometheus_
     assert only(answer, "GPU-x7")[0].samples == 60
     assert answer.scrape_interval_seconds is None
     assert any("refused" in warning for warning in answer.warnings)
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        b"<!doctype html><html><title>Sign in</title></html>",
+        b'{"databases": [], "message": "welcome"}',
+        b'{"status":"error","errorType":"execution","error":"try again"}',
+    ],
+    ids=["html", "other-json", "error"],
+)
+@pytest.mark.parametrize("world", ["blank", "unmapped"])
+def test_a_page_in_place_of_samples_or_quotas_is_no_refusal(
+    world: str, page: bytes, prometheus_url: str
+) -> None:
+    def replaced(asked: Asked) -> Answer:
+        query = asked.form.get("query", "")
+        if query.endswith("]") or "kube_resourcequota" in query:
+            return Answer(page)
+        return Answer(forwarded(prometheus_url, asked))
+
+    with scripted(replaced) as server:
+        entry = {"url": server.url, "matchers": {"cluster": world}}
+        source = PrometheusSource(PrometheusConfig.from_catalog(entry))
+        # Taken for a refusal, the hour would be complete without them, and not be tried again.
+        with pytest.raises(SourceUnavailable):
+            source.devices(FIRST_HOUR)
+        with pytest.raises(SourceUnavailable):
+            source.activity_samples(["GPU-x3"], FIRST_HOUR)
+        with pytest.raises(SourceUnavailable):
+            source.quotas(FIRST_HOUR)
+        source.close()
 
 
 def test_a_hostile_cluster_name_reaches_its_own_series_alone(clusters: Clusters) -> None:

@@ -82,10 +82,16 @@ def day_windows(window: Window) -> list[Window]:
 
 
 class WindowReader:
-    """The queries of one call of the port, and the remarks of the server on their answers."""
+    """The queries of one call of the port, and the remarks of the server on their answers.
 
-    def __init__(self, api: PrometheusApi) -> None:
+    `foreign` is raised for an answer that is none of Prometheus, such as a proxy's page. Callers
+    that do without what a server refuses give SourceUnavailable: a page is no refusal, and may be
+    gone a minute later.
+    """
+
+    def __init__(self, api: PrometheusApi, *, foreign: type[Exception] = SourceRejected) -> None:
         self._api = api
+        self._foreign = foreign
         self._remarks: dict[str, None] = {}
         self._incomplete: dict[str, None] = {}
         self.matchers: tuple[Matcher, ...] = equal(api.config.matchers)
@@ -111,9 +117,16 @@ class WindowReader:
         return self._decoded(decode_instant, body, labels, query)
 
     def raw(self, query: str, at: float, labels: type[Labels]) -> list[Matrix[Labels]]:
-        """Return the raw samples that a range selector gives at `at`."""
+        """Return the raw samples that a range selector gives at `at`.
+
+        Raises SourceRejected only where the server itself refuses them.
+        """
         body = self._api.post(instant_request(query, at))
-        return self._decoded(decode_matrix, body, labels, query)
+        try:
+            return self._decoded(decode_matrix, body, labels, query)
+        except SourceRejected as error:
+            # A refusal was raised before: callers do without raw samples then, for good.
+            raise SourceUnavailable(str(error)) from error
 
     def instants(
         self, wanted: Sequence[tuple[str, type[Any]]], at: float
@@ -169,7 +182,8 @@ class WindowReader:
             if _COUNTS in query and any(odd in body for odd in _ODD):
                 check_counts(query, series)
         except (SourceUnavailable, SourceRejected) as error:
-            raise type(error)(f"Prometheus at {self._api.config.shown_url} {error}") from error
+            kind = self._foreign if isinstance(error, SourceRejected) else type(error)
+            raise kind(f"Prometheus at {self._api.config.shown_url} {error}") from error
         for remark in remarks:
             if remark not in self._remarks:
                 logger.info("Prometheus at %s remarks: %s", self._api.config.shown_url, remark)
