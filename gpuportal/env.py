@@ -8,6 +8,7 @@ here repeats a part of a URL that may hold a secret.
 import os
 import re
 import sys
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from itertools import pairwise
 from math import inf
@@ -200,30 +201,68 @@ POSTGRESQL_OPTIONS = (
     "target_session_attrs",
 )
 _SESSION_ATTRS = ("any", "read-write", "primary")
+_REPLICA_ATTRS = ("any", "read-only", "standby", "prefer-standby")
 _SSL_MODES = ("disable", "allow", "prefer", "require", "verify-ca", "verify-full")
+
+
+class _UrlRefused(Exception):
+    """A URL of a database cannot be used; the text follows the name of its variable."""
 
 
 def database(url: str) -> dict[str, Any]:
     """Turn a URL into Django's form; raises ImproperlyConfigured naming DATABASE_URL."""
     try:
+        return _database(url, _SESSION_ATTRS)
+    except _UrlRefused as refused:
+        raise ImproperlyConfigured(f"DATABASE_URL {refused}") from None
+
+
+def replica(url: str, primary: Mapping[str, Any]) -> dict[str, Any]:
+    """Turn the URL of a replica of `primary` into Django's form.
+
+    Raises ImproperlyConfigured naming GPUPORTAL_DATABASE_READ_URL.
+    """
+    name = "GPUPORTAL_DATABASE_READ_URL"
+    try:
+        read = _database(url, _REPLICA_ATTRS)
+    except _UrlRefused as refused:
+        raise ImproperlyConfigured(f"{name} {refused}") from None
+    if not primary["ENGINE"] == read["ENGINE"] == _POSTGRESQL:
+        raise ImproperlyConfigured(
+            f"{name} is for PostgreSQL alone: it and DATABASE_URL must both be postgresql://…"
+        )
+    same = all(read[key] == primary[key] for key in ("HOST", "PORT", "NAME"))
+    # Of several hosts a standby is found.
+    if same and read["OPTIONS"].get("target_session_attrs", "any") == "any":
+        raise ImproperlyConfigured(
+            f"{name} leads to the database of DATABASE_URL: name a replica of it, or leave it out"
+        )
+    # A page must not wait long for a replica that is away.
+    read["OPTIONS"].setdefault("connect_timeout", "2")
+    read["TEST"] = {"MIRROR": "default"}
+    return read
+
+
+def _database(url: str, session_attrs: Sequence[str]) -> dict[str, Any]:
+    try:
         parts = urlsplit(url)
     except ValueError:
-        raise _refused(f"is no URL: {_FORMS}") from None
+        raise _UrlRefused(f"is no URL: {_FORMS}") from None
     if parts.fragment or "#" in url:
-        raise _refused("holds a #, which ends a URL: write %23 for one in a name or password")
+        raise _UrlRefused("holds a #, which ends a URL: write %23 for one in a name or password")
     if parts.scheme == "sqlite":
         return _sqlite(parts)
     if parts.scheme in {"postgres", "postgresql"}:
-        return _postgresql(parts)
-    raise _refused(f"has another scheme than these: {_FORMS}")
+        return _postgresql(parts, session_attrs)
+    raise _UrlRefused(f"has another scheme than these: {_FORMS}")
 
 
 def _sqlite(parts: SplitResult) -> dict[str, Any]:
     name = unquote(parts.path.removeprefix("/"))
     if parts.netloc or not name:
-        raise _refused("names no file: sqlite:///PATH, with four slashes where PATH is absolute")
+        raise _UrlRefused("names no file: sqlite:///PATH, with four slashes where PATH is absolute")
     if parts.query:
-        raise _refused("has a query, which sqlite:///PATH cannot have")
+        raise _UrlRefused("has a query, which sqlite:///PATH cannot have")
     return {
         "ENGINE": "django.db.backends.sqlite3",
         "NAME": name,
@@ -237,19 +276,22 @@ def _sqlite(parts: SplitResult) -> dict[str, Any]:
     }
 
 
-def _postgresql(parts: SplitResult) -> dict[str, Any]:
+_POSTGRESQL = "django.db.backends.postgresql"
+
+
+def _postgresql(parts: SplitResult, session_attrs: Sequence[str]) -> dict[str, Any]:
     name = unquote(parts.path.removeprefix("/"))
     if not name:
-        raise _refused(f"names no database: {_FORMS}")
+        raise _UrlRefused(f"names no database: {_FORMS}")
     hosts, ports = _hosts(parts)
     return {
-        "ENGINE": "django.db.backends.postgresql",
+        "ENGINE": _POSTGRESQL,
         "NAME": name,
         "USER": unquote(parts.username or ""),
         "PASSWORD": unquote(parts.password or ""),
         "HOST": hosts,
         "PORT": ports,
-        "OPTIONS": _options(parts.query),
+        "OPTIONS": _options(parts.query, session_attrs),
         "CONN_MAX_AGE": 60,
         "CONN_HEALTH_CHECKS": True,
     }
@@ -289,7 +331,7 @@ def _hosts(parts: SplitResult) -> tuple[str, str]:
         return unquote(parts.hostname or ""), _port(parts)
     each = [urlsplit(f"//{one}") for one in place.split(",")]
     if not all(one.hostname for one in each):
-        raise _refused("names several hosts, and one of them is empty")
+        raise _UrlRefused("names several hosts, and one of them is empty")
     ports = ",".join(_port(one) or "5432" for one in each)
     return ",".join(unquote(one.hostname or "") for one in each), ports
 
@@ -299,40 +341,36 @@ def _port(parts: SplitResult) -> str:
         port = parts.port
     except ValueError:
         # Without the cause: a password with a slash in it is read as the port, and told in full.
-        raise _refused(
+        raise _UrlRefused(
             "has a port that is none: a number up to 65535 is needed after HOST:, and in a "
             "password %2F for a slash, %3A for a colon, %40 for an at sign"
         ) from None
     if port == 0:
-        raise _refused("has the port 0, on which no server listens")
+        raise _UrlRefused("has the port 0, on which no server listens")
     return str(port or "")
 
 
-def _options(query: str) -> dict[str, Any]:
+def _options(query: str, session_attrs: Sequence[str]) -> dict[str, Any]:
     options: dict[str, Any] = {}
     for key, value in parse_qsl(query, keep_blank_values=True):
         if key not in POSTGRESQL_OPTIONS:
             # A password with a question mark puts its rest here, so the key is not repeated.
-            raise _refused(
+            raise _UrlRefused(
                 "has a key in its query that is not allowed; allowed are "
                 f"{', '.join(POSTGRESQL_OPTIONS)}. In a password write %3F for a question mark"
             )
         if key in options or not value:
-            raise _refused(f"gives {key} twice, or no value for it")
+            raise _UrlRefused(f"gives {key} twice, or no value for it")
         options[key] = value
     if options.get("sslmode", "prefer") not in _SSL_MODES:
-        raise _refused(f"has an unknown sslmode: it is one of {', '.join(_SSL_MODES)}")
-    if options.get("target_session_attrs", "any") not in _SESSION_ATTRS:
-        raise _refused(
-            f"has an unknown target_session_attrs: it is one of {', '.join(_SESSION_ATTRS)}"
+        raise _UrlRefused(f"has an unknown sslmode: it is one of {', '.join(_SSL_MODES)}")
+    if options.get("target_session_attrs", "any") not in session_attrs:
+        raise _UrlRefused(
+            f"has an unknown target_session_attrs: it is one of {', '.join(session_attrs)}"
         )
     if not re.fullmatch("[0-9]{1,4}", options.get("connect_timeout", "0")):
-        raise _refused("has a connect_timeout that is no whole number of seconds")
+        raise _UrlRefused("has a connect_timeout that is no whole number of seconds")
     return options
-
-
-def _refused(text: str) -> ImproperlyConfigured:
-    return ImproperlyConfigured(f"DATABASE_URL {text}")
 
 
 def check_redis(name: str, url: str) -> None:

@@ -129,13 +129,19 @@ DATABASES = {"default": database(env.text("DATABASE_URL", f"sqlite:///{VAR_DIR /
 # PgBouncer in transaction mode: sessions are shared, so nothing may be left in one.
 PGBOUNCER = env.flag("GPUPORTAL_PGBOUNCER", default=False)
 # PostgreSQL counts them in milliseconds, of which it takes 2**31.
-bound_sessions(
-    DATABASES["default"],
-    pooled=PGBOUNCER,
-    statement_seconds=env.whole("GPUPORTAL_STATEMENT_SECONDS", 300, most=2_000_000),
-    lock_seconds=env.whole("GPUPORTAL_LOCK_SECONDS", 30, most=2_000_000),
-    idle_transaction_seconds=env.whole("GPUPORTAL_IDLE_TRANSACTION_SECONDS", 600, most=2_000_000),
-)
+_SESSION_SECONDS = {
+    "statement_seconds": env.whole("GPUPORTAL_STATEMENT_SECONDS", 300, most=2_000_000),
+    "lock_seconds": env.whole("GPUPORTAL_LOCK_SECONDS", 30, most=2_000_000),
+    "idle_transaction_seconds": env.whole(
+        "GPUPORTAL_IDLE_TRANSACTION_SECONDS", 600, most=2_000_000
+    ),
+}
+if _READ_URL := env.text("GPUPORTAL_DATABASE_READ_URL", ""):
+    DATABASES["replica"] = env.replica(_READ_URL, DATABASES["default"])
+    DATABASE_ROUTERS = ["gpuportal.replica.ReplicaRouter"]
+    MIDDLEWARE.append("gpuportal.replica.ReplicaMiddleware")
+for _database in DATABASES.values():
+    bound_sessions(_database, pooled=PGBOUNCER, **_SESSION_SECONDS)
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 # ---------------------------------------------------------------- cache, Celery

@@ -129,7 +129,7 @@ def _wait_for_end(process: subprocess.Popen[bytes]) -> None:
 @contextmanager
 def portal(folder: Path, *, broker_url: str = "filesystem://", **extra: str) -> Iterator[Portal]:
     """Yield a migrated portal on the kind of database that the tests run on."""
-    with _database(folder) as url:
+    with migrated_copy(folder) as url:
         environment = os.environ | {
             "DATABASE_URL": url,
             "GPUPORTAL_VAR_DIR": str(folder),
@@ -147,7 +147,7 @@ def portal(folder: Path, *, broker_url: str = "filesystem://", **extra: str) -> 
 
 
 @contextmanager
-def _database(folder: Path) -> Iterator[str]:
+def migrated_copy(folder: Path) -> Iterator[str]:
     """Yield the URL of a copy of the migrated database, and drop it at the end."""
     if connections["default"].vendor != "postgresql":
         shutil.copy(migrated_file(), folder / "portal.db")

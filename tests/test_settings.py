@@ -109,6 +109,27 @@ def read(tmp_path: Path, given: Mapping[str, str], *names: str) -> list[Any]:
         ),
         pytest.param({"DATABASE_URL": "sqlite://"}, "DATABASE_URL names no file", id="no file"),
         pytest.param(
+            {"GPUPORTAL_DATABASE_READ_URL": "postgresql://db-2/portal"},
+            "GPUPORTAL_DATABASE_READ_URL is for PostgreSQL alone",
+            id="a replica of SQLite",
+        ),
+        pytest.param(
+            {
+                "DATABASE_URL": "postgresql://db/portal",
+                "GPUPORTAL_DATABASE_READ_URL": f"postgresql://u:{SECRET}/x@db-2/portal",
+            },
+            "GPUPORTAL_DATABASE_READ_URL has a port that is none",
+            id="a slash in the password of a replica",
+        ),
+        pytest.param(
+            {
+                "DATABASE_URL": "postgresql://db/portal",
+                "GPUPORTAL_DATABASE_READ_URL": f"postgresql://u:{SECRET}@db/portal",
+            },
+            "GPUPORTAL_DATABASE_READ_URL leads to the database of DATABASE_URL",
+            id="no replica",
+        ),
+        pytest.param(
             {"CELERY_BROKER_URL": f"amqp://u:{SECRET}@broker"},
             "CELERY_BROKER_URL must be",
             id="another broker",
@@ -240,6 +261,27 @@ def test_a_task_is_ended_before_its_message_goes_to_another_worker(tmp_path: Pat
         tmp_path, given, *(f"CELERY_TASK_{n}" for n in names), "CELERY_BROKER_TRANSPORT_OPTIONS"
     )
     assert soft == 90 < hard < broker["visibility_timeout"]
+
+
+def test_a_replica_is_named_beside_the_database(tmp_path: Path) -> None:
+    hosts = "db-1:5432,db-2:5432/portal?target_session_attrs="
+    given = {
+        "DATABASE_URL": f"postgresql://u:p@{hosts}read-write",
+        "GPUPORTAL_DATABASE_READ_URL": f"postgresql://u:p@{hosts}prefer-standby",
+        "GPUPORTAL_STATEMENT_SECONDS": "7",
+    }
+    databases, routers, middleware = read(
+        tmp_path, given, "DATABASES", "DATABASE_ROUTERS", "MIDDLEWARE"
+    )
+    replica = databases["replica"]
+    assert replica["OPTIONS"]["target_session_attrs"] == "prefer-standby"
+    assert replica["OPTIONS"]["connect_timeout"] == "2"
+    assert "statement_timeout=7s" in replica["OPTIONS"]["options"]
+    assert routers == ["gpuportal.replica.ReplicaRouter"]
+    # Last, so that it stands right before the view.
+    assert middleware[-1] == "gpuportal.replica.ReplicaMiddleware"
+    (alone,) = read(tmp_path, {}, "DATABASES")
+    assert alone.keys() == {"default"}
 
 
 def test_every_part_of_a_database_url_is_read() -> None:

@@ -15,7 +15,7 @@ from django.core.exceptions import (
     SuspiciousOperation,
     TooManyFieldsSent,
 )
-from django.db import InterfaceError, OperationalError
+from django.db import Error, InterfaceError, OperationalError
 from django.http import Http404, HttpRequest, HttpResponse
 from django.views import defaults
 from rest_framework import exceptions
@@ -25,6 +25,7 @@ from rest_framework.views import set_rollback
 
 from apps.accounts.permissions import NotAllowed
 from apps.usage.selectors import CursorRefused, GroupingRefused, NamesUnknown
+from gpuportal.replica import is_reading_replica
 
 
 class ProblemOrJSONRenderer(BaseRenderer):
@@ -115,9 +116,14 @@ class InvalidParameters(exceptions.ValidationError):
         super().__init__({name: list(texts) for name, texts in errors.items()})
 
 
-def handle(error: Exception, context: Mapping[str, Any]) -> Response:
-    """Turn any exception of a view into a problem document (DRF's EXCEPTION_HANDLER)."""
+def handle(error: Exception, context: Mapping[str, Any]) -> Response | None:
+    """Turn any exception of a view into a problem document (DRF's EXCEPTION_HANDLER).
+
+    None for an error of the replica, which is raised: the primary is asked instead.
+    """
     set_rollback()
+    if isinstance(error, Error) and is_reading_replica():
+        return None
     request = context["request"]
     problem = problem_of(error)
     if problem.status >= HTTPStatus.INTERNAL_SERVER_ERROR:

@@ -27,6 +27,11 @@ REQUEST_SECONDS = Histogram(
 REQUESTS = Counter(
     "gpuportal_http_requests", "Answers, by route and status.", ("method", "route", "status")
 )
+REPLICA_FALLBACKS = Counter(
+    "gpuportal_replica_fallbacks",
+    "Answers read from the primary, as the replica failed, is away or is behind, by that cause.",
+    ("cause",),
+)
 TASK_SECONDS = Histogram(
     "gpuportal_task_seconds",
     "Time that tasks ran, by outcome: success, retry or failure.",

@@ -425,6 +425,8 @@ def test_every_kind_of_finding_has_a_planted_fault() -> None:
         "audit-broken",
         "work-overdue",
         "worker-silent",
+        "replica-unavailable",
+        "replica-behind",
     }
 
 

@@ -45,6 +45,8 @@ KINDS: dict[str, FindingKind] = {
     "audit-broken": FindingKind("Audit was altered", _E),
     "work-overdue": FindingKind("Work is overdue", _E),
     "worker-silent": FindingKind("No worker takes from a queue", _E),
+    "replica-unavailable": FindingKind("The database replica does not answer", _W),
+    "replica-behind": FindingKind("The database replica is behind", _W),
     "prometheus-unavailable": FindingKind("Prometheus does not answer", _E),
     "prometheus-rejected": FindingKind("Prometheus refuses the portal", _E),
     "api-unavailable": FindingKind("The Kubernetes API does not answer", _E),

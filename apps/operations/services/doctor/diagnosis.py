@@ -28,6 +28,7 @@ from apps.operations.services.doctor.findings_store import (
     unchecked_policies,
 )
 from apps.operations.services.doctor.history import allowed_teams, history_of, tiers_of_others
+from apps.operations.services.doctor.replica import replica_findings
 from apps.operations.services.doctor.source_checks import (
     DEADLINE_SECONDS,
     SourceAnswers,
@@ -112,7 +113,8 @@ def run_doctor(
     if cluster is None and not clusters:
         found = worst_first([*found, _nothing_loaded()])
     if cluster is None:
-        found = worst_first([*found, *_audit(), *overdue_work(now), *_silent(now)])
+        of_portal = (*_audit(), *overdue_work(now), *_silent(now), *replica_findings(now))
+        found = worst_first([*found, *of_portal])
     _store(clusters, observed_clusters, found, now, everything=cluster is None)
     return Diagnosis(
         now, tuple(_examined(observed) for observed in observed_clusters), tuple(found)
