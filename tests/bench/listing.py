@@ -20,6 +20,7 @@ from apps.clusters.gateways import cluster_source
 from apps.clusters.models import Cluster
 from apps.clusters.ports import ClusterSource
 from apps.clusters.services.watch.follow import snapshot
+from gpuportal.garbage import gc_paused
 from tests.bench.api_server import PODS, pages
 from tests.bench.database import NOW
 from tests.bench.measuring import alternated, peak_mib, timed, wall
@@ -50,8 +51,12 @@ def api_server(pods: int) -> Iterator[str]:
                 pipe.close()
 
 
+@gc_paused()
 def records(source: ClusterSource) -> int:
-    """Read the list through the adapter and make a record of each pod; return how many."""
+    """Read the list through the adapter and make a record of each pod; return how many.
+
+    Garbage is not looked for meanwhile, as in a snapshot.
+    """
     made = [pod_record(pod, owner=nearest_owner(pod)) for pod in source.list(PODS).items]
     return sum(record is not None for record in made)
 

@@ -89,17 +89,14 @@ def texts(value: object) -> tuple[str, ...]:
 
 def conditions(status: object) -> tuple[Condition, ...]:
     """Return the conditions of a status, in its order."""
-    return tuple(
-        Condition(
-            type=text(one.get("type")),
-            status=text(one.get("status")),
-            reason=text(one.get("reason")),
-            message=text(one.get("message")),
-            since=seconds(one.get("lastTransitionTime")),
-        )
-        for one in items(mapping(status).get("conditions"))
-        if text(one.get("type"))
-    )
+    found = []
+    for one in items(mapping(status).get("conditions")):
+        kind = text(one.get("type"))
+        if kind:
+            state, reason = text(one.get("status")), text(one.get("reason"))
+            since = seconds(one.get("lastTransitionTime"))
+            found.append(Condition(kind, state, reason, text(one.get("message")), since))
+    return tuple(found)
 
 
 def condition(status: object, kind: str) -> Condition | None:

@@ -26,6 +26,7 @@ from apps.clusters.ports import (
     SourceUnavailable,
     WatchExpired,
 )
+from gpuportal.garbage import gc_paused
 from gpuportal.telemetry.metrics import SourceRequest, source_request
 
 _SNIPPET = 200
@@ -148,6 +149,7 @@ class KubernetesApi:
 
     # ------------------------------------------------------------ the port
 
+    @gc_paused()
     def list(self, path: str) -> Listing:
         """Return all objects of a collection, read in chunks, as of one version.
 

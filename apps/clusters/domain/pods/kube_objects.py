@@ -174,8 +174,8 @@ def lacks_finish(
 ) -> bool:
     """Say whether a pod is over, but the end of one of its GPU containers is unknown."""
     pod = KubePod.of(item)
-    names = gpu_containers(pod, named, claims)
-    return any(_is_unfinished(s, over=pod.is_terminal) for s in pod.statuses if s.name in names)
+    vague = {s.name for s in pod.statuses if _is_unfinished(s, over=pod.is_terminal)}
+    return bool(vague) and not vague.isdisjoint(gpu_containers(pod, named, claims))
 
 
 def deletion_time(item: Mapping[str, Any], *, after: float, at: float) -> float:
@@ -204,6 +204,8 @@ def assumed_runs(
     unless it is in a crash loop, in which it hardly ran.
     """
     pod = KubePod.of(item)
+    if not any(s.restarts > 1 for s in pod.statuses):
+        return ()
     start = seconds(pod.status.get("startTime"))
     names = gpu_containers(pod, named, claims)
     statuses = [s for s in pod.statuses if not s.init and s.name in names]

@@ -34,8 +34,14 @@ from apps.clusters.domain.window import TimeSpan, from_seconds, hour_floor
 from apps.clusters.models import Cluster, Pod, PodRevision
 from apps.clusters.selectors import report
 from apps.clusters.services.catalog import TierAssignment, TierHistory
-from apps.clusters.services.pods.ledger_rows import POD_FIELDS, NameRegistry, chunks
-from apps.clusters.services.pods.pod_store import LOST, TrackedPod, last_watched, pod_rows, tracked
+from apps.clusters.services.pods.ledger_rows import NameRegistry, chunks
+from apps.clusters.services.pods.pod_store import (
+    LOST,
+    TrackedPod,
+    last_watched,
+    tracked,
+    upsert_pods,
+)
 
 _HOUR = timedelta(hours=1)
 
@@ -100,7 +106,7 @@ def store_inferred_pods(
             new = set(uids) - set(_rows(cluster, uids).values_list("uid", flat=True))
             # Inserted in one order, so that two workers wait for each other and never cross.
             fresh = [part[uid] for uid in sorted(new)]
-            Pod.objects.bulk_create(pod_rows(cluster.pk, fresh, names), ignore_conflicts=True)
+            upsert_pods(cluster.pk, fresh, names, only_new=True)
             # Those inserted just now are joined too: another worker may have been first.
             joined, changed = _join(cluster, part, names, now)
             made = hull(changed_span(None, pod.record) for pod in fresh)
@@ -131,8 +137,8 @@ def _join(
         for uid, pod in changed.items()
         if _without_last_seen(pod) != _without_last_seen(known[uid])
     }
-    _write(cluster.pk, [pod for uid, pod in changed.items() if uid not in revised], names)
-    _write(cluster.pk, [joined[uid] for uid in sorted(revised)], names, revised_at=now)
+    upsert_pods(cluster.pk, [pod for uid, pod in changed.items() if uid not in revised], names)
+    upsert_pods(cluster.pk, [joined[uid] for uid in sorted(revised)], names, revised_at=now)
     spans = (changed_span(known[uid].record, pod.record) for uid, pod in changed.items())
     return {row.uid: row.pk for row in locked}, hull(spans)
 
@@ -153,7 +159,7 @@ def end_unlisted(cluster_id: int, names: NameRegistry) -> int:
         pods = [tracked(row) for row in _locked(rows.order_by("uid", "pk"))]
         ended = [_unlisted(pod, watched) for pod in pods]
         gone = [(was, pod) for was, pod in zip(pods, ended, strict=True) if pod.lost]
-        _write(cluster_id, [pod for _, pod in gone], names)
+        upsert_pods(cluster_id, [pod for _, pod in gone], names)
         note_revision(cluster_id, hull(changed_span(was.record, pod.record) for was, pod in gone))
     return len(gone)
 
@@ -166,26 +172,6 @@ def _locked(rows: QuerySet[Pod]) -> list[Pod]:
 def _without_last_seen(pod: TrackedPod) -> TrackedPod:
     """Return what is told of a pod, whenever it was seen last."""
     return replace(pod, record=replace(pod.record, last_seen=None))
-
-
-def _write(
-    cluster_id: int,
-    pods: Sequence[TrackedPod],
-    names: NameRegistry,
-    *,
-    revised_at: datetime | None = None,
-) -> None:
-    if not pods:
-        return
-    rows = pod_rows(cluster_id, pods, names)
-    for row in rows:
-        row.revised_at = revised_at
-    Pod.objects.bulk_create(
-        rows,
-        update_conflicts=True,
-        unique_fields=["cluster", "uid"],
-        update_fields=POD_FIELDS if revised_at is None else [*POD_FIELDS, "revised_at"],
-    )
 
 
 def _joined(known: TrackedPod, found: TrackedPod, watched: float | None) -> TrackedPod:

@@ -154,34 +154,6 @@ class NameRegistry:
         return self._workloads
 
 
-POD_FIELDS = [
-    "workload",
-    "name",
-    "node_name",
-    "resource",
-    "units",
-    "requests",
-    "node_selector",
-    "priority_class",
-    "created_at",
-    "bound_at",
-    "started_at",
-    "finished_at",
-    "deleted_at",
-    "ended_at",
-    "observed_until",
-    "runs",
-    "claims",
-    "end_reason",
-    "source",
-    "unschedulable",
-    "lost",
-    "tier",
-    "gpu_model",
-    "gpu_equivalents",
-]
-
-
 def pod_values(record: PodRecord) -> dict[str, Any]:
     """Return the columns of a pod's row that its record tells."""
     resource, units = main_resource(record.requests)

@@ -27,6 +27,7 @@ from apps.clusters.services.pods.ledger_rows import (
     interval_values,
     node_state_of,
 )
+from apps.clusters.services.pods.upsert import upsert
 
 _INSTANT = 1e-6
 
@@ -167,29 +168,26 @@ def _write(ours: Mapping[int, Sequence[NodeStateInterval]]) -> None:
     rows = [
         row for pk, intervals in ours.items() for row in _joined(pk, there.get(pk, {}), intervals)
     ]
-    for row in rows:
-        row.pk = None
-    NodeInterval.objects.bulk_create(
-        rows,
-        update_conflicts=True,
-        unique_fields=["node", "start"],
-        update_fields=INTERVAL_FIELDS,
+    columns = ("node_id", "start", *INTERVAL_FIELDS)
+    upsert(
+        NodeInterval,
+        [{column: getattr(row, column) for column in columns} for row in rows],
+        unique=("node_id", "start"),
+        update=INTERVAL_FIELDS,
     )
 
 
 def _rows_there(
     ours: Mapping[int, Sequence[NodeStateInterval]],
 ) -> dict[int, dict[datetime, NodeInterval]]:
-    """Lock the nodes; return by node and start the rows that open or began with ours or later."""
+    """Lock the nodes; return by node and start the rows open, or begun with ours or later."""
     locked = Node.objects.filter(pk__in=list(ours)).order_by("pk").select_for_update(no_key=True)
     list(locked.values_list("pk", flat=True))
-    wanted = Q(node_id__in=list(ours), end__isnull=True)
-    for pk, intervals in ours.items():
-        wanted |= Q(
-            node_id=pk, start__gte=from_seconds(min(interval.start for interval in intervals))
-        )
+    first = from_seconds(min(one.start for intervals in ours.values() for one in intervals))
+    wanted = Q(end__isnull=True) | Q(start__gte=first)
     there: dict[int, dict[datetime, NodeInterval]] = defaultdict(dict)
-    for row in NodeInterval.objects.filter(wanted).order_by("node", "start"):
+    rows = NodeInterval.objects.filter(wanted, node_id__in=list(ours))
+    for row in rows.order_by("node", "start"):
         there[row.node_id][row.start] = row
     return there
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import NamedTuple
 
 from django.db import transaction
@@ -17,13 +18,13 @@ from apps.clusters.domain.window import from_seconds
 from apps.clusters.models import Cluster, Pod, WatchCoverage
 from apps.clusters.services.catalog import TierAssignment
 from apps.clusters.services.pods.ledger_rows import (
-    POD_FIELDS,
     NameRegistry,
     chunks,
     pod_record_of,
     pod_values,
     workload_name,
 )
+from apps.clusters.services.pods.upsert import upsert
 
 LOST = "Lost"
 
@@ -256,12 +257,7 @@ def write_pods(cluster_id: int, pods: Sequence[TrackedPod], names: NameRegistry)
         part = pods[start : start + PODS_AT_ONCE]
         with transaction.atomic():
             _agree(cluster_id, part)
-            Pod.objects.bulk_create(
-                pod_rows(cluster_id, part, names),
-                update_conflicts=True,
-                unique_fields=["cluster", "uid"],
-                update_fields=POD_FIELDS,
-            )
+            upsert_pods(cluster_id, part, names)
 
 
 def _agree(cluster_id: int, pods: Sequence[TrackedPod]) -> None:
@@ -275,24 +271,39 @@ def _agree(cluster_id: int, pods: Sequence[TrackedPod]) -> None:
             pod.record, pod.assigned, pod.lost = joined.record, joined.assigned, joined.lost
 
 
-def pod_rows(cluster_id: int, pods: Sequence[TrackedPod], names: NameRegistry) -> list[Pod]:
-    """Return unsaved rows of pods; makes the workloads, namespaces and models they need."""
+def upsert_pods(
+    cluster_id: int,
+    pods: Sequence[TrackedPod],
+    names: NameRegistry,
+    *,
+    revised_at: datetime | None = None,
+    only_new: bool = False,
+) -> None:
+    """Insert the rows of pods, or update those there are by (cluster, uid), unless `only_new`.
+
+    Makes the workloads, namespaces and models they need. `revised_at` is set where it is given.
+    """
     workloads = names.workloads({workload_name(pod.record) for pod in pods})
     models = names.models(
         {p.assigned.gpu_model for p in pods if p.assigned and p.assigned.gpu_model}
     )
     tiers = names.tiers({pod.assigned.tier for pod in pods if pod.assigned})
-    return [
-        Pod(
-            cluster_id=cluster_id,
-            uid=pod.record.uid,
-            workload_id=workloads[workload_name(pod.record)],
-            lost=pod.lost,
+    revised = {} if revised_at is None else {"revised_at": revised_at}
+    rows: list[dict[str, object]] = [
+        {
+            "cluster_id": cluster_id,
+            "uid": pod.record.uid,
+            "workload_id": workloads[workload_name(pod.record)],
+            "lost": pod.lost,
             **pod_values(pod.record),
             **_assigned_values(pod.assigned, tiers, models),
-        )
+            **revised,
+        }
         for pod in pods
     ]
+    key = ("cluster_id", "uid")
+    written = [column for column in (rows[0] if rows else ()) if column not in key]
+    upsert(Pod, rows, unique=key, update=() if only_new else written)
 
 
 def write_spans(cluster_id: int, spans: Sequence[tuple[float, float]]) -> None:
@@ -311,7 +322,7 @@ def _assigned_values(
     assigned: TierAssignment | None, tiers: Mapping[str, int], models: Mapping[str, int]
 ) -> dict[str, object]:
     if assigned is None:
-        return {}
+        return {"tier_id": None, "gpu_model_id": None, "gpu_equivalents": 0.0}
     model = assigned.gpu_model
     return {
         "tier_id": tiers.get(assigned.tier),

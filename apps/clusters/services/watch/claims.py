@@ -36,17 +36,16 @@ from apps.clusters.domain.pods.ledger import (
 )
 from apps.clusters.domain.tiers import BUILTIN_TIERS
 from apps.clusters.domain.window import from_seconds
-from apps.clusters.models import ClaimInterval, Pod, WatchIssue
+from apps.clusters.models import ClaimInterval, WatchIssue
 from apps.clusters.ports import ClusterSource
 from apps.clusters.services.catalog import TierAssignment
 from apps.clusters.services.pods.ledger_rows import (
-    POD_FIELDS,
     NameRegistry,
     chunks,
     claim_of,
     claim_values,
 )
-from apps.clusters.services.pods.pod_store import TrackedPod, known_pods, lock_cluster, pod_rows
+from apps.clusters.services.pods.pod_store import TrackedPod, known_pods, lock_cluster, upsert_pods
 from apps.clusters.services.watch.collections import uid_of
 from apps.clusters.services.watch.offered_devices import DeviceStore, evaluate
 
@@ -219,12 +218,7 @@ def _write(
     )
     known = known_pods(cluster_id, list(ours))
     holders = [_holder(joined[uid], known.get(uid), assign) for uid in sorted(ours)]
-    Pod.objects.bulk_create(
-        pod_rows(cluster_id, holders, names),
-        update_conflicts=True,
-        unique_fields=["cluster", "uid"],
-        update_fields=POD_FIELDS,
-    )
+    upsert_pods(cluster_id, holders, names)
 
 
 def _joined(
