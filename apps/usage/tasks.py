@@ -6,6 +6,7 @@ from celery import shared_task
 from django.utils import timezone
 
 from apps.usage import services
+from gpuportal.partitions import prepare_ahead
 
 
 @shared_task(name="usage.collect_hour", acks_late=True)
@@ -31,4 +32,6 @@ def roll_days(**_: object) -> int:
 
 @shared_task(name="usage.prune")
 def prune(**_: object) -> int:
-    return services.prune(now=timezone.now()) + services.forget(now=timezone.now())
+    now = timezone.now()
+    prepare_ahead(now)
+    return services.prune(now=now) + services.forget(now=now)

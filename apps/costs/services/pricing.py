@@ -44,7 +44,7 @@ from apps.costs.services.kept_days import pruned_day
 from apps.costs.services.prices import Rates, days_of, due_days
 from apps.pending.models import Episode, Eviction
 from apps.usage.domain.usage_query import GroupingRefused
-from apps.usage.models import CollectionWindow, Day, WorkloadDay
+from apps.usage.models import CollectionWindow, Day, PodHour, WorkloadDay
 from apps.usage.services import (
     Rollup,
     day_value,
@@ -55,6 +55,7 @@ from apps.usage.services import (
     instant,
     sum_day,
 )
+from gpuportal.partitions import drop_month, month_of, own_months, prepare_months
 
 logger = logging.getLogger(__name__)
 
@@ -82,6 +83,8 @@ def price_hours(*, now: datetime, most: int = _MOST_HOURS) -> int:
     """
     rates = Rates()
     pricing = Pricing(rates)
+    # As the facts lie, so do their costs: a month that retention dropped is not made again.
+    prepare_months(WorkloadCostHour._meta.db_table, own_months(PodHour._meta.db_table))
     done = 0
     for day, hours in due_days(rates):
         if done >= most:
@@ -255,7 +258,7 @@ def prune() -> int:
     Rows by day, hourly rows by team and pool, and which hours were priced by which rates are kept
     for good: a price that is put right later changes these too.
     """
-    days = 0
+    days = _drop_months()
     for cluster in Cluster.objects.order_by("pk").values_list("pk", flat=True):
         rows = WorkloadCostHour.objects.filter(cluster_id=cluster)
         oldest = rows.aggregate(oldest=Min("hour"))["oldest"]
@@ -264,6 +267,18 @@ def prune() -> int:
         for day in Day.objects.filter(cluster_id=cluster, pruned=True, end__gt=oldest):
             rows.filter(hour__gte=day.start, hour__lt=day.end).delete()
             days += 1
+    return days
+
+
+def _drop_months() -> int:
+    """Drop the months of which all days were pruned, on PostgreSQL; return how many days."""
+    table, days = WorkloadCostHour._meta.db_table, 0
+    for month in sorted(own_months(table)):
+        of_month = Day.objects.filter(start__lt=month_of(month, 1), end__gt=month)
+        # A month without a day is one of those that were made ahead.
+        if of_month.filter(pruned=True).exists() and not of_month.filter(pruned=False).exists():
+            days += of_month.count()
+            drop_month([table], month)
     return days
 
 

@@ -21,6 +21,7 @@ from django.db.migrations.recorder import MigrationRecorder
 from django.db.models import AutoField, Field, JSONField, Model
 
 from gpuportal.env import database
+from gpuportal.partitions import MONTHLY, prepare_months
 
 _SOURCE: Final = "moved"
 _BATCH: Final = 2000
@@ -190,6 +191,10 @@ def _copied(model: Table, target: BaseDatabaseWrapper) -> tuple[int, int]:
                 ) from error
             yield batch
 
+    table = model._meta.db_table
+    if table in MONTHLY:
+        rows = model._base_manager.using(_SOURCE).order_by()
+        prepare_months(table, rows.datetimes("hour", "month", tzinfo=UTC))
     summed = _summed(written())
     if refers_to_itself:
         _constraints(target, "IMMEDIATE")

@@ -38,7 +38,7 @@ from apps.usage.domain.collection import (
     late_recheck,
     next_daily_try,
 )
-from apps.usage.models import CollectionWindow
+from apps.usage.models import CollectionWindow, NodeHour, PodHour
 from apps.usage.services.facts import (
     Dimensions,
     HourPruned,
@@ -62,6 +62,7 @@ from apps.usage.services.sources import (
     with_quotas,
 )
 from gpuportal.garbage import gc_paused
+from gpuportal.partitions import prepare_months
 
 logger = logging.getLogger(__name__)
 
@@ -364,6 +365,8 @@ def _store(hour: Window, answers: _Answers, found: _Computed) -> None:
     # Before the transaction: other workers need the same rows and would wait for its end.
     dimensions = _dimensions(hour, answers, found.facts)
     exporters = set_up_id(cluster, answers.devices.profile)
+    for table in (PodHour, NodeHour):
+        prepare_months(table._meta.db_table, [hour.start])
     with transaction.atomic():
         write_hour(hour, found.facts, dimensions, zone=report().zone)
         write_queue_hour(cluster, hour, answers.queues, answers.ledger.intervals)

@@ -26,6 +26,7 @@ from apps.usage.models import (
     WorkloadDay,
 )
 from apps.usage.services.facts import HELD_COLUMNS, Rollup, day_value, insert, sum_day
+from gpuportal.partitions import drop_month, month_of, own_months
 
 MOST_PODS = 200
 """Of a workload with more pods on a day it is not kept which of their GPUs were active."""
@@ -272,11 +273,35 @@ def prune(*, now: datetime) -> int:
 
     How active workloads were on these days goes with them. Returns how many days were pruned.
     Sums by workload and day, and hourly sums by team and tier, are kept for good.
+
+    On PostgreSQL a month that has partitions of its own goes as a whole once its last day is due.
     """
     horizon = now - timedelta(days=settings.HOURLY_RETENTION_DAYS)
+    own = own_months(PodHour._meta.db_table)
+    # The last day may end in the next month: that of a zone of its own.
+    over = {month for month in own if month_of(month, 1) + timedelta(days=2) < horizon}
+    pruned = sum(_prune_month(month) for month in sorted(over))
     # Only days with sums by workload: without these nothing would tell who held what.
     due = Day.objects.filter(rolled=True, pruned=False, end__lt=horizon).order_by("pk")
-    return sum(_prune_day(pk) for pk in due.values_list("pk", flat=True))
+    for pk, start in due.values_list("pk", "start"):
+        if month_of(start) not in own - over:
+            pruned += _prune_day(pk)
+    return pruned
+
+
+@transaction.atomic
+def _prune_month(month: datetime) -> int:
+    """Drop a month of all clusters; 0 where a day is not rolled: its days then go one by one."""
+    end = month_of(month, 1)
+    of_month = Day.objects.filter(start__lt=end, end__gt=month, pruned=False).order_by("pk")
+    days = list(of_month.select_for_update())
+    if not all(day.rolled for day in days):
+        return 0
+    # First, since it waits for readers: no row of a day is locked by it alone.
+    drop_month([model._meta.db_table for model in (PodHour, NodeHour)], month)
+    for day in days:
+        _delete_hours(day)
+    return len(days)
 
 
 @transaction.atomic
@@ -284,13 +309,17 @@ def _prune_day(day_id: int) -> bool:
     day = Day.objects.select_for_update().get(pk=day_id)
     if not day.rolled or day.pruned:
         return False
+    _delete_hours(day)
+    return True
+
+
+def _delete_hours(day: Day) -> None:
     for model in (PodHour, NodeHour):
         model._default_manager.filter(
             cluster_id=day.cluster_id, hour__gte=day.start, hour__lt=day.end
         ).delete()
     WorkloadActivityDay.objects.filter(cluster_id=day.cluster_id, day=day.day).delete()
-    Day.objects.filter(pk=day_id).update(pruned=True)
-    return True
+    Day.objects.filter(pk=day.pk).update(pruned=True)
 
 
 def forget(*, now: datetime) -> int:
