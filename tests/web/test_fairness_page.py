@@ -166,6 +166,23 @@ def test_shares_over_time_are_small_multiples_on_one_scale(admin: Client) -> Non
     assert {row["allocated_gpus"] for row in known} == {"5"}
 
 
+def test_of_many_teams_those_with_most_demand_are_drawn_and_the_file_has_all(
+    admin: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    of_both = {}
+    for address in (GOLD, f"/capacity/tiers/gold/?tab=fairness&{HOURLY}"):
+        of_both[address] = records_of(admin, f"{address}&format=csv&table=shares")
+        assert {row["team"] for row in of_both[address]} == {"vision", "speech"}
+    monkeypatch.setattr("apps.web.fairness.shares.MOST_PANELS", 1)
+    for address, rows in of_both.items():
+        page = text_of(admin, address)
+        assert re.findall(r'<svg class="panel".*?aria-label="(\w+):', page) == ["vision"]
+        told = "Of 2 teams the 1 with most demand are drawn; the file has all."
+        assert told in words(page)
+        assert f"of {len(rows)} rows" in words(page)
+        assert records_of(admin, f"{address}&format=csv&table=shares") == rows
+
+
 def test_shares_over_time_and_the_bars_beside_them_have_one_average(admin: Client) -> None:
     page = text_of(admin, f"/capacity/fairness/gold/?{DAILY}")
     bars = records_of(admin, f"/capacity/fairness/gold/?{DAILY}&format=csv&table=bars")

@@ -31,6 +31,7 @@ from apps.fairness.selectors.shares import (
     estimated_before,
     share_series,
     tier_shares,
+    unmet_demand,
 )
 from apps.fairness.selectors.statements import (
     TierPosition,

@@ -1,11 +1,12 @@
 """Shares of teams in tiers, without queue times: over a window, and hour by hour or day by day."""
 
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import date, datetime
 
-from django.db.models import Count, Max, Min, Q
+from django.db.models import Count, F, Max, Min, Q, Sum
+from django.db.models.functions import Greatest
 
 from apps.accounts.permissions import Visibility
 from apps.accounts.selectors import team_names
@@ -13,6 +14,8 @@ from apps.clusters.domain.tiers import UNASSIGNED
 from apps.clusters.domain.window import Window, day_of, day_start
 from apps.clusters.selectors import report
 from apps.fairness.domain.hour_state import HourState
+from apps.fairness.domain.shares import jain_index
+from apps.fairness.domain.team_table import TABLE_COLUMNS, table_of
 from apps.fairness.models import (
     TeamFairnessDay,
     TeamFairnessHour,
@@ -20,15 +23,17 @@ from apps.fairness.models import (
     TierFairnessHour,
 )
 from apps.fairness.selectors.rows import HourCounts
-from apps.fairness.selectors.tiers import jain_of
 from apps.fairness.selectors.window_sums import (
     TierSums,
+    WindowCover,
+    blob_sums,
+    cover_of,
     plan_of,
-    team_sums,
+    plan_of_cover,
     tier_names,
     tier_sums,
 )
-from apps.usage.domain.amounts import hours
+from apps.usage.domain.amounts import NANO, hours
 
 _AMOUNTS = ("allocated", "entitlement", "demand")
 
@@ -69,23 +74,25 @@ def tier_shares(window: Window, tier: str, *, visibility: Visibility) -> TierSha
     """Return the teams of a tier over a window.
 
     Sums of GPUs at the level of a team, which everybody may see: `visibility` narrows nothing.
-    At most nine queries.
+    At most twelve queries.
     """
-    parts, tiers = plan_of(window), tier_names((tier,))
-    names = team_names()
+    tiers, names = tier_names((tier,)), team_names()
+    tables, parts = blob_sums(window, cover_of(window), tiers)
     known = next(iter(tier_sums(parts, tiers).values()), TierSums())
-    sums = next(iter(team_sums(parts, tiers).values()), {})
+    table = next(iter(tables.values()), table_of([]))
+    amounts = {name: (table.column(name) / NANO).tolist() for name in TABLE_COLUMNS}
+    columns = (amounts[name] for name in (*_AMOUNTS, "denied", "borrowed"))
     teams = [
-        TeamShare(
-            names.get(pk, UNASSIGNED),
-            *(hours(getattr(own, name)) for name in (*_AMOUNTS, "denied", "borrowed")),
-        )
-        for pk, own in sums.items()
+        TeamShare(names.get(pk, UNASSIGNED), *own)
+        for pk, *own in zip(table.teams.tolist(), *columns, strict=True)
     ]
+    index = jain_index(
+        **{name: amounts[name] for name in ("allocated", "fair_share", "demand")},
+    )
     return TierShares(
         known.hours(),
         tuple(sorted(teams, key=lambda one: one.team)),
-        jain_of(sums)[0],
+        index,
         hours(known.borrowable),
         hours(known.overdrawn),
     )
@@ -166,21 +173,31 @@ def share_series(
     level of a team, which everybody may see: `visibility` narrows nothing. At most eight queries.
     """
     names = tier_names(tuple(tiers))
-    people = {pk: name for pk, name in team_names().items() if not teams or name in teams}
-    known, rows = _read(window, list(names), list(people) if teams else None, by_hour=by_hour)
+    wanted = set(teams)
+    people = {pk: name for pk, name in team_names().items() if not wanted or name in wanted}
+    periods = _Periods(window, by_hour=by_hour)
+    # A team without a row had nothing in the known periods of a tier.
+    nothing: dict[int, dict[datetime, SharePoint]] = defaultdict(dict)
+    estimated: dict[int, set[datetime]] = defaultdict(set)
+    for (tier, at), own in periods.known(names).items():
+        if own.known:
+            nothing[tier][at] = SharePoint(0.0, 0.0, 0.0, own.known)
+        if own.estimated:
+            estimated[tier].add(at)
     found: dict[tuple[int, int], dict[datetime, SharePoint]] = {}
-    for at, tier, team, *amounts in rows:
-        counts = known.get((tier, at))
-        if counts is not None and counts.known:
-            points = found.setdefault((tier, team), _of_nothing(tier, known))
-            points[at] = _sum_of(points[at], amounts, counts.known)
+    for at, tier, team, *amounts in periods.rows(names, people if wanted else None):
+        if at in nothing[tier]:
+            points = found.get((tier, team))
+            if points is None:
+                points = found[tier, team] = dict(nothing[tier])
+            points[at] = _sum_of(points[at], amounts)
     order = {pk: place for place, pk in enumerate(names)}
     return [
         ShareSeries(
             names[tier],
             people.get(team, UNASSIGNED),
             points,
-            frozenset(at for (pk, at), own in known.items() if pk == tier and own.estimated),
+            frozenset(estimated[tier]),
         )
         for (tier, team), points in sorted(
             found.items(), key=lambda one: (order[one[0][0]], people.get(one[0][1], ""))
@@ -189,60 +206,130 @@ def share_series(
 
 
 _Known = dict[tuple[int, datetime], HourCounts]
-_Rows = list[tuple[datetime, int, int, int, int, int]]
+_Row = tuple[datetime, int, int, int, int, int]
 
 
-def _of_nothing(tier: int, known: _Known) -> dict[datetime, SharePoint]:
-    """Return zeros for the known periods of a tier: a team without a row had nothing then."""
+def unmet_demand(
+    window: Window,
+    tier: str,
+    *,
+    by_hour: bool,
+    visibility: Visibility,
+    teams: Collection[str] = (),
+) -> dict[datetime, float]:
+    """Return by period the average GPUs that teams asked for beyond what they were allocated.
+
+    Of known periods alone. Sums of GPUs at the level of a team, which everybody may see:
+    `visibility` narrows nothing. At most eight queries.
+    """
+    names, wanted = tier_names((tier,)), set(teams)
+    people = [pk for pk, name in team_names().items() if name in wanted] if wanted else None
+    periods = _Periods(window, by_hour=by_hour)
+    found = periods.unmet(names, people)
     return {
-        at: SharePoint(0.0, 0.0, 0.0, own.known)
-        for (pk, at), own in known.items()
-        if pk == tier and own.known
+        at: hours(found.get(at, 0)) / own.known
+        for (_, at), own in periods.known(names).items()
+        if own.known
     }
 
 
-def _sum_of(point: SharePoint, amounts: Sequence[int], known: int) -> SharePoint:
-    before = (point.allocated, point.entitlement, point.demand)
-    # Hours of a day at the window's edge are added up one by one.
-    allocated, entitlement, demand = (
-        was + hours(n) / known for was, n in zip(before, amounts, strict=True)
+def _sum_of(point: SharePoint, amounts: Sequence[int]) -> SharePoint:
+    """Return what a point is with more amounts: hours at a window's edge come one by one."""
+    known = point.hours
+    allocated, entitlement, demand = amounts
+    return SharePoint(
+        point.allocated + hours(allocated) / known,
+        point.entitlement + hours(entitlement) / known,
+        point.demand + hours(demand) / known,
+        known,
     )
-    return SharePoint(allocated, entitlement, demand, known)
 
 
-def _read(
-    window: Window, tiers: Collection[int], teams: Collection[int] | None, *, by_hour: bool
-) -> tuple[_Known, _Rows]:
-    """Return the hours known of each tier and period, and the rows of teams. Five queries."""
-    of_tiers, of_teams = Q(tier__in=tiers), Q() if teams is None else Q(team__in=teams)
-    zone = report().zone
-    known: dict[tuple[int, datetime], TierSums] = defaultdict(TierSums)
-    rows: _Rows = []
+class _Periods:
+    """The hours or local days of a window, and how their rows are read."""
 
-    def period_of(hour: datetime) -> datetime:
-        return hour if by_hour else day_start(day_of(hour, zone), zone)
+    def __init__(self, window: Window, *, by_hour: bool) -> None:
+        self.by_hour = by_hour
+        self.parts = (
+            plan_of_cover(WindowCover((), [(window.start, window.end)]))
+            if by_hour
+            else plan_of(window)
+        )
+        self._zone = report().zone
+        self._starts: dict[datetime, datetime] = {}
 
-    parts = None if by_hour else plan_of(window)
-    within = parts.hours if parts else Q(hour__gte=window.start, hour__lt=window.end)
-    if within is not None:
-        found = TierFairnessHour.objects.filter(within, of_tiers).order_by()
-        for tier, hour, state, is_watched in found.values_list(
-            "tier_id", "hour", "state", "watched"
+    def of_hour(self, hour: datetime) -> datetime:
+        """Return the start of the period that an hour is in."""
+        if self.by_hour:
+            return hour
+        start = self._starts.get(hour)
+        if start is None:
+            start = self._starts[hour] = self.of_day(day_of(hour, self._zone))
+        return start
+
+    def of_day(self, day: date) -> datetime:
+        """Return the start of a day."""
+        return day_start(day, self._zone)
+
+    def known(self, tiers: Collection[int]) -> _Known:
+        """Return the hours known of each tier and period. Two queries, at most."""
+        known: dict[tuple[int, datetime], TierSums] = defaultdict(TierSums)
+        if self.parts.hours is not None:
+            found = TierFairnessHour.objects.filter(self.parts.hours, tier__in=tiers).order_by()
+            for tier, hour, state, is_watched in found.values_list(
+                "tier_id", "hour", "state", "watched"
+            ):
+                own = known[tier, self.of_hour(hour)]
+                own.known += state != HourState.MISSING.value
+                own.watched += is_watched and state != HourState.MISSING.value
+        if self.parts.days is not None:
+            days = TierFairnessDay.objects.filter(self.parts.days, tier__in=tiers).order_by()
+            for tier, day, count, watched in days.values_list(
+                "tier_id", "day", "hours", "hours_watched"
+            ):
+                own = known[tier, self.of_day(day)]
+                own.known, own.watched = count, watched
+        return {key: own.hours() for key, own in known.items()}
+
+    def rows(self, tiers: Collection[int], teams: Collection[int] | None) -> Iterator[_Row]:
+        """Yield the rows of teams, of all where none is named. Two queries, at most."""
+        parts, of = self.parts, Q(tier__in=tiers)
+        hours, days = parts.hours, parts.days
+        if teams is not None:
+            hours, days, of = parts.team_hours, parts.team_days, of & Q(team__in=teams)
+        if hours is not None:
+            shares = TeamFairnessHour.objects.filter(hours, of).order_by()
+            for hour, *rest in shares.values_list("hour", "tier_id", "team_id", *_AMOUNTS):
+                yield self.of_hour(hour), *rest
+        if days is not None:
+            of_days = TeamFairnessDay.objects.filter(days, of).order_by()
+            for day, *rest in of_days.values_list("day", "tier_id", "team_id", *_AMOUNTS):
+                yield self.of_day(day), *rest
+
+    def unmet(self, tiers: Collection[int], teams: Collection[int] | None) -> dict[datetime, int]:
+        """Return by period what teams asked for beyond what they held. Two queries, at most."""
+        parts, of = self.parts, Q(tier__in=tiers)
+        if teams is not None:
+            of &= Q(team__in=teams)
+        beyond = Sum(Greatest(F("demand") - F("allocated"), 0))
+        found: dict[datetime, int] = defaultdict(int)
+        if parts.days is not None:
+            days = TeamFairnessDay.objects.filter(parts.days, of).order_by()
+            for day, amount in days.values_list("day").annotate(beyond=beyond):
+                found[self.of_day(day)] = int(amount)
+        if parts.hours is None:
+            return found
+        of_hours = TeamFairnessHour.objects.filter(parts.hours, of).order_by()
+        if self.by_hour:
+            for hour, amount in of_hours.values_list("hour").annotate(beyond=beyond):
+                found[hour] = int(amount)
+            return found
+        # A team's day is summed first, as that of whole days is.
+        own: dict[tuple[datetime, int, int], int] = defaultdict(int)
+        for hour, tier, team, demand, held in of_hours.values_list(
+            "hour", "tier_id", "team_id", "demand", "allocated"
         ):
-            own = known[tier, period_of(hour)]
-            own.known += state != HourState.MISSING.value
-            own.watched += is_watched and state != HourState.MISSING.value
-        shares = TeamFairnessHour.objects.filter(within, of_tiers, of_teams).order_by()
-        for hour, *rest in shares.values_list("hour", "tier_id", "team_id", *_AMOUNTS):
-            rows.append((period_of(hour), *rest))
-    if parts and parts.days is not None:
-        days = TierFairnessDay.objects.filter(parts.days, of_tiers).order_by()
-        for tier, day, count, watched in days.values_list(
-            "tier_id", "day", "hours", "hours_watched"
-        ):
-            own = known[tier, day_start(day, zone)]
-            own.known, own.watched = count, watched
-        of_days = TeamFairnessDay.objects.filter(parts.days, of_tiers, of_teams).order_by()
-        for day, *rest in of_days.values_list("day", "tier_id", "team_id", *_AMOUNTS):
-            rows.append((day_start(day, zone), *rest))
-    return {key: own.hours() for key, own in known.items()}, rows
+            own[self.of_hour(hour), tier, team] += demand - held
+        for (at, *_), amount in own.items():
+            found[at] += max(0, amount)
+        return found

@@ -8,7 +8,7 @@ from typing import Any
 from django.http import Http404, HttpResponseBase
 
 from apps.clusters import selectors as clusters
-from apps.fairness.selectors import ShareSeries, TierShares, share_series, tier_shares
+from apps.fairness.selectors import TierShares, tier_shares, unmet_demand
 from apps.pending.selectors import (
     PendingFilters,
     PendingGrouping,
@@ -29,7 +29,7 @@ from apps.web.components.formats import Format, duration, gpus_text
 from apps.web.components.page_query import EVERY, explain_href, figure_href, href
 from apps.web.components.tables import Column, Table, TableRow
 from apps.web.components.tabs import Tab, tab_bar
-from apps.web.fairness.shares import by_hour, share_panels
+from apps.web.fairness.shares import by_hour, team_panels
 from apps.web.pages import page, respond
 from apps.web.pending.history import queue_time_plot
 from apps.web.query_session import (
@@ -121,11 +121,13 @@ def _tab(chosen: str, read: TierUsage, reading: QuerySession) -> dict[str, Any]:
             ],
         }
     if chosen == "fairness":
-        drawing = share_panels(
-            _series(name, reading),
+        drawing = team_panels(
+            name,
+            read.shares,
             reading,
             freshness,
             link=lambda team: href("statement", reading.query, name=team),
+            named=reading.filters.team,
         )
         return {"drawings": [drawing]}
     if chosen == "gpus":
@@ -162,21 +164,14 @@ def _tab(chosen: str, read: TierUsage, reading: QuerySession) -> dict[str, Any]:
 
 def _unmet_demand(name: str, reading: QuerySession) -> dict[datetime, float]:
     """Return by period the average GPUs that teams asked for beyond what they were allocated."""
-    found: dict[datetime, float] = {}
-    for one in _series(name, reading):
-        for at, point in one.points.items():
-            found[at] = found.get(at, 0.0) + max(0.0, point.demand - point.allocated)
-    return {at: round(gpus, 2) for at, gpus in found.items()}
-
-
-def _series(name: str, reading: QuerySession) -> list[ShareSeries]:
-    return share_series(
+    found = unmet_demand(
         reading.window,
+        name,
         by_hour=by_hour(reading),
         visibility=reading.visibility,
-        tiers=[name],
         teams=reading.filters.team,
     )
+    return {at: round(gpus, 2) for at, gpus in found.items()}
 
 
 # ---------------------------------------------------------------- figures

@@ -1,20 +1,70 @@
 """Shares of teams over time, as small multiples on one scale."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 
-from apps.fairness.selectors import ShareSeries
+from apps.fairness.selectors import ShareSeries, TierShares, share_series
 from apps.usage.domain.usage_query import TimeStep
 from apps.usage.selectors import Freshness
-from apps.web.components.drawings import Panel, TimeAxis, small_multiples
+from apps.web.components.drawings import EveryPanel, Panel, TimeAxis, small_multiples
 from apps.web.components.drawings.panels import SmallMultiples
 from apps.web.components.formats import gpus_text
 from apps.web.query_session import QuerySession, axis_of
+
+MOST_PANELS = 24
+"""Teams that are drawn over time at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class EverySeries:
+    """How many series there are where a part of them is drawn; all are read for a file."""
+
+    count: int
+    read: Callable[[], Sequence[ShareSeries]]
 
 
 def by_hour(reading: QuerySession) -> bool:
     """Say whether the reading's periods are hours."""
     return reading.choice.interval is TimeStep.HOUR
+
+
+def team_panels(
+    tier: str,
+    shares: TierShares,
+    reading: QuerySession,
+    freshness: Freshness,
+    *,
+    link: Callable[[str], str | None],
+    named: Collection[str] = (),
+) -> SmallMultiples:
+    """Return a panel for each team of a tier, or of the `named` ones that have a share there.
+
+    Of many teams those with most demand are drawn; the file has all.
+    """
+    teams = sorted(
+        (team for team in shares.teams if not named or team.team in named),
+        key=lambda one: (-one.demand - one.entitlement, one.team),
+    )
+
+    def read(names: Collection[str] = named) -> list[ShareSeries]:
+        return share_series(
+            reading.window,
+            by_hour=by_hour(reading),
+            visibility=reading.visibility,
+            tiers=[tier],
+            teams=names,
+        )
+
+    if len(teams) <= MOST_PANELS:
+        return share_panels(read(), reading, freshness, link=link)
+    most = [team.team for team in teams[:MOST_PANELS]]
+    every = EverySeries(len(teams), read)
+    drawing = share_panels(read(most), reading, freshness, link=link, every=every)
+    some = (
+        f"Of {len(teams):,} teams the {MOST_PANELS} with most demand are drawn; the file has all."
+    )
+    return replace(drawing, caption=f"{some} {drawing.caption}")
 
 
 def share_panels(
@@ -24,17 +74,22 @@ def share_panels(
     *,
     link: Callable[[str], str | None],
     of_tiers: bool = False,
+    every: EverySeries | None = None,
 ) -> SmallMultiples:
     """Return a panel for each series, of teams in one tier or of one team's tiers.
 
-    Those with most demand come first. `link` leads from the name of a panel.
+    Those with most demand come first. `link` leads from the name of a panel. `every` has the
+    series that are not drawn too.
     """
     axis = axis_of(reading, freshness)
     periods = list(axis.periods)
-    panels = sorted(
-        (_panel(one, periods, one.tier if of_tiers else one.team, link) for one in series),
-        key=lambda panel: (-_most(panel), panel.label),
-    )
+
+    def panels_of(some: Sequence[ShareSeries]) -> list[Panel]:
+        return sorted(
+            (_panel(one, periods, one.tier if of_tiers else one.team, link) for one in some),
+            key=lambda panel: (-_most(panel), panel.label),
+        )
+
     estimated = max((_estimated(one, periods) for one in series), default=0)
     time_axis = TimeAxis(
         periods,
@@ -43,11 +98,14 @@ def share_panels(
         elapsed=axis.elapsed(),
         by_hour=by_hour(reading),
     )
-    return small_multiples(
-        *("shares", "Shares over time", panels, time_axis),
+    drawing = small_multiples(
+        *("shares", "Shares over time", panels_of(series), time_axis),
         name="Tier" if of_tiers else "Team",
-        empty="No hour of this window was computed yet.",
+        every=None if every is None else EveryPanel(every.count, lambda: panels_of(every.read())),
     )
+    if not drawing.empty:
+        return drawing
+    return replace(drawing, empty="No hour of this window was computed yet.")
 
 
 def _panel(

@@ -12,7 +12,6 @@ from apps.fairness.selectors import (
     TierShares,
     estimated_before,
     idle_entitlement,
-    share_series,
     tier_detail,
     tier_shares,
 )
@@ -32,7 +31,7 @@ from apps.web.fairness.borrowing import matrix_of
 from apps.web.fairness.caveats import NOT_COMPUTED, UNKNOWN, caveats_of
 from apps.web.fairness.overview import known_tiers
 from apps.web.fairness.overview_pictures import IDLE_PARTS, MOST_COMPARED, TOO_MANY, UNMET_PART
-from apps.web.fairness.shares import by_hour, share_panels
+from apps.web.fairness.shares import team_panels
 from apps.web.fairness.team_tables import day_table, queue_drawing, team_table
 from apps.web.pages import page, respond
 from apps.web.query_session import (
@@ -236,18 +235,13 @@ def _shares(name: str, reading: QuerySession) -> dict[str, Any]:
     found = tier_shares(reading.window, name, visibility=reading.visibility)
     if not (found.hours.known or found.hours.missing):
         return {}
-    series = share_series(
-        reading.window,
-        by_hour=by_hour(reading),
-        visibility=reading.visibility,
-        tiers=[name],
-    )
     compared = len(found.teams) * found.hours.known <= MOST_COMPARED
     idle = idle_entitlement(
         reading.window, [name] if compared else [], visibility=reading.visibility
     )
-    panels = share_panels(
-        series,
+    panels = team_panels(
+        name,
+        found,
         reading,
         freshness_of(reading),
         link=lambda team: href("statement", reading.query, name=team),

@@ -36,7 +36,13 @@ from apps.web.components.drawings.heat_map import (
     heat_css,
     heat_map,
 )
-from apps.web.components.drawings.panels import Panel, TimeAxis, small_multiples, sparkline
+from apps.web.components.drawings.panels import (
+    EveryPanel,
+    Panel,
+    TimeAxis,
+    small_multiples,
+    sparkline,
+)
 from apps.web.components.drawings.ranking import RankedRow, RankPart, ranking
 from apps.web.components.drawings.scatter import ScatterPoint, scatter
 from apps.web.components.drawings.timeline import Segment, TimelineRow, timeline

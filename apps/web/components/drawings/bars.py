@@ -19,6 +19,7 @@ from typing import ClassVar
 
 from apps.usage.domain.amounts import NANO, Amounts
 from apps.web.components.drawings.base import (
+    MOST,
     OPEN_ROWS,
     Drawing,
     LegendKey,
@@ -95,10 +96,11 @@ def bullet_bars(
 ) -> BulletBars:
     """Return the bars of `rows` on one scale; `label` heads the names in the table.
 
-    What is allocated over an entitlement is drawn as borrowed, demand beyond it hatched.
+    What is allocated over an entitlement is drawn as borrowed, demand beyond it hatched. Of a
+    long list the first rows are drawn; the table has all.
     """
     top = top_of(v for r in rows for v in (r.allocated, r.entitlement, r.demand, r.capacity))
-    bullets = [_bullet(row, top) for row in rows]
+    bullets = [_bullet(row, top) for row in rows[:MOST]]
     used = {name for name in _COLUMNS if any(getattr(row, name) is not None for row in rows)} | {
         "allocated"
     }

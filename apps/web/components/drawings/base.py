@@ -1,7 +1,7 @@
 """What all drawings share: their frame, their legend, one scale, and the table behind them."""
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import ClassVar
 from zoneinfo import ZoneInfo
 
@@ -11,9 +11,12 @@ from apps.web.components.tables import Column, Table, TableRow
 
 OPEN_ROWS = 10
 """Rows of a drawing that are seen at once; the others unfold."""
+MOST = 60
+"""Rows of a list that are drawn at most, the first ones; the table has all."""
 LEAST = 1e-6
 """Less than this is nothing: it comes from sums of fractions."""
-_TABLE_ROWS = 25
+TABLE_ROWS = 25
+"""Rows of the table under a drawing."""
 _UTC = ZoneInfo("UTC")
 
 
@@ -79,17 +82,16 @@ def table_of(
 
     `by_time`: the rows are in the order of time, of which the last are shown.
     """
-    if len(rows) <= _TABLE_ROWS:
+    if len(rows) <= TABLE_ROWS:
         return Table(drawing_id, title, columns, rows, zone, "")
-    return Table(
-        drawing_id,
-        title,
-        columns,
-        rows[-_TABLE_ROWS:] if by_time else rows[:_TABLE_ROWS],
-        zone,
-        "",
-        note=f"The {'last' if by_time else 'first'} {_TABLE_ROWS} of {len(rows)} rows; "
-        "the file has all.",
-        of_rows=len(rows),
-        every=lambda: rows,
-    )
+    some = rows[-TABLE_ROWS:] if by_time else rows[:TABLE_ROWS]
+    table = Table(drawing_id, title, columns, some, zone, "")
+    return part_of(table, len(rows), lambda: rows, which="last" if by_time else "first")
+
+
+def part_of(
+    table: Table, count: int, every: Callable[[], Iterable[TableRow]], *, which: str = "first"
+) -> Table:
+    """Return a table that says that it shows a part of `count` rows; its file has all of them."""
+    note = f"The {which} {len(table.rows)} of {count} rows; the file has all."
+    return replace(table, note=note, of_rows=count, every=every)

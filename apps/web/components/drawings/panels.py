@@ -13,15 +13,18 @@ part of the last period that is over: a running day is drawn as wide as that, an
 last `today` are those of the running day: they are pale too.
 """
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import islice
 from typing import ClassVar
 from zoneinfo import ZoneInfo
 
 from apps.web.components.drawings.base import (
+    TABLE_ROWS,
     Drawing,
     LegendKey,
+    part_of,
     percent_of,
     table_of,
     top_of,
@@ -142,6 +145,14 @@ class SmallMultiples(Drawing):
     height: int = HEIGHT
 
 
+@dataclass(frozen=True, slots=True)
+class EveryPanel:
+    """How many panels there are where a part of them is drawn; all are read for a file."""
+
+    count: int
+    read: Callable[[], Iterable[Panel]]
+
+
 def small_multiples(
     drawing_id: str,
     title: str,
@@ -149,9 +160,12 @@ def small_multiples(
     axis: TimeAxis,
     *,
     name: str = "Team",
-    empty: str = "",
+    every: EveryPanel | None = None,
 ) -> SmallMultiples:
-    """Return one small chart for each panel, all on one scale; `name` says what a panel is."""
+    """Return one small chart for each panel, all on one scale; `name` says what a panel is.
+
+    `every` has those that are not drawn too: the file has all of them.
+    """
     top = top_of(v for p in panels for line in (p.allocated, p.entitlement, p.demand) for v in line)
     drawn = [_drawn(panel, axis, top) for panel in panels]
     known = any(v is not None for p in panels for v in (*p.allocated, *p.demand))
@@ -166,8 +180,8 @@ def small_multiples(
         ticks=axis.day_ticks() if len(panels) == 1 else (),
         caption=f"Average GPUs, {axis.label()}, each on a scale of 0 to {gpus_text(top)}.",
         legend=_legend(panels, drawn, axis),
-        table=_table(drawing_id, title, panels, axis, name),
-        empty="" if known else empty or "No data in this window.",
+        table=_table(drawing_id, title, panels, axis, name, every),
+        empty="" if known else "No data in this window.",
     )
 
 
@@ -252,26 +266,43 @@ def _steps(values: Values, edges: Sequence[float], top: float, first: int, end: 
     return "".join(f"V{_y(values[n] or 0.0, top):g}H{edges[n + 1]:g}" for n in range(first, end))
 
 
+_AMOUNTS = ("allocated", "active", "entitlement", "demand")
+
+
 def _table(
-    drawing_id: str, title: str, panels: Sequence[Panel], axis: TimeAxis, name: str
+    drawing_id: str,
+    title: str,
+    panels: Sequence[Panel],
+    axis: TimeAxis,
+    name: str,
+    every: EveryPanel | None,
 ) -> Table:
-    lines = ("allocated", "active", "entitlement", "demand")
-    used = [line for line in lines if any(getattr(panel, line) for panel in panels)]
-    kind = Format.HOUR if axis.by_hour else Format.DAY
-    rows = []
-    for panel in panels:
-        for n, period in enumerate(axis.periods):
-            values = {
-                f"{line}_gpus": getattr(panel, line)[n] if getattr(panel, line) else None
-                for line in used
-            }
-            rows.append(TableRow({"period": period, name.lower(): panel.label, **values}))
+    # What is not drawn may be entitled where no panel is.
+    least = {"entitlement"} if every else set()
+    used = [n for n in _AMOUNTS if n in least or any(getattr(panel, n) for panel in panels)]
     columns = [
-        Column("period", "Period", kind),
+        Column("period", "Period", Format.HOUR if axis.by_hour else Format.DAY),
         Column(name.lower(), name),
         *(Column(f"{line}_gpus", line.capitalize(), Format.NUMBER, "GPUs") for line in used),
     ]
-    return table_of(drawing_id, title, columns, rows, zone=axis.zone)
+
+    def rows(of: Iterable[Panel]) -> Iterator[TableRow]:
+        for panel in of:
+            for n, period in enumerate(axis.periods):
+                values = {
+                    f"{line}_gpus": getattr(panel, line)[n] if getattr(panel, line) else None
+                    for line in used
+                }
+                yield TableRow({"period": period, name.lower(): panel.label, **values})
+
+    if every is None:
+        return table_of(drawing_id, title, columns, list(rows(panels)), zone=axis.zone)
+    first = list(islice(rows(panels), TABLE_ROWS))
+    return part_of(
+        Table(drawing_id, title, columns, first, axis.zone, ""),
+        every.count * len(axis.periods),
+        lambda: rows(every.read()),
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from typing import ClassVar
 
 from apps.usage.domain.amounts import nano
 from apps.web.components.drawings.base import (
+    MOST,
     OPEN_ROWS,
     Drawing,
     LegendKey,
@@ -24,9 +25,6 @@ from apps.web.components.drawings.base import (
 )
 from apps.web.components.formats import Format, Value, gpus_text
 from apps.web.components.tables import Column, TableRow
-
-MOST = 60
-"""Rows that are drawn at most, the first ones; the table has all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,12 +99,12 @@ def ranking(
     Several parts have a legend. Raises ValueError for a row without an amount for each part.
     """
     top = top_of(_total(row) for row in rows)
-    drawn = [_ranked(row, parts, top) for row in rows]
+    drawn = [_ranked(row, parts, top) for row in rows[:MOST]]
     return Ranking(
         id=drawing_id,
         title=title,
         ranked=drawn[:OPEN_ROWS],
-        more=drawn[OPEN_ROWS:MOST],
+        more=drawn[OPEN_ROWS:],
         legend=[LegendKey(part.label, part.css, part.shape) for part in parts]
         if len(parts) > 1
         else (),
