@@ -134,12 +134,15 @@ def _pods(wanted: _SearchText, seen: Q, now: datetime, limit: int) -> Sequence[A
         named &= Q(workload__namespace__name__icontains=wanted.before)
     rows = Pod.objects.filter(seen, named | Q(uid=wanted.whole), cluster__active=True)
     at = StrIndex(Lower("name"), Value(wanted.last))
+    order = "at", "-created_at", "pk"
+    # Names are joined to those found alone: how many hold a text, no database can guess.
+    found = rows.annotate(at=at).order_by(*order).values("pk")[:limit]
     columns = (
         *("name", "uid", "cluster__name", "workload__namespace__name"),
         *("created_at", "ended_at"),
     )
-    ordered = rows.annotate(at=at).order_by("at", "-created_at", "pk")
-    return list(ordered.values_list(*columns, named=True)[:limit])
+    shown = Pod.objects.filter(pk__in=found).annotate(at=at).order_by(*order)
+    return list(shown.values_list(*columns, named=True))
 
 
 def _ends(path: str, ids: Sequence[int], seen: Q) -> dict[int, dict[str, Any]]:
