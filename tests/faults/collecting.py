@@ -1,0 +1,188 @@
+"""The steps of collecting, taken here and now: by the simulator's clock, through a proxy."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from django.apps import apps
+from django.core.management.color import no_style
+from django.db import connection, transaction
+
+from apps.clusters.adapters.prometheus.http_api import PrometheusConfig
+from apps.clusters.adapters.prometheus.source import PrometheusSource
+from apps.clusters.domain.window import Window
+from apps.clusters.gateways import cluster_source
+from apps.clusters.models import Cluster, WatchCoverage
+from apps.clusters.ports import SourceRejected, SourceUnavailable
+from apps.clusters.services.watch.follow import snapshot
+from apps.operations.services import derive_after_history, load_catalog
+from apps.pending.services import refresh
+from apps.usage.domain.collection import CollectionState, due_again
+from apps.usage.models import CollectionWindow
+from apps.usage.services import HourOutcome, collect_window
+from simulator.clock import PinnedClock
+from simulator.fault_scenarios import site
+from simulator.fault_scenarios.manifests import PRODUCT
+from tests.faults.facts import Facts, facts
+from tests.faults.proxy import Proxy, Script, proxy, undisturbed
+from tests.simulator.client import serving
+from tests.simulator.only_faults import at_minute, faults_once
+
+START = datetime.fromtimestamp(at_minute(0), UTC)
+"""Two hours in which every cause of pending work comes and clears: the first of them is watched."""
+HOURS = (Window.hour(START), Window.hour(START + timedelta(hours=1)))
+LOOKS = range(2, 60, 19)
+"""Minutes at which the API server is asked."""
+_ROUNDS = 40
+_LONGEST_PAUSE_SECONDS = 1800.0
+"""After it every hour that failed is due again."""
+
+
+@dataclass
+class Collecting:
+    """A portal of this process's database that collects a served cluster through `door`."""
+
+    door: Proxy
+    clock: PinnedClock
+    source: PrometheusSource
+
+    def now(self) -> datetime:
+        return datetime.fromtimestamp(self.clock.now_ms() / 1000, UTC)
+
+    def move_to(self, at: datetime) -> None:
+        self.clock.advance((at - self.now()).total_seconds())
+
+    def look(self) -> bool:
+        """Take one look at the API server, as a watch that begins; say whether it succeeded."""
+        cluster = Cluster.objects.get()
+        source = cluster_source(cluster)
+        assert source is not None
+        spoiled = self.door.faults.total()
+        try:
+            snapshot(cluster, source, self.now())
+        except (SourceUnavailable, SourceRejected):
+            return False
+        finally:
+            source.close()
+        # One look after the other stands for a watch that never was away.
+        WatchCoverage.objects.update_or_create(
+            cluster=cluster, start=START, defaults={"end": self.now()}
+        )
+        return self.door.faults.total() == spoiled
+
+    def watch(self) -> None:
+        """Look at the API server through the watched hour, each time until nothing was spoiled."""
+        for minute in LOOKS:
+            self.move_to(START + timedelta(minutes=minute))
+            _until(self.look)
+            refresh(Cluster.objects.get().pk, now=self.now())
+        WatchCoverage.objects.update(end=HOURS[0].end)
+
+    def collect(self, hour: Window) -> HourOutcome:
+        (outcome,) = collect_window("lab", hour, now=self.now(), source=self.source)
+        return outcome
+
+    def collect_all(self) -> None:
+        """Collect the hours as beat would: again until none of them is due, now or later."""
+        self.move_to(HOURS[-1].end + timedelta(minutes=10))
+        for hour in HOURS:
+            self.collect(hour)
+        _until(self._collect_due)
+
+    def _collect_due(self) -> bool:
+        """Collect the hours that are due, or wait half an hour; say whether none ever is."""
+        rows = list(CollectionWindow.objects.order_by("hour"))
+        due = [row for row in rows if _is_due(row, self.now())]
+        for row in due:
+            self.collect(Window.hour(row.hour))
+        if due:
+            return False
+        if all(row.state == CollectionState.COMPLETE and row.again_at is None for row in rows):
+            return True
+        self.clock.advance(_LONGEST_PAUSE_SECONDS)
+        return False
+
+    def derive(self) -> bool:
+        """Compute what follows from the hours; say whether every step did."""
+        return all(one.done is not None for one in derive_after_history(self.now))
+
+    def run(self) -> Facts:
+        """Watch, collect and derive, from an empty database to its facts."""
+        self.watch()
+        self.collect_all()
+        # The simulated cluster is there until the end of the day after.
+        self.move_to(START + timedelta(days=1))
+        self.derive()
+        self.door.script = undisturbed
+        assert self.derive()
+        return facts()
+
+
+def _is_due(row: CollectionWindow, now: datetime) -> bool:
+    return due_again(
+        CollectionState(row.state),
+        row.attempts,
+        partials=row.partials,
+        last=row.attempted_at,
+        now=now,
+        again=row.again_at,
+    )
+
+
+def _until(done: Callable[[], bool]) -> None:
+    for _ in range(_ROUNDS):
+        if done():
+            return
+    raise AssertionError(f"not done after {_ROUNDS} rounds")
+
+
+def catalog(url: str) -> str:
+    """Return the catalog of the fault scenarios' cluster: one tier, a team for each namespace."""
+    teams = "".join(
+        f"  - {{name: {name}, cost_center: CC-{name}, namespaces: [{name}-lab], "
+        f"entitlements: {{{site.TIER.name}: {gpus}}}}}\n"
+        for name, gpus in site.ENTITLED.items()
+    )
+    return (
+        f"clusters:\n  - name: lab\n"
+        f'    prometheus: {{url: "{url}", matchers: {{cluster: lab}}}}\n'
+        f'    kubernetes: {{api_server: "{url}"}}\n'
+        f"tiers:\n  - name: {site.TIER.name}\n    sharing: exclusive\n"
+        f"    resources: [nvidia.com/gpu]\n    promise: A whole GPU.\n"
+        f"teams:\n{teams}"
+        f"prices:\n  - {{gpu_model: {PRODUCT}, capacity_type: on-demand, currency: USD, "
+        f'per_gpu_hour: "{site.PRICE}", valid_from: 2000-01-01}}\n'
+        f"report: {{time_zone: UTC, currency: USD}}\n"
+    )
+
+
+def _count_ids_anew() -> None:
+    """Let ids begin at 1: digests and blobs of facts have them, and a rollback keeps counters."""
+    with connection.cursor() as cursor:
+        for statement in connection.ops.sequence_reset_sql(no_style(), apps.get_models()):
+            cursor.execute(statement)
+
+
+@contextmanager
+def doors() -> Iterator[Proxy]:
+    """Yield a proxy whose address stays while what is behind it changes."""
+    with proxy("http://127.0.0.1:9") as door:
+        yield door
+
+
+@contextmanager
+def collecting(door: Proxy, script: Script = undisturbed) -> Iterator[Collecting]:
+    """Yield a portal that has collected nothing yet; what it writes is undone at the end."""
+    with serving(faults_once(), START.timestamp()) as served, transaction.atomic():
+        door.target = served.url
+        door.begin(script)
+        _count_ids_anew()
+        load_catalog(catalog(door.url), "catalog.yaml", now=START, dry_run=False)
+        entry = Cluster.objects.get().prometheus
+        source = PrometheusSource(PrometheusConfig.from_catalog(entry), wait=lambda _: None)
+        try:
+            yield Collecting(door, served.clock, source)
+        finally:
+            source.close()
+            transaction.set_rollback(True)
