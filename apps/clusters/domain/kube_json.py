@@ -89,19 +89,22 @@ def texts(value: object) -> tuple[str, ...]:
 
 def conditions(status: object) -> tuple[Condition, ...]:
     """Return the conditions of a status, in its order."""
-    found = []
-    for one in items(mapping(status).get("conditions")):
-        kind = text(one.get("type"))
-        if kind:
-            state, reason = text(one.get("status")), text(one.get("reason"))
-            since = seconds(one.get("lastTransitionTime"))
-            found.append(Condition(kind, state, reason, text(one.get("message")), since))
-    return tuple(found)
+    found = items(mapping(status).get("conditions"))
+    return tuple(_condition(one) for one in found if text(one.get("type")))
 
 
 def condition(status: object, kind: str) -> Condition | None:
     """Return the condition of a type; None where the status has none."""
-    return next((one for one in conditions(status) if one.type == kind), None)
+    for one in items(mapping(status).get("conditions")):
+        if text(one.get("type")) == kind:
+            return _condition(one)
+    return None
+
+
+def _condition(one: JsonObject) -> Condition:
+    kind, state = text(one.get("type")), text(one.get("status"))
+    reason, message = text(one.get("reason")), text(one.get("message"))
+    return Condition(kind, state, reason, message, seconds(one.get("lastTransitionTime")))
 
 
 def created(item: object) -> float:
@@ -326,7 +329,7 @@ class KubePod(dict[str, Any]):
 
     def condition(self, kind: str) -> Condition | None:
         """Return its condition of a type; None where it has none."""
-        return next((one for one in self.conditions if one.type == kind), None)
+        return condition(self.status, kind)
 
     @cached_property
     def bound(self) -> float | None:
