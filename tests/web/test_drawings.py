@@ -90,7 +90,8 @@ def test_what_is_over_an_entitlement_is_borrowed() -> None:
 
 def test_many_rows_unfold_and_a_file_has_all() -> None:
     drawn = bullet_bars("b", "Bars", [BulletRow(f"t{n}", n) for n in range(200)])
-    assert (len(drawn.bullets), len(drawn.more)) == (10, 190)
+    assert (len(drawn.bullets), len(drawn.more)) == (10, 50)
+    assert drawn.more_text == "50 more of 190; the file has all"
     assert drawn.table is not None
     assert len(list(drawn.table.records())) == 201
 

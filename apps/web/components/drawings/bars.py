@@ -23,6 +23,7 @@ from apps.web.components.drawings.base import (
     OPEN_ROWS,
     Drawing,
     LegendKey,
+    more_text,
     percent_of,
     percent_text,
     table_of,
@@ -81,6 +82,7 @@ class BulletBars(Drawing):
 
     bullets: Sequence[Bullet]
     more: Sequence[Bullet]
+    more_text: str
     top: float
     top_text: str
 
@@ -110,6 +112,7 @@ def bullet_bars(
         title=title,
         bullets=bullets[:open_rows],
         more=bullets[open_rows:],
+        more_text=more_text(len(rows), len(bullets), open_rows=open_rows),
         top=top,
         top_text=gpus_text(top),
         table=table_of(

@@ -69,6 +69,12 @@ def percent_text(ratio: float | None) -> str:
     return "<1 %" if 0 < ratio < 0.005 else f"{100 * ratio:,.0f} %"
 
 
+def more_text(rows: int, drawn: int, *, open_rows: int) -> str:
+    """Say how many rows unfold: `12 more`, or of more than are drawn `50 more of 190; …`."""
+    more = f"{max(0, drawn - open_rows):,} more"
+    return more if drawn >= rows else f"{more} of {rows - open_rows:,}; the file has all"
+
+
 def table_of(
     drawing_id: str,
     title: str,

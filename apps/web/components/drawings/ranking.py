@@ -19,6 +19,7 @@ from apps.web.components.drawings.base import (
     OPEN_ROWS,
     Drawing,
     LegendKey,
+    more_text,
     percent_of,
     table_of,
     top_of,
@@ -83,6 +84,7 @@ class Ranking(Drawing):
 
     ranked: Sequence[Ranked]
     more: Sequence[Ranked]
+    more_text: str
 
 
 def ranking(
@@ -105,6 +107,7 @@ def ranking(
         title=title,
         ranked=drawn[:OPEN_ROWS],
         more=drawn[OPEN_ROWS:],
+        more_text=more_text(len(rows), len(drawn), open_rows=OPEN_ROWS),
         legend=[LegendKey(part.label, part.css, part.shape) for part in parts]
         if len(parts) > 1
         else (),
