@@ -374,6 +374,14 @@ def test_a_page_in_place_of_samples_or_quotas_is_no_refusal(
         source.close()
 
 
+def test_a_page_in_place_of_everything_is_no_refusal_of_raw_samples() -> None:
+    with scripted(lambda _: Answer(b"<html>Sign in</html>")) as server:
+        source = PrometheusSource(PrometheusConfig.from_catalog({"url": server.url}))
+        with pytest.raises(SourceUnavailable):
+            source.activity_samples(["GPU-x3"], FIRST_HOUR)
+        source.close()
+
+
 def test_a_hostile_cluster_name_reaches_its_own_series_alone(clusters: Clusters) -> None:
     answer = clusters[HOSTILE].devices(LONG[0])
     assert {row.uuid for row in answer.rows} == {'GPU-"q"|.*'}

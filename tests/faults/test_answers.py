@@ -33,7 +33,8 @@ def quiet(door: Proxy, django_db_setup: None, django_db_blocker: DjangoDbBlocker
 
 @pytest.mark.parametrize(
     "seed",
-    [1, *(pytest.param(seed, marks=pytest.mark.exhaustive) for seed in range(2, 41))],
+    # One of them for every check: the one that has found most so far.
+    [pytest.param(n, marks=() if n == 6 else pytest.mark.exhaustive) for n in range(1, 41)],
 )
 def test_spoiled_answers_change_no_fact(door: Proxy, quiet: Facts, seed: int) -> None:
     with collecting(door, Spoiled(seed, (*BODY_FAULTS, *HARMLESS))) as portal:

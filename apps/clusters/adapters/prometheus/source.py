@@ -207,7 +207,9 @@ class PrometheusSource:
         divided = self._divided
         # One source serves several threads: another window may have been read meanwhile.
         known = divided.parts if divided.slots.issuperset(slots_touched(window)) else None
-        return list(read_samples(WindowReader(self._api), uuids, window, known))
+        # Nor may a page that is answered for what is asked before them be taken for a refusal.
+        reading = WindowReader(self._api, foreign=SourceUnavailable)
+        return list(read_samples(reading, uuids, window, known))
 
     def ledger(
         self,
