@@ -8,7 +8,7 @@ from itertools import groupby
 from math import fsum
 from typing import Any
 
-from django.db.models import Count, ExpressionWrapper, F, FloatField, Max, Q, QuerySet, Sum, Value
+from django.db.models import Count, ExpressionWrapper, F, FloatField, Q, QuerySet, Sum, Value
 from django.db.models.functions import Greatest
 
 from apps.accounts.permissions import Visibility
@@ -36,6 +36,8 @@ from apps.usage.domain.usage_query import Filters, Grouping, Periods, TimeStep, 
 from apps.usage.selectors import usage_rows
 
 _FLOAT = FloatField()
+_MOST_NAMED = 1000
+"""Keys; of more, names of all are read: databases limit a query's parameters."""
 _KEY_REF = ("source", "namespace", "name", "key", "cluster__name")
 ALL_QUOTAS = QuotaFilters()
 _AMOUNTS = ("used", "held", "pending", "suppressed")
@@ -143,32 +145,17 @@ def held_but_unused(
     """Return the quota that was not used in a window, the most first.
 
     Only of namespaces and queues of teams that the reader sees. A namespace that moved has a row
-    for each team. Keys that limit nothing are left out. Eleven queries, and two for
+    for each team. Keys that limit nothing are left out. Thirteen queries, and two for
     each cluster with keys of claims or queues, at most.
     """
-    rows = _visible(window, visibility).filter(used__isnull=False)
-    if filters.cluster:
-        rows = rows.filter(cluster__name__in=filters.cluster)
-    if filters.team:
-        rows = rows.filter(team__name__in=filters.team)
-    if filters.namespace:
-        rows = rows.filter(key__namespace__in=filters.namespace)
-    if filters.source:
-        rows = rows.filter(key__source__in=filters.source)
-    # Hour by hour: over the window, use above a lowered limit would hide unused hours.
-    left = Greatest(F("hard") - F("used"), 0.0, output_field=_FLOAT)
-    sums = (
-        rows.order_by()
-        .values_list(*_HOUR_REF, "team__name")
-        .annotate(allowed=Sum("hard"), taken=Sum("used"), left=Sum(left), last=Max("hour"))
-    )
+    summed = _unused_sums(window, filters, visibility)
     history = TierHistory.load()
     rules, named = history.at(window.end_seconds - 1), named_by_tiers(history)
     idle = _idle(window, filters, visibility)
-    summed = list(sums)
-    set_as = _settings(window, summed, named)
+    set_as = _settings(window, [ref for ref, *_ in summed], named)
     found = []
-    for source, namespace, name, key, cluster, team, allowed, taken, unused, _ in summed:
+    for ref, team, allowed, taken, unused in summed:
+        source, namespace, name, key, cluster = ref
         means = meaning_in(source, key, named=named)
         tiers = reachable_tiers(means.resource, rules, set_as.labels(cluster, source, key))
         limits = means.effective and set_as.limits(cluster, QuotaRef(source, namespace, name, key))
@@ -184,6 +171,36 @@ def held_but_unused(
             )
         )
     return sorted(found, key=lambda one: (-one.unused, one.cluster, one.namespace, one.key))
+
+
+def _unused_sums(
+    window: Window, filters: QuotaFilters, visibility: Visibility
+) -> list[tuple[QuotaRef, str | None, float, float, float]]:
+    """Return key, team, limit, use and what was left in quota-hours. Three queries."""
+    narrowed = {
+        f"key__{name}__in": values
+        for name in ("namespace", "source")
+        if (values := getattr(filters, name))
+    }
+    rows = _visible(window, visibility).filter(used__isnull=False, **narrowed)
+    if filters.cluster:
+        rows = rows.filter(cluster__name__in=filters.cluster)
+    if filters.team:
+        rows = rows.filter(team__name__in=filters.team)
+    # Hour by hour: over the window, use above a lowered limit would hide unused hours.
+    left = Greatest(F("hard") - F("used"), 0.0, output_field=_FLOAT)
+    # By number, and named after: names of each hour would cost more than all else.
+    sums = list(
+        rows.order_by()
+        .values_list("key_id", "team_id")
+        .annotate(allowed=Sum("hard"), taken=Sum("used"), left=Sum(left))
+    )
+    keys, wanted = QuotaKey.objects.order_by("pk"), {row[0] for row in sums}
+    if len(wanted) <= _MOST_NAMED:
+        keys = keys.filter(pk__in=wanted)
+    refs = {pk: QuotaRef(*names) for pk, *names in keys.values_list("pk", *_KEY_REF)}
+    teams = team_names()
+    return [(refs[key], teams.get(team), *rest) for key, team, *rest in sums if key in refs]
 
 
 def quota_hours(
@@ -220,9 +237,8 @@ class _Settings:
         return self.flavors.get(cluster, {}).get(key.partition("/")[0])
 
 
-def _settings(window: Window, rows: Iterable[Sequence[Any]], named: Collection[str]) -> _Settings:
+def _settings(window: Window, refs: Collection[QuotaRef], named: Collection[str]) -> _Settings:
     """Read settings where keys need them. One query, and one for each such cluster and kind."""
-    refs = [QuotaRef(*row[:5]) for row in rows]
     claims = {ref.cluster for ref in refs if ref.key.endswith(DEVICES)}
     queues = {ref.cluster for ref in refs if ref.source == QuotaSource.CLUSTER_QUEUE}
     found = _Settings()
@@ -246,7 +262,7 @@ def _settings(window: Window, rows: Iterable[Sequence[Any]], named: Collection[s
 
 def _idle(
     window: Window, filters: QuotaFilters, visibility: Visibility
-) -> dict[tuple[str, ...], float]:
+) -> dict[tuple[str | None, ...], float]:
     """Return idle GPU-hours by cluster, namespace, team and tier, as the facts have them."""
     by = (Grouping.CLUSTER, Grouping.NAMESPACE, Grouping.TEAM, Grouping.TIER)
     rows = usage_rows(
@@ -259,7 +275,7 @@ def _idle(
         ),
         visibility=visibility,
     )
-    found: dict[tuple[str, ...], float] = defaultdict(float)
+    found: dict[tuple[str | None, ...], float] = defaultdict(float)
     for row in rows:
         found[tuple(row.groups[one.value] for one in by)] += row.amounts.idle / NANO
     return found
