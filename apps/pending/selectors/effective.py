@@ -24,7 +24,7 @@ from apps.pending.domain.effective import (
 )
 from apps.pending.domain.placement.node_search import NONE_OFFERED
 from apps.pending.models import CauseInterval
-from apps.pending.selectors.freshness import known_until, watches_away, without_history
+from apps.pending.selectors.freshness import has_history_until, known_until, watches_away
 from apps.pending.selectors.scope import NamespaceContext, tier_condition
 from apps.usage.domain.usage_query import (
     BEGINNING,
@@ -118,9 +118,9 @@ def _is_known(window: Window) -> bool:
 
     Of hours with facts after a watch went away it does not: series tell of them once it is back.
     """
-    if any(created < window.end for created in without_history().values()):
-        return False
-    return all(window.end <= watched for watched in watches_away())
+    return has_history_until(window.end) and all(
+        window.end <= watched for watched in watches_away()
+    )
 
 
 def _start(period: datetime | None) -> datetime:

@@ -206,17 +206,32 @@ def without_history() -> dict[int, datetime]:
     That is when the first pod was created that it does not tell, or the first hour of Kueue's
     series. Clusters of which it has all are left out. Two queries.
     """
+    clusters = _known_clusters()
+    pods = _pods_without_history(clusters).order_by().values_list("cluster_id")
+    found: dict[int, datetime] = dict(pods.annotate(Min("created_at")))
+    due = {one.pk: one.due for one in clusters if one.due is not None}
+    return found | {pk: min(hour, found.get(pk, hour)) for pk, hour in due.items()}
+
+
+def has_history_until(at: datetime) -> bool:
+    """Say whether the pending history has all that is known from before `at`. Two queries.
+
+    So nothing `without_history` begins before: one pod is enough to tell, of which there are
+    hundreds of thousands before a first refresh.
+    """
+    clusters = _known_clusters()
+    if any(one.due is not None and one.due < at for one in clusters):
+        return False
+    return not _pods_without_history(clusters).filter(created_at__lt=at).exists()
+
+
+def _pods_without_history(clusters: Sequence[_KnownCluster]) -> QuerySet[Pod]:
     later = Q(pk__in=())
-    hours: dict[int, datetime] = {}
-    for one in _known_clusters():
-        if one.due is not None:
-            hours[one.pk] = one.due
+    for one in clusters:
         # Each part is a range of the primary key, or of an index that begins with the cluster.
         own = Q(cluster=one.pk)
         later |= own if one.pods_to is None else own & Q(pk__gt=one.pods_to)
-    pods = Pod.objects.filter(later).order_by().values_list("cluster_id")
-    found: dict[int, datetime] = dict(pods.annotate(Min("created_at")))
-    return found | {pk: min(hour, found.get(pk, hour)) for pk, hour in hours.items()}
+    return Pod.objects.filter(later)
 
 
 @dataclass(frozen=True, slots=True)
