@@ -216,12 +216,14 @@ CELERY_TASK_IGNORE_RESULT = True
 CELERY_TASK_SOFT_TIME_LIMIT, CELERY_TASK_TIME_LIMIT = TASK_SECONDS, TASK_SECONDS + 60
 # By kind of work, so that none stands behind another's. What no route names is collected, or
 # computed from that.
-QUEUES = ("collect", "pending", "exports", "alerts", "quota_requests")
+QUEUES = ("collect", "backfill", "pending", "exports", "alerts", "quota_requests")
 CELERY_TASK_DEFAULT_QUEUE = "collect"
 # A worker that names no queues takes from all of them.
 CELERY_TASK_QUEUES: dict[str, Any] = {name: {} for name in QUEUES}
 # Exact names win over patterns.
 CELERY_TASK_ROUTES = {
+    # An hour that has just closed is behind one hour of a backfill at most, however many are there.
+    "usage.backfill_hour": {"queue": "backfill"},
     "pending.*": {"queue": "pending"},
     "costs.write_export": {"queue": "exports"},
     "costs.tend_exports": {"queue": "exports"},

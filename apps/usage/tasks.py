@@ -12,6 +12,16 @@ from gpuportal.partitions import prepare_ahead
 @shared_task(name="usage.collect_hour", acks_late=True)
 def collect_hour(*, cluster_id: int, hour: str, enqueued: str, **_: object) -> int:
     """Collect one hour; what fails is kept with the hour, and beat brings it back."""
+    return _collect(cluster_id, hour, enqueued)
+
+
+@shared_task(name="usage.backfill_hour", acks_late=True)
+def backfill_hour(*, cluster_id: int, hour: str, enqueued: str, **_: object) -> int:
+    """Do as `collect_hour` for an hour that closed long ago, in a queue of its own."""
+    return _collect(cluster_id, hour, enqueued)
+
+
+def _collect(cluster_id: int, hour: str, enqueued: str) -> int:
     return services.collect_enqueued(
         cluster_id,
         datetime.fromisoformat(hour),

@@ -52,8 +52,9 @@ def sizes() -> list[TableSize]:
     """Return the size of each table, the largest first."""
     with connection.cursor() as cursor:
         cursor.execute(
-            "SELECT relname, pg_total_relation_size(oid) FROM pg_class WHERE relkind = 'r' "
-            "AND relnamespace = 'public'::regnamespace ORDER BY 2 DESC, 1"
+            "SELECT coalesce(pg_partition_root(oid), oid)::regclass::text, "
+            "sum(pg_total_relation_size(oid))::bigint FROM pg_class WHERE relkind = 'r' "
+            "AND relnamespace = 'public'::regnamespace GROUP BY 1 ORDER BY 2 DESC, 1"
         )
         found = []
         for table, size in cursor.fetchall():

@@ -1,9 +1,11 @@
 """What beat enqueues: the closed hour, gaps, lost leases; and what a backfill plans."""
 
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
-from celery import current_app
+from celery import Celery, current_app
 from pytest_django import DjangoAssertNumQueries, DjangoCaptureOnCommitCallbacks, Settings
 
 from apps.clusters.models import Cluster
@@ -98,6 +100,55 @@ def test_messages_name_the_cluster_and_the_hour(
         "hour": "2026-11-21T11:00:00+00:00",
         "enqueued": "2026-11-21T12:05:00+00:00",
     }
+
+
+@pytest.mark.redis
+def test_a_closed_hour_is_taken_before_the_backfill_of_a_new_cluster(
+    west: Cluster,
+    redis_url: str,
+    settings: Settings,
+    monkeypatch: pytest.MonkeyPatch,
+    django_capture_on_commit_callbacks: DjangoCaptureOnCommitCallbacks,
+) -> None:
+    Cluster.objects.update(collect_from=NOW - timedelta(hours=2))
+    new = make_cluster("new")
+    taken: list[tuple[str, datetime]] = []
+
+    def take(body: Mapping[str, Any], message: Any) -> None:
+        values = message.payload[1]
+        at = datetime.fromisoformat(values["hour"])
+        taken.append((Cluster.objects.get(pk=values["cluster_id"]).name, at))
+        CollectionWindow.objects.filter(cluster=values["cluster_id"], hour=at).update(
+            state="complete", lease_until=None
+        )
+        message.ack()
+
+    def schedule(now: datetime) -> None:
+        with django_capture_on_commit_callbacks(execute=True):
+            schedule_collections(now=now)
+
+    broker = Celery(broker=redis_url, set_as_current=False)
+    broker.conf.update(task_routes=settings.CELERY_TASK_ROUTES, task_default_queue="collect")
+    monkeypatch.setattr(current_app, "send_task", broker.send_task)
+    with broker.connection_for_read() as connection:
+        channel = connection.channel()
+        # As a worker that has one child.
+        channel.basic_qos(0, 1, False)
+        queues = [broker.amqp.queues[name] for name in ("backfill", "collect")]
+        with broker.amqp.Consumer(channel, queues, callbacks=[take], accept=["json"]):
+            schedule(NOW)
+            while len(taken) < 8:
+                connection.drain_events(timeout=20)
+            closed = {(name, hour) for name, hour in taken if hour > NOW - timedelta(hours=4)}
+            assert set(taken[:5]) == closed
+            assert {name for name, _ in taken[5:]} == {new.name}
+            later = NOW + timedelta(hours=1)
+            schedule(later)
+            while len(taken) < 11:
+                connection.drain_events(timeout=20)
+    # One hour of the backfill was at work already.
+    hour = later.replace(minute=0) - timedelta(hours=1)
+    assert set(taken[8:11]) >= {("west", hour), ("new", hour)}
 
 
 def test_scheduling_takes_a_few_queries_however_many_hours(

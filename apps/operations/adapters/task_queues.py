@@ -38,7 +38,7 @@ def _depths() -> dict[str, QueueDepth]:
             return _of_files(names)
         # Not `queue_declare`, which would make queues that nobody uses.
         channel = connection.default_channel
-        return {name: _of_redis(channel.client, name) for name in names}
+        return {name: _of_redis(channel, name) for name in names}
 
 
 def _queue_names() -> set[str]:
@@ -48,16 +48,24 @@ def _queue_names() -> set[str]:
     return names | set(current_app.amqp.queues)
 
 
-def _of_redis(client: Any, name: str) -> QueueDepth:
-    """Return the length of a list; senders push to its left, workers pop from its right."""
-    length = int(client.llen(name))
-    oldest = client.lindex(name, -1) if length else None
-    if oldest is None:
-        return QueueDepth(length, None)
-    # A message of the version before has no time.
-    headers = json.loads(oldest).get("headers") or {}
+def _of_redis(channel: Any, name: str) -> QueueDepth:
+    """Return the length of the lists of a queue, one for each priority.
+
+    Senders push to the left of a list, workers pop from its right.
+    """
+    keys = [channel._q_for_pri(name, priority) for priority in channel.priority_steps]
+    lengths = {key: int(channel.client.llen(key)) for key in keys}
+    sent = (_sent_at(channel.client.lindex(key, -1)) for key, length in lengths.items() if length)
+    return QueueDepth(
+        sum(lengths.values()), min((at for at in sent if at is not None), default=None)
+    )
+
+
+def _sent_at(message: bytes | None) -> float | None:
+    # Taken meanwhile; or of the version before, which has no time.
+    headers = (json.loads(message).get("headers") or {}) if message else {}
     sent_at = headers.get("sent_at")
-    return QueueDepth(length, float(sent_at) if sent_at is not None else None)
+    return float(sent_at) if sent_at is not None else None
 
 
 def _of_files(names: set[str]) -> dict[str, QueueDepth]:

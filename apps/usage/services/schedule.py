@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
+from itertools import zip_longest
 
 from celery import current_app
 from django.conf import settings
@@ -18,7 +19,11 @@ from apps.usage.models import CollectionWindow
 # So many hours of a cluster are on the way at a time, so that a long gap, or a worker that is
 # away, does not fill the queue.
 _HOURS_AT_A_TIME = 12
-_TASK = "usage.collect_hour"
+# Hours that have just closed are behind no long gap, neither of their own cluster nor of another:
+# older ones have a queue of their own, of which Redis gives a worker something last.
+_JUST_CLOSED = timedelta(hours=3)
+_TASK, _BACKFILL_TASK = "usage.collect_hour", "usage.backfill_hour"
+_LAST = 9  # of Redis's priorities; files have none, and a worker takes from its queues in turn
 
 
 def schedule_collections(*, now: datetime) -> int:
@@ -27,10 +32,20 @@ def schedule_collections(*, now: datetime) -> int:
     Returns how many hours were enqueued. An hour is leased while its message is on the way; a
     lost message or a killed worker only costs the lease's time.
     """
-    return sum(_schedule(cluster, now) for cluster in Cluster.objects.filter(active=True))
+    clusters = Cluster.objects.filter(active=True).order_by("pk")
+    each = [_schedule(cluster, now) for cluster in clusters]
+    # Cluster after cluster and not one wholly before the next, since workers take them in order.
+    turns = (message for turn in zip_longest(*each) for message in turn if message is not None)
+    sent = 0
+    for message in turns:
+        # A worker may be faster than a transaction, and would find the hour without its lease.
+        transaction.on_commit(message)
+        sent += 1
+    return sent
 
 
-def _schedule(cluster: Cluster, now: datetime) -> int:
+def _schedule(cluster: Cluster, now: datetime) -> list[Callable[[], None]]:
+    """Lease what is due of a cluster and return the messages to be sent, newest hours first."""
     zone = report().zone
     settling = timedelta(seconds=settings.SETTLING_SECONDS)
     # Samples and series of the last minutes still arrive: an hour is read once it has settled.
@@ -42,16 +57,22 @@ def _schedule(cluster: Cluster, now: datetime) -> int:
     with transaction.atomic():
         _ensure(cluster, oldest, newest)
         windows = CollectionWindow.objects.filter(cluster=cluster)
+        closed_since = newest - _JUST_CLOSED
         # Leases count what is enqueued and what is at work: messages themselves may be lost.
         on_the_way = windows.filter(lease_until__gt=now).count()
-        due = _due(cluster, oldest, now)[: max(0, _HOURS_AT_A_TIME - on_the_way)]
+        due = _within_limit(_due(cluster, oldest, now), closed_since, on_the_way)
         lease = now + timedelta(seconds=settings.LEASE_SECONDS)
         windows.filter(pk__in=[row.pk for row in due]).update(lease_until=lease)
-        for row in due:
-            # A worker may be faster than this transaction, and would find the hour without its
-            # lease.
-            transaction.on_commit(_message(cluster.pk, row.hour, now))
-    return len(due)
+    return [_message(cluster.pk, row.hour, now, closed_since) for row in due]
+
+
+def _within_limit(
+    due: Sequence[CollectionWindow], closed_since: datetime, on_the_way: int
+) -> list[CollectionWindow]:
+    """Return all hours that closed after `closed_since`, and older ones up to the limit."""
+    fresh = [row for row in due if row.hour > closed_since]
+    older = [row for row in due if row.hour <= closed_since]
+    return fresh + older[: max(0, _HOURS_AT_A_TIME - on_the_way - len(fresh))]
 
 
 def _ensure(cluster: Cluster, oldest: datetime, newest: datetime) -> None:
@@ -100,7 +121,10 @@ def _due(cluster: Cluster, oldest: datetime, now: datetime) -> list[CollectionWi
     ]
 
 
-def _message(cluster_id: int, hour: datetime, now: datetime) -> Callable[[], None]:
+def _message(
+    cluster_id: int, hour: datetime, now: datetime, closed_since: datetime
+) -> Callable[[], None]:
+    task, priority = (_TASK, 0) if hour > closed_since else (_BACKFILL_TASK, _LAST)
     values = {
         "cluster_id": cluster_id,
         "hour": hour.isoformat(),
@@ -108,7 +132,7 @@ def _message(cluster_id: int, hour: datetime, now: datetime) -> Callable[[], Non
     }
 
     def send() -> None:
-        current_app.send_task(_TASK, kwargs=values)
+        current_app.send_task(task, kwargs=values, priority=priority)
 
     return send
 
