@@ -123,9 +123,13 @@ def prepare_ahead(now: datetime) -> int:
 
 def _analyze(table: str) -> None:
     """Let the planner know all months together: autovacuum looks at each partition alone."""
-    if connection.vendor == "postgresql":
-        with connection.cursor() as cursor:
+    if connection.vendor != "postgresql":
+        return
+    try:
+        with transaction.atomic(), connection.cursor() as cursor:
             cursor.execute(f"ANALYZE {table}")
+    except DatabaseError as error:  # a vacuum holds one of them: tomorrow again
+        logger.warning("%s is not analyzed: %s", table, error)
 
 
 def _in_rest(table: str) -> list[datetime]:

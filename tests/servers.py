@@ -87,6 +87,29 @@ def temporary_postgres(like: Path | None = None) -> Iterator[str]:
 
 
 @contextmanager
+def temporary_standby(primary: str) -> Iterator[str]:
+    """Run a standby that replays what a PostgreSQL writes, and yield the URL of the same database.
+
+    Raises ProgramMissing and ServerFailed.
+    """
+    initdb = find("initdb").resolve()
+    account = "postgres" if os.geteuid() == 0 else None
+    with _folder("gpuportal-standby-", account) as home:
+        (home / "password").write_text(urlsplit(primary).password or "", encoding="ascii")
+        copy = [str(initdb.with_name("pg_basebackup")), "--dbname", primary]
+        subprocess.run(  # noqa: S603 - our own words
+            [*copy, "--pgdata", str(home / "data"), "--checkpoint=fast", "--write-recovery-conf"],
+            check=True,
+            cwd=home,
+            user=account,
+            group=account,
+            extra_groups=[] if account else None,
+        )
+        with _postgres(initdb.with_name("postgres"), home, account) as url:
+            yield url.removesuffix("postgres") + urlsplit(primary).path.removeprefix("/")
+
+
+@contextmanager
 def _postgres(postgres: Path, home: Path, account: str | None) -> Iterator[str]:
     """Serve the cluster of a folder and yield the URL of its database `postgres`."""
     password = (home / "password").read_text(encoding="ascii")
