@@ -112,9 +112,7 @@ def test_pages_go_on_with_the_primary_while_the_replica_is_away(
     client = signed_in(make_user("ada", role=Role.ADMIN))
     assert clusters(client) == []
     forget_replica()
-    place = connections["default"].settings_dict
-    away = f"postgresql://nobody@127.0.0.1:{free_port()}/{Path(place['NAME']).name}"
-    name_replica(f"{away}?connect_timeout=2")
+    name_replica(f"postgresql://reader@127.0.0.1:{free_port()}/portal?connect_timeout=2")
     with caplog.at_level(logging.WARNING, "gpuportal.replica"):
         assert clusters(client) == ["west"]
         assert client.get("/").status_code == 200
