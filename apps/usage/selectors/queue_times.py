@@ -1,18 +1,17 @@
 """Queue times by tier: how long pods were pending until they were bound."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from itertools import accumulate
 from typing import Any
 
-from django.db.models import Count, F, Q
-from django.db.models import Window as Over
-from django.db.models.functions import RowNumber
+from django.db.models import Count
 
 from apps.accounts.permissions import Visibility
 from apps.clusters.domain.devices.resource_claims import CLAIM_KIND
 from apps.clusters.domain.window import Window
-from apps.clusters.models import Pod, WholeSeconds
+from apps.clusters.models import Pod, WholeSeconds, Workload
 from apps.usage.domain.usage_query import Filters
 
 QUEUE_TIME_DAYS = 30
@@ -38,22 +37,25 @@ def tier_queue_times(
     which at least that share did not exceed. Of `filters` only `cluster` counts; all teams
     together, so `visibility` narrows nothing. One query.
     """
-    ranked = _bound(window, filters).annotate(
-        rank=Over(RowNumber(), partition_by="tier", order_by=("wait", "pk")),
-        count=Over(Count("pk"), partition_by="tier"),
-    )
-    # Whole numbers divide without a rest in both databases: (n × 50 + 99) / 100 rounds up.
-    median, most = (F("count") * 50 + 99) / 100, (F("count") * 95 + 99) / 100
-    rows = ranked.filter(Q(rank=median) | Q(rank=most)).order_by("tier__name", "rank")
-    found: dict[str, list[int]] = {}
-    counts: dict[str, int] = {}
-    for tier, waited, count in rows.values_list("tier__name", "wait", "count"):
-        found.setdefault(tier, []).append(max(waited, 0))
-        counts[tier] = count
-    return {
-        tier: TierQueueTimes(tier, counts[tier], float(waits[0]), float(waits[-1]))
-        for tier, waits in found.items()
-    }
+    waits: dict[str, Counter[int]] = defaultdict(Counter)
+    # How many waited how long: many waits are alike, and no pod has to be put in order.
+    pods = _bound(window, filters).order_by().values_list("tier__name", "wait")
+    for tier, wait, count in pods.annotate(Count("pk")):
+        waits[tier][max(wait, 0)] += count
+    return {tier: _queue_times(tier, own) for tier, own in waits.items()}
+
+
+def _queue_times(tier: str, waits: Counter[int]) -> TierQueueTimes:
+    count, ordered = waits.total(), sorted(waits.items())
+
+    def at(percent: int) -> float:
+        rank = -(-count * percent // 100)
+        passed = accumulate(number for _, number in ordered)
+        return float(
+            next(wait for (wait, _), so_far in zip(ordered, passed, strict=True) if so_far >= rank)
+        )
+
+    return TierQueueTimes(tier, count, at(50), at(95))
 
 
 def queue_time_window(now: datetime) -> Window:
@@ -78,7 +80,9 @@ def _bound(window: Window, filters: Filters) -> Any:
     """Return the pods bound within a window, with their `wait`."""
     pods = Pod.objects.filter(
         bound_at__gte=window.start, bound_at__lt=window.end, tier__isnull=False
-    ).exclude(workload__kind=CLAIM_KIND)
+    )
+    # Of a handful of workloads, and not the workload of each pod.
+    pods = pods.exclude(workload__in=Workload.objects.filter(kind=CLAIM_KIND).values("pk"))
     if filters.cluster:
         pods = pods.filter(cluster__name__in=filters.cluster)
     # Whole seconds, as times are kept; a difference of times is taken by Python for each row on
