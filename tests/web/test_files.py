@@ -64,6 +64,9 @@ def test_every_table_downloads_as_exactly_what_is_shown(
             # Under a picture: its last rows, and no GPU-hours.
             records = [row[: len(table.rows[0])] for row in records]
             records = [records[0], *records[1 - len(table.rows) :]]
+        if table.id in {"utilization-hours", "memory-hours"}:  # under a picture: its last rows
+            assert len(records) >= len(table.rows)
+            records = [records[0], *records[1 - len(table.rows) :]]
         assert len(records) == len(table.rows)
         assert len(records[0]) == len(table.rows[0])
         for record, row in zip(records[1:], table.rows[1:], strict=True):

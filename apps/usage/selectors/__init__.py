@@ -53,6 +53,7 @@ from apps.usage.selectors.ledger import (
     pod_sum,
     usage_page,
     usage_rows,
+    workload_hours,
 )
 from apps.usage.selectors.names import (
     NameLookup,

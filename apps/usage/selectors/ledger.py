@@ -1,5 +1,6 @@
 """Usage by period and group, and the pods that a figure sums."""
 
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -13,7 +14,7 @@ from django.db.models import Count, F, Q, QuerySet, Sum
 
 from apps.accounts.permissions import Visibility
 from apps.clusters.domain.window import Window
-from apps.clusters.models import Cluster, Pod
+from apps.clusters.models import Cluster, Pod, WholeSum
 from apps.clusters.selectors import report
 from apps.usage.domain.amounts import HELD_FIELDS, Amounts
 from apps.usage.domain.usage_query import (
@@ -49,6 +50,7 @@ from apps.usage.selectors.fact_tables import (
 from apps.usage.selectors.names import NameLookup, check_known
 
 _PODS = FactTables(PodHour, None, detailed=True)
+_STATES = HELD_FIELDS.index("busy") + 1
 _WHOLE_HOUR = 0.95  # part of an hour's allocation from which the hour is called by it
 
 HOURLY_DAYS = 92
@@ -124,6 +126,31 @@ def pod_hours(
     held = sums_of(capacity=False)
     hours = facts.values("hour").annotate(**held).order_by("hour")
     return [(row[0], amounts_of(row[1:])) for row in hours.values_list("hour", *held)]
+
+
+def workload_hours(
+    window: Window, *, filters: Filters, visibility: Visibility
+) -> dict[tuple[str, str, str], list[tuple[datetime, Amounts]]]:
+    """Return what workloads held in each collected hour, oldest first: by state, and no levels.
+
+    By cluster, namespace and `Kind/name`. One query, and those for names.
+    """
+    sums = {f"sum_{name}": WholeSum(name) for name in HELD_FIELDS[:_STATES]}
+    facts = _facts(window, filters, visibility).order_by()
+    # In the order of the index by workload.
+    by = (Grouping.WORKLOAD, Grouping.CLUSTER, Grouping.NAMESPACE)
+    columns = (by[0].column, "hour", by[1].column, by[2].column)
+    hours: dict[_Ids, list[tuple[datetime, Amounts]]] = defaultdict(list)
+    for work, hour, cluster, space, *amounts in facts.values_list(*columns).annotate(**sums):
+        hours[work, cluster, space].append((hour, Amounts(*amounts)))
+    lookup = NameLookup({Grouping.CLUSTER})
+    works, clusters, spaces = (
+        lookup.of(one, {ids[place] for ids in hours}) for place, one in enumerate(by)
+    )
+    return {
+        (clusters[cluster], spaces[space], works[work]): sorted(own, key=itemgetter(0))
+        for (work, cluster, space), own in hours.items()
+    }
 
 
 def pod_states(

@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Collection, Mapping
-from datetime import UTC, timedelta
+from datetime import timedelta
 from typing import NamedTuple
 
 from apps.costs.domain.workload_verdict import (
@@ -55,15 +55,20 @@ def verdicts_of(
         tier=reading.filters.tier,
         gpu_model=reading.filters.gpu_model,
     )
-    by_hour = has_hours(reading)
-    step = TimeStep.HOUR if by_hour else TimeStep.TOTAL
     wholes: dict[WorkloadName, Amounts] = defaultdict(Amounts)
     hourly: dict[WorkloadName, list[HourOfWorkload]] = defaultdict(list)
-    for row in usage_of(reading, by=_GROUPS, interval=step, narrowed=own):
-        name = WorkloadName(*(row.groups[group] for group in _GROUPS))
-        wholes[name].add(row.amounts)
-        if by_hour and row.period:
-            hourly[name].append(HourOfWorkload(row.period.astimezone(UTC), row.amounts))
+    if has_hours(reading):
+        found_hours = usage.workload_hours(
+            reading.window, filters=own, visibility=reading.visibility
+        )
+        for name in names:
+            hourly[name] = [HourOfWorkload(*hour) for hour in found_hours.get(name, ())]
+            for one in hourly[name]:
+                wholes[name].add(one.amounts)
+    else:
+        for row in usage_of(reading, by=_GROUPS, interval=TimeStep.TOTAL, narrowed=own):
+            name = WorkloadName(*(row.groups[group] for group in _GROUPS))
+            wholes[name].add(row.amounts)
     found = {name: verdict(wholes[name], hourly[name], is_running=True) for name in names}
     if any(one.action is VerdictAction.STOP for one in found.values()):
         running = usage.running_pods(reading.window, filters=own, visibility=reading.visibility)

@@ -32,6 +32,7 @@ from apps.web.alerts.alert_list import retained_words
 from apps.web.components import listings, tables
 from apps.web.components.commands import kubectl
 from apps.web.components.drawings import Segment, TimelineRow, timeline
+from apps.web.components.drawings.base import TABLE_ROWS, part_of
 from apps.web.components.drawings.timeline import Timeline
 from apps.web.components.formats import Format, money, percent, span_text
 from apps.web.components.gpu_charts import average_gpus
@@ -273,20 +274,23 @@ def _plot(
     scale = Scale.up_to(reading.window, top)
     path = scale.steps((one.start, one.start + _HOUR, value) for one, value in values)
     rows = [TableRow({"hour": one.start, column.key: value}) for one, value in values]
+    table = Table(
+        id=f"{column.key}-hours",
+        title=title,
+        columns=(Column("hour", "Hour", Format.HOUR), column),
+        rows=rows[-TABLE_ROWS:],
+        zone=reading.choice.zone,
+        empty="No hour of this range has metrics.",
+        ordered=True,
+    )
+    if len(rows) > TABLE_ROWS:
+        table = part_of(table, len(rows), lambda: rows, which="last")
     per_hour = f"{title}{f', {unit}' if unit else ''}, by hour"
     return Plot(
         id=column.key,
         title=title,
         caption=f"{per_hour}. {reading.choice.label}.",
-        table=Table(
-            id=f"{column.key}-hours",
-            title=title,
-            columns=(Column("hour", "Hour", Format.HOUR), column),
-            rows=rows,
-            zone=reading.choice.zone,
-            empty="No hour of this range has metrics.",
-            ordered=True,
-        ),
+        table=table,
         curves=[PlotLine(title, "plot-used", path)] if path else (),
         across=scale.across(reading.choice.zone),
         upwards=scale.upwards(column.kind),
