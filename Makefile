@@ -23,7 +23,7 @@ ifndef TOGETHER
 .NOTPARALLEL:
 endif
 .PHONY: help python runtime setup programs validator demo run test test-all test-sqlite lint types contracts dead \
-	migrations templates static check check-full fix truths pictures bench lock image secrets bundle release clean
+	migrations templates static check check-full fix truths pictures bench load lock image secrets bundle release clean
 
 help: ## Say what there is
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -125,6 +125,9 @@ pictures: programs ## Make the pictures and the table of tasks of the documentat
 
 bench: programs ## Measure against targets; writes var/bench.json (BENCH=full for 100,000 GPUs)
 	$(BIN)/python -m tests.bench
+
+load: programs ## Measure a company's clusters and readers, and a tenth of them (LOAD=tenth); writes var/load.json
+	$(BIN)/python -m tests.load
 
 # With the hash of each file that the index has of a version, for all platforms.
 COMPILE := $(BIN)/uv pip compile --quiet $(UPGRADE) --generate-hashes --universal --python-version 3.11

@@ -1,6 +1,6 @@
 """The portal's database for a fleet: its catalog, and the pod ledger as `watch` would write it."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from django.db import connection
 
@@ -54,6 +54,11 @@ def catalog(gpus: int, url: str, shared: str | None = None) -> str:
     urls = {watched(gpus): url, unwatched(gpus): url}
     if shared is not None:
         urls[sharing(gpus)] = shared
+    return catalog_of(urls)
+
+
+def catalog_of(urls: Mapping[str, str]) -> str:
+    """Return a catalog of clusters, by name, of which each URL has the metrics."""
     lines = ["clusters:", *(_cluster(name, url) for name, url in urls.items()), "tiers:"]
     for model, _, _ in MODELS:
         lines += (_tier(model.replace(" ", "-"), *one) for one in _TIERS)
@@ -92,16 +97,17 @@ def measure(gpus: str, url: str) -> dict[str, int]:
 def fill(gpus: int, url: str) -> int:
     """Load the catalog and the ledger of the hour; return how many pods were written."""
     load_catalog(catalog(gpus, url), "bench.yaml", now=NOW)
-    return _write(watched(gpus), Fleet(gpus))
+    return write_ledger(watched(gpus), Fleet(gpus))
 
 
 def fill_shared(gpus: int, url: str, shared: str) -> int:
     """Add the cluster that is `sharing` to a database that is filled; return its pods' number."""
     load_catalog(catalog(gpus, url, shared), "bench.yaml", now=NOW)
-    return _write(sharing(gpus), SharedFleet(gpus))
+    return write_ledger(sharing(gpus), SharedFleet(gpus))
 
 
-def _write(name: str, fleet: Fleet) -> int:
+def write_ledger(name: str, fleet: Fleet) -> int:
+    """Write the pods and nodes of a fleet to a cluster; return how many pods."""
     cluster = Cluster.objects.get(name=name)
     names = NameRegistry(cluster.pk)
     write_intervals(intervals(fleet.nodes), names)

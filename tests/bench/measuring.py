@@ -49,3 +49,8 @@ def cpu(times: list[Timed]) -> float:
 def peak_mib() -> float:
     """Return the most memory that this process ever had resident, in MiB."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def percentile95(times: list[float]) -> float:
+    """Return the time that 95 % did not exceed, by nearest rank."""
+    return sorted(times)[-(-95 * len(times) // 100) - 1]

@@ -16,7 +16,7 @@ from django.test import Client
 from apps.accounts.models import User
 from tests.bench import charting, history
 from tests.bench.history import History
-from tests.bench.measuring import REPETITIONS
+from tests.bench.measuring import REPETITIONS, percentile95
 
 _ROUNDS = 4 * REPETITIONS
 _PROBES = 3
@@ -60,11 +60,6 @@ def seconds(client: Client, address: str) -> float:
     if response.status_code != 200:
         raise RuntimeError(f"{address}: {response.status_code}")
     return took
-
-
-def percentile95(times: list[float]) -> float:
-    """Return the time that 95 % did not exceed, by nearest rank."""
-    return sorted(times)[-(-95 * len(times) // 100) - 1]
 
 
 def measured(client: Client, facts: History) -> dict[str, Any]:

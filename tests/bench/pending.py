@@ -20,8 +20,8 @@ from apps.pending.domain.diagnose import diagnose_cluster
 from apps.pending.domain.diagnosis import ClusterState, PendingItem
 from apps.pending.models import Episode
 from apps.pending.services import refresh
-from tests.bench.measuring import REPETITIONS, timed, wall
-from tests.bench.pages import percentile95, seconds
+from tests.bench.measuring import REPETITIONS, percentile95, timed, wall
+from tests.bench.pages import seconds
 from tests.bench.pending_fleet import NOW, waiting_fleet
 from tests.clusters.fakes.fake_cluster import FakeCluster
 

@@ -13,10 +13,10 @@ WITHOUT_DJANGO = {"dataframes"}
 
 
 def main(name: str, *arguments: str) -> None:
-    """Run `measure` of a module of the bench. Its imports count to its memory."""
+    """Run `measure` of a module, of the bench if none is named. Its imports count to its memory."""
     if name not in WITHOUT_DJANGO:
         django.setup()
-    module = import_module(f"tests.bench.{name}")
+    module = import_module(name if "." in name else f"tests.bench.{name}")
     sys.stdout.write(json.dumps(module.measure(*arguments)) + "\n")
 
 
