@@ -115,21 +115,19 @@ def _clusters(load: Load, data: Path, place: Path) -> Figures:
     small = [one for gpus, one in hours if gpus != largest]
     large = [one for gpus, one in hours if gpus == largest]
     return {
-        "an hour of a small cluster collected, s": median(one["seconds"] for one in small),
-        "its CPU of the worker, s": median(one["cpu_seconds"] for one in small),
-        "its peak memory of the worker, MiB": max(one["peak_mib"] for one in small),
-        "an hour of the large cluster collected, s": large[0]["seconds"],
-        "its CPU of the worker, s (large)": large[0]["cpu_seconds"],
-        "its peak memory of the worker, MiB (large)": large[0]["peak_mib"],
-        "what follows from the hours of all clusters, s": derived["seconds"],
-        "its CPU, s": derived["cpu_seconds"],
-        "its peak memory, MiB": derived["peak_mib"],
-        "lag of the last closed hour, all clusters by one worker, s": sum(
-            one["seconds"] for _, one in hours
-        )
+        "small cluster: hour collected (s)": median(one["seconds"] for one in small),
+        "small cluster: CPU of the worker (s)": median(one["cpu_seconds"] for one in small),
+        "small cluster: peak memory of the worker (MiB)": max(one["peak_mib"] for one in small),
+        "large cluster: hour collected (s)": large[0]["seconds"],
+        "large cluster: CPU of the worker (s)": large[0]["cpu_seconds"],
+        "large cluster: peak memory of the worker (MiB)": large[0]["peak_mib"],
+        "all clusters: what follows from the hours (s)": derived["seconds"],
+        "all clusters: CPU of what follows (s)": derived["cpu_seconds"],
+        "all clusters: peak memory of what follows (MiB)": derived["peak_mib"],
+        "all clusters: hour complete after (s)": sum(one["seconds"] for _, one in hours)
         + derived["seconds"],
-        "rows of a day": _HOURS_OF_DAY * kept["rows"],
-        "bytes of a day, MB": _HOURS_OF_DAY * kept["bytes"] / 1e6,
+        "all clusters: rows a day": _HOURS_OF_DAY * kept["rows"],
+        "all clusters: MB a day, with indexes": _HOURS_OF_DAY * kept["bytes"] / 1e6,
     }
 
 
@@ -169,13 +167,13 @@ def _churn(load: Load, data: Path, place: Path) -> Figures:
         busy = used(watch.pid).since(quiet)
     changes = 2 * wanted
     return {
-        "first look of the watch until all pods are there, s": first,
-        "changes of pods a second": changes / (load.seconds + LIVED_SECONDS),
-        "CPU of the watch for 1,000 changes, s": busy.cpu_seconds / changes * 1000,
-        "cores that the watch needs of them": busy.cpu_seconds / (load.seconds + LIVED_SECONDS),
-        "memory of the watch, MiB": busy.mib,
-        "pods behind at most, s": backlog,
-        "last change in the database after it was told, s": late,
+        "watch: all pods in the database after (s)": first,
+        "watch: changes a second": changes / (load.seconds + LIVED_SECONDS),
+        "watch: CPU of 1,000 changes (s)": busy.cpu_seconds / changes * 1000,
+        "watch: cores in use": busy.cpu_seconds / (load.seconds + LIVED_SECONDS),
+        "watch: memory (MiB)": busy.mib,
+        "watch: behind at most (s)": backlog,
+        "watch: last change in the database after (s)": late,
     }
 
 
@@ -230,12 +228,15 @@ def _readers(load: Load, data: Path, place: Path) -> Figures:
         busy: Used = used(web.pid).since(before)
     times = [one for page in found.values() for one in page]
     return {
-        "pages read a second": len(times) / load.seconds,
-        "CPU of web for a page, ms": busy.cpu_seconds / len(times) * 1000,
-        "memory of web, MiB": busy.mib,
-        "a page, p50, ms": median(times) * 1000,
-        "a page, p95, ms": percentile95(times) * 1000,
-        **{f"{name}, p95, ms": percentile95(page) * 1000 for name, page in sorted(found.items())},
+        "web: pages a second": len(times) / load.seconds,
+        "web: CPU of a page (ms)": busy.cpu_seconds / len(times) * 1000,
+        "web: memory (MiB)": busy.mib,
+        "page: p50 (ms)": median(times) * 1000,
+        "page: p95 (ms)": percentile95(times) * 1000,
+        **{
+            f"page {name}: p95 (ms)": percentile95(page) * 1000
+            for name, page in sorted(found.items())
+        },
     }
 
 
@@ -283,12 +284,16 @@ def table(found: Mapping[str, Figures]) -> str:
     lines.append(f"|---{'|---:' * (len(names) + both)}|")
     for figure in found[names[-1]]:
         values = [found[name].get(figure) for name in names]
-        cells = ["" if value is None else f"{value:,.3g}" for value in values]
+        cells = ["" if value is None else _number(value) for value in values]
         if both:
             first, last = values
             cells.append(f"{last / first:.1f} ×" if first and last is not None else "")
         lines.append(f"| {figure} | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
 if __name__ == "__main__":
