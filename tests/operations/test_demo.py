@@ -163,7 +163,7 @@ def check_processes(demo: Running) -> None:
     running = "\n".join(processes_of(demo.var))
     for part in ("lab serve", "gunicorn", "celery -A gpuportal worker", "beat", "manage.py watch"):
         demo.wait_for(lambda part=part: part in "\n".join(processes_of(demo.var)), part)  # type: ignore[misc]  # bound early
-    assert "backfill" not in running
+    assert "manage.py backfill" not in running
 
 
 def check_sign_ins(demo: Running) -> None:

@@ -15,11 +15,11 @@ from tests.web.appearances import is_exhaustive
 # Page → the most queries that it may need, signing in and report settings included.
 PAGES = {
     "/": 23,
-    "/capacity/tiers/gold/": 31,
+    "/capacity/tiers/gold/": 33,
     "/capacity/teams/": 17,
     "/capacity/teams/vision/": 37,
     "/capacity/fairness/": 22,
-    "/capacity/fairness/gold/": 19,
+    "/capacity/fairness/gold/": 21,
     "/workloads/": 20,
     "/workloads/west/vision/Job/train/": 27,
     "/pods/west/uid-train-0/": 14,
