@@ -109,8 +109,77 @@ def temporary_standby(primary: str) -> Iterator[str]:
             yield url.removesuffix("postgres") + urlsplit(primary).path.removeprefix("/")
 
 
+class StoppedPostgres:
+    """A PostgreSQL of a test's own that is stopped in the middle of its work and started again.
+
+    Unlike the others it has written a transaction down when it says so. `url` is that of its
+    database `postgres`.
+    """
+
+    def __init__(self, home: Path, like: Path) -> None:
+        self._home, self._initdb = home, find("initdb").resolve()
+        self._account = "postgres" if os.geteuid() == 0 else None
+        self._running = ExitStack()
+        self.port = free_port()
+        shutil.copytree(like, home, dirs_exist_ok=True)
+        for path in [home, *home.rglob("*")]:
+            _give(path, self._account)
+        password = (home / "password").read_text(encoding="ascii")
+        self.url = f"postgresql://portal:{password}@127.0.0.1:{self.port}/postgres"
+
+    def start(self) -> None:
+        """Start it and wait until it answers. Raises ServerFailed."""
+        self._running.enter_context(
+            _postgres(
+                self._initdb.with_name("postgres"),
+                self._home,
+                self._account,
+                fixed_port=self.port,
+                synchronous_commit="on",
+            )
+        )
+
+    def new_database(self) -> str:
+        """Make a migrated database and return its URL."""
+        name = f"portal_{secrets.token_hex(6)}"
+        with psycopg.connect(self.url, autocommit=True) as session:
+            session.execute(f"CREATE DATABASE {name} TEMPLATE {_MIGRATED}".encode())
+        return self.url.removesuffix("postgres") + name
+
+    def stop_at_once(self) -> None:
+        """Let its processes end without a word to anybody; the next start recovers."""
+        pg_ctl = str(self._initdb.with_name("pg_ctl"))
+        subprocess.run(  # noqa: S603 - our own words
+            [pg_ctl, "stop", "--mode=immediate", "--silent", "-D", str(self._home / "data")],
+            check=True,
+            cwd=self._home,
+            user=self._account,
+            group=self._account,
+            extra_groups=[] if self._account else None,
+        )
+        self.stop()
+
+    def stop(self) -> None:
+        """Stop it, if it runs."""
+        self._running.close()
+
+
 @contextmanager
-def _postgres(postgres: Path, home: Path, account: str | None) -> Iterator[str]:
+def stopped_postgres(folder: Path | None = None) -> Iterator[StoppedPostgres]:
+    """Yield such a PostgreSQL that runs, in a folder of its own or in `folder`."""
+    with ExitStack() as stack:
+        account = "postgres" if os.geteuid() == 0 else None
+        home = folder or stack.enter_context(_folder("gpuportal-postgres-", account))
+        server = StoppedPostgres(home, migrated_cluster())
+        stack.callback(server.stop)
+        server.start()
+        yield server
+
+
+@contextmanager
+def _postgres(
+    postgres: Path, home: Path, account: str | None, *, fixed_port: int = 0, **others: str
+) -> Iterator[str]:
     """Serve the cluster of a folder and yield the URL of its database `postgres`."""
     password = (home / "password").read_text(encoding="ascii")
 
@@ -126,6 +195,7 @@ def _postgres(postgres: Path, home: Path, account: str | None) -> Iterator[str]:
             "jit": "off",
             "max_parallel_workers_per_gather": "0",
             "max_connections": "60",
+            **others,
         }
         options = [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
         return [str(postgres), "-D", str(home / "data"), *options]
@@ -142,7 +212,10 @@ def _postgres(postgres: Path, home: Path, account: str | None) -> Iterator[str]:
         return True
 
     # SIGINT is PostgreSQL's fast shutdown: open sessions are cut, not waited for.
-    with _running(command, ready, home, account=account, stop_signal=signal.SIGINT) as port:
+    stop = signal.SIGINT
+    with _running(
+        command, ready, home, account=account, stop_signal=stop, fixed_port=fixed_port
+    ) as port:
         yield url(port)
 
 
@@ -319,11 +392,12 @@ def _running(
     *,
     account: str | None,
     stop_signal: signal.Signals,
+    fixed_port: int = 0,
 ) -> Iterator[int]:
     """Start a server on a free port, yield the port once it is ready, stop it by its pid."""
     log = home / "log"
     for _ in range(_TRIES):
-        port = free_port()
+        port = fixed_port or free_port()
         with log.open("ab") as output:
             process = subprocess.Popen(  # noqa: S603 - our own words
                 command(port),

@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from http import HTTPStatus
 
 from django.db import DatabaseError, connection, transaction
@@ -85,9 +86,11 @@ class Readiness:
 
 
 def _check_database() -> None:
+    has_limits = connection.vendor == "postgresql"
     try:
-        with transaction.atomic():
-            if connection.vendor == "postgresql":
+        # SQLite has no limits of a transaction, which would wait there until nobody writes.
+        with transaction.atomic() if has_limits else nullcontext():
+            if has_limits:
                 with connection.cursor() as cursor:
                     cursor.execute(f"SET LOCAL statement_timeout = '{_DATABASE_SECONDS}s'")
             executor = MigrationExecutor(connection)

@@ -1,7 +1,7 @@
 """The steps of collecting, taken here and now: by the simulator's clock, through a proxy."""
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
@@ -15,6 +15,7 @@ from apps.clusters.domain.window import Window
 from apps.clusters.gateways import cluster_source
 from apps.clusters.models import Cluster, WatchCoverage
 from apps.clusters.ports import SourceRejected, SourceUnavailable
+from apps.clusters.services import store_device_states
 from apps.clusters.services.watch.follow import snapshot
 from apps.operations.services import derive_after_history, load_catalog
 from apps.pending.services import refresh
@@ -35,6 +36,7 @@ HOURS = (Window.hour(START), Window.hour(START + timedelta(hours=1)))
 LOOKS = range(2, 60, 19)
 """Minutes at which the API server is asked."""
 _ROUNDS = 40
+_LEASES_SECONDS = 900.0
 _LONGEST_PAUSE_SECONDS = 1800.0
 """After it every hour that failed is due again."""
 
@@ -46,6 +48,8 @@ class Collecting:
     door: Proxy
     clock: PinnedClock
     source: PrometheusSource
+    around: Callable[[], AbstractContextManager[None]] = nullcontext
+    """Each hour is collected and each round of deriving made in it; it may keep errors back."""
 
     def now(self) -> datetime:
         return datetime.fromtimestamp(self.clock.now_ms() / 1000, UTC)
@@ -87,25 +91,49 @@ class Collecting:
         """Collect the hours as beat would: again until none of them is due, now or later."""
         self.move_to(HOURS[-1].end + timedelta(minutes=10))
         for hour in HOURS:
-            self.collect(hour)
+            with self.around():
+                self.collect(hour)
         _until(self._collect_due)
 
     def _collect_due(self) -> bool:
         """Collect the hours that are due, or wait half an hour; say whether none ever is."""
-        rows = list(CollectionWindow.objects.order_by("hour"))
-        due = [row for row in rows if _is_due(row, self.now())]
-        for row in due:
-            self.collect(Window.hour(row.hour))
+        rows = {row.hour: row for row in CollectionWindow.objects.order_by("hour")}
+        due = [hour for hour in HOURS if _is_due(rows.get(hour.start), self.now())]
+        for hour in due:
+            with self.around():
+                self.collect(hour)
         if due:
             return False
-        if all(row.state == CollectionState.COMPLETE and row.again_at is None for row in rows):
+        if all(
+            row.state == CollectionState.COMPLETE and row.again_at is None for row in rows.values()
+        ):
             return True
         self.clock.advance(_LONGEST_PAUSE_SECONDS)
         return False
 
     def derive(self) -> bool:
         """Compute what follows from the hours; say whether every step did."""
-        return all(one.done is not None for one in derive_after_history(self.now))
+        with self.around():
+            return all(one.done is not None for one in derive_after_history(self.now))
+        return False  # it was kept back why
+
+    def derive_all(self) -> None:
+        """Derive until every step did, and once more, half a day after."""
+        self.move_to(START + timedelta(days=1))
+        # When a GPU was seen first is what somebody saw, however often the rest is done again.
+        store_device_states(Cluster.objects.get().pk, self.now())
+        _until(self._derive_or_wait)
+        self.around = nullcontext
+        # The simulated cluster is there until the end of the day after.
+        self.move_to(START + timedelta(hours=36))
+        assert self.derive()
+
+    def _derive_or_wait(self) -> bool:
+        """Derive, or wait until the leases of who was lost have run out; say which."""
+        done = self.derive()
+        if not done:
+            self.clock.advance(_LEASES_SECONDS)
+        return done
 
     def run(self) -> Facts:
         """Watch, collect and derive, from an empty database to its facts."""
@@ -119,8 +147,12 @@ class Collecting:
         return facts()
 
 
-def _is_due(row: CollectionWindow, now: datetime) -> bool:
-    return due_again(
+def _is_due(row: CollectionWindow | None, now: datetime) -> bool:
+    if row is None:
+        return True
+    # Who was lost with the hour in hand has not given it back.
+    is_free = row.lease_until is None or row.lease_until <= now
+    return is_free and due_again(
         CollectionState(row.state),
         row.attempts,
         partials=row.partials,
@@ -174,10 +206,21 @@ def doors() -> Iterator[Proxy]:
 @contextmanager
 def collecting(door: Proxy, script: Script = undisturbed) -> Iterator[Collecting]:
     """Yield a portal that has collected nothing yet; what it writes is undone at the end."""
-    with serving(faults_once(), START.timestamp()) as served, transaction.atomic():
+    with transaction.atomic():
+        _count_ids_anew()
+        try:
+            with installed(door, script) as portal:
+                yield portal
+        finally:
+            transaction.set_rollback(True)
+
+
+@contextmanager
+def installed(door: Proxy, script: Script = undisturbed) -> Iterator[Collecting]:
+    """Yield a portal that has collected nothing yet, on the empty database of this process."""
+    with serving(faults_once(), START.timestamp()) as served:
         door.target = served.url
         door.begin(script)
-        _count_ids_anew()
         load_catalog(catalog(door.url), "catalog.yaml", now=START, dry_run=False)
         entry = Cluster.objects.get().prometheus
         source = PrometheusSource(PrometheusConfig.from_catalog(entry), wait=lambda _: None)
@@ -185,4 +228,3 @@ def collecting(door: Proxy, script: Script = undisturbed) -> Iterator[Collecting
             yield Collecting(door, served.clock, source)
         finally:
             source.close()
-            transaction.set_rollback(True)

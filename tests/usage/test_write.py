@@ -5,7 +5,7 @@ from datetime import UTC, date, datetime, timedelta
 from zoneinfo import ZoneInfo
 
 import pytest
-from django.db import models, transaction
+from django.db import DatabaseError, models, transaction
 
 from apps.accounts.models import Team
 from apps.clusters.domain.devices.state import ActivityLevels
@@ -35,7 +35,14 @@ from apps.usage.models import (
     WorkloadDay,
 )
 from apps.usage.services import HourPruned, forget, prune, roll_days
-from apps.usage.services.facts import CAPACITY_COLUMNS, HELD_COLUMNS, Dimensions, PodIds, write_hour
+from apps.usage.services.facts import (
+    CAPACITY_COLUMNS,
+    HELD_COLUMNS,
+    Dimensions,
+    PodIds,
+    insert,
+    write_hour,
+)
 from tests.usage.hours import START, device, hour_facts, interval, pod
 
 pytestmark = pytest.mark.django_db
@@ -218,3 +225,9 @@ def test_the_ledger_and_data_health_are_forgotten_after_their_retention(
     assert forget(now=HOUR.end + timedelta(days=401)) == 4
     assert [p.uid for p in Pod.objects.all()] == ["uid-p2"], "one that still lives is kept"
     assert NodeInterval.objects.get().end is None
+
+
+def test_rows_that_the_database_refuses_raise_an_error_that_callers_know() -> None:
+    """Of COPY psycopg raises its own, which nobody catches."""
+    with pytest.raises(DatabaseError), transaction.atomic():
+        insert(Cluster, ("name",), [("long" * 1000,)])

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+import pytest
 from django.template.loader import render_to_string
 from django.test import Client
 
@@ -39,7 +40,10 @@ def test_an_empty_database_still_has_pages(db: None, signed_in: SignIn) -> None:
         assert client.get(path).status_code == 200
 
 
-def test_the_server_error_page_needs_nothing_that_could_be_broken() -> None:
-    text = render_to_string("500.html")
-    assert "Page failed" in text
+@pytest.mark.parametrize(
+    ("page", "title"), [("500.html", "Page failed"), ("503.html", "Database unavailable")]
+)
+def test_the_pages_of_errors_need_nothing_that_could_be_broken(page: str, title: str) -> None:
+    text = render_to_string(page)
+    assert title in text
     assert "{" not in text

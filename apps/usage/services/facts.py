@@ -87,7 +87,9 @@ def insert(
     with connection.cursor() as cursor:
         if connection.vendor == "postgresql":
             # An hour of a large cluster has rows by the ten thousand, for which COPY is made.
-            with cursor.copy(f"COPY {table} ({names}) FROM STDIN") as copy:
+            statement = f"COPY {table} ({names}) FROM STDIN"
+            # Django hands it on to psycopg, whose errors are none of those that callers know.
+            with connection.wrap_database_errors, cursor.copy(statement) as copy:
                 for row in rows:
                     copy.write_row(row)
             return
