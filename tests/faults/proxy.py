@@ -113,13 +113,17 @@ def _seed(seed: int, request: Request) -> bytes:
 class Proxy:
     """What passes to `target`; `faults` counts what happened to it.
 
-    `at` has what is done just before the n-th request is passed on, counted from 1.
+    `at` has what is done just before the n-th request is passed on, counted from 1; a fault that
+    it returns happens to that one. `answered` has what is done once the target has answered the
+    n-th, before its answer is passed back. `passed` has method and path of what the target got.
     """
 
     target: str
     url: str = ""
     script: Script = undisturbed
-    at: dict[int, Callable[[], None]] = field(default_factory=dict)
+    at: dict[int, Callable[[], Fault | None]] = field(default_factory=dict)
+    answered: dict[int, Callable[[], None]] = field(default_factory=dict)
+    passed: list[tuple[str, str]] = field(default_factory=list)
     requests: int = 0
     faults: Counter[Fault] = field(default_factory=Counter)
     _seen: Counter[tuple[str, str, bytes]] = field(default_factory=Counter)
@@ -130,14 +134,19 @@ class Proxy:
         with self._lock:
             self.script, self.requests = script, 0
             self.at.clear()
+            self.answered.clear()
+            self.passed.clear()
             self.faults.clear()
             self._seen.clear()
 
-    def decide(self, method: str, path: str, body: bytes) -> Fault | None:
-        """Count a request and say what happens to it."""
+    def decide(
+        self, method: str, path: str, body: bytes
+    ) -> tuple[Fault | None, Callable[[], None] | None]:
+        """Count a request; return what happens to it, and what is done once it is answered."""
         with self._lock:
             self.requests += 1
             act = self.at.pop(self.requests, None)
+            then = self.answered.pop(self.requests, None)
             key = (method, path, body)
             request = Request(method, path, body, self._seen[key])
             self._seen[key] += 1
@@ -147,8 +156,8 @@ class Proxy:
             if fault is not None:
                 self.faults[fault] += 1
         if act is not None:
-            act()
-        return fault
+            fault = act() or fault
+        return fault, then
 
 
 def _changed(body: bytes, fault: Fault) -> bytes:
@@ -188,7 +197,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _pass(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        fault = self.proxy.decide(self.command, self.path, body)
+        fault, then = self.proxy.decide(self.command, self.path, body)
         if fault is Fault.REFUSED:
             self._cut()
         elif fault is Fault.HELD:
@@ -197,14 +206,19 @@ class _Handler(BaseHTTPRequestHandler):
         elif fault is not None and fault in _PAGES:
             self._send(*_PAGES[fault])
         else:
-            self._forward(body, fault)
+            self._forward(body, fault, then)
 
-    def _forward(self, body: bytes, fault: Fault | None) -> None:
+    def _forward(
+        self, body: bytes, fault: Fault | None, then: Callable[[], None] | None = None
+    ) -> None:
         connection = HTTPConnection(urlsplit(self.proxy.target).netloc, timeout=_TIMEOUT_SECONDS)
         headers = {name: self.headers[name] for name in _PASSED_ON if name in self.headers}
         try:
             connection.request(self.command, self.path, body=body or None, headers=headers)
             answer = connection.getresponse()
+            self.proxy.passed.append((self.command, self.path))
+            if then is not None:
+                then()
             if answer.getheader("Transfer-Encoding") == "chunked":
                 self._stream(answer, fault)
                 return
