@@ -135,6 +135,13 @@ class Collecting:
             self.clock.advance(_LEASES_SECONDS)
         return done
 
+    def whole_run(self) -> Facts:
+        """Watch, collect and derive as often as it takes; return the facts."""
+        self.watch()
+        self.collect_all()
+        self.derive_all()
+        return facts()
+
     def run(self) -> Facts:
         """Watch, collect and derive, from an empty database to its facts."""
         self.watch()

@@ -1,17 +1,20 @@
 """Databases of a test's own that this process works on, and what interrupts that."""
 
+import re
 import sqlite3
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from django.db import InterfaceError, OperationalError, connection, connections
 from pytest_django import DjangoDbBlocker
 
+from apps.usage.models import CollectionWindow
 from gpuportal import env
+from tests.faults.disks import SmallDisk
 from tests.faults.wire import Wire
 from tests.servers import StoppedPostgres
 
@@ -135,3 +138,45 @@ class Locks:
             self.count += 1
             if self.count == 1:
                 self.meanwhile()
+
+
+@dataclass
+class Fills:
+    """Fills the disk of a database in each step, a `stride` of statements later in each try of it.
+
+    `reasons` are those that hours got. `meanwhile` is called while the disk is full.
+    """
+
+    disk: SmallDisk
+    first: int
+    stride: int
+    meanwhile: Callable[[], None] = lambda: None
+    errors: list[str] = field(default_factory=list)
+    reasons: set[str] = field(default_factory=set)
+    _next: int = 0
+    _seen: int = 0
+
+    @contextmanager
+    def __call__(self) -> Iterator[None]:
+        self._next = self._next + self.stride if self._next else self.first
+        self._seen = 0
+        try:
+            with connection.execute_wrapper(self._filling):
+                yield
+        except OperationalError as error:
+            if not re.search("No space left on device|disk is full", str(error)):
+                raise
+            self.errors.append(str(error))
+        if not self.disk.is_full:
+            self._next = 0
+            return
+        rows = CollectionWindow.objects.exclude(error="").order_by("hour")
+        self.reasons |= set(rows.values_list("error", flat=True))
+        self.meanwhile()
+        self.disk.make_room()
+
+    def _filling(self, execute: Any, *call: Any) -> Any:
+        self._seen += 1
+        if self._seen == self._next:
+            self.disk.fill()
+        return execute(*call)

@@ -1,22 +1,14 @@
 """Answers that are refused, cut off, replaced or changed: the facts are those without faults."""
 
-from collections.abc import Iterator
-
 import pytest
 from pytest_django import DjangoDbBlocker
 
 from apps.clusters.adapters.prometheus import client
-from tests.faults.collecting import collecting, doors
+from tests.faults.collecting import collecting
 from tests.faults.facts import Facts, differences
 from tests.faults.proxy import BODY_FAULTS, HARMLESS, Proxy, Spoiled
 
 pytestmark = [pytest.mark.django_db, pytest.mark.long]
-
-
-@pytest.fixture(scope="module")
-def door() -> Iterator[Proxy]:
-    with doors() as made:
-        yield made
 
 
 @pytest.fixture(autouse=True)

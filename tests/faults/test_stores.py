@@ -13,27 +13,18 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
-from django.test import Client
 from pytest_django import DjangoDbBlocker
 
-from apps.accounts.domain.identity import Role
 from apps.usage.domain.collection import CollectionState
-from apps.usage.models import PodHour, TierHour
-from tests.factories import make_user
-from tests.faults.collecting import HOURS, Collecting, doors, installed
+from tests.faults.collecting import HOURS, installed
 from tests.faults.facts import Facts, differences, facts
+from tests.faults.pages import Pages
 from tests.faults.proxy import Proxy
 from tests.faults.stores import Locks, Stops, database
 from tests.faults.wire import Wire, wire
 from tests.servers import StoppedPostgres, migrated_file, stopped_postgres
 
 pytestmark = pytest.mark.long
-
-
-@pytest.fixture(scope="module")
-def door() -> Iterator[Proxy]:
-    with doors() as made:
-        yield made
 
 
 @pytest.fixture(scope="module")
@@ -53,13 +44,6 @@ def through(line: Wire, url: str) -> str:
     return url.replace(f":{urlsplit(url).port}/", f":{line.port}/")
 
 
-def whole_run(portal: Collecting) -> Facts:
-    portal.watch()
-    portal.collect_all()
-    portal.derive_all()
-    return facts()
-
-
 @pytest.fixture(scope="module")
 def quiet(
     door: Proxy,
@@ -69,32 +53,7 @@ def quiet(
 ) -> Facts:
     """Return the facts of a run of which nothing is interrupted."""
     with database(postgres.new_database(), django_db_blocker), installed(door) as portal:
-        return whole_run(portal)
-
-
-class Pages:
-    """What somebody sees who is signed in: an outage as such, and never a zero."""
-
-    def __init__(self) -> None:
-        self.client = Client(raise_request_exception=False)
-        self.client.force_login(make_user("root", Role.ADMIN))
-
-    def while_away(self) -> None:
-        for path in ("/", "/capacity/tiers/", "/admin/data-quality/"):
-            answer = self.client.get(path)
-            text = answer.content.decode()
-            assert (answer.status_code, answer["Retry-After"]) == (503, "10")
-            assert "Database unavailable" in text
-            assert "Traceback" not in text
-        ready = self.client.get("/readyz")
-        assert (ready.status_code, ready.json()["status"]) == (503, "not ready")
-        assert self.client.get("/api/v1/clusters").status_code == 503
-
-    def before_any_hour(self) -> None:
-        assert not PodHour.objects.exists()
-        assert not TierHour.objects.exists()
-        assert "No hour has been collected yet." in self.client.get("/").content.decode()
-        assert self.client.get("/readyz").status_code == 200
+        return portal.whole_run()
 
 
 @pytest.mark.parametrize(
@@ -132,19 +91,6 @@ def test_postgresql_that_is_stopped_at_once_costs_no_fact(
         found = facts()
     assert stops.count > 2, "each hour and what follows from them"
     assert differences(quiet, found) == []
-
-
-@pytest.fixture(scope="module")
-def quiet_file(
-    door: Proxy,
-    tmp_path_factory: pytest.TempPathFactory,
-    django_db_setup: None,
-    django_db_blocker: DjangoDbBlocker,
-) -> Facts:
-    """Return the facts of a run on SQLite that nobody disturbs."""
-    file = shutil.copy(migrated_file(), tmp_path_factory.mktemp("quiet"))
-    with database(f"sqlite:///{file}", django_db_blocker), installed(door) as portal:
-        return whole_run(portal)
 
 
 @pytest.mark.exhaustive

@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import Any
 
 from django.conf import settings
-from django.db import DataError, transaction
+from django.db import DataError, OperationalError, transaction
 from django.db.models import F, Q
 
 from apps.clusters.domain.devices.state import ActivitySample, DeviceSlot
@@ -73,6 +73,10 @@ _INTERVAL_DIFFERS = 0.2
 # What data that nobody thought of makes Python raise. An hour must not wait for ever without a
 # word because of it, nor take the others of its window along.
 _STRANGE = (ArithmeticError, LookupError, TypeError, ValueError, DataError)
+
+
+# https://www.postgresql.org/docs/current/errcodes-appendix.html
+_DISK_FULL = "53100"
 
 
 class UnknownCluster(Exception):
@@ -175,6 +179,9 @@ def _collect(
             return [_failed(cluster, hour, str(error), started, now) for hour in hours]
         except _STRANGE as error:
             return [_failed(cluster, hour, _strange(error), started, now) for hour in hours]
+        except OperationalError as error:
+            why = _refusal(error)
+            return [_failed(cluster, hour, why, started, now) for hour in hours]
         outcomes = []
         # Each in its own transaction: an hour that fails takes no other along.
         for hour in hours:
@@ -257,6 +264,8 @@ def _collect_hour(
         return _failed(cluster, hour, str(error), started, now)
     except _STRANGE as error:
         return _failed(cluster, hour, _strange(error), started, now)
+    except OperationalError as error:
+        return _failed(cluster, hour, _refusal(error), started, now)
     return HourOutcome(hour.start, verdict.state, verdict.error, verdict.coverage_ratio)
 
 
@@ -439,6 +448,20 @@ def _strange(error: Exception) -> str:
     return (
         f"the sources hold something that cannot be read ({type(error).__name__}: {error}); the "
         "log of the worker shows where: please report it"
+    )
+
+
+def _refusal(error: OperationalError) -> str:
+    """Return why a database on a full disk takes no facts, which it may still note.
+
+    Raises any other error: of a database that is away nothing can be noted.
+    """
+    sqlstate = getattr(error.__cause__, "sqlstate", None)
+    if sqlstate != _DISK_FULL and "disk is full" not in str(error):
+        raise error
+    return (
+        f"the disk of the database is full ({str(error).splitlines()[0]}): make room on it; the "
+        "hour is collected again then"
     )
 
 

@@ -1,0 +1,32 @@
+"""What tests of faults share: the proxy and the facts of runs that nothing disturbs."""
+
+import shutil
+from collections.abc import Iterator
+
+import pytest
+from pytest_django import DjangoDbBlocker
+
+from tests.faults.collecting import doors, installed
+from tests.faults.facts import Facts
+from tests.faults.proxy import Proxy
+from tests.faults.stores import database
+from tests.servers import migrated_file
+
+
+@pytest.fixture(scope="module")
+def door() -> Iterator[Proxy]:
+    with doors() as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def quiet_file(
+    door: Proxy,
+    tmp_path_factory: pytest.TempPathFactory,
+    django_db_setup: None,
+    django_db_blocker: DjangoDbBlocker,
+) -> Facts:
+    """Return the facts of a run on SQLite that nobody disturbs."""
+    file = shutil.copy(migrated_file(), tmp_path_factory.mktemp("quiet"))
+    with database(f"sqlite:///{file}", django_db_blocker), installed(door) as portal:
+        return portal.whole_run()
