@@ -65,7 +65,7 @@ def portal_figures(start: datetime, end: datetime) -> Figures:
         pending[pod.workload.namespace.name] += max(0.0, waited) / 3600 * pod.units
     quota: dict[str, list[float]] = defaultdict(list)
     window = Window(max(start, end - timedelta(days=1)), end)
-    for slot in metrics_source(Cluster.objects.get()).quotas(window):
+    for slot in metrics_source(Cluster.objects.get()).quotas(window).rows:
         quota[slot.namespace].append(slot.hard or 0.0)
     return {
         "allocated GPU-hours": allocated,

@@ -313,6 +313,7 @@ class Pod(models.Model):
     has a row of its own too, of the workload kind ResourceClaim, bound while it is allocated.
     `lost` marks a pod that went during a gap of the watch: its end is the last time it was seen.
     `observed_until` is until when series showed a pod that no watch saw; None for others.
+    `estimated` names those times of a pod of series that are estimates (`created,bound`).
     `unschedulable` says that series showed a scheduler refusing it. `revised_at` is when series
     last changed a row that was there already; null where they never did.
     """
@@ -341,6 +342,7 @@ class Pod(models.Model):
     end_reason = models.CharField(max_length=120, blank=True)
     source = models.CharField(max_length=8, choices=SOURCES)
     lost = models.BooleanField(default=False)
+    estimated = models.CharField(max_length=40, blank=True, db_default="")
     unschedulable = models.BooleanField(default=False, db_default=False)
     revised_at = models.DateTimeField(null=True, blank=True)
     tier = models.ForeignKey("clusters.Tier", null=True, on_delete=models.SET_NULL)

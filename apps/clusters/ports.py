@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from apps.clusters.domain.devices.exporter_profile import ExporterProfile
 from apps.clusters.domain.devices.state import ActivitySample, DeviceSlot, DeviceState
@@ -73,6 +73,19 @@ class QueuePendingSlot(NamedTuple):
     resource: str
     units: float | None = None
     workloads: float | None = None
+
+
+Item = TypeVar("Item")
+
+
+class Answered(NamedTuple, Generic[Item]):
+    """What a source answered; `incomplete` has the server's words for what its answer lacks.
+
+    What is missing from an incomplete answer may be there all the same.
+    """
+
+    rows: Sequence[Item]
+    incomplete: tuple[str, ...] = ()
 
 
 class ShownQuery(NamedTuple):
@@ -143,7 +156,7 @@ class MetricsSource(Protocol):
     def devices(self, window: Window) -> DeviceAnswer:
         """Return every device row of the window's slots (whole slots; any length)."""
 
-    def activity_samples(self, uuids: Sequence[str], window: Window) -> list[ActivitySample]:
+    def activity_samples(self, uuids: Sequence[str], window: Window) -> Answered[ActivitySample]:
         """Return raw samples of these devices alone, for what slots cannot tell apart."""
 
     def ledger(
@@ -159,21 +172,21 @@ class MetricsSource(Protocol):
         labels that tiers select on. A pod that was over before the window is left out.
         """
 
-    def quotas(self, window: Window) -> list[QuotaSlot]:
+    def quotas(self, window: Window) -> Answered[QuotaSlot]:
         """Return the GPU quota keys of the window's slots."""
 
-    def queues(self, window: Window) -> list[QueueSlot]:
+    def queues(self, window: Window) -> Answered[QueueSlot]:
         """Return what ClusterQueues of Kueue have of GPUs in the window's slots."""
 
     def queue_pending(
         self, window: Window, *, gpu_resources: Sequence[str] = ()
-    ) -> list[QueuePendingSlot]:
+    ) -> Answered[QueuePendingSlot]:
         """Return what was pending in Kueue's queues in the window's slots; empty without Kueue.
 
         `gpu_resources` are resources that tiers name beside the known ones.
         """
 
-    def device_states(self, at: datetime) -> list[DeviceState]:
+    def device_states(self, at: datetime) -> Answered[DeviceState]:
         """Return what every device shown at `at` says of itself, by UUID and MIG instance."""
 
     def health(self) -> SourceHealth:

@@ -120,6 +120,21 @@ def test_a_device_that_is_not_shown_any_more_is_unseen_since_it_was_last_seen(
     assert (row("GPU-a").health, row("GPU-a").first_seen) == ("ok", T0)
 
 
+def test_a_device_that_a_partial_answer_lacks_may_be_there(west: Cluster) -> None:
+    keep_states(west, [A, B], T0)
+    fake = FakeMetrics(states=[B], incomplete=("a store is away",))
+    clients = ClusterClients(metrics=lambda _cluster: fake)
+    store_device_states(west.pk, T0 + STEP, clients=clients)
+    assert (row("GPU-a").health, row("GPU-a").looked_at) == ("ok", T0)
+    assert row("GPU-b").looked_at == T0 + STEP
+    store_device_states(
+        west.pk,
+        T0 + 2 * STEP,
+        clients=ClusterClients(metrics=lambda _cluster: FakeMetrics(states=[B])),
+    )
+    assert row("GPU-a").health == "unseen"
+
+
 def test_an_outage_leaves_the_rows_as_old_as_they_are(west: Cluster) -> None:
     keep_states(west, [A], T0)
     before = snapshot()

@@ -143,8 +143,15 @@ OFFSETS = st.none() | st.integers(0, 50).map(lambda n: T0 + n)
 
 @st.composite
 def hours(draw: st.DrawFn) -> PodRecord:
-    """Return what one hour of series may say of a pod."""
+    """Return what one hour of series may say of a pod: exact times alike, estimates any."""
     finished, deleted = draw(OFFSETS), draw(OFFSETS)
+    created, bound = draw(OFFSETS), draw(OFFSETS)
+    reason = "" if finished is None else draw(st.sampled_from(["", "Failed"]))
+    estimates = {
+        "created": created is not None,
+        "bound": bound is not None,
+        "finished": bool(reason) and draw(st.booleans()),
+    }
     start = draw(OFFSETS)
     end = finished if finished is not None else deleted
     return PodRecord(
@@ -153,14 +160,16 @@ def hours(draw: st.DrawFn) -> PodRecord:
         name="pod",
         owner=draw(st.sampled_from([Owner("ReplicaSet", "a-1"), Owner("Deployment", "a")])),
         requests=draw(st.sampled_from([{"nvidia.com/gpu": 1.0}, {"nvidia.com/gpu": 2.0}])),
-        created=T0,
+        created=T0 if created is None else created,
         node=draw(st.sampled_from(["", "node-a"])),
-        bound=draw(st.sampled_from([None, T0 + 1])),
+        bound=draw(st.sampled_from([None, T0 + 1])) if bound is None else bound,
         started=start,
         finished=finished,
         deleted=deleted,
         runs=() if start is None else ((start, end),),
+        end_reason=reason,
         source=PodSource.METRICS,
+        estimated=frozenset(name for name, estimated in estimates.items() if estimated),
     )
 
 
@@ -177,6 +186,27 @@ def test_hours_of_series_give_the_same_pod_in_any_order_and_twice(records: list[
     assert all(_joined(order) == joined for order in itertools.permutations(records))
     assert merged_inferred(joined, joined) == joined
     assert _joined((*records, *records)) == joined
+
+
+def test_an_exact_time_replaces_earlier_estimates() -> None:
+    base = PodRecord("u", "n", "p", Owner("Pod", "p"), {"nvidia.com/gpu": 1.0}, created=T0)
+    partial = replace(
+        base,
+        bound=T0,
+        finished=T0 + 10,
+        end_reason="Failed",
+        estimated=frozenset({"created", "bound", "finished"}),
+    )
+    whole = replace(base, created=T0 + 3, bound=T0 + 4, finished=T0 + 25, end_reason="Failed")
+    for joined in (merged_inferred(partial, whole), merged_inferred(whole, partial)):
+        assert (joined.created, joined.bound, joined.finished) == (T0 + 3, T0 + 4, T0 + 25)
+        assert joined.estimated == frozenset()
+    refused = replace(whole, finished=T0 + 9, estimated=frozenset({"finished"}))
+    too_early = replace(partial, finished=T0 - 60)
+    assert merged_inferred(too_early, refused).finished == T0 + 4
+    earlier = replace(partial, finished=T0 + 7)
+    joined = merged_inferred(partial, earlier)
+    assert (joined.finished, joined.estimated) == (T0 + 7, partial.estimated)
 
 
 def test_a_completion_time_is_kept_beside_later_estimates() -> None:

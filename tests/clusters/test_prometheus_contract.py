@@ -153,11 +153,11 @@ def test_the_fake_has_the_intervals_of_the_windows_slots() -> None:
 
 def test_raw_samples_are_those_of_the_devices_and_the_window(source: MetricsSource) -> None:
     window = Window(from_seconds(ORIGIN + 600), from_seconds(ORIGIN + 3000))
-    found = sorted(source.activity_samples(["GPU-2"], window))
-    wanted = sorted(fake().activity_samples(["GPU-2"], window))
+    found = sorted(source.activity_samples(["GPU-2"], window).rows)
+    wanted = sorted(fake().activity_samples(["GPU-2"], window).rows)
     assert [s[:4] for s in found] == [s[:4] for s in wanted]
     assert [s[4:] for s in found] == [pytest.approx(s[4:], abs=1e-3) for s in wanted]
-    assert source.activity_samples([], window) == []
+    assert source.activity_samples([], window).rows == []
 
 
 def test_pods_and_nodes_are_those_that_lived_in_the_window(source: MetricsSource) -> None:
@@ -176,8 +176,8 @@ def test_a_window_does_not_know_what_came_long_after_it(source: MetricsSource) -
 
 
 def test_quotas_are_those_of_the_windows_slots(source: MetricsSource) -> None:
-    assert source.quotas(WINDOW) == list(fake().quota_slots)
-    assert source.quotas(FIRST_SLOT) == list(fake().quota_slots[:1])
+    assert source.quotas(WINDOW).rows == list(fake().quota_slots)
+    assert source.quotas(FIRST_SLOT).rows == list(fake().quota_slots[:1])
 
 
 def test_a_window_without_series_is_empty_and_not_covered(source: MetricsSource) -> None:
@@ -186,7 +186,7 @@ def test_a_window_without_series_is_empty_and_not_covered(source: MetricsSource)
     assert devices.scrape_interval_seconds is None
     assert (list(ledger.pods), list(ledger.nodes)) == ([], [])
     assert ledger.covered == dict.fromkeys(BEFORE.slots(), False)
-    assert source.quotas(BEFORE) == []
+    assert source.quotas(BEFORE).rows == []
 
 
 def test_health_names_a_version(source: MetricsSource) -> None:

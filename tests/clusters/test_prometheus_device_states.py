@@ -125,7 +125,7 @@ def states(url: str, world: str) -> list[DeviceState]:
     entry = {"url": url, "matchers": {"cluster": world}}
     source = PrometheusSource(PrometheusConfig.from_catalog(entry))
     try:
-        return source.device_states(AT)
+        return list(source.device_states(AT).rows)
     finally:
         source.close()
 

@@ -385,7 +385,7 @@ def test_a_page_in_place_of_everything_is_no_refusal_of_raw_samples() -> None:
 def test_a_hostile_cluster_name_reaches_its_own_series_alone(clusters: Clusters) -> None:
     answer = clusters[HOSTILE].devices(LONG[0])
     assert {row.uuid for row in answer.rows} == {'GPU-"q"|.*'}
-    samples = clusters[HOSTILE].activity_samples(['GPU-"q"|.*'], FIRST_HOUR)
+    samples = clusters[HOSTILE].activity_samples(['GPU-"q"|.*'], FIRST_HOUR).rows
     assert {sample.uuid for sample in samples} == {'GPU-"q"|.*'}
 
 
@@ -497,7 +497,7 @@ def test_a_gpu_at_rest_under_two_exporters_is_counted_once(clusters: Clusters) -
 def test_raw_samples_of_an_exporter_without_pods_are_left_out(
     clusters: Clusters, world: str
 ) -> None:
-    samples = clusters[world].activity_samples(["GPU-o1"], FIRST_HOUR)
+    samples = clusters[world].activity_samples(["GPU-o1"], FIRST_HOUR).rows
     assert [sample.pod for sample in samples] == ["train-0"] * 120
 
 
@@ -508,7 +508,7 @@ def test_the_exporters_own_pod_is_known_from_its_target(clusters: Clusters) -> N
         ("GPU-e2", "", "", ""),
         ("GPU-e3", "", "", ""),
     }
-    samples = clusters["targets"].activity_samples(["GPU-e1", "GPU-e2"], FIRST_HOUR)
+    samples = clusters["targets"].activity_samples(["GPU-e1", "GPU-e2"], FIRST_HOUR).rows
     assert {(sample.uuid, sample.pod) for sample in samples} == {
         ("GPU-e1", "model-exporter-0"),
         ("GPU-e2", ""),
@@ -520,7 +520,7 @@ def test_one_per_cent_is_not_all(clusters: Clusters) -> None:
     assert only(answer, "GPU-i1")[0].activity_sum == pytest.approx(0.6)
     assert only(answer, "GPU-i2")[0].activity_sum == pytest.approx(0.3)
     assert answer.warnings == ()
-    samples = clusters["one-percent"].activity_samples(["GPU-i1"], FIRST_HOUR)
+    samples = clusters["one-percent"].activity_samples(["GPU-i1"], FIRST_HOUR).rows
     assert {sample.activity for sample in samples} == {0.01}
 
 
@@ -545,7 +545,7 @@ def test_a_window_without_series_is_empty(clusters: Clusters) -> None:
 
 def test_raw_samples_are_those_that_were_written(clusters: Clusters) -> None:
     window = Window(from_seconds(ORIGIN + 600), from_seconds(ORIGIN + 2 * SLOT + 900))
-    samples = clusters["renamed"].activity_samples(["GPU-a2", "GPU-b1"], window)
+    samples = clusters["renamed"].activity_samples(["GPU-a2", "GPU-b1"], window).rows
     expected = sorted(
         (one.labels["UUID"], one.labels.get("exported_pod", ""), at, value)
         for one in device_worlds.renamed()
@@ -558,18 +558,18 @@ def test_raw_samples_are_those_that_were_written(clusters: Clusters) -> None:
 
 
 def test_raw_samples_of_blanks_copies_and_percents_are_usable(clusters: Clusters) -> None:
-    blank = clusters["blank"].activity_samples(["GPU-x3"], FIRST_HOUR)
-    twice = clusters["twice"].activity_samples(["GPU-t1"], FIRST_HOUR)
-    percent = clusters["percent"].activity_samples(["GPU-p1"], FIRST_HOUR)
-    util = clusters["without-profiling"].activity_samples(["GPU-u1", "GPU-u2"], FIRST_HOUR)
+    blank = clusters["blank"].activity_samples(["GPU-x3"], FIRST_HOUR).rows
+    twice = clusters["twice"].activity_samples(["GPU-t1"], FIRST_HOUR).rows
+    percent = clusters["percent"].activity_samples(["GPU-p1"], FIRST_HOUR).rows
+    util = clusters["without-profiling"].activity_samples(["GPU-u1", "GPU-u2"], FIRST_HOUR).rows
     assert (len(blank), len(twice), len(percent), len(util)) == (108, 120, 120, 240)
     assert all(0.0 <= s.activity <= 1.0 for s in (*blank, *twice, *percent, *util))
     assert max(s.activity for s in util) > 0.9
 
 
 def test_no_devices_ask_no_question(clusters: Clusters) -> None:
-    assert clusters["renamed"].activity_samples([], FIRST_HOUR) == []
-    assert clusters["renamed"].activity_samples(["GPU-unknown"], FIRST_HOUR) == []
+    assert clusters["renamed"].activity_samples([], FIRST_HOUR).rows == []
+    assert clusters["renamed"].activity_samples(["GPU-unknown"], FIRST_HOUR).rows == []
 
 
 def test_levels_are_means_of_the_slot_by_holder_and_none_where_not_exported(

@@ -211,7 +211,7 @@ def test_a_stuck_counter_gives_way_to_utilization(clusters: Clusters, window: Wi
 
 def test_raw_samples_of_a_stuck_counter_are_those_of_utilization(clusters: Clusters) -> None:
     source = clusters.source("stuck")
-    samples = source.activity_samples(["GPU-s1", "GPU-s2", "GPU-s3"], FIRST_HOUR)
+    samples = source.activity_samples(["GPU-s1", "GPU-s2", "GPU-s3"], FIRST_HOUR).rows
     source.close()
     assert {(one.uuid, one.activity) for one in samples} == {
         ("GPU-s1", 0.8), ("GPU-s2", 0.0), ("GPU-s3", 0.5),
@@ -346,7 +346,7 @@ def test_the_first_release_gives_the_same_rows(clusters: Clusters) -> None:
 
 def test_raw_samples_of_the_first_release(clusters: Clusters) -> None:
     source = clusters.source("first-release")
-    samples = source.activity_samples(["GPU-o1"], FIRST_HOUR)
+    samples = source.activity_samples(["GPU-o1"], FIRST_HOUR).rows
     source.close()
     assert {(s.uuid, s.namespace, s.pod, s.activity) for s in samples} == {
         ("GPU-o1", "vision", "train-0", 0.8)
@@ -445,7 +445,7 @@ def test_raw_samples_of_other_vendors(
     clusters: Clusters, world: str, uuid: str, activity: float
 ) -> None:
     source = clusters.source(world)
-    samples = source.activity_samples([uuid], FIRST_HOUR)
+    samples = source.activity_samples([uuid], FIRST_HOUR).rows
     source.close()
     assert {(one.uuid, one.activity) for one in samples} == {(uuid, activity)}
     assert len(samples) == 120

@@ -352,7 +352,7 @@ def test_a_scrape_without_honor_labels_gives_the_same_ledger(
     answer = sources["renamed"].ledger(ALL, gpu_resources=["example.com/npu"])
     assert pods_of(answer) == pods_of(kinds)
     assert answer.nodes == kinds.nodes
-    assert sources["renamed"].quotas(ALL) == sources["kinds"].quotas(ALL)
+    assert sources["renamed"].quotas(ALL).rows == sources["kinds"].quotas(ALL).rows
 
 
 def test_what_kube_state_metrics_does_not_show_is_said_and_replaced(
@@ -558,7 +558,7 @@ def test_a_node_whose_health_cannot_be_is_healthy(sources: dict[str, PrometheusS
 
 
 def test_quotas_that_cannot_be_are_left_out(sources: dict[str, PrometheusSource]) -> None:
-    rows = sources["absurd"].quotas(HOURLY[0])
+    rows = sources["absurd"].quotas(HOURLY[0]).rows
     assert [(row.hard, row.used) for row in rows] == [(None, 3.0)] * 2
 
 
@@ -566,7 +566,7 @@ def test_quotas_that_cannot_be_are_left_out(sources: dict[str, PrometheusSource]
 
 
 def test_quota_keys_of_gpus_are_means_over_slots(sources: dict[str, PrometheusSource]) -> None:
-    rows = sources["kinds"].quotas(HOURLY[0])
+    rows = sources["kinds"].quotas(HOURLY[0]).rows
     assert rows == [
         QuotaSlot(ORIGIN, "vision", "gpus", "nvidia.com/gpu", 2.0, None),
         QuotaSlot(ORIGIN, "vision", "gpus", "requests.nvidia.com/gpu", 8.0, 3.5),

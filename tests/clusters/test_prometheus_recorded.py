@@ -84,7 +84,7 @@ def test_devices_of_the_recorded_hour(source: PrometheusSource) -> None:
 
 def test_raw_samples_of_the_recorded_half_hour(source: PrometheusSource) -> None:
     window = Window(from_seconds(ORIGIN + SLOT), HOUR_WINDOW.end)
-    samples = source.activity_samples(["GPU-2"], window)
+    samples = source.activity_samples(["GPU-2"], window).rows
     assert [s.activity for s in sorted(samples, key=lambda s: s.at)] == [0.25] * 21 + [0.75] * 39
     assert {(s.namespace, s.pod) for s in samples} == {("", ""), ("speech", "web-7d4b9-x2x2x")}
 
@@ -93,10 +93,10 @@ def test_raw_samples_after_the_devices_look_up_no_exporters(
     source: PrometheusSource, asked: set[str]
 ) -> None:
     window = Window(from_seconds(ORIGIN + SLOT), HOUR_WINDOW.end)
-    alone = source.activity_samples(["GPU-2"], window)
+    alone = source.activity_samples(["GPU-2"], window).rows
     source.devices(HOUR_WINDOW)
     asked.clear()
-    assert source.activity_samples(["GPU-2"], window) == alone
+    assert source.activity_samples(["GPU-2"], window).rows == alone
     assert len(asked) == 1
 
 
@@ -169,7 +169,7 @@ def test_nodes_of_the_recorded_hour(source: PrometheusSource) -> None:
 
 
 def test_quotas_and_version_of_the_recorded_hour(source: PrometheusSource) -> None:
-    assert source.quotas(HOUR_WINDOW) == [
+    assert source.quotas(HOUR_WINDOW).rows == [
         QuotaSlot(slot, "vision", "gpus", "requests.nvidia.com/gpu", 4.0, 2.0)
         for slot in (ORIGIN, ORIGIN + SLOT)
     ]

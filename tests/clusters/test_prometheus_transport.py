@@ -426,8 +426,8 @@ def test_a_cluster_that_exports_nothing_gives_an_empty_answer() -> None:
     with scripted(script) as server:
         source = PrometheusSource(PrometheusConfig.from_catalog({"url": server.url}))
         devices, ledger = source.devices(WINDOW), source.ledger(WINDOW)
-        assert source.quotas(WINDOW) == []
-        assert source.activity_samples(["GPU-1"], WINDOW) == []
+        assert source.quotas(WINDOW).rows == []
+        assert source.activity_samples(["GPU-1"], WINDOW).rows == []
         source.close()
     assert (devices.rows, devices.activity_metric, devices.scrape_interval_seconds) == (
         [],

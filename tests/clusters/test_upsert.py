@@ -38,6 +38,7 @@ def plain() -> dict[str, Any]:
         "end_reason": "",
         "source": "api",
         "lost": True,
+        "estimated": "",
         "unschedulable": False,
         "gpu_equivalents": 1 / 3,
     }

@@ -35,6 +35,8 @@ START = datetime.fromtimestamp(at_minute(0), UTC)
 HOURS = (Window.hour(START), Window.hour(START + timedelta(hours=1)))
 LOOKS = range(2, 60, 19)
 """Minutes at which the API server is asked."""
+LOOKED_AT = [START + timedelta(days=1, minutes=minutes) for minutes in (-30, 0, 30)]
+"""When what follows is computed; the simulated cluster is there until the end of that day."""
 _ROUNDS = 40
 _LEASES_SECONDS = 900.0
 _LONGEST_PAUSE_SECONDS = 1800.0
@@ -146,10 +148,16 @@ class Collecting:
         """Watch, collect and derive, from an empty database to its facts."""
         self.watch()
         self.collect_all()
-        # The simulated cluster is there until the end of the day after.
-        self.move_to(START + timedelta(days=1))
+        # Devices are looked at while nothing is spoiled, then spoiled, then once more: what they
+        # are known for begins with the first look, and what they say is what the last one tells.
+        spoiling, self.door.script = self.door.script, undisturbed
+        self.move_to(LOOKED_AT[0])
+        store_device_states(Cluster.objects.get().pk, self.now())
+        self.door.script = spoiling
+        self.move_to(LOOKED_AT[1])
         self.derive()
         self.door.script = undisturbed
+        self.move_to(LOOKED_AT[2])
         assert self.derive()
         return facts()
 

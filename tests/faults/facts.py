@@ -26,6 +26,8 @@ NO_FACTS: Mapping[str, str] = {
     "operations": "how the portal itself is: checks, runs, heartbeats",
     "quota_requests": "decisions of people",
     "clusters_watchissue": "what keeps the watch now, gone once it is well",
+    "clusters_workload": "names, which rows of facts are compared with; one that a partial answer "
+    "made up stays without any row",
     "clusters_podrevision": "counts the changes of pods, so that sums know what they rest on",
     "usage_exportersetup": "how exporters describe themselves, as far as a server tells it",
     "pending_refreshstate": "how far the refresh of pending work has come, by ids",

@@ -6,7 +6,7 @@ from pytest_django import DjangoDbBlocker
 from apps.clusters.adapters.prometheus import client
 from tests.faults.collecting import collecting
 from tests.faults.facts import Facts, differences
-from tests.faults.proxy import BODY_FAULTS, HARMLESS, Proxy, Spoiled
+from tests.faults.proxy import BODY_FAULTS, HARMLESS, Fault, Proxy, Spoiled
 
 pytestmark = [pytest.mark.django_db, pytest.mark.long]
 
@@ -32,6 +32,19 @@ def test_spoiled_answers_change_no_fact(door: Proxy, quiet: Facts, seed: int) ->
     with collecting(door, Spoiled(seed, (*BODY_FAULTS, *HARMLESS))) as portal:
         found = portal.run()
     assert len(door.faults) == len(BODY_FAULTS) + len(HARMLESS)
+    assert differences(quiet, found) == []
+
+
+@pytest.mark.parametrize(
+    "seed",
+    [pytest.param(n, marks=() if n == 6 else pytest.mark.exhaustive) for n in range(1, 21)],
+)
+def test_answers_of_a_store_that_was_away_leave_nothing_behind(
+    door: Proxy, quiet: Facts, seed: int
+) -> None:
+    with collecting(door, Spoiled(seed, (Fault.DROPPED,))) as portal:
+        found = portal.run()
+    assert door.faults[Fault.DROPPED]
     assert differences(quiet, found) == []
 
 

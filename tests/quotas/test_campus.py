@@ -41,7 +41,7 @@ def test_quotas_of_the_campus_are_as_it_counts_them_itself(scenario: Scenario) -
         collect_window(cluster.name, window, now=now)
         assert roll_hours(now=now) == HOURS
         shown: dict[tuple[str, str, str], list[tuple[float, float]]] = defaultdict(list)
-        for slot in metrics_source(cluster).quotas(window):
+        for slot in metrics_source(cluster).quotas(window).rows:
             shown[slot.namespace, slot.quota, slot.key].append((slot.hard or 0.0, slot.used or 0.0))
         source = cluster_source(cluster)
         assert source is not None

@@ -27,6 +27,7 @@ from apps.quotas.domain.keys import QuotaRef
 from apps.quotas.models import QuotaHour, QuotaKey, QuotaKeyHour
 from apps.quotas.selectors import quota_history, quota_rows
 from apps.quotas.services import due_windows, prune, roll_hours
+from apps.usage.models import CollectionWindow
 from tests.factories import ensure_builtin, make_cluster, make_pod, make_team, make_workload
 from tests.quotas.worlds import (
     GPU,
@@ -317,6 +318,15 @@ def test_a_source_that_does_not_answer_leaves_the_hour_for_later(cluster: Cluste
     assert roll_hours(now=NOW, source=ScriptedMetrics(error=SourceUnavailable("away"))) == 0
     assert [window.start for window in due_windows(cluster.pk)] == [NOON]
     assert roll_hours(now=NOW, source=ScriptedMetrics([slot(0 * HOUR, 4)])) == 1
+
+
+def test_a_partial_answer_is_taken_for_a_partial_hour_alone(cluster: Cluster) -> None:
+    collected(cluster, NOON)
+    partial = ScriptedMetrics([slot(0 * HOUR, 4)], incomplete=("a store is away",))
+    assert roll_hours(now=NOW, source=partial) == 0
+    assert [window.start for window in due_windows(cluster.pk)] == [NOON]
+    CollectionWindow.objects.update(state="partial")
+    assert roll_hours(now=NOW, source=partial) == 1
 
 
 def claim(cluster: Cluster, created: timedelta, allocated: timedelta | None) -> None:

@@ -10,7 +10,7 @@ from apps.clusters.domain.observed.objects import Body, ObservedKind, QuotaScope
 from apps.clusters.domain.window import Window
 from apps.clusters.models import Cluster, WatchCoverage
 from apps.clusters.models import ObservedObject as ObservedObjectRow
-from apps.clusters.ports import QueueSlot, QuotaSlot
+from apps.clusters.ports import Answered, QueueSlot, QuotaSlot
 from apps.pending.models import CauseInterval, Episode
 from apps.quotas.services import roll_window
 from tests.factories import make_workload, note_collection
@@ -116,22 +116,24 @@ class ScriptedMetrics:
         error: Exception | None = None,
         *,
         queues: Sequence[QueueSlot] = (),
+        incomplete: tuple[str, ...] = (),
     ) -> None:
         self.slots = list(slots)
         self.queue_slots = list(queues)
         self.error = error
+        self.incomplete = incomplete
         self.asked = 0
 
-    def quotas(self, window: Window) -> list[QuotaSlot]:
+    def quotas(self, window: Window) -> Answered[QuotaSlot]:
         self.asked += 1
         if self.error is not None:
             raise self.error
         inside = range(int(window.start_seconds), int(window.end_seconds))
-        return [slot for slot in self.slots if slot.slot in inside]
+        return Answered([slot for slot in self.slots if slot.slot in inside], self.incomplete)
 
-    def queues(self, window: Window) -> list[QueueSlot]:
+    def queues(self, window: Window) -> Answered[QueueSlot]:
         inside = range(int(window.start_seconds), int(window.end_seconds))
-        return [slot for slot in self.queue_slots if slot.slot in inside]
+        return Answered([slot for slot in self.queue_slots if slot.slot in inside])
 
     def __getattr__(self, name: str) -> Any:
         raise AssertionError(f"{name} is not asked for quotas")

@@ -44,7 +44,7 @@ def _queued(one: Pod, reserved: int) -> Pod:
 def test_the_portal_reads_what_is_reserved_and_what_is_pending() -> None:
     with served_lab(scenario(), END) as url:
         source = PrometheusSource(PrometheusConfig.from_catalog({"url": url}))
-        shown = source.queues(Window(from_seconds(ORIGIN), from_seconds(ORIGIN + 3600)))
+        shown = source.queues(Window(from_seconds(ORIGIN), from_seconds(ORIGIN + 3600))).rows
         source.close()
     pending, held = shown[0], shown[1]
     assert (pending.flavor, pending.nominal, pending.reserved) == ("", None, None)

@@ -349,7 +349,7 @@ def reckoned(
         interval=SampleInterval(answer.scrape_interval_seconds or 30.0, answer.intervals),
     )
     facts, _ = attribute_hour(
-        known, lambda uuids: source.activity_samples(uuids, window), idle_below=IDLE_BELOW
+        known, lambda uuids: source.activity_samples(uuids, window).rows, idle_below=IDLE_BELOW
     )
     return facts
 

@@ -94,7 +94,7 @@ class World:
         entry = {"url": url, "matchers": {"cluster": name}}
         source = PrometheusSource(PrometheusConfig.from_catalog(entry))
         self.answer = source.devices(WINDOW)
-        self.states = source.device_states(from_seconds(ORIGIN + HOUR - 1))
+        self.states = source.device_states(from_seconds(ORIGIN + HOUR - 1)).rows
         source.close()
 
     def total(self, *, gpus: int, pods: int) -> Amounts:

@@ -45,13 +45,18 @@ def store_device_states(
     port says, and keeps nothing then: the rows tell how old they are.
     """
     cluster = Cluster.objects.get(pk=cluster_id)
-    states = (clients or ClusterClients()).metrics(cluster).device_states(now)
-    keep_states(cluster, states, now)
-    return len(states)
+    answer = (clients or ClusterClients()).metrics(cluster).device_states(now)
+    keep_states(cluster, answer.rows, now, whole=not answer.incomplete)
+    return len(answer.rows)
 
 
-def keep_states(cluster: Cluster, states: Iterable[DeviceState], at: datetime) -> None:
-    """Keep the states of all devices that a cluster showed at a time, in one bulk write."""
+def keep_states(
+    cluster: Cluster, states: Iterable[DeviceState], at: datetime, *, whole: bool = True
+) -> None:
+    """Keep the states of the devices that a cluster showed at a time, in one bulk write.
+
+    The others have gone only where what it showed is `whole`.
+    """
     named = with_claims(states, _claimed(cluster, at))
     shown = {state.key: state for state in named if state.uuid}
     with transaction.atomic():
@@ -65,7 +70,8 @@ def keep_states(cluster: Cluster, states: Iterable[DeviceState], at: datetime) -
             _seen(known.get(key), cluster, state, verdicts[key], (at, newest))
             for key, state in shown.items()
         ]
-        rows += [_unseen(row, at) for key, row in known.items() if key not in shown]
+        if whole:
+            rows += [_unseen(row, at) for key, row in known.items() if key not in shown]
         Device.objects.bulk_create(
             rows,
             batch_size=500,

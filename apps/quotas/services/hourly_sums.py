@@ -65,6 +65,7 @@ from apps.quotas.selectors.observed_quotas import (
     queue_users,
     settings_in,
 )
+from apps.usage.domain.collection import CollectionState
 from apps.usage.models import HAS_FACTS, CollectionWindow
 from apps.usage.services import insert, instant
 
@@ -120,8 +121,10 @@ def read_inputs(
     queues: list[ShownQueue] = []
     # Series show means of a slot and no pods: they are asked only where nobody watched.
     if unwatched:
-        shown = [ShownQuota(*one) for one in source().quotas(window)]
-        queues = [ShownQueue(*one) for one in source().queues(window)]
+        answers = source().quotas(window), source().queues(window)
+        _check_whole(cluster, window, [*answers[0].incomplete, *answers[1].incomplete])
+        shown = [ShownQuota(*one) for one in answers[0].rows]
+        queues = [ShownQueue(*one) for one in answers[1].rows]
         keys = with_shown(keys, shown, unwatched, named=named)
         keys = with_shown_queues(keys, queues, unwatched, named=named)
     records = [row.record for row in recorded_pod_rows(cluster, window, source=None)]
@@ -154,6 +157,19 @@ def read_inputs(
         shown_used=_shown_used(shown, unwatched) | _shown_reserved(queues),
         shown_pending=_shown_pending(queues),
     )
+
+
+def _check_whole(cluster: Cluster, window: Window, lacking: Sequence[str]) -> None:
+    """Raise SourceUnavailable where an answer lacks something, and the hours are known whole.
+
+    An hour of which the usage is partial may be partial here too: once it is complete, its quotas
+    are summed again.
+    """
+    hours = CollectionWindow.objects.filter(
+        cluster=cluster, hour__gte=window.start, hour__lt=window.end
+    )
+    if lacking and hours.filter(state=CollectionState.COMPLETE.value).exists():
+        raise SourceUnavailable(f"the metrics server warns: {lacking[0]}")
 
 
 def _watched_slots(spans: Sequence[TimeSpan], window: Window) -> frozenset[int]:

@@ -5,7 +5,7 @@ import time
 from collections import defaultdict
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import cached_property
 from typing import Any
@@ -99,7 +99,7 @@ class _Answers:
 
     The device rows may still be on their way: the first reader blocks until they are there.
     `reference` is the complete hour that the next one is compared with. `queues` is what Kueue's
-    series show where nothing was watched.
+    series show where nothing was watched, `lacking` the server's words for what these lack.
     """
 
     cluster: Cluster
@@ -110,6 +110,7 @@ class _Answers:
     source: MetricsSource
     reference: ReferenceHour | None = None
     queues: Sequence[QueuePendingSlot] = ()
+    lacking: Sequence[str] = ()
 
     @property
     def devices(self) -> DeviceAnswer:
@@ -243,7 +244,7 @@ def _read(
         answers.reference = nearest_reference(cluster, window.start, window.end)
         rules = catalog.within(window.start_seconds, window.end_seconds)
         named = sorted({resource for rule in rules for resource in rule.resources})
-        answers.queues = source.queue_pending(window, gpu_resources=named)
+        answers.queues, answers.lacking = source.queue_pending(window, gpu_resources=named)
     return answers
 
 
@@ -283,8 +284,8 @@ class _Computed:
 def _computed(
     hour: Window, answers: _Answers, source: MetricsSource | None, started: float
 ) -> _Computed:
-    facts, interval = _compute(hour, answers, source)
-    evidence = _evidence(hour, answers, facts)
+    facts, interval, lacking = _compute(hour, answers, source)
+    evidence = _evidence(hour, answers, facts, lacking)
     verdict = judge(
         facts,
         slots_without_ledger=answers.ledger.slots_without_ledger(hour),
@@ -297,8 +298,9 @@ def _computed(
 
 def _compute(
     hour: Window, answers: _Answers, source: MetricsSource | None
-) -> tuple[HourFacts, float]:
-    """Return the hour's facts and the sampling interval of most of its devices."""
+) -> tuple[HourFacts, float, Sequence[str]]:
+    """Return the hour's facts, the sampling interval of most of its devices, and the server's words
+    for what raw samples lack."""
     cluster = answers.cluster
     configured = float(
         cluster.prometheus.get("scrape_interval_seconds") or _DEFAULT_INTERVAL_SECONDS
@@ -318,11 +320,14 @@ def _compute(
     usual = attribution.usual_interval() or seconds
     if abs(usual - configured) > _INTERVAL_DIFFERS * configured:
         result.findings["scrape_interval_differs"] += 1
-    return result, usual
+    return result, usual, raw.lacking
 
 
-def _evidence(hour: Window, answers: _Answers, result: HourFacts) -> HourEvidence:
-    incomplete = dict.fromkeys((*answers.devices.incomplete, *answers.ledger.incomplete))
+def _evidence(
+    hour: Window, answers: _Answers, result: HourFacts, lacking: Sequence[str]
+) -> HourEvidence:
+    known = (*answers.devices.incomplete, *answers.ledger.incomplete, *answers.lacking)
+    incomplete = dict.fromkeys((*known, *lacking))
     evidence = gather_evidence(
         hour,
         answers.ledger,
@@ -338,19 +343,25 @@ def _evidence(hour: Window, answers: _Answers, result: HourFacts) -> HourEvidenc
 
 @dataclass(frozen=True, slots=True)
 class _RawSamples:
-    """Reads the raw samples of some devices in an hour; None where the source refuses."""
+    """Reads the raw samples of some devices in an hour; None where the source refuses.
+
+    `lacking` collects the server's words for what they lack.
+    """
 
     cluster: Cluster
     hour: Window
     source: MetricsSource | None
+    lacking: list[str] = field(default_factory=list)
 
     def __call__(self, uuids: Sequence[str]) -> Sequence[ActivitySample] | None:
         reader = self.source or metrics_source(self.cluster)
         try:
-            return reader.activity_samples(uuids, self.hour)
+            samples, lacking = reader.activity_samples(uuids, self.hour)
         except SourceRejected:
             # Some servers refuse raw samples. Labels are believed then, with a lower grade.
             return None
+        self.lacking.extend(lacking)
+        return samples
 
 
 def _noted(hour: Window, answers: _Answers, found: _Computed) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from apps.clusters.domain.pods.ledger import PodRecord, gaps, merge_intervals, m
 from apps.clusters.domain.tiers import UNKNOWN_MODEL, UNMATCHED, TierRule
 from apps.clusters.domain.window import SLOT_SECONDS, TimeSpan, Window, clip
 from apps.clusters.models import Cluster
-from apps.clusters.ports import LedgerAnswer, MetricsSource, QuotaSlot, SourceRejected
+from apps.clusters.ports import Answered, LedgerAnswer, MetricsSource, QuotaSlot, SourceRejected
 from apps.clusters.services import (
     RecordedPod,
     TierHistory,
@@ -48,7 +48,7 @@ _NEAR = timedelta(days=7)
 _NANO = 1e9
 _REQUESTS_PREFIX = "requests."
 THRESHOLDS = Thresholds()
-AskQuotas = Callable[[], Iterable[QuotaSlot]]
+AskQuotas = Callable[[], Answered[QuotaSlot]]
 _Key = tuple[int, str, str]
 """(slot, namespace, resource)."""
 
@@ -333,12 +333,14 @@ def with_quotas(
     if not evidence.from_series or not has_fallen(evidence, reference, THRESHOLDS):
         return evidence
     try:
-        shown = _used(ask())
+        answer = ask()
     except SourceRejected:
         return evidence
+    shown = _used(answer.rows)
     known = _requested(ledger.pods, hour, shown)
     return replace(
         evidence,
+        incomplete=tuple(dict.fromkeys((*evidence.incomplete, *answer.incomplete))),
         quota_used=sum(shown.values()),
         quota_unexplained=sum(max(0.0, used - known.get(key, 0.0)) for key, used in shown.items()),
     )

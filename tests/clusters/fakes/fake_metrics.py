@@ -1,6 +1,6 @@
 """A metrics source from rows in memory, for tests of what stands on the port."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
@@ -9,7 +9,9 @@ from apps.clusters.domain.devices.state import ActivitySample, DeviceSlot, Devic
 from apps.clusters.domain.pods.ledger import LastSeen, NodeInterval, PodRecord, PodSource
 from apps.clusters.domain.window import Window
 from apps.clusters.ports import (
+    Answered,
     DeviceAnswer,
+    Item,
     LedgerAnswer,
     QueuePendingSlot,
     QueueSlot,
@@ -42,6 +44,7 @@ class FakeMetrics:
     scrape_interval_seconds: float | None = 30.0
     intervals: Mapping[tuple[int, str, str], float] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
+    incomplete: tuple[str, ...] = ()
     kept: timedelta | None = None
     profile: ExporterProfile = field(default_factory=ExporterProfile)
     findings: Mapping[tuple[int, str], int] = field(default_factory=dict)
@@ -58,19 +61,20 @@ class FakeMetrics:
             activity_metric=self.activity_metric if measured else "",
             scrape_interval_seconds=self.scrape_interval_seconds if measured else None,
             warnings=self.warnings,
+            incomplete=self.incomplete,
             intervals={key: value for key, value in self.intervals.items() if key[0] in slots},
             profile=self.profile if measured else ExporterProfile(),
             findings=self.findings if measured else {},
         )
 
-    def activity_samples(self, uuids: Sequence[str], window: Window) -> list[ActivitySample]:
+    def activity_samples(self, uuids: Sequence[str], window: Window) -> Answered[ActivitySample]:
         self._called("activity_samples")
         wanted = set(uuids)
-        return [
+        return self._answered(
             sample
             for sample in self.samples
             if sample.uuid in wanted and window.start_seconds <= sample.at < window.end_seconds
-        ]
+        )
 
     def ledger(
         self,
@@ -99,30 +103,31 @@ class FakeMetrics:
             ],
             covered={slot: slot not in self.away for slot in window.slots()},
             warnings=self.warnings,
+            incomplete=self.incomplete,
         )
 
-    def quotas(self, window: Window) -> list[QuotaSlot]:
+    def quotas(self, window: Window) -> Answered[QuotaSlot]:
         self._called("quotas")
         slots = set(window.slots())
-        return [row for row in self.quota_slots if row.slot in slots]
+        return self._answered(row for row in self.quota_slots if row.slot in slots)
 
-    def queues(self, window: Window) -> list[QueueSlot]:
+    def queues(self, window: Window) -> Answered[QueueSlot]:
         self._called("queues")
         slots = set(window.slots())
-        return [row for row in self.queue_slots if row.slot in slots]
+        return self._answered(row for row in self.queue_slots if row.slot in slots)
 
     def queue_pending(
         self, window: Window, *, gpu_resources: Sequence[str] = ()
-    ) -> list[QueuePendingSlot]:
+    ) -> Answered[QueuePendingSlot]:
         del gpu_resources
         self._called("queue_pending")
         slots = set(window.slots())
-        return [row for row in self.pending_slots if row.slot in slots]
+        return self._answered(row for row in self.pending_slots if row.slot in slots)
 
-    def device_states(self, at: datetime) -> list[DeviceState]:
+    def device_states(self, at: datetime) -> Answered[DeviceState]:
         del at
         self._called("device_states")
-        return list(self.states)
+        return self._answered(self.states)
 
     def health(self) -> SourceHealth:
         self._called("health")
@@ -131,6 +136,9 @@ class FakeMetrics:
     def retention(self) -> timedelta | None:
         self._called("retention")
         return self.kept
+
+    def _answered(self, rows: Iterable[Item]) -> Answered[Item]:
+        return Answered(list(rows), self.incomplete)
 
     def _called(self, name: str) -> None:
         self.calls.append(name)

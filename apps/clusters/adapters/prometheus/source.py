@@ -3,7 +3,7 @@
 import random
 import re
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 
 import msgspec
@@ -53,7 +53,9 @@ from apps.clusters.domain.credentials import Credential
 from apps.clusters.domain.devices.state import ActivitySample, DeviceState
 from apps.clusters.domain.window import Window
 from apps.clusters.ports import (
+    Answered,
     DeviceAnswer,
+    Item,
     LedgerAnswer,
     QueuePendingSlot,
     QueueSlot,
@@ -163,6 +165,12 @@ def retention_of(text: str) -> timedelta | None:
     return timedelta(seconds=seconds) if seconds else None
 
 
+def _answered(reading: WindowReader, rows: Iterable[Item]) -> Answered[Item]:
+    # The rows first: only when all are read is it known what they lack.
+    found = list(rows)
+    return Answered(found, reading.incomplete)
+
+
 class PrometheusSource:
     """Implements `apps.clusters.ports.MetricsSource`; safe to use from several threads.
 
@@ -203,13 +211,13 @@ class PrometheusSource:
         self._divided = divided
         return answer
 
-    def activity_samples(self, uuids: Sequence[str], window: Window) -> list[ActivitySample]:
+    def activity_samples(self, uuids: Sequence[str], window: Window) -> Answered[ActivitySample]:
         divided = self._divided
         # One source serves several threads: another window may have been read meanwhile.
         known = divided.parts if divided.slots.issuperset(slots_touched(window)) else None
         # Nor may a page that is answered for what is asked before them be taken for a refusal.
         reading = WindowReader(self._api, foreign=SourceUnavailable)
-        return list(read_samples(reading, uuids, window, known))
+        return _answered(reading, read_samples(reading, uuids, window, known))
 
     def ledger(
         self,
@@ -222,21 +230,24 @@ class PrometheusSource:
             WindowReader(self._api), window, gpu_resources=gpu_resources, label_keys=label_keys
         )
 
-    def quotas(self, window: Window) -> list[QuotaSlot]:
+    def quotas(self, window: Window) -> Answered[QuotaSlot]:
         # They bear witness for an hour, and one whose quotas are refused is judged without them.
         reading = WindowReader(self._api, foreign=SourceUnavailable)
-        return list(read_quotas(reading, window))
+        return _answered(reading, read_quotas(reading, window))
 
-    def queues(self, window: Window) -> list[QueueSlot]:
-        return list(read_queues(WindowReader(self._api), window))
+    def queues(self, window: Window) -> Answered[QueueSlot]:
+        reading = WindowReader(self._api)
+        return _answered(reading, read_queues(reading, window))
 
     def queue_pending(
         self, window: Window, *, gpu_resources: Sequence[str] = ()
-    ) -> list[QueuePendingSlot]:
-        return list(read_queue_pending(WindowReader(self._api), window, gpu_resources))
+    ) -> Answered[QueuePendingSlot]:
+        reading = WindowReader(self._api)
+        return _answered(reading, read_queue_pending(reading, window, gpu_resources))
 
-    def device_states(self, at: datetime) -> list[DeviceState]:
-        return read_states(WindowReader(self._api), at)
+    def device_states(self, at: datetime) -> Answered[DeviceState]:
+        reading = WindowReader(self._api)
+        return _answered(reading, read_states(reading, at))
 
     def retention(self) -> timedelta | None:
         try:

@@ -119,14 +119,19 @@ def merged_inferred(one: PodRecord, other: PodRecord) -> PodRecord:
     """Join what two hours of kube-state-metrics series say of one pod, in any order.
 
     Commutative, associative and idempotent, so hours may be collected in any order and again.
-    Created, bound and started are exact values, and so is a completion time. A pod that has none
-    and failed was over no later than any hour shows it. The deletion is an
-    estimate: the hour that saw the pod last decides, also when it says that the pod is still
-    there. `runs` is one span from the first start to the end, for the series do not show restarts.
+    An exact time replaces an estimate, which an hour makes where the series that tell it are
+    missing; of several estimates the earliest stays. The deletion is always an estimate: the hour
+    that saw the pod last decides, also when it says that the pod is still there. `runs` is one
+    span from the first start to the end, for the series do not show restarts.
     """
-    finished = finished_inferred(one, other)
-    bound = _earliest(one.bound, other.bound)
-    created = min(one.created, other.created)
+    guessed = {}
+    guessed["created"], created = min(_times_of("created", one, other))
+    guessed["bound"], bound = min(_times_of("bound", one, other), default=(False, None))
+    guessed["finished"], finished = finished_inferred(one, other)
+    if guessed["finished"]:
+        # No pod ends before it began, which an hour that estimated its end may not have known.
+        began = (("created", created), ("bound", bound))
+        finished = latest(finished, *(at for name, at in began if not guessed[name]))
     seen = max(last_seen(one), last_seen(other))
     deleted = max(seen.at, created, bound or 0.0, finished or 0.0) if seen.gone else None
     first = _earliest(one.started, other.started)
@@ -153,17 +158,28 @@ def merged_inferred(one: PodRecord, other: PodRecord) -> PodRecord:
         unschedulable=one.unschedulable or other.unschedulable,
         node_selector=max(one.node_selector, other.node_selector, key=lambda s: sorted(s.items())),
         last_seen=seen,
+        estimated=frozenset(name for name, estimated in guessed.items() if estimated),
     )
 
 
-def finished_inferred(one: PodRecord, other: PodRecord) -> float | None:
-    """Return when a pod's containers had all finished, as two hours of series tell.
+def finished_inferred(one: PodRecord, other: PodRecord) -> tuple[bool, float | None]:
+    """Return when a pod's containers had all finished, as two hours tell, after if it is estimated.
 
-    A phase (`end_reason`) proves that a pod was over by then. Without phases the last completion
-    of a container is all that is known.
+    A phase (`end_reason`) proves that a pod was over by then: the last completion of a container
+    tells when, else no later than any hour shows the phase. Without phases the last completion is
+    all that is known.
     """
-    proven = [pod.finished for pod in (one, other) if pod.finished is not None and pod.end_reason]
-    return min(proven) if proven else latest(one.finished, other.finished)
+    proven = _times_of("finished", *(pod for pod in (one, other) if pod.end_reason))
+    exact = [at for estimated, at in proven if not estimated]
+    if exact or not proven:
+        return False, latest(*(exact or (one.finished, other.finished)))
+    return min(proven)
+
+
+def _times_of(name: str, *pods: PodRecord) -> list[tuple[bool, float]]:
+    """Return what pods tell of a time, each after whether it is an estimate."""
+    times = ((name in pod.estimated, getattr(pod, name)) for pod in pods)
+    return [(estimated, at) for estimated, at in times if at is not None]
 
 
 def last_seen(pod: PodRecord) -> LastSeen:

@@ -227,6 +227,7 @@ def pod_record(
         priority_class=pod.priority_class,
         source=PodSource.METRICS,
         last_seen=coverage.last_seen(pod.samples, pod.created, after=pod.after),
+        estimated=_estimated(pod, bound, finished),
         unschedulable=pod.unschedulable,
     )
 
@@ -253,6 +254,15 @@ def effective_units(pod: PodSeries, named: Collection[str] = ()) -> dict[str, fl
         for resource, units in sorted(running.items())
         if units > 0
     }
+
+
+def _estimated(pod: PodSeries, bound: float | None, finished: float | None) -> frozenset[str]:
+    times = {
+        "created": pod.created is None,
+        "bound": bound is not None and pod.bound is None,
+        "finished": finished is not None and pod.completed is None,
+    }
+    return frozenset(name for name, estimated in times.items() if estimated)
 
 
 def _created(pod: PodSeries, start: float) -> float:

@@ -106,7 +106,8 @@ class PodRecord:
     their device classes, and `claims` are the uids of these claims. `finished` is the latest
     finish of a container; `deleted` when the object was seen to go. `runs` are the disjoint spans
     in which a container that requests GPU ran; the end of one that still runs is None.
-    `last_seen` is set for pods known from series alone.
+    `last_seen` is set for pods known from series alone, and `estimated` names those of `created`,
+    `bound` and `finished` that are estimates, because the series that tell them were missing.
     `unschedulable`: series showed that a scheduler refused it, or that it was gated.
     """
 
@@ -128,6 +129,7 @@ class PodRecord:
     source: PodSource = PodSource.API
     claims: tuple[str, ...] = ()
     last_seen: LastSeen | None = None
+    estimated: frozenset[str] = frozenset()
     unschedulable: bool = False
 
     @property

@@ -219,11 +219,12 @@ def _with_end(known: TrackedPod, found: PodRecord) -> TrackedPod:
     """
     record = known.record
     deleted = latest(record.deleted, found.deleted, last_seen(found).at)
-    finished = finished_inferred(record, found)
+    estimated, finished = finished_inferred(record, found)
     joined = replace(
         record,
         deleted=deleted,
         finished=finished,
+        estimated=frozenset({"finished"} if estimated else ()),
         runs=closed_runs(reopened(record).runs, deleted if finished is None else finished),
         end_reason=(found.end_reason if record.end_reason == LOST else "") or record.end_reason,
     )

@@ -177,6 +177,7 @@ def pod_values(record: PodRecord) -> dict[str, Any]:
         # PostgreSQL takes no NUL in text, and a kubelet's word may be anything.
         "end_reason": record.end_reason.replace("\0", "")[:120],
         "source": record.source.value,
+        "estimated": ",".join(sorted(record.estimated)),
         "unschedulable": record.unschedulable,
     }
 
@@ -203,6 +204,7 @@ def pod_record_of(row: Pod) -> PodRecord:
         source=PodSource(row.source),
         claims=tuple(row.claims),
         last_seen=_last_seen(row),
+        estimated=frozenset(row.estimated.split(",") if row.estimated else ()),
         unschedulable=row.unschedulable,
     )
 

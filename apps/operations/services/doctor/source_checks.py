@@ -211,7 +211,7 @@ def _metrics(
         gpu_resources=sorted({resource for rule in rules for resource in rule.resources}),
         label_keys=sorted({key for rule in rules for key in rule.node_selector}),
     )
-    quotas = [QuotaRow(q.namespace, q.quota, q.key, q.hard) for q in source.quotas(window)]
+    quotas = [QuotaRow(q.namespace, q.quota, q.key, q.hard) for q in source.quotas(window).rows]
     asked = answers(source, time.time) if isinstance(source, TakesQuestions) else None
     return MetricsObservations(
         version=version,

@@ -80,7 +80,9 @@ class PodReader:
 
     @property
     def known(self) -> OptionalSeries:
-        """Which optional series there are."""
+        """Which optional series there are; all, where an answer lacks something for now."""
+        if self._reading.incomplete:
+            return OptionalSeries()
         return OptionalSeries(
             phases=PHASE in self.seen,
             starts=CONTAINER_STARTED in self.seen,
