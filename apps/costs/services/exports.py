@@ -372,12 +372,13 @@ def keep_closed_files(*, now: datetime) -> int:
     count = 0
     storage = exports_storage()
     for period in ClosedPeriod.objects.filter(reopened_at__isnull=True).order_by("month"):
-        differing = _formats_that_differ(period)
+        kept, differing = _formats_of(period)
         for name, sha in sorted(period.files.items()):
             format_ = FileFormat(name)
-            if name in differing or is_there(storage, closed_name(sha, format_)):
+            if name in differing or not format_.is_installed:
                 continue
-            if not format_.is_installed:
+            # One that is there and not noted was stored by a process that was killed then.
+            if name in kept and is_there(storage, closed_name(sha, format_)):
                 continue
             copy = _write_again(period, format_, sha, now)
             copy.binary.close()
@@ -385,10 +386,16 @@ def keep_closed_files(*, now: datetime) -> int:
     return count
 
 
-def _formats_that_differ(period: ClosedPeriod) -> set[str]:
-    rows = ClosedFile.objects.filter(period=period, remade_at__isnull=False)
-    found = rows.order_by("pk").values_list("format", "sha256", "remade_sha256")
-    return {name for name, closed, remade in found if closed != remade}
+def _formats_of(period: ClosedPeriod) -> tuple[set[str], set[str]]:
+    """Return the formats that are noted as kept, and those that came out otherwise. One query."""
+    kept, differing = set(), set()
+    rows = ClosedFile.objects.filter(period=period).order_by("pk")
+    for row in rows:
+        if row.kept_at is not None:
+            kept.add(row.format)
+        if row.remade_at is not None and row.remade_sha256 != row.sha256:
+            differing.add(row.format)
+    return kept, differing
 
 
 def _write_again(period: ClosedPeriod, format_: FileFormat, sha: str, now: datetime) -> ClosedCopy:
