@@ -3,12 +3,10 @@
 import multiprocessing
 import signal
 import time
-from collections import deque
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from multiprocessing.connection import Connection, wait
-from multiprocessing.process import BaseProcess
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import django
@@ -18,9 +16,6 @@ from apps.clusters.domain.window import Window
 if TYPE_CHECKING:
     # A spawned process imports this module before Django is set up: no models at import.
     from apps.usage.services import HourOutcome
-
-_QUEUED_HOURS = 2
-"""Stretches in progress: a process continues with the next one while the days before are summed."""
 
 _TRIES = 4
 
@@ -41,12 +36,7 @@ class Collected(NamedTuple):
 
 
 class CollectorEnded(Exception):
-    """A collecting process ended before its work was done; its log says why."""
-
-
-class _Collector(NamedTuple):
-    process: BaseProcess
-    pipe: "Connection[Any, Any]"
+    """A collecting process ended before its work was done."""
 
 
 def collect_here(plan: Sequence[HourBatch]) -> Iterator[Collected]:
@@ -59,70 +49,33 @@ def collect_here(plan: Sequence[HourBatch]) -> Iterator[Collected]:
 def collecting(plan: Sequence[HourBatch], jobs: int) -> Iterator[Iterator[Collected]]:
     """Collect in `jobs` processes from now on; they end with the context, done or not.
 
-    Gives the stretches as they end, about in the plan's order. Killing a process does no harm: an
-    hour is written in one transaction. Raises CollectorEnded.
+    Gives the stretches as they end. Killing a process does no harm: an hour is written in one
+    transaction. Raises CollectorEnded.
     """
-    context = multiprocessing.get_context("spawn")
-    started: list[_Collector] = []
+    before = set(multiprocessing.active_children())
+    processes = ProcessPoolExecutor(
+        min(jobs, len(plan)), multiprocessing.get_context("spawn"), initializer=django.setup
+    )
     try:
         # A Ctrl-C means nothing to these processes: who started them ends them.
         with signal_handled(signal.SIGINT, signal.SIG_IGN):
-            for _ in range(min(jobs, len(plan))):
-                here, there = context.Pipe()
-                process = context.Process(target=_serve, args=(there,), daemon=True)
-                process.start()
-                there.close()
-                started.append(_Collector(process, here))
-        hands = {one.pipe: 0 for one in started}
-        left = deque(plan)
-        # Before anything is asked for what is done: they work while who asks is still busy.
-        for _ in range(_QUEUED_HOURS):
-            for pipe in hands:
-                _give(pipe, hands, left)
-        yield _done(hands, left)
+            asked = [processes.submit(_collect, stretch) for stretch in plan]
+        yield _done(asked)
     finally:
-        for one in started:
-            one.process.terminate()
-        for one in started:
-            one.process.join()
+        processes.shutdown(wait=False, cancel_futures=True)
+        started = set(multiprocessing.active_children()) - before
+        for process in started:
+            process.terminate()
+        for process in started:
+            process.join()
 
 
-_Hands = dict["Connection[Any, Any]", int]
-"""How many stretches each process has in hand."""
-
-
-def _give(pipe: "Connection[Any, Any]", hands: _Hands, left: deque[HourBatch]) -> None:
-    if left:
-        try:
-            pipe.send(left.popleft())
-        except BrokenPipeError as error:
-            # It had answered once more before it ended.
-            raise CollectorEnded("a collecting process ended; its log says why") from error
-        hands[pipe] += 1
-
-
-def _done(hands: _Hands, left: deque[HourBatch]) -> Iterator[Collected]:
-    while busy := [pipe for pipe, count in hands.items() if count]:
-        for ready in wait(busy):
-            pipe = next(one for one in busy if one is ready)
-            try:
-                done = pipe.recv()
-            except EOFError as error:
-                raise CollectorEnded("a collecting process ended; its log says why") from error
-            hands[pipe] -= 1
-            _give(pipe, hands, left)
-            yield done
-
-
-def _serve(pipe: "Connection[Any, Any]") -> None:
-    """Collect what comes through the pipe until its other end is closed."""
-    django.setup()
-    while True:
-        try:
-            stretch = pipe.recv()
-        except EOFError:
-            return
-        pipe.send(_collect(stretch))
+def _done(asked: Sequence[Future[Collected]]) -> Iterator[Collected]:
+    for one in as_completed(asked):
+        failure = one.exception()
+        if failure is not None:
+            raise CollectorEnded(f"a collecting process ended: {failure}") from failure
+        yield one.result()
 
 
 def _collect(stretch: HourBatch) -> Collected:
