@@ -66,7 +66,7 @@ class Command(BaseCommand):
     def handle(self, *_: Any, **options: Any) -> None:
         plan = _plan(dict.fromkeys(options["cluster"]), options["days"], again=options["again"])
         if not plan:
-            self.stdout.write(f"Nothing to do: all hours of {options['days']} days are complete.")
+            self.stdout.write("Nothing to do: all of these hours are complete.")
             return
         self._talks = options["verbosity"] > 1
         # SIGTERM unwinds like Ctrl-C: the bar gives the terminal its cursor back.

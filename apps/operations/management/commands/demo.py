@@ -52,8 +52,9 @@ DEFAULT_LAB_PORT = 9095
 # How many days each scenario's trace has: it is laid to end at the midnight before the first start.
 TRACE_DAYS = {"reference": 31, "helios": 24, "openb": 34, "campus": 35}
 _DAYS = 14
+"""Of history that are collected before older days follow in the background."""
+_FIRST_DAYS = 1
 _TRIES = 3
-"""Of history that are collected before anything else; older days follow in the background."""
 _ORIGIN = "GPUPORTAL_LAB_ORIGIN"
 _LAB_SECONDS = 120.0
 _WEB_SECONDS = 60.0
@@ -145,7 +146,11 @@ class Demo:
     ) -> None:
         try:
             self._lab(supervisor, origin, self._write_catalog(environment))
-            self._portal(supervisor)
+            self._web(supervisor)
+            # A whole day first, with the machine's cores for itself.
+            self._backfill(supervisor, min(days, _FIRST_DAYS))
+            for name in ("watch", "worker", "quota_requests"):
+                supervisor.start(name, shell(self._commands[name]))
             self._fill(supervisor, days)
             supervisor.wait()
         except Stopped:
@@ -206,10 +211,9 @@ class Demo:
             seconds=_LAB_SECONDS,
         )
 
-    def _portal(self, supervisor: Supervisor) -> None:
-        """Start the portal's processes but beat, and say where it is once it answers."""
-        for name in ("web", "watch", "worker", "quota_requests"):
-            supervisor.start(name, shell(self._commands[name]))
+    def _web(self, supervisor: Supervisor) -> None:
+        """Start the pages, and say where they are once they answer."""
+        supervisor.start("web", shell(self._commands["web"]))
         supervisor.wait_until(
             lambda: answers(self._port, "/livez"),
             what="the portal did not answer",
