@@ -313,10 +313,10 @@ def _migrate(url: str) -> None:
 
 
 @contextmanager
-def temporary_redis(password: str = "") -> Iterator[str]:
+def temporary_redis(password: str = "", fixed_port: int = 0) -> Iterator[str]:
     """Run a Redis of its own that writes nothing down, and yield its URL.
 
-    Raises ProgramMissing and ServerFailed.
+    Where one was killed, another may take its port. Raises ProgramMissing and ServerFailed.
     """
     redis = find("redis-server")
     secret = ["--requirepass", password] if password else []
@@ -328,7 +328,14 @@ def temporary_redis(password: str = "") -> Iterator[str]:
 
     with (
         _folder("gpuportal-redis-", None) as home,
-        _running(command, accepts, home, account=None, stop_signal=signal.SIGTERM) as port,
+        _running(
+            command,
+            accepts,
+            home,
+            account=None,
+            stop_signal=signal.SIGTERM,
+            fixed_port=fixed_port,
+        ) as port,
     ):
         yield f"redis://{signed}127.0.0.1:{port}/0"
 
