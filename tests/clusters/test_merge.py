@@ -41,6 +41,12 @@ def test_a_pod_whose_end_nobody_watched_takes_the_end_of_the_series() -> None:
     assert pod.source is PodSource.API
 
 
+def test_a_pod_that_started_while_nobody_watched_ran_as_the_series_say() -> None:
+    starting = replace(API_POD, runs=())
+    (pod,) = merge_pods([starting], [inferred(started=6.0, runs=((6.0, 90.0),), finished=90.0)])
+    assert (pod.bound, pod.started, pod.ended, pod.runs) == (5.0, 6.0, 90.0, ((6.0, 90.0),))
+
+
 def test_a_pod_bound_while_nobody_watched_is_bound_as_the_series_say() -> None:
     waiting = replace(API_POD, node="", bound=None, runs=())
     (pod,) = merge_pods([waiting], [inferred(owner=Owner("ReplicaSet", "web-1"))])

@@ -1,6 +1,6 @@
 """The steps of collecting, taken here and now: by the simulator's clock, through a proxy."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -89,10 +89,10 @@ class Collecting:
         (outcome,) = collect_window("lab", hour, now=self.now(), source=self.source)
         return outcome
 
-    def collect_all(self) -> None:
-        """Collect the hours as beat would: again until none of them is due, now or later."""
-        self.move_to(HOURS[-1].end + timedelta(minutes=10))
-        for hour in HOURS:
+    def collect_all(self, hours: Sequence[Window] = HOURS) -> None:
+        """Collect hours as beat would: again until none of them is due, now or later."""
+        self.move_to(max(hours[-1].end + timedelta(minutes=10), self.now()))
+        for hour in hours:
             with self.around():
                 self.collect(hour)
         _until(self._collect_due)

@@ -35,11 +35,13 @@ from apps.clusters.services.pods.ledger_rows import (
     NameRegistry,
     RecordedPod,
     chunks,
+    lost_pods,
     recorded_claims,
     recorded_intervals,
     recorded_pod_rows,
     watched_spans,
 )
+from apps.clusters.services.pods.pod_store import last_watched
 from apps.clusters.services.retention import (
     OBJECT_RETENTION,
     end_inferred,

@@ -11,7 +11,7 @@ from django.db.models import QuerySet
 
 from apps.clusters.domain.devices.resource_claims import CLAIM_KIND
 from apps.clusters.domain.devices.state import DeviceSlot
-from apps.clusters.domain.pods.history import reopened
+from apps.clusters.domain.pods.history import closed_runs, reopened
 from apps.clusters.domain.pods.kube_state_nodes import NODE_LABELS, ShownSeries
 from apps.clusters.domain.pods.ledger import PodRecord, gaps, merge_intervals, merge_pods
 from apps.clusters.domain.tiers import UNKNOWN_MODEL, UNMATCHED, TierRule
@@ -21,6 +21,8 @@ from apps.clusters.ports import Answered, LedgerAnswer, MetricsSource, QuotaSlot
 from apps.clusters.services import (
     RecordedPod,
     TierHistory,
+    last_watched,
+    lost_pods,
     recorded_claims,
     recorded_intervals,
     recorded_pod_rows,
@@ -107,17 +109,23 @@ def read_ledger(
 ) -> LedgerInput:
     """Return the ledger of a window, and store the pods that only series know.
 
-    Raises what the source raises; a window that was watched throughout asks no source.
+    Raises what the source raises; a window that was watched throughout asks no source, unless a
+    pod was lost: then series tell when that one ended.
     """
     start, end = window.start_seconds, window.end_seconds
     watched = watched_spans(cluster, window)
     unwatched = gaps(watched, start, end, tolerance=_GAP_SECONDS)
     answer = LedgerAnswer(pods=(), nodes=(), covered={})
-    if unwatched:
+    lost = frozenset[str]() if unwatched else lost_pods(cluster, _with_gap_before(window))
+    if unwatched or lost:
         rules = catalog.within(start, end)
         named = sorted({resource for rule in rules for resource in rule.resources})
         keys = sorted({key for rule in rules for key in rule.node_selector})
         answer = source.ledger(window, gpu_resources=named, label_keys=keys)
+        if not unwatched:
+            # Whatever else they show, the watch has told it better.
+            ends = [pod for pod in answer.pods if pod.uid in lost]
+            answer = replace(answer, pods=ends, nodes=())
         labels = {interval.node: interval.labels for interval in answer.nodes}
         store_inferred_pods(cluster, answer.pods, catalog, labels, now=now)
         # Those that were over before have no part in these hours.
@@ -126,6 +134,8 @@ def read_ledger(
     # Read after the rows of series are stored: these give lost pods their end.
     rows = recorded_pod_rows(cluster, window)
     recorded = [pod for pod in _recorded(rows, answer.pods) if pod.owner.kind != CLAIM_KIND]
+    if unwatched and (last_watched(cluster.pk) or start) <= start:
+        recorded = _ended_unseen(recorded, answer, window)
     shown = {pod.uid for pod in recorded}
     intervals = recorded_intervals(cluster, window)
     return LedgerInput(
@@ -147,6 +157,11 @@ def read_ledger(
     )
 
 
+def _with_gap_before(window: Window) -> Window:
+    """Return the window in which a pod may seem to have ended that ended in the given one."""
+    return Window(window.start - timedelta(seconds=_GAP_SECONDS), window.end)
+
+
 def _recorded(rows: Sequence[RecordedPod], inferred: Sequence[PodRecord]) -> list[PodRecord]:
     """Return the pods that the API showed, their rows read after those from series were stored.
 
@@ -158,6 +173,28 @@ def _recorded(rows: Sequence[RecordedPod], inferred: Sequence[PodRecord]) -> lis
     return [
         reopened(row.record) if row.lost and row.record.uid in shown else row.record for row in rows
     ]
+
+
+def _ended_unseen(
+    recorded: Sequence[PodRecord], answer: LedgerAnswer, window: Window
+) -> list[PodRecord]:
+    """End the pods of the API that went after the watch did and before this window.
+
+    Only the hour in which they went shows their end, and the watch has not missed them yet. But
+    where kube-state-metrics is there and does not show a pod, it is gone. Series tell nothing of
+    claims.
+    """
+    seen = {pod.uid for pod in answer.pods}
+    gone = next((float(slot) for slot in window.slots() if answer.covered.get(slot)), None)
+    if gone is None:
+        return list(recorded)
+    ended = (
+        pod
+        if pod.ended is not None or pod.bound is None or pod.claims or pod.uid in seen
+        else replace(pod, deleted=gone, runs=closed_runs(pod.runs, gone))
+        for pod in recorded
+    )
+    return [pod for pod in ended if pod.ended is None or pod.ended > window.start_seconds]
 
 
 def _bound(rows: Sequence[RecordedPod]) -> dict[str, BoundTier]:

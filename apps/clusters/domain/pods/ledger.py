@@ -242,7 +242,7 @@ def gaps(
 def merge_pods(recorded: Iterable[PodRecord], inferred: Iterable[PodRecord]) -> list[PodRecord]:
     """Return every pod once, by uid; what the API said wins.
 
-    A pod that the API showed, and whose end was not watched, takes the end that the series show.
+    A pod that the API showed, and whose start or end was not watched, takes those of the series.
     """
     seen = {pod.uid: pod for pod in inferred}
     merged = []
@@ -259,6 +259,9 @@ def _with_end(pod: PodRecord, other: PodRecord) -> PodRecord:
         # Series know nothing of claims.
         requests = pod.requests if pod.claims else other.requests
         return replace(other, owner=pod.owner, requests=requests, claims=pod.claims)
+    if pod.ended is None and pod.started is None and other.started is not None:
+        # It was bound when it was seen last, and started in the gap.
+        pod = replace(pod, started=other.started, runs=other.runs)
     if pod.ended is None and other.ended is not None:
         return replace(pod, finished=other.finished, deleted=other.deleted)
     return pod

@@ -328,6 +328,14 @@ def recorded_pod_rows(
     return [_recorded(values) for values in found.iterator()]
 
 
+def lost_pods(cluster: Cluster, window: Window) -> frozenset[str]:
+    """Return the uids of the pods that went unseen in the window. One query."""
+    rows = Pod.objects.filter(
+        cluster=cluster, lost=True, ended_at__gte=window.start, ended_at__lt=window.end
+    )
+    return frozenset(rows.filter(source=PodSource.API.value).values_list("uid", flat=True))
+
+
 def recorded_intervals(cluster: Cluster, window: Window) -> list[NodeInterval]:
     """Return the API's node intervals, cut to the window, by node and start. One query.
 
