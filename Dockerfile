@@ -13,7 +13,7 @@ FROM ${PYTHON_IMAGE} AS packages
 ARG PARQUET=no
 COPY requirements.txt requirements-parquet.txt ./
 RUN python -m venv /opt/venv \
-    && /opt/venv/bin/pip install --no-cache-dir --disable-pip-version-check --require-hashes \
+    && /opt/venv/bin/pip install --no-cache-dir --disable-pip-version-check --require-hashes --no-deps \
     -r requirements.txt $(test "${PARQUET}" = no || echo "-r requirements-parquet.txt") \
     && /opt/venv/bin/pip uninstall --yes --quiet pip
 # What packages bring and the portal never opens: their tests and headers, Arrow's network server,

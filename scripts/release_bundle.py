@@ -184,7 +184,7 @@ def take_packages(folder: Path, packages: Sequence[Package]) -> None:
     pip = (sys.executable, "-m", "pip", "download", "--disable-pip-version-check", "--quiet")
     wheels = folder / "wheels"
     lists = ("--requirement", str(PINS), "--requirement", str(OPTIONAL_PINS))
-    _run([*pip, "--require-hashes", "--dest", str(wheels), *lists], ROOT)
+    _run([*pip, "--require-hashes", "--no-deps", "--dest", str(wheels), *lists], ROOT)
     npm = shutil.which("npm")
     if npm is None:
         raise BundleRefused("npm is needed, to take the front-end packages")

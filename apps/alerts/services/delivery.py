@@ -346,7 +346,7 @@ def pause_tries(user: User) -> None:
     A channel may contain another person's address: the limit keeps that person from being flooded.
     """
     # `add` is atomic in Redis and memory caches; get and set would let two through.
-    if not cache.add(f"notices:tried:{user.pk}", 1, timeout=_PAUSE.total_seconds()):
+    if not cache.add(f"alerts:tried:{user.pk}", 1, timeout=_PAUSE.total_seconds()):
         raise TriedTooSoon("A test message was sent just now: try again in ten seconds.")
 
 

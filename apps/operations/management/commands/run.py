@@ -17,7 +17,7 @@ from apps.operations.management.supervisor import (
 
 
 class Command(BaseCommand):
-    help = "Run web, worker, beat and watch; start again what dies."
+    help = "Run web, two workers, beat and watch; start again what dies."
 
     def handle(self, *_: Any, **__: Any) -> None:
         environment = {**os.environ, "PATH": program_path(), "PYTHONUNBUFFERED": "1"}
