@@ -98,7 +98,7 @@ def _has_credentials(entry: Mapping[str, Any]) -> bool:
     return not name or bool(env.text(name, ""))
 
 
-def shown_queries(
+def explain_queries(
     *, about: str, matchers: Mapping[str, str], namespace: str = "", pods: Collection[str] = ()
 ) -> list[ShownQuery]:
     """Return the queries that facts rest on, as text: none is asked, no cluster is needed.

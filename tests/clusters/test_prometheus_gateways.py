@@ -62,7 +62,7 @@ def test_a_cluster_with_an_api_server_has_one() -> None:
     assert source is not None
 
 
-def test_a_doorway_may_lead_elsewhere() -> None:
+def test_a_gateway_may_lead_elsewhere() -> None:
     fake = FakeMetrics()
     clients = ClusterClients(metrics=lambda _cluster: fake, kubernetes=lambda _cluster: None)
     assert clients.metrics(cluster()) is fake

@@ -2,7 +2,7 @@
 
 import pytest
 
-from apps.clusters.gateways import series_matchers, shown_queries
+from apps.clusters.gateways import explain_queries, series_matchers
 from simulator.prometheus.promql import parse
 from tests.factories import make_cluster
 
@@ -16,7 +16,7 @@ ABOUT = ("activity", "holding", "capacity")
     ids=["everything", "a namespace", "hostile names"],
 )
 def test_a_shown_query_is_promql(about: str, namespace: str, pods: tuple[str, ...]) -> None:
-    queries = shown_queries(
+    queries = explain_queries(
         about=about, matchers={"cluster": "west"}, namespace=namespace, pods=pods
     )
     assert queries
@@ -27,7 +27,7 @@ def test_a_shown_query_is_promql(about: str, namespace: str, pods: tuple[str, ..
 
 
 def test_activity_is_narrowed_by_the_labels_of_the_workload() -> None:
-    first, second, _ = shown_queries(
+    first, second, _ = explain_queries(
         about="activity", matchers={}, namespace="vision", pods=("train-1", "train-0")
     )
     chosen = '{exported_namespace="vision",exported_pod=~"train-0|train-1"}[30m]'
@@ -38,7 +38,7 @@ def test_activity_is_narrowed_by_the_labels_of_the_workload() -> None:
 
 
 def test_the_gpus_of_nodes_are_nobodys_namespace() -> None:
-    queries = shown_queries(about="capacity", matchers={}, namespace="vision", pods=("train-0",))
+    queries = explain_queries(about="capacity", matchers={}, namespace="vision", pods=("train-0",))
     assert not any("vision" in query.text or "train-0" in query.text for query in queries)
 
 

@@ -18,7 +18,7 @@ from apps.quotas.models import Entitlement
 from apps.web.clusters import tier_catalog as catalog
 from apps.web.clusters import tier_guide
 from apps.web.clusters.tier_catalog import KINDS, Cost, price_text
-from apps.web.components.listings import WAITING_GPUS
+from apps.web.components.listings import LISTED_PENDING_GPUS
 from tests.factories import A100, H100, Portal
 from tests.web.conftest import LOOKED
 from tests.web.pages import check_explained, records_of, text_of
@@ -132,7 +132,7 @@ def test_tiers_are_compared_in_one_table(portal: Portal, admin: Client) -> None:
     assert row["sharing"] == "Exclusive"
     assert (row["free_gpus"], row["capacity_gpus"]) == ("2.0", "8.0")
     assert row["allocation_ratio"] == "75.0"
-    assert row[WAITING_GPUS.key] == "4"
+    assert row[LISTED_PENDING_GPUS.key] == "4"
     assert row["access"] == "Only vision"
     assert "<pre" not in page  # the manifest is on the page of the tier
     assert "waiting_gpus" in check_explained(admin, "/capacity/tiers/")

@@ -62,7 +62,7 @@ def send_monthly_reports(*, now: datetime, file_of: ReportFileOf | None = None) 
     if month is not None and not MonthlyMail.objects.filter(month=month).exists():
         # Noted on the first due day: a month that is complete later is not forgotten.
         _note_mails(month, MailState.WAITING, now)
-    for waiting in _months_waiting(now) if settings.MONTHLY_MAIL_DAY else ():
+    for waiting in _unsent_months(now) if settings.MONTHLY_MAIL_DAY else ():
         if _is_whole(waiting):
             _note_due(waiting, now)
     if month is not None and _is_noted(month):
@@ -119,7 +119,7 @@ def _visibility_for(address: str) -> Visibility | None:
     return Visibility(everything=False, team_ids=led) if led else None
 
 
-def _months_waiting(now: datetime) -> Sequence[date]:
+def _unsent_months(now: datetime) -> Sequence[date]:
     """Return the months whose reports wait for what is missing, the oldest first."""
     rows = MonthlyMail.objects.filter(
         state=MailState.WAITING.value, month__gte=(now - _LONGEST_MISSED).date()

@@ -72,7 +72,7 @@ def preview_in(request: ChangeRequest) -> ImpactPreview | None:
     return read(request.preview, ImpactPreview)
 
 
-def ruling_in(request: ChangeRequest) -> PolicyDecision | None:
+def decision_in(request: ChangeRequest) -> PolicyDecision | None:
     return read(request.ruling, PolicyDecision)
 
 
@@ -182,7 +182,7 @@ def request_detail(pk: int, actor: Actor, *, history: int = 200) -> RequestDetai
         row=row_of(request, now),
         evidence=evidence_in(request),
         preview=preview_for(request, actor),
-        ruling=ruling_in(request),
+        ruling=decision_in(request),
         comments=comments,
         executions=tuple(_execution(one, actor) for one in executions),
         history=tuple(

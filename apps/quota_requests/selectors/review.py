@@ -14,6 +14,7 @@ from apps.quota_requests.models import ChangeRequest, Execution
 from apps.quota_requests.permissions import Actor, is_written_to
 from apps.quota_requests.selectors.requests import (
     comments_of,
+    decision_in,
     evidence_in,
     in_list,
     of_whom,
@@ -21,7 +22,6 @@ from apps.quota_requests.selectors.requests import (
     preview_for,
     preview_in,
     row_of,
-    ruling_in,
     seen,
 )
 from apps.quota_requests.selectors.rows import RequestList, ReviewRow
@@ -80,7 +80,7 @@ def review_queue(
                 row=row_of(one, drifts.get(one.pk, "")),
                 evidence=evidence_in(one),
                 preview=preview_for(one, actor),
-                ruling=ruling_in(one),
+                ruling=decision_in(one),
                 comments=said.get(one.pk, ()),
                 actions=_actions(one, actor, leads),
                 can_write=is_written_to(one.cluster),

@@ -22,7 +22,7 @@ from apps.quota_requests.domain.approval_policy import (
 from apps.quota_requests.domain.quantities import quantity
 from apps.quota_requests.domain.states import RequestState, TransitionDenied
 from apps.quota_requests.models import ChangeRequest
-from apps.quota_requests.selectors.requests import ruling_in
+from apps.quota_requests.selectors.requests import decision_in
 from apps.quota_requests.services.evidence.impact import Impact
 from apps.quota_requests.services.evidence.known_quotas import reviewed, wanted
 from apps.quota_requests.services.evidence.snapshot import KnownOfTeam
@@ -146,7 +146,7 @@ def check_still_small(request: ChangeRequest, *, now: datetime) -> None:
         return
     rules = rules_of_site()
     before = recent_increases(request, currency=rules.currency, now=now).by_rule_gpus
-    kept = ruling_in(request)
+    kept = decision_in(request)
     own = kept.gpus if kept else None
     if own is None or before is None or own + before > rules.most_gpus_by_rule:
         raise TransitionDenied(

@@ -41,7 +41,7 @@ from apps.quota_requests.services.evidence.snapshot import known_of_team
 from apps.quota_requests.services.execution.orders import start
 from apps.quota_requests.services.transitions import (
     Conflict,
-    Transition,
+    RequestTransition,
     audit_record,
     check_key_free,
     found,
@@ -319,7 +319,7 @@ class _Frozen:
         ruling = decide_by_policy(request, impact, known, now=now)
         return cls(impact.preview, known.evidence, ruling)
 
-    def write(self, step: Transition) -> None:
+    def write(self, step: RequestTransition) -> None:
         request = step.request
         request.preview, request.evidence = stored(self.preview), stored(self.evidence)
         request.ruling, request.tiers = stored(self.ruling), list(self.preview.tiers)
@@ -337,7 +337,7 @@ def _check_as_reviewed(request: ChangeRequest, preview: ImpactPreview) -> None:
         )
 
 
-def _approve_by_rule(submitted: Transition, now: datetime) -> int:
+def _approve_by_rule(submitted: RequestTransition, now: datetime) -> int:
     """Approve and start as the portal. A request that somebody took meanwhile is left to them."""
     request = submitted.request
     rule = portal("rule")
@@ -464,7 +464,7 @@ def _required_text(text: str) -> str:
     return kept
 
 
-def _offered(step: Transition, offer: str) -> str:
+def _offered(step: RequestTransition, offer: str) -> str:
     if not offer:
         return ""
     amount = wanted_amount(target_of_request(step.request), offer)
@@ -473,7 +473,7 @@ def _offered(step: Transition, offer: str) -> str:
     return amount.text
 
 
-def _comment(step: Transition, text: str, offer: str = "") -> None:
+def _comment(step: RequestTransition, text: str, offer: str = "") -> None:
     step.note = text
     Comment.objects.create(
         request=step.request, at=step.now, author=step.actor.name, text=text, offer=offer

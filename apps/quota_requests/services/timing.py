@@ -24,7 +24,7 @@ _UNDECIDED = [
     RequestState.IN_REVIEW.value,
     RequestState.CHANGES_ASKED.value,
 ]
-_WAITING = [*_UNDECIDED, RequestState.APPROVED.value, RequestState.FAILED.value]
+_NOT_APPLIED = [*_UNDECIDED, RequestState.APPROVED.value, RequestState.FAILED.value]
 
 
 def revert_due(*, now: datetime) -> int:
@@ -132,7 +132,7 @@ def expire(*, now: datetime) -> int:
     Their own end (`until`) is past, or they were not submitted, decided or carried out for so many
     days.
     """
-    over = Q(until__lte=now, state__in=_WAITING)
+    over = Q(until__lte=now, state__in=_NOT_APPLIED)
     for days, states in (
         (settings.CHANGES_DAYS_DRAFT, [RequestState.DRAFT.value]),
         (settings.CHANGES_DAYS_UNDECIDED, _UNDECIDED),

@@ -41,7 +41,7 @@ class KeyTaken(TransitionDenied):
 
 
 @dataclass(slots=True)
-class Transition:
+class RequestTransition:
     """A locked request that is being changed; what `note` and `extras` say goes to the audit."""
 
     request: ChangeRequest
@@ -71,7 +71,7 @@ def found(pk: int, actor: Actor) -> ChangeRequest:
 @contextmanager
 def moving(
     pk: int, actor: Actor, action: str, *, now: datetime, version: int | None = None
-) -> Iterator[Transition]:
+) -> Iterator[RequestTransition]:
     """Lock a request, let it be changed, and save it with its audit entry: one transaction.
 
     With `version` only if it was not changed since. Raises UnknownRequest, Conflict, KeyTaken and
@@ -88,7 +88,7 @@ def moving(
                     f"{utc_words(request.changed_at, now=now)}, after you opened it. Read it again."
                 )
             before = audit_record(request)
-            step = Transition(request, actor, now)
+            step = RequestTransition(request, actor, now)
             yield step
             _save(step, action, before)
     # The partial unique index decides who was first; a check beforehand could not.
@@ -108,7 +108,7 @@ def _locked(pk: int, actor: Actor) -> ChangeRequest:
     return request
 
 
-def _save(step: Transition, action: str, before: Mapping[str, Any]) -> None:
+def _save(step: RequestTransition, action: str, before: Mapping[str, Any]) -> None:
     request = step.request
     request.version += 1
     request.changed_at, request.changed_by = step.now, step.actor.name

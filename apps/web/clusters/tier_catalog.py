@@ -33,7 +33,7 @@ from apps.usage.selectors import (
 )
 from apps.web.clusters import tier_guide
 from apps.web.components.formats import Format, plain, shown
-from apps.web.components.listings import WAITING_GPUS
+from apps.web.components.listings import LISTED_PENDING_GPUS
 from apps.web.components.page_query import Query, during, explain_href, figure_href, href
 from apps.web.components.tables import Column, Table, TableRow
 from apps.web.components.tabs import TAB_KEY
@@ -41,7 +41,7 @@ from apps.web.costs import money_format
 from apps.web.pages import page, respond
 from apps.web.query_session import PageRequest, QuerySession, freshness_of, query_session
 from apps.web.usage import glance
-from apps.web.usage.glance import TierWaiting, tier_waiting
+from apps.web.usage.glance import TierPending, tier_pending
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +170,7 @@ class TierFacts:
     committed: Mapping[str, TierCommitment]
     amounts: Mapping[str, Amounts]
     waits: Mapping[str, TierQueueTimes]
-    waiting: Callable[[str], TierWaiting]
+    waiting: Callable[[str], TierPending]
     prices: Mapping[str, Sequence[Cost]]
     hour_query: Query = ()
 
@@ -187,7 +187,7 @@ _COLUMNS = (
         "%",
         "allocated ÷ capacity, of the newest hour",
     ),
-    WAITING_GPUS,
+    LISTED_PENDING_GPUS,
     Column("queue_p50_seconds", "Queue p50", Format.SECONDS, "", "from created to bound"),
     Column("queue_p95_seconds", "Queue p95", Format.SECONDS, "", "from created to bound"),
     Column("price", "GPU-hour"),
@@ -227,7 +227,7 @@ def _line(tier: TierRow, facts: TierFacts, reading: QuerySession) -> TableRow:
             "capacity_gpus": amounts.capacity if amounts else None,
             "allocation_ratio": amounts.allocation_ratio if amounts else None,
             "entitled_ratio": committed.ratio if committed else None,
-            WAITING_GPUS.key: now.gpu_equivalents if now.is_known else None,
+            LISTED_PENDING_GPUS.key: now.gpu_equivalents if now.is_known else None,
             "queue_p50_seconds": waits.p50_seconds if waits else None,
             "queue_p95_seconds": waits.p95_seconds if waits else None,
             "price": price_text(costs),
@@ -242,7 +242,7 @@ def _line(tier: TierRow, facts: TierFacts, reading: QuerySession) -> TableRow:
             "free_gpus": explain_href("unallocated_gpu_hours", facts.hour_query, tier=name),
             "capacity_gpus": explain_href("capacity_gpu_hours", facts.hour_query, tier=name),
             "allocation_ratio": explain_href("allocation_ratio", facts.hour_query, tier=name),
-            WAITING_GPUS.key: figure_href("waiting_gpus", query, tier=name),
+            LISTED_PENDING_GPUS.key: figure_href("waiting_gpus", query, tier=name),
             "queue_p50_seconds": figure_href("bind_time_p50", query, tier=name),
             "queue_p95_seconds": figure_href("bind_time_p95", query, tier=name),
             **({"price": costs[0].explain_href} if len(costs) == 1 else {}),
@@ -389,11 +389,11 @@ def _facts(reading: QuerySession, freshness: Freshness) -> TierFacts:
     priced = usage.usage_rows(days, visibility=reading.visibility) if days else []
     since = queue_time_window(reading.now)
     known = price_list(reading.now, visibility=reading.visibility)
-    waiting = {row.tier: row for row in glance.waiting(reading)}
+    waiting = {row.tier: row for row in glance.pending_by_tier(reading)}
     pending = glance.known_until(reading)
 
-    def now(tier: str) -> TierWaiting:
-        return tier_waiting(tier, waiting.get(tier), pending, reading.query, now=reading.now)
+    def now(tier: str) -> TierPending:
+        return tier_pending(tier, waiting.get(tier), pending, reading.query, now=reading.now)
 
     return TierFacts(
         committed=tier_commitments(reading.now),

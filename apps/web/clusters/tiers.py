@@ -107,10 +107,10 @@ def _tab(chosen: str, read: TierUsage, reading: QuerySession) -> dict[str, Any]:
     if chosen == "teams":
         return {"tables": [_teams(name, reading, no_data)]}
     if chosen == "pending":
-        waiting = next(iter(glance.waiting(reading, tier=name)), None)
+        waiting = next(iter(glance.pending_by_tier(reading, tier=name)), None)
         known = glance.known_until(reading)
         return {
-            "now": glance.tier_waiting(name, waiting, known, reading.query, now=reading.now),
+            "now": glance.tier_pending(name, waiting, known, reading.query, now=reading.now),
             "tables": [
                 longest_pending(
                     reading,

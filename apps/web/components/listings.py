@@ -12,10 +12,10 @@ from apps.web.components.tables import ALLOCATED_CLASSES, CAPACITY_CLASSES, Colu
 from apps.web.query_session import QuerySession
 from apps.web.usage.glance import TierCard
 
-WAITING_PODS = Column(
+PENDING_PODS = Column(
     "waiting_now_pods", "Pending now", Format.COUNT, "pods", "pods that are not bound now"
 )
-WAITING_GPUS = Column(
+LISTED_PENDING_GPUS = Column(
     "waiting_now_gpu_equivalents",
     "Pending now",
     Format.NUMBER,
@@ -52,7 +52,7 @@ def tiers(cards: Sequence[TierCard], reading: QuerySession) -> Table:
     return Table(
         id="tiers",
         title="Tiers",
-        columns=[Column("tier", "Tier"), *_WHOLE, WAITING_PODS, WAITING_GPUS],
+        columns=[Column("tier", "Tier"), *_WHOLE, PENDING_PODS, LISTED_PENDING_GPUS],
         rows=[_tier_line(card, reading.query) for card in cards],
         zone=reading.choice.zone,
         empty="No tier is known yet. Load a catalog with `manage.py load_catalog`.",

@@ -223,7 +223,7 @@ def queries_of(
             clusters=[row.name for row in group],
             from_api=[row.name for row in group if row.has_kubernetes_api],
             about=about,
-            queries=gateways.shown_queries(
+            queries=gateways.explain_queries(
                 about=about, matchers=dict(matchers), namespace=namespace, pods=pods
             ),
         )

@@ -297,7 +297,7 @@ def _bind_time(asked: FigureQuery) -> Explained | None:
     )
 
 
-def _waiting(asked: FigureQuery) -> Explained | None:
+def _pending_by_tier(asked: FigureQuery) -> Explained | None:
     filters = asked.reading.filters
     if len(filters.tier) != 1:
         return None
@@ -313,7 +313,7 @@ PROVIDERS: Mapping[str, Provider] = {
     ENERGY: _energy,
     ADJUSTMENT: _adjustment,
     **dict.fromkeys(_BIND_TIMES, _bind_time),
-    PENDING_GPUS: _waiting,
+    PENDING_GPUS: _pending_by_tier,
     **dict.fromkeys(_SAVINGS, _saving),
     RECOMMENDED: _recommendation,
     **dict.fromkeys(FAIRNESS, _fairness),

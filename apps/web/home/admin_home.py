@@ -37,7 +37,7 @@ from apps.web.query_session import (
 from apps.web.quota_requests.turns import turns_for
 from apps.web.usage import glance
 from apps.web.usage.comparison import Comparison, compared, freshness_compared
-from apps.web.usage.glance import TierCard, TierContext, TierWaiting, rows_by, tier_cards
+from apps.web.usage.glance import TierCard, TierContext, TierPending, rows_by, tier_cards
 from apps.web.usage.team_figures import PENDING_ID, utilization_change
 from apps.web.usage.unused_workloads import Action
 
@@ -61,7 +61,7 @@ class TierSummary:
     unused: float | None
     queue: TierQueueTimes | None
     overcommitment: float | None
-    pending: TierWaiting | None
+    pending: TierPending | None
 
     @property
     def allocation_percent(self) -> str:
@@ -110,7 +110,7 @@ class AdminScope:
     def known(self) -> TierContext:
         return TierContext(
             rows=usage_of(self.reading, by=[Grouping.TIER]),
-            waiting=glance.waiting(self.reading),
+            waiting=glance.pending_by_tier(self.reading),
             comparison=self.comparison,
             pending=glance.known_until(self.reading),
         )
@@ -160,14 +160,14 @@ def admin_now(request: PageRequest, reading: QuerySession) -> HttpResponse:
     """Answer with what changes by the minute: what needs attention, and pending work by tier."""
     scope = AdminScope(reading)
     names = list(dict.fromkeys(request.GET.getlist("card")))[:_MOST_TIERS]
-    waiting = {row.tier: row for row in glance.waiting(reading)}
+    waiting = {row.tier: row for row in glance.pending_by_tier(reading)}
     pending = glance.known_until(reading)
     context = {
         "reading": reading,
         "figure": _pending(scope),
         "swapped": True,
         "tiers_now": [
-            glance.tier_waiting(name, waiting.get(name), pending, reading.query, now=reading.now)
+            glance.tier_pending(name, waiting.get(name), pending, reading.query, now=reading.now)
             for name in names
         ],
         **_now_context(request, scope, names),

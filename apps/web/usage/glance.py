@@ -25,7 +25,7 @@ from apps.web.usage.comparison import Comparison, Differences, WindowSums, gpu_h
 
 
 @dataclass(frozen=True, slots=True)
-class TierWaiting:
+class TierPending:
     """What pends for a tier: `age` of the oldest in words; the link leads to the pods.
 
     `as_of` is set where that is not known up to now, but until then; `is_known`: it ever was.
@@ -65,7 +65,7 @@ class TierCard:
     rows: Sequence[UsageRow]
     amounts: Amounts | None
     strip: Sequence[StripPart] = ()
-    now: TierWaiting | None = None
+    now: TierPending | None = None
     query: Query = ()
     scope: Mapping[str, str] = field(default_factory=dict)
     sums: WindowSums | None = None
@@ -182,13 +182,13 @@ def _held_card(name: str, rows: Sequence[UsageRow], known: TierContext, query: Q
     )
 
 
-def tier_waiting(
+def tier_pending(
     name: str, waiting: PendingGpus | None, pending: PendingKnown, query: Query, *, now: datetime
-) -> TierWaiting:
+) -> TierPending:
     """Return what pends for a tier, also when nothing does, and until when that is known."""
     page = href("tier", (*query, ("tab", "pending")), name=name)
     known = pending.of_tier(name)
-    return TierWaiting(
+    return TierPending(
         # Names of tiers may hold anything; an id must not.
         id=f"waiting-{crc32(name.encode()):08x}",
         tier=name,
@@ -214,7 +214,7 @@ def _card(name: str, known: TierContext, query: Query, now: datetime) -> TierCar
         href=href("tier", query, name=name),
         rows=rows,
         amounts=amounts,
-        now=tier_waiting(name, waiting, known.pending, query, now=now) if known.pending else None,
+        now=tier_pending(name, waiting, known.pending, query, now=now) if known.pending else None,
         query=query,
         scope={**known.scope, "tier": name},
         sums=known.comparison.sums(name),
@@ -222,7 +222,7 @@ def _card(name: str, known: TierContext, query: Query, now: datetime) -> TierCar
     )
 
 
-def waiting(reading: QuerySession, *, tier: str = "") -> list[PendingGpus]:
+def pending_by_tier(reading: QuerySession, *, tier: str = "") -> list[PendingGpus]:
     """Return the pending work by tier, of the page's clusters, tiers, teams and namespaces.
 
     It does not mind GPU models and capacity types.

@@ -12,7 +12,7 @@ from apps.usage.domain.usage_query import Grouping, TimeStep
 from apps.usage.selectors import AllocatedGpus, allocated_now
 from apps.web.components import tables
 from apps.web.components.formats import Format
-from apps.web.components.listings import UNUSED, WAITING_GPUS
+from apps.web.components.listings import LISTED_PENDING_GPUS, UNUSED
 from apps.web.components.page_query import EVERY, PER_PAGE, href
 from apps.web.components.tables import Column, LaterRows, Table, TableRow
 from apps.web.pages import page, respond
@@ -31,7 +31,7 @@ _COLUMNS = (
     Column("allocated_now_gpus", "Allocated now", Format.NUMBER, "GPUs"),
     Column("entitled_gpus", "Entitlement", Format.NUMBER, "GPUs", "of all tiers together"),
     Column("entitlement_ratio", "Of entitlement", Format.RATIO, "%", "allocated now ÷ entitlement"),
-    WAITING_GPUS,
+    LISTED_PENDING_GPUS,
     tables.ALLOCATED,
     tables.UTILIZATION,
     UNUSED,
@@ -127,7 +127,7 @@ def _line(team: TeamSums, reading: QuerySession, *, narrowed: bool) -> TableRow:
         "allocated_now_gpus": team.now.held,
         "entitled_gpus": team.entitled,
         "entitlement_ratio": team.now.held / team.entitled if team.entitled else None,
-        WAITING_GPUS.key: team.now.waiting,
+        LISTED_PENDING_GPUS.key: team.now.waiting,
     }
     ledger = tables.ledger_values(team.amounts) if team.amounts else {}
     return TableRow(

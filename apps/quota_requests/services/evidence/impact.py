@@ -133,7 +133,7 @@ def is_strict(request: ChangeRequest, target: Target) -> bool:
 def _refused(
     request: ChangeRequest, target: QuotaKeyTarget, rows: Sequence[QuotaRow], now: datetime
 ) -> list[BlockedWork]:
-    waiting = _waiting(request, Cause.QUOTA, now, namespace=target.namespace)
+    waiting = _blocked_episodes(request, Cause.QUOTA, now, namespace=target.namespace)
     makers = {
         one.uid: one.body
         for one in observed_objects(request.cluster_id, CONTROLLERS)
@@ -172,7 +172,7 @@ def _lined_up(request: ChangeRequest, target: QueueCell, now: datetime) -> list[
     }
     waiting = {one.uid: one.body for one in seen if isinstance(one.body, WorkloadSnapshot)}
     found = []
-    for row in _waiting(request, Cause.QUEUE, now, kind="Workload"):
+    for row in _blocked_episodes(request, Cause.QUEUE, now, kind="Workload"):
         body = waiting.get(row.uid)
         if body is None or has_quota(body) or row.detail in _NOT_FOR_QUOTA:
             continue
@@ -202,7 +202,7 @@ def _queued(request: ChangeRequest, target: Target, now: datetime) -> list[Block
     """
     return [
         BlockedWork(row.uid, _name(row, request), row.units * _part(row), 1, row.since)
-        for row in _waiting(request, Cause.QUEUE, now)
+        for row in _blocked_episodes(request, Cause.QUEUE, now)
         if row.resource == target.resource and row.queue == target.name
     ]
 
@@ -219,7 +219,7 @@ def _name(row: PendingRow, request: ChangeRequest) -> str:
     return row.name if row.team == request.team.name else f"work of {row.team}"
 
 
-def _waiting(
+def _blocked_episodes(
     request: ChangeRequest, cause: Cause, now: datetime, *, namespace: str = "", kind: str = ""
 ) -> Sequence[PendingRow]:
     filters = PendingFilters(

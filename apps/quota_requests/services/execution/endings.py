@@ -24,7 +24,7 @@ from apps.quota_requests.models import SERVER_SAID, Execution
 from apps.quota_requests.permissions import Actor, portal
 from apps.quota_requests.selectors.requests import preview_in
 from apps.quota_requests.services.execution.api_calls import RETIRED
-from apps.quota_requests.services.transitions import Transition, moving
+from apps.quota_requests.services.transitions import RequestTransition, moving
 
 _AFTER_APPLY: Final = {
     NextStep.APPLIED: RequestAction.CONFIRM_APPLIED,
@@ -164,7 +164,7 @@ def finish(
     return True
 
 
-def _name_owners(step: Transition, owners: Sequence[OtherOwner]) -> None:
+def _name_owners(step: RequestTransition, owners: Sequence[OtherOwner]) -> None:
     """Let the preview name who owns the limit now, so that it can be agreed to when it is applied.
 
     All else of the preview still holds: the cluster shows the amount that was reviewed.
@@ -174,7 +174,7 @@ def _name_owners(step: Transition, owners: Sequence[OtherOwner]) -> None:
     step.extras["owners"] = told
 
 
-def _what_now(step: Transition, action: RequestAction, decision: Decision) -> str:
+def _what_now(step: RequestTransition, action: RequestAction, decision: Decision) -> str:
     """Return what people can do after an end that is not what was wanted."""
     request = step.request
     if action is RequestAction.SEND_BACK and decision.owners:
@@ -200,7 +200,7 @@ def _ending_action(execution: Execution, decision: Decision) -> RequestAction:
     )
 
 
-def _set_dates(step: Transition, action: RequestAction) -> None:
+def _set_dates(step: RequestTransition, action: RequestAction) -> None:
     request = step.request
     if action is RequestAction.CONFIRM_APPLIED:
         request.applied_at, request.reverts_at = step.now, request.until
@@ -212,7 +212,7 @@ def _set_dates(step: Transition, action: RequestAction) -> None:
         request.reverts_at = None
 
 
-def _next_try(step: Transition, *, for_good: bool) -> datetime | None:
+def _next_try(step: RequestTransition, *, for_good: bool) -> datetime | None:
     """Return when a revert that was not made is made by itself; None for never.
 
     One by hand before its date leaves the date as it was. What somebody else has set since its

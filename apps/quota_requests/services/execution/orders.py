@@ -21,7 +21,7 @@ from apps.quota_requests.selectors.requests import check_on_top, goes_back_to, p
 from apps.quota_requests.services.evidence.known_quotas import target_of_request
 from apps.quota_requests.services.execution.api_calls import check, why_not
 from apps.quota_requests.services.execution.endings import retired
-from apps.quota_requests.services.transitions import Transition, found, moving
+from apps.quota_requests.services.transitions import RequestTransition, found, moving
 
 TASK: Final = "quota_requests.carry_out"
 _AT_ONCE = 100
@@ -171,7 +171,7 @@ def _last_applied(request: ChangeRequest) -> Execution:
 
 
 def _write(
-    step: Transition,
+    step: RequestTransition,
     order: str,
     file: PatchFile | None,
     confirmed: Collection[str],
