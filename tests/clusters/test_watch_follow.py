@@ -273,7 +273,13 @@ def test_nothing_is_written_while_another_process_may_be_watching(cluster: Clust
     source = _fake()
     mine = threading.Event()
     driver = Driver(source)
-    driver.may_write = mine.is_set  # type: ignore[method-assign]
+    rights: list[bool] = []
+
+    def may_write() -> bool:
+        rights.append(mine.is_set())
+        return rights[-1]
+
+    driver.may_write = may_write  # type: ignore[method-assign]
 
     def play(driver: Driver) -> None:
         driver.until(lambda: len(driver.waits) >= 3)
@@ -282,6 +288,9 @@ def test_nothing_is_written_while_another_process_may_be_watching(cluster: Clust
         driver.delivered(PODS)
         source.put(PODS, pod())
         driver.delivered(PODS)
+        # Who asks for the right again has written what came before.
+        before = len(rights)
+        driver.until(lambda: len(rights) >= before + 2)
         mine.clear()
         source.put(PODS, pod(uid="uid-2", name="late"))
         driver.delivered(PODS)
