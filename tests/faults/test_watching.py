@@ -242,8 +242,9 @@ def test_what_an_api_server_does_not_tell_for_two_hours_series_tell(
 
 def _of_hours(told: Facts, hours: Collection[datetime]) -> Facts:
     """Return who held what in some hours."""
+    # SQLite gives times as they are stored: in UTC, without saying so.
     return {
-        table: [row for row in told[table] if dict(row)["hour"] in hours]
+        table: [row for row in told[table] if dict(row)["hour"].replace(tzinfo=UTC) in hours]
         for table in ("usage_podhour", "usage_teamhour")
     }
 

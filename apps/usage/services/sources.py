@@ -181,9 +181,11 @@ def _ended_unseen(
     """End the pods of the API that went after the watch did and before this window.
 
     Only the hour in which they went shows their end, and the watch has not missed them yet. But
-    where kube-state-metrics is there and does not show a pod, it is gone. Series tell nothing of
-    claims.
+    where kube-state-metrics is there and does not show a pod, it is gone; in a partial answer its
+    series may be missing. Series tell nothing of claims.
     """
+    if answer.incomplete:
+        return list(recorded)
     seen = {pod.uid for pod in answer.pods}
     gone = next((float(slot) for slot in window.slots() if answer.covered.get(slot)), None)
     if gone is None:
