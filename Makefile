@@ -66,7 +66,7 @@ test-all: programs ## Run the tests on PostgreSQL, the long ones too
 
 # Selectors and services are where SQL is; what is built on them runs whole in check-full.
 ON_SQLITE ?= tests/accounts tests/quota_requests tests/clusters tests/costs tests/fairness tests/pending \
-	tests/quotas tests/usage
+	tests/planning tests/quotas tests/usage
 # Whole traces through the chain hold numbers; the SQL behind them is asked by the other tests.
 CHAINS := tests/costs/test_campus_slice.py tests/fairness/test_helios_chain.py \
 	tests/pending/test_on_the_lab.py tests/quotas/test_campus.py tests/quotas/test_helios.py

@@ -70,6 +70,7 @@ INSTALLED_APPS = [
     "apps.quotas",
     "apps.fairness",
     "apps.costs",
+    "apps.planning",
     "apps.quota_requests",
     "apps.alerts",
     "apps.operations",

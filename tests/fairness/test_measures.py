@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from apps.fairness.domain.measures import TierSlots, integrate, measure
+from apps.fairness.domain.queue_times import QueueTimes
 from apps.fairness.domain.shares import (
     HALF_LIFE_SECONDS,
     DominantTier,
@@ -18,7 +19,6 @@ from apps.fairness.domain.shares import (
     jain_index,
     usage_factors,
 )
-from apps.fairness.domain.what_if import QueueTimes
 from tests.fairness.tiers import random_slots, slots
 
 

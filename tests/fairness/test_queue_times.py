@@ -12,7 +12,7 @@ from pytest_django import DjangoAssertNumQueries
 from apps.accounts.permissions import EVERYTHING
 from apps.clusters.domain.window import Window
 from apps.clusters.models import Cluster, WatchCoverage
-from apps.fairness.domain.what_if import QueueTimes
+from apps.fairness.domain.queue_times import QueueTimes
 from apps.fairness.selectors import FairnessFilters, fairness_rows
 from apps.fairness.selectors.queue_times import dark_tiers, team_queue_times
 from apps.fairness.services import compute_hour

@@ -16,7 +16,6 @@ from apps.clusters.domain.window import Window
 from apps.clusters.gateways import cluster_source
 from apps.clusters.models import Cluster, WatchCoverage
 from apps.clusters.services.watch.follow import snapshot
-from apps.fairness.selectors import what_if
 from apps.fairness.services import compute_hours, roll_days
 from apps.pending.domain.queues.unrecorded import (
     CountedUnits,
@@ -28,6 +27,7 @@ from apps.pending.domain.queues.unrecorded import (
 from apps.pending.models import CauseInterval
 from apps.pending.services import refresh, take_in_pods
 from apps.pending.services import roll_days as roll_pending
+from apps.planning.selectors import what_if
 from apps.quotas.models import Entitlement
 from apps.usage.models import QueueHour, QueuePending
 from apps.usage.services import collect_window

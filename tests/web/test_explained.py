@@ -16,9 +16,9 @@ from apps.costs.domain.recommendations.recommendation import RecommendationKind
 from apps.costs.models import Recommendation
 from apps.costs.selectors import CostQuery, cost_rows, explain_cost
 from apps.fairness.selectors import FairnessFilters, explain_fairness, fairness_rows
-from apps.fairness.selectors.what_if import WHAT_IF
 from apps.pending.selectors import PendingGrouping, explain_pending, pending_history, time_to_start
 from apps.pending.selectors.explain import PARTIAL
+from apps.planning.selectors import WHAT_IF
 from apps.quotas.selectors import budget_rows, explain_budget
 from apps.quotas.selectors.explain import BUDGETS, QUOTAS, TEAM_QUOTAS
 from apps.usage.domain.amounts import hours

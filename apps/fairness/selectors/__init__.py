@@ -1,9 +1,14 @@
-"""Reads of fairness: teams and tiers over a window, loans, statements, what-if.
+"""Reads of fairness: teams and tiers over a window, loans, statements.
 
 All of it is sums of GPUs of teams, which everybody may see; money and namespaces never appear.
 """
 
-from apps.fairness.selectors.explain import FIGURES, OF_TIER_AND_TEAM, explain_fairness
+from apps.fairness.selectors.explain import (
+    FIGURES,
+    OF_TIER_AND_TEAM,
+    explain_fairness,
+    explain_jain,
+)
 from apps.fairness.selectors.idle_hours import (
     IdleEntitlement,
     idle_entitlement,
@@ -14,16 +19,13 @@ from apps.fairness.selectors.rows import (
     FairnessFilters,
     FairnessOverview,
     HourCounts,
-    OutcomeRow,
     Statement,
     TeamFairness,
     TierDayIndex,
     TierDetail,
     TierFairness,
     TierGlance,
-    TierOutcomeRow,
     TierStatement,
-    WhatIfReport,
 )
 from apps.fairness.selectors.shares import (
     ShareSeries,
@@ -44,11 +46,9 @@ from apps.fairness.selectors.tiers import (
     fairness_rows,
     tier_detail,
 )
-from apps.fairness.selectors.what_if import (
-    WHAT_IF,
-    CapacityUnknown,
-    TooMuchToReplay,
-    explain_what_if,
-    replayed_tier,
-    what_if,
+from apps.fairness.selectors.window_sums import (
+    TierSums,
+    plan_of,
+    tier_names,
+    tier_sums,
 )

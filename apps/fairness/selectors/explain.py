@@ -47,7 +47,7 @@ OF_TIER_AND_TEAM = (*_MEANS, *_SMALL_LOANS, _MEAN_IDLE, IDLE_MEANWHILE)
 _INDICES = ("jain_index", "jain_allocation_ratio")
 _QUEUE_TIMES = ("team_queue_time_p50", "team_queue_time_p95")
 _DOMINANT = "dominant_share"
-NOTHING = 1e-9
+_NOTHING = 1e-9
 
 
 class _SumTables(NamedTuple):
@@ -378,7 +378,7 @@ def _index(figure: str, tier: TierFairness) -> Explained:
         teams = [
             (one.team, one.allocated_gpu_hours, one.fair_share_gpu_hours)
             for one in tier.teams
-            if one.demand_gpu_hours > 0 and one.fair_share_gpu_hours > NOTHING
+            if one.demand_gpu_hours > 0 and one.fair_share_gpu_hours > _NOTHING
         ]
     else:
         value, below = tier.jain_allocation_ratio, "entitlement"

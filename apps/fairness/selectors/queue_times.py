@@ -10,7 +10,7 @@ from django.db.models import Count, Exists, Min, OuterRef, Q, QuerySet
 from apps.clusters.domain.window import Window, union
 from apps.clusters.models import Namespace, WholeSeconds
 from apps.clusters.selectors import team_spans
-from apps.fairness.domain.what_if import QueueTimes
+from apps.fairness.domain.queue_times import QueueTimes
 from apps.pending.domain.diagnosis import PENDING_COUNTS, Counts, Outcome
 from apps.pending.domain.queues.unrecorded import CLUSTER_QUEUE
 from apps.pending.models import CauseInterval, Episode

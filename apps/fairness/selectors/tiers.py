@@ -18,9 +18,9 @@ from apps.clusters.domain.tiers import UNASSIGNED
 from apps.clusters.domain.window import Window, day_of
 from apps.clusters.selectors import report
 from apps.fairness.domain.hour_state import HourState
+from apps.fairness.domain.queue_times import QueueTimes
 from apps.fairness.domain.shares import dominant_shares, jain_allocation_ratio, jain_index
 from apps.fairness.domain.team_table import TeamTable, table_of
-from apps.fairness.domain.what_if import QueueTimes
 from apps.fairness.models import (
     LoanDay,
     LoanHour,

@@ -34,17 +34,11 @@ from apps.costs.selectors import (
     explain_waste_covered,
 )
 from apps.costs.selectors import FIGURES as COSTS
-from apps.fairness.domain.replay import ChangeImpossible
 from apps.fairness.selectors import FIGURES as FAIRNESS
 from apps.fairness.selectors import (
     OF_TIER_AND_TEAM,
-    WHAT_IF,
-    CapacityUnknown,
     FairnessFilters,
-    TooMuchToReplay,
     explain_fairness,
-    explain_what_if,
-    replayed_tier,
 )
 from apps.pending.selectors import (
     EVICTIONS,
@@ -56,6 +50,14 @@ from apps.pending.selectors import (
     queue_time,
 )
 from apps.pending.selectors import FIGURES as PENDING
+from apps.planning.domain.replay import ChangeImpossible
+from apps.planning.selectors import (
+    WHAT_IF,
+    CapacityUnknown,
+    TooMuchToReplay,
+    explain_what_if,
+    replayed_tier,
+)
 from apps.quotas.domain.keys import QuotaRef
 from apps.quotas.selectors import (
     BUDGETS,

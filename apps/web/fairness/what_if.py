@@ -8,8 +8,8 @@ from django.http import HttpResponseBase, QueryDict
 
 from apps.clusters import selectors as clusters
 from apps.clusters.domain.window import Window, day_start
-from apps.fairness import selectors as fairness
-from apps.fairness.domain.replay import (
+from apps.planning import selectors as planning
+from apps.planning.domain.replay import (
     AddGpus,
     Change,
     ChangeImpossible,
@@ -17,7 +17,7 @@ from apps.fairness.domain.replay import (
     MoveGpus,
     MoveWork,
 )
-from apps.fairness.selectors import OutcomeRow, TierOutcomeRow, WhatIfReport
+from apps.planning.selectors import OutcomeRow, TierOutcomeRow, WhatIfReport
 from apps.usage.domain.amounts import nano
 from apps.web.components.formats import Format, Value
 from apps.web.components.page_query import (
@@ -269,10 +269,10 @@ def what_if_page(request: PageRequest, name: str) -> HttpResponseBase:
     problems, found = list(wish.problems), None
     if wish.changes and not problems:
         try:
-            found = fairness.what_if(window, wish.changes, visibility=reading.visibility)
+            found = planning.what_if(window, wish.changes, visibility=reading.visibility)
         except ChangeImpossible as impossible:
             problems.append(f"That cannot be: {impossible}.")
-        except (fairness.CapacityUnknown, fairness.TooMuchToReplay) as problem:
+        except (planning.CapacityUnknown, planning.TooMuchToReplay) as problem:
             problems.append(str(problem))
     shown = replace(reading.choice, window=window)
     return respond(

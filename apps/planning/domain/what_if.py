@@ -1,14 +1,15 @@
 """What if: the same demand against another entitlement, capacity or tier layout."""
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 
 from apps.fairness.domain.measures import FairnessSums, Measured, TierSlots, integrate, measure
-from apps.fairness.domain.replay import (
+from apps.fairness.domain.queue_times import QueueTimes
+from apps.fairness.domain.shares import Array
+from apps.planning.domain.replay import (
     AddGpus,
     Change,
     Entitle,
@@ -21,8 +22,6 @@ from apps.fairness.domain.replay import (
     changed,
     replay,
 )
-from apps.fairness.domain.shares import Array
-from apps.pending.domain.day_sums import nearest_rank
 
 ASSUMPTIONS = (
     "The same work is requested at the same times and runs as long as it did. Demand does not "
@@ -42,25 +41,6 @@ ASSUMPTIONS = (
         "fair share."
     ),
 )
-
-
-@dataclass(slots=True)
-class QueueTimes:
-    """Queue times of a team: seconds → how many of that length ended by a start.
-
-    `waiting_now` is work that is pending at the end, `gave_up` was canceled before its start.
-    """
-
-    ended: Counter[float] = field(default_factory=Counter)
-    waiting_now: int = 0
-    gave_up: int = 0
-
-    def percentiles(self) -> tuple[float | None, float | None]:
-        """Return the median and the 95th percentile, by nearest rank; None where none ended."""
-        if not self.ended:
-            return None, None
-        p50, p95 = nearest_rank(self.ended, (0.5, 0.95))
-        return p50, p95
 
 
 class LevelSpan(NamedTuple):

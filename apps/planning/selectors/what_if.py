@@ -15,21 +15,20 @@ from apps.clusters.domain.window import HOUR_SECONDS, SLOT_SECONDS, Window, from
 from apps.clusters.models import Namespace, Pod, UnixSeconds, holds_at
 from apps.clusters.selectors import TeamSpan, team_spans
 from apps.fairness.domain.measures import Measured, integrate
-from apps.fairness.domain.replay import Change, Layout, ReplayWork, TierPlan
 from apps.fairness.domain.shares import Array
-from apps.fairness.domain.what_if import (
+from apps.fairness.selectors import TierSums, explain_jain, plan_of, tier_names, tier_sums
+from apps.pending.domain.queues.unrecorded import CLUSTER_QUEUE
+from apps.pending.models import CauseInterval, Episode
+from apps.pending.selectors import counted_causes, queue_time
+from apps.planning.domain.replay import Change, Layout, ReplayWork, TierPlan
+from apps.planning.domain.what_if import (
     TierOutcome,
     TierReplay,
     replay_changes,
     replay_tier,
     tiers_of,
 )
-from apps.fairness.selectors.explain import NOTHING, explain_jain
-from apps.fairness.selectors.rows import OutcomeRow, TierOutcomeRow, WhatIfReport
-from apps.fairness.selectors.window_sums import TierSums, plan_of, tier_names, tier_sums
-from apps.pending.domain.queues.unrecorded import CLUSTER_QUEUE
-from apps.pending.models import CauseInterval, Episode
-from apps.pending.selectors import counted_causes, queue_time
+from apps.planning.selectors.rows import OutcomeRow, TierOutcomeRow, WhatIfReport
 from apps.quotas.models import Entitlement
 from apps.usage.domain.amounts import hours
 from apps.usage.domain.explained import Explained, FigureUnit, RowColumn
@@ -38,6 +37,8 @@ from apps.usage.models import HAS_FACTS, CollectionWindow
 LONGEST = timedelta(days=31)
 _INSTANT = timedelta(seconds=1)
 _CLAIM = "ResourceClaim"
+# GPU-hours below which an index does not count a team, as fairness has it.
+_SMALLEST_SHARE = 1e-9
 _READ_FROM = (
     "A tier's capacity is its mean over the hours of the window that are known; entitlements are "
     "those at its end.",
@@ -473,7 +474,7 @@ def _explain_index(found: TierReplay) -> Explained:
     teams = [
         (team, allocated, share)
         for team, allocated, share, demand in zip(found.teams, *columns, strict=True)
-        if demand > 0 and share > NOTHING
+        if demand > 0 and share > _SMALLEST_SHARE
     ]
     return replace(
         explain_jain(_JAIN, sums.jain_index, teams, below="fair share"),

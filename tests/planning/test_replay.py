@@ -5,8 +5,8 @@ import random
 import numpy as np
 import pytest
 
-from apps.fairness.domain.replay import ReplayedWork, ReplayWork, TierPlan, replay
-from apps.fairness.domain.what_if import LevelSpan, slot_means
+from apps.planning.domain.replay import ReplayedWork, ReplayWork, TierPlan, replay
+from apps.planning.domain.what_if import LevelSpan, slot_means
 
 END = 1000.0
 

@@ -10,20 +10,20 @@ from pytest_django import DjangoAssertNumQueries
 from apps.accounts.permissions import Visibility
 from apps.clusters.domain.window import Window
 from apps.clusters.models import NamespaceClaim, Pod, WatchCoverage
-from apps.fairness.domain.replay import AddGpus, ChangeImpossible, Entitle, MoveGpus, MoveWork
 from apps.fairness.models import TierFairnessHour
-from apps.fairness.selectors import (
+from apps.fairness.selectors import fairness_rows
+from apps.fairness.services import compute_hour, compute_hours
+from apps.pending.models import Episode
+from apps.pending.services import refresh
+from apps.planning.domain.replay import AddGpus, ChangeImpossible, Entitle, MoveGpus, MoveWork
+from apps.planning.selectors import (
     CapacityUnknown,
     OutcomeRow,
     TierOutcomeRow,
     TooMuchToReplay,
-    fairness_rows,
     what_if,
 )
-from apps.fairness.selectors.what_if import ReplayLimits
-from apps.fairness.services import compute_hour, compute_hours
-from apps.pending.models import Episode
-from apps.pending.services import refresh
+from apps.planning.selectors.what_if import ReplayLimits
 from tests.factories import (
     make_cards,
     make_cluster,

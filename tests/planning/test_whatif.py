@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from apps.fairness.domain.replay import (
+from apps.planning.domain.replay import (
     AddGpus,
     Change,
     ChangeImpossible,
@@ -14,7 +14,7 @@ from apps.fairness.domain.replay import (
     TierPlan,
     changed,
 )
-from apps.fairness.domain.what_if import ASSUMPTIONS, replay_changes
+from apps.planning.domain.what_if import ASSUMPTIONS, replay_changes
 
 HOUR = 3600.0
 EDGES = [i * 1800.0 for i in range(21)]

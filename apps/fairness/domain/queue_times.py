@@ -1,0 +1,25 @@
+"""Queue times of a team in a tier."""
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from apps.pending.domain.day_sums import nearest_rank
+
+
+@dataclass(slots=True)
+class QueueTimes:
+    """Queue times of a team: seconds → how many of that length ended by a start.
+
+    `waiting_now` is work that is pending at the end, `gave_up` was canceled before its start.
+    """
+
+    ended: Counter[float] = field(default_factory=Counter)
+    waiting_now: int = 0
+    gave_up: int = 0
+
+    def percentiles(self) -> tuple[float | None, float | None]:
+        """Return the median and the 95th percentile, by nearest rank; None where none ended."""
+        if not self.ended:
+            return None, None
+        p50, p95 = nearest_rank(self.ended, (0.5, 0.95))
+        return p50, p95

@@ -1,0 +1,14 @@
+"""Reads of planning: recorded work replayed as it was, and with changes.
+
+What is replayed is GPUs of teams, which everybody may see; money and namespaces never appear.
+"""
+
+from apps.planning.selectors.rows import OutcomeRow, TierOutcomeRow, WhatIfReport
+from apps.planning.selectors.what_if import (
+    WHAT_IF,
+    CapacityUnknown,
+    TooMuchToReplay,
+    explain_what_if,
+    replayed_tier,
+    what_if,
+)

@@ -1,0 +1,50 @@
+"""Rows of planning: tiers and teams after a replay."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from apps.clusters.domain.window import Window
+from apps.planning.domain.replay import Change
+
+
+@dataclass(frozen=True, slots=True)
+class OutcomeRow:
+    """A team in a tier after a replay; GPU-hours over the window."""
+
+    tier: str
+    team: str
+    entitlement_gpu_hours: float
+    demand_gpu_hours: float
+    fair_share_gpu_hours: float
+    allocated_gpu_hours: float
+    borrowed_gpu_hours: float
+    denied_gpu_hours: float
+    wait_p50_seconds: float | None
+    wait_p95_seconds: float | None
+    waits_ended: int
+    waiting_now: int
+    gave_up: int
+
+
+@dataclass(frozen=True, slots=True)
+class TierOutcomeRow:
+    """A tier after a replay, with its teams by name."""
+
+    tier: str
+    capacity_gpu_hours: float
+    allocated_gpu_hours: float
+    denied_gpu_hours: float
+    jain_index: float | None
+    teams: tuple[OutcomeRow, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class WhatIfReport:
+    """Tiers before and after some changes, in the same order, and what that takes for granted."""
+
+    window: Window
+    changes: Sequence[Change]
+    summary: tuple[str, ...]
+    before: tuple[TierOutcomeRow, ...]
+    after: tuple[TierOutcomeRow, ...]
+    assumptions: tuple[str, ...]
