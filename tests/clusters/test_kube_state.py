@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from apps.clusters.domain.pods.history import merged_inferred
 from apps.clusters.domain.pods.kube_state import (
     OptionalSeries,
     PodSeries,
@@ -401,6 +402,21 @@ def test_a_slot_is_complete_without_holes(times: list[int], complete: bool) -> N
     assert seen.complete(S) is complete
     assert seen.covers(S)
     assert not SeriesCoverage([S], {}, scrapes={}).complete(S)
+
+
+@pytest.mark.parametrize("missing", [2, 4, 40])
+def test_an_hour_read_before_its_last_samples_claims_no_more_than_they_show(missing: int) -> None:
+    """A pod is there for two more minutes than what an hour shows that is read too early."""
+    there = 60 - missing
+    full = {S: 60.0, S + 1800: float(there)}
+    scrapes = {S: [S + 30.0 * n for n in range(60)]}
+    scrapes[S + 1800] = [S + 1800 + 30.0 * n for n in range(there)]
+    early = record(
+        pod(samples=full, after=False), SeriesCoverage(SLOTS, full, after=False, scrapes=scrapes)
+    )
+    assert early.last_seen == LastSeen(S + 1800 + 30.0 * (there - 1), gone=True)
+    ended = record(pod(samples={S: 60.0, S + 1800: float(there)}, after=False))
+    assert merged_inferred(early, ended).deleted == ended.deleted == S + 1785 + 30.0 * there
 
 
 def test_presence_is_the_largest_count() -> None:

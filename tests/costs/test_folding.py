@@ -92,6 +92,19 @@ def test_a_workload_that_something_names_stays(priced: Priced) -> None:
     assert Workload.objects.filter(pk=kept.workload_id).exists()
 
 
+def test_a_pod_that_seemed_to_be_alone_leaves_no_name_once_its_owner_is_known(
+    priced: Priced,
+) -> None:
+    owned = Pod.objects.exclude(workload__kind="Pod").select_related("workload").first()
+    assert owned is not None
+    space = owned.workload.namespace
+    mistaken = Workload.objects.create(namespace=space, kind="Pod", name=owned.name)
+    other = Workload.objects.create(namespace=space, kind="Pod", name="not-a-pod-anymore")
+    assert fold_workloads(now=LATE) == 0
+    assert not Workload.objects.filter(pk=mistaken.pk).exists()
+    assert Workload.objects.filter(pk__in=[other.pk, owned.workload.pk]).count() == 2
+
+
 @override_settings(WORKLOAD_RETENTION_DAYS=100)
 def test_a_closed_month_stays_as_it_was_and_is_corrected_in_sum() -> None:
     priced = make_priced(2)

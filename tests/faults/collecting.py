@@ -17,6 +17,7 @@ from apps.clusters.models import Cluster, WatchCoverage
 from apps.clusters.ports import SourceRejected, SourceUnavailable
 from apps.clusters.services import store_device_states
 from apps.clusters.services.watch.follow import snapshot
+from apps.costs.services.pricing import fold_workloads
 from apps.operations.services import derive_after_history, load_catalog
 from apps.pending.services import refresh
 from apps.usage.domain.collection import CollectionState, due_again
@@ -25,6 +26,7 @@ from apps.usage.services import HourOutcome, collect_window
 from simulator.clock import PinnedClock
 from simulator.fault_scenarios import site
 from simulator.fault_scenarios.manifests import PRODUCT
+from simulator.scenarios.base import Scenario
 from tests.faults.facts import Facts, facts
 from tests.faults.proxy import Proxy, Script, proxy, undisturbed
 from tests.simulator.client import serving
@@ -50,6 +52,7 @@ class Collecting:
     door: Proxy
     clock: PinnedClock
     source: PrometheusSource
+    hours: Sequence[Window] = HOURS
     around: Callable[[], AbstractContextManager[None]] = nullcontext
     """Each hour is collected and each round of deriving made in it; it may keep errors back."""
 
@@ -91,16 +94,21 @@ class Collecting:
 
     def collect_all(self, hours: Sequence[Window] = HOURS) -> None:
         """Collect hours as beat would: again until none of them is due, now or later."""
-        self.move_to(max(hours[-1].end + timedelta(minutes=10), self.now()))
+        self.hours = hours
+        self.move_to(max(max(hour.end for hour in hours) + timedelta(minutes=10), self.now()))
         for hour in hours:
             with self.around():
                 self.collect(hour)
+        self.collect_due()
+
+    def collect_due(self) -> None:
+        """Collect what is due again until nothing ever is."""
         _until(self._collect_due)
 
     def _collect_due(self) -> bool:
         """Collect the hours that are due, or wait half an hour; say whether none ever is."""
         rows = {row.hour: row for row in CollectionWindow.objects.order_by("hour")}
-        due = [hour for hour in HOURS if _is_due(rows.get(hour.start), self.now())]
+        due = [hour for hour in self.hours if _is_due(rows.get(hour.start), self.now())]
         for hour in due:
             with self.around():
                 self.collect(hour)
@@ -116,8 +124,22 @@ class Collecting:
     def derive(self) -> bool:
         """Compute what follows from the hours; say whether every step did."""
         with self.around():
-            return all(one.done is not None for one in derive_after_history(self.now))
+            done = all(one.done is not None for one in derive_after_history(self.now))
+            fold_workloads(now=self.now())
+            return done
         return False  # it was kept back why
+
+    def finish(self, end: datetime) -> Facts:
+        """Compute what follows from all hours up to `end` with nothing spoiled; return the facts.
+
+        Twice: what one step finds may be what a step before it has to follow.
+        """
+        self.door.script = undisturbed
+        self.move_to(max(self.now(), end + timedelta(hours=20)))
+        assert self.derive()
+        self.clock.advance(_LONGEST_PAUSE_SECONDS)
+        assert self.derive()
+        return facts()
 
     def derive_all(self) -> None:
         """Derive until every step did, and once more, half a day after."""
@@ -184,7 +206,15 @@ def _until(done: Callable[[], bool]) -> None:
     raise AssertionError(f"not done after {_ROUNDS} rounds")
 
 
-def catalog(url: str) -> str:
+def parts_of(span: Window, hours: int) -> Iterator[Window]:
+    """Yield the parts of a span of so many hours each, the last one shorter."""
+    at = span.start
+    while at < span.end:
+        yield Window(at, min(at + timedelta(hours=hours), span.end))
+        at += timedelta(hours=hours)
+
+
+def catalog(url: str, zone: str = "UTC") -> str:
     """Return the catalog of the fault scenarios' cluster: one tier, a team for each namespace."""
     teams = "".join(
         f"  - {{name: {name}, cost_center: CC-{name}, namespaces: [{name}-lab], "
@@ -200,11 +230,11 @@ def catalog(url: str) -> str:
         f"teams:\n{teams}"
         f"prices:\n  - {{gpu_model: {PRODUCT}, capacity_type: on-demand, currency: USD, "
         f'per_gpu_hour: "{site.PRICE}", valid_from: 2000-01-01}}\n'
-        f"report: {{time_zone: UTC, currency: USD}}\n"
+        f"report: {{time_zone: {zone}, currency: USD}}\n"
     )
 
 
-def _count_ids_anew() -> None:
+def count_ids_anew() -> None:
     """Let ids begin at 1: digests and blobs of facts have them, and a rollback keeps counters."""
     with connection.cursor() as cursor:
         for statement in connection.ops.sequence_reset_sql(no_style(), apps.get_models()):
@@ -218,25 +248,42 @@ def doors() -> Iterator[Proxy]:
         yield door
 
 
+@dataclass(frozen=True)
+class World:
+    """A scenario, when its clock starts, and the catalog that fits it at a URL."""
+
+    scenario: Scenario
+    start: datetime
+    catalog: Callable[[str], str] = catalog
+
+
 @contextmanager
-def collecting(door: Proxy, script: Script = undisturbed) -> Iterator[Collecting]:
+def collecting(
+    door: Proxy, script: Script = undisturbed, world: World | None = None
+) -> Iterator[Collecting]:
     """Yield a portal that has collected nothing yet; what it writes is undone at the end."""
     with transaction.atomic():
-        _count_ids_anew()
+        count_ids_anew()
         try:
-            with installed(door, script) as portal:
+            with installed(door, script, world) as portal:
                 yield portal
         finally:
             transaction.set_rollback(True)
 
 
 @contextmanager
-def installed(door: Proxy, script: Script = undisturbed) -> Iterator[Collecting]:
-    """Yield a portal that has collected nothing yet, on the empty database of this process."""
-    with serving(faults_once(), START.timestamp()) as served:
+def installed(
+    door: Proxy, script: Script = undisturbed, world: World | None = None
+) -> Iterator[Collecting]:
+    """Yield a portal that has collected nothing yet, on the empty database of this process.
+
+    Without a world it has the fault scenarios.
+    """
+    world = world or World(faults_once(), START)
+    with serving(world.scenario, world.start.timestamp()) as served:
         door.target = served.url
         door.begin(script)
-        load_catalog(catalog(door.url), "catalog.yaml", now=START, dry_run=False)
+        load_catalog(world.catalog(door.url), "catalog.yaml", now=world.start, dry_run=False)
         entry = Cluster.objects.get().prometheus
         source = PrometheusSource(PrometheusConfig.from_catalog(entry), wait=lambda _: None)
         try:

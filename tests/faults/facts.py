@@ -26,8 +26,6 @@ NO_FACTS: Mapping[str, str] = {
     "operations": "how the portal itself is: checks, runs, heartbeats",
     "quota_requests": "decisions of people",
     "clusters_watchissue": "what keeps the watch now, gone once it is well",
-    "clusters_workload": "names, which rows of facts are compared with; one that a partial answer "
-    "made up stays without any row",
     "clusters_podrevision": "counts the changes of pods, so that sums know what they rest on",
     "usage_exportersetup": "how exporters describe themselves, as far as a server tells it",
     "pending_refreshstate": "how far the refresh of pending work has come, by ids",
@@ -50,11 +48,16 @@ WRITING: Mapping[str, str] = {
     "costs_pricedhour.facts_at": "which writing of the hour it rests on",
     "fairness_fairnesswindow.computed_at": "when it was written",
     "fairness_fairnesswindow.facts": "which writing of the hour it rests on",
-    "fairness_fairnessday.waits": "up to which id pending sums were compared",
     "clusters_pod.revised_at": "when it was written",
     "clusters_device.looked_at": "when it was written",
 }
 """table.column → what it tells of writing rather than of the cluster."""
+
+WITHOUT_IDS: Mapping[str, Callable[[str], str]] = {
+    # "rows:newest id" of the day's pending sums.
+    "fairness_fairnessday.waits": lambda told: told.partition(":")[0],
+}
+"""table.column → what is left of a text once ids are taken out of it."""
 
 
 def fact_models() -> list[type[Model]]:
@@ -113,7 +116,7 @@ class _Facts:
         made = []
         for key, *values in self._read(f'SELECT {columns} FROM "{model._meta.db_table}"'):  # noqa: S608 - our own names
             row = tuple(
-                (one.column, self._word(one, value))
+                (one.column, self._word(one, _without_ids(model, one, value)))
                 for one, value in zip(fields, values, strict=True)
             )
             made.append((key, row))
@@ -145,6 +148,11 @@ def _unique(model: type[Model]) -> list[AnyField]:
             return [fields[name] for name in constraint.fields]
     alone = [one for one in fields.values() if one.unique and not one.primary_key]
     return alone[:1] or [one for one in fields.values() if not _is_left_out(model, one)]
+
+
+def _without_ids(model: type[Model], field: AnyField, value: Any) -> Any:
+    shorten = WITHOUT_IDS.get(f"{model._meta.db_table}.{field.column}")
+    return shorten(value) if shorten is not None else value
 
 
 def _is_left_out(model: type[Model], field: AnyField) -> bool:

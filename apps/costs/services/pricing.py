@@ -288,7 +288,7 @@ def fold_workloads(*, now: datetime) -> int:
     Each is one transaction. Workloads that nothing names any more are deleted: closed months
     go on to name theirs.
     """
-    gone: set[int] = set()
+    gone = _mistaken_workloads()
     days = 0
     for day_id in due_to_fold(now=now)[:_DAYS_AT_A_TIME]:
         found = _fold_day(day_id)
@@ -308,6 +308,19 @@ def _fold_day(day_id: int) -> set[int] | None:
     found |= fold_rows(WorkloadCostDay, day, keys=_FOLD_KEYS, amounts=HELD_COLUMNS)
     Day.objects.filter(pk=day_id).update(folded=True)
     return found
+
+
+def _mistaken_workloads() -> set[int]:
+    """Return the workloads that pods seemed to be by themselves while no series told their owner.
+
+    The next whole answer tells it. What is left are names that a search would find.
+    """
+    alone = Workload.objects.filter(
+        namespace=OuterRef("workload__namespace"), kind="Pod", name=OuterRef("name")
+    )
+    owned = Pod.objects.exclude(workload__kind="Pod").order_by()
+    found = owned.annotate(mistaken=alone.values("pk")[:1]).exclude(mistaken=None)
+    return set(found.values_list("mistaken", flat=True))
 
 
 def _delete_workloads(workloads: Collection[int]) -> None:

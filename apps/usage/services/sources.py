@@ -242,7 +242,7 @@ def gather_evidence(
         held_seconds=held,
         nowhere_seconds=nowhere,
         claims=any(rule.device_classes for rule in rules),
-        shares=ledger.shown.shares,
+        shares=ledger.shown.shares.get(int(hour.start_seconds), {}),
         nameless=ledger.shown.nameless,
         incomplete=tuple(incomplete),
     )

@@ -60,7 +60,7 @@ class SeriesCoverage:
         if not times or not self.covers(slot):
             return self.covers(slot)
         spacings = [b - a for a, b in pairwise(times)]
-        usual = median(spacings) if spacings else 0.0
+        usual = _usual_spacing(times)
         edges = (times[0] - slot, slot + SLOT_SECONDS - times[-1])
         return max(*spacings, *edges) <= max(LARGEST_HOLE_SECONDS, _HOLE_INTERVALS * usual)
 
@@ -99,11 +99,25 @@ class SeriesCoverage:
         last = max(seen)
         end = float(last + SLOT_SECONDS)
         begin = max(float(last), created or 0.0)
+        until = self._scraped_until(last)
         lacking = (end - begin) / self.interval(last) - samples[last]
-        if lacking < TOLERATED_SAMPLES and not self._followed(last):
+        if until == end and lacking < TOLERATED_SAMPLES and not self._followed(last):
             return LastSeen(end, gone=True)
         # To the millisecond, which a database keeps as it is: rows are joined time and again.
-        return LastSeen(round(self.reached(last, samples[last], begin), 3), gone=True)
+        at = round(self.reached(last, samples[last], begin), 3)
+        return LastSeen(min(at, max(begin, until)), gone=True)
+
+    def _scraped_until(self, slot: int) -> float:
+        """Return the end of a slot, or its last scrape where it has none up to its end.
+
+        An hour is read before its last samples are there while Prometheus is behind. It must claim
+        no more than they show: of what hours say about an object the latest time stays.
+        """
+        times = self.scrapes.get(slot, ())
+        end = float(slot + SLOT_SECONDS)
+        if len(times) < 2 or end - times[-1] <= TOLERATED_SAMPLES * _usual_spacing(times):
+            return end
+        return times[-1]
 
     def _followed(self, slot: int) -> bool:
         """Say whether kube-state-metrics was seen shortly after a slot."""
@@ -134,6 +148,12 @@ class SeriesCoverage:
         low = min(int(place), len(times) - 1)
         high = times[low + 1] if low + 1 < len(times) else times[low] + spacing
         return min(end, max(begin, times[low] + (place - low) * (high - times[low])))
+
+
+def _usual_spacing(times: Sequence[float]) -> float:
+    """Return the median of the seconds between scrapes; 0 of fewer than two."""
+    spacings = [b - a for a, b in pairwise(times)]
+    return median(spacings) if spacings else 0.0
 
 
 @dataclass(slots=True)

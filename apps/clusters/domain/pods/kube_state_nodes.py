@@ -4,10 +4,10 @@ Within a slot the series say how much of it a node was ready, not when: what was
 cordoned, is laid at the end of the slot (of the node's first slot: at its start).
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from apps.clusters.domain.pods.kube_state import (
     TOLERATED_SAMPLES,
@@ -17,7 +17,7 @@ from apps.clusters.domain.pods.kube_state import (
 )
 from apps.clusters.domain.pods.ledger import NodeInterval, PodSource
 from apps.clusters.domain.resources import desanitise
-from apps.clusters.domain.window import SLOT_SECONDS
+from apps.clusters.domain.window import SLOT_SECONDS, Window
 
 _MONITORING = "_monitoring"
 _OF_SLOT = 0.05
@@ -57,6 +57,12 @@ class NodeSeries:
     ready: dict[int, float] = field(default_factory=dict)
     cordoned: dict[int, float] = field(default_factory=dict)
     labels: dict[int, Mapping[str, str]] = field(default_factory=dict)
+
+
+_BY_SLOT = (
+    *("created", "samples", "capacity", "capacity_samples", "allocatable"),
+    *("ready", "cordoned", "labels"),
+)
 
 
 def node_intervals(
@@ -197,39 +203,67 @@ _OF_NODES: Mapping[str, Callable[[NodeSeries], bool]] = {
 class ShownSeries:
     """What the series of a window were like.
 
-    `shares` gives by metric which part, 0..1, of the GPU nodes or pods have it; no value where
-    there is none to have it. `nameless` are metrics that came without the labels that tell
-    objects apart. `plain_nodes` are known and offer no GPU resource, `past_pods` are known and
-    were over before the window, by (namespace, name).
+    `shares` gives by the start of each hour and metric which part, 0..1, of the GPU nodes or pods
+    of that hour have it; no value where there is none to have it. `nameless` are metrics that came
+    without the labels that tell objects apart. `plain_nodes` are known and offer no GPU resource,
+    `past_pods` are known and were over before the window, by (namespace, name).
     """
 
-    shares: Mapping[str, float] = field(default_factory=dict)
+    shares: Mapping[int, Mapping[str, float]] = field(default_factory=dict)
     nameless: tuple[str, ...] = ()
     plain_nodes: frozenset[str] = frozenset()
     past_pods: frozenset[tuple[str, str]] = frozenset()
 
 
-def node_shares(nodes: Collection[NodeSeries], end: float) -> dict[str, float]:
+def hour_shares(
+    nodes: Collection[NodeSeries], pods: Collection[PodSeries], window: Window
+) -> dict[int, dict[str, float]]:
+    """Return the shares of each hour, by its start.
+
+    They count what that hour's samples show, so that they are the same in every window.
+    """
+    return {
+        int(hour.start_seconds): {
+            **_node_shares(nodes, hour.slots(), hour.end_seconds),
+            **_pod_shares(pods, hour.slots()),
+        }
+        for hour in window.hours()
+    }
+
+
+def _node_shares(nodes: Iterable[NodeSeries], slots: Sequence[int], end: float) -> dict[str, float]:
     """Return the shares of the metrics of nodes; of capacity only whether there is any.
 
     Nodes without GPUs come and go, so that the part of nodes with GPUs says nothing. A node made
-    just before the window's `end` may have no labels yet and is left out.
+    just before the hour's `end` may have no labels yet and is left out.
     """
+    there = [part for node in nodes if (part := _within(node, slots)) is not None]
     gpu = [
         node
-        for node in nodes
+        for node in there
         if any(node.capacity.values())
         and max(node.created.values(), default=0.0) < end - _LABELLED_AFTER_SECONDS
     ]
     shares = _shares(_OF_NODES, gpu)
-    offered = any(any(node.capacity.values()) for node in nodes)
-    return {CAPACITY: float(offered), **shares} if nodes else {}
+    offered = any(any(node.capacity.values()) for node in there)
+    return {CAPACITY: float(offered), **shares} if there else {}
 
 
-def pod_shares(pods: Collection[PodSeries]) -> dict[str, float]:
+def _within(node: NodeSeries, slots: Sequence[int]) -> NodeSeries | None:
+    """Return what the series say of a node in some slots; None where they say nothing."""
+    parts: dict[str, Any] = {
+        name: {slot: values[slot] for slot in slots if slot in values}
+        for name in _BY_SLOT
+        for values in (getattr(node, name),)
+    }
+    return NodeSeries(node.name, **parts) if any(parts.values()) else None
+
+
+def _pod_shares(pods: Iterable[PodSeries], slots: Sequence[int]) -> dict[str, float]:
     """Return the shares of the metrics of pods."""
-    bound = [pod for pod in pods if pod.node]
-    return _shares(_OF_PODS, pods) | _shares(_OF_BOUND_PODS, bound)
+    there = [pod for pod in pods if any(slot in pod.samples for slot in slots)]
+    bound = [pod for pod in there if pod.node]
+    return _shares(_OF_PODS, there) | _shares(_OF_BOUND_PODS, bound)
 
 
 def _shares(

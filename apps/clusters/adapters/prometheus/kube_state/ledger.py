@@ -52,9 +52,8 @@ from apps.clusters.domain.pods.kube_state import (
 from apps.clusters.domain.pods.kube_state_nodes import (
     NodeSeries,
     ShownSeries,
+    hour_shares,
     node_intervals,
-    node_shares,
-    pod_shares,
 )
 from apps.clusters.domain.pods.ledger import PodRecord
 from apps.clusters.domain.window import SLOT_SECONDS, Window
@@ -279,9 +278,9 @@ def _shown(
     pods: PodReader, nodes: NodeReader, records: Mapping[str, PodRecord], window: Window
 ) -> ShownSeries:
     """Return what the series themselves were like."""
-    start, end = window.start_seconds, window.end_seconds
+    start = window.start_seconds
     return ShownSeries(
-        shares={**node_shares(nodes.nodes.values(), end), **pod_shares(pods.pods.values())},
+        shares=hour_shares(nodes.nodes.values(), pods.pods.values(), window),
         nameless=(*nodes.nameless, *pods.nameless),
         plain_nodes=frozenset(
             name for name, node in nodes.nodes.items() if not any(node.capacity.values())

@@ -1,0 +1,149 @@
+"""Days of 23 and 25 hours, samples that come late, and clocks that are off."""
+
+from datetime import UTC, date, datetime, timedelta
+from functools import cache, partial
+from random import Random
+from zoneinfo import ZoneInfo
+
+import pytest
+from django.db.models import Count, Sum
+from pytest_django import DjangoDbBlocker
+
+from apps.clusters.adapters.prometheus import client
+from apps.clusters.domain.window import Window, day_window
+from apps.usage.domain.collection import CollectionState
+from apps.usage.models import CollectionWindow, TeamDay, TeamHour, TierDay, TierHour
+from apps.usage.services import collect_window
+from tests.faults.collecting import HOURS, Collecting, World, catalog, collecting, parts_of
+from tests.faults.facts import Facts, differences
+from tests.faults.proxy import BODY_FAULTS, Fault, Proxy, Spoiled
+from tests.simulator.only_faults import OnlyFaults
+
+pytestmark = [pytest.mark.django_db, pytest.mark.long]
+
+
+@pytest.fixture(autouse=True)
+def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client, "FIRST_WAIT_SECONDS", 0.0)
+
+
+# ---------------------------------------------------------------- summer time
+
+DAYS = [
+    pytest.param("Europe/Berlin", date(2026, 10, 25), 25, id="an hour twice"),
+    pytest.param("Europe/Berlin", date(2026, 3, 29), 23, id="an hour left out"),
+    pytest.param("America/St_Johns", date(2026, 11, 1), 25, id="half an hour beside UTC"),
+]
+
+
+@cache
+def _world(zone: str, day: date) -> World:
+    """Return the fault scenarios from the day before until the day after a local day."""
+    midnight = datetime(day.year, day.month, day.day, tzinfo=UTC)
+    start, end = midnight - timedelta(days=1), midnight + timedelta(days=2)
+    scenario = OnlyFaults(round(start.timestamp()), round(end.timestamp()))
+    return World(scenario, start, partial(catalog, zone=zone))
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize(("zone", "day", "hours"), DAYS)
+def test_a_day_on_which_clocks_change_has_all_its_hours_once(
+    door: Proxy, zone: str, day: date, hours: int
+) -> None:
+    window = day_window(day, ZoneInfo(zone))
+    assert window.seconds == hours * 3600
+    with collecting(door, world=_world(zone, day)) as portal:
+        portal.move_to(window.end + timedelta(minutes=10))
+        _collect_whole(portal, window)
+        quiet = portal.finish(window.end)
+        _assert_sums(day, hours)
+    order = list(window.hours())
+    Random(hours).shuffle(order)  # noqa: S311 - no secret
+    spoiled = Spoiled(7, (*BODY_FAULTS, Fault.REORDERED))
+    with collecting(door, spoiled, _world(zone, day)) as portal:
+        portal.collect_all(order)
+        found = portal.finish(window.end)
+        _assert_sums(day, hours)
+    assert door.faults.total() > len(order)
+    assert differences(quiet, found) == []
+
+
+def _collect_whole(portal: Collecting, window: Window) -> None:
+    """Collect a day in queries of at most 24 hours."""
+    for part in parts_of(window, 24):
+        ended = collect_window("lab", part, now=portal.now(), source=portal.source)
+        assert {one.state for one in ended} == {CollectionState.COMPLETE}
+
+
+def _assert_sums(day: date, hours: int) -> None:
+    """Assert that the sums of a day are those of its hours, of which each counts once."""
+    for of_day, of_hours, dimension in ((TierDay, TierHour, "tier"), (TeamDay, TeamHour, "team")):
+        amounts = {name: Sum(name) for name in ("allocated", "busy", "unmeasured")}
+        sums = list(
+            of_hours._default_manager.values(dimension).annotate(**amounts).order_by(dimension)
+        )
+        days = of_day._default_manager.filter(day=day)
+        assert list(days.values(dimension).annotate(**amounts).order_by(dimension)) == sums
+        assert sum(one["allocated"] for one in sums) > 0
+    seen = TierHour.objects.aggregate(hours=Count("hour", distinct=True))
+    assert seen["hours"] == CollectionWindow.objects.filter(state="complete").count() == hours
+
+
+# ---------------------------------------------------------------- late samples
+
+
+@pytest.fixture(scope="module")
+def quiet(door: Proxy, django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Facts:
+    """Return the facts of two hours whose samples come in time, once."""
+    with django_db_blocker.unblock(), collecting(door) as portal:
+        portal.collect_all()
+        return portal.finish(HOURS[-1].end)
+
+
+def _collect_behind(portal: Collecting, behind: timedelta) -> list[CollectionState]:
+    """Collect each hour ten minutes after its end, from a Prometheus that is `behind`."""
+    found = []
+    for hour in HOURS:
+        now = hour.end + timedelta(minutes=10)
+        portal.move_to(now - behind)
+        (ended,) = collect_window("lab", hour, now=now, source=portal.source)
+        found.append(ended.state)
+    return found
+
+
+@pytest.mark.parametrize(
+    "minutes",
+    [
+        pytest.param(12, id="two minutes lack"),
+        pytest.param(30, id="a third lacks", marks=pytest.mark.exhaustive),
+        pytest.param(69, id="a minute is there", marks=pytest.mark.exhaustive),
+    ],
+)
+def test_samples_that_come_late_are_taken_in(door: Proxy, quiet: Facts, minutes: int) -> None:
+    with collecting(door) as portal:
+        found_first = _collect_behind(portal, timedelta(minutes=minutes))
+        assert found_first == [CollectionState.PARTIAL] * len(HOURS)
+        portal.move_to(HOURS[-1].end + timedelta(minutes=30))
+        portal.collect_due()
+        found = portal.finish(HOURS[-1].end)
+    assert differences(quiet, found) == []
+
+
+# ---------------------------------------------------------------- clocks that are off
+
+
+@pytest.mark.parametrize("minutes", [10, pytest.param(-10, marks=pytest.mark.exhaustive)])
+def test_hours_of_a_portal_whose_clock_is_off_are_the_same_in_the_end(
+    door: Proxy, quiet: Facts, minutes: int
+) -> None:
+    off = timedelta(minutes=minutes)
+    with collecting(door) as portal:
+        for hour in HOURS:
+            # Two minutes after the end of the hour by the portal's clock.
+            now = hour.end + timedelta(minutes=2)
+            portal.move_to(now - off)
+            collect_window("lab", hour, now=now, source=portal.source)
+        portal.move_to(HOURS[-1].end + timedelta(minutes=30))
+        portal.collect_due()
+        found = portal.finish(HOURS[-1].end)
+    assert differences(quiet, found) == []
