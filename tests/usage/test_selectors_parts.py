@@ -2,6 +2,7 @@
 
 from copy import deepcopy
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 from pytest_django import DjangoAssertNumQueries
@@ -11,7 +12,7 @@ from apps.clusters.domain.window import Window
 from apps.usage import selectors
 from apps.usage.domain.amounts import Amounts
 from apps.usage.domain.usage_query import Filters, UsageQuery
-from apps.usage.selectors.ledger import PodPart, pod_hours, pod_parts, pod_sum
+from apps.usage.selectors.ledger import PodPart, PodParts, pod_hours, pod_parts
 from tests.factories import Portal, make_portal
 from tests.worlds import shared
 
@@ -40,16 +41,17 @@ def only(portal: Portal) -> Visibility:
     return Visibility(everything=False, team_ids=frozenset({portal.vision.pk}))
 
 
-def parts(
+def pods(
     filters: Filters | None = None,
     *,
     fields: tuple[str, ...] = ("busy",),
     visibility: Visibility = EVERYTHING,
-    rows: slice = ALL,
-) -> list[PodPart]:
-    return pod_parts(
-        WINDOW, fields=fields, filters=filters or Filters(), visibility=visibility, rows=rows
-    )
+) -> PodParts:
+    return pod_parts(WINDOW, fields=fields, filters=filters or Filters(), visibility=visibility)
+
+
+def parts(filters: Filters | None = None, **asked: Any) -> list[PodPart]:
+    return pods(filters, **asked).named(ALL)
 
 
 def total(found: list[PodPart]) -> Amounts:
@@ -75,8 +77,8 @@ def test_pods_sum_to_the_ledger_that_they_are_parts_of(portal: Portal, filters: 
     (row,) = selectors.usage_rows(
         UsageQuery(WINDOW, group_by=[], filters=filters), visibility=EVERYTHING
     )
-    found = parts(filters)
-    whole = pod_sum(WINDOW, filters=filters, visibility=EVERYTHING)
+    whole = pods(filters)
+    found = whole.named(ALL)
     assert whole.count == len(found) > 0
     assert whole.total == total(found)
     for name in ("allocated", "busy", "idle", "underused", "unmeasured", "not_running"):
@@ -89,16 +91,16 @@ def test_those_come_first_that_hold_most(portal: Portal) -> None:
     fields = ("idle", "underused")
     unused = [p.amounts.idle + p.amounts.underused for p in parts(fields=fields)]
     assert unused == sorted(unused, reverse=True)
-    assert [p.uid for p in parts(rows=slice(1, 3))] == [p.uid for p in parts()][1:3]
+    assert pods().named(slice(1, 3)) == parts()[1:3]
 
 
 def test_nothing_is_told_of_teams_that_the_reader_does_not_see(portal: Portal) -> None:
     seen = parts(visibility=only(portal))
     assert {part.namespace for part in seen} <= {"vision", "vision-prod"}
-    assert pod_sum(WINDOW, filters=Filters(), visibility=only(portal)).count == len(seen)
+    assert pods(visibility=only(portal)).count == len(seen) < pods().count
     hidden = Filters(namespace=("speech",))
     assert parts(hidden, visibility=only(portal)) == []
-    nothing = pod_sum(WINDOW, filters=hidden, visibility=only(portal))
+    nothing = pods(hidden, visibility=only(portal))
     assert (nothing.count, nothing.total) == (0, Amounts())
 
 
@@ -121,8 +123,8 @@ def test_pods_have_no_rank_by_what_they_do_not_have(fields: tuple[str, ...]) -> 
 def test_more_pods_need_no_more_queries(
     portal: Portal, django_assert_num_queries: DjangoAssertNumQueries
 ) -> None:
-    for rows in (slice(0, 1), ALL):
-        with django_assert_num_queries(2):
-            parts(rows=rows)
     with django_assert_num_queries(1):
-        pod_sum(WINDOW, filters=Filters(), visibility=EVERYTHING)
+        found = pods()
+    for rows in (slice(0, 1), ALL):
+        with django_assert_num_queries(1):
+            found.named(rows)

@@ -45,12 +45,11 @@ from apps.usage.selectors.fleet import FleetDevice, FleetState, NodeKey, fleet_s
 from apps.usage.selectors.ledger import (
     HOURLY_DAYS,
     PodPart,
-    PodSum,
+    PodParts,
     check_window,
     pod_hours,
     pod_parts,
     pod_states,
-    pod_sum,
     usage_page,
     usage_rows,
     workload_hours,

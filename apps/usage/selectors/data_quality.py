@@ -8,32 +8,20 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
-from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
 from django.conf import settings
 from django.db.models import (
-    Case,
-    CharField,
     Count,
-    DateTimeField,
-    Exists,
-    F,
     Min,
-    OuterRef,
     Q,
-    QuerySet,
-    Subquery,
-    Value,
-    When,
 )
-from django.db.models.functions import Coalesce
 
 from apps.accounts.permissions import Visibility
 from apps.clusters.domain.columns import for_reader
 from apps.clusters.domain.devices.exporter_profile import ExporterProfile, differences, with_earlier
 from apps.clusters.domain.window import HOUR_SECONDS, Window, hour_floor, last_closed_hour
-from apps.clusters.models import Cluster, TierRule, WatchCoverage
+from apps.clusters.models import TierRule, WatchCoverage
 from apps.clusters.selectors import active_clusters, report, tier_catalog
 from apps.usage.domain.collection import CollectionState
 from apps.usage.domain.usage_query import (
@@ -50,6 +38,7 @@ from apps.usage.domain.usage_query import (
     encode_cursor,
 )
 from apps.usage.models import HAS_FACTS, CollectionWindow, ExporterSetUp, TierDay, TierHour
+from apps.usage.selectors.collected_spans import CollectedSpan, collected_spans
 from apps.usage.selectors.names import NameLookup
 from gpuportal.read_once import read_once
 
@@ -349,7 +338,7 @@ def freshness(
     wanted = filters.cluster
     found = [one for one in active_clusters() if not wanted or one.name in wanted]
     collect_from = {one.pk: one.collect_from for one in found}
-    known, every_trouble = _collected(window, before)
+    known, every_trouble = collected_spans(window, before)
     troubled = {at: state for at, state in every_trouble.items() if at[0] in collect_from}
     zone = report().zone
     closed = None
@@ -359,7 +348,7 @@ def freshness(
     missing: set[datetime] = set()
     lacking: dict[int, list[datetime]] = {}
     for pk, since in collect_from.items():
-        of = known.get(pk, _CollectedSpan("", since, closed))
+        of = known.get(pk, CollectedSpan("", since, closed))
         first = min((t for t in (of.first, since) if t is not None), default=None)
         last = max((t for t in (of.last, closed) if t is not None), default=None)
         if first is None or last is None:
@@ -384,88 +373,6 @@ def freshness(
         first_hour=min(firsts, default=None),
         ready=any(one.ready for one in known.values()),
     )
-
-
-class _CollectedSpan(NamedTuple):
-    """The first and last hour ever asked for of a cluster, and of those with facts.
-
-    `in_window` is how many of those asked for lie in the window, `with_facts` and `before` how many
-    of it and of another one have facts.
-    """
-
-    cluster: str
-    first: datetime | None
-    last: datetime | None
-    in_window: int = 0
-    first_facts: datetime | None = None
-    last_facts: datetime | None = None
-    with_facts: int = 0
-    before: int = 0
-    ready: bool = False
-
-
-_COMPLETE = CollectionState.COMPLETE.value
-_FAILED = CollectionState.FAILED.value
-_Spans = Mapping[int, _CollectedSpan]
-_Troubled = Mapping[tuple[int, datetime], str]
-
-
-@read_once
-def _collected(window: Window, before: Window | None) -> tuple[_Spans, _Troubled]:
-    """Return the hours of each cluster, and the state of every hour that is not complete.
-
-    Those are few, also in a long window. One query.
-    """
-    inside = _hours_of(window)
-    hours = CollectionWindow.objects.filter(cluster=OuterRef("pk"))
-    # Ends of an index and ranges of it: of years of hours only those of the windows are read.
-    spans = Cluster.objects.annotate(
-        trouble=Value("", output_field=CharField()),
-        first=_end_of(hours, "hour"),
-        last=_end_of(hours, "-hour"),
-        in_window=_count_of(hours, inside),
-        first_facts=_end_of(hours.filter(HAS_FACTS), "hour"),
-        last_facts=_end_of(hours.filter(HAS_FACTS), "-hour"),
-        with_facts=_count_of(hours, HAS_FACTS & inside),
-        before=_count_of(hours, HAS_FACTS & _hours_of(before)) if before else Value(0),
-        ready=Exists(TierHour.objects.all()),
-    ).order_by()
-    troubled = CollectionWindow.objects.filter(inside).exclude(state=_COMPLETE).order_by()
-    nothing = Value(None, output_field=DateTimeField())
-    each = troubled.annotate(
-        # No figure of a contradictory hour is in any sum, as of one that failed.
-        trouble=Case(When(withheld=True, then=Value(_FAILED)), default=F("state")),
-        first=F("hour"),
-        **dict.fromkeys(("last", "first_facts", "last_facts"), nothing),
-        **dict.fromkeys(("in_window", "with_facts", "before"), Value(0)),
-        ready=Value(False),  # noqa: FBT003 - as Django has it
-    )
-    columns = ("trouble", "cluster_id", "cluster__name", *_CollectedSpan._fields[1:])
-    known: dict[int, _CollectedSpan] = {}
-    states: dict[tuple[int, datetime], str] = {}
-    of_clusters = spans.values_list("trouble", "pk", "name", *_CollectedSpan._fields[1:])
-    for trouble, pk, *span in of_clusters.union(each.values_list(*columns), all=True):
-        of_row = _CollectedSpan(*span)
-        if of_row.first is None:  # no hour was ever asked for
-            continue
-        if trouble:
-            states[pk, of_row.first] = trouble
-        else:
-            known[pk] = of_row
-    return known, states
-
-
-def _end_of(hours: QuerySet[CollectionWindow], order: str) -> Subquery:
-    return Subquery(hours.order_by(order).values("hour")[:1])
-
-
-def _count_of(hours: QuerySet[CollectionWindow], where: Q) -> Coalesce:
-    counts = hours.filter(where).order_by().values("cluster").annotate(count=Count("pk"))
-    return Coalesce(Subquery(counts.values("count")), 0)
-
-
-def _hours_of(window: Window) -> Q:
-    return Q(hour__gte=window.start, hour__lt=window.end)
 
 
 @read_once
@@ -505,7 +412,7 @@ def collected_hours(
     What the amounts of a window are divided by to get averages. Of `filters` only `cluster`
     counts, and `visibility` narrows nothing. One query.
     """
-    spans, _ = _collected(window, before)
+    spans, _ = collected_spans(window, before)
     wanted = filters.cluster
     found = sorted(one for one in spans.values() if not wanted or one.cluster in wanted)
     return (

@@ -1,9 +1,10 @@
 """Unused allocation: by workload in a window, and workloads that are idle now."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import cache
 from heapq import nsmallest
 from operator import add
 from typing import Any
@@ -26,6 +27,7 @@ from apps.usage.selectors.fact_tables import (
     with_days,
 )
 from apps.usage.selectors.names import NameLookup
+from gpuportal.compiled import GroupedQuery
 
 _GROUPS = (
     Grouping.CLUSTER,
@@ -40,6 +42,7 @@ _RANKED = ("workload_id", "team_id", "tier_id")
 _PLACES = tuple(_COLUMNS.index(column) for column in _RANKED)
 _Ids = tuple[int, ...]
 _Sums = tuple[int, int, int, int]
+_SumsMade = Callable[[], Mapping[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,23 +90,23 @@ def largest_waste(
     found: dict[_Ids, _Sums] = defaultdict(lambda: (0, 0, 0, 0))
     unused: dict[_Ids, int] = defaultdict(int)
     hours = [(source.hours, part) for part in plan.hour_conditions()]
-    for row in _facts(hours, where, _COLUMNS, sums_of_unused()):
+    for row in _facts(hours, where, _COLUMNS, sums_of_unused):
         _add(found, row)
         unused[_ranked(row)] += sum(row[-3:])
     days: Any = source.days
     # Of many days what is ranked by comes alone: of most workloads no more is wanted.
     every = [(days, part) for part in plan.day_conditions(few=few)]
     if few:
-        for row in _facts(every, where, _COLUMNS, sums_of_unused()):
+        for row in _facts(every, where, _COLUMNS, sums_of_unused):
             _add(found, row)
             unused[_ranked(row)] += sum(row[-3:])
     else:
-        for row in _facts(every, where, _RANKED, {"sum_unused": sum_of_unused()}):
+        for row in _facts(every, where, _RANKED, _sum_alone):
             unused[row[:-1]] += row[-1]
     order = _order(unused, limit)
     some = [] if few else [(days, part) for part in plan.day_conditions(few=True)]
     chosen = where & Q(workload_id__in={ids[0] for ids in order})
-    for row in _facts(some if order else (), chosen, _COLUMNS, sums_of_unused()):
+    for row in _facts(some if order else (), chosen, _COLUMNS, sums_of_unused):
         _add(found, row)
     rows = ((ids, sums) for ids, sums in found.items() if _ranked(ids) in order)
     return _rows(sorted(rows, key=lambda item: order[_ranked(item[0])]), names)
@@ -127,12 +130,22 @@ def _ranked(ids: _Ids) -> _Ids:
 
 
 def _facts(
-    parts: Iterable[tuple[Any, Q]], where: Q, columns: Sequence[str], sums: Mapping[str, Any]
+    parts: Iterable[tuple[Any, Q]], where: Q, columns: tuple[str, ...], sums: _SumsMade
 ) -> Iterator[tuple[Any, ...]]:
     """Yield `columns` and sums; one query for each (table, condition)."""
     for table, part in parts:
-        rows = table._default_manager.order_by().values(*columns).annotate(**sums)
-        yield from rows.filter(where & part).values_list(*columns, *sums)
+        yield from _grouped(table, columns, sums).rows(where & part)
+
+
+@cache
+def _grouped(table: Any, columns: tuple[str, ...], sums: _SumsMade) -> GroupedQuery:
+    made = sums()
+    rows = table._default_manager.order_by().values(*columns).annotate(**made)
+    return GroupedQuery(rows.values_list(*columns, *made))
+
+
+def _sum_alone() -> Mapping[str, Any]:
+    return {"sum_unused": sum_of_unused()}
 
 
 def _rows(found: list[tuple[_Ids, _Sums]], names: NameLookup) -> list[WasteRow]:

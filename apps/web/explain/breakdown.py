@@ -10,7 +10,7 @@ from apps.usage import selectors as usage
 from apps.usage.domain.amounts import Amounts
 from apps.usage.domain.columns import collected_amounts
 from apps.usage.domain.usage_query import Grouping, PodRow, TimeStep, UsageRow
-from apps.usage.selectors import HOURLY_DAYS, PodPart, PodSum, pod_hours, pod_parts, pod_sum
+from apps.usage.selectors import HOURLY_DAYS, PodPart, PodParts, pod_hours, pod_parts
 from apps.web.components import tables
 from apps.web.components.formats import Format, Value
 from apps.web.components.listings import GROUP_LABELS
@@ -151,19 +151,19 @@ def _group_line(row: UsageRow, level: Sequence[Grouping], whole: Whole) -> Table
 # ---------------------------------------------------------------- pods
 
 
-def sum_of_pods(whole: Whole) -> PodSum:
-    """Return what the pods that a figure sums add up to."""
-    return pod_sum(
+def pods_in(whole: Whole) -> PodParts:
+    """Return the pods that a figure sums."""
+    return pod_parts(
         whole.reading.window,
+        fields=whole.figure.facts,
         filters=whole.scope.filters(whole.reading),
         visibility=whole.reading.visibility,
     )
 
 
-def pods_of(request: HttpRequest, whole: Whole, pods: PodSum) -> Table:
+def pods_of(request: HttpRequest, whole: Whole, pods: PodParts) -> Table:
     """Return the pods that a figure sums, largest part first, a page at a time."""
-    count = pods.count
-    pages = pages_from(request.GET, count=count)
+    pages = pages_from(request.GET, count=pods.count)
     table = Table(
         id="pods",
         title="Pods",
@@ -174,24 +174,14 @@ def pods_of(request: HttpRequest, whole: Whole, pods: PodSum) -> Table:
             Column("namespace", "Namespace"),
             Column("cluster", "Cluster"),
         ],
-        rows=_pod_rows(_pod_parts(whole, pages.part), whole),
+        rows=_pod_rows(pods.named(pages.part), whole),
         zone=whole.reading.choice.zone,
         empty="No pod that you may see held a GPU here in hours that are kept by the pod.",
-        total=TableRow({**whole.values(pods.total), "pod": "Total"}) if count > 1 else None,
-        every=lambda: _pod_rows(_pod_parts(whole, slice(0, None)), whole),
+        total=TableRow({**whole.values(pods.total), "pod": "Total"}) if pods.count > 1 else None,
+        every=lambda: _pod_rows(pods.named(slice(0, None)), whole),
     )
     query = remaining_query(request, drop=PLACE_KEYS)
     return tables.paged(table, path_of(request), query, pages)
-
-
-def _pod_parts(whole: Whole, rows: slice) -> list[PodPart]:
-    return pod_parts(
-        whole.reading.window,
-        fields=whole.figure.facts,
-        filters=whole.scope.filters(whole.reading),
-        visibility=whole.reading.visibility,
-        rows=rows,
-    )
 
 
 def _pod_rows(parts: Iterable[PodPart], whole: Whole) -> list[TableRow]:
@@ -242,7 +232,7 @@ class Reconciled:
     pods_are_all: bool
 
 
-def reconciled(whole: Whole, pods: PodSum) -> Reconciled:
+def reconciled(whole: Whole, pods: PodParts) -> Reconciled:
     """Return what the pods leave of the number, and why: it all adds up to the last digit."""
     figures = [
         f
@@ -388,7 +378,7 @@ def _figure_rows(
         return groups, None, []
     if not _lists_pods(request, whole):
         return groups, None, []
-    pods = sum_of_pods(whole)
+    pods = pods_in(whole)
     table = pods_of(request, whole, pods)
     sum_of = reconciled(whole, pods)
     all_named = whole.scope["workload"] and pods.count == len(table.rows) <= _MOST_NAMED

@@ -1,0 +1,85 @@
+"""Queries that are written once: Django takes longer for that than the database for an answer.
+
+Of each query the SQL is kept by database, and what differs from call to call is put in: times, or
+the condition on the rows.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from copy import copy
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+from django.core.exceptions import EmptyResultSet
+from django.db import connections
+from django.db.models import Model, Q, QuerySet
+
+_GROUPED = " GROUP BY "
+Rows = QuerySet[Any, Any]
+
+
+class _Compiled(NamedTuple):
+    """A query's SQL and values, and what makes rows of Python's types of the driver's."""
+
+    sql: str
+    values: tuple[Any, ...]
+    compiler: Any
+
+    @classmethod
+    def of(cls, rows: Rows, alias: str) -> "_Compiled":
+        compiler: Any = rows.query.get_compiler(alias)
+        sql, values = compiler.as_sql()
+        return cls(sql, values, compiler)
+
+    def rows(self, alias: str, sql: str, values: Sequence[Any]) -> Iterator[tuple[Any, ...]]:
+        """Return the rows of `sql`, which has the columns of this query."""
+        connection = connections[alias]
+        with connection.cursor() as cursor:
+            cursor.execute(sql, values)
+            found = cursor.fetchall()
+        # The connection of the thread that compiled it is not ours.
+        compiler = copy(self.compiler)
+        compiler.connection = connection
+        rows: Iterator[tuple[Any, ...]] = compiler.results_iter([found], tuple_expected=True)
+        return rows
+
+
+class QueryOfTimes:
+    """A query of a table, beside others, whose only values that differ are `count` times."""
+
+    def __init__(self, model: type[Model], make: Callable[..., Rows], count: int) -> None:
+        self._model, self._make = model, make
+        self._marks = [datetime(9999, 1, 1, 0, 0, n, tzinfo=UTC) for n in range(count)]
+        self._known: dict[str, _Compiled] = {}
+
+    def rows(self, *times: datetime) -> Iterator[tuple[Any, ...]]:
+        """Return the rows for these times. One query."""
+        alias = self._model._default_manager.all().db
+        if alias not in self._known:
+            self._known[alias] = _Compiled.of(self._make(*self._marks).using(alias), alias)
+        known, written = self._known[alias], connections[alias].ops.adapt_datetimefield_value
+        given = dict(zip(map(written, self._marks), map(written, times), strict=True))
+        return known.rows(alias, known.sql, [given.get(value, value) for value in known.values])
+
+
+class GroupedQuery:
+    """Rows of one table in groups, to be narrowed by a condition on its own columns."""
+
+    def __init__(self, grouped: Rows) -> None:
+        self._grouped = grouped
+        self._known: dict[str, _Compiled] = {}
+
+    def rows(self, where: Q) -> Iterator[tuple[Any, ...]]:
+        """Return the groups of the rows that meet `where`, which is not empty. One query."""
+        model = self._grouped.model
+        narrowed = model._default_manager.order_by().filter(where)
+        alias = narrowed.db
+        if alias not in self._known:
+            self._known[alias] = _Compiled.of(self._grouped.using(alias), alias)
+        known, query = self._known[alias], narrowed.query
+        try:
+            condition, values = query.get_compiler(alias).compile(query.where)
+        except EmptyResultSet:
+            return iter(())
+        head, grouped, groups = known.sql.rpartition(_GROUPED)
+        sql = f"{head} WHERE {condition}{grouped}{groups}"
+        return known.rows(alias, sql, (*known.values, *values))
