@@ -125,5 +125,5 @@ def test_a_search_needs_a_dozen_queries_however_much_there_is(
     for n in range(15):
         make_pod(make_workload(portal.clusters[0], f"vision-{n}", f"train-{n}"), created_at=SINCE)
     own = Visibility(everything=everything, team_ids=frozenset({portal.vision.pk}))
-    with django_assert_max_num_queries(12):
+    with django_assert_max_num_queries(13):
         assert len(find("train", own)) > 20
