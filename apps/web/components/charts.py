@@ -364,11 +364,12 @@ def _rounded(amounts: Sequence[int | None]) -> list[float | None]:
     return shortened([None if a is None else round(a / NANO, _DIGITS) for a in amounts])
 
 
-def shortened(values: Sequence[float | None]) -> list[float | None]:
-    """Return values with as many digits as a chart of so many bars can show."""
-    digits = _DIGITS
+def shortened(values: Sequence[float | None], *, digits: int = _DIGITS) -> list[float | None]:
+    """Return values with as many digits as a chart of so many bars can show, `digits` at most."""
     if len(values) > _LONG:
         most = max((abs(value) for value in values if value), default=1.0)
         digits = max(0, min(2, _FIGURES - 1 - floor(log10(most))))
+    if digits == 0:
+        return [None if value is None else round(value) for value in values]
     short = [None if value is None else round(float(value), digits) for value in values]
     return [int(v) if v is not None and v.is_integer() else v for v in short]

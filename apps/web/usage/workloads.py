@@ -273,18 +273,21 @@ def _plot(
     title, unit = column.label, column.unit
     scale = Scale.up_to(reading.window, top)
     path = scale.steps((one.start, one.start + _HOUR, value) for one, value in values)
-    rows = [TableRow({"hour": one.start, column.key: value}) for one, value in values]
+
+    def rows(some: Sequence[tuple[HourOfWorkload, float | None]] = values) -> list[TableRow]:
+        return [TableRow({"hour": one.start, column.key: value}) for one, value in some]
+
     table = Table(
         id=f"{column.key}-hours",
         title=title,
         columns=(Column("hour", "Hour", Format.HOUR), column),
-        rows=rows[-TABLE_ROWS:],
+        rows=rows(values[-TABLE_ROWS:]),
         zone=reading.choice.zone,
         empty="No hour of this range has metrics.",
         ordered=True,
     )
-    if len(rows) > TABLE_ROWS:
-        table = part_of(table, len(rows), lambda: rows, which="last")
+    if len(values) > TABLE_ROWS:
+        table = part_of(table, len(values), rows, which="last")
     per_hour = f"{title}{f', {unit}' if unit else ''}, by hour"
     return Plot(
         id=column.key,
