@@ -142,16 +142,20 @@ class TeamScope:
         return f"Not checked yet: {', '.join(names)}." if names else ""
 
     @cached_property
-    def unused(self) -> UnusedCost | None:
-        """The cost of what they did not use; None without one that the reader may see."""
-        rows = unused_costs(
+    def unused_of_all(self) -> Sequence[UnusedCost]:
+        """What they did not use, by currency, as far as costs are computed."""
+        return unused_costs(
             self.reading.window,
             by=(),
             filters=self.reading.filters,
             visibility=self.reading.visibility,
             zone=self.reading.choice.zone,
         )
-        return next((row for row in rows if row.currency), None)
+
+    @property
+    def unused(self) -> UnusedCost | None:
+        """The cost of what they did not use; None without one that the reader may see."""
+        return next((row for row in self.unused_of_all if row.currency), None)
 
 
 @dataclass(frozen=True, slots=True)

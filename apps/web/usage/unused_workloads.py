@@ -26,6 +26,9 @@ class Action:
 def unused_workloads(scope: TeamScope, limit: int) -> list[UnusedCost]:
     """Return the workloads with the dearest unused allocation."""
     reading = scope.reading
+    # Costs of workloads are computed with their sums: without these there are none to be read.
+    if not scope.unused_of_all:
+        return _without_costs(scope, limit)
     rows = unused_costs(
         reading.window,
         by=WORKLOADS,
