@@ -116,13 +116,18 @@ class StoppedPostgres:
     database `postgres`.
     """
 
-    def __init__(self, home: Path, like: Path) -> None:
+    def __init__(self, home: Path, like: Path, wal: Path | None = None) -> None:
         self._home, self._initdb = home, find("initdb").resolve()
         self._account = "postgres" if os.geteuid() == 0 else None
         self._running = ExitStack()
         self.port = free_port()
         shutil.copytree(like, home, dirs_exist_ok=True)
-        for path in [home, *home.rglob("*")]:
+        if wal is not None:
+            log = home / "data" / "pg_wal"
+            shutil.copytree(log, wal, dirs_exist_ok=True)
+            shutil.rmtree(log)
+            log.symlink_to(wal)
+        for path in [home, *home.rglob("*"), *([wal, *wal.rglob("*")] if wal else ())]:
             _give(path, self._account)
         password = (home / "password").read_text(encoding="ascii")
         self.url = f"postgresql://portal:{password}@127.0.0.1:{self.port}/postgres"
@@ -159,18 +164,31 @@ class StoppedPostgres:
         )
         self.stop()
 
+    def wait_for_end(self) -> None:
+        """Wait until it has ended by itself. Raises ServerFailed."""
+        deadline = time.monotonic() + STOP_SECONDS
+        while accepts(self.port):
+            if time.monotonic() > deadline:
+                raise ServerFailed("PostgreSQL goes on")
+            time.sleep(_POLL_SECONDS)
+
     def stop(self) -> None:
         """Stop it, if it runs."""
         self._running.close()
 
 
 @contextmanager
-def stopped_postgres(folder: Path | None = None) -> Iterator[StoppedPostgres]:
-    """Yield such a PostgreSQL that runs, in a folder of its own or in `folder`."""
+def stopped_postgres(
+    folder: Path | None = None, *, wal: Path | None = None
+) -> Iterator[StoppedPostgres]:
+    """Yield such a PostgreSQL that runs, in a folder of its own or in `folder`.
+
+    Its write-ahead log is there too, or in the folder `wal`.
+    """
     with ExitStack() as stack:
         account = "postgres" if os.geteuid() == 0 else None
         home = folder or stack.enter_context(_folder("gpuportal-postgres-", account))
-        server = StoppedPostgres(home, migrated_cluster())
+        server = StoppedPostgres(home, migrated_cluster(), wal)
         stack.callback(server.stop)
         server.start()
         yield server

@@ -2,9 +2,10 @@
 
 import pytest
 
-from apps.clusters.domain.pods.kube_state import SeriesCoverage
-from apps.clusters.domain.pods.kube_state_nodes import NodeSeries, node_intervals
-from apps.clusters.domain.pods.ledger import NodeInterval, PodSource
+from apps.clusters.domain.pods.kube_state import PodSeries, SeriesCoverage
+from apps.clusters.domain.pods.kube_state_nodes import NodeSeries, hour_shares, node_intervals
+from apps.clusters.domain.pods.ledger import NodeInterval, Owner, PodSource
+from apps.clusters.domain.window import Window, from_seconds
 
 S = 1_772_409_600
 SLOTS = [S, S + 1800, S + 3600]
@@ -209,3 +210,29 @@ def test_new_labels_begin_a_new_interval() -> None:
 
 def test_without_node_presence_the_capacity_tells() -> None:
     assert spans(node_intervals(node(samples={}, created=None), SEEN)) == [(0, 5400, True, True)]
+
+
+def test_shares_are_those_of_the_hour_in_whatever_window_it_is_read() -> None:
+    early = range(S, S + 3600, 1800)
+    nodes = [
+        node(),
+        node(name="n2", samples=dict.fromkeys(early, 60.0), capacity={}, labels={}),
+        NodeSeries("gone", ready={S: 1.0}),
+    ]
+    pods = [
+        PodSeries("u1", "vision", "a", node="n1", created=S - 9.0, samples={S: 60.0}),
+        PodSeries("u2", "vision", "b", owner=Owner("Job", "b"), samples={S + 3600: 60.0}),
+    ]
+    hours = [Window(from_seconds(at), from_seconds(at + 3600)) for at in (S, S + 3600)]
+    together = hour_shares(nodes, pods, Window(hours[0].start, hours[1].end))
+    assert together == {
+        start: shares for hour in hours for start, shares in hour_shares(nodes, pods, hour).items()
+    }
+    first, second = together[S], together[S + 3600]
+    assert (first["kube_node_labels"], first["kube_node_status_capacity"]) == (1.0, 1.0)
+    assert (first["kube_pod_created"], first["kube_pod_owner"]) == (1.0, 0.0)
+    assert first["kube_pod_status_scheduled_time"] == 0.0
+    assert (second["kube_pod_created"], second["kube_pod_owner"]) == (0.0, 1.0)
+    assert "kube_pod_status_scheduled_time" not in second
+    nothing = Window(from_seconds(S + 36000), from_seconds(S + 39600))
+    assert hour_shares(nodes, pods, nothing) == {S + 36000: {}}

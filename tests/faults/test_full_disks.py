@@ -1,15 +1,16 @@
 """Disks that are full under exports and databases: told as such, and nothing half is left."""
 
 import gc
+import logging
 import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack
 from copy import deepcopy
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from django.db import connection
+from django.db import OperationalError, connection
 from pytest_django import DjangoDbBlocker, Settings
 
 from apps.costs.domain.costing import Basis, Policy
@@ -25,7 +26,7 @@ from tests.faults.disks import SmallDisk, small_disk
 from tests.faults.facts import Facts, differences, facts
 from tests.faults.pages import Pages
 from tests.faults.proxy import Proxy
-from tests.faults.stores import Fills, database
+from tests.faults.stores import Fills, database, give_up_connection
 from tests.servers import migrated_file, stopped_postgres
 from tests.worlds import shared
 
@@ -159,3 +160,47 @@ def test_postgresql_on_a_full_disk_costs_no_fact_and_says_what_to_do(
             found = collected(portal, fills)
     assert any(FULL in one and "make room on it" in one for one in fills.reasons)
     assert differences(quiet, found) == []
+
+
+@pytest.mark.exhaustive
+def test_postgresql_whose_write_ahead_log_has_no_room_is_away_and_costs_no_fact(
+    door: Proxy,
+    django_db_setup: None,
+    django_db_blocker: DjangoDbBlocker,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with ExitStack() as stack:
+        stack.enter_context(caplog.at_level(logging.CRITICAL))
+        disk = stack.enter_context(small_disk(300))
+        server = stack.enter_context(stopped_postgres(wal=disk.folder))
+        with database(server.new_database(), django_db_blocker), installed(door) as portal:
+            quiet = portal.whole_run()
+        with database(server.new_database(), django_db_blocker), installed(door) as portal:
+            pages = Pages()
+            portal.watch()
+            disk.fill()
+            with pytest.raises(OperationalError):
+                _collect_until_there_is_no_room(portal)
+            # It tries to recover, finds no room for that either, and ends.
+            server.wait_for_end()
+            give_up_connection()
+            pages.while_away()
+            give_up_connection()
+            server.stop()
+            disk.make_room()
+            server.start()
+            assert "No hour has been collected yet." not in pages.client.get("/").content.decode()
+            portal.collect_all()
+            portal.derive_all()
+            found = facts()
+    assert differences(quiet, found) == []
+
+
+def _collect_until_there_is_no_room(portal: Collecting) -> None:
+    """Collect hours again and again, each into a new file of the log."""
+    portal.move_to(HOURS[-1].end + timedelta(minutes=10))
+    for _ in range(40):
+        for hour in HOURS:
+            portal.collect(hour)
+            with connection.cursor() as cursor:
+                cursor.execute("SELECT pg_switch_wal()")

@@ -152,10 +152,10 @@ def test_a_pod_that_goes_while_the_watch_is_started_again_ends_when_series_say(
     """The pause is too short to make the hour one that nobody watched."""
     went = START + timedelta(minutes=80.5)
     with collecting(door) as portal:
-        portal.move_to(went - timedelta(minutes=40))
-        _steps(portal, minutes=41, until=went - timedelta(seconds=21))
+        portal.move_to(HOURS[1].start - timedelta(minutes=1))
+        _watched_loosely(portal, went - timedelta(seconds=21))
         portal.move_to(went + timedelta(seconds=BACK))
-        _steps(portal, minutes=41, until=HOURS[1].end)
+        _watched_loosely(portal, HOURS[1].end)
         (lost,) = {row["ended_at"] for row in _pods().values() if row["lost"]}
         portal.collect_all(HOURS[1:])
         ended = [(row["name"], row["ended_at"]) for row in _pods().values() if row["lost"]]
@@ -167,15 +167,10 @@ def test_a_pod_that_goes_while_the_watch_is_started_again_ends_when_series_say(
     assert all(0.0 <= seconds <= SCRAPES for seconds in late.values())
 
 
-def _steps(portal: Collecting, *, minutes: int, until: datetime) -> None:
-    """Watch from now until a time, minute by minute."""
+def _watched_loosely(portal: Collecting, until: datetime) -> None:
+    """Watch from now until a time, turn by turn."""
     with watching(portal) as watch:
-        for _ in range(minutes):
-            watch.turn()
-            if portal.now() >= until:
-                return
-            portal.move_to(min(portal.now() + timedelta(minutes=1), until))
-        watch.turn()
+        _every(portal, watch, until, seconds=60)
 
 
 def _late(true: Row, row: Row) -> float:
@@ -229,7 +224,7 @@ def test_what_an_api_server_does_not_tell_for_two_hours_series_tell(
         meanwhile = facts()
         door.script = undisturbed
         with caplog.at_level("INFO"):
-            _every(portal, watch, THERE + timedelta(minutes=1), seconds=10)
+            _every(portal, watch, THERE + timedelta(minutes=1), seconds=60)
         assert "too old resource version" in caplog.text
         _every(portal, watch, THREE[-1].end, seconds=120)
         found = _close(portal, THREE)
