@@ -273,7 +273,18 @@ def with_days(
     if periods.interval is TimeStep.HOUR or not clusters:
         return hours_only(window, clusters)
     days = _days_within(window, tuple(clusters))
+    return _plan_of(window, tuple(clusters), periods, rolled, days)
 
+
+@functools.lru_cache(maxsize=64)
+def _plan_of(
+    window: Window,
+    clusters: tuple[int, ...],
+    periods: Periods,
+    rolled: bool,  # noqa: FBT001 - a part of the key
+    days: tuple[tuple[Any, ...], ...],
+) -> ReadPlan:
+    """Return the plan for these days; kept, for every figure of a page goes by the same ones."""
     known = _known_spans(periods)
     usable: dict[int, list[_DaySpan]] = {c: [] for c in clusters}
     period_of_day: dict[date, datetime] = {}
@@ -295,10 +306,10 @@ def with_days(
 
 
 @read_once
-def _days_within(window: Window, clusters: tuple[int, ...]) -> Sequence[tuple[Any, ...]]:
+def _days_within(window: Window, clusters: tuple[int, ...]) -> tuple[tuple[Any, ...], ...]:
     """Return the days that lie in the window, in order. One query."""
     rows = _days().filter(cluster_id__in=clusters, start__gte=window.start, end__lte=window.end)
-    return sorted(rows)
+    return tuple(sorted(rows))
 
 
 @functools.cache
