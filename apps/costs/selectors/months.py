@@ -23,6 +23,7 @@ from apps.costs.selectors.prices import price_book
 from apps.costs.selectors.rows import PLATFORM_NAME, CostQuery, charging, coverage_ratio, unpriced
 from apps.usage.domain.usage_query import Filters, Grouping, TimeStep, day_start
 from apps.usage.models import HAS_FACTS, CollectionWindow
+from gpuportal.read_once import read_once
 
 _HOUR = timedelta(hours=1)
 
@@ -102,6 +103,7 @@ def month_window(month: date, zone: ZoneInfo) -> Window:
     return Window(day_start(month.replace(day=1), zone), day_start(following, zone))
 
 
+@read_once
 def closed_period(month: date) -> ClosedPeriod | None:
     """Return the closing of a month that is in force, None where it is open. One query."""
     return ClosedPeriod.objects.filter(month=month, reopened_at__isnull=True).first()

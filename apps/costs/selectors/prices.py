@@ -19,6 +19,7 @@ from apps.costs.domain.costing import FREE, HELD, money
 from apps.costs.domain.prices import PriceBook, PriceEntry, PriceKind, places
 from apps.costs.models import PoolCostDay, Price
 from apps.usage.domain.amounts import NANO
+from gpuportal.read_once import read_once
 
 _EVER = datetime.min.replace(tzinfo=UTC)
 
@@ -69,6 +70,7 @@ def price_list(at: datetime, *, visibility: Visibility) -> PriceList:
     return PriceList([_row(entry) for entry in _entries(_holding(at))])
 
 
+@read_once
 def price_book(at: datetime | None = None) -> PriceBook:
     """Return the price book with its `version`; with `at` only the entries that hold then.
 

@@ -34,6 +34,7 @@ _FROZEN_BY = {
 """Subjects of the watch's notes on collections it may not read, and what those hold."""
 
 
+@read_once
 def known_until(cluster_id: int | None = None) -> Mapping[int, datetime]:
     """Return until when the pending work of clusters, or of one of them, is known. One query.
 

@@ -32,6 +32,7 @@ from apps.usage.domain.amounts import NANO, Amounts, nano
 from apps.usage.domain.explained import FigureUnit
 from apps.usage.domain.usage_query import Filters, Grouping, TimeStep, UsageQuery
 from apps.usage.selectors import Freshness, TierQueueTimes
+from gpuportal.read_once import read_once
 
 ALL = ""
 UNUSED = (Cause.UNDERUSED, Cause.IDLE, Cause.NOT_RUNNING)
@@ -72,7 +73,7 @@ def month_report(
     """Return the report of a month: of one team, or of all that the reader sees in detail.
 
     The page of all is for who sees everything. The figures are those of the pages over the same
-    days. About a hundred queries, however many teams there are. Raises UnknownTeamReport.
+    days. About eighty queries, however many teams there are. Raises UnknownTeamReport.
     """
     zone = report().zone
     window = costs.month_window(month, zone)
@@ -183,15 +184,19 @@ def _by_team(rows: Iterable[costs.CostRow], currency: str) -> _Costs:
 
 def _accepted(window: Window, visibility: Visibility) -> list[RecommendationRow]:
     """Return the recommendations accepted within the window."""
-    filters = RecommendationFilters(state=costs.DECIDED_TO_SAVE)
-    found = costs.recommendation_page(
-        filters=filters, visibility=visibility, cursor=None, page_size=_FEW
-    )
     return [
         row
-        for row in found.rows
+        for row in _all_accepted(visibility)
         if row.decided_at is not None and window.start <= row.decided_at < window.end
     ]
+
+
+@read_once
+def _all_accepted(visibility: Visibility) -> Sequence[RecommendationRow]:
+    filters = RecommendationFilters(state=costs.DECIDED_TO_SAVE)
+    return costs.recommendation_page(
+        filters=filters, visibility=visibility, cursor=None, page_size=_FEW
+    ).rows
 
 
 # ---------------------------------------------------------------- figures
