@@ -245,7 +245,7 @@ CELERY_TASK_ACKS_LATE = True
 CELERY_TIMEZONE = "UTC"
 CELERY_BEAT_SCHEDULER = "apps.operations.beat:DatabaseScheduler"
 BEAT_ALIVE_FILE = VAR_DIR / "beat-alive"
-WAITING_SECONDS = env.whole("GPUPORTAL_WAITING_SECONDS", 15, least=1)
+PENDING_SECONDS = env.whole("GPUPORTAL_PENDING_SECONDS", 15, least=1)
 
 
 def _every(task: str, **interval: float) -> dict[str, Any]:
@@ -264,7 +264,7 @@ CELERY_BEAT_SCHEDULE = {
     "roll-days": _every("usage.roll_days", minutes=5),
     "prune": _every("usage.prune", hours=24),
     "check-devices": _every("clusters.schedule_device_checks", minutes=5),
-    "refresh-pending": _every("pending.schedule_refreshes", seconds=WAITING_SECONDS),
+    "refresh-pending": _every("pending.schedule_refreshes", seconds=PENDING_SECONDS),
     "roll-pending-days": _every("pending.roll_days", minutes=5),
     "end-retired-pending": _every("pending.end_retired", minutes=5),
     "prune-pending": _every("pending.prune", hours=24),
@@ -477,17 +477,17 @@ MONTHLY_MAIL_TO = env.words("GPUPORTAL_MONTHLY_MAIL_TO")
 MONTHLY_MAIL_LEADS = env.flag("GPUPORTAL_MONTHLY_MAIL_LEADS", default=False)
 PORTAL_URL = env.text("GPUPORTAL_URL", "").rstrip("/")
 # Quota changes: what needs whom, for how long, and whether the portal writes at all.
-CHANGES_GITOPS_ONLY = env.flag("GPUPORTAL_CHANGES_GITOPS_ONLY", default=False)
-CHANGES_RAISES_BY_RULE = env.flag("GPUPORTAL_CHANGES_RAISES_BY_RULE", default=False)
-CHANGES_DECREASES_BY_RULE = env.flag("GPUPORTAL_CHANGES_DECREASES_BY_RULE", default=False)
-CHANGES_MOST_GPUS_BY_RULE = env.amount("GPUPORTAL_CHANGES_MOST_GPUS_BY_RULE", Decimal(2))
-CHANGES_TWO_FROM_GPUS = env.amount("GPUPORTAL_CHANGES_TWO_FROM_GPUS", None)
-CHANGES_TWO_FROM_COST = env.amount("GPUPORTAL_CHANGES_TWO_FROM_COST", None)
-CHANGES_MOST_DAYS = env.days("GPUPORTAL_CHANGES_MOST_DAYS", 0)
-CHANGES_DAYS_DRAFT = env.days("GPUPORTAL_CHANGES_DAYS_DRAFT", 90, least=1)
-CHANGES_DAYS_UNDECIDED = env.days("GPUPORTAL_CHANGES_DAYS_UNDECIDED", 90, least=1)
-CHANGES_DAYS_APPROVED = env.days("GPUPORTAL_CHANGES_DAYS_APPROVED", 30, least=1)
-CHANGES_DAYS_TO_COMMIT = env.days("GPUPORTAL_CHANGES_DAYS_TO_COMMIT", 14, least=1)
+REQUESTS_GITOPS_ONLY = env.flag("GPUPORTAL_REQUESTS_GITOPS_ONLY", default=False)
+REQUESTS_RAISES_BY_RULE = env.flag("GPUPORTAL_REQUESTS_RAISES_BY_RULE", default=False)
+REQUESTS_DECREASES_BY_RULE = env.flag("GPUPORTAL_REQUESTS_DECREASES_BY_RULE", default=False)
+REQUESTS_MOST_GPUS_BY_RULE = env.amount("GPUPORTAL_REQUESTS_MOST_GPUS_BY_RULE", Decimal(2))
+REQUESTS_TWO_FROM_GPUS = env.amount("GPUPORTAL_REQUESTS_TWO_FROM_GPUS", None)
+REQUESTS_TWO_FROM_COST = env.amount("GPUPORTAL_REQUESTS_TWO_FROM_COST", None)
+REQUESTS_MOST_DAYS = env.days("GPUPORTAL_REQUESTS_MOST_DAYS", 0)
+REQUESTS_DAYS_DRAFT = env.days("GPUPORTAL_REQUESTS_DAYS_DRAFT", 90, least=1)
+REQUESTS_DAYS_UNDECIDED = env.days("GPUPORTAL_REQUESTS_DAYS_UNDECIDED", 90, least=1)
+REQUESTS_DAYS_APPROVED = env.days("GPUPORTAL_REQUESTS_DAYS_APPROVED", 30, least=1)
+REQUESTS_DAYS_TO_COMMIT = env.days("GPUPORTAL_REQUESTS_DAYS_TO_COMMIT", 14, least=1)
 
 PROMETHEUS_TIMEOUT_SECONDS = env.whole("GPUPORTAL_PROMETHEUS_TIMEOUT_SECONDS", 120, least=1)
 PROMETHEUS_IN_FLIGHT = env.whole("GPUPORTAL_PROMETHEUS_IN_FLIGHT", 2, least=1)
@@ -504,6 +504,8 @@ EMAIL_TIMEOUT = 30
 DEFAULT_FROM_EMAIL = env.text("GPUPORTAL_MAIL_FROM", "gpuportal@localhost")
 # Ignoring the old names would open channels that an administrator had closed.
 env.refuse_renamed("GPUPORTAL_NOTICES_", "GPUPORTAL_ALERTS_")
+env.refuse_renamed("GPUPORTAL_CHANGES_", "GPUPORTAL_REQUESTS_")
+env.refuse_renamed("GPUPORTAL_WAITING_SECONDS", "GPUPORTAL_PENDING_SECONDS")
 # Hosts that webhooks of leads may go to, by HTTP as well, whatever they resolve to.
 ALERTS_HOSTS = env.words("GPUPORTAL_ALERTS_HOSTS")
 # Domains of e-mail addresses in channels; none: any.

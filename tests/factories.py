@@ -19,7 +19,7 @@ from apps.clusters.models import (
     Cluster,
     GpuModel,
     Namespace,
-    NamespaceClaim,
+    NamespaceTeam,
     Node,
     Pod,
     ReportSettings,
@@ -86,7 +86,7 @@ def make_team(name: str, *patterns: str, since: datetime = BEGINNING, **values: 
     """Make a team that claims these patterns of namespaces."""
     team, _ = Team.objects.get_or_create(name=name, defaults=values)
     for position, pattern in enumerate(patterns):
-        NamespaceClaim.objects.create(
+        NamespaceTeam.objects.create(
             team=team, pattern=pattern, position=position, valid_from=since
         )
     return team

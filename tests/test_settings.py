@@ -380,15 +380,15 @@ def test_a_rate_that_is_none_is_refused(value: str, monkeypatch: pytest.MonkeyPa
 def test_an_amount_is_a_number_or_not_given(
     value: str, number: Decimal | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("GPUPORTAL_CHANGES_TWO_FROM_GPUS", value)
-    assert amount("GPUPORTAL_CHANGES_TWO_FROM_GPUS", None) == number
+    monkeypatch.setenv("GPUPORTAL_REQUESTS_TWO_FROM_GPUS", value)
+    assert amount("GPUPORTAL_REQUESTS_TWO_FROM_GPUS", None) == number
 
 
 @pytest.mark.parametrize("value", ["-1", "many", "nan", "1e3", "1,000"])
 def test_an_amount_that_is_none_is_refused(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("GPUPORTAL_CHANGES_TWO_FROM_GPUS", value)
+    monkeypatch.setenv("GPUPORTAL_REQUESTS_TWO_FROM_GPUS", value)
     with pytest.raises(EnvironmentValueError, match="a number of 0 or more is needed"):
-        amount("GPUPORTAL_CHANGES_TWO_FROM_GPUS", None)
+        amount("GPUPORTAL_REQUESTS_TWO_FROM_GPUS", None)
 
 
 @pytest.mark.parametrize("value", ["gpu.example.org", "ftp://x", "https://x/path", "https://"])

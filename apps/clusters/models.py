@@ -204,10 +204,12 @@ class TierRule(Valid):
         return f"{self.tier_id} from {self.valid_from}"
 
 
-class NamespaceClaim(Valid):
-    """A pattern of namespace names that a team claimed in a span of time."""
+class NamespaceTeam(Valid):
+    """A pattern of names: such namespaces belong to the team in a span of time."""
 
-    team = models.ForeignKey("accounts.Team", on_delete=models.CASCADE, related_name="claims")
+    team = models.ForeignKey(
+        "accounts.Team", on_delete=models.CASCADE, related_name="namespace_teams"
+    )
     position = models.PositiveIntegerField(default=0)
     pattern = models.CharField(max_length=253)
 
@@ -215,9 +217,9 @@ class NamespaceClaim(Valid):
         ordering = ["valid_from", "position", "pk"]
         constraints = [
             models.UniqueConstraint(
-                fields=["team", "pattern", "valid_from"], name="namespace_claim_once"
+                fields=["team", "pattern", "valid_from"], name="namespace_team_once"
             ),
-            forward("valid_from", "valid_to", name="namespace_claim_ends_after_start"),
+            forward("valid_from", "valid_to", name="namespace_team_ends_after_start"),
         ]
 
     def __str__(self) -> str:

@@ -20,7 +20,7 @@ from apps.clusters.domain.tiers import NO_TEAM, UNASSIGNED, GpuSharing
 from apps.clusters.domain.window import Window
 from apps.clusters.models import (
     Cluster,
-    NamespaceClaim,
+    NamespaceTeam,
     ReportSettings,
     Tier,
     TierRule,
@@ -92,7 +92,7 @@ class TeamRow:
         tuple[str, ...] | None,
         Column(
             "Namespaces",
-            help="Patterns of names that it claims.",
+            help="Patterns of the names of its namespaces.",
             api_note="Null where you may not see them.",
         ),
     ]
@@ -236,16 +236,16 @@ def _tier_row(tier: Tier, rule: TierRule | None) -> TierRow:
 
 
 def team_rows(*, visibility: Visibility, former: bool = False) -> list[TeamRow]:
-    """Return active teams by name, with the namespace patterns they claim. Three queries.
+    """Return active teams by name, with their namespace patterns. Three queries.
 
     With `former` also those that left the catalog. Of a team that the reader does not see in
     detail only the name is shown.
     """
     leads = leads_by_team()
     patterns: dict[int, list[str]] = defaultdict(list)
-    for claim in _claims():
-        if claim.valid_to is None:
-            patterns[claim.team_id].append(claim.pattern)
+    for row in _namespace_teams():
+        if row.valid_to is None:
+            patterns[row.team_id].append(row.pattern)
     return [
         TeamRow(
             name=team.name,
@@ -274,22 +274,22 @@ def team_spans(window: Window, namespaces: Iterable[str]) -> dict[str, tuple[Tea
     """Return for each name of a namespace whose it was through the window, oldest first.
 
     The spans of a name cover the window without a gap; neighbours differ in their team. A namespace
-    that no team claims belongs to `unassigned`. An object without a namespace (its name is empty)
-    belongs to no team: its id is 0. One query, two where a name is unclaimed.
+    that no pattern names belongs to `unassigned`. An object without a namespace (its name is empty)
+    belongs to no team: its id is 0. One query, two where no pattern names one.
     """
-    claims = [
+    rows = [
         one
-        for one in _claims()
+        for one in _namespace_teams()
         if one.valid_from < window.end and (one.valid_to is None or one.valid_to > window.start)
     ]
-    names = {claim.team_id: claim.team.name for claim in claims}
-    times = {t for claim in claims for t in (claim.valid_from, claim.valid_to) if t is not None}
-    # Claims change at few instants: between two of them a name has one team.
+    names = {row.team_id: row.team.name for row in rows}
+    times = {t for row in rows for t in (row.valid_from, row.valid_to) if t is not None}
+    # Teams change at few instants: between two of them a name has one team.
     edges = [window.start, *sorted(t for t in times if window.start < t < window.end), window.end]
     finders = [
         namespace_team(
-            [NamespacePattern(c.team_id, c.pattern) for c in claims if _holds(c, at)],
-            unclaimed=_NOBODY,
+            [NamespacePattern(c.team_id, c.pattern) for c in rows if _holds(c, at)],
+            otherwise=_NOBODY,
         )
         for at in edges[:-1]
     ]
@@ -299,7 +299,7 @@ def team_spans(window: Window, namespaces: Iterable[str]) -> dict[str, tuple[Tea
         found = spans[namespace] = []
         for start, end, team_of in zip(edges, edges[1:], finders, strict=False):
             team = team_of(namespace)
-            # An edge may be of another name's claim: neighbours of one team are one span.
+            # An edge may be of another name: neighbours of one team are one span.
             if found and found[-1].team_id == team:
                 start = found.pop().start
             found.append(TeamSpan(team, names.get(team, UNASSIGNED), start, end))
@@ -310,23 +310,23 @@ def team_spans(window: Window, namespaces: Iterable[str]) -> dict[str, tuple[Tea
 
 
 @read_once
-def _claims() -> Sequence[NamespaceClaim]:
-    """Return every claim there ever was, the first to count first. They are few. One query.
+def _namespace_teams() -> Sequence[NamespaceTeam]:
+    """Return every pattern there ever was, the first to count first. They are few. One query.
 
     Each tells the id of the team `unassigned`, as `nobody`.
     """
     nobody = Team.objects.filter(name=UNASSIGNED).values("pk")[:1]
-    claims = NamespaceClaim.objects.select_related("team").annotate(nobody=Subquery(nobody))
-    return list(claims.order_by("position", "pk"))
+    rows = NamespaceTeam.objects.select_related("team").annotate(nobody=Subquery(nobody))
+    return list(rows.order_by("position", "pk"))
 
 
 def _with_unassigned(spans: Mapping[str, Sequence[TeamSpan]]) -> dict[str, tuple[TeamSpan, ...]]:
-    """Return the spans, unclaimed ones given to the team `unassigned`."""
+    """Return the spans, those of nobody given to the team `unassigned`."""
     if not any(span.team_id == _NOBODY for found in spans.values() for span in found):
         return {namespace: tuple(found) for namespace, found in spans.items()}
-    claims = _claims()
-    if claims:
-        nobody = claims[0].nobody or _NOBODY  # type: ignore[attr-defined] # annotated
+    rows = _namespace_teams()
+    if rows:
+        nobody = rows[0].nobody or _NOBODY  # type: ignore[attr-defined] # annotated
     else:
         known = {name: pk for pk, name in team_names().items()}
         nobody = known.get(UNASSIGNED, _NOBODY)
@@ -338,8 +338,8 @@ def _with_unassigned(spans: Mapping[str, Sequence[TeamSpan]]) -> dict[str, tuple
     }
 
 
-def _holds(claim: NamespaceClaim, at: datetime) -> bool:
-    return claim.valid_from <= at and (claim.valid_to is None or at < claim.valid_to)
+def _holds(row: NamespaceTeam, at: datetime) -> bool:
+    return row.valid_from <= at and (row.valid_to is None or at < row.valid_to)
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,7 +60,7 @@ def is_written_to(cluster: Cluster) -> bool:
 
     Nothing is changed in a cluster that is no longer in the catalog.
     """
-    if settings.CHANGES_GITOPS_ONLY or not cluster.active:
+    if settings.REQUESTS_GITOPS_ONLY or not cluster.active:
         return False
     return bool((cluster.kubernetes or {}).get("writer"))
 

@@ -139,6 +139,6 @@ def test_a_page_takes_a_known_number_of_queries(
     portal: Portal, django_assert_num_queries: DjangoAssertNumQueries
 ) -> None:
     client = client_of(portal.ada)
-    # Token, membership, report; namespaces, claims, teams of what is unclaimed; pods, claims, sums.
+    # Token, membership, report; namespaces, patterns, team of the rest; pods, claims, sums.
     with django_assert_num_queries(9):
         client.get("/api/v1/pods", BOTH)

@@ -17,7 +17,7 @@ from apps.clusters.models import (
     Cluster,
     GpuModel,
     Namespace,
-    NamespaceClaim,
+    NamespaceTeam,
     ReportSettings,
     Tier,
     WatchCoverage,
@@ -107,8 +107,8 @@ def _waits(cluster: Cluster, tiers: Sequence[Tier], teams: Sequence[Team], hour:
     spaces = Namespace.objects.bulk_create(
         Namespace(cluster=cluster, name=team.name) for team in teams
     )
-    NamespaceClaim.objects.bulk_create(
-        NamespaceClaim(team=team, pattern=team.name, position=n, valid_from=hour - 200 * _DAY)
+    NamespaceTeam.objects.bulk_create(
+        NamespaceTeam(team=team, pattern=team.name, position=n, valid_from=hour - 200 * _DAY)
         for n, team in enumerate(teams)
     )
     work = Workload.objects.bulk_create(

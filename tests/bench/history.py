@@ -20,7 +20,7 @@ from apps.clusters.models import (
     Cluster,
     GpuModel,
     Namespace,
-    NamespaceClaim,
+    NamespaceTeam,
     Node,
     Pod,
     ReportSettings,
@@ -125,7 +125,7 @@ def _dimensions(start: datetime, workloads: int) -> _Keys:
             resources=["nvidia.com/gpu"], node_selector={"tier": tier.name}, valid_from=start,
         )  # fmt: skip
     for number, (team, space) in enumerate(zip(teams, spaces, strict=True)):
-        NamespaceClaim.objects.create(
+        NamespaceTeam.objects.create(
             team=team, pattern=space.name, position=number, valid_from=start
         )
         Entitlement.objects.create(

@@ -21,7 +21,7 @@ from apps.clusters.models import (
     Cluster,
     GpuModel,
     Namespace,
-    NamespaceClaim,
+    NamespaceTeam,
     ObservedObject,
     Pod,
     ReportSettings,
@@ -132,8 +132,8 @@ def fill(namespaces: int) -> Cluster:
     names = [f"space-{number:04d}" for number in range(namespaces)]
     spaces = Namespace.objects.bulk_create(Namespace(cluster=cluster, name=name) for name in names)
     teams = Team.objects.bulk_create(Team(name=name) for name in names)
-    NamespaceClaim.objects.bulk_create(
-        NamespaceClaim(team=team, pattern=team.name, position=number, valid_from=_SINCE)
+    NamespaceTeam.objects.bulk_create(
+        NamespaceTeam(team=team, pattern=team.name, position=number, valid_from=_SINCE)
         for number, team in enumerate(teams)
     )
     ObservedObject.objects.bulk_create(

@@ -7,7 +7,7 @@ import pytest
 from apps.accounts.permissions import EVERYTHING
 from apps.clusters import selectors
 from apps.clusters.domain.window import Window
-from apps.clusters.models import NamespaceClaim, TierRule
+from apps.clusters.models import NamespaceTeam, TierRule
 from tests.factories import (
     BEGINNING,
     ensure_builtin,
@@ -84,7 +84,7 @@ def test_claims_that_change_within_the_window_cut_it() -> None:
         (new, BEGINNING, AT),
         (old, AT + 4 * HOUR, None),
     ):
-        NamespaceClaim.objects.create(team=team, pattern="shared", valid_from=start, valid_to=end)
+        NamespaceTeam.objects.create(team=team, pattern="shared", valid_from=start, valid_to=end)
     assert spans("shared", "quiet") == {
         "shared": [("old", 0, 1), ("unassigned", 1, 2), ("new", 2, 4)],
         "quiet": [("unassigned", 0, 4)],
@@ -95,7 +95,7 @@ def test_a_claim_renewed_for_the_same_team_does_not_cut() -> None:
     ensure_builtin()
     team = make_team("one")
     for start, end in ((BEGINNING, AT + HOUR), (AT + HOUR, None)):
-        NamespaceClaim.objects.create(team=team, pattern="one", valid_from=start, valid_to=end)
+        NamespaceTeam.objects.create(team=team, pattern="one", valid_from=start, valid_to=end)
     assert spans("one") == {"one": [("one", 0, 4)]}
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pytest_django import DjangoAssertNumQueries
 
-from apps.clusters.models import Cluster, NamespaceClaim, Tier, WatchCoverage
+from apps.clusters.models import Cluster, NamespaceTeam, Tier, WatchCoverage
 from apps.fairness.models import FairnessDay, LoanHour, TeamFairnessHour, TierFairnessHour
 from apps.fairness.services import HourForgotten, compute_hour
 from apps.pending.domain.placement.node_search import NONE_OFFERED
@@ -149,7 +149,7 @@ def test_weights_steer_what_is_left(world: World) -> None:
 
 def test_a_namespace_that_moves_takes_its_waits_along(world: World) -> None:
     at = START + HALF / 2
-    NamespaceClaim.objects.filter(team__name="speech").update(valid_to=at)
+    NamespaceTeam.objects.filter(team__name="speech").update(valid_to=at)
     make_team("vision", "speech", since=at)
     world.hour(held={})
     world.waits("speech", 2.0, START, NOW)

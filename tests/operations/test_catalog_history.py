@@ -13,7 +13,7 @@ from django.test.utils import CaptureQueriesContext
 from apps.accounts import services as accounts
 from apps.accounts.models import Team
 from apps.clusters.domain.tiers import UNASSIGNED, GpuSharing, TierRule
-from apps.clusters.models import Cluster, NamespaceClaim, Tier, Valid
+from apps.clusters.models import Cluster, NamespaceTeam, Tier, Valid
 from apps.clusters.models import TierRule as TierRuleRow
 from apps.clusters.services import catalog as clusters
 from apps.costs.models import Price
@@ -109,9 +109,9 @@ def test_only_the_first_catalog_of_a_portal_opens_at_the_beginning_of_time() -> 
         "added tier special",
         "added tier rule special",
         "added team new",
-        "added namespace claim new",
+        "added namespace pattern new",
     ]
-    assert NamespaceClaim.objects.get(pattern="new").valid_from == TUESDAY
+    assert NamespaceTeam.objects.get(pattern="new").valid_from == TUESDAY
     assert [rule.tier for rule in clusters.tier_rules_at(MONDAY)] == ["a100", "any"]
     assert [rule.tier for rule in clusters.tier_rules_at(TUESDAY)] == ["special", "a100", "any"]
 
@@ -143,8 +143,8 @@ def test_what_comes_back_is_active_again_and_its_gap_stays() -> None:
     assert [str(change) for change in difference.changes] == [
         "changed team vision: active false → true",
         "changed lead ada of vision: lead false → true",
-        "added namespace claim vision from 2026-11-18T08:00:00+00:00: team vision",
-        "added namespace claim v-* from 2026-11-18T08:00:00+00:00: team vision",
+        "added namespace pattern vision from 2026-11-18T08:00:00+00:00: team vision",
+        "added namespace pattern v-* from 2026-11-18T08:00:00+00:00: team vision",
     ]
     vision, unassigned = Team.objects.get(name="vision").pk, Team.objects.get(name=UNASSIGNED).pk
     owners = [
@@ -190,7 +190,7 @@ def test_a_pattern_that_moves_to_another_team_changes_hands_at_one_moment() -> N
     moved["teams"][0]["namespaces"] = ["vision"]
     moved["teams"][1]["namespaces"] = ["v-*", "*-speech"]
     difference = load(moved, TUESDAY)
-    assert changes(difference) == ["changed namespace claim v-*"]
+    assert changes(difference) == ["changed namespace pattern v-*"]
     names = {pk: name for name, pk in accounts.team_ids().items()}
     owners = [names[clusters.team_finder_at(at)("v-1")] for at in (MONDAY, TUESDAY)]
     assert owners == ["vision", "speech"]
@@ -240,11 +240,11 @@ def test_a_plan_that_was_never_in_force_is_withdrawn() -> None:
 
 @pytest.mark.django_db
 def test_a_start_that_nobody_decided_is_never_stored() -> None:
-    record = clusters.ClaimRecord("p", "t", 1)
+    record = clusters.NamespaceTeamRecord("p", "t", 1)
     with pytest.raises(ValueError, match="no start was decided"):
         clusters.span(record)
 
 
 def test_every_table_with_a_span_is_loaded_from_the_catalog() -> None:
     spans = {m.__name__ for m in apps.get_models() if issubclass(m, Valid)}
-    assert spans == {"TierRule", "NamespaceClaim", "Entitlement", "Budget", "Price"}
+    assert spans == {"TierRule", "NamespaceTeam", "Entitlement", "Budget", "Price"}

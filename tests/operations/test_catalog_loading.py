@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from apps.accounts import services as accounts
 from apps.accounts.models import Membership, Team
 from apps.clusters.domain.tiers import BUILTIN_TIERS, UNASSIGNED
-from apps.clusters.models import Cluster, NamespaceClaim, ReportSettings, Tier
+from apps.clusters.models import Cluster, NamespaceTeam, ReportSettings, Tier
 from apps.clusters.models import TierRule as TierRuleRow
 from apps.clusters.services import catalog as clusters
 from apps.costs.models import Price
@@ -66,7 +66,7 @@ def test_the_example_of_the_documentation_loads() -> None:
     assert (team.cost_center, team.active, team.builtin) == ("CC-100", True, False)
     lead = Membership.objects.get()
     assert (lead.team, lead.username, lead.lead) == (team, "ada", True)
-    claims = NamespaceClaim.objects.order_by("position").values_list("pattern", "team__name")
+    claims = NamespaceTeam.objects.order_by("position").values_list("pattern", "team__name")
     assert list(claims) == [("vision", "vision"), ("vision-*", "vision")]
     entitlement = Entitlement.objects.get()
     assert (entitlement.gpus, entitlement.weight) == (12.0, 12.0)
@@ -233,7 +233,7 @@ def test_the_number_of_queries_does_not_grow_with_the_catalog() -> None:
 @settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.integers(0, 7), max_size=6))
 def test_any_edits_load_and_loading_each_again_changes_nothing(edits: list[int]) -> None:
-    for model in (Price, Budget, Entitlement, NamespaceClaim, TierRuleRow):
+    for model in (Price, Budget, Entitlement, NamespaceTeam, TierRuleRow):
         model._default_manager.all().delete()
     now = MONDAY
     for edit in edits:

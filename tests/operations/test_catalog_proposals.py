@@ -89,7 +89,7 @@ def test_an_approved_entitlement_holds_from_then_on(ada: User, cleo: User, dana:
 
 def test_namespaces_and_budgets_are_changed_the_same_way(ada: User, cleo: User) -> None:
     approve(cleo, submit(ada, NAMESPACES, {"patterns": ["vision", "lab-*"]}))
-    claims = clusters.loaded_claims()
+    claims = clusters.loaded_namespace_teams()
     assert {c.pattern for c in claims if c.team == "vision" and c.valid_to is None} == {
         "vision",
         "lab-*",

@@ -29,7 +29,7 @@ from apps.operations.domain.observations import (
     SourceTrouble,
     TeamTier,
     TierMonth,
-    Unclaimed,
+    UnassignedNamespace,
     WriterRights,
 )
 from tests.operations.doctor_worlds import (
@@ -301,7 +301,7 @@ FAULTS = [
     ),
     pytest.param(sharing_of_a_whole_tier, "sharing-differs", id="time-sliced-behind-exclusive"),
     pytest.param(
-        lambda: with_past(unclaimed=(Unclaimed("stray", 12.5),)),
+        lambda: with_past(unassigned=(UnassignedNamespace("stray", 12.5),)),
         "namespaces-unassigned",
         id="namespace-of-nobody",
     ),

@@ -12,7 +12,7 @@ from pytest_django import Settings
 from apps.accounts.models import Team
 from apps.accounts.permissions import EVERYTHING, Visibility
 from apps.clusters.domain.window import Window, day_of
-from apps.clusters.models import NamespaceClaim
+from apps.clusters.models import NamespaceTeam
 from apps.pending.domain.diagnosis import Cause, Counts
 from apps.pending.models import CauseInterval, Episode, PendingDay, RefreshState
 from apps.pending.selectors import HistoryRow, PendingFilters, PendingGrouping, pending_history
@@ -164,9 +164,9 @@ def test_parts_of_days_are_cut_from_intervals(portal: Portal) -> None:
 
 def test_a_namespace_that_changes_hands_divides_the_day(portal: Portal) -> None:
     at = MONDAY + 24 * HOUR
-    NamespaceClaim.objects.filter(team=portal.vision, pattern="vision").update(valid_to=at)
-    NamespaceClaim.objects.create(team=portal.speech, pattern="vision", valid_from=at)
-    NamespaceClaim.objects.filter(pattern="vision-*").update(valid_to=at)
+    NamespaceTeam.objects.filter(team=portal.vision, pattern="vision").update(valid_to=at)
+    NamespaceTeam.objects.create(team=portal.speech, pattern="vision", valid_from=at)
+    NamespaceTeam.objects.filter(pattern="vision-*").update(valid_to=at)
     rows = pending_history(
         WEEK, now=NOW, visibility=EVERYTHING, by=(PendingGrouping.DAY, PendingGrouping.TEAM)
     )

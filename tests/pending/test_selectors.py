@@ -15,7 +15,7 @@ from apps.clusters.domain.observed.objects import (
     WorkloadSnapshot,
 )
 from apps.clusters.domain.window import Window
-from apps.clusters.models import NamespaceClaim, WatchIssue
+from apps.clusters.models import NamespaceTeam, WatchIssue
 from apps.pending.models import Episode
 from apps.pending.selectors import (
     NamespaceContext,
@@ -443,8 +443,8 @@ def test_a_context_is_read_once_for_all_reads_of_a_page(portal: Portal) -> None:
 
 
 def test_a_context_knows_whose_a_namespace_was_at_each_moment(portal: Portal) -> None:
-    NamespaceClaim.objects.filter(pattern="vision").update(valid_to=NOW - 6 * HOUR)
-    NamespaceClaim.objects.create(
+    NamespaceTeam.objects.filter(pattern="vision").update(valid_to=NOW - 6 * HOUR)
+    NamespaceTeam.objects.create(
         team=portal.speech, pattern="vision", position=1, valid_from=NOW - 6 * HOUR
     )
     context = NamespaceContext.over(DAY, now=NOW)

@@ -9,7 +9,7 @@ from pytest_django import DjangoAssertNumQueries
 
 from apps.accounts.permissions import Visibility
 from apps.clusters.domain.window import Window
-from apps.clusters.models import NamespaceClaim, Pod, WatchCoverage
+from apps.clusters.models import NamespaceTeam, Pod, WatchCoverage
 from apps.fairness.models import TierFairnessHour
 from apps.fairness.selectors import fairness_rows
 from apps.fairness.services import compute_hour, compute_hours
@@ -113,7 +113,7 @@ def test_what_if_tries_other_entitlements(pods: World) -> None:
 
 
 def test_pods_of_a_namespace_that_moved_are_of_whose_it_was_then(pods: World) -> None:
-    NamespaceClaim.objects.filter(team__name="speech").update(valid_to=START + 50 * HOUR)
+    NamespaceTeam.objects.filter(team__name="speech").update(valid_to=START + 50 * HOUR)
     make_team("robotics", "speech", since=START + 50 * HOUR)
     (before,) = what_if(WINDOW, [], visibility=OUTSIDER).before
     waiting = {row.team: row.waiting_now for row in before.teams}

@@ -207,7 +207,7 @@ def test_a_raise_whose_end_passed_while_nobody_worked_is_not_made(mark: str) -> 
 def test_an_approval_that_is_too_old_is_not_carried_out(settings: LazySettings) -> None:
     with served_portal() as portal:
         pk = portal.approved()
-        portal.wait(days=settings.CHANGES_DAYS_APPROVED)
+        portal.wait(days=settings.REQUESTS_DAYS_APPROVED)
         with pytest.raises(TransitionDenied, match="for 30 days"):
             portal.start(pk)
         services.expire(now=portal.now)

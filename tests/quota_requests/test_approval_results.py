@@ -80,7 +80,7 @@ def test_a_limit_that_is_not_the_teams_alone_promises_nothing_that_is_known() ->
     assert committed_gpus(None, after, weights=weights, team="vision", at=at) is None
 
 
-@override_settings(CHANGES_GITOPS_ONLY=True)
+@override_settings(REQUESTS_GITOPS_ONLY=True)
 def test_a_site_may_keep_the_portal_from_writing_at_all() -> None:
     with served_portal() as portal:
         pk = portal.approved()
@@ -104,7 +104,7 @@ def test_a_queue_that_several_teams_use_is_shared_and_never_changed_by_rule() ->
     request.key, request.before, request.after = "capability/nvidia.com/gpu", "4", "5"
     impact = impact_of(request, now=portal.now)
     assert (impact.shared, impact.entitled_after) == (True, None)
-    with override_settings(CHANGES_RAISES_BY_RULE=True, CHANGES_DECREASES_BY_RULE=True):
+    with override_settings(REQUESTS_RAISES_BY_RULE=True, REQUESTS_DECREASES_BY_RULE=True):
         for after in ("5", "3"):
             request.after = after
             impact = impact_of(request, now=portal.now)

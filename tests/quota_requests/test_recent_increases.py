@@ -157,7 +157,7 @@ def test_of_two_raises_at_once_the_rule_lets_one_through(portal: Portal) -> None
         check_still_small(mine, now=portal.now)
 
 
-@override_settings(CHANGES_TWO_FROM_GPUS=2.0)
+@override_settings(REQUESTS_TWO_FROM_GPUS=2.0)
 def test_the_first_approval_is_given_up_with_the_role(portal: Portal) -> None:
     pk = portal.submitted()
     for name in ("cleo", "carl"):

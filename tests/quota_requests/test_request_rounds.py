@@ -175,7 +175,7 @@ def test_an_address_of_the_queue_that_was_made_up_is_refused(portal: Portal) -> 
             review_queue(cleo, cursor=encode_cursor("quota-review", key))
 
 
-@override_settings(CHANGES_TWO_FROM_GPUS=2.0)
+@override_settings(REQUESTS_TWO_FROM_GPUS=2.0)
 def test_who_gave_the_first_approval_is_not_asked_again(portal: Portal) -> None:
     pk = portal.submitted()
     cleo, carl = portal.actor("cleo"), portal.actor("carl")

@@ -180,7 +180,7 @@ def test_an_author_never_approves_also_as_an_admin(portal: Portal) -> None:
     assert portal.of(pk).state == RequestState.APPROVED
 
 
-@override_settings(CHANGES_TWO_FROM_GPUS=2.0)
+@override_settings(REQUESTS_TWO_FROM_GPUS=2.0)
 def test_above_the_threshold_two_people_approve(portal: Portal) -> None:
     pk = portal.submitted()
     assert portal.of(pk).approvals_needed == 2
@@ -194,7 +194,7 @@ def test_above_the_threshold_two_people_approve(portal: Portal) -> None:
     assert portal.of(pk).state == RequestState.APPROVED
 
 
-@override_settings(CHANGES_TWO_FROM_GPUS=3.0)
+@override_settings(REQUESTS_TWO_FROM_GPUS=3.0)
 def test_an_edit_cannot_slip_under_the_threshold(portal: Portal) -> None:
     pk = portal.submitted()
     assert portal.of(pk).approvals_needed == 1
@@ -272,7 +272,7 @@ def test_a_quota_that_changed_before_submission_is_noticed() -> None:
         assert portal.of(pk).state == RequestState.DRAFT
 
 
-@override_settings(CHANGES_DECREASES_BY_RULE=True)
+@override_settings(REQUESTS_DECREASES_BY_RULE=True)
 def test_a_decrease_approves_and_applies_itself_where_the_rule_is_on() -> None:
     with served_portal() as portal:
         portal.see(6, used=2.0)
@@ -294,7 +294,7 @@ def test_a_decrease_approves_and_applies_itself_where_the_rule_is_on() -> None:
     ]
 
 
-@override_settings(CHANGES_DECREASES_BY_RULE=True)
+@override_settings(REQUESTS_DECREASES_BY_RULE=True)
 def test_a_decrease_below_what_is_in_use_waits_for_people() -> None:
     with served_portal() as portal:
         pk = portal.submitted(after="4")
@@ -360,7 +360,7 @@ def test_times_are_kept_and_can_be_emptied(portal: Portal) -> None:
     assert portal.of(pk).until == NOW + timedelta(days=9)
 
 
-@override_settings(CHANGES_MOST_DAYS=30)
+@override_settings(REQUESTS_MOST_DAYS=30)
 def test_a_change_with_an_end_holds_as_long_as_the_site_allows(portal: Portal) -> None:
     with pytest.raises(services.RequestRefused, match="30 days at most") as refused:
         portal.draft(until=NOW + timedelta(days=31))

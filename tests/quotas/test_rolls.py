@@ -20,7 +20,7 @@ from apps.clusters.domain.observed.objects import (
     WorkloadSnapshot,
 )
 from apps.clusters.domain.window import Window
-from apps.clusters.models import ClaimInterval, Cluster, NamespaceClaim, Pod, WatchCoverage
+from apps.clusters.models import ClaimInterval, Cluster, NamespaceTeam, Pod, WatchCoverage
 from apps.clusters.models import ObservedObject as ObservedObjectRow
 from apps.clusters.ports import QueueSlot, QuotaSlot, SourceUnavailable
 from apps.quotas.domain.keys import QuotaRef
@@ -113,18 +113,18 @@ def test_a_namespace_that_moves_keeps_its_hours_with_the_team_of_their_time(
     watch(cluster)
     see_quota(cluster, "vision", 8)
     collected(cluster, NOON - HOUR, NOON)
-    NamespaceClaim.objects.update(valid_to=NOON)
+    NamespaceTeam.objects.update(valid_to=NOON)
     speech = make_team("speech")
-    NamespaceClaim.objects.create(team=speech, pattern="vision", valid_from=NOON)
+    NamespaceTeam.objects.create(team=speech, pattern="vision", valid_from=NOON)
     roll_hours(now=NOW)
     assert [row[2] for row in rows(cluster)] == ["vision", "speech"]
 
 
 def move(cluster: Cluster, at: datetime) -> None:
     """Give the namespace to another team at a moment."""
-    NamespaceClaim.objects.update(valid_to=at)
+    NamespaceTeam.objects.update(valid_to=at)
     speech = make_team("speech")
-    NamespaceClaim.objects.create(team=speech, pattern="vision", valid_from=at)
+    NamespaceTeam.objects.create(team=speech, pattern="vision", valid_from=at)
 
 
 def test_a_namespace_that_moves_within_an_hour_gives_each_team_its_part(
@@ -150,9 +150,9 @@ def test_a_namespace_that_moves_within_an_hour_gives_each_team_its_part(
 def come_back(until: datetime) -> None:
     """Take the namespace from its team for a quarter of an hour before `until`."""
     back = until - HOUR / 4
-    own = NamespaceClaim.objects.get(pattern="vision")
-    NamespaceClaim.objects.update(valid_to=back)
-    NamespaceClaim.objects.create(team=own.team, pattern="vision", valid_from=until)
+    own = NamespaceTeam.objects.get(pattern="vision")
+    NamespaceTeam.objects.update(valid_to=back)
+    NamespaceTeam.objects.create(team=own.team, pattern="vision", valid_from=until)
 
 
 def test_a_namespace_that_leaves_and_comes_back_within_an_hour_is_one_row_of_its_team(

@@ -7,7 +7,7 @@ import pytest
 from pytest_django import DjangoAssertNumQueries
 
 from apps.accounts.permissions import EVERYTHING, Visibility, visibility_of
-from apps.clusters.models import NamespaceClaim
+from apps.clusters.models import NamespaceTeam
 from apps.usage.domain.usage_query import Filters
 from apps.usage.selectors import PendingGpus
 from apps.usage.selectors.names import filter_names, namespaces_seen
@@ -60,7 +60,7 @@ def test_namespaces_are_there_for_who_sees_their_team(
 
 
 def test_a_namespace_that_was_a_teams_is_still_seen_by_it(portal: Portal) -> None:
-    NamespaceClaim.objects.filter(team=portal.vision).update(valid_to=AT - 24 * HOUR)
+    NamespaceTeam.objects.filter(team=portal.vision).update(valid_to=AT - 24 * HOUR)
     own = Visibility(everything=False, team_ids=frozenset({portal.vision.pk}))
     assert namespaces_seen(["vision"], visibility=own, now=AT) == ("vision",)
     later = AT + timedelta(days=500)

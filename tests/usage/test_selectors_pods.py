@@ -8,7 +8,7 @@ import pytest
 
 from apps.accounts.permissions import EVERYTHING, Visibility, visibility_of
 from apps.clusters.domain.window import Window
-from apps.clusters.models import Namespace, NamespaceClaim
+from apps.clusters.models import Namespace, NamespaceTeam
 from apps.usage import selectors
 from apps.usage.domain.usage_query import Filters, PodRow
 from apps.usage.selectors import GroupingRefused
@@ -108,8 +108,8 @@ def test_a_filter_on_capacity_type_is_refused_with_what_to_do(portal: Portal) ->
 @pytest.fixture
 def moved(portal: Portal) -> Portal:
     """`speech` goes from team speech to team vision in the middle of the window."""
-    NamespaceClaim.objects.filter(team=portal.speech).update(valid_to=AT + HOUR)
-    NamespaceClaim.objects.create(team=portal.vision, pattern="speech", valid_from=AT + HOUR)
+    NamespaceTeam.objects.filter(team=portal.speech).update(valid_to=AT + HOUR)
+    NamespaceTeam.objects.create(team=portal.vision, pattern="speech", valid_from=AT + HOUR)
     notes = portal.pods[3]
 
     def facts(hour: datetime) -> list[PodFact]:
@@ -150,7 +150,7 @@ def test_a_team_filter_follows_the_namespace_too(moved: Portal) -> None:
 def test_hundreds_of_namespaces_that_moved_are_read_at_once(portal: Portal) -> None:
     west = portal.clusters[0]
     Namespace.objects.bulk_create(Namespace(cluster=west, name=f"sp-{n}") for n in range(1500))
-    NamespaceClaim.objects.create(
+    NamespaceTeam.objects.create(
         team=portal.speech, pattern="sp-*", position=9, valid_from=AT + HOUR
     )
     work = make_workload(west, "sp-1499", "moved")
@@ -165,8 +165,8 @@ def test_hundreds_of_namespaces_that_each_moved_at_their_own_time_are_read_too(
 ) -> None:
     west = portal.clusters[0]
     Namespace.objects.bulk_create(Namespace(cluster=west, name=f"sp-{n}") for n in range(450))
-    NamespaceClaim.objects.bulk_create(
-        NamespaceClaim(
+    NamespaceTeam.objects.bulk_create(
+        NamespaceTeam(
             team=portal.speech, pattern=f"sp-{n}", position=9 + n, valid_from=AT + (n + 1) * SECOND
         )
         for n in range(450)

@@ -7,7 +7,7 @@ import pytest
 from pytest_django import DjangoAssertNumQueries
 
 from apps.accounts.permissions import EVERYTHING, Visibility
-from apps.clusters.models import NamespaceClaim
+from apps.clusters.models import NamespaceTeam
 from apps.usage.selectors.search import POD_DAYS, ResultKind, SearchResult, search_by_name
 from tests.factories import Portal, make_pod, make_portal, make_team, make_workload
 from tests.worlds import shared
@@ -106,7 +106,7 @@ def test_an_outsider_finds_the_names_of_teams_and_tiers_and_their_own(portal: Po
 
 def test_who_takes_a_namespace_over_finds_only_what_lived_since(portal: Portal) -> None:
     moved = NOW - timedelta(days=2)
-    NamespaceClaim.objects.filter(pattern="speech").update(valid_to=moved)
+    NamespaceTeam.objects.filter(pattern="speech").update(valid_to=moved)
     heirs = make_team("heirs", "speech", since=moved)
     old = make_workload(portal.clusters[0], "speech", "notes-old")
     make_pod(old, created_at=SINCE, finished_at=moved - timedelta(hours=1))

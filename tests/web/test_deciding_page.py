@@ -82,7 +82,7 @@ def test_an_approval_stands_where_it_cannot_be_applied_and_says_so(
 def test_the_first_of_two_approvals_applies_nothing(
     asked: Portal, signed_in: SignIn, settings: Settings
 ) -> None:
-    settings.CHANGES_TWO_FROM_GPUS = 1
+    settings.REQUESTS_TWO_FROM_GPUS = 1
     pk = in_review(asked, signed_in)
     cleo = of(asked, signed_in, "cleo")
     assert "Approve &amp; apply" not in text_of(cleo, "/quotas/approvals/")

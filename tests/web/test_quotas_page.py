@@ -23,7 +23,7 @@ from apps.clusters.domain.observed.objects import (
     ObservedKind,
     QuotaSnapshot,
 )
-from apps.clusters.models import NamespaceClaim, ObservedObject, Pod, WatchCoverage
+from apps.clusters.models import NamespaceTeam, ObservedObject, Pod, WatchCoverage
 from apps.quota_requests.models import ChangeRequest
 from apps.quotas.models import Budget, QuotaHour, QuotaKey, QuotaKeyHour
 from tests.factories import Portal, make_pod, make_team, make_workload
@@ -455,7 +455,7 @@ def test_consumers_and_blocked_work_stand_below_the_drawing(portal: Portal, admi
 def test_a_namespace_that_moved_shows_each_team_its_own_part(
     portal: Portal, signed_in: SignIn
 ) -> None:
-    NamespaceClaim.objects.filter(team=portal.vision, pattern="vision").update(team=portal.speech)
+    NamespaceTeam.objects.filter(team=portal.vision, pattern="vision").update(team=portal.speech)
     for person, there in ((portal.ada, True), (portal.dan, False)):
         page = text_of(signed_in(person), f"{ONE}?{HOURLY}")
         assert ("points" in tables_of(page)) is there

@@ -278,7 +278,7 @@ def test_who_wrote_a_request_does_not_find_it_in_the_queue(
 def test_above_the_threshold_the_page_says_that_a_second_person_has_to_approve(
     quota: Portal, signed_in: SignIn, settings: Settings
 ) -> None:
-    settings.CHANGES_TWO_FROM_GPUS = 1
+    settings.REQUESTS_TWO_FROM_GPUS = 1
     pk = quota.submitted()
     cleo, carl = of(quota, signed_in, "cleo"), of(quota, signed_in, "carl")
     do(cleo, pk, "take")

@@ -69,7 +69,7 @@ def open_last(page: Page) -> None:
 def test_a_lead_asks_two_admins_approve_and_the_pod_starts(
     lab: WatchedLab, live_server: LiveServer, screen: Screen, settings: Settings
 ) -> None:
-    settings.CHANGES_TWO_FROM_GPUS = 1
+    settings.REQUESTS_TWO_FROM_GPUS = 1
     url = str(live_server.url)
 
     def as_person(name: str, steps: Callable[[Page], None], *, dark: bool, width: int) -> None:

@@ -23,7 +23,7 @@ ONE_OFF = JOBS | {"Pod"}
 
 @dataclass(frozen=True, slots=True)
 class NamespacePattern:
-    """One pattern of namespace names (`*` and `?` as in a shell) and the team that claims it."""
+    """A pattern of namespace names (`*` and `?` as in a shell) and the team of such."""
 
     team: int
     pattern: str
@@ -33,27 +33,27 @@ class NamespacePattern:
         return not _WILD & set(self.pattern)
 
 
-def namespace_team(claims: Sequence[NamespacePattern], *, unclaimed: int) -> Callable[[str], int]:
-    """Return a function from a namespace's name to the team that claims it.
+def namespace_team(patterns: Sequence[NamespacePattern], *, otherwise: int) -> Callable[[str], int]:
+    """Return a function from a namespace's name to its team.
 
-    An exact name goes before any pattern; of several patterns the first in `claims` holds. A name
-    that no team claims gives `unclaimed`.
+    An exact name goes before any pattern; of several patterns the first holds. A name
+    of none gives `otherwise`.
     """
     exact: dict[str, int] = {}
-    patterns = []
-    for claim in claims:
-        if claim.exact:
-            exact.setdefault(claim.pattern, claim.team)
+    wild = []
+    for one in patterns:
+        if one.exact:
+            exact.setdefault(one.pattern, one.team)
         else:
-            patterns.append(claim)
+            wild.append(one)
 
     def team_of(namespace: str) -> int:
         if namespace in exact:
             return exact[namespace]
-        for claim in patterns:
-            if fnmatchcase(namespace, claim.pattern):
-                return claim.team
-        return unclaimed
+        for one in wild:
+            if fnmatchcase(namespace, one.pattern):
+                return one.team
+        return otherwise
 
     return team_of
 

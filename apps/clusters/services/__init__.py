@@ -5,16 +5,16 @@ clients of Prometheus and Kubernetes.
 """
 
 from apps.clusters.services.catalog import (
-    ClaimRecord,
     ClusterRecord,
+    NamespaceTeamRecord,
     ReportRecord,
     RuleRecord,
     TierHistory,
     TierRecord,
     cluster_ids,
     ensure_builtin,
-    loaded_claims,
     loaded_clusters,
+    loaded_namespace_teams,
     loaded_report,
     loaded_rules,
     loaded_tiers,
@@ -22,8 +22,8 @@ from apps.clusters.services.catalog import (
     team_finder_at,
     tier_ids,
     tier_rules_at,
-    write_claims,
     write_clusters,
+    write_namespace_teams,
     write_report,
     write_rules,
     write_tiers,

@@ -27,7 +27,7 @@ from apps.clusters.domain.tiers import (
 )
 from apps.clusters.models import (
     Cluster,
-    NamespaceClaim,
+    NamespaceTeam,
     ReportSettings,
     Tier,
     TierRule,
@@ -78,8 +78,8 @@ class RuleRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class ClaimRecord:
-    """A namespace pattern that a team claims in a span."""
+class NamespaceTeamRecord:
+    """A namespace pattern whose namespaces belong to a team in a span."""
 
     pattern: str
     team: str
@@ -133,25 +133,25 @@ def tier_rules_at(at: datetime) -> list[domain.TierRule]:
 def team_finder_at(at: datetime) -> Callable[[str], int]:
     """Return what tells the id of the team that a namespace belonged to at `at`. One query.
 
-    A claim of the very name comes first, then patterns in catalog order; `unassigned` is the team
+    The very name comes first, then patterns in catalog order; `unassigned` is the team
     of all others. Raises Team.DoesNotExist when that team is missing (`ensure_builtin` makes it).
     """
-    claims = FilteredRelation("claims", condition=holds_at(at, "claims__"))
-    teams = Team.objects.annotate(claim=claims)
-    rows = teams.filter(Q(name=domain.UNASSIGNED) | Q(claim__isnull=False))
+    patterns = FilteredRelation("namespace_teams", condition=holds_at(at, "namespace_teams__"))
+    teams = Team.objects.annotate(rule=patterns)
+    rows = teams.filter(Q(name=domain.UNASSIGNED) | Q(rule__isnull=False))
     found: list[NamespacePattern] = []
     unassigned: int | None = None
-    for row in rows.order_by("claim__position", "claim__pk", "pk").values(
-        "pk", "name", "claim__pattern"
+    for row in rows.order_by("rule__position", "rule__pk", "pk").values(
+        "pk", "name", "rule__pattern"
     ):
         if row["name"] == domain.UNASSIGNED:
             unassigned = row["pk"]
-        if row["claim__pattern"] is not None:
-            found.append(NamespacePattern(row["pk"], row["claim__pattern"]))
+        if row["rule__pattern"] is not None:
+            found.append(NamespacePattern(row["pk"], row["rule__pattern"]))
     if unassigned is None:
         raise Team.DoesNotExist(f"the built-in team {domain.UNASSIGNED} is missing")
     # Asked once for every pod of an hour, of which many are in one namespace.
-    return cache(namespace_team(found, unclaimed=unassigned))
+    return cache(namespace_team(found, otherwise=unassigned))
 
 
 # ---------------------------------------------------------------- what is loaded
@@ -189,11 +189,11 @@ def loaded_rules() -> list[RuleRecord]:
     ]
 
 
-def loaded_claims() -> list[ClaimRecord]:
-    """Return all namespace claims there ever were. One query."""
-    rows = NamespaceClaim.objects.select_related("team").order_by("valid_from", "position", "pk")
+def loaded_namespace_teams() -> list[NamespaceTeamRecord]:
+    """Return all patterns of namespaces there ever were, with their teams. One query."""
+    rows = NamespaceTeam.objects.select_related("team").order_by("valid_from", "position", "pk")
     return [
-        ClaimRecord(r.pattern, r.team.name, r.position, r.valid_from, r.valid_to, r.pk)
+        NamespaceTeamRecord(r.pattern, r.team.name, r.position, r.valid_from, r.valid_to, r.pk)
         for r in rows
     ]
 
@@ -301,10 +301,12 @@ def write_rules(records: Sequence[RuleRecord], *, withdrawn: Collection[int]) ->
     write_valid(TierRule, records, columns=columns, names=names, withdrawn=withdrawn)
 
 
-def write_claims(records: Sequence[ClaimRecord], *, withdrawn: Collection[int]) -> None:
-    """Store namespace claims as `write_valid` says."""
+def write_namespace_teams(
+    records: Sequence[NamespaceTeamRecord], *, withdrawn: Collection[int]
+) -> None:
+    """Store patterns of namespaces as `write_valid` says."""
     columns, names = ("position", "pattern"), {"team": team_ids}
-    write_valid(NamespaceClaim, records, columns=columns, names=names, withdrawn=withdrawn)
+    write_valid(NamespaceTeam, records, columns=columns, names=names, withdrawn=withdrawn)
 
 
 def write_report(records: Sequence[ReportRecord]) -> None:

@@ -200,8 +200,8 @@ class TeamTier(NamedTuple):
     allocated: float
 
 
-class Unclaimed(NamedTuple):
-    """A namespace that no team claims, with its GPU-hours of the last 30 days."""
+class UnassignedNamespace(NamedTuple):
+    """A namespace of no team, with its GPU-hours of the last 30 days."""
 
     namespace: str
     allocated: float
@@ -236,7 +236,7 @@ class ClusterHistory:
     node_days: Sequence[NodeDay] = ()
     tiers: Sequence[TierMonth] = ()
     teams: Sequence[TeamTier] = ()
-    unclaimed: Sequence[Unclaimed] = ()
+    unassigned: Sequence[UnassignedNamespace] = ()
     quotas: Sequence[QuotaRow] | None = None
     hours: CollectedHours = field(default_factory=CollectedHours)
 

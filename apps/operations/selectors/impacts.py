@@ -9,7 +9,7 @@ from decimal import Decimal
 from apps.accounts.permissions import EVERYTHING, Visibility
 from apps.clusters.domain.names import NamespacePattern, namespace_team
 from apps.clusters.domain.window import Window, hour_floor
-from apps.clusters.models import Namespace, NamespaceClaim, holds_at
+from apps.clusters.models import Namespace, NamespaceTeam, holds_at
 from apps.clusters.selectors import report
 from apps.costs.domain.costing import SCALE
 from apps.costs.selectors import CostQuery, MoneyBudgetRow, cost_rows, money_budget_rows
@@ -175,35 +175,35 @@ def _namespaces(
         .values_list("name", flat=True)
         .distinct()
     )
-    rows = NamespaceClaim.objects.filter(holds_at(now)).order_by("position", "pk")
-    claims = list(rows.values_list("team__name", "pattern"))
-    moves = {change.target: _moves(change, names, claims) for change in changes}
+    rows = NamespaceTeam.objects.filter(holds_at(now)).order_by("position", "pk")
+    rules = list(rows.values_list("team__name", "pattern"))
+    moves = {change.target: _moves(change, names, rules) for change in changes}
     moved = {move.namespace for found in moves.values() for move in found}
     costs = _costs(moved, now, visibility)
     return {target: NamespacesImpact(found, _sum(found, costs)) for target, found in moves.items()}
 
 
 def _moves(
-    change: ProposedChange, names: Sequence[str], claims: Sequence[tuple[str, str]]
+    change: ProposedChange, names: Sequence[str], rules: Sequence[tuple[str, str]]
 ) -> tuple[NamespaceMove, ...]:
     team, wanted = change.target.team, list(change.after.get("patterns", ()))
-    # An exact name goes before a pattern of any team, so all teams' claims decide together.
-    kept = [(owner, name) for owner, name in claims if owner != team or name in wanted]
+    # An exact name goes before a pattern of any team, so all teams' patterns decide together.
+    kept = [(owner, name) for owner, name in rules if owner != team or name in wanted]
     # What is new comes last, as it does when the catalog is loaded.
     changed = [*kept, *((team, name) for name in wanted if (team, name) not in kept)]
-    before, after = _TeamFinder(claims), _TeamFinder(changed)
+    before, after = _TeamFinder(rules), _TeamFinder(changed)
     pairs = ((name, before(name), after(name)) for name in names)
     return tuple(NamespaceMove(*pair) for pair in pairs if pair[1] != pair[2])
 
 
 class _TeamFinder:
-    """The team of a namespace by these claims; empty where no team claims it."""
+    """The team of a namespace by these patterns; empty where none names it."""
 
-    def __init__(self, claims: Sequence[tuple[str, str]]) -> None:
-        self._teams = ["", *dict.fromkeys(team for team, _ in claims)]
+    def __init__(self, rules: Sequence[tuple[str, str]]) -> None:
+        self._teams = ["", *dict.fromkeys(team for team, _ in rules)]
         places = {team: place for place, team in enumerate(self._teams)}
-        patterns = [NamespacePattern(places[team], pattern) for team, pattern in claims]
-        self._place_of = namespace_team(patterns, unclaimed=_NOBODY)
+        patterns = [NamespacePattern(places[team], pattern) for team, pattern in rules]
+        self._place_of = namespace_team(patterns, otherwise=_NOBODY)
 
     def __call__(self, namespace: str) -> str:
         return self._teams[self._place_of(namespace)]

@@ -177,7 +177,7 @@ class PendingRefresher:
     name: str | None = None
     clusters: Callable[[str | None], Sequence[int]] = clusters_to_diagnose
     diagnose: Callable[[int], int] = diagnose_pending
-    seconds: float = float(settings.WAITING_SECONDS)
+    seconds: float = float(settings.PENDING_SECONDS)
 
     def start(self) -> threading.Thread:
         """Begin; the thread ends soon after `stop` is set."""

@@ -29,7 +29,7 @@ from apps.clusters.domain.tiers import (
     tier_before_binding,
 )
 from apps.clusters.domain.window import TimeSpan, Window
-from apps.clusters.models import NamespaceClaim, UnixSeconds, WatchCoverage
+from apps.clusters.models import NamespaceTeam, UnixSeconds, WatchCoverage
 from apps.clusters.selectors import TeamSpan, team_spans
 from apps.clusters.services import TierHistory, observed_objects
 from apps.pending.domain.day_sums import amount
@@ -90,12 +90,12 @@ def queue_settings(
         if isinstance(one.body, LocalQueueSnapshot)
     )
     flavors = _flavors(seen)
-    claims = NamespaceClaim.objects.order_by("pk")
+    patterns = NamespaceTeam.objects.order_by("pk")
     columns = ("team_id", "position", "pattern", "valid_from", "valid_to")
     begun = [start for start, _ in spans], [end for _, end in spans[:-1]]
     # Everything that demand before the watch depends on: any change makes all its hours due.
     parts = (sorted(links), sorted(flavors.items()), catalog.rules, begun)
-    text = "\n".join(map(repr, (*parts, list(claims.values_list(*columns)))))
+    text = "\n".join(map(repr, (*parts, list(patterns.values_list(*columns)))))
     return QueueSettings(links, flavors, blake2b(text.encode(), digest_size=16).hexdigest())
 
 

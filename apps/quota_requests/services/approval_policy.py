@@ -100,13 +100,13 @@ def rules_of_site() -> ApprovalRules:
 
     One query, for the currency.
     """
-    two = settings.CHANGES_TWO_FROM_GPUS
+    two = settings.REQUESTS_TWO_FROM_GPUS
     return ApprovalRules(
-        raises_by_rule=settings.CHANGES_RAISES_BY_RULE,
-        decreases_by_rule=settings.CHANGES_DECREASES_BY_RULE,
-        most_gpus_by_rule=float(settings.CHANGES_MOST_GPUS_BY_RULE or 0),
+        raises_by_rule=settings.REQUESTS_RAISES_BY_RULE,
+        decreases_by_rule=settings.REQUESTS_DECREASES_BY_RULE,
+        most_gpus_by_rule=float(settings.REQUESTS_MOST_GPUS_BY_RULE or 0),
         two_from_gpus=None if two is None else float(two),
-        two_from_cost=settings.CHANGES_TWO_FROM_COST,
+        two_from_cost=settings.REQUESTS_TWO_FROM_COST,
         currency=report().currency,
     )
 

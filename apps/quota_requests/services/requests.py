@@ -253,7 +253,7 @@ def _end(until: datetime | None, now: datetime) -> datetime | None:
         _check_year(until)
     if until is not None and until <= now:
         raise RequestRefused("The end of a change must lie ahead.")
-    most = settings.CHANGES_MOST_DAYS
+    most = settings.REQUESTS_MOST_DAYS
     if until is not None and most and until > now + timedelta(days=most):
         latest = utc_words(now + timedelta(days=most), now=now)
         raise RequestRefused(

@@ -134,9 +134,9 @@ def expire(*, now: datetime) -> int:
     """
     over = Q(until__lte=now, state__in=_NOT_APPLIED)
     for days, states in (
-        (settings.CHANGES_DAYS_DRAFT, [RequestState.DRAFT.value]),
-        (settings.CHANGES_DAYS_UNDECIDED, _UNDECIDED),
-        (settings.CHANGES_DAYS_APPROVED, [RequestState.APPROVED.value, RequestState.FAILED.value]),
+        (settings.REQUESTS_DAYS_DRAFT, [RequestState.DRAFT.value]),
+        (settings.REQUESTS_DAYS_UNDECIDED, _UNDECIDED),
+        (settings.REQUESTS_DAYS_APPROVED, [RequestState.APPROVED.value, RequestState.FAILED.value]),
     ):
         over |= Q(changed_at__lte=now - timedelta(days=days), state__in=states)
     rows = ChangeRequest.objects.filter(over).order_by("pk")[:_AT_ONCE]

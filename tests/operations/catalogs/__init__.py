@@ -8,7 +8,7 @@ import yaml
 from django.test.utils import CaptureQueriesContext
 
 from apps.accounts.models import Membership, Team
-from apps.clusters.models import Cluster, NamespaceClaim, ReportSettings, Tier, TierRule
+from apps.clusters.models import Cluster, NamespaceTeam, ReportSettings, Tier, TierRule
 from apps.costs.models import Price
 from apps.operations.domain.timeline import CatalogDifference
 from apps.operations.services import load_catalog
@@ -64,7 +64,7 @@ def small(**changed: Any) -> dict[str, Any]:
 def all_rows() -> Rows:
     """Return every row of the tables that a catalog writes."""
     models = [
-        *(Team, Membership, Cluster, Tier, TierRule, NamespaceClaim, ReportSettings),
+        *(Team, Membership, Cluster, Tier, TierRule, NamespaceTeam, ReportSettings),
         *(Entitlement, Budget, Price),
     ]
     return {m.__name__: list(m._default_manager.order_by("pk").values()) for m in models}

@@ -111,7 +111,7 @@ def _separated(tier: str, really: GpuSharing, offer: Offer) -> str:
 
 
 def _unassigned(observed: ClusterObservations) -> Iterator[Finding]:
-    loose = observed.past.unclaimed
+    loose = observed.past.unassigned
     if not loose:
         return
     names = [row.namespace for row in loose]

@@ -32,8 +32,8 @@ from apps.operations.domain.schema import (
 from apps.operations.domain.timeline import DatedRecord, RecordKind
 from apps.operations.services.catalog.loading import (
     BUDGET,
-    CLAIM,
     ENTITLEMENT,
+    NAMESPACE_TEAM,
     RULE,
     Loaded,
     loaded,
@@ -111,24 +111,24 @@ def _tier(rule: RuleRecord, promise: str, now: datetime) -> Tier:
 
 def _teams(held: Loaded, now: datetime) -> tuple[Team, ...]:
     """Return the teams in the order in which their patterns are tried."""
-    claims = _lasting(held.claims, CLAIM, now)
+    rows = _lasting(held.namespace_teams, NAMESPACE_TEAM, now)
     first = {}
     # Backwards: the first pattern of a team is the one that stays.
-    for claim in sorted(claims, key=lambda claim: claim.position, reverse=True):
-        first[claim.team] = claim.position
+    for row in sorted(rows, key=lambda row: row.position, reverse=True):
+        first[row.team] = row.position
     active = [team for team in held.teams if team.active]
     # Teams without a pattern come last: no namespace is tried against them.
     ordered = sorted(active, key=lambda team: (team.name not in first, first.get(team.name, 0)))
     entitlements = _by_team(_lasting(held.entitlements, ENTITLEMENT, now), "team")
     budgets = _by_team(_lasting(held.budgets, BUDGET, now), "team")
-    patterns = _by_team(sorted(claims, key=lambda claim: claim.position), "team")
+    patterns = _by_team(sorted(rows, key=lambda row: row.position), "team")
     leads = _by_team([lead for lead in held.leads if lead.lead], "team")
     return tuple(
         Team(
             name=team.name,
             cost_center=team.cost_center,
             leads=tuple(lead.username for lead in leads.get(team.name, ())),
-            namespaces=tuple(claim.pattern for claim in patterns.get(team.name, ())),
+            namespaces=tuple(row.pattern for row in patterns.get(team.name, ())),
             entitlements=_entitled(entitlements.get(team.name, ())),
             weights=_weighted(entitlements.get(team.name, ())),
             budgets=tuple(_budget(budget) for budget in budgets.get(team.name, ())),

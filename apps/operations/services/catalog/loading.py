@@ -15,7 +15,13 @@ from apps.accounts import services as accounts
 from apps.accounts.services import LeadRecord, TeamRecord
 from apps.clusters import services as clusters
 from apps.clusters.domain.tiers import model_key
-from apps.clusters.services import ClaimRecord, ClusterRecord, ReportRecord, RuleRecord, TierRecord
+from apps.clusters.services import (
+    ClusterRecord,
+    NamespaceTeamRecord,
+    ReportRecord,
+    RuleRecord,
+    TierRecord,
+)
 from apps.costs import services as costs
 from apps.costs.services import PriceRecord
 from apps.operations.domain.proposals import (
@@ -99,15 +105,15 @@ def desired_leads(catalog: Catalog) -> list[LeadRecord]:
     return [LeadRecord(team.name, lead) for team in catalog.teams for lead in team.leads]
 
 
-def desired_claims(
+def desired_namespace_teams(
     catalog: Catalog, places: Mapping[str, int]
-) -> Iterator[DesiredRow[ClaimRecord]]:
-    """Yield one claim for each namespace pattern."""
+) -> Iterator[DesiredRow[NamespaceTeamRecord]]:
+    """Yield one row for each namespace pattern."""
     since = _reader(catalog)
     for index, team in enumerate(catalog.teams):
         path = _place(("teams", index), team.valid_from)
         for pattern in team.namespaces:
-            record = ClaimRecord(
+            record = NamespaceTeamRecord(
                 pattern, team.name, places[pattern], valid_from=since(team.valid_from)
             )
             yield DesiredRow(record, path)
@@ -228,7 +234,9 @@ def _named(what: str, name: str, *columns: str) -> RecordKind[AnyRecord]:
 TEAM: RecordKind[TeamRecord] = _named("team", "name", "cost_center", "active")
 CLUSTER: RecordKind[ClusterRecord] = _named("cluster", "name", "prometheus", "kubernetes", "active")
 TIER: RecordKind[TierRecord] = _named("tier", "name", "position", "promise", "active")
-CLAIM: RecordKind[ClaimRecord] = _named("namespace claim", "pattern", "team", "position")
+NAMESPACE_TEAM: RecordKind[NamespaceTeamRecord] = _named(
+    "namespace pattern", "pattern", "team", "position"
+)
 RULE: RecordKind[RuleRecord] = _named(
     "tier rule",
     "tier",
@@ -283,7 +291,7 @@ class Loaded:
     rules: list[RuleRecord]
     teams: list[TeamRecord]
     leads: list[LeadRecord]
-    claims: list[ClaimRecord]
+    namespace_teams: list[NamespaceTeamRecord]
     entitlements: list[EntitlementRecord]
     budgets: list[BudgetRecord]
     prices: list[PriceRecord]
@@ -292,7 +300,9 @@ class Loaded:
     @property
     def is_first(self) -> bool:
         """Whether no catalog ever said anything that holds in time."""
-        return not (self.rules or self.claims or self.entitlements or self.budgets or self.prices)
+        return not (
+            self.rules or self.namespace_teams or self.entitlements or self.budgets or self.prices
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,7 +314,7 @@ class Plans:
     rules: TimelinePlan[RuleRecord]
     teams: TimelinePlan[TeamRecord]
     leads: TimelinePlan[LeadRecord]
-    claims: TimelinePlan[ClaimRecord]
+    namespace_teams: TimelinePlan[NamespaceTeamRecord]
     entitlements: TimelinePlan[EntitlementRecord]
     budgets: TimelinePlan[BudgetRecord]
     prices: TimelinePlan[PriceRecord]
@@ -326,7 +336,9 @@ class Plans:
         clusters.write_clusters(self.clusters.saved)
         clusters.write_tiers(self.tiers.saved)
         clusters.write_rules(self.rules.saved, withdrawn=self.rules.withdrawn)
-        clusters.write_claims(self.claims.saved, withdrawn=self.claims.withdrawn)
+        clusters.write_namespace_teams(
+            self.namespace_teams.saved, withdrawn=self.namespace_teams.withdrawn
+        )
         quotas.write_entitlements(self.entitlements.saved, withdrawn=self.entitlements.withdrawn)
         quotas.write_budgets(self.budgets.saved, withdrawn=self.budgets.withdrawn)
         costs.write_prices(self.prices.saved, withdrawn=self.prices.withdrawn)
@@ -344,7 +356,7 @@ def loaded() -> Loaded:
         rules=clusters.loaded_rules(),
         teams=accounts.loaded_teams(),
         leads=accounts.loaded_leads(),
-        claims=clusters.loaded_claims(),
+        namespace_teams=clusters.loaded_namespace_teams(),
         entitlements=quotas.loaded_entitlements(),
         budgets=quotas.loaded_budgets(),
         prices=costs.loaded_prices(),
@@ -366,7 +378,9 @@ def plan_catalog(catalog: Catalog, held: Loaded, *, now: datetime) -> Plans:
 
     tier_places = positions([t.name for t in catalog.tiers], _places(held.rules, RULE))
     patterns = [pattern for team in catalog.teams for pattern in team.namespaces]
-    claims = desired_claims(catalog, positions(patterns, _places(held.claims, CLAIM)))
+    namespace_teams = desired_namespace_teams(
+        catalog, positions(patterns, _places(held.namespace_teams, NAMESPACE_TEAM))
+    )
     tiers = desired_tiers(catalog, tier_places)
     return Plans(
         clusters=plan_current(held.clusters, desired_clusters(catalog), CLUSTER, retire=_retired),
@@ -376,7 +390,7 @@ def plan_catalog(catalog: Catalog, held: Loaded, *, now: datetime) -> Plans:
         leads=plan_current(
             held.leads, desired_leads(catalog), LEAD, retire=lambda r: replace(r, lead=False)
         ),
-        claims=dated(held.claims, claims, CLAIM),
+        namespace_teams=dated(held.namespace_teams, namespace_teams, NAMESPACE_TEAM),
         entitlements=dated(held.entitlements, desired_entitlements(catalog), ENTITLEMENT),
         budgets=dated(held.budgets, desired_budgets(catalog), BUDGET),
         prices=dated(held.prices, desired_prices(catalog), PRICE),
@@ -389,7 +403,9 @@ def _retired(record: _Retirable) -> _Retirable:
     return replace(record, active=False)
 
 
-def _places(rows: Iterable[RuleRecord | ClaimRecord], kind: RecordKind[Any]) -> dict[str, int]:
+def _places(
+    rows: Iterable[RuleRecord | NamespaceTeamRecord], kind: RecordKind[Any]
+) -> dict[str, int]:
     """Return the positions of the rows that hold on, by name."""
     return {kind.name(row): row.position for row in rows if row.valid_to is None}
 

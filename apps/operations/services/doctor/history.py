@@ -26,7 +26,7 @@ from apps.operations.domain.observations import (
     QuotaRow,
     TeamTier,
     TierMonth,
-    Unclaimed,
+    UnassignedNamespace,
 )
 from apps.quotas.selectors import STALE_AFTER, observed_until
 from apps.usage.domain.amounts import NANO
@@ -79,7 +79,7 @@ def history_of(
             TeamTier(*row)
             for row in _sums(TeamDay, cluster, since, ("team__name", "tier__name"), "allocated")
         ],
-        unclaimed=_unclaimed(cluster, now, groups),
+        unassigned=_unassigned(cluster, now, groups),
         quotas=_quotas(cluster, now),
         hours=_hours(cluster, now),
     )
@@ -247,7 +247,9 @@ def _tiers(cluster: Cluster, now: datetime) -> list[TierMonth]:
     ]
 
 
-def _unclaimed(cluster: Cluster, now: datetime, groups: Sequence[PodGroup]) -> list[Unclaimed]:
+def _unassigned(
+    cluster: Cluster, now: datetime, groups: Sequence[PodGroup]
+) -> list[UnassignedNamespace]:
     if not groups:
         return []
     nobody = Team.objects.filter(name=UNASSIGNED).values_list("pk", flat=True).first()
@@ -258,7 +260,7 @@ def _unclaimed(cluster: Cluster, now: datetime, groups: Sequence[PodGroup]) -> l
     hours = dict(
         _sums(WorkloadDay, cluster, (now - MONTH).date(), ("namespace__name",), "allocated")
     )
-    return [Unclaimed(name, hours.get(name, 0.0)) for name in loose]
+    return [UnassignedNamespace(name, hours.get(name, 0.0)) for name in loose]
 
 
 def _hours(cluster: Cluster, now: datetime) -> CollectedHours:

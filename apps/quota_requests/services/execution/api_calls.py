@@ -91,7 +91,7 @@ class VersionUnknown(Exception):
 
 def why_not(cluster: Cluster) -> str:
     """Return why the portal writes nothing to a cluster; empty where it may."""
-    if settings.CHANGES_GITOPS_ONLY:
+    if settings.REQUESTS_GITOPS_ONLY:
         return BY_COMMIT_ONLY
     if not cluster.active:
         return RETIRED.format(cluster.name)
@@ -244,7 +244,7 @@ def check(
 ) -> DryRunResult:
     """Read the object and try the change without making it. Raises nothing."""
     why = NoWriter(BY_COMMIT_ONLY)
-    if not settings.CHANGES_GITOPS_ONLY:
+    if not settings.REQUESTS_GITOPS_ONLY:
         try:
             with writer_of(cluster, clients) as writer:
                 return _tried(writer, target, before, after)

@@ -236,7 +236,7 @@ def _commit_decision(
         decision = _decision_by_sight(execution, shown)
         if decision is not None:
             return decision
-    days = settings.CHANGES_DAYS_TO_COMMIT
+    days = settings.REQUESTS_DAYS_TO_COMMIT
     if now - execution.started_at >= timedelta(days=days):
         words = f"The cluster did not show {execution.wanted} within {counted(days, 'day')}."
         return Decision(NextStep.FAILED, words)

@@ -137,7 +137,7 @@ def _check_in_time(request: ChangeRequest, now: datetime) -> None:
     _check_in_catalog(request)
     if request.until is not None and request.until <= now:
         raise TransitionDenied("The end of this change has passed: it is not made any more.")
-    days = settings.CHANGES_DAYS_APPROVED
+    days = settings.REQUESTS_DAYS_APPROVED
     if now - request.changed_at >= timedelta(days=days):
         raise TransitionDenied(
             f"No progress for {counted(days, 'day')}: the reviewed values may be out of date. "
