@@ -502,7 +502,7 @@ _MAIL_SECURITY = env.one_of("GPUPORTAL_MAIL_SECURITY", "none", ("none", "starttl
 EMAIL_USE_TLS, EMAIL_USE_SSL = _MAIL_SECURITY == "starttls", _MAIL_SECURITY == "tls"
 EMAIL_TIMEOUT = 30
 DEFAULT_FROM_EMAIL = env.text("GPUPORTAL_MAIL_FROM", "gpuportal@localhost")
-# Ignoring the old names would open channels that an administrator had closed.
+# Ignoring an old name would allow what an administrator had ruled out.
 env.refuse_renamed("GPUPORTAL_NOTICES_", "GPUPORTAL_ALERTS_")
 env.refuse_renamed("GPUPORTAL_CHANGES_", "GPUPORTAL_REQUESTS_")
 env.refuse_renamed("GPUPORTAL_WAITING_SECONDS", "GPUPORTAL_PENDING_SECONDS")
