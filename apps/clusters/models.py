@@ -214,12 +214,14 @@ class NamespaceTeam(Valid):
     pattern = models.CharField(max_length=253)
 
     class Meta:
+        # Table and constraints have the names of the first release: a rename would stop it.
+        db_table = "clusters_namespaceclaim"
         ordering = ["valid_from", "position", "pk"]
         constraints = [
             models.UniqueConstraint(
-                fields=["team", "pattern", "valid_from"], name="namespace_team_once"
+                fields=["team", "pattern", "valid_from"], name="namespace_claim_once"
             ),
-            forward("valid_from", "valid_to", name="namespace_team_ends_after_start"),
+            forward("valid_from", "valid_to", name="namespace_claim_ends_after_start"),
         ]
 
     def __str__(self) -> str:
