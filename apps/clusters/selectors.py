@@ -321,7 +321,7 @@ def _namespace_teams() -> Sequence[NamespaceTeam]:
 
 
 def _with_unassigned(spans: Mapping[str, Sequence[TeamSpan]]) -> dict[str, tuple[TeamSpan, ...]]:
-    """Return the spans, those of nobody given to the team `unassigned`."""
+    """Return the spans, those of no team given to the team `unassigned`."""
     if not any(span.team_id == _NOBODY for found in spans.values() for span in found):
         return {namespace: tuple(found) for namespace, found in spans.items()}
     rows = _namespace_teams()
